@@ -1,0 +1,13 @@
+# Installs the libraries and the package configuration that find_package(pagefuse) reads.
+include(CMakePackageConfigHelpers)
+set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pagefuse)
+install(EXPORT pagefuse-targets NAMESPACE pagefuse:: DESTINATION ${config_dir})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/pagefuse-config.cmake.in
+                              ${PROJECT_BINARY_DIR}/pagefuse-config.cmake
+                              INSTALL_DESTINATION ${config_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/pagefuse-config-version.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/pagefuse-config.cmake
+              ${PROJECT_BINARY_DIR}/pagefuse-config-version.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindDnnl.cmake
+        DESTINATION ${config_dir})

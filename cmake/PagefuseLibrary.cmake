@@ -1,0 +1,46 @@
+# pf_library(<layer> SOURCES ... PUBLIC_HEADERS ... DEPS ... PRIVATE_DEPS ...)
+#
+# Makes the static library pagefuse::<layer>. Its headers are found as "pagefuse/<layer>/x.h" through an include
+# root of the layer's own (build/include/<layer>), so that a layer which does not list another one among its
+# dependencies cannot include its headers. PUBLIC_HEADERS are installed, all other headers are private.
+function(pf_library layer)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS")
+  set(target pagefuse_${layer})
+  set(root ${PROJECT_BINARY_DIR}/include/${layer})
+  file(MAKE_DIRECTORY ${root}/pagefuse)
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/pagefuse/${layer} SYMBOLIC)
+
+  add_library(${target} STATIC ${arg_SOURCES})
+  add_library(pagefuse::${layer} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${layer} POSITION_INDEPENDENT_CODE ON
+                        VERIFY_INTERFACE_HEADER_SETS ON)
+  list(TRANSFORM arg_PUBLIC_HEADERS PREPEND ${root}/pagefuse/${layer}/)
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${root} FILES ${arg_PUBLIC_HEADERS})
+  target_link_libraries(${target} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
+  pf_compile_options(${target})
+
+  install(TARGETS ${target} EXPORT pagefuse-targets
+          FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endfunction()
+
+# Warnings and sanitizers, for every target of the project.
+function(pf_compile_options target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic)
+  if(PAGEFUSE_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(PAGEFUSE_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${PAGEFUSE_SANITIZE} -fno-omit-frame-pointer
+                           -fno-sanitize-recover=all)
+    target_link_options(${target} PUBLIC -fsanitize=${PAGEFUSE_SANITIZE})
+  endif()
+endfunction()
+
+# pf_program(<name> SOURCES ... DEPS ...): an executable of the project.
+function(pf_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_DEPS})
+  pf_compile_options(${name})
+endfunction()

@@ -1,0 +1,51 @@
+// Passes: what one is, what it may ask, and how it reports what it did and why it did not.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "pagefuse/ir/model.h"
+#include "pagefuse/ops/infer.h"
+
+namespace pagefuse {
+
+// One place where a rule (or a pass) looked closely and did not fire.
+struct Miss {
+  std::string rule;
+  std::string at;         // value or node that the pattern was anchored at
+  std::string condition;  // the first thing that failed: `"silu" is a graph output`
+  int matched_nodes = 0;  // how far the match got; the explanation shows the nearest ones first
+};
+
+// What passes share during a pipeline run.
+struct PassContext {
+  // Options by "pass.option" or "option": kv_cache=fp8_per_token_head, block_size=16.
+  std::map<std::string, std::string> options;
+  // Counts by rule or pass name: how often it rewrote something.
+  std::map<std::string, int> counts;
+  // Filled while explaining is on.
+  bool explain = false;
+  std::vector<Miss> misses;
+  // Called after every single rewrite (tests verify there). May be null.
+  std::function<absl::Status(const Model&, std::string_view rule)> after_rewrite;
+
+  std::string Option(std::string_view name, std::string_view default_value) const;
+};
+
+// Keeps no state between runs. Running a pass twice changes nothing the second time.
+class Pass {
+ public:
+  virtual ~Pass() = default;
+  virtual std::string_view name() const = 0;         // kebab-case
+  virtual std::string_view description() const = 0;  // one sentence
+  // True if and only if the model changed. Shapes are inferred before (InferShapes) and valid for the model as it comes in.
+  virtual absl::StatusOr<bool> Run(Model& model, PassContext& context) const = 0;
+};
+
+}  // namespace pagefuse

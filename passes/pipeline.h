@@ -1,0 +1,53 @@
+// The pipeline: all passes in order, and the runner that times, verifies, counts and dumps around each.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "pagefuse/passes/pass.h"
+
+namespace pagefuse {
+
+// Every built-in pass, in pipeline order. A name may occur more than once (tidying between stages).
+std::vector<std::unique_ptr<Pass>> DefaultPipeline();
+// The stages canonicalise, recognise and fuse only: for graphs that keep their inputs and outputs.
+std::vector<std::unique_ptr<Pass>> FusionPipeline();
+// The pass of that name; NotFound listing the nearest names.
+absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name);
+
+struct PipelineOptions {
+  std::vector<std::string> passes;           // run these instead of the default pipeline
+  std::vector<std::string> disabled;         // names to skip
+  std::map<std::string, std::string> options;  // PassContext::options
+  bool page = true;                          // stages page and quantise
+  std::vector<std::string> print_after;      // names, or "*" for every pass that changed something
+  std::ostream* print_to = nullptr;
+  std::vector<std::string> explain;          // rule or pass names, "*" for all
+  bool verify = false;                       // compare outputs before and after each pass on random inputs
+  std::string reproducer_dir;                // on failure: the graph before the failing pass, and the command
+};
+
+struct PassRun {
+  std::string name;
+  bool changed = false;
+  double milliseconds = 0;
+  int64_t nodes_after = 0;
+};
+
+struct PipelineReport {
+  std::vector<PassRun> runs;
+  std::map<std::string, int> counts;  // rewrites by rule
+  std::vector<Miss> misses;           // nearest first
+};
+
+// Runs the passes on the model in place. On failure the Status names the pass; the model is then in an unspecified but valid state.
+absl::StatusOr<PipelineReport> RunPipeline(Model& model, const PipelineOptions& options = {});
+
+}  // namespace pagefuse

@@ -1,0 +1,69 @@
+// A session: a loaded, optimised and planned model that runs on named feeds.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "pagefuse/ir/model.h"
+#include "pagefuse/ops/kernel.h"
+#include "pagefuse/passes/pipeline.h"
+
+namespace pagefuse {
+
+struct SessionOptions {
+  // Rewrites before planning. `optimise` false runs the graph as it is.
+  bool optimise = true;
+  PipelineOptions pipeline;
+  // Type that constant matrices of matrix products are packed to. kBfloat16 halves the bytes a token and rounds the weights and the
+  // activations of products to bfloat16 (float32 accumulation); it uses AMX where the machine has it.
+  WeightType weight_type = WeightType::kFloat32;
+  int num_threads = 0;                              // 0: OpenMP's default
+  std::map<std::string, std::string> force_kernel;  // op name -> kernel name
+  bool profile = false;
+};
+
+// A run's statistics, in bytes and counts.
+struct SessionStats {
+  int64_t weight_bytes = 0;         // constants, mapped or owned
+  int64_t packed_weight_bytes = 0;  // copies made for kernels
+  int64_t arena_bytes = 0;          // the largest arena so far
+  int64_t nodes = 0;
+};
+
+// Run is not thread-safe: one thread a session at a time. Several sessions may run at once.
+class Session {
+ public:
+  static absl::StatusOr<std::unique_ptr<Session>> Load(const std::string& path,
+                                                       const SessionOptions& options = {});
+  // Takes the model over.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(Model model, const SessionOptions& options = {});
+  ~Session();
+
+  const Model& model() const;
+  const PipelineReport& report() const;
+  SessionStats stats() const;
+  // One line a node: node, kernel, and why better ones were refused.
+  std::string KernelReport() const;
+
+  // Runs on feeds by input name and returns `fetches` (empty: all outputs, in order). Feeds are checked against the inputs' types and
+  // shapes, symbols included: InvalidArgument naming input, expected and found. Nothing is kept of the feeds.
+  // An output that aliases an input (a KV cache) is that feed's memory, which must be writable.
+  absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
+                                          const std::vector<std::string>& fetches = {});
+
+  // Binds memory to an input or output for all later runs; a bound output is written in place and must have the run's shape.
+  absl::Status Bind(std::string_view name, Tensor tensor);
+  absl::Status Unbind(std::string_view name);
+
+ private:
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pagefuse
