@@ -1,4 +1,5 @@
-// Plain evaluation of nodes and graphs on tensors: the oracle for tests, constant folding and --verify. Simple, not fast.
+// Plain evaluation of nodes and graphs on tensors: the oracle for tests, constant folding and
+// --verify. Simple, not fast.
 #pragma once
 
 #include <map>
@@ -6,29 +7,34 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/registry.h"
 
 namespace pagefuse {
 
 struct EvaluateOptions {
-  std::string force_kernel;        // "reference" for the definition, empty for the best kernel
-  bool decompose = false;          // run decompositions instead of kernels where an op has one
+  std::string force_kernel;  // "reference" for the definition, empty for the best kernel
+  bool decompose = false;    // run decompositions instead of kernels where an op has one
   WeightType weight_type = WeightType::kFloat32;
+  int64_t max_output_bytes = int64_t{16} << 30;  // of one tensor; ResourceExhausted above
 };
 
-// Runs one node. `inputs` has one tensor an input (undefined where omitted). Aliased outputs are copies: inputs stay unchanged.
+// Runs one node. `inputs` has one tensor an input (undefined where omitted). Aliased outputs are
+// copies: inputs stay unchanged.
 absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset,
                                                  const std::vector<Tensor>& inputs,
                                                  const EvaluateOptions& options = {});
 
-// Runs a model on feeds by input name; returns the outputs in order. Model-local functions run as their bodies where no op is
-// registered. Initialisers that are inputs may be omitted from the feeds.
+// Runs a model on feeds by input name; returns the outputs in order. Model-local functions run as
+// their bodies where no op is registered. Initialisers that are inputs may be omitted from the
+// feeds.
 absl::StatusOr<std::vector<Tensor>> EvaluateModel(const Model& model,
                                                   const std::map<std::string, Tensor>& feeds,
                                                   const EvaluateOptions& options = {});
 
-// Runs a function body with the attributes of `caller` (its `@name` references) on the given inputs.
+// Runs a function body with the attributes of `caller` (its `@name` references) on the given
+// inputs.
 absl::StatusOr<std::vector<Tensor>> EvaluateFunction(const Function& function, const Node& caller,
                                                      const std::vector<Tensor>& inputs,
                                                      const EvaluateOptions& options = {});

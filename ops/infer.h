@@ -5,17 +5,20 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/registry.h"
 
 namespace pagefuse {
 
-// Symbolic contents of small integer values (shapes and what is computed from them): `Shape(x)[1:2]` is [seq].
+// Symbolic contents of small integer values (shapes and what is computed from them):
+// `Shape(x)[1:2]` is [seq].
 using SymbolicContents = absl::flat_hash_map<const Value*, std::vector<Dim>>;
 
-// Infers types and shapes of all values of the graph and its subgraphs, in order, and writes them to the values. A declared shape is
-// refined, never contradicted: InvalidArgument naming the node if inference disagrees with numbers in the file. Unknown ops (without
-// a function) leave their outputs as declared.
+// Infers types and shapes of all values of the graph and its subgraphs, in order, and writes them
+// to the values. A declared shape is refined, never contradicted: InvalidArgument naming the node
+// if inference disagrees with numbers in the file. Unknown ops (without a function) leave their
+// outputs as declared.
 absl::Status InferShapes(Model& model, SymbolicContents* contents = nullptr,
                          const OpRegistry& registry = OpRegistry::Global());
 

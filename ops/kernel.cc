@@ -18,7 +18,8 @@ void* Scratch::Get(size_t bytes, int slot) {
     sizes_.resize(slot + 1, 0);
   }
   if (bytes > sizes_[slot] || !blocks_[slot]) {
-    // Half as much again, so that a context that grows by a token a step does not allocate at every step.
+    // Half as much again, so that a context that grows by a token a step does not allocate at every
+    // step.
     sizes_[slot] = std::max(bytes, sizes_[slot] + sizes_[slot] / 2);
     blocks_[slot] = std::make_unique_for_overwrite<std::byte[]>(sizes_[slot] + kAlignment);
   }

@@ -11,14 +11,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/graph.h"
 
 namespace pagefuse {
 
 enum class Device { kCpu, kCuda };
 
-// A tensor at run time: dense, row-major, memory owned by the executor or the caller. Data is null for an omitted tensor, and may be
-// null for one without elements.
+// A tensor at run time: dense, row-major, memory owned by the executor or the caller. Data is null
+// for an omitted tensor, and may be null for one without elements.
 struct TensorArg {
   DataType dtype = DataType::kUndefined;
   std::vector<int64_t> dims;
@@ -26,21 +27,28 @@ struct TensorArg {
 
   bool present() const { return dtype != DataType::kUndefined; }
   int64_t size() const;
-  int64_t dim(int axis) const { return dims[axis < 0 ? axis + static_cast<int>(dims.size()) : axis]; }
+  int64_t dim(int axis) const {
+    return dims[axis < 0 ? axis + static_cast<int>(dims.size()) : axis];
+  }
   template <typename T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
-// What a kernel prepared once for its node: packed weights, tables, a oneDNN primitive. Used by one run at a time.
+// What a kernel prepared once for its node: packed weights, tables, a oneDNN primitive. Used by one
+// run at a time.
 class KernelState {
  public:
   virtual ~KernelState() = default;
 };
 
-// Reusable memory that lives for one kernel call; grows to the largest request and is kept by the executor.
+// Reusable memory that lives for one kernel call; grows to the largest request and is kept by the
+// executor.
 class Scratch {
  public:
-  // `bytes` of memory aligned to 64, contents unspecified; valid until the next call of Get with the same `slot`.
+  // `bytes` of memory aligned to 64, contents unspecified; valid until the next call of Get with
+  // the same `slot`.
   void* Get(size_t bytes, int slot = 0);
 
  private:
@@ -48,8 +56,9 @@ class Scratch {
   std::vector<size_t> sizes_;
 };
 
-// Arguments of one kernel call. Outputs have the inferred shapes and are allocated; contents unspecified. An output that aliases an
-// input (KV caches) has the same data pointer; an in-place output may have.
+// Arguments of one kernel call. Outputs have the inferred shapes and are allocated; contents
+// unspecified. An output that aliases an input (KV caches) has the same data pointer; an in-place
+// output may have.
 struct KernelArgs {
   const Node* node = nullptr;
   int64_t opset = 0;
@@ -73,7 +82,8 @@ struct KernelQuery {
   WeightType weight_type = WeightType::kFloat32;  // session option
 };
 
-// Everything that `prepare` may read: constants among the inputs (null where an input is not constant).
+// Everything that `prepare` may read: constants among the inputs (null where an input is not
+// constant).
 struct PrepareArgs {
   KernelQuery query;
   std::vector<const Tensor*> constants;
@@ -90,7 +100,8 @@ struct Kernel {
   std::function<absl::Status(const KernelQuery&)> supports;
   // Called once a session, before the first run. May be null.
   std::function<absl::StatusOr<std::unique_ptr<KernelState>>(const PrepareArgs&)> prepare;
-  // Computes the outputs. Shapes, types and values were checked (OpDef::InferShapes, OpDef::Validate) before.
+  // Computes the outputs. Shapes, types and values were checked (OpDef::InferShapes,
+  // OpDef::Validate) before.
   std::function<absl::Status(KernelArgs&)> run;
 };
 

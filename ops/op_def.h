@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/graph.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/shape_context.h"
@@ -24,8 +25,9 @@ enum class PortKind {
   kVariadic,  // the last port: one or more
 };
 
-// What a port carries, for the matcher: values that a decomposition computes from metadata alone (slots, lengths, masks, tables)
-// may have readers outside a match; values computed from data may not.
+// What a port carries, for the matcher: values that a decomposition computes from metadata alone
+// (slots, lengths, masks, tables) may have readers outside a match; values computed from data may
+// not.
 enum class PortRole { kData, kMetadata };
 
 struct Port {
@@ -48,8 +50,9 @@ struct AttributeDef {
 // One spelling of an op in standard ops, for one choice of attributes and optional ports.
 struct DecompositionVariant {
   std::string name;  // "fp8_per_tensor", "window"
-  // ONNX text of a function whose inputs and outputs are the op's ports in order (omitted ones left out of the list, matched by
-  // name). `@attribute` refers to an attribute of the op: a matcher binds it to the constant it meets.
+  // ONNX text of a function whose inputs and outputs are the op's ports in order (omitted ones left
+  // out of the list, matched by name). `@attribute` refers to an attribute of the op: a matcher
+  // binds it to the constant it meets.
   std::string text;
   // Attributes with a fixed value in this variant, besides the ones that are bound.
   std::vector<std::pair<std::string, Attribute>> attributes;
@@ -59,7 +62,8 @@ class OpDef {
  public:
   using InferFn = std::function<absl::Status(ShapeContext&)>;
   using ValidateFn = std::function<absl::Status(const KernelArgs&)>;
-  // The variant that computes `node` exactly (attributes and present ports decide); types may be read from its values.
+  // The variant that computes `node` exactly (attributes and present ports decide); types may be
+  // read from its values.
   using DecomposeFn = std::function<absl::StatusOr<DecompositionVariant>(const Node& node)>;
 
   // `since`: first opset version of the domain that has this meaning.
@@ -70,20 +74,24 @@ class OpDef {
                PortKind kind = PortKind::kRequired, PortRole role = PortRole::kData);
   OpDef& Output(std::string_view name, std::string_view type, std::string_view shape = "",
                 PortKind kind = PortKind::kRequired);
-  OpDef& Attr(std::string_view name, AttributeDef::Default default_value, std::string_view doc = "");
+  OpDef& Attr(std::string_view name, AttributeDef::Default default_value,
+              std::string_view doc = "");
   OpDef& RequiredAttr(std::string_view name, std::string_view doc = "");
   OpDef& Types(std::string_view variable, std::vector<DataType> types);
   OpDef& InferShapes(InferFn infer);
-  // Checks of input values that shapes do not tell (slot range, block ids); runs before any kernel of the op.
+  // Checks of input values that shapes do not tell (slot range, block ids); runs before any kernel
+  // of the op.
   OpDef& Validate(ValidateFn validate);
-  OpDef& Decomposition(std::string_view text);   // one spelling for all attributes
+  OpDef& Decomposition(std::string_view text);  // one spelling for all attributes
   OpDef& Decomposition(DecomposeFn decompose);
-  // Spellings that fusion rules look for; one per structure (mode, window, cap), filled from Decomposition where it is one text.
+  // Spellings that fusion rules look for; one per structure (mode, window, cap), filled from
+  // Decomposition where it is one text.
   OpDef& Variants(std::function<std::vector<DecompositionVariant>()> variants);
   OpDef& AddKernel(Kernel kernel);
-  OpDef& View(int output, int input);     // the output is the input's bytes under another shape
-  OpDef& InPlace(int output, int input);  // the output may use the input's memory if that has no other reader
-  OpDef& Alias(int output, int input);    // the output is the input's memory, updated (KV caches)
+  OpDef& View(int output, int input);  // the output is the input's bytes under another shape
+  OpDef& InPlace(int output,
+                 int input);  // the output may use the input's memory if that has no other reader
+  OpDef& Alias(int output, int input);  // the output is the input's memory, updated (KV caches)
 
   const std::string& domain() const { return domain_; }
   const std::string& name() const { return name_; }
@@ -101,7 +109,8 @@ class OpDef {
   absl::StatusOr<DecompositionVariant> Decompose(const Node& node) const;
   std::vector<DecompositionVariant> variants() const;
 
-  // Schema checks: port counts, required attributes, attribute kinds, types against the variables; then the op's own inference.
+  // Schema checks: port counts, required attributes, attribute kinds, types against the variables;
+  // then the op's own inference.
   absl::Status Infer(ShapeContext& context) const;
   absl::Status CheckValues(const KernelArgs& args) const;
 

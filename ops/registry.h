@@ -1,12 +1,14 @@
 // All ops that are known: the built-in list (ops.inc) and those that plug-ins add.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/op_def.h"
 
@@ -29,12 +31,13 @@ class OpRegistry {
   std::vector<std::unique_ptr<OpDef>> ops_;
 };
 
-// Unimplemented, naming the first node whose op, version or type no definition covers and no model-local function defines
-// (subgraphs and functions too). The check that `pagefuse check` makes before it runs anything.
+// Unimplemented, naming the first node whose op, version or type no definition covers and no
+// model-local function defines (subgraphs and functions too). The check that `pagefuse check` makes
+// before it runs anything.
 absl::Status VerifyOps(const Model& model, const OpRegistry& registry = OpRegistry::Global());
 
-// The kernel for a node, with the reasons why better ones were refused. Null kernel: run the decomposition (or Unimplemented
-// if there is none).
+// The kernel for a node, with the reasons why better ones were refused. Null kernel: run the
+// decomposition (or Unimplemented if there is none).
 struct KernelChoice {
   const OpDef* op = nullptr;
   const Kernel* kernel = nullptr;

@@ -1,0 +1,224 @@
+#include <map>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/ops/evaluate.h"
+
+namespace pagefuse {
+namespace {
+
+// A graph of one node whose values have the types and shapes of actual tensors, for kernels and
+// decompositions that read them.
+class Call {
+ public:
+  Call(const Node& node, const std::vector<Tensor>& inputs) {
+    std::vector<Value*> values;
+    for (int i = 0; i < node.num_inputs(); ++i) values.push_back(AddInput(node, i, inputs));
+    std::vector<Value*> outputs;
+    for (const Value* output : node.outputs()) {
+      outputs.push_back(output == nullptr ? nullptr
+                                          : graph_.AddValue(graph_.UniqueName(output->name())));
+    }
+    node_ = graph_.AddNode(node.domain(), node.op_type(), std::move(values), std::move(outputs));
+    node_->name = node.name;
+    node_->overload = node.overload;
+    for (const auto& [name, attribute] : node.attributes()) node_->SetAttribute(name, attribute);
+  }
+
+  Node& node() { return *node_; }
+
+  void SetOutputTypes(const ShapeContext& context) {
+    for (int i = 0; i < node_->num_outputs(); ++i) {
+      Value* output = node_->output(i);
+      if (output == nullptr) continue;
+      output->set_dtype(context.outputs()[i].dtype);
+      output->set_shape(context.outputs()[i].shape);
+    }
+  }
+
+  // Attributes that the node leaves out get the op's defaults, so that a function body can refer to
+  // them.
+  void FillDefaults(const OpDef& op) {
+    for (const AttributeDef& def : op.attributes()) {
+      if (node_->attribute(def.name) != nullptr) continue;
+      std::visit(
+          [&](const auto& value) {
+            if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
+              node_->SetAttribute(def.name, Attribute{value, "", ""});
+            }
+          },
+          def.default_value);
+    }
+  }
+
+ private:
+  Value* AddInput(const Node& node, int i, const std::vector<Tensor>& inputs) {
+    const Value* value = node.input(i);
+    if (value == nullptr || !inputs[i].defined()) return nullptr;
+    // The same value may be read twice.
+    for (int j = 0; j < i; ++j) {
+      if (node.input(j) == value) return added_[j];
+    }
+    const std::string name = graph_.UniqueName(value->name());
+    Value* added = value->IsConstant() ? graph_.AddInitializer(name, inputs[i])
+                                       : graph_.AddValue(name, inputs[i].dtype(),
+                                                         Shape::FromInts(inputs[i].dims()));
+    added_[i] = added;
+    return added;
+  }
+
+  Graph graph_;
+  std::map<int, Value*> added_;
+  Node* node_ = nullptr;
+};
+
+absl::StatusOr<ShapeContext> InferCall(const Node& node, const OpDef& op, int64_t opset,
+                                       const std::vector<Tensor>& inputs) {
+  std::vector<ShapeContext::Known> known(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    known[i] = {inputs[i].dtype(), Shape::FromInts(inputs[i].dims()), std::nullopt, &inputs[i]};
+  }
+  ShapeContext context(node, opset, std::move(known));
+  PF_RETURN_IF_ERROR(op.Infer(context));
+  return context;
+}
+
+absl::StatusOr<std::vector<Tensor>> AllocateOutputs(const Node& node, const ShapeContext& context,
+                                                    const EvaluateOptions& options) {
+  std::vector<Tensor> outputs(node.num_outputs());
+  for (int i = 0; i < node.num_outputs(); ++i) {
+    if (node.output(i) == nullptr) continue;
+    const ShapeContext::Known& known = context.outputs()[i];
+    std::optional<std::vector<int64_t>> dims;
+    if (known.shape) dims = known.shape->constant();
+    if (!dims || known.dtype == DataType::kUndefined) {
+      return absl::UnimplementedError(absl::StrCat(node.Description(), ": type or shape of output ",
+                                                   i, " is not known from the inputs"));
+    }
+    PF_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(known.dtype, *dims));
+    if (bytes > options.max_output_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(node.Description(), ": output ", i, " of ", DimsToString(*dims), " takes ",
+                       bytes, " bytes, over the limit of ", options.max_output_bytes));
+    }
+    PF_ASSIGN_OR_RETURN(outputs[i], Tensor::Allocate(known.dtype, *dims));
+  }
+  return outputs;
+}
+
+TensorArg ArgOf(const Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.dtype(), tensor.dims(), const_cast<void*>(tensor.data())};
+}
+
+absl::Status RefuseStrings(const Node& node, const std::vector<Tensor>& tensors) {
+  for (const Tensor& tensor : tensors) {
+    if (tensor.dtype() != DataType::kString) continue;
+    return absl::UnimplementedError(absl::StrCat(node.Description(), ": strings are not computed"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunKernel(const KernelQuery& query, const KernelChoice& choice,
+                       const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
+  KernelArgs args;
+  args.node = query.node;
+  args.opset = query.opset;
+  for (const Tensor& input : inputs) args.inputs.push_back(ArgOf(input));
+  for (const auto& [output, input] : choice.op->aliases()) {
+    if (output >= static_cast<int>(outputs.size()) || !outputs[output].defined()) continue;
+    if (input >= static_cast<int>(inputs.size()) || !inputs[input].defined()) continue;
+    PF_ASSIGN_OR_RETURN(outputs[output], inputs[input].Clone());
+    args.inputs[input].data = outputs[output].mutable_data();
+  }
+  for (const Tensor& output : outputs) args.outputs.push_back(ArgOf(output));
+  PF_RETURN_IF_ERROR(choice.op->CheckValues(args));
+  std::unique_ptr<KernelState> state;
+  if (choice.kernel->prepare) {
+    PrepareArgs prepare{query, {}};
+    for (int i = 0; i < query.node->num_inputs(); ++i) {
+      const Value* value = query.node->input(i);
+      const bool constant = value != nullptr && value->IsConstant();
+      prepare.constants.push_back(constant ? value->initializer() : nullptr);
+    }
+    PF_ASSIGN_OR_RETURN(state, choice.kernel->prepare(prepare));
+  }
+  Scratch scratch;
+  args.state = state.get();
+  args.scratch = &scratch;
+  return choice.kernel->run(args);
+}
+
+int FindPort(const std::vector<Port>& ports, std::string_view name) {
+  for (size_t i = 0; i < ports.size(); ++i) {
+    if (ports[i].name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// The body's ports are matched by name: it lists those that it uses.
+absl::StatusOr<std::vector<Tensor>> RunDecomposition(Call& call, const OpDef& op,
+                                                     const std::vector<Tensor>& inputs,
+                                                     const EvaluateOptions& options) {
+  Node& node = call.node();
+  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(node));
+  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
+  call.FillDefaults(op);
+  std::vector<Tensor> actual;
+  for (const Value* formal : function.body->inputs()) {
+    const int port = FindPort(op.inputs(), formal->name());
+    if (port < 0) {
+      return absl::InternalError(absl::StrCat(node.Description(), ": decomposition input \"",
+                                              formal->name(), "\" is no port"));
+    }
+    const bool present = port < static_cast<int>(inputs.size()) && node.input(port) != nullptr;
+    actual.push_back(present ? inputs[port] : Tensor());
+  }
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> results,
+                      EvaluateFunction(function, node, actual, options));
+  std::vector<Tensor> outputs(node.num_outputs());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const int port = FindPort(op.outputs(), function.body->outputs()[i]->name());
+    if (port >= 0 && port < node.num_outputs()) outputs[port] = std::move(results[i]);
+  }
+  return outputs;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset,
+                                                 const std::vector<Tensor>& inputs,
+                                                 const EvaluateOptions& options) {
+  if (static_cast<int>(inputs.size()) != node.num_inputs()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        node.Description(), ": expected ", node.num_inputs(), " inputs, got ", inputs.size()));
+  }
+  PF_RETURN_IF_ERROR(RefuseStrings(node, inputs));
+  const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), opset);
+  if (op == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(node.Description(), ": no op \"", node.op_type(),
+                                                 "\" in domain \"", node.domain(), "\" at version ",
+                                                 opset));
+  }
+  Call call(node, inputs);
+  PF_ASSIGN_OR_RETURN(const ShapeContext context, InferCall(call.node(), *op, opset, inputs));
+  call.SetOutputTypes(context);
+  const KernelQuery query{&call.node(), opset, options.weight_type};
+  PF_ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernel(query, options.force_kernel));
+  if (choice.kernel == nullptr || (options.decompose && op->has_decomposition())) {
+    return RunDecomposition(call, *op, inputs, options);
+  }
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, AllocateOutputs(call.node(), context, options));
+  PF_RETURN_IF_ERROR(RefuseStrings(node, outputs));
+  PF_RETURN_IF_ERROR(RunKernel(query, choice, inputs, outputs));
+  return outputs;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,213 @@
+#include "pagefuse/ops/infer.h"
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/function_body.h"
+#include "pagefuse/ops/symbolic_arithmetic.h"
+
+namespace pagefuse {
+namespace {
+
+// Constants up to this size are computed while inferring, because shapes are made of them.
+constexpr int64_t kMaxFoldedSize = 64;
+
+bool IsFresh(const Dim& dim) {
+  for (const auto& [symbol, coefficient] : dim.terms()) {
+    if (symbol.find(ShapeContext::kFreshPrefix) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// What is known of a dim from two sources that must agree; nullopt if they are different numbers.
+std::optional<Dim> Refine(const Dim& declared, const Dim& inferred) {
+  if (!inferred.known()) return declared;
+  if (!declared.known() || inferred.is_constant()) {
+    if (declared.is_constant() && !(declared == inferred)) return std::nullopt;
+    return inferred;
+  }
+  // A name that says where the size comes from beats one that was made up.
+  if (declared.is_constant() || IsFresh(inferred)) return declared;
+  return inferred;
+}
+
+class Inference {
+ public:
+  Inference(const Model& model, const OpRegistry& registry, SymbolicContents& contents)
+      : model_(model), registry_(registry), contents_(contents) {}
+
+  // Infers all nodes of a graph. `versions`: the imports that its nodes mean; `scope`: see
+  // ShapeContext::set_scope.
+  absl::Status Run(Graph& graph, const std::map<std::string, int64_t>& versions,
+                   const std::string& scope) {
+    for (const auto& node : graph.nodes()) {
+      int index = 0;
+      for (Graph* subgraph : node->Subgraphs()) {
+        const std::string inner = absl::StrCat(scope, node->Description(), "/", index++, "/");
+        PF_RETURN_IF_ERROR(Run(*subgraph, versions, inner));
+      }
+      PF_RETURN_IF_ERROR(InferNode(*node, versions, scope));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  using Known = ShapeContext::Known;
+
+  Known KnownOf(const Value& value) const {
+    Known known{value.dtype(), value.shape(), std::nullopt, nullptr};
+    if (value.IsConstant()) known.tensor = value.initializer();
+    const auto folded = folded_.find(&value);
+    if (folded != folded_.end()) known.tensor = &folded->second;
+    const auto contents = contents_.find(&value);
+    if (contents != contents_.end()) known.value = contents->second;
+    return known;
+  }
+
+  absl::Status InferNode(Node& node, const std::map<std::string, int64_t>& versions,
+                         const std::string& scope) {
+    const auto version = versions.find(node.domain());
+    const int64_t opset =
+        version != versions.end() ? version->second : model_.OpsetVersion(node.domain());
+    const OpDef* op = registry_.Find(node.domain(), node.op_type(), opset);
+    if (op == nullptr) {
+      const Function* function = model_.FindFunction(node.domain(), node.op_type(), node.overload);
+      return function == nullptr ? absl::OkStatus() : InferCall(node, *function, scope);
+    }
+    std::vector<Known> inputs;
+    for (const Value* input : node.inputs()) inputs.push_back(input ? KnownOf(*input) : Known());
+    ShapeContext context(node, opset, std::move(inputs));
+    context.set_scope(scope);
+    PF_RETURN_IF_ERROR(op->Infer(context));
+    PropagateArithmetic(context);
+    for (int i = 0; i < node.num_outputs(); ++i) {
+      if (node.output(i) != nullptr) {
+        PF_RETURN_IF_ERROR(Merge(node, *node.output(i), context.outputs()[i]));
+      }
+    }
+    Fold(node, opset, context);
+    return absl::OkStatus();
+  }
+
+  // Writes what was inferred of an output to its value.
+  absl::Status Merge(const Node& node, Value& value, const Known& known) {
+    const auto error = [&](const std::string& declared, const std::string& inferred) {
+      return absl::InvalidArgumentError(absl::StrCat(node.Description(), ": output \"",
+                                                     value.name(), "\": declared as ", declared,
+                                                     ", inferred as ", inferred));
+    };
+    if (known.dtype != DataType::kUndefined) {
+      if (value.dtype() != DataType::kUndefined && value.dtype() != known.dtype) {
+        return error(std::string(DataTypeName(value.dtype())),
+                     std::string(DataTypeName(known.dtype)));
+      }
+      value.set_dtype(known.dtype);
+    }
+    if (known.value) contents_[&value] = *known.value;
+    if (!known.shape) return absl::OkStatus();
+    if (!value.shape()) {
+      value.set_shape(known.shape);
+      return absl::OkStatus();
+    }
+    Shape shape = *value.shape();
+    if (shape.rank() != known.shape->rank()) {
+      return error(shape.ToString(), known.shape->ToString());
+    }
+    for (int i = 0; i < shape.rank(); ++i) {
+      const std::optional<Dim> dim = Refine(shape[i], (*known.shape)[i]);
+      if (!dim) return error(value.shape()->ToString(), known.shape->ToString());
+      shape[i] = *dim;
+    }
+    value.set_shape(std::move(shape));
+    return absl::OkStatus();
+  }
+
+  // Computes small outputs of a node whose inputs are all known numbers.
+  void Fold(const Node& node, int64_t opset, const ShapeContext& context) {
+    if (!node.Subgraphs().empty()) return;
+    for (const Known& output : context.outputs()) {
+      if (!output.shape) return;
+      const std::optional<std::vector<int64_t>> dims = output.shape->constant();
+      if (!dims || ElementCount(*dims).value_or(kMaxFoldedSize + 1) > kMaxFoldedSize) return;
+    }
+    std::vector<Tensor> inputs;
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      const Tensor* tensor = context.input_tensor(i);
+      if (tensor == nullptr && context.has_input(i)) return;
+      inputs.push_back(tensor == nullptr ? Tensor() : *tensor);
+    }
+    absl::StatusOr<std::vector<Tensor>> outputs = EvaluateNode(node, opset, inputs);
+    if (!outputs.ok())
+      return;  // no kernel, or a value that only shows at run time: nothing is known
+    for (int i = 0; i < node.num_outputs(); ++i) {
+      const Value* value = node.output(i);
+      if (value == nullptr) continue;
+      const Tensor& tensor = folded_[value] = std::move((*outputs)[i]);
+      if (tensor.rank() > 1 || !IsInteger(tensor.dtype())) continue;
+      const absl::StatusOr<std::vector<int64_t>> ints = IntegerValues(tensor);
+      if (ints.ok()) contents_[value] = std::vector<Dim>(ints->begin(), ints->end());
+    }
+  }
+
+  // Infers a copy of the function's body, with the types of this call.
+  absl::Status InferCall(Node& node, const Function& function, const std::string& scope) {
+    if (!calls_.insert(&function).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(node.Description(), ": function \"", function.name, "\" calls itself"));
+    }
+    const std::unique_ptr<Graph> body = InstantiateBody(function, node);
+    if (node.num_inputs() > static_cast<int>(body->inputs().size())) {
+      return absl::InvalidArgumentError(absl::StrCat(node.Description(), ": function \"",
+                                                     function.name, "\" has only ",
+                                                     body->inputs().size(), " inputs"));
+    }
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      const Value* actual = node.input(i);
+      if (actual == nullptr) continue;
+      Value* formal = body->inputs()[i];
+      const Known known = KnownOf(*actual);
+      formal->set_dtype(known.dtype);
+      formal->set_shape(known.shape);
+      if (known.value) contents_[formal] = *known.value;
+      if (known.tensor) folded_[formal] = *known.tensor;
+    }
+    const std::string inner = absl::StrCat(scope, node.Description(), "/");
+    PF_RETURN_IF_ERROR(Run(*body, function.opset_imports, inner));
+    for (int i = 0; i < node.num_outputs(); ++i) {
+      if (node.output(i) == nullptr || i >= static_cast<int>(body->outputs().size())) continue;
+      const Known known = KnownOf(*body->outputs()[i]);
+      PF_RETURN_IF_ERROR(Merge(node, *node.output(i), known));
+      if (known.tensor) folded_[node.output(i)] = *known.tensor;
+    }
+    for (const Value* value : body->values()) {
+      contents_.erase(value);
+      folded_.erase(value);
+    }
+    calls_.erase(&function);
+    return absl::OkStatus();
+  }
+
+  const Model& model_;
+  const OpRegistry& registry_;
+  SymbolicContents& contents_;
+  std::unordered_map<const Value*, Tensor> folded_;  // references to its tensors stay valid
+  std::set<const Function*> calls_;                  // that are being inferred
+};
+
+}  // namespace
+
+absl::Status InferShapes(Model& model, SymbolicContents* contents, const OpRegistry& registry) {
+  SymbolicContents own;
+  Inference inference(model, registry, contents != nullptr ? *contents : own);
+  return inference.Run(*model.graph, model.opset_imports, "");
+}
+
+}  // namespace pagefuse

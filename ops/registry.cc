@@ -1,0 +1,179 @@
+#include "pagefuse/ops/registry.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/builtin_ops.h"
+
+namespace pagefuse {
+namespace {
+
+using Key = std::tuple<std::string_view, std::string_view, int64_t>;
+
+Key KeyOf(const OpDef& op) { return {op.domain(), op.name(), op.since()}; }
+
+bool KeyLess(const std::unique_ptr<OpDef>& op, const Key& key) { return KeyOf(*op) < key; }
+
+// The type variable of the op's ports that kernels are chosen by, at this node; undefined if
+// unknown.
+DataType KernelType(const OpDef& op, const Node& node) {
+  if (op.types().empty()) return DataType::kUndefined;
+  const std::string& variable = op.types().front().first;
+  for (size_t i = 0; i < op.inputs().size(); ++i) {
+    const Value* value = node.input(static_cast<int>(i));
+    if (op.inputs()[i].type == variable && value != nullptr) return value->dtype();
+  }
+  for (size_t i = 0; i < op.outputs().size(); ++i) {
+    const Value* value = node.output(static_cast<int>(i));
+    if (op.outputs()[i].type == variable && value != nullptr) return value->dtype();
+  }
+  return DataType::kUndefined;
+}
+
+absl::Status Supports(const Kernel& kernel, const KernelQuery& query, DataType type) {
+  if (kernel.device != Device::kCpu) return absl::UnimplementedError("not a kernel for the cpu");
+  const bool has_type =
+      kernel.dtypes.empty() || type == DataType::kUndefined ||
+      std::find(kernel.dtypes.begin(), kernel.dtypes.end(), type) != kernel.dtypes.end();
+  if (!has_type) {
+    return absl::UnimplementedError(
+        absl::StrCat("does not compute ", std::string(DataTypeName(type))));
+  }
+  return kernel.supports ? kernel.supports(query) : absl::OkStatus();
+}
+
+absl::Status VerifyNodeTypes(const Node& node, const OpDef& op) {
+  for (int i = 0; i < node.num_inputs() && i < static_cast<int>(op.inputs().size()); ++i) {
+    const Value* value = node.input(i);
+    if (value == nullptr || value->dtype() == DataType::kUndefined) continue;
+    for (const auto& [variable, types] : op.types()) {
+      if (variable != op.inputs()[i].type) continue;
+      if (std::find(types.begin(), types.end(), value->dtype()) != types.end()) continue;
+      return absl::UnimplementedError(
+          absl::StrCat(node.Description(), ": input ", i, " \"", op.inputs()[i].name, "\": type ",
+                       std::string(DataTypeName(value->dtype())), " is not supported"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What node checks need of the model or function that the node is in.
+struct Imports {
+  const Model& model;
+  const std::map<std::string, int64_t>& versions;
+  const OpRegistry& registry;
+
+  int64_t Version(const std::string& domain) const {
+    const auto it = versions.find(domain);
+    if (it != versions.end()) return it->second;
+    return model.OpsetVersion(domain);
+  }
+};
+
+absl::Status VerifyGraph(const Graph& graph, const Imports& imports) {
+  for (const auto& node : graph.nodes()) {
+    const int64_t opset = imports.Version(node->domain());
+    const OpDef* op = imports.registry.Find(node->domain(), node->op_type(), opset);
+    if (op == nullptr &&
+        !imports.model.FindFunction(node->domain(), node->op_type(), node->overload)) {
+      return absl::UnimplementedError(absl::StrCat(node->Description(), ": no op \"",
+                                                   node->op_type(), "\" in domain \"",
+                                                   node->domain(), "\" at version ", opset));
+    }
+    if (op != nullptr) PF_RETURN_IF_ERROR(VerifyNodeTypes(*node, *op));
+    for (const Graph* subgraph : node->Subgraphs()) {
+      PF_RETURN_IF_ERROR(VerifyGraph(*subgraph, imports));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+OpRegistry& OpRegistry::Global() {
+  static OpRegistry* registry = [] {
+    auto* ops = new OpRegistry;
+#define PF_OP(family, op) PF_CHECK(ops->Add(family##_ops::op##Def()).ok());
+#include "pagefuse/ops/ops.inc"
+#undef PF_OP
+    return ops;
+  }();
+  return *registry;
+}
+
+absl::Status OpRegistry::Add(OpDef op) {
+  const auto it = std::lower_bound(ops_.begin(), ops_.end(), KeyOf(op), KeyLess);
+  if (it != ops_.end() && KeyOf(**it) == KeyOf(op)) {
+    return absl::InvalidArgumentError(absl::StrCat("op \"", op.name(), "\" of domain \"",
+                                                   op.domain(), "\", version ", op.since(),
+                                                   ", is already registered"));
+  }
+  ops_.insert(it, std::make_unique<OpDef>(std::move(op)));
+  return absl::OkStatus();
+}
+
+const OpDef* OpRegistry::Find(std::string_view domain, std::string_view name, int64_t opset) const {
+  if (domain == "ai.onnx") domain = "";
+  const Key past_end{domain, name, std::min(opset, std::numeric_limits<int64_t>::max() - 1) + 1};
+  auto it = std::lower_bound(ops_.begin(), ops_.end(), past_end, KeyLess);
+  if (it == ops_.begin()) return nullptr;
+  const OpDef& op = **--it;
+  return op.domain() == domain && op.name() == name ? &op : nullptr;
+}
+
+std::vector<const OpDef*> OpRegistry::ops() const {
+  std::vector<const OpDef*> result;
+  for (const auto& op : ops_) result.push_back(op.get());
+  return result;
+}
+
+absl::Status VerifyOps(const Model& model, const OpRegistry& registry) {
+  PF_RETURN_IF_ERROR(VerifyGraph(*model.graph, {model, model.opset_imports, registry}));
+  for (const Function& function : model.functions) {
+    // A function whose op is known is not run as its body.
+    const int64_t opset = model.OpsetVersion(function.domain);
+    if (registry.Find(function.domain, function.name, opset) != nullptr) continue;
+    PF_RETURN_IF_ERROR(VerifyGraph(*function.body, {model, function.opset_imports, registry}));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<KernelChoice> ChooseKernel(const KernelQuery& query, std::string_view force,
+                                          const OpRegistry& registry) {
+  const Node& node = *query.node;
+  KernelChoice choice;
+  choice.op = registry.Find(node.domain(), node.op_type(), query.opset);
+  if (choice.op == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(node.Description(), ": no op \"", node.op_type(),
+                                                 "\" in domain \"", node.domain(), "\" at version ",
+                                                 query.opset));
+  }
+  std::vector<const Kernel*> kernels;
+  for (const Kernel& kernel : choice.op->kernels()) kernels.push_back(&kernel);
+  std::stable_sort(kernels.begin(), kernels.end(), [force](const Kernel* a, const Kernel* b) {
+    const bool a_forced = !force.empty() && a->name == force;
+    const bool b_forced = !force.empty() && b->name == force;
+    return std::tuple(a_forced, a->priority) > std::tuple(b_forced, b->priority);
+  });
+  const DataType type = KernelType(*choice.op, node);
+  for (const Kernel* kernel : kernels) {
+    const absl::Status supported = Supports(*kernel, query, type);
+    if (supported.ok()) {
+      choice.kernel = kernel;
+      return choice;
+    }
+    choice.refusals.push_back(absl::StrCat(kernel->name, ": ", supported.message()));
+  }
+  if (choice.op->has_decomposition()) return choice;
+  std::string reasons;
+  for (const std::string& refusal : choice.refusals) absl::StrAppend(&reasons, "; ", refusal);
+  return absl::UnimplementedError(absl::StrCat(node.Description(), ": no kernel", reasons));
+}
+
+}  // namespace pagefuse
