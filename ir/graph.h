@@ -87,6 +87,10 @@ class Value {
   std::string doc_string;
   Metadata metadata;
   std::string type_proto;  // serialised TypeProto where it is no plain tensor (sequences, optionals, maps), else empty
+  // Serialised tensor TypeProto as imported, where dtype and shape would be written otherwise (denotations, dims spelled
+  // differently). Export uses it while it means the same.
+  std::string spelled_type;
+  bool listed = false;  // has an entry in the file's value_info list
   std::string unknown_fields;
 
  private:
@@ -166,8 +170,8 @@ class Node {
 class Graph {
  public:
   Graph() = default;
-  explicit Graph(Graph* parent) : parent_(parent) {}
-  ~Graph();
+  explicit Graph(Graph* parent);
+  ~Graph();  // readers in subgraphs that outlive this graph lose their inputs
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
@@ -188,7 +192,7 @@ class Graph {
   void ReplaceOutput(int index, Value* value);
   void RemoveInput(int index);
   void RemoveOutput(int index);
-  // A name not used in this graph: `base`, else `base_1`, `base_2`, ...
+  // A name not used in this graph, around it or in its subgraphs: `base`, else `base_1`, `base_2`, ...
   std::string UniqueName(std::string_view base) const;
   void Rename(Value* value, std::string name);
 
@@ -209,14 +213,16 @@ class Graph {
   int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
 
   // --- mutations for passes ---
-  // Lets all readers of `from` (graph outputs too, where the name of the output passes to `to` if that has no name of
-  // its own to keep: it is neither graph input nor output) read `to` instead.
+  // Lets all readers of `from`, a value of this graph, read `to` instead. If `from` is a graph output, `to` becomes that output
+  // and takes its name. Where it cannot (it is a graph input or output itself, or of an enclosing graph), the output becomes
+  // Identity(to). Either way the outputs of the graph are called as before.
   void ReplaceAllUses(Value* from, Value* to);
   // Erases a node none of whose outputs has a reader. PF_CHECKs that. Its outputs go too.
   void EraseNode(Node* node);
   // Erases a value that nothing produces, reads or exports.
   void EraseValue(Value* value);
-  // Erases `node` if nothing reads it, then in turn the producers that only it kept alive. Returns the number erased.
+  // Erases `node` if nothing reads it, then in turn the producers in this graph that only it kept alive. Returns the number
+  // erased.
   int EraseIfDead(Node* node);
   // Moves `node` before `before` (null: to the end).
   void MoveBefore(Node* node, Node* before);
@@ -225,6 +231,14 @@ class Graph {
   // A deep copy; tensors share buffers. Values of enclosing graphs stay shared.
   std::unique_ptr<Graph> Clone() const;
 
+  // Old value -> new value, for copies.
+  using ValueMap = absl::flat_hash_map<const Value*, Value*>;
+  // A deep copy as a subgraph of `parent` (may be null), in which `map` replaces values of enclosing graphs; on return it has the
+  // values of this graph too.
+  std::unique_ptr<Graph> CloneInto(Graph* parent, ValueMap& map) const;
+  // A copy of an attribute whose subgraphs go under `parent`, as CloneInto.
+  static Attribute CloneAttribute(const Attribute& attribute, Graph* parent, ValueMap& map);
+
   std::string name;
   std::string doc_string;
   Metadata metadata;
@@ -232,15 +246,24 @@ class Graph {
 
  private:
   friend class Node;
-  void AddUse(Value* value, Node* node, int index);
-  void RemoveUse(Value* value, Node* node, int index);
+  static void AddUse(Value* value, Node* node, int index);
+  static void RemoveUse(Value* value, Node* node, int index);
+
+  void ReplaceOutputs(Value* from, Value* to);
+  bool NameIsTaken(std::string_view name) const;
 
   Graph* parent_ = nullptr;
+  std::vector<Graph*> children_;  // graphs whose parent this is
   std::list<std::unique_ptr<Node>> nodes_;
   std::vector<Value*> inputs_;
   std::vector<Value*> outputs_;
   absl::flat_hash_map<std::string, std::unique_ptr<Value>> values_;
   std::vector<Value*> value_order_;
+  std::vector<Value*> initializer_order_;
+  mutable absl::flat_hash_map<std::string, int64_t> next_suffix_;  // for UniqueName
 };
+
+// The values that a node reads: its inputs that are not omitted, then what its subgraphs read from graphs around them. Each once.
+std::vector<Value*> ValuesRead(const Node& node);
 
 }  // namespace pagefuse

@@ -1,0 +1,46 @@
+#include "pagefuse/ir/model.h"
+
+namespace pagefuse {
+namespace {
+
+// A function body has no graph around it.
+std::shared_ptr<Graph> Copy(const std::shared_ptr<Graph>& graph) {
+  return graph == nullptr ? nullptr : std::shared_ptr<Graph>(graph->Clone());
+}
+
+std::string_view Canonical(std::string_view domain) { return domain == "ai.onnx" ? "" : domain; }
+
+}  // namespace
+
+int64_t Model::OpsetVersion(std::string_view domain) const {
+  for (const auto& [name, version] : opset_imports) {
+    if (Canonical(name) == Canonical(domain)) return version;
+  }
+  return 0;
+}
+
+const Function* Model::FindFunction(std::string_view domain, std::string_view name,
+                                    std::string_view overload) const {
+  for (const Function& function : functions) {
+    if (function.name == name && Canonical(function.domain) == Canonical(domain) &&
+        function.overload == overload) {
+      return &function;
+    }
+  }
+  return nullptr;
+}
+
+Model Model::Clone() const {
+  Model copy = *this;
+  copy.graph = Copy(graph);
+  for (Function& function : copy.functions) {
+    function.body = Copy(function.body);
+    Graph::ValueMap map;
+    for (auto& [name, attribute] : function.defaults) {
+      attribute = Graph::CloneAttribute(attribute, nullptr, map);
+    }
+  }
+  return copy;
+}
+
+}  // namespace pagefuse
