@@ -1,0 +1,193 @@
+// Vector loads and stores of the number formats as float lanes, for kernels. Include inside a file
+// that hwy/foreach_target.h recompiles. Results equal the scalar conversions of small_float.h bit
+// for bit.
+#if defined(PAGEFUSE_OPS_NUMERIC_CONVERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_OPS_NUMERIC_CONVERT_INL_H_
+#undef PAGEFUSE_OPS_NUMERIC_CONVERT_INL_H_
+#else
+#define PAGEFUSE_OPS_NUMERIC_CONVERT_INL_H_
+#endif
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/numeric/small_float.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Highway's own float16 conversions round as the scalar ones only where the hardware does them.
+#undef PF_HAS_F16C
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+#define PF_HAS_F16C 1
+#else
+#define PF_HAS_F16C 0
+#endif
+
+// Codes of format F, one in each 32-bit lane, of the floats in v.
+template <class F, Overflow overflow, class DF, class V = hn::Vec<DF>>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> EncodeLanes(DF df, V v) {
+  static_assert(F::kSpecials == FloatSpecials::kIeee || F::kSpecials == FloatSpecials::kFn);
+  const hn::RebindToUnsigned<DF> du;
+  const hn::RebindToSigned<DF> di;
+  constexpr int kShift = 23 - F::kMantissaBits;
+  const auto bits = hn::BitCast(du, v);
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7FFFFFFFu));
+  const auto signed_magnitude = hn::BitCast(di, magnitude);  // compares of signed lanes are cheaper
+
+  const auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(du, 1u));
+  const auto rounded =
+      hn::Add(hn::Add(magnitude, hn::Set(du, (uint32_t{1} << (kShift - 1)) - 1)), odd);
+  auto code = hn::Sub(hn::ShiftRight<kShift>(rounded),
+                      hn::Set(du, uint32_t{127 - F::kBias} << F::kMantissaBits));
+  if constexpr (F::kBias != 127) {  // subnormals, as in RoundMagnitude
+    constexpr int32_t kMinNormal = int32_t{127 - F::kBias + 1} << 23;
+    const auto rounder = hn::Set(du, uint32_t{1 - F::kBias - F::kMantissaBits + 23 + 127} << 23);
+    const auto sum = hn::Add(hn::BitCast(df, magnitude), hn::BitCast(df, rounder));
+    const auto subnormal = hn::Sub(hn::BitCast(du, sum), rounder);
+    const auto is_subnormal = hn::RebindMask(du, hn::Lt(signed_magnitude, hn::Set(di, kMinNormal)));
+    code = hn::IfThenElse(is_subnormal, subnormal, code);
+  }
+  constexpr bool kToNan = overflow == Overflow::kSpecial && F::kSpecials == FloatSpecials::kFn;
+  if constexpr (kToNan) {
+    code = hn::Min(code, hn::Set(du, F::kMagnitudeMask));
+  } else {
+    code = hn::Min(code,
+                   hn::Set(du, overflow == Overflow::kSaturate ? F::kMaxFinite : F::kTopExponent));
+  }
+  auto nan = hn::Set(du, F::kMagnitudeMask);
+  if constexpr (sizeof(typename F::Storage) == 2) {
+    constexpr uint32_t kQuiet = uint32_t{1} << (F::kMantissaBits - 1);
+    nan = hn::Or(hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(du, kQuiet * 2 - 1)),
+                 hn::Set(du, F::kTopExponent | kQuiet));
+  }
+  const auto is_nan = hn::RebindMask(du, hn::Gt(signed_magnitude, hn::Set(di, 0x7F800000)));
+  code = hn::IfThenElse(is_nan, nan, code);
+  constexpr int kSignShift = F::kSignBit == 0x80 ? 24 : 16;
+  const auto sign = hn::And(hn::ShiftRight<kSignShift>(bits), hn::Set(du, F::kSignBit));
+  return hn::Or(code, sign);
+}
+
+// The floats of codes of format F in 32-bit lanes.
+template <class F, class DF, class VU>
+HWY_INLINE hn::Vec<DF> DecodeLanes(DF df, VU codes) {
+  static_assert(F::kSpecials == FloatSpecials::kIeee || F::kSpecials == FloatSpecials::kFn);
+  const hn::RebindToUnsigned<DF> du;
+  const hn::RebindToSigned<DF> di;
+  constexpr int kShift = 23 - F::kMantissaBits;
+  constexpr int kSignShift = F::kSignBit == 0x80 ? 24 : 16;
+  const auto code_magnitude = hn::And(codes, hn::Set(du, F::kMagnitudeMask));
+  const auto sign = hn::ShiftLeft<kSignShift>(hn::And(codes, hn::Set(du, F::kSignBit)));
+  const auto shifted = hn::ShiftLeft<kShift>(code_magnitude);
+  const auto scale = hn::BitCast(df, hn::Set(du, uint32_t{127 + 127 - F::kBias} << 23));
+  const auto finite = hn::BitCast(du, hn::Mul(hn::BitCast(df, shifted), scale));
+  const auto special = hn::Or(shifted, hn::Set(du, 0x7F800000u));
+  const auto is_special = hn::RebindMask(
+      du, hn::Gt(hn::BitCast(di, code_magnitude), hn::Set(di, int32_t{F::kMaxFinite})));
+  return hn::BitCast(df, hn::Or(hn::IfThenElse(is_special, special, finite), sign));
+}
+
+// Lanes(df) consecutive elements at p as floats; no alignment needed. T: float, Float16, Bfloat16,
+// Float8E4M3FN, Float8E5M2, int8_t, uint8_t.
+template <class DF, typename T>
+HWY_INLINE hn::Vec<DF> LoadToFloat(DF df, const T* HWY_RESTRICT p) {
+  const hn::RebindToUnsigned<DF> du;
+  const hn::RebindToSigned<DF> di;
+  if constexpr (std::is_same_v<T, float>) {
+    return hn::LoadU(df, p);
+  } else if constexpr (std::is_same_v<T, int8_t> || std::is_same_v<T, uint8_t>) {
+    return hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(hn::Rebind<T, DF>(), p)));
+  } else {
+    const hn::Rebind<typename T::Storage, DF> storage;
+    const auto codes = hn::LoadU(storage, reinterpret_cast<const typename T::Storage*>(p));
+    if constexpr (std::is_same_v<T, Bfloat16>) {
+      return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, codes)));
+    } else {
+#if PF_HAS_F16C
+      const hn::Rebind<hwy::float16_t, DF> df16;
+      if constexpr (std::is_same_v<T, Float16>) {
+        return hn::PromoteTo(df, hn::BitCast(df16, codes));
+      } else if constexpr (std::is_same_v<T, Float8E4M3FN>) {
+        // Shifted by seven the code is a float16 of the value / 256: the hardware then does the
+        // subnormals without the cost of subnormal floats. The code of NaN becomes all ones.
+        const hn::Rebind<uint16_t, DF> du16;
+        const auto wide = hn::PromoteTo(du16, codes);
+        const auto magnitude = hn::ShiftLeft<7>(hn::And(wide, hn::Set(du16, 0x7F)));
+        const auto sign = hn::ShiftLeft<8>(hn::And(wide, hn::Set(du16, 0x80)));
+        const auto nan = hn::VecFromMask(du16, hn::Eq(magnitude, hn::Set(du16, 0x7F << 7)));
+        const auto half = hn::Or(hn::Or(magnitude, sign), nan);
+        return hn::Mul(hn::PromoteTo(df, hn::BitCast(df16, half)), hn::Set(df, 256.0f));
+      }
+#endif
+      return DecodeLanes<typename T::Format>(df, hn::PromoteTo(du, codes));
+    }
+  }
+}
+
+// Rounds the lanes to T and stores them at p; no alignment needed. int8_t: to nearest even,
+// saturating.
+template <class DF, typename T, class V = hn::Vec<DF>>
+HWY_INLINE void StoreFromFloat(V v, DF df, T* HWY_RESTRICT p) {
+  const hn::RebindToSigned<DF> di;
+  if constexpr (std::is_same_v<T, float>) {
+    hn::StoreU(v, df, p);
+  } else if constexpr (std::is_same_v<T, int8_t>) {
+    const auto clamped = hn::Min(hn::Max(v, hn::Set(df, -128.0f)), hn::Set(df, 127.0f));
+    const hn::Rebind<int8_t, DF> di8;
+    hn::StoreU(hn::DemoteTo(di8, hn::NearestInt(clamped)), di8, p);
+  } else {
+    const hn::Rebind<typename T::Storage, DF> storage;
+    auto* out = reinterpret_cast<typename T::Storage*>(p);
+#if PF_HAS_F16C
+    if constexpr (std::is_same_v<T, Float16>) {
+      const hn::Rebind<hwy::float16_t, DF> df16;
+      hn::StoreU(hn::BitCast(storage, hn::DemoteTo(df16, v)), storage, out);
+      return;
+    }
+#endif
+    using F = typename T::Format;
+    const auto codes = EncodeLanes<F, F::kDefaultOverflow>(df, v);
+    hn::StoreU(hn::DemoteTo(storage, hn::BitCast(di, codes)), storage, out);
+  }
+}
+
+// The first `count` elements (at most Lanes(df)), zeros behind them. Reads nothing past them.
+template <class DF, typename T>
+HWY_INLINE hn::Vec<DF> LoadToFloatN(DF df, const T* HWY_RESTRICT p, size_t count) {
+  alignas(64) T buffer[hn::MaxLanes(df)];
+  std::memset(static_cast<void*>(buffer), 0, sizeof(buffer));
+  std::memcpy(static_cast<void*>(buffer), p, count * sizeof(T));
+  return LoadToFloat(df, buffer);
+}
+
+// Stores the first `count` lanes and writes nothing past them.
+template <class DF, typename T, class V = hn::Vec<DF>>
+HWY_INLINE void StoreFromFloatN(V v, DF df, T* HWY_RESTRICT p, size_t count) {
+  alignas(64) T buffer[hn::MaxLanes(df)];
+  StoreFromFloat(v, df, buffer);
+  std::memcpy(static_cast<void*>(p), buffer, count * sizeof(T));
+}
+
+// Converts `count` elements; From and To as above, one of them float. Reads and writes nothing past
+// them.
+template <typename From, typename To>
+HWY_INLINE void ConvertArray(const From* HWY_RESTRICT from, size_t count, To* HWY_RESTRICT to) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) StoreFromFloat(LoadToFloat(df, from + i), df, to + i);
+  if (i < count) {
+    StoreFromFloatN(LoadToFloatN(df, from + i, count - i), df, to + i, count - i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle
