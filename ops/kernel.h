@@ -41,6 +41,8 @@ struct TensorArg {
 class KernelState {
  public:
   virtual ~KernelState() = default;
+  // Bytes of copies it made of constants.
+  virtual int64_t packed_bytes() const { return 0; }
 };
 
 // Reusable memory that lives for one kernel call; grows to the largest request and is kept by the

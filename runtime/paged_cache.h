@@ -79,7 +79,16 @@ class PagedCache {
   struct Sequence {
     int64_t length = 0;
     std::vector<std::vector<int32_t>> blocks;  // by group; -1 where freed behind the window
+    std::vector<int64_t> freed;                // by group: how many leading blocks are freed
   };
+  std::vector<int64_t> BlocksNeeded(const Sequence& sequence, int64_t num_tokens) const;
+  absl::Status CheckEntries(const std::vector<StepEntry>& entries) const;
+  void TakeBlocks(int group, Sequence& sequence, int64_t num_tokens);
+  void MapSlots(int group, const Sequence& sequence, int64_t num_tokens,
+                std::vector<int64_t>& slots) const;
+  void WriteTable(int group, const std::vector<StepEntry>& entries, StepMetadata::Group& out) const;
+  void FreeBehindWindow(Sequence& sequence);
+
   std::vector<CacheGroup> groups_;
   std::vector<BlockPool> pools_;
   std::map<SequenceId, Sequence> sequences_;

@@ -35,6 +35,14 @@ struct SessionStats {
   int64_t nodes = 0;
 };
 
+// One executed node of the last run.
+struct NodeProfile {
+  const Node* node = nullptr;
+  std::string kernel;
+  double start_us = 0;  // since the run began
+  double duration_us = 0;
+};
+
 // Run is not thread-safe: one thread a session at a time. Several sessions may run at once.
 class Session {
  public:
@@ -49,6 +57,9 @@ class Session {
   SessionStats stats() const;
   // One line a node: node, kernel, and why better ones were refused.
   std::string KernelReport() const;
+
+  // Times of the last run, in order; empty unless SessionOptions::profile.
+  std::vector<NodeProfile> Profile() const;
 
   // Runs on feeds by input name and returns `fetches` (empty: all outputs, in order). Feeds are checked against the inputs' types and
   // shapes, symbols included: InvalidArgument naming input, expected and found. Nothing is kept of the feeds.

@@ -1,0 +1,206 @@
+#include "pagefuse/runtime/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/runtime/cache_layout.h"
+#include "pagefuse/runtime/scheduler.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr std::string_view kLogits = "logits";
+
+double Seconds(std::chrono::steady_clock::time_point since) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+}
+
+int64_t ArgMax(std::span<const float> row) {
+  return std::max_element(row.begin(), row.end()) - row.begin();
+}
+
+// The tokens of a request as they become known.
+struct Progress {
+  std::vector<int64_t> tokens;
+  Completion completion;
+};
+
+}  // namespace
+
+struct Engine::Impl {
+  EngineOptions options;
+  std::unique_ptr<Session> session;
+  CacheLayout layout;
+  std::unique_ptr<PagedCache> cache;
+  std::map<std::string, Tensor> cache_tensors;
+  EngineStats stats;
+  int64_t vocabulary = 0;
+
+  absl::Status CheckRequests(const std::vector<Request>& requests) const;
+  absl::Status MakeCache(const std::vector<Request>& requests);
+  absl::Status CopyBlocks();
+  absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step, const std::vector<Progress>& progress);
+  absl::Status RunAll(const std::vector<Request>& requests, std::vector<Progress>& progress,
+                      const std::function<void(size_t, int64_t)>& on_token);
+};
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const std::string& path,
+                                                     const EngineOptions& options) {
+  PF_ASSIGN_OR_RETURN(Model model, LoadModel(path));
+  return Create(std::move(model), options);
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const EngineOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  SessionOptions session_options = options.session;
+  session_options.pipeline.options["kv_cache"] = options.kv_cache;
+  session_options.pipeline.options["block_size"] = absl::StrCat(options.block_size);
+  PF_ASSIGN_OR_RETURN(impl->session, Session::Create(std::move(model), session_options));
+  PF_ASSIGN_OR_RETURN(impl->layout, CacheLayout::FromModel(impl->session->model()));
+  const Value* logits = impl->session->model().graph->FindValue(kLogits);
+  if (!logits || !logits->is_output() || !logits->shape() || logits->shape()->rank() < 2) {
+    return absl::FailedPreconditionError("the fused graph has no output \"logits\"");
+  }
+  impl->vocabulary = logits->shape()->back(0).constant().value_or(0);
+  impl->stats.cache_bytes_per_token = impl->layout.bytes_per_token();
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+absl::Status Engine::Impl::CheckRequests(const std::vector<Request>& requests) const {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].prompt.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("request ", i, ": the prompt is empty"));
+    }
+    if (requests[i].max_new_tokens < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("request ", i, ": max_new_tokens is ", requests[i].max_new_tokens));
+    }
+    for (const std::vector<int64_t>* tokens : {&requests[i].prompt, &requests[i].forced}) {
+      for (int64_t token : *tokens) {
+        if (token >= 0 && (vocabulary == 0 || token < vocabulary)) continue;
+        return absl::InvalidArgumentError(absl::StrCat("request ", i, ": token ", token,
+                                                       " is outside the vocabulary of ", vocabulary));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Room for the longest requests that may run at once, or for what the options say.
+absl::Status Engine::Impl::MakeCache(const std::vector<Request>& requests) {
+  std::vector<int64_t> lengths;
+  for (const Request& request : requests) {
+    lengths.push_back(static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens);
+  }
+  std::sort(lengths.rbegin(), lengths.rend());
+  if (static_cast<int64_t>(lengths.size()) > options.max_sequences) {
+    lengths.resize(options.max_sequences);
+  }
+  std::vector<CacheGroup> groups = layout.groups();
+  for (CacheGroup& group : groups) {
+    group.num_blocks = layout.BlocksFor(group, lengths, options.max_tokens_per_step);
+    if (options.cache_tokens > 0 && group.sliding_window == 0) {
+      group.num_blocks = (options.cache_tokens + group.block_size - 1) / group.block_size;
+    }
+  }
+  PF_ASSIGN_OR_RETURN(cache_tensors, layout.Allocate(groups));
+  cache = std::make_unique<PagedCache>(std::move(groups));
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Impl::CopyBlocks() {
+  for (const PagedCache::Copy& copy : cache->TakeCopies()) {
+    for (const std::string& name : cache->groups()[copy.group].caches) {
+      Tensor& tensor = cache_tensors.at(name);
+      const int64_t block_bytes = tensor.byte_size() / tensor.dims()[0];
+      auto* base = static_cast<std::byte*>(tensor.mutable_data());
+      std::memcpy(base + copy.to * block_bytes, base + copy.from * block_bytes, block_bytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step,
+                                             const std::vector<Progress>& progress) {
+  PF_RETURN_IF_ERROR(CopyBlocks());
+  std::vector<int64_t> input_ids;
+  for (const Scheduler::Work& work : step.work) {
+    auto first = progress[work.request].tokens.begin() + work.first_token;
+    input_ids.insert(input_ids.end(), first, first + work.num_tokens);
+  }
+  std::map<std::string, Tensor> feeds = cache_tensors;
+  layout.AddStepFeeds(input_ids, step.metadata, feeds);
+  const auto start = std::chrono::steady_clock::now();
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session->Run(feeds, {std::string(kLogits)}));
+  const double seconds = Seconds(start);
+  ++stats.steps;
+  const bool decode = input_ids.size() == step.work.size();
+  (decode ? stats.decode_seconds : stats.prefill_seconds) += seconds;
+  (decode ? stats.decode_tokens : stats.prefill_tokens) += static_cast<int64_t>(input_ids.size());
+  stats.peak_blocks = std::max(stats.peak_blocks, cache->blocks_in_use());
+  return outputs[0];
+}
+
+absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
+                                  std::vector<Progress>& progress,
+                                  const std::function<void(size_t, int64_t)>& on_token) {
+  Scheduler scheduler(cache.get(), {.max_tokens_per_step = options.max_tokens_per_step,
+                                    .max_sequences = options.max_sequences});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    scheduler.Add(static_cast<int64_t>(requests[i].prompt.size()));
+    if (requests[i].max_new_tokens == 0) scheduler.Finish(i);
+  }
+  while (!scheduler.done()) {
+    PF_ASSIGN_OR_RETURN(Scheduler::Step step, scheduler.Next());
+    PF_ASSIGN_OR_RETURN(Tensor logits, RunStep(step, progress));
+    for (size_t row = 0; row < step.work.size(); ++row) {
+      if (!step.work[row].last) continue;
+      const size_t index = step.work[row].request;
+      const Request& request = requests[index];
+      std::span<const float> values =
+          logits.values<float>().subspan(row * vocabulary, vocabulary);
+      Completion& completion = progress[index].completion;
+      const int64_t token = ArgMax(values);
+      const size_t produced = completion.tokens.size();
+      completion.tokens.push_back(token);
+      if (request.keep_logits) completion.logits.emplace_back(values.begin(), values.end());
+      if (on_token) on_token(index, token);
+      const bool forced = produced < request.forced.size();
+      progress[index].tokens.push_back(forced ? request.forced[produced] : token);
+      scheduler.AddToken(index);
+      const bool stopped = !forced && std::count(request.stop_tokens.begin(),
+                                                 request.stop_tokens.end(), token) > 0;
+      if (stopped || static_cast<int64_t>(completion.tokens.size()) >= request.max_new_tokens) {
+        scheduler.Finish(index);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Completion>> Engine::Generate(
+    const std::vector<Request>& requests, const std::function<void(size_t, int64_t)>& on_token) {
+  PF_RETURN_IF_ERROR(impl_->CheckRequests(requests));
+  PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
+  std::vector<Progress> progress(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) progress[i].tokens = requests[i].prompt;
+  PF_RETURN_IF_ERROR(impl_->RunAll(requests, progress, on_token));
+  std::vector<Completion> completions;
+  for (Progress& item : progress) completions.push_back(std::move(item.completion));
+  return completions;
+}
+
+const Session& Engine::session() const { return *impl_->session; }
+const PagedCache& Engine::cache() const { return *impl_->cache; }
+EngineStats Engine::stats() const { return impl_->stats; }
+
+}  // namespace pagefuse

@@ -1,0 +1,209 @@
+#include "pagefuse/runtime/execution_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/registry.h"
+
+namespace pagefuse {
+namespace {
+
+// Builds a plan in two walks: steps with their kernels, then memory.
+class Planner {
+ public:
+  Planner(const Model& model, const PlanOptions& options) : model_(model), options_(options) {}
+
+  absl::StatusOr<ExecutionPlan> Run() {
+    const Graph& graph = *model_.graph;
+    for (Value* input : graph.inputs()) plan_.inputs.push_back(Index(input));
+    for (Value* constant : graph.initializers()) Index(constant);
+    for (const auto& node : graph.nodes()) PF_RETURN_IF_ERROR(AddStep(*node));
+    for (Value* output : graph.outputs()) plan_.outputs.push_back(Index(output));
+    FindLastReads();
+    for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) PlaceOutputs(step);
+    ExtendLifetimes();
+    return std::move(plan_);
+  }
+
+ private:
+  int Index(const Value* value) {
+    auto [it, added] = index_.try_emplace(value, static_cast<int>(plan_.values.size()));
+    if (added) plan_.values.push_back({.value = value});
+    return it->second;
+  }
+
+  absl::Status AddStep(const Node& node) {
+    PlannedStep step;
+    step.node = &node;
+    step.opset = model_.OpsetVersion(node.domain());
+    KernelQuery query{.node = &node, .opset = step.opset, .weight_type = options_.weight_type};
+    auto force = options_.force_kernel.find(node.op_type());
+    PF_ASSIGN_OR_RETURN(
+        KernelChoice choice,
+        ChooseKernel(query, force == options_.force_kernel.end() ? "" : force->second));
+    step.op = choice.op;
+    step.kernel = choice.kernel;
+    step.refusals = std::move(choice.refusals);
+    PF_RETURN_IF_ERROR(Prepare(query, step));
+    for (Value* input : node.inputs()) step.inputs.push_back(input ? Index(input) : -1);
+    for (Value* output : node.outputs()) step.outputs.push_back(output ? Index(output) : -1);
+    step.shares_input.assign(step.outputs.size(), -1);
+    step.must_alias.assign(step.outputs.size(), false);
+    plan_.steps.push_back(std::move(step));
+    return absl::OkStatus();
+  }
+
+  absl::Status Prepare(const KernelQuery& query, PlannedStep& step) {
+    if (!step.kernel || !step.kernel->prepare) return absl::OkStatus();
+    PrepareArgs args{.query = query, .constants = {}};
+    for (Value* input : query.node->inputs()) {
+      args.constants.push_back(input && input->IsConstant() ? input->initializer() : nullptr);
+    }
+    PF_ASSIGN_OR_RETURN(step.state, step.kernel->prepare(args));
+    return absl::OkStatus();
+  }
+
+  void FindLastReads() {
+    last_read_.assign(plan_.values.size(), -1);
+    for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) {
+      for (int input : plan_.steps[step].inputs) {
+        if (input >= 0) last_read_[input] = step;
+      }
+    }
+    const int end = static_cast<int>(plan_.steps.size());
+    for (int output : plan_.outputs) last_read_[output] = end;
+    sharers_.assign(plan_.values.size(), {});
+    for (int i = 0; i < static_cast<int>(plan_.values.size()); ++i) sharers_[i] = {i};
+  }
+
+  void PlaceOutputs(int step_index) {
+    PlannedStep& step = plan_.steps[step_index];
+    for (int out = 0; out < static_cast<int>(step.outputs.size()); ++out) {
+      if (step.outputs[out] < 0) continue;
+      if (TryAlias(step_index, out) || TryView(step_index, out) || TryInPlace(step_index, out)) {
+        continue;
+      }
+      PlannedValue& value = plan_.values[step.outputs[out]];
+      if (value.value->is_output()) {
+        value.placement = Placement::kOutput;
+        continue;
+      }
+      value.placement = Placement::kArena;
+      value.storage = static_cast<int>(plan_.storages.size());
+      plan_.storages.push_back({.first_step = step_index, .last_step = step_index});
+    }
+  }
+
+  // The last step that reads any value that shares memory with `value`.
+  int LastReadOfMemory(int value) const {
+    int last = -1;
+    for (int sharer : sharers_[value]) last = std::max(last, last_read_[sharer]);
+    return last;
+  }
+
+  void Share(PlannedStep& step, int out, int in) {
+    const int input = step.inputs[in];
+    const int output = step.outputs[out];
+    step.shares_input[out] = in;
+    plan_.values[output].placement = plan_.values[input].placement;
+    plan_.values[output].storage = plan_.values[input].storage;
+    // All sharers keep one list under the first of them; copies stay small because chains of views are short.
+    std::vector<int> all = sharers_[input];
+    all.push_back(output);
+    for (int sharer : all) sharers_[sharer] = all;
+  }
+
+  static int PairedInput(const std::vector<std::pair<int, int>>& pairs, const PlannedStep& step,
+                         int out) {
+    for (const auto& [output, input] : pairs) {
+      if (output == out && input < static_cast<int>(step.inputs.size()) && step.inputs[input] >= 0) {
+        return input;
+      }
+    }
+    return -1;
+  }
+
+  // An updated cache is the caller's memory, unless something reads the old contents later or the input is a constant.
+  bool TryAlias(int step_index, int out) {
+    PlannedStep& step = plan_.steps[step_index];
+    const int in = PairedInput(step.op->aliases(), step, out);
+    if (in < 0) return false;
+    step.must_alias[out] = true;
+    const PlannedValue& input = plan_.values[step.inputs[in]];
+    const bool read_later = LastReadOfMemory(step.inputs[in]) > step_index;
+    const bool writable = input.placement == Placement::kArena || input.value->is_input() ||
+                          IsUpdatedFeed(step.inputs[in]);
+    if (read_later || !writable) {
+      step.shares_input[out] = -1;
+      return false;
+    }
+    Share(step, out, in);
+    return true;
+  }
+
+  bool IsUpdatedFeed(int value) const {
+    if (plan_.values[value].placement != Placement::kExternal) return false;
+    return std::any_of(sharers_[value].begin(), sharers_[value].end(), [&](int sharer) {
+      return plan_.values[sharer].value->is_input();
+    });
+  }
+
+  bool TryView(int step_index, int out) {
+    PlannedStep& step = plan_.steps[step_index];
+    const int in = PairedInput(step.op->views(), step, out);
+    if (in < 0 || plan_.values[step.outputs[out]].value->is_output()) return false;
+    if (plan_.values[step.inputs[in]].placement == Placement::kOutput) return false;
+    Share(step, out, in);
+    return true;
+  }
+
+  bool TryInPlace(int step_index, int out) {
+    PlannedStep& step = plan_.steps[step_index];
+    const Value* output = plan_.values[step.outputs[out]].value;
+    if (output->is_output()) return false;
+    for (const auto& [pair_out, in] : step.op->in_place()) {
+      if (pair_out != out || in >= static_cast<int>(step.inputs.size())) continue;
+      const int input = step.inputs[in];
+      if (input < 0 || plan_.values[input].placement != Placement::kArena) continue;
+      if (std::count(step.inputs.begin(), step.inputs.end(), input) != 1) continue;
+      if (LastReadOfMemory(input) != step_index || TakenByOtherOutput(step, in)) continue;
+      const Value* value = plan_.values[input].value;
+      if (value->dtype() != output->dtype() || !value->shape() || !output->shape()) continue;
+      if (!ProvablyEqual(*value->shape(), *output->shape())) continue;
+      Share(step, out, in);
+      return true;
+    }
+    return false;
+  }
+
+  static bool TakenByOtherOutput(const PlannedStep& step, int in) {
+    return std::find(step.shares_input.begin(), step.shares_input.end(), in) !=
+           step.shares_input.end();
+  }
+
+  void ExtendLifetimes() {
+    for (size_t i = 0; i < plan_.values.size(); ++i) {
+      const PlannedValue& value = plan_.values[i];
+      if (value.storage < 0) continue;
+      Storage& storage = plan_.storages[value.storage];
+      storage.last_step = std::max(storage.last_step, last_read_[i]);
+    }
+  }
+
+  const Model& model_;
+  const PlanOptions& options_;
+  ExecutionPlan plan_;
+  absl::flat_hash_map<const Value*, int> index_;
+  std::vector<int> last_read_;               // by value: last step that reads it; past the end for graph outputs
+  std::vector<std::vector<int>> sharers_;    // by value: values in the same memory, itself included
+};
+
+}  // namespace
+
+absl::StatusOr<ExecutionPlan> MakePlan(const Model& model, const PlanOptions& options) {
+  return Planner(model, options).Run();
+}
+
+}  // namespace pagefuse

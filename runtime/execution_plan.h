@@ -1,0 +1,65 @@
+// What a session decides once: the steps in order, the kernel of each, and which values share memory.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "pagefuse/ir/model.h"
+#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/runtime/memory_plan.h"
+
+namespace pagefuse {
+
+// How a value gets its memory.
+enum class Placement {
+  kExternal,  // graph input or constant: the caller's or the model's memory
+  kArena,     // storage of the arena
+  kOutput,    // graph output: memory of its own, handed to the caller
+};
+
+struct PlannedValue {
+  const Value* value = nullptr;
+  Placement placement = Placement::kExternal;
+  int storage = -1;  // kArena: index into storages
+};
+
+// One node with its kernel. Values are indices into ExecutionPlan::values, -1 where omitted.
+struct PlannedStep {
+  const Node* node = nullptr;
+  const OpDef* op = nullptr;
+  const Kernel* kernel = nullptr;  // null: the node runs its decomposition
+  int64_t opset = 0;
+  std::vector<std::string> refusals;
+  std::unique_ptr<KernelState> state;
+  std::vector<int> inputs;
+  std::vector<int> outputs;
+  // By output: the input whose memory it is (a view, an in-place result, an updated cache), or -1.
+  std::vector<int> shares_input;
+  // By output: shared memory that must be kept apart from a reader elsewhere is copied first.
+  std::vector<bool> must_alias;
+};
+
+struct ExecutionPlan {
+  std::vector<PlannedValue> values;
+  std::vector<PlannedStep> steps;
+  std::vector<Storage> storages;
+  std::vector<int> inputs;   // graph inputs, in order
+  std::vector<int> outputs;  // graph outputs, in order
+};
+
+struct PlanOptions {
+  WeightType weight_type = WeightType::kFloat32;
+  std::map<std::string, std::string> force_kernel;  // op name -> kernel name
+};
+
+// Plans the model's main graph, whose types and shapes are inferred. Unimplemented naming the first node that nothing can compute.
+absl::StatusOr<ExecutionPlan> MakePlan(const Model& model, const PlanOptions& options);
+
+}  // namespace pagefuse

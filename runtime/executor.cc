@@ -1,0 +1,237 @@
+#include "pagefuse/runtime/executor.h"
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/evaluate.h"
+
+namespace pagefuse {
+namespace {
+
+TensorArg ArgOf(const Tensor& tensor) {
+  // Kernels do not write inputs; aliased outputs are checked to be writable before.
+  return {.dtype = tensor.dtype(), .dims = tensor.dims(), .data = const_cast<void*>(tensor.data())};
+}
+
+int64_t ByteSizeOf(const TensorArg& arg) {
+  return (arg.size() * BitWidth(arg.dtype) + 7) / 8;
+}
+
+absl::StatusOr<Tensor> BorrowedTensor(const TensorArg& arg) {
+  return Tensor::View(arg.dtype, arg.dims,
+                      Buffer::BorrowConst(arg.data, static_cast<size_t>(ByteSizeOf(arg))));
+}
+
+}  // namespace
+
+// Memory of one run, by value.
+struct Executor::RunState {
+  std::vector<TensorArg> args;
+  std::vector<Tensor> owners;  // feeds and outputs: what keeps external memory alive
+  std::vector<std::shared_ptr<Buffer>> spill;  // storages that the arena has no room for yet
+  const std::vector<Tensor>* bound = nullptr;
+};
+
+Executor::Executor(ExecutionPlan plan) : plan_(std::move(plan)) {
+  constants_.resize(plan_.values.size());
+  for (size_t i = 0; i < plan_.values.size(); ++i) {
+    if (const Tensor* tensor = plan_.values[i].value->initializer()) constants_[i] = ArgOf(*tensor);
+  }
+  memory_ = PlanMemory(plan_.storages);
+  dying_.resize(plan_.steps.size() + 1);
+  for (size_t i = 0; i < plan_.storages.size(); ++i) {
+    dying_[plan_.storages[i].last_step].push_back(static_cast<int>(i));
+  }
+}
+
+int64_t Executor::packed_bytes() const {
+  int64_t bytes = 0;
+  for (const PlannedStep& step : plan_.steps) {
+    if (step.state) bytes += step.state->packed_bytes();
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& feeds,
+                                                  const std::vector<Tensor>& bound) {
+  RunState run;
+  run.args = constants_;
+  run.owners.resize(plan_.values.size());
+  run.spill.resize(plan_.storages.size());
+  run.bound = &bound;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (!feeds[i].defined()) continue;
+    run.args[plan_.inputs[i]] = ArgOf(feeds[i]);
+    run.owners[plan_.inputs[i]] = feeds[i];
+  }
+  timings_.clear();
+  const auto start = std::chrono::steady_clock::now();
+  auto micros = [&] {
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+        .count();
+  };
+  for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) {
+    const double begin = profile_ ? micros() : 0;
+    PF_RETURN_IF_ERROR(RunStep(step, run));
+    if (profile_) timings_.push_back({step, begin, micros() - begin});
+    for (int storage : dying_[step]) run.spill[storage].reset();
+  }
+  auto outputs = CollectOutputs(run);
+  LearnSizes();
+  return outputs;
+}
+
+absl::Status Executor::RunStep(int index, RunState& run) {
+  PlannedStep& step = plan_.steps[index];
+  KernelArgs args;
+  args.node = step.node;
+  args.opset = step.opset;
+  args.state = step.state.get();
+  args.scratch = &scratch_;
+  args.inputs.reserve(step.inputs.size());
+  for (int input : step.inputs) args.inputs.push_back(input < 0 ? TensorArg() : run.args[input]);
+  PF_RETURN_IF_ERROR(InferOutputs(index, run, args.outputs));
+  // Values are checked before an output that is a caller's cache is touched.
+  PF_RETURN_IF_ERROR(step.op->CheckValues(args));
+  bool all_views = !step.outputs.empty();
+  for (int out = 0; out < static_cast<int>(step.outputs.size()); ++out) {
+    if (step.outputs[out] < 0) continue;
+    PF_RETURN_IF_ERROR(PlaceOutput(step, out, run, args.outputs[out]));
+    run.args[step.outputs[out]] = args.outputs[out];
+    all_views = all_views && !step.op->views().empty() && step.shares_input[out] >= 0;
+  }
+  if (all_views) return absl::OkStatus();
+  if (!step.kernel) return RunDecomposition(step, args);
+  return step.kernel->run(args);
+}
+
+absl::Status Executor::InferOutputs(int index, RunState& run, std::vector<TensorArg>& outputs) {
+  PlannedStep& step = plan_.steps[index];
+  std::vector<Tensor> contents(step.inputs.size());
+  std::vector<ShapeContext::Known> known(step.inputs.size());
+  for (size_t i = 0; i < step.inputs.size(); ++i) {
+    if (step.inputs[i] < 0) continue;
+    const TensorArg& arg = run.args[step.inputs[i]];
+    PF_ASSIGN_OR_RETURN(contents[i], BorrowedTensor(arg));
+    known[i] = {.dtype = arg.dtype,
+                .shape = Shape::FromInts(arg.dims),
+                .value = std::nullopt,
+                .tensor = &contents[i]};
+  }
+  ShapeContext context(*step.node, step.opset, std::move(known));
+  PF_RETURN_IF_ERROR(step.op->Infer(context));
+  outputs.resize(step.outputs.size());
+  for (size_t out = 0; out < step.outputs.size(); ++out) {
+    if (step.outputs[out] < 0) continue;
+    const ShapeContext::Known& inferred = context.outputs()[out];
+    auto dims = inferred.shape ? inferred.shape->constant() : std::nullopt;
+    if (!dims) {
+      return absl::InternalError(absl::StrCat(step.node->Description(), ": the shape of output ", out,
+                                              " is not known before it runs"));
+    }
+    PF_RETURN_IF_ERROR(ByteSize(inferred.dtype, *dims).status());
+    outputs[out] = {.dtype = inferred.dtype, .dims = *std::move(dims), .data = nullptr};
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& run,
+                                   TensorArg& output) {
+  const int index = step.outputs[out];
+  const PlannedValue& value = plan_.values[index];
+  const int64_t bytes = ByteSizeOf(output);
+  if (const int in = step.shares_input[out]; in >= 0) {
+    output.data = run.args[step.inputs[in]].data;
+    run.owners[index] = run.owners[step.inputs[in]];
+    if (step.must_alias[out] && value.placement == Placement::kExternal && bytes > 0 &&
+        run.owners[index].mutable_data() == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          step.node->Description(), ": input ", in, " is updated in place, but its memory is read-only"));
+    }
+    return absl::OkStatus();
+  }
+  if (value.placement == Placement::kOutput) {
+    Tensor tensor;
+    for (size_t i = 0; i < plan_.outputs.size(); ++i) {
+      if (plan_.outputs[i] == index && (*run.bound)[i].defined()) tensor = (*run.bound)[i];
+    }
+    if (tensor.defined() && (tensor.dtype() != output.dtype || tensor.dims() != output.dims)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "output \"", value.value->name(), "\": bound memory is ", DataTypeName(tensor.dtype()),
+          DimsToString(tensor.dims()), ", expected ", DataTypeName(output.dtype),
+          DimsToString(output.dims)));
+    }
+    if (!tensor.defined()) {
+      PF_ASSIGN_OR_RETURN(tensor, Tensor::Allocate(output.dtype, output.dims));
+    }
+    output.data = tensor.mutable_data();
+    run.owners[index] = std::move(tensor);
+  } else {
+    Storage& storage = plan_.storages[value.storage];
+    if (bytes <= memory_.sizes[value.storage] && arena_) {
+      output.data = arena_->data() + memory_.offsets[value.storage];
+    } else {
+      PF_ASSIGN_OR_RETURN(run.spill[value.storage], Buffer::Allocate(bytes));
+      output.data = run.spill[value.storage]->data();
+    }
+    if (bytes > storage.bytes) {
+      storage.bytes = bytes;
+      grew_ = true;
+    }
+  }
+  if (step.must_alias[out] && bytes > 0) {
+    for (const auto& [aliased, in] : step.op->aliases()) {
+      if (aliased == out) std::memcpy(output.data, run.args[step.inputs[in]].data, bytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::RunDecomposition(const PlannedStep& step, KernelArgs& args) {
+  std::vector<Tensor> inputs(args.inputs.size());
+  for (size_t i = 0; i < args.inputs.size(); ++i) {
+    if (!args.inputs[i].present()) continue;
+    PF_ASSIGN_OR_RETURN(inputs[i], BorrowedTensor(args.inputs[i]));
+  }
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> results,
+                      EvaluateNode(*step.node, step.opset, inputs, {.decompose = true}));
+  for (size_t i = 0; i < args.outputs.size(); ++i) {
+    if (!args.outputs[i].present() || results[i].byte_size() == 0) continue;
+    std::memcpy(args.outputs[i].data, results[i].data(), results[i].byte_size());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Tensor>> Executor::CollectOutputs(RunState& run) {
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < plan_.outputs.size(); ++i) {
+    const int index = plan_.outputs[i];
+    const PlannedValue& value = plan_.values[index];
+    // A constant or a graph input that is an output as well, or an updated cache, has an owner or is the model's.
+    Tensor tensor = run.owners[index];
+    if (!tensor.defined() && value.value->initializer()) tensor = *value.value->initializer();
+    const TensorArg& arg = run.args[index];
+    if (tensor.defined() && tensor.dims() != arg.dims) {
+      PF_ASSIGN_OR_RETURN(tensor, tensor.Reshaped(arg.dims));
+    }
+    if (!tensor.defined()) {
+      return absl::InternalError(absl::StrCat("output \"", value.value->name(), "\" has no memory"));
+    }
+    outputs.push_back(std::move(tensor));
+  }
+  return outputs;
+}
+
+void Executor::LearnSizes() {
+  if (!grew_) return;
+  grew_ = false;
+  memory_ = PlanMemory(plan_.storages);
+  arena_.reset();  // the old one goes before the new one comes
+  auto arena = Buffer::Allocate(static_cast<size_t>(memory_.arena_bytes));
+  if (arena.ok()) arena_ = *std::move(arena);
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,60 @@
+// Runs a plan: shapes first, then memory, then the kernel, step by step.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/runtime/execution_plan.h"
+
+namespace pagefuse {
+
+// When and how long a step ran, for profiles.
+struct StepTiming {
+  int step = 0;
+  double start_us = 0;  // since the run began
+  double duration_us = 0;
+};
+
+// Keeps the arena between runs: sizes grow to the largest seen and the plan of offsets is made anew when they do. Not thread-safe.
+class Executor {
+ public:
+  explicit Executor(ExecutionPlan plan);
+
+  // `feeds` by position among the graph inputs; an undefined one takes the input's initialiser. `bound` holds memory for outputs, by
+  // position, undefined where the executor allocates. Feeds were checked before.
+  absl::StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& feeds,
+                                          const std::vector<Tensor>& bound);
+
+  const ExecutionPlan& plan() const { return plan_; }
+  int64_t arena_bytes() const { return memory_.arena_bytes; }
+  int64_t packed_bytes() const;
+  void set_profile(bool on) { profile_ = on; }
+  const std::vector<StepTiming>& timings() const { return timings_; }
+
+ private:
+  struct RunState;
+  absl::Status RunStep(int index, RunState& run);
+  absl::Status InferOutputs(int index, RunState& run, std::vector<TensorArg>& outputs);
+  absl::Status PlaceOutput(const PlannedStep& step, int out, RunState& run, TensorArg& output);
+  absl::Status RunDecomposition(const PlannedStep& step, KernelArgs& args);
+  absl::StatusOr<std::vector<Tensor>> CollectOutputs(RunState& run);
+  void LearnSizes();
+
+  ExecutionPlan plan_;
+  MemoryPlan memory_;
+  std::shared_ptr<Buffer> arena_;
+  std::vector<TensorArg> constants_;  // by value; absent where the value is no constant
+  std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
+  Scratch scratch_;
+  bool profile_ = false;
+  bool grew_ = false;
+  std::vector<StepTiming> timings_;
+};
+
+}  // namespace pagefuse

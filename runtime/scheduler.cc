@@ -1,0 +1,125 @@
+#include "pagefuse/runtime/scheduler.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "pagefuse/ir/status_macros.h"
+
+namespace pagefuse {
+
+Scheduler::Scheduler(PagedCache* cache, const Options& options) : cache_(cache), options_(options) {}
+
+Scheduler::~Scheduler() {
+  for (size_t request : running_) cache_->Remove(requests_[request].sequence);
+}
+
+size_t Scheduler::Add(int64_t num_tokens) {
+  requests_.push_back({.num_tokens = num_tokens});
+  waiting_.push_back(requests_.size() - 1);
+  return requests_.size() - 1;
+}
+
+void Scheduler::AddToken(size_t request) { ++requests_[request].num_tokens; }
+
+void Scheduler::Finish(size_t request) {
+  std::erase(running_, request);
+  std::erase(waiting_, request);
+  if (requests_[request].sequence < 0) return;
+  cache_->Remove(requests_[request].sequence);
+  requests_[request].sequence = -1;
+}
+
+int64_t Scheduler::Computed(size_t request) const {
+  const SequenceId sequence = requests_[request].sequence;
+  return sequence < 0 ? 0 : cache_->Length(sequence);
+}
+
+std::vector<StepEntry> Scheduler::Entries(const std::vector<Work>& work) const {
+  std::vector<StepEntry> entries;
+  for (const Work& item : work) {
+    entries.push_back({requests_[item.request].sequence, item.num_tokens});
+  }
+  return entries;
+}
+
+// Adds the request's next tokens to the step if the cache has room for all of it.
+bool Scheduler::Admit(size_t request, int64_t num_tokens, std::vector<Work>& work) {
+  const int64_t computed = Computed(request);
+  work.push_back({.request = request,
+                  .first_token = computed,
+                  .num_tokens = num_tokens,
+                  .last = computed + num_tokens == requests_[request].num_tokens});
+  if (cache_->CanAppend(Entries(work))) return true;
+  work.pop_back();
+  return false;
+}
+
+void Scheduler::PreemptYoungest() {
+  const size_t request = running_.back();
+  running_.pop_back();
+  cache_->Remove(requests_[request].sequence);
+  requests_[request].sequence = -1;
+  waiting_.push_front(request);
+  ++preemptions_;
+}
+
+void Scheduler::PlanDecodes(int64_t& budget, std::vector<Work>& work) {
+  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
+    const size_t request = running_[i];
+    if (requests_[request].num_tokens - Computed(request) != 1) continue;
+    while (!Admit(request, 1, work)) {
+      if (running_.size() <= i + 1) return;  // only older ones are left, and they have their slots
+      PreemptYoungest();
+    }
+    --budget;
+  }
+}
+
+void Scheduler::PlanPrefills(int64_t& budget, std::vector<Work>& work) {
+  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
+    const size_t request = running_[i];
+    const int64_t left = requests_[request].num_tokens - Computed(request);
+    if (left <= 1) continue;
+    const int64_t chunk = std::min(left, budget);
+    if (Admit(request, chunk, work)) budget -= chunk;
+  }
+  while (budget > 0 && !waiting_.empty() &&
+         static_cast<int64_t>(running_.size()) < options_.max_sequences) {
+    const size_t request = waiting_.front();
+    const int64_t chunk = std::min(requests_[request].num_tokens, budget);
+    requests_[request].sequence = cache_->AddSequence();
+    if (!Admit(request, chunk, work)) {
+      cache_->Remove(requests_[request].sequence);
+      requests_[request].sequence = -1;
+      return;
+    }
+    waiting_.pop_front();
+    running_.push_back(request);
+    budget -= chunk;
+  }
+}
+
+absl::StatusOr<Scheduler::Step> Scheduler::Next() {
+  Step step;
+  if (done()) return step;
+  int64_t budget = options_.max_tokens_per_step;
+  PlanDecodes(budget, step.work);
+  PlanPrefills(budget, step.work);
+  // Prefills that block each other: the oldest goes on alone.
+  while (step.work.empty() && running_.size() > 1) {
+    PreemptYoungest();
+    budget = options_.max_tokens_per_step;
+    PlanDecodes(budget, step.work);
+    PlanPrefills(budget, step.work);
+  }
+  if (step.work.empty()) {
+    const size_t request = running_.empty() ? waiting_.front() : running_.front();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("request ", request, " with ", requests_[request].num_tokens,
+                     " tokens does not fit in the cache alone"));
+  }
+  PF_ASSIGN_OR_RETURN(step.metadata, cache_->Append(Entries(step.work)));
+  return step;
+}
+
+}  // namespace pagefuse

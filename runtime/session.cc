@@ -1,0 +1,212 @@
+#include "pagefuse/runtime/session.h"
+
+#include <omp.h>
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/verify.h"
+#include "pagefuse/ops/infer.h"
+#include "pagefuse/ops/registry.h"
+#include "pagefuse/runtime/executor.h"
+
+namespace pagefuse {
+namespace {
+
+// One feed against its input: type, rank, numbers, and symbols that must mean the same in every feed.
+absl::Status CheckFeed(const Value& input, const Tensor& feed, std::map<std::string, int64_t>& symbols) {
+  auto error = [&](std::string_view expected) {
+    return absl::InvalidArgumentError(absl::StrCat("input \"", input.name(), "\": expected ", expected,
+                                                   ", got ", DataTypeName(feed.dtype()),
+                                                   DimsToString(feed.dims())));
+  };
+  const std::string wanted = absl::StrCat(DataTypeName(input.dtype()),
+                                          input.shape() ? input.shape()->ToString() : "");
+  if (feed.dtype() != input.dtype()) return error(wanted);
+  if (!input.shape()) return absl::OkStatus();
+  if (feed.rank() != input.shape()->rank()) return error(wanted);
+  for (int axis = 0; axis < feed.rank(); ++axis) {
+    const Dim& dim = (*input.shape())[axis];
+    if (auto number = dim.constant(); number && *number != feed.dims()[axis]) return error(wanted);
+    auto symbol = dim.symbol();
+    if (!symbol) continue;
+    auto [it, added] = symbols.try_emplace(*symbol, feed.dims()[axis]);
+    if (!added && it->second != feed.dims()[axis]) {
+      return error(absl::StrCat(wanted, " with ", *symbol, " = ", it->second, " as in other inputs"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int64_t WeightBytes(const Graph& graph) {
+  int64_t bytes = 0;
+  for (const Value* value : graph.initializers()) bytes += value->initializer()->byte_size();
+  return bytes;
+}
+
+}  // namespace
+
+struct Session::Impl {
+  Model model;
+  SessionOptions options;
+  PipelineReport report;
+  std::unique_ptr<Executor> executor;
+  std::map<std::string, Tensor, std::less<>> bound;
+  int64_t weight_bytes = 0;
+
+  absl::StatusOr<std::vector<Tensor>> FeedsInOrder(const std::map<std::string, Tensor>& feeds) const;
+  std::vector<Tensor> BoundOutputs() const;
+};
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::~Session() = default;
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Load(const std::string& path,
+                                                       const SessionOptions& options) {
+  PF_ASSIGN_OR_RETURN(Model model, LoadModel(path));
+  return Create(std::move(model), options);
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model, const SessionOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  if (options.num_threads > 0) omp_set_num_threads(options.num_threads);
+  if (options.optimise) {
+    PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, options.pipeline));
+  }
+  PF_RETURN_IF_ERROR(VerifyOps(model));
+  PF_RETURN_IF_ERROR(InferShapes(model));
+  impl->model = std::move(model);
+  impl->weight_bytes = WeightBytes(*impl->model.graph);
+  PF_ASSIGN_OR_RETURN(ExecutionPlan plan,
+                      MakePlan(impl->model, {.weight_type = options.weight_type,
+                                             .force_kernel = options.force_kernel}));
+  impl->executor = std::make_unique<Executor>(std::move(plan));
+  impl->executor->set_profile(options.profile);
+  return std::unique_ptr<Session>(new Session(std::move(impl)));
+}
+
+const Model& Session::model() const { return impl_->model; }
+const PipelineReport& Session::report() const { return impl_->report; }
+
+SessionStats Session::stats() const {
+  return {.weight_bytes = impl_->weight_bytes,
+          .packed_weight_bytes = impl_->executor->packed_bytes(),
+          .arena_bytes = impl_->executor->arena_bytes(),
+          .nodes = impl_->model.graph->num_nodes()};
+}
+
+std::string Session::KernelReport() const {
+  std::string text;
+  for (const PlannedStep& step : impl_->executor->plan().steps) {
+    absl::StrAppend(&text, step.node->Description(), ": ",
+                    step.kernel ? step.kernel->name : "decomposition");
+    if (!step.refusals.empty()) {
+      absl::StrAppend(&text, " (", absl::StrJoin(step.refusals, "; "), ")");
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+std::vector<NodeProfile> Session::Profile() const {
+  std::vector<NodeProfile> profile;
+  for (const StepTiming& timing : impl_->executor->timings()) {
+    const PlannedStep& step = impl_->executor->plan().steps[timing.step];
+    profile.push_back({.node = step.node,
+                       .kernel = step.kernel ? step.kernel->name : "decomposition",
+                       .start_us = timing.start_us,
+                       .duration_us = timing.duration_us});
+  }
+  return profile;
+}
+
+absl::StatusOr<std::vector<Tensor>> Session::Impl::FeedsInOrder(
+    const std::map<std::string, Tensor>& feeds) const {
+  std::vector<Tensor> ordered;
+  std::map<std::string, int64_t> symbols;
+  size_t used = 0;
+  for (const Value* input : model.graph->inputs()) {
+    Tensor feed;
+    if (auto it = feeds.find(input->name()); it != feeds.end()) {
+      feed = it->second;
+      ++used;
+    } else if (auto found = bound.find(input->name()); found != bound.end()) {
+      feed = found->second;
+    }
+    if (feed.defined()) {
+      PF_RETURN_IF_ERROR(CheckFeed(*input, feed, symbols));
+    } else if (!input->initializer()) {
+      return absl::InvalidArgumentError(absl::StrCat("input \"", input->name(), "\" was not fed"));
+    }
+    ordered.push_back(std::move(feed));
+  }
+  if (used == feeds.size()) return ordered;
+  for (const auto& [name, tensor] : feeds) {
+    const Value* value = model.graph->FindValue(name);
+    if (value && value->is_input()) continue;
+    std::vector<std::string> names;
+    for (const Value* input : model.graph->inputs()) names.push_back(input->name());
+    return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is fed but is no input; inputs are ",
+                                                   absl::StrJoin(names, ", ")));
+  }
+  return ordered;
+}
+
+std::vector<Tensor> Session::Impl::BoundOutputs() const {
+  std::vector<Tensor> tensors;
+  for (const Value* output : model.graph->outputs()) {
+    auto it = bound.find(output->name());
+    tensors.push_back(it == bound.end() ? Tensor() : it->second);
+  }
+  return tensors;
+}
+
+absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Tensor>& feeds,
+                                                 const std::vector<std::string>& fetches) {
+  const std::vector<Value*>& graph_outputs = impl_->model.graph->outputs();
+  std::vector<size_t> wanted;
+  for (const std::string& fetch : fetches) {
+    size_t i = 0;
+    while (i < graph_outputs.size() && graph_outputs[i]->name() != fetch) ++i;
+    if (i == graph_outputs.size()) {
+      return absl::NotFoundError(absl::StrCat("\"", fetch, "\" is no output of the graph"));
+    }
+    wanted.push_back(i);
+  }
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(feeds));
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
+                      impl_->executor->Run(ordered, impl_->BoundOutputs()));
+  if (fetches.empty()) return outputs;
+  std::vector<Tensor> fetched;
+  for (size_t i : wanted) fetched.push_back(outputs[i]);
+  return fetched;
+}
+
+absl::Status Session::Bind(std::string_view name, Tensor tensor) {
+  const Value* value = impl_->model.graph->FindValue(name);
+  if (!value || !(value->is_input() || value->is_output())) {
+    return absl::NotFoundError(absl::StrCat("\"", name, "\" is no input or output of the graph"));
+  }
+  if (value->is_output() && !value->is_input() && tensor.mutable_data() == nullptr &&
+      tensor.byte_size() > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("output \"", name, "\": the memory is read-only"));
+  }
+  impl_->bound.insert_or_assign(std::string(name), std::move(tensor));
+  return absl::OkStatus();
+}
+
+absl::Status Session::Unbind(std::string_view name) {
+  auto it = impl_->bound.find(name);
+  if (it == impl_->bound.end()) {
+    return absl::NotFoundError(absl::StrCat("nothing is bound to \"", name, "\""));
+  }
+  impl_->bound.erase(it);
+  return absl::OkStatus();
+}
+
+}  // namespace pagefuse
