@@ -8,8 +8,8 @@
 
 namespace pagefuse {
 
-// Blocks 0 .. num_blocks-1 of one cache group. Block ids index the first dim of every cache tensor of the group. Freed blocks are reused
-// last in, first out. Not thread-safe.
+// Blocks 0 .. num_blocks-1 of one cache group. Block ids index the first dim of every cache tensor
+// of the group. Freed blocks are reused last in, first out. Not thread-safe.
 class BlockPool {
  public:
   struct Options {
@@ -17,7 +17,8 @@ class BlockPool {
   };
   explicit BlockPool(const Options& options);
 
-  // A block with reference count one. ResourceExhausted if none is free: a normal answer, the caller waits.
+  // A block with reference count one. ResourceExhausted if none is free: a normal answer, the
+  // caller waits.
   absl::StatusOr<int32_t> Allocate();
   // One more holder (forked sequences).
   void AddReference(int32_t block);

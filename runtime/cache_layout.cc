@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {
 namespace {
@@ -14,7 +15,7 @@ constexpr std::string_view kGroupsKey = "pagefuse.cache_groups";
 absl::StatusOr<std::vector<CacheGroup>> ParseGroups(std::string_view text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   auto bad = [](std::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat("metadata \"", kGroupsKey, "\": ", what));
+    return absl::InvalidArgumentError(StrCat("metadata \"", kGroupsKey, "\": ", what));
   };
   if (!json.is_array()) return bad("expected a JSON list");
   std::vector<CacheGroup> groups;
@@ -25,8 +26,10 @@ absl::StatusOr<std::vector<CacheGroup>> ParseGroups(std::string_view text) {
         !item.contains("caches") || !item["caches"].is_array()) {
       return bad("a group needs name, sliding_window, block_size and caches");
     }
-    CacheGroup group{.name = item["name"], .sliding_window = item["sliding_window"],
-                     .block_size = item["block_size"]};
+    CacheGroup group;
+    group.name = item["name"];
+    group.sliding_window = item["sliding_window"];
+    group.block_size = item["block_size"];
     if (group.block_size < 1 || group.sliding_window < 0) return bad("a size is out of range");
     for (const auto& cache : item["caches"]) {
       if (!cache.is_string()) return bad("a cache is named by a string");
@@ -52,14 +55,14 @@ absl::StatusOr<CacheLayout> CacheLayout::FromModel(const Model& model) {
     for (const std::string& name : group.caches) {
       const Value* value = model.graph->FindValue(name);
       if (!value || !value->is_input() || !value->shape() || value->shape()->rank() < 2) {
-        return absl::InvalidArgumentError(absl::StrCat("cache \"", name, "\" is no input of the graph"));
+        return absl::InvalidArgumentError(StrCat("cache \"", name, "\" is no input of the graph"));
       }
       std::vector<Dim> rest(value->shape()->dims().begin() + 1, value->shape()->dims().end());
       auto dims = Shape(rest).constant();
       if (!dims || (*dims)[0] != group.block_size) {
-        return absl::InvalidArgumentError(absl::StrCat("cache \"", name, "\": expected [num_blocks, ",
-                                                       group.block_size, ", ...], got ",
-                                                       value->shape()->ToString()));
+        return absl::InvalidArgumentError(StrCat("cache \"", name, "\": expected [num_blocks, ",
+                                                 group.block_size, ", ...], got ",
+                                                 value->shape()->ToString()));
       }
       layout.tensors_[name] = {.dtype = value->dtype(), .row_dims = *std::move(dims)};
     }
@@ -111,7 +114,8 @@ void CacheLayout::AddStepFeeds(const std::vector<int64_t>& input_ids, const Step
   const auto tokens = static_cast<int64_t>(input_ids.size());
   const auto sequences = static_cast<int64_t>(step.seq_lens.size());
   auto add = [&](std::string name, Tensor tensor) {
-    if (std::count(inputs_.begin(), inputs_.end(), name) > 0) feeds[std::move(name)] = std::move(tensor);
+    if (std::count(inputs_.begin(), inputs_.end(), name) > 0)
+      feeds[std::move(name)] = std::move(tensor);
   };
   add("input_ids", Tensor::Of<int64_t>({tokens}, input_ids));
   add("positions", Tensor::Of<int64_t>({tokens}, step.positions));
@@ -119,9 +123,9 @@ void CacheLayout::AddStepFeeds(const std::vector<int64_t>& input_ids, const Step
   add("seq_lens", Tensor::Of<int32_t>({sequences}, step.seq_lens));
   for (size_t g = 0; g < groups_.size(); ++g) {
     const StepMetadata::Group& group = step.groups[g];
-    add(absl::StrCat("block_table.", groups_[g].name),
+    add(StrCat("block_table.", groups_[g].name),
         Tensor::Of<int32_t>({sequences, group.max_blocks}, group.block_table));
-    add(absl::StrCat("slot_mapping.", groups_[g].name),
+    add(StrCat("slot_mapping.", groups_[g].name),
         Tensor::Of<int64_t>({tokens}, group.slot_mapping));
   }
 }

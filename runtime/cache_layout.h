@@ -1,4 +1,5 @@
-// The cache of a paged graph as its metadata and inputs describe it: groups, tensors, and the feeds of a step.
+// The cache of a paged graph as its metadata and inputs describe it: groups, tensors, and the feeds
+// of a step.
 #pragma once
 
 #include <cstdint>
@@ -7,29 +8,35 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/model.h"
 #include "pagefuse/runtime/paged_cache.h"
 
 namespace pagefuse {
 
 // A paged graph carries metadata_props "pagefuse.cache_groups", a JSON list
-//   [{"name": "full", "sliding_window": 0, "block_size": 16, "caches": ["kv_cache.5.key", ...]}, ...]
-// and the inputs input_ids [T], positions [T] (i64), query_start_loc [B+1], seq_lens [B] (i32), for each group block_table.<name> [B, M]
-// (i32) and slot_mapping.<name> [T] (i64), and each cache [num_blocks, block_size, ...]. Inputs that the graph dropped are not fed.
+//   [{"name": "full", "sliding_window": 0, "block_size": 16, "caches": ["kv_cache.5.key", ...]},
+//   ...]
+// and the inputs input_ids [T], positions [T] (i64), query_start_loc [B+1], seq_lens [B] (i32), for
+// each group block_table.<name> [B, M] (i32) and slot_mapping.<name> [T] (i64), and each cache
+// [num_blocks, block_size, ...]. Inputs that the graph dropped are not fed.
 class CacheLayout {
  public:
-  // FailedPrecondition if the model has no such metadata; InvalidArgument if it does not fit the inputs.
+  // FailedPrecondition if the model has no such metadata; InvalidArgument if it does not fit the
+  // inputs.
   static absl::StatusOr<CacheLayout> FromModel(const Model& model);
 
   // num_blocks is 0 in all of them.
   const std::vector<CacheGroup>& groups() const { return groups_; }
   // Of all layers, scales included.
   int64_t bytes_per_token() const;
-  // Blocks that sequences of these lengths need at most when they run at once with steps of at most `step_tokens`.
+  // Blocks that sequences of these lengths need at most when they run at once with steps of at most
+  // `step_tokens`.
   int64_t BlocksFor(const CacheGroup& group, const std::vector<int64_t>& lengths,
                     int64_t step_tokens) const;
   // Zero-filled cache tensors by input name, for groups whose num_blocks are set.
-  absl::StatusOr<std::map<std::string, Tensor>> Allocate(const std::vector<CacheGroup>& groups) const;
+  absl::StatusOr<std::map<std::string, Tensor>> Allocate(
+      const std::vector<CacheGroup>& groups) const;
   // Adds the step's packed inputs.
   void AddStepFeeds(const std::vector<int64_t>& input_ids, const StepMetadata& step,
                     std::map<std::string, Tensor>& feeds) const;

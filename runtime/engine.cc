@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/runtime/cache_layout.h"
 #include "pagefuse/runtime/scheduler.h"
 
@@ -44,7 +44,8 @@ struct Engine::Impl {
   absl::Status CheckRequests(const std::vector<Request>& requests) const;
   absl::Status MakeCache(const std::vector<Request>& requests);
   absl::Status CopyBlocks();
-  absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step, const std::vector<Progress>& progress);
+  absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step,
+                                 const std::vector<Progress>& progress);
   absl::Status RunAll(const std::vector<Request>& requests, std::vector<Progress>& progress,
                       const std::function<void(size_t, int64_t)>& on_token);
 };
@@ -63,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const Engine
   impl->options = options;
   SessionOptions session_options = options.session;
   session_options.pipeline.options["kv_cache"] = options.kv_cache;
-  session_options.pipeline.options["block_size"] = absl::StrCat(options.block_size);
+  session_options.pipeline.options["block_size"] = StrCat(options.block_size);
   PF_ASSIGN_OR_RETURN(impl->session, Session::Create(std::move(model), session_options));
   PF_ASSIGN_OR_RETURN(impl->layout, CacheLayout::FromModel(impl->session->model()));
   const Value* logits = impl->session->model().graph->FindValue(kLogits);
@@ -78,17 +79,17 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const Engine
 absl::Status Engine::Impl::CheckRequests(const std::vector<Request>& requests) const {
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].prompt.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("request ", i, ": the prompt is empty"));
+      return absl::InvalidArgumentError(StrCat("request ", i, ": the prompt is empty"));
     }
     if (requests[i].max_new_tokens < 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("request ", i, ": max_new_tokens is ", requests[i].max_new_tokens));
+          StrCat("request ", i, ": max_new_tokens is ", requests[i].max_new_tokens));
     }
     for (const std::vector<int64_t>* tokens : {&requests[i].prompt, &requests[i].forced}) {
       for (int64_t token : *tokens) {
         if (token >= 0 && (vocabulary == 0 || token < vocabulary)) continue;
-        return absl::InvalidArgumentError(absl::StrCat("request ", i, ": token ", token,
-                                                       " is outside the vocabulary of ", vocabulary));
+        return absl::InvalidArgumentError(
+            StrCat("request ", i, ": token ", token, " is outside the vocabulary of ", vocabulary));
       }
     }
   }
@@ -166,8 +167,7 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
       if (!step.work[row].last) continue;
       const size_t index = step.work[row].request;
       const Request& request = requests[index];
-      std::span<const float> values =
-          logits.values<float>().subspan(row * vocabulary, vocabulary);
+      std::span<const float> values = logits.values<float>().subspan(row * vocabulary, vocabulary);
       Completion& completion = progress[index].completion;
       const int64_t token = ArgMax(values);
       const size_t produced = completion.tokens.size();
@@ -177,8 +177,8 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
       const bool forced = produced < request.forced.size();
       progress[index].tokens.push_back(forced ? request.forced[produced] : token);
       scheduler.AddToken(index);
-      const bool stopped = !forced && std::count(request.stop_tokens.begin(),
-                                                 request.stop_tokens.end(), token) > 0;
+      const bool stopped =
+          !forced && std::count(request.stop_tokens.begin(), request.stop_tokens.end(), token) > 0;
       if (stopped || static_cast<int64_t>(completion.tokens.size()) >= request.max_new_tokens) {
         scheduler.Finish(index);
       }

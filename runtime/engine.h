@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/runtime/paged_cache.h"
 #include "pagefuse/runtime/session.h"
 
@@ -16,24 +17,27 @@ namespace pagefuse {
 
 struct EngineOptions {
   SessionOptions session;
-  std::string kv_cache = "none";     // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head
+  std::string kv_cache = "none";  // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head
   int64_t block_size = 16;
-  int64_t max_tokens_per_step = 512;  // token budget: prompts longer than what is left are prefilled in chunks
+  int64_t max_tokens_per_step =
+      512;  // token budget: prompts longer than what is left are prefilled in chunks
   int64_t max_sequences = 64;
-  int64_t cache_tokens = 0;           // tokens that the full-attention group can hold in all; 0: what the requests need
+  int64_t cache_tokens =
+      0;  // tokens that the full-attention group can hold in all; 0: what the requests need
 };
 
 struct Request {
   std::vector<int64_t> prompt;
   int64_t max_new_tokens = 32;
-  std::vector<int64_t> stop_tokens;   // the token that stops is part of the result
-  // Teacher forcing: these tokens follow the prompt whatever the model prefers; Completion::tokens then holds what it preferred.
+  std::vector<int64_t> stop_tokens;  // the token that stops is part of the result
+  // Teacher forcing: these tokens follow the prompt whatever the model prefers; Completion::tokens
+  // then holds what it preferred.
   std::vector<int64_t> forced;
   bool keep_logits = false;
 };
 
 struct Completion {
-  std::vector<int64_t> tokens;        // the new ones
+  std::vector<int64_t> tokens;             // the new ones
   std::vector<std::vector<float>> logits;  // one row a new token, if asked for
 };
 
@@ -47,17 +51,19 @@ struct EngineStats {
   int64_t peak_blocks = 0;
 };
 
-// Runs requests to the end with continuous batching: decode first, then prefill chunks within the token budget. Requests never change
-// each other's results. Not thread-safe.
+// Runs requests to the end with continuous batching: decode first, then prefill chunks within the
+// token budget. Requests never change each other's results. Not thread-safe.
 class Engine {
  public:
-  static absl::StatusOr<std::unique_ptr<Engine>> Load(const std::string& path, const EngineOptions& options);
+  static absl::StatusOr<std::unique_ptr<Engine>> Load(const std::string& path,
+                                                      const EngineOptions& options);
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Model model, const EngineOptions& options);
   ~Engine();
 
-  // Greedy generation of all requests; completions in their order. InvalidArgument for an empty prompt or a token outside the
-  // vocabulary; ResourceExhausted if one request alone cannot fit. On return no block is in use, whatever happened.
-  // `on_token(request, token)` is called as tokens come, may be null.
+  // Greedy generation of all requests; completions in their order. InvalidArgument for an empty
+  // prompt or a token outside the vocabulary; ResourceExhausted if one request alone cannot fit. On
+  // return no block is in use, whatever happened. `on_token(request, token)` is called as tokens
+  // come, may be null.
   absl::StatusOr<std::vector<Completion>> Generate(
       const std::vector<Request>& requests,
       const std::function<void(size_t, int64_t)>& on_token = nullptr);

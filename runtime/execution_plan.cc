@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/registry.h"
 
@@ -109,7 +110,8 @@ class Planner {
     step.shares_input[out] = in;
     plan_.values[output].placement = plan_.values[input].placement;
     plan_.values[output].storage = plan_.values[input].storage;
-    // All sharers keep one list under the first of them; copies stay small because chains of views are short.
+    // All sharers keep one list under the first of them; copies stay small because chains of views
+    // are short.
     std::vector<int> all = sharers_[input];
     all.push_back(output);
     for (int sharer : all) sharers_[sharer] = all;
@@ -118,14 +120,16 @@ class Planner {
   static int PairedInput(const std::vector<std::pair<int, int>>& pairs, const PlannedStep& step,
                          int out) {
     for (const auto& [output, input] : pairs) {
-      if (output == out && input < static_cast<int>(step.inputs.size()) && step.inputs[input] >= 0) {
+      if (output == out && input < static_cast<int>(step.inputs.size()) &&
+          step.inputs[input] >= 0) {
         return input;
       }
     }
     return -1;
   }
 
-  // An updated cache is the caller's memory, unless something reads the old contents later or the input is a constant.
+  // An updated cache is the caller's memory, unless something reads the old contents later or the
+  // input is a constant.
   bool TryAlias(int step_index, int out) {
     PlannedStep& step = plan_.steps[step_index];
     const int in = PairedInput(step.op->aliases(), step, out);
@@ -145,9 +149,8 @@ class Planner {
 
   bool IsUpdatedFeed(int value) const {
     if (plan_.values[value].placement != Placement::kExternal) return false;
-    return std::any_of(sharers_[value].begin(), sharers_[value].end(), [&](int sharer) {
-      return plan_.values[sharer].value->is_input();
-    });
+    return std::any_of(sharers_[value].begin(), sharers_[value].end(),
+                       [&](int sharer) { return plan_.values[sharer].value->is_input(); });
   }
 
   bool TryView(int step_index, int out) {
@@ -196,8 +199,8 @@ class Planner {
   const PlanOptions& options_;
   ExecutionPlan plan_;
   absl::flat_hash_map<const Value*, int> index_;
-  std::vector<int> last_read_;               // by value: last step that reads it; past the end for graph outputs
-  std::vector<std::vector<int>> sharers_;    // by value: values in the same memory, itself included
+  std::vector<int> last_read_;  // by value: last step that reads it; past the end for graph outputs
+  std::vector<std::vector<int>> sharers_;  // by value: values in the same memory, itself included
 };
 
 }  // namespace

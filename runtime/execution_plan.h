@@ -1,4 +1,5 @@
-// What a session decides once: the steps in order, the kernel of each, and which values share memory.
+// What a session decides once: the steps in order, the kernel of each, and which values share
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/op_def.h"
@@ -59,7 +61,8 @@ struct PlanOptions {
   std::map<std::string, std::string> force_kernel;  // op name -> kernel name
 };
 
-// Plans the model's main graph, whose types and shapes are inferred. Unimplemented naming the first node that nothing can compute.
+// Plans the model's main graph, whose types and shapes are inferred. Unimplemented naming the first
+// node that nothing can compute.
 absl::StatusOr<ExecutionPlan> MakePlan(const Model& model, const PlanOptions& options);
 
 }  // namespace pagefuse

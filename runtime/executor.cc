@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
 
 namespace pagefuse {
@@ -16,9 +16,7 @@ TensorArg ArgOf(const Tensor& tensor) {
   return {.dtype = tensor.dtype(), .dims = tensor.dims(), .data = const_cast<void*>(tensor.data())};
 }
 
-int64_t ByteSizeOf(const TensorArg& arg) {
-  return (arg.size() * BitWidth(arg.dtype) + 7) / 8;
-}
+int64_t ByteSizeOf(const TensorArg& arg) { return (arg.size() * BitWidth(arg.dtype) + 7) / 8; }
 
 absl::StatusOr<Tensor> BorrowedTensor(const TensorArg& arg) {
   return Tensor::View(arg.dtype, arg.dims,
@@ -129,8 +127,8 @@ absl::Status Executor::InferOutputs(int index, RunState& run, std::vector<Tensor
     const ShapeContext::Known& inferred = context.outputs()[out];
     auto dims = inferred.shape ? inferred.shape->constant() : std::nullopt;
     if (!dims) {
-      return absl::InternalError(absl::StrCat(step.node->Description(), ": the shape of output ", out,
-                                              " is not known before it runs"));
+      return absl::InternalError(StrCat(step.node->Description(), ": the shape of output ", out,
+                                        " is not known before it runs"));
     }
     PF_RETURN_IF_ERROR(ByteSize(inferred.dtype, *dims).status());
     outputs[out] = {.dtype = inferred.dtype, .dims = *std::move(dims), .data = nullptr};
@@ -148,8 +146,9 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& r
     run.owners[index] = run.owners[step.inputs[in]];
     if (step.must_alias[out] && value.placement == Placement::kExternal && bytes > 0 &&
         run.owners[index].mutable_data() == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          step.node->Description(), ": input ", in, " is updated in place, but its memory is read-only"));
+      return absl::InvalidArgumentError(
+          StrCat(step.node->Description(), ": input ", in,
+                 " is updated in place, but its memory is read-only"));
     }
     return absl::OkStatus();
   }
@@ -159,10 +158,10 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& r
       if (plan_.outputs[i] == index && (*run.bound)[i].defined()) tensor = (*run.bound)[i];
     }
     if (tensor.defined() && (tensor.dtype() != output.dtype || tensor.dims() != output.dims)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "output \"", value.value->name(), "\": bound memory is ", DataTypeName(tensor.dtype()),
-          DimsToString(tensor.dims()), ", expected ", DataTypeName(output.dtype),
-          DimsToString(output.dims)));
+      return absl::InvalidArgumentError(
+          StrCat("output \"", value.value->name(), "\": bound memory is ",
+                 DataTypeName(tensor.dtype()), DimsToString(tensor.dims()), ", expected ",
+                 DataTypeName(output.dtype), DimsToString(output.dims)));
     }
     if (!tensor.defined()) {
       PF_ASSIGN_OR_RETURN(tensor, Tensor::Allocate(output.dtype, output.dims));
@@ -196,8 +195,10 @@ absl::Status Executor::RunDecomposition(const PlannedStep& step, KernelArgs& arg
     if (!args.inputs[i].present()) continue;
     PF_ASSIGN_OR_RETURN(inputs[i], BorrowedTensor(args.inputs[i]));
   }
+  EvaluateOptions options;
+  options.decompose = true;
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> results,
-                      EvaluateNode(*step.node, step.opset, inputs, {.decompose = true}));
+                      EvaluateNode(*step.node, step.opset, inputs, options));
   for (size_t i = 0; i < args.outputs.size(); ++i) {
     if (!args.outputs[i].present() || results[i].byte_size() == 0) continue;
     std::memcpy(args.outputs[i].data, results[i].data(), results[i].byte_size());
@@ -210,7 +211,8 @@ absl::StatusOr<std::vector<Tensor>> Executor::CollectOutputs(RunState& run) {
   for (size_t i = 0; i < plan_.outputs.size(); ++i) {
     const int index = plan_.outputs[i];
     const PlannedValue& value = plan_.values[index];
-    // A constant or a graph input that is an output as well, or an updated cache, has an owner or is the model's.
+    // A constant or a graph input that is an output as well, or an updated cache, has an owner or
+    // is the model's.
     Tensor tensor = run.owners[index];
     if (!tensor.defined() && value.value->initializer()) tensor = *value.value->initializer();
     const TensorArg& arg = run.args[index];
@@ -218,7 +220,7 @@ absl::StatusOr<std::vector<Tensor>> Executor::CollectOutputs(RunState& run) {
       PF_ASSIGN_OR_RETURN(tensor, tensor.Reshaped(arg.dims));
     }
     if (!tensor.defined()) {
-      return absl::InternalError(absl::StrCat("output \"", value.value->name(), "\" has no memory"));
+      return absl::InternalError(StrCat("output \"", value.value->name(), "\" has no memory"));
     }
     outputs.push_back(std::move(tensor));
   }

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/shape_context.h"
 #include "pagefuse/runtime/execution_plan.h"
@@ -21,13 +22,15 @@ struct StepTiming {
   double duration_us = 0;
 };
 
-// Keeps the arena between runs: sizes grow to the largest seen and the plan of offsets is made anew when they do. Not thread-safe.
+// Keeps the arena between runs: sizes grow to the largest seen and the plan of offsets is made anew
+// when they do. Not thread-safe.
 class Executor {
  public:
   explicit Executor(ExecutionPlan plan);
 
-  // `feeds` by position among the graph inputs; an undefined one takes the input's initialiser. `bound` holds memory for outputs, by
-  // position, undefined where the executor allocates. Feeds were checked before.
+  // `feeds` by position among the graph inputs; an undefined one takes the input's initialiser.
+  // `bound` holds memory for outputs, by position, undefined where the executor allocates. Feeds
+  // were checked before.
   absl::StatusOr<std::vector<Tensor>> Run(const std::vector<Tensor>& feeds,
                                           const std::vector<Tensor>& bound);
 
@@ -49,7 +52,7 @@ class Executor {
   ExecutionPlan plan_;
   MemoryPlan memory_;
   std::shared_ptr<Buffer> arena_;
-  std::vector<TensorArg> constants_;  // by value; absent where the value is no constant
+  std::vector<TensorArg> constants_;     // by value; absent where the value is no constant
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
   Scratch scratch_;
   bool profile_ = false;

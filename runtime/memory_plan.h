@@ -1,4 +1,5 @@
-// Where each storage lies in the arena: offsets from lifetimes, so that storages alive at the same time never overlap.
+// Where each storage lies in the arena: offsets from lifetimes, so that storages alive at the same
+// time never overlap.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +9,9 @@ namespace pagefuse {
 
 // A piece of memory that one or more values (views, in-place results) share.
 struct Storage {
-  int first_step = 0;   // the step that writes it first
-  int last_step = 0;    // the last step that reads it
-  int64_t bytes = 0;    // the largest size seen so far
+  int first_step = 0;  // the step that writes it first
+  int last_step = 0;   // the last step that reads it
+  int64_t bytes = 0;   // the largest size seen so far
 };
 
 struct MemoryPlan {
@@ -19,8 +20,9 @@ struct MemoryPlan {
   int64_t arena_bytes = 0;
 };
 
-// Greedy by size: the largest storage first, each at the lowest offset where no storage that is alive at the same time lies.
-// Never more than the sum of all sizes, at least the largest sum alive at one step.
+// Greedy by size: the largest storage first, each at the lowest offset where no storage that is
+// alive at the same time lies. Never more than the sum of all sizes, at least the largest sum alive
+// at one step.
 MemoryPlan PlanMemory(const std::vector<Storage>& storages);
 
 }  // namespace pagefuse

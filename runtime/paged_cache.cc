@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "pagefuse/ir/status_macros.h"
 
 namespace pagefuse {
@@ -102,8 +103,8 @@ absl::Status PagedCache::CheckEntries(const std::vector<StepEntry>& entries) con
       return absl::NotFoundError(absl::StrCat("no sequence ", entry.sequence));
     }
     if (entry.num_tokens < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("sequence ", entry.sequence, ": ",
-                                                     entry.num_tokens, " tokens to append"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("sequence ", entry.sequence, ": ", entry.num_tokens, " tokens to append"));
     }
     for (size_t j = 0; j < i; ++j) {
       if (entries[j].sequence == entry.sequence) {
@@ -135,7 +136,8 @@ absl::StatusOr<StepMetadata> PagedCache::Append(const std::vector<StepEntry>& en
         static_cast<int32_t>(step.query_start_loc.back() + entry.num_tokens));
     step.seq_lens.push_back(static_cast<int32_t>(sequence.length));
   }
-  for (size_t g = 0; g < groups_.size(); ++g) WriteTable(static_cast<int>(g), entries, step.groups[g]);
+  for (size_t g = 0; g < groups_.size(); ++g)
+    WriteTable(static_cast<int>(g), entries, step.groups[g]);
   // Only now: the step itself still reads what its first token can see.
   for (const StepEntry& entry : entries) FreeBehindWindow(sequences_[entry.sequence]);
   return step;
@@ -176,7 +178,8 @@ void PagedCache::WriteTable(int group, const std::vector<StepEntry>& entries,
   }
   for (const StepEntry& entry : entries) {
     const std::vector<int32_t>& blocks = sequences_.at(entry.sequence).blocks[group];
-    // A freed block is behind every token's window and never read, but kernels check ids: any valid one will do.
+    // A freed block is behind every token's window and never read, but kernels check ids: any valid
+    // one will do.
     for (int32_t block : blocks) out.block_table.push_back(std::max(block, 0));
     out.block_table.resize(out.block_table.size() + out.max_blocks - blocks.size(), -1);
   }

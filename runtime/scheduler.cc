@@ -3,11 +3,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "pagefuse/ir/status_macros.h"
 
 namespace pagefuse {
 
-Scheduler::Scheduler(PagedCache* cache, const Options& options) : cache_(cache), options_(options) {}
+Scheduler::Scheduler(PagedCache* cache, const Options& options)
+    : cache_(cache), options_(options) {}
 
 Scheduler::~Scheduler() {
   for (size_t request : running_) cache_->Remove(requests_[request].sequence);
@@ -114,9 +116,9 @@ absl::StatusOr<Scheduler::Step> Scheduler::Next() {
   }
   if (step.work.empty()) {
     const size_t request = running_.empty() ? waiting_.front() : running_.front();
-    return absl::ResourceExhaustedError(
-        absl::StrCat("request ", request, " with ", requests_[request].num_tokens,
-                     " tokens does not fit in the cache alone"));
+    return absl::ResourceExhaustedError(absl::StrCat("request ", request, " with ",
+                                                     requests_[request].num_tokens,
+                                                     " tokens does not fit in the cache alone"));
   }
   PF_ASSIGN_OR_RETURN(step.metadata, cache_->Append(Entries(step.work)));
   return step;

@@ -7,12 +7,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/runtime/paged_cache.h"
 
 namespace pagefuse {
 
-// Continuous batching over a paged cache: decode first, then prefill chunks, within a token budget. When blocks run out the youngest
-// request gives its blocks back and is computed again later. Knows token counts, not tokens. Not thread-safe.
+// Continuous batching over a paged cache: decode first, then prefill chunks, within a token budget.
+// When blocks run out the youngest request gives its blocks back and is computed again later. Knows
+// token counts, not tokens. Not thread-safe.
 class Scheduler {
  public:
   struct Options {
@@ -24,10 +26,10 @@ class Scheduler {
     size_t request = 0;
     int64_t first_token = 0;  // index into the request's tokens
     int64_t num_tokens = 0;
-    bool last = false;        // ends with the newest token: the logits after it are wanted
+    bool last = false;  // ends with the newest token: the logits after it are wanted
   };
   struct Step {
-    std::vector<Work> work;   // in the order of the metadata's sequences
+    std::vector<Work> work;  // in the order of the metadata's sequences
     StepMetadata metadata;
   };
 
@@ -44,12 +46,13 @@ class Scheduler {
   bool done() const { return running_.empty() && waiting_.empty(); }
   int64_t preemptions() const { return preemptions_; }
 
-  // Takes cache slots for the next step. ResourceExhausted naming the request if it alone does not fit. Empty if nothing is left to do.
+  // Takes cache slots for the next step. ResourceExhausted naming the request if it alone does not
+  // fit. Empty if nothing is left to do.
   absl::StatusOr<Step> Next();
 
  private:
   struct Request {
-    int64_t num_tokens = 0;   // known
+    int64_t num_tokens = 0;    // known
     SequenceId sequence = -1;  // -1 while waiting
   };
   int64_t Computed(size_t request) const;

@@ -1,14 +1,15 @@
 #include "pagefuse/runtime/session.h"
 
-#include <omp.h>
-
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include <omp.h>
+
 #include "absl/strings/str_join.h"
+
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/verify.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/registry.h"
@@ -17,15 +18,17 @@
 namespace pagefuse {
 namespace {
 
-// One feed against its input: type, rank, numbers, and symbols that must mean the same in every feed.
-absl::Status CheckFeed(const Value& input, const Tensor& feed, std::map<std::string, int64_t>& symbols) {
+// One feed against its input: type, rank, numbers, and symbols that must mean the same in every
+// feed.
+absl::Status CheckFeed(const Value& input, const Tensor& feed,
+                       std::map<std::string, int64_t>& symbols) {
   auto error = [&](std::string_view expected) {
-    return absl::InvalidArgumentError(absl::StrCat("input \"", input.name(), "\": expected ", expected,
-                                                   ", got ", DataTypeName(feed.dtype()),
-                                                   DimsToString(feed.dims())));
+    return absl::InvalidArgumentError(StrCat("input \"", input.name(), "\": expected ", expected,
+                                             ", got ", DataTypeName(feed.dtype()),
+                                             DimsToString(feed.dims())));
   };
-  const std::string wanted = absl::StrCat(DataTypeName(input.dtype()),
-                                          input.shape() ? input.shape()->ToString() : "");
+  const std::string wanted =
+      StrCat(DataTypeName(input.dtype()), input.shape() ? input.shape()->ToString() : "");
   if (feed.dtype() != input.dtype()) return error(wanted);
   if (!input.shape()) return absl::OkStatus();
   if (feed.rank() != input.shape()->rank()) return error(wanted);
@@ -36,7 +39,7 @@ absl::Status CheckFeed(const Value& input, const Tensor& feed, std::map<std::str
     if (!symbol) continue;
     auto [it, added] = symbols.try_emplace(*symbol, feed.dims()[axis]);
     if (!added && it->second != feed.dims()[axis]) {
-      return error(absl::StrCat(wanted, " with ", *symbol, " = ", it->second, " as in other inputs"));
+      return error(StrCat(wanted, " with ", *symbol, " = ", it->second, " as in other inputs"));
     }
   }
   return absl::OkStatus();
@@ -58,7 +61,8 @@ struct Session::Impl {
   std::map<std::string, Tensor, std::less<>> bound;
   int64_t weight_bytes = 0;
 
-  absl::StatusOr<std::vector<Tensor>> FeedsInOrder(const std::map<std::string, Tensor>& feeds) const;
+  absl::StatusOr<std::vector<Tensor>> FeedsInOrder(
+      const std::map<std::string, Tensor>& feeds) const;
   std::vector<Tensor> BoundOutputs() const;
 };
 
@@ -71,7 +75,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Load(const std::string& path,
   return Create(std::move(model), options);
 }
 
-absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model, const SessionOptions& options) {
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
+                                                         const SessionOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   if (options.num_threads > 0) omp_set_num_threads(options.num_threads);
@@ -103,12 +108,12 @@ SessionStats Session::stats() const {
 std::string Session::KernelReport() const {
   std::string text;
   for (const PlannedStep& step : impl_->executor->plan().steps) {
-    absl::StrAppend(&text, step.node->Description(), ": ",
-                    step.kernel ? step.kernel->name : "decomposition");
+    StrAppend(&text, step.node->Description(), ": ",
+              step.kernel ? step.kernel->name : "decomposition");
     if (!step.refusals.empty()) {
-      absl::StrAppend(&text, " (", absl::StrJoin(step.refusals, "; "), ")");
+      StrAppend(&text, " (", absl::StrJoin(step.refusals, "; "), ")");
     }
-    absl::StrAppend(&text, "\n");
+    StrAppend(&text, "\n");
   }
   return text;
 }
@@ -141,7 +146,7 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::FeedsInOrder(
     if (feed.defined()) {
       PF_RETURN_IF_ERROR(CheckFeed(*input, feed, symbols));
     } else if (!input->initializer()) {
-      return absl::InvalidArgumentError(absl::StrCat("input \"", input->name(), "\" was not fed"));
+      return absl::InvalidArgumentError(StrCat("input \"", input->name(), "\" was not fed"));
     }
     ordered.push_back(std::move(feed));
   }
@@ -151,8 +156,8 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::FeedsInOrder(
     if (value && value->is_input()) continue;
     std::vector<std::string> names;
     for (const Value* input : model.graph->inputs()) names.push_back(input->name());
-    return absl::InvalidArgumentError(absl::StrCat("\"", name, "\" is fed but is no input; inputs are ",
-                                                   absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(
+        StrCat("\"", name, "\" is fed but is no input; inputs are ", absl::StrJoin(names, ", ")));
   }
   return ordered;
 }
@@ -174,7 +179,7 @@ absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Ten
     size_t i = 0;
     while (i < graph_outputs.size() && graph_outputs[i]->name() != fetch) ++i;
     if (i == graph_outputs.size()) {
-      return absl::NotFoundError(absl::StrCat("\"", fetch, "\" is no output of the graph"));
+      return absl::NotFoundError(StrCat("\"", fetch, "\" is no output of the graph"));
     }
     wanted.push_back(i);
   }
@@ -190,11 +195,11 @@ absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Ten
 absl::Status Session::Bind(std::string_view name, Tensor tensor) {
   const Value* value = impl_->model.graph->FindValue(name);
   if (!value || !(value->is_input() || value->is_output())) {
-    return absl::NotFoundError(absl::StrCat("\"", name, "\" is no input or output of the graph"));
+    return absl::NotFoundError(StrCat("\"", name, "\" is no input or output of the graph"));
   }
   if (value->is_output() && !value->is_input() && tensor.mutable_data() == nullptr &&
       tensor.byte_size() > 0) {
-    return absl::InvalidArgumentError(absl::StrCat("output \"", name, "\": the memory is read-only"));
+    return absl::InvalidArgumentError(StrCat("output \"", name, "\": the memory is read-only"));
   }
   impl_->bound.insert_or_assign(std::string(name), std::move(tensor));
   return absl::OkStatus();
@@ -203,7 +208,7 @@ absl::Status Session::Bind(std::string_view name, Tensor tensor) {
 absl::Status Session::Unbind(std::string_view name) {
   auto it = impl_->bound.find(name);
   if (it == impl_->bound.end()) {
-    return absl::NotFoundError(absl::StrCat("nothing is bound to \"", name, "\""));
+    return absl::NotFoundError(StrCat("nothing is bound to \"", name, "\""));
   }
   impl_->bound.erase(it);
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/passes/pipeline.h"
@@ -19,8 +20,9 @@ struct SessionOptions {
   // Rewrites before planning. `optimise` false runs the graph as it is.
   bool optimise = true;
   PipelineOptions pipeline;
-  // Type that constant matrices of matrix products are packed to. kBfloat16 halves the bytes a token and rounds the weights and the
-  // activations of products to bfloat16 (float32 accumulation); it uses AMX where the machine has it.
+  // Type that constant matrices of matrix products are packed to. kBfloat16 halves the bytes a
+  // token and rounds the weights and the activations of products to bfloat16 (float32
+  // accumulation); it uses AMX where the machine has it.
   WeightType weight_type = WeightType::kFloat32;
   int num_threads = 0;                              // 0: OpenMP's default
   std::map<std::string, std::string> force_kernel;  // op name -> kernel name
@@ -49,7 +51,8 @@ class Session {
   static absl::StatusOr<std::unique_ptr<Session>> Load(const std::string& path,
                                                        const SessionOptions& options = {});
   // Takes the model over.
-  static absl::StatusOr<std::unique_ptr<Session>> Create(Model model, const SessionOptions& options = {});
+  static absl::StatusOr<std::unique_ptr<Session>> Create(Model model,
+                                                         const SessionOptions& options = {});
   ~Session();
 
   const Model& model() const;
@@ -61,13 +64,15 @@ class Session {
   // Times of the last run, in order; empty unless SessionOptions::profile.
   std::vector<NodeProfile> Profile() const;
 
-  // Runs on feeds by input name and returns `fetches` (empty: all outputs, in order). Feeds are checked against the inputs' types and
-  // shapes, symbols included: InvalidArgument naming input, expected and found. Nothing is kept of the feeds.
-  // An output that aliases an input (a KV cache) is that feed's memory, which must be writable.
+  // Runs on feeds by input name and returns `fetches` (empty: all outputs, in order). Feeds are
+  // checked against the inputs' types and shapes, symbols included: InvalidArgument naming input,
+  // expected and found. Nothing is kept of the feeds. An output that aliases an input (a KV cache)
+  // is that feed's memory, which must be writable.
   absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
                                           const std::vector<std::string>& fetches = {});
 
-  // Binds memory to an input or output for all later runs; a bound output is written in place and must have the run's shape.
+  // Binds memory to an input or output for all later runs; a bound output is written in place and
+  // must have the run's shape.
   absl::Status Bind(std::string_view name, Tensor tensor);
   absl::Status Unbind(std::string_view name);
 

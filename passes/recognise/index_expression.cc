@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/tensor.h"
 
 namespace pagefuse {
 namespace {
 
 absl::Status StoppedAt(const Value* value, std::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("\"", value->name(), "\" ", why));
+  return absl::InvalidArgumentError(StrCat("\"", value->name(), "\" ", why));
 }
 
 bool IsOne(const Dim& dim) { return dim.constant() == 1; }
@@ -77,8 +77,8 @@ absl::StatusOr<IndexExpression> ReadProduct(const Node* node, const SymbolicCont
   PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node->input(1), contents));
   const int rank = static_cast<int>(std::max(a.coefficients.size(), b.coefficients.size()));
   auto is_number = [](const IndexExpression& e) {
-    return e.constant.is_constant() &&
-           std::all_of(e.coefficients.begin(), e.coefficients.end(), [](int64_t c) { return c == 0; });
+    return e.constant.is_constant() && std::all_of(e.coefficients.begin(), e.coefficients.end(),
+                                                   [](int64_t c) { return c == 0; });
   };
   if (!is_number(b)) std::swap(a, b);
   if (!is_number(b)) return StoppedAt(node->output(0), "is a product of two expressions");
@@ -141,8 +141,8 @@ absl::StatusOr<std::vector<int>> AxisMap(const Node* node) {
 
 absl::StatusOr<IndexExpression> ReadIndexExpression(const Value* value,
                                                     const SymbolicContents& contents) {
-  if (auto it = contents.find(value); it != contents.end() && it->second.size() == 1 &&
-                                      it->second[0].known() && value->shape()) {
+  if (auto it = contents.find(value);
+      it != contents.end() && it->second.size() == 1 && it->second[0].known() && value->shape()) {
     return IndexExpression{.constant = it->second[0],
                            .coefficients = std::vector<int64_t>(value->shape()->rank(), 0)};
   }
@@ -153,14 +153,15 @@ absl::StatusOr<IndexExpression> ReadIndexExpression(const Value* value,
   if (node->Is("Unsqueeze") || node->Is("Squeeze") || node->Is("Reshape") || node->Is("Expand")) {
     return ReadRealigned(node, contents);
   }
-  if (node->Is("Cast") || node->Is("Identity")) return ReadIndexExpression(node->input(0), contents);
+  if (node->Is("Cast") || node->Is("Identity"))
+    return ReadIndexExpression(node->input(0), contents);
   if (node->Is("Mul")) return ReadProduct(node, contents);
   if (node->Is("Add") || node->Is("Sub")) {
     PF_ASSIGN_OR_RETURN(IndexExpression a, ReadIndexExpression(node->input(0), contents));
     PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node->input(1), contents));
     return node->Is("Add") ? a + b : a - b;
   }
-  return StoppedAt(value, absl::StrCat("(", node->op_type(), ") is no affine index expression"));
+  return StoppedAt(value, StrCat("(", node->op_type(), ") is no affine index expression"));
 }
 
 }  // namespace pagefuse

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/recognise/index_expression.h"
 
 namespace pagefuse {
 namespace {
 
 absl::Status StoppedAt(const Value* value, std::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("mask: \"", value->name(), "\" ", why));
+  return absl::InvalidArgumentError(StrCat("mask: \"", value->name(), "\" ", why));
 }
 
 // One factor of the conjunction, over the indices of the value it was read from.
@@ -67,7 +67,7 @@ class MaskReader {
     }
     if (node->Is("GatherND")) return ReadGather(node);
     if (IsRealigning(node)) return ReadRealigned(node, /*additive=*/false);
-    return StoppedAt(value, absl::StrCat("(", node->op_type(), ") is not understood"));
+    return StoppedAt(value, StrCat("(", node->op_type(), ") is not understood"));
   }
 
   absl::StatusOr<Predicate> ReadAdditive(const Value* value) {
@@ -81,7 +81,7 @@ class MaskReader {
     if (node->Is("Add")) return ReadBoth(node, /*additive=*/true);
     if (node->Is("Identity") || node->Is("Cast")) return ReadAdditive(node->input(0));
     if (IsRealigning(node)) return ReadRealigned(node, /*additive=*/true);
-    return StoppedAt(value, absl::StrCat("(", node->op_type(), ") is not understood"));
+    return StoppedAt(value, StrCat("(", node->op_type(), ") is not understood"));
   }
 
  private:
@@ -130,7 +130,8 @@ class MaskReader {
   absl::StatusOr<Predicate> ReadWhere(const Node* node) {
     auto yes = ScalarOf(node->input(1));
     auto no = ScalarOf(node->input(2));
-    if (!yes || !no) return StoppedAt(node->output(0), "chooses between values that are no constants");
+    if (!yes || !no)
+      return StoppedAt(node->output(0), "chooses between values that are no constants");
     const Value* visible = nullptr;
     if (*yes == 0 && Hides(*no)) visible = node->input(0);
     const Node* condition = node->input(0)->producer();
@@ -220,7 +221,7 @@ absl::Status AddPadding(const Value* mask, const Atom& atom, int rank, MaskForm&
   // A batch axis of -1 is a batch of one.
   const bool batch_fits = atom.batch_axis == -1 || (rank >= 3 && atom.batch_axis == 0);
   if (!batch_fits || atom.key_axis != rank - 1) {
-    return StoppedAt(mask, absl::StrCat("reads \"", atom.padding->name(), "\" by unexpected axes"));
+    return StoppedAt(mask, StrCat("reads \"", atom.padding->name(), "\" by unexpected axes"));
   }
   if (form.padding && form.padding != atom.padding) {
     return StoppedAt(mask, "reads two padding masks");

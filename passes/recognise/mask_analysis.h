@@ -1,4 +1,5 @@
-// What an attention mask means: the sub-graph that builds it is read as a predicate over (batch, query, key) indices.
+// What an attention mask means: the sub-graph that builds it is read as a predicate over (batch,
+// query, key) indices.
 #pragma once
 
 #include <optional>
@@ -6,21 +7,24 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/graph.h"
 #include "pagefuse/ops/infer.h"
 
 namespace pagefuse {
 
-// A key j is visible to query row i of batch b if all that is set here holds. Indices count rows of the mask, from 0.
+// A key j is visible to query row i of batch b if all that is set here holds. Indices count rows of
+// the mask, from 0.
 struct MaskForm {
   std::optional<Dim> upper;        // j <= i + upper            (causal; upper = past length)
   std::optional<Dim> lower;        // j >= i + lower            (window W: lower = upper - W + 1)
   const Value* padding = nullptr;  // padding[b, j] is non-zero  (an attention mask [B, T])
 };
 
-// Reads a mask of rank 2 to 4 whose last two axes are query and key: boolean (true = visible) or additive (0 = visible, -inf or the
-// lowest finite float = hidden). Understands comparisons of affine index expressions (Range, constants that count up, sizes,
-// Unsqueeze, Expand, Add, Sub, ...), And, Not, Where, casts, and reads of a [B, T] mask by (b, j). Anything else is an
+// Reads a mask of rank 2 to 4 whose last two axes are query and key: boolean (true = visible) or
+// additive (0 = visible, -inf or the lowest finite float = hidden). Understands comparisons of
+// affine index expressions (Range, constants that count up, sizes, Unsqueeze, Expand, Add, Sub,
+// ...), And, Not, Where, casts, and reads of a [B, T] mask by (b, j). Anything else is an
 // InvalidArgument naming the value it stopped at: a mask is never guessed.
 absl::StatusOr<MaskForm> AnalyseMask(const Value* mask, const SymbolicContents& contents);
 
