@@ -159,7 +159,9 @@ HWY_INLINE void StoreFromFloat(V v, DF df, T* HWY_RESTRICT p) {
 // The first `count` elements (at most Lanes(df)), zeros behind them. Reads nothing past them.
 template <class DF, typename T>
 HWY_INLINE hn::Vec<DF> LoadToFloatN(DF df, const T* HWY_RESTRICT p, size_t count) {
-  alignas(64) T buffer[hn::MaxLanes(df)];
+  constexpr size_t kLanes = hn::MaxLanes(DF());
+  alignas(64) T buffer[kLanes];
+  count = HWY_MIN(count, kLanes);
   std::memset(static_cast<void*>(buffer), 0, sizeof(buffer));
   std::memcpy(static_cast<void*>(buffer), p, count * sizeof(T));
   return LoadToFloat(df, buffer);
@@ -168,7 +170,9 @@ HWY_INLINE hn::Vec<DF> LoadToFloatN(DF df, const T* HWY_RESTRICT p, size_t count
 // Stores the first `count` lanes and writes nothing past them.
 template <class DF, typename T, class V = hn::Vec<DF>>
 HWY_INLINE void StoreFromFloatN(V v, DF df, T* HWY_RESTRICT p, size_t count) {
-  alignas(64) T buffer[hn::MaxLanes(df)];
+  constexpr size_t kLanes = hn::MaxLanes(DF());
+  alignas(64) T buffer[kLanes];
+  count = HWY_MIN(count, kLanes);
   StoreFromFloat(v, df, buffer);
   std::memcpy(static_cast<void*>(p), buffer, count * sizeof(T));
 }

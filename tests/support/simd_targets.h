@@ -5,7 +5,6 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "hwy/highway.h"
 #include "hwy/targets.h"
 
 namespace pagefuse::testing {

@@ -1,0 +1,28 @@
+// Constants and bit layouts that the scalar and the vector row codecs share.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace pagefuse {
+
+// Row scales are largest magnitude / largest code, but not below the floor, so that a row of zeros
+// divides by no zero.
+inline constexpr float kInt8Max = 127.0f;
+inline constexpr float kE4M3Max = 448.0f;
+inline constexpr float kInt4Max = 15.0f;
+inline constexpr float kScaleFloor = 1e-6f;
+
+// An int4 row keeps its zero point, 0..15, in the low four mantissa bits of its scale.
+inline float PackZeroPoint(float scale, float zero_point) {
+  const uint32_t bits = std::bit_cast<uint32_t>(scale) & ~15u;
+  return std::bit_cast<float>(bits | static_cast<uint32_t>(zero_point));
+}
+inline float ZeroPointOf(float stored) {
+  return static_cast<float>(std::bit_cast<uint32_t>(stored) & 15u);
+}
+inline float WithoutZeroPoint(float stored) {
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(stored) & ~15u);
+}
+
+}  // namespace pagefuse

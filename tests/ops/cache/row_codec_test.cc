@@ -1,0 +1,173 @@
+// The vector codecs against the scalar definition, byte for byte, on every SIMD target.
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "simd_targets.h"
+
+#include "pagefuse/ops/cache/cache_format.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cache/row_codec_test.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+#include "pagefuse/ops/cache/row_codec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+
+void VectorEncode(const CacheFormat& format, const RowParams& params, float* x, int64_t n,
+                  RowAddress row) {
+  WithRowCodec(format, params, [&](const auto& codec) HWY_ATTR { codec.Store(x, n, row); });
+}
+
+float VectorDecode(const CacheFormat& format, const RowParams& params, RowAddress row, int64_t n,
+                   float* codes) {
+  const hn::ScalableTag<float> df;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(df));
+  float scale = 0;
+  WithRowCodec(format, params, [&](const auto& codec) HWY_ATTR {
+    const auto opened = codec.Open(row);
+    scale = opened.scale;
+    int64_t d = 0;
+    for (; d + lanes <= n; d += lanes) hn::StoreU(codec.Load(df, opened, d), df, codes + d);
+    if (d == n) return;
+    std::vector<float> tail(lanes);
+    hn::StoreU(codec.LoadN(df, opened, d, n - d), df, tail.data());
+    for (int64_t i = 0; i < lanes; ++i) {
+      if (i < n - d) {
+        codes[d + i] = tail[i];
+      } else if (tail[i] != 0) {
+        scale = NAN;  // lanes past the row must be zero
+      }
+    }
+  });
+  return scale;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagefuse {
+namespace {
+
+HWY_EXPORT(VectorEncode);
+HWY_EXPORT(VectorDecode);
+
+struct FormatCase {
+  const char* name;
+  CacheFormat format;
+  DataType source_type = DataType::kFloat;
+};
+
+std::vector<FormatCase> AllFormats() {
+  const auto plain = [](DataType type) { return CacheFormat{.element = type}; };
+  const auto fp8 = [](KvQuantMode mode) {
+    return CacheFormat{.mode = mode, .element = DataType::kFloat8E4M3FN};
+  };
+  const auto int8 = [](Int8Rounding rounding) {
+    return CacheFormat{KvQuantMode::kInt8PerTokenHead, DataType::kInt8, rounding};
+  };
+  const CacheFormat int4 = {.mode = KvQuantMode::kInt4PerTokenHead, .element = DataType::kUint8};
+  return {{"float", plain(DataType::kFloat)},
+          {"float16", plain(DataType::kFloat16)},
+          {"bfloat16", plain(DataType::kBfloat16)},
+          {"float8", plain(DataType::kFloat8E4M3FN)},
+          {"fp8_per_tensor", fp8(KvQuantMode::kFp8PerTensor)},
+          {"fp8_per_token_head", fp8(KvQuantMode::kFp8PerTokenHead)},
+          {"int8 half_even", int8(Int8Rounding::kHalfEven)},
+          {"int8 toward_zero", int8(Int8Rounding::kTowardZero)},
+          {"int4", int4},
+          {"int4 of float16", int4, DataType::kFloat16},
+          {"int4 of bfloat16", int4, DataType::kBfloat16}};
+}
+
+std::vector<int64_t> RowSizes(const CacheFormat& format) {
+  if (format.needs_signs()) return {1, 2, 4, 8, 16, 32, 64, 128, 256};
+  return {1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 80, 96, 127, 192, 256, 576};
+}
+
+// One row with room for its bytes at an odd address, and guards around them.
+struct GuardedRow {
+  static constexpr int64_t kGuard = 67;
+  explicit GuardedRow(const CacheFormat& format, int64_t n)
+      : bytes(format.RowBytes(n)), memory(bytes + 2 * kGuard, 0xA5), scale(12, 0xA5) {}
+  RowAddress address() { return {memory.data() + kGuard, scale.data() + 3}; }
+
+  int64_t bytes;
+  std::vector<uint8_t> memory;
+  std::vector<uint8_t> scale;
+};
+
+class RowCodec : public ::testing::TestWithParam<FormatCase> {
+ protected:
+  std::vector<float> RandomRow(int64_t n) {
+    std::normal_distribution<float> normal(0, 3);
+    std::vector<float> x(n);
+    for (float& v : x) v = normal(random_);
+    if (n > 3) x[2] = 0;
+    if (n > 8) x[5] = 700;  // beyond fp8
+    return x;
+  }
+  RowParams Params(int64_t n) {
+    signs_.resize(n);
+    for (float& sign : signs_) sign = random_() % 2 ? 1.0f : -1.0f;
+    return {
+        .tensor_scale = 0.37f, .rht_signs = signs_.data(), .source_type = GetParam().source_type};
+  }
+  std::mt19937 random_{11};
+  std::vector<float> signs_;
+};
+
+TEST_P(RowCodec, StoresTheBytesOfTheDefinitionAndNoOthers) {
+  const CacheFormat& format = GetParam().format;
+  testing::ForEachSimdTarget([&] {
+    for (const int64_t n : RowSizes(format)) {
+      const RowParams params = Params(n);
+      std::vector<float> x = RandomRow(n);
+      GuardedRow expected(format, n);
+      GuardedRow got(format, n);
+      EncodeRow(format, params, x.data(), n, expected.address());
+      HWY_DYNAMIC_DISPATCH(VectorEncode)(format, params, x.data(), n, got.address());
+      ASSERT_EQ(got.memory, expected.memory) << "row of " << n;
+      ASSERT_EQ(got.scale, expected.scale) << "row of " << n;
+      for (int64_t i = 0; i < GuardedRow::kGuard; ++i) {
+        ASSERT_EQ(got.memory[i], 0xA5);
+        ASSERT_EQ(got.memory[GuardedRow::kGuard + got.bytes + i], 0xA5);
+      }
+    }
+  });
+}
+
+TEST_P(RowCodec, LoadsTheNumbersOfTheDefinition) {
+  const CacheFormat& format = GetParam().format;
+  testing::ForEachSimdTarget([&] {
+    for (const int64_t n : RowSizes(format)) {
+      const RowParams params = Params(n);
+      GuardedRow row(format, n);
+      EncodeRow(format, params, RandomRow(n).data(), n, row.address());
+      std::vector<float> expected(n);
+      std::vector<float> got(n);
+      const float scale = DecodeRow(format, params, row.address(), n, expected.data());
+      EXPECT_EQ(HWY_DYNAMIC_DISPATCH(VectorDecode)(format, params, row.address(), n, got.data()),
+                scale);
+      ASSERT_EQ(got, expected) << "row of " << n;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, RowCodec, ::testing::ValuesIn(AllFormats()),
+                         [](const auto& info) {
+                           std::string name = info.param.name;
+                           for (char& c : name) c = c == ' ' ? '_' : c;
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace pagefuse
+#endif  // HWY_ONCE
