@@ -1,0 +1,135 @@
+// Case tables: what an op is tested with. One test (op_test.cc) runs all of them.
+//
+// For every line PF_OP(family, Op) of ops.inc there is one function
+//
+//   namespace pagefuse::<family>_ops { OpCases <Op>Cases(); }
+//
+// in tests/ops/<op>_cases.cc (families of like ops share a file), listed under op_test in
+// tests/ops/CMakeLists.txt:
+//
+//   OpCases GatherCases() {
+//     return OpCases("Gather")
+//         .Add({.name = "picks_rows", .inputs = {Floats({3, 2}, {1, 2, 3, 4, 5, 6}), Ints({2}, {2,
+//         -3})},
+//               .attributes = {{"axis", 0}}, .outputs = {Floats({2, 2}, {5, 6, 1, 2})}})
+//         .Rejects({.inputs = {Floats({2}, {1, 2}), Ints({1}, {2})}}, "index 2 is out of range");
+//   }
+//   OpCases SiluMulCases() {
+//     return OpCases("pagefuse.SiluMul")
+//         .Exact({{0, 1, -1}, {1, 2, 3}}, {{0, 1.4621172f, -0.8068243f}})  // by hand
+//         .Shapes({{0, 8}, {1, 1}, {3, 127}, {64, 1024}})
+//         .Fill(Normal{0, 3})
+//         .Within(DataType::kFloat16, {.rtol = 2e-3}, "exp in half loses two bits near 8");
+//   }
+//
+// Checked for each case: the outputs are the expected ones (if given); each kernel gives what
+// "reference" gives, on every SIMD target, with misaligned buffers, and in place where the op
+// allows it; the reference gives what the decomposition gives; shapes inferred from symbolic dims
+// are the real ones; no byte behind an output, and no input, is written. Each kernel also sees the
+// inputs of every case with a wrong dim or rank: an error, or a result, but no byte outside.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "pagefuse/ir/graph.h"
+#include "pagefuse/ir/tensor.h"
+
+namespace pagefuse {
+
+// --- tensors ---
+Tensor Floats(std::vector<int64_t> dims, const std::vector<float>& values);
+Tensor Ints(std::vector<int64_t> dims, const std::vector<int64_t>& values);  // int64
+Tensor Bools(std::vector<int64_t> dims, const std::vector<bool>& values);
+// The values of a float, int or bool tensor in another type, rounded as Cast does it.
+Tensor As(DataType type, const Tensor& tensor);
+// A tensor of that type with these bytes (packed types, codes of 8-bit floats).
+Tensor Codes(DataType type, std::vector<int64_t> dims, const std::vector<uint8_t>& bytes);
+
+// --- random fills; integers are rounded and clamped ---
+struct Normal {
+  double mean = 0;
+  double deviation = 1;
+};
+struct Uniform {
+  double low = 0;
+  double high = 1;
+};
+using Filling = std::variant<Normal, Uniform>;
+Tensor Random(DataType type, std::vector<int64_t> dims, const Filling& filling, uint64_t seed);
+
+// |got - want| <= atol + rtol * |want|; NaN equals NaN, infinities equal themselves.
+struct Tolerance {
+  double rtol = 0;
+  double atol = 0;
+};
+
+using AttributeValue = decltype(Attribute::value);
+
+struct OpCase {
+  std::string name;
+  std::vector<Tensor> inputs;  // undefined: omitted
+  std::vector<std::pair<std::string, AttributeValue>> attributes;
+  std::vector<Tensor> outputs;  // expected; empty: only kernels and decomposition are compared
+  std::vector<int> constants;   // inputs that are initialisers, for kernels that pack weights
+  int num_outputs = 0;          // 0: as many as `outputs`, else all that the op requires
+  int64_t opset = 0;            // of the op's domain; 0: the newest
+};
+
+class OpCases {
+ public:
+  // "MatMul" (ai.onnx), "com.microsoft.RotaryEmbedding", "pagefuse.SiluMul".
+  explicit OpCases(std::string_view op);
+
+  OpCases& Add(OpCase op_case);
+  // Float lists as 1-d inputs and outputs.
+  OpCases& Exact(const std::vector<std::vector<float>>& inputs,
+                 const std::vector<std::vector<float>>& outputs);
+  // Random cases: each of `shapes` for all required inputs, or one list of shapes an input, in
+  // every type of the op's first type variable that has a conversion from float (or in `Types`),
+  // with the attributes given before.
+  OpCases& Shapes(std::vector<std::vector<int64_t>> shapes);
+  OpCases& ShapeSets(std::vector<std::vector<std::vector<int64_t>>> sets);
+  OpCases& Fill(Filling filling);
+  OpCases& Types(std::vector<DataType> types);
+  OpCases& Attributes(std::vector<std::pair<std::string, AttributeValue>> attributes);
+  // Another tolerance than the usual one of an output type (see DefaultTolerance), with the reason
+  // for it.
+  OpCases& Within(DataType type, Tolerance tolerance, std::string_view reason);
+  // Inference or the op's checks must refuse these inputs with a message that contains `message`.
+  OpCases& Rejects(OpCase op_case, std::string_view message);
+
+  const std::string& domain() const { return domain_; }
+  const std::string& op() const { return op_; }
+  // All cases, random ones made.
+  std::vector<OpCase> cases() const;
+  const std::vector<std::pair<OpCase, std::string>>& rejected() const { return rejected_; }
+  Tolerance tolerance(DataType type) const;
+
+ private:
+  struct RandomCases {
+    std::vector<std::vector<std::vector<int64_t>>> shapes;  // [case][input]
+    bool same_for_all = false;                              // one shape for all inputs
+    std::vector<std::pair<std::string, AttributeValue>> attributes;
+  };
+  void AppendRandom(const RandomCases& random, std::vector<OpCase>& cases) const;
+
+  std::string domain_, op_;
+  std::vector<OpCase> cases_;
+  std::vector<RandomCases> random_;
+  std::vector<std::pair<OpCase, std::string>> rejected_;
+  std::vector<std::pair<DataType, Tolerance>> tolerances_;
+  std::vector<std::pair<std::string, AttributeValue>> attributes_;
+  std::optional<std::vector<DataType>> types_;
+  Filling filling_ = Normal{};
+};
+
+// Exact for integers and bools; some units in the last place for floats, as an output that is
+// rounded once has.
+Tolerance DefaultTolerance(DataType type);
+
+}  // namespace pagefuse
