@@ -1,0 +1,236 @@
+// Attributes of nodes and defaults of functions.
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/text_attribute_types.h"
+#include "pagefuse/ir/text_parser.h"
+
+namespace pagefuse {
+namespace {
+
+using onnx::AttributeProto;
+
+// An attribute that is kept as proto: a type, or a list of types.
+Attribute OpaqueOf(const AttributeProto& proto) {
+  return {.value = OpaqueAttribute{proto.SerializeAsString()}};
+}
+
+// The empty list of a list type.
+Attribute EmptyList(int type) {
+  switch (type) {
+    case AttributeProto::FLOATS:
+      return {.value = std::vector<float>()};
+    case AttributeProto::INTS:
+      return {.value = std::vector<int64_t>()};
+    case AttributeProto::STRINGS:
+      return {.value = std::vector<std::string>()};
+    case AttributeProto::TENSORS:
+      return {.value = std::vector<Tensor>()};
+    case AttributeProto::GRAPHS:
+      return {.value = Attribute::Graphs()};
+    default: {
+      AttributeProto proto;
+      proto.set_type(static_cast<AttributeProto::AttributeType>(type));
+      return OpaqueOf(proto);
+    }
+  }
+}
+
+// OpaqueAttributes carry the name too.
+void NameOpaque(Attribute& attribute, const std::string& name) {
+  auto* opaque = std::get_if<OpaqueAttribute>(&attribute.value);
+  AttributeProto proto;
+  if (opaque == nullptr || !proto.ParseFromString(opaque->proto)) return;
+  proto.set_name(name);
+  attribute = OpaqueOf(proto);
+}
+
+}  // namespace
+
+// `<name: type = value, ...>`, in which properties of the node may stand too.
+absl::Status TextParser::ParseAttributeList(AttributeList& list) {
+  if (!Matches("<") || Matches(">")) return absl::OkStatus();
+  absl::flat_hash_set<std::string> seen;
+  for (const NamedAttribute& attribute : list.attributes) seen.insert(attribute.first);
+  do {
+    if (NextIsProperty()) {
+      PF_RETURN_IF_ERROR(ParseProperty(list.properties));
+      continue;
+    }
+    const Token place = lexer_.Peek();
+    PF_RETURN_IF_ERROR(ParseAttribute(list.attributes));
+    const std::string& name = list.attributes.back().first;
+    if (!seen.insert(name).second) {
+      return lexer_.Error(place, absl::StrCat("attribute \"", name, "\" is given twice"));
+    }
+  } while (Matches(","));
+  return Expect(">");
+}
+
+absl::Status TextParser::ParseAttribute(std::vector<NamedAttribute>& attributes) {
+  PF_ASSIGN_OR_RETURN(std::string name, ParseName("the name of an attribute"));
+  int type = 0;
+  bool is_proto = false;
+  if (Matches(":")) {
+    is_proto = lexer_.Peek().text == "proto";
+    if (is_proto) {
+      lexer_.Next();
+    } else {
+      PF_ASSIGN_OR_RETURN(type, ParseAttributeType());
+    }
+  }
+  PF_RETURN_IF_ERROR(Expect("="));
+  Attribute attribute;
+  if (is_proto) {
+    // An AttributeProto that the syntax cannot say, as hexadecimal bytes.
+    const Token place = lexer_.Peek();
+    OpaqueAttribute opaque;
+    PF_RETURN_IF_ERROR(ParseHexBytes(opaque.proto));
+    if (!AttributeProto().ParseFromString(opaque.proto)) {
+      return lexer_.Error(place, "expected a serialised AttributeProto");
+    }
+    attribute.value = std::move(opaque);
+  } else {
+    PF_ASSIGN_OR_RETURN(attribute, ParseAttributeValue(type));
+    NameOpaque(attribute, name);
+  }
+  Properties properties;
+  PF_RETURN_IF_ERROR(ParseOptionalProperties(properties));
+  attribute.doc_string = std::move(properties.doc_string);
+  attribute.unknown_fields = std::move(properties.unknown_fields);
+  attributes.emplace_back(std::move(name), std::move(attribute));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> TextParser::ParseAttributeType() {
+  const int type = AttributeTypeFromName(lexer_.Peek().text);
+  if (lexer_.Peek().kind != TokenKind::kIdentifier || type == 0) {
+    return Unexpected("the type of an attribute (float, int, string, tensor, graph, type_proto, "
+                      "their plurals, or proto)");
+  }
+  lexer_.Next();
+  return type;
+}
+
+absl::StatusOr<Attribute> TextParser::ParseAttributeValue(int type) {
+  if (lexer_.Peek().Is("[")) return ParseItems(type);
+  if (Matches("@")) {
+    PF_ASSIGN_OR_RETURN(std::string name, ParseName("the name of an attribute of the function"));
+    return Attribute{.value = AttributeRef{std::move(name), type}};
+  }
+  if (IsListType(type)) return Unexpected("\"[\" or \"@\"");
+  return ParseItem(type);
+}
+
+absl::StatusOr<Attribute> TextParser::ParseItems(int type) {
+  if (type != 0 && !IsListType(type)) {
+    return Unexpected(absl::StrCat("one value of type ", AttributeTypeName(type)));
+  }
+  PF_RETURN_IF_ERROR(Expect("["));
+  if (lexer_.Peek().Is("]")) {
+    if (type == 0) return lexer_.Error(lexer_.Peek(), "an empty list needs a type, as in \"x: ints = []\"");
+    lexer_.Next();
+    return EmptyList(type);
+  }
+  Attribute list;
+  AttributeProto types;
+  bool first = true;
+  do {
+    const Token place = lexer_.Peek();
+    PF_ASSIGN_OR_RETURN(Attribute item, ParseItem(ItemType(type)));
+    if (first) list = EmptyList(ListType(AttributeTypeOf(item)));
+    first = false;
+    if (const auto* opaque = std::get_if<OpaqueAttribute>(&item.value)) {
+      AttributeProto proto;
+      proto.ParseFromString(opaque->proto);
+      types.add_type_protos()->Swap(proto.mutable_tp());
+    }
+    PF_RETURN_IF_ERROR(AppendItem(list, std::move(item), place));
+  } while (Matches(","));
+  PF_RETURN_IF_ERROR(Expect("]"));
+  if (types.type_protos_size() == 0) return list;
+  types.set_type(AttributeProto::TYPE_PROTOS);
+  return OpaqueOf(types);
+}
+
+// Adds an item to a list of its kind. Integers among floats become floats.
+absl::Status TextParser::AppendItem(Attribute& list, Attribute item, const Token& place) {
+  auto append = [&]<typename T>(const T&) {
+    auto* items = std::get_if<std::vector<T>>(&list.value);
+    auto* value = std::get_if<T>(&item.value);
+    if (items == nullptr || value == nullptr) return false;
+    items->push_back(std::move(*value));
+    return true;
+  };
+  if (const auto* number = std::get_if<int64_t>(&item.value);
+      number != nullptr && std::holds_alternative<std::vector<float>>(list.value)) {
+    item.value = static_cast<float>(*number);
+  }
+  if (const auto* integers = std::get_if<std::vector<int64_t>>(&list.value);
+      integers != nullptr && std::holds_alternative<float>(item.value)) {
+    list.value = std::vector<float>(integers->begin(), integers->end());
+  }
+  const int list_type = AttributeTypeOf(list);
+  const int item_type = AttributeTypeOf(item);
+  if (append(float()) || append(int64_t()) || append(std::string()) || append(Tensor()) ||
+      append(std::shared_ptr<Graph>())) {
+    return absl::OkStatus();
+  }
+  if (ListType(item_type) == list_type) return absl::OkStatus();  // types, which the caller keeps
+  return lexer_.Error(place, absl::StrCat("expected an item of type ",
+                                          AttributeTypeName(ItemType(list_type)), " as before, got ",
+                                          AttributeTypeName(item_type)));
+}
+
+absl::StatusOr<Attribute> TextParser::ParseItem(int type) {
+  const Token place = lexer_.Peek();
+  PF_ASSIGN_OR_RETURN(Attribute item, ParseUncheckedItem(type));
+  const int got = AttributeTypeOf(item);
+  if (type == 0 || type == got) return item;
+  return lexer_.Error(place, absl::StrCat("expected a value of type ", AttributeTypeName(type),
+                                          ", got ", AttributeTypeName(got)));
+}
+
+absl::StatusOr<Attribute> TextParser::ParseUncheckedItem(int type) {
+  const Token& next = lexer_.Peek();
+  if (next.kind == TokenKind::kString && !lexer_.Peek(1).Is("(")) {
+    return Attribute{.value = StringValue(lexer_.Next())};
+  }
+  if (next.kind == TokenKind::kInteger || next.kind == TokenKind::kFloat || next.Is("-") ||
+      (next.kind == TokenKind::kIdentifier && IsFloatWord(next.text))) {
+    return ParseNumber(type);
+  }
+  if (NextIsType()) return ParseTensorOrType();
+  if (!NextIsName()) return Unexpected("the value of an attribute");
+  PF_ASSIGN_OR_RETURN(std::shared_ptr<Graph> graph, ParseSubgraph());
+  return Attribute{.value = std::move(graph)};
+}
+
+absl::StatusOr<Attribute> TextParser::ParseNumber(int type) {
+  const Token& digits = lexer_.Peek(lexer_.Peek().Is("-") ? 1 : 0);
+  if (digits.kind == TokenKind::kInteger && type != AttributeProto::FLOAT) {
+    PF_ASSIGN_OR_RETURN(const int64_t value, ParseInteger());
+    return Attribute{.value = value};
+  }
+  PF_ASSIGN_OR_RETURN(const float value, ParseFloat<float>());
+  return Attribute{.value = value};
+}
+
+// `float[2] {1, 2}`, with a name that nothing keeps, or a type alone.
+absl::StatusOr<Attribute> TextParser::ParseTensorOrType() {
+  const Token place = lexer_.Peek();
+  AttributeProto proto;
+  PF_RETURN_IF_ERROR(ParseType(*proto.mutable_tp()));
+  const Token& next = lexer_.Peek();
+  if (next.Is("{") || next.Is("=") || NextIsName()) {
+    if (NextIsName()) lexer_.Next();
+    Matches("=");
+    PF_ASSIGN_OR_RETURN(Tensor tensor, ParseTensorData(proto.tp(), place));
+    return Attribute{.value = std::move(tensor)};
+  }
+  proto.set_type(AttributeProto::TYPE_PROTO);
+  return OpaqueOf(proto);
+}
+
+}  // namespace pagefuse
