@@ -50,8 +50,8 @@ struct Attribute {
                std::vector<int64_t>, std::vector<std::string>, std::vector<Tensor>, Graphs,
                AttributeRef, OpaqueAttribute>
       value;
-  std::string doc_string;
-  std::string unknown_fields;  // serialised protobuf fields newer than the importer's schema
+  std::string doc_string = {};
+  std::string unknown_fields = {};  // serialised protobuf fields newer than the importer's schema
 };
 
 // One reader of a value: input `index` of `node`.

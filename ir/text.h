@@ -24,8 +24,9 @@ struct PrintOptions {
 };
 // Stable: the same graph always gives the same text, and ParseModel(PrintModel(m)) prints the same again.
 std::string PrintModel(const Model& model, const PrintOptions& options = {});
+std::string PrintFunction(const Function& function, const PrintOptions& options = {});
 std::string PrintGraph(const Graph& graph, const PrintOptions& options = {});
-// One line: `y = Mul <a = 1> (x, w)`
+// One line: `y = Mul <a = 1> (x, w)`; subgraphs as `name {...}`, tensors of more than 16 elements as `...`.
 std::string PrintNode(const Node& node);
 
 }  // namespace pagefuse

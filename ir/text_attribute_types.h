@@ -16,7 +16,8 @@ bool IsListType(int type);
 int ListType(int item_type);
 // The item type of a list type; 0 for an item type or 0.
 int ItemType(int list_type);
-// The code of what an attribute holds. 0 for a reference without a type and for a proto that says none.
+// The code of what an attribute holds. 0 for a reference without a type and for a proto that says
+// none.
 int AttributeTypeOf(const Attribute& attribute);
 
 }  // namespace pagefuse

@@ -5,15 +5,19 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/data_type.h"
+#include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {
 namespace {
 
-bool IsIdentifierStart(char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_'; }
-bool IsIdentifierPart(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+bool IsIdentifierStart(char c) {
+  return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_';
+}
+bool IsIdentifierPart(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // The part of a line around a column that an error shows; whole up to 100 characters.
@@ -30,9 +34,10 @@ Excerpt ExcerptAround(std::string_view line, size_t column) {
   if (skip > 0) result.line = "...";
   // Tabs and control characters would put the mark in a wrong column.
   const std::string_view shown = line.substr(skip, kLength);
-  result.line += absl::CHexEscape(shown.substr(0, column - skip));
+  result.line += absl::CHexEscape(AbslView(shown.substr(0, column - skip)));
   result.column = result.line.size();
-  if (column - skip < shown.size()) result.line += absl::CHexEscape(shown.substr(column - skip));
+  if (column - skip < shown.size())
+    result.line += absl::CHexEscape(AbslView(shown.substr(column - skip)));
   if (skip + kLength < line.size()) result.line += "...";
   return result;
 }
@@ -50,8 +55,9 @@ bool IsTypeKeyword(std::string_view name) {
 }
 
 bool IsFloatWord(std::string_view word) {
-  return absl::EqualsIgnoreCase(word, "inf") || absl::EqualsIgnoreCase(word, "infinity") ||
-         absl::EqualsIgnoreCase(word, "nan");
+  const absl::string_view view = AbslView(word);
+  return absl::EqualsIgnoreCase(view, "inf") || absl::EqualsIgnoreCase(view, "infinity") ||
+         absl::EqualsIgnoreCase(view, "nan");
 }
 
 bool IsPlainName(std::string_view name) {
@@ -105,7 +111,7 @@ Token TextLexer::Scan() {
   const bool digit_follows = begin + 1 < text_.size() && IsDigit(text_[begin + 1]);
   if (IsDigit(c) || (c == '.' && digit_follows)) return ScanNumber(begin);
   ++position_;
-  if (absl::StrContains("<>()[]{},:=.@?+-*/", c)) {
+  if (std::string_view("<>()[]{},:=.@?+-*/").find(c) != std::string_view::npos) {
     const std::string_view pair = text_.substr(begin, 2);
     if (pair == "=>" || pair == "//") ++position_;
     return Make(TokenKind::kPunctuation, begin);
@@ -132,10 +138,12 @@ Token TextLexer::ScanNumber(size_t begin) {
   if (position_ < text_.size() && (text_[position_] == 'e' || text_[position_] == 'E')) {
     kind = TokenKind::kFloat;
     ++position_;
-    if (position_ < text_.size() && (text_[position_] == '+' || text_[position_] == '-')) ++position_;
+    if (position_ < text_.size() && (text_[position_] == '+' || text_[position_] == '-'))
+      ++position_;
     good = skip_digits();
   }
-  while (position_ < text_.size() && (IsIdentifierPart(text_[position_]) || text_[position_] == '.')) {
+  while (position_ < text_.size() &&
+         (IsIdentifierPart(text_[position_]) || text_[position_] == '.')) {
     good = false;
     ++position_;
   }
@@ -166,11 +174,10 @@ absl::Status TextLexer::Error(const Token& token, std::string_view message) cons
   const size_t line_begin = last_break == std::string_view::npos ? 0 : last_break + 1;
   const size_t line_end = std::min(text_.find('\n', offset), text_.size());
   const size_t column = offset - line_begin;
-  const Excerpt excerpt =
-      ExcerptAround(text_.substr(line_begin, line_end - line_begin), column);
-  return absl::InvalidArgumentError(absl::StrCat("line ", line_number, ", column ", column + 1, ": ",
-                                                 message, "\n  ", excerpt.line, "\n  ",
-                                                 std::string(excerpt.column, ' '), "^"));
+  const Excerpt excerpt = ExcerptAround(text_.substr(line_begin, line_end - line_begin), column);
+  return absl::InvalidArgumentError(StrCat("line ", line_number, ", column ", column + 1, ": ",
+                                           message, "\n  ", excerpt.line, "\n  ",
+                                           std::string(excerpt.column, ' '), "^"));
 }
 
 }  // namespace pagefuse

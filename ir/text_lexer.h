@@ -32,17 +32,19 @@ struct Token {
 // What a string token stands for: the quotes and escapes removed.
 std::string StringValue(const Token& token);
 
-// True for a name that the syntax can hold without quotes wherever a name may stand: an identifier that is neither a type
-// name nor a float literal ("inf", "nan").
+// True for a name that the syntax can hold without quotes wherever a name may stand: an identifier
+// that is neither a type name nor a float literal ("inf", "nan").
 bool IsPlainName(std::string_view name);
 // True for an identifier.
 bool IsIdentifier(std::string_view name);
-// The names of types that are no tensors: "seq", "map", "optional", "sparse_tensor", "opaque", "proto".
+// The names of types that are no tensors: "seq", "map", "optional", "sparse_tensor", "opaque",
+// "proto".
 bool IsTypeKeyword(std::string_view name);
 // "inf", "infinity" or "nan", in any case.
 bool IsFloatWord(std::string_view word);
 
-// Splits text, which must outlive the lexer, into tokens. Skips white space and comments (from `#` to the end of the line).
+// Splits text, which must outlive the lexer, into tokens. Skips white space and comments (from `#`
+// to the end of the line).
 class TextLexer {
  public:
   explicit TextLexer(std::string_view text) : text_(text) { Fill(); }
@@ -52,7 +54,8 @@ class TextLexer {
   // Takes the next token. Stays at the end.
   Token Next();
 
-  // InvalidArgument: `line 3, column 5: <message>`, the line, and a mark under the column where `token` starts.
+  // InvalidArgument: `line 3, column 5: <message>`, the line, and a mark under the column where
+  // `token` starts.
   absl::Status Error(const Token& token, std::string_view message) const;
 
  private:

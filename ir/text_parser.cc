@@ -8,10 +8,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/data_type.h"
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 
 namespace pagefuse {
@@ -19,22 +19,27 @@ namespace {
 
 std::string DescribeToken(const Token& token) {
   constexpr size_t kMaxShown = 40;
-  std::string shown(absl::CHexEscape(token.text.substr(0, kMaxShown)));
+  std::string shown;
+  // Quotes stay as they are, what cannot be shown becomes \x...
+  for (const char c : token.text.substr(0, kMaxShown)) {
+    const bool plain = absl::ascii_isprint(static_cast<unsigned char>(c));
+    shown += plain ? std::string(1, c) : absl::CHexEscape(std::string(1, c));
+  }
   if (token.text.size() > kMaxShown) shown += "...";
   switch (token.kind) {
     case TokenKind::kEnd:
       return "the end of the text";
     case TokenKind::kString:
-      return absl::StrCat("string ", token.text.substr(0, 1) == "\"" ? "" : "\"", shown);
+      return StrCat("string ", shown);
     case TokenKind::kInteger:
     case TokenKind::kFloat:
-      return absl::StrCat("number ", shown);
+      return StrCat("number ", shown);
     case TokenKind::kIdentifier:
     case TokenKind::kPunctuation:
     case TokenKind::kError:
       break;
   }
-  return absl::StrCat("\"", shown, "\"");
+  return StrCat("\"", shown, "\"");
 }
 
 }  // namespace
@@ -49,16 +54,16 @@ bool TextParser::Matches(std::string_view punctuation) {
 
 absl::Status TextParser::Expect(std::string_view punctuation) {
   if (Matches(punctuation)) return absl::OkStatus();
-  return Unexpected(absl::StrCat("\"", punctuation, "\""));
+  return Unexpected(StrCat("\"", punctuation, "\""));
 }
 
 absl::Status TextParser::Unexpected(std::string_view expected) const {
   const Token& token = lexer_.Peek();
   if (token.kind == TokenKind::kError) {
-    return lexer_.Error(token, absl::StrCat("expected ", expected, ", got ", token.error, " ",
-                                            DescribeToken(token)));
+    return lexer_.Error(
+        token, StrCat("expected ", expected, ", got ", token.error, " ", DescribeToken(token)));
   }
-  return lexer_.Error(token, absl::StrCat("expected ", expected, ", got ", DescribeToken(token)));
+  return lexer_.Error(token, StrCat("expected ", expected, ", got ", DescribeToken(token)));
 }
 
 bool TextParser::NextIsName() const {
@@ -82,16 +87,16 @@ absl::StatusOr<int64_t> TextParser::ParseInteger() {
   const std::string_view sign = Matches("-") ? "-" : "";
   if (lexer_.Peek().kind != TokenKind::kInteger) return Unexpected("an integer");
   int64_t value = 0;
-  const std::string digits = absl::StrCat(sign, lexer_.Next().text);
+  const std::string digits = StrCat(sign, lexer_.Next().text);
   if (!absl::SimpleAtoi(digits, &value)) {
-    return lexer_.Error(first, absl::StrCat("expected a 64-bit integer, got ", digits));
+    return lexer_.Error(first, StrCat("expected a 64-bit integer, got ", digits));
   }
   return value;
 }
 
-absl::Status TextParser::EnterNesting() {
-  if (++depth_ <= kMaxDepth) return absl::OkStatus();
-  return lexer_.Error(lexer_.Peek(), absl::StrCat("nested deeper than ", kMaxDepth, " levels"));
+absl::Status TextParser::EnterNesting(int& depth) {
+  if (++depth <= kMaxDepth) return absl::OkStatus();
+  return lexer_.Error(lexer_.Peek(), StrCat("nested deeper than ", kMaxDepth, " levels"));
 }
 
 // --- headers ---
@@ -105,7 +110,7 @@ absl::Status TextParser::ParseHeader(ParseKey parse_key) {
     const Token key = lexer_.Peek();
     if (key.kind != TokenKind::kIdentifier) return Unexpected("a key of the header");
     if (std::find(seen.begin(), seen.end(), key.text) != seen.end()) {
-      return lexer_.Error(key, absl::StrCat("\"", key.text, "\" is given twice"));
+      return lexer_.Error(key, StrCat("\"", key.text, "\" is given twice"));
     }
     seen.push_back(key.text);
     lexer_.Next();
@@ -136,10 +141,10 @@ absl::Status TextParser::ParseModelKey(const Token& key, Model& model) {
     return ParseHexBytes(model.unknown_fields);
   } else {
     return lexer_.Error(
-        key, absl::StrCat("expected ir_version, opset_import, producer_name, producer_version, "
-                          "domain, model_version, doc_string, metadata_props or unknown_fields, "
-                          "got ",
-                          DescribeToken(key)));
+        key, StrCat("expected ir_version, opset_import, producer_name, producer_version, "
+                    "domain, model_version, doc_string, metadata_props or unknown_fields, "
+                    "got ",
+                    DescribeToken(key)));
   }
   return absl::OkStatus();
 }
@@ -158,9 +163,9 @@ absl::Status TextParser::ParseFunctionKey(const Token& key, Function& function) 
   } else if (key.text == "unknown_fields") {
     return ParseHexBytes(function.unknown_fields);
   } else {
-    return lexer_.Error(key, absl::StrCat("expected domain, overload, opset_import, doc_string, "
-                                          "metadata_props or unknown_fields, got ",
-                                          DescribeToken(key)));
+    return lexer_.Error(key, StrCat("expected domain, overload, opset_import, doc_string, "
+                                    "metadata_props or unknown_fields, got ",
+                                    DescribeToken(key)));
   }
   return absl::OkStatus();
 }
@@ -175,10 +180,11 @@ absl::Status TextParser::ParseOpsetImports(std::map<std::string, int64_t>& impor
     const Token version_place = lexer_.Peek();
     PF_ASSIGN_OR_RETURN(const int64_t version, ParseInteger());
     if (version < 1) {
-      return lexer_.Error(version_place, absl::StrCat("expected an opset version of 1 or more, got ", version));
+      return lexer_.Error(version_place,
+                          StrCat("expected an opset version of 1 or more, got ", version));
     }
     if (!imports.emplace(domain, version).second) {
-      return lexer_.Error(place, absl::StrCat("domain \"", domain, "\" is imported twice"));
+      return lexer_.Error(place, StrCat("domain \"", domain, "\" is imported twice"));
     }
   } while (Matches(","));
   return Expect("]");
@@ -200,8 +206,8 @@ absl::Status TextParser::ParseHexBytes(std::string& bytes) {
   const Token place = lexer_.Peek();
   PF_ASSIGN_OR_RETURN(const std::string hex, ParseString());
   const bool good = hex.size() % 2 == 0 && std::all_of(hex.begin(), hex.end(), [](char c) {
-    return absl::ascii_isxdigit(static_cast<unsigned char>(c));
-  });
+                      return absl::ascii_isxdigit(static_cast<unsigned char>(c));
+                    });
   if (!good) return lexer_.Error(place, "expected an even number of hexadecimal digits");
   bytes = absl::HexStringToBytes(hex);
   return absl::OkStatus();
@@ -220,9 +226,11 @@ bool TextParser::NextIsProperties() const {
 
 absl::Status TextParser::ParseProperty(Properties& properties) {
   const Token key = lexer_.Peek();
-  if (key.kind != TokenKind::kIdentifier) return Unexpected("doc_string, metadata_props or unknown_fields");
-  if (std::find(properties.seen.begin(), properties.seen.end(), key.text) != properties.seen.end()) {
-    return lexer_.Error(key, absl::StrCat("\"", key.text, "\" is given twice"));
+  if (key.kind != TokenKind::kIdentifier)
+    return Unexpected("doc_string, metadata_props or unknown_fields");
+  if (std::find(properties.seen.begin(), properties.seen.end(), key.text) !=
+      properties.seen.end()) {
+    return lexer_.Error(key, StrCat("\"", key.text, "\" is given twice"));
   }
   properties.seen.push_back(key.text);
   lexer_.Next();
@@ -233,8 +241,8 @@ absl::Status TextParser::ParseProperty(Properties& properties) {
   }
   if (key.text == "metadata_props") return ParseMetadata(properties.metadata);
   if (key.text == "unknown_fields") return ParseHexBytes(properties.unknown_fields);
-  return lexer_.Error(key, absl::StrCat("expected doc_string, metadata_props or unknown_fields, got ",
-                                        DescribeToken(key)));
+  return lexer_.Error(key, StrCat("expected doc_string, metadata_props or unknown_fields, got ",
+                                  DescribeToken(key)));
 }
 
 absl::Status TextParser::ParseOptionalProperties(Properties& properties) {
@@ -259,8 +267,8 @@ absl::StatusOr<Model> TextParser::ParseModel() {
     PF_ASSIGN_OR_RETURN(Function function, ParseFunctionRest());
     if (function.name.empty()) return lexer_.Error(place, "expected a function with a name");
     if (!seen.emplace(function.domain, function.name, function.overload).second) {
-      return lexer_.Error(place, absl::StrCat("function \"", function.name, "\" of domain \"",
-                                              function.domain, "\" is defined twice"));
+      return lexer_.Error(place, StrCat("function \"", function.name, "\" of domain \"",
+                                        function.domain, "\" is defined twice"));
     }
     model.functions.push_back(std::move(function));
   }
@@ -275,7 +283,8 @@ absl::StatusOr<Function> TextParser::ParseFunction() {
 
 absl::StatusOr<Function> TextParser::ParseFunctionRest() {
   Function function;
-  PF_RETURN_IF_ERROR(ParseHeader([&](const Token& key) { return ParseFunctionKey(key, function); }));
+  PF_RETURN_IF_ERROR(
+      ParseHeader([&](const Token& key) { return ParseFunctionKey(key, function); }));
   if (!lexer_.Peek().Is("(")) {
     PF_ASSIGN_OR_RETURN(function.name, ParseName("the name of a function"));
   }
@@ -301,7 +310,7 @@ absl::Status TextParser::ParseFunctionAttributes(Function& function) {
       function.attributes.push_back(name);
     }
     if (!seen.insert(name).second) {
-      return lexer_.Error(place, absl::StrCat("attribute \"", name, "\" is given twice"));
+      return lexer_.Error(place, StrCat("attribute \"", name, "\" is given twice"));
     }
   } while (Matches(","));
   return Expect(">");

@@ -1,4 +1,5 @@
-// The parser behind text.h: recursive descent over the tokens of text_lexer.h. The grammar is in docs/text_form.md.
+// The parser behind text.h: recursive descent over the tokens of text_lexer.h. The grammar is in
+// docs/text_form.md.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "onnx/onnx_pb.h"
+
 #include "pagefuse/ir/graph.h"
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ir/text_lexer.h"
@@ -30,10 +32,12 @@ class TextParser {
   absl::StatusOr<onnx::TypeProto> ParseWholeType();
 
  private:
-  // Subgraphs, types and parentheses may nest this deep; the import of protobuf files has the same limit.
+  // Subgraphs may nest this deep, types and parentheses too; the import of protobuf files has the
+  // same limit.
   static constexpr int kMaxDepth = 64;
 
-  // What `<doc_string: "...", metadata_props: [...], unknown_fields: "hex">` says of the thing before it.
+  // What `<doc_string: "...", metadata_props: [...], unknown_fields: "hex">` says of the thing
+  // before it.
   struct Properties {
     std::string doc_string;
     Metadata metadata;
@@ -67,8 +71,7 @@ class TextParser {
   absl::StatusOr<int64_t> ParseInteger();
   bool NextIsName() const;
   bool NextIsType() const;
-  absl::Status EnterNesting();
-  void LeaveNesting() { --depth_; }
+  absl::Status EnterNesting(int& depth);
 
   // --- headers (text_parser.cc) ---
   absl::Status ParseModelKey(const Token& key, Model& model);
@@ -148,7 +151,8 @@ class TextParser {
   absl::StatusOr<Float> ParseFloatWord(bool negative);
 
   TextLexer lexer_;
-  int depth_ = 0;
+  int graph_depth_ = 0;
+  int type_depth_ = 0;
   Graph* scope_ = nullptr;  // the graph whose nodes are being read
 };
 

@@ -1,8 +1,8 @@
 // Attributes of nodes and defaults of functions.
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_attribute_types.h"
 #include "pagefuse/ir/text_parser.h"
 
@@ -62,7 +62,7 @@ absl::Status TextParser::ParseAttributeList(AttributeList& list) {
     PF_RETURN_IF_ERROR(ParseAttribute(list.attributes));
     const std::string& name = list.attributes.back().first;
     if (!seen.insert(name).second) {
-      return lexer_.Error(place, absl::StrCat("attribute \"", name, "\" is given twice"));
+      return lexer_.Error(place, StrCat("attribute \"", name, "\" is given twice"));
     }
   } while (Matches(","));
   return Expect(">");
@@ -106,8 +106,9 @@ absl::Status TextParser::ParseAttribute(std::vector<NamedAttribute>& attributes)
 absl::StatusOr<int> TextParser::ParseAttributeType() {
   const int type = AttributeTypeFromName(lexer_.Peek().text);
   if (lexer_.Peek().kind != TokenKind::kIdentifier || type == 0) {
-    return Unexpected("the type of an attribute (float, int, string, tensor, graph, type_proto, "
-                      "their plurals, or proto)");
+    return Unexpected(
+        "the type of an attribute (float, int, string, tensor, graph, type_proto, "
+        "their plurals, or proto)");
   }
   lexer_.Next();
   return type;
@@ -125,11 +126,12 @@ absl::StatusOr<Attribute> TextParser::ParseAttributeValue(int type) {
 
 absl::StatusOr<Attribute> TextParser::ParseItems(int type) {
   if (type != 0 && !IsListType(type)) {
-    return Unexpected(absl::StrCat("one value of type ", AttributeTypeName(type)));
+    return Unexpected(StrCat("one value of type ", AttributeTypeName(type)));
   }
   PF_RETURN_IF_ERROR(Expect("["));
   if (lexer_.Peek().Is("]")) {
-    if (type == 0) return lexer_.Error(lexer_.Peek(), "an empty list needs a type, as in \"x: ints = []\"");
+    if (type == 0)
+      return lexer_.Error(lexer_.Peek(), "an empty list needs a type, as in \"x: ints = []\"");
     lexer_.Next();
     return EmptyList(type);
   }
@@ -178,9 +180,9 @@ absl::Status TextParser::AppendItem(Attribute& list, Attribute item, const Token
     return absl::OkStatus();
   }
   if (ListType(item_type) == list_type) return absl::OkStatus();  // types, which the caller keeps
-  return lexer_.Error(place, absl::StrCat("expected an item of type ",
-                                          AttributeTypeName(ItemType(list_type)), " as before, got ",
-                                          AttributeTypeName(item_type)));
+  return lexer_.Error(place,
+                      StrCat("expected an item of type ", AttributeTypeName(ItemType(list_type)),
+                             " as before, got ", AttributeTypeName(item_type)));
 }
 
 absl::StatusOr<Attribute> TextParser::ParseItem(int type) {
@@ -188,8 +190,8 @@ absl::StatusOr<Attribute> TextParser::ParseItem(int type) {
   PF_ASSIGN_OR_RETURN(Attribute item, ParseUncheckedItem(type));
   const int got = AttributeTypeOf(item);
   if (type == 0 || type == got) return item;
-  return lexer_.Error(place, absl::StrCat("expected a value of type ", AttributeTypeName(type),
-                                          ", got ", AttributeTypeName(got)));
+  return lexer_.Error(place, StrCat("expected a value of type ", AttributeTypeName(type), ", got ",
+                                    AttributeTypeName(got)));
 }
 
 absl::StatusOr<Attribute> TextParser::ParseUncheckedItem(int type) {

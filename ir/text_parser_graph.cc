@@ -1,8 +1,6 @@
 // Graphs, value infos, initialisers and nodes.
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
 
 namespace pagefuse {
@@ -22,6 +20,15 @@ std::optional<Shape> ShapeOf(const onnx::TypeProto::Tensor& type) {
   return shape;
 }
 
+// Whether a tensor can be a value of that shape.
+bool Fits(const Tensor& tensor, const Shape& shape) {
+  if (shape.rank() != tensor.rank()) return false;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i].is_constant() && *shape[i].constant() != tensor.dims()[i]) return false;
+  }
+  return true;
+}
+
 std::string NameOf(const Token& token) {
   return token.kind == TokenKind::kString ? StringValue(token) : std::string(token.text);
 }
@@ -34,10 +41,10 @@ absl::Status TextParser::ParseGraphInto(Graph& graph) {
 }
 
 absl::StatusOr<std::shared_ptr<Graph>> TextParser::ParseSubgraph() {
-  PF_RETURN_IF_ERROR(EnterNesting());
+  PF_RETURN_IF_ERROR(EnterNesting(graph_depth_));
   auto graph = std::make_shared<Graph>(scope_);
   PF_RETURN_IF_ERROR(ParseGraphInto(*graph));
-  LeaveNesting();
+  --graph_depth_;
   return graph;
 }
 
@@ -61,7 +68,10 @@ absl::Status TextParser::ParseGraphRest(Graph& graph, bool is_function) {
     PF_RETURN_IF_ERROR(AddOutput(graph, output));
     PF_RETURN_IF_ERROR(Declare(graph, output));
   }
-  for (Declaration& info : signature.infos) PF_RETURN_IF_ERROR(Declare(graph, info));
+  for (Declaration& info : signature.infos) {
+    PF_RETURN_IF_ERROR(Declare(graph, info));
+    graph.FindValue(info.name)->listed = true;
+  }
   scope_ = outer;
   return absl::OkStatus();
 }
@@ -87,7 +97,7 @@ absl::Status TextParser::ParseInputs(Graph& graph, bool is_function) {
   do {
     PF_ASSIGN_OR_RETURN(Declaration input, ParseDeclaration());
     if (graph.FindValue(input.name) != nullptr) {
-      return lexer_.Error(input.place, absl::StrCat("value \"", input.name, "\" is defined twice"));
+      return lexer_.Error(input.place, StrCat("value \"", input.name, "\" is defined twice"));
     }
     graph.AddInput(input.name, DataType::kUndefined, std::nullopt);
     PF_RETURN_IF_ERROR(Declare(graph, input));
@@ -123,8 +133,7 @@ absl::Status TextParser::ParseValueInfos(Graph& graph, Signature& signature, boo
 absl::Status TextParser::AddInitializer(Graph& graph, Declaration& declaration) {
   const std::string& name = declaration.name;
   if (!declaration.typed) {
-    return lexer_.Error(declaration.place,
-                        absl::StrCat("initializer \"", name, "\" has no type"));
+    return lexer_.Error(declaration.place, StrCat("initializer \"", name, "\" has no type"));
   }
   PF_RETURN_IF_ERROR(Expect("="));
   PF_ASSIGN_OR_RETURN(Tensor tensor, ParseTensorData(declaration.type, declaration.place));
@@ -134,9 +143,14 @@ absl::Status TextParser::AddInitializer(Graph& graph, Declaration& declaration) 
     return Declare(graph, declaration);
   }
   if (!value->is_input() || value->initializer() != nullptr) {
-    return lexer_.Error(declaration.place, absl::StrCat("value \"", name, "\" is defined twice"));
+    return lexer_.Error(declaration.place, StrCat("value \"", name, "\" is defined twice"));
   }
   PF_RETURN_IF_ERROR(Declare(graph, declaration));
+  if (!Fits(tensor, *value->shape())) {
+    return lexer_.Error(declaration.place,
+                        StrCat("expected an initializer of shape ", value->shape()->ToString(),
+                               ", got ", DimsToString(tensor.dims())));
+  }
   graph.SetInitializer(value, std::move(tensor));
   return absl::OkStatus();
 }
@@ -146,16 +160,17 @@ absl::Status TextParser::Declare(Graph& graph, Declaration& declaration) {
   Value* const value = graph.FindValue(declaration.name);
   if (value == nullptr) {
     return lexer_.Error(declaration.place,
-                        absl::StrCat("value \"", declaration.name, "\" is not defined in this graph"));
+                        StrCat("value \"", declaration.name, "\" is not defined in this graph"));
   }
   Properties& properties = declaration.properties;
   if (!properties.doc_string.empty()) value->doc_string = std::move(properties.doc_string);
   if (!properties.metadata.empty()) value->metadata = std::move(properties.metadata);
-  if (!properties.unknown_fields.empty()) value->unknown_fields = std::move(properties.unknown_fields);
+  if (!properties.unknown_fields.empty())
+    value->unknown_fields = std::move(properties.unknown_fields);
   if (!declaration.typed) return absl::OkStatus();
   auto conflict = [&] {
-    return lexer_.Error(declaration.place, absl::StrCat("value \"", declaration.name,
-                                                        "\" is declared with two different types"));
+    return lexer_.Error(declaration.place, StrCat("value \"", declaration.name,
+                                                  "\" is declared with two different types"));
   };
   if (!declaration.plain) {
     std::string type = declaration.type.SerializeAsString();
@@ -176,8 +191,12 @@ absl::Status TextParser::Declare(Graph& graph, Declaration& declaration) {
 absl::Status TextParser::AddOutput(Graph& graph, const Declaration& declaration) {
   Value* const value = graph.FindValue(declaration.name);
   if (value == nullptr) {
-    return lexer_.Error(declaration.place, absl::StrCat("graph output \"", declaration.name,
-                                                        "\" is not defined in this graph"));
+    return lexer_.Error(declaration.place, StrCat("graph output \"", declaration.name,
+                                                  "\" is not defined in this graph"));
+  }
+  if (value->is_output()) {
+    return lexer_.Error(declaration.place,
+                        StrCat("graph output \"", declaration.name, "\" is listed twice"));
   }
   graph.AddOutput(value);
   return absl::OkStatus();
@@ -185,7 +204,8 @@ absl::Status TextParser::AddOutput(Graph& graph, const Declaration& declaration)
 
 // --- nodes ---
 
-// Names between commas; a name that is missing before a comma is empty, a comma at the end means nothing.
+// Names between commas; a name that is missing before a comma is empty, a comma at the end means
+// nothing.
 std::vector<Token> TextParser::ParseNameList() {
   std::vector<Token> names;
   while (NextIsName() || lexer_.Peek().Is(",")) {
@@ -202,7 +222,7 @@ absl::Status TextParser::ParseOperator(std::string& domain, std::string& op_type
   const Token place = lexer_.Peek();
   PF_ASSIGN_OR_RETURN(op_type, ParseName("the name of an op"));
   while (Matches(".")) {
-    absl::StrAppend(&domain, domain.empty() ? "" : ".", op_type);
+    StrAppend(&domain, domain.empty() ? "" : ".", op_type);
     PF_ASSIGN_OR_RETURN(op_type, ParseName("the name of an op"));
   }
   if (op_type.empty()) return lexer_.Error(place, "expected the name of an op that is not empty");
@@ -219,7 +239,7 @@ absl::StatusOr<std::vector<Value*>> TextParser::ParseNodeInputs(Graph& graph) {
     const std::string name = NameOf(token);
     Value* const value = name.empty() ? nullptr : graph.FindValueInScope(name);
     if (value == nullptr && !name.empty()) {
-      return lexer_.Error(token, absl::StrCat("value \"", name, "\" is not defined here"));
+      return lexer_.Error(token, StrCat("value \"", name, "\" is not defined here"));
     }
     inputs.push_back(value);
   }
@@ -227,8 +247,8 @@ absl::StatusOr<std::vector<Value*>> TextParser::ParseNodeInputs(Graph& graph) {
   return inputs;
 }
 
-absl::StatusOr<std::vector<Value*>> TextParser::DefineNodeOutputs(
-    Graph& graph, const std::vector<Token>& names) {
+absl::StatusOr<std::vector<Value*>> TextParser::DefineNodeOutputs(Graph& graph,
+                                                                  const std::vector<Token>& names) {
   std::vector<Value*> outputs;
   for (const Token& token : names) {
     std::string name = NameOf(token);
@@ -237,7 +257,7 @@ absl::StatusOr<std::vector<Value*>> TextParser::DefineNodeOutputs(
       continue;
     }
     if (graph.FindValue(name) != nullptr) {
-      return lexer_.Error(token, absl::StrCat("value \"", name, "\" is defined twice"));
+      return lexer_.Error(token, StrCat("value \"", name, "\" is defined twice"));
     }
     outputs.push_back(graph.AddValue(std::move(name)));
   }

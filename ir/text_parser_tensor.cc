@@ -7,9 +7,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
 
 namespace pagefuse {
@@ -26,8 +26,13 @@ bool IsWrittenAsBits(DataType type) {
   return IsFloatingPoint(type) && type != DataType::kFloat && type != DataType::kDouble;
 }
 
-uint64_t LowBits(int count) {
-  return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+uint64_t LowBits(int count) { return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
+
+bool ReadDecimal(std::string_view digits, float* value) {
+  return absl::SimpleAtof(AbslView(digits), value);
+}
+bool ReadDecimal(std::string_view digits, double* value) {
+  return absl::SimpleAtod(AbslView(digits), value);
 }
 
 void AppendBits(uint64_t bits, int width, int64_t index, std::vector<uint8_t>& bytes) {
@@ -36,15 +41,18 @@ void AppendBits(uint64_t bits, int width, int64_t index, std::vector<uint8_t>& b
     bytes.back() |= static_cast<uint8_t>(bits << (4 * (index % 2)));
     return;
   }
-  for (int shift = 0; shift < width; shift += 8) bytes.push_back(static_cast<uint8_t>(bits >> shift));
+  for (int shift = 0; shift < width; shift += 8)
+    bytes.push_back(static_cast<uint8_t>(bits >> shift));
 }
 
 }  // namespace
 
 // `{1, 2, 3}` as a tensor of a type with numeric dims.
-absl::StatusOr<Tensor> TextParser::ParseTensorData(const onnx::TypeProto& type, const Token& place) {
+absl::StatusOr<Tensor> TextParser::ParseTensorData(const onnx::TypeProto& type,
+                                                   const Token& place) {
   const auto dtype = DataTypeFromCode(type.tensor_type().elem_type());
-  if (!type.has_tensor_type() || !dtype) return lexer_.Error(place, "expected a tensor type before data");
+  if (!type.has_tensor_type() || !dtype)
+    return lexer_.Error(place, "expected a tensor type before data");
   if (!type.tensor_type().has_shape()) {
     return lexer_.Error(place, "expected a tensor type with dims before data");
   }
@@ -56,9 +64,10 @@ absl::StatusOr<Tensor> TextParser::ParseTensorData(const onnx::TypeProto& type, 
     dims.push_back(dim.dim_value());
   }
   if (!ByteSize(*dtype, dims).ok() || !ElementCount(dims)) {
-    return lexer_.Error(place, absl::StrCat("a tensor of dims ", DimsToString(dims), " is too large"));
+    return lexer_.Error(place, StrCat("a tensor of dims ", DimsToString(dims), " is too large"));
   }
-  if (lexer_.Peek().Is("[")) return lexer_.Error(lexer_.Peek(), "external data cannot be read from text");
+  if (lexer_.Peek().Is("["))
+    return lexer_.Error(lexer_.Peek(), "external data cannot be read from text");
   if (*dtype == DataType::kString) return ParseStrings(dims, *ElementCount(dims));
   return ParseElements(*dtype, dims);
 }
@@ -70,13 +79,14 @@ absl::Status TextParser::ParseBraced(int64_t count,
   int64_t index = 0;
   if (!lexer_.Peek().Is("}")) {
     do {
-      if (index == count) return lexer_.Error(lexer_.Peek(), absl::StrCat("expected ", count, " elements, got more"));
+      if (index == count)
+        return lexer_.Error(lexer_.Peek(), StrCat("expected ", count, " elements, got more"));
       PF_RETURN_IF_ERROR(parse_element());
       ++index;
     } while (Matches(","));
   }
   if (lexer_.Peek().Is("}") && index != count) {
-    return lexer_.Error(lexer_.Peek(), absl::StrCat("expected ", count, " elements, got ", index));
+    return lexer_.Error(lexer_.Peek(), StrCat("expected ", count, " elements, got ", index));
   }
   return Expect("}");
 }
@@ -125,19 +135,20 @@ absl::StatusOr<uint64_t> TextParser::ParseIntegerBits(DataType type) {
   const Token place = lexer_.Peek();
   const bool negative = Matches("-");
   if (lexer_.Peek().kind != TokenKind::kInteger) {
-    return Unexpected(is_bits ? absl::StrCat("an integer that holds the bits of a ", DataTypeName(type))
-                              : absl::StrCat("an integer of type ", DataTypeName(type)));
+    return Unexpected(is_bits ? StrCat("an integer that holds the bits of a ", DataTypeName(type))
+                              : StrCat("an integer of type ", DataTypeName(type)));
   }
   const std::string_view digits = lexer_.Next().text;
   const bool is_signed = IsInteger(type) && IsSigned(type);
   const uint64_t max = LowBits(is_signed ? width - 1 : width);
   const uint64_t min_magnitude = is_signed ? max + 1 : 0;
   uint64_t magnitude = 0;
-  if (!absl::SimpleAtoi(digits, &magnitude) || magnitude > (negative ? min_magnitude : max)) {
-    return lexer_.Error(place, absl::StrCat("expected ", is_bits ? "the bits of a " : "a ",
-                                            DataTypeName(type), " in [", min_magnitude > 0 ? "-" : "",
-                                            min_magnitude, ", ", max, "], got ", negative ? "-" : "",
-                                            digits));
+  if (!absl::SimpleAtoi(AbslView(digits), &magnitude) ||
+      magnitude > (negative ? min_magnitude : max)) {
+    return lexer_.Error(
+        place, StrCat("expected ", is_bits ? "the bits of a " : "a ", DataTypeName(type), " in [",
+                      min_magnitude > 0 ? "-" : "", min_magnitude, ", ", max, "], got ",
+                      negative ? "-" : "", digits));
   }
   return (negative ? ~magnitude + 1 : magnitude) & LowBits(width);
 }
@@ -149,17 +160,20 @@ template <typename Float>
 absl::StatusOr<Float> TextParser::ParseFloatWord(bool negative) {
   using Bits = std::conditional_t<sizeof(Float) == 4, uint32_t, uint64_t>;
   const Token word = lexer_.Next();
-  if (!absl::EqualsIgnoreCase(word.text, "nan")) {
+  if (!absl::EqualsIgnoreCase(AbslView(word.text), "nan")) {
     const Float inf = std::numeric_limits<Float>::infinity();
     return negative ? -inf : inf;
   }
-  const Float nan = std::copysign(std::numeric_limits<Float>::quiet_NaN(), negative ? Float{-1} : Float{1});
+  const Float nan =
+      std::copysign(std::numeric_limits<Float>::quiet_NaN(), negative ? Float{-1} : Float{1});
   if (!Matches("(")) return nan;
   const Token place = lexer_.Peek();
   Bits bits = 0;
   if (place.kind != TokenKind::kInteger) return Unexpected("the bits of a nan");
-  if (!absl::SimpleAtoi(lexer_.Next().text, &bits) || !std::isnan(std::bit_cast<Float>(bits))) {
-    return lexer_.Error(place, absl::StrCat("expected the bits of a nan of ", sizeof(Float), " bytes, got ", place.text));
+  if (!absl::SimpleAtoi(AbslView(lexer_.Next().text), &bits) ||
+      !std::isnan(std::bit_cast<Float>(bits))) {
+    return lexer_.Error(
+        place, StrCat("expected the bits of a nan of ", sizeof(Float), " bytes, got ", place.text));
   }
   PF_RETURN_IF_ERROR(Expect(")"));
   return std::bit_cast<Float>(bits);
@@ -170,17 +184,16 @@ absl::StatusOr<Float> TextParser::ParseFloat() {
   const Token first = lexer_.Peek();
   const bool negative = Matches("-");
   const Token& token = lexer_.Peek();
-  if (token.kind == TokenKind::kIdentifier && IsFloatWord(token.text)) return ParseFloatWord<Float>(negative);
-  if (token.kind != TokenKind::kInteger && token.kind != TokenKind::kFloat) return Unexpected("a number");
+  if (token.kind == TokenKind::kIdentifier && IsFloatWord(token.text))
+    return ParseFloatWord<Float>(negative);
+  if (token.kind != TokenKind::kInteger && token.kind != TokenKind::kFloat)
+    return Unexpected("a number");
   const std::string_view digits = lexer_.Next().text;
   Float value = 0;
-  const bool good = [&] {
-    if constexpr (sizeof(Float) == 4) return absl::SimpleAtof(digits, &value);
-    return absl::SimpleAtod(digits, reinterpret_cast<double*>(&value));
-  }();
-  if (!good || !std::isfinite(value)) {
-    return lexer_.Error(first, absl::StrCat("expected a number that fits in a ", sizeof(Float) == 4 ? "float" : "double",
-                                            ", got ", negative ? "-" : "", digits));
+  if (!ReadDecimal(digits, &value) || !std::isfinite(value)) {
+    return lexer_.Error(
+        first, StrCat("expected a number that fits in a ", sizeof(Float) == 4 ? "float" : "double",
+                      ", got ", negative ? "-" : "", digits));
   }
   return negative ? -value : value;
 }

@@ -1,8 +1,8 @@
 // Types and dims.
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include <limits>
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
 
 namespace pagefuse {
@@ -25,7 +25,8 @@ absl::StatusOr<onnx::TypeProto> TextParser::ParseWholeType() {
 absl::StatusOr<DataType> TextParser::ParseElementType() {
   const Token& token = lexer_.Peek();
   if (token.kind != TokenKind::kIdentifier) return Unexpected("an element type");
-  const auto dtype = token.text == "undefined" ? DataType::kUndefined : DataTypeFromName(token.text);
+  const auto dtype =
+      token.text == "undefined" ? DataType::kUndefined : DataTypeFromName(token.text);
   if (!dtype) return Unexpected("an element type");
   lexer_.Next();
   return *dtype;
@@ -36,11 +37,11 @@ absl::Status TextParser::ParseType(onnx::TypeProto& type) {
   const std::string_view word = lexer_.Peek().text;
   if (!IsTypeKeyword(word)) return ParseTensorType(*type.mutable_tensor_type());
   lexer_.Next();
-  PF_RETURN_IF_ERROR(EnterNesting());
+  PF_RETURN_IF_ERROR(EnterNesting(type_depth_));
   PF_RETURN_IF_ERROR(Expect("("));
   PF_RETURN_IF_ERROR(ParseTypeKeyword(word, type));
   PF_RETURN_IF_ERROR(Expect(")"));
-  LeaveNesting();
+  --type_depth_;
   return absl::OkStatus();
 }
 
@@ -72,7 +73,7 @@ absl::Status TextParser::ParseOpaqueType(onnx::TypeProto& type) {
     PF_ASSIGN_OR_RETURN(std::string name, ParseName("the name of an opaque type"));
     while (Matches(".")) {
       PF_ASSIGN_OR_RETURN(const std::string part, ParseName("the name of an opaque type"));
-      absl::StrAppend(&name, ".", part);
+      StrAppend(&name, ".", part);
     }
     return name;
   };
@@ -153,22 +154,22 @@ absl::StatusOr<Dim> TextParser::ParseDimFactor() {
     PF_ASSIGN_OR_RETURN(const int64_t value, ParseInteger());
     return Dim(value);
   }
-  PF_RETURN_IF_ERROR(EnterNesting());
+  PF_RETURN_IF_ERROR(EnterNesting(type_depth_));
   if (Matches("-")) {
     // The smallest number has no positive twin.
     if (lexer_.Peek().text == "9223372036854775808") {
       lexer_.Next();
-      LeaveNesting();
+      --type_depth_;
       return Dim(std::numeric_limits<int64_t>::min());
     }
     PF_ASSIGN_OR_RETURN(const Dim negated, ParseDimFactor());
-    LeaveNesting();
+    --type_depth_;
     return Dim(0) - negated;
   }
   if (!Matches("(")) return Unexpected("a dim: a number, a name, \"?\" or an expression of them");
   PF_ASSIGN_OR_RETURN(Dim inner, ParseDimSum());
   PF_RETURN_IF_ERROR(Expect(")"));
-  LeaveNesting();
+  --type_depth_;
   return inner;
 }
 

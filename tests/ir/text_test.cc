@@ -1,0 +1,447 @@
+// The text form: what it reads, and that it prints what it read.
+#include "pagefuse/ir/text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pagefuse/ir/verify.h"
+
+namespace pagefuse {
+namespace {
+
+using ::testing::ElementsAre;
+
+Model Parse(std::string_view text) {
+  auto model = ParseModel(text);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) {
+    Model empty;
+    empty.graph = std::make_shared<Graph>();
+    return empty;
+  }
+  return *std::move(model);
+}
+
+// Parses `text`, prints it, and expects what is printed to read and print the same. Returns the
+// print.
+std::string Print(std::string_view text) {
+  const std::string printed = PrintModel(Parse(text));
+  auto again = ParseModel(printed);
+  EXPECT_TRUE(again.ok()) << again.status() << "\n" << printed;
+  if (again.ok()) {
+    EXPECT_EQ(PrintModel(*again), printed);
+  }
+  return printed;
+}
+
+void ExpectFixedPoint(std::string_view text) { EXPECT_EQ(Print(text), text); }
+
+// A model around a list of nodes over the inputs x and y.
+std::string Nodes(std::string_view nodes) {
+  std::ostringstream text;
+  text << "<ir_version: 10, opset_import: [\"\" : 18]>\ng (float x, float y) => () {\n  " << nodes
+       << "\n}\n";
+  return text.str();
+}
+
+const Node& OnlyNode(const Model& model) { return *model.graph->nodes().front(); }
+
+template <typename T>
+T AttributeOf(const Model& model, std::string_view name) {
+  return std::get<T>(OnlyNode(model).attribute(name)->value);
+}
+
+// --- whole models ---
+
+TEST(Text, PrintsASmallModelAsItWasWritten) {
+  ExpectFixedPoint(R"(<ir_version: 8, opset_import: ["" : 17, "pagefuse" : 1]>
+mlp (float[T, 8] gate, float[T, 8] up) => (float[T, 8] y) {
+  s = Sigmoid (gate)
+  silu = Mul (s, gate)
+  y = Mul (up, silu)
+}
+)");
+}
+
+TEST(Text, KeepsEveryEntryOfTheHeader) {
+  const Model model = Parse(R"(
+    <ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1], producer_name: "p", producer_version: "2.0",
+     domain: "d", model_version: 7, doc_string: "what it \"is\"", metadata_props: ["k": "v", "k2": ""],
+     unknown_fields: "a00101">
+    g () => () {})");
+  EXPECT_EQ(model.ir_version, 9);
+  EXPECT_EQ(model.OpsetVersion("com.microsoft"), 1);
+  EXPECT_EQ(model.producer_name, "p");
+  EXPECT_EQ(model.producer_version, "2.0");
+  EXPECT_EQ(model.domain, "d");
+  EXPECT_EQ(model.model_version, 7);
+  EXPECT_EQ(model.doc_string, "what it \"is\"");
+  EXPECT_THAT(model.metadata, ElementsAre(std::pair("k", "v"), std::pair("k2", "")));
+  EXPECT_EQ(model.unknown_fields, "\xa0\x01\x01");
+  EXPECT_EQ(PrintModel(Parse(PrintModel(model))), PrintModel(model));
+}
+
+TEST(Text, TakesAModelWithoutHeader) {
+  const Model model = Parse("g (float x) => (float y) { y = Relu (x) }");
+  EXPECT_TRUE(model.opset_imports.empty());
+  EXPECT_EQ(model.graph->num_nodes(), 1);
+}
+
+TEST(Text, PutsLongSignaturesOnSeveralLines) {
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: ["" : 18]>
+"a graph with a long name" (
+  float[batch, sequence, hidden] "model/layers.0/input",
+  float[batch, sequence, hidden] residual
+) => (
+  float[batch, sequence, hidden] sum
+) {
+  sum = Add ("model/layers.0/input", residual)
+}
+)");
+}
+
+TEST(Text, LinksNodesAndValues) {
+  const Model model = Parse("g (float x) => (float y) { t = Relu (x)  y = Add (t, t) }");
+  const Value* t = model.graph->FindValue("t");
+  EXPECT_EQ(t->producer()->op_type(), "Relu");
+  EXPECT_EQ(t->uses().size(), 2u);
+  EXPECT_TRUE(Verify(*model.graph).ok());
+}
+
+// --- values and types ---
+
+TEST(Text, ReadsDims) {
+  const Model model = Parse("g (float[2, N, ?, past + seq, \"past + seq\", 2*(N - 1)] x) => () {}");
+  const Shape& shape = *model.graph->inputs()[0]->shape();
+  EXPECT_EQ(shape[0], Dim(2));
+  EXPECT_EQ(shape[1], Dim::Symbol("N"));
+  EXPECT_FALSE(shape[2].known());
+  EXPECT_EQ(shape[3], Dim::Symbol("past") + Dim::Symbol("seq"));
+  EXPECT_EQ(shape[4], shape[3]);
+  EXPECT_EQ(shape[5], Dim::Symbol("N") * Dim(2) - Dim(2));
+}
+
+TEST(Text, PrintsDimExpressionsInQuotesAsOnnxKeepsThem) {
+  EXPECT_THAT(Print("g (float[seq + past, 4*(seq//4), ?, -1] x) => () {}"),
+              ::testing::HasSubstr("float[\"past + seq\", \"4*(seq//4)\", ?, -1] x"));
+}
+
+TEST(Text, TellsScalarsFromUnknownRank) {
+  const Model model = Parse("g (float a, float[] b, c, undefined[2] d) => () {}");
+  const auto& inputs = model.graph->inputs();
+  EXPECT_EQ(inputs[0]->shape()->rank(), 0);
+  EXPECT_EQ(inputs[1]->dtype(), DataType::kFloat);
+  EXPECT_FALSE(inputs[1]->shape().has_value());
+  EXPECT_EQ(inputs[2]->dtype(), DataType::kUndefined);
+  EXPECT_FALSE(inputs[2]->shape().has_value());
+  EXPECT_EQ(inputs[3]->shape()->rank(), 1);
+  ExpectFixedPoint(
+      "<ir_version: 10, opset_import: []>\ng (float a, float[] b, c, undefined[2] d) => () {\n}\n");
+}
+
+TEST(Text, KnowsEveryElementType) {
+  for (int32_t code = 1; code <= kMaxDataType; ++code) {
+    const auto type = static_cast<DataType>(code);
+    const std::string text = "g (" + std::string(DataTypeName(type)) + "[2] x) => () {}";
+    EXPECT_EQ(Parse(text).graph->inputs()[0]->dtype(), type);
+    Print(text);
+  }
+}
+
+TEST(Text, KeepsTypesThatAreNoTensors) {
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: []>
+g (seq(float[N]) a, optional(seq(int8)) b, map(string, float[]) c, sparse_tensor(int8) d) => () {
+}
+)");
+  ExpectFixedPoint(
+      "<ir_version: 10, opset_import: []>\ng (opaque(\"d\", \"n\") a, opaque(\"n\") b, opaque() c) "
+      "=> () {\n}\n");
+}
+
+TEST(Text, QuotesNamesThatAreNoIdentifiersOrLookLikeTypes) {
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: ["" : 18]>
+"a b" (float "x/y:0", float "float") => (float "out.0") {
+  ["/layers.3/mlp/Mul"] "t#1" = Mul ("x/y:0", "float")
+  "out.0" = "my-domain"."Op 2":"v 1" ("t#1")
+}
+)");
+}
+
+TEST(Text, KeepsDocStringsAndMetadata) {
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: ["" : 18]>
+g (float x <doc_string: "in">) => (float y) <doc_string: "a graph", metadata_props: ["a": "b"]>
+<
+  float t <metadata_props: ["k": "v"], unknown_fields: "0801">
+> {
+  t = Relu (x)
+  y = Cast <to = 1 <doc_string: "float">> (t) <doc_string: "n", metadata_props: ["k": "v"]>
+}
+)");
+}
+
+TEST(Text, MayLeaveOutValueInfos) {
+  const Model model = Parse("g (float x) => (float y) <float t> { t = Relu (x) y = Relu (t) }");
+  EXPECT_THAT(PrintModel(model), ::testing::HasSubstr("float t"));
+  EXPECT_THAT(PrintModel(model, {.value_infos = false}),
+              ::testing::Not(::testing::HasSubstr("float t")));
+}
+
+// --- initialisers ---
+
+TEST(Text, ReadsInitialisers) {
+  const Model model = Parse(R"(
+    g (float[2] x = {1, 2}) => () <int64[2, 1] a = {-3, 4}, string s = {"q\"\\n"}, float[0] e = {}> {})");
+  const Graph& g = *model.graph;
+  EXPECT_THAT(g.FindValue("x")->initializer()->values<float>(), ElementsAre(1, 2));
+  EXPECT_FALSE(g.FindValue("x")->IsConstant());
+  EXPECT_THAT(g.FindValue("a")->initializer()->values<int64_t>(), ElementsAre(-3, 4));
+  EXPECT_THAT(g.FindValue("a")->initializer()->dims(), ElementsAre(2, 1));
+  EXPECT_THAT(g.FindValue("s")->initializer()->strings(), ElementsAre("q\"\\n"));
+  EXPECT_EQ(g.FindValue("e")->initializer()->size(), 0);
+  EXPECT_TRUE(Verify(g).ok());
+}
+
+TEST(Text, ReadsElementsOfSmallFloatsAsTheirBits) {
+  const Model model = Parse(
+      "g () => () <float16 h = {15360}, float8e4m3fn f = {56}, float4e2m1[3] q = {1, 2, 15}> {}");
+  EXPECT_EQ(*static_cast<const uint16_t*>(model.graph->FindValue("h")->initializer()->data()),
+            0x3c00);
+  EXPECT_EQ(*static_cast<const uint8_t*>(model.graph->FindValue("f")->initializer()->data()), 0x38);
+  const auto* q = static_cast<const uint8_t*>(model.graph->FindValue("q")->initializer()->data());
+  EXPECT_EQ(q[0], 0x21);
+  EXPECT_EQ(q[1], 0x0f);
+}
+
+TEST(Text, KeepsElementsAtTheEndsOfTheirRange) {
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: []>
+g () => ()
+<
+  int4[3] i4 = {-8, 7, -1},
+  uint4[2] u4 = {0, 15},
+  int8[2] i8 = {-128, 127},
+  uint8[2] u8 = {0, 255},
+  int16[2] i16 = {-32768, 32767},
+  uint16 u16 = {65535},
+  int32[2] i32 = {-2147483648, 2147483647},
+  uint32 u32 = {4294967295},
+  int64[2] i64 = {-9223372036854775808, 9223372036854775807},
+  uint64 u64 = {18446744073709551615},
+  bool[2] b = {0, 1},
+  float16 h = {65535},
+  bfloat16 w = {32640},
+  float8e8m0 e = {255},
+  float[7] f = {3.4028235e+38, 1e-45, -0, inf, -inf, nan, -nan},
+  float n = {nan(2143289345)},
+  double[2] d = {1.7976931348623157e+308, 5e-324},
+  complex64[2] c = {1, 2, 3, -4},
+  complex128 z = {0.5, inf}
+> {
+}
+)");
+}
+
+TEST(Text, KeepsADefaultOfAnInputWithOtherDims) {
+  const std::string text = R"(<ir_version: 10, opset_import: []>
+g (float[N] x) => ()
+<
+  float[2] x = {1, 2}
+> {
+}
+)";
+  ExpectFixedPoint(text);
+  EXPECT_TRUE(Verify(*Parse(text).graph).ok());
+}
+
+TEST(Text, MayLeaveOutElements) {
+  const Model model = Parse("g () => () <float[3] a = {1, 2, 3}, float[2] b = {1, 2}> {}");
+  const std::string text = PrintModel(model, {.max_elements = 2});
+  EXPECT_THAT(text, ::testing::HasSubstr("float[3] a = ...,"));
+  EXPECT_THAT(text, ::testing::HasSubstr("float[2] b = {1, 2}"));
+  EXPECT_FALSE(ParseModel(text).ok());
+}
+
+// --- nodes and attributes ---
+
+TEST(Text, ReadsNodesWithEverything) {
+  const Model model =
+      Parse(Nodes("[n] a, , b, = com.microsoft.Op:v2 <k = 1> (x, \"\", y) <l = 2>"));
+  const Node& node = OnlyNode(model);
+  EXPECT_EQ(node.name, "n");
+  EXPECT_EQ(node.domain(), "com.microsoft");
+  EXPECT_EQ(node.op_type(), "Op");
+  EXPECT_EQ(node.overload, "v2");
+  ASSERT_EQ(node.num_outputs(), 3);
+  EXPECT_EQ(node.output(1), nullptr);
+  EXPECT_EQ(node.output(2)->name(), "b");
+  ASSERT_EQ(node.num_inputs(), 3);
+  EXPECT_EQ(node.input(1), nullptr);
+  EXPECT_EQ(node.attributes().size(), 2u);
+}
+
+TEST(Text, TellsTheKindOfAnAttributeFromItsValue) {
+  const Model model = Parse(Nodes(R"(
+    a = Op <i = -3, f = 2.5, s = "t", is = [1, 2], fs = [1, 2.5], ss = ["a", "b"], t = float[2] {1, 2}, n = -inf> ())"));
+  EXPECT_EQ(AttributeOf<int64_t>(model, "i"), -3);
+  EXPECT_EQ(AttributeOf<float>(model, "f"), 2.5f);
+  EXPECT_EQ(AttributeOf<std::string>(model, "s"), "t");
+  EXPECT_THAT(AttributeOf<std::vector<int64_t>>(model, "is"), ElementsAre(1, 2));
+  EXPECT_THAT(AttributeOf<std::vector<float>>(model, "fs"), ElementsAre(1, 2.5f));
+  EXPECT_THAT(AttributeOf<std::vector<std::string>>(model, "ss"), ElementsAre("a", "b"));
+  EXPECT_THAT(AttributeOf<Tensor>(model, "t").values<float>(), ElementsAre(1, 2));
+  EXPECT_EQ(AttributeOf<float>(model, "n"), -INFINITY);
+}
+
+TEST(Text, FollowsTheTypeOfAnAttribute) {
+  const Model model = Parse(Nodes(
+      "a = Op <f: float = 1, fs: floats = [1, 2], e: ints = [], r: int = @k, q = @\"k 2\"> ()"));
+  EXPECT_EQ(AttributeOf<float>(model, "f"), 1.0f);
+  EXPECT_THAT(AttributeOf<std::vector<float>>(model, "fs"), ElementsAre(1, 2));
+  EXPECT_TRUE(AttributeOf<std::vector<int64_t>>(model, "e").empty());
+  EXPECT_EQ(AttributeOf<AttributeRef>(model, "r"), (AttributeRef{"k", 2}));
+  EXPECT_EQ(AttributeOf<AttributeRef>(model, "q"), (AttributeRef{"k 2", 0}));
+}
+
+TEST(Text, PrintsAttributesOfEveryKind) {
+  ExpectFixedPoint(Nodes(
+      R"(a = Op <f = 1.0, g = 1e-06, i = 1, s = "\"\\", fs = [1.0, nan], is = [1], e: floats = [], )"
+      R"(u: strings = [], t = int8[2] {1, -1}, ts = [float {1}, bool[0] {}], v: tensors = [], w: graphs = [], )"
+      R"(r: ints = @k, q = @k, y: type_proto = seq(float["a b"]), z: type_protos = [float, int64[]], )"
+      R"(o: type_protos = [], p: sparse_tensors = [], "x y" = 1> ())"));
+}
+
+TEST(Text, KeepsAttributesThatItHasNoWordsFor) {
+  // AttributeProto {name: "a", type: SPARSE_TENSOR, sparse_tensor {}}
+  ExpectFixedPoint(Nodes("b = Op <a: proto = \"0a0161a0010bb20100\"> ()"));
+}
+
+TEST(Text, ReadsSubgraphsThatUseOuterValues) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 18]>
+g (bool c, float[N] x) => (float[N] y) {
+  t = Relu (x)
+  y = If (c) <then_branch = yes () => (float[N] a)
+  <
+    float k = {2}
+  > {
+    a = Mul (t, k)
+  }, else_branch = "no/1" () => (float[N] b) {
+    b = Identity (x)
+  }>
+}
+)";
+  const Model model = Parse(text);
+  EXPECT_TRUE(Verify(*model.graph).ok()) << Verify(*model.graph);
+  EXPECT_EQ(model.graph->FindValue("t")->uses().size(), 1u);
+  EXPECT_EQ(model.graph->nodes().back()->Subgraphs().size(), 2u);
+  Print(text);
+}
+
+TEST(Text, ReadsListsOfGraphs) {
+  const Model model =
+      Parse(Nodes("a = Op <gs = [g1 () => (b) { b = Relu (x) }, g2 () => () {}]> ()"));
+  EXPECT_EQ(OnlyNode(model).Subgraphs().size(), 2u);
+  Print(Nodes("a = Op <gs = [g1 () => (b) { b = Relu (x) }, g2 () => () {}]> ()"));
+}
+
+TEST(Text, PrintsANodeOnOneLine) {
+  const Model model = Parse(Nodes(R"(y1 = Mul <a = 1, body = b () => () {}> (x, y))"));
+  EXPECT_EQ(PrintNode(OnlyNode(model)), "y1 = Mul (x, y) <a = 1, body = b {...}>");
+}
+
+// --- functions ---
+
+TEST(Text, ReadsFunctions) {
+  auto function = ParseFunction(R"(
+    <domain: "pagefuse", overload: "o", opset_import: ["" : 23], doc_string: "d">
+    F <alpha, beta: float = 1.0, gamma = [1, 2]> (x, float[N] w) => (y) {
+      t = Scale <by: float = @beta> (x)
+      y = Mul (t, w)
+    })");
+  ASSERT_TRUE(function.ok()) << function.status();
+  EXPECT_EQ(function->domain, "pagefuse");
+  EXPECT_EQ(function->name, "F");
+  EXPECT_EQ(function->overload, "o");
+  EXPECT_EQ(function->doc_string, "d");
+  EXPECT_EQ(function->opset_imports.at(""), 23);
+  EXPECT_THAT(function->attributes, ElementsAre("alpha"));
+  ASSERT_EQ(function->defaults.size(), 2u);
+  EXPECT_EQ(std::get<float>(function->defaults[0].second.value), 1.0f);
+  EXPECT_EQ(function->body->inputs().size(), 2u);
+  const std::string printed = PrintFunction(*function);
+  auto again = ParseFunction(printed);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(PrintFunction(*again), printed);
+}
+
+TEST(Text, TakesAFunctionWithoutHeaderOrName) {
+  auto function = ParseFunction("(x) => (y) { y = Relu (x) }");
+  ASSERT_TRUE(function.ok()) << function.status();
+  EXPECT_EQ(function->name, "");
+  EXPECT_EQ(function->body->num_nodes(), 1);
+}
+
+TEST(Text, KeepsFunctionsOfAModel) {
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+g (float[N] x) => (float[N] y) {
+  y = my.F <a = 2> (x)
+}
+
+<domain: "my", opset_import: ["" : 18]>
+F <a, b = 1.0> (x) => (y)
+<
+  float[N] t
+> {
+  t = Relu (x)
+  y = Relu (t)
+}
+
+<domain: "my", overload: "2", opset_import: ["" : 18]>
+F (x) => (y) {
+  y = Relu (x)
+}
+)");
+}
+
+// --- files ---
+
+class DecompositionFile : public ::testing::TestWithParam<std::string> {};
+
+std::vector<std::string> DecompositionFiles() {
+  std::vector<std::string> names;
+  const auto folder = std::filesystem::path(PAGEFUSE_SOURCE_DIR) / "tests/data/decompositions";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST_P(DecompositionFile, IsReadAndPrintsAsAFixedPoint) {
+  std::ifstream file(PAGEFUSE_SOURCE_DIR "/tests/data/decompositions/" + GetParam() + ".txt");
+  std::stringstream text;
+  text << file.rdbuf();
+  ASSERT_FALSE(text.str().empty());
+  Print(text.str());
+  const Model model = Parse(text.str());
+  EXPECT_TRUE(Verify(model).ok()) << Verify(model);
+  const std::string lines = text.str();
+  // One node a line in these files.
+  const auto nodes = std::count(lines.begin(), lines.end(), '=');
+  EXPECT_GT(model.graph->num_nodes(), 5);
+  EXPECT_LT(model.graph->num_nodes(), nodes);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DecompositionFile, ::testing::ValuesIn(DecompositionFiles()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace pagefuse
