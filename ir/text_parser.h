@@ -98,6 +98,7 @@ class TextParser {
   absl::Status ParseValueInfos(Graph& graph, Signature& signature, bool is_function);
   absl::Status AddInitializer(Graph& graph, Declaration& declaration);
   absl::Status Declare(Graph& graph, Declaration& declaration);
+  absl::Status Conflict(const Declaration& declaration) const;
   absl::Status ParseNode(Graph& graph);
   absl::Status ParseOperator(std::string& domain, std::string& op_type, std::string& overload);
   absl::StatusOr<std::vector<Value*>> ParseNodeInputs(Graph& graph);

@@ -145,14 +145,21 @@ absl::Status TextParser::AddInitializer(Graph& graph, Declaration& declaration) 
   if (!value->is_input() || value->initializer() != nullptr) {
     return lexer_.Error(declaration.place, StrCat("value \"", name, "\" is defined twice"));
   }
-  PF_RETURN_IF_ERROR(Declare(graph, declaration));
-  if (!Fits(tensor, *value->shape())) {
+  // The input keeps its own shape, which may have symbols.
+  if (value->dtype() == DataType::kUndefined) PF_RETURN_IF_ERROR(Declare(graph, declaration));
+  if (value->dtype() != tensor.dtype()) return Conflict(declaration);
+  if (value->shape() && !Fits(tensor, *value->shape())) {
     return lexer_.Error(declaration.place,
                         StrCat("expected an initializer of shape ", value->shape()->ToString(),
                                ", got ", DimsToString(tensor.dims())));
   }
   graph.SetInitializer(value, std::move(tensor));
   return absl::OkStatus();
+}
+
+absl::Status TextParser::Conflict(const Declaration& declaration) const {
+  return lexer_.Error(declaration.place, StrCat("value \"", declaration.name,
+                                                "\" is declared with two different types"));
 }
 
 // Gives a value that exists what the text says of it. The first shape given stays.
@@ -168,21 +175,18 @@ absl::Status TextParser::Declare(Graph& graph, Declaration& declaration) {
   if (!properties.unknown_fields.empty())
     value->unknown_fields = std::move(properties.unknown_fields);
   if (!declaration.typed) return absl::OkStatus();
-  auto conflict = [&] {
-    return lexer_.Error(declaration.place, StrCat("value \"", declaration.name,
-                                                  "\" is declared with two different types"));
-  };
   if (!declaration.plain) {
     std::string type = declaration.type.SerializeAsString();
-    if (value->dtype() != DataType::kUndefined) return conflict();
-    if (!value->type_proto.empty() && value->type_proto != type) return conflict();
+    if (value->dtype() != DataType::kUndefined) return Conflict(declaration);
+    if (!value->type_proto.empty() && value->type_proto != type) return Conflict(declaration);
     value->type_proto = std::move(type);
     return absl::OkStatus();
   }
   const auto& type = declaration.type.tensor_type();
   const auto dtype = static_cast<DataType>(type.elem_type());
-  if (!value->type_proto.empty()) return conflict();
-  if (value->dtype() != DataType::kUndefined && value->dtype() != dtype) return conflict();
+  if (!value->type_proto.empty()) return Conflict(declaration);
+  if (value->dtype() != DataType::kUndefined && value->dtype() != dtype)
+    return Conflict(declaration);
   value->set_dtype(dtype);
   if (!value->shape()) value->set_shape(ShapeOf(type));
   return absl::OkStatus();

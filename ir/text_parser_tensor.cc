@@ -146,9 +146,9 @@ absl::StatusOr<uint64_t> TextParser::ParseIntegerBits(DataType type) {
   if (!absl::SimpleAtoi(AbslView(digits), &magnitude) ||
       magnitude > (negative ? min_magnitude : max)) {
     return lexer_.Error(
-        place, StrCat("expected ", is_bits ? "the bits of a " : "a ", DataTypeName(type), " in [",
-                      min_magnitude > 0 ? "-" : "", min_magnitude, ", ", max, "], got ",
-                      negative ? "-" : "", digits));
+        place, StrCat("expected ", is_bits ? "the bits of a " : "an element of type ",
+                      DataTypeName(type), " in [", min_magnitude > 0 ? "-" : "", min_magnitude,
+                      ", ", max, "], got ", negative ? "-" : "", digits));
   }
   return (negative ? ~magnitude + 1 : magnitude) & LowBits(width);
 }

@@ -159,7 +159,8 @@ TextPrinter::Lines TextPrinter::Declarations(const std::vector<Value*>& values, 
   return lines;
 }
 
-// Initialisers, then what is known of the values that nodes compute.
+// Initialisers, what is known of the values that nodes compute, and what the file had listed
+// although it is said elsewhere.
 TextPrinter::Lines TextPrinter::ValueInfos(const Graph& graph, bool is_function) const {
   Lines lines;
   for (const Value* value : graph.initializers()) {
@@ -167,9 +168,20 @@ TextPrinter::Lines TextPrinter::ValueInfos(const Graph& graph, bool is_function)
     if (!is_function && !printed) lines.push_back(Initializer(*value));
   }
   if (!style_.options.value_infos) return lines;
+  auto add_if_listed = [&](const Value* value) {
+    if (value != nullptr && value->listed) lines.push_back(Declaration(*value));
+  };
+  for (const Value* value : graph.inputs()) add_if_listed(value);
+  for (const Value* value : graph.initializers()) {
+    if (!value->is_input()) add_if_listed(value);
+  }
   for (const auto& node : graph.nodes()) {
     for (const Value* value : node->outputs()) {
-      if (value == nullptr || value->is_output()) continue;
+      if (value == nullptr) continue;
+      if (value->is_output()) {
+        add_if_listed(value);
+        continue;
+      }
       std::string line = Declaration(*value);
       if (line != PrintName(value->name())) lines.push_back(std::move(line));
     }

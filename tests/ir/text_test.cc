@@ -185,6 +185,20 @@ g (float x <doc_string: "in">) => (float y) <doc_string: "a graph", metadata_pro
 )");
 }
 
+TEST(Text, KeepsValueInfosOfOutputsInputsAndInitialisers) {
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: ["" : 18]>
+g (float x) => (float y)
+<
+  float w = {1},
+  float x,
+  float w,
+  float y
+> {
+  y = Add (x, w)
+}
+)");
+}
+
 TEST(Text, MayLeaveOutValueInfos) {
   const Model model = Parse("g (float x) => (float y) <float t> { t = Relu (x) y = Relu (t) }");
   EXPECT_THAT(PrintModel(model), ::testing::HasSubstr("float t"));
@@ -256,6 +270,16 @@ g (float[N] x) => ()
 )";
   ExpectFixedPoint(text);
   EXPECT_TRUE(Verify(*Parse(text).graph).ok());
+}
+
+TEST(Text, KeepsTheUnknownRankOfAnInputWithDefault) {
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: []>
+g (float[] x) => ()
+<
+  float[2] x = {1, 2}
+> {
+}
+)");
 }
 
 TEST(Text, MayLeaveOutElements) {
