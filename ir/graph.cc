@@ -27,7 +27,10 @@ Graph::~Graph() {
     }
   }
   for (Graph* child : children_) child->parent_ = nullptr;
-  if (parent_ != nullptr) std::erase(parent_->children_, this);
+  if (parent_ != nullptr) {
+    auto& siblings = parent_->children_;
+    siblings.erase(std::next(std::find(siblings.rbegin(), siblings.rend(), this)).base());
+  }
 }
 
 void Graph::AddUse(Value* value, Node* node, int index) { value->uses_.push_back({node, index}); }
@@ -69,6 +72,7 @@ void Graph::SetInitializer(Value* value, Tensor tensor) {
   PF_CHECK(value->graph_ == this && value->producer_ == nullptr);
   if (!value->initializer_) initializer_order_.push_back(value);
   value->initializer_ = std::move(tensor);
+  value->sparse_proto.clear();
 }
 
 void Graph::ClearInitializer(Value* value) {

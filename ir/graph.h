@@ -52,6 +52,8 @@ struct Attribute {
       value;
   std::string doc_string = {};
   std::string unknown_fields = {};  // serialised protobuf fields newer than the importer's schema
+  // For each tensor the rest of its serialised TensorProto (name, doc string, metadata); shorter lists end in empty ones.
+  std::vector<std::string> tensor_fields = {};
 };
 
 // One reader of a value: input `index` of `node`.
@@ -90,7 +92,9 @@ class Value {
   // Serialised tensor TypeProto as imported, where dtype and shape would be written otherwise (denotations, dims spelled
   // differently). Export uses it while it means the same.
   std::string spelled_type;
-  bool listed = false;  // has an entry in the file's value_info list
+  bool listed = false;        // has an entry in the file's value_info list
+  std::string tensor_fields;  // of an initialiser: the rest of its serialised TensorProto (doc string, metadata)
+  std::string sparse_proto;   // of an initialiser that is stored sparse: its SparseTensorProto; SetInitializer clears it
   std::string unknown_fields;
 
  private:

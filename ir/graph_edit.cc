@@ -212,12 +212,14 @@ std::unique_ptr<Graph> Graph::CloneInto(Graph* parent, ValueMap& map) const {
     twin->type_proto = value->type_proto;
     twin->spelled_type = value->spelled_type;
     twin->listed = value->listed;
+    twin->tensor_fields = value->tensor_fields;
     twin->unknown_fields = value->unknown_fields;
     map[value] = twin;
   }
   for (const Value* value : inputs_) copy->MarkInput(map[value]);
   for (const Value* value : initializer_order_) {
     copy->SetInitializer(map[value], *value->initializer_);
+    map[value]->sparse_proto = value->sparse_proto;
   }
   for (const auto& node : nodes_) {
     auto twin_of = [&map](Value* value) {

@@ -34,8 +34,19 @@ class GraphVerifier {
 
  private:
   absl::Status CheckGraph(const Graph& graph) {
-    graphs_.push_back(&graph);
-    for (const Value* value : graph.values()) PF_RETURN_IF_ERROR(CheckValue(graph, *value));
+    graphs_.insert(&graph);
+    absl::flat_hash_set<const Value*> inputs;
+    for (const Value* value : graph.inputs()) {
+      if (!inputs.insert(value).second || !value->is_input()) {
+        return Invalid(ValuePlace(*value), ": is not once in the list of graph inputs");
+      }
+    }
+    for (const Value* value : graph.values()) {
+      if (value->is_input() && !inputs.contains(value)) {
+        return Invalid(ValuePlace(*value), ": is not once in the list of graph inputs");
+      }
+      PF_RETURN_IF_ERROR(CheckValue(graph, *value));
+    }
     for (const auto& node : graph.nodes()) PF_RETURN_IF_ERROR(CheckNode(graph, *node));
     absl::flat_hash_set<const Value*> outputs;
     for (const Value* value : graph.outputs()) {
@@ -74,29 +85,7 @@ class GraphVerifier {
                        value.is_input() ? "a graph input" : "an initialiser", " too");
       }
     }
-    const auto& inputs = graph.inputs();
-    if (value.is_input() != (std::count(inputs.begin(), inputs.end(), &value) == 1)) {
-      return Invalid(ValuePlace(value), ": is not once in the list of graph inputs");
-    }
-    return value.initializer() == nullptr ? absl::OkStatus() : CheckInitializer(value);
-  }
-
-  static absl::Status CheckInitializer(const Value& value) {
-    const Tensor& tensor = *value.initializer();
-    if (!tensor.defined()) return Invalid("initialiser \"", value.name(), "\": has no data");
-    if (tensor.dtype() != value.dtype()) {
-      return Invalid("initialiser \"", value.name(), "\": expected type ",
-                     DataTypeName(value.dtype()), ", got ", DataTypeName(tensor.dtype()));
-    }
-    if (!value.shape()) return absl::OkStatus();
-    const Shape& shape = *value.shape();
-    bool fits = shape.rank() == tensor.rank();
-    for (int i = 0; fits && i < shape.rank(); ++i) {
-      fits = !shape[i].is_constant() || *shape[i].constant() == tensor.dims()[i];
-    }
-    if (fits) return absl::OkStatus();
-    return Invalid("initialiser \"", value.name(), "\": expected shape ", shape.ToString(),
-                   ", got ", DimsToString(tensor.dims()));
+    return value.initializer() == nullptr ? absl::OkStatus() : VerifyInitializer(value);
   }
 
   absl::Status CheckNode(const Graph& graph, const Node& node) {
@@ -139,7 +128,7 @@ class GraphVerifier {
     }
     // Only values of the graphs checked here: what encloses them was checked, or is not ours to
     // check.
-    const bool ours = std::find(graphs_.begin(), graphs_.end(), value->graph()) != graphs_.end();
+    const bool ours = graphs_.contains(value->graph());
     if (ours && value->producer() != nullptr && !computed_.contains(value)) {
       return Invalid(InputPlace(node, index), ": is read before ", value->producer()->Description(),
                      " computes it");
@@ -167,7 +156,7 @@ class GraphVerifier {
     return absl::OkStatus();
   }
 
-  std::vector<const Graph*> graphs_;
+  absl::flat_hash_set<const Graph*> graphs_;
   absl::flat_hash_set<const Value*> computed_;
   absl::flat_hash_map<const Value*, std::vector<Use>> reads_;
 };
@@ -244,6 +233,24 @@ absl::Status CheckCalls(const Model& model) {
 }
 
 }  // namespace
+
+absl::Status VerifyInitializer(const Value& value) {
+  const Tensor& tensor = *value.initializer();
+  if (!tensor.defined()) return Invalid("initialiser \"", value.name(), "\": has no data");
+  if (tensor.dtype() != value.dtype()) {
+    return Invalid("initialiser \"", value.name(), "\": expected type ",
+                   DataTypeName(value.dtype()), ", got ", DataTypeName(tensor.dtype()));
+  }
+  if (!value.shape()) return absl::OkStatus();
+  const Shape& shape = *value.shape();
+  bool fits = shape.rank() == tensor.rank();
+  for (int i = 0; fits && i < shape.rank(); ++i) {
+    fits = !shape[i].is_constant() || *shape[i].constant() == tensor.dims()[i];
+  }
+  if (fits) return absl::OkStatus();
+  return Invalid("initialiser \"", value.name(), "\": expected shape ", shape.ToString(), ", got ",
+                 DimsToString(tensor.dims()));
+}
 
 absl::Status Verify(const Graph& graph) { return GraphVerifier().Run(graph); }
 

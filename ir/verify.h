@@ -12,5 +12,7 @@ namespace pagefuse {
 // That ops are known is ops' business: see VerifyOps.
 absl::Status Verify(const Model& model);
 absl::Status Verify(const Graph& graph);
+// That an initialiser has the type and a shape of its value.
+absl::Status VerifyInitializer(const Value& value);
 
 }  // namespace pagefuse

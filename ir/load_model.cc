@@ -1,0 +1,47 @@
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/onnx_proto.h"
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+
+namespace pagefuse {
+namespace {
+
+// How much of a file is looked at to tell text from protobuf.
+constexpr size_t kProbeBytes = 1024;
+
+// A ModelProto has control characters within its first fields: the tag of ir_version is one.
+bool LooksLikeText(std::string_view bytes) {
+  bytes = bytes.substr(0, kProbeBytes);
+  return std::all_of(bytes.begin(), bytes.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return (byte >= 0x20 && byte != 0x7f) || (byte >= '\t' && byte <= '\r');
+  });
+}
+
+std::string_view Bytes(const Buffer& buffer) {
+  return {reinterpret_cast<const char*>(buffer.data()), buffer.size()};
+}
+
+absl::StatusOr<Model> LoadFrom(const Buffer& file, const std::string& path) {
+  const std::string_view bytes = Bytes(file);
+  if (bytes.empty()) return absl::InvalidArgumentError("the file is empty");
+  if (LooksLikeText(bytes)) return ParseModel(bytes);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return ImportModel(bytes, {.base_dir = folder.empty() ? "." : folder.string()});
+}
+
+}  // namespace
+
+absl::StatusOr<Model> LoadModel(const std::string& path) {
+  PF_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> file, Buffer::MapFile(path));
+  absl::StatusOr<Model> model = LoadFrom(*file, path);
+  PF_RETURN_IF_ERROR(At(StrCat("\"", path, "\""), model.status()));
+  return model;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,68 @@
+// Every file in broken/ is refused with the message in the .error file beside it.
+#include <algorithm>
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+#include <onnx/onnx_pb.h>
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kFolder = fs::path(PAGEFUSE_SOURCE_DIR) / "tests/ir/broken";
+
+std::vector<fs::path> Files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path extension = entry.path().extension();
+    if (extension == ".txtpb" || extension == ".onnx") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// The bytes of a model, which is protobuf's text format or binary.
+std::string Encode(const fs::path& path) {
+  const absl::StatusOr<std::string> content = ReadFile(path.string());
+  EXPECT_TRUE(content.ok()) << content.status();
+  if (path.extension() == ".onnx") return *content;
+  onnx::ModelProto proto;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(*content, &proto)) << path;
+  return proto.SerializeAsString();
+}
+
+class BrokenModel : public testing::TestWithParam<fs::path> {};
+
+TEST_P(BrokenModel, IsRefusedWithItsMessage) {
+  const absl::StatusOr<Model> model =
+      ImportModel(Encode(GetParam()), {.base_dir = kFolder.string()});
+  absl::StatusOr<std::string> expected =
+      ReadFile(fs::path(GetParam()).replace_extension(".error").string());
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  ASSERT_FALSE(model.ok());
+  const std::string message(StdView(model.status().message()));
+  // An error deep inside names all the places on the way; the file has the last.
+  if (GetParam().stem() == "nested_too_deeply") {
+    EXPECT_TRUE((message + "\n").ends_with(*expected)) << message;
+  } else {
+    EXPECT_EQ(message + "\n", *expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, BrokenModel, testing::ValuesIn(Files(kFolder)),
+                         [](const auto& info) { return info.param.stem().string(); });
+
+TEST(Import, RefusesExternalDataWithoutAFolder) {
+  const absl::StatusOr<Model> model = ImportModel(Encode(kFolder / "external_parent.txtpb"), {});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(StdView(model.status().message()),
+            "initialiser \"w\": external data: there is no folder to look for it");
+}
+
+}  // namespace
+}  // namespace pagefuse
