@@ -17,8 +17,10 @@
 namespace pagefuse {
 namespace {
 
-// Constants up to this size are computed while inferring, because shapes are made of them.
+// Constants of up to so many elements are computed while inferring, because shapes are made of
+// them; from inputs of up to so many.
 constexpr int64_t kMaxFoldedSize = 64;
+constexpr int64_t kMaxFoldedInput = 4096;
 
 bool IsFresh(const Dim& dim) {
   for (const auto& [symbol, coefficient] : dim.terms()) {
@@ -141,7 +143,7 @@ class Inference {
     std::vector<Tensor> inputs;
     for (int i = 0; i < node.num_inputs(); ++i) {
       const Tensor* tensor = context.input_tensor(i);
-      if (tensor == nullptr && context.has_input(i)) return;
+      if (tensor == nullptr ? context.has_input(i) : tensor->size() > kMaxFoldedInput) return;
       inputs.push_back(tensor == nullptr ? Tensor() : *tensor);
     }
     absl::StatusOr<std::vector<Tensor>> outputs = EvaluateNode(node, opset, inputs);

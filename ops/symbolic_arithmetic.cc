@@ -8,16 +8,43 @@
 #include "absl/strings/str_cat.h"
 
 namespace pagefuse {
-namespace {
 
-using BinaryFn = Dim (*)(const Dim&, const Dim&);
-
-// True if the expression cannot be negative: symbols are sizes.
 bool IsNonNegative(const Dim& dim) {
   if (!dim.known() || dim.offset() < 0) return false;
   return std::all_of(dim.terms().begin(), dim.terms().end(),
                      [](const Dim::Term& term) { return term.second >= 0; });
 }
+
+namespace {
+
+// One symbol named after the call, with the operands in a fixed order.
+Dim Call(const char* function, const Dim& a, const Dim& b) {
+  if (!IsNonNegative(a) || !IsNonNegative(b)) return Dim();
+  std::string x = a.ToString();
+  std::string y = b.ToString();
+  if (y < x) std::swap(x, y);
+  return Dim::Symbol(absl::StrCat(function, "(", x, ", ", y, ")"));
+}
+
+}  // namespace
+
+Dim DimMin(const Dim& a, const Dim& b) {
+  if (!a.known() || !b.known()) return Dim();
+  if (IsNonNegative(b - a)) return a;
+  if (IsNonNegative(a - b)) return b;
+  return Call("min", a, b);
+}
+
+Dim DimMax(const Dim& a, const Dim& b) {
+  if (!a.known() || !b.known()) return Dim();
+  if (IsNonNegative(b - a)) return b;
+  if (IsNonNegative(a - b)) return a;
+  return Call("max", a, b);
+}
+
+namespace {
+
+using BinaryFn = Dim (*)(const Dim&, const Dim&);
 
 Dim Add(const Dim& a, const Dim& b) { return a + b; }
 Dim Sub(const Dim& a, const Dim& b) { return a - b; }
@@ -37,29 +64,6 @@ Dim Mod(const Dim& a, const Dim& b) {
   return a - a.FloorDiv(b) * b;
 }
 
-// One symbol named after the call, with the operands in a fixed order.
-Dim Call(const char* function, const Dim& a, const Dim& b) {
-  if (!IsNonNegative(a) || !IsNonNegative(b)) return Dim();
-  std::string x = a.ToString();
-  std::string y = b.ToString();
-  if (y < x) std::swap(x, y);
-  return Dim::Symbol(absl::StrCat(function, "(", x, ", ", y, ")"));
-}
-
-Dim Min(const Dim& a, const Dim& b) {
-  if (!a.known() || !b.known()) return Dim();
-  if (IsNonNegative(b - a)) return a;
-  if (IsNonNegative(a - b)) return b;
-  return Call("min", a, b);
-}
-
-Dim Max(const Dim& a, const Dim& b) {
-  if (!a.known() || !b.known()) return Dim();
-  if (IsNonNegative(b - a)) return b;
-  if (IsNonNegative(a - b)) return a;
-  return Call("max", a, b);
-}
-
 // 1 or 0 where the comparison is decided for all sizes.
 Dim Equal(const Dim& a, const Dim& b) {
   if (!a.known() || !b.known()) return Dim();
@@ -76,8 +80,8 @@ BinaryFn FindBinary(const std::string& op) {
        {"Mul", Mul},
        {"Div", Div},
        {"Mod", Mod},
-       {"Min", Min},
-       {"Max", Max},
+       {"Min", DimMin},
+       {"Max", DimMax},
        {"Equal", Equal}}};
   for (const auto& [name, function] : kTable) {
     if (name == op) return function;

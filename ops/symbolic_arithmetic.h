@@ -10,4 +10,11 @@ namespace pagefuse {
 // have its shape already. Elements that are no expression stay unknown.
 void PropagateArithmetic(ShapeContext& context);
 
+// True if the expression cannot be negative, whatever its symbols are: sizes are not.
+bool IsNonNegative(const Dim& dim);
+// The smaller (larger) of two; where sizes decide, a symbol named after the call, `min(12, total)`.
+// Unknown if either is, or if neither the order nor the sign can be told.
+Dim DimMin(const Dim& a, const Dim& b);
+Dim DimMax(const Dim& a, const Dim& b);
+
 }  // namespace pagefuse

@@ -1,0 +1,244 @@
+// Gather, GatherElements, GatherND: elements and slices picked by indices.
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/onnx/strided_loop.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+// Copies `size` bytes `count` times: run k from `source(k)` to consecutive places.
+template <typename F>
+void CopyRuns(int64_t count, int64_t size, char* to, const F& source) {
+  ParallelFor(count, kElementGrain / std::max<int64_t>(size, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k) std::memcpy(to + k * size, source(k), size);
+  });
+}
+
+// --- Gather ---
+
+void GatherContents(ShapeContext& c) {
+  const std::optional<std::vector<Dim>> value = c.input_value(0);
+  const Shape* indices_shape = c.input_shape(1);
+  const std::optional<std::vector<int64_t>> indices = c.input_ints(1);
+  if (!value || !indices || indices_shape->rank() > 1) return;
+  const auto size = static_cast<int64_t>(value->size());
+  std::vector<Dim> contents;
+  for (int64_t index : *indices) {
+    if (index < -size || index >= size) return;
+    contents.push_back((*value)[FromFront(index, size)]);
+  }
+  c.SetOutputValue(0, std::move(contents));
+}
+
+absl::Status InferGather(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  const Shape* indices = c.input_shape(1);
+  if (x == nullptr || indices == nullptr) {
+    c.SetOutput(0, c.input_type(0), std::nullopt);
+    return absl::OkStatus();
+  }
+  PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), 0));
+  std::vector<Dim> dims(x->dims().begin(), x->dims().begin() + axis);
+  dims.insert(dims.end(), indices->dims().begin(), indices->dims().end());
+  dims.insert(dims.end(), x->dims().begin() + axis + 1, x->dims().end());
+  if (x->rank() == 1) GatherContents(c);
+  c.SetOutput(0, c.input_type(0), Shape(std::move(dims)));
+  return absl::OkStatus();
+}
+
+absl::Status ValidateAxisIndices(const KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const int64_t axis, args.node->IntAttribute("axis", 0));
+  const int64_t size = x.dims[KernelAxis(axis, x.dims.size())];
+  return CheckIndexRange(args, 1, "indices", -size, size);
+}
+
+absl::Status RunGather(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
+  const int axis = KernelAxis(attribute, x.dims.size());
+  const int64_t size = x.dims[axis];
+  const int64_t run = Product(x.dims, axis + 1, x.dims.size()) * ElementSize(x.dtype);
+  const int64_t outer = Product(x.dims, 0, axis);
+  const std::vector<int64_t> indices = IndexValues(args.input(1));
+  const auto count = static_cast<int64_t>(indices.size());
+  const char* from = x.as<char>();
+  CopyRuns(outer * count, run, args.output(0).as<char>(), [&](int64_t k) {
+    return from + (k / count * size + FromFront(indices[k % count], size)) * run;
+  });
+  return absl::OkStatus();
+}
+
+// --- GatherElements ---
+
+absl::Status InferGatherElements(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  const Shape* indices = c.input_shape(1);
+  if (x != nullptr) PF_RETURN_IF_ERROR(AxisAttribute(c, x->rank(), 0).status());
+  if (x != nullptr && indices != nullptr) {
+    if (x->rank() != indices->rank()) {
+      return c.InputError(
+          1, absl::StrCat("expected rank ", x->rank(), ", got shape ", indices->ToString()));
+    }
+    PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), 0));
+    for (int i = 0; i < x->rank(); ++i) {
+      const std::optional<int64_t> have = (*x)[i].constant();
+      const std::optional<int64_t> want = (*indices)[i].constant();
+      if (i == axis || !have || !want || *want <= *have) continue;
+      return c.InputError(1, absl::StrCat("shape ", indices->ToString(), " reaches over ",
+                                          x->ToString(), " at axis ", i));
+    }
+  }
+  c.SetOutput(0, c.input_type(0), indices ? std::optional<Shape>(*indices) : std::nullopt);
+  return absl::OkStatus();
+}
+
+absl::Status RunGatherElements(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& y = args.output(0);
+  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
+  const int axis = KernelAxis(attribute, x.dims.size());
+  const std::vector<int64_t> indices = IndexValues(args.input(1));
+  std::vector<int64_t> strides = RowMajorStrides(x.dims);
+  const int64_t along = strides[axis];
+  strides[axis] = 0;
+  DispatchSize(ElementSize(x.dtype), [&]<typename T>(T*) {
+    const T* from = x.as<T>();
+    T* to = y.as<T>();
+    ParallelFor(y.size(), kElementGrain, [&](int64_t begin, int64_t end) {
+      int64_t k = begin;
+      ForEachPoint<1>(y.dims, {strides}, {begin, end}, [&](const auto& offset) {
+        to[k] = from[offset[0] + FromFront(indices[k], x.dims[axis]) * along];
+        ++k;
+      });
+    });
+  });
+  return absl::OkStatus();
+}
+
+// --- GatherND ---
+
+absl::Status InferGatherND(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  const Shape* indices = c.input_shape(1);
+  PF_ASSIGN_OR_RETURN(const int64_t batch_dims, c.node().IntAttribute("batch_dims", 0));
+  const bool known =
+      x != nullptr && indices != nullptr && indices->rank() > 0 && indices->back(0).is_constant();
+  if (indices != nullptr && indices->rank() == 0) return c.InputError(1, "expected rank 1 or more");
+  if (!known) {
+    c.SetOutput(0, c.input_type(0), std::nullopt);
+    return absl::OkStatus();
+  }
+  if (batch_dims < 0 || batch_dims >= std::min(x->rank(), indices->rank())) {
+    return c.AttributeError("batch_dims", absl::StrCat(batch_dims, " is out of range"));
+  }
+  const int64_t depth = *indices->back(0).constant();
+  if (depth < 1 || depth > x->rank() - batch_dims) {
+    return c.InputError(1, absl::StrCat("last dim of ", indices->ToString(), " does not index ",
+                                        x->ToString(), " after ", batch_dims, " batch dims"));
+  }
+  for (int i = 0; i < batch_dims; ++i) {
+    if ((*x)[i].is_constant() && (*indices)[i].is_constant() && (*x)[i] != (*indices)[i]) {
+      return c.InputError(1, absl::StrCat("batch dims of ", indices->ToString(),
+                                          " are not those of ", x->ToString()));
+    }
+  }
+  std::vector<Dim> dims(indices->dims().begin(), indices->dims().end() - 1);
+  dims.insert(dims.end(), x->dims().begin() + batch_dims + depth, x->dims().end());
+  c.SetOutput(0, c.input_type(0), Shape(std::move(dims)));
+  return absl::OkStatus();
+}
+
+absl::Status ValidateGatherND(const KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& indices = args.input(1);
+  PF_ASSIGN_OR_RETURN(const int64_t batch_dims, args.node->IntAttribute("batch_dims", 0));
+  const int64_t depth = indices.dims.back();
+  for (int64_t k = 0, size = indices.size(); k < size; ++k) {
+    const int64_t dim = x.dims[batch_dims + k % depth];
+    const int64_t index = indices.as<int64_t>()[k];
+    if (index >= -dim && index < dim) continue;
+    return ValueError(args, 1, "indices",
+                      absl::StrCat("index ", index, " is out of range [", -dim, ", ", dim, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunGatherND(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& indices = args.input(1);
+  PF_ASSIGN_OR_RETURN(const int64_t batch_dims, args.node->IntAttribute("batch_dims", 0));
+  const int64_t depth = indices.dims.back();
+  const int64_t element_size = ElementSize(x.dtype);
+  const int64_t run = Product(x.dims, batch_dims + depth, x.dims.size()) * element_size;
+  const int64_t batches = Product(x.dims, 0, batch_dims);
+  const int64_t picks = indices.size() / depth;
+  const int64_t per_batch = batches == 0 ? 1 : std::max<int64_t>(picks / batches, 1);
+  const std::vector<int64_t> strides = RowMajorStrides(x.dims);
+  const int64_t batch_stride = Product(x.dims, batch_dims, x.dims.size());
+  const char* from = x.as<char>();
+  CopyRuns(picks, run, args.output(0).as<char>(), [&](int64_t k) {
+    int64_t offset = k / per_batch * batch_stride;
+    for (int64_t i = 0; i < depth; ++i) {
+      const int64_t axis = batch_dims + i;
+      offset += FromFront(indices.as<int64_t>()[k * depth + i], x.dims[axis]) * strides[axis];
+    }
+    return from + offset * element_size;
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+OpDef GatherDef() {
+  return OpDef("", "Gather", 13)
+      .Doc(
+          "Slices of the data along an axis, in the shape of the indices; negative indices count "
+          "from the back.")
+      .Input("data", "T")
+      .Input("indices", "Tind")
+      .Output("output", "T")
+      .Attr("axis", int64_t{0})
+      .Types("T", WideTypes())
+      .Types("Tind", IndexTypes())
+      .InferShapes(InferGather)
+      .Validate(ValidateAxisIndices)
+      .AddKernel({.name = "reference", .run = RunGather});
+}
+
+OpDef GatherElementsDef() {
+  return OpDef("", "GatherElements", 13)
+      .Doc("y[i][j][k] = data[i][indices[i][j][k]][k] for axis 1, and so on.")
+      .Input("data", "T")
+      .Input("indices", "Tind")
+      .Output("output", "T", "as indices")
+      .Attr("axis", int64_t{0})
+      .Types("T", WideTypes())
+      .Types("Tind", IndexTypes())
+      .InferShapes(InferGatherElements)
+      .Validate(ValidateAxisIndices)
+      .AddKernel({.name = "reference", .run = RunGatherElements});
+}
+
+OpDef GatherNDDef() {
+  return OpDef("", "GatherND", 13)
+      .Doc(
+          "Slices of the data named by the tuples in the last dim of the indices; the first "
+          "batch_dims axes of both run together.")
+      .Input("data", "T")
+      .Input("indices", "int64", "[..., depth]")
+      .Output("output", "T")
+      .Attr("batch_dims", int64_t{0})
+      .Types("T", WideTypes())
+      .InferShapes(InferGatherND)
+      .Validate(ValidateGatherND)
+      .AddKernel({.name = "reference", .run = RunGatherND});
+}
+
+}  // namespace pagefuse::onnx_ops

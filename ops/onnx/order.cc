@@ -1,0 +1,251 @@
+// CumSum, TopK, ArgMax and ArgMin: running sums and order along one axis.
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/onnx/parallel.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+// A tensor as lines along an axis: line k starts at Start(k), its elements are `stride` apart.
+struct Lines {
+  int64_t count, size, stride;
+
+  Lines(const std::vector<int64_t>& dims, int axis)
+      : count(Product(dims, 0, axis) * Product(dims, axis + 1, dims.size())),
+        size(dims[axis]),
+        stride(Product(dims, axis + 1, dims.size())) {}
+  int64_t Start(int64_t line) const { return line / stride * stride * size + line % stride; }
+};
+
+// Calls f(line) for all lines, in parallel if they are long.
+template <typename F>
+void ForEachLine(const Lines& lines, const F& f) {
+  ParallelFor(lines.count, kElementGrain / (8 * std::max<int64_t>(lines.size, 1)),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t line = begin; line < end; ++line) f(line);
+              });
+}
+
+// --- CumSum ---
+
+absl::Status InferCumSum(ShapeContext& c) {
+  const Shape* axis = c.input_shape(1);
+  if (axis != nullptr && axis->constant() && ElementCount(*axis->constant()) != 1) {
+    return c.InputError(1, absl::StrCat("expected one element, got shape ", axis->ToString()));
+  }
+  const Shape* x = c.input_shape(0);
+  const std::optional<std::vector<int64_t>> value = c.input_ints(1);
+  if (x != nullptr && value) PF_RETURN_IF_ERROR(ResolveAxis(c, value->front(), x->rank()).status());
+  return InferLikeInput(c);
+}
+
+absl::Status RunCumSum(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& y = args.output(0);
+  PF_ASSIGN_OR_RETURN(const int64_t exclusive, args.node->IntAttribute("exclusive", 0));
+  PF_ASSIGN_OR_RETURN(const int64_t reverse, args.node->IntAttribute("reverse", 0));
+  const Lines lines(x.dims, KernelAxis(IndexValues(args.input(1))[0], x.dims.size()));
+  return DispatchType(x.dtype, [&]<typename T>() {
+    if constexpr (!std::is_same_v<T, bool>) {
+      ForEachLine(lines, [&](int64_t line) {
+        Wide<T> sum{};
+        for (int64_t i = 0; i < lines.size; ++i) {
+          const int64_t at =
+              lines.Start(line) + (reverse != 0 ? lines.size - 1 - i : i) * lines.stride;
+          const auto element = static_cast<Wide<T>>(x.as<T>()[at]);
+          if (exclusive != 0) y.as<T>()[at] = static_cast<T>(sum);
+          sum = static_cast<Wide<T>>(sum + element);
+          if (exclusive == 0) y.as<T>()[at] = static_cast<T>(sum);
+        }
+      });
+    }
+  });
+}
+
+// --- TopK ---
+
+absl::Status InferTopK(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  const Shape* count = c.input_shape(1);
+  if (count != nullptr && count->constant() && ElementCount(*count->constant()) != 1) {
+    return c.InputError(1, absl::StrCat("expected one element, got shape ", count->ToString()));
+  }
+  if (x == nullptr) {
+    c.SetOutput(0, c.input_type(0), std::nullopt);
+    c.SetOutput(1, DataType::kInt64, std::nullopt);
+    return absl::OkStatus();
+  }
+  PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), -1));
+  const std::optional<std::vector<Dim>> value = c.input_value(1);
+  Dim k = value ? value->front() : Dim();
+  if (k.is_constant() &&
+      (*k.constant() < 0 || ((*x)[axis].is_constant() && *k.constant() > *(*x)[axis].constant()))) {
+    return c.InputError(1, absl::StrCat("k is ", *k.constant(), ", but axis ", axis, " has ",
+                                        (*x)[axis].ToString(), " elements"));
+  }
+  Shape y = *x;
+  y[axis] = k.known() ? k : c.FreshDim();
+  c.SetOutput(0, c.input_type(0), y);
+  c.SetOutput(1, DataType::kInt64, y);
+  return absl::OkStatus();
+}
+
+// Whether value a at index i goes before value b at index j: a larger (smaller) one, the lower
+// index among equals. NaN counts as larger than every number, so that the order is one.
+template <typename W>
+bool Before(W a, int64_t i, W b, int64_t j, bool largest) {
+  const bool a_is_nan = a != a;
+  const bool b_is_nan = b != b;
+  if (a_is_nan != b_is_nan) return a_is_nan == largest;
+  if (a == b || a_is_nan) return i < j;
+  return largest ? b < a : a < b;
+}
+
+template <typename T>
+void TopKOfLine(const T* x, int64_t stride, bool largest, std::vector<int64_t>& order, int64_t k) {
+  std::vector<Wide<T>> values(order.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<Wide<T>>(x[static_cast<int64_t>(i) * stride]);
+  }
+  std::iota(order.begin(), order.end(), 0);
+  const auto before = [&](int64_t i, int64_t j) {
+    return Before(values[i], i, values[j], j, largest);
+  };
+  if (k < static_cast<int64_t>(order.size())) {
+    std::nth_element(order.begin(), order.begin() + k, order.end(), before);
+  }
+  std::sort(order.begin(), order.begin() + k, before);
+}
+
+absl::Status RunTopK(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& values = args.output(0);
+  const TensorArg& indices = args.output(1);
+  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", -1));
+  PF_ASSIGN_OR_RETURN(const int64_t largest, args.node->IntAttribute("largest", 1));
+  const int axis = KernelAxis(attribute, x.dims.size());
+  const Lines from(x.dims, axis);
+  const std::vector<int64_t>& to_dims = values.present() ? values.dims : indices.dims;
+  const Lines to(to_dims, axis);
+  return DispatchType(x.dtype, [&]<typename T>() {
+    ForEachLine(from, [&](int64_t line) {
+      std::vector<int64_t> order(from.size);
+      const T* start = x.as<T>() + from.Start(line);
+      TopKOfLine(start, from.stride, largest != 0, order, to.size);
+      for (int64_t i = 0; i < to.size; ++i) {
+        const int64_t at = to.Start(line) + i * to.stride;
+        if (values.present()) values.as<T>()[at] = start[order[i] * from.stride];
+        if (indices.present()) indices.as<int64_t>()[at] = order[i];
+      }
+    });
+  });
+}
+
+// --- ArgMax, ArgMin ---
+
+absl::Status InferArg(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  if (x == nullptr) {
+    c.SetOutput(0, DataType::kInt64, std::nullopt);
+    return absl::OkStatus();
+  }
+  PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), 0));
+  PF_ASSIGN_OR_RETURN(const int64_t keep, c.node().IntAttribute("keepdims", 1));
+  if ((*x)[axis] == Dim(0)) return c.InputError(0, absl::StrCat("axis ", axis, " is empty"));
+  std::vector<Dim> dims = x->dims();
+  if (keep != 0)
+    dims[axis] = Dim(1);
+  else
+    dims.erase(dims.begin() + axis);
+  c.SetOutput(0, DataType::kInt64, Shape(std::move(dims)));
+  return absl::OkStatus();
+}
+
+template <bool kLargest>
+absl::Status RunArg(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
+  PF_ASSIGN_OR_RETURN(const int64_t last, args.node->IntAttribute("select_last_index", 0));
+  const Lines lines(x.dims, KernelAxis(attribute, x.dims.size()));
+  return DispatchType(x.dtype, [&]<typename T>() {
+    ForEachLine(lines, [&](int64_t line) {
+      const T* start = x.as<T>() + lines.Start(line);
+      auto best = static_cast<Wide<T>>(start[0]);
+      int64_t index = 0;
+      for (int64_t i = 1; i < lines.size; ++i) {
+        const auto value = static_cast<Wide<T>>(start[i * lines.stride]);
+        const bool better = kLargest ? best < value : value < best;
+        if (!better && !(last != 0 && value == best)) continue;
+        best = value;
+        index = i;
+      }
+      args.output(0).as<int64_t>()[line] = index;
+    });
+  });
+}
+
+OpDef ArgDef(const char* name, const char* doc) {
+  return OpDef("", name, 13)
+      .Doc(doc)
+      .Input("data", "T")
+      .Output("reduced", "int64")
+      .Attr("axis", int64_t{0})
+      .Attr("keepdims", int64_t{1})
+      .Attr("select_last_index", int64_t{0}, "among equal elements the last instead of the first")
+      .Types("T", NumberTypes())
+      .InferShapes(InferArg);
+}
+
+}  // namespace
+
+OpDef CumSumDef() {
+  return OpDef("", "CumSum", 13)
+      .Doc(
+          "Running sums along an axis, from the back with `reverse`, without the element itself "
+          "with `exclusive`.")
+      .Input("x", "T", "[...]")
+      .Input("axis", "T2", "[]")
+      .Output("y", "T", "[...]")
+      .Attr("exclusive", int64_t{0})
+      .Attr("reverse", int64_t{0})
+      .Types("T", {DataType::kFloat, DataType::kDouble, DataType::kFloat16, DataType::kBfloat16,
+                   DataType::kInt32, DataType::kInt64, DataType::kUint32, DataType::kUint64})
+      .Types("T2", IndexTypes())
+      .InferShapes(InferCumSum)
+      .AddKernel({.name = "reference", .run = RunCumSum});
+}
+
+OpDef TopKDef() {
+  return OpDef("", "TopK", 13)
+      .Doc(
+          "The k largest (smallest) elements along an axis in order, and their indices; the lower "
+          "index first among equals.")
+      .Input("X", "T")
+      .Input("K", "int64", "[1]")
+      .Output("Values", "T")
+      .Output("Indices", "int64")
+      .Attr("axis", int64_t{-1})
+      .Attr("largest", int64_t{1})
+      .Attr("sorted", int64_t{1}, "0: any order would do")
+      .Types("T", NumberTypes())
+      .InferShapes(InferTopK)
+      .AddKernel({.name = "reference", .run = RunTopK});
+}
+
+OpDef ArgMaxDef() {
+  return ArgDef("ArgMax", "The index of the largest element along an axis.")
+      .AddKernel({.name = "reference", .run = RunArg<true>});
+}
+
+OpDef ArgMinDef() {
+  return ArgDef("ArgMin", "The index of the smallest element along an axis.")
+      .AddKernel({.name = "reference", .run = RunArg<false>});
+}
+
+}  // namespace pagefuse::onnx_ops

@@ -1,0 +1,251 @@
+// ScatterElements and ScatterND: a copy of the data with updates written to picked places.
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/onnx/strided_loop.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+// --- reductions ---
+
+// What becomes of an element where an update falls on it; narrow floats are computed as float.
+template <typename T>
+using ReduceFn = T (*)(T old_value, T update);
+
+template <typename T>
+ReduceFn<T> FindReduction(const std::string& name) {
+  if (name == "add") {
+    return
+        [](T a, T b) { return static_cast<T>(static_cast<Wide<T>>(a) + static_cast<Wide<T>>(b)); };
+  }
+  if (name == "mul") {
+    return
+        [](T a, T b) { return static_cast<T>(static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b)); };
+  }
+  if (name == "max") {
+    return [](T a, T b) { return static_cast<Wide<T>>(a) < static_cast<Wide<T>>(b) ? b : a; };
+  }
+  return [](T a, T b) { return static_cast<Wide<T>>(b) < static_cast<Wide<T>>(a) ? b : a; };
+}
+
+absl::Status CheckReduction(const ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const std::string reduction, c.node().StringAttribute("reduction", "none"));
+  for (const char* known : {"none", "add", "mul", "max", "min"}) {
+    if (reduction == known) return absl::OkStatus();
+  }
+  return c.AttributeError("reduction", absl::StrCat("\"", reduction, "\" is not known"));
+}
+
+absl::Status Supports(const KernelQuery& query) {
+  PF_ASSIGN_OR_RETURN(const std::string reduction,
+                      query.node->StringAttribute("reduction", "none"));
+  const Value* data = query.node->input(0);
+  if (reduction == "none" || data == nullptr || data->dtype() == DataType::kUndefined) {
+    return absl::OkStatus();
+  }
+  if (data->dtype() != DataType::kBool && BitWidth(data->dtype()) <= 64 &&
+      data->dtype() != DataType::kComplex64) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError("bool and complex elements are not reduced");
+}
+
+// Writes runs of `run` elements: update k goes to `target(k)`, by the node's reduction, in order.
+template <typename F>
+absl::Status Scatter(KernelArgs& args, int64_t run, const F& target) {
+  PF_ASSIGN_OR_RETURN(const std::string reduction, args.node->StringAttribute("reduction", "none"));
+  const TensorArg& updates = args.input(2);
+  const TensorArg& y = args.output(0);
+  const int64_t count = run == 0 ? 0 : updates.size() / run;
+  PF_RETURN_IF_ERROR(CopyBytes(args));
+  if (reduction == "none") {
+    const int64_t bytes = run * ElementSize(y.dtype);
+    for (int64_t k = 0; k < count; ++k) {
+      std::memcpy(y.as<char>() + target(k) * ElementSize(y.dtype), updates.as<char>() + k * bytes,
+                  bytes);
+    }
+    return absl::OkStatus();
+  }
+  return DispatchType(y.dtype, [&]<typename T>() {
+    if constexpr (!std::is_same_v<T, bool>) {
+      const ReduceFn<T> reduce = FindReduction<T>(reduction);
+      for (int64_t k = 0; k < count; ++k) {
+        T* to = y.as<T>() + target(k);
+        const T* from = updates.as<T>() + k * run;
+        for (int64_t i = 0; i < run; ++i) to[i] = reduce(to[i], from[i]);
+      }
+    }
+  });
+}
+
+// --- ScatterElements ---
+
+absl::Status InferScatterElements(ShapeContext& c) {
+  PF_RETURN_IF_ERROR(CheckReduction(c));
+  const Shape* x = c.input_shape(0);
+  const Shape* indices = c.input_shape(1);
+  const Shape* updates = c.input_shape(2);
+  if (x != nullptr) PF_RETURN_IF_ERROR(AxisAttribute(c, x->rank(), 0).status());
+  if (x != nullptr && indices != nullptr) {
+    if (x->rank() != indices->rank()) {
+      return c.InputError(
+          1, absl::StrCat("expected rank ", x->rank(), ", got shape ", indices->ToString()));
+    }
+    PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), 0));
+    for (int i = 0; i < x->rank(); ++i) {
+      const std::optional<int64_t> have = (*x)[i].constant();
+      const std::optional<int64_t> want = (*indices)[i].constant();
+      if (i == axis || !have || !want || *want <= *have) continue;
+      return c.InputError(1, absl::StrCat("shape ", indices->ToString(), " reaches over ",
+                                          x->ToString(), " at axis ", i));
+    }
+  }
+  if (indices != nullptr && updates != nullptr) {
+    const std::optional<std::vector<int64_t>> a = indices->constant();
+    const std::optional<std::vector<int64_t>> b = updates->constant();
+    if (indices->rank() != updates->rank() || (a && b && *a != *b)) {
+      return c.InputError(
+          2, absl::StrCat("expected shape ", indices->ToString(), ", got ", updates->ToString()));
+    }
+  }
+  return InferLikeInput(c);
+}
+
+absl::Status ValidateScatterElements(const KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const int64_t axis, args.node->IntAttribute("axis", 0));
+  const int64_t size = x.dims[KernelAxis(axis, x.dims.size())];
+  return CheckIndexRange(args, 1, "indices", -size, size);
+}
+
+absl::Status RunScatterElements(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
+  const int axis = KernelAxis(attribute, x.dims.size());
+  const std::vector<int64_t> indices = IndexValues(args.input(1));
+  std::vector<int64_t> strides = RowMajorStrides(x.dims);
+  const int64_t along = strides[axis];
+  strides[axis] = 0;
+  std::vector<int64_t> targets(indices.size());
+  const auto count = static_cast<int64_t>(indices.size());
+  int64_t k = 0;
+  ForEachPoint<1>(args.input(1).dims, {strides}, {0, count}, [&](const auto& offset) {
+    targets[k] = offset[0] + FromFront(indices[k], x.dims[axis]) * along;
+    ++k;
+  });
+  return Scatter(args, 1, [&](int64_t update) { return targets[update]; });
+}
+
+// --- ScatterND ---
+
+absl::Status CheckUpdates(const ShapeContext& c, int64_t depth) {
+  const Shape& x = *c.input_shape(0);
+  const Shape& indices = *c.input_shape(1);
+  const Shape* updates = c.input_shape(2);
+  if (updates == nullptr) return absl::OkStatus();
+  std::vector<Dim> dims(indices.dims().begin(), indices.dims().end() - 1);
+  dims.insert(dims.end(), x.dims().begin() + depth, x.dims().end());
+  const Shape expected(std::move(dims));
+  bool fits = expected.rank() == updates->rank();
+  for (int i = 0; fits && i < expected.rank(); ++i) {
+    fits =
+        !expected[i].is_constant() || !(*updates)[i].is_constant() || expected[i] == (*updates)[i];
+  }
+  if (fits) return absl::OkStatus();
+  return c.InputError(
+      2, absl::StrCat("expected shape ", expected.ToString(), ", got ", updates->ToString()));
+}
+
+absl::Status InferScatterND(ShapeContext& c) {
+  PF_RETURN_IF_ERROR(CheckReduction(c));
+  const Shape* x = c.input_shape(0);
+  const Shape* indices = c.input_shape(1);
+  if (indices != nullptr && indices->rank() == 0) return c.InputError(1, "expected rank 1 or more");
+  if (x != nullptr && indices != nullptr && indices->back(0).is_constant()) {
+    const int64_t depth = *indices->back(0).constant();
+    if (depth < 1 || depth > x->rank()) {
+      return c.InputError(
+          1, absl::StrCat("last dim of ", indices->ToString(), " does not index ", x->ToString()));
+    }
+    PF_RETURN_IF_ERROR(CheckUpdates(c, depth));
+  }
+  return InferLikeInput(c);
+}
+
+absl::Status ValidateScatterND(const KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& indices = args.input(1);
+  const int64_t depth = indices.dims.back();
+  for (int64_t k = 0, size = indices.size(); k < size; ++k) {
+    const int64_t dim = x.dims[k % depth];
+    const int64_t index = indices.as<int64_t>()[k];
+    if (index >= -dim && index < dim) continue;
+    return ValueError(args, 1, "indices",
+                      absl::StrCat("index ", index, " is out of range [", -dim, ", ", dim, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunScatterND(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& indices = args.input(1);
+  const int64_t depth = indices.dims.back();
+  const std::vector<int64_t> strides = RowMajorStrides(x.dims);
+  return Scatter(args, Product(x.dims, depth, x.dims.size()), [&](int64_t update) {
+    int64_t offset = 0;
+    for (int64_t i = 0; i < depth; ++i) {
+      const int64_t index = indices.as<int64_t>()[update * depth + i];
+      offset += FromFront(index, x.dims[i]) * strides[i];
+    }
+    return offset;
+  });
+}
+
+}  // namespace
+
+OpDef ScatterElementsDef() {
+  return OpDef("", "ScatterElements", 13)
+      .Doc(
+          "A copy of the data with y[i][indices[i][j][k]][k] = updates[i][j][k] for axis 1, and so "
+          "on; with a reduction "
+          "(opset 16, 18) the update is combined with what is there.")
+      .Input("data", "T")
+      .Input("indices", "Tind")
+      .Input("updates", "T", "as indices")
+      .Output("output", "T", "as data")
+      .Attr("axis", int64_t{0})
+      .Attr("reduction", "none", "none, add, mul, max, min")
+      .Types("T", WideTypes())
+      .Types("Tind", IndexTypes())
+      .InferShapes(InferScatterElements)
+      .Validate(ValidateScatterElements)
+      .InPlace(0, 0)
+      .AddKernel({.name = "reference", .supports = Supports, .run = RunScatterElements});
+}
+
+OpDef ScatterNDDef() {
+  return OpDef("", "ScatterND", 13)
+      .Doc(
+          "A copy of the data with slices written where the tuples in the last dim of the indices "
+          "say; later updates win, "
+          "or are combined with what is there by the reduction (opset 16, 18).")
+      .Input("data", "T")
+      .Input("indices", "int64", "[..., depth]")
+      .Input("updates", "T")
+      .Output("output", "T", "as data")
+      .Attr("reduction", "none", "none, add, mul, max, min")
+      .Types("T", WideTypes())
+      .InferShapes(InferScatterND)
+      .Validate(ValidateScatterND)
+      .InPlace(0, 0)
+      .AddKernel({.name = "reference", .supports = Supports, .run = RunScatterND});
+}
+
+}  // namespace pagefuse::onnx_ops

@@ -1,0 +1,104 @@
+// Squeeze, Unsqueeze and Identity: axes of size 1 come and go.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/onnx/movement.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+absl::Status SetOutput(ShapeContext& c, std::optional<Shape> shape) {
+  const std::optional<std::vector<Dim>> value = c.input_value(0);
+  if (value && shape && shape->rank() <= 1) c.SetOutputValue(0, *value);
+  c.SetOutput(0, c.input_type(0), std::move(shape));
+  return absl::OkStatus();
+}
+
+// Without axes every dim of size 1 goes; which ones those are must be known of all.
+absl::Status SqueezeAll(ShapeContext& c, const Shape& x) {
+  std::vector<Dim> dims;
+  for (const Dim& dim : x.dims()) {
+    if (!dim.is_constant()) return SetOutput(c, std::nullopt);
+    if (dim != Dim(1)) dims.push_back(dim);
+  }
+  return SetOutput(c, Shape(std::move(dims)));
+}
+
+absl::Status InferSqueeze(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  if (x == nullptr) return SetOutput(c, std::nullopt);
+  if (!c.has_input(1)) return SqueezeAll(c, *x);
+  const std::optional<std::vector<int64_t>> axes = c.input_ints(1);
+  if (!axes) return SetOutput(c, std::nullopt);
+  PF_ASSIGN_OR_RETURN(const std::vector<int> gone, ResolveAxes(c, *axes, x->rank()));
+  std::vector<Dim> dims;
+  for (int i = 0; i < x->rank(); ++i) {
+    if (std::find(gone.begin(), gone.end(), i) == gone.end()) {
+      dims.push_back((*x)[i]);
+    } else if ((*x)[i].is_constant() && (*x)[i] != Dim(1)) {
+      return c.InputError(
+          0, absl::StrCat("axis ", i, " of shape ", x->ToString(), " cannot be squeezed"));
+    }
+  }
+  return SetOutput(c, Shape(std::move(dims)));
+}
+
+absl::Status InferUnsqueeze(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  const std::optional<std::vector<int64_t>> axes = c.input_ints(1);
+  if (x == nullptr || !axes) return SetOutput(c, std::nullopt);
+  const int rank = x->rank() + static_cast<int>(axes->size());
+  PF_ASSIGN_OR_RETURN(const std::vector<int> added, ResolveAxes(c, *axes, rank));
+  std::vector<Dim> dims;
+  for (int i = 0, next = 0; i < rank; ++i) {
+    const bool is_added = std::find(added.begin(), added.end(), i) != added.end();
+    dims.push_back(is_added ? Dim(1) : (*x)[next++]);
+  }
+  return SetOutput(c, Shape(std::move(dims)));
+}
+
+absl::Status InferIdentity(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  return SetOutput(c, x ? std::optional<Shape>(*x) : std::nullopt);
+}
+
+}  // namespace
+
+OpDef SqueezeDef() {
+  return OpDef("", "Squeeze", 13)
+      .Doc("Removes axes of size 1: those named, or all.")
+      .Input("data", "T")
+      .Input("axes", "int64", "[n]", PortKind::kOptional, PortRole::kMetadata)
+      .Output("squeezed", "T")
+      .Types("T", AllTypes())
+      .InferShapes(InferSqueeze)
+      .View(0, 0)
+      .AddKernel({.name = "reference", .run = CopyBytes});
+}
+
+OpDef UnsqueezeDef() {
+  return OpDef("", "Unsqueeze", 13)
+      .Doc("Inserts axes of size 1; `axes` are positions in the output.")
+      .Input("data", "T")
+      .Input("axes", "int64", "[n]", PortKind::kRequired, PortRole::kMetadata)
+      .Output("expanded", "T")
+      .Types("T", AllTypes())
+      .InferShapes(InferUnsqueeze)
+      .View(0, 0)
+      .AddKernel({.name = "reference", .run = CopyBytes});
+}
+
+OpDef IdentityDef() {
+  return OpDef("", "Identity", 13)
+      .Doc("The input.")
+      .Input("input", "T", "[...]")
+      .Output("output", "T", "[...]")
+      .Types("T", AllTypes())
+      .InferShapes(InferIdentity)
+      .View(0, 0)
+      .AddKernel({.name = "reference", .run = CopyBytes});
+}
+
+}  // namespace pagefuse::onnx_ops
