@@ -95,16 +95,16 @@ struct Kernel {
   std::string name;  // "reference", "hwy", "dnnl"
   Device device = Device::kCpu;
   // Types of the op's first type variable that it computes; empty: all that the schema allows.
-  std::vector<DataType> dtypes;
+  std::vector<DataType> dtypes = {};
   // Among the kernels that support a node the highest priority wins; "reference" has 0.
   int priority = 0;
   // OK, or the reason why not ("head_dim 72 is not a multiple of 16"). Null: always OK.
-  std::function<absl::Status(const KernelQuery&)> supports;
+  std::function<absl::Status(const KernelQuery&)> supports = {};
   // Called once a session, before the first run. May be null.
-  std::function<absl::StatusOr<std::unique_ptr<KernelState>>(const PrepareArgs&)> prepare;
+  std::function<absl::StatusOr<std::unique_ptr<KernelState>>(const PrepareArgs&)> prepare = {};
   // Computes the outputs. Shapes, types and values were checked (OpDef::InferShapes,
   // OpDef::Validate) before.
-  std::function<absl::Status(KernelArgs&)> run;
+  std::function<absl::Status(KernelArgs&)> run = {};
 };
 
 }  // namespace pagefuse

@@ -7,4 +7,15 @@ std::string PassContext::Option(std::string_view name, std::string_view default_
   return it == options.end() ? std::string(default_value) : it->second;
 }
 
+void PassContext::AddMiss(std::string_view rule, std::string_view at, std::string_view condition,
+                          int matched_nodes) {
+  if (!explain) return;
+  misses.push_back({std::string(rule), std::string(at), std::string(condition), matched_nodes});
+}
+
+absl::Status PassContext::Rewrote(const Model& model, std::string_view rule) {
+  ++counts[std::string(rule)];
+  return after_rewrite ? after_rewrite(model, rule) : absl::OkStatus();
+}
+
 }  // namespace pagefuse

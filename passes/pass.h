@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/infer.h"
 
@@ -32,10 +33,24 @@ struct PassContext {
   // Filled while explaining is on.
   bool explain = false;
   std::vector<Miss> misses;
+  // Symbolic contents of the model as it comes into a pass, inferred by whoever runs the pass
+  // (RunPass, RunPipeline). A pass keeps them true while it rewrites (graph_edit.h does).
+  SymbolicContents contents;
   // Called after every single rewrite (tests verify there). May be null.
   std::function<absl::Status(const Model&, std::string_view rule)> after_rewrite;
 
   std::string Option(std::string_view name, std::string_view default_value) const;
+  // Notes that a pass looked at a place and left it alone, if explaining is on.
+  void AddMiss(std::string_view rule, std::string_view at, std::string_view condition,
+               int matched_nodes = 1);
+  // Counts a rewrite and calls `after_rewrite`.
+  absl::Status Rewrote(const Model& model, std::string_view rule);
+};
+
+// For the reference page: what a pass is made of.
+struct RuleSummary {
+  std::string name;
+  std::string description;
 };
 
 // Keeps no state between runs. Running a pass twice changes nothing the second time.
@@ -44,7 +59,10 @@ class Pass {
   virtual ~Pass() = default;
   virtual std::string_view name() const = 0;         // kebab-case
   virtual std::string_view description() const = 0;  // one sentence
-  // True if and only if the model changed. Shapes are inferred before (InferShapes) and valid for the model as it comes in.
+  // The rules that the pass applies, where it is made of rules.
+  virtual std::vector<RuleSummary> rules() const { return {}; }
+  // True if and only if the model changed. Shapes are inferred before (InferShapes) and valid for
+  // the model as it comes in.
   virtual absl::StatusOr<bool> Run(Model& model, PassContext& context) const = 0;
 };
 

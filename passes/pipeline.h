@@ -1,4 +1,5 @@
-// The pipeline: all passes in order, and the runner that times, verifies, counts and dumps around each.
+// The pipeline: all passes in order, and the runner that times, verifies, counts and dumps around
+// each.
 #pragma once
 
 #include <functional>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/passes/pass.h"
 
 namespace pagefuse {
@@ -22,24 +24,33 @@ std::vector<std::unique_ptr<Pass>> FusionPipeline();
 // The pass of that name; NotFound listing the nearest names.
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name);
 
+// The reference page of all passes and their rules, in Markdown (docs/passes.md).
+std::string PassReference();
+
 struct PipelineOptions {
-  std::vector<std::string> passes;           // run these instead of the default pipeline
-  std::vector<std::string> disabled;         // names to skip
-  std::map<std::string, std::string> options;  // PassContext::options
-  bool page = true;                          // stages page and quantise
-  std::vector<std::string> print_after;      // names, or "*" for every pass that changed something
+  std::vector<std::string> passes = {};             // run these instead of the default pipeline
+  std::vector<std::string> disabled = {};           // names to skip
+  std::map<std::string, std::string> options = {};  // PassContext::options
+  bool page = true;                                 // stages page and quantise
+  std::vector<std::string> print_after = {};  // names, or "*" for every pass that changed something
   std::ostream* print_to = nullptr;
-  std::vector<std::string> explain;          // rule or pass names, "*" for all
-  bool verify = false;                       // compare outputs before and after each pass on random inputs
-  std::string reproducer_dir;                // on failure: the graph before the failing pass, and the command
+  std::vector<std::string> explain = {};  // rule or pass names, "*" for all
+  bool verify = false;  // compare outputs before and after each pass on random inputs
+  std::string reproducer_dir =
+      {};  // on failure: the graph before the failing pass, and the command
 };
 
 struct PassRun {
   std::string name;
+  // With `verify`: "equal", or why nothing could be compared. A difference is an error.
+  std::string verified = {};
   bool changed = false;
   double milliseconds = 0;
   int64_t nodes_after = 0;
 };
+
+// Infers shapes and runs one pass.
+absl::StatusOr<bool> RunPass(const Pass& pass, Model& model, PassContext& context);
 
 struct PipelineReport {
   std::vector<PassRun> runs;
@@ -47,7 +58,8 @@ struct PipelineReport {
   std::vector<Miss> misses;           // nearest first
 };
 
-// Runs the passes on the model in place. On failure the Status names the pass; the model is then in an unspecified but valid state.
+// Runs the passes on the model in place. On failure the Status names the pass; the model is then in
+// an unspecified but valid state.
 absl::StatusOr<PipelineReport> RunPipeline(Model& model, const PipelineOptions& options = {});
 
 }  // namespace pagefuse

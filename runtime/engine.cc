@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/runtime/cache_layout.h"
+#include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/scheduler.h"
 
 namespace pagefuse {
 namespace {
-
-constexpr std::string_view kLogits = "logits";
 
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
@@ -34,16 +31,11 @@ struct Progress {
 
 struct Engine::Impl {
   EngineOptions options;
-  std::unique_ptr<Session> session;
-  CacheLayout layout;
-  std::unique_ptr<PagedCache> cache;
-  std::map<std::string, Tensor> cache_tensors;
+  std::unique_ptr<PagedModel> model;
   EngineStats stats;
-  int64_t vocabulary = 0;
 
   absl::Status CheckRequests(const std::vector<Request>& requests) const;
   absl::Status MakeCache(const std::vector<Request>& requests);
-  absl::Status CopyBlocks();
   absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step,
                                  const std::vector<Progress>& progress);
   absl::Status RunAll(const std::vector<Request>& requests, std::vector<Progress>& progress,
@@ -62,21 +54,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const std::string& path,
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const EngineOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  SessionOptions session_options = options.session;
-  session_options.pipeline.options["kv_cache"] = options.kv_cache;
-  session_options.pipeline.options["block_size"] = StrCat(options.block_size);
-  PF_ASSIGN_OR_RETURN(impl->session, Session::Create(std::move(model), session_options));
-  PF_ASSIGN_OR_RETURN(impl->layout, CacheLayout::FromModel(impl->session->model()));
-  const Value* logits = impl->session->model().graph->FindValue(kLogits);
-  if (!logits || !logits->is_output() || !logits->shape() || logits->shape()->rank() < 2) {
-    return absl::FailedPreconditionError("the fused graph has no output \"logits\"");
-  }
-  impl->vocabulary = logits->shape()->back(0).constant().value_or(0);
-  impl->stats.cache_bytes_per_token = impl->layout.bytes_per_token();
+  PF_ASSIGN_OR_RETURN(impl->model,
+                      PagedModel::Create(std::move(model), {.session = options.session,
+                                                            .kv_cache = options.kv_cache,
+                                                            .block_size = options.block_size}));
+  impl->stats.cache_bytes_per_token = impl->model->layout().bytes_per_token();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
 absl::Status Engine::Impl::CheckRequests(const std::vector<Request>& requests) const {
+  const int64_t vocabulary = model->vocabulary();
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].prompt.empty()) {
       return absl::InvalidArgumentError(StrCat("request ", i, ": the prompt is empty"));
@@ -106,56 +93,33 @@ absl::Status Engine::Impl::MakeCache(const std::vector<Request>& requests) {
   if (static_cast<int64_t>(lengths.size()) > options.max_sequences) {
     lengths.resize(options.max_sequences);
   }
-  std::vector<CacheGroup> groups = layout.groups();
-  for (CacheGroup& group : groups) {
-    group.num_blocks = layout.BlocksFor(group, lengths, options.max_tokens_per_step);
-    if (options.cache_tokens > 0 && group.sliding_window == 0) {
-      group.num_blocks = (options.cache_tokens + group.block_size - 1) / group.block_size;
-    }
-  }
-  PF_ASSIGN_OR_RETURN(cache_tensors, layout.Allocate(groups));
-  cache = std::make_unique<PagedCache>(std::move(groups));
-  return absl::OkStatus();
-}
-
-absl::Status Engine::Impl::CopyBlocks() {
-  for (const PagedCache::Copy& copy : cache->TakeCopies()) {
-    for (const std::string& name : cache->groups()[copy.group].caches) {
-      Tensor& tensor = cache_tensors.at(name);
-      const int64_t block_bytes = tensor.byte_size() / tensor.dims()[0];
-      auto* base = static_cast<std::byte*>(tensor.mutable_data());
-      std::memcpy(base + copy.to * block_bytes, base + copy.from * block_bytes, block_bytes);
-    }
-  }
-  return absl::OkStatus();
+  return model->Reserve(lengths, options.max_tokens_per_step, options.cache_tokens);
 }
 
 absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step,
                                              const std::vector<Progress>& progress) {
-  PF_RETURN_IF_ERROR(CopyBlocks());
   std::vector<int64_t> input_ids;
   for (const Scheduler::Work& work : step.work) {
     auto first = progress[work.request].tokens.begin() + work.first_token;
     input_ids.insert(input_ids.end(), first, first + work.num_tokens);
   }
-  std::map<std::string, Tensor> feeds = cache_tensors;
-  layout.AddStepFeeds(input_ids, step.metadata, feeds);
   const auto start = std::chrono::steady_clock::now();
-  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session->Run(feeds, {std::string(kLogits)}));
+  PF_ASSIGN_OR_RETURN(Tensor logits, model->Run(input_ids, step.metadata));
   const double seconds = Seconds(start);
   ++stats.steps;
   const bool decode = input_ids.size() == step.work.size();
   (decode ? stats.decode_seconds : stats.prefill_seconds) += seconds;
   (decode ? stats.decode_tokens : stats.prefill_tokens) += static_cast<int64_t>(input_ids.size());
-  stats.peak_blocks = std::max(stats.peak_blocks, cache->blocks_in_use());
-  return outputs[0];
+  stats.peak_blocks = std::max(stats.peak_blocks, model->cache().blocks_in_use());
+  return logits;
 }
 
 absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
                                   std::vector<Progress>& progress,
                                   const std::function<void(size_t, int64_t)>& on_token) {
-  Scheduler scheduler(cache.get(), {.max_tokens_per_step = options.max_tokens_per_step,
-                                    .max_sequences = options.max_sequences});
+  const int64_t vocabulary = model->vocabulary();
+  Scheduler scheduler(&model->cache(), {.max_tokens_per_step = options.max_tokens_per_step,
+                                        .max_sequences = options.max_sequences});
   for (size_t i = 0; i < requests.size(); ++i) {
     scheduler.Add(static_cast<int64_t>(requests[i].prompt.size()));
     if (requests[i].max_new_tokens == 0) scheduler.Finish(i);
@@ -199,8 +163,8 @@ absl::StatusOr<std::vector<Completion>> Engine::Generate(
   return completions;
 }
 
-const Session& Engine::session() const { return *impl_->session; }
-const PagedCache& Engine::cache() const { return *impl_->cache; }
+const Session& Engine::session() const { return impl_->model->session(); }
+const PagedCache& Engine::cache() const { return impl_->model->cache(); }
 EngineStats Engine::stats() const { return impl_->stats; }
 
 }  // namespace pagefuse

@@ -2,16 +2,17 @@
 // Include inside a file that hwy/foreach_target.h recompiles.
 //
 // A codec C is a small value with
-//   C::Element                          type of a stored element
-//   C::kRowScale                        whether rows have scales of their own
-//   Row Open(RowAddress) const            reads the row's scale (and zero point) once
-//   Load(df, row, d) -> Vec             codes of elements [d, d + Lanes(df)); reads exactly their
-//   bytes, no alignment needed LoadN(df, row, d, count) -> Vec     the same for count <= Lanes(df)
-//   elements, zeros behind them row.scale                           element = code * scale: a
-//   kernel may apply it to a whole dot product Store(x, n, RowAddress) const         encodes x[0,
-//   n), which it may overwrite
-// Formats whose scale changes within a row (a scale for 64 or 128 elements) fit too: their Load
-// multiplies, their row.scale is 1.
+//
+//   C::Element                  type of a stored element
+//   C::kRowScale                whether rows have scales of their own
+//   Open(RowAddress) -> Row     reads the row's scale (and zero point) once
+//   Load(df, row, d) -> Vec     codes of elements [d, d + Lanes(df)); reads exactly their bytes
+//   LoadN(df, row, d, count)    the same for at most Lanes(df) elements, zeros behind them
+//   row.scale                   element = code * scale: may be applied to a whole dot product
+//   Store(x, n, row, scratch)   encodes x[0, n) with n floats of scratch
+//
+// No pointer needs alignment. Formats whose scale changes within a row (one for 64 or 128 elements)
+// fit too: their Load multiplies, and their row.scale is 1.
 #if defined(PAGEFUSE_OPS_CACHE_ROW_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_OPS_CACHE_ROW_CODEC_INL_H_
 #undef PAGEFUSE_OPS_CACHE_ROW_CODEC_INL_H_
@@ -91,13 +92,15 @@ struct ElementCodec {
 
 template <typename T>
 struct PlainCodec : ElementCodec<T, false> {
-  HWY_INLINE void Store(float* HWY_RESTRICT x, size_t n, RowAddress row) const {
+  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* /*scratch*/) const {
     ConvertArray(x, n, reinterpret_cast<T*>(row.data));
   }
 };
 
 struct Fp8TensorCodec : ElementCodec<Float8E4M3FN, false> {
-  HWY_INLINE void Store(float* HWY_RESTRICT x, size_t n, RowAddress row) const {
+  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* /*scratch*/) const {
     const hn::ScalableTag<float> df;
     const auto scale = hn::Set(df, tensor_scale);
     StoreTransformed<Float8E4M3FN>(x, n, row.data,
@@ -106,7 +109,8 @@ struct Fp8TensorCodec : ElementCodec<Float8E4M3FN, false> {
 };
 
 struct Fp8HeadCodec : ElementCodec<Float8E4M3FN, true> {
-  HWY_INLINE void Store(float* HWY_RESTRICT x, size_t n, RowAddress row) const {
+  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* /*scratch*/) const {
     const hn::ScalableTag<float> df;
     const float scale = std::max(LargestMagnitude(x, n) / kE4M3Max, kScaleFloor);
     const auto inverse = hn::Set(df, 1.0f / scale);
@@ -118,7 +122,8 @@ struct Fp8HeadCodec : ElementCodec<Float8E4M3FN, true> {
 
 template <Int8Rounding rounding>
 struct Int8HeadCodec : ElementCodec<int8_t, true> {
-  HWY_INLINE void Store(float* HWY_RESTRICT x, size_t n, RowAddress row) const {
+  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* /*scratch*/) const {
     const hn::ScalableTag<float> df;
     const float scale = std::max(LargestMagnitude(x, n) / kInt8Max, kScaleFloor);
     const auto inverse = hn::Set(df, 1.0f / scale);
@@ -177,7 +182,8 @@ struct Int4HeadCodec {
     return hn::IfThenElseZero(hn::FirstN(df, count), Load(df, padded, 0));
   }
 
-  HWY_INLINE void Store(float* HWY_RESTRICT x, size_t n, RowAddress row) const;
+  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* HWY_RESTRICT scratch) const;
 };
 
 // Butterflies of HadamardTransform; the order of additions is the same, so the result is too.
@@ -217,25 +223,27 @@ HWY_INLINE void RoundThroughVectors(float* HWY_RESTRICT x, size_t n) {
   for (; i < n; ++i) x[i] = static_cast<float>(T(x[i]));
 }
 
-HWY_INLINE void Int4HeadCodec::Store(float* HWY_RESTRICT x, size_t n, RowAddress row) const {
-  for (size_t i = 0; i < n; ++i) x[i] *= signs[i];
-  HadamardVectors(x, n);
-  if (source_type == DataType::kFloat16) RoundThroughVectors<Float16>(x, n);
-  if (source_type == DataType::kBfloat16) RoundThroughVectors<Bfloat16>(x, n);
-  const auto [low, high] = std::minmax_element(x, x + n);
+HWY_INLINE void Int4HeadCodec::Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+                                     float* HWY_RESTRICT scratch) const {
+  float* y = scratch;
+  for (size_t i = 0; i < n; ++i) y[i] = x[i] * signs[i];
+  HadamardVectors(y, n);
+  if (source_type == DataType::kFloat16) RoundThroughVectors<Float16>(y, n);
+  if (source_type == DataType::kBfloat16) RoundThroughVectors<Bfloat16>(y, n);
+  const auto [low, high] = std::minmax_element(y, y + n);
   const float scale = std::max((*high - *low) / kInt4Max, kScaleFloor);
   const float zero_point = std::min(std::max(std::round(-*low / scale), 0.0f), kInt4Max);
   // Half away from zero: below zero the clamp decides alone, so adding one where the fraction is a
   // half or more is enough.
-  const auto quantise = [&](float y) HWY_ATTR {
-    const float v = std::min(std::max(y / scale + zero_point, 0.0f), kInt4Max);
+  const auto quantise = [&](float value) HWY_ATTR {
+    const float v = std::min(std::max(value / scale + zero_point, 0.0f), kInt4Max);
     const float whole = static_cast<float>(static_cast<int>(v));
     return static_cast<uint8_t>(whole + (v - whole >= 0.5f ? 1.0f : 0.0f));
   };
   for (size_t i = 0; i + 1 < n; i += 2) {
-    row.data[i / 2] = static_cast<uint8_t>(quantise(x[i]) | quantise(x[i + 1]) << 4);
+    row.data[i / 2] = static_cast<uint8_t>(quantise(y[i]) | quantise(y[i + 1]) << 4);
   }
-  if (n % 2 == 1) row.data[n / 2] = quantise(x[n - 1]);
+  if (n % 2 == 1) row.data[n / 2] = quantise(y[n - 1]);
   const float stored = PackZeroPoint(scale, zero_point);
   std::memcpy(row.scale, &stored, sizeof(stored));
 }

@@ -19,9 +19,11 @@ HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 
-void VectorEncode(const CacheFormat& format, const RowParams& params, float* x, int64_t n,
+void VectorEncode(const CacheFormat& format, const RowParams& params, const float* x, int64_t n,
                   RowAddress row) {
-  WithRowCodec(format, params, [&](const auto& codec) HWY_ATTR { codec.Store(x, n, row); });
+  std::vector<float> scratch(n);
+  WithRowCodec(format, params,
+               [&](const auto& codec) HWY_ATTR { codec.Store(x, n, row, scratch.data()); });
 }
 
 float VectorDecode(const CacheFormat& format, const RowParams& params, RowAddress row, int64_t n,

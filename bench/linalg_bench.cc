@@ -1,0 +1,156 @@
+// Speed of the matrix products as shares of what the machine can do, measured in the same run: read bandwidth for few rows, the
+// peak of AVX-512 or AVX2 multiply-add and of AMX tiles for many.
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "pagefuse/ops/linalg/cpu_features.h"
+#include "pagefuse/ops/linalg/linear_bf16.h"
+#include "pagefuse/ops/linalg/linear_f32.h"
+#include "peaks.h"
+
+namespace pagefuse {
+namespace {
+
+struct Case {
+  const char* name;
+  int64_t k;
+  int64_t n;
+  bool transposed = false;
+  bool gated = false;
+};
+
+// The products of Gemma 3 1B.
+constexpr Case kCases[] = {{"q", 1152, 1024},
+                           {"k,v", 1152, 256},
+                           {"o", 1024, 1152},
+                           {"gate+up", 1152, 6912, false, true},
+                           {"down", 6912, 1152},
+                           {"lm_head^T", 1152, 65536, true}};
+
+// Weights in several copies, so that each call reads memory and not the last call's cache.
+struct Weights {
+  std::vector<float> values;
+  std::vector<WeightView> views;
+};
+
+Weights MakeWeights(const Case& c) {
+  constexpr int64_t kColdBytes = int64_t{1} << 30;
+  const int64_t size = c.k * c.n;
+  int64_t copies = std::clamp<int64_t>(kColdBytes / (size * 4), 2, 64);
+  copies += copies % 2;
+  Weights weights;
+  weights.values.resize(size * copies);
+#pragma omp parallel for
+  for (int64_t i = 0; i < size * copies; ++i) {
+    weights.values[i] = static_cast<float>((i * 2654435761u >> 7 & 1023) - 512.0) * 1e-4f;
+  }
+  for (int64_t i = 0; i < copies; ++i) {
+    weights.views.push_back({weights.values.data() + i * size, c.k, c.n, c.transposed});
+  }
+  return weights;
+}
+
+struct Run {
+  double seconds;
+  double bytes;
+  double flops;
+};
+
+void Print(const Case& c, const char* kind, int64_t m, const Run& run, const Peaks& peaks,
+           double peak_flops) {
+  std::printf("%-10s %-8s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n",
+              c.name, kind, m, run.seconds * 1e6, run.bytes / run.seconds * 1e-9,
+              100 * run.bytes / run.seconds / peaks.read_bytes, run.flops / run.seconds * 1e-9,
+              100 * run.flops / run.seconds / peak_flops);
+  std::fflush(stdout);
+}
+
+// The shortest mean over rounds; calls go through the weights in turn.
+double Time(int64_t weights, const std::function<void(int64_t)>& call) {
+  call(0);
+  double best = 1e30;
+  for (int round = 0; round < 3; ++round) {
+    int64_t calls = 0;
+    const double start = Now();
+    double now = start;
+    while (now - start < 0.15 || calls < 2) {
+      call(calls++ % weights);
+      now = Now();
+    }
+    best = std::min(best, (now - start) / calls);
+  }
+  return best;
+}
+
+void RunCase(const Case& c, const Peaks& peaks, const std::vector<int64_t>& rows) {
+  const Weights weights = MakeWeights(c);
+  const int64_t matrices = c.gated ? 2 : 1;
+  const int64_t products = static_cast<int64_t>(weights.views.size()) / matrices;
+  const int64_t max_m = *std::max_element(rows.begin(), rows.end());
+  std::vector<float> x(max_m * c.k, 0.01f);
+  std::vector<float> y(max_m * c.n);
+  std::vector<PackedBf16> packed;
+  for (int64_t i = 0; i < products; ++i) {
+    const WeightView* w = &weights.views[i * matrices];
+    packed.push_back(*(c.gated ? PackedBf16::PackGated(w[0], w[1]) : PackedBf16::Pack(w[0])));
+  }
+  for (int64_t m : rows) {
+    const RowsView in{x.data(), m, c.k};
+    const OutputView out{y.data(), c.n};
+    const WeightView& first = weights.views[0];
+    const double flops = 2.0 * m * c.k * c.n * matrices;
+    std::vector<float> scratch(std::max({GatedLinearF32ScratchBytes(m, first) / sizeof(float),
+                                         LinearF32ScratchBytes(m, first) / sizeof(float),
+                                         LinearBf16ScratchBytes(m, c.k) / sizeof(float)}) +
+                               size_t{1} * m * c.k + 64);
+    float* aligned = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) / 4;
+    double seconds = Time(products, [&](int64_t i) {
+      const WeightView* w = &weights.views[i * matrices];
+      const absl::Status status =
+          c.gated ? GatedLinearF32(in, w[0], w[1], Activation::kGeluTanh, aligned, out)
+                  : LinearF32(in, w[0], aligned, out);
+      if (!status.ok()) std::abort();
+    });
+    Print(c, "float32", m, {seconds, 4.0 * c.k * c.n * matrices, flops}, peaks, peaks.fma_flops);
+    const auto bf16 = [&](int64_t i) {
+      if (c.gated) {
+        GatedLinearBf16(in, packed[i], Activation::kGeluTanh, aligned, out);
+      } else {
+        LinearBf16(in, packed[i], aligned, out);
+      }
+    };
+    const double bytes = 2.0 * c.k * c.n * matrices;
+    if (HasAmxBf16()) {
+      seconds = Time(products, bf16);
+      Print(c, "bf16/amx", m, {seconds, bytes, flops}, peaks, peaks.amx_flops);
+    }
+    const ScopedDisableAmx disable;
+    seconds = Time(products, bf16);
+    Print(c, "bf16/hwy", m, {seconds, bytes, flops}, peaks, peaks.fma_flops);
+  }
+}
+
+}  // namespace
+}  // namespace pagefuse
+
+// Arguments: the numbers of rows to measure (default 1 4 16 64 512).
+int main(int argc, char** argv) {
+  std::vector<int64_t> rows;
+  for (int i = 1; i < argc; ++i) rows.push_back(std::atoll(argv[i]));
+  if (rows.empty()) rows = {1, 4, 16, 64, 512};
+  const pagefuse::Peaks peaks = pagefuse::MeasurePeaks();
+  std::printf("%d threads; read %.1f GB/s, multiply-add %.0f GF/s, AMX bf16 %.0f GF/s\n",
+              omp_get_max_threads(), peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9,
+              peaks.amx_flops * 1e-9);
+  for (const pagefuse::Case& c : pagefuse::kCases) pagefuse::RunCase(c, peaks, rows);
+  return 0;
+}

@@ -1,0 +1,43 @@
+// Reads the JSON lines of peer.js and generate_bench (stdin, rounds in turns), and prints the best of each program and its ratio to
+// ONNX Runtime: above 1 is faster or smaller than ONNX Runtime.
+'use strict';
+
+const fs = require('fs');
+
+function collect(lines) {
+  const programs = new Map();
+  for (const line of lines) {
+    const report = JSON.parse(line);
+    const name = `${report.program} ${report.version}`;
+    if (!programs.has(name)) programs.set(name, new Map());
+    const best = programs.get(name);
+    const add = (row, value) => {
+      if (value !== undefined) best.set(row, Math.min(value, best.get(row) ?? Infinity));
+    };
+    add('session s', report.session_seconds);
+    add(`prefill ${report.prefill_tokens} s`, report.prefill_seconds);
+    for (const entry of report.decode) add(`decode at ${entry.context} ms`, entry.seconds_per_token * 1e3);
+    add('peak GB', report.peak_rss_bytes / 1e9);
+  }
+  return programs;
+}
+
+function main() {
+  const lines = fs.readFileSync(0, 'utf8').split('\n').filter((line) => line.startsWith('{'));
+  const programs = collect(lines);
+  const peer = [...programs.keys()].find((name) => name.startsWith('onnxruntime'));
+  const names = [...programs.keys()];
+  const rows = new Set([...programs.values()].flatMap((best) => [...best.keys()]));
+  console.log(['', ...names].map((name) => name.padStart(24)).join(''));
+  for (const row of rows) {
+    const cells = names.map((name) => {
+      const value = programs.get(name).get(row);
+      if (value === undefined) return '-';
+      const base = peer && programs.get(peer).get(row);
+      return value.toFixed(3) + (base !== undefined ? ` (${(base / value).toFixed(2)}x)` : '');
+    });
+    console.log([row, ...cells].map((cell) => cell.padStart(24)).join(''));
+  }
+}
+
+main();

@@ -1,0 +1,165 @@
+#include "peaks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <omp.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "pagefuse/ops/linalg/cpu_features.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "peaks.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The sum of n floats in four streams.
+float ReadSum(const float* x, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = hn::Lanes(d);
+  const int64_t quarter = n / 4 / lanes * lanes;
+  auto s0 = hn::Zero(d);
+  auto s1 = s0;
+  auto s2 = s0;
+  auto s3 = s0;
+  for (int64_t i = 0; i < quarter; i += lanes) {
+    s0 = hn::Add(s0, hn::LoadU(d, x + i));
+    s1 = hn::Add(s1, hn::LoadU(d, x + quarter + i));
+    s2 = hn::Add(s2, hn::LoadU(d, x + 2 * quarter + i));
+    s3 = hn::Add(s3, hn::LoadU(d, x + 3 * quarter + i));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+// `steps` rounds of 10 independent multiply-adds; returns something that depends on all. Sets *flops.
+float MultiplyAdds(int64_t steps, float seed, double* flops) {
+  const hn::ScalableTag<float> d;
+  const auto factor = hn::Set(d, 0.999f);
+  const auto term = hn::Set(d, seed);
+  auto a = hn::Set(d, seed), b = hn::Set(d, seed + 1), c = hn::Set(d, seed + 2);
+  auto e = hn::Set(d, seed + 3), f = hn::Set(d, seed + 4), g = hn::Set(d, seed + 5);
+  auto h = hn::Set(d, seed + 6), i = hn::Set(d, seed + 7), j = hn::Set(d, seed + 8);
+  auto k = hn::Set(d, seed + 9);
+  for (int64_t step = 0; step < steps; ++step) {
+    a = hn::MulAdd(a, factor, term), b = hn::MulAdd(b, factor, term);
+    c = hn::MulAdd(c, factor, term), e = hn::MulAdd(e, factor, term);
+    f = hn::MulAdd(f, factor, term), g = hn::MulAdd(g, factor, term);
+    h = hn::MulAdd(h, factor, term), i = hn::MulAdd(i, factor, term);
+    j = hn::MulAdd(j, factor, term), k = hn::MulAdd(k, factor, term);
+  }
+  *flops = 20.0 * steps * hn::Lanes(d);
+  const auto sum = hn::Add(hn::Add(hn::Add(a, b), hn::Add(c, e)),
+                           hn::Add(hn::Add(f, g), hn::Add(hn::Add(h, i), hn::Add(j, k))));
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagefuse {
+
+HWY_EXPORT(ReadSum);
+HWY_EXPORT(MultiplyAdds);
+
+namespace {
+
+volatile float sink;
+
+double Best(int rounds, const std::function<void()>& call) {
+  double best = 1e30;
+  for (int i = 0; i < rounds; ++i) {
+    const double start = Now();
+    call();
+    best = std::min(best, Now() - start);
+  }
+  return best;
+}
+
+double ReadBandwidth() {
+  const int64_t size = int64_t{1} << 28;
+  std::vector<float> values(size, 1.0f);
+  constexpr int64_t kParts = 64;
+  const double seconds = Best(5, [&] {
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t part = 0; part < kParts; ++part) {
+      sink = HWY_DYNAMIC_DISPATCH(ReadSum)(values.data() + size / kParts * part, size / kParts);
+    }
+  });
+  return size * sizeof(float) / seconds;
+}
+
+double MultiplyAddPeak() {
+  double flops = 0;
+  const double seconds = Best(5, [&] {
+#pragma omp parallel
+    {
+      double mine = 0;
+      sink = HWY_DYNAMIC_DISPATCH(MultiplyAdds)(2000000, 0.001f, &mine);
+#pragma omp master
+      flops = mine * omp_get_num_threads();
+    }
+  });
+  return flops / seconds;
+}
+
+#if defined(__x86_64__)
+
+// Four products of full tiles in registers, the pattern of a blocked product.
+__attribute__((target("amx-tile,amx-bf16"))) void TileProducts(int64_t steps) {
+  alignas(64) uint8_t config[64] = {1};
+  for (int t = 0; t < 8; ++t) {
+    config[16 + 2 * t] = 64;
+    config[48 + t] = 16;
+  }
+  asm volatile("ldtilecfg %0" ::"m"(config));
+  for (int64_t i = 0; i < steps; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+}
+
+double TilePeak() {
+  if (!HasAmxBf16()) return 0;
+  constexpr int64_t kSteps = 200000;
+  const double seconds = Best(5, [&] {
+#pragma omp parallel
+    TileProducts(kSteps);
+  });
+  return 4.0 * kSteps * 2 * 16 * 16 * 32 * omp_get_max_threads() / seconds;
+}
+
+#else
+
+double TilePeak() { return 0; }
+
+#endif
+
+}  // namespace
+
+Peaks MeasurePeaks() {
+  return {.read_bytes = ReadBandwidth(), .fma_flops = MultiplyAddPeak(), .amx_flops = TilePeak()};
+}
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace pagefuse
+#endif  // HWY_ONCE

@@ -1,0 +1,18 @@
+// What the machine can do at most, measured: the yardstick of the benchmarks.
+#pragma once
+
+namespace pagefuse {
+
+struct Peaks {
+  double read_bytes = 0;  // bytes a second, all threads reading memory
+  double fma_flops = 0;   // float32 operations a second of the widest multiply-add
+  double amx_flops = 0;   // bf16 operations a second of AMX tiles in registers; 0 without AMX
+};
+
+// Takes about a second. All OpenMP threads.
+Peaks MeasurePeaks();
+
+// Seconds of a monotonic clock.
+double Now();
+
+}  // namespace pagefuse

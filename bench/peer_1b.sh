@@ -1,0 +1,36 @@
+#!/bin/sh
+# Compares the engine with ONNX Runtime on a graph of Gemma 3 1B dimensions with random weights, in turns on the same machine.
+#
+#   bench/peer_1b.sh BUILD_DIR WORK_DIR [ROUNDS]
+#
+# BUILD_DIR has fill_weights and generate_bench. WORK_DIR (6 GB) gets the weights, ONNX Runtime and the reports.
+# PREFILL, CONTEXTS, STEPS and THREADS may be set in the environment.
+set -eu
+[ $# -ge 2 ] || { echo "usage: peer_1b.sh BUILD_DIR WORK_DIR [ROUNDS]" >&2; exit 1; }
+build=$1
+work=$2
+rounds=${3:-3}
+here=$(cd "$(dirname "$0")" && pwd)
+model=$work/gemma3_1b/model.onnx
+prefill=${PREFILL:-512}
+contexts=${CONTEXTS:-512}
+steps=${STEPS:-8}
+threads=${THREADS:-2}
+
+[ -f "$model.data" ] || "$build/fill_weights" "$here/../models/gemma3_1b_graph" "$work/gemma3_1b"
+[ -f "$work/ort_peer/peer.js" ] || "$here/ort_peer/install.sh" "$work/ort_peer"
+
+reports=$work/reports.jsonl
+: > "$reports"
+round=0
+while [ "$round" -lt "$rounds" ]; do
+  node "$work/ort_peer/peer.js" "$model" --prefill="$prefill" --contexts="$contexts" \
+    --steps="$steps" --threads="$threads" --repeats=1 >> "$reports"
+  for weights in float32 bf16; do
+    OMP_NUM_THREADS=$threads "$build/generate_bench" "$model" --prefill "$prefill" \
+      --contexts "$contexts" --steps "$steps" --threads "$threads" --repeats 1 \
+      --weights "$weights" >> "$reports"
+  done
+  round=$((round + 1))
+done
+node "$here/ort_peer/table.js" < "$reports"

@@ -1,0 +1,191 @@
+// Exact answers of the bundled gemma3_recall model per cache mode: what a cache format does to
+// attention over long contexts.
+//
+//   recall_bench [--prompts-30 100] [--prompts-60 50]
+//
+// Prompts are generated from a fixed seed: 30 or 60 facts, then a question about one of them. The
+// unfused graph (past/present tensors, no pass at all) is the reference that mode none must equal
+// on every prompt.
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/runtime/engine.h"
+#include "pagefuse/runtime/session.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr int64_t kBos = 2;
+constexpr int64_t kNewline = 10;
+constexpr int64_t kMaxAnswer = 16;
+
+struct Question {
+  std::vector<int64_t> prompt;
+  std::string answer;
+};
+
+Question MakeQuestion(int facts, std::mt19937& random) {
+  static const char* const kAdjectives[] = {
+      "red",   "blue",  "green", "tin",  "oak",  "glass", "silver",  "round",
+      "tall",  "small", "heavy", "old",  "iron", "paper", "clay",    "amber",
+      "ivory", "black", "white", "flat", "deep", "plain", "striped", "gilded"};
+  static const char* const kNouns[] = {"box",   "jar",  "crate",  "cup",  "drawer", "basket",
+                                       "chest", "tray", "barrel", "vase", "bag",    "shelf",
+                                       "tube",  "bowl", "case",   "bin"};
+  static const char* const kUnits[] = {"coins",  "beads", "nails", "stamps",
+                                       "shells", "keys",  "pins",  "seeds"};
+  std::set<std::string> used;
+  std::vector<std::pair<std::string, std::string>> pairs;  // thing, contents
+  while (static_cast<int>(pairs.size()) < facts) {
+    const std::string thing = std::string(kAdjectives[random() % 24]) + " " + kNouns[random() % 16];
+    if (!used.insert(thing).second) continue;
+    pairs.emplace_back(thing, std::to_string(2 + random() % 98) + " " + kUnits[random() % 8]);
+  }
+  std::string text;
+  for (const auto& [thing, contents] : pairs) {
+    text += (text.empty() ? "The " : " The ") + thing + " holds " + contents + ".";
+  }
+  const auto& [thing, contents] = pairs[random() % pairs.size()];
+  text += "\nWhat does the " + thing + " hold? ";
+  Question question{.prompt = {kBos}, .answer = contents + ".\n"};
+  for (unsigned char byte : text) question.prompt.push_back(byte);
+  return question;
+}
+
+std::string Text(const std::vector<int64_t>& tokens) {
+  std::string text;
+  for (int64_t token : tokens) text.push_back(static_cast<char>(token));
+  return text;
+}
+
+// Greedy answers of the exported graph as it is, one prompt after the other.
+absl::StatusOr<std::vector<std::string>> UnfusedAnswers(const std::string& path,
+                                                        const std::vector<Question>& questions) {
+  SessionOptions options;
+  options.optimise = false;
+  PF_ASSIGN_OR_RETURN(auto session, Session::Load(path, options));
+  std::vector<std::string> answers;
+  for (const Question& question : questions) {
+    std::map<std::string, Tensor> feeds;
+    for (const Value* input : session->model().graph->inputs()) {
+      if (!input->shape() || input->shape()->rank() != 4) continue;
+      const Shape& shape = *input->shape();
+      PF_ASSIGN_OR_RETURN(
+          feeds[input->name()],
+          Tensor::Allocate(input->dtype(), {1, *shape[1].constant(), 0, *shape[3].constant()}));
+    }
+    std::vector<int64_t> tokens, fresh = question.prompt;
+    int64_t total = 0;
+    while (static_cast<int64_t>(tokens.size()) < kMaxAnswer) {
+      const auto count = static_cast<int64_t>(fresh.size());
+      std::vector<int64_t> positions(count);
+      for (int64_t i = 0; i < count; ++i) positions[i] = total + i;
+      total += count;
+      feeds["input_ids"] = Tensor::Of<int64_t>({1, count}, fresh);
+      feeds["position_ids"] = Tensor::Of<int64_t>({1, count}, positions);
+      feeds["attention_mask"] = Tensor::Of<int64_t>({1, total}, std::vector<int64_t>(total, 1));
+      PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session->Run(feeds));
+      const auto& names = session->model().graph->outputs();
+      for (size_t o = 1; o < outputs.size(); ++o) {
+        // present.N.key feeds past_key_values.N.key
+        feeds["past_key_values" + names[o]->name().substr(std::string("present").size())] =
+            outputs[o];
+      }
+      std::span<const float> last = outputs[0].values<float>().last(256);
+      fresh = {std::max_element(last.begin(), last.end()) - last.begin()};
+      tokens.push_back(fresh[0]);
+      if (fresh[0] == kNewline) break;
+    }
+    answers.push_back(Text(tokens));
+  }
+  return answers;
+}
+
+absl::StatusOr<std::vector<std::string>> FusedAnswers(const std::string& path,
+                                                      const std::string& kv_cache,
+                                                      const std::vector<Question>& questions,
+                                                      EngineStats* stats) {
+  EngineOptions options;
+  options.kv_cache = kv_cache;
+  options.max_sequences = 16;
+  PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(path, options));
+  std::vector<Request> requests;
+  for (const Question& question : questions) {
+    Request request{.prompt = question.prompt, .max_new_tokens = kMaxAnswer};
+    request.stop_tokens = {kNewline};
+    requests.push_back(std::move(request));
+  }
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, engine->Generate(requests));
+  *stats = engine->stats();
+  std::vector<std::string> answers;
+  for (const Completion& completion : completions) answers.push_back(Text(completion.tokens));
+  return answers;
+}
+
+int CountRight(const std::vector<std::string>& answers, const std::vector<Question>& questions) {
+  int right = 0;
+  for (size_t i = 0; i < answers.size(); ++i) right += answers[i] == questions[i].answer;
+  return right;
+}
+
+int CountEqual(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  int equal = 0;
+  for (size_t i = 0; i < a.size(); ++i) equal += a[i] == b[i];
+  return equal;
+}
+
+absl::Status Run(const std::string& dir, int prompts_30, int prompts_60) {
+  const std::string path = dir + "/model_with_past.onnx";
+  std::mt19937 random(20260);
+  std::vector<std::pair<int, std::vector<Question>>> sets;
+  for (const auto& [facts, count] : {std::pair{30, prompts_30}, std::pair{60, prompts_60}}) {
+    std::vector<Question> questions;
+    for (int i = 0; i < count; ++i) questions.push_back(MakeQuestion(facts, random));
+    sets.emplace_back(facts, std::move(questions));
+  }
+  std::printf(
+      "| facts | cache | bytes a token | exact answers | as the unfused graph "
+      "|\n|---|---|---|---|---|\n");
+  for (const auto& [facts, questions] : sets) {
+    PF_ASSIGN_OR_RETURN(std::vector<std::string> unfused, UnfusedAnswers(path, questions));
+    const auto count = static_cast<int>(questions.size());
+    std::printf("| %d | unfused graph | - | %d of %d | - |\n", facts,
+                CountRight(unfused, questions), count);
+    for (const char* mode :
+         {"none", "fp8_per_tensor", "fp8_per_token_head", "int8_per_token_head"}) {
+      EngineStats stats;
+      PF_ASSIGN_OR_RETURN(std::vector<std::string> answers,
+                          FusedAnswers(path, mode, questions, &stats));
+      std::printf("| %d | %s | %lld | %d of %d | %d of %d |\n", facts, mode,
+                  static_cast<long long>(stats.cache_bytes_per_token),
+                  CountRight(answers, questions), count, CountEqual(answers, unfused), count);
+      std::fflush(stdout);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace pagefuse
+
+int main(int argc, char** argv) {
+  CLI::App app("exact answers of gemma3_recall per cache mode");
+  std::string dir = PAGEFUSE_SOURCE_DIR "/models/gemma3_recall";
+  int prompts_30 = 100, prompts_60 = 50;
+  app.add_option("--model-dir", dir)->capture_default_str();
+  app.add_option("--prompts-30", prompts_30, "prompts with 30 facts")->capture_default_str();
+  app.add_option("--prompts-60", prompts_60, "prompts with 60 facts")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = pagefuse::Run(dir, prompts_30, prompts_60);
+  if (!status.ok())
+    std::fprintf(stderr, "recall_bench: %s\n", std::string(status.message()).c_str());
+  return status.ok() ? 0 : 1;
+}

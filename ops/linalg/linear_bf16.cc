@@ -1,0 +1,68 @@
+#include "pagefuse/ops/linalg/linear_bf16.h"
+
+#include <algorithm>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/cpu_features.h"
+#include "pagefuse/ops/linalg/linear_bf16_kernels.h"
+#include "pagefuse/ops/linalg/pack_hwy.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr int64_t kTileRows = 16;
+
+int64_t RowBlocks(int64_t k) {
+  return (k + PackedBf16::kBlockRows - 1) / PackedBf16::kBlockRows;
+}
+
+void RunAmx(const RowsView& x, const Bf16Product& product, uint16_t* tiles) {
+  const int64_t k = product.weight->k();
+  const int64_t tile_row_words = RowBlocks(k) * PackedBf16::kBlockWords;
+  const int64_t tile_rows = (x.m + kTileRows - 1) / kTileRows;
+#pragma omp parallel for schedule(static) if (tile_rows > 1)
+  for (int64_t t = 0; t < tile_rows; ++t) {
+    const int64_t rows = std::min(kTileRows, x.m - t * kTileRows);
+    PackTileRows(x, k, t * kTileRows, rows, tiles + t * tile_row_words);
+  }
+  Bf16ProductAmx(product, tiles, tiles + tile_rows * tile_row_words);
+}
+
+void RunHwy(const RowsView& x, const Bf16Product& product, float* rows) {
+  const int64_t k = product.weight->k();
+  const int64_t stride = RowBlocks(k) * PackedBf16::kBlockRows;
+#pragma omp parallel for schedule(static) if (x.m > 16)
+  for (int64_t r = 0; r < x.m; ++r) RoundRow(x.data + r * x.stride, k, rows + r * stride);
+  Bf16ProductHwy(product, rows);
+}
+
+void Run(const RowsView& x, const Bf16Product& product, void* scratch) {
+  if (product.m == 0 || product.weight->n() == 0) return;
+  if (HasAmxBf16()) {
+    RunAmx(x, product, static_cast<uint16_t*>(scratch));
+    return;
+  }
+  RunHwy(x, product, static_cast<float*>(scratch));
+}
+
+}  // namespace
+
+size_t LinearBf16ScratchBytes(int64_t m, int64_t k) {
+  const int64_t padded_k = RowBlocks(k) * PackedBf16::kBlockRows;
+  if (!HasAmxBf16()) return m * padded_k * sizeof(float);
+  const int64_t padded_m = (m + kTileRows - 1) / kTileRows * kTileRows;
+  return padded_m * padded_k * sizeof(uint16_t) + AmxStageBytes(m);
+}
+
+void LinearBf16(const RowsView& x, const PackedBf16& w, void* scratch, const OutputView& y) {
+  PF_CHECK(!w.gated());
+  Run(x, {.weight = &w, .m = x.m, .activation = Activation::kSilu, .y = y}, scratch);
+}
+
+void GatedLinearBf16(const RowsView& x, const PackedBf16& w, Activation activation, void* scratch,
+                     const OutputView& y) {
+  PF_CHECK(w.gated());
+  Run(x, {.weight = &w, .m = x.m, .activation = activation, .y = y}, scratch);
+}
+
+}  // namespace pagefuse

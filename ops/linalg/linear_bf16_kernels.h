@@ -1,0 +1,27 @@
+// The two implementations of packed bfloat16 products: AMX tiles, and Highway for all other machines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "pagefuse/ops/linalg/linear_bf16.h"
+
+namespace pagefuse {
+
+// One call. `activation` is read if `weight` is gated.
+struct Bf16Product {
+  const PackedBf16* weight;
+  int64_t m;
+  Activation activation;
+  OutputView y;
+};
+
+// `tiles`: for each 16 rows the tiles that PackTileRows makes, k_blocks * 1024 bytes apart. `stages`: AmxStageBytes(m) bytes,
+// aligned to 64. Needs HasAmxBf16().
+void Bf16ProductAmx(const Bf16Product& product, const uint16_t* tiles, void* stages);
+size_t AmxStageBytes(int64_t m);
+
+// `rows`: m rows that RoundRow made, k_blocks * 32 floats apart.
+void Bf16ProductHwy(const Bf16Product& product, const float* rows);
+
+}  // namespace pagefuse

@@ -1,0 +1,149 @@
+#include "pagefuse/ops/linalg/linear_f32.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "dnnl.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/stream_f32_hwy.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr int64_t kTileColumns = 2048;   // columns that one unit of work covers: y's part stays in L1
+constexpr int64_t kMaxChunks = 8;        // partial sums of each y
+constexpr int64_t kMinChunkBytes = 512 * 1024;
+constexpr int64_t kSgemmColumns = 1024;  // columns of gate and up that are in cache at a time
+
+// How W's rows are divided among partial sums. It depends on W alone, so that results do not depend on threads or rows of x.
+struct Chunks {
+  int64_t count;
+  int64_t rows;
+};
+
+Chunks SplitRows(const WeightView& w) {
+  if (w.transposed || w.k == 0) return {1, w.k};
+  const int64_t bytes = w.k * w.n * static_cast<int64_t>(sizeof(float));
+  const int64_t wanted = std::clamp<int64_t>(bytes / kMinChunkBytes, 1, kMaxChunks);
+  const int64_t rows = ((w.k + wanted - 1) / wanted + 3) / 4 * 4;
+  return {(w.k + rows - 1) / rows, rows};
+}
+
+bool Streamed(int64_t m) { return m <= kMaxStreamedRows; }
+
+// Partial sums [chunk, m, n] of x * W; a single chunk goes to `out`.
+void StreamPartials(const RowsView& x, const WeightView& w, const Chunks& chunks,
+                    const OutputView& out) {
+  const int64_t tiles = (w.n + kTileColumns - 1) / kTileColumns;
+#pragma omp for schedule(dynamic, 1) nowait
+  for (int64_t unit = 0; unit < chunks.count * tiles; ++unit) {
+    const int64_t chunk = unit / tiles;
+    const int64_t column = unit % tiles * kTileColumns;
+    const WeightPart part{chunk * chunks.rows, std::min((chunk + 1) * chunks.rows, w.k), column,
+                          std::min(column + kTileColumns, w.n)};
+    StreamRowMajor(x, w, part, {out.data + chunk * x.m * out.stride, out.stride});
+  }
+}
+
+void StreamColumns(const RowsView& x, const WeightView& w, const OutputView& y) {
+  const int64_t step = std::max<int64_t>(kMinChunkBytes / 4 / sizeof(float) / w.k / 4 * 4, 4);
+#pragma omp parallel for schedule(dynamic, 1)
+  for (int64_t n = 0; n < w.n; n += step) {
+    StreamTransposed(x, w, {0, w.k, n, std::min(n + step, w.n)}, y);
+  }
+}
+
+void StreamLinear(const RowsView& x, const WeightView& w, float* partials, const OutputView& y) {
+  if (w.transposed) {
+    StreamColumns(x, w, y);
+    return;
+  }
+  const Chunks chunks = SplitRows(w);
+  const OutputView out = chunks.count == 1 ? y : OutputView{partials, w.n};
+#pragma omp parallel
+  {
+    StreamPartials(x, w, chunks, out);
+#pragma omp barrier
+    if (chunks.count > 1) {
+      const int64_t tiles = (w.n + kTileColumns - 1) / kTileColumns;
+#pragma omp for schedule(static)
+      for (int64_t i = 0; i < x.m * tiles; ++i) {
+        const int64_t row = i / tiles;
+        const int64_t column = i % tiles * kTileColumns;
+        SumPartials(partials + row * w.n + column, x.m * w.n, chunks.count,
+                    std::min(kTileColumns, w.n - column), y.data + row * y.stride + column);
+      }
+    }
+  }
+}
+
+absl::Status Sgemm(const RowsView& x, const WeightView& w, int64_t first, int64_t columns,
+                   const OutputView& y) {
+  const int64_t stride = w.transposed ? w.k : w.n;
+  const float* data = w.data + (w.transposed ? first * w.k : first);
+  const dnnl_status_t status = dnnl_sgemm('N', w.transposed ? 'T' : 'N', x.m, columns, w.k, 1.0f,
+                                          x.data, x.stride, data, stride, 0.0f, y.data, y.stride);
+  if (status != dnnl_success) return absl::InternalError("oneDNN sgemm failed");
+  return absl::OkStatus();
+}
+
+void ZeroRows(int64_t m, int64_t n, const OutputView& y) {
+  for (int64_t r = 0; r < m; ++r) std::memset(y.data + r * y.stride, 0, n * sizeof(float));
+}
+
+void ApplyGate(Activation activation, int64_t m, int64_t columns, const float* up,
+               const OutputView& y) {
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < m; ++r) {
+    float* gate = y.data + r * y.stride;
+    GatedProduct(activation, gate, up + r * columns, columns, gate);
+  }
+}
+
+}  // namespace
+
+size_t LinearF32ScratchBytes(int64_t m, const WeightView& w) {
+  const Chunks chunks = SplitRows(w);
+  return Streamed(m) && chunks.count > 1 ? chunks.count * m * w.n * sizeof(float) : 0;
+}
+
+absl::Status LinearF32(const RowsView& x, const WeightView& w, void* scratch, const OutputView& y) {
+  if (x.m == 0 || w.n == 0) return absl::OkStatus();
+  if (w.k == 0) {
+    ZeroRows(x.m, w.n, y);
+    return absl::OkStatus();
+  }
+  if (!Streamed(x.m)) return Sgemm(x, w, 0, w.n, y);
+  StreamLinear(x, w, static_cast<float*>(scratch), y);
+  return absl::OkStatus();
+}
+
+size_t GatedLinearF32ScratchBytes(int64_t m, const WeightView& gate) {
+  const int64_t columns = Streamed(m) ? gate.n : std::min(kSgemmColumns, gate.n);
+  return m * columns * sizeof(float) + LinearF32ScratchBytes(m, gate);
+}
+
+absl::Status GatedLinearF32(const RowsView& x, const WeightView& gate, const WeightView& up,
+                            Activation activation, void* scratch, const OutputView& y) {
+  if (x.m == 0 || gate.n == 0) return absl::OkStatus();
+  float* up_values = static_cast<float*>(scratch);
+  if (Streamed(x.m) || gate.k == 0) {
+    float* partials = up_values + x.m * gate.n;
+    PF_RETURN_IF_ERROR(LinearF32(x, gate, partials, y));
+    PF_RETURN_IF_ERROR(LinearF32(x, up, partials, {up_values, gate.n}));
+    ApplyGate(activation, x.m, gate.n, up_values, y);
+    return absl::OkStatus();
+  }
+  for (int64_t first = 0; first < gate.n; first += kSgemmColumns) {
+    const int64_t columns = std::min(kSgemmColumns, gate.n - first);
+    const OutputView out{y.data + first, y.stride};
+    PF_RETURN_IF_ERROR(Sgemm(x, gate, first, columns, out));
+    PF_RETURN_IF_ERROR(Sgemm(x, up, first, columns, {up_values, columns}));
+    ApplyGate(activation, x.m, columns, up_values, out);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,239 @@
+// Elementwise ops of two inputs with numpy broadcast: arithmetic, comparison, logic, bits.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/elementwise_hwy.h"
+#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/onnx/scalar_math.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+template <typename Fn, typename A, typename B, typename Y>
+void TypedRow(const RowOperands& x, void* y, int64_t n) {
+  const auto* a = static_cast<const A*>(x.a);
+  const auto* b = static_cast<const B*>(x.b);
+  for (int64_t i = 0; i < n; ++i) {
+    static_cast<Y*>(y)[i] = Store<Y>(Fn::Apply(Load(a[i * x.a_stride]), Load(b[i * x.b_stride])));
+  }
+}
+
+enum class ResultType { kSame, kBool };
+
+template <typename Fn, ResultType result, typename Types>
+absl::Status RunReference(KernelArgs& args) {
+  const BinaryRowFn row = Choose(Types(), args.input(0).dtype, []<typename T>() -> BinaryRowFn {
+    return TypedRow<Fn, T, T, std::conditional_t<result == ResultType::kBool, bool, T>>;
+  });
+  return RunBinaryRows(args, row);
+}
+
+Kernel HwyKernel(BinaryRowFn row) {
+  return {
+      .name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = [row](KernelArgs& args) {
+        return RunBinaryRows(args, row);
+      }};
+}
+
+template <typename Fn, ResultType result, typename Types>
+OpDef Binary(std::string_view name, int since, std::string_view doc) {
+  const bool same = result == ResultType::kSame;
+  OpDef op("", name, since);
+  op.Doc(doc)
+      .Input("A", "T", "[...]")
+      .Input("B", "T", "[...], broadcast with A")
+      .Output("C", same ? "T" : "bool", "the broadcast shape")
+      .Types("T", TypesOf(Types()))
+      .InferShapes([](ShapeContext& context) {
+        return InferBroadcast(context,
+                              result == ResultType::kSame ? DataType::kUndefined : DataType::kBool);
+      })
+      .AddKernel({.name = "reference", .run = RunReference<Fn, result, Types>});
+  if (same) op.InPlace(0, 0).InPlace(0, 1);
+  return op;
+}
+
+absl::Status CheckDivisor(const KernelArgs& args) {
+  const TensorArg& divisor = args.input(1);
+  return Dispatch(Ints(), divisor.dtype, [&]<typename T>() -> absl::Status {
+    for (int64_t i = 0; i < divisor.size(); ++i) {
+      if (divisor.as<T>()[i] != 0) continue;
+      return absl::InvalidArgumentError(StrCat(args.node->Description(),
+                                                     ": input 1 \"B\": element ", i,
+                                                     " is 0, an integer divisor must not be"));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status ValidateDivisor(const KernelArgs& args) {
+  return IsInteger(args.input(1).dtype) ? CheckDivisor(args) : absl::OkStatus();
+}
+
+absl::Status RunMod(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t fmod, args.node->IntAttribute("fmod", 0));
+  if (fmod != 0) return RunReference<FmodFn, ResultType::kSame, Numbers>(args);
+  return RunReference<ModFn, ResultType::kSame, Numbers>(args);
+}
+
+absl::Status RunBitShift(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const std::string direction, args.node->StringAttribute("direction", ""));
+  if (direction == "LEFT") return RunReference<ShiftLeftFn, ResultType::kSame, Ints>(args);
+  return RunReference<ShiftRightFn, ResultType::kSame, Ints>(args);
+}
+
+absl::Status InferBitShift(ShapeContext& context) {
+  PF_ASSIGN_OR_RETURN(const std::string direction, context.node().StringAttribute("direction", ""));
+  if (direction != "LEFT" && direction != "RIGHT") {
+    return context.AttributeError("direction",
+                                  StrCat("expected LEFT or RIGHT, got \"", direction, "\""));
+  }
+  return InferBroadcast(context);
+}
+
+using PowBases = decltype(Join(Floats(), TypeList<int32_t, int64_t>()));
+
+absl::Status RunPow(KernelArgs& args) {
+  const BinaryRowFn row = Choose(PowBases(), args.input(0).dtype, [&]<typename T>() {
+    return Choose(Numbers(), args.input(1).dtype,
+                  []<typename E>() -> BinaryRowFn { return TypedRow<PowFn, T, E, T>; });
+  });
+  return RunBinaryRows(args, row);
+}
+
+// What exports use Pow for: one exponent for all elements, a small integer or a half.
+absl::Status SupportsFastPow(const KernelQuery& query) {
+  const Value* exponent = query.node->input(1);
+  if (exponent == nullptr || exponent->dtype() != DataType::kFloat) {
+    return absl::UnimplementedError("the exponent is not float");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunFastPow(KernelArgs& args) {
+  const TensorArg& exponent = args.input(1);
+  const UnaryRow row = exponent.size() == 1 ? PowRowFor(exponent.as<float>()[0]) : nullptr;
+  if (row == nullptr) return RunPow(args);
+  const float* x = args.input(0).as<float>();
+  float* y = args.output(0).as<float>();
+  ParallelFor(args.output(0).size(), kElementGrain,
+              [&](int64_t begin, int64_t end) { row(x + begin, y + begin, end - begin, 0.0f); });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+OpDef AddDef() {
+  return Binary<AddFn, ResultType::kSame, Numbers>("Add", 7, "A + B; integers wrap.")
+      .AddKernel(HwyKernel(AddRow));
+}
+
+OpDef SubDef() {
+  return Binary<SubFn, ResultType::kSame, Numbers>("Sub", 7, "A - B; integers wrap.")
+      .AddKernel(HwyKernel(SubRow));
+}
+
+OpDef MulDef() {
+  return Binary<MulFn, ResultType::kSame, Numbers>("Mul", 7, "A * B; integers wrap.")
+      .AddKernel(HwyKernel(MulRow));
+}
+
+OpDef DivDef() {
+  return Binary<DivFn, ResultType::kSame, Numbers>("Div", 7, "A / B; integers truncate towards 0.")
+      .Validate(ValidateDivisor)
+      .AddKernel(HwyKernel(DivRow));
+}
+
+OpDef ModDef() {
+  return OpDef("", "Mod", 10)
+      .Doc("The remainder of A / B: with the sign of B, or of A if fmod is 1.")
+      .Input("A", "T", "[...]")
+      .Input("B", "T", "[...], broadcast with A")
+      .Output("C", "T", "the broadcast shape")
+      .Attr("fmod", int64_t{0}, "1: as C's fmod")
+      .Types("T", TypesOf(Numbers()))
+      .InferShapes([](ShapeContext& context) { return InferBroadcast(context); })
+      .Validate(ValidateDivisor)
+      .AddKernel({.name = "reference", .run = RunMod})
+      .InPlace(0, 0)
+      .InPlace(0, 1);
+}
+
+OpDef PowDef() {
+  return OpDef("", "Pow", 12)
+      .Doc("X to the power Y, in X's type; integers to integer powers wrap.")
+      .Input("X", "T", "[...]")
+      .Input("Y", "T1", "[...], broadcast with X")
+      .Output("Z", "T", "the broadcast shape")
+      .Types("T", TypesOf(PowBases()))
+      .Types("T1", TypesOf(Numbers()))
+      .InferShapes([](ShapeContext& context) { return InferBroadcast(context); })
+      .AddKernel({.name = "reference", .run = RunPow})
+      .AddKernel({.name = "hwy",
+                  .dtypes = {DataType::kFloat},
+                  .priority = 10,
+                  .supports = SupportsFastPow,
+                  .run = RunFastPow})
+      .InPlace(0, 0);
+}
+
+OpDef PReluDef() {
+  using Types = decltype(Join(Floats(), TypeList<int32_t, int64_t, uint32_t, uint64_t>()));
+  return Binary<PReluFn, ResultType::kSame, Types>("PRelu", 7, "X where X >= 0, else slope * X.");
+}
+
+OpDef AndDef() { return Binary<AndFn, ResultType::kBool, TypeList<bool>>("And", 7, "A and B."); }
+OpDef OrDef() { return Binary<OrFn, ResultType::kBool, TypeList<bool>>("Or", 7, "A or B."); }
+OpDef XorDef() { return Binary<XorFn, ResultType::kBool, TypeList<bool>>("Xor", 7, "A != B."); }
+
+OpDef EqualDef() {
+  using Types = decltype(Join(Numbers(), TypeList<bool>()));
+  return Binary<EqualFn, ResultType::kBool, Types>("Equal", 7, "A == B.");
+}
+OpDef LessDef() { return Binary<LessFn, ResultType::kBool, Numbers>("Less", 7, "A < B."); }
+OpDef LessOrEqualDef() {
+  return Binary<LessOrEqualFn, ResultType::kBool, Numbers>("LessOrEqual", 12, "A <= B.");
+}
+OpDef GreaterDef() { return Binary<GreaterFn, ResultType::kBool, Numbers>("Greater", 7, "A > B."); }
+OpDef GreaterOrEqualDef() {
+  return Binary<GreaterOrEqualFn, ResultType::kBool, Numbers>("GreaterOrEqual", 12, "A >= B.");
+}
+
+OpDef BitwiseAndDef() {
+  return Binary<BitwiseAndFn, ResultType::kSame, Ints>("BitwiseAnd", 18,
+                                                       "The bits set in A and B.");
+}
+OpDef BitwiseOrDef() {
+  return Binary<BitwiseOrFn, ResultType::kSame, Ints>("BitwiseOr", 18, "The bits set in A or B.");
+}
+OpDef BitwiseXorDef() {
+  return Binary<BitwiseXorFn, ResultType::kSame, Ints>("BitwiseXor", 18,
+                                                       "The bits set in one of A and B.");
+}
+
+OpDef BitShiftDef() {
+  return OpDef("", "BitShift", 11)
+      .Doc(
+          "Shifts the bits of X by Y. Bits that come in are 0, or the sign of a signed X on the "
+          "left.")
+      .Input("X", "T", "[...]")
+      .Input("Y", "T", "[...], broadcast with X")
+      .Output("Z", "T", "the broadcast shape")
+      .RequiredAttr("direction", "LEFT or RIGHT")
+      .Types("T", TypesOf(Ints()))
+      .InferShapes(InferBitShift)
+      .AddKernel({.name = "reference", .run = RunBitShift})
+      .InPlace(0, 0)
+      .InPlace(0, 1);
+}
+
+}  // namespace pagefuse::onnx_ops

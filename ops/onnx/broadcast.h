@@ -1,0 +1,47 @@
+// Walks an output and its broadcast inputs row by row (numpy's rules).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace pagefuse::onnx_ops {
+
+// The loop nest of a broadcast, with neighbouring dims merged where all inputs allow it, so that
+// rows are as long as possible.
+class BroadcastPlan {
+ public:
+  // Every input's dims must broadcast to `output`'s (shape inference checks that).
+  BroadcastPlan(const std::vector<int64_t>& output,
+                const std::vector<std::vector<int64_t>>& inputs);
+
+  int64_t size() const { return size_; }  // output elements
+  // The distance between neighbouring elements of a row of input `k`: 1, or 0 where it is broadcast
+  // along the row.
+  int64_t row_stride(int k) const { return strides_.back()[k]; }
+
+  // Calls f(position, n, offsets) for each run of at most a row in output elements [begin, end):
+  // `position` is the first output element of the run, `n` its length, offsets[k] the element of
+  // input k that belongs to it.
+  template <typename F>
+  void ForEachRow(int64_t begin, int64_t end, const F& f) const {
+    std::vector<int64_t> offsets(num_inputs_);
+    while (begin < end) {
+      const int64_t column = OffsetsAt(begin, offsets);
+      const int64_t n = std::min(dims_.back() - column, end - begin);
+      f(begin, n, offsets.data());
+      begin += n;
+    }
+  }
+
+ private:
+  // Fills the inputs' offsets of an output element; returns its index in the row.
+  int64_t OffsetsAt(int64_t position, std::vector<int64_t>& offsets) const;
+
+  size_t num_inputs_;
+  int64_t size_ = 1;
+  std::vector<int64_t> dims_;                  // merged; never empty
+  std::vector<std::vector<int64_t>> strides_;  // [dim][input]
+};
+
+}  // namespace pagefuse::onnx_ops

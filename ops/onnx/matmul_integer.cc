@@ -1,0 +1,148 @@
+// MatMulInteger: the product of 8-bit matrices, exact in int32.
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "pagefuse/ir/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/onnx/broadcast.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/op_def.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+using Bytes = TypeList<int8_t, uint8_t>;
+
+// Dims of A and B as matrices: vectors get a row or a column of 1, which the output lacks.
+std::vector<int64_t> MatrixDims(std::vector<int64_t> dims, bool left) {
+  if (dims.size() == 1) dims.insert(left ? dims.begin() : dims.end(), 1);
+  return dims;
+}
+
+absl::Status InferMatMulInteger(ShapeContext& context) {
+  const Shape* a = context.input_shape(0);
+  const Shape* b = context.input_shape(1);
+  context.SetOutput(0, DataType::kInt32, std::nullopt);
+  if (a == nullptr || b == nullptr) return absl::OkStatus();
+  for (int i = 0; i < 2; ++i) {
+    if (context.input_shape(i)->rank() == 0)
+      return context.InputError(i, "expected rank 1 or more, got a scalar");
+  }
+  const Dim& inner_a = a->back(0);
+  const Dim& inner_b = b->rank() == 1 ? (*b)[0] : b->back(1);
+  if (inner_a.constant() && inner_b.constant() && inner_a != inner_b) {
+    return context.Error(
+        StrCat("shapes ", a->ToString(), " and ", b->ToString(), " do not multiply"));
+  }
+  const auto batch = [](const Shape& shape) {
+    const auto end = shape.dims().end() - std::min(shape.rank(), 2);
+    return Shape(std::vector<Dim>(shape.dims().begin(), end));
+  };
+  PF_ASSIGN_OR_RETURN(Shape y, BroadcastShapes(context, batch(*a), batch(*b)));
+  if (a->rank() > 1) y.dims().push_back(a->back(1));
+  if (b->rank() > 1) y.dims().push_back(b->back(0));
+  // A zero point is one number, one for each row of A (column of B), or the same with batch dims.
+  for (int i = 2; i < context.num_inputs(); ++i) {
+    const Shape* zero = context.has_input(i) ? context.input_shape(i) : nullptr;
+    const auto dims = zero == nullptr ? std::nullopt : zero->constant();
+    const Shape& x = i == 2 ? *a : *b;
+    if (!dims || ElementCount(*dims) == 1 || !x.constant()) continue;
+    const int64_t lines = *x.back(i == 2 && x.rank() > 1 ? 1 : 0).constant();
+    const bool per_line = zero->rank() == 1 && (*dims)[0] == lines;
+    const Dim shared = zero->back(i == 2 || zero->rank() == 1 ? 0 : 1);
+    const bool batched = zero->rank() == x.rank() && zero->rank() > 1 && shared == Dim(1) &&
+                         ElementCount(*dims) == *ElementCount(*batch(x).constant()) * lines;
+    if (!per_line && !batched) {
+      return context.InputError(
+          i, StrCat("shape ", zero->ToString(), " does not fit ", x.ToString()));
+    }
+  }
+  context.SetOutput(0, DataType::kInt32, std::move(y));
+  return absl::OkStatus();
+}
+
+// The zero point of line `line` (row of A, column of B) of matrix `matrix`.
+template <typename T>
+int32_t ZeroPoint(const TensorArg& zero, int64_t matrix, int64_t line, int64_t lines) {
+  if (!zero.present()) return 0;
+  const T* values = zero.as<T>();
+  if (zero.size() == 1) return values[0];
+  return values[zero.dims.size() == 1 ? line : matrix * lines + line];
+}
+
+// One [M, K] by [K, N] product.
+template <typename A, typename B>
+void Multiply(const KernelArgs& args, const int64_t (&sizes)[3], const int64_t (&matrices)[3]) {
+  const auto [m, k, n] = sizes;
+  const A* a = args.input(0).as<A>() + matrices[0] * m * k;
+  const B* b = args.input(1).as<B>() + matrices[1] * k * n;
+  int32_t* y = args.output(0).as<int32_t>() + matrices[2] * m * n;
+  std::vector<int32_t> b_zero(static_cast<size_t>(n));
+  for (int64_t j = 0; j < n; ++j) b_zero[j] = ZeroPoint<B>(args.input(3), matrices[1], j, n);
+  ParallelFor(
+      m, kElementGrain / (k * n + 1) + 1, [&, k = k, n = n, m = m](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int32_t a_zero = ZeroPoint<A>(args.input(2), matrices[0], i, m);
+          int32_t* row = y + i * n;
+          std::fill(row, row + n, 0);
+          for (int64_t t = 0; t < k; ++t) {
+            const int32_t value = a[i * k + t] - a_zero;
+            // Through uint32_t: a sum that overflows wraps, as the hardware's does.
+            for (int64_t j = 0; j < n; ++j) {
+              row[j] =
+                  static_cast<int32_t>(static_cast<uint32_t>(row[j]) +
+                                       static_cast<uint32_t>(value * (b[t * n + j] - b_zero[j])));
+            }
+          }
+        }
+      });
+}
+
+absl::Status RunMatMulInteger(KernelArgs& args) {
+  const std::vector<int64_t> a = MatrixDims(args.input(0).dims, true);
+  const std::vector<int64_t> b = MatrixDims(args.input(1).dims, false);
+  const std::vector<int64_t> a_batch(a.begin(), a.end() - 2);
+  const std::vector<int64_t> b_batch(b.begin(), b.end() - 2);
+  std::vector<int64_t> batch = a_batch.size() >= b_batch.size() ? a_batch : b_batch;
+  const std::vector<int64_t>& other = a_batch.size() >= b_batch.size() ? b_batch : a_batch;
+  for (size_t i = 0; i < other.size(); ++i) {
+    int64_t& dim = batch[batch.size() - 1 - i];
+    if (dim == 1) dim = other[other.size() - 1 - i];
+  }
+  const BroadcastPlan plan(batch, {a_batch, b_batch});
+  const int64_t sizes[3] = {a[a.size() - 2], a.back(), b.back()};
+  return Dispatch(Bytes(), args.input(0).dtype, [&]<typename A>() {
+    return Dispatch(Bytes(), args.input(1).dtype, [&]<typename B>() {
+      plan.ForEachRow(0, plan.size(), [&](int64_t position, int64_t n, const int64_t* offsets) {
+        for (int64_t i = 0; i < n; ++i) {
+          Multiply<A, B>(args, sizes,
+                         {offsets[0] + i * plan.row_stride(0), offsets[1] + i * plan.row_stride(1),
+                          position + i});
+        }
+      });
+    });
+  });
+}
+
+}  // namespace
+
+OpDef MatMulIntegerDef() {
+  return OpDef("", "MatMulInteger", 10)
+      .Doc("(A - a_zero_point) times (B - b_zero_point) as matrices, in int32.")
+      .Input("A", "T1", "[..., M, K]")
+      .Input("B", "T2", "[..., K, N]")
+      .Input("a_zero_point", "T1", "[], [M] or [..., M, 1]", PortKind::kOptional)
+      .Input("b_zero_point", "T2", "[], [N] or [..., 1, N]", PortKind::kOptional)
+      .Output("Y", "int32", "[..., M, N]")
+      .Types("T1", TypesOf(Bytes()))
+      .Types("T2", TypesOf(Bytes()))
+      .InferShapes(InferMatMulInteger)
+      .AddKernel({.name = "reference", .run = RunMatMulInteger});
+}
+
+}  // namespace pagefuse::onnx_ops

@@ -1,0 +1,119 @@
+// Softmax and LogSoftmax over one axis (opset 13 on).
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/onnx/rows_hwy.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+// The input as [outer, n, inner] with the axis in the middle.
+struct AxisView {
+  int64_t outer = 1;
+  int64_t n = 1;
+  int64_t inner = 1;
+};
+
+absl::StatusOr<AxisView> ViewOf(const KernelArgs& args) {
+  const std::vector<int64_t>& dims = args.input(0).dims;
+  const int64_t rank = static_cast<int64_t>(dims.size());
+  PF_ASSIGN_OR_RETURN(int64_t axis, args.node->IntAttribute("axis", -1));
+  if (axis < 0) axis += rank;
+  AxisView view;
+  for (int64_t d = 0; d < rank; ++d) {
+    (d < axis ? view.outer : d == axis ? view.n : view.inner) *= dims[d];
+  }
+  return view;
+}
+
+absl::Status InferSoftmax(ShapeContext& context) {
+  PF_ASSIGN_OR_RETURN(const int64_t axis, context.node().IntAttribute("axis", -1));
+  const Shape* shape = context.input_shape(0);
+  // A scalar is one row of one element.
+  const int64_t rank = shape == nullptr ? 0 : std::max(shape->rank(), 1);
+  if (shape != nullptr && (axis < -rank || axis >= rank)) {
+    return context.AttributeError("axis",
+                                  StrCat(axis, " is out of range for rank ", shape->rank()));
+  }
+  return InferSameShape(context);
+}
+
+// One row with elements `stride` apart; sums in double.
+template <bool log, typename T>
+void SoftmaxStrided(const T* x, T* y, int64_t n, int64_t stride) {
+  double max = -std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < n; ++i) max = std::max(max, static_cast<double>(Load(x[i * stride])));
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(static_cast<double>(Load(x[i * stride])) - max);
+  for (int64_t i = 0; i < n; ++i) {
+    const double shifted = static_cast<double>(Load(x[i * stride])) - max;
+    const double result = log ? shifted - std::log(sum) : std::exp(shifted) / sum;
+    y[i * stride] = Store<T>(static_cast<Compute<T>>(result));
+  }
+}
+
+template <bool log>
+absl::Status RunReference(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const AxisView view, ViewOf(args));
+  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
+    const T* x = args.input(0).as<T>();
+    T* y = args.output(0).as<T>();
+    ParallelFor(view.outer * view.inner, kElementGrain / std::max<int64_t>(view.n, 1),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t row = begin; row < end; ++row) {
+                    const int64_t offset =
+                        row / view.inner * view.n * view.inner + row % view.inner;
+                    SoftmaxStrided<log>(x + offset, y + offset, view.n, view.inner);
+                  }
+                });
+  });
+}
+
+template <bool log>
+absl::Status RunHwy(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const AxisView view, ViewOf(args));
+  if (view.inner != 1) return RunReference<log>(args);
+  const float* x = args.input(0).as<float>();
+  float* y = args.output(0).as<float>();
+  ParallelFor(view.outer, kElementGrain / 4 / std::max<int64_t>(view.n, 1),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t row = begin; row < end; ++row) {
+                  (log ? LogSoftmaxRow : SoftmaxRow)(x + row * view.n, y + row * view.n, view.n);
+                }
+              });
+  return absl::OkStatus();
+}
+
+template <bool log>
+OpDef SoftmaxOp(std::string_view name, std::string_view doc) {
+  return OpDef("", name, 13)
+      .Doc(doc)
+      .Input("input", "T", "[...]")
+      .Output("output", "T", "as input")
+      .Attr("axis", int64_t{-1}, "the axis that sums to 1")
+      .Types("T", TypesOf(Floats()))
+      .InferShapes(InferSoftmax)
+      .AddKernel({.name = "reference", .run = RunReference<log>})
+      .AddKernel({.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunHwy<log>})
+      .InPlace(0, 0);
+}
+
+}  // namespace
+
+OpDef SoftmaxDef() {
+  return SoftmaxOp<false>("Softmax",
+                          "e^x / sum of e^x along the axis. A row of -inf alone gives NaN.");
+}
+OpDef LogSoftmaxDef() { return SoftmaxOp<true>("LogSoftmax", "log of Softmax."); }
+
+}  // namespace pagefuse::onnx_ops

@@ -1,0 +1,249 @@
+// Elementwise ops of one input, and Clip.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "absl/status/status.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/elementwise_hwy.h"
+#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/onnx/unary_math.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+absl::StatusOr<UnaryParams> ReadParams(const Node& node, float default_alpha) {
+  UnaryParams params;
+  PF_ASSIGN_OR_RETURN(params.alpha, node.FloatAttribute("alpha", default_alpha));
+  PF_ASSIGN_OR_RETURN(const int64_t negative, node.IntAttribute("detect_negative", 1));
+  PF_ASSIGN_OR_RETURN(const int64_t positive, node.IntAttribute("detect_positive", 1));
+  params.detect_negative = negative != 0;
+  params.detect_positive = positive != 0;
+  return params;
+}
+
+// y[i] = f(x[i]) for i in [0, n).
+using UnaryRowFn = void (*)(const void* x, void* y, int64_t n, const UnaryParams& params);
+
+template <typename Fn, typename X, typename Y>
+void TypedRow(const void* x, void* y, int64_t n, const UnaryParams& params) {
+  for (int64_t i = 0; i < n; ++i) {
+    static_cast<Y*>(y)[i] = Store<Y>(Fn::Apply(Load(static_cast<const X*>(x)[i]), params));
+  }
+}
+
+absl::Status RunRows(const KernelArgs& args, UnaryRowFn row, float default_alpha) {
+  PF_ASSIGN_OR_RETURN(const UnaryParams params, ReadParams(*args.node, default_alpha));
+  const TensorArg& x = args.input(0);
+  const TensorArg& y = args.output(0);
+  if (row == nullptr) return NoKernelForType(x.dtype);
+  ParallelFor(y.size(), kElementGrain / 4, [&](int64_t begin, int64_t end) {
+    row(ElementAt(x, begin), ElementAt(y, begin), end - begin, params);
+  });
+  return absl::OkStatus();
+}
+
+template <typename Fn, typename Types>
+absl::Status RunReference(KernelArgs& args, float default_alpha) {
+  const UnaryRowFn row = Choose(Types(), args.input(0).dtype, []<typename T>() -> UnaryRowFn {
+    using Result = decltype(Fn::Apply(Compute<T>(), UnaryParams()));
+    return TypedRow<Fn, T, std::conditional_t<std::is_same_v<Result, bool>, bool, T>>;
+  });
+  return RunRows(args, row, default_alpha);
+}
+
+Kernel HwyKernel(UnaryRow row, float default_alpha = 0) {
+  auto run = [row, default_alpha](KernelArgs& args) -> absl::Status {
+    PF_ASSIGN_OR_RETURN(const float alpha, args.node->FloatAttribute("alpha", default_alpha));
+    const float* x = args.input(0).as<float>();
+    float* y = args.output(0).as<float>();
+    ParallelFor(args.output(0).size(), kElementGrain / 4,
+                [&](int64_t begin, int64_t end) { row(x + begin, y + begin, end - begin, alpha); });
+    return absl::OkStatus();
+  };
+  return {.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = run};
+}
+
+// An op whose result has the input's type.
+template <typename Fn, typename Types = Floats>
+OpDef Unary(std::string_view name, int since, std::string_view doc, float default_alpha = 0) {
+  return OpDef("", name, since)
+      .Doc(doc)
+      .Input("X", "T", "[...]")
+      .Output("Y", "T", "as X")
+      .Types("T", TypesOf(Types()))
+      .InferShapes([](ShapeContext& context) { return InferSameShape(context); })
+      .AddKernel(
+          {.name = "reference",
+           .run = [default_alpha](
+                      KernelArgs& args) { return RunReference<Fn, Types>(args, default_alpha); }})
+      .InPlace(0, 0);
+}
+
+// An op whose result is bool.
+template <typename Fn, typename Types>
+OpDef Predicate(std::string_view name, int since, std::string_view doc) {
+  return OpDef("", name, since)
+      .Doc(doc)
+      .Input("X", "T", "[...]")
+      .Output("Y", "bool", "as X")
+      .Types("T", TypesOf(Types()))
+      .InferShapes([](ShapeContext& context) { return InferSameShape(context, DataType::kBool); })
+      .AddKernel({.name = "reference",
+                  .run = [](KernelArgs& args) { return RunReference<Fn, Types>(args, 0); }});
+}
+
+absl::StatusOr<bool> UsesTanh(const Node& node) {
+  const absl::StatusOr<std::string> approximate = node.StringAttribute("approximate", "none");
+  if (!approximate.ok()) return approximate.status();
+  if (*approximate == "tanh") return true;
+  if (*approximate == "none") return false;
+  return absl::InvalidArgumentError(
+      StrCat(node.Description(), ": attribute \"approximate\": expected none or tanh, got \"",
+                   *approximate, "\""));
+}
+
+absl::Status RunGelu(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const bool tanh, UsesTanh(*args.node));
+  return tanh ? RunReference<GeluTanhFn, Floats>(args, 0) : RunReference<GeluFn, Floats>(args, 0);
+}
+
+absl::Status RunGeluHwy(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const bool tanh, UsesTanh(*args.node));
+  return HwyKernel(tanh ? GeluTanhRow : GeluRow).run(args);
+}
+
+// min(max(x, low), high): a low above high gives high.
+template <typename T>
+void RunClipTyped(const KernelArgs& args) {
+  using C = Compute<T>;
+  const TensorArg& low_arg = args.input(1);
+  const TensorArg& high_arg = args.input(2);
+  const bool has_low = low_arg.present();
+  const bool has_high = high_arg.present();
+  const C low = has_low ? Load(low_arg.as<T>()[0]) : C{};
+  const C high = has_high ? Load(high_arg.as<T>()[0]) : C{};
+  const T* x = args.input(0).as<T>();
+  T* y = args.output(0).as<T>();
+  ParallelFor(args.output(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      C value = Load(x[i]);
+      if (has_low && value < low) value = low;
+      if (has_high && value > high) value = high;
+      y[i] = Store<T>(value);
+    }
+  });
+}
+
+absl::Status RunClip(KernelArgs& args) {
+  return Dispatch(Numbers(), args.input(0).dtype, [&]<typename T>() { RunClipTyped<T>(args); });
+}
+
+absl::Status InferClip(ShapeContext& context) {
+  for (int i = 1; i < context.num_inputs(); ++i) {
+    const Shape* shape = context.has_input(i) ? context.input_shape(i) : nullptr;
+    if (shape == nullptr || shape->rank() == 0) continue;
+    // Exporters write one-element vectors as well.
+    if (shape->rank() != 1 || ((*shape)[0].constant() && (*shape)[0].constant() != 1)) {
+      return context.InputError(i,
+                                StrCat("expected a scalar, got shape ", shape->ToString()));
+    }
+  }
+  return InferSameShape(context);
+}
+
+}  // namespace
+
+OpDef NegDef() { return Unary<NegFn, SignedNumbers>("Neg", 6, "-X.").AddKernel(HwyKernel(NegRow)); }
+OpDef AbsDef() { return Unary<AbsFn, Numbers>("Abs", 6, "|X|.").AddKernel(HwyKernel(AbsRow)); }
+OpDef SignDef() { return Unary<SignFn, Numbers>("Sign", 9, "-1, 0 or 1."); }
+OpDef SqrtDef() { return Unary<SqrtFn>("Sqrt", 6, "Square root.").AddKernel(HwyKernel(SqrtRow)); }
+OpDef ExpDef() { return Unary<ExpFn>("Exp", 6, "e^X.").AddKernel(HwyKernel(ExpRow)); }
+OpDef LogDef() { return Unary<LogFn>("Log", 6, "Natural logarithm."); }
+OpDef ReciprocalDef() {
+  return Unary<ReciprocalFn>("Reciprocal", 6, "1 / X.").AddKernel(HwyKernel(ReciprocalRow));
+}
+OpDef SinDef() { return Unary<SinFn>("Sin", 7, "Sine.").AddKernel(HwyKernel(SinRow)); }
+OpDef CosDef() { return Unary<CosFn>("Cos", 7, "Cosine.").AddKernel(HwyKernel(CosRow)); }
+OpDef TanhDef() {
+  return Unary<TanhFn>("Tanh", 6, "Hyperbolic tangent.").AddKernel(HwyKernel(TanhRow));
+}
+OpDef SigmoidDef() {
+  return Unary<SigmoidFn>("Sigmoid", 6, "1 / (1 + e^-X).").AddKernel(HwyKernel(SigmoidRow));
+}
+OpDef ErfDef() {
+  return Unary<ErfFn, Numbers>("Erf", 9, "The error function.").AddKernel(HwyKernel(ErfRow));
+}
+OpDef FloorDef() { return Unary<FloorFn>("Floor", 6, "The largest integer not above X."); }
+OpDef CeilDef() { return Unary<CeilFn>("Ceil", 6, "The least integer not below X."); }
+OpDef RoundDef() { return Unary<RoundFn>("Round", 11, "The nearest integer, halves to even."); }
+OpDef ReluDef() {
+  return Unary<ReluFn, SignedNumbers>("Relu", 6, "max(X, 0).").AddKernel(HwyKernel(ReluRow));
+}
+OpDef LeakyReluDef() {
+  return Unary<LeakyReluFn>("LeakyRelu", 6, "X where X >= 0, else alpha * X.", 0.01f)
+      .Attr("alpha", 0.01f, "slope of the negative part")
+      .AddKernel(HwyKernel(LeakyReluRow, 0.01f));
+}
+OpDef EluDef() {
+  return Unary<EluFn>("Elu", 6, "X where X >= 0, else alpha * (e^X - 1).", 1.0f)
+      .Attr("alpha", 1.0f, "limit of the negative part");
+}
+OpDef HardSwishDef() { return Unary<HardSwishFn>("HardSwish", 14, "X * clip(X / 6 + 0.5, 0, 1)."); }
+OpDef SoftplusDef() { return Unary<SoftplusFn>("Softplus", 1, "log(1 + e^X)."); }
+OpDef MishDef() { return Unary<MishFn>("Mish", 18, "X * tanh(softplus(X))."); }
+OpDef SwishDef() {
+  return Unary<SwishFn>("Swish", 24, "X * sigmoid(alpha * X).", 1.0f)
+      .Attr("alpha", 1.0f, "factor inside the sigmoid")
+      .AddKernel(HwyKernel(SwishRow, 1.0f));
+}
+OpDef BitwiseNotDef() { return Unary<BitwiseNotFn, Ints>("BitwiseNot", 18, "Every bit flipped."); }
+OpDef NotDef() {
+  return Predicate<NotFn, TypeList<bool>>("Not", 1, "True where X is false.").InPlace(0, 0);
+}
+OpDef IsNaNDef() {
+  using Types = decltype(Join(Floats(), Float8s()));
+  return Predicate<IsNaNFn, Types>("IsNaN", 9, "True where X is NaN.");
+}
+OpDef IsInfDef() {
+  using Types = decltype(Join(Floats(), Float8s()));
+  return Predicate<IsInfFn, Types>("IsInf", 10, "True where X is an infinity that is asked for.")
+      .Attr("detect_negative", int64_t{1}, "0: -inf does not count")
+      .Attr("detect_positive", int64_t{1}, "0: +inf does not count");
+}
+
+OpDef GeluDef() {
+  return OpDef("", "Gelu", 20)
+      .Doc("X * Phi(X), or its approximation 0.5 X (1 + tanh(sqrt(2 / pi) (X + 0.044715 X^3))).")
+      .Input("X", "T", "[...]")
+      .Output("Y", "T", "as X")
+      .Attr("approximate", std::string("none"), "none or tanh")
+      .Types("T", TypesOf(Floats()))
+      .InferShapes([](ShapeContext& context) -> absl::Status {
+        PF_RETURN_IF_ERROR(UsesTanh(context.node()).status());
+        return InferSameShape(context);
+      })
+      .AddKernel({.name = "reference", .run = RunGelu})
+      .AddKernel({.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunGeluHwy})
+      .InPlace(0, 0);
+}
+
+OpDef ClipDef() {
+  return OpDef("", "Clip", 11)
+      .Doc("min(max(X, min), max); a bound that is omitted does not bind.")
+      .Input("input", "T", "[...]")
+      .Input("min", "T", "[]", PortKind::kOptional)
+      .Input("max", "T", "[]", PortKind::kOptional)
+      .Output("output", "T", "as input")
+      .Types("T", TypesOf(Numbers()))
+      .InferShapes(InferClip)
+      .AddKernel({.name = "reference", .run = RunClip})
+      .InPlace(0, 0);
+}
+
+}  // namespace pagefuse::onnx_ops

@@ -1,0 +1,93 @@
+// What PagedCacheInsert and RopeCacheInsert share: ports, checks, and the rows that they write.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ops/cache/cache_format.h"
+#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_context.h"
+
+namespace pagefuse::pagefuse_ops {
+
+// Input indices of one op; outputs are key_cache_out, value_cache_out, then the scale caches.
+struct CacheInsertPorts {
+  int key = 0;
+  int value = 1;
+  int key_cache = 2;
+  int value_cache = 3;
+  int slot_mapping = 4;
+  int k_scale = 5;
+  int v_scale = 6;
+  int k_scale_cache = 7;
+  int v_scale_cache = 8;
+  int rht_signs = 9;
+  int first_output = 0;
+};
+
+// The attributes of the quantisation. InvalidArgument naming node and attribute.
+struct CacheInsertMode {
+  KvQuantMode mode = KvQuantMode::kNone;
+  Int8Rounding rounding = Int8Rounding::kHalfEven;
+};
+absl::StatusOr<CacheInsertMode> ReadCacheInsertMode(const Node& node);
+
+// Checks types, shapes and presence of the cache ports, and sets the outputs from `first_output`
+// on.
+absl::Status InferCacheInsert(ShapeContext& c, const CacheInsertPorts& ports);
+
+// Checks values: slots (OutOfRange), scales and signs (InvalidArgument).
+absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts& ports);
+
+// InvalidArgument `node "x" (Op): input 5 "k_scale": <what>`, with the op's name for the input.
+absl::Status InputValueError(const KernelArgs& args, int input, std::string_view what);
+// The same message as OutOfRange.
+absl::Status InputRangeError(const KernelArgs& args, int input, std::string_view what);
+
+// Integer contents of an index tensor (int32 or int64).
+int64_t IndexAt(const TensorArg& tensor, int64_t i);
+
+// One token to write: row `token` of the source goes to `slot`.
+struct SlotWrite {
+  int64_t token;
+  int64_t slot;
+};
+// The tokens whose slot is not negative. Of several with the same slot the last stays alone, so
+// that they can be written in any order.
+std::vector<SlotWrite> SlotWrites(const TensorArg& slot_mapping);
+
+// The keys or the values of one insert.
+struct CacheSide {
+  CacheFormat format;
+  DataType source_type = DataType::kFloat;  // logical: uint8 stands for float8e4m3fn
+  const uint8_t* source = nullptr;          // [tokens, heads, head_size]
+  int64_t heads = 0;
+  int64_t head_size = 0;
+  CacheRows rows;
+  const float* tensor_scales = nullptr;  // fp8_per_tensor: one for all heads, or one a head
+  int64_t tensor_scale_count = 1;
+  const float* rht_signs = nullptr;
+
+  RowParams Params(int64_t head) const;
+  int64_t SourceRowBytes() const;
+  const uint8_t* SourceRow(int64_t token, int64_t head) const;
+  // The row's bytes are stored unchanged: nothing is quantised, or the source is quantised already.
+  bool CopiesBytes() const;
+};
+struct CacheSides {
+  CacheSide key;
+  CacheSide value;
+};
+// Of checked arguments. Rows are written through the outputs, which share memory with the inputs.
+absl::StatusOr<CacheSides> MakeCacheSides(const KernelArgs& args, const CacheInsertPorts& ports);
+
+// Writes the tokens' rows, the plain way.
+void InsertRows(const CacheSide& side, const std::vector<SlotWrite>& writes);
+// The same bytes, vectorised and parallel over tokens and heads.
+void InsertRowsHwy(const CacheSide& side, const std::vector<SlotWrite>& writes);
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,161 @@
+// GatedLinear: activation(x * w_gate) * (x * w_up), the first half of a gated MLP.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/activation.h"
+#include "pagefuse/ops/linalg/linear_bf16.h"
+#include "pagefuse/ops/linalg/linear_f32.h"
+#include "pagefuse/ops/linalg/product.h"
+#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/ops/op_def.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+absl::StatusOr<Activation> ActivationOf(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
+  const std::optional<Activation> activation = ActivationFromName(name);
+  if (activation) return *activation;
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected gelu, gelu_tanh or silu, got \"", name, "\""));
+}
+
+absl::Status Infer(ShapeContext& c) {
+  const absl::StatusOr<Activation> activation = ActivationOf(c.node());
+  if (!activation.ok()) {
+    return c.AttributeError("activation", std::string(activation.status().message()));
+  }
+  for (int i = 1; i <= 2; ++i) {
+    const Shape* w = c.input_shape(i);
+    if (w == nullptr || w->rank() == 2) continue;
+    return c.InputError(i, absl::StrCat("expected shape [K, N], got ", w->ToString()));
+  }
+  const Shape* gate = c.input_shape(1);
+  const Shape* up = c.input_shape(2);
+  for (int i = 0; i < 2 && gate != nullptr && up != nullptr; ++i) {
+    const Dim& a = (*gate)[i];
+    const Dim& b = (*up)[i];
+    if (!a.is_constant() || !b.is_constant() || a == b) continue;
+    return c.InputError(
+        2, absl::StrCat("expected the shape of w_gate, ", gate->ToString(), ", got ", up->ToString()));
+  }
+  return InferProduct(c, {});
+}
+
+// act: gate -> activated, in standard ops.
+const char* ActivationText(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return "  activated = Gelu <approximate = \"none\"> (gate)\n";
+    case Activation::kGeluTanh:
+      return "  activated = Gelu <approximate = \"tanh\"> (gate)\n";
+    case Activation::kSilu:
+      return "  logistic = Sigmoid (gate)\n  activated = Mul (gate, logistic)\n";
+  }
+  return "";
+}
+
+DecompositionVariant Variant(const std::string& name) {
+  const Activation activation = *ActivationFromName(name);
+  return {name,
+          absl::StrCat("GatedLinear (x, w_gate, w_up) => (y) {\n  gate = MatMul (x, w_gate)\n",
+                       ActivationText(activation),
+                       "  up = MatMul (x, w_up)\n  y = Mul (activated, up)\n}"),
+          {{"activation", Attribute{name, "", ""}}}};
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_RETURN_IF_ERROR(ActivationOf(node).status());
+  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
+  return Variant(name);
+}
+
+template <typename T>
+void ReferenceLoops(KernelArgs& args, Activation activation) {
+  const ProductDims dims = DimsOf({}, args.input(0), args.input(1));
+  const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
+  const T* x = args.input(0).as<T>();
+  const T* gate = args.input(1).as<T>();
+  const T* up = args.input(2).as<T>();
+  T* y = args.output(0).as<T>();
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < dims.n; ++column) {
+      const double g = ReferenceDot(x + row * dims.k, 1, gate + column, dims.n, dims.k);
+      const double u = ReferenceDot(x + row * dims.k, 1, up + column, dims.n, dims.k);
+      *y++ = static_cast<T>(static_cast<float>(ApplyActivation(activation, g) * u));
+    }
+  }
+}
+
+absl::Status Reference(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(*args.node));
+  return DispatchFloat(args.input(0).dtype,
+                       [&]<typename T>() { ReferenceLoops<T>(args, activation); });
+}
+
+WeightView ViewOf(const float* data, const std::vector<int64_t>& dims) {
+  return {data, dims[0], dims[1], false};
+}
+
+absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
+  const Tensor* gate = args.constants[1];
+  const Tensor* up = args.constants[2];
+  if (args.query.weight_type != WeightType::kBfloat16 || gate == nullptr || up == nullptr) {
+    return nullptr;
+  }
+  PF_ASSIGN_OR_RETURN(PackedBf16 packed,
+                      PackedBf16::PackGated(ViewOf(gate->values<float>().data(), gate->dims()),
+                                            ViewOf(up->values<float>().data(), up->dims())));
+  return std::make_unique<PackedWeight>(std::move(packed));
+}
+
+absl::Status Linear(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(*args.node));
+  const TensorArg& w = args.input(1);
+  const ProductDims dims = DimsOf({}, args.input(0), w);
+  const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
+  const RowsView x{args.input(0).as<float>(), rows, dims.k};
+  const OutputView y{args.output(0).as<float>(), dims.n};
+  if (args.state != nullptr) {
+    const PackedBf16& packed = static_cast<const PackedWeight*>(args.state)->packed();
+    void* scratch = args.scratch->Get(LinearBf16ScratchBytes(rows, dims.k));
+    GatedLinearBf16(x, packed, activation, scratch, y);
+    return absl::OkStatus();
+  }
+  const WeightView gate = ViewOf(w.as<float>(), w.dims);
+  const WeightView up = ViewOf(args.input(2).as<float>(), w.dims);
+  void* scratch = args.scratch->Get(GatedLinearF32ScratchBytes(rows, gate));
+  return GatedLinearF32(x, gate, up, activation, scratch, y);
+}
+
+}  // namespace
+
+OpDef GatedLinearDef() {
+  return OpDef("pagefuse", "GatedLinear", /*since=*/1)
+      .Doc("activation(x * w_gate) * (x * w_up), the first half of a gated MLP, in one pass.")
+      .Input("x", "T", "[..., K]")
+      .Input("w_gate", "T", "[K, N]")
+      .Input("w_up", "T", "[K, N]")
+      .Output("y", "T", "[..., N]")
+      .RequiredAttr("activation", "gelu, gelu_tanh (the tanh form) or silu")
+      .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
+      .InferShapes(Infer)
+      .Decomposition(Decompose)
+      .Variants([] {
+        return std::vector<DecompositionVariant>{Variant("gelu_tanh"), Variant("gelu"),
+                                                 Variant("silu")};
+      })
+      .AddKernel({.name = "reference", .run = Reference})
+      .AddKernel({.name = "linear",
+                  .dtypes = {DataType::kFloat},
+                  .priority = 10,
+                  .prepare = Prepare,
+                  .run = Linear});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "pagefuse/passes/canonicalise/view_rules.h"
+#include "pagefuse/passes/constants.h"
+
+namespace pagefuse {
+namespace {
+
+// The permutation of a Transpose; nullopt if it is reversed implicitly and the rank is unknown.
+std::optional<std::vector<int64_t>> Permutation(const Node& node) {
+  if (node.attribute("perm") != nullptr) {
+    auto perm = node.IntsAttribute("perm", {});
+    if (!perm.ok()) return std::nullopt;
+    return *std::move(perm);
+  }
+  const Shape* shape = ShapeOf(node.input(0));
+  if (shape == nullptr) return std::nullopt;
+  std::vector<int64_t> perm(shape->rank());
+  for (int i = 0; i < shape->rank(); ++i) perm[i] = shape->rank() - 1 - i;
+  return perm;
+}
+
+bool IsIdentity(const std::vector<int64_t>& perm) {
+  for (size_t i = 0; i < perm.size(); ++i) {
+    if (perm[i] != static_cast<int64_t>(i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool RemoveIdentity(Node& node, Peephole& peephole) {
+  Value* input = node.input(0);
+  if (input == nullptr) return false;
+  return peephole.Replace(node, input);
+}
+
+bool RemoveDropout(Node& node, Peephole& peephole) {
+  const Value* mask = node.output(1);
+  if (mask != nullptr && (!mask->uses().empty() || mask->is_output())) return false;
+  const Value* training = node.input(2);
+  if (training != nullptr &&
+      (ConstantOf(training) == nullptr || !IsFilledWith(*ConstantOf(training), 0))) {
+    return false;
+  }
+  return peephole.Replace(node, node.input(0));
+}
+
+bool RemoveExpand(Node& node, Peephole& peephole) {
+  return SameShapes(node.output(0), node.input(0)) && peephole.Replace(node, node.input(0));
+}
+
+// A forward slice that keeps every size takes everything.
+bool RemoveSlice(Node& node, Peephole& peephole) {
+  if (!SameShapes(node.output(0), node.input(0))) return false;
+  if (node.input(4) != nullptr) {
+    const auto steps = KnownInts(node.input(4), peephole.contents());
+    if (!steps.has_value()) return false;
+    if (std::any_of(steps->begin(), steps->end(), [](int64_t step) { return step < 0; }))
+      return false;
+  }
+  return peephole.Replace(node, node.input(0));
+}
+
+bool RemoveSingleConcat(Node& node, Peephole& peephole) {
+  return node.num_inputs() == 1 && node.input(0) != nullptr &&
+         peephole.Replace(node, node.input(0));
+}
+
+bool SimplifyTranspose(Node& node, Peephole& peephole) {
+  const auto perm = Permutation(node);
+  if (!perm.has_value()) return false;
+  if (IsIdentity(*perm)) return peephole.Replace(node, node.input(0));
+  const Node* inner = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
+  if (inner != nullptr && inner->Is("Transpose") && inner->graph() == node.graph()) {
+    const auto first = Permutation(*inner);
+    if (!first.has_value() || first->size() != perm->size()) return false;
+    std::vector<int64_t> both;
+    for (int64_t axis : *perm) {
+      if (axis < 0 || axis >= static_cast<int64_t>(first->size())) return false;
+      both.push_back((*first)[axis]);
+    }
+    if (IsIdentity(both)) return peephole.Replace(node, inner->input(0));
+    return peephole.ReplaceByNode(node, "Transpose", {inner->input(0)}, [&both](Node& transpose) {
+      transpose.SetAttribute("perm", MakeAttribute(both));
+    });
+  }
+  if (node.attribute("perm") != nullptr) return false;
+  node.SetAttribute("perm", MakeAttribute(*perm));  // the default, written out
+  return true;
+}
+
+// Bounds that mean a place in an axis of known size are written as that place: INT64_MAX and 1 <<
+// 31 as the size, negative ones counted from the front.
+bool CanonicalSlice(Node& node, Peephole& peephole) {
+  const Shape* shape = ShapeOf(node.input(0));
+  const auto starts = KnownInts(node.input(1), peephole.contents());
+  const auto ends = KnownInts(node.input(2), peephole.contents());
+  const auto axes = KnownInts(node.input(3), peephole.contents());
+  const auto steps = KnownInts(node.input(4), peephole.contents());
+  if (shape == nullptr || !starts || !ends || !axes) return false;
+  if (node.input(4) != nullptr && !steps) return false;
+  std::vector<int64_t> new_starts = *starts, new_ends = *ends, new_axes = *axes;
+  for (size_t i = 0; i < new_axes.size(); ++i) {
+    new_axes[i] = NormalAxis(new_axes[i], shape->rank());
+    if (new_axes[i] < 0 || new_axes[i] >= shape->rank()) return false;
+    if (i >= new_starts.size() || i >= new_ends.size()) return false;
+    if (steps.has_value() && (i >= steps->size() || (*steps)[i] < 0)) continue;
+    const std::optional<int64_t> size = (*shape)[static_cast<int>(new_axes[i])].constant();
+    for (std::vector<int64_t>* bounds : {&new_starts, &new_ends}) {
+      int64_t& bound = (*bounds)[i];
+      if (size.has_value()) {
+        const int64_t place = bound < -*size ? 0 : bound < 0 ? bound + *size : bound;
+        bound = std::min(place, *size);
+      } else if (bound >= std::numeric_limits<int32_t>::max()) {
+        bound = std::numeric_limits<int64_t>::max();
+      }
+    }
+  }
+  const bool constant = ConstantOf(node.input(1)) != nullptr &&
+                        ConstantOf(node.input(2)) != nullptr &&
+                        ConstantOf(node.input(3)) != nullptr;
+  if (constant && new_starts == *starts && new_ends == *ends && new_axes == *axes) return false;
+  std::vector<Value*> inputs = {
+      node.input(0), AddInts(peephole.graph(), "starts", new_starts, peephole.contents()),
+      AddInts(peephole.graph(), "ends", new_ends, peephole.contents()),
+      AddInts(peephole.graph(), "axes", new_axes, peephole.contents())};
+  const bool unit = !steps.has_value() || std::all_of(steps->begin(), steps->end(),
+                                                      [](int64_t step) { return step == 1; });
+  if (!unit) inputs.push_back(AddInts(peephole.graph(), "steps", *steps, peephole.contents()));
+  return peephole.ReplaceByNode(node, "Slice", std::move(inputs));
+}
+
+}  // namespace pagefuse

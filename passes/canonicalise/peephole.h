@@ -1,0 +1,66 @@
+// Passes that look at one node and its surroundings at a time, and the loop that runs them.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass.h"
+
+namespace pagefuse {
+
+// What a peephole sees and may do. Nodes that it makes stand before the node it was called for.
+class Peephole {
+ public:
+  Peephole(const GraphScope& scope, SymbolicContents& contents)
+      : graph_(*scope.graph), opsets_(*scope.opsets), contents_(contents) {}
+
+  Graph& graph() { return graph_; }
+  const OpsetImports& opsets() const { return opsets_; }
+  SymbolicContents& contents() { return contents_; }
+
+  // Lets the readers of the node's first output read `to`; true if there were any.
+  bool Replace(Node& node, Value* to);
+  // Replaces the node by another one with the same first output: a new node whose only output takes
+  // over. Attributes are set by `fill`. The shape and type of the old output pass on.
+  bool ReplaceByNode(Node& node, std::string_view op_type, std::vector<Value*> inputs,
+                     const std::function<void(Node&)>& fill = nullptr);
+  // A node with one output before `before`, typed by inference.
+  Value* AddNode(Node& before, std::string_view op_type, std::vector<Value*> inputs,
+                 const std::function<void(Node&)>& fill = nullptr);
+
+ private:
+  Graph& graph_;
+  const OpsetImports& opsets_;
+  SymbolicContents& contents_;
+};
+
+// True if the graph changed; the node may be dead afterwards (the loop erases it), but is not
+// erased by the function.
+using PeepholeFn = bool (*)(Node& node, Peephole& peephole);
+
+struct PeepholeRule {
+  std::string_view name;      // for counts and explanations: "merge-reshapes"
+  std::string_view op_types;  // of ai.onnx, space-separated
+  PeepholeFn run;
+};
+
+// A pass that applies the rules to every node of every graph until none changes anything.
+std::unique_ptr<Pass> MakePeepholePass(std::string_view name, std::string_view description,
+                                       std::vector<PeepholeRule> rules);
+
+// The dims of a value's shape; null if the rank is unknown.
+inline const Shape* ShapeOf(const Value* value) {
+  return value != nullptr && value->shape().has_value() ? &*value->shape() : nullptr;
+}
+
+// True if both shapes are known and provably the same.
+bool SameShapes(const Value* a, const Value* b);
+
+}  // namespace pagefuse

@@ -1,0 +1,110 @@
+// raise-opset: older models are brought to the opset of the canonical vocabulary, so that one
+// pattern serves them all. Where an op on the way changed its meaning and no rewrite is known here,
+// the import stays as it is.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr int64_t kOldest = 13;
+
+// Ops whose form changed between opsets 13 and 24 in a way that is not rewritten here, and the
+// first opset with the new form.
+struct Change {
+  std::string_view op_type;
+  int64_t opset;
+};
+constexpr std::array kUnknownChanges = {Change{"BatchNormalization", 15}, Change{"DFT", 20},
+                                        Change{"GroupNormalization", 21}, Change{"Upsample", 10},
+                                        Change{"GridSample", 20},         Change{"Scan", 9}};
+
+// Reductions that took `axes` as an attribute before opset 18.
+bool IsReduction(std::string_view op_type) {
+  static constexpr std::array<std::string_view, 9> kOps = {
+      "ReduceMean", "ReduceMax",    "ReduceMin",       "ReduceProd",     "ReduceL1",
+      "ReduceL2",   "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"};
+  return std::find(kOps.begin(), kOps.end(), op_type) != kOps.end();
+}
+
+// Why the graph cannot be raised; nullopt if it can.
+std::optional<std::string> Obstacle(const Graph& graph, int64_t opset) {
+  for (const auto& node : graph.nodes()) {
+    for (const Graph* subgraph : node->Subgraphs()) {
+      if (auto inner = Obstacle(*subgraph, opset)) return inner;
+    }
+    if (!node->domain().empty()) continue;
+    for (const Change& change : kUnknownChanges) {
+      if (node->op_type() == change.op_type && opset < change.opset) {
+        return StrCat(node->Description(), " has another meaning from opset ", change.opset);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+void Raise(Graph& graph, int64_t opset, SymbolicContents& contents) {
+  for (const auto& node : graph.nodes()) {
+    for (Graph* subgraph : node->Subgraphs()) Raise(*subgraph, opset, contents);
+    if (!node->domain().empty() || opset >= 18) continue;
+    if (IsReduction(node->op_type()) && node->attribute("axes") != nullptr) {
+      const auto axes = node->IntsAttribute("axes", {});
+      if (!axes.ok()) continue;
+      node->RemoveAttribute("axes");
+      node->SetInput(1, AddInts(graph, "axes", *axes, contents));
+    }
+    // Without sizes, Split has to say how many parts from opset 18 on.
+    if (node->Is("Split") && node->input(1) == nullptr &&
+        node->attribute("num_outputs") == nullptr) {
+      node->SetAttribute("num_outputs", MakeAttribute(static_cast<int64_t>(node->num_outputs())));
+    }
+  }
+}
+
+class RaiseOpsetPass : public Pass {
+ public:
+  std::string_view name() const override { return "raise-opset"; }
+  std::string_view description() const override {
+    return "Brings models of opset 13 and later to the opset of the canonical vocabulary.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    bool changed = RaiseGraph(*model.graph, model.opset_imports, context);
+    for (Function& function : model.functions) {
+      if (function.body == nullptr) continue;
+      changed = RaiseGraph(*function.body, function.opset_imports, context) || changed;
+    }
+    if (changed) PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
+    return changed;
+  }
+
+ private:
+  bool RaiseGraph(Graph& graph, OpsetImports& opsets, PassContext& context) const {
+    const int64_t opset = OpsetOf(opsets, "");
+    if (opset == 0 || opset >= kCanonicalOpset) return false;
+    std::optional<std::string> obstacle;
+    if (opset < kOldest) obstacle = StrCat("opset ", opset, " is older than ", kOldest);
+    if (!obstacle.has_value()) obstacle = Obstacle(graph, opset);
+    if (obstacle.has_value()) {
+      context.AddMiss(name(), graph.name, *obstacle);
+      return false;
+    }
+    Raise(graph, opset, context.contents);
+    opsets.erase("ai.onnx");
+    opsets[""] = kCanonicalOpset;
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> RaiseOpset() { return std::make_unique<RaiseOpsetPass>(); }
+
+}  // namespace pagefuse

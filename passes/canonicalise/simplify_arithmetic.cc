@@ -1,0 +1,148 @@
+// simplify-arithmetic: one spelling for small sums that exporters write in several, bit for bit the
+// same.
+#include <algorithm>
+
+#include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/canonicalise/peephole.h"
+#include "pagefuse/passes/constants.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsConstant(const Value* value, double number) {
+  const Tensor* tensor = ConstantOf(value);
+  return tensor != nullptr && IsFilledWith(*tensor, number);
+}
+
+bool IsScalarConstant(const Value* value, double number) {
+  return IsConstant(value, number) && ConstantOf(value)->size() == 1;
+}
+
+// True if the output is `kept` unchanged when the other operand is neutral: same shape (the neutral
+// one does not widen it).
+bool IsNeutralBeside(const Node& node, const Value* kept) {
+  return kept != nullptr && SameShapes(node.output(0), kept);
+}
+
+// x * 1, x / 1, x ^ 1, x & true, x | false, and x + 0, x - 0 of integers (a float -0 + 0 is +0).
+bool RemoveNeutral(Node& node, Peephole& peephole) {
+  const std::string& op = node.op_type();
+  if (node.num_inputs() != 2 || node.input(0) == nullptr || node.input(1) == nullptr) return false;
+  const bool sum = op == "Add" || op == "Sub";
+  if (sum && !IsInteger(node.input(0)->dtype())) return false;
+  const double neutral = sum || op == "Or" ? 0 : 1;
+  const bool either = op == "Mul" || op == "Add" || op == "And" || op == "Or";
+  if (IsConstant(node.input(1), neutral) && IsNeutralBeside(node, node.input(0))) {
+    return peephole.Replace(node, node.input(0));
+  }
+  if (either && IsConstant(node.input(0), neutral) && IsNeutralBeside(node, node.input(1))) {
+    return peephole.Replace(node, node.input(1));
+  }
+  return false;
+}
+
+// Clip with one bound is a maximum or a minimum.
+bool ClipToMaxOrMin(Node& node, Peephole& peephole) {
+  Value* low = node.input(1);
+  Value* high = node.input(2);
+  if ((low == nullptr) == (high == nullptr)) {
+    return low == nullptr && high == nullptr && peephole.Replace(node, node.input(0));
+  }
+  if (low != nullptr) return peephole.ReplaceByNode(node, "Max", {node.input(0), low});
+  return peephole.ReplaceByNode(node, "Min", {node.input(0), high});
+}
+
+// 1 / x
+bool DivToReciprocal(Node& node, Peephole& peephole) {
+  const Tensor* one = ConstantOf(node.input(0));
+  if (one == nullptr || !IsFloatingPoint(one->dtype()) || !IsScalarConstant(node.input(0), 1)) {
+    return false;
+  }
+  if (one->rank() > 0 && !SameShapes(node.output(0), node.input(1))) return false;
+  return peephole.ReplaceByNode(node, "Reciprocal", {node.input(1)});
+}
+
+// x ^ 2 is x * x.
+bool SquareToMul(Node& node, Peephole& peephole) {
+  if (!IsScalarConstant(node.input(1), 2)) return false;
+  if (ConstantOf(node.input(1))->rank() > 0 && !SameShapes(node.output(0), node.input(0))) {
+    return false;
+  }
+  return peephole.ReplaceByNode(node, "Mul", {node.input(0), node.input(0)});
+}
+
+bool RemoveDoubleNot(Node& node, Peephole& peephole) {
+  const Node* inner = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
+  if (inner == nullptr || !inner->Is("Not")) return false;
+  return peephole.Replace(node, inner->input(0));
+}
+
+// Where(!c, a, b) is Where(c, b, a).
+bool WhereOfNot(Node& node, Peephole& peephole) {
+  const Node* inner = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
+  if (inner == nullptr || !inner->Is("Not")) return false;
+  return peephole.ReplaceByNode(node, "Where", {inner->input(0), node.input(2), node.input(1)});
+}
+
+bool WhereOfConstant(Node& node, Peephole& peephole) {
+  for (int branch = 1; branch <= 2; ++branch) {
+    if (!IsConstant(node.input(0), branch == 1 ? 1 : 0)) continue;
+    if (SameShapes(node.output(0), node.input(branch))) {
+      return peephole.Replace(node, node.input(branch));
+    }
+  }
+  return false;
+}
+
+bool LastDimIsOne(const Value& indices) {
+  if (const Shape* shape = ShapeOf(&indices)) {
+    return shape->rank() > 0 && shape->back(0) == Dim(1);
+  }
+  return false;
+}
+
+// The axes of an Unsqueeze that only adds a last axis, whatever the rank.
+bool AddsLastAxis(const Node* node, const SymbolicContents& contents) {
+  if (node == nullptr || !node->Is("Unsqueeze")) return false;
+  const auto axes = KnownInts(node->input(1), contents);
+  if (!axes.has_value() || axes->size() != 1) return false;
+  const Shape* shape = ShapeOf(node->input(0));
+  return axes->front() == -1 || (shape != nullptr && axes->front() == shape->rank());
+}
+
+// GatherND with indices [..., 1] is Gather on the first axis.
+bool GatherNdToGather(Node& node, Peephole& peephole) {
+  Value* indices = node.input(1);
+  if (indices == nullptr || IntOr(node, "batch_dims", 0) != 0) return false;
+  const auto on_first_axis = [](Node& gather) {
+    gather.SetAttribute("axis", MakeAttribute(int64_t{0}));
+  };
+  Node* producer = indices->producer();
+  if (AddsLastAxis(producer, peephole.contents())) {
+    return peephole.ReplaceByNode(node, "Gather", {node.input(0), producer->input(0)},
+                                  on_first_axis);
+  }
+  if (!LastDimIsOne(*indices)) return false;
+  Value* axes = AddInts(peephole.graph(), "last_axis", {-1}, peephole.contents());
+  Value* squeezed = peephole.AddNode(node, "Squeeze", {indices, axes});
+  return peephole.ReplaceByNode(node, "Gather", {node.input(0), squeezed}, on_first_axis);
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> SimplifyArithmetic() {
+  return MakePeepholePass("simplify-arithmetic",
+                          "Removes neutral operands and gives one spelling to equal sums: Clip "
+                          "with one bound, 1 / x, x ^ 2, "
+                          "Where of Not, GatherND of one index.",
+                          {{"remove-neutral-operand", "Mul Div Pow And Or Add Sub", RemoveNeutral},
+                           {"clip-to-max-or-min", "Clip", ClipToMaxOrMin},
+                           {"div-to-reciprocal", "Div", DivToReciprocal},
+                           {"square-to-mul", "Pow", SquareToMul},
+                           {"remove-double-not", "Not", RemoveDoubleNot},
+                           {"where-of-not", "Where", WhereOfNot},
+                           {"where-of-constant", "Where", WhereOfConstant},
+                           {"gather-nd-to-gather", "GatherND", GatherNdToGather}});
+}
+
+}  // namespace pagefuse

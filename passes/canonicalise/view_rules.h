@@ -1,0 +1,27 @@
+// The rules of simplify-shapes, by file.
+#pragma once
+
+#include "pagefuse/passes/canonicalise/peephole.h"
+
+namespace pagefuse {
+
+// --- view_rules.cc: Reshape, Squeeze, Unsqueeze, Flatten ---
+bool RemoveView(Node& node, Peephole& peephole);  // the result has the shape of the source
+bool MergeViews(Node& node, Peephole& peephole);  // a view of a view
+bool CanonicalReshape(Node& node,
+                      Peephole& peephole);  // a computed target becomes a constant with 0 and -1
+bool MergeUnsqueezes(Node& node, Peephole& peephole);
+
+// --- no_op_rules.cc: nodes that change nothing ---
+bool RemoveIdentity(Node& node, Peephole& peephole);
+bool RemoveDropout(Node& node, Peephole& peephole);
+bool RemoveExpand(Node& node, Peephole& peephole);
+bool RemoveSlice(Node& node, Peephole& peephole);
+bool RemoveSingleConcat(Node& node, Peephole& peephole);
+bool SimplifyTranspose(Node& node, Peephole& peephole);
+bool CanonicalSlice(Node& node, Peephole& peephole);
+
+// --- size_rules.cc: where sizes are read from ---
+bool ReadSizeFromInput(Node& node, Peephole& peephole);
+
+}  // namespace pagefuse

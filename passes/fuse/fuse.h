@@ -1,0 +1,13 @@
+// The passes of stage fuse.
+#pragma once
+
+#include <memory>
+
+#include "pagefuse/passes/pass.h"
+
+namespace pagefuse {
+
+std::unique_ptr<Pass> FuseRopeQuant();
+std::unique_ptr<Pass> FuseTransposedWeights();
+
+}  // namespace pagefuse

@@ -1,0 +1,30 @@
+#include "pagefuse/passes/graph_index.h"
+
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+
+void GraphIndex::Rebuild(const Graph& graph) {
+  positions_.clear();
+  by_type_.clear();
+  int64_t position = 0;
+  for (const auto& node : graph.nodes()) Add(node.get(), position++);
+}
+
+void GraphIndex::Add(Node* node, int64_t position) {
+  positions_[node] = position;
+  by_type_[node->op_type()].push_back(node);
+}
+
+int64_t GraphIndex::position(const Node* node) const {
+  auto it = positions_.find(node);
+  return it == positions_.end() ? -1 : it->second;
+}
+
+const std::vector<Node*>& GraphIndex::nodes(std::string_view op_type) const {
+  static const auto* none = new std::vector<Node*>();
+  auto it = by_type_.find(AbslView(op_type));
+  return it == by_type_.end() ? *none : it->second;
+}
+
+}  // namespace pagefuse

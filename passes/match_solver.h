@@ -1,0 +1,75 @@
+// The search of the matcher: obligations, the ways to meet each, and backtracking over them.
+// Private to matcher*.cc.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "pagefuse/passes/match_state.h"
+
+namespace pagefuse {
+
+class MatchSolver {
+ public:
+  MatchSolver(const Pattern& pattern, const MatchScope& scope,
+              const std::function<absl::Status(Match&)>& accept)
+      : pattern_(pattern), scope_(scope), accept_(accept) {}
+
+  MatchResult Run(Value* anchor);
+
+ private:
+  // Meets all obligations, then the outputs that none of them reaches, then asks `accept`.
+  bool Solve();
+  bool Apply(Step step);
+  bool Finish();
+  bool Accept();
+
+  // --- the ways to meet an obligation (matcher_steps.cc); none means that it cannot be met, and
+  // why is in result_ ---
+  std::vector<Step> StepsFor(const Obligation& claim);
+  std::vector<Step> InputSteps(const Obligation& claim);
+  std::vector<Step> ConstantSteps(const Obligation& claim);
+  std::vector<Step> AttributeSteps(const Obligation& claim);
+  std::vector<Step> DerivedSteps(const Obligation& claim);
+  std::vector<Step> ViewSteps(const Obligation& claim);
+  std::vector<Step> CastSteps(const Obligation& claim);
+  std::vector<Step> ExpandSteps(const Obligation& claim);
+  std::vector<Step> NodeSteps(const Obligation& claim);
+  // The step that pairs two nodes, without its operands; none if their attributes differ.
+  std::vector<Step> PairSteps(const Node& pattern_node, Node* node);
+  // Adds the obligations of the operands; returns how many of them cannot hold, -1 if an operand is
+  // too many.
+  int AddOperands(const Node& pattern_node, Node* node, bool exchanged, Step& step);
+  bool HasComputedBounds(const Node& slice) const;
+  bool BindDeclaredType(const PatternValue& pattern, const Value& value);
+
+  // --- outputs that the anchor does not reach (matcher_outputs.cc) ---
+  // Obligations of which one has to hold; empty: no candidate.
+  std::vector<Obligation> CandidatesFor(int output) const;
+  std::vector<Obligation> ReadersCandidates(const Node& pattern_node, Value* bound) const;
+
+  // Quickly false where an obligation can certainly not be met.
+  bool Plausible(int pattern, const Value* value) const;
+  // Follows Reshape, Squeeze, ... upwards.
+  int PatternViewSource(int pattern) const;
+  const Node* PatternProducer(int pattern) const { return pattern_[pattern].value->producer(); }
+
+  bool Fail(std::string_view reason);
+  template <typename... Parts>
+  std::vector<Step> None(const Parts&... parts);
+
+  static constexpr int kMaxSteps = 20000;
+  static constexpr int kMaxAccepts = 16;
+
+  const Pattern& pattern_;
+  const MatchScope& scope_;
+  const std::function<absl::Status(Match&)>& accept_;
+  MatchState state_;
+  MatchResult result_;
+  int steps_ = 0;
+  int accepts_ = 0;
+  bool gave_up_ = false;
+};
+
+}  // namespace pagefuse

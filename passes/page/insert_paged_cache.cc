@@ -1,0 +1,316 @@
+// insert-paged-cache: every Attention node reads and writes a paged cache, and the step's tokens
+// are packed.
+//
+//   Attention <is_causal = 1, left_window_size = W - 1> (q, k, v, padding?, past_k?, past_v?) -> y,
+//   present_k?, present_v?
+//     =>  kv_cache_out = PagedCacheInsert (k, v, kv_cache, slot_mapping.window_W)
+//         y = PagedAttention <sliding_window = W> (q, kv_cache_out, query_start_loc, seq_lens,
+//         block_table.window_W)
+//
+// Works on graphs with past/present tensors and on graphs without any cache. The batch becomes one
+// row of packed tokens; padding masks disappear, since nothing is padded. Either every Attention
+// node is rewritten or none.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/numbers.h"
+#include "nlohmann/json.hpp"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/page/packed_heads.h"
+#include "pagefuse/passes/page/page.h"
+#include "pagefuse/passes/page/paged_inputs.h"
+#include "pagefuse/passes/recognise/mask_analysis.h"
+
+namespace pagefuse {
+namespace {
+
+// An Attention node that can be paged.
+struct Site {
+  Node* node = nullptr;
+  int64_t window = 0;
+  int64_t query_heads = 0, kv_heads = 0, head_size = 0;
+  const Value* padding = nullptr;
+};
+
+Attribute Of(int64_t value) { return {.value = value, .doc_string = {}, .unknown_fields = {}}; }
+Attribute Of(float value) { return {.value = value, .doc_string = {}, .unknown_fields = {}}; }
+
+absl::Status Unfit(const Node& node, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
+}
+
+absl::Status ReadHeads(Site& site) {
+  const Node& node = *site.node;
+  for (int i = 0; i < 3; ++i) {
+    const Value* value = node.input(i);
+    if (!value || !value->shape() || value->shape()->rank() != 4 ||
+        !(*value->shape())[1].is_constant() || !(*value->shape())[3].is_constant()) {
+      return Unfit(node, "query, key and value must be [B, H, S, D] with known H and D");
+    }
+  }
+  site.query_heads = *(*node.input(0)->shape())[1].constant();
+  site.kv_heads = *(*node.input(1)->shape())[1].constant();
+  site.head_size = *(*node.input(1)->shape())[3].constant();
+  if ((*node.input(2)->shape())[3].constant() != site.head_size) {
+    return Unfit(node, "keys and values differ in head size");
+  }
+  const Dim& query_length = (*node.input(0)->shape())[2];
+  if (!ProvablyEqual(query_length, (*node.input(1)->shape())[2])) {
+    return Unfit(node, "new keys are not as many as queries");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Site> ReadSite(Node* node, const SymbolicContents& contents) {
+  Site site{.node = node};
+  PF_RETURN_IF_ERROR(ReadHeads(site));
+  PF_ASSIGN_OR_RETURN(int64_t causal, node->IntAttribute("is_causal", 0));
+  if (causal != 1) return Unfit(*node, "is not causal");
+  PF_ASSIGN_OR_RETURN(int64_t left, node->IntAttribute("left_window_size", -1));
+  PF_ASSIGN_OR_RETURN(int64_t right, node->IntAttribute("right_window_size", -1));
+  if (right > 0) return Unfit(*node, "looks ahead");
+  site.window = left < 0 ? 0 : left + 1;
+  if (node->input(3)) {
+    PF_ASSIGN_OR_RETURN(MaskForm form, AnalyseMask(node->input(3), contents));
+    if (form.upper || form.lower) return Unfit(*node, "has a mask beside its padding");
+    site.padding = form.padding;
+  }
+  for (int past : {4, 5}) {
+    const Value* value = node->input(past);
+    if (value && (!value->is_input() || value->uses().size() < 1)) {
+      return Unfit(*node, "its past is no input of the graph");
+    }
+  }
+  if (node->input(6)) return Unfit(*node, "has its own key lengths");
+  for (int present : {1, 2}) {
+    const Value* value = node->output(present);
+    if (value && !value->uses().empty())
+      return Unfit(*node, "its present is read inside the graph");
+  }
+  if (node->output(3)) return Unfit(*node, "its scores are read");
+  return site;
+}
+
+class PagedCacheInserter {
+ public:
+  PagedCacheInserter(Model& model, int64_t block_size)
+      : model_(model), graph_(*model.graph), block_size_(block_size) {}
+
+  // OK with `changed` false if there is no Attention; FailedPrecondition, nothing changed, if one
+  // cannot be paged.
+  absl::StatusOr<bool> Run() {
+    PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    for (const auto& node : graph_.nodes()) {
+      if (!node->Is("Attention")) continue;
+      PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), contents_));
+      sites_.push_back(site);
+    }
+    if (sites_.empty()) return false;
+    PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindInputs());
+    PackTokenInputs(graph_, inputs);
+    AddStepInputs();
+    for (size_t layer = 0; layer < sites_.size(); ++layer) {
+      PF_RETURN_IF_ERROR(Rewrite(sites_[layer], static_cast<int>(layer)));
+    }
+    DropPresents();
+    EraseDeadNodes();
+    PF_RETURN_IF_ERROR(DropSizedInputs(graph_, inputs));
+    EraseDeadNodes();
+    ForgetShapes();
+    WriteGroups();
+    model_.opset_imports["pagefuse"] = 1;
+    return true;
+  }
+
+ private:
+  absl::StatusOr<DecoderInputs> FindInputs() {
+    std::vector<Value*> pasts;
+    Value* padding = nullptr;
+    for (const Site& site : sites_) {
+      for (int past : {4, 5}) {
+        if (Value* value = site.node->input(past)) pasts.push_back(value);
+      }
+      if (site.padding) padding = const_cast<Value*>(site.padding);
+    }
+    return FindDecoderInputs(graph_, pasts, padding);
+  }
+
+  static std::string GroupName(int64_t window) {
+    return window == 0 ? "full" : StrCat("window_", window);
+  }
+
+  Value* AddStepInput(const std::string& name, DataType dtype, Shape shape) {
+    return graph_.AddInput(graph_.UniqueName(name), dtype, std::move(shape));
+  }
+
+  void AddStepInputs() {
+    const Dim sequences = Dim::Symbol("num_sequences");
+    query_start_loc_ = AddStepInput("query_start_loc", DataType::kInt32, Shape{sequences + Dim(1)});
+    seq_lens_ = AddStepInput("seq_lens", DataType::kInt32, Shape{sequences});
+    for (const Site& site : sites_) {
+      if (groups_.contains(site.window)) continue;
+      const std::string name = GroupName(site.window);
+      Group& group = groups_[site.window];
+      group.block_table = AddStepInput("block_table." + name, DataType::kInt32,
+                                       Shape{sequences, Dim::Symbol("max_blocks." + name)});
+      group.slot_mapping =
+          AddStepInput("slot_mapping." + name, DataType::kInt64, Shape{Dim::Symbol("num_tokens")});
+    }
+  }
+
+  Value* AddCache(const Site& site, const std::string& name, DataType dtype) {
+    const Dim blocks = Dim::Symbol("num_blocks." + GroupName(site.window));
+    Value* cache =
+        graph_.AddInput(graph_.UniqueName(name), dtype,
+                        Shape{blocks, Dim(block_size_), Dim(site.kv_heads), Dim(site.head_size)});
+    groups_[site.window].caches.push_back(cache->name());
+    return cache;
+  }
+
+  absl::Status Rewrite(const Site& site, int layer) {
+    Node* node = site.node;
+    const Group& group = groups_[site.window];
+    const DataType dtype = node->input(1)->dtype();
+    const std::string prefix = StrCat("layers.", layer);
+    GraphBuilder builder(graph_, node, prefix);
+    Value* query = PackedHeads(builder, node->input(0), site.query_heads, site.head_size);
+    Value* key = PackedHeads(builder, node->input(1), site.kv_heads, site.head_size);
+    Value* value = PackedHeads(builder, node->input(2), site.kv_heads, site.head_size);
+    Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"), dtype);
+    Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"), dtype);
+    Node* insert = builder.AddNode("pagefuse", "PagedCacheInsert",
+                                   {key, value, key_cache, value_cache, group.slot_mapping}, 2);
+    graph_.Rename(insert->output(0), graph_.UniqueName(StrCat("kv_cache_out.", layer, ".key")));
+    graph_.Rename(insert->output(1), graph_.UniqueName(StrCat("kv_cache_out.", layer, ".value")));
+    cache_outputs_.push_back(insert->output(0));
+    cache_outputs_.push_back(insert->output(1));
+    Node* attention = builder.AddNode("pagefuse", "PagedAttention",
+                                      {query, insert->output(0), insert->output(1),
+                                       query_start_loc_, seq_lens_, group.block_table},
+                                      1);
+    attention->name = node->name;
+    attention->metadata = node->metadata;
+    PF_RETURN_IF_ERROR(SetAttributes(site, attention));
+    Value* rows = builder.Add(
+        "Reshape", {attention->output(0), builder.Ints({1, -1, site.query_heads, site.head_size})});
+    Value* heads = builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+    graph_.ReplaceAllUses(node->output(0), heads);
+    return absl::OkStatus();
+  }
+
+  static absl::Status SetAttributes(const Site& site, Node* attention) {
+    const float default_scale = 1.0f / std::sqrt(static_cast<float>(site.head_size));
+    PF_ASSIGN_OR_RETURN(float scale, site.node->FloatAttribute("scale", default_scale));
+    PF_ASSIGN_OR_RETURN(float softcap, site.node->FloatAttribute("softcap", 0.0f));
+    attention->SetAttribute("scale", Of(scale));
+    attention->SetAttribute("is_causal", Of(int64_t{1}));
+    if (site.window > 0) attention->SetAttribute("sliding_window", Of(site.window));
+    if (softcap != 0) attention->SetAttribute("softcap", Of(softcap));
+    return absl::OkStatus();
+  }
+
+  // The old presents are outputs no longer; the updated caches are.
+  void DropPresents() {
+    for (const Site& site : sites_) {
+      for (int present : {1, 2}) {
+        const Value* value = site.node->output(present);
+        for (int i = static_cast<int>(graph_.outputs().size()) - 1; value && i >= 0; --i) {
+          if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);
+        }
+      }
+      graph_.EraseIfDead(site.node);
+    }
+    for (Value* output : cache_outputs_) graph_.AddOutput(output);
+  }
+
+  void EraseDeadNodes() {
+    std::vector<Node*> nodes;
+    for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
+    // From the end: a reader goes before its producer, so that no pointer dangles.
+    for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
+      const auto& outputs = (*it)->outputs();
+      const bool dead = std::all_of(outputs.begin(), outputs.end(), [](const Value* value) {
+        return !value || (value->uses().empty() && !value->is_output());
+      });
+      if (dead) graph_.EraseNode(*it);
+    }
+  }
+
+  // Shapes in terms of batch and past no longer hold.
+  void ForgetShapes() {
+    for (const auto& node : graph_.nodes()) {
+      for (Value* output : node->outputs()) {
+        if (output) output->set_shape(std::nullopt);
+      }
+    }
+  }
+
+  void WriteGroups() {
+    nlohmann::json list = nlohmann::json::array();
+    for (const auto& [window, group] : groups_) {
+      list.push_back({{"name", GroupName(window)},
+                      {"sliding_window", window},
+                      {"block_size", block_size_},
+                      {"caches", group.caches}});
+    }
+    SetMetadata(model_.metadata, "pagefuse.cache_groups", list.dump());
+  }
+
+  struct Group {
+    Value* block_table = nullptr;
+    Value* slot_mapping = nullptr;
+    std::vector<std::string> caches;
+  };
+
+  Model& model_;
+  Graph& graph_;
+  int64_t block_size_;
+  SymbolicContents contents_;
+  std::vector<Site> sites_;
+  std::map<int64_t, Group> groups_;  // by window, 0 for full attention
+  Value* query_start_loc_ = nullptr;
+  Value* seq_lens_ = nullptr;
+  std::vector<Value*> cache_outputs_;
+};
+
+class InsertPagedCachePass : public Pass {
+ public:
+  std::string_view name() const override { return "insert-paged-cache"; }
+  std::string_view description() const override {
+    return "Packs the step's tokens and puts a paged cache under every Attention.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    int64_t block_size = 0;
+    if (!absl::SimpleAtoi(AbslView(context.Option("block_size", "16")), &block_size) ||
+        block_size < 1) {
+      return absl::InvalidArgumentError("insert-paged-cache: block_size must be a positive number");
+    }
+    // Work on a copy, so that a graph that cannot be paged stays as it was.
+    Model copy = model.Clone();
+    auto changed = PagedCacheInserter(copy, block_size).Run();
+    if (!changed.ok()) {
+      if (changed.status().code() != absl::StatusCode::kFailedPrecondition) return changed.status();
+      context.misses.push_back({.rule = std::string(name()),
+                                .at = "graph",
+                                .condition = std::string(StdView(changed.status().message())),
+                                .matched_nodes = 1});
+      return false;
+    }
+    if (*changed) {
+      model = std::move(copy);
+      ++context.counts[std::string(name())];
+    }
+    return changed;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> InsertPagedCache() { return std::make_unique<InsertPagedCachePass>(); }
+
+}  // namespace pagefuse

@@ -1,0 +1,104 @@
+// select-logits: only the rows of each sequence's last token go through the last norm and the
+// vocabulary matrix.
+//
+//   hidden [1, T, H] -> RMSNormalization -> MatMul -> logits [1, T, V]
+//     =>  hidden -> Gather(query_start_loc[1:] - 1) [1, B, H] -> RMSNormalization -> MatMul ->
+//     Reshape -> logits [B, V]
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/page/page.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsConstantOrAbsent(const Value* value) { return !value || value->IsConstant(); }
+
+// Nodes that compute each token's row from that row alone, with everything else constant: the input
+// that carries the rows, or null.
+Value* TokenwiseInput(const Node* node) {
+  static constexpr std::string_view kUnary[] = {"Tanh", "Cast", "Identity", "Neg"};
+  for (std::string_view op : kUnary) {
+    if (node->Is(op)) return node->input(0);
+  }
+  const bool rows_first = node->Is("MatMul") || node->Is("RMSNormalization") ||
+                          node->Is("FusedMatMul", "com.microsoft");
+  const bool either = node->Is("Mul") || node->Is("Div") || node->Is("Add") || node->Is("Sub");
+  if (rows_first || either) {
+    if (IsConstantOrAbsent(node->input(1)) && !node->input(0)->IsConstant()) return node->input(0);
+    if (either && node->input(0)->IsConstant()) return node->input(1);
+  }
+  return nullptr;
+}
+
+class SelectLogitsPass : public Pass {
+ public:
+  std::string_view name() const override { return "select-logits"; }
+  std::string_view description() const override {
+    return "Computes logits for the last token of each sequence only.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    Graph& graph = *model.graph;
+    Value* starts = graph.FindValue("query_start_loc");
+    Value* logits = graph.outputs().empty() ? nullptr : graph.outputs()[0];
+    if (!starts || !starts->is_input() || context.Option("logits", "last") == "all") return false;
+    if (!logits->shape() || logits->shape()->rank() != 3 || !logits->uses().empty()) return false;
+    Value* rows = logits;
+    while (Node* node = rows->producer()) {
+      Value* before = TokenwiseInput(node);
+      // A row that something else reads too is where the selection has to stand.
+      if (!before || (rows != logits && rows->uses().size() > 1) || !IsRowMatrix(before)) break;
+      rows = before;
+    }
+    if (rows == logits) return false;
+    Insert(graph, rows, logits, starts);
+    ++context.counts[std::string(name())];
+    return true;
+  }
+
+ private:
+  static bool IsRowMatrix(const Value* value) {
+    return value->shape() && value->shape()->rank() == 3 && (*value->shape())[0].constant() == 1;
+  }
+
+  static void Insert(Graph& graph, Value* rows, Value* logits, Value* starts) {
+    Node* first = FirstReaderTowards(rows, logits);
+    GraphBuilder builder(graph, first, "select");
+    Value* ends = builder.Add(
+        "Slice", {starts, builder.Ints({1}), builder.Ints({INT64_MAX}), builder.Ints({0})});
+    Value* wide = builder.Add("Cast", {ends}, "to", static_cast<int64_t>(DataType::kInt64));
+    Value* last = builder.Add("Sub", {wide, builder.Int(1)});
+    Value* selected = builder.Add("Gather", {rows, last}, "axis", 1);
+    first->SetInput(IndexOf(first, rows), selected);
+    // [1, B, V] to [B, V], under the old name.
+    GraphBuilder tail(graph, nullptr, "select");
+    const std::string name = logits->name();
+    graph.Rename(logits, graph.UniqueName(name + ".rows"));
+    Value* flat = tail.Add("Squeeze", {logits, tail.Ints({0})});
+    graph.Rename(flat, name);
+    flat->set_dtype(logits->dtype());
+    graph.ReplaceOutput(0, flat);
+    for (const auto& node : graph.nodes()) {
+      for (Value* output : node->outputs()) {
+        if (output) output->set_shape(std::nullopt);
+      }
+    }
+  }
+
+  // The reader of `rows` on the way to the logits.
+  static Node* FirstReaderTowards(const Value* rows, const Value* logits) {
+    Node* node = logits->producer();
+    while (TokenwiseInput(node) != rows) node = TokenwiseInput(node)->producer();
+    return node;
+  }
+
+  static int IndexOf(const Node* node, const Value* value) {
+    return node->input(0) == value ? 0 : 1;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> SelectLogits() { return std::make_unique<SelectLogitsPass>(); }
+
+}  // namespace pagefuse

@@ -1,0 +1,33 @@
+// docs/passes.md, from the passes themselves.
+#include <set>
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/pipeline.h"
+
+namespace pagefuse {
+
+std::string PassReference() {
+  std::string page =
+      "# Passes\n\n"
+      "Generated from the passes in `passes/`; do not edit. Written anew by "
+      "`PAGEFUSE_UPDATE_DOCS=1 build/release/passes_test`.\n\n"
+      "The pipeline, in order (tidying passes run again between stages):\n\n"
+      "| pass | what it does |\n|---|---|\n";
+  std::string rules;
+  std::set<std::string> seen;
+  for (const auto& pass : DefaultPipeline()) {
+    const std::string name(pass->name());
+    if (!seen.insert(name).second) continue;
+    StrAppend(&page, "| `", name, "` | ", pass->description(), " |\n");
+    const std::vector<RuleSummary> summaries = pass->rules();
+    if (summaries.empty()) continue;
+    StrAppend(&rules, "\n## Rules of ", name, "\n\n");
+    for (const RuleSummary& rule : summaries) {
+      StrAppend(&rules, "- `", rule.name, "`", rule.description.empty() ? "" : ": ",
+                rule.description, "\n");
+    }
+  }
+  return page + rules;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,189 @@
+// quantise-kv-cache: the paged cache is stored in 8 bits an element.
+//
+//   kv_cache_out = PagedCacheInsert (k, v, kv_cache, slots)     y = PagedAttention (q,
+//   kv_cache_out, ...)
+//     =>  the same with kv_quant_mode, 8-bit caches, and the format's scales: one a tensor, or one
+//     a token and head beside the cache
+#include "absl/strings/numbers.h"
+#include "nlohmann/json.hpp"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/quantise/quantise.h"
+
+namespace pagefuse {
+namespace {
+
+struct Format {
+  std::string mode;
+  DataType dtype;
+  bool scale_per_row;  // one scale a token and head; else one a tensor
+};
+
+absl::StatusOr<Format> ParseFormat(const std::string& name) {
+  if (name == "fp8_per_tensor") return Format{name, DataType::kFloat8E4M3FN, false};
+  if (name == "fp8_per_token_head") return Format{name, DataType::kFloat8E4M3FN, true};
+  if (name == "int8_per_token_head") return Format{name, DataType::kInt8, true};
+  return absl::InvalidArgumentError(
+      StrCat("quantise-kv-cache: kv_cache: expected none, fp8_per_tensor, fp8_per_token_head or "
+             "int8_per_token_head, got \"",
+             name, "\""));
+}
+
+Attribute Of(std::string value) {
+  return {.value = std::move(value), .doc_string = {}, .unknown_fields = {}};
+}
+
+class CacheQuantiser {
+ public:
+  CacheQuantiser(Model& model, Format format, float k_scale, float v_scale)
+      : model_(model),
+        graph_(*model.graph),
+        format_(std::move(format)),
+        k_scale_(k_scale),
+        v_scale_(v_scale) {}
+
+  absl::StatusOr<int> Run() {
+    std::vector<Node*> inserts;
+    for (const auto& node : graph_.nodes()) {
+      if (!node->Is("PagedCacheInsert", "pagefuse")) continue;
+      PF_ASSIGN_OR_RETURN(std::string mode, node->StringAttribute("kv_quant_mode", "none"));
+      if (mode == "none") inserts.push_back(node.get());
+    }
+    for (Node* insert : inserts) {
+      PF_RETURN_IF_ERROR(CheckReaders(insert));
+    }
+    for (Node* insert : inserts) Quantise(insert);
+    if (!inserts.empty()) PF_RETURN_IF_ERROR(AddScalesToGroups());
+    return static_cast<int>(inserts.size());
+  }
+
+ private:
+  // Only PagedAttention knows how to read a quantised cache.
+  static absl::Status CheckReaders(const Node* insert) {
+    for (int i : {0, 1}) {
+      for (const Use& use : insert->output(i)->uses()) {
+        if (use.node->Is("PagedAttention", "pagefuse")) continue;
+        return absl::FailedPreconditionError(StrCat("quantise-kv-cache: ", use.node->Description(),
+                                                    " reads \"", insert->output(i)->name(),
+                                                    "\" and takes no quantised cache"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Value* AddScaleCache(const Value* cache) {
+    Shape shape = *cache->shape();
+    shape.dims().pop_back();
+    Value* scales =
+        graph_.AddInput(graph_.UniqueName(cache->name() + "_scale"), DataType::kFloat, shape);
+    scale_caches_[cache->name()] = scales->name();
+    return scales;
+  }
+
+  void Quantise(Node* insert) {
+    Value* caches[] = {insert->input(2), insert->input(3)};
+    std::vector<Value*> inputs = insert->inputs();
+    inputs.resize(9, nullptr);
+    GraphBuilder builder(graph_, insert, insert->output(0)->name());
+    for (Value* cache : caches) cache->set_dtype(format_.dtype);
+    if (format_.scale_per_row) {
+      inputs[7] = AddScaleCache(caches[0]);
+      inputs[8] = AddScaleCache(caches[1]);
+    } else {
+      inputs[5] = builder.Float(k_scale_);
+      inputs[6] = builder.Float(v_scale_);
+    }
+    if (!format_.scale_per_row) inputs.resize(7);
+    Node* quantised =
+        builder.AddNode("pagefuse", "PagedCacheInsert", inputs, format_.scale_per_row ? 4 : 2);
+    for (const auto& [name, attribute] : insert->attributes())
+      quantised->SetAttribute(name, attribute);
+    quantised->SetAttribute("kv_quant_mode", Of(format_.mode));
+    Replace(insert, quantised);
+    for (int i = 0; i < (format_.scale_per_row ? 2 : 0); ++i) {
+      const std::string cache_out = quantised->output(i)->name();
+      graph_.Rename(quantised->output(i + 2), graph_.UniqueName(cache_out + "_scale"));
+      graph_.AddOutput(quantised->output(i + 2));
+    }
+  }
+
+  void Replace(Node* insert, Node* quantised) {
+    std::vector<Node*> readers;
+    for (const Use& use : insert->output(0)->uses()) readers.push_back(use.node);
+    for (int i : {0, 1}) {
+      graph_.ReplaceAllUses(insert->output(i), quantised->output(i));
+    }
+    for (Node* reader : readers) {
+      reader->SetAttribute("kv_quant_mode", Of(format_.mode));
+      if (format_.scale_per_row) {
+        reader->SetInput(9, quantised->output(2));
+        reader->SetInput(10, quantised->output(3));
+      } else {
+        reader->SetInput(6, quantised->input(5));
+        reader->SetInput(7, quantised->input(6));
+      }
+    }
+    graph_.EraseNode(insert);
+  }
+
+  // The scale caches belong to the groups of their caches.
+  absl::Status AddScalesToGroups() {
+    auto text = FindMetadata(model_.metadata, "pagefuse.cache_groups");
+    if (!text || scale_caches_.empty()) return absl::OkStatus();
+    nlohmann::json groups = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (!groups.is_array())
+      return absl::InvalidArgumentError("metadata \"pagefuse.cache_groups\" is no list");
+    for (auto& group : groups) {
+      const std::vector<std::string> caches = group["caches"];
+      for (const std::string& cache : caches) {
+        auto it = scale_caches_.find(cache);
+        if (it != scale_caches_.end()) group["caches"].push_back(it->second);
+      }
+    }
+    SetMetadata(model_.metadata, "pagefuse.cache_groups", groups.dump());
+    return absl::OkStatus();
+  }
+
+  Model& model_;
+  Graph& graph_;
+  Format format_;
+  float k_scale_, v_scale_;
+  std::map<std::string, std::string> scale_caches_;  // cache -> its scale cache
+};
+
+absl::StatusOr<float> PositiveOption(const PassContext& context, const std::string& name) {
+  const std::string text = context.Option(name, "1");
+  float value = 0;
+  if (!absl::SimpleAtof(text, &value) || !(value > 0)) {
+    return absl::InvalidArgumentError(
+        StrCat("quantise-kv-cache: ", name, ": expected a positive number, got \"", text, "\""));
+  }
+  return value;
+}
+
+class QuantiseKvCachePass : public Pass {
+ public:
+  std::string_view name() const override { return "quantise-kv-cache"; }
+  std::string_view description() const override {
+    return "Stores cached keys and values in 8 bits with their scales.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    const std::string name = context.Option("kv_cache", "none");
+    if (name == "none") return false;
+    PF_ASSIGN_OR_RETURN(Format format, ParseFormat(name));
+    PF_ASSIGN_OR_RETURN(float k_scale, PositiveOption(context, "k_scale"));
+    PF_ASSIGN_OR_RETURN(float v_scale, PositiveOption(context, "v_scale"));
+    PF_ASSIGN_OR_RETURN(int count, CacheQuantiser(model, format, k_scale, v_scale).Run());
+    if (count > 0) context.counts[std::string(this->name())] += count;
+    return count > 0;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> QuantiseKvCache() { return std::make_unique<QuantiseKvCachePass>(); }
+
+}  // namespace pagefuse

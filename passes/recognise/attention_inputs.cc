@@ -1,0 +1,142 @@
+// attention-inputs: keys and values that were repeated for grouped queries, and caches joined by
+// Concat, go into Attention itself.
+//
+//   k_all = Concat <axis = -2> (past_k, k)                            (present, a graph output)
+//   y = Attention (q, Reshape(Expand(Unsqueeze(k_all, 2))), ..., mask)
+//     =>  y, k_all, v_all = Attention (q, k, v, mask, past_k, past_v)
+#include <algorithm>
+#include <optional>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/recognise/recognise.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsView(const Node* node) {
+  return node->Is("Reshape") || node->Is("Unsqueeze") || node->Is("Squeeze");
+}
+
+// The value [B, K, T, D] that `expanded` [B, K*G, T, D] repeats G times along heads, or null.
+Value* SharedHeads(Value* expanded) {
+  if (!expanded->shape() || expanded->shape()->rank() != 4) return nullptr;
+  const Shape& wide = *expanded->shape();
+  const Node* reshape = expanded->producer();
+  if (!reshape || !IsView(reshape)) return nullptr;
+  const Node* expand = reshape->input(0)->producer();
+  if (!expand || !expand->Is("Expand")) return nullptr;
+  const auto& groups = expand->output(0)->shape();
+  const auto& narrow = expand->input(0)->shape();
+  if (!groups || !narrow || groups->rank() != 5 || narrow->rank() != 5) return nullptr;
+  // [B, K, 1, T, D] -> [B, K, G, T, D] -> [B, K*G, T, D]
+  for (int axis : {0, 1, 3, 4}) {
+    if (!ProvablyEqual((*narrow)[axis], (*groups)[axis])) return nullptr;
+  }
+  if ((*narrow)[2].constant() != 1) return nullptr;
+  const Shape flat{(*groups)[0], (*groups)[1] * (*groups)[2], (*groups)[3], (*groups)[4]};
+  if (!ProvablyEqual(flat, wide)) return nullptr;
+  const Node* unsqueeze = expand->input(0)->producer();
+  if (!unsqueeze || !IsView(unsqueeze)) return nullptr;
+  Value* source = unsqueeze->input(0);
+  const Shape heads{(*groups)[0], (*groups)[1], (*groups)[3], (*groups)[4]};
+  return source->shape() && ProvablyEqual(*source->shape(), heads) ? source : nullptr;
+}
+
+// Concat(past, new) along the sequence axis of [B, K, T, D].
+struct Joined {
+  Node* concat = nullptr;
+  Value* past = nullptr;
+  Value* fresh = nullptr;
+};
+
+std::optional<Joined> JoinedCache(Value* all) {
+  Node* concat = all->producer();
+  if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) return std::nullopt;
+  auto axis = concat->IntAttribute("axis", 0);
+  if (!axis.ok() || (*axis != 2 && *axis != -2)) return std::nullopt;
+  Value* past = concat->input(0);
+  if (!past->is_input() || !past->shape() || past->shape()->rank() != 4) return std::nullopt;
+  return Joined{concat, past, concat->input(1)};
+}
+
+class AttentionInputs : public Pass {
+ public:
+  std::string_view name() const override { return "attention-inputs"; }
+  std::string_view description() const override {
+    return "Lets Attention share heads and join past and new keys itself.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    PF_RETURN_IF_ERROR(InferShapes(model));
+    Graph& graph = *model.graph;
+    bool changed = false;
+    std::vector<Node*> attentions;
+    for (const auto& node : graph.nodes()) {
+      if (node->Is("Attention")) attentions.push_back(node.get());
+    }
+    for (Node* node : attentions) {
+      const bool shared = ShareHeads(graph, node);
+      const bool joined = TakeCache(graph, node);
+      if (!shared && !joined) continue;
+      changed = true;
+      ++context.counts[std::string(name())];
+      if (context.after_rewrite) PF_RETURN_IF_ERROR(context.after_rewrite(model, name()));
+    }
+    return changed;
+  }
+
+ private:
+  // Replaces an input and lets go of what only fed the old one.
+  static void Rewire(Graph& graph, Node* node, int index, Value* value) {
+    Node* before = node->input(index)->producer();
+    node->SetInput(index, value);
+    if (before) graph.EraseIfDead(before);
+  }
+
+  static bool ShareHeads(Graph& graph, Node* node) {
+    Value* key = SharedHeads(node->input(1));
+    Value* value = SharedHeads(node->input(2));
+    if (!key || !value || !ProvablyEqual((*key->shape())[1], (*value->shape())[1])) return false;
+    Rewire(graph, node, 1, key);
+    Rewire(graph, node, 2, value);
+    return true;
+  }
+
+  static bool OnlyReader(const Value* value, const Node* node) {
+    return std::all_of(value->uses().begin(), value->uses().end(),
+                       [&](const Use& use) { return use.node == node; });
+  }
+
+  static bool TakeCache(Graph& graph, Node* node) {
+    if (node->input(4) || node->num_outputs() > 1) return false;
+    auto key = JoinedCache(node->input(1));
+    auto value = JoinedCache(node->input(2));
+    if (!key || !value) return false;
+    if (!OnlyReader(node->input(1), node) || !OnlyReader(node->input(2), node)) return false;
+    // A node's outputs are fixed, so a new node takes the old one's place.
+    GraphBuilder builder(graph, node, node->output(0)->name());
+    Node* cached = builder.AddNode(
+        "", "Attention",
+        {node->input(0), key->fresh, value->fresh, node->input(3), key->past, value->past}, 3);
+    cached->name = node->name;
+    cached->metadata = node->metadata;
+    for (const auto& [attribute, content] : node->attributes())
+      cached->SetAttribute(attribute, content);
+    Value* present_key = node->input(1);
+    Value* present_value = node->input(2);
+    graph.ReplaceAllUses(node->output(0), cached->output(0));
+    graph.EraseNode(node);
+    graph.ReplaceAllUses(present_key, cached->output(1));
+    graph.ReplaceAllUses(present_value, cached->output(2));
+    graph.EraseIfDead(key->concat);
+    graph.EraseIfDead(value->concat);
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseAttentionInputs() { return std::make_unique<AttentionInputs>(); }
+
+}  // namespace pagefuse

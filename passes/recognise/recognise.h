@@ -1,0 +1,19 @@
+// The passes of stage recognise: exporters' spellings become the ONNX 23 to 25 vocabulary.
+#pragma once
+
+#include <memory>
+
+#include "pagefuse/passes/pass.h"
+
+namespace pagefuse {
+
+std::unique_ptr<Pass> RecogniseRmsNorm();
+std::unique_ptr<Pass> RecogniseRope();
+std::unique_ptr<Pass> RecogniseActivation();
+std::unique_ptr<Pass> RecogniseAttention();
+std::unique_ptr<Pass> RecogniseAttentionInputs();
+std::unique_ptr<Pass> RecogniseAttentionMask();
+std::unique_ptr<Pass> RecogniseGatedMlp();
+std::unique_ptr<Pass> RecogniseSwish();
+
+}  // namespace pagefuse

@@ -1,0 +1,92 @@
+// rope: half-split rotary embedding written out becomes RotaryEmbedding-23 on half-width cos and
+// sin.
+//
+//   angles [B, S, D/2] -> Concat(f, f) -> Cos, Sin -> Unsqueeze(1);  x * cos + Concat(-x_hi, x_lo)
+//   * sin
+//     =>  RotaryEmbedding (x, Cos(f), Sin(f))
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/rule.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr std::string_view kTables = R"(
+  joined = Concat <axis = -1> (angles, angles)
+  cos_full = Cos (joined)
+  sin_full = Sin (joined)
+  head_axis = Constant <value_ints: ints = [1]> ()
+  cos = Unsqueeze (cos_full, head_axis)
+  sin = Unsqueeze (sin_full, head_axis)
+)";
+
+constexpr std::string_view kRotation = R"(
+  straight = Mul (x, cos)
+  negated = Neg (high)
+  turned = Concat <axis = -1> (negated, low)
+  crossed = Mul (turned, sin)
+  y = Add (straight, crossed)
+)";
+
+constexpr std::string_view kSlices = R"(
+  zero = Constant <value_ints: ints = [0]> ()
+  half = Constant <value_ints: ints = @half> ()
+  end = Constant <value_ints: ints = [9223372036854775807]> ()
+  last = Constant <value_ints: ints = [-1]> ()
+  one = Constant <value_ints: ints = [1]> ()
+  low = Slice (x, zero, half, last, one)
+  high = Slice (x, half, end, last, one)
+)";
+
+constexpr std::string_view kSlicesWithoutSteps = R"(
+  zero = Constant <value_ints: ints = [0]> ()
+  half = Constant <value_ints: ints = @half> ()
+  end = Constant <value_ints: ints = [9223372036854775807]> ()
+  last = Constant <value_ints: ints = [-1]> ()
+  low = Slice (x, zero, half, last)
+  high = Slice (x, half, end, last)
+)";
+
+// Equal halves, as the op splits them; the angles must be [B, S, D/2] beside x [B, H, S, D].
+Condition RotatesAllChannels() {
+  return {
+      "x is [B, H, S, D], angles [B, S, D/2]", [](const Match& match) -> absl::Status {
+        const Value* x = match.value("x");
+        const Value* angles = match.value("angles");
+        if (!x->shape() || x->shape()->rank() != 4 || !angles->shape() ||
+            angles->shape()->rank() != 3) {
+          return absl::FailedPreconditionError("x is not [B, H, S, D] or angles not [B, S, D/2]");
+        }
+        auto channels = x->shape()->back(0).constant();
+        auto width = angles->shape()->back(0).constant();
+        if (!channels || !width || *channels != 2 * *width) {
+          return absl::FailedPreconditionError("angles are not half as wide as x");
+        }
+        if (match.value("low")->shape() &&
+            match.value("low")->shape()->back(0).constant() != *width) {
+          return absl::FailedPreconditionError("the halves are not equal");
+        }
+        return absl::OkStatus();
+      }};
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseRope() {
+  std::vector<Rule> rules;
+  auto text = [](std::string_view halves) {
+    return StrCat("(x, angles) => (y) {", kTables, halves, kRotation, "}");
+  };
+  rules.push_back(
+      Rule("rope", "half-split rotary embedding")
+          .MatchText(text(kSlices), "slices")
+          .MatchText(text(kSlicesWithoutSteps), "slices without steps")
+          .MatchText(text("low, high = Split <axis = -1, num_outputs = 2> (x)"), "split")
+          .Metadata({"angles"})
+          .Where(RotatesAllChannels())
+          .ReplaceWith("(x, angles) => (y) { c = Cos (angles)  s = Sin (angles)  "
+                       "y = RotaryEmbedding <interleaved = 0> (x, c, s) }"));
+  return MakeRulePass("rope", "Recognises rotary position embedding.", std::move(rules));
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,358 @@
+// Replacing a match: new nodes in, readers moved over, dead nodes out.
+#include <algorithm>
+#include <set>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/registry.h"
+#include "pagefuse/passes/match_state.h"
+#include "pagefuse/passes/rule_impl.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr std::string_view kRuleKey = "pkg.pagefuse.rule";
+constexpr std::string_view kFromKey = "pkg.pagefuse.from";
+
+class Rewrite {
+ public:
+  Rewrite(const Rule::Impl& rule, int pattern, const Match& match, const RewriteScope& scope)
+      : rule_(rule),
+        pattern_(*rule.compiled->patterns[pattern]),
+        replacement_(rule.compiled->replacements[pattern]),
+        match_(match),
+        scope_(scope),
+        last_(match.nodes.back()),
+        last_position_(scope.index->position(last_)) {}
+
+  absl::Status Run() {
+    for (int output : pattern_.outputs) {
+      old_outputs_.push_back(match_.value(pattern_[output].value->name()));
+    }
+    PF_RETURN_IF_ERROR(CheckNoCycle());
+    absl::Status status = replacement_.body != nullptr ? Instantiate() : Build();
+    if (status.ok()) status = Type();
+    if (!status.ok()) {
+      Undo();
+      return absl::FailedPreconditionError(status.message());
+    }
+    Describe();
+    MoveReaders();
+    EraseMatch();
+    return needs_sort_ ? Sort() : absl::OkStatus();
+  }
+
+ private:
+  bool InMatch(const Node* node) const {
+    return std::find(match_.nodes.begin(), match_.nodes.end(), node) != match_.nodes.end();
+  }
+
+  // The new nodes stand where the last matched one stood. A reader of an output before that place
+  // has to move behind it, which is possible unless an input of the match depends on it.
+  absl::Status CheckNoCycle() {
+    absl::flat_hash_set<const Value*> inputs;
+    for (const PatternValue& value : pattern_.values) {
+      if (value.kind == PatternKind::kInput) inputs.insert(match_.value(value.value->name()));
+    }
+    absl::flat_hash_set<const Node*> seen;
+    std::vector<const Value*> pending(old_outputs_.begin(), old_outputs_.end());
+    while (!pending.empty()) {
+      const Value* value = pending.back();
+      pending.pop_back();
+      for (const Use& use : value->uses()) {
+        const int64_t position = scope_.index->position(use.node);
+        if (position < 0 || position > last_position_ || InMatch(use.node)) continue;
+        needs_sort_ = true;
+        if (!seen.insert(use.node).second) continue;
+        for (const Value* output : use.node->outputs()) {
+          if (output == nullptr) continue;
+          if (inputs.contains(output)) {
+            return absl::FailedPreconditionError(
+                StrCat("input \"", output->name(), "\" is computed from an output of the match"));
+          }
+          pending.push_back(output);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // --- new nodes from text ---
+
+  absl::Status Instantiate() {
+    const Graph& body = *replacement_.body;
+    absl::flat_hash_map<const Value*, Value*> values;
+    for (const Value* input : body.inputs()) values[input] = match_.value(input->name());
+    for (const Value* value : body.initializers()) {
+      values[value] = NewConstant(value->name(), *value->initializer());
+    }
+    for (const auto& node : body.nodes()) PF_RETURN_IF_ERROR(Copy(*node, values));
+    for (const Value* output : body.outputs()) {
+      Value* value = values[output];
+      if (value == nullptr) {
+        return absl::FailedPreconditionError(
+            StrCat("replacement output \"", output->name(), "\" is not bound"));
+      }
+      new_outputs_.push_back(value);
+    }
+    return absl::OkStatus();
+  }
+
+  Value* NewConstant(std::string_view name, Tensor tensor) {
+    Value* value = AddConstant(*scope_.graph, name, std::move(tensor), *scope_.contents);
+    new_constants_.push_back(value);
+    return value;
+  }
+
+  // The attribute that a reference stands for; null if nothing was bound and the op has a default.
+  absl::StatusOr<const Attribute*> Resolve(const Node& node, std::string_view name,
+                                           const Attribute& attribute) const {
+    const auto* reference = std::get_if<AttributeRef>(&attribute.value);
+    if (reference == nullptr) return &attribute;
+    const auto it = match_.attributes.find(reference->name);
+    if (it != match_.attributes.end()) return &it->second;
+    if (const OpDef* op = FindOpDef(node, *scope_.opsets)) {
+      for (const AttributeDef& def : op->attributes()) {
+        if (def.name == name && !def.required && def.default_value.index() != 0) {
+          return static_cast<const Attribute*>(nullptr);
+        }
+      }
+    }
+    return absl::FailedPreconditionError(StrCat("\"@", reference->name, "\" is not bound"));
+  }
+
+  absl::Status Copy(const Node& node, absl::flat_hash_map<const Value*, Value*>& values) {
+    if (node.Is("Constant") && node.num_outputs() == 1 && !node.attributes().empty()) {
+      const auto& [name, attribute] = node.attributes().front();
+      PF_ASSIGN_OR_RETURN(const Attribute* resolved, Resolve(node, name, attribute));
+      const auto tensor = resolved == nullptr ? std::nullopt : ConstantNodeValue(*resolved, name);
+      if (!tensor.has_value()) {
+        return absl::FailedPreconditionError(StrCat(node.Description(), " has no value"));
+      }
+      values[node.output(0)] = NewConstant(node.output(0)->name(), *tensor);
+      return absl::OkStatus();
+    }
+    std::vector<Value*> inputs;
+    for (const Value* input : node.inputs()) inputs.push_back(input ? values.at(input) : nullptr);
+    while (!inputs.empty() && inputs.back() == nullptr) inputs.pop_back();
+    std::vector<Value*> outputs;
+    for (const Value* output : node.outputs()) {
+      outputs.push_back(output == nullptr ? nullptr : NewValue(output->name()));
+      if (output != nullptr) values[output] = outputs.back();
+    }
+    Node* created = scope_.graph->AddNode(node.domain(), node.op_type(), std::move(inputs),
+                                          std::move(outputs), last_);
+    new_nodes_.push_back(created);
+    for (const auto& [name, attribute] : node.attributes()) {
+      PF_ASSIGN_OR_RETURN(const Attribute* resolved, Resolve(*created, name, attribute));
+      if (resolved != nullptr) created->SetAttribute(name, *resolved);
+    }
+    if (replacement_.takes_all_attributes) TakeAttributes(*created);
+    return absl::OkStatus();
+  }
+
+  Value* NewValue(std::string_view name) {
+    Value* value = scope_.graph->AddValue(scope_.graph->UniqueName(name));
+    scope_.contents->erase(value);
+    return value;
+  }
+
+  void TakeAttributes(Node& node) const {
+    const OpDef* op = FindOpDef(node, *scope_.opsets);
+    if (op == nullptr) return;
+    for (const AttributeDef& def : op->attributes()) {
+      const auto it = match_.attributes.find(def.name);
+      if (it != match_.attributes.end()) node.SetAttribute(def.name, it->second);
+    }
+  }
+
+  // --- new nodes from a builder ---
+
+  absl::Status Build() {
+    auto outputs = rule_.builder(match_, *scope_.graph, last_);
+    if (outputs.ok()) {
+      for (const Value* output : *outputs) CollectNew(output);
+    }
+    PF_RETURN_IF_ERROR(outputs.status());
+    if (outputs->size() != old_outputs_.size()) {
+      return absl::FailedPreconditionError(StrCat("the builder returned ", outputs->size(),
+                                                  " values for ", old_outputs_.size(), " outputs"));
+    }
+    new_outputs_ = *std::move(outputs);
+    return absl::OkStatus();
+  }
+
+  // Nodes that the index does not know, producers first.
+  void CollectNew(const Value* value) {
+    Node* node = value == nullptr ? nullptr : value->producer();
+    if (node == nullptr || node->graph() != scope_.graph || scope_.index->alive(node)) return;
+    if (std::find(new_nodes_.begin(), new_nodes_.end(), node) != new_nodes_.end()) return;
+    for (const Value* input : node->inputs()) CollectNew(input);
+    new_nodes_.push_back(node);
+  }
+
+  // --- checks and bookkeeping ---
+
+  absl::Status Type() {
+    for (Node* node : new_nodes_) {
+      PF_RETURN_IF_ERROR(Import(*node));
+      PF_RETURN_IF_ERROR(InferNode(*node, *scope_.opsets, *scope_.contents));
+    }
+    for (size_t i = 0; i < old_outputs_.size(); ++i) {
+      if (new_outputs_[i] != nullptr) {
+        PF_RETURN_IF_ERROR(CheckSameType(*old_outputs_[i], *new_outputs_[i]));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Makes the node's domain known to the model. A newer opset of a domain that is imported is not
+  // for a rule to ask for.
+  absl::Status Import(const Node& node) {
+    const int64_t opset = OpsetOf(*scope_.opsets, node.domain());
+    if (opset == 0) {
+      const OpDef* op = FindOpDef(node, *scope_.opsets);
+      (*scope_.opsets)[node.domain()] = op == nullptr ? 1 : op->since();
+      return absl::OkStatus();
+    }
+    constexpr int64_t kAnyOpset = 1 << 20;
+    if (FindOpDef(node, *scope_.opsets) == nullptr &&
+        OpRegistry::Global().Find(node.domain(), node.op_type(), kAnyOpset) != nullptr) {
+      return absl::FailedPreconditionError(StrCat("opset ", opset, " has no ", node.op_type()));
+    }
+    return absl::OkStatus();
+  }
+
+  // A replacement of another type or shape means that the pattern was not understood.
+  static absl::Status CheckSameType(const Value& from, Value& to) {
+    const auto differs = [&](const std::string& was, const std::string& is) {
+      return absl::FailedPreconditionError(
+          StrCat("the replacement of \"", from.name(), "\" is ", is, ", it was ", was));
+    };
+    if (to.dtype() == DataType::kUndefined) to.set_dtype(from.dtype());
+    if (!to.shape().has_value()) to.set_shape(from.shape());
+    if (from.dtype() != DataType::kUndefined && from.dtype() != to.dtype()) {
+      return differs(std::string(DataTypeName(from.dtype())),
+                     std::string(DataTypeName(to.dtype())));
+    }
+    if (!from.shape().has_value() || !to.shape().has_value()) return absl::OkStatus();
+    Shape shape = *to.shape();
+    bool same = from.shape()->rank() == shape.rank();
+    for (int i = 0; same && i < shape.rank(); ++i) {
+      const Dim& was = (*from.shape())[i];
+      same = !was.is_constant() || !shape[i].is_constant() || was == shape[i];
+      // The old shape was inferred from more of the graph.
+      if (was.known() && !shape[i].is_constant()) shape[i] = was;
+    }
+    if (!same) return differs(from.shape()->ToString(), to.shape()->ToString());
+    to.set_shape(shape);
+    return absl::OkStatus();
+  }
+
+  void Undo() {
+    for (auto it = new_nodes_.rbegin(); it != new_nodes_.rend(); ++it) {
+      for (const Value* output : (*it)->outputs()) scope_.contents->erase(output);
+      scope_.graph->EraseNode(*it);
+    }
+    for (Value* value : new_constants_) {
+      if (value->uses().empty()) scope_.graph->EraseValue(value);
+    }
+  }
+
+  // Name and provenance of the new nodes.
+  void Describe() {
+    std::vector<std::string> from;
+    Metadata kept;
+    for (auto it = match_.nodes.rbegin(); it != match_.nodes.rend(); ++it) {
+      for (const auto& [key, value] : (*it)->metadata) {
+        if (KeepsMetadata(key) && !FindMetadata(kept, key).has_value())
+          kept.emplace_back(key, value);
+      }
+    }
+    for (const Node* node : match_.nodes) {
+      // What a fused node was made of says more than its own name.
+      const auto origin = FindMetadata(node->metadata, kFromKey);
+      const std::string names = origin.has_value() ? std::string(*origin) : NodeLabel(*node);
+      for (absl::string_view name : absl::StrSplit(names, ',')) from.emplace_back(name);
+    }
+    std::set<std::string> seen;
+    std::erase_if(from, [&seen](const std::string& name) { return !seen.insert(name).second; });
+    for (Node* node : new_nodes_) {
+      for (const auto& [key, value] : kept) SetMetadata(node->metadata, key, value);
+      SetMetadata(node->metadata, kRuleKey, rule_.name);
+      SetMetadata(node->metadata, kFromKey, absl::StrJoin(from, ","));
+    }
+    if (!new_nodes_.empty() && new_nodes_.back()->name.empty())
+      new_nodes_.back()->name = last_->name;
+    if (!new_nodes_.empty()) new_nodes_.back()->doc_string = last_->doc_string;
+  }
+
+  void MoveReaders() {
+    for (Node* node : new_nodes_) scope_.index->Add(node, last_position_);
+    for (size_t i = 0; i < old_outputs_.size(); ++i) {
+      Value* from = old_outputs_[i];
+      Value* to = new_outputs_[i];
+      if (to == nullptr || to == from) continue;
+      if (!CanReplaceWholly(*from, *to)) {
+        Value* copy = NewValue(from->name());
+        copy->set_dtype(from->dtype());
+        copy->set_shape(from->shape());
+        Node* identity = scope_.graph->AddNode("", "Identity", {to}, {copy}, last_);
+        scope_.index->Add(identity, last_position_);
+        to = copy;
+      }
+      const std::string name = from->name();
+      scope_.graph->ReplaceAllUses(from, to);
+      names_.emplace_back(to, name);
+    }
+  }
+
+  void EraseMatch() {
+    for (auto it = match_.nodes.rbegin(); it != match_.nodes.rend(); ++it) {
+      if (!scope_.index->alive(*it)) continue;
+      for (const Node* erased : EraseDead(*it, *scope_.contents)) scope_.index->Remove(erased);
+    }
+    // Values keep their names where the old ones are gone.
+    for (auto& [value, name] : names_) {
+      if (value->name() != name && !value->is_input() && !value->is_output() &&
+          scope_.graph->FindValue(name) == nullptr) {
+        scope_.graph->Rename(value, name);
+      }
+    }
+  }
+
+  absl::Status Sort() {
+    const absl::Status status = scope_.graph->SortTopologically();
+    if (!status.ok()) return absl::InternalError(status.message());
+    scope_.index->Rebuild(*scope_.graph);
+    return absl::OkStatus();
+  }
+
+  const Rule::Impl& rule_;
+  const Pattern& pattern_;
+  const Replacement& replacement_;
+  const Match& match_;
+  const RewriteScope& scope_;
+  Node* last_;
+  int64_t last_position_;
+  bool needs_sort_ = false;
+  std::vector<Value*> old_outputs_;
+  std::vector<Value*> new_outputs_;
+  std::vector<Node*> new_nodes_;
+  std::vector<Value*> new_constants_;
+  std::vector<std::pair<Value*, std::string>> names_;
+};
+
+}  // namespace
+
+absl::Status ReplaceMatch(const Rule::Impl& rule, int pattern, const Match& match,
+                          const RewriteScope& scope) {
+  return Rewrite(rule, pattern, match, scope).Run();
+}
+
+}  // namespace pagefuse

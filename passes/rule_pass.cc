@@ -1,0 +1,153 @@
+// The pass that applies rules everywhere until none fires.
+#include <algorithm>
+#include <utility>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/rule_impl.h"
+
+namespace pagefuse {
+namespace {
+
+// The work of one pass run on one graph.
+class RuleRun {
+ public:
+  RuleRun(Model& model, PassContext& context, const GraphScope& scope,
+          const std::vector<Rule>& rules)
+      : model_(model), context_(context), scope_(scope), rules_(rules), index_(*scope.graph) {}
+
+  absl::StatusOr<bool> Run() {
+    const int64_t limit = 2 * index_.num_nodes() + 100;
+    while (true) {
+      misses_.clear();
+      const int64_t before = rewrites_;
+      for (const Rule& rule : rules_) PF_RETURN_IF_ERROR(Apply(rule));
+      if (rewrites_ == before) break;
+      if (rewrites_ > limit) {
+        return absl::InternalError(StrCat("rules of \"", rules_.front().name(),
+                                          "\" keep rewriting: stopped after ", rewrites_,
+                                          " rewrites"));
+      }
+    }
+    // The last sweep changed nothing, so its misses speak of the graph as it is now.
+    context_.misses.insert(context_.misses.end(), misses_.begin(), misses_.end());
+    return rewrites_ > 0;
+  }
+
+ private:
+  absl::Status Apply(const Rule& rule) {
+    const auto& patterns = rule.impl().compiled->patterns;
+    for (int i = 0; i < static_cast<int>(patterns.size()); ++i) {
+      for (Node* node : Candidates(*patterns[i])) {
+        if (index_.alive(node)) PF_RETURN_IF_ERROR(TryAt(rule, i, node));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<Node*> Candidates(const Pattern& pattern) const {
+    std::vector<Node*> nodes;
+    for (const std::string& type : AnchorTypes(pattern)) {
+      for (Node* node : index_.nodes(type)) {
+        if (index_.alive(node)) nodes.push_back(node);
+      }
+    }
+    std::sort(nodes.begin(), nodes.end(), [this](const Node* a, const Node* b) {
+      return index_.position(a) < index_.position(b);
+    });
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+    return nodes;
+  }
+
+  absl::Status TryAt(const Rule& rule, int pattern_index, Node* node) {
+    const Pattern& pattern = *rule.impl().compiled->patterns[pattern_index];
+    const Value& output = *pattern[pattern.outputs[AnchorOutput(pattern)]].value;
+    const bool same_type = output.producer()->op_type() == node->op_type();
+    Value* anchor = node->output(same_type ? output.producer_index() : 0);
+    if (anchor == nullptr) return absl::OkStatus();
+    const std::string at = anchor->name();
+    const MatchScope scope{scope_.graph, scope_.opsets, &index_, &context_.contents};
+    absl::Status failure;
+    const MatchResult result = MatchAt(pattern, scope, anchor, [&](Match& match) {
+      absl::Status status = Rewrite(rule, pattern_index, match);
+      // Anything else is a reason not to fire here.
+      if (absl::IsInternal(status)) failure = status;
+      return status;
+    });
+    PF_RETURN_IF_ERROR(failure);
+    if (result.matched) {
+      ++rewrites_;
+      return context_.Rewrote(model_, rule.name());
+    }
+    const int near = std::min<int>(2, static_cast<int>(pattern.nodes.size()));
+    if (context_.explain && result.matched_nodes >= near) {
+      misses_.push_back({rule.name(), at, result.reason, result.matched_nodes});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Rewrite(const Rule& rule, int pattern_index, Match& match) {
+    for (const auto& [name, attribute] : rule.impl().compiled->fixed_attributes[pattern_index]) {
+      match.attributes.insert_or_assign(name, attribute);
+    }
+    for (const auto& step : rule.impl().steps) {
+      if (const auto* condition = std::get_if<Condition>(&step)) {
+        PF_RETURN_IF_ERROR(condition->run(match));
+      } else {
+        PF_RETURN_IF_ERROR(std::get<Derivation>(step)(match));
+      }
+    }
+    return ReplaceMatch(rule.impl(), pattern_index, match,
+                        {scope_.graph, scope_.opsets, &index_, &context_.contents});
+  }
+
+  Model& model_;
+  PassContext& context_;
+  const GraphScope& scope_;
+  const std::vector<Rule>& rules_;
+  GraphIndex index_;
+  std::vector<Miss> misses_;
+  int64_t rewrites_ = 0;
+};
+
+class RulePass : public Pass {
+ public:
+  RulePass(std::string_view name, std::string_view description, std::vector<Rule> rules)
+      : name_(name), description_(description), rules_(std::move(rules)) {}
+
+  std::string_view name() const override { return name_; }
+  std::string_view description() const override { return description_; }
+
+  std::vector<RuleSummary> rules() const override {
+    std::vector<RuleSummary> summaries;
+    for (const Rule& rule : rules_) summaries.push_back({rule.name(), rule.description()});
+    return summaries;
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    for (const Rule& rule : rules_) PF_RETURN_IF_ERROR(rule.Compile());
+    std::vector<GraphScope> scopes = AllGraphs(model);
+    // Inner graphs first: erasing an outer node may erase the graphs in it.
+    std::reverse(scopes.begin(), scopes.end());
+    bool changed = false;
+    for (const GraphScope& scope : scopes) {
+      PF_ASSIGN_OR_RETURN(const bool changed_here, RuleRun(model, context, scope, rules_).Run());
+      changed = changed || changed_here;
+    }
+    return changed;
+  }
+
+ private:
+  std::string name_;
+  std::string description_;
+  std::vector<Rule> rules_;
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> MakeRulePass(std::string_view name, std::string_view description,
+                                   std::vector<Rule> rules) {
+  return std::make_unique<RulePass>(name, description, std::move(rules));
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,157 @@
+// The runner: infers, times, runs, verifies, counts, dumps and explains around each pass.
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_join.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/verify.h"
+#include "pagefuse/passes/compare_models.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pipeline.h"
+
+namespace pagefuse {
+namespace {
+
+bool Contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+int64_t CountNodes(Model& model) {
+  int64_t count = 0;
+  for (const GraphScope& scope : AllGraphs(model)) count += scope.graph->num_nodes();
+  return count;
+}
+
+class Runner {
+ public:
+  Runner(Model& model, const PipelineOptions& options) : model_(model), options_(options) {
+    context_.options = options.options;
+    context_.explain = !options.explain.empty();
+  }
+
+  absl::StatusOr<PipelineReport> Run() {
+    PF_ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Pass>> passes, Passes());
+    for (const auto& pass : passes) {
+      if (Contains(options_.disabled, pass->name())) continue;
+      PF_RETURN_IF_ERROR(RunOne(*pass));
+    }
+    report_.counts = context_.counts;
+    CollectMisses();
+    return std::move(report_);
+  }
+
+ private:
+  absl::StatusOr<std::vector<std::unique_ptr<Pass>>> Passes() const {
+    if (options_.passes.empty()) return options_.page ? DefaultPipeline() : FusionPipeline();
+    std::vector<std::unique_ptr<Pass>> passes;
+    for (const std::string& name : options_.passes) {
+      PF_ASSIGN_OR_RETURN(std::unique_ptr<Pass> pass, FindPass(name));
+      passes.push_back(std::move(pass));
+    }
+    return passes;
+  }
+
+  absl::Status RunOne(const Pass& pass) {
+    const bool keeps_copy = options_.verify || !options_.reproducer_dir.empty();
+    Model before;
+    if (keeps_copy) before = model_.Clone();
+    PassRun run{.name = std::string(pass.name())};
+    absl::Status status = Attempt(pass, before, run);
+    if (!status.ok()) {
+      const std::string written = WriteReproducer(pass, before);
+      return absl::Status(status.code(),
+                          StrCat("pass \"", pass.name(), "\": ", status.message(), written));
+    }
+    run.nodes_after = CountNodes(model_);
+    if (ShouldPrint(run)) {
+      *options_.print_to << "# after " << run.name << "\n" << PrintModel(model_) << "\n";
+    }
+    report_.runs.push_back(std::move(run));
+    return absl::OkStatus();
+  }
+
+  absl::Status Attempt(const Pass& pass, const Model& before, PassRun& run) {
+    using Clock = std::chrono::steady_clock;
+    const auto start = Clock::now();
+    // Nothing has to be inferred again while no pass changes anything.
+    if (stale_) {
+      context_.contents.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model_, &context_.contents));
+    }
+    PF_ASSIGN_OR_RETURN(run.changed, pass.Run(model_, context_));
+    stale_ = run.changed;
+    run.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    PF_RETURN_IF_ERROR(Verify(model_));
+    if (options_.verify && run.changed) {
+      PF_ASSIGN_OR_RETURN(run.verified, CompareOnRandomInputs(before, model_));
+    }
+    return absl::OkStatus();
+  }
+
+  bool ShouldPrint(const PassRun& run) const {
+    if (options_.print_to == nullptr) return false;
+    return Contains(options_.print_after, run.name) ||
+           (run.changed && Contains(options_.print_after, "*"));
+  }
+
+  // Writes the model before the pass, and the command; returns what to say of it.
+  std::string WriteReproducer(const Pass& pass, const Model& before) const {
+    if (options_.reproducer_dir.empty()) return "";
+    std::error_code error;
+    std::filesystem::create_directories(options_.reproducer_dir, error);
+    const std::string base = StrCat(options_.reproducer_dir, "/", pass.name());
+    std::ofstream graph(base + ".onnxtxt");
+    graph << PrintModel(before);
+    std::ofstream command(base + ".sh");
+    command << "pagefuse opt --passes=" << pass.name() << (options_.verify ? " --verify" : "");
+    for (const auto& [name, value] : options_.options) {
+      command << " --set=" << name << "=" << value;
+    }
+    command << " " << base << ".onnxtxt\n";
+    graph.flush();
+    command.flush();
+    if (!graph || !command) return StrCat("; no reproducer could be written to ", base);
+    return StrCat("; to repeat it, run ", base, ".sh");
+  }
+
+  // The misses that were asked for, nearest first, each once.
+  void CollectMisses() {
+    const bool all = Contains(options_.explain, "*");
+    for (Miss& miss : context_.misses) {
+      if (all || Contains(options_.explain, miss.rule)) report_.misses.push_back(std::move(miss));
+    }
+    std::stable_sort(
+        report_.misses.begin(), report_.misses.end(),
+        [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
+    const auto same = [](const Miss& a, const Miss& b) {
+      return a.rule == b.rule && a.at == b.at && a.condition == b.condition;
+    };
+    report_.misses.erase(std::unique(report_.misses.begin(), report_.misses.end(), same),
+                         report_.misses.end());
+  }
+
+  Model& model_;
+  const PipelineOptions& options_;
+  PassContext context_;
+  PipelineReport report_;
+  bool stale_ = true;
+};
+
+}  // namespace
+
+absl::StatusOr<bool> RunPass(const Pass& pass, Model& model, PassContext& context) {
+  context.contents.clear();
+  PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
+  return pass.Run(model, context);
+}
+
+absl::StatusOr<PipelineReport> RunPipeline(Model& model, const PipelineOptions& options) {
+  return Runner(model, options).Run();
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,94 @@
+#include "pagefuse/runtime/paged_model.h"
+
+#include <cstring>
+#include <utility>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr const char* kLogits = "logits";
+
+// Why insert-paged-cache left the graph alone.
+std::string ReasonNotPaged(const PipelineReport& report) {
+  for (const Miss& miss : report.misses) {
+    if (miss.rule == "insert-paged-cache") return ": " + miss.condition;
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
+                                                               const PagedModelOptions& options) {
+  auto paged = std::unique_ptr<PagedModel>(new PagedModel);
+  SessionOptions session = options.session;
+  session.pipeline.options["kv_cache"] = options.kv_cache;
+  session.pipeline.options["block_size"] = StrCat(options.block_size);
+  if (options.all_logits) session.pipeline.options["logits"] = "all";
+  PF_ASSIGN_OR_RETURN(paged->session_, Session::Create(std::move(model), session));
+  auto layout = CacheLayout::FromModel(paged->session_->model());
+  if (layout.status().code() == absl::StatusCode::kFailedPrecondition) {
+    return absl::FailedPreconditionError(
+        StrCat(std::string(layout.status().message()), ReasonNotPaged(paged->session_->report())));
+  }
+  PF_RETURN_IF_ERROR(layout.status());
+  paged->layout_ = *std::move(layout);
+  const Value* logits = paged->session_->model().graph->FindValue(kLogits);
+  if (!logits || !logits->is_output() || !logits->shape() || logits->shape()->rank() < 2 ||
+      logits->dtype() != DataType::kFloat) {
+    return absl::FailedPreconditionError("the fused graph has no float output \"logits\"");
+  }
+  paged->vocabulary_ = logits->shape()->back(0).constant().value_or(0);
+  PF_RETURN_IF_ERROR(paged->Reserve({}, 0));
+  return paged;
+}
+
+absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens,
+                                 int64_t cache_tokens) {
+  std::vector<CacheGroup> groups = layout_.groups();
+  for (CacheGroup& group : groups) {
+    group.num_blocks = layout_.BlocksFor(group, lengths, step_tokens);
+    if (cache_tokens > 0 && group.sliding_window == 0) {
+      group.num_blocks = (cache_tokens + group.block_size - 1) / group.block_size;
+    }
+  }
+  PF_ASSIGN_OR_RETURN(tensors_, layout_.Allocate(groups));
+  cache_ = std::make_unique<PagedCache>(std::move(groups));
+  return absl::OkStatus();
+}
+
+void PagedModel::CopyBlocks() {
+  for (const PagedCache::Copy& copy : cache_->TakeCopies()) {
+    for (const std::string& name : cache_->groups()[copy.group].caches) {
+      Tensor& tensor = tensors_.at(name);
+      const int64_t block_bytes = tensor.byte_size() / tensor.dims()[0];
+      auto* base = static_cast<std::byte*>(tensor.mutable_data());
+      std::memcpy(base + copy.to * block_bytes, base + copy.from * block_bytes, block_bytes);
+    }
+  }
+}
+
+absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
+                                       const StepMetadata& step) {
+  CopyBlocks();
+  std::map<std::string, Tensor> feeds = tensors_;
+  layout_.AddStepFeeds(input_ids, step, feeds);
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_->Run(feeds, {kLogits}));
+  return std::move(outputs[0]);
+}
+
+absl::StatusOr<Tensor> PagedModel::Step(const std::vector<Tokens>& tokens) {
+  std::vector<StepEntry> entries;
+  std::vector<int64_t> input_ids;
+  for (const Tokens& part : tokens) {
+    entries.push_back({part.sequence, static_cast<int64_t>(part.ids.size())});
+    input_ids.insert(input_ids.end(), part.ids.begin(), part.ids.end());
+  }
+  PF_ASSIGN_OR_RETURN(StepMetadata step, cache_->Append(entries));
+  return Run(input_ids, step);
+}
+
+}  // namespace pagefuse

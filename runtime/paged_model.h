@@ -1,0 +1,72 @@
+// A paged graph with its cache: the session, the cache tensors, and the feeds of a step in one
+// place.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/runtime/cache_layout.h"
+#include "pagefuse/runtime/paged_cache.h"
+#include "pagefuse/runtime/session.h"
+
+namespace pagefuse {
+
+struct PagedModelOptions {
+  SessionOptions session;
+  std::string kv_cache = "none";  // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head
+  int64_t block_size = 16;
+  bool all_logits = false;  // a row of logits for every token instead of one a sequence
+};
+
+// Not thread-safe.
+class PagedModel {
+ public:
+  // Runs the pipeline on the model. FailedPrecondition, saying why, if the graph could not be
+  // paged.
+  static absl::StatusOr<std::unique_ptr<PagedModel>> Create(Model model,
+                                                            const PagedModelOptions& options);
+
+  // Makes the cache: room for sequences of these lengths at once in steps of at most `step_tokens`.
+  // `cache_tokens` > 0 bounds the full-attention group instead. Drops all sequences of the old
+  // cache.
+  absl::Status Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens,
+                       int64_t cache_tokens = 0);
+
+  // Runs one packed step whose slots were taken from cache(); returns float32 logits [B, V], or [1,
+  // T, V] with all_logits.
+  absl::StatusOr<Tensor> Run(const std::vector<int64_t>& input_ids, const StepMetadata& step);
+
+  // The usual case: appends tokens to sequences of cache() and runs them.
+  struct Tokens {
+    SequenceId sequence;
+    std::vector<int64_t> ids;
+  };
+  absl::StatusOr<Tensor> Step(const std::vector<Tokens>& tokens);
+
+  PagedCache& cache() { return *cache_; }
+  const PagedCache& cache() const { return *cache_; }
+  // By graph input name.
+  std::map<std::string, Tensor>& cache_tensors() { return tensors_; }
+  const CacheLayout& layout() const { return layout_; }
+  Session& session() { return *session_; }
+  const Session& session() const { return *session_; }
+  int64_t vocabulary() const { return vocabulary_; }
+
+ private:
+  PagedModel() = default;
+  void CopyBlocks();
+
+  std::unique_ptr<Session> session_;
+  CacheLayout layout_;
+  std::unique_ptr<PagedCache> cache_;
+  std::map<std::string, Tensor> tensors_;
+  int64_t vocabulary_ = 0;
+};
+
+}  // namespace pagefuse

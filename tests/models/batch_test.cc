@@ -1,0 +1,101 @@
+// Requests never change each other's results, and the cache accounts for every block.
+#include "tests/models/model_data.h"
+#include <gtest/gtest.h>
+
+#include "pagefuse/runtime/engine.h"
+
+namespace pagefuse {
+namespace {
+
+std::vector<Request> EightPrompts() {
+  const std::vector<int64_t> base = LoadGreedy("gemma3_B18").prompt;
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < 8; ++i) {
+    Request request;
+    for (int64_t t = 0; t < 3 + 17 * i; ++t) {
+      request.prompt.push_back((base[t % base.size()] * (i + 1) + 31 * t) % 256);
+    }
+    request.max_new_tokens = 12 + i;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+std::vector<std::vector<int64_t>> Alone(const std::vector<Request>& requests,
+                                        const EngineOptions& options) {
+  auto engine = Engine::Create(LoadBundled("gemma3_B18"), options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  std::vector<std::vector<int64_t>> tokens;
+  for (const Request& request : requests)
+    tokens.push_back((*engine)->Generate({request}).value()[0].tokens);
+  return tokens;
+}
+
+std::vector<std::vector<int64_t>> Together(const std::vector<Request>& requests,
+                                           const EngineOptions& options) {
+  auto engine = Engine::Create(LoadBundled("gemma3_B18"), options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  std::vector<std::vector<int64_t>> tokens;
+  auto completions = (*engine)->Generate(requests);
+  EXPECT_TRUE(completions.ok()) << completions.status();
+  for (const Completion& completion : *completions) tokens.push_back(completion.tokens);
+  EXPECT_EQ((*engine)->cache().blocks_in_use(), 0);
+  return tokens;
+}
+
+TEST(Batch, EightPromptsGiveTheTokensThatEachGivesAlone) {
+  const std::vector<Request> requests = EightPrompts();
+  EXPECT_EQ(Together(requests, {}), Alone(requests, {}));
+}
+
+TEST(Batch, ChunkedPrefillAndFewSequencesAtOnceChangeNothing) {
+  const std::vector<Request> requests = EightPrompts();
+  EngineOptions tight;
+  tight.max_tokens_per_step = 24;
+  tight.max_sequences = 3;
+  tight.block_size = 8;
+  EXPECT_EQ(Together(requests, tight), Alone(requests, {}));
+}
+
+TEST(Batch, PreemptionByAFullCacheChangesNothing) {
+  const std::vector<Request> requests = EightPrompts();
+  EngineOptions small;
+  small.cache_tokens = 176;  // the longest request needs 141
+  EXPECT_EQ(Together(requests, small), Alone(requests, {}));
+}
+
+TEST(Batch, QuantisedCachesKeepRequestsApartToo) {
+  const std::vector<Request> requests = EightPrompts();
+  EngineOptions options;
+  options.kv_cache = "int8_per_token_head";
+  EXPECT_EQ(Together(requests, options), Alone(requests, options));
+}
+
+TEST(Engine, ARequestThatCannotFitSaysSoAndLeavesNothing) {
+  EngineOptions options;
+  options.cache_tokens = 32;
+  auto engine = Engine::Create(LoadBundled("gemma3_B18"), options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  Request request{.prompt = std::vector<int64_t>(40, 7)};
+  EXPECT_EQ((*engine)->Generate({request}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ((*engine)->cache().blocks_in_use(), 0);
+}
+
+TEST(Engine, BadRequestsAreNamed) {
+  auto engine = Engine::Create(LoadBundled("gemma3_B18"), {});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->Generate({Request{}}).status().message(), "request 0: the prompt is empty");
+  EXPECT_EQ((*engine)->Generate({Request{.prompt = {256}}}).status().message(),
+            "request 0: token 256 is outside the vocabulary of 256");
+}
+
+TEST(Engine, UnknownCacheFormatsAreRefusedWithTheKnownOnes) {
+  EngineOptions options;
+  options.kv_cache = "fp4";
+  auto engine = Engine::Create(LoadBundled("gemma3_B18"), options);
+  EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(engine.status().message().find("fp8_per_token_head"), absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace pagefuse

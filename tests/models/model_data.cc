@@ -1,0 +1,73 @@
+#include "tests/models/model_data.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "nlohmann/json.hpp"
+#include <gtest/gtest.h>
+
+#include "pagefuse/ir/onnx_io.h"
+
+namespace pagefuse {
+
+std::string ModelDir(const std::string& name) {
+  return std::string(PAGEFUSE_SOURCE_DIR) + "/models/" + name;
+}
+
+Model LoadBundled(const std::string& name, const std::string& file) {
+  auto model = LoadModel(ModelDir(name) + "/" + file);
+  if (!model.ok()) ADD_FAILURE() << model.status();
+  return model.ok() ? *std::move(model) : Model();
+}
+
+namespace {
+
+std::map<std::string, Tensor> LoadTensors(const std::string& dir, const std::string& prefix) {
+  std::map<std::string, Tensor> tensors;
+  for (int i = 0;; ++i) {
+    const std::string path = dir + "/" + prefix + std::to_string(i) + ".pb";
+    if (!std::filesystem::exists(path)) return tensors;
+    std::string name;
+    auto tensor = LoadTensor(path, &name);
+    if (!tensor.ok()) {
+      ADD_FAILURE() << path << ": " << tensor.status();
+      return tensors;
+    }
+    tensors[name] = *std::move(tensor);
+  }
+}
+
+}  // namespace
+
+DataSet LoadDataSet(const std::string& model, int index) {
+  const std::string dir = ModelDir(model) + "/test_data_set_" + std::to_string(index);
+  return {LoadTensors(dir, "input_"), LoadTensors(dir, "output_")};
+}
+
+int CountDataSets(const std::string& model) {
+  int count = 0;
+  while (std::filesystem::exists(ModelDir(model) + "/test_data_set_" + std::to_string(count)))
+    ++count;
+  return count;
+}
+
+Greedy LoadGreedy(const std::string& model) {
+  std::ifstream file(ModelDir(model) + "/greedy.json");
+  const nlohmann::json json = nlohmann::json::parse(file);
+  return {json["prompt"], json["greedy"], json["top2_gap"]};
+}
+
+double MaxDifference(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
+    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+    largest = std::max(largest, difference);
+  }
+  return largest;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,37 @@
+// The bundled exports and their reference data, as the end-to-end tests read them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/tensor.h"
+
+namespace pagefuse {
+
+// models/<name> in the source tree.
+std::string ModelDir(const std::string& name);
+Model LoadBundled(const std::string& name, const std::string& file = "model.onnx");
+
+// One test_data_set_N folder: tensors by name.
+struct DataSet {
+  std::map<std::string, Tensor> inputs;
+  std::map<std::string, Tensor> outputs;
+};
+DataSet LoadDataSet(const std::string& model, int index);
+int CountDataSets(const std::string& model);
+
+// greedy.json: a prompt, its greedy continuation, and by how much each token won.
+struct Greedy {
+  std::vector<int64_t> prompt, tokens;
+  std::vector<double> gap;
+};
+Greedy LoadGreedy(const std::string& model);
+
+// The largest absolute difference; infinity if the shapes differ or a value is NaN on one side.
+double MaxDifference(std::span<const float> a, std::span<const float> b);
+
+}  // namespace pagefuse

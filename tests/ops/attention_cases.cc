@@ -1,0 +1,87 @@
+// Cases of Attention and RotaryEmbedding.
+#include "op_test.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+Tensor Heads(std::vector<int64_t> dims, uint64_t seed) {
+  return Random(DataType::kFloat, std::move(dims), Normal{0, 1}, seed);
+}
+
+// Q, K, V with 4 query heads on 2 key heads, past of 5 rows where asked, more inputs behind.
+OpCase Grouped(std::string name, std::vector<std::pair<std::string, AttributeValue>> attributes,
+               std::vector<Tensor> more = {}) {
+  OpCase made{.name = std::move(name),
+              .inputs = {Heads({2, 4, 3, 17}, 1), Heads({2, 2, 9, 17}, 2), Heads({2, 2, 9, 70}, 3)},
+              .attributes = std::move(attributes)};
+  for (Tensor& tensor : more) made.inputs.push_back(std::move(tensor));
+  return made;
+}
+
+}  // namespace
+
+OpCases AttentionCases() {
+  const Tensor mask = Bools(
+      {3, 9}, {1, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  const Tensor bias = Heads({2, 1, 3, 9}, 4);
+  const Tensor past_k = Heads({2, 2, 5, 17}, 5);
+  const Tensor past_v = Heads({2, 2, 5, 70}, 6);
+  OpCase with_past = Grouped("past", {{"is_causal", int64_t{1}}, {"left_window_size", int64_t{3}}},
+                             {Tensor(), past_k, past_v});
+  with_past.num_outputs = 3;
+  return OpCases("Attention")
+      .Add({.name = "sees_the_first_key",
+            .inputs = {Floats({1, 1, 1, 1}, {1}), Floats({1, 1, 2, 1}, {1, 1}),
+                       Floats({1, 1, 2, 1}, {3, 7})},
+            .attributes = {{"is_causal", int64_t{1}}},
+            .outputs = {Floats({1, 1, 1, 1}, {3})}})
+      .Add({.name = "sees_nothing",
+            .inputs = {Floats({1, 1, 1, 1}, {1}), Floats({1, 1, 2, 1}, {1, 1}),
+                       Floats({1, 1, 2, 1}, {3, 7}), Bools({1, 2}, {false, false})},
+            .outputs = {Floats({1, 1, 1, 1}, {0})}})
+      .Add(Grouped("plain", {}))
+      .Add(Grouped("softcap", {{"softcap", 2.0f}, {"scale", 0.3f}}))
+      .Add(Grouped("bool_mask", {}, {mask}))
+      .Add(Grouped("float_mask", {{"is_causal", int64_t{1}}}, {bias}))
+      .Add(Grouped("window", {{"left_window_size", int64_t{1}}, {"right_window_size", int64_t{2}}}))
+      .Add(Grouped("lengths", {{"is_causal", int64_t{1}}},
+                   {Tensor(), Tensor(), Tensor(), Ints({2}, {2, 9})}))
+      .Add(with_past)
+      .Add({.name = "packed",
+            .inputs = {Heads({2, 3, 8}, 1), Heads({2, 5, 4}, 2), Heads({2, 5, 6}, 3)},
+            .attributes = {{"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}}})
+      .Within(DataType::kFloat, {.rtol = 2e-5, .atol = 2e-6}, "float sums against sums in double")
+      .Rejects(Grouped("lengths", {}, {Tensor(), Tensor(), Tensor(), Ints({2}, {2, 10})}),
+               "expected 0 to 9")
+      .Rejects(Grouped("mask", {}, {Bools({2, 9}, std::vector<bool>(18, true))}),
+               "does not broadcast")
+      .Rejects({.inputs = {Heads({1, 3, 1, 4}, 1), Heads({1, 2, 1, 4}, 2), Heads({1, 2, 1, 4}, 3)}},
+               "are not a multiple of");
+}
+
+OpCases RotaryEmbeddingCases() {
+  // A quarter turn of the first pair, none of the second.
+  const Tensor cosines = Floats({1, 1, 2}, {0, 1});
+  const Tensor sines = Floats({1, 1, 2}, {1, 0});
+  const Tensor x = Floats({1, 1, 1, 5}, {1, 2, 3, 4, 5});
+  const std::pair<std::string, AttributeValue> four = {"rotary_embedding_dim", int64_t{4}};
+  const Tensor table = Heads({7, 4}, 3);
+  return OpCases("RotaryEmbedding")
+      .Add({.name = "halves",
+            .inputs = {x, cosines, sines},
+            .attributes = {four},
+            .outputs = {Floats({1, 1, 1, 5}, {-3, 2, 1, 4, 5})}})
+      .Add({.name = "neighbours",
+            .inputs = {x, cosines, sines},
+            .attributes = {four, {"interleaved", int64_t{1}}},
+            .outputs = {Floats({1, 1, 1, 5}, {-2, 1, 3, 4, 5})}})
+      .Add({.name = "packed_by_position",
+            .inputs = {Heads({2, 3, 16}, 1), table, table, Ints({2, 3}, {0, 1, 2, 6, 6, 0})},
+            .attributes = {{"num_heads", int64_t{2}}}})
+      .Rejects({.inputs = {Heads({1, 1, 16}, 1), table, table, Ints({1, 1}, {7})},
+                .attributes = {{"num_heads", int64_t{2}}}},
+               "the caches have 7 rows")
+      .Rejects({.inputs = {Heads({1, 1, 16}, 1), cosines, sines}}, "is required");
+}
+
+}  // namespace pagefuse::onnx_ops

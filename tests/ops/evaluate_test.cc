@@ -1,0 +1,82 @@
+// Evaluation of nodes, functions and models.
+#include "pagefuse/ops/evaluate.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "pagefuse/ir/text.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Model Parse(std::string_view text) {
+  absl::StatusOr<Model> model = ParseModel(text);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+Tensor Ints(const std::vector<int64_t>& values) {
+  return Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values);
+}
+
+TEST(EvaluateModel, RunsNodesInOrder) {
+  const Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 18]>
+    g (int64[N] x) => (int64[M] y) <int64[1] two = {2}> {
+      end = Shape (x)
+      tail = Slice (x, two, end)
+      y = Concat <axis = 0> (tail, x)
+    })");
+  const auto outputs = EvaluateModel(model, {{"x", Ints({5, 6, 7})}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_THAT((*outputs)[0].values<int64_t>(), ElementsAre(7, 5, 6, 7));
+}
+
+TEST(EvaluateModel, RunsModelLocalFunctionsWithAttributes) {
+  const Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 18, "f" : 1]>
+    g (float[2, 1] x) => (float[N] y) { y = f.Join <along = 1> (x) }
+    <domain: "f", opset_import: ["" : 18]>
+    Join <along> (x) => (y) { y = Concat <axis: int = @along> (x, x) })");
+  const auto outputs = EvaluateModel(model, {{"x", Tensor::Of<float>({2, 1}, {1, 2})}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  EXPECT_THAT((*outputs)[0].dims(), ElementsAre(2, 2));
+  EXPECT_THAT((*outputs)[0].values<float>(), ElementsAre(1, 1, 2, 2));
+}
+
+TEST(EvaluateModel, ChecksItsFeeds) {
+  const Model model = Parse(
+      "<ir_version: 10, opset_import: [\"\" : 18]> g (int64[2] x) => (int64[2] y) { y = Identity (x) }");
+  const auto message = [&](const std::map<std::string, Tensor>& feeds) {
+    return std::string(EvaluateModel(model, feeds).status().message());
+  };
+  EXPECT_EQ(message({}), "input \"x\" is not fed");
+  EXPECT_EQ(message({{"x", Ints({1})}}), "input \"x\": expected shape [2], got [1]");
+  EXPECT_EQ(message({{"x", Tensor::Of<float>({2}, {1, 2})}}),
+            "input \"x\": expected int64, got float");
+  EXPECT_EQ(message({{"x", Ints({1, 2})}, {"z", Ints({1})}}), "feed \"z\" is not an input");
+}
+
+TEST(EvaluateNode, RefusesOutputsOverTheLimit) {
+  const Model model = Parse(
+      "<ir_version: 10, opset_import: [\"\" : 18]> g (int64[1] n) => (float[N] y) "
+      "{ y = ConstantOfShape (n) }");
+  const auto outputs = EvaluateNode(*model.graph->nodes().front(), 18, {Ints({int64_t{1} << 40})});
+  EXPECT_EQ(outputs.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(outputs.status().message()), HasSubstr("over the limit"));
+}
+
+TEST(EvaluateNode, ReportsBadValuesWithThePlace) {
+  const Model model = Parse(
+      "<ir_version: 10, opset_import: [\"\" : 18]> g (int64[2] x, int64[1] i) => (int64[1] y) "
+      "{ y = Gather (x, i) }");
+  const auto outputs =
+      EvaluateNode(*model.graph->nodes().front(), 18, {Ints({1, 2}), Ints({-3})});
+  EXPECT_EQ(std::string(outputs.status().message()),
+            "node \"y\" (Gather): input 1 \"indices\": index -3 is out of range [-2, 2)");
+}
+
+}  // namespace
+}  // namespace pagefuse

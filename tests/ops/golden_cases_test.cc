@@ -1,0 +1,73 @@
+// Every case of tests/golden, through every kernel of its op on every SIMD target, and through the
+// op's decomposition.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "simd_targets.h"
+#include "tools/testcase.h"
+
+#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/registry.h"
+
+namespace pagefuse {
+namespace {
+
+std::vector<std::string> GoldenFolders() {
+  return FindTestCases(std::string(PAGEFUSE_SOURCE_DIR) + "/tests/golden");
+}
+
+ModelRunner RunnerFor(EvaluateOptions options) {
+  return [options](const Model& model, const std::map<std::string, Tensor>& feeds) {
+    return EvaluateModel(model, feeds, options);
+  };
+}
+
+class GoldenCase : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<TestCase> loaded = LoadTestCase(GetParam());
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    case_ = *std::move(loaded);
+    const Node& node = *case_.model.graph->nodes().front();
+    op_ = OpRegistry::Global().Find(node.domain(), node.op_type(), 1);
+    ASSERT_NE(op_, nullptr) << node.op_type();
+  }
+  void Check(const EvaluateOptions& options) {
+    const absl::Status status = CheckTestCase(case_, RunnerFor(options));
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  TestCase case_;
+  const OpDef* op_ = nullptr;
+};
+
+TEST_P(GoldenCase, PassesInEveryKernelOnEveryTarget) {
+  ASSERT_FALSE(op_->kernels().empty());
+  for (const Kernel& kernel : op_->kernels()) {
+    SCOPED_TRACE("kernel " + kernel.name);
+    testing::ForEachSimdTarget([&] { Check({.force_kernel = kernel.name}); });
+  }
+}
+
+TEST_P(GoldenCase, PassesAsDecomposition) {
+  if (!case_.expected_error.empty()) GTEST_SKIP() << "a decomposition checks nothing";
+  ASSERT_TRUE(op_->has_decomposition());
+  Check({.decompose = true});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenCase, ::testing::ValuesIn(GoldenFolders()),
+                         [](const auto& info) {
+                           const std::string& path = info.param;
+                           const size_t op = path.rfind('/', path.rfind('/') - 1) + 1;
+                           std::string name = path.substr(op);
+                           std::replace(name.begin(), name.end(), '/', '_');
+                           return name;
+                         });
+
+// A suite without cases would pass.
+TEST(GoldenCases, AreFound) { EXPECT_GE(GoldenFolders().size(), 28u); }
+
+}  // namespace
+}  // namespace pagefuse

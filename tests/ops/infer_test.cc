@@ -1,0 +1,141 @@
+// Symbolic shape inference over graphs.
+#include "pagefuse/ops/infer.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/text.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::HasSubstr;
+
+// A model at opset 18 with input x int64[batch, seq] and p float[batch, past, 8], inferred; values
+// are asked by name.
+class InferTest : public testing::Test {
+ protected:
+  absl::Status Infer(std::string_view body) {
+    absl::StatusOr<Model> model = ParseModel(
+        "<ir_version: 10, opset_import: [\"\" : 18, \"f\" : 1]> g (int64[batch, seq] x, "
+        "float[batch, past, 8] p) => (int64[M] out) <int64[1] zero = {0}, int64[1] one = {1}, "
+        "int64[1] two = {2}, int64[1] minus = {-1}, int64 start = {0}, int64 step = {1}> {" +
+        std::string(body) + "}");
+    if (!model.ok()) return model.status();
+    model_ = *std::move(model);
+    return InferShapes(model_, &contents_);
+  }
+
+  std::string ShapeOf(std::string_view name) const {
+    const Value* value = model_.graph->FindValue(name);
+    if (value == nullptr) return "no such value";
+    return value->shape() ? value->shape()->ToString() : "unknown";
+  }
+
+  std::string ContentsOf(std::string_view name) const {
+    const auto it = contents_.find(model_.graph->FindValue(name));
+    return it == contents_.end() ? "unknown" : Shape(it->second).ToString();
+  }
+
+  Model model_;
+  SymbolicContents contents_;
+};
+
+TEST_F(InferTest, ShapeArithmeticGivesDims) {
+  const absl::Status status = Infer(R"(
+    sx = Shape (x)
+    seq = Slice (sx, one, two)
+    sp = Shape <start = 1, end = 2> (p)
+    scalar = Squeeze (sp, zero)
+    i = Gather (sx, start)
+    list = Concat <axis = 0> (seq, sp, minus)
+    out = Concat <axis = 0> (list, two))");
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ContentsOf("seq"), "[seq]");
+  EXPECT_EQ(ContentsOf("scalar"), "[past]");
+  EXPECT_EQ(ContentsOf("i"), "[batch]");
+  EXPECT_EQ(ContentsOf("out"), "[seq, past, -1, 2]");
+  EXPECT_EQ(ShapeOf("scalar"), "[]");
+}
+
+TEST_F(InferTest, RangeFromZeroToASizeHasThatSize) {
+  const absl::Status status = Infer(R"(
+    sx = Shape (x)
+    seq = Slice (sx, one, two)
+    n = Squeeze (seq)
+    out = Range (start, n, step))");
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ShapeOf("out"), "[seq]");
+}
+
+TEST_F(InferTest, ReshapeCancelsSymbols) {
+  const absl::Status status = Infer(R"(
+    b = Shape <end = 1> (p)
+    heads = Concat <axis = 0> (b, minus, two)
+    split = Reshape (p, heads)
+    flat = Flatten <axis = 2> (p)
+    shape = Shape (p)
+    back = Reshape (flat, shape)
+    out = Shape (back))");
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ShapeOf("split"), "[batch, 4*past, 2]");
+  EXPECT_EQ(ShapeOf("back"), "[batch, past, 8]");
+}
+
+TEST_F(InferTest, SliceOfASymbolIsClamped) {
+  const absl::Status status = Infer(R"(
+    last = Slice (p, minus, big, one)
+    first = Slice (p, zero, two, one)
+    big = Constant <value_ints = [9223372036854775807]> ()
+    out = Shape (first))");
+  EXPECT_FALSE(status.ok());  // "big" is read before it is made
+  const absl::Status again = Infer(R"(
+    big = Constant <value_ints = [9223372036854775807]> ()
+    all = Slice (p, zero, big, one)
+    first = Slice (p, zero, two, one)
+    out = Shape (first))");
+  ASSERT_TRUE(again.ok()) << again;
+  EXPECT_EQ(ShapeOf("all"), "[batch, past, 8]");
+  EXPECT_EQ(ShapeOf("first"), "[batch, min(2, past), 8]");
+}
+
+TEST_F(InferTest, FunctionsAreInferredForEachCall) {
+  const absl::Status status = Infer(R"(
+    y = f.Twice <along = 0> (x)
+    z = f.Twice <along = 1> (x)
+    out = Shape (z) }
+    <domain: "f", opset_import: ["" : 18]> Twice <along> (v) => (w) {
+      w = Concat <axis: int = @along> (v, v)
+    )");
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ShapeOf("y"), "[2*batch, seq]");
+  EXPECT_EQ(ShapeOf("z"), "[batch, 2*seq]");
+  EXPECT_EQ(ContentsOf("out"), "[batch, 2*seq]");
+}
+
+TEST_F(InferTest, InferringTwiceChangesNothing) {
+  ASSERT_TRUE(Infer("n = NonZero (x) t = Transpose (n) out = Shape (t)").ok());
+  const std::string before = PrintModel(model_);
+  ASSERT_TRUE(InferShapes(model_).ok());
+  EXPECT_EQ(PrintModel(model_), before);
+}
+
+TEST_F(InferTest, UnknownOpsKeepWhatIsDeclared) {
+  ASSERT_TRUE(Infer("out = Frobnicate (x)").ok());
+  EXPECT_EQ(ShapeOf("out"), "[M]");
+}
+
+TEST(InferShapes, RefusesADeclarationThatCannotBe) {
+  absl::StatusOr<Model> model = ParseModel(
+      "<ir_version: 10, opset_import: [\"\" : 18]> g (float[2, 3] x) => (float[2, 3] y) "
+      "{ y = Transpose (x) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const absl::Status status = InferShapes(*model);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()),
+            "node \"y\" (Transpose): output \"y\": declared as [2, 3], inferred as [3, 2]");
+}
+
+}  // namespace
+}  // namespace pagefuse

@@ -1,0 +1,246 @@
+#include "op_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "gtest/gtest.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr size_t kGuard = 256;
+constexpr uint8_t kGuardByte = 0xA5;
+constexpr uint8_t kUnwritten = 0xCD;
+
+// A tensor's bytes with guards before and after.
+class GuardedBuffer {
+ public:
+  GuardedBuffer(size_t size, size_t offset, uint8_t fill) : size_(size) {
+    bytes_.assign(size + 2 * kGuard + 64 + offset, kGuardByte);
+    const auto address = reinterpret_cast<uintptr_t>(bytes_.data()) + kGuard;
+    start_ = kGuard + (64 - address % 64) % 64 + offset;
+    std::fill_n(bytes_.begin() + start_, size, fill);
+  }
+
+  uint8_t* data() { return bytes_.data() + start_; }
+  size_t size() const { return size_; }
+
+  bool GuardsAreWhole() const {
+    const auto is_guard = [](uint8_t byte) { return byte == kGuardByte; };
+    return std::all_of(bytes_.begin(), bytes_.begin() + start_, is_guard) &&
+           std::all_of(bytes_.begin() + start_ + size_, bytes_.end(), is_guard);
+  }
+
+ private:
+  size_t size_;
+  size_t start_;
+  std::vector<uint8_t> bytes_;
+};
+
+// All buffers of one call.
+struct Buffers {
+  std::vector<std::unique_ptr<GuardedBuffer>> inputs;
+  std::vector<std::unique_ptr<GuardedBuffer>> outputs;  // null where the memory is an input's
+  std::vector<int> shared;  // by output: the input whose memory it is, or -1
+};
+
+size_t Offset(DataType type, int64_t misalignment) {
+  return static_cast<size_t>(misalignment * std::max(1, BitWidth(type) / 8));
+}
+
+void FillInputs(const CaseNode& call, const RunOptions& options, Buffers& buffers,
+                KernelArgs& args) {
+  for (const Tensor& input : call.inputs()) {
+    buffers.inputs.push_back(std::make_unique<GuardedBuffer>(
+        input.byte_size(), Offset(input.dtype(), options.misalignment), 0));
+    GuardedBuffer& buffer = *buffers.inputs.back();
+    if (input.byte_size() > 0) std::memcpy(buffer.data(), input.data(), input.byte_size());
+    args.inputs.push_back(input.defined() ? TensorArg{input.dtype(), input.dims(), buffer.data()}
+                                          : TensorArg{});
+  }
+}
+
+// The input whose memory output `i` uses, or -1.
+int SharedInput(const OpDef& op, const RunOptions& options, const KernelArgs& args, int i,
+                const TensorArg& output) {
+  for (const auto& [out, in] : op.aliases()) {
+    if (out == i && args.input(in).present()) return in;
+  }
+  if (!options.in_place) return -1;
+  for (const auto& [out, in] : op.in_place()) {
+    const TensorArg& input = args.input(in);
+    if (out == i && input.dtype == output.dtype && input.dims == output.dims) return in;
+  }
+  return -1;
+}
+
+absl::Status FillOutputs(const OpDef& op, CaseNode& call, const RunOptions& options,
+                         Buffers& buffers, KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const std::vector<ShapeContext::Known> known, InferOutputs(op, call));
+  for (int i = 0; i < call.node().num_outputs(); ++i) {
+    std::optional<std::vector<int64_t>> dims;
+    if (known[i].shape) dims = known[i].shape->constant();
+    if (!dims) return absl::InternalError(StrCat("shape of output ", i, " is not known"));
+    PF_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(known[i].dtype, *dims));
+    if (bytes > int64_t{1} << 30) return absl::ResourceExhaustedError("output over 1 GiB");
+    TensorArg arg{known[i].dtype, *dims, nullptr};
+    buffers.shared.push_back(SharedInput(op, options, args, i, arg));
+    buffers.outputs.push_back(nullptr);
+    if (buffers.shared.back() >= 0) {
+      arg.data = args.inputs[buffers.shared.back()].data;
+    } else {
+      buffers.outputs.back() = std::make_unique<GuardedBuffer>(
+          bytes, Offset(arg.dtype, options.misalignment), kUnwritten);
+      arg.data = buffers.outputs.back()->data();
+    }
+    args.outputs.push_back(arg);
+  }
+  return absl::OkStatus();
+}
+
+void CheckBuffers(const CaseNode& call, const Buffers& buffers) {
+  for (size_t i = 0; i < buffers.inputs.size(); ++i) {
+    EXPECT_TRUE(buffers.inputs[i]->GuardsAreWhole()) << "bytes around input " << i << " written";
+    const bool is_output = std::count(buffers.shared.begin(), buffers.shared.end(), i) > 0;
+    const Tensor& input = call.inputs()[i];
+    if (is_output || input.byte_size() == 0) continue;
+    EXPECT_EQ(std::memcmp(buffers.inputs[i]->data(), input.data(), input.byte_size()), 0)
+        << "input " << i << " written";
+  }
+  for (size_t i = 0; i < buffers.outputs.size(); ++i) {
+    if (buffers.outputs[i] == nullptr) continue;
+    EXPECT_TRUE(buffers.outputs[i]->GuardsAreWhole()) << "bytes around output " << i << " written";
+  }
+}
+
+absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const Kernel& kernel, CaseNode& call) {
+  if (!kernel.prepare) return std::unique_ptr<KernelState>();
+  PrepareArgs args{{&call.node(), call.opset()}, {}};
+  for (const Value* input : call.node().inputs()) {
+    args.constants.push_back(input != nullptr && input->IsConstant() ? input->initializer()
+                                                                     : nullptr);
+  }
+  return kernel.prepare(args);
+}
+
+// Doubles of a tensor's elements; complex ones as pairs.
+std::vector<double> Decoded(const Tensor& tensor) {
+  const bool is_complex =
+      tensor.dtype() == DataType::kComplex64 || tensor.dtype() == DataType::kComplex128;
+  DataType type = tensor.dtype();
+  if (is_complex) type = type == DataType::kComplex64 ? DataType::kFloat : DataType::kDouble;
+  std::vector<double> values(tensor.size() * (is_complex ? 2 : 1));
+  const absl::Status status =
+      DecodeToDouble(type, tensor.data(), static_cast<int64_t>(values.size()), values.data());
+  EXPECT_TRUE(status.ok()) << status;
+  return values;
+}
+
+void ExpectTensorClose(const Tensor& got, const Tensor& want, Tolerance tolerance) {
+  ASSERT_EQ(DataTypeName(got.dtype()), DataTypeName(want.dtype()));
+  ASSERT_EQ(got.dims(), want.dims());
+  if (got.IdenticalTo(want)) return;
+  const std::vector<double> a = Decoded(got);
+  const std::vector<double> b = Decoded(want);
+  int wrong = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    if (a[i] == b[i] || std::abs(a[i] - b[i]) <= tolerance.atol + tolerance.rtol * std::abs(b[i])) {
+      continue;
+    }
+    if (++wrong <= 5) {
+      ADD_FAILURE() << DataTypeName(got.dtype()) << " element " << i << " of "
+                    << DimsToString(got.dims()) << ": got " << a[i] << ", want " << b[i];
+    }
+  }
+  EXPECT_EQ(wrong, 0) << "wrong elements of " << a.size();
+}
+
+}  // namespace
+
+CaseNode::CaseNode(const OpDef& op, const OpCases& table, const OpCase& op_case)
+    : opset_(op_case.opset != 0       ? op_case.opset
+             : table.domain().empty() ? 28
+                                      : op.since()),
+      inputs_(op_case.inputs) {
+  std::vector<Value*> inputs;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Tensor& tensor = inputs_[i];
+    const std::string name = StrCat("in", i);
+    const bool constant = std::count(op_case.constants.begin(), op_case.constants.end(), i) > 0;
+    if (!tensor.defined()) {
+      inputs.push_back(nullptr);
+    } else if (constant) {
+      inputs.push_back(graph_.AddInitializer(name, tensor));
+    } else {
+      inputs.push_back(graph_.AddInput(name, tensor.dtype(), Shape::FromInts(tensor.dims())));
+    }
+  }
+  size_t count = op_case.num_outputs > 0 ? op_case.num_outputs : op_case.outputs.size();
+  if (count == 0) {
+    count = std::count_if(op.outputs().begin(), op.outputs().end(),
+                          [](const Port& port) { return port.kind != PortKind::kOptional; });
+  }
+  std::vector<Value*> outputs;
+  for (size_t i = 0; i < count; ++i) outputs.push_back(graph_.AddValue(StrCat("out", i)));
+  node_ = graph_.AddNode(table.domain(), table.op(), std::move(inputs), std::move(outputs));
+  for (const auto& [name, value] : op_case.attributes) {
+    node_->SetAttribute(name, Attribute{value, "", ""});
+  }
+}
+
+absl::StatusOr<std::vector<ShapeContext::Known>> InferOutputs(const OpDef& op, CaseNode& call) {
+  std::vector<ShapeContext::Known> known;
+  for (const Tensor& input : call.inputs()) {
+    known.emplace_back();
+    if (!input.defined()) continue;
+    known.back() = {input.dtype(), Shape::FromInts(input.dims()), std::nullopt, &input};
+  }
+  ShapeContext context(call.node(), call.opset(), std::move(known));
+  PF_RETURN_IF_ERROR(op.Infer(context));
+  for (int i = 0; i < call.node().num_outputs(); ++i) {
+    call.node().output(i)->set_dtype(context.outputs()[i].dtype);
+    call.node().output(i)->set_shape(context.outputs()[i].shape);
+  }
+  return context.outputs();
+}
+
+absl::StatusOr<std::vector<Tensor>> RunGuarded(const OpDef& op, CaseNode& call,
+                                               const RunOptions& options) {
+  Buffers buffers;
+  KernelArgs args;
+  args.node = &call.node();
+  args.opset = call.opset();
+  FillInputs(call, options, buffers, args);
+  PF_RETURN_IF_ERROR(FillOutputs(op, call, options, buffers, args));
+  PF_RETURN_IF_ERROR(op.CheckValues(args));
+  PF_ASSIGN_OR_RETURN(const std::unique_ptr<KernelState> state, Prepare(*options.kernel, call));
+  Scratch scratch;
+  args.state = state.get();
+  args.scratch = &scratch;
+  PF_RETURN_IF_ERROR(options.kernel->run(args));
+  CheckBuffers(call, buffers);
+  std::vector<Tensor> outputs;
+  for (const TensorArg& arg : args.outputs) {
+    PF_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(arg.dtype, arg.dims));
+    if (tensor.byte_size() > 0) std::memcpy(tensor.mutable_data(), arg.data, tensor.byte_size());
+    outputs.push_back(std::move(tensor));
+  }
+  return outputs;
+}
+
+void ExpectClose(const std::vector<Tensor>& got, const std::vector<Tensor>& want,
+                 const OpCases& table) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE(StrCat("output ", i));
+    ExpectTensorClose(got[i], want[i], table.tolerance(want[i].dtype()));
+  }
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,221 @@
+// The test of every op: see op_test.h for what is checked.
+#include "op_test.h"
+
+#include <algorithm>
+#include <map>
+
+#include "gtest/gtest.h"
+#include "op_run.h"
+#include "simd_targets.h"
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/evaluate.h"
+
+namespace pagefuse {
+
+#define PF_OP(family, op)              \
+  namespace family##_ops {             \
+    [[gnu::weak]] OpCases op##Cases(); \
+  }
+#include "pagefuse/ops/ops.inc"
+#undef PF_OP
+
+namespace {
+
+struct OpParam {
+  const char* name;
+  OpCases (*cases)();
+};
+void PrintTo(const OpParam& param, std::ostream* os) { *os << param.name; }
+
+const OpParam kOps[] = {
+#define PF_OP(family, op) {#family "_" #op, family##_ops::op##Cases},
+#include "pagefuse/ops/ops.inc"
+#undef PF_OP
+};
+
+std::vector<OpParam> OpsWithCases() {
+  std::vector<OpParam> ops(std::begin(kOps), std::end(kOps));
+  std::erase_if(ops, [](const OpParam& op) { return op.cases == nullptr; });
+  return ops;
+}
+
+TEST(OpTables, EveryOpHasATable) {
+  for (const OpParam& op : kOps) EXPECT_NE(op.cases, nullptr) << op.name << " has no case table";
+}
+
+class OpTest : public testing::TestWithParam<OpParam> {
+ protected:
+  OpTest() : table_(GetParam().cases()) {
+    op_ = OpRegistry::Global().Find(table_.domain(), table_.op(), table_.domain().empty() ? 28 : 1);
+  }
+  void SetUp() override {
+    ASSERT_NE(op_, nullptr);
+    ASSERT_FALSE(table_.cases().empty());
+  }
+
+  const Kernel* FindKernel(std::string_view name) const {
+    for (const Kernel& kernel : op_->kernels()) {
+      if (kernel.name == name) return &kernel;
+    }
+    return nullptr;
+  }
+
+  // The definition: the reference kernel, or the decomposition where there is none.
+  absl::StatusOr<std::vector<Tensor>> Reference(CaseNode& call) const {
+    if (const Kernel* reference = FindKernel("reference")) {
+      return RunGuarded(*op_, call, {.kernel = reference});
+    }
+    return EvaluateNode(call.node(), call.opset(), call.inputs(), {.decompose = true});
+  }
+
+  OpCases table_;
+  const OpDef* op_ = nullptr;
+};
+
+bool Supports(const Kernel& kernel, CaseNode& call, const OpDef& op) {
+  const KernelQuery query{&call.node(), call.opset()};
+  if (!InferOutputs(op, call).ok()) return false;
+  const absl::StatusOr<KernelChoice> choice = ChooseKernel(query, kernel.name);
+  return choice.ok() && choice->kernel == &kernel;
+}
+
+TEST_P(OpTest, ReferenceGivesExpectedOutputs) {
+  for (const OpCase& op_case : table_.cases()) {
+    if (op_case.outputs.empty()) continue;
+    SCOPED_TRACE(op_case.name);
+    CaseNode call(*op_, table_, op_case);
+    const absl::StatusOr<std::vector<Tensor>> outputs = Reference(call);
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    ExpectClose(*outputs, op_case.outputs, table_);
+  }
+}
+
+TEST_P(OpTest, KernelsAgreeWithReference) {
+  for (const OpCase& op_case : table_.cases()) {
+    SCOPED_TRACE(op_case.name);
+    CaseNode call(*op_, table_, op_case);
+    const absl::StatusOr<std::vector<Tensor>> want = Reference(call);
+    ASSERT_TRUE(want.ok()) << want.status();
+    for (const Kernel& kernel : op_->kernels()) {
+      if (!Supports(kernel, call, *op_)) continue;
+      SCOPED_TRACE(kernel.name);
+      const auto check = [&] {
+        for (const bool in_place : {false, true}) {
+          for (const int64_t misalignment : {0, 1}) {
+            const auto got = RunGuarded(*op_, call, {&kernel, in_place, misalignment});
+            ASSERT_TRUE(got.ok()) << got.status();
+            ExpectClose(*got, *want, table_);
+          }
+        }
+      };
+      // Plain loops are the same on every target.
+      if (kernel.name == "reference") {
+        check();
+      } else {
+        testing::ForEachSimdTarget(check);
+      }
+    }
+  }
+}
+
+TEST_P(OpTest, ReferenceAgreesWithDecomposition) {
+  if (!op_->has_decomposition()) return;
+  for (const OpCase& op_case : table_.cases()) {
+    SCOPED_TRACE(op_case.name);
+    CaseNode call(*op_, table_, op_case);
+    const absl::StatusOr<std::vector<Tensor>> got = Reference(call);
+    ASSERT_TRUE(got.ok()) << got.status();
+    const absl::StatusOr<std::vector<Tensor>> want =
+        EvaluateNode(call.node(), call.opset(), call.inputs(), {.decompose = true});
+    ASSERT_TRUE(want.ok()) << want.status();
+    ExpectClose(*got, *want, table_);
+  }
+}
+
+// Sizes over 1 become symbols, equal sizes the same one; contents are unknown except where an input
+// is a constant. What inference says then, with the numbers put back, must be the real shape
+// wherever it says anything.
+TEST_P(OpTest, SymbolicShapesAreTheRealOnes) {
+  for (const OpCase& op_case : table_.cases()) {
+    SCOPED_TRACE(op_case.name);
+    CaseNode call(*op_, table_, op_case);
+    const auto real = InferOutputs(*op_, call);
+    ASSERT_TRUE(real.ok()) << real.status();
+    std::map<std::string, Dim> numbers;
+    std::vector<ShapeContext::Known> known;
+    for (const Tensor& input : call.inputs()) {
+      known.emplace_back();
+      if (!input.defined()) continue;
+      std::vector<Dim> dims;
+      for (int64_t size : input.dims()) {
+        const std::string symbol = StrCat("n", size);
+        if (size > 1) numbers[symbol] = Dim(size);
+        dims.push_back(size > 1 ? Dim::Symbol(symbol) : Dim(size));
+      }
+      known.back() = {input.dtype(), Shape(std::move(dims)), std::nullopt, nullptr};
+      const size_t i = std::min(known.size(), op_->inputs().size()) - 1;
+      if (op_->inputs()[i].role == PortRole::kMetadata) known.back().tensor = &input;
+    }
+    ShapeContext context(call.node(), call.opset(), std::move(known));
+    const absl::Status status = op_->Infer(context);
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t i = 0; i < real->size(); ++i) {
+      if (!context.outputs()[i].shape) continue;
+      const Shape symbolic = context.outputs()[i].shape->Substitute(numbers);
+      const Shape& shape = *(*real)[i].shape;
+      ASSERT_EQ(symbolic.rank(), shape.rank());
+      for (int axis = 0; axis < shape.rank(); ++axis) {
+        if (symbolic[axis].is_constant()) EXPECT_EQ(symbolic[axis], shape[axis]) << "axis " << axis;
+      }
+    }
+  }
+}
+
+TEST_P(OpTest, RejectsBadInputs) {
+  for (const auto& [op_case, message] : table_.rejected()) {
+    SCOPED_TRACE(message);
+    CaseNode call(*op_, table_, op_case);
+    for (const Kernel& kernel : op_->kernels()) {
+      const auto outputs = RunGuarded(*op_, call, {&kernel});
+      ASSERT_FALSE(outputs.ok());
+      EXPECT_NE(outputs.status().message().find(message), absl::string_view::npos)
+          << outputs.status();
+    }
+  }
+}
+
+// One dim more, one less, one element more, an empty axis: an error or a result, and nothing
+// written outside either way.
+TEST_P(OpTest, SurvivesWrongShapes) {
+  for (const OpCase& op_case : table_.cases()) {
+    SCOPED_TRACE(op_case.name);
+    for (size_t i = 0; i < op_case.inputs.size(); ++i) {
+      if (!op_case.inputs[i].defined() || op_case.inputs[i].size() > 4096) continue;
+      std::vector<std::vector<int64_t>> wrong(1, op_case.inputs[i].dims());
+      wrong[0].insert(wrong[0].begin(), 2);
+      for (int axis = 0; axis < op_case.inputs[i].rank(); ++axis) {
+        for (const int64_t change : {-1, 1}) {
+          wrong.push_back(op_case.inputs[i].dims());
+          wrong.back()[axis] = std::max<int64_t>(0, wrong.back()[axis] + change);
+        }
+        wrong.push_back(op_case.inputs[i].dims());
+        wrong.back().erase(wrong.back().begin() + axis);
+      }
+      for (const std::vector<int64_t>& dims : wrong) {
+        OpCase changed = op_case;
+        changed.inputs[i] = *Tensor::Allocate(op_case.inputs[i].dtype(), dims);
+        CaseNode call(*op_, table_, changed);
+        for (const Kernel& kernel : op_->kernels()) {
+          if (Supports(kernel, call, *op_)) RunGuarded(*op_, call, {&kernel}).IgnoreError();
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, OpTest, testing::ValuesIn(OpsWithCases()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace pagefuse

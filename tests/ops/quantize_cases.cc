@@ -1,0 +1,99 @@
+// Cases of quantisation and of integer products.
+#include <limits>
+
+#include "op_test.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+Tensor Bytes(DataType type, const std::vector<int64_t>& values) {
+  return As(type, Ints({static_cast<int64_t>(values.size())}, values));
+}
+
+}  // namespace
+
+OpCases QuantizeLinearCases() {
+  const Tensor x = Floats({2, 3}, {-1, 0.5f, 1.5f, 300, -300, 2.5f});
+  const auto code = [](DataType type) { return static_cast<int64_t>(type); };
+  return OpCases("QuantizeLinear")
+      .Add({.name = "uint8_by_default",
+            .inputs = {x, Floats({}, {1})},
+            .outputs = {As(DataType::kUint8, Ints({2, 3}, {0, 0, 2, 255, 0, 2}))}})
+      .Add({.name = "int8_zero_point",
+            .inputs = {x, Floats({}, {1}), As(DataType::kInt8, Ints({}, {1}))},
+            .outputs = {As(DataType::kInt8, Ints({2, 3}, {0, 1, 3, 127, -128, 3}))}})
+      .Add({.name = "axis",
+            .inputs = {x, Floats({2}, {0.5f, 100})},
+            .attributes = {{"axis", int64_t{0}}, {"output_dtype", code(DataType::kInt16)}},
+            .outputs = {As(DataType::kInt16, Ints({2, 3}, {-2, 1, 3, 3, -3, 0}))}})
+      .Add({.name = "blocks",
+            .inputs = {x, Floats({2, 2}, {0.5f, 1, 100, 1})},
+            .attributes = {{"block_size", int64_t{2}}, {"output_dtype", code(DataType::kInt8)}},
+            .outputs = {As(DataType::kInt8, Ints({2, 3}, {-2, 1, 2, 3, -3, 2}))}})
+      .Add({.name = "int4",
+            .inputs = {Floats({3}, {-9, 3, 2.5f}), Floats({}, {1})},
+            .attributes = {{"output_dtype", code(DataType::kInt4)}},
+            .outputs = {Codes(DataType::kInt4, {3}, {0x38, 0x02})}})
+      .Add({.name = "e4m3_saturates",
+            .inputs = {Floats({2}, {500, 1}), Floats({}, {1})},
+            .attributes = {{"output_dtype", code(DataType::kFloat8E4M3FN)}},
+            .outputs = {Codes(DataType::kFloat8E4M3FN, {2}, {0x7E, 0x38})}})
+      .Add({.name = "e5m2_overflows",
+            .inputs = {Floats({2}, {kInf, 1}), Floats({}, {1})},
+            .attributes = {{"output_dtype", code(DataType::kFloat8E5M2)}, {"saturate", int64_t{0}}},
+            .outputs = {Codes(DataType::kFloat8E5M2, {2}, {0x7C, 0x3C})}})
+      .Rejects({.inputs = {x, Floats({2}, {1, 1})}}, "expected one scale");
+}
+
+OpCases DequantizeLinearCases() {
+  return OpCases("DequantizeLinear")
+      .Add({.name = "uint8",
+            .inputs = {Bytes(DataType::kUint8, {0, 128, 255}), Floats({}, {2}),
+                       As(DataType::kUint8, Ints({}, {128}))},
+            .outputs = {Floats({3}, {-256, 0, 254})}})
+      .Add({.name = "int4",
+            .inputs = {Codes(DataType::kInt4, {3}, {0x78, 0x01}), Floats({}, {0.5f})},
+            .outputs = {Floats({3}, {-4, 3.5f, 0.5f})}})
+      .Add({.name = "blocks",
+            .inputs = {As(DataType::kInt8, Ints({2, 3}, {1, 2, 3, 4, 5, 6})),
+                       Floats({2, 2}, {1, 10, 100, 1000})},
+            .attributes = {{"block_size", int64_t{2}}},
+            .outputs = {Floats({2, 3}, {1, 2, 30, 400, 500, 6000})}})
+      .Add({.name = "half_from_float_scale",
+            .inputs = {Bytes(DataType::kInt8, {-3}), Floats({}, {0.5f})},
+            .attributes = {{"output_dtype", static_cast<int64_t>(DataType::kFloat16)}},
+            .outputs = {As(DataType::kFloat16, Floats({1}, {-1.5f}))}})
+      .Rejects({.inputs = {Bytes(DataType::kInt8, {1, 2}), Floats({3}, {1, 1, 1})},
+                .attributes = {{"axis", int64_t{0}}}},
+               "expected one scale");
+}
+
+OpCases DynamicQuantizeLinearCases() {
+  return OpCases("DynamicQuantizeLinear")
+      .Add({.name = "range",
+            .inputs = {Floats({3}, {-1, 0, 4.1f})},
+            .outputs = {Bytes(DataType::kUint8, {0, 50, 255}), Floats({}, {0.02f}),
+                        As(DataType::kUint8, Ints({}, {50}))}})
+      .Add({.name = "zeros",
+            .inputs = {Floats({2}, {0, 0})},
+            .outputs = {Bytes(DataType::kUint8, {0, 0}), Floats({}, {1}),
+                        As(DataType::kUint8, Ints({}, {0}))}});
+}
+
+OpCases MatMulIntegerCases() {
+  const Tensor a = As(DataType::kUint8, Ints({2, 2}, {1, 2, 3, 4}));
+  const Tensor b = As(DataType::kInt8, Ints({2, 2}, {5, -6, 7, 8}));
+  const auto expected = [](std::vector<int64_t> values) {
+    return As(DataType::kInt32, Ints({2, 2}, values));
+  };
+  return OpCases("MatMulInteger")
+      .Add({.name = "plain", .inputs = {a, b}, .outputs = {expected({19, 10, 43, 14})}})
+      .Add({.name = "zero_points",
+            .inputs = {a, b, As(DataType::kUint8, Ints({}, {1})), Bytes(DataType::kInt8, {5, 0})},
+            .outputs = {expected({2, 8, 6, 12})}})
+      .Rejects({.inputs = {a, As(DataType::kInt8, Ints({3, 1}, {1, 2, 3}))}}, "do not multiply");
+}
+
+}  // namespace pagefuse::onnx_ops

@@ -1,0 +1,150 @@
+// Op lookup, schema checks and kernel choice.
+#include "pagefuse/ops/registry.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "pagefuse/ir/text.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+absl::Status Succeed(KernelArgs&) { return absl::OkStatus(); }
+
+OpDef Versioned(int since) { return OpDef("test", "Op", since).Input("x", "T").Output("y", "T"); }
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(OpRegistry, FindsNewestVersionNotAboveTheOpset) {
+  OpRegistry registry;
+  ASSERT_TRUE(registry.Add(Versioned(5)).ok());
+  ASSERT_TRUE(registry.Add(Versioned(2)).ok());
+  EXPECT_EQ(registry.Find("test", "Op", 1), nullptr);
+  EXPECT_EQ(registry.Find("test", "Op", 4)->since(), 2);
+  EXPECT_EQ(registry.Find("test", "Op", INT64_MAX)->since(), 5);
+  EXPECT_EQ(registry.Find("test", "Oq", 9), nullptr);
+}
+
+TEST(OpRegistry, RefusesTheSameVersionTwice) {
+  OpRegistry registry;
+  ASSERT_TRUE(registry.Add(Versioned(5)).ok());
+  EXPECT_THAT(Message(registry.Add(Versioned(5))), HasSubstr("already registered"));
+}
+
+TEST(OpRegistry, KnowsTheDefaultDomainByBothNames) {
+  EXPECT_NE(OpRegistry::Global().Find("", "Reshape", 18), nullptr);
+  EXPECT_EQ(OpRegistry::Global().Find("ai.onnx", "Reshape", 18),
+            OpRegistry::Global().Find("", "Reshape", 18));
+}
+
+// A graph of one test.Op node reading a float.
+class KernelChoiceTest : public testing::Test {
+ protected:
+  KernelChoiceTest() {
+    Value* x = graph_.AddInput("x", DataType::kFloat, Shape({Dim(3)}));
+    node_ = graph_.AddNode("test", "Op", {x}, {graph_.AddValue("y")});
+    op_.Input("x", "T").Output("y", "T").Types("T", {DataType::kFloat, DataType::kDouble});
+  }
+  absl::StatusOr<KernelChoice> Choose(std::string_view force = "") {
+    EXPECT_TRUE(registry_.Add(op_).ok());
+    return ChooseKernel({node_, 1}, force, registry_);
+  }
+
+  Graph graph_;
+  Node* node_;
+  OpDef op_{"test", "Op", 1};
+  OpRegistry registry_;
+};
+
+TEST_F(KernelChoiceTest, TakesTheHighestPriorityAndSaysWhyNotABetterOne) {
+  op_.AddKernel({.name = "reference", .run = Succeed});
+  op_.AddKernel({.name = "hwy", .priority = 10, .run = Succeed});
+  op_.AddKernel({.name = "amx",
+                 .priority = 20,
+                 .supports = [](const KernelQuery&) { return absl::UnimplementedError("no amx"); },
+                 .run = Succeed});
+  op_.AddKernel({.name = "f64", .dtypes = {DataType::kDouble}, .priority = 30, .run = Succeed});
+  const auto choice = Choose();
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->kernel->name, "hwy");
+  EXPECT_THAT(choice->refusals, ElementsAre("f64: does not compute float", "amx: no amx"));
+}
+
+TEST_F(KernelChoiceTest, PrefersTheForcedKernel) {
+  op_.AddKernel({.name = "reference", .run = Succeed});
+  op_.AddKernel({.name = "hwy", .priority = 10, .run = Succeed});
+  EXPECT_EQ(Choose("reference")->kernel->name, "reference");
+}
+
+TEST_F(KernelChoiceTest, LeavesTheDecompositionWhereNoKernelFits) {
+  op_.AddKernel({.name = "f64", .dtypes = {DataType::kDouble}, .run = Succeed});
+  op_.Decomposition("Op (x) => (y) { y = Identity (x) }");
+  const auto choice = Choose();
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->kernel, nullptr);
+}
+
+TEST_F(KernelChoiceTest, RefusesAnOpWithoutKernelAndDecomposition) {
+  op_.AddKernel({.name = "f64", .dtypes = {DataType::kDouble}, .run = Succeed});
+  EXPECT_EQ(Message(Choose().status()),
+            "node \"y\" (Op): no kernel; f64: does not compute float");
+}
+
+// Schema checks come before an op's own inference.
+absl::Status InferText(std::string_view body) {
+  const std::string text =
+      "<ir_version: 10, opset_import: [\"\" : 18]> g (float[2] a, int64[1] i) => (float[N] y) { " +
+      std::string(body) + " }";
+  absl::StatusOr<Model> model = ParseModel(text);
+  if (!model.ok()) return model.status();
+  const Node& node = *model->graph->nodes().front();
+  std::vector<ShapeContext::Known> inputs;
+  for (const Value* input : node.inputs()) {
+    inputs.emplace_back();
+    if (input != nullptr) inputs.back() = {input->dtype(), input->shape(), std::nullopt, nullptr};
+  }
+  ShapeContext context(node, 18, std::move(inputs));
+  return OpRegistry::Global().Find("", node.op_type(), 18)->Infer(context);
+}
+
+TEST(OpDef, RejectsBadCalls) {
+  EXPECT_EQ(Message(InferText("y = Gather (a)")),
+            "node \"y\" (Gather): input 1 \"indices\" is missing");
+  EXPECT_EQ(Message(InferText("y = Identity (a, a)")),
+            "node \"y\" (Identity): expected at most 1 inputs, got 2");
+  EXPECT_THAT(Message(InferText("y = Gather (a, a)")),
+              HasSubstr("input 1 \"indices\": expected type int32, int64, got float"));
+  EXPECT_THAT(Message(InferText("y = Concat <axis = 0> (a, i)")),
+              HasSubstr("input 1 \"inputs\": expected type float as the inputs before, got int64"));
+  EXPECT_EQ(Message(InferText("y = Concat (a)")),
+            "node \"y\" (Concat): attribute \"axis\": is missing");
+  EXPECT_EQ(Message(InferText("y = Gather <axis = 1.5> (a, i)")),
+            "node \"y\" (Gather): attribute \"axis\": expected an int");
+  EXPECT_EQ(Message(InferText("y = Gather <axes = 1> (a, i)")),
+            "node \"y\" (Gather): attribute \"axes\": is not an attribute of this op");
+}
+
+TEST(VerifyOps, NamesTheFirstUnknownOp) {
+  const auto model = ParseModel(
+      "<ir_version: 10, opset_import: [\"\" : 18]> g (float[2] a) => (float[2] y) "
+      "{ b = Identity (a) y = Frobnicate (b) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const absl::Status status = VerifyOps(*model);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(Message(status),
+            "node \"y\" (Frobnicate): no op \"Frobnicate\" in domain \"\" at version 18");
+}
+
+TEST(VerifyOps, TakesModelLocalFunctions) {
+  const auto model = ParseModel(
+      "<ir_version: 10, opset_import: [\"\" : 18, \"f\" : 1]> g (float[2] a) => (float[2] y) "
+      "{ y = f.Twice (a) }\n"
+      "<domain: \"f\", opset_import: [\"\" : 18]> Twice (x) => (y) { y = Concat <axis = 0> (x, x) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(VerifyOps(*model).ok()) << VerifyOps(*model);
+}
+
+}  // namespace
+}  // namespace pagefuse

@@ -1,0 +1,156 @@
+// The runner: what it reports, dumps and refuses.
+#include "pagefuse/passes/pipeline.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/passes/compare_models.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Model Parse(std::string_view text) {
+  absl::StatusOr<Model> model = ParseModel(text);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+constexpr std::string_view kDoubled = R"(
+  <ir_version: 10, opset_import: ["" : 24]>
+  g (float[T] x) => (float[T] y) {
+    two = Constant <value_float = 2.0> ()
+    same = Identity (x)
+    y = Mul (same, two)
+  })";
+
+TEST(Pipeline, RunsTheNamedPassesInOrder) {
+  Model model = Parse(kDoubled);
+  const auto report = RunPipeline(model, {.passes = {"simplify-shapes", "cse"}, .verify = true});
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->runs.size(), 2u);
+  EXPECT_EQ(report->runs[0].name, "simplify-shapes");
+  EXPECT_TRUE(report->runs[0].changed);
+  EXPECT_EQ(report->runs[0].verified, "equal");
+  EXPECT_EQ(report->runs[0].nodes_after, 2);
+  EXPECT_FALSE(report->runs[1].changed);
+  EXPECT_EQ(report->counts.at("remove-identity"), 1);
+}
+
+TEST(Pipeline, SkipsDisabledPasses) {
+  Model model = Parse(kDoubled);
+  const auto report = RunPipeline(
+      model, {.passes = {"constant-folding", "simplify-shapes"}, .disabled = {"simplify-shapes"}});
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->runs.size(), 1u);
+  EXPECT_EQ(report->runs[0].name, "constant-folding");
+}
+
+TEST(Pipeline, PrintsTheGraphAfterAPass) {
+  Model model = Parse(kDoubled);
+  std::ostringstream out;
+  ASSERT_TRUE(
+      RunPipeline(model,
+                  {.passes = {"simplify-shapes", "cse"}, .print_after = {"*"}, .print_to = &out})
+          .ok());
+  EXPECT_THAT(out.str(), HasSubstr("# after simplify-shapes\n"));
+  EXPECT_THAT(out.str(), testing::Not(HasSubstr("# after cse")));
+}
+
+TEST(Pipeline, RefusesAnUnknownPassWithTheNearestNames) {
+  Model model = Parse(kDoubled);
+  const auto report = RunPipeline(model, {.passes = {"csa"}});
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("the nearest are \"cse\""));
+}
+
+TEST(Pipeline, LeavesAReproducerOfAFailure) {
+  // The two sides of the sum do not broadcast, which inference reports.
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[2] x, float[3] z) => (float[2] y) { y = Add (x, z) })");
+  const std::string dir = testing::TempDir() + "/pagefuse_reproducer";
+  std::filesystem::remove_all(dir);
+  const auto report = RunPipeline(model, {.passes = {"cse"}, .reproducer_dir = dir});
+  ASSERT_FALSE(report.ok());
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("pass \"cse\": "));
+  const auto command = ReadFile(dir + "/cse.sh");
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_THAT(*command, HasSubstr("pagefuse opt --passes=cse "));
+  const auto graph = ReadFile(dir + "/cse.onnxtxt");
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(ParseModel(*graph).ok());
+}
+
+TEST(Pipeline, DefaultPipelineChangesNothingTheSecondTime) {
+  Model model = Parse(kDoubled);
+  ASSERT_TRUE(RunPipeline(model, {.page = false}).ok());
+  const auto again = RunPipeline(model, {.page = false});
+  ASSERT_TRUE(again.ok()) << again.status();
+  for (const PassRun& run : again->runs) EXPECT_FALSE(run.changed) << run.name;
+}
+
+TEST(CompareModels, SeesAnotherNumber) {
+  const Model before = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x) => (float[T] y) <float c = {1.0}> { y = Add (x, c) })");
+  const Model after = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x) => (float[T] y) <float c = {1.001}> { y = Add (x, c) })");
+  const auto compared = CompareOnRandomInputs(before, after);
+  EXPECT_EQ(compared.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(compared.status().message()), HasSubstr("output \"y\": element 0"));
+}
+
+TEST(CompareModels, SaysThatInputsChanged) {
+  const Model before = Parse(kDoubled);
+  const Model after = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] other) => (float[T] y) { y = Neg (other) })");
+  EXPECT_EQ(CompareOnRandomInputs(before, after).value_or(""), "inputs or outputs changed");
+}
+
+TEST(RandomFeeds, StayInsideWhatTheyIndex) {
+  const Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[5, 2] table, int64[N] ids, int64[N] attention_mask, int64[N] position_ids,
+       int64[4] slot_mapping) => (float[N, 2] y, int64[N] m, int64[N] p, float[4, 2] z) {
+      y = Gather (table, ids)
+      m = Abs (attention_mask)
+      p = Abs (position_ids)
+      z = Gather (table, slot_mapping)
+    })");
+  const auto feeds = RandomFeeds(model, 0);
+  ASSERT_TRUE(feeds.ok()) << feeds.status();
+  for (int64_t id : feeds->at("ids").values<int64_t>()) {
+    EXPECT_GE(id, 0);
+    EXPECT_LT(id, 5);
+  }
+  for (int64_t mask : feeds->at("attention_mask").values<int64_t>()) EXPECT_EQ(mask, 1);
+  EXPECT_THAT(feeds->at("position_ids").values<int64_t>(), ElementsAre(0, 1, 2));
+  const auto slots = feeds->at("slot_mapping").values<int64_t>();
+  EXPECT_EQ(std::set<int64_t>(slots.begin(), slots.end()).size(), 4u);
+}
+
+TEST(PassReference, IsWhatTheDocumentationHolds) {
+  const std::string path = std::string(PAGEFUSE_SOURCE_DIR) + "/docs/passes.md";
+  if (std::getenv("PAGEFUSE_UPDATE_DOCS") != nullptr) {
+    std::ofstream(path) << PassReference();
+  }
+  const auto page = ReadFile(path);
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(*page, PassReference()) << "docs/passes.md is stale; run with PAGEFUSE_UPDATE_DOCS=1";
+}
+
+}  // namespace
+}  // namespace pagefuse

@@ -1,0 +1,220 @@
+// What files of before and after cannot say: provenance, errors in rules, convergence.
+#include "pagefuse/passes/rule.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/verify.h"
+#include "pagefuse/passes/pipeline.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::HasSubstr;
+
+Model Parse(std::string_view text) {
+  absl::StatusOr<Model> model = ParseModel(text);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+constexpr std::string_view kMlp = R"(
+  <ir_version: 10, opset_import: ["" : 24]>
+  mlp (float[T, 8] gate, float[T, 8] up) => (float[T, 8] y) {
+    s = Sigmoid (gate)
+    silu = Mul (s, gate)
+    y = Mul (up, silu)
+  })";
+
+Rule SiluRule() {
+  return Rule("silu")
+      .MatchText("(x, y) => (z) { s = Sigmoid (x)  silu = Mul (x, s)  z = Mul (silu, y) }")
+      .ReplaceWith("(x, y) => (z) { z = pagefuse.SiluMul (x, y) }");
+}
+
+absl::StatusOr<bool> Apply(const Rule& rule, Model& model, PassContext& context) {
+  return RunPass(*MakeRulePass(rule.name(), "", {rule}), model, context);
+}
+
+std::string ErrorOf(const Rule& rule) { return std::string(rule.Compile().message()); }
+
+TEST(Rule, NewNodesSayWhereTheyComeFrom) {
+  Model model = Parse(kMlp);
+  for (const auto& node : model.graph->nodes()) {
+    node->name = StrCat("/mlp/", node->op_type(), node->output(0)->name());
+    SetMetadata(node->metadata, "namespace", "layers.0");
+    SetMetadata(node->metadata, "other", "goes");
+  }
+  PassContext context;
+  const auto changed = Apply(SiluRule(), model, context);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_TRUE(*changed);
+  EXPECT_EQ(context.counts.at("silu"), 1);
+
+  ASSERT_EQ(model.graph->num_nodes(), 1);
+  const Node& fused = *model.graph->nodes().front();
+  EXPECT_TRUE(fused.Is("SiluMul", "pagefuse"));
+  EXPECT_EQ(fused.name, "/mlp/Muly");
+  EXPECT_EQ(FindMetadata(fused.metadata, "pkg.pagefuse.rule"), "silu");
+  EXPECT_EQ(FindMetadata(fused.metadata, "pkg.pagefuse.from"),
+            "/mlp/Sigmoids,/mlp/Mulsilu,/mlp/Muly");
+  EXPECT_EQ(FindMetadata(fused.metadata, "namespace"), "layers.0");
+  EXPECT_FALSE(FindMetadata(fused.metadata, "other").has_value());
+}
+
+TEST(Rule, TheOutputKeepsItsNameTypeAndShape) {
+  Model model = Parse(kMlp);
+  PassContext context;
+  ASSERT_TRUE(Apply(SiluRule(), model, context).ok());
+  const Value* output = model.graph->outputs()[0];
+  EXPECT_EQ(output->name(), "y");
+  EXPECT_EQ(output->dtype(), DataType::kFloat);
+  EXPECT_EQ(output->shape()->ToString(), "[T, 8]");
+}
+
+TEST(Rule, TheDomainOfANewNodeIsImported) {
+  Model model = Parse(kMlp);
+  PassContext context;
+  ASSERT_TRUE(Apply(SiluRule(), model, context).ok());
+  EXPECT_EQ(model.OpsetVersion("pagefuse"), 1);
+  EXPECT_TRUE(Verify(model).ok()) << Verify(model);
+}
+
+TEST(Rule, AMatchWhoseInputNeedsItsOutputIsLeftAlone) {
+  // b is computed from a, so one node for both would wait for itself.
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x) => (float[T] b) {
+      a = Neg (x)
+      c = Exp (a)
+      b = Abs (c)
+    })");
+  const Rule rule = Rule("pair")
+                        .MatchText("(x, y) => (p, q) { p = Neg (x)  q = Abs (y) }")
+                        .ReplaceWith("(x, y) => (p, q) { p, q = pagefuse.Pair (x, y) }");
+  PassContext context;
+  context.explain = true;
+  const auto changed = Apply(rule, model, context);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_FALSE(*changed);
+  ASSERT_FALSE(context.misses.empty());
+  EXPECT_EQ(context.misses[0].condition, "input \"c\" is computed from an output of the match");
+}
+
+TEST(Rule, ReadersBetweenTheMatchedNodesMoveBehindTheNewOne) {
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x, float[T] y) => (float[T] c, float[T] b) {
+      a = Neg (x)
+      c = Exp (a)
+      b = Abs (y)
+    })");
+  const Rule rule = Rule("pair")
+                        .MatchText("(x, y) => (p, q) { p = Neg (x)  q = Abs (y) }")
+                        .ReplaceWith("(x, y) => (p, q) { p, q = pagefuse.Pair (x, y) }");
+  PassContext context;
+  const auto changed = Apply(rule, model, context);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_TRUE(*changed);
+  EXPECT_TRUE(Verify(model).ok()) << Verify(model);
+  EXPECT_EQ(model.graph->nodes().front()->op_type(), "Pair");
+}
+
+TEST(Rule, ARuleThatFeedsItselfIsStopped) {
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x) => (float[T] y) { y = Neg (x) })");
+  const Rule rule = Rule("grow")
+                        .MatchText("(x) => (y) { y = Neg (x) }")
+                        .ReplaceWith("(x) => (y) { a = Neg (x)  y = Neg (a) }");
+  PassContext context;
+  const auto changed = Apply(rule, model, context);
+  EXPECT_EQ(changed.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(changed.status().message()), HasSubstr("keep rewriting"));
+}
+
+TEST(Rule, DerivedAttributesReachTheReplacement) {
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x) => (float[T] y)
+    <float c = {4.0}> { y = Mul (x, c) })");
+  const Rule rule = Rule("scale")
+                        .MatchText(R"((x) => (y) {
+                          c = Constant <value_float: float = @c> ()  y = Mul (x, c)
+                        })")
+                        .Derive([](Match& match) {
+                          Attribute half;
+                          half.value = std::get<float>(match.attributes.at("c").value) / 2;
+                          match.attributes["half"] = half;
+                          return absl::OkStatus();
+                        })
+                        .ReplaceWith("(x) => (y) { y = pagefuse.Scale <by: float = @half> (x) }");
+  PassContext context;
+  const auto changed = Apply(rule, model, context);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_EQ(model.graph->nodes().front()->FloatAttribute("by", 0).value_or(0), 2.0f);
+}
+
+TEST(Rule, ABuilderMayReturnAnInput) {
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x) => (float[T] y) { a = Neg (x)  y = Neg (a) })");
+  const Rule rule = Rule("double-negation")
+                        .MatchText("(x) => (y) { a = Neg (x)  y = Neg (a) }")
+                        .ReplaceWith([](const Match& match, Graph&,
+                                        Node*) -> absl::StatusOr<std::vector<Value*>> {
+                          return std::vector<Value*>{match.value("x")};
+                        });
+  PassContext context;
+  const auto changed = Apply(rule, model, context);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  ASSERT_EQ(model.graph->num_nodes(), 1);
+  EXPECT_EQ(model.graph->nodes().front()->op_type(), "Identity");
+  EXPECT_EQ(model.graph->outputs()[0]->name(), "y");
+  EXPECT_TRUE(Verify(model).ok()) << Verify(model);
+}
+
+TEST(Rule, EachMatchTakesItsOwnNodes) {
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x, float[T] y) => (float[T] a, float[T] b, float[T] c, float[T] d) {
+      a = Neg (x)
+      b = Abs (x)
+      c = Neg (y)
+      d = Abs (y)
+    })");
+  const Rule rule = Rule("pair")
+                        .MatchText("(x) => (p, q) { p = Neg (x)  q = Abs (x) }")
+                        .ReplaceWith("(x) => (p, q) { p, q = pagefuse.Pair (x) }");
+  PassContext context;
+  ASSERT_TRUE(Apply(rule, model, context).ok());
+  EXPECT_EQ(context.counts.at("pair"), 2);
+  EXPECT_EQ(model.graph->num_nodes(), 2);
+}
+
+TEST(Rule, RejectsAPatternThatDoesNotParse) {
+  const Rule rule = Rule("broken").MatchText("(x) => (y) { y = }").ReplaceWith("(x) => (y) {}");
+  EXPECT_THAT(ErrorOf(rule), HasSubstr("rule \"broken\": pattern"));
+}
+
+TEST(Rule, RejectsAReplacementWithOtherOutputs) {
+  const Rule rule = Rule("broken")
+                        .MatchText("(x) => (y) { y = Neg (x) }")
+                        .ReplaceWith("(x) => (y, z) { y = Neg (x)  z = Abs (x) }");
+  EXPECT_EQ(ErrorOf(rule), "rule \"broken\": replacement: expected 1 outputs, got 2");
+}
+
+TEST(Rule, RejectsARuleWithoutReplacement) {
+  const Rule rule = Rule("broken").MatchText("(x) => (y) { y = Neg (x) }");
+  EXPECT_EQ(ErrorOf(rule), "rule \"broken\" has no replacement");
+}
+
+TEST(Rule, RejectsAnUnknownOp) {
+  const Rule rule = Rule("broken").MatchDecompositionOf("pagefuse.NoSuchOp");
+  EXPECT_EQ(ErrorOf(rule), "rule \"broken\": there is no op \"pagefuse.NoSuchOp\"");
+}
+
+}  // namespace
+}  // namespace pagefuse

@@ -1,0 +1,86 @@
+#include "tools/command.h"
+
+#include <fstream>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse::tools {
+
+void AddSessionFlags(CLI::App& command, SessionFlags& flags) {
+  command
+      .add_option(
+          "--weights", flags.weights,
+          "type of the weights in matrix products: float32, or bfloat16 (rounds weights and "
+          "activations of products, half the bytes)")
+      ->capture_default_str();
+  command.add_option("--threads", flags.threads, "threads; 0 for all cores")->capture_default_str();
+  command.add_option("--disable-pass", flags.disabled_passes, "passes to leave out")
+      ->delimiter(',');
+  command.add_option("--kernel", flags.kernels, "kernel to use for an op, as Op=name")
+      ->delimiter(',');
+}
+
+absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
+  SessionOptions options;
+  if (flags.weights == "bfloat16" || flags.weights == "bf16") {
+    options.weight_type = WeightType::kBfloat16;
+  } else if (flags.weights != "float32") {
+    return absl::InvalidArgumentError(
+        StrCat("--weights: expected float32 or bfloat16, got \"", flags.weights, "\""));
+  }
+  if (flags.threads < 0) return absl::InvalidArgumentError("--threads: expected 0 or more");
+  options.num_threads = flags.threads;
+  options.pipeline.disabled = flags.disabled_passes;
+  for (const std::string& choice : flags.kernels) {
+    const size_t equals = choice.find('=');
+    if (equals == std::string::npos) {
+      return absl::InvalidArgumentError(StrCat("--kernel: expected Op=name, got \"", choice, "\""));
+    }
+    options.force_kernel[choice.substr(0, equals)] = choice.substr(equals + 1);
+  }
+  return options;
+}
+
+int64_t PeakMemoryBytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    if (word != "VmHWM:") continue;
+    int64_t kib = 0;
+    status >> kib;
+    return kib * 1024;
+  }
+  return 0;
+}
+
+std::string HumanBytes(int64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double size = static_cast<double>(bytes);
+  int unit = 0;
+  while (size >= 1024 && unit < 4) {
+    size /= 1024;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", size, kUnits[unit]);
+  return text;
+}
+
+std::map<std::string, int> CountOps(const Graph& graph, std::string_view domain) {
+  std::map<std::string, int> counts;
+  for (const auto& node : graph.nodes()) {
+    if (node->domain() == domain) ++counts[node->op_type()];
+  }
+  return counts;
+}
+
+std::string JoinCounts(const std::map<std::string, int>& counts) {
+  std::string text;
+  for (const auto& [name, count] : counts) {
+    StrAppend(&text, text.empty() ? "" : ", ", name, " x", count);
+  }
+  return text;
+}
+
+}  // namespace pagefuse::tools

@@ -1,0 +1,56 @@
+// What the subcommands of `pagefuse` share: registration, results, small output helpers.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+
+#include "pagefuse/ir/model.h"
+#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/runtime/session.h"
+
+namespace pagefuse::tools {
+
+// Exit codes: done; the input is wrong (a bad file, a failed check); our own fault.
+inline constexpr int kDone = 0;
+inline constexpr int kWrongInput = 1;
+inline constexpr int kOurFault = 2;
+
+// What the chosen subcommand returned.
+struct Outcome {
+  absl::Status status;
+  int exit_code = kDone;  // used if the status is OK
+};
+
+void AddInspectCommand(CLI::App& app, Outcome& outcome);
+void AddOptCommand(CLI::App& app, Outcome& outcome);
+void AddRunCommand(CLI::App& app, Outcome& outcome);
+void AddCheckCommand(CLI::App& app, Outcome& outcome);
+void AddGenerateCommand(CLI::App& app, Outcome& outcome);
+void AddOpsCommand(CLI::App& app, Outcome& outcome);
+
+// Flags that every command with a session takes.
+struct SessionFlags {
+  std::string weights = "float32";
+  int threads = 0;
+  std::vector<std::string> disabled_passes;
+  std::vector<std::string> kernels;  // "MatMul=reference"
+};
+void AddSessionFlags(CLI::App& command, SessionFlags& flags);
+// InvalidArgument naming the flag and the values that it takes.
+absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags);
+
+// Peak resident memory of this process in bytes; 0 where the system does not tell.
+int64_t PeakMemoryBytes();
+// "27.3 MiB"
+std::string HumanBytes(int64_t bytes);
+// "RMSNormalization x37, GatedLinear x6": counts of the ops of the graph in the given domain.
+std::map<std::string, int> CountOps(const Graph& graph, std::string_view domain);
+std::string JoinCounts(const std::map<std::string, int>& counts);
+
+}  // namespace pagefuse::tools

@@ -1,0 +1,245 @@
+// pagefuse generate: prompts in, tokens out, through the fused graph.
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "nlohmann/json.hpp"
+#include "tools/command.h"
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/runtime/engine.h"
+
+namespace pagefuse::tools {
+namespace {
+
+struct Flags {
+  std::string model;
+  std::vector<std::string> prompt_ids, prompts;
+  std::string prompt_file, stop;
+  int64_t max_new_tokens = 32;
+  EngineOptions engine;
+  SessionFlags session;
+  bool json = false, logit_error = false;
+};
+
+double PerSecond(int64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text) {
+  std::vector<int64_t> ids;
+  for (absl::string_view part : absl::StrSplit(text, absl::ByAnyChar(", "), absl::SkipEmpty())) {
+    int64_t id = 0;
+    if (!absl::SimpleAtoi(part, &id)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--prompt-ids: \"", part, "\" is no token id; expected numbers with commas"));
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+// The token that texts begin with, from the config.json beside the model; -1 if there is none.
+int64_t BosToken(const std::string& model) {
+  std::ifstream file(std::filesystem::path(model).parent_path() / "config.json");
+  const nlohmann::json config = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object() || !config.contains("bos_token_id")) return -1;
+  return config["bos_token_id"].is_number_integer() ? config["bos_token_id"].get<int64_t>() : -1;
+}
+
+// Byte vocabularies: a token is a byte, with the beginning-of-sequence token in front.
+std::vector<int64_t> EncodeBytes(const std::string& text, int64_t bos) {
+  std::vector<int64_t> ids;
+  if (bos >= 0) ids.push_back(bos);
+  for (unsigned char byte : text) ids.push_back(byte);
+  return ids;
+}
+
+std::string DecodeBytes(const std::vector<int64_t>& tokens) {
+  std::string text;
+  for (int64_t token : tokens) {
+    if (token >= 0 && token < 256) text.push_back(static_cast<char>(token));
+  }
+  return text;
+}
+
+int64_t Vocabulary(const Session& session) {
+  const Value* logits = session.model().graph->FindValue("logits");
+  return logits->shape()->back(0).constant().value_or(0);
+}
+
+absl::StatusOr<std::vector<Request>> MakeRequests(const Flags& flags, int64_t vocabulary) {
+  std::vector<Request> requests;
+  for (const std::string& text : flags.prompt_ids) {
+    PF_ASSIGN_OR_RETURN(std::vector<int64_t> ids, ParseIds(text));
+    requests.push_back({.prompt = std::move(ids)});
+  }
+  std::vector<std::string> texts = flags.prompts;
+  if (!flags.prompt_file.empty()) {
+    PF_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.prompt_file));
+    texts.push_back(std::move(text));
+  }
+  if (!texts.empty() && vocabulary != 256) {
+    return absl::InvalidArgumentError(
+        StrCat("--prompt takes text for byte vocabularies (256 tokens); this "
+               "model has ",
+               vocabulary, ": use --prompt-ids"));
+  }
+  for (const std::string& text : texts) {
+    requests.push_back({.prompt = EncodeBytes(text, BosToken(flags.model))});
+  }
+  if (requests.empty())
+    return absl::InvalidArgumentError("no prompt: use --prompt-ids or --prompt");
+  for (Request& request : requests) {
+    request.max_new_tokens = flags.max_new_tokens;
+    for (unsigned char byte : flags.stop) request.stop_tokens.push_back(byte);
+  }
+  return requests;
+}
+
+// Largest difference of logits against an unquantised cache, fed the same tokens.
+absl::StatusOr<double> LogitError(const Flags& flags, const EngineOptions& options,
+                                  std::vector<Request> requests,
+                                  const std::vector<Completion>& completions) {
+  EngineOptions reference_options = options;
+  reference_options.kv_cache = "none";
+  PF_ASSIGN_OR_RETURN(auto reference, Engine::Load(flags.model, reference_options));
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].forced = completions[i].tokens;
+  for (Request& request : requests) request.stop_tokens.clear();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].max_new_tokens = static_cast<int64_t>(completions[i].tokens.size());
+  }
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> expected, reference->Generate(requests));
+  double error = 0;
+  for (size_t i = 0; i < completions.size(); ++i) {
+    for (size_t t = 0; t < completions[i].logits.size(); ++t) {
+      for (size_t v = 0; v < completions[i].logits[t].size(); ++v) {
+        error = std::max<double>(error,
+                                 std::abs(completions[i].logits[t][v] - expected[i].logits[t][v]));
+      }
+    }
+  }
+  return error;
+}
+
+nlohmann::ordered_json Report(const Flags& flags, const Engine& engine,
+                              const std::vector<Request>& requests,
+                              const std::vector<Completion>& completions) {
+  const EngineStats stats = engine.stats();
+  nlohmann::ordered_json json;
+  const bool bytes = Vocabulary(engine.session()) == 256;
+  auto completion = [&](size_t i) {
+    nlohmann::ordered_json item;
+    item["tokens"] = completions[i].tokens;
+    if (bytes) item["text"] = DecodeBytes(completions[i].tokens);
+    item["prompt_tokens"] = requests[i].prompt.size();
+    return item;
+  };
+  if (completions.size() == 1) {
+    json = completion(0);
+  } else {
+    for (size_t i = 0; i < completions.size(); ++i) json["completions"].push_back(completion(i));
+  }
+  const Graph& graph = *engine.session().model().graph;
+  json["fused"] = CountOps(graph, "pagefuse");
+  json["nodes"] = graph.num_nodes();
+  json["kv_cache"] = flags.engine.kv_cache;
+  json["cache_bytes_per_token"] = stats.cache_bytes_per_token;
+  json["prefill_tokens"] = stats.prefill_tokens;
+  json["decode_tokens"] = stats.decode_tokens;
+  json["prefill_tokens_per_second"] = PerSecond(stats.prefill_tokens, stats.prefill_seconds);
+  json["decode_tokens_per_second"] = PerSecond(stats.decode_tokens, stats.decode_seconds);
+  json["weights"] = flags.session.weights;
+  json["peak_memory_bytes"] = PeakMemoryBytes();
+  return json;
+}
+
+void PrintReadable(const Flags& flags, const Engine& engine, const nlohmann::ordered_json& json) {
+  std::cout << "fused: " << JoinCounts(CountOps(*engine.session().model().graph, "pagefuse"))
+            << "\n";
+  std::cout << "graph: " << json["nodes"] << " nodes\n";
+  std::cout << "cache: " << flags.engine.kv_cache << ", " << json["cache_bytes_per_token"]
+            << " bytes a token\n";
+  std::cout << "prefill: " << json["prefill_tokens"] << " tokens, "
+            << static_cast<int64_t>(json["prefill_tokens_per_second"].get<double>())
+            << " a second\n";
+  std::cout << "decode: " << json["decode_tokens"] << " tokens, "
+            << static_cast<int64_t>(json["decode_tokens_per_second"].get<double>())
+            << " a second\n";
+  std::cout << "memory: " << HumanBytes(json["peak_memory_bytes"]) << " at its peak\n";
+  if (json.contains("max_logit_error")) {
+    std::cout << "logits: " << json["max_logit_error"] << " at most from an unquantised cache\n";
+  }
+  const auto items =
+      json.contains("completions") ? json["completions"] : nlohmann::ordered_json{json};
+  for (const auto& item : items) {
+    std::cout << "tokens: " << item["tokens"].dump() << "\n";
+    if (item.contains("text")) std::cout << "text: " << item["text"].get<std::string>() << "\n";
+  }
+}
+
+absl::Status Generate(Flags flags) {
+  PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
+  PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(flags.model, flags.engine));
+  PF_ASSIGN_OR_RETURN(std::vector<Request> requests,
+                      MakeRequests(flags, Vocabulary(engine->session())));
+  for (Request& request : requests) request.keep_logits = flags.logit_error;
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, engine->Generate(requests));
+  nlohmann::ordered_json json = Report(flags, *engine, requests, completions);
+  if (flags.logit_error) {
+    PF_ASSIGN_OR_RETURN(json["max_logit_error"],
+                        LogitError(flags, flags.engine, requests, completions));
+  }
+  if (flags.json) {
+    std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  } else {
+    PrintReadable(flags, *engine, json);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddGenerateCommand(CLI::App& app, Outcome& outcome) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("generate", "generates tokens through the fused graph");
+  command->add_option("model", flags->model, "ONNX model of a decoder")->required();
+  command
+      ->add_option("--prompt-ids", flags->prompt_ids,
+                   "token ids with commas; several times for several prompts in one batch")
+      ->allow_extra_args(false);
+  command->add_option("--prompt", flags->prompts, "text, for byte vocabularies")
+      ->allow_extra_args(false);
+  command->add_option("--prompt-file", flags->prompt_file, "a file with the text");
+  command->add_option("--max-new-tokens", flags->max_new_tokens, "tokens to generate at most")
+      ->capture_default_str();
+  command->add_option("--stop", flags->stop, "stop after one of these bytes (byte vocabularies)");
+  command
+      ->add_option("--kv-cache", flags->engine.kv_cache,
+                   "none, fp8_per_tensor, fp8_per_token_head or int8_per_token_head")
+      ->capture_default_str();
+  command->add_option("--block-size", flags->engine.block_size, "tokens a cache block")
+      ->capture_default_str();
+  command
+      ->add_option("--max-tokens-per-step", flags->engine.max_tokens_per_step,
+                   "token budget of a step; longer prompts are prefilled in chunks")
+      ->capture_default_str();
+  command->add_option("--max-sequences", flags->engine.max_sequences, "sequences that run at once")
+      ->capture_default_str();
+  command
+      ->add_option("--cache-tokens", flags->engine.cache_tokens,
+                   "tokens that the cache holds in all; 0 for what the prompts need")
+      ->capture_default_str();
+  command->add_flag("--logit-error", flags->logit_error,
+                    "also run with an unquantised cache and tell the largest difference of logits");
+  command->add_flag("--json", flags->json, "one JSON object");
+  AddSessionFlags(*command, flags->session);
+  command->callback([flags, &outcome] { outcome.status = Generate(*flags); });
+}
+
+}  // namespace pagefuse::tools

@@ -1,0 +1,97 @@
+// pagefuse inspect: what a model file holds.
+#include <iostream>
+#include <memory>
+
+#include "nlohmann/json.hpp"
+#include "tools/command.h"
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/infer.h"
+#include "pagefuse/ops/registry.h"
+
+namespace pagefuse::tools {
+namespace {
+
+struct Flags {
+  std::string model;
+  bool json = false;
+};
+
+std::string Describe(const Value& value) {
+  return StrCat(DataTypeName(value.dtype()), value.shape() ? value.shape()->ToString() : "[...]");
+}
+
+nlohmann::ordered_json Summary(const Model& model) {
+  nlohmann::ordered_json json;
+  json["ir_version"] = model.ir_version;
+  for (const auto& [domain, version] : model.opset_imports) {
+    json["opsets"][domain.empty() ? "ai.onnx" : domain] = version;
+  }
+  json["producer"] = model.producer_name;
+  json["graph"] = model.graph->name;
+  for (const Value* input : model.graph->inputs()) json["inputs"][input->name()] = Describe(*input);
+  for (const Value* output : model.graph->outputs()) {
+    json["outputs"][output->name()] = Describe(*output);
+  }
+  json["nodes"] = model.graph->num_nodes();
+  for (const auto& node : model.graph->nodes()) {
+    const std::string op =
+        node->domain().empty() ? node->op_type() : node->domain() + "." + node->op_type();
+    json["ops"][op] = json["ops"].value(op, 0) + 1;
+  }
+  int64_t bytes = 0;
+  const auto initializers = model.graph->initializers();
+  for (const Value* value : initializers) bytes += value->initializer()->byte_size();
+  json["initializers"] = initializers.size();
+  json["initializer_bytes"] = bytes;
+  json["functions"] = nlohmann::json::array();
+  for (const Function& function : model.functions) {
+    json["functions"].push_back(function.domain + "." + function.name);
+  }
+  for (const auto& [key, value] : model.metadata) json["metadata"][key] = value;
+  const absl::Status runnable = VerifyOps(model);
+  json["runnable"] = runnable.ok() ? "yes" : std::string(StdView(runnable.message()));
+  return json;
+}
+
+void Print(const nlohmann::ordered_json& json, int indent) {
+  const std::string space(indent, ' ');
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_object()) {
+      std::cout << space << key << ":\n";
+      Print(value, indent + 2);
+    } else if (value.is_string()) {
+      std::cout << space << key << ": " << value.get<std::string>() << "\n";
+    } else {
+      std::cout << space << key << ": " << value.dump() << "\n";
+    }
+  }
+}
+
+absl::Status Inspect(const Flags& flags) {
+  PF_ASSIGN_OR_RETURN(Model model, LoadModel(flags.model));
+  // Shapes are told as far as they can be inferred; a model that contradicts itself is still shown.
+  const absl::Status inferred = InferShapes(model);
+  nlohmann::ordered_json json = Summary(model);
+  if (!inferred.ok()) json["shapes"] = std::string(StdView(inferred.message()));
+  if (flags.json) {
+    std::cout << json.dump(2) << "\n";
+  } else {
+    Print(json, 0);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddInspectCommand(CLI::App& app, Outcome& outcome) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("inspect", "tells what a model file holds");
+  command->add_option("model", flags->model, "ONNX model, protobuf or text")->required();
+  command->add_flag("--json", flags->json, "machine-readable output");
+  command->callback([flags, &outcome] { outcome.status = Inspect(*flags); });
+}
+
+}  // namespace pagefuse::tools

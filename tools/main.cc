@@ -1,0 +1,39 @@
+// pagefuse: runs exported decoder graphs over a paged KV cache.
+#include <iostream>
+
+#include "tools/command.h"
+
+namespace {
+
+int ExitCodeOf(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kInternal ? pagefuse::tools::kOurFault
+                                                      : pagefuse::tools::kWrongInput;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace pagefuse::tools;  // NOLINT(google-build-using-namespace)
+  CLI::App app(
+      "pagefuse rewrites exported decoder graphs into fused ops over a paged KV cache, and runs "
+      "them");
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "help of all subcommands");
+  Outcome outcome;
+  AddInspectCommand(app, outcome);
+  AddOptCommand(app, outcome);
+  AddRunCommand(app, outcome);
+  AddCheckCommand(app, outcome);
+  AddGenerateCommand(app, outcome);
+  AddOpsCommand(app, outcome);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kDone : kWrongInput;
+  }
+  if (!outcome.status.ok()) {
+    std::cerr << "pagefuse: " << outcome.status.message() << "\n";
+    return ExitCodeOf(outcome.status);
+  }
+  return outcome.exit_code;
+}

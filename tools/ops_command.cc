@@ -1,0 +1,54 @@
+// pagefuse ops: the ops that are known, and how each is computed.
+#include <iostream>
+#include <memory>
+
+#include "tools/command.h"
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/docs.h"
+#include "pagefuse/ops/registry.h"
+
+namespace pagefuse::tools {
+namespace {
+
+struct Flags {
+  std::string name;
+  bool docs = false;
+};
+
+std::string KernelNames(const OpDef& op) {
+  std::string names;
+  for (const Kernel& kernel : op.kernels())
+    StrAppend(&names, names.empty() ? "" : ", ", kernel.name);
+  if (op.has_decomposition()) StrAppend(&names, names.empty() ? "" : ", ", "decomposition");
+  return names;
+}
+
+absl::Status Ops(const Flags& flags) {
+  if (flags.docs) {
+    std::cout << OpsReference(OpRegistry::Global());
+    return absl::OkStatus();
+  }
+  int found = 0;
+  for (const OpDef* op : OpRegistry::Global().ops()) {
+    const std::string full = op->domain().empty() ? op->name() : op->domain() + "." + op->name();
+    if (!flags.name.empty() && flags.name != full && flags.name != op->name()) continue;
+    std::cout << full << " since " << op->since() << ": " << KernelNames(*op) << "\n";
+    if (!flags.name.empty() && !op->doc().empty()) std::cout << "  " << op->doc() << "\n";
+    ++found;
+  }
+  if (found == 0) return absl::NotFoundError(StrCat("no op \"", flags.name, "\""));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddOpsCommand(CLI::App& app, Outcome& outcome) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("ops", "lists the ops and their kernels");
+  command->add_option("name", flags->name, "one op only");
+  command->add_flag("--emit-docs", flags->docs, "the reference page as markdown");
+  command->callback([flags, &outcome] { outcome.status = Ops(*flags); });
+}
+
+}  // namespace pagefuse::tools

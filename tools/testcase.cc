@@ -1,0 +1,196 @@
+#include "tools/testcase.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/status_macros.h"
+
+namespace pagefuse {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::string MetadataOf(const Model& model, std::string_view key) {
+  const std::optional<std::string_view> value = FindMetadata(model.metadata, key);
+  return value ? std::string(*value) : std::string();
+}
+
+absl::StatusOr<CompareRule> ParseRule(const Json& entry) {
+  const auto number = [&](const char* key, double otherwise) {
+    return entry.contains(key) && entry[key].is_number() ? entry[key].get<double>() : otherwise;
+  };
+  const std::string name = entry.is_object() && entry.contains("rule") && entry["rule"].is_string()
+                               ? entry["rule"].get<std::string>()
+                               : "";
+  const std::pair<const char*, CompareRule::Kind> kinds[] = {
+      {"bytes", CompareRule::Kind::kBytes},
+      {"allclose", CompareRule::Kind::kAllclose},
+      {"ulp", CompareRule::Kind::kUlp},
+      {"int4_scale", CompareRule::Kind::kInt4Scale},
+      {"rows_as_sets", CompareRule::Kind::kRowsAsSets}};
+  for (const auto& [kind_name, kind] : kinds) {
+    if (name != kind_name) continue;
+    CompareRule rule{.kind = kind, .rtol = number("rtol", 0), .atol = number("atol", 0)};
+    if (entry.contains("rel_l2")) rule.rel_l2 = number("rel_l2", 0);
+    rule.finite_only = entry.contains("finite_only") && entry["finite_only"] == true;
+    rule.max_ulp = static_cast<int64_t>(number("max", 0));
+    rule.max_fraction = number("max_fraction", 1);
+    return rule;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("unknown rule of comparison \"", name, "\""));
+}
+
+// input_0.pb, input_1.pb, ... as far as they go.
+absl::StatusOr<std::vector<Tensor>> LoadTensors(const fs::path& folder, const char* kind) {
+  std::vector<Tensor> tensors;
+  while (true) {
+    const fs::path file = folder / absl::StrCat(kind, "_", tensors.size(), ".pb");
+    std::error_code ignored;
+    if (!fs::exists(file, ignored)) return tensors;
+    PF_ASSIGN_OR_RETURN(Tensor tensor, LoadTensor(file.string(), nullptr));
+    tensors.push_back(std::move(tensor));
+  }
+}
+
+absl::StatusOr<TestDataSet> LoadDataSet(const Graph& graph, const fs::path& folder) {
+  TestDataSet data_set;
+  data_set.name = folder.filename().string();
+  PF_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs, LoadTensors(folder, "input"));
+  PF_ASSIGN_OR_RETURN(data_set.outputs, LoadTensors(folder, "output"));
+  if (inputs.size() > graph.inputs().size() || data_set.outputs.size() > graph.outputs().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder.string(), ": more tensors than the model has inputs (",
+                     graph.inputs().size(), ") and outputs (", graph.outputs().size(), ")"));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    data_set.feeds[graph.inputs()[i]->name()] = inputs[i];
+  }
+  return data_set;
+}
+
+absl::StatusCode CodeOf(const std::string& error_class) {
+  if (error_class == "SLOT_RANGE" || error_class == "BLOCK_RANGE") {
+    return absl::StatusCode::kOutOfRange;
+  }
+  return absl::StatusCode::kInvalidArgument;
+}
+
+absl::Status CheckFailure(const TestCase& test_case, const absl::Status& status) {
+  const std::string expected = absl::StrCat("expected error ", test_case.expected_error,
+                                            " that names \"", test_case.error_input, "\", got ");
+  if (status.ok()) return absl::InvalidArgumentError(expected + "success");
+  const std::string message(status.message());
+  const bool named = message.find("\"" + test_case.error_input + "\"") != std::string::npos;
+  if (named && status.code() == CodeOf(test_case.expected_error)) return absl::OkStatus();
+  return absl::InvalidArgumentError(expected + status.ToString());
+}
+
+absl::Status CompareOutputs(const TestCase& test_case, const TestDataSet& data_set,
+                            const std::vector<Tensor>& outputs) {
+  if (outputs.size() < data_set.outputs.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected ", data_set.outputs.size(), " outputs, got ", outputs.size()));
+  }
+  for (size_t i = 0; i < data_set.outputs.size(); ++i) {
+    const std::string& name = test_case.model.graph->outputs()[i]->name();
+    const Tensor& want = data_set.outputs[i];
+    const auto rule = test_case.rules.find(name);
+    const absl::Status status = CompareTensors(
+        rule == test_case.rules.end() ? DefaultRule(want.dtype()) : rule->second, outputs[i], want);
+    if (status.ok()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(test_case.name, "/", data_set.name,
+                                                   ": output \"", name, "\": ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDataSet(const TestCase& test_case, const TestDataSet& data_set,
+                          const ModelRunner& run) {
+  std::map<std::string, Tensor> feeds;
+  for (const auto& [name, tensor] : data_set.feeds) {
+    if (tensor.dtype() == DataType::kString) {
+      feeds[name] = tensor;
+      continue;
+    }
+    PF_ASSIGN_OR_RETURN(feeds[name], tensor.Clone());
+  }
+  const absl::StatusOr<std::vector<Tensor>> outputs = run(test_case.model, feeds);
+  if (test_case.expected_error.empty()) {
+    PF_RETURN_IF_ERROR(outputs.status());
+    return CompareOutputs(test_case, data_set, *outputs);
+  }
+  PF_RETURN_IF_ERROR(CheckFailure(test_case, outputs.status()));
+  for (const auto& [name, tensor] : data_set.feeds) {
+    if (tensor.dtype() == DataType::kString || feeds[name].IdenticalTo(tensor)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(test_case.name, ": the failed call changed \"", name, "\""));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, CompareRule>> ParseCompareRules(const std::string& json) {
+  const Json document = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!document.is_object()) {
+    return absl::InvalidArgumentError("rules of comparison: expected a JSON object by output");
+  }
+  std::map<std::string, CompareRule> rules;
+  for (const auto& [output, entry] : document.items()) {
+    PF_ASSIGN_OR_RETURN(rules[output], ParseRule(entry));
+  }
+  return rules;
+}
+
+absl::StatusOr<TestCase> LoadTestCase(const std::string& folder) {
+  const fs::path path = fs::path(folder).lexically_normal();
+  TestCase test_case;
+  test_case.name = path.filename().string();
+  PF_ASSIGN_OR_RETURN(test_case.model, LoadModel((path / "model.onnx").string()));
+  const std::string compare = MetadataOf(test_case.model, "pagefuse.compare");
+  if (!compare.empty()) {
+    PF_ASSIGN_OR_RETURN(test_case.rules, ParseCompareRules(compare));
+  }
+  test_case.expected_error = MetadataOf(test_case.model, "pagefuse.expect_error");
+  test_case.error_input = MetadataOf(test_case.model, "pagefuse.error_input");
+  while (true) {
+    const fs::path data = path / absl::StrCat("test_data_set_", test_case.data_sets.size());
+    std::error_code ignored;
+    if (!fs::is_directory(data, ignored)) break;
+    PF_ASSIGN_OR_RETURN(TestDataSet data_set, LoadDataSet(*test_case.model.graph, data));
+    test_case.data_sets.push_back(std::move(data_set));
+  }
+  if (test_case.data_sets.empty()) {
+    return absl::NotFoundError(absl::StrCat(folder, ": no test_data_set_0"));
+  }
+  return test_case;
+}
+
+std::vector<std::string> FindTestCases(const std::string& root) {
+  std::vector<std::string> folders;
+  std::error_code error;
+  if (fs::exists(fs::path(root) / "model.onnx", error)) return {root};
+  fs::recursive_directory_iterator it(root, error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    if (it->path().filename() == "model.onnx") folders.push_back(it->path().parent_path().string());
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+absl::Status CheckTestCase(const TestCase& test_case, const ModelRunner& run) {
+  for (const TestDataSet& data_set : test_case.data_sets) {
+    PF_RETURN_IF_ERROR(CheckDataSet(test_case, data_set, run));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,56 @@
+// Test cases in the folder layout of ONNX's backend tests: model.onnx and
+// test_data_set_N/{input,output}_K.pb. Rules of comparison and expected errors are in the model's
+// metadata.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/compare.h"
+
+#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/tensor.h"
+
+namespace pagefuse {
+
+// One test_data_set_N.
+struct TestDataSet {
+  std::string name;
+  std::map<std::string, Tensor> feeds;  // by name of the graph input
+  std::vector<Tensor> outputs;          // in the order of the graph outputs; empty for error cases
+};
+
+struct TestCase {
+  std::string name;  // the folder's
+  Model model;
+  std::vector<TestDataSet> data_sets;
+  std::map<std::string, CompareRule> rules;  // by output, from `pagefuse.compare`
+  // `pagefuse.expect_error` and `pagefuse.error_input`: the class of the error (SHAPE, SLOT_RANGE,
+  // ...), and the input or attribute that its message must name. Empty: the case must succeed.
+  std::string expected_error;
+  std::string error_input;
+};
+
+// Reads a case. NotFound or InvalidArgument naming the file.
+absl::StatusOr<TestCase> LoadTestCase(const std::string& folder);
+
+// The folders below `root` that hold a model.onnx, sorted; `root` itself if it does.
+std::vector<std::string> FindTestCases(const std::string& root);
+
+// Runs a model on feeds; the outputs in order.
+using ModelRunner = std::function<absl::StatusOr<std::vector<Tensor>>(
+    const Model&, const std::map<std::string, Tensor>&)>;
+
+// Runs every data set and compares, or checks that the call fails as expected and leaves its feeds
+// as they were. InvalidArgument tells the data set, the output and the first difference; an error
+// of `run` comes back as it is.
+absl::Status CheckTestCase(const TestCase& test_case, const ModelRunner& run);
+
+// Parses `pagefuse.compare`: {"output": {"rule": "allclose", "rtol": 1e-5, "atol": 0}, ...}.
+absl::StatusOr<std::map<std::string, CompareRule>> ParseCompareRules(const std::string& json);
+
+}  // namespace pagefuse
