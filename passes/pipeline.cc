@@ -54,6 +54,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(RecogniseActivation());
   // Rotary embedding written out.
   add(RecogniseRope());
+  // Keys that an exporter transposes by way of three axes.
+  add(RecogniseLastAxesTranspose());
   // Scaled dot-product attention written out, under any mask.
   add(RecogniseAttention());
   // Repeated heads and joined caches become inputs of Attention.

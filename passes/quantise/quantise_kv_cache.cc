@@ -126,6 +126,7 @@ class CacheQuantiser {
       }
     }
     graph_.EraseNode(insert);
+    for (int i : {0, 1}) quantised->output(i)->set_dtype(format_.dtype);
   }
 
   // The scale caches belong to the groups of their caches.

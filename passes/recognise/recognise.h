@@ -10,6 +10,7 @@ namespace pagefuse {
 std::unique_ptr<Pass> RecogniseRmsNorm();
 std::unique_ptr<Pass> RecogniseRope();
 std::unique_ptr<Pass> RecogniseActivation();
+std::unique_ptr<Pass> RecogniseLastAxesTranspose();
 std::unique_ptr<Pass> RecogniseAttention();
 std::unique_ptr<Pass> RecogniseAttentionInputs();
 std::unique_ptr<Pass> RecogniseAttentionMask();

@@ -28,24 +28,18 @@ constexpr std::string_view kRotation = R"(
   y = Add (straight, crossed)
 )";
 
-constexpr std::string_view kSlices = R"(
+// Both halves by Slice, each with or without its step of 1.
+std::string Slices(bool low_step, bool high_step) {
+  return StrCat(R"(
   zero = Constant <value_ints: ints = [0]> ()
   half = Constant <value_ints: ints = @half> ()
-  end = Constant <value_ints: ints = [9223372036854775807]> ()
-  last = Constant <value_ints: ints = [-1]> ()
+  end = Constant <value_ints: ints = @end> ()
+  channel_axis = Constant <value_ints: ints = [3]> ()
   one = Constant <value_ints: ints = [1]> ()
-  low = Slice (x, zero, half, last, one)
-  high = Slice (x, half, end, last, one)
-)";
-
-constexpr std::string_view kSlicesWithoutSteps = R"(
-  zero = Constant <value_ints: ints = [0]> ()
-  half = Constant <value_ints: ints = @half> ()
-  end = Constant <value_ints: ints = [9223372036854775807]> ()
-  last = Constant <value_ints: ints = [-1]> ()
-  low = Slice (x, zero, half, last)
-  high = Slice (x, half, end, last)
-)";
+  )",
+                "low = Slice (x, zero, half, channel_axis", low_step ? ", one)  " : ")  ",
+                "high = Slice (x, half, end, channel_axis", high_step ? ", one)  " : ")  ");
+}
 
 // Equal halves, as the op splits them; the angles must be [B, S, D/2] beside x [B, H, S, D].
 Condition RotatesAllChannels() {
@@ -62,9 +56,11 @@ Condition RotatesAllChannels() {
         if (!channels || !width || *channels != 2 * *width) {
           return absl::FailedPreconditionError("angles are not half as wide as x");
         }
-        if (match.value("low")->shape() &&
-            match.value("low")->shape()->back(0).constant() != *width) {
-          return absl::FailedPreconditionError("the halves are not equal");
+        for (std::string_view half : {"low", "high"}) {
+          const auto& shape = match.value(half)->shape();
+          if (!shape || shape->back(0).constant() != *width) {
+            return absl::FailedPreconditionError("the halves are not equal");
+          }
         }
         return absl::OkStatus();
       }};
@@ -77,15 +73,20 @@ std::unique_ptr<Pass> RecogniseRope() {
   auto text = [](std::string_view halves) {
     return StrCat("(x, angles) => (y) {", kTables, halves, kRotation, "}");
   };
-  rules.push_back(
-      Rule("rope", "half-split rotary embedding")
-          .MatchText(text(kSlices), "slices")
-          .MatchText(text(kSlicesWithoutSteps), "slices without steps")
-          .MatchText(text("low, high = Split <axis = -1, num_outputs = 2> (x)"), "split")
-          .Metadata({"angles"})
-          .Where(RotatesAllChannels())
-          .ReplaceWith("(x, angles) => (y) { c = Cos (angles)  s = Sin (angles)  "
-                       "y = RotaryEmbedding <interleaved = 0> (x, c, s) }"));
+  Rule rule("rope", "half-split rotary embedding");
+  for (bool low_step : {true, false}) {
+    for (bool high_step : {true, false}) {
+      rule.MatchText(text(Slices(low_step, high_step)),
+                     StrCat("slices", low_step ? ", step" : "", high_step ? ", step" : ""));
+    }
+  }
+  rule.MatchText(text("low, high = Split <axis = -1, num_outputs = 2> (x)"), "split")
+      .Metadata({"angles"})
+      .Where(RotatesAllChannels())
+      .ReplaceWith(
+          "(x, angles) => (y) { c = Cos (angles)  s = Sin (angles)  "
+          "y = RotaryEmbedding <interleaved = 0> (x, c, s) }");
+  rules.push_back(std::move(rule));
   return MakeRulePass("rope", "Recognises rotary position embedding.", std::move(rules));
 }
 

@@ -1,0 +1,74 @@
+// last-axes-transpose: keys transposed through three dimensions are transposed where they are.
+//
+//   x [B, H, T, D] -- Reshape [B*H, T, D] -- Transpose(0, 2, 1) -- Reshape [B, H, D, T]    =>
+//   Transpose(0, 1, 3, 2) (x)
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/recognise/recognise.h"
+
+namespace pagefuse {
+namespace {
+
+// The reshaped value [B, H, D, T] that `transpose` leads to, and x where it starts; null if it is
+// another chain.
+struct Chain {
+  Value* start = nullptr;
+  Value* end = nullptr;
+};
+
+const Node* OnlyReader(const Value* value) {
+  return value->uses().size() == 1 && !value->is_output() ? value->uses()[0].node : nullptr;
+}
+
+Chain FindChain(const Node& transpose) {
+  auto perm = transpose.IntsAttribute("perm", {});
+  if (!transpose.Is("Transpose") || !perm.ok() || *perm != std::vector<int64_t>{0, 2, 1}) return {};
+  const Node* before = transpose.input(0)->producer();
+  const Node* after = OnlyReader(transpose.output(0));
+  if (!before || !before->Is("Reshape") || !after || !after->Is("Reshape")) return {};
+  Value* x = before->input(0);
+  Value* y = after->output(0);
+  const auto& joined = transpose.input(0)->shape();
+  if (!x->shape() || !y->shape() || !joined || x->shape()->rank() != 4 || y->shape()->rank() != 4)
+    return {};
+  const Shape& from = *x->shape();
+  const Shape swapped{from[0], from[1], from[3], from[2]};
+  if (!ProvablyEqual(swapped, *y->shape())) return {};
+  if (!ProvablyEqual((*joined)[1], from[2]) || !ProvablyEqual((*joined)[2], from[3])) return {};
+  return {x, y};
+}
+
+class LastAxesTranspose : public Pass {
+ public:
+  std::string_view name() const override { return "last-axes-transpose"; }
+  std::string_view description() const override {
+    return "Transposes the last two of four axes in place of a detour through three.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    PF_RETURN_IF_ERROR(InferShapes(model));
+    Graph& graph = *model.graph;
+    std::vector<Node*> transposes;
+    for (const auto& node : graph.nodes()) {
+      if (FindChain(*node).start) transposes.push_back(node.get());
+    }
+    for (Node* transpose : transposes) {
+      const Chain chain = FindChain(*transpose);
+      GraphBuilder builder(graph, transpose, chain.end->name());
+      Value* swapped =
+          builder.Add("Transpose", {chain.start}, "perm", std::vector<int64_t>{0, 1, 3, 2});
+      Node* after = chain.end->producer();
+      graph.ReplaceAllUses(chain.end, swapped);
+      graph.EraseIfDead(after);
+      ++context.counts[std::string(name())];
+      if (context.after_rewrite) PF_RETURN_IF_ERROR(context.after_rewrite(model, name()));
+    }
+    return !transposes.empty();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseLastAxesTranspose() { return std::make_unique<LastAxesTranspose>(); }
+
+}  // namespace pagefuse
