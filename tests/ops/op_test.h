@@ -71,13 +71,13 @@ struct Tolerance {
 using AttributeValue = decltype(Attribute::value);
 
 struct OpCase {
-  std::string name;
-  std::vector<Tensor> inputs;  // undefined: omitted
-  std::vector<std::pair<std::string, AttributeValue>> attributes;
-  std::vector<Tensor> outputs;  // expected; empty: only kernels and decomposition are compared
-  std::vector<int> constants;   // inputs that are initialisers, for kernels that pack weights
-  int num_outputs = 0;          // 0: as many as `outputs`, else all that the op requires
-  int64_t opset = 0;            // of the op's domain; 0: the newest
+  std::string name = {};
+  std::vector<Tensor> inputs = {};  // undefined: omitted
+  std::vector<std::pair<std::string, AttributeValue>> attributes = {};
+  std::vector<Tensor> outputs = {};  // expected; empty: only kernels and decomposition are compared
+  std::vector<int> constants = {};   // inputs that are initialisers, for kernels that pack weights
+  int num_outputs = 0;               // 0: as many as `outputs`, else all that the op requires
+  int64_t opset = 0;                 // of the op's domain; 0: the newest
 };
 
 class OpCases {
