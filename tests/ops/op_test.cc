@@ -44,7 +44,7 @@ TEST(OpTables, EveryOpHasATable) {
   for (const OpParam& op : kOps) EXPECT_NE(op.cases, nullptr) << op.name << " has no case table";
 }
 
-class OpTest : public testing::TestWithParam<OpParam> {
+class OpTest : public ::testing::TestWithParam<OpParam> {
  protected:
   OpTest() : table_(GetParam().cases()) {
     op_ = OpRegistry::Global().Find(table_.domain(), table_.op(), table_.domain().empty() ? 28 : 1);
@@ -214,7 +214,7 @@ TEST_P(OpTest, SurvivesWrongShapes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, OpTest, testing::ValuesIn(OpsWithCases()),
+INSTANTIATE_TEST_SUITE_P(Ops, OpTest, ::testing::ValuesIn(OpsWithCases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
