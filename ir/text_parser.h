@@ -50,7 +50,6 @@ class TextParser {
     Token place;  // the name's
     std::string name;
     bool typed = false;
-    bool plain = false;  // a tensor type, not a keyword with one in parentheses
     onnx::TypeProto type;
     Properties properties;
   };

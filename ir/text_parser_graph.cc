@@ -2,22 +2,21 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
+#include "pagefuse/ir/type_proto.h"
 
 namespace pagefuse {
 namespace {
 
-// The dims of a tensor type; nullopt if the rank is unknown.
-std::optional<Shape> ShapeOf(const onnx::TypeProto::Tensor& type) {
-  if (!type.has_shape()) return std::nullopt;
-  Shape shape;
-  for (const auto& dim : type.shape().dim()) {
-    if (dim.has_dim_value()) {
-      shape.dims().emplace_back(dim.dim_value());
-    } else {
-      shape.dims().push_back(dim.has_dim_param() ? Dim::Parse(dim.dim_param()) : Dim::Unknown());
-    }
-  }
-  return shape;
+// Nothing is known of the type of the value yet.
+bool IsUntyped(const Value& value) {
+  return value.dtype() == DataType::kUndefined && !value.shape() && value.type_proto.empty();
+}
+
+// Whether a type agrees with what is known of the value, shapes aside.
+bool SameKind(const onnx::TypeProto& type, const Value& value) {
+  if (!type.has_tensor_type()) return type.SerializeAsString() == value.type_proto;
+  const bool any = value.dtype() == DataType::kUndefined && value.type_proto.empty();
+  return any || static_cast<int32_t>(value.dtype()) == type.tensor_type().elem_type();
 }
 
 // Whether a tensor can be a value of that shape.
@@ -80,7 +79,6 @@ absl::StatusOr<TextParser::Declaration> TextParser::ParseDeclaration() {
   Declaration result;
   if (NextIsType()) {
     result.typed = true;
-    result.plain = !IsTypeKeyword(lexer_.Peek().text);
     PF_RETURN_IF_ERROR(ParseType(result.type));
   }
   result.place = lexer_.Peek();
@@ -175,21 +173,12 @@ absl::Status TextParser::Declare(Graph& graph, Declaration& declaration) {
   if (!properties.unknown_fields.empty())
     value->unknown_fields = std::move(properties.unknown_fields);
   if (!declaration.typed) return absl::OkStatus();
-  if (!declaration.plain) {
-    std::string type = declaration.type.SerializeAsString();
-    if (value->dtype() != DataType::kUndefined) return Conflict(declaration);
-    if (!value->type_proto.empty() && value->type_proto != type) return Conflict(declaration);
-    value->type_proto = std::move(type);
-    return absl::OkStatus();
+  if (!IsUntyped(*value)) {
+    if (!SameKind(declaration.type, *value)) return Conflict(declaration);
+    if (value->shape() || !declaration.type.has_tensor_type()) return absl::OkStatus();
   }
-  const auto& type = declaration.type.tensor_type();
-  const auto dtype = static_cast<DataType>(type.elem_type());
-  if (!value->type_proto.empty()) return Conflict(declaration);
-  if (value->dtype() != DataType::kUndefined && value->dtype() != dtype)
-    return Conflict(declaration);
-  value->set_dtype(dtype);
-  if (!value->shape()) value->set_shape(ShapeOf(type));
-  return absl::OkStatus();
+  const absl::Status status = ImportType(declaration.type, *value);
+  return status.ok() ? status : lexer_.Error(declaration.place, StdView(status.message()));
 }
 
 absl::Status TextParser::AddOutput(Graph& graph, const Declaration& declaration) {

@@ -92,7 +92,7 @@ absl::Status TextParser::ParseOpaqueType(onnx::TypeProto& type) {
 template <typename TensorType>
 absl::Status TextParser::ParseTensorType(TensorType& type) {
   PF_ASSIGN_OR_RETURN(const DataType dtype, ParseElementType());
-  type.set_elem_type(static_cast<int32_t>(dtype));
+  if (dtype != DataType::kUndefined) type.set_elem_type(static_cast<int32_t>(dtype));
   if (!Matches("[")) {
     type.mutable_shape();
     return absl::OkStatus();

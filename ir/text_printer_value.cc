@@ -12,6 +12,7 @@
 #include "pagefuse/ir/text_lexer.h"
 #include "pagefuse/ir/text_parser.h"
 #include "pagefuse/ir/text_printer.h"
+#include "pagefuse/ir/type_proto.h"
 
 namespace pagefuse {
 namespace {
@@ -37,7 +38,7 @@ template <typename TensorType>
 std::string PrintTensorProtoType(const TensorType& type) {
   const std::string name = ElementTypeName(type.elem_type());
   if (!type.has_shape()) return name + "[]";
-  if (type.shape().dim_size() == 0) return name;
+  if (type.shape().dim_size() == 0) return name == "undefined" ? "" : name;
   std::vector<std::string> dims;
   for (const auto& dim : type.shape().dim()) dims.push_back(PrintProtoDim(dim));
   return StrCat(name, "[", absl::StrJoin(dims, ", "), "]");
@@ -159,16 +160,14 @@ std::string PrintType(const onnx::TypeProto& type) {
 }
 
 std::string PrintValueType(const Value& value) {
-  if (!value.type_proto.empty()) {
+  const bool dims_only = value.dtype() == DataType::kUndefined && value.shape().has_value();
+  if (dims_only || !value.type_proto.empty() || !value.spelled_type.empty()) {
     onnx::TypeProto type;
-    const bool good = type.ParseFromString(value.type_proto) && !type.has_tensor_type() &&
-                      type.SerializeAsString() == value.type_proto;
-    return good ? PrintType(type)
-                : StrCat("proto(\"", absl::BytesToHexString(value.type_proto), "\")");
+    return ExportType(value, &type) ? PrintType(type) : "";
   }
   const std::string name(DataTypeName(value.dtype()));
   if (!value.shape()) return value.dtype() == DataType::kUndefined ? "" : name + "[]";
-  if (value.shape()->empty()) return value.dtype() == DataType::kUndefined ? "" : name;
+  if (value.shape()->empty()) return name;
   std::vector<std::string> dims;
   for (const Dim& dim : value.shape()->dims()) dims.push_back(PrintDim(dim));
   return StrCat(name, "[", absl::StrJoin(dims, ", "), "]");

@@ -175,6 +175,25 @@ F (x) => (y) {
 
 // --- files ---
 
+std::string FileText(const std::string& path) {
+  std::ifstream file(std::filesystem::path(PAGEFUSE_SOURCE_DIR) / path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(Text, ReadsTheExampleOfItsPage) {
+  const std::string page = FileText("docs/text_form.md");
+  const size_t begin = page.find("```\n") + 4;
+  const size_t end = page.find("```", begin);
+  ASSERT_NE(end, std::string::npos);
+  const std::string example = page.substr(begin, end - begin);
+  Print(example);
+  const Model model = Parse(example);
+  EXPECT_TRUE(Verify(model).ok()) << Verify(model);
+  EXPECT_EQ(model.functions.size(), 1u);
+}
+
 class DecompositionFile : public ::testing::TestWithParam<std::string> {};
 
 std::vector<std::string> DecompositionFiles() {
@@ -188,18 +207,18 @@ std::vector<std::string> DecompositionFiles() {
 }
 
 TEST_P(DecompositionFile, IsReadAndPrintsAsAFixedPoint) {
-  std::ifstream file(PAGEFUSE_SOURCE_DIR "/tests/data/decompositions/" + GetParam() + ".txt");
-  std::stringstream text;
-  text << file.rdbuf();
-  ASSERT_FALSE(text.str().empty());
-  Print(text.str());
-  const Model model = Parse(text.str());
+  const std::string text = FileText("tests/data/decompositions/" + GetParam() + ".txt");
+  ASSERT_FALSE(text.empty());
+  Print(text);
+  const Model model = Parse(text);
   EXPECT_TRUE(Verify(model).ok()) << Verify(model);
-  const std::string lines = text.str();
-  // One node a line in these files.
-  const auto nodes = std::count(lines.begin(), lines.end(), '=');
-  EXPECT_GT(model.graph->num_nodes(), 5);
-  EXPECT_LT(model.graph->num_nodes(), nodes);
+  // In these files a node is a line that starts with two blanks and a name.
+  std::istringstream lines(text);
+  int64_t nodes = 0;
+  for (std::string line; std::getline(lines, line);) {
+    nodes += line.starts_with("  ") && line[2] != '#' && line.find(" = ") != std::string::npos;
+  }
+  EXPECT_EQ(model.graph->num_nodes(), nodes);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DecompositionFile, ::testing::ValuesIn(DecompositionFiles()),

@@ -119,6 +119,26 @@ g (seq(float[N]) a, optional(seq(int8)) b, map(string, float[]) c, sparse_tensor
       "=> () {\n}\n");
 }
 
+TEST(Text, KeepsTheSpellingOfDims) {
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: []>
+g (float["seq + past", -1] x) => () {
+}
+)");
+  const Model model = Parse("g (float[\"seq + past\", -1] x) => () {}");
+  EXPECT_EQ((*model.graph->inputs()[0]->shape())[0], Dim::Symbol("past") + Dim::Symbol("seq"));
+  EXPECT_FALSE((*model.graph->inputs()[0]->shape())[1].known());
+}
+
+TEST(Text, KeepsTypesThatHaveNoWords) {
+  // A float tensor with the denotation "x", dims without an element type, and a denotation alone.
+  ExpectFixedPoint(R"(<ir_version: 10, opset_import: []>
+g (proto("0a0408011200320178") a, proto("0a021200") b, proto("320178") c) => () {
+}
+)");
+  const Model model = Parse("g (proto(\"0a0408011200320178\") a) => () {}");
+  EXPECT_EQ(model.graph->inputs()[0]->dtype(), DataType::kFloat);
+}
+
 TEST(Text, QuotesNamesThatAreNoIdentifiersOrLookLikeTypes) {
   ExpectFixedPoint(R"(<ir_version: 10, opset_import: ["" : 18]>
 "a b" (float "x/y:0", float "float") => (float "out.0") {
