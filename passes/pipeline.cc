@@ -63,6 +63,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   // Understood masks become attributes of Attention.
   add(RecogniseAttentionMask());
   tidy();
+  // Products with a transposed constant read it as it lies.
+  add(FuseTransposedWeights());
   // Both products of a gated MLP in one op.
   add(RecogniseGatedMlp());
 
@@ -85,8 +87,6 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   // ---- fuse ----
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
-  // Products with a transposed constant read it as it lies.
-  add(FuseTransposedWeights());
 
   // ---- tidy ----
   tidy();

@@ -1,5 +1,6 @@
 #include "pagefuse/runtime/paged_model.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -41,6 +42,7 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
       logits->dtype() != DataType::kFloat) {
     return absl::FailedPreconditionError("the fused graph has no float output \"logits\"");
   }
+  paged->all_logits_ = options.all_logits;
   paged->vocabulary_ = logits->shape()->back(0).constant().value_or(0);
   PF_RETURN_IF_ERROR(paged->Reserve({}, 0));
   return paged;
@@ -77,7 +79,21 @@ absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
   std::map<std::string, Tensor> feeds = tensors_;
   layout_.AddStepFeeds(input_ids, step, feeds);
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_->Run(feeds, {kLogits}));
-  return std::move(outputs[0]);
+  if (all_logits_ || outputs[0].rank() == 2) return std::move(outputs[0]);
+  return LastRows(outputs[0], step);
+}
+
+// Where select-logits found no place in the graph, all rows were computed.
+absl::StatusOr<Tensor> PagedModel::LastRows(const Tensor& logits, const StepMetadata& step) const {
+  const auto sequences = static_cast<int64_t>(step.seq_lens.size());
+  PF_ASSIGN_OR_RETURN(Tensor rows, Tensor::Allocate(DataType::kFloat, {sequences, vocabulary_}));
+  for (int64_t b = 0; b < sequences; ++b) {
+    const int64_t last = step.query_start_loc[b + 1] - 1;
+    if (last < 0) continue;
+    auto from = logits.values<float>().subspan(last * vocabulary_, vocabulary_);
+    std::copy(from.begin(), from.end(), rows.mutable_values<float>().begin() + b * vocabulary_);
+  }
+  return rows;
 }
 
 absl::StatusOr<Tensor> PagedModel::Step(const std::vector<Tokens>& tokens) {

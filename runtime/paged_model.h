@@ -61,12 +61,14 @@ class PagedModel {
  private:
   PagedModel() = default;
   void CopyBlocks();
+  absl::StatusOr<Tensor> LastRows(const Tensor& logits, const StepMetadata& step) const;
 
   std::unique_ptr<Session> session_;
   CacheLayout layout_;
   std::unique_ptr<PagedCache> cache_;
   std::map<std::string, Tensor> tensors_;
   int64_t vocabulary_ = 0;
+  bool all_logits_ = false;
 };
 
 }  // namespace pagefuse
