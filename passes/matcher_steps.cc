@@ -13,6 +13,11 @@ bool IsAxesInput(const Node& node, int index) {
   return index == 1 && (node.op_type().starts_with("Reduce") || node.Is("CumSum"));
 }
 
+// Inputs and computed values: the same value wherever the pattern reads it.
+bool IsOneValue(const PatternValue& pattern) {
+  return pattern.kind == PatternKind::kInput || pattern.kind == PatternKind::kNode;
+}
+
 std::string Quoted(const Value& value) { return StrCat("\"", value.name(), "\""); }
 
 // The values from `value` upwards through views, itself first.
@@ -61,7 +66,9 @@ std::vector<Step> MatchSolver::StepsFor(const Obligation& claim) {
     if (pattern.optional) return {Step{}};
     return None("pattern value ", Quoted(*pattern.value), " is missing");
   }
-  if (const Value* bound = state_.bound[claim.pattern]) {
+  // One derived or attribute value of the pattern may stand for several equal ones in the graph.
+  const Value* bound = state_.bound[claim.pattern];
+  if (bound != nullptr && IsOneValue(pattern)) {
     if (bound == claim.value) return {Step{}};
     const Tensor* a = ConstantOf(bound);
     const Tensor* b = ConstantOf(claim.value);
@@ -274,7 +281,9 @@ std::vector<Step> MatchSolver::NodeSteps(const Obligation& claim) {
   if (claim.value->producer_index() != pattern_[claim.pattern].value->producer_index()) {
     return None(Quoted(*claim.value), " is another output of ", node->Description());
   }
-  if (state_.Holds(node)) return None(node->Description(), " would be used twice");
+  if (IsOneValue(pattern_[claim.pattern]) && state_.Holds(node)) {
+    return None(node->Description(), " would be used twice");
+  }
   if (!node->Subgraphs().empty()) return None(node->Description(), " has a subgraph");
   std::vector<Step> steps = PairSteps(pattern_node, node);
   if (steps.empty()) return steps;
@@ -340,7 +349,7 @@ int MatchSolver::AddOperands(const Node& pattern_node, Node* node, bool exchange
 bool MatchSolver::Plausible(int pattern, const Value* value) const {
   if (value == nullptr) return pattern_[pattern].optional;
   const Value* bound = state_.bound[pattern];
-  if (bound != nullptr) {
+  if (bound != nullptr && IsOneValue(pattern_[pattern])) {
     return bound == value || (ConstantOf(bound) != nullptr && ConstantOf(value) != nullptr);
   }
   const Value& wanted = *pattern_[pattern].value;

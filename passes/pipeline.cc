@@ -122,13 +122,16 @@ absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name) {
   }
   std::sort(others.begin(), others.end());
   others.erase(std::unique(others.begin(), others.end()), others.end());
+  // As near as the nearest, give or take a letter or two.
   constexpr size_t kMaxNames = 3;
-  std::vector<std::string> nearest;
+  constexpr int kSlack = 2;
+  std::vector<std::string> similar;
   for (size_t i = 0; i < std::min(kMaxNames, others.size()); ++i) {
-    nearest.push_back(StrCat("\"", others[i].second, "\""));
+    if (others[i].first > others[0].first + kSlack) break;
+    similar.push_back(StrCat("\"", others[i].second, "\""));
   }
   return absl::NotFoundError(
-      StrCat("there is no pass \"", name, "\"; the nearest are ", absl::StrJoin(nearest, ", ")));
+      StrCat("there is no pass \"", name, "\"; similar names: ", absl::StrJoin(similar, ", ")));
 }
 
 }  // namespace pagefuse

@@ -1,4 +1,4 @@
-// recognise-swish: x * sigmoid(x) becomes Swish, the name that opset 24 has for it.
+// swish: x * sigmoid(x) becomes Swish, the name that opset 24 has for it.
 //
 //   x --+-- Sigmoid --+
 //       |             Mul -- y      =>      x -- Swish -- y
@@ -9,7 +9,7 @@
 namespace pagefuse {
 
 std::unique_ptr<Pass> RecogniseSwish() {
-  return MakeRulePass("recognise-swish", "Finds x * sigmoid(alpha * x) and makes it Swish.",
+  return MakeRulePass("swish", "Finds x * sigmoid(alpha * x) and makes it Swish.",
                       {Rule("swish-alpha", "x * sigmoid(alpha * x)")
                            .MatchText(R"((x) => (y) {
              alpha = Constant <value_float: float = @alpha> ()

@@ -71,7 +71,7 @@ TEST(Pipeline, RefusesAnUnknownPassWithTheNearestNames) {
   Model model = Parse(kDoubled);
   const auto report = RunPipeline(model, {.passes = {"csa"}});
   EXPECT_EQ(report.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(report.status().message()), HasSubstr("the nearest are \"cse\""));
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("similar names: \"cse\""));
 }
 
 TEST(Pipeline, LeavesAReproducerOfAFailure) {
