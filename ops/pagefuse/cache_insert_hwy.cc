@@ -81,8 +81,8 @@ void CopyRows(const CacheSide& side, const std::vector<SlotWrite>& writes, int64
 void InsertRowsHwy(const CacheSide& side, const std::vector<SlotWrite>& writes) {
   const int64_t tokens = static_cast<int64_t>(writes.size());
   const int64_t token_bytes = side.heads * side.SourceRowBytes();
-  if (token_bytes == 0) return;
   if (side.CopiesBytes()) {
+    if (token_bytes == 0) return;
     ParallelFor(tokens, token_bytes,
                 [&](int64_t begin, int64_t end) { CopyRows(side, writes, begin, end); });
     return;

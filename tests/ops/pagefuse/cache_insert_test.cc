@@ -190,7 +190,7 @@ TEST(PagedCacheInsert, NamesTheInputThatIsWrong) {
     return ErrorOf(call);
   };
   Tensors tensors(1);
-  const std::string at = "node \"n\" (PagedCacheInsert): ";
+  const std::string at = "node \"n\" (pagefuse.PagedCacheInsert): ";
   EXPECT_EQ(with(1, tensors.Normal(DataType::kFloat, {kTokens, 3, 16})),
             at + "input 3 \"value_cache\": expected [NB, BS, 3, 16] for \"value\" [9, 3, 16], got "
                  "[3, 4, 2, 16]");

@@ -275,7 +275,7 @@ TEST(RopeCacheInsertErrors, NameTheInputOrAttribute) {
     const auto result = RunOp(call);
     return result.ok() ? std::string() : std::string(result.status().message());
   };
-  const std::string at = "node \"n\" (RopeCacheInsert): ";
+  const std::string at = "node \"n\" (pagefuse.RopeCacheInsert): ";
   const auto with = [&](int input, Tensor tensor) {
     OpCall call = good.Call(c);
     call.inputs[input] = std::move(tensor);
