@@ -20,7 +20,7 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V FullExp(D d, V x) {
   // hn::Exp is wrong above 104, where the result is infinity anyway, and may lose NaN.
   const V y = hn::Exp(d, hn::Min(x, hn::Set(d, 104.0f)));
-  return hn::IfThenElse(hn::Ne(x, x), x, y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 // 1 / (1 + e^-x). e^-|x| does not overflow: the small side is e^-|x| / (1 + e^-|x|).
@@ -37,7 +37,7 @@ HWY_INLINE V FullTanh(D d, V x) {
   // Beyond 10 the result rounds to 1.
   const V limit = hn::Set(d, 10.0f);
   const V clamped = hn::Max(hn::Min(x, limit), hn::Neg(limit));
-  return hn::IfThenElse(hn::Ne(x, x), x, hn::Tanh(d, clamped));
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Tanh(d, clamped));
 }
 
 // erf(x), NaN for NaN. 3 ulp. Up to 1: x P(x^2); above: 1 - e^-Q(|x|), 1 from 4 on. P and Q are
@@ -66,17 +66,17 @@ HWY_INLINE V Erf(D d, V x) {
   q = hn::MulAdd(q, magnitude, hn::Set(d, -0.0004005007f));
   const V large = hn::CopySign(hn::Sub(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(q))), x);
   const V y = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 1.0f)), hn::Mul(x, p), large);
-  return hn::IfThenElse(hn::Ne(x, x), x, y);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
 // The larger (smaller) of two, NaN if either is: hn::Max differs there between targets.
 template <class V>
 HWY_INLINE V MaxOrNaN(V a, V b) {
-  return hn::IfThenElse(hn::Or(hn::Ne(a, a), hn::Ne(b, b)), hn::Add(a, b), hn::Max(a, b));
+  return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), hn::Max(a, b));
 }
 template <class V>
 HWY_INLINE V MinOrNaN(V a, V b) {
-  return hn::IfThenElse(hn::Or(hn::Ne(a, a), hn::Ne(b, b)), hn::Add(a, b), hn::Min(a, b));
+  return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), hn::Min(a, b));
 }
 
 }  // namespace HWY_NAMESPACE
