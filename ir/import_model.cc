@@ -12,9 +12,9 @@ namespace {
 
 using google::protobuf::RepeatedPtrField;
 
-// IR version 3 brought opset imports; the versions this importer knows end at 13.
+// IR version 3 brought opset imports; the versions this importer knows end at 14.
 constexpr int64_t kMinIrVersion = 3;
-constexpr int64_t kMaxIrVersion = 13;
+constexpr int64_t kMaxIrVersion = 14;
 
 absl::StatusOr<std::map<std::string, int64_t>> ImportOpsets(
     const RepeatedPtrField<onnx::OperatorSetIdProto>& protos) {
