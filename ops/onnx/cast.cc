@@ -91,19 +91,19 @@ void WidenInts(DataType type, const void* from, int64_t count, Wide* to) {
   });
 }
 
-// Integers wrap into narrower integers; floats saturate (ConvertElement).
+// Integers wrap into narrower integers; floats saturate (ConvertElement), but for 4-bit integers,
+// into which their integral part wraps as the cases of the standard have it.
 template <typename Wide>
 absl::Status Narrow(DataType type, const Wide* from, int64_t count, void* to,
                     const CastRules& rules) {
   if (BitWidth(type) == 4) {
-    if constexpr (std::is_integral_v<Wide>) {
-      if (type != DataType::kFloat4E2M1) {
-        std::fill_n(static_cast<uint8_t*>(to), PackedBytes(count, 4), 0);
-        for (int64_t i = 0; i < count; ++i) {
-          SetNibble(static_cast<uint8_t*>(to), i, static_cast<uint8_t>(from[i] & 15));
-        }
-        return absl::OkStatus();
+    if (type != DataType::kFloat4E2M1) {
+      std::fill_n(static_cast<uint8_t*>(to), PackedBytes(count, 4), 0);
+      for (int64_t i = 0; i < count; ++i) {
+        const auto code = static_cast<uint8_t>(ConvertElement<int64_t>(from[i]) & 15);
+        SetNibble(static_cast<uint8_t*>(to), i, code);
       }
+      return absl::OkStatus();
     }
     std::array<float, kChunk> floats;
     for (int64_t i = 0; i < count; ++i) floats[i] = static_cast<float>(from[i]);

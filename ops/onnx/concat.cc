@@ -56,7 +56,7 @@ absl::Status InferConcat(ShapeContext& c) {
     if (c.input_shape(i) == nullptr)
       all_known = false;
     else
-      known = c.input_shape(i);
+      known = known == nullptr ? c.input_shape(i) : known;
   }
   if (known == nullptr) {
     c.SetOutput(0, c.input_type(0), std::nullopt);

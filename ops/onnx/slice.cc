@@ -83,7 +83,11 @@ absl::StatusOr<std::optional<SliceInputs>> ReadInputs(const ShapeContext& c, int
   bool known = false;
   for (int i = 1; i <= 4; ++i) {
     const Shape* shape = c.input_shape(i);
-    if (shape == nullptr || shape->rank() != 1 || !(*shape)[0].is_constant()) continue;
+    if (shape == nullptr) continue;
+    if (shape->rank() != 1) {
+      return c.InputError(i, absl::StrCat("expected rank 1, got shape ", shape->ToString()));
+    }
+    if (!(*shape)[0].is_constant()) continue;
     const auto size = static_cast<size_t>(*(*shape)[0].constant());
     if (known && size != count) return c.InputError(i, "expected as many elements as starts");
     count = size;

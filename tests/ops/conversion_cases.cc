@@ -43,6 +43,7 @@ OpCases CastCases() {
       .Add(CastCase("e5m2_to_float", Codes(DataType::kFloat8E5M2, {2}, {0x3C, 0x7C}),
                     Floats({2}, {1, kInf})))
       .Add(CastCase("int4", Floats({3}, {-8, 7, 1}), Codes(DataType::kInt4, {3}, {0x78, 0x01})))
+      .Add(CastCase("int4_wraps", Floats({2}, {-9, 17.5f}), Codes(DataType::kInt4, {2}, {0x17})))
       .Add(CastCase("from_int4", Codes(DataType::kInt4, {3}, {0x78, 0x0F}), Ints({3}, {-8, 7, -1})))
       .Add(CastCase("from_e2m1", Codes(DataType::kFloat4E2M1, {3}, {0x71, 0x09}),
                     Floats({3}, {0.5f, 6, -0.5f})))

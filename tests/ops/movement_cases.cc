@@ -200,7 +200,9 @@ OpCases SliceCases() {
       .Rejects({.inputs = {x, Ints({1}, {0}), Ints({1}, {1}), Ints({1}, {0}), Ints({1}, {0})}},
                "a step is 0")
       .Rejects({.inputs = {x, Ints({2}, {0, 0}), Ints({1}, {1})}},
-               "expected as many elements as starts");
+               "expected as many elements as starts")
+      .Rejects({.inputs = {x, Ints({1}, {0}), Ints({1}, {1}), Ints({2, 1}, {0, 1})}},
+               "expected rank 1, got shape [2, 1]");
 }
 
 OpCases ExpandCases() {

@@ -89,7 +89,7 @@ TEST_F(KernelChoiceTest, LeavesTheDecompositionWhereNoKernelFits) {
 TEST_F(KernelChoiceTest, RefusesAnOpWithoutKernelAndDecomposition) {
   op_.AddKernel({.name = "f64", .dtypes = {DataType::kDouble}, .run = Succeed});
   EXPECT_EQ(Message(Choose().status()),
-            "node \"y\" (Op): no kernel; f64: does not compute float");
+            "node \"y\" (test.Op): no kernel; f64: does not compute float");
 }
 
 // Schema checks come before an op's own inference.
