@@ -1,6 +1,8 @@
-// Times prefill and decode of a decoder graph in the engine, and prints one JSON object with the keys of ort_peer/peer.js.
+// Times prefill and decode of a decoder graph in the engine, and prints one JSON object with the
+// keys of ort_peer/peer.js.
 //
-//   generate_bench MODEL [--prefill 512] [--contexts 512,2048] [--steps 8] [--repeats 3] [--threads 2] [--weights bf16]
+//   generate_bench MODEL [--prefill 512] [--contexts 512,2048] [--steps 8] [--repeats 3] [--threads
+//   2] [--weights bf16]
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
@@ -14,10 +16,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
+#include "peaks.h"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/runtime/engine.h"
-#include "peaks.h"
 
 namespace pagefuse {
 namespace {

@@ -1,7 +1,5 @@
-// Speed of the matrix products as shares of what the machine can do, measured in the same run: read bandwidth for few rows, the
-// peak of AVX-512 or AVX2 multiply-add and of AMX tiles for many.
-#include <omp.h>
-
+// Speed of the matrix products as shares of what the machine can do, measured in the same run: read
+// bandwidth for few rows, the peak of AVX-512 or AVX2 multiply-add and of AMX tiles for many.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -12,10 +10,13 @@
 #include <random>
 #include <vector>
 
+#include <omp.h>
+
+#include "peaks.h"
+
 #include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/linalg/linear_bf16.h"
 #include "pagefuse/ops/linalg/linear_f32.h"
-#include "peaks.h"
 
 namespace pagefuse {
 namespace {
@@ -29,12 +30,9 @@ struct Case {
 };
 
 // The products of Gemma 3 1B.
-constexpr Case kCases[] = {{"q", 1152, 1024},
-                           {"k,v", 1152, 256},
-                           {"o", 1024, 1152},
-                           {"gate+up", 1152, 6912, false, true},
-                           {"down", 6912, 1152},
-                           {"lm_head^T", 1152, 65536, true}};
+constexpr Case kCases[] = {{"q", 1152, 1024},    {"k,v", 1152, 256},
+                           {"o", 1024, 1152},    {"gate+up", 1152, 6912, false, true},
+                           {"down", 6912, 1152}, {"lm_head^T", 1152, 65536, true}};
 
 // Weights in several copies, so that each call reads memory and not the last call's cache.
 struct Weights {
@@ -67,10 +65,11 @@ struct Run {
 
 void Print(const Case& c, const char* kind, int64_t m, const Run& run, const Peaks& peaks,
            double peak_flops) {
-  std::printf("%-10s %-8s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n",
-              c.name, kind, m, run.seconds * 1e6, run.bytes / run.seconds * 1e-9,
-              100 * run.bytes / run.seconds / peaks.read_bytes, run.flops / run.seconds * 1e-9,
-              100 * run.flops / run.seconds / peak_flops);
+  std::printf(
+      "%-10s %-8s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n",
+      c.name, kind, m, run.seconds * 1e6, run.bytes / run.seconds * 1e-9,
+      100 * run.bytes / run.seconds / peaks.read_bytes, run.flops / run.seconds * 1e-9,
+      100 * run.flops / run.seconds / peak_flops);
   std::fflush(stdout);
 }
 

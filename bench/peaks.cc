@@ -43,7 +43,8 @@ float ReadSum(const float* x, int64_t n) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
-// `steps` rounds of 10 independent multiply-adds; returns something that depends on all. Sets *flops.
+// `steps` rounds of 10 independent multiply-adds; returns something that depends on all. Sets
+// *flops.
 float MultiplyAdds(int64_t steps, float seed, double* flops) {
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, 0.999f);

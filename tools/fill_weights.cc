@@ -2,12 +2,10 @@
 //
 //   fill_weights DIR OUT
 //
-// DIR holds model.onnx and initializers.json (and config.json where there are expert tables). OUT gets a copy of model.onnx and the
-// data file. Floating-point matrices are normal with standard deviation 1 / sqrt(fan-in), vectors 1 + normal / 50, integers below the
-// number of experts. The same input gives the same bytes on every machine.
-#include <fcntl.h>
-#include <unistd.h>
-
+// DIR holds model.onnx and initializers.json (and config.json where there are expert tables). OUT
+// gets a copy of model.onnx and the data file. Floating-point matrices are normal with standard
+// deviation 1 / sqrt(fan-in), vectors 1 + normal / 50, integers below the number of experts. The
+// same input gives the same bytes on every machine.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,6 +16,9 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,8 +35,9 @@ using Json = nlohmann::json;
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 constexpr int kTableBits = 16;
 
-// The quantile function of the normal distribution at (i + 1/2) / 65536: a table look-up with 16 random bits draws from it.
-// Newton's method on the distribution function, from the quantile before.
+// The quantile function of the normal distribution at (i + 1/2) / 65536: a table look-up with 16
+// random bits draws from it. Newton's method on the distribution function, from the quantile
+// before.
 std::vector<float> MakeNormalTable() {
   constexpr int kSize = 1 << kTableBits;
   std::vector<float> table(kSize);
@@ -71,7 +73,8 @@ struct Initializer {
   uint64_t seed = 0;
 };
 
-// Parameters that kept their checkpoint name ("....weight") have its order, [out, in]; the others were transposed to [in, out].
+// Parameters that kept their checkpoint name ("....weight") have its order, [out, in]; the others
+// were transposed to [in, out].
 float StandardDeviation(const Initializer& init) {
   const size_t rank = init.shape.size();
   const bool checkpoint_order = init.name.ends_with(".weight");
@@ -159,7 +162,8 @@ absl::StatusOr<Json> ReadJson(const std::filesystem::path& path) {
 
 int64_t ElementBytes(const std::string& dtype) { return dtype == "INT64" ? 8 : 4; }
 
-// The external initialisers. InvalidArgument if an entry has not the fields it needs, or they contradict each other.
+// The external initialisers. InvalidArgument if an entry has not the fields it needs, or they
+// contradict each other.
 absl::StatusOr<std::vector<Initializer>> ReadInitializers(const Json& json) {
   const int64_t total = json.value("data_bytes", int64_t{-1});
   const auto list = json.find("initializers");
@@ -172,14 +176,14 @@ absl::StatusOr<std::vector<Initializer>> ReadInitializers(const Json& json) {
       return absl::InvalidArgumentError("initializers.json: an entry has no name or shape");
     }
     if (entry.value("inline", true)) continue;
-    Initializer init{entry["name"].get<std::string>(), entry["shape"].get<std::vector<int64_t>>(),
-                     entry.value("dtype", ""),         entry.value("bytes", int64_t{-1}),
+    Initializer init{entry["name"].get<std::string>(),   entry["shape"].get<std::vector<int64_t>>(),
+                     entry.value("dtype", ""),           entry.value("bytes", int64_t{-1}),
                      entry.value("offset", int64_t{-1}), 0};
     int64_t size = ElementBytes(init.dtype);
     for (int64_t dim : init.shape) size *= dim;
     if (init.offset < 0 || init.bytes != size || init.offset > total - init.bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("initializers.json: \"", init.name, "\" does not fit its bytes or the file"));
+      return absl::InvalidArgumentError(absl::StrCat("initializers.json: \"", init.name,
+                                                     "\" does not fit its bytes or the file"));
     }
     init.seed = RandomBits(result.size(), init.bytes);
     result.push_back(std::move(init));

@@ -18,8 +18,8 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::CappedTag<float, 16>;
 
-// x / (1 + exp(-z)). Below -87 the logistic function is subnormal, and exp(-z) would overflow to infinity, which still gives
-// the right limit, 0, for finite x.
+// x / (1 + exp(-z)). Below -87 the logistic function is subnormal, and exp(-z) would overflow to
+// infinity, which still gives the right limit, 0, for finite x.
 HWY_INLINE hn::Vec<DF> TimesLogistic(hn::Vec<DF> x, hn::Vec<DF> z) {
   const DF df;
   const auto e = hn::Exp(df, hn::Min(hn::Neg(z), hn::Set(df, 88.0f)));

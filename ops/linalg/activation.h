@@ -19,8 +19,8 @@ std::optional<Activation> ActivationFromName(std::string_view name);
 // activation(x) in double precision, the definition.
 double ApplyActivation(Activation activation, double x);
 
-// out[i] = activation(gate[i]) * up[i] for i in [0, n); `out` may be `gate` or `up`. Error of the activation at most a few units in
-// the last place of float32 where the result is normal.
+// out[i] = activation(gate[i]) * up[i] for i in [0, n); `out` may be `gate` or `up`. Error of the
+// activation at most a few units in the last place of float32 where the result is normal.
 void GatedProduct(Activation activation, const float* gate, const float* up, int64_t n, float* out);
 
 }  // namespace pagefuse

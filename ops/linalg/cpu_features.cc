@@ -4,8 +4,9 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <sys/syscall.h>
 #endif
 
 namespace pagefuse {
@@ -15,8 +16,8 @@ int disabled_count = 0;
 
 #if defined(__x86_64__) && defined(__linux__)
 
-// Linux hands out the 8 KiB of tile state only on request (Documentation/x86/xstate.rst); without it the first tile
-// instruction ends the process.
+// Linux hands out the 8 KiB of tile state only on request (Documentation/x86/xstate.rst); without
+// it the first tile instruction ends the process.
 bool RequestTileState() {
   constexpr int kArchReqXcompPerm = 0x1023;
   constexpr int kXfeatureXtileData = 18;

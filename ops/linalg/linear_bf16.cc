@@ -12,9 +12,7 @@ namespace {
 
 constexpr int64_t kTileRows = 16;
 
-int64_t RowBlocks(int64_t k) {
-  return (k + PackedBf16::kBlockRows - 1) / PackedBf16::kBlockRows;
-}
+int64_t RowBlocks(int64_t k) { return (k + PackedBf16::kBlockRows - 1) / PackedBf16::kBlockRows; }
 
 void RunAmx(const RowsView& x, const Bf16Product& product, uint16_t* tiles) {
   const int64_t k = product.weight->k();

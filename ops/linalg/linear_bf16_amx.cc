@@ -23,7 +23,7 @@ constexpr int64_t kTileColumns = 16;
 constexpr int64_t kTileFloats = kTileRows * kTileColumns;
 constexpr int64_t kTileWords = PackedBf16::kBlockWords;
 constexpr int64_t kCacheLine = 64;
-constexpr int64_t kLinesPerBlock = kTileWords * 2 / kCacheLine;
+constexpr int64_t kPrefetchLines = 4;
 constexpr int64_t kTileStride = 64;  // bytes of a row of A, B and staged C tiles
 
 struct alignas(64) TileConfig {
@@ -34,8 +34,8 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Tiles 0-3 hold C; the wide kernel has A in 4 and 5 (32 rows of x) and B in 6 and 7; the narrow one A in 4, B in 5, 6, 7.
-// `rows0` and `rows1` are the rows of x in the first and second tile row.
+// Tiles 0-3 hold C; the wide kernel has A in 4 and 5 (32 rows of x) and B in 6 and 7; the narrow
+// one A in 4, B in 5, 6, 7. `rows0` and `rows1` are the rows of x in the first and second tile row.
 TileConfig WideConfig(int64_t rows0, int64_t rows1) {
   TileConfig config;
   const int64_t rows[8] = {rows0, rows0, rows1, rows1, rows0, rows1, kTileRows, kTileRows};
@@ -60,7 +60,8 @@ PF_AMX inline void LoadConfig(const TileConfig& config) {
   asm volatile("ldtilecfg %0" ::"m"(config));
 }
 
-// C tiles of one step, 16 rows of 16 floats each: (row tile r, column block c) at [2 * r + c] wide, [c] narrow.
+// C tiles of one step, 16 rows of 16 floats each: (row tile r, column block c) at [2 * r + c] wide,
+// [c] narrow.
 struct alignas(64) Stage {
   float tiles[4][kTileFloats];
 };
@@ -71,9 +72,8 @@ struct WideStep {
   const uint16_t* b[2];
   int64_t k_blocks;
   bool first;  // the chunk starts the sum; otherwise it goes on from `stage`
-  // Weights that are needed soon: `prefetch_lines` cache lines a block of k are asked for.
+  // Weights that are needed soon, kPrefetchLines cache lines a block of k; null for none.
   const uint16_t* prefetch;
-  int64_t prefetch_lines;
 };
 
 PF_AMX void LoadSums(const Stage& stage) {
@@ -97,26 +97,43 @@ PF_AMX void StoreSums(Stage* stage) {
   _tile_stored(3, stage->tiles[3], kTileStride);
 }
 
+template <bool kPrefetch>
+PF_AMX void AddBlocks(const WideStep& step) {
+  const uint16_t* const a0 = step.a[0];
+  const uint16_t* const a1 = step.a[1];
+  const uint16_t* const b0 = step.b[0];
+  const uint16_t* const b1 = step.b[1];
+  const char* prefetch = reinterpret_cast<const char*>(step.prefetch);
+  const int64_t words = step.k_blocks * kTileWords;
+  for (int64_t i = 0; i < words; i += kTileWords) {
+    if constexpr (kPrefetch) {
+      __builtin_prefetch(prefetch, 0, 2);
+      __builtin_prefetch(prefetch + kCacheLine, 0, 2);
+      __builtin_prefetch(prefetch + 2 * kCacheLine, 0, 2);
+      __builtin_prefetch(prefetch + 3 * kCacheLine, 0, 2);
+      prefetch += kPrefetchLines * kCacheLine;
+    }
+    _tile_loadd(6, b0 + i, kTileStride);
+    _tile_loadd(4, a0 + i, kTileStride);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b1 + i, kTileStride);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, a1 + i, kTileStride);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+}
+
 PF_AMX void WideKernel(const WideStep& step, Stage* stage) {
   if (step.first) {
     ZeroSums();
   } else {
     LoadSums(*stage);
   }
-  const char* prefetch = reinterpret_cast<const char*>(step.prefetch);
-  for (int64_t i = 0; i < step.k_blocks; ++i) {
-    for (int64_t line = 0; line < step.prefetch_lines; ++line, prefetch += kCacheLine) {
-      __builtin_prefetch(prefetch, 0, 2);
-    }
-    const int64_t offset = i * kTileWords;
-    _tile_loadd(6, step.b[0] + offset, kTileStride);
-    _tile_loadd(4, step.a[0] + offset, kTileStride);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, step.b[1] + offset, kTileStride);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, step.a[1] + offset, kTileStride);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
+  if (step.prefetch != nullptr) {
+    AddBlocks<true>(step);
+  } else {
+    AddBlocks<false>(step);
   }
   StoreSums(stage);
 }
@@ -154,7 +171,8 @@ void Write(const Bf16Product& product, const Target& target, float (*tiles)[kTil
     const int64_t column = (target.block + c) / step * kTileColumns;
     const int64_t columns = std::min(kTileColumns, w.n() - column);
     if (w.gated()) {
-      GatedProduct(product.activation, tiles[c], tiles[c + 1], target.rows * kTileColumns, tiles[c]);
+      GatedProduct(product.activation, tiles[c], tiles[c + 1], target.rows * kTileColumns,
+                   tiles[c]);
     }
     float* y = product.y.data + target.first * product.y.stride + column;
     for (int64_t r = 0; r < target.rows; ++r, y += product.y.stride) {
@@ -163,8 +181,9 @@ void Write(const Bf16Product& product, const Target& target, float (*tiles)[kTil
   }
 }
 
-// A part of y that one thread makes: some rows by some column blocks. Its sums (256 KiB), a chunk of x (256 rows by 768 of k at
-// most, 384 KiB) and a chunk of two column blocks (48 KiB) stay in L2; x and the weights are read from memory once an item.
+// A part of y that one thread makes: some rows by some column blocks. Its sums (256 KiB), a chunk
+// of x (256 rows by 768 of k at most, 384 KiB) and a chunk of two column blocks (48 KiB) stay in
+// L2; x and the weights are read from memory once an item.
 struct Item {
   int64_t row;
   int64_t rows;
@@ -210,14 +229,12 @@ class WideItem {
     // A single last block is computed twice rather than by a kernel of its own.
     step.b[0] = Block(2 * panel, k);
     step.b[1] = Block(2 * panel + count - 1, k);
-    // The next panel, or the first one of the next chunk, comes from memory while this one is used: both of its blocks, spread over
-    // the row pairs.
+    // The next panel, or the first one of the next chunk, comes from memory while this one is used.
+    // The eight row pairs of a whole item ask for a quarter of a block each; with fewer, the pass
+    // over this panel is short and the weights stream by themselves.
     const int64_t next_k = last_panel ? k + k_blocks : k;
     const int64_t next_panel = last_panel ? 0 : panel + 1;
-    const bool prefetch = next_k < w_.k_blocks();
-    const int64_t half = (pairs_ + 1) / 2;
-    step.prefetch_lines =
-        prefetch ? std::min<int64_t>((kLinesPerBlock + half - 1) / half, kLinesPerBlock) : 0;
+    const bool prefetch = next_k < w_.k_blocks() && pairs_ > 2;
     const int64_t row_words = w_.k_blocks() * kTileWords;
     for (int64_t pair = 0; pair < pairs_; ++pair) {
       const int64_t row = item_.row + pair * 2 * kTileRows;
@@ -230,16 +247,14 @@ class WideItem {
       // Without a second tile row the first one stands in for it, and the result is dropped.
       step.a[1] = rows1 > 0 ? step.a[0] + row_words : step.a[0];
       if (prefetch) {
-        const int64_t block = std::min(2 * next_panel + pair / half, item_.blocks - 1);
-        step.prefetch = Block(block, next_k) +
-                        pair % half * step.prefetch_lines * k_blocks * kCacheLine / 2;
+        const int64_t block = std::min(2 * next_panel + pair / 4, item_.blocks - 1);
+        step.prefetch = Block(block, next_k) + pair % 4 * (k_blocks * kTileWords / 4);
       }
       Stage* stage = &stages_[pair * panels_ + panel];
       WideKernel(step, stage);
       if (last) {
         Write(product_, {row, rows0, item_.block + 2 * panel, count}, stage->tiles);
-        Write(product_, {row + kTileRows, rows1, item_.block + 2 * panel, count},
-              stage->tiles + 2);
+        Write(product_, {row + kTileRows, rows1, item_.block + 2 * panel, count}, stage->tiles + 2);
       }
       if (partial) LoadConfig(WideConfig(kTileRows, kTileRows));
     }
@@ -258,7 +273,8 @@ class WideItem {
 PF_AMX void WideProduct(const Bf16Product& product, const uint16_t* tiles, Stage* stages) {
   const int64_t blocks = product.weight->column_blocks();
   const int64_t row_items = (product.m + kItemRows - 1) / kItemRows;
-  // Items of all 16 blocks read x least often; narrower ones where there would be too few for the threads.
+  // Items of all 16 blocks read x least often; narrower ones where there would be too few for the
+  // threads.
   int64_t item_blocks = kItemBlocks;
   while (item_blocks > 2 && row_items * (blocks / item_blocks) < 4 * omp_get_max_threads()) {
     item_blocks /= 2;

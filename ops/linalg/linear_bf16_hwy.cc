@@ -21,7 +21,8 @@ constexpr int64_t kBlockRows = PackedBf16::kBlockRows;
 constexpr int64_t kBlockColumns = PackedBf16::kBlockColumns;
 constexpr int64_t kMaxRows = 8;
 
-// kRows rows of x (stride apart) times one column block: out[r * 16 + c]. In the order that linear_bf16.h defines.
+// kRows rows of x (stride apart) times one column block: out[r * 16 + c]. In the order that
+// linear_bf16.h defines.
 template <int kRows>
 HWY_NOINLINE void ColumnBlock(const float* x, int64_t stride, const uint16_t* words,
                               int64_t k_blocks, float* out) {

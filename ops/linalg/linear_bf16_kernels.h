@@ -1,4 +1,5 @@
-// The two implementations of packed bfloat16 products: AMX tiles, and Highway for all other machines.
+// The two implementations of packed bfloat16 products: AMX tiles, and Highway for all other
+// machines.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@ struct Bf16Product {
   OutputView y;
 };
 
-// `tiles`: for each 16 rows the tiles that PackTileRows makes, k_blocks * 1024 bytes apart. `stages`: AmxStageBytes(m) bytes,
-// aligned to 64. Needs HasAmxBf16().
+// `tiles`: for each 16 rows the tiles that PackTileRows makes, k_blocks * 1024 bytes apart.
+// `stages`: AmxStageBytes(m) bytes, aligned to 64. Needs HasAmxBf16().
 void Bf16ProductAmx(const Bf16Product& product, const uint16_t* tiles, void* stages);
 size_t AmxStageBytes(int64_t m);
 

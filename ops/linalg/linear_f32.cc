@@ -12,12 +12,13 @@
 namespace pagefuse {
 namespace {
 
-constexpr int64_t kTileColumns = 2048;   // columns that one unit of work covers: y's part stays in L1
-constexpr int64_t kMaxChunks = 8;        // partial sums of each y
+constexpr int64_t kTileFloats = 8192;  // part of y that one unit of work updates: it stays in L1
+constexpr int64_t kMaxChunks = 8;      // partial sums of each y
 constexpr int64_t kMinChunkBytes = 512 * 1024;
 constexpr int64_t kSgemmColumns = 1024;  // columns of gate and up that are in cache at a time
 
-// How W's rows are divided among partial sums. It depends on W alone, so that results do not depend on threads or rows of x.
+// How W's rows are divided among partial sums. It depends on W alone, so that results do not depend
+// on threads or rows of x.
 struct Chunks {
   int64_t count;
   int64_t rows;
@@ -31,18 +32,22 @@ Chunks SplitRows(const WeightView& w) {
   return {(w.k + rows - 1) / rows, rows};
 }
 
+// Columns of a unit of work for m rows. It decides who computes what when, not how.
+int64_t TileColumns(int64_t m) { return std::clamp<int64_t>(kTileFloats / m / 64 * 64, 256, 2048); }
+
 bool Streamed(int64_t m) { return m <= kMaxStreamedRows; }
 
 // Partial sums [chunk, m, n] of x * W; a single chunk goes to `out`.
 void StreamPartials(const RowsView& x, const WeightView& w, const Chunks& chunks,
                     const OutputView& out) {
-  const int64_t tiles = (w.n + kTileColumns - 1) / kTileColumns;
+  const int64_t columns = TileColumns(x.m);
+  const int64_t tiles = (w.n + columns - 1) / columns;
 #pragma omp for schedule(dynamic, 1) nowait
   for (int64_t unit = 0; unit < chunks.count * tiles; ++unit) {
     const int64_t chunk = unit / tiles;
-    const int64_t column = unit % tiles * kTileColumns;
+    const int64_t column = unit % tiles * columns;
     const WeightPart part{chunk * chunks.rows, std::min((chunk + 1) * chunks.rows, w.k), column,
-                          std::min(column + kTileColumns, w.n)};
+                          std::min(column + columns, w.n)};
     StreamRowMajor(x, w, part, {out.data + chunk * x.m * out.stride, out.stride});
   }
 }
@@ -52,6 +57,19 @@ void StreamColumns(const RowsView& x, const WeightView& w, const OutputView& y) 
 #pragma omp parallel for schedule(dynamic, 1)
   for (int64_t n = 0; n < w.n; n += step) {
     StreamTransposed(x, w, {0, w.k, n, std::min(n + step, w.n)}, y);
+  }
+}
+
+// y = the sum of the chunks, in their order.
+void SumChunks(int64_t m, int64_t n, int64_t chunks, const float* partials, const OutputView& y) {
+  constexpr int64_t kColumns = 2048;
+  const int64_t tiles = (n + kColumns - 1) / kColumns;
+#pragma omp for schedule(static)
+  for (int64_t i = 0; i < m * tiles; ++i) {
+    const int64_t row = i / tiles;
+    const int64_t column = i % tiles * kColumns;
+    SumPartials(partials + row * n + column, m * n, chunks, std::min(kColumns, n - column),
+                y.data + row * y.stride + column);
   }
 }
 
@@ -65,16 +83,9 @@ void StreamLinear(const RowsView& x, const WeightView& w, float* partials, const
 #pragma omp parallel
   {
     StreamPartials(x, w, chunks, out);
-#pragma omp barrier
     if (chunks.count > 1) {
-      const int64_t tiles = (w.n + kTileColumns - 1) / kTileColumns;
-#pragma omp for schedule(static)
-      for (int64_t i = 0; i < x.m * tiles; ++i) {
-        const int64_t row = i / tiles;
-        const int64_t column = i % tiles * kTileColumns;
-        SumPartials(partials + row * w.n + column, x.m * w.n, chunks.count,
-                    std::min(kTileColumns, w.n - column), y.data + row * y.stride + column);
-      }
+#pragma omp barrier
+      SumChunks(x.m, w.n, chunks.count, partials, y);
     }
   }
 }

@@ -1,18 +1,21 @@
-// y = x * W and y = act(x * Wg) * (x * Wu) with float32 weights as they lie in memory (a mapped file): never packed or copied.
+// y = x * W and y = act(x * Wg) * (x * Wu) with float32 weights as they lie in memory (a mapped
+// file): never packed or copied.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
+
 #include "pagefuse/ops/linalg/activation.h"
 #include "pagefuse/ops/linalg/matrix.h"
 
 namespace pagefuse {
 
-// Rows of x up to this number go through streaming kernels, bound by the bandwidth of reading W; more go to oneDNN's sgemm. In the
-// streaming kernels a row of y has the same bits whatever the other rows are and however many threads there are. sgemm sums in another
-// order: a row may differ by rounding between a product of few rows and one of many.
+// Rows of x up to this number go through streaming kernels, bound by the bandwidth of reading W;
+// more go to oneDNN's sgemm. In the streaming kernels a row of y has the same bits whatever the
+// other rows are and however many threads there are. sgemm sums in another order: a row may differ
+// by rounding between a product of few rows and one of many.
 inline constexpr int64_t kMaxStreamedRows = 16;
 
 // Bytes of scratch memory (aligned to 64) that LinearF32 needs.

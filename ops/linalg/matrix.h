@@ -5,8 +5,8 @@
 
 namespace pagefuse {
 
-// A weight [k, n] in row-major order, or [n, k] where `transposed`: y = x * W reads it as [k, n] either way.
-// The memory is the caller's; no alignment is needed.
+// A weight [k, n] in row-major order, or [n, k] where `transposed`: y = x * W reads it as [k, n]
+// either way. The memory is the caller's; no alignment is needed.
 struct WeightView {
   const float* data = nullptr;
   int64_t k = 0;

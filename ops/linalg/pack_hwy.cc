@@ -21,8 +21,8 @@ constexpr int64_t kBlockWords = kBlockRows * kBlockColumns;
 using DF = hn::CappedTag<float, 16>;
 using DU = hn::RebindToUnsigned<DF>;
 
-// The bits of bf16(x), round to nearest even, in the upper halves (lower halves zero). NaN stays NaN: the rounding could carry it
-// into infinity, so that it gets its quiet bit instead.
+// The bits of bf16(x), round to nearest even, in the upper halves (lower halves zero). NaN stays
+// NaN: the rounding could carry it into infinity, so that it gets its quiet bit instead.
 HWY_INLINE hn::Vec<DU> RoundBits(hn::Vec<DF> x) {
   const DF df;
   const DU du;

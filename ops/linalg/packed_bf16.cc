@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <sys/mman.h>
-
 #include "absl/strings/str_cat.h"
+#include <sys/mman.h>
 
 #include "pagefuse/ir/shape.h"
 #include "pagefuse/ir/status_macros.h"
@@ -28,7 +27,8 @@ absl::StatusOr<PackedBf16> PackedBf16::Allocate(int64_t k, int64_t n, int matric
     return absl::ResourceExhaustedError(absl::StrCat("no memory for ", bytes, " bytes of weights"));
   }
   // Whole huge pages only: the last, partial one would make bytes resident that hold nothing.
-  if (bytes >= kHugePage) madvise(packed.words_.get(), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+  if (bytes >= kHugePage)
+    madvise(packed.words_.get(), bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return packed;
 }
 
@@ -36,7 +36,8 @@ void PackedBf16::PackMatrix(const WeightView& weight, int index, const ReleaseFn
   const int64_t row_blocks = k_blocks();
   const int64_t columns = (n_ + kBlockColumns - 1) / kBlockColumns;
   const int64_t column_words = row_blocks * kBlockWords;
-  // Either order reads a contiguous part of the source at a time: 32 whole rows of [k, n], 16 of [n, k].
+  // Either order reads a contiguous part of the source at a time: 32 whole rows of [k, n], 16 of
+  // [n, k].
   const int64_t parts = weight.transposed ? columns : row_blocks;
   const int64_t rows = weight.transposed ? kBlockColumns : kBlockRows;
   const int64_t total_rows = weight.transposed ? n_ : k_;
@@ -46,8 +47,9 @@ void PackedBf16::PackMatrix(const WeightView& weight, int index, const ReleaseFn
     if (weight.transposed) {
       PackColumns(weight, part, words_.get() + (part * matrices_ + index) * column_words);
     } else {
-      PackRows(weight, part,
-               {words_.get() + index * column_words + part * kBlockWords, matrices_ * column_words});
+      PackRows(
+          weight, part,
+          {words_.get() + index * column_words + part * kBlockWords, matrices_ * column_words});
     }
     const int64_t first = part * rows;
     const int64_t count = std::min(rows, total_rows - first);

@@ -8,15 +8,18 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ops/linalg/matrix.h"
 
 namespace pagefuse {
 
 // A matrix [k, n], or two of them (gate and up of a gated MLP) whose column blocks alternate.
 //
-// A block holds 32 rows and 16 columns in 1024 bytes, rows in pairs (the VNNI order of AMX-BF16 and AVX512-BF16):
+// A block holds 32 rows and 16 columns in 1024 bytes, rows in pairs (the VNNI order of AMX-BF16 and
+// AVX512-BF16):
 //   element (k, n) at 16-bit word ((k % 32) / 2) * 32 + (n % 16) * 2 + k % 2
-// The blocks of 16 columns follow each other over k, so that a column block is one stream of k_blocks * 1024 bytes:
+// The blocks of 16 columns follow each other over k, so that a column block is one stream of
+// k_blocks * 1024 bytes:
 //   one matrix:   column block n / 16
 //   gate and up:  column block 2 * (n / 16) for gate, 2 * (n / 16) + 1 for up
 // Rows and columns past the matrix are zero.
@@ -26,10 +29,12 @@ class PackedBf16 {
   static constexpr int64_t kBlockColumns = 16;
   static constexpr int64_t kBlockWords = kBlockRows * kBlockColumns;
 
-  // Called after source elements [begin, begin + count) were read for the last time, from any thread, in any order.
+  // Called after source elements [begin, begin + count) were read for the last time, from any
+  // thread, in any order.
   using ReleaseFn = std::function<void(const float* begin, int64_t count)>;
 
-  // Packs with all OpenMP threads; reads the source once, front to back. ResourceExhausted if there is no memory.
+  // Packs with all OpenMP threads; reads the source once, front to back. ResourceExhausted if there
+  // is no memory.
   static absl::StatusOr<PackedBf16> Pack(const WeightView& weight, const ReleaseFn& release = {});
   // `gate` and `up` have the same k and n.
   static absl::StatusOr<PackedBf16> PackGated(const WeightView& gate, const WeightView& up,

@@ -73,8 +73,7 @@ void ReferenceLoops(KernelArgs& args, const ProductSpec& spec) {
     const T* b = args.input(1).as<T>() + dims.b_index[i] * dims.k * dims.n;
     for (int64_t row = 0; row < dims.m; ++row) {
       for (int64_t column = 0; column < dims.n; ++column) {
-        auto sum =
-            ReferenceDot(a + row * a_row, a_step, b + column * b_column, b_step, dims.k);
+        auto sum = ReferenceDot(a + row * a_row, a_step, b + column * b_column, b_step, dims.k);
         if constexpr (!std::is_integral_v<T>) sum *= spec.alpha;
         *y++ = static_cast<T>(sum);
       }
@@ -111,9 +110,9 @@ absl::Status BatchedProduct(KernelArgs& args, const ProductSpec& spec, const Pro
   for (int64_t i = 0; i < count; ++i) {
     const dnnl_status_t status =
         dnnl_sgemm(spec.trans_a ? 'T' : 'N', spec.trans_b ? 'T' : 'N', dims.m, dims.n, dims.k,
-                   spec.alpha, a + dims.a_index[i] * dims.m * dims.k, spec.trans_a ? dims.m : dims.k,
-                   b + dims.b_index[i] * dims.k * dims.n, spec.trans_b ? dims.k : dims.n, 0.0f,
-                   y + i * dims.m * dims.n, dims.n);
+                   spec.alpha, a + dims.a_index[i] * dims.m * dims.k,
+                   spec.trans_a ? dims.m : dims.k, b + dims.b_index[i] * dims.k * dims.n,
+                   spec.trans_b ? dims.k : dims.n, 0.0f, y + i * dims.m * dims.n, dims.n);
     ok = ok && status == dnnl_success;
   }
   return ok ? absl::OkStatus() : absl::InternalError("oneDNN sgemm failed");

@@ -46,9 +46,8 @@ ProductDims DimsOf(const ProductSpec& spec, const TensorArg& a, const TensorArg&
 // Sums are made in double for float and double, in float for the 16-bit types, modulo 2^64 for
 // integers.
 template <typename T>
-using ProductSum =
-    std::conditional_t<std::is_integral_v<T>, uint64_t,
-                       std::conditional_t<kIsSmallFloat<T>, float, double>>;
+using ProductSum = std::conditional_t<std::is_integral_v<T>, uint64_t,
+                                      std::conditional_t<kIsSmallFloat<T>, float, double>>;
 
 // One element: the dot product of k elements, `a_step` and `b_step` apart.
 template <typename T>

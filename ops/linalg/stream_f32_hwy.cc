@@ -19,7 +19,8 @@ using DOne = hn::CappedTag<float, 1>;
 constexpr int kStreams = 4;  // rows of W read at a time; more do not raise the bandwidth
 constexpr int kMaxRows = 4;  // rows of x in registers
 
-// Columns [begin, end) of y[r] (+)= x[r, 0..kCount) * w[0..kCount), as whole vectors of `d`; returns where it stopped.
+// Columns [begin, end) of y[r] (+)= x[r, 0..kCount) * w[0..kCount), as whole vectors of `d`;
+// returns where it stopped.
 template <class D, int kRows, int kCount, bool kAdd>
 HWY_INLINE int64_t AddColumns(D d, const RowsView& x, const float* w, int64_t w_stride,
                               int64_t begin, int64_t end, const OutputView& y) {
@@ -130,34 +131,42 @@ HWY_INLINE void Dots(const RowsView& x, const float* w, int64_t k, const OutputV
   }
 }
 
-template <int kCount>
-HWY_INLINE void DotGroup(const RowsView& x, const float* w, int64_t k, const OutputView& y) {
-  for (int64_t r = 0; r < x.m; r += kMaxRows) {
-    const RowsView rows{x.data + r * x.stride, std::min<int64_t>(kMaxRows, x.m - r), x.stride};
-    const OutputView out{y.data + r * y.stride, y.stride};
-    switch (rows.m) {
-      case 4:
-        Dots<4, kCount>(rows, w, k, out);
-        break;
-      case 3:
-        Dots<3, kCount>(rows, w, k, out);
-        break;
-      case 2:
-        Dots<2, kCount>(rows, w, k, out);
-        break;
-      default:
-        Dots<1, kCount>(rows, w, k, out);
-    }
+// kRows rows of x times rows [begin, end) of W.
+template <int kRows>
+HWY_INLINE void DotRows(const RowsView& x, const WeightView& w, int64_t begin, int64_t end,
+                        const OutputView& out) {
+  int64_t n = begin;
+  for (; n + kStreams <= end; n += kStreams) {
+    Dots<kRows, kStreams>(x, w.data + n * w.k, w.k, {out.data + n, out.stride});
   }
+  for (; n < end; ++n) Dots<kRows, 1>(x, w.data + n * w.k, w.k, {out.data + n, out.stride});
 }
 
 void Transposed(const RowsView& x, const WeightView& w, const WeightPart& part,
                 const OutputView& out) {
-  int64_t n = part.n_begin;
-  for (; n + kStreams <= part.n_end; n += kStreams) {
-    DotGroup<kStreams>(x, w.data + n * w.k, w.k, {out.data + n, out.stride});
+  // For more than kMaxRows rows of x: that many of them stay in L1 while a group of W's rows
+  // passes, which then stays in L2 for the next ones.
+  constexpr int64_t kGroup = 8 * kStreams;
+  for (int64_t n = part.n_begin; n < part.n_end; n += kGroup) {
+    const int64_t end = std::min(n + kGroup, part.n_end);
+    for (int64_t r = 0; r < x.m; r += kMaxRows) {
+      const RowsView rows{x.data + r * x.stride, std::min<int64_t>(kMaxRows, x.m - r), x.stride};
+      const OutputView y{out.data + r * out.stride, out.stride};
+      switch (rows.m) {
+        case 4:
+          DotRows<4>(rows, w, n, end, y);
+          break;
+        case 3:
+          DotRows<3>(rows, w, n, end, y);
+          break;
+        case 2:
+          DotRows<2>(rows, w, n, end, y);
+          break;
+        default:
+          DotRows<1>(rows, w, n, end, y);
+      }
+    }
   }
-  for (; n < part.n_end; ++n) DotGroup<1>(x, w.data + n * w.k, w.k, {out.data + n, out.stride});
 }
 
 template <class D>

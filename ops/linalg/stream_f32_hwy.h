@@ -1,4 +1,5 @@
-// Streaming float32 products for few rows of x: each reads its part of W once, four rows of W side by side.
+// Streaming float32 products for few rows of x: each reads its part of W once, four rows of W side
+// by side.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ struct WeightPart {
   int64_t n_end;
 };
 
-// out row r, columns [n_begin, n_end) = x[r, k_begin..k_end) * part, for W [k, n]. The part is not empty.
+// out row r, columns [n_begin, n_end) = x[r, k_begin..k_end) * part, for W [k, n]. The part is not
+// empty.
 void StreamRowMajor(const RowsView& x, const WeightView& w, const WeightPart& part,
                     const OutputView& out);
 

@@ -50,11 +50,10 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
                     "  factor = Constant <value_float = @alpha> ()\n",
                     "  typed = CastLike (factor, product)\n", "  Y = Mul (product, typed)\n");
   }
-  return DecompositionVariant{
-      name.empty() ? "plain" : name,
-      absl::StrCat("FusedMatMul (A, B) => (Y) {\n", body, "}"),
-      {{"transA", Attribute{int64_t{spec.trans_a}, "", ""}},
-       {"transB", Attribute{int64_t{spec.trans_b}, "", ""}}}};
+  return DecompositionVariant{name.empty() ? "plain" : name,
+                              absl::StrCat("FusedMatMul (A, B) => (Y) {\n", body, "}"),
+                              {{"transA", Attribute{int64_t{spec.trans_a}, "", ""}},
+                               {"transB", Attribute{int64_t{spec.trans_b}, "", ""}}}};
 }
 
 template <auto kRun>

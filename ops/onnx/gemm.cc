@@ -62,10 +62,9 @@ void ReferenceLoops(KernelArgs& args, const ProductSpec& spec, float beta) {
   using Sum = std::conditional_t<kIsSmallFloat<T>, float, double>;
   for (int64_t row = 0; row < dims.m; ++row) {
     for (int64_t column = 0; column < dims.n; ++column) {
-      const auto dot = ReferenceDot(a + row * (spec.trans_a ? 1 : dims.k),
-                                    spec.trans_a ? dims.m : 1,
-                                    b + column * (spec.trans_b ? dims.k : 1),
-                                    spec.trans_b ? 1 : dims.n, dims.k);
+      const auto dot =
+          ReferenceDot(a + row * (spec.trans_a ? 1 : dims.k), spec.trans_a ? dims.m : 1,
+                       b + column * (spec.trans_b ? dims.k : 1), spec.trans_b ? 1 : dims.n, dims.k);
       if constexpr (std::is_integral_v<T>) {
         // Integers have the factors as whole numbers.
         uint64_t sum = dot * static_cast<uint64_t>(static_cast<int64_t>(spec.alpha));

@@ -41,8 +41,8 @@ absl::Status Infer(ShapeContext& c) {
     const Dim& a = (*gate)[i];
     const Dim& b = (*up)[i];
     if (!a.is_constant() || !b.is_constant() || a == b) continue;
-    return c.InputError(
-        2, absl::StrCat("expected the shape of w_gate, ", gate->ToString(), ", got ", up->ToString()));
+    return c.InputError(2, absl::StrCat("expected the shape of w_gate, ", gate->ToString(),
+                                        ", got ", up->ToString()));
   }
   return InferProduct(c, {});
 }

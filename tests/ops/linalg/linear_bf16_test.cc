@@ -9,10 +9,10 @@
 #include <omp.h>
 
 #include "gtest/gtest.h"
-
 #include "linear_support.h"
-#include "pagefuse/ops/linalg/cpu_features.h"
 #include "simd_targets.h"
+
+#include "pagefuse/ops/linalg/cpu_features.h"
 
 namespace pagefuse {
 namespace {
@@ -28,9 +28,9 @@ struct Sizes {
   int64_t n;
   bool transposed;
 };
-const Sizes kSizes[] = {{1, 1, false},    {31, 15, true},  {32, 16, false}, {33, 17, true},
-                        {64, 40, false},  {97, 70, false}, {65, 33, true},  {1152, 48, false},
-                        {300, 131, false}};
+const Sizes kSizes[] = {{1, 1, false},  {31, 15, true},    {32, 16, false},
+                        {33, 17, true}, {64, 40, false},   {97, 70, false},
+                        {65, 33, true}, {1152, 48, false}, {300, 131, false}};
 const int64_t kRows[] = {1, 2, 3, 5, 8, 13, 16, 17, 31, 32, 33, 48, 49, 64, 70};
 
 struct Free {

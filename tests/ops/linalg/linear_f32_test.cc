@@ -7,7 +7,6 @@
 #include <omp.h>
 
 #include "gtest/gtest.h"
-
 #include "linear_support.h"
 #include "simd_targets.h"
 
@@ -53,7 +52,8 @@ TEST(LinearF32, AgreesWithDoubleForEveryShapeAndTarget) {
         for (int64_t m : kRows) {
           const std::vector<float> y = Multiply({x.data(), m, s.k + 1}, w);
           for (int64_t i = 0; i < m * s.n; ++i) {
-            // A sum of k terms in any order is off by at most k roundings of its magnitude; sqrt(k) is typical.
+            // A sum of k terms in any order is off by at most k roundings of its magnitude; sqrt(k)
+            // is typical.
             const double bound = FLT_EPSILON * (2 + std::sqrt(s.k)) * want.magnitude[i];
             ASSERT_NEAR(y[i], want.y[i], bound) << "m " << m << " k " << s.k << " n " << s.n;
           }
@@ -123,7 +123,8 @@ TEST(GatedProduct, ActivationsAreAccurateOverTheirRange) {
       GatedProduct(activation, gate.data(), up.data(), gate.size(), out.data());
       for (size_t i = 0; i < gate.size(); ++i) {
         const double want = ApplyActivation(activation, gate[i]);
-        // Far out on the negative side the exponent's own rounding shows: relative 1e-7 * |exponent|.
+        // Far out on the negative side the exponent's own rounding shows: relative 1e-7 *
+        // |exponent|.
         ASSERT_NEAR(out[i], want, 2e-5 * std::abs(want) + 1e-35) << gate[i];
         if (gate[i] > -2.0f) ASSERT_NEAR(out[i], want, 1e-6 * std::abs(want) + 1e-35) << gate[i];
       }

@@ -47,7 +47,8 @@ inline DoubleProduct MultiplyInDouble(const RowsView& x, const WeightView& w) {
   return product;
 }
 
-// Round to nearest even, by the definition: the upper half, and one more if the lower half is above a half, or half and odd.
+// Round to nearest even, by the definition: the upper half, and one more if the lower half is above
+// a half, or half and odd.
 inline float RoundToBfloat16(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof(bits));

@@ -1,4 +1,5 @@
-// MatMul, Gemm, FusedMatMul and GatedLinear as ops: reference, kernels and decompositions against sums in double.
+// MatMul, Gemm, FusedMatMul and GatedLinear as ops: reference, kernels and decompositions against
+// sums in double.
 #include <cmath>
 #include <string>
 #include <utility>
@@ -6,8 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-
 #include "linear_support.h"
+
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/linalg/activation.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
@@ -33,10 +34,9 @@ struct Call {
     std::vector<Value*> values;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const std::string name = "in" + std::to_string(i);
-      values.push_back(i >= first_constant
-                           ? graph.AddInitializer(name, inputs[i])
-                           : graph.AddInput(name, inputs[i].dtype(),
-                                            Shape::FromInts(inputs[i].dims())));
+      values.push_back(i >= first_constant ? graph.AddInitializer(name, inputs[i])
+                                           : graph.AddInput(name, inputs[i].dtype(),
+                                                            Shape::FromInts(inputs[i].dims())));
     }
     node = graph.AddNode(domain, op, values, {graph.AddValue("y")});
     node->name = "product";
@@ -74,7 +74,8 @@ void ExpectAllNear(const Call& call, const std::vector<int64_t>& dims,
 }
 
 // a [batch, m, k] * b [k, n] or [batch, k, n], in double.
-std::vector<double> MatMulInDouble(const Tensor& a, const Tensor& b, int64_t batch, int64_t b_batch) {
+std::vector<double> MatMulInDouble(const Tensor& a, const Tensor& b, int64_t batch,
+                                   int64_t b_batch) {
   const int64_t m = a.dims()[a.rank() - 2], k = a.dims().back(), n = b.dims().back();
   std::vector<double> y;
   for (int64_t i = 0; i < batch; ++i) {
@@ -87,8 +88,9 @@ std::vector<double> MatMulInDouble(const Tensor& a, const Tensor& b, int64_t bat
 }
 
 TEST(MatMul, SmallProductByHand) {
-  const Call call("", "MatMul", {Tensor::Of<float>({2, 2}, {1, 2, 3, 4}),
-                                 Tensor::Of<float>({2, 3}, {1, 0, 2, 0, 1, 3})});
+  const Call call(
+      "", "MatMul",
+      {Tensor::Of<float>({2, 2}, {1, 2, 3, 4}), Tensor::Of<float>({2, 3}, {1, 0, 2, 0, 1, 3})});
   ExpectAllNear(call, {2, 3}, {1, 2, 8, 3, 4, 18}, 0);
 }
 
@@ -140,20 +142,23 @@ TEST(MatMul, EmptyDims) {
 }
 
 TEST(MatMul, IntegersWrapAndDoublesKeepTheirPrecision) {
-  const Call ints("", "MatMul", {Tensor::Of<int32_t>({1, 2}, {1 << 30, 3}),
-                                 Tensor::Of<int32_t>({2, 1}, {4, -5})});
+  const Call ints(
+      "", "MatMul",
+      {Tensor::Of<int32_t>({1, 2}, {1 << 30, 3}), Tensor::Of<int32_t>({2, 1}, {4, -5})});
   const absl::StatusOr<Tensor> y = ints.Run();
   ASSERT_TRUE(y.ok()) << y.status();
   EXPECT_EQ(y->values<int32_t>()[0], -15);
-  const Call doubles("", "MatMul", {Tensor::Of<double>({1, 2}, {1e17, 1}),
-                                    Tensor::Of<double>({2, 1}, {1e-17, 1e-12})});
+  const Call doubles(
+      "", "MatMul",
+      {Tensor::Of<double>({1, 2}, {1e17, 1}), Tensor::Of<double>({2, 1}, {1e-17, 1e-12})});
   EXPECT_EQ(doubles.Run()->values<double>()[0], 1.0 + 1e-12);
 }
 
 TEST(MatMul, SixteenBitTypesAddInFloat) {
   // In float16 every partial sum above 2048 would lose its last 1.
   const std::vector<Float16> ones(4096, Float16(1.0f));
-  const Call call("", "MatMul", {Tensor::Of<Float16>({1, 4096}, ones), Tensor::Of<Float16>({4096, 1}, ones)});
+  const Call call("", "MatMul",
+                  {Tensor::Of<Float16>({1, 4096}, ones), Tensor::Of<Float16>({4096, 1}, ones)});
   EXPECT_EQ(static_cast<float>(call.Run()->values<Float16>()[0]), 4096.0f);
 }
 
@@ -179,9 +184,11 @@ TEST(MatMul, Bfloat16WeightsRoundWeightsAndActivations) {
 TEST(MatMul, RefusesShapesThatDoNotFit) {
   const Call call("", "MatMul", {RandomTensor({2, 3}, 1), RandomTensor({4, 2}, 2)});
   EXPECT_EQ(call.Run().status().message(),
-            "node \"product\" (MatMul): input 1 \"B\": expected 3 rows to multiply [2, 3] by, got [4, 2]");
+            "node \"product\" (MatMul): input 1 \"B\": expected 3 rows to multiply [2, 3] by, got "
+            "[4, 2]");
   const Call scalar("", "MatMul", {Tensor::Scalar(1.0f), RandomTensor({4, 2}, 2)});
-  EXPECT_THAT(scalar.Run().status().message(), HasSubstr("input 0 \"A\": expected a matrix or vector, got shape []"));
+  EXPECT_THAT(scalar.Run().status().message(),
+              HasSubstr("input 0 \"A\": expected a matrix or vector, got shape []"));
   const Call batch("", "MatMul", {RandomTensor({2, 1, 3}, 1), RandomTensor({3, 3, 2}, 2)});
   EXPECT_THAT(batch.Run().status().message(), HasSubstr("do not broadcast"));
 }
@@ -225,7 +232,8 @@ TEST(FusedMatMul, TransposedWeightInBothWeightTypes) {
 TEST(FusedMatMul, RefusesATransposedVectorAndTransposedBatches) {
   Call vector("com.microsoft", "FusedMatMul", {RandomTensor({4}, 1), RandomTensor({4, 2}, 2)});
   vector.Set("transA", int64_t{1});
-  EXPECT_THAT(vector.Run().status().message(), HasSubstr("input 0 \"A\": expected a matrix to transpose"));
+  EXPECT_THAT(vector.Run().status().message(),
+              HasSubstr("input 0 \"A\": expected a matrix to transpose"));
   Call batch("com.microsoft", "FusedMatMul", {RandomTensor({4, 4}, 1), RandomTensor({4, 2}, 2)});
   batch.Set("transBatchA", int64_t{1});
   EXPECT_THAT(batch.Run().status().message(), HasSubstr("attribute \"transBatchA\""));
@@ -246,7 +254,8 @@ TEST(Gemm, TransposesScalesAndAddsABroadcastBias) {
         }
         const int64_t bias_row = dims.size() == 2 && dims[0] > 1 ? row : 0;
         const int64_t width = dims.empty() ? 1 : dims.back();
-        want.push_back(2 * sum + 3 * c.values<float>()[bias_row * width + (width > 1 ? column : 0)]);
+        want.push_back(2 * sum +
+                       3 * c.values<float>()[bias_row * width + (width > 1 ? column : 0)]);
       }
     }
     Call call("", "Gemm", {a, b, c});
@@ -256,7 +265,8 @@ TEST(Gemm, TransposesScalesAndAddsABroadcastBias) {
 }
 
 TEST(Gemm, RefusesABiasThatDoesNotBroadcast) {
-  const Call call("", "Gemm", {RandomTensor({2, 3}, 1), RandomTensor({3, 4}, 2), RandomTensor({3}, 3)});
+  const Call call("", "Gemm",
+                  {RandomTensor({2, 3}, 1), RandomTensor({3, 4}, 2), RandomTensor({3}, 3)});
   EXPECT_THAT(call.Run().status().message(),
               HasSubstr("input 2 \"C\": expected a shape that broadcasts to [2, 4], got [3]"));
 }
@@ -298,8 +308,9 @@ TEST(GatedLinear, RefusesAnUnknownActivationAndUnequalWeights) {
   Call activation("pagefuse", "GatedLinear",
                   {RandomTensor({2, 3}, 1), RandomTensor({3, 4}, 2), RandomTensor({3, 4}, 3)});
   activation.Set("activation", std::string("relu"));
-  EXPECT_THAT(activation.Run().status().message(),
-              HasSubstr("attribute \"activation\": expected gelu, gelu_tanh or silu, got \"relu\""));
+  EXPECT_THAT(
+      activation.Run().status().message(),
+      HasSubstr("attribute \"activation\": expected gelu, gelu_tanh or silu, got \"relu\""));
   Call shapes("pagefuse", "GatedLinear",
               {RandomTensor({2, 3}, 1), RandomTensor({3, 4}, 2), RandomTensor({3, 5}, 3)});
   shapes.Set("activation", std::string("silu"));

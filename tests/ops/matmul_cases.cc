@@ -1,0 +1,126 @@
+// Cases of the matrix products.
+#include <string>
+
+#include "op_test.h"
+
+namespace pagefuse {
+namespace {
+
+// Sums of up to 130 products in another order than the reference's: each of the sum's roundings is
+// half a unit of a value of size 10.
+constexpr Tolerance kSums{.rtol = 1e-5, .atol = 3e-5};
+constexpr const char* kSumsReason = "kernels add in another order than the reference";
+
+}  // namespace
+
+namespace onnx_ops {
+
+OpCases MatMulCases() {
+  return OpCases("MatMul")
+      .Add({.name = "by_hand",
+            .inputs = {Floats({2, 2}, {1, 2, 3, 4}), Floats({2, 3}, {1, 0, 2, 0, 1, 3})},
+            .outputs = {Floats({2, 3}, {1, 2, 8, 3, 4, 18})}})
+      .Add({.name = "constant_weight",
+            .inputs = {Floats({1, 2}, {1, 2}), Floats({2, 2}, {1, 2, 3, 4})},
+            .outputs = {Floats({1, 2}, {7, 10})},
+            .constants = {1}})
+      .Add({.name = "vectors",
+            .inputs = {Floats({3}, {1, 2, 3}), Floats({3}, {4, 5, 6})},
+            .outputs = {Floats({}, {32})}})
+      .ShapeSets({{{3, 4}, {4, 5}},
+                  {{1, 130}, {130, 33}},
+                  {{17, 31}, {31, 64}},
+                  {{2, 3, 7}, {7, 5}},
+                  {{2, 1, 3, 7}, {4, 7, 2}},
+                  {{7}, {2, 7, 3}},
+                  {{2, 3, 7}, {7}},
+                  {{0, 3}, {3, 2}},
+                  {{2, 0}, {0, 3}}})
+      .Within(DataType::kFloat, kSums, kSumsReason)
+      .Rejects({.inputs = {Floats({2, 2}, {1, 2, 3, 4}), Floats({3, 1}, {1, 2, 3})}},
+               "expected 2 rows to multiply [2, 2] by, got [3, 1]")
+      .Rejects({.inputs = {Floats({}, {1}), Floats({1, 1}, {1})}},
+               "expected a matrix or vector, got shape []");
+}
+
+OpCases GemmCases() {
+  return OpCases("Gemm")
+      .Add({.name = "all_attributes",
+            .inputs = {Floats({2, 1}, {1, 2}), Floats({3, 2}, {1, 2, 3, 4, 5, 6}),
+                       Floats({3}, {1, 2, 3})},
+            .attributes =
+                {{"transA", int64_t{1}}, {"transB", int64_t{1}}, {"alpha", 2.0f}, {"beta", 0.5f}},
+            .outputs = {Floats({1, 3}, {10.5f, 23, 35.5f})}})
+      .Add({.name = "column_bias",
+            .inputs = {Floats({2, 1}, {1, 2}), Floats({1, 2}, {1, 2}), Floats({2, 1}, {10, 20})},
+            .outputs = {Floats({2, 2}, {11, 12, 22, 24})}})
+      .ShapeSets({{{3, 4}, {4, 5}}, {{17, 65}, {65, 33}}, {{2, 0}, {0, 3}}, {{0, 2}, {2, 3}}})
+      .Within(DataType::kFloat, kSums, kSumsReason)
+      .Rejects({.inputs = {Floats({1, 2}, {1, 2}), Floats({2, 1}, {1, 2}), Floats({2}, {1, 2})}},
+               "expected a shape that broadcasts to [1, 1], got [2]")
+      .Rejects({.inputs = {Floats({2}, {1, 2}), Floats({2, 1}, {1, 2})}},
+               "expected a matrix, got shape [2]");
+}
+
+}  // namespace onnx_ops
+
+namespace microsoft_ops {
+
+OpCases FusedMatMulCases() {
+  return OpCases("com.microsoft.FusedMatMul")
+      .Add({.name = "transposed_and_scaled",
+            .inputs = {Floats({2, 1}, {1, 2}), Floats({3, 2}, {1, 2, 3, 4, 5, 6})},
+            .attributes = {{"transA", int64_t{1}}, {"transB", int64_t{1}}, {"alpha", 0.5f}},
+            .outputs = {Floats({1, 3}, {2.5f, 5.5f, 8.5f})}})
+      .ShapeSets({{{3, 4}, {4, 5}}, {{2, 3, 7}, {7, 5}}})
+      .Attributes({{"transB", int64_t{1}}})
+      .ShapeSets({{{17, 65}, {33, 65}}, {{2, 3, 7}, {2, 5, 7}}, {{1, 130}, {9, 130}}})
+      .Attributes({{"transA", int64_t{1}}, {"alpha", 0.5f}})
+      .ShapeSets({{{2, 7, 3}, {2, 7, 5}}})
+      .Within(DataType::kFloat, kSums, kSumsReason)
+      .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 1e-5},
+              "the decomposition rounds before it scales")
+      .Within(DataType::kBfloat16, {.rtol = 1.6e-2, .atol = 1e-5},
+              "the decomposition rounds before it scales")
+      .Rejects({.inputs = {Floats({2}, {1, 2}), Floats({2, 1}, {1, 2})},
+                .attributes = {{"transA", int64_t{1}}}},
+               "expected a matrix to transpose, got a vector")
+      .Rejects({.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1})},
+                .attributes = {{"transBatchB", int64_t{1}}}},
+               "attribute \"transBatchB\": is only supported as 0");
+}
+
+}  // namespace microsoft_ops
+
+namespace pagefuse_ops {
+
+OpCases GatedLinearCases() {
+  OpCases cases("pagefuse.GatedLinear");
+  cases
+      .Add({.name = "silu_by_hand",
+            .inputs = {Floats({1, 2}, {1, 2}), Floats({2, 1}, {1, -1}), Floats({2, 1}, {2, 3})},
+            .attributes = {{"activation", std::string("silu")}},
+            .outputs = {Floats({1, 1}, {-2.1515314f})}})  // -1 / (1 + e) * 8
+      .Fill(Normal{0, 0.3});
+  for (const char* activation : {"gelu", "gelu_tanh", "silu"}) {
+    cases.Attributes({{"activation", std::string(activation)}})
+        .ShapeSets({{{2, 3}, {3, 5}, {3, 5}},
+                    {{1, 2, 65}, {65, 33}, {65, 33}},
+                    {{17, 32}, {32, 16}, {32, 16}},
+                    {{0, 3}, {3, 2}, {3, 2}}});
+  }
+  return cases.Within(DataType::kFloat, kSums, kSumsReason)
+      .Within(DataType::kFloat16, {.rtol = 6e-3, .atol = 4e-3},
+              "the decomposition rounds both products and the activation")
+      .Within(DataType::kBfloat16, {.rtol = 5e-2, .atol = 3e-2},
+              "the decomposition rounds both products and the activation")
+      .Rejects({.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 2}, {1, 2})},
+                .attributes = {{"activation", std::string("silu")}}},
+               "expected the shape of w_gate, [1, 1], got [1, 2]")
+      .Rejects({.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 1}, {1})},
+                .attributes = {{"activation", std::string("relu")}}},
+               "expected gelu, gelu_tanh or silu, got \"relu\"");
+}
+
+}  // namespace pagefuse_ops
+}  // namespace pagefuse
