@@ -32,7 +32,7 @@ struct PagedAttentionSpec {
   bool sink = false, alibi = false, alibi_sqrt = false, qq_bias = false, output_scale = false;
   bool causal_flags = false, lse = false, clamp = false;
   // (sequence, first, last)
-  std::vector<std::vector<int32_t>> ranges;
+  std::vector<std::vector<int32_t>> ranges = {};
   uint64_t seed = 1;
 };
 

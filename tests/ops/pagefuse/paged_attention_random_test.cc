@@ -4,9 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "omp.h"
 #include "paged_attention_instance.h"
 #include "simd_targets.h"
 
@@ -18,13 +16,15 @@ struct RandomCase {
   PagedAttentionSpec spec;
 };
 
-// Shapes and structures that take different ways through the kernels.
-std::vector<RandomCase> RandomCases() {
-  using enum DataType;
-  using enum KvQuantMode;
-  const std::vector<SequenceSpec> mixed = {{1, 300}, {7, 90}, {0, 20}, {1, 1},
-                                           {33, 33}, {3, 1},  {1, 0}};
-  std::vector<RandomCase> cases = {
+// Decode, prefill and nothing; whole and partial blocks; one token; more queries than keys; no key.
+std::vector<SequenceSpec> MixedBatch() {
+  return {{1, 300}, {7, 90}, {0, 20}, {1, 1}, {33, 33}, {3, 1}, {1, 0}};
+}
+
+// Head sizes, groups, masks and biases that take different ways through the kernels.
+std::vector<RandomCase> StructureCases() {
+  const std::vector<SequenceSpec> mixed = MixedBatch();
+  return {
       {"small_head", {.heads = 2, .kv_heads = 1, .head_size = 32, .sequences = mixed, .lse = true}},
       {"head_80_group_6", {.heads = 6, .kv_heads = 1, .head_size = 80, .sequences = mixed}},
       {"odd_head_72", {.heads = 3, .kv_heads = 3, .head_size = 72, .sequences = mixed}},
@@ -57,6 +57,15 @@ std::vector<RandomCase> RandomCases() {
       {"ranges_clamped",
        {.sequences = mixed, .window = 12, .clamp = true, .ranges = {{1, 60, 88}, {4, 3, 30}}}},
       {"long", {.heads = 8, .sequences = {{1, 5000}, {2, 3000}}}},
+  };
+}
+
+// Types of queries and caches.
+std::vector<RandomCase> FormatCases() {
+  using enum DataType;
+  using enum KvQuantMode;
+  const std::vector<SequenceSpec> mixed = MixedBatch();
+  std::vector<RandomCase> cases = {
       {"output_f8",
        {.query = kFloat16, .cache = kFloat16, .sequences = mixed, .output_scale = true}},
       {"f8_query",
@@ -92,12 +101,24 @@ std::vector<RandomCase> RandomCases() {
   return cases;
 }
 
+std::vector<RandomCase> RandomCases() {
+  std::vector<RandomCase> cases = StructureCases();
+  for (RandomCase& format_case : FormatCases()) cases.push_back(std::move(format_case));
+  return cases;
+}
+
+struct Tolerance {
+  double rtol, atol;
+};
+
 // The kernel keeps values in float where the definition rounds them to the type of query.
 Tolerance ToleranceOf(const PagedAttentionSpec& spec) {
   if (spec.output_scale) return {0.13, 0.02};  // one code of e4m3
   switch (spec.query) {
     case DataType::kFloat:
       return {2e-5, 6e-6};
+    case DataType::kFloat8E4M3FN:
+      return {1e-4, 1e-4};  // values are up to a hundred times larger
     case DataType::kFloat16:
       return {2e-3, 1e-3};
     default:
