@@ -118,9 +118,9 @@ std::string BodyText(const RopeBody& body, bool trim) {
                  format.has_row_scales() ? "k_scale_cache_out, v_scale_cache_out" : ""});
   std::string text = absl::StrCat("RopeCacheInsert (", inputs, ") => (", outputs, ") {\n");
   std::string tables;
-  absl::StrAppend(&text, TableNodes(body, tables),
-                  "  sequence_axis = Constant <value_ints: ints = [2]> ()\n",
-                  RotateNodes(body, "q", "query", tables));
+  text += TableNodes(body, tables);
+  text += "  sequence_axis = Constant <value_ints: ints = [2]> ()\n";
+  text += RotateNodes(body, "q", "query", tables);
   absl::StrAppend(&text, body.type == DataType::kFloat
                              ? "  query_out = Identity (q_rotated)\n"
                              : absl::StrCat("  query_out = Cast <to = ",
