@@ -89,7 +89,12 @@ Ports MakePorts(const RopeCase& c) {
   ports.slots = Tensor::Of<int64_t>({kTokens}, {6, -1, 2, 3, 0, 7, 1});
   if (c.positions) ports.positions = Tensor::Of<int64_t>({kTokens}, {0, 3, 10, 1, 7, 7, 5});
   int64_t i = 0;
-  const auto angle = [&] { return std::pow(0.7, static_cast<double>(i % pairs)) * (i++ / pairs); };
+  const auto angle = [&] {
+    const double turns =
+        std::pow(0.7, static_cast<double>(i % pairs)) * static_cast<double>(i / pairs);
+    ++i;
+    return turns;
+  };
   ports.cos = make.Filled(DataType::kFloat, {rows, pairs}, [&] { return std::cos(angle()); });
   i = 0;
   ports.sin = make.Filled(DataType::kFloat, {rows, pairs}, [&] { return std::sin(angle()); });
@@ -255,7 +260,7 @@ TEST(RopeCacheInsertModes, WithoutRotationItIsPagedCacheInsert) {
 TEST(RopeCacheInsertModes, KernelsAndTheUnfusedChainGiveTheSameCodes) {
   const RopeCase c{.name = "", .type = DataType::kBfloat16, .norm = true};
   const OpCall call = QuantisedCall(c, MakePorts(c), "int8_per_token_head");
-  const auto chain = RunOp(call, {.decompose = true});
+  const auto chain = RunOp(call, {.force_kernel = "", .decompose = true});
   ASSERT_TRUE(chain.ok()) << chain.status();
   const auto want = (*chain)[1].values<int8_t>();
   for (const char* kernel : {"reference", "hwy"}) {
@@ -287,7 +292,7 @@ TEST(RopeCacheInsertModes, DropsKeysPastTheTokensOfTheQuery) {
   ASSERT_TRUE(want.ok()) << want.status();
   for (const EvaluateOptions& options :
        {EvaluateOptions{}, EvaluateOptions{.force_kernel = "reference"},
-        EvaluateOptions{.decompose = true}}) {
+        EvaluateOptions{.force_kernel = "", .decompose = true}}) {
     const auto got = RunOp(longer, options);
     ASSERT_TRUE(got.ok()) << got.status();
     for (int i = 0; i < 3; ++i) EXPECT_TRUE((*got)[i].IdenticalTo((*want)[i])) << i;
