@@ -46,7 +46,7 @@ absl::Status ExportInside(const Tensor& tensor, ExportContext& context, onnx::Te
 }  // namespace
 
 absl::Status MergeFields(const std::string& fields, google::protobuf::Message* message) {
-  if (fields.empty() || message->MergeFromString(fields)) return absl::OkStatus();
+  if (MergeProto(fields, kKeptMessageDepth, *message).ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       StrCat("the unknown fields kept for a ", message->GetDescriptor()->name(), " are damaged"));
 }

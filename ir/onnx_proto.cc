@@ -26,6 +26,11 @@ UnknownFieldSet& UnknownFields(Message& message) {
 int MessageDepth(int max_depth) { return 3 * max_depth + 32; }
 
 absl::Status ParseProto(std::string_view bytes, int message_depth, Message& message) {
+  message.Clear();
+  return MergeProto(bytes, message_depth, message);
+}
+
+absl::Status MergeProto(std::string_view bytes, int message_depth, Message& message) {
   if (bytes.size() > static_cast<size_t>(std::numeric_limits<int>::max())) {
     return absl::InvalidArgumentError(
         StrCat("expected a protobuf message under 2 GiB, got ", bytes.size(), " bytes"));
@@ -33,7 +38,7 @@ absl::Status ParseProto(std::string_view bytes, int message_depth, Message& mess
   google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()),
                                                 static_cast<int>(bytes.size()));
   stream.SetRecursionLimit(message_depth);
-  if (!message.ParsePartialFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
+  if (!message.MergePartialFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
     return absl::InvalidArgumentError(
         StrCat("expected a serialised ", message.GetDescriptor()->name(),
                ", got bytes that are cut off, damaged, or nested too deeply"));

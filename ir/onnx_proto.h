@@ -31,8 +31,16 @@ inline constexpr int kFunctionMetadata = 14;
 // Nesting of messages that `max_depth` nested graphs need; protobuf recurses for each.
 int MessageDepth(int max_depth);
 
+// Nesting of messages that are kept as bytes. They were nested in a message that import took, so
+// this bounds only what is not from there.
+inline constexpr int kKeptMessageDepth = 1024;
+
 // Parses `bytes`, refusing messages nested deeper than `message_depth`.
 absl::Status ParseProto(std::string_view bytes, int message_depth,
+                        google::protobuf::Message& message);
+
+// As ParseProto, adding to what `message` holds.
+absl::Status MergeProto(std::string_view bytes, int message_depth,
                         google::protobuf::Message& message);
 
 // Removes the unknown length-delimited fields of that number and returns their contents.

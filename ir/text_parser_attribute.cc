@@ -1,6 +1,7 @@
 // Attributes of nodes and defaults of functions.
 #include "absl/container/flat_hash_set.h"
 
+#include "pagefuse/ir/onnx_proto.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_attribute_types.h"
@@ -87,7 +88,8 @@ absl::Status TextParser::ParseAttribute(std::vector<NamedAttribute>& attributes)
     const Token place = lexer_.Peek();
     OpaqueAttribute opaque;
     PF_RETURN_IF_ERROR(ParseHexBytes(opaque.proto));
-    if (!AttributeProto().ParseFromString(opaque.proto)) {
+    AttributeProto proto;
+    if (!ParseProto(opaque.proto, kKeptMessageDepth, proto).ok()) {
       return lexer_.Error(place, "expected a serialised AttributeProto");
     }
     attribute.value = std::move(opaque);

@@ -1,6 +1,7 @@
 // Types and dims.
 #include <limits>
 
+#include "pagefuse/ir/onnx_proto.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
@@ -63,7 +64,8 @@ absl::Status TextParser::ParseProtoType(onnx::TypeProto& type) {
   const Token place = lexer_.Peek();
   std::string bytes;
   PF_RETURN_IF_ERROR(ParseHexBytes(bytes));
-  if (!type.ParseFromString(bytes)) return lexer_.Error(place, "expected a serialised TypeProto");
+  if (!ParseProto(bytes, kKeptMessageDepth, type).ok())
+    return lexer_.Error(place, "expected a serialised TypeProto");
   return absl::OkStatus();
 }
 

@@ -17,9 +17,6 @@ struct TensorType {
   bool operator==(const TensorType&) const = default;
 };
 
-// Nesting of sequences, maps and optionals is bounded by the parser that made the message.
-constexpr int kMaxTypeDepth = 1024;
-
 absl::StatusOr<TensorType> ReadTensorType(const onnx::TypeProto::Tensor& proto) {
   TensorType type;
   if (proto.elem_type() != 0) {
@@ -79,9 +76,10 @@ bool ExportType(const Value& value, onnx::TypeProto* proto) {
   const TensorType type = {value.dtype(), value.shape()};
   const bool known = type.dtype != DataType::kUndefined || type.shape;
   if (!known && !value.type_proto.empty()) {
-    return ParseProto(value.type_proto, kMaxTypeDepth, *proto).ok();
+    return ParseProto(value.type_proto, kKeptMessageDepth, *proto).ok();
   }
-  if (!value.spelled_type.empty() && ParseProto(value.spelled_type, kMaxTypeDepth, *proto).ok()) {
+  if (!value.spelled_type.empty() &&
+      ParseProto(value.spelled_type, kKeptMessageDepth, *proto).ok()) {
     const absl::StatusOr<TensorType> spelled = ReadTensorType(proto->tensor_type());
     if (spelled.ok() && *spelled == type) return true;
   }
