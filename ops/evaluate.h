@@ -14,8 +14,8 @@
 namespace pagefuse {
 
 struct EvaluateOptions {
-  std::string force_kernel;  // "reference" for the definition, empty for the best kernel
-  bool decompose = false;    // run decompositions instead of kernels where an op has one
+  std::string force_kernel = {};  // "reference" for the definition, empty for the best kernel
+  bool decompose = false;         // run decompositions instead of kernels where an op has one
   WeightType weight_type = WeightType::kFloat32;
   int64_t max_output_bytes = int64_t{16} << 30;  // of one tensor; ResourceExhausted above
 };

@@ -166,7 +166,8 @@ TEST_P(OpTest, SymbolicShapesAreTheRealOnes) {
       const Shape& shape = *(*real)[i].shape;
       ASSERT_EQ(symbolic.rank(), shape.rank());
       for (int axis = 0; axis < shape.rank(); ++axis) {
-        if (symbolic[axis].is_constant()) EXPECT_EQ(symbolic[axis], shape[axis]) << "axis " << axis;
+        if (!symbolic[axis].is_constant()) continue;
+        EXPECT_EQ(symbolic[axis], shape[axis]) << "axis " << axis;
       }
     }
   }
