@@ -1,10 +1,12 @@
 #include "pagefuse/ops/docs.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {
@@ -64,9 +66,8 @@ void AppendAttributes(const OpDef& op, std::string& page) {
 }
 
 std::string TypeList(const std::vector<DataType>& types) {
-  return absl::StrJoin(types, ", ", [](std::string* out, DataType type) {
-    StrAppend(out, DataTypeName(type));
-  });
+  return absl::StrJoin(types, ", ",
+                       [](std::string* out, DataType type) { StrAppend(out, DataTypeName(type)); });
 }
 
 // "`reference`, `hwy` (float, bfloat16)"
@@ -87,15 +88,24 @@ std::string PairList(const char* text, const std::vector<std::pair<int, int>>& p
   return result.empty() ? result : StrCat("\n", result, "\n");
 }
 
+// Longer decompositions are read where they are defined.
+constexpr int64_t kMaxLines = 40;
+
 void AppendDecompositions(const OpDef& op, std::string& page) {
   const std::vector<DecompositionVariant> variants = op.variants();
   if (variants.empty()) {
-    if (op.has_decomposition()) StrAppend(&page, "\nHas a decomposition for every choice of attributes.\n");
+    if (op.has_decomposition())
+      StrAppend(&page, "\nHas a decomposition for every choice of attributes.\n");
     return;
   }
   for (const DecompositionVariant& variant : variants) {
     const std::string name = variant.name.empty() ? "" : StrCat(" (", variant.name, ")");
     const std::string text(absl::StripAsciiWhitespace(variant.text));
+    const auto lines = std::count(text.begin(), text.end(), '\n') + 1;
+    if (lines > kMaxLines) {
+      StrAppend(&page, "\nDecomposition", name, ": ", lines, " lines of standard ops.\n");
+      continue;
+    }
     StrAppend(&page, "\nDecomposition", name, ":\n\n```\n", text, "\n```\n");
   }
 }
@@ -121,7 +131,8 @@ void AppendOp(const OpDef& op, std::string& page) {
 
 std::string OpsReference(const OpRegistry& registry) {
   std::string page =
-      "# Ops\n\nGenerated from the definitions in `ops/`; a test fails when this page is stale, and rewrites it with "
+      "# Ops\n\nGenerated from the definitions in `ops/`; a test fails when this page is stale, "
+      "and rewrites it with "
       "`PAGEFUSE_UPDATE_TESTS=1`.\n";
   std::string domain = "-";
   for (const OpDef* op : registry.ops()) {
