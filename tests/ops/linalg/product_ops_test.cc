@@ -156,9 +156,9 @@ TEST(MatMul, IntegersWrapAndDoublesKeepTheirPrecision) {
 
 TEST(MatMul, SixteenBitTypesAddInFloat) {
   // In float16 every partial sum above 2048 would lose its last 1.
-  const std::vector<Float16> ones(4096, Float16(1.0f));
-  const Call call("", "MatMul",
-                  {Tensor::Of<Float16>({1, 4096}, ones), Tensor::Of<Float16>({4096, 1}, ones)});
+  Tensor ones = *Tensor::Allocate(DataType::kFloat16, {1, 4096});
+  for (Float16& value : ones.mutable_values<Float16>()) value = Float16(1.0f);
+  const Call call("", "MatMul", {ones, *ones.Reshaped({4096, 1})});
   EXPECT_EQ(static_cast<float>(call.Run()->values<Float16>()[0]), 4096.0f);
 }
 
