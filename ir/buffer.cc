@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -9,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "pagefuse/ir/resident_pages.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/tensor.h"
 
@@ -102,6 +104,17 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::MapFile(const std::string& path)
     return absl::InvalidArgumentError(StrCat("cannot map \"", path, "\": ", std::strerror(errno)));
   }
   return std::make_shared<MappedBuffer>(static_cast<std::byte*>(data), size, /*writable=*/false);
+}
+
+void ReleasePages(const Buffer& buffer, const void* data, size_t bytes) {
+  // Read-only mappings are files; dropping pages of anonymous memory would zero them.
+  if (buffer.writable() || dynamic_cast<const MappedBuffer*>(&buffer) == nullptr) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;
+  if (begin >= end) return;
+  // Failure costs memory, nothing else.
+  (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace pagefuse

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "dnnl.h"
 
+#include "pagefuse/ir/resident_pages.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/linear_bf16.h"
 #include "pagefuse/ops/linalg/linear_f32.h"
@@ -185,8 +186,18 @@ absl::StatusOr<std::unique_ptr<KernelState>> PrepareProduct(const PrepareArgs& a
   PF_ASSIGN_OR_RETURN(const ProductSpec spec, ProductSpecOf(*args.query.node));
   const std::optional<WeightView> weight = ConstantWeight(args.constants[1], spec.trans_b);
   if (args.query.weight_type != WeightType::kBfloat16 || !weight || spec.trans_a) return nullptr;
-  PF_ASSIGN_OR_RETURN(PackedBf16 packed, PackedBf16::Pack(*weight));
+  PF_ASSIGN_OR_RETURN(PackedBf16 packed, PackedBf16::Pack(*weight, ReleaseOf({args.constants[1]})));
   return std::make_unique<PackedWeight>(std::move(packed));
+}
+
+PackedBf16::ReleaseFn ReleaseOf(std::vector<const Tensor*> weights) {
+  return [weights = std::move(weights)](const float* begin, int64_t count) {
+    for (const Tensor* weight : weights) {
+      const auto* data = static_cast<const float*>(weight->data());
+      if (begin < data || begin >= data + weight->size()) continue;
+      ReleasePages(*weight->buffer(), begin, count * sizeof(float));
+    }
+  };
 }
 
 absl::Status LinearProduct(KernelArgs& args, const ProductSpec& spec) {

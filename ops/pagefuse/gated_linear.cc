@@ -108,9 +108,10 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
   if (args.query.weight_type != WeightType::kBfloat16 || gate == nullptr || up == nullptr) {
     return nullptr;
   }
-  PF_ASSIGN_OR_RETURN(PackedBf16 packed,
-                      PackedBf16::PackGated(ViewOf(gate->values<float>().data(), gate->dims()),
-                                            ViewOf(up->values<float>().data(), up->dims())));
+  PF_ASSIGN_OR_RETURN(
+      PackedBf16 packed,
+      PackedBf16::PackGated(ViewOf(gate->values<float>().data(), gate->dims()),
+                            ViewOf(up->values<float>().data(), up->dims()), ReleaseOf({gate, up})));
   return std::make_unique<PackedWeight>(std::move(packed));
 }
 
