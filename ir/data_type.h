@@ -7,7 +7,8 @@
 
 namespace pagefuse {
 
-// The values are those of onnx.TensorProto.DataType, up to the ones newer than Debian's libonnx names.
+// The values are those of onnx.TensorProto.DataType, up to the ones newer than Debian's libonnx
+// names.
 enum class DataType : int32_t {
   kUndefined = 0,
   kFloat = 1,
@@ -37,8 +38,8 @@ enum class DataType : int32_t {
 };
 inline constexpr int32_t kMaxDataType = 24;
 
-// The name used by the ONNX text syntax: "float", "int64", "bfloat16", "float8e4m3fn", "float4e2m1", ...
-// "undefined" for kUndefined.
+// The name used by the ONNX text syntax: "float", "int64", "bfloat16", "float8e4m3fn",
+// "float4e2m1", ... "undefined" for kUndefined.
 std::string_view DataTypeName(DataType type);
 
 // The type with that text name; nullopt for an unknown name.
@@ -47,8 +48,8 @@ std::optional<DataType> DataTypeFromName(std::string_view name);
 // The type with that ONNX code; nullopt for a code that ONNX does not define or that is 0.
 std::optional<DataType> DataTypeFromCode(int32_t code);
 
-// Bits of one element in memory; 4 for the packed types (two elements a byte, the first in the low nibble), 0 for strings
-// and kUndefined.
+// Bits of one element in memory; 4 for the packed types (two elements a byte, the first in the low
+// nibble), 0 for strings and kUndefined.
 int BitWidth(DataType type);
 
 bool IsFloatingPoint(DataType type);  // every float, the 8- and 4-bit ones included

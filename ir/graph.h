@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/data_type.h"
 #include "pagefuse/ir/shape.h"
 #include "pagefuse/ir/tensor.h"
@@ -38,7 +39,8 @@ struct AttributeRef {
   bool operator==(const AttributeRef&) const = default;
 };
 
-// An attribute of a kind that pagefuse keeps but does not read (type protos, sparse tensors): its serialised AttributeProto.
+// An attribute of a kind that pagefuse keeps but does not read (type protos, sparse tensors): its
+// serialised AttributeProto.
 struct OpaqueAttribute {
   std::string proto;
   bool operator==(const OpaqueAttribute&) const = default;
@@ -52,7 +54,8 @@ struct Attribute {
       value;
   std::string doc_string = {};
   std::string unknown_fields = {};  // serialised protobuf fields newer than the importer's schema
-  // For each tensor the rest of its serialised TensorProto (name, doc string, metadata); shorter lists end in empty ones.
+  // For each tensor the rest of its serialised TensorProto (name, doc string, metadata); shorter
+  // lists end in empty ones.
   std::vector<std::string> tensor_fields = {};
 };
 
@@ -63,8 +66,9 @@ struct Use {
   bool operator==(const Use&) const = default;
 };
 
-// An edge of the graph. Exactly one of: output of a node, graph input, initialiser (an initialiser may be a graph input too).
-// Owned by its graph; nodes of subgraphs may read values of the enclosing graphs.
+// An edge of the graph. Exactly one of: output of a node, graph input, initialiser (an initialiser
+// may be a graph input too). Owned by its graph; nodes of subgraphs may read values of the
+// enclosing graphs.
 class Value {
  public:
   const std::string& name() const { return name_; }
@@ -80,7 +84,8 @@ class Value {
   const std::vector<Use>& uses() const { return uses_; }
   bool is_input() const { return is_input_; }
   bool is_output() const { return output_count_ > 0; }
-  // The constant, if this is an initialiser. A graph input with an initialiser is a default, not a constant: see IsConstant.
+  // The constant, if this is an initialiser. A graph input with an initialiser is a default, not a
+  // constant: see IsConstant.
   const Tensor* initializer() const { return initializer_ ? &*initializer_ : nullptr; }
   // An initialiser that no caller can override.
   bool IsConstant() const { return initializer_.has_value() && !is_input_; }
@@ -88,13 +93,16 @@ class Value {
   // Kept for export.
   std::string doc_string;
   Metadata metadata;
-  std::string type_proto;  // serialised TypeProto where it is no plain tensor (sequences, optionals, maps), else empty
-  // Serialised tensor TypeProto as imported, where dtype and shape would be written otherwise (denotations, dims spelled
-  // differently). Export uses it while it means the same.
+  std::string type_proto;  // serialised TypeProto where it is no plain tensor (sequences,
+                           // optionals, maps), else empty
+  // Serialised tensor TypeProto as imported, where dtype and shape would be written otherwise
+  // (denotations, dims spelled differently). Export uses it while it means the same.
   std::string spelled_type;
   bool listed = false;        // has an entry in the file's value_info list
-  std::string tensor_fields;  // of an initialiser: the rest of its serialised TensorProto (doc string, metadata)
-  std::string sparse_proto;   // of an initialiser that is stored sparse: its SparseTensorProto; SetInitializer clears it
+  std::string tensor_fields;  // of an initialiser: the rest of its serialised TensorProto (doc
+                              // string, metadata)
+  std::string sparse_proto;   // of an initialiser that is stored sparse: its SparseTensorProto;
+                              // SetInitializer clears it
   std::string unknown_fields;
 
  private:
@@ -142,7 +150,8 @@ class Node {
   // Typed access; the default if absent, InvalidArgument (naming the node) if of another kind.
   absl::StatusOr<int64_t> IntAttribute(std::string_view name, int64_t default_value) const;
   absl::StatusOr<float> FloatAttribute(std::string_view name, float default_value) const;
-  absl::StatusOr<std::string> StringAttribute(std::string_view name, std::string_view default_value) const;
+  absl::StatusOr<std::string> StringAttribute(std::string_view name,
+                                              std::string_view default_value) const;
   absl::StatusOr<std::vector<int64_t>> IntsAttribute(std::string_view name,
                                                      std::vector<int64_t> default_value) const;
   // The graphs among the attributes, in order.
@@ -169,8 +178,9 @@ class Node {
   std::list<std::unique_ptr<Node>>::iterator position_;
 };
 
-// A graph, or a function body. Nodes are kept in the order of the file, which Verify requires to be topological; the mutations
-// below keep it so. Names of values are unique in a graph. Not thread-safe.
+// A graph, or a function body. Nodes are kept in the order of the file, which Verify requires to be
+// topological; the mutations below keep it so. Names of values are unique in a graph. Not
+// thread-safe.
 class Graph {
  public:
   Graph() = default;
@@ -196,7 +206,8 @@ class Graph {
   void ReplaceOutput(int index, Value* value);
   void RemoveInput(int index);
   void RemoveOutput(int index);
-  // A name not used in this graph, around it or in its subgraphs: `base`, else `base_1`, `base_2`, ...
+  // A name not used in this graph, around it or in its subgraphs: `base`, else `base_1`, `base_2`,
+  // ...
   std::string UniqueName(std::string_view base) const;
   void Rename(Value* value, std::string name);
 
@@ -205,8 +216,8 @@ class Graph {
                 std::vector<Value*> outputs, Node* before = nullptr);
 
   // --- reading ---
-  Value* FindValue(std::string_view name) const;            // this graph only
-  Value* FindValueInScope(std::string_view name) const;     // this graph, then the enclosing ones
+  Value* FindValue(std::string_view name) const;         // this graph only
+  Value* FindValueInScope(std::string_view name) const;  // this graph, then the enclosing ones
   const std::vector<Value*>& inputs() const { return inputs_; }
   const std::vector<Value*>& outputs() const { return outputs_; }
   const std::list<std::unique_ptr<Node>>& nodes() const { return nodes_; }
@@ -217,28 +228,30 @@ class Graph {
   int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
 
   // --- mutations for passes ---
-  // Lets all readers of `from`, a value of this graph, read `to` instead. If `from` is a graph output, `to` becomes that output
-  // and takes its name. Where it cannot (it is a graph input or output itself, or of an enclosing graph), the output becomes
-  // Identity(to). Either way the outputs of the graph are called as before.
+  // Lets all readers of `from`, a value of this graph, read `to` instead. If `from` is a graph
+  // output, `to` becomes that output and takes its name. Where it cannot (it is a graph input or
+  // output itself, or of an enclosing graph), the output becomes Identity(to). Either way the
+  // outputs of the graph are called as before.
   void ReplaceAllUses(Value* from, Value* to);
   // Erases a node none of whose outputs has a reader. PF_CHECKs that. Its outputs go too.
   void EraseNode(Node* node);
   // Erases a value that nothing produces, reads or exports.
   void EraseValue(Value* value);
-  // Erases `node` if nothing reads it, then in turn the producers in this graph that only it kept alive. Returns the number
-  // erased.
+  // Erases `node` if nothing reads it, then in turn the producers in this graph that only it kept
+  // alive. Returns the number erased.
   int EraseIfDead(Node* node);
   // Moves `node` before `before` (null: to the end).
   void MoveBefore(Node* node, Node* before);
-  // Reorders nodes topologically, keeping file order where it is free. InvalidArgument naming a node if there is a cycle.
+  // Reorders nodes topologically, keeping file order where it is free. InvalidArgument naming a
+  // node if there is a cycle.
   absl::Status SortTopologically();
   // A deep copy; tensors share buffers. Values of enclosing graphs stay shared.
   std::unique_ptr<Graph> Clone() const;
 
   // Old value -> new value, for copies.
   using ValueMap = absl::flat_hash_map<const Value*, Value*>;
-  // A deep copy as a subgraph of `parent` (may be null), in which `map` replaces values of enclosing graphs; on return it has the
-  // values of this graph too.
+  // A deep copy as a subgraph of `parent` (may be null), in which `map` replaces values of
+  // enclosing graphs; on return it has the values of this graph too.
   std::unique_ptr<Graph> CloneInto(Graph* parent, ValueMap& map) const;
   // A copy of an attribute whose subgraphs go under `parent`, as CloneInto.
   static Attribute CloneAttribute(const Attribute& attribute, Graph* parent, ValueMap& map);
@@ -267,7 +280,8 @@ class Graph {
   mutable absl::flat_hash_map<std::string, int64_t> next_suffix_;  // for UniqueName
 };
 
-// The values that a node reads: its inputs that are not omitted, then what its subgraphs read from graphs around them. Each once.
+// The values that a node reads: its inputs that are not omitted, then what its subgraphs read from
+// graphs around them. Each once.
 std::vector<Value*> ValuesRead(const Node& node);
 
 }  // namespace pagefuse

@@ -8,17 +8,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/graph.h"
 
 namespace pagefuse {
 
-// A function: a body whose graph inputs and outputs are the formal ones (untyped), and its attributes.
+// A function: a body whose graph inputs and outputs are the formal ones (untyped), and its
+// attributes.
 struct Function {
   std::string domain;
   std::string name;
   std::string overload;
-  std::vector<std::string> attributes;                          // without default
-  std::vector<std::pair<std::string, Attribute>> defaults;      // with default
+  std::vector<std::string> attributes;                      // without default
+  std::vector<std::pair<std::string, Attribute>> defaults;  // with default
   std::map<std::string, int64_t> opset_imports;
   std::shared_ptr<Graph> body;
   std::string doc_string;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ir/tensor.h"
 
@@ -19,25 +20,31 @@ struct ImportOptions {
   int max_depth = 64;
 };
 
-// Reads a serialised ModelProto. The result is verified for structure (names, cycles, types of initialisers), not for known ops.
-// External data is mapped, not copied; locations that are absolute or leave base_dir (`..`, links) are refused. Names, doc
-// strings, metadata, opset imports, unknown attributes and unknown proto fields are kept. Every error names the place.
+// Reads a serialised ModelProto. The result is verified for structure (names, cycles, types of
+// initialisers), not for known ops. External data is mapped, not copied; locations that are
+// absolute or leave base_dir (`..`, links) are refused. Names, doc strings, metadata, opset
+// imports, unknown attributes and unknown proto fields are kept. Every error names the place.
 absl::StatusOr<Model> ImportModel(std::string_view bytes, const ImportOptions& options);
 
-// Reads a model file, ONNX protobuf or ONNX text (recognised by content); base_dir is the file's folder.
+// Reads a model file, ONNX protobuf or ONNX text (recognised by content); base_dir is the file's
+// folder.
 absl::StatusOr<Model> LoadModel(const std::string& path);
 
 struct ExportOptions {
-  // Tensors of at least this many bytes go to `<file>.data` beside the model (aligned to 4096 bytes); smaller ones stay inside.
+  // Tensors of at least this many bytes go to `<file>.data` beside the model (aligned to 4096
+  // bytes); smaller ones stay inside.
   int64_t external_data_threshold = 1 << 20;
 };
 
 // The serialised ModelProto with all tensors inside. ResourceExhausted over protobuf's 2 GiB.
 absl::StatusOr<std::string> ExportModel(const Model& model);
-// Writes `path`, and `path`.data if a tensor is large. Writes to temporary files first, so that a failure leaves old files whole.
-absl::Status SaveModel(const Model& model, const std::string& path, const ExportOptions& options = {});
+// Writes `path`, and `path`.data if a tensor is large. Writes to temporary files first, so that a
+// failure leaves old files whole.
+absl::Status SaveModel(const Model& model, const std::string& path,
+                       const ExportOptions& options = {});
 
-// A serialised TensorProto, as in test_data_set_N/input_K.pb; `name` (may be null) gets the tensor's name.
+// A serialised TensorProto, as in test_data_set_N/input_K.pb; `name` (may be null) gets the
+// tensor's name.
 absl::StatusOr<Tensor> ImportTensor(std::string_view bytes, std::string* name);
 absl::StatusOr<Tensor> LoadTensor(const std::string& path, std::string* name);
 absl::Status SaveTensor(const Tensor& tensor, std::string_view name, const std::string& path);

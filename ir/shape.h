@@ -1,4 +1,5 @@
-// Dims and shapes: numbers, symbols, and affine expressions of symbols, so that equality of two dims can be proved.
+// Dims and shapes: numbers, symbols, and affine expressions of symbols, so that equality of two
+// dims can be proved.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,20 @@
 
 namespace pagefuse {
 
-// A dimension: c0 + c1*s1 + c2*s2 + ... over named symbols, or unknown. A value type, kept in canonical form (terms
-// sorted by symbol, no zero coefficients), so that `past + seq` and `seq + past` are equal. Expressions that are not
-// affine (`4*(seq//4)`) become one opaque symbol named by their canonical text. Arithmetic that overflows gives unknown.
+// A dimension: c0 + c1*s1 + c2*s2 + ... over named symbols, or unknown. A value type, kept in
+// canonical form (terms sorted by symbol, no zero coefficients), so that `past + seq` and `seq +
+// past` are equal. Expressions that are not affine (`4*(seq//4)`) become one opaque symbol named by
+// their canonical text. Arithmetic that overflows gives unknown.
 class Dim {
  public:
   using Term = std::pair<std::string, int64_t>;  // symbol, coefficient
 
-  Dim() = default;                                 // unknown
+  Dim() = default;                                        // unknown
   Dim(int64_t value) : known_(true), constant_(value) {}  // NOLINT(google-explicit-constructor)
   static Dim Unknown() { return Dim(); }
   static Dim Symbol(std::string_view name);
-  // Parses the text of a dim_param: a name, or an expression with + - * // and parentheses. Text that is no such expression is
-  // one opaque symbol. The empty text is unknown.
+  // Parses the text of a dim_param: a name, or an expression with + - * // and parentheses. Text
+  // that is no such expression is one opaque symbol. The empty text is unknown.
   static Dim Parse(std::string_view text);
 
   bool known() const { return known_; }
@@ -43,12 +45,14 @@ class Dim {
   Dim operator-(const Dim& other) const;
   // Affine if one factor is a number, else an opaque symbol; unknown if either is.
   Dim operator*(const Dim& other) const;
-  // Floor division; exact on affine expressions whose coefficients all divide, else an opaque symbol.
+  // Floor division; exact on affine expressions whose coefficients all divide, else an opaque
+  // symbol.
   Dim FloorDiv(const Dim& other) const;
   // This dim with symbols replaced. Symbols that `bindings` lacks stay.
   Dim Substitute(const std::map<std::string, Dim>& bindings) const;
 
-  // True if both are known and the same for every value of their symbols. Unknown equals nothing, itself included.
+  // True if both are known and the same for every value of their symbols. Unknown equals nothing,
+  // itself included.
   friend bool ProvablyEqual(const Dim& a, const Dim& b);
   // Structural equality: unknown equals unknown. For containers and tests.
   friend bool operator==(const Dim& a, const Dim& b) = default;

@@ -9,10 +9,10 @@
 #include "absl/status/statusor.h"
 
 // Returns the status of `expr` from the enclosing function unless it is OK.
-#define PF_RETURN_IF_ERROR(expr)                    \
-  do {                                              \
-    ::absl::Status pf_status = (expr);              \
-    if (!pf_status.ok()) return pf_status;          \
+#define PF_RETURN_IF_ERROR(expr)           \
+  do {                                     \
+    ::absl::Status pf_status = (expr);     \
+    if (!pf_status.ok()) return pf_status; \
   } while (false)
 
 // PF_ASSIGN_OR_RETURN(auto x, F()) declares x from F()'s value, or returns F()'s status.
@@ -25,11 +25,12 @@
 #define PF_CONCAT_(a, b) PF_CONCAT_IMPL_(a, b)
 #define PF_CONCAT_IMPL_(a, b) a##b
 
-// Ends the program if an invariant of our own is broken. No input may reach it: bad input gets a Status.
-#define PF_CHECK(cond)                                                                 \
-  do {                                                                                 \
-    if (!(cond)) {                                                                     \
+// Ends the program if an invariant of our own is broken. No input may reach it: bad input gets a
+// Status.
+#define PF_CHECK(cond)                                                                  \
+  do {                                                                                  \
+    if (!(cond)) {                                                                      \
       std::fprintf(stderr, "%s:%d: broken invariant: %s\n", __FILE__, __LINE__, #cond); \
-      std::abort();                                                                    \
-    }                                                                                  \
+      std::abort();                                                                     \
+    }                                                                                   \
   } while (false)

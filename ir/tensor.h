@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+
 #include "pagefuse/ir/data_type.h"
 #include "pagefuse/ir/shape.h"
 
@@ -40,8 +41,8 @@ class Buffer {
   bool writable_;
 };
 
-// Bytes that `dims` elements of `type` take (packed types: two a byte, rounded up). InvalidArgument if a dim is negative or
-// the size does not fit; strings have no byte size and give 0.
+// Bytes that `dims` elements of `type` take (packed types: two a byte, rounded up). InvalidArgument
+// if a dim is negative or the size does not fit; strings have no byte size and give 0.
 absl::StatusOr<int64_t> ByteSize(DataType type, const std::vector<int64_t>& dims);
 
 // A dense row-major tensor. Copying one shares its buffer.
@@ -50,14 +51,18 @@ class Tensor {
   Tensor() = default;
   // Zero-filled, owned.
   static absl::StatusOr<Tensor> Allocate(DataType type, std::vector<int64_t> dims);
-  // A tensor over bytes [offset, offset + ByteSize) of `buffer`. InvalidArgument if they do not lie inside.
+  // A tensor over bytes [offset, offset + ByteSize) of `buffer`. InvalidArgument if they do not lie
+  // inside.
   static absl::StatusOr<Tensor> View(DataType type, std::vector<int64_t> dims,
                                      std::shared_ptr<Buffer> buffer, size_t offset = 0);
-  // Owned copies of values; the element type must be the C++ type of `type` (see `CppType` users: float, int64_t, ...).
+  // Owned copies of values; the element type must be the C++ type of `type` (see `CppType` users:
+  // float, int64_t, ...).
   template <typename T>
   static Tensor Of(std::vector<int64_t> dims, const std::vector<T>& values);
   template <typename T>
-  static Tensor Scalar(T value) { return Of<T>({}, {value}); }
+  static Tensor Scalar(T value) {
+    return Of<T>({}, {value});
+  }
   static Tensor Strings(std::vector<int64_t> dims, std::vector<std::string> values);
 
   bool defined() const { return dtype_ != DataType::kUndefined; }
@@ -68,11 +73,17 @@ class Tensor {
   int64_t byte_size() const { return byte_size_; }  // 0 for strings
   const void* data() const { return buffer_ ? buffer_->data() + offset_ : nullptr; }
   // Null unless the buffer is writable. Writes are seen by all tensors that share it.
-  void* mutable_data() { return buffer_ && buffer_->writable() ? buffer_->data() + offset_ : nullptr; }
+  void* mutable_data() {
+    return buffer_ && buffer_->writable() ? buffer_->data() + offset_ : nullptr;
+  }
   template <typename T>
-  std::span<const T> values() const { return {static_cast<const T*>(data()), static_cast<size_t>(size_)}; }
+  std::span<const T> values() const {
+    return {static_cast<const T*>(data()), static_cast<size_t>(size_)};
+  }
   template <typename T>
-  std::span<T> mutable_values() { return {static_cast<T*>(mutable_data()), static_cast<size_t>(size_)}; }
+  std::span<T> mutable_values() {
+    return {static_cast<T*>(mutable_data()), static_cast<size_t>(size_)};
+  }
   const std::vector<std::string>& strings() const { return *strings_; }
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   size_t buffer_offset() const { return offset_; }
@@ -94,7 +105,8 @@ class Tensor {
   std::shared_ptr<const std::vector<std::string>> strings_;
 };
 
-// The values of an integer tensor (any integer type or bool) as int64; InvalidArgument for other types.
+// The values of an integer tensor (any integer type or bool) as int64; InvalidArgument for other
+// types.
 absl::StatusOr<std::vector<int64_t>> IntegerValues(const Tensor& tensor);
 
 }  // namespace pagefuse

@@ -7,8 +7,8 @@
 
 namespace pagefuse {
 
-// The page as Markdown (docs/ops.md): for each op its meaning, ports, attributes, types, kernels and decomposition. The same registry
-// always gives the same text.
+// The page as Markdown (docs/ops.md): for each op its meaning, ports, attributes, types, kernels
+// and decomposition. The same registry always gives the same text.
 std::string OpsReference(const OpRegistry& registry = OpRegistry::Global());
 
 }  // namespace pagefuse

@@ -78,7 +78,8 @@ class PackedWeight : public KernelState {
 // side is not transposed; null otherwise, and then the weight is read where it lies.
 absl::StatusOr<std::unique_ptr<KernelState>> PrepareProduct(const PrepareArgs& args);
 
-// For PackedBf16: gives pages of the weights' file back as they are packed. The tensors must outlive it.
+// For PackedBf16: gives pages of the weights' file back as they are packed. The tensors must
+// outlive it.
 PackedBf16::ReleaseFn ReleaseOf(std::vector<const Tensor*> weights);
 
 // float32, any spec, packed weight or not.

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "pagefuse/ir/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
 
@@ -28,8 +28,7 @@ absl::StatusOr<Port> PortOf(const ShapeContext& context, int i, std::string_view
   const Shape& shape = *context.input_shape(i);
   if (shape.rank() == 4) return Port{shape[0], shape[1], shape[2], shape[3]};
   if (shape.rank() != 3) {
-    return context.InputError(i,
-                              StrCat("expected rank 3 or 4, got shape ", shape.ToString()));
+    return context.InputError(i, StrCat("expected rank 3 or 4, got shape ", shape.ToString()));
   }
   PF_ASSIGN_OR_RETURN(const int64_t heads, context.node().IntAttribute(heads_attribute, 0));
   if (heads <= 0) {
@@ -37,8 +36,8 @@ absl::StatusOr<Port> PortOf(const ShapeContext& context, int i, std::string_view
   }
   const std::optional<int64_t> width = shape[2].constant();
   if (width && *width % heads != 0) {
-    return context.InputError(
-        i, StrCat("width ", *width, " is not a multiple of ", heads, " heads"));
+    return context.InputError(i,
+                              StrCat("width ", *width, " is not a multiple of ", heads, " heads"));
   }
   return Port{shape[0], Dim(heads), shape[1], shape[2].FloorDiv(Dim(heads))};
 }
@@ -52,13 +51,11 @@ absl::Status CheckAttributes(const ShapeContext& context) {
   const Node& node = context.node();
   PF_ASSIGN_OR_RETURN(const int64_t mode, node.IntAttribute("qk_matmul_output_mode", 0));
   if (mode < 0 || mode > 3) {
-    return context.AttributeError("qk_matmul_output_mode",
-                                  StrCat("expected 0 to 3, got ", mode));
+    return context.AttributeError("qk_matmul_output_mode", StrCat("expected 0 to 3, got ", mode));
   }
   for (const char* window : {"left_window_size", "right_window_size"}) {
     PF_ASSIGN_OR_RETURN(const int64_t size, node.IntAttribute(window, -1));
-    if (size < -1)
-      return context.AttributeError(window, StrCat("expected -1 or more, got ", size));
+    if (size < -1) return context.AttributeError(window, StrCat("expected -1 or more, got ", size));
   }
   if (context.has_input(4) != context.has_input(5)) {
     return context.Error("past_key and past_value come together");
@@ -95,7 +92,7 @@ absl::StatusOr<Dim> PastLength(const ShapeContext& context, int i, const Port& p
       Differ((*past)[3], port.size)) {
     return context.InputError(
         i, StrCat("expected shape [", port.batch.ToString(), ", ", port.heads.ToString(),
-                        ", past, ", port.size.ToString(), "], got ", past->ToString()));
+                  ", past, ", port.size.ToString(), "], got ", past->ToString()));
   }
   return (*past)[2];
 }
@@ -169,8 +166,8 @@ absl::Status ValidateLengths(const KernelArgs& args) {
     const int64_t length = lengths.as<int64_t>()[b];
     if (length >= 0 && length <= rows) continue;
     return absl::InvalidArgumentError(StrCat(args.node->Description(),
-                                                   ": input 6 \"nonpad_kv_seqlen\": expected 0 to ",
-                                                   rows, ", got ", length, " for sequence ", b));
+                                             ": input 6 \"nonpad_kv_seqlen\": expected 0 to ", rows,
+                                             ", got ", length, " for sequence ", b));
   }
   return absl::OkStatus();
 }

@@ -68,8 +68,8 @@ absl::Status CheckDivisor(const KernelArgs& args) {
     for (int64_t i = 0; i < divisor.size(); ++i) {
       if (divisor.as<T>()[i] != 0) continue;
       return absl::InvalidArgumentError(StrCat(args.node->Description(),
-                                                     ": input 1 \"B\": element ", i,
-                                                     " is 0, an integer divisor must not be"));
+                                               ": input 1 \"B\": element ", i,
+                                               " is 0, an integer divisor must not be"));
     }
     return absl::OkStatus();
   });

@@ -3,9 +3,8 @@
 #include <cstddef>
 #include <optional>
 
-#include "pagefuse/ir/str_cat.h"
-
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/parallel.h"

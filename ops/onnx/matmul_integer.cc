@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "pagefuse/ir/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/parallel.h"
@@ -58,8 +58,8 @@ absl::Status InferMatMulInteger(ShapeContext& context) {
     const bool batched = zero->rank() == x.rank() && zero->rank() > 1 && shared == Dim(1) &&
                          ElementCount(*dims) == *ElementCount(*batch(x).constant()) * lines;
     if (!per_line && !batched) {
-      return context.InputError(
-          i, StrCat("shape ", zero->ToString(), " does not fit ", x.ToString()));
+      return context.InputError(i,
+                                StrCat("shape ", zero->ToString(), " does not fit ", x.ToString()));
     }
   }
   context.SetOutput(0, DataType::kInt32, std::move(y));

@@ -52,8 +52,8 @@ absl::Status InferNorm(ShapeContext& context) {
   std::optional<Shape> same, statistics;
   if (shape != nullptr) {
     if (axis < -shape->rank() || axis >= shape->rank()) {
-      return context.AttributeError(
-          "axis", StrCat(axis, " is out of range for rank ", shape->rank()));
+      return context.AttributeError("axis",
+                                    StrCat(axis, " is out of range for rank ", shape->rank()));
     }
     if (axis < 0) axis += shape->rank();
     same = *shape;
@@ -65,8 +65,8 @@ absl::Status InferNorm(ShapeContext& context) {
       const absl::StatusOr<Shape> both = BroadcastShapes(context, *shape, *scale);
       if (scale->rank() > shape->rank() || !both.ok() ||
           (both->constant() && shape->constant() && both->constant() != shape->constant())) {
-        return context.InputError(i, StrCat("shape ", scale->ToString(),
-                                                  " does not broadcast to ", shape->ToString()));
+        return context.InputError(
+            i, StrCat("shape ", scale->ToString(), " does not broadcast to ", shape->ToString()));
       }
     }
   }

@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "pagefuse/ir/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/parallel.h"
@@ -110,9 +110,8 @@ absl::Status CheckBlocks(const ShapeContext& context, int64_t axis, int64_t bloc
                                        : Dim::Unknown());
   }
   if (fits) return absl::OkStatus();
-  return context.InputError(
-      1, StrCat("shape ", scale.ToString(), " does not fit ", x.ToString(), " in blocks of ",
-                      block, " along axis ", axis));
+  return context.InputError(1, StrCat("shape ", scale.ToString(), " does not fit ", x.ToString(),
+                                      " in blocks of ", block, " along axis ", axis));
 }
 
 // Shapes of scale and zero point against the input.
@@ -135,20 +134,18 @@ absl::Status CheckParameters(const ShapeContext& context) {
   };
   // A scalar and a vector of one element are taken for the same.
   if (!same && !(count(*scale) == 1 && count(*zero_point) == 1)) {
-    return context.InputError(2, StrCat("expected the shape of the scale, ",
-                                              scale->ToString(), ", got ", zero_point->ToString()));
+    return context.InputError(2, StrCat("expected the shape of the scale, ", scale->ToString(),
+                                        ", got ", zero_point->ToString()));
   }
   if (count(*scale) == 1) return absl::OkStatus();
   if (axis < -x->rank() || axis >= x->rank()) {
-    return context.AttributeError("axis",
-                                  StrCat(axis, " is out of range for rank ", x->rank()));
+    return context.AttributeError("axis", StrCat(axis, " is out of range for rank ", x->rank()));
   }
   if (axis < 0) axis += x->rank();
   if (block > 0) return CheckBlocks(context, axis, block);
   if (scale->rank() != 1 || Differ((*scale)[0], (*x)[static_cast<int>(axis)])) {
-    return context.InputError(
-        1, StrCat("expected one scale, or one for each index of axis ", axis, " of ",
-                        x->ToString(), ", got shape ", scale->ToString()));
+    return context.InputError(1, StrCat("expected one scale, or one for each index of axis ", axis,
+                                        " of ", x->ToString(), ", got shape ", scale->ToString()));
   }
   return absl::OkStatus();
 }

@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "pagefuse/ir/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/parallel.h"
@@ -122,8 +122,8 @@ absl::Status InferRotary(ShapeContext& context) {
   }
   const std::optional<int64_t> width = x->back(0).constant();
   if (x->rank() == 3 && width && *width % heads != 0) {
-    return context.InputError(
-        0, StrCat("width ", *width, " is not a multiple of ", heads, " heads"));
+    return context.InputError(0,
+                              StrCat("width ", *width, " is not a multiple of ", heads, " heads"));
   }
   const Dim size = x->rank() == 4 ? x->back(0) : x->back(0).FloorDiv(Dim(heads));
   const Dim rotated = rotary == 0 ? size : Dim(rotary);
@@ -153,9 +153,9 @@ absl::Status ValidatePositions(const KernelArgs& args) {
   for (int64_t i = 0; i < positions.size(); ++i) {
     const int64_t position = positions.as<int64_t>()[i];
     if (position >= 0 && position < rows) continue;
-    return absl::InvalidArgumentError(
-        StrCat(args.node->Description(), ": input 3 \"position_ids\": element ", i, " is ",
-                     position, ", the caches have ", rows, " rows"));
+    return absl::InvalidArgumentError(StrCat(args.node->Description(),
+                                             ": input 3 \"position_ids\": element ", i, " is ",
+                                             position, ", the caches have ", rows, " rows"));
   }
   return absl::OkStatus();
 }

@@ -105,7 +105,7 @@ absl::StatusOr<bool> UsesTanh(const Node& node) {
   if (*approximate == "none") return false;
   return absl::InvalidArgumentError(
       StrCat(node.Description(), ": attribute \"approximate\": expected none or tanh, got \"",
-                   *approximate, "\""));
+             *approximate, "\""));
 }
 
 absl::Status RunGelu(KernelArgs& args) {
@@ -150,8 +150,7 @@ absl::Status InferClip(ShapeContext& context) {
     if (shape == nullptr || shape->rank() == 0) continue;
     // Exporters write one-element vectors as well.
     if (shape->rank() != 1 || ((*shape)[0].constant() && (*shape)[0].constant() != 1)) {
-      return context.InputError(i,
-                                StrCat("expected a scalar, got shape ", shape->ToString()));
+      return context.InputError(i, StrCat("expected a scalar, got shape ", shape->ToString()));
     }
   }
   return InferSameShape(context);

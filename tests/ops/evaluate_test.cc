@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
 #include "pagefuse/ir/text.h"
 
 namespace pagefuse {
@@ -48,7 +49,8 @@ TEST(EvaluateModel, RunsModelLocalFunctionsWithAttributes) {
 
 TEST(EvaluateModel, ChecksItsFeeds) {
   const Model model = Parse(
-      "<ir_version: 10, opset_import: [\"\" : 18]> g (int64[2] x) => (int64[2] y) { y = Identity (x) }");
+      "<ir_version: 10, opset_import: [\"\" : 18]> g (int64[2] x) => (int64[2] y) { y = Identity "
+      "(x) }");
   const auto message = [&](const std::map<std::string, Tensor>& feeds) {
     return std::string(EvaluateModel(model, feeds).status().message());
   };
@@ -72,8 +74,7 @@ TEST(EvaluateNode, ReportsBadValuesWithThePlace) {
   const Model model = Parse(
       "<ir_version: 10, opset_import: [\"\" : 18]> g (int64[2] x, int64[1] i) => (int64[1] y) "
       "{ y = Gather (x, i) }");
-  const auto outputs =
-      EvaluateNode(*model.graph->nodes().front(), 18, {Ints({1, 2}), Ints({-3})});
+  const auto outputs = EvaluateNode(*model.graph->nodes().front(), 18, {Ints({1, 2}), Ints({-3})});
   EXPECT_EQ(std::string(outputs.status().message()),
             "node \"y\" (Gather): input 1 \"indices\": index -3 is out of range [-2, 2)");
 }

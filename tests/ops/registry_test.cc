@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
 #include "pagefuse/ir/text.h"
 
 namespace pagefuse {
@@ -141,7 +142,8 @@ TEST(VerifyOps, TakesModelLocalFunctions) {
   const auto model = ParseModel(
       "<ir_version: 10, opset_import: [\"\" : 18, \"f\" : 1]> g (float[2] a) => (float[2] y) "
       "{ y = f.Twice (a) }\n"
-      "<domain: \"f\", opset_import: [\"\" : 18]> Twice (x) => (y) { y = Concat <axis = 0> (x, x) }");
+      "<domain: \"f\", opset_import: [\"\" : 18]> Twice (x) => (y) { y = Concat <axis = 0> (x, x) "
+      "}");
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(VerifyOps(*model).ok()) << VerifyOps(*model);
 }

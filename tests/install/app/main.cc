@@ -1,4 +1,5 @@
-// An application outside the source tree: loads a model given by path, generates four tokens, prints them.
+// An application outside the source tree: loads a model given by path, generates four tokens,
+// prints them.
 #include <cstdio>
 
 #include "pagefuse/runtime/engine.h"
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
   request.max_new_tokens = 4;
   auto completions = (*engine)->Generate({request});
   if (!completions.ok()) return 1;
-  for (int64_t token : (*completions)[0].tokens) std::printf("%lld\n", static_cast<long long>(token));
+  for (int64_t token : (*completions)[0].tokens)
+    std::printf("%lld\n", static_cast<long long>(token));
   return (*completions)[0].tokens.size() == 4 ? 0 : 1;
 }
