@@ -85,6 +85,10 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   }
 
   // ---- fuse ----
+  // Quantisation and the write into a paged cache, written out.
+  add(FuseCacheInsert());
+  // Attention over a paged cache, written out.
+  add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
 

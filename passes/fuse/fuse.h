@@ -8,6 +8,8 @@
 namespace pagefuse {
 
 std::unique_ptr<Pass> FuseRopeQuant();
+std::unique_ptr<Pass> FuseCacheInsert();
+std::unique_ptr<Pass> FuseDequantAttention();
 std::unique_ptr<Pass> FuseTransposedWeights();
 
 }  // namespace pagefuse
