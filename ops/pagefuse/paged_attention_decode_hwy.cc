@@ -9,9 +9,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/paged_attention_decode_hwy.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "pagefuse/ops/pagefuse/paged_attention_decode-inl.h"
 #include "pagefuse/ops/pagefuse/paged_attention_hwy.h"
 #include "pagefuse/ops/pagefuse/paged_attention_softmax-inl.h"
 
@@ -21,12 +23,13 @@ namespace pagefuse {
 
 // Where a decode task keeps its intermediates.
 struct DecodeScratch {
-  int64_t row_floats;   // floats of a query or output row, padded for whole vectors
-  float* query;         // [Hq][row_floats]
-  float* output;        // [Hq][row_floats]
-  float* scores;        // [Hq][kPaTileKeys]
-  float* key_scales;    // [Hk][kPaTileKeys]
-  float* value_scales;  // [Hk][kPaTileKeys]
+  int64_t row_floats;    // floats of a query or output row, padded for whole vectors
+  float* query;          // [Hq][row_floats]
+  float* output;         // [Hq][row_floats]
+  float* scores;         // [Hq][kPaTileKeys]
+  float* key_scales;     // [Hk][kPaTileKeys]
+  float* value_scales;   // [Hk][kPaTileKeys]
+  int32_t* key_offsets;  // [kPaTileKeys]
   int64_t bytes;
 
   DecodeScratch(const PagedAttentionProblem& p, std::byte* base) {
@@ -43,6 +46,7 @@ struct DecodeScratch {
     scores = take(p.num_heads * kPaTileKeys);
     key_scales = take(p.num_kv_heads * kPaTileKeys);
     value_scales = take(p.num_kv_heads * kPaTileKeys);
+    key_offsets = reinterpret_cast<int32_t*>(take(kPaTileKeys));
   }
 };
 
@@ -54,131 +58,35 @@ namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Keys (values) whose rows are in registers at a time.
-constexpr size_t kStep = 4;
-// Query heads whose sums are: with four keys they fill half of 32 registers.
-constexpr size_t kMaxHeads = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
-
-// Sums of the lanes of each 128-bit block.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE hn::Vec<hn::Full128<float>> AddBlocks(D d, V v) {
-  if constexpr (hn::MaxLanes(d) <= 4) {
-    return v;
-  } else {
-    const hn::Half<D> half;
-    return AddBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
-}
-
-// The sums of all lanes of a, b, c and d, in lanes 0 to 3.
-template <class DF, class V = hn::Vec<DF>>
-HWY_INLINE hn::Vec<hn::Full128<float>> SumFour(DF df, V a, V b, V c, V d) {
-  const hn::Repartition<uint64_t, DF> du64;
-  const auto ab = hn::Add(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
-  const auto cd = hn::Add(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
-  const auto ab64 = hn::BitCast(du64, ab);
-  const auto cd64 = hn::BitCast(du64, cd);
-  const auto sum = hn::Add(hn::BitCast(df, hn::InterleaveLower(du64, ab64, cd64)),
-                           hn::BitCast(df, hn::InterleaveUpper(du64, ab64, cd64)));
-  return AddBlocks(df, sum);
-}
-
-// Dot products of kStep keys with `heads` query rows: scores[h * kPaTileKeys + 0, kStep).
-template <size_t heads, class Codec>
-HWY_INLINE void DotStep(const Codec& codec, const typename Codec::Row (&rows)[kStep],
-                        const float* HWY_RESTRICT query, const DecodeScratch& at, size_t size,
-                        float* HWY_RESTRICT scores) {
-  const hn::ScalableTag<float> df;
-  using V = hn::Vec<decltype(df)>;
-  const size_t lanes = hn::Lanes(df);
-  V sums[heads][kStep];
-  for (auto& row : sums) {
-    for (V& sum : row) sum = hn::Zero(df);
-  }
-  const auto add = [&](size_t d, const V(&keys)[kStep]) HWY_ATTR {
-    for (size_t h = 0; h < heads; ++h) {
-      const V q = hn::Load(df, query + h * at.row_floats + d);
-      for (size_t k = 0; k < kStep; ++k) sums[h][k] = hn::MulAdd(q, keys[k], sums[h][k]);
-    }
-  };
-  size_t d = 0;
-  for (; d + lanes <= size; d += lanes) {
-    V keys[kStep];
-    for (size_t k = 0; k < kStep; ++k) keys[k] = codec.Load(df, rows[k], d);
-    add(d, keys);
-  }
-  if (d < size) {
-    V keys[kStep];
-    for (size_t k = 0; k < kStep; ++k) keys[k] = codec.LoadN(df, rows[k], d, size - d);
-    add(d, keys);
-  }
-  for (size_t h = 0; h < heads; ++h) {
-    const auto four = SumFour(df, sums[h][0], sums[h][1], sums[h][2], sums[h][3]);
-    hn::StoreU(four, hn::Full128<float>(), scores + h * kPaTileKeys);
-  }
-}
-
-// output[h] += sum over kStep keys of weights[h * kPaTileKeys + k] times their values.
-template <size_t heads, class Codec>
-HWY_INLINE void AccumulateStep(const Codec& codec, const typename Codec::Row (&rows)[kStep],
-                               const float* HWY_RESTRICT weights, const DecodeScratch& at,
-                               size_t size, float* HWY_RESTRICT output) {
-  const hn::ScalableTag<float> df;
-  using V = hn::Vec<decltype(df)>;
-  const size_t lanes = hn::Lanes(df);
-  V w[heads][kStep];
-  for (size_t h = 0; h < heads; ++h) {
-    for (size_t k = 0; k < kStep; ++k) w[h][k] = hn::Set(df, weights[h * kPaTileKeys + k]);
-  }
-  const auto add = [&](size_t d, const V(&values)[kStep]) HWY_ATTR {
-    for (size_t h = 0; h < heads; ++h) {
-      float* HWY_RESTRICT to = output + h * at.row_floats + d;
-      V o = hn::Load(df, to);
-      for (size_t k = 0; k < kStep; ++k) o = hn::MulAdd(w[h][k], values[k], o);
-      hn::Store(o, df, to);
-    }
-  };
-  size_t d = 0;
-  for (; d + lanes <= size; d += lanes) {
-    V values[kStep];
-    for (size_t k = 0; k < kStep; ++k) values[k] = codec.Load(df, rows[k], d);
-    add(d, values);
-  }
-  if (d < size) {
-    V values[kStep];
-    for (size_t k = 0; k < kStep; ++k) values[k] = codec.LoadN(df, rows[k], d, size - d);
-    add(d, values);
-  }
-}
-
-// Calls f.operator()<n>(first head) for groups of query heads that together are `group`.
-template <class F>
-HWY_INLINE void ForHeads(size_t group, const F& f) {
-  size_t h = 0;
-  for (; h + kMaxHeads <= group; h += kMaxHeads) f.template operator()<kMaxHeads>(h);
-  if constexpr (kMaxHeads > 2) {
-    if (h + 3 == group) {
-      f.template operator()<3>(h);
-      return;
-    }
-    if (h + 2 == group) {
-      f.template operator()<2>(h);
-      return;
-    }
-  }
-  if (h < group) f.template operator()<1>(h);
-}
+// How far ahead of its use memory is asked for. Less leaves the memory idle at times, more drives
+// what is in use out of the first-level cache.
+constexpr int64_t kPrefetchBytes = 4096;
 
 template <class Codec>
 class SegmentDecoder {
+  // Rows of a tile's keys or values. Step i takes rows i, i + stride, i + 2 stride, ...: each of
+  // these runs through memory on its own, mostly in blocks of its own, where the processor's
+  // prefetching can follow it (it follows one run a page).
+  struct Part {
+    const RowAddress* rows;
+    int64_t stride;  // and number of steps
+    const CacheRows* cache;
+  };
+
  public:
   SegmentDecoder(const PagedDecodeTask& task, const Codec& codec)
       : task_(task), p_(*task.problem), codec_(codec), at_(p_, task.scratch) {}
 
   HWY_INLINE void Run() {
     Begin();
-    for (int64_t j = task_.keys.begin; j < task_.keys.end; j += kPaTileKeys) {
-      Tile(j, std::min(task_.keys.end, j + kPaTileKeys));
+    int64_t begin = task_.keys.begin;
+    int64_t end = TileEnd(begin);
+    FindRows(p_.keys, begin, end, rows_);
+    while (begin < end) {
+      const int64_t next_end = TileEnd(end);
+      Tile(begin, end, next_end);
+      begin = end;
+      end = next_end;
     }
     End();
   }
@@ -191,11 +99,15 @@ class SegmentDecoder {
   float* partial(int64_t h) const { return task_.partials + h * PagedDecodePartialSize(p_); }
 
   HWY_INLINE void Begin() {
-    const int64_t token = p_.query_start_loc[task_.b];
     for (int64_t h = first_row(); h < last_row(); ++h) {
+      const float* from = task_.query + h * p_.head_size;
       float* query = at_.query + h * at_.row_floats;
       std::fill(query + p_.head_size, query + at_.row_floats, 0.0f);
-      LoadQueryRow(p_, token, h, query);
+      if (IsEvenOdd<Codec>(size())) {
+        SplitEvenOdd(from, query);
+      } else {
+        std::copy_n(from, p_.head_size, query);
+      }
       std::fill_n(at_.output + h * at_.row_floats, at_.row_floats, 0.0f);
       partial(h)[0] = -std::numeric_limits<float>::infinity();
       partial(h)[1] = 0;
@@ -204,31 +116,114 @@ class SegmentDecoder {
 
   HWY_INLINE void End() {
     for (int64_t h = first_row(); h < last_row(); ++h) {
-      std::copy_n(at_.output + h * at_.row_floats, p_.head_size, partial(h) + 2);
+      const float* output = at_.output + h * at_.row_floats;
+      if (IsEvenOdd<Codec>(size())) {
+        JoinEvenOdd(output, partial(h) + 2);
+        continue;
+      }
+      for (int64_t d = 0; d < p_.head_size; ++d) partial(h)[2 + d] = output[d] * Codec::kUnit;
     }
   }
 
-  HWY_INLINE void Tile(int64_t begin, int64_t end) {
-    FindRows(p_.keys, begin, end, key_rows_);
-    FindRows(p_.values, begin, end, value_rows_);
+  // A row of queries into the order in which Codec::LoadTwo gives elements.
+  HWY_INLINE void SplitEvenOdd(const float* HWY_RESTRICT row, float* HWY_RESTRICT to) const {
+    constexpr size_t kLanes = hn::MaxLanes(hn::ScalableTag<float>());
+    for (size_t d = 0; d < size(); d += 2 * kLanes) {
+      for (size_t i = 0; i < 2 * kLanes; ++i) to[d + i % 2 * kLanes + i / 2] = row[d + i];
+    }
+  }
+
+  // The inverse, from an output row.
+  HWY_INLINE void JoinEvenOdd(const float* HWY_RESTRICT row, float* HWY_RESTRICT to) const {
+    constexpr size_t kLanes = hn::MaxLanes(hn::ScalableTag<float>());
+    for (size_t d = 0; d < size(); d += 2 * kLanes) {
+      for (size_t i = 0; i < 2 * kLanes; ++i) to[d + i] = row[d + i % 2 * kLanes + i / 2];
+    }
+  }
+
+  int64_t TileEnd(int64_t begin) const { return std::min(task_.keys.end, begin + kPaTileKeys); }
+
+  // rows_ holds the tile's key rows; it gets its value rows and the key rows of [end, next_end),
+  // the next tile, behind them.
+  HWY_INLINE void Tile(int64_t begin, int64_t end, int64_t next_end) {
     const int64_t count = end - begin;
-    for (int64_t j = 0; j < count; j += kStep) Keys(key_rows_ + j, j);
+    const int64_t padded = RoundUpToStep(count);
+    const int64_t next_padded = RoundUpToStep(next_end - end);
+    FindRows(p_.values, begin, end, rows_ + padded);
+    FindRows(p_.keys, end, next_end, rows_ + 2 * padded);
+    parts_[0] = {rows_, padded / kStepKeys, &p_.keys};
+    parts_[1] = {rows_ + padded, padded / kStepKeys, &p_.values};
+    parts_[2] = {rows_ + 2 * padded, next_padded / kStepKeys, &p_.keys};
+    if (begin == task_.keys.begin) StartPrefetch();
+
+    for (int64_t step = 0; step < parts_[0].stride; ++step) Keys(step);
     const KeyInterval visible{begin, end};
     const hn::ScalableTag<float> df;
     const size_t lanes = hn::Lanes(df);
-    const size_t last = (static_cast<size_t>(count) + lanes - 1) / lanes * lanes;
-    LoadValueScales(count);
-    for (int64_t h = first_row(); h < last_row(); ++h) Weights(h, visible, last);
-    for (int64_t j = 0; j < count; j += kStep) Values(value_rows_ + j, j);
+    const size_t last = (static_cast<size_t>(padded) + lanes - 1) / lanes * lanes;
+    OrderTile();
+    // The memory would be idle meanwhile.
+    const int64_t num_rows = last_row() - first_row();
+    for (int64_t h = first_row(); h < last_row(); ++h) {
+      Prefetch(units_ahead_ * (h - first_row()) / num_rows);
+      Weights(h, visible, last);
+    }
+    for (int64_t step = 0; step < parts_[1].stride; ++step) Values(step);
+
+    std::copy_n(parts_[2].rows, next_padded, rows_);
+    ahead_.part = std::max(0, ahead_.part - 2);
   }
 
-  // Rows of head 0 of keys [begin, end). A step that reaches past the end repeats the last row
-  // there, with a weight of 0.
+  static int64_t RoundUpToStep(int64_t count) {
+    return (count + kStepKeys - 1) / kStepKeys * kStepKeys;
+  }
+
+  // Prefetching runs some units ahead of the work. A unit is one head's rows of one step.
+  HWY_INLINE void StartPrefetch() {
+    const int64_t unit_bytes = kStepKeys * p_.format.RowBytes(p_.head_size);
+    units_ahead_ = (kPrefetchBytes + unit_bytes - 1) / unit_bytes;
+    Prefetch(0);
+  }
+
+  // One more unit is about to be worked on.
+  HWY_INLINE void NextUnit() {
+    ++units_worked_;
+    Prefetch(0);
+  }
+
+  // Goes `extra` units further ahead than usual.
+  HWY_INLINE void Prefetch(int64_t extra) {
+    for (; units_fetched_ < units_worked_ + units_ahead_ + extra; ++units_fetched_) PrefetchUnit();
+  }
+
+  HWY_INLINE void PrefetchUnit() {
+    constexpr int64_t kLine = 64;
+    while (ahead_.part < 3 && ahead_.step == parts_[ahead_.part].stride) {
+      ahead_.step = 0;
+      ++ahead_.part;
+    }
+    if (ahead_.part == 3) return;
+    const Part& part = parts_[ahead_.part];
+    const int64_t bytes = p_.format.RowBytes(p_.head_size);
+    const int64_t offset = (task_.first_head + ahead_.head) * part.cache->data_strides.head;
+    for (int64_t k = 0; k < kStepKeys; ++k) {
+      const RowAddress& row = part.rows[ahead_.step + k * part.stride];
+      for (int64_t i = 0; i < bytes; i += kLine) hwy::Prefetch(row.data + offset + i);
+      if (Codec::kRowScale && ahead_.head == 0) hwy::Prefetch(row.scale);
+    }
+    if (++ahead_.head < task_.last_head - task_.first_head) return;
+    ahead_.head = 0;
+    ++ahead_.step;
+  }
+
+  // Rows of head 0 of keys [begin, end), none if it is empty. A step that reaches past the end
+  // repeats the last row there, with a weight of 0.
   HWY_INLINE void FindRows(const CacheRows& cache, int64_t begin, int64_t end,
                            RowAddress* HWY_RESTRICT rows) const {
+    const int64_t count = end - begin;
+    if (count == 0) return;
     const int32_t* block = p_.block_table + task_.b * p_.table_columns + begin / p_.block_size;
     int64_t in_block = begin % p_.block_size;
-    const int64_t count = end - begin;
     for (int64_t i = 0; i < count; ++i) {
       rows[i] = cache.At(*block, in_block, 0);
       if (++in_block == p_.block_size) {
@@ -236,54 +231,65 @@ class SegmentDecoder {
         ++block;
       }
     }
-    for (int64_t i = count; i % static_cast<int64_t>(kStep) != 0; ++i) rows[i] = rows[count - 1];
+    for (int64_t i = count; i % kStepKeys != 0; ++i) rows[i] = rows[count - 1];
   }
 
-  // Opens the rows of one head.
-  HWY_INLINE void Open(const RowAddress* HWY_RESTRICT rows, const CacheRows& cache, int64_t kv_head,
+  // Opens one head's rows of a step.
+  HWY_INLINE void Open(const Part& part, int64_t step, int64_t kv_head,
                        typename Codec::Row (&opened)[kStep]) const {
     for (size_t k = 0; k < kStep; ++k) {
-      RowAddress row = rows[k];
-      row.data += kv_head * cache.data_strides.head;
-      if constexpr (Codec::kRowScale) row.scale += kv_head * cache.scale_strides.head;
+      RowAddress row = part.rows[step + static_cast<int64_t>(k) * part.stride];
+      row.data += kv_head * part.cache->data_strides.head;
+      if constexpr (Codec::kRowScale) row.scale += kv_head * part.cache->scale_strides.head;
       opened[k] = codec_.Open(row);
     }
   }
 
-  HWY_INLINE void Keys(const RowAddress* HWY_RESTRICT rows, int64_t offset) {
+  HWY_INLINE void Keys(int64_t step) {
+    const Part& part = parts_[0];
     for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
+      NextUnit();
       typename Codec::Row opened[kStep];
-      Open(rows, p_.keys, kv, opened);
+      Open(part, step, kv, opened);
       if constexpr (Codec::kRowScale) {
-        for (size_t k = 0; k < kStep; ++k) {
-          at_.key_scales[kv * kPaTileKeys + offset + static_cast<int64_t>(k)] = opened[k].scale;
-        }
+        float* scales = at_.key_scales + kv * kPaTileKeys + step * kStepKeys;
+        for (size_t k = 0; k < kStep; ++k) scales[k] = opened[k].scale;
       }
       ForHeads(group(), [&]<size_t heads>(size_t h) HWY_ATTR {
         const int64_t row = kv * p_.group() + static_cast<int64_t>(h);
-        DotStep<heads>(codec_, opened, at_.query + row * at_.row_floats, at_, size(),
-                       at_.scores + row * kPaTileKeys + offset);
+        DotStep<heads>(codec_, opened, at_.query + row * at_.row_floats, Shape(),
+                       at_.scores + row * kPaTileKeys + step * kStepKeys);
       });
     }
   }
 
-  HWY_INLINE void LoadValueScales(int64_t count) {
-    if constexpr (Codec::kRowScale) {
-      for (int64_t j = 0; j < count; ++j) {
-        RowAddress row = value_rows_[j];
-        row.data += task_.first_head * p_.values.data_strides.head;
-        row.scale += task_.first_head * p_.values.scale_strides.head;
-        for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
-          at_.value_scales[kv * kPaTileKeys + j] = codec_.Open(row).scale;
-          row.data += p_.values.data_strides.head;
-          row.scale += p_.values.scale_strides.head;
+  // Scales of the tile's values and positions of its keys, in the order of the scores.
+  HWY_INLINE void OrderTile() {
+    const Part& part = parts_[1];
+    for (int64_t step = 0; step < part.stride; ++step) {
+      for (int64_t k = 0; k < kStepKeys; ++k) {
+        const int64_t key = step + k * part.stride;
+        at_.key_offsets[step * kStepKeys + k] = static_cast<int32_t>(key);
+        if constexpr (Codec::kRowScale) {
+          RowAddress row = part.rows[key];
+          row.scale += task_.first_head * part.cache->scale_strides.head;
+          for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
+            at_.value_scales[kv * kPaTileKeys + step * kStepKeys + k] = codec_.Open(row).scale;
+            row.scale += part.cache->scale_strides.head;
+          }
         }
       }
+    }
+    // Lanes of the last vector behind the tile.
+    for (int64_t i = part.stride * kStepKeys; i < kPaTileKeys; ++i) {
+      at_.key_offsets[i] = static_cast<int32_t>(kPaTileKeys);
     }
   }
 
   HWY_INLINE void Weights(int64_t h, const KeyInterval& visible, size_t last) {
     ScoreRow row = MakeScoreRow(p_, task_.b, 0, h);
+    row.factor *= Codec::kUnit;
+    row.key_offsets = at_.key_offsets;
     const int64_t kv = h / p_.group();
     if constexpr (Codec::kRowScale) {
       row.key_scales = at_.key_scales + kv * kPaTileKeys;
@@ -304,30 +310,38 @@ class SegmentDecoder {
     }
   }
 
-  HWY_INLINE void Values(const RowAddress* HWY_RESTRICT rows, int64_t offset) {
+  HWY_INLINE void Values(int64_t step) {
+    const Part& part = parts_[1];
     for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
+      NextUnit();
       typename Codec::Row opened[kStep];
-      Open(rows, p_.values, kv, opened);
+      Open(part, step, kv, opened);
       ForHeads(group(), [&]<size_t heads>(size_t h) HWY_ATTR {
         const int64_t row = kv * p_.group() + static_cast<int64_t>(h);
-        AccumulateStep<heads>(codec_, opened, at_.scores + row * kPaTileKeys + offset, at_, size(),
-                              at_.output + row * at_.row_floats);
+        AccumulateStep<heads>(codec_, opened, at_.scores + row * kPaTileKeys + step * kStepKeys,
+                              Shape(), at_.output + row * at_.row_floats);
       });
     }
   }
+
+  StepShape Shape() const { return {size(), static_cast<size_t>(at_.row_floats)}; }
 
   const PagedDecodeTask& task_;
   const PagedAttentionProblem& p_;
   const Codec& codec_;
   const DecodeScratch at_;
-  RowAddress key_rows_[kPaTileKeys];
-  RowAddress value_rows_[kPaTileKeys];
+  RowAddress rows_[3 * kPaTileKeys];  // of head 0
+  Part parts_[3] = {};                // keys, values, keys of the next tile
+  struct {
+    int part = 0;
+    int64_t step = 0, head = 0;
+  } ahead_;  // the next unit to be prefetched
+  int64_t units_ahead_ = 0, units_worked_ = 0, units_fetched_ = 0;
 };
 
 void DecodeSegment(const PagedDecodeTask& task) {
-  // Scales of the whole tensor are applied to scores and outputs, not to elements.
-  WithRowCodec(task.problem->format, RowParams(),
-               [&](const auto& codec) HWY_ATTR { SegmentDecoder(task, codec).Run(); });
+  WithDecodeReader(task.problem->format,
+                   [&](const auto& codec) HWY_ATTR { SegmentDecoder(task, codec).Run(); });
 }
 
 }  // namespace HWY_NAMESPACE

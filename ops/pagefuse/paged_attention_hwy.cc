@@ -18,10 +18,11 @@ namespace {
 // memory of partial results.
 constexpr int64_t kSegmentKeys = 256;
 constexpr int64_t kMaxSegments = 32;
-// Query rows of a prefill task: enough to pay for packing keys and values.
-constexpr int64_t kPrefillRows = 96;
-// Partial results that are held at a time.
-constexpr int64_t kPartialBytes = int64_t{16} << 20;
+// Floats in the query rows of a prefill task: enough to pay for packing keys and values, few enough
+// for a second-level cache.
+constexpr int64_t kPrefillFloats = 48 * 1024;
+// Queries and partial results of decoding that are held at a time.
+constexpr int64_t kBatchBytes = int64_t{16} << 20;
 
 // Number of segments for `keys` visible keys: even, so that two threads share one sequence well.
 int64_t NumSegments(int64_t keys) {
@@ -32,6 +33,7 @@ int64_t NumSegments(int64_t keys) {
 struct Segment {
   int64_t b;
   KeyInterval keys;
+  int64_t sequence = 0;  // in its batch
 };
 
 std::vector<Segment> CutSequence(const PagedAttentionProblem& p, int64_t b) {
@@ -42,7 +44,7 @@ std::vector<Segment> CutSequence(const PagedAttentionProblem& p, int64_t b) {
   const int64_t count = NumSegments(keys);
   const int64_t length = ((keys + count - 1) / count + 15) / 16 * 16;
   for (int64_t begin = hull.begin; begin < hull.end; begin += length) {
-    segments.push_back({b, {begin, std::min(hull.end, begin + length)}});
+    segments.push_back({.b = b, .keys = {begin, std::min(hull.end, begin + length)}});
   }
   return segments;
 }
@@ -53,15 +55,18 @@ class DecodeBatch {
   DecodeBatch(const PagedAttentionProblem& p, int threads) : p_(p), threads_(threads) {}
 
   bool empty() const { return sequences_.empty(); }
-  int64_t partial_bytes() const { return static_cast<int64_t>(segments_.size()) * segment_bytes(); }
+  // Memory that Run needs.
+  int64_t bytes() const { return partial_bytes() + query_bytes(); }
   void Add(int64_t b) {
-    const std::vector<Segment> cut = CutSequence(p_, b);
+    std::vector<Segment> cut = CutSequence(p_, b);
+    for (Segment& segment : cut) segment.sequence = static_cast<int64_t>(sequences_.size());
     sequences_.push_back({b, segments_.size(), cut.size()});
     segments_.insert(segments_.end(), cut.begin(), cut.end());
   }
 
   void Run(Scratch& scratch) {
     auto* partials = static_cast<float*>(scratch.Get(partial_bytes(), 1));
+    auto* queries = static_cast<float*>(scratch.Get(query_bytes(), 2));
     const int64_t task_bytes = PagedDecodeScratch(p_);
     auto* base = static_cast<std::byte*>(scratch.Get(task_bytes * threads_, 0));
     // Few segments are shared by KV heads; more than that would only read memory in smaller pieces.
@@ -72,6 +77,11 @@ class DecodeBatch {
 #pragma omp parallel num_threads(threads_)
     {
       std::byte* mine = base + task_bytes * omp_get_thread_num();
+#pragma omp for schedule(static)
+      for (int64_t i = 0; i < num_sequences * p_.num_heads; ++i) {
+        const int64_t token = p_.query_start_loc[sequences_[i / p_.num_heads].b];
+        LoadQueryRow(p_, token, i % p_.num_heads, queries + i * p_.head_size);
+      }
 #pragma omp for schedule(dynamic, 1)
       for (int64_t i = 0; i < num_segments * parts; ++i) {
         const Segment& segment = segments_[i / parts];
@@ -81,6 +91,7 @@ class DecodeBatch {
                         .keys = segment.keys,
                         .first_head = p_.num_kv_heads * part / parts,
                         .last_head = p_.num_kv_heads * (part + 1) / parts,
+                        .query = queries + segment.sequence * p_.num_heads * p_.head_size,
                         .partials = partials + i / parts * segment_floats(),
                         .scratch = mine});
       }
@@ -102,7 +113,14 @@ class DecodeBatch {
   };
 
   int64_t segment_floats() const { return p_.num_heads * PagedDecodePartialSize(p_); }
-  int64_t segment_bytes() const { return segment_floats() * static_cast<int64_t>(sizeof(float)); }
+  int64_t partial_bytes() const {
+    return static_cast<int64_t>(segments_.size()) * segment_floats() *
+           static_cast<int64_t>(sizeof(float));
+  }
+  int64_t query_bytes() const {
+    return static_cast<int64_t>(sequences_.size()) * p_.num_heads * p_.head_size *
+           static_cast<int64_t>(sizeof(float));
+  }
 
   void Merge(const Sequence& sequence, int64_t head, const float* partials, float* values) const {
     const auto partial = [&](size_t s) {
@@ -138,7 +156,7 @@ std::vector<PagedPrefillTask> PrefillTasks(const PagedAttentionProblem& p, int t
   // Two tiles a thread at least, where there are tokens for them.
   const int64_t share = tokens * p.num_kv_heads / (2 * threads);
   const int64_t step =
-      std::max<int64_t>(1, std::min(kPrefillRows / p.group(), std::max<int64_t>(1, share)));
+      std::max<int64_t>(1, std::min(kPrefillFloats / (p.head_size * p.group()), share));
   std::vector<PagedPrefillTask> tasks;
   for (int64_t b = 0; b < p.num_sequences; ++b) {
     const int64_t queries = p.num_queries(b);
@@ -193,7 +211,7 @@ absl::Status PagedAttentionHwy(KernelArgs& args) {
   for (int64_t b = 0; b < problem.num_sequences; ++b) {
     if (problem.num_queries(b) != 1) continue;
     batch.Add(b);
-    if (batch.partial_bytes() >= kPartialBytes) batch.Run(*args.scratch);
+    if (batch.bytes() >= kBatchBytes) batch.Run(*args.scratch);
   }
   if (!batch.empty()) batch.Run(*args.scratch);
   return absl::OkStatus();

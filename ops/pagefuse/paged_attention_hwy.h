@@ -32,7 +32,8 @@ struct PagedDecodeTask {
   int64_t b;
   KeyInterval keys;
   int64_t first_head, last_head;
-  float* partials;  // row of query head h at h * PagedDecodePartialSize(): max, sum, values
+  const float* query;  // rows of all query heads, as LoadQueryRow gives them
+  float* partials;     // row of query head h at h * PagedDecodePartialSize(): max, sum, values
   std::byte* scratch;
 };
 

@@ -9,15 +9,16 @@
 namespace pagefuse {
 
 struct PrefillScratch {
-  int64_t row_floats;   // floats of a query or output row, padded for the widest panels
-  float* query;         // [rows][row_floats]
-  float* output;        // [rows][row_floats], not divided by the sum of weights
-  float* scores;        // [rows][kPaTileKeys], then weights
-  float* alpha;         // [rows]
-  float* keys;          // packed: [kPaTileKeys / width][row_floats][width]
-  float* values;        // packed: [row_floats / width][kPaTileKeys][width]
-  float* key_scales;    // [kPaTileKeys]
-  float* value_scales;  // [kPaTileKeys]
+  int64_t row_floats;    // floats of a query or output row, padded for the widest panels
+  float* query;          // [rows][row_floats]
+  float* output;         // [rows][row_floats], not divided by the sum of weights
+  float* scores;         // [rows][kPaTileKeys], then weights
+  float* alpha;          // [rows]
+  float* keys;           // packed: [kPaTileKeys / width][row_floats][width]
+  float* values;         // packed: [row_floats / width][kPaTileKeys][width]
+  float* key_scales;     // [kPaTileKeys]
+  float* value_scales;   // [kPaTileKeys]
+  int32_t* key_offsets;  // [kPaTileKeys]: 0, 1, 2, ...
   int64_t bytes;
 
   PrefillScratch(const PagedAttentionProblem& p, int64_t num_queries, std::byte* base) {
@@ -39,6 +40,7 @@ struct PrefillScratch {
     values = take(kPaTileKeys * row_floats);
     key_scales = take(kPaTileKeys);
     value_scales = take(kPaTileKeys);
+    key_offsets = reinterpret_cast<int32_t*>(take(kPaTileKeys));
   }
 
  private:

@@ -7,14 +7,17 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/paged_attention_prefill_hwy.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/pagefuse/paged_attention_hwy.h"
+#include "pagefuse/ops/pagefuse/paged_attention_prefill-inl.h"
 #include "pagefuse/ops/pagefuse/paged_attention_prefill.h"
 #include "pagefuse/ops/pagefuse/paged_attention_softmax-inl.h"
 
@@ -23,169 +26,11 @@ namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using DF = hn::ScalableTag<float>;
-using V = hn::Vec<DF>;
-
-// A micro-kernel has kRows x 2 vectors of sums: with 32 registers 24 of them, with 16 registers 12.
-constexpr size_t kRows = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
-HWY_INLINE size_t PanelWidth() { return 2 * hn::Lanes(DF()); }
-
-// scores[r][0, 2 vectors) = rows of query times one panel of packed keys [size][2 vectors].
-HWY_INLINE void ScorePanel(const float* HWY_RESTRICT query, size_t query_stride,
-                           const float* HWY_RESTRICT keys, size_t size,
-                           float* HWY_RESTRICT scores) {
-  const DF df;
-  const size_t lanes = hn::Lanes(df);
-  V sums[kRows][2];
-  for (auto& row : sums) row[0] = row[1] = hn::Zero(df);
-  for (size_t d = 0; d < size; ++d) {
-    const V k0 = hn::Load(df, keys);
-    const V k1 = hn::Load(df, keys + lanes);
-    keys += 2 * lanes;
-    HWY_UNROLL(kRows)
-    for (size_t r = 0; r < kRows; ++r) {
-      const V q = hn::Set(df, query[r * query_stride + d]);
-      sums[r][0] = hn::MulAdd(q, k0, sums[r][0]);
-      sums[r][1] = hn::MulAdd(q, k1, sums[r][1]);
-    }
-  }
-  for (size_t r = 0; r < kRows; ++r) {
-    hn::Store(sums[r][0], df, scores + r * kPaTileKeys);
-    hn::Store(sums[r][1], df, scores + r * kPaTileKeys + lanes);
-  }
-}
-
-// output[r][0, 2 vectors) = alpha[r] * output + sum over keys [begin, end) of weights[r][j] times
-// one panel of packed values [kPaTileKeys][2 vectors].
-HWY_INLINE void ValuePanel(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT alpha,
-                           const float* HWY_RESTRICT values, KeyInterval keys,
-                           float* HWY_RESTRICT output, size_t output_stride) {
-  const DF df;
-  const size_t lanes = hn::Lanes(df);
-  V sums[kRows][2];
-  for (size_t r = 0; r < kRows; ++r) {
-    const V factor = hn::Set(df, alpha[r]);
-    sums[r][0] = hn::Mul(factor, hn::Load(df, output + r * output_stride));
-    sums[r][1] = hn::Mul(factor, hn::Load(df, output + r * output_stride + lanes));
-  }
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
-    const V v0 = hn::Load(df, values + static_cast<size_t>(j) * 2 * lanes);
-    const V v1 = hn::Load(df, values + static_cast<size_t>(j) * 2 * lanes + lanes);
-    HWY_UNROLL(kRows)
-    for (size_t r = 0; r < kRows; ++r) {
-      const V w = hn::Set(df, weights[r * kPaTileKeys + static_cast<size_t>(j)]);
-      sums[r][0] = hn::MulAdd(w, v0, sums[r][0]);
-      sums[r][1] = hn::MulAdd(w, v1, sums[r][1]);
-    }
-  }
-  for (size_t r = 0; r < kRows; ++r) {
-    hn::Store(sums[r][0], df, output + r * output_stride);
-    hn::Store(sums[r][1], df, output + r * output_stride + lanes);
-  }
-}
-
-// Packs four keys' elements [d, d + Lanes) into columns of a panel: to[(d + i) * width + 0, 4).
-HWY_INLINE void TransposeFour(V a, V b, V c, V d, size_t width, float* HWY_RESTRICT to) {
-  const DF df;
-  const hn::Repartition<uint64_t, DF> du64;
-  const size_t lanes = hn::Lanes(df);
-  const auto ab_low = hn::BitCast(du64, hn::InterleaveLower(df, a, b));   // a0 b0 a1 b1
-  const auto ab_high = hn::BitCast(du64, hn::InterleaveUpper(df, a, b));  // a2 b2 a3 b3
-  const auto cd_low = hn::BitCast(du64, hn::InterleaveLower(df, c, d));
-  const auto cd_high = hn::BitCast(du64, hn::InterleaveUpper(df, c, d));
-  alignas(64) float rows[4][hn::MaxLanes(df)];
-  hn::Store(hn::BitCast(df, hn::InterleaveLower(du64, ab_low, cd_low)), df, rows[0]);
-  hn::Store(hn::BitCast(df, hn::InterleaveUpper(du64, ab_low, cd_low)), df, rows[1]);
-  hn::Store(hn::BitCast(df, hn::InterleaveLower(du64, ab_high, cd_high)), df, rows[2]);
-  hn::Store(hn::BitCast(df, hn::InterleaveUpper(du64, ab_high, cd_high)), df, rows[3]);
-  const hn::Full128<float> four;
-  for (size_t block = 0; block < lanes; block += 4) {
-    for (size_t i = 0; i < 4; ++i) {
-      hn::Store(hn::Load(four, rows[i] + block), four, to + (block + i) * width);
-    }
-  }
-}
-
-template <class Codec>
-class TilePacker {
- public:
-  TilePacker(const PagedPrefillTask& task, const PrefillScratch& at, const Codec& codec)
-      : task_(task), p_(*task.problem), at_(at), codec_(codec) {}
-
-  // Keys `keys` of the tile at `tile` into panels [kPaTileKeys / width][size][width], and their
-  // scales. Other columns stay as they are: no row reads them.
-  HWY_INLINE void PackKeys(int64_t tile, KeyInterval keys) {
-    const size_t width = PanelWidth();
-    for (int64_t j = keys.begin / 4 * 4; j < keys.end; j += 4) {
-      typename Codec::Row rows[4];
-      for (int64_t k = 0; k < 4; ++k) {
-        const int64_t key = std::clamp(j + k, keys.begin, keys.end - 1);
-        rows[k] = codec_.Open(p_.Row(p_.keys, task_.b, key, task_.kv_head));
-        if constexpr (Codec::kRowScale) at_.key_scales[j + k - tile] = rows[k].scale;
-      }
-      const auto column = static_cast<size_t>(j - tile);
-      PackFour(rows, at_.keys + column / width * width * padded_size() + column % width);
-    }
-  }
-
-  // Values into panels [padded size / width][kPaTileKeys][width]. Returns whether all of them are
-  // finite.
-  HWY_INLINE bool PackValues(int64_t tile, KeyInterval keys) {
-    const DF df;
-    auto zero = hn::Zero(df);  // stays 0 while values are finite
-    for (int64_t j = keys.begin; j < keys.end; ++j) {
-      const typename Codec::Row row = codec_.Open(p_.Row(p_.values, task_.b, j, task_.kv_head));
-      if constexpr (Codec::kRowScale) at_.value_scales[j - tile] = row.scale;
-      zero = PackValue(row, static_cast<size_t>(j - tile), zero);
-    }
-    return hn::AllTrue(df, hn::Eq(zero, hn::Zero(df)));
-  }
-
- private:
-  size_t size() const { return static_cast<size_t>(p_.head_size); }
-  size_t padded_size() const { return static_cast<size_t>(at_.row_floats); }
-
-  HWY_INLINE void PackFour(const typename Codec::Row (&rows)[4], float* HWY_RESTRICT to) {
-    const DF df;
-    const size_t lanes = hn::Lanes(df);
-    size_t d = 0;
-    for (; d + lanes <= size(); d += lanes) {
-      TransposeFour(codec_.Load(df, rows[0], d), codec_.Load(df, rows[1], d),
-                    codec_.Load(df, rows[2], d), codec_.Load(df, rows[3], d), PanelWidth(),
-                    to + d * PanelWidth());
-    }
-    if (d == size()) return;
-    const size_t rest = size() - d;
-    TransposeFour(codec_.LoadN(df, rows[0], d, rest), codec_.LoadN(df, rows[1], d, rest),
-                  codec_.LoadN(df, rows[2], d, rest), codec_.LoadN(df, rows[3], d, rest),
-                  PanelWidth(), to + d * PanelWidth());
-  }
-
-  HWY_INLINE V PackValue(const typename Codec::Row& row, size_t j, V zero) {
-    const DF df;
-    const size_t lanes = hn::Lanes(df);
-    const size_t panel = PanelWidth() * kPaTileKeys;
-    for (size_t d = 0; d < padded_size(); d += lanes) {
-      V v = hn::Zero(df);
-      if (d + lanes <= size()) {
-        v = codec_.Load(df, row, d);
-      } else if (d < size()) {
-        v = codec_.LoadN(df, row, d, size() - d);
-      }
-      zero = hn::MulAdd(v, hn::Zero(df), zero);
-      const size_t in_panel = d % PanelWidth();
-      hn::Store(v, df, at_.values + d / PanelWidth() * panel + j * PanelWidth() + in_panel);
-    }
-    return zero;
-  }
-
-  const PagedPrefillTask& task_;
-  const PagedAttentionProblem& p_;
-  const PrefillScratch& at_;
-  const Codec& codec_;
-};
-
 class PrefillTile {
+  // Query and output rows are copied one by one; the memory needs to know of some of them at a
+  // time.
+  static constexpr size_t kRowsAhead = 6;
+
  public:
   explicit PrefillTile(const PagedPrefillTask& task)
       : task_(task), p_(*task.problem), at_(p_, task.last_query - task.first_query, task.scratch) {}
@@ -197,12 +42,13 @@ class PrefillTile {
     if (!all.empty()) {
       for (int64_t tile = all.begin / kPaTileKeys * kPaTileKeys; tile < all.end;
            tile += kPaTileKeys) {
+        next_ = all.Intersect({tile + kPaTileKeys, tile + 2 * kPaTileKeys});
         Tile(tile, all.Intersect({tile, tile + kPaTileKeys}));
       }
     }
     for (size_t r = 0; r < rows_.size(); ++r) {
-      const int64_t token = p_.query_start_loc[task_.b] + QueryOf(r);
-      FinishRow(p_, token, HeadOf(r), {states_[r].max, states_[r].sum, output(r)});
+      PrefetchRow(p_.output, p_.output_type, r + kRowsAhead);
+      FinishRow(p_, Token(r), HeadOf(r), {states_[r].max, states_[r].sum, output(r)});
     }
   }
 
@@ -210,9 +56,20 @@ class PrefillTile {
   int64_t QueryOf(size_t r) const {
     return task_.first_query + static_cast<int64_t>(r) / p_.group();
   }
+  int64_t Token(size_t r) const { return p_.query_start_loc[task_.b] + QueryOf(r); }
   int64_t HeadOf(size_t r) const {
     return task_.kv_head * p_.group() + static_cast<int64_t>(r) % p_.group();
   }
+  // Brings a row of query or output nearer, if there is such a row.
+  HWY_INLINE void PrefetchRow(const void* tensor, DataType type, size_t r) const {
+    if (r >= rows_.size()) return;
+    constexpr int64_t kLine = 64;
+    const int64_t bytes = p_.head_size * BitWidth(type) / 8;
+    const auto* row =
+        static_cast<const uint8_t*>(tensor) + (Token(r) * p_.num_heads + HeadOf(r)) * bytes;
+    for (int64_t i = 0; i < bytes; i += kLine) hwy::Prefetch(row + i);
+  }
+
   float* query(size_t r) const { return at_.query + static_cast<int64_t>(r) * at_.row_floats; }
   float* output(size_t r) const { return at_.output + static_cast<int64_t>(r) * at_.row_floats; }
   float* scores(size_t r) const { return at_.scores + static_cast<int64_t>(r) * kPaTileKeys; }
@@ -230,13 +87,16 @@ class PrefillTile {
     std::fill_n(at_.output, static_cast<int64_t>(padded_rows_) * at_.row_floats, 0.0f);
     std::fill_n(at_.scores, static_cast<int64_t>(padded_rows_) * kPaTileKeys, 0.0f);
     std::fill_n(at_.alpha, padded_rows_, 1.0f);
+    std::iota(at_.key_offsets, at_.key_offsets + kPaTileKeys, 0);
     rows_.resize(count);
     states_.resize(count);
     intervals_.reserve(static_cast<size_t>(task_.last_query - task_.first_query) *
                        static_cast<size_t>(1 + p_.num_ranges));
     for (size_t r = 0; r < count; ++r) {
-      LoadQueryRow(p_, p_.query_start_loc[task_.b] + QueryOf(r), HeadOf(r), query(r));
+      PrefetchRow(p_.query, p_.compute_type, r + kRowsAhead);
+      LoadQueryRow(p_, Token(r), HeadOf(r), query(r));
       rows_[r] = MakeScoreRow(p_, task_.b, QueryOf(r), HeadOf(r));
+      rows_[r].key_offsets = at_.key_offsets;
       if (p_.format.has_row_scales()) {
         rows_[r].key_scales = at_.key_scales;
         rows_[r].value_scales = at_.value_scales;
@@ -285,13 +145,39 @@ class PrefillTile {
   }
 
   HWY_INLINE void Scores(int64_t tile) {
+    const auto head_size = static_cast<size_t>(p_.head_size);
+    ScorePasses<true>(tile, 0, std::min(head_size, kPassSize));
+    for (size_t d = kPassSize; d < head_size; d += kPassSize) {
+      ScorePasses<false>(tile, d, std::min(head_size - d, kPassSize));
+    }
+  }
+
+  // Adds elements [d, d + size) to the scores of all rows.
+  template <bool first>
+  HWY_INLINE void ScorePasses(int64_t tile, size_t d, size_t size) {
     const auto width = static_cast<int64_t>(PanelWidth());
     for (int64_t column = 0; column < kPaTileKeys; column += width) {
       for (size_t group = 0; group < hulls_.size(); ++group) {
         if (InTile(tile, group).Intersect({column, column + width}).empty()) continue;
-        ScorePanel(query(group * kRows), static_cast<size_t>(at_.row_floats),
-                   at_.keys + column * at_.row_floats, static_cast<size_t>(p_.head_size),
-                   scores(group * kRows) + column);
+        PrefetchNext();
+        ScorePass<first>(query(group * kRows) + d, static_cast<size_t>(at_.row_floats),
+                         at_.keys + column * at_.row_floats + d * PanelWidth(), size,
+                         scores(group * kRows) + column);
+      }
+    }
+  }
+
+  // Brings two keys' rows of the next tile nearer, while there are any.
+  HWY_INLINE void PrefetchNext() {
+    constexpr int64_t kLine = 64;
+    const int64_t end = std::min(next_.end, next_.begin + 2);
+    const int64_t bytes = p_.format.RowBytes(p_.head_size);
+    for (; next_.begin < end; ++next_.begin) {
+      const uint8_t* key = p_.Row(p_.keys, task_.b, next_.begin, task_.kv_head).data;
+      const uint8_t* value = p_.Row(p_.values, task_.b, next_.begin, task_.kv_head).data;
+      for (int64_t i = 0; i < bytes; i += kLine) {
+        hwy::Prefetch(key + i);
+        hwy::Prefetch(value + i);
       }
     }
   }
@@ -340,6 +226,7 @@ class PrefillTile {
   const PagedAttentionProblem& p_;
   const PrefillScratch at_;
   size_t padded_rows_ = 0;
+  KeyInterval next_;  // keys of the next tile that are still to be prefetched
   std::vector<ScoreRow> rows_;
   std::vector<SoftmaxState> states_;
   std::vector<KeyInterval> intervals_;  // what the tokens see, token by token

@@ -1,5 +1,6 @@
 // What decode and prefill share outside of inner loops: query rows in, output rows out.
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "pagefuse/ops/numeric/convert.h"
@@ -11,6 +12,10 @@ namespace {
 // Types were checked before any kernel runs, so the conversions cannot fail.
 void Decode(DataType type, const void* from, int64_t index, int64_t count, float* to) {
   const auto* bytes = static_cast<const std::byte*>(from) + index * BitWidth(type) / 8;
+  if (type == DataType::kFloat) {
+    std::memcpy(to, bytes, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
   DecodeToFloat(type, bytes, count, to).IgnoreError();
 }
 
@@ -65,6 +70,10 @@ void FinishRow(const PagedAttentionProblem& p, int64_t token, int64_t head, Part
   if (p.attributes.mode == KvQuantMode::kFp8PerTensor) factor *= p.v_scale;
   if (row.max == -kInfinity && row.sum == 0) factor = 0;
 
+  if (p.lse != nullptr) p.lse[head * p.num_tokens + token] = lse;
+  const DataType type = p.output_type == DataType::kUint8 ? DataType::kFloat8E4M3FN : p.output_type;
+  const int64_t index = (token * p.num_heads + head) * p.head_size;
+  auto* to = static_cast<std::byte*>(p.output) + index * BitWidth(type) / 8;
   float* o = row.values;
   for (int64_t d = 0; d < p.head_size; ++d) o[d] *= factor;
   if (p.attributes.mode == KvQuantMode::kInt4PerTokenHead) UndoHadamard(p, o);
@@ -72,10 +81,10 @@ void FinishRow(const PagedAttentionProblem& p, int64_t token, int64_t head, Part
     const float inverse = 1.0f / *p.output_scale;
     for (int64_t d = 0; d < p.head_size; ++d) o[d] *= inverse;
   }
-  if (p.lse != nullptr) p.lse[head * p.num_tokens + token] = lse;
-  const DataType type = p.output_type == DataType::kUint8 ? DataType::kFloat8E4M3FN : p.output_type;
-  const int64_t index = (token * p.num_heads + head) * p.head_size;
-  auto* to = static_cast<std::byte*>(p.output) + index * BitWidth(type) / 8;
+  if (type == DataType::kFloat) {
+    std::memcpy(to, o, static_cast<size_t>(p.head_size) * sizeof(float));
+    return;
+  }
   EncodeFromFloat(type, o, p.head_size, to).IgnoreError();
 }
 

@@ -88,8 +88,10 @@ HWY_INLINE void WithReader(const CacheFormat& format, const F& f) {
 struct ScoreRow {
   float factor = 1;
   float softcap = 0;
-  const float* key_scales = nullptr;    // by key of the tile
-  const float* value_scales = nullptr;  // by key of the tile
+  // By score of the tile: the key's place in the tile, and its scales.
+  const int32_t* key_offsets = nullptr;
+  const float* key_scales = nullptr;
+  const float* value_scales = nullptr;
   bool has_alibi = false, alibi_sqrt = false;
   float slope = 0;
   int64_t context = 0, position = 0;
@@ -122,6 +124,12 @@ struct SoftmaxState {
   float sum = 0;
 };
 
+// Positions of the keys of scores i...
+template <class DI>
+HWY_INLINE hn::Vec<DI> KeyLanes(DI di, const ScoreRow& row, int64_t tile_begin, size_t i) {
+  return hn::Add(hn::LoadU(di, row.key_offsets + i), hn::Set(di, static_cast<int32_t>(tile_begin)));
+}
+
 // Logits of the lanes at `s`, keys tile_begin + i...
 template <class DF, class V = hn::Vec<DF>>
 HWY_INLINE V Logits(DF df, const ScoreRow& row, const float* HWY_RESTRICT s, int64_t tile_begin,
@@ -135,7 +143,7 @@ HWY_INLINE V Logits(DF df, const ScoreRow& row, const float* HWY_RESTRICT s, int
   }
   if (row.has_alibi) {
     const hn::RebindToSigned<DF> di;
-    const auto key = hn::Iota(di, static_cast<int32_t>(tile_begin + static_cast<int64_t>(i)));
+    const auto key = KeyLanes(di, row, tile_begin, i);
     const auto slope = hn::Set(df, row.slope);
     if (row.alibi_sqrt) {
       const auto back =
@@ -152,9 +160,10 @@ HWY_INLINE V Logits(DF df, const ScoreRow& row, const float* HWY_RESTRICT s, int
 
 HWY_INLINE void AddQqBias(const ScoreRow& row, float* HWY_RESTRICT s, int64_t tile_begin,
                           size_t first, size_t last) {
-  const int64_t begin = std::max(row.context, tile_begin + static_cast<int64_t>(first));
-  const int64_t end = std::min(row.context + row.qq_size, tile_begin + static_cast<int64_t>(last));
-  for (int64_t j = begin; j < end; ++j) s[j - tile_begin] += row.qq_bias[j - row.context];
+  for (size_t i = first; i < last; ++i) {
+    const int64_t relative = tile_begin + row.key_offsets[i] - row.context;
+    if (relative >= 0 && relative < row.qq_size) s[i] += row.qq_bias[relative];
+  }
 }
 
 // True if one interval holds all keys of the tile's [first, last).
@@ -169,7 +178,7 @@ HWY_INLINE bool SeesAll(const ScoreRow& row, int64_t begin, int64_t end) {
 template <class DF>
 HWY_INLINE hn::Mask<DF> VisibleLanes(DF df, const ScoreRow& row, int64_t tile_begin, size_t i) {
   const hn::RebindToSigned<DF> di;
-  const auto key = hn::Iota(di, static_cast<int32_t>(tile_begin + static_cast<int64_t>(i)));
+  const auto key = KeyLanes(di, row, tile_begin, i);
   auto seen = hn::VecFromMask(di, hn::Ne(key, key));
   for (const KeyInterval& interval : row.visible) {
     const auto after = hn::Gt(key, hn::Set(di, static_cast<int32_t>(interval.begin - 1)));

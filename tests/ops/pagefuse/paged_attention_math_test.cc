@@ -5,7 +5,7 @@
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "paged_attention_math_test.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/paged_attention_math_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
