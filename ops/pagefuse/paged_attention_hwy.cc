@@ -155,8 +155,8 @@ std::vector<PagedPrefillTask> PrefillTasks(const PagedAttentionProblem& p, int t
   }
   // Two tiles a thread at least, where there are tokens for them.
   const int64_t share = tokens * p.num_kv_heads / (2 * threads);
-  const int64_t step =
-      std::max<int64_t>(1, std::min(kPrefillFloats / (p.head_size * p.group()), share));
+  const int64_t step = std::max<int64_t>(
+      1, std::min(kPrefillFloats / std::max<int64_t>(1, p.head_size * p.group()), share));
   std::vector<PagedPrefillTask> tasks;
   for (int64_t b = 0; b < p.num_sequences; ++b) {
     const int64_t queries = p.num_queries(b);
@@ -205,6 +205,7 @@ absl::Status PagedAttentionHwySupports(const KernelQuery& query) {
 
 absl::Status PagedAttentionHwy(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const PagedAttentionProblem problem, MakePagedAttentionProblem(args));
+  if (problem.num_heads == 0) return absl::OkStatus();  // no rows, and no group size either
   const int threads = omp_get_max_threads();
   RunPrefill(problem, threads, *args.scratch);
   DecodeBatch batch(problem, threads);
