@@ -8,6 +8,7 @@
 #define PAGEFUSE_OPS_NUMERIC_CONVERT_INL_H_
 #endif
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -32,7 +33,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Codes of format F, one in each 32-bit lane, of the floats in v.
 template <class F, Overflow overflow, class DF, class V = hn::Vec<DF>>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> EncodeLanes(DF df, V v) {
-  static_assert(F::kSpecials == FloatSpecials::kIeee || F::kSpecials == FloatSpecials::kFn);
+  static_assert(F::kSpecials != FloatSpecials::kFnuz);
   const hn::RebindToUnsigned<DF> du;
   const hn::RebindToSigned<DF> di;
   constexpr int kShift = 23 - F::kMantissaBits;
@@ -68,8 +69,9 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> EncodeLanes(DF df, V v) {
   }
   const auto is_nan = hn::RebindMask(du, hn::Gt(signed_magnitude, hn::Set(di, 0x7F800000)));
   code = hn::IfThenElse(is_nan, nan, code);
-  constexpr int kSignShift = F::kSignBit == 0x80 ? 24 : 16;
-  const auto sign = hn::And(hn::ShiftRight<kSignShift>(bits), hn::Set(du, F::kSignBit));
+  constexpr int kSignShift = 31 - std::countr_zero(F::kSignBit);
+  auto sign = hn::And(hn::ShiftRight<kSignShift>(bits), hn::Set(du, F::kSignBit));
+  if constexpr (F::kSpecials == FloatSpecials::kNone) sign = hn::IfThenZeroElse(is_nan, sign);
   return hn::Or(code, sign);
 }
 

@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <string>
-#include <unordered_map>
 
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/numeric/dispatch.h"
-#include "pagefuse/ops/registry.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -20,13 +16,6 @@ namespace {
 // uint8 sources and caches of float8 are twins of float8e4m3fn.
 DataType LogicalSourceType(DataType type) {
   return type == DataType::kUint8 ? DataType::kFloat8E4M3FN : type;
-}
-
-std::string InputPrefix(const KernelArgs& args, int input) {
-  const OpDef* op =
-      OpRegistry::Global().Find(args.node->domain(), args.node->op_type(), args.opset);
-  const std::string name = op == nullptr ? "" : op->inputs()[input].name;
-  return absl::StrCat(args.node->Description(), ": input ", input, " \"", name, "\": ");
 }
 
 }  // namespace
@@ -46,31 +35,9 @@ absl::StatusOr<CacheInsertMode> ReadCacheInsertMode(const Node& node) {
   return CacheInsertMode{*mode, *rounding};
 }
 
-absl::Status InputValueError(const KernelArgs& args, int input, std::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(InputPrefix(args, input), std::string(what)));
-}
-
-absl::Status InputRangeError(const KernelArgs& args, int input, std::string_view what) {
-  return absl::OutOfRangeError(absl::StrCat(InputPrefix(args, input), std::string(what)));
-}
-
-int64_t IndexAt(const TensorArg& tensor, int64_t i) {
-  return tensor.dtype == DataType::kInt32 ? tensor.as<const int32_t>()[i]
-                                          : tensor.as<const int64_t>()[i];
-}
-
 absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts& ports) {
   const TensorArg& cache = args.input(ports.key_cache);
-  const int64_t slots =
-      CheckedMul(cache.dim(0), cache.dim(1)).value_or(std::numeric_limits<int64_t>::max());
-  const TensorArg& slot_mapping = args.input(ports.slot_mapping);
-  for (int64_t t = 0; t < slot_mapping.size(); ++t) {
-    const int64_t slot = IndexAt(slot_mapping, t);
-    if (slot < slots) continue;
-    return InputRangeError(args, ports.slot_mapping,
-                           absl::StrCat("expected slots below ", slots, " (", cache.dim(0),
-                                        " blocks of ", cache.dim(1), "), got ", slot, " at ", t));
-  }
+  PF_RETURN_IF_ERROR(CheckSlots(args, ports.slot_mapping, cache.dim(0), cache.dim(1)));
   for (const int port : {ports.k_scale, ports.v_scale}) {
     const TensorArg& scale = args.input(port);
     for (int64_t i = 0; scale.present() && i < scale.size(); ++i) {
@@ -88,24 +55,6 @@ absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts&
                            absl::StrCat("expected 1 or -1, got ", value, " at ", i));
   }
   return absl::OkStatus();
-}
-
-std::vector<SlotWrite> SlotWrites(const TensorArg& slot_mapping) {
-  std::vector<SlotWrite> writes;
-  const int64_t count = slot_mapping.size();
-  writes.reserve(count);
-  bool ascending = true;
-  for (int64_t t = 0; t < count; ++t) {
-    const int64_t slot = IndexAt(slot_mapping, t);
-    if (slot < 0) continue;
-    ascending = ascending && (writes.empty() || writes.back().slot < slot);
-    writes.push_back({t, slot});
-  }
-  if (ascending) return writes;
-  std::unordered_map<int64_t, int64_t> last;  // slot -> its last token
-  for (const SlotWrite& write : writes) last[write.slot] = write.token;
-  std::erase_if(writes, [&](const SlotWrite& write) { return last[write.slot] != write.token; });
-  return writes;
 }
 
 RowParams CacheSide::Params(int64_t head) const {

@@ -10,6 +10,7 @@
 #include "pagefuse/ops/cache/cache_format.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/shape_context.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -42,23 +43,6 @@ absl::Status InferCacheInsert(ShapeContext& c, const CacheInsertPorts& ports);
 
 // Checks values: slots (OutOfRange), scales and signs (InvalidArgument).
 absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts& ports);
-
-// InvalidArgument `node "x" (Op): input 5 "k_scale": <what>`, with the op's name for the input.
-absl::Status InputValueError(const KernelArgs& args, int input, std::string_view what);
-// The same message as OutOfRange.
-absl::Status InputRangeError(const KernelArgs& args, int input, std::string_view what);
-
-// Integer contents of an index tensor (int32 or int64).
-int64_t IndexAt(const TensorArg& tensor, int64_t i);
-
-// One token to write: row `token` of the source goes to `slot`.
-struct SlotWrite {
-  int64_t token;
-  int64_t slot;
-};
-// The tokens whose slot is not negative. Of several with the same slot the last stays alone, so
-// that they can be written in any order.
-std::vector<SlotWrite> SlotWrites(const TensorArg& slot_mapping);
 
 // The keys or the values of one insert.
 struct CacheSide {

@@ -11,17 +11,6 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-// True if both dims are numbers and differ. What is not known yet is checked when it is.
-bool Differ(const Dim& a, const Dim& b) {
-  return a.is_constant() && b.is_constant() && *a.constant() != *b.constant();
-}
-
-absl::Status CheckRank(const ShapeContext& c, int input, int rank) {
-  const Shape* shape = c.input_shape(input);
-  if (shape == nullptr || shape->rank() == rank) return absl::OkStatus();
-  return c.InputError(input, absl::StrCat("expected rank ", rank, ", got ", shape->ToString()));
-}
-
 // The inputs of one side by number, and what messages call them.
 struct Side {
   int source, cache, scale, scale_cache;
@@ -171,12 +160,6 @@ absl::StatusOr<CacheFormat> FormatOf(const ShapeContext& c, int cache, KvQuantMo
   return format;
 }
 
-void SetCacheOutput(ShapeContext& c, int output, int input) {
-  const Shape* shape = c.input_shape(input);
-  c.SetOutput(output, c.input_type(input),
-              shape == nullptr ? std::nullopt : std::optional<Shape>(*shape));
-}
-
 }  // namespace
 
 absl::Status InferCacheInsert(ShapeContext& c, const CacheInsertPorts& ports) {
@@ -190,11 +173,11 @@ absl::Status InferCacheInsert(ShapeContext& c, const CacheInsertPorts& ports) {
   PF_RETURN_IF_ERROR(CheckTogether(c, ports));
   PF_RETURN_IF_ERROR(CheckSigns(c, ports, key_format));
   PF_RETURN_IF_ERROR(CheckScaleOutputs(c, ports.first_output, key_format));
-  SetCacheOutput(c, ports.first_output, ports.key_cache);
-  SetCacheOutput(c, ports.first_output + 1, ports.value_cache);
+  SetSameOutput(c, ports.first_output, ports.key_cache);
+  SetSameOutput(c, ports.first_output + 1, ports.value_cache);
   if (key_format.has_row_scales()) {
-    SetCacheOutput(c, ports.first_output + 2, ports.k_scale_cache);
-    SetCacheOutput(c, ports.first_output + 3, ports.v_scale_cache);
+    SetSameOutput(c, ports.first_output + 2, ports.k_scale_cache);
+    SetSameOutput(c, ports.first_output + 3, ports.v_scale_cache);
   }
   return absl::OkStatus();
 }

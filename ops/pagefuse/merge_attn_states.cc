@@ -14,7 +14,7 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/pagefuse/cache_insert.h"
+#include "pagefuse/ops/pagefuse/checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -25,10 +25,6 @@ constexpr int kSuffix = 2;
 constexpr int kSuffixLse = 3;
 constexpr int kScale = 4;
 constexpr char kContext[] = "prefill_tokens_with_context";
-
-bool Differ(const Dim& a, const Dim& b) {
-  return a.is_constant() && b.is_constant() && *a.constant() != *b.constant();
-}
 
 absl::Status CheckLse(const ShapeContext& c, int input) {
   const Shape* prefix = c.input_shape(kPrefix);

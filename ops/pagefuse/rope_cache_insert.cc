@@ -52,10 +52,6 @@ absl::StatusOr<RotaryAttributes> ReadRotary(const ShapeContext& c, const Shape* 
   return rotary;
 }
 
-bool Differ(const Dim& a, const Dim& b) {
-  return a.is_constant() && b.is_constant() && *a.constant() != *b.constant();
-}
-
 absl::Status CheckTables(const ShapeContext& c, int64_t rotary_dim) {
   const Shape* query = c.input_shape(kRopeQuery);
   const Shape* positions = c.input_shape(kRopePositions);
@@ -141,16 +137,8 @@ absl::Status InferShapes(ShapeContext& c) {
 
 absl::Status Validate(const KernelArgs& args) {
   PF_RETURN_IF_ERROR(ValidateCacheInsert(args, kRopePorts));
-  const TensorArg& positions = args.input(kRopePositions);
-  const int64_t rows = args.input(kRopeCos).dim(0);
-  for (int64_t t = 0; positions.present() && t < positions.size(); ++t) {
-    const int64_t position = IndexAt(positions, t);
-    if (position >= 0 && position < rows) continue;
-    return InputValueError(
-        args, kRopePositions,
-        absl::StrCat("expected positions in [0, ", rows, "), got ", position, " at ", t));
-  }
-  return absl::OkStatus();
+  if (!args.input(kRopePositions).present()) return absl::OkStatus();
+  return CheckIndices(args, kRopePositions, args.input(kRopeCos).dim(0), "positions");
 }
 
 absl::StatusOr<std::vector<float>> FloatsOf(const TensorArg& tensor) {
@@ -186,14 +174,7 @@ void NormAndRotate(const RopeCall& call, int64_t token, const std::vector<float>
       .IgnoreError();
   DecodeToFloat(call.sin.dtype, call.sin.as<const uint8_t>() + row, pairs, sin.data())
       .IgnoreError();
-  for (int64_t i = 0; i < pairs; ++i) {
-    const int64_t first = call.layout.offset + (call.layout.interleaved ? 2 * i : i);
-    const int64_t second = first + (call.layout.interleaved ? 1 : pairs);
-    const float a = x[first];
-    const float b = x[second];
-    x[first] = a * cos[i] - b * sin[i];
-    x[second] = b * cos[i] + a * sin[i];
-  }
+  RotateRow(call.layout, cos.data(), sin.data(), x.data());
 }
 
 }  // namespace

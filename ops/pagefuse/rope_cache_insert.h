@@ -8,15 +8,9 @@
 
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/pagefuse/cache_insert.h"
+#include "pagefuse/ops/pagefuse/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
-
-// Which channels are rotated, and how they pair up.
-struct RopeLayout {
-  int64_t pairs = 0;         // R / 2
-  int64_t offset = 0;        // first rotated channel
-  bool interleaved = false;  // pair i is (2i, 2i + 1), else (i, i + R/2)
-};
 
 // One call with checked arguments.
 struct RopeCall {

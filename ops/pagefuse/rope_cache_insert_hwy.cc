@@ -8,6 +8,7 @@
 
 #include "pagefuse/ops/cache/row_codec-inl.h"
 #include "pagefuse/ops/pagefuse/rope_cache_insert.h"
+#include "pagefuse/ops/pagefuse/rope_row-inl.h"
 #include "pagefuse/ops/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -15,27 +16,6 @@ namespace pagefuse::pagefuse_ops {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace vec = pagefuse::HWY_NAMESPACE;
-
-// n elements of float, float16 or bfloat16 as floats.
-HWY_INLINE void LoadRow(DataType type, const uint8_t* from, size_t n, float* HWY_RESTRICT to) {
-  if (type == DataType::kFloat16) {
-    vec::ConvertArray(reinterpret_cast<const Float16*>(from), n, to);
-  } else if (type == DataType::kBfloat16) {
-    vec::ConvertArray(reinterpret_cast<const Bfloat16*>(from), n, to);
-  } else {
-    vec::ConvertArray(reinterpret_cast<const float*>(from), n, to);
-  }
-}
-
-HWY_INLINE void StoreRow(DataType type, const float* HWY_RESTRICT from, size_t n, uint8_t* to) {
-  if (type == DataType::kFloat16) {
-    vec::ConvertArray(from, n, reinterpret_cast<Float16*>(to));
-  } else if (type == DataType::kBfloat16) {
-    vec::ConvertArray(from, n, reinterpret_cast<Bfloat16*>(to));
-  } else {
-    vec::ConvertArray(from, n, reinterpret_cast<float*>(to));
-  }
-}
 
 HWY_INLINE void Norm(const float* HWY_RESTRICT weight, float epsilon, size_t n,
                      float* HWY_RESTRICT x) {
@@ -58,49 +38,6 @@ HWY_INLINE void Norm(const float* HWY_RESTRICT weight, float epsilon, size_t n,
   for (; i < n; ++i) x[i] = x[i] * inverse * weight[i];
 }
 
-// The products are rounded before they are added, as an unfused graph does: a fused multiply-add
-// would differ by many units where the two nearly cancel.
-HWY_INLINE void RotatePair(float c, float s, float& first, float& second) {
-  const float a = first;
-  const float b = second;
-  first = a * c - b * s;
-  second = b * c + a * s;
-}
-
-HWY_INLINE void Rotate(const RopeLayout& layout, const float* HWY_RESTRICT cos,
-                       const float* HWY_RESTRICT sin, float* HWY_RESTRICT row) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  const size_t pairs = static_cast<size_t>(layout.pairs);
-  float* x = row + layout.offset;
-  size_t i = 0;
-  for (; i + lanes <= pairs; i += lanes) {
-    auto a = hn::Zero(df);
-    auto b = hn::Zero(df);
-    if (layout.interleaved) {
-      hn::LoadInterleaved2(df, x + 2 * i, a, b);
-    } else {
-      a = hn::LoadU(df, x + i);
-      b = hn::LoadU(df, x + pairs + i);
-    }
-    const auto c = hn::LoadU(df, cos + i);
-    const auto s = hn::LoadU(df, sin + i);
-    const auto first = hn::Sub(hn::Mul(a, c), hn::Mul(b, s));
-    const auto second = hn::Add(hn::Mul(b, c), hn::Mul(a, s));
-    if (layout.interleaved) {
-      hn::StoreInterleaved2(first, second, df, x + 2 * i);
-    } else {
-      hn::StoreU(first, df, x + i);
-      hn::StoreU(second, df, x + pairs + i);
-    }
-  }
-  for (; i < pairs; ++i) {
-    float& first = layout.interleaved ? x[2 * i] : x[i];
-    float& second = layout.interleaved ? x[2 * i + 1] : x[pairs + i];
-    RotatePair(cos[i], sin[i], first, second);
-  }
-}
-
 // Buffers of one thread.
 struct TokenScratch {
   TokenScratch(size_t size, size_t pairs) : x(size), codec(size), cos(pairs), sin(pairs) {}
@@ -115,7 +52,7 @@ HWY_INLINE void RotateQuery(const RopeCall& call, int64_t token, TokenScratch& s
     const int64_t at = (token * heads + head) * row_bytes;
     LoadRow(call.query.dtype, call.query.as<const uint8_t>() + at, size, scratch.x.data());
     if (!call.q_norm.empty()) Norm(call.q_norm.data(), call.epsilon, size, scratch.x.data());
-    Rotate(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
+    RotateRowVectors(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
     StoreRow(call.query.dtype, scratch.x.data(), size, call.query_out.as<uint8_t>() + at);
   }
 }
@@ -126,7 +63,7 @@ HWY_INLINE void InsertKey(const RopeCall& call, int64_t token, TokenScratch& scr
   for (int64_t head = 0; head < key.heads; ++head) {
     LoadRow(key.source_type, key.SourceRow(token, head), size, scratch.x.data());
     if (!call.k_norm.empty()) Norm(call.k_norm.data(), call.epsilon, size, scratch.x.data());
-    Rotate(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
+    RotateRowVectors(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
     const RowAddress row = key.rows.AtSlot(call.slots[token], head);
     vec::WithRowCodec(key.format, key.Params(head), [&](const auto& codec) HWY_ATTR {
       codec.Store(scratch.x.data(), size, row, scratch.codec.data());

@@ -1,0 +1,142 @@
+// EncodeGroup and DecodeGroup in vectors: the same bytes and numbers. Include inside a file that
+// hwy/foreach_target.h recompiles.
+#if defined(PAGEFUSE_OPS_CACHE_GROUP_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_OPS_CACHE_GROUP_CODEC_INL_H_
+#undef PAGEFUSE_OPS_CACHE_GROUP_CODEC_INL_H_
+#else
+#define PAGEFUSE_OPS_CACHE_GROUP_CODEC_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/cache/group_format.h"
+#include "pagefuse/ops/numeric/convert-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Largest magnitude of x[0, n) but for NaN.
+HWY_INLINE float GroupMagnitude(const float* HWY_RESTRICT x, size_t n) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  auto largest = hn::Zero(df);
+  const auto take = [&](auto v) HWY_ATTR {
+    const auto magnitude = hn::Abs(v);
+    largest = hn::IfThenElse(hn::Gt(magnitude, largest), magnitude, largest);
+  };
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) take(hn::LoadU(df, x + i));
+  if (i < n) take(LoadToFloatN(df, x + i, n - i));
+  return hn::GetLane(hn::MaxOfLanes(df, largest));
+}
+
+// e2m1 codes of x[0, n) * factor or / divisor, packed: `quotient` maps a vector to x / scale.
+template <class Quotient>
+HWY_INLINE void StoreE2M1(const float* HWY_RESTRICT x, size_t n, uint8_t* HWY_RESTRICT packed,
+                          const Quotient& quotient) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const hn::Rebind<uint8_t, decltype(df)> du8;
+  constexpr size_t kChunk = 64;
+  static_assert(kChunk % hn::MaxLanes(df) == 0);
+  const size_t lanes = hn::Lanes(df);
+  alignas(64) uint8_t codes[kChunk];
+  for (size_t start = 0; start < n; start += kChunk) {
+    const size_t count = std::min(kChunk, n - start);
+    for (size_t i = 0; i < count; i += lanes) {
+      const auto v = i + lanes <= count ? hn::LoadU(df, x + start + i)
+                                        : LoadToFloatN(df, x + start + i, count - i);
+      const auto code = EncodeLanes<E2M1Format, Overflow::kSaturate>(df, quotient(v));
+      hn::StoreU(hn::DemoteTo(du8, hn::BitCast(di, code)), du8, codes + i);
+    }
+    // A missing last element has code 0: it was loaded as 0.
+    if (count % 2 == 1) codes[count] = 0;
+    for (size_t i = 0; i < count; i += 2) {
+      packed[(start + i) / 2] = static_cast<uint8_t>(codes[i] | codes[i + 1] << 4);
+    }
+  }
+}
+
+template <class Quotient>
+HWY_INLINE void StoreE4M3(const float* HWY_RESTRICT x, size_t n, uint8_t* HWY_RESTRICT out,
+                          const Quotient& quotient) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  auto* codes = reinterpret_cast<Float8E4M3FN*>(out);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    StoreFromFloat(quotient(hn::LoadU(df, x + i)), df, codes + i);
+  }
+  if (i < n) StoreFromFloatN(quotient(LoadToFloatN(df, x + i, n - i)), df, codes + i, n - i);
+}
+
+// Codes of x[0, n) under a given scale: EncodeGroup once the scale is known.
+HWY_INLINE void EncodeUnderScale(const GroupFormat& format, float scale,
+                                 const float* HWY_RESTRICT x, size_t n,
+                                 uint8_t* HWY_RESTRICT codes) {
+  const hn::ScalableTag<float> df;
+  const auto store = [&](const auto& quotient) HWY_ATTR {
+    if (format.codes == GroupCodes::kE4M3) {
+      StoreE4M3(x, n, codes, quotient);
+    } else {
+      StoreE2M1(x, n, codes, quotient);
+    }
+  };
+  if (format.scale == GroupScale::kFloat) {
+    const auto divisor = hn::Set(df, scale);
+    store([&](auto v) HWY_ATTR { return hn::Div(v, divisor); });
+  } else {
+    // Exact: the scale is a power of two.
+    const auto factor = hn::Set(df, 1.0f / scale);
+    store([&](auto v) HWY_ATTR { return hn::Mul(v, factor); });
+  }
+}
+
+// As EncodeGroup. No pointer needs alignment; writes exactly CodeBytes(n) bytes.
+HWY_INLINE float EncodeGroupVectors(const GroupFormat& format, const float* HWY_RESTRICT x,
+                                    size_t n, uint8_t* HWY_RESTRICT codes) {
+  const float scale = format.ScaleOf(GroupMagnitude(x, n));
+  EncodeUnderScale(format, scale, x, n, codes);
+  return scale;
+}
+
+// Codes [d, d + Lanes(df)) of a group as floats; for e2m1 d is even. Reads exactly their bytes.
+template <GroupCodes kind, class DF>
+HWY_INLINE hn::Vec<DF> LoadCodes(DF df, const uint8_t* HWY_RESTRICT codes, size_t d) {
+  if constexpr (kind == GroupCodes::kE4M3) {
+    return LoadToFloat(df, reinterpret_cast<const Float8E4M3FN*>(codes) + d);
+  } else {
+    constexpr size_t kLanes = hn::MaxLanes(DF());
+    alignas(64) float values[kLanes];
+    for (size_t i = 0; i < hn::Lanes(df); ++i) {
+      values[i] = kFloat4E2M1Table[GetNibble(codes, static_cast<int64_t>(d + i))];
+    }
+    return hn::Load(df, values);
+  }
+}
+
+// As DecodeGroup. No pointer needs alignment.
+template <GroupCodes kind>
+HWY_INLINE void DecodeGroupVectors(const uint8_t* HWY_RESTRICT codes, float scale, size_t n,
+                                   float* HWY_RESTRICT x) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  const auto factor = hn::Set(df, scale);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Mul(LoadCodes<kind>(df, codes, i), factor), df, x + i);
+  }
+  if (i == n) return;
+  const size_t byte = static_cast<size_t>(GroupFormat{kind}.CodeBytes(static_cast<int64_t>(i)));
+  DecodeGroup(kind, codes + byte, scale, static_cast<int64_t>(n - i), x + i);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

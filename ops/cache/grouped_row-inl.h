@@ -1,0 +1,157 @@
+// EncodeGroupedRow in vectors, and codecs that decode such rows as row_codec-inl.h describes them
+// (Open, Load, LoadN; row.scale is 1). Include inside a file that hwy/foreach_target.h recompiles.
+//
+//   Fp8Ue8m0Codec codec(Fp8Ue8m0Row());           also Fp8DsMlaCodec, IndexerFp8Codec
+//   const auto row = codec.Open(rows.AtSlot(slot, 0));
+//   for (size_t d = 0; d < 512; d += lanes) v = codec.Load(df, row, d);
+//
+// Elements [d, d + Lanes(df)) must lie in one group, or all among the plain ones: so they do where
+// d is a multiple of the lanes and the group a multiple of 16. LoadN takes up to Lanes(df) elements
+// under the same rule. A cache of bfloat16 rows is PlainCodec<Bfloat16>.
+#if defined(PAGEFUSE_OPS_CACHE_GROUPED_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_OPS_CACHE_GROUPED_ROW_INL_H_
+#undef PAGEFUSE_OPS_CACHE_GROUPED_ROW_INL_H_
+#else
+#define PAGEFUSE_OPS_CACHE_GROUPED_ROW_INL_H_
+#endif
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/cache/group_codec-inl.h"
+#include "pagefuse/ops/cache/grouped_row.h"
+#include "pagefuse/ops/cache/row_codec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// As EncodeGroupedRow.
+HWY_INLINE void EncodeGroupedRowVectors(const GroupedRowFormat& format, const float* HWY_RESTRICT x,
+                                        const void* tail, RowAddress row) {
+  const int64_t code_bytes = format.groups.CodeBytes(format.group);
+  for (int64_t g = 0; g < format.num_groups(); ++g) {
+    const float scale =
+        EncodeGroupVectors(format.groups, x + g * format.group, static_cast<size_t>(format.group),
+                           row.data + g * code_bytes);
+    StoreGroupScale(format.groups.scale, scale, row.scale + g * format.groups.ScaleBytes());
+  }
+  std::memset(row.scale + format.ScaleBytes() - format.scale_padding, 0, format.scale_padding);
+  if (format.plain > 0) std::memcpy(row.data + format.PlainOffset(), tail, 2 * format.plain);
+}
+
+// Lanes rounded to bfloat16, as floats.
+template <class DF, class V = hn::Vec<DF>>
+HWY_INLINE hn::Vec<DF> RoundToBfloat16(DF df, V v) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto codes = EncodeLanes<Bfloat16Format, Overflow::kSpecial>(df, v);
+  return hn::BitCast(df, hn::ShiftLeft<16>(hn::BitCast(du, codes)));
+}
+
+// Rows of e4m3fn groups. `group_size` is the format's group where it is known when compiled, 0
+// where it is not. With `round` a coded element is bfloat16(code * scale), without it the float
+// product: the same number for power-of-two scales that leave it normal.
+template <GroupScale kind, size_t group_size, bool round>
+class GroupedE4M3Codec {
+ public:
+  using Element = Float8E4M3FN;
+  static constexpr bool kRowScale = false;
+  struct Row {
+    const uint8_t* data;
+    const uint8_t* scales;
+    float scale;  // 1: Load multiplies
+  };
+
+  explicit GroupedE4M3Codec(const GroupedRowFormat& format)
+      : coded_(static_cast<size_t>(format.coded)),
+        group_(static_cast<size_t>(format.group)),
+        plain_offset_(static_cast<size_t>(format.PlainOffset())) {}
+
+  HWY_INLINE Row Open(RowAddress row) const { return {row.data, row.scale, 1.0f}; }
+
+  // The scale of element d, one of the coded.
+  HWY_INLINE float ScaleAt(const Row& row, size_t d) const {
+    const size_t g = d / (group_size != 0 ? group_size : group_);
+    if constexpr (kind == GroupScale::kUe8m0) {
+      return DecodeUe8m0(row.scales[g]);
+    } else {
+      float scale;
+      std::memcpy(&scale, row.scales + g * sizeof(scale), sizeof(scale));
+      return scale;
+    }
+  }
+  template <class DF>
+  HWY_INLINE hn::Vec<DF> Load(DF df, const Row& row, size_t d) const {
+    if (d >= coded_) return LoadToFloat(df, Plain(row, d));
+    const auto codes = LoadToFloat(df, reinterpret_cast<const Float8E4M3FN*>(row.data) + d);
+    return Scaled(df, codes, ScaleAt(row, d));
+  }
+  template <class DF>
+  HWY_INLINE hn::Vec<DF> LoadN(DF df, const Row& row, size_t d, size_t count) const {
+    if (d >= coded_) return LoadToFloatN(df, Plain(row, d), count);
+    const auto codes = LoadToFloatN(df, reinterpret_cast<const Float8E4M3FN*>(row.data) + d, count);
+    return hn::IfThenElseZero(hn::FirstN(df, count), Scaled(df, codes, ScaleAt(row, d)));
+  }
+
+ private:
+  // The address of plain element d; may be odd, so it is never dereferenced as it is.
+  HWY_INLINE const Bfloat16* Plain(const Row& row, size_t d) const {
+    return reinterpret_cast<const Bfloat16*>(row.data + plain_offset_ + 2 * (d - coded_));
+  }
+  template <class DF, class V = hn::Vec<DF>>
+  static HWY_INLINE hn::Vec<DF> Scaled(DF df, V codes, float scale) {
+    const auto product = hn::Mul(codes, hn::Set(df, scale));
+    if constexpr (round) return RoundToBfloat16(df, product);
+    return product;
+  }
+
+  size_t coded_;
+  size_t group_;
+  size_t plain_offset_;
+};
+
+// Layouts of one published group size each; GroupedE4M3Codec<kind, 0, round> takes any.
+using Fp8Ue8m0Codec = GroupedE4M3Codec<GroupScale::kUe8m0, 64, false>;
+using Fp8DsMlaCodec = GroupedE4M3Codec<GroupScale::kFloat, 128, true>;
+using IndexerFp8Codec = GroupedE4M3Codec<GroupScale::kFloat, 128, false>;
+
+// Calls f(codec) with a codec for e4m3fn rows of this format that gives the elements as the
+// attention reads them: rounded to bfloat16 where the scale is no power of two.
+template <class F>
+HWY_INLINE void WithGroupedCodec(const GroupedRowFormat& format, const F& f) {
+  if (format.groups.scale == GroupScale::kUe8m0) {
+    if (format.group == 64) return f(Fp8Ue8m0Codec(format));
+    return f(GroupedE4M3Codec<GroupScale::kUe8m0, 0, false>(format));
+  }
+  if (format.group == 128) return f(Fp8DsMlaCodec(format));
+  return f(GroupedE4M3Codec<GroupScale::kFloat, 0, true>(format));
+}
+
+// Decodes a row of any such format; as DecodeGroupedRow.
+HWY_INLINE void DecodeGroupedRowVectors(const GroupedRowFormat& format, RowAddress row,
+                                        float* HWY_RESTRICT x) {
+  const int64_t code_bytes = format.groups.CodeBytes(format.group);
+  const size_t group = static_cast<size_t>(format.group);
+  for (int64_t g = 0; g < format.num_groups(); ++g) {
+    const float scale =
+        LoadGroupScale(format.groups.scale, row.scale + g * format.groups.ScaleBytes());
+    const uint8_t* codes = row.data + g * code_bytes;
+    if (format.groups.codes == GroupCodes::kE4M3) {
+      DecodeGroupVectors<GroupCodes::kE4M3>(codes, scale, group, x + g * format.group);
+    } else {
+      DecodeGroupVectors<GroupCodes::kE2M1>(codes, scale, group, x + g * format.group);
+    }
+  }
+  ConvertArray(reinterpret_cast<const Bfloat16*>(row.data + format.PlainOffset()),
+               static_cast<size_t>(format.plain), x + format.coded);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

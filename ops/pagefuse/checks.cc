@@ -1,0 +1,158 @@
+#include "pagefuse/ops/pagefuse/checks.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <unordered_map>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/registry.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+std::string InputPrefix(const KernelArgs& args, int input) {
+  const OpDef* op =
+      OpRegistry::Global().Find(args.node->domain(), args.node->op_type(), args.opset);
+  const std::string name = op == nullptr ? "" : op->inputs()[input].name;
+  return StrCat(args.node->Description(), ": input ", input, " \"", name, "\": ");
+}
+
+}  // namespace
+
+bool Differ(const Dim& a, const Dim& b) {
+  return a.is_constant() && b.is_constant() && *a.constant() != *b.constant();
+}
+
+absl::Status CheckRank(const ShapeContext& c, int input, int rank) {
+  const Shape* shape = c.input_shape(input);
+  if (shape == nullptr || shape->rank() == rank) return absl::OkStatus();
+  return c.InputError(input, StrCat("expected rank ", rank, ", got ", shape->ToString()));
+}
+
+absl::Status CheckDims(const ShapeContext& c, int input,
+                       const std::vector<std::optional<Dim>>& dims, std::string_view what) {
+  const Shape* shape = c.input_shape(input);
+  if (shape == nullptr) return absl::OkStatus();
+  bool fits = shape->rank() == static_cast<int>(dims.size());
+  for (size_t i = 0; fits && i < dims.size(); ++i) {
+    fits = !dims[i] || !Differ(*dims[i], (*shape)[static_cast<int>(i)]);
+  }
+  if (fits) return absl::OkStatus();
+  return c.InputError(input, StrCat("expected ", what, ", got ", shape->ToString()));
+}
+
+absl::Status CheckSlotCount(const ShapeContext& c, int slot_mapping, int source) {
+  PF_RETURN_IF_ERROR(CheckRank(c, slot_mapping, 1));
+  const auto slots = KnownDim(c, slot_mapping, 0);
+  const auto rows = KnownDim(c, source, 0);
+  if (!slots || !rows || *slots <= *rows) return absl::OkStatus();
+  return c.InputError(slot_mapping, StrCat("expected at most ", *rows, " slots for the rows ",
+                                           c.input_shape(source)->ToString(), ", got ",
+                                           c.input_shape(slot_mapping)->ToString()));
+}
+
+absl::Status CheckBlockBytes(const ShapeContext& c, int cache, int64_t tokens,
+                             int64_t token_bytes) {
+  PF_RETURN_IF_ERROR(CheckRank(c, cache, 2));
+  const auto bytes = KnownDim(c, cache, 1);
+  const auto needed = CheckedMul(tokens, token_bytes);
+  if (!bytes || (needed && *bytes >= *needed)) return absl::OkStatus();
+  return c.InputError(cache, StrCat("expected blocks of at least ", tokens, " * ", token_bytes,
+                                    " bytes, got ", c.input_shape(cache)->ToString()));
+}
+
+std::optional<Dim> DimOf(const ShapeContext& c, int input, int axis) {
+  const Shape* shape = c.input_shape(input);
+  if (shape == nullptr) return std::nullopt;
+  if (axis < 0) axis += shape->rank();
+  if (axis < 0 || axis >= shape->rank()) return std::nullopt;
+  return (*shape)[axis];
+}
+
+std::optional<int64_t> KnownDim(const ShapeContext& c, int input, int axis) {
+  const std::optional<Dim> dim = DimOf(c, input, axis);
+  return dim ? dim->constant() : std::nullopt;
+}
+
+void SetSameOutput(ShapeContext& c, int output, int input) {
+  const Shape* shape = c.input_shape(input);
+  c.SetOutput(output, c.input_type(input),
+              shape == nullptr ? std::nullopt : std::optional<Shape>(*shape));
+}
+
+absl::StatusOr<int64_t> ReadIntAttribute(const ShapeContext& c, std::string_view name,
+                                         int64_t default_value, int64_t least) {
+  PF_ASSIGN_OR_RETURN(const int64_t value, c.node().IntAttribute(std::string(name), default_value));
+  if (value >= least) return value;
+  return c.AttributeError(name, StrCat("expected at least ", least, ", got ", value));
+}
+
+absl::StatusOr<DataType> ReadFp8Storage(const ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const std::string name,
+                      c.node().StringAttribute("fp8_storage", "float8e4m3fn"));
+  if (name == "float8e4m3fn") return DataType::kFloat8E4M3FN;
+  if (name == "uint8") return DataType::kUint8;
+  return c.AttributeError("fp8_storage",
+                          StrCat("expected one of float8e4m3fn, uint8, got \"", name, "\""));
+}
+
+absl::Status InputValueError(const KernelArgs& args, int input, std::string_view what) {
+  return absl::InvalidArgumentError(StrCat(InputPrefix(args, input), what));
+}
+
+absl::Status InputRangeError(const KernelArgs& args, int input, std::string_view what) {
+  return absl::OutOfRangeError(StrCat(InputPrefix(args, input), what));
+}
+
+int64_t IndexAt(const TensorArg& tensor, int64_t i) {
+  return tensor.dtype == DataType::kInt32 ? tensor.as<const int32_t>()[i]
+                                          : tensor.as<const int64_t>()[i];
+}
+
+absl::Status CheckSlots(const KernelArgs& args, int slot_mapping, int64_t num_blocks,
+                        int64_t block_size) {
+  const int64_t slots =
+      CheckedMul(num_blocks, block_size).value_or(std::numeric_limits<int64_t>::max());
+  const TensorArg& tensor = args.input(slot_mapping);
+  for (int64_t t = 0; t < tensor.size(); ++t) {
+    const int64_t slot = IndexAt(tensor, t);
+    if (slot < slots) continue;
+    return InputRangeError(args, slot_mapping,
+                           StrCat("expected slots below ", slots, " (", num_blocks, " blocks of ",
+                                  block_size, "), got ", slot, " at ", t));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckIndices(const KernelArgs& args, int input, int64_t limit, std::string_view what) {
+  const TensorArg& tensor = args.input(input);
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    const int64_t index = IndexAt(tensor, i);
+    if (index >= 0 && index < limit) continue;
+    return InputValueError(
+        args, input, StrCat("expected ", what, " in [0, ", limit, "), got ", index, " at ", i));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<SlotWrite> SlotWrites(const TensorArg& slot_mapping) {
+  std::vector<SlotWrite> writes;
+  const int64_t count = slot_mapping.size();
+  writes.reserve(count);
+  bool ascending = true;
+  for (int64_t t = 0; t < count; ++t) {
+    const int64_t slot = IndexAt(slot_mapping, t);
+    if (slot < 0) continue;
+    ascending = ascending && (writes.empty() || writes.back().slot < slot);
+    writes.push_back({t, slot});
+  }
+  if (ascending) return writes;
+  std::unordered_map<int64_t, int64_t> last;  // slot -> its last token
+  for (const SlotWrite& write : writes) last[write.slot] = write.token;
+  std::erase_if(writes, [&](const SlotWrite& write) { return last[write.slot] != write.token; });
+  return writes;
+}
+
+}  // namespace pagefuse::pagefuse_ops
