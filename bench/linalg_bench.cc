@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include <omp.h>
@@ -141,15 +142,27 @@ void RunCase(const Case& c, const Peaks& peaks, const std::vector<int64_t>& rows
 }  // namespace
 }  // namespace pagefuse
 
-// Arguments: the numbers of rows to measure (default 1 4 16 64 512).
+// Arguments: the numbers of rows to measure (default 1 4 16 64 512) and names of products (default
+// all).
 int main(int argc, char** argv) {
   std::vector<int64_t> rows;
-  for (int i = 1; i < argc; ++i) rows.push_back(std::atoll(argv[i]));
+  std::vector<std::string> names;
+  for (int i = 1; i < argc; ++i) {
+    const int64_t count = std::atoll(argv[i]);
+    if (count > 0) {
+      rows.push_back(count);
+    } else {
+      names.push_back(argv[i]);
+    }
+  }
   if (rows.empty()) rows = {1, 4, 16, 64, 512};
   const pagefuse::Peaks peaks = pagefuse::MeasurePeaks();
   std::printf("%d threads; read %.1f GB/s, multiply-add %.0f GF/s, AMX bf16 %.0f GF/s\n",
               omp_get_max_threads(), peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9,
               peaks.amx_flops * 1e-9);
-  for (const pagefuse::Case& c : pagefuse::kCases) pagefuse::RunCase(c, peaks, rows);
+  for (const pagefuse::Case& c : pagefuse::kCases) {
+    if (!names.empty() && std::count(names.begin(), names.end(), c.name) == 0) continue;
+    pagefuse::RunCase(c, peaks, rows);
+  }
   return 0;
 }

@@ -110,6 +110,10 @@ absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step,
   const bool decode = input_ids.size() == step.work.size();
   (decode ? stats.decode_seconds : stats.prefill_seconds) += seconds;
   (decode ? stats.decode_tokens : stats.prefill_tokens) += static_cast<int64_t>(input_ids.size());
+  if (options.on_step) {
+    const auto tokens = static_cast<int64_t>(input_ids.size());
+    options.on_step({&model->session(), decode, tokens, start, seconds});
+  }
   stats.peak_blocks = std::max(stats.peak_blocks, model->cache().blocks_in_use());
   return logits;
 }

@@ -1,6 +1,7 @@
 // The engine: prompts in, tokens out, many sequences in one packed step.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +16,15 @@
 
 namespace pagefuse {
 
+// A packed step that has just run.
+struct EngineStep {
+  const Session* session;  // its Profile() is this step's
+  bool decode;             // one token a sequence
+  int64_t tokens;
+  std::chrono::steady_clock::time_point start;
+  double seconds;
+};
+
 struct EngineOptions {
   SessionOptions session;
   std::string kv_cache = "none";  // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head
@@ -24,6 +34,7 @@ struct EngineOptions {
   int64_t max_sequences = 64;
   int64_t cache_tokens =
       0;  // tokens that the full-attention group can hold in all; 0: what the requests need
+  std::function<void(const EngineStep&)> on_step;  // called after every step; may be null
 };
 
 struct Request {

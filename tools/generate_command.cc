@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/profile.h"
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
@@ -24,6 +25,7 @@ struct Flags {
   int64_t max_new_tokens = 32;
   EngineOptions engine;
   SessionFlags session;
+  ProfileFlags profiling;
   bool json = false, logit_error = false;
 };
 
@@ -108,6 +110,7 @@ absl::StatusOr<double> LogitError(const Flags& flags, const EngineOptions& optio
                                   const std::vector<Completion>& completions) {
   EngineOptions reference_options = options;
   reference_options.kv_cache = "none";
+  reference_options.on_step = nullptr;
   PF_ASSIGN_OR_RETURN(auto reference, Engine::Load(flags.model, reference_options));
   for (size_t i = 0; i < requests.size(); ++i) requests[i].forced = completions[i].tokens;
   for (Request& request : requests) request.stop_tokens.clear();
@@ -185,11 +188,19 @@ void PrintReadable(const Flags& flags, const Engine& engine, const nlohmann::ord
 
 absl::Status Generate(Flags flags) {
   PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
+  ProfileLog log;
+  if (flags.profiling.wanted()) {
+    flags.engine.session.profile = true;
+    flags.engine.on_step = [&log](const EngineStep& step) {
+      log.Add(*step.session, step.decode ? "decode" : "prefill", step.start);
+    };
+  }
   PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(flags.model, flags.engine));
   PF_ASSIGN_OR_RETURN(std::vector<Request> requests,
                       MakeRequests(flags, Vocabulary(engine->session())));
   for (Request& request : requests) request.keep_logits = flags.logit_error;
   PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, engine->Generate(requests));
+  PF_RETURN_IF_ERROR(log.Write(flags.profiling));
   nlohmann::ordered_json json = Report(flags, *engine, requests, completions);
   if (flags.logit_error) {
     PF_ASSIGN_OR_RETURN(json["max_logit_error"],
@@ -239,6 +250,7 @@ void AddGenerateCommand(CLI::App& app, Outcome& outcome) {
                     "also run with an unquantised cache and tell the largest difference of logits");
   command->add_flag("--json", flags->json, "one JSON object");
   AddSessionFlags(*command, flags->session);
+  AddProfileFlags(*command, flags->profiling);
   command->callback([flags, &outcome] { outcome.status = Generate(*flags); });
 }
 

@@ -8,6 +8,7 @@
 
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/profile.h"
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
@@ -18,11 +19,12 @@ namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, output_dir, trace;
+  std::string model, output_dir;
   std::vector<std::string> inputs;
-  bool fuse = false, print_kernels = false, profile = false;
+  bool fuse = false, print_kernels = false;
   int iterations = 1;
   SessionFlags session;
+  ProfileFlags profiling;
 };
 
 absl::StatusOr<std::map<std::string, Tensor>> ReadFeeds(const Flags& flags) {
@@ -51,66 +53,25 @@ std::string Summary(const Tensor& tensor) {
   return StrCat(" from ", low, " to ", high, ", mean ", sum / static_cast<double>(tensor.size()));
 }
 
-// Chrome's trace format, with the event fields that ONNX Runtime writes.
-absl::Status WriteTrace(const Session& session, const std::string& path) {
-  nlohmann::ordered_json events = nlohmann::ordered_json::array();
-  for (const NodeProfile& node : session.Profile()) {
-    const std::string name =
-        node.node->name.empty() ? node.node->output(0)->name() : node.node->name;
-    events.push_back(
-        {{"cat", "Node"},
-         {"ph", "X"},
-         {"pid", 0},
-         {"tid", 0},
-         {"ts", node.start_us},
-         {"dur", node.duration_us},
-         {"name", name + "_kernel_time"},
-         {"args",
-          {{"op_name", node.node->op_type()}, {"provider", "CPU"}, {"kernel", node.kernel}}}});
-  }
-  std::ofstream file(path);
-  file << events.dump();
-  file.close();
-  if (!file) return absl::InvalidArgumentError(StrCat("cannot write \"", path, "\""));
-  return absl::OkStatus();
-}
-
-// Time by op and kernel, longest first.
-void PrintProfile(const Session& session) {
-  std::map<std::string, std::pair<double, int>> by_op;
-  double total = 0;
-  for (const NodeProfile& node : session.Profile()) {
-    auto& [time, count] = by_op[node.node->op_type() + " " + node.kernel];
-    time += node.duration_us;
-    ++count;
-    total += node.duration_us;
-  }
-  std::multimap<double, std::string, std::greater<>> sorted;
-  for (const auto& [op, entry] : by_op) sorted.emplace(entry.first, StrCat(op, " x", entry.second));
-  for (const auto& [time, text] : sorted) {
-    std::fprintf(stderr, "%9.3f ms  %5.1f %%  %s\n", time / 1000, 100 * time / total, text.c_str());
-  }
-  std::fprintf(stderr, "%9.3f ms in all\n", total / 1000);
-}
-
 absl::Status Run(const Flags& flags) {
   PF_ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(flags.session));
   options.optimise = flags.fuse;
   options.pipeline.page = false;
-  options.profile = flags.profile || !flags.trace.empty();
+  options.profile = flags.profiling.wanted();
   PF_ASSIGN_OR_RETURN(auto session, Session::Load(flags.model, options));
   if (flags.print_kernels) std::cerr << session->KernelReport();
   auto feeds = ReadFeeds(flags);
   PF_RETURN_IF_ERROR(feeds.status());
   std::vector<Tensor> outputs;
+  ProfileLog log;
   for (int i = 0; i < flags.iterations; ++i) {
     const auto start = std::chrono::steady_clock::now();
     PF_ASSIGN_OR_RETURN(outputs, session->Run(*feeds));
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     std::fprintf(stderr, "run %d: %.3f ms\n", i, time.count());
+    if (options.profile) log.Add(*session, "run", start);
   }
-  if (flags.profile) PrintProfile(*session);
-  if (!flags.trace.empty()) PF_RETURN_IF_ERROR(WriteTrace(*session, flags.trace));
+  PF_RETURN_IF_ERROR(log.Write(flags.profiling));
   const auto& values = session->model().graph->outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {
     std::cout << values[i]->name() << ": " << DataTypeName(outputs[i].dtype())
@@ -135,8 +96,7 @@ void AddRunCommand(CLI::App& app, Outcome& outcome) {
   command->add_option("--iterations", flags->iterations, "runs")->capture_default_str();
   command->add_flag("--print-kernels", flags->print_kernels,
                     "node, kernel, and why better ones were refused");
-  command->add_flag("--profile", flags->profile, "time by op and kernel of the last run");
-  command->add_option("--trace", flags->trace, "file for a Chrome trace of the last run");
+  AddProfileFlags(*command, flags->profiling);
   AddSessionFlags(*command, flags->session);
   command->callback([flags, &outcome] { outcome.status = Run(*flags); });
 }

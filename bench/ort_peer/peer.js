@@ -113,6 +113,8 @@ async function main() {
   const report = {program: 'onnxruntime', version: ort.env.versions.node, session_seconds: seconds() - start};
   if (options.prefill > 0) {
     report.prefill_tokens = options.prefill;
+    await timePrefill(session, options.prefill, 1);
+    report.first_token_seconds = seconds() - start;
     report.prefill_seconds = await timePrefill(session, options.prefill, options.repeats);
   }
   report.decode = [];

@@ -15,6 +15,7 @@ function collect(lines) {
       if (value !== undefined) best.set(row, Math.min(value, best.get(row) ?? Infinity));
     };
     add('session s', report.session_seconds);
+    add('to first token s', report.first_token_seconds);
     add(`prefill ${report.prefill_tokens} s`, report.prefill_seconds);
     for (const entry of report.decode) add(`decode at ${entry.context} ms`, entry.seconds_per_token * 1e3);
     add('peak GB', report.peak_rss_bytes / 1e9);

@@ -16,14 +16,14 @@ namespace pagefuse {
 
 namespace {
 
-#define PF_AMX __attribute__((target("amx-tile,amx-bf16")))
+#define PF_AMX __attribute__((target("amx-tile,amx-bf16,avx512f")))
 
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileColumns = 16;
 constexpr int64_t kTileFloats = kTileRows * kTileColumns;
 constexpr int64_t kTileWords = PackedBf16::kBlockWords;
-constexpr int64_t kCacheLine = 64;
-constexpr int64_t kPrefetchLines = 4;
+constexpr int64_t kLineWords = 32;  // bf16 values of a cache line
+constexpr int64_t kPrefetchLines = 2;
 constexpr int64_t kTileStride = 64;  // bytes of a row of A, B and staged C tiles
 
 struct alignas(64) TileConfig {
@@ -72,8 +72,10 @@ struct WideStep {
   const uint16_t* b[2];
   int64_t k_blocks;
   bool first;  // the chunk starts the sum; otherwise it goes on from `stage`
-  // Weights that are needed soon, kPrefetchLines cache lines a block of k; null for none.
-  const uint16_t* prefetch;
+  // Weights and rows of x that are needed soon, kPrefetchLines cache lines of each a block of k;
+  // null for none.
+  const uint16_t* next_b;
+  const uint16_t* next_a;
 };
 
 PF_AMX void LoadSums(const Stage& stage) {
@@ -97,22 +99,24 @@ PF_AMX void StoreSums(Stage* stage) {
   _tile_stored(3, stage->tiles[3], kTileStride);
 }
 
-template <bool kPrefetch>
+// Asks for the lines of the next kPrefetchLines blocks of memory in L2.
+PF_AMX inline void PrefetchLines(const uint16_t* words) {
+  for (int64_t line = 0; line < kPrefetchLines; ++line) {
+    __builtin_prefetch(words + line * kLineWords, 0, 2);
+  }
+}
+
+template <bool kNextA, bool kNextB>
 PF_AMX void AddBlocks(const WideStep& step) {
   const uint16_t* const a0 = step.a[0];
   const uint16_t* const a1 = step.a[1];
   const uint16_t* const b0 = step.b[0];
   const uint16_t* const b1 = step.b[1];
-  const char* prefetch = reinterpret_cast<const char*>(step.prefetch);
   const int64_t words = step.k_blocks * kTileWords;
-  for (int64_t i = 0; i < words; i += kTileWords) {
-    if constexpr (kPrefetch) {
-      __builtin_prefetch(prefetch, 0, 2);
-      __builtin_prefetch(prefetch + kCacheLine, 0, 2);
-      __builtin_prefetch(prefetch + 2 * kCacheLine, 0, 2);
-      __builtin_prefetch(prefetch + 3 * kCacheLine, 0, 2);
-      prefetch += kPrefetchLines * kCacheLine;
-    }
+  int64_t next = 0;
+  for (int64_t i = 0; i < words; i += kTileWords, next += kPrefetchLines * kLineWords) {
+    if constexpr (kNextA) PrefetchLines(step.next_a + next);
+    if constexpr (kNextB) PrefetchLines(step.next_b + next);
     _tile_loadd(6, b0 + i, kTileStride);
     _tile_loadd(4, a0 + i, kTileStride);
     _tile_dpbf16ps(0, 4, 6);
@@ -130,10 +134,14 @@ PF_AMX void WideKernel(const WideStep& step, Stage* stage) {
   } else {
     LoadSums(*stage);
   }
-  if (step.prefetch != nullptr) {
-    AddBlocks<true>(step);
+  if (step.next_a != nullptr && step.next_b != nullptr) {
+    AddBlocks<true, true>(step);
+  } else if (step.next_a != nullptr) {
+    AddBlocks<true, false>(step);
+  } else if (step.next_b != nullptr) {
+    AddBlocks<false, true>(step);
   } else {
-    AddBlocks<false>(step);
+    AddBlocks<false, false>(step);
   }
   StoreSums(stage);
 }
@@ -164,7 +172,7 @@ struct Target {
   int64_t count;
 };
 
-void Write(const Bf16Product& product, const Target& target, float (*tiles)[kTileFloats]) {
+PF_AMX void Write(const Bf16Product& product, const Target& target, float (*tiles)[kTileFloats]) {
   const PackedBf16& w = *product.weight;
   const int64_t step = w.gated() ? 2 : 1;
   for (int64_t c = 0; c < target.count; c += step) {
@@ -175,89 +183,132 @@ void Write(const Bf16Product& product, const Target& target, float (*tiles)[kTil
                    tiles[c]);
     }
     float* y = product.y.data + target.first * product.y.stride + column;
-    for (int64_t r = 0; r < target.rows; ++r, y += product.y.stride) {
-      std::memcpy(y, tiles[c] + r * kTileColumns, columns * sizeof(float));
+    const float* tile = tiles[c];
+    if (columns == kTileColumns) {  // one store a row rather than a call
+      for (int64_t r = 0; r < target.rows; ++r) {
+        _mm512_storeu_ps(y + r * product.y.stride, _mm512_load_ps(tile + r * kTileColumns));
+      }
+      continue;
+    }
+    for (int64_t r = 0; r < target.rows; ++r) {
+      std::memcpy(y + r * product.y.stride, tile + r * kTileColumns, columns * sizeof(float));
     }
   }
 }
 
-// A part of y that one thread makes: some rows by some column blocks. Its sums (256 KiB), a chunk
-// of x (256 rows by 768 of k at most, 384 KiB) and a chunk of two column blocks (48 KiB) stay in
-// L2; x and the weights are read from memory once an item.
+// A part of y that one thread makes: some rows by some panels, a panel being two column blocks
+// (with a gate: one of each matrix).
+//
+// With few blocks of k, the sums of a step stay in tiles from the first block to the last: rows and
+// a panel (72 KiB of weights for k = 1152) are read from L2. With many, k is cut into chunks short
+// enough that a panel's chunk (16 KiB) stays in L1 for all rows, and the sums of the item wait in
+// L2 between chunks. Either way x and the weights come from memory once an item; what the next
+// panel or chunk needs is asked for meanwhile.
 struct Item {
   int64_t row;
   int64_t rows;
-  int64_t block;
-  int64_t blocks;
+  int64_t panel;
+  int64_t panels;
 };
-constexpr int64_t kItemRows = 256;
-constexpr int64_t kItemBlocks = 16;
-constexpr int64_t kMaxChunkBlocks = 24;
-constexpr int64_t kItemStages = kItemRows / (2 * kTileRows) * (kItemBlocks / 2);
+constexpr int64_t kItemRows = 512;
+constexpr int64_t kItemPanels = 16;
+constexpr int64_t kWholeBlocks = 40;
+constexpr int64_t kChunkBlocks = 8;
+constexpr int64_t kPairRows = 2 * kTileRows;
+constexpr int64_t kItemStages = kItemRows / kPairRows * kItemPanels;
 
 class WideItem {
  public:
   WideItem(const Bf16Product& product, const uint16_t* tiles, const Item& item, Stage* stages)
       : product_(product), w_(*product.weight), tiles_(tiles), item_(item), stages_(stages) {
-    const int64_t chunks = (w_.k_blocks() + kMaxChunkBlocks - 1) / kMaxChunkBlocks;
-    chunk_blocks_ = (w_.k_blocks() + chunks - 1) / chunks;
-    panels_ = (item_.blocks + 1) / 2;
-    pairs_ = (item_.rows + 2 * kTileRows - 1) / (2 * kTileRows);
+    chunk_blocks_ = w_.k_blocks() <= kWholeBlocks ? w_.k_blocks() : kChunkBlocks;
+    pairs_ = (item_.rows + kPairRows - 1) / kPairRows;
+    row_words_ = w_.k_blocks() * kTileWords;
   }
 
   PF_AMX void Run() const {
     LoadConfig(WideConfig(kTileRows, kTileRows));
     for (int64_t k = 0; k < w_.k_blocks(); k += chunk_blocks_) {
-      for (int64_t panel = 0; panel < panels_; ++panel) RunPanel(k, panel);
+      for (int64_t panel = 0; panel < item_.panels; ++panel) RunPanel(k, panel);
     }
   }
 
  private:
-  const uint16_t* Block(int64_t block, int64_t k) const {
-    return w_.column_block(item_.block + block) + k * kTileWords;
+  int64_t Blocks(int64_t k) const { return std::min(chunk_blocks_, w_.k_blocks() - k); }
+  // Column block `c`, 0 or 1, of a panel. A single last block stands in for the missing one.
+  const uint16_t* Weights(int64_t panel, int64_t c, int64_t k) const {
+    const int64_t block = std::min(2 * (item_.panel + panel) + c, w_.column_blocks() - 1);
+    return w_.column_block(block) + k * kTileWords;
+  }
+  const uint16_t* Rows(int64_t tile_row, int64_t k) const {
+    return tiles_ + (item_.row / kTileRows + tile_row) * row_words_ + k * kTileWords;
   }
 
-  // All rows of the item by one chunk of two column blocks.
+  // The part of the next panel, or of the next chunk's first one, that step `pair` asks for.
+  const uint16_t* NextWeights(int64_t k, int64_t panel, int64_t pair) const {
+    const bool last_panel = panel + 1 == item_.panels;
+    const int64_t next_k = last_panel ? k + chunk_blocks_ : k;
+    if (next_k >= w_.k_blocks()) return nullptr;
+    // One block of k by one column block is 16 lines: a column block takes 8 steps.
+    constexpr int64_t kParts = kTileWords / kLineWords / kPrefetchLines;
+    if (pair >= 2 * kParts) return nullptr;
+    const int64_t words = Blocks(next_k) * kTileWords / kParts;
+    return Weights(last_panel ? 0 : panel + 1, pair / kParts, next_k) + pair % kParts * words;
+  }
+
+  // The part of the rows' next chunk that step `pair` asks for: over the first panels, every tile
+  // row once.
+  const uint16_t* NextRows(int64_t k, int64_t panel, int64_t pair) const {
+    constexpr int64_t kParts = kTileWords / kLineWords / kPrefetchLines;
+    const int64_t next_k = k + chunk_blocks_;
+    const int64_t part = panel % kParts;
+    const int64_t tile_row = 2 * pair + panel / kParts;
+    if (next_k >= w_.k_blocks() || panel >= 2 * kParts) return nullptr;
+    if (tile_row * kTileRows >= item_.rows) return nullptr;
+    return Rows(tile_row, next_k) + part * (Blocks(next_k) * kTileWords / kParts);
+  }
+
+  // All rows of the item by one chunk of a panel.
   PF_AMX void RunPanel(int64_t k, int64_t panel) const {
-    const int64_t k_blocks = std::min(chunk_blocks_, w_.k_blocks() - k);
-    const int64_t count = std::min<int64_t>(2, item_.blocks - 2 * panel);
-    const bool last_panel = panel + 1 == panels_;
+    const int64_t k_blocks = Blocks(k);
     const bool last = k + k_blocks == w_.k_blocks();
-    WideStep step{};
-    step.k_blocks = k_blocks;
-    step.first = k == 0;
-    // A single last block is computed twice rather than by a kernel of its own.
-    step.b[0] = Block(2 * panel, k);
-    step.b[1] = Block(2 * panel + count - 1, k);
-    // The next panel, or the first one of the next chunk, comes from memory while this one is used.
-    // The eight row pairs of a whole item ask for a quarter of a block each; with fewer, the pass
-    // over this panel is short and the weights stream by themselves.
-    const int64_t next_k = last_panel ? k + k_blocks : k;
-    const int64_t next_panel = last_panel ? 0 : panel + 1;
-    const bool prefetch = next_k < w_.k_blocks() && pairs_ > 2;
-    const int64_t row_words = w_.k_blocks() * kTileWords;
+    const bool whole = k == 0 && last;
     for (int64_t pair = 0; pair < pairs_; ++pair) {
-      const int64_t row = item_.row + pair * 2 * kTileRows;
-      const int64_t rows = std::min(2 * kTileRows, item_.row + item_.rows - row);
+      const int64_t rows = std::min(kPairRows, item_.rows - pair * kPairRows);
       const int64_t rows0 = std::min(kTileRows, rows);
       const int64_t rows1 = rows - rows0;
-      const bool partial = rows < 2 * kTileRows;
+      const bool partial = rows < kPairRows;
       if (partial) LoadConfig(WideConfig(rows0, std::max<int64_t>(rows1, 1)));
-      step.a[0] = tiles_ + row / kTileRows * row_words + k * kTileWords;
+      WideStep step{};
       // Without a second tile row the first one stands in for it, and the result is dropped.
-      step.a[1] = rows1 > 0 ? step.a[0] + row_words : step.a[0];
-      if (prefetch) {
-        const int64_t block = std::min(2 * next_panel + pair / 4, item_.blocks - 1);
-        step.prefetch = Block(block, next_k) + pair % 4 * (k_blocks * kTileWords / 4);
+      step.a[0] = Rows(2 * pair, k);
+      step.a[1] = rows1 > 0 ? Rows(2 * pair + 1, k) : step.a[0];
+      step.b[0] = Weights(panel, 0, k);
+      step.b[1] = Weights(panel, 1, k);
+      step.k_blocks = k_blocks;
+      step.first = k == 0;
+      // With few rows the pass over a panel is short, and the weights stream by themselves.
+      if (pairs_ > 2) {
+        step.next_b = NextWeights(k, panel, pair);
+        step.next_a = NextRows(k, panel, pair);
       }
-      Stage* stage = &stages_[pair * panels_ + panel];
+      Stage* stage = whole ? stages_ : &stages_[pair * item_.panels + panel];
       WideKernel(step, stage);
-      if (last) {
-        Write(product_, {row, rows0, item_.block + 2 * panel, count}, stage->tiles);
-        Write(product_, {row + kTileRows, rows1, item_.block + 2 * panel, count}, stage->tiles + 2);
-      }
+      if (last) Finish(panel, {item_.row + pair * kPairRows, rows}, stage);
       if (partial) LoadConfig(WideConfig(kTileRows, kTileRows));
     }
+  }
+
+  struct RowRange {
+    int64_t first;
+    int64_t count;
+  };
+  void Finish(int64_t panel, const RowRange& rows, Stage* stage) const {
+    const int64_t block = 2 * (item_.panel + panel);
+    const int64_t count = std::min<int64_t>(2, w_.column_blocks() - block);
+    const int64_t rows0 = std::min(kTileRows, rows.count);
+    Write(product_, {rows.first, rows0, block, count}, stage->tiles);
+    Write(product_, {rows.first + kTileRows, rows.count - rows0, block, count}, stage->tiles + 2);
   }
 
   const Bf16Product& product_;
@@ -266,29 +317,42 @@ class WideItem {
   Item item_;
   Stage* stages_;
   int64_t chunk_blocks_;
-  int64_t panels_;
   int64_t pairs_;
+  int64_t row_words_;
 };
 
-PF_AMX void WideProduct(const Bf16Product& product, const uint16_t* tiles, Stage* stages) {
-  const int64_t blocks = product.weight->column_blocks();
-  const int64_t row_items = (product.m + kItemRows - 1) / kItemRows;
-  // Items of all 16 blocks read x least often; narrower ones where there would be too few for the
-  // threads.
-  int64_t item_blocks = kItemBlocks;
-  while (item_blocks > 2 && row_items * (blocks / item_blocks) < 4 * omp_get_max_threads()) {
-    item_blocks /= 2;
+// Items as large as the caches allow, as many for every thread, none empty.
+struct ItemGrid {
+  int64_t rows;
+  int64_t row_items;
+  int64_t column_items;
+};
+ItemGrid MakeGrid(int64_t m, int64_t panels) {
+  const int64_t threads = omp_get_max_threads();
+  ItemGrid grid{kItemRows, 0, 0};
+  auto row_items = [&] { return (m + grid.rows - 1) / grid.rows; };
+  while (grid.rows > kPairRows && row_items() * panels < threads) grid.rows /= 2;
+  grid.row_items = row_items();
+  grid.column_items = (panels + kItemPanels - 1) / kItemPanels;
+  while (grid.row_items * grid.column_items % threads != 0 && grid.column_items < panels) {
+    ++grid.column_items;
   }
-  const int64_t column_items = (blocks + item_blocks - 1) / item_blocks;
+  return grid;
+}
+
+PF_AMX void WideProduct(const Bf16Product& product, const uint16_t* tiles, Stage* stages) {
+  const int64_t panels = (product.weight->column_blocks() + 1) / 2;
+  const ItemGrid grid = MakeGrid(product.m, panels);
 #pragma omp parallel
   {
     Stage* mine = stages + omp_get_thread_num() * kItemStages;
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < row_items * column_items; ++i) {
-      const int64_t row = i / column_items * kItemRows;
-      const int64_t block = i % column_items * item_blocks;
-      const Item item{row, std::min(kItemRows, product.m - row), block,
-                      std::min(item_blocks, blocks - block)};
+    for (int64_t i = 0; i < grid.row_items * grid.column_items; ++i) {
+      const int64_t row = i / grid.column_items * grid.rows;
+      const int64_t column = i % grid.column_items;
+      const int64_t panel = panels * column / grid.column_items;
+      const int64_t end = panels * (column + 1) / grid.column_items;
+      const Item item{row, std::min(grid.rows, product.m - row), panel, end - panel};
       WideItem(product, tiles, item, mine).Run();
     }
     _tile_release();

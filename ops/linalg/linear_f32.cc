@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kTileFloats = 8192;  // part of y that one unit of work updates: it stays in L1
 constexpr int64_t kMaxChunks = 8;      // partial sums of each y
 constexpr int64_t kMinChunkBytes = 512 * 1024;
-constexpr int64_t kSgemmColumns = 1024;  // columns of gate and up that are in cache at a time
+constexpr int64_t kSgemmColumns = 1728;  // columns of gate and up that are in cache at a time
 
 // How W's rows are divided among partial sums. It depends on W alone, so that results do not depend
 // on threads or rows of x.

@@ -28,9 +28,9 @@ struct Sizes {
   int64_t n;
   bool transposed;
 };
-const Sizes kSizes[] = {{1, 1, false},  {31, 15, true},    {32, 16, false},
-                        {33, 17, true}, {64, 40, false},   {97, 70, false},
-                        {65, 33, true}, {1152, 48, false}, {300, 131, false}};
+const Sizes kSizes[] = {{1, 1, false},     {31, 15, true},   {32, 16, false}, {33, 17, true},
+                        {64, 40, false},   {97, 70, false},  {65, 33, true},  {1152, 48, false},
+                        {300, 131, false}, {1321, 70, false}};  // k in chunks
 const int64_t kRows[] = {1, 2, 3, 5, 8, 13, 16, 17, 31, 32, 33, 48, 49, 64, 70};
 
 struct Free {
@@ -87,6 +87,26 @@ TEST(LinearBf16, GivesTheDefinedBitsForEveryShapeAndImplementation) {
   }
 }
 
+// Several parts of rows and of columns, k in chunks with a shorter last one: every row is what it
+// is alone.
+TEST(LinearBf16, RowsDoNotDependOnTheirNumber) {
+  constexpr int64_t kK = 1321;
+  constexpr int64_t kN = 600;
+  constexpr int64_t kM = 1100;
+  const std::vector<float> weights = RandomFloats(kK * kN, 5);
+  const std::vector<float> x = RandomFloats(kM * kK, 6);
+  const auto packed = PackedBf16::Pack({weights.data(), kK, kN, false});
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  ForEachImplementation([&] {
+    const std::vector<float> all = Multiply({x.data(), kM, kK}, *packed);
+    for (int64_t row : {0, 15, 16, 511, 512, 1023, 1024, 1099}) {
+      const std::vector<float> one = Multiply({x.data() + row * kK, 1, kK}, *packed);
+      const std::vector<float> same(all.begin() + row * kN, all.begin() + (row + 1) * kN);
+      EXPECT_EQ(same, one) << row;
+    }
+  });
+}
+
 TEST(LinearBf16, RowsDoNotDependOnThreads) {
   const int threads = omp_get_max_threads();
   const std::vector<float> weights = RandomFloats(200 * 150, 3);
@@ -133,7 +153,8 @@ TEST(LinearBf16, NansAndInfinitiesPassThrough) {
 }
 
 TEST(GatedLinearBf16, IsTheProductOfBothPartsForEveryShapeAndImplementation) {
-  for (const Sizes& s : {Sizes{33, 17, false}, Sizes{64, 80, true}, Sizes{40, 1, false}}) {
+  for (const Sizes& s :
+       {Sizes{33, 17, false}, Sizes{64, 80, true}, Sizes{40, 1, false}, Sizes{1321, 50, false}}) {
     const std::vector<float> gate_weights = RandomFloats(s.k * s.n, 5);
     const std::vector<float> up_weights = RandomFloats(s.k * s.n, 6);
     const WeightView gate{gate_weights.data(), s.k, s.n, s.transposed};

@@ -46,6 +46,11 @@ struct Call {
     node->SetAttribute(name, Attribute{std::move(value), "", ""});
     return *this;
   }
+  absl::StatusOr<Tensor> RunWithBf16Weights() const {
+    EvaluateOptions options;
+    options.weight_type = WeightType::kBfloat16;
+    return Run(options);
+  }
   absl::StatusOr<Tensor> Run(const EvaluateOptions& options = {}) const {
     absl::StatusOr<std::vector<Tensor>> outputs = EvaluateNode(*node, 20, inputs, options);
     if (!outputs.ok()) return outputs.status();
@@ -169,9 +174,9 @@ TEST(MatMul, Bfloat16WeightsRoundWeightsAndActivations) {
   const WeightView w{b.values<float>().data(), 70, 21, false};
   for (bool amx : {true, false}) {
     const absl::StatusOr<Tensor> y = [&] {
-      if (amx) return call.Run({.weight_type = WeightType::kBfloat16});
+      if (amx) return call.RunWithBf16Weights();
       const ScopedDisableAmx disable;
-      return call.Run({.weight_type = WeightType::kBfloat16});
+      return call.RunWithBf16Weights();
     }();
     ASSERT_TRUE(y.ok()) << y.status();
     for (int64_t i = 0; i < y->size(); ++i) {
@@ -221,7 +226,7 @@ TEST(FusedMatMul, TransposedWeightInBothWeightTypes) {
   Call call("com.microsoft", "FusedMatMul", {a, b});
   call.Set("transB", int64_t{1});
   ExpectAllNear(call, {3, 50}, testing::MultiplyInDouble({a.values<float>().data(), 3, 70}, w).y);
-  const absl::StatusOr<Tensor> y = call.Run({.weight_type = WeightType::kBfloat16});
+  const absl::StatusOr<Tensor> y = call.RunWithBf16Weights();
   ASSERT_TRUE(y.ok()) << y.status();
   for (int64_t i = 0; i < y->size(); ++i) {
     ASSERT_EQ(y->values<float>()[i],
@@ -299,7 +304,7 @@ TEST(GatedLinear, EveryActivationAndWeightType) {
                             testing::Bf16Dot(row.data, u, i % n));
       }
       ExpectAllNear(call, {1, m, n}, want);
-      ExpectNear(call.Run({.weight_type = WeightType::kBfloat16}), {1, m, n}, want_bf16, 1e-5);
+      ExpectNear(call.RunWithBf16Weights(), {1, m, n}, want_bf16, 1e-5);
     }
   }
 }
