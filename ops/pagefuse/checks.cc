@@ -63,6 +63,17 @@ absl::Status CheckBlockBytes(const ShapeContext& c, int cache, int64_t tokens,
                                     " bytes, got ", c.input_shape(cache)->ToString()));
 }
 
+absl::Status CheckCosSin(const ShapeContext& c, int cos_sin, const std::optional<Dim>& size) {
+  PF_RETURN_IF_ERROR(CheckRank(c, cos_sin, 2));
+  const auto rotated = KnownDim(c, cos_sin, 1);
+  if (!rotated) return absl::OkStatus();
+  const bool fits = !size || !size->is_constant() || *rotated <= *size->constant();
+  if (*rotated % 2 == 0 && fits) return absl::OkStatus();
+  return c.InputError(cos_sin, StrCat("expected [P, R] with R even and at most ",
+                                      size ? size->ToString() : "the channels of a row", ", got ",
+                                      c.input_shape(cos_sin)->ToString()));
+}
+
 std::optional<Dim> DimOf(const ShapeContext& c, int input, int axis) {
   const Shape* shape = c.input_shape(input);
   if (shape == nullptr) return std::nullopt;
@@ -141,18 +152,20 @@ std::vector<SlotWrite> SlotWrites(const TensorArg& slot_mapping) {
   std::vector<SlotWrite> writes;
   const int64_t count = slot_mapping.size();
   writes.reserve(count);
-  bool ascending = true;
   for (int64_t t = 0; t < count; ++t) {
     const int64_t slot = IndexAt(slot_mapping, t);
-    if (slot < 0) continue;
-    ascending = ascending && (writes.empty() || writes.back().slot < slot);
-    writes.push_back({t, slot});
+    if (slot >= 0) writes.push_back({t, slot});
   }
-  if (ascending) return writes;
+  KeepLastOfSlot(writes);
+  return writes;
+}
+
+void KeepLastOfSlot(std::vector<SlotWrite>& writes) {
+  const auto not_below = [](const SlotWrite& a, const SlotWrite& b) { return a.slot >= b.slot; };
+  if (std::adjacent_find(writes.begin(), writes.end(), not_below) == writes.end()) return;
   std::unordered_map<int64_t, int64_t> last;  // slot -> its last token
   for (const SlotWrite& write : writes) last[write.slot] = write.token;
   std::erase_if(writes, [&](const SlotWrite& write) { return last[write.slot] != write.token; });
-  return writes;
 }
 
 }  // namespace pagefuse::pagefuse_ops

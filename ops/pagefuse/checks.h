@@ -34,6 +34,9 @@ absl::Status CheckSlotCount(const ShapeContext& c, int slot_mapping, int source)
 // A paged cache of bytes [blocks, S]: S must hold `tokens` tokens of `token_bytes` bytes.
 absl::Status CheckBlockBytes(const ShapeContext& c, int cache, int64_t tokens, int64_t token_bytes);
 
+// A table [P, R] of cosines and sines for rows of `size` channels: R is even and at most `size`.
+absl::Status CheckCosSin(const ShapeContext& c, int cos_sin, const std::optional<Dim>& size);
+
 // The dim as a number, if the shape and the dim are known. Negative axes count from the end.
 std::optional<int64_t> KnownDim(const ShapeContext& c, int input, int axis);
 // Its symbol or number; nullopt if the rank is unknown.
@@ -74,5 +77,7 @@ struct SlotWrite {
 // The tokens whose slot is not negative. Of several with the same slot the last stays alone, so
 // that they can be written in any order.
 std::vector<SlotWrite> SlotWrites(const TensorArg& slot_mapping);
+// The same of writes that are chosen already, in the order of their tokens.
+void KeepLastOfSlot(std::vector<SlotWrite>& writes);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -160,10 +160,7 @@ absl::Status Run(KernelArgs& args) {
 void NormAndRotate(const RopeCall& call, int64_t token, const std::vector<float>& weight,
                    std::vector<float>& x) {
   if (!weight.empty()) {
-    float sum = 0;
-    for (float v : x) sum += v * v;
-    const float inverse = 1.0f / std::sqrt(sum / static_cast<float>(x.size()) + call.epsilon);
-    for (size_t d = 0; d < x.size(); ++d) x[d] = x[d] * inverse * weight[d];
+    NormRow(weight.data(), call.epsilon, static_cast<int64_t>(x.size()), x.data());
   }
   const int64_t pairs = call.layout.pairs;
   std::vector<float> cos(pairs);

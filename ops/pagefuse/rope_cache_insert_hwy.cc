@@ -1,6 +1,5 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/rope_cache_insert_hwy.cc"
-#include <cmath>
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -17,27 +16,6 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace vec = pagefuse::HWY_NAMESPACE;
 
-HWY_INLINE void Norm(const float* HWY_RESTRICT weight, float epsilon, size_t n,
-                     float* HWY_RESTRICT x) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  auto sums = hn::Zero(df);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto v = hn::LoadU(df, x + i);
-    sums = hn::MulAdd(v, v, sums);
-  }
-  float sum = hn::GetLane(hn::SumOfLanes(df, sums));
-  for (; i < n; ++i) sum += x[i] * x[i];
-  const float inverse = 1.0f / std::sqrt(sum / static_cast<float>(n) + epsilon);
-  const auto factor = hn::Set(df, inverse);
-  for (i = 0; i + lanes <= n; i += lanes) {
-    const auto v = hn::Mul(hn::Mul(hn::LoadU(df, x + i), factor), hn::LoadU(df, weight + i));
-    hn::StoreU(v, df, x + i);
-  }
-  for (; i < n; ++i) x[i] = x[i] * inverse * weight[i];
-}
-
 // Buffers of one thread.
 struct TokenScratch {
   TokenScratch(size_t size, size_t pairs) : x(size), codec(size), cos(pairs), sin(pairs) {}
@@ -51,7 +29,7 @@ HWY_INLINE void RotateQuery(const RopeCall& call, int64_t token, TokenScratch& s
   for (int64_t head = 0; head < heads; ++head) {
     const int64_t at = (token * heads + head) * row_bytes;
     LoadRow(call.query.dtype, call.query.as<const uint8_t>() + at, size, scratch.x.data());
-    if (!call.q_norm.empty()) Norm(call.q_norm.data(), call.epsilon, size, scratch.x.data());
+    if (!call.q_norm.empty()) NormRowVectors(call.q_norm.data(), call.epsilon, size, scratch.x.data());
     RotateRowVectors(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
     StoreRow(call.query.dtype, scratch.x.data(), size, call.query_out.as<uint8_t>() + at);
   }
@@ -62,7 +40,7 @@ HWY_INLINE void InsertKey(const RopeCall& call, int64_t token, TokenScratch& scr
   const size_t size = static_cast<size_t>(key.head_size);
   for (int64_t head = 0; head < key.heads; ++head) {
     LoadRow(key.source_type, key.SourceRow(token, head), size, scratch.x.data());
-    if (!call.k_norm.empty()) Norm(call.k_norm.data(), call.epsilon, size, scratch.x.data());
+    if (!call.k_norm.empty()) NormRowVectors(call.k_norm.data(), call.epsilon, size, scratch.x.data());
     RotateRowVectors(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
     const RowAddress row = key.rows.AtSlot(call.slots[token], head);
     vec::WithRowCodec(key.format, key.Params(head), [&](const auto& codec) HWY_ATTR {

@@ -1,4 +1,4 @@
-// RotateRow in vectors, and rows of the float types. Include inside a file that
+// RotateRow and NormRow in vectors, and rows of the float types. Include inside a file that
 // hwy/foreach_target.h recompiles, and list that file among those without contraction of
 // multiply-adds in ops/CMakeLists.txt.
 #if defined(PAGEFUSE_OPS_PAGEFUSE_ROPE_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -7,6 +7,8 @@
 #else
 #define PAGEFUSE_OPS_PAGEFUSE_ROPE_ROW_INL_H_
 #endif
+
+#include <cmath>
 
 #include "hwy/highway.h"
 
@@ -81,6 +83,35 @@ HWY_INLINE void RotateRowVectors(const RopeLayout& layout, const float* HWY_REST
     first = a * cos[i] - b * s;
     second = b * cos[i] + a * s;
   }
+}
+
+// As NormRow, but for the order of the sum.
+HWY_INLINE void NormRowVectors(const float* weight, float epsilon, size_t n,
+                               float* HWY_RESTRICT x) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  auto sums = hn::Zero(df);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto v = hn::LoadU(df, x + i);
+    sums = hn::MulAdd(v, v, sums);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(df, sums));
+  for (; i < n; ++i) sum += x[i] * x[i];
+  const float inverse = 1.0f / std::sqrt(sum / static_cast<float>(n) + epsilon);
+  const auto factor = hn::Set(df, inverse);
+  for (i = 0; i + lanes <= n; i += lanes) {
+    auto v = hn::Mul(hn::LoadU(df, x + i), factor);
+    if (weight != nullptr) v = hn::Mul(v, hn::LoadU(df, weight + i));
+    hn::StoreU(v, df, x + i);
+  }
+  for (; i < n; ++i) x[i] = x[i] * inverse * (weight == nullptr ? 1.0f : weight[i]);
+}
+
+// Row `position` of the table as floats: R/2 cosines, then R/2 sines.
+HWY_INLINE void LoadCosSin(const CosSinTable& table, int64_t position,
+                           float* HWY_RESTRICT cos_sin) {
+  LoadRow(table.type, table.Row(position), static_cast<size_t>(table.rotated), cos_sin);
 }
 
 }  // namespace HWY_NAMESPACE

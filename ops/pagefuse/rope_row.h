@@ -1,7 +1,11 @@
-// Rotary embedding of one row (RoFormer, arXiv 2104.09864), shared by the ops that rotate.
+// Rotary embedding (RoFormer, arXiv 2104.09864) and RMS norm (arXiv 1910.07467) of one row, shared
+// by the ops that rotate.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+
+#include "pagefuse/ir/data_type.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -31,5 +35,26 @@ inline void RotateRow(const RopeLayout& layout, const float* cos, const float* s
     x[second] = b * cos[i] + a * s;
   }
 }
+
+// In place x * rsqrt(mean(x^2) + epsilon) * weight; null weight: all 1. Everything is float.
+inline void NormRow(const float* weight, float epsilon, int64_t n, float* x) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
+  const float inverse = 1.0f / std::sqrt(sum / static_cast<float>(n) + epsilon);
+  for (int64_t i = 0; i < n; ++i) x[i] *= inverse;
+  for (int64_t i = 0; weight != nullptr && i < n; ++i) x[i] *= weight[i];
+}
+
+// A table [P, R] of float, float16 or bfloat16 whose row p has R/2 cosines, then R/2 sines.
+struct CosSinTable {
+  DataType type = DataType::kFloat;
+  const uint8_t* data = nullptr;
+  int64_t rotated = 0;  // R
+
+  int64_t pairs() const { return rotated / 2; }
+  const uint8_t* Row(int64_t position) const {
+    return data + position * rotated * BitWidth(type) / 8;
+  }
+};
 
 }  // namespace pagefuse::pagefuse_ops

@@ -40,7 +40,10 @@ TEST_P(Variants, AreFunctionsOfThePortsWithNamesOfTheirOwn) {
 
 INSTANTIATE_TEST_SUITE_P(Ops, Variants,
                          ::testing::Values("PagedCacheInsert", "RopeCacheInsert",
-                                           "MergeAttnStates"),
+                                           "MergeAttnStates", "KCacheQuantInsert",
+                                           "MlaCacheInsert", "CompressorStateInsert",
+                                           "CompressCacheInsert", "InvRopeQuant",
+                                           "QNormRopeKvInsert"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -1,0 +1,188 @@
+#include "pagefuse/ops/pagefuse/body_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+std::string Code(DataType type) { return StrCat(static_cast<int>(type)); }
+
+// A float as a number that the text form reads back to the same bits.
+std::string Digits(float value) {
+  std::string digits = absl::StrFormat("%.9g", value);
+  if (digits.find_first_of(".en") == std::string::npos) digits += ".0";
+  return digits;
+}
+
+std::string NameOf(std::string text) {
+  return absl::StrReplaceAll(text, {{"-", "m"}, {".", "p"}, {"+", ""}});
+}
+
+}  // namespace
+
+std::string BodyWriter::Add(std::string_view call) {
+  const std::string name = StrCat("t", ++next_);
+  Set(name, call);
+  return name;
+}
+
+std::string BodyWriter::Call(std::string_view op, const std::vector<std::string>& inputs) {
+  return Add(StrCat(op, " (", absl::StrJoin(inputs, ", "), ")"));
+}
+
+void BodyWriter::Set(std::string_view name, std::string_view call) {
+  StrAppend(&lines_, "  ", name, " = ", call, "\n");
+}
+
+std::pair<std::string, std::string> BodyWriter::AddPair(std::string_view call) {
+  const std::string first = StrCat("t", ++next_);
+  const std::string second = StrCat("t", ++next_);
+  Set(StrCat(first, ", ", second), call);
+  return {first, second};
+}
+
+void BodyWriter::Comment(std::string_view text) { StrAppend(&lines_, "  # ", text, "\n"); }
+
+std::string BodyWriter::Constant(std::string name, std::string_view attribute) {
+  if (std::find(constants_.begin(), constants_.end(), name) == constants_.end()) {
+    constants_.push_back(name);
+    Set(name, StrCat("Constant <", attribute, "> ()"));
+  }
+  return name;
+}
+
+std::string BodyWriter::Int(int64_t value) {
+  return Constant(NameOf(StrCat("i_", value)), StrCat("value_int: int = ", value));
+}
+
+std::string BodyWriter::Ints(const std::vector<int64_t>& values) {
+  return Constant(NameOf(StrCat("l_", absl::StrJoin(values, "_"))),
+                  StrCat("value_ints: ints = [", absl::StrJoin(values, ", "), "]"));
+}
+
+std::string BodyWriter::Float(float value) {
+  return Constant(NameOf(StrCat("f_", Digits(value))),
+                  StrCat("value_float: float = ", Digits(value)));
+}
+
+std::string BodyWriter::IntAttribute(std::string_view attribute) {
+  return Constant(StrCat("attribute_", attribute), StrCat("value_int: int = @", attribute));
+}
+
+std::string BodyWriter::FloatAttribute(std::string_view attribute) {
+  return Constant(StrCat("attribute_", attribute), StrCat("value_float: float = @", attribute));
+}
+
+std::string BodyWriter::Cast(const std::string& x, DataType to) {
+  return Call(StrCat("Cast <to = ", Code(to), ">"), {x});
+}
+
+std::string BodyWriter::CastFrom(const std::string& x, DataType from, DataType to) {
+  return from == to ? x : Cast(x, to);
+}
+
+std::string BodyWriter::BitCast(const std::string& x, DataType to) {
+  return Call(StrCat("BitCast <to = ", Code(to), ">"), {x});
+}
+
+std::string BodyWriter::Reshape(const std::string& x, const std::vector<int64_t>& dims) {
+  return Call("Reshape", {x, Ints(dims)});
+}
+
+std::string BodyWriter::Slice(const std::string& x, int64_t begin, int64_t end, int64_t axis,
+                              int64_t step) {
+  std::vector<std::string> inputs = {x, Ints({begin}), Ints({end}), Ints({axis})};
+  if (step != 1) inputs.push_back(Ints({step}));
+  return Call("Slice", inputs);
+}
+
+std::string BodyWriter::Function(std::string_view name, std::string_view inputs,
+                                 std::string_view outputs) const {
+  return StrCat(name, " (", inputs, ") => (", outputs, ") {\n", lines_, "}\n");
+}
+
+KeptRows WriteKeptRows(BodyWriter& w, const std::string& slot_mapping, DataType type) {
+  const std::string slots = w.CastFrom(slot_mapping, type, DataType::kInt64);
+  w.Comment("the tokens that are written");
+  const std::string written = w.Call("GreaterOrEqual", {slots, w.Int(0)});
+  const std::string keep = w.Call("Squeeze", {w.Call("NonZero", {written}), w.Ints({0})});
+  return {keep, w.Call("Gather <axis = 0>", {slots, keep})};
+}
+
+CosSinText WriteCosSin(BodyWriter& w, const std::string& table, DataType table_type,
+                       const std::string& positions) {
+  const std::string rows = w.Call("Gather <axis = 0>", {table, positions});
+  const std::string wide = w.CastFrom(rows, table_type, DataType::kFloat);
+  const auto [cos, sin] = w.AddPair(StrCat("Split <axis = -1, num_outputs = 2> (", wide, ")"));
+  return {cos, sin};
+}
+
+std::string WriteRope(BodyWriter& w, const std::string& x, const CosSinText& table,
+                      const RopeText& rope) {
+  const RopeLayout& layout = rope.layout;
+  if (layout.pairs == 0) return x;
+  const int64_t rotated = 2 * layout.pairs;
+  const int64_t end = layout.offset + rotated;
+  CosSinText cs = table;
+  if (rope.heads > 0) {
+    cs = {w.Call("Unsqueeze", {table.cos, w.Ints({1})}),
+          w.Call("Unsqueeze", {table.sin, w.Ints({1})})};
+  }
+  const bool pairs_apart = !layout.interleaved;
+  const int64_t middle = layout.offset + layout.pairs;
+  const std::string a =
+      pairs_apart ? w.Slice(x, layout.offset, middle, -1) : w.Slice(x, layout.offset, end, -1, 2);
+  const std::string b =
+      pairs_apart ? w.Slice(x, middle, end, -1) : w.Slice(x, layout.offset + 1, end, -1, 2);
+  const std::string ac = w.Call("Mul", {a, cs.cos});
+  const std::string bs = w.Call("Mul", {b, cs.sin});
+  const std::string bc = w.Call("Mul", {b, cs.cos});
+  const std::string as = w.Call("Mul", {a, cs.sin});
+  const bool inverse = rope.direction == RopeDirection::kInverse;
+  const std::string first = w.Call(inverse ? "Add" : "Sub", {ac, bs});
+  const std::string second = w.Call(inverse ? "Sub" : "Add", {bc, as});
+  std::string tail;
+  if (pairs_apart) {
+    tail = w.Call("Concat <axis = -1>", {first, second});
+  } else {
+    const std::string axis = w.Ints({-1});
+    const std::string both = w.Call("Concat <axis = -1>", {w.Call("Unsqueeze", {first, axis}),
+                                                           w.Call("Unsqueeze", {second, axis})});
+    tail = w.Reshape(both, rope.heads > 0 ? std::vector<int64_t>{-1, rope.heads, rotated}
+                                          : std::vector<int64_t>{-1, rotated});
+  }
+  std::vector<std::string> parts;
+  if (layout.offset > 0) parts.push_back(w.Slice(x, 0, layout.offset, -1));
+  parts.push_back(tail);
+  if (end < rope.size) parts.push_back(w.Slice(x, end, rope.size, -1));
+  return parts.size() == 1 ? tail : w.Call("Concat <axis = -1>", parts);
+}
+
+std::string WriteNorm(BodyWriter& w, const std::string& x, const std::string& eps) {
+  const std::string squares = w.Call("Mul", {x, x});
+  const std::string mean = w.Call("ReduceMean", {squares, w.Ints({-1})});
+  const std::string root = w.Call("Sqrt", {w.Call("Add", {mean, eps})});
+  return w.Call("Mul", {x, w.Call("Reciprocal", {root})});
+}
+
+absl::StatusOr<int64_t> NumberOf(const Node& node, int input, int axis) {
+  const Value* value = node.input(input);
+  if (value != nullptr && value->shape()) {
+    const Shape& shape = *value->shape();
+    if (axis < 0) axis += shape.rank();
+    if (axis >= 0 && axis < shape.rank() && shape[axis].is_constant()) {
+      return *shape[axis].constant();
+    }
+  }
+  return absl::FailedPreconditionError(StrCat(node.Description(), ": the decomposition needs dim ",
+                                              axis, " of input ", input, " as a number"));
+}
+
+}  // namespace pagefuse::pagefuse_ops
