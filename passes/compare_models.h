@@ -17,7 +17,7 @@ namespace pagefuse {
 // stay inside what they index, positions count up, masks are mostly ones, slots differ from each
 // other. Unimplemented, naming the input, for types that cannot be made up.
 absl::StatusOr<std::map<std::string, Tensor>> RandomFeeds(const Model& model, int attempt);
-constexpr int kFeedAttempts = 4;
+constexpr int kFeedAttempts = 5;
 
 // OK if the outputs are the same up to `tolerance` (absolute and relative); InvalidArgument naming
 // the output and the first place that differs.

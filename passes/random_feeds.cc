@@ -27,21 +27,46 @@ int64_t ValueOf(const Dim& dim, const Sizes& sizes) {
   return std::max<int64_t>(value, 0);
 }
 
-// Different sizes for different symbols at first, so that mixed-up dims show; equal ones where the
-// graph wants that.
+bool HasWord(const std::string& name, std::initializer_list<std::string_view> words) {
+  const std::string lower = absl::AsciiStrToLower(name);
+  return std::any_of(words.begin(), words.end(), [&lower](std::string_view word) {
+    return lower.find(word) != std::string::npos;
+  });
+}
+
+// Past and new tokens together, where the graph has a size that means their sum.
+int64_t TotalTokens(const Sizes& sizes) {
+  int64_t past = 0, fresh = 0;
+  for (const auto& [symbol, size] : sizes) {
+    if (HasWord(symbol, {"total"})) continue;
+    if (HasWord(symbol, {"past"})) {
+      past = size;
+    } else if (HasWord(symbol, {"seq"})) {
+      fresh = size;
+    }
+  }
+  return past + fresh;
+}
+
+// Different sizes for different symbols at first, so that mixed-up dims show; then equal ones of
+// several magnitudes, for graphs that want that.
 Sizes ChooseSizes(const Graph& graph, int attempt) {
   static constexpr int64_t kSizes[] = {3, 2, 5, 4, 7, 6};
-  static constexpr int64_t kEqual[] = {0, 4, 1, 2};  // by attempt; 0: different ones
+  static constexpr int64_t kEqual[] = {0, 8, 4, 1, 2};  // by attempt; 0: different ones
   Sizes sizes;
   for (const Value* input : graph.inputs()) {
     if (!input->shape().has_value()) continue;
     for (const Dim& dim : input->shape()->dims()) {
       for (const auto& [symbol, coefficient] : dim.terms()) {
         const int64_t size =
-            attempt == 0 ? kSizes[sizes.size() % std::size(kSizes)] : kEqual[attempt % 4];
+            attempt == 0 ? kSizes[sizes.size() % std::size(kSizes)] : kEqual[attempt];
         sizes.emplace(symbol, size);
       }
     }
+  }
+  for (auto& [symbol, size] : sizes) {
+    const int64_t total = TotalTokens(sizes);
+    if (HasWord(symbol, {"total"}) && total > 0) size = total;
   }
   return sizes;
 }
@@ -86,17 +111,16 @@ std::optional<int64_t> IndexedSize(const Value& value, const Sizes& sizes, int d
   return smallest;
 }
 
-bool HasWord(const std::string& name, std::initializer_list<std::string_view> words) {
-  const std::string lower = absl::AsciiStrToLower(name);
-  return std::any_of(words.begin(), words.end(), [&lower](std::string_view word) {
-    return lower.find(word) != std::string::npos;
-  });
-}
-
 class FeedMaker {
  public:
   FeedMaker(const Graph& graph, int attempt)
-      : sizes_(ChooseSizes(graph, attempt)), random_(20240501 + attempt) {}
+      : sizes_(ChooseSizes(graph, attempt)), random_(20240501 + attempt) {
+    // In a packed batch the first tensor of data has one row a token.
+    for (const Value* input : graph.inputs()) {
+      if (packed_tokens_ > 0 || !input->shape().has_value() || input->shape()->empty()) continue;
+      packed_tokens_ = ValueOf((*input->shape())[0], sizes_);
+    }
+  }
 
   absl::StatusOr<Tensor> Make(const Value& input) {
     if (!input.shape().has_value()) {
@@ -145,7 +169,8 @@ class FeedMaker {
       if (HasWord(name, {"mask"})) {
         values[i] = 1;
       } else if (HasWord(name, {"start_loc", "cumulative", "cu_seq"})) {
-        values[i] = i;
+        // One token a sequence, and what is left to the last.
+        values[i] = i + 1 < tensor.size() ? i : std::max(i, packed_tokens_);
       } else if (HasWord(name, {"position", "arange"})) {
         values[i] = i % last % limit;
       } else if (HasWord(name, {"len"})) {
@@ -169,6 +194,7 @@ class FeedMaker {
   static constexpr int64_t kSmall = 4;  // for integers that index nothing
 
   Sizes sizes_;
+  int64_t packed_tokens_ = 0;
   std::mt19937 random_;
 };
 

@@ -86,7 +86,7 @@ class Runner {
     PF_ASSIGN_OR_RETURN(run.changed, pass.Run(model_, context_));
     stale_ = run.changed;
     run.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    PF_RETURN_IF_ERROR(Verify(model_));
+    if (run.changed) PF_RETURN_IF_ERROR(Verify(model_));
     if (options_.verify && run.changed) {
       PF_ASSIGN_OR_RETURN(run.verified, CompareOnRandomInputs(before, model_));
     }

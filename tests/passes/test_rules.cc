@@ -89,8 +89,40 @@ Rule TestOptional() {
       })");
 }
 
+// Less is Greater with its operands exchanged.
+Rule TestMirrored() {
+  return Rule("test-mirrored")
+      .MatchText("(a, b) => (y) { m = Less (a, b)  y = Where (m, a, b) }")
+      .ReplaceWith("(a, b) => (y) { y = Min (a, b) }");
+}
+
+// A cast to the type that a value has already may be missing.
+Rule TestCast() {
+  return Rule("test-cast")
+      .MatchText("(x) => (y) { f = Cast <to = 1> (x)  y = Exp (f) }")
+      .ReplaceWith(R"((x) => (y) {
+        e = Constant <value_float: float = 2.7182817> ()  f = Cast <to = 1> (x)  y = Pow (e, f)
+      })");
+}
+
+// 0, 1, 2, ... computed from a size.
+Rule TestRange() {
+  return Rule("test-range")
+      .MatchText(R"((x) => (y) {
+        zero = Constant <value_int: int = 0> ()  one = Constant <value_int: int = 1> ()
+        size = Shape <start = 0, end = 1> (x)  n = Squeeze (size)
+        r = Range (zero, n, one)  y = Add (x, r)
+      })")
+      .ReplaceWith(R"((x) => (y) {
+        zero = Constant <value_int: int = 0> ()  minus = Constant <value_int: int = -1> ()
+        size = Shape <start = 0, end = 1> (x)  n = Squeeze (size)  m = Neg (n)
+        r = Range (zero, m, minus)  y = Sub (x, r)
+      })");
+}
+
 std::vector<Rule> TestRules() {
-  return {TestSilu(), TestNorm(), TestTwoOutputs(), TestView(), TestHalves(), TestOptional()};
+  return {TestMirrored(),   TestCast(), TestRange(),  TestSilu(),    TestNorm(),
+          TestTwoOutputs(), TestView(), TestHalves(), TestOptional()};
 }
 
 }  // namespace
