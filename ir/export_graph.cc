@@ -87,7 +87,10 @@ class AttributeWriter {
 absl::Status ExportInitializer(const Value& value, ExportContext& context,
                                onnx::GraphProto* proto) {
   if (!value.sparse_proto.empty()) {
-    return MergeFields(value.sparse_proto, proto->add_sparse_initializer());
+    onnx::SparseTensorProto* sparse = proto->add_sparse_initializer();
+    PF_RETURN_IF_ERROR(MergeFields(value.sparse_proto, sparse));
+    sparse->mutable_values()->set_name(value.name());
+    return absl::OkStatus();
   }
   onnx::TensorProto* tensor = proto->add_initializer();
   tensor->set_name(value.name());

@@ -21,6 +21,14 @@ void ExportOpsets(const std::map<std::string, int64_t>& opsets,
   }
 }
 
+// Functions have no initialisers: a Constant node computes what passes made one.
+absl::Status ExportConstant(const Value& value, ExportContext& context, onnx::NodeProto* proto) {
+  proto->set_op_type("Constant");
+  proto->add_output(value.name());
+  return ExportAttribute("value", Attribute{.value = *value.initializer()}, context,
+                         proto->add_attribute());
+}
+
 absl::Status ExportFunction(const Function& function, ExportContext& context,
                             onnx::FunctionProto* proto) {
   PF_RETURN_IF_ERROR(MergeFields(function.unknown_fields, proto));
@@ -39,6 +47,10 @@ absl::Status ExportFunction(const Function& function, ExportContext& context,
   const Graph& body = *function.body;
   for (const Value* value : body.inputs()) proto->add_input(value->name());
   for (const Value* value : body.outputs()) proto->add_output(value->name());
+  for (const Value* value : body.initializers()) {
+    if (!value->IsConstant()) continue;
+    PF_RETURN_IF_ERROR(ExportConstant(*value, context, proto->add_node()));
+  }
   for (const auto& node : body.nodes()) {
     PF_RETURN_IF_ERROR(ExportNode(*node, context, proto->add_node()));
   }

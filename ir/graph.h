@@ -230,8 +230,8 @@ class Graph {
   // --- mutations for passes ---
   // Lets all readers of `from`, a value of this graph, read `to` instead. If `from` is a graph
   // output, `to` becomes that output and takes its name. Where it cannot (it is a graph input or
-  // output itself, or of an enclosing graph), the output becomes Identity(to). Either way the
-  // outputs of the graph are called as before.
+  // output itself, or of an enclosing graph, or a subgraph has a value of that name), the output
+  // becomes Identity(to). Either way the outputs of the graph are called as before.
   void ReplaceAllUses(Value* from, Value* to);
   // Erases a node none of whose outputs has a reader. PF_CHECKs that. Its outputs go too.
   void EraseNode(Node* node);

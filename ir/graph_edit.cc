@@ -98,7 +98,11 @@ void Graph::ReplaceAllUses(Value* from, Value* to) {
 void Graph::ReplaceOutputs(Value* from, Value* to) {
   std::string name = from->name_;
   Value* output = to;
-  const bool takes_name = to->graph_ == this && !to->is_input_ && !to->is_output();
+  // Under the output's name a subgraph with an inner value of that name would not see `to`.
+  const bool is_hidden =
+      std::any_of(children_.begin(), children_.end(),
+                  [&name](const Graph* child) { return child->NameIsTaken(name); });
+  const bool takes_name = to->graph_ == this && !to->is_input_ && !to->is_output() && !is_hidden;
   Rename(from, UniqueName(StrCat(name, "_replaced")));
   if (takes_name) {
     Rename(to, std::move(name));

@@ -40,6 +40,8 @@ absl::Status ImportDefaults(onnx::FunctionProto& proto, const ImportContext& con
     PF_RETURN_IF_ERROR(At(StrCat("attribute \"", name, "\""), value.status()));
     if (const auto* graph = std::get_if<std::shared_ptr<Graph>>(&value->value)) {
       PF_RETURN_IF_ERROR((*graph)->SortTopologically());
+    } else if (const auto* graphs = std::get_if<Attribute::Graphs>(&value->value)) {
+      for (const auto& entry : *graphs) PF_RETURN_IF_ERROR(entry->SortTopologically());
     }
     function.defaults.emplace_back(std::move(name), *std::move(value));
   }

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "pagefuse/ir/onnx_io.h"
@@ -59,8 +60,8 @@ absl::StatusOr<Tensor> CopyField(std::string_view name, const Field& field, Data
   PF_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(type, std::move(dims)));
   T* out = static_cast<T*>(tensor.mutable_data());
   for (int i = 0; i < field.size(); ++i) {
-    // uint32 elements are kept in uint64_data.
-    if (field[i] > std::numeric_limits<T>::max()) {
+    // uint32 elements are kept in uint64_data. An infinite float is an element like any other.
+    if (std::is_integral_v<T> && field[i] > std::numeric_limits<T>::max()) {
       return absl::InvalidArgumentError(
           StrCat(name, ": element ", i, ": expected a ", DataTypeName(type), ", got ", field[i]));
     }

@@ -153,7 +153,8 @@ Dim Dim::FloorDiv(const Dim& other) const {
   if (*divisor < 0) return (*this * Dim(-1)).FloorDiv(Dim(-*divisor));
   // floor((d*k + r) / d) = k + floor(r / d) for integer k: what divides leaves the quotient.
   Dim whole(FloorDivInts(constant_, *divisor));
-  Dim rest(constant_ - whole.constant_ * *divisor);
+  const int64_t remainder = constant_ % *divisor;
+  Dim rest(remainder < 0 ? remainder + *divisor : remainder);
   for (const Term& term : terms_) {
     if (term.second % *divisor == 0) {
       whole.terms_.emplace_back(term.first, term.second / *divisor);

@@ -218,6 +218,9 @@ void TextPrinter::PrintGraph(const Graph& graph, bool is_function, std::string_v
   }
   text_ += " {\n";
   ++depth_;
+  for (const Value* value : graph.initializers()) {
+    if (is_function && value->IsConstant()) ConstantNode(*value);
+  }
   for (const auto& node : graph.nodes()) {
     text_ += Indent();
     PrintNode(*node);
@@ -225,6 +228,13 @@ void TextPrinter::PrintGraph(const Graph& graph, bool is_function, std::string_v
   }
   --depth_;
   StrAppend(&text_, Indent(), "}");
+}
+
+// Functions have no initialisers: a Constant node computes what passes made one.
+void TextPrinter::ConstantNode(const Value& value) {
+  StrAppend(&text_, Indent(), PrintName(value.name()), " = Constant <");
+  PrintAttribute("value", Attribute{.value = *value.initializer()});
+  text_ += "> ()\n";
 }
 
 void TextPrinter::PrintNode(const Node& node) {

@@ -57,6 +57,7 @@ class TextPrinter {
   Lines ValueInfos(const Graph& graph, bool is_function) const;
   std::string Declaration(const Value& value) const;
   std::string Initializer(const Value& value) const;
+  void ConstantNode(const Value& value);
   void Attributes(const Node& node);
   void PrintAttribute(std::string_view name, const Attribute& attribute);
   void AttributeValue(const Attribute& attribute);

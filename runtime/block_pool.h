@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,14 +26,21 @@ class BlockPool {
   // One holder less; the last one frees the block.
   void Release(int32_t block);
 
-  int64_t num_blocks() const { return static_cast<int64_t>(references_.size()); }
-  int64_t num_free() const { return static_cast<int64_t>(free_.size()); }
-  int64_t num_used() const { return num_blocks() - num_free(); }
-  int32_t references(int32_t block) const { return references_[block]; }
+  // Block ids are int32 in block tables.
+  static constexpr int64_t kMaxBlocks = std::numeric_limits<int32_t>::max();
+
+  int64_t num_blocks() const { return num_blocks_; }
+  int64_t num_free() const { return num_blocks() - num_used(); }
+  int64_t num_used() const { return static_cast<int64_t>(references_.size() - free_.size()); }
+  // 0 for a block that is free.
+  int32_t references(int32_t block) const {
+    return block >= 0 && block < static_cast<int64_t>(references_.size()) ? references_[block] : 0;
+  }
 
  private:
-  std::vector<int32_t> references_;
-  std::vector<int32_t> free_;
+  int64_t num_blocks_;
+  std::vector<int32_t> references_;  // of the blocks that were ever used: 0, 1, ...
+  std::vector<int32_t> free_;        // those of them that are free
 };
 
 }  // namespace pagefuse

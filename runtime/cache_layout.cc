@@ -11,6 +11,7 @@ namespace pagefuse {
 namespace {
 
 constexpr std::string_view kGroupsKey = "pagefuse.cache_groups";
+constexpr int64_t kMaxBlockSize = int64_t{1} << 20;
 
 absl::StatusOr<std::vector<CacheGroup>> ParseGroups(std::string_view text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -30,7 +31,9 @@ absl::StatusOr<std::vector<CacheGroup>> ParseGroups(std::string_view text) {
     group.name = item["name"];
     group.sliding_window = item["sliding_window"];
     group.block_size = item["block_size"];
-    if (group.block_size < 1 || group.sliding_window < 0) return bad("a size is out of range");
+    if (group.block_size < 1 || group.block_size > kMaxBlockSize || group.sliding_window < 0) {
+      return bad("a size is out of range");
+    }
     for (const auto& cache : item["caches"]) {
       if (!cache.is_string()) return bad("a cache is named by a string");
       group.caches.push_back(cache);
@@ -85,7 +88,8 @@ int64_t CacheLayout::BlocksFor(const CacheGroup& group, const std::vector<int64_
   int64_t blocks = 0;
   for (int64_t length : lengths) {
     int64_t needed = (length + group.block_size - 1) / group.block_size;
-    if (group.sliding_window > 0) {
+    const int64_t outside = length - group.sliding_window;
+    if (group.sliding_window > 0 && step_tokens < outside) {
       // The window, the step's own tokens, and one block cut at either end.
       const int64_t held = group.sliding_window + step_tokens;
       needed = std::min(needed, (held + group.block_size - 1) / group.block_size + 2);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "pagefuse/ir/onnx_io.h"
@@ -12,6 +13,8 @@
 
 namespace pagefuse {
 namespace {
+
+constexpr int64_t kMaxLength = std::numeric_limits<int32_t>::max();
 
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
@@ -26,6 +29,20 @@ struct Progress {
   std::vector<int64_t> tokens;
   Completion completion;
 };
+
+absl::Status CheckOptions(const EngineOptions& options) {
+  const std::pair<std::string_view, int64_t> positive[] = {
+      {"max_tokens_per_step", options.max_tokens_per_step},
+      {"max_sequences", options.max_sequences}};
+  for (const auto& [name, value] : positive) {
+    if (value > 0) continue;
+    return absl::InvalidArgumentError(
+        StrCat("engine: ", name, ": expected a positive number, got ", value));
+  }
+  if (options.cache_tokens >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("engine: cache_tokens: expected 0 or more, got ", options.cache_tokens));
+}
 
 }  // namespace
 
@@ -52,6 +69,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const std::string& path,
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const EngineOptions& options) {
+  PF_RETURN_IF_ERROR(CheckOptions(options));
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   PF_ASSIGN_OR_RETURN(impl->model,
@@ -68,9 +86,12 @@ absl::Status Engine::Impl::CheckRequests(const std::vector<Request>& requests) c
     if (requests[i].prompt.empty()) {
       return absl::InvalidArgumentError(StrCat("request ", i, ": the prompt is empty"));
     }
-    if (requests[i].max_new_tokens < 0) {
-      return absl::InvalidArgumentError(
-          StrCat("request ", i, ": max_new_tokens is ", requests[i].max_new_tokens));
+    // Positions and lengths are int32 in a step's metadata.
+    const auto prompt = static_cast<int64_t>(requests[i].prompt.size());
+    if (requests[i].max_new_tokens < 0 || requests[i].max_new_tokens > kMaxLength - prompt) {
+      return absl::InvalidArgumentError(StrCat("request ", i, ": max_new_tokens: expected 0 to ",
+                                               kMaxLength - prompt, " after a prompt of ", prompt,
+                                               ", got ", requests[i].max_new_tokens));
     }
     for (const std::vector<int64_t>* tokens : {&requests[i].prompt, &requests[i].forced}) {
       for (int64_t token : *tokens) {
@@ -121,7 +142,6 @@ absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step,
 absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
                                   std::vector<Progress>& progress,
                                   const std::function<void(size_t, int64_t)>& on_token) {
-  const int64_t vocabulary = model->vocabulary();
   Scheduler scheduler(&model->cache(), {.max_tokens_per_step = options.max_tokens_per_step,
                                         .max_sequences = options.max_sequences});
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -131,6 +151,7 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
   while (!scheduler.done()) {
     PF_ASSIGN_OR_RETURN(Scheduler::Step step, scheduler.Next());
     PF_ASSIGN_OR_RETURN(Tensor logits, RunStep(step, progress));
+    const int64_t vocabulary = logits.dims().back();
     for (size_t row = 0; row < step.work.size(); ++row) {
       if (!step.work[row].last) continue;
       const size_t index = step.work[row].request;

@@ -26,7 +26,7 @@ struct EngineStep {
 };
 
 struct EngineOptions {
-  SessionOptions session;
+  SessionOptions session = {};
   std::string kv_cache = "none";  // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head
   int64_t block_size = 16;
   int64_t max_tokens_per_step =
@@ -40,10 +40,10 @@ struct EngineOptions {
 struct Request {
   std::vector<int64_t> prompt;
   int64_t max_new_tokens = 32;
-  std::vector<int64_t> stop_tokens;  // the token that stops is part of the result
+  std::vector<int64_t> stop_tokens = {};  // the token that stops is part of the result
   // Teacher forcing: these tokens follow the prompt whatever the model prefers; Completion::tokens
   // then holds what it preferred.
-  std::vector<int64_t> forced;
+  std::vector<int64_t> forced = {};
   bool keep_logits = false;
 };
 
@@ -72,9 +72,9 @@ class Engine {
   ~Engine();
 
   // Greedy generation of all requests; completions in their order. InvalidArgument for an empty
-  // prompt or a token outside the vocabulary; ResourceExhausted if one request alone cannot fit. On
-  // return no block is in use, whatever happened. `on_token(request, token)` is called as tokens
-  // come, may be null.
+  // prompt, a token outside the vocabulary or lengths that no cache can have; ResourceExhausted if
+  // one request alone cannot fit. On return no block is in use, whatever happened.
+  // `on_token(request, token)` is called as tokens come, may be null.
   absl::StatusOr<std::vector<Completion>> Generate(
       const std::vector<Request>& requests,
       const std::function<void(size_t, int64_t)>& on_token = nullptr);

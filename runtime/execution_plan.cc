@@ -136,10 +136,13 @@ class Planner {
     if (in < 0) return false;
     step.must_alias[out] = true;
     const PlannedValue& input = plan_.values[step.inputs[in]];
+    // An output of the graph may be kept by the caller, which the arena is not.
+    const bool leaves_arena =
+        input.placement == Placement::kArena && plan_.values[step.outputs[out]].value->is_output();
     const bool read_later = LastReadOfMemory(step.inputs[in]) > step_index;
     const bool writable = input.placement == Placement::kArena || input.value->is_input() ||
                           IsUpdatedFeed(step.inputs[in]);
-    if (read_later || !writable) {
+    if (read_later || !writable || leaves_arena) {
       step.shares_input[out] = -1;
       return false;
     }

@@ -64,34 +64,41 @@ int64_t PagedCache::Length(SequenceId sequence) const {
   return it == sequences_.end() ? 0 : it->second.length;
 }
 
-std::vector<int64_t> PagedCache::BlocksNeeded(const Sequence& sequence, int64_t num_tokens) const {
-  std::vector<int64_t> needed(groups_.size(), 0);
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    const int64_t block_size = groups_[g].block_size;
-    const std::vector<int32_t>& blocks = sequence.blocks[g];
-    const auto have = static_cast<int64_t>(blocks.size());
-    const int64_t first = sequence.length / block_size;
-    const int64_t end = BlocksFor(sequence.length + num_tokens, block_size);
-    needed[g] = std::max<int64_t>(0, end - have);
-    // A shared block that gets new tokens is copied first.
-    if (num_tokens > 0 && first < have && blocks[first] >= 0 &&
-        pools_[g].references(blocks[first]) > 1) {
-      ++needed[g];
-    }
+// Blocks behind the last one that the sequence has.
+int64_t PagedCache::NewBlocks(int group, const Sequence& sequence, int64_t num_tokens) const {
+  const int64_t block_size = groups_[group].block_size;
+  // More tokens than the pool has room for need more blocks than it has, however many they are.
+  num_tokens = std::min(num_tokens, (pools_[group].num_blocks() + 1) * block_size);
+  const auto have = static_cast<int64_t>(sequence.blocks[group].size());
+  return std::max<int64_t>(0, BlocksFor(sequence.length + num_tokens, block_size) - have);
+}
+
+// The block that gets the first new token, if the sequence shares it with others; else -1.
+int32_t PagedCache::SharedTail(int group, const Sequence& sequence, int64_t num_tokens) const {
+  const std::vector<int32_t>& blocks = sequence.blocks[group];
+  const int64_t first = sequence.length / groups_[group].block_size;
+  if (num_tokens == 0 || first >= static_cast<int64_t>(blocks.size()) || blocks[first] < 0) {
+    return -1;
   }
-  return needed;
+  return pools_[group].references(blocks[first]) > 1 ? blocks[first] : -1;
 }
 
 bool PagedCache::CanAppend(const std::vector<StepEntry>& entries) const {
-  std::vector<int64_t> needed(groups_.size(), 0);
-  for (const StepEntry& entry : entries) {
-    auto it = sequences_.find(entry.sequence);
-    if (it == sequences_.end()) return false;
-    std::vector<int64_t> more = BlocksNeeded(it->second, entry.num_tokens);
-    for (size_t g = 0; g < groups_.size(); ++g) needed[g] += more[g];
-  }
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    if (needed[g] > pools_[g].num_free()) return false;
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    int64_t needed = 0;
+    std::map<int32_t, int> writers;  // of shared blocks
+    for (const StepEntry& entry : entries) {
+      auto it = sequences_.find(entry.sequence);
+      if (it == sequences_.end()) return false;
+      needed += NewBlocks(g, it->second, entry.num_tokens);
+      const int32_t shared = SharedTail(g, it->second, entry.num_tokens);
+      if (shared >= 0) ++writers[shared];
+    }
+    // Each writer gets a copy of its own, but for one that nobody shares the block with any more.
+    for (const auto& [block, count] : writers) {
+      needed += std::min(count, pools_[g].references(block) - 1);
+    }
+    if (needed > pools_[g].num_free()) return false;
   }
   return true;
 }
@@ -148,13 +155,11 @@ void PagedCache::TakeBlocks(int group, Sequence& sequence, int64_t num_tokens) {
   const int64_t block_size = groups_[group].block_size;
   std::vector<int32_t>& blocks = sequence.blocks[group];
   BlockPool& pool = pools_[group];
-  const int64_t first = sequence.length / block_size;
-  if (first < static_cast<int64_t>(blocks.size()) && blocks[first] >= 0 &&
-      pool.references(blocks[first]) > 1) {
+  if (const int32_t shared = SharedTail(group, sequence, num_tokens); shared >= 0) {
     const int32_t copy = *pool.Allocate();
-    copies_.push_back({group, blocks[first], copy});
-    pool.Release(blocks[first]);
-    blocks[first] = copy;
+    copies_.push_back({group, shared, copy});
+    pool.Release(shared);
+    blocks[sequence.length / block_size] = copy;
   }
   const int64_t end = BlocksFor(sequence.length + num_tokens, block_size);
   while (static_cast<int64_t>(blocks.size()) < end) blocks.push_back(*pool.Allocate());

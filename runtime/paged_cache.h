@@ -88,7 +88,8 @@ class PagedCache {
     std::vector<std::vector<int32_t>> blocks;  // by group; -1 where freed behind the window
     std::vector<int64_t> freed;                // by group: how many leading blocks are freed
   };
-  std::vector<int64_t> BlocksNeeded(const Sequence& sequence, int64_t num_tokens) const;
+  int64_t NewBlocks(int group, const Sequence& sequence, int64_t num_tokens) const;
+  int32_t SharedTail(int group, const Sequence& sequence, int64_t num_tokens) const;
   absl::Status CheckEntries(const std::vector<StepEntry>& entries) const;
   void TakeBlocks(int group, Sequence& sequence, int64_t num_tokens);
   void MapSlots(int group, const Sequence& sequence, int64_t num_tokens,

@@ -54,7 +54,12 @@ absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t st
   for (CacheGroup& group : groups) {
     group.num_blocks = layout_.BlocksFor(group, lengths, step_tokens);
     if (cache_tokens > 0 && group.sliding_window == 0) {
-      group.num_blocks = (cache_tokens + group.block_size - 1) / group.block_size;
+      group.num_blocks = (cache_tokens - 1) / group.block_size + 1;
+    }
+    if (group.num_blocks > BlockPool::kMaxBlocks) {
+      return absl::ResourceExhaustedError(StrCat("cache group \"", group.name,
+                                                 "\": ", group.num_blocks, " blocks, at most ",
+                                                 BlockPool::kMaxBlocks, " are possible"));
     }
   }
   PF_ASSIGN_OR_RETURN(tensors_, layout_.Allocate(groups));
@@ -86,12 +91,13 @@ absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
 // Where select-logits found no place in the graph, all rows were computed.
 absl::StatusOr<Tensor> PagedModel::LastRows(const Tensor& logits, const StepMetadata& step) const {
   const auto sequences = static_cast<int64_t>(step.seq_lens.size());
-  PF_ASSIGN_OR_RETURN(Tensor rows, Tensor::Allocate(DataType::kFloat, {sequences, vocabulary_}));
+  const int64_t vocabulary = logits.dims().back();
+  PF_ASSIGN_OR_RETURN(Tensor rows, Tensor::Allocate(DataType::kFloat, {sequences, vocabulary}));
   for (int64_t b = 0; b < sequences; ++b) {
     const int64_t last = step.query_start_loc[b + 1] - 1;
     if (last < 0) continue;
-    auto from = logits.values<float>().subspan(last * vocabulary_, vocabulary_);
-    std::copy(from.begin(), from.end(), rows.mutable_values<float>().begin() + b * vocabulary_);
+    auto from = logits.values<float>().subspan(last * vocabulary, vocabulary);
+    std::copy(from.begin(), from.end(), rows.mutable_values<float>().begin() + b * vocabulary);
   }
   return rows;
 }

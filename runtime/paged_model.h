@@ -18,7 +18,7 @@
 namespace pagefuse {
 
 struct PagedModelOptions {
-  SessionOptions session;
+  SessionOptions session = {};
   std::string kv_cache = "none";  // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head
   int64_t block_size = 16;
   bool all_logits = false;  // a row of logits for every token instead of one a sequence

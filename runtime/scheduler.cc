@@ -83,7 +83,9 @@ void Scheduler::PlanPrefills(int64_t& budget, std::vector<Work>& work) {
     const int64_t left = requests_[request].num_tokens - Computed(request);
     if (left <= 1) continue;
     const int64_t chunk = std::min(left, budget);
-    if (Admit(request, chunk, work)) budget -= chunk;
+    // Blocks that an older request waits for are not given to a younger one.
+    if (!Admit(request, chunk, work)) return;
+    budget -= chunk;
   }
   while (budget > 0 && !waiting_.empty() &&
          static_cast<int64_t>(running_.size()) < options_.max_sequences) {

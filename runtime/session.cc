@@ -45,6 +45,20 @@ absl::Status CheckFeed(const Value& input, const Tensor& feed,
   return absl::OkStatus();
 }
 
+// Sums of symbols ("past + seq") against what the symbols turned out to be.
+absl::Status CheckSums(const Value& input, const Tensor& feed,
+                       const std::map<std::string, Dim>& symbols) {
+  for (int axis = 0; input.shape() && axis < feed.rank(); ++axis) {
+    const auto expected = (*input.shape())[axis].Substitute(symbols).constant();
+    if (!expected || *expected == feed.dims()[axis]) continue;
+    return absl::InvalidArgumentError(StrCat(
+        "input \"", input.name(), "\": expected ", DataTypeName(input.dtype()),
+        input.shape()->ToString(), " with ", (*input.shape())[axis].ToString(), " = ", *expected,
+        " as in other inputs, got ", DataTypeName(feed.dtype()), DimsToString(feed.dims())));
+  }
+  return absl::OkStatus();
+}
+
 int64_t WeightBytes(const Graph& graph) {
   int64_t bytes = 0;
   for (const Value* value : graph.initializers()) bytes += value->initializer()->byte_size();
@@ -149,6 +163,11 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::FeedsInOrder(
       return absl::InvalidArgumentError(StrCat("input \"", input->name(), "\" was not fed"));
     }
     ordered.push_back(std::move(feed));
+  }
+  const std::map<std::string, Dim> sizes(symbols.begin(), symbols.end());
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    if (!ordered[i].defined()) continue;
+    PF_RETURN_IF_ERROR(CheckSums(*model.graph->inputs()[i], ordered[i], sizes));
   }
   if (used == feeds.size()) return ordered;
   for (const auto& [name, tensor] : feeds) {

@@ -19,13 +19,13 @@ namespace pagefuse {
 struct SessionOptions {
   // Rewrites before planning. `optimise` false runs the graph as it is.
   bool optimise = true;
-  PipelineOptions pipeline;
+  PipelineOptions pipeline = {};
   // Type that constant matrices of matrix products are packed to. kBfloat16 halves the bytes a
   // token and rounds the weights and the activations of products to bfloat16 (float32
   // accumulation); it uses AMX where the machine has it.
   WeightType weight_type = WeightType::kFloat32;
-  int num_threads = 0;                              // 0: OpenMP's default
-  std::map<std::string, std::string> force_kernel;  // op name -> kernel name
+  int num_threads = 0;                                   // 0: OpenMP's default
+  std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;
 };
 

@@ -1,5 +1,7 @@
 #include "pagefuse/runtime/paged_cache.h"
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -22,34 +24,6 @@ CacheGroup Window(int64_t window, int64_t blocks) {
   group.name = "window";
   group.sliding_window = window;
   return group;
-}
-
-TEST(BlockPool, FreeReturnsBlocksLastFirst) {
-  BlockPool pool({.num_blocks = 3});
-  const int32_t first = *pool.Allocate();
-  const int32_t second = *pool.Allocate();
-  pool.Release(first);
-  pool.Release(second);
-  EXPECT_EQ(*pool.Allocate(), second);
-  EXPECT_EQ(*pool.Allocate(), first);
-}
-
-TEST(BlockPool, AnEmptyPoolSaysSoAndStaysUsable) {
-  BlockPool pool({.num_blocks = 1});
-  const int32_t block = *pool.Allocate();
-  EXPECT_EQ(pool.Allocate().status().code(), absl::StatusCode::kResourceExhausted);
-  pool.Release(block);
-  EXPECT_TRUE(pool.Allocate().ok());
-}
-
-TEST(BlockPool, ASharedBlockIsFreeWhenItsLastHolderLetsGo) {
-  BlockPool pool({.num_blocks = 1});
-  const int32_t block = *pool.Allocate();
-  pool.AddReference(block);
-  pool.Release(block);
-  EXPECT_EQ(pool.num_free(), 0);
-  pool.Release(block);
-  EXPECT_EQ(pool.num_free(), 1);
 }
 
 TEST(PagedCache, SlotsFollowTheBlocksOfTheSequence) {
@@ -115,6 +89,67 @@ TEST(PagedCache, AForkWritesToACopyOfTheSharedBlock) {
   EXPECT_EQ(cache.blocks_in_use(), 0);
 }
 
+TEST(PagedCache, AWindowHoldsNoMoreBlocksThanItNeeds) {
+  for (int64_t window : {1, 3, 4, 5, 9}) {
+    PagedCache cache({Window(window, 6)});
+    const SequenceId a = cache.AddSequence();
+    for (int64_t length = 1; length <= 60; ++length) {
+      ASSERT_TRUE(cache.Append({{a, 1}}).ok());
+      // The next token, at `length`, sees the last window - 1 that are there.
+      const int64_t first = std::max<int64_t>(0, length - window + 1);
+      const int64_t visible = (length + 3) / 4 - first / 4;
+      EXPECT_EQ(cache.pool(0).num_used(), visible) << "window " << window << ", " << length;
+    }
+  }
+}
+
+TEST(PagedCache, GroupsRunOutByThemselves) {
+  PagedCache cache({Full(4), Window(4, 2)});
+  const SequenceId a = cache.AddSequence();
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(cache.Append({{a, 4}}).ok());
+  // 16 tokens fill the full group; the window has let most of them go.
+  EXPECT_EQ(cache.pool(0).num_free(), 0);
+  EXPECT_GE(cache.pool(1).num_free(), 1);
+  EXPECT_FALSE(cache.CanAppend({{a, 1}}));
+  const SequenceId b = cache.AddSequence();
+  EXPECT_EQ(cache.Append({{b, 1}}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(cache.pool(1).num_used(), 1);
+}
+
+TEST(PagedCache, AStepWithoutTokensIsEmpty) {
+  PagedCache cache({Full(2)});
+  const SequenceId a = cache.AddSequence();
+  const StepMetadata none = *cache.Append({});
+  EXPECT_EQ(none.query_start_loc, std::vector<int32_t>{0});
+  const StepMetadata step = *cache.Append({{a, 0}});
+  EXPECT_EQ(step.query_start_loc, (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(step.groups[0].max_blocks, 0);
+  EXPECT_EQ(cache.blocks_in_use(), 0);
+}
+
+TEST(PagedCache, HugeCountsAreRefused) {
+  PagedCache cache({Full(2), Window(3, 2)});
+  const SequenceId a = cache.AddSequence();
+  ASSERT_TRUE(cache.Append({{a, 3}}).ok());
+  const int64_t huge = std::numeric_limits<int64_t>::max();
+  EXPECT_FALSE(cache.CanAppend({{a, huge}}));
+  EXPECT_EQ(cache.Append({{a, huge}}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(cache.Length(a), 3);
+}
+
+TEST(PagedCache, TheLastSharerOfABlockNeedsNoCopy) {
+  PagedCache cache({Full(2)});
+  const SequenceId parent = cache.AddSequence();
+  ASSERT_TRUE(cache.Append({{parent, 2}}).ok());
+  const SequenceId child = *cache.Fork(parent);
+  // Both write to the shared block; one free block is enough.
+  ASSERT_TRUE(cache.CanAppend({{parent, 1}, {child, 1}}));
+  const StepMetadata step = *cache.Append({{parent, 1}, {child, 1}});
+  EXPECT_EQ(cache.TakeCopies().size(), 1u);
+  EXPECT_NE(step.groups[0].block_table[0], step.groups[0].block_table[1]);
+  EXPECT_EQ(cache.Fork(child + 1).status().code(), absl::StatusCode::kNotFound);
+}
+
 // A model of the cache that remembers every (sequence, position) and the slot that it was given.
 class NaiveCache {
  public:
@@ -178,6 +213,85 @@ TEST(PagedCache, RandomCallsNeverLoseAVisibleTokenOrLeakABlock) {
     }
   }
   for (SequenceId sequence : live) cache.Remove(sequence);
+  EXPECT_EQ(cache.blocks_in_use(), 0);
+}
+
+// Slots with the tokens that were written to them, copies of blocks included.
+class NaiveSlots {
+ public:
+  void CopyBlock(int64_t from, int64_t to, int64_t block_size) {
+    for (int64_t i = 0; i < block_size; ++i)
+      tokens_[to * block_size + i] = At(from * block_size + i);
+  }
+  void Write(int64_t slot, int64_t token) { tokens_[slot] = token; }
+  int64_t At(int64_t slot) const {
+    auto it = tokens_.find(slot);
+    return it == tokens_.end() ? -1 : it->second;
+  }
+
+ private:
+  std::map<int64_t, int64_t> tokens_;
+};
+
+TEST(PagedCache, RandomForksReadTheTokensOfTheirOwnHistory) {
+  std::mt19937 random(23);
+  PagedCache cache({Full(30), Window(6, 24)});
+  std::vector<NaiveSlots> slots(2);
+  std::map<SequenceId, std::vector<int64_t>> histories;
+  int64_t next_token = 0;
+  int appended = 0;
+  for (int call = 0; call < 4000; ++call) {
+    if (histories.empty() || random() % 9 == 0) histories[cache.AddSequence()] = {};
+    auto any = histories.begin();
+    std::advance(any, random() % histories.size());
+    if (random() % 6 == 0) {
+      const std::vector<int64_t> history = any->second;
+      histories[*cache.Fork(any->first)] = history;
+      continue;
+    }
+    constexpr size_t kMost = 6;
+    if (histories.size() > kMost || random() % 6 == 0) {
+      cache.Remove(any->first);
+      histories.erase(any);
+      continue;
+    }
+    std::vector<StepEntry> entries;
+    for (const auto& [sequence, history] : histories) {
+      if (random() % 2 == 0) entries.push_back({sequence, static_cast<int64_t>(random() % 4)});
+    }
+    const bool fits = cache.CanAppend(entries);
+    const absl::StatusOr<StepMetadata> step = cache.Append(entries);
+    ASSERT_EQ(fits, step.ok());
+    if (!fits) continue;
+    ++appended;
+    for (const PagedCache::Copy& copy : cache.TakeCopies()) {
+      slots[copy.group].CopyBlock(copy.from, copy.to, 4);
+    }
+    size_t token = 0;
+    for (const StepEntry& entry : entries) {
+      for (int64_t i = 0; i < entry.num_tokens; ++i, ++token) {
+        for (size_t g = 0; g < 2; ++g) {
+          slots[g].Write(step->groups[g].slot_mapping[token], next_token);
+        }
+        histories[entry.sequence].push_back(next_token++);
+      }
+    }
+    for (size_t g = 0; g < 2; ++g) {
+      const StepMetadata::Group& group = step->groups[g];
+      const int64_t window = cache.groups()[g].sliding_window;
+      for (size_t s = 0; s < entries.size(); ++s) {
+        const std::vector<int64_t>& history = histories[entries[s].sequence];
+        const auto length = static_cast<int64_t>(history.size());
+        const int64_t first = length - entries[s].num_tokens;
+        for (int64_t p = window ? std::max<int64_t>(0, first - window + 1) : 0; p < length; ++p) {
+          const int64_t slot = group.block_table[s * group.max_blocks + p / 4] * 4 + p % 4;
+          ASSERT_EQ(slots[g].At(slot), history[p]) << "group " << g << ", position " << p;
+        }
+      }
+    }
+  }
+  EXPECT_GT(appended, 500);
+  for (const auto& [sequence, history] : histories) cache.Remove(sequence);
   EXPECT_EQ(cache.blocks_in_use(), 0);
 }
 

@@ -1,6 +1,7 @@
 #include "pagefuse/runtime/scheduler.h"
 
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -71,6 +72,123 @@ TEST(Scheduler, TheYoungestGivesItsBlocksBackWhenTheyRunOut) {
   EXPECT_EQ(step.work[0].request, young);
   EXPECT_EQ(step.work[0].first_token, 0);
   EXPECT_EQ(step.work[0].num_tokens, 9);
+}
+
+TEST(Scheduler, WhatWaitsIsServedInTheOrderOfArrival) {
+  PagedCache cache({Group(100)});
+  Scheduler scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 2});
+  for (int i = 0; i < 5; ++i) scheduler.Add(4);
+  std::vector<size_t> order;
+  while (!scheduler.done()) {
+    const Scheduler::Step step = *scheduler.Next();
+    ASSERT_LE(step.work.size(), 2u);
+    for (const Scheduler::Work& work : step.work) {
+      order.push_back(work.request);
+      scheduler.Finish(work.request);
+    }
+  }
+  EXPECT_EQ(order, (std::vector<size_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(Scheduler, AnOlderPromptThatWaitsForBlocksIsNotOvertaken) {
+  PagedCache cache({Group(6)});
+  Scheduler scheduler(&cache, {.max_tokens_per_step = 12, .max_sequences = 4});
+  const size_t first = scheduler.Add(4);
+  const size_t large = scheduler.Add(20);
+  ASSERT_EQ(scheduler.Next()->work.size(), 2u);  // 4 and 8 of 20: three of six blocks
+  scheduler.AddToken(first);
+  scheduler.Add(4);
+  // One block for the decode; the next 11 tokens of the large prompt need three, two are left.
+  Scheduler::Step step = *scheduler.Next();
+  ASSERT_EQ(step.work.size(), 1u);
+  EXPECT_EQ(step.work[0].request, first);
+  scheduler.Finish(first);
+  step = *scheduler.Next();
+  ASSERT_GE(step.work.size(), 1u);
+  EXPECT_EQ(step.work[0].request, large);
+  EXPECT_EQ(step.work[0].first_token, 8);
+}
+
+TEST(Scheduler, ARequestMayFinishWhileItWaits) {
+  PagedCache cache({Group(4)});
+  Scheduler scheduler(&cache, {.max_tokens_per_step = 8, .max_sequences = 1});
+  scheduler.Add(4);
+  const size_t second = scheduler.Add(4);
+  ASSERT_TRUE(scheduler.Next().ok());
+  scheduler.Finish(second);
+  scheduler.Finish(0);
+  EXPECT_TRUE(scheduler.done());
+  EXPECT_TRUE(scheduler.Next()->work.empty());
+  EXPECT_EQ(cache.blocks_in_use(), 0);
+}
+
+TEST(Scheduler, LeavesNothingBehindWhenItGoes) {
+  PagedCache cache({Group(8)});
+  {
+    Scheduler scheduler(&cache, {.max_tokens_per_step = 8, .max_sequences = 2});
+    scheduler.Add(8);
+    ASSERT_TRUE(scheduler.Next().ok());
+    EXPECT_GT(cache.blocks_in_use(), 0);
+  }
+  EXPECT_EQ(cache.blocks_in_use(), 0);
+}
+
+// In every step: the budget and the number of sequences hold, decodes stand before prefills, each
+// request is there once, and the oldest one that runs is never preempted.
+TEST(Scheduler, RandomLoadsKeepTheLimits) {
+  std::mt19937 random(29);
+  int64_t preemptions = 0;
+  for (int round = 0; round < 200; ++round) {
+    const auto budget = static_cast<int64_t>(1 + random() % 16);
+    const auto sequences = static_cast<int64_t>(1 + random() % 4);
+    PagedCache cache({Group(7 + random() % 6)});
+    Scheduler scheduler(&cache, {.max_tokens_per_step = budget, .max_sequences = sequences});
+    const size_t count = 2 + random() % 6;
+    std::vector<int64_t> known(count), goal(count), computed(count, 0);
+    for (size_t i = 0; i < count; ++i) {
+      known[i] = 1 + random() % 14;
+      goal[i] = known[i] + random() % 12;
+      scheduler.Add(known[i]);
+    }
+    size_t oldest = 0;
+    bool oldest_runs = false;
+    for (int steps = 0; !scheduler.done(); ++steps) {
+      ASSERT_LT(steps, 5000);
+      auto step = scheduler.Next();
+      ASSERT_TRUE(step.ok()) << step.status();
+      int64_t tokens = 0;
+      bool prefill = false;
+      std::set<size_t> seen;
+      for (const Scheduler::Work& work : step->work) {
+        ASSERT_GT(work.num_tokens, 0);
+        ASSERT_TRUE(seen.insert(work.request).second);
+        tokens += work.num_tokens;
+        const bool decodes = work.last && work.num_tokens == 1 && work.first_token > 0;
+        ASSERT_FALSE(decodes && prefill);
+        prefill = prefill || !decodes;
+        if (work.request == oldest) {
+          ASSERT_TRUE(!oldest_runs || work.first_token == computed[oldest]);
+          oldest_runs = true;
+        }
+        computed[work.request] = work.first_token + work.num_tokens;
+        if (!work.last) continue;
+        if (known[work.request] == goal[work.request]) {
+          scheduler.Finish(work.request);
+          known[work.request] = -1;
+        } else {
+          ++known[work.request];
+          scheduler.AddToken(work.request);
+        }
+      }
+      ASSERT_LE(tokens, budget);
+      ASSERT_LE(static_cast<int64_t>(step->work.size()), sequences);
+      ASSERT_EQ(step->metadata.query_start_loc.back(), tokens);
+      for (; oldest < count && known[oldest] < 0; ++oldest) oldest_runs = false;
+    }
+    preemptions += scheduler.preemptions();
+    EXPECT_EQ(cache.blocks_in_use(), 0);
+  }
+  EXPECT_GT(preemptions, 50);
 }
 
 // Requests with random lengths over pools of random size: each token is computed in order, and

@@ -1,0 +1,223 @@
+// The engine over a tiny decoder: what it refuses, and that nothing is left behind.
+#include "pagefuse/runtime/engine.h"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+
+#include "tiny_decoder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::unique_ptr<Engine> MakeEngine(EngineOptions options = {}, int64_t window = 0) {
+  options.block_size = 4;
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(TinyDecoder(window), options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+std::string CreateError(const EngineOptions& options) {
+  return std::string(StdView(Engine::Create(TinyDecoder(), options).status().message()));
+}
+
+std::string GenerateError(Engine& engine, const Request& request) {
+  const absl::Status status = engine.Generate({request}).status();
+  EXPECT_EQ(engine.cache().blocks_in_use(), 0);
+  return std::string(StdView(status.message()));
+}
+
+std::vector<Request> SixRequests() {
+  std::vector<Request> requests(6);
+  for (int64_t i = 0; i < 6; ++i) {
+    for (int64_t t = 0; t < 1 + 5 * i; ++t) {
+      requests[i].prompt.push_back((7 * t * (i + 1) + 3 * i) % kTinyVocabulary);
+    }
+    requests[i].max_new_tokens = 15 - 2 * i;
+  }
+  return requests;
+}
+
+std::vector<std::vector<int64_t>> Tokens(Engine& engine, const std::vector<Request>& requests) {
+  const absl::StatusOr<std::vector<Completion>> completions = engine.Generate(requests);
+  EXPECT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ(engine.cache().blocks_in_use(), 0);
+  std::vector<std::vector<int64_t>> tokens;
+  if (!completions.ok()) return tokens;
+  for (const Completion& completion : *completions) tokens.push_back(completion.tokens);
+  return tokens;
+}
+
+std::vector<std::vector<int64_t>> OneByOne(const std::vector<Request>& requests, int64_t window) {
+  const std::unique_ptr<Engine> engine = MakeEngine({}, window);
+  std::vector<std::vector<int64_t>> tokens;
+  for (const Request& request : requests) tokens.push_back(Tokens(*engine, {request})[0]);
+  return tokens;
+}
+
+TEST(Engine, ABatchGivesTheTokensThatEachRequestGivesAlone) {
+  for (int64_t window : {0, 5}) {
+    const auto alone = OneByOne(SixRequests(), window);
+    EXPECT_EQ(Tokens(*MakeEngine({}, window), SixRequests()), alone);
+    EngineOptions tight;
+    tight.max_tokens_per_step = 3;
+    tight.max_sequences = 2;
+    EXPECT_EQ(Tokens(*MakeEngine(tight, window), SixRequests()), alone);
+    EngineOptions small;
+    small.cache_tokens = 36;  // the longest request has 31 tokens
+    EXPECT_EQ(Tokens(*MakeEngine(small, window), SixRequests()), alone);
+  }
+}
+
+TEST(Engine, TokensDependOnWhatStandsBefore) {
+  // Else the other tests here would prove little.
+  const auto tokens = OneByOne(SixRequests(), 0);
+  std::set<std::vector<int64_t>> different(tokens.begin(), tokens.end());
+  EXPECT_EQ(different.size(), tokens.size());
+  EXPECT_NE(OneByOne(SixRequests(), 5), tokens);
+}
+
+TEST(Engine, RunsTwiceOnOneEngine) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  const auto first = Tokens(*engine, SixRequests());
+  EXPECT_EQ(Tokens(*engine, SixRequests()), first);
+}
+
+TEST(Engine, BadRequestsAreNamed) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  EXPECT_EQ(GenerateError(*engine, {}), "request 0: the prompt is empty");
+  EXPECT_EQ(GenerateError(*engine, {.prompt = {1, 23}}),
+            "request 0: token 23 is outside the vocabulary of 23");
+  EXPECT_EQ(GenerateError(*engine, {.prompt = {-1}}),
+            "request 0: token -1 is outside the vocabulary of 23");
+  EXPECT_EQ(GenerateError(*engine, {.prompt = {1}, .forced = {99}}),
+            "request 0: token 99 is outside the vocabulary of 23");
+  EXPECT_EQ(GenerateError(*engine, {.prompt = {1}, .max_new_tokens = -1}),
+            "request 0: max_new_tokens: expected 0 to 2147483646 after a prompt of 1, got -1");
+  EXPECT_THAT(GenerateError(*engine,
+                            {.prompt = {1}, .max_new_tokens = std::numeric_limits<int64_t>::max()}),
+              HasSubstr("got 9223372036854775807"));
+  // The second of two.
+  EXPECT_EQ(StdView(engine->Generate({{.prompt = {1}}, {}}).status().message()),
+            "request 1: the prompt is empty");
+}
+
+TEST(Engine, BadOptionsAreNamed) {
+  EXPECT_EQ(CreateError({.max_tokens_per_step = 0}),
+            "engine: max_tokens_per_step: expected a positive number, got 0");
+  EXPECT_EQ(CreateError({.max_sequences = -2}),
+            "engine: max_sequences: expected a positive number, got -2");
+  EXPECT_EQ(CreateError({.cache_tokens = -1}), "engine: cache_tokens: expected 0 or more, got -1");
+  EXPECT_THAT(CreateError({.block_size = 0}), HasSubstr("block_size must be a positive number"));
+  EXPECT_THAT(CreateError({.block_size = std::numeric_limits<int64_t>::max()}),
+              HasSubstr("a size is out of range"));
+}
+
+TEST(Engine, HugeLimitsAreNoProblem) {
+  EngineOptions options;
+  options.max_tokens_per_step = std::numeric_limits<int64_t>::max();
+  options.max_sequences = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(Tokens(*MakeEngine(options, 5), SixRequests()), OneByOne(SixRequests(), 5));
+}
+
+TEST(Engine, APromptThatDoesNotFitSaysSo) {
+  EngineOptions options;
+  options.cache_tokens = 16;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  const Request request = {.prompt = std::vector<int64_t>(17, 3), .max_new_tokens = 1};
+  EXPECT_EQ(GenerateError(*engine, request),
+            "request 0 with 17 tokens does not fit in the cache alone");
+}
+
+TEST(Engine, ACacheThatFillsUpWhileATextGrowsSaysSoAndStaysUsable) {
+  EngineOptions options;
+  options.cache_tokens = 16;
+  const std::unique_ptr<Engine> engine = MakeEngine(options);
+  int64_t tokens = 0;
+  const absl::Status status = engine
+                                  ->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 40}},
+                                             [&tokens](size_t, int64_t) { ++tokens; })
+                                  .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(StdView(status.message()), "request 0 with 17 tokens does not fit in the cache alone");
+  EXPECT_EQ(tokens, 14);
+  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
+  EXPECT_EQ(Tokens(*engine, {{.prompt = {1, 2, 3}, .max_new_tokens = 4}})[0].size(), 4u);
+}
+
+TEST(Engine, NoRequestsAndNoTokensAreFine) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  EXPECT_TRUE(engine->Generate({})->empty());
+  EXPECT_THAT(Tokens(*engine, {{.prompt = {1}, .max_new_tokens = 0}}),
+              ElementsAre(std::vector<int64_t>()));
+  EXPECT_EQ(engine->stats().steps, 0);
+}
+
+TEST(Engine, StopTokensEndATextAndForcedOnesReplaceIt) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  const std::vector<int64_t> free = Tokens(*engine, {{.prompt = {5, 1}, .max_new_tokens = 8}})[0];
+  const auto stop = std::find(free.begin(), free.end(), free[3]);
+  const std::vector<int64_t> stopped =
+      Tokens(*engine, {{.prompt = {5, 1}, .max_new_tokens = 8, .stop_tokens = {free[3]}}})[0];
+  EXPECT_EQ(stopped, std::vector<int64_t>(free.begin(), stop + 1));
+  // What is forced is what would have come: nothing changes. Else the next ones do.
+  EXPECT_EQ(Tokens(*engine, {{.prompt = {5, 1}, .max_new_tokens = 8, .forced = free}})[0], free);
+  const std::vector<int64_t> longer =
+      Tokens(*engine, {{.prompt = {5, 1, 9}, .max_new_tokens = 7}})[0];
+  const std::vector<int64_t> forced =
+      Tokens(*engine, {{.prompt = {5, 1}, .max_new_tokens = 8, .forced = {9}}})[0];
+  EXPECT_EQ(forced[0], free[0]);
+  EXPECT_EQ(std::vector<int64_t>(forced.begin() + 1, forced.end()), longer);
+}
+
+TEST(Engine, KeepsARowOfLogitsForEveryToken) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  const absl::StatusOr<std::vector<Completion>> completions =
+      engine->Generate({{.prompt = {5, 1}, .max_new_tokens = 3, .keep_logits = true},
+                        {.prompt = {2}, .max_new_tokens = 3}});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  const Completion& kept = (*completions)[0];
+  ASSERT_EQ(kept.logits.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(kept.logits[i].size(), static_cast<size_t>(kTinyVocabulary));
+    const auto best = std::max_element(kept.logits[i].begin(), kept.logits[i].end());
+    EXPECT_EQ(best - kept.logits[i].begin(), kept.tokens[i]);
+  }
+  EXPECT_TRUE((*completions)[1].logits.empty());
+}
+
+TEST(Engine, CountsWhatItDid) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  Tokens(*engine, {{.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 4}});
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.steps, 4);
+  EXPECT_EQ(stats.prefill_tokens, 5);
+  EXPECT_EQ(stats.decode_tokens, 3);
+  EXPECT_EQ(stats.peak_blocks, 2);
+  EXPECT_EQ(stats.cache_bytes_per_token, 2 * 8 * 4);
+}
+
+// One engine a thread: they share nothing but the code and OpenMP's threads.
+TEST(Engine, EnginesOfDifferentThreadsDoNotDisturbEachOther) {
+  const auto want = OneByOne(SixRequests(), 0);
+  std::vector<std::vector<std::vector<int64_t>>> got(3);
+  std::vector<std::thread> threads;
+  for (auto& tokens : got) {
+    threads.emplace_back([&tokens] {
+      const std::unique_ptr<Engine> engine = MakeEngine();
+      for (int round = 0; round < 3; ++round) tokens = Tokens(*engine, SixRequests());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& tokens : got) EXPECT_EQ(tokens, want);
+}
+
+}  // namespace
+}  // namespace pagefuse
