@@ -115,7 +115,9 @@ class Inference {
     }
     if (known.value) contents_[&value] = *known.value;
     if (!known.shape) return absl::OkStatus();
-    if (!value.shape()) {
+    // A constant says itself what it is; exporters declare theirs as scalars whatever they hold.
+    const bool constant = node.Is("Constant") && !value.is_output();
+    if (!value.shape() || constant) {
       value.set_shape(known.shape);
       return absl::OkStatus();
     }

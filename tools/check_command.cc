@@ -1,10 +1,12 @@
 // pagefuse check: runs standard ONNX test-case folders and compares.
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
 #include "tools/paged_case.h"
+#include "tools/structure_case.h"
 #include "tools/testcase.h"
 
 #include "pagefuse/ir/status_macros.h"
@@ -33,6 +35,11 @@ struct Result {
 const char* NameOf(Verdict verdict) {
   if (verdict == Verdict::kPassed) return "passed";
   return verdict == Verdict::kFailed ? "failed" : "refused";
+}
+
+bool HasDataSets(const std::string& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::path(folder) / "test_data_set_0", ignored);
 }
 
 // Rules from the flags for outputs that the case names none for.
@@ -74,6 +81,12 @@ Result CheckFolder(const std::string& folder, const Flags& flags) {
   if (!options.ok()) return fail(options.status());
   options->optimise = flags.fuse;
   options->pipeline.page = false;
+  if (!HasDataSets(folder)) {
+    const absl::Status status = CheckStructure(folder);
+    if (!status.ok()) return fail(status);
+    result.detail = "structure alone: there are no data sets";
+    return result;
+  }
   auto test_case = LoadTestCase(folder);
   if (!test_case.ok()) {
     if (test_case.status().code() != absl::StatusCode::kUnimplemented)

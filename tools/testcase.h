@@ -21,7 +21,8 @@ namespace pagefuse {
 struct TestDataSet {
   std::string name;
   std::map<std::string, Tensor> feeds;  // by name of the graph input
-  std::vector<Tensor> outputs;          // in the order of the graph outputs; empty for error cases
+  // In the order of the graph outputs, undefined where there is none; empty for error cases.
+  std::vector<Tensor> outputs;
 };
 
 struct TestCase {
@@ -29,16 +30,20 @@ struct TestCase {
   Model model;
   std::vector<TestDataSet> data_sets;
   std::map<std::string, CompareRule> rules;  // by output, from `pagefuse.compare`
+  bool whole_model = false;                  // there is a config.json beside it
   // `pagefuse.expect_error` and `pagefuse.error_input`: the class of the error (SHAPE, SLOT_RANGE,
   // ...), and the input or attribute that its message must name. Empty: the case must succeed.
   std::string expected_error;
   std::string error_input;
 };
 
-// Reads a case. NotFound or InvalidArgument naming the file.
+// Reads a case: `folder`/model.onnx, or `folder`.onnx where there is none. Tensors belong to the
+// inputs and outputs that they are named after, else to those in the order of their numbers.
+// NotFound or InvalidArgument naming the file.
 absl::StatusOr<TestCase> LoadTestCase(const std::string& folder);
 
-// The folders below `root` that hold a model.onnx, sorted; `root` itself if it does.
+// The folders below `root` that hold a model.onnx or lie beside a file of their name with .onnx,
+// sorted; `root` itself if it holds one.
 std::vector<std::string> FindTestCases(const std::string& root);
 
 // Runs a model on feeds; the outputs in order.

@@ -1,5 +1,7 @@
 // QuantizeLinear and DequantizeLinear: per tensor, per axis, or in blocks along an axis; and
 // DynamicQuantizeLinear.
+#include "pagefuse/ops/onnx/quantize.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -284,8 +286,11 @@ absl::Status RunDynamic(KernelArgs& args) {
 
 }  // namespace
 
-OpDef QuantizeLinearDef() {
-  return OpDef("", "QuantizeLinear", 10)
+OpDef QuantizeLinearDef() { return QuantizeLinearOf("", 10); }
+OpDef DequantizeLinearDef() { return DequantizeLinearOf("", 10); }
+
+OpDef QuantizeLinearOf(std::string_view domain, int since) {
+  return OpDef(domain, "QuantizeLinear", since)
       .Doc(
           "saturate(round(x / y_scale) + y_zero_point), halves to even; floats are rounded by "
           "their type.")
@@ -305,8 +310,8 @@ OpDef QuantizeLinearDef() {
       .AddKernel({.name = "reference", .run = RunQuantize});
 }
 
-OpDef DequantizeLinearDef() {
-  return OpDef("", "DequantizeLinear", 10)
+OpDef DequantizeLinearOf(std::string_view domain, int since) {
+  return OpDef(domain, "DequantizeLinear", since)
       .Doc("(x - x_zero_point) * x_scale.")
       .Input("x", "T1", "[...]")
       .Input("x_scale", "T2", "[], [dim of axis], or as x with ceil(dim / block_size) along axis")

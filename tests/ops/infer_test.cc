@@ -126,6 +126,15 @@ TEST_F(InferTest, UnknownOpsKeepWhatIsDeclared) {
   EXPECT_EQ(ShapeOf("out"), "[M]");
 }
 
+TEST(InferShapes, AConstantKnowsBetterThanItsDeclaration) {
+  absl::StatusOr<Model> model = ParseModel(
+      "<ir_version: 10, opset_import: [\"\" : 18]> g (float[2, 3] x) => (float[3, 2] y) "
+      "<int64 s> { s = Constant <value_ints: ints = [3, 2]> ()  y = Reshape (x, s) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_TRUE(InferShapes(*model).ok());
+  EXPECT_EQ(model->graph->FindValue("s")->shape()->ToString(), "[2]");
+}
+
 TEST(InferShapes, RefusesADeclarationThatCannotBe) {
   absl::StatusOr<Model> model = ParseModel(
       "<ir_version: 10, opset_import: [\"\" : 18]> g (float[2, 3] x) => (float[2, 3] y) "

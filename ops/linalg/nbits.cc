@@ -1,0 +1,160 @@
+#include "pagefuse/ops/linalg/nbits.h"
+
+#include <algorithm>
+
+#include "dnnl.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/cpu_features.h"
+#include "pagefuse/ops/linalg/linear_bf16.h"
+#include "pagefuse/ops/linalg/nbits_hwy.h"
+#include "pagefuse/ops/linalg/packed_bf16.h"
+#include "pagefuse/ops/numeric/packing.h"
+#include "pagefuse/ops/onnx/rows_hwy.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr int64_t kMaxStreamedRows = 16;    // more rows of x pay for decoding to floats
+constexpr int64_t kTileFloats = 512 << 10;  // of decoded weights: they stay in L2
+constexpr int64_t kBf16Columns = 512;       // decoded at a time for AMX
+constexpr int64_t kUnitBytes = 32 << 10;    // of codes in one unit of work
+
+uint8_t CodeAt(const uint8_t* codes, int bits, int64_t i) {
+  return bits == 4 ? GetNibble(codes, i) : codes[i];
+}
+
+// Rows of W in one unit of work.
+int64_t UnitRows(const NBitsWeight& w) {
+  return std::max<int64_t>(kUnitBytes / std::max<int64_t>(w.row_bytes, 1), 1);
+}
+
+int64_t PaddedK(const NBitsWeight& w) { return w.blocks() * w.block; }
+
+void Stream(const RowsView& x, const NBitsWeight& w, float* scratch, const OutputView& y) {
+  const int64_t padded = PaddedK(w);
+  float* rows = scratch;
+  float* sums = rows + x.m * padded;
+  const NBitsRows laid{rows, sums, x.m};
+  const int64_t unit = UnitRows(w);
+#pragma omp parallel if (w.n > unit)
+  {
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < x.m; ++r) {
+      LayOutNBitsRow(w, x.data + r * x.stride, rows + r * padded, sums + r * w.blocks());
+    }
+    std::vector<float> weights(static_cast<size_t>(w.blocks()));
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t n = 0; n < w.n; n += unit) {
+      StreamNBits(laid, w, n, std::min(n + unit, w.n), weights.data(), y);
+    }
+  }
+}
+
+// Blocks that the kernels do not take: a row of W at a time as floats.
+void StreamDecoded(const RowsView& x, const NBitsWeight& w, const OutputView& y) {
+#pragma omp parallel if (w.n > 1)
+  {
+    std::vector<float> row(static_cast<size_t>(w.k));
+#pragma omp for schedule(static)
+    for (int64_t n = 0; n < w.n; ++n) {
+      DecodeNBitsRow(w, n, row.data());
+      for (int64_t r = 0; r < x.m; ++r) {
+        y.data[r * y.stride + n] = onnx_ops::DotRow(x.data + r * x.stride, row.data(), w.k);
+      }
+    }
+  }
+}
+
+// A tile of W's rows at a time as floats, each thread its own.
+absl::Status TiledSgemm(const RowsView& x, const NBitsWeight& w, const OutputView& y) {
+  const int64_t tile = std::clamp<int64_t>(kTileFloats / w.k, 16, 256);
+  bool ok = true;
+#pragma omp parallel reduction(&& : ok) if (w.n > tile)
+  {
+    std::vector<float> rows(static_cast<size_t>(std::min(tile, w.n) * w.k));
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t n = 0; n < w.n; n += tile) {
+      const int64_t columns = std::min(tile, w.n - n);
+      for (int64_t i = 0; i < columns; ++i) DecodeNBitsRow(w, n + i, rows.data() + i * w.k);
+      const dnnl_status_t status = dnnl_sgemm('N', 'T', x.m, columns, w.k, 1.0f, x.data, x.stride,
+                                              rows.data(), w.k, 0.0f, y.data + n, y.stride);
+      ok = ok && status == dnnl_success;
+    }
+  }
+  return ok ? absl::OkStatus() : absl::InternalError("oneDNN sgemm failed");
+}
+
+absl::Status TiledBf16(const RowsView& x, const NBitsWeight& w, void* scratch,
+                       const OutputView& y) {
+  std::vector<float> rows(static_cast<size_t>(std::min(kBf16Columns, w.n) * w.k));
+  for (int64_t n = 0; n < w.n; n += kBf16Columns) {
+    const int64_t columns = std::min(kBf16Columns, w.n - n);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < columns; ++i) DecodeNBitsRow(w, n + i, rows.data() + i * w.k);
+    PF_ASSIGN_OR_RETURN(const PackedBf16 packed,
+                        PackedBf16::Pack({rows.data(), w.k, columns, /*transposed=*/true}));
+    LinearBf16(x, packed, scratch, {y.data + n, y.stride});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint8_t NBitsWeight::Code(int64_t row, int64_t column) const {
+  return CodeAt(codes + row * row_bytes, bits, column);
+}
+
+float NBitsWeight::Zero(int64_t row, int64_t index) const {
+  if (zeros != nullptr) return zeros[row * blocks() + index];
+  if (zero_codes != nullptr) return CodeAt(zero_codes + row * zero_row_bytes, bits, index);
+  return bits == 4 ? 8.0f : 128.0f;
+}
+
+void DecodeNBitsRow(const NBitsWeight& w, int64_t row, float* to) {
+  const uint8_t* codes = w.codes + row * w.row_bytes;
+  const float* scales = w.scales + row * w.blocks();
+  for (int64_t b = 0; b < w.blocks(); ++b) {
+    const float scale = scales[b];
+    const float zero = w.Zero(row, b);
+    const int64_t begin = b * w.block;
+    const int64_t end = std::min(begin + w.block, w.k);
+    if (w.bits == 8) {
+      for (int64_t c = begin; c < end; ++c) {
+        to[c] = (static_cast<float>(codes[c]) - zero) * scale;
+      }
+      continue;
+    }
+    for (int64_t c = begin; c < end; ++c) {
+      to[c] = (static_cast<float>(codes[c / 2] >> (c % 2 * 4) & 15) - zero) * scale;
+    }
+  }
+}
+
+size_t NBitsScratchBytes(int64_t m, const NBitsWeight& w) {
+  if (m <= kMaxStreamedRows) {
+    return static_cast<size_t>(m * (PaddedK(w) + w.blocks())) * sizeof(float);
+  }
+  return LinearBf16ScratchBytes(m, w.k);
+}
+
+absl::Status LinearNBits(const RowsView& x, const NBitsWeight& w, NBitsPrecision precision,
+                         void* scratch, const OutputView& y) {
+  if (x.m == 0 || w.n == 0) return absl::OkStatus();
+  if (w.k == 0) {
+    for (int64_t r = 0; r < x.m; ++r) std::fill_n(y.data + r * y.stride, w.n, 0.0f);
+    return absl::OkStatus();
+  }
+  if (x.m > kMaxStreamedRows) {
+    return precision == NBitsPrecision::kBfloat16 && HasAmxBf16() ? TiledBf16(x, w, scratch, y)
+                                                                  : TiledSgemm(x, w, y);
+  }
+  if (NBitsStreams(w)) {
+    Stream(x, w, static_cast<float*>(scratch), y);
+  } else {
+    StreamDecoded(x, w, y);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,219 @@
+// GatherBlockQuantized: rows of a quantised table, decoded as they are gathered.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/numeric/packing.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/parallel.h"
+
+namespace pagefuse::microsoft_ops {
+namespace {
+
+constexpr int kData = 0;
+constexpr int kIndices = 1;
+constexpr int kScales = 2;
+constexpr int kZeros = 3;
+
+struct Attributes {
+  int64_t gather_axis = 0, quantize_axis = 1, block = 128, bits = 4;
+};
+
+absl::StatusOr<Attributes> AttributesOf(const Node& node) {
+  Attributes a;
+  PF_ASSIGN_OR_RETURN(a.gather_axis, node.IntAttribute("gather_axis", 0));
+  PF_ASSIGN_OR_RETURN(a.quantize_axis, node.IntAttribute("quantize_axis", 1));
+  PF_ASSIGN_OR_RETURN(a.block, node.IntAttribute("block_size", 128));
+  PF_ASSIGN_OR_RETURN(a.bits, node.IntAttribute("bits", 4));
+  return a;
+}
+
+// A byte of uint8 data holds two 4-bit codes, the first in the low bits.
+bool TwoAByte(DataType type, const Attributes& a) {
+  return type == DataType::kUint8 && a.bits == 4;
+}
+
+absl::Status CheckAttributes(const ShapeContext& c, const Attributes& a, int rank) {
+  if (a.bits != 4 && a.bits != 8) {
+    return c.AttributeError("bits", StrCat("expected 4 or 8, got ", a.bits));
+  }
+  if (a.block < 16 || (a.block & (a.block - 1)) != 0) {
+    return c.AttributeError("block_size",
+                            StrCat("expected a power of two from 16 on, got ", a.block));
+  }
+  const std::pair<const char*, int64_t> axes[] = {{"gather_axis", a.gather_axis},
+                                                  {"quantize_axis", a.quantize_axis}};
+  for (const auto& [name, axis] : axes) {
+    if (axis >= -rank && axis < rank) continue;
+    return c.AttributeError(name, StrCat(axis, " is out of range for rank ", rank));
+  }
+  const DataType type = c.input_type(kData);
+  if (a.bits == 8 && type != DataType::kUint8) {
+    return c.InputError(kData, StrCat("type ", DataTypeName(type), " has no 8 bits"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Infer(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const Attributes a, AttributesOf(c.node()));
+  const Shape* data = c.input_shape(kData);
+  const Shape* indices = c.input_shape(kIndices);
+  c.SetOutput(0, c.input_type(kScales), std::nullopt);
+  if (data == nullptr) return absl::OkStatus();
+  const int rank = data->rank();
+  if (rank == 0) return c.InputError(kData, "expected at least one dim, got shape []");
+  PF_RETURN_IF_ERROR(CheckAttributes(c, a, rank));
+  const int64_t gather = a.gather_axis < 0 ? a.gather_axis + rank : a.gather_axis;
+  const int64_t quantize = a.quantize_axis < 0 ? a.quantize_axis + rank : a.quantize_axis;
+  const bool two = TwoAByte(c.input_type(kData), a);
+  if (gather == quantize) return c.AttributeError("quantize_axis", "is the gather_axis");
+  if (two && quantize != rank - 1) {
+    return c.AttributeError("quantize_axis", "must be the last axis of packed data");
+  }
+  Shape elements = *data;
+  if (two) elements[rank - 1] = elements[rank - 1] * Dim(2);
+  Shape parameters = elements;
+  parameters[quantize] = (elements[quantize] + Dim(a.block - 1)).FloorDiv(Dim(a.block));
+  PF_RETURN_IF_ERROR(ExpectShape(c, kScales, parameters));
+  Shape zeros = parameters;
+  if (two) zeros[rank - 1] = (zeros[rank - 1] + Dim(1)).FloorDiv(Dim(2));
+  PF_RETURN_IF_ERROR(ExpectShape(c, kZeros, zeros));
+  if (indices == nullptr) return absl::OkStatus();
+  Shape y;
+  for (int d = 0; d < rank; ++d) {
+    if (d == gather) {
+      y.dims().insert(y.dims().end(), indices->dims().begin(), indices->dims().end());
+    } else {
+      y.dims().push_back(elements[d]);
+    }
+  }
+  c.SetOutput(0, c.input_type(kScales), std::move(y));
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Attributes a, AttributesOf(*args.node));
+  const int64_t rows = args.input(kData).dim(static_cast<int>(a.gather_axis));
+  const TensorArg& indices = args.input(kIndices);
+  for (int64_t i = 0; i < indices.size(); ++i) {
+    const int64_t index = IntAt(indices, i);
+    if (index >= -rows && index < rows) continue;
+    return ValueError(args, "input 1 \"indices\"",
+                      StrCat("index ", index, " is out of range for ", rows, " rows"));
+  }
+  return absl::OkStatus();
+}
+
+// The table as [outer, rows, inner]; row (o, r) is `inner` elements, quantised along one axis.
+struct Table {
+  int64_t outer = 1, rows = 1, inner = 1;
+  // Element e of the table as [before, length, after] around the quantised axis.
+  int64_t length = 1, after = 1, block = 1;
+  int bits = 4;
+  const uint8_t* codes = nullptr;
+  bool is_signed = false;
+  const float* scales = nullptr;
+  const uint8_t* zeros = nullptr;  // null: `zero` for all
+  bool zeros_padded = false;       // rows of zero points along the last axis start at whole bytes
+  int zero = 0;
+
+  int64_t blocks() const { return (length + block - 1) / block; }
+  int CodeAt(const uint8_t* from, int64_t i) const {
+    if (bits == 8) return from[i];
+    const uint8_t code = GetNibble(from, i);
+    return is_signed ? SignExtendNibble(code) : code;
+  }
+  float At(int64_t e) const {
+    const int64_t column = e % after;
+    const int64_t along = e / after % length;
+    const int64_t before = e / after / length;
+    const int64_t p = (before * blocks() + along / block) * after + column;
+    int point = zero;
+    if (zeros != nullptr) {
+      const int64_t index = zeros_padded ? before * ((blocks() + 1) / 2 * 2) + along / block : p;
+      point = CodeAt(zeros, index);
+    }
+    return static_cast<float>(CodeAt(codes, e) - point) * scales[p];
+  }
+};
+
+Table TableOf(const KernelArgs& args, const Attributes& a, const float* scales) {
+  const TensorArg& data = args.input(kData);
+  std::vector<int64_t> dims = data.dims;
+  const auto rank = static_cast<int64_t>(dims.size());
+  const bool two = TwoAByte(data.dtype, a);
+  if (two) dims.back() *= 2;
+  const int64_t gather = a.gather_axis < 0 ? a.gather_axis + rank : a.gather_axis;
+  const int64_t quantize = a.quantize_axis < 0 ? a.quantize_axis + rank : a.quantize_axis;
+  Table t;
+  for (int64_t d = 0; d < rank; ++d) {
+    if (d < gather) t.outer *= dims[d];
+    if (d > gather) t.inner *= dims[d];
+    if (d > quantize) t.after *= dims[d];
+  }
+  t.rows = dims[gather];
+  t.length = dims[quantize];
+  t.block = a.block;
+  t.bits = static_cast<int>(a.bits);
+  t.codes = data.as<uint8_t>();
+  t.is_signed = data.dtype == DataType::kInt4;
+  t.scales = scales;
+  t.zeros = args.input(kZeros).as<uint8_t>();
+  t.zeros_padded = two;
+  // Unsigned bytes are centred; the 4-bit types are as they say.
+  t.zero = data.dtype == DataType::kUint8 ? 1 << (a.bits - 1) : 0;
+  return t;
+}
+
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Attributes a, AttributesOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const FloatValues scales, FloatValues::Of(args.input(kScales)));
+  const Table table = TableOf(args, a, scales.data());
+  const TensorArg& indices = args.input(kIndices);
+  const TensorArg& y = args.output(0);
+  const int64_t count = indices.size();
+  ParallelFor(table.outer * count, table.inner * 8, [&](int64_t begin, int64_t end) {
+    std::vector<float> row(static_cast<size_t>(table.inner));
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t index = IntAt(indices, i % count);
+      if (index < 0) index += table.rows;
+      const int64_t first = (i / count * table.rows + index) * table.inner;
+      for (int64_t e = 0; e < table.inner; ++e) row[e] = table.At(first + e);
+      EncodeFromFloat(y.dtype, row.data(), table.inner, onnx_ops::ElementAt(y, i * table.inner))
+          .IgnoreError();  // one of the op's types
+    }
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+OpDef GatherBlockQuantizedDef() {
+  using enum DataType;
+  return OpDef("com.microsoft", "GatherBlockQuantized", /*since=*/1)
+      .Doc("Gather of a table of 4- or 8-bit codes in blocks: (code - zero point) * scale.")
+      .Input("data", "T1", "[..., rows, ...]; uint8 with bits 4: two codes a byte on the last axis")
+      .Input("indices", "Tind", "[...]; negative ones count from the end")
+      .Input("scales", "T2", "as data, ceil(dim / block_size) along quantize_axis")
+      .Input("zero_points", "T1", "as scales, packed as data; absent: 0, of uint8 2^(bits - 1)",
+             PortKind::kOptional)
+      .Output("output", "T2", "data's dims with those of indices for the gather axis")
+      .Attr("gather_axis", int64_t{0}, "axis that is indexed")
+      .Attr("quantize_axis", int64_t{1}, "axis of the blocks, another one")
+      .Attr("block_size", int64_t{128}, "a power of two from 16 on")
+      .Attr("bits", int64_t{4}, "of a code in uint8 data: 4 or 8")
+      .Types("T1", {kUint8, kInt4, kUint4})
+      .Types("Tind", {kInt32, kInt64})
+      .Types("T2", {kFloat, kFloat16, kBfloat16})
+      .InferShapes(Infer)
+      .Validate(Validate)
+      .AddKernel({.name = "reference", .run = Run});
+}
+
+}  // namespace pagefuse::microsoft_ops

@@ -1,0 +1,267 @@
+// GroupQueryAttention: rows are normed, rotated and cached in float, then attended to.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/microsoft/dense_attention.h"
+#include "pagefuse/ops/microsoft/group_query_attention.h"
+#include "pagefuse/ops/microsoft/head_rows.h"
+#include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/parallel.h"
+
+namespace pagefuse::microsoft_ops {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+struct PreparationInputs {
+  FloatValues cosines, sines, q_norm, k_norm;
+};
+
+absl::StatusOr<PreparationInputs> InputsOf(const KernelArgs& args, const GqaCall& call) {
+  PreparationInputs inputs;
+  if (call.attributes.rotates) {
+    PF_ASSIGN_OR_RETURN(inputs.cosines, FloatValues::Of(args.input(kGqaCos)));
+    PF_ASSIGN_OR_RETURN(inputs.sines, FloatValues::Of(args.input(kGqaSin)));
+  }
+  PF_ASSIGN_OR_RETURN(inputs.q_norm, FloatValues::Of(args.input(kGqaQNormWeight)));
+  PF_ASSIGN_OR_RETURN(inputs.k_norm, FloatValues::Of(args.input(kGqaKNormWeight)));
+  return inputs;
+}
+
+HeadPreparation PreparationOf(const KernelArgs& args, const GqaCall& call,
+                              const PreparationInputs& inputs, bool query) {
+  HeadPreparation preparation;
+  const FloatValues& weight = query ? inputs.q_norm : inputs.k_norm;
+  if (weight.present()) preparation.norm = {weight.data(), call.attributes.norm_epsilon};
+  if (call.attributes.rotates) {
+    const std::vector<int64_t>& dims = args.input(kGqaCos).dims;
+    preparation.rotation = {inputs.cosines.data(),      inputs.sines.data(), dims[0], dims[1], 0,
+                            call.attributes.interleaved};
+  }
+  preparation.round_to = args.input(kGqaQuery).dtype;
+  return preparation;
+}
+
+HeadSource SourceOf(const KernelArgs& args, const GqaCall& call, int which) {
+  const GqaAttributes& a = call.attributes;
+  return HeadSourceOf(args, {a.q_heads, a.kv_heads, call.packed}, which, call.head_size);
+}
+
+// Position of new token `s` of sequence `b`, for the rotation.
+int64_t PositionOf(const KernelArgs& args, const GqaCall& call, int64_t b, int64_t s) {
+  const TensorArg& ids = args.input(kGqaPositionIds);
+  return ids.present() ? IntAt(ids, b * call.q_len + s) : call.sequences[b].position + s;
+}
+
+// The rows that attention reads: [B, Hk, rows, D] in the cache's format. The present tensor, or
+// memory of its own where a windowed cache is shorter than what is read.
+struct AttendedRows {
+  ScaledRows format;
+  uint8_t* data = nullptr;
+  int64_t rows = 0;
+
+  uint8_t* At(const GqaCall& call, int64_t b, int64_t head, int64_t row) const {
+    return data + ((b * call.attributes.kv_heads + head) * rows + row) * format.RowBytes();
+  }
+};
+
+// The past's rows, then the new ones; zeros behind.
+void FillRows(const KernelArgs& args, const GqaCall& call, bool keys,
+              const HeadPreparation* preparation, const AttendedRows& out) {
+  const HeadSource source = SourceOf(args, call, keys ? 1 : 2);
+  const TensorArg& past = args.input(keys ? kGqaPastKey : kGqaPastValue);
+  const int64_t heads = call.attributes.kv_heads;
+  const int64_t row_bytes = out.format.RowBytes();
+  ParallelFor(call.batch * heads, out.rows * row_bytes * 2, [&](int64_t begin, int64_t end) {
+    std::vector<float> row(static_cast<size_t>(call.head_size));
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t b = unit / heads;
+      const int64_t head = unit % heads;
+      const int64_t resident = call.sequences[b].resident;
+      uint8_t* to = out.At(call, b, head, 0);
+      if (resident > 0) {
+        std::memcpy(to, past.as<uint8_t>() + unit * call.past_rows * row_bytes,
+                    static_cast<size_t>(resident * row_bytes));
+      }
+      for (int64_t s = 0; s < call.kv_len; ++s) {
+        source.Load(b * call.kv_len + s, head, row.data());
+        if (preparation != nullptr) {
+          preparation->Apply(PositionOf(args, call, b, s), row.data(), call.head_size);
+        }
+        out.format.Encode(head, row.data(), to + (resident + s) * row_bytes);
+      }
+      const int64_t used = resident + call.kv_len;
+      if (used < out.rows) {
+        std::memset(to + used * row_bytes, 0, static_cast<size_t>((out.rows - used) * row_bytes));
+      }
+    }
+  });
+}
+
+// A windowed present: the last of the rows that were attended to, then zeros.
+void KeepLastRows(const GqaCall& call, const AttendedRows& rows, const TensorArg& present) {
+  const int64_t row_bytes = rows.format.RowBytes();
+  const int64_t heads = call.attributes.kv_heads;
+  for (int64_t unit = 0; unit < call.batch * heads; ++unit) {
+    const GqaSequence& sequence = call.sequences[unit / heads];
+    const int64_t kept = WindowedRows(sequence.total, call.present_rows, call.attributes.window);
+    uint8_t* to = present.as<uint8_t>() + unit * call.present_rows * row_bytes;
+    const uint8_t* from = rows.data + (unit * rows.rows + sequence.rows - kept) * row_bytes;
+    if (kept > 0) std::memcpy(to, from, static_cast<size_t>(kept * row_bytes));
+    if (kept == call.present_rows) continue;
+    std::memset(to + kept * row_bytes, 0,
+                static_cast<size_t>((call.present_rows - kept) * row_bytes));
+  }
+}
+
+// Rows as floats [B, Hk, rows, D], where they lie if they are floats.
+const float* DecodedRows(const GqaCall& call, const AttendedRows& rows, Scratch& scratch,
+                         int slot) {
+  if (rows.format.element == DataType::kFloat) return reinterpret_cast<const float*>(rows.data);
+  const int64_t heads = call.attributes.kv_heads;
+  const int64_t size = call.head_size;
+  auto* decoded = static_cast<float*>(
+      scratch.Get(static_cast<size_t>(call.batch * heads * rows.rows * size * kFloatBytes), slot));
+  ParallelFor(call.batch * heads * rows.rows, size * kFloatBytes * 2,
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  const int64_t unit = i / rows.rows;
+                  if (i % rows.rows >= call.sequences[unit / heads].rows) continue;
+                  rows.format.Decode(unit % heads, rows.data + i * rows.format.RowBytes(),
+                                     decoded + i * size);
+                }
+              });
+  return decoded;
+}
+
+// Prepared query rows [B, S, H, D], where they lie if nothing is to be done to them.
+const float* Queries(const KernelArgs& args, const GqaCall& call,
+                     const HeadPreparation& preparation) {
+  const HeadSource source = SourceOf(args, call, 0);
+  const bool is_float = source.tensor->dtype == DataType::kFloat;
+  if (is_float && !call.packed && preparation.changes_nothing()) return source.tensor->as<float>();
+  const int64_t count = call.batch * call.q_len * source.heads;
+  auto* rows = static_cast<float*>(
+      args.scratch->Get(static_cast<size_t>(count * call.head_size * kFloatBytes), 0));
+  ParallelFor(count, call.head_size * kFloatBytes * 2, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t token = i / source.heads;
+      float* row = rows + i * call.head_size;
+      source.Load(token, i % source.heads, row);
+      preparation.Apply(PositionOf(args, call, token / call.q_len, token % call.q_len), row,
+                        call.head_size);
+    }
+  });
+  return rows;
+}
+
+// Memory for the rows that attention reads, with the rows in it.
+absl::StatusOr<AttendedRows> Attended(const KernelArgs& args, const GqaCall& call, bool keys,
+                                      const HeadPreparation* preparation) {
+  AttendedRows rows;
+  PF_ASSIGN_OR_RETURN(rows.format, GqaRows(args, call, keys));
+  const TensorArg& present = args.output(keys ? 1 : 2);
+  rows.rows = call.present_rows;
+  if (call.attributes.windowed_cache) {
+    for (const GqaSequence& sequence : call.sequences) {
+      rows.rows = std::max(rows.rows, sequence.resident + call.kv_len);
+    }
+  }
+  if (present.present() && rows.rows == call.present_rows) {
+    rows.data = present.as<uint8_t>();
+  } else {
+    const int64_t count = call.batch * call.attributes.kv_heads * rows.rows;
+    rows.data = static_cast<uint8_t*>(
+        args.scratch->Get(static_cast<size_t>(count * rows.format.RowBytes()), keys ? 1 : 2));
+  }
+  FillRows(args, call, keys, preparation, rows);
+  return rows;
+}
+
+// A windowed cache whose rows fill the present tensor may still have to move to its front.
+void StorePresent(const GqaCall& call, const AttendedRows& rows, const TensorArg& present) {
+  if (!call.attributes.windowed_cache || !present.present()) return;
+  if (rows.data == present.as<uint8_t>()) return;
+  KeepLastRows(call, rows, present);
+}
+
+void SetLayouts(const GqaCall& call, int64_t rows, DenseAttention& attention) {
+  const GqaAttributes& a = call.attributes;
+  const int64_t size = call.head_size;
+  const int64_t width = a.q_heads * size;
+  attention.q_layout = attention.y_layout = {call.q_len * width, size, width};
+  attention.k_layout = attention.v_layout = {a.kv_heads * rows * size, rows * size, size};
+}
+
+void SetBias(const KernelArgs& args, const GqaCall& call, const FloatValues& bias,
+             DenseAttention& attention) {
+  if (!bias.present()) return;
+  const std::vector<int64_t>& dims = args.input(kGqaBias).dims;
+  attention.bias.data = bias.data();
+  attention.bias.strides[0] = dims[0] == 1 ? 0 : dims[1] * dims[2] * dims[3];
+  attention.bias.strides[1] = dims[1] == 1 ? 0 : dims[2] * dims[3];
+  attention.bias.strides[2] = dims[3];
+  // The bias counts all keys of a sequence; a windowed cache starts at a later one.
+  for (const GqaSequence& sequence : call.sequences) {
+    attention.bias.first_keys.push_back(sequence.total - sequence.rows);
+  }
+}
+
+absl::Status SetSinks(const KernelArgs& args, const GqaCall& call, DenseAttention& attention) {
+  PF_ASSIGN_OR_RETURN(const FloatValues sinks, FloatValues::Of(args.input(kGqaHeadSink)));
+  if (sinks.present()) {
+    attention.sinks.assign(sinks.data(), sinks.data() + sinks.size());
+  } else if (call.attributes.smooth_softmax) {
+    attention.sinks.assign(static_cast<size_t>(call.attributes.q_heads), 0.0f);
+  }
+  return absl::OkStatus();
+}
+
+template <auto attend>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const GqaCall call, GqaCallOf(args));
+  const GqaAttributes& a = call.attributes;
+  PF_ASSIGN_OR_RETURN(const PreparationInputs inputs, InputsOf(args, call));
+  const HeadPreparation for_keys = PreparationOf(args, call, inputs, /*query=*/false);
+  PF_ASSIGN_OR_RETURN(const AttendedRows keys, Attended(args, call, true, &for_keys));
+  PF_ASSIGN_OR_RETURN(const AttendedRows values, Attended(args, call, false, nullptr));
+  DenseAttention attention;
+  attention.q_heads = a.q_heads;
+  attention.kv_heads = a.kv_heads;
+  attention.qk_size = attention.v_size = call.head_size;
+  attention.scale = a.scale != 0 ? a.scale : 1.0f / std::sqrt(static_cast<float>(call.head_size));
+  attention.softcap = a.softcap;
+  attention.causal = a.causal;
+  attention.window = a.window;
+  for (const GqaSequence& s : call.sequences) {
+    attention.sequences.push_back({call.q_len, s.first, s.rows});
+  }
+  attention.q = Queries(args, call, PreparationOf(args, call, inputs, /*query=*/true));
+  attention.k = DecodedRows(call, keys, *args.scratch, 3);
+  attention.v = DecodedRows(call, values, *args.scratch, 4);
+  SetLayouts(call, keys.rows, attention);
+  PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kGqaBias)));
+  SetBias(args, call, bias, attention);
+  PF_RETURN_IF_ERROR(SetSinks(args, call, attention));
+  const TensorArg& output = args.output(0);
+  const bool direct = output.dtype == DataType::kFloat;
+  attention.y = direct ? output.as<float>()
+                       : static_cast<float*>(args.scratch->Get(
+                             static_cast<size_t>(output.size() * kFloatBytes), 5));
+  attend(attention);
+  StorePresent(call, keys, args.output(1));
+  StorePresent(call, values, args.output(2));
+  if (direct) return absl::OkStatus();
+  return EncodeFromFloat(output.dtype, attention.y, output.size(), output.data);
+}
+
+}  // namespace
+
+absl::Status GqaReference(KernelArgs& args) { return Run<DenseAttentionReference>(args); }
+absl::Status GqaHwy(KernelArgs& args) { return Run<DenseAttentionHwy>(args); }
+
+}  // namespace pagefuse::microsoft_ops

@@ -1,0 +1,294 @@
+// MatMulNBits: a product with a weight of 4 or 8 bits in blocks.
+#include "pagefuse/ops/microsoft/matmul_nbits.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/op_def.h"
+
+namespace pagefuse::microsoft_ops {
+namespace {
+
+constexpr int kA = 0;
+constexpr int kB = 1;
+constexpr int kScales = 2;
+constexpr int kZeros = 3;
+constexpr int kGroupIndex = 4;
+constexpr int kBias = 5;
+
+struct Sizes {
+  int64_t k = 0, n = 0, bits = 4, block = 0;
+  int64_t blocks() const { return (k + block - 1) / block; }
+  int64_t block_bytes() const { return block * bits / 8; }
+  int64_t zero_row_bytes() const { return (blocks() * bits + 7) / 8; }
+};
+
+absl::StatusOr<Sizes> SizesOf(const Node& node) {
+  Sizes s;
+  PF_ASSIGN_OR_RETURN(s.k, node.IntAttribute("K", 0));
+  PF_ASSIGN_OR_RETURN(s.n, node.IntAttribute("N", 0));
+  PF_ASSIGN_OR_RETURN(s.bits, node.IntAttribute("bits", 4));
+  PF_ASSIGN_OR_RETURN(s.block, node.IntAttribute("block_size", 0));
+  return s;
+}
+
+absl::Status CheckSizes(const ShapeContext& c, const Sizes& s) {
+  constexpr int64_t kMaxSize = int64_t{1} << 31;
+  if (s.bits != 4 && s.bits != 8) {
+    return c.AttributeError("bits", StrCat("expected 4 or 8, got ", s.bits));
+  }
+  if (s.block < 16 || s.block > kMaxSize || (s.block & (s.block - 1)) != 0) {
+    return c.AttributeError("block_size",
+                            StrCat("expected a power of two from 16 on, got ", s.block));
+  }
+  if (s.k <= 0 || s.k > kMaxSize) {
+    return c.AttributeError("K", StrCat("expected a positive size, got ", s.k));
+  }
+  if (s.n <= 0 || s.n > kMaxSize) {
+    return c.AttributeError("N", StrCat("expected a positive size, got ", s.n));
+  }
+  if (c.has_input(kGroupIndex)) {
+    return c.InputError(kGroupIndex, "columns in another order are not supported");
+  }
+  return absl::OkStatus();
+}
+
+// Scales and zero points come as [N, blocks] or flat.
+absl::Status CheckCount(const ShapeContext& c, int i, int64_t count, std::string_view shape) {
+  const Shape* actual = c.has_input(i) ? c.input_shape(i) : nullptr;
+  const auto dims = actual == nullptr ? std::nullopt : actual->constant();
+  if (!dims || ElementCount(*dims) == count) return absl::OkStatus();
+  return c.InputError(
+      i, StrCat("expected ", shape, ", ", count, " elements, got ", actual->ToString()));
+}
+
+absl::Status Infer(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(c.node()));
+  PF_RETURN_IF_ERROR(CheckSizes(c, s));
+  const Shape* a = c.input_shape(kA);
+  if (a != nullptr && (a->rank() == 0 || Differ(a->back(0), Dim(s.k)))) {
+    return c.InputError(kA, StrCat("expected ", s.k, " columns, got ", a->ToString()));
+  }
+  PF_RETURN_IF_ERROR(
+      CheckCount(c, kB, s.n * s.blocks() * s.block_bytes(), "[N, blocks, block_size * bits / 8]"));
+  PF_RETURN_IF_ERROR(CheckCount(c, kScales, s.n * s.blocks(), "[N, blocks]"));
+  if (c.has_input(kZeros)) {
+    const bool packed = c.input_type(kZeros) == DataType::kUint8;
+    PF_RETURN_IF_ERROR(CheckCount(c, kZeros, s.n * (packed ? s.zero_row_bytes() : s.blocks()),
+                                  packed ? "[N, ceil(blocks * bits / 8)]" : "[N, blocks]"));
+  }
+  PF_RETURN_IF_ERROR(ExpectShape(c, kBias, Shape({Dim(s.n)})));
+  std::optional<Shape> y;
+  if (a != nullptr) {
+    y = *a;
+    y->dims().back() = Dim(s.n);
+  }
+  c.SetOutput(0, c.input_type(kA), y);
+  return absl::OkStatus();
+}
+
+NBitsWeight WeightOf(const KernelArgs& args, const Sizes& s, const NBitsParameters& parameters) {
+  NBitsWeight w;
+  w.bits = static_cast<int>(s.bits);
+  w.n = s.n;
+  w.k = s.k;
+  w.block = s.block;
+  w.codes = args.input(kB).as<uint8_t>();
+  w.row_bytes = s.blocks() * s.block_bytes();
+  w.scales = parameters.scales.data();
+  w.zero_codes = parameters.zero_codes;
+  w.zero_row_bytes = s.zero_row_bytes();
+  w.zeros = parameters.zeros.present() ? parameters.zeros.data() : nullptr;
+  return w;
+}
+
+absl::Status RunReference(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const NBitsParameters parameters,
+                      NBitsParameters::Of(args.input(kScales), args.input(kZeros)));
+  PF_ASSIGN_OR_RETURN(const FloatValues x, FloatValues::Of(args.input(kA)));
+  PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kBias)));
+  const NBitsWeight w = WeightOf(args, s, parameters);
+  std::vector<double> y(static_cast<size_t>(args.output(0).size()));
+  for (int64_t n = 0; n < s.n; ++n) {
+    for (int64_t r = 0; r < x.size() / s.k; ++r) {
+      double sum = bias.present() ? bias.data()[n] : 0;
+      for (int64_t k = 0; k < s.k; ++k) {
+        const int64_t b = k / s.block;
+        const double weight =
+            (static_cast<double>(w.Code(n, k)) - w.Zero(n, b)) * w.scales[n * s.blocks() + b];
+        sum += weight * x.data()[r * s.k + k];
+      }
+      y[r * s.n + n] = sum;
+    }
+  }
+  return onnx_ops::EncodeDoubles(y, args.output(0), 0);
+}
+
+// Constant scales and zero points of narrow types are converted once.
+class NBitsState : public KernelState {
+ public:
+  NBitsPrecision precision = NBitsPrecision::kFloat32;
+  Tensor scales, zeros;
+  int64_t packed_bytes() const override { return scales.byte_size() + zeros.byte_size(); }
+};
+
+absl::StatusOr<Tensor> FloatCopy(const Tensor* tensor) {
+  const bool needed = tensor != nullptr && tensor->dtype() != DataType::kFloat &&
+                      tensor->dtype() != DataType::kUint8;
+  if (!needed) return Tensor();
+  PF_ASSIGN_OR_RETURN(Tensor copy, Tensor::Allocate(DataType::kFloat, tensor->dims()));
+  PF_RETURN_IF_ERROR(DecodeToFloat(tensor->dtype(), tensor->data(), tensor->size(),
+                                   static_cast<float*>(copy.mutable_data())));
+  return copy;
+}
+
+absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
+  auto state = std::make_unique<NBitsState>();
+  if (args.query.weight_type == WeightType::kBfloat16) {
+    state->precision = NBitsPrecision::kBfloat16;
+  }
+  PF_ASSIGN_OR_RETURN(state->scales, FloatCopy(args.constants[kScales]));
+  if (static_cast<int>(args.constants.size()) > kZeros) {
+    PF_ASSIGN_OR_RETURN(state->zeros, FloatCopy(args.constants[kZeros]));
+  }
+  return state;
+}
+
+TensorArg Converted(const Tensor& copy, const TensorArg& original) {
+  if (!copy.defined()) return original;
+  return {copy.dtype(), copy.dims(), const_cast<void*>(copy.data())};
+}
+
+absl::Status RunHwy(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(*args.node));
+  const auto& state = static_cast<const NBitsState&>(*args.state);
+  PF_ASSIGN_OR_RETURN(const NBitsParameters parameters,
+                      NBitsParameters::Of(Converted(state.scales, args.input(kScales)),
+                                          Converted(state.zeros, args.input(kZeros))));
+  PF_ASSIGN_OR_RETURN(const FloatValues x, FloatValues::Of(args.input(kA)));
+  PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kBias)));
+  const NBitsWeight w = WeightOf(args, s, parameters);
+  const TensorArg& output = args.output(0);
+  const int64_t rows = x.size() / s.k;
+  const bool direct = output.dtype == DataType::kFloat;
+  auto* y = direct ? output.as<float>()
+                   : static_cast<float*>(
+                         args.scratch->Get(static_cast<size_t>(output.size()) * sizeof(float), 1));
+  void* scratch = args.scratch->Get(NBitsScratchBytes(rows, w), 0);
+  PF_RETURN_IF_ERROR(LinearNBits({x.data(), rows, s.k}, w, state.precision, scratch, {y, s.n}));
+  for (int64_t r = 0; bias.present() && r < rows; ++r) {
+    for (int64_t n = 0; n < s.n; ++n) y[r * s.n + n] += bias.data()[n];
+  }
+  return direct ? absl::OkStatus() : EncodeFromFloat(output.dtype, y, output.size(), output.data);
+}
+
+// codes -> [N, K] in float -> MatMul.
+std::string Body(const Sizes& s, bool packed_zeros, bool zeros, bool bias) {
+  const auto unpack = [&](const std::string& to, const std::string& from, int64_t columns) {
+    if (s.bits == 8) {
+      return StrCat("  ", to, "_all = Cast <to = 1> (", from, ")\n", "  ", to,
+                    "_shape = Constant <value_ints: ints = [", s.n, ", ", columns, "]> ()\n  ", to,
+                    " = Reshape (", to, "_all, ", to, "_shape)\n");
+    }
+    return StrCat(
+        "  ", to, "_even = BitwiseAnd (", from, ", mask)\n  ", to,
+        "_odd = BitShift <direction = \"RIGHT\"> (", from, ", four)\n  ", to, "_shape = Constant ",
+        "<value_ints: ints = [", s.n, ", -1, 1]> ()\n  ", to, "_e = Reshape (", to, "_even, ", to,
+        "_shape)\n  ", to, "_o = Reshape (", to, "_odd, ", to, "_shape)\n  ", to,
+        "_pairs = Concat <axis = 2> (", to, "_e, ", to, "_o)\n  ", to,
+        "_rows = Constant <value_ints: ints = [", s.n, ", -1]> ()\n  ", to, "_flat = Reshape (", to,
+        "_pairs, ", to, "_rows)\n  ", to, "_from = Constant <value_ints: ints = [0]> ()\n  ", to,
+        "_to = Constant <value_ints: ints = [", columns, "]> ()\n  ", to,
+        "_axis = Constant <value_ints: ints = [1]> ()\n  ", to, "_codes = Slice (", to, "_flat, ",
+        to, "_from, ", to, "_to, ", to, "_axis)\n  ", to, " = Cast <to = 1> (", to, "_codes)\n");
+  };
+  const int64_t padded = s.blocks() * s.block;
+  std::string text =
+      StrCat("MatMulNBits (A, B, scales", zeros ? ", zero_points" : "", bias ? ", bias" : "",
+             ") => (Y) {\n  mask = Constant <value: tensor = uint8 {15}> ()\n",
+             "  four = Constant <value: tensor = uint8 {4}> ()\n", unpack("w", "B", padded),
+             "  by_block = Constant <value_ints: ints = [", s.n, ", ", s.blocks(), ", ", s.block,
+             "]> ()\n  one_each = Constant <value_ints: ints = [", s.n, ", ", s.blocks(),
+             ", 1]> ()\n  blocks = Reshape (w, by_block)\n",
+             "  s = Cast <to = 1> (scales)\n  scale = Reshape (s, one_each)\n");
+  if (packed_zeros) {
+    StrAppend(&text, unpack("z", "zero_points", s.blocks()), "  zero = Reshape (z, one_each)\n");
+  } else if (zeros) {
+    StrAppend(&text, "  z = Cast <to = 1> (zero_points)\n  zero = Reshape (z, one_each)\n");
+  } else {
+    StrAppend(&text, "  zero = Constant <value_float: float = ", s.bits == 4 ? "8.0" : "128.0",
+              "> ()\n");
+  }
+  StrAppend(&text, "  shifted = Sub (blocks, zero)\n  scaled = Mul (shifted, scale)\n",
+            "  flat = Constant <value_ints: ints = [", s.n, ", ", padded, "]> ()\n",
+            "  rows = Reshape (scaled, flat)\n  begin = Constant <value_ints: ints = [0]> ()\n",
+            "  end = Constant <value_ints: ints = [", s.k, "]> ()\n",
+            "  axis = Constant <value_ints: ints = [1]> ()\n",
+            "  cut = Slice (rows, begin, end, axis)\n",
+            "  weight = Transpose <perm = [1, 0]> (cut)\n  x = Cast <to = 1> (A)\n",
+            "  product = MatMul (x, weight)\n");
+  if (bias) StrAppend(&text, "  b = Cast <to = 1> (bias)\n  y = Add (product, b)\n");
+  if (!bias) StrAppend(&text, "  y = Identity (product)\n");
+  return text + "  Y = CastLike (y, A)\n}";
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(node));
+  const Value* zeros = node.input(kZeros);
+  const bool packed = zeros != nullptr && zeros->dtype() == DataType::kUint8;
+  return DecompositionVariant{
+      StrCat("int", s.bits), Body(s, packed, zeros != nullptr, node.input(kBias) != nullptr), {}};
+}
+
+}  // namespace
+
+absl::StatusOr<NBitsParameters> NBitsParameters::Of(const TensorArg& scales,
+                                                    const TensorArg& zeros) {
+  NBitsParameters parameters;
+  PF_ASSIGN_OR_RETURN(parameters.scales, FloatValues::Of(scales));
+  if (zeros.present() && zeros.dtype == DataType::kUint8) {
+    parameters.zero_codes = zeros.as<uint8_t>();
+  } else {
+    PF_ASSIGN_OR_RETURN(parameters.zeros, FloatValues::Of(zeros));
+  }
+  return parameters;
+}
+
+OpDef MatMulNBitsDef() {
+  using enum DataType;
+  return OpDef("com.microsoft", "MatMulNBits", /*since=*/1)
+      .Doc(
+          "A * W^T + bias, W [N, K] of 4- or 8-bit codes in blocks along K: "
+          "(code - zero point) * scale. 4-bit codes are two a byte, the first in the low bits.")
+      .Input("A", "T1", "[..., K]")
+      .Input("B", "uint8", "[N, blocks, block_size * bits / 8]")
+      .Input("scales", "T1", "[N, blocks]")
+      .Input("zero_points", "T3",
+             "uint8: packed as B, [N, ceil(blocks * bits / 8)]; else "
+             "[N, blocks]; absent: 2^(bits - 1)",
+             PortKind::kOptional)
+      .Input("g_idx", "int32", "refused", PortKind::kOptional)
+      .Input("bias", "T1", "[N]", PortKind::kOptional)
+      .Output("Y", "T1", "[..., N]")
+      .RequiredAttr("K", "columns of W")
+      .RequiredAttr("N", "rows of W")
+      .Attr("bits", int64_t{4}, "4 or 8")
+      .RequiredAttr("block_size", "a power of two from 16 on")
+      .Attr("accuracy_level", int64_t{0}, "a hint: ours computes in float at any level")
+      .Types("T1", {kFloat, kFloat16, kBfloat16})
+      .Types("T3", {kUint8, kFloat, kFloat16, kBfloat16})
+      .InferShapes(Infer)
+      .Decomposition(Decompose)
+      .AddKernel({.name = "reference", .run = RunReference})
+      .AddKernel({.name = "hwy", .priority = 10, .prepare = Prepare, .run = RunHwy});
+}
+
+}  // namespace pagefuse::microsoft_ops

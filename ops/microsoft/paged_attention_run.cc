@@ -1,0 +1,270 @@
+// PagedAttention: what tokens see is gathered as floats, then new rows go to the caches.
+//
+// The cache is read before it is written: a table that lets a short ring of blocks serve a long
+// prompt may map a new token onto one that another new token still sees.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/microsoft/dense_attention.h"
+#include "pagefuse/ops/microsoft/head_rows.h"
+#include "pagefuse/ops/microsoft/paged_attention.h"
+#include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/parallel.h"
+
+namespace pagefuse::microsoft_ops {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+// The rows that the tokens of a call see, sequence after sequence: of each sequence the last
+// `kept` of its past, then its new tokens.
+struct GatheredRows {
+  std::vector<int64_t> starts;  // row of each sequence's first
+  std::vector<int64_t> kept;
+  int64_t count = 0;
+};
+
+GatheredRows PlanRows(const MsPagedCall& call) {
+  GatheredRows rows;
+  const int64_t window = call.attributes.window;
+  for (int64_t b = 0; b < call.batch; ++b) {
+    const int64_t past = call.queries(b) == 0 ? 0 : call.past[b];
+    rows.starts.push_back(rows.count);
+    rows.kept.push_back(window > 0 ? std::min(past, window - 1) : past);
+    rows.count += rows.kept.back() + call.queries(b);
+  }
+  return rows;
+}
+
+struct Weights {
+  FloatValues cosines, sines, q_norm, k_norm;
+};
+
+absl::StatusOr<Weights> WeightsOf(const KernelArgs& args, const MsPagedCall& call) {
+  Weights weights;
+  if (call.attributes.rotates) {
+    PF_ASSIGN_OR_RETURN(weights.cosines, FloatValues::Of(args.input(kMspCos)));
+    PF_ASSIGN_OR_RETURN(weights.sines, FloatValues::Of(args.input(kMspSin)));
+  }
+  PF_ASSIGN_OR_RETURN(weights.q_norm, FloatValues::Of(args.input(kMspQNormWeight)));
+  PF_ASSIGN_OR_RETURN(weights.k_norm, FloatValues::Of(args.input(kMspKNormWeight)));
+  return weights;
+}
+
+HeadPreparation PreparationOf(const KernelArgs& args, const MsPagedCall& call,
+                              const Weights& weights, bool query) {
+  HeadPreparation preparation;
+  const FloatValues& weight = query ? weights.q_norm : weights.k_norm;
+  if (weight.present()) preparation.norm = {weight.data(), call.attributes.norm_epsilon};
+  if (call.attributes.rotates) {
+    const std::vector<int64_t>& dims = args.input(kMspCos).dims;
+    preparation.rotation = {weights.cosines.data(), weights.sines.data(),       dims[0], dims[1],
+                            call.rotary_offset,     call.attributes.interleaved};
+  }
+  preparation.round_to = args.input(kMspQuery).dtype;
+  return preparation;
+}
+
+// Keys or values: where they come from and how they are stored.
+struct Side {
+  HeadSource source;
+  HeadPreparation preparation;
+  bool prepared = false;
+  ScaledRows format;
+  uint8_t* cache = nullptr;
+
+  uint8_t* Row(const MsPagedCall& call, int64_t slot, int64_t head) const {
+    return cache + (slot * call.attributes.kv_heads + head) * format.RowBytes();
+  }
+};
+
+// A new token's row as the cache stores it.
+void EncodeNew(const MsPagedCall& call, const Side& side, const int64_t (&index)[3], float* row,
+               uint8_t* bytes) {
+  const auto [b, i, head] = index;
+  side.source.Load(call.cumulative[b] + i, head, row);
+  if (side.prepared) side.preparation.Apply(call.past[b] + i, row, call.head_size);
+  side.format.Encode(head, row, bytes);
+}
+
+// The slot that gathered row j of sequence b is read from; -1 for a new token's own row, -2 if
+// there is none to be seen.
+int64_t ReadSlot(const MsPagedCall& call, const GatheredRows& rows, int64_t b, int64_t j) {
+  const int64_t position = call.past[b] - rows.kept[b] + j;
+  if (j >= rows.kept[b] && call.WriteSlot(b, j - rows.kept[b]) >= 0) return -1;
+  const int64_t slot = call.SlotAt(b, position);
+  return slot < 0 ? -2 : slot;
+}
+
+// Calls f(b, first, last) for the parts of gathered rows [begin, end) by sequence; rows count from
+// the start of the sequence.
+template <typename F>
+void ForEachPart(const GatheredRows& rows, int64_t begin, int64_t end, const F& f) {
+  while (begin < end) {
+    const auto next = std::upper_bound(rows.starts.begin(), rows.starts.end(), begin);
+    const int64_t b = next - rows.starts.begin() - 1;
+    const int64_t stop = next == rows.starts.end() ? end : std::min(end, *next);
+    f(b, begin - rows.starts[b], stop - rows.starts[b]);
+    begin = stop;
+  }
+}
+
+// Rows [count, Hk, D] as attention reads them: what the cache holds, or will hold.
+void Gather(const MsPagedCall& call, const GatheredRows& rows, const Side& side, float* to) {
+  const int64_t heads = call.attributes.kv_heads;
+  const int64_t size = call.head_size;
+  ParallelFor(rows.count, heads * size * kFloatBytes * 2, [&](int64_t begin, int64_t end) {
+    std::vector<float> row(static_cast<size_t>(size));
+    std::vector<uint8_t> bytes(static_cast<size_t>(side.format.RowBytes()));
+    ForEachPart(rows, begin, end, [&](int64_t b, int64_t first, int64_t last) {
+      for (int64_t j = first; j < last; ++j) {
+        const int64_t slot = ReadSlot(call, rows, b, j);
+        float* out = to + (rows.starts[b] + j) * heads * size;
+        for (int64_t head = 0; head < heads; ++head, out += size) {
+          if (slot == -2) {
+            std::fill(out, out + size, 0.0f);
+          } else if (slot >= 0) {
+            side.format.Decode(head, side.Row(call, slot, head), out);
+          } else {
+            EncodeNew(call, side, {b, j - rows.kept[b], head}, row.data(), bytes.data());
+            side.format.Decode(head, bytes.data(), out);
+          }
+        }
+      }
+    });
+  });
+}
+
+// New rows to their slots; of two on one slot the later token stays.
+void Store(const MsPagedCall& call, const Side& side) {
+  const int64_t heads = call.attributes.kv_heads;
+  ParallelFor(heads, call.tokens * call.head_size * 8, [&](int64_t begin, int64_t end) {
+    std::vector<float> row(static_cast<size_t>(call.head_size));
+    for (int64_t head = begin; head < end; ++head) {
+      for (int64_t b = 0; b < call.batch; ++b) {
+        for (int64_t i = 0; i < call.queries(b); ++i) {
+          const int64_t slot = call.WriteSlot(b, i);
+          if (slot < 0) continue;
+          EncodeNew(call, side, {b, i, head}, row.data(), side.Row(call, slot, head));
+        }
+      }
+    }
+  });
+}
+
+// 0 for rows that are seen, -infinity for those without a block; empty if all are seen.
+std::vector<float> Unmapped(const MsPagedCall& call, const GatheredRows& rows) {
+  std::vector<float> bias;
+  for (int64_t b = 0; b < call.batch; ++b) {
+    for (int64_t j = 0; j < rows.kept[b] + call.queries(b); ++j) {
+      if (ReadSlot(call, rows, b, j) != -2) continue;
+      bias.resize(static_cast<size_t>(rows.count));
+      bias[rows.starts[b] + j] = -std::numeric_limits<float>::infinity();
+    }
+  }
+  return bias;
+}
+
+const float* Queries(const KernelArgs& args, const MsPagedCall& call,
+                     const HeadPreparation& preparation) {
+  const GqaAttributes& a = call.attributes;
+  const HeadSource source =
+      HeadSourceOf(args, {a.q_heads, a.kv_heads, call.packed}, 0, call.head_size);
+  const int64_t size = call.head_size;
+  auto* rows = static_cast<float*>(
+      args.scratch->Get(static_cast<size_t>(call.tokens * a.q_heads * size * kFloatBytes), 0));
+  for (int64_t b = 0; b < call.batch; ++b) {
+    const int64_t first = call.cumulative[b];
+    ParallelFor(call.queries(b), a.q_heads * size * 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        for (int64_t head = 0; head < a.q_heads; ++head) {
+          float* row = rows + ((first + i) * a.q_heads + head) * size;
+          source.Load(first + i, head, row);
+          preparation.Apply(call.past[b] + i, row, size);
+        }
+      }
+    });
+  }
+  return rows;
+}
+
+absl::Status SetSinks(const KernelArgs& args, const GqaAttributes& a, DenseAttention& attention) {
+  PF_ASSIGN_OR_RETURN(const FloatValues sinks, FloatValues::Of(args.input(kMspHeadSink)));
+  if (sinks.present()) {
+    attention.sinks.assign(sinks.data(), sinks.data() + sinks.size());
+  } else if (a.smooth_softmax) {
+    attention.sinks.assign(static_cast<size_t>(a.q_heads), 0.0f);
+  }
+  return absl::OkStatus();
+}
+
+void SetSizes(const MsPagedCall& call, const GatheredRows& rows, DenseAttention& attention) {
+  const GqaAttributes& a = call.attributes;
+  attention.q_heads = a.q_heads;
+  attention.kv_heads = a.kv_heads;
+  attention.qk_size = call.head_size;
+  attention.v_size = call.v_size;
+  attention.scale = a.scale != 0 ? a.scale : 1.0f / std::sqrt(static_cast<float>(call.head_size));
+  attention.softcap = a.softcap;
+  attention.window = a.window;
+  attention.q_layout = {0, call.head_size, a.q_heads * call.head_size};
+  attention.y_layout = {0, call.v_size, a.q_heads * call.v_size};
+  attention.k_layout = attention.v_layout = {0, call.head_size, a.kv_heads * call.head_size};
+  attention.kv_offsets = rows.starts;
+  for (int64_t b = 0; b < call.batch; ++b) {
+    attention.q_offsets.push_back(call.cumulative[b]);
+    attention.sequences.push_back({call.queries(b), rows.kept[b], rows.kept[b] + call.queries(b)});
+  }
+}
+
+template <auto attend>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const MsPagedCall call, MsPagedCallOf(args));
+  const GqaAttributes& a = call.attributes;
+  PF_ASSIGN_OR_RETURN(const Weights weights, WeightsOf(args, call));
+  const GatheredRows rows = PlanRows(call);
+  DenseAttention attention;
+  SetSizes(call, rows, attention);
+  PF_RETURN_IF_ERROR(SetSinks(args, a, attention));
+  std::vector<Side> sides(call.latent ? 1 : 2);
+  const auto bytes = static_cast<size_t>(rows.count * a.kv_heads * call.head_size * kFloatBytes);
+  for (size_t i = 0; i < sides.size(); ++i) {
+    Side& side = sides[i];
+    side.source = HeadSourceOf(args, {a.q_heads, a.kv_heads, call.packed}, 1 + static_cast<int>(i),
+                               call.head_size);
+    side.preparation = PreparationOf(args, call, weights, /*query=*/false);
+    side.prepared = i == 0;
+    PF_ASSIGN_OR_RETURN(side.format, MsPagedRows(args, call, i == 0));
+    side.cache = args.input(i == 0 ? kMspKeyCache : kMspValueCache).as<uint8_t>();
+    auto* gathered = static_cast<float*>(args.scratch->Get(bytes, 1 + static_cast<int>(i)));
+    Gather(call, rows, side, gathered);
+    (i == 0 ? attention.k : attention.v) = gathered;
+  }
+  if (call.latent) attention.v = attention.k;
+  const std::vector<float> bias = Unmapped(call, rows);
+  if (!bias.empty()) {
+    attention.bias.data = bias.data();
+    attention.bias.first_keys = rows.starts;
+  }
+  attention.q = Queries(args, call, PreparationOf(args, call, weights, /*query=*/true));
+  const TensorArg& output = args.output(0);
+  const bool direct = output.dtype == DataType::kFloat;
+  attention.y = direct ? output.as<float>()
+                       : static_cast<float*>(args.scratch->Get(
+                             static_cast<size_t>(output.size() * kFloatBytes), 3));
+  attend(attention);
+  for (const Side& side : sides) Store(call, side);
+  return direct ? absl::OkStatus()
+                : EncodeFromFloat(output.dtype, attention.y, output.size(), output.data);
+}
+
+}  // namespace
+
+absl::Status MsPagedReference(KernelArgs& args) { return Run<DenseAttentionReference>(args); }
+absl::Status MsPagedHwy(KernelArgs& args) { return Run<DenseAttentionHwy>(args); }
+
+}  // namespace pagefuse::microsoft_ops

@@ -1,0 +1,214 @@
+// RotaryEmbedding of com.microsoft: as ai.onnx's, with tables by position and other defaults.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/microsoft/head_rows.h"
+#include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/parallel.h"
+
+namespace pagefuse::microsoft_ops {
+namespace {
+
+// Sizes and steps in elements: row (b, s, h) is at b * batch + s * step + h * head.
+struct Call {
+  int64_t batch_size = 0, length = 0, heads = 0, size = 0;
+  int64_t batch = 0, step = 0, head = 0;
+};
+
+absl::StatusOr<Call> CallOf(const KernelArgs& args) {
+  const std::vector<int64_t>& dims = args.input(0).dims;
+  const int64_t half = args.input(2).dims[1];
+  PF_ASSIGN_OR_RETURN(const int64_t heads, args.node->IntAttribute("num_heads", 0));
+  Call call;
+  call.batch_size = dims[0];
+  if (dims.size() == 4) {
+    call.heads = dims[1];
+    call.length = dims[2];
+    call.size = dims[3];
+    call.step = call.size;
+    call.head = call.length * call.size;
+  } else {
+    call.length = dims[1];
+    call.size = heads > 0 ? dims[2] / heads : 2 * half;
+    call.heads = dims[2] / call.size;
+    call.step = dims[2];
+    call.head = call.size;
+  }
+  call.batch = call.heads * call.length * call.size;
+  return call;
+}
+
+int64_t PositionOf(const TensorArg& ids, const Call& call, int64_t b, int64_t s) {
+  return ids.size() == 1 ? IntAt(ids, 0) + s : IntAt(ids, b * call.length + s);
+}
+
+// Every row as floats, rotated and rounded once.
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
+  PF_ASSIGN_OR_RETURN(const FloatValues cosines, FloatValues::Of(args.input(2)));
+  PF_ASSIGN_OR_RETURN(const FloatValues sines, FloatValues::Of(args.input(3)));
+  PF_ASSIGN_OR_RETURN(const int64_t interleaved, args.node->IntAttribute("interleaved", 0));
+  PF_ASSIGN_OR_RETURN(const float scale, args.node->FloatAttribute("scale", 1.0f));
+  const TensorArg& x = args.input(0);
+  const TensorArg& y = args.output(0);
+  const std::vector<int64_t>& dims = args.input(2).dims;
+  const Rotation rotation = {cosines.data(), sines.data(), dims[0], dims[1], 0, interleaved != 0};
+  const int64_t tokens = call.batch_size * call.length;
+  ParallelFor(tokens, call.heads * call.size * 8, [&](int64_t begin, int64_t end) {
+    std::vector<float> row(static_cast<size_t>(call.size));
+    for (int64_t token = begin; token < end; ++token) {
+      const int64_t b = token / call.length;
+      const int64_t s = token % call.length;
+      const int64_t position = PositionOf(args.input(1), call, b, s);
+      for (int64_t h = 0; h < call.heads; ++h) {
+        const int64_t at = b * call.batch + s * call.step + h * call.head;
+        DecodeToFloat(x.dtype, onnx_ops::ElementAt(x, at), call.size, row.data()).IgnoreError();
+        rotation.Apply(position, row.data());
+        for (float& value : row) value *= scale;
+        EncodeFromFloat(y.dtype, row.data(), call.size, onnx_ops::ElementAt(y, at)).IgnoreError();
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status CheckHeadSize(const ShapeContext& c, const Shape& x) {
+  PF_ASSIGN_OR_RETURN(const int64_t heads, c.node().IntAttribute("num_heads", 0));
+  PF_ASSIGN_OR_RETURN(const int64_t rotated, c.node().IntAttribute("rotary_embedding_dim", 0));
+  if (heads < 0) return c.AttributeError("num_heads", StrCat("expected 0 or more, got ", heads));
+  if (rotated > 0 && heads == 0 && x.rank() == 3) {
+    return c.AttributeError("num_heads", "is required with rotary_embedding_dim");
+  }
+  const Shape* cosines = c.input_shape(2);
+  if (cosines == nullptr || !(*cosines)[1].constant()) return absl::OkStatus();
+  const int64_t half = *(*cosines)[1].constant();
+  if (rotated > 0 && rotated != 2 * half) {
+    return c.InputError(2, StrCat("expected ", rotated / 2, " pairs, got ", half));
+  }
+  const std::optional<int64_t> width = x.back(0).constant();
+  if (!width) return absl::OkStatus();
+  const int64_t parts = x.rank() == 4 ? 1 : heads;
+  if (parts > 0 && (*width % parts != 0 || *width / parts < 2 * half)) {
+    return c.InputError(
+        0, StrCat("width ", *width, " is not ", parts, " heads of at least ", 2 * half));
+  }
+  if (parts == 0 && (half == 0 || *width % (2 * half) != 0)) {
+    return c.InputError(0, StrCat("width ", *width, " is no multiple of ", 2 * half));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Infer(ShapeContext& c) {
+  PF_RETURN_IF_ERROR(onnx_ops::InferSameShape(c));
+  const Shape* x = c.input_shape(0);
+  const Shape* cosines = c.input_shape(2);
+  if (cosines != nullptr && cosines->rank() != 2) {
+    return c.InputError(2, StrCat("expected rank 2, got ", cosines->ToString()));
+  }
+  if (cosines != nullptr) PF_RETURN_IF_ERROR(ExpectShape(c, 3, *cosines));
+  if (x == nullptr) return absl::OkStatus();
+  if (x->rank() != 3 && x->rank() != 4) {
+    return c.InputError(0, StrCat("expected rank 3 or 4, got ", x->ToString()));
+  }
+  const Shape* ids = c.input_shape(1);
+  const bool one = ids != nullptr && ids->rank() == 1 && !Differ((*ids)[0], Dim(1));
+  if (!one) {
+    PF_RETURN_IF_ERROR(ExpectShape(c, 1, Shape({(*x)[0], (*x)[x->rank() == 3 ? 1 : 2]})));
+  }
+  return CheckHeadSize(c, *x);
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
+  const int64_t rows = args.input(2).dims[0];
+  for (int64_t b = 0; b < call.batch_size; ++b) {
+    for (int64_t s = 0; s < call.length; ++s) {
+      const int64_t id = args.input(1).size() == 1 ? IntAt(args.input(1), 0) : 0;
+      const bool overflows = id > rows;  // before a position is added to it
+      const int64_t position = overflows ? id : PositionOf(args.input(1), call, b, s);
+      if (position >= 0 && position < rows) continue;
+      return ValueError(
+          args, "input 1 \"position_ids\"",
+          StrCat("position ", position, " is not in the ", rows, " rows of the caches"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  const Value* x = node.input(0);
+  const Value* ids = node.input(1);
+  const Value* cosines = node.input(2);
+  if (!x->shape() || !ids->shape() || !cosines->shape()) {
+    return absl::FailedPreconditionError("ranks of the inputs are not known");
+  }
+  const bool packed = x->shape()->rank() == 3;
+  PF_ASSIGN_OR_RETURN(int64_t heads, node.IntAttribute("num_heads", 0));
+  if (packed && heads == 0) {
+    const auto width = x->shape()->back(0).constant();
+    const auto half = (*cosines->shape())[1].constant();
+    if (!width || !half) return absl::FailedPreconditionError("number of heads is not known");
+    heads = *width / (2 * *half);
+  }
+  std::string text = "RotaryEmbedding (input, position_ids, cos_cache, sin_cache) => (output) {\n";
+  if (ids->shape()->rank() == 1) {
+    // Positions count from the one that is given.
+    const int length = packed ? 1 : 2;
+    StrAppend(
+        &text, "  sizes = Shape (input)\n  batch = Shape <end = 1> (input)\n",
+        "  index = Constant <value_int: int = ", length, "> ()\n",
+        "  length = Gather (sizes, index)\n  zero = Constant <value_int: int = 0> ()\n",
+        "  one = Constant <value_int: int = 1> ()\n  steps = Range (zero, length, one)\n",
+        "  shifted = Add (steps, position_ids)\n  first = Constant <value_ints: ints = [0]> ()\n",
+        "  row = Unsqueeze (shifted, first)\n  many = Shape (row)\n",
+        "  last = Gather (many, one)\n  last_1 = Unsqueeze (last, first)\n",
+        "  grid = Concat <axis = 0> (batch, last_1)\n  ids = Expand (row, grid)\n");
+  } else {
+    text += "  ids = Identity (position_ids)\n";
+  }
+  const std::optional<int64_t> half = (*cosines->shape())[1].constant();
+  if (!half) return absl::FailedPreconditionError("the rotated part is not known");
+  StrAppend(&text, "  turned = ai.onnx.RotaryEmbedding <interleaved = @interleaved, num_heads = ",
+            packed ? heads : 0, ", rotary_embedding_dim = ", 2 * *half,
+            "> (input, cos_cache, sin_cache, ids)\n",
+            "  factor = Constant <value_float = @scale> ()\n",
+            "  typed = CastLike (factor, turned)\n  output = Mul (turned, typed)\n}");
+  return DecompositionVariant{packed ? "packed" : "heads", text, {}};
+}
+
+}  // namespace
+
+OpDef RotaryEmbeddingDef() {
+  return OpDef("com.microsoft", "RotaryEmbedding", /*since=*/1)
+      .Doc(
+          "Rotates pairs (a, b) of a head to (a cos - b sin, b cos + a sin), times scale. Pairs "
+          "are neighbours if interleaved, else R / 2 apart; channels from R on stay.")
+      .Input("input", "T", "[B, H, S, D] or [B, S, H * D]")
+      .Input("position_ids", "int64", "[B, S], or [1]: of the first token", PortKind::kRequired,
+             PortRole::kMetadata)
+      .Input("cos_cache", "T", "[positions, R / 2]")
+      .Input("sin_cache", "T", "[positions, R / 2]")
+      .Output("output", "T", "as input")
+      .Attr("interleaved", int64_t{0}, "1: pairs are neighbours")
+      .Attr("num_heads", int64_t{0}, "H of a rank 3 input, 0: D is R")
+      .Attr("rotary_embedding_dim", int64_t{0}, "R, 0: as the caches say")
+      .Attr("scale", 1.0f, "factor of the result")
+      .Attr("is_packed_batching", int64_t{0}, "a hint: shapes are the same either way")
+      .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
+      .InferShapes(Infer)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .AddKernel({.name = "reference", .run = Run})
+      .InPlace(0, 0);
+}
+
+}  // namespace pagefuse::microsoft_ops

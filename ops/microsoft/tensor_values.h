@@ -1,0 +1,47 @@
+// What the ops of this folder share: contents of tensors as floats, and checks of dims.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/shape_context.h"
+
+namespace pagefuse::microsoft_ops {
+
+// The elements of a tensor as floats, where they lie if that is their type; null and empty for an
+// absent tensor.
+class FloatValues {
+ public:
+  FloatValues() = default;
+  static absl::StatusOr<FloatValues> Of(const TensorArg& tensor);
+  const float* data() const { return borrowed_ != nullptr ? borrowed_ : own_.data(); }
+  bool present() const { return present_; }
+  int64_t size() const { return size_; }
+
+ private:
+  const float* borrowed_ = nullptr;
+  std::vector<float> own_;
+  int64_t size_ = 0;
+  bool present_ = false;
+};
+
+// Two numbers that differ; symbols may yet agree.
+bool Differ(const Dim& a, const Dim& b);
+
+// InvalidArgument unless input `i` is absent, of unknown shape, or of a shape that may be
+// `expected` (unknown dims agree with all).
+absl::Status ExpectShape(const ShapeContext& context, int i, const Shape& expected);
+
+// Integer contents of int32 and int64 tensors.
+int64_t IntAt(const TensorArg& tensor, int64_t i);
+
+// InvalidArgument `node "x" (Op): <input or attribute>: <what>`.
+absl::Status ValueError(const KernelArgs& args, std::string_view where, std::string_view what);
+
+}  // namespace pagefuse::microsoft_ops

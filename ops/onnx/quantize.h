@@ -1,0 +1,13 @@
+// QuantizeLinear and DequantizeLinear, which ai.onnx and com.microsoft both have.
+#pragma once
+
+#include <string_view>
+
+#include "pagefuse/ops/op_def.h"
+
+namespace pagefuse::onnx_ops {
+
+OpDef QuantizeLinearOf(std::string_view domain, int since);
+OpDef DequantizeLinearOf(std::string_view domain, int since);
+
+}  // namespace pagefuse::onnx_ops

@@ -1,0 +1,79 @@
+// Cases of MatMulNBits.
+#include "op_test.h"
+
+namespace pagefuse::microsoft_ops {
+namespace {
+
+// Bytes without a pattern.
+Tensor Bytes(std::vector<int64_t> dims, uint64_t seed) {
+  return Random(DataType::kUint8, std::move(dims), Uniform{-0.49, 255.49}, seed);
+}
+
+struct Problem {
+  int64_t m, k, n, bits, block;
+  int64_t blocks() const { return (k + block - 1) / block; }
+};
+
+enum class Zeros { kNone, kPacked, kFloat };
+
+OpCase Case(std::string name, const Problem& p, Zeros zeros = Zeros::kNone, bool bias = false,
+            DataType type = DataType::kFloat) {
+  const uint64_t seed = p.m * 1000 + p.k;
+  OpCase made{.name = std::move(name)};
+  made.inputs = {Random(type, {2, p.m, p.k}, Normal{0, 1}, seed),
+                 Bytes({p.n, p.blocks(), p.block * p.bits / 8}, seed + 1),
+                 Random(type, {p.n * p.blocks()}, Uniform{0.01, 0.05}, seed + 2)};
+  if (zeros == Zeros::kPacked) {
+    made.inputs.push_back(Bytes({p.n * ((p.blocks() * p.bits + 7) / 8)}, seed + 3));
+  } else if (zeros == Zeros::kFloat) {
+    made.inputs.push_back(Random(type, {p.n, p.blocks()}, Uniform{0, 15}, seed + 3));
+  }
+  if (bias) {
+    made.inputs.resize(5);
+    made.inputs.push_back(Random(type, {p.n}, Normal{0, 1}, seed + 4));
+  }
+  made.attributes = {{"K", p.k},
+                     {"N", p.n},
+                     {"bits", p.bits},
+                     {"block_size", p.block},
+                     {"accuracy_level", int64_t{4}}};
+  made.constants = {1, 2, 3};
+  return made;
+}
+
+}  // namespace
+
+OpCases MatMulNBitsCases() {
+  const auto by_hand = [](std::vector<uint8_t> codes) {
+    return OpCase{
+        .name = "by_hand",
+        .inputs = {Floats({1, 2}, {10, 1}), Codes(DataType::kUint8, {1, 1, 8}, codes),
+                   Floats({1, 1}, {0.5f})},
+        .attributes = {{"K", int64_t{2}}, {"N", int64_t{1}}, {"block_size", int64_t{16}}}};
+  };
+  OpCase exact = by_hand({0xA9, 0, 0, 0, 0, 0, 0, 0});  // 9 - 8 = 1 and 10 - 8 = 2
+  exact.outputs = {Floats({1, 1}, {6})};
+  OpCase indexed = Case("ordered", {1, 32, 4, 4, 16});
+  indexed.inputs.resize(4);
+  indexed.inputs.push_back(As(DataType::kInt32, Floats({32}, std::vector<float>(32, 0))));
+  OpCase narrow = Case("short", {1, 32, 4, 4, 16});
+  narrow.inputs[2] = Floats({7}, std::vector<float>(7, 1));
+  return OpCases("com.microsoft.MatMulNBits")
+      .Add(exact)
+      .Add(Case("one_row", {1, 128, 19, 4, 32}))
+      .Add(Case("blocks_of_16", {2, 96, 5, 4, 16}, Zeros::kPacked))
+      .Add(Case("padded_block", {3, 100, 7, 4, 64}, Zeros::kPacked, true))
+      .Add(Case("one_block", {1, 100, 9, 4, 128}, Zeros::kFloat))
+      .Add(Case("bytes", {3, 100, 9, 8, 32}, Zeros::kPacked, true))
+      .Add(Case("bytes_of_16", {1, 48, 9, 8, 16}))
+      .Add(Case("many_rows", {20, 96, 70, 4, 32}, Zeros::kPacked, true))
+      .Add(Case("many_rows_of_bytes", {9, 40, 33, 8, 16}, Zeros::kFloat))
+      .Add(Case("half", {3, 64, 11, 4, 32}, Zeros::kPacked, true, DataType::kFloat16))
+      .Add(Case("no_rows", {0, 64, 11, 4, 32}))
+      .Within(DataType::kFloat, {.rtol = 2e-4, .atol = 3e-5}, "float sums of codes against double")
+      .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 2e-3}, "float sums of codes")
+      .Rejects(indexed, "are not supported")
+      .Rejects(narrow, "expected [N, blocks], 8 elements");
+}
+
+}  // namespace pagefuse::microsoft_ops
