@@ -31,6 +31,7 @@ namespace {
 // An Attention node that can be paged.
 struct Site {
   Node* node = nullptr;
+  DataType dtype = DataType::kUndefined;  // of keys and values
   int64_t window = 0;
   int64_t query_heads = 0, kv_heads = 0, head_size = 0;
   const Value* padding = nullptr;
@@ -52,6 +53,7 @@ absl::Status ReadHeads(Site& site) {
       return Unfit(node, "query, key and value must be [B, H, S, D] with known H and D");
     }
   }
+  site.dtype = node.input(1)->dtype();
   site.query_heads = *(*node.input(0)->shape())[1].constant();
   site.kv_heads = *(*node.input(1)->shape())[1].constant();
   site.head_size = *(*node.input(1)->shape())[3].constant();
@@ -75,9 +77,10 @@ absl::StatusOr<Site> ReadSite(Node* node, const SymbolicContents& contents) {
   if (right > 0) return Unfit(*node, "looks ahead");
   site.window = left < 0 ? 0 : left + 1;
   if (node->input(3)) {
-    PF_ASSIGN_OR_RETURN(MaskForm form, AnalyseMask(node->input(3), contents));
-    if (form.upper || form.lower) return Unfit(*node, "has a mask beside its padding");
-    site.padding = form.padding;
+    const absl::StatusOr<MaskForm> form = AnalyseMask(node->input(3), contents);
+    if (!form.ok()) return Unfit(*node, StdView(form.status().message()));
+    if (form->upper || form->lower) return Unfit(*node, "has a mask beside its padding");
+    site.padding = form->padding;
   }
   for (int past : {4, 5}) {
     const Value* value = node->input(past);
@@ -162,10 +165,10 @@ class PagedCacheInserter {
     }
   }
 
-  Value* AddCache(const Site& site, const std::string& name, DataType dtype) {
+  Value* AddCache(const Site& site, const std::string& name) {
     const Dim blocks = Dim::Symbol("num_blocks." + GroupName(site.window));
     Value* cache =
-        graph_.AddInput(graph_.UniqueName(name), dtype,
+        graph_.AddInput(graph_.UniqueName(name), site.dtype,
                         Shape{blocks, Dim(block_size_), Dim(site.kv_heads), Dim(site.head_size)});
     groups_[site.window].caches.push_back(cache->name());
     return cache;
@@ -174,14 +177,13 @@ class PagedCacheInserter {
   absl::Status Rewrite(const Site& site, int layer) {
     Node* node = site.node;
     const Group& group = groups_[site.window];
-    const DataType dtype = node->input(1)->dtype();
     const std::string prefix = StrCat("layers.", layer);
     GraphBuilder builder(graph_, node, prefix);
     Value* query = PackedHeads(builder, node->input(0), site.query_heads, site.head_size);
     Value* key = PackedHeads(builder, node->input(1), site.kv_heads, site.head_size);
     Value* value = PackedHeads(builder, node->input(2), site.kv_heads, site.head_size);
-    Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"), dtype);
-    Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"), dtype);
+    Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"));
+    Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"));
     Node* insert = builder.AddNode("pagefuse", "PagedCacheInsert",
                                    {key, value, key_cache, value_cache, group.slot_mapping}, 2);
     graph_.Rename(insert->output(0), graph_.UniqueName(StrCat("kv_cache_out.", layer, ".key")));

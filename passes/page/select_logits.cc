@@ -11,7 +11,32 @@
 namespace pagefuse {
 namespace {
 
-bool IsConstantOrAbsent(const Value* value) { return !value || value->IsConstant(); }
+// The same for every token: no constant, or one whose last axis but one has size 1, if it has that.
+bool IsSharedConstant(const Value* value) {
+  if (!value) return true;
+  if (!value->IsConstant()) return false;
+  const std::vector<int64_t>& dims = value->initializer()->dims();
+  return dims.size() < 2 || dims[dims.size() - 2] == 1;
+}
+
+bool IsZero(const Node* node, std::string_view attribute) {
+  const auto value = node->IntAttribute(attribute, 0);
+  return value.ok() && *value == 0;
+}
+
+// x [1, T, H] times a constant matrix, or normalised over H.
+bool ComputesRowsOfFirst(const Node* node) {
+  const Value* other = node->input(1);
+  if (node->input(0)->IsConstant() || (other && !other->IsConstant())) return false;
+  if (node->Is("FusedMatMul", "com.microsoft")) {
+    return IsZero(node, "transA") && IsZero(node, "transBatchA") && IsZero(node, "transBatchB");
+  }
+  if (node->Is("RMSNormalization")) {
+    const auto axis = node->IntAttribute("axis", -1);
+    return axis.ok() && (*axis == -1 || *axis == 2) && IsSharedConstant(other);
+  }
+  return node->Is("MatMul");
+}
 
 // Nodes that compute each token's row from that row alone, with everything else constant: the input
 // that carries the rows, or null.
@@ -20,14 +45,12 @@ Value* TokenwiseInput(const Node* node) {
   for (std::string_view op : kUnary) {
     if (node->Is(op)) return node->input(0);
   }
-  const bool rows_first = node->Is("MatMul") || node->Is("RMSNormalization") ||
-                          node->Is("FusedMatMul", "com.microsoft");
-  const bool either = node->Is("Mul") || node->Is("Div") || node->Is("Add") || node->Is("Sub");
-  if (rows_first || either) {
-    if (IsConstantOrAbsent(node->input(1)) && !node->input(0)->IsConstant()) return node->input(0);
-    if (either && node->input(0)->IsConstant()) return node->input(1);
+  if (node->Is("Mul") || node->Is("Div") || node->Is("Add") || node->Is("Sub")) {
+    if (IsSharedConstant(node->input(1))) return node->input(0);
+    return IsSharedConstant(node->input(0)) ? node->input(1) : nullptr;
   }
-  return nullptr;
+  return node->num_inputs() > 0 && node->input(0) && ComputesRowsOfFirst(node) ? node->input(0)
+                                                                               : nullptr;
 }
 
 class SelectLogitsPass : public Pass {
@@ -47,7 +70,8 @@ class SelectLogitsPass : public Pass {
     while (Node* node = rows->producer()) {
       Value* before = TokenwiseInput(node);
       // A row that something else reads too is where the selection has to stand.
-      if (!before || (rows != logits && rows->uses().size() > 1) || !IsRowMatrix(before)) break;
+      const bool shared = rows != logits && (rows->uses().size() > 1 || rows->is_output());
+      if (!before || shared || !IsRowMatrix(before)) break;
       rows = before;
     }
     if (rows == logits) return false;

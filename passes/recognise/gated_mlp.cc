@@ -27,6 +27,17 @@ std::unique_ptr<Pass> RecogniseGatedMlp() {
           .Where(IsConstantMatrix("w_up"))
           .ReplaceWith("(x, w_gate, w_up) => (y) { y = pagefuse.GatedLinear <activation: string = "
                        "@activation> (x, w_gate, w_up) }"));
+  // Swish was recognised before, where the model says x * sigmoid(x).
+  rules.push_back(
+      Rule("gated-mlp-swish", "the gated half of an MLP, gated by Swish")
+          .MatchText(
+              "(x, w_gate, w_up) => (y) { gate = MatMul (x, w_gate)  activated = Swish (gate) "
+              " up = MatMul (x, w_up)  y = Mul (activated, up) }")
+          .Where(IsConstantMatrix("w_gate"))
+          .Where(IsConstantMatrix("w_up"))
+          .ReplaceWith(
+              "(x, w_gate, w_up) => (y) { y = pagefuse.GatedLinear <activation = \"silu\"> "
+              "(x, w_gate, w_up) }"));
   return MakeRulePass("gated-mlp", "Recognises gated MLPs.", std::move(rules));
 }
 

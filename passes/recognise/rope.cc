@@ -1,9 +1,12 @@
-// rope: half-split rotary embedding written out becomes RotaryEmbedding-23 on half-width cos and
-// sin.
+// rope: rotary embedding written out becomes RotaryEmbedding-23 on half-width cos and sin.
 //
 //   angles [B, S, D/2] -> Concat(f, f) -> Cos, Sin -> Unsqueeze(1);  x * cos + Concat(-x_hi, x_lo)
 //   * sin
 //     =>  RotaryEmbedding (x, Cos(f), Sin(f))
+//
+//   Concat(lo * cos - hi * sin, hi * cos + lo * sin)      halves of a split, or even and odd
+//   channels
+//     =>  RotaryEmbedding (Concat(lo, hi), cos, sin)
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/rule.h"
@@ -66,6 +69,43 @@ Condition RotatesAllChannels() {
       }};
 }
 
+// The op rotates x [B, H, S, D] by tables [B, S, D/2]: the same for every head.
+Condition HalvesAndTablesFit() {
+  return {
+      "halves are [B, H, S, D/2], tables [B, 1, S, D/2]", [](const Match& match) -> absl::Status {
+        const auto& low = match.value("low")->shape();
+        const auto& high = match.value("high")->shape();
+        if (!low || low->rank() != 4 || !high || !ProvablyEqual(*low, *high)) {
+          return absl::FailedPreconditionError("the halves are not equal or not [B, H, S, D/2]");
+        }
+        for (std::string_view name : {"cos", "sin"}) {
+          const auto& table = match.value(name)->shape();
+          const Shape wanted{(*low)[0], Dim(1), (*low)[2], (*low)[3]};
+          if (table && ProvablyEqual(*table, wanted)) continue;
+          return absl::FailedPreconditionError(StrCat("\"", name, "\" is not ", wanted.ToString()));
+        }
+        return absl::OkStatus();
+      }};
+}
+
+// Each half computed by itself. Channels that were even and odd stay apart in the result, which is
+// what the op does to halves.
+Rule RotatedHalves() {
+  return Rule("rope-halves", "rotary embedding of two halves")
+      .MatchText(R"((low, high, cos, sin) => (y) {
+        low_cos = Mul (low, cos)  high_sin = Mul (high, sin)  first = Sub (low_cos, high_sin)
+        high_cos = Mul (high, cos)  low_sin = Mul (low, sin)  second = Add (high_cos, low_sin)
+        y = Concat <axis = -1> (first, second)
+      })")
+      .Where(HalvesAndTablesFit())
+      .ReplaceWith(R"((low, high, cos, sin) => (y) {
+        head_axis = Constant <value_ints: ints = [1]> ()
+        c = Squeeze (cos, head_axis)  s = Squeeze (sin, head_axis)
+        x = Concat <axis = -1> (low, high)
+        y = RotaryEmbedding <interleaved = 0> (x, c, s)
+      })");
+}
+
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseRope() {
@@ -87,6 +127,7 @@ std::unique_ptr<Pass> RecogniseRope() {
           "(x, angles) => (y) { c = Cos (angles)  s = Sin (angles)  "
           "y = RotaryEmbedding <interleaved = 0> (x, c, s) }");
   rules.push_back(std::move(rule));
+  rules.push_back(RotatedHalves());
   return MakeRulePass("rope", "Recognises rotary position embedding.", std::move(rules));
 }
 
