@@ -4,11 +4,8 @@
 #include <omp.h>
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/amx_tiles.h"
 #include "pagefuse/ops/linalg/linear_bf16_kernels.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace pagefuse {
 
@@ -16,55 +13,38 @@ namespace pagefuse {
 
 namespace {
 
-#define PF_AMX __attribute__((target("amx-tile,amx-bf16,avx512f")))
+using amx::kTileColumns;
+using amx::kTileFloats;
+using amx::kTileRows;
+using amx::kTileStride;
+using amx::kTileWords;
+using amx::LoadConfig;
+using amx::LoadSums;
+using amx::Stage;
+using amx::StoreSums;
+using amx::TileConfig;
+using amx::ZeroSums;
 
-constexpr int64_t kTileRows = 16;
-constexpr int64_t kTileColumns = 16;
-constexpr int64_t kTileFloats = kTileRows * kTileColumns;
-constexpr int64_t kTileWords = PackedBf16::kBlockWords;
+static_assert(kTileWords == PackedBf16::kBlockWords);
+
 constexpr int64_t kLineWords = 32;  // bf16 values of a cache line
 constexpr int64_t kPrefetchLines = 2;
-constexpr int64_t kTileStride = 64;  // bytes of a row of A, B and staged C tiles
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
 
 // Tiles 0-3 hold C; the wide kernel has A in 4 and 5 (32 rows of x) and B in 6 and 7; the narrow
-// one A in 4, B in 5, 6, 7. `rows0` and `rows1` are the rows of x in the first and second tile row.
+// one A in 4, B in 5, 6, 7. Row tile r by column block c is sum tile 2 * r + c wide, c narrow.
+// `rows0` and `rows1` are the rows of x in the first and second tile row.
 TileConfig WideConfig(int64_t rows0, int64_t rows1) {
   TileConfig config;
   const int64_t rows[8] = {rows0, rows0, rows1, rows1, rows0, rows1, kTileRows, kTileRows};
-  for (int t = 0; t < 8; ++t) {
-    config.row_bytes[t] = kTileStride;
-    config.rows[t] = static_cast<uint8_t>(rows[t]);
-  }
+  for (int t = 0; t < 8; ++t) config.SetRows(t, rows[t]);
   return config;
 }
 
 TileConfig NarrowConfig(int64_t rows) {
   TileConfig config;
-  for (int t = 0; t < 8; ++t) {
-    config.row_bytes[t] = kTileStride;
-    config.rows[t] = static_cast<uint8_t>(t < 5 ? rows : kTileRows);
-  }
+  for (int t = 0; t < 8; ++t) config.SetRows(t, t < 5 ? rows : kTileRows);
   return config;
 }
-
-PF_AMX inline void LoadConfig(const TileConfig& config) {
-  // The intrinsic of GCC 12 tells the compiler of the first 8 bytes only.
-  asm volatile("ldtilecfg %0" ::"m"(config));
-}
-
-// C tiles of one step, 16 rows of 16 floats each: (row tile r, column block c) at [2 * r + c] wide,
-// [c] narrow.
-struct alignas(64) Stage {
-  float tiles[4][kTileFloats];
-};
 
 // One step of the wide product: 32 rows of x by two column blocks over a chunk of k.
 struct WideStep {
@@ -77,27 +57,6 @@ struct WideStep {
   const uint16_t* next_b;
   const uint16_t* next_a;
 };
-
-PF_AMX void LoadSums(const Stage& stage) {
-  _tile_loadd(0, stage.tiles[0], kTileStride);
-  _tile_loadd(1, stage.tiles[1], kTileStride);
-  _tile_loadd(2, stage.tiles[2], kTileStride);
-  _tile_loadd(3, stage.tiles[3], kTileStride);
-}
-
-PF_AMX void ZeroSums() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-
-PF_AMX void StoreSums(Stage* stage) {
-  _tile_stored(0, stage->tiles[0], kTileStride);
-  _tile_stored(1, stage->tiles[1], kTileStride);
-  _tile_stored(2, stage->tiles[2], kTileStride);
-  _tile_stored(3, stage->tiles[3], kTileStride);
-}
 
 // Asks for the lines of the next kPrefetchLines blocks of memory in L2.
 PF_AMX inline void PrefetchLines(const uint16_t* words) {
@@ -397,8 +356,6 @@ void Bf16ProductAmx(const Bf16Product& product, const uint16_t* tiles, void* sta
   }
   WideProduct(product, tiles, static_cast<Stage*>(stages));
 }
-
-#undef PF_AMX
 
 #else
 

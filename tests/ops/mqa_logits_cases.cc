@@ -1,0 +1,127 @@
+// MqaLogits and PagedMqaLogits: index scores, dense and paged keys.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "op_test.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+// Codes of every magnitude but NaN, subnormal ones included.
+Tensor RandomCodes(DataType type, std::vector<int64_t> dims, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<uint8_t> codes(*ElementCount(dims));
+  for (uint8_t& code : codes) {
+    code = static_cast<uint8_t>(random() % 256);
+    if ((code & 0x7F) == 0x7F) code ^= 1;
+  }
+  return Codes(type, std::move(dims), codes);
+}
+
+// Codes of numbers around 1, as quantised queries and keys have them.
+Tensor NormalCodes(std::vector<int64_t> dims, uint64_t seed) {
+  return Random(DataType::kFloat8E4M3FN, std::move(dims), Normal{0, 2}, seed);
+}
+
+Tensor Int32s(std::vector<int64_t> dims, const std::vector<int32_t>& values) {
+  return Tensor::Of<int32_t>(std::move(dims), values);
+}
+
+OpCase With(OpCase op_case, int input, Tensor tensor) {
+  op_case.inputs[input] = std::move(tensor);
+  return op_case;
+}
+
+struct Sizes {
+  int64_t rows, heads, head_size, keys;
+};
+
+// Row m sees keys [m, keys - m): another tail in every row, and none at last.
+OpCase RandomMqa(const std::string& name, const Sizes& s) {
+  std::vector<int32_t> begins;
+  std::vector<int32_t> ends;
+  for (int64_t m = 0; m < s.rows; ++m) {
+    begins.push_back(static_cast<int32_t>(std::min(m, s.keys)));
+    ends.push_back(static_cast<int32_t>(std::max(s.keys - m, int64_t{begins.back()})));
+  }
+  return {.name = name,
+          .inputs = {NormalCodes({s.rows, s.heads, s.head_size}, 1),
+                     NormalCodes({s.keys, s.head_size}, 2),
+                     Random(DataType::kFloat, {s.keys}, Uniform{0.1, 1}, 3),
+                     Random(DataType::kFloat, {s.rows, s.heads}, Normal{0, 0.1}, 4),
+                     Int32s({s.rows}, begins), Int32s({s.rows}, ends)}};
+}
+
+// One head rectified away, one scale negative: 0.5 * max(0, q . k * s) + 2 * max(0, ...).
+OpCase MqaByHand() {
+  return {.name = "by_hand",
+          .inputs = {As(DataType::kFloat8E4M3FN, Floats({1, 2, 2}, {1, 2, -1, 0.5f})),
+                     As(DataType::kFloat8E4M3FN, Floats({4, 2}, {3, 1, -2, 4, 1, 1, 8, 8})),
+                     Floats({4}, {2, 1, -0.5f, 1}), Floats({1, 2}, {0.5f, 2}), Int32s({1}, {0}),
+                     Int32s({1}, {3})},
+          .outputs = {Floats({1, 4}, {5, 11, 0.5f, kNone})}};
+}
+
+OpCase Scaled(OpCase op_case, double low, double high) {
+  op_case.inputs[2] = Random(DataType::kFloat, op_case.inputs[2].dims(), Uniform{low, high}, 9);
+  return op_case;
+}
+
+OpCases& AddRejected(OpCases& cases) {
+  const OpCase good = MqaByHand();
+  return cases
+      .Rejects(With(good, 5, Int32s({1}, {5})),
+               "input 5 \"ke\": expected 0, the range's begin, to 4, the number of columns, got 5")
+      .Rejects(With(good, 4, Int32s({1}, {-1})), "input 4 \"ks\": expected 0 or more, got -1 at 0")
+      .Rejects(With(good, 4, Int32s({1}, {4})), "input 5 \"ke\": expected 4, the range's begin")
+      .Rejects(With(good, 1, NormalCodes({4, 3}, 1)),
+               "input 1 \"k\": expected [N, D] with D = 2, got [4, 3]")
+      .Rejects(With(good, 2, Floats({3}, {1, 1, 1})),
+               "input 2 \"k_scale\": expected [N] with N = 4, got [3]")
+      .Rejects(With(good, 2, Floats({4, 2}, std::vector<float>(8, 1))),
+               "input 2 \"k_scale\": expected [N, 1] with N = 4, got [4, 2]")
+      .Rejects(With(good, 3, Floats({2, 1}, {1, 1})),
+               "input 3 \"weights\": expected [M, H] with M = 1, H = 2, got [2, 1]")
+      .Rejects(With(good, 0, Floats({1, 2, 2}, {1, 2, 3, 4})),
+               "input 0 \"q\": expected type float8e4m3fn, uint8, got float");
+}
+
+}  // namespace
+
+OpCases MqaLogitsCases() {
+  OpCases cases("pagefuse.MqaLogits");
+  OpCase uint8 = RandomMqa("uint8", {3, 4, 64, 20});
+  uint8.inputs[0] = RandomCodes(DataType::kUint8, {3, 4, 64}, 5);
+  uint8.inputs[1] = RandomCodes(DataType::kUint8, {20, 64}, 6);
+  OpCase every_code = RandomMqa("every_code", {2, 16, 128, 40});
+  every_code.inputs[1] = RandomCodes(DataType::kFloat8E4M3FN, {40, 128}, 7);
+  OpCase scale_column = RandomMqa("scale_column", {2, 8, 32, 17});
+  scale_column.inputs[2] = Random(DataType::kFloat, {17, 1}, Uniform{0, 2}, 8);
+  OpCase all_seen = RandomMqa("all_seen_not_clean", {1, 5, 48, 33});
+  all_seen.attributes = {{"clean_logits", int64_t{0}}};
+  cases.Add(MqaByHand())
+      .Add(RandomMqa("h64_d128", {3, 64, 128, 75}))
+      .Add(RandomMqa("many_rows", {70, 4, 32, 40}))
+      .Add(RandomMqa("odd_sizes", {2, 37, 70, 19}))
+      .Add(RandomMqa("more_heads_than_a_step", {2, 83, 128, 35}))
+      .Add(RandomMqa("pieces", {2, 1, 16, 1100}))
+      .Add(Scaled(RandomMqa("signed_scales", {2, 8, 40, 50}), -1, 1))
+      .Add(uint8)
+      .Add(every_code)
+      .Add(scale_column)
+      .Add(all_seen)
+      .Add(RandomMqa("no_rows", {0, 4, 16, 8}))
+      .Add(RandomMqa("no_keys", {2, 4, 16, 0}))
+      .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 2e-3},
+              "sums over the heads of float sums that cancel; logits reach some thousands");
+  return AddRejected(cases);
+}
+
+}  // namespace pagefuse::pagefuse_ops
