@@ -93,7 +93,109 @@ OpCases& AddRejected(OpCases& cases) {
                "input 0 \"q\": expected type float8e4m3fn, uint8, got float");
 }
 
+struct PagedSizes {
+  int64_t queries, heads, head_size, block_size;
+};
+
+// Blocks of e4m3fn codes, then float scales; every byte behind the scales' end of a block is none.
+Tensor RandomCache(int64_t blocks, const PagedSizes& s) {
+  Tensor cache = RandomCodes(DataType::kUint8, {blocks, s.block_size, 1, s.head_size + 4}, 11);
+  const Tensor codes = NormalCodes({blocks, s.block_size * s.head_size}, 12);
+  const Tensor scales = Random(DataType::kFloat, {blocks, s.block_size}, Uniform{0.1, 1}, 13);
+  auto* bytes = static_cast<uint8_t*>(cache.mutable_data());
+  const auto* code = static_cast<const uint8_t*>(codes.data());
+  const auto* scale = static_cast<const uint8_t*>(scales.data());
+  for (int64_t b = 0; b < blocks; ++b) {
+    bytes = std::copy_n(code + b * s.block_size * s.head_size, s.block_size * s.head_size, bytes);
+    bytes = std::copy_n(scale + b * s.block_size * 4, s.block_size * 4, bytes);
+  }
+  return cache;
+}
+
+// Sequences of the given lengths over shuffled blocks; unused table entries hold garbage.
+OpCase PagedCase(const std::string& name, const std::vector<int32_t>& lengths,
+                 const PagedSizes& s) {
+  const int64_t sequences = static_cast<int64_t>(lengths.size());
+  const int64_t longest = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  const int64_t columns = longest / s.block_size + 1;
+  const int64_t blocks = sequences * columns;
+  std::vector<int32_t> order(blocks);
+  for (int64_t i = 0; i < blocks; ++i) order[i] = static_cast<int32_t>(i * 7 % blocks);
+  if (blocks % 7 == 0) std::reverse(order.begin(), order.end());
+  for (int64_t b = 0; b < sequences; ++b) {
+    for (int64_t i = (lengths[b] + s.block_size - 1) / s.block_size; i < columns; ++i) {
+      order[b * columns + i] = i % 2 == 0 ? -1 : 123456;
+    }
+  }
+  return {.name = name,
+          .inputs = {NormalCodes({sequences, s.queries, s.heads, s.head_size}, 14),
+                     RandomCache(blocks, s),
+                     Random(DataType::kFloat, {sequences * s.queries, s.heads}, Normal{0, 0.1}, 15),
+                     Int32s({sequences}, lengths), Int32s({sequences, columns}, order)}};
+}
+
+OpCase WithLength(OpCase op_case, int64_t length) {
+  op_case.inputs.push_back(Ints({}, {length}));
+  return op_case;
+}
+
+// One key a block of two: keys [1, 2] and [4, -1] with scales 0.5 and 2, one head of weight 3.
+OpCase PagedByHand() {
+  const std::vector<uint8_t> codes = {0x38, 0x40, 0, 0, 0, 0, 0, 0x3F, 0, 0, 0, 0,
+                                      0x48, 0xB8, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0};
+  return {.name = "by_hand",
+          .inputs = {As(DataType::kFloat8E4M3FN, Floats({1, 2, 1, 2}, {1, 1, 2, -1})),
+                     Codes(DataType::kUint8, {2, 2, 1, 6}, codes), Floats({2, 1}, {3, 1}),
+                     Int32s({1}, {3}), Int32s({1, 2}, {0, 1}), Ints({}, {4})},
+          .outputs = {Floats({2, 4}, {4.5f, 0, kNone, kNone, 0, 0, 18, kNone})}};
+}
+
+OpCases& AddRejectedPaged(OpCases& cases) {
+  const OpCase good = PagedByHand();
+  return cases
+      .Rejects(With(good, 3, Int32s({1}, {5})),
+               "input 3 \"context_lens\": expected 0 to 4 (the logits have 4 columns, the block "
+               "table has room for 4), got 5 at 0")
+      .Rejects(With(good, 5, Ints({}, {2})), "input 3 \"context_lens\": expected 0 to 2")
+      .Rejects(With(good, 3, Int32s({1}, {-1})), "input 3 \"context_lens\": expected 0 to 4")
+      .Rejects(With(good, 4, Int32s({1, 2}, {0, 2})),
+               "input 4 \"block_tables\": block 2 at [0, 1] is outside [0, 2)")
+      .Rejects(With(good, 4, Int32s({1, 2}, {-1, 1})),
+               "input 4 \"block_tables\": block -1 at [0, 0] is outside [0, 2)")
+      .Rejects(With(good, 5, Ints({}, {-1})), "input 5 \"max_model_len\": expected 0 to")
+      .Rejects(With(good, 5, Ints({2}, {4, 4})), "input 5 \"max_model_len\": expected [] or [1]")
+      .Rejects(With(good, 2, Floats({1, 1}, {1})),
+               "input 2 \"weights\": expected [B*n, H] with B*n = 2, H = 1, got [1, 1]")
+      .Rejects(With(good, 1, Codes(DataType::kUint8, {2, 2, 1, 7}, std::vector<uint8_t>(28))),
+               "input 1 \"kv_cache\": expected [NB, BS, 1, D+4] with D+4 = 6, got [2, 2, 1, 7]");
+}
+
 }  // namespace
+
+OpCases PagedMqaLogitsCases() {
+  OpCases cases("pagefuse.PagedMqaLogits");
+  OpCase flat_cache = PagedCase("flat_cache", {9, 30}, {1, 4, 32, 8});
+  const std::vector<int64_t> dims = flat_cache.inputs[1].dims();
+  flat_cache.inputs[1] = *flat_cache.inputs[1].Reshaped({dims[0], dims[1], dims[3]});
+  OpCase uint8 = PagedCase("uint8", {21}, {2, 3, 64, 4});
+  uint8.inputs[0] = RandomCodes(DataType::kUint8, {1, 2, 3, 64}, 16);
+  OpCase not_clean = WithLength(PagedCase("full_not_clean", {24, 24}, {1, 8, 32, 8}), 24);
+  not_clean.attributes = {{"clean_logits", int64_t{0}}};
+  cases.Add(PagedByHand())
+      .Add(PagedCase("h64_d128", {100, 33, 0, 64}, {1, 64, 128, 64}))
+      .Add(PagedCase("next_n", {40, 2, 17}, {3, 32, 128, 16}))
+      .Add(WithLength(PagedCase("wide_logits", {5, 41}, {1, 8, 48, 16}), 77))
+      .Add(WithLength(PagedCase("narrow_logits", {5, 41}, {2, 8, 48, 16}), 41))
+      .Add(PagedCase("block_of_one", {7, 12}, {2, 5, 40, 1}))
+      .Add(PagedCase("many_queries", {90, 30}, {20, 2, 16, 8}))
+      .Add(PagedCase("long", {2100}, {1, 2, 16, 64}))
+      .Add(flat_cache)
+      .Add(uint8)
+      .Add(not_clean)
+      .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 2e-3},
+              "sums over the heads of float sums that cancel; logits reach some thousands");
+  return AddRejectedPaged(cases);
+}
 
 OpCases MqaLogitsCases() {
   OpCases cases("pagefuse.MqaLogits");
