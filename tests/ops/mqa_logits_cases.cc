@@ -189,6 +189,7 @@ OpCases PagedMqaLogitsCases() {
       .Add(PagedCase("block_of_one", {7, 12}, {2, 5, 40, 1}))
       .Add(PagedCase("many_queries", {90, 30}, {20, 2, 16, 8}))
       .Add(PagedCase("long", {2100}, {1, 2, 16, 64}))
+      .Add(PagedCase("no_sequences", {}, {1, 2, 16, 8}))
       .Add(flat_cache)
       .Add(uint8)
       .Add(not_clean)
