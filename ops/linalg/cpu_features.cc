@@ -24,13 +24,19 @@ bool RequestTileState() {
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtileData) == 0;
 }
 
+// True if the operating system saves AVX-512 registers too.
+bool HasAvx512() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") != 0;
+}
+
 bool DetectAmxBf16() {
   constexpr uint32_t kAmxBf16 = 1u << 22;
   constexpr uint32_t kAmxTile = 1u << 24;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
   if ((edx & kAmxBf16) == 0 || (edx & kAmxTile) == 0) return false;
-  return RequestTileState();
+  return HasAvx512() && RequestTileState();
 }
 
 #else

@@ -16,9 +16,6 @@ namespace pagefuse::pagefuse_ops {
 
 namespace {
 
-#define PF_AVX512 __attribute__((target("avx512f")))
-#define PF_AMX_AVX512 __attribute__((target("avx512f,amx-tile,amx-bf16")))
-
 using amx::kTileColumns;
 using amx::kTileDepth;
 using amx::kTileFloats;
@@ -65,7 +62,7 @@ PF_AMX inline void Multiply(const uint16_t* keys, const uint16_t* heads, int64_t
 
 // sums[key] += max(0, dot) * weight, lane by lane, over kTiles tiles of sums.
 template <int kTiles>
-PF_AVX512 inline void AddHeads(const Stage& stage, const float* weights, __m512* sums) {
+PF_AMX inline void AddHeads(const Stage& stage, const float* weights, __m512* sums) {
   const __m512 zero = _mm512_setzero_ps();
   __m512 w[kTiles];
   for (int t = 0; t < kTiles; ++t) w[t] = _mm512_loadu_ps(weights + t * kTileColumns);
@@ -83,7 +80,7 @@ PF_AVX512 inline void AddHeads(const Stage& stage, const float* weights, __m512*
 
 // Lane i of the result is the sum of the lanes of v[i]: halves are added while the vectors merge
 // two by two, first within 128 bits, then across.
-PF_AVX512 inline __m512 SumsOfLanes(const __m512* v) {
+PF_AMX inline __m512 SumsOfLanes(const __m512* v) {
   __m512 pairs[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
@@ -118,7 +115,7 @@ class TileScores {
   TileScores(const Sizes& sizes, const uint16_t* heads, const float* weights)
       : sizes_(sizes), heads_(heads), weights_(weights) {}
 
-  PF_AMX_AVX512 void Run(const DecodedKeys& decoded, const KeyRange& range, float* out) {
+  PF_AMX void Run(const DecodedKeys& decoded, const KeyRange& range, float* out) {
     const auto* keys = static_cast<const uint16_t*>(decoded.keys);
     Step done = {-1, 0};
     for (int64_t first = range.begin / kTileRows * kTileRows; first < range.end;
@@ -143,7 +140,7 @@ class TileScores {
 
   int64_t TilesFrom(int64_t tile) const { return std::min(kStepTiles, sizes_.head_tiles - tile); }
 
-  PF_AMX_AVX512 void MultiplyStep(const uint16_t* keys, int64_t tile) const {
+  PF_AMX void MultiplyStep(const uint16_t* keys, int64_t tile) const {
     const uint16_t* heads = heads_ + tile * sizes_.depth * kTileWords;
     switch (TilesFrom(tile)) {
       case 1:
@@ -157,7 +154,7 @@ class TileScores {
     }
   }
 
-  PF_AVX512 void AddStep(int64_t tile, __m512* sums) const {
+  PF_AMX void AddStep(int64_t tile, __m512* sums) const {
     const float* weights = weights_ + tile * kTileColumns;
     switch (TilesFrom(tile)) {
       case 1:
@@ -171,8 +168,8 @@ class TileScores {
     }
   }
 
-  PF_AVX512 void Finish(const Step& step, const DecodedKeys& decoded, const KeyRange& range,
-                        float* out) {
+  PF_AMX void Finish(const Step& step, const DecodedKeys& decoded, const KeyRange& range,
+                     float* out) {
     if (step.tile == 0) {
       for (__m512& sum : sums_) sum = _mm512_setzero_ps();
     }
@@ -251,7 +248,7 @@ class AmxEngine : public MqaEngine {
   int64_t HeadWords() const { return head_tiles_ * depth_ * kTileWords; }
 
   // Row r of a tile of B holds words 2r and 2r + 1 of each of the 16 heads (VNNI order).
-  PF_AVX512 void PackTiles(const uint16_t* rows, uint16_t* tiles) const {
+  PF_AMX void PackTiles(const uint16_t* rows, uint16_t* tiles) const {
     const int64_t row_pairs = depth_ * kTileRows;
     const __m512i heads =
         _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
@@ -269,7 +266,7 @@ class AmxEngine : public MqaEngine {
 }  // namespace
 
 absl::Status MqaLogitsAmxSupported() {
-  if (HasAmxBf16() && __builtin_cpu_supports("avx512f")) return absl::OkStatus();
+  if (HasAmxBf16()) return absl::OkStatus();
   return absl::FailedPreconditionError("this machine has no AMX tiles of bfloat16 with AVX-512");
 }
 
