@@ -13,24 +13,23 @@
 namespace pagefuse {
 namespace {
 
-// Adds what the graphs of `node` read from `home` or graphs around it.
-void CollectOuterReads(const Node& node, const Graph* home, absl::flat_hash_set<Value*>& seen,
+// True for a value of `home` or of a graph around it.
+bool IsVisibleFrom(const Graph* home, const Value* value) {
+  for (const Graph* graph = home; graph != nullptr; graph = graph->parent()) {
+    if (value->graph() == graph) return true;
+  }
+  return false;
+}
+
+// Adds what the nodes of `graph` and of its subgraphs read from `home` or graphs around it.
+void CollectOuterReads(const Graph& graph, const Graph* home, absl::flat_hash_set<Value*>& seen,
                        std::vector<Value*>& reads) {
-  auto is_outside = [home](const Value* value) {
-    for (const Graph* graph = home; graph != nullptr; graph = graph->parent()) {
-      if (value->graph() == graph) return true;
+  for (const auto& node : graph.nodes()) {
+    for (Value* value : node->inputs()) {
+      const bool outer = value != nullptr && IsVisibleFrom(home, value);
+      if (outer && seen.insert(value).second) reads.push_back(value);
     }
-    return false;
-  };
-  for (const Graph* graph : node.Subgraphs()) {
-    for (const auto& inner : graph->nodes()) {
-      for (Value* value : inner->inputs()) {
-        if (value != nullptr && is_outside(value) && seen.insert(value).second) {
-          reads.push_back(value);
-        }
-      }
-      CollectOuterReads(*inner, home, seen, reads);
-    }
+    for (const Graph* inner : node->Subgraphs()) CollectOuterReads(*inner, home, seen, reads);
   }
 }
 
@@ -83,7 +82,7 @@ std::vector<Value*> ValuesRead(const Node& node) {
   for (Value* value : node.inputs()) {
     if (value != nullptr && seen.insert(value).second) reads.push_back(value);
   }
-  CollectOuterReads(node, node.graph(), seen, reads);
+  for (const Graph* graph : node.Subgraphs()) CollectOuterReads(*graph, node.graph(), seen, reads);
   return reads;
 }
 

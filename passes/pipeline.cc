@@ -18,6 +18,7 @@ namespace {
 enum class Stages { kAll, kFusion };
 
 // The pipeline. `kFusion` leaves out what changes inputs and outputs.
+// NOLINTNEXTLINE(readability-function-size): one list, so that the order can be read.
 std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   std::vector<std::unique_ptr<Pass>> passes;
   const auto add = [&passes](std::unique_ptr<Pass> pass) { passes.push_back(std::move(pass)); };

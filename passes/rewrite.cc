@@ -64,22 +64,29 @@ class Rewrite {
     while (!pending.empty()) {
       const Value* value = pending.back();
       pending.pop_back();
-      for (const Use& use : value->uses()) {
-        const int64_t position = scope_.index->position(use.node);
-        if (position < 0 || position > last_position_ || InMatch(use.node)) continue;
+      if (inputs.contains(value)) {
+        return absl::FailedPreconditionError(
+            StrCat("input \"", value->name(), "\" is computed from an output of the match"));
+      }
+      for (const Node* reader : ReadersToMove(*value)) {
         needs_sort_ = true;
-        if (!seen.insert(use.node).second) continue;
-        for (const Value* output : use.node->outputs()) {
-          if (output == nullptr) continue;
-          if (inputs.contains(output)) {
-            return absl::FailedPreconditionError(
-                StrCat("input \"", output->name(), "\" is computed from an output of the match"));
-          }
-          pending.push_back(output);
+        if (!seen.insert(reader).second) continue;
+        for (const Value* output : reader->outputs()) {
+          if (output != nullptr) pending.push_back(output);
         }
       }
     }
     return absl::OkStatus();
+  }
+
+  std::vector<const Node*> ReadersToMove(const Value& value) const {
+    std::vector<const Node*> readers;
+    for (const Use& use : value.uses()) {
+      const int64_t position = scope_.index->position(use.node);
+      if (position < 0 || position > last_position_ || InMatch(use.node)) continue;
+      readers.push_back(use.node);
+    }
+    return readers;
   }
 
   // --- new nodes from text ---

@@ -65,7 +65,7 @@ class SelectLogitsPass : public Pass {
     Value* starts = graph.FindValue("query_start_loc");
     Value* logits = graph.outputs().empty() ? nullptr : graph.outputs()[0];
     if (!starts || !starts->is_input() || context.Option("logits", "last") == "all") return false;
-    if (!logits->shape() || logits->shape()->rank() != 3 || !logits->uses().empty()) return false;
+    if (!logits || !IsRowMatrix(logits) || !logits->uses().empty()) return false;
     Value* rows = logits;
     while (Node* node = rows->producer()) {
       Value* before = TokenwiseInput(node);

@@ -4,11 +4,12 @@
 
 namespace pagefuse {
 
-std::unique_ptr<Pass> RecogniseActivation() {
-  std::vector<Rule> rules;
-  // 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
-  rules.push_back(Rule("gelu-tanh", "GELU by its tanh approximation")
-                      .MatchText(R"((x) => (y) {
+namespace {
+
+// 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
+Rule GeluTanh() {
+  return Rule("gelu-tanh", "GELU by its tanh approximation")
+      .MatchText(R"((x) => (y) {
                         three = Constant <value_float: float = 3.0> ()
                         cube = Pow (x, three)
                         a = Constant <value_float: float = 0.044715> ()
@@ -23,8 +24,8 @@ std::unique_ptr<Pass> RecogniseActivation() {
                         gate = Mul (shifted, half)
                         y = Mul (x, gate)
                       })",
-                                 "half on the gate")
-                      .MatchText(R"((x) => (y) {
+                 "half on the gate")
+      .MatchText(R"((x) => (y) {
                         three = Constant <value_float: float = 3.0> ()
                         cube = Pow (x, three)
                         a = Constant <value_float: float = 0.044715> ()
@@ -39,11 +40,14 @@ std::unique_ptr<Pass> RecogniseActivation() {
                         halved = Mul (x, half)
                         y = Mul (halved, shifted)
                       })",
-                                 "half on the input")
-                      .ReplaceWith(R"((x) => (y) { y = Gelu <approximate = "tanh"> (x) })"));
-  // 0.5 * x * (1 + erf(x / sqrt(2)))
-  rules.push_back(Rule("gelu-erf", "GELU by the error function")
-                      .MatchText(R"((x) => (y) {
+                 "half on the input")
+      .ReplaceWith(R"((x) => (y) { y = Gelu <approximate = "tanh"> (x) })");
+}
+
+// 0.5 * x * (1 + erf(x / sqrt(2)))
+Rule GeluErf() {
+  return Rule("gelu-erf", "GELU by the error function")
+      .MatchText(R"((x) => (y) {
                         root = Constant <value_float: float = 1.4142135624> ()
                         scaled = Div (x, root)
                         e = Erf (scaled)
@@ -53,8 +57,8 @@ std::unique_ptr<Pass> RecogniseActivation() {
                         gate = Mul (shifted, half)
                         y = Mul (x, gate)
                       })",
-                                 "half on the gate")
-                      .MatchText(R"((x) => (y) {
+                 "half on the gate")
+      .MatchText(R"((x) => (y) {
                         root = Constant <value_float: float = 1.4142135624> ()
                         scaled = Div (x, root)
                         e = Erf (scaled)
@@ -64,9 +68,14 @@ std::unique_ptr<Pass> RecogniseActivation() {
                         half = Constant <value_float: float = 0.5> ()
                         y = Mul (product, half)
                       })",
-                                 "half last")
-                      .ReplaceWith("(x) => (y) { y = Gelu (x) }"));
-  return MakeRulePass("activation", "Recognises GELU.", std::move(rules));
+                 "half last")
+      .ReplaceWith("(x) => (y) { y = Gelu (x) }");
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseActivation() {
+  return MakeRulePass("activation", "Recognises GELU.", {GeluTanh(), GeluErf()});
 }
 
 }  // namespace pagefuse
