@@ -2,12 +2,12 @@
 // same program.
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "benchmark/benchmark.h"
+#include "op_call.h"
 
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/numeric/convert.h"
@@ -102,28 +102,6 @@ class Insert {
   Scratch scratch_;
   absl::Status status_;
 };
-
-// Bytes a second (read and written) of memcpy of half as many bytes each way, measured once a size.
-double CopyRate(int64_t bytes) {
-  static std::vector<std::pair<int64_t, double>> known;
-  for (const auto& [size, rate] : known) {
-    if (size == bytes) return rate;
-  }
-  std::vector<char> from(bytes / 2, 1);
-  std::vector<char> to(bytes / 2);
-  const int repeats = static_cast<int>(std::max<int64_t>((int64_t{1} << 30) / bytes, 5));
-  double best = 0;
-  for (int i = 0; i < repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    std::memcpy(to.data(), from.data(), from.size());
-    benchmark::DoNotOptimize(to.data());
-    benchmark::ClobberMemory();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(bytes) / seconds.count());
-  }
-  known.emplace_back(bytes, best);
-  return best;
-}
 
 void InsertTokens(benchmark::State& state, const std::string& mode, DataType cache_type,
                   const std::string& kernel_name) {

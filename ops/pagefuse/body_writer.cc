@@ -158,6 +158,7 @@ std::string WriteRope(BodyWriter& w, const std::string& x, const CosSinText& tab
     tail = w.Reshape(both, rope.heads > 0 ? std::vector<int64_t>{-1, rope.heads, rotated}
                                           : std::vector<int64_t>{-1, rotated});
   }
+  if (rope.round_rotated) tail = w.Cast(w.Cast(tail, DataType::kBfloat16), DataType::kFloat);
   std::vector<std::string> parts;
   if (layout.offset > 0) parts.push_back(w.Slice(x, 0, layout.offset, -1));
   parts.push_back(tail);

@@ -90,6 +90,7 @@ struct RopeText {
   int64_t size = 0;
   int64_t heads = 0;
   RopeDirection direction = RopeDirection::kForward;
+  bool round_rotated = false;  // the rotated channels to bfloat16 and back
 };
 std::string WriteRope(BodyWriter& w, const std::string& x, const CosSinText& table,
                       const RopeText& rope);

@@ -43,7 +43,10 @@ INSTANTIATE_TEST_SUITE_P(Ops, Variants,
                                            "MergeAttnStates", "KCacheQuantInsert",
                                            "MlaCacheInsert", "CompressorStateInsert",
                                            "CompressCacheInsert", "InvRopeQuant",
-                                           "QNormRopeKvInsert"),
+                                           "QNormRopeKvInsert", "MqaLogits", "PagedMqaLogits",
+                                           "IndexerTopK", "TopKSlots", "CombineTopKWindow",
+                                           "ReqIndexToSlot", "IndexerQRopeQuant",
+                                           "IndexerKQuantInsert", "IndexerKGather"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -1,0 +1,25 @@
+// The text of IndexerKGather's decomposition.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "pagefuse/ops/cache/grouped_row.h"
+
+namespace pagefuse::pagefuse_ops {
+
+// What the nodes depend on. Requests and columns of the block table are read from its shape.
+struct IndexerKGatherBody {
+  GroupedRowFormat format;
+  int64_t block_size = 0;
+  bool has_num_rows = false;
+  bool uint8_codes = false;
+  // Rows past the last request read slot 0, and not what the table holds behind its end: the
+  // spelling that is right for every table. Rules look for the one without.
+  bool guarded = false;
+
+  std::string Name() const;
+  std::string Text() const;
+};
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,46 @@
+// What the kernels of IndexerQRopeQuant share: the call in parsed form.
+#pragma once
+
+#include <cstdint>
+
+#include "pagefuse/ops/cache/group_format.h"
+#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/pagefuse/rope_row.h"
+
+namespace pagefuse::pagefuse_ops {
+
+// Rows are (token, head), token by token; so are those of the outputs.
+struct IndexerQCall {
+  DataType type = DataType::kBfloat16;  // of the source
+  const uint8_t* source = nullptr;      // [rows, size]
+  int64_t tokens = 0;
+  int64_t heads = 0;
+  int64_t size = 0;
+  RopeLayout layout;
+  CosSinTable table;
+  TensorArg positions;
+
+  int64_t group = 0;  // channels with one scale: size for fp8
+  GroupFormat format;
+  uint8_t* codes = nullptr;   // [rows, format.CodeBytes(size)]
+  uint8_t* scales = nullptr;  // [rows, size / group]; null for fp8, whose scale goes into weights
+
+  TensorArg weights;  // [rows] of a float type
+  float* weights_out = nullptr;
+  float softmax_scale = 0;
+  float head_scale = 0;
+
+  int64_t rows() const { return tokens * heads; }
+  int64_t SourceRowBytes() const;
+  int64_t CodeRowBytes() const { return format.CodeBytes(size); }
+  bool folds_scale() const { return scales == nullptr; }
+  // The row's weight times the query scale (1 where it is stored) and both factors, each product
+  // rounded to float.
+  float WeightOf(int64_t row, float query_scale) const;
+};
+
+// The plain way; and the same bytes, vectorised, parallel over rows.
+void IndexerQRopeQuantPlain(const IndexerQCall& call);
+void IndexerQRopeQuantHwy(const IndexerQCall& call);
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,34 @@
+// The attributes of IndexerQRopeQuant, and the text of its decomposition.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "pagefuse/ir/data_type.h"
+#include "pagefuse/ops/cache/group_format.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/rope_row.h"
+
+namespace pagefuse::pagefuse_ops {
+
+// What the nodes depend on.
+struct IndexerQBody {
+  bool mxfp4 = false;
+  DataType storage = DataType::kFloat8E4M3FN;  // of fp8 codes
+  DataType type = DataType::kBfloat16;
+  DataType table_type = DataType::kFloat;
+  DataType weight_type = DataType::kBfloat16;
+  int64_t heads = 0;
+  int64_t size = 0;
+  RopeLayout layout;
+
+  // fp8: one power of two a head, kept in the weights. mxfp4: a byte for 32 channels.
+  GroupFormat format() const;
+  int64_t group() const;
+  std::string Text() const;
+  DecompositionVariant Variant(std::string name) const;
+};
+
+inline constexpr int64_t kMxfp4Group = 32;
+
+}  // namespace pagefuse::pagefuse_ops

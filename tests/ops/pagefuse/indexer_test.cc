@@ -1,0 +1,218 @@
+// The parts of the indexer ops that case tables do not reach: what is not written, every code,
+// every divisor, selection against sorting.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "simd_targets.h"
+
+#include "pagefuse/ops/numeric/e4m3_bf16.h"
+#include "pagefuse/ops/numeric/small_float.h"
+#include "pagefuse/ops/pagefuse/indexer_topk.h"
+#include "pagefuse/ops/pagefuse/mqa_logits.h"
+#include "pagefuse/ops/pagefuse/slot_lookup.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+using testing::ForEachSimdTarget;
+
+uint16_t Bf16Word(uint8_t code) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(DecodeFloat<E4M3FNFormat>(code)) >> 16);
+}
+
+TEST(E4M3ToBf16, EveryCodeBecomesItsValue) {
+  ForEachSimdTarget([] {
+    for (int code = 0; code < 256; ++code) {
+      if ((code & 0x7F) == 0x7F) continue;
+      const std::vector<uint8_t> codes(64, static_cast<uint8_t>(code));
+      std::vector<uint16_t> words(64, 0xFFFF);
+      E4M3ToBf16InAnyOrder({codes.data(), 1, 64, 64}, words.data());
+      for (const uint16_t word : words) ASSERT_EQ(word, Bf16Word(codes[0])) << code;
+    }
+  });
+}
+
+TEST(E4M3ToBf16, KeepsTheElementsOfARowAndPadsWithZeros) {
+  ForEachSimdTarget([] {
+    constexpr int64_t kSize = 70;
+    constexpr int64_t kStride = 75;
+    std::vector<uint8_t> codes(2 * kStride);
+    for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i % 125 + 1);
+    std::vector<uint16_t> words(2 * PaddedBf16Row(kSize), 0xFFFF);
+    E4M3ToBf16InAnyOrder({codes.data(), 2, kSize, kStride}, words.data());
+    for (int64_t row = 0; row < 2; ++row) {
+      std::vector<uint16_t> want(PaddedBf16Row(kSize), 0);
+      for (int64_t i = 0; i < kSize; ++i) want[i] = Bf16Word(codes[row * kStride + i]);
+      std::vector<uint16_t> got(words.begin() + row * PaddedBf16Row(kSize),
+                                words.begin() + (row + 1) * PaddedBf16Row(kSize));
+      std::sort(want.begin(), want.end());
+      std::sort(got.begin(), got.end());
+      EXPECT_EQ(got, want);
+    }
+  });
+}
+
+TEST(BlockDivider, DividesExactly) {
+  std::vector<int64_t> divisors = {2147483647, 2147483646, 1 << 30, (1 << 30) + 1, 65535, 65537};
+  for (int64_t d = 1; d < 400; ++d) divisors.push_back(d);
+  std::mt19937 random(1);
+  for (const int64_t d : divisors) {
+    const BlockDivider divider(d);
+    std::vector<int64_t> values = {
+        0, 1, d - 1, d, 2147483647, 2147483647 / d * d, 2147483647 / d * d - 1};
+    for (int i = 0; i < 50; ++i) values.push_back(random() >> 1);
+    for (const int64_t v : values) {
+      const auto quotient =
+          static_cast<int64_t>(static_cast<uint64_t>(v) * divider.multiplier >> divider.shift);
+      ASSERT_EQ(quotient, v / d) << v << " / " << d;
+    }
+  }
+}
+
+TEST(SelectTopK, EqualsSortingForEveryKindOfRow) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  const float specials[] = {HUGE_VALF, -HUGE_VALF, std::numeric_limits<float>::quiet_NaN(),
+                            0.0f,      -0.0f,      std::numeric_limits<float>::denorm_min()};
+  for (int round = 0; round < 30; ++round) {
+    std::vector<float> logits(random() % 20000 + 1);
+    for (float& logit : logits) logit = std::ldexp(normal(random), static_cast<int>(random() % 40));
+    const int kind = round % 3;  // numbers, a tenth of them special, special ones only
+    for (float& logit : logits) {
+      if (kind == 2 || (kind == 1 && random() % 10 == 0)) logit = specials[random() % 6];
+    }
+    const int64_t topk = static_cast<int64_t>(random() % 2500);
+    const auto select = [&](const std::function<void(const TopKRow&)>& run) {
+      std::vector<int32_t> indices(topk, 77);
+      run({logits.data(), static_cast<int64_t>(logits.size()), indices.data(), topk});
+      return indices;
+    };
+    const std::vector<int32_t> want = select(SelectTopK);
+    ForEachSimdTarget([&] {
+      const std::vector<int32_t> got = select([](const TopKRow& row) {
+        std::vector<uint32_t> scratch(TopKScratchBytes(row.topk, row.count) / sizeof(uint32_t));
+        SelectTopKHwy(row, scratch.data());
+      });
+      ASSERT_EQ(got, want) << "round " << round;
+    });
+  }
+}
+
+// Three sequences of two queries over blocks of 8 keys, one of them with a negative scale.
+class Scores {
+ public:
+  Scores() : q_(kRows * kHeads * kSize), cache_(6 * kBlockBytes), weights_(kRows * kHeads) {
+    std::mt19937 random(3);
+    for (uint8_t& code : q_) code = Code(random);
+    for (uint8_t& byte : cache_) byte = Code(random);
+    for (float& weight : weights_) weight = static_cast<float>(random() % 9) - 4;
+    for (int64_t block = 0; block < 6; ++block) {
+      for (int64_t key = 0; key < 8; ++key) {
+        const float scale = key == 3 ? -0.5f : 0.25f * static_cast<float>(key + 1);
+        std::memcpy(&cache_[block * kBlockBytes + 8 * kSize + key * 4], &scale, 4);
+      }
+    }
+    problem_.q = q_.data();
+    problem_.weights = weights_.data();
+    problem_.rows = kRows;
+    problem_.heads = kHeads;
+    problem_.head_size = kSize;
+    problem_.keys.data = cache_.data();
+    problem_.keys.scales = cache_.data() + 8 * kSize;
+    problem_.keys.num_blocks = 6;
+    problem_.keys.block_size = 8;
+    problem_.keys.data_strides = {.block = kBlockBytes, .row = kSize};
+    problem_.keys.scale_strides = {.block = kBlockBytes, .row = 4};
+    problem_.rows_a_sequence = 2;
+    problem_.block_table = table_;
+    problem_.table_columns = 2;
+    problem_.width = kWidth;
+    problem_.ranges = {{0, 11}, {3, 12}, {0, 0}, {5, 5}, {2, 16}, {15, 16}};
+    problem_.filled = {12, 12, 20, 0, 16, 18};
+  }
+
+  std::vector<float> Run(const std::function<void(const MqaLogitsProblem&)>& run) {
+    std::vector<float> logits(kRows * kWidth, kUntouched);
+    problem_.logits = logits.data();
+    run(problem_);
+    return logits;
+  }
+  const MqaLogitsProblem& problem() const { return problem_; }
+
+  static constexpr float kUntouched = 12345.0f;
+  static constexpr int64_t kRows = 6, kHeads = 20, kSize = 96, kWidth = 20;
+  static constexpr int64_t kBlockBytes = 8 * (kSize + 4);
+
+ private:
+  static uint8_t Code(std::mt19937& random) {
+    return static_cast<uint8_t>((random() % 0x50) | (random() % 2 << 7));
+  }
+  std::vector<uint8_t> q_, cache_;
+  std::vector<float> weights_;
+  const int32_t table_[6] = {5, 0, -1, 77, 2, 4};
+  MqaLogitsProblem problem_;
+};
+
+void ExpectScores(Scores& scores, const std::function<void(const MqaLogitsProblem&)>& run) {
+  const std::vector<float> want = scores.Run(MqaLogitsReference);
+  const std::vector<float> got = scores.Run(run);
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (std::isinf(want[i])) {
+      EXPECT_EQ(got[i], want[i]) << i;
+    } else {
+      EXPECT_NEAR(got[i], want[i], 1e-5 * std::fabs(want[i]) + 1e-3) << i;
+    }
+  }
+}
+
+TEST(MqaLogits, WritesTheRangeAndFillsAsFarAsAsked) {
+  Scores scores;
+  const std::vector<float> logits = scores.Run(MqaLogitsReference);
+  for (int64_t row = 0; row < Scores::kRows; ++row) {
+    const KeyRange& range = scores.problem().ranges[row];
+    for (int64_t n = 0; n < Scores::kWidth; ++n) {
+      const float logit = logits[row * Scores::kWidth + n];
+      SCOPED_TRACE(::testing::Message() << "row " << row << " column " << n);
+      if (n >= range.begin && n < range.end) {
+        EXPECT_TRUE(std::isfinite(logit));
+        EXPECT_NE(logit, Scores::kUntouched);
+      } else if (n < scores.problem().filled[row]) {
+        EXPECT_EQ(logit, -HUGE_VALF);
+      } else {
+        EXPECT_EQ(logit, Scores::kUntouched);
+      }
+    }
+  }
+}
+
+TEST(MqaLogits, VectorsGiveTheReferenceAndWriteNoMore) {
+  Scores scores;
+  ForEachSimdTarget([&] {
+    ExpectScores(scores, [](const MqaLogitsProblem& problem) {
+      Scratch scratch;
+      MqaLogitsHwy(problem, &scratch);
+    });
+  });
+}
+
+TEST(MqaLogits, TilesGiveTheReferenceAndWriteNoMore) {
+  if (!MqaLogitsAmxSupported().ok()) return;  // nothing to test on this machine
+  Scores scores;
+  ForEachSimdTarget([&] {
+    ExpectScores(scores, [](const MqaLogitsProblem& problem) {
+      Scratch scratch;
+      MqaLogitsAmx(problem, &scratch);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace pagefuse::pagefuse_ops
