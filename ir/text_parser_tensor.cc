@@ -26,7 +26,10 @@ bool IsWrittenAsBits(DataType type) {
   return IsFloatingPoint(type) && type != DataType::kFloat && type != DataType::kDouble;
 }
 
-uint64_t LowBits(int count) { return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
+uint64_t LowBits(int count) {
+  if (count <= 0) return 0;
+  return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+}
 
 bool ReadDecimal(std::string_view digits, float* value) {
   return absl::SimpleAtof(AbslView(digits), value);
