@@ -47,6 +47,9 @@ PF_AMX inline void LoadConfig(const TileConfig& config) {
   asm volatile("ldtilecfg %0" ::"m"(config));
 }
 
+// Clang compiles the body of a parallel region for the base target: no intrinsic may stand there.
+PF_AMX inline void ReleaseTiles() { _tile_release(); }
+
 // The four sum tiles, 16 rows of 16 floats each.
 struct alignas(64) Stage {
   float tiles[4][kTileFloats];
