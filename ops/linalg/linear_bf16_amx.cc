@@ -314,7 +314,7 @@ PF_AMX void WideProduct(const Bf16Product& product, const uint16_t* tiles, Stage
       const Item item{row, std::min(grid.rows, product.m - row), panel, end - panel};
       WideItem(product, tiles, item, mine).Run();
     }
-    ReleaseTiles();
+    amx::ReleaseTiles();
   }
 }
 
@@ -332,7 +332,7 @@ PF_AMX void NarrowProduct(const Bf16Product& product, const uint16_t* tiles) {
       NarrowKernel(tiles, b, w.k_blocks(), &stage);
       Write(product, {0, product.m, block, count}, stage.tiles);
     }
-    ReleaseTiles();
+    amx::ReleaseTiles();
   }
 }
 
