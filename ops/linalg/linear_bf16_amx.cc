@@ -20,6 +20,7 @@ using amx::kTileStride;
 using amx::kTileWords;
 using amx::LoadConfig;
 using amx::LoadSums;
+using amx::ReleaseTiles;
 using amx::Stage;
 using amx::StoreSums;
 using amx::TileConfig;
@@ -314,7 +315,7 @@ PF_AMX void WideProduct(const Bf16Product& product, const uint16_t* tiles, Stage
       const Item item{row, std::min(grid.rows, product.m - row), panel, end - panel};
       WideItem(product, tiles, item, mine).Run();
     }
-    amx::ReleaseTiles();
+    ReleaseTiles();
   }
 }
 
@@ -332,7 +333,7 @@ PF_AMX void NarrowProduct(const Bf16Product& product, const uint16_t* tiles) {
       NarrowKernel(tiles, b, w.k_blocks(), &stage);
       Write(product, {0, product.m, block, count}, stage.tiles);
     }
-    amx::ReleaseTiles();
+    ReleaseTiles();
   }
 }
 
