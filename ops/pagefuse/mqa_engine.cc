@@ -31,6 +31,65 @@ struct Item {
   KeyRange range;
 };
 
+// Decodes the keys of `range` of one sequence.
+class PieceDecoding : public KeyDecoding {
+ public:
+  PieceDecoding(const MqaLogitsProblem& problem, const MqaEngine& engine)
+      : problem_(problem), engine_(engine) {}
+
+  void Start(int64_t sequence, const KeyRange& range, const DecodedKeys& decoded) {
+    sequence_ = sequence;
+    range_ = range;
+    position_ = range.begin;
+    decoded_ = decoded;
+  }
+
+  void Step() override {
+    const KeyRange keys = {position_, std::min(position_ + kKeyMultiple, range_.end)};
+    if (keys.begin >= keys.end) return;
+    ForEachBlock(problem_, sequence_, keys, [&](const RowAddress& first_key, int64_t count) {
+      DecodeBlock(first_key, count);
+      position_ += count;
+    });
+  }
+
+  void Finish() {
+    while (position_ < range_.end) Step();
+  }
+
+  // Calls body(address, count) for the keys of `range` that lie in one block.
+  template <typename Body>
+  static void ForEachBlock(const MqaLogitsProblem& problem, int64_t sequence, const KeyRange& range,
+                           const Body& body) {
+    const int64_t block_size = problem.keys.block_size;
+    for (int64_t position = range.begin; position < range.end;) {
+      const int64_t left = block_size - position % block_size;
+      const int64_t count = std::min(left, range.end - position);
+      body(problem.Key(sequence, position), count);
+      position += count;
+    }
+  }
+
+ private:
+  void DecodeBlock(const RowAddress& keys, int64_t count) const {
+    const int64_t first = position_ - range_.begin;
+    engine_.DecodeRun({keys.data, count, problem_.keys.data_strides.row, first}, decoded_);
+    for (int64_t i = 0; i < count; ++i) {
+      float scale;
+      std::memcpy(&scale, keys.scale + i * problem_.keys.scale_strides.row, sizeof(scale));
+      decoded_.scales[first + i] = std::fabs(scale);
+      if (std::signbit(scale)) engine_.NegateKey(first + i, decoded_);
+    }
+  }
+
+  const MqaLogitsProblem& problem_;
+  const MqaEngine& engine_;
+  int64_t sequence_ = 0;
+  KeyRange range_;
+  int64_t position_ = 0;
+  DecodedKeys decoded_;
+};
+
 class MqaRun {
  public:
   MqaRun(const MqaLogitsProblem& problem, const MqaEngine& engine, Scratch* scratch)
@@ -39,14 +98,15 @@ class MqaRun {
     max_piece_ = std::clamp<int64_t>(max_piece_ / kKeyMultiple * kKeyMultiple, kKeyMultiple, 512);
     const int64_t scale_bytes = max_piece_ * static_cast<int64_t>(sizeof(float));
     key_bytes_ = (max_piece_ * engine.KeyBytes() + kCacheLine - 1) / kCacheLine * kCacheLine;
-    thread_bytes_ = key_bytes_ + scale_bytes;
+    piece_bytes_ = key_bytes_ + scale_bytes;
   }
 
   void Run() {
     const int64_t batch = std::clamp<int64_t>(kBatchBytes / engine_.QueryBytes(), 1,
                                               std::max<int64_t>(problem_.rows, 1));
     auto* packed = static_cast<std::byte*>(scratch_->Get(batch * engine_.QueryBytes(), 0));
-    auto* pieces = static_cast<std::byte*>(scratch_->Get(omp_get_max_threads() * thread_bytes_, 1));
+    auto* pieces =
+        static_cast<std::byte*>(scratch_->Get(omp_get_max_threads() * 2 * piece_bytes_, 1));
     for (int64_t first = 0; first < problem_.rows; first += batch) {
       first_row_ = first;
       packed_ = packed;
@@ -71,11 +131,10 @@ class MqaRun {
           engine_.PackQuery(row, packed_ + (row - first_row_) * engine_.QueryBytes());
         }
       }
-      std::byte* mine = pieces + omp_get_thread_num() * thread_bytes_;
-      const DecodedKeys decoded = {mine, reinterpret_cast<float*>(mine + key_bytes_)};
+      std::byte* mine = pieces + omp_get_thread_num() * 2 * piece_bytes_;
       engine_.BeginThread();
 #pragma omp for schedule(dynamic, 1)
-      for (int64_t i = 0; i < count; ++i) RunItem(items[i], decoded);
+      for (int64_t i = 0; i < count; ++i) RunItem(items[i], mine);
       engine_.EndThread();
     }
   }
@@ -112,73 +171,71 @@ class MqaRun {
     return items;
   }
 
-  void RunItem(const Item& item, const DecodedKeys& decoded) const {
-    const int64_t piece = PieceFor(item);
-    for (int64_t begin = item.range.begin; begin < item.range.end; begin += piece) {
-      const KeyRange keys = {begin, std::min(begin + piece, item.range.end)};
-      const KeyRange next = {keys.end, std::min(keys.end + piece, item.range.end)};
-      ScorePiece(item, keys, next, decoded);
+  DecodedKeys Piece(std::byte* memory) const {
+    return {memory, reinterpret_cast<float*>(memory + key_bytes_)};
+  }
+
+  // Pieces alternate between two buffers: one is scored while the next one is decoded.
+  void RunItem(const Item& item, std::byte* memory) const {
+    const int64_t sequence = problem_.SequenceOf(item.first_row);
+    const std::vector<KeyRange> pieces = NeededPieces(item);
+    DecodedKeys decoded[2] = {Piece(memory), Piece(memory + piece_bytes_)};
+    PieceDecoding decoding(problem_, engine_);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (i == 0) {
+        decoding.Start(sequence, pieces[0], decoded[0]);
+        if (pieces.size() > 1) Prefetch(sequence, pieces[1]);
+      }
+      decoding.Finish();
+      const bool last = i + 1 == pieces.size();
+      decoding.Start(sequence, last ? KeyRange() : pieces[i + 1], decoded[(i + 1) % 2]);
+      if (i + 2 < pieces.size()) Prefetch(sequence, pieces[i + 2]);
+      ScorePiece(item, pieces[i], decoded[i % 2], decoding);
     }
   }
 
-  void ScorePiece(const Item& item, const KeyRange& keys, const KeyRange& next,
-                  const DecodedKeys& decoded) const {
-    bool is_decoded = false;
+  // The pieces of an item that some row sees.
+  std::vector<KeyRange> NeededPieces(const Item& item) const {
+    std::vector<KeyRange> pieces;
+    const int64_t size = PieceFor(item);
+    for (int64_t begin = item.range.begin; begin < item.range.end; begin += size) {
+      const KeyRange piece = {begin, std::min(begin + size, item.range.end)};
+      const auto sees = [&](const KeyRange& range) {
+        return std::max(range.begin, piece.begin) < std::min(range.end, piece.end);
+      };
+      if (std::any_of(problem_.ranges.begin() + item.first_row,
+                      problem_.ranges.begin() + item.last_row, sees)) {
+        pieces.push_back(piece);
+      }
+    }
+    return pieces;
+  }
+
+  void ScorePiece(const Item& item, const KeyRange& keys, const DecodedKeys& decoded,
+                  KeyDecoding& next) const {
     for (int64_t row = item.first_row; row < item.last_row; ++row) {
       const KeyRange& seen = problem_.ranges[row];
       const KeyRange range = {std::max(seen.begin, keys.begin) - keys.begin,
                               std::min(seen.end, keys.end) - keys.begin};
       if (range.begin >= range.end) continue;
-      if (!is_decoded) {
-        Decode(problem_.SequenceOf(row), keys, decoded);
-        Prefetch(problem_.SequenceOf(row), next);
-        is_decoded = true;
-      }
-      engine_.Score(Packed(row), decoded, range,
+      engine_.Score(Packed(row), decoded, range, next,
                     problem_.logits + row * problem_.width + keys.begin);
     }
   }
 
-  // Calls body(address, count) for the keys of `range` that lie in one block.
-  template <typename Body>
-  void ForEachBlock(int64_t sequence, const KeyRange& range, const Body& body) const {
-    const int64_t block_size = problem_.keys.block_size;
-    for (int64_t position = range.begin; position < range.end;) {
-      const int64_t left = block_size - position % block_size;
-      const int64_t count = std::min(left, range.end - position);
-      body(problem_.Key(sequence, position), count);
-      position += count;
-    }
-  }
-
-  void Decode(int64_t sequence, const KeyRange& range, const DecodedKeys& decoded) const {
-    const int64_t scale_stride = problem_.keys.scale_strides.row;
-    int64_t first = 0;
-    ForEachBlock(sequence, range, [&](const RowAddress& keys, int64_t count) {
-      engine_.DecodeRun({keys.data, count, problem_.keys.data_strides.row, first}, decoded);
-      for (int64_t i = 0; i < count; ++i) {
-        float scale;
-        std::memcpy(&scale, keys.scale + i * scale_stride, sizeof(scale));
-        decoded.scales[first + i] = std::fabs(scale);
-        if (std::signbit(scale)) engine_.NegateKey(first + i, decoded);
-      }
-      first += count;
-    });
-  }
-
-  // Asks for the next keys while these are scored.
+  // Asks for keys that are decoded soon.
   void Prefetch(int64_t sequence, const KeyRange& range) const {
-    if (range.begin >= range.end) return;
     const CacheRows::Strides& data = problem_.keys.data_strides;
     const CacheRows::Strides& scales = problem_.keys.scale_strides;
-    ForEachBlock(sequence, range, [&](const RowAddress& keys, int64_t count) {
+    const auto ask = [&](const RowAddress& keys, int64_t count) {
       for (int64_t i = 0; i < count * data.row; i += kCacheLine) {
         __builtin_prefetch(keys.data + i, 0, 2);
       }
       for (int64_t i = 0; i < count * scales.row; i += kCacheLine) {
         __builtin_prefetch(keys.scale + i, 0, 2);
       }
-    });
+    };
+    PieceDecoding::ForEachBlock(problem_, sequence, range, ask);
   }
 
   const MqaLogitsProblem& problem_;
@@ -186,7 +243,7 @@ class MqaRun {
   Scratch* scratch_;
   int64_t max_piece_ = 0;
   int64_t key_bytes_ = 0;
-  int64_t thread_bytes_ = 0;
+  int64_t piece_bytes_ = 0;
   int64_t first_row_ = 0;
   std::byte* packed_ = nullptr;
 };

@@ -25,6 +25,15 @@ struct KeyRun {
   int64_t first = 0;   // number of the first one in the piece
 };
 
+// The decoding of the next piece, in steps of 16 keys, so that it fits between the tile products of
+// the piece before.
+class KeyDecoding {
+ public:
+  virtual ~KeyDecoding() = default;
+  // Decodes up to 16 keys more; nothing if all are.
+  virtual void Step() = 0;
+};
+
 // How queries and keys are held, and the innermost loop. Thread-safe once made.
 class MqaEngine {
  public:
@@ -40,8 +49,9 @@ class MqaEngine {
   virtual void DecodeRun(const KeyRun& run, const DecodedKeys& decoded) const = 0;
   virtual void NegateKey(int64_t key, const DecodedKeys& decoded) const = 0;
   // Writes out[range.begin, range.end): the logits of the packed query for those keys of a piece.
+  // May take steps of `next` meanwhile.
   virtual void Score(const void* packed, const DecodedKeys& decoded, const KeyRange& range,
-                     float* out) const = 0;
+                     KeyDecoding& next, float* out) const = 0;
   // Around all calls of Score of one thread.
   virtual void BeginThread() const {}
   virtual void EndThread() const {}

@@ -16,6 +16,9 @@ namespace pagefuse::pagefuse_ops {
 
 namespace {
 
+// Sums live in registers only where these are inlined.
+#define PF_AMX_INLINE PF_AMX __attribute__((always_inline)) inline
+
 using amx::kTileColumns;
 using amx::kTileDepth;
 using amx::kTileFloats;
@@ -37,7 +40,7 @@ amx::TileConfig FullTiles() {
 // 16 keys by kTiles tiles of heads. Keys are rows of `depth` tile depths; the tiles of 16 heads lie
 // one behind the other over the depth.
 template <int kTiles>
-PF_AMX inline void Multiply(const uint16_t* keys, const uint16_t* heads, int64_t depth) {
+PF_AMX_INLINE void Multiply(const uint16_t* keys, const uint16_t* heads, int64_t depth) {
   const int64_t stride = depth * kTileStride;
   const int64_t column = depth * kTileWords;
   amx::ZeroSums();
@@ -60,15 +63,15 @@ PF_AMX inline void Multiply(const uint16_t* keys, const uint16_t* heads, int64_t
   }
 }
 
-// sums[key] += max(0, dot) * weight, lane by lane, over kTiles tiles of sums.
-template <int kTiles>
-PF_AMX inline void AddHeads(const Stage& stage, const float* weights, __m512* sums) {
+// sums[key] (+)= max(0, dot) * weight, lane by lane, over kTiles tiles of sums.
+template <int kTiles, bool kAdd>
+PF_AMX_INLINE void AddHeads(const Stage& stage, const float* weights, __m512* sums) {
   const __m512 zero = _mm512_setzero_ps();
   __m512 w[kTiles];
   for (int t = 0; t < kTiles; ++t) w[t] = _mm512_loadu_ps(weights + t * kTileColumns);
 #pragma GCC unroll 16
   for (int key = 0; key < kTileRows; ++key) {
-    __m512 sum = sums[key];
+    __m512 sum = kAdd ? sums[key] : zero;
 #pragma GCC unroll 4
     for (int t = 0; t < kTiles; ++t) {
       const __m512 dots = _mm512_load_ps(stage.tiles[t] + key * kTileColumns);
@@ -80,7 +83,7 @@ PF_AMX inline void AddHeads(const Stage& stage, const float* weights, __m512* su
 
 // Lane i of the result is the sum of the lanes of v[i]: halves are added while the vectors merge
 // two by two, first within 128 bits, then across.
-PF_AMX inline __m512 SumsOfLanes(const __m512* v) {
+PF_AMX_INLINE __m512 SumsOfLanes(const __m512* v) {
   __m512 pairs[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
@@ -115,79 +118,87 @@ class TileScores {
   TileScores(const Sizes& sizes, const uint16_t* heads, const float* weights)
       : sizes_(sizes), heads_(heads), weights_(weights) {}
 
-  PF_AMX void Run(const DecodedKeys& decoded, const KeyRange& range, float* out) {
-    const auto* keys = static_cast<const uint16_t*>(decoded.keys);
-    Step done = {-1, 0};
-    for (int64_t first = range.begin / kTileRows * kTileRows; first < range.end;
-         first += kTileRows) {
-      for (int64_t tile = 0; tile < sizes_.head_tiles; tile += kStepTiles) {
-        MultiplyStep(keys + first * sizes_.depth * kTileDepth, tile);
-        // The vector units work on the step before while these products run.
-        if (done.first >= 0) Finish(done, decoded, range, out);
-        amx::StoreSums(&stage_);
-        done = {first, tile};
-      }
+  PF_AMX void Run(const DecodedKeys& decoded, const KeyRange& range, KeyDecoding& next,
+                  float* out) {
+    const Piece piece = {static_cast<const uint16_t*>(decoded.keys), decoded.scales, range, out};
+    switch (sizes_.head_tiles) {
+      case 1:
+        return RunInOneStep<1>(piece, next);
+      case 2:
+        return RunInOneStep<2>(piece, next);
+      case 3:
+        return RunInOneStep<3>(piece, next);
+      case 4:
+        return RunInOneStep<4>(piece, next);
+      default:
+        return RunInSteps(piece, next);
     }
-    if (done.first >= 0) Finish(done, decoded, range, out);
   }
 
  private:
-  // Keys [first, first + 16) by up to four tiles of heads from `tile` on.
-  struct Step {
-    int64_t first;
-    int64_t tile;
+  struct Piece {
+    const uint16_t* keys;
+    const float* scales;
+    KeyRange range;
+    float* out;
   };
 
-  int64_t TilesFrom(int64_t tile) const { return std::min(kStepTiles, sizes_.head_tiles - tile); }
+  const uint16_t* Keys(const Piece& piece, int64_t first) const {
+    return piece.keys + first * sizes_.depth * kTileDepth;
+  }
+  static int64_t FirstTile(const Piece& piece) { return piece.range.begin / kTileRows * kTileRows; }
 
-  PF_AMX void MultiplyStep(const uint16_t* keys, int64_t tile) const {
-    const uint16_t* heads = heads_ + tile * sizes_.depth * kTileWords;
-    switch (TilesFrom(tile)) {
-      case 1:
-        return Multiply<1>(keys, heads, sizes_.depth);
-      case 2:
-        return Multiply<2>(keys, heads, sizes_.depth);
-      case 3:
-        return Multiply<3>(keys, heads, sizes_.depth);
-      default:
-        return Multiply<4>(keys, heads, sizes_.depth);
+  // All heads at once. The vector units work on the 16 keys before, and on the next piece, while
+  // the products of these keys run.
+  template <int kTiles>
+  PF_AMX void RunInOneStep(const Piece& piece, KeyDecoding& next) {
+    const int64_t begin = FirstTile(piece);
+    for (int64_t first = begin; first < piece.range.end; first += kTileRows) {
+      Multiply<kTiles>(Keys(piece, first), heads_, sizes_.depth);
+      if (first > begin) Finish<kTiles>(piece, first - kTileRows);
+      next.Step();
+      amx::StoreSums(&stage_);
+    }
+    Finish<kTiles>(piece, (piece.range.end - 1) / kTileRows * kTileRows);
+  }
+
+  template <int kTiles>
+  PF_AMX_INLINE void Finish(const Piece& piece, int64_t first) const {
+    __m512 sums[kTileRows];
+    AddHeads<kTiles, false>(stage_, weights_, sums);
+    Write(piece, first, sums);
+  }
+
+  // More heads than a step has: their sums meet in memory.
+  PF_AMX void RunInSteps(const Piece& piece, KeyDecoding& next) {
+    for (int64_t first = FirstTile(piece); first < piece.range.end; first += kTileRows) {
+      __m512 sums[kTileRows];
+      for (__m512& sum : sums) sum = _mm512_setzero_ps();
+      for (int64_t tile = 0; tile < sizes_.head_tiles; tile += kStepTiles) {
+        // Tiles of zero weights stand in for missing ones.
+        Multiply<kStepTiles>(Keys(piece, first), heads_ + tile * sizes_.depth * kTileWords,
+                             sizes_.depth);
+        amx::StoreSums(&stage_);
+        AddHeads<kStepTiles, true>(stage_, weights_ + tile * kTileColumns, sums);
+      }
+      next.Step();
+      Write(piece, first, sums);
     }
   }
 
-  PF_AMX void AddStep(int64_t tile, __m512* sums) const {
-    const float* weights = weights_ + tile * kTileColumns;
-    switch (TilesFrom(tile)) {
-      case 1:
-        return AddHeads<1>(stage_, weights, sums);
-      case 2:
-        return AddHeads<2>(stage_, weights, sums);
-      case 3:
-        return AddHeads<3>(stage_, weights, sums);
-      default:
-        return AddHeads<4>(stage_, weights, sums);
-    }
-  }
-
-  PF_AMX void Finish(const Step& step, const DecodedKeys& decoded, const KeyRange& range,
-                     float* out) {
-    if (step.tile == 0) {
-      for (__m512& sum : sums_) sum = _mm512_setzero_ps();
-    }
-    AddStep(step.tile, sums_);
-    if (step.tile + kStepTiles < sizes_.head_tiles) return;
-    const __m512 scales = _mm512_loadu_ps(decoded.scales + step.first);
-    const __m512 logits = _mm512_mul_ps(SumsOfLanes(sums_), scales);
-    const int64_t skip = std::max<int64_t>(range.begin - step.first, 0);
-    const int64_t end = std::min(range.end - step.first, kTileRows);
+  PF_AMX_INLINE static void Write(const Piece& piece, int64_t first, const __m512* sums) {
+    const __m512 scales = _mm512_loadu_ps(piece.scales + first);
+    const __m512 logits = _mm512_mul_ps(SumsOfLanes(sums), scales);
+    const int64_t skip = std::max<int64_t>(piece.range.begin - first, 0);
+    const int64_t end = std::min(piece.range.end - first, kTileRows);
     const uint32_t mask = ((1u << end) - 1) & ~((1u << skip) - 1);
-    _mm512_mask_storeu_ps(out + step.first, static_cast<__mmask16>(mask), logits);
+    _mm512_mask_storeu_ps(piece.out + first, static_cast<__mmask16>(mask), logits);
   }
 
   Sizes sizes_;
   const uint16_t* heads_;
   const float* weights_;
   Stage stage_;
-  alignas(64) __m512 sums_[kTileRows];
 };
 
 // A packed query is its tiles of heads, then weights, zero behind the heads.
@@ -196,7 +207,7 @@ class AmxEngine : public MqaEngine {
   explicit AmxEngine(const MqaLogitsProblem& problem)
       : MqaEngine(problem),
         depth_(PaddedBf16Row(problem.head_size) / kTileDepth),
-        head_tiles_(std::max<int64_t>(1, (problem.heads + kTileColumns - 1) / kTileColumns)) {}
+        head_tiles_(TilesFor(problem.heads)) {}
 
   int64_t QueryBytes() const override {
     return HeadWords() * static_cast<int64_t>(sizeof(uint16_t)) + head_tiles_ * kTileStride;
@@ -209,7 +220,7 @@ class AmxEngine : public MqaEngine {
     std::vector<uint16_t> rows(kTileColumns * depth_ * kTileDepth);
     for (int64_t t = 0; t < head_tiles_; ++t) {
       const int64_t first = t * kTileColumns;
-      const int64_t count = std::min(kTileColumns, p.heads - first);
+      const int64_t count = std::clamp<int64_t>(p.heads - first, 0, kTileColumns);
       if (count < kTileColumns) std::fill(rows.begin(), rows.end(), uint16_t{0});
       E4M3ToBf16InAnyOrder(
           {p.q + (row * p.heads + first) * p.head_size, count, p.head_size, p.head_size},
@@ -234,17 +245,23 @@ class AmxEngine : public MqaEngine {
   }
 
   void Score(const void* packed, const DecodedKeys& decoded, const KeyRange& range,
-             float* out) const override {
+             KeyDecoding& next, float* out) const override {
     const auto* heads = static_cast<const uint16_t*>(packed);
     TileScores scores({depth_, head_tiles_}, heads,
                       reinterpret_cast<const float*>(heads + HeadWords()));
-    scores.Run(decoded, range, out);
+    scores.Run(decoded, range, next, out);
   }
 
   PF_AMX void BeginThread() const override { amx::LoadConfig(FullTiles()); }
   PF_AMX void EndThread() const override { _tile_release(); }
 
  private:
+  // At least one; past a step's, whole steps.
+  static int64_t TilesFor(int64_t heads) {
+    const int64_t tiles = std::max<int64_t>(1, (heads + kTileColumns - 1) / kTileColumns);
+    return tiles <= kStepTiles ? tiles : (tiles + kStepTiles - 1) / kStepTiles * kStepTiles;
+  }
+
   int64_t HeadWords() const { return head_tiles_ * depth_ * kTileWords; }
 
   // Row r of a tile of B holds words 2r and 2r + 1 of each of the 16 heads (VNNI order).

@@ -161,7 +161,7 @@ class HwyEngine : public MqaEngine {
     for (int64_t d = 0; d < size; ++d) values[d] = -values[d];
   }
   void Score(const void* packed, const DecodedKeys& decoded, const KeyRange& range,
-             float* out) const override {
+             KeyDecoding& /*next*/, float* out) const override {
     const auto* values = static_cast<const float*>(packed);
     const HeadsByDim query = {values, values + problem().head_size * padded_heads_,
                               static_cast<size_t>(padded_heads_),
