@@ -17,7 +17,7 @@ bool IsNameStart(char c) {
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsNamePart(char c) { return IsNameStart(c) || IsDigit(c) || c == '.'; }
 
-// Recursive descent: sum = product (('+'|'-') product)*, product = factor (('*'|'//') factor)*.
+// Recursive descent: sum = product ((' + '|' - ') product)*, product = factor (('*'|'//') factor)*.
 class Parser {
  public:
   Parser(std::string_view text, const std::map<std::string, Dim>& bindings)
@@ -34,18 +34,35 @@ class Parser {
     while (!rest_.empty() && (rest_[0] == ' ' || rest_[0] == '\t')) rest_.remove_prefix(1);
   }
 
+  // Leaves blanks alone where the token is not there.
   bool Take(std::string_view token) {
+    const std::string_view before = rest_;
     Blanks();
-    if (rest_.substr(0, token.size()) != token) return false;
+    if (rest_.substr(0, token.size()) != token) {
+      rest_ = before;
+      return false;
+    }
     rest_.remove_prefix(token.size());
     return true;
+  }
+
+  static bool IsBlank(char c) { return c == ' ' || c == '\t'; }
+
+  // A sign between blanks.
+  bool TakeSign(std::string_view sign) {
+    const std::string_view before = rest_;
+    if (!rest_.empty() && IsBlank(rest_[0]) && Take(sign) && !rest_.empty() && IsBlank(rest_[0])) {
+      return true;
+    }
+    rest_ = before;
+    return false;
   }
 
   std::optional<Dim> Sum(int depth) {
     std::optional<Dim> left = Product(depth);
     while (left) {
-      const bool plus = Take("+");
-      if (!plus && !Take("-")) break;
+      const bool plus = TakeSign("+");
+      if (!plus && !TakeSign("-")) break;
       const std::optional<Dim> right = Product(depth);
       if (!right) return std::nullopt;
       left = plus ? *left + *right : *left - *right;
@@ -66,11 +83,9 @@ class Parser {
   }
 
   std::optional<Dim> Factor(int depth) {
-    if (depth > kMaxDepth) return std::nullopt;
-    if (Take("(")) {
-      std::optional<Dim> inner = Sum(depth + 1);
-      return Take(")") ? inner : std::nullopt;
-    }
+    too_deep_ = too_deep_ || depth > kMaxDepth;
+    if (too_deep_) return std::nullopt;
+    if (Take("(")) return Parenthesised(depth);
     if (Take("-")) {
       const std::optional<Dim> inner = Factor(depth + 1);
       return inner ? std::optional<Dim>(*inner * Dim(-1)) : std::nullopt;
@@ -78,6 +93,21 @@ class Parser {
     Blanks();
     if (rest_.empty()) return std::nullopt;
     return IsDigit(rest_[0]) ? Number() : Name();
+  }
+
+  std::optional<Dim> Parenthesised(int depth) {
+    const std::string_view start = rest_;
+    std::optional<Dim> inner = Sum(depth + 1);
+    if (inner && Take(")")) return inner;
+    if (too_deep_) return std::nullopt;
+    size_t open = 1, length = 0;
+    for (; length < start.size(); ++length) {
+      if (start[length] == '(') ++open;
+      if (start[length] == ')' && --open == 0) break;
+    }
+    if (open != 0 || length == 0) return std::nullopt;
+    rest_ = start.substr(length + 1);
+    return Dim::Symbol(start.substr(0, length));
   }
 
   std::optional<Dim> Number() {
@@ -100,6 +130,7 @@ class Parser {
   }
 
   std::string_view rest_;
+  bool too_deep_ = false;
   const std::map<std::string, Dim>& bindings_;
 };
 

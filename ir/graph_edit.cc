@@ -31,6 +31,9 @@ void CollectOuterReads(const Graph& graph, const Graph* home, absl::flat_hash_se
     }
     for (const Graph* inner : node->Subgraphs()) CollectOuterReads(*inner, home, seen, reads);
   }
+  for (Value* value : graph.outputs()) {
+    if (IsVisibleFrom(home, value) && seen.insert(value).second) reads.push_back(value);
+  }
 }
 
 bool IsRead(const Node& node) {

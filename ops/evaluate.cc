@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/function_body.h"
 
 namespace pagefuse {
@@ -15,6 +16,32 @@ namespace {
 // What bodies without a header mean: the newest version of every op that is known.
 constexpr int64_t kNewestOpset = 28;
 constexpr int kMaxCallDepth = 64;
+
+using Values = std::unordered_map<const Value*, Tensor>;
+
+// What the nodes of a graph see: its own values, then those of the graphs around it.
+struct Scope {
+  Values values;
+  const Scope* around;
+
+  const Tensor* Find(const Value* value) const {
+    const auto it = values.find(value);
+    if (it != values.end()) return &it->second;
+    return around == nullptr ? nullptr : around->Find(value);
+  }
+};
+
+// The checks of the op's inference on actual inputs.
+absl::Status CheckInputs(const Node& node, const OpDef& op, int64_t opset,
+                         const std::vector<Tensor>& inputs) {
+  std::vector<ShapeContext::Known> known(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    known[i] = {inputs[i].dtype(), Shape::FromInts(inputs[i].dims()), std::nullopt, &inputs[i]};
+  }
+  ShapeContext context(node, opset, std::move(known));
+  return op.Infer(context);
+}
 
 // Evaluates graphs node by node. `model` may be null: then there are no functions to call.
 class Evaluator {
@@ -25,15 +52,22 @@ class Evaluator {
   // Runs a graph whose inputs are `inputs`, undefined ones being omitted.
   absl::StatusOr<std::vector<Tensor>> Run(const Graph& graph,
                                           const std::map<std::string, int64_t>& versions,
-                                          const std::vector<Tensor>& inputs) {
-    Values values;
+                                          const std::vector<Tensor>& inputs,
+                                          const Scope* around = nullptr) {
+    if (inputs.size() > graph.inputs().size()) {
+      return absl::InvalidArgumentError(absl::StrCat("graph \"", graph.name, "\": expected ",
+                                                     graph.inputs().size(), " inputs, got ",
+                                                     inputs.size()));
+    }
+    Scope scope{{}, around};
+    Values& values = scope.values;
     for (const Value* value : graph.initializers()) values[value] = *value->initializer();
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i].defined()) values[graph.inputs()[i]] = inputs[i];
     }
     std::unordered_map<const Value*, size_t> reads;
     for (const auto& node : graph.nodes()) {
-      PF_RETURN_IF_ERROR(RunNode(*node, versions, values));
+      PF_RETURN_IF_ERROR(RunNode(*node, versions, scope));
       for (const Value* input : node->inputs()) {
         // Frees what nothing reads any more; a node that reads a value twice has two uses of it.
         if (input == nullptr || input->is_output()) continue;
@@ -43,8 +77,8 @@ class Evaluator {
     std::vector<Tensor> outputs;
     for (const Value* output : graph.outputs()) {
       // An output may be an omitted input of a function.
-      const auto it = values.find(output);
-      outputs.push_back(it == values.end() ? Tensor() : it->second);
+      const Tensor* tensor = scope.Find(output);
+      outputs.push_back(tensor == nullptr ? Tensor() : *tensor);
     }
     return outputs;
   }
@@ -70,8 +104,6 @@ class Evaluator {
   }
 
  private:
-  using Values = std::unordered_map<const Value*, Tensor>;
-
   int64_t Version(const std::map<std::string, int64_t>& versions, const std::string& domain) const {
     const auto it = versions.find(domain);
     if (it != versions.end()) return it->second;
@@ -80,28 +112,33 @@ class Evaluator {
   }
 
   absl::Status RunNode(const Node& node, const std::map<std::string, int64_t>& versions,
-                       Values& values) {
+                       Scope& scope) {
     std::vector<Tensor> inputs(node.num_inputs());
     for (int i = 0; i < node.num_inputs(); ++i) {
-      const auto it = values.find(node.input(i));
-      if (it != values.end()) inputs[i] = it->second;
+      if (const Tensor* tensor = scope.Find(node.input(i))) inputs[i] = *tensor;
     }
-    PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, RunOp(node, versions, inputs));
+    PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, RunOp(node, versions, inputs, scope));
     for (int i = 0; i < node.num_outputs(); ++i) {
       const Value* output = node.output(i);
       if (output == nullptr || (output->uses().empty() && !output->is_output())) continue;
-      if (outputs[i].defined()) values[output] = std::move(outputs[i]);
+      if (outputs[i].defined()) scope.values[output] = std::move(outputs[i]);
     }
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<Tensor>> RunOp(const Node& node,
                                             const std::map<std::string, int64_t>& versions,
-                                            const std::vector<Tensor>& inputs) {
+                                            const std::vector<Tensor>& inputs, const Scope& scope) {
     const int64_t opset = Version(versions, node.domain());
-    const bool known = OpRegistry::Global().Find(node.domain(), node.op_type(), opset) != nullptr;
+    const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), opset);
+    if (const BodyOp* bodies = FindBodyOp(node.domain(), node.op_type()); op != nullptr && bodies) {
+      PF_RETURN_IF_ERROR(CheckInputs(node, *op, opset, inputs));
+      return bodies->run(node, inputs, [&](const Graph& body, std::vector<Tensor> body_inputs) {
+        return Run(body, versions, body_inputs, &scope);
+      });
+    }
     const Function* function =
-        known || model_ == nullptr
+        op != nullptr || model_ == nullptr
             ? nullptr
             : model_->FindFunction(node.domain(), node.op_type(), node.overload);
     if (function != nullptr) return Call(*function, node, inputs);
@@ -157,6 +194,15 @@ absl::StatusOr<std::vector<Tensor>> EvaluateModel(const Model& model,
     }
   }
   return Evaluator(&model, options).Run(*model.graph, model.opset_imports, inputs);
+}
+
+absl::StatusOr<std::vector<Tensor>> EvaluateBodies(const Node& node, const BodyOp& op,
+                                                   int64_t opset, const std::vector<Tensor>& inputs,
+                                                   const EvaluateOptions& options) {
+  const std::map<std::string, int64_t> versions = {{node.domain(), opset}};
+  return op.run(node, inputs, [&](const Graph& body, std::vector<Tensor> body_inputs) {
+    return Evaluator(nullptr, options).Run(body, versions, body_inputs);
+  });
 }
 
 absl::StatusOr<std::vector<Tensor>> EvaluateFunction(const Function& function, const Node& caller,

@@ -8,6 +8,7 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/evaluate.h"
 
 namespace pagefuse {
@@ -209,6 +210,9 @@ absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset
   }
   Call call(node, inputs);
   PF_ASSIGN_OR_RETURN(const ShapeContext context, InferCall(call.node(), *op, opset, inputs));
+  if (const BodyOp* bodies = FindBodyOp(node.domain(), node.op_type())) {
+    return EvaluateBodies(call.node(), *bodies, opset, inputs, options);
+  }
   call.SetOutputTypes(context);
   const KernelQuery query{&call.node(), opset, options.weight_type};
   PF_ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernel(query, options.force_kernel));

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/function_body.h"
 #include "pagefuse/ops/symbolic_arithmetic.h"
@@ -51,10 +52,14 @@ class Inference {
   absl::Status Run(Graph& graph, const std::map<std::string, int64_t>& versions,
                    const std::string& scope) {
     for (const auto& node : graph.nodes()) {
+      BindBodies(*node, versions);
       int index = 0;
       for (Graph* subgraph : node->Subgraphs()) {
         const std::string inner = absl::StrCat(scope, node->Description(), "/", index++, "/");
-        PF_RETURN_IF_ERROR(Run(*subgraph, versions, inner));
+        const absl::Status status = Run(*subgraph, versions, inner);
+        // A branch may be wrong for the shapes at hand: then it is the other one that runs, or
+        // this one says what is wrong when it does.
+        if (!status.ok() && !node->Is("If")) return status;
       }
       PF_RETURN_IF_ERROR(InferNode(*node, versions, scope));
     }
@@ -74,19 +79,37 @@ class Inference {
     return known;
   }
 
+  int64_t Version(const Node& node, const std::map<std::string, int64_t>& versions) const {
+    const auto version = versions.find(node.domain());
+    return version != versions.end() ? version->second : model_.OpsetVersion(node.domain());
+  }
+
+  // Tells the graphs of a node what their inputs are.
+  void BindBodies(Node& node, const std::map<std::string, int64_t>& versions) {
+    const std::vector<Graph*> bodies = node.Subgraphs();
+    if (bodies.empty()) return;
+    const int64_t opset = Version(node, versions);
+    const BodyOp* op = FindBodyOp(node.domain(), node.op_type());
+    if (op == nullptr) return;
+    const ShapeContext context(node, opset, KnownInputs(node));
+    for (Graph* body : bodies) op->bind(context, *body);
+  }
+
+  std::vector<Known> KnownInputs(const Node& node) const {
+    std::vector<Known> inputs;
+    for (const Value* input : node.inputs()) inputs.push_back(input ? KnownOf(*input) : Known());
+    return inputs;
+  }
+
   absl::Status InferNode(Node& node, const std::map<std::string, int64_t>& versions,
                          const std::string& scope) {
-    const auto version = versions.find(node.domain());
-    const int64_t opset =
-        version != versions.end() ? version->second : model_.OpsetVersion(node.domain());
+    const int64_t opset = Version(node, versions);
     const OpDef* op = registry_.Find(node.domain(), node.op_type(), opset);
     if (op == nullptr) {
       const Function* function = model_.FindFunction(node.domain(), node.op_type(), node.overload);
       return function == nullptr ? absl::OkStatus() : InferCall(node, *function, scope);
     }
-    std::vector<Known> inputs;
-    for (const Value* input : node.inputs()) inputs.push_back(input ? KnownOf(*input) : Known());
-    ShapeContext context(node, opset, std::move(inputs));
+    ShapeContext context(node, opset, KnownInputs(node));
     context.set_scope(scope);
     PF_RETURN_IF_ERROR(op->Infer(context));
     PropagateArithmetic(context);
@@ -118,6 +141,11 @@ class Inference {
     // A constant says itself what it is; exporters declare theirs as scalars whatever they hold.
     const bool constant = node.Is("Constant") && !value.is_output();
     if (!value.shape() || constant) {
+      value.set_shape(known.shape);
+      return absl::OkStatus();
+    }
+    // A constant is what it is; exporters have declared [] for [1].
+    if (node.Is("Constant")) {
       value.set_shape(known.shape);
       return absl::OkStatus();
     }

@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/builtin_ops.h"
+#include "pagefuse/ops/refused_ops.h"
 
 namespace pagefuse {
 namespace {
@@ -48,17 +50,32 @@ absl::Status Supports(const Kernel& kernel, const KernelQuery& query, DataType t
   return kernel.supports ? kernel.supports(query) : absl::OkStatus();
 }
 
+// Unimplemented if the value has a type that the op's port does not take.
+absl::Status VerifyType(const OpDef& op, const Port& port, const Value* value) {
+  if (value == nullptr || value->dtype() == DataType::kUndefined) return absl::OkStatus();
+  for (const auto& [variable, types] : op.types()) {
+    if (variable != port.type) continue;
+    if (std::find(types.begin(), types.end(), value->dtype()) != types.end()) continue;
+    return absl::UnimplementedError(absl::StrCat("\"", port.name, "\": type ",
+                                                 std::string(DataTypeName(value->dtype())),
+                                                 " is not supported"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status VerifyNodeTypes(const Node& node, const OpDef& op) {
-  for (int i = 0; i < node.num_inputs() && i < static_cast<int>(op.inputs().size()); ++i) {
-    const Value* value = node.input(i);
-    if (value == nullptr || value->dtype() == DataType::kUndefined) continue;
-    for (const auto& [variable, types] : op.types()) {
-      if (variable != op.inputs()[i].type) continue;
-      if (std::find(types.begin(), types.end(), value->dtype()) != types.end()) continue;
-      return absl::UnimplementedError(
-          absl::StrCat(node.Description(), ": input ", i, " \"", op.inputs()[i].name, "\": type ",
-                       std::string(DataTypeName(value->dtype())), " is not supported"));
-    }
+  const auto place = [&](const char* what, size_t i, const absl::Status& status) {
+    if (status.ok()) return status;
+    return absl::UnimplementedError(
+        absl::StrCat(node.Description(), ": ", what, " ", i, " ", status.message()));
+  };
+  for (size_t i = 0; i < op.inputs().size(); ++i) {
+    const Value* value = node.input(static_cast<int>(i));
+    PF_RETURN_IF_ERROR(place("input", i, VerifyType(op, op.inputs()[i], value)));
+  }
+  for (size_t i = 0; i < op.outputs().size(); ++i) {
+    const Value* value = node.output(static_cast<int>(i));
+    PF_RETURN_IF_ERROR(place("output", i, VerifyType(op, op.outputs()[i], value)));
   }
   return absl::OkStatus();
 }
@@ -77,14 +94,21 @@ struct Imports {
 };
 
 absl::Status VerifyGraph(const Graph& graph, const Imports& imports) {
+  for (const Value* input : graph.inputs()) {
+    if (input->type_proto.empty()) continue;
+    return absl::UnimplementedError(absl::StrCat("input \"", input->name(),
+                                                 "\" is no tensor; out of scope: sequences and "
+                                                 "optionals"));
+  }
   for (const auto& node : graph.nodes()) {
     const int64_t opset = imports.Version(node->domain());
     const OpDef* op = imports.registry.Find(node->domain(), node->op_type(), opset);
     if (op == nullptr &&
         !imports.model.FindFunction(node->domain(), node->op_type(), node->overload)) {
-      return absl::UnimplementedError(absl::StrCat(node->Description(), ": no op \"",
-                                                   node->op_type(), "\" in domain \"",
-                                                   node->domain(), "\" at version ", opset));
+      const std::string reason(WhyRefused(node->domain(), node->op_type()));
+      return absl::UnimplementedError(absl::StrCat(
+          node->Description(), ": no op \"", node->op_type(), "\" in domain \"", node->domain(),
+          "\" at version ", opset, reason.empty() ? "" : "; out of scope: ", reason));
     }
     if (op != nullptr) PF_RETURN_IF_ERROR(VerifyNodeTypes(*node, *op));
     for (const Graph* subgraph : node->Subgraphs()) {
@@ -170,7 +194,7 @@ absl::StatusOr<KernelChoice> ChooseKernel(const KernelQuery& query, std::string_
     }
     choice.refusals.push_back(absl::StrCat(kernel->name, ": ", supported.message()));
   }
-  if (choice.op->has_decomposition()) return choice;
+  if (choice.op->has_decomposition() || FindBodyOp(node.domain(), node.op_type())) return choice;
   std::string reasons;
   for (const std::string& refusal : choice.refusals) absl::StrAppend(&reasons, "; ", refusal);
   return absl::UnimplementedError(absl::StrCat(node.Description(), ": no kernel", reasons));

@@ -14,11 +14,13 @@ namespace {
 // Builds a plan in two walks: steps with their kernels, then memory.
 class Planner {
  public:
-  Planner(const Model& model, const PlanOptions& options) : model_(model), options_(options) {}
+  // `is_body`: the graph is an attribute of a node, and its inputs must not be written.
+  Planner(const Model& model, const PlanOptions& options, bool is_body = false)
+      : model_(model), options_(options), is_body_(is_body) {}
 
-  absl::StatusOr<ExecutionPlan> Run() {
-    const Graph& graph = *model_.graph;
+  absl::StatusOr<ExecutionPlan> Run(const Graph& graph, const std::vector<Value*>& captures) {
     for (Value* input : graph.inputs()) plan_.inputs.push_back(Index(input));
+    for (Value* capture : captures) plan_.inputs.push_back(Index(capture));
     for (Value* constant : graph.initializers()) Index(constant);
     for (const auto& node : graph.nodes()) PF_RETURN_IF_ERROR(AddStep(*node));
     for (Value* output : graph.outputs()) plan_.outputs.push_back(Index(output));
@@ -52,7 +54,24 @@ class Planner {
     for (Value* output : node.outputs()) step.outputs.push_back(output ? Index(output) : -1);
     step.shares_input.assign(step.outputs.size(), -1);
     step.must_alias.assign(step.outputs.size(), false);
+    step.body_op = FindBodyOp(node.domain(), node.op_type());
+    if (step.body_op != nullptr) PF_RETURN_IF_ERROR(PlanBodies(step));
     plan_.steps.push_back(std::move(step));
+    return absl::OkStatus();
+  }
+
+  absl::Status PlanBodies(PlannedStep& step) {
+    std::vector<Value*> captures;
+    for (Value* value : ValuesRead(*step.node)) {
+      // A constant is in the body's plan by itself.
+      if (!value->IsConstant()) captures.push_back(value);
+    }
+    for (const Value* value : captures) step.captures.push_back(Index(value));
+    for (const Graph* graph : step.node->Subgraphs()) {
+      PF_ASSIGN_OR_RETURN(ExecutionPlan plan,
+                          Planner(model_, options_, /*is_body=*/true).Run(*graph, captures));
+      step.bodies.push_back({graph, std::make_unique<ExecutionPlan>(std::move(plan))});
+    }
     return absl::OkStatus();
   }
 
@@ -72,6 +91,7 @@ class Planner {
       for (int input : plan_.steps[step].inputs) {
         if (input >= 0) last_read_[input] = step;
       }
+      for (int capture : plan_.steps[step].captures) last_read_[capture] = step;
     }
     const int end = static_cast<int>(plan_.steps.size());
     for (int output : plan_.outputs) last_read_[output] = end;
@@ -87,6 +107,10 @@ class Planner {
         continue;
       }
       PlannedValue& value = plan_.values[step.outputs[out]];
+      if (step.body_op != nullptr) {
+        value.placement = Placement::kProduced;
+        continue;
+      }
       if (value.value->is_output()) {
         value.placement = Placement::kOutput;
         continue;
@@ -140,8 +164,8 @@ class Planner {
     const bool leaves_arena =
         input.placement == Placement::kArena && plan_.values[step.outputs[out]].value->is_output();
     const bool read_later = LastReadOfMemory(step.inputs[in]) > step_index;
-    const bool writable = input.placement == Placement::kArena || input.value->is_input() ||
-                          IsUpdatedFeed(step.inputs[in]);
+    const bool feed = !is_body_ && (input.value->is_input() || IsUpdatedFeed(step.inputs[in]));
+    const bool writable = input.placement == Placement::kArena || feed;
     if (read_later || !writable || leaves_arena) {
       step.shares_input[out] = -1;
       return false;
@@ -160,7 +184,8 @@ class Planner {
     PlannedStep& step = plan_.steps[step_index];
     const int in = PairedInput(step.op->views(), step, out);
     if (in < 0 || plan_.values[step.outputs[out]].value->is_output()) return false;
-    if (plan_.values[step.inputs[in]].placement == Placement::kOutput) return false;
+    const Placement placement = plan_.values[step.inputs[in]].placement;
+    if (placement == Placement::kOutput || placement == Placement::kProduced) return false;
     Share(step, out, in);
     return true;
   }
@@ -200,6 +225,7 @@ class Planner {
 
   const Model& model_;
   const PlanOptions& options_;
+  bool is_body_;
   ExecutionPlan plan_;
   absl::flat_hash_map<const Value*, int> index_;
   std::vector<int> last_read_;  // by value: last step that reads it; past the end for graph outputs
@@ -209,7 +235,7 @@ class Planner {
 }  // namespace
 
 absl::StatusOr<ExecutionPlan> MakePlan(const Model& model, const PlanOptions& options) {
-  return Planner(model, options).Run();
+  return Planner(model, options).Run(*model.graph, {});
 }
 
 }  // namespace pagefuse

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/model.h"
+#include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/runtime/memory_plan.h"
@@ -24,6 +25,7 @@ enum class Placement {
   kExternal,  // graph input or constant: the caller's or the model's memory
   kArena,     // storage of the arena
   kOutput,    // graph output: memory of its own, handed to the caller
+  kProduced,  // result of a step with bodies: memory that the step makes
 };
 
 struct PlannedValue {
@@ -32,16 +34,28 @@ struct PlannedValue {
   int storage = -1;  // kArena: index into storages
 };
 
+struct ExecutionPlan;
+
+// A graph among a node's attributes. Its plan's inputs are those of the graph, then the values
+// that the node captures (PlannedStep::captures).
+struct PlannedBody {
+  const Graph* graph = nullptr;
+  std::unique_ptr<ExecutionPlan> plan;
+};
+
 // One node with its kernel. Values are indices into ExecutionPlan::values, -1 where omitted.
 struct PlannedStep {
   const Node* node = nullptr;
   const OpDef* op = nullptr;
-  const Kernel* kernel = nullptr;  // null: the node runs its decomposition
+  const BodyOp* body_op = nullptr;  // what runs the node's graphs, if its op has any
+  const Kernel* kernel = nullptr;   // null: the node runs its decomposition or its bodies
   int64_t opset = 0;
   std::vector<std::string> refusals;
   std::unique_ptr<KernelState> state;
   std::vector<int> inputs;
   std::vector<int> outputs;
+  std::vector<PlannedBody> bodies;  // of ops such as If and Loop
+  std::vector<int> captures;        // what the bodies read from around them, constants apart
   // By output: the input whose memory it is (a view, an in-place result, an updated cache), or -1.
   std::vector<int> shares_input;
   // By output: shared memory that must be kept apart from a reader elsewhere is copied first.

@@ -38,6 +38,12 @@ Executor::Executor(ExecutionPlan plan) : plan_(std::move(plan)) {
   for (size_t i = 0; i < plan_.values.size(); ++i) {
     if (const Tensor* tensor = plan_.values[i].value->initializer()) constants_[i] = ArgOf(*tensor);
   }
+  bodies_.resize(plan_.steps.size());
+  for (size_t i = 0; i < plan_.steps.size(); ++i) {
+    for (PlannedBody& body : plan_.steps[i].bodies) {
+      bodies_[i].push_back(std::make_unique<Executor>(std::move(*body.plan)));
+    }
+  }
   memory_ = PlanMemory(plan_.storages);
   dying_.resize(plan_.steps.size() + 1);
   for (size_t i = 0; i < plan_.storages.size(); ++i) {
@@ -49,6 +55,9 @@ int64_t Executor::packed_bytes() const {
   int64_t bytes = 0;
   for (const PlannedStep& step : plan_.steps) {
     if (step.state) bytes += step.state->packed_bytes();
+  }
+  for (const auto& bodies : bodies_) {
+    for (const auto& body : bodies) bytes += body->packed_bytes();
   }
   return bytes;
 }
@@ -84,6 +93,7 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
 
 absl::Status Executor::RunStep(int index, RunState& run) {
   PlannedStep& step = plan_.steps[index];
+  if (step.body_op != nullptr) return RunBodies(index, run);
   KernelArgs args;
   args.node = step.node;
   args.opset = step.opset;
@@ -143,6 +153,12 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& r
   const int64_t bytes = ByteSizeOf(output);
   if (const int in = step.shares_input[out]; in >= 0) {
     output.data = run.args[step.inputs[in]].data;
+    if (bytes > ByteSizeOf(run.args[step.inputs[in]])) {
+      return absl::InvalidArgumentError(
+          StrCat(step.node->Description(), ": output ", out, " is ", DimsToString(output.dims),
+                 ", but was declared with the shape of input ", in, ", which is ",
+                 DimsToString(run.args[step.inputs[in]].dims)));
+    }
     run.owners[index] = run.owners[step.inputs[in]];
     if (step.must_alias[out] && value.placement == Placement::kExternal && bytes > 0 &&
         run.owners[index].mutable_data() == nullptr) {
@@ -203,6 +219,68 @@ absl::Status Executor::RunDecomposition(const PlannedStep& step, KernelArgs& arg
     if (!args.outputs[i].present() || results[i].byte_size() == 0) continue;
     std::memcpy(args.outputs[i].data, results[i].data(), results[i].byte_size());
   }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::RunBodies(int index, RunState& run) {
+  const PlannedStep& step = plan_.steps[index];
+  std::vector<Tensor> inputs(step.inputs.size());
+  std::vector<ShapeContext::Known> known(step.inputs.size());
+  for (size_t i = 0; i < step.inputs.size(); ++i) {
+    if (step.inputs[i] < 0) continue;
+    PF_ASSIGN_OR_RETURN(inputs[i], BorrowedTensor(run.args[step.inputs[i]]));
+    known[i] = {inputs[i].dtype(), Shape::FromInts(inputs[i].dims()), std::nullopt, &inputs[i]};
+  }
+  ShapeContext context(*step.node, step.opset, std::move(known));
+  PF_RETURN_IF_ERROR(step.op->Infer(context));
+  std::vector<Tensor> captures;
+  for (int capture : step.captures) {
+    PF_ASSIGN_OR_RETURN(Tensor tensor, BorrowedTensor(run.args[capture]));
+    captures.push_back(std::move(tensor));
+  }
+  const auto run_body = [&](const Graph& graph,
+                            std::vector<Tensor> feeds) -> absl::StatusOr<std::vector<Tensor>> {
+    size_t body = 0;
+    while (step.bodies[body].graph != &graph) ++body;
+    if (feeds.size() != graph.inputs().size()) {
+      return absl::InvalidArgumentError(StrCat(step.node->Description(), ": its graph has ",
+                                               graph.inputs().size(), " inputs, expected ",
+                                               feeds.size()));
+    }
+    feeds.insert(feeds.end(), captures.begin(), captures.end());
+    return bodies_[index][body]->Run(feeds, std::vector<Tensor>(graph.outputs().size()));
+  };
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> results, step.body_op->run(*step.node, inputs, run_body));
+  for (size_t out = 0; out < step.outputs.size(); ++out) {
+    if (step.outputs[out] < 0) continue;
+    PF_RETURN_IF_ERROR(KeepProduced(step, static_cast<int>(out), std::move(results[out]), run));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::KeepProduced(const PlannedStep& step, int out, Tensor tensor,
+                                    RunState& run) {
+  const int index = step.outputs[out];
+  for (size_t i = 0; i < plan_.outputs.size(); ++i) {
+    if (plan_.outputs[i] != index || !(*run.bound)[i].defined()) continue;
+    Tensor bound = (*run.bound)[i];
+    if (bound.dtype() != tensor.dtype() || bound.dims() != tensor.dims()) {
+      return absl::InvalidArgumentError(
+          StrCat("output \"", plan_.values[index].value->name(), "\": bound memory is ",
+                 DataTypeName(bound.dtype()), DimsToString(bound.dims()), ", expected ",
+                 DataTypeName(tensor.dtype()), DimsToString(tensor.dims())));
+    }
+    if (bound.byte_size() > 0) {
+      std::memcpy(bound.mutable_data(), tensor.data(), tensor.byte_size());
+    }
+    tensor = std::move(bound);
+  }
+  // A body that hands on what it was given gives memory of this run's arena.
+  if (tensor.byte_size() > 0 && tensor.mutable_data() == nullptr) {
+    PF_ASSIGN_OR_RETURN(tensor, tensor.Clone());
+  }
+  run.args[index] = ArgOf(tensor);
+  run.owners[index] = std::move(tensor);
   return absl::OkStatus();
 }
 

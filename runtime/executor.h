@@ -46,12 +46,15 @@ class Executor {
   absl::Status InferOutputs(int index, RunState& run, std::vector<TensorArg>& outputs);
   absl::Status PlaceOutput(const PlannedStep& step, int out, RunState& run, TensorArg& output);
   absl::Status RunDecomposition(const PlannedStep& step, KernelArgs& args);
+  absl::Status RunBodies(int index, RunState& run);
+  absl::Status KeepProduced(const PlannedStep& step, int out, Tensor tensor, RunState& run);
   absl::StatusOr<std::vector<Tensor>> CollectOutputs(RunState& run);
   void LearnSizes();
 
   ExecutionPlan plan_;
   MemoryPlan memory_;
   std::shared_ptr<Buffer> arena_;
+  std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  // by step
   std::vector<TensorArg> constants_;     // by value; absent where the value is no constant
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
   Scratch scratch_;

@@ -59,10 +59,36 @@ absl::Status CheckSums(const Value& input, const Tensor& feed,
   return absl::OkStatus();
 }
 
+std::string NameOfKernel(const PlannedStep& step) {
+  if (step.kernel != nullptr) return step.kernel->name;
+  return step.body_op != nullptr ? "graphs" : "decomposition";
+}
+
 int64_t WeightBytes(const Graph& graph) {
   int64_t bytes = 0;
   for (const Value* value : graph.initializers()) bytes += value->initializer()->byte_size();
   return bytes;
+}
+
+// A kernel that is asked for must be one of the op, in some version.
+absl::Status CheckForcedKernels(const std::map<std::string, std::string>& kernels) {
+  for (const auto& [name, kernel] : kernels) {
+    std::vector<std::string> names;
+    bool found = false;
+    for (const OpDef* op : OpRegistry::Global().ops()) {
+      if (op->name() != name) continue;
+      for (const Kernel& known : op->kernels()) {
+        names.push_back(known.name);
+        found = found || known.name == kernel;
+      }
+    }
+    if (found) continue;
+    return absl::InvalidArgumentError(
+        names.empty() ? StrCat("kernel \"", kernel, "\" of \"", name, "\": no such op has kernels")
+                      : StrCat("op \"", name, "\" has no kernel \"", kernel, "\"; it has ",
+                               absl::StrJoin(names, ", ")));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -91,6 +117,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Load(const std::string& path,
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
                                                          const SessionOptions& options) {
+  PF_RETURN_IF_ERROR(CheckForcedKernels(options.force_kernel));
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   if (options.num_threads > 0) omp_set_num_threads(options.num_threads);
@@ -122,8 +149,7 @@ SessionStats Session::stats() const {
 std::string Session::KernelReport() const {
   std::string text;
   for (const PlannedStep& step : impl_->executor->plan().steps) {
-    StrAppend(&text, step.node->Description(), ": ",
-              step.kernel ? step.kernel->name : "decomposition");
+    StrAppend(&text, step.node->Description(), ": ", NameOfKernel(step));
     if (!step.refusals.empty()) {
       StrAppend(&text, " (", absl::StrJoin(step.refusals, "; "), ")");
     }
@@ -137,7 +163,7 @@ std::vector<NodeProfile> Session::Profile() const {
   for (const StepTiming& timing : impl_->executor->timings()) {
     const PlannedStep& step = impl_->executor->plan().steps[timing.step];
     profile.push_back({.node = step.node,
-                       .kernel = step.kernel ? step.kernel->name : "decomposition",
+                       .kernel = NameOfKernel(step),
                        .start_us = timing.start_us,
                        .duration_us = timing.duration_us});
   }

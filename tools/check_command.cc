@@ -1,10 +1,12 @@
 // pagefuse check: runs standard ONNX test-case folders and compares.
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/conformance.h"
 #include "tools/paged_case.h"
 #include "tools/structure_case.h"
 #include "tools/testcase.h"
@@ -19,17 +21,17 @@ namespace {
 
 struct Flags {
   std::vector<std::string> dirs;
+  std::string report;  // file of the conformance page
   double rtol = -1, atol = -1;
   bool json = false, fuse = false, allow_refused = false;
   SessionFlags session;
 };
 
-enum class Verdict { kPassed, kFailed, kRefused };
-
 struct Result {
   std::string name;
   Verdict verdict = Verdict::kPassed;
   std::string detail;
+  std::shared_ptr<Model> model = {};  // null where it could not be read
 };
 
 const char* NameOf(Verdict verdict) {
@@ -81,34 +83,43 @@ Result CheckFolder(const std::string& folder, const Flags& flags) {
   if (!options.ok()) return fail(options.status());
   options->optimise = flags.fuse;
   options->pipeline.page = false;
+  auto refuse = [&](const absl::Status& status) {
+    if (status.code() != absl::StatusCode::kUnimplemented) return fail(status);
+    result.verdict = Verdict::kRefused;
+    result.detail = std::string(StdView(status.message()));
+    return result;
+  };
   if (!HasDataSets(folder)) {
     const absl::Status status = CheckStructure(folder);
-    if (!status.ok()) return fail(status);
+    if (!status.ok()) return refuse(status);
     result.detail = "structure alone: there are no data sets";
     return result;
   }
+  const auto model = LoadCaseModel(folder);
+  if (!model.ok()) return refuse(model.status());
+  result.model = std::make_shared<Model>(model->Clone());
+  // Said before anything is read or runs.
+  if (const absl::Status known = VerifyOps(*model); !known.ok()) return refuse(known);
   auto test_case = LoadTestCase(folder);
-  if (!test_case.ok()) {
-    if (test_case.status().code() != absl::StatusCode::kUnimplemented)
-      return fail(test_case.status());
-    result.verdict = Verdict::kRefused;
-    result.detail = std::string(StdView(test_case.status().message()));
-    return result;
-  }
-  // Said before anything runs.
-  if (const absl::Status known = VerifyOps(test_case->model); !known.ok()) {
-    result.verdict = Verdict::kRefused;
-    result.detail = std::string(StdView(known.message()));
-    return result;
-  }
+  if (!test_case.ok()) return refuse(test_case.status());
   AddFlagRules(flags, *test_case);
   if (flags.fuse && IsDecoderCase(*test_case)) options->pipeline.page = true;
   const absl::Status status = RunCase(*std::move(test_case), flags, *options);
-  return status.ok() ? result : fail(status);
+  // A value that asks for what is not computed (training) is refused by the node that reads it.
+  return status.ok() ? result : refuse(status);
+}
+
+absl::Status WriteReport(const std::string& path, const Conformance& conformance) {
+  std::ofstream file(path);
+  file << conformance.Page();
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("\"", path, "\" cannot be written"));
 }
 
 int Check(const Flags& flags, Outcome& outcome) {
   int counts[3] = {0, 0, 0};
+  Conformance conformance;
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const std::string& dir : flags.dirs) {
     const std::vector<std::string> folders = FindTestCases(dir);
@@ -119,6 +130,7 @@ int Check(const Flags& flags, Outcome& outcome) {
     for (const std::string& folder : folders) {
       const Result result = CheckFolder(folder, flags);
       ++counts[static_cast<int>(result.verdict)];
+      if (result.model != nullptr) conformance.Add(*result.model, result.verdict);
       if (flags.json) {
         json.push_back(
             {{"case", result.name}, {"result", NameOf(result.verdict)}, {"detail", result.detail}});
@@ -127,6 +139,10 @@ int Check(const Flags& flags, Outcome& outcome) {
       std::cout << NameOf(result.verdict) << " " << result.name
                 << (result.detail.empty() ? "" : ": " + result.detail) << std::endl;
     }
+  }
+  if (!flags.report.empty()) {
+    outcome.status = WriteReport(flags.report, conformance);
+    if (!outcome.status.ok()) return kWrongInput;
   }
   if (flags.json) {
     std::cout << nlohmann::ordered_json{{"cases", json},
@@ -154,6 +170,7 @@ void AddCheckCommand(CLI::App& app, Outcome& outcome) {
                     "run the passes first; decoders run through the paged cache");
   command->add_flag("--allow-refused", flags->allow_refused,
                     "refused cases do not fail the command");
+  command->add_option("--report", flags->report, "writes passed and refused cases by op, Markdown");
   command->add_flag("--json", flags->json, "machine-readable output");
   AddSessionFlags(*command, flags->session);
   command->callback([flags, &outcome] { outcome.exit_code = Check(*flags, outcome); });

@@ -193,7 +193,8 @@ CompareRule DefaultRule(DataType type) {
   CompareRule rule;
   if (!IsFloatingPoint(type)) return rule;
   rule.kind = CompareRule::Kind::kAllclose;
-  rule.rtol = type == DataType::kBfloat16 ? 1e-2 : 1e-3;
+  // Two units in the last place of bfloat16: what two orders of rounding differ by.
+  rule.rtol = type == DataType::kBfloat16 ? 0x1p-6 : 1e-3;
   rule.atol = 1e-7;
   rule.nan_is_equal = true;
   return rule;

@@ -85,6 +85,12 @@ std::vector<size_t> PortsOf(const std::vector<NamedTensor>& tensors,
   return by_name.size() == tensors.size() ? by_name : by_order;
 }
 
+// A case of an old suite: files had no bfloat16 and held its bits as uint16.
+absl::StatusOr<Tensor> AsDeclared(const Value& value, const Tensor& tensor) {
+  if (value.dtype() != DataType::kBfloat16 || tensor.dtype() != DataType::kUint16) return tensor;
+  return Tensor::View(DataType::kBfloat16, tensor.dims(), tensor.buffer(), tensor.buffer_offset());
+}
+
 absl::StatusOr<TestDataSet> LoadDataSet(const Graph& graph, const fs::path& folder) {
   TestDataSet data_set;
   data_set.name = folder.filename().string();
@@ -97,12 +103,14 @@ absl::StatusOr<TestDataSet> LoadDataSet(const Graph& graph, const fs::path& fold
   }
   const std::vector<size_t> input_ports = PortsOf(inputs, graph.inputs());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    data_set.feeds[graph.inputs()[input_ports[i]]->name()] = inputs[i].tensor;
+    const Value& input = *graph.inputs()[input_ports[i]];
+    PF_ASSIGN_OR_RETURN(data_set.feeds[input.name()], AsDeclared(input, inputs[i].tensor));
   }
   const std::vector<size_t> output_ports = PortsOf(outputs, graph.outputs());
   for (size_t i = 0; i < outputs.size(); ++i) {
     data_set.outputs.resize(std::max(data_set.outputs.size(), output_ports[i] + 1));
-    data_set.outputs[output_ports[i]] = outputs[i].tensor;
+    PF_ASSIGN_OR_RETURN(data_set.outputs[output_ports[i]],
+                        AsDeclared(*graph.outputs()[output_ports[i]], outputs[i].tensor));
   }
   return data_set;
 }
@@ -196,14 +204,31 @@ absl::StatusOr<std::map<std::string, CompareRule>> ParseCompareRules(const std::
   return rules;
 }
 
+namespace {
+
+struct ModelFile {
+  fs::path path;
+  bool beside = false;  // several graphs of one model: NAME.onnx beside the folder NAME
+};
+
+ModelFile FindModel(const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(folder / "model.onnx", error)) return {folder / "model.onnx"};
+  return {fs::path(folder.string() + ".onnx"), true};
+}
+
+}  // namespace
+
+absl::StatusOr<Model> LoadCaseModel(const std::string& folder) {
+  return LoadModel(FindModel(fs::path(folder).lexically_normal()).path.string());
+}
+
 absl::StatusOr<TestCase> LoadTestCase(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   TestCase test_case;
   test_case.name = path.filename().string();
   std::error_code error;
-  // Several graphs of one model: NAME.onnx beside the folder NAME.
-  const bool beside = !fs::exists(path / "model.onnx", error);
-  const fs::path file = beside ? fs::path(path.string() + ".onnx") : path / "model.onnx";
+  const auto [file, beside] = FindModel(path);
   PF_ASSIGN_OR_RETURN(test_case.model, LoadModel(file.string()));
   test_case.whole_model = fs::exists((beside ? path.parent_path() : path) / "config.json", error);
   const std::string compare = MetadataOf(test_case.model, "pagefuse.compare");

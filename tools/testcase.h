@@ -37,6 +37,9 @@ struct TestCase {
   std::string error_input;
 };
 
+// The model of a case alone, which LoadTestCase reads too.
+absl::StatusOr<Model> LoadCaseModel(const std::string& folder);
+
 // Reads a case: `folder`/model.onnx, or `folder`.onnx where there is none. Tensors belong to the
 // inputs and outputs that they are named after, else to those in the order of their numbers.
 // NotFound or InvalidArgument naming the file.

@@ -59,7 +59,8 @@ float DecodeNibble(DataType type, uint8_t code) {
 }
 
 uint8_t EncodeNibble(DataType type, float x) {
-  if (type == DataType::kFloat4E2M1) return EncodeFloat<E2M1Format>(x);
+  // The type has no NaN; the standard gives its code of -0.
+  if (type == DataType::kFloat4E2M1) return x != x ? 8 : EncodeFloat<E2M1Format>(x);
   const float low = type == DataType::kInt4 ? -8.0f : 0.0f;
   const float high = type == DataType::kInt4 ? 7.0f : 15.0f;
   const float clamped = x < low ? low : (x > high ? high : x);

@@ -195,7 +195,7 @@ absl::Status RunRange(KernelArgs& args) {
 }  // namespace
 
 OpDef ConstantDef() {
-  return OpDef("", "Constant", 13)
+  return OpDef("", "Constant", 1)
       .Doc("The tensor in the attribute; exactly one of the attributes is given.")
       .Output("output", "T")
       .Attr("value", std::monostate(), "a tensor")

@@ -1,4 +1,4 @@
-// CumSum, TopK, ArgMax and ArgMin: running sums and order along one axis.
+// CumSum, CumProd, TopK, ArgMax and ArgMin: running sums and order along one axis.
 #include <algorithm>
 #include <numeric>
 
@@ -7,6 +7,7 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/onnx/scalar_math.h"
 #include "pagefuse/ops/onnx/parallel.h"
 
 namespace pagefuse::onnx_ops {
@@ -27,14 +28,14 @@ struct Lines {
 template <typename F>
 void ForEachLine(const Lines& lines, const F& f) {
   ParallelFor(lines.count, kElementGrain / (8 * std::max<int64_t>(lines.size, 1)),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t line = begin; line < end; ++line) f(line);
-              });
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t line = begin; line < end; ++line) f(line);
+                   });
 }
 
-// --- CumSum ---
+// --- CumSum, CumProd ---
 
-absl::Status InferCumSum(ShapeContext& c) {
+absl::Status InferCumulative(ShapeContext& c) {
   const Shape* axis = c.input_shape(1);
   if (axis != nullptr && axis->constant() && ElementCount(*axis->constant()) != 1) {
     return c.InputError(1, absl::StrCat("expected one element, got shape ", axis->ToString()));
@@ -45,27 +46,44 @@ absl::Status InferCumSum(ShapeContext& c) {
   return InferLikeInput(c);
 }
 
-absl::Status RunCumSum(KernelArgs& args) {
+// Integers wrap.
+template <typename Fn>
+absl::Status RunCumulative(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   const TensorArg& y = args.output(0);
   PF_ASSIGN_OR_RETURN(const int64_t exclusive, args.node->IntAttribute("exclusive", 0));
   PF_ASSIGN_OR_RETURN(const int64_t reverse, args.node->IntAttribute("reverse", 0));
+  if (x.size() == 0) return absl::OkStatus();
   const Lines lines(x.dims, KernelAxis(IndexValues(args.input(1))[0], x.dims.size()));
   return DispatchType(x.dtype, [&]<typename T>() {
     if constexpr (!std::is_same_v<T, bool>) {
       ForEachLine(lines, [&](int64_t line) {
-        Wide<T> sum{};
+        auto so_far = static_cast<Wide<T>>(std::is_same_v<Fn, MulFn> ? 1 : 0);
         for (int64_t i = 0; i < lines.size; ++i) {
           const int64_t at =
               lines.Start(line) + (reverse != 0 ? lines.size - 1 - i : i) * lines.stride;
           const auto element = static_cast<Wide<T>>(x.as<T>()[at]);
-          if (exclusive != 0) y.as<T>()[at] = static_cast<T>(sum);
-          sum = static_cast<Wide<T>>(sum + element);
-          if (exclusive == 0) y.as<T>()[at] = static_cast<T>(sum);
+          if (exclusive != 0) y.as<T>()[at] = static_cast<T>(so_far);
+          so_far = Fn::Apply(so_far, element);
+          if (exclusive == 0) y.as<T>()[at] = static_cast<T>(so_far);
         }
       });
     }
   });
+}
+
+OpDef Cumulative(const char* name, int since, const char* doc) {
+  return OpDef("", name, since)
+      .Doc(doc)
+      .Input("x", "T", "[...]")
+      .Input("axis", "T2", "[]")
+      .Output("y", "T", "[...]")
+      .Attr("exclusive", int64_t{0})
+      .Attr("reverse", int64_t{0})
+      .Types("T", {DataType::kFloat, DataType::kDouble, DataType::kFloat16, DataType::kBfloat16,
+                   DataType::kInt32, DataType::kInt64, DataType::kUint32, DataType::kUint64})
+      .Types("T2", IndexTypes())
+      .InferShapes(InferCumulative);
 }
 
 // --- TopK ---
@@ -205,20 +223,15 @@ OpDef ArgDef(const char* name, const char* doc) {
 }  // namespace
 
 OpDef CumSumDef() {
-  return OpDef("", "CumSum", 13)
-      .Doc(
-          "Running sums along an axis, from the back with `reverse`, without the element itself "
-          "with `exclusive`.")
-      .Input("x", "T", "[...]")
-      .Input("axis", "T2", "[]")
-      .Output("y", "T", "[...]")
-      .Attr("exclusive", int64_t{0})
-      .Attr("reverse", int64_t{0})
-      .Types("T", {DataType::kFloat, DataType::kDouble, DataType::kFloat16, DataType::kBfloat16,
-                   DataType::kInt32, DataType::kInt64, DataType::kUint32, DataType::kUint64})
-      .Types("T2", IndexTypes())
-      .InferShapes(InferCumSum)
-      .AddKernel({.name = "reference", .run = RunCumSum});
+  return Cumulative("CumSum", 13,
+                    "Running sums along an axis, from the back with `reverse`, without the element "
+                    "itself with `exclusive`.")
+      .AddKernel({.name = "reference", .run = RunCumulative<AddFn>});
+}
+
+OpDef CumProdDef() {
+  return Cumulative("CumProd", 26, "Running products along an axis, as CumSum.")
+      .AddKernel({.name = "reference", .run = RunCumulative<MulFn>});
 }
 
 OpDef TopKDef() {

@@ -208,10 +208,8 @@ absl::Status RunScatterND(KernelArgs& args) {
   });
 }
 
-}  // namespace
-
-OpDef ScatterElementsDef() {
-  return OpDef("", "ScatterElements", 13)
+OpDef ScatterElementsAs(const char* name, int since) {
+  return OpDef("", name, since)
       .Doc(
           "A copy of the data with y[i][indices[i][j][k]][k] = updates[i][j][k] for axis 1, and so "
           "on; with a reduction "
@@ -229,6 +227,13 @@ OpDef ScatterElementsDef() {
       .InPlace(0, 0)
       .AddKernel({.name = "reference", .supports = Supports, .run = RunScatterElements});
 }
+
+}  // namespace
+
+OpDef ScatterElementsDef() { return ScatterElementsAs("ScatterElements", 13); }
+
+// What ScatterElements was called up to opset 10.
+OpDef ScatterDef() { return ScatterElementsAs("Scatter", 9); }
 
 OpDef ScatterNDDef() {
   return OpDef("", "ScatterND", 13)

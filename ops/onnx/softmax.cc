@@ -1,4 +1,4 @@
-// Softmax and LogSoftmax over one axis (opset 13 on).
+// Softmax, LogSoftmax and Hardmax over one axis (opset 13 on).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
+#include "pagefuse/ops/onnx/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -69,13 +69,35 @@ absl::Status RunReference(KernelArgs& args) {
     const T* x = args.input(0).as<T>();
     T* y = args.output(0).as<T>();
     ParallelFor(view.outer * view.inner, kElementGrain / std::max<int64_t>(view.n, 1),
-                [&](int64_t begin, int64_t end) {
-                  for (int64_t row = begin; row < end; ++row) {
-                    const int64_t offset =
-                        row / view.inner * view.n * view.inner + row % view.inner;
-                    SoftmaxStrided<log>(x + offset, y + offset, view.n, view.inner);
-                  }
-                });
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t row = begin; row < end; ++row) {
+                         const int64_t offset =
+                             row / view.inner * view.n * view.inner + row % view.inner;
+                         SoftmaxStrided<log>(x + offset, y + offset, view.n, view.inner);
+                       }
+                     });
+  });
+}
+
+absl::Status RunHardmax(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const AxisView view, ViewOf(args));
+  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
+    const T* x = args.input(0).as<T>();
+    T* y = args.output(0).as<T>();
+    const int64_t rows = view.n == 0 ? 0 : view.outer * view.inner;
+    ParallelFor(
+        rows, kElementGrain / std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            const int64_t offset = row / view.inner * view.n * view.inner + row % view.inner;
+            int64_t best = 0;
+            for (int64_t i = 0; i < view.n; ++i) {
+              const int64_t at = offset + i * view.inner;
+              if (Load(x[at]) > Load(x[offset + best * view.inner])) best = i;
+              y[at] = Store<T>(0);
+            }
+            y[offset + best * view.inner] = Store<T>(1);
+          }
+        });
   });
 }
 
@@ -86,11 +108,12 @@ absl::Status RunHwy(KernelArgs& args) {
   const float* x = args.input(0).as<float>();
   float* y = args.output(0).as<float>();
   ParallelFor(view.outer, kElementGrain / 4 / std::max<int64_t>(view.n, 1),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t row = begin; row < end; ++row) {
-                  (log ? LogSoftmaxRow : SoftmaxRow)(x + row * view.n, y + row * view.n, view.n);
-                }
-              });
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t row = begin; row < end; ++row) {
+                       (log ? LogSoftmaxRow : SoftmaxRow)(x + row * view.n, y + row * view.n,
+                                                          view.n);
+                     }
+                   });
   return absl::OkStatus();
 }
 
@@ -114,6 +137,18 @@ OpDef SoftmaxDef() {
   return SoftmaxOp<false>("Softmax",
                           "e^x / sum of e^x along the axis. A row of -inf alone gives NaN.");
 }
+
+OpDef HardmaxDef() {
+  return OpDef("", "Hardmax", 13)
+      .Doc("1 at the first largest element along the axis, 0 elsewhere.")
+      .Input("input", "T", "[...]")
+      .Output("output", "T", "as input")
+      .Attr("axis", int64_t{-1}, "the axis that has one 1")
+      .Types("T", TypesOf(Floats()))
+      .InferShapes(InferSoftmax)
+      .AddKernel({.name = "reference", .run = RunHardmax});
+}
+
 OpDef LogSoftmaxDef() { return SoftmaxOp<true>("LogSoftmax", "log of Softmax."); }
 
 }  // namespace pagefuse::onnx_ops

@@ -91,7 +91,7 @@ OpDef UnsqueezeDef() {
 }
 
 OpDef IdentityDef() {
-  return OpDef("", "Identity", 13)
+  return OpDef("", "Identity", 1)
       .Doc("The input.")
       .Input("input", "T", "[...]")
       .Output("output", "T", "[...]")

@@ -11,15 +11,24 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/elementwise_hwy.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/unary_math.h"
+#include "pagefuse/ops/onnx/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
 
-absl::StatusOr<UnaryParams> ReadParams(const Node& node, float default_alpha) {
+// What alpha and beta are called in an op, and are without an attribute.
+struct Defaults {
+  float alpha = 0;
+  const char* alpha_name = "alpha";
+  float beta = 0;
+  const char* beta_name = "beta";
+};
+
+absl::StatusOr<UnaryParams> ReadParams(const Node& node, const Defaults& defaults) {
   UnaryParams params;
-  PF_ASSIGN_OR_RETURN(params.alpha, node.FloatAttribute("alpha", default_alpha));
+  PF_ASSIGN_OR_RETURN(params.alpha, node.FloatAttribute(defaults.alpha_name, defaults.alpha));
+  PF_ASSIGN_OR_RETURN(params.beta, node.FloatAttribute(defaults.beta_name, defaults.beta));
   PF_ASSIGN_OR_RETURN(const int64_t negative, node.IntAttribute("detect_negative", 1));
   PF_ASSIGN_OR_RETURN(const int64_t positive, node.IntAttribute("detect_positive", 1));
   params.detect_negative = negative != 0;
@@ -37,8 +46,8 @@ void TypedRow(const void* x, void* y, int64_t n, const UnaryParams& params) {
   }
 }
 
-absl::Status RunRows(const KernelArgs& args, UnaryRowFn row, float default_alpha) {
-  PF_ASSIGN_OR_RETURN(const UnaryParams params, ReadParams(*args.node, default_alpha));
+absl::Status RunRows(const KernelArgs& args, UnaryRowFn row, const Defaults& defaults) {
+  PF_ASSIGN_OR_RETURN(const UnaryParams params, ReadParams(*args.node, defaults));
   const TensorArg& x = args.input(0);
   const TensorArg& y = args.output(0);
   if (row == nullptr) return NoKernelForType(x.dtype);
@@ -49,12 +58,12 @@ absl::Status RunRows(const KernelArgs& args, UnaryRowFn row, float default_alpha
 }
 
 template <typename Fn, typename Types>
-absl::Status RunReference(KernelArgs& args, float default_alpha) {
+absl::Status RunReference(KernelArgs& args, const Defaults& defaults) {
   const UnaryRowFn row = Choose(Types(), args.input(0).dtype, []<typename T>() -> UnaryRowFn {
     using Result = decltype(Fn::Apply(Compute<T>(), UnaryParams()));
     return TypedRow<Fn, T, std::conditional_t<std::is_same_v<Result, bool>, bool, T>>;
   });
-  return RunRows(args, row, default_alpha);
+  return RunRows(args, row, defaults);
 }
 
 Kernel HwyKernel(UnaryRow row, float default_alpha = 0) {
@@ -62,8 +71,9 @@ Kernel HwyKernel(UnaryRow row, float default_alpha = 0) {
     PF_ASSIGN_OR_RETURN(const float alpha, args.node->FloatAttribute("alpha", default_alpha));
     const float* x = args.input(0).as<float>();
     float* y = args.output(0).as<float>();
-    ParallelFor(args.output(0).size(), kElementGrain / 4,
-                [&](int64_t begin, int64_t end) { row(x + begin, y + begin, end - begin, alpha); });
+    ParallelFor(args.output(0).size(), kElementGrain / 4, [&](int64_t begin, int64_t end) {
+      row(x + begin, y + begin, end - begin, alpha);
+    });
     return absl::OkStatus();
   };
   return {.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = run};
@@ -71,7 +81,7 @@ Kernel HwyKernel(UnaryRow row, float default_alpha = 0) {
 
 // An op whose result has the input's type.
 template <typename Fn, typename Types = Floats>
-OpDef Unary(std::string_view name, int since, std::string_view doc, float default_alpha = 0) {
+OpDef Unary(std::string_view name, int since, std::string_view doc, Defaults defaults = {}) {
   return OpDef("", name, since)
       .Doc(doc)
       .Input("X", "T", "[...]")
@@ -80,8 +90,7 @@ OpDef Unary(std::string_view name, int since, std::string_view doc, float defaul
       .InferShapes([](ShapeContext& context) { return InferSameShape(context); })
       .AddKernel(
           {.name = "reference",
-           .run = [default_alpha](
-                      KernelArgs& args) { return RunReference<Fn, Types>(args, default_alpha); }})
+           .run = [defaults](KernelArgs& args) { return RunReference<Fn, Types>(args, defaults); }})
       .InPlace(0, 0);
 }
 
@@ -95,7 +104,7 @@ OpDef Predicate(std::string_view name, int since, std::string_view doc) {
       .Types("T", TypesOf(Types()))
       .InferShapes([](ShapeContext& context) { return InferSameShape(context, DataType::kBool); })
       .AddKernel({.name = "reference",
-                  .run = [](KernelArgs& args) { return RunReference<Fn, Types>(args, 0); }});
+                  .run = [](KernelArgs& args) { return RunReference<Fn, Types>(args, {}); }});
 }
 
 absl::StatusOr<bool> UsesTanh(const Node& node) {
@@ -110,7 +119,7 @@ absl::StatusOr<bool> UsesTanh(const Node& node) {
 
 absl::Status RunGelu(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const bool tanh, UsesTanh(*args.node));
-  return tanh ? RunReference<GeluTanhFn, Floats>(args, 0) : RunReference<GeluFn, Floats>(args, 0);
+  return tanh ? RunReference<GeluTanhFn, Floats>(args, {}) : RunReference<GeluFn, Floats>(args, {});
 }
 
 absl::Status RunGeluHwy(KernelArgs& args) {
@@ -169,6 +178,15 @@ OpDef ReciprocalDef() {
 }
 OpDef SinDef() { return Unary<SinFn>("Sin", 7, "Sine.").AddKernel(HwyKernel(SinRow)); }
 OpDef CosDef() { return Unary<CosFn>("Cos", 7, "Cosine.").AddKernel(HwyKernel(CosRow)); }
+OpDef TanDef() { return Unary<TanFn>("Tan", 7, "Tangent."); }
+OpDef AsinDef() { return Unary<AsinFn>("Asin", 7, "Arc sine."); }
+OpDef AcosDef() { return Unary<AcosFn>("Acos", 7, "Arc cosine."); }
+OpDef AtanDef() { return Unary<AtanFn>("Atan", 7, "Arc tangent."); }
+OpDef SinhDef() { return Unary<SinhFn>("Sinh", 9, "Hyperbolic sine."); }
+OpDef CoshDef() { return Unary<CoshFn>("Cosh", 9, "Hyperbolic cosine."); }
+OpDef AsinhDef() { return Unary<AsinhFn>("Asinh", 9, "Inverse hyperbolic sine."); }
+OpDef AcoshDef() { return Unary<AcoshFn>("Acosh", 9, "Inverse hyperbolic cosine."); }
+OpDef AtanhDef() { return Unary<AtanhFn>("Atanh", 9, "Inverse hyperbolic tangent."); }
 OpDef TanhDef() {
   return Unary<TanhFn>("Tanh", 6, "Hyperbolic tangent.").AddKernel(HwyKernel(TanhRow));
 }
@@ -185,19 +203,51 @@ OpDef ReluDef() {
   return Unary<ReluFn, SignedNumbers>("Relu", 6, "max(X, 0).").AddKernel(HwyKernel(ReluRow));
 }
 OpDef LeakyReluDef() {
-  return Unary<LeakyReluFn>("LeakyRelu", 6, "X where X >= 0, else alpha * X.", 0.01f)
+  return Unary<LeakyReluFn>("LeakyRelu", 6, "X where X >= 0, else alpha * X.", {.alpha = 0.01f})
       .Attr("alpha", 0.01f, "slope of the negative part")
       .AddKernel(HwyKernel(LeakyReluRow, 0.01f));
 }
 OpDef EluDef() {
-  return Unary<EluFn>("Elu", 6, "X where X >= 0, else alpha * (e^X - 1).", 1.0f)
+  return Unary<EluFn>("Elu", 6, "X where X >= 0, else alpha * (e^X - 1).", {.alpha = 1.0f})
       .Attr("alpha", 1.0f, "limit of the negative part");
+}
+OpDef CeluDef() {
+  return Unary<CeluFn>("Celu", 12, "X where X >= 0, else alpha * (e^(X / alpha) - 1).",
+                       {.alpha = 1.0f})
+      .Attr("alpha", 1.0f, "limit of the negative part");
+}
+OpDef SeluDef() {
+  constexpr float kAlpha = 1.67326319217681884765625f;
+  constexpr float kGamma = 1.05070102214813232421875f;
+  return Unary<SeluFn>("Selu", 6, "gamma * X where X > 0, else gamma * alpha * (e^X - 1).",
+                       {.alpha = kAlpha, .beta = kGamma, .beta_name = "gamma"})
+      .Attr("alpha", kAlpha, "limit of the negative part over gamma")
+      .Attr("gamma", kGamma, "factor of all");
+}
+OpDef HardSigmoidDef() {
+  return Unary<HardSigmoidFn>("HardSigmoid", 6, "clip(alpha * X + beta, 0, 1).",
+                              {.alpha = 0.2f, .beta = 0.5f})
+      .Attr("alpha", 0.2f, "slope")
+      .Attr("beta", 0.5f, "value at 0");
+}
+OpDef SoftsignDef() { return Unary<SoftsignFn>("Softsign", 1, "X / (1 + |X|)."); }
+OpDef ThresholdedReluDef() {
+  return Unary<ThresholdedReluFn>("ThresholdedRelu", 10, "X where X > alpha, else 0.",
+                                  {.alpha = 1.0f})
+      .Attr("alpha", 1.0f, "threshold");
+}
+OpDef ShrinkDef() {
+  return Unary<ShrinkFn, Numbers>(
+             "Shrink", 9, "X + bias where X < -lambd, X - bias where X > lambd, else 0.",
+             {.alpha = 0.0f, .alpha_name = "bias", .beta = 0.5f, .beta_name = "lambd"})
+      .Attr("bias", 0.0f, "moved towards 0 by that")
+      .Attr("lambd", 0.5f, "half the width of what becomes 0");
 }
 OpDef HardSwishDef() { return Unary<HardSwishFn>("HardSwish", 14, "X * clip(X / 6 + 0.5, 0, 1)."); }
 OpDef SoftplusDef() { return Unary<SoftplusFn>("Softplus", 1, "log(1 + e^X)."); }
 OpDef MishDef() { return Unary<MishFn>("Mish", 18, "X * tanh(softplus(X))."); }
 OpDef SwishDef() {
-  return Unary<SwishFn>("Swish", 24, "X * sigmoid(alpha * X).", 1.0f)
+  return Unary<SwishFn>("Swish", 24, "X * sigmoid(alpha * X).", {.alpha = 1.0f})
       .Attr("alpha", 1.0f, "factor inside the sigmoid")
       .AddKernel(HwyKernel(SwishRow, 1.0f));
 }

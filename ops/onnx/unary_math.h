@@ -13,6 +13,7 @@ namespace pagefuse::onnx_ops {
 // The attributes of unary ops; each op reads those it declares.
 struct UnaryParams {
   float alpha = 0;
+  float beta = 0;
   bool detect_negative = true;
   bool detect_positive = true;
 };
@@ -71,6 +72,60 @@ struct ReciprocalFn {
   template <typename T>
   static T Apply(T x, const UnaryParams&) {
     return T{1} / x;
+  }
+};
+struct TanFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return std::tan(x);
+  }
+};
+struct AsinFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return std::asin(x);
+  }
+};
+struct AcosFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return std::acos(x);
+  }
+};
+struct AtanFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return std::atan(x);
+  }
+};
+struct SinhFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return std::sinh(x);
+  }
+};
+struct CoshFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return std::cosh(x);
+  }
+};
+struct AsinhFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return std::asinh(x);
+  }
+};
+struct AcoshFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return std::acosh(x);
+  }
+};
+struct AtanhFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return std::atanh(x);
   }
 };
 struct SinFn {
@@ -147,6 +202,50 @@ struct EluFn {
   template <typename T>
   static T Apply(T x, const UnaryParams& params) {
     return x < 0 ? static_cast<T>(params.alpha) * std::expm1(x) : x;
+  }
+};
+struct CeluFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams& params) {
+    const T alpha = static_cast<T>(params.alpha);
+    return x < 0 ? alpha * std::expm1(x / alpha) : x;
+  }
+};
+// alpha and gamma, which is `beta` here.
+struct SeluFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams& params) {
+    const T gamma = static_cast<T>(params.beta);
+    return x <= 0 ? gamma * static_cast<T>(params.alpha) * std::expm1(x) : gamma * x;
+  }
+};
+struct HardSigmoidFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams& params) {
+    const T line = static_cast<T>(params.alpha) * x + static_cast<T>(params.beta);
+    return line < 0 ? T{0} : line > 1 ? T{1} : line;
+  }
+};
+struct SoftsignFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams&) {
+    return x / (T{1} + std::fabs(x));
+  }
+};
+struct ThresholdedReluFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams& params) {
+    return x <= static_cast<T>(params.alpha) ? T{0} : x;
+  }
+};
+// bias is `alpha` here, lambd `beta`. Integers go through double, and saturate.
+struct ShrinkFn {
+  template <typename T>
+  static T Apply(T x, const UnaryParams& params) {
+    using C = std::conditional_t<std::is_floating_point_v<T>, T, double>;
+    const C value = static_cast<C>(x), bias = params.alpha, lambd = params.beta;
+    const C result = value < -lambd ? value + bias : value > lambd ? value - bias : C{0};
+    return ConvertElement<T>(result);
   }
 };
 struct HardSwishFn {

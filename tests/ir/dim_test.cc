@@ -96,7 +96,7 @@ TEST(Dim, PrintsAndReadsTheSame) {
 }
 
 TEST(Dim, ReadsWhatExportersWrite) {
-  EXPECT_EQ(Dim::Parse("sequence + past_sequence"), Dim::Parse("past_sequence+sequence"));
+  EXPECT_EQ(Dim::Parse("sequence + past_sequence"), Dim::Parse("past_sequence +  sequence"));
   EXPECT_EQ(Dim::Parse(" 2 * ( N - 1 ) "), Dim::Symbol("N") * Dim(2) - Dim(2));
   EXPECT_EQ(Dim::Parse("-(-a)"), kA);
   EXPECT_EQ(Dim::Parse("a - 4*((a//4))"), kA - kA.FloorDiv(Dim(4)) * Dim(4));
@@ -168,7 +168,7 @@ class ExpressionMaker {
       case 2:
         return {"(" + x.text + " + " + y.text + ")", x.dim + y.dim, result(p + q)};
       case 3:
-        return {"(" + x.text + "-" + y.text + ")", x.dim - y.dim, result(p - q)};
+        return {"(" + x.text + " - " + y.text + ")", x.dim - y.dim, result(p - q)};
       case 4:
         return {"(" + x.text + "*" + y.text + ")", x.dim * y.dim, result(p * q)};
       default:

@@ -146,5 +146,20 @@ TEST(InferShapes, RefusesADeclarationThatCannotBe) {
             "node \"y\" (Transpose): output \"y\": declared as [2, 3], inferred as [3, 2]");
 }
 
+// Seen in exports: value_info declares a scalar where the constant has one element.
+TEST_F(InferTest, AConstantHasItsOwnShapeWhateverIsDeclared) {
+  absl::StatusOr<Model> model = ParseModel(R"(
+    <ir_version: 10, opset_import: ["" : 18]>
+    g (float[N] x) => (float[N] y) <float c> {
+      c = Constant <value_floats = [2.0]> ()
+      y = Mul (x, c)
+    })");
+  ASSERT_TRUE(model.ok()) << model.status();
+  model_ = *std::move(model);
+  const absl::Status status = InferShapes(model_, &contents_);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ShapeOf("c"), "[1]");
+}
+
 }  // namespace
 }  // namespace pagefuse

@@ -77,6 +77,54 @@ OpCases GeluCases() {
       .Rejects({.inputs = {Floats({1}, {1})}, .attributes = {{"approximate", std::string("erf")}}},
                "expected none or tanh");
 }
+OpCases TanCases() {
+  return Unary("Tan").Fill(Uniform{-1.4, 1.4}).Exact({{0, 1}}, {{0, 1.5574077f}});
+}
+OpCases AsinCases() {
+  return Unary("Asin").Fill(Uniform{-1, 1}).Exact({{0, 1, 2}}, {{0, 1.5707964f, kNan}});
+}
+OpCases AcosCases() {
+  return Unary("Acos").Fill(Uniform{-1, 1}).Exact({{1, 0, 2}}, {{0, 1.5707964f, kNan}});
+}
+OpCases AtanCases() { return Unary("Atan").Exact({{0, kInf}}, {{0, 1.5707964f}}); }
+OpCases SinhCases() { return Unary("Sinh").Exact({{0, 1}}, {{0, 1.1752012f}}); }
+OpCases CoshCases() { return Unary("Cosh").Exact({{0, 1}}, {{1, 1.5430806f}}); }
+OpCases AsinhCases() { return Unary("Asinh").Exact({{0, 1}}, {{0, 0.88137359f}}); }
+OpCases AcoshCases() {
+  return Unary("Acosh").Fill(Uniform{1, 20}).Exact({{1, 2, 0}}, {{0, 1.3169579f, kNan}});
+}
+OpCases AtanhCases() {
+  return Unary("Atanh").Fill(Uniform{-0.99, 0.99}).Exact({{0, 0.5f}}, {{0, 0.54930614f}});
+}
+OpCases CeluCases() {
+  return Unary("Celu")
+      .Exact({{1, -1}}, {{1, -0.63212056f}})
+      .Attributes({{"alpha", 2.0f}})
+      .Exact({{1, -1}}, {{1, -0.78693868f}});
+}
+OpCases SeluCases() { return Unary("Selu").Exact({{1, -1, 0}}, {{1.0507010f, -1.1113307f, 0}}); }
+OpCases HardSigmoidCases() {
+  return Unary("HardSigmoid")
+      .Exact({{-4, 0, 1, 4}}, {{0, 0.5f, 0.7f, 1}})
+      .Attributes({{"alpha", 0.5f}, {"beta", 0.25f}})
+      .Exact({{0, 1}}, {{0.25f, 0.75f}});
+}
+OpCases SoftsignCases() { return Unary("Softsign").Exact({{1, -3}}, {{0.5f, -0.75f}}); }
+OpCases ThresholdedReluCases() {
+  return Unary("ThresholdedRelu")
+      .Exact({{1, 1.5f, -2, kNan}}, {{0, 1.5f, 0, kNan}})
+      .Attributes({{"alpha", -1.0f}})
+      .Exact({{-2, -0.5f}}, {{0, -0.5f}});
+}
+OpCases ShrinkCases() {
+  return Unary("Shrink")
+      .Attributes({{"bias", 1.5f}, {"lambd", 1.0f}})
+      .Exact({{-2, -1, 0, 1, 2}}, {{-0.5f, 0, 0, 0, 0.5f}})
+      .Add({.name = "integers_truncate",
+            .inputs = {Ints({3}, {-4, 1, 4})},
+            .attributes = {{"bias", 1.5f}, {"lambd", 1.5f}},
+            .outputs = {Ints({3}, {-2, 0, 2})}});
+}
 OpCases BitwiseNotCases() {
   return OpCases("BitwiseNot")
       .Add({.name = "ints", .inputs = {Ints({2}, {0, 5})}, .outputs = {Ints({2}, {-1, -6})}});

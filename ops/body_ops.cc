@@ -1,0 +1,24 @@
+#include "pagefuse/ops/body_ops.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "pagefuse/ops/onnx/body_op.h"
+
+namespace pagefuse {
+
+const BodyOp* FindBodyOp(std::string_view domain, std::string_view op) {
+  using Name = std::pair<std::string, std::string>;
+  static const auto* ops = new std::map<Name, BodyOp>{
+      {{"", "If"}, onnx_ops::IfBodies()},
+      {{"", "Loop"}, onnx_ops::LoopBodies()},
+      {{"", "Scan"}, onnx_ops::ScanBodies()},
+      {{"ai.onnx.preview", "FlexAttention"}, onnx_ops::FlexAttentionBodies()},
+  };
+  if (domain == "ai.onnx") domain = "";
+  const auto it = ops->find(Name(domain, op));
+  return it == ops->end() ? nullptr : &it->second;
+}
+
+}  // namespace pagefuse

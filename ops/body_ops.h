@@ -1,0 +1,41 @@
+// Ops whose attributes hold graphs: If, Loop, Scan and FlexAttention. The op says which graph runs
+// when, and on what; who runs it is the evaluator's or the executor's matter.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/graph.h"
+#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/shape_context.h"
+
+namespace pagefuse {
+
+// Runs one of the graphs among a node's attributes on its inputs. What the graph reads from around
+// it is the runner's matter.
+using BodyRunner = std::function<absl::StatusOr<std::vector<Tensor>>(const Graph& body,
+                                                                     std::vector<Tensor> inputs)>;
+
+// In place of kernels. Inference sees the graphs inferred.
+struct BodyOp {
+  // Computes the node; undefined inputs are omitted ones. Shapes and types of the inputs were
+  // checked by OpDef::Infer.
+  std::function<absl::StatusOr<std::vector<Tensor>>(
+      const Node& node, const std::vector<Tensor>& inputs, const BodyRunner& run)>
+      run;
+  // Writes to a graph's inputs what the node's inputs tell of their types and shapes.
+  std::function<void(const ShapeContext& context, Graph& body)> bind;
+};
+
+// Null for ops without graphs. Thread-safe.
+const BodyOp* FindBodyOp(std::string_view domain, std::string_view op);
+
+// Runs a node of such an op whose graphs read nothing from around them.
+absl::StatusOr<std::vector<Tensor>> EvaluateBodies(const Node& node, const BodyOp& op,
+                                                   int64_t opset, const std::vector<Tensor>& inputs,
+                                                   const EvaluateOptions& options = {});
+
+}  // namespace pagefuse

@@ -1,0 +1,129 @@
+// CausalConvWithState: a convolution along time, one kernel a channel, that carries its last inputs
+// from call to call.
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/unary_math.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/onnx/parallel.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+absl::StatusOr<bool> UsesSilu(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const std::string activation, node.StringAttribute("activation", "none"));
+  if (activation == "silu" || activation == "swish") return true;
+  if (activation == "none") return false;
+  return absl::InvalidArgumentError(
+      StrCat(node.Description(), ": attribute \"activation\": expected none, silu or swish, got \"",
+             activation, "\""));
+}
+
+// Input i, if it is there, must have this shape.
+absl::Status CheckShape(const ShapeContext& c, int i, const std::vector<Dim>& dims) {
+  const Shape* shape = c.has_input(i) ? c.input_shape(i) : nullptr;
+  if (shape == nullptr) return absl::OkStatus();
+  bool fits = shape->rank() == static_cast<int>(dims.size());
+  for (int d = 0; fits && d < shape->rank(); ++d) {
+    fits = !dims[d].is_constant() || !(*shape)[d].is_constant() || dims[d] == (*shape)[d];
+  }
+  if (fits) return absl::OkStatus();
+  return c.InputError(
+      i, StrCat("expected shape ", Shape(dims).ToString(), ", got ", shape->ToString()));
+}
+
+absl::Status InferCausalConv(ShapeContext& c) {
+  PF_RETURN_IF_ERROR(UsesSilu(c.node()).status());
+  const Shape* x = c.input_shape(0);
+  const Shape* w = c.input_shape(1);
+  if (x != nullptr && x->rank() != 3) {
+    return c.InputError(0, StrCat("expected rank 3, got shape ", x->ToString()));
+  }
+  if (w != nullptr && (w->rank() != 3 || (*w)[2] == Dim(0))) {
+    return c.InputError(1, StrCat("expected shape [C, 1, K], got ", w->ToString()));
+  }
+  const Dim batch = x != nullptr ? (*x)[0] : Dim();
+  const Dim channels = x != nullptr ? (*x)[1] : Dim();
+  const Dim kernel = w != nullptr ? (*w)[2] : Dim();
+  const Dim kept = kernel.known() ? kernel - Dim(1) : Dim();
+  PF_RETURN_IF_ERROR(CheckShape(c, 1, {channels, Dim(1), kernel}));
+  PF_RETURN_IF_ERROR(CheckShape(c, 2, {channels}));
+  PF_RETURN_IF_ERROR(CheckShape(c, 3, {batch, channels, kept}));
+  c.SetOutput(0, c.input_type(0), x ? std::optional<Shape>(*x) : std::nullopt);
+  c.SetOutput(1, c.input_type(0), Shape({batch, channels, kept}));
+  return absl::OkStatus();
+}
+
+// One channel of one sequence: the inputs kept from before (null: zeros), then the new ones.
+template <typename T>
+struct Channel {
+  const T* past;
+  const T* input;
+  int64_t kept, length;
+
+  Compute<T> At(int64_t i) const {  // i counts from the first that is kept
+    if (i >= kept) return Load(input[i - kept]);
+    return past == nullptr ? Compute<T>{0} : Load(past[i]);
+  }
+};
+
+template <typename T>
+void RunTyped(const KernelArgs& args, bool silu) {
+  const std::vector<int64_t>& dims = args.input(0).dims;
+  const int64_t channels = dims[1], length = dims[2];
+  const int64_t taps = args.input(1).dims[2];
+  const T* bias = args.input(2).as<T>();
+  ParallelFor(
+      dims[0] * channels, kElementGrain / (length * taps + 1) + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t n = begin; n < end; ++n) {
+          const T* w = args.input(1).as<T>() + n % channels * taps;
+          const T* past = args.input(3).as<T>();
+          const Channel<T> x{past == nullptr ? nullptr : past + n * (taps - 1),
+                             args.input(0).as<T>() + n * length, taps - 1, length};
+          for (int64_t t = 0; t < length; ++t) {
+            double sum = bias == nullptr ? 0 : static_cast<double>(Load(bias[n % channels]));
+            for (int64_t k = 0; k < taps; ++k) {
+              sum += static_cast<double>(Load(w[k])) * static_cast<double>(x.At(t + k));
+            }
+            if (silu) sum = SwishFn::Apply(sum, UnaryParams{.alpha = 1});
+            args.output(0).as<T>()[n * length + t] = Store<T>(static_cast<Compute<T>>(sum));
+          }
+          if (!args.output(1).present()) continue;
+          T* kept = args.output(1).as<T>() + n * (taps - 1);
+          for (int64_t k = 0; k < taps - 1; ++k) kept[k] = Store<T>(x.At(length + k));
+        }
+      });
+}
+
+absl::Status RunCausalConv(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const bool silu, UsesSilu(*args.node));
+  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() { RunTyped<T>(args, silu); });
+}
+
+}  // namespace
+
+OpDef CausalConvWithStateDef() {
+  return OpDef("", "CausalConvWithState", 27)
+      .Doc(
+          "Each output is the kernel of its channel over the last K inputs, past ones included; "
+          "the last K - 1 inputs are the state of the next call.")
+      .Input("input", "T", "[B, C, L]")
+      .Input("weight", "T", "[C, 1, K]")
+      .Input("bias", "T", "[C]", PortKind::kOptional)
+      .Input("past_state", "T", "[B, C, K - 1]; zeros if omitted", PortKind::kOptional)
+      .Output("output", "T", "[B, C, L]")
+      .Output("present_state", "T", "[B, C, K - 1]", PortKind::kOptional)
+      .Attr("activation", "none", "none, silu or swish, which is silu")
+      .Types("T", TypesOf(Floats()))
+      .InferShapes(InferCausalConv)
+      .AddKernel({.name = "reference", .run = RunCausalConv});
+}
+
+}  // namespace pagefuse::onnx_ops

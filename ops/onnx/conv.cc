@@ -1,0 +1,184 @@
+// Conv: the plain loop, and oneDNN's.
+#include "pagefuse/ops/onnx/conv.h"
+
+#include <memory>
+#include <utility>
+
+#include "dnnl.hpp"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/onnx/element.h"
+
+namespace pagefuse::onnx_ops {
+
+absl::Status InferConv(ShapeContext& c, int weights, DataType type) {
+  PF_ASSIGN_OR_RETURN(const int64_t group, c.node().IntAttribute("group", 1));
+  if (group < 1) return c.AttributeError("group", StrCat("expected 1 or more, got ", group));
+  const Shape* x = c.input_shape(0);
+  const Shape* w = c.input_shape(weights);
+  std::optional<std::vector<int64_t>> kernel;
+  Dim outputs;
+  if (w != nullptr) {
+    if (w->rank() < 3 || (x != nullptr && x->rank() != w->rank())) {
+      return c.InputError(weights, StrCat("expected rank ", x == nullptr ? 3 : x->rank(),
+                                          ", got shape ", w->ToString()));
+    }
+    outputs = (*w)[0];
+    kernel = Shape(std::vector<Dim>(w->dims().begin() + 2, w->dims().end())).constant();
+    if (outputs.is_constant() && *outputs.constant() % group != 0) {
+      return c.InputError(weights, StrCat("expected a multiple of ", group,
+                                          " output channels, got shape ", w->ToString()));
+    }
+    const auto per_group = (*w)[1].constant();
+    const auto channels = x == nullptr ? std::nullopt : (*x)[1].constant();
+    if (per_group && channels && (*channels % group != 0 || *channels / group != *per_group)) {
+      return c.InputError(weights, StrCat("expected ", group, " groups of channels of ",
+                                          x->ToString(), ", got shape ", w->ToString()));
+    }
+  }
+  return InferWindow(c, outputs, kernel, 1, type);
+}
+
+absl::StatusOr<ConvPlan> PlanConv(const KernelArgs& args, int weights) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& w = args.input(weights);
+  PF_ASSIGN_OR_RETURN(const int64_t group, args.node->IntAttribute("group", 1));
+  ConvPlan plan;
+  PF_ASSIGN_OR_RETURN(plan.window,
+                      ReadWindow(*args.node, SpatialDims(x.dims), SpatialDims(w.dims)));
+  plan.images = x.dims[0];
+  plan.channels = x.dims[1];
+  plan.outputs = w.dims[0];
+  plan.group_channels = w.dims[1];
+  plan.group_outputs = std::max<int64_t>(w.dims[0] / group, 1);
+  return plan;
+}
+
+namespace {
+
+absl::Status InferPlainConv(ShapeContext& c) {
+  const Shape* bias = c.has_input(2) ? c.input_shape(2) : nullptr;
+  const Shape* w = c.input_shape(1);
+  if (bias != nullptr && w != nullptr && w->rank() > 0 &&
+      (bias->rank() != 1 ||
+       ((*bias)[0].is_constant() && (*w)[0].is_constant() && (*bias)[0] != (*w)[0]))) {
+    return c.InputError(
+        2, StrCat("expected shape [", (*w)[0].ToString(), "], got ", bias->ToString()));
+  }
+  return InferConv(c, 1, c.input_type(0));
+}
+
+absl::Status RunReference(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(args, 1));
+  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
+    const T* x = args.input(0).as<T>();
+    const T* w = args.input(1).as<T>();
+    const T* bias = args.input(2).as<T>();
+    T* y = args.output(0).as<T>();
+    Convolve<double>(
+        plan,
+        [&](int64_t i, int64_t k, int64_t) {
+          return static_cast<double>(Load(x[i])) * static_cast<double>(Load(w[k]));
+        },
+        [&](int64_t m, int64_t at, double sum) {
+          if (bias != nullptr) sum += static_cast<double>(Load(bias[m]));
+          y[at] = Store<T>(static_cast<Compute<T>>(sum));
+        });
+  });
+}
+
+// oneDNN has convolutions of one to three spatial axes.
+absl::Status SupportsDnnl(const KernelQuery& query) {
+  const Value* x = query.node->input(0);
+  const int rank = x != nullptr && x->shape() ? x->shape()->rank() : 0;
+  if (rank >= 3 && rank <= 5) return absl::OkStatus();
+  return absl::UnimplementedError("oneDNN has one to three spatial axes");
+}
+
+dnnl::memory::desc PlainDesc(const dnnl::memory::dims& dims) {
+  dnnl::memory::dims strides(dims.size());
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0; stride *= dims[i]) strides[i] = stride;
+  return {dims, dnnl::memory::data_type::f32, strides};
+}
+
+// Plain layouts on both sides; oneDNN keeps recently used primitives itself.
+void RunDnnl(const KernelArgs& args, const ConvPlan& plan) {
+  using dnnl::memory;
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  dnnl::stream stream(engine);
+  memory::dims strides, dilations, pads, end_pads;
+  for (const WindowAxis& axis : plan.window) {
+    strides.push_back(axis.stride);
+    dilations.push_back(axis.dilation - 1);
+    pads.push_back(axis.pad);
+    // What the last window reads, which may be less than the pad.
+    const int64_t reach = axis.Start(axis.output - 1) + (axis.kernel - 1) * axis.dilation + 1;
+    end_pads.push_back(std::max<int64_t>(reach - axis.input, 0));
+  }
+  memory::dims w_dims = args.input(1).dims;
+  const int64_t groups = plan.outputs / plan.group_outputs;
+  if (groups > 1) {
+    w_dims[0] = plan.group_outputs;
+    w_dims.insert(w_dims.begin(), groups);
+  }
+  const memory::desc x = PlainDesc(args.input(0).dims);
+  const memory::desc w = PlainDesc(w_dims);
+  const memory::desc y = PlainDesc(args.output(0).dims);
+  const bool has_bias = args.input(2).present();
+  const memory::desc bias = has_bias ? PlainDesc({plan.outputs}) : memory::desc();
+  using Forward = dnnl::convolution_forward;
+  const auto kind = dnnl::prop_kind::forward_inference;
+  const auto direct = dnnl::algorithm::convolution_direct;
+  const Forward::desc desc =
+      has_bias ? Forward::desc(kind, direct, x, w, bias, y, strides, dilations, pads, end_pads)
+               : Forward::desc(kind, direct, x, w, y, strides, dilations, pads, end_pads);
+  const Forward convolution(Forward::primitive_desc(desc, engine));
+  std::unordered_map<int, memory> memories = {
+      {DNNL_ARG_SRC, memory(x, engine, args.input(0).data)},
+      {DNNL_ARG_WEIGHTS, memory(w, engine, args.input(1).data)},
+      {DNNL_ARG_DST, memory(y, engine, args.output(0).data)}};
+  if (has_bias) memories.emplace(DNNL_ARG_BIAS, memory(bias, engine, args.input(2).data));
+  convolution.execute(stream, memories);
+  stream.wait();
+}
+
+absl::Status RunDnnlKernel(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(args, 1));
+  if (args.output(0).size() == 0) return absl::OkStatus();
+  if (args.input(0).size() == 0 || args.input(1).size() == 0) return RunReference(args);
+  try {
+    RunDnnl(args, plan);
+  } catch (const dnnl::error& error) {  // a shape that it does not have
+    return RunReference(args);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+OpDef ConvDef() {
+  return OpDef("", "Conv", 1)
+      .Doc("Cross-correlation of X with the kernels of W, by groups of channels, and a bias.")
+      .Input("X", "T", "[N, C, ...]")
+      .Input("W", "T", "[M, C / group, ...]")
+      .Input("B", "T", "[M]", PortKind::kOptional)
+      .Output("Y", "T", "[N, M, ...]")
+      .Attr("auto_pad", "NOTSET", "NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+      .Attr("dilations", {}, "distance of taps, by axis")
+      .Attr("group", int64_t{1}, "groups of channels")
+      .Attr("kernel_shape", {}, "that of W")
+      .Attr("pads", {}, "zeros in front by axis, then behind")
+      .Attr("strides", {}, "distance of windows, by axis")
+      .Types("T", TypesOf(Floats()))
+      .InferShapes(InferPlainConv)
+      .AddKernel({.name = "reference", .run = RunReference})
+      .AddKernel({.name = "dnnl",
+                  .dtypes = {DataType::kFloat},
+                  .priority = 10,
+                  .supports = SupportsDnnl,
+                  .run = RunDnnlKernel});
+}
+
+}  // namespace pagefuse::onnx_ops

@@ -1,0 +1,161 @@
+// ConvInteger and QLinearConv: convolutions of 8-bit elements, exact in int32.
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/onnx/conv.h"
+#include "pagefuse/ops/onnx/element.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+using Bytes = TypeList<int8_t, uint8_t>;
+
+// One value, or one for each output channel; `otherwise` if the input is omitted.
+class PerChannel {
+ public:
+  static absl::StatusOr<PerChannel> Of(const TensorArg& arg, float otherwise) {
+    PerChannel result;
+    if (!arg.present()) {
+      result.values_ = {otherwise};
+      return result;
+    }
+    result.values_.resize(static_cast<size_t>(arg.size()));
+    PF_RETURN_IF_ERROR(DecodeToFloat(arg.dtype, arg.data, arg.size(), result.values_.data()));
+    return result;
+  }
+  float operator[](int64_t m) const { return values_.size() == 1 ? values_[0] : values_[m]; }
+
+ private:
+  std::vector<float> values_;
+};
+
+absl::Status CheckPerChannel(const ShapeContext& c, int i, int weights, bool one) {
+  const Shape* shape = c.has_input(i) ? c.input_shape(i) : nullptr;
+  const Shape* w = c.input_shape(weights);
+  const auto dims = shape == nullptr ? std::nullopt : shape->constant();
+  if (!dims || ElementCount(*dims) == 1) return absl::OkStatus();
+  const bool channels = !one && shape->rank() == 1 && w != nullptr && w->rank() > 0 &&
+                        (!(*w)[0].is_constant() || (*w)[0] == (*shape)[0]);
+  if (channels) return absl::OkStatus();
+  return c.InputError(i, StrCat("expected one element", one ? "" : " an output channel",
+                                ", got shape ", shape->ToString()));
+}
+
+// Calls store(m, at, sum) with the exact sum of (x - its zero point) * (w - its zero point), which
+// wraps as int32 does.
+template <typename Store>
+absl::Status ConvolveBytes(const KernelArgs& args, const ConvPlan& plan, int weights,
+                           const std::pair<int, int>& zero_points, const Store& store) {
+  PF_ASSIGN_OR_RETURN(const auto x_zero, PerChannel::Of(args.input(zero_points.first), 0));
+  PF_ASSIGN_OR_RETURN(const auto w_zero, PerChannel::Of(args.input(zero_points.second), 0));
+  return Dispatch(Bytes(), args.input(0).dtype, [&]<typename X>() {
+    return Dispatch(Bytes(), args.input(weights).dtype, [&]<typename W>() {
+      const X* x = args.input(0).as<X>();
+      const W* w = args.input(weights).as<W>();
+      const auto zero = static_cast<int32_t>(x_zero[0]);
+      Convolve<uint32_t>(
+          plan,
+          [&](int64_t i, int64_t k, int64_t m) {
+            return static_cast<uint32_t>((x[i] - zero) * (w[k] - static_cast<int32_t>(w_zero[m])));
+          },
+          [&](int64_t m, int64_t at, uint32_t sum) { store(m, at, static_cast<int32_t>(sum)); });
+    });
+  });
+}
+
+absl::Status InferConvInteger(ShapeContext& c) {
+  PF_RETURN_IF_ERROR(CheckPerChannel(c, 2, 1, /*one=*/true));
+  PF_RETURN_IF_ERROR(CheckPerChannel(c, 3, 1, /*one=*/false));
+  return InferConv(c, 1, DataType::kInt32);
+}
+
+absl::Status RunConvInteger(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(args, 1));
+  return ConvolveBytes(args, plan, 1, {2, 3}, [&](int64_t, int64_t at, int32_t sum) {
+    args.output(0).as<int32_t>()[at] = sum;
+  });
+}
+
+absl::Status InferQLinearConv(ShapeContext& c) {
+  for (int i : {1, 2, 6, 7}) PF_RETURN_IF_ERROR(CheckPerChannel(c, i, 3, /*one=*/true));
+  for (int i : {4, 5}) PF_RETURN_IF_ERROR(CheckPerChannel(c, i, 3, /*one=*/false));
+  const Shape* bias = c.has_input(8) ? c.input_shape(8) : nullptr;
+  const Shape* w = c.input_shape(3);
+  if (bias != nullptr && w != nullptr && w->rank() > 0 &&
+      (bias->rank() != 1 ||
+       ((*bias)[0].is_constant() && (*w)[0].is_constant() && (*bias)[0] != (*w)[0]))) {
+    return c.InputError(
+        8, StrCat("expected shape [", (*w)[0].ToString(), "], got ", bias->ToString()));
+  }
+  return InferConv(c, 3, c.input_type(7));
+}
+
+absl::Status RunQLinearConv(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(args, 3));
+  PF_ASSIGN_OR_RETURN(const auto w_scale, PerChannel::Of(args.input(4), 1));
+  PF_ASSIGN_OR_RETURN(const auto y_zero, PerChannel::Of(args.input(7), 0));
+  const float x_scale = *args.input(1).as<float>();
+  const float y_scale = *args.input(6).as<float>();
+  const int32_t* bias = args.input(8).as<int32_t>();
+  return Dispatch(Bytes(), args.output(0).dtype, [&]<typename Y>() {
+    Y* y = args.output(0).as<Y>();
+    return ConvolveBytes(args, plan, 3, {2, 5}, [&](int64_t m, int64_t at, int32_t sum) {
+      const int64_t total = int64_t{sum} + (bias == nullptr ? 0 : bias[m]);
+      const double scale = static_cast<double>(x_scale) * w_scale[m] / y_scale;
+      const double scaled = std::nearbyint(static_cast<double>(total) * scale) + y_zero[0];
+      y[at] = ConvertElement<Y>(scaled);
+    });
+  });
+}
+
+OpDef ConvLike(const char* name) {
+  return OpDef("", name, 10)
+      .Attr("auto_pad", "NOTSET", "NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+      .Attr("dilations", {}, "distance of taps, by axis")
+      .Attr("group", int64_t{1}, "groups of channels")
+      .Attr("kernel_shape", {}, "that of the weights")
+      .Attr("pads", {}, "pads in front by axis, then behind")
+      .Attr("strides", {}, "distance of windows, by axis");
+}
+
+}  // namespace
+
+OpDef ConvIntegerDef() {
+  return ConvLike("ConvInteger")
+      .Doc("Conv of (x - x_zero_point) with (w - w_zero_point), in int32.")
+      .Input("x", "T1", "[N, C, ...]")
+      .Input("w", "T2", "[M, C / group, ...]")
+      .Input("x_zero_point", "T1", "[]", PortKind::kOptional)
+      .Input("w_zero_point", "T2", "[] or [M]", PortKind::kOptional)
+      .Output("y", "int32", "[N, M, ...]")
+      .Types("T1", TypesOf(Bytes()))
+      .Types("T2", TypesOf(Bytes()))
+      .InferShapes(InferConvInteger)
+      .AddKernel({.name = "reference", .run = RunConvInteger});
+}
+
+OpDef QLinearConvDef() {
+  return ConvLike("QLinearConv")
+      .Doc("Conv of dequantised x and w plus B * x_scale * w_scale, quantised.")
+      .Input("x", "T1", "[N, C, ...]")
+      .Input("x_scale", "float", "[]")
+      .Input("x_zero_point", "T1", "[]")
+      .Input("w", "T2", "[M, C / group, ...]")
+      .Input("w_scale", "float", "[] or [M]")
+      .Input("w_zero_point", "T2", "[] or [M]")
+      .Input("y_scale", "float", "[]")
+      .Input("y_zero_point", "T3", "[]")
+      .Input("B", "int32", "[M]", PortKind::kOptional)
+      .Output("y", "T3", "[N, M, ...]")
+      .Types("T1", TypesOf(Bytes()))
+      .Types("T2", TypesOf(Bytes()))
+      .Types("T3", TypesOf(Bytes()))
+      .InferShapes(InferQLinearConv)
+      .AddKernel({.name = "reference", .run = RunQLinearConv});
+}
+
+}  // namespace pagefuse::onnx_ops

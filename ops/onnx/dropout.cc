@@ -1,0 +1,86 @@
+// Dropout, which does nothing to a model that is not trained; and SwiGLU.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/movement.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+absl::Status InferDropout(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  const std::optional<Shape> shape = x ? std::optional<Shape>(*x) : std::nullopt;
+  for (int i : {1, 2}) {
+    const Shape* scalar = c.has_input(i) ? c.input_shape(i) : nullptr;
+    const auto dims = scalar == nullptr ? std::nullopt : scalar->constant();
+    if (!dims || ElementCount(*dims) == 1) continue;
+    return c.InputError(i, StrCat("expected one element, got shape ", scalar->ToString()));
+  }
+  c.SetOutput(0, c.input_type(0), shape);
+  c.SetOutput(1, DataType::kBool, shape);
+  return absl::OkStatus();
+}
+
+// Training draws random numbers, unless it drops nothing.
+absl::Status ValidateDropout(const KernelArgs& args) {
+  if (!args.input(2).present() || *args.input(2).as<uint8_t>() == 0) return absl::OkStatus();
+  double ratio = 0.5;
+  if (args.input(1).present()) {
+    PF_RETURN_IF_ERROR(DecodeToDouble(args.input(1).dtype, args.input(1).data, 1, &ratio));
+  }
+  if (ratio == 0) return absl::OkStatus();
+  return absl::UnimplementedError(
+      StrCat(args.node->Description(),
+             ": input 2 \"training_mode\": is true, and random numbers are not drawn"));
+}
+
+absl::Status RunDropout(KernelArgs& args) {
+  if (args.output(1).present()) {
+    std::fill_n(args.output(1).as<uint8_t>(), args.output(1).size(), uint8_t{1});
+  }
+  return CopyBytes(args);
+}
+
+}  // namespace
+
+OpDef DropoutDef() {
+  using Types = decltype(Join(Floats(), Float8s()));
+  return OpDef("", "Dropout", 7)
+      .Doc("The data itself, and a mask of what is kept: all. Training is not computed.")
+      .Input("data", "T", "[...]")
+      .Input("ratio", "T1", "[]", PortKind::kOptional)
+      .Input("training_mode", "bool", "[]; must be false, or ratio 0", PortKind::kOptional)
+      .Output("output", "T", "as data")
+      .Output("mask", "bool", "as data", PortKind::kOptional)
+      .Attr("ratio", 0.5f, "before opset 12")
+      .Attr("seed", {}, "of the random numbers")
+      .Types("T", TypesOf(Types()))
+      .Types("T1", TypesOf(Types()))
+      .InferShapes(InferDropout)
+      .Validate(ValidateDropout)
+      .AddKernel({.name = "reference", .run = RunDropout});
+}
+
+OpDef SwiGLUDef() {
+  return OpDef("", "SwiGLU", 28)
+      .Doc("a * sigmoid(alpha * a) * b.")
+      .Input("a", "T", "[...]")
+      .Input("b", "T", "[...], broadcast with a")
+      .Output("y", "T", "the broadcast shape")
+      .Attr("alpha", 1.0f, "factor inside the sigmoid")
+      .Types("T", TypesOf(Floats()))
+      .InferShapes([](ShapeContext& c) { return InferBroadcast(c); })
+      .Decomposition(R"(
+        SwiGLU (a, b) => (y) {
+          gate = Swish <alpha = @alpha> (a)
+          y = Mul (gate, b)
+        })");
+}
+
+}  // namespace pagefuse::onnx_ops

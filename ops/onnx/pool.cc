@@ -1,0 +1,254 @@
+// Pools: AveragePool, MaxPool, LpPool, and the global ones.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/window.h"
+#include "pagefuse/ops/onnx/parallel.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+using MaxTypes = decltype(Join(Floats(), TypeList<int8_t, uint8_t>()));
+
+absl::Status InferPool(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  return InferWindow(c, x != nullptr && x->rank() > 1 ? (*x)[1] : Dim(), std::vector<int64_t>{},
+                     c.num_outputs(), c.input_type(0));
+}
+
+// Calls f(plane, window) for the [N * C] planes, in parallel.
+template <typename F>
+absl::Status ForEachPlane(const KernelArgs& args, const F& f) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const Window window, ReadWindow(*args.node, SpatialDims(x.dims)));
+  const int64_t work = std::max<int64_t>(NumOutputs(window) * NumTaps(window), 1);
+  ParallelFor(x.dims[0] * x.dims[1], kElementGrain / work + 1,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t plane = begin; plane < end; ++plane) f(plane, window);
+                   });
+  return absl::OkStatus();
+}
+
+// --- AveragePool ---
+
+// Taps of an output point that lie in the input or its pads: a last window of ceil_mode may reach
+// further, which does not count.
+int64_t CountWithPads(const Window& window, int64_t point) {
+  int64_t count = 1;
+  for (size_t a = window.size(); a-- > 0;) {
+    const WindowAxis& axis = window[a];
+    const int64_t room = axis.input + axis.end_pad - axis.Start(point % axis.output);
+    count *= std::clamp<int64_t>((room + axis.dilation - 1) / axis.dilation, 0, axis.kernel);
+    point /= axis.output;
+  }
+  return count;
+}
+
+absl::Status RunAverage(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t with_pads, args.node->IntAttribute("count_include_pad", 0));
+  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
+    return ForEachPlane(args, [&](int64_t plane, const Window& window) {
+      const T* x = args.input(0).as<T>() + plane * NumInputs(window);
+      T* y = args.output(0).as<T>() + plane * NumOutputs(window);
+      for (int64_t point = 0, points = NumOutputs(window); point < points; ++point) {
+        double sum = 0;
+        int64_t count = 0;
+        ForEachTap(window, point, [&](int64_t, int64_t offset) {
+          sum += static_cast<double>(Load(x[offset]));
+          ++count;
+        });
+        if (with_pads != 0) count = CountWithPads(window, point);
+        const double mean = count == 0 ? 0 : sum / static_cast<double>(count);
+        y[point] = Store<T>(static_cast<Compute<T>>(mean));
+      }
+    });
+  });
+}
+
+// --- LpPool ---
+
+absl::Status RunLp(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t p, args.node->IntAttribute("p", 2));
+  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
+    return ForEachPlane(args, [&](int64_t plane, const Window& window) {
+      const T* x = args.input(0).as<T>() + plane * NumInputs(window);
+      T* y = args.output(0).as<T>() + plane * NumOutputs(window);
+      for (int64_t point = 0, points = NumOutputs(window); point < points; ++point) {
+        double sum = 0;
+        ForEachTap(window, point, [&](int64_t, int64_t offset) {
+          sum += std::pow(std::fabs(static_cast<double>(Load(x[offset]))), p);
+        });
+        y[point] = Store<T>(static_cast<Compute<T>>(std::pow(sum, 1.0 / static_cast<double>(p))));
+      }
+    });
+  });
+}
+
+// --- MaxPool ---
+
+// A row-major index into a plane as one whose first axis varies fastest.
+int64_t ColumnMajor(const Window& window, int64_t index) {
+  int64_t result = 0;
+  for (size_t a = window.size(); a-- > 0;) {
+    int64_t stride = 1;
+    for (size_t b = 0; b < a; ++b) stride *= window[b].input;
+    result += index % window[a].input * stride;
+    index /= window[a].input;
+  }
+  return result;
+}
+
+template <typename T>
+absl::Status MaxTyped(const KernelArgs& args, bool column_major) {
+  using C = Compute<T>;
+  using Limits = std::numeric_limits<C>;
+  const C lowest = Limits::has_infinity ? static_cast<C>(-Limits::infinity()) : Limits::lowest();
+  return ForEachPlane(args, [&](int64_t plane, const Window& window) {
+    const int64_t size = NumInputs(window);
+    const T* x = args.input(0).as<T>() + plane * size;
+    for (int64_t point = 0, points = NumOutputs(window); point < points; ++point) {
+      C best = lowest;
+      int64_t at = -1;
+      ForEachTap(window, point, [&](int64_t, int64_t offset) {
+        const C value = Load(x[offset]);
+        // NaN wins, the first of them; and the first of equals.
+        if (at >= 0 && !(value > best) && !(value != value && best == best)) return;
+        best = value;
+        at = offset;
+      });
+      args.output(0).as<T>()[plane * points + point] = Store<T>(best);
+      if (!args.output(1).present()) continue;
+      const int64_t index = at < 0 ? 0 : column_major ? ColumnMajor(window, at) : at;
+      args.output(1).as<int64_t>()[plane * points + point] = plane * size + index;
+    }
+  });
+}
+
+absl::Status RunMax(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t order, args.node->IntAttribute("storage_order", 0));
+  return Dispatch(MaxTypes(), args.input(0).dtype,
+                  [&]<typename T>() { return MaxTyped<T>(args, order != 0); });
+}
+
+// --- global pools ---
+
+absl::Status InferGlobal(ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  std::optional<Shape> y;
+  if (x != nullptr) {
+    if (x->rank() < 2) {
+      return c.InputError(0, StrCat("expected rank 2 or more, got shape ", x->ToString()));
+    }
+    y = *x;
+    for (int d = 2; d < y->rank(); ++d) (*y)[d] = Dim(1);
+  }
+  c.SetOutput(0, c.input_type(0), y);
+  return absl::OkStatus();
+}
+
+struct MeanOfAll {
+  double sum = 0;
+  explicit MeanOfAll(int64_t) {}
+  void Add(double x) { sum += x; }
+  double Finish(int64_t count) const { return sum / static_cast<double>(count); }
+};
+struct MaxOfAll {
+  double best = -std::numeric_limits<double>::infinity();
+  explicit MaxOfAll(int64_t) {}
+  void Add(double x) {
+    if (x > best || x != x) best = x;
+  }
+  double Finish(int64_t) const { return best; }
+};
+struct NormOfAll {
+  double p, sum = 0;
+  explicit NormOfAll(int64_t p) : p(static_cast<double>(p)) {}
+  void Add(double x) { sum += std::pow(std::fabs(x), p); }
+  double Finish(int64_t) const { return std::pow(sum, 1.0 / p); }
+};
+
+template <typename Pool>
+absl::Status RunGlobal(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t p, args.node->IntAttribute("p", 2));
+  const TensorArg& x = args.input(0);
+  const int64_t planes = x.dims[0] * x.dims[1];
+  const int64_t size = planes == 0 ? 0 : x.size() / planes;
+  return Dispatch(Floats(), x.dtype, [&]<typename T>() {
+    ParallelFor(planes, kElementGrain / (size + 1) + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t plane = begin; plane < end; ++plane) {
+        Pool pool(p);
+        const T* from = x.as<T>() + plane * size;
+        for (int64_t i = 0; i < size; ++i) pool.Add(static_cast<double>(Load(from[i])));
+        args.output(0).as<T>()[plane] = Store<T>(static_cast<Compute<T>>(pool.Finish(size)));
+      }
+    });
+  });
+}
+
+OpDef Pool(std::string_view name, int since, std::string_view doc) {
+  return OpDef("", name, since)
+      .Doc(doc)
+      .Input("X", "T", "[N, C, ...]")
+      .Output("Y", "T", "[N, C, ...]")
+      .Attr("auto_pad", "NOTSET", "NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+      .Attr("ceil_mode", int64_t{0}, "1: a last window may reach over the end")
+      .Attr("dilations", {}, "distance of taps, by axis")
+      .RequiredAttr("kernel_shape", "size of the window, by axis")
+      .Attr("pads", {}, "pads in front by axis, then behind")
+      .Attr("strides", {}, "distance of windows, by axis")
+      .InferShapes(InferPool);
+}
+
+template <typename P>
+OpDef GlobalPool(std::string_view name, int since, std::string_view doc) {
+  return OpDef("", name, since)
+      .Doc(doc)
+      .Input("X", "T", "[N, C, ...]")
+      .Output("Y", "T", "[N, C, 1, ...]")
+      .Types("T", TypesOf(Floats()))
+      .InferShapes(InferGlobal)
+      .AddKernel({.name = "reference", .run = RunGlobal<P>});
+}
+
+}  // namespace
+
+OpDef AveragePoolDef() {
+  return Pool("AveragePool", 7, "The mean of each window.")
+      .Attr("count_include_pad", int64_t{0}, "1: pads count as zeros")
+      .Types("T", TypesOf(Floats()))
+      .AddKernel({.name = "reference", .run = RunAverage});
+}
+
+OpDef LpPoolDef() {
+  return Pool("LpPool", 2, "(sum of |x|^p)^(1/p) of each window.")
+      .Attr("p", int64_t{2}, "the norm")
+      .Types("T", TypesOf(Floats()))
+      .AddKernel({.name = "reference", .run = RunLp});
+}
+
+OpDef MaxPoolDef() {
+  return Pool("MaxPool", 8, "The largest element of each window, and where it is in X.")
+      .Output("Indices", "int64", "as Y: places in X, flattened", PortKind::kOptional)
+      .Attr("storage_order", int64_t{0}, "1: Indices count planes column by column")
+      .Types("T", TypesOf(MaxTypes()))
+      .AddKernel({.name = "reference", .run = RunMax});
+}
+
+OpDef GlobalAveragePoolDef() {
+  return GlobalPool<MeanOfAll>("GlobalAveragePool", 1, "The mean of each plane.");
+}
+OpDef GlobalMaxPoolDef() {
+  return GlobalPool<MaxOfAll>("GlobalMaxPool", 1, "The largest element of each plane.");
+}
+OpDef GlobalLpPoolDef() {
+  return GlobalPool<NormOfAll>("GlobalLpPool", 2, "(sum of |x|^p)^(1/p) of each plane.")
+      .Attr("p", int64_t{2}, "the norm");
+}
+
+}  // namespace pagefuse::onnx_ops

@@ -1,0 +1,150 @@
+// QLinearMatMul: the product of quantised matrices, quantised.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/onnx/broadcast.h"
+#include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/parallel.h"
+
+namespace pagefuse::onnx_ops {
+namespace {
+
+using Quantised = decltype(Join(TypeList<int8_t, uint8_t>(), Float8s()));
+using Scales = TypeList<float, Float16, Bfloat16>;
+
+// Input `i` and its scale and zero point.
+constexpr int kA = 0, kB = 3, kYScale = 6, kYZero = 7;
+
+absl::Status CheckParameter(const ShapeContext& c, int i, const Shape* matrix, bool left) {
+  const Shape* shape = c.input_shape(i);
+  const auto dims = shape == nullptr ? std::nullopt : shape->constant();
+  if (!dims || ElementCount(*dims) == 1 || matrix == nullptr || matrix->rank() < 2) {
+    return absl::OkStatus();
+  }
+  // One for each row of A, or column of B.
+  const Dim& lines = matrix->back(left ? 1 : 0);
+  if (shape->rank() == 1 && (!lines.is_constant() || (*shape)[0] == lines)) return absl::OkStatus();
+  return c.InputError(i, StrCat("shape ", shape->ToString(), " does not fit ", matrix->ToString()));
+}
+
+absl::Status InferQLinear(ShapeContext& c) {
+  const Shape* a = c.input_shape(kA);
+  const Shape* b = c.input_shape(kB);
+  const DataType type = c.input_type(kYZero);
+  c.SetOutput(0, type, std::nullopt);
+  for (int i : {1, 2}) PF_RETURN_IF_ERROR(CheckParameter(c, i, a, true));
+  for (int i : {4, 5}) PF_RETURN_IF_ERROR(CheckParameter(c, i, b, false));
+  for (int i : {kYScale, kYZero}) {
+    const Shape* shape = c.input_shape(i);
+    const auto dims = shape == nullptr ? std::nullopt : shape->constant();
+    if (!dims || ElementCount(*dims) == 1) continue;
+    return c.InputError(i, StrCat("expected one element, got shape ", shape->ToString()));
+  }
+  if (a == nullptr || b == nullptr) return absl::OkStatus();
+  for (int i : {kA, kB}) {
+    if (c.input_shape(i)->rank() >= 2) continue;
+    return c.InputError(
+        i, StrCat("expected rank 2 or more, got shape ", c.input_shape(i)->ToString()));
+  }
+  if (a->back(0).is_constant() && b->back(1).is_constant() && a->back(0) != b->back(1)) {
+    return c.Error(StrCat("shapes ", a->ToString(), " and ", b->ToString(), " do not multiply"));
+  }
+  const auto batch = [](const Shape& shape) {
+    return Shape(std::vector<Dim>(shape.dims().begin(), shape.dims().end() - 2));
+  };
+  PF_ASSIGN_OR_RETURN(Shape y, BroadcastShapes(c, batch(*a), batch(*b)));
+  y.dims().push_back(a->back(1));
+  y.dims().push_back(b->back(0));
+  c.SetOutput(0, type, std::move(y));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<float>> Decode(const TensorArg& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.size()));
+  PF_RETURN_IF_ERROR(DecodeToFloat(tensor.dtype, tensor.data, tensor.size(), values.data()));
+  return values;
+}
+
+// A matrix stack as value - zero point, and the scale of each line.
+struct Operand {
+  std::vector<float> values, scales;
+  double Scale(int64_t line) const { return scales[scales.size() == 1 ? 0 : line]; }
+};
+
+absl::StatusOr<Operand> ReadOperand(const KernelArgs& args, int i, bool left) {
+  Operand operand;
+  PF_ASSIGN_OR_RETURN(operand.values, Decode(args.input(i)));
+  PF_ASSIGN_OR_RETURN(operand.scales, Decode(args.input(i + 1)));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> zeros, Decode(args.input(i + 2)));
+  const int64_t columns = args.input(i).dim(-1);
+  const int64_t rows = args.input(i).dim(-2);
+  for (size_t k = 0; k < operand.values.size(); ++k) {
+    const int64_t at = static_cast<int64_t>(k);
+    const int64_t line = left ? at / columns % rows : at % columns;
+    operand.values[k] -= zeros[zeros.size() == 1 ? 0 : line];
+  }
+  return operand;
+}
+
+// Values are whole numbers or 8-bit floats, so the products are exact in double.
+absl::Status RunQLinear(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Operand a, ReadOperand(args, kA, true));
+  PF_ASSIGN_OR_RETURN(const Operand b, ReadOperand(args, kB, false));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> y_scale, Decode(args.input(kYScale)));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> y_zero, Decode(args.input(kYZero)));
+  const auto batch = [](const TensorArg& arg) {
+    return std::vector<int64_t>(arg.dims.begin(), arg.dims.end() - 2);
+  };
+  const TensorArg& y = args.output(0);
+  const int64_t m = y.dim(-2), n = y.dim(-1), k = args.input(kA).dim(-1);
+  const BroadcastPlan plan(batch(y), {batch(args.input(kA)), batch(args.input(kB))});
+  std::vector<float> row(static_cast<size_t>(n));
+  const bool rounds = IsInteger(y.dtype);
+  absl::Status status;
+  plan.ForEachRow(0, plan.size(), [&](int64_t position, int64_t count, const int64_t* offsets) {
+    for (int64_t i = 0; i < count * m; ++i) {
+      const int64_t line = i % m;
+      const float* left =
+          a.values.data() + ((offsets[0] + i / m * plan.row_stride(0)) * m + line) * k;
+      const float* right = b.values.data() + (offsets[1] + i / m * plan.row_stride(1)) * k * n;
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int64_t t = 0; t < k; ++t) sum += static_cast<double>(left[t]) * right[t * n + j];
+        const double scaled = sum * (a.Scale(line) * b.Scale(j) / y_scale[0]);
+        row[j] = static_cast<float>((rounds ? std::nearbyint(scaled) : scaled) + y_zero[0]);
+      }
+      status.Update(EncodeFromFloat(y.dtype, row.data(), n, ElementAt(y, (position * m + i) * n)));
+    }
+  });
+  return status;
+}
+
+}  // namespace
+
+OpDef QLinearMatMulDef() {
+  return OpDef("", "QLinearMatMul", 10)
+      .Doc("The product of the dequantised matrices, quantised by y_scale and y_zero_point.")
+      .Input("a", "T1", "[..., M, K]")
+      .Input("a_scale", "TS", "[] or [M]")
+      .Input("a_zero_point", "T1", "as a_scale")
+      .Input("b", "T2", "[..., K, N]")
+      .Input("b_scale", "TS", "[] or [N]")
+      .Input("b_zero_point", "T2", "as b_scale")
+      .Input("y_scale", "TS", "[]")
+      .Input("y_zero_point", "T3", "[]")
+      .Output("y", "T3", "[..., M, N]")
+      .Types("T1", TypesOf(Quantised()))
+      .Types("T2", TypesOf(Quantised()))
+      .Types("T3", TypesOf(Quantised()))
+      .Types("TS", TypesOf(Scales()))
+      .InferShapes(InferQLinear)
+      .AddKernel({.name = "reference", .run = RunQLinear});
+}
+
+}  // namespace pagefuse::onnx_ops

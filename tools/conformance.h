@@ -1,0 +1,31 @@
+// The conformance page: how many test cases of each op passed, and which ops are refused and why.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "pagefuse/ir/model.h"
+
+namespace pagefuse::tools {
+
+enum class Verdict { kPassed, kFailed, kRefused };
+
+class Conformance {
+ public:
+  // Counts a case for every op of its model, subgraphs and functions included. A refused case
+  // counts as refused for the ops that are not registered, or for all if each of them is.
+  void Add(const Model& model, Verdict verdict);
+  // The page as Markdown.
+  std::string Page() const;
+
+ private:
+  struct Counts {
+    int passed = 0, failed = 0, refused = 0;
+    int low = 0, high = 0;  // versions of the domain in the cases
+  };
+  std::map<std::pair<std::string, std::string>, Counts> ops_;  // by domain and op
+  int cases_[3] = {0, 0, 0};
+};
+
+}  // namespace pagefuse::tools
