@@ -24,8 +24,10 @@ std::string DomainName(const std::string& domain) { return domain.empty() ? "ai.
 
 }  // namespace
 
-void Conformance::Add(const Model& model, Verdict verdict) {
+void Conformance::Add(const Model* read, Verdict verdict) {
   ++cases_[static_cast<int>(verdict)];
+  if (read == nullptr) return;
+  const Model& model = *read;
   std::set<OpName> ops;
   CollectOps(*model.graph, ops);
   for (const Function& function : model.functions) CollectOps(*function.body, ops);

@@ -15,7 +15,8 @@ class Conformance {
  public:
   // Counts a case for every op of its model, subgraphs and functions included. A refused case
   // counts as refused for the ops that are not registered, or for all if each of them is.
-  void Add(const Model& model, Verdict verdict);
+  // `model` is null where it could not be read: then the case counts in the totals alone.
+  void Add(const Model* model, Verdict verdict);
   // The page as Markdown.
   std::string Page() const;
 

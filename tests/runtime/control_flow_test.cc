@@ -14,8 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Model Parse(const std::string& graph) {
-  absl::StatusOr<Model> model =
-      ParseModel("<ir_version: 10, opset_import: [\"\" : 21]> " + graph);
+  absl::StatusOr<Model> model = ParseModel("<ir_version: 10, opset_import: [\"\" : 21]> " + graph);
   EXPECT_TRUE(model.ok()) << model.status();
   return *std::move(model);
 }
@@ -28,7 +27,7 @@ Tensor Floats(const std::vector<float>& values) {
 
 // The outputs of a session that runs the graph as it is, twice on the same feeds; evaluation must
 // give the same.
-std::vector<Tensor> Run(const std::string& graph, const Feeds& feeds) {
+std::vector<Tensor> RunBoth(const std::string& graph, const Feeds& feeds) {
   const Model model = Parse(graph);
   auto session = Session::Create(model.Clone(), {.optimise = false});
   EXPECT_TRUE(session.ok()) << session.status();
@@ -56,25 +55,25 @@ TEST(ControlFlow, BranchesReadValuesAroundThem) {
     })";
   const Feeds no = {{"c", Tensor::Scalar(false)}, {"x", Floats({1, 3})}};
   const Feeds yes = {{"c", Tensor::Scalar(true)}, {"x", Floats({1, 3})}};
-  EXPECT_THAT(Run(graph, yes)[0].values<float>(), ElementsAre(4, 24));
-  EXPECT_THAT(Run(graph, no)[0].values<float>(), ElementsAre(0, 0));
+  EXPECT_THAT(RunBoth(graph, yes)[0].values<float>(), ElementsAre(4, 24));
+  EXPECT_THAT(RunBoth(graph, no)[0].values<float>(), ElementsAre(0, 0));
 }
 
 TEST(ControlFlow, ABranchMayHandOnWhatItReads) {
-  const auto outputs = Run(R"(
+  const auto outputs = RunBoth(R"(
     g (bool c, float[N] x) => (float[N] y, float[N] z) {
       t = Add (x, x)
       y = If <then_branch = a () => (p) { p = Identity (t) }, else_branch = b () => (q) { q = Neg (x) }> (c)
       u = Add (t, t)
       z = Add (u, y)
     })",
-                           {{"c", Tensor::Scalar(true)}, {"x", Floats({1})}});
+                               {{"c", Tensor::Scalar(true)}, {"x", Floats({1})}});
   EXPECT_THAT(outputs[0].values<float>(), ElementsAre(2));
   EXPECT_THAT(outputs[1].values<float>(), ElementsAre(6));
 }
 
 TEST(ControlFlow, LoopsNestAndSeeBothGraphsAround) {
-  const auto outputs = Run(R"(
+  const auto outputs = RunBoth(R"(
     g (int64 n, float[N] x) => (float[N] y) <bool yes = {1}> {
       t = Neg (x)
       y = Loop <body = outer (int64 i, bool c, float[N] s) => (bool c1, float[N] s1) {
@@ -86,13 +85,13 @@ TEST(ControlFlow, LoopsNestAndSeeBothGraphsAround) {
         }> (n, yes, s)
       }> (n, yes, x)
     })",
-                           {{"n", Tensor::Scalar<int64_t>(2)}, {"x", Floats({1, 5})}});
+                               {{"n", Tensor::Scalar<int64_t>(2)}, {"x", Floats({1, 5})}});
   // d = s - x, s becomes s + 2 d: 1 stays 1.
   EXPECT_THAT(outputs[0].values<float>(), ElementsAre(1, 5));
 }
 
 TEST(ControlFlow, StateMayGrowFromStepToStep) {
-  const auto outputs = Run(R"(
+  const auto outputs = RunBoth(R"(
     g (int64 n, float[N] x) => (float[M] y, float[S] sums) {
       y, sums = Loop <body = b (int64 i, bool c, float[K] s) => (bool c1, float[L] s1, float sum) {
         c1 = Identity (c)
@@ -100,13 +99,14 @@ TEST(ControlFlow, StateMayGrowFromStepToStep) {
         sum = ReduceSum <keepdims = 0> (s1)
       }> (n, "", x)
     })",
-                           {{"n", Tensor::Scalar<int64_t>(3)}, {"x", Floats({2})}});
+                               {{"n", Tensor::Scalar<int64_t>(3)}, {"x", Floats({2})}});
   EXPECT_THAT(outputs[0].values<float>(), ElementsAre(2, 2, 2, 2));
   EXPECT_THAT(outputs[1].values<float>(), ElementsAre(4, 6, 8));
 }
 
 TEST(ControlFlow, ScansCutAndStack) {
-  const auto outputs = Run(R"(
+  const auto outputs =
+      RunBoth(R"(
     g (float[2] s, float[2, 3] x) => (float[2] last, float[2, 3] seen) {
       t = Add (s, s)
       last, seen = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1],
@@ -115,8 +115,7 @@ TEST(ControlFlow, ScansCutAndStack) {
           o = Sub (a1, t)
         }> (s, x)
     })",
-                           {{"s", Floats({1, 2})},
-                            {"x", Tensor::Of<float>({2, 3}, {1, 2, 3, 10, 20, 30})}});
+              {{"s", Floats({1, 2})}, {"x", Tensor::Of<float>({2, 3}, {1, 2, 3, 10, 20, 30})}});
   EXPECT_THAT(outputs[0].values<float>(), ElementsAre(7, 62));
   EXPECT_THAT(outputs[1].values<float>(), ElementsAre(0, 2, 5, 8, 28, 58));
 }
