@@ -253,7 +253,7 @@ class AmxEngine : public MqaEngine {
   }
 
   PF_AMX void BeginThread() const override { amx::LoadConfig(FullTiles()); }
-  PF_AMX void EndThread() const override { _tile_release(); }
+  PF_AMX void EndThread() const override { amx::ReleaseTiles(); }
 
  private:
   // At least one; past a step's, whole steps.
