@@ -186,11 +186,33 @@ struct Int4HeadCodec {
                         float* HWY_RESTRICT scratch) const;
 };
 
+// Sums and differences of lanes at `distance`, a power of two below the number of lanes.
+template <class DF, class V = hn::Vec<DF>>
+HWY_INLINE V ButterflyLanes(DF df, V v, uint32_t distance) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto lane = hn::Iota(du, 0);
+  const auto partner = hn::Xor(lane, hn::Set(du, distance));
+  const auto other = hn::TableLookupLanes(v, hn::IndicesFromVec(df, partner));
+  const auto is_second = hn::Gt(lane, partner);
+  return hn::Add(other, hn::IfThenElse(hn::RebindMask(df, is_second), hn::Neg(v), v));
+}
+
 // Butterflies of HadamardTransform; the order of additions is the same, so the result is too.
 HWY_INLINE void HadamardVectors(float* HWY_RESTRICT x, size_t n) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
-  for (size_t distance = 1; distance < n; distance *= 2) {
+  size_t first = 1;
+  if (lanes > 1 && n >= lanes) {
+    for (size_t i = 0; i < n; i += lanes) {
+      auto v = hn::LoadU(df, x + i);
+      for (uint32_t distance = 1; distance < lanes; distance *= 2) {
+        v = ButterflyLanes(df, v, distance);
+      }
+      hn::StoreU(v, df, x + i);
+    }
+    first = lanes;
+  }
+  for (size_t distance = first; distance < n; distance *= 2) {
     for (size_t start = 0; start < n; start += 2 * distance) {
       size_t i = start;
       for (; i + lanes <= start + distance; i += lanes) {

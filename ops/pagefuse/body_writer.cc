@@ -108,6 +108,23 @@ std::string BodyWriter::Function(std::string_view name, std::string_view inputs,
   return StrCat(name, " (", inputs, ") => (", outputs, ") {\n", lines_, "}\n");
 }
 
+// H[i][j] = (-1)^(number of common one bits of i and j).
+void WriteHadamard(BodyWriter& w) {
+  w.Set("d0", "Squeeze (d)");
+  w.Set("channel", StrCat("Range (", w.Int(0), ", d0, ", w.Int(1), ")"));
+  const std::string row = w.Call("Unsqueeze", {"channel", w.Ints({1})});
+  const std::string column = w.Call("Unsqueeze", {"channel", w.Ints({0})});
+  std::string x = w.Cast(w.Call("BitwiseAnd", {row, column}), DataType::kUint32);
+  for (int shift : {16, 8, 4, 2, 1}) {
+    const std::string by = w.Cast(w.Int(shift), DataType::kUint32);
+    x = w.Call("BitwiseXor", {x, w.Call("BitShift <direction = \"RIGHT\">", {x, by})});
+  }
+  const std::string one = w.Cast(w.Int(1), DataType::kUint32);
+  const std::string odd = w.Cast(w.Call("BitwiseAnd", {x, one}), DataType::kFloat);
+  const std::string twice = w.Call("Mul", {odd, w.Float(2)});
+  w.Set("hadamard", StrCat("Sub (", w.Float(1), ", ", twice, ")"));
+}
+
 KeptRows WriteKeptRows(BodyWriter& w, const std::string& slot_mapping, DataType type) {
   const std::string slots = w.CastFrom(slot_mapping, type, DataType::kInt64);
   w.Comment("the tokens that are written");

@@ -44,6 +44,8 @@ class BodyWriter {
   std::string Int(int64_t value);
   std::string Ints(const std::vector<int64_t>& values);
   std::string Float(float value);
+  // One with a name of its own: name = Constant <attribute> ()
+  std::string Constant(std::string name, std::string_view attribute);
   std::string IntAttribute(std::string_view attribute);
   std::string FloatAttribute(std::string_view attribute);
 
@@ -59,14 +61,16 @@ class BodyWriter {
   // "Name (inputs) => (outputs) { lines }"
   std::string Function(std::string_view name, std::string_view inputs,
                        std::string_view outputs) const;
+  const std::string& lines() const { return lines_; }
 
  private:
-  std::string Constant(std::string name, std::string_view attribute);
-
   std::string lines_;
   std::vector<std::string> constants_;  // names already written
   int next_ = 0;
 };
+
+// `hadamard`, the Sylvester-Hadamard matrix of size `d` (a value [1]): entries 1 and -1.
+void WriteHadamard(BodyWriter& w);
 
 // The tokens that an insert writes: their numbers and their slots, both int64 [N].
 struct KeptRows {

@@ -42,6 +42,17 @@ enum PagedAttentionInput {
   kPaNumInputs,
 };
 
+// Where an op over a paged cache has its batch; -1: not among its inputs.
+struct PagedBatchPorts {
+  int query_start_loc;
+  int seq_lens;
+  int block_table;
+};
+inline constexpr PagedBatchPorts kPagedAttentionBatch = {kPaQueryStartLoc, kPaSeqLens,
+                                                         kPaBlockTable};
+// Checks ranks and that all have as many sequences.
+absl::Status CheckPagedBatch(const ShapeContext& context, const PagedBatchPorts& ports);
+
 struct PagedAttentionAttributes {
   std::optional<float> scale;  // absent: 1 / sqrt(D)
   bool is_causal = true;

@@ -3,47 +3,16 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {
 namespace {
 
-std::string Code(DataType type) { return StrCat(static_cast<int>(type)); }
-
 // Reads a byte of a uint8 twin as the f8 code that it is.
 constexpr std::string_view kBitCastToF8 = "BitCast <to = 17>";
 
 }  // namespace
-
-std::string PagedAttentionBody::Add(std::string_view call) {
-  const std::string name = StrCat("t", ++next_);
-  Set(name, call);
-  return name;
-}
-
-void PagedAttentionBody::Set(std::string_view name, std::string_view call) {
-  StrAppend(&lines_, "  ", name, " = ", call, "\n");
-}
-
-std::string PagedAttentionBody::Constant(std::string_view name, std::string_view attribute) {
-  if (std::find(constants_.begin(), constants_.end(), name) == constants_.end()) {
-    constants_.emplace_back(name);
-    Set(name, StrCat("Constant <", attribute, "> ()"));
-  }
-  return std::string(name);
-}
-
-std::string PagedAttentionBody::Int(int64_t value) {
-  return Constant(absl::StrReplaceAll(StrCat("i_", value), {{"-", "m"}}),
-                  StrCat("value_int: int = ", value));
-}
-
-std::string PagedAttentionBody::Ints(const std::vector<int64_t>& values) {
-  return Constant(absl::StrReplaceAll(StrCat("l_", absl::StrJoin(values, "_")), {{"-", "m"}}),
-                  StrCat("value_ints: ints = [", absl::StrJoin(values, ", "), "]"));
-}
 
 std::string PagedAttentionBody::Float(std::string_view name, std::string_view value) {
   const bool is_reference = value.front() == '@';
@@ -52,20 +21,20 @@ std::string PagedAttentionBody::Float(std::string_view name, std::string_view va
                   StrCat("value_float: float = ", value, !is_reference && is_whole ? ".0" : ""));
 }
 
-std::string PagedAttentionBody::Cast(std::string_view x, DataType from, DataType to) {
-  if (from == to) return std::string(x);
-  return Add(StrCat("Cast <to = ", Code(to), "> (", x, ")"));
-}
-
 void PagedAttentionBody::Positions() {
   Set("f_0", "Constant <value_float: float = 0.0> ()");
   Set("neg_inf", "Log (f_0)");
-  StrAppend(&lines_, "  # which sequence owns each token, and the token's absolute position\n");
+  w_.Comment("which sequence owns each token, and the token's absolute position");
   Set("n_tokens1", "Shape <start = 0, end = 1> (query)");
   Int(0), Int(1), Ints({0}), Ints({1}), Ints({2147483647});
   Set("n_tokens", "Squeeze (n_tokens1)");
   Set("token", "Range (i_0, n_tokens, i_1)");
-  Set("starts", "Cast <to = 7> (query_start_loc)");
+  if (o_.has_query_start_loc) {
+    Set("starts", "Cast <to = 7> (query_start_loc)");
+  } else {
+    const std::string past_last = Add(StrCat("Add (n_tokens, i_1)"));
+    Set("starts", StrCat("Range (i_0, ", past_last, ", i_1)"));
+  }
   Set("ends", "Slice (starts, l_1, l_2147483647, l_0)");
   Set("token1", "Unsqueeze (token, l_1)");
   Set("ends1", "Unsqueeze (ends, l_0)");
@@ -85,34 +54,15 @@ void PagedAttentionBody::Positions() {
 void PagedAttentionBody::Dims() {
   Set("heads", "Shape <start = 1, end = 2> (query)");
   Set("d", "Shape <start = 2, end = 3> (query)");
-  Set("hk", "Shape <start = 2, end = 3> (key_cache)");
+  const std::string_view cache = o_.turboquant ? "kv_cache" : "key_cache";
+  Set("hk", StrCat("Shape <start = 2, end = 3> (", cache, ")"));
   Set("g", "Div (heads, hk)");
   Set("columns", "Shape <start = 1, end = 2> (block_table)");
-  Set("block_size", "Shape <start = 1, end = 2> (key_cache)");
+  Set("block_size", StrCat("Shape <start = 1, end = 2> (", cache, ")"));
   Set("n", "Mul (columns, block_size)");
   Set("kv_shape", "Concat <axis = 0> (n_tokens1, n, hk, d)");
   Set("q_shape", "Concat <axis = 0> (n_tokens1, hk, g, d)");
   if (o_.has_sink || o_.has_alibi) Set("head_shape", "Concat <axis = 0> (l_1, hk, g, l_1)");
-}
-
-// H[i][j] = (-1)^(number of common one bits of i and j), the Sylvester-Hadamard matrix.
-void PagedAttentionBody::Hadamard() {
-  Set("d0", "Squeeze (d)");
-  Set("channel", "Range (i_0, d0, i_1)");
-  const std::string row = Add("Unsqueeze (channel, l_1)");
-  const std::string column = Add("Unsqueeze (channel, l_0)");
-  std::string x = Add(StrCat("BitwiseAnd (", row, ", ", column, ")"));
-  x = Add(StrCat("Cast <to = 12> (", x, ")"));
-  for (int shift : {16, 8, 4, 2, 1}) {
-    const std::string by = Add(StrCat("Cast <to = 12> (", Int(shift), ")"));
-    const std::string y = Add(StrCat("BitShift <direction = \"RIGHT\"> (", x, ", ", by, ")"));
-    x = Add(StrCat("BitwiseXor (", x, ", ", y, ")"));
-  }
-  const std::string one = Add("Cast <to = 12> (i_1)");
-  x = Add(StrCat("BitwiseAnd (", x, ", ", one, ")"));
-  x = Add(StrCat("Cast <to = 1> (", x, ")"));
-  x = Add(StrCat("Mul (", x, ", ", Float("f_2", "2"), ")"));
-  Set("hadamard", StrCat("Sub (", Float("f_1", "1"), ", ", x, ")"));
 }
 
 // Codes of a 4-bit cache minus their zero point, times their scale: all three lie in the bits.
@@ -177,9 +127,20 @@ void PagedAttentionBody::ScaleRows(std::string_view cache, std::string_view name
 }
 
 void PagedAttentionBody::KeysAndValues() {
-  StrAppend(&lines_, "  # the keys and values of each token's sequence\n");
+  w_.Comment("the keys and values of each token's sequence");
+  if (o_.turboquant) {
+    Set("slot_size", "Shape <start = 3> (kv_cache)");
+    const std::string blocks = Add("Gather <axis = 0> (kv_cache, rows)");
+    const std::string shape = Add("Concat <axis = 0> (n_tokens1, n, hk, slot_size)");
+    Set("slots", StrCat("Reshape (", blocks, ", ", shape, ")"));
+    WriteTurboQuantTables(*o_.turboquant, w_);
+    WriteTurboQuantRows(*o_.turboquant, w_);
+    Set("k", "Transpose <perm = [0, 2, 1, 3]> (k_rows)");
+    Set("v", "Transpose <perm = [0, 2, 1, 3]> (v_rows)");
+    return;
+  }
   if (int4()) {
-    Hadamard();
+    WriteHadamard(w_);
     Gathered(UnpackInt4("key_cache", "k_scale_cache"), "k");
     Gathered(UnpackInt4("value_cache", "v_scale_cache"), "v");
     return;
@@ -196,6 +157,10 @@ std::string PagedAttentionBody::Query() {
     x = Add(StrCat(kBitCastToF8, " (", x, ")"));
   }
   x = Cast(x, o_.compute_type, DataType::kFloat);
+  if (o_.turboquant && o_.turboquant->has_rotated_keys()) {
+    const std::string inverse = Add("Transpose <perm = [1, 0]> (rotation)");
+    x = Add(StrCat("MatMul (", x, ", ", inverse, ")"));
+  }
   if (int4()) {
     const std::string signed_x = Add(StrCat("Mul (", x, ", rht_signs)"));
     x = Add(StrCat("MatMul (", signed_x, ", hadamard)"));
@@ -206,7 +171,7 @@ std::string PagedAttentionBody::Query() {
 
 // Scaled and capped scores, [T, Hk, G, N].
 std::string PagedAttentionBody::Scores() {
-  StrAppend(&lines_, "  # scores [T, Hk, G, N]\n");
+  w_.Comment("scores [T, Hk, G, N]");
   const std::string q = Query();
   const std::string kt = Add("Transpose <perm = [0, 1, 3, 2]> (k)");
   std::string s = Add(StrCat("MatMul (", q, ", ", kt, ")"));
@@ -246,11 +211,28 @@ std::string PagedAttentionBody::Text() {
   Output();
   if (o_.has_lse) Lse();
 
+  const std::vector<std::string> inputs = Inputs();
+  const bool bit_casts = w_.lines().find("BitCast") != std::string::npos;
+  return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : ", bit_casts ? 26 : 23, "]>\n",
+                o_.turboquant ? "TurboQuantAttention (" : "PagedAttention (",
+                absl::StrJoin(inputs, ", "), ") => (output", o_.has_lse ? ", lse" : "", ") {\n",
+                w_.lines(), "}\n");
+}
+
+std::vector<std::string> PagedAttentionBody::Inputs() const {
   std::vector<std::string> inputs = {"query",           "key_cache", "value_cache",
                                      "query_start_loc", "seq_lens",  "block_table"};
   const auto add_if = [&](bool present, std::string_view name) {
     if (present) inputs.emplace_back(name);
   };
+  if (o_.turboquant) {
+    inputs = {"query", "kv_cache", "block_table", "seq_lens"};
+    const bool tables = o_.turboquant->has_rotated_keys();
+    add_if(o_.has_query_start_loc, "query_start_loc");
+    add_if(tables && o_.turboquant->has_rotation, "rotation");
+    add_if(tables && o_.turboquant->has_centroids, "centroids");
+    return inputs;
+  }
   const bool per_tensor = o_.attributes.mode == KvQuantMode::kFp8PerTensor;
   const bool per_token_head = row_scales();
   add_if(per_tensor, "k_scale"), add_if(per_tensor, "v_scale");
@@ -263,10 +245,7 @@ std::string PagedAttentionBody::Text() {
   add_if(o_.has_causal_flags, "causal_flags");
   add_if(o_.has_output_scale, "output_scale");
   add_if(int4(), "rht_signs");
-  const bool bit_casts = lines_.find("BitCast") != std::string::npos;
-  return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : ", bit_casts ? 26 : 23,
-                "]>\nPagedAttention (", absl::StrJoin(inputs, ", "), ") => (output",
-                o_.has_lse ? ", lse" : "", ") {\n", lines_, "}\n");
+  return inputs;
 }
 
 }  // namespace pagefuse

@@ -1,11 +1,14 @@
 // Writes PagedAttention as the text of an ONNX function in standard ops.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/paged_attention.h"
+#include "pagefuse/ops/pagefuse/turboquant_body.h"
 
 namespace pagefuse {
 
@@ -32,6 +35,9 @@ class PagedAttentionBody {
     bool has_sink = false, has_alibi = false, has_qq_bias = false, has_ranges = false;
     bool has_causal_flags = false, has_output_scale = false, has_lse = false;
     Spelling spelling;
+    // TurboQuantAttention instead: its ports, and causal rows without extras.
+    std::optional<pagefuse_ops::TurboQuantBody> turboquant;
+    bool has_query_start_loc = true;
   };
 
   explicit PagedAttentionBody(Options options) : o_(std::move(options)) {}
@@ -42,17 +48,22 @@ class PagedAttentionBody {
   bool row_scales() const { return o_.attributes.has_row_scales(); }
   bool int4() const { return o_.attributes.mode == KvQuantMode::kInt4PerTokenHead; }
 
-  // Each appends lines; those that return a string return the name of a value.
-  std::string Add(std::string_view call);                  // t7 = <call>
-  void Set(std::string_view name, std::string_view call);  // name = <call>
-  std::string Constant(std::string_view name, std::string_view attribute);
-  std::string Int(int64_t value);
-  std::string Ints(const std::vector<int64_t>& values);
+  std::string Add(std::string_view call) { return w_.Add(call); }
+  void Set(std::string_view name, std::string_view call) { w_.Set(name, call); }
+  std::string Constant(std::string_view name, std::string_view attribute) {
+    return w_.Constant(std::string(name), attribute);
+  }
+  std::string Int(int64_t value) { return w_.Int(value); }
+  std::string Ints(const std::vector<int64_t>& values) { return w_.Ints(values); }
+  // `value` is a number or "@attribute".
   std::string Float(std::string_view name, std::string_view value);
-  std::string Cast(std::string_view x, DataType from, DataType to);
+  std::string Cast(std::string_view x, DataType from, DataType to) {
+    return w_.CastFrom(std::string(x), from, to);
+  }
+  // Names of the function's inputs.
+  std::vector<std::string> Inputs() const;
   void Positions();
   void Dims();
-  void Hadamard();
   std::string CacheValues(std::string_view cache, std::string_view scale);
   void Gathered(std::string_view values, std::string_view name);
   void ScaleRows(std::string_view cache, std::string_view name);
@@ -69,9 +80,7 @@ class PagedAttentionBody {
   void Lse();
 
   const Options o_;
-  std::string lines_;
-  std::vector<std::string> constants_;  // names already written
-  int next_ = 0;
+  pagefuse_ops::BodyWriter w_;
 };
 
 }  // namespace pagefuse

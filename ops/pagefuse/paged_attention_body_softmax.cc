@@ -58,7 +58,7 @@ std::string PagedAttentionBody::ImageRanges() {
 }
 
 void PagedAttentionBody::Mask() {
-  StrAppend(&lines_, "  # mask [T, 1, 1, N]\n");
+  w_.Comment("mask [T, 1, 1, N]");
   const PagedAttentionAttributes& a = o_.attributes;
   Set("n_keys1", "Shape <start = 2, end = 3> (k)");
   Set("n_keys", "Squeeze (n_keys1)");
@@ -118,9 +118,7 @@ std::string PagedAttentionBody::Bias(std::string s) {
 }
 
 void PagedAttentionBody::Softmax(std::string_view s) {
-  StrAppend(
-      &lines_,
-      "  # softmax over the visible keys (and the sink); a row that sees nothing gives zeros\n");
+  w_.Comment("softmax over the visible keys (and the sink); a row that sees nothing gives zeros");
   std::string max = Add(Call("ReduceMax <keepdims = 1>", s, Ints({3})));
   if (o_.has_sink) {
     Set("sink", Call("Reshape", Cast("head_sink", o_.sink_type, DataType::kFloat), "head_shape"));
@@ -139,7 +137,7 @@ void PagedAttentionBody::Softmax(std::string_view s) {
   std::string weights = "e";
   if (row_scales() && !int4()) weights = Add("Mul (e, vs)");
 
-  StrAppend(&lines_, "  # values of slots that are not visible never count, whatever they hold\n");
+  w_.Comment("values of slots that are not visible never count, whatever they hold");
   const std::string column = Add("Transpose <perm = [0, 1, 3, 2]> (mask)");
   const std::string v = Add(StrCat("Where (", column, ", v, f_0)"));
   const std::string w = Add(StrCat("Where (mask, ", weights, ", f_0)"));

@@ -26,10 +26,14 @@ constexpr size_t kMaxHeads = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 // A codec as the loops use it: elements are Load() * kUnit * row.scale, and two vectors are read at
 // a time where registers allow.
 // With kEvenOdd the first of the two has elements d, d + 2, ..., the second d + 1, d + 3, ...
+// With kUnitLength a row is divided by its length if codec.norm_correction says so: its factor is
+// known when all of it has been read. With kRowOffset elements are that plus row.offset.
 template <class Codec>
 struct Reader : Codec {
   static constexpr float kUnit = 1.0f;
   static constexpr bool kEvenOdd = false;
+  static constexpr bool kUnitLength = false;
+  static constexpr bool kRowOffset = false;
 
   template <class DF, class V>
   HWY_INLINE void LoadTwo(DF df, const typename Codec::Row& row, size_t d, V& a, V& b) const {
@@ -45,6 +49,8 @@ template <class Codec>
 struct E4M3Reader : Codec {
   static constexpr float kUnit = 256.0f;
   static constexpr bool kEvenOdd = false;
+  static constexpr bool kUnitLength = false;
+  static constexpr bool kRowOffset = false;
 
   template <class D16, class V16>
   static HWY_INLINE V16 Halves(D16 di16, V16 codes) {  // sign-extended
@@ -85,6 +91,8 @@ using E4M3Reader = Reader<Codec>;
 struct Int4Reader : Int4HeadCodec {
   static constexpr float kUnit = 1.0f;
   static constexpr bool kEvenOdd = true;
+  static constexpr bool kUnitLength = false;
+  static constexpr bool kRowOffset = false;
 
   template <class DF, class V>
   HWY_INLINE void LoadTwo(DF df, const Row& row, size_t d, V& a, V& b) const {
@@ -191,24 +199,36 @@ HWY_INLINE void ForVectors(const Codec& codec, const typename Codec::Row (&rows)
   add(d, a);
 }
 
-// Dot products of kStep keys with `heads` query rows: scores[h * kPaTileKeys + 0, kStep).
-template <size_t heads, class Codec>
+// Where a step's sums go.
+struct StepSums {
+  float* HWY_RESTRICT scores;   // of row h and the step's keys: scores[h * kPaTileKeys + 0, kStep)
+  float* HWY_RESTRICT squares;  // [kStep]
+};
+
+// Dot products of kStep keys with `heads` query rows, and with themselves if `squares`.
+template <size_t heads, bool squares, class Codec>
 HWY_INLINE void DotStep(const Codec& codec, const typename Codec::Row (&rows)[kStep],
                         const float* HWY_RESTRICT query, const StepShape& shape,
-                        float* HWY_RESTRICT scores) {
+                        const StepSums& to) {
   const hn::ScalableTag<float> df;
   using V = hn::Vec<decltype(df)>;
   V sums[heads][kStep];
   for (auto& row : sums) {
     for (V& sum : row) sum = hn::Zero(df);
   }
+  V lengths[kStep];
+  for (V& sum : lengths) sum = hn::Zero(df);
   ForVectors(codec, rows, shape, [&](size_t d, const V(&keys)[kStep]) HWY_ATTR {
     for (size_t h = 0; h < heads; ++h) {
       const V q = hn::Load(df, query + h * shape.row_floats + d);
       for (size_t k = 0; k < kStep; ++k) sums[h][k] = hn::MulAdd(q, keys[k], sums[h][k]);
     }
+    if constexpr (squares) {
+      for (size_t k = 0; k < kStep; ++k) lengths[k] = hn::MulAdd(keys[k], keys[k], lengths[k]);
+    }
   });
-  for (size_t h = 0; h < heads; ++h) StoreSums(df, sums[h], scores + h * kPaTileKeys);
+  for (size_t h = 0; h < heads; ++h) StoreSums(df, sums[h], to.scores + h * kPaTileKeys);
+  if constexpr (squares) StoreSums(df, lengths, to.squares);
 }
 
 // output[h] += sum over kStep keys of weights[h * kPaTileKeys + k] times their values.

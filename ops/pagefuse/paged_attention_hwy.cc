@@ -203,18 +203,22 @@ absl::Status PagedAttentionHwySupports(const KernelQuery& query) {
                                               " would have to be rounded to ", DataTypeName(type)));
 }
 
+void RunPagedAttention(const PagedAttentionProblem& p, Scratch& scratch) {
+  if (p.num_heads == 0) return;  // no rows, and no group size either
+  const int threads = omp_get_max_threads();
+  RunPrefill(p, threads, scratch);
+  DecodeBatch batch(p, threads);
+  for (int64_t b = 0; b < p.num_sequences; ++b) {
+    if (p.num_queries(b) != 1) continue;
+    batch.Add(b);
+    if (batch.bytes() >= kBatchBytes) batch.Run(scratch);
+  }
+  if (!batch.empty()) batch.Run(scratch);
+}
+
 absl::Status PagedAttentionHwy(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const PagedAttentionProblem problem, MakePagedAttentionProblem(args));
-  if (problem.num_heads == 0) return absl::OkStatus();  // no rows, and no group size either
-  const int threads = omp_get_max_threads();
-  RunPrefill(problem, threads, *args.scratch);
-  DecodeBatch batch(problem, threads);
-  for (int64_t b = 0; b < problem.num_sequences; ++b) {
-    if (problem.num_queries(b) != 1) continue;
-    batch.Add(b);
-    if (batch.bytes() >= kBatchBytes) batch.Run(*args.scratch);
-  }
-  if (!batch.empty()) batch.Run(*args.scratch);
+  RunPagedAttention(problem, *args.scratch);
   return absl::OkStatus();
 }
 

@@ -53,15 +53,20 @@ inline int64_t PagedDecodePartialSize(const PagedAttentionProblem& p) { return p
 int64_t PagedDecodeScratch(const PagedAttentionProblem& p);
 int64_t PagedPrefillScratch(const PagedAttentionProblem& p, int64_t num_queries);
 void RunPagedDecode(const PagedDecodeTask& task);
+// RunPagedDecode where the problem has TurboQuant slots.
+void RunTurboQuantDecode(const PagedDecodeTask& task);
 void RunPagedPrefill(const PagedPrefillTask& task);
 
-// Row `token`, `head` of query as floats; for int4 caches in the space of the Hadamard transform.
+// Row `token`, `head` of query as floats; for int4 and TurboQuant caches in the space of their
+// keys.
 void LoadQueryRow(const PagedAttentionProblem& p, int64_t token, int64_t head, float* q);
 // Lets the sink join, divides, scales and stores an output row, and its lse. Spoils row.values.
 void FinishRow(const PagedAttentionProblem& p, int64_t token, int64_t head, PartialRow row);
 // Factor of the dot products of a row, but for the row's own scale.
 float ScoreFactor(const PagedAttentionProblem& p);
 
+// Computes all rows.
+void RunPagedAttention(const PagedAttentionProblem& p, Scratch& scratch);
 absl::Status PagedAttentionHwy(KernelArgs& args);
 // OK if the vector kernel computes the node.
 absl::Status PagedAttentionHwySupports(const KernelQuery& query);

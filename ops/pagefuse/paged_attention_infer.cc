@@ -7,6 +7,7 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/dim_checks.h"
 #include "pagefuse/ops/pagefuse/paged_attention.h"
 
 namespace pagefuse {
@@ -82,50 +83,6 @@ absl::Status CheckPresent(const ShapeContext& c, const PagedAttentionAttributes&
   return absl::OkStatus();
 }
 
-// The dims of the op as far as they are known; unknown ones agree with everything.
-class Dims {
- public:
-  explicit Dims(const ShapeContext& c) : c_(c) {}
-
-  Dim Of(int input, int axis) const {
-    const Shape* shape = c_.input_shape(input);
-    return shape != nullptr && axis < shape->rank() ? (*shape)[axis] : Dim::Unknown();
-  }
-
-  absl::Status Rank(int input, int rank) const {
-    const Shape* shape = c_.input_shape(input);
-    if (shape == nullptr || shape->rank() == rank) return absl::OkStatus();
-    return c_.InputError(input, StrCat("expected ", rank, " dims, got ", shape->ToString()));
-  }
-
-  // `input` has dim `axis` equal to `expected`, which comes from `source`.
-  absl::Status Equal(int input, int axis, const Dim& expected, std::string_view source) const {
-    const Dim got = Of(input, axis);
-    if (!got.is_constant() || !expected.is_constant() || got == expected) return absl::OkStatus();
-    return c_.InputError(
-        input, StrCat("expected dim ", axis, " to be ", expected.ToString(), " as in ", source,
-                      ", got ", c_.input_shape(input)->ToString()));
-  }
-
-  absl::Status AtLeastOne(int input, int axis) const {
-    const std::optional<int64_t> got = Of(input, axis).constant();
-    if (!got || *got >= 1) return absl::OkStatus();
-    return c_.InputError(input, StrCat("expected dim ", axis, " to be at least 1, got ",
-                                       c_.input_shape(input)->ToString()));
-  }
-
-  absl::Status Scalar(int input) const {
-    const Shape* shape = c_.input_shape(input);
-    if (shape == nullptr || shape->rank() == 0) return absl::OkStatus();
-    const std::optional<int64_t> size = (*shape)[0].constant();
-    if (shape->rank() == 1 && (!size || *size == 1)) return absl::OkStatus();
-    return c_.InputError(input, StrCat("expected shape [] or [1], got ", shape->ToString()));
-  }
-
- private:
-  const ShapeContext& c_;
-};
-
 absl::Status CheckQueryAndCaches(const ShapeContext& c, const Dims& dims, bool int4) {
   PF_RETURN_IF_ERROR(dims.Rank(kPaQuery, 3));
   PF_RETURN_IF_ERROR(dims.Rank(kPaKeyCache, 4));
@@ -156,13 +113,8 @@ absl::Status CheckQueryAndCaches(const ShapeContext& c, const Dims& dims, bool i
 }
 
 absl::Status CheckBatch(const ShapeContext& c, const Dims& dims) {
-  PF_RETURN_IF_ERROR(dims.Rank(kPaQueryStartLoc, 1));
-  PF_RETURN_IF_ERROR(dims.Rank(kPaSeqLens, 1));
-  PF_RETURN_IF_ERROR(dims.Rank(kPaBlockTable, 2));
+  PF_RETURN_IF_ERROR(CheckPagedBatch(c, kPagedAttentionBatch));
   const Dim batch = dims.Of(kPaSeqLens, 0);
-  PF_RETURN_IF_ERROR(
-      dims.Equal(kPaQueryStartLoc, 0, batch + Dim(1), "\"seq_lens\" (one more than sequences)"));
-  PF_RETURN_IF_ERROR(dims.Equal(kPaBlockTable, 0, batch, "\"seq_lens\""));
   if (c.has_input(kPaMmPrefixRange)) {
     PF_RETURN_IF_ERROR(dims.Rank(kPaMmPrefixRange, 3));
     PF_RETURN_IF_ERROR(dims.Equal(kPaMmPrefixRange, 0, batch, "\"seq_lens\""));
@@ -203,6 +155,19 @@ absl::Status CheckExtras(const ShapeContext& c, const Dims& dims) {
 }
 
 }  // namespace
+
+absl::Status CheckPagedBatch(const ShapeContext& c, const PagedBatchPorts& ports) {
+  const Dims dims(c);
+  PF_RETURN_IF_ERROR(dims.Rank(ports.seq_lens, 1));
+  PF_RETURN_IF_ERROR(dims.Rank(ports.block_table, 2));
+  const Dim batch = dims.Of(ports.seq_lens, 0);
+  if (ports.query_start_loc >= 0 && c.has_input(ports.query_start_loc)) {
+    PF_RETURN_IF_ERROR(dims.Rank(ports.query_start_loc, 1));
+    PF_RETURN_IF_ERROR(dims.Equal(ports.query_start_loc, 0, batch + Dim(1),
+                                  "\"seq_lens\" (one more than sequences)"));
+  }
+  return dims.Equal(ports.block_table, 0, batch, "\"seq_lens\"");
+}
 
 absl::Status InferPagedAttention(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const PagedAttentionAttributes a, ParsePagedAttention(c.node()));

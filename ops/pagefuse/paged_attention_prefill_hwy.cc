@@ -97,10 +97,8 @@ class PrefillTile {
       LoadQueryRow(p_, Token(r), HeadOf(r), query(r));
       rows_[r] = MakeScoreRow(p_, task_.b, QueryOf(r), HeadOf(r));
       rows_[r].key_offsets = at_.key_offsets;
-      if (p_.format.has_row_scales()) {
-        rows_[r].key_scales = at_.key_scales;
-        rows_[r].value_scales = at_.value_scales;
-      }
+      if (HasKeyScales(p_)) rows_[r].key_scales = at_.key_scales;
+      if (HasValueScales(p_)) rows_[r].value_scales = at_.value_scales;
       // All heads of a token see the same keys.
       rows_[r].visible = static_cast<int64_t>(r) % p_.group() == 0 ? Visible(rows_[r].position)
                                                                    : rows_[r - 1].visible;
@@ -124,10 +122,10 @@ class PrefillTile {
 
   HWY_INLINE void Tile(int64_t tile, KeyInterval keys) {
     bool finite = true;
-    WithReader(p_.format, [&](const auto& codec) HWY_ATTR {
-      TilePacker packer(task_, at_, codec);
-      packer.PackKeys(tile, keys);
-      finite = packer.PackValues(tile, keys);
+    WithKeyReader(p_, [&](const auto& codec)
+                          HWY_ATTR { TilePacker(task_, at_, codec).PackKeys(tile, keys); });
+    WithValueReader(p_, [&](const auto& codec) HWY_ATTR {
+      finite = TilePacker(task_, at_, codec).PackValues(tile, keys);
     });
     Scores(tile);
     for (size_t r = 0; r < rows_.size(); ++r) Weights(tile, r);
@@ -171,14 +169,13 @@ class PrefillTile {
   HWY_INLINE void PrefetchNext() {
     constexpr int64_t kLine = 64;
     const int64_t end = std::min(next_.end, next_.begin + 2);
-    const int64_t bytes = p_.format.RowBytes(p_.head_size);
+    const int64_t key_bytes = p_.key_row_bytes();
+    const int64_t value_bytes = p_.value_row_bytes();
     for (; next_.begin < end; ++next_.begin) {
       const uint8_t* key = p_.Row(p_.keys, task_.b, next_.begin, task_.kv_head).data;
       const uint8_t* value = p_.Row(p_.values, task_.b, next_.begin, task_.kv_head).data;
-      for (int64_t i = 0; i < bytes; i += kLine) {
-        hwy::Prefetch(key + i);
-        hwy::Prefetch(value + i);
-      }
+      for (int64_t i = 0; i < key_bytes; i += kLine) hwy::Prefetch(key + i);
+      for (int64_t i = 0; i < value_bytes; i += kLine) hwy::Prefetch(value + i);
     }
   }
 

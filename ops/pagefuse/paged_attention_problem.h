@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/ops/cache/turboquant_format.h"
 #include "pagefuse/ops/pagefuse/paged_attention.h"
 
 namespace pagefuse {
@@ -20,10 +22,20 @@ struct KeyInterval {
   }
 };
 
+// A cache of TurboQuant slots: keys in the rotated space, so queries are rotated once instead.
+struct TurboQuantCache {
+  TurboQuantFormat format;
+  bool norm_correction = false;
+  TurboQuantTables tables;
+};
+
 struct PagedAttentionProblem {
   PagedAttentionAttributes attributes;
   DataType compute_type;  // C
   CacheFormat format;
+  // Present: what rows are in place of `format`, whose mode is none then. `keys` and `values` are
+  // the two parts of each slot.
+  std::optional<TurboQuantCache> turboquant;
   DataType output_type;
   int64_t num_tokens, num_sequences, num_heads, num_kv_heads, head_size;
   int64_t num_blocks, block_size, table_columns, num_ranges, qq_size;
@@ -46,6 +58,13 @@ struct PagedAttentionProblem {
   float* lse;
 
   int64_t group() const { return num_heads / num_kv_heads; }
+  // Bytes of a row, but for scales that lie elsewhere.
+  int64_t key_row_bytes() const {
+    return turboquant ? turboquant->format.KeyBytes() : format.RowBytes(head_size);
+  }
+  int64_t value_row_bytes() const {
+    return turboquant ? turboquant->format.ValueBytes() : format.RowBytes(head_size);
+  }
   int64_t num_queries(int64_t b) const { return query_start_loc[b + 1] - query_start_loc[b]; }
   int64_t length(int64_t b) const { return seq_lens[b]; }
   // Position of the sequence's first query token; negative if it has more query tokens than keys.
@@ -67,6 +86,13 @@ struct PagedAttentionProblem {
   // The smallest interval with every key that some row of the sequence sees.
   KeyInterval Hull(int64_t b) const;
 };
+
+// Checks the values of starts, lengths and block ids, with the op's names for its inputs.
+absl::Status ValidatePagedBatch(const KernelArgs& args, const PagedAttentionProblem& problem,
+                                const PagedBatchPorts& ports);
+
+// Computes all rows, one at a time.
+absl::Status RunPagedAttentionReference(const PagedAttentionProblem& p);
 
 // Reads checked arguments.
 absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs& args);

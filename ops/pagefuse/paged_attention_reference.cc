@@ -63,14 +63,34 @@ class RowAttention {
     const auto* from =
         static_cast<const std::byte*>(p_.query) + (token() * p_.num_heads + h_) * bytes;
     PF_RETURN_IF_ERROR(DecodeToFloat(p_.compute_type, from, p_.head_size, query_.data()));
+    if (p_.turboquant && p_.turboquant->format.has_centroids()) {
+      const std::vector<float> row = query_;
+      RotateTurboQuant(p_.turboquant->tables.rotation, row.data(), p_.head_size, query_.data());
+    }
     if (!int4()) return absl::OkStatus();
     for (int64_t d = 0; d < p_.head_size; ++d) query_[d] *= p_.rht_signs[d];
     query_ = HadamardProduct(query_);
     return RoundToComputeType(p_, query_);
   }
 
+  // The key or the value of a TurboQuant slot.
+  CachedRow LoadTurboQuant(const CacheRows& rows, int64_t j) const {
+    const TurboQuantCache& cache = *p_.turboquant;
+    CachedRow result;
+    result.values.resize(p_.head_size);
+    const uint8_t* slot = p_.Row(p_.keys, b_, j, h_ / p_.group()).data;
+    if (&rows == &p_.values) {
+      DecodeTurboQuantValue(cache.format, slot, result.values.data());
+      return result;
+    }
+    result.scale = DecodeTurboQuantKey(cache.format, cache.tables.centroids, cache.norm_correction,
+                                       slot, result.values.data());
+    return result;
+  }
+
   // Step 1.
   absl::StatusOr<CachedRow> LoadRow(const CacheRows& rows, float tensor_scale, int64_t j) const {
+    if (p_.turboquant) return LoadTurboQuant(rows, j);
     CachedRow result;
     result.values.resize(p_.head_size);
     const RowParams params{.tensor_scale = f8_query() ? 1 : tensor_scale};
@@ -206,8 +226,7 @@ class RowAttention {
 
 }  // namespace
 
-absl::Status PagedAttentionReference(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const PagedAttentionProblem problem, MakePagedAttentionProblem(args));
+absl::Status RunPagedAttentionReference(const PagedAttentionProblem& problem) {
   for (int64_t b = 0; b < problem.num_sequences; ++b) {
     for (int64_t i = 0; i < problem.num_queries(b); ++i) {
       for (int64_t h = 0; h < problem.num_heads; ++h) {
@@ -216,6 +235,11 @@ absl::Status PagedAttentionReference(KernelArgs& args) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status PagedAttentionReference(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const PagedAttentionProblem problem, MakePagedAttentionProblem(args));
+  return RunPagedAttentionReference(problem);
 }
 
 }  // namespace pagefuse

@@ -2,9 +2,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/pagefuse/paged_attention_hwy.h"
+#include "pagefuse/ops/pagefuse/turboquant_hwy.h"
 
 namespace pagefuse {
 namespace {
@@ -48,6 +50,10 @@ float ScoreFactor(const PagedAttentionProblem& p) {
 
 void LoadQueryRow(const PagedAttentionProblem& p, int64_t token, int64_t head, float* q) {
   Decode(p.compute_type, p.query, (token * p.num_heads + head) * p.head_size, p.head_size, q);
+  if (p.turboquant && p.turboquant->format.has_centroids()) {
+    const std::vector<float> row(q, q + p.head_size);
+    RotateTurboQuantHwy(p.turboquant->tables.rotation, row.data(), p.head_size, q);
+  }
   if (p.attributes.mode != KvQuantMode::kInt4PerTokenHead) return;
   for (int64_t d = 0; d < p.head_size; ++d) q[d] *= p.rht_signs[d];
   HadamardTransform(q, p.head_size);

@@ -92,6 +92,7 @@ struct ScoreRow {
   const int32_t* key_offsets = nullptr;
   const float* key_scales = nullptr;
   const float* value_scales = nullptr;
+  const float* value_offsets = nullptr;  // element = code * scale + offset
   bool has_alibi = false, alibi_sqrt = false;
   float slope = 0;
   int64_t context = 0, position = 0;
@@ -122,6 +123,7 @@ HWY_INLINE ScoreRow MakeScoreRow(const PagedAttentionProblem& p, int64_t b, int6
 struct SoftmaxState {
   float max = -std::numeric_limits<float>::infinity();
   float sum = 0;
+  float offset = 0;  // sum of weights times value offsets: part of every element of the output
 };
 
 // Positions of the keys of scores i...
@@ -218,9 +220,14 @@ HWY_INLINE float SoftmaxTile(const ScoreRow& row, int64_t tile_begin, size_t fir
   const float base = new_max == -std::numeric_limits<float>::infinity() ? 0.0f : new_max;
   const auto base_v = hn::Set(df, base);
   auto sum = hn::Zero(df);
+  auto offset = hn::Zero(df);
   for (size_t i = first; i < last; i += lanes) {
     auto e = Exp(df, hn::Sub(hn::LoadU(df, s + i), base_v));
     sum = hn::Add(sum, e);
+    if (row.value_offsets != nullptr) {
+      const auto shifted = hn::Mul(e, hn::LoadU(df, row.value_offsets + i));
+      offset = hn::Add(offset, hn::IfThenZeroElse(hn::Eq(e, hn::Zero(df)), shifted));
+    }
     if (row.value_scales != nullptr) {
       // A scale of a key that the row does not see may be NaN.
       const auto scaled = hn::Mul(e, hn::LoadU(df, row.value_scales + i));
@@ -230,6 +237,9 @@ HWY_INLINE float SoftmaxTile(const ScoreRow& row, int64_t tile_begin, size_t fir
   }
   const float alpha = hn::GetLane(Exp(df, hn::Set(df, state.max - base)));
   state.sum = state.sum * alpha + hn::GetLane(hn::SumOfLanes(df, sum));
+  if (row.value_offsets != nullptr) {
+    state.offset = state.offset * alpha + hn::GetLane(hn::SumOfLanes(df, offset));
+  }
   state.max = new_max;
   return alpha;
 }

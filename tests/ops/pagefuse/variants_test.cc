@@ -46,7 +46,9 @@ INSTANTIATE_TEST_SUITE_P(Ops, Variants,
                                            "QNormRopeKvInsert", "MqaLogits", "PagedMqaLogits",
                                            "IndexerTopK", "TopKSlots", "CombineTopKWindow",
                                            "ReqIndexToSlot", "IndexerQRopeQuant",
-                                           "IndexerKQuantInsert", "IndexerKGather"),
+                                           "IndexerKQuantInsert", "IndexerKGather",
+                                           "TurboQuantInsert", "TurboQuantAttention",
+                                           "TurboQuantDequant"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
