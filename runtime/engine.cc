@@ -188,6 +188,27 @@ absl::StatusOr<std::vector<Completion>> Engine::Generate(
   return completions;
 }
 
+absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
+  PF_RETURN_IF_ERROR(impl_->CheckRequests(requests));
+  PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
+  std::vector<Request> shorter = requests;
+  for (Request& request : shorter) {
+    request.max_new_tokens = std::min<int64_t>(request.max_new_tokens, 2);
+    request.keep_logits = false;
+  }
+  const EngineStats stats = impl_->stats;
+  const auto on_step = std::exchange(impl_->options.on_step, nullptr);
+  absl::Status status;
+  for (int run = 0; run < 2 && status.ok(); ++run) {
+    std::vector<Progress> progress(shorter.size());
+    for (size_t i = 0; i < shorter.size(); ++i) progress[i].tokens = shorter[i].prompt;
+    status = impl_->RunAll(shorter, progress, nullptr);
+  }
+  impl_->stats = stats;
+  impl_->options.on_step = on_step;
+  return status;
+}
+
 const Session& Engine::session() const { return impl_->model->session(); }
 const PagedCache& Engine::cache() const { return impl_->model->cache(); }
 EngineStats Engine::stats() const { return impl_->stats; }

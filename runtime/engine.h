@@ -79,6 +79,11 @@ class Engine {
       const std::vector<Request>& requests,
       const std::function<void(size_t, int64_t)>& on_token = nullptr);
 
+  // Makes a Generate of requests like these (their number, the lengths of their prompts, their
+  // max_new_tokens) cost as much the first time as later: see Session::WarmUp. Prefills them twice.
+  // Results of later calls and stats() are as without it. Errors as of Generate.
+  absl::Status WarmUp(const std::vector<Request>& requests);
+
   const Session& session() const;
   const PagedCache& cache() const;
   EngineStats stats() const;

@@ -104,6 +104,10 @@ struct Session::Impl {
   absl::StatusOr<std::vector<Tensor>> FeedsInOrder(
       const std::map<std::string, Tensor>& feeds) const;
   std::vector<Tensor> BoundOutputs() const;
+  // Adds zeros for the inputs that have no tensor.
+  absl::Status AddZeroFeeds(std::map<std::string, Tensor>& feeds) const;
+  // By position among the graph inputs: a run writes into its memory.
+  std::vector<bool> UpdatedInputs() const;
 };
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -235,6 +239,78 @@ absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Ten
   std::vector<Tensor> fetched;
   for (size_t i : wanted) fetched.push_back(outputs[i]);
   return fetched;
+}
+
+absl::Status Session::Impl::AddZeroFeeds(std::map<std::string, Tensor>& feeds) const {
+  std::map<std::string, Dim> sizes;
+  std::vector<const Value*> missing;
+  for (const Value* input : model.graph->inputs()) {
+    const Tensor* tensor = nullptr;
+    if (auto it = feeds.find(input->name()); it != feeds.end()) {
+      tensor = &it->second;
+    } else if (auto found = bound.find(input->name()); found != bound.end()) {
+      tensor = &found->second;
+    }
+    if (tensor == nullptr) {
+      if (!input->initializer()) missing.push_back(input);
+      continue;
+    }
+    if (!input->shape() || input->shape()->rank() != tensor->rank()) continue;  // Run says so
+    for (int axis = 0; axis < tensor->rank(); ++axis) {
+      if (auto symbol = (*input->shape())[axis].symbol()) {
+        sizes.try_emplace(*symbol, Dim(tensor->dims()[axis]));
+      }
+    }
+  }
+  for (const Value* input : missing) {
+    const auto dims = input->shape() ? input->shape()->Substitute(sizes).constant() : std::nullopt;
+    if (!dims) {
+      return absl::InvalidArgumentError(StrCat(
+          "input \"", input->name(), "\" was not fed, and the other feeds do not tell its shape ",
+          input->shape() ? input->shape()->ToString() : "(of unknown rank)"));
+    }
+    PF_ASSIGN_OR_RETURN(feeds[input->name()], Tensor::Allocate(input->dtype(), *dims));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<bool> Session::Impl::UpdatedInputs() const {
+  const ExecutionPlan& plan = executor->plan();
+  std::vector<int> memory_of(plan.values.size(), -1);  // the value whose memory a value has
+  const auto root = [&](int value) {
+    while (memory_of[value] >= 0) value = memory_of[value];
+    return value;
+  };
+  std::vector<bool> updated(plan.values.size(), false);
+  for (const PlannedStep& step : plan.steps) {
+    for (size_t out = 0; out < step.outputs.size(); ++out) {
+      const int in = step.shares_input[out];
+      if (step.outputs[out] < 0 || in < 0) continue;
+      memory_of[step.outputs[out]] = step.inputs[in];
+      if (step.op->views().empty()) updated[root(step.inputs[in])] = true;
+    }
+  }
+  std::vector<bool> by_input;
+  for (const int input : plan.inputs) by_input.push_back(input >= 0 && updated[input]);
+  return by_input;
+}
+
+absl::Status Session::WarmUp(const std::map<std::string, Tensor>& feeds) {
+  std::map<std::string, Tensor> all = feeds;
+  PF_RETURN_IF_ERROR(impl_->AddZeroFeeds(all));
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(all));
+  const std::vector<bool> updated = impl_->UpdatedInputs();
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    if (!updated[i] || !ordered[i].defined()) continue;
+    // Fresh pages: only the slots that the run touches take memory.
+    PF_ASSIGN_OR_RETURN(ordered[i], Tensor::Allocate(ordered[i].dtype(), ordered[i].dims()));
+  }
+  const std::vector<Tensor> unbound(impl_->model.graph->outputs().size());
+  // The first run learns the sizes, after which memory is laid out anew; the second touches that.
+  for (int run = 0; run < 2; ++run) {
+    PF_RETURN_IF_ERROR(impl_->executor->Run(ordered, unbound).status());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Session::Bind(std::string_view name, Tensor tensor) {

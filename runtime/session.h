@@ -71,6 +71,15 @@ class Session {
   absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
                                           const std::vector<std::string>& fetches = {});
 
+  // Makes the first Run with feeds of these shapes cost what later ones cost: runs on them until
+  // memory between nodes and in kernels has its size, weights and code are in memory and tables are
+  // made. Nothing that the caller owns is written: caches that the graph updates in place are stood
+  // in for by zeros, bound outputs are left alone. Results of later runs are the same with and
+  // without. An input that is neither fed nor bound is zeros, if the other feeds tell its shape;
+  // feed what must be consistent (starts, lengths, tables). Errors are those of Run, and
+  // InvalidArgument for an input whose shape is not known. Not thread-safe, as Run.
+  absl::Status WarmUp(const std::map<std::string, Tensor>& feeds);
+
   // Binds memory to an input or output for all later runs; a bound output is written in place and
   // must have the run's shape.
   absl::Status Bind(std::string_view name, Tensor tensor);

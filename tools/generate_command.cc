@@ -26,7 +26,7 @@ struct Flags {
   EngineOptions engine;
   SessionFlags session;
   ProfileFlags profiling;
-  bool json = false, logit_error = false;
+  bool json = false, logit_error = false, warm_up = false;
 };
 
 double PerSecond(int64_t count, double seconds) {
@@ -199,6 +199,7 @@ absl::Status Generate(Flags flags) {
   PF_ASSIGN_OR_RETURN(std::vector<Request> requests,
                       MakeRequests(flags, Vocabulary(engine->session())));
   for (Request& request : requests) request.keep_logits = flags.logit_error;
+  if (flags.warm_up) PF_RETURN_IF_ERROR(engine->WarmUp(requests));
   PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, engine->Generate(requests));
   PF_RETURN_IF_ERROR(log.Write(flags.profiling));
   nlohmann::ordered_json json = Report(flags, *engine, requests, completions);
@@ -246,6 +247,9 @@ void AddGenerateCommand(CLI::App& app, Outcome& outcome) {
       ->add_option("--cache-tokens", flags->engine.cache_tokens,
                    "tokens that the cache holds in all; 0 for what the prompts need")
       ->capture_default_str();
+  command->add_flag(
+      "--warm-up", flags->warm_up,
+      "prime memory and tables first, so that the first step costs what later ones do");
   command->add_flag("--logit-error", flags->logit_error,
                     "also run with an unquantised cache and tell the largest difference of logits");
   command->add_flag("--json", flags->json, "one JSON object");

@@ -21,7 +21,7 @@ namespace {
 struct Flags {
   std::string model, output_dir;
   std::vector<std::string> inputs;
-  bool fuse = false, print_kernels = false;
+  bool fuse = false, print_kernels = false, warm_up = false;
   int iterations = 1;
   SessionFlags session;
   ProfileFlags profiling;
@@ -62,6 +62,7 @@ absl::Status Run(const Flags& flags) {
   if (flags.print_kernels) std::cerr << session->KernelReport();
   auto feeds = ReadFeeds(flags);
   PF_RETURN_IF_ERROR(feeds.status());
+  if (flags.warm_up) PF_RETURN_IF_ERROR(session->WarmUp(*feeds));
   std::vector<Tensor> outputs;
   ProfileLog log;
   for (int i = 0; i < flags.iterations; ++i) {
@@ -94,6 +95,9 @@ void AddRunCommand(CLI::App& app, Outcome& outcome) {
   command->add_option("-o,--output-dir", flags->output_dir, "folder for output_N.pb");
   command->add_flag("--fuse", flags->fuse, "run the passes that keep inputs and outputs first");
   command->add_option("--iterations", flags->iterations, "runs")->capture_default_str();
+  command->add_flag(
+      "--warm-up", flags->warm_up,
+      "prime memory and tables first, so that the first run costs what later ones do");
   command->add_flag("--print-kernels", flags->print_kernels,
                     "node, kernel, and why better ones were refused");
   AddProfileFlags(*command, flags->profiling);
