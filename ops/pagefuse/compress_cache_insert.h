@@ -71,6 +71,9 @@ struct CompressCall {
   }
 };
 
+// Columns that a thread sums at a time.
+inline constexpr int64_t kCompressColumns = 64;
+
 // The plain way; and the same, vectorised and parallel, but for the order of sums and the last
 // digit of e^x.
 void CompressCacheInsertPlain(const CompressCall& call);

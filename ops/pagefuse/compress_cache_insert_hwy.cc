@@ -19,46 +19,50 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace vec = pagefuse::HWY_NAMESPACE;
 
-// Columns [d, d + count) of the weighted sum, count at most the lanes. Two passes over the rows of
-// a window: their scores stay in the cache between them.
-HWY_INLINE void CompressLanes(const CompressCall& call, int64_t write, int64_t d, size_t count,
-                              float* HWY_RESTRICT out) {
+// Calls f(i, load) for the vectors of a run of n columns; load(p) is p[i, i + lanes), zeros behind
+// the run.
+template <class F>
+HWY_INLINE void ForColumns(size_t n, const F& f) {
   const hn::ScalableTag<float> df;
-  const bool whole = count == hn::Lanes(df);
-  const auto load = [&](const float* p) HWY_ATTR {
-    return whole ? hn::LoadU(df, p) : vec::LoadToFloatN(df, p, count);
-  };
-  const std::span<const float* const> window = call.Window(write);
-  const int64_t absent = call.absent[static_cast<size_t>(write)];
-  auto largest = hn::Set(df, -std::numeric_limits<float>::infinity());
-  for (size_t j = 0; j < window.size(); ++j) {
-    const float* kv = window[j] + call.Column(absent + static_cast<int64_t>(j)) + d;
-    largest = hn::Max(largest, load(kv + call.half));
+  const size_t lanes = hn::Lanes(df);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    f(i, [&](const float* p) HWY_ATTR { return hn::LoadU(df, p + i); });
   }
-  auto weights = hn::Zero(df);
-  auto sum = hn::Zero(df);
-  for (size_t j = 0; j < window.size(); ++j) {
-    const float* kv = window[j] + call.Column(absent + static_cast<int64_t>(j)) + d;
-    const auto score = hn::Sub(load(kv + call.half), largest);
-    const auto weight = onnx_ops::HWY_NAMESPACE::FullExp(df, score);
-    weights = hn::Add(weights, weight);
-    sum = hn::MulAdd(weight, load(kv), sum);
-  }
-  const auto mean = hn::Div(sum, weights);
-  if (whole) {
-    hn::StoreU(mean, df, out);
-  } else {
-    vec::StoreFromFloatN(mean, df, out, count);
-  }
+  if (i == n) return;
+  f(i, [&](const float* p) HWY_ATTR { return vec::LoadToFloatN(df, p + i, n - i); });
 }
 
-// Columns [begin, end) of a window's weighted sum.
+// Columns [begin, end) of a window's weighted sum, at most kCompressColumns, to out[begin, end).
+// Two passes over the rows, each in the order of memory; the scores stay in the cache between them.
 void CompressColumns(const CompressCall& call, int64_t write, int64_t begin, int64_t end,
                      float* HWY_RESTRICT out) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  for (int64_t d = begin; d < end; d += lanes) {
-    CompressLanes(call, write, d, static_cast<size_t>(std::min(lanes, end - d)), out + d);
+  const hn::ScalableTag<float> df;
+  constexpr size_t kMax = kCompressColumns;
+  static_assert(kMax % hn::MaxLanes(df) == 0);
+  alignas(64) float largest[kMax];
+  alignas(64) float weights[kMax] = {};
+  alignas(64) float sums[kMax] = {};
+  const size_t n = static_cast<size_t>(end - begin);
+  std::fill_n(largest, kMax, -std::numeric_limits<float>::infinity());
+  const std::span<const float* const> window = call.Window(write);
+  const int64_t absent = call.absent[static_cast<size_t>(write)];
+  for (size_t j = 0; j < window.size(); ++j) {
+    const float* kv = window[j] + call.Column(absent + static_cast<int64_t>(j)) + begin;
+    ForColumns(n, [&](size_t i, const auto& load) HWY_ATTR {
+      hn::Store(hn::Max(hn::Load(df, largest + i), load(kv + call.half)), df, largest + i);
+    });
   }
+  for (size_t j = 0; j < window.size(); ++j) {
+    const float* kv = window[j] + call.Column(absent + static_cast<int64_t>(j)) + begin;
+    ForColumns(n, [&](size_t i, const auto& load) HWY_ATTR {
+      const auto score = hn::Sub(load(kv + call.half), hn::Load(df, largest + i));
+      const auto weight = onnx_ops::HWY_NAMESPACE::FullExp(df, score);
+      hn::Store(hn::Add(hn::Load(df, weights + i), weight), df, weights + i);
+      hn::Store(hn::MulAdd(weight, load(kv), hn::Load(df, sums + i)), df, sums + i);
+    });
+  }
+  for (size_t i = 0; i < n; ++i) out[begin + static_cast<int64_t>(i)] = sums[i] / weights[i];
 }
 
 // Norm, rotation and encoding of the rows [begin, end) of y [writes, size], in place.
@@ -90,17 +94,16 @@ HWY_EXPORT(FinishRows);
 
 void CompressCacheInsertHwy(const CompressCall& call) {
   // A decode step has few windows, but a window has many columns: both are split.
-  constexpr int64_t kColumns = 64;
   const int64_t count = static_cast<int64_t>(call.writes.size());
-  const int64_t chunks = (call.size + kColumns - 1) / kColumns;
-  const int64_t chunk_bytes = call.attributes.WindowRows() * kColumns * 2 * 4;
+  const int64_t chunks = (call.size + kCompressColumns - 1) / kCompressColumns;
+  const int64_t chunk_bytes = call.attributes.WindowRows() * kCompressColumns * 2 * 4;
   std::vector<float> y(count * call.size);
   ParallelFor(count * chunks, chunk_bytes, [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t i = item / chunks;
-      const int64_t first = item % chunks * kColumns;
+      const int64_t first = item % chunks * kCompressColumns;
       HWY_DYNAMIC_DISPATCH(CompressColumns)
-      (call, i, first, std::min(first + kColumns, call.size), y.data() + i * call.size);
+      (call, i, first, std::min(first + kCompressColumns, call.size), y.data() + i * call.size);
     }
   });
   ParallelFor(count, call.size * 8, [&](int64_t begin, int64_t end) {

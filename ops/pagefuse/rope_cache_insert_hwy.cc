@@ -29,7 +29,8 @@ HWY_INLINE void RotateQuery(const RopeCall& call, int64_t token, TokenScratch& s
   for (int64_t head = 0; head < heads; ++head) {
     const int64_t at = (token * heads + head) * row_bytes;
     LoadRow(call.query.dtype, call.query.as<const uint8_t>() + at, size, scratch.x.data());
-    if (!call.q_norm.empty()) NormRowVectors(call.q_norm.data(), call.epsilon, size, scratch.x.data());
+    if (!call.q_norm.empty())
+      NormRowVectors(call.q_norm.data(), call.epsilon, size, scratch.x.data());
     RotateRowVectors(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
     StoreRow(call.query.dtype, scratch.x.data(), size, call.query_out.as<uint8_t>() + at);
   }
@@ -40,7 +41,8 @@ HWY_INLINE void InsertKey(const RopeCall& call, int64_t token, TokenScratch& scr
   const size_t size = static_cast<size_t>(key.head_size);
   for (int64_t head = 0; head < key.heads; ++head) {
     LoadRow(key.source_type, key.SourceRow(token, head), size, scratch.x.data());
-    if (!call.k_norm.empty()) NormRowVectors(call.k_norm.data(), call.epsilon, size, scratch.x.data());
+    if (!call.k_norm.empty())
+      NormRowVectors(call.k_norm.data(), call.epsilon, size, scratch.x.data());
     RotateRowVectors(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
     const RowAddress row = key.rows.AtSlot(call.slots[token], head);
     vec::WithRowCodec(key.format, key.Params(head), [&](const auto& codec) HWY_ATTR {

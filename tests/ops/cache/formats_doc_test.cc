@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 
 #include "pagefuse/ops/cache/cache_format.h"
+#include "pagefuse/ops/cache/group_format.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/numeric/packing.h"
 
@@ -117,14 +118,39 @@ void CheckRow(const Example& example) {
   EXPECT_EQ(back, example.back);
 }
 
+// The groups that the document names.
+std::optional<GroupFormat> FindGroup(const std::string& name) {
+  if (name == "e4m3_ue8m0") return GroupFormat{GroupCodes::kE4M3, GroupScale::kUe8m0};
+  if (name == "e4m3_power") return GroupFormat{GroupCodes::kE4M3, GroupScale::kPowerOfTwo};
+  if (name == "e4m3_float") return GroupFormat{GroupCodes::kE4M3, GroupScale::kFloat, kDsMlaFloor};
+  if (name == "e2m1_ue8m0") return GroupFormat{GroupCodes::kE2M1, GroupScale::kUe8m0, kMxfp4Floor};
+  return std::nullopt;
+}
+
+void CheckGroup(const Example& example, const GroupFormat& format) {
+  const int64_t n = static_cast<int64_t>(example.values.size());
+  std::vector<uint8_t> codes(format.CodeBytes(n));
+  std::vector<uint8_t> scale(format.ScaleBytes());
+  StoreGroupScale(format.scale, EncodeGroup(format, example.values.data(), n, codes.data()),
+                  scale.data());
+  EXPECT_EQ(codes, example.data);
+  EXPECT_EQ(scale, example.scale);
+  std::vector<float> back(n);
+  DecodeGroup(format.codes, codes.data(), LoadGroupScale(format.scale, scale.data()), n,
+              back.data());
+  EXPECT_EQ(back, example.back);
+}
+
 TEST(FormatsDocument, ItsExamplesHold) {
   const std::vector<Example> examples = DocumentedExamples();
-  EXPECT_EQ(examples.size(), 15u);
+  EXPECT_EQ(examples.size(), 22u);
   for (const Example& example : examples) {
     SCOPED_TRACE(example.line);
     const std::optional<DataType> type = DataTypeFromName(example.name);
     if (type) {
       CheckNumbers(example, *type);
+    } else if (const auto group = FindGroup(example.name)) {
+      CheckGroup(example, *group);
     } else {
       CheckRow(example);
     }
