@@ -60,6 +60,7 @@ class GroupedE4M3Codec {
  public:
   using Element = Float8E4M3FN;
   static constexpr bool kRowScale = false;
+  static constexpr bool kRounds = round;
   struct Row {
     const uint8_t* data;
     const uint8_t* scales;
@@ -71,6 +72,7 @@ class GroupedE4M3Codec {
         group_(static_cast<size_t>(format.group)),
         plain_offset_(static_cast<size_t>(format.PlainOffset())) {}
 
+  size_t coded() const { return coded_; }
   HWY_INLINE Row Open(RowAddress row) const { return {row.data, row.scale, 1.0f}; }
 
   // The scale of element d, one of the coded.

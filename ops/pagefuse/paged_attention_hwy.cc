@@ -2,9 +2,6 @@
 #include "pagefuse/ops/pagefuse/paged_attention_hwy.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
 
 #include <omp.h>
 
@@ -123,21 +120,11 @@ class DecodeBatch {
   }
 
   void Merge(const Sequence& sequence, int64_t head, const float* partials, float* values) const {
-    const auto partial = [&](size_t s) {
-      return partials + static_cast<int64_t>(s) * segment_floats() +
-             head * PagedDecodePartialSize(p_);
-    };
-    PartialRow row{-std::numeric_limits<float>::infinity(), 0, values};
-    for (size_t s = 0; s < sequence.num_segments; ++s) row.max = std::max(row.max, partial(s)[0]);
-    std::fill_n(values, p_.head_size, 0.0f);
-    const float base = std::isinf(row.max) && row.max < 0 ? 0 : row.max;
-    for (size_t s = 0; s < sequence.num_segments; ++s) {
-      const float* from = partial(s);
-      const float weight = std::exp(from[0] - base);
-      row.sum += from[1] * weight;
-      for (int64_t d = 0; d < p_.head_size; ++d) values[d] += from[2 + d] * weight;
-    }
-    FinishRow(p_, p_.query_start_loc[sequence.b], head, row);
+    const PartialRows rows = {.first = partials + head * PagedDecodePartialSize(p_),
+                              .count = static_cast<int64_t>(sequence.num_segments),
+                              .stride = segment_floats(),
+                              .size = p_.head_size};
+    FinishRow(p_, p_.query_start_loc[sequence.b], head, JoinPartialRows(rows, values));
   }
 
   const PagedAttentionProblem& p_;

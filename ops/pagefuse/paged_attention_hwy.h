@@ -12,19 +12,12 @@
 #include <vector>
 
 #include "pagefuse/ops/pagefuse/paged_attention_problem.h"
+#include "pagefuse/ops/pagefuse/partial_rows.h"
 
 namespace pagefuse {
 
 // Keys in a tile. Prefill tiles start at multiples of it.
 inline constexpr int64_t kPaTileKeys = 64;
-
-// Unnormalised result of some keys for one query row: with weights e_j = exp(S_j - max), sum is
-// their sum and values their sum of e_j V_j. No visible key: max = -inf, the others 0.
-struct PartialRow {
-  float max;
-  float sum;
-  float* values;  // [head_size]
-};
 
 // Keys `keys` of sequence `b` against its only query token, for KV heads [first_head, last_head).
 struct PagedDecodeTask {
@@ -47,7 +40,9 @@ struct PagedPrefillTask {
   std::byte* scratch;
 };
 
-inline int64_t PagedDecodePartialSize(const PagedAttentionProblem& p) { return p.head_size + 2; }
+inline int64_t PagedDecodePartialSize(const PagedAttentionProblem& p) {
+  return PartialRowFloats(p.head_size);
+}
 
 // Bytes of scratch that a task needs, aligned to 64.
 int64_t PagedDecodeScratch(const PagedAttentionProblem& p);

@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, Variants,
                                            "ReqIndexToSlot", "IndexerQRopeQuant",
                                            "IndexerKQuantInsert", "IndexerKGather",
                                            "TurboQuantInsert", "TurboQuantAttention",
-                                           "TurboQuantDequant"),
+                                           "TurboQuantDequant", "SparseMlaAttention"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -1,0 +1,83 @@
+// SparseMlaAttention: multi-query attention of packed query tokens over listed rows of a latent
+// cache, whose rows are keys and (their first elements) values. Ports, attributes and checks,
+// shared by shape inference, validation, decomposition and kernels.
+//
+// T tokens, H query heads, D elements of a row, K listed rows a token. Which rows a token sees is
+// told in one of two ways:
+//
+//   listed  `indices` [T, K]: row numbers (slots), negative ones are none; `topk_lens` [T] cuts the
+//           lists. A second cache of the same format may follow (extra_*). A row listed twice
+//           counts twice, rows that are not listed are never read.
+//   dense   no `indices`; `block_table`, `seq_lens` and `query_start_loc` as PagedAttention has
+//           them: the rows of the token's sequence up to its own (is_causal = 0: all of them).
+//
+// Caches: format "bf16" is a tensor [..., D] of bfloat16 (or float, float16, taken as they are),
+// its leading dims the rows; "fp8_ds_mla" uint8 [..., 656]; "fp8_ue8m0" uint8 [blocks, S] with
+// block_size tokens a block. See cache/grouped_row.h. In the dense case a cache has its blocks in
+// the first dim, and the tokens of a block in the dims between the first and the last.
+//
+// Sources: DeepSeek-V3.2 and V4 (FlashMLA's flash_mla_sparse_prefill and flash_mla_with_kvcache).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ops/cache/grouped_row.h"
+#include "pagefuse/ops/op_def.h"
+
+namespace pagefuse {
+
+enum SparseMlaInput {
+  kSmQuery,          // [T, H, D]
+  kSmCache,          // see above
+  kSmIndices,        // [T, K]
+  kSmTopkLens,       // [T]
+  kSmSink,           // [H]
+  kSmExtraCache,     // as the cache
+  kSmExtraIndices,   // [T, K2]
+  kSmExtraTopkLens,  // [T]
+  kSmBlockTable,     // [B, M]
+  kSmSeqLens,        // [B]
+  kSmQueryStartLoc,  // [B + 1]
+  kSmNumInputs,
+};
+
+// The values of the attribute `format`.
+enum class LatentFormat { kPlain, kFp8DsMla, kFp8Ue8m0 };
+std::string_view LatentFormatName(LatentFormat format);
+
+struct SparseMlaAttributes {
+  LatentFormat format = LatentFormat::kPlain;
+  float scale = 1;
+  int64_t head_dim_v = 512;
+  int64_t block_size = 64;  // fp8_ue8m0; the other formats have it in the shape
+  int64_t extra_block_size = 64;
+  bool is_causal = true;  // dense
+
+  // How rows of the uint8 formats lie in memory.
+  GroupedRowFormat grouped() const {
+    return format == LatentFormat::kFp8Ue8m0 ? Fp8Ue8m0Row() : Fp8DsMlaRow();
+  }
+};
+
+// Reads and checks the attributes. InvalidArgument naming node and attribute.
+absl::StatusOr<SparseMlaAttributes> ParseSparseMla(const Node& node);
+
+// Types and shapes; every check that needs no values.
+absl::Status InferSparseMla(ShapeContext& context);
+// Checks of values: OutOfRange for rows and blocks outside of a cache, InvalidArgument for others.
+absl::Status ValidateSparseMla(const KernelArgs& args);
+
+absl::StatusOr<DecompositionVariant> DecomposeSparseMla(const Node& node);
+// Listed rows in each format, with and without lengths, sink and second cache; dense rows.
+std::vector<DecompositionVariant> SparseMlaVariants();
+
+absl::Status SparseMlaReference(KernelArgs& args);
+absl::Status SparseMlaHwy(KernelArgs& args);
+
+}  // namespace pagefuse
