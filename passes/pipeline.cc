@@ -53,6 +53,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(RecogniseSwish());
   // GELU written out.
   add(RecogniseActivation());
+  // Products with matrices that were gathered, one for each row.
+  add(RecogniseGroupedMatMul());
   // Rotary embedding written out.
   add(RecogniseRope());
   // Keys that an exporter transposes by way of three axes.

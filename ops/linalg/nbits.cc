@@ -111,26 +111,6 @@ float NBitsWeight::Zero(int64_t row, int64_t index) const {
   return bits == 4 ? 8.0f : 128.0f;
 }
 
-void DecodeNBitsRow(const NBitsWeight& w, int64_t row, float* to) {
-  const uint8_t* codes = w.codes + row * w.row_bytes;
-  const float* scales = w.scales + row * w.blocks();
-  for (int64_t b = 0; b < w.blocks(); ++b) {
-    const float scale = scales[b];
-    const float zero = w.Zero(row, b);
-    const int64_t begin = b * w.block;
-    const int64_t end = std::min(begin + w.block, w.k);
-    if (w.bits == 8) {
-      for (int64_t c = begin; c < end; ++c) {
-        to[c] = (static_cast<float>(codes[c]) - zero) * scale;
-      }
-      continue;
-    }
-    for (int64_t c = begin; c < end; ++c) {
-      to[c] = (static_cast<float>(codes[c / 2] >> (c % 2 * 4) & 15) - zero) * scale;
-    }
-  }
-}
-
 size_t NBitsScratchBytes(int64_t m, const NBitsWeight& w) {
   if (m <= kMaxStreamedRows) {
     return static_cast<size_t>(m * (PaddedK(w) + w.blocks())) * sizeof(float);

@@ -11,7 +11,8 @@
 
 namespace pagefuse {
 
-// A weight [n, k] in blocks of `block` elements along k; the last block of a row may be padded.
+// A weight [n, k] in blocks of `block` elements along k; the last block of a row may be padded. Of
+// 4-bit codes `block` is even, or there is but one.
 //   element (r, c) = (code(r, c) - zero(r, c / block)) * scale[r * blocks + c / block]
 // Codes of a row lie one after the other, 4-bit ones two a byte, the first in the low bits; rows
 // start `row_bytes` apart. The memory is the caller's; no alignment is needed.

@@ -154,6 +154,50 @@ void StreamAny(const NBitsRows& x, const NBitsWeight& w, int64_t n_begin, int64_
   }
 }
 
+// One block as floats; of 4-bit codes `count` is even.
+template <int kBits>
+void DecodeCodes(const uint8_t* codes, int64_t count, float scale, float zero, float* to) {
+  const DFull d;
+  const hn::Rebind<uint8_t, DFull> d8;
+  const hn::Rebind<int32_t, DFull> d32;
+  const int64_t lanes = hn::Lanes(d);
+  const auto scales = hn::Set(d, scale);
+  const auto zeros = hn::Set(d, zero);
+  const auto value = [&](auto code) HWY_ATTR {
+    return hn::Mul(hn::Sub(hn::ConvertTo(d, code), zeros), scales);
+  };
+  constexpr int64_t kPerByte = 8 / kBits;
+  int64_t i = 0;
+  for (; i + lanes * kPerByte <= count; i += lanes * kPerByte) {
+    const auto code = hn::PromoteTo(d32, hn::LoadU(d8, codes + i / kPerByte));
+    if constexpr (kBits == 4) {
+      hn::StoreInterleaved2(value(hn::And(code, hn::Set(d32, 15))), value(hn::ShiftRight<4>(code)),
+                            d, to + i);
+    } else {
+      hn::StoreU(value(code), d, to + i);
+    }
+  }
+  for (; i < count; ++i) {
+    const int code = kBits == 4 ? codes[i / 2] >> (i % 2 * 4) & 15 : codes[i];
+    to[i] = (static_cast<float>(code) - zero) * scale;
+  }
+}
+
+void DecodeBlocks(const NBitsWeight& w, int64_t row, float* to) {
+  const uint8_t* codes = w.codes + row * w.row_bytes;
+  const float* scales = w.scales + row * w.blocks();
+  for (int64_t b = 0; b < w.blocks(); ++b) {
+    const int64_t begin = b * w.block;
+    const int64_t count = std::min(w.block, w.k - begin);
+    const uint8_t* block = codes + begin * w.bits / 8;
+    if (w.bits == 4) {
+      DecodeCodes<4>(block, count, scales[b], w.Zero(row, b), to + begin);
+    } else {
+      DecodeCodes<8>(block, count, scales[b], w.Zero(row, b), to + begin);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace pagefuse
@@ -163,10 +207,15 @@ HWY_AFTER_NAMESPACE();
 namespace pagefuse {
 
 HWY_EXPORT(StreamAny);
+HWY_EXPORT(DecodeBlocks);
+
+void DecodeNBitsRow(const NBitsWeight& w, int64_t row, float* to) {
+  HWY_DYNAMIC_DISPATCH(DecodeBlocks)(w, row, to);
+}
 
 bool NBitsStreams(const NBitsWeight& w) {
   const int64_t run = w.bits == 4 ? w.block / 2 : w.block;
-  return run % 8 == 0;
+  return run % 8 == 0 && (w.bits == 8 || w.block % 2 == 0);
 }
 
 void LayOutNBitsRow(const NBitsWeight& w, const float* x, float* row, float* sums) {

@@ -1,7 +1,7 @@
-// PagedAttention: what tokens see is gathered as floats, then new rows go to the caches.
-//
-// The cache is read before it is written: a table that lets a short ring of blocks serve a long
-// prompt may map a new token onto one that another new token still sees.
+// PagedAttention. Where the cache can hold all that tokens see, new rows are written and the block
+// kernels of pagefuse.PagedAttention read it in place. Otherwise what tokens see is gathered as
+// floats before the cache is written: a table that lets a short ring of blocks serve a long prompt
+// maps new tokens onto ones that others still see.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,12 +13,15 @@
 #include "pagefuse/ops/microsoft/paged_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/pagefuse/paged_attention_hwy.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
+// Slots of the scratch memory; the block kernels use the ones below.
+constexpr int kQuerySlot = 8, kRowSlot = 9, kOutputSlot = 11;
 
 // The rows that the tokens of a call see, sequence after sequence: of each sequence the last
 // `kept` of its past, then its new tokens.
@@ -175,8 +178,8 @@ const float* Queries(const KernelArgs& args, const MsPagedCall& call,
   const HeadSource source =
       HeadSourceOf(args, {a.q_heads, a.kv_heads, call.packed}, 0, call.head_size);
   const int64_t size = call.head_size;
-  auto* rows = static_cast<float*>(
-      args.scratch->Get(static_cast<size_t>(call.tokens * a.q_heads * size * kFloatBytes), 0));
+  auto* rows = static_cast<float*>(args.scratch->Get(
+      static_cast<size_t>(call.tokens * a.q_heads * size * kFloatBytes), kQuerySlot));
   for (int64_t b = 0; b < call.batch; ++b) {
     const int64_t first = call.cumulative[b];
     ParallelFor(call.queries(b), a.q_heads * size * 8, [&](int64_t begin, int64_t end) {
@@ -221,17 +224,11 @@ void SetSizes(const MsPagedCall& call, const GatheredRows& rows, DenseAttention&
   }
 }
 
-template <auto attend>
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const MsPagedCall call, MsPagedCallOf(args));
+// Keys, and values unless they are latent.
+absl::StatusOr<std::vector<Side>> SidesOf(const KernelArgs& args, const MsPagedCall& call,
+                                          const Weights& weights) {
   const GqaAttributes& a = call.attributes;
-  PF_ASSIGN_OR_RETURN(const Weights weights, WeightsOf(args, call));
-  const GatheredRows rows = PlanRows(call);
-  DenseAttention attention;
-  SetSizes(call, rows, attention);
-  PF_RETURN_IF_ERROR(SetSinks(args, a, attention));
   std::vector<Side> sides(call.latent ? 1 : 2);
-  const auto bytes = static_cast<size_t>(rows.count * a.kv_heads * call.head_size * kFloatBytes);
   for (size_t i = 0; i < sides.size(); ++i) {
     Side& side = sides[i];
     side.source = HeadSourceOf(args, {a.q_heads, a.kv_heads, call.packed}, 1 + static_cast<int>(i),
@@ -240,8 +237,102 @@ absl::Status Run(KernelArgs& args) {
     side.prepared = i == 0;
     PF_ASSIGN_OR_RETURN(side.format, MsPagedRows(args, call, i == 0));
     side.cache = args.input(i == 0 ? kMspKeyCache : kMspValueCache).as<uint8_t>();
-    auto* gathered = static_cast<float*>(args.scratch->Get(bytes, 1 + static_cast<int>(i)));
-    Gather(call, rows, side, gathered);
+  }
+  return sides;
+}
+
+// True if, after the new rows are written, the cache holds every row that a token of sequence b
+// sees, each in a block of its own.
+bool CacheHoldsAll(const MsPagedCall& call, int64_t b) {
+  const int64_t window = call.attributes.window;
+  const int64_t first = window > 0 ? std::max<int64_t>(0, call.past[b] - window + 1) : 0;
+  const int64_t end = call.past[b] + call.queries(b);
+  std::vector<int32_t> blocks;
+  for (int64_t m = first / call.block_size; m * call.block_size < end; ++m) {
+    blocks.push_back(call.table[b * call.table_columns + m]);
+  }
+  std::sort(blocks.begin(), blocks.end());
+  if (blocks.empty() || blocks.front() < 0) return false;
+  if (std::adjacent_find(blocks.begin(), blocks.end()) != blocks.end()) return false;
+  for (int64_t i = 0; i < call.queries(b); ++i) {
+    const int64_t slot = call.WriteSlot(b, i);
+    if (slot >= 0 && slot != call.SlotAt(b, call.past[b] + i)) return false;
+  }
+  return true;
+}
+
+bool AttendsInBlocks(const MsPagedCall& call, const std::vector<Side>& sides) {
+  if (call.latent || call.v_size != call.head_size) return false;
+  for (const Side& side : sides) {
+    if (!side.format.scales.empty() || side.format.element != sides[0].format.element) return false;
+  }
+  for (int64_t b = 0; b < call.batch; ++b) {
+    if (call.queries(b) > 0 && !CacheHoldsAll(call, b)) return false;
+  }
+  return true;
+}
+
+// The same call for the block kernels, with prepared query rows as floats.
+absl::Status RunInBlocks(KernelArgs& args, const MsPagedCall& call, const std::vector<Side>& sides,
+                         const float* query) {
+  const GqaAttributes& a = call.attributes;
+  for (const Side& side : sides) Store(call, side);
+  std::vector<int32_t> lengths;
+  for (int64_t b = 0; b < call.batch; ++b) {
+    lengths.push_back(static_cast<int32_t>(call.past[b] + call.queries(b)));
+  }
+  const std::vector<float> zeros(static_cast<size_t>(a.q_heads));
+  const TensorArg smooth = {DataType::kFloat, {a.q_heads}, const_cast<float*>(zeros.data())};
+  PagedAttentionProblem p = {};
+  p.attributes.sliding_window = std::max<int64_t>(a.window, 0);
+  p.attributes.softcap = a.softcap;
+  p.compute_type = DataType::kFloat;
+  PF_ASSIGN_OR_RETURN(p.format, CacheFormat::Make(KvQuantMode::kNone, sides[0].format.element));
+  p.output_type = args.output(0).dtype;
+  p.num_tokens = call.tokens;
+  p.num_sequences = call.batch;
+  p.num_heads = a.q_heads;
+  p.num_kv_heads = a.kv_heads;
+  p.head_size = call.head_size;
+  p.num_blocks = call.num_blocks;
+  p.block_size = call.block_size;
+  p.table_columns = call.table_columns;
+  p.scale = a.scale != 0 ? a.scale : 1.0f / std::sqrt(static_cast<float>(call.head_size));
+  p.query = query;
+  const CacheShape shape{call.num_blocks, call.block_size, a.kv_heads, call.head_size};
+  p.keys = DenseRows(p.format, shape, sides[0].cache, nullptr);
+  p.values = DenseRows(p.format, shape, sides[1].cache, nullptr);
+  p.query_start_loc = call.cumulative;
+  p.seq_lens = lengths.data();
+  p.block_table = call.table;
+  p.k_scale = p.v_scale = p.q_scale = 1;
+  if (args.input(kMspHeadSink).present()) {
+    p.head_sink = &args.input(kMspHeadSink);
+  } else if (a.smooth_softmax) {
+    p.head_sink = &smooth;
+  }
+  p.output = args.output(0).data;
+  RunPagedAttention(p, *args.scratch);
+  return absl::OkStatus();
+}
+
+template <auto attend, bool in_blocks>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const MsPagedCall call, MsPagedCallOf(args));
+  const GqaAttributes& a = call.attributes;
+  PF_ASSIGN_OR_RETURN(const Weights weights, WeightsOf(args, call));
+  PF_ASSIGN_OR_RETURN(const std::vector<Side> sides, SidesOf(args, call, weights));
+  const float* query = Queries(args, call, PreparationOf(args, call, weights, /*query=*/true));
+  if (in_blocks && AttendsInBlocks(call, sides)) return RunInBlocks(args, call, sides, query);
+  const GatheredRows rows = PlanRows(call);
+  DenseAttention attention;
+  attention.q = query;
+  SetSizes(call, rows, attention);
+  PF_RETURN_IF_ERROR(SetSinks(args, a, attention));
+  const auto bytes = static_cast<size_t>(rows.count * a.kv_heads * call.head_size * kFloatBytes);
+  for (size_t i = 0; i < sides.size(); ++i) {
+    auto* gathered = static_cast<float*>(args.scratch->Get(bytes, kRowSlot + static_cast<int>(i)));
+    Gather(call, rows, sides[i], gathered);
     (i == 0 ? attention.k : attention.v) = gathered;
   }
   if (call.latent) attention.v = attention.k;
@@ -250,12 +341,11 @@ absl::Status Run(KernelArgs& args) {
     attention.bias.data = bias.data();
     attention.bias.first_keys = rows.starts;
   }
-  attention.q = Queries(args, call, PreparationOf(args, call, weights, /*query=*/true));
   const TensorArg& output = args.output(0);
   const bool direct = output.dtype == DataType::kFloat;
   attention.y = direct ? output.as<float>()
                        : static_cast<float*>(args.scratch->Get(
-                             static_cast<size_t>(output.size() * kFloatBytes), 3));
+                             static_cast<size_t>(output.size() * kFloatBytes), kOutputSlot));
   attend(attention);
   for (const Side& side : sides) Store(call, side);
   return direct ? absl::OkStatus()
@@ -264,7 +354,9 @@ absl::Status Run(KernelArgs& args) {
 
 }  // namespace
 
-absl::Status MsPagedReference(KernelArgs& args) { return Run<DenseAttentionReference>(args); }
-absl::Status MsPagedHwy(KernelArgs& args) { return Run<DenseAttentionHwy>(args); }
+absl::Status MsPagedReference(KernelArgs& args) {
+  return Run<DenseAttentionReference, false>(args);
+}
+absl::Status MsPagedHwy(KernelArgs& args) { return Run<DenseAttentionHwy, true>(args); }
 
 }  // namespace pagefuse::microsoft_ops

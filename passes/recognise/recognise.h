@@ -15,6 +15,7 @@ std::unique_ptr<Pass> RecogniseAttention();
 std::unique_ptr<Pass> RecogniseAttentionInputs();
 std::unique_ptr<Pass> RecogniseAttentionMask();
 std::unique_ptr<Pass> RecogniseGatedMlp();
+std::unique_ptr<Pass> RecogniseGroupedMatMul();
 std::unique_ptr<Pass> RecogniseSwish();
 
 }  // namespace pagefuse

@@ -1,0 +1,124 @@
+// Speed of products with 4- and 8-bit weights, and of grouped products, as shares of what the
+// machine can do, measured in the same run.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "peaks.h"
+
+#include "pagefuse/ops/linalg/cpu_features.h"
+#include "pagefuse/ops/linalg/expert_groups.h"
+#include "pagefuse/ops/linalg/linear_f32.h"
+#include "pagefuse/ops/linalg/nbits.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr int64_t kColdBytes = int64_t{1} << 29;  // more than caches hold
+
+// The shortest mean over rounds; calls go through the copies in turn.
+double Time(int64_t copies, const std::function<absl::Status(int64_t)>& call) {
+  double best = 1e30;
+  for (int round = 0; round < 3; ++round) {
+    int64_t calls = 0;
+    const double start = Now();
+    double now = start;
+    while (now - start < 0.15 || calls < 2) {
+      if (!call(calls++ % copies).ok()) std::abort();
+      now = Now();
+    }
+    best = std::min(best, (now - start) / static_cast<double>(calls));
+  }
+  return best;
+}
+
+void Print(const char* name, int64_t m, double seconds, double bytes, double flops,
+           const Peaks& peaks, double peak_flops) {
+  std::printf(
+      "%-24s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n", name,
+      static_cast<long>(m), seconds * 1e6, bytes / seconds * 1e-9,
+      100 * bytes / seconds / peaks.read_bytes, flops / seconds * 1e-9,
+      100 * flops / seconds / peak_flops);
+  std::fflush(stdout);
+}
+
+void RunNBits(int bits, int64_t k, int64_t n, const Peaks& peaks) {
+  constexpr int64_t kBlock = 32;
+  NBitsWeight w;
+  w.bits = bits;
+  w.k = k;
+  w.n = n;
+  w.block = kBlock;
+  w.row_bytes = k * bits / 8;
+  const int64_t size = n * w.row_bytes;
+  const int64_t copies = std::max<int64_t>(kColdBytes / size, 2);
+  std::vector<uint8_t> codes(static_cast<size_t>(size * copies));
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
+  const std::vector<float> scales(static_cast<size_t>(n * k / kBlock * copies), 0.01f);
+  char name[64];
+  std::snprintf(name, sizeof(name), "int%d %ld x %ld", bits, static_cast<long>(k),
+                static_cast<long>(n));
+  for (const int64_t m : {1, 4, 16, 64, 512}) {
+    const std::vector<float> x(static_cast<size_t>(m * k), 0.01f);
+    std::vector<float> y(static_cast<size_t>(m * n));
+    Scratch scratch;
+    const auto run = [&](NBitsPrecision precision) {
+      return Time(copies, [&](int64_t copy) {
+        w.codes = codes.data() + copy * size;
+        w.scales = scales.data() + copy * (n * k / kBlock);
+        return LinearNBits({x.data(), m, k}, w, precision, scratch.Get(NBitsScratchBytes(m, w)),
+                           {y.data(), n});
+      });
+    };
+    const double bytes = static_cast<double>(size + n * k / kBlock * 4);
+    const double flops = 2.0 * static_cast<double>(m * n * k);
+    Print(name, m, run(NBitsPrecision::kFloat32), bytes, flops, peaks, peaks.fma_flops);
+    if (m < 64 || !HasAmxBf16()) continue;
+    Print("  by AMX", m, run(NBitsPrecision::kBfloat16), bytes, flops, peaks, peaks.amx_flops);
+  }
+}
+
+// A layer of DeepSeek-V2-Lite: 64 experts of 2048 x 1408, six of them a token.
+void RunGrouped(const Peaks& peaks) {
+  constexpr int64_t kExperts = 64, kChosen = 6, kK = 2048, kN = 1408;
+  const std::vector<float> weights(static_cast<size_t>(kExperts * kK * kN), 0.01f);
+  for (const int64_t tokens : {1, 4, 16, 128}) {
+    const std::vector<float> x(static_cast<size_t>(tokens * kK), 0.01f);
+    std::vector<float> y(static_cast<size_t>(tokens * kChosen * kN));
+    Scratch scratch;
+    double read = 0;
+    const double seconds = Time(16, [&](int64_t call) {
+      std::vector<int64_t> experts;
+      for (int64_t i = 0; i < tokens * kChosen; ++i)
+        experts.push_back((i * 11 + call * 17) % kExperts);
+      const ExpertGroups groups = GroupByExpert(experts, kExperts);
+      read = static_cast<double>(groups.groups.size()) * kK * kN * 4;
+      return GroupedProduct(
+          groups, {x.data(), kChosen, y.data(), kK, kN},
+          [&](int64_t expert, const RowsView& rows, const OutputView& out, Scratch& memory) {
+            const WeightView w{weights.data() + expert * kK * kN, kK, kN, true};
+            const size_t bytes = LinearF32ScratchBytes(rows.m, w);
+            return LinearF32(rows, w, bytes > 0 ? memory.Get(bytes) : nullptr, out);
+          },
+          scratch);
+    });
+    const double flops = 2.0 * static_cast<double>(tokens * kChosen * kK * kN);
+    Print("experts 6 of 64", tokens, seconds, read, flops, peaks, peaks.fma_flops);
+  }
+}
+
+}  // namespace
+}  // namespace pagefuse
+
+int main() {
+  const pagefuse::Peaks peaks = pagefuse::MeasurePeaks();
+  for (const int bits : {4, 8}) {
+    pagefuse::RunNBits(bits, 4096, 4096, peaks);
+    pagefuse::RunNBits(bits, 4096, 14336, peaks);
+  }
+  pagefuse::RunGrouped(peaks);
+  return 0;
+}

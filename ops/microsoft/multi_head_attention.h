@@ -1,0 +1,53 @@
+// MultiHeadAttention of com.microsoft: ports and sizes, shared by inference and kernels.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ops/op_def.h"
+
+namespace pagefuse::microsoft_ops {
+
+enum MhaInput {
+  kMhaQuery,          // [B, S, H * D], or [B, S, H, 3, D] with key and value in it
+  kMhaKey,            // [B, L, H * D], [B, H, L, D], or [B, L, H, 2, D] with the value in it
+  kMhaValue,          // [B, L, H * Dv], or [B, H, L, Dv]
+  kMhaBias,           // [H * D + H * D + H * Dv], added to query, key and value
+  kMhaKeyPadding,     // int32 [B]: keys of each sequence; [B, T] or [B, S, T]: 1 where seen
+  kMhaAttentionBias,  // [B or 1, H or 1, S, T]
+  kMhaPastKey,        // [B, H, P, D]
+  kMhaPastValue,      // [B, H, P, Dv]
+};
+
+// How query, key and value come.
+enum class MhaForm {
+  kSeparate,   // three tensors of rank 3
+  kHeads,      // key and value of rank 4, [B, H, L, D]
+  kPackedKv,   // key of rank 5 holds the value
+  kPackedQkv,  // query of rank 5 holds both
+};
+
+struct MhaCall {
+  MhaForm form = MhaForm::kSeparate;
+  int64_t batch = 0, heads = 0, q_len = 0, new_len = 0, past_len = 0;
+  int64_t qk_size = 0, v_size = 0;
+  float scale = 0;
+  float filter = 0;  // added to the scores of keys that the padding mask hides
+  bool causal = false;
+
+  int64_t total() const { return past_len + new_len; }
+};
+
+// The form that the ranks of the inputs tell; nullopt if they are none of them.
+std::optional<MhaForm> MhaFormOf(int query_rank, int key_rank, int value_rank);
+// Sizes from checked shapes.
+absl::StatusOr<MhaCall> MhaCallOf(const KernelArgs& args);
+
+absl::Status InferMha(ShapeContext& context);
+absl::Status ValidateMha(const KernelArgs& args);
+absl::Status MhaReference(KernelArgs& args);
+absl::Status MhaHwy(KernelArgs& args);
+
+}  // namespace pagefuse::microsoft_ops
