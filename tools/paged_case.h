@@ -12,7 +12,8 @@
 
 namespace pagefuse {
 
-// True if a case has the inputs of an exported decoder: input_ids and attention_mask.
+// True if a case has the inputs of an exported decoder, input_ids and attention_mask, and joins its
+// caches itself, not inside of GroupQueryAttention.
 bool IsDecoderCase(const TestCase& test_case);
 
 // Runs the pipeline (cache mode none, a row of logits for every token) and then each data set:
