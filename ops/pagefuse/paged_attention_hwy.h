@@ -60,8 +60,8 @@ void FinishRow(const PagedAttentionProblem& p, int64_t token, int64_t head, Part
 // Factor of the dot products of a row, but for the row's own scale.
 float ScoreFactor(const PagedAttentionProblem& p);
 
-// Computes all rows of a checked problem that PagedAttentionHwySupports would take. Uses slots 0 to 3
-// of the scratch memory.
+// Computes all rows of a checked problem that PagedAttentionHwySupports would take. Uses slots 0 to
+// 3 of the scratch memory.
 void RunPagedAttention(const PagedAttentionProblem& p, Scratch& scratch);
 absl::Status PagedAttentionHwy(KernelArgs& args);
 // OK if the vector kernel computes the node.
