@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "pagefuse/ir/packed_types.h"
+
 namespace pagefuse {
 namespace {
 
@@ -14,7 +16,7 @@ struct TypeRow {
 };
 
 // Indexed by ONNX code.
-constexpr std::array<TypeRow, kMaxDataType + 1> kTypes = {{
+constexpr std::array<TypeRow, kLastDataType + 1> kTypes = {{
     {"undefined", 0, false, false, false},    {"float", 32, true, false, true},
     {"uint8", 8, false, true, false},         {"int8", 8, false, true, true},
     {"uint16", 16, false, true, false},       {"int16", 16, false, true, true},
@@ -27,7 +29,8 @@ constexpr std::array<TypeRow, kMaxDataType + 1> kTypes = {{
     {"float8e4m3fnuz", 8, true, false, true}, {"float8e5m2", 8, true, false, true},
     {"float8e5m2fnuz", 8, true, false, true}, {"uint4", 4, false, true, false},
     {"int4", 4, false, true, true},           {"float4e2m1", 4, true, false, true},
-    {"float8e8m0", 8, true, false, false},
+    {"float8e8m0", 8, true, false, false},    {"uint2", 2, false, true, false},
+    {"int2", 2, false, true, true},
 }};
 
 const TypeRow& Row(DataType type) { return kTypes[static_cast<size_t>(type)]; }
@@ -37,14 +40,14 @@ const TypeRow& Row(DataType type) { return kTypes[static_cast<size_t>(type)]; }
 std::string_view DataTypeName(DataType type) { return Row(type).name; }
 
 std::optional<DataType> DataTypeFromName(std::string_view name) {
-  for (int32_t code = 1; code <= kMaxDataType; ++code) {
+  for (int32_t code = 1; code <= kLastDataType; ++code) {
     if (kTypes[code].name == name) return static_cast<DataType>(code);
   }
   return std::nullopt;
 }
 
 std::optional<DataType> DataTypeFromCode(int32_t code) {
-  if (code < 1 || code > kMaxDataType) return std::nullopt;
+  if (code < 1 || code > kLastDataType) return std::nullopt;
   return static_cast<DataType>(code);
 }
 

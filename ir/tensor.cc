@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
@@ -55,12 +56,14 @@ absl::StatusOr<std::vector<int64_t>> ReadIntegers(const Tensor& tensor) {
   return result;
 }
 
-std::vector<int64_t> ReadNibbles(const Tensor& tensor) {
+std::vector<int64_t> ReadPacked(const Tensor& tensor) {
   std::vector<int64_t> result(tensor.size());
   const auto* bytes = static_cast<const uint8_t*>(tensor.data());
+  const int bits = BitWidth(tensor.dtype());
+  const int sign = IsSigned(tensor.dtype()) ? 1 << (bits - 1) : 0;
   for (int64_t i = 0; i < tensor.size(); ++i) {
-    const int nibble = (bytes[i / 2] >> (i % 2 * 4)) & 15;
-    result[i] = tensor.dtype() == DataType::kInt4 && nibble > 7 ? nibble - 16 : nibble;
+    const int code = (bytes[i * bits / 8] >> (i * bits % 8)) & ((1 << bits) - 1);
+    result[i] = (code ^ sign) - sign;
   }
   return result;
 }
@@ -70,7 +73,7 @@ std::vector<int64_t> ReadNibbles(const Tensor& tensor) {
 absl::StatusOr<int64_t> ByteSize(DataType type, const std::vector<int64_t>& dims) {
   PF_ASSIGN_OR_RETURN(const int64_t count, CheckedCount(type, dims));
   const int bits = BitWidth(type);
-  if (bits == 4) return count / 2 + count % 2;
+  if (IsPacked(type)) return count / (8 / bits) + (count % (8 / bits) != 0);
   const std::optional<int64_t> bytes = CheckedMul(count, bits / 8);
   if (!bytes) {
     return absl::InvalidArgumentError(StrCat("expected dims of a tensor that fits in memory, got ",
@@ -193,8 +196,9 @@ absl::StatusOr<std::vector<int64_t>> IntegerValues(const Tensor& tensor) {
       return ReadIntegers<int64_t>(tensor);
     case DataType::kInt4:
     case DataType::kUint4:
-      return ReadNibbles(tensor);
+      return ReadPacked(tensor);
     default:
+      if (IsInteger(tensor.dtype()) && IsPacked(tensor.dtype())) return ReadPacked(tensor);
       return absl::InvalidArgumentError(
           StrCat("expected an integer tensor, got ", DataTypeName(tensor.dtype())));
   }

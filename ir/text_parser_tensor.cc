@@ -39,10 +39,10 @@ bool ReadDecimal(std::string_view digits, double* value) {
 }
 
 void AppendBits(uint64_t bits, int width, int64_t index, std::vector<uint8_t>& bytes) {
-  if (width == 4) {
-    const bool low = index % 2 == 0;
-    if (low) bytes.push_back(0);
-    bytes.back() |= static_cast<uint8_t>(low ? bits : bits << 4);
+  if (width < 8) {
+    const int64_t shift = index * width % 8;
+    if (shift == 0) bytes.push_back(0);
+    bytes.back() |= static_cast<uint8_t>(bits << shift);
     return;
   }
   for (int shift = 0; shift < width; shift += 8)

@@ -83,7 +83,7 @@ std::string PrintFloating(Float value) {
 // The low `bits` of element `index`.
 uint64_t ElementBits(const Tensor& tensor, int64_t index, int bits) {
   const auto* bytes = static_cast<const uint8_t*>(tensor.data());
-  if (bits == 4) return (bytes[index / 2] >> (4 * (index % 2))) & 0xf;
+  if (bits < 8) return (bytes[index * bits / 8] >> (index * bits % 8)) & ((1u << bits) - 1);
   uint64_t value = 0;
   for (int i = 0; i < bits / 8; ++i) value |= uint64_t{bytes[index * (bits / 8) + i]} << (8 * i);
   return value;

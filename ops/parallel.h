@@ -9,7 +9,7 @@
 namespace pagefuse {
 
 // Calls body(begin, end) on disjoint parts of [0, count), in parallel where the work is worth a
-// fork: `item_bytes` is about what one item reads and writes. Each thread gets one contiguous part.
+// fork: `item_bytes` is what one item reads and writes, or costs as much as. Parts are contiguous.
 template <typename Body>
 void ParallelFor(int64_t count, int64_t item_bytes, const Body& body) {
   // A fork and join costs a few microseconds, in which one core moves about this much.

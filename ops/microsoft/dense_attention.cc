@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "pagefuse/ops/onnx/attention_row.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -119,18 +119,16 @@ void DenseAttentionHwy(const DenseAttention& call) {
     longest = std::max(longest, sequence.keys);
   }
   const int64_t work = longest * (call.qk_size + call.v_size) + 1;
-  onnx_ops::ParallelFor(
-      starts.back(), onnx_ops::kElementGrain / work + 1, [&](int64_t begin, int64_t end) {
-        std::vector<float> scores(static_cast<size_t>(longest));
-        for (int64_t row = begin; row < end; ++row) {
-          const int64_t b =
-              std::upper_bound(starts.begin(), starts.end(), row) - starts.begin() - 1;
-          const int64_t local = row - starts[b];
-          const int64_t queries = call.sequences[b].queries;
-          const int64_t h = local / queries;
-          HwyRow(call, RowOf(call, b, h, local % queries), SinkOf(call, h), scores.data());
-        }
-      });
+  ParallelFor(starts.back(), work, [&](int64_t begin, int64_t end) {
+    std::vector<float> scores(static_cast<size_t>(longest));
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t b = std::upper_bound(starts.begin(), starts.end(), row) - starts.begin() - 1;
+      const int64_t local = row - starts[b];
+      const int64_t queries = call.sequences[b].queries;
+      const int64_t h = local / queries;
+      HwyRow(call, RowOf(call, b, h, local % queries), SinkOf(call, h), scores.data());
+    }
+  });
 }
 
 }  // namespace pagefuse::microsoft_ops

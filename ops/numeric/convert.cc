@@ -5,8 +5,10 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ops/numeric/convert-inl.h"
 #include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/ops/numeric/packed_elements.h"
 #include "pagefuse/ops/numeric/packing.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -52,26 +54,28 @@ HWY_EXPORT(FloatToE5M2);
 
 namespace {
 
-// The value of a packed 4-bit code.
-float DecodeNibble(DataType type, uint8_t code) {
+// The value of a packed code.
+float DecodePacked(DataType type, uint8_t code) {
   if (type == DataType::kFloat4E2M1) return kFloat4E2M1Table[code];
-  return type == DataType::kInt4 ? SignExtendNibble(code) : static_cast<float>(code);
+  return IsSigned(type) ? SignExtendPacked(code, BitWidth(type)) : static_cast<float>(code);
 }
 
-uint8_t EncodeNibble(DataType type, float x) {
+uint8_t EncodePacked(DataType type, float x) {
   // The type has no NaN; the standard gives its code of -0.
   if (type == DataType::kFloat4E2M1) return x != x ? 8 : EncodeFloat<E2M1Format>(x);
-  const float low = type == DataType::kInt4 ? -8.0f : 0.0f;
-  const float high = type == DataType::kInt4 ? 7.0f : 15.0f;
+  const int codes = 1 << BitWidth(type);
+  const auto low = static_cast<float>(IsSigned(type) ? -codes / 2 : 0);
+  const float high = low + static_cast<float>(codes - 1);
   const float clamped = x < low ? low : (x > high ? high : x);
-  return static_cast<uint8_t>(ConvertElement<int32_t>(clamped) & 15);
+  return static_cast<uint8_t>(ConvertElement<int32_t>(clamped) & (codes - 1));
 }
 
 template <typename To>
 absl::Status DecodePlain(DataType type, const void* from, int64_t count, To* to) {
-  if (BitWidth(type) == 4) {
+  if (IsPacked(type)) {
     const auto* packed = static_cast<const uint8_t*>(from);
-    for (int64_t i = 0; i < count; ++i) to[i] = DecodeNibble(type, GetNibble(packed, i));
+    const int bits = BitWidth(type);
+    for (int64_t i = 0; i < count; ++i) to[i] = DecodePacked(type, GetPacked(packed, i, bits));
     return absl::OkStatus();
   }
   return DispatchType(type, [&]<typename T>() {
@@ -131,11 +135,12 @@ absl::Status EncodeFromFloat(DataType type, const float* from, int64_t count, vo
     HWY_DYNAMIC_DISPATCH(FloatToE5M2)(from, n, static_cast<Float8E5M2*>(to));
     return absl::OkStatus();
   }
-  if (BitWidth(type) == 4) {
+  if (IsPacked(type)) {
     auto* packed = static_cast<uint8_t*>(to);
+    const int bits = BitWidth(type);
     for (int64_t i = 0; i < count; ++i) {
-      if (i % 2 == 0) packed[i / 2] = 0;
-      SetNibble(packed, i, EncodeNibble(type, from[i]));
+      if (i * bits % 8 == 0) packed[i * bits / 8] = 0;
+      SetPacked(packed, i, bits, EncodePacked(type, from[i]));
     }
     return absl::OkStatus();
   }

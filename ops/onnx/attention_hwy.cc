@@ -8,7 +8,7 @@
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/attention.h"
 #include "pagefuse/ops/onnx/attention_row.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -111,7 +111,7 @@ absl::Status AttentionHwy(KernelArgs& args) {
   x.y = args.output(0).as<float>();
   const int64_t rows = call.batch * call.q_heads * call.q_len;
   const int64_t work = call.kv_len() * (call.qk_size + call.v_size) + 1;
-  ParallelFor(rows, kElementGrain / work + 1, [&](int64_t begin, int64_t end) {
+  ParallelFor(rows, work, [&](int64_t begin, int64_t end) {
     std::vector<float> scores(static_cast<size_t>(call.kv_len()));
     for (int64_t row = begin; row < end; ++row) {
       const int64_t head = row / call.q_len;

@@ -12,8 +12,8 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/elementwise_hwy.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -125,7 +125,7 @@ absl::Status RunFastPow(KernelArgs& args) {
   if (row == nullptr) return RunPow(args);
   const float* x = args.input(0).as<float>();
   float* y = args.output(0).as<float>();
-  ParallelFor(args.output(0).size(), kElementGrain,
+  ParallelFor(args.output(0).size(), 4,
               [&](int64_t begin, int64_t end) { row(x + begin, y + begin, end - begin, 0.0f); });
   return absl::OkStatus();
 }

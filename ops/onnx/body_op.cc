@@ -4,9 +4,10 @@
 #include <memory>
 #include <utility>
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/packing.h"
+#include "pagefuse/ops/numeric/packed_elements.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -39,13 +40,14 @@ absl::StatusOr<Tensor> EmptyStack(const Node& node, int64_t axis, const Value& l
 
 // Slices of packed types lie anywhere in the bytes of the whole.
 void StackPacked(const std::vector<Tensor>& slices, int64_t outer, int64_t inner, Tensor& whole) {
+  const int bits = BitWidth(whole.dtype());
   auto* to = static_cast<uint8_t*>(whole.mutable_data());
   int64_t at = 0;
   for (int64_t o = 0; o < outer; ++o) {
     for (const Tensor& slice : slices) {
       const auto* from = static_cast<const uint8_t*>(slice.data());
       for (int64_t i = o * inner; i < (o + 1) * inner; ++i) {
-        SetNibble(to, at++, GetNibble(from, i));
+        SetPacked(to, at++, bits, GetPacked(from, i, bits));
       }
     }
   }
@@ -130,7 +132,7 @@ absl::StatusOr<Tensor> Stack(const Node& node, const std::vector<Tensor>& slices
   dims.insert(dims.begin() + axis, static_cast<int64_t>(slices.size()));
   PF_ASSIGN_OR_RETURN(Tensor whole, Tensor::Allocate(first.dtype(), std::move(dims)));
   if (whole.byte_size() == 0) return whole;
-  if (BitWidth(first.dtype()) == 4) {
+  if (IsPacked(first.dtype())) {
     StackPacked(slices, outer, inner, whole);
     return whole;
   }

@@ -5,11 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/ops/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -24,7 +26,7 @@ std::vector<DataType> CastTypes() {
 
 absl::StatusOr<DataType> TargetType(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t code, node.IntAttribute("to", 0));
-  const bool fits = code > 0 && code <= kMaxDataType;
+  const bool fits = code > 0 && code <= kLastDataType;
   const std::optional<DataType> type =
       fits ? DataTypeFromCode(static_cast<int32_t>(code)) : std::nullopt;
   if (type) return *type;
@@ -78,11 +80,12 @@ void Widen(const void* from, int64_t count, Wide* to) {
 
 template <typename Wide>
 void WidenInts(DataType type, const void* from, int64_t count, Wide* to) {
-  if (BitWidth(type) == 4) {
+  if (IsPacked(type)) {
     const auto* packed = static_cast<const uint8_t*>(from);
+    const int bits = BitWidth(type);
     for (int64_t i = 0; i < count; ++i) {
-      const uint8_t code = GetNibble(packed, i);
-      to[i] = type == DataType::kInt4 ? static_cast<Wide>(SignExtendNibble(code)) : Wide{code};
+      const uint8_t code = GetPacked(packed, i, bits);
+      to[i] = IsSigned(type) ? static_cast<Wide>(SignExtendPacked(code, bits)) : Wide{code};
     }
     return;
   }
@@ -91,17 +94,18 @@ void WidenInts(DataType type, const void* from, int64_t count, Wide* to) {
   });
 }
 
-// Integers wrap into narrower integers; floats saturate (ConvertElement), but for 4-bit integers,
+// Integers wrap into narrower integers; floats saturate (ConvertElement), but for packed integers,
 // into which their integral part wraps as the cases of the standard have it.
 template <typename Wide>
 absl::Status Narrow(DataType type, const Wide* from, int64_t count, void* to,
                     const CastRules& rules) {
-  if (BitWidth(type) == 4) {
+  if (IsPacked(type)) {
     if (type != DataType::kFloat4E2M1) {
-      std::fill_n(static_cast<uint8_t*>(to), PackedBytes(count, 4), 0);
+      const int bits = BitWidth(type);
+      std::fill_n(static_cast<uint8_t*>(to), PackedBytes(count, bits), 0);
       for (int64_t i = 0; i < count; ++i) {
         const auto code = static_cast<uint8_t>(ConvertElement<int64_t>(from[i]) & 15);
-        SetNibble(static_cast<uint8_t*>(to), i, code);
+        SetPacked(static_cast<uint8_t*>(to), i, bits, code);
       }
       return absl::OkStatus();
     }
@@ -155,7 +159,7 @@ absl::Status RunCast(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const CastRules rules, ReadRules(*args.node));
   const int64_t size = x.size();
   const int64_t chunks = (size + kChunk - 1) / kChunk;
-  ParallelFor(chunks, kElementGrain / kChunk, [&](int64_t begin, int64_t end) {
+  ParallelFor(chunks, kChunk, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       // A chunk's conversion cannot fail: inference has checked both types.
       CastChunk(x.dtype, x.as<char>() + i * kChunk * BitWidth(x.dtype) / 8, y.dtype,

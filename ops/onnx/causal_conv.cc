@@ -12,7 +12,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/unary_math.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -80,26 +80,25 @@ void RunTyped(const KernelArgs& args, bool silu) {
   const int64_t channels = dims[1], length = dims[2];
   const int64_t taps = args.input(1).dims[2];
   const T* bias = args.input(2).as<T>();
-  ParallelFor(
-      dims[0] * channels, kElementGrain / (length * taps + 1) + 1, [&](int64_t begin, int64_t end) {
-        for (int64_t n = begin; n < end; ++n) {
-          const T* w = args.input(1).as<T>() + n % channels * taps;
-          const T* past = args.input(3).as<T>();
-          const Channel<T> x{past == nullptr ? nullptr : past + n * (taps - 1),
-                             args.input(0).as<T>() + n * length, taps - 1, length};
-          for (int64_t t = 0; t < length; ++t) {
-            double sum = bias == nullptr ? 0 : static_cast<double>(Load(bias[n % channels]));
-            for (int64_t k = 0; k < taps; ++k) {
-              sum += static_cast<double>(Load(w[k])) * static_cast<double>(x.At(t + k));
-            }
-            if (silu) sum = SwishFn::Apply(sum, UnaryParams{.alpha = 1});
-            args.output(0).as<T>()[n * length + t] = Store<T>(static_cast<Compute<T>>(sum));
-          }
-          if (!args.output(1).present()) continue;
-          T* kept = args.output(1).as<T>() + n * (taps - 1);
-          for (int64_t k = 0; k < taps - 1; ++k) kept[k] = Store<T>(x.At(length + k));
+  ParallelFor(dims[0] * channels, length * taps + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const T* w = args.input(1).as<T>() + n % channels * taps;
+      const T* past = args.input(3).as<T>();
+      const Channel<T> x{past == nullptr ? nullptr : past + n * (taps - 1),
+                         args.input(0).as<T>() + n * length, taps - 1, length};
+      for (int64_t t = 0; t < length; ++t) {
+        double sum = bias == nullptr ? 0 : static_cast<double>(Load(bias[n % channels]));
+        for (int64_t k = 0; k < taps; ++k) {
+          sum += static_cast<double>(Load(w[k])) * static_cast<double>(x.At(t + k));
         }
-      });
+        if (silu) sum = SwishFn::Apply(sum, UnaryParams{.alpha = 1});
+        args.output(0).as<T>()[n * length + t] = Store<T>(static_cast<Compute<T>>(sum));
+      }
+      if (!args.output(1).present()) continue;
+      T* kept = args.output(1).as<T>() + n * (taps - 1);
+      for (int64_t k = 0; k < taps - 1; ++k) kept[k] = Store<T>(x.At(length + k));
+    }
+  });
 }
 
 absl::Status RunCausalConv(KernelArgs& args) {

@@ -15,7 +15,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -106,22 +106,21 @@ absl::Status NormaliseGroups(const KernelArgs& args, int64_t groups) {
   const int64_t n = per_group * planes.size;
   const bool by_group = static_cast<int64_t>(scale.size()) != planes.channels;
   return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
-    ParallelFor(
-        planes.images * groups, kElementGrain / (n + 1) + 1, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const T* x = args.input(0).as<T>() + i * n;
-            T* y = args.output(0).as<T>() + i * n;
-            const Statistics s = StatisticsOf(x, n);
-            const double inverse = 1 / std::sqrt(s.variance + static_cast<double>(epsilon));
-            for (int64_t c = 0; c < per_group; ++c) {
-              const int64_t group = i % groups;
-              const int64_t k = by_group ? group : group * per_group + c;
-              const double factor = inverse * scale[k];
-              Affine(x + c * planes.size, planes.size, factor, bias[k] - s.mean * factor,
-                     y + c * planes.size);
-            }
-          }
-        });
+    ParallelFor(planes.images * groups, n + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T* x = args.input(0).as<T>() + i * n;
+        T* y = args.output(0).as<T>() + i * n;
+        const Statistics s = StatisticsOf(x, n);
+        const double inverse = 1 / std::sqrt(s.variance + static_cast<double>(epsilon));
+        for (int64_t c = 0; c < per_group; ++c) {
+          const int64_t group = i % groups;
+          const int64_t k = by_group ? group : group * per_group + c;
+          const double factor = inverse * scale[k];
+          Affine(x + c * planes.size, planes.size, factor, bias[k] - s.mean * factor,
+                 y + c * planes.size);
+        }
+      }
+    });
   });
 }
 

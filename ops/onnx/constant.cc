@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/ops/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
 
 namespace pagefuse::onnx_ops {
@@ -101,10 +103,11 @@ absl::Status InferConstantOfShape(ShapeContext& c) {
 absl::Status RunConstantOfShape(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Tensor value, FillValue(*args.node));
   const TensorArg& y = args.output(0);
-  if (BitWidth(y.dtype) == 4) {
-    const uint8_t nibble = GetNibble(static_cast<const uint8_t*>(value.data()), 0);
-    std::memset(y.data, nibble | nibble << 4, y.size() / 2);
-    if (y.size() % 2 != 0) y.as<uint8_t>()[y.size() / 2] = nibble;
+  if (IsPacked(y.dtype)) {
+    const int bits = BitWidth(y.dtype);
+    const uint8_t code = GetPacked(static_cast<const uint8_t*>(value.data()), 0, bits);
+    std::fill_n(y.as<uint8_t>(), PackedBytes(y.size(), bits), 0);
+    for (int64_t i = 0; i < y.size(); ++i) SetPacked(y.as<uint8_t>(), i, bits, code);
     return absl::OkStatus();
   }
   CopyBox({{y.size()}, {0}, {1}}, ElementSize(y.dtype), value.data(), y.data);

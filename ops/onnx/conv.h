@@ -10,7 +10,7 @@
 
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/onnx/window.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 
@@ -34,25 +34,23 @@ void Convolve(const ConvPlan& plan, const Product& product, const Store& store) 
   const int64_t inputs = NumInputs(plan.window);
   const int64_t taps = NumTaps(plan.window);
   const int64_t work = std::max<int64_t>(points * taps * plan.group_channels, 1);
-  ParallelFor(plan.images * plan.outputs, kElementGrain / work + 1,
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t plane = begin; plane < end; ++plane) {
-                       const int64_t n = plane / plan.outputs;
-                       const int64_t m = plane % plan.outputs;
-                       const int64_t first = m / plan.group_outputs * plan.group_channels;
-                       for (int64_t point = 0; point < points; ++point) {
-                         Sum sum{};
-                         for (int64_t c = 0; c < plan.group_channels; ++c) {
-                           const int64_t x = (n * plan.channels + first + c) * inputs;
-                           const int64_t w = (m * plan.group_channels + c) * taps;
-                           ForEachTap(plan.window, point, [&](int64_t tap, int64_t offset) {
-                             sum += product(x + offset, w + tap, m);
-                           });
-                         }
-                         store(m, plane * points + point, sum);
-                       }
-                     }
-                   });
+  ParallelFor(plan.images * plan.outputs, work, [&](int64_t begin, int64_t end) {
+    for (int64_t plane = begin; plane < end; ++plane) {
+      const int64_t n = plane / plan.outputs;
+      const int64_t m = plane % plan.outputs;
+      const int64_t first = m / plan.group_outputs * plan.group_channels;
+      for (int64_t point = 0; point < points; ++point) {
+        Sum sum{};
+        for (int64_t c = 0; c < plan.group_channels; ++c) {
+          const int64_t x = (n * plan.channels + first + c) * inputs;
+          const int64_t w = (m * plan.group_channels + c) * taps;
+          ForEachTap(plan.window, point,
+                     [&](int64_t tap, int64_t offset) { sum += product(x + offset, w + tap, m); });
+        }
+        store(m, plane * points + point, sum);
+      }
+    }
+  });
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -78,8 +78,8 @@ void CopyPlanes(const StridedBox& outer, const Dimension& across, const Dimensio
   tasks.from_strides.push_back(kTile * across.from);
   tasks.to_strides.push_back(kTile * across.to);
   const int64_t count = Product(tasks.dims, 0, tasks.dims.size());
-  const int64_t grain = kElementGrain / std::max<int64_t>(1, kTile * row.size);
-  ParallelFor(count, grain, [&](int64_t begin, int64_t end) {
+  const int64_t item_bytes = std::max<int64_t>(1, kTile * row.size);
+  ParallelFor(count, item_bytes, [&](int64_t begin, int64_t end) {
     int64_t task = begin;
     ForEachPoint<2>(
         tasks.dims, {tasks.from_strides, tasks.to_strides}, {begin, end}, [&](const auto& offset) {
@@ -106,7 +106,7 @@ void Copy(StridedBox box, const T* from, T* to) {
     }
   }
   const int64_t count = Product(box.dims, 0, box.dims.size());
-  ParallelFor(count, kElementGrain / row.size, [&](int64_t begin, int64_t end) {
+  ParallelFor(count, row.size, [&](int64_t begin, int64_t end) {
     ForEachPoint<2>(box.dims, {box.from_strides, box.to_strides}, {begin, end},
                     [&](const auto& offset) { CopyRow(row, from + offset[0], to + offset[1]); });
   });

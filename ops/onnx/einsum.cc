@@ -16,7 +16,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/reduce_math.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -252,26 +252,25 @@ template <typename T>
 void EinsumTyped(const KernelArgs& args, const Loops& loops) {
   using Sum = Accumulator<Compute<T>>;
   const int64_t sum_size = Walk(loops, loops.outputs, loops.dims.size()).size();
-  ParallelFor(
-      args.output(0).size(), kElementGrain / (sum_size + 1) + 1, [&](int64_t begin, int64_t end) {
-        std::vector<int64_t> offsets(args.inputs.size());
-        Walk outer(loops, 0, loops.outputs);
-        outer.SeekTo(begin, offsets);
-        for (int64_t point = begin; point < end; ++point, outer.Next(offsets)) {
-          std::vector<int64_t> at = offsets;
-          Walk inner(loops, loops.outputs, loops.dims.size());
-          Sum sum = 0;
-          for (int64_t k = 0; k < sum_size; ++k, inner.Next(at)) {
-            Sum product = 1;
-            for (size_t i = 0; i < at.size(); ++i) {
-              product = MulFn::Apply(
-                  product, static_cast<Sum>(Load(args.inputs[i].template as<T>()[at[i]])));
-            }
-            sum = AddFn::Apply(sum, product);
-          }
-          args.output(0).template as<T>()[point] = Store<T>(static_cast<Compute<T>>(sum));
+  ParallelFor(args.output(0).size(), sum_size + 1, [&](int64_t begin, int64_t end) {
+    std::vector<int64_t> offsets(args.inputs.size());
+    Walk outer(loops, 0, loops.outputs);
+    outer.SeekTo(begin, offsets);
+    for (int64_t point = begin; point < end; ++point, outer.Next(offsets)) {
+      std::vector<int64_t> at = offsets;
+      Walk inner(loops, loops.outputs, loops.dims.size());
+      Sum sum = 0;
+      for (int64_t k = 0; k < sum_size; ++k, inner.Next(at)) {
+        Sum product = 1;
+        for (size_t i = 0; i < at.size(); ++i) {
+          product =
+              MulFn::Apply(product, static_cast<Sum>(Load(args.inputs[i].template as<T>()[at[i]])));
         }
-      });
+        sum = AddFn::Apply(sum, product);
+      }
+      args.output(0).template as<T>()[point] = Store<T>(static_cast<Compute<T>>(sum));
+    }
+  });
 }
 
 absl::Status RunEinsum(KernelArgs& args) {

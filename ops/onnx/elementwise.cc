@@ -7,7 +7,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 
@@ -54,7 +54,7 @@ absl::Status RunBinaryRows(const KernelArgs& args, BinaryRowFn row) {
   const TensorArg& y = args.output(0);
   if (row == nullptr) return NoKernelForType(a.dtype);
   const BroadcastPlan plan(y.dims, {a.dims, b.dims});
-  ParallelFor(plan.size(), kElementGrain, [&](int64_t begin, int64_t end) {
+  ParallelFor(plan.size(), 4, [&](int64_t begin, int64_t end) {
     plan.ForEachRow(begin, end, [&](int64_t position, int64_t n, const int64_t* offsets) {
       row({ElementAt(a, offsets[0]), plan.row_stride(0), ElementAt(b, offsets[1]),
            plan.row_stride(1)},

@@ -12,7 +12,7 @@
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/body_op.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -101,20 +101,19 @@ struct Product {
 
 Doubles Multiply(const Product& p, const Doubles& a, const Doubles& b) {
   Doubles y(static_cast<size_t>(p.count * p.rows * p.columns));
-  ParallelFor(p.count * p.rows, kElementGrain / (p.inner * p.columns + 1) + 1,
-              [&](int64_t begin, int64_t end) {
-                for (int64_t row = begin; row < end; ++row) {
-                  const double* left = a.data() + row * p.inner;
-                  const double* right = b.data() + row / p.rows / p.group * p.inner * p.columns;
-                  for (int64_t c = 0; c < p.columns; ++c) {
-                    double sum = 0;
-                    for (int64_t i = 0; i < p.inner; ++i) {
-                      sum += left[i] * right[p.transposed ? c * p.inner + i : i * p.columns + c];
-                    }
-                    y[row * p.columns + c] = sum;
-                  }
-                }
-              });
+  ParallelFor(p.count * p.rows, p.inner * p.columns + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const double* left = a.data() + row * p.inner;
+      const double* right = b.data() + row / p.rows / p.group * p.inner * p.columns;
+      for (int64_t c = 0; c < p.columns; ++c) {
+        double sum = 0;
+        for (int64_t i = 0; i < p.inner; ++i) {
+          sum += left[i] * right[p.transposed ? c * p.inner + i : i * p.columns + c];
+        }
+        y[row * p.columns + c] = sum;
+      }
+    }
+  });
   return y;
 }
 

@@ -6,8 +6,8 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 // Copies `size` bytes `count` times: run k from `source(k)` to consecutive places.
 template <typename F>
 void CopyRuns(int64_t count, int64_t size, char* to, const F& source) {
-  ParallelFor(count, kElementGrain / std::max<int64_t>(size, 1), [&](int64_t begin, int64_t end) {
+  ParallelFor(count, std::max<int64_t>(size, 1), [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) std::memcpy(to + k * size, source(k), size);
   });
 }
@@ -111,7 +111,7 @@ absl::Status RunGatherElements(KernelArgs& args) {
   DispatchSize(ElementSize(x.dtype), [&]<typename T>(T*) {
     const T* from = x.as<T>();
     T* to = y.as<T>();
-    ParallelFor(y.size(), kElementGrain, [&](int64_t begin, int64_t end) {
+    ParallelFor(y.size(), 4, [&](int64_t begin, int64_t end) {
       int64_t k = begin;
       ForEachPoint<1>(y.dims, {strides}, {begin, end}, [&](const auto& offset) {
         to[k] = from[offset[0] + FromFront(indices[k], x.dims[axis]) * along];

@@ -11,7 +11,7 @@
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -172,26 +172,24 @@ absl::Status RunLinearAttention(KernelArgs& args) {
   Doubles states = call.in[kPast];
   states.resize(static_cast<size_t>(call.batch * call.p.kv_heads * size));
   const int64_t work = call.tokens * size * (group + 2) + 1;
-  ParallelFor(
-      call.batch * call.p.kv_heads, kElementGrain / work + 1, [&](int64_t begin, int64_t end) {
-        for (int64_t n = begin; n < end; ++n) {
-          const int64_t b = n / call.p.kv_heads, h = n % call.p.kv_heads;
-          double* state = states.data() + n * size;
-          for (int64_t t = 0; t < call.tokens; ++t) {
-            Update(call, b, t, h, state);
-            for (int64_t head = h * group; head < (h + 1) * group; ++head) {
-              const double* q = call.Row(kQuery, b, t, head, call.p.q_heads, call.dk);
-              double* out =
-                  output.data() + ((b * call.tokens + t) * call.p.q_heads + head) * call.dv;
-              for (int64_t i = 0; i < call.dk; ++i) {
-                for (int64_t j = 0; j < call.dv; ++j) {
-                  out[j] += call.scale * q[i] * state[i * call.dv + j];
-                }
-              }
+  ParallelFor(call.batch * call.p.kv_heads, work, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const int64_t b = n / call.p.kv_heads, h = n % call.p.kv_heads;
+      double* state = states.data() + n * size;
+      for (int64_t t = 0; t < call.tokens; ++t) {
+        Update(call, b, t, h, state);
+        for (int64_t head = h * group; head < (h + 1) * group; ++head) {
+          const double* q = call.Row(kQuery, b, t, head, call.p.q_heads, call.dk);
+          double* out = output.data() + ((b * call.tokens + t) * call.p.q_heads + head) * call.dv;
+          for (int64_t i = 0; i < call.dk; ++i) {
+            for (int64_t j = 0; j < call.dv; ++j) {
+              out[j] += call.scale * q[i] * state[i * call.dv + j];
             }
           }
         }
-      });
+      }
+    }
+  });
   PF_RETURN_IF_ERROR(EncodeDoubles(output, args.output(0), 0));
   return args.output(1).present() ? EncodeDoubles(states, args.output(1), 0) : absl::OkStatus();
 }

@@ -7,7 +7,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -30,7 +30,7 @@ absl::Status RunLp(KernelArgs& args) {
   const int64_t stride = Product(x.dims, axis + 1, x.dims.size());
   const int64_t lines = Product(x.dims, 0, axis) * stride;
   return Dispatch(Floats(), x.dtype, [&]<typename T>() {
-    ParallelFor(lines, kElementGrain / (n + 1) + 1, [&](int64_t begin, int64_t end) {
+    ParallelFor(lines, n + 1, [&](int64_t begin, int64_t end) {
       for (int64_t line = begin; line < end; ++line) {
         const int64_t start = line / stride * stride * n + line % stride;
         const T* from = x.as<T>() + start;

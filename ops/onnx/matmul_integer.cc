@@ -10,8 +10,8 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -84,23 +84,21 @@ void Multiply(const KernelArgs& args, const int64_t (&sizes)[3], const int64_t (
   int32_t* y = args.output(0).as<int32_t>() + matrices[2] * m * n;
   std::vector<int32_t> b_zero(static_cast<size_t>(n));
   for (int64_t j = 0; j < n; ++j) b_zero[j] = ZeroPoint<B>(args.input(3), matrices[1], j, n);
-  ParallelFor(
-      m, kElementGrain / (k * n + 1) + 1, [&, k = k, n = n, m = m](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int32_t a_zero = ZeroPoint<A>(args.input(2), matrices[0], i, m);
-          int32_t* row = y + i * n;
-          std::fill(row, row + n, 0);
-          for (int64_t t = 0; t < k; ++t) {
-            const int32_t value = a[i * k + t] - a_zero;
-            // Through uint32_t: a sum that overflows wraps, as the hardware's does.
-            for (int64_t j = 0; j < n; ++j) {
-              row[j] =
-                  static_cast<int32_t>(static_cast<uint32_t>(row[j]) +
-                                       static_cast<uint32_t>(value * (b[t * n + j] - b_zero[j])));
-            }
-          }
+  ParallelFor(m, k * n + 1, [&, k = k, n = n, m = m](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int32_t a_zero = ZeroPoint<A>(args.input(2), matrices[0], i, m);
+      int32_t* row = y + i * n;
+      std::fill(row, row + n, 0);
+      for (int64_t t = 0; t < k; ++t) {
+        const int32_t value = a[i * k + t] - a_zero;
+        // Through uint32_t: a sum that overflows wraps, as the hardware's does.
+        for (int64_t j = 0; j < n; ++j) {
+          row[j] = static_cast<int32_t>(static_cast<uint32_t>(row[j]) +
+                                        static_cast<uint32_t>(value * (b[t * n + j] - b_zero[j])));
         }
-      });
+      }
+    }
+  });
 }
 
 absl::Status RunMatMulInteger(KernelArgs& args) {

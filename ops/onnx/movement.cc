@@ -5,13 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/status_macros.h"
 
 namespace pagefuse::onnx_ops {
 
 std::vector<DataType> AllTypes() {
   std::vector<DataType> types;
-  for (int32_t code = 1; code <= kMaxDataType; ++code) {
+  for (int32_t code = 1; code <= kLastDataType; ++code) {
     const auto type = static_cast<DataType>(code);
     if (type != DataType::kString) types.push_back(type);
   }
@@ -20,7 +21,7 @@ std::vector<DataType> AllTypes() {
 
 std::vector<DataType> WideTypes() {
   std::vector<DataType> types = AllTypes();
-  std::erase_if(types, [](DataType type) { return IsFloat8(type) || BitWidth(type) == 4; });
+  std::erase_if(types, [](DataType type) { return IsFloat8(type) || IsPacked(type); });
   return types;
 }
 

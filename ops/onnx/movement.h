@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ops/numeric/packing.h"
 #include "pagefuse/ops/numeric/small_float.h"
 #include "pagefuse/ops/op_def.h"
@@ -94,21 +95,22 @@ void CopyBox(StridedBox box, int64_t element_size, const void* from, void* to);
 // Bytes of an element of a type that is not packed.
 inline int64_t ElementSize(DataType type) { return BitWidth(type) / 8; }
 
-// Calls run(element_size, from, to) on input 0 and output 0; 4-bit elements are spread to one a
+// Calls run(element_size, from, to) on input 0 and output 0; packed elements are spread to one a
 // byte around it.
 template <typename F>
 absl::Status MoveElements(KernelArgs& args, const F& run) {
   const TensorArg& x = args.input(0);
   const TensorArg& y = args.output(0);
-  if (BitWidth(x.dtype) != 4) {
+  if (!IsPacked(x.dtype)) {
     run(ElementSize(x.dtype), static_cast<const char*>(x.data), static_cast<char*>(y.data));
     return absl::OkStatus();
   }
   auto* from = static_cast<uint8_t*>(args.scratch->Get(x.size(), 0));
   auto* to = static_cast<uint8_t*>(args.scratch->Get(y.size(), 1));
-  UnpackBits<4>(x.as<uint8_t>(), x.size(), from);
+  const bool quarters = BitWidth(x.dtype) == 2;
+  (quarters ? UnpackBits<2> : UnpackBits<4>)(x.as<uint8_t>(), x.size(), from);
   run(int64_t{1}, reinterpret_cast<const char*>(from), reinterpret_cast<char*>(to));
-  PackBits<4>(to, y.size(), y.as<uint8_t>());
+  (quarters ? PackBits<2> : PackBits<4>)(to, y.size(), y.as<uint8_t>());
   return absl::OkStatus();
 }
 

@@ -15,9 +15,9 @@
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -146,16 +146,15 @@ absl::Status RunRmsHwy(KernelArgs& args) {
   const float* scale = args.input(1).as<float>();
   float* y = args.output(0).as<float>();
   float* inverse_out = args.output(1).as<float>();
-  ParallelFor(view.rows, kElementGrain / 2 / std::max<int64_t>(view.n, 1),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t row = begin; row < end; ++row) {
-                  const float* from = x + row * view.n;
-                  const float mean = SumOfSquaresOfRow(from, view.n) / static_cast<float>(view.n);
-                  const float inverse = 1.0f / std::sqrt(mean + view.epsilon);
-                  if (inverse_out != nullptr) inverse_out[row] = inverse;
-                  ScaleRow(from, inverse, scale, y + row * view.n, view.n);
-                }
-              });
+  ParallelFor(view.rows, 2 * std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* from = x + row * view.n;
+      const float mean = SumOfSquaresOfRow(from, view.n) / static_cast<float>(view.n);
+      const float inverse = 1.0f / std::sqrt(mean + view.epsilon);
+      if (inverse_out != nullptr) inverse_out[row] = inverse;
+      ScaleRow(from, inverse, scale, y + row * view.n, view.n);
+    }
+  });
   return absl::OkStatus();
 }
 

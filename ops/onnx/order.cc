@@ -8,7 +8,7 @@
 #include "pagefuse/ops/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -27,10 +27,9 @@ struct Lines {
 // Calls f(line) for all lines, in parallel if they are long.
 template <typename F>
 void ForEachLine(const Lines& lines, const F& f) {
-  ParallelFor(lines.count, kElementGrain / (8 * std::max<int64_t>(lines.size, 1)),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t line = begin; line < end; ++line) f(line);
-                   });
+  ParallelFor(lines.count, 8 * std::max<int64_t>(lines.size, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t line = begin; line < end; ++line) f(line);
+  });
 }
 
 // --- CumSum, CumProd ---

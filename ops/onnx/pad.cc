@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
 
@@ -145,13 +147,13 @@ absl::Status RunPad(KernelArgs& args) {
     before[axis] = pads[i];
   }
   TensorArg value = args.input(2);
-  uint8_t nibble = 0;
+  uint8_t code = 0;
   const DataType type = x.dtype;
   return MoveElements(args, [&](int64_t element_size, const char* from, char* to) {
-    if (element_size == 1 && BitWidth(type) == 4) {  // one nibble a byte
+    if (element_size == 1 && IsPacked(type)) {  // one code a byte
       x.dtype = y.dtype = DataType::kUint8;
-      if (value.present()) nibble = GetNibble(value.as<uint8_t>(), 0);
-      value = {DataType::kUint8, {}, &nibble};
+      if (value.present()) code = GetPacked(value.as<uint8_t>(), 0, BitWidth(type));
+      value = {DataType::kUint8, {}, &code};
     }
     x.data = const_cast<char*>(from);
     y.data = to;

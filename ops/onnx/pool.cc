@@ -9,7 +9,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/window.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -28,10 +28,9 @@ absl::Status ForEachPlane(const KernelArgs& args, const F& f) {
   const TensorArg& x = args.input(0);
   PF_ASSIGN_OR_RETURN(const Window window, ReadWindow(*args.node, SpatialDims(x.dims)));
   const int64_t work = std::max<int64_t>(NumOutputs(window) * NumTaps(window), 1);
-  ParallelFor(x.dims[0] * x.dims[1], kElementGrain / work + 1,
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t plane = begin; plane < end; ++plane) f(plane, window);
-                   });
+  ParallelFor(x.dims[0] * x.dims[1], work, [&](int64_t begin, int64_t end) {
+    for (int64_t plane = begin; plane < end; ++plane) f(plane, window);
+  });
   return absl::OkStatus();
 }
 
@@ -180,7 +179,7 @@ absl::Status RunGlobal(KernelArgs& args) {
   const int64_t planes = x.dims[0] * x.dims[1];
   const int64_t size = planes == 0 ? 0 : x.size() / planes;
   return Dispatch(Floats(), x.dtype, [&]<typename T>() {
-    ParallelFor(planes, kElementGrain / (size + 1) + 1, [&](int64_t begin, int64_t end) {
+    ParallelFor(planes, size + 1, [&](int64_t begin, int64_t end) {
       for (int64_t plane = begin; plane < end; ++plane) {
         Pool pool(p);
         const T* from = x.as<T>() + plane * size;

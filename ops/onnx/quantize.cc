@@ -14,13 +14,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -29,11 +30,20 @@ const std::vector<DataType> kWide = {DataType::kFloat, DataType::kFloat16, DataT
                                      DataType::kInt32};
 const std::vector<DataType> kScales = {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16,
                                        DataType::kInt32, DataType::kFloat8E8M0};
-const std::vector<DataType> kNarrow = {
-    DataType::kInt8,       DataType::kUint8,          DataType::kInt16,
-    DataType::kUint16,     DataType::kFloat8E4M3FN,   DataType::kFloat8E4M3FNUZ,
-    DataType::kFloat8E5M2, DataType::kFloat8E5M2FNUZ, DataType::kUint4,
-    DataType::kInt4,       DataType::kFloat4E2M1,     DataType::kInt32};
+const std::vector<DataType> kNarrow = {DataType::kInt8,
+                                       DataType::kUint8,
+                                       DataType::kInt16,
+                                       DataType::kUint16,
+                                       DataType::kFloat8E4M3FN,
+                                       DataType::kFloat8E4M3FNUZ,
+                                       DataType::kFloat8E5M2,
+                                       DataType::kFloat8E5M2FNUZ,
+                                       DataType::kUint4,
+                                       DataType::kInt4,
+                                       DataType::kFloat4E2M1,
+                                       kUint2,
+                                       kInt2,
+                                       DataType::kInt32};
 
 // The tensor as [outer, length, inner], the quantised axis in the middle, and its scales and zero
 // points.
@@ -155,7 +165,7 @@ absl::Status CheckParameters(const ShapeContext& context) {
 absl::StatusOr<DataType> OutputType(const ShapeContext& context, DataType otherwise) {
   PF_ASSIGN_OR_RETURN(const int64_t code, context.node().IntAttribute("output_dtype", 0));
   if (code == 0) return otherwise;
-  const std::optional<DataType> type = code > 0 && code <= kMaxDataType
+  const std::optional<DataType> type = code > 0 && code <= kLastDataType
                                            ? DataTypeFromCode(static_cast<int32_t>(code))
                                            : std::nullopt;
   if (!type) return context.AttributeError("output_dtype", StrCat("unknown type ", code));
@@ -198,7 +208,7 @@ constexpr int64_t kChunk = 1024;
 template <typename F>
 void ForEachChunk(int64_t count, const F& f) {
   const int64_t chunks = (count + kChunk - 1) / kChunk;
-  ParallelFor(chunks, kElementGrain / kChunk, [&](int64_t begin, int64_t end) {
+  ParallelFor(chunks, kChunk, [&](int64_t begin, int64_t end) {
     std::array<float, kChunk> buffer;
     for (int64_t c = begin; c < end; ++c) {
       f(c * kChunk, std::min(kChunk, count - c * kChunk), buffer.data());

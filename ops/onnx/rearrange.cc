@@ -203,7 +203,7 @@ absl::Status InferEye(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const int64_t code, c.node().IntAttribute("dtype", 0));
   DataType type = c.input_type(0);
   if (code != 0) {
-    const auto known = code > 0 && code <= kMaxDataType
+    const auto known = code > 0 && code <= kLastDataType
                            ? DataTypeFromCode(static_cast<int32_t>(code))
                            : std::nullopt;
     if (!known) return c.AttributeError("dtype", StrCat(code, " is no type"));

@@ -12,10 +12,10 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/reduce_math.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -150,7 +150,7 @@ void ReduceTyped(const ReducePlan& plan, const KernelArgs& args, int64_t begin, 
 
 absl::Status Run(const KernelArgs& args, const ReducePlan& plan, ReduceFn reduce) {
   if (reduce == nullptr) return NoKernelForType(args.input(0).dtype);
-  ParallelFor(plan.kept.count(), kElementGrain / std::max<int64_t>(plan.reduced.count(), 1),
+  ParallelFor(plan.kept.count(), std::max<int64_t>(plan.reduced.count(), 1),
               [&](int64_t begin, int64_t end) { reduce(plan, args, begin, end); });
   return absl::OkStatus();
 }
@@ -175,10 +175,9 @@ Kernel HwyKernel(RowReduction row, ReduceFn otherwise) {
     const float* x = args.input(0).as<float>();
     float* y = args.output(0).as<float>();
     const int64_t n = plan.reduced.dims[0];
-    ParallelFor(plan.kept.count(), kElementGrain / std::max<int64_t>(n, 1),
-                [&](int64_t begin, int64_t end) {
-                  for (int64_t i = begin; i < end; ++i) y[i] = row(x + i * n, n);
-                });
+    ParallelFor(plan.kept.count(), std::max<int64_t>(n, 1), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) y[i] = row(x + i * n, n);
+    });
     return absl::OkStatus();
   };
   return {.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = run};

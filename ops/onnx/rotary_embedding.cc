@@ -12,7 +12,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -67,18 +67,16 @@ void RunTyped(const KernelArgs& args, const RotaryCall& call) {
   const T* sines = args.input(2).as<T>();
   T* y = args.output(0).as<T>();
   const int64_t tokens = call.batch_size * call.length;
-  ParallelFor(
-      tokens, kElementGrain / (call.heads * call.size + 1) + 1, [&](int64_t begin, int64_t end) {
-        for (int64_t token = begin; token < end; ++token) {
-          const int64_t row = call.positions == nullptr ? token : call.positions[token];
-          const int64_t start = token / call.length * call.batch + token % call.length * call.step;
-          for (int64_t h = 0; h < call.heads; ++h) {
-            const int64_t offset = start + h * call.head;
-            RotateRow(call, x + offset, cosines + row * call.half, sines + row * call.half,
-                      y + offset);
-          }
-        }
-      });
+  ParallelFor(tokens, call.heads * call.size + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t token = begin; token < end; ++token) {
+      const int64_t row = call.positions == nullptr ? token : call.positions[token];
+      const int64_t start = token / call.length * call.batch + token % call.length * call.step;
+      for (int64_t h = 0; h < call.heads; ++h) {
+        const int64_t offset = start + h * call.head;
+        RotateRow(call, x + offset, cosines + row * call.half, sines + row * call.half, y + offset);
+      }
+    }
+  });
 }
 
 absl::Status RunRotary(KernelArgs& args) {

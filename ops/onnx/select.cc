@@ -8,8 +8,8 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -82,7 +82,7 @@ absl::Status RunWhere(KernelArgs& args) {
     for (auto& s : strides) s.pop_back();
   }
   DispatchSize(ElementSize(out.dtype), [&]<typename T>(T*) {
-    ParallelFor(out.size() / row, kElementGrain / row, [&](int64_t begin, int64_t end) {
+    ParallelFor(out.size() / row, row, [&](int64_t begin, int64_t end) {
       T* to = out.as<T>() + begin * row;
       ForEachPoint<3>(outer, strides, {begin, end}, [&](const auto& offset) {
         WhereRow(args.input(0).as<uint8_t>() + offset[0], args.input(1).as<T>() + offset[1],

@@ -12,7 +12,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -68,14 +68,13 @@ absl::Status RunReference(KernelArgs& args) {
   return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
     const T* x = args.input(0).as<T>();
     T* y = args.output(0).as<T>();
-    ParallelFor(view.outer * view.inner, kElementGrain / std::max<int64_t>(view.n, 1),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t row = begin; row < end; ++row) {
-                         const int64_t offset =
-                             row / view.inner * view.n * view.inner + row % view.inner;
-                         SoftmaxStrided<log>(x + offset, y + offset, view.n, view.inner);
-                       }
-                     });
+    ParallelFor(
+        view.outer * view.inner, std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) {
+            const int64_t offset = row / view.inner * view.n * view.inner + row % view.inner;
+            SoftmaxStrided<log>(x + offset, y + offset, view.n, view.inner);
+          }
+        });
   });
 }
 
@@ -85,19 +84,18 @@ absl::Status RunHardmax(KernelArgs& args) {
     const T* x = args.input(0).as<T>();
     T* y = args.output(0).as<T>();
     const int64_t rows = view.n == 0 ? 0 : view.outer * view.inner;
-    ParallelFor(
-        rows, kElementGrain / std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
-          for (int64_t row = begin; row < end; ++row) {
-            const int64_t offset = row / view.inner * view.n * view.inner + row % view.inner;
-            int64_t best = 0;
-            for (int64_t i = 0; i < view.n; ++i) {
-              const int64_t at = offset + i * view.inner;
-              if (Load(x[at]) > Load(x[offset + best * view.inner])) best = i;
-              y[at] = Store<T>(0);
-            }
-            y[offset + best * view.inner] = Store<T>(1);
-          }
-        });
+    ParallelFor(rows, std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t offset = row / view.inner * view.n * view.inner + row % view.inner;
+        int64_t best = 0;
+        for (int64_t i = 0; i < view.n; ++i) {
+          const int64_t at = offset + i * view.inner;
+          if (Load(x[at]) > Load(x[offset + best * view.inner])) best = i;
+          y[at] = Store<T>(0);
+        }
+        y[offset + best * view.inner] = Store<T>(1);
+      }
+    });
   });
 }
 
@@ -107,13 +105,11 @@ absl::Status RunHwy(KernelArgs& args) {
   if (view.inner != 1) return RunReference<log>(args);
   const float* x = args.input(0).as<float>();
   float* y = args.output(0).as<float>();
-  ParallelFor(view.outer, kElementGrain / 4 / std::max<int64_t>(view.n, 1),
-                   [&](int64_t begin, int64_t end) {
-                     for (int64_t row = begin; row < end; ++row) {
-                       (log ? LogSoftmaxRow : SoftmaxRow)(x + row * view.n, y + row * view.n,
-                                                          view.n);
-                     }
-                   });
+  ParallelFor(view.outer, 4 * std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      (log ? LogSoftmaxRow : SoftmaxRow)(x + row * view.n, y + row * view.n, view.n);
+    }
+  });
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/onnx/movement.h"
 
@@ -80,7 +81,7 @@ absl::Status RunTensorScatter(KernelArgs& args) {
 
 OpDef TensorScatterDef() {
   std::vector<DataType> types = AllTypes();
-  std::erase_if(types, [](DataType type) { return BitWidth(type) == 4; });
+  std::erase_if(types, [](DataType type) { return IsPacked(type); });
   return OpDef("", "TensorScatter", 24)
       .Doc(
           "A copy of the cache in which batch row b has the update's rows from write_indices[b] "

@@ -12,7 +12,7 @@
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/elementwise_hwy.h"
 #include "pagefuse/ops/onnx/unary_math.h"
-#include "pagefuse/ops/onnx/parallel.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -51,7 +51,7 @@ absl::Status RunRows(const KernelArgs& args, UnaryRowFn row, const Defaults& def
   const TensorArg& x = args.input(0);
   const TensorArg& y = args.output(0);
   if (row == nullptr) return NoKernelForType(x.dtype);
-  ParallelFor(y.size(), kElementGrain / 4, [&](int64_t begin, int64_t end) {
+  ParallelFor(y.size(), 4, [&](int64_t begin, int64_t end) {
     row(ElementAt(x, begin), ElementAt(y, begin), end - begin, params);
   });
   return absl::OkStatus();
@@ -71,9 +71,8 @@ Kernel HwyKernel(UnaryRow row, float default_alpha = 0) {
     PF_ASSIGN_OR_RETURN(const float alpha, args.node->FloatAttribute("alpha", default_alpha));
     const float* x = args.input(0).as<float>();
     float* y = args.output(0).as<float>();
-    ParallelFor(args.output(0).size(), kElementGrain / 4, [&](int64_t begin, int64_t end) {
-      row(x + begin, y + begin, end - begin, alpha);
-    });
+    ParallelFor(args.output(0).size(), 4,
+                [&](int64_t begin, int64_t end) { row(x + begin, y + begin, end - begin, alpha); });
     return absl::OkStatus();
   };
   return {.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = run};
@@ -139,7 +138,7 @@ void RunClipTyped(const KernelArgs& args) {
   const C high = has_high ? Load(high_arg.as<T>()[0]) : C{};
   const T* x = args.input(0).as<T>();
   T* y = args.output(0).as<T>();
-  ParallelFor(args.output(0).size(), kElementGrain, [&](int64_t begin, int64_t end) {
+  ParallelFor(args.output(0).size(), 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       C value = Load(x[i]);
       if (has_low && value < low) value = low;

@@ -11,8 +11,8 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/elementwise_hwy.h"
-#include "pagefuse/ops/onnx/parallel.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -48,7 +48,7 @@ absl::Status RunRows(const KernelArgs& args, RowFn row) {
   std::vector<int64_t> strides;
   for (size_t k = 0; k < inputs.size(); ++k)
     strides.push_back(plan.row_stride(static_cast<int>(k)));
-  ParallelFor(plan.size(), kElementGrain, [&](int64_t begin, int64_t end) {
+  ParallelFor(plan.size(), 4, [&](int64_t begin, int64_t end) {
     plan.ForEachRow(begin, end, [&](int64_t position, int64_t n, const int64_t* offsets) {
       row(args, {position, n, offsets, strides.data()});
     });

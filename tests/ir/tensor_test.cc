@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {
@@ -34,7 +35,7 @@ TEST(Tensor, AllocatedMemoryIsZeroAndAligned) {
 }
 
 TEST(Tensor, EveryTypeHasItsSize) {
-  for (int32_t code = 1; code <= kMaxDataType; ++code) {
+  for (int32_t code = 1; code <= kLastDataType; ++code) {
     const auto type = static_cast<DataType>(code);
     const absl::StatusOr<Tensor> tensor = Tensor::Allocate(type, {3, 5});
     ASSERT_TRUE(tensor.ok()) << tensor.status();
@@ -44,7 +45,7 @@ TEST(Tensor, EveryTypeHasItsSize) {
     EXPECT_EQ(DataTypeFromCode(code), type);
   }
   EXPECT_EQ(DataTypeFromCode(0), std::nullopt);
-  EXPECT_EQ(DataTypeFromCode(kMaxDataType + 1), std::nullopt);
+  EXPECT_EQ(DataTypeFromCode(kLastDataType + 1), std::nullopt);
   EXPECT_EQ(DataTypeFromCode(-1), std::nullopt);
   EXPECT_EQ(DataTypeFromName("undefined"), std::nullopt);
 }

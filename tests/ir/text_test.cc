@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/verify.h"
 
 namespace pagefuse {
@@ -101,7 +102,7 @@ TEST(Text, TellsScalarsFromUnknownRank) {
 }
 
 TEST(Text, KnowsEveryElementType) {
-  for (int32_t code = 1; code <= kMaxDataType; ++code) {
+  for (int32_t code = 1; code <= kLastDataType; ++code) {
     const auto type = static_cast<DataType>(code);
     const std::string text = "g (" + std::string(DataTypeName(type)) + "[2] x) => () {}";
     EXPECT_EQ(Parse(text).graph->inputs()[0]->dtype(), type);

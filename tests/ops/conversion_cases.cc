@@ -3,6 +3,8 @@
 
 #include "op_test.h"
 
+#include "pagefuse/ir/packed_types.h"
+
 namespace pagefuse::onnx_ops {
 namespace {
 
@@ -47,6 +49,10 @@ OpCases CastCases() {
       .Add(CastCase("from_int4", Codes(DataType::kInt4, {3}, {0x78, 0x0F}), Ints({3}, {-8, 7, -1})))
       .Add(CastCase("from_e2m1", Codes(DataType::kFloat4E2M1, {3}, {0x71, 0x09}),
                     Floats({3}, {0.5f, 6, -0.5f})))
+      .Add(CastCase("nan_to_e2m1", Floats({2}, {kNan, 9}),
+                    Codes(DataType::kFloat4E2M1, {2}, {0x78})))
+      .Add(CastCase("from_int2", Codes(kInt2, {5}, {0xE4, 0x02}), Ints({5}, {0, 1, -2, -1, -2})))
+      .Add(CastCase("uint2_wraps", Floats({5}, {0, 1, 2, 3, -3}), Codes(kUint2, {5}, {0xE4, 0x01})))
       .Add(CastCase("same_type", Ints({2}, {1, 2}), Ints({2}, {1, 2})))
       .Rejects({.inputs = {Floats({1}, {0})}, .attributes = {{"to", 99}}}, "99 is no type")
       .Rejects({.inputs = {Floats({1}, {0})}}, "attribute \"to\": is missing");

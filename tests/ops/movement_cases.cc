@@ -3,6 +3,8 @@
 
 #include "op_test.h"
 
+#include "pagefuse/ir/packed_types.h"
+
 namespace pagefuse::onnx_ops {
 namespace {
 
@@ -124,6 +126,9 @@ OpCases TransposeCases() {
       .Add({.name = "packed",
             .inputs = {Codes(DataType::kInt4, {2, 3}, {0x10, 0x32, 0x54})},
             .outputs = {Codes(DataType::kInt4, {3, 2}, {0x30, 0x41, 0x52})}})
+      .Add({.name = "four_a_byte",
+            .inputs = {Codes(kUint2, {2, 2}, {0xE4})},
+            .outputs = {Codes(kUint2, {2, 2}, {0xD8})}})
       .Shapes({{}, {5}, {0, 3}, {65, 33}, {3, 4, 70}})
       .Attributes({{"perm", std::vector<int64_t>{2, 0, 1}}})
       .Shapes({{40, 2, 37}, {1, 3, 1}})
