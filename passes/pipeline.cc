@@ -59,8 +59,12 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(RecogniseRope());
   // Keys that an exporter transposes by way of three axes.
   add(RecogniseLastAxesTranspose());
+  // Keys filled in by two scatters, as DeepSeek exports have them; off unless asked for.
+  add(RecogniseFilledConcat());
   // Scaled dot-product attention written out, under any mask.
   add(RecogniseAttention());
+  // Attention over latent rows themselves; off unless asked for.
+  add(AbsorbMla());
   // Repeated heads and joined caches become inputs of Attention.
   add(RecogniseAttentionInputs());
   // Understood masks become attributes of Attention.

@@ -11,7 +11,10 @@ std::unique_ptr<Pass> RecogniseRmsNorm();
 std::unique_ptr<Pass> RecogniseRope();
 std::unique_ptr<Pass> RecogniseActivation();
 std::unique_ptr<Pass> RecogniseLastAxesTranspose();
+std::unique_ptr<Pass> RecogniseFilledConcat();
 std::unique_ptr<Pass> RecogniseAttention();
+// Does nothing without the option absorb_mla=on, as RecogniseFilledConcat.
+std::unique_ptr<Pass> AbsorbMla();
 std::unique_ptr<Pass> RecogniseAttentionInputs();
 std::unique_ptr<Pass> RecogniseAttentionMask();
 std::unique_ptr<Pass> RecogniseGatedMlp();

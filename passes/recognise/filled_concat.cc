@@ -1,0 +1,141 @@
+// filled-concat: a tensor whose rows are all overwritten by two scatters is their Concat, as the
+// keys of DeepSeek exports are made (an empty tensor, filled by slice assignments).
+//
+//   z -- ScatterND([[0], .. [P-1]], a) -- ScatterND([[P], .. [D-1]], b)    =>    Concat<0>(a, b)
+//
+// Where a and b are transposed alike, the Concat stands before the Transpose, and a Transpose of
+// the whole joins it.
+#include <optional>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/recognise/recognise.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr std::string_view kName = "filled-concat";
+
+// The rows [first, first + count) of the first axis that a ScatterND with these indices overwrites.
+struct RowRange {
+  int64_t first = 0, count = 0;
+};
+
+std::optional<RowRange> RowsOf(const Node& scatter) {
+  if (StringOr(scatter, "reduction", "none") != "none") return std::nullopt;
+  const Tensor* indices = ConstantOf(scatter.input(1));
+  if (indices == nullptr || indices->rank() != 2 || indices->dims()[1] != 1) return std::nullopt;
+  const absl::StatusOr<std::vector<int64_t>> rows = IntegerValues(*indices);
+  if (!rows.ok() || rows->empty() || rows->front() < 0) return std::nullopt;
+  for (size_t i = 1; i < rows->size(); ++i) {
+    if ((*rows)[i] != rows->front() + static_cast<int64_t>(i)) return std::nullopt;
+  }
+  return RowRange{rows->front(), static_cast<int64_t>(rows->size())};
+}
+
+// The first and second part of the tensor that `second` completes.
+struct Filled {
+  Value* first = nullptr;
+  Value* second = nullptr;
+};
+
+// `why` says what is missing where the node nearly matches.
+std::optional<Filled> FindFilled(const Node& second, std::string& why) {
+  const Node* first = second.Is("ScatterND") ? second.input(0)->producer() : nullptr;
+  if (first == nullptr || !first->Is("ScatterND")) return std::nullopt;
+  const std::optional<RowRange> a = RowsOf(*first);
+  const std::optional<RowRange> b = RowsOf(second);
+  const auto& shape = second.output(0)->shape();
+  if (!a || !b || !shape || shape->rank() < 1) {
+    why = "the indices are no constant ranges of rows";
+    return std::nullopt;
+  }
+  if (a->first != 0 || b->first != a->count || (*shape)[0].constant() != a->count + b->count) {
+    why = "the scatters do not fill the tensor, first part first";
+    return std::nullopt;
+  }
+  return Filled{first->input(2), second.input(2)};
+}
+
+// The permutation that both values were made with, or nullopt.
+std::optional<std::vector<int64_t>> SharedPermutation(const Filled& filled) {
+  std::optional<std::vector<int64_t>> shared;
+  for (const Value* value : {filled.first, filled.second}) {
+    const Node* transpose = value->producer();
+    if (transpose == nullptr || !transpose->Is("Transpose")) return std::nullopt;
+    const auto perm = transpose->IntsAttribute("perm", {});
+    if (!perm.ok() || perm->empty() || (shared && *shared != *perm)) return std::nullopt;
+    shared = *perm;
+  }
+  return shared;
+}
+
+class FilledConcat : public Pass {
+ public:
+  std::string_view name() const override { return kName; }
+  std::string_view description() const override {
+    return "Recognises tensors filled by two scatters as their Concat (option absorb_mla=on).";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    if (context.Option("absorb_mla", "off") != "on") return false;
+    PF_RETURN_IF_ERROR(InferShapes(model));
+    Graph& graph = *model.graph;
+    bool changed = false;
+    // A rewrite may erase the Transpose behind its scatter, but no scatter behind it.
+    std::vector<Node*> scatters = NodesOf(graph);
+    std::erase_if(scatters, [](const Node* node) { return !node->Is("ScatterND"); });
+    for (Node* node : scatters) {
+      std::string why;
+      const std::optional<Filled> filled = FindFilled(*node, why);
+      if (!why.empty()) context.AddMiss(kName, NodeLabel(*node), why, 2);
+      if (!filled) continue;
+      changed = true;
+      Replace(graph, node, *filled);
+      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    }
+    return changed;
+  }
+
+ private:
+  static void Replace(Graph& graph, Node* node, const Filled& filled) {
+    GraphBuilder builder(graph, node, node->output(0)->name());
+    std::optional<std::vector<int64_t>> perm = SharedPermutation(filled);
+    if (!perm) {
+      Value* joined = builder.Add("Concat", {filled.first, filled.second}, "axis", int64_t{0});
+      graph.ReplaceAllUses(node->output(0), joined);
+      graph.EraseIfDead(node);
+      return;
+    }
+    Value* joined = builder.Add(
+        "Concat", {filled.first->producer()->input(0), filled.second->producer()->input(0)}, "axis",
+        perm->front());
+    Node* last = node;
+    if (Node* reader = OnlyTranspose(node->output(0))) {
+      // Both permutations at once, in which form a key is known.
+      std::vector<int64_t> outer = *reader->IntsAttribute("perm", {});
+      for (int64_t& axis : outer) axis = (*perm)[axis];
+      perm = outer;
+      last = reader;
+    }
+    Value* transposed = builder.Add("Transpose", {joined}, "perm", *perm);
+    graph.ReplaceAllUses(last->output(0), transposed);
+    graph.EraseIfDead(last);
+  }
+
+  // The Transpose that alone reads the value, or null.
+  static Node* OnlyTranspose(const Value* value) {
+    if (value->uses().size() != 1 || value->is_output()) return nullptr;
+    Node* reader = value->uses()[0].node;
+    if (!reader->Is("Transpose") || reader->graph() != value->graph()) return nullptr;
+    const auto perm = reader->IntsAttribute("perm", {});
+    return perm.ok() && !perm->empty() ? reader : nullptr;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseFilledConcat() { return std::make_unique<FilledConcat>(); }
+
+}  // namespace pagefuse
