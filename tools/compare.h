@@ -24,8 +24,8 @@ struct CompareRule {
   double rtol = 0;
   double atol = 0;
   std::optional<double> rel_l2 = {};  // kAllclose: also norm(got - want) <= rel_l2 * norm(want)
-  bool finite_only = false;      // kAllclose: only where the expected number is finite
-  bool nan_is_equal = false;     // kAllclose: NaN agrees with NaN; else NaN never passes
+  bool finite_only = false;           // kAllclose: only where the expected number is finite
+  bool nan_is_equal = false;          // kAllclose: NaN agrees with NaN; else NaN never passes
   int64_t max_ulp = 0;
   double max_fraction = 1;  // kUlp: share of the elements that may differ at all
 };

@@ -51,8 +51,8 @@ HWY_INLINE float DotProduct(const float* HWY_RESTRICT a, const float* HWY_RESTRI
 }
 
 // y = P x; see RotateTurboQuant.
-HWY_INLINE void RotateTurboRow(const float* HWY_RESTRICT rotation, const float* HWY_RESTRICT x, size_t n,
-                          float* HWY_RESTRICT y) {
+HWY_INLINE void RotateTurboRow(const float* HWY_RESTRICT rotation, const float* HWY_RESTRICT x,
+                               size_t n, float* HWY_RESTRICT y) {
   if (rotation == nullptr) {
     std::memcpy(y, x, n * sizeof(float));
     HadamardVectors(y, n);

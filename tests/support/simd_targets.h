@@ -11,8 +11,8 @@
 
 namespace pagefuse::testing {
 
-// Calls body() with dynamic dispatch held to each target in turn and without AMX, then with the free
-// choice and AMX, if there is any. Failures name the target.
+// Calls body() with dynamic dispatch held to each target in turn and without AMX, then with the
+// free choice and AMX, if there is any. Failures name the target.
 template <typename Body>
 void ForEachSimdTarget(Body&& body) {
   const int64_t supported = hwy::SupportedTargets();

@@ -38,18 +38,16 @@ TEST_P(Variants, AreFunctionsOfThePortsWithNamesOfTheirOwn) {
   EXPECT_FALSE(names.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, Variants,
-                         ::testing::Values("PagedCacheInsert", "RopeCacheInsert",
-                                           "MergeAttnStates", "KCacheQuantInsert",
-                                           "MlaCacheInsert", "CompressorStateInsert",
-                                           "CompressCacheInsert", "InvRopeQuant",
-                                           "QNormRopeKvInsert", "MqaLogits", "PagedMqaLogits",
-                                           "IndexerTopK", "TopKSlots", "CombineTopKWindow",
-                                           "ReqIndexToSlot", "IndexerQRopeQuant",
-                                           "IndexerKQuantInsert", "IndexerKGather",
-                                           "TurboQuantInsert", "TurboQuantAttention",
-                                           "TurboQuantDequant", "SparseMlaAttention"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Ops, Variants,
+    ::testing::Values("PagedCacheInsert", "RopeCacheInsert", "MergeAttnStates", "KCacheQuantInsert",
+                      "MlaCacheInsert", "CompressorStateInsert", "CompressCacheInsert",
+                      "InvRopeQuant", "QNormRopeKvInsert", "MqaLogits", "PagedMqaLogits",
+                      "IndexerTopK", "TopKSlots", "CombineTopKWindow", "ReqIndexToSlot",
+                      "IndexerQRopeQuant", "IndexerKQuantInsert", "IndexerKGather",
+                      "TurboQuantInsert", "TurboQuantAttention", "TurboQuantDequant",
+                      "SparseMlaAttention"),
+    [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace pagefuse
