@@ -3,187 +3,68 @@
 // ops as a share of a plain copy, and top-k in time a row.
 //
 // Counters are those of the fastest iteration, since other programs disturb the rest.
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
-#include <numeric>
-#include <random>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "op_call.h"
-#include "peaks.h"
-#include <benchmark/benchmark.h>
-
-#include "pagefuse/ir/status_macros.h"
+#include "indexer_calls.h"
+#include "run_calls.h"
 
 namespace pagefuse {
 namespace {
-
-constexpr int64_t kHeads = 64;
-constexpr int64_t kHeadSize = 128;
-constexpr int64_t kBlockSize = 64;
-constexpr int64_t kTokenBytes = kHeadSize + 4;
-constexpr int64_t kCacheBytes = int64_t{512} << 20;  // of all layers together
-
-const Peaks& MachinePeaks() {
-  static const Peaks peaks = MeasurePeaks();
-  return peaks;
-}
-
-using Calls = std::vector<std::unique_ptr<OpCall>>;
-
-// Runs the calls in turn and returns the seconds of the fastest run.
-double RunCalls(benchmark::State& state, Calls& calls, const std::string& kernel) {
-  double best = 1e30;
-  size_t next = 0;
-  calls[0]->Run(kernel);
-  for (auto _ : state) {
-    next = (next + 1) % calls.size();
-    const double start = Now();
-    calls[next]->Run(kernel);
-    const double seconds = Now() - start;
-    best = std::min(best, seconds);
-    state.SetIterationTime(seconds);
-  }
-  state.counters["best_us"] = best * 1e6;
-  return best;
-}
-
-void Fill(int32_t* values, int64_t count, int64_t value) {
-  std::fill_n(values, count, static_cast<int32_t>(value));
-}
 
 double PeakOf(const std::string& kernel) {
   return kernel == "amx" ? MachinePeaks().amx_flops : MachinePeaks().fma_flops;
 }
 
-// `rows` queries that all see `keys` keys.
 void Dense(benchmark::State& state, const std::string& kernel, int64_t rows, int64_t keys) {
-  Calls calls;
-  calls.push_back(std::make_unique<OpCall>("pagefuse", "MqaLogits"));
-  OpCall& call = *calls[0];
-  call.RandomInput(DataType::kFloat8E4M3FN, {rows, kHeads, kHeadSize}, 2);
-  call.RandomInput(DataType::kFloat8E4M3FN, {keys, kHeadSize}, 2);
-  std::fill_n(call.Input<float>(DataType::kFloat, {keys}), keys, 0.01f);
-  call.RandomInput(DataType::kFloat, {rows, kHeads}, 0.1f);
-  Fill(call.Input<int32_t>(DataType::kInt32, {rows}), rows, 0);
-  Fill(call.Input<int32_t>(DataType::kInt32, {rows}), rows, keys);
-  call.Output(DataType::kFloat, {rows, keys});
-  if (!call.Has(kernel)) return state.SkipWithError("no such kernel on this machine");
-  const double best = RunCalls(state, calls, kernel);
-  const double flops = 2.0 * static_cast<double>(rows * kHeads * kHeadSize * keys);
+  std::unique_ptr<OpCall> call = MqaLogitsCall(rows, keys);
+  if (!call->Has(kernel)) return state.SkipWithError("no such kernel on this machine");
+  const double best = RunCalls(state, OneCall(std::move(call)), kernel);
+  const double flops = 2.0 * static_cast<double>(rows * kIndexerHeads * kIndexerHeadSize * keys);
   state.counters["GFLOP/s"] = flops / best * 1e-9;
   state.counters["share"] = flops / best / PeakOf(kernel);
 }
 
-// One layer's cache and `sequences` sequences of `length` keys with `queries` queries each.
-std::unique_ptr<OpCall> PagedLayer(int64_t sequences, int64_t queries, int64_t length) {
-  auto call = std::make_unique<OpCall>("pagefuse", "PagedMqaLogits");
-  const int64_t columns = length / kBlockSize;
-  const int64_t blocks = sequences * columns;
-  call->RandomInput(DataType::kFloat8E4M3FN, {sequences, queries, kHeads, kHeadSize}, 2);
-  auto* cache = call->Input<uint8_t>(DataType::kUint8, {blocks, kBlockSize, 1, kTokenBytes});
-  // Codes and scales alike are small positive numbers.
-  std::fill_n(cache, blocks * kBlockSize * kTokenBytes, uint8_t{0x38});
-  call->RandomInput(DataType::kFloat, {sequences * queries, kHeads}, 0.1f);
-  Fill(call->Input<int32_t>(DataType::kInt32, {sequences}), sequences, length);
-  auto* table = call->Input<int32_t>(DataType::kInt32, {sequences, columns});
-  std::iota(table, table + blocks, 0);
-  std::shuffle(table, table + blocks, std::mt19937(1));
-  call->Output(DataType::kFloat, {sequences * queries, length});
-  return call;
-}
-
 void Paged(benchmark::State& state, const std::string& kernel, int64_t queries, int64_t length) {
   constexpr int64_t kSequences = 8;
-  const int64_t bytes = kSequences * length * kTokenBytes;
-  Calls calls;
-  for (int64_t i = 0; i < std::max<int64_t>(kCacheBytes / bytes, 2); ++i) {
-    calls.push_back(PagedLayer(kSequences, queries, length));
-  }
+  const int64_t keys = kSequences * length;
+  const auto bytes = static_cast<double>(keys * kIndexerTokenBytes);
+  OpCalls calls = MakeCalls(keys * kIndexerTokenBytes,
+                            [&] { return PagedMqaLogitsCall(kSequences, queries, length); });
   if (!calls[0]->Has(kernel)) return state.SkipWithError("no such kernel on this machine");
-  const double best = RunCalls(state, calls, kernel);
-  const double flops =
-      2.0 * static_cast<double>(kSequences * queries * kHeads * kHeadSize * length);
-  state.counters["GB/s"] = static_cast<double>(bytes) / best * 1e-9;
-  state.counters["share_of_read"] = static_cast<double>(bytes) / best / MachinePeaks().read_bytes;
+  const double best = RunCalls(state, std::move(calls), kernel);
+  const double flops = 2.0 * static_cast<double>(keys * queries * kIndexerHeads * kIndexerHeadSize);
+  state.counters["GB/s"] = bytes / best * 1e-9;
+  state.counters["share_of_read"] = bytes / best / MachinePeaks().read_bytes;
   state.counters["share_of_flops"] = flops / best / PeakOf(kernel);
 }
 
-enum class Order { kRandom, kRising, kFewValues };
-
-void TopK(benchmark::State& state, Order order, int64_t rows, int64_t columns) {
-  constexpr int64_t kTopK = 2048;
-  Calls calls;
-  calls.push_back(std::make_unique<OpCall>("pagefuse", "IndexerTopK"));
-  OpCall& call = *calls[0];
-  auto* logits = call.Input<float>(DataType::kFloat, {rows, columns});
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  for (int64_t i = 0; i < rows * columns; ++i) {
-    const auto column = static_cast<float>(i % columns);
-    const float number = normal(random);
-    logits[i] = order == Order::kRandom   ? number
-                : order == Order::kRising ? column
-                                          : static_cast<float>(static_cast<int>(number));
-  }
-  Fill(call.Input<int32_t>(DataType::kInt32, {rows}), rows, 0);
-  Fill(call.Input<int32_t>(DataType::kInt32, {rows}), rows, columns);
-  call.Attribute("topk", kTopK);
-  call.Output(DataType::kInt32, {rows, kTopK});
-  const double best = RunCalls(state, calls, "hwy");
+void TopK(benchmark::State& state, LogitOrder order, int64_t rows, int64_t columns) {
+  const double best =
+      RunCalls(state, OneCall(IndexerTopKCall(order, rows, columns, /*topk=*/2048)), "hwy");
   state.counters["us_a_row"] = best * 1e6 / static_cast<double>(rows);
   state.counters["GB/s"] = static_cast<double>(rows * columns * 4) / best * 1e-9;
 }
 
-void KeyInsert(benchmark::State& state, int64_t tokens) {
-  Calls calls;
-  calls.push_back(std::make_unique<OpCall>("pagefuse", "IndexerKQuantInsert"));
-  OpCall& call = *calls[0];
-  const int64_t blocks = std::max<int64_t>(2 * tokens / kBlockSize, 1);
-  call.RandomInput(DataType::kBfloat16, {tokens, kHeadSize}, 2);
-  auto* slots = call.Input<int64_t>(DataType::kInt64, {tokens});
-  std::iota(slots, slots + tokens, 0);
-  const int64_t cache_bytes = blocks * kBlockSize * kTokenBytes;
-  std::fill_n(call.Input<uint8_t>(DataType::kUint8, {blocks, kBlockSize, kTokenBytes}), cache_bytes,
-              uint8_t{0});
-  call.AliasOutput(2);
-  const int64_t bytes = tokens * (2 * kHeadSize + kTokenBytes);
+// `bytes`: read and written.
+void ShareOfCopy(benchmark::State& state, std::unique_ptr<OpCall> call, int64_t bytes) {
   const double copy_rate = CopyRate(bytes);
-  const double best = RunCalls(state, calls, "hwy");
+  const double best = RunCalls(state, OneCall(std::move(call)), "hwy");
   state.counters["GB/s"] = static_cast<double>(bytes) / best * 1e-9;
   state.counters["share_of_copy"] = static_cast<double>(bytes) / best / copy_rate;
 }
 
+void KeyInsert(benchmark::State& state, int64_t tokens) {
+  ShareOfCopy(state, IndexerKQuantInsertCall(tokens),
+              tokens * (2 * kIndexerHeadSize + kIndexerTokenBytes));
+}
+
 void QueryQuant(benchmark::State& state, const std::string& format, int64_t tokens) {
-  constexpr int64_t kRotated = 64;
-  constexpr int64_t kPositions = 4096;
-  const bool mxfp4 = format == "mxfp4";
-  Calls calls;
-  calls.push_back(std::make_unique<OpCall>("pagefuse", "IndexerQRopeQuant"));
-  OpCall& call = *calls[0];
-  auto* positions = call.Input<int64_t>(DataType::kInt64, {tokens});
-  std::iota(positions, positions + tokens, 0);
-  call.RandomInput(DataType::kBfloat16, {tokens, kHeads, kHeadSize}, 2);
-  call.RandomInput(DataType::kFloat, {kPositions, kRotated}, 0.5f);
-  call.RandomInput(DataType::kBfloat16, {tokens, kHeads}, 1);
-  call.Attribute("format", format);
-  call.Attribute("softmax_scale", 0.088f);
-  call.Attribute("head_scale", 0.125f);
-  if (mxfp4) {
-    call.Output(DataType::kUint8, {tokens, kHeads, kHeadSize / 2});
-  } else {
-    call.Output(DataType::kFloat8E4M3FN, {tokens, kHeads, kHeadSize});
-  }
-  call.Output(DataType::kFloat, {tokens, kHeads});
-  if (mxfp4) call.Output(DataType::kUint8, {tokens, kHeads, kHeadSize / 32});
-  const int64_t bytes = tokens * kHeads * 2 * kHeadSize + call.output_bytes(0);
-  const double copy_rate = CopyRate(bytes);
-  const double best = RunCalls(state, calls, "hwy");
-  state.counters["GB/s"] = static_cast<double>(bytes) / best * 1e-9;
-  state.counters["share_of_copy"] = static_cast<double>(bytes) / best / copy_rate;
+  std::unique_ptr<OpCall> call = IndexerQRopeQuantCall(format, tokens);
+  const int64_t bytes = tokens * kIndexerHeads * 2 * kIndexerHeadSize + call->output_bytes(0);
+  ShareOfCopy(state, std::move(call), bytes);
 }
 
 template <typename Body>
@@ -210,8 +91,9 @@ void RegisterScores() {
 }
 
 void RegisterOthers() {
-  const std::pair<const char*, Order> orders[] = {
-      {"random", Order::kRandom}, {"rising", Order::kRising}, {"few_values", Order::kFewValues}};
+  const std::pair<const char*, LogitOrder> orders[] = {{"random", LogitOrder::kRandom},
+                                                       {"rising", LogitOrder::kRising},
+                                                       {"few_values", LogitOrder::kFewValues}};
   for (const auto& [name, order] : orders) {
     for (const int64_t columns : {4096, 32768, 131072}) {
       for (const int64_t rows : {1, 32}) {

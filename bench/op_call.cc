@@ -1,44 +1,85 @@
 #include "op_call.h"
 
-#include <algorithm>
 #include <cstring>
-#include <random>
-#include <utility>
+#include <numeric>
+#include <optional>
 
 #include "peaks.h"
 
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/registry.h"
 
 namespace pagefuse {
+namespace {
 
-OpCall::OpCall(std::string_view domain, std::string_view op) : domain_(domain), op_(op) {}
-
-void* OpCall::AddTensor(DataType type, const std::vector<int64_t>& dims,
-                        std::vector<TensorArg>& list) {
-  absl::StatusOr<Tensor> tensor = Tensor::Allocate(type, dims);
-  PF_CHECK(tensor.ok());
-  tensors_.push_back(*std::move(tensor));
-  list.push_back({type, dims, tensors_.back().mutable_data()});
-  return list.back().data;
+const OpDef& FindOp(std::string_view op) {
+  const OpDef* found = OpRegistry::Global().Find("pagefuse", op, 1);
+  PF_CHECK(found != nullptr);
+  return *found;
 }
 
-void OpCall::RandomInput(DataType type, const std::vector<int64_t>& dims, float deviation) {
-  // A few thousand different numbers, repeated: what is computed does not depend on them.
+}  // namespace
+
+OpCall::OpCall(std::string_view op, uint32_t seed) : op_(FindOp(op)), random_(seed) {}
+
+void* OpCall::AddInput(DataType type, const std::vector<int64_t>& dims) {
+  PF_CHECK(node_ == nullptr);
+  absl::StatusOr<Tensor> tensor = Tensor::Allocate(type, dims);
+  PF_CHECK(tensor.ok());
+  inputs_.push_back(*std::move(tensor));
+  args_.inputs.push_back({type, dims, inputs_.back().mutable_data()});
+  return args_.inputs.back().data;
+}
+
+void OpCall::Omit() {
+  inputs_.emplace_back();
+  args_.inputs.emplace_back();
+}
+
+void OpCall::Normal(DataType type, const std::vector<int64_t>& dims, float deviation) {
+  // A few thousand different numbers, repeated: how long it takes does not depend on them.
   constexpr int64_t kDistinct = 1 << 14;
-  std::mt19937 random(1);
   std::normal_distribution<float> normal(0, deviation);
   std::vector<float> values(kDistinct);
-  for (float& value : values) value = normal(random);
+  for (float& value : values) value = normal(random_);
   auto* data = Input<uint8_t>(type, dims);
   const int64_t size = args_.inputs.back().size();
   const int64_t element_bytes = BitWidth(type) / 8;
   for (int64_t i = 0; i < size; i += kDistinct) {
-    PF_CHECK(EncodeFromFloat(type, values.data(), std::min(kDistinct, size - i),
-                             data + i * element_bytes)
-                 .ok());
+    const int64_t count = std::min(kDistinct, size - i);
+    PF_CHECK(EncodeFromFloat(type, values.data(), count, data + i * element_bytes).ok());
   }
+}
+
+void OpCall::Bytes(const std::vector<int64_t>& dims, uint8_t value) {
+  auto* data = Input<uint8_t>(DataType::kUint8, dims);
+  std::fill_n(data, args_.inputs.back().size(), value);
+}
+
+std::vector<int32_t> OpCall::ShuffledBlocks(int64_t blocks) {
+  std::vector<int32_t> order(blocks);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random_);
+  return order;
+}
+
+void OpCall::BlockTable(int64_t sequences, int64_t columns) {
+  Ints({sequences, columns}, ShuffledBlocks(sequences * columns));
+}
+
+void OpCall::Slots(int64_t tokens, int64_t block_size) {
+  const std::vector<int32_t> blocks = ShuffledBlocks((tokens + block_size - 1) / block_size);
+  std::vector<int64_t> slots(tokens);
+  for (int64_t t = 0; t < tokens; ++t) {
+    slots[t] = blocks[t / block_size] * block_size + t % block_size;
+  }
+  Longs(slots);
+}
+
+void OpCall::Range(int64_t count) {
+  std::vector<int64_t> values(count);
+  std::iota(values.begin(), values.end(), 0);
+  Longs(values);
 }
 
 void OpCall::Attribute(std::string_view name, decltype(pagefuse::Attribute::value) value) {
@@ -46,67 +87,107 @@ void OpCall::Attribute(std::string_view name, decltype(pagefuse::Attribute::valu
 }
 
 void OpCall::MakeNode() {
-  const auto values = [&](const char* prefix, const std::vector<TensorArg>& args) {
-    std::vector<Value*> list;
-    for (const TensorArg& arg : args) {
-      list.push_back(graph_.AddValue(graph_.UniqueName(prefix), arg.dtype));
-      list.back()->set_shape(Shape::FromInts(arg.dims));
-    }
-    return list;
-  };
-  node_ = graph_.AddNode(domain_, op_, values("in", args_.inputs), values("out", args_.outputs));
+  std::vector<Value*> inputs, outputs;
+  for (size_t i = 0; i < args_.inputs.size(); ++i) {
+    const TensorArg& arg = args_.inputs[i];
+    inputs.push_back(
+        arg.present() ? graph_.AddValue(op_.inputs()[i].name, arg.dtype, Shape::FromInts(arg.dims))
+                      : nullptr);
+  }
+  for (const Port& port : op_.outputs()) {
+    const int count = static_cast<int>(outputs.size());
+    const bool required = port.kind == PortKind::kRequired;
+    if (num_outputs_ < 0 ? !required : count == num_outputs_) break;
+    outputs.push_back(graph_.AddValue(graph_.UniqueName(port.name)));
+  }
+  node_ = graph_.AddNode(op_.domain(), op_.name(), inputs, outputs);
   for (const auto& [name, attribute] : attributes_) node_->SetAttribute(name, attribute);
   args_.node = node_;
   args_.opset = 1;
   args_.scratch = &scratch_;
-  const OpDef* op = OpRegistry::Global().Find(domain_, op_, 1);
-  PF_CHECK(op != nullptr && op->CheckValues(args_).ok());
+  MakeOutputs();
+  PF_CHECK(op_.CheckValues(args_).ok());
+}
+
+void OpCall::MakeOutputs() {
+  std::vector<ShapeContext::Known> known(inputs_.size());
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i].defined()) continue;
+    known[i] = {inputs_[i].dtype(), Shape::FromInts(inputs_[i].dims()), std::nullopt, &inputs_[i]};
+  }
+  ShapeContext context(*node_, 1, std::move(known));
+  PF_CHECK(op_.Infer(context).ok());
+  for (int i = 0; i < node_->num_outputs(); ++i) {
+    const ShapeContext::Known& output = context.outputs()[i];
+    PF_CHECK(output.shape && output.shape->constant());
+    const std::vector<int64_t> dims = *output.shape->constant();
+    node_->output(i)->set_dtype(output.dtype);
+    node_->output(i)->set_shape(output.shape);
+    const TensorArg* alias = nullptr;
+    for (const auto& [to, from] : op_.aliases()) {
+      if (to == i && from < node_->num_inputs() && args_.inputs[from].present()) {
+        alias = &args_.inputs[from];
+      }
+    }
+    if (alias != nullptr) {
+      args_.outputs.push_back(*alias);
+      continue;
+    }
+    absl::StatusOr<Tensor> tensor = Tensor::Allocate(output.dtype, dims);
+    PF_CHECK(tensor.ok());
+    outputs_.push_back(*std::move(tensor));
+    args_.outputs.push_back({output.dtype, dims, outputs_.back().mutable_data()});
+  }
 }
 
 const Kernel* OpCall::Find(std::string_view kernel) const {
-  const OpDef* op = OpRegistry::Global().Find(domain_, op_, 1);
-  PF_CHECK(op != nullptr);
-  for (const Kernel& candidate : op->kernels()) {
+  for (const Kernel& candidate : op_.kernels()) {
     if (candidate.name == kernel) return &candidate;
   }
   return nullptr;
 }
 
-bool OpCall::Has(std::string_view kernel) {
+const KernelArgs& OpCall::args() {
   if (node_ == nullptr) MakeNode();
+  return args_;
+}
+
+bool OpCall::Has(std::string_view kernel) {
   const Kernel* found = Find(kernel);
   if (found == nullptr) return false;
-  return !found->supports || found->supports({.node = node_, .opset = 1}).ok();
+  return !found->supports || found->supports({.node = args().node, .opset = 1}).ok();
+}
+
+std::string OpCall::BestKernel() {
+  const absl::StatusOr<KernelChoice> choice = ChooseKernel({.node = args().node, .opset = 1});
+  PF_CHECK(choice.ok() && choice->kernel != nullptr);
+  return choice->kernel->name;
 }
 
 void OpCall::Run(std::string_view kernel) {
   if (node_ == nullptr) MakeNode();
-  PF_CHECK(Find(kernel)->run(args_).ok());
+  const Kernel* found = Find(kernel);
+  PF_CHECK(found != nullptr && !found->prepare);
+  PF_CHECK(found->run(args_).ok());
 }
 
-int64_t OpCall::output_bytes(int output) const {
-  const TensorArg& arg = args_.outputs[output];
+int64_t OpCall::output_bytes(int output) {
+  const TensorArg& arg = args().outputs[output];
   return arg.size() * BitWidth(arg.dtype) / 8;
 }
 
-double CopyRate(int64_t bytes) {
-  static std::vector<std::pair<int64_t, double>> known;
-  for (const auto& [size, rate] : known) {
-    if (size == bytes) return rate;
-  }
-  std::vector<char> from(bytes / 2, 1);
-  std::vector<char> to(bytes / 2);
-  const int repeats = static_cast<int>(std::max<int64_t>((int64_t{1} << 30) / bytes, 5));
-  double best = 0;
-  for (int i = 0; i < repeats; ++i) {
-    const double start = Now();
-    std::memcpy(to.data(), from.data(), from.size());
-    // The copy is needed: another place reads it.
-    asm volatile("" ::"r"(to.data()) : "memory");
-    best = std::max(best, static_cast<double>(bytes) / (Now() - start));
-  }
-  known.emplace_back(bytes, best);
-  return best;
+CallSeries::CallSeries(OpCalls calls, std::string kernel)
+    : calls_(std::move(calls)), kernel_(std::move(kernel)) {
+  calls_[0]->Run(kernel_);
+}
+
+double CallSeries::RunOnce() {
+  next_ = (next_ + 1) % calls_.size();
+  const double start = Now();
+  calls_[next_]->Run(kernel_);
+  const double seconds = Now() - start;
+  best_ = std::min(best_, seconds);
+  return seconds;
 }
 
 }  // namespace pagefuse

@@ -1,58 +1,129 @@
 // One call of an op on tensors of its own, for benchmarks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "pagefuse/ir/graph.h"
+#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/tensor.h"
 #include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/op_def.h"
 
 namespace pagefuse {
 
-// Inputs first, then attributes and outputs, then Run. Ends the program on any error: a benchmark
-// with wrong arguments measures nothing.
+// Inputs first, in the order of the op's ports, and attributes; then Run. Outputs have the types
+// and shapes that the op infers, and the memory of the inputs that they alias. Ends the program on
+// any error: a benchmark with wrong arguments measures nothing.
 class OpCall {
  public:
-  OpCall(std::string_view domain, std::string_view op);
+  // `op` in domain pagefuse.
+  explicit OpCall(std::string_view op, uint32_t seed = 1);
 
-  // Adds an input and returns its memory, unset; its number is the count of inputs before.
+  // Adds an input and returns its memory, all zero, aligned to 64 bytes.
   template <typename T>
   T* Input(DataType type, const std::vector<int64_t>& dims) {
-    return static_cast<T*>(AddTensor(type, dims, args_.inputs));
+    return static_cast<T*>(AddInput(type, dims));
   }
   // Normal numbers, encoded as `type`.
-  void RandomInput(DataType type, const std::vector<int64_t>& dims, float deviation);
-  void Attribute(std::string_view name, decltype(pagefuse::Attribute::value) value);
-  void Output(DataType type, const std::vector<int64_t>& dims) {
-    AddTensor(type, dims, args_.outputs);
+  void Normal(DataType type, const std::vector<int64_t>& dims, float deviation = 1);
+  // Bytes of a cache: as codes and as scales numbers near 1, unless said otherwise.
+  void Bytes(const std::vector<int64_t>& dims, uint8_t value = 0x3C);
+  void Ints(const std::vector<int64_t>& dims, const std::vector<int32_t>& values) {
+    Values(DataType::kInt32, dims, values);
   }
-  // The next output is that input.
-  void AliasOutput(int input) { args_.outputs.push_back(args_.inputs[input]); }
+  void Longs(const std::vector<int64_t>& values) {
+    Values(DataType::kInt64, {static_cast<int64_t>(values.size())}, values);
+  }
+  void Floats(const std::vector<int64_t>& dims, const std::vector<float>& values) {
+    Values(DataType::kFloat, dims, values);
+  }
+  // A table [sequences, columns] of as many blocks, in random order as a pool hands them out.
+  void BlockTable(int64_t sequences, int64_t columns);
+  // int64 slots of `tokens` tokens that fill blocks in random order.
+  void Slots(int64_t tokens, int64_t block_size);
+  // int64 0, 1, ..., count - 1.
+  void Range(int64_t count);
+  void Omit();
+
+  void Attribute(std::string_view name, decltype(pagefuse::Attribute::value) value);
+  // How many outputs there are, where not just those that the op requires.
+  void set_num_outputs(int count) { num_outputs_ = count; }
 
   // Runs the kernel of that name.
   void Run(std::string_view kernel);
   // Whether the op has the kernel and it can run here.
   bool Has(std::string_view kernel);
-  int64_t output_bytes(int output) const;
+  // Name of the kernel that a session would choose.
+  std::string BestKernel();
+
+  const OpDef& op() const { return op_; }
+  int num_inputs() const { return static_cast<int>(args_.inputs.size()); }
+  // An input's tensor; undefined where it is omitted.
+  const Tensor& input(int i) const { return inputs_[i]; }
+  // The call with all that is inferred. Adds no inputs afterwards.
+  const KernelArgs& args();
+  int64_t output_bytes(int output);
+  std::mt19937& random() { return random_; }
 
  private:
-  void* AddTensor(DataType type, const std::vector<int64_t>& dims, std::vector<TensorArg>& list);
-  const Kernel* Find(std::string_view kernel) const;
+  void* AddInput(DataType type, const std::vector<int64_t>& dims);
+  template <typename T>
+  void Values(DataType type, const std::vector<int64_t>& dims, const std::vector<T>& values) {
+    T* data = Input<T>(type, dims);
+    PF_CHECK(static_cast<int64_t>(values.size()) == args_.inputs.back().size());
+    std::copy(values.begin(), values.end(), data);
+  }
+  std::vector<int32_t> ShuffledBlocks(int64_t blocks);
   void MakeNode();
+  void MakeOutputs();
+  const Kernel* Find(std::string_view kernel) const;
 
-  std::string domain_, op_;
+  const OpDef& op_;
+  std::mt19937 random_;
   Graph graph_;
   Node* node_ = nullptr;
+  int num_outputs_ = -1;
   std::vector<std::pair<std::string, pagefuse::Attribute>> attributes_;
-  std::vector<Tensor> tensors_;
+  std::vector<Tensor> inputs_, outputs_;
   KernelArgs args_;
   Scratch scratch_;
 };
 
-// Bytes a second (read and written) of a plain copy of half as many bytes, measured once a size.
-double CopyRate(int64_t bytes);
+using OpCalls = std::vector<std::unique_ptr<OpCall>>;
+
+// Of all calls of a series together: more than any cache of a processor holds.
+inline constexpr int64_t kSeriesBytes = int64_t{512} << 20;
+
+// As many calls over `bytes` each as kSeriesBytes asks for, 2 to 256.
+template <typename Make>
+OpCalls MakeCalls(int64_t bytes, const Make& make) {
+  OpCalls calls;
+  const int64_t count = std::clamp<int64_t>(kSeriesBytes / bytes, 2, 256);
+  for (int64_t i = 0; i < count; ++i) calls.push_back(make());
+  return calls;
+}
+
+// Calls that take turns, as the layers of a model do, and the fastest of their runs.
+class CallSeries {
+ public:
+  // Runs one call, to warm up.
+  CallSeries(OpCalls calls, std::string kernel);
+  // Returns the seconds of this run.
+  double RunOnce();
+  double best() const { return best_; }
+
+ private:
+  OpCalls calls_;
+  std::string kernel_;
+  size_t next_ = 0;
+  double best_ = 1e30;
+};
 
 }  // namespace pagefuse

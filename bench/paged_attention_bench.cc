@@ -6,21 +6,14 @@
 // GB/s or GFLOP/s, and the share of the peak.
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "paged_layer.h"
-#include "peaks.h"
-#include <benchmark/benchmark.h>
+#include "run_calls.h"
 
 namespace pagefuse {
 namespace {
-
-const Peaks& MachinePeaks() {
-  static const Peaks peaks = MeasurePeaks();
-  return peaks;
-}
 
 constexpr CacheKind kKinds[] = {
     {"f32", KvQuantMode::kNone, DataType::kFloat, DataType::kFloat},
@@ -36,46 +29,20 @@ constexpr ModelShape kLlama = {"hq32_hk8_d128", 32, 8, 128, 0};
 constexpr ModelShape kGemmaLocal = {"gemma_hq4_hk1_d256_w512", 4, 1, 256, 512};
 constexpr ModelShape kGemmaGlobal = {"gemma_hq4_hk1_d256", 4, 1, 256, 0};
 
-// Runs the layers in turn and returns the seconds of the fastest run.
-double RunLayers(benchmark::State& state, std::vector<std::unique_ptr<PagedLayer>>& layers) {
-  Scratch scratch;
-  const Kernel& kernel = BenchKernel("PagedAttention", "hwy");
-  layers[0]->Run(kernel, scratch);
-  double best = 1e30;
-  size_t next = 0;
-  for (auto _ : state) {
-    next = (next + 1) % layers.size();
-    const double start = Now();
-    layers[next]->Run(kernel, scratch);
-    const double seconds = Now() - start;
-    best = std::min(best, seconds);
-    state.SetIterationTime(seconds);
-  }
-  state.counters["best_us"] = best * 1e6;
-  return best;
-}
-
 void Decode(benchmark::State& state, const ModelShape& shape, const CacheKind& kind,
             int64_t length) {
-  std::vector<std::unique_ptr<PagedLayer>> layers;
-  layers.push_back(std::make_unique<PagedLayer>(shape, kind, 1, length));
-  const int64_t bytes = layers[0]->VisibleBytes(length);
-  const int64_t count = NumBenchLayers(bytes);
-  while (static_cast<int64_t>(layers.size()) < count) {
-    layers.push_back(std::make_unique<PagedLayer>(shape, kind, 1, length));
-  }
-  const double best = RunLayers(state, layers);
+  const int64_t bytes = VisibleBytes(shape, kind, length);
+  const double best = RunCalls(
+      state, MakeCalls(bytes, [&] { return PagedAttentionCall(shape, kind, 1, length); }), "hwy");
   state.counters["GB/s"] = static_cast<double>(bytes) / best * 1e-9;
   state.counters["share"] = static_cast<double>(bytes) / best / MachinePeaks().read_bytes;
 }
 
 void Prefill(benchmark::State& state, const ModelShape& shape, const CacheKind& kind,
              int64_t length) {
-  std::vector<std::unique_ptr<PagedLayer>> layers;
-  for (int i = 0; i < 4; ++i) {
-    layers.push_back(std::make_unique<PagedLayer>(shape, kind, length, length));
-  }
-  const double best = RunLayers(state, layers);
+  OpCalls calls;
+  for (int i = 0; i < 4; ++i) calls.push_back(PagedAttentionCall(shape, kind, length, length));
+  const double best = RunCalls(state, std::move(calls), "hwy");
   double pairs = 0;  // of a query and a key that it sees
   for (int64_t p = 0; p < length; ++p) {
     pairs += static_cast<double>(shape.window > 0 ? std::min(p + 1, shape.window) : p + 1);

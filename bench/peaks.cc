@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include <omp.h>
@@ -160,6 +162,26 @@ Peaks MeasurePeaks() {
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double CopyRate(int64_t bytes) {
+  static std::vector<std::pair<int64_t, double>> known;
+  for (const auto& [size, rate] : known) {
+    if (size == bytes) return rate;
+  }
+  std::vector<char> from(bytes / 2, 1);
+  std::vector<char> to(bytes / 2);
+  const int repeats = static_cast<int>(std::max<int64_t>((int64_t{1} << 30) / bytes, 5));
+  double best = 0;
+  for (int i = 0; i < repeats; ++i) {
+    const double start = Now();
+    std::memcpy(to.data(), from.data(), from.size());
+    // The copy is needed: another place reads it.
+    asm volatile("" ::"r"(to.data()) : "memory");
+    best = std::max(best, static_cast<double>(bytes) / (Now() - start));
+  }
+  known.emplace_back(bytes, best);
+  return best;
 }
 
 }  // namespace pagefuse

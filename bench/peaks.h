@@ -1,6 +1,8 @@
 // What the machine can do at most, measured: the yardstick of the benchmarks.
 #pragma once
 
+#include <cstdint>
+
 namespace pagefuse {
 
 struct Peaks {
@@ -11,6 +13,9 @@ struct Peaks {
 
 // Takes about a second. All OpenMP threads.
 Peaks MeasurePeaks();
+
+// Bytes a second (read and written) of a plain copy of half as many bytes, measured once a size.
+double CopyRate(int64_t bytes);
 
 // Seconds of a monotonic clock.
 double Now();

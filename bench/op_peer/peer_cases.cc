@@ -1,0 +1,186 @@
+#include "peer_cases.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "indexer_calls.h"
+#include "latent_cache_calls.h"
+#include "paged_layer.h"
+#include "sparse_mla_calls.h"
+
+namespace pagefuse {
+namespace {
+
+using Cases = std::vector<OpPeerCase>;
+
+constexpr ModelShape kShape = {"hq32_hk8_d128", 32, 8, 128, 0};
+constexpr int64_t kTokens = 256;  // of ops that work token by token
+
+constexpr CacheKind kFloatCache = {"none_f32", KvQuantMode::kNone, DataType::kFloat,
+                                   DataType::kFloat};
+constexpr CacheKind kInt8Cache = {"int8_f32", KvQuantMode::kInt8PerTokenHead, DataType::kInt8,
+                                  DataType::kFloat};
+constexpr CacheKind kKinds[] = {
+    {"none", KvQuantMode::kNone, DataType::kBfloat16, DataType::kBfloat16},
+    {"fp8_tensor", KvQuantMode::kFp8PerTensor, DataType::kFloat8E4M3FN, DataType::kBfloat16},
+    {"int8_head", KvQuantMode::kInt8PerTokenHead, DataType::kInt8, DataType::kBfloat16},
+    {"fp8_head", KvQuantMode::kFp8PerTokenHead, DataType::kFloat8E4M3FN, DataType::kBfloat16},
+};
+
+std::string Tokens(int64_t count) { return std::to_string(count) + " tokens"; }
+
+OpPeerCase DecodeCase(const CacheKind& kind) {
+  return {std::string("PagedAttention_") + kind.name, "1 token, context 4096",
+          [kind] { return PagedAttentionCall(kShape, kind, 1, kPeerContext); }};
+}
+
+void AddPagedCaches(Cases& cases) {
+  cases.push_back(FloatDecodeCase());
+  for (const CacheKind& kind : kKinds) {
+    const std::string name = kind.name;
+    cases.push_back(DecodeCase(kind));
+    cases.push_back({"PagedCacheInsert_" + name, Tokens(kTokens),
+                     [kind] { return PagedCacheInsertCall(kShape, kind, kTokens); }});
+    cases.push_back({"RopeCacheInsert_" + name, Tokens(kTokens),
+                     [kind] { return RopeCacheInsertCall(kShape, kind, kTokens); }});
+  }
+  cases.push_back({"PagedAttention_prefill", "256 tokens of 256",
+                   [] { return PagedAttentionCall(kShape, kKinds[0], kTokens, kTokens); }});
+}
+
+// Two halves of an attention of `tokens` tokens.
+std::unique_ptr<OpCall> MergeCall(int64_t tokens) {
+  auto call = std::make_unique<OpCall>("MergeAttnStates");
+  for (int i = 0; i < 2; ++i) {
+    call->Normal(DataType::kBfloat16, {tokens, kShape.heads, kShape.head_size});
+    call->Normal(DataType::kFloat, {kShape.heads, tokens});
+  }
+  return call;
+}
+
+void AddTurboQuant(Cases& cases) {
+  for (const TurboQuantPreset& preset : kTurboQuantPresets) {
+    const std::string name =
+        "_" + std::string(preset.name).substr(std::string("turboquant_").size());
+    cases.push_back({"TurboQuantInsert" + name, Tokens(kTokens),
+                     [preset] { return TurboQuantInsertCall(kShape, preset, kTokens); }});
+    cases.push_back({"TurboQuantAttention" + name, "1 token, context 4096",
+                     [preset] { return TurboQuantAttentionCall(kShape, preset, kPeerContext); }});
+    cases.push_back({"TurboQuantDequant" + name, Tokens(kPeerContext), [preset] {
+                       return TurboQuantDequantCall(kShape, preset, kPeerContext, false);
+                     }});
+  }
+}
+
+void AddIndexer(Cases& cases) {
+  cases.push_back({"MqaLogits", "64 queries, 4096 keys", [] { return MqaLogitsCall(64, 4096); }});
+  cases.push_back({"PagedMqaLogits", "8 sequences of 4096 keys",
+                   [] { return PagedMqaLogitsCall(8, 1, 4096); }});
+  cases.push_back({"IndexerTopK", "2048 of 32 x 32768",
+                   [] { return IndexerTopKCall(LogitOrder::kRandom, 32, 32768, 2048); }});
+  for (const std::string format : {"fp8", "mxfp4"}) {
+    cases.push_back({"IndexerQRopeQuant_" + format, Tokens(kTokens),
+                     [format] { return IndexerQRopeQuantCall(format, kTokens); }});
+  }
+  cases.push_back(
+      {"IndexerKQuantInsert", Tokens(kTokens), [] { return IndexerKQuantInsertCall(kTokens); }});
+  cases.push_back({"IndexerKGather", Tokens(4096), [] { return IndexerKGatherCall(4096); }});
+}
+
+void AddLatentCaches(Cases& cases) {
+  for (const LatentCacheCase& entry : LatentCacheCases()) {
+    cases.push_back({entry.op + "_" + entry.name, Tokens(kTokens), [entry] {
+                       auto call = std::make_unique<OpCall>(entry.op);
+                       entry.fill(*call, kTokens);
+                       return call;
+                     }});
+  }
+  static constexpr SparseMlaShape kListedRows = {.tokens = 1, .heads = 64, .dense = false};
+  static constexpr SparseMlaShape kAllRows = {
+      .tokens = 1, .heads = 64, .dense = true, .rows = 4096};
+  for (const LatentKind& kind : kLatentKinds) {
+    const std::string name = std::string("SparseMlaAttention_") + kind.name;
+    cases.push_back({name, "1 token, 2048 of 16384 rows",
+                     [kind] { return SparseMlaCall(kind, kListedRows, 1); }});
+  }
+  cases.push_back({"SparseMlaAttention_dense", "1 token, 4096 rows",
+                   [] { return SparseMlaCall(kLatentKinds[0], kAllRows, 1); }});
+}
+
+// Indices of the top rows, a table and what else the ops that turn indices into slots read.
+constexpr int64_t kListed = 2048, kSlotBlock = 64, kRequests = 4, kColumns = 512;
+
+std::vector<int32_t> Indices(OpCall& call, int64_t tokens) {
+  std::vector<int32_t> indices(tokens * kListed);
+  for (int32_t& i : indices) i = static_cast<int32_t>(call.random()() % (kColumns * kSlotBlock));
+  return indices;
+}
+
+std::vector<int32_t> Requests(int64_t tokens) {
+  std::vector<int32_t> requests(tokens);
+  for (int64_t t = 0; t < tokens; ++t) requests[t] = static_cast<int32_t>(t * kRequests / tokens);
+  return requests;
+}
+
+std::unique_ptr<OpCall> TopKSlotsCall(int64_t tokens) {
+  auto call = std::make_unique<OpCall>("TopKSlots");
+  call->Ints({tokens, kListed}, Indices(*call, tokens));
+  call->Ints({tokens}, Requests(tokens));
+  call->BlockTable(kRequests, kColumns);
+  std::fill_n(call->Input<bool>(DataType::kBool, {tokens}), tokens, true);
+  call->Attribute("block_size", kSlotBlock);
+  return call;
+}
+
+std::unique_ptr<OpCall> ReqIndexToSlotCall(int64_t tokens) {
+  auto call = std::make_unique<OpCall>("ReqIndexToSlot");
+  call->Ints({tokens}, Requests(tokens));
+  call->BlockTable(kRequests, kColumns);
+  call->Ints({tokens, kListed}, Indices(*call, tokens));
+  call->Attribute("block_size", kSlotBlock);
+  return call;
+}
+
+// One request whose last `tokens` tokens are new, with a compressed row for four tokens.
+std::unique_ptr<OpCall> CombineTopKWindowCall(int64_t tokens) {
+  constexpr int64_t kLength = 8192, kTopK = 512, kWindow = 128, kRatio = 4;
+  auto call = std::make_unique<OpCall>("CombineTopKWindow");
+  std::vector<int32_t> indices(tokens * kTopK);
+  for (int64_t i = 0; i < tokens * kTopK; ++i) indices[i] = static_cast<int32_t>(i % kTopK);
+  call->Ints({tokens, kTopK}, indices);
+  call->Ints({2}, {0, static_cast<int32_t>(tokens)});
+  call->Ints({1}, {static_cast<int32_t>(kLength)});
+  call->Ints({1}, {static_cast<int32_t>(tokens + kWindow - 1)});
+  *call->Input<int64_t>(DataType::kInt64, {}) = kLength;
+  *call->Input<int64_t>(DataType::kInt64, {}) = kLength / kRatio;
+  call->Attribute("window_size", kWindow);
+  call->Attribute("compress_ratio", kRatio);
+  call->Attribute("topk", kTopK);
+  return call;
+}
+
+void AddSlots(Cases& cases) {
+  const std::string size = Tokens(kTokens) + ", 2048 each";
+  cases.push_back({"TopKSlots", size, [] { return TopKSlotsCall(kTokens); }});
+  cases.push_back({"ReqIndexToSlot", size, [] { return ReqIndexToSlotCall(kTokens); }});
+  cases.push_back(
+      {"CombineTopKWindow", Tokens(kTokens), [] { return CombineTopKWindowCall(kTokens); }});
+}
+
+}  // namespace
+
+OpPeerCase FloatDecodeCase() { return DecodeCase(kFloatCache); }
+OpPeerCase Int8DecodeCase() { return DecodeCase(kInt8Cache); }
+
+std::vector<OpPeerCase> OpPeerCases() {
+  Cases cases;
+  AddPagedCaches(cases);
+  cases.push_back({"MergeAttnStates", Tokens(kTokens), [] { return MergeCall(kTokens); }});
+  AddIndexer(cases);
+  AddSlots(cases);
+  AddLatentCaches(cases);
+  AddTurboQuant(cases);
+  return cases;
+}
+
+}  // namespace pagefuse
