@@ -160,6 +160,11 @@ absl::StatusOr<Attribute> TextParser::ParseItems(int type) {
 
 // Adds an item to a list of its kind. Integers among floats become floats.
 absl::Status TextParser::AppendItem(Attribute& list, Attribute item, const Token& place) {
+  if (const auto* tensors = std::get_if<std::vector<Tensor>>(&list.value);
+      tensors != nullptr && !item.tensor_fields.empty()) {
+    list.tensor_fields.resize(tensors->size());
+    list.tensor_fields.push_back(std::move(item.tensor_fields[0]));
+  }
   auto append = [&]<typename T>(const T&) {
     auto* items = std::get_if<std::vector<T>>(&list.value);
     auto* value = std::get_if<T>(&item.value);
@@ -221,17 +226,22 @@ absl::StatusOr<Attribute> TextParser::ParseNumber(int type) {
   return Attribute{.value = value};
 }
 
-// `float[2] {1, 2}`, with a name that nothing keeps, or a type alone.
+// `float[2] {1, 2}`, `float[2] name {1, 2}`, or a type alone.
 absl::StatusOr<Attribute> TextParser::ParseTensorOrType() {
   const Token place = lexer_.Peek();
   AttributeProto proto;
   PF_RETURN_IF_ERROR(ParseType(*proto.mutable_tp()));
   const Token& next = lexer_.Peek();
   if (next.Is("{") || next.Is("=") || NextIsName()) {
-    if (NextIsName()) lexer_.Next();
+    onnx::TensorProto fields;
+    if (NextIsName()) {
+      PF_ASSIGN_OR_RETURN(*fields.mutable_name(), ParseName("the name of a tensor"));
+    }
     Matches("=");
     PF_ASSIGN_OR_RETURN(Tensor tensor, ParseTensorData(proto.tp(), place));
-    return Attribute{.value = std::move(tensor)};
+    Attribute attribute{.value = std::move(tensor)};
+    if (fields.has_name()) attribute.tensor_fields.push_back(fields.SerializePartialAsString());
+    return attribute;
   }
   proto.set_type(AttributeProto::TYPE_PROTO);
   return OpaqueOf(proto);

@@ -209,6 +209,13 @@ std::string PrintOpaqueAttribute(std::string_view name, const OpaqueAttribute& a
   return StrCat(": proto = \"", absl::BytesToHexString(attribute.proto), "\"");
 }
 
+// The name that tensor `index` of the attribute has in its TensorProto.
+static std::string TensorName(const Attribute& attribute, size_t index) {
+  onnx::TensorProto proto;
+  if (index >= attribute.tensor_fields.size()) return "";
+  return proto.ParsePartialFromString(attribute.tensor_fields[index]) ? proto.name() : "";
+}
+
 // Writes ` = value`, with `: type` where the value alone would not tell.
 void TextPrinter::AttributeValue(const Attribute& attribute) {
   auto list = [this](const auto& items, std::string_view type, const auto& print_item) {
@@ -223,8 +230,11 @@ void TextPrinter::AttributeValue(const Attribute& attribute) {
   auto print_int = [this](int64_t value) { StrAppend(&text_, value); };
   auto print_string = [this](const std::string& value) { text_ += PrintQuoted(value); };
   auto print_graph = [this](const std::shared_ptr<Graph>& graph) { Subgraph(*graph); };
-  auto print_tensor = [this](const Tensor& tensor) {
+  size_t tensors = 0;
+  auto print_tensor = [&](const Tensor& tensor) {
+    const std::string name = TensorName(attribute, tensors++);
     StrAppend(&text_, PrintTensorType(tensor.dtype(), tensor.dims()), " ",
+              name.empty() ? "" : PrintName(name) + " ",
               PrintTensorData(tensor, style_.options.max_elements));
   };
   auto single = [this](const auto& value, const auto& print_item) {

@@ -148,17 +148,20 @@ void ExpectTensorClose(const Tensor& got, const Tensor& want, Tolerance toleranc
   const std::vector<double> a = Decoded(got);
   const std::vector<double> b = Decoded(want);
   int wrong = 0;
+  int different = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
-    if (a[i] == b[i] || std::abs(a[i] - b[i]) <= tolerance.atol + tolerance.rtol * std::abs(b[i])) {
-      continue;
-    }
+    if ((std::isnan(a[i]) && std::isnan(b[i])) || a[i] == b[i]) continue;
+    ++different;
+    if (std::abs(a[i] - b[i]) <= tolerance.atol + tolerance.rtol * std::abs(b[i])) continue;
     if (++wrong <= 5) {
       ADD_FAILURE() << DataTypeName(got.dtype()) << " element " << i << " of "
                     << DimsToString(got.dims()) << ": got " << a[i] << ", want " << b[i];
     }
   }
   EXPECT_EQ(wrong, 0) << "wrong elements of " << a.size();
+  if (tolerance.share == 0) return;
+  const double allowed = std::max(1.0, tolerance.share * static_cast<double>(a.size()));
+  EXPECT_LE(different, allowed) << "elements that differ of " << a.size();
 }
 
 }  // namespace

@@ -66,6 +66,8 @@ Tensor Random(DataType type, std::vector<int64_t> dims, const Filling& filling, 
 struct Tolerance {
   double rtol = 0;
   double atol = 0;
+  // Share of the elements, at least one, that may differ at all; 0: any number.
+  double share = 0;
 };
 
 using AttributeValue = decltype(Attribute::value);

@@ -135,6 +135,8 @@ OpCases QNormRopeKvInsertCases() {
   QNorm twin = Dense("fp8_twin", "fp8", kUint8, 40, 8);
   twin.storage = "uint8";
   return OpCases("pagefuse.QNormRopeKvInsert")
+      .Within(DataType::kFloat8E4M3FN, {.rtol = 0.15, .share = 1e-5},
+              "a number at a rounding border may get the next code")
       .Add(QNormCase({.name = "grouped"}))
       .Add(QNormCase({.name = "padded", .heads = 1, .padded_heads = 4}))
       .Add(QNormCase({.name = "last_of_a_slot_wins", .slots = {1, 6, 1, 6, 6}}))
