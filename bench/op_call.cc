@@ -104,7 +104,7 @@ void OpCall::MakeNode() {
   for (const auto& [name, attribute] : attributes_) node_->SetAttribute(name, attribute);
   args_.node = node_;
   args_.opset = 1;
-  args_.scratch = &scratch_;
+  if (args_.scratch == nullptr) args_.scratch = &scratch_;
   MakeOutputs();
   PF_CHECK(op_.CheckValues(args_).ok());
 }
@@ -178,6 +178,7 @@ int64_t OpCall::output_bytes(int output) {
 
 CallSeries::CallSeries(OpCalls calls, std::string kernel)
     : calls_(std::move(calls)), kernel_(std::move(kernel)) {
+  for (const auto& call : calls_) call->UseScratch(&scratch_);
   calls_[0]->Run(kernel_);
 }
 

@@ -58,6 +58,8 @@ class OpCall {
 
   // Runs the kernel of that name.
   void Run(std::string_view kernel);
+  // Intermediates go there from now on, as in a session, where all nodes share them.
+  void UseScratch(Scratch* scratch) { args_.scratch = scratch; }
   // Whether the op has the kernel and it can run here.
   bool Has(std::string_view kernel);
   // Name of the kernel that a session would choose.
@@ -115,12 +117,14 @@ class CallSeries {
  public:
   // Runs one call, to warm up.
   CallSeries(OpCalls calls, std::string kernel);
+  CallSeries(const CallSeries&) = delete;
   // Returns the seconds of this run.
   double RunOnce();
   double best() const { return best_; }
 
  private:
   OpCalls calls_;
+  Scratch scratch_;  // of all calls
   std::string kernel_;
   size_t next_ = 0;
   double best_ = 1e30;
