@@ -112,7 +112,8 @@ absl::Status AttentionReference(KernelArgs& args) {
         for (int64_t j = 0; j < total; ++j) {
           const double p = stages.probability[j];
           if (p == 0) continue;
-          const double* v = &x.v[((b * call.kv_heads + call.KvHead(h)) * total + j) * call.v_size];
+          const double* v =
+              x.v.data() + ((b * call.kv_heads + call.KvHead(h)) * total + j) * call.v_size;
           for (int64_t d = 0; d < call.v_size; ++d) out[d] += p * v[d];
         }
         if (!args.output(3).present()) continue;
