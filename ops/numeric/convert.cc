@@ -2,6 +2,9 @@
 #define HWY_TARGET_INCLUDE "pagefuse/ops/numeric/convert.cc"
 #include "pagefuse/ops/numeric/convert.h"
 
+#include <cstddef>
+#include <cstring>
+
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
@@ -79,8 +82,12 @@ absl::Status DecodePlain(DataType type, const void* from, int64_t count, To* to)
     return absl::OkStatus();
   }
   return DispatchType(type, [&]<typename T>() {
-    const T* elements = static_cast<const T*>(from);
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(elements[i]);
+    const auto* bytes = static_cast<const std::byte*>(from);
+    for (int64_t i = 0; i < count; ++i) {
+      T element;
+      std::memcpy(&element, bytes + i * sizeof(T), sizeof(T));  // rows of caches are unaligned
+      to[i] = static_cast<To>(element);
+    }
   });
 }
 
@@ -145,8 +152,11 @@ absl::Status EncodeFromFloat(DataType type, const float* from, int64_t count, vo
     return absl::OkStatus();
   }
   return DispatchType(type, [&]<typename T>() {
-    T* elements = static_cast<T*>(to);
-    for (int64_t i = 0; i < count; ++i) elements[i] = ConvertElement<T>(from[i], saturate);
+    auto* bytes = static_cast<std::byte*>(to);
+    for (int64_t i = 0; i < count; ++i) {
+      const T element = ConvertElement<T>(from[i], saturate);
+      std::memcpy(bytes + i * sizeof(T), &element, sizeof(T));
+    }
   });
 }
 

@@ -1,5 +1,5 @@
 // Conversion between a run of elements of any type and floats, for code that is no kernel's inner
-// loop.
+// loop. Memory of elements needs no alignment.
 #pragma once
 
 #include <cstdint>
