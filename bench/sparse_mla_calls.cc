@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "pagefuse/ops/cache/grouped_row.h"
-#include "pagefuse/ops/pagefuse/sparse_mla_attention.h"
+#include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 
 namespace pagefuse {
 namespace {

@@ -13,7 +13,7 @@
 #include "pagefuse/ops/microsoft/paged_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/pagefuse/paged_attention_hwy.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {

@@ -15,9 +15,9 @@
 
 #include "pagefuse/ops/numeric/e4m3_bf16.h"
 #include "pagefuse/ops/numeric/small_float.h"
-#include "pagefuse/ops/pagefuse/indexer_topk.h"
-#include "pagefuse/ops/pagefuse/mqa_logits.h"
-#include "pagefuse/ops/pagefuse/slot_lookup.h"
+#include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"
+#include "pagefuse/ops/pagefuse/indexer/mqa_logits.h"
+#include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

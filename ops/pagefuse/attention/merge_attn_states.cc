@@ -1,0 +1,308 @@
+// MergeAttnStates: joins two attention results over disjoint key sets by their log-sum-exps. Equals
+// vLLM's merge_attn_states (FlashInfer, arXiv 2501.01005, section 2.2).
+#include "pagefuse/ops/pagefuse/attention/merge_attn_states.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kPrefix = 0;
+constexpr int kPrefixLse = 1;
+constexpr int kSuffix = 2;
+constexpr int kSuffixLse = 3;
+constexpr int kScale = 4;
+constexpr char kContext[] = "prefill_tokens_with_context";
+
+absl::Status CheckLse(const ShapeContext& c, int input) {
+  const Shape* prefix = c.input_shape(kPrefix);
+  const Shape* lse = c.input_shape(input);
+  if (prefix == nullptr || lse == nullptr) return absl::OkStatus();
+  if (lse->rank() == 2 && !Differ((*lse)[0], (*prefix)[1]) && !Differ((*lse)[1], (*prefix)[0])) {
+    return absl::OkStatus();
+  }
+  const Shape expected = {(*prefix)[1], (*prefix)[0]};
+  return c.InputError(
+      input, absl::StrCat("expected [H, T] = ", expected.ToString(), " for \"prefix_output\" ",
+                          prefix->ToString(), ", got ", lse->ToString()));
+}
+
+absl::Status CheckParts(const ShapeContext& c) {
+  const Shape* prefix = c.input_shape(kPrefix);
+  const Shape* suffix = c.input_shape(kSuffix);
+  if (prefix != nullptr && prefix->rank() != 3) {
+    return c.InputError(kPrefix, absl::StrCat("expected rank 3, got ", prefix->ToString()));
+  }
+  if (suffix == nullptr || prefix == nullptr) return absl::OkStatus();
+  bool same = suffix->rank() == 3;
+  for (int i = 0; same && i < 3; ++i) same = !Differ((*prefix)[i], (*suffix)[i]);
+  if (same) return absl::OkStatus();
+  return c.InputError(kSuffix, absl::StrCat("expected the shape of \"prefix_output\" ",
+                                            prefix->ToString(), ", got ", suffix->ToString()));
+}
+
+absl::Status CheckContext(const ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const int64_t context, c.node().IntAttribute(kContext, -1));
+  if (context < -1) {
+    return c.AttributeError(kContext, absl::StrCat("expected at least -1, got ", context));
+  }
+  const Shape* prefix = c.input_shape(kPrefix);
+  if (prefix == nullptr || !(*prefix)[0].is_constant() || context <= *(*prefix)[0].constant()) {
+    return absl::OkStatus();
+  }
+  return c.AttributeError(kContext, absl::StrCat("expected at most the ", (*prefix)[0].ToString(),
+                                                 " tokens of \"prefix_output\", got ", context));
+}
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_RETURN_IF_ERROR(CheckParts(c));
+  PF_RETURN_IF_ERROR(CheckLse(c, kPrefixLse));
+  PF_RETURN_IF_ERROR(CheckLse(c, kSuffixLse));
+  PF_RETURN_IF_ERROR(CheckContext(c));
+  const Shape* scale = c.input_shape(kScale);
+  const bool one = scale == nullptr || scale->rank() == 0 ||
+                   (scale->rank() == 1 && !Differ((*scale)[0], Dim(1)));
+  if (!one)
+    return c.InputError(kScale, absl::StrCat("expected [] or [1], got ", scale->ToString()));
+  const Shape* prefix = c.input_shape(kPrefix);
+  const DataType type = c.has_input(kScale) ? DataType::kFloat8E4M3FN : c.input_type(kPrefix);
+  c.SetOutput(0, type, prefix == nullptr ? std::nullopt : std::optional<Shape>(*prefix));
+  if (c.has_output(1)) {
+    c.SetOutput(
+        1, DataType::kFloat,
+        prefix == nullptr ? std::nullopt : std::optional<Shape>(Shape{(*prefix)[1], (*prefix)[0]}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  const TensorArg& scale = args.input(kScale);
+  if (!scale.present()) return absl::OkStatus();
+  const float value = *scale.as<const float>();
+  if (std::isfinite(value) && value > 0) return absl::OkStatus();
+  return InputValueError(args, kScale,
+                         absl::StrCat("expected a finite positive scale, got ", value));
+}
+
+absl::StatusOr<MergeCall> MakeCall(const KernelArgs& args) {
+  MergeCall call;
+  call.prefix = args.input(kPrefix);
+  call.suffix = args.input(kSuffix);
+  call.prefix_lse = args.input(kPrefixLse).as<const float>();
+  call.suffix_lse = args.input(kSuffixLse).as<const float>();
+  call.output = args.output(0);
+  call.output_lse = args.output(1).as<float>();
+  PF_ASSIGN_OR_RETURN(call.context_tokens, args.node->IntAttribute(kContext, -1));
+  if (call.context_tokens < 0) call.context_tokens = call.tokens();
+  const TensorArg& scale = args.input(kScale);
+  if (scale.present()) call.inverse_scale = 1.0f / *scale.as<const float>();
+  return call;
+}
+
+template <auto compute>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const MergeCall call, MakeCall(args));
+  compute(call);
+  return absl::OkStatus();
+}
+
+// What decides the nodes of the decomposition.
+struct MergeBody {
+  DataType type = DataType::kFloat;
+  bool partial = false;    // some tokens may take the suffix
+  bool to_float8 = false;  // output_scale is given
+};
+
+// From the parts as float, `po` and `so`, to `merged` and `merged_lse`.
+constexpr char kMergeNodes[] = R"(  f_0 = Constant <value_float: float = 0.0> ()
+  f_1 = Constant <value_float: float = 1.0> ()
+  neg_inf = Log (f_0)
+  prefix_infinite = IsInf <detect_negative = 0, detect_positive = 1> (prefix_lse)
+  pl = Where (prefix_infinite, neg_inf, prefix_lse)
+  suffix_infinite = IsInf <detect_negative = 0, detect_positive = 1> (suffix_lse)
+  sl = Where (suffix_infinite, neg_inf, suffix_lse)
+  largest = Max (pl, sl)
+  none = IsInf (largest)
+  m = Where (none, f_0, largest)
+  p_shifted = Sub (pl, m)
+  pe = Exp (p_shifted)
+  s_shifted = Sub (sl, m)
+  se = Exp (s_shifted)
+  sum = Add (pe, se)
+  total = Where (none, f_1, sum)
+  last = Constant <value_ints: ints = [2]> ()
+  pw = Div (pe, total)
+  pw_rows = Transpose <perm = [1, 0]> (pw)
+  pw_column = Unsqueeze (pw_rows, last)
+  p_part = Mul (po, pw_column)
+  sw = Div (se, total)
+  sw_rows = Transpose <perm = [1, 0]> (sw)
+  sw_column = Unsqueeze (sw_rows, last)
+  s_part = Mul (so, sw_column)
+  joined = Add (p_part, s_part)
+  none_rows = Transpose <perm = [1, 0]> (none)
+  none_column = Unsqueeze (none_rows, last)
+  merged = Where (none_column, po, joined)
+  log_total = Log (total)
+  joined_lse = Add (log_total, m)
+  merged_lse = Where (none, neg_inf, joined_lse)
+)";
+
+// Tokens at or past the attribute take the suffix: `chosen` and `chosen_lse`.
+constexpr char kPartialNodes[] = R"(  token_count = Shape <start = 0, end = 1> (so)
+  limit = Squeeze (token_count)
+  i_0 = Constant <value_int: int = 0> ()
+  i_1 = Constant <value_int: int = 1> ()
+  tokens = Range (i_0, limit, i_1)
+  context = Constant <value_int = @prefill_tokens_with_context> ()
+  has_context = Less (tokens, context)
+  row_axes = Constant <value_ints: ints = [1, 2]> ()
+  has_context_column = Unsqueeze (has_context, row_axes)
+  chosen = Where (has_context_column, merged, so)
+  chosen_lse = Where (has_context, merged_lse, suffix_lse)
+)";
+
+std::string BodyText(const MergeBody& body) {
+  const std::string result = body.partial ? "chosen" : "merged";
+  std::string text =
+      absl::StrCat("MergeAttnStates (prefix_output, prefix_lse, suffix_output, suffix_lse",
+                   body.to_float8 ? ", output_scale" : "", ") => (output, output_lse) {\n");
+  std::string nodes = kMergeNodes;
+  if (body.partial) nodes += kPartialNodes;
+  if (body.type == DataType::kFloat) {
+    absl::StrAppend(&text, "  po = Identity (prefix_output)\n  so = Identity (suffix_output)\n");
+  } else {
+    absl::StrAppend(&text,
+                    "  po = Cast <to = 1> (prefix_output)\n  so = Cast <to = 1> (suffix_output)\n");
+  }
+  absl::StrAppend(&text, nodes);
+  if (body.to_float8) {
+    absl::StrAppend(&text, "  factor = Squeeze (output_scale)\n  inverse = Reciprocal (factor)\n",
+                    "  scaled = Mul (", result, ", inverse)\n",
+                    "  least = Constant <value_float: float = -448.0> ()\n"
+                    "  most = Constant <value_float: float = 448.0> ()\n"
+                    "  clipped = Clip (scaled, least, most)\n"
+                    "  output = Cast <to = 17> (clipped)\n");
+  } else if (body.type == DataType::kFloat) {
+    absl::StrAppend(&text, "  output = Identity (", result, ")\n");
+  } else {
+    absl::StrAppend(&text, "  output = Cast <to = ", static_cast<int>(body.type), "> (", result,
+                    ")\n");
+  }
+  absl::StrAppend(&text, "  output_lse = Identity (", result, "_lse)\n}\n");
+  return text;
+}
+
+DecompositionVariant MakeVariant(const MergeBody& body) {
+  DecompositionVariant variant{body.partial ? "partial" : "merge", BodyText(body), {}};
+  if (body.to_float8) variant.name += "_float8";
+  if (!body.partial) variant.attributes.emplace_back(kContext, Attribute{int64_t{-1}, "", ""});
+  return variant;
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const int64_t context, node.IntAttribute(kContext, -1));
+  return MakeVariant({.type = node.input(kPrefix)->dtype(),
+                      .partial = context >= 0,
+                      .to_float8 = node.input(kScale) != nullptr});
+}
+
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (const DataType type : {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16}) {
+    for (const bool partial : {false, true}) {
+      for (const bool to_float8 : {false, true}) {
+        DecompositionVariant variant = MakeVariant({type, partial, to_float8});
+        absl::StrAppend(&variant.name, "_", std::string(DataTypeName(type)));
+        variants.push_back(std::move(variant));
+      }
+    }
+  }
+  return variants;
+}
+
+}  // namespace
+
+MergeWeights WeightsOf(const MergeCall& call, int64_t token, int64_t head) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const int64_t at = head * call.tokens() + token;
+  if (token >= call.context_tokens) return {0, 1, call.suffix_lse[at]};
+  // FlashAttention 2 writes +inf for a part without keys.
+  const float p = call.prefix_lse[at] == kInfinity ? -kInfinity : call.prefix_lse[at];
+  const float s = call.suffix_lse[at] == kInfinity ? -kInfinity : call.suffix_lse[at];
+  const float m = std::max(p, s);
+  if (m == -kInfinity) return {1, 0, -kInfinity};
+  const float wp = std::exp(p - m);
+  const float ws = std::exp(s - m);
+  const float w = wp + ws;
+  return {wp / w, ws / w, std::log(w) + m};
+}
+
+void MergeAttnStatesPlain(const MergeCall& call) {
+  const int64_t size = call.head_size();
+  const int64_t row_bytes = size * BitWidth(call.prefix.dtype) / 8;
+  const int64_t out_bytes = size * BitWidth(call.output.dtype) / 8;
+  std::vector<float> prefix(size);
+  std::vector<float> suffix(size);
+  for (int64_t t = 0; t < call.tokens(); ++t) {
+    for (int64_t head = 0; head < call.heads(); ++head) {
+      const int64_t row = t * call.heads() + head;
+      const MergeWeights weights = WeightsOf(call, t, head);
+      // Float types: never an error.
+      DecodeToFloat(call.prefix.dtype, call.prefix.as<const uint8_t>() + row * row_bytes, size,
+                    prefix.data())
+          .IgnoreError();
+      DecodeToFloat(call.suffix.dtype, call.suffix.as<const uint8_t>() + row * row_bytes, size,
+                    suffix.data())
+          .IgnoreError();
+      for (int64_t d = 0; d < size; ++d) {
+        // A part without weight may hold anything, NaN included. -0 changes no sum.
+        const float p = weights.prefix == 0 ? -0.0f : prefix[d] * weights.prefix;
+        const float s = weights.suffix == 0 ? -0.0f : suffix[d] * weights.suffix;
+        prefix[d] = (p + s) * call.inverse_scale;
+      }
+      EncodeFromFloat(call.output.dtype, prefix.data(), size,
+                      call.output.as<uint8_t>() + row * out_bytes)
+          .IgnoreError();
+      if (call.output_lse != nullptr) call.output_lse[head * call.tokens() + t] = weights.lse;
+    }
+  }
+}
+
+OpDef MergeAttnStatesDef() {
+  using enum DataType;
+  const auto optional = PortKind::kOptional;
+  return OpDef("pagefuse", "MergeAttnStates", 1)
+      .Doc(
+          "Joins two attention results over disjoint key sets by their log-sum-exps (natural log).")
+      .Input("prefix_output", "T", "[T, H, D]")
+      .Input("prefix_lse", "float", "[H, T]")
+      .Input("suffix_output", "T", "[T, H, D]")
+      .Input("suffix_lse", "float", "[H, T]")
+      .Input("output_scale", "float", "[] or [1]", optional)
+      .Output("output", "O", "[T, H, D]")
+      .Output("output_lse", "float", "[H, T]", optional)
+      .Attr(kContext, int64_t{-1}, "tokens from here on take the suffix unchanged; -1: none")
+      .Types("T", {kFloat, kFloat16, kBfloat16})
+      .Types("O", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .AddKernel({.name = "reference", .run = Run<MergeAttnStatesPlain>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<MergeAttnStatesHwy>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,187 @@
+#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/builtin_ops.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
+
+namespace pagefuse {
+namespace {
+
+// Positions are int32, so a window past this is the same as none; the sums of positions and windows
+// then cannot overflow.
+constexpr int64_t kLargestWindow = int64_t{1} << 40;
+
+absl::Status AttributeError(const Node& node, std::string_view attribute, std::string_view what) {
+  return absl::InvalidArgumentError(
+      StrCat(node.Description(), ": attribute \"", attribute, "\": ", what));
+}
+
+absl::Status ParseWindow(const Node& node, PagedAttentionAttributes& a) {
+  PF_ASSIGN_OR_RETURN(a.sliding_window, node.IntAttribute("sliding_window", 0));
+  if (a.sliding_window < 0) {
+    return AttributeError(node, "sliding_window",
+                          StrCat("expected 0 or more, got ", a.sliding_window));
+  }
+  PF_ASSIGN_OR_RETURN(a.chunk_lookback, node.IntAttribute("chunk_lookback", -1));
+  if (a.chunk_lookback >= 0 && a.sliding_window > 0 && a.chunk_lookback >= a.sliding_window) {
+    return AttributeError(
+        node, "chunk_lookback",
+        StrCat("expected sliding_window div (chunk_lookback + 1) to be at least 1, got ",
+               a.sliding_window, " div (", a.chunk_lookback, " + 1)"));
+  }
+  a.sliding_window = std::min(a.sliding_window, kLargestWindow);
+  return absl::OkStatus();
+}
+
+absl::Status ParseTypes(const Node& node, PagedAttentionAttributes& a) {
+  PF_ASSIGN_OR_RETURN(const std::string mode, node.StringAttribute("kv_quant_mode", "none"));
+  const absl::StatusOr<KvQuantMode> parsed = ParseKvQuantMode(mode);
+  if (!parsed.ok()) {
+    return AttributeError(node, "kv_quant_mode", StdView(parsed.status().message()));
+  }
+  a.mode = *parsed;
+  PF_ASSIGN_OR_RETURN(const std::string query_type, node.StringAttribute("query_type", ""));
+  if (!query_type.empty() && query_type != "float8e4m3fn") {
+    return AttributeError(node, "query_type",
+                          StrCat("expected \"\" or \"float8e4m3fn\", got \"", query_type, "\""));
+  }
+  a.query_is_f8_twin = !query_type.empty();
+  if (node.attribute("output_dtype") == nullptr) return absl::OkStatus();
+  PF_ASSIGN_OR_RETURN(const int64_t code, node.IntAttribute("output_dtype", 0));
+  switch (code) {
+    case static_cast<int64_t>(DataType::kFloat):
+    case static_cast<int64_t>(DataType::kFloat16):
+    case static_cast<int64_t>(DataType::kBfloat16):
+    case static_cast<int64_t>(DataType::kFloat8E4M3FN):
+    case static_cast<int64_t>(DataType::kUint8):
+      a.output_dtype = static_cast<DataType>(code);
+      return absl::OkStatus();
+    default:
+      return AttributeError(
+          node, "output_dtype",
+          StrCat("expected float, float16, bfloat16, float8e4m3fn or uint8, got code ", code));
+  }
+}
+
+}  // namespace
+
+DataType PagedAttentionAttributes::ComputeType(DataType query_type) const {
+  return query_type == DataType::kUint8 ? DataType::kFloat8E4M3FN : query_type;
+}
+
+DataType PagedAttentionAttributes::OutputType(DataType query_type, bool has_output_scale) const {
+  if (output_dtype != DataType::kUndefined) return output_dtype;
+  return has_output_scale ? DataType::kFloat8E4M3FN : query_type;
+}
+
+absl::StatusOr<PagedAttentionAttributes> ParsePagedAttention(const Node& node) {
+  PagedAttentionAttributes a;
+  if (node.attribute("scale") != nullptr) {
+    PF_ASSIGN_OR_RETURN(a.scale, node.FloatAttribute("scale", 0));
+  }
+  PF_ASSIGN_OR_RETURN(const int64_t is_causal, node.IntAttribute("is_causal", 1));
+  a.is_causal = is_causal != 0;
+  PF_RETURN_IF_ERROR(ParseWindow(node, a));
+  PF_ASSIGN_OR_RETURN(a.softcap, node.FloatAttribute("softcap", 0));
+  if (!(a.softcap >= 0)) {
+    return AttributeError(node, "softcap", StrCat("expected 0 or more, got ", a.softcap));
+  }
+  PF_ASSIGN_OR_RETURN(const int64_t use_alibi_sqrt, node.IntAttribute("use_alibi_sqrt", 0));
+  a.use_alibi_sqrt = use_alibi_sqrt != 0;
+  PF_ASSIGN_OR_RETURN(const int64_t clamp, node.IntAttribute("mm_prefix_clamp_window", 0));
+  a.mm_prefix_clamp_window = clamp != 0;
+  PF_RETURN_IF_ERROR(ParseTypes(node, a));
+  return a;
+}
+
+namespace pagefuse_ops {
+namespace {
+
+OpDef& AddInputs(OpDef& op) {
+  constexpr PortKind kOptional = PortKind::kOptional;
+  constexpr PortRole kMetadata = PortRole::kMetadata;
+  op.Input("query", "TQ", "[T, Hq, D]")
+      .Input("key_cache", "TC", "[NB, BS, Hk, D]")
+      .Input("value_cache", "TC", "[NB, BS, Hk, D]")
+      .Input("query_start_loc", "int32", "[B + 1]", PortKind::kRequired, kMetadata)
+      .Input("seq_lens", "int32", "[B]", PortKind::kRequired, kMetadata)
+      .Input("block_table", "int32", "[B, M]", PortKind::kRequired, kMetadata)
+      .Input("k_scale", "float", "[] or [1]", kOptional)
+      .Input("v_scale", "float", "[] or [1]", kOptional)
+      .Input("q_scale", "float", "[] or [1]", kOptional)
+      .Input("k_scale_cache", "float", "[NB, BS, Hk]", kOptional)
+      .Input("v_scale_cache", "float", "[NB, BS, Hk]", kOptional)
+      .Input("head_sink", "TS", "[Hq]", kOptional)
+      .Input("alibi_slopes", "float", "[Hq]", kOptional)
+      .Input("qq_bias", "float", "[Mq, Mq]", kOptional)
+      .Input("mm_prefix_range", "int32", "[B, R, 2]", kOptional, kMetadata)
+      .Input("causal_flags", "bool", "[B]", kOptional, kMetadata)
+      .Input("output_scale", "float", "[] or [1]", kOptional)
+      .Input("rht_signs", "float", "[D]", kOptional);
+  return op;
+}
+
+OpDef& AddAttributes(OpDef& op) {
+  op.Attr("scale", std::monostate(), "factor of the scores; 1/sqrt(D) if absent")
+      .Attr("is_causal", int64_t{1}, "a token sees itself and the tokens before it")
+      .Attr(
+          "sliding_window", int64_t{0},
+          "W > 0: number of visible keys, the token's own included; not causal: W - 1 to each side")
+      .Attr("softcap", 0.0f, "c > 0: scores become c * tanh(score / c)")
+      .Attr("chunk_lookback", int64_t{-1},
+            "c >= 0: aligned chunks of W div (c + 1) tokens, the own one and c before it; "
+            "replaces the window")
+      .Attr("use_alibi_sqrt", int64_t{0}, "bias -slope * sqrt(distance) instead of the linear one")
+      .Attr("kv_quant_mode", std::string("none"),
+            "\"none\", \"fp8_per_tensor\", \"int8_per_token_head\", \"fp8_per_token_head\" or "
+            "\"int4_per_token_head\"")
+      .Attr("output_dtype", std::monostate(), "ONNX code; the type of query if absent")
+      .Attr("query_type", std::string(), "\"float8e4m3fn\" for an f8 query given as uint8")
+      .Attr("num_kv_splits_hint", int64_t{0}, "performance only")
+      .Attr("tile_hint", int64_t{0}, "performance only")
+      .Attr("mm_prefix_clamp_window", int64_t{0}, "the window cuts image ranges too");
+  return op;
+}
+
+Kernel MakeKernel(std::string_view name, int priority, absl::Status (*run)(KernelArgs&)) {
+  Kernel kernel;
+  kernel.name = name;
+  kernel.priority = priority;
+  kernel.run = run;
+  return kernel;
+}
+
+Kernel MakeHwyKernel() {
+  Kernel kernel = MakeKernel("hwy", 10, PagedAttentionHwy);
+  kernel.supports = PagedAttentionHwySupports;
+  return kernel;
+}
+
+}  // namespace
+
+OpDef PagedAttentionDef() {
+  using enum DataType;
+  OpDef op("pagefuse", "PagedAttention", /*since=*/1);
+  op.Doc("Attention of packed query tokens over their sequences' paged keys and values.");
+  AddInputs(op)
+      .Output("output", "TO", "[T, Hq, D]")
+      .Output("lse", "float", "[Hq, T]", PortKind::kOptional)
+      .Types("TQ", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kUint8})
+      .Types("TC", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kInt8, kUint8})
+      .Types("TS", {kFloat, kFloat16, kBfloat16})
+      .Types("TO", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kUint8});
+  return AddAttributes(op)
+      .InferShapes(InferPagedAttention)
+      .Validate(ValidatePagedAttention)
+      .Decomposition(DecomposePagedAttention)
+      .Variants(PagedAttentionVariants)
+      .AddKernel(MakeKernel("reference", 0, PagedAttentionReference))
+      .AddKernel(MakeHwyKernel());
+}
+
+}  // namespace pagefuse_ops
+}  // namespace pagefuse

@@ -1,0 +1,251 @@
+#include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+// Reads a byte of a uint8 twin as the f8 code that it is.
+constexpr std::string_view kBitCastToF8 = "BitCast <to = 17>";
+
+}  // namespace
+
+std::string PagedAttentionBody::Float(std::string_view name, std::string_view value) {
+  const bool is_reference = value.front() == '@';
+  const bool is_whole = value.find_first_of(".en") == std::string_view::npos;
+  return Constant(name,
+                  StrCat("value_float: float = ", value, !is_reference && is_whole ? ".0" : ""));
+}
+
+void PagedAttentionBody::Positions() {
+  Set("f_0", "Constant <value_float: float = 0.0> ()");
+  Set("neg_inf", "Log (f_0)");
+  w_.Comment("which sequence owns each token, and the token's absolute position");
+  Set("n_tokens1", "Shape <start = 0, end = 1> (query)");
+  Int(0), Int(1), Ints({0}), Ints({1}), Ints({2147483647});
+  Set("n_tokens", "Squeeze (n_tokens1)");
+  Set("token", "Range (i_0, n_tokens, i_1)");
+  if (o_.has_query_start_loc) {
+    Set("starts", "Cast <to = 7> (query_start_loc)");
+  } else {
+    const std::string past_last = Add(StrCat("Add (n_tokens, i_1)"));
+    Set("starts", StrCat("Range (i_0, ", past_last, ", i_1)"));
+  }
+  Set("ends", "Slice (starts, l_1, l_2147483647, l_0)");
+  Set("token1", "Unsqueeze (token, l_1)");
+  Set("ends1", "Unsqueeze (ends, l_0)");
+  Set("past", "GreaterOrEqual (token1, ends1)");
+  Set("past_count", "Cast <to = 7> (past)");
+  Set("seq", "ReduceSum <keepdims = 0> (past_count, l_1)");
+  Set("lens", "Cast <to = 7> (seq_lens)");
+  Set("len", "Gather <axis = 0> (lens, seq)");
+  Set("end", "Gather <axis = 0> (ends, seq)");
+  Set("to_end", "Sub (end, token)");
+  Set("pos", "Sub (len, to_end)");
+  Set("start", "Gather <axis = 0> (starts, seq)");
+  Set("qidx", "Sub (token, start)");
+  Set("rows", "Gather <axis = 0> (block_table, seq)");
+}
+
+void PagedAttentionBody::Dims() {
+  Set("heads", "Shape <start = 1, end = 2> (query)");
+  Set("d", "Shape <start = 2, end = 3> (query)");
+  const std::string_view cache = o_.turboquant ? "kv_cache" : "key_cache";
+  Set("hk", StrCat("Shape <start = 2, end = 3> (", cache, ")"));
+  Set("g", "Div (heads, hk)");
+  Set("columns", "Shape <start = 1, end = 2> (block_table)");
+  Set("block_size", StrCat("Shape <start = 1, end = 2> (", cache, ")"));
+  Set("n", "Mul (columns, block_size)");
+  Set("kv_shape", "Concat <axis = 0> (n_tokens1, n, hk, d)");
+  Set("q_shape", "Concat <axis = 0> (n_tokens1, hk, g, d)");
+  if (o_.has_sink || o_.has_alibi) Set("head_shape", "Concat <axis = 0> (l_1, hk, g, l_1)");
+}
+
+// Codes of a 4-bit cache minus their zero point, times their scale: all three lie in the bits.
+std::string PagedAttentionBody::UnpackInt4(std::string_view cache, std::string_view scale_cache) {
+  const std::string mask = Add(StrCat("Cast <to = 2> (", Int(15), ")"));
+  const std::string four = Add(StrCat("Cast <to = 2> (", Int(4), ")"));
+  const std::string low = Add(StrCat("BitwiseAnd (", cache, ", ", mask, ")"));
+  const std::string high =
+      Add(StrCat("BitShift <direction = \"RIGHT\"> (", cache, ", ", four, ")"));
+  const std::string low1 = Add(StrCat("Unsqueeze (", low, ", ", Ints({4}), ")"));
+  const std::string high1 = Add(StrCat("Unsqueeze (", high, ", l_4)"));
+  const std::string pairs = Add(StrCat("Concat <axis = 4> (", low1, ", ", high1, ")"));
+  const std::string codes = Add(StrCat("Reshape (", pairs, ", ", Ints({0, 0, 0, -1}), ")"));
+  const std::string values = Add(StrCat("Cast <to = 1> (", codes, ")"));
+
+  const std::string bits = Add(StrCat("BitCast <to = 12> (", scale_cache, ")"));
+  const std::string mask32 = Add("Cast <to = 12> (i_15)");
+  const std::string zero_bits = Add(StrCat("BitwiseAnd (", bits, ", ", mask32, ")"));
+  const std::string zero = Add(StrCat("Cast <to = 1> (", zero_bits, ")"));
+  const std::string scale_bits = Add(StrCat("BitwiseXor (", bits, ", ", zero_bits, ")"));
+  const std::string scale = Add(StrCat("BitCast <to = 1> (", scale_bits, ")"));
+  const std::string zero1 = Add(StrCat("Unsqueeze (", zero, ", ", Ints({3}), ")"));
+  const std::string scale1 = Add(StrCat("Unsqueeze (", scale, ", l_3)"));
+  const std::string centred = Add(StrCat("Sub (", values, ", ", zero1, ")"));
+  return Add(StrCat("Mul (", centred, ", ", scale1, ")"));
+}
+
+std::string PagedAttentionBody::CacheValues(std::string_view cache, std::string_view scale) {
+  std::string x(cache);
+  if (o_.stored_cache_type == DataType::kUint8) {
+    x = Add(StrCat(kBitCastToF8, " (", x, ")"));
+  }
+  if (f8_query()) return Cast(x, o_.cache_type, DataType::kFloat);
+  DataType type = o_.cache_type;
+  if (o_.attributes.mode == KvQuantMode::kFp8PerTensor) {
+    const std::string s = Add(StrCat("Squeeze (", scale, ")"));
+    x = Add(StrCat("DequantizeLinear (", x, ", ", s, ")"));
+    type = DataType::kFloat;
+  }
+  // Codes of the per-token-head modes are exact in every computation type.
+  if (!row_scales()) {
+    x = Cast(x, type, o_.compute_type);
+    type = o_.compute_type;
+  }
+  return Cast(x, type, DataType::kFloat);
+}
+
+// Rows of each token's sequence, [T, Hk, N, D].
+void PagedAttentionBody::Gathered(std::string_view values, std::string_view name) {
+  const std::string blocks = Add(StrCat("Gather <axis = 0> (", values, ", rows)"));
+  const std::string tokens = Add(StrCat("Reshape (", blocks, ", kv_shape)"));
+  Set(name, StrCat("Transpose <perm = [0, 2, 1, 3]> (", tokens, ")"));
+}
+
+// Scales of each token's sequence, [T, Hk, 1, N].
+void PagedAttentionBody::ScaleRows(std::string_view cache, std::string_view name) {
+  const std::string blocks = Add(StrCat("Gather <axis = 0> (", cache, ", rows)"));
+  const std::string shape = Add("Concat <axis = 0> (n_tokens1, n, hk)");
+  const std::string tokens = Add(StrCat("Reshape (", blocks, ", ", shape, ")"));
+  const std::string heads = Add(StrCat("Transpose <perm = [0, 2, 1]> (", tokens, ")"));
+  Set(name, StrCat("Unsqueeze (", heads, ", ", Ints({2}), ")"));
+}
+
+void PagedAttentionBody::KeysAndValues() {
+  w_.Comment("the keys and values of each token's sequence");
+  if (o_.turboquant) {
+    Set("slot_size", "Shape <start = 3> (kv_cache)");
+    const std::string blocks = Add("Gather <axis = 0> (kv_cache, rows)");
+    const std::string shape = Add("Concat <axis = 0> (n_tokens1, n, hk, slot_size)");
+    Set("slots", StrCat("Reshape (", blocks, ", ", shape, ")"));
+    WriteTurboQuantTables(*o_.turboquant, w_);
+    WriteTurboQuantRows(*o_.turboquant, w_);
+    Set("k", "Transpose <perm = [0, 2, 1, 3]> (k_rows)");
+    Set("v", "Transpose <perm = [0, 2, 1, 3]> (v_rows)");
+    return;
+  }
+  if (int4()) {
+    WriteHadamard(w_);
+    Gathered(UnpackInt4("key_cache", "k_scale_cache"), "k");
+    Gathered(UnpackInt4("value_cache", "v_scale_cache"), "v");
+    return;
+  }
+  Gathered(CacheValues("key_cache", "k_scale"), "k");
+  if (row_scales()) ScaleRows("k_scale_cache", "ks");
+  Gathered(CacheValues("value_cache", "v_scale"), "v");
+  if (row_scales()) ScaleRows("v_scale_cache", "vs");
+}
+
+std::string PagedAttentionBody::Query() {
+  std::string x = "query";
+  if (f8_query() && o_.query_type == DataType::kUint8) {
+    x = Add(StrCat(kBitCastToF8, " (", x, ")"));
+  }
+  x = Cast(x, o_.compute_type, DataType::kFloat);
+  if (o_.turboquant && o_.turboquant->has_rotated_keys()) {
+    const std::string inverse = Add("Transpose <perm = [1, 0]> (rotation)");
+    x = Add(StrCat("MatMul (", x, ", ", inverse, ")"));
+  }
+  if (int4()) {
+    const std::string signed_x = Add(StrCat("Mul (", x, ", rht_signs)"));
+    x = Add(StrCat("MatMul (", signed_x, ", hadamard)"));
+    x = Cast(Cast(x, DataType::kFloat, o_.compute_type), o_.compute_type, DataType::kFloat);
+  }
+  return Add(StrCat("Reshape (", x, ", q_shape)"));
+}
+
+// Scaled and capped scores, [T, Hk, G, N].
+std::string PagedAttentionBody::Scores() {
+  w_.Comment("scores [T, Hk, G, N]");
+  const std::string q = Query();
+  const std::string kt = Add("Transpose <perm = [0, 1, 3, 2]> (k)");
+  std::string s = Add(StrCat("MatMul (", q, ", ", kt, ")"));
+  std::string scale;
+  if (o_.spelling.scale.empty()) {
+    const std::string size = Add("Cast <to = 1> (d)");
+    scale = Add(StrCat("Reciprocal (", Add(StrCat("Sqrt (", size, ")")), ")"));
+  } else {
+    scale = Float("scale", o_.spelling.scale);
+  }
+  if (int4()) {
+    const std::string size = Add("Cast <to = 1> (d)");
+    scale = Add(StrCat("Div (", scale, ", ", size, ")"));
+  } else if (f8_query()) {
+    scale = Add(StrCat("Mul (", scale, ", q_scale)"));
+    scale = Add(StrCat("Mul (", scale, ", k_scale)"));
+  } else if (row_scales()) {
+    scale = Add(StrCat("Mul (", scale, ", ks)"));
+  }
+  s = Add(StrCat("Mul (", s, ", ", scale, ")"));
+  if (o_.attributes.softcap > 0) {
+    const std::string cap = Float("cap", o_.spelling.softcap);
+    s = Add(StrCat("Div (", s, ", ", cap, ")"));
+    s = Add(StrCat("Tanh (", s, ")"));
+    s = Add(StrCat("Mul (", s, ", ", cap, ")"));
+  }
+  return s;
+}
+
+std::string PagedAttentionBody::Text() {
+  Positions();
+  Dims();
+  KeysAndValues();
+  const std::string scores = Scores();
+  Mask();
+  Softmax(Bias(Add(StrCat("Where (mask, ", scores, ", neg_inf)"))));
+  Output();
+  if (o_.has_lse) Lse();
+
+  const std::vector<std::string> inputs = Inputs();
+  const bool bit_casts = w_.lines().find("BitCast") != std::string::npos;
+  return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : ", bit_casts ? 26 : 23, "]>\n",
+                o_.turboquant ? "TurboQuantAttention (" : "PagedAttention (",
+                absl::StrJoin(inputs, ", "), ") => (output", o_.has_lse ? ", lse" : "", ") {\n",
+                w_.lines(), "}\n");
+}
+
+std::vector<std::string> PagedAttentionBody::Inputs() const {
+  std::vector<std::string> inputs = {"query",           "key_cache", "value_cache",
+                                     "query_start_loc", "seq_lens",  "block_table"};
+  const auto add_if = [&](bool present, std::string_view name) {
+    if (present) inputs.emplace_back(name);
+  };
+  if (o_.turboquant) {
+    inputs = {"query", "kv_cache", "block_table", "seq_lens"};
+    const bool tables = o_.turboquant->has_rotated_keys();
+    add_if(o_.has_query_start_loc, "query_start_loc");
+    add_if(tables && o_.turboquant->has_rotation, "rotation");
+    add_if(tables && o_.turboquant->has_centroids, "centroids");
+    return inputs;
+  }
+  const bool per_tensor = o_.attributes.mode == KvQuantMode::kFp8PerTensor;
+  const bool per_token_head = row_scales();
+  add_if(per_tensor, "k_scale"), add_if(per_tensor, "v_scale");
+  add_if(f8_query(), "q_scale");
+  add_if(per_token_head, "k_scale_cache"), add_if(per_token_head, "v_scale_cache");
+  add_if(o_.has_sink, "head_sink");
+  add_if(o_.has_alibi, "alibi_slopes");
+  add_if(o_.has_qq_bias, "qq_bias");
+  add_if(o_.has_ranges, "mm_prefix_range");
+  add_if(o_.has_causal_flags, "causal_flags");
+  add_if(o_.has_output_scale, "output_scale");
+  add_if(int4(), "rht_signs");
+  return inputs;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,39 @@
+// One query token against a segment of its sequence's keys: all formats of rows.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/attention/paged_attention_decode_hwy.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/pagefuse/attention/paged_attention_decode.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_segment-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+
+void DecodeSegment(const PagedDecodeTask& task) {
+  WithDecodeReader(task.problem->format,
+                   [&](const auto& codec) HWY_ATTR { SegmentDecoder(task, codec, codec).Run(); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagefuse {
+
+HWY_EXPORT(DecodeSegment);
+
+int64_t PagedDecodeScratch(const PagedAttentionProblem& p) {
+  return DecodeScratch(p, nullptr).bytes;
+}
+
+void RunPagedDecode(const PagedDecodeTask& task) {
+  if (task.problem->turboquant) return RunTurboQuantDecode(task);
+  HWY_DYNAMIC_DISPATCH(DecodeSegment)(task);
+}
+
+}  // namespace pagefuse
+#endif

@@ -1,0 +1,119 @@
+// PagedAttention in standard ONNX ops, as text: one function for each choice of attributes and
+// optional ports.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
+
+namespace pagefuse {
+namespace {
+
+// Attributes written as numbers, for a node whose values are known.
+PagedAttentionBody::Spelling SpellAttributes(const PagedAttentionAttributes& a) {
+  PagedAttentionBody::Spelling spelling;
+  if (a.scale) spelling.scale = absl::StrFormat("%.9g", *a.scale);
+  spelling.sliding_window = StrCat(a.sliding_window);
+  spelling.softcap = absl::StrFormat("%.9g", a.softcap);
+  return spelling;
+}
+
+// The structures that fusion rules look for: cache mode x window x soft cap x sink, causal, in one
+// computation type.
+struct Structure {
+  KvQuantMode mode;
+  DataType type;
+  bool window, softcap, sink;
+};
+
+DataType CacheType(const Structure& s) {
+  switch (s.mode) {
+    case KvQuantMode::kNone:
+      return s.type;
+    case KvQuantMode::kInt8PerTokenHead:
+      return DataType::kInt8;
+    default:
+      return DataType::kFloat8E4M3FN;
+  }
+}
+
+DecompositionVariant MakeVariant(const Structure& s) {
+  PagedAttentionBody::Options options;
+  options.attributes.mode = s.mode;
+  options.attributes.sliding_window = s.window ? 1 : 0;
+  options.attributes.softcap = s.softcap ? 1.0f : 0.0f;
+  options.attributes.scale = 1.0f;
+  options.compute_type = options.query_type = options.output_type = s.type;
+  options.cache_type = options.stored_cache_type = CacheType(s);
+  options.has_sink = s.sink;
+  options.sink_type = DataType::kFloat;
+  options.spelling = {
+      .scale = "@scale", .sliding_window = "@sliding_window", .softcap = "@softcap"};
+
+  DecompositionVariant variant;
+  variant.name =
+      StrCat(KvQuantModeName(s.mode), "_", DataTypeName(s.type), s.window ? "_window" : "",
+             s.softcap ? "_softcap" : "", s.sink ? "_sink" : "");
+  variant.text = PagedAttentionBody(options).Text();
+  variant.attributes = {{"kv_quant_mode", Attribute{std::string(KvQuantModeName(s.mode)), "", ""}},
+                        {"is_causal", Attribute{int64_t{1}, "", ""}}};
+  return variant;
+}
+
+}  // namespace
+
+absl::StatusOr<DecompositionVariant> DecomposePagedAttention(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const PagedAttentionAttributes attributes, ParsePagedAttention(node));
+  const auto type_of = [&](int i) {
+    return node.input(i) == nullptr ? DataType::kUndefined : node.input(i)->dtype();
+  };
+  PagedAttentionBody::Options o;
+  o.attributes = attributes;
+  o.query_type = type_of(kPaQuery);
+  if (o.query_type == DataType::kUndefined) {
+    return absl::FailedPreconditionError(
+        StrCat(node.Description(), ": the type of \"query\" is not known"));
+  }
+  o.compute_type = attributes.ComputeType(o.query_type);
+  o.stored_cache_type = type_of(kPaKeyCache);
+  PF_ASSIGN_OR_RETURN(const CacheFormat format,
+                      CacheFormat::Make(attributes.mode, o.stored_cache_type));
+  o.cache_type = format.element;
+  o.has_sink = node.input(kPaHeadSink) != nullptr;
+  o.sink_type = type_of(kPaHeadSink);
+  o.has_alibi = node.input(kPaAlibiSlopes) != nullptr;
+  o.has_qq_bias = node.input(kPaQqBias) != nullptr;
+  o.has_ranges = node.input(kPaMmPrefixRange) != nullptr;
+  o.has_causal_flags = node.input(kPaCausalFlags) != nullptr;
+  o.has_output_scale = node.input(kPaOutputScale) != nullptr;
+  o.output_type = attributes.OutputType(o.query_type, o.has_output_scale);
+  o.has_lse = node.output(1) != nullptr;
+  o.spelling = SpellAttributes(attributes);
+
+  DecompositionVariant variant;
+  variant.name = std::string(KvQuantModeName(attributes.mode));
+  variant.text = PagedAttentionBody(o).Text();
+  return variant;
+}
+
+std::vector<DecompositionVariant> PagedAttentionVariants() {
+  std::vector<DecompositionVariant> variants;
+  for (DataType type : {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16}) {
+    for (KvQuantMode mode : {KvQuantMode::kNone, KvQuantMode::kFp8PerTensor,
+                             KvQuantMode::kInt8PerTokenHead, KvQuantMode::kFp8PerTokenHead}) {
+      for (int bits = 0; bits < 8; ++bits) {
+        variants.push_back(
+            MakeVariant({mode, type, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}));
+      }
+    }
+  }
+  return variants;
+}
+
+}  // namespace pagefuse

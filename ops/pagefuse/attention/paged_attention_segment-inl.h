@@ -1,0 +1,354 @@
+// One query token against a segment of its sequence's keys, for any pair of codecs.
+//
+// Memory-bound, so keys and values stream through once, in the order in which they lie in memory:
+// for a tile of keys first all keys' rows of all heads, then all values' rows. Each row is decoded
+// in registers and used for all query heads of its KV head.
+// Include inside a file that hwy/foreach_target.h recompiles.
+#if defined(PAGEFUSE_OPS_PAGEFUSE_PAGED_ATTENTION_SEGMENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_OPS_PAGEFUSE_PAGED_ATTENTION_SEGMENT_INL_H_
+#undef PAGEFUSE_OPS_PAGEFUSE_PAGED_ATTENTION_SEGMENT_INL_H_
+#else
+#define PAGEFUSE_OPS_PAGEFUSE_PAGED_ATTENTION_SEGMENT_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/pagefuse/attention/paged_attention_decode-inl.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_decode.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_softmax-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// How far ahead of its use memory is asked for. Less leaves the memory idle at times, more drives
+// what is in use out of the first-level cache.
+constexpr int64_t kPrefetchBytes = 4096;
+
+template <class KeyCodec, class ValueCodec>
+class SegmentDecoder {
+  // Rows of a tile's keys or values. Step i takes rows i, i + stride, i + 2 stride, ...: each of
+  // these runs through memory on its own, mostly in blocks of its own, where the processor's
+  // prefetching can follow it (it follows one run a page).
+  struct Part {
+    const RowAddress* rows;
+    int64_t stride;  // and number of steps
+    const CacheRows* cache;
+    int64_t row_bytes;
+  };
+
+ public:
+  SegmentDecoder(const PagedDecodeTask& task, const KeyCodec& keys, const ValueCodec& values)
+      : task_(task),
+        p_(*task.problem),
+        key_codec_(keys),
+        value_codec_(values),
+        at_(p_, task.scratch) {}
+
+  HWY_INLINE void Run() {
+    Begin();
+    int64_t begin = task_.keys.begin;
+    int64_t end = TileEnd(begin);
+    FindRows(p_.keys, begin, end, rows_);
+    while (begin < end) {
+      const int64_t next_end = TileEnd(end);
+      Tile(begin, end, next_end);
+      begin = end;
+      end = next_end;
+    }
+    End();
+  }
+
+ private:
+  size_t group() const { return static_cast<size_t>(p_.group()); }
+  size_t size() const { return static_cast<size_t>(p_.head_size); }
+  int64_t first_row() const { return task_.first_head * p_.group(); }
+  int64_t last_row() const { return task_.last_head * p_.group(); }
+  float* partial(int64_t h) const { return task_.partials + h * PagedDecodePartialSize(p_); }
+
+  HWY_INLINE void Begin() {
+    for (int64_t h = first_row(); h < last_row(); ++h) {
+      const float* from = task_.query + h * p_.head_size;
+      float* query = at_.query + h * at_.row_floats;
+      std::fill(query + p_.head_size, query + at_.row_floats, 0.0f);
+      if (IsEvenOdd<KeyCodec>(size())) {
+        SplitEvenOdd(from, query);
+      } else {
+        std::copy_n(from, p_.head_size, query);
+      }
+      std::fill_n(at_.output + h * at_.row_floats, at_.row_floats, 0.0f);
+      partial(h)[0] = -std::numeric_limits<float>::infinity();
+      partial(h)[1] = 0;
+      at_.offsets[h] = 0;
+    }
+  }
+
+  HWY_INLINE void End() {
+    for (int64_t h = first_row(); h < last_row(); ++h) {
+      const float* output = at_.output + h * at_.row_floats;
+      float* values = partial(h) + 2;
+      if (IsEvenOdd<ValueCodec>(size())) {
+        JoinEvenOdd(output, values);
+      } else {
+        for (int64_t d = 0; d < p_.head_size; ++d) values[d] = output[d] * ValueCodec::kUnit;
+      }
+      if constexpr (ValueCodec::kRowOffset) {
+        for (int64_t d = 0; d < p_.head_size; ++d) values[d] += at_.offsets[h];
+      }
+    }
+  }
+
+  // A row of queries into the order in which LoadTwo gives elements.
+  HWY_INLINE void SplitEvenOdd(const float* HWY_RESTRICT row, float* HWY_RESTRICT to) const {
+    constexpr size_t kLanes = hn::MaxLanes(hn::ScalableTag<float>());
+    for (size_t d = 0; d < size(); d += 2 * kLanes) {
+      for (size_t i = 0; i < 2 * kLanes; ++i) to[d + i % 2 * kLanes + i / 2] = row[d + i];
+    }
+  }
+
+  // The inverse, from an output row.
+  HWY_INLINE void JoinEvenOdd(const float* HWY_RESTRICT row, float* HWY_RESTRICT to) const {
+    constexpr size_t kLanes = hn::MaxLanes(hn::ScalableTag<float>());
+    for (size_t d = 0; d < size(); d += 2 * kLanes) {
+      for (size_t i = 0; i < 2 * kLanes; ++i) to[d + i] = row[d + i % 2 * kLanes + i / 2];
+    }
+  }
+
+  int64_t TileEnd(int64_t begin) const { return std::min(task_.keys.end, begin + kPaTileKeys); }
+
+  // rows_ holds the tile's key rows; it gets its value rows and the key rows of [end, next_end),
+  // the next tile, behind them.
+  HWY_INLINE void Tile(int64_t begin, int64_t end, int64_t next_end) {
+    const int64_t count = end - begin;
+    const int64_t padded = RoundUpToStep(count);
+    const int64_t next_padded = RoundUpToStep(next_end - end);
+    FindRows(p_.values, begin, end, rows_ + padded);
+    FindRows(p_.keys, end, next_end, rows_ + 2 * padded);
+    parts_[0] = {rows_, padded / kStepKeys, &p_.keys, p_.key_row_bytes()};
+    parts_[1] = {rows_ + padded, padded / kStepKeys, &p_.values, p_.value_row_bytes()};
+    parts_[2] = {rows_ + 2 * padded, next_padded / kStepKeys, &p_.keys, p_.key_row_bytes()};
+    if (begin == task_.keys.begin) StartPrefetch();
+
+    for (int64_t step = 0; step < parts_[0].stride; ++step) Keys(step);
+    const KeyInterval visible{begin, end};
+    const hn::ScalableTag<float> df;
+    const size_t lanes = hn::Lanes(df);
+    const size_t last = (static_cast<size_t>(padded) + lanes - 1) / lanes * lanes;
+    OrderTile();
+    // The memory would be idle meanwhile.
+    const int64_t num_rows = last_row() - first_row();
+    for (int64_t h = first_row(); h < last_row(); ++h) {
+      Prefetch(units_ahead_ * (h - first_row()) / num_rows);
+      Weights(h, visible, last);
+    }
+    for (int64_t step = 0; step < parts_[1].stride; ++step) Values(step);
+
+    std::copy_n(parts_[2].rows, next_padded, rows_);
+    ahead_.part = std::max(0, ahead_.part - 2);
+  }
+
+  static int64_t RoundUpToStep(int64_t count) {
+    return (count + kStepKeys - 1) / kStepKeys * kStepKeys;
+  }
+
+  // Prefetching runs some units ahead of the work. A unit is one head's rows of one step.
+  HWY_INLINE void StartPrefetch() {
+    const int64_t unit_bytes = kStepKeys * (p_.key_row_bytes() + p_.value_row_bytes()) / 2;
+    units_ahead_ = (kPrefetchBytes + unit_bytes - 1) / unit_bytes;
+    Prefetch(0);
+  }
+
+  // One more unit is about to be worked on.
+  HWY_INLINE void NextUnit() {
+    ++units_worked_;
+    Prefetch(0);
+  }
+
+  // Goes `extra` units further ahead than usual.
+  HWY_INLINE void Prefetch(int64_t extra) {
+    for (; units_fetched_ < units_worked_ + units_ahead_ + extra; ++units_fetched_) PrefetchUnit();
+  }
+
+  HWY_INLINE void PrefetchUnit() {
+    constexpr int64_t kLine = 64;
+    while (ahead_.part < 3 && ahead_.step == parts_[ahead_.part].stride) {
+      ahead_.step = 0;
+      ++ahead_.part;
+    }
+    if (ahead_.part == 3) return;
+    const Part& part = parts_[ahead_.part];
+    const int64_t offset = (task_.first_head + ahead_.head) * part.cache->data_strides.head;
+    for (int64_t k = 0; k < kStepKeys; ++k) {
+      const RowAddress& row = part.rows[ahead_.step + k * part.stride];
+      for (int64_t i = 0; i < part.row_bytes; i += kLine) hwy::Prefetch(row.data + offset + i);
+      if ((KeyCodec::kRowScale || ValueCodec::kRowScale) && ahead_.head == 0)
+        hwy::Prefetch(row.scale);
+    }
+    if (++ahead_.head < task_.last_head - task_.first_head) return;
+    ahead_.head = 0;
+    ++ahead_.step;
+  }
+
+  // Rows of head 0 of keys [begin, end), none if it is empty. A step that reaches past the end
+  // repeats the last row there, with a weight of 0.
+  HWY_INLINE void FindRows(const CacheRows& cache, int64_t begin, int64_t end,
+                           RowAddress* HWY_RESTRICT rows) const {
+    const int64_t count = end - begin;
+    if (count == 0) return;
+    const int32_t* block = p_.block_table + task_.b * p_.table_columns + begin / p_.block_size;
+    int64_t in_block = begin % p_.block_size;
+    for (int64_t i = 0; i < count; ++i) {
+      rows[i] = cache.At(*block, in_block, 0);
+      if (++in_block == p_.block_size) {
+        in_block = 0;
+        ++block;
+      }
+    }
+    for (int64_t i = count; i % kStepKeys != 0; ++i) rows[i] = rows[count - 1];
+  }
+
+  // Opens one head's rows of a step.
+  template <class Codec>
+  HWY_INLINE void Open(const Codec& codec, const Part& part, int64_t step, int64_t kv_head,
+                       typename Codec::Row (&opened)[kStep]) const {
+    for (size_t k = 0; k < kStep; ++k) {
+      RowAddress row = part.rows[step + static_cast<int64_t>(k) * part.stride];
+      row.data += kv_head * part.cache->data_strides.head;
+      if constexpr (Codec::kRowScale) row.scale += kv_head * part.cache->scale_strides.head;
+      opened[k] = codec.Open(row);
+    }
+  }
+
+  HWY_INLINE void Keys(int64_t step) {
+    const Part& part = parts_[0];
+    for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
+      NextUnit();
+      typename KeyCodec::Row opened[kStep];
+      Open(key_codec_, part, step, kv, opened);
+      alignas(16) float squares[kStep];
+      ForHeads(group(), [&]<size_t heads>(size_t h) HWY_ATTR {
+        const int64_t row = kv * p_.group() + static_cast<int64_t>(h);
+        const float* query = at_.query + row * at_.row_floats;
+        const StepSums to = {at_.scores + row * kPaTileKeys + step * kStepKeys, squares};
+        if constexpr (KeyCodec::kUnitLength) {
+          if (h == 0 && key_codec_.norm_correction) {
+            return DotStep<heads, true>(key_codec_, opened, query, Shape(), to);
+          }
+        }
+        DotStep<heads, false>(key_codec_, opened, query, Shape(), to);
+      });
+      if constexpr (KeyCodec::kRowScale) {
+        float* scales = at_.key_scales + kv * kPaTileKeys + step * kStepKeys;
+        for (size_t k = 0; k < kStep; ++k) scales[k] = opened[k].scale;
+        if constexpr (KeyCodec::kUnitLength) {
+          if (key_codec_.norm_correction) DivideByLengths(squares, scales);
+        }
+      }
+    }
+  }
+
+  static HWY_INLINE void DivideByLengths(const float* HWY_RESTRICT squares,
+                                         float* HWY_RESTRICT scales) {
+    const hn::CappedTag<float, kStep> df;
+    for (size_t k = 0; k < kStep; k += hn::Lanes(df)) {
+      const auto length =
+          hn::Sqrt(hn::Add(hn::Load(df, squares + k), hn::Set(df, kTurboQuantSquareFloor)));
+      hn::StoreU(hn::Div(hn::LoadU(df, scales + k), length), df, scales + k);
+    }
+  }
+
+  // Scales and offsets of the tile's values and positions of its keys, in the order of the scores.
+  HWY_INLINE void OrderTile() {
+    const Part& part = parts_[1];
+    for (int64_t step = 0; step < part.stride; ++step) {
+      for (int64_t k = 0; k < kStepKeys; ++k) {
+        const int64_t key = step + k * part.stride;
+        const int64_t score = step * kStepKeys + k;
+        at_.key_offsets[score] = static_cast<int32_t>(key);
+        if constexpr (ValueCodec::kRowScale) {
+          RowAddress row = part.rows[key];
+          row.scale += task_.first_head * part.cache->scale_strides.head;
+          for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
+            const typename ValueCodec::Row opened = value_codec_.Open(row);
+            at_.value_scales[kv * kPaTileKeys + score] = opened.scale;
+            if constexpr (ValueCodec::kRowOffset) {
+              at_.value_offsets[kv * kPaTileKeys + score] = opened.offset;
+            }
+            row.scale += part.cache->scale_strides.head;
+          }
+        }
+      }
+    }
+    // Lanes of the last vector behind the tile.
+    for (int64_t i = part.stride * kStepKeys; i < kPaTileKeys; ++i) {
+      at_.key_offsets[i] = static_cast<int32_t>(kPaTileKeys);
+    }
+  }
+
+  HWY_INLINE void Weights(int64_t h, const KeyInterval& visible, size_t last) {
+    ScoreRow row = MakeScoreRow(p_, task_.b, 0, h);
+    row.factor *= KeyCodec::kUnit;
+    row.key_offsets = at_.key_offsets;
+    const int64_t kv = h / p_.group();
+    if constexpr (KeyCodec::kRowScale) row.key_scales = at_.key_scales + kv * kPaTileKeys;
+    if constexpr (ValueCodec::kRowScale) row.value_scales = at_.value_scales + kv * kPaTileKeys;
+    if constexpr (ValueCodec::kRowOffset) row.value_offsets = at_.value_offsets + kv * kPaTileKeys;
+    row.visible = {&visible, 1};
+    SoftmaxState state{partial(h)[0], partial(h)[1], at_.offsets[h]};
+    const float alpha =
+        SoftmaxTile(row, visible.begin, 0, last, at_.scores + h * kPaTileKeys, state);
+    partial(h)[0] = state.max;
+    partial(h)[1] = state.sum;
+    at_.offsets[h] = state.offset;
+    if (alpha == 1.0f) return;
+    const hn::ScalableTag<float> df;
+    const auto factor = hn::Set(df, alpha);
+    float* HWY_RESTRICT output = at_.output + h * at_.row_floats;
+    for (int64_t d = 0; d < at_.row_floats; d += static_cast<int64_t>(hn::Lanes(df))) {
+      hn::Store(hn::Mul(hn::Load(df, output + d), factor), df, output + d);
+    }
+  }
+
+  HWY_INLINE void Values(int64_t step) {
+    const Part& part = parts_[1];
+    for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
+      NextUnit();
+      typename ValueCodec::Row opened[kStep];
+      Open(value_codec_, part, step, kv, opened);
+      ForHeads(group(), [&]<size_t heads>(size_t h) HWY_ATTR {
+        const int64_t row = kv * p_.group() + static_cast<int64_t>(h);
+        AccumulateStep<heads>(value_codec_, opened,
+                              at_.scores + row * kPaTileKeys + step * kStepKeys, Shape(),
+                              at_.output + row * at_.row_floats);
+      });
+    }
+  }
+
+  StepShape Shape() const { return {size(), static_cast<size_t>(at_.row_floats)}; }
+
+  const PagedDecodeTask& task_;
+  const PagedAttentionProblem& p_;
+  const KeyCodec& key_codec_;
+  const ValueCodec& value_codec_;
+  const DecodeScratch at_;
+  RowAddress rows_[3 * kPaTileKeys];  // of head 0
+  Part parts_[3] = {};                // keys, values, keys of the next tile
+  struct {
+    int part = 0;
+    int64_t step = 0, head = 0;
+  } ahead_;  // the next unit to be prefetched
+  int64_t units_ahead_ = 0, units_worked_ = 0, units_fetched_ = 0;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

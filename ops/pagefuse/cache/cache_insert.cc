@@ -1,0 +1,130 @@
+#include "pagefuse/ops/pagefuse/cache/cache_insert.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/numeric/convert.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+// uint8 sources and caches of float8 are twins of float8e4m3fn.
+DataType LogicalSourceType(DataType type) {
+  return type == DataType::kUint8 ? DataType::kFloat8E4M3FN : type;
+}
+
+}  // namespace
+
+absl::StatusOr<CacheInsertMode> ReadCacheInsertMode(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const std::string mode_name, node.StringAttribute("kv_quant_mode", "none"));
+  PF_ASSIGN_OR_RETURN(const std::string rounding_name,
+                      node.StringAttribute("int8_rounding", "half_even"));
+  const auto error = [&](const char* attribute, const absl::Status& status) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(node.Description(), ": attribute \"", attribute, "\": ", status.message()));
+  };
+  const absl::StatusOr<KvQuantMode> mode = ParseKvQuantMode(mode_name);
+  if (!mode.ok()) return error("kv_quant_mode", mode.status());
+  const absl::StatusOr<Int8Rounding> rounding = ParseInt8Rounding(rounding_name);
+  if (!rounding.ok()) return error("int8_rounding", rounding.status());
+  return CacheInsertMode{*mode, *rounding};
+}
+
+absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts& ports) {
+  const TensorArg& cache = args.input(ports.key_cache);
+  PF_RETURN_IF_ERROR(CheckSlots(args, ports.slot_mapping, cache.dim(0), cache.dim(1)));
+  for (const int port : {ports.k_scale, ports.v_scale}) {
+    const TensorArg& scale = args.input(port);
+    for (int64_t i = 0; scale.present() && i < scale.size(); ++i) {
+      const float value = scale.as<const float>()[i];
+      if (std::isfinite(value) && value > 0) continue;
+      return InputValueError(args, port,
+                             absl::StrCat("expected a finite positive scale, got ", value));
+    }
+  }
+  const TensorArg& signs = args.input(ports.rht_signs);
+  for (int64_t i = 0; ports.rht_signs >= 0 && signs.present() && i < signs.size(); ++i) {
+    const float value = signs.as<const float>()[i];
+    if (std::fabs(value) == 1.0f) continue;
+    return InputValueError(args, ports.rht_signs,
+                           absl::StrCat("expected 1 or -1, got ", value, " at ", i));
+  }
+  return absl::OkStatus();
+}
+
+RowParams CacheSide::Params(int64_t head) const {
+  RowParams params;
+  if (tensor_scales != nullptr) {
+    params.tensor_scale = tensor_scales[tensor_scale_count == 1 ? 0 : head];
+  }
+  params.rht_signs = rht_signs;
+  params.source_type = source_type;
+  return params;
+}
+
+int64_t CacheSide::SourceRowBytes() const { return head_size * BitWidth(source_type) / 8; }
+
+const uint8_t* CacheSide::SourceRow(int64_t token, int64_t head) const {
+  return source + (token * heads + head) * SourceRowBytes();
+}
+
+bool CacheSide::CopiesBytes() const {
+  return source_type == format.element &&
+         (format.mode == KvQuantMode::kNone || format.mode == KvQuantMode::kFp8PerTensor);
+}
+
+absl::StatusOr<CacheSides> MakeCacheSides(const KernelArgs& args, const CacheInsertPorts& ports) {
+  PF_ASSIGN_OR_RETURN(const CacheInsertMode mode, ReadCacheInsertMode(*args.node));
+  struct Ports {
+    int source, scale, out, scale_out;
+  };
+  const auto make = [&](const Ports& p) -> absl::StatusOr<CacheSide> {
+    const TensorArg& source = args.input(p.source);
+    const TensorArg& cache = args.output(ports.first_output + p.out);
+    CacheSide side;
+    PF_ASSIGN_OR_RETURN(side.format, CacheFormat::Make(mode.mode, cache.dtype));
+    side.format.int8_rounding = mode.rounding;
+    side.source_type = LogicalSourceType(source.dtype);
+    side.source = source.as<const uint8_t>();
+    side.heads = source.dim(1);
+    side.head_size = source.dim(2);
+    const CacheShape shape = {cache.dim(0), cache.dim(1), side.heads, side.head_size};
+    side.rows = DenseRows(side.format, shape, cache.data,
+                          args.output(ports.first_output + p.scale_out).data);
+    const TensorArg& scale = args.input(p.scale);
+    if (scale.present() && side.format.has_tensor_scale()) {
+      side.tensor_scales = scale.as<const float>();
+      side.tensor_scale_count = scale.size();
+    }
+    if (ports.rht_signs >= 0) side.rht_signs = args.input(ports.rht_signs).as<const float>();
+    return side;
+  };
+  CacheSides sides;
+  PF_ASSIGN_OR_RETURN(sides.key, make({ports.key, ports.k_scale, 0, 2}));
+  PF_ASSIGN_OR_RETURN(sides.value, make({ports.value, ports.v_scale, 1, 3}));
+  return sides;
+}
+
+void InsertRows(const CacheSide& side, const std::vector<SlotWrite>& writes) {
+  std::vector<float> x(side.head_size);
+  for (const SlotWrite& write : writes) {
+    for (int64_t head = 0; head < side.heads; ++head) {
+      const uint8_t* source = side.SourceRow(write.token, head);
+      const RowAddress row = side.rows.AtSlot(write.slot, head);
+      if (side.CopiesBytes()) {
+        std::copy_n(source, side.SourceRowBytes(), row.data);
+        continue;
+      }
+      // The source is of a float type: never an error.
+      DecodeToFloat(side.source_type, source, side.head_size, x.data()).IgnoreError();
+      EncodeRow(side.format, side.Params(head), x.data(), side.head_size, row);
+    }
+  }
+}
+
+}  // namespace pagefuse::pagefuse_ops

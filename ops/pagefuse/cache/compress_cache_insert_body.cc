@@ -1,0 +1,180 @@
+// CompressCacheInsert in standard ONNX ops, as text.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/cache/compress_cache_insert.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+// What the text depends on.
+struct BodyOptions {
+  CompressAttributes attributes;
+  DataType position_type = DataType::kInt64;
+  DataType slot_type = DataType::kInt64;
+  DataType kv_slot_type = DataType::kInt64;
+  DataType weight_type = DataType::kBfloat16;
+  DataType table_type = DataType::kFloat;
+  int64_t size = 0;              // D
+  int64_t rotated = 0;           // R
+  int64_t state_block_size = 0;  // tokens
+  int64_t block_bytes = 0;       // of kv_cache
+
+  int64_t half() const { return (1 + attributes.overlap) * size; }
+};
+
+// The tokens that are written: their slots, positions and requests.
+struct Boundary {
+  std::string slots, position, request;
+};
+
+Boundary WriteBoundary(BodyWriter& w, const BodyOptions& o) {
+  const std::string positions = w.CastFrom("positions", o.position_type, DataType::kInt64);
+  const std::string state_slots = w.CastFrom("slot_mapping", o.slot_type, DataType::kInt64);
+  const std::string kv_slots = w.CastFrom("kv_slot_mapping", o.kv_slot_type, DataType::kInt64);
+  const std::string phase =
+      w.Call("Mod", {w.Call("Add", {positions, w.Int(1)}), w.Int(o.attributes.ratio)});
+  const std::string ends = w.Call("Equal", {phase, w.Int(0)});
+  const std::string inside =
+      w.Call("And", {ends, w.Call("GreaterOrEqual", {state_slots, w.Int(0)})});
+  w.Comment("the tokens that are written");
+  const std::string written =
+      w.Call("And", {w.Call("GreaterOrEqual", {kv_slots, w.Int(0)}), inside});
+  const std::string keep = w.Call("Squeeze", {w.Call("NonZero", {written}), w.Ints({0})});
+  const auto kept = [&](const std::string& x) { return w.Call("Gather <axis = 0>", {x, keep}); };
+  return {kept(kv_slots), kept(positions), w.Cast(kept("token_to_req"), DataType::kInt64)};
+}
+
+// The window of each token that is written: kv and score [N, rows, D], masked where absent.
+struct WindowText {
+  std::string kv, score;
+};
+
+WindowText WriteWindow(BodyWriter& w, const BodyOptions& o, const Boundary& boundary) {
+  w.Comment("the window of each boundary token");
+  const int64_t rows = o.attributes.WindowRows();
+  const std::string row = w.Call("Range", {w.Int(0), w.Int(rows), w.Int(1)});
+  const std::string first = w.Call("Sub", {boundary.position, w.Int(rows - 1)});
+  const std::string position = w.Call("Add", {w.Call("Unsqueeze", {first, w.Ints({1})}), row});
+  const std::string present = w.Call("GreaterOrEqual", {position, w.Int(0)});
+  const std::string token = w.Call("Max", {position, w.Int(0)});
+  const std::string table = w.Cast("block_table", DataType::kInt64);
+  const std::string blocks = w.Call("Gather <axis = 0>", {table, boundary.request});
+  const std::string block_size = w.Int(o.state_block_size);
+  const std::string block =
+      w.Call("GatherElements <axis = 1>", {blocks, w.Call("Div", {token, block_size})});
+  const std::string slot =
+      w.Call("Add", {w.Call("Mul", {block, block_size}), w.Call("Mod", {token, block_size})});
+  const std::string state = w.Reshape("state_cache", {-1, 2 * o.half()});
+  const std::string state_rows = w.Call("Gather <axis = 0>", {state, slot});
+  std::string kv = w.Slice(state_rows, 0, o.size, 2);
+  std::string score = w.Slice(state_rows, o.half(), o.half() + o.size, 2);
+  if (o.attributes.overlap == 1) {
+    w.Comment("overlap: the newer half of the window uses the second column block");
+    const std::string newer = w.Call(
+        "Unsqueeze", {w.Call("GreaterOrEqual", {row, w.Int(o.attributes.ratio)}), w.Ints({0, 2})});
+    kv = w.Call("Where", {newer, w.Slice(state_rows, o.size, 2 * o.size, 2), kv});
+    score = w.Call(
+        "Where", {newer, w.Slice(state_rows, o.half() + o.size, o.half() + 2 * o.size, 2), score});
+  }
+  const std::string mask = w.Call("Unsqueeze", {present, w.Ints({2})});
+  const std::string least = w.Call("Log", {w.Float(0)});
+  return {w.Call("Where", {mask, kv, w.Float(0)}), w.Call("Where", {mask, score, least})};
+}
+
+std::string WriteCompressed(BodyWriter& w, const BodyOptions& o, const Boundary& boundary) {
+  const WindowText window = WriteWindow(w, o, boundary);
+  const std::string weights = w.Call("Softmax <axis = 1>", {window.score});
+  const std::string compressed =
+      w.Call("ReduceSum <keepdims = 0>", {w.Call("Mul", {window.kv, weights}), w.Ints({1})});
+  w.Comment("norm");
+  const std::string normed = WriteNorm(w, compressed, w.FloatAttribute("eps"));
+  const std::string weight = w.CastFrom("rms_weight", o.weight_type, DataType::kFloat);
+  const std::string scaled = w.Call("Mul", {normed, weight});
+  w.Comment("rotation to the first position of the window");
+  const std::string ratio = w.Int(o.attributes.ratio);
+  const std::string start = w.Call("Mul", {w.Call("Div", {boundary.position, ratio}), ratio});
+  const CosSinText table = WriteCosSin(w, "cos_sin", o.table_type, start);
+  const RopeLayout layout = {o.rotated / 2, o.size - o.rotated, /*interleaved=*/true};
+  return WriteRope(w, scaled, table, {layout, o.size, 0});
+}
+
+absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name) {
+  const CompressAttributes& a = o.attributes;
+  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, a.RowFormat(o.size));
+  BodyWriter w;
+  const Boundary boundary = WriteBoundary(w, o);
+  const std::string row = w.Cast(WriteCompressed(w, o, boundary), DataType::kBfloat16);
+  std::string coded = row;
+  std::string tail;
+  if (format.plain > 0) {
+    coded = w.Slice(row, 0, format.coded, 1);
+    tail = WriteBytes(w, w.Slice(row, format.coded, format.elements(), 1), DataType::kBfloat16,
+                      format.plain);
+  }
+  WriteGroupedPut(
+      w, {.format = format, .paged = {.block_size = a.kv_block_size, .block_bytes = o.block_bytes}},
+      w.Cast(coded, DataType::kFloat), tail, boundary.slots, "kv_cache", "kv_cache_out");
+  DecompositionVariant variant;
+  variant.name = std::move(name);
+  variant.text = w.Function("CompressCacheInsert",
+                            "state_cache, token_to_req, positions, slot_mapping, block_table, "
+                            "rms_weight, cos_sin, kv_slot_mapping, kv_cache",
+                            "kv_cache_out");
+  variant.attributes = {{"format", Attribute{a.format, "", ""}},
+                        {"compress_ratio", Attribute{a.ratio, "", ""}},
+                        {"overlap", Attribute{a.overlap, "", ""}},
+                        {"kv_block_size", Attribute{a.kv_block_size, "", ""}}};
+  return variant;
+}
+
+}  // namespace
+
+absl::StatusOr<DecompositionVariant> DecomposeCompressCacheInsert(const Node& node) {
+  BodyOptions o;
+  PF_ASSIGN_OR_RETURN(o.attributes, ParseCompress(node));
+  o.position_type = node.input(kCcPositions)->dtype();
+  o.slot_type = node.input(kCcSlots)->dtype();
+  o.kv_slot_type = node.input(kCcKvSlots)->dtype();
+  o.weight_type = node.input(kCcWeight)->dtype();
+  o.table_type = node.input(kCcCosSin)->dtype();
+  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kCcWeight, 0));
+  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kCcCosSin, 1));
+  PF_ASSIGN_OR_RETURN(o.state_block_size, NumberOf(node, kCcState, 1));
+  PF_ASSIGN_OR_RETURN(o.block_bytes, NumberOf(node, kCcCache, 1));
+  return Body(o, o.attributes.format);
+}
+
+// DeepSeek-V4: attention rows of 512, compressed by 4 with overlap or by 128 without, and indexer
+// rows of 128 compressed by 4; pages of 256 tokens.
+std::vector<DecompositionVariant> CompressCacheInsertVariants() {
+  constexpr int64_t kPageTokens = 256;
+  struct Published {
+    const char* format;
+    int64_t ratio, state_block_size, size;
+  };
+  std::vector<DecompositionVariant> variants;
+  for (const Published& p :
+       {Published{"fp8_ue8m0", 4, 4, 512}, Published{"fp8_ue8m0", 128, 8, 512},
+        Published{"indexer_fp8", 4, 4, 128}, Published{"indexer_mxfp4", 4, 4, 128}}) {
+    BodyOptions o = {.attributes = {.format = p.format,
+                                    .ratio = p.ratio,
+                                    .overlap = p.ratio == 4 ? 1 : 0,
+                                    .kv_block_size = kPageTokens / p.ratio},
+                     .size = p.size,
+                     .rotated = 64,
+                     .state_block_size = p.state_block_size};
+    const absl::StatusOr<GroupedRowFormat> format = o.attributes.RowFormat(p.size);
+    if (!format.ok()) continue;
+    o.block_bytes = GroupedBlockBytes(*format, o.attributes.kv_block_size);
+    absl::StatusOr<DecompositionVariant> body = Body(o, StrCat(p.format, "_ratio", p.ratio));
+    if (body.ok()) variants.push_back(*std::move(body));
+  }
+  return variants;
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,207 @@
+// CompressorStateInsert: stores the step's keys and scores, the scores with the position embedding
+// of their window added, as compressor state. Equals vLLM's save_partial_states.
+#include "pagefuse/ops/pagefuse/cache/compressor_state_insert.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kKv = 0;
+constexpr int kScore = 1;
+constexpr int kApe = 2;
+constexpr int kPositions = 3;
+constexpr int kSlots = 4;
+constexpr int kState = 5;
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const int64_t ratio, ReadIntAttribute(c, "compress_ratio", 0, 1));
+  PF_RETURN_IF_ERROR(CheckRank(c, kKv, 2));
+  const auto width = DimOf(c, kKv, 1);
+  PF_RETURN_IF_ERROR(CheckDims(c, kScore, {DimOf(c, kKv, 0), width}, "the shape of \"kv\""));
+  PF_RETURN_IF_ERROR(CheckDims(c, kApe, {Dim(ratio), width},
+                               StrCat("[", ratio, ", w] with the width w of \"kv\"")));
+  PF_RETURN_IF_ERROR(CheckSlotCount(c, kSlots, kKv));
+  PF_RETURN_IF_ERROR(CheckRank(c, kPositions, 1));
+  const auto slots = KnownDim(c, kSlots, 0);
+  const auto positions = KnownDim(c, kPositions, 0);
+  if (slots && positions && *positions < *slots) {
+    return c.InputError(kPositions, StrCat("expected one for each of ", *slots, " slots, got ",
+                                           c.input_shape(kPositions)->ToString()));
+  }
+  PF_RETURN_IF_ERROR(CheckRank(c, kState, 3));
+  const auto row = KnownDim(c, kState, 2);
+  const auto w = KnownDim(c, kKv, 1);
+  if (row && (*row % 2 != 0 || (w && *row / 2 < *w))) {
+    return c.InputError(
+        kState, StrCat("expected rows of two halves of at least ", w ? StrCat(*w) : "w", ", got ",
+                       c.input_shape(kState)->ToString()));
+  }
+  SetSameOutput(c, 0, kState);
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  const TensorArg& state = args.input(kState);
+  PF_RETURN_IF_ERROR(CheckSlots(args, kSlots, state.dim(0), state.dim(1)));
+  for (int64_t t = 0; t < args.input(kSlots).size(); ++t) {
+    const int64_t position = IndexAt(args.input(kPositions), t);
+    if (IndexAt(args.input(kSlots), t) < 0 || position >= 0) continue;
+    return InputValueError(args, kPositions,
+                           StrCat("expected positions of at least 0, got ", position, " at ", t));
+  }
+  return absl::OkStatus();
+}
+
+template <auto compute>
+absl::Status Run(KernelArgs& args) {
+  const TensorArg& state = args.output(0);
+  const int64_t row_bytes = 4 * state.dim(2);
+  StateInsert insert;
+  insert.type = args.input(kKv).dtype;
+  insert.width = args.input(kKv).dim(1);
+  insert.half = state.dim(2) / 2;
+  insert.kv = args.input(kKv).as<const uint8_t>();
+  insert.score = args.input(kScore).as<const uint8_t>();
+  insert.ape = args.input(kApe).as<const float>();
+  insert.rows =
+      PlainRows(row_bytes, {state.dim(0), state.dim(1), state.dim(1) * row_bytes}, state.data);
+  PF_ASSIGN_OR_RETURN(const int64_t ratio, args.node->IntAttribute("compress_ratio", 1));
+  for (const SlotWrite& write : SlotWrites(args.input(kSlots))) {
+    insert.writes.push_back(
+        {write.token, write.slot, IndexAt(args.input(kPositions), write.token) % ratio});
+  }
+  if (insert.width > 0) compute(insert);
+  return absl::OkStatus();
+}
+
+// Sizes and types that the text depends on.
+struct BodyOptions {
+  DataType type = DataType::kFloat;
+  DataType slot_type = DataType::kInt64;
+  int64_t ratio = 1;
+  int64_t width = 0;
+  int64_t block_size = 0;
+  int64_t row = 0;
+};
+
+DecompositionVariant Body(const BodyOptions& o, std::string name) {
+  BodyWriter w;
+  const KeptRows kept = WriteKeptRows(w, "slot_mapping", o.slot_type);
+  const auto rows = [&](const char* source) {
+    return w.CastFrom(w.Call("Gather <axis = 0>", {source, kept.keep}), o.type, DataType::kFloat);
+  };
+  const std::string kv = rows("kv");
+  const std::string score = rows("score");
+  const std::string position = w.Call("Gather <axis = 0>", {"positions", kept.keep});
+  const std::string ape =
+      w.Call("Gather <axis = 0>",
+             {"ape", w.Call("Mod", {w.Cast(position, DataType::kInt64), w.Int(o.ratio)})});
+  const std::string sum = w.Call("Add", {score, ape});
+  const std::string old_rows = w.Reshape("state_cache", {-1, o.row});
+  std::vector<std::string> parts = {kv, sum};
+  if (2 * o.width < o.row) {
+    // Columns that the step does not fill stay as they are.
+    const std::string before = w.Call("Gather <axis = 0>", {old_rows, kept.slots});
+    parts = {kv, w.Slice(before, o.width, o.row / 2, 1), sum,
+             w.Slice(before, o.row / 2 + o.width, o.row, 1)};
+  }
+  const std::string new_rows = w.Call("Concat <axis = 1>", parts);
+  const std::string slots = w.Call("Unsqueeze", {kept.slots, w.Ints({1})});
+  const std::string all = w.Call("ScatterND", {old_rows, slots, new_rows});
+  w.Set("state_cache_out", StrCat("Reshape (", all, ", ", w.Ints({-1, o.block_size, o.row}), ")"));
+  return {std::move(name),
+          w.Function("CompressorStateInsert",
+                     "kv, score, ape, positions, slot_mapping, state_cache", "state_cache_out"),
+          {{"compress_ratio", Attribute{o.ratio, "", ""}}}};
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  BodyOptions o;
+  o.type = node.input(kKv)->dtype();
+  o.slot_type = node.input(kSlots)->dtype();
+  PF_ASSIGN_OR_RETURN(o.ratio, node.IntAttribute("compress_ratio", 1));
+  PF_ASSIGN_OR_RETURN(o.width, NumberOf(node, kKv, 1));
+  PF_ASSIGN_OR_RETURN(o.block_size, NumberOf(node, kState, 1));
+  PF_ASSIGN_OR_RETURN(o.row, NumberOf(node, kState, 2));
+  return Body(o, StrCat("ratio", o.ratio));
+}
+
+// DeepSeek-V4: attention and indexer compress by 4 with overlap, attention by 128 without.
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (const DataType type : {DataType::kFloat, DataType::kBfloat16}) {
+    const std::string cast = type == DataType::kFloat ? "" : "_cast";
+    const auto add = [&](const char* name, int64_t ratio, int64_t width, int64_t block_size) {
+      variants.push_back(Body({.type = type,
+                               .ratio = ratio,
+                               .width = width,
+                               .block_size = block_size,
+                               .row = 2 * width},
+                              name + cast));
+    };
+    add("attention_ratio4", 4, 1024, 4);
+    add("attention_ratio128", 128, 512, 8);
+    add("indexer_ratio4", 4, 256, 4);
+  }
+  return variants;
+}
+
+}  // namespace
+
+void InsertState(const StateInsert& insert) {
+  std::vector<float> kv(insert.width);
+  std::vector<float> score(insert.width);
+  const int64_t source_bytes = insert.width * BitWidth(insert.type) / 8;
+  for (const StateWrite& write : insert.writes) {
+    const int64_t at = write.token * source_bytes;
+    // The sources are of a float type: never an error.
+    DecodeToFloat(insert.type, insert.kv + at, insert.width, kv.data()).IgnoreError();
+    DecodeToFloat(insert.type, insert.score + at, insert.width, score.data()).IgnoreError();
+    auto* row = reinterpret_cast<float*>(insert.rows.AtSlot(write.slot, 0).data);
+    for (int64_t i = 0; i < insert.width; ++i) {
+      row[i] = kv[i];
+      row[insert.half + i] = score[i] + insert.ape[write.phase * insert.width + i];
+    }
+  }
+}
+
+OpDef CompressorStateInsertDef() {
+  using enum DataType;
+  const auto required = PortKind::kRequired;
+  const auto metadata = PortRole::kMetadata;
+  return OpDef("pagefuse", "CompressorStateInsert", 1)
+      .Doc(
+          "Writes the step's keys and scores as float into their slots of the compressor state, "
+          "the "
+          "scores with row (position mod compress_ratio) of ape added. A negative slot is skipped; "
+          "of two tokens with one slot the later wins.")
+      .Input("kv", "T", "[T, w]")
+      .Input("score", "T", "[T, w]")
+      .Input("ape", "float", "[compress_ratio, w]")
+      .Input("positions", "P", "[T], at least as many as slots", required, metadata)
+      .Input("slot_mapping", "I", "[T'], T' <= T", required, metadata)
+      .Input("state_cache", "float", "[NB, BS, 2 * W], W >= w")
+      .Output("state_cache_out", "float", "[NB, BS, 2 * W]")
+      .RequiredAttr("compress_ratio", "tokens a window")
+      .Types("T", {kFloat, kBfloat16})
+      .Types("P", {kInt64, kInt32})
+      .Types("I", {kInt64, kInt32})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .Alias(0, kState)
+      .AddKernel({.name = "reference", .run = Run<InsertState>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertStateHwy>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,266 @@
+// InvRopeQuant: undoes the rotation of the attention output and quantises it in groups for the
+// grouped output projection. Equals vLLM's fused_inv_rope_fp8_quant.
+#include "pagefuse/ops/pagefuse/cache/inv_rope_quant.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kSource = 0;
+constexpr int kPositions = 1;
+constexpr int kCosSin = 2;
+constexpr int64_t kGroup = 128;
+constexpr char kFloatScales[] = "float32";
+constexpr char kPackedScales[] = "ue8m0_int32";
+constexpr int64_t kPackedGroups = 4;
+
+struct Attributes {
+  int64_t groups = 1;  // of heads
+  int64_t quant_group = kGroup;
+  bool packed = false;
+  DataType storage = DataType::kFloat8E4M3FN;
+};
+
+absl::StatusOr<Attributes> ReadAttributes(const ShapeContext& c) {
+  Attributes a;
+  PF_ASSIGN_OR_RETURN(a.groups, ReadIntAttribute(c, "n_groups", 0, 1));
+  PF_ASSIGN_OR_RETURN(a.quant_group, ReadIntAttribute(c, "quant_group_size", kGroup, 1));
+  PF_ASSIGN_OR_RETURN(const std::string scales,
+                      c.node().StringAttribute("scale_format", kFloatScales));
+  if (scales != kFloatScales && scales != kPackedScales) {
+    return c.AttributeError("scale_format",
+                            StrCat("expected one of float32, ue8m0_int32, got \"", scales, "\""));
+  }
+  a.packed = scales == kPackedScales;
+  PF_ASSIGN_OR_RETURN(a.storage, ReadFp8Storage(c));
+  return a;
+}
+
+absl::Status CheckSizes(const ShapeContext& c, const Attributes& a) {
+  PF_RETURN_IF_ERROR(CheckRank(c, kSource, 3));
+  const auto heads = KnownDim(c, kSource, 1);
+  const auto size = KnownDim(c, kSource, 2);
+  if (heads && *heads % a.groups != 0) {
+    return c.AttributeError("n_groups",
+                            StrCat("expected a divisor of ", *heads, " heads, got ", a.groups));
+  }
+  if (size && *size % a.quant_group != 0) {
+    return c.AttributeError("quant_group_size", StrCat("expected a divisor of ", *size,
+                                                       " channels, got ", a.quant_group));
+  }
+  if (size && a.packed && *size / a.quant_group != kPackedGroups) {
+    return c.AttributeError(
+        "scale_format", StrCat("expected ", kPackedGroups, " scales a head for ue8m0_int32, got ",
+                               *size / a.quant_group));
+  }
+  PF_RETURN_IF_ERROR(
+      CheckDims(c, kPositions, {DimOf(c, kSource, 0)}, "one for each token of \"o\""));
+  return CheckCosSin(c, kCosSin, DimOf(c, kSource, 2));
+}
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(c));
+  PF_RETURN_IF_ERROR(CheckSizes(c, a));
+  const DataType scale_type = a.packed ? DataType::kInt32 : DataType::kFloat;
+  const auto heads = KnownDim(c, kSource, 1);
+  const auto size = KnownDim(c, kSource, 2);
+  if (c.input_shape(kSource) == nullptr) {
+    c.SetOutput(0, a.storage, std::nullopt);
+    c.SetOutput(1, scale_type, std::nullopt);
+    return absl::OkStatus();
+  }
+  const Dim tokens = *DimOf(c, kSource, 0);
+  const bool known = heads && size;
+  const int64_t group_heads = heads.value_or(0) / a.groups;
+  const int64_t scales = group_heads * (a.packed ? 1 : size.value_or(0) / a.quant_group);
+  c.SetOutput(0, a.storage,
+              Shape({tokens, Dim(a.groups), known ? Dim(group_heads * *size) : c.FreshDim()}));
+  c.SetOutput(1, scale_type, Shape({tokens, Dim(a.groups), known ? Dim(scales) : c.FreshDim()}));
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  return CheckIndices(args, kPositions, args.input(kCosSin).dim(0), "positions");
+}
+
+template <auto compute>
+absl::Status Run(KernelArgs& args) {
+  const TensorArg& source = args.input(kSource);
+  const TensorArg& table = args.input(kCosSin);
+  InvRopeCall call;
+  call.type = source.dtype;
+  call.source = source.as<const uint8_t>();
+  call.tokens = source.dim(0);
+  call.heads = source.dim(1);
+  call.size = source.dim(2);
+  PF_ASSIGN_OR_RETURN(call.group, args.node->IntAttribute("quant_group_size", kGroup));
+  // Four bytes of UE8M0 are the packed int32, low byte first.
+  const bool packed = args.output(1).dtype == DataType::kInt32;
+  call.format = {GroupCodes::kE4M3, packed ? GroupScale::kUe8m0 : GroupScale::kPowerOfTwo,
+                 kOutputScaleFloor};
+  call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
+  call.layout = {call.table.pairs(), call.size - table.dim(1), /*interleaved=*/true};
+  call.positions = args.input(kPositions);
+  call.codes = args.output(0).as<uint8_t>();
+  call.scales = args.output(1).as<uint8_t>();
+  if (call.rows() > 0 && call.size > 0) compute(call);
+  return absl::OkStatus();
+}
+
+// What the text depends on.
+struct BodyOptions {
+  DataType type = DataType::kBfloat16;
+  DataType table_type = DataType::kFloat;
+  Attributes attributes;
+  int64_t heads = 0;
+  int64_t size = 0;
+  int64_t rotated = 0;
+};
+
+// Four exponents a head as the bytes of one int32, low byte first.
+std::string PackScales(BodyWriter& w, const std::string& exponent, const BodyOptions& o) {
+  const std::string bytes =
+      w.Reshape(w.Cast(w.Call("Add", {exponent, w.Float(127)}), DataType::kUint32),
+                {-1, o.heads, kPackedGroups});
+  std::string word;
+  for (int64_t i = 0; i < kPackedGroups; ++i) {
+    std::string byte = w.Slice(bytes, i, i + 1, -1);
+    if (i > 0) {
+      const std::string shift = w.Cast(w.Int(8 * i), DataType::kUint32);
+      byte = w.Call("BitShift <direction = \"LEFT\">", {byte, shift});
+    }
+    word = i == 0 ? byte : w.Call("BitwiseOr", {word, byte});
+  }
+  return w.BitCast(word, DataType::kInt32);
+}
+
+DecompositionVariant Body(const BodyOptions& o, std::string name) {
+  const Attributes& a = o.attributes;
+  BodyWriter w;
+  const std::string x = w.CastFrom("o", o.type, DataType::kFloat);
+  const CosSinText table = WriteCosSin(w, "cos_sin", o.table_type, "positions");
+  const RopeLayout layout = {o.rotated / 2, o.size - o.rotated, /*interleaved=*/true};
+  const std::string rotated =
+      WriteRope(w, x, table, {layout, o.size, o.heads, RopeDirection::kInverse});
+  const GroupTextOptions options = {
+      .format = {GroupCodes::kE4M3, GroupScale::kPowerOfTwo, kOutputScaleFloor},
+      .lead = {-1, o.heads},
+      .size = o.size,
+      .group = a.quant_group};
+  const GroupText groups = WriteGroups(w, rotated, options);
+  const int64_t group_heads = o.heads / a.groups;
+  std::string codes = groups.codes;
+  if (a.storage == DataType::kUint8) codes = w.BitCast(codes, DataType::kUint8);
+  w.Set("o_fp8",
+        StrCat("Reshape (", codes, ", ", w.Ints({-1, a.groups, group_heads * o.size}), ")"));
+  const int64_t scales = group_heads * (a.packed ? 1 : o.size / a.quant_group);
+  const std::string scale = a.packed ? PackScales(w, groups.exponent, o) : groups.scale;
+  w.Set("o_scale", StrCat("Reshape (", scale, ", ", w.Ints({-1, a.groups, scales}), ")"));
+  const auto text = [](const char* value) { return Attribute{std::string(value), "", ""}; };
+  return {std::move(name),
+          w.Function("InvRopeQuant", "o, positions, cos_sin", "o_fp8, o_scale"),
+          {{"n_groups", Attribute{a.groups, "", ""}},
+           {"quant_group_size", Attribute{a.quant_group, "", ""}},
+           {"scale_format", text(a.packed ? kPackedScales : kFloatScales)},
+           {"fp8_storage", text(a.storage == DataType::kUint8 ? "uint8" : "float8e4m3fn")}}};
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  BodyOptions o;
+  o.type = node.input(kSource)->dtype();
+  o.table_type = node.input(kCosSin)->dtype();
+  PF_ASSIGN_OR_RETURN(o.heads, NumberOf(node, kSource, 1));
+  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kSource, 2));
+  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kCosSin, 1));
+  PF_ASSIGN_OR_RETURN(o.attributes.groups, node.IntAttribute("n_groups", 1));
+  PF_ASSIGN_OR_RETURN(o.attributes.quant_group, node.IntAttribute("quant_group_size", kGroup));
+  PF_ASSIGN_OR_RETURN(const std::string scales, node.StringAttribute("scale_format", kFloatScales));
+  o.attributes.packed = scales == kPackedScales;
+  PF_ASSIGN_OR_RETURN(const std::string storage,
+                      node.StringAttribute("fp8_storage", "float8e4m3fn"));
+  if (storage == "uint8") o.attributes.storage = DataType::kUint8;
+  return Body(o, scales);
+}
+
+// DeepSeek-V4: 512 channels a head, 64 of them rotated; 64 heads in 8 groups, 128 in 16.
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (const int64_t groups : {8, 16}) {
+    for (const bool packed : {false, true}) {
+      const BodyOptions o = {.attributes = {.groups = groups, .packed = packed},
+                             .heads = 8 * groups,
+                             .size = 512,
+                             .rotated = 64};
+      variants.push_back(Body(o, StrCat(packed ? kPackedScales : kFloatScales, "_", groups)));
+    }
+  }
+  return variants;
+}
+
+}  // namespace
+
+int64_t InvRopeCall::SourceRowBytes() const { return size * BitWidth(type) / 8; }
+
+void InvRopeQuantPlain(const InvRopeCall& call) {
+  std::vector<float> x(call.size);
+  std::vector<float> cos_sin(call.table.rotated);
+  for (int64_t row = 0; row < call.rows(); ++row) {
+    // The sources are of a float type: never an error.
+    DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
+        .IgnoreError();
+    const int64_t position = IndexAt(call.positions, row / call.heads);
+    DecodeToFloat(call.table.type, call.table.Row(position), call.table.rotated, cos_sin.data())
+        .IgnoreError();
+    RotateRow(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, x.data(),
+              RopeDirection::kInverse);
+    for (int64_t g = 0; g < call.size / call.group; ++g) {
+      const float scale = EncodeGroup(call.format, x.data() + g * call.group, call.group,
+                                      call.codes + row * call.size + g * call.group);
+      StoreGroupScale(call.format.scale, scale,
+                      call.scales + row * call.ScaleRowBytes() + g * call.format.ScaleBytes());
+    }
+  }
+}
+
+OpDef InvRopeQuantDef() {
+  using enum DataType;
+  const auto metadata = PortRole::kMetadata;
+  return OpDef("pagefuse", "InvRopeQuant", 1)
+      .Doc(
+          "Undoes the rotation of the last R channels of each head and quantises groups of "
+          "channels to float8e4m3fn under power-of-two scales; heads are laid out in n_groups rows "
+          "a token.")
+      .Input("o", "T", "[T, H, D]")
+      .Input("positions", "P", "[T]", PortKind::kRequired, metadata)
+      .Input("cos_sin", "R", "[P, R]: R/2 cosines, then R/2 sines", PortKind::kRequired, metadata)
+      .Output("o_fp8", "Q", "[T, G, H/G * D]")
+      .Output("o_scale", "S", "[T, G, H/G * D/B] float, or [T, G, H/G] int32")
+      .RequiredAttr("n_groups", "G, groups of heads")
+      .Attr("quant_group_size", kGroup, "B, channels with one scale")
+      .Attr("scale_format", std::string(kFloatScales),
+            "float32, or ue8m0_int32: four exponent bytes a head in one int32")
+      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of o_fp8: float8e4m3fn or uint8")
+      .Types("T", {kBfloat16, kFloat16, kFloat})
+      .Types("P", {kInt64, kInt32})
+      .Types("R", {kFloat, kBfloat16})
+      .Types("Q", {kFloat8E4M3FN, kUint8})
+      .Types("S", {kFloat, kInt32})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .AddKernel({.name = "reference", .run = Run<InvRopeQuantPlain>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InvRopeQuantHwy>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

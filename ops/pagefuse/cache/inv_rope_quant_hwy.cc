@@ -1,0 +1,58 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/cache/inv_rope_quant_hwy.cc"
+#include <vector>
+
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/cache/group_codec-inl.h"
+#include "pagefuse/ops/pagefuse/cache/inv_rope_quant.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/rope_row-inl.h"
+#include "pagefuse/ops/parallel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse::pagefuse_ops {
+namespace HWY_NAMESPACE {
+namespace vec = pagefuse::HWY_NAMESPACE;
+
+void QuantiseRows(const InvRopeCall& call, int64_t begin, int64_t end) {
+  std::vector<float> x(call.size);
+  std::vector<float> cos_sin(call.table.rotated);
+  int64_t loaded = -1;  // the token whose cosines are in cos_sin
+  for (int64_t row = begin; row < end; ++row) {
+    LoadRow(call.type, call.source + row * call.SourceRowBytes(), x.size(), x.data());
+    if (row / call.heads != loaded) {
+      loaded = row / call.heads;
+      LoadCosSin(call.table, IndexAt(call.positions, loaded), cos_sin.data());
+    }
+    RotateRowVectors(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, x.data(),
+                     RopeDirection::kInverse);
+    uint8_t* codes = call.codes + row * call.size;
+    uint8_t* scales = call.scales + row * call.ScaleRowBytes();
+    for (int64_t d = 0; d < call.size; d += call.group) {
+      const float scale = vec::EncodeGroupVectors(call.format, x.data() + d,
+                                                  static_cast<size_t>(call.group), codes + d);
+      StoreGroupScale(call.format.scale, scale, scales);
+      scales += call.format.ScaleBytes();
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse::pagefuse_ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagefuse::pagefuse_ops {
+
+HWY_EXPORT(QuantiseRows);
+
+void InvRopeQuantHwy(const InvRopeCall& call) {
+  ParallelFor(call.rows(), call.SourceRowBytes() + call.size, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(QuantiseRows)(call, begin, end);
+  });
+}
+
+}  // namespace pagefuse::pagefuse_ops
+#endif  // HWY_ONCE

@@ -1,0 +1,201 @@
+// KCacheDequantGather: decodes the last rows of each request from the paged cache of DeepSeek-V4's
+// latent attention into a bfloat16 workspace. Equals vLLM's dequantize_and_gather_k_cache.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kWorkspace = 0;
+constexpr int kCache = 1;
+constexpr int kLens = 2;
+constexpr int kTable = 3;
+constexpr int kGatherLens = 4;
+constexpr int64_t kBlockSize = 64;
+
+absl::Status InferShapes(ShapeContext& c) {
+  const GroupedRowFormat format = Fp8Ue8m0Row();
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadIntAttribute(c, "block_size", kBlockSize, 1));
+  PF_RETURN_IF_ERROR(ReadIntAttribute(c, "offset", 0, 0).status());
+  PF_RETURN_IF_ERROR(CheckDims(c, kWorkspace, {std::nullopt, std::nullopt, Dim(format.elements())},
+                               StrCat("[R, L, ", format.elements(), "]")));
+  PF_RETURN_IF_ERROR(CheckBlockBytes(c, kCache, block_size, format.TokenBytes()));
+  const auto requests = DimOf(c, kWorkspace, 0);
+  const char* one_each = "one for each of the workspace's requests";
+  PF_RETURN_IF_ERROR(CheckDims(c, kLens, {requests}, one_each));
+  PF_RETURN_IF_ERROR(
+      CheckDims(c, kTable, {requests, std::nullopt}, "a row for each of the workspace's requests"));
+  if (c.has_input(kGatherLens)) {
+    PF_RETURN_IF_ERROR(CheckDims(c, kGatherLens, {requests}, one_each));
+  }
+  SetSameOutput(c, 0, kWorkspace);
+  return absl::OkStatus();
+}
+
+// What a call reads, request by request.
+struct GatherCall {
+  PagedBytes paged;
+  int64_t offset = 0;
+  const TensorArg* lens = nullptr;
+  const TensorArg* gather_lens = nullptr;
+
+  TableRange Range(int64_t request) const {
+    const int64_t count = IndexAt(*gather_lens, request);
+    return {request, IndexAt(*lens, request) - count, count};
+  }
+};
+
+absl::StatusOr<GatherCall> ReadCall(const KernelArgs& args) {
+  GatherCall call;
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", kBlockSize));
+  PF_ASSIGN_OR_RETURN(call.offset, args.node->IntAttribute("offset", 0));
+  const TensorArg& cache = args.input(kCache);
+  call.paged = {cache.dim(0), block_size, cache.dim(1)};
+  call.lens = &args.input(kLens);
+  call.gather_lens = args.input(kGatherLens).present() ? &args.input(kGatherLens) : call.lens;
+  return call;
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const GatherCall call, ReadCall(args));
+  const int64_t rows = args.input(kWorkspace).dim(1);
+  const int64_t columns = args.input(kTable).dim(1);
+  const int count_input = args.input(kGatherLens).present() ? kGatherLens : kLens;
+  for (int64_t r = 0; r < call.lens->size(); ++r) {
+    const int64_t length = IndexAt(*call.lens, r);
+    const TableRange range = call.Range(r);
+    if (length < 0 || (length + call.paged.block_size - 1) / call.paged.block_size > columns) {
+      return InputValueError(args, kLens,
+                             StrCat("expected lengths from 0 to ", columns, " blocks of ",
+                                    call.paged.block_size, ", got ", length, " at ", r));
+    }
+    if (range.count < 0 || range.first < 0) {
+      return InputValueError(
+          args, count_input,
+          StrCat("expected from 0 to ", length, " rows, got ", range.count, " at ", r));
+    }
+    if (range.count > 0 && range.count > rows - call.offset) {
+      return InputValueError(args, count_input,
+                             StrCat("expected at most ", rows, " - ", call.offset,
+                                    " rows (workspace, offset), got ", range.count, " at ", r));
+    }
+    PF_RETURN_IF_ERROR(CheckUsedBlocks(args, kTable, range, call.paged));
+  }
+  return absl::OkStatus();
+}
+
+template <auto gather_rows>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const GatherCall call, ReadCall(args));
+  const TensorArg& workspace = args.output(0);
+  const GroupedRowFormat format = Fp8Ue8m0Row();
+  std::vector<SlotRead> reads;
+  for (int64_t r = 0; r < call.lens->size(); ++r) {
+    const TableRange range = call.Range(r);
+    const int64_t row = r * workspace.dim(1) + call.offset;
+    for (int64_t i = 0; i < range.count; ++i) {
+      const int64_t slot = SlotOf(args.input(kTable), r, range.first + i, call.paged.block_size);
+      reads.push_back({slot, row + i});
+    }
+  }
+  gather_rows({.format = format,
+               .rows = GroupedRows(format, call.paged, args.input(kCache).data),
+               .workspace = workspace.as<uint8_t>()},
+              reads);
+  return absl::OkStatus();
+}
+
+// Sizes that the text has as numbers.
+struct BodySizes {
+  PagedBytes paged;
+  int64_t offset = 0;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  bool gather_lens = false;
+};
+
+DecompositionVariant Body(const BodySizes& s, std::string name) {
+  const GroupedRowFormat format = Fp8Ue8m0Row();
+  BodyWriter w;
+  const auto column = [&](const std::string& lens) {
+    return w.Call("Unsqueeze", {w.Cast(lens, DataType::kInt64), w.Ints({1})});
+  };
+  const std::string length = column("seq_lens");
+  const std::string count = s.gather_lens ? column("gather_lens") : length;
+  const std::string row = w.Call("Range", {w.Int(0), w.Int(s.rows), w.Int(1)});
+  const std::string i = w.Call("Sub", {row, w.Int(s.offset)});
+  const std::string valid =
+      w.Call("And", {w.Call("GreaterOrEqual", {i, w.Int(0)}), w.Call("Less", {i, count})});
+  const std::string last = w.Int(std::max<int64_t>(s.columns * s.paged.block_size - 1, 0));
+  const std::string position =
+      w.Call("Clip", {w.Call("Add", {w.Call("Sub", {length, count}), i}), w.Int(0), last});
+  const std::string table = w.Cast("block_table", DataType::kInt64);
+  const std::string block_size = w.Int(s.paged.block_size);
+  const std::string block =
+      w.Call("GatherElements <axis = 1>", {table, w.Call("Div", {position, block_size})});
+  // Rows that are not valid read block 0.
+  const std::string used = w.Call("Where", {valid, block, w.Int(0)});
+  const std::string slot =
+      w.Call("Add", {w.Call("Mul", {used, block_size}), w.Call("Mod", {position, block_size})});
+  const std::string flat = w.Reshape("kv_cache", {-1});
+  const std::string data = WriteTake(w, flat, slot, DataPart(format, s.paged));
+  const std::string scales = WriteTake(w, flat, slot, ScalePart(format, s.paged));
+  const std::string values = WriteGroupedRead(w, format, {-1, s.rows}, data, scales);
+  const std::string mask = w.Call("Unsqueeze", {valid, w.Ints({-1})});
+  w.Set("workspace_out", StrCat("Where (", mask, ", ", values, ", workspace)"));
+  return {std::move(name),
+          w.Function("KCacheDequantGather",
+                     StrCat("workspace, kv_cache, seq_lens, block_table",
+                            s.gather_lens ? ", gather_lens" : ""),
+                     "workspace_out"),
+          {{"block_size", Attribute{s.paged.block_size, "", ""}},
+           {"offset", Attribute{s.offset, "", ""}}}};
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  BodySizes sizes;
+  PF_ASSIGN_OR_RETURN(sizes.paged.block_size, node.IntAttribute("block_size", kBlockSize));
+  PF_ASSIGN_OR_RETURN(sizes.offset, node.IntAttribute("offset", 0));
+  PF_ASSIGN_OR_RETURN(sizes.paged.block_bytes, NumberOf(node, kCache, 1));
+  PF_ASSIGN_OR_RETURN(sizes.rows, NumberOf(node, kWorkspace, 1));
+  PF_ASSIGN_OR_RETURN(sizes.columns, NumberOf(node, kTable, 1));
+  sizes.gather_lens = node.input(kGatherLens) != nullptr;
+  return Body(sizes, sizes.gather_lens ? "tail" : "full");
+}
+
+}  // namespace
+
+OpDef KCacheDequantGatherDef() {
+  const auto required = PortKind::kRequired;
+  const auto optional = PortKind::kOptional;
+  const auto metadata = PortRole::kMetadata;
+  return OpDef("pagefuse", "KCacheDequantGather", 1)
+      .Doc(
+          "Decodes the last gather_lens rows of each request's sequence from a paged fp8_ue8m0 "
+          "cache to bfloat16, into rows offset, offset + 1, ... of the request's part of the "
+          "workspace. Other rows keep their contents.")
+      .Input("workspace", "bfloat16", "[R, L, 512]")
+      .Input("kv_cache", "uint8", "[NB, S], S >= block_size * 584")
+      .Input("seq_lens", "int32", "[R]", required, metadata)
+      .Input("block_table", "int32", "[R, MB]", required, metadata)
+      .Input("gather_lens", "int32", "[R]; default seq_lens", optional, metadata)
+      .Output("workspace_out", "bfloat16", "[R, L, 512]")
+      .Attr("block_size", kBlockSize, "tokens a block")
+      .Attr("offset", int64_t{0}, "first workspace row of each request that is written")
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Alias(0, kWorkspace)
+      .AddKernel({.name = "reference", .run = Run<GatherGroupedRows>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<GatherGroupedRowsHwy>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,110 @@
+// KCacheQuantInsert: quantises the step's keys and puts them into the paged cache of DeepSeek-V4's
+// latent attention. Equals vLLM's quantize_and_insert_k_cache.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kKey = 0;
+constexpr int kSlots = 1;
+constexpr int kCache = 2;
+constexpr int64_t kBlockSize = 64;
+
+absl::Status InferShapes(ShapeContext& c) {
+  const GroupedRowFormat format = Fp8Ue8m0Row();
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadIntAttribute(c, "block_size", kBlockSize, 1));
+  PF_RETURN_IF_ERROR(CheckDims(c, kKey, {std::nullopt, Dim(format.elements())},
+                               StrCat("[T, ", format.elements(), "]")));
+  PF_RETURN_IF_ERROR(CheckSlotCount(c, kSlots, kKey));
+  PF_RETURN_IF_ERROR(CheckBlockBytes(c, kCache, block_size, format.TokenBytes()));
+  SetSameOutput(c, 0, kCache);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PagedBytes> ReadPaged(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", kBlockSize));
+  const TensorArg& cache = args.input(kCache);
+  return PagedBytes{cache.dim(0), block_size, cache.dim(1)};
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args));
+  return CheckSlots(args, kSlots, paged.num_blocks, paged.block_size);
+}
+
+template <auto insert_rows>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args));
+  const GroupedRowFormat format = Fp8Ue8m0Row();
+  GroupedInsert insert = {.format = format,
+                          .rows = GroupedRows(format, paged, args.output(0).data),
+                          .coded = args.input(kKey).as<const uint8_t>(),
+                          .coded_stride = 2 * format.elements(),
+                          .plain_stride = 2 * format.elements()};
+  if (insert.coded != nullptr) insert.plain = insert.coded + 2 * format.coded;
+  insert_rows(insert, SlotWrites(args.input(kSlots)));
+  return absl::OkStatus();
+}
+
+DecompositionVariant Body(const PagedBytes& paged, DataType slot_type, std::string name) {
+  const GroupedRowFormat format = Fp8Ue8m0Row();
+  BodyWriter w;
+  const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
+  const std::string rows = w.Call("Gather <axis = 0>", {"k", kept.keep});
+  const std::string coded = w.Cast(w.Slice(rows, 0, format.coded, 1), DataType::kFloat);
+  const std::string plain = w.Slice(rows, format.coded, format.elements(), 1);
+  WriteGroupedPut(w, {.format = format, .paged = paged}, coded,
+                  WriteBytes(w, plain, DataType::kBfloat16, format.plain), kept.slots, "kv_cache",
+                  "kv_cache_out");
+  return {std::move(name),
+          w.Function("KCacheQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out"),
+          {{"block_size", Attribute{paged.block_size, "", ""}}}};
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PagedBytes paged;
+  PF_ASSIGN_OR_RETURN(paged.block_size, node.IntAttribute("block_size", kBlockSize));
+  PF_ASSIGN_OR_RETURN(paged.block_bytes, NumberOf(node, kCache, 1));
+  return Body(paged, node.input(kSlots)->dtype(), "fp8_ue8m0");
+}
+
+std::vector<DecompositionVariant> Variants() {
+  const PagedBytes paged = {.block_size = kBlockSize,
+                            .block_bytes = GroupedBlockBytes(Fp8Ue8m0Row(), kBlockSize)};
+  return {Body(paged, DataType::kInt64, "fp8_ue8m0")};
+}
+
+}  // namespace
+
+OpDef KCacheQuantInsertDef() {
+  using enum DataType;
+  return OpDef("pagefuse", "KCacheQuantInsert", 1)
+      .Doc(
+          "Quantises the step's keys in groups of 64 under power-of-two scales, but for the "
+          "rotated "
+          "tail, which stays bfloat16, and writes them into their slots of a paged cache "
+          "(fp8_ue8m0). A negative slot is skipped; of two tokens with one slot the later wins.")
+      .Input("k", "bfloat16", "[T, 512]")
+      .Input("slot_mapping", "I", "[T'], T' <= T", PortKind::kRequired, PortRole::kMetadata)
+      .Input("kv_cache", "uint8", "[NB, S], S >= block_size * 584")
+      .Output("kv_cache_out", "uint8", "[NB, S]")
+      .Attr("block_size", kBlockSize, "tokens a block")
+      .Types("I", {kInt64, kInt32})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .Alias(0, kCache)
+      .AddKernel({.name = "reference", .run = Run<InsertGroupedRows>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertGroupedRowsHwy>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,140 @@
+// PagedCacheInsert: writes the step's keys and values into their slots of a paged cache, quantising
+// on the way. Equals vLLM's reshape_and_cache and its per-token-head variant.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/cache/cache_insert.h"
+#include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr CacheInsertPorts kPorts = {};
+
+absl::Status InferShapes(ShapeContext& c) { return InferCacheInsert(c, kPorts); }
+
+absl::Status Validate(const KernelArgs& args) { return ValidateCacheInsert(args, kPorts); }
+
+template <auto insert>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const CacheSides sides, MakeCacheSides(args, kPorts));
+  const std::vector<SlotWrite> writes = SlotWrites(args.input(kPorts.slot_mapping));
+  insert(sides.key, writes);
+  insert(sides.value, writes);
+  return absl::OkStatus();
+}
+
+std::string BodyText(const InsertBodies& bodies) {
+  const CacheFormat format{.mode = bodies.key.mode};
+  // Rows of float8 are stored as they are and read no scale.
+  const bool tensor_scale = format.has_tensor_scale() &&
+                            bodies.key.source_type != DataType::kFloat8E4M3FN &&
+                            bodies.key.source_type != DataType::kUint8;
+  const std::string inputs =
+      JoinNames({"key", "value", "key_cache", "value_cache", "slot_mapping",
+                 tensor_scale ? "k_scale, v_scale" : "",
+                 format.has_row_scales() ? "k_scale_cache, v_scale_cache" : "",
+                 format.needs_signs() ? "rht_signs" : ""});
+  const std::string outputs =
+      JoinNames({"key_cache_out", "value_cache_out",
+                 format.has_row_scales() ? "k_scale_cache_out, v_scale_cache_out" : ""});
+  return absl::StrCat(
+      "PagedCacheInsert (", inputs, ") => (", outputs, ") {\n", SlotNodes(),
+      InsertNodes(bodies.key, {"k", "key", "key_cache", "k_scale", "k_scale_cache"}),
+      InsertNodes(bodies.value, {"v", "value", "value_cache", "v_scale", "v_scale_cache"}), "}\n");
+}
+
+DecompositionVariant MakeVariant(const InsertBodies& bodies, std::string name) {
+  DecompositionVariant variant{std::move(name), BodyText(bodies), {}};
+  variant.attributes.emplace_back("kv_quant_mode",
+                                  Attribute{std::string(KvQuantModeName(bodies.key.mode)), "", ""});
+  if (bodies.key.mode == KvQuantMode::kInt8PerTokenHead) {
+    const bool half_even = bodies.key.rounding == Int8Rounding::kHalfEven;
+    variant.attributes.emplace_back(
+        "int8_rounding", Attribute{std::string(half_even ? "half_even" : "toward_zero"), "", ""});
+  }
+  return variant;
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const InsertBodies bodies, ReadInsertBodies(node, kPorts));
+  return MakeVariant(bodies, std::string(KvQuantModeName(bodies.key.mode)));
+}
+
+// The structures that graphs hold: each mode, from float rows and from 16-bit rows that are cast
+// first, into typed caches and into uint8 ones. int4 has none, for its nodes depend on the head
+// size.
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  const auto add = [&](InsertBody body, const std::string& name) {
+    variants.push_back(MakeVariant({body, body}, name));
+  };
+  add({}, "none");
+  for (const DataType source : {DataType::kFloat, DataType::kBfloat16}) {
+    const std::string from = source == DataType::kFloat ? "" : "_cast";
+    for (const DataType cache : {DataType::kFloat8E4M3FN, DataType::kUint8}) {
+      const std::string into = cache == DataType::kUint8 ? "_uint8" : "";
+      InsertBody body{
+          .mode = KvQuantMode::kFp8PerTensor, .source_type = source, .cache_type = cache};
+      add(body, absl::StrCat("fp8_per_tensor", into, from));
+      body.mode = KvQuantMode::kFp8PerTokenHead;
+      add(body, absl::StrCat("fp8_per_token_head", into, from));
+    }
+    InsertBody body{.mode = KvQuantMode::kInt8PerTokenHead,
+                    .source_type = source,
+                    .cache_type = DataType::kInt8};
+    add(body, absl::StrCat("int8_per_token_head", from));
+    body.rounding = Int8Rounding::kTowardZero;
+    add(body, absl::StrCat("int8_per_token_head_toward_zero", from));
+  }
+  return variants;
+}
+
+}  // namespace
+
+OpDef PagedCacheInsertDef() {
+  using enum DataType;
+  const auto optional = PortKind::kOptional;
+  return OpDef("pagefuse", "PagedCacheInsert", 1)
+      .Doc(
+          "Writes the step's keys and values into their slots of a paged cache, quantising on the "
+          "way. "
+          "A negative slot is skipped; of two tokens with one slot the later wins.")
+      .Input("key", "T", "[T', Hk, D]")
+      .Input("value", "T", "[T', Hk, Dv]")
+      .Input("key_cache", "C", "[NB, BS, Hk, D]")
+      .Input("value_cache", "C", "[NB, BS, Hk, Dv]")
+      .Input("slot_mapping", "I", "[T]", PortKind::kRequired, PortRole::kMetadata)
+      .Input("k_scale", "float", "[], [1] or [Hk]", optional)
+      .Input("v_scale", "float", "[], [1] or [Hk]", optional)
+      .Input("k_scale_cache", "float", "[NB, BS, Hk]", optional)
+      .Input("v_scale_cache", "float", "[NB, BS, Hk]", optional)
+      .Input("rht_signs", "float", "[D]", optional)
+      .Output("key_cache_out", "C", "[NB, BS, Hk, D]")
+      .Output("value_cache_out", "C", "[NB, BS, Hk, Dv]")
+      .Output("k_scale_cache_out", "float", "[NB, BS, Hk]", optional)
+      .Output("v_scale_cache_out", "float", "[NB, BS, Hk]", optional)
+      .Attr("kv_quant_mode", std::string("none"),
+            "none, fp8_per_tensor, int8_per_token_head, fp8_per_token_head, int4_per_token_head")
+      .Attr("int8_rounding", std::string("half_even"), "half_even or toward_zero")
+      .Types("T", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kUint8})
+      .Types("C", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kInt8, kUint8})
+      .Types("I", {kInt64, kInt32})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .Alias(0, kPorts.key_cache)
+      .Alias(1, kPorts.value_cache)
+      .Alias(2, kPorts.k_scale_cache)
+      .Alias(3, kPorts.v_scale_cache)
+      .AddKernel({.name = "reference", .run = Run<InsertRows>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertRowsHwy>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

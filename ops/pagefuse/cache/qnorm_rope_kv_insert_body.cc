@@ -1,0 +1,173 @@
+// QNormRopeKvInsert in standard ONNX ops, as text.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/cache/qnorm_rope_kv_insert.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+// What the text depends on.
+struct BodyOptions {
+  QNormFormat format = QNormFormat::kFp8Ue8m0;
+  DataType cache_type = DataType::kUint8;
+  DataType query_type = DataType::kBfloat16;  // of q_out
+  DataType table_type = DataType::kFloat;
+  DataType slot_type = DataType::kInt64;
+  int64_t heads = 0;
+  int64_t padded_heads = 0;  // 0: heads
+  int64_t size = 0;
+  int64_t rotated = 0;
+  PagedBytes paged;
+
+  RopeText Rope(int64_t rope_heads) const {
+    return {{rotated / 2, size - rotated, /*interleaved=*/true}, size, rope_heads};
+  }
+};
+
+// x times a factor as e4m3fn.
+std::string WriteFp8(BodyWriter& w, const std::string& x, const std::string& factor) {
+  const std::string clipped =
+      w.Call("Clip", {w.Call("Mul", {x, factor}), w.Float(-kE4M3Max), w.Float(kE4M3Max)});
+  return w.Call("Cast <to = 17, saturate = 1>", {clipped});
+}
+
+void WriteQuery(BodyWriter& w, const BodyOptions& o, const CosSinText& table) {
+  w.Comment("query: norm without weight, rotation");
+  const std::string x = w.Cast("q", DataType::kFloat);
+  const std::string normed = WriteNorm(w, x, w.FloatAttribute("eps"));
+  const std::string rotated = WriteRope(w, normed, table, o.Rope(o.heads));
+  if (o.format == QNormFormat::kFp8) {
+    const std::string codes = WriteFp8(w, rotated, w.Call("Squeeze", {"q_scale_inv"}));
+    w.Set("q_out", o.query_type == DataType::kUint8 ? StrCat("BitCast <to = 2> (", codes, ")")
+                                                    : StrCat("Identity (", codes, ")"));
+    return;
+  }
+  if (o.padded_heads <= o.heads) {
+    w.Set("q_out", StrCat("Cast <to = 16> (", rotated, ")"));
+    return;
+  }
+  const std::string narrow = w.Cast(rotated, DataType::kBfloat16);
+  w.Set("q_out",
+        StrCat("Pad (", narrow, ", ", w.Ints({0, 0, 0, 0, o.padded_heads - o.heads, 0}), ")"));
+}
+
+// Rows of the cache's type into a cache [blocks, block_size, size].
+void WriteDense(BodyWriter& w, const BodyOptions& o, const std::string& rows,
+                const std::string& slots) {
+  const bool typed_fp8 = o.cache_type == DataType::kFloat8E4M3FN;
+  const std::string cache = typed_fp8 ? w.BitCast("kv_cache", DataType::kUint8) : "kv_cache";
+  const std::string updated =
+      w.Call("ScatterND",
+             {w.Reshape(cache, {-1, o.size}), w.Call("Unsqueeze", {slots, w.Ints({1})}), rows});
+  const std::string shape = w.Ints({-1, o.paged.block_size, o.size});
+  if (!typed_fp8) {
+    w.Set("kv_cache_out", StrCat("Reshape (", updated, ", ", shape, ")"));
+    return;
+  }
+  const std::string paged = w.Call("Reshape", {updated, shape});
+  w.Set("kv_cache_out", StrCat("BitCast <to = 17> (", paged, ")"));
+}
+
+void WriteKv(BodyWriter& w, const BodyOptions& o, const CosSinText& table) {
+  w.Comment("key row: rotation");
+  const KeptRows kept = WriteKeptRows(w, "slot_mapping", o.slot_type);
+  const auto keep = [&](const std::string& rows) {
+    return w.Call("Gather <axis = 0>", {rows, kept.keep});
+  };
+  const std::string x = w.Cast(keep("kv"), DataType::kFloat);
+  const std::string rotated = WriteRope(w, x, {keep(table.cos), keep(table.sin)}, o.Rope(0));
+  if (o.format == QNormFormat::kFp8) {
+    const std::string factor = w.Call("Reciprocal", {w.Call("Squeeze", {"kv_scale"})});
+    WriteDense(w, o, w.BitCast(WriteFp8(w, rotated, factor), DataType::kUint8), kept.slots);
+    return;
+  }
+  const std::string narrow = w.Cast(rotated, DataType::kBfloat16);
+  if (o.format == QNormFormat::kBf16) {
+    WriteDense(w, o, narrow, kept.slots);
+    return;
+  }
+  const GroupedRowFormat format = Fp8Ue8m0Row();
+  const std::string coded = w.Cast(w.Slice(narrow, 0, format.coded, 1), DataType::kFloat);
+  const std::string plain = w.Slice(narrow, format.coded, format.elements(), 1);
+  WriteGroupedPut(w, {.format = format, .paged = o.paged}, coded,
+                  WriteBytes(w, plain, DataType::kBfloat16, format.plain), kept.slots, "kv_cache",
+                  "kv_cache_out");
+}
+
+DecompositionVariant Body(const BodyOptions& o, std::string name) {
+  BodyWriter w;
+  const CosSinText table = WriteCosSin(w, "cos_sin", o.table_type, "positions");
+  WriteQuery(w, o, table);
+  WriteKv(w, o, table);
+  const char* formats[] = {"fp8_ue8m0", "bf16", "fp8"};
+  const char* format = formats[static_cast<int>(o.format)];
+  DecompositionVariant variant;
+  variant.name = std::move(name);
+  variant.text = w.Function("QNormRopeKvInsert",
+                            StrCat("q, kv, kv_cache, slot_mapping, positions, cos_sin",
+                                   o.format == QNormFormat::kFp8 ? ", kv_scale, q_scale_inv" : ""),
+                            "q_out, kv_cache_out");
+  variant.attributes = {{"format", Attribute{std::string(format), "", ""}}};
+  const auto fix = [&](const char* attribute, auto value) {
+    variant.attributes.emplace_back(attribute, Attribute{value, "", ""});
+  };
+  if (o.format == QNormFormat::kFp8Ue8m0) {
+    fix("block_size", o.paged.block_size);
+    fix("padded_heads", o.padded_heads);
+  }
+  if (o.format == QNormFormat::kFp8) {
+    fix("fp8_storage", std::string(o.query_type == DataType::kUint8 ? "uint8" : "float8e4m3fn"));
+  }
+  return variant;
+}
+
+}  // namespace
+
+absl::StatusOr<DecompositionVariant> DecomposeQNormRopeKvInsert(const Node& node) {
+  BodyOptions o;
+  PF_ASSIGN_OR_RETURN(o.format, ParseQNormFormat(node));
+  o.cache_type = node.input(kQnCache)->dtype();
+  o.table_type = node.input(kQnCosSin)->dtype();
+  o.slot_type = node.input(kQnSlots)->dtype();
+  PF_ASSIGN_OR_RETURN(const std::string storage,
+                      node.StringAttribute("fp8_storage", "float8e4m3fn"));
+  if (storage == "uint8") o.query_type = DataType::kUint8;
+  PF_ASSIGN_OR_RETURN(o.heads, NumberOf(node, kQnQuery, 1));
+  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kQnQuery, 2));
+  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kQnCosSin, 1));
+  PF_ASSIGN_OR_RETURN(o.padded_heads, node.IntAttribute("padded_heads", 0));
+  if (o.format == QNormFormat::kFp8Ue8m0) {
+    PF_ASSIGN_OR_RETURN(o.paged.block_size, node.IntAttribute("block_size", kQnBlockSize));
+    PF_ASSIGN_OR_RETURN(o.paged.block_bytes, NumberOf(node, kQnCache, 1));
+    return Body(o, "fp8_ue8m0");
+  }
+  PF_ASSIGN_OR_RETURN(o.paged.block_size, NumberOf(node, kQnCache, 1));
+  return Body(o, o.format == QNormFormat::kBf16 ? "bf16" : "fp8");
+}
+
+// DeepSeek-V4: 512 channels, 64 of them rotated, 64 or 128 heads, blocks of 64 tokens.
+std::vector<DecompositionVariant> QNormRopeKvInsertVariants() {
+  std::vector<DecompositionVariant> variants;
+  for (const int64_t heads : {64, 128}) {
+    const int64_t block_bytes = GroupedBlockBytes(Fp8Ue8m0Row(), kQnBlockSize);
+    BodyOptions o = {.heads = heads,
+                     .size = 512,
+                     .rotated = 64,
+                     .paged = {.block_size = kQnBlockSize, .block_bytes = block_bytes}};
+    variants.push_back(Body(o, StrCat("fp8_ue8m0_", heads)));
+    o.format = QNormFormat::kBf16;
+    o.cache_type = DataType::kBfloat16;
+    variants.push_back(Body(o, StrCat("bf16_", heads)));
+    o.format = QNormFormat::kFp8;
+    o.cache_type = DataType::kFloat8E4M3FN;
+    variants.push_back(Body(o, StrCat("fp8_", heads)));
+  }
+  return variants;
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,263 @@
+// IndexerKGather: the indexer keys of whole requests out of their paged cache, one request behind
+// the other. Equals vLLM's cp_gather_indexer_k_quant_cache (DeepSeek-V3.2).
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/cache/grouped_row.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
+#include "pagefuse/ops/pagefuse/indexer/indexer_k_gather_body.h"
+#include "pagefuse/ops/pagefuse/named_dims.h"
+#include "pagefuse/ops/parallel.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kCache = 0;
+constexpr int kTable = 1;
+constexpr int kStarts = 2;
+constexpr int kNumRows = 3;
+constexpr int64_t kGroup = 128;
+constexpr int64_t kScaleBytes = sizeof(float);
+
+absl::StatusOr<int64_t> ReadGroup(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const int64_t group, node.IntAttribute("quant_block_size", kGroup));
+  if (group >= 1 && group <= std::numeric_limits<int32_t>::max()) return group;
+  return absl::InvalidArgumentError(StrCat(
+      node.Description(), ": attribute \"quant_block_size\": expected at least 1, got ", group));
+}
+
+// Rows of W = D + 4 * D / B bytes.
+absl::StatusOr<Dim> ReadSize(const ShapeContext& c, int64_t group) {
+  const std::optional<int64_t> width = KnownDim(c, kCache, -1);
+  if (!width) return Dim::Unknown();
+  if (*width > 0 && *width % (group + kScaleBytes) == 0) {
+    return Dim(*width / (group + kScaleBytes) * group);
+  }
+  return c.InputError(kCache, StrCat("expected rows of a multiple of ", group, " + ", kScaleBytes,
+                                     " bytes, got ", c.input_shape(kCache)->ToString()));
+}
+
+absl::StatusOr<Dim> NumRows(ShapeContext& c, const NamedDims& dims) {
+  if (!c.has_input(kNumRows)) {
+    const std::optional<std::vector<int64_t>> starts = c.input_ints(kStarts);
+    if (!starts || starts->empty()) return c.FreshDim();
+    const std::optional<int64_t> capacity =
+        (dims.Get("Q") * dims.Get("MB") * dims.Get("BS")).constant();
+    if (starts->back() < 0 || (capacity && starts->back() > *capacity)) {
+      return c.InputError(
+          kStarts, StrCat("expected 0 to the ", capacity.value_or(0),
+                          " tokens that the block table has room for last, got ", starts->back()));
+    }
+    return Dim(starts->back());
+  }
+  const Shape* shape = c.input_shape(kNumRows);
+  const bool one = shape == nullptr || shape->rank() == 0 ||
+                   (shape->rank() == 1 && !Differ((*shape)[0], Dim(1)));
+  if (!one) return c.InputError(kNumRows, StrCat("expected [] or [1], got ", shape->ToString()));
+  const std::optional<std::vector<Dim>> value = c.input_value(kNumRows);
+  if (!value || value->size() != 1 || !(*value)[0].known()) return c.FreshDim();
+  const std::optional<int64_t> number = (*value)[0].constant();
+  if (number && *number < 0) {
+    return c.InputError(kNumRows, StrCat("expected 0 or more, got ", *number));
+  }
+  return (*value)[0];
+}
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const int64_t group, ReadGroup(c.node()));
+  PF_ASSIGN_OR_RETURN(const DataType storage, ReadFp8Storage(c));
+  NamedDims dims(c);
+  const Shape* cache = c.input_shape(kCache);
+  if (cache != nullptr && cache->rank() == 4) {
+    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "1", "W"}));
+  } else {
+    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "W"}));
+  }
+  PF_RETURN_IF_ERROR(dims.Match(kTable, {"Q", "MB"}));
+  dims.Set("Q+1", dims.Get("Q") + Dim(1));
+  PF_RETURN_IF_ERROR(dims.Match(kStarts, {"Q+1"}));
+  PF_ASSIGN_OR_RETURN(const Dim size, ReadSize(c, group));
+  PF_ASSIGN_OR_RETURN(const Dim rows, NumRows(c, dims));
+  const std::optional<int64_t> known = size.constant();
+  c.SetOutput(0, storage, Shape{rows, known ? size : c.FreshDim()});
+  c.SetOutput(1, DataType::kFloat, Shape{rows, known ? Dim(*known / group) : c.FreshDim()});
+  return absl::OkStatus();
+}
+
+PagedBytes PagedOf(const TensorArg& cache) {
+  return {.num_blocks = cache.dim(0),
+          .block_size = std::max<int64_t>(cache.dim(1), 1),
+          .block_bytes = cache.dim(1) * cache.dim(-1)};
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  const PagedBytes paged = PagedOf(args.input(kCache));
+  const TensorArg& starts = args.input(kStarts);
+  const int32_t* start = starts.as<const int32_t>();
+  const int64_t capacity = CheckedMul(args.input(kTable).dim(1), args.input(kCache).dim(1))
+                               .value_or(std::numeric_limits<int64_t>::max());
+  const int64_t requests = starts.size() - 1;
+  if (start[0] != 0) {
+    return InputValueError(args, kStarts, StrCat("expected 0 first, got ", start[0]));
+  }
+  for (int64_t r = 0; r < requests; ++r) {
+    const int64_t length = int64_t{start[r + 1]} - start[r];
+    if (length < 0 || length > capacity) {
+      return InputValueError(args, kStarts,
+                             StrCat("expected 0 to ", capacity,
+                                    " tokens a request (columns of \"block_table\" * block size), "
+                                    "got ",
+                                    length, " at request ", r));
+    }
+    PF_RETURN_IF_ERROR(CheckUsedBlocks(args, kTable, {r, 0, length}, paged));
+  }
+  if (args.output(0).dim(0) >= start[requests]) return absl::OkStatus();
+  return InputValueError(args, kNumRows,
+                         StrCat("expected at least ", start[requests],
+                                ", the last of \"cu_seq_lens\", got ", args.output(0).dim(0)));
+}
+
+// One call in parsed form.
+struct GatherCall {
+  GroupedRowFormat format;
+  CacheRows keys;
+  const TensorArg* table = nullptr;
+  const int32_t* starts = nullptr;
+  int64_t requests = 0;
+  uint8_t* codes = nullptr;
+  uint8_t* scales = nullptr;
+  int64_t rows = 0;
+
+  int64_t owned_rows() const { return starts[requests]; }
+  // Copies `count` keys of one block to the rows from `row` on.
+  void Copy(const RowAddress& from, int64_t row, int64_t count) const {
+    std::memcpy(codes + row * format.CodeBytes(), from.data, count * format.CodeBytes());
+    std::memcpy(scales + row * format.ScaleBytes(), from.scale, count * format.ScaleBytes());
+  }
+  void Clear(int64_t row, int64_t count) const {
+    if (count <= 0) return;
+    std::memset(codes + row * format.CodeBytes(), 0, count * format.CodeBytes());
+    std::memset(scales + row * format.ScaleBytes(), 0, count * format.ScaleBytes());
+  }
+};
+
+GatherCall MakeCall(const KernelArgs& args) {
+  GatherCall call;
+  const int64_t size = args.output(0).dim(1);
+  call.format = IndexerFp8Row(size, size / args.output(1).dim(1));
+  call.keys = GroupedRows(call.format, PagedOf(args.input(kCache)), args.input(kCache).data);
+  call.table = &args.input(kTable);
+  call.starts = args.input(kStarts).as<const int32_t>();
+  call.requests = args.input(kStarts).size() - 1;
+  call.codes = args.output(0).as<uint8_t>();
+  call.scales = args.output(1).as<uint8_t>();
+  call.rows = args.output(0).dim(0);
+  return call;
+}
+
+absl::Status Reference(KernelArgs& args) {
+  const GatherCall call = MakeCall(args);
+  for (int64_t r = 0; r < call.requests; ++r) {
+    for (int64_t i = 0; call.starts[r] + i < call.starts[r + 1]; ++i) {
+      const int64_t slot = SlotOf(*call.table, r, i, call.keys.block_size);
+      call.Copy(call.keys.AtSlot(slot, 0), call.starts[r] + i, 1);
+    }
+  }
+  call.Clear(call.owned_rows(), call.rows - call.owned_rows());
+  return absl::OkStatus();
+}
+
+// Rows [begin, end), whole runs of keys within a block at a time.
+void GatherRuns(const GatherCall& call, int64_t begin, int64_t end) {
+  const int64_t owned_end = std::min(end, call.owned_rows());
+  int64_t request =
+      std::upper_bound(call.starts, call.starts + call.requests + 1, begin) - call.starts - 1;
+  for (int64_t row = begin; row < owned_end;) {
+    while (call.starts[request + 1] <= row) ++request;
+    const int64_t token = row - call.starts[request];
+    const int64_t left_in_block = call.keys.block_size - token % call.keys.block_size;
+    const int64_t left = std::min<int64_t>(call.starts[request + 1], owned_end) - row;
+    const int64_t count = std::min(left_in_block, left);
+    const int64_t slot = SlotOf(*call.table, request, token, call.keys.block_size);
+    call.Copy(call.keys.AtSlot(slot, 0), row, count);
+    row += count;
+  }
+  const int64_t first_clear = std::max(begin, call.owned_rows());
+  call.Clear(first_clear, end - first_clear);
+}
+
+absl::Status Runs(KernelArgs& args) {
+  const GatherCall call = MakeCall(args);
+  ParallelFor(call.rows, 2 * call.format.TokenBytes(),
+              [&](int64_t begin, int64_t end) { GatherRuns(call, begin, end); });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const int64_t group, ReadGroup(node));
+  PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kCache, -1));
+  PF_ASSIGN_OR_RETURN(const std::string storage,
+                      node.StringAttribute("fp8_storage", "float8e4m3fn"));
+  IndexerKGatherBody body;
+  body.format = IndexerFp8Row(width / (group + kScaleBytes) * group, group);
+  PF_ASSIGN_OR_RETURN(body.block_size, NumberOf(node, kCache, 1));
+  body.has_num_rows = node.input(kNumRows) != nullptr;
+  body.uint8_codes = storage == "uint8";
+  body.guarded = true;
+  return DecompositionVariant{body.Name(), body.Text(), {}};
+}
+
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (const int64_t block_size : {64, 16}) {
+    for (int bits = 0; bits < 4; ++bits) {
+      const IndexerKGatherBody body = {.format = IndexerFp8Row(kGroup, kGroup),
+                                       .block_size = block_size,
+                                       .has_num_rows = (bits & 1) != 0,
+                                       .uint8_codes = (bits & 2) != 0};
+      const std::string storage = body.uint8_codes ? "uint8" : "float8e4m3fn";
+      variants.push_back({body.Name(),
+                          body.Text(),
+                          {{"quant_block_size", Attribute{kGroup, "", ""}},
+                           {"fp8_storage", Attribute{storage, "", ""}}}});
+    }
+  }
+  return variants;
+}
+
+}  // namespace
+
+OpDef IndexerKGatherDef() {
+  using enum DataType;
+  const auto required = PortKind::kRequired;
+  const auto metadata = PortRole::kMetadata;
+  return OpDef("pagefuse", "IndexerKGather", 1)
+      .Doc(
+          "Copies the indexer keys of whole requests out of their paged cache: row cu_seq_lens[r] "
+          "+ i is token i of request r, its codes and its scales. Rows behind the last request are "
+          "zero.")
+      .Input("kv_cache", "uint8", "[NB, BS, D + 4 * D/B] or [NB, BS, 1, D + 4 * D/B]")
+      .Input("block_table", "int32", "[Q, MB]", required, metadata)
+      .Input("cu_seq_lens", "int32", "[Q + 1]", required, metadata)
+      .Input("num_rows", "int64", "[]", PortKind::kOptional, metadata)
+      .Output("k", "K", "[num_rows, D]")
+      .Output("k_scale", "float", "[num_rows, D/B]")
+      .Attr("quant_block_size", kGroup, "B, channels with one scale")
+      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of k: float8e4m3fn or uint8")
+      .Types("K", {kFloat8E4M3FN, kUint8})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .AddKernel({.name = "reference", .run = Reference})
+      .AddKernel({.name = "runs", .priority = 10, .run = Runs});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,159 @@
+// IndexerKQuantInsert: quantises the step's indexer keys and puts them into their paged cache.
+// Equals vLLM's indexer_k_quant_and_cache (DeepSeek-V3.2).
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
+#include "pagefuse/ops/pagefuse/named_dims.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kKey = 0;
+constexpr int kSlots = 1;
+constexpr int kCache = 2;
+// Version 1: one group a key, of the size that the public kernel reduces over.
+constexpr int64_t kGroup = 128;
+constexpr char kPowerOfTwo[] = "ue8m0";
+constexpr char kFloatScale[] = "float";
+
+absl::StatusOr<GroupedRowFormat> ReadFormat(const Node& node) {
+  const auto error = [&](const char* name, const std::string& what) {
+    return absl::InvalidArgumentError(
+        StrCat(node.Description(), ": attribute \"", name, "\": ", what));
+  };
+  PF_ASSIGN_OR_RETURN(const int64_t group, node.IntAttribute("quant_block_size", kGroup));
+  if (group != kGroup) {
+    return error("quant_block_size", StrCat("expected ", kGroup, ", got ", group));
+  }
+  PF_ASSIGN_OR_RETURN(const std::string scale, node.StringAttribute("scale_fmt", kPowerOfTwo));
+  if (scale != kPowerOfTwo && scale != kFloatScale) {
+    return error("scale_fmt", StrCat("expected one of ue8m0, float, got \"", scale, "\""));
+  }
+  return IndexerFp8Row(kGroup, kGroup, scale == kPowerOfTwo);
+}
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(c.node()));
+  NamedDims dims(c);
+  dims.Set("D", Dim(format.elements()));
+  dims.Set("D+4", Dim(format.TokenBytes()));
+  PF_RETURN_IF_ERROR(dims.Match(kKey, {"T", "D"}));
+  PF_RETURN_IF_ERROR(CheckSlotCount(c, kSlots, kKey));
+  const Shape* cache = c.input_shape(kCache);
+  if (cache != nullptr && cache->rank() == 4) {
+    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "1", "D+4"}));
+  } else {
+    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "D+4"}));
+  }
+  SetSameOutput(c, 0, kCache);
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  const TensorArg& cache = args.input(kCache);
+  return CheckSlots(args, kSlots, cache.dim(0), cache.dim(1));
+}
+
+template <auto insert_rows>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(*args.node));
+  const TensorArg& cache = args.output(0);
+  const PagedBytes paged = {.num_blocks = cache.dim(0),
+                            .block_size = std::max<int64_t>(cache.dim(1), 1),
+                            .block_bytes = cache.dim(1) * format.TokenBytes()};
+  const GroupedInsert insert = {
+      .format = format,
+      .rows = GroupedRows(format, paged, cache.data),
+      .source_type = args.input(kKey).dtype,
+      .coded = args.input(kKey).as<const uint8_t>(),
+      .coded_stride = format.elements() * BitWidth(args.input(kKey).dtype) / 8};
+  insert_rows(insert, SlotWrites(args.input(kSlots)));
+  return absl::OkStatus();
+}
+
+struct BodyOptions {
+  DataType type = DataType::kBfloat16;
+  DataType slot_type = DataType::kInt64;
+  int64_t block_size = 0;
+  bool four_dims = false;
+};
+
+DecompositionVariant Body(const GroupedRowFormat& format, const BodyOptions& o) {
+  BodyWriter w;
+  const KeptRows kept = WriteKeptRows(w, "slot_mapping", o.slot_type);
+  const std::string rows = w.Call("Gather <axis = 0>", {"k", kept.keep});
+  const std::string x = w.CastFrom(rows, o.type, DataType::kFloat);
+  std::vector<int64_t> cache_dims = {-1, o.block_size, format.TokenBytes()};
+  if (o.four_dims) cache_dims.insert(cache_dims.begin() + 2, 1);
+  const PagedBytes paged = {.block_size = o.block_size,
+                            .block_bytes = o.block_size * format.TokenBytes()};
+  WriteGroupedPut(
+      w, {.format = format, .paged = paged, .clip = false, .cache_dims = std::move(cache_dims)}, x,
+      "", kept.slots, "kv_cache", "kv_cache_out");
+  const std::string scale =
+      format.groups.scale == GroupScale::kPowerOfTwo ? kPowerOfTwo : kFloatScale;
+  return {StrCat(scale, "_", o.block_size, o.four_dims ? "_4d" : ""),
+          w.Function("IndexerKQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out"),
+          {{"quant_block_size", Attribute{format.group, "", ""}},
+           {"scale_fmt", Attribute{scale, "", ""}}}};
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(node));
+  BodyOptions o;
+  o.type = node.input(kKey)->dtype();
+  o.slot_type = node.input(kSlots)->dtype();
+  PF_ASSIGN_OR_RETURN(o.block_size, NumberOf(node, kCache, 1));
+  o.four_dims = node.input(kCache)->shape()->rank() == 4;
+  return Body(format, o);
+}
+
+// Blocks of 64 tokens, as FlashMLA has them, and of 16.
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (const bool power_of_two : {true, false}) {
+    for (const int64_t block_size : {64, 16}) {
+      for (const bool four_dims : {false, true}) {
+        variants.push_back(Body(IndexerFp8Row(kGroup, kGroup, power_of_two),
+                                {.block_size = block_size, .four_dims = four_dims}));
+      }
+    }
+  }
+  return variants;
+}
+
+}  // namespace
+
+OpDef IndexerKQuantInsertDef() {
+  using enum DataType;
+  return OpDef("pagefuse", "IndexerKQuantInsert", 1)
+      .Doc(
+          "Quantises the step's indexer keys to e4m3fn under one scale a key and writes them into "
+          "their slots of a paged cache: a block is the codes of its BS keys, then their float "
+          "scales. A negative slot is skipped; of two tokens with one slot the later wins.")
+      .Input("k", "T", "[T, 128]")
+      .Input("slot_mapping", "I", "[T'], T' <= T", PortKind::kRequired, PortRole::kMetadata)
+      .Input("kv_cache", "uint8", "[NB, BS, 132] or [NB, BS, 1, 132]")
+      .Output("kv_cache_out", "uint8", "as kv_cache")
+      .Attr("quant_block_size", kGroup, "channels with one scale: 128")
+      .Attr("scale_fmt", std::string(kPowerOfTwo),
+            "ue8m0: the scale is rounded up to a power of two; float: it is not")
+      .Types("T", {kBfloat16, kFloat16, kFloat})
+      .Types("I", {kInt64, kInt32})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .Alias(0, kCache)
+      .AddKernel({.name = "reference", .run = Run<InsertGroupedRows>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertGroupedRowsHwy>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

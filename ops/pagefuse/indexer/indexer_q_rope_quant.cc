@@ -1,0 +1,256 @@
+// IndexerQRopeQuant: rotates and quantises the indexer's query and folds the scales into the head
+// weights. Equals vLLM's fused_indexer_q_rope_quant (DeepSeek-V4; with half-split pairs, V3.2).
+#include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant_body.h"
+#include "pagefuse/ops/pagefuse/named_dims.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kPositions = 0;
+constexpr int kQ = 1;
+constexpr int kCosSin = 2;
+constexpr int kWeights = 3;
+constexpr int kScaleOutput = 2;
+
+struct Attributes {
+  bool mxfp4 = false;
+  bool interleaved = true;
+  std::optional<int64_t> offset;  // of the rotated part; the end of the row without
+  float softmax_scale = 0;
+  float head_scale = 0;
+};
+
+absl::Status AttributeError(const Node& node, std::string_view name, std::string_view what) {
+  return absl::InvalidArgumentError(
+      StrCat(node.Description(), ": attribute \"", name, "\": ", what));
+}
+
+absl::StatusOr<Attributes> ReadAttributes(const Node& node) {
+  Attributes a;
+  PF_ASSIGN_OR_RETURN(const std::string format, node.StringAttribute("format", "fp8"));
+  if (format != "fp8" && format != "mxfp4") {
+    return AttributeError(node, "format",
+                          StrCat("expected one of fp8, mxfp4, got \"", format, "\""));
+  }
+  a.mxfp4 = format == "mxfp4";
+  PF_ASSIGN_OR_RETURN(const int64_t interleaved, node.IntAttribute("interleaved", 1));
+  a.interleaved = interleaved != 0;
+  if (node.attribute("rotary_offset") != nullptr) {
+    PF_ASSIGN_OR_RETURN(a.offset, node.IntAttribute("rotary_offset", 0));
+  }
+  PF_ASSIGN_OR_RETURN(a.softmax_scale, node.FloatAttribute("softmax_scale", 0));
+  PF_ASSIGN_OR_RETURN(a.head_scale, node.FloatAttribute("head_scale", 0));
+  return a;
+}
+
+// The channels of a row and those that are rotated, as numbers.
+absl::Status CheckChannels(const ShapeContext& c, const Attributes& a, int64_t size,
+                           int64_t rotated) {
+  if (a.offset && (*a.offset < 0 || *a.offset + rotated > size)) {
+    return AttributeError(c.node(), "rotary_offset",
+                          StrCat("expected 0 to ", size - rotated, ", got ", *a.offset));
+  }
+  if (!a.mxfp4 || (size % kMxfp4Group == 0 && rotated % kMxfp4Group == 0)) {
+    return absl::OkStatus();
+  }
+  return c.InputError(kQ,
+                      StrCat("expected rotated and other channels in multiples of ", kMxfp4Group,
+                             " for mxfp4, got ", rotated, " and ", size - rotated));
+}
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(c.node()));
+  PF_ASSIGN_OR_RETURN(const DataType storage, ReadFp8Storage(c));
+  NamedDims dims(c);
+  PF_RETURN_IF_ERROR(dims.Match(kQ, {"T", "H", "D"}));
+  PF_RETURN_IF_ERROR(dims.Match(kPositions, {"T"}));
+  PF_RETURN_IF_ERROR(dims.Match(kWeights, {"T", "H"}));
+  PF_RETURN_IF_ERROR(CheckCosSin(c, kCosSin, dims.Get("D")));
+  const std::optional<int64_t> size = dims.Get("D").constant();
+  const std::optional<int64_t> rotated = KnownDim(c, kCosSin, 1);
+  if (size && *size < 1) {
+    return c.InputError(kQ,
+                        StrCat("expected at least 1 channel, got ", c.input_shape(kQ)->ToString()));
+  }
+  if (size && rotated) PF_RETURN_IF_ERROR(CheckChannels(c, a, *size, *rotated));
+  if (c.has_output(kScaleOutput) != a.mxfp4) {
+    return c.Error(StrCat(
+        "output ", kScaleOutput, " \"q_scale\": ",
+        a.mxfp4 ? "is required with format \"mxfp4\"" : "does not exist with format \"fp8\""));
+  }
+  const Dim& tokens = dims.Get("T");
+  const Dim& heads = dims.Get("H");
+  if (!a.mxfp4) {
+    c.SetOutput(0, storage, Shape{tokens, heads, dims.Get("D")});
+  } else {
+    c.SetOutput(0, DataType::kUint8, Shape{tokens, heads, size ? Dim(*size / 2) : c.FreshDim()});
+    c.SetOutput(kScaleOutput, DataType::kUint8,
+                Shape{tokens, heads, size ? Dim(*size / kMxfp4Group) : c.FreshDim()});
+  }
+  c.SetOutput(1, DataType::kFloat, Shape{tokens, heads});
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  return CheckIndices(args, kPositions, args.input(kCosSin).dim(0), "positions");
+}
+
+template <auto compute>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(*args.node));
+  const TensorArg& q = args.input(kQ);
+  const TensorArg& table = args.input(kCosSin);
+  IndexerQCall call;
+  call.type = q.dtype;
+  call.source = q.as<const uint8_t>();
+  call.tokens = q.dim(0);
+  call.heads = q.dim(1);
+  call.size = q.dim(2);
+  call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
+  call.layout = {call.table.pairs(), a.offset.value_or(call.size - table.dim(1)), a.interleaved};
+  call.positions = args.input(kPositions);
+  IndexerQBody body;
+  body.mxfp4 = a.mxfp4;
+  body.size = call.size;
+  call.group = body.group();
+  call.format = body.format();
+  call.codes = args.output(0).as<uint8_t>();
+  if (a.mxfp4) call.scales = args.output(kScaleOutput).as<uint8_t>();
+  call.weights = args.input(kWeights);
+  call.weights_out = args.output(1).as<float>();
+  call.softmax_scale = a.softmax_scale;
+  call.head_scale = a.head_scale;
+  if (call.rows() > 0) compute(call);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(node));
+  PF_ASSIGN_OR_RETURN(const std::string storage,
+                      node.StringAttribute("fp8_storage", "float8e4m3fn"));
+  IndexerQBody body;
+  body.mxfp4 = a.mxfp4;
+  if (storage == "uint8") body.storage = DataType::kUint8;
+  body.type = node.input(kQ)->dtype();
+  body.table_type = node.input(kCosSin)->dtype();
+  body.weight_type = node.input(kWeights)->dtype();
+  PF_ASSIGN_OR_RETURN(body.heads, NumberOf(node, kQ, 1));
+  PF_ASSIGN_OR_RETURN(body.size, NumberOf(node, kQ, 2));
+  PF_ASSIGN_OR_RETURN(const int64_t rotated, NumberOf(node, kCosSin, 1));
+  body.layout = {rotated / 2, a.offset.value_or(body.size - rotated), a.interleaved};
+  return body.Variant(a.mxfp4 ? "mxfp4" : "fp8");
+}
+
+// 64 heads of 128 channels, 64 of them rotated: DeepSeek-V4 (interleaved pairs at the end) and V3.2
+// (half-split pairs at the start).
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (const bool mxfp4 : {false, true}) {
+    for (const bool v4 : {true, false}) {
+      for (const DataType storage : {DataType::kFloat8E4M3FN, DataType::kUint8}) {
+        if (mxfp4 && storage == DataType::kUint8) continue;
+        const IndexerQBody body = {.mxfp4 = mxfp4,
+                                   .storage = storage,
+                                   .heads = 64,
+                                   .size = 128,
+                                   .layout = {32, v4 ? 64 : 0, v4}};
+        variants.push_back(body.Variant(StrCat(mxfp4 ? "mxfp4" : "fp8", v4 ? "_v4" : "_v32",
+                                               storage == DataType::kUint8 ? "_uint8" : "")));
+      }
+    }
+  }
+  return variants;
+}
+
+}  // namespace
+
+int64_t IndexerQCall::SourceRowBytes() const { return size * BitWidth(type) / 8; }
+
+float IndexerQCall::WeightOf(int64_t row, float query_scale) const {
+  float weight = 0;
+  // Weights are of a float type: never an error.
+  DecodeToFloat(weights.dtype, weights.as<const uint8_t>() + row * (BitWidth(weights.dtype) / 8), 1,
+                &weight)
+      .IgnoreError();
+  const float scaled = folds_scale() ? weight * query_scale : weight;
+  return scaled * softmax_scale * head_scale;
+}
+
+void IndexerQRopeQuantPlain(const IndexerQCall& call) {
+  std::vector<float> x(call.size);
+  std::vector<float> cos_sin(call.table.rotated);
+  for (int64_t row = 0; row < call.rows(); ++row) {
+    // The sources are of a float type: never an error.
+    DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
+        .IgnoreError();
+    const int64_t position = IndexAt(call.positions, row / call.heads);
+    DecodeToFloat(call.table.type, call.table.Row(position), call.table.rotated, cos_sin.data())
+        .IgnoreError();
+    RotateRow(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, x.data());
+    for (int64_t i = 0; i < call.table.rotated; ++i) {
+      float& channel = x[call.layout.offset + i];
+      channel = static_cast<float>(Bfloat16(channel));
+    }
+    const int64_t groups = call.size / call.group;
+    float scale = 1.0f;
+    for (int64_t g = 0; g < groups; ++g) {
+      scale = EncodeGroup(
+          call.format, x.data() + g * call.group, call.group,
+          call.codes + row * call.CodeRowBytes() + g * call.format.CodeBytes(call.group));
+      if (call.folds_scale()) continue;
+      StoreGroupScale(call.format.scale, scale, call.scales + row * groups + g);
+    }
+    call.weights_out[row] = call.WeightOf(row, scale);
+  }
+}
+
+OpDef IndexerQRopeQuantDef() {
+  using enum DataType;
+  const auto required = PortKind::kRequired;
+  const auto metadata = PortRole::kMetadata;
+  return OpDef("pagefuse", "IndexerQRopeQuant", 1)
+      .Doc(
+          "Rotates R channels of each head of the indexer's query, rounds them to bfloat16, and "
+          "quantises the head: fp8 under one power of two, which goes into the head's weight, or "
+          "mxfp4 with a scale for 32 channels. weights_out = weights (* query scale) * "
+          "softmax_scale * head_scale.")
+      .Input("positions", "P", "[T]", required, metadata)
+      .Input("q", "T", "[T, H, D]")
+      .Input("cos_sin", "R", "[P, R]: R/2 cosines, then R/2 sines", required, metadata)
+      .Input("weights", "W", "[T, H]")
+      .Output("q_out", "Q", "[T, H, D], or [T, H, D/2] for mxfp4")
+      .Output("weights_out", "float", "[T, H]")
+      .Output("q_scale", "uint8", "[T, H, D/32], mxfp4 only", PortKind::kOptional)
+      .Attr("format", std::string("fp8"), "fp8 or mxfp4")
+      .RequiredAttr("softmax_scale", "factor of the weights, a float")
+      .RequiredAttr("head_scale", "factor of the weights, a float")
+      .Attr("interleaved", int64_t{1}, "1: pairs (2i, 2i + 1); 0: pairs (i, i + R/2)")
+      .Attr("rotary_offset", std::monostate(), "first rotated channel; D - R if absent")
+      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of q_out: float8e4m3fn or uint8")
+      .Types("P", {kInt64, kInt32})
+      .Types("T", {kBfloat16, kFloat16, kFloat})
+      .Types("R", {kFloat, kBfloat16})
+      .Types("W", {kBfloat16, kFloat16, kFloat})
+      .Types("Q", {kFloat8E4M3FN, kUint8})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .AddKernel({.name = "reference", .run = Run<IndexerQRopeQuantPlain>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<IndexerQRopeQuantHwy>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,201 @@
+// MqaLogits: the index score of every key for every query, dense keys. Equals vLLM's
+// fp8_mqa_logits_triton (DeepSeek-V3.2 and V4).
+#include "pagefuse/ops/pagefuse/indexer/mqa_logits.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
+#include "pagefuse/ops/pagefuse/named_dims.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kQ = 0;
+constexpr int kK = 1;
+constexpr int kScale = 2;
+constexpr int kWeights = 3;
+constexpr int kBegins = 4;
+constexpr int kEnds = 5;
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_RETURN_IF_ERROR(c.node().IntAttribute("clean_logits", 1).status());
+  NamedDims dims(c);
+  PF_RETURN_IF_ERROR(dims.Match(kQ, {"M", "H", "D"}));
+  PF_RETURN_IF_ERROR(dims.Match(kK, {"N", "D"}));
+  const Shape* scale = c.input_shape(kScale);
+  if (scale != nullptr && scale->rank() == 2) {
+    PF_RETURN_IF_ERROR(dims.Match(kScale, {"N", "1"}));
+  } else {
+    PF_RETURN_IF_ERROR(dims.Match(kScale, {"N"}));
+  }
+  PF_RETURN_IF_ERROR(dims.Match(kWeights, {"M", "H"}));
+  PF_RETURN_IF_ERROR(dims.Match(kBegins, {"M"}));
+  PF_RETURN_IF_ERROR(dims.Match(kEnds, {"M"}));
+  c.SetOutput(0, DataType::kFloat, Shape{dims.Get("M"), dims.Get("N")});
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  return CheckColumnRanges(args, {.begins = kBegins, .ends = kEnds}, args.input(kK).dim(0));
+}
+
+// The keys are one block.
+constexpr int32_t kOnlyBlock = 0;
+
+absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t clean, args.node->IntAttribute("clean_logits", 1));
+  const TensorArg& q = args.input(kQ);
+  MqaLogitsProblem problem;
+  problem.q = q.as<const uint8_t>();
+  problem.weights = args.input(kWeights).as<const float>();
+  problem.rows = q.dim(0);
+  problem.heads = q.dim(1);
+  problem.head_size = q.dim(2);
+  problem.width = args.input(kK).dim(0);
+  problem.keys.data = args.input(kK).as<uint8_t>();
+  problem.keys.scales = args.input(kScale).as<uint8_t>();
+  problem.keys.num_blocks = 1;
+  problem.keys.block_size = std::max<int64_t>(problem.width, 1);
+  problem.keys.data_strides.row = problem.head_size;
+  problem.keys.scale_strides.row = sizeof(float);
+  problem.rows_a_sequence = std::max<int64_t>(problem.rows, 1);
+  problem.block_table = &kOnlyBlock;
+  problem.table_columns = 1;
+  problem.logits = args.output(0).as<float>();
+  for (int64_t m = 0; m < problem.rows; ++m) {
+    problem.ranges.push_back(
+        {args.input(kBegins).as<const int32_t>()[m], args.input(kEnds).as<const int32_t>()[m]});
+  }
+  problem.filled.assign(problem.rows, clean != 0 ? problem.width : 0);
+  return problem;
+}
+
+absl::Status Reference(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const MqaLogitsProblem problem, MakeProblem(args));
+  MqaLogitsReference(problem);
+  return absl::OkStatus();
+}
+
+template <auto compute>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const MqaLogitsProblem problem, MakeProblem(args));
+  compute(problem, args.scratch);
+  return absl::OkStatus();
+}
+
+// What decides the nodes of the decomposition.
+struct Spelling {
+  bool uint8_q = false;  // codes under another type
+  bool uint8_k = false;
+  bool scale_column = false;  // k_scale is [N, 1]
+};
+
+constexpr char kProductNodes[] = R"(  keys_across = Transpose <perm = [1, 0]> (keys)
+  dots = MatMul (queries, keys_across)
+)";
+constexpr char kSumNodes[] = R"(  rectified = Relu (scaled)
+  l_m1 = Constant <value_ints: ints = [-1]> ()
+  weight_column = Unsqueeze (weights, l_m1)
+  weighted = Mul (rectified, weight_column)
+  sums = ReduceSum <keepdims = 0> (weighted, l_1)
+  i_0 = Constant <value_int: int = 0> ()
+  i_1 = Constant <value_int: int = 1> ()
+  key_count = Shape <start = 0, end = 1> (k)
+  key_limit = Squeeze (key_count)
+  key = Range (i_0, key_limit, i_1)
+  begin = Cast <to = 7> (ks)
+  begin_column = Unsqueeze (begin, l_1)
+  after_begin = GreaterOrEqual (key, begin_column)
+  end = Cast <to = 7> (ke)
+  end_column = Unsqueeze (end, l_1)
+  before_end = Less (key, end_column)
+  inside = And (after_begin, before_end)
+  f_0 = Constant <value_float: float = 0.0> ()
+  neg_inf = Log (f_0)
+  logits = Where (inside, sums, neg_inf)
+}
+)";
+
+// float `to` from codes `from`, which may be uint8.
+std::string ValueNodes(const std::string& from, const std::string& to, bool is_uint8) {
+  if (!is_uint8) return StrCat("  ", to, " = Cast <to = 1> (", from, ")\n");
+  return StrCat("  ", to, "_codes = BitCast <to = 17> (", from, ")\n  ", to, " = Cast <to = 1> (",
+                to, "_codes)\n");
+}
+
+DecompositionVariant MakeVariant(const Spelling& spelling) {
+  DecompositionVariant variant;
+  variant.name =
+      StrCat("fp8", spelling.uint8_q ? "_uint8_q" : "", spelling.uint8_k ? "_uint8_k" : "",
+             spelling.scale_column ? "_scale_column" : "");
+  variant.text = StrCat("MqaLogits (q, k, k_scale, weights, ks, ke) => (logits) {\n",
+                        "  l_1 = Constant <value_ints: ints = [1]> ()\n",
+                        ValueNodes("q", "queries", spelling.uint8_q),
+                        ValueNodes("k", "keys", spelling.uint8_k), kProductNodes,
+                        spelling.scale_column
+                            ? "  scale = Squeeze (k_scale, l_1)\n  scaled = Mul (dots, scale)\n"
+                            : "  scaled = Mul (dots, k_scale)\n",
+                        kSumNodes);
+  variant.attributes.emplace_back("clean_logits", Attribute{int64_t{1}, "", ""});
+  return variant;
+}
+
+// With clean_logits 0 the masked logits are one of the allowed results.
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  const std::optional<Shape>& scale = node.input(kScale)->shape();
+  DecompositionVariant variant =
+      MakeVariant({.uint8_q = node.input(kQ)->dtype() == DataType::kUint8,
+                   .uint8_k = node.input(kK)->dtype() == DataType::kUint8,
+                   .scale_column = scale && scale->rank() == 2});
+  variant.attributes.clear();
+  return variant;
+}
+
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (int bits = 0; bits < 8; ++bits) {
+    variants.push_back(MakeVariant({(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}));
+  }
+  return variants;
+}
+
+}  // namespace
+
+OpDef MqaLogitsDef() {
+  using enum DataType;
+  const auto required = PortKind::kRequired;
+  const auto metadata = PortRole::kMetadata;
+  return OpDef("pagefuse", "MqaLogits", 1)
+      .Doc(
+          "Index score of every key for every query: logits[m, n] = sum over h of weights[m, h] * "
+          "max(0, (q[m, h] . k[n]) * k_scale[n]) for ks[m] <= n < ke[m]. q and k hold e4m3fn "
+          "codes; uint8 stands for float8e4m3fn.")
+      .Input("q", "Q", "[M, H, D]")
+      .Input("k", "K", "[N, D]")
+      .Input("k_scale", "float", "[N] or [N, 1]")
+      .Input("weights", "float", "[M, H]")
+      .Input("ks", "int32", "[M]", required, metadata)
+      .Input("ke", "int32", "[M]", required, metadata)
+      .Output("logits", "float", "[M, N]")
+      .Attr("clean_logits", int64_t{1}, "1: -inf outside the range; 0: anything")
+      .Types("Q", {kFloat8E4M3FN, kUint8})
+      .Types("K", {kFloat8E4M3FN, kUint8})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .AddKernel({.name = "reference", .run = Reference})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<MqaLogitsHwy>})
+      .AddKernel({.name = "amx",
+                  .priority = 20,
+                  .supports = [](const KernelQuery&) { return MqaLogitsAmxSupported(); },
+                  .run = Run<MqaLogitsAmx>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,145 @@
+// PagedMqaLogits in standard ONNX ops. Every size comes from a shape, so that one text fits any
+// cache.
+#include "pagefuse/ops/pagefuse/indexer/paged_mqa_logits_body.h"
+
+#include <utility>
+
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr char kSizes[] = R"(  i_0 = Constant <value_int: int = 0> ()
+  i_1 = Constant <value_int: int = 1> ()
+  i_4 = Constant <value_int: int = 4> ()
+  l_m1 = Constant <value_ints: ints = [-1]> ()
+  l_0 = Constant <value_ints: ints = [0]> ()
+  l_1 = Constant <value_ints: ints = [1]> ()
+  l_2 = Constant <value_ints: ints = [2]> ()
+  l_3 = Constant <value_ints: ints = [3]> ()
+  l_4 = Constant <value_ints: ints = [4]> ()
+  sequences_1 = Shape <start = 0, end = 1> (q)
+  queries_1 = Shape <start = 1, end = 2> (q)
+  heads_1 = Shape <start = 2, end = 3> (q)
+  size_1 = Shape <start = 3, end = 4> (q)
+  blocks_1 = Shape <start = 0, end = 1> (kv_cache)
+  block_size_1 = Shape <start = 1, end = 2> (kv_cache)
+  columns_1 = Shape <start = 1, end = 2> (block_tables)
+  queries = Squeeze (queries_1)
+  size = Squeeze (size_1)
+  blocks = Squeeze (blocks_1)
+  block_size = Squeeze (block_size_1)
+  columns = Squeeze (columns_1)
+  token_bytes = Add (size, i_4)
+  block_bytes = Mul (block_size, token_bytes)
+)";
+
+constexpr char kGivenLength[] = "  length_1 = Reshape (max_model_len, l_1)\n";
+constexpr char kTableLength[] = "  length_1 = Mul (columns_1, block_size_1)\n";
+
+// Slots of all positions: int64 [B, L].
+constexpr char kSlots[] = R"(  length = Squeeze (length_1)
+  key = Range (i_0, length, i_1)
+  key_column = Div (key, block_size)
+  last_column = Sub (columns, i_1)
+  safe_column = Min (key_column, last_column)
+  table = Cast <to = 7> (block_tables)
+  entries = Gather <axis = 1> (table, safe_column)
+  last_block = Sub (blocks, i_1)
+  block = Clip (entries, i_0, last_block)
+  first_slot = Mul (block, block_size)
+  key_offset = Mod (key, block_size)
+  slot = Add (first_slot, key_offset)
+)";
+
+// Codes and scales out of the blocks: | codes of all tokens | scales of all tokens |.
+constexpr char kTake[] = R"(  flat = Reshape (kv_cache, l_m1)
+  code_block = Div (slot, block_size)
+  code_token = Mod (slot, block_size)
+  code_block_start = Mul (code_block, block_bytes)
+  code_token_start = Mul (code_token, size)
+  code_start = Add (code_block_start, code_token_start)
+  code_start_column = Unsqueeze (code_start, l_m1)
+  code_step = Range (i_0, size, i_1)
+  code_at = Add (code_start_column, code_step)
+  code_bytes = Gather <axis = 0> (flat, code_at)
+  codes = BitCast <to = 17> (code_bytes)
+  keys = Cast <to = 1> (codes)
+  scale_block = Div (slot, block_size)
+  scale_token = Mod (slot, block_size)
+  scale_block_start = Mul (scale_block, block_bytes)
+  scale_token_start = Mul (scale_token, i_4)
+  scale_in_part = Add (scale_block_start, scale_token_start)
+  scale_base = Mul (block_size, size)
+  scale_start = Add (scale_in_part, scale_base)
+  scale_start_column = Unsqueeze (scale_start, l_m1)
+  scale_step = Range (i_0, i_4, i_1)
+  scale_at = Add (scale_start_column, scale_step)
+  scale_bytes = Gather <axis = 0> (flat, scale_at)
+  byte_0 = Slice (scale_bytes, l_0, l_1, l_m1)
+  bits_0 = Cast <to = 12> (byte_0)
+)";
+
+// Byte `i` of a little-endian float joins the bits below it.
+std::string JoinByte(int i) {
+  const std::string n = StrCat(i);
+  return StrCat("  byte_", n, " = Slice (scale_bytes, l_", n, ", l_", i + 1, ", l_m1)\n  wide_", n,
+                " = Cast <to = 12> (byte_", n, ")\n  i_", 8 * i,
+                " = Constant <value_int: int = ", 8 * i, "> ()\n  shift_", n,
+                " = Cast <to = 12> (i_", 8 * i, ")\n  high_", n,
+                " = BitShift <direction = \"LEFT\"> (wide_", n, ", shift_", n, ")\n  bits_", n,
+                " = BitwiseOr (bits_", i - 1, ", high_", n, ")\n");
+}
+
+constexpr char kProduct[] = R"(  scale_column = BitCast <to = 1> (bits_3)
+  scale_shape = Concat <axis = 0> (sequences_1, l_1, length_1)
+  scale_across = Reshape (scale_column, scale_shape)
+  query_heads = Mul (queries_1, heads_1)
+  query_shape = Concat <axis = 0> (sequences_1, query_heads, size_1)
+  query_rows = Reshape (queries_float, query_shape)
+  keys_across = Transpose <perm = [0, 2, 1]> (keys)
+  dots = MatMul (query_rows, keys_across)
+  scaled = Mul (dots, scale_across)
+  rectified = Relu (scaled)
+  lead = Shape <start = 0, end = 3> (q)
+  dots_shape = Concat <axis = 0> (lead, length_1)
+  by_head = Reshape (rectified, dots_shape)
+  weight_shape = Concat <axis = 0> (lead, l_1)
+  weight_column = Reshape (weights, weight_shape)
+  weighted = Mul (by_head, weight_column)
+  sums = ReduceSum <keepdims = 0> (weighted, l_2)
+  lens = Cast <to = 7> (context_lens)
+  queries_before = Sub (queries, i_1)
+  first_seen = Sub (lens, queries_before)
+  first_seen_column = Unsqueeze (first_seen, l_1)
+  query_step = Range (i_0, queries, i_1)
+  seen = Add (first_seen_column, query_step)
+  seen_column = Unsqueeze (seen, l_2)
+  inside = Less (key, seen_column)
+  f_0 = Constant <value_float: float = 0.0> ()
+  neg_inf = Log (f_0)
+  masked = Where (inside, sums, neg_inf)
+  rows_1 = Mul (sequences_1, queries_1)
+  logits_shape = Concat <axis = 0> (rows_1, length_1)
+  logits = Reshape (masked, logits_shape)
+}
+)";
+
+}  // namespace
+
+std::string PagedMqaLogitsBody::Name() const {
+  return StrCat("fp8", uint8_q ? "_uint8_q" : "", has_length ? "_length" : "");
+}
+
+std::string PagedMqaLogitsBody::Text() const {
+  return StrCat("PagedMqaLogits (q, kv_cache, weights, context_lens, block_tables",
+                has_length ? ", max_model_len" : "", ") => (logits) {\n", kSizes,
+                has_length ? kGivenLength : kTableLength, kSlots, kTake, JoinByte(1), JoinByte(2),
+                JoinByte(3),
+                uint8_q ? "  query_codes = BitCast <to = 17> (q)\n"
+                          "  queries_float = Cast <to = 1> (query_codes)\n"
+                        : "  queries_float = Cast <to = 1> (q)\n",
+                kProduct);
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,226 @@
+// ReqIndexToSlot: token indices within requests to cache slots, or to rows of the prefill
+// workspace. Equals vLLM's triton_convert_req_index_to_global_index (DeepSeek-V3.2).
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
+#include "pagefuse/ops/pagefuse/named_dims.h"
+#include "pagefuse/ops/parallel.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kRequests = 0;
+constexpr int kTable = 1;
+constexpr int kIndices = 2;
+constexpr int kPrefillIds = 3;
+constexpr int kStarts = 4;
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_RETURN_IF_ERROR(ReadBlockSize(c.node()).status());
+  NamedDims dims(c);
+  PF_RETURN_IF_ERROR(dims.Match(kRequests, {"T"}));
+  PF_RETURN_IF_ERROR(dims.Match(kTable, {"Q", "MB"}));
+  PF_RETURN_IF_ERROR(dims.Match(kIndices, {"T", "K"}));
+  PF_RETURN_IF_ERROR(dims.Match(kPrefillIds, {"T"}));
+  PF_RETURN_IF_ERROR(dims.Match(kStarts, {"P"}));
+  if (c.has_input(kPrefillIds) && !c.has_input(kStarts)) {
+    return c.InputError(kStarts, "is missing: \"prefill_request_id\" needs it");
+  }
+  if (c.has_input(kStarts) && !c.has_input(kPrefillIds)) {
+    return c.InputError(kPrefillIds, "is missing: \"workspace_starts\" needs it");
+  }
+  c.SetOutput(0, DataType::kInt32, Shape{dims.Get("T"), dims.Get("K")});
+  c.SetOutput(1, DataType::kInt32, Shape{dims.Get("T")});
+  return absl::OkStatus();
+}
+
+// The prefill request of a token, -1 for a decode token.
+int64_t PrefillOf(const KernelArgs& args, int64_t token) {
+  const TensorArg& ids = args.input(kPrefillIds);
+  return ids.present() ? std::max(ids.as<const int32_t>()[token], -1) : -1;
+}
+
+SlotRow RowOf(const KernelArgs& args, int64_t token, int64_t block_size) {
+  const TensorArg& indices = args.input(kIndices);
+  const TensorArg& table = args.input(kTable);
+  const int64_t columns = table.dim(1);
+  SlotRow row;
+  row.count = indices.dim(1);
+  row.indices = indices.as<const int32_t>() + token * row.count;
+  // The table's width limits prefill indices too.
+  row.limit = IndexLimit(columns, block_size);
+  const int64_t prefill = PrefillOf(args, token);
+  if (prefill >= 0) {
+    row.start = args.input(kStarts).as<const int32_t>()[prefill];
+  } else {
+    row.table =
+        table.as<const int32_t>() + args.input(kRequests).as<const int32_t>()[token] * columns;
+  }
+  return row;
+}
+
+absl::Status CheckPrefills(const KernelArgs& args) {
+  const TensorArg& starts = args.input(kStarts);
+  if (!starts.present()) return absl::OkStatus();
+  for (int64_t i = 0; i < starts.size(); ++i) {
+    const int64_t start = starts.as<const int32_t>()[i];
+    if (start >= 0) continue;
+    return InputValueError(args, kStarts, StrCat("expected 0 or more, got ", start, " at ", i));
+  }
+  for (int64_t t = 0; t < args.input(kPrefillIds).size(); ++t) {
+    const int64_t id = PrefillOf(args, t);
+    if (id < starts.size()) continue;
+    return InputValueError(args, kPrefillIds,
+                           StrCat("expected requests below ", starts.size(),
+                                  ", the size of \"workspace_starts\", got ", id, " at ", t));
+  }
+  return absl::OkStatus();
+}
+
+// A workspace row must fit int32.
+absl::Status CheckPrefillRow(const KernelArgs& args, const SlotRow& row) {
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  if (row.start + row.limit - 1 <= kMax) return absl::OkStatus();
+  for (int64_t i = 0; i < row.count; ++i) {
+    if (row.indices[i] >= row.limit || int64_t{row.indices[i]} + row.start <= kMax) continue;
+    return InputValueError(
+        args, kStarts,
+        StrCat("start ", row.start, " and index ", row.indices[i], " give a row beyond int32"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+  PF_RETURN_IF_ERROR(CheckIndices(args, kRequests, args.input(kTable).dim(0), "requests"));
+  PF_RETURN_IF_ERROR(CheckPrefills(args));
+  const bool usable = WholeTableIsUsable(args.input(kTable), block_size);
+  for (int64_t t = 0; t < args.input(kIndices).dim(0); ++t) {
+    const SlotRow row = RowOf(args, t, block_size);
+    if (row.table == nullptr) {
+      PF_RETURN_IF_ERROR(CheckPrefillRow(args, row));
+    } else if (!usable) {
+      PF_RETURN_IF_ERROR(CheckSlotRow(args, row, block_size, kTable,
+                                      args.input(kRequests).as<const int32_t>()[t]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename LookUp>
+void ForEachRow(KernelArgs& args, int64_t begin, int64_t end, int64_t block_size,
+                const LookUp& look_up) {
+  for (int64_t t = begin; t < end; ++t) {
+    SlotRow row = RowOf(args, t, block_size);
+    row.slots = args.output(0).as<int32_t>() + t * row.count;
+    args.output(1).as<int32_t>()[t] = look_up(row);
+  }
+}
+
+absl::Status Reference(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+  ForEachRow(args, 0, args.input(kIndices).dim(0), block_size,
+             [&](const SlotRow& row) { return LookUpSlots(row, block_size); });
+  return absl::OkStatus();
+}
+
+absl::Status Hwy(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+  const BlockDivider divider(block_size);
+  const TensorArg& indices = args.input(kIndices);
+  ParallelFor(indices.dim(0), indices.dim(1) * 8, [&](int64_t begin, int64_t end) {
+    ForEachRow(args, begin, end, block_size,
+               [&](const SlotRow& row) { return LookUpSlotsHwy(row, divider); });
+  });
+  return absl::OkStatus();
+}
+
+// `slot`: what a valid index becomes. With a workspace, prefill tokens get rows of it.
+constexpr char kTableNodes[] = R"(
+  index = Cast <to = 7> (token_indices)
+  i_0 = Constant <value_int: int = 0> ()
+  given = GreaterOrEqual (index, i_0)
+  block_size = Constant <value_int = @block_size> ()
+  columns = Shape <start = 1, end = 2> (block_table)
+  capacity = Mul (columns, block_size)
+  inside = Less (index, capacity)
+  valid = And (given, inside)
+  safe = Where (valid, index, i_0)
+  table = Cast <to = 7> (block_table)
+  req = Cast <to = 7> (req_id)
+  rows = Gather <axis = 0> (table, req)
+  column = Div (safe, block_size)
+  block = GatherElements <axis = 1> (rows, column)
+  first = Mul (block, block_size)
+  offset = Mod (safe, block_size)
+  table_slot = Add (first, offset)
+  l_1 = Constant <value_ints: ints = [1]> ()
+  i_m1 = Constant <value_int: int = -1> ()
+)";
+constexpr char kWorkspaceNodes[] = R"(  prefill = Cast <to = 7> (prefill_request_id)
+  starts = Cast <to = 7> (workspace_starts)
+  safe_prefill = Max (prefill, i_0)
+  start = Gather <axis = 0> (starts, safe_prefill)
+  is_prefill = GreaterOrEqual (prefill, i_0)
+  is_prefill_column = Unsqueeze (is_prefill, l_1)
+  start_column = Unsqueeze (start, l_1)
+  row = Add (safe, start_column)
+  slot = Where (is_prefill_column, row, table_slot)
+  slots64 = Where (valid, slot, i_m1)
+)";
+constexpr char kPlainNodes[] = "  slots64 = Where (valid, table_slot, i_m1)\n";
+constexpr char kLastNodes[] = R"(  slots = Cast <to = 6> (slots64)
+  counted = Cast <to = 7> (valid)
+  count = ReduceSum <keepdims = 0> (counted, l_1)
+  valid_counts = Cast <to = 6> (count)
+}
+)";
+
+DecompositionVariant MakeVariant(bool workspace) {
+  return {workspace ? "workspace" : "plain",
+          StrCat("ReqIndexToSlot (req_id, block_table, token_indices",
+                 workspace ? ", prefill_request_id, workspace_starts" : "",
+                 ") => (slots, valid_counts) {", kTableNodes,
+                 workspace ? kWorkspaceNodes : kPlainNodes, kLastNodes),
+          {}};
+}
+
+}  // namespace
+
+OpDef ReqIndexToSlotDef() {
+  const auto required = PortKind::kRequired;
+  const auto optional = PortKind::kOptional;
+  const auto metadata = PortRole::kMetadata;
+  return OpDef("pagefuse", "ReqIndexToSlot", 1)
+      .Doc(
+          "Turns token indices within requests into slots of the paged cache; of tokens with a "
+          "prefill request, into rows of the prefill workspace: workspace_starts[id] + v. -1 for a "
+          "negative index and for one past the block table. valid_counts counts the others.")
+      .Input("req_id", "int32", "[T]", required, metadata)
+      .Input("block_table", "int32", "[Q, MB]", required, metadata)
+      .Input("token_indices", "int32", "[T, K]")
+      .Input("prefill_request_id", "int32", "[T]", optional, metadata)
+      .Input("workspace_starts", "int32", "[P]", optional, metadata)
+      .Output("slots", "int32", "[T, K]")
+      .Output("valid_counts", "int32", "[T]")
+      .RequiredAttr("block_size", "tokens a block")
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition([](const Node& node) -> absl::StatusOr<DecompositionVariant> {
+        return MakeVariant(node.input(kPrefillIds) != nullptr);
+      })
+      .Variants([] {
+        return std::vector<DecompositionVariant>{MakeVariant(false), MakeVariant(true)};
+      })
+      .AddKernel({.name = "reference", .run = Reference})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Hwy});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,84 @@
+#include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+
+}  // namespace
+
+BlockDivider::BlockDivider(int64_t d) : divisor(static_cast<uint32_t>(d)) {
+  shift = 31 + std::bit_width(static_cast<uint64_t>(d) - 1);
+  multiplier = static_cast<uint32_t>((uint64_t{1} << shift) / divisor + 1);
+}
+
+int64_t IndexLimit(int64_t columns, int64_t block_size) {
+  return std::min(CheckedMul(columns, block_size).value_or(kMaxInt32 + 1), kMaxInt32 + 1);
+}
+
+int32_t LookUpSlots(const SlotRow& row, int64_t block_size) {
+  int32_t valid = 0;
+  for (int64_t i = 0; i < row.count; ++i) {
+    const int64_t index = row.indices[i];
+    row.slots[i] = -1;
+    if (index < 0 || index >= row.limit) continue;
+    ++valid;
+    if (row.table == nullptr) {
+      row.slots[i] = static_cast<int32_t>(index + row.start);
+      continue;
+    }
+    row.slots[i] =
+        static_cast<int32_t>(row.table[index / block_size] * block_size + index % block_size);
+  }
+  return valid;
+}
+
+absl::StatusOr<int64_t> ReadBlockSize(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, node.IntAttribute("block_size", 0));
+  if (block_size >= 1 && block_size <= kMaxInt32) return block_size;
+  return absl::InvalidArgumentError(StrCat(node.Description(),
+                                           ": attribute \"block_size\": expected 1 to ", kMaxInt32,
+                                           ", got ", block_size));
+}
+
+bool WholeTableIsUsable(const TensorArg& table, int64_t block_size) {
+  const int32_t* entries = table.as<const int32_t>();
+  int32_t least = 0;
+  int32_t most = 0;
+  for (int64_t i = 0; i < table.size(); ++i) {
+    least = std::min(least, entries[i]);
+    most = std::max(most, entries[i]);
+  }
+  return least >= 0 && (int64_t{most} + 1) * block_size - 1 <= kMaxInt32;
+}
+
+absl::Status CheckSlotRow(const KernelArgs& args, const SlotRow& row, int64_t block_size,
+                          int table_input, int64_t request) {
+  for (int64_t i = 0; i < row.count; ++i) {
+    const int64_t index = row.indices[i];
+    if (index < 0 || index >= row.limit) continue;
+    const int64_t column = index / block_size;
+    const int64_t block = row.table[column];
+    const auto place = [&] { return StrCat("block ", block, " at [", request, ", ", column, "]"); };
+    if (block < 0) {
+      return InputRangeError(args, table_input, StrCat(place(), " is used but is no block"));
+    }
+    if (block * block_size + index % block_size <= kMaxInt32) continue;
+    return InputValueError(
+        args, table_input,
+        StrCat(place(), " gives slot ", block * block_size + index % block_size, ", beyond int32"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pagefuse::pagefuse_ops

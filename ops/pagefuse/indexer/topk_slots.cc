@@ -1,0 +1,146 @@
+// TopKSlots: the top-k indices of each token to slots of the paged cache. Equals vLLM's
+// compute_global_topk_indices_and_lens (DeepSeek-V4).
+#include <string>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
+#include "pagefuse/ops/pagefuse/named_dims.h"
+#include "pagefuse/ops/parallel.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kIndices = 0;
+constexpr int kRequests = 1;
+constexpr int kTable = 2;
+constexpr int kValid = 3;
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_RETURN_IF_ERROR(ReadBlockSize(c.node()).status());
+  NamedDims dims(c);
+  PF_RETURN_IF_ERROR(dims.Match(kIndices, {"T", "K"}));
+  PF_RETURN_IF_ERROR(dims.Match(kRequests, {"T"}));
+  PF_RETURN_IF_ERROR(dims.Match(kTable, {"Q", "MB"}));
+  PF_RETURN_IF_ERROR(dims.Match(kValid, {"T"}));
+  c.SetOutput(0, DataType::kInt32, Shape{dims.Get("T"), dims.Get("K")});
+  c.SetOutput(1, DataType::kInt32, Shape{dims.Get("T")});
+  return absl::OkStatus();
+}
+
+// Token t; a padding token has no valid index.
+SlotRow RowOf(const KernelArgs& args, int64_t token, int64_t block_size) {
+  const TensorArg& indices = args.input(kIndices);
+  const TensorArg& table = args.input(kTable);
+  const int64_t columns = table.dim(1);
+  SlotRow row;
+  row.count = indices.dim(1);
+  row.indices = indices.as<const int32_t>() + token * row.count;
+  row.table =
+      table.as<const int32_t>() + args.input(kRequests).as<const int32_t>()[token] * columns;
+  if (args.input(kValid).as<const uint8_t>()[token] != 0)
+    row.limit = IndexLimit(columns, block_size);
+  return row;
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+  PF_RETURN_IF_ERROR(CheckIndices(args, kRequests, args.input(kTable).dim(0), "requests"));
+  const bool usable = WholeTableIsUsable(args.input(kTable), block_size);
+  for (int64_t t = 0; t < args.input(kIndices).dim(0); ++t) {
+    const SlotRow row = RowOf(args, t, block_size);
+    for (int64_t i = 0; row.limit > 0 && i < row.count; ++i) {
+      if (row.indices[i] < row.limit) continue;
+      return InputValueError(
+          args, kIndices,
+          StrCat("expected indices below ", row.limit, ", what the block table has room for, got ",
+                 row.indices[i], " at [", t, ", ", i, "]"));
+    }
+    if (usable) continue;
+    PF_RETURN_IF_ERROR(
+        CheckSlotRow(args, row, block_size, kTable, args.input(kRequests).as<const int32_t>()[t]));
+  }
+  return absl::OkStatus();
+}
+
+template <typename LookUp>
+void ForEachRow(KernelArgs& args, int64_t begin, int64_t end, int64_t block_size,
+                const LookUp& look_up) {
+  for (int64_t t = begin; t < end; ++t) {
+    SlotRow row = RowOf(args, t, block_size);
+    row.slots = args.output(0).as<int32_t>() + t * row.count;
+    args.output(1).as<int32_t>()[t] = look_up(row);
+  }
+}
+
+absl::Status Reference(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+  ForEachRow(args, 0, args.input(kIndices).dim(0), block_size,
+             [&](const SlotRow& row) { return LookUpSlots(row, block_size); });
+  return absl::OkStatus();
+}
+
+absl::Status Hwy(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+  const BlockDivider divider(block_size);
+  const TensorArg& indices = args.input(kIndices);
+  ParallelFor(indices.dim(0), indices.dim(1) * 8, [&](int64_t begin, int64_t end) {
+    ForEachRow(args, begin, end, block_size,
+               [&](const SlotRow& row) { return LookUpSlotsHwy(row, divider); });
+  });
+  return absl::OkStatus();
+}
+
+constexpr char kBody[] = R"(
+TopKSlots (topk_indices, token_to_req, block_table, is_valid) => (slots, lens) {
+  index = Cast <to = 7> (topk_indices)
+  i_0 = Constant <value_int: int = 0> ()
+  given = GreaterOrEqual (index, i_0)
+  l_1 = Constant <value_ints: ints = [1]> ()
+  token_valid = Unsqueeze (is_valid, l_1)
+  valid = And (given, token_valid)
+  safe = Where (valid, index, i_0)
+  table = Cast <to = 7> (block_table)
+  req = Cast <to = 7> (token_to_req)
+  rows = Gather <axis = 0> (table, req)
+  block_size = Constant <value_int = @block_size> ()
+  column = Div (safe, block_size)
+  block = GatherElements <axis = 1> (rows, column)
+  first = Mul (block, block_size)
+  offset = Mod (safe, block_size)
+  slot = Add (first, offset)
+  i_m1 = Constant <value_int: int = -1> ()
+  slots64 = Where (valid, slot, i_m1)
+  slots = Cast <to = 6> (slots64)
+  counted = Cast <to = 7> (valid)
+  count = ReduceSum <keepdims = 0> (counted, l_1)
+  lens = Cast <to = 6> (count)
+}
+)";
+
+}  // namespace
+
+OpDef TopKSlotsDef() {
+  return OpDef("pagefuse", "TopKSlots", 1)
+      .Doc(
+          "Turns each token's top-k indices within its request into slots of the paged cache: "
+          "block_table[req, v / block_size] * block_size + v mod block_size, -1 for a negative v "
+          "and for padding tokens. lens counts the slots that are not -1.")
+      .Input("topk_indices", "int32", "[T, K]")
+      .Input("token_to_req", "int32", "[T]", PortKind::kRequired, PortRole::kMetadata)
+      .Input("block_table", "int32", "[Q, MB]", PortKind::kRequired, PortRole::kMetadata)
+      .Input("is_valid", "bool", "[T]", PortKind::kRequired, PortRole::kMetadata)
+      .Output("slots", "int32", "[T, K]")
+      .Output("lens", "int32", "[T]")
+      .RequiredAttr("block_size", "tokens a block")
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(kBody)
+      .AddKernel({.name = "reference", .run = Reference})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Hwy});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,187 @@
+// MlaCacheInsert: puts the step's latent rows and rotated key parts side by side into the paged
+// cache of multi-head latent attention. Equals vLLM's concat_and_cache_mla (auto, fp8_ds_mla).
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
+#include "pagefuse/ops/parallel.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kLatent = 0;
+constexpr int kRotated = 1;
+constexpr int kSlots = 2;
+constexpr int kCache = 3;
+constexpr char kQuantised[] = "fp8_ds_mla";
+constexpr char kPlain[] = "bf16";
+
+// Checks sizes: for fp8_ds_mla those of the format, for bf16 any that fill a cache row.
+absl::Status CheckWidths(const ShapeContext& c, bool quantised) {
+  const GroupedRowFormat format = Fp8DsMlaRow();
+  const auto tokens = DimOf(c, kLatent, 0);
+  if (quantised) {
+    PF_RETURN_IF_ERROR(CheckDims(c, kLatent, {std::nullopt, Dim(format.coded)},
+                                 StrCat("[T, ", format.coded, "] for fp8_ds_mla")));
+    PF_RETURN_IF_ERROR(CheckDims(c, kRotated, {tokens, Dim(format.plain)},
+                                 StrCat("[T, ", format.plain, "] for fp8_ds_mla")));
+    return CheckDims(c, kCache, {std::nullopt, std::nullopt, Dim(format.TokenBytes())},
+                     StrCat("[NB, BS, ", format.TokenBytes(), "] for fp8_ds_mla"));
+  }
+  PF_RETURN_IF_ERROR(CheckRank(c, kLatent, 2));
+  PF_RETURN_IF_ERROR(
+      CheckDims(c, kRotated, {tokens, std::nullopt}, "a row for each of \"kv_c\", [T, P]"));
+  const auto latent = KnownDim(c, kLatent, 1);
+  const auto rotated = KnownDim(c, kRotated, 1);
+  std::optional<Dim> row;
+  if (latent && rotated) row = Dim(*latent + *rotated);
+  return CheckDims(c, kCache, {std::nullopt, std::nullopt, row},
+                   row ? StrCat("[NB, BS, ", *latent + *rotated, "]") : "[NB, BS, L + P]");
+}
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const std::string format, c.node().StringAttribute("format", kPlain));
+  const bool quantised = format == kQuantised;
+  if (!quantised && format != kPlain) {
+    return c.AttributeError("format",
+                            StrCat("expected one of bf16, fp8_ds_mla, got \"", format, "\""));
+  }
+  const DataType type = quantised ? DataType::kUint8 : DataType::kBfloat16;
+  if (c.input_type(kCache) != DataType::kUndefined && c.input_type(kCache) != type) {
+    return c.InputError(kCache, StrCat("expected type ", DataTypeName(type), " for format \"",
+                                       format, "\", got ", DataTypeName(c.input_type(kCache))));
+  }
+  PF_RETURN_IF_ERROR(CheckWidths(c, quantised));
+  PF_RETURN_IF_ERROR(CheckSlotCount(c, kSlots, kLatent));
+  SetSameOutput(c, 0, kCache);
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  const TensorArg& cache = args.input(kCache);
+  return CheckSlots(args, kSlots, cache.dim(0), cache.dim(1));
+}
+
+// The two rows of a token side by side.
+void CopyRows(const KernelArgs& args, const CacheRows& rows, const std::vector<SlotWrite>& writes) {
+  const auto copy = [&](int input, const SlotWrite& write, int64_t at) {
+    const TensorArg& source = args.input(input);
+    const int64_t bytes = 2 * source.dim(1);
+    if (bytes == 0) return int64_t{0};
+    std::memcpy(rows.AtSlot(write.slot, 0).data + at,
+                source.as<const uint8_t>() + write.token * bytes, bytes);
+    return bytes;
+  };
+  ParallelFor(static_cast<int64_t>(writes.size()), 2 * rows.data_strides.row,
+              [&](int64_t begin, int64_t end) {
+                for (int64_t i = begin; i < end; ++i) {
+                  copy(kRotated, writes[i], copy(kLatent, writes[i], 0));
+                }
+              });
+}
+
+template <auto insert_rows>
+absl::Status Run(KernelArgs& args) {
+  const TensorArg& cache = args.output(0);
+  const std::vector<SlotWrite> writes = SlotWrites(args.input(kSlots));
+  const int64_t row_bytes = cache.dim(2) * BitWidth(cache.dtype) / 8;
+  const PagedBytes paged = {cache.dim(0), cache.dim(1), cache.dim(1) * row_bytes};
+  if (cache.dtype == DataType::kBfloat16) {
+    CopyRows(args, PlainRows(row_bytes, paged, cache.data), writes);
+    return absl::OkStatus();
+  }
+  const GroupedRowFormat format = Fp8DsMlaRow();
+  insert_rows({.format = format,
+               .rows = GroupedRows(format, paged, cache.data),
+               .coded = args.input(kLatent).as<const uint8_t>(),
+               .coded_stride = 2 * format.coded,
+               .plain = args.input(kRotated).as<const uint8_t>(),
+               .plain_stride = 2 * format.plain},
+              writes);
+  return absl::OkStatus();
+}
+
+DecompositionVariant MakeVariant(const BodyWriter& w, const char* format) {
+  return {format,
+          w.Function("MlaCacheInsert", "kv_c, k_pe, slot_mapping, kv_cache", "kv_cache_out"),
+          {{"format", Attribute{std::string(format), "", ""}}}};
+}
+
+DecompositionVariant PlainBody(DataType slot_type, int64_t block_size, int64_t width) {
+  BodyWriter w;
+  const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
+  const std::string rows =
+      w.Call("Concat <axis = 1>", {w.Call("Gather <axis = 0>", {"kv_c", kept.keep}),
+                                   w.Call("Gather <axis = 0>", {"k_pe", kept.keep})});
+  const std::string old_rows = w.Reshape("kv_cache", {-1, width});
+  const std::string new_rows =
+      w.Call("ScatterND", {old_rows, w.Call("Unsqueeze", {kept.slots, w.Ints({1})}), rows});
+  w.Set("kv_cache_out", StrCat("Reshape (", new_rows, ", ", w.Ints({-1, block_size, width}), ")"));
+  return MakeVariant(w, kPlain);
+}
+
+DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size) {
+  const GroupedRowFormat format = Fp8DsMlaRow();
+  BodyWriter w;
+  const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
+  const std::string latent = w.Call("Gather <axis = 0>", {"kv_c", kept.keep});
+  const std::string rotated = w.Call("Gather <axis = 0>", {"k_pe", kept.keep});
+  WriteGroupedPut(
+      w,
+      {.format = format,
+       .paged = {.block_size = block_size, .block_bytes = block_size * format.TokenBytes()},
+       .floor_last = true,
+       .clip = false,
+       .cache_dims = {-1, block_size, format.TokenBytes()}},
+      w.Cast(latent, DataType::kFloat), WriteBytes(w, rotated, DataType::kBfloat16, format.plain),
+      kept.slots, "kv_cache", "kv_cache_out");
+  return MakeVariant(w, kQuantised);
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const std::string format, node.StringAttribute("format", kPlain));
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kCache, 1));
+  const DataType slot_type = node.input(kSlots)->dtype();
+  if (format == kQuantised) return QuantisedBody(slot_type, block_size);
+  PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kCache, 2));
+  return PlainBody(slot_type, block_size, width);
+}
+
+std::vector<DecompositionVariant> Variants() {
+  return {PlainBody(DataType::kInt64, 64, 576), QuantisedBody(DataType::kInt64, 64)};
+}
+
+}  // namespace
+
+OpDef MlaCacheInsertDef() {
+  using enum DataType;
+  return OpDef("pagefuse", "MlaCacheInsert", 1)
+      .Doc(
+          "Writes the step's latent rows and rotated key parts side by side into their slots of a "
+          "paged cache: as bfloat16, or the latent part quantised in groups of 128 under float "
+          "scales (fp8_ds_mla, 656 bytes a token). A negative slot is skipped; of two tokens with "
+          "one slot the later wins.")
+      .Input("kv_c", "bfloat16", "[T, L]; 512 for fp8_ds_mla")
+      .Input("k_pe", "bfloat16", "[T, P]; 64 for fp8_ds_mla")
+      .Input("slot_mapping", "I", "[T'], T' <= T", PortKind::kRequired, PortRole::kMetadata)
+      .Input("kv_cache", "C", "[NB, BS, L + P], or uint8 [NB, BS, 656]")
+      .Output("kv_cache_out", "C", "as kv_cache")
+      .Attr("format", std::string(kPlain), "bf16 or fp8_ds_mla")
+      .Types("I", {kInt64, kInt32})
+      .Types("C", {kBfloat16, kUint8})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .Alias(0, kCache)
+      .AddKernel({.name = "reference", .run = Run<InsertGroupedRows>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertGroupedRowsHwy>});
+}
+
+}  // namespace pagefuse::pagefuse_ops

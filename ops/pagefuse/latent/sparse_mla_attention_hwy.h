@@ -1,0 +1,65 @@
+// The vector kernels of SparseMlaAttention: how a call is cut into tasks, and what a task sees.
+//
+// A group is one query token, or in the dense case a few tokens of one sequence: rows of query that
+// share a list of cache rows. A task computes a group over a segment of its list: tiles of cache
+// rows are gathered and decoded once for all query rows, both products are matrix products. With
+// few groups the lists are cut into several segments, whose results are joined by their
+// log-sum-exp; where they are cut depends on the lengths of the lists and the number of groups, not
+// on threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "pagefuse/ops/pagefuse/latent/sparse_mla_attention_problem.h"
+#include "pagefuse/ops/pagefuse/partial_rows.h"
+
+namespace pagefuse {
+
+// Query tokens [first_token, first_token + num_tokens), all heads, against `rows`. Query row r is
+// head r % H of token r / H.
+struct SparseMlaTask {
+  const SparseMlaProblem* problem;
+  int64_t first_token, num_tokens;
+  std::span<const RowAddress> rows;
+  // By token: how many of `rows`, from the first, it sees. Does not fall; the last is rows.size().
+  const int64_t* visible;
+  float* partials;  // [num_tokens * H] of PartialRowFloats(value_size): max, sum, values
+  std::byte* scratch;
+
+  int64_t num_rows() const { return num_tokens * problem->num_heads; }
+  PartialRow partial(int64_t r) const {
+    float* at = partials + r * PartialRowFloats(problem->value_size);
+    return {at[0], at[1], at + 2};
+  }
+  void SetPartial(int64_t r, float max, float sum) const {
+    float* at = partials + r * PartialRowFloats(problem->value_size);
+    at[0] = max;
+    at[1] = sum;
+  }
+};
+
+// Both kinds of kernel write the partials of a task. False: among the rows that not all of the
+// tokens see, one is not finite, and the partials are spoilt; tasks of one token never say so.
+//
+// Scratch (bytes, aligned to 64) is for at most `num_rows` query rows.
+int64_t SparseMlaF32Scratch(const SparseMlaProblem& p, int64_t num_rows);
+bool RunSparseMlaF32(const SparseMlaTask& task);
+
+// Stores row `index` of the output, of all T * H: values[0, value_size) * factor in the type of q.
+struct SparseMlaOutputRow {
+  int64_t index;
+  const float* values;
+  float factor;
+};
+void StoreSparseMlaRow(const SparseMlaProblem& p, const SparseMlaOutputRow& row);
+
+// AMX bf16 tiles: for 16-bit queries and rows that are bfloat16 once decoded. Scores are sums of
+// exact products in float32; weights are rounded to bfloat16 for the product with values. Needs
+// HasAmxBf16().
+bool SparseMlaAmxSupports(const SparseMlaProblem& p);
+int64_t SparseMlaAmxScratch(const SparseMlaProblem& p, int64_t num_rows);
+bool RunSparseMlaAmx(const SparseMlaTask& task);
+
+}  // namespace pagefuse

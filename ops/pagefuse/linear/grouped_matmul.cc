@@ -1,0 +1,216 @@
+// GroupedMatMul: each row of x times the matrix of its expert. The products of a mixture of experts
+// (MegaBlocks, arXiv 2211.15841, section 4; vLLM's fused_moe).
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/expert_groups.h"
+#include "pagefuse/ops/linalg/linear_bf16.h"
+#include "pagefuse/ops/linalg/linear_f32.h"
+#include "pagefuse/ops/linalg/product.h"
+#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/cache/cache_insert.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+constexpr int kX = 0;
+constexpr int kExperts = 1;
+constexpr int kWeights = 2;
+
+struct Sizes {
+  int64_t rows = 0, experts = 0, k = 0, n = 0;
+  bool trans_b = false;
+};
+
+absl::StatusOr<Sizes> SizesOf(const KernelArgs& args) {
+  const std::vector<int64_t>& w = args.input(kWeights).dims;
+  PF_ASSIGN_OR_RETURN(const int64_t trans_b, args.node->IntAttribute("transB", 0));
+  Sizes s;
+  s.trans_b = trans_b != 0;
+  s.rows = args.input(kX).dims[0];
+  s.experts = w[0];
+  s.k = w[s.trans_b ? 2 : 1];
+  s.n = w[s.trans_b ? 1 : 2];
+  return s;
+}
+
+bool Differ(const Dim& a, const Dim& b) {
+  return a.is_constant() && b.is_constant() && *a.constant() != *b.constant();
+}
+
+absl::Status Infer(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const int64_t trans_b, c.node().IntAttribute("transB", 0));
+  const Shape* x = c.input_shape(kX);
+  const Shape* experts = c.input_shape(kExperts);
+  const Shape* w = c.input_shape(kWeights);
+  if (x != nullptr && x->rank() != 2) {
+    return c.InputError(kX, absl::StrCat("expected [T, K], got ", x->ToString()));
+  }
+  if (w != nullptr && w->rank() != 3) {
+    return c.InputError(kWeights, absl::StrCat("expected three dims, got ", w->ToString()));
+  }
+  if (experts != nullptr &&
+      (experts->rank() != 1 || (x != nullptr && Differ((*experts)[0], (*x)[0])))) {
+    return c.InputError(
+        kExperts, absl::StrCat("expected one expert a row of x", x == nullptr ? "" : " ",
+                               x == nullptr ? "" : x->ToString(), ", got ", experts->ToString()));
+  }
+  c.SetOutput(0, c.input_type(kX), std::nullopt);
+  if (x == nullptr || w == nullptr) return absl::OkStatus();
+  const Dim& k = (*w)[trans_b != 0 ? 2 : 1];
+  if (Differ(k, (*x)[1])) {
+    return c.InputError(kWeights, absl::StrCat("expected matrices for rows of ", (*x)[1].ToString(),
+                                               ", got ", w->ToString()));
+  }
+  c.SetOutput(0, c.input_type(kX), Shape({(*x)[0], (*w)[trans_b != 0 ? 1 : 2]}));
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  const int64_t experts = args.input(kWeights).dims[0];
+  for (int64_t i = 0; i < args.input(kExperts).size(); ++i) {
+    const int64_t expert = IndexAt(args.input(kExperts), i);
+    if (expert >= -experts && expert < experts) continue;
+    return InputRangeError(args, kExperts,
+                           absl::StrCat("row ", i, " asks for expert ", expert, " of ", experts));
+  }
+  return absl::OkStatus();
+}
+
+// Negative numbers count from the end, as indices of Gather do.
+std::vector<int64_t> ExpertsOf(const KernelArgs& args, int64_t experts) {
+  std::vector<int64_t> result(static_cast<size_t>(args.input(kExperts).size()));
+  for (size_t i = 0; i < result.size(); ++i) {
+    const int64_t expert = IndexAt(args.input(kExperts), static_cast<int64_t>(i));
+    result[i] = expert < 0 ? expert + experts : expert;
+  }
+  return result;
+}
+
+template <typename T>
+void ReferenceLoops(KernelArgs& args, const Sizes& s) {
+  const std::vector<int64_t> experts = ExpertsOf(args, s.experts);
+  const T* x = args.input(kX).as<T>();
+  const T* w = args.input(kWeights).as<T>();
+  T* y = args.output(0).as<T>();
+  for (int64_t row = 0; row < s.rows; ++row) {
+    const T* matrix = w + experts[row] * s.k * s.n;
+    for (int64_t column = 0; column < s.n; ++column) {
+      *y++ = static_cast<T>(ReferenceDot(x + row * s.k, 1, matrix + column * (s.trans_b ? s.k : 1),
+                                         s.trans_b ? 1 : s.n, s.k));
+    }
+  }
+}
+
+absl::Status Reference(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(args));
+  return DispatchFloat(args.input(kX).dtype, [&]<typename T>() { ReferenceLoops<T>(args, s); });
+}
+
+// Every expert's matrix packed to bfloat16.
+class PackedExperts : public KernelState {
+ public:
+  int64_t packed_bytes() const override {
+    int64_t bytes = 0;
+    for (const PackedBf16& packed : experts) bytes += static_cast<int64_t>(packed.byte_size());
+    return bytes;
+  }
+  std::vector<PackedBf16> experts;
+};
+
+absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
+  const Tensor* w = args.constants[kWeights];
+  const bool packs = args.query.weight_type == WeightType::kBfloat16 && w != nullptr &&
+                     w->dtype() == DataType::kFloat && w->rank() == 3;
+  if (!packs) return nullptr;
+  PF_ASSIGN_OR_RETURN(const int64_t trans_b, args.query.node->IntAttribute("transB", 0));
+  const std::vector<int64_t>& dims = w->dims();
+  auto state = std::make_unique<PackedExperts>();
+  for (int64_t e = 0; e < dims[0]; ++e) {
+    const float* matrix = static_cast<const float*>(w->data()) + e * dims[1] * dims[2];
+    const WeightView view{matrix, dims[trans_b != 0 ? 2 : 1], dims[trans_b != 0 ? 1 : 2],
+                          trans_b != 0};
+    PF_ASSIGN_OR_RETURN(PackedBf16 packed, PackedBf16::Pack(view, ReleaseOf({w})));
+    state->experts.push_back(std::move(packed));
+  }
+  return state;
+}
+
+absl::Status Linear(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(args));
+  const ExpertGroups groups = GroupByExpert(ExpertsOf(args, s.experts), s.experts);
+  const float* w = args.input(kWeights).as<float>();
+  const auto* state = static_cast<const PackedExperts*>(args.state);
+  const auto product = [&](int64_t expert, const RowsView& x, const OutputView& y,
+                           Scratch& scratch) -> absl::Status {
+    if (state != nullptr) {
+      LinearBf16(x, state->experts[expert], scratch.Get(LinearBf16ScratchBytes(x.m, s.k)), y);
+      return absl::OkStatus();
+    }
+    const WeightView matrix{w + expert * s.k * s.n, s.k, s.n, s.trans_b};
+    const size_t bytes = LinearF32ScratchBytes(x.m, matrix);
+    return LinearF32(x, matrix, bytes > 0 ? scratch.Get(bytes) : nullptr, y);
+  };
+  const GroupedRows rows{args.input(kX).as<float>(), 1, args.output(0).as<float>(), s.k, s.n};
+  return GroupedProduct(groups, rows, product, *args.scratch);
+}
+
+// What exporters write: a copy of the matrix for every row. Indices of GatherND are 64 bits wide.
+DecompositionVariant Variant(bool trans_b, bool casts) {
+  const char* axis = trans_b ? "last" : "middle";
+  const char* factors = trans_b ? "matrices, vectors" : "vectors, matrices";
+  return {absl::StrCat(trans_b ? "columns" : "rows", casts ? "_int32" : ""),
+          absl::StrCat(
+              "GroupedMatMul (x, expert_ids, weights) => (y) {\n",
+              "  last = Constant <value_ints: ints = [-1]> ()\n",
+              "  middle = Constant <value_ints: ints = [1]> ()\n",
+              casts ? "  ids = Cast <to = 7> (expert_ids)\n" : "  ids = Identity (expert_ids)\n",
+              "  index = Unsqueeze (ids, last)\n", "  matrices = GatherND (weights, index)\n",
+              "  vectors = Unsqueeze (x, ", axis, ")\n", "  products = MatMul (", factors, ")\n",
+              "  y = Squeeze (products, ", axis, ")\n}"),
+          {{"transB", Attribute{int64_t{trans_b}, "", ""}}}};
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
+  const Value* ids = node.input(kExperts);
+  return Variant(trans_b != 0, ids != nullptr && ids->dtype() == DataType::kInt32);
+}
+
+}  // namespace
+
+OpDef GroupedMatMulDef() {
+  return OpDef("pagefuse", "GroupedMatMul", /*since=*/1)
+      .Doc(
+          "Row t of x times matrix expert_ids[t]. Reads the matrices of experts that a row asks "
+          "for, each once.")
+      .Input("x", "T", "[T, K]")
+      .Input("expert_ids", "Tind", "[T]; negative ones count from the end", PortKind::kRequired,
+             PortRole::kMetadata)
+      .Input("weights", "T", "[E, K, N]; [E, N, K] if transB")
+      .Output("y", "T", "[T, N]")
+      .Attr("transB", int64_t{0}, "1: matrices are stored transposed")
+      .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
+      .Types("Tind", {DataType::kInt32, DataType::kInt64})
+      .InferShapes(Infer)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants([] {
+        return std::vector<DecompositionVariant>{Variant(true, false), Variant(false, false)};
+      })
+      .AddKernel({.name = "reference", .run = Reference})
+      .AddKernel({.name = "linear",
+                  .dtypes = {DataType::kFloat},
+                  .priority = 10,
+                  .prepare = Prepare,
+                  .run = Linear});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,208 @@
+// TurboQuantAttention: causal attention over TurboQuant slots. Equals vLLM's
+// triton_turboquant_decode_attention; with query_start_loc, one call of it with a row a token.
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/pagefuse/dim_checks.h"
+#include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+enum Input {
+  kQuery,
+  kCache,
+  kBlockTable,
+  kSeqLens,
+  kQueryStartLoc,
+  kRotation,
+  kCentroids,
+};
+constexpr TurboQuantPorts kPorts = {kCache, kRotation, kCentroids};
+constexpr PagedBatchPorts kBatch = {kQueryStartLoc, kSeqLens, kBlockTable};
+
+absl::Status InferShapes(ShapeContext& c) {
+  const Dims dims(c);
+  PF_RETURN_IF_ERROR(dims.Rank(kQuery, 3));
+  PF_RETURN_IF_ERROR(
+      CheckTurboQuantCache(c, kPorts, {kQuery, Dim::Unknown(), dims.Of(kQuery, 2), true}));
+  PF_RETURN_IF_ERROR(CheckPagedBatch(c, kBatch));
+  const std::optional<int64_t> heads = dims.Of(kQuery, 1).constant();
+  const std::optional<int64_t> kv_heads = dims.Of(kCache, 2).constant();
+  if (heads && kv_heads && *heads % *kv_heads != 0) {
+    return c.InputError(kQuery, StrCat("expected a multiple of the ", *kv_heads,
+                                       " heads of \"kv_cache\", got ", *heads, " heads"));
+  }
+  if (!c.has_input(kQueryStartLoc)) {
+    PF_RETURN_IF_ERROR(dims.Equal(kSeqLens, 0, dims.Of(kQuery, 0),
+                                  "\"query\" (a token each without \"query_start_loc\")"));
+  }
+  const Shape* query = c.input_shape(kQuery);
+  std::optional<Shape> output, lse;
+  if (query != nullptr) {
+    output = *query;
+    lse = Shape{(*query)[1], (*query)[0]};
+  }
+  c.SetOutput(0, c.input_type(kQuery), output);
+  c.SetOutput(1, DataType::kFloat, lse);
+  return absl::OkStatus();
+}
+
+// A call of PagedAttention's kernels, and what it refers to.
+struct Call {
+  PagedAttentionProblem problem = {};
+  std::vector<int32_t> starts;  // without the input
+};
+
+absl::Status MakeCall(const KernelArgs& args, Call& call) {
+  PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(*args.node));
+  PagedAttentionProblem& p = call.problem;
+  const TensorArg& query = args.input(kQuery);
+  const TensorArg& cache = args.input(kCache);
+  p.compute_type = p.output_type = query.dtype;
+  p.num_tokens = query.dim(0);
+  p.num_heads = query.dim(1);
+  p.head_size = query.dim(2);
+  p.num_blocks = cache.dim(0);
+  p.block_size = cache.dim(1);
+  p.num_kv_heads = cache.dim(2);
+  p.num_sequences = args.input(kSeqLens).dim(0);
+  p.table_columns = args.input(kBlockTable).dim(1);
+  const float root = std::sqrt(static_cast<float>(p.head_size));
+  PF_ASSIGN_OR_RETURN(p.scale, args.node->FloatAttribute("scale", 1.0f / root));
+
+  TurboQuantCache& slots = p.turboquant.emplace();
+  slots.format = attributes.Format(p.head_size);
+  slots.norm_correction = attributes.norm_correction;
+  slots.tables = ReadTurboQuantTables(args, kPorts, slots.format);
+  p.keys = p.values = TurboQuantSlots(cache);
+  p.keys.scale_strides = p.values.scale_strides = p.keys.data_strides;
+  // A cache without bytes has no rows to point at.
+  if (cache.size() > 0) {
+    p.keys.scales = p.keys.data + slots.format.KeyDataBytes();
+    p.values.data += slots.format.KeyBytes();
+    p.values.scales = p.values.data + slots.format.ValueDataBytes();
+  }
+  p.query = query.data;
+  p.seq_lens = args.input(kSeqLens).as<const int32_t>();
+  p.block_table = args.input(kBlockTable).as<const int32_t>();
+  p.k_scale = p.v_scale = p.q_scale = 1;
+  p.output = args.output(0).data;
+  p.lse = args.output(1).as<float>();
+  const TensorArg& starts = args.input(kQueryStartLoc);
+  if (starts.present()) {
+    p.query_start_loc = starts.as<const int32_t>();
+    return absl::OkStatus();
+  }
+  call.starts.resize(static_cast<size_t>(p.num_sequences) + 1);
+  std::iota(call.starts.begin(), call.starts.end(), 0);
+  p.query_start_loc = call.starts.data();
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  Call call;
+  PF_RETURN_IF_ERROR(MakeCall(args, call));
+  PF_RETURN_IF_ERROR(ValidatePagedBatch(args, call.problem, kBatch));
+  return ValidateCentroids(args, kPorts);
+}
+
+absl::Status Reference(KernelArgs& args) {
+  Call call;
+  PF_RETURN_IF_ERROR(MakeCall(args, call));
+  return RunPagedAttentionReference(call.problem);
+}
+
+absl::Status Hwy(KernelArgs& args) {
+  Call call;
+  PF_RETURN_IF_ERROR(MakeCall(args, call));
+  RunPagedAttention(call.problem, *args.scratch);
+  return absl::OkStatus();
+}
+
+DecompositionVariant MakeVariant(PagedAttentionBody::Options options, std::string name) {
+  const TurboQuantBody& body = *options.turboquant;
+  DecompositionVariant variant;
+  variant.name = std::move(name);
+  variant.attributes = {
+      {"key_bits", Attribute{int64_t{body.key_bits}, "", ""}},
+      {"value_bits", Attribute{int64_t{body.value_bits}, "", ""}},
+      {"norm_correction", Attribute{static_cast<int64_t>(body.norm_correction), "", ""}}};
+  variant.text = PagedAttentionBody(std::move(options)).Text();
+  return variant;
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PagedAttentionBody::Options options;
+  PF_ASSIGN_OR_RETURN(options.turboquant,
+                      ReadTurboQuantBody(node, kPorts, NumberOf(node, kQuery, 2).value_or(-1)));
+  options.query_type = options.compute_type = options.output_type = node.input(kQuery)->dtype();
+  options.has_query_start_loc = node.input(kQueryStartLoc) != nullptr;
+  options.has_lse = node.output(1) != nullptr;
+  if (node.attribute("scale") != nullptr) {
+    PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", 0));
+    options.spelling.scale = absl::StrFormat("%.9g", scale);
+  }
+  return MakeVariant(options, TurboQuantVariantName(*options.turboquant));
+}
+
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (const TurboQuantBody& body : TurboQuantVariantBodies()) {
+    for (const DataType type : {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16}) {
+      for (const bool has_starts : {true, false}) {
+        PagedAttentionBody::Options options;
+        options.turboquant = body;
+        options.query_type = options.compute_type = options.output_type = type;
+        options.has_query_start_loc = has_starts;
+        options.spelling.scale = "@scale";
+        variants.push_back(
+            MakeVariant(options, StrCat(TurboQuantVariantName(body), "_", DataTypeName(type),
+                                        has_starts ? "" : "_decode")));
+      }
+    }
+  }
+  return variants;
+}
+
+}  // namespace
+
+OpDef TurboQuantAttentionDef() {
+  using enum DataType;
+  const auto optional = PortKind::kOptional;
+  const auto metadata = PortRole::kMetadata;
+  return OpDef("pagefuse", "TurboQuantAttention", 1)
+      .Doc("Causal attention of packed query tokens over their sequences' TurboQuant slots.")
+      .Input("query", "T", "[T, Hq, D]")
+      .Input("kv_cache", "uint8", "[NB, BS, Hk, S]")
+      .Input("block_table", "int32", "[B, M]", PortKind::kRequired, metadata)
+      .Input("seq_lens", "int32", "[B]", PortKind::kRequired, metadata)
+      .Input("query_start_loc", "int32", "[B + 1]", optional, metadata)
+      .Input("rotation", "float", "[D, D]", optional)
+      .Input("centroids", "float", "[2^key_bits]", optional)
+      .Output("output", "T", "[T, Hq, D]")
+      .Output("lse", "float", "[Hq, T]", optional)
+      .RequiredAttr("key_bits", "3 or 4: codes of centroids; 8: float8e4m3fn")
+      .RequiredAttr("value_bits", "3 or 4")
+      .Attr("norm_correction", int64_t{0}, "1: vectors of centroids are divided by their length")
+      .Attr("scale", std::monostate(), "factor of the scores; 1/sqrt(D) if absent")
+      .Attr("num_kv_splits_hint", int64_t{0}, "performance only")
+      .Types("T", {kFloat, kFloat16, kBfloat16})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .AddKernel({.name = "reference", .run = Reference})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Hwy});
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,341 @@
+// TurboQuantDequant: whole sequences of TurboQuant slots as float16. Equals vLLM's
+// _tq_full_dequant_kv and the inverse rotation that follows it.
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+#include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/dim_checks.h"
+#include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
+#include "pagefuse/ops/pagefuse/turboquant/turboquant_hwy.h"
+
+namespace pagefuse {
+namespace {
+
+// The rotation, rounded to float16.
+std::vector<float> RoundedRotation(const TurboQuantDequantCall& call) {
+  const int64_t size = call.cache.format.head_size;
+  const float* rotation = call.cache.tables.rotation;
+  const float entry = HadamardEntry(size);
+  std::vector<float> rounded(size * size);
+  for (int64_t i = 0; i < size; ++i) {
+    for (int64_t d = 0; d < size; ++d) {
+      const bool negative = std::popcount(static_cast<uint64_t>(i & d)) % 2 != 0;
+      const float hadamard = negative ? -entry : entry;
+      const float x = rotation != nullptr ? rotation[i * size + d] : hadamard;
+      rounded[i * size + d] = static_cast<float>(Float16(x));
+    }
+  }
+  return rounded;
+}
+
+void DequantRow(const TurboQuantDequantCall& call, const std::vector<float>& rotation,
+                const uint8_t* slot, Float16* key, Float16* value) {
+  const TurboQuantFormat& format = call.cache.format;
+  const int64_t size = format.head_size;
+  std::vector<float> row(size);
+  const float factor = DecodeTurboQuantKey(format, call.cache.tables.centroids,
+                                           call.cache.norm_correction, slot, row.data());
+  for (int64_t d = 0; d < size; ++d) key[d] = Float16(row[d] * factor);
+  if (call.inverse_rotate) {
+    for (int64_t d = 0; d < size; ++d) row[d] = static_cast<float>(key[d]);
+    for (int64_t d = 0; d < size; ++d) {
+      double sum = 0;
+      for (int64_t i = 0; i < size; ++i) {
+        sum += static_cast<double>(row[i]) * rotation[i * size + d];
+      }
+      key[d] = Float16(static_cast<float>(sum));
+    }
+  }
+  DecodeTurboQuantValue(format, slot, row.data());
+  for (int64_t d = 0; d < size; ++d) value[d] = Float16(row[d]);
+}
+
+}  // namespace
+
+void DequantTurboQuant(const TurboQuantDequantCall& call) {
+  const int64_t size = call.cache.format.head_size;
+  std::vector<float> rotation;
+  if (call.inverse_rotate) rotation = RoundedRotation(call);
+  for (int64_t b = 0; b < call.num_sequences; ++b) {
+    for (int64_t head = 0; head < call.num_heads; ++head) {
+      for (int64_t j = 0; j < call.num_positions; ++j) {
+        const int64_t at = ((b * call.num_heads + head) * call.num_positions + j) * size;
+        if (j < call.seq_lens[b]) {
+          DequantRow(call, rotation, call.Slot(b, head, j), call.key + at, call.value + at);
+          continue;
+        }
+        std::fill_n(call.key + at, size, Float16::FromBits(0));
+        std::fill_n(call.value + at, size, Float16::FromBits(0));
+      }
+    }
+  }
+}
+
+namespace pagefuse_ops {
+namespace {
+
+enum Input { kCache, kBlockTable, kSeqLens, kRotation, kCentroids };
+constexpr TurboQuantPorts kPorts = {kCache, kRotation, kCentroids};
+
+struct DequantAttributes {
+  TurboQuantAttributes bits;
+  int64_t head_size = 0;
+  int64_t max_seq_len = 0;
+  bool inverse_rotate = false;  // and the keys are rotated
+};
+
+absl::StatusOr<DequantAttributes> ReadAttributes(const Node& node) {
+  DequantAttributes a;
+  PF_ASSIGN_OR_RETURN(a.bits, ReadTurboQuantAttributes(node));
+  PF_ASSIGN_OR_RETURN(a.head_size, node.IntAttribute("head_size", 0));
+  PF_ASSIGN_OR_RETURN(a.max_seq_len, node.IntAttribute("max_seq_len", 0));
+  PF_ASSIGN_OR_RETURN(const int64_t inverse, node.IntAttribute("inverse_rotate", 0));
+  a.inverse_rotate = inverse != 0 && a.bits.key_bits != 8;
+  const auto error = [&](std::string_view attribute, std::string_view what) {
+    return absl::InvalidArgumentError(
+        StrCat(node.Description(), ": attribute \"", attribute, "\": ", what));
+  };
+  // Positions are int32, and a head is far smaller than this: sizes of slots cannot overflow.
+  constexpr int64_t kLargestHead = int64_t{1} << 20;
+  if (a.head_size < 1 || a.head_size > kLargestHead) {
+    return error("head_size", StrCat("expected 1 to ", kLargestHead, ", got ", a.head_size));
+  }
+  if (a.max_seq_len < 0) {
+    return error("max_seq_len", StrCat("expected 0 or more, got ", a.max_seq_len));
+  }
+  return a;
+}
+
+absl::Status InferShapes(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const DequantAttributes a, ReadAttributes(c.node()));
+  const Dims dims(c);
+  PF_RETURN_IF_ERROR(
+      CheckTurboQuantCache(c, kPorts, {-1, Dim::Unknown(), Dim(a.head_size), a.inverse_rotate}));
+  PF_RETURN_IF_ERROR(CheckPagedBatch(c, {-1, kSeqLens, kBlockTable}));
+  std::optional<Shape> shape;
+  if (c.input_shape(kCache) != nullptr && c.input_shape(kBlockTable) != nullptr) {
+    const Dim positions =
+        a.max_seq_len > 0 ? Dim(a.max_seq_len) : dims.Of(kBlockTable, 1) * dims.Of(kCache, 1);
+    shape = Shape{dims.Of(kBlockTable, 0), dims.Of(kCache, 2), positions, Dim(a.head_size)};
+  }
+  c.SetOutput(0, DataType::kFloat16, shape);
+  c.SetOutput(1, DataType::kFloat16, shape);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TurboQuantDequantCall> MakeCall(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const DequantAttributes a, ReadAttributes(*args.node));
+  TurboQuantDequantCall call;
+  call.cache.format = a.bits.Format(a.head_size);
+  call.cache.norm_correction = a.bits.norm_correction;
+  call.cache.tables = ReadTurboQuantTables(args, kPorts, call.cache.format);
+  const TensorArg& cache = args.input(kCache);
+  const TensorArg& table = args.input(kBlockTable);
+  call.slots = TurboQuantSlots(cache);
+  call.block_table = table.as<const int32_t>();
+  call.seq_lens = args.input(kSeqLens).as<const int32_t>();
+  call.num_sequences = table.dim(0);
+  call.table_columns = table.dim(1);
+  call.num_heads = cache.dim(2);
+  call.num_positions =
+      a.max_seq_len > 0 ? a.max_seq_len : call.table_columns * call.slots.block_size;
+  call.inverse_rotate = a.inverse_rotate;
+  call.key = args.output(0).as<Float16>();
+  call.value = args.output(1).as<Float16>();
+  return call;
+}
+
+absl::Status CheckSequence(const KernelArgs& args, const TurboQuantDequantCall& call, int64_t b) {
+  const int64_t length = call.seq_lens[b];
+  if (length < 0) {
+    return InputValueError(args, kSeqLens,
+                           StrCat("expected 0 or more, got ", length, " at sequence ", b));
+  }
+  const int64_t block_size = call.slots.block_size;
+  const int64_t blocks = (length + block_size - 1) / block_size;
+  if (blocks > call.table_columns) {
+    return InputValueError(
+        args, kBlockTable,
+        StrCat("expected at least ", blocks, " columns for the ", length, " tokens of sequence ", b,
+               " in \"seq_lens\", got ", call.table_columns));
+  }
+  if (length > call.num_positions) {
+    return InputValueError(
+        args, kSeqLens,
+        StrCat("expected at most the ", call.num_positions,
+               " positions of attribute \"max_seq_len\", got ", length, " at sequence ", b));
+  }
+  for (int64_t i = 0; i < blocks; ++i) {
+    const int32_t block = call.block_table[b * call.table_columns + i];
+    if (block >= 0 && block < call.slots.num_blocks) continue;
+    return InputRangeError(args, kBlockTable,
+                           StrCat("block ", block, " at [", b, ", ", i, "] is outside [0, ",
+                                  call.slots.num_blocks, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const TurboQuantDequantCall call, MakeCall(args));
+  for (int64_t b = 0; b < call.num_sequences; ++b) {
+    PF_RETURN_IF_ERROR(CheckSequence(args, call, b));
+  }
+  return ValidateCentroids(args, kPorts);
+}
+
+template <auto dequant>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const TurboQuantDequantCall call, MakeCall(args));
+  dequant(call);
+  return absl::OkStatus();
+}
+
+// What decides the nodes; sizes are numbers or "@attribute".
+struct DequantText {
+  TurboQuantBody body;
+  bool inverse_rotate = false;
+  std::string head_size;
+  std::string max_seq_len;  // empty: all positions of the table
+};
+
+void WriteSlots(const DequantText& text, BodyWriter& w) {
+  const std::string gathered = w.Add("Gather <axis = 0> (kv_cache, block_table)");
+  const std::string batch = w.Add("Shape <start = 0, end = 1> (block_table)");
+  const std::string columns = w.Add("Shape <start = 1, end = 2> (block_table)");
+  const std::string block_size = w.Add("Shape <start = 1, end = 2> (kv_cache)");
+  const std::string positions = w.Add(StrCat("Mul (", columns, ", ", block_size, ")"));
+  const std::string tail = w.Add("Shape <start = 2> (kv_cache)");
+  const std::string shape =
+      w.Add(StrCat("Concat <axis = 0> (", batch, ", ", positions, ", ", tail, ")"));
+  if (text.max_seq_len.empty()) {
+    w.Set("slots", StrCat("Reshape (", gathered, ", ", shape, ")"));
+    return;
+  }
+  const std::string all = w.Add(StrCat("Reshape (", gathered, ", ", shape, ")"));
+  const std::string wanted = w.Constant("wanted", StrCat("value_int: int = ", text.max_seq_len));
+  const std::string wanted1 = w.Add(StrCat("Unsqueeze (", wanted, ", ", w.Ints({0}), ")"));
+  const std::string missing = w.Add(StrCat("Sub (", wanted1, ", ", positions, ")"));
+  const std::string more = w.Add(StrCat("Max (", missing, ", ", w.Ints({0}), ")"));
+  const std::string pads = w.Add(StrCat("Concat <axis = 0> (", w.Ints({0, 0, 0, 0, 0}), ", ", more,
+                                        ", ", w.Ints({0, 0}), ")"));
+  const std::string padded = w.Add(StrCat("Pad (", all, ", ", pads, ")"));
+  w.Set("slots",
+        StrCat("Slice (", padded, ", ", w.Ints({0}), ", ", wanted1, ", ", w.Ints({1}), ")"));
+}
+
+std::string BodyText(const DequantText& text) {
+  BodyWriter w;
+  const std::string size = w.Constant("head_size", StrCat("value_int: int = ", text.head_size));
+  w.Set("d", StrCat("Unsqueeze (", size, ", ", w.Ints({0}), ")"));
+  // The rotation matters to the way back alone.
+  TurboQuantBody tables = text.body;
+  tables.has_rotation = tables.has_rotation || !text.inverse_rotate;
+  WriteTurboQuantTables(tables, w);
+  WriteSlots(text, w);
+  WriteTurboQuantRows(text.body, w);
+  const std::string count = w.Add("Shape <start = 1, end = 2> (slots)");
+  const std::string limit = w.Add(StrCat("Squeeze (", count, ")"));
+  const std::string position = w.Add(StrCat("Range (", w.Int(0), ", ", limit, ", ", w.Int(1), ")"));
+  const std::string lengths = w.Add("Cast <to = 7> (seq_lens)");
+  const std::string column = w.Add(StrCat("Unsqueeze (", lengths, ", ", w.Ints({1}), ")"));
+  const std::string inside = w.Add(StrCat("Less (", position, ", ", column, ")"));
+  w.Set("written", StrCat("Unsqueeze (", inside, ", ", w.Ints({1, 3}), ")"));
+  const std::string zero = w.Float(0);
+  w.Set("zero16", StrCat("Cast <to = 10> (", zero, ")"));
+  std::string key = w.Add("Transpose <perm = [0, 2, 1, 3]> (k_rows)");
+  key = w.Add(StrCat("Cast <to = 10> (", key, ")"));
+  if (text.inverse_rotate) {
+    key = w.Add(StrCat("Cast <to = 1> (", key, ")"));
+    const std::string narrow = w.Add("Cast <to = 10> (rotation)");
+    const std::string rounded = w.Add(StrCat("Cast <to = 1> (", narrow, ")"));
+    key = w.Add(StrCat("MatMul (", key, ", ", rounded, ")"));
+    key = w.Add(StrCat("Cast <to = 10> (", key, ")"));
+  }
+  w.Set("key", StrCat("Where (written, ", key, ", zero16)"));
+  const std::string values = w.Add("Transpose <perm = [0, 2, 1, 3]> (v_rows)");
+  const std::string value = w.Add(StrCat("Cast <to = 10> (", values, ")"));
+  w.Set("value", StrCat("Where (written, ", value, ", zero16)"));
+  const bool rotated = text.body.has_rotated_keys();
+  const std::string inputs =
+      JoinNames({"kv_cache", "block_table", "seq_lens",
+                 text.inverse_rotate && text.body.has_rotation ? "rotation" : "",
+                 rotated && text.body.has_centroids ? "centroids" : ""});
+  return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : 26]>\nTurboQuantDequant (", inputs,
+                ") => (key, value) {\n", w.lines(), "}\n");
+}
+
+DecompositionVariant MakeVariant(const DequantText& text, std::string name) {
+  const auto number = [](int64_t value) { return Attribute{value, "", ""}; };
+  DecompositionVariant variant{std::move(name), BodyText(text), {}};
+  variant.attributes = {{"key_bits", number(text.body.key_bits)},
+                        {"value_bits", number(text.body.value_bits)},
+                        {"norm_correction", number(text.body.norm_correction ? 1 : 0)},
+                        {"inverse_rotate", number(text.inverse_rotate ? 1 : 0)}};
+  if (text.max_seq_len.empty()) variant.attributes.emplace_back("max_seq_len", number(0));
+  return variant;
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const DequantAttributes a, ReadAttributes(node));
+  DequantText text;
+  PF_ASSIGN_OR_RETURN(text.body, ReadTurboQuantBody(node, kPorts, a.head_size));
+  text.inverse_rotate = a.inverse_rotate;
+  text.head_size = StrCat(a.head_size);
+  if (a.max_seq_len > 0) text.max_seq_len = StrCat(a.max_seq_len);
+  return MakeVariant(text, TurboQuantVariantName(text.body));
+}
+
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (const TurboQuantBody& body : TurboQuantVariantBodies()) {
+    DequantText text;
+    text.body = body;
+    text.head_size = "@head_size";
+    if (!body.has_rotation) variants.push_back(MakeVariant(text, TurboQuantVariantName(body)));
+    if (!body.has_rotated_keys()) continue;
+    text.inverse_rotate = true;
+    variants.push_back(MakeVariant(text, StrCat(TurboQuantVariantName(body), "_inverse")));
+  }
+  return variants;
+}
+
+}  // namespace
+
+OpDef TurboQuantDequantDef() {
+  using enum DataType;
+  const auto optional = PortKind::kOptional;
+  const auto metadata = PortRole::kMetadata;
+  return OpDef("pagefuse", "TurboQuantDequant", 1)
+      .Doc(
+          "Unpacks whole sequences of TurboQuant slots to float16; positions past their length are "
+          "zero.")
+      .Input("kv_cache", "uint8", "[NB, BS, Hk, S]")
+      .Input("block_table", "int32", "[B, M]", PortKind::kRequired, metadata)
+      .Input("seq_lens", "int32", "[B]", PortKind::kRequired, metadata)
+      .Input("rotation", "float", "[D, D]", optional)
+      .Input("centroids", "float", "[2^key_bits]", optional)
+      .Output("key", "float16", "[B, Hk, N, D]")
+      .Output("value", "float16", "[B, Hk, N, D]")
+      .RequiredAttr("head_size", "D")
+      .RequiredAttr("key_bits", "3 or 4: codes of centroids; 8: float8e4m3fn")
+      .RequiredAttr("value_bits", "3 or 4")
+      .Attr("norm_correction", int64_t{0}, "1: vectors of centroids are divided by their length")
+      .Attr("inverse_rotate", int64_t{0}, "1: keys are brought back from the rotated space")
+      .Attr("max_seq_len", int64_t{0}, "N; 0: M * BS")
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .AddKernel({.name = "reference", .run = Run<DequantTurboQuant>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<DequantTurboQuantHwy>});
+}
+
+}  // namespace pagefuse_ops
+}  // namespace pagefuse

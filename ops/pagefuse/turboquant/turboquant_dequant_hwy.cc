@@ -1,0 +1,148 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/turboquant/turboquant_dequant_hwy.cc"
+#include <algorithm>
+#include <vector>
+
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/cache/turboquant_codec-inl.h"
+#include "pagefuse/ops/pagefuse/turboquant/turboquant_hwy.h"
+#include "pagefuse/ops/parallel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// to[0, n) = the row's elements as float16; without row scales its scale is 1.
+template <class Codec>
+HWY_INLINE void StoreElements(const Codec& codec, const typename Codec::Row& row, size_t n,
+                              Float16* HWY_RESTRICT to) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  const auto scale = hn::Set(df, Codec::kRowScale ? row.scale : 1.0f);
+  size_t d = 0;
+  for (; d + lanes <= n; d += lanes) {
+    StoreFromFloat(hn::Mul(codec.Load(df, row, d), scale), df, to + d);
+  }
+  if (d == n) return;
+  StoreFromFloatN(hn::Mul(codec.LoadN(df, row, d, n - d), scale), df, to + d, n - d);
+}
+
+// The rows of one KV head of one sequence.
+class HeadDequant {
+ public:
+  explicit HeadDequant(const TurboQuantDequantCall& call)
+      : call_(call), n_(static_cast<size_t>(call.cache.format.head_size)), x_(n_), y_(n_) {}
+
+  // Positions [begin, end) of head `head` of sequence `b`.
+  HWY_INLINE void Run(int64_t b, int64_t head, int64_t begin, int64_t end) {
+    const TurboQuantFormat& format = call_.cache.format;
+    const float* centroids = call_.cache.tables.centroids;
+    const bool correct = call_.cache.norm_correction;
+    const int64_t first = (b * call_.num_heads + head) * call_.num_positions;
+    const auto size = static_cast<int64_t>(n_);
+    const int64_t filled = std::clamp<int64_t>(call_.seq_lens[b], begin, end);
+    for (Float16* out : {call_.key, call_.value}) {
+      std::fill(out + (first + filled) * size, out + (first + end) * size, Float16::FromBits(0));
+    }
+    const auto with = [&](const auto& keys, const auto& values) HWY_ATTR {
+      for (int64_t j = begin; j < filled; ++j) {
+        const uint8_t* slot = call_.Slot(b, head, j);
+        Store(keys, slot, format.KeyDataBytes(), call_.key + (first + j) * size);
+        if (call_.inverse_rotate) RotateBack(call_.key + (first + j) * size);
+        Store(values, slot + format.KeyBytes(), format.ValueDataBytes(),
+              call_.value + (first + j) * size);
+      }
+    };
+    const auto with_keys = [&](const auto& keys) HWY_ATTR {
+      if (format.value_bits == 3) return with(keys, TurboValueRowCodec<3>());
+      return with(keys, TurboValueRowCodec<4>());
+    };
+    if (format.key_bits == 3) return with_keys(TurboKeyRowCodec<3>(centroids, correct, n_));
+    if (format.key_bits == 4) return with_keys(TurboKeyRowCodec<4>(centroids, correct, n_));
+    return with_keys(PlainCodec<Float8E4M3FN>());
+  }
+
+ private:
+  template <class Codec>
+  HWY_INLINE void Store(const Codec& codec, const uint8_t* row, int64_t data_bytes,
+                        Float16* HWY_RESTRICT to) const {
+    // Codecs only read.
+    auto* bytes = const_cast<uint8_t*>(row);
+    StoreElements(codec, codec.Open({bytes, bytes + data_bytes}), n_, to);
+  }
+
+  // The key times the rotation rounded to float16: undoes the rotation.
+  HWY_INLINE void RotateBack(Float16* HWY_RESTRICT key) {
+    ConvertArray(key, n_, x_.data());
+    const hn::ScalableTag<float> df;
+    const size_t lanes = hn::Lanes(df);
+    const float* rotation = call_.cache.tables.rotation;
+    if (rotation == nullptr) {
+      HadamardVectors(x_.data(), n_);
+      const float entry = static_cast<float>(Float16(HadamardEntry(static_cast<int64_t>(n_))));
+      for (size_t d = 0; d < n_; ++d) y_[d] = x_[d] * entry;
+    } else {
+      size_t d = 0;
+      for (; d + lanes <= n_; d += lanes) {
+        auto sum = hn::Zero(df);
+        for (size_t i = 0; i < n_; ++i) {
+          sum = hn::MulAdd(hn::Set(df, x_[i]), hn::LoadU(df, rotation + i * n_ + d), sum);
+        }
+        hn::StoreU(sum, df, y_.data() + d);
+      }
+      for (; d < n_; ++d) {
+        y_[d] = 0;
+        for (size_t i = 0; i < n_; ++i) y_[d] += x_[i] * rotation[i * n_ + d];
+      }
+    }
+    ConvertArray(y_.data(), n_, key);
+  }
+
+  const TurboQuantDequantCall& call_;
+  const size_t n_;
+  std::vector<float> x_, y_;
+};
+
+// Parts [begin, end) of sequences x heads x chunks of positions.
+void DequantParts(const TurboQuantDequantCall& call, int64_t chunk, int64_t begin, int64_t end) {
+  HeadDequant head(call);
+  const int64_t chunks = (call.num_positions + chunk - 1) / chunk;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t row = i / chunks;
+    const int64_t first = i % chunks * chunk;
+    head.Run(row / call.num_heads, row % call.num_heads, first,
+             std::min(first + chunk, call.num_positions));
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagefuse {
+
+HWY_EXPORT(DequantParts);
+
+void DequantTurboQuantHwy(const TurboQuantDequantCall& call) {
+  TurboQuantDequantCall rounded = call;
+  std::vector<float> rotation;
+  const int64_t size = call.cache.format.head_size;
+  if (call.inverse_rotate && call.cache.tables.rotation != nullptr) {
+    rotation.assign(call.cache.tables.rotation, call.cache.tables.rotation + size * size);
+    for (float& x : rotation) x = static_cast<float>(Float16(x));
+    rounded.cache.tables.rotation = rotation.data();
+  }
+  constexpr int64_t kChunk = 64;
+  const int64_t chunks = (call.num_positions + kChunk - 1) / kChunk;
+  ParallelFor(call.num_sequences * call.num_heads * chunks, kChunk * 6 * size,
+              [&](int64_t begin, int64_t end) {
+                HWY_DYNAMIC_DISPATCH(DequantParts)(rounded, kChunk, begin, end);
+              });
+}
+
+}  // namespace pagefuse
+#endif  // HWY_ONCE

@@ -1,0 +1,190 @@
+// TurboQuantInsert: writes the step's keys and values into their TurboQuant slots. Equals vLLM's
+// triton_turboquant_store.
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
+#include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/dim_checks.h"
+#include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
+#include "pagefuse/ops/pagefuse/turboquant/turboquant_hwy.h"
+
+namespace pagefuse {
+
+void InsertTurboQuant(const TurboQuantInsertCall& call,
+                      const std::vector<pagefuse_ops::SlotWrite>& writes) {
+  const int64_t size = call.format.head_size;
+  const int64_t row_bytes = size * BitWidth(call.source_type) / 8;
+  std::vector<float> row(size);
+  for (const pagefuse_ops::SlotWrite& write : writes) {
+    for (int64_t head = 0; head < call.heads; ++head) {
+      const int64_t offset = (write.token * call.heads + head) * row_bytes;
+      uint8_t* slot = call.slots.AtSlot(write.slot, head).data;
+      // The source is of a float type: never an error.
+      DecodeToFloat(call.source_type, call.key + offset, size, row.data()).IgnoreError();
+      EncodeTurboQuantKey(call.format, call.tables, row.data(), slot);
+      DecodeToFloat(call.source_type, call.value + offset, size, row.data()).IgnoreError();
+      EncodeTurboQuantValue(call.format, row.data(), slot);
+    }
+  }
+}
+
+namespace pagefuse_ops {
+namespace {
+
+enum Input { kKey, kValue, kCache, kSlotMapping, kRotation, kCentroids };
+constexpr TurboQuantPorts kPorts = {kCache, kRotation, kCentroids};
+
+absl::Status InferShapes(ShapeContext& c) {
+  const Dims dims(c);
+  PF_RETURN_IF_ERROR(dims.Rank(kKey, 3));
+  PF_RETURN_IF_ERROR(dims.Rank(kValue, 3));
+  PF_RETURN_IF_ERROR(dims.Rank(kSlotMapping, 1));
+  for (int axis = 0; axis < 3; ++axis) {
+    PF_RETURN_IF_ERROR(dims.Equal(kValue, axis, dims.Of(kKey, axis), "\"key\""));
+  }
+  PF_RETURN_IF_ERROR(
+      CheckTurboQuantCache(c, kPorts, {kKey, dims.Of(kKey, 1), dims.Of(kKey, 2), true}));
+  const std::optional<int64_t> tokens = dims.Of(kKey, 0).constant();
+  const std::optional<int64_t> slots = dims.Of(kSlotMapping, 0).constant();
+  if (tokens && slots && *slots > *tokens) {
+    return c.InputError(kSlotMapping, StrCat("expected at most ", *tokens, " slots for \"key\" ",
+                                             c.input_shape(kKey)->ToString(), ", got ", *slots));
+  }
+  const Shape* cache = c.input_shape(kCache);
+  c.SetOutput(0, DataType::kUint8, cache == nullptr ? std::nullopt : std::optional<Shape>(*cache));
+  return absl::OkStatus();
+}
+
+absl::Status Validate(const KernelArgs& args) {
+  const TensorArg& cache = args.input(kCache);
+  PF_RETURN_IF_ERROR(CheckSlots(args, kSlotMapping, cache.dim(0), cache.dim(1)));
+  return ValidateCentroids(args, kPorts);
+}
+
+template <auto insert>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(*args.node));
+  const TensorArg& key = args.input(kKey);
+  TurboQuantInsertCall call;
+  call.format = attributes.Format(key.dim(2));
+  call.tables = ReadTurboQuantTables(args, kPorts, call.format);
+  call.source_type = key.dtype;
+  call.key = key.as<const uint8_t>();
+  call.value = args.input(kValue).as<const uint8_t>();
+  call.heads = key.dim(1);
+  call.slots = TurboQuantSlots(args.output(0));
+  insert(call, SlotWrites(args.input(kSlotMapping)));
+  return absl::OkStatus();
+}
+
+// What decides the nodes besides the bits.
+struct InsertText {
+  TurboQuantBody body;
+  DataType source_type = DataType::kFloat;
+  bool has_padding = false;  // slots may be wider than needed
+};
+
+std::string BodyText(const InsertText& text) {
+  const TurboQuantBody& body = text.body;
+  BodyWriter w;
+  w.Set("d", "Shape <start = 2, end = 3> (key)");
+  WriteTurboQuantTables(body, w);
+  const std::string from = text.source_type == DataType::kFloat ? "Identity" : "Cast <to = 1>";
+  w.Set("k", StrCat(from, " (", w.Add("Gather <axis = 0> (key, keep)"), ")"));
+  w.Set("v", StrCat(from, " (", w.Add("Gather <axis = 0> (value, keep)"), ")"));
+  std::string pieces = WriteTurboQuantCodes(body, w);
+  const std::string tail = w.Add("Shape <start = 2> (kv_cache)");
+  const std::string by_slot = w.Add(StrCat("Concat <axis = 0> (minus_one, ", tail, ")"));
+  w.Set("flat", StrCat("Reshape (kv_cache, ", by_slot, ")"));
+  if (text.has_padding) {
+    w.Comment("bytes past the slot keep what they held");
+    const std::string used = w.Add(StrCat("Concat <axis = -1> (", pieces, ")"));
+    const std::string size = w.Add(StrCat("Shape <start = 2> (", used, ")"));
+    const std::string old = w.Add("GatherND (flat, slots)");
+    const std::string end = w.Add("Shape <start = 3> (kv_cache)");
+    const std::string rest =
+        w.Add(StrCat("Slice (", old, ", ", size, ", ", end, ", ", w.Ints({2}), ")"));
+    pieces = StrCat(used, ", ", rest);
+  }
+  w.Set("rows", StrCat("Concat <axis = -1> (", pieces, ")"));
+  w.Set("new", "ScatterND (flat, slots, rows)");
+  w.Set("cache_shape", "Shape (kv_cache)");
+  w.Set("kv_cache_out", "Reshape (new, cache_shape)");
+  const bool tables = body.has_rotated_keys();
+  const std::string inputs = JoinNames({"key", "value", "kv_cache", "slot_mapping",
+                                        tables && body.has_rotation ? "rotation" : "",
+                                        tables && body.has_centroids ? "centroids" : ""});
+  return StrCat("<domain: \"pagefuse\", opset_import: [\"\" : 26]>\nTurboQuantInsert (", inputs,
+                ") => (kv_cache_out) {\n", SlotNodes(), w.lines(), "}\n");
+}
+
+DecompositionVariant MakeVariant(const InsertText& text, std::string name) {
+  DecompositionVariant variant{std::move(name), BodyText(text), {}};
+  variant.attributes = {{"key_bits", Attribute{int64_t{text.body.key_bits}, "", ""}},
+                        {"value_bits", Attribute{int64_t{text.body.value_bits}, "", ""}}};
+  return variant;
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  InsertText text;
+  PF_ASSIGN_OR_RETURN(text.body,
+                      ReadTurboQuantBody(node, kPorts, NumberOf(node, kKey, 2).value_or(-1)));
+  text.source_type = node.input(kKey)->dtype();
+  const TurboQuantFormat format{text.body.key_bits, text.body.value_bits,
+                                NumberOf(node, kKey, 2).value_or(-1)};
+  text.has_padding =
+      format.head_size < 0 || NumberOf(node, kCache, 3).value_or(-1) != format.SlotBytes();
+  return MakeVariant(text, TurboQuantVariantName(text.body));
+}
+
+std::vector<DecompositionVariant> Variants() {
+  std::vector<DecompositionVariant> variants;
+  for (TurboQuantBody body : TurboQuantVariantBodies()) {
+    body.norm_correction = false;  // does not touch what is stored
+    for (const DataType type : {DataType::kFloat, DataType::kBfloat16}) {
+      variants.push_back(MakeVariant(
+          {body, type},
+          StrCat(TurboQuantVariantName(body), type == DataType::kFloat ? "" : "_cast")));
+    }
+  }
+  return variants;
+}
+
+}  // namespace
+
+OpDef TurboQuantInsertDef() {
+  using enum DataType;
+  const auto optional = PortKind::kOptional;
+  return OpDef("pagefuse", "TurboQuantInsert", 1)
+      .Doc(
+          "Writes the step's keys and values into their TurboQuant slots: keys as a norm and codes "
+          "of the rotated, normalised row (or as float8e4m3fn), values as codes with scale and "
+          "zero. A negative slot is skipped; of two tokens with one slot the later wins.")
+      .Input("key", "T", "[T', Hk, D]")
+      .Input("value", "T", "[T', Hk, D]")
+      .Input("kv_cache", "uint8", "[NB, BS, Hk, S]")
+      .Input("slot_mapping", "I", "[T]", PortKind::kRequired, PortRole::kMetadata)
+      .Input("rotation", "float", "[D, D]", optional)
+      .Input("centroids", "float", "[2^key_bits]", optional)
+      .Output("kv_cache_out", "uint8", "[NB, BS, Hk, S]")
+      .RequiredAttr("key_bits", "3 or 4: codes of centroids; 8: float8e4m3fn")
+      .RequiredAttr("value_bits", "3 or 4")
+      .Types("T", {kFloat, kFloat16, kBfloat16})
+      .Types("I", {kInt64, kInt32})
+      .InferShapes(InferShapes)
+      .Validate(Validate)
+      .Decomposition(Decompose)
+      .Variants(Variants)
+      .Alias(0, kCache)
+      .AddKernel({.name = "reference", .run = Run<InsertTurboQuant>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertTurboQuantHwy>});
+}
+
+}  // namespace pagefuse_ops
+}  // namespace pagefuse
