@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/amx_product.h"
 #include "pagefuse/ops/linalg/amx_tiles.h"
 #include "pagefuse/ops/linalg/linear_bf16_kernels.h"
 
@@ -102,24 +103,6 @@ PF_AMX void WideKernel(const WideStep& step, Stage* stage) {
     AddBlocks<false, true>(step);
   } else {
     AddBlocks<false, false>(step);
-  }
-  StoreSums(stage);
-}
-
-// Up to 16 rows of x by four column blocks: four streams of weights.
-PF_AMX void NarrowKernel(const uint16_t* a, const uint16_t* const* b, int64_t k_blocks,
-                         Stage* stage) {
-  ZeroSums();
-  for (int64_t i = 0; i < k_blocks; ++i) {
-    _tile_loadd(4, a + i * kTileWords, kTileStride);
-    _tile_loadd(5, b[0] + i * kTileWords, kTileStride);
-    _tile_dpbf16ps(0, 4, 5);
-    _tile_loadd(6, b[1] + i * kTileWords, kTileStride);
-    _tile_dpbf16ps(1, 4, 6);
-    _tile_loadd(7, b[2] + i * kTileWords, kTileStride);
-    _tile_dpbf16ps(2, 4, 7);
-    _tile_loadd(5, b[3] + i * kTileWords, kTileStride);
-    _tile_dpbf16ps(3, 4, 5);
   }
   StoreSums(stage);
 }
@@ -319,6 +302,7 @@ PF_AMX void WideProduct(const Bf16Product& product, const uint16_t* tiles, Stage
   }
 }
 
+// Up to 16 rows of x by four column blocks: four streams of weights.
 PF_AMX void NarrowProduct(const Bf16Product& product, const uint16_t* tiles) {
   const PackedBf16& w = *product.weight;
 #pragma omp parallel
@@ -328,9 +312,14 @@ PF_AMX void NarrowProduct(const Bf16Product& product, const uint16_t* tiles) {
 #pragma omp for schedule(static)
     for (int64_t block = 0; block < w.column_blocks(); block += 4) {
       const int64_t count = std::min<int64_t>(4, w.column_blocks() - block);
-      const uint16_t* b[4];
-      for (int64_t c = 0; c < 4; ++c) b[c] = w.column_block(block + std::min(c, count - 1));
-      NarrowKernel(tiles, b, w.k_blocks(), &stage);
+      AmxBlock sums;
+      sums.k_tiles = w.k_blocks();
+      sums.a[0] = tiles;
+      for (int64_t c = 0; c < 4; ++c) {
+        sums.b[c] = w.column_block(block + std::min(c, count - 1));
+        sums.c[c] = stage.tiles[c];
+      }
+      AmxProduct1x4(sums);
       Write(product, {0, product.m, block, count}, stage.tiles);
     }
     ReleaseTiles();

@@ -6,6 +6,7 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 
 namespace pagefuse::microsoft_ops {
@@ -132,16 +133,10 @@ absl::StatusOr<ScaledRows> GqaRows(const KernelArgs& args, const GqaCall& call, 
   rows.head_size = call.head_size;
   const TensorArg& past = args.input(keys ? kGqaPastKey : kGqaPastValue);
   rows.element = past.present() ? past.dtype : args.input(kGqaQuery).dtype;
-  if (kind != KvScales::kNone) {
-    if (!past.present()) rows.element = a.bits == 4 ? DataType::kUint8 : DataType::kInt8;
-    rows.four_bits = a.bits == 4;
-    rows.per_channel = kind == KvScales::kPerChannel;
-    PF_ASSIGN_OR_RETURN(const FloatValues scales,
-                        FloatValues::Of(args.input(keys ? kGqaKScale : kGqaVScale)));
-    rows.scales.assign(scales.data(), scales.data() + scales.size());
+  if (kind != KvScales::kNone && !past.present()) {
+    rows.element = a.bits == 4 ? DataType::kUint8 : DataType::kInt8;
   }
-  PF_RETURN_IF_ERROR(rows.Check());
-  return rows;
+  return WithScales(std::move(rows), args, kind, a.bits, keys ? kGqaKScale : kGqaVScale);
 }
 
 OpDef GroupQueryAttentionDef() {

@@ -1,11 +1,10 @@
 // GroupQueryAttention: rows are normed, rotated and cached in float, then attended to.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/microsoft/dense_attention.h"
+#include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/group_query_attention.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
@@ -17,34 +16,7 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-struct PreparationInputs {
-  FloatValues cosines, sines, q_norm, k_norm;
-};
-
-absl::StatusOr<PreparationInputs> InputsOf(const KernelArgs& args, const GqaCall& call) {
-  PreparationInputs inputs;
-  if (call.attributes.rotates) {
-    PF_ASSIGN_OR_RETURN(inputs.cosines, FloatValues::Of(args.input(kGqaCos)));
-    PF_ASSIGN_OR_RETURN(inputs.sines, FloatValues::Of(args.input(kGqaSin)));
-  }
-  PF_ASSIGN_OR_RETURN(inputs.q_norm, FloatValues::Of(args.input(kGqaQNormWeight)));
-  PF_ASSIGN_OR_RETURN(inputs.k_norm, FloatValues::Of(args.input(kGqaKNormWeight)));
-  return inputs;
-}
-
-HeadPreparation PreparationOf(const KernelArgs& args, const GqaCall& call,
-                              const PreparationInputs& inputs, bool query) {
-  HeadPreparation preparation;
-  const FloatValues& weight = query ? inputs.q_norm : inputs.k_norm;
-  if (weight.present()) preparation.norm = {weight.data(), call.attributes.norm_epsilon};
-  if (call.attributes.rotates) {
-    const std::vector<int64_t>& dims = args.input(kGqaCos).dims;
-    preparation.rotation = {inputs.cosines.data(),      inputs.sines.data(), dims[0], dims[1], 0,
-                            call.attributes.interleaved};
-  }
-  preparation.round_to = args.input(kGqaQuery).dtype;
-  return preparation;
-}
+constexpr PreparationWeights::Ports kPorts = {kGqaCos, kGqaSin, kGqaQNormWeight, kGqaKNormWeight};
 
 HeadSource SourceOf(const KernelArgs& args, const GqaCall& call, int which) {
   const GqaAttributes& a = call.attributes;
@@ -211,42 +183,32 @@ void SetBias(const KernelArgs& args, const GqaCall& call, const FloatValues& bia
   }
 }
 
-absl::Status SetSinks(const KernelArgs& args, const GqaCall& call, DenseAttention& attention) {
-  PF_ASSIGN_OR_RETURN(const FloatValues sinks, FloatValues::Of(args.input(kGqaHeadSink)));
-  if (sinks.present()) {
-    attention.sinks.assign(sinks.data(), sinks.data() + sinks.size());
-  } else if (call.attributes.smooth_softmax) {
-    attention.sinks.assign(static_cast<size_t>(call.attributes.q_heads), 0.0f);
-  }
-  return absl::OkStatus();
-}
-
 template <auto attend>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const GqaCall call, GqaCallOf(args));
   const GqaAttributes& a = call.attributes;
-  PF_ASSIGN_OR_RETURN(const PreparationInputs inputs, InputsOf(args, call));
-  const HeadPreparation for_keys = PreparationOf(args, call, inputs, /*query=*/false);
+  PF_ASSIGN_OR_RETURN(const PreparationWeights weights, PreparationWeights::Of(args, kPorts, a));
+  const HeadPreparation for_keys = weights.ForKeys();
   PF_ASSIGN_OR_RETURN(const AttendedRows keys, Attended(args, call, true, &for_keys));
   PF_ASSIGN_OR_RETURN(const AttendedRows values, Attended(args, call, false, nullptr));
   DenseAttention attention;
   attention.q_heads = a.q_heads;
   attention.kv_heads = a.kv_heads;
   attention.qk_size = attention.v_size = call.head_size;
-  attention.scale = a.scale != 0 ? a.scale : 1.0f / std::sqrt(static_cast<float>(call.head_size));
+  attention.scale = ScoreScale(a, call.head_size);
   attention.softcap = a.softcap;
   attention.causal = a.causal;
   attention.window = a.window;
   for (const GqaSequence& s : call.sequences) {
     attention.sequences.push_back({call.q_len, s.first, s.rows});
   }
-  attention.q = Queries(args, call, PreparationOf(args, call, inputs, /*query=*/true));
+  attention.q = Queries(args, call, weights.ForQuery());
   attention.k = DecodedRows(call, keys, *args.scratch, 3);
   attention.v = DecodedRows(call, values, *args.scratch, 4);
   SetLayouts(call, keys.rows, attention);
   PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kGqaBias)));
   SetBias(args, call, bias, attention);
-  PF_RETURN_IF_ERROR(SetSinks(args, call, attention));
+  PF_ASSIGN_OR_RETURN(attention.sinks, HeadSinks(args, a, kGqaHeadSink));
   const TensorArg& output = args.output(0);
   const bool direct = output.dtype == DataType::kFloat;
   attention.y = direct ? output.as<float>()

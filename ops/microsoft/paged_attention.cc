@@ -1,9 +1,11 @@
 #include "pagefuse/ops/microsoft/paged_attention.h"
 
 #include <string>
+#include <utility>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 
 namespace pagefuse::microsoft_ops {
@@ -48,19 +50,11 @@ absl::StatusOr<MsPagedCall> MsPagedCallOf(const KernelArgs& args) {
 
 absl::StatusOr<ScaledRows> MsPagedRows(const KernelArgs& args, const MsPagedCall& call, bool keys) {
   const GqaAttributes& a = call.attributes;
-  const KvScales kind = keys ? a.k_scales : a.v_scales;
   ScaledRows rows;
   rows.head_size = call.head_size;
   rows.element = args.input(keys ? kMspKeyCache : kMspValueCache).dtype;
-  if (kind != KvScales::kNone) {
-    rows.four_bits = a.bits == 4;
-    rows.per_channel = kind == KvScales::kPerChannel;
-    PF_ASSIGN_OR_RETURN(const FloatValues scales,
-                        FloatValues::Of(args.input(keys ? kMspKScale : kMspVScale)));
-    rows.scales.assign(scales.data(), scales.data() + scales.size());
-  }
-  PF_RETURN_IF_ERROR(rows.Check());
-  return rows;
+  return WithScales(std::move(rows), args, keys ? a.k_scales : a.v_scales, a.bits,
+                    keys ? kMspKScale : kMspVScale);
 }
 
 OpDef PagedAttentionDef() {

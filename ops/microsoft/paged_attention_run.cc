@@ -3,12 +3,12 @@
 // floats before the cache is written: a table that lets a short ring of blocks serve a long prompt
 // maps new tokens onto ones that others still see.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/microsoft/dense_attention.h"
+#include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/paged_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
@@ -43,34 +43,7 @@ GatheredRows PlanRows(const MsPagedCall& call) {
   return rows;
 }
 
-struct Weights {
-  FloatValues cosines, sines, q_norm, k_norm;
-};
-
-absl::StatusOr<Weights> WeightsOf(const KernelArgs& args, const MsPagedCall& call) {
-  Weights weights;
-  if (call.attributes.rotates) {
-    PF_ASSIGN_OR_RETURN(weights.cosines, FloatValues::Of(args.input(kMspCos)));
-    PF_ASSIGN_OR_RETURN(weights.sines, FloatValues::Of(args.input(kMspSin)));
-  }
-  PF_ASSIGN_OR_RETURN(weights.q_norm, FloatValues::Of(args.input(kMspQNormWeight)));
-  PF_ASSIGN_OR_RETURN(weights.k_norm, FloatValues::Of(args.input(kMspKNormWeight)));
-  return weights;
-}
-
-HeadPreparation PreparationOf(const KernelArgs& args, const MsPagedCall& call,
-                              const Weights& weights, bool query) {
-  HeadPreparation preparation;
-  const FloatValues& weight = query ? weights.q_norm : weights.k_norm;
-  if (weight.present()) preparation.norm = {weight.data(), call.attributes.norm_epsilon};
-  if (call.attributes.rotates) {
-    const std::vector<int64_t>& dims = args.input(kMspCos).dims;
-    preparation.rotation = {weights.cosines.data(), weights.sines.data(),       dims[0], dims[1],
-                            call.rotary_offset,     call.attributes.interleaved};
-  }
-  preparation.round_to = args.input(kMspQuery).dtype;
-  return preparation;
-}
+constexpr PreparationWeights::Ports kPorts = {kMspCos, kMspSin, kMspQNormWeight, kMspKNormWeight};
 
 // Keys or values: where they come from and how they are stored.
 struct Side {
@@ -195,23 +168,13 @@ const float* Queries(const KernelArgs& args, const MsPagedCall& call,
   return rows;
 }
 
-absl::Status SetSinks(const KernelArgs& args, const GqaAttributes& a, DenseAttention& attention) {
-  PF_ASSIGN_OR_RETURN(const FloatValues sinks, FloatValues::Of(args.input(kMspHeadSink)));
-  if (sinks.present()) {
-    attention.sinks.assign(sinks.data(), sinks.data() + sinks.size());
-  } else if (a.smooth_softmax) {
-    attention.sinks.assign(static_cast<size_t>(a.q_heads), 0.0f);
-  }
-  return absl::OkStatus();
-}
-
 void SetSizes(const MsPagedCall& call, const GatheredRows& rows, DenseAttention& attention) {
   const GqaAttributes& a = call.attributes;
   attention.q_heads = a.q_heads;
   attention.kv_heads = a.kv_heads;
   attention.qk_size = call.head_size;
   attention.v_size = call.v_size;
-  attention.scale = a.scale != 0 ? a.scale : 1.0f / std::sqrt(static_cast<float>(call.head_size));
+  attention.scale = ScoreScale(a, call.head_size);
   attention.softcap = a.softcap;
   attention.window = a.window;
   attention.q_layout = {0, call.head_size, a.q_heads * call.head_size};
@@ -226,14 +189,14 @@ void SetSizes(const MsPagedCall& call, const GatheredRows& rows, DenseAttention&
 
 // Keys, and values unless they are latent.
 absl::StatusOr<std::vector<Side>> SidesOf(const KernelArgs& args, const MsPagedCall& call,
-                                          const Weights& weights) {
+                                          const PreparationWeights& weights) {
   const GqaAttributes& a = call.attributes;
   std::vector<Side> sides(call.latent ? 1 : 2);
   for (size_t i = 0; i < sides.size(); ++i) {
     Side& side = sides[i];
     side.source = HeadSourceOf(args, {a.q_heads, a.kv_heads, call.packed}, 1 + static_cast<int>(i),
                                call.head_size);
-    side.preparation = PreparationOf(args, call, weights, /*query=*/false);
+    side.preparation = weights.ForKeys(call.rotary_offset);
     side.prepared = i == 0;
     PF_ASSIGN_OR_RETURN(side.format, MsPagedRows(args, call, i == 0));
     side.cache = args.input(i == 0 ? kMspKeyCache : kMspValueCache).as<uint8_t>();
@@ -297,7 +260,7 @@ absl::Status RunInBlocks(KernelArgs& args, const MsPagedCall& call, const std::v
   p.num_blocks = call.num_blocks;
   p.block_size = call.block_size;
   p.table_columns = call.table_columns;
-  p.scale = a.scale != 0 ? a.scale : 1.0f / std::sqrt(static_cast<float>(call.head_size));
+  p.scale = ScoreScale(a, call.head_size);
   p.query = query;
   const CacheShape shape{call.num_blocks, call.block_size, a.kv_heads, call.head_size};
   p.keys = DenseRows(p.format, shape, sides[0].cache, nullptr);
@@ -320,15 +283,15 @@ template <auto attend, bool in_blocks>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const MsPagedCall call, MsPagedCallOf(args));
   const GqaAttributes& a = call.attributes;
-  PF_ASSIGN_OR_RETURN(const Weights weights, WeightsOf(args, call));
+  PF_ASSIGN_OR_RETURN(const PreparationWeights weights, PreparationWeights::Of(args, kPorts, a));
   PF_ASSIGN_OR_RETURN(const std::vector<Side> sides, SidesOf(args, call, weights));
-  const float* query = Queries(args, call, PreparationOf(args, call, weights, /*query=*/true));
+  const float* query = Queries(args, call, weights.ForQuery(call.rotary_offset));
   if (in_blocks && AttendsInBlocks(call, sides)) return RunInBlocks(args, call, sides, query);
   const GatheredRows rows = PlanRows(call);
   DenseAttention attention;
   attention.q = query;
   SetSizes(call, rows, attention);
-  PF_RETURN_IF_ERROR(SetSinks(args, a, attention));
+  PF_ASSIGN_OR_RETURN(attention.sinks, HeadSinks(args, a, kMspHeadSink));
   const auto bytes = static_cast<size_t>(rows.count * a.kv_heads * call.head_size * kFloatBytes);
   for (size_t i = 0; i < sides.size(); ++i) {
     auto* gathered = static_cast<float*>(args.scratch->Get(bytes, kRowSlot + static_cast<int>(i)));
