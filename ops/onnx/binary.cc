@@ -169,7 +169,7 @@ OpDef ModDef() {
 }
 
 OpDef PowDef() {
-  return OpDef("", "Pow", 12)
+  return OpDef("", "Pow", 7)
       .Doc("X to the power Y, in X's type; integers to integer powers wrap.")
       .Input("X", "T", "[...]")
       .Input("Y", "T1", "[...], broadcast with X")

@@ -197,7 +197,7 @@ OpDef CastBase(const char* name, int since) {
 }  // namespace
 
 OpDef CastDef() {
-  return CastBase("Cast", 13)
+  return CastBase("Cast", 6)
       .Doc(
           "The elements in another type. Floats round to nearest even; to integers they truncate, "
           "and saturate where they do "

@@ -203,7 +203,7 @@ absl::Status RunSplit(KernelArgs& args) {
 }  // namespace
 
 OpDef ConcatDef() {
-  return OpDef("", "Concat", 13)
+  return OpDef("", "Concat", 4)
       .Doc("The inputs one after the other along an axis; other dims agree.")
       .Input("inputs", "T", "", PortKind::kVariadic)
       .Output("concat_result", "T")

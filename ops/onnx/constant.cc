@@ -220,7 +220,7 @@ OpDef ConstantDef() {
 }
 
 OpDef ConstantOfShapeDef() {
-  return OpDef("", "ConstantOfShape", 13)
+  return OpDef("", "ConstantOfShape", 9)
       .Doc(
           "A tensor of the given shape, every element of which is the one in `value` (a float 0 by "
           "default).")
@@ -233,7 +233,7 @@ OpDef ConstantOfShapeDef() {
 }
 
 OpDef RangeDef() {
-  return OpDef("", "Range", 13)
+  return OpDef("", "Range", 11)
       .Doc("start, start + delta, ... before limit.")
       .Input("start", "T", "[]")
       .Input("limit", "T", "[]")

@@ -147,7 +147,7 @@ absl::StatusOr<std::vector<Tensor>> RunLoop(const Node& node, const std::vector<
 BodyOp IfBodies() { return {RunIf, BindNothing}; }
 
 OpDef IfDef() {
-  return OpDef("", "If", 11)
+  return OpDef("", "If", 1)
       .Doc("The outputs of one of two graphs, which read what they need from around the node.")
       .Input("cond", "bool", "[]")
       .Output("outputs", "V", "as the graphs say", PortKind::kVariadic)
@@ -160,7 +160,7 @@ OpDef IfDef() {
 BodyOp LoopBodies() { return {RunLoop, BindLoop}; }
 
 OpDef LoopDef() {
-  return OpDef("", "Loop", 11)
+  return OpDef("", "Loop", 1)
       .Doc(
           "Runs a graph M times, or until its condition is false: (step, cond, state...) to (cond, "
           "state..., scanned...). The last state is the output, and what was scanned, stacked.")

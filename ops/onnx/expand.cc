@@ -91,7 +91,7 @@ absl::Status RunTile(KernelArgs& args) {
 }  // namespace
 
 OpDef ExpandDef() {
-  return OpDef("", "Expand", 13)
+  return OpDef("", "Expand", 8)
       .Doc("The input broadcast with `shape`, both ways: a 1 in `shape` keeps the input's dim.")
       .Input("input", "T")
       .Input("shape", "int64", "[rank]", PortKind::kRequired, PortRole::kMetadata)
@@ -102,7 +102,7 @@ OpDef ExpandDef() {
 }
 
 OpDef TileDef() {
-  return OpDef("", "Tile", 13)
+  return OpDef("", "Tile", 6)
       .Doc("The input repeats[i] times along each axis i.")
       .Input("input", "T")
       .Input("repeats", "int64", "[rank]", PortKind::kRequired, PortRole::kMetadata)

@@ -197,7 +197,7 @@ absl::Status RunGatherND(KernelArgs& args) {
 }  // namespace
 
 OpDef GatherDef() {
-  return OpDef("", "Gather", 13)
+  return OpDef("", "Gather", 1)
       .Doc(
           "Slices of the data along an axis, in the shape of the indices; negative indices count "
           "from the back.")
@@ -213,7 +213,7 @@ OpDef GatherDef() {
 }
 
 OpDef GatherElementsDef() {
-  return OpDef("", "GatherElements", 13)
+  return OpDef("", "GatherElements", 11)
       .Doc("y[i][j][k] = data[i][indices[i][j][k]][k] for axis 1, and so on.")
       .Input("data", "T")
       .Input("indices", "Tind")
@@ -227,7 +227,7 @@ OpDef GatherElementsDef() {
 }
 
 OpDef GatherNDDef() {
-  return OpDef("", "GatherND", 13)
+  return OpDef("", "GatherND", 11)
       .Doc(
           "Slices of the data named by the tuples in the last dim of the indices; the first "
           "batch_dims axes of both run together.")

@@ -222,7 +222,7 @@ OpDef ArgDef(const char* name, const char* doc) {
 }  // namespace
 
 OpDef CumSumDef() {
-  return Cumulative("CumSum", 13,
+  return Cumulative("CumSum", 11,
                     "Running sums along an axis, from the back with `reverse`, without the element "
                     "itself with `exclusive`.")
       .AddKernel({.name = "reference", .run = RunCumulative<AddFn>});
@@ -234,7 +234,7 @@ OpDef CumProdDef() {
 }
 
 OpDef TopKDef() {
-  return OpDef("", "TopK", 13)
+  return OpDef("", "TopK", 10)
       .Doc(
           "The k largest (smallest) elements along an axis in order, and their indices; the lower "
           "index first among equals.")

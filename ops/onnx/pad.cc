@@ -165,7 +165,7 @@ absl::Status RunPad(KernelArgs& args) {
 }  // namespace
 
 OpDef PadDef() {
-  return OpDef("", "Pad", 13)
+  return OpDef("", "Pad", 11)
       .Doc(
           "Adds elements at the ends of axes: a constant (0 by default), the edge, the reflection "
           "or the other end. Negative "

@@ -218,7 +218,7 @@ OpDef GlobalPool(std::string_view name, int since, std::string_view doc) {
 }  // namespace
 
 OpDef AveragePoolDef() {
-  return Pool("AveragePool", 7, "The mean of each window.")
+  return Pool("AveragePool", 1, "The mean of each window.")
       .Attr("count_include_pad", int64_t{0}, "1: pads count as zeros")
       .Types("T", TypesOf(Floats()))
       .AddKernel({.name = "reference", .run = RunAverage});
@@ -232,7 +232,7 @@ OpDef LpPoolDef() {
 }
 
 OpDef MaxPoolDef() {
-  return Pool("MaxPool", 8, "The largest element of each window, and where it is in X.")
+  return Pool("MaxPool", 1, "The largest element of each window, and where it is in X.")
       .Output("Indices", "int64", "as Y: places in X, flattened", PortKind::kOptional)
       .Attr("storage_order", int64_t{0}, "1: Indices count planes column by column")
       .Types("T", TypesOf(MaxTypes()))

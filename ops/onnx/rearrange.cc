@@ -240,7 +240,7 @@ std::vector<DataType> EyeTypes() {
 }  // namespace
 
 OpDef DepthToSpaceDef() {
-  return OpDef("", "DepthToSpace", 11)
+  return OpDef("", "DepthToSpace", 1)
       .Doc("Channels become blocks of pixels.")
       .Input("input", "T", "[N, C, H, W]")
       .Output("output", "T", "[N, C / b^2, H b, W b]")

@@ -133,7 +133,7 @@ absl::Status InferFlatten(ShapeContext& c) {
 }  // namespace
 
 OpDef ReshapeDef() {
-  return OpDef("", "Reshape", 13)
+  return OpDef("", "Reshape", 5)
       .Doc(
           "The elements under another shape. In `shape`, -1 is what is left, and 0 copies the "
           "input's dim "
@@ -149,7 +149,7 @@ OpDef ReshapeDef() {
 }
 
 OpDef FlattenDef() {
-  return OpDef("", "Flatten", 13)
+  return OpDef("", "Flatten", 1)
       .Doc("The elements as a matrix: axes before `axis` are the rows, the others the columns.")
       .Input("input", "T")
       .Output("output", "T", "[rows, columns]")

@@ -1,11 +1,14 @@
 // ScatterElements and ScatterND: a copy of the data with updates written to picked places.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
@@ -15,39 +18,49 @@ namespace {
 
 // --- reductions ---
 
+enum class Reduction { kNone, kAdd, kMul, kMax, kMin };
+
+absl::StatusOr<Reduction> ReductionOf(const Node& node) {
+  const absl::StatusOr<std::string> name = node.StringAttribute("reduction", "none");
+  if (!name.ok()) return name.status();
+  constexpr std::string_view kNames[] = {"none", "add", "mul", "max", "min"};
+  const auto* known = std::find(std::begin(kNames), std::end(kNames), std::string_view(*name));
+  if (known != std::end(kNames)) return static_cast<Reduction>(known - std::begin(kNames));
+  return absl::InvalidArgumentError(
+      StrCat(node.Description(), ": attribute \"reduction\": \"", *name, "\" is not known"));
+}
+
 // What becomes of an element where an update falls on it; narrow floats are computed as float.
 template <typename T>
 using ReduceFn = T (*)(T old_value, T update);
 
 template <typename T>
-ReduceFn<T> FindReduction(const std::string& name) {
-  if (name == "add") {
-    return
-        [](T a, T b) { return static_cast<T>(static_cast<Wide<T>>(a) + static_cast<Wide<T>>(b)); };
-  }
-  if (name == "mul") {
-    return
-        [](T a, T b) { return static_cast<T>(static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b)); };
-  }
-  if (name == "max") {
-    return [](T a, T b) { return static_cast<Wide<T>>(a) < static_cast<Wide<T>>(b) ? b : a; };
+ReduceFn<T> FindReduction(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kNone:
+      return [](T, T b) { return b; };
+    case Reduction::kAdd:
+      return [](T a, T b) {
+        return static_cast<T>(static_cast<Wide<T>>(a) + static_cast<Wide<T>>(b));
+      };
+    case Reduction::kMul:
+      return [](T a, T b) {
+        return static_cast<T>(static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b));
+      };
+    case Reduction::kMax:
+      return [](T a, T b) { return static_cast<Wide<T>>(a) < static_cast<Wide<T>>(b) ? b : a; };
+    case Reduction::kMin:
+      break;
   }
   return [](T a, T b) { return static_cast<Wide<T>>(b) < static_cast<Wide<T>>(a) ? b : a; };
 }
 
-absl::Status CheckReduction(const ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const std::string reduction, c.node().StringAttribute("reduction", "none"));
-  for (const char* known : {"none", "add", "mul", "max", "min"}) {
-    if (reduction == known) return absl::OkStatus();
-  }
-  return c.AttributeError("reduction", absl::StrCat("\"", reduction, "\" is not known"));
-}
+absl::Status CheckReduction(const ShapeContext& c) { return ReductionOf(c.node()).status(); }
 
 absl::Status Supports(const KernelQuery& query) {
-  PF_ASSIGN_OR_RETURN(const std::string reduction,
-                      query.node->StringAttribute("reduction", "none"));
+  PF_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(*query.node));
   const Value* data = query.node->input(0);
-  if (reduction == "none" || data == nullptr || data->dtype() == DataType::kUndefined) {
+  if (reduction == Reduction::kNone || data == nullptr || data->dtype() == DataType::kUndefined) {
     return absl::OkStatus();
   }
   if (data->dtype() != DataType::kBool && BitWidth(data->dtype()) <= 64 &&
@@ -60,12 +73,12 @@ absl::Status Supports(const KernelQuery& query) {
 // Writes runs of `run` elements: update k goes to `target(k)`, by the node's reduction, in order.
 template <typename F>
 absl::Status Scatter(KernelArgs& args, int64_t run, const F& target) {
-  PF_ASSIGN_OR_RETURN(const std::string reduction, args.node->StringAttribute("reduction", "none"));
+  PF_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(*args.node));
   const TensorArg& updates = args.input(2);
   const TensorArg& y = args.output(0);
   const int64_t count = run == 0 ? 0 : updates.size() / run;
   PF_RETURN_IF_ERROR(CopyBytes(args));
-  if (reduction == "none") {
+  if (reduction == Reduction::kNone) {
     const int64_t bytes = run * ElementSize(y.dtype);
     for (int64_t k = 0; k < count; ++k) {
       std::memcpy(y.as<char>() + target(k) * ElementSize(y.dtype), updates.as<char>() + k * bytes,
@@ -230,13 +243,13 @@ OpDef ScatterElementsAs(const char* name, int since) {
 
 }  // namespace
 
-OpDef ScatterElementsDef() { return ScatterElementsAs("ScatterElements", 13); }
+OpDef ScatterElementsDef() { return ScatterElementsAs("ScatterElements", 11); }
 
 // What ScatterElements was called up to opset 10.
 OpDef ScatterDef() { return ScatterElementsAs("Scatter", 9); }
 
 OpDef ScatterNDDef() {
-  return OpDef("", "ScatterND", 13)
+  return OpDef("", "ScatterND", 11)
       .Doc(
           "A copy of the data with slices written where the tuples in the last dim of the indices "
           "say; later updates win, "

@@ -232,7 +232,7 @@ absl::Status RunOneHot(KernelArgs& args) {
 }  // namespace
 
 OpDef WhereDef() {
-  return OpDef("", "Where", 13)
+  return OpDef("", "Where", 9)
       .Doc("x where the condition holds, else y; all three broadcast.")
       .Input("condition", "B")
       .Input("X", "T")
@@ -247,7 +247,7 @@ OpDef WhereDef() {
 OpDef NonZeroDef() {
   std::vector<DataType> types = NumberTypes();
   types.push_back(DataType::kBool);
-  return OpDef("", "NonZero", 13)
+  return OpDef("", "NonZero", 9)
       .Doc("The indices of the elements that are not zero, in row-major order, one row an axis.")
       .Input("X", "T")
       .Output("Y", "int64", "[rank, n]")
@@ -272,7 +272,7 @@ OpDef TriluDef() {
 }
 
 OpDef OneHotDef() {
-  return OpDef("", "OneHot", 13)
+  return OpDef("", "OneHot", 9)
       .Doc(
           "A new axis of size `depth` with values[1] at the index and values[0] elsewhere; indices "
           "outside [-depth, depth) name "

@@ -57,7 +57,7 @@ absl::Status RunSize(KernelArgs& args) {
 }  // namespace
 
 OpDef ShapeDef() {
-  return OpDef("", "Shape", 13)
+  return OpDef("", "Shape", 1)
       .Doc(
           "The dims [start, end) of the input as a list; both ends count from the back where "
           "negative.")
@@ -72,7 +72,7 @@ OpDef ShapeDef() {
 }
 
 OpDef SizeDef() {
-  return OpDef("", "Size", 13)
+  return OpDef("", "Size", 1)
       .Doc("The number of elements of the input.")
       .Input("data", "T")
       .Output("size", "T1", "[]")

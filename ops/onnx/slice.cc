@@ -179,7 +179,7 @@ absl::Status RunSlice(KernelArgs& args) {
 }  // namespace
 
 OpDef SliceDef() {
-  return OpDef("", "Slice", 13)
+  return OpDef("", "Slice", 10)
       .Doc(
           "Elements [start, end) of each named axis by steps; bounds count from the back where "
           "negative and are clamped, "

@@ -53,7 +53,7 @@ absl::Status RunTranspose(KernelArgs& args) {
 }  // namespace
 
 OpDef TransposeDef() {
-  return OpDef("", "Transpose", 13)
+  return OpDef("", "Transpose", 1)
       .Doc("Output axis i is input axis perm[i]; the axes in reverse order by default.")
       .Input("data", "T")
       .Output("transposed", "T")
