@@ -60,8 +60,8 @@ std::unique_ptr<OpCall> MergeCall(int64_t tokens) {
 
 void AddTurboQuant(Cases& cases) {
   for (const TurboQuantPreset& preset : kTurboQuantPresets) {
-    const std::string name =
-        "_" + std::string(preset.name).substr(std::string("turboquant_").size());
+    constexpr size_t kPrefix = std::string_view("turboquant").size();
+    const std::string name(preset.name.substr(kPrefix));  // begins with an underscore
     cases.push_back({"TurboQuantInsert" + name, Tokens(kTokens),
                      [preset] { return TurboQuantInsertCall(kShape, preset, kTokens); }});
     cases.push_back({"TurboQuantAttention" + name, "1 token, context 4096",

@@ -40,15 +40,20 @@ struct TopKCandidates {
 };
 float KeepTopK(const TopKCandidates& candidates, int64_t count, int64_t topk);
 
-// Writes the indices of candidates [0, count) in falling order of the logits; equal ones keep
-// their order. `keys`, `other_keys` and `other_indices`: [count] of scratch each. Candidate indices
-// are used as scratch too.
+// Writes the indices of the best row.topk of candidates [0, count) to row.indices, in falling order
+// of the logits; equal ones keep their order. Returns how many. `keys`, `other_keys` and
+// `other_indices`: [count] of scratch each. Candidate indices are used as scratch too.
 struct TopKSortSpace {
   uint32_t* keys;
   uint32_t* other_keys;
   int32_t* other_indices;
 };
-void SortTopK(const TopKCandidates& candidates, int64_t count, const TopKSortSpace& space,
-              int32_t* sorted);
+int64_t SortTopK(const TopKCandidates& candidates, int64_t count, const TopKSortSpace& space,
+                 const TopKRow& row);
+
+// A logit that is likely exceeded by row.topk logits and few more: from kTopKSample logits of the
+// row, which has at least as many. `sample`: [kTopKSample] of scratch.
+inline constexpr int64_t kTopKSample = 1024;
+float GuessThreshold(const TopKRow& row, float* sample);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -76,6 +76,36 @@ int64_t Capacity(int64_t topk, int64_t count) {
   return std::min(count, topk + std::max(3 * topk, kMinSpare)) + kSlack;
 }
 
+// Adds the logits from `next` on that may be among the best to the candidates, all those that
+// exceed `threshold` or as many as there is room for at a time.
+int64_t ScanRow(const TopKRow& row, int64_t next, float threshold, const TopKCandidates& candidates,
+                int64_t count) {
+  const int64_t capacity = Capacity(row.topk, row.count);
+  while (true) {
+    next = HWY_DYNAMIC_DISPATCH(Scan)(row, next, threshold, candidates, capacity, &count);
+    if (next == row.count) return count;
+    threshold = KeepTopK(candidates, count, row.topk);
+    count = row.topk;
+  }
+}
+
+// A guess of the threshold by a sample saves all rises. It is right if it leaves enough candidates.
+int64_t CollectByGuess(const TopKRow& row, const TopKCandidates& candidates, float* sample) {
+  if (row.count < 4 * kTopKSample || row.count < 4 * row.topk) return 0;
+  return ScanRow(row, 0, GuessThreshold(row, sample), candidates, 0);
+}
+
+// The first candidates come without a comparison: -inf and NaN are among them where there is
+// nothing better.
+int64_t CollectFromFirst(const TopKRow& row, const TopKCandidates& candidates) {
+  const int64_t count = std::min(row.count, Capacity(row.topk, row.count) - kSlack);
+  std::copy_n(row.logits, count, candidates.logits);
+  std::iota(candidates.indices, candidates.indices + count, 0);
+  if (count == row.count) return count;
+  const float threshold = KeepTopK(candidates, count, row.topk);
+  return ScanRow(row, count, threshold, candidates, row.topk);
+}
+
 }  // namespace
 
 size_t TopKScratchBytes(int64_t topk, int64_t count) {
@@ -95,25 +125,15 @@ void SelectTopKHwy(const TopKRow& row, void* scratch) {
   candidates.indices = reinterpret_cast<int32_t*>(take(capacity));
   const TopKSortSpace space{take(capacity), take(capacity),
                             reinterpret_cast<int32_t*>(take(capacity))};
-
-  // The first candidates come without a comparison: -inf and NaN are among them where there is
-  // nothing better.
-  int64_t count = std::min(row.count, capacity - kSlack);
-  std::copy_n(row.logits, count, candidates.logits);
-  std::iota(candidates.indices, candidates.indices + count, 0);
-  int64_t next = count;
-  if (count > row.topk) {
-    float threshold = KeepTopK(candidates, count, row.topk);
+  int64_t count = CollectByGuess(row, candidates, reinterpret_cast<float*>(space.keys));
+  if (count < row.topk) count = CollectFromFirst(row, candidates);
+  // Sorting some more costs less than picking the best of them first.
+  if (count > 2 * row.topk) {
+    KeepTopK(candidates, count, row.topk);
     count = row.topk;
-    while (next < row.count) {
-      next = HWY_DYNAMIC_DISPATCH(Scan)(row, next, threshold, candidates, capacity, &count);
-      if (count == row.topk) break;  // nothing better up to the end
-      threshold = KeepTopK(candidates, count, row.topk);
-      count = row.topk;
-    }
   }
-  SortTopK(candidates, count, space, row.indices);
-  std::fill(row.indices + count, row.indices + row.topk, -1);
+  const int64_t kept = SortTopK(candidates, count, space, row);
+  std::fill(row.indices + kept, row.indices + row.topk, -1);
 }
 
 }  // namespace pagefuse::pagefuse_ops

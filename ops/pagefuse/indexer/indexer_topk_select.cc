@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -63,17 +63,20 @@ float KeepTopK(const TopKCandidates& c, int64_t count, int64_t topk) {
   int64_t kept = 0;
   float least = HUGE_VALF;
   for (int64_t i = 0; i < count; ++i) {
-    const uint32_t key = TopKKey(c.logits[i]);
-    if (key < threshold || (key == threshold && ties-- <= 0)) continue;
-    if (key == threshold) least = std::isnan(c.logits[i]) ? -HUGE_VALF : c.logits[i];
-    c.logits[kept] = c.logits[i];
+    const float logit = c.logits[i];
+    const uint32_t key = TopKKey(logit);
+    const bool tie = key == threshold;
+    if (tie) least = std::isnan(logit) ? -HUGE_VALF : logit;
+    // Written in any case: whether a candidate is kept cannot be foreseen by the processor.
+    c.logits[kept] = logit;
     c.indices[kept] = c.indices[i];
-    ++kept;
+    kept += key > threshold || (tie && ties-- > 0) ? 1 : 0;
   }
   return least;
 }
 
-void SortTopK(const TopKCandidates& c, int64_t count, const TopKSortSpace& space, int32_t* sorted) {
+int64_t SortTopK(const TopKCandidates& c, int64_t count, const TopKSortSpace& space,
+                 const TopKRow& row) {
   // Rising order of the inverted key is falling order of the logit, and a stable sort keeps ties.
   for (int64_t i = 0; i < count; ++i) space.keys[i] = ~TopKKey(c.logits[i]);
   uint32_t* keys = space.keys;
@@ -93,7 +96,22 @@ void SortTopK(const TopKCandidates& c, int64_t count, const TopKSortSpace& space
     std::swap(keys, next_keys);
     std::swap(indices, next_indices);
   }
-  if (count > 0) std::memcpy(sorted, indices, count * sizeof(int32_t));
+  const int64_t kept = std::min(count, row.topk);
+  std::copy_n(indices, kept, row.indices);
+  return kept;
+}
+
+float GuessThreshold(const TopKRow& row, float* sample) {
+  const int64_t stride = row.count / kTopKSample;
+  for (int64_t i = 0; i < kTopKSample; ++i) {
+    const float logit = row.logits[i * stride];
+    sample[i] = std::isnan(logit) ? -HUGE_VALF : logit;
+  }
+  const double expected = static_cast<double>(row.topk) * kTopKSample / row.count;
+  const auto rank = static_cast<int64_t>(expected + 3 * std::sqrt(expected) + 1);
+  if (rank >= kTopKSample) return -HUGE_VALF;
+  std::nth_element(sample, sample + rank, sample + kTopKSample, std::greater<>());
+  return std::nextafterf(sample[rank], -HUGE_VALF);  // equal ones are candidates too
 }
 
 void SelectTopK(const TopKRow& row) {

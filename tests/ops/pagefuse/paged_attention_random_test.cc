@@ -137,7 +137,9 @@ TEST_P(RandomBatch, VectorKernelGivesWhatTheReferenceGives) {
     const auto got = instance.Run("hwy");
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_LE(WorstError((*got)[0], (*want)[0], tolerance.rtol, tolerance.atol), 1);
-    if (got->size() > 1) EXPECT_LE(WorstError((*got)[1], (*want)[1], 1e-5, 2e-5), 1);
+    if (got->size() > 1) {
+      EXPECT_LE(WorstError((*got)[1], (*want)[1], 1e-5, 2e-5), 1);
+    }
   });
 }
 
@@ -149,7 +151,9 @@ TEST_P(RandomBatch, ReferenceGivesWhatTheDecompositionGives) {
   const auto got = instance.Run("reference");
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_LE(WorstError((*got)[0], (*want)[0], tolerance.rtol, tolerance.atol), 1);
-  if (got->size() > 1) EXPECT_LE(WorstError((*got)[1], (*want)[1], 1e-5, 2e-5), 1);
+  if (got->size() > 1) {
+    EXPECT_LE(WorstError((*got)[1], (*want)[1], 1e-5, 2e-5), 1);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(PagedAttention, RandomBatch, ::testing::ValuesIn(RandomCases()),
