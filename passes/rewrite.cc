@@ -82,11 +82,27 @@ class Rewrite {
   std::vector<const Node*> ReadersToMove(const Value& value) const {
     std::vector<const Node*> readers;
     for (const Use& use : value.uses()) {
-      const int64_t position = scope_.index->position(use.node);
-      if (position < 0 || position > last_position_ || InMatch(use.node)) continue;
-      readers.push_back(use.node);
+      const Node* reader = InThisGraph(use.node);
+      if (reader == nullptr) continue;
+      const int64_t position = scope_.index->position(reader);
+      if (position < 0 || position > last_position_ || InMatch(reader)) continue;
+      readers.push_back(reader);
     }
     return readers;
+  }
+
+  // The node itself, or the node of this graph whose subgraph it is in; null if there is none.
+  const Node* InThisGraph(const Node* node) const {
+    const Graph* graph = node->graph();
+    if (graph == scope_.graph) return node;
+    while (graph != nullptr && graph->parent() != scope_.graph) graph = graph->parent();
+    if (graph == nullptr) return nullptr;
+    for (const auto& candidate : scope_.graph->nodes()) {
+      for (const Graph* subgraph : candidate->Subgraphs()) {
+        if (subgraph == graph) return candidate.get();
+      }
+    }
+    return nullptr;
   }
 
   // --- new nodes from text ---

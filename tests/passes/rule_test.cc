@@ -1,6 +1,7 @@
 // What files of before and after cannot say: provenance, errors in rules, convergence.
 #include "pagefuse/passes/rule.h"
 
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -82,6 +83,12 @@ TEST(Rule, TheDomainOfANewNodeIsImported) {
   EXPECT_TRUE(Verify(model).ok()) << Verify(model);
 }
 
+Rule PairRule() {
+  return Rule("pair")
+      .MatchText("(x, y) => (p, q) { p = Neg (x)  q = Abs (y) }")
+      .ReplaceWith("(x, y) => (p, q) { p, q = pagefuse.Pair (x, y) }");
+}
+
 TEST(Rule, AMatchWhoseInputNeedsItsOutputIsLeftAlone) {
   // b is computed from a, so one node for both would wait for itself.
   Model model = Parse(R"(
@@ -91,12 +98,9 @@ TEST(Rule, AMatchWhoseInputNeedsItsOutputIsLeftAlone) {
       c = Exp (a)
       b = Abs (c)
     })");
-  const Rule rule = Rule("pair")
-                        .MatchText("(x, y) => (p, q) { p = Neg (x)  q = Abs (y) }")
-                        .ReplaceWith("(x, y) => (p, q) { p, q = pagefuse.Pair (x, y) }");
   PassContext context;
   context.explain = true;
-  const auto changed = Apply(rule, model, context);
+  const auto changed = Apply(PairRule(), model, context);
   ASSERT_TRUE(changed.ok()) << changed.status();
   EXPECT_FALSE(*changed);
   ASSERT_FALSE(context.misses.empty());
@@ -111,15 +115,42 @@ TEST(Rule, ReadersBetweenTheMatchedNodesMoveBehindTheNewOne) {
       c = Exp (a)
       b = Abs (y)
     })");
-  const Rule rule = Rule("pair")
-                        .MatchText("(x, y) => (p, q) { p = Neg (x)  q = Abs (y) }")
-                        .ReplaceWith("(x, y) => (p, q) { p, q = pagefuse.Pair (x, y) }");
   PassContext context;
-  const auto changed = Apply(rule, model, context);
+  const auto changed = Apply(PairRule(), model, context);
   ASSERT_TRUE(changed.ok()) << changed.status();
   EXPECT_TRUE(*changed);
   EXPECT_TRUE(Verify(model).ok()) << Verify(model);
   EXPECT_EQ(model.graph->nodes().front()->op_type(), "Pair");
+}
+
+// `c` reads `a` in a branch only, in front of the second matched node.
+constexpr char kReadInABranch[] = R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x, float[T] y, bool[] t) => (float[T] c, float[T] b) {
+      a = Neg (x)
+      c = If <then_branch = yes () => (float[T] d) { d = Exp (a) },
+              else_branch = no () => (float[T] e) { e = Exp (x) }> (t)
+      b = Abs (@)
+    })";
+TEST(Rule, ReadersInSubgraphsMoveBehindTheNewNode) {
+  Model model = Parse(absl::StrReplaceAll(kReadInABranch, {{"@", "y"}}));
+  PassContext context;
+  const auto changed = Apply(PairRule(), model, context);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_TRUE(*changed);
+  EXPECT_TRUE(Verify(model).ok()) << Verify(model);
+  EXPECT_EQ(model.graph->nodes().front()->op_type(), "Pair");
+}
+
+TEST(Rule, AMatchWhoseInputNeedsItsOutputInASubgraphIsLeftAlone) {
+  Model model = Parse(absl::StrReplaceAll(kReadInABranch, {{"@", "c"}}));
+  PassContext context;
+  context.explain = true;
+  const auto changed = Apply(PairRule(), model, context);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_FALSE(*changed);
+  ASSERT_FALSE(context.misses.empty());
+  EXPECT_EQ(context.misses[0].condition, "input \"c\" is computed from an output of the match");
 }
 
 TEST(Rule, ARuleThatFeedsItselfIsStopped) {
