@@ -9,8 +9,8 @@
 // e5m2       | 1.5.2      | 15   | 57344   | infinities, NaN               | OCP OFP8 1.0, ONNX
 // e5m2fnuz   | 1.5.2      | 16   | 57344   | NaN 0x80, no infinity, no -0  | ONNX
 // e2m1       | 1.2.1      | 1    | 6       | none                          | OCP MX 1.0, ONNX
-// FLOAT4E2M1 e8m0       | 0.8.0      | 127  | 2^127   | NaN 0xFF, no zero, no sign    | OCP MX 1.0,
-// ONNX FLOAT8E8M0
+// e8m0       | 0.8.0      | 127  | 2^127   | NaN 0xFF, no zero, no sign    | OCP MX 1.0, ONNX
+// ONNX calls the last two FLOAT4E2M1 and FLOAT8E8M0.
 #pragma once
 
 #include <array>
@@ -65,8 +65,8 @@ using E5M2FNUZFormat = FloatFormat<uint8_t, 5, 2, 16, FloatSpecials::kFnuz>;
 using E2M1Format = FloatFormat<uint8_t, 2, 1, 1, FloatSpecials::kNone>;  // low four bits
 
 // The code of a float NaN with these bits. 16-bit types keep sign and payload (made quiet), as the
-// hardware conversions do; 8-bit types keep the sign where they can. e2m1 has no NaN and takes +6,
-// as ONNX does.
+// hardware conversions do; 8-bit types keep the sign where they can. e2m1 has none and takes +6 for
+// either sign: so ONNX's table of casts to float4 has it, where OCP MX 1.0 leaves it open.
 template <typename F>
 constexpr typename F::Storage NanCode(uint32_t float_bits) {
   const uint32_t sign = float_bits >> 31 ? F::kSignBit : 0;

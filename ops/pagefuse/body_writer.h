@@ -152,8 +152,14 @@ std::string WriteTake(BodyWriter& w, const std::string& flat, const std::string&
 PagedPart DataPart(const GroupedRowFormat& format, const PagedBytes& paged);
 PagedPart ScalePart(const GroupedRowFormat& format, const PagedBytes& paged);
 
-// Puts the rows of float x [N, coded] and of the bytes `tail` [N, 2 * plain] (empty where plain is
-// 0) into `cache`, a name of uint8 [blocks, block_bytes]; defines `out` of the cache's shape.
+// Where grouped rows come from and go to: float x [N, coded], the bytes `tail` [N, 2 * plain]
+// (empty where plain is 0), and `slots` [N] of `cache`, uint8 [blocks, block_bytes].
+struct GroupedPutNames {
+  std::string x;
+  std::string tail;
+  std::string slots;
+  std::string cache;
+};
 struct GroupedPutText {
   GroupedRowFormat format;
   PagedBytes paged;
@@ -161,8 +167,8 @@ struct GroupedPutText {
   bool clip = true;
   std::vector<int64_t> cache_dims = {};  // as Reshape takes them; empty: {-1, block_bytes}
 };
-void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const std::string& x,
-                     const std::string& tail, const std::string& slots, const std::string& cache,
+// Puts the rows into the cache; defines `out` of the cache's shape.
+void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const GroupedPutNames& names,
                      const std::string& out);
 
 // The elements of grouped e4m3fn rows as bfloat16: from their data bytes [n..., DataBytes()] and

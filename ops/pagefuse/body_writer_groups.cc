@@ -185,8 +185,7 @@ PagedPart ScalePart(const GroupedRowFormat& format, const PagedBytes& paged) {
           inline_scales ? format.DataBytes() : format.ScaleBytes(), format.ScaleBytes()};
 }
 
-void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const std::string& x,
-                     const std::string& tail, const std::string& slots, const std::string& cache,
+void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const GroupedPutNames& names,
                      const std::string& out) {
   const GroupedRowFormat& format = put.format;
   const GroupTextOptions options = {.format = format.groups,
@@ -194,7 +193,7 @@ void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const std::string
                                     .group = format.group,
                                     .floor_last = put.floor_last,
                                     .clip = put.clip};
-  const GroupText groups = WriteGroups(w, x, options);
+  const GroupText groups = WriteGroups(w, names.x, options);
   std::vector<std::string> data = {WriteCodeBytes(w, groups, options)};
   std::string scales = WriteScaleBytes(w, groups, options);
   if (format.scale_padding > 0) {
@@ -204,13 +203,13 @@ void WriteGroupedPut(BodyWriter& w, const GroupedPutText& put, const std::string
     scales = w.Call("Concat <axis = 1>", {scales, zeros});
   }
   if (format.layout == GroupedLayout::kInline) data.push_back(scales);
-  if (format.plain > 0) data.push_back(tail);
+  if (format.plain > 0) data.push_back(names.tail);
   const std::string rows = data.size() == 1 ? data[0] : w.Call("Concat <axis = 1>", data);
   w.Comment("bytes into the blocks");
-  std::string flat = w.Reshape(cache, {-1});
-  flat = WritePut(w, flat, rows, slots, DataPart(format, put.paged));
+  std::string flat = w.Reshape(names.cache, {-1});
+  flat = WritePut(w, flat, rows, names.slots, DataPart(format, put.paged));
   if (format.layout == GroupedLayout::kSplit) {
-    flat = WritePut(w, flat, scales, slots, ScalePart(format, put.paged));
+    flat = WritePut(w, flat, scales, names.slots, ScalePart(format, put.paged));
   }
   std::vector<int64_t> dims = put.cache_dims;
   if (dims.empty()) dims = {-1, put.paged.block_bytes};

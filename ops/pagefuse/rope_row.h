@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "pagefuse/ir/data_type.h"
+#include "pagefuse/ops/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -56,5 +58,13 @@ struct CosSinTable {
     return data + position * rotated * BitWidth(type) / 8;
   }
 };
+
+// As RotateRow, by row `position` of the table, which is one of a float type.
+inline void RotateByTable(const RopeLayout& layout, const CosSinTable& table, int64_t position,
+                          float* x, RopeDirection direction = RopeDirection::kForward) {
+  std::vector<float> cos_sin(static_cast<size_t>(table.rotated));
+  DecodeToFloat(table.type, table.Row(position), table.rotated, cos_sin.data()).IgnoreError();
+  RotateRow(layout, cos_sin.data(), cos_sin.data() + table.pairs(), x, direction);
+}
 
 }  // namespace pagefuse::pagefuse_ops

@@ -223,18 +223,14 @@ absl::StatusOr<CompressAttributes> ParseCompress(const Node& node) {
 
 void CompressCacheInsertPlain(const CompressCall& call) {
   std::vector<float> y(call.size);
-  std::vector<float> cos_sin(call.table.rotated);
   std::vector<uint8_t> rounded(2 * call.size);
   for (size_t i = 0; i < call.writes.size(); ++i) {
     for (int64_t d = 0; d < call.size; ++d) {
       y[d] = CompressColumn(call, static_cast<int64_t>(i), d);
     }
     NormRow(call.weight.data(), call.attributes.eps, call.size, y.data());
+    RotateByTable(call.layout, call.table, call.table_rows[i], y.data());
     // The types here are float types: never an error.
-    DecodeToFloat(call.table.type, call.table.Row(call.table_rows[i]), call.table.rotated,
-                  cos_sin.data())
-        .IgnoreError();
-    RotateRow(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, y.data());
     EncodeFromFloat(DataType::kBfloat16, y.data(), call.size, rounded.data()).IgnoreError();
     DecodeToFloat(DataType::kBfloat16, rounded.data(), call.size, y.data()).IgnoreError();
     EncodeGroupedRow(call.format, y.data(), rounded.data() + 2 * call.format.coded,

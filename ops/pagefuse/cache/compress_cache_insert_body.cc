@@ -116,9 +116,10 @@ absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name
     tail = WriteBytes(w, w.Slice(row, format.coded, format.elements(), 1), DataType::kBfloat16,
                       format.plain);
   }
+  const std::string x = w.Cast(coded, DataType::kFloat);
   WriteGroupedPut(
       w, {.format = format, .paged = {.block_size = a.kv_block_size, .block_bytes = o.block_bytes}},
-      w.Cast(coded, DataType::kFloat), tail, boundary.slots, "kv_cache", "kv_cache_out");
+      {.x = x, .tail = tail, .slots = boundary.slots, .cache = "kv_cache"}, "kv_cache_out");
   DecompositionVariant variant;
   variant.name = std::move(name);
   variant.text = w.Function("CompressCacheInsert",

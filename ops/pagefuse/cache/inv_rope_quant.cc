@@ -213,16 +213,12 @@ int64_t InvRopeCall::SourceRowBytes() const { return size * BitWidth(type) / 8; 
 
 void InvRopeQuantPlain(const InvRopeCall& call) {
   std::vector<float> x(call.size);
-  std::vector<float> cos_sin(call.table.rotated);
   for (int64_t row = 0; row < call.rows(); ++row) {
-    // The sources are of a float type: never an error.
+    // The source is of a float type: never an error.
     DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
         .IgnoreError();
     const int64_t position = IndexAt(call.positions, row / call.heads);
-    DecodeToFloat(call.table.type, call.table.Row(position), call.table.rotated, cos_sin.data())
-        .IgnoreError();
-    RotateRow(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, x.data(),
-              RopeDirection::kInverse);
+    RotateByTable(call.layout, call.table, position, x.data(), RopeDirection::kInverse);
     for (int64_t g = 0; g < call.size / call.group; ++g) {
       const float scale = EncodeGroup(call.format, x.data() + g * call.group, call.group,
                                       call.codes + row * call.size + g * call.group);

@@ -61,8 +61,9 @@ DecompositionVariant Body(const PagedBytes& paged, DataType slot_type, std::stri
   const std::string rows = w.Call("Gather <axis = 0>", {"k", kept.keep});
   const std::string coded = w.Cast(w.Slice(rows, 0, format.coded, 1), DataType::kFloat);
   const std::string plain = w.Slice(rows, format.coded, format.elements(), 1);
-  WriteGroupedPut(w, {.format = format, .paged = paged}, coded,
-                  WriteBytes(w, plain, DataType::kBfloat16, format.plain), kept.slots, "kv_cache",
+  const std::string tail = WriteBytes(w, plain, DataType::kBfloat16, format.plain);
+  WriteGroupedPut(w, {.format = format, .paged = paged},
+                  {.x = coded, .tail = tail, .slots = kept.slots, .cache = "kv_cache"},
                   "kv_cache_out");
   return {std::move(name),
           w.Function("KCacheQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out"),

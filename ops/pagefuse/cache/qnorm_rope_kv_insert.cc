@@ -168,14 +168,10 @@ absl::Status Run(KernelArgs& args) {
 // A row of bfloat16 at `from` to x, rotated to the token's position.
 void LoadRotated(const QNormCall& call, int64_t token, const uint8_t* from, bool norm,
                  std::vector<float>& x) {
-  // The types are float types: never an error.
+  // The type is a float type: never an error.
   DecodeToFloat(DataType::kBfloat16, from, call.size, x.data()).IgnoreError();
   if (norm) NormRow(nullptr, call.epsilon, call.size, x.data());
-  std::vector<float> cos_sin(call.table.rotated);
-  DecodeToFloat(call.table.type, call.table.Row(IndexAt(call.positions, token)), call.table.rotated,
-                cos_sin.data())
-      .IgnoreError();
-  RotateRow(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, x.data());
+  RotateByTable(call.layout, call.table, IndexAt(call.positions, token), x.data());
 }
 
 // x * factor as e4m3fn, or x as bfloat16.

@@ -94,8 +94,9 @@ void WriteKv(BodyWriter& w, const BodyOptions& o, const CosSinText& table) {
   const GroupedRowFormat format = Fp8Ue8m0Row();
   const std::string coded = w.Cast(w.Slice(narrow, 0, format.coded, 1), DataType::kFloat);
   const std::string plain = w.Slice(narrow, format.coded, format.elements(), 1);
-  WriteGroupedPut(w, {.format = format, .paged = o.paged}, coded,
-                  WriteBytes(w, plain, DataType::kBfloat16, format.plain), kept.slots, "kv_cache",
+  const std::string tail = WriteBytes(w, plain, DataType::kBfloat16, format.plain);
+  WriteGroupedPut(w, {.format = format, .paged = o.paged},
+                  {.x = coded, .tail = tail, .slots = kept.slots, .cache = "kv_cache"},
                   "kv_cache_out");
 }
 

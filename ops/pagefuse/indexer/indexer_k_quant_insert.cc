@@ -95,8 +95,8 @@ DecompositionVariant Body(const GroupedRowFormat& format, const BodyOptions& o) 
   const PagedBytes paged = {.block_size = o.block_size,
                             .block_bytes = o.block_size * format.TokenBytes()};
   WriteGroupedPut(
-      w, {.format = format, .paged = paged, .clip = false, .cache_dims = std::move(cache_dims)}, x,
-      "", kept.slots, "kv_cache", "kv_cache_out");
+      w, {.format = format, .paged = paged, .clip = false, .cache_dims = std::move(cache_dims)},
+      {.x = x, .tail = "", .slots = kept.slots, .cache = "kv_cache"}, "kv_cache_out");
   const std::string scale =
       format.groups.scale == GroupScale::kPowerOfTwo ? kPowerOfTwo : kFloatScale;
   return {StrCat(scale, "_", o.block_size, o.four_dims ? "_4d" : ""),

@@ -191,15 +191,12 @@ float IndexerQCall::WeightOf(int64_t row, float query_scale) const {
 
 void IndexerQRopeQuantPlain(const IndexerQCall& call) {
   std::vector<float> x(call.size);
-  std::vector<float> cos_sin(call.table.rotated);
   for (int64_t row = 0; row < call.rows(); ++row) {
-    // The sources are of a float type: never an error.
+    // The source is of a float type: never an error.
     DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
         .IgnoreError();
     const int64_t position = IndexAt(call.positions, row / call.heads);
-    DecodeToFloat(call.table.type, call.table.Row(position), call.table.rotated, cos_sin.data())
-        .IgnoreError();
-    RotateRow(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, x.data());
+    RotateByTable(call.layout, call.table, position, x.data());
     for (int64_t i = 0; i < call.table.rotated; ++i) {
       float& channel = x[call.layout.offset + i];
       channel = static_cast<float>(Bfloat16(channel));

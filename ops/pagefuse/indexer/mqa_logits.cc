@@ -76,19 +76,6 @@ absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
   return problem;
 }
 
-absl::Status Reference(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const MqaLogitsProblem problem, MakeProblem(args));
-  MqaLogitsReference(problem);
-  return absl::OkStatus();
-}
-
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const MqaLogitsProblem problem, MakeProblem(args));
-  compute(problem, args.scratch);
-  return absl::OkStatus();
-}
-
 // What decides the nodes of the decomposition.
 struct Spelling {
   bool uint8_q = false;  // codes under another type
@@ -167,35 +154,50 @@ std::vector<DecompositionVariant> Variants() {
 
 }  // namespace
 
+void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem) {
+  const auto run = [make_problem](auto compute) {
+    return [make_problem, compute](KernelArgs& args) -> absl::Status {
+      PF_ASSIGN_OR_RETURN(const MqaLogitsProblem problem, make_problem(args));
+      compute(problem, args.scratch);
+      return absl::OkStatus();
+    };
+  };
+  const auto plain = [](const MqaLogitsProblem& problem, Scratch*) { MqaLogitsReference(problem); };
+  op.AddKernel({.name = "reference", .run = run(plain)})
+      .AddKernel({.name = "hwy", .priority = 10, .run = run(MqaLogitsHwy)})
+      .AddKernel({.name = "amx",
+                  .priority = 20,
+                  .supports = [](const KernelQuery&) { return MqaLogitsAmxSupported(); },
+                  .run = run(MqaLogitsAmx)});
+}
+
 OpDef MqaLogitsDef() {
   using enum DataType;
   const auto required = PortKind::kRequired;
   const auto metadata = PortRole::kMetadata;
-  return OpDef("pagefuse", "MqaLogits", 1)
-      .Doc(
-          "Index score of every key for every query: logits[m, n] = sum over h of weights[m, h] * "
-          "max(0, (q[m, h] . k[n]) * k_scale[n]) for ks[m] <= n < ke[m]. q and k hold e4m3fn "
-          "codes; uint8 stands for float8e4m3fn.")
-      .Input("q", "Q", "[M, H, D]")
-      .Input("k", "K", "[N, D]")
-      .Input("k_scale", "float", "[N] or [N, 1]")
-      .Input("weights", "float", "[M, H]")
-      .Input("ks", "int32", "[M]", required, metadata)
-      .Input("ke", "int32", "[M]", required, metadata)
-      .Output("logits", "float", "[M, N]")
-      .Attr("clean_logits", int64_t{1}, "1: -inf outside the range; 0: anything")
-      .Types("Q", {kFloat8E4M3FN, kUint8})
-      .Types("K", {kFloat8E4M3FN, kUint8})
-      .InferShapes(InferShapes)
-      .Validate(Validate)
-      .Decomposition(Decompose)
-      .Variants(Variants)
-      .AddKernel({.name = "reference", .run = Reference})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<MqaLogitsHwy>})
-      .AddKernel({.name = "amx",
-                  .priority = 20,
-                  .supports = [](const KernelQuery&) { return MqaLogitsAmxSupported(); },
-                  .run = Run<MqaLogitsAmx>});
+  OpDef op =
+      OpDef("pagefuse", "MqaLogits", 1)
+          .Doc(
+              "Index score of every key for every query: logits[m, n] = sum over h of weights[m, "
+              "h] * "
+              "max(0, (q[m, h] . k[n]) * k_scale[n]) for ks[m] <= n < ke[m]. q and k hold e4m3fn "
+              "codes; uint8 stands for float8e4m3fn.")
+          .Input("q", "Q", "[M, H, D]")
+          .Input("k", "K", "[N, D]")
+          .Input("k_scale", "float", "[N] or [N, 1]")
+          .Input("weights", "float", "[M, H]")
+          .Input("ks", "int32", "[M]", required, metadata)
+          .Input("ke", "int32", "[M]", required, metadata)
+          .Output("logits", "float", "[M, N]")
+          .Attr("clean_logits", int64_t{1}, "1: -inf outside the range; 0: anything")
+          .Types("Q", {kFloat8E4M3FN, kUint8})
+          .Types("K", {kFloat8E4M3FN, kUint8})
+          .InferShapes(InferShapes)
+          .Validate(Validate)
+          .Decomposition(Decompose)
+          .Variants(Variants);
+  AddMqaLogitsKernels(op, MakeProblem);
+  return op;
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "pagefuse/ops/cache/cache_format.h"
 #include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -60,5 +62,10 @@ void MqaLogitsAmx(const MqaLogitsProblem& problem, Scratch* scratch);
 
 // OK if this machine can run MqaLogitsAmx, else why not.
 absl::Status MqaLogitsAmxSupported();
+
+// The kernels of an op that `make_problem` turns into one call: "reference", "hwy", "amx". Its
+// arguments are checked but for attributes.
+using MqaProblemOf = absl::StatusOr<MqaLogitsProblem> (*)(const KernelArgs& args);
+void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem);
 
 }  // namespace pagefuse::pagefuse_ops

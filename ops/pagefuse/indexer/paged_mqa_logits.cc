@@ -125,19 +125,6 @@ absl::Status Validate(const KernelArgs& args) {
   return absl::OkStatus();
 }
 
-absl::Status Reference(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const MqaLogitsProblem problem, MakeProblem(args));
-  MqaLogitsReference(problem);
-  return absl::OkStatus();
-}
-
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const MqaLogitsProblem problem, MakeProblem(args));
-  compute(problem, args.scratch);
-  return absl::OkStatus();
-}
-
 // With clean_logits 0 the masked logits are one of the allowed results.
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   const PagedMqaLogitsBody body = {.uint8_q = node.input(kQ)->dtype() == DataType::kUint8,
@@ -161,32 +148,32 @@ OpDef PagedMqaLogitsDef() {
   using enum DataType;
   const auto required = PortKind::kRequired;
   const auto metadata = PortRole::kMetadata;
-  return OpDef("pagefuse", "PagedMqaLogits", 1)
-      .Doc(
-          "MqaLogits over a paged cache of e4m3fn keys: a block is the codes of its BS keys, then "
-          "their float scales. Row b * n + i is the query at position context_lens[b] - n + i and "
-          "sees the keys up to its own; uint8 stands for float8e4m3fn.")
-      .Input("q", "Q", "[B, n, H, D]")
-      .Input("kv_cache", "uint8", "[NB, BS, 1, D + 4] or [NB, BS, D + 4]")
-      .Input("weights", "float", "[B * n, H]")
-      .Input("context_lens", "int32", "[B]", required, metadata)
-      .Input("block_tables", "int32", "[B, MB]", required, metadata)
-      .Input("max_model_len", "int64", "[]", PortKind::kOptional, metadata)
-      .Output("logits", "float", "[B * n, max_model_len]")
-      .Attr("clean_logits", int64_t{1},
-            "1: -inf in all columns that a row does not see; 0: anything at or past the context "
-            "length")
-      .Types("Q", {kFloat8E4M3FN, kUint8})
-      .InferShapes(InferShapes)
-      .Validate(Validate)
-      .Decomposition(Decompose)
-      .Variants(Variants)
-      .AddKernel({.name = "reference", .run = Reference})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<MqaLogitsHwy>})
-      .AddKernel({.name = "amx",
-                  .priority = 20,
-                  .supports = [](const KernelQuery&) { return MqaLogitsAmxSupported(); },
-                  .run = Run<MqaLogitsAmx>});
+  OpDef op =
+      OpDef("pagefuse", "PagedMqaLogits", 1)
+          .Doc(
+              "MqaLogits over a paged cache of e4m3fn keys: a block is the codes of its BS keys, "
+              "then "
+              "their float scales. Row b * n + i is the query at position context_lens[b] - n + i "
+              "and "
+              "sees the keys up to its own; uint8 stands for float8e4m3fn.")
+          .Input("q", "Q", "[B, n, H, D]")
+          .Input("kv_cache", "uint8", "[NB, BS, 1, D + 4] or [NB, BS, D + 4]")
+          .Input("weights", "float", "[B * n, H]")
+          .Input("context_lens", "int32", "[B]", required, metadata)
+          .Input("block_tables", "int32", "[B, MB]", required, metadata)
+          .Input("max_model_len", "int64", "[]", PortKind::kOptional, metadata)
+          .Output("logits", "float", "[B * n, max_model_len]")
+          .Attr(
+              "clean_logits", int64_t{1},
+              "1: -inf in all columns that a row does not see; 0: anything at or past the context "
+              "length")
+          .Types("Q", {kFloat8E4M3FN, kUint8})
+          .InferShapes(InferShapes)
+          .Validate(Validate)
+          .Decomposition(Decompose)
+          .Variants(Variants);
+  AddMqaLogitsKernels(op, MakeProblem);
+  return op;
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -11,7 +11,6 @@
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
 #include "pagefuse/ops/pagefuse/named_dims.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -114,34 +113,6 @@ absl::Status Validate(const KernelArgs& args) {
   return absl::OkStatus();
 }
 
-template <typename LookUp>
-void ForEachRow(KernelArgs& args, int64_t begin, int64_t end, int64_t block_size,
-                const LookUp& look_up) {
-  for (int64_t t = begin; t < end; ++t) {
-    SlotRow row = RowOf(args, t, block_size);
-    row.slots = args.output(0).as<int32_t>() + t * row.count;
-    args.output(1).as<int32_t>()[t] = look_up(row);
-  }
-}
-
-absl::Status Reference(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
-  ForEachRow(args, 0, args.input(kIndices).dim(0), block_size,
-             [&](const SlotRow& row) { return LookUpSlots(row, block_size); });
-  return absl::OkStatus();
-}
-
-absl::Status Hwy(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
-  const BlockDivider divider(block_size);
-  const TensorArg& indices = args.input(kIndices);
-  ParallelFor(indices.dim(0), indices.dim(1) * 8, [&](int64_t begin, int64_t end) {
-    ForEachRow(args, begin, end, block_size,
-               [&](const SlotRow& row) { return LookUpSlotsHwy(row, divider); });
-  });
-  return absl::OkStatus();
-}
-
 // `slot`: what a valid index becomes. With a workspace, prefill tokens get rows of it.
 constexpr char kTableNodes[] = R"(
   index = Cast <to = 7> (token_indices)
@@ -198,29 +169,31 @@ OpDef ReqIndexToSlotDef() {
   const auto required = PortKind::kRequired;
   const auto optional = PortKind::kOptional;
   const auto metadata = PortRole::kMetadata;
-  return OpDef("pagefuse", "ReqIndexToSlot", 1)
-      .Doc(
-          "Turns token indices within requests into slots of the paged cache; of tokens with a "
-          "prefill request, into rows of the prefill workspace: workspace_starts[id] + v. -1 for a "
-          "negative index and for one past the block table. valid_counts counts the others.")
-      .Input("req_id", "int32", "[T]", required, metadata)
-      .Input("block_table", "int32", "[Q, MB]", required, metadata)
-      .Input("token_indices", "int32", "[T, K]")
-      .Input("prefill_request_id", "int32", "[T]", optional, metadata)
-      .Input("workspace_starts", "int32", "[P]", optional, metadata)
-      .Output("slots", "int32", "[T, K]")
-      .Output("valid_counts", "int32", "[T]")
-      .RequiredAttr("block_size", "tokens a block")
-      .InferShapes(InferShapes)
-      .Validate(Validate)
-      .Decomposition([](const Node& node) -> absl::StatusOr<DecompositionVariant> {
-        return MakeVariant(node.input(kPrefillIds) != nullptr);
-      })
-      .Variants([] {
-        return std::vector<DecompositionVariant>{MakeVariant(false), MakeVariant(true)};
-      })
-      .AddKernel({.name = "reference", .run = Reference})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Hwy});
+  OpDef op =
+      OpDef("pagefuse", "ReqIndexToSlot", 1)
+          .Doc(
+              "Turns token indices within requests into slots of the paged cache; of tokens with a "
+              "prefill request, into rows of the prefill workspace: workspace_starts[id] + v. -1 "
+              "for a "
+              "negative index and for one past the block table. valid_counts counts the others.")
+          .Input("req_id", "int32", "[T]", required, metadata)
+          .Input("block_table", "int32", "[Q, MB]", required, metadata)
+          .Input("token_indices", "int32", "[T, K]")
+          .Input("prefill_request_id", "int32", "[T]", optional, metadata)
+          .Input("workspace_starts", "int32", "[P]", optional, metadata)
+          .Output("slots", "int32", "[T, K]")
+          .Output("valid_counts", "int32", "[T]")
+          .RequiredAttr("block_size", "tokens a block")
+          .InferShapes(InferShapes)
+          .Validate(Validate)
+          .Decomposition([](const Node& node) -> absl::StatusOr<DecompositionVariant> {
+            return MakeVariant(node.input(kPrefillIds) != nullptr);
+          })
+          .Variants([] {
+            return std::vector<DecompositionVariant>{MakeVariant(false), MakeVariant(true)};
+          });
+  AddSlotLookupKernels(op, RowOf);
+  return op;
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -9,11 +9,23 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+
+// Rows [begin, end): the slots, and how many `look_up` found.
+template <typename RowOf, typename LookUp>
+void FillRows(KernelArgs& args, int64_t begin, int64_t end, const RowOf& row_of,
+              const LookUp& look_up) {
+  for (int64_t t = begin; t < end; ++t) {
+    SlotRow row = row_of(t);
+    row.slots = args.output(0).as<int32_t>() + t * row.count;
+    args.output(1).as<int32_t>()[t] = look_up(row);
+  }
+}
 
 }  // namespace
 
@@ -41,6 +53,30 @@ int32_t LookUpSlots(const SlotRow& row, int64_t block_size) {
         static_cast<int32_t>(row.table[index / block_size] * block_size + index % block_size);
   }
   return valid;
+}
+
+void AddSlotLookupKernels(OpDef& op, SlotRowOf row_of) {
+  const auto plain = [row_of](KernelArgs& args) -> absl::Status {
+    PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+    FillRows(
+        args, 0, args.output(0).dim(0), [&](int64_t t) { return row_of(args, t, block_size); },
+        [&](const SlotRow& row) { return LookUpSlots(row, block_size); });
+    return absl::OkStatus();
+  };
+  const auto hwy = [row_of](KernelArgs& args) -> absl::Status {
+    PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+    const BlockDivider divider(block_size);
+    const TensorArg& slots = args.output(0);
+    const int64_t row_bytes = slots.dim(1) * 2 * static_cast<int64_t>(sizeof(int32_t));
+    ParallelFor(slots.dim(0), row_bytes, [&](int64_t begin, int64_t end) {
+      FillRows(
+          args, begin, end, [&](int64_t t) { return row_of(args, t, block_size); },
+          [&](const SlotRow& row) { return LookUpSlotsHwy(row, divider); });
+    });
+    return absl::OkStatus();
+  };
+  op.AddKernel({.name = "reference", .run = plain})
+      .AddKernel({.name = "hwy", .priority = 10, .run = hwy});
 }
 
 absl::StatusOr<int64_t> ReadBlockSize(const Node& node) {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -47,6 +48,12 @@ absl::Status CheckSlotRow(const KernelArgs& args, const SlotRow& row, int64_t bl
                           int table_input, int64_t request);
 // True if no row of the table can fail CheckSlotRow: every entry gives slots of int32.
 bool WholeTableIsUsable(const TensorArg& table, int64_t block_size);
+
+// The row of a token, but for where its slots go. Arguments are checked.
+using SlotRowOf = SlotRow (*)(const KernelArgs& args, int64_t token, int64_t block_size);
+// The plain kernel and the vectorised, parallel one of an op with the attribute `block_size` and
+// the outputs slots int32 [T, K] and, of each row, how many are not -1: int32 [T].
+void AddSlotLookupKernels(OpDef& op, SlotRowOf row_of);
 
 // `block_size` attribute of a node: InvalidArgument unless it is in [1, 2^31).
 absl::StatusOr<int64_t> ReadBlockSize(const Node& node);

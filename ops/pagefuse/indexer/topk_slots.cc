@@ -9,7 +9,6 @@
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
 #include "pagefuse/ops/pagefuse/named_dims.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -66,34 +65,6 @@ absl::Status Validate(const KernelArgs& args) {
   return absl::OkStatus();
 }
 
-template <typename LookUp>
-void ForEachRow(KernelArgs& args, int64_t begin, int64_t end, int64_t block_size,
-                const LookUp& look_up) {
-  for (int64_t t = begin; t < end; ++t) {
-    SlotRow row = RowOf(args, t, block_size);
-    row.slots = args.output(0).as<int32_t>() + t * row.count;
-    args.output(1).as<int32_t>()[t] = look_up(row);
-  }
-}
-
-absl::Status Reference(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
-  ForEachRow(args, 0, args.input(kIndices).dim(0), block_size,
-             [&](const SlotRow& row) { return LookUpSlots(row, block_size); });
-  return absl::OkStatus();
-}
-
-absl::Status Hwy(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
-  const BlockDivider divider(block_size);
-  const TensorArg& indices = args.input(kIndices);
-  ParallelFor(indices.dim(0), indices.dim(1) * 8, [&](int64_t begin, int64_t end) {
-    ForEachRow(args, begin, end, block_size,
-               [&](const SlotRow& row) { return LookUpSlotsHwy(row, divider); });
-  });
-  return absl::OkStatus();
-}
-
 constexpr char kBody[] = R"(
 TopKSlots (topk_indices, token_to_req, block_table, is_valid) => (slots, lens) {
   index = Cast <to = 7> (topk_indices)
@@ -124,23 +95,25 @@ TopKSlots (topk_indices, token_to_req, block_table, is_valid) => (slots, lens) {
 }  // namespace
 
 OpDef TopKSlotsDef() {
-  return OpDef("pagefuse", "TopKSlots", 1)
-      .Doc(
-          "Turns each token's top-k indices within its request into slots of the paged cache: "
-          "block_table[req, v / block_size] * block_size + v mod block_size, -1 for a negative v "
-          "and for padding tokens. lens counts the slots that are not -1.")
-      .Input("topk_indices", "int32", "[T, K]")
-      .Input("token_to_req", "int32", "[T]", PortKind::kRequired, PortRole::kMetadata)
-      .Input("block_table", "int32", "[Q, MB]", PortKind::kRequired, PortRole::kMetadata)
-      .Input("is_valid", "bool", "[T]", PortKind::kRequired, PortRole::kMetadata)
-      .Output("slots", "int32", "[T, K]")
-      .Output("lens", "int32", "[T]")
-      .RequiredAttr("block_size", "tokens a block")
-      .InferShapes(InferShapes)
-      .Validate(Validate)
-      .Decomposition(kBody)
-      .AddKernel({.name = "reference", .run = Reference})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Hwy});
+  OpDef op =
+      OpDef("pagefuse", "TopKSlots", 1)
+          .Doc(
+              "Turns each token's top-k indices within its request into slots of the paged cache: "
+              "block_table[req, v / block_size] * block_size + v mod block_size, -1 for a negative "
+              "v "
+              "and for padding tokens. lens counts the slots that are not -1.")
+          .Input("topk_indices", "int32", "[T, K]")
+          .Input("token_to_req", "int32", "[T]", PortKind::kRequired, PortRole::kMetadata)
+          .Input("block_table", "int32", "[Q, MB]", PortKind::kRequired, PortRole::kMetadata)
+          .Input("is_valid", "bool", "[T]", PortKind::kRequired, PortRole::kMetadata)
+          .Output("slots", "int32", "[T, K]")
+          .Output("lens", "int32", "[T]")
+          .RequiredAttr("block_size", "tokens a block")
+          .InferShapes(InferShapes)
+          .Validate(Validate)
+          .Decomposition(kBody);
+  AddSlotLookupKernels(op, RowOf);
+  return op;
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -132,6 +132,8 @@ DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size) {
   const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
   const std::string latent = w.Call("Gather <axis = 0>", {"kv_c", kept.keep});
   const std::string rotated = w.Call("Gather <axis = 0>", {"k_pe", kept.keep});
+  const std::string x = w.Cast(latent, DataType::kFloat);
+  const std::string tail = WriteBytes(w, rotated, DataType::kBfloat16, format.plain);
   WriteGroupedPut(
       w,
       {.format = format,
@@ -139,8 +141,7 @@ DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size) {
        .floor_last = true,
        .clip = false,
        .cache_dims = {-1, block_size, format.TokenBytes()}},
-      w.Cast(latent, DataType::kFloat), WriteBytes(w, rotated, DataType::kBfloat16, format.plain),
-      kept.slots, "kv_cache", "kv_cache_out");
+      {.x = x, .tail = tail, .slots = kept.slots, .cache = "kv_cache"}, "kv_cache_out");
   return MakeVariant(w, kQuantised);
 }
 
