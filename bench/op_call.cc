@@ -7,20 +7,30 @@
 #include "peaks.h"
 
 #include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/numeric/dispatch.h"
 #include "pagefuse/ops/registry.h"
 
 namespace pagefuse {
 namespace {
 
-const OpDef& FindOp(std::string_view op) {
-  const OpDef* found = OpRegistry::Global().Find("pagefuse", op, 1);
+const OpDef& FindOp(std::string_view domain, std::string_view op, int64_t opset) {
+  const OpDef* found = OpRegistry::Global().Find(domain, op, opset);
   PF_CHECK(found != nullptr);
   return *found;
 }
 
+// The port of input or output `i`: the last one repeats where it is variadic.
+const Port& PortOf(const std::vector<Port>& ports, size_t i) {
+  return ports[std::min(i, ports.size() - 1)];
+}
+
 }  // namespace
 
-OpCall::OpCall(std::string_view op, uint32_t seed) : op_(FindOp(op)), random_(seed) {}
+OpCall::OpCall(const OpDef& op, int64_t opset, uint32_t seed)
+    : op_(op), opset_(opset), random_(seed) {}
+OpCall::OpCall(std::string_view op, uint32_t seed) : OpCall(FindOp("pagefuse", op, 1), 1, seed) {}
+OpCall::OpCall(std::string_view domain, std::string_view op, int64_t opset)
+    : OpCall(FindOp(domain, op, opset), opset, 1) {}
 
 void* OpCall::AddInput(DataType type, const std::vector<int64_t>& dims) {
   PF_CHECK(node_ == nullptr);
@@ -49,6 +59,17 @@ void OpCall::Normal(DataType type, const std::vector<int64_t>& dims, float devia
     const int64_t count = std::min(kDistinct, size - i);
     PF_CHECK(EncodeFromFloat(type, values.data(), count, data + i * element_bytes).ok());
   }
+}
+
+void OpCall::Uniform(DataType type, const std::vector<int64_t>& dims, int64_t low, int64_t high) {
+  std::uniform_int_distribution<int64_t> uniform(low, high - 1);
+  PF_CHECK(DispatchType(type, [&]<typename T>() {
+             T* data = Input<T>(type, dims);
+             if constexpr (std::is_integral_v<T>) {
+               const int64_t size = args_.inputs.back().size();
+               for (int64_t i = 0; i < size; ++i) data[i] = static_cast<T>(uniform(random_));
+             }
+           }).ok());
 }
 
 void OpCall::Bytes(const std::vector<int64_t>& dims, uint8_t value) {
@@ -90,20 +111,27 @@ void OpCall::MakeNode() {
   std::vector<Value*> inputs, outputs;
   for (size_t i = 0; i < args_.inputs.size(); ++i) {
     const TensorArg& arg = args_.inputs[i];
-    inputs.push_back(
-        arg.present() ? graph_.AddValue(op_.inputs()[i].name, arg.dtype, Shape::FromInts(arg.dims))
-                      : nullptr);
+    const std::string name = graph_.UniqueName(PortOf(op_.inputs(), i).name);
+    if (!arg.present()) {
+      inputs.push_back(nullptr);
+    } else if (IsConstant(static_cast<int>(i))) {
+      inputs.push_back(graph_.AddInitializer(name, inputs_[i]));
+    } else {
+      inputs.push_back(graph_.AddValue(name, arg.dtype, Shape::FromInts(arg.dims)));
+    }
   }
-  for (const Port& port : op_.outputs()) {
-    const int count = static_cast<int>(outputs.size());
-    const bool required = port.kind == PortKind::kRequired;
-    if (num_outputs_ < 0 ? !required : count == num_outputs_) break;
-    outputs.push_back(graph_.AddValue(graph_.UniqueName(port.name)));
+  const auto wanted = [&](size_t count) {
+    if (num_outputs_ >= 0) return count < static_cast<size_t>(num_outputs_);
+    if (count >= op_.outputs().size()) return false;
+    return op_.outputs()[count].kind != PortKind::kOptional;
+  };
+  for (size_t i = 0; wanted(i); ++i) {
+    outputs.push_back(graph_.AddValue(graph_.UniqueName(PortOf(op_.outputs(), i).name)));
   }
   node_ = graph_.AddNode(op_.domain(), op_.name(), inputs, outputs);
   for (const auto& [name, attribute] : attributes_) node_->SetAttribute(name, attribute);
   args_.node = node_;
-  args_.opset = 1;
+  args_.opset = opset_;
   if (args_.scratch == nullptr) args_.scratch = &scratch_;
   MakeOutputs();
   PF_CHECK(op_.CheckValues(args_).ok());
@@ -115,7 +143,7 @@ void OpCall::MakeOutputs() {
     if (!inputs_[i].defined()) continue;
     known[i] = {inputs_[i].dtype(), Shape::FromInts(inputs_[i].dims()), std::nullopt, &inputs_[i]};
   }
-  ShapeContext context(*node_, 1, std::move(known));
+  ShapeContext context(*node_, opset_, std::move(known));
   PF_CHECK(op_.Infer(context).ok());
   for (int i = 0; i < node_->num_outputs(); ++i) {
     const ShapeContext::Known& output = context.outputs()[i];
@@ -155,11 +183,11 @@ const KernelArgs& OpCall::args() {
 bool OpCall::Has(std::string_view kernel) {
   const Kernel* found = Find(kernel);
   if (found == nullptr) return false;
-  return !found->supports || found->supports({.node = args().node, .opset = 1}).ok();
+  return !found->supports || found->supports({.node = args().node, .opset = opset_}).ok();
 }
 
 std::string OpCall::BestKernel() {
-  const absl::StatusOr<KernelChoice> choice = ChooseKernel({.node = args().node, .opset = 1});
+  const absl::StatusOr<KernelChoice> choice = ChooseKernel({.node = args().node, .opset = opset_});
   PF_CHECK(choice.ok() && choice->kernel != nullptr);
   return choice->kernel->name;
 }
@@ -167,8 +195,24 @@ std::string OpCall::BestKernel() {
 void OpCall::Run(std::string_view kernel) {
   if (node_ == nullptr) MakeNode();
   const Kernel* found = Find(kernel);
-  PF_CHECK(found != nullptr && !found->prepare);
+  PF_CHECK(found != nullptr);
+  if (found != prepared_) Prepare(*found);
   PF_CHECK(found->run(args_).ok());
+}
+
+void OpCall::Prepare(const Kernel& kernel) {
+  prepared_ = &kernel;
+  args_.state = nullptr;
+  state_.reset();
+  if (!kernel.prepare) return;
+  PrepareArgs prepare{{.node = node_, .opset = opset_}, {}};
+  for (int i = 0; i < num_inputs(); ++i) {
+    prepare.constants.push_back(IsConstant(i) ? &inputs_[i] : nullptr);
+  }
+  absl::StatusOr<std::unique_ptr<KernelState>> state = kernel.prepare(prepare);
+  PF_CHECK(state.ok());
+  state_ = *std::move(state);
+  args_.state = state_.get();
 }
 
 int64_t OpCall::output_bytes(int output) {

@@ -25,14 +25,25 @@ class OpCall {
  public:
   // `op` in domain pagefuse.
   explicit OpCall(std::string_view op, uint32_t seed = 1);
+  // `op` of another domain as it is in opset `opset`.
+  OpCall(std::string_view domain, std::string_view op, int64_t opset);
 
   // Adds an input and returns its memory, all zero, aligned to 64 bytes.
   template <typename T>
   T* Input(DataType type, const std::vector<int64_t>& dims) {
     return static_cast<T*>(AddInput(type, dims));
   }
+  // The last input's memory.
+  template <typename T>
+  T* Last() {
+    return args_.inputs.back().as<T>();
+  }
   // Normal numbers, encoded as `type`.
   void Normal(DataType type, const std::vector<int64_t>& dims, float deviation = 1);
+  // Evenly distributed numbers of [low, high) in an integer type or bool.
+  void Uniform(DataType type, const std::vector<int64_t>& dims, int64_t low, int64_t high);
+  // Makes the last input a constant of the graph, which kernels may prepare.
+  void Constant() { constants_.push_back(num_inputs() - 1); }
   // Bytes of a cache: as codes and as scales numbers near 1, unless said otherwise.
   void Bytes(const std::vector<int64_t>& dims, uint8_t value = 0x3C);
   void Ints(const std::vector<int64_t>& dims, const std::vector<int32_t>& values) {
@@ -66,6 +77,10 @@ class OpCall {
   std::string BestKernel();
 
   const OpDef& op() const { return op_; }
+  int64_t opset() const { return opset_; }
+  bool IsConstant(int i) const {
+    return std::find(constants_.begin(), constants_.end(), i) != constants_.end();
+  }
   int num_inputs() const { return static_cast<int>(args_.inputs.size()); }
   // An input's tensor; undefined where it is omitted.
   const Tensor& input(int i) const { return inputs_[i]; }
@@ -83,17 +98,23 @@ class OpCall {
     std::copy(values.begin(), values.end(), data);
   }
   std::vector<int32_t> ShuffledBlocks(int64_t blocks);
+  OpCall(const OpDef& op, int64_t opset, uint32_t seed);
   void MakeNode();
+  void Prepare(const Kernel& kernel);
   void MakeOutputs();
   const Kernel* Find(std::string_view kernel) const;
 
   const OpDef& op_;
+  const int64_t opset_;
   std::mt19937 random_;
   Graph graph_;
   Node* node_ = nullptr;
   int num_outputs_ = -1;
   std::vector<std::pair<std::string, pagefuse::Attribute>> attributes_;
   std::vector<Tensor> inputs_, outputs_;
+  std::vector<int> constants_;
+  const Kernel* prepared_ = nullptr;  // what state_ is for
+  std::unique_ptr<KernelState> state_;
   KernelArgs args_;
   Scratch scratch_;
 };

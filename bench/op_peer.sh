@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compares every op that has a decomposition with ONNX Runtime: our best kernel against the decomposition, and attention against ONNX
-# Runtime's GroupQueryAttention, on the same inputs with as many threads.
+# Compares every op that has a decomposition with ONNX Runtime: our best kernel against the decomposition, attention against ONNX
+# Runtime's GroupQueryAttention, and standard ops (std_...) against the same node, on the same inputs with as many threads.
 #
 #   bench/op_peer.sh BUILD_DIR WORK_DIR [NAME...]
 #

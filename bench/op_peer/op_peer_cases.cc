@@ -1,5 +1,5 @@
-// Times our best kernel of every op that has a decomposition, and writes for each a model that does
-// the same in ONNX Runtime, with the same inputs. op_peer.sh runs it.
+// Times our best kernel of every op that has a decomposition and of standard ops, and writes for
+// each a model that does the same in ONNX Runtime, with the same inputs. op_peer.sh runs it.
 //
 //   op_peer_cases FOLDER [--seconds=0.5] [NAME...]
 //
@@ -15,6 +15,7 @@
 #include "peaks.h"
 #include "peer_cases.h"
 #include "peer_model.h"
+#include "standard_cases.h"
 
 #include "pagefuse/ir/status_macros.h"
 
@@ -45,8 +46,11 @@ double BestSeconds(OpCall& call, const std::string& kernel, double seconds) {
   return best;
 }
 
-PeerCase Time(const OpPeerCase& entry, OpCall& call, const Options& options) {
-  PeerCase timed = {entry.name, entry.size, call.BestKernel(), 0};
+// How many times faster we aim to be: than a decomposition, than a fused op, than the same op.
+constexpr int kAimDecomposition = 10, kAimFused = 2, kAimSame = 1;
+
+PeerCase Time(const OpPeerCase& entry, OpCall& call, int aim, const Options& options) {
+  PeerCase timed = {entry.name, entry.size, call.BestKernel(), 0, aim};
   timed.seconds = BestSeconds(call, timed.kernel, options.seconds);
   return timed;
 }
@@ -55,8 +59,14 @@ absl::Status CompareWithDecomposition(const OpPeerCase& entry, const Options& op
   const std::unique_ptr<OpCall> call = entry.make();
   // Before the run, which writes to aliased inputs.
   PF_ASSIGN_OR_RETURN(const PeerModel peer, DecompositionPeer(*call));
-  const PeerCase timed = Time(entry, *call, options);
+  const PeerCase timed = Time(entry, *call, kAimDecomposition, options);
   return SavePeer(peer, timed, options.folder + "/" + entry.name);
+}
+
+absl::Status CompareWithNode(const OpPeerCase& entry, const Options& options) {
+  const std::unique_ptr<OpCall> call = entry.make();
+  const PeerModel peer = NodePeer(*call);
+  return SavePeer(peer, Time(entry, *call, kAimSame, options), options.folder + "/" + entry.name);
 }
 
 absl::Status CompareWithFused(OpPeerCase entry, bool quantised, const Options& options) {
@@ -67,13 +77,17 @@ absl::Status CompareWithFused(OpPeerCase entry, bool quantised, const Options& o
   const TensorArg& cache = call->args().input(1);
   const PeerModel peer =
       GroupQueryAttentionPeer({query.dim(1), cache.dim(2), query.dim(2), kPeerContext}, quantised);
-  return SavePeer(peer, Time(entry, *call, options), options.folder + "/" + entry.name);
+  return SavePeer(peer, Time(entry, *call, kAimFused, options), options.folder + "/" + entry.name);
 }
 
 absl::Status Run(const Options& options) {
   for (const OpPeerCase& entry : OpPeerCases()) {
     if (!options.Takes(entry.name)) continue;
     PF_RETURN_IF_ERROR(CompareWithDecomposition(entry, options));
+  }
+  for (const OpPeerCase& entry : StandardOpPeerCases()) {
+    if (!options.Takes(entry.name)) continue;
+    PF_RETURN_IF_ERROR(CompareWithNode(entry, options));
   }
   PF_RETURN_IF_ERROR(CompareWithFused(FloatDecodeCase(), /*quantised=*/false, options));
   return CompareWithFused(Int8DecodeCase(), /*quantised=*/true, options);

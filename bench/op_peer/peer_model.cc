@@ -101,6 +101,35 @@ absl::StatusOr<Function> DecompositionOf(const OpDef& op, const Node& node) {
 
 }  // namespace
 
+PeerModel NodePeer(OpCall& call) {
+  const Node& node = *call.args().node;
+  PeerModel peer = EmptyPeer(node.op_type());
+  if (!node.domain().empty()) peer.model.opset_imports[node.domain()] = call.opset();
+  Graph& graph = *peer.model.graph;
+  std::vector<Value*> inputs, outputs;
+  for (int i = 0; i < node.num_inputs(); ++i) {
+    if (node.input(i) == nullptr) {
+      inputs.push_back(nullptr);
+    } else if (call.IsConstant(i)) {
+      inputs.push_back(graph.AddInitializer(node.input(i)->name(), call.input(i)));
+    } else {
+      inputs.push_back(AddPeerInput(peer, node.input(i)->name(), call.input(i)));
+    }
+  }
+  for (int i = 0; i < node.num_outputs(); ++i) {
+    const Value& ours = *node.output(i);
+    const bool carried = CarrierOf(ours.dtype()) != ours.dtype();
+    outputs.push_back(
+        graph.AddValue(ours.name() + (carried ? "_typed" : ""), ours.dtype(), ours.shape()));
+  }
+  Node* copy = graph.AddNode(node.domain(), node.op_type(), inputs, outputs);
+  for (const auto& [name, attribute] : node.attributes()) copy->SetAttribute(name, attribute);
+  for (int i = 0; i < node.num_outputs(); ++i) {
+    AddPeerOutput(graph, node.output(i)->name(), outputs[i]);
+  }
+  return peer;
+}
+
 absl::StatusOr<PeerModel> DecompositionPeer(OpCall& call) {
   const OpDef& op = call.op();
   const Node& node = *call.args().node;

@@ -28,6 +28,9 @@ struct PeerModel {
 // Unimplemented if the op has none.
 absl::StatusOr<PeerModel> DecompositionPeer(OpCall& call);
 
+// The call's node alone. Shares the call's tensors.
+PeerModel NodePeer(OpCall& call);
+
 struct PeerAttentionShape {
   int64_t heads, kv_heads, head_size, length;
 };
@@ -41,6 +44,7 @@ struct PeerCase {
   std::string name, size;
   std::string kernel;  // ours
   double seconds = 0;  // of our fastest run
+  int aim = 0;         // how many times faster we want to be
 };
 
 // Writes model.onnx, input_N.bin and manifest.json into `folder`, which is made.

@@ -40,12 +40,20 @@ absl::Status SavePeer(const PeerModel& peer, const PeerCase& peer_case, const st
     inputs.push_back(
         {{"name", name}, {"type", BindingType(type)}, {"dims", tensor.dims()}, {"file", file}});
   }
+  // Outputs of a known size go to memory that is there before, as ours do.
+  nlohmann::json outputs = nlohmann::json::array();
+  for (const Value* output : peer.model.graph->outputs()) {
+    const auto dims = output->shape() ? output->shape()->constant() : std::nullopt;
+    if (!dims) continue;
+    outputs.push_back(
+        {{"name", output->name()}, {"type", BindingType(output->dtype())}, {"dims", *dims}});
+  }
   nlohmann::json in_place = nlohmann::json::object();
   for (const auto& [output, input] : peer.in_place) in_place[output] = input;
   const nlohmann::json manifest = {
       {"name", peer_case.name},       {"size", peer_case.size}, {"kernel", peer_case.kernel},
       {"seconds", peer_case.seconds}, {"peer", peer.op},        {"inputs", inputs},
-      {"in_place", in_place}};
+      {"in_place", in_place},         {"outputs", outputs},     {"aim", peer_case.aim}};
   const std::string text = manifest.dump(2) + "\n";
   return WriteFile(folder + "/manifest.json", text.data(), static_cast<int64_t>(text.size()));
 }
