@@ -110,7 +110,7 @@ absl::Status RunPow(KernelArgs& args) {
   return RunBinaryRows(args, row);
 }
 
-// What exports use Pow for: one exponent for all elements, a small integer or a half.
+// What exports use Pow for: one exponent for all elements.
 absl::Status SupportsFastPow(const KernelQuery& query) {
   const Value* exponent = query.node->input(1);
   if (exponent == nullptr || exponent->dtype() != DataType::kFloat) {
@@ -121,12 +121,14 @@ absl::Status SupportsFastPow(const KernelQuery& query) {
 
 absl::Status RunFastPow(KernelArgs& args) {
   const TensorArg& exponent = args.input(1);
-  const UnaryRow row = exponent.size() == 1 ? PowRowFor(exponent.as<float>()[0]) : nullptr;
-  if (row == nullptr) return RunPow(args);
+  // Only the base's elements are walked: the exponent's shape must add none.
+  if (exponent.size() != 1) return RunPow(args);
+  const float power = exponent.as<float>()[0];
+  const UnaryRow row = PowRowFor(power);
   const float* x = args.input(0).as<float>();
   float* y = args.output(0).as<float>();
   ParallelFor(args.output(0).size(), 4,
-              [&](int64_t begin, int64_t end) { row(x + begin, y + begin, end - begin, 0.0f); });
+              [&](int64_t begin, int64_t end) { row(x + begin, y + begin, end - begin, power); });
   return absl::OkStatus();
 }
 

@@ -1,13 +1,17 @@
 // ConvInteger and QLinearConv: convolutions of 8-bit elements, exact in int32.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/linalg/integer_product.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/conv.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/window_columns.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -28,6 +32,8 @@ class PerChannel {
     return result;
   }
   float operator[](int64_t m) const { return values_.size() == 1 ? values_[0] : values_[m]; }
+  bool one() const { return values_.size() == 1; }
+  std::vector<int32_t> Integers() const { return {values_.begin(), values_.end()}; }
 
  private:
   std::vector<float> values_;
@@ -67,6 +73,48 @@ absl::Status ConvolveBytes(const KernelArgs& args, const ConvPlan& plan, int wei
   });
 }
 
+// Calls store(m, at, sums, count): sums of output channel m at elements [at, at + count) of y. The
+// windows of a part of the output become the columns of a matrix, the weights are its left factor.
+template <typename Store>
+absl::Status MultiplyWindows(KernelArgs& args, const ConvPlan& plan, int weights,
+                             const std::pair<int, int>& zero_points, const Store& store) {
+  PF_ASSIGN_OR_RETURN(const auto x_zero, PerChannel::Of(args.input(zero_points.first), 0));
+  PF_ASSIGN_OR_RETURN(const auto w_zero, PerChannel::Of(args.input(zero_points.second), 0));
+  const std::vector<int32_t> x_zeros = x_zero.Integers(), w_zeros = w_zero.Integers();
+  const int64_t depth = plan.group_channels * NumTaps(plan.window);
+  const int64_t points = NumOutputs(plan.window), inputs = NumInputs(plan.window);
+  const WindowColumns columns(plan.window, plan.group_channels);
+  const int64_t part = columns.PartPoints();
+  IntegerProduct product{.m = plan.group_outputs, .k = depth};
+  product.y_stride = part;
+  product.b_zeros = {x_zeros.data(), 0};
+  auto* gathered = static_cast<uint8_t*>(args.scratch->Get(static_cast<size_t>(depth * part), 1));
+  product.y = static_cast<int32_t*>(
+      args.scratch->Get(static_cast<size_t>(product.m * part) * sizeof(int32_t), 2));
+  product.b = {gathered, part, args.input(0).dtype == DataType::kInt8};
+  void* scratch = args.scratch->Get(IntegerProductScratchBytes(product.m, depth, part), 0);
+  const int64_t groups = plan.outputs / plan.group_outputs;
+  for (int64_t task = 0; task < plan.images * groups; ++task) {
+    const int64_t first = task % groups * plan.group_outputs;
+    const uint8_t* x = args.input(0).as<uint8_t>() + task * plan.group_channels * inputs;
+    product.a = {args.input(weights).as<uint8_t>() + first * depth, depth,
+                 args.input(weights).dtype == DataType::kInt8};
+    product.a_zeros = {w_zeros.data() + (w_zero.one() ? 0 : first), w_zero.one() ? 0 : 1};
+    for (int64_t begin = 0; begin < points; begin += part) {
+      product.n = std::min(part, points - begin);
+      columns.Gather(x, static_cast<uint8_t>(x_zeros[0]), {begin, begin + product.n}, gathered);
+      MultiplyIntegers(product, scratch);
+      ParallelFor(product.m, product.n * 4, [&](int64_t row, int64_t end) {
+        for (; row < end; ++row) {
+          store(first + row, (task * plan.group_outputs + row) * points + begin,
+                product.y + row * part, product.n);
+        }
+      });
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status InferConvInteger(ShapeContext& c) {
   PF_RETURN_IF_ERROR(CheckPerChannel(c, 2, 1, /*one=*/true));
   PF_RETURN_IF_ERROR(CheckPerChannel(c, 3, 1, /*one=*/false));
@@ -78,6 +126,16 @@ absl::Status RunConvInteger(KernelArgs& args) {
   return ConvolveBytes(args, plan, 1, {2, 3}, [&](int64_t, int64_t at, int32_t sum) {
     args.output(0).as<int32_t>()[at] = sum;
   });
+}
+
+absl::Status RunConvIntegerFast(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(args, 1));
+  if (args.output(0).size() == 0) return absl::OkStatus();
+  int32_t* y = args.output(0).as<int32_t>();
+  return MultiplyWindows(args, plan, 1, {2, 3},
+                         [&](int64_t, int64_t at, const int32_t* sums, int64_t count) {
+                           std::copy(sums, sums + count, y + at);
+                         });
 }
 
 absl::Status InferQLinearConv(ShapeContext& c) {
@@ -112,6 +170,25 @@ absl::Status RunQLinearConv(KernelArgs& args) {
   });
 }
 
+absl::Status RunQLinearConvFast(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(args, 3));
+  if (args.output(0).size() == 0) return absl::OkStatus();
+  PF_ASSIGN_OR_RETURN(const auto w_scale, PerChannel::Of(args.input(4), 1));
+  PF_ASSIGN_OR_RETURN(const auto y_zero, PerChannel::Of(args.input(7), 0));
+  const float x_scale = *args.input(1).as<float>();
+  const float y_scale = *args.input(6).as<float>();
+  const int32_t* bias = args.input(8).as<int32_t>();
+  Requantization to{.zero = y_zero[0], .is_signed = args.output(0).dtype == DataType::kInt8};
+  uint8_t* y = args.output(0).as<uint8_t>();
+  return MultiplyWindows(args, plan, 3, {2, 5},
+                         [&](int64_t m, int64_t at, const int32_t* sums, int64_t count) {
+                           Requantization channel = to;
+                           channel.scale = static_cast<double>(x_scale) * w_scale[m] / y_scale;
+                           channel.bias = bias == nullptr ? 0 : bias[m];
+                           RequantizeRow(sums, count, channel, y + at);
+                         });
+}
+
 OpDef ConvLike(const char* name) {
   return OpDef("", name, 10)
       .Attr("auto_pad", "NOTSET", "NOTSET, VALID, SAME_UPPER, SAME_LOWER")
@@ -135,7 +212,8 @@ OpDef ConvIntegerDef() {
       .Types("T1", TypesOf(Bytes()))
       .Types("T2", TypesOf(Bytes()))
       .InferShapes(InferConvInteger)
-      .AddKernel({.name = "reference", .run = RunConvInteger});
+      .AddKernel({.name = "reference", .run = RunConvInteger})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunConvIntegerFast});
 }
 
 OpDef QLinearConvDef() {
@@ -155,7 +233,8 @@ OpDef QLinearConvDef() {
       .Types("T2", TypesOf(Bytes()))
       .Types("T3", TypesOf(Bytes()))
       .InferShapes(InferQLinearConv)
-      .AddKernel({.name = "reference", .run = RunQLinearConv});
+      .AddKernel({.name = "reference", .run = RunQLinearConv})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunQLinearConvFast});
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -111,6 +111,97 @@ void GeluTanh(const float* x, float* y, int64_t n, float) {
   });
 }
 
+void Floor(const float* x, float* y, int64_t n, float) {
+  Map(x, y, n, [](auto, auto v) HWY_ATTR { return hn::Floor(v); });
+}
+void Ceil(const float* x, float* y, int64_t n, float) {
+  Map(x, y, n, [](auto, auto v) HWY_ATTR { return hn::Ceil(v); });
+}
+void Round(const float* x, float* y, int64_t n, float) {
+  Map(x, y, n, [](auto, auto v) HWY_ATTR { return hn::Round(v); });
+}
+void Logarithm(const float* x, float* y, int64_t n, float) {
+  Map(x, y, n, [](auto d, auto v) HWY_ATTR { return FullLog(d, v); });
+}
+void Elu(const float* x, float* y, int64_t n, float alpha) {
+  Map(x, y, n, [alpha](auto d, auto v) HWY_ATTR {
+    const auto below = hn::Mul(hn::Set(d, alpha), hn::Expm1(d, hn::Min(v, hn::Zero(d))));
+    return hn::IfThenElse(hn::Lt(v, hn::Zero(d)), below, v);
+  });
+}
+void Softplus(const float* x, float* y, int64_t n, float) {
+  Map(x, y, n, [](auto d, auto v) HWY_ATTR {
+    const auto e = FullExp(d, hn::Neg(hn::Abs(v)));
+    const auto sum = hn::Add(hn::Max(v, hn::Zero(d)), hn::Log1p(d, e));
+    return hn::IfThenElse(hn::IsNaN(v), v, sum);
+  });
+}
+// tanh(log(1 + e^v)) = (2 e^v + e^2v) / (2 + 2 e^v + e^2v), by e^-|v|, which does not overflow.
+void Mish(const float* x, float* y, int64_t n, float) {
+  Map(x, y, n, [](auto d, auto v) HWY_ATTR {
+    const auto e = FullExp(d, hn::Neg(hn::Abs(v)));
+    const auto one = hn::Set(d, 1.0f), two = hn::Set(d, 2.0f);
+    const auto negative = hn::Lt(v, hn::Zero(d));
+    const auto above =
+        hn::IfThenElse(negative, hn::Mul(e, hn::Add(e, two)), hn::MulAdd(two, e, one));
+    const auto rest = hn::IfThenElse(negative, two, hn::Mul(two, hn::Mul(e, e)));
+    // -infinity times 0 stays NaN, as in the formula.
+    return hn::Mul(v, hn::Div(above, hn::Add(above, rest)));
+  });
+}
+// v^0.5 is the root but for -0 and -infinity.
+void PowHalf(const float* x, float* y, int64_t n, float) {
+  Map(x, y, n, [](auto d, auto v) HWY_ATTR {
+    const auto infinity = hn::Inf(d);
+    const auto root = hn::Sqrt(hn::Add(v, hn::Zero(d)));
+    return hn::IfThenElse(hn::Eq(v, hn::Neg(infinity)), infinity, root);
+  });
+}
+
+// e^(exponent * log(x)) in double, which leaves one rounding; x is positive and finite.
+HWY_INLINE void PowOfPositives(const float* x, float* y, int64_t n, double exponent) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> df;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  // Floats end before either.
+  const auto low = hn::Set(d, -200.0), high = hn::Set(d, 100.0);
+  const auto power = [&](auto v) HWY_ATTR {
+    const auto log = hn::Mul(hn::Set(d, exponent), hn::Log(d, hn::PromoteTo(d, v)));
+    return hn::DemoteTo(df, hn::Exp(d, hn::Min(hn::Max(log, low), high)));
+  };
+  HWY_ALIGN float last[hn::MaxLanes(d)];
+  for (int64_t i = 0; i < n; i += lanes) {
+    const int64_t count = HWY_MIN(lanes, n - i);
+    if (count == lanes) {
+      hn::StoreU(power(hn::LoadU(df, x + i)), df, y + i);
+      continue;
+    }
+    for (int64_t k = 0; k < lanes; ++k) last[k] = x[i + HWY_MIN(k, count - 1)];
+    hn::Store(power(hn::Load(df, last)), df, last);
+    for (int64_t k = 0; k < count; ++k) y[i + k] = last[k];
+  }
+}
+
+// Blocks with zeros, negative numbers, infinities or NaN go to the scalar function.
+void Power(const float* x, float* y, int64_t n, float exponent) {
+  constexpr int64_t kBlock = 64;
+  const bool finite = std::isfinite(exponent);
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t count = HWY_MIN(kBlock, n - begin);
+    bool positive = finite;
+    for (int64_t i = 0; i < count; ++i) {
+      positive = positive && x[begin + i] > 0 && x[begin + i] <= hwy::HighestValue<float>();
+    }
+    if (positive) {
+      PowOfPositives(x + begin, y + begin, count, exponent);
+      continue;
+    }
+    for (int64_t i = begin; i < begin + count; ++i) {
+      y[i] = static_cast<float>(std::pow(static_cast<double>(x[i]), static_cast<double>(exponent)));
+    }
+  }
+}
+
 // y[i] = f(a[i * a_stride], b[i * b_stride]).
 template <class F>
 HWY_INLINE void Zip(const RowOperands& operands, void* output, int64_t n, const F& f) {
@@ -178,6 +269,15 @@ HWY_EXPORT(Swish);
 HWY_EXPORT(ErrorFunction);
 HWY_EXPORT(Gelu);
 HWY_EXPORT(GeluTanh);
+HWY_EXPORT(Floor);
+HWY_EXPORT(Ceil);
+HWY_EXPORT(Round);
+HWY_EXPORT(Logarithm);
+HWY_EXPORT(Elu);
+HWY_EXPORT(Softplus);
+HWY_EXPORT(Mish);
+HWY_EXPORT(PowHalf);
+HWY_EXPORT(Power);
 HWY_EXPORT(Add);
 HWY_EXPORT(Sub);
 HWY_EXPORT(Mul);
@@ -206,6 +306,15 @@ PF_UNARY_ROW(SwishRow, Swish)
 PF_UNARY_ROW(ErfRow, ErrorFunction)
 PF_UNARY_ROW(GeluRow, Gelu)
 PF_UNARY_ROW(GeluTanhRow, GeluTanh)
+PF_UNARY_ROW(FloorRow, Floor)
+PF_UNARY_ROW(CeilRow, Ceil)
+PF_UNARY_ROW(RoundRow, Round)
+PF_UNARY_ROW(LogRow, Logarithm)
+PF_UNARY_ROW(EluRow, Elu)
+PF_UNARY_ROW(SoftplusRow, Softplus)
+PF_UNARY_ROW(MishRow, Mish)
+PF_UNARY_ROW(PowHalfRow, PowHalf)
+PF_UNARY_ROW(PowRow, Power)
 #undef PF_UNARY_ROW
 
 #define PF_BINARY_ROW(row, function)                          \
@@ -223,7 +332,9 @@ PF_BINARY_ROW(MinRow, Min)
 UnaryRow PowRowFor(float exponent) {
   if (exponent == 2.0f) return SquareRow;
   if (exponent == 3.0f) return CubeRow;
-  return nullptr;
+  if (exponent == 0.5f) return PowHalfRow;
+  if (exponent == -1.0f) return ReciprocalRow;
+  return PowRow;
 }
 
 }  // namespace pagefuse::onnx_ops

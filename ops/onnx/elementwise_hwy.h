@@ -19,10 +19,19 @@ void ReciprocalRow(const float* x, float* y, int64_t n, float alpha);
 void SquareRow(const float* x, float* y, int64_t n, float alpha);
 void CubeRow(const float* x, float* y, int64_t n, float alpha);
 void ReluRow(const float* x, float* y, int64_t n, float alpha);
+void FloorRow(const float* x, float* y, int64_t n, float alpha);
+void CeilRow(const float* x, float* y, int64_t n, float alpha);
+void RoundRow(const float* x, float* y, int64_t n, float alpha);    // halves to even
+void PowHalfRow(const float* x, float* y, int64_t n, float alpha);  // x^0.5
+void PowRow(const float* x, float* y, int64_t n, float alpha);      // x^alpha
 void LeakyReluRow(const float* x, float* y, int64_t n, float alpha);
 // At most 4 ulp from the exact value where that is not tiny: exp-based functions of Highway's math
 // library, sine and cosine by the scalar library where |x| > 39000.
 void ExpRow(const float* x, float* y, int64_t n, float alpha);
+void LogRow(const float* x, float* y, int64_t n, float alpha);
+void EluRow(const float* x, float* y, int64_t n, float alpha);
+void SoftplusRow(const float* x, float* y, int64_t n, float alpha);
+void MishRow(const float* x, float* y, int64_t n, float alpha);
 void SinRow(const float* x, float* y, int64_t n, float alpha);
 void CosRow(const float* x, float* y, int64_t n, float alpha);
 void TanhRow(const float* x, float* y, int64_t n, float alpha);
@@ -32,8 +41,8 @@ void ErfRow(const float* x, float* y, int64_t n, float alpha);
 void GeluRow(const float* x, float* y, int64_t n, float alpha);
 void GeluTanhRow(const float* x, float* y, int64_t n, float alpha);
 
-// The row for x^exponent with this exponent for all elements, at most 1 ulp off; null if there is
-// none.
+// The row for x^exponent with this exponent for all elements, which is its `alpha` too; at most 1
+// ulp off.
 UnaryRow PowRowFor(float exponent);
 
 // Rows of floats, as BinaryRowFn; an operand of stride 1 may be y. Exact: one rounding.

@@ -23,6 +23,16 @@ HWY_INLINE V FullExp(D d, V x) {
   return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
+// log(x) for every float: -infinity at 0, NaN below it and for NaN. 4 ulp.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V FullLog(D d, V x) {
+  const V infinity = hn::Inf(d);
+  V y = hn::Log(d, x);
+  y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity), y);
+  y = hn::IfThenElse(hn::Eq(x, infinity), x, y);
+  return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::Lt(x, hn::Zero(d))), hn::NaN(d), y);
+}
+
 // 1 / (1 + e^-x). e^-|x| does not overflow: the small side is e^-|x| / (1 + e^-|x|).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Sigmoid(D d, V x) {

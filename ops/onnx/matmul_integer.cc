@@ -8,6 +8,7 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/linalg/integer_product.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
@@ -101,6 +102,24 @@ void Multiply(const KernelArgs& args, const int64_t (&sizes)[3], const int64_t (
   });
 }
 
+// The same product by the kernels that integer products share.
+template <typename A, typename B>
+void MultiplyFast(const KernelArgs& args, const int64_t (&sizes)[3], const int64_t (&matrices)[3]) {
+  const auto [m, k, n] = sizes;
+  std::vector<int32_t> a_zeros(static_cast<size_t>(m)), b_zeros(static_cast<size_t>(n));
+  for (int64_t i = 0; i < m; ++i) a_zeros[i] = ZeroPoint<A>(args.input(2), matrices[0], i, m);
+  for (int64_t j = 0; j < n; ++j) b_zeros[j] = ZeroPoint<B>(args.input(3), matrices[1], j, n);
+  IntegerProduct product{.m = m, .k = k, .n = n};
+  product.a = {args.input(0).as<uint8_t>() + matrices[0] * m * k, k, std::is_signed<A>()};
+  product.b = {args.input(1).as<uint8_t>() + matrices[1] * k * n, n, std::is_signed<B>()};
+  product.a_zeros = {a_zeros.data(), 1};
+  product.b_zeros = {b_zeros.data(), 1};
+  product.y = args.output(0).as<int32_t>() + matrices[2] * m * n;
+  product.y_stride = n;
+  MultiplyIntegers(product, args.scratch->Get(IntegerProductScratchBytes(m, k, n)));
+}
+
+template <bool fast>
 absl::Status RunMatMulInteger(KernelArgs& args) {
   const std::vector<int64_t> a = MatrixDims(args.input(0).dims, true);
   const std::vector<int64_t> b = MatrixDims(args.input(1).dims, false);
@@ -118,9 +137,10 @@ absl::Status RunMatMulInteger(KernelArgs& args) {
     return Dispatch(Bytes(), args.input(1).dtype, [&]<typename B>() {
       plan.ForEachRow(0, plan.size(), [&](int64_t position, int64_t n, const int64_t* offsets) {
         for (int64_t i = 0; i < n; ++i) {
-          Multiply<A, B>(args, sizes,
-                         {offsets[0] + i * plan.row_stride(0), offsets[1] + i * plan.row_stride(1),
-                          position + i});
+          (fast ? MultiplyFast<A, B> : Multiply<A, B>)(args, sizes,
+                                                       {offsets[0] + i * plan.row_stride(0),
+                                                        offsets[1] + i * plan.row_stride(1),
+                                                        position + i});
         }
       });
     });
@@ -140,7 +160,8 @@ OpDef MatMulIntegerDef() {
       .Types("T1", TypesOf(Bytes()))
       .Types("T2", TypesOf(Bytes()))
       .InferShapes(InferMatMulInteger)
-      .AddKernel({.name = "reference", .run = RunMatMulInteger});
+      .AddKernel({.name = "reference", .run = RunMatMulInteger<false>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunMatMulInteger<true>});
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -15,6 +15,7 @@
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/elementwise_hwy.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/parallel.h"
@@ -158,6 +159,32 @@ absl::Status RunRmsHwy(KernelArgs& args) {
   return absl::OkStatus();
 }
 
+absl::Status RunLayerHwy(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Rows view, RowsOf(args));
+  const bool has_bias = args.input(2).present();
+  // As above.
+  if (args.input(1).size() != view.n || (has_bias && args.input(2).size() != view.n)) {
+    return RunReference<true>(args);
+  }
+  const float* x = args.input(0).as<float>();
+  const float* scale = args.input(1).as<float>();
+  const float* bias = args.input(2).as<float>();
+  const auto n = static_cast<float>(view.n);
+  ParallelFor(view.rows, 4 * std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* y = args.output(0).as<float>() + row * view.n;
+      const float mean = SumOfRow(x + row * view.n, view.n) / n;
+      SubRow({x + row * view.n, 1, &mean, 0}, y, view.n);
+      const float inverse = 1.0f / std::sqrt(SumOfSquaresOfRow(y, view.n) / n + view.epsilon);
+      ScaleRow(y, inverse, scale, y, view.n);
+      if (has_bias) AddRow({y, 1, bias, 1}, y, view.n);
+      if (args.output(1).present()) args.output(1).as<float>()[row] = mean;
+      if (args.output(2).present()) args.output(2).as<float>()[row] = inverse;
+    }
+  });
+  return absl::OkStatus();
+}
+
 OpDef RmsNorm(std::string_view name, int since) {
   return OpDef("", name, since)
       .Doc("X / sqrt(mean(X^2) + epsilon) * scale over the axes from axis on.")
@@ -199,6 +226,7 @@ OpDef LayerNormalizationDef() {
       .Types("T", TypesOf(Floats()))
       .InferShapes(InferNorm)
       .AddKernel({.name = "reference", .run = RunReference<true>})
+      .AddKernel({.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunLayerHwy})
       .InPlace(0, 0);
 }
 

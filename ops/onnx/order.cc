@@ -1,5 +1,6 @@
 // CumSum, CumProd, TopK, ArgMax and ArgMin: running sums and order along one axis.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "pagefuse/ops/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
+#include "pagefuse/ops/onnx/top_k.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
@@ -34,6 +36,8 @@ void ForEachLine(const Lines& lines, const F& f) {
 
 // --- CumSum, CumProd ---
 
+constexpr int64_t kLineGroup = 64;  // neighbouring lines that are walked side by side
+
 absl::Status InferCumulative(ShapeContext& c) {
   const Shape* axis = c.input_shape(1);
   if (axis != nullptr && axis->constant() && ElementCount(*axis->constant()) != 1) {
@@ -45,7 +49,26 @@ absl::Status InferCumulative(ShapeContext& c) {
   return InferLikeInput(c);
 }
 
-// Integers wrap.
+struct CumulativeRules {
+  bool exclusive, reverse;
+};
+
+// Running results of `width` neighbouring lines, x the start of the first. Integers wrap.
+template <typename Fn, typename T>
+void Accumulate(const Lines& lines, CumulativeRules rules, const T* x, T* y, int64_t width) {
+  std::array<Wide<T>, kLineGroup> so_far;
+  so_far.fill(static_cast<Wide<T>>(std::is_same_v<Fn, MulFn> ? 1 : 0));
+  for (int64_t i = 0; i < lines.size; ++i) {
+    const int64_t row = (rules.reverse ? lines.size - 1 - i : i) * lines.stride;
+    for (int64_t c = 0; c < width; ++c) {
+      const auto element = static_cast<Wide<T>>(x[row + c]);
+      const auto next = Fn::Apply(so_far[c], element);
+      y[row + c] = static_cast<T>(rules.exclusive ? so_far[c] : next);
+      so_far[c] = next;
+    }
+  }
+}
+
 template <typename Fn>
 absl::Status RunCumulative(KernelArgs& args) {
   const TensorArg& x = args.input(0);
@@ -54,17 +77,17 @@ absl::Status RunCumulative(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t reverse, args.node->IntAttribute("reverse", 0));
   if (x.size() == 0) return absl::OkStatus();
   const Lines lines(x.dims, KernelAxis(IndexValues(args.input(1))[0], x.dims.size()));
+  const CumulativeRules rules = {exclusive != 0, reverse != 0};
+  const int64_t groups = (lines.stride + kLineGroup - 1) / kLineGroup;
+  const int64_t work = 8 * lines.size * std::min(lines.stride, kLineGroup);
   return DispatchType(x.dtype, [&]<typename T>() {
     if constexpr (!std::is_same_v<T, bool>) {
-      ForEachLine(lines, [&](int64_t line) {
-        auto so_far = static_cast<Wide<T>>(std::is_same_v<Fn, MulFn> ? 1 : 0);
-        for (int64_t i = 0; i < lines.size; ++i) {
-          const int64_t at =
-              lines.Start(line) + (reverse != 0 ? lines.size - 1 - i : i) * lines.stride;
-          const auto element = static_cast<Wide<T>>(x.as<T>()[at]);
-          if (exclusive != 0) y.as<T>()[at] = static_cast<T>(so_far);
-          so_far = Fn::Apply(so_far, element);
-          if (exclusive == 0) y.as<T>()[at] = static_cast<T>(so_far);
+      ParallelFor(lines.count / lines.stride * groups, work, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; ++task) {
+          const int64_t first = task % groups * kLineGroup;
+          const int64_t at = task / groups * lines.stride * lines.size + first;
+          Accumulate<Fn>(lines, rules, x.as<T>() + at, y.as<T>() + at,
+                         std::min(kLineGroup, lines.stride - first));
         }
       });
     }
@@ -164,6 +187,34 @@ absl::Status RunTopK(KernelArgs& args) {
   });
 }
 
+absl::Status RunTopKFast(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", -1));
+  PF_ASSIGN_OR_RETURN(const int64_t largest, args.node->IntAttribute("largest", 1));
+  const int axis = KernelAxis(attribute, x.dims.size());
+  const Lines from(x.dims, axis);
+  const Lines to(args.output(0).present() ? args.output(0).dims : args.output(1).dims, axis);
+  if (from.size > kMaxTopKLine) return RunTopK(args);
+  ParallelFor(from.count, 16 * std::max<int64_t>(from.size, 1), [&](int64_t begin, int64_t end) {
+    TopK top(largest != 0, to.size);
+    std::vector<float> line(from.stride == 1 ? 0 : from.size);
+    for (int64_t k = begin; k < end; ++k) {
+      const float* start = x.as<float>() + from.Start(k);
+      for (size_t i = 0; i < line.size(); ++i) {
+        line[i] = start[static_cast<int64_t>(i) * from.stride];
+      }
+      const float* values = from.stride == 1 ? start : line.data();
+      const std::vector<uint32_t>& order = top.Of(values, from.size);
+      for (int64_t i = 0; i < to.size; ++i) {
+        const int64_t at = to.Start(k) + i * to.stride;
+        if (args.output(0).present()) args.output(0).as<float>()[at] = values[order[i]];
+        if (args.output(1).present()) args.output(1).as<int64_t>()[at] = order[i];
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
 // --- ArgMax, ArgMin ---
 
 absl::Status InferArg(ShapeContext& c) {
@@ -247,7 +298,8 @@ OpDef TopKDef() {
       .Attr("sorted", int64_t{1}, "0: any order would do")
       .Types("T", NumberTypes())
       .InferShapes(InferTopK)
-      .AddKernel({.name = "reference", .run = RunTopK});
+      .AddKernel({.name = "reference", .run = RunTopK})
+      .AddKernel({.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunTopKFast});
 }
 
 OpDef ArgMaxDef() {

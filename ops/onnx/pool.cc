@@ -1,13 +1,18 @@
 // Pools: AveragePool, MaxPool, LpPool, and the global ones.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/pool_rows.h"
+#include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/onnx/window.h"
 #include "pagefuse/ops/parallel.h"
 
@@ -34,6 +39,22 @@ absl::Status ForEachPlane(const KernelArgs& args, const F& f) {
   return absl::OkStatus();
 }
 
+// Calls run(plane, rows) for the planes of a float pool, `rows` with the memory of the thread.
+template <typename F>
+absl::Status ForEachFloatPlane(const KernelArgs& args, const PoolFold& fold, const F& run) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const Window window, ReadWindow(*args.node, SpatialDims(x.dims)));
+  const int64_t work = NumInputs(window) * 4 + NumOutputs(window) * 16 + 1;
+  if (args.output(0).size() == 0) return absl::OkStatus();
+  ParallelFor(x.dims[0] * x.dims[1], work, [&](int64_t begin, int64_t end) {
+    PoolRows rows(window, fold);
+    for (int64_t plane = begin; plane < end; ++plane) {
+      run(plane, window, rows);
+    }
+  });
+  return absl::OkStatus();
+}
+
 // --- AveragePool ---
 
 // Taps of an output point that lie in the input or its pads: a last window of ceil_mode may reach
@@ -47,6 +68,33 @@ int64_t CountWithPads(const Window& window, int64_t point) {
     point /= axis.output;
   }
   return count;
+}
+
+// Taps of output index `o` of an axis that count.
+int64_t CountOf(const WindowAxis& axis, int64_t o, bool with_pads) {
+  if (!with_pads) return std::max<int64_t>(axis.Last(o) - axis.First(o), 0);
+  const int64_t room = axis.input + axis.end_pad - axis.Start(o);
+  return std::clamp<int64_t>((room + axis.dilation - 1) / axis.dilation, 0, axis.kernel);
+}
+
+absl::Status RunAverageRows(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t with_pads, args.node->IntAttribute("count_include_pad", 0));
+  constexpr PoolFold kSum = {nullptr, AddRow, 0};
+  return ForEachFloatPlane(args, kSum, [&](int64_t plane, const Window& window, PoolRows& rows) {
+    const int64_t width = window.back().output;
+    rows.Run(args.input(0).as<float>() + plane * NumInputs(window),
+             args.output(0).as<float>() + plane * NumOutputs(window), [&](int64_t row, float* y) {
+               int64_t outer = 1;
+               for (size_t a = rows.outer().size(); a-- > 0;) {
+                 outer *= CountOf(window[a], row % window[a].output, with_pads != 0);
+                 row /= window[a].output;
+               }
+               for (int64_t o = 0; o < width; ++o) {
+                 const int64_t count = outer * CountOf(window.back(), o, with_pads != 0);
+                 y[o] = count == 0 ? 0.0f : y[o] / static_cast<float>(count);
+               }
+             });
+  });
 }
 
 absl::Status RunAverage(KernelArgs& args) {
@@ -86,6 +134,19 @@ absl::Status RunLp(KernelArgs& args) {
         y[point] = Store<T>(static_cast<Compute<T>>(std::pow(sum, 1.0 / static_cast<double>(p))));
       }
     });
+  });
+}
+
+// Sums of squares and of absolute values; other powers are rare.
+absl::Status RunLpRows(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t p, args.node->IntAttribute("p", 2));
+  if (p != 1 && p != 2) return RunLp(args);
+  const PoolFold sum = {p == 1 ? AbsRow : SquareRow, AddRow, 0};
+  return ForEachFloatPlane(args, sum, [&](int64_t plane, const Window& window, PoolRows& rows) {
+    rows.Run(args.input(0).as<float>() + plane * NumInputs(window),
+             args.output(0).as<float>() + plane * NumOutputs(window), [&](int64_t, float* y) {
+               if (p == 2) SqrtRow(y, y, window.back().output, 0.0f);
+             });
   });
 }
 
@@ -133,6 +194,15 @@ absl::Status RunMax(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t order, args.node->IntAttribute("storage_order", 0));
   return Dispatch(MaxTypes(), args.input(0).dtype,
                   [&]<typename T>() { return MaxTyped<T>(args, order != 0); });
+}
+
+absl::Status RunMaxRows(KernelArgs& args) {
+  if (args.output(1).present()) return RunMax(args);
+  constexpr PoolFold kMax = {nullptr, MaxRow, -std::numeric_limits<float>::infinity()};
+  return ForEachFloatPlane(args, kMax, [&](int64_t plane, const Window& window, PoolRows& rows) {
+    rows.Run(args.input(0).as<float>() + plane * NumInputs(window),
+             args.output(0).as<float>() + plane * NumOutputs(window), [](int64_t, float*) {});
+  });
 }
 
 // --- global pools ---
@@ -190,6 +260,28 @@ absl::Status RunGlobal(KernelArgs& args) {
   });
 }
 
+using RowFold = float (*)(const float* x, int64_t n);
+
+// Global pools of floats are one fold of a row for each plane.
+template <RowFold fold>
+absl::Status RunGlobalRows(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  const int64_t planes = x.dims[0] * x.dims[1];
+  const int64_t size = planes == 0 ? 0 : x.size() / planes;
+  ParallelFor(planes, size * 4 + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t plane = begin; plane < end; ++plane) {
+      args.output(0).as<float>()[plane] = fold(x.as<float>() + plane * size, size);
+    }
+  });
+  return absl::OkStatus();
+}
+
+float MeanOfRow(const float* x, int64_t n) { return SumOfRow(x, n) / static_cast<float>(n); }
+
+Kernel FloatKernel(std::function<absl::Status(KernelArgs&)> run) {
+  return {.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = std::move(run)};
+}
+
 OpDef Pool(std::string_view name, int since, std::string_view doc) {
   return OpDef("", name, since)
       .Doc(doc)
@@ -221,14 +313,16 @@ OpDef AveragePoolDef() {
   return Pool("AveragePool", 1, "The mean of each window.")
       .Attr("count_include_pad", int64_t{0}, "1: pads count as zeros")
       .Types("T", TypesOf(Floats()))
-      .AddKernel({.name = "reference", .run = RunAverage});
+      .AddKernel({.name = "reference", .run = RunAverage})
+      .AddKernel(FloatKernel(RunAverageRows));
 }
 
 OpDef LpPoolDef() {
   return Pool("LpPool", 2, "(sum of |x|^p)^(1/p) of each window.")
       .Attr("p", int64_t{2}, "the norm")
       .Types("T", TypesOf(Floats()))
-      .AddKernel({.name = "reference", .run = RunLp});
+      .AddKernel({.name = "reference", .run = RunLp})
+      .AddKernel(FloatKernel(RunLpRows));
 }
 
 OpDef MaxPoolDef() {
@@ -236,14 +330,17 @@ OpDef MaxPoolDef() {
       .Output("Indices", "int64", "as Y: places in X, flattened", PortKind::kOptional)
       .Attr("storage_order", int64_t{0}, "1: Indices count planes column by column")
       .Types("T", TypesOf(MaxTypes()))
-      .AddKernel({.name = "reference", .run = RunMax});
+      .AddKernel({.name = "reference", .run = RunMax})
+      .AddKernel(FloatKernel(RunMaxRows));
 }
 
 OpDef GlobalAveragePoolDef() {
-  return GlobalPool<MeanOfAll>("GlobalAveragePool", 1, "The mean of each plane.");
+  return GlobalPool<MeanOfAll>("GlobalAveragePool", 1, "The mean of each plane.")
+      .AddKernel(FloatKernel(RunGlobalRows<MeanOfRow>));
 }
 OpDef GlobalMaxPoolDef() {
-  return GlobalPool<MaxOfAll>("GlobalMaxPool", 1, "The largest element of each plane.");
+  return GlobalPool<MaxOfAll>("GlobalMaxPool", 1, "The largest element of each plane.")
+      .AddKernel(FloatKernel(RunGlobalRows<MaxOfRow>));
 }
 OpDef GlobalLpPoolDef() {
   return GlobalPool<NormOfAll>("GlobalLpPool", 2, "(sum of |x|^p)^(1/p) of each plane.")

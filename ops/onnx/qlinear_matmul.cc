@@ -6,6 +6,7 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/linalg/integer_product.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
@@ -125,6 +126,84 @@ absl::Status RunQLinear(KernelArgs& args) {
   return status;
 }
 
+// --- 8-bit integers throughout ---
+
+absl::Status SupportsIntegers(const KernelQuery& query) {
+  for (const Value* value : {query.node->input(kB), query.node->input(kYZero)}) {
+    if (value == nullptr) continue;
+    if (value->dtype() == DataType::kInt8 || value->dtype() == DataType::kUint8) continue;
+    return absl::UnimplementedError(StrCat(DataTypeName(value->dtype()), " is no 8-bit integer"));
+  }
+  return absl::OkStatus();
+}
+
+// Scales and zero points of operand `i`, one for all lines or one each.
+struct IntegerOperand {
+  std::vector<float> scales;
+  std::vector<int32_t> zeros;
+
+  double Scale(int64_t line) const { return scales[scales.size() == 1 ? 0 : line]; }
+  ZeroPoints zero_points() const { return {zeros.data(), zeros.size() == 1 ? 0 : 1}; }
+};
+
+absl::StatusOr<IntegerOperand> IntegerOperandOf(const KernelArgs& args, int i) {
+  IntegerOperand operand;
+  PF_ASSIGN_OR_RETURN(operand.scales, Decode(args.input(i + 1)));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> zeros, Decode(args.input(i + 2)));
+  operand.zeros.assign(zeros.begin(), zeros.end());
+  return operand;
+}
+
+// [m, n] sums as rows of y.
+void RequantizeMatrix(const int32_t* sums, const IntegerOperand& a, const IntegerOperand& b,
+                      const std::pair<double, double>& y, const TensorArg& to, int64_t first) {
+  const int64_t m = to.dim(-2), n = to.dim(-1);
+  ParallelFor(m, n * 16, [&](int64_t begin, int64_t end) {
+    std::vector<double> scales(static_cast<size_t>(n));
+    for (int64_t i = begin; i < end; ++i) {
+      const bool known = i > begin && a.scales.size() == 1;
+      for (int64_t j = 0; !known && j < n; ++j) scales[j] = a.Scale(i) * b.Scale(j) / y.first;
+      RequantizeRow(
+          sums + i * n, n,
+          {.scales = scales.data(), .zero = y.second, .is_signed = to.dtype == DataType::kInt8},
+          to.as<uint8_t>() + (first + i) * n);
+    }
+  });
+}
+
+absl::Status RunIntegers(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const IntegerOperand a, IntegerOperandOf(args, kA));
+  PF_ASSIGN_OR_RETURN(const IntegerOperand b, IntegerOperandOf(args, kB));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> y_scale, Decode(args.input(kYScale)));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> y_zero, Decode(args.input(kYZero)));
+  const auto batch = [](const TensorArg& arg) {
+    return std::vector<int64_t>(arg.dims.begin(), arg.dims.end() - 2);
+  };
+  const TensorArg& y = args.output(0);
+  const BroadcastPlan plan(batch(y), {batch(args.input(kA)), batch(args.input(kB))});
+  const int64_t m = y.dim(-2), n = y.dim(-1), k = args.input(kA).dim(-1);
+  IntegerProduct product{.m = m, .k = k, .n = n};
+  product.a_zeros = a.zero_points();
+  product.b_zeros = b.zero_points();
+  product.y = static_cast<int32_t*>(
+      args.scratch->Get(static_cast<size_t>(m * n) * sizeof(int32_t), /*slot=*/1));
+  product.y_stride = n;
+  void* scratch = args.scratch->Get(IntegerProductScratchBytes(m, k, n), /*slot=*/0);
+  plan.ForEachRow(0, plan.size(), [&](int64_t position, int64_t count, const int64_t* offsets) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t left = offsets[0] + i * plan.row_stride(0);
+      const int64_t right = offsets[1] + i * plan.row_stride(1);
+      product.a = {args.input(kA).as<uint8_t>() + left * m * k, k,
+                   args.input(kA).dtype == DataType::kInt8};
+      product.b = {args.input(kB).as<uint8_t>() + right * k * n, n,
+                   args.input(kB).dtype == DataType::kInt8};
+      MultiplyIntegers(product, scratch);
+      RequantizeMatrix(product.y, a, b, {y_scale[0], y_zero[0]}, y, (position + i) * m);
+    }
+  });
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 OpDef QLinearMatMulDef() {
@@ -144,7 +223,12 @@ OpDef QLinearMatMulDef() {
       .Types("T3", TypesOf(Quantised()))
       .Types("TS", TypesOf(Scales()))
       .InferShapes(InferQLinear)
-      .AddKernel({.name = "reference", .run = RunQLinear});
+      .AddKernel({.name = "reference", .run = RunQLinear})
+      .AddKernel({.name = "hwy",
+                  .dtypes = {DataType::kInt8, DataType::kUint8},
+                  .priority = 10,
+                  .supports = SupportsIntegers,
+                  .run = RunIntegers});
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/quantize_hwy.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/parallel.h"
@@ -248,6 +250,24 @@ absl::Status RunQuantize(KernelArgs& args) {
   return absl::OkStatus();
 }
 
+// Floats to bytes in one pass, where the division is one of floats.
+absl::Status RunQuantizeHwy(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const int64_t code, args.node->IntAttribute("precision", 0));
+  const DataType precision = code != 0 ? static_cast<DataType>(code) : args.input(1).dtype;
+  const TensorArg& y = args.output(0);
+  const bool bytes = y.dtype == DataType::kInt8 || y.dtype == DataType::kUint8;
+  if (!bytes || precision != DataType::kFloat) return RunQuantize(args);
+  PF_ASSIGN_OR_RETURN(const Quantization q, QuantizationOf(args));
+  ParallelFor(args.input(0).size(), 8, [&](int64_t begin, int64_t end) {
+    q.ForEachRun(begin, end, [&](int64_t position, int64_t n, int64_t k, int64_t stride) {
+      QuantizeRow(args.input(0).as<float>() + position, n,
+                  {q.scales.data() + k, q.zero_points.data() + k, stride},
+                  y.dtype == DataType::kInt8, y.as<uint8_t>() + position);
+    });
+  });
+  return absl::OkStatus();
+}
+
 absl::Status RunDequantize(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Quantization q, QuantizationOf(args));
   const TensorArg& x = args.input(0);
@@ -276,19 +296,34 @@ absl::Status InferDynamic(ShapeContext& context) {
   return absl::OkStatus();
 }
 
+// The least and the largest element, 0 among them.
+std::pair<float, float> RangeOf(const float* x, int64_t count) {
+  constexpr int64_t kPart = 1 << 14;
+  const int64_t parts = (count + kPart - 1) / kPart;
+  std::vector<float> low(static_cast<size_t>(parts)), high(low);
+  ParallelFor(parts, 4 * kPart, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t n = std::min(kPart, count - i * kPart);
+      low[i] = MinOfRow(x + i * kPart, n);
+      high[i] = MaxOfRow(x + i * kPart, n);
+    }
+  });
+  return {std::min(0.0f, MinOfRow(low.data(), parts)),
+          std::max(0.0f, MaxOfRow(high.data(), parts))};
+}
+
 absl::Status RunDynamic(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   const int64_t count = x.size();
-  const float low = std::min(0.0f, MinOfRow(x.as<float>(), count));
-  const float high = std::max(0.0f, MaxOfRow(x.as<float>(), count));
+  const auto [low, high] = RangeOf(x.as<float>(), count);
   // All zeros have no range; any scale represents them.
   const float scale = high > low ? (high - low) / 255.0f : 1.0f;
   const float zero_point = std::nearbyint(std::clamp(-low / scale, 0.0f, 255.0f));
   uint8_t* y = args.output(0).as<uint8_t>();
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = std::nearbyint(x.as<float>()[i] / scale) + zero_point;
-    y[i] = ConvertElement<uint8_t>(value);
-  }
+  ParallelFor(count, 8, [&](int64_t begin, int64_t end) {
+    QuantizeRow(x.as<float>() + begin, end - begin, {&scale, &zero_point, 0}, /*is_signed=*/false,
+                y + begin);
+  });
   if (args.output(1).present()) *args.output(1).as<float>() = scale;
   if (args.output(2).present()) *args.output(2).as<uint8_t>() = static_cast<uint8_t>(zero_point);
   return absl::OkStatus();
@@ -317,7 +352,9 @@ OpDef QuantizeLinearOf(std::string_view domain, int since) {
       .Types("T2", kScales)
       .Types("T3", kNarrow)
       .InferShapes(InferQuantize)
-      .AddKernel({.name = "reference", .run = RunQuantize});
+      .AddKernel({.name = "reference", .run = RunQuantize})
+      .AddKernel(
+          {.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunQuantizeHwy});
 }
 
 OpDef DequantizeLinearOf(std::string_view domain, int since) {

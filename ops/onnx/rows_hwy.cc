@@ -50,6 +50,24 @@ float SumOfSquaresOf(const float* x, int64_t n) {
       [](auto d, auto s) HWY_ATTR { return hn::GetLane(hn::SumOfLanes(d, s)); });
 }
 
+float SumOfAbsOf(const float* x, int64_t n) {
+  return Fold(
+      x, n, 0.0f, [](auto s, auto v) HWY_ATTR { return hn::Add(s, hn::Abs(v)); },
+      [](auto s, auto v) HWY_ATTR { return hn::Add(s, v); },
+      [](auto d, auto s) HWY_ATTR { return hn::GetLane(hn::SumOfLanes(d, s)); });
+}
+
+float ProductOf(const float* x, int64_t n) {
+  const auto multiply = [](auto s, auto v) HWY_ATTR { return hn::Mul(s, v); };
+  return Fold(x, n, 1.0f, multiply, multiply, [](auto d, auto s) HWY_ATTR {
+    HWY_ALIGN float lane[hn::MaxLanes(d)];
+    hn::Store(s, d, lane);
+    float product = lane[0];
+    for (size_t i = 1; i < hn::Lanes(d); ++i) product *= lane[i];
+    return product;
+  });
+}
+
 // Max or min of the lanes; NaN if a lane is, which MaxOfLanes does not promise.
 template <class D, class V, class F>
 HWY_INLINE float ExtremeOfLanes(D d, V v, const F& f) {
@@ -160,6 +178,8 @@ namespace pagefuse::onnx_ops {
 
 HWY_EXPORT(SumOf);
 HWY_EXPORT(SumOfSquaresOf);
+HWY_EXPORT(SumOfAbsOf);
+HWY_EXPORT(ProductOf);
 HWY_EXPORT(MaxOf);
 HWY_EXPORT(MinOf);
 HWY_EXPORT(Softmax);
@@ -172,6 +192,8 @@ float SumOfRow(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumOf)(x
 float SumOfSquaresOfRow(const float* x, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(SumOfSquaresOf)(x, n);
 }
+float SumOfAbsRow(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumOfAbsOf)(x, n); }
+float ProductOfRow(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(ProductOf)(x, n); }
 float MaxOfRow(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(MaxOf)(x, n); }
 float MinOfRow(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(MinOf)(x, n); }
 void SoftmaxRow(const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(Softmax)(x, y, n); }

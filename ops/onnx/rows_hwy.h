@@ -16,8 +16,10 @@ struct RowBlock {
 
 float SumOfRow(const float* x, int64_t n);  // 0 for an empty row
 float SumOfSquaresOfRow(const float* x, int64_t n);
-float MaxOfRow(const float* x, int64_t n);  // -infinity for an empty row; NaN if there is one
-float MinOfRow(const float* x, int64_t n);  // infinity for an empty row; NaN if there is one
+float SumOfAbsRow(const float* x, int64_t n);
+float ProductOfRow(const float* x, int64_t n);  // 1 for an empty row
+float MaxOfRow(const float* x, int64_t n);      // -infinity for an empty row; NaN if there is one
+float MinOfRow(const float* x, int64_t n);      // infinity for an empty row; NaN if there is one
 
 // y = e^(x - max) / sum. A row without a finite maximum gives NaN, as the formula does.
 void SoftmaxRow(const float* x, float* y, int64_t n);

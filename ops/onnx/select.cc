@@ -60,8 +60,24 @@ struct RowStrides {
   int64_t condition, x, y;
 };
 
+// Strides 0 or 1 that the compiler knows; without branches, as conditions may come in any order.
+template <int64_t x_stride, int64_t y_stride, typename T>
+void ChooseRow(const uint8_t* condition, const T* x, const T* y, T* to, int64_t size) {
+  for (int64_t i = 0; i < size; ++i) {
+    const T mask = static_cast<T>(T{0} - static_cast<T>(condition[i] != 0));
+    to[i] = static_cast<T>((x[i * x_stride] & mask) | (y[i * y_stride] & static_cast<T>(~mask)));
+  }
+}
+
 template <typename T>
 void WhereRow(const uint8_t* condition, const T* x, const T* y, T* to, int64_t size, RowStrides s) {
+  if constexpr (std::is_integral_v<T>) {
+    if (s.condition == 1) {
+      const auto choose = s.x == 1 ? (s.y == 1 ? ChooseRow<1, 1, T> : ChooseRow<1, 0, T>)
+                                   : (s.y == 1 ? ChooseRow<0, 1, T> : ChooseRow<0, 0, T>);
+      return choose(condition, x, y, to, size);
+    }
+  }
   for (int64_t i = 0; i < size; ++i) {
     to[i] = condition[i * s.condition] ? x[i * s.x] : y[i * s.y];
   }

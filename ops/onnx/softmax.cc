@@ -11,6 +11,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/elementwise_hwy.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/parallel.h"
 
@@ -99,10 +100,49 @@ absl::Status RunHardmax(KernelArgs& args) {
   });
 }
 
+constexpr int64_t kColumns = 128;  // that are computed side by side
+
+// `count` neighbouring columns of n elements, `stride` apart; y may be x.
+template <bool log>
+void SoftmaxColumns(const float* x, float* y, const AxisView& view, int64_t count) {
+  float max[kColumns], sum[kColumns] = {}, e[kColumns];
+  std::copy(x, x + count, max);
+  for (int64_t i = 1; i < view.n; ++i) MaxRow({max, 1, x + i * view.inner, 1}, max, count);
+  for (int64_t i = 0; i < view.n; ++i) {
+    float* to = log ? e : y + i * view.inner;
+    SubRow({x + i * view.inner, 1, max, 1}, to, count);
+    ExpRow(to, to, count, 0.0f);
+    AddRow({sum, 1, to, 1}, sum, count);
+  }
+  if (log) LogRow(sum, sum, count, 0.0f);
+  for (int64_t i = 0; i < view.n; ++i) {
+    float* to = y + i * view.inner;
+    if (log) SubRow({x + i * view.inner, 1, max, 1}, to, count);
+    (log ? SubRow : DivRow)({to, 1, sum, 1}, to, count);
+  }
+}
+
+template <bool log>
+void RunColumns(const KernelArgs& args, const AxisView& view) {
+  const int64_t parts = (view.inner + kColumns - 1) / kColumns;
+  const int64_t work = 8 * view.n * std::min(view.inner, kColumns);
+  ParallelFor(view.n == 0 ? 0 : view.outer * parts, work, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t column = task % parts * kColumns;
+      const int64_t at = task / parts * view.n * view.inner + column;
+      SoftmaxColumns<log>(args.input(0).as<float>() + at, args.output(0).as<float>() + at, view,
+                          std::min(kColumns, view.inner - column));
+    }
+  });
+}
+
 template <bool log>
 absl::Status RunHwy(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const AxisView view, ViewOf(args));
-  if (view.inner != 1) return RunReference<log>(args);
+  if (view.inner != 1) {
+    RunColumns<log>(args, view);
+    return absl::OkStatus();
+  }
   const float* x = args.input(0).as<float>();
   float* y = args.output(0).as<float>();
   ParallelFor(view.outer, 4 * std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {

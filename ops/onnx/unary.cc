@@ -171,7 +171,7 @@ OpDef AbsDef() { return Unary<AbsFn, Numbers>("Abs", 6, "|X|.").AddKernel(HwyKer
 OpDef SignDef() { return Unary<SignFn, Numbers>("Sign", 9, "-1, 0 or 1."); }
 OpDef SqrtDef() { return Unary<SqrtFn>("Sqrt", 6, "Square root.").AddKernel(HwyKernel(SqrtRow)); }
 OpDef ExpDef() { return Unary<ExpFn>("Exp", 6, "e^X.").AddKernel(HwyKernel(ExpRow)); }
-OpDef LogDef() { return Unary<LogFn>("Log", 6, "Natural logarithm."); }
+OpDef LogDef() { return Unary<LogFn>("Log", 6, "Natural logarithm.").AddKernel(HwyKernel(LogRow)); }
 OpDef ReciprocalDef() {
   return Unary<ReciprocalFn>("Reciprocal", 6, "1 / X.").AddKernel(HwyKernel(ReciprocalRow));
 }
@@ -195,9 +195,17 @@ OpDef SigmoidDef() {
 OpDef ErfDef() {
   return Unary<ErfFn, Numbers>("Erf", 9, "The error function.").AddKernel(HwyKernel(ErfRow));
 }
-OpDef FloorDef() { return Unary<FloorFn>("Floor", 6, "The largest integer not above X."); }
-OpDef CeilDef() { return Unary<CeilFn>("Ceil", 6, "The least integer not below X."); }
-OpDef RoundDef() { return Unary<RoundFn>("Round", 11, "The nearest integer, halves to even."); }
+OpDef FloorDef() {
+  return Unary<FloorFn>("Floor", 6, "The largest integer not above X.")
+      .AddKernel(HwyKernel(FloorRow));
+}
+OpDef CeilDef() {
+  return Unary<CeilFn>("Ceil", 6, "The least integer not below X.").AddKernel(HwyKernel(CeilRow));
+}
+OpDef RoundDef() {
+  return Unary<RoundFn>("Round", 11, "The nearest integer, halves to even.")
+      .AddKernel(HwyKernel(RoundRow));
+}
 OpDef ReluDef() {
   return Unary<ReluFn, SignedNumbers>("Relu", 6, "max(X, 0).").AddKernel(HwyKernel(ReluRow));
 }
@@ -208,7 +216,8 @@ OpDef LeakyReluDef() {
 }
 OpDef EluDef() {
   return Unary<EluFn>("Elu", 6, "X where X >= 0, else alpha * (e^X - 1).", {.alpha = 1.0f})
-      .Attr("alpha", 1.0f, "limit of the negative part");
+      .Attr("alpha", 1.0f, "limit of the negative part")
+      .AddKernel(HwyKernel(EluRow, 1.0f));
 }
 OpDef CeluDef() {
   return Unary<CeluFn>("Celu", 12, "X where X >= 0, else alpha * (e^(X / alpha) - 1).",
@@ -243,8 +252,12 @@ OpDef ShrinkDef() {
       .Attr("lambd", 0.5f, "half the width of what becomes 0");
 }
 OpDef HardSwishDef() { return Unary<HardSwishFn>("HardSwish", 14, "X * clip(X / 6 + 0.5, 0, 1)."); }
-OpDef SoftplusDef() { return Unary<SoftplusFn>("Softplus", 1, "log(1 + e^X)."); }
-OpDef MishDef() { return Unary<MishFn>("Mish", 18, "X * tanh(softplus(X))."); }
+OpDef SoftplusDef() {
+  return Unary<SoftplusFn>("Softplus", 1, "log(1 + e^X).").AddKernel(HwyKernel(SoftplusRow));
+}
+OpDef MishDef() {
+  return Unary<MishFn>("Mish", 18, "X * tanh(softplus(X)).").AddKernel(HwyKernel(MishRow));
+}
 OpDef SwishDef() {
   return Unary<SwishFn>("Swish", 24, "X * sigmoid(alpha * X).", {.alpha = 1.0f})
       .Attr("alpha", 1.0f, "factor inside the sigmoid")

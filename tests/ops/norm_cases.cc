@@ -85,6 +85,22 @@ OpCases MeanVarianceNormalizationCases() {
       .Shapes({{2, 3, 4, 5}});
 }
 
+// [m, k] by [k, n] of random bytes, scales and zero points of lines where `by_line`.
+OpCase RandomQLinear(DataType a, DataType b, const std::vector<int64_t>& sizes, bool by_line) {
+  const int64_t m = sizes[0], k = sizes[1], n = sizes[2];
+  const Uniform all{-300, 300};  // clamped to the type
+  const auto lines = [&](int64_t count) {
+    return by_line ? std::vector<int64_t>{count} : std::vector<int64_t>{};
+  };
+  const auto scales = [&](int64_t count, uint64_t seed) {
+    return Random(DataType::kFloat, lines(count), Uniform{0.01, 0.05}, seed);
+  };
+  return {.name = "random",
+          .inputs = {Random(a, {m, k}, all, 1), scales(m, 2), Random(a, lines(m), Uniform{0, 9}, 3),
+                     Random(b, {k, n}, all, 4), scales(n, 5), Random(b, lines(n), Uniform{0, 9}, 6),
+                     Floats({}, {0.7f}), Random(a, {}, Uniform{1, 100}, 7)}};
+}
+
 OpCases QLinearMatMulCases() {
   const auto bytes = [](std::vector<int64_t> dims, std::vector<uint8_t> codes) {
     return Codes(DataType::kUint8, std::move(dims), codes);
@@ -100,6 +116,9 @@ OpCases QLinearMatMulCases() {
             .inputs = {bytes({1, 1}, {255}), Floats({}, {1}), bytes({}, {0}), bytes({1, 1}, {2}),
                        Floats({}, {1}), bytes({}, {0}), Floats({}, {1}), bytes({}, {0})},
             .outputs = {bytes({1, 1}, {255})}})
+      .Add(RandomQLinear(DataType::kUint8, DataType::kInt8, {20, 70, 45}, false))
+      .Add(RandomQLinear(DataType::kInt8, DataType::kInt8, {3, 33, 20}, true))
+      .Add(RandomQLinear(DataType::kUint8, DataType::kUint8, {1, 64, 130}, true))
       .Rejects(
           {.inputs = {bytes({1, 2}, {1, 2}), Floats({}, {1}), bytes({}, {0}), bytes({1, 1}, {2}),
                       Floats({}, {1}), bytes({}, {0}), Floats({}, {1}), bytes({}, {0})}},

@@ -82,6 +82,19 @@ OpCases DynamicQuantizeLinearCases() {
                         As(DataType::kUint8, Ints({}, {0}))}});
 }
 
+// [m, k] by [k, n] of random bytes of all values, with zero points of lines where `by_line`.
+OpCase IntegerProductOf(DataType a, DataType b, const std::vector<int64_t>& sizes, bool by_line) {
+  const Uniform all{-300, 300};  // clamped to the type
+  const int64_t m = sizes[0], k = sizes[1], n = sizes[2];
+  OpCase product{.name = "random",
+                 .inputs = {Random(a, {m, k}, all, 1), Random(b, {k, n}, all, 2)}};
+  if (by_line) {
+    product.inputs.push_back(Random(a, {m}, all, 3));
+    product.inputs.push_back(Random(b, {n}, all, 4));
+  }
+  return product;
+}
+
 OpCases MatMulIntegerCases() {
   const Tensor a = As(DataType::kUint8, Ints({2, 2}, {1, 2, 3, 4}));
   const Tensor b = As(DataType::kInt8, Ints({2, 2}, {5, -6, 7, 8}));
@@ -93,6 +106,18 @@ OpCases MatMulIntegerCases() {
       .Add({.name = "zero_points",
             .inputs = {a, b, As(DataType::kUint8, Ints({}, {1})), Bytes(DataType::kInt8, {5, 0})},
             .outputs = {expected({2, 8, 6, 12})}})
+      .Add(IntegerProductOf(DataType::kUint8, DataType::kInt8, {1, 37, 70}, false))
+      .Add(IntegerProductOf(DataType::kUint8, DataType::kInt8, {5, 64, 300}, true))
+      .Add(IntegerProductOf(DataType::kInt8, DataType::kUint8, {17, 33, 35}, true))
+      .Add(IntegerProductOf(DataType::kUint8, DataType::kUint8, {40, 600, 65}, true))
+      .Add(IntegerProductOf(DataType::kInt8, DataType::kInt8, {33, 290, 16}, true))
+      .Add({.name = "batches",
+            .inputs = {Random(DataType::kUint8, {2, 1, 18, 40}, Uniform{0, 255}, 5),
+                       Random(DataType::kInt8, {3, 40, 20}, Uniform{-128, 127}, 6)}})
+      .Add({.name = "nothing_to_sum",
+            .inputs = {As(DataType::kUint8, Ints({2, 0}, {})),
+                       As(DataType::kInt8, Ints({0, 2}, {}))},
+            .outputs = {expected({0, 0, 0, 0})}})
       .Rejects({.inputs = {a, As(DataType::kInt8, Ints({3, 1}, {1, 2, 3}))}}, "do not multiply");
 }
 

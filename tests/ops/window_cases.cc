@@ -40,8 +40,40 @@ OpCases ConvCases() {
                "expected 1 groups of channels");
 }
 
+// Random bytes with a window of every attribute; `w` is [M, C / group, ...].
+OpCase ByteWindows(std::vector<int64_t> x, std::vector<int64_t> w, int64_t group) {
+  const size_t axes = x.size() - 2;
+  List strides(axes, 1), dilations(axes, 1), pads(2 * axes, 1);
+  strides.front() = 2;
+  dilations.back() = 2;
+  pads.front() = 2;
+  const int64_t outputs = w[0];
+  return {.name = "random",
+          .inputs = {Random(DataType::kUint8, std::move(x), Uniform{0, 255}, 1),
+                     Random(DataType::kInt8, std::move(w), Uniform{-128, 127}, 2),
+                     Codes8(DataType::kUint8, {}, {7}),
+                     Random(DataType::kInt8, {outputs}, Uniform{-9, 9}, 3)},
+          .attributes = {{"strides", strides}, {"dilations", dilations}, {"pads", pads},
+                         {"group", group}}};
+}
+
+// The same, quantised.
+OpCase QuantisedWindows(std::vector<int64_t> x, std::vector<int64_t> w, int64_t group) {
+  const int64_t outputs = w[0];
+  const OpCase plain = ByteWindows(std::move(x), std::move(w), group);
+  return {.name = "random",
+          .inputs = {plain.inputs[0], Floats({}, {0.02f}), plain.inputs[2], plain.inputs[1],
+                     Random(DataType::kFloat, {outputs}, Uniform{0.01, 0.05}, 4), plain.inputs[3],
+                     Floats({}, {0.6f}), Codes8(DataType::kUint8, {}, {100}),
+                     Random(DataType::kInt32, {outputs}, Uniform{-999, 999}, 5)},
+          .attributes = plain.attributes};
+}
+
 OpCases ConvIntegerCases() {
   return OpCases("ConvInteger")
+      .Add(ByteWindows({2, 6, 9, 11}, {40, 3, 3, 3}, 2))
+      .Add(ByteWindows({1, 3, 20}, {5, 3, 4}, 1))
+      .Add(ByteWindows({1, 2, 5, 4, 6}, {2, 1, 2, 3, 2}, 2))
       .Add({.name = "zero_points",
             .inputs = {Codes8(DataType::kUint8, {1, 1, 3}, {2, 3, 4}),
                        Codes8(DataType::kUint8, {2, 1, 2}, {1, 1, 3, 2}),
@@ -52,6 +84,8 @@ OpCases ConvIntegerCases() {
 
 OpCases QLinearConvCases() {
   return OpCases("QLinearConv")
+      .Add(QuantisedWindows({2, 6, 9, 11}, {40, 3, 3, 3}, 2))
+      .Add(QuantisedWindows({1, 4, 7, 8}, {3, 4, 2, 2}, 1))
       .Add({.name = "one_tap",
             .inputs = {Codes8(DataType::kUint8, {1, 1, 2}, {5, 255}), Floats({}, {0.5f}),
                        Codes8(DataType::kUint8, {}, {1}), Codes8(DataType::kInt8, {1, 1, 1}, {2}),

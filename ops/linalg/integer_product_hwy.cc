@@ -1,0 +1,249 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pagefuse/ops/linalg/integer_product_hwy.cc"
+#include "pagefuse/ops/linalg/integer_product_hwy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/linalg/amx_product.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+HWY_INLINE int32_t ByteAt(const uint8_t* row, bool is_signed, int64_t i) {
+  return is_signed ? static_cast<int8_t>(row[i]) : row[i];
+}
+
+void PackPairs(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t pairs,
+               uint32_t* words) {
+  const hn::ScalableTag<int32_t> d;
+  const hn::Rebind<uint16_t, decltype(d)> d16;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto shift = hn::Set(d, zero);
+  const auto low_half = hn::Set(d, 0xFFFF);
+  int64_t p = 0;
+  for (; 2 * (p + lanes) <= k; p += lanes) {
+    const auto both =
+        hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(row + 2 * p)));
+    auto even = hn::And(both, hn::Set(d, 0xFF));
+    auto odd = hn::ShiftRight<8>(both);
+    if (is_signed) {
+      even = hn::ShiftRight<24>(hn::ShiftLeft<24>(both));
+      odd = hn::ShiftRight<24>(hn::ShiftLeft<16>(both));
+    }
+    even = hn::And(hn::Sub(even, shift), low_half);
+    odd = hn::ShiftLeft<16>(hn::Sub(odd, shift));
+    hn::StoreU(hn::Or(even, odd), d, reinterpret_cast<int32_t*>(words) + p);
+  }
+  for (; p < pairs; ++p) {
+    const int32_t even = 2 * p < k ? ByteAt(row, is_signed, 2 * p) - zero : 0;
+    const int32_t odd = 2 * p + 1 < k ? ByteAt(row, is_signed, 2 * p + 1) - zero : 0;
+    words[p] = (static_cast<uint32_t>(odd) << 16) | (static_cast<uint32_t>(even) & 0xFFFF);
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Numbers of two rows of b side by side, as pairs of int16.
+template <bool is_signed, class D>
+HWY_INLINE hn::Vec<hn::RepartitionToNarrow<D>> LoadPairs(D d, const uint8_t* even,
+                                                         const uint8_t* odd) {
+  const hn::RepartitionToNarrow<D> d16;
+  using Byte = std::conditional_t<is_signed, int8_t, uint8_t>;
+  const hn::Rebind<Byte, D> d8;
+  const auto low = hn::PromoteTo(d, hn::LoadU(d8, reinterpret_cast<const Byte*>(even)));
+  const auto high = hn::PromoteTo(d, hn::LoadU(d8, reinterpret_cast<const Byte*>(odd)));
+  const auto half = is_signed ? hn::And(low, hn::Set(d, 0xFFFF)) : low;
+  return hn::BitCast(d16, hn::Or(half, hn::ShiftLeft<16>(high)));
+}
+
+// y += four words of each row of a by eight rows of b, for the columns of one vector.
+template <bool is_signed>
+HWY_INLINE void MultiplyBlock(const PackedRows& a, int64_t pair, const uint8_t* const (&b)[8],
+                              int32_t* y, int64_t y_stride) {
+  const hn::ScalableTag<int32_t> d;
+  const hn::RepartitionToNarrow<decltype(d)> d16;
+  const auto b0 = LoadPairs<is_signed>(d, b[0], b[1]);
+  const auto b1 = LoadPairs<is_signed>(d, b[2], b[3]);
+  const auto b2 = LoadPairs<is_signed>(d, b[4], b[5]);
+  const auto b3 = LoadPairs<is_signed>(d, b[6], b[7]);
+  const auto all = [&](uint32_t word) HWY_ATTR {
+    return hn::BitCast(d16, hn::Set(d, static_cast<int32_t>(word)));
+  };
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const uint32_t* words = a.words + r * a.pairs + pair;
+    auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+    sum0 = hn::ReorderWidenMulAccumulate(d, all(words[0]), b0, sum0, sum1);
+    sum0 = hn::ReorderWidenMulAccumulate(d, all(words[1]), b1, sum0, sum1);
+    sum0 = hn::ReorderWidenMulAccumulate(d, all(words[2]), b2, sum0, sum1);
+    sum0 = hn::ReorderWidenMulAccumulate(d, all(words[3]), b3, sum0, sum1);
+    int32_t* to = y + r * y_stride;
+    hn::StoreU(hn::Add(hn::LoadU(d, to), hn::RearrangeToOddPlusEven(sum0, sum1)), d, to);
+  }
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+template <bool is_signed>
+void MultiplyColumns(const PackedRows& a, const ByteRows& b, int64_t k, int64_t begin, int64_t end,
+                     int32_t* y, int64_t y_stride) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<int32_t>()));
+  // The scalar target has no pairs.
+  const bool vectors = HWY_TARGET != HWY_SCALAR;
+  const int64_t whole = vectors ? begin + (end - begin) / lanes * lanes : begin;
+  for (int64_t r = 0; r < a.rows; ++r) std::fill_n(y + r * y_stride + begin, end - begin, 0);
+  for (int64_t pair = 0; 2 * pair < k; pair += 4) {
+    const uint8_t* rows[8];
+    // Rows from k on are multiplied by 0: any row will do.
+    for (int64_t i = 0; i < 8; ++i) rows[i] = b.data + std::min(2 * pair + i, k - 1) * b.stride;
+#if HWY_TARGET != HWY_SCALAR
+    for (int64_t j = begin; j < whole; j += lanes) {
+      const uint8_t* const at[8] = {rows[0] + j, rows[1] + j, rows[2] + j, rows[3] + j,
+                                    rows[4] + j, rows[5] + j, rows[6] + j, rows[7] + j};
+      MultiplyBlock<is_signed>(a, pair, at, y + j, y_stride);
+    }
+#endif
+    for (int64_t r = 0; r < a.rows; ++r) {
+      const uint32_t* words = a.words + r * a.pairs + pair;
+      for (int64_t j = whole; j < end; ++j) {
+        uint32_t sum = static_cast<uint32_t>(y[r * y_stride + j]);
+        for (int64_t i = 0; i < 8; ++i) {
+          const auto half = static_cast<int16_t>(words[i / 2] >> (i % 2 * 16));
+          sum += static_cast<uint32_t>(half * ByteAt(rows[i], is_signed, j));
+        }
+        y[r * y_stride + j] = static_cast<int32_t>(sum);
+      }
+    }
+  }
+}
+
+void MultiplyPacked(const PackedRows& a, const ByteRows& b, int64_t k, int64_t begin, int64_t end,
+                    int32_t* y, int64_t y_stride) {
+  (b.is_signed ? MultiplyColumns<true> : MultiplyColumns<false>)(a, b, k, begin, end, y, y_stride);
+}
+
+// Two whole numbers of at most 8 bits and a sign as bfloat16, side by side.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Bfloat16Pair(D d, V even, V odd) {
+  const hn::RebindToFloat<D> df;
+  const auto low = hn::BitCast(hn::RebindToUnsigned<D>(), hn::ConvertTo(df, even));
+  const auto high = hn::BitCast(d, hn::ConvertTo(df, odd));
+  // The low 16 bits of such a float are 0.
+  return hn::Or(hn::BitCast(d, hn::ShiftRight<16>(low)), high);
+}
+
+void PackRowOfTiles(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t tiles,
+                    uint32_t* words) {
+  const hn::CappedTag<int32_t, 16> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  HWY_ALIGN uint32_t pairs[16];
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t first = t * 32;
+    PackPairs(row + first, is_signed, zero, std::clamp<int64_t>(k - first, 0, 32), 16, pairs);
+    auto* to = reinterpret_cast<int32_t*>(words + t * 256);
+    for (int64_t i = 0; i < 16; i += lanes) {
+      const auto both = hn::Load(d, reinterpret_cast<const int32_t*>(pairs) + i);
+      const auto even = hn::ShiftRight<16>(hn::ShiftLeft<16>(both));
+      hn::StoreU(Bfloat16Pair(d, even, hn::ShiftRight<16>(both)), d, to + i);
+    }
+  }
+}
+
+void PackColumnsOfTile(const uint8_t* even, const uint8_t* odd, bool is_signed,
+                       const int32_t* zeros, uint32_t* words) {
+  const hn::CappedTag<int32_t, 16> d;
+  const hn::Rebind<int8_t, decltype(d)> d8;
+  const hn::Rebind<uint8_t, decltype(d)> du8;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto load = [&](const uint8_t* from) HWY_ATTR {
+    return is_signed ? hn::PromoteTo(d, hn::LoadU(d8, reinterpret_cast<const int8_t*>(from)))
+                     : hn::PromoteTo(d, hn::LoadU(du8, from));
+  };
+  for (int64_t i = 0; i < 16; i += lanes) {
+    const auto zero = hn::LoadU(d, zeros + i);
+    const auto pair = Bfloat16Pair(d, hn::Sub(load(even + i), zero), hn::Sub(load(odd + i), zero));
+    hn::StoreU(pair, d, reinterpret_cast<int32_t*>(words) + i);
+  }
+}
+
+void AddTileOfFloats(const float* floats, bool accumulate, int32_t* sums) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < kAmxFloats; i += lanes) {
+    const auto x = hn::ConvertTo(di, hn::LoadU(d, floats + i));
+    hn::StoreU(accumulate ? hn::Add(hn::LoadU(di, sums + i), x) : x, di, sums + i);
+  }
+}
+
+template <class To>
+HWY_INLINE void Requantize(const int32_t* sums, int64_t n, const Requantization& to, To* y) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<int32_t, decltype(d)> di;
+  const hn::Rebind<To, decltype(d)> dto;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const double low = std::is_signed<To>() ? -128 : 0, high = low + 255;
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto sum = hn::Add(hn::PromoteTo(d, hn::LoadU(di, sums + i)), hn::Set(d, to.bias));
+    const auto scale = to.scales == nullptr ? hn::Set(d, to.scale) : hn::LoadU(d, to.scales + i);
+    auto x = hn::Add(hn::Round(hn::Mul(sum, scale)), hn::Set(d, to.zero));
+    x = hn::IfThenElseZero(hn::Eq(x, x), hn::Min(hn::Max(x, hn::Set(d, low)), hn::Set(d, high)));
+    hn::StoreU(hn::DemoteTo(dto, hn::DemoteTo(di, x)), dto, y + i);
+  }
+  for (; i < n; ++i) {
+    const double scale = to.scales == nullptr ? to.scale : to.scales[i];
+    const double x = std::nearbyint((sums[i] + to.bias) * scale) + to.zero;
+    y[i] = x == x ? static_cast<To>(std::clamp(x, low, high)) : To{0};
+  }
+}
+
+void RequantizeAny(const int32_t* sums, int64_t n, const Requantization& to, uint8_t* y) {
+  if (to.is_signed) return Requantize(sums, n, to, reinterpret_cast<int8_t*>(y));
+  Requantize(sums, n, to, y);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagefuse {
+
+HWY_EXPORT(PackPairs);
+HWY_EXPORT(MultiplyPacked);
+HWY_EXPORT(PackRowOfTiles);
+HWY_EXPORT(PackColumnsOfTile);
+HWY_EXPORT(AddTileOfFloats);
+HWY_EXPORT(RequantizeAny);
+
+void PackIntegerPairs(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t pairs,
+                      uint32_t* words) {
+  HWY_DYNAMIC_DISPATCH(PackPairs)(row, is_signed, zero, k, pairs, words);
+}
+void MultiplyPackedRows(const PackedRows& a, const ByteRows& b, int64_t k, int64_t begin,
+                        int64_t end, int32_t* y, int64_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(MultiplyPacked)(a, b, k, begin, end, y, y_stride);
+}
+void PackTileRow(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t tiles,
+                 uint32_t* words) {
+  HWY_DYNAMIC_DISPATCH(PackRowOfTiles)(row, is_signed, zero, k, tiles, words);
+}
+void PackTileColumns(const uint8_t* even, const uint8_t* odd, bool is_signed, const int32_t* zeros,
+                     uint32_t* words) {
+  HWY_DYNAMIC_DISPATCH(PackColumnsOfTile)(even, odd, is_signed, zeros, words);
+}
+void AddTile(const float* floats, bool accumulate, int32_t* sums) {
+  HWY_DYNAMIC_DISPATCH(AddTileOfFloats)(floats, accumulate, sums);
+}
+void RequantizeRow(const int32_t* sums, int64_t n, const Requantization& to, uint8_t* y) {
+  HWY_DYNAMIC_DISPATCH(RequantizeAny)(sums, n, to, y);
+}
+
+}  // namespace pagefuse
+#endif  // HWY_ONCE

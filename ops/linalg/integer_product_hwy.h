@@ -1,0 +1,33 @@
+// The vector loops of integer_product.cc.
+#pragma once
+
+#include <cstdint>
+
+#include "pagefuse/ops/linalg/integer_product.h"
+
+namespace pagefuse {
+
+// Pairs of row r of a, less its zero point: words[p] has element 2 p in its low half and 2 p + 1 in
+// its high half, both int16. Elements from k on are 0; `pairs` words are written.
+void PackIntegerPairs(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t pairs,
+                      uint32_t* words);
+
+// Rows of y = packed pairs * b, for columns [begin, end) of b: `rows` rows, `pairs` words apart in
+// `a`. `pairs` is a multiple of 4 and covers k.
+struct PackedRows {
+  const uint32_t* words = nullptr;
+  int64_t rows = 0, pairs = 0;
+};
+void MultiplyPackedRows(const PackedRows& a, const ByteRows& b, int64_t k, int64_t begin,
+                        int64_t end, int32_t* y, int64_t y_stride);
+
+// The same pairs as bfloat16: a row of an A tile for each 16 of them, tiles 256 words apart.
+void PackTileRow(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t tiles,
+                 uint32_t* words);
+// Rows `even` and `odd` of 16 columns of b, less the columns' zero points, as a row of a B tile.
+void PackTileColumns(const uint8_t* even, const uint8_t* odd, bool is_signed, const int32_t* zeros,
+                     uint32_t* words);
+// sums[i] = or += floats[i], whole numbers, for the 256 of a tile.
+void AddTile(const float* floats, bool accumulate, int32_t* sums);
+
+}  // namespace pagefuse
