@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,8 @@
 #include <immintrin.h>
 #endif
 
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/tensor.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -82,6 +85,20 @@ namespace {
 
 volatile float sink;
 
+// Memory as tensors have it: large blocks in huge pages.
+class Block {
+ public:
+  explicit Block(size_t bytes) {
+    absl::StatusOr<std::shared_ptr<Buffer>> buffer = Buffer::Allocate(bytes);
+    PF_CHECK(buffer.ok());
+    buffer_ = *std::move(buffer);
+  }
+  std::byte* data() const { return buffer_->data(); }
+
+ private:
+  std::shared_ptr<Buffer> buffer_;
+};
+
 double Best(int rounds, const std::function<void()>& call) {
   double best = 1e30;
   for (int i = 0; i < rounds; ++i) {
@@ -94,12 +111,14 @@ double Best(int rounds, const std::function<void()>& call) {
 
 double ReadBandwidth() {
   const int64_t size = int64_t{1} << 28;
-  std::vector<float> values(size, 1.0f);
+  const Block block(size * sizeof(float));
+  auto* values = reinterpret_cast<float*>(block.data());
+  std::fill_n(values, size, 1.0f);
   constexpr int64_t kParts = 64;
   const double seconds = Best(5, [&] {
 #pragma omp parallel for schedule(dynamic, 1)
     for (int64_t part = 0; part < kParts; ++part) {
-      sink = HWY_DYNAMIC_DISPATCH(ReadSum)(values.data() + size / kParts * part, size / kParts);
+      sink = HWY_DYNAMIC_DISPATCH(ReadSum)(values + size / kParts * part, size / kParts);
     }
   });
   return size * sizeof(float) / seconds;
@@ -169,13 +188,16 @@ double CopyRate(int64_t bytes) {
   for (const auto& [size, rate] : known) {
     if (size == bytes) return rate;
   }
-  std::vector<char> from(bytes / 2, 1);
-  std::vector<char> to(bytes / 2);
+  const auto half = static_cast<size_t>(bytes / 2);
+  const Block from(half);
+  const Block to(half);
+  std::memset(from.data(), 1, half);
+  std::memset(to.data(), 0, half);
   const int repeats = static_cast<int>(std::max<int64_t>((int64_t{1} << 30) / bytes, 5));
   double best = 0;
   for (int i = 0; i < repeats; ++i) {
     const double start = Now();
-    std::memcpy(to.data(), from.data(), from.size());
+    std::memcpy(to.data(), from.data(), half);
     // The copy is needed: another place reads it.
     asm volatile("" ::"r"(to.data()) : "memory");
     best = std::max(best, static_cast<double>(bytes) / (Now() - start));

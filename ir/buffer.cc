@@ -20,6 +20,9 @@ namespace {
 constexpr size_t kAlignment = 64;
 // From here on memory comes from mmap: zero pages cost nothing until they are written.
 constexpr size_t kMapThreshold = size_t{1} << 20;
+// From here on in huge pages where the system has them: blocks of a cache are read in any order,
+// and with pages of 4 KiB looking up their addresses takes longer than reading them.
+constexpr size_t kHugePageThreshold = size_t{8} << 20;
 
 class HeapBuffer : public Buffer {
  public:
@@ -68,6 +71,10 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Allocate(size_t bytes) {
   if (bytes >= kMapThreshold) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return OutOfMemory(bytes);
+#if defined(MADV_HUGEPAGE)
+    // Failure costs time, nothing else.
+    if (bytes >= kHugePageThreshold) (void)madvise(data, bytes, MADV_HUGEPAGE);
+#endif
     return std::make_shared<MappedBuffer>(static_cast<std::byte*>(data), bytes, /*writable=*/true);
   }
   const size_t rounded = (bytes / kAlignment + 1) * kAlignment;

@@ -22,6 +22,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/group_codec-inl.h"
+#include "pagefuse/ops/cache/group_encode-inl.h"
 #include "pagefuse/ops/cache/grouped_row.h"
 #include "pagefuse/ops/cache/row_codec-inl.h"
 
@@ -33,12 +34,18 @@ namespace hn = hwy::HWY_NAMESPACE;
 // As EncodeGroupedRow.
 HWY_INLINE void EncodeGroupedRowVectors(const GroupedRowFormat& format, const float* HWY_RESTRICT x,
                                         const void* tail, RowAddress row) {
-  const int64_t code_bytes = format.groups.CodeBytes(format.group);
-  for (int64_t g = 0; g < format.num_groups(); ++g) {
-    const float scale =
-        EncodeGroupVectors(format.groups, x + g * format.group, static_cast<size_t>(format.group),
-                           row.data + g * code_bytes);
-    StoreGroupScale(format.groups.scale, scale, row.scale + g * format.groups.ScaleBytes());
+  const size_t group = static_cast<size_t>(format.group);
+  const size_t num_groups = static_cast<size_t>(format.num_groups());
+  const size_t code_bytes = static_cast<size_t>(format.groups.CodeBytes(format.group));
+  const size_t scale_bytes = static_cast<size_t>(format.groups.ScaleBytes());
+  float scales[kGroupsAtOnce];
+  for (size_t first = 0; first < num_groups; first += kGroupsAtOnce) {
+    const GroupRun run = {std::min(kGroupsAtOnce, num_groups - first), group};
+    EncodeGroupsVectors(format.groups, x + first * group, run, row.data + first * code_bytes,
+                        scales);
+    for (size_t g = 0; g < run.count; ++g) {
+      StoreGroupScale(format.groups.scale, scales[g], row.scale + (first + g) * scale_bytes);
+    }
   }
   std::memset(row.scale + format.ScaleBytes() - format.scale_padding, 0, format.scale_padding);
   if (format.plain > 0) std::memcpy(row.data + format.PlainOffset(), tail, 2 * format.plain);
@@ -48,8 +55,24 @@ HWY_INLINE void EncodeGroupedRowVectors(const GroupedRowFormat& format, const fl
 template <class DF, class V = hn::Vec<DF>>
 HWY_INLINE hn::Vec<DF> RoundToBfloat16(DF df, V v) {
   const hn::RebindToUnsigned<DF> du;
-  const auto codes = EncodeLanes<Bfloat16Format, Overflow::kSpecial>(df, v);
-  return hn::BitCast(df, hn::ShiftLeft<16>(hn::BitCast(du, codes)));
+  const auto bits = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
+  // A NaN keeps its sign and payload and becomes quiet.
+  const auto code = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)),
+                                   hn::Or(bits, hn::Set(du, 0x400000u)), rounded);
+  return hn::BitCast(df, hn::And(code, hn::Set(du, 0xFFFF0000u)));
+}
+
+// Rounds x[0, n) to bfloat16 and back.
+HWY_INLINE void RoundArrayToBfloat16(float* HWY_RESTRICT x, size_t n) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(RoundToBfloat16(df, hn::LoadU(df, x + i)), df, x + i);
+  }
+  for (; i < n; ++i) x[i] = static_cast<float>(Bfloat16(x[i]));
 }
 
 // Rows of e4m3fn groups. `group_size` is the format's group where it is known when compiled, 0

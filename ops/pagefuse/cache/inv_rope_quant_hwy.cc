@@ -5,7 +5,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/ops/cache/group_codec-inl.h"
+#include "pagefuse/ops/cache/group_encode-inl.h"
 #include "pagefuse/ops/pagefuse/cache/inv_rope_quant.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/rope_row-inl.h"
@@ -19,6 +19,7 @@ namespace vec = pagefuse::HWY_NAMESPACE;
 void QuantiseRows(const InvRopeCall& call, int64_t begin, int64_t end) {
   std::vector<float> x(call.size);
   std::vector<float> cos_sin(call.table.rotated);
+  std::vector<float> group_scales(call.size / call.group);
   int64_t loaded = -1;  // the token whose cosines are in cos_sin
   for (int64_t row = begin; row < end; ++row) {
     LoadRow(call.type, call.source + row * call.SourceRowBytes(), x.size(), x.data());
@@ -30,9 +31,10 @@ void QuantiseRows(const InvRopeCall& call, int64_t begin, int64_t end) {
                      RopeDirection::kInverse);
     uint8_t* codes = call.codes + row * call.size;
     uint8_t* scales = call.scales + row * call.ScaleRowBytes();
-    for (int64_t d = 0; d < call.size; d += call.group) {
-      const float scale = vec::EncodeGroupVectors(call.format, x.data() + d,
-                                                  static_cast<size_t>(call.group), codes + d);
+    vec::EncodeGroupsVectors(call.format, x.data(),
+                             {group_scales.size(), static_cast<size_t>(call.group)}, codes,
+                             group_scales.data());
+    for (const float scale : group_scales) {
       StoreGroupScale(call.format.scale, scale, scales);
       scales += call.format.ScaleBytes();
     }

@@ -179,16 +179,6 @@ std::vector<DecompositionVariant> Variants() {
 
 int64_t IndexerQCall::SourceRowBytes() const { return size * BitWidth(type) / 8; }
 
-float IndexerQCall::WeightOf(int64_t row, float query_scale) const {
-  float weight = 0;
-  // Weights are of a float type: never an error.
-  DecodeToFloat(weights.dtype, weights.as<const uint8_t>() + row * (BitWidth(weights.dtype) / 8), 1,
-                &weight)
-      .IgnoreError();
-  const float scaled = folds_scale() ? weight * query_scale : weight;
-  return scaled * softmax_scale * head_scale;
-}
-
 void IndexerQRopeQuantPlain(const IndexerQCall& call) {
   std::vector<float> x(call.size);
   for (int64_t row = 0; row < call.rows(); ++row) {
@@ -210,7 +200,12 @@ void IndexerQRopeQuantPlain(const IndexerQCall& call) {
       if (call.folds_scale()) continue;
       StoreGroupScale(call.format.scale, scale, call.scales + row * groups + g);
     }
-    call.weights_out[row] = call.WeightOf(row, scale);
+    float weight = 0;
+    // Weights are of a float type too.
+    DecodeToFloat(call.weights.dtype, call.weights.as<const uint8_t>() + row * call.WeightBytes(),
+                  1, &weight)
+        .IgnoreError();
+    call.weights_out[row] = call.ScaledWeight(weight, scale);
   }
 }
 

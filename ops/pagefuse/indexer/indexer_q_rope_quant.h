@@ -34,9 +34,13 @@ struct IndexerQCall {
   int64_t SourceRowBytes() const;
   int64_t CodeRowBytes() const { return format.CodeBytes(size); }
   bool folds_scale() const { return scales == nullptr; }
-  // The row's weight times the query scale (1 where it is stored) and both factors, each product
-  // rounded to float.
-  float WeightOf(int64_t row, float query_scale) const;
+  int64_t WeightBytes() const { return BitWidth(weights.dtype) / 8; }
+  // A weight times the query scale (unless that is stored) and both factors, each product rounded
+  // to float.
+  float ScaledWeight(float weight, float query_scale) const {
+    const float scaled = folds_scale() ? weight * query_scale : weight;
+    return scaled * softmax_scale * head_scale;
+  }
 };
 
 // The plain way; and the same bytes, vectorised, parallel over rows.

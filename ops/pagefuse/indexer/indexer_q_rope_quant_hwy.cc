@@ -1,12 +1,12 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant_hwy.cc"
+#include <algorithm>
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/ops/cache/group_codec-inl.h"
-#include "pagefuse/ops/cache/row_codec-inl.h"
+#include "pagefuse/ops/cache/grouped_row-inl.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant.h"
 #include "pagefuse/ops/pagefuse/rope_row-inl.h"
@@ -17,29 +17,68 @@ namespace pagefuse::pagefuse_ops {
 namespace HWY_NAMESPACE {
 namespace vec = pagefuse::HWY_NAMESPACE;
 
+// Rows of one token that are quantised together.
+constexpr int64_t kRowsAtOnce = 16;
+
+// Buffers of one thread, and the token whose cosines are in them.
+struct QueryScratch {
+  explicit QueryScratch(const IndexerQCall& call)
+      : x(kRowsAtOnce * call.size),
+        cos_sin(call.table.rotated),
+        scales(kRowsAtOnce * (call.size / call.group)) {}
+  std::vector<float> x, cos_sin, scales;
+  int64_t token = -1;
+};
+
+// Asks for a row that is read soon, if there is one.
+HWY_INLINE void Prefetch(const IndexerQCall& call, int64_t row) {
+  constexpr int64_t kCacheLine = 64;
+  if (row >= call.rows()) return;
+  const uint8_t* source = call.source + row * call.SourceRowBytes();
+  for (int64_t i = 0; i < call.SourceRowBytes(); i += kCacheLine) __builtin_prefetch(source + i);
+}
+
+// Rows [begin, end) of one token, at most kRowsAtOnce.
+HWY_INLINE void QuantiseRows(const IndexerQCall& call, int64_t begin, int64_t end,
+                             QueryScratch& scratch) {
+  const int64_t rows = end - begin;
+  const int64_t groups = call.size / call.group;
+  float* x = scratch.x.data();
+  LoadRow(call.type, call.source + begin * call.SourceRowBytes(),
+          static_cast<size_t>(rows * call.size), x);
+  for (int64_t i = 0; i < rows; ++i) {
+    float* row = x + i * call.size;
+    Prefetch(call, end + i);
+    RotateRowVectors(call.layout, scratch.cos_sin.data(),
+                     scratch.cos_sin.data() + call.layout.pairs, row);
+    vec::RoundArrayToBfloat16(row + call.layout.offset, scratch.cos_sin.size());
+  }
+  vec::EncodeGroupsVectors(call.format, x,
+                           {static_cast<size_t>(rows * groups), static_cast<size_t>(call.group)},
+                           call.codes + begin * call.CodeRowBytes(), scratch.scales.data());
+  float weights[kRowsAtOnce];
+  LoadRow(call.weights.dtype, call.weights.as<const uint8_t>() + begin * call.WeightBytes(),
+          static_cast<size_t>(rows), weights);
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* scales = scratch.scales.data() + i * groups;
+    call.weights_out[begin + i] = call.ScaledWeight(weights[i], scales[groups - 1]);
+    if (call.folds_scale()) continue;
+    uint8_t* to = call.scales + (begin + i) * groups;
+    for (int64_t g = 0; g < groups; ++g) StoreGroupScale(call.format.scale, scales[g], to + g);
+  }
+}
+
 void QuantiseQueries(const IndexerQCall& call, int64_t begin, int64_t end) {
-  std::vector<float> x(call.size);
-  std::vector<float> cos_sin(call.table.rotated);
-  const size_t rotated = cos_sin.size();
-  int64_t loaded = -1;  // the token whose cosines are in cos_sin
-  for (int64_t row = begin; row < end; ++row) {
-    LoadRow(call.type, call.source + row * call.SourceRowBytes(), x.size(), x.data());
-    if (row / call.heads != loaded) {
-      loaded = row / call.heads;
-      LoadCosSin(call.table, IndexAt(call.positions, loaded), cos_sin.data());
+  QueryScratch scratch(call);
+  for (int64_t row = begin; row < end;) {
+    const int64_t token = row / call.heads;
+    if (token != scratch.token) {
+      scratch.token = token;
+      LoadCosSin(call.table, IndexAt(call.positions, token), scratch.cos_sin.data());
     }
-    RotateRowVectors(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, x.data());
-    vec::RoundThroughVectors<Bfloat16>(x.data() + call.layout.offset, rotated);
-    const int64_t code_bytes = call.format.CodeBytes(call.group);
-    uint8_t* codes = call.codes + row * call.CodeRowBytes();
-    float scale = 1.0f;
-    for (int64_t g = 0; g < call.size / call.group; ++g, codes += code_bytes) {
-      scale = vec::EncodeGroupVectors(call.format, x.data() + g * call.group,
-                                      static_cast<size_t>(call.group), codes);
-      if (call.folds_scale()) continue;
-      StoreGroupScale(call.format.scale, scale, call.scales + row * (call.size / call.group) + g);
-    }
-    call.weights_out[row] = call.WeightOf(row, call.folds_scale() ? scale : 1.0f);
+    const int64_t last = std::min({row + kRowsAtOnce, (token + 1) * call.heads, end});
+    QuantiseRows(call, row, last, scratch);
+    row = last;
   }
 }
 

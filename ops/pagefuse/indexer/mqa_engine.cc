@@ -1,6 +1,7 @@
 #include "pagefuse/ops/pagefuse/indexer/mqa_engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -16,12 +17,17 @@ constexpr int64_t kKeyMultiple = 16;
 constexpr int64_t kBatchBytes = int64_t{16} << 20;
 // Rows that use one decoded piece: decoding costs about as much as scoring one row.
 constexpr int64_t kItemRows = 64;
-// A piece for many rows stays in the second-level cache with their queries; one for few rows in the
-// first-level cache, so that memory is read all the time.
+// A piece for many rows stays in the second-level cache with their queries; two pieces for few rows
+// and a query of 64 heads in the first-level cache, so that memory is read all the time.
 constexpr int64_t kPieceBytes = int64_t{128} << 10;
 constexpr int64_t kFewRows = 8;
-constexpr int64_t kFewRowsPiece = 64;
-constexpr int64_t kFewRowsItemKeys = 1024;
+constexpr int64_t kFewRowsPiece = 32;
+// Keys of an item for few rows: its first ones come from memory unasked.
+constexpr int64_t kMinItemKeys = 1024;
+constexpr int64_t kMaxItemKeys = 8192;
+constexpr int64_t kItemsAThread = 8;
+// Keys are asked for this long before they are decoded.
+constexpr int64_t kPrefetchBytes = int64_t{16} << 10;
 constexpr int64_t kCacheLine = 64;
 
 // Rows [first_row, last_row) of one sequence by the keys of `range`.
@@ -31,62 +37,122 @@ struct Item {
   KeyRange range;
 };
 
-// Decodes the keys of `range` of one sequence.
-class PieceDecoding : public KeyDecoding {
+// Walks over the keys of one sequence in the order of their positions.
+class KeyCursor {
  public:
-  PieceDecoding(const MqaLogitsProblem& problem, const MqaEngine& engine)
-      : problem_(problem), engine_(engine) {}
+  KeyCursor(const MqaLogitsProblem& problem, int64_t sequence, int64_t position)
+      : keys_(&problem.keys),
+        table_(problem.block_table + sequence * problem.table_columns),
+        position_(position),
+        column_(position / keys_->block_size),
+        offset_(position % keys_->block_size) {}
 
-  void Start(int64_t sequence, const KeyRange& range, const DecodedKeys& decoded) {
-    sequence_ = sequence;
-    range_ = range;
-    position_ = range.begin;
-    decoded_ = decoded;
-  }
+  int64_t position() const { return position_; }
 
-  void Step() override {
-    const KeyRange keys = {position_, std::min(position_ + kKeyMultiple, range_.end)};
-    if (keys.begin >= keys.end) return;
-    ForEachBlock(problem_, sequence_, keys, [&](const RowAddress& first_key, int64_t count) {
-      DecodeBlock(first_key, count);
-      position_ += count;
-    });
-  }
-
-  void Finish() {
-    while (position_ < range_.end) Step();
-  }
-
-  // Calls body(address, count) for the keys of `range` that lie in one block.
+  // Calls body(address, count) for the keys up to position `end` that are left, a block at a time.
   template <typename Body>
-  static void ForEachBlock(const MqaLogitsProblem& problem, int64_t sequence, const KeyRange& range,
-                           const Body& body) {
-    const int64_t block_size = problem.keys.block_size;
-    for (int64_t position = range.begin; position < range.end;) {
-      const int64_t left = block_size - position % block_size;
-      const int64_t count = std::min(left, range.end - position);
-      body(problem.Key(sequence, position), count);
-      position += count;
+  void Walk(int64_t end, const Body& body) {
+    while (position_ < end) {
+      const int64_t count = std::min(keys_->block_size - offset_, end - position_);
+      body(keys_->At(table_[column_], offset_, 0), count);
+      position_ += count;
+      offset_ += count;
+      if (offset_ < keys_->block_size) continue;
+      offset_ = 0;
+      ++column_;
     }
   }
 
  private:
-  void DecodeBlock(const RowAddress& keys, int64_t count) const {
-    const int64_t first = position_ - range_.begin;
+  const CacheRows* keys_;
+  const int32_t* table_;
+  int64_t position_;
+  int64_t column_;
+  int64_t offset_;
+};
+
+// Decodes the pieces of one item, and asks for the keys that come next.
+class PieceDecoding : public KeyDecoding {
+ public:
+  PieceDecoding(const MqaLogitsProblem& problem, const MqaEngine& engine, const Item& item)
+      : problem_(problem),
+        engine_(engine),
+        sequence_(problem.SequenceOf(item.first_row)),
+        item_end_(item.range.end),
+        keys_(problem, sequence_, item.range.begin),
+        asked_(keys_) {
+    const int64_t key_bytes = problem.keys.data_strides.row + problem.keys.scale_strides.row;
+    lead_ = std::max(kPrefetchBytes / std::max<int64_t>(key_bytes, 1), kKeyMultiple);
+  }
+
+  void Start(const KeyRange& range, const DecodedKeys& decoded) {
+    range_ = range;
+    decoded_ = decoded;
+    if (range.begin < range.end && range.begin != keys_.position()) {
+      keys_ = KeyCursor(problem_, sequence_, range.begin);
+      asked_ = keys_;
+    }
+  }
+
+  void Step() override {
+    const int64_t end = std::min(keys_.position() + kKeyMultiple, range_.end);
+    if (keys_.position() >= end) return;
+    asked_.Walk(std::min(end + lead_, item_end_),
+                [&](const RowAddress& keys, int64_t count) { Ask(keys, count); });
+    int64_t first = keys_.position() - range_.begin;
+    keys_.Walk(end, [&](const RowAddress& keys, int64_t count) {
+      Decode(keys, count, first);
+      first += count;
+    });
+  }
+
+  void Finish() {
+    while (keys_.position() < range_.end) Step();
+  }
+
+ private:
+  void Decode(const RowAddress& keys, int64_t count, int64_t first) const {
     engine_.DecodeRun({keys.data, count, problem_.keys.data_strides.row, first}, decoded_);
+    const int64_t stride = problem_.keys.scale_strides.row;
+    float* scales = decoded_.scales + first;
+    if (stride == sizeof(float)) {
+      std::memcpy(scales, keys.scale, static_cast<size_t>(count) * sizeof(float));
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        std::memcpy(scales + i, keys.scale + i * stride, sizeof(float));
+      }
+    }
+    uint32_t signs = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t bits = std::bit_cast<uint32_t>(scales[i]);
+      signs |= bits;
+      scales[i] = std::bit_cast<float>(bits & 0x7FFFFFFF);
+    }
+    if (signs >> 31 == 0) return;
     for (int64_t i = 0; i < count; ++i) {
       float scale;
-      std::memcpy(&scale, keys.scale + i * problem_.keys.scale_strides.row, sizeof(scale));
-      decoded_.scales[first + i] = std::fabs(scale);
+      std::memcpy(&scale, keys.scale + i * stride, sizeof(scale));
       if (std::signbit(scale)) engine_.NegateKey(first + i, decoded_);
+    }
+  }
+
+  void Ask(const RowAddress& keys, int64_t count) const {
+    for (int64_t i = 0; i < count * problem_.keys.data_strides.row; i += kCacheLine) {
+      __builtin_prefetch(keys.data + i, 0, 2);
+    }
+    for (int64_t i = 0; i < count * problem_.keys.scale_strides.row; i += kCacheLine) {
+      __builtin_prefetch(keys.scale + i, 0, 2);
     }
   }
 
   const MqaLogitsProblem& problem_;
   const MqaEngine& engine_;
-  int64_t sequence_ = 0;
+  int64_t sequence_;
+  int64_t item_end_;
+  KeyCursor keys_;   // the next keys to decode
+  KeyCursor asked_;  // the next keys to ask for
+  int64_t lead_;     // how far the latter is ahead
   KeyRange range_;
-  int64_t position_ = 0;
   DecodedKeys decoded_;
 };
 
@@ -156,17 +222,33 @@ class MqaRun {
                                                      : max_piece_;
   }
 
-  std::vector<Item> MakeItems(int64_t last_row) const {
-    std::vector<Item> items;
+  // Rows of one sequence that are scored together, by all keys that one of them sees.
+  std::vector<Item> RowGroups(int64_t last_row) const {
+    std::vector<Item> groups;
     for (int64_t row = first_row_; row < last_row;) {
       const int64_t sequence_end = (problem_.SequenceOf(row) + 1) * problem_.rows_a_sequence;
       const int64_t end = std::min({row + kItemRows, sequence_end, last_row});
-      const KeyRange hull = Hull(row, end);
-      const int64_t step = end - row < kFewRows ? kFewRowsItemKeys : max_piece_;
-      for (int64_t key = hull.begin; key < hull.end; key += step) {
-        items.push_back({row, end, {key, std::min(key + step, hull.end)}});
-      }
+      groups.push_back({row, end, Hull(row, end)});
       row = end;
+    }
+    return groups;
+  }
+
+  std::vector<Item> MakeItems(int64_t last_row) const {
+    const std::vector<Item> groups = RowGroups(last_row);
+    int64_t keys = 0;
+    for (const Item& group : groups) {
+      keys += std::max<int64_t>(group.range.end - group.range.begin, 0);
+    }
+    const int64_t few_rows_step =
+        std::clamp(keys / (kItemsAThread * omp_get_max_threads()), kMinItemKeys, kMaxItemKeys);
+    std::vector<Item> items;
+    for (const Item& group : groups) {
+      const KeyRange& hull = group.range;
+      const int64_t step = group.last_row - group.first_row < kFewRows ? few_rows_step : max_piece_;
+      for (int64_t key = hull.begin; key < hull.end; key += step) {
+        items.push_back({group.first_row, group.last_row, {key, std::min(key + step, hull.end)}});
+      }
     }
     return items;
   }
@@ -177,19 +259,14 @@ class MqaRun {
 
   // Pieces alternate between two buffers: one is scored while the next one is decoded.
   void RunItem(const Item& item, std::byte* memory) const {
-    const int64_t sequence = problem_.SequenceOf(item.first_row);
     const std::vector<KeyRange> pieces = NeededPieces(item);
     DecodedKeys decoded[2] = {Piece(memory), Piece(memory + piece_bytes_)};
-    PieceDecoding decoding(problem_, engine_);
+    PieceDecoding decoding(problem_, engine_, item);
+    if (!pieces.empty()) decoding.Start(pieces[0], decoded[0]);
     for (size_t i = 0; i < pieces.size(); ++i) {
-      if (i == 0) {
-        decoding.Start(sequence, pieces[0], decoded[0]);
-        if (pieces.size() > 1) Prefetch(sequence, pieces[1]);
-      }
       decoding.Finish();
       const bool last = i + 1 == pieces.size();
-      decoding.Start(sequence, last ? KeyRange() : pieces[i + 1], decoded[(i + 1) % 2]);
-      if (i + 2 < pieces.size()) Prefetch(sequence, pieces[i + 2]);
+      decoding.Start(last ? KeyRange() : pieces[i + 1], decoded[(i + 1) % 2]);
       ScorePiece(item, pieces[i], decoded[i % 2], decoding);
     }
   }
@@ -221,21 +298,6 @@ class MqaRun {
       engine_.Score(Packed(row), decoded, range, next,
                     problem_.logits + row * problem_.width + keys.begin);
     }
-  }
-
-  // Asks for keys that are decoded soon.
-  void Prefetch(int64_t sequence, const KeyRange& range) const {
-    const CacheRows::Strides& data = problem_.keys.data_strides;
-    const CacheRows::Strides& scales = problem_.keys.scale_strides;
-    const auto ask = [&](const RowAddress& keys, int64_t count) {
-      for (int64_t i = 0; i < count * data.row; i += kCacheLine) {
-        __builtin_prefetch(keys.data + i, 0, 2);
-      }
-      for (int64_t i = 0; i < count * scales.row; i += kCacheLine) {
-        __builtin_prefetch(keys.scale + i, 0, 2);
-      }
-    };
-    PieceDecoding::ForEachBlock(problem_, sequence, range, ask);
   }
 
   const MqaLogitsProblem& problem_;

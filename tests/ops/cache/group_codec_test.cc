@@ -16,12 +16,29 @@
 
 #include "pagefuse/ops/cache/grouped_row-inl.h"
 
+#ifndef PAGEFUSE_TESTS_GROUPS_
+#define PAGEFUSE_TESTS_GROUPS_
+namespace pagefuse {
+struct Groups {
+  int64_t count = 0;
+  int64_t size = 0;
+};
+}  // namespace pagefuse
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 
 float VectorGroup(const GroupFormat& format, const float* x, int64_t n, uint8_t* codes) {
   return EncodeGroupVectors(format, x, static_cast<size_t>(n), codes);
+}
+
+void VectorGroups(const GroupFormat& format, const Groups& groups, const float* x, uint8_t* codes,
+                  float* scales) {
+  EncodeGroupsVectors(format, x,
+                      {static_cast<size_t>(groups.count), static_cast<size_t>(groups.size)}, codes,
+                      scales);
 }
 
 void VectorRow(const GroupedRowFormat& format, const float* x, const void* tail, RowAddress row) {
@@ -63,6 +80,7 @@ namespace pagefuse {
 namespace {
 
 HWY_EXPORT(VectorGroup);
+HWY_EXPORT(VectorGroups);
 HWY_EXPORT(VectorRow);
 HWY_EXPORT(VectorBack);
 HWY_EXPORT(CodecBack);
@@ -102,6 +120,58 @@ TEST(GroupVectors, EncodeAsTheDefinition) {
           }
         }
       });
+    }
+  }
+}
+
+// Groups with numbers on and beside the borders between codes, from zero and subnormal codes to the
+// largest one; with `special` in one group unless it is 0.
+std::vector<float> GroupNumbers(const Groups& groups, float special) {
+  std::vector<float> x = RandomRow(groups.count * groups.size, 11);
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (i % 3 != 0) continue;
+    const float border =
+        std::ldexp(static_cast<float>(17 + 2 * (i % 8)), static_cast<int>(i % 20) - 16);
+    x[i] = i % 2 == 0 ? border : -std::nextafter(border, i % 4 == 1 ? 0.0f : 1e9f);
+  }
+  if (special != 0) x[x.size() / 2] = special;
+  return x;
+}
+
+void ExpectGroupsAsOneByOne(const GroupFormat& format, const Groups& groups, float special) {
+  const std::vector<float> x = GroupNumbers(groups, special);
+  const int64_t bytes = format.CodeBytes(groups.size);
+  std::vector<uint8_t> want(groups.count * bytes + 8, 0xA5);
+  std::vector<uint8_t> got = want;
+  std::vector<float> scales(groups.count);
+  HWY_DYNAMIC_DISPATCH(VectorGroups)(format, groups, x.data(), got.data() + 1, scales.data());
+  for (int64_t g = 0; g < groups.count; ++g) {
+    const float* from = x.data() + g * groups.size;
+    EXPECT_EQ(scales[g], EncodeGroup(format, from, groups.size, want.data() + 1 + g * bytes));
+  }
+  // What infinity / infinity encodes to is open: the sign of its NaN.
+  if (!std::isinf(special)) {
+    EXPECT_EQ(got, want) << groups.count << " of " << groups.size << " with " << special;
+  }
+}
+
+TEST(GroupVectors, EncodeTogetherAsOneByOne) {
+  for (const GroupCodes codes : {GroupCodes::kE4M3, GroupCodes::kE2M1}) {
+    for (const GroupScale scale :
+         {GroupScale::kUe8m0, GroupScale::kPowerOfTwo, GroupScale::kFloat}) {
+      const float floor = codes == GroupCodes::kE4M3 ? kDsMlaFloor : kMxfp4Floor;
+      for (const float least : {kCacheScaleFloor, floor, 0.0f}) {
+        const GroupFormat format = {codes, scale, least};
+        testing::ForEachSimdTarget([&] {
+          for (const int64_t count : {1, 3, 4, 17, 33}) {
+            for (const int64_t size : {16, 32, 33, 48, 64, 128}) {
+              for (const float special : {0.0f, NAN, INFINITY, -3e38f, 1e-42f}) {
+                ExpectGroupsAsOneByOne(format, {count, size}, special);
+              }
+            }
+          }
+        });
+      }
     }
   }
 }

@@ -1,0 +1,233 @@
+// Groups that follow one another encoded together: the same bytes as EncodeGroup one by one.
+// Include inside a file that hwy/foreach_target.h recompiles.
+//
+// Scales of several groups are found before any code, so that the long chains from a group's
+// largest magnitude to its factor run side by side; and four vectors of codes become bytes at once.
+#if defined(PAGEFUSE_OPS_CACHE_GROUP_ENCODE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_OPS_CACHE_GROUP_ENCODE_INL_H_
+#undef PAGEFUSE_OPS_CACHE_GROUP_ENCODE_INL_H_
+#else
+#define PAGEFUSE_OPS_CACHE_GROUP_ENCODE_INL_H_
+#endif
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/cache/group_codec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Consecutive groups of `size` numbers.
+struct GroupRun {
+  size_t count = 0;
+  size_t size = 0;
+};
+
+// Groups whose scales are found before their codes.
+inline constexpr size_t kGroupsAtOnce = 16;
+inline constexpr uint32_t kInfinityBits = 0x7F800000;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// Bits of the largest magnitude of x[0, n), n a multiple of the lanes. NaN is above infinity.
+HWY_INLINE uint32_t LargestBits(const float* HWY_RESTRICT x, size_t n) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const size_t lanes = hn::Lanes(df);
+  auto largest = hn::Zero(di);
+  for (size_t i = 0; i < n; i += lanes) {
+    largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(df, x + i))));
+  }
+  return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest)));
+}
+
+// Codes of format F, without signs, of numbers that round to at most the largest one, in byte or
+// nibble steps of a lane. As in RoundMagnitude the FPU rounds: a number of exponent e is added to
+// 2^(e + 23 - mantissa bits), whose unit in the last place is a step of the code. Subnormals have
+// the steps of the least normal exponent.
+template <class F>
+struct FiniteCodes {
+  static constexpr int kShift = 23 - F::kMantissaBits;
+  static constexpr uint32_t kLeastExponent = uint32_t{127 - F::kBias + 1} << 23;
+  // What Term is larger than the code.
+  static constexpr uint32_t kExcess = kLeastExponent >> kShift;
+
+  template <class DF, class V>
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Term(DF df, V q) {
+    const hn::RebindToUnsigned<DF> du;
+    const hn::RebindToSigned<DF> di;
+    const auto magnitude = hn::Abs(q);
+    const auto exponent = hn::Max(hn::And(hn::BitCast(di, magnitude), hn::Set(di, 0x7F800000)),
+                                  hn::Set(di, static_cast<int32_t>(kLeastExponent)));
+    const auto rounder = hn::Add(hn::BitCast(du, exponent), hn::Set(du, uint32_t{kShift} << 23));
+    const auto sum = hn::BitCast(du, hn::Add(magnitude, hn::BitCast(df, rounder)));
+    return hn::Add(hn::Sub(sum, rounder), hn::ShiftRight<kShift>(hn::BitCast(du, exponent)));
+  }
+};
+
+// The codes of four vectors as bytes in the order of memory.
+template <class F, class DF, class V>
+HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> CodeBytesOfFour(DF df, V q0, V q1, V q2, V q3) {
+  using Codes = FiniteCodes<F>;
+  const hn::RebindToUnsigned<DF> du;
+  const hn::RebindToSigned<DF> di;
+  const hn::Repartition<uint8_t, DF> d8;
+  // Byte v of a lane is the code of vector v: sums of shifted terms, less all excesses at once.
+  const auto low = hn::Add(Codes::Term(df, q0), hn::ShiftLeft<8>(Codes::Term(df, q1)));
+  const auto high =
+      hn::Add(hn::ShiftLeft<16>(Codes::Term(df, q2)), hn::ShiftLeft<24>(Codes::Term(df, q3)));
+  const auto codes = hn::Sub(hn::Add(low, high), hn::Set(du, Codes::kExcess * 0x01010101u));
+  constexpr int kSign = 31 - std::countr_zero(F::kSignBit);
+  const auto sign = [&](V q, uint32_t byte)
+                        HWY_ATTR { return hn::And(hn::BitCast(du, q), hn::Set(du, byte)); };
+  const auto s0 = hn::ShiftRight<kSign>(sign(q0, 0x80000000u));
+  const auto s1 = hn::ShiftRight<kSign - 8>(sign(q1, 0x80000000u));
+  const auto s2 = hn::ShiftRight<kSign - 16>(sign(q2, 0x80000000u));
+  const auto s3 = hn::ShiftRight<kSign - 24>(sign(q3, 0x80000000u));
+  const auto word = hn::Or(codes, hn::Or(hn::Or(s0, s1), hn::Or(s2, s3)));
+  // Four lanes by four bytes change places within 128 bits, then the words across them.
+  HWY_ALIGN static constexpr uint8_t kAcross[16] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                    2, 6, 10, 14, 3, 7, 11, 15};
+  const auto within = hn::TableLookupBytes(hn::BitCast(d8, word), hn::LoadDup128(d8, kAcross));
+  const size_t parts = hn::Lanes(df) / 4;
+  if (parts == 1) return within;
+  HWY_ALIGN int32_t order[hn::MaxLanes(di)];
+  for (size_t i = 0; i < hn::Lanes(df); ++i) {
+    order[i] = static_cast<int32_t>(4 * (i % parts) + i / parts);
+  }
+  return hn::BitCast(d8,
+                     hn::TableLookupLanes(hn::BitCast(du, within), hn::SetTableIndices(du, order)));
+}
+
+// Stores CodeBytes(count) bytes of the bytes `codes`, one code each.
+template <class F, class D8, class V8>
+HWY_INLINE void StoreCodeBytes(D8 d8, V8 codes, size_t count, uint8_t* HWY_RESTRICT to) {
+  constexpr size_t kMost = hn::MaxLanes(D8());
+  if constexpr (F::kSignBit == 0x80) {
+    if (count == hn::Lanes(d8)) return hn::StoreU(codes, d8, to);
+    HWY_ALIGN uint8_t bytes[kMost];
+    hn::Store(codes, d8, bytes);
+    std::memcpy(to, bytes, std::min(count, kMost));
+  } else {
+    const hn::Repartition<uint16_t, D8> d16;
+    const hn::Repartition<int16_t, D8> di16;
+    const hn::Rebind<uint8_t, decltype(d16)> half;
+    const auto pairs = hn::BitCast(d16, codes);
+    const auto packed =
+        hn::And(hn::Or(pairs, hn::ShiftRight<4>(pairs)), hn::Set(d16, uint16_t{0xFF}));
+    const auto narrow = hn::DemoteTo(half, hn::BitCast(di16, packed));
+    if (count == hn::Lanes(d8)) return hn::StoreU(narrow, half, to);
+    HWY_ALIGN uint8_t bytes[kMost];
+    hn::Store(narrow, half, bytes);
+    std::memcpy(to, bytes, std::min(count / 2, kMost));
+  }
+}
+
+// Codes of the groups of x, whose quotients are finite and round to at most the largest number.
+// `factors`: of each group what `quotient(v, factor)` takes. Groups are multiples of the lanes.
+template <class F, class Quotient>
+HWY_INLINE void EncodeFiniteGroups(const float* HWY_RESTRICT x, const GroupRun& groups,
+                                   const float* HWY_RESTRICT factors, uint8_t* HWY_RESTRICT codes,
+                                   const Quotient& quotient) {
+  const hn::ScalableTag<float> df;
+  const hn::Repartition<uint8_t, decltype(df)> d8;
+  const size_t lanes = hn::Lanes(df);
+  const size_t total = groups.count * groups.size;
+  size_t left = groups.size;  // numbers of the current group
+  for (size_t start = 0; start < total; start += 4 * lanes) {
+    const auto next = [&](size_t v) HWY_ATTR {
+      const size_t i = start + v * lanes;
+      if (i >= total) return hn::Zero(df);
+      if (left == 0) {
+        ++factors;
+        left = groups.size;
+      }
+      left -= lanes;
+      return quotient(hn::LoadU(df, x + i), hn::Set(df, *factors));
+    };
+    const auto q0 = next(0);
+    const auto q1 = next(1);
+    const auto q2 = next(2);
+    const auto q3 = next(3);
+    StoreCodeBytes<F>(d8, CodeBytesOfFour<F>(df, q0, q1, q2, q3),
+                      std::min(total - start, 4 * lanes),
+                      codes + (F::kSignBit == 0x80 ? start : start / 2));
+  }
+}
+
+template <class F>
+HWY_INLINE void EncodeUnderScales(const GroupFormat& format, const float* HWY_RESTRICT x,
+                                  const GroupRun& groups, const float* HWY_RESTRICT scales,
+                                  uint8_t* HWY_RESTRICT codes) {
+  if (format.scale == GroupScale::kFloat) {
+    return EncodeFiniteGroups<F>(x, groups, scales, codes,
+                                 [](auto v, auto scale) HWY_ATTR { return hn::Div(v, scale); });
+  }
+  float factors[kGroupsAtOnce];
+  // Exact: scales are powers of two.
+  for (size_t g = 0; g < groups.count; ++g) factors[g] = 1.0f / scales[g];
+  EncodeFiniteGroups<F>(x, groups, factors, codes,
+                        [](auto v, auto factor) HWY_ATTR { return hn::Mul(v, factor); });
+}
+
+// Encodes at most kGroupsAtOnce groups; false, with nothing written but scales, if they are not
+// usual: parts of vectors; numbers that are none, infinities, and scales without all of their
+// digits, under which quotients may go past the largest number.
+HWY_INLINE bool EncodeUsualGroups(const GroupFormat& format, const float* HWY_RESTRICT x,
+                                  const GroupRun& groups, uint8_t* HWY_RESTRICT codes,
+                                  float* HWY_RESTRICT scales) {
+  const hn::ScalableTag<float> df;
+  if (groups.size % hn::Lanes(df) != 0) return false;
+  for (size_t g = 0; g < groups.count; ++g) {
+    const uint32_t bits = LargestBits(x + g * groups.size, groups.size);
+    scales[g] = format.ScaleOf(std::bit_cast<float>(bits));
+    if (bits >= kInfinityBits || scales[g] < std::numeric_limits<float>::min()) return false;
+  }
+  if (format.codes == GroupCodes::kE4M3) {
+    EncodeUnderScales<E4M3FNFormat>(format, x, groups, scales, codes);
+  } else {
+    EncodeUnderScales<E2M1Format>(format, x, groups, scales, codes);
+  }
+  return true;
+}
+
+#else
+
+HWY_INLINE bool EncodeUsualGroups(const GroupFormat&, const float*, const GroupRun&, uint8_t*,
+                                  float*) {
+  return false;
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+// As EncodeGroup for each of the groups of x, whose codes follow one another. No pointer needs
+// alignment; writes exactly the bytes of the codes, and scales[0, groups.count).
+HWY_INLINE void EncodeGroupsVectors(const GroupFormat& format, const float* HWY_RESTRICT x,
+                                    const GroupRun& groups, uint8_t* HWY_RESTRICT codes,
+                                    float* HWY_RESTRICT scales) {
+  const size_t code_bytes =
+      static_cast<size_t>(format.CodeBytes(static_cast<int64_t>(groups.size)));
+  for (size_t first = 0; first < groups.count; first += kGroupsAtOnce) {
+    const GroupRun run = {std::min(kGroupsAtOnce, groups.count - first), groups.size};
+    const float* from = x + first * groups.size;
+    uint8_t* to = codes + first * code_bytes;
+    if (EncodeUsualGroups(format, from, run, to, scales + first)) continue;
+    for (size_t g = 0; g < run.count; ++g) {
+      scales[first + g] =
+          EncodeGroupVectors(format, from + g * groups.size, groups.size, to + g * code_bytes);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle
