@@ -98,6 +98,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
+  // Products with any other transposed right side read it as it lies.
+  add(FuseTransposedFactors());
 
   // ---- tidy ----
   tidy();
@@ -124,6 +126,8 @@ int EditDistance(std::string_view a, std::string_view b) {
 std::vector<std::unique_ptr<Pass>> DefaultPipeline() { return AllPasses(Stages::kAll); }
 
 std::vector<std::unique_ptr<Pass>> FusionPipeline() { return AllPasses(Stages::kFusion); }
+
+std::vector<std::string> LoadPasses() { return {"grouped-matmul", "fuse-transposed-factors"}; }
 
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name) {
   std::vector<std::pair<int, std::string>> others;

@@ -184,8 +184,6 @@ class Planner {
     PlannedStep& step = plan_.steps[step_index];
     const int in = PairedInput(step.op->views(), step, out);
     if (in < 0 || plan_.values[step.outputs[out]].value->is_output()) return false;
-    const Placement placement = plan_.values[step.inputs[in]].placement;
-    if (placement == Placement::kOutput || placement == Placement::kProduced) return false;
     Share(step, out, in);
     return true;
   }

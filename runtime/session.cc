@@ -127,6 +127,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
   if (options.num_threads > 0) omp_set_num_threads(options.num_threads);
   if (options.optimise) {
     PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, options.pipeline));
+  } else if (options.load_passes) {
+    PipelineOptions loading = {.passes = LoadPasses(), .disabled = options.pipeline.disabled};
+    PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, loading));
   }
   PF_RETURN_IF_ERROR(VerifyOps(model));
   PF_RETURN_IF_ERROR(InferShapes(model));

@@ -17,8 +17,10 @@
 namespace pagefuse {
 
 struct SessionOptions {
-  // Rewrites before planning. `optimise` false runs the graph as it is.
+  // Rewrites before planning. `optimise` false runs the graph as it came, after the passes that
+  // only take away large copies (LoadPasses in pipeline.h), unless `load_passes` is false too.
   bool optimise = true;
+  bool load_passes = true;
   PipelineOptions pipeline = {};
   // Type that constant matrices of matrix products are packed to. kBfloat16 halves the bytes a
   // token and rounds the weights and the activations of products to bfloat16 (float32

@@ -72,6 +72,11 @@ absl::Status Run(const Flags& flags) {
     std::fprintf(stderr, "run %d: %.3f ms\n", i, time.count());
     if (options.profile) log.Add(*session, "run", start);
   }
+  const SessionStats stats = session->stats();
+  std::fprintf(stderr, "memory: peak %s; weights %s, packed %s, arena %s\n",
+               HumanBytes(PeakMemoryBytes()).c_str(), HumanBytes(stats.weight_bytes).c_str(),
+               HumanBytes(stats.packed_weight_bytes).c_str(),
+               HumanBytes(stats.arena_bytes).c_str());
   PF_RETURN_IF_ERROR(log.Write(flags.profiling));
   const auto& values = session->model().graph->outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -5,4 +5,4 @@ set -eu
 mkdir -p "$1"
 ONNXRUNTIME_NODE_INSTALL=skip ONNXRUNTIME_NODE_INSTALL_CUDA=skip \
   npm install --prefix "$1" --no-audit --no-fund --silent onnxruntime-node@1.30.0
-cp "$(dirname "$0")/peer.js" "$1/peer.js"
+cp "$(dirname "$0")/peer.js" "$(dirname "$0")/graph.js" "$1"

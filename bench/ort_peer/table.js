@@ -1,4 +1,4 @@
-// Reads the JSON lines of peer.js and generate_bench (stdin, rounds in turns), and prints the best of each program and its ratio to
+// Reads the JSON lines of peer.js and generate_bench, or of graph.js and graph_bench (stdin, rounds in turns), and prints the best of each program and its ratio to
 // ONNX Runtime: above 1 is faster or smaller than ONNX Runtime.
 'use strict';
 
@@ -17,7 +17,8 @@ function collect(lines) {
     add('session s', report.session_seconds);
     add('to first token s', report.first_token_seconds);
     add(`prefill ${report.prefill_tokens} s`, report.prefill_seconds);
-    for (const entry of report.decode) add(`decode at ${entry.context} ms`, entry.seconds_per_token * 1e3);
+    for (const run of report.runs ?? []) add(`${run.name} ms`, run.seconds * 1e3);
+    for (const entry of report.decode ?? []) add(`decode at ${entry.context} ms`, entry.seconds_per_token * 1e3);
     add('peak GB', report.peak_rss_bytes / 1e9);
   }
   return programs;

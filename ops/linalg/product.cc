@@ -92,6 +92,24 @@ void Scale(float alpha, int64_t size, float* y) {
   for (int64_t i = 0; i < size; ++i) y[i] *= alpha;
 }
 
+// Elements of a matrix from which on all threads share its product with a few rows.
+constexpr int64_t kStreamedMatrix = int64_t{1} << 18;
+
+absl::Status StreamedProducts(KernelArgs& args, const ProductSpec& spec, const ProductDims& dims) {
+  const float* a = args.input(0).as<float>();
+  const float* b = args.input(1).as<float>();
+  float* y = args.output(0).as<float>();
+  for (size_t i = 0; i < dims.a_index.size(); ++i) {
+    const WeightView matrix{b + dims.b_index[i] * dims.k * dims.n, dims.k, dims.n, spec.trans_b};
+    const RowsView x{a + dims.a_index[i] * dims.m * dims.k, dims.m, dims.k};
+    float* scratch = ScratchFloats(args, LinearF32ScratchBytes(dims.m, matrix));
+    const auto rows = static_cast<int64_t>(i) * dims.m;
+    PF_RETURN_IF_ERROR(LinearF32(x, matrix, scratch, {y + rows * dims.n, dims.n}));
+  }
+  Scale(spec.alpha, static_cast<int64_t>(dims.a_index.size()) * dims.m * dims.n, y);
+  return absl::OkStatus();
+}
+
 // Every other product: one sgemm a matrix.
 absl::Status BatchedProduct(KernelArgs& args, const ProductSpec& spec, const ProductDims& dims) {
   const float* a = args.input(0).as<float>();
@@ -103,6 +121,9 @@ absl::Status BatchedProduct(KernelArgs& args, const ProductSpec& spec, const Pro
     return absl::OkStatus();
   }
   if (dims.m == 0 || dims.n == 0) return absl::OkStatus();
+  // Few rows by large matrices are bound by reading those.
+  const bool streamed = !spec.trans_a && dims.m <= kMaxStreamedRows;
+  if (streamed && dims.n * dims.k >= kStreamedMatrix) return StreamedProducts(args, spec, dims);
   // Large matrices use all threads one after the other, small ones a thread each.
   constexpr int64_t kLarge = int64_t{1} << 22;
   const bool small = dims.m * dims.n * dims.k < kLarge;

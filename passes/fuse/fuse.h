@@ -11,5 +11,6 @@ std::unique_ptr<Pass> FuseRopeQuant();
 std::unique_ptr<Pass> FuseCacheInsert();
 std::unique_ptr<Pass> FuseDequantAttention();
 std::unique_ptr<Pass> FuseTransposedWeights();
+std::unique_ptr<Pass> FuseTransposedFactors();
 
 }  // namespace pagefuse

@@ -4,6 +4,8 @@
 //   weights [E, N, K] -- Gather (expert_ids [T]) -- MatMul (columns [T, K, 1])    =>
 //   Squeeze -- pagefuse.GroupedMatMul <transB = 1> (x, expert_ids, weights) -- Unsqueeze
 //
+// GatherND by indices [T, 1], as exporters of torch write it, stands for Gather as well.
+//
 // At published sizes the copies of one prompt would take tens of gigabytes.
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/recognise/recognise.h"
@@ -24,6 +26,14 @@ Condition IsVector() {
           }};
 }
 
+Condition IsIndexColumn() {
+  return {"expert_ids are indices of one number", [](const Match& match) -> absl::Status {
+            const auto& shape = match.value("expert_ids")->shape();
+            if (shape && shape->rank() == 2 && (*shape)[1] == Dim(1)) return absl::OkStatus();
+            return Miss("\"expert_ids\" is no column");
+          }};
+}
+
 // One column [T, K, 1] (row [T, 1, K]) for each expert id; `one` is its dim of size 1.
 Condition OneEach(std::string name, int one) {
   return {name + " has one vector for each expert id",
@@ -40,33 +50,51 @@ Condition OneEach(std::string name, int one) {
           }};
 }
 
+// How the copies are made, and what the op's ids are then.
+struct Copies {
+  const char* gather;
+  const char* ids;
+  Condition (*indices)();
+};
+constexpr Copies kGather = {"Gather <axis = 0>", "ids = Identity (expert_ids)", IsVector};
+constexpr Copies kGatherNd = {"GatherND", "ids = Squeeze (expert_ids, last)", IsIndexColumn};
+
+Rule ForColumns(const char* name, const Copies& copies) {
+  return Rule(name, "matrices gathered for columns")
+      .MatchText(
+          StrCat("(weights, expert_ids, columns) => (products) {\n  matrices = ", copies.gather,
+                 " (weights, expert_ids)\n  products = MatMul (matrices, columns)\n}"))
+      .Where(copies.indices())
+      .Where(OneEach("columns", 2))
+      .ReplaceWith(StrCat("(weights, expert_ids, columns) => (products) {\n",
+                          "  last = Constant <value_ints: ints = [-1]> ()\n  ", copies.ids,
+                          "\n  x = Squeeze (columns, last)\n",
+                          "  y = pagefuse.GroupedMatMul <transB = 1> (x, ids, weights)\n",
+                          "  products = Unsqueeze (y, last)\n}"));
+}
+
+Rule ForRows(const char* name, const Copies& copies) {
+  return Rule(name, "matrices gathered for rows")
+      .MatchText(StrCat("(weights, expert_ids, rows) => (products) {\n  matrices = ", copies.gather,
+                        " (weights, expert_ids)\n  products = MatMul (rows, matrices)\n}"))
+      .Where(copies.indices())
+      .Where(OneEach("rows", 1))
+      .ReplaceWith(StrCat("(weights, expert_ids, rows) => (products) {\n",
+                          "  middle = Constant <value_ints: ints = [1]> ()\n",
+                          "  last = Constant <value_ints: ints = [-1]> ()\n  ", copies.ids,
+                          "\n  x = Squeeze (rows, middle)\n",
+                          "  y = pagefuse.GroupedMatMul (x, ids, weights)\n",
+                          "  products = Unsqueeze (y, middle)\n}"));
+}
+
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseGroupedMatMul() {
   std::vector<Rule> rules;
-  rules.push_back(
-      Rule("grouped-matmul", "matrices gathered for columns")
-          .MatchText("(weights, expert_ids, columns) => (products) {\n"
-                     "  matrices = Gather <axis = 0> (weights, expert_ids)\n"
-                     "  products = MatMul (matrices, columns)\n}")
-          .Where(IsVector())
-          .Where(OneEach("columns", 2))
-          .ReplaceWith("(weights, expert_ids, columns) => (products) {\n"
-                       "  last = Constant <value_ints: ints = [-1]> ()\n"
-                       "  x = Squeeze (columns, last)\n"
-                       "  y = pagefuse.GroupedMatMul <transB = 1> (x, expert_ids, weights)\n"
-                       "  products = Unsqueeze (y, last)\n}"));
-  rules.push_back(Rule("grouped-matmul-rows", "matrices gathered for rows")
-                      .MatchText("(weights, expert_ids, rows) => (products) {\n"
-                                 "  matrices = Gather <axis = 0> (weights, expert_ids)\n"
-                                 "  products = MatMul (rows, matrices)\n}")
-                      .Where(IsVector())
-                      .Where(OneEach("rows", 1))
-                      .ReplaceWith("(weights, expert_ids, rows) => (products) {\n"
-                                   "  middle = Constant <value_ints: ints = [1]> ()\n"
-                                   "  x = Squeeze (rows, middle)\n"
-                                   "  y = pagefuse.GroupedMatMul (x, expert_ids, weights)\n"
-                                   "  products = Unsqueeze (y, middle)\n}"));
+  rules.push_back(ForColumns("grouped-matmul", kGather));
+  rules.push_back(ForRows("grouped-matmul-rows", kGather));
+  rules.push_back(ForColumns("grouped-matmul-nd", kGatherNd));
+  rules.push_back(ForRows("grouped-matmul-nd-rows", kGatherNd));
   return MakeRulePass("grouped-matmul",
                       "Multiplies rows by their experts' matrices without copies of them.",
                       std::move(rules));
