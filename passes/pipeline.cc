@@ -44,6 +44,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   // The opset that the vocabulary of the next stage needs.
   add(RaiseOpset());
   tidy();
+  // Parts of constants are constants, without copies.
+  add(ConstantViews());
   tidy();
 
   // ---- recognise ----
@@ -127,7 +129,9 @@ std::vector<std::unique_ptr<Pass>> DefaultPipeline() { return AllPasses(Stages::
 
 std::vector<std::unique_ptr<Pass>> FusionPipeline() { return AllPasses(Stages::kFusion); }
 
-std::vector<std::string> LoadPasses() { return {"grouped-matmul", "fuse-transposed-factors"}; }
+std::vector<std::string> LoadPasses() {
+  return {"constant-views", "grouped-matmul", "fuse-transposed-factors"};
+}
 
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name) {
   std::vector<std::pair<int, std::string>> others;

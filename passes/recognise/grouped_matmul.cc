@@ -53,11 +53,15 @@ Condition OneEach(std::string name, int one) {
 // How the copies are made, and what the op's ids are then.
 struct Copies {
   const char* gather;
+  const char* make_ids;
   const char* ids;
   Condition (*indices)();
 };
-constexpr Copies kGather = {"Gather <axis = 0>", "ids = Identity (expert_ids)", IsVector};
-constexpr Copies kGatherNd = {"GatherND", "ids = Squeeze (expert_ids, last)", IsIndexColumn};
+constexpr Copies kGather = {"Gather <axis = 0>", "", "expert_ids", IsVector};
+constexpr Copies kGatherNd = {"GatherND",
+                              "  last_axis = Constant <value_ints: ints = [-1]> ()\n  ids = "
+                              "Squeeze (expert_ids, last_axis)\n",
+                              "ids", IsIndexColumn};
 
 Rule ForColumns(const char* name, const Copies& copies) {
   return Rule(name, "matrices gathered for columns")
@@ -66,11 +70,11 @@ Rule ForColumns(const char* name, const Copies& copies) {
                  " (weights, expert_ids)\n  products = MatMul (matrices, columns)\n}"))
       .Where(copies.indices())
       .Where(OneEach("columns", 2))
-      .ReplaceWith(StrCat("(weights, expert_ids, columns) => (products) {\n",
-                          "  last = Constant <value_ints: ints = [-1]> ()\n  ", copies.ids,
-                          "\n  x = Squeeze (columns, last)\n",
-                          "  y = pagefuse.GroupedMatMul <transB = 1> (x, ids, weights)\n",
-                          "  products = Unsqueeze (y, last)\n}"));
+      .ReplaceWith(StrCat("(weights, expert_ids, columns) => (products) {\n", copies.make_ids,
+                          "  last = Constant <value_ints: ints = [-1]> ()\n",
+                          "  x = Squeeze (columns, last)\n",
+                          "  y = pagefuse.GroupedMatMul <transB = 1> (x, ", copies.ids,
+                          ", weights)\n  products = Unsqueeze (y, last)\n}"));
 }
 
 Rule ForRows(const char* name, const Copies& copies) {
@@ -79,12 +83,10 @@ Rule ForRows(const char* name, const Copies& copies) {
                         " (weights, expert_ids)\n  products = MatMul (rows, matrices)\n}"))
       .Where(copies.indices())
       .Where(OneEach("rows", 1))
-      .ReplaceWith(StrCat("(weights, expert_ids, rows) => (products) {\n",
+      .ReplaceWith(StrCat("(weights, expert_ids, rows) => (products) {\n", copies.make_ids,
                           "  middle = Constant <value_ints: ints = [1]> ()\n",
-                          "  last = Constant <value_ints: ints = [-1]> ()\n  ", copies.ids,
-                          "\n  x = Squeeze (rows, middle)\n",
-                          "  y = pagefuse.GroupedMatMul (x, ids, weights)\n",
-                          "  products = Unsqueeze (y, middle)\n}"));
+                          "  x = Squeeze (rows, middle)\n", "  y = pagefuse.GroupedMatMul (x, ",
+                          copies.ids, ", weights)\n  products = Unsqueeze (y, middle)\n}"));
 }
 
 }  // namespace
