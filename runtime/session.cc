@@ -66,7 +66,11 @@ std::string NameOfKernel(const PlannedStep& step) {
 
 int64_t WeightBytes(const Graph& graph) {
   int64_t bytes = 0;
-  for (const Value* value : graph.initializers()) bytes += value->initializer()->byte_size();
+  for (const Value* value : graph.initializers()) {
+    // What only parts of are read counts by its parts.
+    const bool unread = value->uses().empty() && !value->is_output();
+    if (!unread) bytes += value->initializer()->byte_size();
+  }
   return bytes;
 }
 
