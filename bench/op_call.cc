@@ -223,7 +223,7 @@ int64_t OpCall::output_bytes(int output) {
 CallSeries::CallSeries(OpCalls calls, std::string kernel)
     : calls_(std::move(calls)), kernel_(std::move(kernel)) {
   for (const auto& call : calls_) call->UseScratch(&scratch_);
-  calls_[0]->Run(kernel_);
+  for (const auto& call : calls_) call->Run(kernel_);
 }
 
 double CallSeries::RunOnce() {

@@ -136,7 +136,7 @@ OpCalls MakeCalls(int64_t bytes, const Make& make) {
 // Calls that take turns, as the layers of a model do, and the fastest of their runs.
 class CallSeries {
  public:
-  // Runs one call, to warm up.
+  // Runs each call once: the first touch of its outputs' memory costs more than many kernels.
   CallSeries(OpCalls calls, std::string kernel);
   CallSeries(const CallSeries&) = delete;
   // Returns the seconds of this run.

@@ -42,6 +42,28 @@ struct Reader : Codec {
   }
 };
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+// A lane holds two elements: shifted and masked, they are floats.
+struct Bfloat16Reader : PlainCodec<Bfloat16> {
+  static constexpr float kUnit = 1.0f;
+  static constexpr bool kEvenOdd = true;
+  static constexpr bool kUnitLength = false;
+  static constexpr bool kRowOffset = false;
+
+  template <class DF, class V>
+  HWY_INLINE void LoadTwo(DF df, const Row& row, size_t d, V& a, V& b) const {
+    const hn::RebindToUnsigned<DF> du;
+    const hn::Repartition<uint16_t, DF> du16;
+    const auto pairs =
+        hn::BitCast(du, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(row.data + d)));
+    a = hn::BitCast(df, hn::ShiftLeft<16>(pairs));
+    b = hn::BitCast(df, hn::And(pairs, hn::Set(du, 0xFFFF0000u)));
+  }
+};
+#else
+using Bfloat16Reader = Reader<PlainCodec<Bfloat16>>;
+#endif
+
 #if PF_HAS_F16C
 // Shifted by seven, a code is a float16 of the value / 256 (see LoadToFloat), which is what this
 // gives: the factor costs nothing elsewhere. Two vectors of floats are one of codes in 16 bits.
@@ -54,10 +76,11 @@ struct E4M3Reader : Codec {
 
   template <class D16, class V16>
   static HWY_INLINE V16 Halves(D16 di16, V16 codes) {  // sign-extended
-    const auto magnitude = hn::ShiftLeft<7>(hn::And(codes, hn::Set(di16, 0x7F)));
-    const auto sign = hn::And(codes, hn::Set(di16, static_cast<int16_t>(0x8000)));
-    const auto is_nan = hn::Eq(magnitude, hn::Set(di16, 0x7F << 7));
-    return hn::IfThenElse(is_nan, hn::Set(di16, 0x7FFF), hn::Or(magnitude, sign));
+    const auto sign = hn::Set(di16, static_cast<int16_t>(0x8000));
+    const auto halves = hn::AndNot(hn::Set(di16, 0x4000), hn::ShiftLeft<7>(codes));
+    const auto is_nan =
+        hn::Eq(hn::Or(halves, sign), hn::Set(di16, static_cast<int16_t>(0x8000 | 0x7F << 7)));
+    return hn::IfThenElse(is_nan, hn::Set(di16, 0x7FFF), halves);
   }
   template <class DF, class V>
   HWY_INLINE void LoadTwo(DF df, const typename Codec::Row& row, size_t d, V& a, V& b) const {
@@ -118,6 +141,8 @@ HWY_INLINE void WithDecodeReader(const CacheFormat& format, const F& f) {
       f(E4M3Reader<Codec>{codec});
     } else if constexpr (std::is_same_v<Codec, Int4HeadCodec>) {
       f(Int4Reader{codec});
+    } else if constexpr (std::is_same_v<Codec, PlainCodec<Bfloat16>>) {
+      f(Bfloat16Reader{codec});
     } else {
       f(Reader<Codec>{codec});
     }

@@ -17,6 +17,8 @@ void DecodeSegment(const PagedDecodeTask& task) {
                    [&](const auto& codec) HWY_ATTR { SegmentDecoder(task, codec, codec).Run(); });
 }
 
+void Hadamard(float* x, int64_t n) { HadamardVectors(x, static_cast<size_t>(n)); }
+
 }  // namespace HWY_NAMESPACE
 }  // namespace pagefuse
 HWY_AFTER_NAMESPACE();
@@ -25,6 +27,9 @@ HWY_AFTER_NAMESPACE();
 namespace pagefuse {
 
 HWY_EXPORT(DecodeSegment);
+HWY_EXPORT(Hadamard);
+
+void HadamardTransformHwy(float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(Hadamard)(x, n); }
 
 int64_t PagedDecodeScratch(const PagedAttentionProblem& p) {
   return DecodeScratch(p, nullptr).bytes;

@@ -13,17 +13,19 @@ namespace {
 
 // A segment is long enough to pay for its merge, and a sequence has few enough of them to bound the
 // memory of partial results.
-constexpr int64_t kSegmentKeys = 256;
+constexpr int64_t kSegmentKeys = 512;
 constexpr int64_t kMaxSegments = 32;
 // Floats in the query rows of a prefill task: enough to pay for packing keys and values, few enough
 // for a second-level cache.
 constexpr int64_t kPrefillFloats = 48 * 1024;
+// Floats of query rows that one thread reads and writes alone.
+constexpr int64_t kFewRowFloats = 2048;
 // Queries and partial results of decoding that are held at a time.
 constexpr int64_t kBatchBytes = int64_t{16} << 20;
 
 // Number of segments for `keys` visible keys: even, so that two threads share one sequence well.
 int64_t NumSegments(int64_t keys) {
-  if (keys <= kSegmentKeys / 2) return 1;
+  if (keys <= kSegmentKeys / 4) return 1;
   return std::min(kMaxSegments, 2 * ((keys + 2 * kSegmentKeys - 1) / (2 * kSegmentKeys)));
 }
 
@@ -70,14 +72,18 @@ class DecodeBatch {
     const auto num_segments = static_cast<int64_t>(segments_.size());
     const int64_t parts =
         num_segments == 0 ? 1 : std::clamp<int64_t>(threads_ / num_segments, 1, p_.num_kv_heads);
-    const auto num_sequences = static_cast<int64_t>(sequences_.size());
+    const auto num_rows = static_cast<int64_t>(sequences_.size()) * p_.num_heads;
+    // A few rows are less work than it is to share them among threads.
+    const bool few_rows = num_rows * p_.head_size <= kFewRowFloats;
+    if (few_rows) {
+      for (int64_t i = 0; i < num_rows; ++i) LoadQuery(i, queries);
+    }
 #pragma omp parallel num_threads(threads_)
     {
       std::byte* mine = base + task_bytes * omp_get_thread_num();
+      if (!few_rows) {
 #pragma omp for schedule(static)
-      for (int64_t i = 0; i < num_sequences * p_.num_heads; ++i) {
-        const int64_t token = p_.query_start_loc[sequences_[i / p_.num_heads].b];
-        LoadQueryRow(p_, token, i % p_.num_heads, queries + i * p_.head_size);
+        for (int64_t i = 0; i < num_rows; ++i) LoadQuery(i, queries);
       }
 #pragma omp for schedule(dynamic, 1)
       for (int64_t i = 0; i < num_segments * parts; ++i) {
@@ -92,12 +98,13 @@ class DecodeBatch {
                         .partials = partials + i / parts * segment_floats(),
                         .scratch = mine});
       }
+      if (!few_rows) {
 #pragma omp for schedule(static)
-      for (int64_t i = 0; i < num_sequences * p_.num_heads; ++i) {
-        const Sequence& sequence = sequences_[i / p_.num_heads];
-        float* first = partials + static_cast<int64_t>(sequence.first_segment) * segment_floats();
-        Merge(sequence, i % p_.num_heads, first, reinterpret_cast<float*>(mine));
+        for (int64_t i = 0; i < num_rows; ++i) Merge(i, partials, reinterpret_cast<float*>(mine));
       }
+    }
+    if (few_rows) {
+      for (int64_t i = 0; i < num_rows; ++i) Merge(i, partials, reinterpret_cast<float*>(base));
     }
     sequences_.clear();
     segments_.clear();
@@ -119,8 +126,17 @@ class DecodeBatch {
            static_cast<int64_t>(sizeof(float));
   }
 
-  void Merge(const Sequence& sequence, int64_t head, const float* partials, float* values) const {
-    const PartialRows rows = {.first = partials + head * PagedDecodePartialSize(p_),
+  // Row i of all sequences' heads.
+  void LoadQuery(int64_t i, float* queries) const {
+    const int64_t token = p_.query_start_loc[sequences_[i / p_.num_heads].b];
+    LoadQueryRow(p_, token, i % p_.num_heads, queries + i * p_.head_size);
+  }
+
+  void Merge(int64_t i, const float* partials, float* values) const {
+    const Sequence& sequence = sequences_[i / p_.num_heads];
+    const int64_t head = i % p_.num_heads;
+    const float* first = partials + static_cast<int64_t>(sequence.first_segment) * segment_floats();
+    const PartialRows rows = {.first = first + head * PagedDecodePartialSize(p_),
                               .count = static_cast<int64_t>(sequence.num_segments),
                               .stride = segment_floats(),
                               .size = p_.head_size};

@@ -52,6 +52,8 @@ void RunPagedDecode(const PagedDecodeTask& task);
 void RunTurboQuantDecode(const PagedDecodeTask& task);
 void RunPagedPrefill(const PagedPrefillTask& task);
 
+// HadamardTransform, vectorised.
+void HadamardTransformHwy(float* x, int64_t n);
 // Row `token`, `head` of query as floats; for int4 and TurboQuant caches in the space of their
 // keys.
 void LoadQueryRow(const PagedAttentionProblem& p, int64_t token, int64_t head, float* q);

@@ -29,7 +29,7 @@ void RoundToComputeType(const PagedAttentionProblem& p, float* x) {
 
 void UndoHadamard(const PagedAttentionProblem& p, float* o) {
   RoundToComputeType(p, o);
-  HadamardTransform(o, p.head_size);
+  HadamardTransformHwy(o, p.head_size);
   const float inverse = 1.0f / static_cast<float>(p.head_size);  // exact: a power of two
   for (int64_t d = 0; d < p.head_size; ++d) o[d] *= p.rht_signs[d] * inverse;
   RoundToComputeType(p, o);
@@ -56,7 +56,7 @@ void LoadQueryRow(const PagedAttentionProblem& p, int64_t token, int64_t head, f
   }
   if (p.attributes.mode != KvQuantMode::kInt4PerTokenHead) return;
   for (int64_t d = 0; d < p.head_size; ++d) q[d] *= p.rht_signs[d];
-  HadamardTransform(q, p.head_size);
+  HadamardTransformHwy(q, p.head_size);
   RoundToComputeType(p, q);
 }
 
