@@ -34,14 +34,16 @@ void TopK::Collect(const float* x, int64_t begin, int64_t end, uint32_t least) {
     }
     return;
   }
+  // Kept in order; the last one is the mark to pass once there are k.
+  uint64_t mark = static_cast<int64_t>(keys_.size()) == k_ ? keys_.back() : 0;
   for (int64_t i = begin; i < end; ++i) {
     const uint64_t key = KeyOf(x[i], i);
-    const bool full = static_cast<int64_t>(keys_.size()) == k_;
-    if (static_cast<uint32_t>(key >> 32) < least || (full && key <= keys_.back())) continue;
-    if (!full) keys_.push_back(0);
-    size_t at = keys_.size() - 1;
-    for (; at > 0 && keys_[at - 1] < key; --at) keys_[at] = keys_[at - 1];
-    keys_[at] = key;
+    if (key <= mark || static_cast<uint32_t>(key >> 32) < least) continue;
+    if (static_cast<int64_t>(keys_.size()) < k_) keys_.push_back(0);
+    uint64_t* at = keys_.data() + keys_.size() - 1;
+    for (; at > keys_.data() && at[-1] < key; --at) *at = at[-1];
+    *at = key;
+    if (static_cast<int64_t>(keys_.size()) == k_) mark = keys_.back();
   }
 }
 
