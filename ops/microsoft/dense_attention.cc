@@ -114,8 +114,9 @@ void DenseAttentionReference(const DenseAttention& call) {
 
 namespace {
 
-// Query rows of a block share their products with the keys. Fewer rows go one by one.
-constexpr int64_t kBlockRows = 64, kMinBlockRows = 8;
+// Query rows of a block share their products with the keys; a causal block computes scores that
+// none of its rows sees, the more of them the larger it is. Fewer rows go one by one.
+constexpr int64_t kBlockRows = 128, kCausalBlockRows = 64, kMinBlockRows = 8;
 
 struct Block {
   int64_t b, h, first, rows;
@@ -128,10 +129,10 @@ void SoftmaxOfScores(float* scores, int64_t count, const float* sink) {
     std::fill_n(scores, count, 0.0f);
     return;
   }
+  if (sink == nullptr) return onnx_ops::SoftmaxRow(scores, scores, count);
   onnx_ops::SubRow({scores, 1, &max, 0}, scores, count);
   onnx_ops::ExpRow(scores, scores, count, 0.0f);
-  float sum = onnx_ops::SumOfRow(scores, count);
-  if (sink != nullptr) sum += std::exp(*sink - max);
+  const float sum = onnx_ops::SumOfRow(scores, count) + std::exp(*sink - max);
   onnx_ops::DivRow({scores, 1, &sum, 0}, scores, count);
 }
 
@@ -185,20 +186,21 @@ bool AttendBlock(const DenseAttention& call, const Block& block, float* scores) 
 bool AttendBlocks(const DenseAttention& call) {
   std::vector<Block> blocks;
   int64_t longest = 0;
+  const int64_t rows = call.causal ? kCausalBlockRows : kBlockRows;
   for (size_t b = 0; b < call.sequences.size(); ++b) {
     const DenseSequence& sequence = call.sequences[b];
     const int64_t i = static_cast<int64_t>(b);
     longest = std::max(longest, sequence.keys);
     for (int64_t h = 0; h < call.q_heads; ++h) {
-      for (int64_t first = 0; first < sequence.queries; first += kBlockRows) {
-        blocks.push_back({i, h, first, std::min(kBlockRows, sequence.queries - first)});
+      for (int64_t first = 0; first < sequence.queries; first += rows) {
+        blocks.push_back({i, h, first, std::min(rows, sequence.queries - first)});
       }
     }
   }
   bool ok = true;
 #pragma omp parallel reduction(&& : ok)
   {
-    std::vector<float> scores(static_cast<size_t>(kBlockRows * longest));
+    std::vector<float> scores(static_cast<size_t>(rows * longest));
 #pragma omp for schedule(dynamic, 1)
     for (size_t k = 0; k < blocks.size(); ++k) {
       ok = ok && AttendBlock(call, blocks[k], scores.data());

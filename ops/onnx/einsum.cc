@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -278,18 +279,20 @@ void EinsumTyped(const KernelArgs& args, const Loops& loops) {
   });
 }
 
-absl::Status RunEinsum(KernelArgs& args) {
+absl::StatusOr<Loops> LoopsOf(const KernelArgs& args) {
   std::vector<int> ranks;
   for (const TensorArg& input : args.inputs) ranks.push_back(static_cast<int>(input.dims.size()));
   PF_ASSIGN_OR_RETURN(const EinsumPlan plan, PlanOf(*args.node, ranks));
-  const Loops loops = LoopsOf(args, plan);
+  return LoopsOf(args, plan);
+}
+
+absl::Status RunEinsum(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Loops loops, LoopsOf(args));
   return Dispatch(Numbers(), args.input(0).dtype,
                   [&]<typename T>() { EinsumTyped<T>(args, loops); });
 }
 
-// --- two float inputs as a batch of matrix products ---
-
-// What the loops are to the product [batch, m, k] by [batch, n, k].
+// What the loops of two float inputs are to the product [batch, m, k] by [batch, n, k].
 struct ProductLoops {
   std::vector<size_t> batch, m, n, k;
 };
@@ -309,7 +312,7 @@ std::optional<ProductLoops> ProductLoopsOf(const Loops& loops) {
   return roles;
 }
 
-// The box over these loops in order, dense on the side of the product.
+// The box over these loops, dense on the side of the product.
 StridedBox BoxOf(const Loops& loops, const std::vector<int64_t>& strides,
                  std::initializer_list<const std::vector<size_t>*> roles) {
   StridedBox box;
@@ -342,44 +345,36 @@ absl::Status RunProduct(KernelArgs& args, const Loops& loops, const ProductLoops
   const int64_t batch = CountOf(loops, roles.batch), m = CountOf(loops, roles.m);
   const int64_t n = CountOf(loops, roles.n), k = CountOf(loops, roles.k);
   KernelArgs product;
-  product.node = args.node;
-  product.scratch = args.scratch;
   // The right side in whichever order keeps its rows whole.
   bool transposed = false;
   for (size_t loop : roles.k) transposed = transposed || loops.strides[1][loop] == 1;
   const StridedBox left = BoxOf(loops, loops.strides[0], {&roles.batch, &roles.m, &roles.k});
-  const StridedBox right = transposed
-                               ? BoxOf(loops, loops.strides[1], {&roles.batch, &roles.n, &roles.k})
-                               : BoxOf(loops, loops.strides[1], {&roles.batch, &roles.k, &roles.n});
-  using Dims = std::vector<int64_t>;
+  const auto& [rows, columns] =
+      transposed ? std::tie(roles.n, roles.k) : std::tie(roles.k, roles.n);
+  const StridedBox right = BoxOf(loops, loops.strides[1], {&roles.batch, &rows, &columns});
   product.inputs = {{DataType::kFloat, {batch, m, k}, Gathered(args, args.input(0), left, 1)},
-                    {DataType::kFloat, transposed ? Dims{batch, n, k} : Dims{batch, k, n},
+                    {DataType::kFloat,
+                     {batch, CountOf(loops, rows), CountOf(loops, columns)},
                      Gathered(args, args.input(1), right, 2)}};
   const Loops outputs = {{loops.dims.begin(), loops.dims.begin() + loops.outputs}, {}, 0};
   StridedBox back = BoxOf(loops, RowMajorStrides(outputs.dims), {&roles.batch, &roles.m, &roles.n});
   std::swap(back.from_strides, back.to_strides);
+  void* y = args.output(0).data;
   const bool direct = back.from_strides == back.to_strides;
-  const size_t bytes = static_cast<size_t>(batch * m * n) * sizeof(float);
-  void* y = direct ? args.output(0).data : args.scratch->Get(bytes, 3);
+  if (!direct) y = args.scratch->Get(static_cast<size_t>(batch * m * n) * sizeof(float), 3);
   product.outputs = {{DataType::kFloat, {batch, m, n}, y}};
+  product.scratch = args.scratch;
   PF_RETURN_IF_ERROR(LinearProduct(product, {.trans_b = transposed}));
   if (!direct) CopyBox(back, sizeof(float), y, args.output(0).data);
   return absl::OkStatus();
 }
 
 absl::Status RunEinsumProduct(KernelArgs& args) {
-  std::vector<int> ranks;
-  for (const TensorArg& input : args.inputs) ranks.push_back(static_cast<int>(input.dims.size()));
-  PF_ASSIGN_OR_RETURN(const EinsumPlan plan, PlanOf(*args.node, ranks));
-  const Loops loops = LoopsOf(args, plan);
-  const std::optional<ProductLoops> roles = ProductLoopsOf(loops);
-  // Products of vectors gain nothing.
-  constexpr int64_t kMinMatrix = 16;
-  if (!roles || CountOf(loops, roles->m) * CountOf(loops, roles->n) < kMinMatrix) {
-    EinsumTyped<float>(args, loops);
-    return absl::OkStatus();
-  }
-  return RunProduct(args, loops, *roles);
+  PF_ASSIGN_OR_RETURN(const Loops loops, LoopsOf(args));
+  const auto roles = ProductLoopsOf(loops);
+  constexpr int64_t kMinMatrix = 16;  // products of vectors gain nothing
+  const bool suits = roles && CountOf(loops, roles->m) * CountOf(loops, roles->n) >= kMinMatrix;
+  return suits ? RunProduct(args, loops, *roles) : RunEinsum(args);
 }
 
 }  // namespace
