@@ -96,11 +96,12 @@ class GroupedE4M3Codec {
         plain_offset_(static_cast<size_t>(format.PlainOffset())) {}
 
   size_t coded() const { return coded_; }
+  size_t group() const { return group_size != 0 ? group_size : group_; }
   HWY_INLINE Row Open(RowAddress row) const { return {row.data, row.scale, 1.0f}; }
 
   // The scale of element d, one of the coded.
   HWY_INLINE float ScaleAt(const Row& row, size_t d) const {
-    const size_t g = d / (group_size != 0 ? group_size : group_);
+    const size_t g = d / group();
     if constexpr (kind == GroupScale::kUe8m0) {
       return DecodeUe8m0(row.scales[g]);
     } else {

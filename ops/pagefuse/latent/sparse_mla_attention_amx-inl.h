@@ -14,7 +14,7 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/ops/pagefuse/attention/paged_attention_decode-inl.h"
+#include "pagefuse/ops/cache/grouped_words-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_prefill-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_softmax-inl.h"
 #include "pagefuse/ops/pagefuse/latent/latent_rows-inl.h"
@@ -47,97 +47,45 @@ HWY_INLINE void PackFourColumns(const uint16_t* rows, int64_t words, int64_t col
   }
 }
 
-// A row of 16-bit words into row `row` of A tiles.
-HWY_INLINE void PackRow(const uint16_t* from, int64_t depth_tiles, int64_t row, uint16_t* tiles) {
-  const hn::CappedTag<uint16_t, kAmxDepth> du16;
-  for (int64_t t = 0; t < depth_tiles; ++t) {
-    for (int64_t i = 0; i < kAmxDepth; i += static_cast<int64_t>(hn::Lanes(du16))) {
-      hn::Store(hn::LoadU(du16, from + t * kAmxDepth + i), du16,
-                tiles + t * kAmxWords + row * kAmxDepth + i);
+// Two rows of words: rows `row` and row + 1 of A tiles, and a row of B tiles, whose columns are in
+// another order. A pair of B tiles takes 32 elements: of each eight the first four go to the first
+// tile, the others to the second.
+struct RowPair {
+  const uint16_t* even;
+  const uint16_t* odd;
+  int64_t row;       // of the A tiles, even
+  uint16_t* keys;    // the first A tile
+  uint16_t* values;  // the row in the first B tile
+};
+HWY_INLINE void InterleaveRows(const RowPair& pair, const SparseMlaAmxMemory& memory) {
+  const hn::CappedTag<uint16_t, kAmxDepth> d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t t = 0; t < memory.depth_tiles; ++t) {
+    uint16_t* key = pair.keys + t * kAmxWords + pair.row * kAmxDepth;
+    uint16_t* value = pair.values + 2 * t * kAmxValueStep;
+    for (int64_t i = 0; i < kAmxDepth; i += step) {
+      const auto even = hn::LoadU(d, pair.even + t * kAmxDepth + i);
+      const auto odd = hn::LoadU(d, pair.odd + t * kAmxDepth + i);
+      hn::Store(even, d, key + i);
+      hn::Store(odd, d, key + kAmxDepth + i);
+      if (2 * t >= memory.value_tiles) continue;
+      hn::Store(hn::InterleaveLower(d, even, odd), d, value + i);
+      hn::Store(hn::InterleaveUpper(d, even, odd), d, value + kAmxValueStep + i);
     }
   }
 }
 
-// Two rows, of keys 2 pair and 2 pair + 1 of a tile, into row `pair` of B tiles that lie `step`
-// words apart: `value_tiles` of 16 elements.
-HWY_INLINE void PackPair(const uint16_t* even, const uint16_t* odd, int64_t value_tiles,
-                         int64_t step, uint16_t* tiles) {
-  const hn::CappedTag<uint32_t, kAmxColumns> du;
-  const hn::Rebind<uint16_t, decltype(du)> du16;
-  for (int64_t j = 0; j < value_tiles; ++j) {
-    auto* to = reinterpret_cast<uint32_t*>(tiles + j * step);
-    for (int64_t i = 0; i < kAmxColumns; i += static_cast<int64_t>(hn::Lanes(du))) {
-      const auto low = hn::PromoteTo(du, hn::LoadU(du16, even + j * kAmxColumns + i));
-      const auto high = hn::PromoteTo(du, hn::LoadU(du16, odd + j * kAmxColumns + i));
-      hn::Store(hn::Or(low, hn::ShiftLeft<16>(high)), du, to + i);
+// `count` floats, in the order of elements, of a row of C tiles with the columns of InterleaveRows.
+HWY_INLINE void OrderColumns(const float* tiles, int64_t count, float* to) {
+  const hn::Full128<float> four;
+  for (int64_t i = 0; i < count; i += 4) {
+    const float* from =
+        tiles + i / kAmxDepth * 2 * kAmxFloats + i / 4 % 2 * kAmxFloats + i % kAmxDepth / 8 * 4;
+    if (i + 4 <= count) {
+      hn::StoreU(hn::Load(four, from), four, to + i);
+    } else {
+      std::copy_n(from, count - i, to + i);
     }
-  }
-}
-
-// Bits of x rounded to bfloat16, in the high half of each lane; the low half is anything.
-HWY_INLINE VU RoundedBits(V x) {
-  const DU du;
-  const auto bits = hn::BitCast(du, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  return hn::Add(hn::Add(bits, odd), hn::Set(du, 0x7FFF));
-}
-
-// The high halves of the lanes.
-HWY_INLINE void StoreHighHalves(VU bits, uint16_t* to) {
-  const hn::Rebind<uint16_t, DF> du16;
-  hn::StoreU(hn::TruncateTo(du16, hn::ShiftRight<16>(bits)), du16, to);
-}
-
-// Bits of a code times its scale, bfloat16 in the high half.
-template <bool round>
-HWY_INLINE VU ProductBits(V x) {
-  const DF df;
-  if constexpr (!round) return hn::BitCast(DU(), x);
-  // The payload of a code's NaN is so large that rounding would carry out of it.
-  const V nan = hn::Set(df, std::numeric_limits<float>::quiet_NaN());
-  return RoundedBits(hn::IfThenElse(hn::Ne(x, x), nan, x));
-}
-
-// The coded elements of a row of groups as bfloat16: a group's scale and the unit of the reader are
-// one factor. Returns their number; 0 if the row's scales are too large for that.
-template <class Codec>
-HWY_INLINE size_t DecodeCodedWords(const Codec& codec, const typename Codec::Row& row,
-                                   uint16_t* HWY_RESTRICT to) {
-  using Reader = E4M3Reader<Codec>;
-  const DF df;
-  const size_t step = 2 * hn::Lanes(df);
-  const Reader reader{codec};
-  for (size_t d = 0; d < codec.coded(); d += step) {
-    const float scale = codec.ScaleAt(row, d);
-    if (!(scale < 0x1p119f)) return 0;
-    const V factor = hn::Set(df, scale * Reader::kUnit);
-    V a, b;
-    reader.LoadTwo(df, row, d, a, b);
-    a = hn::Mul(a, factor);
-    b = hn::Mul(b, factor);
-    const hn::Repartition<uint16_t, DF> du16;
-    const auto low = hn::BitCast(du16, ProductBits<Codec::kRounds>(a));
-    const auto high = hn::BitCast(du16, ProductBits<Codec::kRounds>(b));
-    hn::StoreU(hn::ConcatOdd(du16, high, low), du16, to + d);
-  }
-  return codec.coded();
-}
-
-// A cache row as bfloat16, zeros behind it.
-template <class Codec>
-HWY_INLINE void DecodeWords(const Codec& codec, RowAddress address, size_t size, size_t words,
-                            uint16_t* HWY_RESTRICT to) {
-  const DF df;
-  const DU du;
-  const auto row = codec.Open(address);
-  size_t d = 0;
-  if constexpr (std::is_same_v<typename Codec::Element, Float8E4M3FN>) {
-    // Groups are multiples of 32 in the published formats.
-    if constexpr (E4M3Reader<Codec>::kUnit != 1) d = DecodeCodedWords(codec, row, to);
-  }
-  // Exact: the elements are bfloat16 numbers.
-  for (; d < words; d += hn::Lanes(df)) {
-    StoreHighHalves(hn::BitCast(du, LoadLatent(df, codec, row, d, size)), to + d);
   }
 }
 
@@ -167,101 +115,128 @@ HWY_INLINE void SplitQueryRow(const SparseMlaProblem& p, int64_t index, int64_t 
   }
 }
 
-// Softmax of the scores [kAmxTileKeys][16] of 16 query rows against a tile of `count` keys.
+// 2^x for x <= 0 or a little above, within 3e-6 of it: weights are bfloat16, their sums need no
+// more. 0 for -inf, NaN for NaN.
+HWY_INLINE V Exp2(V x) {
+  const DF df;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  constexpr int kMinusFloor = 1;
+  const V f = V{_mm512_reduce_ps(x.raw, kMinusFloor)};  // in [0, 1)
+  // Minimax polynomial of 2^f.
+  V p = hn::Set(df, 0.0135341678f);
+  p = hn::MulAdd(p, f, hn::Set(df, 0.0520114601f));
+  p = hn::MulAdd(p, f, hn::Set(df, 0.241442755f));
+  p = hn::MulAdd(p, f, hn::Set(df, 0.693003833f));
+  p = hn::MulAdd(p, f, hn::Set(df, 1.00000262f));
+  return V{_mm512_scalef_ps(p.raw, x.raw)};  // times 2^floor(x)
+#else
+  return Exp(df, hn::Mul(x, hn::Set(df, 0.69314718f)));
+#endif
+}
+
+// Softmax of 16 query rows against a tile of keys, from transposed scores [kAmxTileKeys][16], in
+// pieces: Begin, then Weights of 32 keys after the other. Lanes [lane, lane + Lanes) of the 16.
 class TransposedSoftmax {
  public:
-  // `visible`: by query row, how many keys of the tile it sees; `all`: all of them see all.
-  TransposedSoftmax(const float* scores, int64_t count, float scale)
-      : scores_(scores), count_(count), scale_(scale) {}
-
-  // Lanes [lane, lane + Lanes) of the 16. Updates max, sum; sets alpha = exp(old max - new max);
-  // writes weights to A tiles, zeros for keys that are not seen, up to a multiple of 32 keys.
+  // By query row.
   struct State {
-    float* max;
-    float* sum;
-    float* alpha;
-    const int32_t* visible;
-    bool sees_all;
+    float* max;              // of scores times factor, so far
+    float* base;             // the same, or 0 where it is -inf: then every weight is 0
+    float* sum;              // of weights
+    float* alpha;            // 2^(max before the tile - max)
+    const int32_t* visible;  // how many keys of the tile it sees
+    bool sees_all;           // all of them see all of the tile
   };
-  HWY_INLINE void Run(int64_t lane, const State& state, uint16_t* weights) const {
+
+  // `factor` is the scale of scores times log2(e).
+  TransposedSoftmax(const float* scores, int64_t count, float factor, const State& state)
+      : scores_(scores), count_(count), factor_(factor), state_(state) {}
+
+  HWY_INLINE void Begin(int64_t lane) const {
     const DF df;
-    const auto seen = hn::LoadU(hn::RebindToSigned<DF>(), state.visible + lane);
-    const V old_max = hn::LoadU(df, state.max + lane);
-    const V max = hn::Max(old_max, state.sees_all ? Max<true>(lane, seen) : Max<false>(lane, seen));
+    const V old_max = hn::LoadU(df, state_.max + lane);
+    const V max = hn::Max(old_max, state_.sees_all ? Max<true>(lane) : Max<false>(lane));
     const V lowest = hn::Set(df, -std::numeric_limits<float>::infinity());
-    // Nothing seen so far: any finite number will do, every weight is 0.
     const V base = hn::IfThenElse(hn::Eq(max, lowest), hn::Zero(df), max);
-    const V alpha = Exp(df, hn::Sub(old_max, base));
-    V sum = hn::Zero(df);
+    const V alpha = Exp2(hn::Sub(old_max, base));
+    hn::StoreU(max, df, state_.max + lane);
+    hn::StoreU(base, df, state_.base + lane);
+    hn::StoreU(alpha, df, state_.alpha + lane);
+    hn::StoreU(hn::Mul(hn::LoadU(df, state_.sum + lane), alpha), df, state_.sum + lane);
+  }
+
+  // Weights of keys [key, key + 32) into an A tile, zeros for those that are not seen.
+  HWY_INLINE void Weights(int64_t lane, int64_t key, uint16_t* tile) const {
+    const DF df;
+    const V base = hn::LoadU(df, state_.base + lane);
+    V sum = hn::LoadU(df, state_.sum + lane);
+    const bool whole = state_.sees_all && key + kAmxDepth <= count_;
     constexpr int64_t kStep = 8;
-    for (int64_t key = 0; key < count_; key += kAmxDepth) {
-      const bool whole = state.sees_all && key + kAmxDepth <= count_;
-      uint16_t* tile = weights + key / kAmxDepth * kAmxWords;
-      for (int64_t k = 0; k < kAmxDepth; k += kStep) {
-        auto* to = reinterpret_cast<float*>(tile) + lane * (kAmxDepth / 2) + k / 2;
-        if (whole) {
-          EightKeys<true>(lane, key + k, base, seen, sum, to);
-        } else {
-          EightKeys<false>(lane, key + k, base, seen, sum, to);
-        }
+    for (int64_t k = 0; k < kAmxDepth; k += kStep) {
+      auto* to = reinterpret_cast<float*>(tile) + lane * (kAmxDepth / 2) + k / 2;
+      if (whole) {
+        EightKeys<true>(lane, key + k, base, sum, to);
+      } else {
+        EightKeys<false>(lane, key + k, base, sum, to);
       }
     }
-    hn::StoreU(max, df, state.max + lane);
-    hn::StoreU(alpha, df, state.alpha + lane);
-    hn::StoreU(hn::MulAdd(hn::LoadU(df, state.sum + lane), alpha, sum), df, state.sum + lane);
+    hn::StoreU(sum, df, state_.sum + lane);
   }
 
  private:
-  using VI = hn::Vec<hn::RebindToSigned<DF>>;
-
-  // The score of a key, -inf where it is not seen.
-  template <bool sees_all>
-  HWY_INLINE V Score(int64_t lane, int64_t key, VI seen) const {
-    const DF df;
+  // True in the lanes of query rows that see a key.
+  HWY_INLINE hn::Mask<DF> Sees(int64_t lane, int64_t key) const {
     const hn::RebindToSigned<DF> di;
-    const V s = hn::Mul(hn::LoadU(df, scores_ + key * kAmxColumns + lane), hn::Set(df, scale_));
-    if constexpr (sees_all) {
-      return s;
-    } else {
-      const auto is_seen = hn::RebindMask(df, hn::Gt(seen, hn::Set(di, static_cast<int32_t>(key))));
-      return hn::IfThenElse(is_seen, s, hn::Set(df, -std::numeric_limits<float>::infinity()));
-    }
+    const auto visible = hn::LoadU(di, state_.visible + lane);
+    return hn::RebindMask(DF(), hn::Gt(visible, hn::Set(di, static_cast<int32_t>(key))));
+  }
+
+  // The score of a key times the factor, -inf where it is not seen.
+  template <bool sees_all>
+  HWY_INLINE V Score(int64_t lane, int64_t key) const {
+    const DF df;
+    const V s = hn::Mul(hn::LoadU(df, scores_ + key * kAmxColumns + lane), hn::Set(df, factor_));
+    if constexpr (sees_all) return s;
+    return hn::IfThenElse(Sees(lane, key), s, hn::Set(df, -std::numeric_limits<float>::infinity()));
   }
 
   template <bool sees_all>
-  HWY_INLINE V Max(int64_t lane, VI seen) const {
+  HWY_INLINE V Max(int64_t lane) const {
     const DF df;
     V max[4];
     for (V& m : max) m = hn::Set(df, -std::numeric_limits<float>::infinity());
     int64_t key = 0;
     for (; key + 4 <= count_; key += 4) {
-      for (int64_t k = 0; k < 4; ++k) {
-        max[k] = hn::Max(Score<sees_all>(lane, key + k, seen), max[k]);
-      }
+      for (int64_t k = 0; k < 4; ++k) max[k] = hn::Max(Score<sees_all>(lane, key + k), max[k]);
     }
-    for (; key < count_; ++key) max[0] = hn::Max(Score<sees_all>(lane, key, seen), max[0]);
+    for (; key < count_; ++key) max[0] = hn::Max(Score<sees_all>(lane, key), max[0]);
     return hn::Max(hn::Max(max[0], max[1]), hn::Max(max[2], max[3]));
   }
 
   template <bool sees_all>
-  HWY_INLINE V Weight(int64_t lane, int64_t key, V base, VI seen) const {
+  HWY_INLINE V Weight(int64_t lane, int64_t key, V base) const {
     const DF df;
-    if (!sees_all && key >= count_) return hn::Zero(df);
-    return Exp(df, hn::Sub(Score<sees_all>(lane, key, seen), base));
+    const V s = hn::LoadU(df, scores_ + key * kAmxColumns + lane);
+    const V weight = Exp2(hn::MulSub(s, hn::Set(df, factor_), base));
+    if constexpr (sees_all) return weight;
+    if (key >= count_) return hn::Zero(df);
+    return hn::IfThenElseZero(Sees(lane, key), weight);
   }
 
-  // Weights of keys [key, key + 8): four words pairs in each query row's row of an A tile.
+  // Weights of keys [key, key + 8): four pairs of words in each query row's row of an A tile.
   template <bool sees_all>
-  HWY_INLINE void EightKeys(int64_t lane, int64_t key, V base, VI seen, V& sum, float* to) const {
+  HWY_INLINE void EightKeys(int64_t lane, int64_t key, V base, V& sum, float* to) const {
     const DF df;
     const DU du;
+    // To the nearest bfloat16, ties away from 0; what a NaN becomes is one.
+    const VU half = hn::Set(du, 0x8000);
     V pairs[4];
     for (int64_t i = 0; i < 4; ++i) {
-      const V even = Weight<sees_all>(lane, key + 2 * i, base, seen);
-      const V odd = Weight<sees_all>(lane, key + 2 * i + 1, base, seen);
+      const V even = Weight<sees_all>(lane, key + 2 * i, base);
+      const V odd = Weight<sees_all>(lane, key + 2 * i + 1, base);
       sum = hn::Add(sum, hn::Add(even, odd));
-      const VU low = hn::ShiftRight<16>(RoundedBits(even));
-      const VU high = hn::And(RoundedBits(odd), hn::Set(du, 0xFFFF0000u));
+      const VU low = hn::ShiftRight<16>(hn::Add(hn::BitCast(du, even), half));
+      const VU high = hn::And(hn::Add(hn::BitCast(du, odd), half), hn::Set(du, 0xFFFF0000u));
       pairs[i] = hn::BitCast(df, hn::Or(low, high));
     }
     TransposeFour(pairs[0], pairs[1], pairs[2], pairs[3], kAmxDepth / 2, to);
@@ -269,7 +244,8 @@ class TransposedSoftmax {
 
   const float* scores_;
   const int64_t count_;
-  const float scale_;
+  const float factor_;
+  const State state_;
 };
 
 }  // namespace HWY_NAMESPACE

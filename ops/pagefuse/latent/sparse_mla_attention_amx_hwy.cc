@@ -5,7 +5,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/latent/sparse_mla_attention_amx_hwy.cc"
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
@@ -21,31 +20,22 @@
 #define PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_AMX_ONCE_
 namespace pagefuse {
 
-// Asks for the cache lines of rows, a few at a time, in the order of the rows.
-class RowPrefetch {
- public:
-  RowPrefetch(std::span<const RowAddress> rows, int64_t row_bytes)
-      : rows_(rows), row_bytes_(row_bytes) {}
+// Which rows are asked for, how many rows before their use, and how many of their cache lines. They
+// go to the second-level cache: the first is for the operands of products.
+struct RowPrefetch {
+  int64_t ahead;
+  int64_t lines;
 
-  // The next `lines` lines, but none of row `end` or behind it.
-  HWY_INLINE void Next(int64_t lines, size_t end) {
+  // Of a longer row the processor goes on by itself after a few lines.
+  explicit RowPrefetch(const SparseMlaProblem& p)
+      : ahead(p.plain() ? 8 : 32), lines(p.plain() ? 4 : (p.grouped.DataBytes() + 63) / 64) {}
+
+  void Ask(const RowAddress& row) const {
     constexpr int64_t kLine = 64;
-    end = std::min(end, rows_.size());
-    for (; lines > 0 && row_ < end; --lines) {
-      if (offset_ == 0 && rows_[row_].scale != nullptr) hwy::Prefetch(rows_[row_].scale);
-      hwy::Prefetch(rows_[row_].data + offset_);
-      offset_ += kLine;
-      if (offset_ < row_bytes_) continue;
-      offset_ = 0;
-      ++row_;
-    }
+    constexpr int kSecondLevel = 2;
+    if (row.scale != nullptr) __builtin_prefetch(row.scale, 0, kSecondLevel);
+    for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(row.data + i * kLine, 0, kSecondLevel);
   }
-
- private:
-  std::span<const RowAddress> rows_;
-  int64_t row_bytes_;
-  size_t row_ = 0;
-  int64_t offset_ = 0;
 };
 
 }  // namespace pagefuse
@@ -65,28 +55,21 @@ bool AmxTaskRun(const SparseMlaTask&) { PF_CHECK(false); }
 class AmxTask {
  public:
   explicit AmxTask(const SparseMlaTask& task)
-      : task_(task),
-        p_(*task.problem),
-        at_(p_, task.num_rows(), task.scratch),
-        prefetch_(task.rows, p_.plain() ? p_.head_size * 2 : p_.grouped.DataBytes()) {}
+      : task_(task), p_(*task.problem), at_(p_, task.num_rows(), task.scratch), prefetch_(p_) {}
 
   HWY_INLINE bool Run() {
     if (!PartlySeenRowsAreFinite(task_)) return false;
-    prefetch_.Next(kLines, ahead_);
     PackQuery();
+    std::fill_n(at_.rows + 2 * at_.row_words(), at_.row_words(), uint16_t{0});
     const auto count = static_cast<int64_t>(task_.rows.size());
     for (int64_t tile = 0; tile < count; tile += kAmxTileKeys) {
       Tile(tile, std::min(kAmxTileKeys, count - tile));
     }
-    for (int64_t r = 0; r < task_.num_rows(); ++r) StorePartial(r);
+    for (int64_t r = 0; r < task_.num_rows(); ++r) Put(r);
     return true;
   }
 
  private:
-  // How far ahead of its use memory is asked for, and how much of it between two pieces of work.
-  static constexpr size_t kRowsAhead = 96;
-  static constexpr int64_t kLines = 24;
-
   HWY_INLINE void PackQuery() {
     const int64_t words = at_.row_words();
     const int64_t first = task_.first_token * p_.num_heads;
@@ -109,13 +92,16 @@ class AmxTask {
     std::fill_n(at_.sum, at_.head_tiles * kAmxRows, 0.0f);
   }
 
+  // One tile of query rows has four products of tiles at a time with keys, more have two by two.
+  int64_t step_keys() const { return at_.head_tiles == 1 ? 2 * kAmxStepKeys : kAmxStepKeys; }
+
   // Rows [tile, tile + count) of the task.
   HWY_INLINE void Tile(int64_t tile, int64_t count) {
     BeginAmxProducts();
-    for (int64_t step = 0; step < count; step += kAmxStepKeys) {
-      const int64_t keys = std::min(kAmxStepKeys, count - step);
-      WithLatentCodec(p_, [&](const auto& codec) HWY_ATTR { Decode(codec, tile + step, keys); });
-      Scores(step, (keys + kAmxRows - 1) / kAmxRows);
+    for (int64_t step = 0; step < count; step += step_keys()) {
+      const int64_t end = std::min(step + step_keys(), count);
+      PackRows(tile + end);
+      Scores(step, end);
     }
     Softmax(tile, count);
     if (tile > 0) Rescale();
@@ -123,27 +109,32 @@ class AmxTask {
     EndAmxProducts();
   }
 
-  // Rows [first, first + count) into tiles of keys and of values, zeros up to whole value tiles.
+  // Decodes rows into tiles of keys and of values, from the first that is not packed to `end`; at
+  // the end of all rows zeros up to a multiple of 32.
+  HWY_INLINE void PackRows(int64_t end) {
+    const auto all = static_cast<int64_t>(task_.rows.size());
+    const int64_t last = end < all ? end : (all + kAmxDepth - 1) / kAmxDepth * kAmxDepth;
+    WithLatentCodec(p_, [&](const auto& codec) HWY_ATTR {
+      for (; packed_ < last; packed_ += 2) PackPair(codec, packed_);
+    });
+  }
+
   template <class Codec>
-  HWY_INLINE void Decode(const Codec& codec, int64_t first, int64_t count) {
-    uint16_t* zeros = at_.rows + 2 * at_.row_words();
-    std::fill_n(zeros, at_.row_words(), uint16_t{0});
-    const int64_t padded = (count + kAmxDepth - 1) / kAmxDepth * kAmxDepth;
-    const int64_t in_tile = first % kAmxTileKeys;
-    for (int64_t j = 0; j < padded; j += 2) {
-      ahead_ = static_cast<size_t>(first + j) + kRowsAhead;
-      prefetch_.Next(kLines, ahead_);
-      const uint16_t* rows[2];
-      for (int64_t k = 0; k < 2; ++k) {
-        rows[k] =
-            j + k < count ? Words(codec, first + j + k, at_.rows + k * at_.row_words()) : zeros;
-        const int64_t row = j + k;
-        PackRow(rows[k], at_.depth_tiles, row % kAmxRows, at_.key_tile(row / kAmxRows));
-      }
-      const int64_t key = in_tile + j;
-      PackPair(rows[0], rows[1], at_.value_tiles, kAmxTileKeys / kAmxDepth * kAmxWords,
-               at_.values + key / kAmxDepth * kAmxWords + key % kAmxDepth * kAmxColumns);
+  HWY_INLINE void PackPair(const Codec& codec, int64_t row) {
+    const auto count = static_cast<int64_t>(task_.rows.size());
+    const uint16_t* rows[2];
+    for (int64_t k = 0; k < 2; ++k) {
+      const int64_t ahead = row + k + prefetch_.ahead;
+      if (ahead < count) prefetch_.Ask(task_.rows[static_cast<size_t>(ahead)]);
+      uint16_t* words = at_.rows + k * at_.row_words();
+      rows[k] = row + k < count ? Words(codec, row + k, words) : at_.rows + 2 * at_.row_words();
     }
+    const int64_t key = row % kAmxTileKeys;
+    const int64_t place = row % step_keys();
+    const RowPair pair = {
+        rows[0], rows[1], place % kAmxRows, at_.key_tile(place / kAmxRows),
+        at_.value_tile(0) + key / kAmxDepth * kAmxWords + key % kAmxDepth / 2 * (2 * kAmxColumns)};
+    InterleaveRows(pair, at_);
   }
 
   // A row as bfloat16: where it lies, or decoded to `to`.
@@ -153,65 +144,53 @@ class AmxTask {
     if constexpr (std::is_same_v<typename Codec::Element, Bfloat16>) {
       if (p_.head_size == at_.row_words()) return reinterpret_cast<const uint16_t*>(address.data);
     }
-    DecodeWords(codec, address, static_cast<size_t>(p_.head_size),
-                static_cast<size_t>(at_.row_words()), to);
+    DecodeRowWords(codec, address, static_cast<size_t>(p_.head_size),
+                   static_cast<size_t>(at_.row_words()), to);
     return to;
   }
 
-  // Scores of `key_tiles` tiles of keys from `step` of the tile on.
-  HWY_INLINE void Scores(int64_t step, int64_t key_tiles) {
+  // Scores of keys [begin, end) of the tile, a step.
+  HWY_INLINE void Scores(int64_t begin, int64_t end) {
+    const int64_t first = begin / kAmxRows;
+    const int64_t count = (end - begin + kAmxRows - 1) / kAmxRows;
     for (int64_t term = 0; term < at_.query_terms; ++term) {
       AmxBlock block{.k_tiles = at_.depth_tiles, .accumulate = term > 0};
-      if (at_.head_tiles == 1) {
-        block.b[0] = at_.query_tile(term, 0);
-        for (int64_t i = 0; i < 4; ++i) {
-          const int64_t key = std::min(i, key_tiles - 1);
+      const int64_t keys = at_.head_tiles == 1 ? 4 : 2;
+      for (int64_t h = 0; h < at_.head_tiles; h += 2) {
+        const int64_t heads[2] = {h, std::min(h + 1, at_.head_tiles - 1)};
+        for (int64_t j = 0; j < 2; ++j) block.b[j] = at_.query_tile(term, heads[j]);
+        for (int64_t i = 0; i < keys; ++i) {
+          const int64_t key = std::min(i, count - 1);
           block.a[i] = at_.key_tile(key);
-          block.c[i] = at_.score_tile(0, step / kAmxRows + key);
+          block.c[keys == 4 ? i : 2 * i] = at_.score_tile(heads[0], first + key);
+          if (keys == 2) block.c[2 * i + 1] = at_.score_tile(heads[1], first + key);
         }
-        AmxProduct4x1(block);
-        prefetch_.Next(kLines, ahead_);
-        continue;
-      }
-      for (int64_t i = 0; i < key_tiles; i += 2) {
-        for (int64_t h = 0; h < at_.head_tiles; h += 2) {
-          ScoreBlock({i, std::min(i + 1, key_tiles - 1)}, {h, std::min(h + 1, at_.head_tiles - 1)},
-                     term, step / kAmxRows, block);
-        }
+        keys == 4 ? AmxProduct4x1(block) : AmxProduct2x2(block);
       }
     }
-  }
-
-  struct TilePair {
-    int64_t at[2];
-  };
-  HWY_INLINE void ScoreBlock(TilePair keys, TilePair heads, int64_t term, int64_t first,
-                             AmxBlock& block) {
-    for (int i = 0; i < 2; ++i) {
-      block.a[i] = at_.key_tile(keys.at[i]);
-      block.b[i] = at_.query_tile(term, heads.at[i]);
-      for (int j = 0; j < 2; ++j) {
-        block.c[2 * i + j] = at_.score_tile(heads.at[j], first + keys.at[i]);
-      }
-    }
-    AmxProduct2x2(block);
-    prefetch_.Next(kLines, ahead_);
   }
 
   HWY_INLINE void Softmax(int64_t tile, int64_t count) {
     const bool sees_all = task_.visible[0] >= tile + count;
     for (int64_t r = 0; r < at_.head_tiles * kAmxRows; ++r) {
-      const int64_t token = std::min(r / p_.num_heads, task_.num_tokens - 1);
-      at_.visible[r] =
-          static_cast<int32_t>(std::clamp<int64_t>(task_.visible[token] - tile, 0, count));
+      int64_t seen = count;
+      if (!sees_all) {
+        const int64_t token = std::min(r / p_.num_heads, task_.num_tokens - 1);
+        seen = std::clamp<int64_t>(task_.visible[token] - tile, 0, count);
+      }
+      at_.visible[r] = static_cast<int32_t>(seen);
     }
+    constexpr float kLog2E = 1.44269504f;
     for (int64_t h = 0; h < at_.head_tiles; ++h) {
-      const TransposedSoftmax softmax(at_.score_tile(h, 0), count, p_.attributes.scale);
       const int64_t row = h * kAmxRows;
-      const TransposedSoftmax::State state = {at_.max + row, at_.sum + row, at_.alpha + row,
-                                              at_.visible + row, sees_all};
+      const TransposedSoftmax softmax(at_.score_tile(h, 0), count, p_.attributes.scale * kLog2E,
+                                      {at_.max + row, at_.base + row, at_.sum + row,
+                                       at_.alpha + row, at_.visible + row, sees_all});
       for (int64_t lane = 0; lane < kAmxRows; lane += static_cast<int64_t>(hn::Lanes(DF()))) {
-        softmax.Run(lane, state, at_.weight_tile(h));
+        softmax.Begin(lane);
+        for (int64_t key = 0; key < count; key += kAmxDepth) {
+          softmax.Weights(lane, key, at_.weight_tile(h) + key / kAmxDepth * kAmxWords);
+        }
       }
     }
   }
@@ -231,59 +210,42 @@ class AmxTask {
     }
   }
 
+  // Adds the values of the tile under their weights, or sets them.
   HWY_INLINE void Values(bool accumulate, int64_t k_tiles) {
     AmxBlock block{.k_tiles = k_tiles, .accumulate = accumulate};
-    const int64_t last = at_.value_tiles - 1;
-    if (at_.head_tiles == 1) {
-      block.a[0] = at_.weight_tile(0);
-      for (int64_t first = 0; first <= last; first += 4) {
-        for (int64_t j = 0; j < 4; ++j) {
-          block.b[j] = at_.value_tile(std::min(first + j, last));
-          block.c[j] = at_.output_tile(0, std::min(first + j, last));
+    const int64_t step = at_.head_tiles == 1 ? 4 : 2;  // value tiles of a block
+    for (int64_t h = 0; h < at_.head_tiles; h += 2) {
+      const int64_t heads[2] = {h, std::min(h + 1, at_.head_tiles - 1)};
+      for (int64_t k = 0; k < 2; ++k) block.a[k] = at_.weight_tile(heads[k]);
+      for (int64_t j = 0; j < at_.value_tiles; j += step) {
+        for (int64_t i = 0; i < step; ++i) {
+          const int64_t value = std::min(j + i, at_.value_tiles - 1);
+          block.b[i] = at_.value_tile(value);
+          block.c[i] = at_.output_tile(heads[0], value);
+          if (step == 2) block.c[2 + i] = at_.output_tile(heads[1], value);
         }
-        AmxProduct1x4(block);
-        prefetch_.Next(kLines, ahead_);
-      }
-      return;
-    }
-    for (int64_t j = 0; j <= last; j += 2) {
-      for (int64_t h = 0; h < at_.head_tiles; h += 2) {
-        ValueBlock({h, std::min(h + 1, at_.head_tiles - 1)}, {j, std::min(j + 1, last)}, block);
+        step == 4 ? AmxProduct1x4(block) : AmxProduct2x2(block);
       }
     }
   }
 
-  HWY_INLINE void ValueBlock(TilePair heads, TilePair values, AmxBlock& block) {
-    for (int i = 0; i < 2; ++i) {
-      block.a[i] = at_.weight_tile(heads.at[i]);
-      block.b[i] = at_.value_tile(values.at[i]);
-      for (int j = 0; j < 2; ++j) {
-        block.c[2 * i + j] = at_.output_tile(heads.at[i], values.at[j]);
-      }
-    }
-    AmxProduct2x2(block);
-    prefetch_.Next(kLines, ahead_);
-  }
-
-  HWY_INLINE void StorePartial(int64_t r) const {
-    task_.SetPartial(r, at_.max[r], at_.sum[r]);
-    float* values = task_.partial(r).values;
+  HWY_INLINE void Put(int64_t r) const {
+    constexpr float kLn2 = 0.69314718f;
+    float* values = at_.row;
     if (task_.rows.empty()) {
       std::fill_n(values, p_.value_size, 0.0f);
-      return;
+    } else {
+      const float* tiles = at_.output_tile(r / kAmxRows, 0) + r % kAmxRows * kAmxColumns;
+      OrderColumns(tiles, p_.value_size, values);
     }
-    for (int64_t d = 0; d < p_.value_size; d += kAmxColumns) {
-      const float* from =
-          at_.output_tile(r / kAmxRows, d / kAmxColumns) + r % kAmxRows * kAmxColumns;
-      std::copy_n(from, std::min(kAmxColumns, p_.value_size - d), values + d);
-    }
+    task_.Put(r, {at_.max[r] * kLn2, at_.sum[r], values});
   }
 
   const SparseMlaTask& task_;
   const SparseMlaProblem& p_;
   const SparseMlaAmxMemory at_;
-  RowPrefetch prefetch_;
-  size_t ahead_ = kRowsAhead;  // rows from here on are not asked for yet
+  const RowPrefetch prefetch_;
+  int64_t packed_ = 0;  // rows before it are in tiles
 };
 
 bool AmxTaskRun(const SparseMlaTask& task) { return AmxTask(task).Run(); }

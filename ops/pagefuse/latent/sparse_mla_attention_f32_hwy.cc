@@ -78,8 +78,7 @@ class F32Task {
       Tile(tile, std::min(kPaTileKeys, count - tile));
     }
     for (int64_t r = 0; r < task_.num_rows(); ++r) {
-      task_.SetPartial(r, states_[r].max, states_[r].sum);
-      std::copy_n(at_.output + r * at_.value_floats, p_.value_size, task_.partial(r).values);
+      task_.Put(r, {states_[r].max, states_[r].sum, at_.output + r * at_.value_floats});
     }
     return true;
   }

@@ -75,7 +75,7 @@ class SparseMlaPlan {
 
   void Run(Scratch& scratch) {
     const int64_t thread_bytes = backend_.scratch(p_, most_rows_);
-    const int64_t own_bytes = RoundUp(most_rows_ * row_floats() * 4);
+    const int64_t own_bytes = RoundUp(row_floats() * 4);
     auto* base = static_cast<std::byte*>(scratch.Get((thread_bytes + own_bytes) * threads_, 0));
     partials_ = static_cast<float*>(scratch.Get(partial_floats_ * 4 + 64, 1));
     const auto num_segments = static_cast<int64_t>(segments_.size());
@@ -86,7 +86,7 @@ class SparseMlaPlan {
       std::vector<RowAddress> rows;
       // The longest lists last in a sequence: they go first.
 #pragma omp for schedule(dynamic, 1)
-      for (int64_t i = num_segments - 1; i >= 0; --i) RunSegment(segments_[i], mine, own, rows);
+      for (int64_t i = num_segments - 1; i >= 0; --i) RunSegment(segments_[i], mine, rows);
 #pragma omp for schedule(dynamic, 1)
       for (int64_t i = 0; i < num_segments; ++i) JoinGroup(segments_[i], own);
     }
@@ -143,30 +143,21 @@ class SparseMlaPlan {
     }
   }
 
-  void RunSegment(const Segment& segment, std::byte* scratch, float* own,
-                  std::vector<RowAddress>& rows) const {
+  void RunSegment(const Segment& segment, std::byte* scratch, std::vector<RowAddress>& rows) const {
     const Group& group = groups_[segment.group];
     rows.clear();
-    std::span<const RowAddress> used;
     if (p_.dense) {
       p_.AppendPositions(group.sequence, segment.begin, segment.end, rows);
-      used = rows;
     } else {
-      p_.AppendListed(group.first_token, rows);
-      used = std::span(rows).subspan(segment.begin, segment.end - segment.begin);
+      p_.AppendListed(group.first_token, segment.begin, segment.end, rows);
     }
     std::vector<int64_t> visible(group.num_tokens, segment.end - segment.begin);
     for (int64_t i = 0; p_.dense && i < group.num_tokens; ++i) {
       const int64_t seen = p_.VisibleRows(group.sequence, group.first_query + i);
       visible[i] = std::clamp(seen, segment.begin, segment.end) - segment.begin;
     }
-    float* partials = group.segments > 1 ? partials_ + segment.partials : own;
-    RunTask({&p_, group.first_token, group.num_tokens, used, visible.data(), partials, scratch});
-    if (group.segments > 1) return;
-    for (int64_t r = 0; r < rows_of(group); ++r) {
-      float* at = own + r * row_floats();
-      FinishRow(p_, group.first_token + r / p_.num_heads, r % p_.num_heads, {at[0], at[1], at + 2});
-    }
+    float* partials = group.segments > 1 ? partials_ + segment.partials : nullptr;
+    RunTask({&p_, group.first_token, group.num_tokens, rows, visible.data(), partials, scratch});
   }
 
   // Token by token where a row that some do not see would spoil them.
@@ -178,7 +169,7 @@ class SparseMlaPlan {
       one.num_tokens = 1;
       one.visible += i;
       one.rows = task.rows.first(static_cast<size_t>(task.visible[i]));
-      one.partials += i * p_.num_heads * row_floats();
+      if (one.partials != nullptr) one.partials += i * p_.num_heads * row_floats();
       PF_CHECK(backend_.run(one));
     }
   }
@@ -209,6 +200,15 @@ class SparseMlaPlan {
 };
 
 }  // namespace
+
+void SparseMlaTask::Put(int64_t r, const PartialRow& row) const {
+  const int64_t heads = problem->num_heads;
+  if (partials == nullptr) return FinishRow(*problem, first_token + r / heads, r % heads, row);
+  float* to = partials + r * PartialRowFloats(problem->value_size);
+  to[0] = row.max;
+  to[1] = row.sum;
+  std::copy_n(row.values, problem->value_size, to + 2);
+}
 
 absl::Status SparseMlaHwy(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const SparseMlaProblem problem, MakeSparseMlaProblem(args));

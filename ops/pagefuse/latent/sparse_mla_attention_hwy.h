@@ -25,23 +25,19 @@ struct SparseMlaTask {
   std::span<const RowAddress> rows;
   // By token: how many of `rows`, from the first, it sees. Does not fall; the last is rows.size().
   const int64_t* visible;
-  float* partials;  // [num_tokens * H] of PartialRowFloats(value_size): max, sum, values
+  // [num_tokens * H] of PartialRowFloats(value_size): max, sum, values. Null if the rows are all
+  // there is: results go to the output at once.
+  float* partials;
   std::byte* scratch;
 
   int64_t num_rows() const { return num_tokens * problem->num_heads; }
-  PartialRow partial(int64_t r) const {
-    float* at = partials + r * PartialRowFloats(problem->value_size);
-    return {at[0], at[1], at + 2};
-  }
-  void SetPartial(int64_t r, float max, float sum) const {
-    float* at = partials + r * PartialRowFloats(problem->value_size);
-    at[0] = max;
-    at[1] = sum;
-  }
+  // Leaves the result of query row r.
+  void Put(int64_t r, const PartialRow& row) const;
 };
 
-// Both kinds of kernel write the partials of a task. False: among the rows that not all of the
-// tokens see, one is not finite, and the partials are spoilt; tasks of one token never say so.
+// Both kinds of kernel put all query rows of a task. False, before the first: among the rows that
+// not all of the tokens see, one is not finite, and would spoil the results of those that do not;
+// tasks of one token never say so.
 //
 // Scratch (bytes, aligned to 64) is for at most `num_rows` query rows.
 int64_t SparseMlaF32Scratch(const SparseMlaProblem& p, int64_t num_rows);

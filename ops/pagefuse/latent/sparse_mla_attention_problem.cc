@@ -95,11 +95,15 @@ void SparseMlaProblem::AppendPositions(int64_t b, int64_t begin, int64_t end,
   for (int64_t j = begin; j < end; ++j) rows.push_back(cache().At(table[j / size], j % size, 0));
 }
 
-void SparseMlaProblem::AppendListed(int64_t t, std::vector<RowAddress>& rows) const {
+void SparseMlaProblem::AppendListed(int64_t t, int64_t begin, int64_t end,
+                                    std::vector<RowAddress>& rows) const {
+  int64_t row = 0;
   for (const List& list : lists) {
     const int32_t* indices = list.indices + t * list.columns;
-    for (int64_t k = 0; k < list.length(t); ++k) {
-      if (indices[k] >= 0) rows.push_back(list.cache.AtSlot(indices[k], 0));
+    for (int64_t k = 0; k < list.length(t) && row < end; ++k) {
+      if (indices[k] < 0) continue;
+      if (row >= begin) rows.push_back(list.cache.AtSlot(indices[k], 0));
+      ++row;
     }
   }
 }

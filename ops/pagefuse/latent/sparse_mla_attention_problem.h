@@ -52,8 +52,8 @@ struct SparseMlaProblem {
   }
   // Dense: appends the rows at positions [begin, end) of sequence b.
   void AppendPositions(int64_t b, int64_t begin, int64_t end, std::vector<RowAddress>& rows) const;
-  // Listed: appends the rows of token t, in the order of the lists.
-  void AppendListed(int64_t t, std::vector<RowAddress>& rows) const;
+  // Listed: appends rows [begin, end) of token t, in the order of the lists.
+  void AppendListed(int64_t t, int64_t begin, int64_t end, std::vector<RowAddress>& rows) const;
 };
 
 // Reads checked arguments.

@@ -94,7 +94,7 @@ absl::Status SparseMlaReference(KernelArgs& args) {
   if (!p.dense) {
     for (int64_t t = 0; t < p.num_tokens; ++t) {
       rows.clear();
-      p.AppendListed(t, rows);
+      p.AppendListed(t, 0, std::numeric_limits<int64_t>::max(), rows);
       PF_RETURN_IF_ERROR(TokenAttention(p, t).Run(rows));
     }
     return absl::OkStatus();
