@@ -51,8 +51,9 @@ void MultiplyStreamed(const IntegerProduct& p, uint32_t* words) {
     has_zeros = has_zeros || p.b_zeros[j] != 0;
   }
   const int64_t row_groups = CeilDiv(p.m, kRowGroup);
-  // Narrower groups where there are few of them for the threads.
-  const int64_t columns = row_groups > 4 ? kColumnGroup : kColumnGroup / 2;
+  // One row is walked in parts as wide as can be: b then comes as long runs.
+  const int64_t share = CeilDiv(CeilDiv(p.n, omp_get_max_threads()), 64) * 64;
+  const int64_t columns = p.m > 1 ? kColumnGroup : std::clamp<int64_t>(share, 256, 2048);
   const int64_t tasks = row_groups * CeilDiv(p.n, columns);
   ParallelFor(tasks, columns * (p.k + 8), [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {

@@ -27,8 +27,8 @@ struct ZeroPoints {
 // apart. Sizes may be 0.
 struct IntegerProduct {
   int64_t m = 0, k = 0, n = 0;
-  ByteRows a, b;
-  ZeroPoints a_zeros, b_zeros;
+  ByteRows a = {}, b = {};
+  ZeroPoints a_zeros = {}, b_zeros = {};
   int32_t* y = nullptr;
   int64_t y_stride = 0;
 };

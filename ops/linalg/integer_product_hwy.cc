@@ -49,50 +49,67 @@ void PackPairs(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int6
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Numbers of two rows of b side by side, as pairs of int16.
-template <bool is_signed, class D>
-HWY_INLINE hn::Vec<hn::RepartitionToNarrow<D>> LoadPairs(D d, const uint8_t* even,
-                                                         const uint8_t* odd) {
-  const hn::RepartitionToNarrow<D> d16;
+using D16 = hn::ScalableTag<int16_t>;
+
+template <bool is_signed>
+HWY_INLINE hn::Vec<D16> LoadBytes(const uint8_t* row) {
   using Byte = std::conditional_t<is_signed, int8_t, uint8_t>;
-  const hn::Rebind<Byte, D> d8;
-  const auto low = hn::PromoteTo(d, hn::LoadU(d8, reinterpret_cast<const Byte*>(even)));
-  const auto high = hn::PromoteTo(d, hn::LoadU(d8, reinterpret_cast<const Byte*>(odd)));
-  const auto half = is_signed ? hn::And(low, hn::Set(d, 0xFFFF)) : low;
-  return hn::BitCast(d16, hn::Or(half, hn::ShiftLeft<16>(high)));
+  const hn::Rebind<Byte, D16> d8;
+  return hn::PromoteTo(D16(), hn::LoadU(d8, reinterpret_cast<const Byte*>(row)));
 }
 
-// y += four words of each row of a by eight rows of b, for the columns of one vector.
-template <bool is_signed>
-HWY_INLINE void MultiplyBlock(const PackedRows& a, int64_t pair, const uint8_t* const (&b)[8],
-                              int32_t* y, int64_t y_stride) {
-  const hn::ScalableTag<int32_t> d;
-  const hn::RepartitionToNarrow<decltype(d)> d16;
-  const auto b0 = LoadPairs<is_signed>(d, b[0], b[1]);
-  const auto b1 = LoadPairs<is_signed>(d, b[2], b[3]);
-  const auto b2 = LoadPairs<is_signed>(d, b[4], b[5]);
-  const auto b3 = LoadPairs<is_signed>(d, b[6], b[7]);
+// Adds to y the products of the four words of each row of a with pairs of rows of b, of which
+// `pairs` has half the columns of each 128-bit block.
+template <class V>
+HWY_INLINE void AddProducts(const PackedRows& a, int64_t pair, const V (&pairs)[4], int32_t* y,
+                            int64_t y_stride) {
+  const hn::RepartitionToWide<D16> d;
   const auto all = [&](uint32_t word) HWY_ATTR {
-    return hn::BitCast(d16, hn::Set(d, static_cast<int32_t>(word)));
+    return hn::BitCast(D16(), hn::Set(d, static_cast<int32_t>(word)));
   };
   for (int64_t r = 0; r < a.rows; ++r) {
     const uint32_t* words = a.words + r * a.pairs + pair;
     auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
-    sum0 = hn::ReorderWidenMulAccumulate(d, all(words[0]), b0, sum0, sum1);
-    sum0 = hn::ReorderWidenMulAccumulate(d, all(words[1]), b1, sum0, sum1);
-    sum0 = hn::ReorderWidenMulAccumulate(d, all(words[2]), b2, sum0, sum1);
-    sum0 = hn::ReorderWidenMulAccumulate(d, all(words[3]), b3, sum0, sum1);
+    for (int i = 0; i < 4; ++i) {
+      sum0 = hn::ReorderWidenMulAccumulate(d, all(words[i]), pairs[i], sum0, sum1);
+    }
     int32_t* to = y + r * y_stride;
     hn::StoreU(hn::Add(hn::LoadU(d, to), hn::RearrangeToOddPlusEven(sum0, sum1)), d, to);
   }
 }
 
+// y += four words of each row of a by eight rows of b, for as many columns as a vector has int16.
+// The sums of the lower halves of the 128-bit blocks come first, then those of the upper halves.
+template <bool is_signed>
+HWY_INLINE void MultiplyBlock(const PackedRows& a, int64_t pair, const uint8_t* const (&b)[8],
+                              int32_t* y, int64_t y_stride) {
+  hn::Vec<D16> lower[4], upper[4];
+  for (int i = 0; i < 4; ++i) {
+    const auto even = LoadBytes<is_signed>(b[2 * i]), odd = LoadBytes<is_signed>(b[2 * i + 1]);
+    lower[i] = hn::InterleaveLower(D16(), even, odd);
+    upper[i] = hn::InterleaveUpper(D16(), even, odd);
+  }
+  AddProducts(a, pair, lower, y, y_stride);
+  AddProducts(a, pair, upper, y + hn::Lanes(D16()) / 2, y_stride);
+}
+
+// Puts the sums of a vector of columns back in order.
+HWY_INLINE void Reorder(int32_t* y) {
+  constexpr int64_t kHalf = 4;  // columns of half a block
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(D16()));
+  int32_t sums[hn::MaxLanes(D16())];
+  std::copy(y, y + lanes, sums);
+  for (int64_t i = 0; i < lanes / 2; i += kHalf) {
+    std::copy(sums + i, sums + i + kHalf, y + 2 * i);
+    std::copy(sums + lanes / 2 + i, sums + lanes / 2 + i + kHalf, y + 2 * i + kHalf);
+  }
+}
 #endif  // HWY_TARGET != HWY_SCALAR
 
 template <bool is_signed>
 void MultiplyColumns(const PackedRows& a, const ByteRows& b, int64_t k, int64_t begin, int64_t end,
                      int32_t* y, int64_t y_stride) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<int32_t>()));
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<int16_t>()));
   // The scalar target has no pairs.
   const bool vectors = HWY_TARGET != HWY_SCALAR;
   const int64_t whole = vectors ? begin + (end - begin) / lanes * lanes : begin;
@@ -120,6 +137,11 @@ void MultiplyColumns(const PackedRows& a, const ByteRows& b, int64_t k, int64_t 
       }
     }
   }
+#if HWY_TARGET != HWY_SCALAR
+  for (int64_t r = 0; r < a.rows; ++r) {
+    for (int64_t j = begin; j < whole; j += lanes) Reorder(y + r * y_stride + j);
+  }
+#endif
 }
 
 void MultiplyPacked(const PackedRows& a, const ByteRows& b, int64_t k, int64_t begin, int64_t end,

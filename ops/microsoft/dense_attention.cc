@@ -4,7 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "dnnl.h"
+
 #include "pagefuse/ops/onnx/attention_row.h"
+#include "pagefuse/ops/onnx/elementwise_hwy.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
@@ -109,7 +112,116 @@ void DenseAttentionReference(const DenseAttention& call) {
   }
 }
 
+namespace {
+
+// Query rows of a block share their products with the keys; a causal block computes scores that
+// none of its rows sees, the more of them the larger it is. Fewer rows go one by one.
+constexpr int64_t kBlockRows = 128, kCausalBlockRows = 64, kMinBlockRows = 8;
+
+struct Block {
+  int64_t b, h, first, rows;
+};
+
+// e^(score - max), divided by their sum, of the keys that a row sees; 0 for the others.
+void SoftmaxOfScores(float* scores, int64_t count, const float* sink) {
+  const float max = onnx_ops::MaxOfRow(scores, count);
+  if (max == -std::numeric_limits<float>::infinity()) {
+    std::fill_n(scores, count, 0.0f);
+    return;
+  }
+  if (sink == nullptr) return onnx_ops::SoftmaxRow(scores, scores, count);
+  onnx_ops::SubRow({scores, 1, &max, 0}, scores, count);
+  onnx_ops::ExpRow(scores, scores, count, 0.0f);
+  const float sum = onnx_ops::SumOfRow(scores, count) + std::exp(*sink - max);
+  onnx_ops::DivRow({scores, 1, &sum, 0}, scores, count);
+}
+
+// Scores of row i, `keys` of them from key `first` on, become probabilities.
+void FinishRow(const DenseAttention& call, const Block& block, int64_t i,
+               DenseAttention::Range keys, float* scores) {
+  const DenseAttention::Range own = call.KeysOf(block.b, i);
+  const Row row = RowOf(call, block.b, block.h, i);
+  float* begin = scores + (own.first - keys.first);
+  const int64_t count = own.last - own.first;
+  std::fill(scores, begin, 0.0f);
+  std::fill(begin + count, scores + (keys.last - keys.first), 0.0f);
+  if (call.softcap != 0) {
+    const float inverse = 1.0f / call.softcap;
+    onnx_ops::MulRow({begin, 1, &inverse, 0}, begin, count);
+    onnx_ops::TanhRow(begin, begin, count, 0.0f);
+    onnx_ops::MulRow({begin, 1, &call.softcap, 0}, begin, count);
+  }
+  if (row.bias != nullptr) onnx_ops::AddRow({begin, 1, row.bias, 1}, begin, count);
+  SoftmaxOfScores(begin, count, SinkOf(call, block.h));
+}
+
+// Two products: of the block's rows with all keys that one of them sees, and of the probabilities
+// with their values. False if oneDNN refuses.
+bool AttendBlock(const DenseAttention& call, const Block& block, float* scores) {
+  const int64_t last_row = block.first + block.rows - 1;
+  const DenseAttention::Range keys = {call.KeysOf(block.b, block.first).first,
+                                      call.KeysOf(block.b, last_row).last};
+  const int64_t count = keys.last - keys.first;
+  const Row first = RowOf(call, block.b, block.h, block.first);
+  if (count <= 0) {
+    for (int64_t i = 0; i < block.rows; ++i) {
+      std::fill_n(first.y + i * call.y_layout.row, call.v_size, 0.0f);
+    }
+    return true;
+  }
+  dnnl_status_t status =
+      dnnl_sgemm('N', 'T', block.rows, count, call.qk_size, call.scale, first.q, call.q_layout.row,
+                 first.k, call.k_layout.row, 0.0f, scores, count);
+  for (int64_t i = 0; i < block.rows; ++i) {
+    FinishRow(call, block, block.first + i, keys, scores + i * count);
+  }
+  if (status != dnnl_success) return false;
+  status = dnnl_sgemm('N', 'N', block.rows, call.v_size, count, 1.0f, scores, count, first.v,
+                      call.v_layout.row, 0.0f, first.y, call.y_layout.row);
+  return status == dnnl_success;
+}
+
+// The rows of a sequence, a block a task. Every score of a block is computed, so windows that are
+// shorter than the sequence are left to the rows.
+bool AttendBlocks(const DenseAttention& call) {
+  std::vector<Block> blocks;
+  int64_t longest = 0;
+  const int64_t rows = call.causal ? kCausalBlockRows : kBlockRows;
+  for (size_t b = 0; b < call.sequences.size(); ++b) {
+    const DenseSequence& sequence = call.sequences[b];
+    const int64_t i = static_cast<int64_t>(b);
+    longest = std::max(longest, sequence.keys);
+    for (int64_t h = 0; h < call.q_heads; ++h) {
+      for (int64_t first = 0; first < sequence.queries; first += rows) {
+        blocks.push_back({i, h, first, std::min(rows, sequence.queries - first)});
+      }
+    }
+  }
+  bool ok = true;
+#pragma omp parallel reduction(&& : ok)
+  {
+    std::vector<float> scores(static_cast<size_t>(rows * longest));
+#pragma omp for schedule(dynamic, 1)
+    for (size_t k = 0; k < blocks.size(); ++k) {
+      ok = ok && AttendBlock(call, blocks[k], scores.data());
+    }
+  }
+  return ok;
+}
+
+bool SuitsBlocks(const DenseAttention& call) {
+  bool many = !call.sequences.empty() && call.qk_size > 0 && call.v_size > 0;
+  for (const DenseSequence& s : call.sequences) {
+    many = many && s.queries >= kMinBlockRows &&
+           (call.window <= 0 || s.keys <= 4 * call.window + 4 * kBlockRows);
+  }
+  return many;
+}
+
+}  // namespace
+
 void DenseAttentionHwy(const DenseAttention& call) {
+  if (SuitsBlocks(call) && AttendBlocks(call)) return;
   // Query rows of all sequences, counted through; the heads of a group follow each other and read
   // the same keys.
   std::vector<int64_t> starts = {0};

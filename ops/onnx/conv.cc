@@ -103,7 +103,28 @@ dnnl::memory::desc PlainDesc(const dnnl::memory::dims& dims) {
   return {dims, dnnl::memory::data_type::f32, strides};
 }
 
-// Plain layouts on both sides; oneDNN keeps recently used primitives itself.
+// A convolution of several taps over many channels is so much faster in oneDNN's own layouts that
+// it pays to go there and back.
+bool PrefersBlocks(const ConvPlan& plan) {
+  constexpr int64_t kMinChannels = 16;
+  return NumTaps(plan.window) > 1 && plan.channels >= kMinChannels;
+}
+
+// The same tensor in any layout.
+dnnl::memory::desc AnyLayout(const dnnl::memory::desc& plain) {
+  return {plain.dims(), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
+}
+
+// `from` in the layout of `desc`; itself if it has that.
+dnnl::memory InLayout(dnnl::memory from, const dnnl::memory::desc& desc, const dnnl::engine& engine,
+                      dnnl::stream& stream) {
+  if (from.get_desc() == desc) return from;
+  dnnl::memory to(desc, engine);
+  dnnl::reorder(from, to).execute(stream, from, to);
+  return to;
+}
+
+// oneDNN keeps recently used primitives itself.
 void RunDnnl(const KernelArgs& args, const ConvPlan& plan) {
   using dnnl::memory;
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -131,16 +152,25 @@ void RunDnnl(const KernelArgs& args, const ConvPlan& plan) {
   using Forward = dnnl::convolution_forward;
   const auto kind = dnnl::prop_kind::forward_inference;
   const auto direct = dnnl::algorithm::convolution_direct;
-  const Forward::desc desc =
-      has_bias ? Forward::desc(kind, direct, x, w, bias, y, strides, dilations, pads, end_pads)
-               : Forward::desc(kind, direct, x, w, y, strides, dilations, pads, end_pads);
-  const Forward convolution(Forward::primitive_desc(desc, engine));
+  const bool blocks = PrefersBlocks(plan);
+  const memory::desc x_any = blocks ? AnyLayout(x) : x, w_any = blocks ? AnyLayout(w) : w;
+  const memory::desc y_any = blocks ? AnyLayout(y) : y;
+  const Forward::desc desc = has_bias ? Forward::desc(kind, direct, x_any, w_any, bias, y_any,
+                                                      strides, dilations, pads, end_pads)
+                                      : Forward::desc(kind, direct, x_any, w_any, y_any, strides,
+                                                      dilations, pads, end_pads);
+  const Forward::primitive_desc chosen(desc, engine);
+  const memory source(x, engine, args.input(0).data), weights(w, engine, args.input(1).data);
+  memory result(y, engine, args.output(0).data);
+  const bool direct_result = chosen.dst_desc() == y;
+  memory computed = direct_result ? result : memory(chosen.dst_desc(), engine);
   std::unordered_map<int, memory> memories = {
-      {DNNL_ARG_SRC, memory(x, engine, args.input(0).data)},
-      {DNNL_ARG_WEIGHTS, memory(w, engine, args.input(1).data)},
-      {DNNL_ARG_DST, memory(y, engine, args.output(0).data)}};
+      {DNNL_ARG_SRC, InLayout(source, chosen.src_desc(), engine, stream)},
+      {DNNL_ARG_WEIGHTS, InLayout(weights, chosen.weights_desc(), engine, stream)},
+      {DNNL_ARG_DST, computed}};
   if (has_bias) memories.emplace(DNNL_ARG_BIAS, memory(bias, engine, args.input(2).data));
-  convolution.execute(stream, memories);
+  Forward(chosen).execute(stream, memories);
+  if (!direct_result) dnnl::reorder(computed, result).execute(stream, computed, result);
   stream.wait();
 }
 

@@ -3,9 +3,13 @@
 #include <array>
 #include <cctype>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,7 +17,9 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/linalg/product.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/reduce_math.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/parallel.h"
@@ -273,13 +279,102 @@ void EinsumTyped(const KernelArgs& args, const Loops& loops) {
   });
 }
 
-absl::Status RunEinsum(KernelArgs& args) {
+absl::StatusOr<Loops> LoopsOf(const KernelArgs& args) {
   std::vector<int> ranks;
   for (const TensorArg& input : args.inputs) ranks.push_back(static_cast<int>(input.dims.size()));
   PF_ASSIGN_OR_RETURN(const EinsumPlan plan, PlanOf(*args.node, ranks));
-  const Loops loops = LoopsOf(args, plan);
+  return LoopsOf(args, plan);
+}
+
+absl::Status RunEinsum(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Loops loops, LoopsOf(args));
   return Dispatch(Numbers(), args.input(0).dtype,
                   [&]<typename T>() { EinsumTyped<T>(args, loops); });
+}
+
+// What the loops of two float inputs are to the product [batch, m, k] by [batch, n, k].
+struct ProductLoops {
+  std::vector<size_t> batch, m, n, k;
+};
+
+// Nullopt where a loop sums over one input alone, or dims are 0.
+std::optional<ProductLoops> ProductLoopsOf(const Loops& loops) {
+  ProductLoops roles;
+  if (loops.strides.size() != 2) return std::nullopt;
+  for (size_t loop = 0; loop < loops.dims.size(); ++loop) {
+    if (loops.dims[loop] == 0) return std::nullopt;
+    if (loops.dims[loop] == 1) continue;
+    const bool left = loops.strides[0][loop] != 0, right = loops.strides[1][loop] != 0;
+    const bool kept = loop < loops.outputs;
+    if (!kept && !(left && right)) return std::nullopt;
+    (!kept ? roles.k : !right ? roles.m : !left ? roles.n : roles.batch).push_back(loop);
+  }
+  return roles;
+}
+
+// The box over these loops, dense on the side of the product.
+StridedBox BoxOf(const Loops& loops, const std::vector<int64_t>& strides,
+                 std::initializer_list<const std::vector<size_t>*> roles) {
+  StridedBox box;
+  for (const std::vector<size_t>* role : roles) {
+    for (size_t loop : *role) {
+      box.dims.push_back(loops.dims[loop]);
+      box.from_strides.push_back(strides[loop]);
+    }
+  }
+  box.to_strides = RowMajorStrides(box.dims);
+  return box;
+}
+
+int64_t CountOf(const Loops& loops, const std::vector<size_t>& role) {
+  int64_t count = 1;
+  for (size_t loop : role) count *= loops.dims[loop];
+  return count;
+}
+
+// The operand's elements in the box's order: where they lie, or gathered in `slot`.
+void* Gathered(const KernelArgs& args, const TensorArg& x, const StridedBox& box, int slot) {
+  if (box.from_strides == box.to_strides) return x.data;
+  const int64_t size = Product(box.dims, 0, box.dims.size());
+  void* to = args.scratch->Get(static_cast<size_t>(size) * sizeof(float), slot);
+  CopyBox(box, sizeof(float), x.data, to);
+  return to;
+}
+
+absl::Status RunProduct(KernelArgs& args, const Loops& loops, const ProductLoops& roles) {
+  const int64_t batch = CountOf(loops, roles.batch), m = CountOf(loops, roles.m);
+  const int64_t n = CountOf(loops, roles.n), k = CountOf(loops, roles.k);
+  KernelArgs product;
+  // The right side in whichever order keeps its rows whole.
+  bool transposed = false;
+  for (size_t loop : roles.k) transposed = transposed || loops.strides[1][loop] == 1;
+  const StridedBox left = BoxOf(loops, loops.strides[0], {&roles.batch, &roles.m, &roles.k});
+  const auto& [rows, columns] =
+      transposed ? std::tie(roles.n, roles.k) : std::tie(roles.k, roles.n);
+  const StridedBox right = BoxOf(loops, loops.strides[1], {&roles.batch, &rows, &columns});
+  product.inputs = {{DataType::kFloat, {batch, m, k}, Gathered(args, args.input(0), left, 1)},
+                    {DataType::kFloat,
+                     {batch, CountOf(loops, rows), CountOf(loops, columns)},
+                     Gathered(args, args.input(1), right, 2)}};
+  const Loops outputs = {{loops.dims.begin(), loops.dims.begin() + loops.outputs}, {}, 0};
+  StridedBox back = BoxOf(loops, RowMajorStrides(outputs.dims), {&roles.batch, &roles.m, &roles.n});
+  std::swap(back.from_strides, back.to_strides);
+  void* y = args.output(0).data;
+  const bool direct = back.from_strides == back.to_strides;
+  if (!direct) y = args.scratch->Get(static_cast<size_t>(batch * m * n) * sizeof(float), 3);
+  product.outputs = {{DataType::kFloat, {batch, m, n}, y}};
+  product.scratch = args.scratch;
+  PF_RETURN_IF_ERROR(LinearProduct(product, {.trans_b = transposed}));
+  if (!direct) CopyBox(back, sizeof(float), y, args.output(0).data);
+  return absl::OkStatus();
+}
+
+absl::Status RunEinsumProduct(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const Loops loops, LoopsOf(args));
+  const auto roles = ProductLoopsOf(loops);
+  constexpr int64_t kMinMatrix = 16;  // products of vectors gain nothing
+  const bool suits = roles && CountOf(loops, roles->m) * CountOf(loops, roles->n) >= kMinMatrix;
+  return suits ? RunProduct(args, loops, *roles) : RunEinsum(args);
 }
 
 }  // namespace
@@ -294,7 +389,11 @@ OpDef EinsumDef() {
       .RequiredAttr("equation", "terms with a letter for each axis: \"bij,bjk->bik\"")
       .Types("T", TypesOf(Numbers()))
       .InferShapes(InferEinsum)
-      .AddKernel({.name = "reference", .run = RunEinsum});
+      .AddKernel({.name = "reference", .run = RunEinsum})
+      .AddKernel({.name = "linear",
+                  .dtypes = {DataType::kFloat},
+                  .priority = 10,
+                  .run = RunEinsumProduct});
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -81,7 +82,10 @@ absl::Status RunAverageRows(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t with_pads, args.node->IntAttribute("count_include_pad", 0));
   constexpr PoolFold kSum = {nullptr, AddRow, 0};
   return ForEachFloatPlane(args, kSum, [&](int64_t plane, const Window& window, PoolRows& rows) {
-    const int64_t width = window.back().output;
+    std::vector<float> along;
+    for (int64_t o = 0; o < window.back().output; ++o) {
+      along.push_back(static_cast<float>(CountOf(window.back(), o, with_pads != 0)));
+    }
     rows.Run(args.input(0).as<float>() + plane * NumInputs(window),
              args.output(0).as<float>() + plane * NumOutputs(window), [&](int64_t row, float* y) {
                int64_t outer = 1;
@@ -89,9 +93,10 @@ absl::Status RunAverageRows(KernelArgs& args) {
                  outer *= CountOf(window[a], row % window[a].output, with_pads != 0);
                  row /= window[a].output;
                }
-               for (int64_t o = 0; o < width; ++o) {
-                 const int64_t count = outer * CountOf(window.back(), o, with_pads != 0);
-                 y[o] = count == 0 ? 0.0f : y[o] / static_cast<float>(count);
+               // No tap counts where the sum is 0: 1 is as good a divisor.
+               const auto factor = static_cast<float>(outer);
+               for (size_t o = 0; o < along.size(); ++o) {
+                 y[o] /= std::max(factor * along[o], 1.0f);
                }
              });
   });
@@ -196,8 +201,53 @@ absl::Status RunMax(KernelArgs& args) {
                   [&]<typename T>() { return MaxTyped<T>(args, order != 0); });
 }
 
+// Where the largest element of each window of output row `row` is, in the plane x; -1 in the pads.
+void PlacesOfRow(const Window& window, const Window& outer, const float* x, int64_t row,
+                 int64_t* places) {
+  const WindowAxis& axis = window.back();
+  std::fill_n(places, axis.output, -1);
+  ForEachTap(outer, row, [&](int64_t, int64_t line) {
+    for (int64_t o = 0; o < axis.output; ++o) {
+      int64_t at = places[o];
+      float best = at < 0 ? 0.0f : x[at];
+      const int64_t first = line * axis.input + axis.Start(o);
+      for (int64_t tap = axis.First(o), last = axis.Last(o); tap < last; ++tap) {
+        const int64_t offset = first + tap * axis.dilation;
+        const float value = x[offset];
+        // The first NaN wins; and the first of equals.
+        if (at >= 0 && !(value > best) && !(value != value && best == best)) continue;
+        at = offset;
+        best = value;
+      }
+      places[o] = at;
+    }
+  });
+}
+
+absl::Status RunMaxPlaces(KernelArgs& args, bool column_major) {
+  return ForEachPlane(args, [&](int64_t plane, const Window& window) {
+    const int64_t size = NumInputs(window), points = NumOutputs(window);
+    const int64_t width = std::max<int64_t>(window.back().output, 1);
+    const Window outer(window.begin(), window.end() - 1);
+    const float* x = args.input(0).as<float>() + plane * size;
+    float* y = args.output(0).as<float>() + plane * points;
+    int64_t* places = args.output(1).as<int64_t>() + plane * points;
+    for (int64_t row = 0; row < points / width; ++row) {
+      PlacesOfRow(window, outer, x, row, places + row * width);
+    }
+    for (int64_t i = 0; i < points; ++i) {
+      const int64_t at = places[i];
+      y[i] = at < 0 ? -std::numeric_limits<float>::infinity() : x[at];
+      places[i] = plane * size + (at < 0 ? 0 : column_major ? ColumnMajor(window, at) : at);
+    }
+  });
+}
+
 absl::Status RunMaxRows(KernelArgs& args) {
-  if (args.output(1).present()) return RunMax(args);
+  if (args.output(1).present()) {
+    PF_ASSIGN_OR_RETURN(const int64_t order, args.node->IntAttribute("storage_order", 0));
+    return RunMaxPlaces(args, order != 0);
+  }
   constexpr PoolFold kMax = {nullptr, MaxRow, -std::numeric_limits<float>::infinity()};
   return ForEachFloatPlane(args, kMax, [&](int64_t plane, const Window& window, PoolRows& rows) {
     rows.Run(args.input(0).as<float>() + plane * NumInputs(window),

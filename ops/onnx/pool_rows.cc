@@ -3,6 +3,20 @@
 #include <algorithm>
 
 namespace pagefuse::onnx_ops {
+namespace {
+
+template <int64_t stride>
+void Pick(const float* from, int64_t count, float* to) {
+  for (int64_t o = 0; o < count; ++o) to[o] = from[o * stride];
+}
+
+void PickAny(const float* from, int64_t stride, int64_t count, float* to) {
+  if (stride == 2) return Pick<2>(from, count, to);
+  if (stride == 4) return Pick<4>(from, count, to);
+  for (int64_t o = 0; o < count; ++o) to[o] = from[o * stride];
+}
+
+}  // namespace
 
 PoolRows::PoolRows(const Window& window, const PoolFold& fold)
     : window_(window),
@@ -48,7 +62,7 @@ void PoolRows::FoldAlong(const float* row, float* y) {
     if (count <= 0) continue;
     const float* from = row + first * axis.stride + shift;
     if (axis.stride > 1) {
-      for (int64_t o = 0; o < count; ++o) picked_[o] = from[o * axis.stride];
+      PickAny(from, axis.stride, count, picked_.data());
       from = picked_.data();
     }
     fold_.fold({y + first, 1, from, 1}, y + first, count);

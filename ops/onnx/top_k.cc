@@ -13,11 +13,14 @@ namespace {
 constexpr int64_t kBlock = 64;
 // Up to here keys are kept in order as they come.
 constexpr int64_t kFew = 32;
+constexpr int64_t kChunk = 128;  // elements that are ranked at once
+
+uint32_t RankOfKey(uint64_t key) { return static_cast<uint32_t>(key >> 32); }
 
 }  // namespace
 
 uint32_t TopK::RankOf(float x) const {
-  uint32_t bits = std::bit_cast<uint32_t>(x == 0 ? 0.0f : x);
+  uint32_t bits = std::bit_cast<uint32_t>(x + 0.0f);  // -0 becomes 0
   bits = x != x ? ~uint32_t{0} : (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
   return largest_ ? bits : ~bits;
 }
@@ -34,14 +37,22 @@ void TopK::Collect(const float* x, int64_t begin, int64_t end, uint32_t least) {
     }
     return;
   }
-  for (int64_t i = begin; i < end; ++i) {
-    const uint64_t key = KeyOf(x[i], i);
-    const bool full = static_cast<int64_t>(keys_.size()) == k_;
-    if (static_cast<uint32_t>(key >> 32) < least || (full && key <= keys_.back())) continue;
-    if (!full) keys_.push_back(0);
-    size_t at = keys_.size() - 1;
-    for (; at > 0 && keys_[at - 1] < key; --at) keys_[at] = keys_[at - 1];
-    keys_[at] = key;
+  // Kept in order; the last one is the mark to pass once there are k. Equals come later, and lose.
+  uint32_t ranks[kChunk];
+  uint32_t mark = static_cast<int64_t>(keys_.size()) == k_ ? RankOfKey(keys_.back()) : 0;
+  for (; begin < end; begin += kChunk) {
+    const int64_t count = std::min(kChunk, end - begin);
+    for (int64_t i = 0; i < count; ++i) ranks[i] = RankOf(x[begin + i]);
+    for (int64_t i = 0; i < count; ++i) {
+      const bool full = static_cast<int64_t>(keys_.size()) == k_;
+      if (ranks[i] < least || (full && ranks[i] <= mark)) continue;
+      const uint64_t key = KeyOf(x[begin + i], begin + i);
+      if (!full) keys_.push_back(0);
+      uint64_t* at = keys_.data() + keys_.size() - 1;
+      for (; at > keys_.data() && at[-1] < key; --at) *at = at[-1];
+      *at = key;
+      mark = RankOfKey(keys_.back());
+    }
   }
 }
 

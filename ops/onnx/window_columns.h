@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "pagefuse/ops/onnx/strided_loop.h"
 #include "pagefuse/ops/onnx/window.h"
@@ -23,9 +24,12 @@ class WindowColumns {
   void Gather(const uint8_t* x, uint8_t outside, PointRange points, uint8_t* matrix) const;
 
  private:
-  // One row of the output, for one tap.
-  struct Line;
-  void GatherLine(const uint8_t* plane, uint8_t outside, const Line& line, uint8_t* to) const;
+  // What a tap reads.
+  struct Tap;
+  Tap TapOf(int64_t tap) const;
+  // Row `line` of the output, for one tap.
+  void GatherLine(const uint8_t* plane, uint8_t outside, const Tap& tap, int64_t line,
+                  uint8_t* to) const;
 
   const Window& window_;
   int64_t channels_, taps_, width_;

@@ -92,7 +92,16 @@ OpCases ModCases() {
 }
 
 OpCases PowCases() {
+  const float inf = std::numeric_limits<float>::infinity();
+  const Tensor special = Floats({7}, {-inf, -2, -0.0f, 0, 0.3f, inf, std::nanf("")});
+  const Tensor positive = Random(DataType::kFloat, {150}, Uniform{1e-3, 40}, 1);
   return OpCases("Pow")
+      .Add({.name = "root", .inputs = {special, Floats({}, {0.5f})}})
+      .Add({.name = "inverse", .inputs = {special, Floats({}, {-1})}})
+      .Add({.name = "other", .inputs = {special, Floats({}, {1.7f})}})
+      .Add({.name = "positive_bases", .inputs = {positive, Floats({}, {1.7f})}})
+      .Add({.name = "overflow", .inputs = {positive, Floats({}, {60})}})
+      .Add({.name = "underflow", .inputs = {positive, Floats({}, {-60})}})
       .Add({.name = "integers",
             .inputs = {Ints({6}, {2, 3, -1, 1, 5, 0}), Ints({6}, {10, 0, -3, -5, -1, -1})},
             .outputs = {Ints({6}, {1024, 1, -1, 1, 0, 0})}})

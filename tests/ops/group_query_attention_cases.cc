@@ -109,6 +109,10 @@ OpCases& AddVariants(OpCases& cases) {
   positions.inputs[9] = Ints({2, 2}, {7, 9, 0, 31});
   OpCase biased = Case("bias", {.length = 2, .past = 4, .lengths = {6, 5}}, {{"softcap", 3.0f}});
   biased.inputs[10] = Values({1, kHeads, 2, 6}, 8);
+  OpCase blocks = Case("blocks", {.length = 70, .past = 20, .lengths = {90, 71}},
+                       {{"softcap", 3.0f}, {"local_window_size", int64_t{17}}});
+  blocks.inputs[11] = Values({kHeads}, 9);
+  cases.Add(blocks);
   OpCase sink = Case("sink", {.length = 1, .past = 4, .lengths = {5, 2}});
   sink.inputs[11] = Values({kHeads}, 9);
   OpCase normed = Rotated("norm", {.length = 3, .lengths = {3, 2}});

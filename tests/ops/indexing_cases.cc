@@ -218,9 +218,29 @@ OpCases CumSumCases() {
       .Rejects({.inputs = {x, Ints({}, {1})}}, "axis 1 is out of range for rank 1");
 }
 
+// The first k of lines of random numbers with equals, infinities and NaN among them.
+OpCase RandomTopK(std::vector<int64_t> dims, int64_t axis, int64_t k, bool largest) {
+  const Tensor x = As(DataType::kFloat, Random(DataType::kInt32, dims, Normal{0, 90}, 1));
+  std::vector<float> values(x.values<float>().begin(), x.values<float>().end());
+  for (size_t i = 3; i < values.size(); i += 101) {
+    values[i] = i % 2 == 0 ? std::numeric_limits<float>::quiet_NaN()
+                           : std::numeric_limits<float>::infinity();
+  }
+  return {.name = "random",
+          .inputs = {Floats(dims, values), Ints({1}, {k})},
+          .attributes = {{"axis", axis}, {"largest", largest ? 1 : 0}},
+          .num_outputs = 2};
+}
+
 OpCases TopKCases() {
   const Tensor x = Floats({2, 4}, {1, 4, 3, 4, -1, 0, -2, 5});
   return OpCases("TopK")
+      .Add(RandomTopK({3, 1000}, 1, 2, true))
+      .Add(RandomTopK({3, 1000}, 1, 2, false))
+      .Add(RandomTopK({1, 20000}, 1, 60, true))
+      .Add(RandomTopK({1, 20000}, 1, 60, false))
+      .Add(RandomTopK({200, 3}, 0, 120, true))
+      .Add(RandomTopK({5, 40}, 1, 40, false))
       .Add({.name = "lower_index_first",
             .inputs = {x, Ints({1}, {2})},
             .outputs = {Floats({2, 2}, {4, 4, 5, 0}), Ints({2, 2}, {1, 3, 3, 1})}})

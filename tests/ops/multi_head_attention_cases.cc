@@ -30,6 +30,15 @@ Tensor Mask(std::vector<int64_t> dims, const std::vector<float>& values) {
   return As(DataType::kInt32, Floats(std::move(dims), values));
 }
 
+// As many queries as are computed in blocks, and some more.
+OpCase Blocks(std::string name, std::vector<std::pair<std::string, AttributeValue>> more = {}) {
+  OpCase made = Case(std::move(name), std::move(more));
+  made.inputs[0] = Values({2, 75, 16}, 1);
+  made.inputs[1] = Values({2, 90, 16}, 2);
+  made.inputs[2] = Values({2, 90, 12}, 3);
+  return made;
+}
+
 }  // namespace
 
 OpCases MultiHeadAttentionCases() {
@@ -55,6 +64,9 @@ OpCases MultiHeadAttentionCases() {
   return OpCases("com.microsoft.MultiHeadAttention")
       .Add(by_hand)
       .Add(Case("plain"))
+      .Add(Blocks("blocks"))
+      .Add(Blocks("causal_blocks", {{"unidirectional", int64_t{1}}}))
+      .Add(With(Blocks("biased_blocks"), 5, Values({1, 2, 75, 90}, 6)))
       .Add(With(Case("projection_bias"), 3, Values({44}, 7)))
       .Add(With(Case("lengths"), 4, Mask({2}, {2, 5})))
       .Add(With(Case("mask_by_query"), 4,

@@ -1,4 +1,5 @@
 // Cases of quantisation and of integer products.
+#include <cmath>
 #include <limits>
 
 #include "op_test.h"
@@ -18,6 +19,13 @@ OpCases QuantizeLinearCases() {
   const Tensor x = Floats({2, 3}, {-1, 0.5f, 1.5f, 300, -300, 2.5f});
   const auto code = [](DataType type) { return static_cast<int64_t>(type); };
   return OpCases("QuantizeLinear")
+      .Add({.name = "columns",
+            .inputs = {Random(DataType::kFloat, {5, 70}, Normal{0, 9}, 1),
+                       Random(DataType::kFloat, {70}, Uniform{0.05, 0.2}, 2),
+                       Random(DataType::kInt8, {70}, Uniform{-9, 9}, 3)}})
+      .Add({.name = "not_numbers",
+            .inputs = {Floats({19}, std::vector<float>(19, std::nanf(""))), Floats({}, {1}),
+                       As(DataType::kUint8, Ints({}, {3}))}})
       .Add({.name = "uint8_by_default",
             .inputs = {x, Floats({}, {1})},
             .outputs = {As(DataType::kUint8, Ints({2, 3}, {0, 0, 2, 255, 0, 2}))}})

@@ -179,6 +179,10 @@ OpCases EinsumCases() {
             .inputs = {Counting({2, 1, 2}), Counting({3, 2})},
             .attributes = equation("...k,...k->..."),
             .outputs = {Floats({2, 3}, {1, 3, 5, 3, 13, 23})}})
+      .Attributes(equation("bqhd,bkhd->bhqk"))
+      .ShapeSets({{{2, 9, 3, 5}, {2, 7, 3, 5}}, {{1, 6, 1, 8}, {1, 6, 1, 8}}})
+      .Attributes(equation("aib,cia->bca"))
+      .ShapeSets({{{4, 3, 5}, {6, 3, 4}}})
       .Attributes(equation("bij,bjk->bik"))
       .ShapeSets({{{2, 3, 5}, {2, 5, 4}}, {{1, 2, 0}, {1, 0, 2}}})
       .Rejects({.inputs = {Counting({2, 3})}, .attributes = equation("i->i")}, "does not fit rank")

@@ -21,6 +21,12 @@ OpCases Reduction(std::string_view op, float expected) {
              .outputs = {Floats({}, {expected})}});
   cases.Add({.name = "last", .inputs = {x, Ints({1}, {-1})}});
   cases.Add({.name = "first", .inputs = {x, Ints({1}, {0})}, .attributes = drop});
+  cases.Add(
+      {.name = "long",
+       .inputs = {Random(DataType::kFloat, {150, 20}, Uniform{0.9, 1.1}, 8), Ints({1}, {0})}});
+  cases.Add(
+      {.name = "middle",
+       .inputs = {Random(DataType::kFloat, {2, 5, 300}, Uniform{0.1, 2}, 9), Ints({1}, {1})}});
   cases.Add({.name = "ends", .inputs = {x, Ints({2}, {0, 2})}});
   cases.Add({.name = "noop",
              .inputs = {x, Ints({0}, {})},
@@ -70,7 +76,7 @@ OpCases SoftmaxCases() {
       .Exact({{1000, 999}}, {{0.73105858f, 0.26894142f}})
       .Shapes({{}, {3, 67}, {2, 1000}, {0, 4}})
       .Attributes({{"axis", int64_t{0}}})
-      .Shapes({{5, 3}})
+      .Shapes({{5, 3}, {40, 150}})
       .Rejects({.inputs = {Floats({1}, {1})}, .attributes = {{"axis", int64_t{1}}}},
                "out of range");
 }
@@ -79,7 +85,7 @@ OpCases LogSoftmaxCases() {
       .Exact({{1000, 999}}, {{-0.31326169f, -1.31326169f}})
       .Shapes({{3, 67}, {2, 1000}})
       .Attributes({{"axis", int64_t{0}}})
-      .Shapes({{5, 3}});
+      .Shapes({{5, 3}, {40, 150}});
 }
 OpCases RMSNormalizationCases() {
   return Norm("RMSNormalization")

@@ -53,8 +53,8 @@ OpCase ByteWindows(std::vector<int64_t> x, std::vector<int64_t> w, int64_t group
                      Random(DataType::kInt8, std::move(w), Uniform{-128, 127}, 2),
                      Codes8(DataType::kUint8, {}, {7}),
                      Random(DataType::kInt8, {outputs}, Uniform{-9, 9}, 3)},
-          .attributes = {{"strides", strides}, {"dilations", dilations}, {"pads", pads},
-                         {"group", group}}};
+          .attributes = {
+              {"strides", strides}, {"dilations", dilations}, {"pads", pads}, {"group", group}}};
 }
 
 // The same, quantised.
@@ -116,6 +116,14 @@ OpCases AveragePoolCases() {
             .outputs = {Floats({1, 1, 2}, {2, 4})}})
       .Attributes({{"kernel_shape", List{2, 3}}, {"strides", List{2, 1}}})
       .Shapes({{2, 3, 5, 7}})
+      .Attributes({{"kernel_shape", List{3, 4}},
+                   {"strides", List{2, 4}},
+                   {"pads", List{1, 2, 1, 3}},
+                   {"dilations", List{1, 2}}})
+      .Shapes({{1, 2, 8, 45}})
+      .Attributes({{"kernel_shape", List{2, 2, 3}}, {"pads", List(6, 1)}})
+      .Shapes({{1, 2, 3, 4, 20}})
+      .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 1e-6}, "float sums against sums in double")
       .Rejects({.inputs = {Floats({1, 1, 2}, {1, 2})}, .attributes = {{"kernel_shape", List{0}}}},
                "kernel_shape")
       .Rejects(
@@ -130,7 +138,11 @@ OpCases LpPoolCases() {
             .attributes = {{"kernel_shape", List{2}}},
             .outputs = {Floats({1, 1, 2}, {5, 4})}})
       .Attributes({{"kernel_shape", List{2, 2}}, {"p", int64_t{3}}})
-      .Shapes({{1, 2, 3, 4}});
+      .Shapes({{1, 2, 3, 4}})
+      .Attributes({{"kernel_shape", List{3, 3}}, {"p", int64_t{1}}, {"pads", List(4, 1)}})
+      .Shapes({{1, 2, 6, 35}})
+      .Attributes({{"kernel_shape", List{3}}, {"p", int64_t{2}}, {"strides", List{3}}})
+      .Shapes({{2, 2, 50}});
 }
 
 OpCases MaxPoolCases() {
@@ -149,7 +161,16 @@ OpCases MaxPoolCases() {
             .outputs = {Codes8(DataType::kInt8, {1, 1, 1}, {0xFF})}})
       .Attributes(
           {{"kernel_shape", List{2, 2}}, {"dilations", List{1, 2}}, {"pads", List{1, 1, 0, 0}}})
-      .Shapes({{2, 3, 4, 6}});
+      .Shapes({{2, 3, 4, 6}})
+      .Attributes({{"kernel_shape", List{3, 3}}, {"strides", List{2, 2}}, {"pads", List(4, 1)}})
+      .Shapes({{1, 2, 9, 70}})
+      .Add({.name = "places_of_many",
+            .inputs = {Random(DataType::kFloat, {2, 2, 9, 30}, Normal{}, 1)},
+            .attributes = {{"kernel_shape", List{3, 2}},
+                           {"strides", List{2, 2}},
+                           {"dilations", List{1, 3}},
+                           {"pads", List{1, 2, 1, 2}}},
+            .num_outputs = 2});
 }
 
 OpCases GlobalAveragePoolCases() {
