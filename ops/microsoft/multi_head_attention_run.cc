@@ -154,6 +154,25 @@ ScoreBias ScoreBiasOf(const KernelArgs& args, const MhaCall& call, const FloatVa
   return sum;
 }
 
+// Rows of query, key or value as floats, and where they lie.
+struct FloatRows {
+  const float* data = nullptr;
+  HeadLayout layout;
+};
+
+// Read in place, where they are floats already and nothing is added to them or put before them.
+FloatRows RowsOf(const KernelArgs& args, const MhaCall& call, int which, const float* bias) {
+  const Source source = SourceOf(args, call, which);
+  const bool alone = which == 0 || (call.past_len == 0 && !args.output(which).present());
+  if (alone && bias == nullptr && source.tensor->dtype == DataType::kFloat) {
+    return {source.tensor->as<float>() + source.first, source.layout};
+  }
+  const int64_t size = source.size, h = call.heads;
+  if (which == 0) return {Queries(args, call, bias), {call.q_len * h * size, size, h * size}};
+  const int64_t head = call.total() * size;
+  return {AllRows(args, call, which, bias), {h * head, head, size}};
+}
+
 template <auto attend>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const MhaCall call, MhaCallOf(args));
@@ -167,14 +186,17 @@ absl::Status Run(KernelArgs& args) {
   attention.causal = call.causal;
   attention.sequences.assign(static_cast<size_t>(call.batch),
                              {call.q_len, call.total() - call.q_len, call.total()});
-  const int64_t rows = call.total(), q = call.qk_size, v = call.v_size, h = call.heads;
-  attention.q_layout = {call.q_len * h * q, q, h * q};
+  const int64_t rows = call.total(), v = call.v_size, h = call.heads;
   attention.y_layout = {call.q_len * h * v, v, h * v};
-  attention.k_layout = {h * rows * q, rows * q, q};
-  attention.v_layout = {h * rows * v, rows * v, v};
-  attention.q = Queries(args, call, BiasOf(bias, call, 0));
-  attention.k = AllRows(args, call, 1, BiasOf(bias, call, 1));
-  attention.v = AllRows(args, call, 2, BiasOf(bias, call, 2));
+  const FloatRows query = RowsOf(args, call, 0, BiasOf(bias, call, 0));
+  const FloatRows key = RowsOf(args, call, 1, BiasOf(bias, call, 1));
+  const FloatRows value = RowsOf(args, call, 2, BiasOf(bias, call, 2));
+  attention.q = query.data;
+  attention.k = key.data;
+  attention.v = value.data;
+  attention.q_layout = query.layout;
+  attention.k_layout = key.layout;
+  attention.v_layout = value.layout;
   ScoreBias scores;
   if (added.present() || args.input(kMhaKeyPadding).present()) {
     scores = ScoreBiasOf(args, call, added);

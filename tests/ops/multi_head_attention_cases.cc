@@ -39,6 +39,13 @@ OpCase Blocks(std::string name, std::vector<std::pair<std::string, AttributeValu
   return made;
 }
 
+// Without present keys and values, rows are read where they lie.
+OpCase InPlace(OpCase made) {
+  made.num_outputs = 1;
+  made.name += "_alone";
+  return made;
+}
+
 }  // namespace
 
 OpCases MultiHeadAttentionCases() {
@@ -65,6 +72,10 @@ OpCases MultiHeadAttentionCases() {
       .Add(by_hand)
       .Add(Case("plain"))
       .Add(Blocks("blocks"))
+      .Add(InPlace(Blocks("blocks")))
+      .Add(InPlace(Case("plain")))
+      .Add(InPlace(packed))
+      .Add(InPlace(packed_kv))
       .Add(Blocks("causal_blocks", {{"unidirectional", int64_t{1}}}))
       .Add(With(Blocks("biased_blocks"), 5, Values({1, 2, 75, 90}, 6)))
       .Add(With(Case("projection_bias"), 3, Values({44}, 7)))
