@@ -103,6 +103,19 @@ class Evaluator {
     return outputs;
   }
 
+  // Runs a node whose attributes are graphs; they see `around`.
+  absl::StatusOr<std::vector<Tensor>> RunBodies(const Node& node, const BodyOp& op,
+                                                const std::map<std::string, int64_t>& versions,
+                                                const std::vector<Tensor>& inputs,
+                                                const Scope* around) {
+    using Results = absl::StatusOr<std::vector<Tensor>>;
+    const auto run = [&](const Graph& body, std::vector<Tensor> body_inputs) -> Results {
+      PF_RETURN_IF_ERROR(CountBodyRun(node, options_.limits, body_runs_));
+      return Run(body, versions, body_inputs, around);
+    };
+    return op.run(node, inputs, run);
+  }
+
  private:
   int64_t Version(const std::map<std::string, int64_t>& versions, const std::string& domain) const {
     const auto it = versions.find(domain);
@@ -133,9 +146,7 @@ class Evaluator {
     const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), opset);
     if (const BodyOp* bodies = FindBodyOp(node.domain(), node.op_type()); op != nullptr && bodies) {
       PF_RETURN_IF_ERROR(CheckInputs(node, *op, opset, inputs));
-      return bodies->run(node, inputs, [&](const Graph& body, std::vector<Tensor> body_inputs) {
-        return Run(body, versions, body_inputs, &scope);
-      });
+      return RunBodies(node, *bodies, versions, inputs, &scope);
     }
     const Function* function =
         op != nullptr || model_ == nullptr
@@ -148,6 +159,7 @@ class Evaluator {
   const Model* model_;
   EvaluateOptions options_;
   int depth_ = 0;
+  int64_t body_runs_ = 0;
 };
 
 absl::Status CheckFeed(const Value& input, const Tensor& tensor) {
@@ -200,9 +212,7 @@ absl::StatusOr<std::vector<Tensor>> EvaluateBodies(const Node& node, const BodyO
                                                    int64_t opset, const std::vector<Tensor>& inputs,
                                                    const EvaluateOptions& options) {
   const std::map<std::string, int64_t> versions = {{node.domain(), opset}};
-  return op.run(node, inputs, [&](const Graph& body, std::vector<Tensor> body_inputs) {
-    return Evaluator(nullptr, options).Run(body, versions, body_inputs);
-  });
+  return Evaluator(nullptr, options).RunBodies(node, op, versions, inputs, nullptr);
 }
 
 absl::StatusOr<std::vector<Tensor>> EvaluateFunction(const Function& function, const Node& caller,

@@ -10,6 +10,7 @@
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/run_limits.h"
 
 namespace pagefuse {
 
@@ -17,7 +18,7 @@ struct EvaluateOptions {
   std::string force_kernel = {};  // "reference" for the definition, empty for the best kernel
   bool decompose = false;         // run decompositions instead of kernels where an op has one
   WeightType weight_type = WeightType::kFloat32;
-  int64_t max_output_bytes = int64_t{16} << 30;  // of one tensor; ResourceExhausted above
+  RunLimits limits = {};
 };
 
 // Runs one node. `inputs` has one tensor an input (undefined where omitted). Aliased outputs are

@@ -10,6 +10,7 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/output_bytes.h"
 
 namespace pagefuse {
 namespace {
@@ -103,12 +104,8 @@ absl::StatusOr<std::vector<Tensor>> AllocateOutputs(const Node& node, const Shap
       return absl::UnimplementedError(absl::StrCat(node.Description(), ": type or shape of output ",
                                                    i, " is not known from the inputs"));
     }
-    PF_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(known.dtype, *dims));
-    if (bytes > options.max_output_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(node.Description(), ": output ", i, " of ", DimsToString(*dims), " takes ",
-                       bytes, " bytes, over the limit of ", options.max_output_bytes));
-    }
+    PF_ASSIGN_OR_RETURN(const int64_t bytes, OutputBytes(node, i, known.dtype, *dims));
+    PF_RETURN_IF_ERROR(CheckTensorBytes(node, i, bytes, options.limits));
     PF_ASSIGN_OR_RETURN(outputs[i], Tensor::Allocate(known.dtype, *dims));
   }
   return outputs;

@@ -7,35 +7,10 @@
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/body_ops.h"
+#include "pagefuse/ops/verify_ports.h"
 
 namespace pagefuse {
 namespace {
-
-// The port of input (output) `index`, null past the end; a variadic last port takes the rest.
-const Port* FindPort(const std::vector<Port>& ports, int index) {
-  if (index < static_cast<int>(ports.size())) return &ports[index];
-  if (!ports.empty() && ports.back().kind == PortKind::kVariadic) return &ports.back();
-  return nullptr;
-}
-
-absl::Status CheckPorts(const ShapeContext& c, const std::vector<Port>& ports, bool inputs) {
-  const char* what = inputs ? "input" : "output";
-  const int count = inputs ? c.num_inputs() : c.num_outputs();
-  if (count > 0 && FindPort(ports, count - 1) == nullptr) {
-    return c.Error(absl::StrCat("expected at most ", ports.size(), " ", what, "s, got ", count));
-  }
-  for (int i = 0; i < static_cast<int>(ports.size()); ++i) {
-    // A graph may have no inputs, and outputs that nobody wants.
-    const bool any_number = ports[i].kind == PortKind::kVariadic &&
-                            FindBodyOp(c.node().domain(), c.node().op_type()) != nullptr;
-    if (ports[i].kind == PortKind::kOptional || any_number) continue;
-    if (!(inputs ? c.has_input(i) : c.has_output(i))) {
-      return c.Error(absl::StrCat(what, " ", i, " \"", ports[i].name, "\" is missing"));
-    }
-  }
-  return absl::OkStatus();
-}
 
 std::string TypeName(DataType type) { return std::string(DataTypeName(type)); }
 
@@ -238,8 +213,7 @@ std::vector<DecompositionVariant> OpDef::variants() const {
 
 absl::Status OpDef::Infer(ShapeContext& c) const {
   c.op_ = this;
-  PF_RETURN_IF_ERROR(CheckPorts(c, inputs_, /*inputs=*/true));
-  PF_RETURN_IF_ERROR(CheckPorts(c, outputs_, /*inputs=*/false));
+  PF_RETURN_IF_ERROR(CheckPorts(c.node(), *this));
   PF_RETURN_IF_ERROR(CheckAttributes(c, attributes_));
   TypeBindings types(*this);
   for (int i = 0; i < c.num_inputs(); ++i) {

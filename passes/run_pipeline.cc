@@ -10,6 +10,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ir/verify.h"
+#include "pagefuse/ops/verify_ports.h"
 #include "pagefuse/passes/compare_models.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pipeline.h"
@@ -35,6 +36,7 @@ class Runner {
   }
 
   absl::StatusOr<PipelineReport> Run() {
+    PF_RETURN_IF_ERROR(VerifyPorts(model_));
     PF_ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Pass>> passes, Passes());
     for (const auto& pass : passes) {
       if (Contains(options_.disabled, pass->name())) continue;
@@ -145,6 +147,7 @@ class Runner {
 }  // namespace
 
 absl::StatusOr<bool> RunPass(const Pass& pass, Model& model, PassContext& context) {
+  PF_RETURN_IF_ERROR(VerifyPorts(model));
   context.contents.clear();
   PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
   return pass.Run(model, context);

@@ -7,6 +7,7 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/output_bytes.h"
 
 namespace pagefuse {
 namespace {
@@ -16,7 +17,8 @@ TensorArg ArgOf(const Tensor& tensor) {
   return {.dtype = tensor.dtype(), .dims = tensor.dims(), .data = const_cast<void*>(tensor.data())};
 }
 
-int64_t ByteSizeOf(const TensorArg& arg) { return (arg.size() * BitWidth(arg.dtype) + 7) / 8; }
+// Of an argument whose size was found to fit.
+int64_t ByteSizeOf(const TensorArg& arg) { return ByteSize(arg.dtype, arg.dims).value_or(0); }
 
 absl::StatusOr<Tensor> BorrowedTensor(const TensorArg& arg) {
   return Tensor::View(arg.dtype, arg.dims,
@@ -33,7 +35,8 @@ struct Executor::RunState {
   const std::vector<Tensor>* bound = nullptr;
 };
 
-Executor::Executor(ExecutionPlan plan) : plan_(std::move(plan)) {
+Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
+    : plan_(std::move(plan)), limits_(limits) {
   constants_.resize(plan_.values.size());
   for (size_t i = 0; i < plan_.values.size(); ++i) {
     if (const Tensor* tensor = plan_.values[i].value->initializer()) constants_[i] = ArgOf(*tensor);
@@ -41,7 +44,7 @@ Executor::Executor(ExecutionPlan plan) : plan_(std::move(plan)) {
   bodies_.resize(plan_.steps.size());
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
     for (PlannedBody& body : plan_.steps[i].bodies) {
-      bodies_[i].push_back(std::make_unique<Executor>(std::move(*body.plan)));
+      bodies_[i].push_back(std::make_unique<Executor>(std::move(*body.plan), limits));
     }
   }
   memory_ = PlanMemory(plan_.storages);
@@ -64,6 +67,7 @@ int64_t Executor::packed_bytes() const {
 
 absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& feeds,
                                                   const std::vector<Tensor>& bound) {
+  own_body_runs_ = 0;
   RunState run;
   run.args = constants_;
   run.owners.resize(plan_.values.size());
@@ -137,10 +141,12 @@ absl::Status Executor::InferOutputs(int index, RunState& run, std::vector<Tensor
     const ShapeContext::Known& inferred = context.outputs()[out];
     auto dims = inferred.shape ? inferred.shape->constant() : std::nullopt;
     if (!dims) {
-      return absl::InternalError(StrCat(step.node->Description(), ": the shape of output ", out,
-                                        " is not known before it runs"));
+      return absl::InvalidArgumentError(
+          StrCat(step.node->Description(), ": output ", out,
+                 ": the inputs do not tell its shape, or it has a size that is no 64-bit number"));
     }
-    PF_RETURN_IF_ERROR(ByteSize(inferred.dtype, *dims).status());
+    PF_RETURN_IF_ERROR(
+        OutputBytes(*step.node, static_cast<int>(out), inferred.dtype, *dims).status());
     outputs[out] = {.dtype = inferred.dtype, .dims = *std::move(dims), .data = nullptr};
   }
   return absl::OkStatus();
@@ -168,6 +174,7 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& r
     }
     return absl::OkStatus();
   }
+  PF_RETURN_IF_ERROR(CheckTensorBytes(*step.node, out, bytes, limits_));
   if (value.placement == Placement::kOutput) {
     Tensor tensor;
     for (size_t i = 0; i < plan_.outputs.size(); ++i) {
@@ -213,6 +220,7 @@ absl::Status Executor::RunDecomposition(const PlannedStep& step, KernelArgs& arg
   }
   EvaluateOptions options;
   options.decompose = true;
+  options.limits = limits_;
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> results,
                       EvaluateNode(*step.node, step.opset, inputs, options));
   for (size_t i = 0; i < args.outputs.size(); ++i) {
@@ -248,6 +256,8 @@ absl::Status Executor::RunBodies(int index, RunState& run) {
                                                feeds.size()));
     }
     feeds.insert(feeds.end(), captures.begin(), captures.end());
+    PF_RETURN_IF_ERROR(CountBodyRun(*step.node, limits_, *body_runs_));
+    bodies_[index][body]->body_runs_ = body_runs_;
     return bodies_[index][body]->Run(feeds, std::vector<Tensor>(graph.outputs().size()));
   };
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> results, step.body_op->run(*step.node, inputs, run_body));

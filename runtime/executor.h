@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/run_limits.h"
 #include "pagefuse/ops/shape_context.h"
 #include "pagefuse/runtime/execution_plan.h"
 
@@ -26,7 +27,7 @@ struct StepTiming {
 // when they do. Not thread-safe.
 class Executor {
  public:
-  explicit Executor(ExecutionPlan plan);
+  explicit Executor(ExecutionPlan plan, const RunLimits& limits = {});
 
   // `feeds` by position among the graph inputs; an undefined one takes the input's initialiser.
   // `bound` holds memory for outputs, by position, undefined where the executor allocates. Feeds
@@ -52,6 +53,9 @@ class Executor {
   void LearnSizes();
 
   ExecutionPlan plan_;
+  RunLimits limits_;
+  int64_t own_body_runs_ = 0;
+  int64_t* body_runs_ = &own_body_runs_;  // of the whole run: graphs in graphs count together
   MemoryPlan memory_;
   std::shared_ptr<Buffer> arena_;
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  // by step

@@ -142,7 +142,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
   PF_ASSIGN_OR_RETURN(ExecutionPlan plan,
                       MakePlan(impl->model, {.weight_type = options.weight_type,
                                              .force_kernel = options.force_kernel}));
-  impl->executor = std::make_unique<Executor>(std::move(plan));
+  impl->executor = std::make_unique<Executor>(std::move(plan), options.limits);
   impl->executor->set_profile(options.profile);
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }

@@ -12,6 +12,7 @@
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/run_limits.h"
 #include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
@@ -26,6 +27,7 @@ struct SessionOptions {
   // token and rounds the weights and the activations of products to bfloat16 (float32
   // accumulation); it uses AMX where the machine has it.
   WeightType weight_type = WeightType::kFloat32;
+  RunLimits limits = {};
   int num_threads = 0;                                   // 0: OpenMP's default
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;

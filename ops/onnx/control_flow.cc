@@ -88,6 +88,9 @@ absl::Status InferLoop(ShapeContext& c) {
   const BodyPorts ports = LoopPorts(c.num_inputs());
   PF_ASSIGN_OR_RETURN(const Graph* body, BodyOf(c.node(), "body", ports));
   const int carried = static_cast<int>(ports.inputs) - 2;
+  for (int i = 0; i < carried; ++i) {
+    if (!c.has_input(2 + i)) return c.InputError(2 + i, "is missing");
+  }
   if (c.num_outputs() >= static_cast<int>(body->outputs().size())) {
     return c.Error(
         StrCat("expected at most ", body->outputs().size() - 1, " outputs, got ", c.num_outputs()));

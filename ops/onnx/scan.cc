@@ -54,7 +54,7 @@ absl::StatusOr<ScanSpec> SpecOf(const Node& node) {
                                              ": attribute \"num_scan_inputs\": expected 1 to ",
                                              node.num_inputs(), ", got ", num_scanned));
   }
-  for (int i = node.num_inputs() - static_cast<int>(num_scanned); i < node.num_inputs(); ++i) {
+  for (int i = 0; i < node.num_inputs(); ++i) {
     if (node.input(i) != nullptr) continue;
     return absl::InvalidArgumentError(StrCat(node.Description(), ": input ", i, " is missing"));
   }

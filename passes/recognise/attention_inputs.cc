@@ -20,7 +20,7 @@ bool IsView(const Node* node) {
 
 // The value [B, K, T, D] that `expanded` [B, K*G, T, D] repeats G times along heads, or null.
 Value* SharedHeads(Value* expanded) {
-  if (!expanded->shape() || expanded->shape()->rank() != 4) return nullptr;
+  if (!expanded || !expanded->shape() || expanded->shape()->rank() != 4) return nullptr;
   const Shape& wide = *expanded->shape();
   const Node* reshape = expanded->producer();
   if (!reshape || !IsView(reshape)) return nullptr;
@@ -51,7 +51,7 @@ struct Joined {
 };
 
 std::optional<Joined> JoinedCache(Value* all) {
-  Node* concat = all->producer();
+  Node* concat = all ? all->producer() : nullptr;
   if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) return std::nullopt;
   auto axis = concat->IntAttribute("axis", 0);
   if (!axis.ok() || (*axis != 2 && *axis != -2)) return std::nullopt;

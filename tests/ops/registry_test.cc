@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 
 #include "pagefuse/ir/text.h"
+#include "pagefuse/ops/verify_ports.h"
 
 namespace pagefuse {
 namespace {
@@ -125,6 +126,46 @@ TEST(OpDef, RejectsBadCalls) {
             "node \"y\" (Gather): attribute \"axis\": expected an int");
   EXPECT_EQ(Message(InferText("y = Gather <axes = 1> (a, i)")),
             "node \"y\" (Gather): attribute \"axes\": is not an attribute of this op");
+}
+
+// The model's one node is `node`, under a version of the standard.
+absl::Status PortsOf(int opset, const std::string& node) {
+  const auto model = ParseModel("<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) +
+                                "]> g (float[2] a, int64[1] i) => (y) { " + node + " }");
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? VerifyPorts(*model) : model.status();
+}
+
+TEST(VerifyPorts, NamesWhatIsMissing) {
+  EXPECT_TRUE(PortsOf(18, "y = Gather (a, i)").ok());
+  EXPECT_EQ(Message(PortsOf(18, "y = Gather (a)")),
+            "node \"y\" (Gather): input 1 \"indices\" is missing");
+  EXPECT_EQ(Message(PortsOf(18, "y = Concat <axis = 0> (a, , a)")),
+            "node \"y\" (Concat): input 1 \"inputs\" is missing");
+  EXPECT_EQ(Message(PortsOf(18, "y = Gather (a, i, i)")),
+            "node \"y\" (Gather): expected at most 2 inputs, got 3");
+  EXPECT_TRUE(PortsOf(18, "y = NoOpOfAnyVersion ()").ok());
+}
+
+TEST(VerifyPorts, KnowsThatOldVersionsHadAttributes) {
+  EXPECT_TRUE(PortsOf(6, "y = Slice <starts = [0], ends = [1]> (a)").ok());
+  EXPECT_EQ(Message(PortsOf(6, "y = Slice <starts = [0], ends = [1]> ()")),
+            "node \"y\" (Slice): input 0 \"data\" is missing");
+  EXPECT_EQ(Message(PortsOf(6, "y = Attention (a)")),
+            "node \"y\" (Attention): input 1 \"K\" is missing");
+}
+
+TEST(VerifyPorts, LooksIntoGraphsAndFunctions) {
+  EXPECT_EQ(Message(PortsOf(18,
+                            "c = Cast <to = 9> (i) y = If <then_branch = t () => (p) { p = Add "
+                            "(a) }, else_branch = e () => (q) { q = Neg (a) }> (c)")),
+            "node \"p\" (Add): input 1 \"B\" is missing");
+  const auto model = ParseModel(
+      "<ir_version: 10, opset_import: [\"\" : 18, \"f\" : 1]> g (float[2] a) => (float[2] y) "
+      "{ y = Neg (a) }\n"
+      "<domain: \"f\", opset_import: [\"\" : 18]> Uncalled (x) => (y) { y = MatMul (x) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(Message(VerifyPorts(*model)), "node \"y\" (MatMul): input 1 \"B\" is missing");
 }
 
 TEST(VerifyOps, NamesTheFirstUnknownOp) {

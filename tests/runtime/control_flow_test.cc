@@ -120,6 +120,65 @@ TEST(ControlFlow, ScansCutAndStack) {
   EXPECT_THAT(outputs[1].values<float>(), ElementsAre(0, 2, 5, 8, 28, 58));
 }
 
+TEST(ControlFlow, GraphsRunAsOftenAsALimitSays) {
+  const char* graph = R"(
+    g (int64 n, float x) => (float y) {
+      y = Loop <body = b (int64 i, bool c, float s) => (bool d, float t) {
+        d = Identity (c)
+        t = Loop <body = inner (int64 j, bool e, float u) => (bool f, float v) {
+          f = Identity (e)
+          v = Add (u, x)
+        }> (n, , s)
+      }> (n, , x)
+    })";
+  const Model model = Parse(graph);
+  const auto feeds = [](int64_t steps) {
+    return Feeds{{"n", Tensor::Scalar(steps)}, {"x", Tensor::Scalar(1.0f)}};
+  };
+  constexpr int64_t kEnough = 3 + 9;  // three outer steps with three inner ones each
+  for (const int64_t limit : {kEnough, kEnough - 1}) {
+    const RunLimits limits = {.max_body_runs = limit};
+    auto session = Session::Create(model.Clone(), {.optimise = false, .limits = limits});
+    ASSERT_TRUE(session.ok()) << session.status();
+    for (int run = 0; run < 2; ++run) {  // every run counts anew
+      const absl::Status ran = (*session)->Run(feeds(3)).status();
+      const absl::Status evaluated = EvaluateModel(model, feeds(3), {.limits = limits}).status();
+      EXPECT_EQ(ran, evaluated);
+      if (limit == kEnough) {
+        EXPECT_TRUE(ran.ok()) << ran;
+      } else {
+        EXPECT_EQ(ran.code(), absl::StatusCode::kResourceExhausted);
+        EXPECT_THAT(std::string(ran.message()),
+                    HasSubstr("node \"t\" (Loop): graphs ran 11 times, which is the limit"));
+      }
+    }
+  }
+  // Without a word about limits a loop that never ends does end.
+  auto session = Session::Create(model.Clone(), {.optimise = false});
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ((*session)->Run(feeds(int64_t{1} << 62)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Session, RefusesTensorsOverTheLimit) {
+  const Model model = Parse("g (int64[2] shape, float x) => (y) { y = Expand (x, shape) }");
+  const RunLimits limits = {.max_tensor_bytes = 4096};
+  auto session = Session::Create(model.Clone(), {.optimise = false, .limits = limits});
+  ASSERT_TRUE(session.ok()) << session.status();
+  const auto run = [&](int64_t rows, int64_t columns) {
+    const Feeds feeds = {{"shape", Tensor::Of<int64_t>({2}, {rows, columns})},
+                         {"x", Tensor::Scalar(1.0f)}};
+    const absl::Status status = (*session)->Run(feeds).status();
+    EXPECT_EQ(status, EvaluateModel(model, feeds, {.limits = limits}).status());
+    return status;
+  };
+  EXPECT_TRUE(run(32, 32).ok());
+  const absl::Status status = run(33, 32);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("node \"y\" (Expand): output 0 takes 4224 bytes, over the limit of 4096"));
+}
+
 TEST(ControlFlow, SaysWhichGraphIsWrong) {
   const Model model = Parse(R"(
     g (int64 n, float[N] x) => (float[N] y) {

@@ -1,0 +1,113 @@
+#include "pagefuse/ops/verify_ports.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/body_ops.h"
+
+namespace pagefuse {
+namespace {
+
+absl::Status Missing(const Node& node, const char* what, int i, const Port& port) {
+  return absl::InvalidArgumentError(
+      StrCat(node.Description(), ": ", what, " ", i, " \"", port.name, "\" is missing"));
+}
+
+// One side of a node against its ports.
+absl::Status CheckSide(const Node& node, const std::vector<Port>& ports,
+                       const std::vector<Value*>& values, const char* what) {
+  const int count = static_cast<int>(values.size());
+  if (count > 0 && FindPort(ports, count - 1) == nullptr) {
+    return absl::InvalidArgumentError(StrCat(node.Description(), ": expected at most ",
+                                             ports.size(), " ", what, "s, got ", count));
+  }
+  // A graph may have no inputs, and outputs that nobody wants.
+  const bool any_number = FindBodyOp(node.domain(), node.op_type()) != nullptr;
+  for (int i = 0; i < std::max(count, static_cast<int>(ports.size())); ++i) {
+    const Port& port = *FindPort(ports, i);
+    const bool variadic = port.kind == PortKind::kVariadic;
+    if (port.kind == PortKind::kOptional || (variadic && any_number)) continue;
+    if (i >= count || values[i] == nullptr) return Missing(node, what, i, port);
+  }
+  return absl::OkStatus();
+}
+
+// A node of a version before the op's oldest one.
+absl::Status CheckOldPorts(const Node& node, const OpDef& op) {
+  // Whose inputs but the first were attributes.
+  static constexpr std::string_view kHadAttributes[] = {"Pad",  "Reshape",   "Slice",
+                                                        "TopK", "Unsqueeze", "Upsample"};
+  const bool first_only = std::find(std::begin(kHadAttributes), std::end(kHadAttributes),
+                                    op.name()) != std::end(kHadAttributes);
+  const int inputs = first_only ? 1 : static_cast<int>(op.inputs().size());
+  for (int i = 0; i < inputs; ++i) {
+    const Port& port = op.inputs()[i];
+    if (port.kind == PortKind::kRequired && node.input(i) == nullptr) {
+      return Missing(node, "input", i, port);
+    }
+  }
+  if (op.outputs().empty() || node.output(0) != nullptr) return absl::OkStatus();
+  return Missing(node, "output", 0, op.outputs()[0]);
+}
+
+class Verifier {
+ public:
+  Verifier(const Model& model, const OpRegistry& registry) : model_(model), registry_(registry) {
+    for (const OpDef* op : registry.ops()) oldest_.try_emplace({op->domain(), op->name()}, op);
+  }
+
+  absl::Status Run(const Graph& graph, const std::map<std::string, int64_t>& versions) const {
+    for (const auto& node : graph.nodes()) {
+      PF_RETURN_IF_ERROR(Check(*node, versions));
+      for (const Graph* subgraph : node->Subgraphs()) PF_RETURN_IF_ERROR(Run(*subgraph, versions));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Check(const Node& node, const std::map<std::string, int64_t>& versions) const {
+    const auto it = versions.find(node.domain());
+    const int64_t opset = it != versions.end() ? it->second : model_.OpsetVersion(node.domain());
+    if (const OpDef* op = registry_.Find(node.domain(), node.op_type(), opset)) {
+      return CheckPorts(node, *op);
+    }
+    if (model_.FindFunction(node.domain(), node.op_type(), node.overload) != nullptr) {
+      return absl::OkStatus();
+    }
+    const auto oldest = oldest_.find({node.domain(), node.op_type()});
+    return oldest == oldest_.end() ? absl::OkStatus() : CheckOldPorts(node, *oldest->second);
+  }
+
+  const Model& model_;
+  const OpRegistry& registry_;
+  std::map<std::pair<std::string_view, std::string_view>, const OpDef*> oldest_;
+};
+
+}  // namespace
+
+const Port* FindPort(const std::vector<Port>& ports, int index) {
+  if (index < static_cast<int>(ports.size())) return &ports[index];
+  if (!ports.empty() && ports.back().kind == PortKind::kVariadic) return &ports.back();
+  return nullptr;
+}
+
+absl::Status CheckPorts(const Node& node, const OpDef& op) {
+  PF_RETURN_IF_ERROR(CheckSide(node, op.inputs(), node.inputs(), "input"));
+  return CheckSide(node, op.outputs(), node.outputs(), "output");
+}
+
+absl::Status VerifyPorts(const Model& model, const OpRegistry& registry) {
+  const Verifier verifier(model, registry);
+  PF_RETURN_IF_ERROR(verifier.Run(*model.graph, model.opset_imports));
+  for (const Function& function : model.functions) {
+    PF_RETURN_IF_ERROR(verifier.Run(*function.body, function.opset_imports));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pagefuse

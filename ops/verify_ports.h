@@ -1,0 +1,25 @@
+// That nodes have the inputs and outputs which their ops require.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "pagefuse/ir/model.h"
+#include "pagefuse/ops/registry.h"
+
+namespace pagefuse {
+
+// The port of input (output) `index`, null past the end; a variadic last port takes the rest.
+const Port* FindPort(const std::vector<Port>& ports, int index);
+
+// InvalidArgument if the node leaves out an input or output that the op requires, or has too many.
+absl::Status CheckPorts(const Node& node, const OpDef& op);
+
+// InvalidArgument naming the first node that leaves out what its op requires, in subgraphs and
+// functions too: what passes rely on where nothing is inferred. A node of an op that is known in
+// later versions only must have what the oldest of them requires, but for the inputs that were
+// attributes once. Nodes of unknown ops may have any.
+absl::Status VerifyPorts(const Model& model, const OpRegistry& registry = OpRegistry::Global());
+
+}  // namespace pagefuse
