@@ -126,6 +126,11 @@ absl::StatusOr<std::vector<Dim>> PartSizes(ShapeContext& c, const Dim& size) {
     Dim total(0);
     for (const Dim& part : *sizes) {
       if (part.is_constant() && *part.constant() < 0) return c.InputError(1, "a size is negative");
+      // Before they are added up: the sum may be no 64-bit number.
+      if (part.is_constant() && size.is_constant() && *part.constant() > *size.constant()) {
+        return c.InputError(
+            1, absl::StrCat("a size is ", part.ToString(), ", of ", size.ToString(), " in all"));
+      }
       total = total + part;
     }
     if (total.is_constant() && size.is_constant() && total != size) {
@@ -145,7 +150,7 @@ absl::StatusOr<std::vector<Dim>> PartSizes(ShapeContext& c, const Dim& size) {
     return std::vector<Dim>(parts, ProvablyEqual(even * Dim(parts), size) ? even : Dim());
   }
   const int64_t total = *size.constant();
-  const int64_t part = (total + parts - 1) / parts;
+  const int64_t part = total / parts + (total % parts == 0 ? 0 : 1);
   if (part * (parts - 1) > total || (c.opset() < 18 && total % parts != 0)) {
     return c.Error(absl::StrCat("cannot split ", total, " into ", parts, " equal parts"));
   }
