@@ -126,12 +126,10 @@ absl::StatusOr<std::vector<Dim>> PartSizes(ShapeContext& c, const Dim& size) {
     Dim total(0);
     for (const Dim& part : *sizes) {
       if (part.is_constant() && *part.constant() < 0) return c.InputError(1, "a size is negative");
-      // Before they are added up: the sum may be no 64-bit number.
-      if (part.is_constant() && size.is_constant() && *part.constant() > *size.constant()) {
-        return c.InputError(
-            1, absl::StrCat("a size is ", part.ToString(), ", of ", size.ToString(), " in all"));
-      }
       total = total + part;
+    }
+    if (!total.is_constant() && Shape(*sizes).constant()) {
+      return c.InputError(1, "the sum of the sizes is no 64-bit number");
     }
     if (total.is_constant() && size.is_constant() && total != size) {
       return c.InputError(

@@ -175,7 +175,9 @@ OpCases SplitCases() {
       .Rejects({.inputs = {x, Ints({2}, {2, 2})}, .attributes = {{"axis", 1}}, .num_outputs = 2},
                "sizes add up to 4, expected 3")
       .Rejects({.inputs = {x, Ints({2}, {4, -1})}, .attributes = {{"axis", 1}}, .num_outputs = 2},
-               "a size is negative");
+               "a size is negative")
+      .Rejects({.inputs = {x, Ints({2}, {kMax, 1})}, .attributes = {{"axis", 1}}, .num_outputs = 2},
+               "the sum of the sizes is no 64-bit number");
 }
 
 OpCases SliceCases() {
