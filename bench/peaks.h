@@ -14,7 +14,8 @@ struct Peaks {
 // Takes about a second. All OpenMP threads.
 Peaks MeasurePeaks();
 
-// Bytes a second (read and written) of a plain copy of half as many bytes, measured once a size.
+// Bytes a second (read and written) of a plain copy of half as many bytes, by one thread or all,
+// whichever is faster; measured once a size.
 double CopyRate(int64_t bytes);
 
 // Seconds of a monotonic clock.
