@@ -34,7 +34,7 @@ struct EngineOptions {
   int64_t max_sequences = 64;
   int64_t cache_tokens =
       0;  // tokens that the full-attention group can hold in all; 0: what the requests need
-  std::function<void(const EngineStep&)> on_step;  // called after every step; may be null
+  std::function<void(const EngineStep&)> on_step = nullptr;  // called after every step; may be null
 };
 
 struct Request {
