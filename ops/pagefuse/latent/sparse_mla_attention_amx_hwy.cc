@@ -20,23 +20,15 @@
 #define PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_AMX_ONCE_
 namespace pagefuse {
 
-// Which rows are asked for, how many rows before their use, and how many of their cache lines. They
-// go to the second-level cache: the first is for the operands of products.
-struct RowPrefetch {
-  int64_t ahead;
-  int64_t lines;
-
-  // Of a longer row the processor goes on by itself after a few lines.
-  explicit RowPrefetch(const SparseMlaProblem& p)
-      : ahead(p.plain() ? 8 : 32), lines(p.plain() ? 4 : (p.grouped.DataBytes() + 63) / 64) {}
-
-  void Ask(const RowAddress& row) const {
-    constexpr int64_t kLine = 64;
-    constexpr int kSecondLevel = 2;
-    if (row.scale != nullptr) __builtin_prefetch(row.scale, 0, kSecondLevel);
-    for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(row.data + i * kLine, 0, kSecondLevel);
-  }
-};
+// Rows are asked for this many rows before their use, into the second-level cache: the first is for
+// the operands of products. After a few lines the processor goes on by itself.
+inline constexpr int64_t kRowsAhead = 8;
+inline void AskForRow(const RowAddress& row) {
+  constexpr int64_t kLine = 64, kLines = 4;
+  constexpr int kSecondLevel = 2;
+  if (row.scale != nullptr) __builtin_prefetch(row.scale, 0, kSecondLevel);
+  for (int64_t i = 0; i < kLines; ++i) __builtin_prefetch(row.data + i * kLine, 0, kSecondLevel);
+}
 
 }  // namespace pagefuse
 #endif
@@ -55,7 +47,7 @@ bool AmxTaskRun(const SparseMlaTask&) { PF_CHECK(false); }
 class AmxTask {
  public:
   explicit AmxTask(const SparseMlaTask& task)
-      : task_(task), p_(*task.problem), at_(p_, task.num_rows(), task.scratch), prefetch_(p_) {}
+      : task_(task), p_(*task.problem), at_(p_, task.num_rows(), task.scratch) {}
 
   HWY_INLINE bool Run() {
     if (!PartlySeenRowsAreFinite(task_)) return false;
@@ -124,8 +116,8 @@ class AmxTask {
     const auto count = static_cast<int64_t>(task_.rows.size());
     const uint16_t* rows[2];
     for (int64_t k = 0; k < 2; ++k) {
-      const int64_t ahead = row + k + prefetch_.ahead;
-      if (ahead < count) prefetch_.Ask(task_.rows[static_cast<size_t>(ahead)]);
+      const int64_t ahead = row + k + kRowsAhead;
+      if (ahead < count) AskForRow(task_.rows[static_cast<size_t>(ahead)]);
       uint16_t* words = at_.rows + k * at_.row_words();
       rows[k] = row + k < count ? Words(codec, row + k, words) : at_.rows + 2 * at_.row_words();
     }
@@ -244,7 +236,6 @@ class AmxTask {
   const SparseMlaTask& task_;
   const SparseMlaProblem& p_;
   const SparseMlaAmxMemory at_;
-  const RowPrefetch prefetch_;
   int64_t packed_ = 0;  // rows before it are in tiles
 };
 
