@@ -5,7 +5,6 @@
 //   2] [--weights bf16]
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -36,15 +35,6 @@ struct Options {
   std::string weights = "float32";
   std::string kv_cache = "none";
 };
-
-// The largest resident size so far, mapped files included, as the peer reports it.
-int64_t PeakBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) * 1024;
-  }
-  return 0;
-}
 
 Request MakeRequest(int64_t tokens, int64_t new_tokens) {
   Request request;
@@ -97,7 +87,7 @@ absl::StatusOr<Json> Measure(const Options& options) {
     PF_ASSIGN_OR_RETURN(const double seconds, TimeDecode(*engine, context, options.steps));
     report["decode"].push_back({{"context", context}, {"seconds_per_token", seconds}});
   }
-  report["peak_rss_bytes"] = PeakBytes();
+  report["peak_rss_bytes"] = PeakResidentBytes();
   return report;
 }
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <limits>
 #include <map>
@@ -47,15 +46,6 @@ struct NamedRun {
   std::string name;
   Sizes sizes;
 };
-
-// The largest resident size so far, mapped files included, as the peer reports it.
-int64_t PeakBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) * 1024;
-  }
-  return 0;
-}
 
 absl::StatusOr<NamedRun> ParseRun(const std::string& text) {
   const size_t colon = text.find(':');
@@ -155,7 +145,7 @@ absl::StatusOr<Json> Measure(const Options& options) {
   report["weight_bytes"] = stats.weight_bytes;
   report["packed_weight_bytes"] = stats.packed_weight_bytes;
   report["arena_bytes"] = stats.arena_bytes;
-  report["peak_rss_bytes"] = PeakBytes();
+  report["peak_rss_bytes"] = PeakResidentBytes();
   return report;
 }
 

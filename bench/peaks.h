@@ -18,6 +18,9 @@ Peaks MeasurePeaks();
 // whichever is faster; measured once a size.
 double CopyRate(int64_t bytes);
 
+// The largest resident size of this process so far in bytes, mapped files included.
+int64_t PeakResidentBytes();
+
 // Seconds of a monotonic clock.
 double Now();
 

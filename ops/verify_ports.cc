@@ -40,8 +40,8 @@ absl::Status CheckSide(const Node& node, const std::vector<Port>& ports,
 // A node of a version before the op's oldest one.
 absl::Status CheckOldPorts(const Node& node, const OpDef& op) {
   // Whose inputs but the first were attributes.
-  static constexpr std::string_view kHadAttributes[] = {"Pad",  "Reshape",   "Slice",
-                                                        "TopK", "Unsqueeze", "Upsample"};
+  static constexpr std::string_view kHadAttributes[] = {"Pad", "Reshape", "Slice", "TopK",
+                                                        "Unsqueeze"};
   const bool first_only = std::find(std::begin(kHadAttributes), std::end(kHadAttributes),
                                     op.name()) != std::end(kHadAttributes);
   const int inputs = first_only ? 1 : static_cast<int>(op.inputs().size());

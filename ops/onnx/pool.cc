@@ -58,24 +58,22 @@ absl::Status ForEachFloatPlane(const KernelArgs& args, const PoolFold& fold, con
 
 // --- AveragePool ---
 
-// Taps of an output point that lie in the input or its pads: a last window of ceil_mode may reach
-// further, which does not count.
-int64_t CountWithPads(const Window& window, int64_t point) {
-  int64_t count = 1;
-  for (size_t a = window.size(); a-- > 0;) {
-    const WindowAxis& axis = window[a];
-    const int64_t room = axis.input + axis.end_pad - axis.Start(point % axis.output);
-    count *= std::clamp<int64_t>((room + axis.dilation - 1) / axis.dilation, 0, axis.kernel);
-    point /= axis.output;
-  }
-  return count;
-}
-
-// Taps of output index `o` of an axis that count.
+// Taps of output index `o` of an axis that count: those in the input, or in its pads too. A last
+// window of ceil_mode may reach further, which never counts.
 int64_t CountOf(const WindowAxis& axis, int64_t o, bool with_pads) {
   if (!with_pads) return std::max<int64_t>(axis.Last(o) - axis.First(o), 0);
   const int64_t room = axis.input + axis.end_pad - axis.Start(o);
   return std::clamp<int64_t>((room + axis.dilation - 1) / axis.dilation, 0, axis.kernel);
+}
+
+// Of output point `point` over the first `axes` axes.
+int64_t CountOf(const Window& window, size_t axes, int64_t point, bool with_pads) {
+  int64_t count = 1;
+  for (size_t a = axes; a-- > 0;) {
+    count *= CountOf(window[a], point % window[a].output, with_pads);
+    point /= window[a].output;
+  }
+  return count;
 }
 
 absl::Status RunAverageRows(KernelArgs& args) {
@@ -88,13 +86,9 @@ absl::Status RunAverageRows(KernelArgs& args) {
     }
     rows.Run(args.input(0).as<float>() + plane * NumInputs(window),
              args.output(0).as<float>() + plane * NumOutputs(window), [&](int64_t row, float* y) {
-               int64_t outer = 1;
-               for (size_t a = rows.outer().size(); a-- > 0;) {
-                 outer *= CountOf(window[a], row % window[a].output, with_pads != 0);
-                 row /= window[a].output;
-               }
+               const auto factor =
+                   static_cast<float>(CountOf(window, rows.outer().size(), row, with_pads != 0));
                // No tap counts where the sum is 0: 1 is as good a divisor.
-               const auto factor = static_cast<float>(outer);
                for (size_t o = 0; o < along.size(); ++o) {
                  y[o] /= std::max(factor * along[o], 1.0f);
                }
@@ -115,7 +109,7 @@ absl::Status RunAverage(KernelArgs& args) {
           sum += static_cast<double>(Load(x[offset]));
           ++count;
         });
-        if (with_pads != 0) count = CountWithPads(window, point);
+        if (with_pads != 0) count = CountOf(window, window.size(), point, true);
         const double mean = count == 0 ? 0 : sum / static_cast<double>(count);
         y[point] = Store<T>(static_cast<Compute<T>>(mean));
       }
