@@ -155,6 +155,19 @@ void FinishRow(const DenseAttention& call, const Block& block, int64_t i,
   SoftmaxOfScores(begin, count, SinkOf(call, block.h));
 }
 
+bool AllFinite(const float* row, int64_t count) {
+  return std::all_of(row, row + count, [](float y) { return std::isfinite(y); });
+}
+
+// A key that only other rows of a block see has probability 0 for a row, and 0 times a value that
+// is not finite is NaN: rows that are not finite are computed again from the keys that they see.
+void RepairRows(const DenseAttention& call, const Block& block, float* scores) {
+  for (int64_t i = block.first; i < block.first + block.rows; ++i) {
+    const Row row = RowOf(call, block.b, block.h, i);
+    if (!AllFinite(row.y, call.v_size)) HwyRow(call, row, SinkOf(call, block.h), scores);
+  }
+}
+
 // Two products: of the block's rows with all keys that one of them sees, and of the probabilities
 // with their values. False if oneDNN refuses.
 bool AttendBlock(const DenseAttention& call, const Block& block, float* scores) {
@@ -178,7 +191,9 @@ bool AttendBlock(const DenseAttention& call, const Block& block, float* scores) 
   if (status != dnnl_success) return false;
   status = dnnl_sgemm('N', 'N', block.rows, call.v_size, count, 1.0f, scores, count, first.v,
                       call.v_layout.row, 0.0f, first.y, call.y_layout.row);
-  return status == dnnl_success;
+  if (status != dnnl_success) return false;
+  if (call.causal || call.window > 0) RepairRows(call, block, scores);
+  return true;
 }
 
 // The rows of a sequence, a block a task. Every score of a block is computed, so windows that are

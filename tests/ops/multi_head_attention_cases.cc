@@ -1,4 +1,6 @@
 // Cases of MultiHeadAttention.
+#include <limits>
+
 #include "op_test.h"
 
 namespace pagefuse::microsoft_ops {
@@ -36,6 +38,14 @@ OpCase Blocks(std::string name, std::vector<std::pair<std::string, AttributeValu
   made.inputs[0] = Values({2, 75, 16}, 1);
   made.inputs[1] = Values({2, 90, 16}, 2);
   made.inputs[2] = Values({2, 90, 12}, 3);
+  return made;
+}
+
+// A value that is not finite, in a row that only the later queries of a block see.
+OpCase WithNan(OpCase made) {
+  Tensor& values = made.inputs[2];
+  values.mutable_values<float>()[50 * values.dims()[2] + 3] = std::numeric_limits<float>::quiet_NaN();
+  made.name += "_nan";
   return made;
 }
 
@@ -77,6 +87,7 @@ OpCases MultiHeadAttentionCases() {
       .Add(InPlace(packed))
       .Add(InPlace(packed_kv))
       .Add(Blocks("causal_blocks", {{"unidirectional", int64_t{1}}}))
+      .Add(WithNan(Blocks("causal_blocks", {{"unidirectional", int64_t{1}}})))
       .Add(With(Blocks("biased_blocks"), 5, Values({1, 2, 75, 90}, 6)))
       .Add(With(Case("projection_bias"), 3, Values({44}, 7)))
       .Add(With(Case("lengths"), 4, Mask({2}, {2, 5})))
