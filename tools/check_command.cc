@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
 #include "tools/conformance.h"
@@ -58,7 +59,8 @@ void AddFlagRules(const Flags& flags, TestCase& test_case) {
   }
 }
 
-absl::Status RunCase(TestCase test_case, const Flags& flags, const SessionOptions& options) {
+absl::Status RunCase(TestCase test_case, const Flags& flags, const SessionOptions& options,
+                     std::vector<std::string>& notes) {
   if (flags.fuse && IsDecoderCase(test_case)) return CheckPagedCase(std::move(test_case), options);
   std::unique_ptr<Session> session;  // one for all data sets of the case
   auto run =
@@ -69,7 +71,7 @@ absl::Status RunCase(TestCase test_case, const Flags& flags, const SessionOption
     }
     return session->Run(feeds);
   };
-  return CheckTestCase(test_case, run);
+  return CheckTestCase(test_case, run, &notes);
 }
 
 // A case whose data has other dims than its model declares says nothing of anyone: Unimplemented.
@@ -122,7 +124,9 @@ Result CheckFolder(const std::string& folder, const Flags& flags) {
   if (const absl::Status fits = CheckDataFits(*test_case); !fits.ok()) return refuse(fits);
   AddFlagRules(flags, *test_case);
   if (flags.fuse && IsDecoderCase(*test_case)) options->pipeline.page = true;
-  const absl::Status status = RunCase(*std::move(test_case), flags, *options);
+  std::vector<std::string> notes;
+  const absl::Status status = RunCase(*std::move(test_case), flags, *options, notes);
+  result.detail = absl::StrJoin(notes, "; ");
   // A value that asks for what is not computed (training) is refused by the node that reads it.
   return status.ok() ? result : refuse(status);
 }

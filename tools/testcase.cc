@@ -1,6 +1,7 @@
 #include "tools/testcase.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/numeric/convert.h"
 
 namespace pagefuse {
 namespace {
@@ -145,20 +147,62 @@ CompareRule UnnamedRule(const TestCase& test_case, const Tensor& want) {
   return rule;
 }
 
+// Codes of quantised caches, and how many of them are not the expected ones.
+struct CodeCount {
+  int64_t codes = 0;
+  int64_t moved = 0;
+  // Under one in a hundred: sums in another order reach the neighbouring code where a number lies
+  // between two. More are an error of their own, and forgive none.
+  bool few() const { return moved > 0 && moved * 100 < codes; }
+};
+
+CodeCount CountCodes(const TestCase& test_case, const TestDataSet& data_set,
+                     const std::vector<Tensor>& outputs) {
+  CodeCount count;
+  for (size_t i = 0; test_case.whole_model && i < data_set.outputs.size(); ++i) {
+    const Tensor& want = data_set.outputs[i];
+    if (!want.defined() || want.dtype() != DataType::kInt8) continue;
+    if (outputs[i].dtype() != want.dtype() || outputs[i].dims() != want.dims()) continue;
+    const auto a = outputs[i].values<int8_t>(), b = want.values<int8_t>();
+    count.codes += want.size();
+    for (int64_t k = 0; k < want.size(); ++k) count.moved += a[k] != b[k] ? 1 : 0;
+  }
+  return count;
+}
+
+// A code that moved by one moves what is computed from it by up to one part in 127.
+double QuantumOf(const Tensor& want) {
+  std::vector<double> values(static_cast<size_t>(want.size()));
+  if (!DecodeToDouble(want.dtype(), want.data(), want.size(), values.data()).ok()) return 0;
+  double largest = 0;
+  for (double value : values)
+    largest = std::max(largest, std::isfinite(value) ? std::fabs(value) : 0);
+  return largest / 127;
+}
+
 absl::Status CompareOutputs(const TestCase& test_case, const TestDataSet& data_set,
-                            const std::vector<Tensor>& outputs) {
+                            const std::vector<Tensor>& outputs, std::vector<std::string>* notes) {
   if (outputs.size() < data_set.outputs.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected ", data_set.outputs.size(), " outputs, got ", outputs.size()));
+  }
+  const CodeCount codes = CountCodes(test_case, data_set, outputs);
+  if (codes.few() && notes != nullptr) {
+    notes->push_back(absl::StrCat(data_set.name, ": ", codes.moved, " of ", codes.codes,
+                                  " codes of the cache are neighbours of the expected ones; floats "
+                                  "are compared within a 127th of their largest"));
   }
   for (size_t i = 0; i < data_set.outputs.size(); ++i) {
     const std::string& name = test_case.model.graph->outputs()[i]->name();
     const Tensor& want = data_set.outputs[i];
     if (!want.defined()) continue;
-    const auto rule = test_case.rules.find(name);
-    const absl::Status status =
-        CompareTensors(rule == test_case.rules.end() ? UnnamedRule(test_case, want) : rule->second,
-                       outputs[i], want);
+    const auto named = test_case.rules.find(name);
+    CompareRule rule =
+        named == test_case.rules.end() ? UnnamedRule(test_case, want) : named->second;
+    if (codes.few() && named == test_case.rules.end() && IsFloatingPoint(want.dtype())) {
+      rule.atol = std::max(rule.atol, QuantumOf(want));
+    }
+    const absl::Status status = CompareTensors(rule, outputs[i], want);
     if (status.ok()) continue;
     return absl::InvalidArgumentError(absl::StrCat(test_case.name, "/", data_set.name,
                                                    ": output \"", name, "\": ", status.message()));
@@ -167,7 +211,7 @@ absl::Status CompareOutputs(const TestCase& test_case, const TestDataSet& data_s
 }
 
 absl::Status CheckDataSet(const TestCase& test_case, const TestDataSet& data_set,
-                          const ModelRunner& run) {
+                          const ModelRunner& run, std::vector<std::string>* notes) {
   std::map<std::string, Tensor> feeds;
   for (const auto& [name, tensor] : data_set.feeds) {
     if (tensor.dtype() == DataType::kString) {
@@ -179,7 +223,7 @@ absl::Status CheckDataSet(const TestCase& test_case, const TestDataSet& data_set
   const absl::StatusOr<std::vector<Tensor>> outputs = run(test_case.model, feeds);
   if (test_case.expected_error.empty()) {
     PF_RETURN_IF_ERROR(outputs.status());
-    return CompareOutputs(test_case, data_set, *outputs);
+    return CompareOutputs(test_case, data_set, *outputs, notes);
   }
   PF_RETURN_IF_ERROR(CheckFailure(test_case, outputs.status()));
   for (const auto& [name, tensor] : data_set.feeds) {
@@ -266,9 +310,10 @@ std::vector<std::string> FindTestCases(const std::string& root) {
   return folders;
 }
 
-absl::Status CheckTestCase(const TestCase& test_case, const ModelRunner& run) {
+absl::Status CheckTestCase(const TestCase& test_case, const ModelRunner& run,
+                           std::vector<std::string>* notes) {
   for (const TestDataSet& data_set : test_case.data_sets) {
-    PF_RETURN_IF_ERROR(CheckDataSet(test_case, data_set, run));
+    PF_RETURN_IF_ERROR(CheckDataSet(test_case, data_set, run, notes));
   }
   return absl::OkStatus();
 }

@@ -28,7 +28,23 @@ std::unique_ptr<Session> Open(const std::string& name, bool optimise) {
 
 class BuilderExport : public testing::TestWithParam<std::tuple<const char*, bool>> {};
 
-// Prefill, padded batches, decode steps, and ragged ones. A cache of codes may be two quanta off.
+// The codes of 8-bit caches that are not the expected ones; `all` gets their number.
+int64_t MovedCodes(const Session& session, const std::vector<Tensor>& got, const DataSet& want,
+                   int64_t& all) {
+  int64_t moved = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const Tensor& expected = want.outputs.at(session.model().graph->outputs()[i]->name());
+    if (expected.dtype() != DataType::kInt8) continue;
+    const auto a = got[i].values<int8_t>(), b = expected.values<int8_t>();
+    for (size_t k = 0; k < b.size(); ++k) moved += a[k] != b[k] ? 1 : 0;
+    all += expected.size();
+  }
+  return moved;
+}
+
+// Prefill, padded batches, decode steps, and ragged ones. A cache of codes may be two quanta off:
+// sums in another order reach the neighbouring code where a number lies between two, which moves
+// the logits by a quantum, a 127th of their size (up to 9). That happens to very few.
 TEST_P(BuilderExport, GivesItsReferenceOutputs) {
   const auto [name, optimise] = GetParam();
   const auto session = Open(name, optimise);
@@ -39,10 +55,14 @@ TEST_P(BuilderExport, GivesItsReferenceOutputs) {
     const DataSet data = LoadDataSet(name, set);
     const auto results = session->Run(data.inputs);
     ASSERT_TRUE(results.ok()) << results.status();
+    int64_t codes = 0;
+    const int64_t moved = MovedCodes(*session, *results, data, codes);
+    EXPECT_LE(moved * 100, codes);
+    const double float_limit = moved > 0 ? 9.0 / 127 : 1e-4;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Tensor& want = data.outputs.at(outputs[i]->name());
       ASSERT_EQ((*results)[i].dims(), want.dims()) << outputs[i]->name();
-      const double limit = want.dtype() == DataType::kInt8 ? 2 : 1e-4;
+      const double limit = want.dtype() == DataType::kInt8 ? 2 : float_limit;
       EXPECT_LE(MaxDifference(FloatsOf((*results)[i]), FloatsOf(want)), limit)
           << outputs[i]->name();
     }

@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/testcase.h"
 
@@ -128,6 +129,34 @@ TEST(CheckTestCase, ComparesOutputsAndNamesThePlace) {
   EXPECT_EQ(
       CheckTestCase(OneOutput({3}), run).message(),
       "made/test_data_set_0: output \"y\": at [0]: expected 3, got 2 (1 of 1 elements differ)");
+}
+
+// A decoder with logits [12.7, 1] and a cache of 200 codes; a run that moves `moved` of these by
+// one and the logits by `shift`.
+absl::Status CheckMovedCodes(bool whole_model, int64_t moved, float shift,
+                             std::vector<std::string>& notes) {
+  TestCase test_case = OneOutput({12.7f, 1});
+  Graph& graph = *test_case.model.graph;
+  graph.AddOutput(graph.AddValue("present", DataType::kInt8));
+  std::vector<int8_t> codes(200, 5);
+  test_case.data_sets[0].outputs.push_back(Tensor::Of<int8_t>({200}, codes));
+  test_case.whole_model = whole_model;
+  std::fill_n(codes.begin(), moved, int8_t{6});
+  const auto run = [&](const Model&, const auto&) {
+    return std::vector<Tensor>{Floats({12.7f, 1 + shift}), Tensor::Of<int8_t>({200}, codes)};
+  };
+  return CheckTestCase(test_case, run, &notes);
+}
+
+TEST(CheckTestCase, ComparesByTheQuantumWhereFewCodesOfACacheMoved) {
+  std::vector<std::string> notes;
+  EXPECT_FALSE(CheckMovedCodes(true, 0, 0.09f, notes).ok());
+  EXPECT_FALSE(CheckMovedCodes(true, 2, 0.09f, notes).ok());  // one in a hundred
+  EXPECT_TRUE(notes.empty());
+  EXPECT_TRUE(CheckMovedCodes(true, 1, 0.09f, notes).ok());
+  EXPECT_THAT(notes, testing::ElementsAre(testing::HasSubstr("1 of 200 codes")));
+  EXPECT_FALSE(CheckMovedCodes(true, 1, 0.11f, notes).ok());
+  EXPECT_FALSE(CheckMovedCodes(false, 1, 0, notes).ok());
 }
 
 TEST(CheckTestCase, WantsTheExpectedErrorAndUntouchedFeeds) {
