@@ -19,62 +19,77 @@ using DU = hn::RebindToUnsigned<DF>;
 
 constexpr int64_t kBlockRows = PackedBf16::kBlockRows;
 constexpr int64_t kBlockColumns = PackedBf16::kBlockColumns;
-constexpr int64_t kMaxRows = 8;
+// Rows that one group computes before it stores them: whole multiples of all that ColumnBlock
+// takes.
+constexpr int64_t kMaxRows = 24;
+
+constexpr int64_t kLanes = HWY_MIN(HWY_LANES(float), kBlockColumns);
+constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3;
+// A row has two sums a vector, of even and of odd rows of W: those of eight rows in 32 registers,
+// of six in 16. One or two rows take two vectors at a time, so that W is read once.
+constexpr int kMostRows = kManyRegisters ? 8 : 6;
+constexpr int64_t kFewRowsVectors = HWY_MIN(kBlockColumns / kLanes, 2);
 
 // kRows rows of x (stride apart) times one column block: out[r * 16 + c]. In the order that
 // linear_bf16.h defines.
-template <int kRows>
+template <int kRows, int64_t kVectors>
 HWY_NOINLINE void ColumnBlock(const float* x, int64_t stride, const uint16_t* words,
                               int64_t k_blocks, float* out) {
   const DF df;
   const DU du;
   const auto high = hn::Set(du, 0xFFFF0000u);
-  for (int64_t lane = 0; lane < kBlockColumns; lane += hn::Lanes(df)) {
-    hn::Vec<DF> total[kRows];
-    for (auto& t : total) t = hn::Zero(df);
-    const uint32_t* pairs = reinterpret_cast<const uint32_t*>(words) + lane;
+  for (int64_t column = 0; column < kBlockColumns; column += kVectors * kLanes) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) {
+        hn::StoreU(hn::Zero(df), df, out + r * kBlockColumns + column + v * kLanes);
+      }
+    }
+    const uint32_t* pairs = reinterpret_cast<const uint32_t*>(words) + column;
     for (int64_t b = 0; b < k_blocks; ++b) {
-      hn::Vec<DF> even_sum[kRows];
-      hn::Vec<DF> odd_sum[kRows];
-      for (int r = 0; r < kRows; ++r) even_sum[r] = odd_sum[r] = hn::Zero(df);
+      hn::Vec<DF> even_sum[kRows][kVectors];
+      hn::Vec<DF> odd_sum[kRows][kVectors];
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kVectors; ++v) even_sum[r][v] = odd_sum[r][v] = hn::Zero(df);
+      }
       for (int64_t k = b * kBlockRows; k < (b + 1) * kBlockRows; k += 2, pairs += kBlockColumns) {
-        const auto pair = hn::LoadU(du, pairs);
-        const auto even = hn::BitCast(df, hn::ShiftLeft<16>(pair));
-        const auto odd = hn::BitCast(df, hn::And(pair, high));
+        hn::Vec<DF> even[kVectors], odd[kVectors];
+        for (int v = 0; v < kVectors; ++v) {
+          const auto pair = hn::LoadU(du, pairs + v * kLanes);
+          even[v] = hn::BitCast(df, hn::ShiftLeft<16>(pair));
+          odd[v] = hn::BitCast(df, hn::And(pair, high));
+        }
         for (int r = 0; r < kRows; ++r) {
-          even_sum[r] = hn::MulAdd(even, hn::Set(df, x[r * stride + k]), even_sum[r]);
-          odd_sum[r] = hn::MulAdd(odd, hn::Set(df, x[r * stride + k + 1]), odd_sum[r]);
+          const auto x_even = hn::Set(df, x[r * stride + k]);
+          const auto x_odd = hn::Set(df, x[r * stride + k + 1]);
+          for (int v = 0; v < kVectors; ++v) {
+            even_sum[r][v] = hn::MulAdd(even[v], x_even, even_sum[r][v]);
+            odd_sum[r][v] = hn::MulAdd(odd[v], x_odd, odd_sum[r][v]);
+          }
         }
       }
       for (int r = 0; r < kRows; ++r) {
-        total[r] = hn::Add(total[r], hn::Add(even_sum[r], odd_sum[r]));
+        for (int v = 0; v < kVectors; ++v) {
+          float* total = out + r * kBlockColumns + column + v * kLanes;
+          const auto sum = hn::Add(even_sum[r][v], odd_sum[r][v]);
+          hn::StoreU(hn::Add(hn::LoadU(df, total), sum), df, total);
+        }
       }
     }
-    for (int r = 0; r < kRows; ++r) hn::StoreU(total[r], df, out + r * kBlockColumns + lane);
   }
 }
 
 void Rows(int64_t rows, const float* x, int64_t stride, const uint16_t* words, int64_t k_blocks,
           float* out) {
-  for (int64_t r = 0; r < rows;) {
-    const float* row = x + r * stride;
-    float* result = out + r * kBlockColumns;
-    const int64_t left = rows - r;
-    // Eight rows need 24 accumulators at once: only 32 registers hold them.
-    if (left >= 8 && hn::Lanes(DF()) == 16) {
-      ColumnBlock<8>(row, stride, words, k_blocks, result);
-      r += 8;
-    } else if (left >= 4) {
-      ColumnBlock<4>(row, stride, words, k_blocks, result);
-      r += 4;
-    } else if (left >= 2) {
-      ColumnBlock<2>(row, stride, words, k_blocks, result);
-      r += 2;
-    } else {
-      ColumnBlock<1>(row, stride, words, k_blocks, result);
-      r += 1;
+  int64_t r = 0;
+  const auto take = [&](int count, const auto& column_block) HWY_ATTR {
+    for (; r + count <= rows; r += count) {
+      column_block(x + r * stride, stride, words, k_blocks, out + r * kBlockColumns);
     }
-  }
+  };
+  take(kMostRows, ColumnBlock<kMostRows, 1>);
+  take(4, ColumnBlock<4, 1>);
+  take(2, ColumnBlock<2, kFewRowsVectors>);
+  take(1, ColumnBlock<1, kFewRowsVectors>);
 }
 
 // All rows by one group: a column block, or a gate and an up block.
