@@ -145,6 +145,7 @@ absl::StatusOr<Json> Measure(const Options& options) {
   report["weight_bytes"] = stats.weight_bytes;
   report["packed_weight_bytes"] = stats.packed_weight_bytes;
   report["arena_bytes"] = stats.arena_bytes;
+  report["output_bytes"] = stats.output_bytes;
   report["peak_rss_bytes"] = PeakResidentBytes();
   return report;
 }

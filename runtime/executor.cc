@@ -68,6 +68,7 @@ int64_t Executor::packed_bytes() const {
 absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& feeds,
                                                   const std::vector<Tensor>& bound) {
   own_body_runs_ = 0;
+  output_bytes_ = 0;
   RunState run;
   run.args = constants_;
   run.owners.resize(plan_.values.size());
@@ -188,6 +189,7 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& r
     }
     if (!tensor.defined()) {
       PF_ASSIGN_OR_RETURN(tensor, Tensor::Allocate(output.dtype, output.dims));
+      output_bytes_ += bytes;
     }
     output.data = tensor.mutable_data();
     run.owners[index] = std::move(tensor);

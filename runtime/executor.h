@@ -37,6 +37,8 @@ class Executor {
 
   const ExecutionPlan& plan() const { return plan_; }
   int64_t arena_bytes() const { return memory_.arena_bytes; }
+  // What the last run allocated for its outputs.
+  int64_t output_bytes() const { return output_bytes_; }
   int64_t packed_bytes() const;
   void set_profile(bool on) { profile_ = on; }
   const std::vector<StepTiming>& timings() const { return timings_; }
@@ -58,6 +60,7 @@ class Executor {
   int64_t* body_runs_ = &own_body_runs_;  // of the whole run: graphs in graphs count together
   MemoryPlan memory_;
   std::shared_ptr<Buffer> arena_;
+  int64_t output_bytes_ = 0;
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  // by step
   std::vector<TensorArg> constants_;     // by value; absent where the value is no constant
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it

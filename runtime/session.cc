@@ -154,6 +154,7 @@ SessionStats Session::stats() const {
   return {.weight_bytes = impl_->weight_bytes,
           .packed_weight_bytes = impl_->executor->packed_bytes(),
           .arena_bytes = impl_->executor->arena_bytes(),
+          .output_bytes = impl_->executor->output_bytes(),
           .nodes = impl_->model.graph->num_nodes()};
 }
 

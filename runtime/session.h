@@ -38,6 +38,7 @@ struct SessionStats {
   int64_t weight_bytes = 0;         // constants, mapped or owned
   int64_t packed_weight_bytes = 0;  // copies made for kernels
   int64_t arena_bytes = 0;          // the largest arena so far
+  int64_t output_bytes = 0;         // outputs of the last run that its caller gave no memory for
   int64_t nodes = 0;
 };
 

@@ -67,16 +67,17 @@ absl::Status Run(const Flags& flags) {
   ProfileLog log;
   for (int i = 0; i < flags.iterations; ++i) {
     const auto start = std::chrono::steady_clock::now();
+    outputs.clear();  // their memory goes before the next run's comes
     PF_ASSIGN_OR_RETURN(outputs, session->Run(*feeds));
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     std::fprintf(stderr, "run %d: %.3f ms\n", i, time.count());
     if (options.profile) log.Add(*session, "run", start);
   }
   const SessionStats stats = session->stats();
-  std::fprintf(stderr, "memory: peak %s; weights %s, packed %s, arena %s\n",
+  std::fprintf(stderr, "memory: peak %s; weights %s, packed %s, arena %s, outputs %s\n",
                HumanBytes(PeakMemoryBytes()).c_str(), HumanBytes(stats.weight_bytes).c_str(),
-               HumanBytes(stats.packed_weight_bytes).c_str(),
-               HumanBytes(stats.arena_bytes).c_str());
+               HumanBytes(stats.packed_weight_bytes).c_str(), HumanBytes(stats.arena_bytes).c_str(),
+               HumanBytes(stats.output_bytes).c_str());
   PF_RETURN_IF_ERROR(log.Write(flags.profiling));
   const auto& values = session->model().graph->outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -349,6 +349,7 @@ TEST(Session, BoundMemoryIsWrittenInPlace) {
   ASSERT_TRUE(session->Bind("x", Tensor::Of<float>({2}, {3, 4})).ok());
   ASSERT_TRUE(session->Run({}).ok());
   EXPECT_THAT(y.values<float>(), ElementsAre(3, 4));
+  EXPECT_EQ(session->stats().output_bytes, 0);
   EXPECT_EQ(StdView(session->Run({{"x", Tensor::Of<float>({1}, {3})}}).status().message()),
             "output \"y\": bound memory is float[2], expected float[1]");
   ASSERT_TRUE(session->Unbind("y").ok());

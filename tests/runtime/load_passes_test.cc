@@ -120,6 +120,7 @@ TEST(LoadPasses, ViewsOfOutputsShareTheirMemory) {
   EXPECT_THAT((*outputs)[0].values<float>(), testing::ElementsAre(-1, -2, -3));
   EXPECT_THAT((*outputs)[1].values<float>(), testing::ElementsAre(1, 2, 3));
   EXPECT_EQ(session->stats().arena_bytes, 0);
+  EXPECT_EQ(session->stats().output_bytes, 2 * 3 * 4);
 }
 
 }  // namespace
