@@ -53,6 +53,18 @@ absl::Status RunBinaryRows(const KernelArgs& args, BinaryRowFn row) {
   const TensorArg& b = args.input(1);
   const TensorArg& y = args.output(0);
   if (row == nullptr) return NoKernelForType(a.dtype);
+  const int64_t size = y.size();
+  const auto is_row = [size](const TensorArg& x) { return x.size() == size || x.size() == 1; };
+  if (is_row(a) && is_row(b)) {
+    // Operands that are whole or one element make one row, which needs no plan.
+    const int64_t a_stride = a.size() == size ? 1 : 0;
+    const int64_t b_stride = b.size() == size ? 1 : 0;
+    ParallelFor(size, 4, [&](int64_t begin, int64_t end) {
+      row({ElementAt(a, begin * a_stride), a_stride, ElementAt(b, begin * b_stride), b_stride},
+          ElementAt(y, begin), end - begin);
+    });
+    return absl::OkStatus();
+  }
   const BroadcastPlan plan(y.dims, {a.dims, b.dims});
   ParallelFor(plan.size(), 4, [&](int64_t begin, int64_t end) {
     plan.ForEachRow(begin, end, [&](int64_t position, int64_t n, const int64_t* offsets) {
