@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "pagefuse/ops/onnx/body_op.h"
+#include "pagefuse/ops/pagefuse/elementwise_chain.h"
 
 namespace pagefuse {
 
@@ -15,6 +16,7 @@ const BodyOp* FindBodyOp(std::string_view domain, std::string_view op) {
       {{"", "Loop"}, onnx_ops::LoopBodies()},
       {{"", "Scan"}, onnx_ops::ScanBodies()},
       {{"ai.onnx.preview", "FlexAttention"}, onnx_ops::FlexAttentionBodies()},
+      {{"pagefuse", "Elementwise"}, pagefuse_ops::ElementwiseBodies()},
   };
   if (domain == "ai.onnx") domain = "";
   const auto it = ops->find(Name(domain, op));

@@ -1,5 +1,5 @@
-// Ops whose attributes hold graphs: If, Loop, Scan and FlexAttention. The op says which graph runs
-// when, and on what; who runs it is the evaluator's or the executor's matter.
+// Ops whose attributes hold graphs: If, Loop, Scan, FlexAttention and Elementwise. The op says
+// which graph runs when, and on what; who runs it is the evaluator's or the executor's matter.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,8 @@ namespace pagefuse {
 using BodyRunner = std::function<absl::StatusOr<std::vector<Tensor>>(const Graph& body,
                                                                      std::vector<Tensor> inputs)>;
 
-// In place of kernels. Inference sees the graphs inferred.
+// In place of kernels; an op may have both, and then it runs its graphs where no kernel takes the
+// node, and in evaluation, which is the definition. Inference sees the graphs inferred.
 struct BodyOp {
   // Computes the node; undefined inputs are omitted ones. Shapes and types of the inputs were
   // checked by OpDef::Infer.

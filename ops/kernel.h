@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -82,6 +83,8 @@ struct KernelQuery {
   const Node* node = nullptr;
   int64_t opset = 0;
   WeightType weight_type = WeightType::kFloat32;  // session option
+  // Session option, for kernels that choose others: op name -> kernel name. May be null.
+  const std::map<std::string, std::string>* force_kernel = nullptr;
 };
 
 // Everything that `prepare` may read: constants among the inputs (null where an input is not

@@ -185,6 +185,11 @@ OpDef& OpDef::AddKernel(Kernel kernel) {
   return *this;
 }
 
+OpDef& OpDef::Elementwise() {
+  is_elementwise_ = true;
+  return *this;
+}
+
 OpDef& OpDef::View(int output, int input) {
   views_.emplace_back(output, input);
   return *this;

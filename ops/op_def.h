@@ -88,6 +88,11 @@ class OpDef {
   // Decomposition where it is one text.
   OpDef& Variants(std::function<std::vector<DecompositionVariant>()> variants);
   OpDef& AddKernel(Kernel kernel);
+  // Element i of the one output depends on the inputs' elements i after numpy's broadcast, and on
+  // nothing else; values of floats need no Validate. Every kernel does without `prepare` and
+  // `scratch`, sees nothing in the number of dims, and may write over an input of the output's type
+  // and shape. Chains of such ops run tile by tile (pagefuse.Elementwise).
+  OpDef& Elementwise();
   OpDef& View(int output, int input);  // the output is the input's bytes under another shape
   OpDef& InPlace(int output,
                  int input);  // the output may use the input's memory if that has no other reader
@@ -106,6 +111,8 @@ class OpDef {
   const std::vector<std::pair<int, int>>& in_place() const { return in_place_; }
   const std::vector<std::pair<int, int>>& aliases() const { return aliases_; }
   bool has_decomposition() const { return decompose_ != nullptr; }
+  bool checks_values() const { return validate_ != nullptr; }
+  bool is_elementwise() const { return is_elementwise_; }
   absl::StatusOr<DecompositionVariant> Decompose(const Node& node) const;
   std::vector<DecompositionVariant> variants() const;
 
@@ -125,6 +132,7 @@ class OpDef {
   DecomposeFn decompose_;
   std::function<std::vector<DecompositionVariant>()> variants_;
   std::vector<Kernel> kernels_;
+  bool is_elementwise_ = false;
   std::vector<std::pair<int, int>> views_, in_place_, aliases_;
 };
 

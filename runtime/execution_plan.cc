@@ -41,7 +41,10 @@ class Planner {
     PlannedStep step;
     step.node = &node;
     step.opset = model_.OpsetVersion(node.domain());
-    KernelQuery query{.node = &node, .opset = step.opset, .weight_type = options_.weight_type};
+    KernelQuery query{.node = &node,
+                      .opset = step.opset,
+                      .weight_type = options_.weight_type,
+                      .force_kernel = &options_.force_kernel};
     auto force = options_.force_kernel.find(node.op_type());
     PF_ASSIGN_OR_RETURN(
         KernelChoice choice,
@@ -54,7 +57,7 @@ class Planner {
     for (Value* output : node.outputs()) step.outputs.push_back(output ? Index(output) : -1);
     step.shares_input.assign(step.outputs.size(), -1);
     step.must_alias.assign(step.outputs.size(), false);
-    step.body_op = FindBodyOp(node.domain(), node.op_type());
+    if (step.kernel == nullptr) step.body_op = FindBodyOp(node.domain(), node.op_type());
     if (step.body_op != nullptr) PF_RETURN_IF_ERROR(PlanBodies(step));
     plan_.steps.push_back(std::move(step));
     return absl::OkStatus();

@@ -47,7 +47,7 @@ struct PlannedBody {
 struct PlannedStep {
   const Node* node = nullptr;
   const OpDef* op = nullptr;
-  const BodyOp* body_op = nullptr;  // what runs the node's graphs, if its op has any
+  const BodyOp* body_op = nullptr;  // what runs the node's graphs, if it has some and no kernel
   const Kernel* kernel = nullptr;   // null: the node runs its decomposition or its bodies
   int64_t opset = 0;
   std::vector<std::string> refusals;

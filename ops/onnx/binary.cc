@@ -57,7 +57,8 @@ OpDef Binary(std::string_view name, int since, std::string_view doc) {
         return InferBroadcast(context,
                               result == ResultType::kSame ? DataType::kUndefined : DataType::kBool);
       })
-      .AddKernel({.name = "reference", .run = RunReference<Fn, result, Types>});
+      .AddKernel({.name = "reference", .run = RunReference<Fn, result, Types>})
+      .Elementwise();
   if (same) op.InPlace(0, 0).InPlace(0, 1);
   return op;
 }
@@ -166,6 +167,7 @@ OpDef ModDef() {
       .InferShapes([](ShapeContext& context) { return InferBroadcast(context); })
       .Validate(ValidateDivisor)
       .AddKernel({.name = "reference", .run = RunMod})
+      .Elementwise()
       .InPlace(0, 0)
       .InPlace(0, 1);
 }
@@ -185,6 +187,7 @@ OpDef PowDef() {
                   .priority = 10,
                   .supports = SupportsFastPow,
                   .run = RunFastPow})
+      .Elementwise()
       .InPlace(0, 0);
 }
 
@@ -234,6 +237,7 @@ OpDef BitShiftDef() {
       .Types("T", TypesOf(Ints()))
       .InferShapes(InferBitShift)
       .AddKernel({.name = "reference", .run = RunBitShift})
+      .Elementwise()
       .InPlace(0, 0)
       .InPlace(0, 1);
 }

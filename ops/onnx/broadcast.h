@@ -19,6 +19,11 @@ class BroadcastPlan {
   // The distance between neighbouring elements of a row of input `k`: 1, or 0 where it is broadcast
   // along the row.
   int64_t row_stride(int k) const { return strides_.back()[k]; }
+  // The merged dims, never none, and whether input `k` is repeated along one of them.
+  const std::vector<int64_t>& dims() const { return dims_; }
+  bool repeats(size_t axis, size_t k) const { return strides_[axis][k] == 0; }
+  // Fills the inputs' elements that belong to an output element; returns its index in the row.
+  int64_t OffsetsAt(int64_t position, std::vector<int64_t>& offsets) const;
 
   // Calls f(position, n, offsets) for each run of at most a row in output elements [begin, end):
   // `position` is the first output element of the run, `n` its length, offsets[k] the element of
@@ -35,9 +40,6 @@ class BroadcastPlan {
   }
 
  private:
-  // Fills the inputs' offsets of an output element; returns its index in the row.
-  int64_t OffsetsAt(int64_t position, std::vector<int64_t>& offsets) const;
-
   size_t num_inputs_;
   int64_t size_ = 1;
   std::vector<int64_t> dims_;                  // merged; never empty

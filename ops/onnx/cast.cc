@@ -205,7 +205,8 @@ OpDef CastDef() {
       .Input("input", "T1", "[...]")
       .Output("output", "T2", "[...]")
       .RequiredAttr("to", "the type's ONNX code")
-      .InferShapes(InferCast);
+      .InferShapes(InferCast)
+      .Elementwise();
 }
 
 OpDef CastLikeDef() {

@@ -257,7 +257,8 @@ OpDef WhereDef() {
       .Types("T", WideTypes())
       .Types("B", {DataType::kBool})
       .InferShapes(InferWhere)
-      .AddKernel({.name = "reference", .run = RunWhere});
+      .AddKernel({.name = "reference", .run = RunWhere})
+      .Elementwise();
 }
 
 OpDef NonZeroDef() {

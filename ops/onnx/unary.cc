@@ -90,6 +90,7 @@ OpDef Unary(std::string_view name, int since, std::string_view doc, Defaults def
       .AddKernel(
           {.name = "reference",
            .run = [defaults](KernelArgs& args) { return RunReference<Fn, Types>(args, defaults); }})
+      .Elementwise()
       .InPlace(0, 0);
 }
 
@@ -103,7 +104,8 @@ OpDef Predicate(std::string_view name, int since, std::string_view doc) {
       .Types("T", TypesOf(Types()))
       .InferShapes([](ShapeContext& context) { return InferSameShape(context, DataType::kBool); })
       .AddKernel({.name = "reference",
-                  .run = [](KernelArgs& args) { return RunReference<Fn, Types>(args, {}); }});
+                  .run = [](KernelArgs& args) { return RunReference<Fn, Types>(args, {}); }})
+      .Elementwise();
 }
 
 absl::StatusOr<bool> UsesTanh(const Node& node) {
@@ -291,6 +293,7 @@ OpDef GeluDef() {
       })
       .AddKernel({.name = "reference", .run = RunGelu})
       .AddKernel({.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunGeluHwy})
+      .Elementwise()
       .InPlace(0, 0);
 }
 
@@ -304,6 +307,7 @@ OpDef ClipDef() {
       .Types("T", TypesOf(Numbers()))
       .InferShapes(InferClip)
       .AddKernel({.name = "reference", .run = RunClip})
+      .Elementwise()
       .InPlace(0, 0);
 }
 

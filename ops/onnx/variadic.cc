@@ -84,6 +84,7 @@ OpDef Variadic(std::string_view name, std::string_view output, std::string_view 
       .Types("T", TypesOf(Types()))
       .InferShapes([](ShapeContext& context) { return InferBroadcast(context); })
       .AddKernel({.name = "reference", .run = RunReference<Fn, mean, Types>})
+      .Elementwise()
       .InPlace(0, 0);
 }
 

@@ -65,6 +65,10 @@ void FillInputs(const CaseNode& call, const RunOptions& options, Buffers& buffer
   }
 }
 
+bool IsLike(const TensorArg& input, const TensorArg& output) {
+  return input.dtype == output.dtype && input.dims == output.dims;
+}
+
 // The input whose memory output `i` uses, or -1.
 int SharedInput(const OpDef& op, const RunOptions& options, const KernelArgs& args, int i,
                 const TensorArg& output) {
@@ -73,8 +77,11 @@ int SharedInput(const OpDef& op, const RunOptions& options, const KernelArgs& ar
   }
   if (!options.in_place) return -1;
   for (const auto& [out, in] : op.in_place()) {
-    const TensorArg& input = args.input(in);
-    if (out == i && input.dtype == output.dtype && input.dims == output.dims) return in;
+    if (out == i && IsLike(args.input(in), output)) return in;
+  }
+  // Of these ops any input will do.
+  for (int in = 0; op.is_elementwise() && in < static_cast<int>(args.inputs.size()); ++in) {
+    if (IsLike(args.input(in), output)) return in;
   }
   return -1;
 }

@@ -1,6 +1,9 @@
 // Op lookup, schema checks and kernel choice.
 #include "pagefuse/ops/registry.h"
 
+#include <set>
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -39,6 +42,18 @@ TEST(OpRegistry, KnowsTheDefaultDomainByBothNames) {
   EXPECT_NE(OpRegistry::Global().Find("", "Reshape", 18), nullptr);
   EXPECT_EQ(OpRegistry::Global().Find("ai.onnx", "Reshape", 18),
             OpRegistry::Global().Find("", "Reshape", 18));
+}
+
+// A chain of them says nothing of versions.
+TEST(OpRegistry, ElementwiseOpsHaveOneDefinitionAndOneOutput) {
+  std::set<std::string> names;
+  for (const OpDef* op : OpRegistry::Global().ops()) {
+    if (!op->is_elementwise()) continue;
+    EXPECT_TRUE(op->domain().empty() && names.insert(op->name()).second) << op->name();
+    EXPECT_EQ(op->outputs().size(), 1u) << op->name();
+    for (const Kernel& kernel : op->kernels()) EXPECT_FALSE(kernel.prepare) << op->name();
+  }
+  EXPECT_THAT(names, testing::IsSupersetOf({"Add", "Cast", "Clip", "Gelu", "Max", "Where"}));
 }
 
 // A graph of one test.Op node reading a float.
