@@ -105,6 +105,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
 
   // ---- tidy ----
   tidy();
+  // What is left of elementwise ops, in chains.
+  add(FuseElementwise());
   return passes;
 }
 
@@ -130,7 +132,7 @@ std::vector<std::unique_ptr<Pass>> DefaultPipeline() { return AllPasses(Stages::
 std::vector<std::unique_ptr<Pass>> FusionPipeline() { return AllPasses(Stages::kFusion); }
 
 std::vector<std::string> LoadPasses() {
-  return {"constant-views", "grouped-matmul", "fuse-transposed-factors"};
+  return {"constant-views", "grouped-matmul", "fuse-transposed-factors", "fuse-elementwise"};
 }
 
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name) {

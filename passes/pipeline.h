@@ -22,7 +22,8 @@ std::vector<std::unique_ptr<Pass>> DefaultPipeline();
 // The stages canonicalise, recognise and fuse only: for graphs that keep their inputs and outputs.
 std::vector<std::unique_ptr<Pass>> FusionPipeline();
 // Names of the passes for a graph that is run as it came. They only take away copies that no memory
-// has room for: a matrix of an expert for each token, slices of constants, a transposed embedding.
+// has room for: a matrix of an expert for each token, slices of constants, a transposed embedding;
+// and let elementwise ops run in one pass over memory, each by its own kernel.
 std::vector<std::string> LoadPasses();
 // The pass of that name; NotFound listing the nearest names.
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name);

@@ -19,7 +19,8 @@ namespace pagefuse {
 
 struct SessionOptions {
   // Rewrites before planning. `optimise` false runs the graph as it came, after the passes that
-  // only take away large copies (LoadPasses in pipeline.h), unless `load_passes` is false too.
+  // take away large copies and passes over memory (LoadPasses in pipeline.h), unless `load_passes`
+  // is false too.
   bool optimise = true;
   bool load_passes = true;
   PipelineOptions pipeline = {};
