@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "pagefuse/ops/onnx/body_op.h"
-#include "pagefuse/ops/pagefuse/elementwise_chain.h"
+#include "pagefuse/ops/pagefuse/elementwise/elementwise_chain.h"
 
 namespace pagefuse {
 

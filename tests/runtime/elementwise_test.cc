@@ -63,7 +63,7 @@ TEST(Elementwise, ChainsGiveWhatTheirNodesGive) {
   ASSERT_TRUE(fused != nullptr && as_is != nullptr);
   EXPECT_EQ(as_is->stats().nodes, 11);
   EXPECT_EQ(fused->stats().nodes, 3);
-  EXPECT_THAT(fused->KernelReport(), HasSubstr("(Elementwise): tiles"));
+  EXPECT_THAT(fused->KernelReport(), HasSubstr("(pagefuse.Elementwise): tiles"));
   for (const int64_t tokens : {0, 1, 5, 64, 3}) {
     const auto got = fused->Run(MlpFeeds(tokens));
     const auto want = as_is->Run(MlpFeeds(tokens));

@@ -106,8 +106,8 @@ TEST(SessionWarmUp, DoesNotChangeResults) {
 TEST(SessionWarmUp, FixesTheSizeOfTheArena) {
   constexpr char kChain[] = R"(<ir_version: 10, opset_import: ["" : 20]>
 g (float[N, 16] x) => (float[N, 16] y) {
-  a = Tanh (x)
-  b = Exp (a)
+  a = Softmax (x)
+  b = Softmax <axis = 0> (a)
   y = Add (a, b)
 }
 )";

@@ -1,4 +1,4 @@
-#include "pagefuse/ops/pagefuse/elementwise_tiles.h"
+#include "pagefuse/ops/pagefuse/elementwise/elementwise_tiles.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/body_op.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/pagefuse/elementwise_chain.h"
+#include "pagefuse/ops/pagefuse/elementwise/elementwise_chain.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/ops/pagefuse/elementwise_chain.h"
+#include "pagefuse/ops/pagefuse/elementwise/elementwise_chain.h"
 
 #include <algorithm>
 #include <string>
