@@ -52,6 +52,7 @@ class CacheQuantiser {
       if (mode == "none") inserts.push_back(node.get());
     }
     for (Node* insert : inserts) {
+      PF_RETURN_IF_ERROR(CheckCaches(insert));
       PF_RETURN_IF_ERROR(CheckReaders(insert));
     }
     for (Node* insert : inserts) Quantise(insert);
@@ -60,6 +61,21 @@ class CacheQuantiser {
   }
 
  private:
+  // Another type, and scales beside it, only the caller of the graph can give a cache.
+  static absl::Status CheckCaches(const Node* insert) {
+    for (int i : {2, 3}) {
+      const Value* cache = insert->input(i);
+      const bool is_cache = cache != nullptr && cache->is_input() && cache->shape().has_value() &&
+                            cache->shape()->rank() == 4;
+      if (is_cache) continue;
+      return absl::FailedPreconditionError(
+          StrCat("quantise-kv-cache: ", insert->Description(), ": input ", i, ": expected a graph ",
+                 "input of shape [num_blocks, block_size, Hk, D], got ",
+                 cache == nullptr ? std::string("none") : StrCat("\"", cache->name(), "\"")));
+    }
+    return absl::OkStatus();
+  }
+
   // Only PagedAttention knows how to read a quantised cache.
   static absl::Status CheckReaders(const Node* insert) {
     for (int i : {0, 1}) {
@@ -137,9 +153,14 @@ class CacheQuantiser {
     if (!groups.is_array())
       return absl::InvalidArgumentError("metadata \"pagefuse.cache_groups\" is no list");
     for (auto& group : groups) {
-      const std::vector<std::string> caches = group["caches"];
-      for (const std::string& cache : caches) {
-        auto it = scale_caches_.find(cache);
+      if (!group.is_object() || !group["caches"].is_array()) {
+        return absl::InvalidArgumentError(
+            "metadata \"pagefuse.cache_groups\": a group has no list \"caches\"");
+      }
+      const nlohmann::json caches = group["caches"];
+      for (const nlohmann::json& cache : caches) {
+        if (!cache.is_string()) continue;
+        auto it = scale_caches_.find(cache.get<std::string>());
         if (it != scale_caches_.end()) group["caches"].push_back(it->second);
       }
     }
