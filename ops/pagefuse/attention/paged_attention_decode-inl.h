@@ -17,11 +17,29 @@ namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Keys (values) whose rows are in registers at a time.
+constexpr size_t kRegisters = HWY_TARGET <= HWY_AVX3 ? 32 : 16;
+// Query heads that share a decoded key or value.
+constexpr size_t kMaxHeads = 4;
+// Keys (values) of a step.
 constexpr size_t kStep = 4;
 constexpr auto kStepKeys = static_cast<int64_t>(kStep);
-// Query heads whose sums are: with four keys they fill half of 32 registers.
-constexpr size_t kMaxHeads = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+
+// Keys whose dot products with `heads` queries are in registers at a time, and beside each sum two
+// vectors of each key.
+template <size_t heads>
+constexpr size_t KeysAtATime() {
+  return (heads + 2) * 4 < kRegisters ? 4 : 2;
+}
+
+// Keeps the compiler from reading v from memory again at each use, where it has few registers: more
+// loads than a cycle has.
+template <class V>
+HWY_INLINE V InRegister(V v) {
+#if HWY_TARGET == HWY_AVX2 && !HWY_COMPILER_MSVC
+  asm volatile("" : "+x"(v.raw));
+#endif
+  return v;
+}
 
 // A codec as the loops use it: elements are Load() * kUnit * row.scale, and two vectors are read at
 // a time where registers allow.
@@ -42,7 +60,7 @@ struct Reader : Codec {
   }
 };
 
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#if HWY_TARGET != HWY_SCALAR
 // A lane holds two elements: shifted and masked, they are floats.
 struct Bfloat16Reader : PlainCodec<Bfloat16> {
   static constexpr float kUnit = 1.0f;
@@ -74,13 +92,13 @@ struct E4M3Reader : Codec {
   static constexpr bool kUnitLength = false;
   static constexpr bool kRowOffset = false;
 
+  // Of sign-extended codes: bit 14, a copy of the sign, becomes a zero, or for the code of NaN (127
+  // without its sign, to which nothing can be added without a carry) a one, which is NaN too.
   template <class D16, class V16>
-  static HWY_INLINE V16 Halves(D16 di16, V16 codes) {  // sign-extended
-    const auto sign = hn::Set(di16, static_cast<int16_t>(0x8000));
-    const auto halves = hn::AndNot(hn::Set(di16, 0x4000), hn::ShiftLeft<7>(codes));
-    const auto is_nan =
-        hn::Eq(hn::Or(halves, sign), hn::Set(di16, static_cast<int16_t>(0x8000 | 0x7F << 7)));
-    return hn::IfThenElse(is_nan, hn::Set(di16, 0x7FFF), halves);
+  static HWY_INLINE V16 Halves(D16 di16, V16 codes) {
+    const auto shifted = hn::ShiftLeft<7>(codes);
+    const auto carried = hn::Add(shifted, hn::Set(di16, 1 << 7));
+    return hn::Xor(shifted, hn::And(carried, hn::Set(di16, 1 << 14)));
   }
   template <class DF, class V>
   HWY_INLINE void LoadTwo(DF df, const typename Codec::Row& row, size_t d, V& a, V& b) const {
@@ -108,9 +126,8 @@ template <class Codec>
 using E4M3Reader = Reader<Codec>;
 #endif
 
-#if HWY_TARGET <= HWY_AVX3
-// A vector of 16 floats is a table of what each code means in a row. A byte widened to a lane holds
-// two indices.
+#if HWY_TARGET != HWY_SCALAR
+// A byte widened to a lane holds two codes.
 struct Int4Reader : Int4HeadCodec {
   static constexpr float kUnit = 1.0f;
   static constexpr bool kEvenOdd = true;
@@ -121,11 +138,19 @@ struct Int4Reader : Int4HeadCodec {
   HWY_INLINE void LoadTwo(DF df, const Row& row, size_t d, V& a, V& b) const {
     const hn::RebindToSigned<DF> di;
     const hn::Rebind<uint8_t, DF> du8;
-    const auto table = hn::Sub(hn::Iota(df, 0.0f), hn::Set(df, row.zero_point));
     const auto bytes = hn::PromoteTo(di, hn::LoadU(du8, row.data + d / 2));
-    const auto mask = hn::Set(di, 15);
-    a = hn::TableLookupLanes(table, hn::IndicesFromVec(df, hn::And(bytes, mask)));
-    b = hn::TableLookupLanes(table, hn::IndicesFromVec(df, hn::ShiftRight<4>(bytes)));
+    const auto low = hn::And(bytes, hn::Set(di, 15));
+    const auto high = hn::ShiftRight<4>(bytes);
+    if constexpr (hn::MaxLanes(df) == 16) {
+      // A vector is a table of what each code means in a row.
+      const auto table = hn::Sub(hn::Iota(df, 0.0f), hn::Set(df, row.zero_point));
+      a = hn::TableLookupLanes(table, hn::IndicesFromVec(df, low));
+      b = hn::TableLookupLanes(table, hn::IndicesFromVec(df, high));
+    } else {
+      const auto zero_point = hn::Set(df, row.zero_point);
+      a = hn::Sub(hn::ConvertTo(df, low), zero_point);
+      b = hn::Sub(hn::ConvertTo(df, high), zero_point);
+    }
   }
 };
 #else
@@ -149,14 +174,7 @@ HWY_INLINE void WithDecodeReader(const CacheFormat& format, const F& f) {
   });
 }
 
-#if HWY_TARGET == HWY_SCALAR
-
-template <class DF, class V = hn::Vec<DF>>
-HWY_INLINE void StoreSums(DF /*df*/, const V (&v)[kStep], float* HWY_RESTRICT to) {
-  for (size_t k = 0; k < kStep; ++k) to[k] = hn::GetLane(v[k]);
-}
-
-#else
+#if HWY_TARGET != HWY_SCALAR
 
 // Sums of the lanes at the same place of each 128-bit block.
 template <class D, class V = hn::Vec<D>>
@@ -169,21 +187,47 @@ HWY_INLINE hn::Vec<hn::Full128<float>> AddBlocks(D d, V v) {
   }
 }
 
-// to[k] = the sum of all lanes of v[k].
+// The sums of all lanes of each vector.
 template <class DF, class V = hn::Vec<DF>>
-HWY_INLINE void StoreSums(DF df, const V (&v)[kStep], float* HWY_RESTRICT to) {
-  static_assert(kStep == 4);
+HWY_INLINE hn::Vec<hn::Full128<float>> SumsOfLanes(DF df, V a, V b, V c, V d) {
   const hn::Repartition<uint64_t, DF> du64;
-  const auto ab = hn::Add(hn::InterleaveLower(df, v[0], v[1]), hn::InterleaveUpper(df, v[0], v[1]));
-  const auto cd = hn::Add(hn::InterleaveLower(df, v[2], v[3]), hn::InterleaveUpper(df, v[2], v[3]));
+  const auto ab = hn::Add(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
+  const auto cd = hn::Add(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
   const auto ab64 = hn::BitCast(du64, ab);
   const auto cd64 = hn::BitCast(du64, cd);
   const auto sum = hn::Add(hn::BitCast(df, hn::InterleaveLower(du64, ab64, cd64)),
                            hn::BitCast(df, hn::InterleaveUpper(du64, ab64, cd64)));
-  hn::StoreU(AddBlocks(df, sum), hn::Full128<float>(), to);
+  return AddBlocks(df, sum);
 }
 
 #endif
+
+// to(row)[k] = the sum of all lanes of v[row][k].
+template <size_t rows, size_t keys, class DF, class V, class To>
+HWY_INLINE void StoreSums(DF df, const V (&v)[rows][keys], const To& to) {
+#if HWY_TARGET == HWY_SCALAR
+  (void)df;
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t k = 0; k < keys; ++k) to(row)[k] = hn::GetLane(v[row][k]);
+  }
+#else
+  const hn::Full128<float> d4;
+  if constexpr (keys == 4) {
+    for (size_t row = 0; row < rows; ++row) {
+      hn::StoreU(SumsOfLanes(df, v[row][0], v[row][1], v[row][2], v[row][3]), d4, to(row));
+    }
+  } else {
+    static_assert(keys == 2);
+    const hn::Half<decltype(d4)> d2;
+    for (size_t row = 0; row < rows; row += 2) {
+      const size_t next = HWY_MIN(row + 1, rows - 1);
+      const auto sums = SumsOfLanes(df, v[row][0], v[row][1], v[next][0], v[next][1]);
+      hn::StoreU(hn::UpperHalf(d2, sums), d2, to(next));
+      hn::StoreU(hn::LowerHalf(d2, sums), d2, to(row));
+    }
+  }
+#endif
+}
 
 // True if rows of `size` elements come in even and odd halves of two vectors.
 template <class Codec>
@@ -196,32 +240,23 @@ struct StepShape {
   size_t row_floats;  // from one query or output row to the next
 };
 
-// Calls add(d, vectors) with the vectors at element d of the step's rows, for all d.
-template <class Codec, class F>
-HWY_INLINE void ForVectors(const Codec& codec, const typename Codec::Row (&rows)[kStep],
-                           const StepShape& shape, const F& add) {
-  const hn::ScalableTag<float> df;
-  using V = hn::Vec<decltype(df)>;
-  const size_t lanes = hn::Lanes(df);
+// Calls pair(d) for pairs of vectors of a row, the first at element d, then rest(d, count) for
+// vectors with `count` elements.
+template <class Codec, class Pairs, class Rest>
+HWY_INLINE void ForVectors(size_t size, const Pairs& pair, const Rest& rest) {
+  const size_t lanes = hn::Lanes(hn::ScalableTag<float>());
   size_t d = 0;
-  if (HWY_TARGET <= HWY_AVX3 && (!Codec::kEvenOdd || IsEvenOdd<Codec>(shape.size))) {
-    for (; d + 2 * lanes <= shape.size; d += 2 * lanes) {
-      V a[kStep];
-      V b[kStep];
-      for (size_t k = 0; k < kStep; ++k) codec.LoadTwo(df, rows[k], d, a[k], b[k]);
-      add(d, a);
-      add(d + lanes, b);
-    }
+  if (!Codec::kEvenOdd || IsEvenOdd<Codec>(size)) {
+    for (; d + 2 * lanes <= size; d += 2 * lanes) pair(d);
   }
-  for (; d + lanes <= shape.size; d += lanes) {
-    V a[kStep];
-    for (size_t k = 0; k < kStep; ++k) a[k] = codec.Load(df, rows[k], d);
-    add(d, a);
-  }
-  if (d == shape.size) return;
-  V a[kStep];
-  for (size_t k = 0; k < kStep; ++k) a[k] = codec.LoadN(df, rows[k], d, shape.size - d);
-  add(d, a);
+  for (; d < size; d += lanes) rest(d, HWY_MIN(lanes, size - d));
+}
+
+// At most a vector of elements.
+template <class DF, class Codec>
+HWY_INLINE hn::Vec<DF> LoadUpTo(DF df, const Codec& codec, const typename Codec::Row& row, size_t d,
+                                size_t count) {
+  return count == hn::Lanes(df) ? codec.Load(df, row, d) : codec.LoadN(df, row, d, count);
 }
 
 // Where a step's sums go.
@@ -237,23 +272,43 @@ HWY_INLINE void DotStep(const Codec& codec, const typename Codec::Row (&rows)[kS
                         const StepSums& to) {
   const hn::ScalableTag<float> df;
   using V = hn::Vec<decltype(df)>;
-  V sums[heads][kStep];
-  for (auto& row : sums) {
-    for (V& sum : row) sum = hn::Zero(df);
+  const size_t lanes = hn::Lanes(df);
+  constexpr size_t kKeys = KeysAtATime<heads>();
+  constexpr size_t kRows = heads + squares;
+  for (size_t first = 0; first < kStep; first += kKeys) {
+    V sums[kRows][kKeys];
+    for (auto& row : sums) {
+      for (V& sum : row) sum = hn::Zero(df);
+    }
+    const auto add = [&](size_t d, const V(&keys)[kKeys]) HWY_ATTR {
+      for (size_t h = 0; h < heads; ++h) {
+        const V q = InRegister(hn::Load(df, query + h * shape.row_floats + d));
+        for (size_t k = 0; k < kKeys; ++k) sums[h][k] = hn::MulAdd(q, keys[k], sums[h][k]);
+      }
+      if constexpr (squares) {
+        for (size_t k = 0; k < kKeys; ++k) {
+          sums[heads][k] = hn::MulAdd(keys[k], keys[k], sums[heads][k]);
+        }
+      }
+    };
+    ForVectors<Codec>(
+        shape.size,
+        [&](size_t d) HWY_ATTR {
+          V a[kKeys];
+          V b[kKeys];
+          for (size_t k = 0; k < kKeys; ++k) codec.LoadTwo(df, rows[first + k], d, a[k], b[k]);
+          add(d, a);
+          add(d + lanes, b);
+        },
+        [&](size_t d, size_t count) HWY_ATTR {
+          V a[kKeys];
+          for (size_t k = 0; k < kKeys; ++k) a[k] = LoadUpTo(df, codec, rows[first + k], d, count);
+          add(d, a);
+        });
+    StoreSums(df, sums, [&](size_t row) HWY_ATTR {
+      return first + (row < heads ? to.scores + row * kPaTileKeys : to.squares);
+    });
   }
-  V lengths[kStep];
-  for (V& sum : lengths) sum = hn::Zero(df);
-  ForVectors(codec, rows, shape, [&](size_t d, const V(&keys)[kStep]) HWY_ATTR {
-    for (size_t h = 0; h < heads; ++h) {
-      const V q = hn::Load(df, query + h * shape.row_floats + d);
-      for (size_t k = 0; k < kStep; ++k) sums[h][k] = hn::MulAdd(q, keys[k], sums[h][k]);
-    }
-    if constexpr (squares) {
-      for (size_t k = 0; k < kStep; ++k) lengths[k] = hn::MulAdd(keys[k], keys[k], lengths[k]);
-    }
-  });
-  for (size_t h = 0; h < heads; ++h) StoreSums(df, sums[h], to.scores + h * kPaTileKeys);
-  if constexpr (squares) StoreSums(df, lengths, to.squares);
 }
 
 // output[h] += sum over kStep keys of weights[h * kPaTileKeys + k] times their values.
@@ -263,18 +318,42 @@ HWY_INLINE void AccumulateStep(const Codec& codec, const typename Codec::Row (&r
                                float* HWY_RESTRICT output) {
   const hn::ScalableTag<float> df;
   using V = hn::Vec<decltype(df)>;
-  V w[heads][kStep];
-  for (size_t h = 0; h < heads; ++h) {
-    for (size_t k = 0; k < kStep; ++k) w[h][k] = hn::Set(df, weights[h * kPaTileKeys + k]);
-  }
-  ForVectors(codec, rows, shape, [&](size_t d, const V(&values)[kStep]) HWY_ATTR {
-    for (size_t h = 0; h < heads; ++h) {
-      float* HWY_RESTRICT to = output + h * shape.row_floats + d;
-      V o = hn::Load(df, to);
-      for (size_t k = 0; k < kStep; ++k) o = hn::MulAdd(w[h][k], values[k], o);
-      hn::Store(o, df, to);
-    }
-  });
+  const size_t lanes = hn::Lanes(df);
+  const auto weight = [&](size_t h, size_t k)
+                          HWY_ATTR { return hn::Set(df, weights[h * kPaTileKeys + k]); };
+  ForVectors<Codec>(
+      shape.size,
+      [&](size_t d) HWY_ATTR {
+        float* HWY_RESTRICT to = output + d;
+        V sums[heads][2];
+        for (size_t h = 0; h < heads; ++h) {
+          sums[h][0] = hn::Load(df, to + h * shape.row_floats);
+          sums[h][1] = hn::Load(df, to + h * shape.row_floats + lanes);
+        }
+        for (size_t k = 0; k < kStep; ++k) {
+          V a, b;
+          codec.LoadTwo(df, rows[k], d, a, b);
+          for (size_t h = 0; h < heads; ++h) {
+            const V w = InRegister(weight(h, k));
+            sums[h][0] = hn::MulAdd(w, a, sums[h][0]);
+            sums[h][1] = hn::MulAdd(w, b, sums[h][1]);
+          }
+        }
+        for (size_t h = 0; h < heads; ++h) {
+          hn::Store(sums[h][0], df, to + h * shape.row_floats);
+          hn::Store(sums[h][1], df, to + h * shape.row_floats + lanes);
+        }
+      },
+      [&](size_t d, size_t count) HWY_ATTR {
+        for (size_t h = 0; h < heads; ++h) {
+          float* HWY_RESTRICT to = output + h * shape.row_floats + d;
+          V sum = hn::Load(df, to);
+          for (size_t k = 0; k < kStep; ++k) {
+            sum = hn::MulAdd(weight(h, k), LoadUpTo(df, codec, rows[k], d, count), sum);
+          }
+          hn::Store(sum, df, to);
+        }
+      });
 }
 
 // Calls f.operator()<n>(first head) for groups of query heads that together are `group`.
@@ -282,11 +361,10 @@ template <class F>
 HWY_INLINE void ForHeads(size_t group, const F& f) {
   size_t h = 0;
   for (; h + kMaxHeads <= group; h += kMaxHeads) f.template operator()<kMaxHeads>(h);
-  if constexpr (kMaxHeads > 2) {
-    if (h + 3 == group) return f.template operator()<3>(h);
-    if (h + 2 == group) return f.template operator()<2>(h);
-  }
-  if (h < group) f.template operator()<1>(h);
+  static_assert(kMaxHeads == 4);
+  if (h + 3 == group) return f.template operator()<3>(h);
+  if (h + 2 == group) return f.template operator()<2>(h);
+  if (h + 1 == group) return f.template operator()<1>(h);
 }
 
 }  // namespace HWY_NAMESPACE
