@@ -266,7 +266,11 @@ TEST(Functions, InputsAndOutputsAreChecked) {
 // Two models beside one file of weights.
 class SharedData : public testing::Test {
  protected:
-  SharedData() : folder_(fs::path(testing::TempDir()) / "shared_data_test") {
+  // A folder for each test: they may run side by side.
+  SharedData()
+      : folder_(fs::path(testing::TempDir()) /
+                StrCat("shared_data_test_",
+                       testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::create_directories(folder_);
     std::ofstream data(folder_ / "weights.bin", std::ios::binary);
     for (int i = 0; i < 4096; ++i) {
