@@ -31,12 +31,13 @@ constexpr size_t KeysAtATime() {
   return (heads + 2) * 4 < kRegisters ? 4 : 2;
 }
 
-// Keeps the compiler from reading v from memory again at each use, where it has few registers: more
-// loads than a cycle has.
+// Keeps the compiler from reading v from memory again at each use: more loads than a cycle has.
 template <class V>
 HWY_INLINE V InRegister(V v) {
 #if HWY_TARGET == HWY_AVX2 && !HWY_COMPILER_MSVC
   asm volatile("" : "+x"(v.raw));
+#elif HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3 && !HWY_COMPILER_MSVC
+  asm volatile("" : "+v"(v.raw));
 #endif
   return v;
 }
@@ -319,8 +320,18 @@ HWY_INLINE void AccumulateStep(const Codec& codec, const typename Codec::Row (&r
   const hn::ScalableTag<float> df;
   using V = hn::Vec<decltype(df)>;
   const size_t lanes = hn::Lanes(df);
-  const auto weight = [&](size_t h, size_t k)
-                          HWY_ATTR { return hn::Set(df, weights[h * kPaTileKeys + k]); };
+  const auto read = [&](size_t h, size_t k)
+                        HWY_ATTR { return InRegister(hn::Set(df, weights[h * kPaTileKeys + k])); };
+  // 32 registers hold the weights of a step; where there are fewer, each is read when it is used.
+  constexpr bool kHeld = kRegisters == 32;
+  [[maybe_unused]] V held[heads][kStep];
+  for (size_t h = 0; h < heads && kHeld; ++h) {
+    for (size_t k = 0; k < kStep; ++k) held[h][k] = read(h, k);
+  }
+  const auto weight = [&](size_t h, size_t k) HWY_ATTR {
+    if constexpr (kHeld) return held[h][k];
+    return read(h, k);
+  };
   ForVectors<Codec>(
       shape.size,
       [&](size_t d) HWY_ATTR {
@@ -334,7 +345,7 @@ HWY_INLINE void AccumulateStep(const Codec& codec, const typename Codec::Row (&r
           V a, b;
           codec.LoadTwo(df, rows[k], d, a, b);
           for (size_t h = 0; h < heads; ++h) {
-            const V w = InRegister(weight(h, k));
+            const V w = weight(h, k);
             sums[h][0] = hn::MulAdd(w, a, sums[h][0]);
             sums[h][1] = hn::MulAdd(w, b, sums[h][1]);
           }
