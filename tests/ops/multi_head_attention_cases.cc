@@ -44,7 +44,8 @@ OpCase Blocks(std::string name, std::vector<std::pair<std::string, AttributeValu
 // A value that is not finite, in a row that only the later queries of a block see.
 OpCase WithNan(OpCase made) {
   Tensor& values = made.inputs[2];
-  values.mutable_values<float>()[50 * values.dims()[2] + 3] = std::numeric_limits<float>::quiet_NaN();
+  values.mutable_values<float>()[50 * values.dims()[2] + 3] =
+      std::numeric_limits<float>::quiet_NaN();
   made.name += "_nan";
   return made;
 }
