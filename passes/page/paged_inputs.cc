@@ -133,6 +133,10 @@ absl::Status DropSizedInputs(Graph& graph, const DecoderInputs& inputs) {
       }
       PF_RETURN_IF_ERROR(ReplaceSizes(graph, reader, inputs));
     }
+    if (value->is_output()) {
+      return absl::FailedPreconditionError(
+          StrCat("input \"", value->name(), "\" is a graph output too: it cannot go"));
+    }
     graph.RemoveInput(InputIndex(graph, value));
     graph.EraseValue(value);
   }
