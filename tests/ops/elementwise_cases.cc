@@ -117,9 +117,6 @@ OpCases ElementwiseCases() {
   })";
   cases.Add(Case("types_change", types,
                  {Random(DataType::kFloat16, {3, 2000}, Normal{0, 1}, 9), Ints({1}, {2})}));
-  cases.Add(Case("values_that_nothing_reads",
-                 "(x) => (y) { y = Neg (x)  t = Exp (x)  u = Abs (y) }",
-                 {Random(DataType::kFloat, {3, 2000}, Normal{0, 1}, 10)}));
   return cases
       .Rejects(Wrong("(x) => (y) { t = Neg (x)  y = Softmax (t) }", {x}),
                "node \"y\" (Softmax) is no elementwise op")
@@ -128,7 +125,10 @@ OpCases ElementwiseCases() {
       .Rejects(Wrong("(x, s) => (y) { y = Neg (x) }", {x}), "expected 1 inputs")
       .Rejects(Wrong("(x) => (y, t) { t = Neg (x)  y = Neg (t) }", {x}), "expected one output")
       .Rejects(Wrong("(x, s) => (y) { t = Exp (s)  y = Neg (x) }", {x, Floats({3}, {1, 2, 3})}),
-               "which does not broadcast to the output's [2, 2]")
+               "no node reads \"t\"")
+      .Rejects(Wrong("(x, s) => (y) { y = Neg (x) }", {x, x}), "no node reads \"s\"")
+      .Rejects(Wrong("(x, s) => (y) { y = Clip (x, s) }", {Floats({}, {1}), Floats({1}, {2})}),
+               "its graph gives [], its inputs broadcast to [1]")
       .Rejects(Wrong("(x, s) => (y) { y = Add (x, s) }", {x, Floats({3}, {1, 2, 3})}),
                "node \"y\" (Add)")
       .Rejects(Wrong("(float16[N, M] x) => (y) { y = Neg (x) }", {x}),

@@ -1,6 +1,8 @@
 // Elementwise: a chain of elementwise ops in one pass over memory. The node holds the chain as a
 // graph; its kernel runs the kernels of the graph's nodes on one tile after the other, so that what
 // lies between them stays in the cache, and every element is what it is without the chain.
+#include "pagefuse/ops/onnx/elementwise.h"
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -47,37 +49,43 @@ absl::StatusOr<std::vector<Known>> KnownInputs(const ShapeContext& c, const Grap
   return inputs;
 }
 
-bool BroadcastsTo(const std::vector<int64_t>& dims, const std::vector<int64_t>& output) {
-  for (size_t i = 0; i < dims.size(); ++i) {
-    const int64_t dim = dims[dims.size() - 1 - i];
-    if (dim != 1 && (i >= output.size() || dim != output[output.size() - 1 - i])) return false;
+// All inputs reach the output through elementwise ops, so its shape is theirs, broadcast.
+absl::Status SetOutput(ShapeContext& c, const Graph& body, DataType dtype) {
+  PF_RETURN_IF_ERROR(onnx_ops::InferBroadcast(c, dtype));
+  std::optional<Shape> shape = c.outputs()[0].shape;
+  for (const Value* constant : body.initializers()) {
+    if (!shape) break;
+    PF_ASSIGN_OR_RETURN(
+        shape, BroadcastShapes(c, *shape, Shape::FromInts(constant->initializer()->dims())));
+  }
+  c.SetOutput(0, dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+// Only a run knows the contents of all inputs.
+bool IsRun(const ShapeContext& c) {
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (c.input_tensor(i) == nullptr) return false;
   }
   return true;
 }
 
-// Tiles are parts of every value, so none may be larger than the output.
-absl::Status CheckBroadcasts(const ShapeContext& c, const ChainValues& values,
-                             const std::vector<int64_t>& output) {
-  for (const auto& [value, known] : values) {
-    const auto dims = known.shape ? known.shape->constant() : std::nullopt;
-    if (!dims || BroadcastsTo(*dims, output)) continue;
-    return c.Error(StrCat("\"", value->name(), "\" of its graph is ", DimsToString(*dims),
-                          ", which does not broadcast to the output's ", DimsToString(output)));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status InferElementwise(ShapeContext& c) {
+  const onnx_ops::BodyPorts ports{.inputs = static_cast<size_t>(c.num_inputs()), .min_outputs = 1};
+  PF_ASSIGN_OR_RETURN(const Graph* body, onnx_ops::BodyOf(c.node(), "body", ports));
+  const DataType inferred = body->outputs()[0]->dtype();
+  // The graph was checked when it was loaded, or is when it is evaluated. To walk it again in every
+  // run would take longer than small tensors do.
+  if (IsRun(c) && inferred != DataType::kUndefined) return SetOutput(c, *body, inferred);
   PF_ASSIGN_OR_RETURN(const ChainGraph chain, ChainOf(c.node()));
-  PF_ASSIGN_OR_RETURN(const std::vector<Known> inputs, KnownInputs(c, *chain.body));
+  PF_ASSIGN_OR_RETURN(const std::vector<Known> inputs, KnownInputs(c, *body));
   PF_ASSIGN_OR_RETURN(const ChainValues values, InferChain(chain, inputs));
-  const Value* result = chain.body->outputs()[0];
-  const Known& known = values.at(result);
-  const auto dims = known.shape ? known.shape->constant() : std::nullopt;
-  if (dims) PF_RETURN_IF_ERROR(CheckBroadcasts(c, values, *dims));
-  // Where symbols are broadcast, the graph that was inferred has the names of the sizes.
-  c.SetOutput(0, known.dtype, dims ? known.shape : result->shape());
-  return absl::OkStatus();
+  const Known& known = values.at(body->outputs()[0]);
+  PF_RETURN_IF_ERROR(SetOutput(c, *body, known.dtype));
+  const std::optional<Shape>& shape = c.outputs()[0].shape;
+  if (!known.shape || !shape || known.shape->rank() == shape->rank()) return absl::OkStatus();
+  return c.Error(StrCat("its graph gives ", known.shape->ToString(), ", its inputs broadcast to ",
+                        shape->ToString()));
 }
 
 absl::StatusOr<std::vector<Tensor>> RunGraph(const Node& node, const std::vector<Tensor>& inputs,
@@ -94,12 +102,12 @@ OpDef ElementwiseDef() {
   return OpDef("pagefuse", "Elementwise", /*since=*/1)
       .Doc(
           "A chain of elementwise ops of ai.onnx that runs in one pass over memory, tile by tile, "
-          "each node by its own kernel. Values of the chain broadcast to its output.")
+          "each node by its own kernel.")
       .Input("X", "", "all broadcast", PortKind::kVariadic)
       .Output("Y", "T", "the broadcast shape")
       .RequiredAttr("body",
-                    "the chain: a graph from the inputs to one output, which reads nothing "
-                    "from around it")
+                    "the chain: a graph from the inputs, all of which it reads, to one output; it "
+                    "reads nothing from around it")
       .Types("T", onnx_ops::AllTypes())
       .InferShapes(InferElementwise)
       .AddKernel(

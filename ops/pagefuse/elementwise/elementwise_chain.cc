@@ -35,6 +35,13 @@ absl::Status CheckNode(const Node& chain, const Node& node, const OpDef* op,
   return absl::OkStatus();
 }
 
+// What nothing reads would not show in the output's shape.
+absl::Status CheckIsRead(const Node& chain, const Graph& body, const Value* value) {
+  if (!value->uses().empty() || value == body.outputs()[0]) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat(chain.Description(), ": attribute \"body\": no node reads \"", value->name(), "\""));
+}
+
 }  // namespace
 
 absl::StatusOr<ChainGraph> ChainOf(const Node& node) {
@@ -55,6 +62,7 @@ absl::StatusOr<ChainGraph> ChainOf(const Node& node) {
     PF_RETURN_IF_ERROR(CheckNode(node, *inner, chain.ops.back(), defined));
     defined.insert(inner->output(0));
   }
+  for (const Value* value : defined) PF_RETURN_IF_ERROR(CheckIsRead(node, *body, value));
   return chain;
 }
 

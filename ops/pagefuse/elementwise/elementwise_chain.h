@@ -26,7 +26,8 @@ struct ChainGraph {
 };
 
 // InvalidArgument naming the node unless the graph has as many inputs as the node, one output that
-// one of its nodes computes, and only elementwise ops, which read nothing from around it.
+// one of its nodes computes, and only elementwise ops, which read nothing from around it and,
+// between them, every other value.
 absl::StatusOr<ChainGraph> ChainOf(const Node& node);
 
 // Types and shapes of the values of such a graph, as far as those of its inputs tell. The errors
