@@ -13,8 +13,6 @@
 namespace pagefuse {
 namespace {
 
-// What bodies without a header mean: the newest version of every op that is known.
-constexpr int64_t kNewestOpset = 28;
 constexpr int kMaxCallDepth = 64;
 
 using Values = std::unordered_map<const Value*, Tensor>;

@@ -14,6 +14,9 @@
 
 namespace pagefuse {
 
+// Of ai.onnx: what bodies without a header mean, the newest version of every op that is known.
+inline constexpr int64_t kNewestOpset = 28;
+
 struct EvaluateOptions {
   std::string force_kernel = {};  // "reference" for the definition, empty for the best kernel
   bool decompose = false;         // run decompositions instead of kernels where an op has one

@@ -189,8 +189,8 @@ absl::Status CompareOutputs(const TestCase& test_case, const TestDataSet& data_s
   const CodeCount codes = CountCodes(test_case, data_set, outputs);
   if (codes.few() && notes != nullptr) {
     notes->push_back(absl::StrCat(data_set.name, ": ", codes.moved, " of ", codes.codes,
-                                  " codes of the cache are neighbours of the expected ones; floats "
-                                  "are compared within a 127th of their largest"));
+                                  " codes of the cache are not the expected ones; floats are "
+                                  "compared within a 127th of their largest"));
   }
   for (size_t i = 0; i < data_set.outputs.size(); ++i) {
     const std::string& name = test_case.model.graph->outputs()[i]->name();

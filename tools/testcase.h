@@ -56,7 +56,7 @@ using ModelRunner = std::function<absl::StatusOr<std::vector<Tensor>>(
 // Runs every data set and compares, or checks that the call fails as expected and leaves its feeds
 // as they were. InvalidArgument tells the data set, the output and the first difference; an error
 // of `run` comes back as it is. `notes` gets what a reader of a passed case should know: a decoder
-// whose 8-bit cache got a neighbouring code here and there, and so was compared by that quantum.
+// whose 8-bit cache got another code here and there, and so was compared by that quantum.
 absl::Status CheckTestCase(const TestCase& test_case, const ModelRunner& run,
                            std::vector<std::string>* notes = nullptr);
 

@@ -9,6 +9,7 @@
 // a pass over memory costs nothing, and folding and shape inference want to see the nodes.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,10 +37,21 @@ bool HasWholeBytes(const Value& value) {
   return width > 0 && width % 8 == 0;
 }
 
+// A bound of Clip does not broadcast: that it is one number has to be known.
+bool HasNumbersForBounds(const Node& node) {
+  if (!node.Is("Clip")) return true;
+  return std::all_of(node.inputs().begin() + 1, node.inputs().end(), [](const Value* bound) {
+    if (bound == nullptr) return true;
+    const std::optional<Shape>& shape = bound->shape();
+    return shape.has_value() && (shape->rank() == 0 || (*shape)[0].constant() == 1);
+  });
+}
+
 // True if the node may be in a chain.
 bool IsLink(const Node& node, const OpsetImports& opsets) {
   const OpDef* op = FindOpDef(node, opsets);
   if (op == nullptr || !op->is_elementwise() || HasAttributeRef(node)) return false;
+  if (!HasNumbersForBounds(node)) return false;
   const Value* result = node.output(0);
   if (node.num_outputs() != 1 || result == nullptr) return false;
   if (!result->shape().has_value() || result->shape()->rank() < 2) return false;

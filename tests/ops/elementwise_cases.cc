@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "op_test.h"
+#include "written_out_gelu.h"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -29,17 +30,7 @@ OpCase Wrong(const std::string& body, std::vector<Tensor> inputs) {
   return Case("wrong", body, std::move(inputs));
 }
 
-constexpr const char* kGelu = R"((x, up, three, a, b, one, half) => (y) {
-  cube = Pow (x, three)
-  scaled = Mul (cube, a)
-  sum = Add (x, scaled)
-  inner = Mul (sum, b)
-  t = Tanh (inner)
-  shifted = Add (t, one)
-  gate = Mul (shifted, half)
-  gelu = Mul (x, gate)
-  y = Mul (gelu, up)
-})";
+const std::string kGelu = StrCat("(x, up, three, a, b, one, half) => (y) {", kWrittenOutGelu, "}");
 
 OpCase Gelu(std::vector<int64_t> dims, DataType type = DataType::kFloat) {
   const std::string name = StrCat("gelu_", DataTypeName(type), DimsToString(dims));

@@ -8,6 +8,7 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/onnx/body_op.h"
 #include "pagefuse/ops/registry.h"
 
@@ -15,9 +16,6 @@ namespace pagefuse::pagefuse_ops {
 namespace {
 
 using Known = ShapeContext::Known;
-
-// Elementwise ops have one definition each, which means the same in every version.
-constexpr int64_t kNewestOpset = 28;
 
 // `defined`: what the graph's nodes may read so far.
 absl::Status CheckNode(const Node& chain, const Node& node, const OpDef* op,
@@ -44,6 +42,7 @@ absl::Status CheckIsRead(const Node& chain, const Graph& body, const Value* valu
 
 }  // namespace
 
+// Elementwise ops have one definition each, which means the same in every version: the newest.
 absl::StatusOr<ChainGraph> ChainOf(const Node& node) {
   const onnx_ops::BodyPorts ports{.inputs = static_cast<size_t>(node.num_inputs()),
                                   .min_outputs = 1};
