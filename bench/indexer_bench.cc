@@ -15,7 +15,7 @@ namespace pagefuse {
 namespace {
 
 double PeakOf(const std::string& kernel) {
-  return kernel == "amx" ? MachinePeaks().amx_flops : MachinePeaks().fma_flops;
+  return kernel == "tiles" ? MachinePeaks().bf16_flops : MachinePeaks().fma_flops;
 }
 
 void Dense(benchmark::State& state, const std::string& kernel, int64_t rows, int64_t keys) {
@@ -73,7 +73,7 @@ void Add(const std::string& name, const Body& body) {
 }
 
 void RegisterScores() {
-  for (const std::string kernel : {"amx", "hwy"}) {
+  for (const std::string kernel : {"tiles", "hwy"}) {
     for (const int64_t rows : {64, 512}) {
       for (const int64_t keys : {4096, 32768}) {
         Add("MqaLogits/" + kernel + "/" + std::to_string(rows) + "x" + std::to_string(keys),
@@ -122,6 +122,8 @@ int main(int argc, char** argv) {
   pagefuse::RegisterOthers();
   benchmark::RunSpecifiedBenchmarks();
   const pagefuse::Peaks& peaks = pagefuse::MachinePeaks();
-  std::fprintf(stderr, "peaks: %.1f GB/s read, %.1f GFLOP/s multiply-add, %.1f GFLOP/s AMX\n",
-               peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9, peaks.amx_flops * 1e-9);
+  std::fprintf(stderr,
+               "peaks: %.1f GB/s read, %.1f GFLOP/s multiply-add, %.1f GFLOP/s %s bfloat16\n",
+               peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9, peaks.bf16_flops * 1e-9,
+               pagefuse::Bf16UnitName());
 }

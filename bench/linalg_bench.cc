@@ -1,5 +1,6 @@
 // Speed of the matrix products as shares of what the machine can do, measured in the same run: read
-// bandwidth for few rows, the peak of AVX-512 or AVX2 multiply-add and of AMX tiles for many.
+// bandwidth for few rows, the peak of AVX-512 or AVX2 multiply-add, or of the unit for bfloat16,
+// for many.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -129,11 +130,11 @@ void RunCase(const Case& c, const Peaks& peaks, const std::vector<int64_t>& rows
       }
     };
     const double bytes = 2.0 * c.k * c.n * matrices;
-    if (HasAmxBf16()) {
+    if (HasBf16Tiles()) {
       seconds = Time(products, bf16);
-      Print(c, "bf16/amx", m, {seconds, bytes, flops}, peaks, peaks.amx_flops);
+      Print(c, "bf16/tiles", m, {seconds, bytes, flops}, peaks, peaks.bf16_flops);
     }
-    const ScopedDisableAmx disable;
+    const ScopedBf16Limit limit(Bf16Unit::kNone);
     seconds = Time(products, bf16);
     Print(c, "bf16/hwy", m, {seconds, bytes, flops}, peaks, peaks.fma_flops);
   }
@@ -157,9 +158,9 @@ int main(int argc, char** argv) {
   }
   if (rows.empty()) rows = {1, 4, 16, 64, 512};
   const pagefuse::Peaks peaks = pagefuse::MeasurePeaks();
-  std::printf("%d threads; read %.1f GB/s, multiply-add %.0f GF/s, AMX bf16 %.0f GF/s\n",
+  std::printf("%d threads; read %.1f GB/s, multiply-add %.0f GF/s, %s bfloat16 %.0f GF/s\n",
               omp_get_max_threads(), peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9,
-              peaks.amx_flops * 1e-9);
+              pagefuse::Bf16UnitName(), peaks.bf16_flops * 1e-9);
   for (const pagefuse::Case& c : pagefuse::kCases) {
     if (!names.empty() && std::count(names.begin(), names.end(), c.name) == 0) continue;
     pagefuse::RunCase(c, peaks, rows);

@@ -13,13 +13,10 @@
 
 #include <omp.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/tensor.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
+#include "pagefuse/ops/linalg/x86_intrinsics.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "peaks.cc"
@@ -142,8 +139,8 @@ double MultiplyAddPeak() {
 
 #if defined(__x86_64__)
 
-// Four products of full tiles in registers, the pattern of a blocked product.
-__attribute__((target("amx-tile,amx-bf16"))) void TileProducts(int64_t steps) {
+// Four products of full tiles in registers, the pattern of a blocked product; returns operations.
+__attribute__((target("amx-tile,amx-bf16"))) double AmxProducts(int64_t steps) {
   alignas(64) uint8_t config[64] = {1};
   for (int t = 0; t < 8; ++t) {
     config[16 + 2 * t] = 64;
@@ -157,28 +154,54 @@ __attribute__((target("amx-tile,amx-bf16"))) void TileProducts(int64_t steps) {
     _tile_dpbf16ps(3, 5, 7);
   }
   _tile_release();
+  return 4.0 * 2 * 16 * 16 * 32 * static_cast<double>(steps);
 }
 
-double TilePeak() {
-  if (!HasAmxBf16()) return 0;
-  constexpr int64_t kSteps = 200000;
+// Sixteen sums of dot products in registers; returns operations.
+__attribute__((target("avx512f,avx512bf16"))) double DotProducts(int64_t steps) {
+  constexpr int kSums = 16;
+  __m512 sums[kSums];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  const auto pairs = (__m512bh)_mm512_set1_epi32(0);
+  for (int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 16
+    for (__m512& sum : sums) {
+      sum = _mm512_dpbf16_ps(sum, pairs, pairs);
+      asm volatile("" : "+v"(sum));  // not one multiple of a constant
+    }
+  }
+  return static_cast<double>(kSums * 2 * 2 * 16) * static_cast<double>(steps);
+}
+
+double Bf16Peak() {
+  if (!HasBf16Tiles()) return 0;
+  double flops = 0;
   const double seconds = Best(5, [&] {
 #pragma omp parallel
-    TileProducts(kSteps);
+    {
+      const double mine = HasAmxBf16() ? AmxProducts(200000) : DotProducts(1000000);
+#pragma omp master
+      flops = mine * omp_get_num_threads();
+    }
   });
-  return 4.0 * kSteps * 2 * 16 * 16 * 32 * omp_get_max_threads() / seconds;
+  return flops / seconds;
 }
 
 #else
 
-double TilePeak() { return 0; }
+double Bf16Peak() { return 0; }
 
 #endif
 
 }  // namespace
 
+const char* Bf16UnitName() {
+  if (HasAmxBf16()) return "AMX";
+  return HasBf16Tiles() ? "AVX512-BF16" : "no unit for";
+}
+
 Peaks MeasurePeaks() {
-  return {.read_bytes = ReadBandwidth(), .fma_flops = MultiplyAddPeak(), .amx_flops = TilePeak()};
+  return {.read_bytes = ReadBandwidth(), .fma_flops = MultiplyAddPeak(), .bf16_flops = Bf16Peak()};
 }
 
 double Now() {

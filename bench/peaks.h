@@ -8,8 +8,11 @@ namespace pagefuse {
 struct Peaks {
   double read_bytes = 0;  // bytes a second, all threads reading memory
   double fma_flops = 0;   // float32 operations a second of the widest multiply-add
-  double amx_flops = 0;   // bf16 operations a second of AMX tiles in registers; 0 without AMX
+  double bf16_flops = 0;  // bf16 operations a second of the best unit, in registers; 0 without one
 };
+
+// What the best unit for bfloat16 is called.
+const char* Bf16UnitName();
 
 // Takes about a second. All OpenMP threads.
 Peaks MeasurePeaks();

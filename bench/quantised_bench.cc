@@ -76,8 +76,8 @@ void RunNBits(int bits, int64_t k, int64_t n, const Peaks& peaks) {
     const double bytes = static_cast<double>(size + n * k / kBlock * 4);
     const double flops = 2.0 * static_cast<double>(m * n * k);
     Print(name, m, run(NBitsPrecision::kFloat32), bytes, flops, peaks, peaks.fma_flops);
-    if (m < 64 || !HasAmxBf16()) continue;
-    Print("  by AMX", m, run(NBitsPrecision::kBfloat16), bytes, flops, peaks, peaks.amx_flops);
+    if (m < 64 || !HasBf16Tiles()) continue;
+    Print("  bfloat16", m, run(NBitsPrecision::kBfloat16), bytes, flops, peaks, peaks.bf16_flops);
   }
 }
 

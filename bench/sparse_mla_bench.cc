@@ -1,6 +1,6 @@
 // SparseMlaAttention against what the machine can do: prefill as a share of the peak of matrix
-// products (AMX bf16 tiles where the call can use them, else multiply-adds), decode as a share of
-// the memory bandwidth for the listed rows; both measured by this program.
+// products (the unit for bfloat16 where the call can use it, else multiply-adds), decode as a share
+// of the memory bandwidth for the listed rows; both measured by this program.
 //
 // Every iteration uses the next of several layers, for decode so many that no cache of the
 // processor holds them. Counters are those of the fastest iteration, since other programs disturb
@@ -44,9 +44,9 @@ void Prefill(benchmark::State& state, const LatentKind& kind, const SparseMlaSha
   const double flops =
       pairs * static_cast<double>(2 * shape.heads * (kind.head_size + kSparseMlaValueSize));
   const Peaks& peaks = MachinePeaks();
-  const bool tiles = peaks.amx_flops > 0 && kind.query == DataType::kBfloat16;
+  const bool tiles = peaks.bf16_flops > 0 && kind.query == DataType::kBfloat16;
   state.counters["GFLOP/s"] = flops / best * 1e-9;
-  state.counters["share"] = flops / best / (tiles ? peaks.amx_flops : peaks.fma_flops);
+  state.counters["share"] = flops / best / (tiles ? peaks.bf16_flops : peaks.fma_flops);
 }
 
 void Register() {
@@ -77,6 +77,8 @@ int main(int argc, char** argv) {
   pagefuse::Register();
   benchmark::RunSpecifiedBenchmarks();
   const pagefuse::Peaks& peaks = pagefuse::MachinePeaks();
-  std::fprintf(stderr, "peaks: %.1f GB/s read, %.1f GFLOP/s multiply-add, %.1f GFLOP/s AMX bf16\n",
-               peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9, peaks.amx_flops * 1e-9);
+  std::fprintf(stderr,
+               "peaks: %.1f GB/s read, %.1f GFLOP/s multiply-add, %.1f GFLOP/s %s bfloat16\n",
+               peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9, peaks.bf16_flops * 1e-9,
+               pagefuse::Bf16UnitName());
 }

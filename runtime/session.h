@@ -26,7 +26,7 @@ struct SessionOptions {
   PipelineOptions pipeline = {};
   // Type that constant matrices of matrix products are packed to. kBfloat16 halves the bytes a
   // token and rounds the weights and the activations of products to bfloat16 (float32
-  // accumulation); it uses AMX where the machine has it.
+  // accumulation); it uses AMX or AVX512-BF16 where the machine has them.
   WeightType weight_type = WeightType::kFloat32;
   RunLimits limits = {};
   int num_threads = 0;                                   // 0: OpenMP's default

@@ -1,32 +1,19 @@
-// AMX bf16 tiles: their sizes, their configuration, and a place for four tiles of sums. For files
-// that use tile intrinsics; all of it needs HasAmxBf16().
+// AMX bf16 tiles: their configuration, and a place for four tiles of sums. For files that use tile
+// intrinsics; all of it needs HasAmxBf16().
 #pragma once
 
 #if defined(__x86_64__)
 
 #include <cstdint>
 
-// GCC 12 warns of the undefined vectors inside its own AVX-512 intrinsics (its bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
+#include "pagefuse/ops/linalg/bf16_tiles.h"
+#include "pagefuse/ops/linalg/x86_intrinsics.h"
 
 namespace pagefuse::amx {
 
 #define PF_AMX __attribute__((target("amx-tile,amx-bf16,avx512f")))
 
-inline constexpr int64_t kTileRows = 16;
-inline constexpr int64_t kTileColumns = 16;                       // floats of a sum tile
-inline constexpr int64_t kTileDepth = 32;                         // bfloat16 of a row of A
-inline constexpr int64_t kTileWords = kTileRows * kTileDepth;     // 16-bit words of A and B tiles
-inline constexpr int64_t kTileFloats = kTileRows * kTileColumns;  // of a sum tile
-inline constexpr int64_t kTileStride = 64;                        // bytes of a row of a dense tile
+inline constexpr int64_t kTileStride = 64;  // bytes of a row of a dense tile
 
 // The operand of ldtilecfg (Intel SDM, volume 1, chapter 18).
 struct alignas(64) TileConfig {

@@ -1,5 +1,6 @@
 #include "pagefuse/ops/linalg/cpu_features.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -12,7 +13,7 @@
 namespace pagefuse {
 namespace {
 
-int disabled_count = 0;
+Bf16Unit limit = Bf16Unit::kAmx;
 
 #if defined(__x86_64__) && defined(__linux__)
 
@@ -30,6 +31,13 @@ bool HasAvx512() {
   return __builtin_cpu_supports("avx512f") != 0;
 }
 
+bool DetectAvx512Bf16() {
+  constexpr uint32_t kAvx512Bf16 = 1u << 5;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) return false;
+  return (eax & kAvx512Bf16) != 0 && HasAvx512();
+}
+
 bool DetectAmxBf16() {
   constexpr uint32_t kAmxBf16 = 1u << 22;
   constexpr uint32_t kAmxTile = 1u << 24;
@@ -41,18 +49,24 @@ bool DetectAmxBf16() {
 
 #else
 
+bool DetectAvx512Bf16() { return false; }
 bool DetectAmxBf16() { return false; }
 
 #endif
 
-}  // namespace
-
-bool HasAmxBf16() {
-  static const bool kDetected = DetectAmxBf16();
-  return kDetected && disabled_count == 0;
+Bf16Unit Capped(Bf16Unit most) {
+  static const bool kHasAmx = DetectAmxBf16();
+  static const bool kHasAvx512 = DetectAvx512Bf16();
+  if (kHasAmx && most >= Bf16Unit::kAmx) return Bf16Unit::kAmx;
+  if (kHasAvx512 && most >= Bf16Unit::kAvx512) return Bf16Unit::kAvx512;
+  return Bf16Unit::kNone;
 }
 
-ScopedDisableAmx::ScopedDisableAmx() { ++disabled_count; }
-ScopedDisableAmx::~ScopedDisableAmx() { --disabled_count; }
+}  // namespace
+
+Bf16Unit BestBf16Unit() { return Capped(limit); }
+
+ScopedBf16Limit::ScopedBf16Limit(Bf16Unit most) : before_(limit) { limit = std::min(limit, most); }
+ScopedBf16Limit::~ScopedBf16Limit() { limit = before_; }
 
 }  // namespace pagefuse

@@ -1,21 +1,34 @@
-// What the CPU offers beyond the SIMD targets that Highway chooses among: AMX tiles.
+// What the CPU offers beyond the SIMD targets that Highway chooses among: units for products of
+// bfloat16.
 #pragma once
 
 namespace pagefuse {
 
-// True if AMX bf16 tiles may be used, and AVX-512 beside them: cpuid reports AMX-TILE, AMX-BF16 and
-// AVX512F, and the operating system granted the tile state to this process (asked for once, at the
-// first call). Thread-safe.
-bool HasAmxBf16();
+// What multiplies tiles of bfloat16 (bf16_tiles.h), from least to most.
+enum class Bf16Unit {
+  kNone,
+  kAvx512,  // AVX512-BF16: a vector of pairs at a time (Zen 4 and later, Cooper Lake)
+  kAmx,     // AMX-TILE and AMX-BF16, and AVX-512 beside them (Sapphire Rapids and later)
+};
 
-// While one lives, HasAmxBf16() is false, so that tests and benchmarks reach the portable kernels.
-// Not thread-safe.
-class ScopedDisableAmx {
+// The best one that cpuid reports and the operating system grants: it is asked for the state of AMX
+// tiles once, at the first call. Thread-safe.
+Bf16Unit BestBf16Unit();
+
+inline bool HasAmxBf16() { return BestBf16Unit() == Bf16Unit::kAmx; }
+inline bool HasBf16Tiles() { return BestBf16Unit() != Bf16Unit::kNone; }
+
+// While one lives, BestBf16Unit() is at most `most`, so that tests and benchmarks reach the other
+// kernels. Not thread-safe.
+class ScopedBf16Limit {
  public:
-  ScopedDisableAmx();
-  ~ScopedDisableAmx();
-  ScopedDisableAmx(const ScopedDisableAmx&) = delete;
-  ScopedDisableAmx& operator=(const ScopedDisableAmx&) = delete;
+  explicit ScopedBf16Limit(Bf16Unit most);
+  ~ScopedBf16Limit();
+  ScopedBf16Limit(const ScopedBf16Limit&) = delete;
+  ScopedBf16Limit& operator=(const ScopedBf16Limit&) = delete;
+
+ private:
+  Bf16Unit before_;
 };
 
 }  // namespace pagefuse

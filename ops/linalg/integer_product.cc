@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pagefuse/ops/linalg/amx_product.h"
+#include "pagefuse/ops/linalg/bf16_tiles.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/linalg/integer_product_hwy.h"
 #include "pagefuse/ops/parallel.h"
@@ -76,14 +76,14 @@ struct Tiles {
   uint32_t* a;
   uint32_t* b;
 
-  static constexpr int64_t kWords = kAmxWords / 2;
+  static constexpr int64_t kWords = kTileWords / 2;
   uint32_t* APanel(int64_t i) const { return a + i * k_tiles * kWords; }
   uint32_t* BPanel(int64_t j) const { return b + j * k_tiles * kWords; }
 };
 
 // Sizes for m rows and n columns; even numbers of panels, as products take two.
 Tiles TilesOf(int64_t m, int64_t k, int64_t n, void* scratch) {
-  Tiles tiles{CeilDiv(m, 32) * 2, CeilDiv(n, 32) * 2, CeilDiv(k, kAmxDepth), nullptr, nullptr};
+  Tiles tiles{CeilDiv(m, 32) * 2, CeilDiv(n, 32) * 2, CeilDiv(k, kTileDepth), nullptr, nullptr};
   tiles.a = static_cast<uint32_t*>(scratch);
   tiles.b = tiles.a == nullptr ? nullptr : tiles.APanel(tiles.a_panels);
   return tiles;
@@ -93,12 +93,13 @@ void PackA(const IntegerProduct& p, const Tiles& tiles) {
   ParallelFor(tiles.a_panels, p.k * 32, [&](int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; ++panel) {
       uint32_t* to = tiles.APanel(panel);
-      for (int64_t r = 0; r < kAmxRows; ++r) {
-        const int64_t row = panel * kAmxRows + r;
+      for (int64_t r = 0; r < kTileRows; ++r) {
+        const int64_t row = panel * kTileRows + r;
         // Rows from m on are 0.
         const bool real = row < p.m;
         PackTileRow(p.a.data + (real ? row : 0) * p.a.stride, p.a.is_signed,
-                    real ? p.a_zeros[row] : 0, real ? p.k : 0, tiles.k_tiles, to + r * kAmxColumns);
+                    real ? p.a_zeros[row] : 0, real ? p.k : 0, tiles.k_tiles,
+                    to + r * kTileColumns);
       }
     }
   });
@@ -108,17 +109,17 @@ void PackB(const IntegerProduct& p, const Tiles& tiles) {
   ParallelFor(tiles.b_panels, p.k * 32, [&](int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; ++panel) {
       uint32_t* to = tiles.BPanel(panel);
-      const int64_t column = panel * kAmxColumns;
-      const int64_t width = std::clamp<int64_t>(p.n - column, 0, kAmxColumns);
-      int32_t zeros[kAmxColumns] = {};
+      const int64_t column = panel * kTileColumns;
+      const int64_t width = std::clamp<int64_t>(p.n - column, 0, kTileColumns);
+      int32_t zeros[kTileColumns] = {};
       for (int64_t j = 0; j < width; ++j) zeros[j] = p.b_zeros[column + j];
-      uint8_t edge[2][kAmxColumns] = {};
-      for (int64_t k = 0; k < tiles.k_tiles * kAmxDepth; k += 2, to += kAmxColumns) {
+      uint8_t edge[2][kTileColumns] = {};
+      for (int64_t k = 0; k < tiles.k_tiles * kTileDepth; k += 2, to += kTileColumns) {
         // Rows from k on are multiplied by 0: any row will do.
         const uint8_t* rows[2];
         for (int64_t i = 0; i < 2; ++i) {
           rows[i] = p.b.data + std::min(k + i, p.k - 1) * p.b.stride + (width > 0 ? column : 0);
-          if (width == kAmxColumns) continue;
+          if (width == kTileColumns) continue;
           if (width > 0) std::memcpy(edge[i], rows[i], static_cast<size_t>(width));
           rows[i] = edge[i];
         }
@@ -130,24 +131,24 @@ void PackB(const IntegerProduct& p, const Tiles& tiles) {
 
 // Rows [32 i, 32 i + 32) by columns [32 j, 32 j + 32).
 void MultiplyTiles(const IntegerProduct& p, const Tiles& tiles, int64_t i, int64_t j) {
-  alignas(64) float floats[4][kAmxFloats];
-  alignas(64) int32_t sums[4][kAmxFloats];
+  alignas(64) float floats[4][kTileFloats];
+  alignas(64) int32_t sums[4][kTileFloats];
   for (int64_t k = 0; k < tiles.k_tiles; k += kExactTiles) {
-    AmxBlock block{.k_tiles = std::min(kExactTiles, tiles.k_tiles - k)};
+    TileBlock block{.k_tiles = std::min(kExactTiles, tiles.k_tiles - k)};
     for (int64_t t = 0; t < 2; ++t) {
       const int64_t at = k * Tiles::kWords;
       block.a[t] = reinterpret_cast<const uint16_t*>(tiles.APanel(2 * i + t) + at);
       block.b[t] = reinterpret_cast<const uint16_t*>(tiles.BPanel(2 * j + t) + at);
     }
     for (int t = 0; t < 4; ++t) block.c[t] = floats[t];
-    AmxProduct2x2(block);
+    TileProduct2x2(block);
     for (int t = 0; t < 4; ++t) AddTile(floats[t], k > 0, sums[t]);
   }
   for (int64_t t = 0; t < 4; ++t) {
-    const int64_t row = 32 * i + t / 2 * kAmxRows, column = 32 * j + t % 2 * kAmxColumns;
-    const int64_t width = std::min(kAmxColumns, p.n - column);
-    for (int64_t r = 0; width > 0 && r < std::min(kAmxRows, p.m - row); ++r) {
-      std::memcpy(p.y + (row + r) * p.y_stride + column, sums[t] + r * kAmxColumns,
+    const int64_t row = 32 * i + t / 2 * kTileRows, column = 32 * j + t % 2 * kTileColumns;
+    const int64_t width = std::min(kTileColumns, p.n - column);
+    for (int64_t r = 0; width > 0 && r < std::min(kTileRows, p.m - row); ++r) {
+      std::memcpy(p.y + (row + r) * p.y_stride + column, sums[t] + r * kTileColumns,
                   static_cast<size_t>(width) * sizeof(int32_t));
     }
   }
@@ -160,11 +161,11 @@ void MultiplyTiled(const IntegerProduct& p, void* scratch) {
   const int64_t rows = tiles.a_panels / 2;
   // Tasks that follow each other read the same columns.
   ParallelFor(rows * tiles.b_panels / 2, p.k * 64, [&](int64_t begin, int64_t end) {
-    BeginAmxProducts();
+    BeginTileProducts();
     for (int64_t task = begin; task < end; ++task) {
       MultiplyTiles(p, tiles, task % rows, task / rows);
     }
-    EndAmxProducts();
+    EndTileProducts();
   });
 }
 

@@ -9,7 +9,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/ops/linalg/amx_product.h"
+#include "pagefuse/ops/linalg/bf16_tiles.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -197,7 +197,7 @@ void AddTileOfFloats(const float* floats, bool accumulate, int32_t* sums) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < kAmxFloats; i += lanes) {
+  for (int64_t i = 0; i < kTileFloats; i += lanes) {
     const auto x = hn::ConvertTo(di, hn::LoadU(d, floats + i));
     hn::StoreU(accumulate ? hn::Add(hn::LoadU(di, sums + i), x) : x, di, sums + i);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/bf16_tiles.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/linalg/linear_bf16_kernels.h"
 #include "pagefuse/ops/linalg/pack_hwy.h"
@@ -10,11 +11,9 @@
 namespace pagefuse {
 namespace {
 
-constexpr int64_t kTileRows = 16;
-
 int64_t RowBlocks(int64_t k) { return (k + PackedBf16::kBlockRows - 1) / PackedBf16::kBlockRows; }
 
-void RunAmx(const RowsView& x, const Bf16Product& product, uint16_t* tiles) {
+void RunTiles(const RowsView& x, const Bf16Product& product, uint16_t* tiles) {
   const int64_t k = product.weight->k();
   const int64_t tile_row_words = RowBlocks(k) * PackedBf16::kBlockWords;
   const int64_t tile_rows = (x.m + kTileRows - 1) / kTileRows;
@@ -23,7 +22,8 @@ void RunAmx(const RowsView& x, const Bf16Product& product, uint16_t* tiles) {
     const int64_t rows = std::min(kTileRows, x.m - t * kTileRows);
     PackTileRows(x, k, t * kTileRows, rows, tiles + t * tile_row_words);
   }
-  Bf16ProductAmx(product, tiles, tiles + tile_rows * tile_row_words);
+  if (HasAmxBf16()) return Bf16ProductAmx(product, tiles, tiles + tile_rows * tile_row_words);
+  Bf16ProductAvx512(product, tiles);
 }
 
 void RunHwy(const RowsView& x, const Bf16Product& product, float* rows) {
@@ -36,8 +36,8 @@ void RunHwy(const RowsView& x, const Bf16Product& product, float* rows) {
 
 void Run(const RowsView& x, const Bf16Product& product, void* scratch) {
   if (product.m == 0 || product.weight->n() == 0) return;
-  if (HasAmxBf16()) {
-    RunAmx(x, product, static_cast<uint16_t*>(scratch));
+  if (HasBf16Tiles()) {
+    RunTiles(x, product, static_cast<uint16_t*>(scratch));
     return;
   }
   RunHwy(x, product, static_cast<float*>(scratch));
@@ -47,9 +47,9 @@ void Run(const RowsView& x, const Bf16Product& product, void* scratch) {
 
 size_t LinearBf16ScratchBytes(int64_t m, int64_t k) {
   const int64_t padded_k = RowBlocks(k) * PackedBf16::kBlockRows;
-  if (!HasAmxBf16()) return m * padded_k * sizeof(float);
+  if (!HasBf16Tiles()) return m * padded_k * sizeof(float);
   const int64_t padded_m = (m + kTileRows - 1) / kTileRows * kTileRows;
-  return padded_m * padded_k * sizeof(uint16_t) + AmxStageBytes(m);
+  return padded_m * padded_k * sizeof(uint16_t) + (HasAmxBf16() ? AmxStageBytes(m) : 0);
 }
 
 void LinearBf16(const RowsView& x, const PackedBf16& w, void* scratch, const OutputView& y) {

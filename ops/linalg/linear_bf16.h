@@ -10,11 +10,14 @@
 namespace pagefuse {
 
 // What both products compute, exactly: x is rounded to bfloat16 (nearest even); products of
-// bfloat16 are exact in float32; for each 32 rows of W in order, the sums over even and over odd
-// rows are made in float32 in ascending order, added, and the result is added to y. That is what an
-// AMX tile does (Intel SDM, TDPBF16PS), and the portable kernels repeat it operation for operation:
-// a row of y has the same bits on every machine, whatever other rows there are and however many
-// threads (only results that are subnormal in float32 may differ: AMX flushes them to zero).
+// bfloat16 are exact in float32; sums are float32. A row of y has the same bits whatever other rows
+// there are and however many threads (only results that are subnormal in float32 may be zero
+// instead). The order of a sum depends on the machine:
+//   AMX, and every machine without a unit for bfloat16: for each 32 rows of W in order, the sums
+//     over even and over odd rows are made in ascending order, added, and the result is added to y
+//     (Intel SDM, TDPBF16PS)
+//   AVX512-BF16 without AMX: for each two rows of W in order, the product with the odd row is added
+//     to y, then that with the even one (VDPBF16PS)
 
 // Bytes of scratch memory that the functions below need for m rows.
 size_t LinearBf16ScratchBytes(int64_t m, int64_t k);

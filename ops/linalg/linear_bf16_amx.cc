@@ -4,9 +4,9 @@
 #include <omp.h>
 
 #include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/linalg/amx_product.h"
 #include "pagefuse/ops/linalg/amx_tiles.h"
-#include "pagefuse/ops/linalg/linear_bf16_kernels.h"
+#include "pagefuse/ops/linalg/bf16_tiles_kernels.h"
+#include "pagefuse/ops/linalg/linear_bf16_write.h"
 
 namespace pagefuse {
 
@@ -14,11 +14,7 @@ namespace pagefuse {
 
 namespace {
 
-using amx::kTileColumns;
-using amx::kTileFloats;
-using amx::kTileRows;
 using amx::kTileStride;
-using amx::kTileWords;
 using amx::LoadConfig;
 using amx::LoadSums;
 using amx::ReleaseTiles;
@@ -105,38 +101,6 @@ PF_AMX void WideKernel(const WideStep& step, Stage* stage) {
     AddBlocks<false, false>(step);
   }
   StoreSums(stage);
-}
-
-// Where a finished tile row goes: `count` column blocks from `block`, rows [first, first + rows).
-struct Target {
-  int64_t first;
-  int64_t rows;
-  int64_t block;
-  int64_t count;
-};
-
-PF_AMX void Write(const Bf16Product& product, const Target& target, float (*tiles)[kTileFloats]) {
-  const PackedBf16& w = *product.weight;
-  const int64_t step = w.gated() ? 2 : 1;
-  for (int64_t c = 0; c < target.count; c += step) {
-    const int64_t column = (target.block + c) / step * kTileColumns;
-    const int64_t columns = std::min(kTileColumns, w.n() - column);
-    if (w.gated()) {
-      GatedProduct(product.activation, tiles[c], tiles[c + 1], target.rows * kTileColumns,
-                   tiles[c]);
-    }
-    float* y = product.y.data + target.first * product.y.stride + column;
-    const float* tile = tiles[c];
-    if (columns == kTileColumns) {  // one store a row rather than a call
-      for (int64_t r = 0; r < target.rows; ++r) {
-        _mm512_storeu_ps(y + r * product.y.stride, _mm512_load_ps(tile + r * kTileColumns));
-      }
-      continue;
-    }
-    for (int64_t r = 0; r < target.rows; ++r) {
-      std::memcpy(y + r * product.y.stride, tile + r * kTileColumns, columns * sizeof(float));
-    }
-  }
 }
 
 // A part of y that one thread makes: some rows by some panels, a panel being two column blocks
@@ -250,8 +214,9 @@ class WideItem {
     const int64_t block = 2 * (item_.panel + panel);
     const int64_t count = std::min<int64_t>(2, w_.column_blocks() - block);
     const int64_t rows0 = std::min(kTileRows, rows.count);
-    Write(product_, {rows.first, rows0, block, count}, stage->tiles);
-    Write(product_, {rows.first + kTileRows, rows.count - rows0, block, count}, stage->tiles + 2);
+    WriteTiles(product_, {rows.first, rows0, block, count}, stage->tiles);
+    WriteTiles(product_, {rows.first + kTileRows, rows.count - rows0, block, count},
+               stage->tiles + 2);
   }
 
   const Bf16Product& product_;
@@ -312,7 +277,7 @@ PF_AMX void NarrowProduct(const Bf16Product& product, const uint16_t* tiles) {
 #pragma omp for schedule(static)
     for (int64_t block = 0; block < w.column_blocks(); block += 4) {
       const int64_t count = std::min<int64_t>(4, w.column_blocks() - block);
-      AmxBlock sums;
+      TileBlock sums;
       sums.k_tiles = w.k_blocks();
       sums.a[0] = tiles;
       for (int64_t c = 0; c < 4; ++c) {
@@ -320,7 +285,7 @@ PF_AMX void NarrowProduct(const Bf16Product& product, const uint16_t* tiles) {
         sums.c[c] = stage.tiles[c];
       }
       AmxProduct1x4(sums);
-      Write(product, {0, product.m, block, count}, stage.tiles);
+      WriteTiles(product, {0, product.m, block, count}, stage.tiles);
     }
     ReleaseTiles();
   }

@@ -1,5 +1,5 @@
-// The two implementations of packed bfloat16 products: AMX tiles, and Highway for all other
-// machines.
+// The implementations of packed bfloat16 products: AMX tiles, AVX512-BF16 dot products, and Highway
+// for all other machines.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,9 @@ struct Bf16Product {
 // `stages`: AmxStageBytes(m) bytes, aligned to 64. Needs HasAmxBf16().
 void Bf16ProductAmx(const Bf16Product& product, const uint16_t* tiles, void* stages);
 size_t AmxStageBytes(int64_t m);
+
+// `tiles` as above. Needs Bf16Unit::kAvx512.
+void Bf16ProductAvx512(const Bf16Product& product, const uint16_t* tiles);
 
 // `rows`: m rows that RoundRow made, k_blocks * 32 floats apart.
 void Bf16ProductHwy(const Bf16Product& product, const float* rows);

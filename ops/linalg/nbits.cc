@@ -126,8 +126,8 @@ absl::Status LinearNBits(const RowsView& x, const NBitsWeight& w, NBitsPrecision
     return absl::OkStatus();
   }
   if (x.m > kMaxStreamedRows) {
-    return precision == NBitsPrecision::kBfloat16 && HasAmxBf16() ? TiledBf16(x, w, scratch, y)
-                                                                  : TiledSgemm(x, w, y);
+    return precision == NBitsPrecision::kBfloat16 && HasBf16Tiles() ? TiledBf16(x, w, scratch, y)
+                                                                    : TiledSgemm(x, w, y);
   }
   if (NBitsStreams(w)) {
     Stream(x, w, static_cast<float*>(scratch), y);

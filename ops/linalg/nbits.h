@@ -43,11 +43,12 @@ size_t NBitsScratchBytes(int64_t m, const NBitsWeight& w);
 
 enum class NBitsPrecision {
   kFloat32,   // products and sums in float32
-  kBfloat16,  // products of many rows may round both sides to bfloat16 (AMX)
+  kBfloat16,  // products of many rows may round both sides to bfloat16
 };
 
 // y [m, n] = x [m, k] * W^T. All OpenMP threads. A few rows are bound by the bandwidth of reading
-// the codes once; many go to oneDNN (AMX for bfloat16) tile by tile. Internal if oneDNN refuses.
+// the codes once; many go to oneDNN, or as bfloat16 to a unit for it, tile by tile. Internal if
+// oneDNN refuses.
 absl::Status LinearNBits(const RowsView& x, const NBitsWeight& w, NBitsPrecision precision,
                          void* scratch, const OutputView& y);
 

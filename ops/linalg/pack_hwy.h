@@ -21,9 +21,9 @@ void PackRows(const WeightView& weight, int64_t block, const BlockRow& out);
 // over k.
 void PackColumns(const WeightView& weight, int64_t block, uint16_t* out);
 
-// Rounds rows [first, first + rows) of x, rows <= 16, to AMX tiles: for each 32 columns a tile of
-// 16 rows of 32 words (rows past `rows` are left alone, columns past k are zero); tile b starts at
-// out + 512 * b.
+// Rounds rows [first, first + rows) of x, rows <= 16, to A tiles (bf16_tiles.h): for each 32
+// columns one of 16 rows of 32 words (rows past `rows` are left alone, columns past k are zero);
+// tile b starts at out + 512 * b.
 void PackTileRows(const RowsView& x, int64_t k, int64_t first, int64_t rows, uint16_t* out);
 
 // Rounds one row to bfloat16 values kept as float32; out [k rounded up to 32], zero past k.

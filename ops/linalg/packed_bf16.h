@@ -1,4 +1,5 @@
-// Weights rounded to bfloat16 and stored in blocks that AMX tiles and SIMD streaming read alike.
+// Weights rounded to bfloat16 and stored in blocks that units for bfloat16 and SIMD streaming read
+// alike.
 #pragma once
 
 #include <cstddef>

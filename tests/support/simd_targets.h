@@ -1,4 +1,5 @@
-// Runs a test body once for each SIMD target that this machine supports, AMX tiles among them.
+// Runs a test body once for each SIMD target that this machine supports, and once for each of its
+// units for bfloat16.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +12,33 @@
 
 namespace pagefuse::testing {
 
-// Calls body() with dynamic dispatch held to each target in turn and without AMX, then with the
-// free choice and AMX, if there is any. Failures name the target.
+// Calls body() with each unit for bfloat16 that there is.
+template <typename Body>
+void ForEachBf16Unit(Body&& body) {
+  for (const Bf16Unit unit : {Bf16Unit::kAvx512, Bf16Unit::kAmx}) {
+    const ScopedBf16Limit limit(unit);
+    if (BestBf16Unit() != unit) continue;
+    SCOPED_TRACE(unit == Bf16Unit::kAmx ? "AMX" : "AVX512-BF16");
+    body();
+  }
+}
+
+// Calls body() with dynamic dispatch held to each target in turn and without a unit for bfloat16,
+// then with the free choice and each unit, if there is any. Failures name the target.
 template <typename Body>
 void ForEachSimdTarget(Body&& body) {
   const int64_t supported = hwy::SupportedTargets();
-  const bool has_amx = HasAmxBf16();
   for (int64_t rest = supported; rest != 0; rest &= rest - 1) {
     const int64_t target = rest & -rest;
     SCOPED_TRACE(std::string("SIMD target ") + hwy::TargetName(target));
-    const ScopedDisableAmx disable;
+    const ScopedBf16Limit limit(Bf16Unit::kNone);
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     body();
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  if (!has_amx) return;
-  SCOPED_TRACE("AMX");
-  body();
+  ForEachBf16Unit(body);
 }
 
 }  // namespace pagefuse::testing

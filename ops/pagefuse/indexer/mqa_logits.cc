@@ -165,10 +165,10 @@ void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem) {
   const auto plain = [](const MqaLogitsProblem& problem, Scratch*) { MqaLogitsReference(problem); };
   op.AddKernel({.name = "reference", .run = run(plain)})
       .AddKernel({.name = "hwy", .priority = 10, .run = run(MqaLogitsHwy)})
-      .AddKernel({.name = "amx",
+      .AddKernel({.name = "tiles",
                   .priority = 20,
-                  .supports = [](const KernelQuery&) { return MqaLogitsAmxSupported(); },
-                  .run = run(MqaLogitsAmx)});
+                  .supports = [](const KernelQuery&) { return MqaLogitsTilesSupported(); },
+                  .run = run(MqaLogitsTiles)});
 }
 
 OpDef MqaLogitsDef() {

@@ -55,15 +55,16 @@ struct MqaLogitsProblem {
 void FillOutside(const MqaLogitsProblem& problem, int64_t row);
 
 // Three ways to compute the same numbers but for rounding: plain loops in double; vectors of float;
-// AMX tiles of bfloat16, which hold e4m3fn exactly. All but the first are parallel.
+// tiles of bfloat16 (linalg/bf16_tiles.h), which hold e4m3fn exactly. All but the first are
+// parallel.
 void MqaLogitsReference(const MqaLogitsProblem& problem);
 void MqaLogitsHwy(const MqaLogitsProblem& problem, Scratch* scratch);
-void MqaLogitsAmx(const MqaLogitsProblem& problem, Scratch* scratch);
+void MqaLogitsTiles(const MqaLogitsProblem& problem, Scratch* scratch);
 
-// OK if this machine can run MqaLogitsAmx, else why not.
-absl::Status MqaLogitsAmxSupported();
+// OK if this machine can run MqaLogitsTiles, else why not.
+absl::Status MqaLogitsTilesSupported();
 
-// The kernels of an op that `make_problem` turns into one call: "reference", "hwy", "amx". Its
+// The kernels of an op that `make_problem` turns into one call: "reference", "hwy", "tiles". Its
 // arguments are checked but for attributes.
 using MqaProblemOf = absl::StatusOr<MqaLogitsProblem> (*)(const KernelArgs& args);
 void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem);

@@ -10,6 +10,7 @@
 #include <omp.h>
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/bf16_tiles.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
 
 namespace pagefuse {
@@ -62,15 +63,14 @@ struct Backend {
 class SparseMlaPlan {
  public:
   explicit SparseMlaPlan(const SparseMlaProblem& p) : p_(p), threads_(omp_get_max_threads()) {
-    const bool amx = HasAmxBf16() && SparseMlaAmxSupports(p);
-    backend_ = amx ? Backend{SparseMlaAmxScratch, RunSparseMlaAmx}
-                   : Backend{SparseMlaF32Scratch, RunSparseMlaF32};
     if (p.dense) {
       MakeDenseGroups();
     } else {
       MakeListedGroups();
     }
     CutGroups();
+    backend_ = UsesTiles() ? Backend{SparseMlaTilesScratch, RunSparseMlaTiles}
+                           : Backend{SparseMlaF32Scratch, RunSparseMlaF32};
   }
 
   void Run(Scratch& scratch) {
@@ -93,6 +93,13 @@ class SparseMlaPlan {
   }
 
  private:
+  // Packing into tiles costs as much as it saves where AVX512-BF16, twice as fast as float32, has
+  // one tile of query rows.
+  bool UsesTiles() const {
+    if (!SparseMlaTilesSupports(p_)) return false;
+    return HasAmxBf16() || (HasBf16Tiles() && most_rows_ > kTileRows);
+  }
+
   static int64_t RoundUp(int64_t bytes) { return (bytes + 63) / 64 * 64; }
   int64_t row_floats() const { return PartialRowFloats(p_.value_size); }
   int64_t rows_of(const Group& group) const { return group.num_tokens * p_.num_heads; }

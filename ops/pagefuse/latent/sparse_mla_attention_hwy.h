@@ -51,11 +51,11 @@ struct SparseMlaOutputRow {
 };
 void StoreSparseMlaRow(const SparseMlaProblem& p, const SparseMlaOutputRow& row);
 
-// AMX bf16 tiles: for 16-bit queries and rows that are bfloat16 once decoded. Scores are sums of
+// Tiles of bfloat16: for 16-bit queries and rows that are bfloat16 once decoded. Scores are sums of
 // exact products in float32; weights are rounded to bfloat16 for the product with values. Needs
-// HasAmxBf16().
-bool SparseMlaAmxSupports(const SparseMlaProblem& p);
-int64_t SparseMlaAmxScratch(const SparseMlaProblem& p, int64_t num_rows);
-bool RunSparseMlaAmx(const SparseMlaTask& task);
+// HasBf16Tiles().
+bool SparseMlaTilesSupports(const SparseMlaProblem& p);
+int64_t SparseMlaTilesScratch(const SparseMlaProblem& p, int64_t num_rows);
+bool RunSparseMlaTiles(const SparseMlaTask& task);
 
 }  // namespace pagefuse

@@ -56,27 +56,16 @@ std::vector<float> Multiply(const RowsView& x, const PackedBf16& w) {
   return result;
 }
 
-// Every way to compute on this machine: AMX if there is any, then each SIMD target.
-template <typename Body>
-void ForEachImplementation(Body&& body) {
-  if (HasAmxBf16()) {
-    SCOPED_TRACE("AMX");
-    body();
-  }
-  const ScopedDisableAmx disable;
-  ForEachSimdTarget(body);
-}
-
 TEST(LinearBf16, GivesTheDefinedBitsForEveryShapeAndImplementation) {
   for (const Sizes& s : kSizes) {
     const std::vector<float> weights = RandomFloats(s.k * s.n, 1);
     const WeightView w{weights.data(), s.k, s.n, s.transposed};
     const std::vector<float> x = RandomFloats(70 * (s.k + 3), 2);
-    std::vector<float> expected;
-    for (int64_t r = 0; r < 70; ++r) {
-      for (int64_t c = 0; c < s.n; ++c) expected.push_back(Bf16Dot(&x[r * (s.k + 3)], w, c));
-    }
-    ForEachImplementation([&] {
+    ForEachSimdTarget([&] {
+      std::vector<float> expected;
+      for (int64_t r = 0; r < 70; ++r) {
+        for (int64_t c = 0; c < s.n; ++c) expected.push_back(Bf16Dot(&x[r * (s.k + 3)], w, c));
+      }
       const auto packed = PackedBf16::Pack(w);
       ASSERT_TRUE(packed.ok());
       for (int64_t m : kRows) {
@@ -98,7 +87,7 @@ TEST(LinearBf16, RowsDoNotDependOnTheirNumber) {
   const std::vector<float> x = RandomFloats(kM * kK, 6);
   const auto packed = PackedBf16::Pack({weights.data(), kK, kN, false});
   ASSERT_TRUE(packed.ok()) << packed.status();
-  ForEachImplementation([&] {
+  ForEachSimdTarget([&] {
     const std::vector<float> all = Multiply({x.data(), kM, kK}, *packed);
     for (int64_t row : {0, 15, 16, 511, 512, 1023, 1024, 1099}) {
       const std::vector<float> one = Multiply({x.data() + row * kK, 1, kK}, *packed);
@@ -114,7 +103,7 @@ TEST(LinearBf16, RowsDoNotDependOnThreads) {
   const std::vector<float> x = RandomFloats(50 * 200, 4);
   const auto packed = PackedBf16::Pack({weights.data(), 200, 150, false});
   ASSERT_TRUE(packed.ok());
-  ForEachImplementation([&] {
+  ForEachSimdTarget([&] {
     for (int64_t m : {1, 50}) {
       omp_set_num_threads(1);
       const std::vector<float> one = Multiply({x.data(), m, 200}, *packed);
@@ -140,7 +129,7 @@ TEST(LinearBf16, NansAndInfinitiesPassThrough) {
   const std::vector<float> weights = {1, 1, 1, 1};
   const auto packed = PackedBf16::Pack({weights.data(), 2, 2, false});
   ASSERT_TRUE(packed.ok());
-  ForEachImplementation([&] {
+  ForEachSimdTarget([&] {
     // A NaN whose payload would carry into infinity when rounded.
     const uint32_t bits = 0x7F80FFFF;
     float nan;
@@ -163,7 +152,7 @@ TEST(GatedLinearBf16, IsTheProductOfBothPartsForEveryShapeAndImplementation) {
     std::vector<float> x = RandomFloats(70 * s.k, 7);
     // Gates of the same size for every k: far out the exponent's rounding shows.
     for (float& v : x) v *= 1.6f / std::sqrt(static_cast<float>(s.k));
-    ForEachImplementation([&] {
+    ForEachSimdTarget([&] {
       const auto packed = PackedBf16::PackGated(gate, up);
       ASSERT_TRUE(packed.ok());
       for (int64_t m : kRows) {

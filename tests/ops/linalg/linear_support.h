@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/linalg/matrix.h"
 
 namespace pagefuse::testing {
@@ -60,16 +61,23 @@ inline float RoundToBfloat16(float x) {
   return x;
 }
 
-// One element as linear_bf16.h defines it.
+// One element as linear_bf16.h defines it, for the unit for bfloat16 that is in use.
 inline float Bf16Dot(const float* x, const WeightView& w, int64_t column) {
+  const auto product = [&](int64_t k) {
+    if (k >= w.k) return 0.0f;
+    return RoundToBfloat16(x[k]) * RoundToBfloat16(static_cast<float>(WeightAt(w, k, column)));
+  };
   float total = 0.0f;
+  if (BestBf16Unit() == Bf16Unit::kAvx512) {
+    for (int64_t k = 0; k < w.k; k += 2) {
+      total += product(k + 1);
+      total += product(k);
+    }
+    return total;
+  }
   for (int64_t block = 0; block < w.k; block += 32) {
     float sums[2] = {0.0f, 0.0f};
-    for (int64_t k = block; k < std::min(block + 32, w.k); ++k) {
-      const float product =
-          RoundToBfloat16(x[k]) * RoundToBfloat16(static_cast<float>(WeightAt(w, k, column)));
-      sums[k % 2] += product;
-    }
+    for (int64_t k = block; k < std::min(block + 32, w.k); ++k) sums[k % 2] += product(k);
     total += sums[0] + sums[1];
   }
   return total;

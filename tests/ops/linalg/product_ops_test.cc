@@ -172,12 +172,9 @@ TEST(MatMul, Bfloat16WeightsRoundWeightsAndActivations) {
   const Tensor b = RandomTensor({70, 21}, 2);
   const Call call("", "MatMul", {a, b});
   const WeightView w{b.values<float>().data(), 70, 21, false};
-  for (bool amx : {true, false}) {
-    const absl::StatusOr<Tensor> y = [&] {
-      if (amx) return call.RunWithBf16Weights();
-      const ScopedDisableAmx disable;
-      return call.RunWithBf16Weights();
-    }();
+  for (const Bf16Unit most : {Bf16Unit::kAmx, Bf16Unit::kAvx512, Bf16Unit::kNone}) {
+    const ScopedBf16Limit limit(most);
+    const absl::StatusOr<Tensor> y = call.RunWithBf16Weights();
     ASSERT_TRUE(y.ok()) << y.status();
     for (int64_t i = 0; i < y->size(); ++i) {
       ASSERT_EQ(y->values<float>()[i],

@@ -22,6 +22,7 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
+using testing::ForEachBf16Unit;
 using testing::ForEachSimdTarget;
 
 uint16_t Bf16Word(uint8_t code) {
@@ -204,12 +205,12 @@ TEST(MqaLogits, VectorsGiveTheReferenceAndWriteNoMore) {
 }
 
 TEST(MqaLogits, TilesGiveTheReferenceAndWriteNoMore) {
-  if (!MqaLogitsAmxSupported().ok()) return;  // nothing to test on this machine
+  if (!MqaLogitsTilesSupported().ok()) GTEST_SKIP() << MqaLogitsTilesSupported();
   Scores scores;
-  ForEachSimdTarget([&] {
+  ForEachBf16Unit([&] {
     ExpectScores(scores, [](const MqaLogitsProblem& problem) {
       Scratch scratch;
-      MqaLogitsAmx(problem, &scratch);
+      MqaLogitsTiles(problem, &scratch);
     });
   });
 }

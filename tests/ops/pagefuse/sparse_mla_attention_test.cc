@@ -1,4 +1,4 @@
-// SparseMlaAttention on random calls: vector kernels, with and without AMX, against the reference
+// SparseMlaAttention on random calls: vector kernels, with and without tiles, against the reference
 // with the tolerances of the op, and what must not change a result.
 #include <cmath>
 #include <cstring>

@@ -1,11 +1,11 @@
-// The vector parts of an AMX task: packing of query, keys and values, softmax of transposed scores.
-// Include inside a file that hwy/foreach_target.h recompiles. Works on every target, is meant for
-// AVX-512.
-#if defined(PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_AMX_INL_H_
-#undef PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_AMX_INL_H_
+// The vector parts of a task on tiles: packing of query, keys and values, softmax of transposed
+// scores. Include inside a file that hwy/foreach_target.h recompiles. Works on every target, is
+// meant for AVX-512.
+#if defined(PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_TILES_INL_H_
+#undef PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_TILES_INL_H_
 #else
-#define PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_AMX_INL_H_
+#define PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_TILES_INL_H_
 #endif
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 #include "pagefuse/ops/pagefuse/attention/paged_attention_prefill-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_softmax-inl.h"
 #include "pagefuse/ops/pagefuse/latent/latent_rows-inl.h"
-#include "pagefuse/ops/pagefuse/latent/sparse_mla_attention_amx.h"
+#include "pagefuse/ops/pagefuse/latent/sparse_mla_attention_tiles.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -36,14 +36,14 @@ HWY_INLINE void PackFourColumns(const uint16_t* rows, int64_t words, int64_t col
   const hn::Repartition<uint16_t, DF> du16;
   const auto lanes = static_cast<int64_t>(hn::Lanes(df));
   const int64_t pairs = words / 2;
-  constexpr int64_t kTilePairs = kAmxDepth / 2;
+  constexpr int64_t kTilePairs = kTileDepth / 2;
   for (int64_t i = 0; i < pairs; i += lanes) {
     const auto load = [&](int64_t r) HWY_ATTR {
       return hn::BitCast(df, hn::LoadU(du16, rows + r * words + 2 * i));
     };
-    auto* to = reinterpret_cast<float*>(tiles + i / kTilePairs * kAmxWords);
-    TransposeFour(load(0), load(1), load(2), load(3), kAmxColumns,
-                  to + i % kTilePairs * kAmxColumns + column);
+    auto* to = reinterpret_cast<float*>(tiles + i / kTilePairs * kTileWords);
+    TransposeFour(load(0), load(1), load(2), load(3), kTileColumns,
+                  to + i % kTilePairs * kTileColumns + column);
   }
 }
 
@@ -57,20 +57,20 @@ struct RowPair {
   uint16_t* keys;    // the first A tile
   uint16_t* values;  // the row in the first B tile
 };
-HWY_INLINE void InterleaveRows(const RowPair& pair, const SparseMlaAmxMemory& memory) {
-  const hn::CappedTag<uint16_t, kAmxDepth> d;
+HWY_INLINE void InterleaveRows(const RowPair& pair, const SparseMlaTilesMemory& memory) {
+  const hn::CappedTag<uint16_t, kTileDepth> d;
   const auto step = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t t = 0; t < memory.depth_tiles; ++t) {
-    uint16_t* key = pair.keys + t * kAmxWords + pair.row * kAmxDepth;
-    uint16_t* value = pair.values + 2 * t * kAmxValueStep;
-    for (int64_t i = 0; i < kAmxDepth; i += step) {
-      const auto even = hn::LoadU(d, pair.even + t * kAmxDepth + i);
-      const auto odd = hn::LoadU(d, pair.odd + t * kAmxDepth + i);
+    uint16_t* key = pair.keys + t * kTileWords + pair.row * kTileDepth;
+    uint16_t* value = pair.values + 2 * t * kValueStep;
+    for (int64_t i = 0; i < kTileDepth; i += step) {
+      const auto even = hn::LoadU(d, pair.even + t * kTileDepth + i);
+      const auto odd = hn::LoadU(d, pair.odd + t * kTileDepth + i);
       hn::Store(even, d, key + i);
-      hn::Store(odd, d, key + kAmxDepth + i);
+      hn::Store(odd, d, key + kTileDepth + i);
       if (2 * t >= memory.value_tiles) continue;
       hn::Store(hn::InterleaveLower(d, even, odd), d, value + i);
-      hn::Store(hn::InterleaveUpper(d, even, odd), d, value + kAmxValueStep + i);
+      hn::Store(hn::InterleaveUpper(d, even, odd), d, value + kValueStep + i);
     }
   }
 }
@@ -80,7 +80,7 @@ HWY_INLINE void OrderColumns(const float* tiles, int64_t count, float* to) {
   const hn::Full128<float> four;
   for (int64_t i = 0; i < count; i += 4) {
     const float* from =
-        tiles + i / kAmxDepth * 2 * kAmxFloats + i / 4 % 2 * kAmxFloats + i % kAmxDepth / 8 * 4;
+        tiles + i / kTileDepth * 2 * kTileFloats + i / 4 % 2 * kTileFloats + i % kTileDepth / 8 * 4;
     if (i + 4 <= count) {
       hn::StoreU(hn::Load(four, from), four, to + i);
     } else {
@@ -134,7 +134,7 @@ HWY_INLINE V Exp2(V x) {
 #endif
 }
 
-// Softmax of 16 query rows against a tile of keys, from transposed scores [kAmxTileKeys][16], in
+// Softmax of 16 query rows against a tile of keys, from transposed scores [kPartKeys][16], in
 // pieces: Begin, then Weights of 32 keys after the other. Lanes [lane, lane + Lanes) of the 16.
 class TransposedSoftmax {
  public:
@@ -170,10 +170,10 @@ class TransposedSoftmax {
     const DF df;
     const V base = hn::LoadU(df, state_.base + lane);
     V sum = hn::LoadU(df, state_.sum + lane);
-    const bool whole = state_.sees_all && key + kAmxDepth <= count_;
+    const bool whole = state_.sees_all && key + kTileDepth <= count_;
     constexpr int64_t kStep = 8;
-    for (int64_t k = 0; k < kAmxDepth; k += kStep) {
-      auto* to = reinterpret_cast<float*>(tile) + lane * (kAmxDepth / 2) + k / 2;
+    for (int64_t k = 0; k < kTileDepth; k += kStep) {
+      auto* to = reinterpret_cast<float*>(tile) + lane * (kTileDepth / 2) + k / 2;
       if (whole) {
         EightKeys<true>(lane, key + k, base, sum, to);
       } else {
@@ -195,7 +195,7 @@ class TransposedSoftmax {
   template <bool sees_all>
   HWY_INLINE V Score(int64_t lane, int64_t key) const {
     const DF df;
-    const V s = hn::Mul(hn::LoadU(df, scores_ + key * kAmxColumns + lane), hn::Set(df, factor_));
+    const V s = hn::Mul(hn::LoadU(df, scores_ + key * kTileColumns + lane), hn::Set(df, factor_));
     if constexpr (sees_all) return s;
     return hn::IfThenElse(Sees(lane, key), s, hn::Set(df, -std::numeric_limits<float>::infinity()));
   }
@@ -216,7 +216,7 @@ class TransposedSoftmax {
   template <bool sees_all>
   HWY_INLINE V Weight(int64_t lane, int64_t key, V base) const {
     const DF df;
-    const V s = hn::LoadU(df, scores_ + key * kAmxColumns + lane);
+    const V s = hn::LoadU(df, scores_ + key * kTileColumns + lane);
     const V weight = Exp2(hn::MulSub(s, hn::Set(df, factor_), base));
     if constexpr (sees_all) return weight;
     if (key >= count_) return hn::Zero(df);
@@ -239,7 +239,7 @@ class TransposedSoftmax {
       const VU high = hn::And(hn::Add(hn::BitCast(du, odd), half), hn::Set(du, 0xFFFF0000u));
       pairs[i] = hn::BitCast(df, hn::Or(low, high));
     }
-    TransposeFour(pairs[0], pairs[1], pairs[2], pairs[3], kAmxDepth / 2, to);
+    TransposeFour(pairs[0], pairs[1], pairs[2], pairs[3], kTileDepth / 2, to);
   }
 
   const float* scores_;

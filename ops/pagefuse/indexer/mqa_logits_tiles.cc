@@ -1,11 +1,12 @@
-// Index scores in AMX tiles: 16 keys by 16 heads a tile of sums. The rectified, weighted sum over
-// heads is taken from the tiles while the next ones are multiplied.
+// Index scores in tiles of bfloat16: 16 keys by 16 heads a tile of sums. The rectified, weighted
+// sum over heads is taken from the tiles while the next ones are multiplied.
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/amx_tiles.h"
+#include "pagefuse/ops/linalg/bf16_dots.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/numeric/e4m3_bf16.h"
 #include "pagefuse/ops/pagefuse/indexer/mqa_engine.h"
@@ -19,12 +20,7 @@ namespace {
 // Sums live in registers only where these are inlined.
 #define PF_AMX_INLINE PF_AMX __attribute__((always_inline)) inline
 
-using amx::kTileColumns;
-using amx::kTileDepth;
-using amx::kTileFloats;
-using amx::kTileRows;
 using amx::kTileStride;
-using amx::kTileWords;
 using amx::Stage;
 
 // Tiles of sums that one step makes: heads by the 16 keys of a tile of A.
@@ -37,31 +33,65 @@ amx::TileConfig FullTiles() {
   return config;
 }
 
-// 16 keys by kTiles tiles of heads. Keys are rows of `depth` tile depths; the tiles of 16 heads lie
-// one behind the other over the depth.
-template <int kTiles>
-PF_AMX_INLINE void Multiply(const uint16_t* keys, const uint16_t* heads, int64_t depth) {
-  const int64_t stride = depth * kTileStride;
-  const int64_t column = depth * kTileWords;
-  amx::ZeroSums();
-  for (int64_t k = 0; k < depth; ++k, keys += kTileDepth, heads += kTileWords) {
-    _tile_loadd(4, keys, stride);
-    _tile_loadd(5, heads, kTileStride);
-    _tile_dpbf16ps(0, 4, 5);
-    if constexpr (kTiles > 1) {
-      _tile_loadd(6, heads + column, kTileStride);
-      _tile_dpbf16ps(1, 4, 6);
-    }
-    if constexpr (kTiles > 2) {
-      _tile_loadd(7, heads + 2 * column, kTileStride);
-      _tile_dpbf16ps(2, 4, 7);
-    }
-    if constexpr (kTiles > 3) {
-      _tile_loadd(5, heads + 3 * column, kTileStride);
-      _tile_dpbf16ps(3, 4, 5);
+// A unit multiplies 16 keys by kTiles tiles of heads. Keys are rows of `depth` tile depths; the
+// tiles of 16 heads lie one behind the other over the depth. Sums are in the stage after Store.
+struct AmxUnit {
+  template <int kTiles>
+  PF_AMX_INLINE static void Multiply(const uint16_t* keys, const uint16_t* heads, int64_t depth,
+                                     Stage*) {
+    const int64_t stride = depth * kTileStride;
+    const int64_t column = depth * kTileWords;
+    amx::ZeroSums();
+    for (int64_t k = 0; k < depth; ++k, keys += kTileDepth, heads += kTileWords) {
+      _tile_loadd(4, keys, stride);
+      _tile_loadd(5, heads, kTileStride);
+      _tile_dpbf16ps(0, 4, 5);
+      if constexpr (kTiles > 1) {
+        _tile_loadd(6, heads + column, kTileStride);
+        _tile_dpbf16ps(1, 4, 6);
+      }
+      if constexpr (kTiles > 2) {
+        _tile_loadd(7, heads + 2 * column, kTileStride);
+        _tile_dpbf16ps(2, 4, 7);
+      }
+      if constexpr (kTiles > 3) {
+        _tile_loadd(5, heads + 3 * column, kTileStride);
+        _tile_dpbf16ps(3, 4, 5);
+      }
     }
   }
-}
+  // The stage keeps the sums before until then.
+  static constexpr bool kStoresLate = true;
+  PF_AMX_INLINE static void Store(Stage* stage) { amx::StoreSums(stage); }
+  PF_AMX static void Begin() { amx::LoadConfig(FullTiles()); }
+  PF_AMX static void End() { amx::ReleaseTiles(); }
+};
+
+struct DotUnit {
+  template <int kTiles>
+  PF_AVX512 static void Multiply(const uint16_t* keys, const uint16_t* heads, int64_t depth,
+                                 Stage* stage) {
+    alignas(64) uint16_t tile[kTileWords];
+    for (int64_t k = 0; k < depth; ++k) {
+      for (int64_t row = 0; row < kTileRows; ++row) {
+        std::memcpy(tile + row * kTileDepth, keys + (row * depth + k) * kTileDepth,
+                    kTileDepth * sizeof(uint16_t));
+      }
+      for (int t = 0; t < kTiles; ++t) {
+        DotTiles<kTileRows, 1>({.a = tile,
+                                .b = heads + (t * depth + k) * kTileWords,
+                                .b_stride = 0,
+                                .k_tiles = 1,
+                                .accumulate = k > 0,
+                                .c = stage->tiles[t]});
+      }
+    }
+  }
+  static constexpr bool kStoresLate = false;
+  static void Store(Stage*) {}
+  static void Begin() {}
+  static void End() {}
+};
 
 // sums[key] (+)= max(0, dot) * weight, lane by lane, over kTiles tiles of sums.
 template <int kTiles, bool kAdd>
@@ -109,6 +139,7 @@ PF_AMX_INLINE __m512 SumsOfLanes(const __m512* v) {
 }
 
 // One query against decoded keys.
+template <class Unit>
 class TileScores {
  public:
   struct Sizes {
@@ -148,18 +179,24 @@ class TileScores {
   }
   static int64_t FirstTile(const Piece& piece) { return piece.range.begin / kTileRows * kTileRows; }
 
-  // All heads at once. The vector units work on the 16 keys before, and on the next piece, while
-  // the products of these keys run.
+  // All heads at once. Where sums are stored late, the vector units work on the 16 keys before, and
+  // on the next piece, while the products of these keys run.
   template <int kTiles>
   PF_AMX void RunInOneStep(const Piece& piece, KeyDecoding& next) {
     const int64_t begin = FirstTile(piece);
     for (int64_t first = begin; first < piece.range.end; first += kTileRows) {
-      Multiply<kTiles>(Keys(piece, first), heads_, sizes_.depth);
-      if (first > begin) Finish<kTiles>(piece, first - kTileRows);
+      Unit::template Multiply<kTiles>(Keys(piece, first), heads_, sizes_.depth, &stage_);
+      if (!Unit::kStoresLate) {
+        Finish<kTiles>(piece, first);
+      } else if (first > begin) {
+        Finish<kTiles>(piece, first - kTileRows);
+      }
       next.Step();
-      amx::StoreSums(&stage_);
+      Unit::Store(&stage_);
     }
-    Finish<kTiles>(piece, (piece.range.end - 1) / kTileRows * kTileRows);
+    if (Unit::kStoresLate) {
+      Finish<kTiles>(piece, (piece.range.end - 1) / kTileRows * kTileRows);
+    }
   }
 
   template <int kTiles>
@@ -176,9 +213,9 @@ class TileScores {
       for (__m512& sum : sums) sum = _mm512_setzero_ps();
       for (int64_t tile = 0; tile < sizes_.head_tiles; tile += kStepTiles) {
         // Tiles of zero weights stand in for missing ones.
-        Multiply<kStepTiles>(Keys(piece, first), heads_ + tile * sizes_.depth * kTileWords,
-                             sizes_.depth);
-        amx::StoreSums(&stage_);
+        Unit::template Multiply<kStepTiles>(
+            Keys(piece, first), heads_ + tile * sizes_.depth * kTileWords, sizes_.depth, &stage_);
+        Unit::Store(&stage_);
         AddHeads<kStepTiles, true>(stage_, weights_ + tile * kTileColumns, sums);
       }
       next.Step();
@@ -202,9 +239,10 @@ class TileScores {
 };
 
 // A packed query is its tiles of heads, then weights, zero behind the heads.
-class AmxEngine : public MqaEngine {
+template <class Unit>
+class TileEngine : public MqaEngine {
  public:
-  explicit AmxEngine(const MqaLogitsProblem& problem)
+  explicit TileEngine(const MqaLogitsProblem& problem)
       : MqaEngine(problem),
         depth_(PaddedBf16Row(problem.head_size) / kTileDepth),
         head_tiles_(TilesFor(problem.heads)) {}
@@ -247,13 +285,13 @@ class AmxEngine : public MqaEngine {
   void Score(const void* packed, const DecodedKeys& decoded, const KeyRange& range,
              KeyDecoding& next, float* out) const override {
     const auto* heads = static_cast<const uint16_t*>(packed);
-    TileScores scores({depth_, head_tiles_}, heads,
-                      reinterpret_cast<const float*>(heads + HeadWords()));
+    TileScores<Unit> scores({depth_, head_tiles_}, heads,
+                            reinterpret_cast<const float*>(heads + HeadWords()));
     scores.Run(decoded, range, next, out);
   }
 
-  PF_AMX void BeginThread() const override { amx::LoadConfig(FullTiles()); }
-  PF_AMX void EndThread() const override { amx::ReleaseTiles(); }
+  void BeginThread() const override { Unit::Begin(); }
+  void EndThread() const override { Unit::End(); }
 
  private:
   // At least one; past a step's, whole steps.
@@ -265,7 +303,7 @@ class AmxEngine : public MqaEngine {
   int64_t HeadWords() const { return head_tiles_ * depth_ * kTileWords; }
 
   // Row r of a tile of B holds words 2r and 2r + 1 of each of the 16 heads (VNNI order).
-  PF_AMX void PackTiles(const uint16_t* rows, uint16_t* tiles) const {
+  PF_AVX512 void PackTiles(const uint16_t* rows, uint16_t* tiles) const {
     const int64_t row_pairs = depth_ * kTileRows;
     const __m512i heads =
         _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
@@ -282,22 +320,23 @@ class AmxEngine : public MqaEngine {
 
 }  // namespace
 
-absl::Status MqaLogitsAmxSupported() {
-  if (HasAmxBf16()) return absl::OkStatus();
-  return absl::FailedPreconditionError("this machine has no AMX tiles of bfloat16 with AVX-512");
+absl::Status MqaLogitsTilesSupported() {
+  if (HasBf16Tiles()) return absl::OkStatus();
+  return absl::FailedPreconditionError("this machine has neither AMX nor AVX512-BF16");
 }
 
-void MqaLogitsAmx(const MqaLogitsProblem& problem, Scratch* scratch) {
-  RunMqaEngine(problem, AmxEngine(problem), scratch);
+void MqaLogitsTiles(const MqaLogitsProblem& problem, Scratch* scratch) {
+  if (HasAmxBf16()) return RunMqaEngine(problem, TileEngine<AmxUnit>(problem), scratch);
+  RunMqaEngine(problem, TileEngine<DotUnit>(problem), scratch);
 }
 
 #else
 
-absl::Status MqaLogitsAmxSupported() {
-  return absl::FailedPreconditionError("AMX tiles are a part of x86-64");
+absl::Status MqaLogitsTilesSupported() {
+  return absl::FailedPreconditionError("AMX and AVX512-BF16 are parts of x86-64");
 }
 
-void MqaLogitsAmx(const MqaLogitsProblem&, Scratch*) { PF_CHECK(false); }
+void MqaLogitsTiles(const MqaLogitsProblem&, Scratch*) { PF_CHECK(false); }
 
 #endif
 

@@ -1,7 +1,5 @@
-#include "pagefuse/ops/linalg/amx_product.h"
-
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/amx_tiles.h"
+#include "pagefuse/ops/linalg/bf16_tiles_kernels.h"
 
 namespace pagefuse {
 
@@ -11,10 +9,8 @@ namespace {
 
 using amx::kTileStride;
 
-static_assert(kAmxWords == amx::kTileWords && kAmxFloats == amx::kTileFloats);
-
 // The sums lie anywhere, so that tiles 0 to 3 have addresses of their own.
-PF_AMX inline void BeginSums(const AmxBlock& block) {
+PF_AMX inline void BeginSums(const TileBlock& block) {
   if (!block.accumulate) {
     amx::ZeroSums();
     return;
@@ -25,7 +21,7 @@ PF_AMX inline void BeginSums(const AmxBlock& block) {
   _tile_loadd(3, block.c[3], kTileStride);
 }
 
-PF_AMX inline void EndSums(const AmxBlock& block) {
+PF_AMX inline void EndSums(const TileBlock& block) {
   _tile_stored(0, block.c[0], kTileStride);
   _tile_stored(1, block.c[1], kTileStride);
   _tile_stored(2, block.c[2], kTileStride);
@@ -36,16 +32,16 @@ PF_AMX inline void EndSums(const AmxBlock& block) {
 
 PF_AMX void BeginAmxProducts() {
   amx::TileConfig config;
-  for (int t = 0; t < 8; ++t) config.SetRows(t, kAmxRows);
+  for (int t = 0; t < 8; ++t) config.SetRows(t, kTileRows);
   amx::LoadConfig(config);
 }
 
 PF_AMX void EndAmxProducts() { amx::ReleaseTiles(); }
 
-PF_AMX void AmxProduct2x2(const AmxBlock& block) {
+PF_AMX void AmxProduct2x2(const TileBlock& block) {
   BeginSums(block);
-  const int64_t words = block.k_tiles * kAmxWords;
-  for (int64_t i = 0; i < words; i += kAmxWords) {
+  const int64_t words = block.k_tiles * kTileWords;
+  for (int64_t i = 0; i < words; i += kTileWords) {
     _tile_loadd(6, block.b[0] + i, kTileStride);
     _tile_loadd(4, block.a[0] + i, kTileStride);
     _tile_dpbf16ps(0, 4, 6);
@@ -58,10 +54,10 @@ PF_AMX void AmxProduct2x2(const AmxBlock& block) {
   EndSums(block);
 }
 
-PF_AMX void AmxProduct4x1(const AmxBlock& block) {
+PF_AMX void AmxProduct4x1(const TileBlock& block) {
   BeginSums(block);
-  const int64_t words = block.k_tiles * kAmxWords;
-  for (int64_t i = 0; i < words; i += kAmxWords) {
+  const int64_t words = block.k_tiles * kTileWords;
+  for (int64_t i = 0; i < words; i += kTileWords) {
     _tile_loadd(4, block.b[0] + i, kTileStride);
     _tile_loadd(5, block.a[0] + i, kTileStride);
     _tile_dpbf16ps(0, 5, 4);
@@ -75,10 +71,10 @@ PF_AMX void AmxProduct4x1(const AmxBlock& block) {
   EndSums(block);
 }
 
-PF_AMX void AmxProduct1x4(const AmxBlock& block) {
+PF_AMX void AmxProduct1x4(const TileBlock& block) {
   BeginSums(block);
-  const int64_t words = block.k_tiles * kAmxWords;
-  for (int64_t i = 0; i < words; i += kAmxWords) {
+  const int64_t words = block.k_tiles * kTileWords;
+  for (int64_t i = 0; i < words; i += kTileWords) {
     _tile_loadd(4, block.a[0] + i, kTileStride);
     _tile_loadd(5, block.b[0] + i, kTileStride);
     _tile_dpbf16ps(0, 4, 5);
@@ -91,14 +87,6 @@ PF_AMX void AmxProduct1x4(const AmxBlock& block) {
   }
   EndSums(block);
 }
-
-#else
-
-void BeginAmxProducts() { PF_CHECK(false); }
-void EndAmxProducts() {}
-void AmxProduct2x2(const AmxBlock&) { PF_CHECK(false); }
-void AmxProduct4x1(const AmxBlock&) { PF_CHECK(false); }
-void AmxProduct1x4(const AmxBlock&) { PF_CHECK(false); }
 
 #endif
 
