@@ -13,6 +13,10 @@ absl::Status StoppedAt(const Value* value, std::string_view why) {
   return absl::InvalidArgumentError(StrCat("\"", value->name(), "\" ", why));
 }
 
+// Steps of indices are far below it; sums and products of two that are not above do not overflow.
+constexpr int64_t kLargestStep = int64_t{1} << 31;
+bool IsLarge(int64_t number) { return number > kLargestStep || number < -kLargestStep; }
+
 bool IsOne(const Dim& dim) { return dim.constant() == 1; }
 
 IndexExpression Combine(const IndexExpression& a, const IndexExpression& b, int sign) {
@@ -36,6 +40,9 @@ absl::StatusOr<IndexExpression> ReadConstant(const Value* value, const Tensor& t
   IndexExpression result{.constant = values[0],
                          .coefficients = std::vector<int64_t>(tensor.rank(), 0)};
   if (values.size() == 1) return result;
+  if (std::any_of(values.begin(), values.end(), IsLarge)) {
+    return StoppedAt(value, "is a constant of numbers too large for indices");
+  }
   const int64_t step = values[1] - values[0];
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] != values[0] + static_cast<int64_t>(i) * step) {
@@ -83,10 +90,35 @@ absl::StatusOr<IndexExpression> ReadProduct(const Node* node, const SymbolicCont
   if (!is_number(b)) std::swap(a, b);
   if (!is_number(b)) return StoppedAt(node->output(0), "is a product of two expressions");
   const int64_t factor = *b.constant.constant();
+  if (IsLarge(factor)) return StoppedAt(node->output(0), "is a multiple too large for an index");
   IndexExpression result = AlignedToRank(a, rank);
   result.constant = result.constant * Dim(factor);
   for (int64_t& coefficient : result.coefficients) coefficient *= factor;
   return result;
+}
+
+absl::StatusOr<IndexExpression> ReadAnySteps(const Value* value, const SymbolicContents& contents) {
+  if (auto it = contents.find(value);
+      it != contents.end() && it->second.size() == 1 && it->second[0].known() && value->shape()) {
+    return IndexExpression{.constant = it->second[0],
+                           .coefficients = std::vector<int64_t>(value->shape()->rank(), 0)};
+  }
+  if (value->IsConstant()) return ReadConstant(value, *value->initializer());
+  const Node* node = value->producer();
+  if (!node) return StoppedAt(value, "is an input of the graph, not an index");
+  if (node->Is("Range")) return ReadRange(node, contents);
+  if (node->Is("Unsqueeze") || node->Is("Squeeze") || node->Is("Reshape") || node->Is("Expand")) {
+    return ReadRealigned(node, contents);
+  }
+  if (node->Is("Cast") || node->Is("Identity"))
+    return ReadIndexExpression(node->input(0), contents);
+  if (node->Is("Mul")) return ReadProduct(node, contents);
+  if (node->Is("Add") || node->Is("Sub")) {
+    PF_ASSIGN_OR_RETURN(IndexExpression a, ReadIndexExpression(node->input(0), contents));
+    PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node->input(1), contents));
+    return node->Is("Add") ? a + b : a - b;
+  }
+  return StoppedAt(value, StrCat("(", node->op_type(), ") is no affine index expression"));
 }
 
 }  // namespace
@@ -141,27 +173,11 @@ absl::StatusOr<std::vector<int>> AxisMap(const Node* node) {
 
 absl::StatusOr<IndexExpression> ReadIndexExpression(const Value* value,
                                                     const SymbolicContents& contents) {
-  if (auto it = contents.find(value);
-      it != contents.end() && it->second.size() == 1 && it->second[0].known() && value->shape()) {
-    return IndexExpression{.constant = it->second[0],
-                           .coefficients = std::vector<int64_t>(value->shape()->rank(), 0)};
+  PF_ASSIGN_OR_RETURN(IndexExpression result, ReadAnySteps(value, contents));
+  if (std::any_of(result.coefficients.begin(), result.coefficients.end(), IsLarge)) {
+    return StoppedAt(value, "has steps too large for indices");
   }
-  if (value->IsConstant()) return ReadConstant(value, *value->initializer());
-  const Node* node = value->producer();
-  if (!node) return StoppedAt(value, "is an input of the graph, not an index");
-  if (node->Is("Range")) return ReadRange(node, contents);
-  if (node->Is("Unsqueeze") || node->Is("Squeeze") || node->Is("Reshape") || node->Is("Expand")) {
-    return ReadRealigned(node, contents);
-  }
-  if (node->Is("Cast") || node->Is("Identity"))
-    return ReadIndexExpression(node->input(0), contents);
-  if (node->Is("Mul")) return ReadProduct(node, contents);
-  if (node->Is("Add") || node->Is("Sub")) {
-    PF_ASSIGN_OR_RETURN(IndexExpression a, ReadIndexExpression(node->input(0), contents));
-    PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node->input(1), contents));
-    return node->Is("Add") ? a + b : a - b;
-  }
-  return StoppedAt(value, StrCat("(", node->op_type(), ") is no affine index expression"));
+  return result;
 }
 
 }  // namespace pagefuse
