@@ -110,8 +110,20 @@ OpCases IdentityCases() {
   return OpCases("Identity").Exact({{1, 2, 3}}, {{1, 2, 3}}).Shapes({{0}, {}, {3, 5}});
 }
 
+// Counting({rows, columns}) with its axes exchanged.
+Tensor CountingColumns(int64_t rows, int64_t columns) {
+  std::vector<float> values;
+  for (int64_t j = 0; j < columns; ++j) {
+    for (int64_t i = 0; i < rows; ++i) values.push_back(static_cast<float>(i * columns + j));
+  }
+  return Floats({columns, rows}, values);
+}
+
 OpCases TransposeCases() {
   return OpCases("Transpose")
+      .Add({.name = "no_whole_tiles",
+            .inputs = {Counting({38, 71})},
+            .outputs = {CountingColumns(38, 71)}})
       .Add({.name = "reverses",
             .inputs = {Counting({2, 3})},
             .outputs = {Floats({3, 2}, {0, 3, 1, 4, 2, 5})}})
