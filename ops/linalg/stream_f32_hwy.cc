@@ -19,6 +19,14 @@ using DOne = hn::CappedTag<float, 1>;
 constexpr int kStreams = 4;  // rows of W read at a time; more do not raise the bandwidth
 constexpr int kMaxRows = 4;  // rows of x in registers
 
+// Asks for what lies `distance` floats on, into the second-level cache. The rows that are read next
+// begin on other pages, where the processor's own prefetch has to find its stride anew. An address
+// behind W does no harm.
+HWY_INLINE void Ask(const float* at, int64_t distance) {
+  constexpr int kSecondLevel = 2;
+  __builtin_prefetch(at + distance, 0, kSecondLevel);
+}
+
 // Columns [begin, end) of y[r] (+)= x[r, 0..kCount) * w[0..kCount), as whole vectors of `d`;
 // returns where it stopped.
 template <class D, int kRows, int kCount, bool kAdd>
@@ -32,7 +40,10 @@ HWY_INLINE int64_t AddColumns(D d, const RowsView& x, const float* w, int64_t w_
   int64_t n = begin;
   for (; n + lanes <= end; n += lanes) {
     hn::Vec<D> row[kCount];
-    for (int i = 0; i < kCount; ++i) row[i] = hn::LoadU(d, w + i * w_stride + n);
+    for (int i = 0; i < kCount; ++i) {
+      row[i] = hn::LoadU(d, w + i * w_stride + n);
+      Ask(w + i * w_stride + n, kCount * w_stride);
+    }
     for (int r = 0; r < kRows; ++r) {
       float* out = y.data + r * y.stride + n;
       auto sum = kAdd ? hn::LoadU(d, out) : hn::Zero(d);
@@ -113,6 +124,7 @@ HWY_INLINE void Dots(const RowsView& x, const float* w, int64_t k, const OutputV
   for (; c + lanes <= k; c += lanes) {
     for (int i = 0; i < kCount; ++i) {
       const auto weight = hn::LoadU(d, w + i * k + c);
+      Ask(w + i * k + c, kCount * k);
       for (int r = 0; r < kRows; ++r) {
         sums[r][i] = hn::MulAdd(weight, hn::LoadU(d, x.data + r * x.stride + c), sums[r][i]);
       }
