@@ -15,8 +15,7 @@ namespace {
 
 static_assert(kTileWords == PackedBf16::kBlockWords);
 
-// Column blocks of a step: with few rows as many streams of weights, whose sums do not wait for
-// each other; and a gate has its up beside it.
+// Column blocks of a step, all with the same rows of x; a gate has its up beside it.
 constexpr int64_t kStepBlocks = 4;
 // Tile rows of x that stay in a second-level cache while the weights go by.
 constexpr int64_t kPartTileRows = 16;
