@@ -62,11 +62,13 @@ struct Stages {
 Stages StagesOf(const AttentionCall& call, const Operands& x, int64_t b, int64_t h, int64_t i) {
   const int64_t total = call.kv_len();
   const AttentionCall::Range keys = call.KeysOf(b, i);
-  const double* q = &x.q[call.q.At(b, h, i)];
+  // Heads of no elements have no first one to refer to.
+  const double* q = x.q.data() + call.q.At(b, h, i);
   Stages stages = {Doubles(total), Doubles(total), Doubles(total), Doubles(total)};
   double max = kMasked;
   for (int64_t j = 0; j < total; ++j) {
-    const double* k = &x.k[((b * call.kv_heads + call.KvHead(h)) * total + j) * call.qk_size];
+    const double* k =
+        x.k.data() + ((b * call.kv_heads + call.KvHead(h)) * total + j) * call.qk_size;
     double sum = 0;
     for (int64_t d = 0; d < call.qk_size; ++d) sum += q[d] * k[d];
     stages.product[j] = sum * call.scale;
