@@ -20,7 +20,7 @@ inline constexpr int64_t kTileWords = 512;   // 16-bit words of a tile of A or B
 inline constexpr int64_t kTileFloats = 256;  // floats of a tile of C
 
 // Four sums over k. The tiles of an operand follow each other over k, 512 words apart. Operands
-// that are missing at an edge are given twice: what is computed twice is stored twice.
+// that are missing at an edge are given twice, and their sum too: it is made as if given once.
 struct TileBlock {
   const uint16_t* a[4] = {};
   const uint16_t* b[4] = {};

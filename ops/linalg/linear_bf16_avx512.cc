@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <cstring>
-
-#include <omp.h>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/bf16_dots.h"

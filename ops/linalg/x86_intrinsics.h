@@ -1,4 +1,5 @@
-// immintrin.h without the warnings that GCC 12 has of its own AVX-512 intrinsics (its bug 105593).
+// immintrin.h without the warnings that GCC 12 has of its own AVX-512 intrinsics (its bug 105593),
+// and the attribute of functions that use them.
 #pragma once
 
 #if defined(__x86_64__)

@@ -138,7 +138,8 @@ PF_AMX_INLINE __m512 SumsOfLanes(const __m512* v) {
                        _mm512_shuffle_f32x4(low, high, kOdd));
 }
 
-// One query against decoded keys.
+// One query against decoded keys. Compiled for AMX with either unit: the compiler emits its
+// instructions for the intrinsics of AmxUnit alone.
 template <class Unit>
 class TileScores {
  public:

@@ -268,7 +268,8 @@ class F32Task {
     return coming_;
   }
 
-  // Of rows [k, k + kScoreRows) of the tile with the panel of query rows from r.
+  // Of rows [k, k + kScoreRows) of the tile with the panel of query rows from r. What rows behind
+  // the last give, nothing reads.
   HWY_INLINE void Scores(int64_t k, int64_t r, const uint8_t* const* coming) const {
     const ScoreBlock block = {.rows = at_.rows + k * at_.row_floats,
                               .row_floats = at_.row_floats,
