@@ -1,6 +1,8 @@
 // pagefuse inspect: what a model file holds.
 #include <iostream>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
@@ -36,11 +38,13 @@ nlohmann::ordered_json Summary(const Model& model) {
     json["outputs"][output->name()] = Describe(*output);
   }
   json["nodes"] = model.graph->num_nodes();
+  std::map<std::string, int> ops;
   for (const auto& node : model.graph->nodes()) {
     const std::string op =
         node->domain().empty() ? node->op_type() : node->domain() + "." + node->op_type();
-    json["ops"][op] = json["ops"].value(op, 0) + 1;
+    ++ops[op];
   }
+  json["ops"] = ops;
   int64_t bytes = 0;
   const auto initializers = model.graph->initializers();
   for (const Value* value : initializers) bytes += value->initializer()->byte_size();

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# check_commands.sh PAGEFUSE: every command as a user calls it, on bundled exports. Run in the top folder.
+set -euo pipefail
+pagefuse=$1
+model=models/gemma3_A18/model.onnx
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+fail() {
+  echo "$1; it printed:" >&2
+  cat "$out/printed" >&2
+  exit 1
+}
+
+# expect STATUS PATTERN ARGUMENTS...: what is printed has a line that matches, if there is a pattern.
+expect() {
+  local status=0
+  "$pagefuse" "${@:3}" >"$out/printed" 2>&1 || status=$?
+  [ "$status" -eq "$1" ] || fail "pagefuse ${*:3}: status $status instead of $1"
+  [ -z "$2" ] || grep -qE -- "$2" "$out/printed" || fail "pagefuse ${*:3}: nothing like \"$2\""
+}
+
+expect 0 '^nodes: 695$' inspect $model
+expect 0 '^  Softmax: 6$' inspect $model
+expect 0 '"nodes": 695' inspect --json $model
+expect 1 'No such file' inspect "$out/missing.onnx"
+expect 0 'PagedAttention' opt $model
+expect 0 '^insert-paged-cache: ' opt --list-passes
+expect 1 'there is no pass "insert-paged-cash"' opt --passes insert-paged-cash -- $model
+expect 0 '' opt $model -o "$out/fused.onnx"
+expect 0 '^  pagefuse.PagedAttention: 6$' inspect "$out/fused.onnx"
+expect 0 '^logits: float\[' run $model -i models/gemma3_A18/test_data_set_0/input_0.pb \
+  -i models/gemma3_A18/test_data_set_0/input_1.pb -i models/gemma3_A18/test_data_set_0/input_2.pb
+expect 0 '^1 passed, 0 failed, 0 skipped$' check models/gemma3_A18
+expect 1 '^0 passed, 1 failed, 0 skipped$' check models/gemma3_A18 --rtol 0 --atol 1e-12
+expect 0 '"tokens":\[37,80,233,43,43,233,120,208\]' generate $model --max-new-tokens 8 --kv-cache none --json --prompt-ids \
+  65,59,23,234,218,152,35,130,160,194,21,65,186,48,84,119,19,230,74,132,195,238,194,46,206,125,75,223,113,135,44,223,207,170,207,120,59,145,74,110
+expect 0 '^pagefuse.PagedAttention since 1: reference, hwy' ops PagedAttention
