@@ -1,5 +1,6 @@
 #include "pagefuse/passes/compare_models.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "pagefuse/ir/status_macros.h"
@@ -28,14 +29,18 @@ bool Close(double a, double b, double tolerance) {
   return std::abs(a - b) <= tolerance * (1 + std::abs(a));
 }
 
+// Names and, where both are known, ranks: a pass may say of an output that it is another tensor
+// now.
 bool SameInterface(const Model& a, const Model& b) {
-  const auto names = [](const std::vector<Value*>& values) {
-    std::vector<std::string> out;
-    for (const Value* value : values) out.push_back(value->name());
-    return out;
+  const auto same = [](const Value* x, const Value* y) {
+    if (x->name() != y->name()) return false;
+    return !x->shape() || !y->shape() || x->shape()->rank() == y->shape()->rank();
   };
-  return names(a.graph->inputs()) == names(b.graph->inputs()) &&
-         names(a.graph->outputs()) == names(b.graph->outputs());
+  const auto all_same = [&](const std::vector<Value*>& x, const std::vector<Value*>& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), same);
+  };
+  return all_same(a.graph->inputs(), b.graph->inputs()) &&
+         all_same(a.graph->outputs(), b.graph->outputs());
 }
 
 }  // namespace

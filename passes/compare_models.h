@@ -26,7 +26,7 @@ absl::Status CompareTensors(const std::string& name, const Tensor& before, const
 
 // Runs both models on the same random inputs. "equal", or the reason why `before` cannot be run
 // under any of the sizes tried; an error if only one of them runs or the numbers differ. Both must
-// have the same inputs and outputs, else nothing is compared.
+// have the same inputs and outputs, of the same ranks, else nothing is compared.
 absl::StatusOr<std::string> CompareOnRandomInputs(const Model& before, const Model& after,
                                                   double tolerance = 2e-4);
 

@@ -77,19 +77,23 @@ class Runner {
     return absl::OkStatus();
   }
 
+  absl::Status Infer() {
+    context_.contents.clear();
+    stale_ = false;
+    return InferShapes(model_, &context_.contents);
+  }
+
   absl::Status Attempt(const Pass& pass, const Model& before, PassRun& run) {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
     // Nothing has to be inferred again while no pass changes anything.
-    if (stale_) {
-      context_.contents.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model_, &context_.contents));
-    }
+    if (stale_) PF_RETURN_IF_ERROR(Infer());
     PF_ASSIGN_OR_RETURN(run.changed, pass.Run(model_, context_));
     stale_ = run.changed;
     run.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     if (run.changed) PF_RETURN_IF_ERROR(Verify(model_));
     if (options_.verify && run.changed) {
+      PF_RETURN_IF_ERROR(Infer());  // whether outputs are still what they were, shapes tell
       PF_ASSIGN_OR_RETURN(run.verified, CompareOnRandomInputs(before, model_));
     }
     return absl::OkStatus();

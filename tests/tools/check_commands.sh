@@ -27,6 +27,7 @@ expect 1 'No such file' inspect "$out/missing.onnx"
 expect 0 'PagedAttention' opt $model
 expect 0 '^insert-paged-cache: ' opt --list-passes
 expect 1 'there is no pass "insert-paged-cash"' opt --passes insert-paged-cash -- $model
+expect 0 'PagedAttention' opt $model --verify
 expect 0 '' opt $model -o "$out/fused.onnx"
 expect 0 '^  pagefuse.PagedAttention: 6$' inspect "$out/fused.onnx"
 expect 0 '^logits: float\[' run $model -i models/gemma3_A18/test_data_set_0/input_0.pb \
