@@ -245,16 +245,20 @@ std::optional<int64_t> ElementCount(const std::vector<int64_t>& dims) {
   int64_t count = 1;
   bool empty = false;
   for (const int64_t dim : dims) {
-    if (dim < 0) return std::nullopt;
     empty = empty || dim == 0;
-  }
-  if (empty) return 0;
-  for (const int64_t dim : dims) {
-    const std::optional<int64_t> product = CheckedMul(count, dim);
-    if (!product) return std::nullopt;
+    const std::optional<int64_t> product = CheckedMul(count, dim == 0 ? 1 : dim);
+    if (!product || *product > kMaxElements) return std::nullopt;
     count = *product;
   }
-  return count;
+  return empty ? 0 : count;
+}
+
+bool WithinMaxElements(const Shape& shape) {
+  std::vector<int64_t> numbers;
+  for (const Dim& dim : shape.dims()) {
+    if (dim.constant()) numbers.push_back(std::max<int64_t>(*dim.constant(), 0));
+  }
+  return ElementCount(numbers).has_value();
 }
 
 std::string DimsToString(const std::vector<int64_t>& dims) {

@@ -98,8 +98,13 @@ bool ProvablyEqual(const Shape& a, const Shape& b);
 
 // a * b, or nullopt if the product does not fit in int64 or a factor is negative.
 std::optional<int64_t> CheckedMul(int64_t a, int64_t b);
-// The product of dims, 1 for none; nullopt on overflow or a negative dim.
+// The most that the dims of a tensor, those that are 0 aside, may multiply to. No memory holds as
+// many elements; strides, also of empty tensors, and small multiples of dims then fit in int64.
+inline constexpr int64_t kMaxElements = int64_t{1} << 56;
+// The product of dims, 1 for none; nullopt for a negative dim, or past kMaxElements.
 std::optional<int64_t> ElementCount(const std::vector<int64_t>& dims);
+// False if the numbers among the dims alone go past kMaxElements.
+bool WithinMaxElements(const Shape& shape);
 // "[2, 3]"
 std::string DimsToString(const std::vector<int64_t>& dims);
 

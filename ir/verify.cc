@@ -85,6 +85,10 @@ class GraphVerifier {
                        value.is_input() ? "a graph input" : "an initialiser", " too");
       }
     }
+    if (value.shape() && !WithinMaxElements(*value.shape())) {
+      return Invalid(ValuePlace(value), ": expected dims of a tensor that fits in memory, got ",
+                     value.shape()->ToString());
+    }
     return value.initializer() == nullptr ? absl::OkStatus() : VerifyInitializer(value);
   }
 

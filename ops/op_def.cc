@@ -228,6 +228,12 @@ absl::Status OpDef::Infer(ShapeContext& c) const {
   for (int i = 0; i < c.num_outputs(); ++i) {
     if (!c.has_output(i)) continue;
     const Port& port = *FindPort(outputs_, i);
+    const std::optional<Shape>& shape = c.outputs_[i].shape;
+    if (shape && !WithinMaxElements(*shape)) {
+      return c.Error(absl::StrCat("output ", i, " \"", port.name,
+                                  "\": expected dims of a tensor that fits in memory, got ",
+                                  shape->ToString()));
+    }
     DataType& type = c.outputs_[i].dtype;
     if (type == DataType::kUndefined) type = types.Find(port.type);
     if (type == DataType::kUndefined || types.IsAllowed(port.type, type)) continue;

@@ -61,19 +61,6 @@ HWY_INLINE void StoreE2M1(const float* HWY_RESTRICT x, size_t n, uint8_t* HWY_RE
   }
 }
 
-template <class Quotient>
-HWY_INLINE void StoreE4M3(const float* HWY_RESTRICT x, size_t n, uint8_t* HWY_RESTRICT out,
-                          const Quotient& quotient) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  auto* codes = reinterpret_cast<Float8E4M3FN*>(out);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    StoreFromFloat(quotient(hn::LoadU(df, x + i)), df, codes + i);
-  }
-  if (i < n) StoreFromFloatN(quotient(LoadToFloatN(df, x + i, n - i)), df, codes + i, n - i);
-}
-
 // Codes of x[0, n) under a given scale: EncodeGroup once the scale is known.
 HWY_INLINE void EncodeUnderScale(const GroupFormat& format, float scale,
                                  const float* HWY_RESTRICT x, size_t n,
@@ -81,7 +68,7 @@ HWY_INLINE void EncodeUnderScale(const GroupFormat& format, float scale,
   const hn::ScalableTag<float> df;
   const auto store = [&](const auto& quotient) HWY_ATTR {
     if (format.codes == GroupCodes::kE4M3) {
-      StoreE4M3(x, n, codes, quotient);
+      TransformArray(x, n, reinterpret_cast<Float8E4M3FN*>(codes), quotient);
     } else {
       StoreE2M1(x, n, codes, quotient);
     }

@@ -48,64 +48,6 @@ HWY_INLINE uint32_t LargestBits(const float* HWY_RESTRICT x, size_t n) {
   return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest)));
 }
 
-// Codes of format F, without signs, of numbers that round to at most the largest one, in byte or
-// nibble steps of a lane. As in RoundMagnitude the FPU rounds: a number of exponent e is added to
-// 2^(e + 23 - mantissa bits), whose unit in the last place is a step of the code. Subnormals have
-// the steps of the least normal exponent.
-template <class F>
-struct FiniteCodes {
-  static constexpr int kShift = 23 - F::kMantissaBits;
-  static constexpr uint32_t kLeastExponent = uint32_t{127 - F::kBias + 1} << 23;
-  // What Term is larger than the code.
-  static constexpr uint32_t kExcess = kLeastExponent >> kShift;
-
-  template <class DF, class V>
-  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Term(DF df, V q) {
-    const hn::RebindToUnsigned<DF> du;
-    const hn::RebindToSigned<DF> di;
-    const auto magnitude = hn::Abs(q);
-    const auto exponent = hn::Max(hn::And(hn::BitCast(di, magnitude), hn::Set(di, 0x7F800000)),
-                                  hn::Set(di, static_cast<int32_t>(kLeastExponent)));
-    const auto rounder = hn::Add(hn::BitCast(du, exponent), hn::Set(du, uint32_t{kShift} << 23));
-    const auto sum = hn::BitCast(du, hn::Add(magnitude, hn::BitCast(df, rounder)));
-    return hn::Add(hn::Sub(sum, rounder), hn::ShiftRight<kShift>(hn::BitCast(du, exponent)));
-  }
-};
-
-// The codes of four vectors as bytes in the order of memory.
-template <class F, class DF, class V>
-HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> CodeBytesOfFour(DF df, V q0, V q1, V q2, V q3) {
-  using Codes = FiniteCodes<F>;
-  const hn::RebindToUnsigned<DF> du;
-  const hn::RebindToSigned<DF> di;
-  const hn::Repartition<uint8_t, DF> d8;
-  // Byte v of a lane is the code of vector v: sums of shifted terms, less all excesses at once.
-  const auto low = hn::Add(Codes::Term(df, q0), hn::ShiftLeft<8>(Codes::Term(df, q1)));
-  const auto high =
-      hn::Add(hn::ShiftLeft<16>(Codes::Term(df, q2)), hn::ShiftLeft<24>(Codes::Term(df, q3)));
-  const auto codes = hn::Sub(hn::Add(low, high), hn::Set(du, Codes::kExcess * 0x01010101u));
-  constexpr int kSign = 31 - std::countr_zero(F::kSignBit);
-  const auto sign = [&](V q, uint32_t byte)
-                        HWY_ATTR { return hn::And(hn::BitCast(du, q), hn::Set(du, byte)); };
-  const auto s0 = hn::ShiftRight<kSign>(sign(q0, 0x80000000u));
-  const auto s1 = hn::ShiftRight<kSign - 8>(sign(q1, 0x80000000u));
-  const auto s2 = hn::ShiftRight<kSign - 16>(sign(q2, 0x80000000u));
-  const auto s3 = hn::ShiftRight<kSign - 24>(sign(q3, 0x80000000u));
-  const auto word = hn::Or(codes, hn::Or(hn::Or(s0, s1), hn::Or(s2, s3)));
-  // Four lanes by four bytes change places within 128 bits, then the words across them.
-  HWY_ALIGN static constexpr uint8_t kAcross[16] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                    2, 6, 10, 14, 3, 7, 11, 15};
-  const auto within = hn::TableLookupBytes(hn::BitCast(d8, word), hn::LoadDup128(d8, kAcross));
-  const size_t parts = hn::Lanes(df) / 4;
-  if (parts == 1) return within;
-  HWY_ALIGN int32_t order[hn::MaxLanes(di)];
-  for (size_t i = 0; i < hn::Lanes(df); ++i) {
-    order[i] = static_cast<int32_t>(4 * (i % parts) + i / parts);
-  }
-  return hn::BitCast(d8,
-                     hn::TableLookupLanes(hn::BitCast(du, within), hn::SetTableIndices(du, order)));
-}
-
 // Stores CodeBytes(count) bytes of the bytes `codes`, one code each.
 template <class F, class D8, class V8>
 HWY_INLINE void StoreCodeBytes(D8 d8, V8 codes, size_t count, uint8_t* HWY_RESTRICT to) {
@@ -156,7 +98,7 @@ HWY_INLINE void EncodeFiniteGroups(const float* HWY_RESTRICT x, const GroupRun& 
     const auto q1 = next(1);
     const auto q2 = next(2);
     const auto q3 = next(3);
-    StoreCodeBytes<F>(d8, CodeBytesOfFour<F>(df, q0, q1, q2, q3),
+    StoreCodeBytes<F>(d8, FiniteCodesOfFour<F>(df, q0, q1, q2, q3),
                       std::min(total - start, 4 * lanes),
                       codes + (F::kSignBit == 0x80 ? start : start / 2));
   }

@@ -9,7 +9,8 @@
 //   Load(df, row, d) -> Vec     codes of elements [d, d + Lanes(df)); reads exactly their bytes
 //   LoadN(df, row, d, count)    the same for at most Lanes(df) elements, zeros behind them
 //   row.scale                   element = code * scale: may be applied to a whole dot product
-//   Store(x, n, row, scratch)   encodes x[0, n) with n floats of scratch
+//   Store(x, n, row, scratch)   encodes x[0, n), of any type that LoadToFloat takes, with n floats
+//                               of scratch
 //
 // No pointer needs alignment. Formats whose scale changes within a row (one for 64 or 128 elements)
 // fit too: their Load multiplies, and their row.scale is 1.
@@ -37,30 +38,15 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Largest magnitude of x[0, n).
-HWY_INLINE float LargestMagnitude(const float* HWY_RESTRICT x, size_t n) {
+template <typename From>
+HWY_INLINE float LargestMagnitude(const From* HWY_RESTRICT x, size_t n) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
   auto largest = hn::Zero(df);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) largest = hn::Max(largest, hn::Abs(hn::LoadU(df, x + i)));
+  for (; i + lanes <= n; i += lanes) largest = hn::Max(largest, hn::Abs(LoadToFloat(df, x + i)));
   if (i < n) largest = hn::Max(largest, hn::Abs(LoadToFloatN(df, x + i, n - i)));
   return hn::GetLane(hn::MaxOfLanes(df, largest));
-}
-
-// Stores transform(v) of the vectors of x[0, n) as elements of type T.
-template <typename T, class Transform>
-HWY_INLINE void StoreTransformed(const float* HWY_RESTRICT x, size_t n, uint8_t* HWY_RESTRICT out,
-                                 const Transform& transform) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  T* elements = reinterpret_cast<T*>(out);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    StoreFromFloat(transform(hn::LoadU(df, x + i)), df, elements + i);
-  }
-  if (i < n) {
-    StoreFromFloatN(transform(LoadToFloatN(df, x + i, n - i)), df, elements + i, n - i);
-  }
 }
 
 // Rows of plain elements: mode none, and the base of the modes with one code an element.
@@ -92,42 +78,46 @@ struct ElementCodec {
 
 template <typename T>
 struct PlainCodec : ElementCodec<T, false> {
-  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+  template <typename From>
+  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
                         float* /*scratch*/) const {
     ConvertArray(x, n, reinterpret_cast<T*>(row.data));
   }
 };
 
 struct Fp8TensorCodec : ElementCodec<Float8E4M3FN, false> {
-  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+  template <typename From>
+  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
                         float* /*scratch*/) const {
     const hn::ScalableTag<float> df;
     const auto scale = hn::Set(df, tensor_scale);
-    StoreTransformed<Float8E4M3FN>(x, n, row.data,
-                                   [&](auto v) HWY_ATTR { return hn::Div(v, scale); });
+    TransformArray(x, n, reinterpret_cast<Element*>(row.data),
+                   [&](auto v) HWY_ATTR { return hn::Div(v, scale); });
   }
 };
 
 struct Fp8HeadCodec : ElementCodec<Float8E4M3FN, true> {
-  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+  template <typename From>
+  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
                         float* /*scratch*/) const {
     const hn::ScalableTag<float> df;
     const float scale = std::max(LargestMagnitude(x, n) / kE4M3Max, kScaleFloor);
     const auto inverse = hn::Set(df, 1.0f / scale);
-    StoreTransformed<Float8E4M3FN>(x, n, row.data,
-                                   [&](auto v) HWY_ATTR { return hn::Mul(v, inverse); });
+    TransformArray(x, n, reinterpret_cast<Element*>(row.data),
+                   [&](auto v) HWY_ATTR { return hn::Mul(v, inverse); });
     std::memcpy(row.scale, &scale, sizeof(scale));
   }
 };
 
 template <Int8Rounding rounding>
 struct Int8HeadCodec : ElementCodec<int8_t, true> {
-  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
+  template <typename From>
+  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
                         float* /*scratch*/) const {
     const hn::ScalableTag<float> df;
     const float scale = std::max(LargestMagnitude(x, n) / kInt8Max, kScaleFloor);
     const auto inverse = hn::Set(df, 1.0f / scale);
-    StoreTransformed<int8_t>(x, n, row.data, [&](auto v) HWY_ATTR {
+    TransformArray(x, n, reinterpret_cast<Element*>(row.data), [&](auto v) HWY_ATTR {
       const auto y = hn::Mul(v, inverse);
       if constexpr (rounding == Int8Rounding::kTowardZero) return hn::Trunc(y);
       return y;  // StoreFromFloat rounds to nearest even
@@ -182,8 +172,16 @@ struct Int4HeadCodec {
     return hn::IfThenElseZero(hn::FirstN(df, count), Load(df, padded, 0));
   }
 
-  HWY_INLINE void Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
-                        float* HWY_RESTRICT scratch) const;
+  template <typename From>
+  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* HWY_RESTRICT scratch) const {
+    ConvertArray(x, n, scratch);
+    StoreScratch(scratch, n, row);
+  }
+
+ private:
+  // Encodes y[0, n), and changes it.
+  HWY_INLINE void StoreScratch(float* HWY_RESTRICT y, size_t n, RowAddress row) const;
 };
 
 // Sums and differences of lanes at `distance`, a power of two below the number of lanes.
@@ -245,10 +243,8 @@ HWY_INLINE void RoundThroughVectors(float* HWY_RESTRICT x, size_t n) {
   for (; i < n; ++i) x[i] = static_cast<float>(T(x[i]));
 }
 
-HWY_INLINE void Int4HeadCodec::Store(const float* HWY_RESTRICT x, size_t n, RowAddress row,
-                                     float* HWY_RESTRICT scratch) const {
-  float* y = scratch;
-  for (size_t i = 0; i < n; ++i) y[i] = x[i] * signs[i];
+HWY_INLINE void Int4HeadCodec::StoreScratch(float* HWY_RESTRICT y, size_t n, RowAddress row) const {
+  for (size_t i = 0; i < n; ++i) y[i] *= signs[i];
   HadamardVectors(y, n);
   if (source_type == DataType::kFloat16) RoundThroughVectors<Float16>(y, n);
   if (source_type == DataType::kBfloat16) RoundThroughVectors<Bfloat16>(y, n);

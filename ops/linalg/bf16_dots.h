@@ -15,8 +15,9 @@ namespace pagefuse {
 #define PF_AVX512_BF16 __attribute__((target("avx512f,avx512bf16")))
 
 // c[block][r][16] (+)= rows [0, kRows) of A tiles times kBlocks streams of B tiles, b_stride words
-// apart. A row's sum takes pair after pair of k, whatever kRows and kBlocks are, so that its bits
-// do not depend on them. C tiles follow each other.
+// apart; C tiles are c_stride floats apart. A row's sum takes pair after pair of k, whatever kRows
+// and kBlocks are, so that its bits do not depend on them. More blocks load fewer operands for each
+// product.
 struct DotOperands {
   const uint16_t* a;
   const uint16_t* b;
@@ -24,6 +25,8 @@ struct DotOperands {
   int64_t k_tiles;
   bool accumulate;
   float* c;
+  int64_t c_stride = kTileFloats;
+  ComingRows coming;
 };
 template <int kRows, int kBlocks>
 PF_AVX512_BF16 void DotTiles(const DotOperands& in) {
@@ -32,13 +35,14 @@ PF_AVX512_BF16 void DotTiles(const DotOperands& in) {
   for (int n = 0; n < kBlocks; ++n) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const float* c = in.c + n * kTileFloats + r * kTileColumns;
+      const float* c = in.c + n * in.c_stride + r * kTileColumns;
       sums[n][r] = in.accumulate ? _mm512_load_ps(c) : _mm512_setzero_ps();
     }
   }
   const uint16_t* a = in.a;
   const uint16_t* b = in.b;
   for (int64_t t = 0; t < in.k_tiles; ++t, a += kTileWords) {
+    in.coming.Ask(t);
     for (int64_t k = 0; k < kTileDepth; k += 2, b += 2 * kTileColumns) {
       __m512bh columns[kBlocks];
 #pragma GCC unroll 4
@@ -61,7 +65,7 @@ PF_AVX512_BF16 void DotTiles(const DotOperands& in) {
   for (int n = 0; n < kBlocks; ++n) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      _mm512_store_ps(in.c + n * kTileFloats + r * kTileColumns, sums[n][r]);
+      _mm512_store_ps(in.c + n * in.c_stride + r * kTileColumns, sums[n][r]);
     }
   }
 }

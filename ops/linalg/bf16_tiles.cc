@@ -1,6 +1,7 @@
 #include "pagefuse/ops/linalg/bf16_tiles.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/bf16_tiles_kernels.h"
@@ -12,12 +13,26 @@ namespace pagefuse {
 
 namespace {
 
-// Sum i of the block is a[of_a[i]] b[of_b[i]], one after the other. One that was given twice was
-// made already: adding to it again would count it twice.
-void Avx512Products(const TileBlock& block, const int (&of_a)[4], const int (&of_b)[4]) {
-  for (int i = 0; i < 4; ++i) {
-    if (std::find(block.c, block.c + i, block.c[i]) != block.c + i) continue;
-    Avx512Product(block, {block.a[of_a[i]], block.b[of_b[i]], block.c[i]});
+// Sums i and j of the block are a[of_a] b[of_b[0]] and a[of_a] b[of_b[1]]; or i is j.
+struct SumPair {
+  int i, j;
+  int of_a;
+  int of_b[2];
+};
+
+// A sum that was given twice was made already: adding to it again would count it twice.
+void Avx512Products(const TileBlock& block, std::initializer_list<SumPair> pairs) {
+  const auto made = [&](int i) {
+    return std::find(block.c, block.c + i, block.c[i]) != block.c + i;
+  };
+  int64_t part = 0;
+  for (const SumPair& pair : pairs) {
+    const ComingRows coming = block.coming.Part(part++, static_cast<int64_t>(pairs.size()));
+    if (made(pair.i)) continue;
+    Avx512Product(block, {.a = block.a[pair.of_a],
+                          .b = {block.b[pair.of_b[0]], block.b[pair.of_b[1]]},
+                          .c = {block.c[pair.i], block.c[pair.j]},
+                          .coming = coming});
   }
 }
 
@@ -33,17 +48,18 @@ void EndTileProducts() {
 
 void TileProduct2x2(const TileBlock& block) {
   if (HasAmxBf16()) return AmxProduct2x2(block);
-  Avx512Products(block, {0, 0, 1, 1}, {0, 1, 0, 1});
+  Avx512Products(block, {{0, 1, 0, {0, 1}}, {2, 3, 1, {0, 1}}});
 }
 
 void TileProduct4x1(const TileBlock& block) {
   if (HasAmxBf16()) return AmxProduct4x1(block);
-  Avx512Products(block, {0, 1, 2, 3}, {0, 0, 0, 0});
+  Avx512Products(block,
+                 {{0, 0, 0, {0, 0}}, {1, 1, 1, {0, 0}}, {2, 2, 2, {0, 0}}, {3, 3, 3, {0, 0}}});
 }
 
 void TileProduct1x4(const TileBlock& block) {
   if (HasAmxBf16()) return AmxProduct1x4(block);
-  Avx512Products(block, {0, 0, 0, 0}, {0, 1, 2, 3});
+  Avx512Products(block, {{0, 1, 0, {0, 1}}, {2, 3, 0, {2, 3}}});
 }
 
 #else

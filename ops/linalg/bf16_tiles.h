@@ -19,6 +19,26 @@ inline constexpr int64_t kTileDepth = 32;    // of k in a tile of A or B
 inline constexpr int64_t kTileWords = 512;   // 16-bit words of a tile of A or B
 inline constexpr int64_t kTileFloats = 256;  // floats of a tile of C
 
+// Rows of memory that will be read soon: they are asked for, line after line, while a product runs,
+// so that memory works while the processor does. Only a hint.
+struct ComingRows {
+  const uint8_t* const* rows = nullptr;
+  int64_t count = 0;
+  int64_t lines = 0;  // of 64 bytes, from where a row begins
+
+  // Part i of `parts`.
+  ComingRows Part(int64_t i, int64_t parts) const {
+    return {rows + count * i / parts, count * (i + 1) / parts - count * i / parts, lines};
+  }
+  // Asks for line `i` of all rows.
+  void Ask(int64_t i) const {
+    constexpr int kSecondLevel = 2;  // the first is for the operands of products
+    for (int64_t r = 0; i < lines && r < count; ++r) {
+      __builtin_prefetch(rows[r] + i * 64, 0, kSecondLevel);
+    }
+  }
+};
+
 // Four sums over k. The tiles of an operand follow each other over k, 512 words apart. Operands
 // that are missing at an edge are given twice, and their sum too: it is made as if given once.
 struct TileBlock {
@@ -27,6 +47,7 @@ struct TileBlock {
   float* c[4] = {};
   int64_t k_tiles = 0;
   bool accumulate = false;  // adds to c rather than replacing it
+  ComingRows coming;        // with each tile of k a line
 };
 
 // All of these need HasBf16Tiles(). A thread calls BeginTileProducts before its first product and

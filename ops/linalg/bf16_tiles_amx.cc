@@ -40,8 +40,9 @@ PF_AMX void EndAmxProducts() { amx::ReleaseTiles(); }
 
 PF_AMX void AmxProduct2x2(const TileBlock& block) {
   BeginSums(block);
-  const int64_t words = block.k_tiles * kTileWords;
-  for (int64_t i = 0; i < words; i += kTileWords) {
+  for (int64_t k = 0; k < block.k_tiles; ++k) {
+    const int64_t i = k * kTileWords;
+    block.coming.Ask(k);
     _tile_loadd(6, block.b[0] + i, kTileStride);
     _tile_loadd(4, block.a[0] + i, kTileStride);
     _tile_dpbf16ps(0, 4, 6);
@@ -56,8 +57,9 @@ PF_AMX void AmxProduct2x2(const TileBlock& block) {
 
 PF_AMX void AmxProduct4x1(const TileBlock& block) {
   BeginSums(block);
-  const int64_t words = block.k_tiles * kTileWords;
-  for (int64_t i = 0; i < words; i += kTileWords) {
+  for (int64_t k = 0; k < block.k_tiles; ++k) {
+    const int64_t i = k * kTileWords;
+    block.coming.Ask(k);
     _tile_loadd(4, block.b[0] + i, kTileStride);
     _tile_loadd(5, block.a[0] + i, kTileStride);
     _tile_dpbf16ps(0, 5, 4);
@@ -73,8 +75,9 @@ PF_AMX void AmxProduct4x1(const TileBlock& block) {
 
 PF_AMX void AmxProduct1x4(const TileBlock& block) {
   BeginSums(block);
-  const int64_t words = block.k_tiles * kTileWords;
-  for (int64_t i = 0; i < words; i += kTileWords) {
+  for (int64_t k = 0; k < block.k_tiles; ++k) {
+    const int64_t i = k * kTileWords;
+    block.coming.Ask(k);
     _tile_loadd(4, block.a[0] + i, kTileStride);
     _tile_loadd(5, block.b[0] + i, kTileStride);
     _tile_dpbf16ps(0, 4, 5);

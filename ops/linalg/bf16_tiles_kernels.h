@@ -12,12 +12,14 @@ void AmxProduct2x2(const TileBlock& block);
 void AmxProduct4x1(const TileBlock& block);
 void AmxProduct1x4(const TileBlock& block);
 
-// c = a b, or c + a b: one sum over the tiles of an operand. Bf16Unit::kAvx512.
-struct TileSum {
+// c[j] = a b[j], or c[j] + a b[j]: two sums over the tiles of an operand, or one if both are the
+// same. Bf16Unit::kAvx512.
+struct TileSums {
   const uint16_t* a;
-  const uint16_t* b;
-  float* c;
+  const uint16_t* b[2];
+  float* c[2];
+  ComingRows coming;
 };
-void Avx512Product(const TileBlock& block, const TileSum& sum);
+void Avx512Product(const TileBlock& block, const TileSums& sums);
 
 }  // namespace pagefuse

@@ -56,7 +56,6 @@ PF_AVX512_BF16 void Run(const Step& step) {
   const auto take = [&](int64_t count, auto rows) {
     for (; row + count <= step.num_rows; row += count) rows(step, row);
   };
-  take(16, Rows<16, 1>);
   take(8, Rows<8, 2>);
   take(4, Rows<4, 2>);
   take(2, Rows<2, 1>);

@@ -30,10 +30,27 @@ namespace hn = hwy::HWY_NAMESPACE;
 #define PF_HAS_F16C 0
 #endif
 
+// The upper halves of the floats in v, rounded to nearest even, in 32-bit lanes: EncodeLanes for
+// bfloat16, whose exponent is the float's.
+template <class DF, class V = hn::Vec<DF>>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> EncodeBfloat16Lanes(DF /*df*/, V v) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto upper = hn::ShiftRight<16>(bits);
+  const auto odd = hn::And(upper, hn::Set(du, 1u));
+  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd));
+  constexpr uint32_t kQuiet = uint32_t{1} << (Bfloat16Format::kMantissaBits - 1);
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(upper, hn::Set(du, kQuiet)),
+                        rounded);
+}
+
 // Codes of format F, one in each 32-bit lane, of the floats in v.
 template <class F, Overflow overflow, class DF, class V = hn::Vec<DF>>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> EncodeLanes(DF df, V v) {
   static_assert(F::kSpecials != FloatSpecials::kFnuz);
+  if constexpr (std::is_same_v<F, Bfloat16Format> && overflow == Overflow::kSpecial) {
+    return EncodeBfloat16Lanes(df, v);
+  }
   const hn::RebindToUnsigned<DF> du;
   const hn::RebindToSigned<DF> di;
   constexpr int kShift = 23 - F::kMantissaBits;
@@ -179,17 +196,114 @@ HWY_INLINE void StoreFromFloatN(V v, DF df, T* HWY_RESTRICT p, size_t count) {
   std::memcpy(static_cast<void*>(p), buffer, count * sizeof(T));
 }
 
-// Converts `count` elements; From and To as above, one of them float. Reads and writes nothing past
-// them.
-template <typename From, typename To>
-HWY_INLINE void ConvertArray(const From* HWY_RESTRICT from, size_t count, To* HWY_RESTRICT to) {
+#if HWY_TARGET != HWY_SCALAR
+
+// Codes of a byte format F of numbers that round to at most its largest one: cheaper than
+// EncodeLanes, and four vectors become bytes at once. As in RoundMagnitude the FPU rounds: a number
+// of exponent e is added to 2^(e + 23 - mantissa bits), whose unit in the last place is a step of
+// the code. Subnormals have the steps of the least normal exponent.
+template <class F>
+struct FiniteCodes {
+  static constexpr int kShift = 23 - F::kMantissaBits;
+  static constexpr uint32_t kLeastExponent = uint32_t{127 - F::kBias + 1} << 23;
+  // What Term is larger than the code.
+  static constexpr uint32_t kExcess = kLeastExponent >> kShift;
+
+  // The code without its sign, plus kExcess.
+  template <class DF, class V>
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Term(DF df, V q) {
+    const hn::RebindToUnsigned<DF> du;
+    const hn::RebindToSigned<DF> di;
+    const auto magnitude = hn::Abs(q);
+    const auto exponent = hn::Max(hn::And(hn::BitCast(di, magnitude), hn::Set(di, 0x7F800000)),
+                                  hn::Set(di, static_cast<int32_t>(kLeastExponent)));
+    const auto rounder = hn::Add(hn::BitCast(du, exponent), hn::Set(du, uint32_t{kShift} << 23));
+    const auto sum = hn::BitCast(du, hn::Add(magnitude, hn::BitCast(df, rounder)));
+    return hn::Add(hn::Sub(sum, rounder), hn::ShiftRight<kShift>(hn::BitCast(du, exponent)));
+  }
+};
+
+// The codes of four vectors as bytes in the order of memory; of e2m1 in the low half of each byte.
+template <class F, class DF, class V>
+HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> FiniteCodesOfFour(DF df, V q0, V q1, V q2, V q3) {
+  using Codes = FiniteCodes<F>;
+  const hn::RebindToUnsigned<DF> du;
+  const hn::RebindToSigned<DF> di;
+  const hn::Repartition<uint8_t, DF> d8;
+  // Byte v of a lane is the code of vector v: sums of shifted terms, less all excesses at once.
+  const auto low = hn::Add(Codes::Term(df, q0), hn::ShiftLeft<8>(Codes::Term(df, q1)));
+  const auto high =
+      hn::Add(hn::ShiftLeft<16>(Codes::Term(df, q2)), hn::ShiftLeft<24>(Codes::Term(df, q3)));
+  const auto codes = hn::Sub(hn::Add(low, high), hn::Set(du, Codes::kExcess * 0x01010101u));
+  constexpr int kSign = 31 - std::countr_zero(F::kSignBit);
+  const auto sign = [&](V q, uint32_t byte)
+                        HWY_ATTR { return hn::And(hn::BitCast(du, q), hn::Set(du, byte)); };
+  const auto s0 = hn::ShiftRight<kSign>(sign(q0, 0x80000000u));
+  const auto s1 = hn::ShiftRight<kSign - 8>(sign(q1, 0x80000000u));
+  const auto s2 = hn::ShiftRight<kSign - 16>(sign(q2, 0x80000000u));
+  const auto s3 = hn::ShiftRight<kSign - 24>(sign(q3, 0x80000000u));
+  const auto word = hn::Or(codes, hn::Or(hn::Or(s0, s1), hn::Or(s2, s3)));
+  // Four lanes by four bytes change places within 128 bits, then the words across them.
+  HWY_ALIGN static constexpr uint8_t kAcross[16] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                    2, 6, 10, 14, 3, 7, 11, 15};
+  const auto within = hn::TableLookupBytes(hn::BitCast(d8, word), hn::LoadDup128(d8, kAcross));
+  const size_t parts = hn::Lanes(df) / 4;
+  if (parts == 1) return within;
+  HWY_ALIGN int32_t order[hn::MaxLanes(di)];
+  for (size_t i = 0; i < hn::Lanes(df); ++i) {
+    order[i] = static_cast<int32_t>(4 * (i % parts) + i / parts);
+  }
+  return hn::BitCast(d8,
+                     hn::TableLookupLanes(hn::BitCast(du, within), hn::SetTableIndices(du, order)));
+}
+
+// Stores four vectors as T, a saturating byte format; false, with nothing written, if a NaN may be
+// among them.
+template <typename T, class DF, class V>
+HWY_INLINE bool StoreFourNumbers(DF df, V q0, V q1, V q2, V q3, T* HWY_RESTRICT p) {
+  using F = typename T::Format;
+  const auto sum = hn::Add(hn::Add(q0, q1), hn::Add(q2, q3));
+  if (!hn::AllFalse(df, hn::IsNaN(sum))) return false;
+  const auto most = hn::Set(df, DecodeFloat<F>(F::kMaxFinite));
+  const auto clamp = [&](V q) HWY_ATTR { return hn::Max(hn::Min(q, most), hn::Neg(most)); };
+  const hn::Repartition<uint8_t, DF> d8;
+  hn::StoreU(FiniteCodesOfFour<F>(df, clamp(q0), clamp(q1), clamp(q2), clamp(q3)), d8,
+             reinterpret_cast<uint8_t*>(p));
+  return true;
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+// Stores transform(v) of the vectors v of from[0, count), converted to float, at to; From and To as
+// above. Reads and writes nothing past them.
+template <typename From, typename To, class Transform>
+HWY_INLINE void TransformArray(const From* HWY_RESTRICT from, size_t count, To* HWY_RESTRICT to,
+                               const Transform& transform) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
+  const auto get = [&](size_t i) HWY_ATTR { return transform(LoadToFloat(df, from + i)); };
   size_t i = 0;
-  for (; i + lanes <= count; i += lanes) StoreFromFloat(LoadToFloat(df, from + i), df, to + i);
-  if (i < count) {
-    StoreFromFloatN(LoadToFloatN(df, from + i, count - i), df, to + i, count - i);
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<To, Float8E4M3FN> || std::is_same_v<To, Float8E5M2>) {
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+      if (StoreFourNumbers(df, get(i), get(i + lanes), get(i + 2 * lanes), get(i + 3 * lanes),
+                           to + i)) {
+        continue;
+      }
+      for (size_t k = i; k < i + 4 * lanes; k += lanes) StoreFromFloat(get(k), df, to + k);
+    }
   }
+#endif
+  for (; i + lanes <= count; i += lanes) StoreFromFloat(get(i), df, to + i);
+  if (i < count) {
+    StoreFromFloatN(transform(LoadToFloatN(df, from + i, count - i)), df, to + i, count - i);
+  }
+}
+
+// Converts `count` elements; From and To as above. Reads and writes nothing past them.
+template <typename From, typename To>
+HWY_INLINE void ConvertArray(const From* HWY_RESTRICT from, size_t count, To* HWY_RESTRICT to) {
+  TransformArray(from, count, to, [](auto v) HWY_ATTR { return v; });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -85,27 +85,82 @@ HWY_INLINE void RotateRowVectors(const RopeLayout& layout, const float* HWY_REST
   }
 }
 
-// As NormRow, but for the order of the sum.
-HWY_INLINE void NormRowVectors(const float* weight, float epsilon, size_t n,
-                               float* HWY_RESTRICT x) {
+// 1 / sqrt(mean(x^2) + epsilon); as NormRow has it, but for the order of the sum.
+template <typename T>
+HWY_INLINE float NormFactor(const T* HWY_RESTRICT x, size_t n, float epsilon) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
   auto sums = hn::Zero(df);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    const auto v = hn::LoadU(df, x + i);
+    const auto v = vec::LoadToFloat(df, x + i);
     sums = hn::MulAdd(v, v, sums);
   }
   float sum = hn::GetLane(hn::SumOfLanes(df, sums));
-  for (; i < n; ++i) sum += x[i] * x[i];
-  const float inverse = 1.0f / std::sqrt(sum / static_cast<float>(n) + epsilon);
+  for (; i < n; ++i) sum += static_cast<float>(x[i]) * static_cast<float>(x[i]);
+  return 1.0f / std::sqrt(sum / static_cast<float>(n) + epsilon);
+}
+
+// As NormRow, but for the order of the sum.
+HWY_INLINE void NormRowVectors(const float* weight, float epsilon, size_t n,
+                               float* HWY_RESTRICT x) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  const float inverse = NormFactor(x, n, epsilon);
   const auto factor = hn::Set(df, inverse);
-  for (i = 0; i + lanes <= n; i += lanes) {
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
     auto v = hn::Mul(hn::LoadU(df, x + i), factor);
     if (weight != nullptr) v = hn::Mul(v, hn::LoadU(df, weight + i));
     hn::StoreU(v, df, x + i);
   }
   for (; i < n; ++i) x[i] = x[i] * inverse * (weight == nullptr ? 1.0f : weight[i]);
+}
+
+// What happens to a row of n elements on its way from one place to another.
+struct RopeRow {
+  RopeLayout layout;
+  size_t n;
+  const float* cos;
+  const float* sin;
+  const float* weight;  // of the norm; null: no norm
+  float epsilon;
+
+  // Rows that NormRotateRow takes: halves of whole vectors.
+  HWY_INLINE bool InVectors() const {
+    const size_t lanes = hn::Lanes(hn::ScalableTag<float>());
+    const auto pairs = static_cast<size_t>(layout.pairs);
+    const auto offset = static_cast<size_t>(layout.offset);
+    return !layout.interleaved && pairs % lanes == 0 && offset % lanes == 0 && n % lanes == 0;
+  }
+};
+
+// The row normed, rotated and converted in one go: the same bits as NormRowVectors and
+// RotateRowVectors on floats. Needs InVectors().
+template <bool norm, typename From, typename To>
+HWY_INLINE void NormRotateRow(const RopeRow& row, const From* from, To* to) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  const auto factor = hn::Set(df, norm ? NormFactor(from, row.n, row.epsilon) : 1.0f);
+  const auto get = [&](size_t i) HWY_ATTR {
+    const auto v = vec::LoadToFloat(df, from + i);
+    if constexpr (norm) return hn::Mul(hn::Mul(v, factor), hn::LoadU(df, row.weight + i));
+    return v;
+  };
+  const auto begin = static_cast<size_t>(row.layout.offset);
+  const auto pairs = static_cast<size_t>(row.layout.pairs);
+  for (size_t i = 0; i < begin; i += lanes) vec::StoreFromFloat(get(i), df, to + i);
+  for (size_t i = 0; i < pairs; i += lanes) {
+    const auto a = get(begin + i);
+    const auto b = get(begin + pairs + i);
+    const auto c = hn::LoadU(df, row.cos + i);
+    const auto s = hn::LoadU(df, row.sin + i);
+    vec::StoreFromFloat(hn::Sub(hn::Mul(a, c), hn::Mul(b, s)), df, to + begin + i);
+    vec::StoreFromFloat(hn::Add(hn::Mul(b, c), hn::Mul(a, s)), df, to + begin + pairs + i);
+  }
+  for (size_t i = begin + 2 * pairs; i < row.n; i += lanes) {
+    vec::StoreFromFloat(get(i), df, to + i);
+  }
 }
 
 // Row `position` of the table as floats: R/2 cosines, then R/2 sines.

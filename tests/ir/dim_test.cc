@@ -222,9 +222,17 @@ TEST(Shape, ComparesAndPrints) {
 TEST(Shape, CountsElementsWithoutOverflow) {
   EXPECT_EQ(ElementCount({}), 1);
   EXPECT_EQ(ElementCount({2, 3}), 6);
-  EXPECT_EQ(ElementCount({kMax, 0, kMax}), 0);
+  EXPECT_EQ(ElementCount({2, 0, 3}), 0);
+  EXPECT_EQ(ElementCount({kMaxElements / 2, 2}), kMaxElements);
+  EXPECT_EQ(ElementCount({kMaxElements / 2, 3}), std::nullopt);
   EXPECT_EQ(ElementCount({kMax, 2}), std::nullopt);
+  // Empty tensors have strides too.
+  EXPECT_EQ(ElementCount({kMaxElements, 0}), 0);
+  EXPECT_EQ(ElementCount({kMax, 0}), std::nullopt);
+  EXPECT_EQ(ElementCount({0, kMaxElements / 2, 3}), std::nullopt);
   EXPECT_EQ(ElementCount({0, -1}), std::nullopt);
+  EXPECT_TRUE(WithinMaxElements(Shape{kA, Dim(kMaxElements), Dim(0), Dim::Unknown()}));
+  EXPECT_FALSE(WithinMaxElements(Shape{kA, Dim(kMaxElements), Dim(2)}));
   EXPECT_EQ(CheckedMul(kMax, 1), kMax);
   EXPECT_EQ(CheckedMul(-1, 1), std::nullopt);
   EXPECT_EQ(CheckedMul(int64_t{1} << 32, int64_t{1} << 31), std::nullopt);

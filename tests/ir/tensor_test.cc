@@ -65,11 +65,11 @@ TEST(Tensor, SizesThatDoNotFitAreRefused) {
             "expected dims of a tensor that fits in memory, got float[9223372036854775807, 2]");
   EXPECT_FALSE(Tensor::Allocate(DataType::kDouble, {kMax / 4}).ok());
   EXPECT_FALSE(Tensor::Allocate(DataType::kFloat, {-1}).ok());
-  EXPECT_EQ(Tensor::Allocate(DataType::kInt8, {kMax}).status().code(),
+  EXPECT_EQ(Tensor::Allocate(DataType::kInt8, {kMaxElements}).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Tensor::Allocate(DataType::kString, {int64_t{1} << 40}).status().code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(*ByteSize(DataType::kInt4, {kMax}), kMax / 2 + 1);
+  EXPECT_EQ(*ByteSize(DataType::kInt4, {kMaxElements - 1}), kMaxElements / 2);
 }
 
 TEST(Tensor, AViewLiesInsideItsBuffer) {

@@ -63,6 +63,16 @@ TEST(Verify, NamesAReaderBeforeItsProducer) {
             "node \"y\" (Neg): input 0 \"t\": is read before node \"t\" (Abs) computes it");
 }
 
+TEST(Verify, NamesAValueWhoseDimsNoMemoryHolds) {
+  Chain chain;
+  chain.t->set_shape(Shape{Dim::Symbol("n"), Dim(0), Dim(kMaxElements)});
+  EXPECT_EQ(chain.Error(), "");
+  chain.t->set_shape(Shape{Dim::Symbol("n"), Dim(0), Dim(kMaxElements + 1)});
+  EXPECT_EQ(chain.Error(),
+            "value \"t\": expected dims of a tensor that fits in memory, got "
+            "[n, 0, 72057594037927937]");
+}
+
 TEST(Verify, NamesANodeThatReadsItsOwnOutput) {
   Chain chain;
   chain.abs->SetInput(0, chain.t);

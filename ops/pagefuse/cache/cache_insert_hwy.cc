@@ -1,5 +1,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/cache/cache_insert_hwy.cc"
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -15,34 +16,76 @@ namespace pagefuse::pagefuse_ops {
 namespace HWY_NAMESPACE {
 namespace vec = pagefuse::HWY_NAMESPACE;
 
-// Encodes the rows [begin, end) of writes x heads, counted token by token.
+// Rows of writes x heads, counted token by token.
+struct Rows {
+  const CacheSide& side;
+  const std::vector<SlotWrite>& writes;
+  int64_t begin, end;
+  int64_t only_head;  // kAllHeads, or those of this head alone
+};
+constexpr int64_t kAllHeads = -1;
+
+// Encodes them. Heads that lie one behind the other are one row where a row has no scale.
+template <typename From, class Codec>
+HWY_INLINE void EncodeRowsOf(const Codec& codec, const Rows& rows, float* scratch) {
+  const CacheSide& side = rows.side;
+  const CacheRows::Strides& stride = side.rows.data_strides;
+  const int64_t n = side.head_size;
+  bool joined = false;
+  if constexpr (!Codec::kRowScale) {
+    joined = stride.head == n * static_cast<int64_t>(sizeof(typename Codec::Element));
+  }
+  int64_t next = 0;
+  for (int64_t i = rows.begin; i < rows.end; i = next) {
+    const SlotWrite& write = rows.writes[i / side.heads];
+    int64_t head = i % side.heads;
+    int64_t last = std::min(side.heads, head + rows.end - i);
+    next = i + last - head;
+    if (rows.only_head != kAllHeads) {
+      if (rows.only_head < head || rows.only_head >= last) continue;
+      head = rows.only_head;
+      last = head + 1;
+    }
+    const auto* x = reinterpret_cast<const From*>(side.SourceRow(write.token, head));
+    RowAddress row = side.rows.AtSlot(write.slot, head);
+    if (joined) {
+      codec.Store(x, static_cast<size_t>((last - head) * n), row, scratch);
+      continue;
+    }
+    for (; head < last; ++head, x += n) {
+      codec.Store(x, static_cast<size_t>(n), row, scratch);
+      row.data += stride.head;
+      if (row.scale != nullptr) row.scale += side.rows.scale_strides.head;
+    }
+  }
+}
+
+template <typename From>
+HWY_INLINE void EncodeRowsFrom(const Rows& rows) {
+  const CacheSide& side = rows.side;
+  std::vector<float> scratch(static_cast<size_t>(side.head_size));
+  const auto encode = [&](int64_t head, int64_t only_head) HWY_ATTR {
+    const Rows those = {side, rows.writes, rows.begin, rows.end, only_head};
+    vec::WithRowCodec(side.format, side.Params(head), [&](const auto& codec) HWY_ATTR {
+      EncodeRowsOf<From>(codec, those, scratch.data());
+    });
+  };
+  if (side.tensor_scale_count == 1) return encode(0, kAllHeads);
+  for (int64_t head = 0; head < side.heads; ++head) encode(head, head);
+}
+
 void EncodeRows(const CacheSide& side, const std::vector<SlotWrite>& writes, int64_t begin,
                 int64_t end) {
-  const size_t n = static_cast<size_t>(side.head_size);
-  std::vector<float> memory(2 * n);
-  float* x = memory.data();
-  float* scratch = x + n;
-  for (int64_t i = begin; i < end; ++i) {
-    const SlotWrite& write = writes[i / side.heads];
-    const int64_t head = i % side.heads;
-    const uint8_t* source = side.SourceRow(write.token, head);
-    const RowAddress row = side.rows.AtSlot(write.slot, head);
-    const float* values = x;
-    switch (side.source_type) {
-      case DataType::kFloat16:
-        vec::ConvertArray(reinterpret_cast<const Float16*>(source), n, x);
-        break;
-      case DataType::kBfloat16:
-        vec::ConvertArray(reinterpret_cast<const Bfloat16*>(source), n, x);
-        break;
-      case DataType::kFloat8E4M3FN:
-        vec::ConvertArray(reinterpret_cast<const Float8E4M3FN*>(source), n, x);
-        break;
-      default:
-        values = reinterpret_cast<const float*>(source);
-    }
-    vec::WithRowCodec(side.format, side.Params(head),
-                      [&](const auto& codec) HWY_ATTR { codec.Store(values, n, row, scratch); });
+  const Rows rows = {side, writes, begin, end, kAllHeads};
+  switch (side.source_type) {
+    case DataType::kFloat16:
+      return EncodeRowsFrom<Float16>(rows);
+    case DataType::kBfloat16:
+      return EncodeRowsFrom<Bfloat16>(rows);
+    case DataType::kFloat8E4M3FN:
+      return EncodeRowsFrom<Float8E4M3FN>(rows);
+    default:
+      return EncodeRowsFrom<float>(rows);
   }
 }
 

@@ -49,7 +49,8 @@ HWY_INLINE void StoreResult(const QNormCall& call, float factor, const std::vect
   }
   const hn::ScalableTag<float> df;
   const auto factors = hn::Set(df, factor);
-  vec::StoreE4M3(x.data(), x.size(), to, [&](auto v) HWY_ATTR { return hn::Mul(v, factors); });
+  vec::TransformArray(x.data(), x.size(), reinterpret_cast<Float8E4M3FN*>(to),
+                      [&](auto v) HWY_ATTR { return hn::Mul(v, factors); });
 }
 
 HWY_INLINE void InsertKv(const QNormCall& call, int64_t token, QNormScratch& scratch) {

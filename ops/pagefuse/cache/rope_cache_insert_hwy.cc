@@ -22,46 +22,75 @@ struct TokenScratch {
   std::vector<float> x, codec, cos, sin;
 };
 
-HWY_INLINE void RotateQuery(const RopeCall& call, int64_t token, TokenScratch& scratch) {
+// A row of T normed and rotated.
+template <typename T, typename To>
+HWY_INLINE void RotateTo(const RopeRow& row, const T* from, TokenScratch& scratch, To* to) {
+  if (row.InVectors()) {
+    return row.weight == nullptr ? NormRotateRow<false>(row, from, to)
+                                 : NormRotateRow<true>(row, from, to);
+  }
+  float* x = scratch.x.data();
+  vec::ConvertArray(from, row.n, x);
+  if (row.weight != nullptr) NormRowVectors(row.weight, row.epsilon, row.n, x);
+  RotateRowVectors(row.layout, row.cos, row.sin, x);
+  if (static_cast<void*>(to) != x) vec::ConvertArray(x, row.n, to);
+}
+
+template <typename T>
+HWY_INLINE void RotateQuery(const RopeCall& call, const RopeRow& row, int64_t token,
+                            TokenScratch& scratch) {
   const int64_t heads = call.query.dim(1);
-  const size_t size = static_cast<size_t>(call.query.dim(2));
-  const int64_t row_bytes = call.query.dim(2) * BitWidth(call.query.dtype) / 8;
   for (int64_t head = 0; head < heads; ++head) {
-    const int64_t at = (token * heads + head) * row_bytes;
-    LoadRow(call.query.dtype, call.query.as<const uint8_t>() + at, size, scratch.x.data());
-    if (!call.q_norm.empty())
-      NormRowVectors(call.q_norm.data(), call.epsilon, size, scratch.x.data());
-    RotateRowVectors(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
-    StoreRow(call.query.dtype, scratch.x.data(), size, call.query_out.as<uint8_t>() + at);
+    const int64_t at = (token * heads + head) * call.query.dim(2);
+    RotateTo(row, call.query.as<const T>() + at, scratch, call.query_out.as<T>() + at);
   }
 }
 
-HWY_INLINE void InsertKey(const RopeCall& call, int64_t token, TokenScratch& scratch) {
+template <typename T>
+HWY_INLINE void InsertKey(const RopeCall& call, const RopeRow& row, int64_t token,
+                          TokenScratch& scratch) {
   const CacheSide& key = call.sides.key;
-  const size_t size = static_cast<size_t>(key.head_size);
+  float* x = scratch.x.data();
   for (int64_t head = 0; head < key.heads; ++head) {
-    LoadRow(key.source_type, key.SourceRow(token, head), size, scratch.x.data());
-    if (!call.k_norm.empty())
-      NormRowVectors(call.k_norm.data(), call.epsilon, size, scratch.x.data());
-    RotateRowVectors(call.layout, scratch.cos.data(), scratch.sin.data(), scratch.x.data());
-    const RowAddress row = key.rows.AtSlot(call.slots[token], head);
+    RotateTo(row, reinterpret_cast<const T*>(key.SourceRow(token, head)), scratch, x);
+    const RowAddress to = key.rows.AtSlot(call.slots[token], head);
     vec::WithRowCodec(key.format, key.Params(head), [&](const auto& codec) HWY_ATTR {
-      codec.Store(scratch.x.data(), size, row, scratch.codec.data());
+      codec.Store(x, row.n, to, scratch.codec.data());
     });
   }
 }
 
-// Query and key of the tokens [begin, end).
-void RotateTokens(const RopeCall& call, int64_t begin, int64_t end) {
-  const size_t pairs = static_cast<size_t>(call.layout.pairs);
-  TokenScratch scratch(static_cast<size_t>(call.query.dim(2)), pairs);
+// Query and key of the tokens [begin, end), both of T.
+template <typename T>
+HWY_INLINE void RotateTokensOf(const RopeCall& call, int64_t begin, int64_t end) {
+  const auto size = static_cast<size_t>(call.query.dim(2));
+  const auto pairs = static_cast<size_t>(call.layout.pairs);
+  TokenScratch scratch(size, pairs);
+  const auto weight = [](const std::vector<float>& norm) {
+    return norm.empty() ? nullptr : norm.data();
+  };
+  const RopeRow query = {call.layout,         size,        scratch.cos.data(), scratch.sin.data(),
+                         weight(call.q_norm), call.epsilon};
+  RopeRow key = query;
+  key.weight = weight(call.k_norm);
   const int64_t table_bytes = call.layout.pairs * BitWidth(call.cos.dtype) / 8;
   for (int64_t token = begin; token < end; ++token) {
     const int64_t at = call.table_row(token) * table_bytes;
     LoadRow(call.cos.dtype, call.cos.as<const uint8_t>() + at, pairs, scratch.cos.data());
     LoadRow(call.sin.dtype, call.sin.as<const uint8_t>() + at, pairs, scratch.sin.data());
-    RotateQuery(call, token, scratch);
-    if (call.slots[token] >= 0) InsertKey(call, token, scratch);
+    RotateQuery<T>(call, query, token, scratch);
+    if (call.slots[token] >= 0) InsertKey<T>(call, key, token, scratch);
+  }
+}
+
+void RotateTokens(const RopeCall& call, int64_t begin, int64_t end) {
+  switch (call.query.dtype) {
+    case DataType::kFloat16:
+      return RotateTokensOf<Float16>(call, begin, end);
+    case DataType::kBfloat16:
+      return RotateTokensOf<Bfloat16>(call, begin, end);
+    default:
+      return RotateTokensOf<float>(call, begin, end);
   }
 }
 

@@ -77,13 +77,18 @@ struct DotUnit {
         std::memcpy(tile + row * kTileDepth, keys + (row * depth + k) * kTileDepth,
                     kTileDepth * sizeof(uint16_t));
       }
-      for (int t = 0; t < kTiles; ++t) {
-        DotTiles<kTileRows, 1>({.a = tile,
-                                .b = heads + (t * depth + k) * kTileWords,
-                                .b_stride = 0,
-                                .k_tiles = 1,
-                                .accumulate = k > 0,
-                                .c = stage->tiles[t]});
+      // Two tiles of heads at a time, with half of the keys: as many sums as registers hold.
+      constexpr int kBlocks = kTiles % 2 == 0 ? 2 : 1;
+      constexpr int kRows = kTileRows / kBlocks;
+      for (int t = 0; t < kTiles; t += kBlocks) {
+        for (int row = 0; row < kTileRows; row += kRows) {
+          DotTiles<kRows, kBlocks>({.a = tile + row * kTileDepth,
+                                    .b = heads + (t * depth + k) * kTileWords,
+                                    .b_stride = depth * kTileWords,
+                                    .k_tiles = 1,
+                                    .accumulate = k > 0,
+                                    .c = stage->tiles[t] + row * kTileColumns});
+        }
       }
     }
   }

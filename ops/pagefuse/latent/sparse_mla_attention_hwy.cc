@@ -10,7 +10,6 @@
 #include <omp.h>
 
 #include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/linalg/bf16_tiles.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
 
 namespace pagefuse {
@@ -93,12 +92,7 @@ class SparseMlaPlan {
   }
 
  private:
-  // Packing into tiles costs as much as it saves where AVX512-BF16, twice as fast as float32, has
-  // one tile of query rows.
-  bool UsesTiles() const {
-    if (!SparseMlaTilesSupports(p_)) return false;
-    return HasAmxBf16() || (HasBf16Tiles() && most_rows_ > kTileRows);
-  }
+  bool UsesTiles() const { return SparseMlaTilesSupports(p_) && HasBf16Tiles(); }
 
   static int64_t RoundUp(int64_t bytes) { return (bytes + 63) / 64 * 64; }
   int64_t row_floats() const { return PartialRowFloats(p_.value_size); }

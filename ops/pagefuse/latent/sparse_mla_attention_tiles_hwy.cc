@@ -16,23 +16,6 @@
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention_tiles-inl.h"
 #endif
 
-#ifndef PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_TILES_ONCE_
-#define PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_TILES_ONCE_
-namespace pagefuse {
-
-// Rows are asked for this many rows before their use, into the second-level cache: the first is for
-// the operands of products. After a few lines the processor goes on by itself.
-inline constexpr int64_t kRowsAhead = 8;
-inline void AskForRow(const RowAddress& row) {
-  constexpr int64_t kLine = 64, kLines = 4;
-  constexpr int kSecondLevel = 2;
-  if (row.scale != nullptr) __builtin_prefetch(row.scale, 0, kSecondLevel);
-  for (int64_t i = 0; i < kLines; ++i) __builtin_prefetch(row.data + i * kLine, 0, kSecondLevel);
-}
-
-}  // namespace pagefuse
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
@@ -51,6 +34,8 @@ class TilesTask {
 
   HWY_INLINE bool Run() {
     if (!PartlySeenRowsAreFinite(task_)) return false;
+    const ComingRows first = NextStep();
+    for (int64_t line = 0; line < first.lines; ++line) first.Ask(line);
     PackQuery();
     std::fill_n(at_.rows + 2 * at_.row_words(), at_.row_words(), uint16_t{0});
     const auto count = static_cast<int64_t>(task_.rows.size());
@@ -116,8 +101,6 @@ class TilesTask {
     const auto count = static_cast<int64_t>(task_.rows.size());
     const uint16_t* rows[2];
     for (int64_t k = 0; k < 2; ++k) {
-      const int64_t ahead = row + k + kRowsAhead;
-      if (ahead < count) AskForRow(task_.rows[static_cast<size_t>(ahead)]);
       uint16_t* words = at_.rows + k * at_.row_words();
       rows[k] = row + k < count ? Words(codec, row + k, words) : at_.rows + 2 * at_.row_words();
     }
@@ -141,8 +124,25 @@ class TilesTask {
     return to;
   }
 
+  // The rows of the next step. Asks for their scales at once.
+  HWY_INLINE ComingRows NextStep() {
+    const auto all = static_cast<int64_t>(task_.rows.size());
+    const int64_t end = std::min(packed_ + step_keys(), all);
+    int64_t count = 0;
+    for (int64_t row = packed_; row < end; ++row) {
+      const RowAddress& address = task_.rows[static_cast<size_t>(row)];
+      if (address.scale != nullptr) __builtin_prefetch(address.scale);
+      coming_[count++] = address.data;
+    }
+    constexpr int64_t kLine = 64;
+    return {coming_, count, (p_.cache().data_strides.row + kLine - 1) / kLine};
+  }
+
   // Scores of keys [begin, end) of the tile, a step.
   HWY_INLINE void Scores(int64_t begin, int64_t end) {
+    const ComingRows coming = NextStep();
+    const int64_t blocks = at_.query_terms * ((at_.head_tiles + 1) / 2);
+    int64_t made = 0;
     const int64_t first = begin / kTileRows;
     const int64_t count = (end - begin + kTileRows - 1) / kTileRows;
     for (int64_t term = 0; term < at_.query_terms; ++term) {
@@ -150,6 +150,7 @@ class TilesTask {
       const int64_t keys = at_.head_tiles == 1 ? 4 : 2;
       for (int64_t h = 0; h < at_.head_tiles; h += 2) {
         const int64_t heads[2] = {h, std::min(h + 1, at_.head_tiles - 1)};
+        block.coming = coming.Part(made++, blocks);
         for (int64_t j = 0; j < 2; ++j) block.b[j] = at_.query_tile(term, heads[j]);
         for (int64_t i = 0; i < keys; ++i) {
           const int64_t key = std::min(i, count - 1);
@@ -237,6 +238,7 @@ class TilesTask {
   const SparseMlaProblem& p_;
   const SparseMlaTilesMemory at_;
   int64_t packed_ = 0;  // rows before it are in tiles
+  const uint8_t* coming_[2 * kTileStepKeys];
 };
 
 bool TilesTaskRun(const SparseMlaTask& task) { return TilesTask(task).Run(); }

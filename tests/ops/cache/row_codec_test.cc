@@ -163,6 +163,49 @@ TEST_P(RowCodec, LoadsTheNumbersOfTheDefinition) {
   });
 }
 
+// Ordinary ones, powers of two, mantissas of ones, very large and very small ones.
+std::vector<float> Scales() {
+  std::vector<float> scales = {1.0f,  0.37f,    0.25f,   0x1.fffffep-3f, 0x1.000002p5f, 1e-30f,
+                               3e30f, 0x1p-60f, 0x1p60f, 1e-39f,         7e-45f,        -0.81f};
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> mantissa(1, 2);
+  for (int i = 0; i < 200; ++i) {
+    scales.push_back(std::ldexp(mantissa(random), static_cast<int>(random() % 80) - 40));
+  }
+  return scales;
+}
+
+TEST(Fp8TensorCodec, RoundsAsTheDivision) {
+  const CacheFormat format = {.mode = KvQuantMode::kFp8PerTensor,
+                              .element = DataType::kFloat8E4M3FN};
+  for (const float scale : Scales()) {
+    // Every number of the format and every half between two, and the floats beside their multiples.
+    std::vector<float> x = {INFINITY, -INFINITY, 3e38f, -3e38f};
+    for (int code = 0; code < 0x7E; ++code) {
+      const auto low = static_cast<float>(Float8E4M3FN::FromBits(static_cast<uint8_t>(code)));
+      const auto high = static_cast<float>(Float8E4M3FN::FromBits(static_cast<uint8_t>(code + 1)));
+      for (const float q : {low, (low + high) / 2}) {
+        for (const float y : {q, std::nextafter(q, 0.0f), std::nextafter(q, 500.0f)}) {
+          x.push_back(y * scale);
+          x.push_back(-y * scale);
+        }
+      }
+    }
+    for (const bool with_nan : {false, true}) {
+      if (with_nan) x[17] = NAN;
+      const auto n = static_cast<int64_t>(x.size());
+      GuardedRow expected(format, n);
+      EncodeRow(format, {.tensor_scale = scale}, x.data(), n, expected.address());
+      testing::ForEachSimdTarget([&] {
+        GuardedRow got(format, n);
+        HWY_DYNAMIC_DISPATCH(VectorEncode)
+        (format, {.tensor_scale = scale}, x.data(), n, got.address());
+        ASSERT_EQ(got.memory, expected.memory) << "scale " << scale;
+      });
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, RowCodec, ::testing::ValuesIn(AllFormats()),
                          [](const auto& info) {
                            std::string name = info.param.name;
