@@ -6,12 +6,12 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/page/page.h"
 
 namespace pagefuse {
 namespace {
 
 constexpr std::string_view kGroupsKey = "pagefuse.cache_groups";
-constexpr int64_t kMaxBlockSize = int64_t{1} << 20;
 
 absl::StatusOr<std::vector<CacheGroup>> ParseGroups(std::string_view text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);

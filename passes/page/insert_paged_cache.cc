@@ -289,8 +289,10 @@ class InsertPagedCachePass : public Pass {
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     int64_t block_size = 0;
     if (!absl::SimpleAtoi(AbslView(context.Option("block_size", "16")), &block_size) ||
-        block_size < 1) {
-      return absl::InvalidArgumentError("insert-paged-cache: block_size must be a positive number");
+        block_size < 1 || block_size > kMaxBlockSize) {
+      return absl::InvalidArgumentError(StrCat("insert-paged-cache: block_size: expected 1 to ",
+                                               kMaxBlockSize, ", got \"",
+                                               context.Option("block_size", "16"), "\""));
     }
     // Work on a copy, so that a graph that cannot be paged stays as it was.
     Model copy = model.Clone();

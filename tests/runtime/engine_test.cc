@@ -115,9 +115,10 @@ TEST(Engine, BadOptionsAreNamed) {
   EXPECT_EQ(CreateError({.max_sequences = -2}),
             "engine: max_sequences: expected a positive number, got -2");
   EXPECT_EQ(CreateError({.cache_tokens = -1}), "engine: cache_tokens: expected 0 or more, got -1");
-  EXPECT_THAT(CreateError({.block_size = 0}), HasSubstr("block_size must be a positive number"));
+  EXPECT_THAT(CreateError({.block_size = 0}),
+              HasSubstr("block_size: expected 1 to 1048576, got \"0\""));
   EXPECT_THAT(CreateError({.block_size = std::numeric_limits<int64_t>::max()}),
-              HasSubstr("a size is out of range"));
+              HasSubstr("block_size: expected 1 to 1048576, got \"9223372036854775807\""));
 }
 
 TEST(Engine, HugeLimitsAreNoProblem) {
