@@ -1,5 +1,6 @@
 #include "pagefuse/runtime/executor.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -38,6 +39,7 @@ struct Executor::RunState {
 Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
     : plan_(std::move(plan)), limits_(limits) {
   constants_.resize(plan_.values.size());
+  last_outputs_.resize(plan_.values.size());
   for (size_t i = 0; i < plan_.values.size(); ++i) {
     if (const Tensor* tensor = plan_.values[i].value->initializer()) constants_[i] = ArgOf(*tensor);
   }
@@ -153,6 +155,22 @@ absl::Status Executor::InferOutputs(int index, RunState& run, std::vector<Tensor
   return absl::OkStatus();
 }
 
+absl::StatusOr<Tensor> Executor::OutputMemory(int value, const TensorArg& output) {
+  constexpr int64_t kKeptBytes = int64_t{1} << 20;
+  std::shared_ptr<Buffer>& kept = last_outputs_[value];
+  const int64_t bytes = ByteSizeOf(output);
+  if (kept != nullptr && kept.use_count() == 1) {
+    // Whoever read it before has let it go: see what they did before that.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    const auto size = static_cast<int64_t>(kept->size());
+    if (size >= bytes && size / 2 <= bytes) return Tensor::View(output.dtype, output.dims, kept);
+  }
+  kept.reset();  // the old memory goes before the new comes
+  PF_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(output.dtype, output.dims));
+  if (bytes >= kKeptBytes) kept = tensor.buffer();
+  return tensor;
+}
+
 absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& run,
                                    TensorArg& output) {
   const int index = step.outputs[out];
@@ -188,7 +206,7 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& r
                  DataTypeName(output.dtype), DimsToString(output.dims)));
     }
     if (!tensor.defined()) {
-      PF_ASSIGN_OR_RETURN(tensor, Tensor::Allocate(output.dtype, output.dims));
+      PF_ASSIGN_OR_RETURN(tensor, OutputMemory(index, output));
       output_bytes_ += bytes;
     }
     output.data = tensor.mutable_data();

@@ -24,7 +24,8 @@ struct StepTiming {
 };
 
 // Keeps the arena between runs: sizes grow to the largest seen and the plan of offsets is made anew
-// when they do. Not thread-safe.
+// when they do. Keeps large outputs too, and gives their memory to the next run once nobody else
+// holds them: memory that is new costs as much as a product, page by page. Not thread-safe.
 class Executor {
  public:
   explicit Executor(ExecutionPlan plan, const RunLimits& limits = {});
@@ -37,7 +38,7 @@ class Executor {
 
   const ExecutionPlan& plan() const { return plan_; }
   int64_t arena_bytes() const { return memory_.arena_bytes; }
-  // What the last run allocated for its outputs.
+  // What the last run took for its outputs.
   int64_t output_bytes() const { return output_bytes_; }
   int64_t packed_bytes() const;
   void set_profile(bool on) { profile_ = on; }
@@ -48,6 +49,7 @@ class Executor {
   absl::Status RunStep(int index, RunState& run);
   absl::Status InferOutputs(int index, RunState& run, std::vector<TensorArg>& outputs);
   absl::Status PlaceOutput(const PlannedStep& step, int out, RunState& run, TensorArg& output);
+  absl::StatusOr<Tensor> OutputMemory(int value, const TensorArg& output);
   absl::Status RunDecomposition(const PlannedStep& step, KernelArgs& args);
   absl::Status RunBodies(int index, RunState& run);
   absl::Status KeepProduced(const PlannedStep& step, int out, Tensor tensor, RunState& run);
@@ -61,6 +63,7 @@ class Executor {
   MemoryPlan memory_;
   std::shared_ptr<Buffer> arena_;
   int64_t output_bytes_ = 0;
+  std::vector<std::shared_ptr<Buffer>> last_outputs_;  // by value: large memory of the last run
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  // by step
   std::vector<TensorArg> constants_;     // by value; absent where the value is no constant
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it

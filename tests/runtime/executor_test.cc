@@ -190,6 +190,37 @@ TEST(Executor, OutputsOfOneRunOutliveTheNext) {
   EXPECT_THAT(second[0].values<float>(), ElementsAre(7, 8));
 }
 
+TEST(Executor, LargeOutputsThatNobodyHoldsGiveTheirMemoryToTheNextRun) {
+  const std::unique_ptr<Session> session = MakeSession(R"(
+    <ir_version: 10, opset_import: ["" : 20]>
+    g (float[N] x) => (float[N] y) { y = Neg (x) })");
+  constexpr int64_t kLarge = int64_t{1} << 19;
+  const auto run = [&](int64_t n, float value) {
+    const std::vector<float> x(static_cast<size_t>(n), value);
+    std::vector<Tensor> outputs = *session->Run({{"x", Tensor::Of<float>({n}, x)}});
+    for (const float y : outputs[0].values<float>()) {
+      if (y != -value) ADD_FAILURE() << "expected " << -value << ", got " << y;
+      if (y != -value) break;
+    }
+    return outputs[0];
+  };
+  Tensor held = run(kLarge, 1);
+  const void* const memory = held.data();
+  const Tensor other = run(kLarge, 2);
+  EXPECT_NE(other.data(), memory);
+  EXPECT_EQ(held.values<float>()[0], -1);
+  held = Tensor();
+  // `other` is the one that was kept, and is held.
+  EXPECT_NE(run(kLarge, 3).data(), other.data());
+  const void* const kept = run(kLarge, 4).data();
+  EXPECT_EQ(run(kLarge, 5).data(), kept);
+  EXPECT_EQ(run(kLarge - 7, 6).data(), kept);
+  EXPECT_EQ(run(kLarge, 7).data(), kept);
+  // Larger, much smaller, and large again.
+  for (const int64_t n : {3 * kLarge, int64_t{5}, int64_t{0}, kLarge, 2 * kLarge}) run(n, 8);
+  EXPECT_EQ(other.values<float>()[kLarge - 1], -2);
+}
+
 TEST(Executor, InputsAndConstantsMayBeOutputs) {
   const std::unique_ptr<Session> session = MakeSession(R"(
     <ir_version: 10, opset_import: ["" : 20]>
