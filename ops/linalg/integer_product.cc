@@ -21,7 +21,7 @@ constexpr int64_t kExactTiles = 8;
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t PairsOf(int64_t k) { return CeilDiv(k, 8) * 4; }
 
-bool UsesTiles(int64_t m) { return m >= kMinTiledRows && HasAmxBf16(); }
+bool UsesTiles(int64_t m) { return m >= kMinTiledRows && HasBf16Tiles(); }
 
 // b's zero points, where they are not 0: (b - zero) * a = b * a - zero * (sum of a).
 void SubtractZeros(const IntegerProduct& p, const uint32_t* words, int64_t row, int64_t begin,

@@ -36,8 +36,9 @@ struct IntegerProduct {
 // Bytes of scratch memory (aligned to 64) that MultiplyIntegers needs.
 size_t IntegerProductScratchBytes(int64_t m, int64_t k, int64_t n);
 
-// All OpenMP threads. Many rows go through AMX tiles where the CPU has them: differences of 8-bit
-// numbers are bfloat16 numbers, and sums of 256 products of them are exact in float32.
+// All OpenMP threads. Many rows go through tiles of bfloat16 where the CPU has a unit for them:
+// differences of 8-bit numbers are bfloat16 numbers, and sums of 256 products of them are exact in
+// float32.
 void MultiplyIntegers(const IntegerProduct& product, void* scratch);
 
 // How sums become quantised numbers: low..high(round((sum + bias) * scale) + zero), halves to even,
