@@ -73,7 +73,8 @@ class Session {
   // Runs on feeds by input name and returns `fetches` (empty: all outputs, in order). Feeds are
   // checked against the inputs' types and shapes, symbols included: InvalidArgument naming input,
   // expected and found. Nothing is kept of the feeds. An output that aliases an input (a KV cache)
-  // is that feed's memory, which must be writable.
+  // is that feed's memory, which must be writable. A large output's memory stays with the session
+  // and serves later runs, once no Tensor holds it any more.
   absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
                                           const std::vector<std::string>& fetches = {});
 
