@@ -1,6 +1,5 @@
 #include "pagefuse/runtime/executor.h"
 
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -160,8 +159,8 @@ absl::StatusOr<Tensor> Executor::OutputMemory(int value, const TensorArg& output
   std::shared_ptr<Buffer>& kept = last_outputs_[value];
   const int64_t bytes = ByteSizeOf(output);
   if (kept != nullptr && kept.use_count() == 1) {
-    // Whoever read it before has let it go: see what they did before that.
-    std::atomic_thread_fence(std::memory_order_acquire);
+    // A copy that is made and dropped synchronises with whoever let go of the memory last.
+    std::shared_ptr<Buffer>(kept).reset();
     const auto size = static_cast<int64_t>(kept->size());
     if (size >= bytes && size / 2 <= bytes) return Tensor::View(output.dtype, output.dims, kept);
   }
