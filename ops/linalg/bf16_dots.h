@@ -26,7 +26,7 @@ struct DotOperands {
   bool accumulate;
   float* c;
   int64_t c_stride = kTileFloats;
-  ComingRows coming;
+  ComingRows coming = {};
 };
 template <int kRows, int kBlocks>
 PF_AVX512_BF16 void DotTiles(const DotOperands& in) {

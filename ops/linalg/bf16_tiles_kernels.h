@@ -18,7 +18,7 @@ struct TileSums {
   const uint16_t* a;
   const uint16_t* b[2];
   float* c[2];
-  ComingRows coming;
+  ComingRows coming = {};
 };
 void Avx512Product(const TileBlock& block, const TileSums& sums);
 

@@ -112,7 +112,8 @@ class AttentionInputs : public Pass {
     if (node->input(4) || node->num_outputs() > 1) return false;
     auto key = JoinedCache(node->input(1));
     auto value = JoinedCache(node->input(2));
-    if (!key || !value) return false;
+    // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
+    if (!key || !value || key->concat == value->concat) return false;
     if (!OnlyReader(node->input(1), node) || !OnlyReader(node->input(2), node)) return false;
     // A node's outputs are fixed, so a new node takes the old one's place.
     GraphBuilder builder(graph, node, node->output(0)->name());
