@@ -37,6 +37,16 @@ bool HasKindOf(const Attribute& attribute, const AttributeDef::Default& kind) {
   }
 }
 
+// Sums and products of a few sizes then fit in int64. ONNX's own ops are asked for "to the end" by
+// the largest number.
+absl::Status CheckSize(const ShapeContext& c, const std::string& name, const Attribute& attribute) {
+  const auto* value = std::get_if<int64_t>(&attribute.value);
+  if (c.node().domain().empty() || value == nullptr) return absl::OkStatus();
+  if (*value >= -kMaxElements && *value <= kMaxElements) return absl::OkStatus();
+  return c.AttributeError(
+      name, absl::StrCat("expected ", -kMaxElements, " to ", kMaxElements, ", got ", *value));
+}
+
 absl::Status CheckAttributes(const ShapeContext& c, const std::vector<AttributeDef>& defs) {
   for (const AttributeDef& def : defs) {
     const Attribute* attribute = c.node().attribute(def.name);
@@ -53,6 +63,7 @@ absl::Status CheckAttributes(const ShapeContext& c, const std::vector<AttributeD
         defs.begin(), defs.end(), [&name = name](const AttributeDef& d) { return d.name == name; });
     // An attribute that is not understood may change what the node means, so it is not skipped.
     if (!known) return c.AttributeError(name, "is not an attribute of this op");
+    PF_RETURN_IF_ERROR(CheckSize(c, name, attribute));
   }
   return absl::OkStatus();
 }

@@ -47,7 +47,7 @@ struct TileBlock {
   float* c[4] = {};
   int64_t k_tiles = 0;
   bool accumulate = false;  // adds to c rather than replacing it
-  ComingRows coming = {};        // with each tile of k a line
+  ComingRows coming = {};   // with each tile of k a line
 };
 
 // All of these need HasBf16Tiles(). A thread calls BeginTileProducts before its first product and

@@ -68,6 +68,11 @@ Condition HasKnownChannels() {
             if (!x->shape() || x->shape()->rank() == 0 || !x->shape()->back(0).is_constant()) {
               return absl::FailedPreconditionError("the last dim of \"x\" is not a number");
             }
+            // The unit weight is written out.
+            constexpr int64_t kMaxChannels = int64_t{1} << 20;
+            if (*x->shape()->back(0).constant() > kMaxChannels) {
+              return absl::FailedPreconditionError("the last dim of \"x\" is over 1048576");
+            }
             return absl::OkStatus();
           }};
 }

@@ -107,7 +107,7 @@ OpCases& AddRejectedValues(OpCases& cases) {
                "input 6 \"extra_indices\": row 112 at [1, 0] is outside [0, 112)")
       .Rejects(WithAttribute(ue8m0, "block_size", int64_t{17}),
                "input 1 \"kv_cache\": expected blocks of at least 584 bytes for each of 17 tokens")
-      .Rejects(WithAttribute(ue8m0, "extra_block_size", int64_t{1} << 60),
+      .Rejects(WithAttribute(ue8m0, "extra_block_size", int64_t{1} << 56),
                "input 5 \"extra_kv_cache\": expected blocks of at least 584 bytes")
       .Rejects(With(dense, 10, Int32s({3}, {0, 2, 2})),
                "input 10 \"query_start_loc\": expected 3 last")
