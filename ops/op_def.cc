@@ -39,12 +39,12 @@ bool HasKindOf(const Attribute& attribute, const AttributeDef::Default& kind) {
 
 // Sums and products of a few sizes then fit in int64. ONNX's own ops are asked for "to the end" by
 // the largest number.
-absl::Status CheckSize(const ShapeContext& c, const std::string& name, const Attribute& attribute) {
+absl::Status CheckSize(const ShapeContext& c, const AttributeDef& def, const Attribute& attribute) {
   const auto* value = std::get_if<int64_t>(&attribute.value);
   if (c.node().domain().empty() || value == nullptr) return absl::OkStatus();
-  if (*value >= -kMaxElements && *value <= kMaxElements) return absl::OkStatus();
+  if (*value >= -kMaxElements && (*value <= kMaxElements || def.is_reach)) return absl::OkStatus();
   return c.AttributeError(
-      name, absl::StrCat("expected ", -kMaxElements, " to ", kMaxElements, ", got ", *value));
+      def.name, absl::StrCat("expected ", -kMaxElements, " to ", kMaxElements, ", got ", *value));
 }
 
 absl::Status CheckAttributes(const ShapeContext& c, const std::vector<AttributeDef>& defs) {
@@ -59,11 +59,11 @@ absl::Status CheckAttributes(const ShapeContext& c, const std::vector<AttributeD
     }
   }
   for (const auto& [name, attribute] : c.node().attributes()) {
-    const bool known = std::any_of(
-        defs.begin(), defs.end(), [&name = name](const AttributeDef& d) { return d.name == name; });
+    const auto def = std::find_if(defs.begin(), defs.end(),
+                                  [&name = name](const AttributeDef& d) { return d.name == name; });
     // An attribute that is not understood may change what the node means, so it is not skipped.
-    if (!known) return c.AttributeError(name, "is not an attribute of this op");
-    PF_RETURN_IF_ERROR(CheckSize(c, name, attribute));
+    if (def == defs.end()) return c.AttributeError(name, "is not an attribute of this op");
+    PF_RETURN_IF_ERROR(CheckSize(c, *def, attribute));
   }
   return absl::OkStatus();
 }
@@ -156,6 +156,12 @@ OpDef& OpDef::Attr(std::string_view name, AttributeDef::Default default_value,
 
 OpDef& OpDef::RequiredAttr(std::string_view name, std::string_view doc) {
   attributes_.push_back({std::string(name), std::monostate(), true, std::string(doc)});
+  return *this;
+}
+
+OpDef& OpDef::ReachAttr(std::string_view name, int64_t default_value, std::string_view doc) {
+  Attr(name, default_value, doc);
+  attributes_.back().is_reach = true;
   return *this;
 }
 

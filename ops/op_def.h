@@ -1,6 +1,8 @@
 // The one declaration of an op: schema, shape inference, decomposition, checks, kernels.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,6 +15,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/graph.h"
+#include "pagefuse/ir/shape.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/shape_context.h"
 
@@ -45,6 +48,7 @@ struct AttributeDef {
   Default default_value;  // monostate: required, or no default (see doc)
   bool required = false;
   std::string doc;
+  bool is_reach = false;  // a distance with no largest number, see ReachAttr
 };
 
 // One spelling of an op in standard ops, for one choice of attributes and optional ports.
@@ -57,6 +61,9 @@ struct DecompositionVariant {
   // Attributes with a fixed value in this variant, besides the ones that are bound.
   std::vector<std::pair<std::string, Attribute>> attributes;
 };
+
+// A reach beyond what any tensor holds is cut, so that sums of it and of positions fit in int64.
+inline int64_t WithinReach(int64_t distance) { return std::min(distance, kMaxElements); }
 
 class OpDef {
  public:
@@ -77,6 +84,10 @@ class OpDef {
   OpDef& Attr(std::string_view name, AttributeDef::Default default_value,
               std::string_view doc = "");
   OpDef& RequiredAttr(std::string_view name, std::string_view doc = "");
+  // How far something reaches, such as a window: the largest int64 says "to the end". Who reads it
+  // cuts it with WithinReach; other integers of ops that are not ONNX's own are refused from
+  // kMaxElements on.
+  OpDef& ReachAttr(std::string_view name, int64_t default_value, std::string_view doc);
   OpDef& Types(std::string_view variable, std::vector<DataType> types);
   OpDef& InferShapes(InferFn infer);
   // Checks of input values that shapes do not tell (slot range, block ids); runs before any kernel

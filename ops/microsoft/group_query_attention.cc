@@ -73,7 +73,8 @@ absl::StatusOr<GqaAttributes> GqaAttributesOf(const Node& node) {
   PF_ASSIGN_OR_RETURN(a.scale, node.FloatAttribute("scale", 0.0f));
   PF_ASSIGN_OR_RETURN(a.softcap, node.FloatAttribute("softcap", 0.0f));
   PF_ASSIGN_OR_RETURN(a.norm_epsilon, node.FloatAttribute("qk_norm_epsilon", 1e-6f));
-  PF_ASSIGN_OR_RETURN(a.window, node.IntAttribute("local_window_size", -1));
+  PF_ASSIGN_OR_RETURN(const int64_t window, node.IntAttribute("local_window_size", -1));
+  a.window = WithinReach(window);
   PF_ASSIGN_OR_RETURN(a.bits, node.IntAttribute("kv_cache_bit_width", 0));
   PF_RETURN_IF_ERROR(flag("causal", true, a.causal));
   PF_RETURN_IF_ERROR(flag("do_rotary", false, a.rotates));
@@ -173,7 +174,7 @@ OpDef GroupQueryAttentionDef() {
       .Attr("scale", 0.0f, "factor of the scores, 0: 1 / sqrt(D)")
       .Attr("softcap", 0.0f, "c > 0: scores become c * tanh(score / c), before the bias")
       .Attr("causal", int64_t{1}, "0: a token sees later ones too")
-      .Attr("local_window_size", int64_t{-1}, "keys that a token sees, its own included; -1: all")
+      .ReachAttr("local_window_size", -1, "keys that a token sees, its own included; -1: all")
       .Attr(
           "sliding_window_cache", int64_t{0},
           "1: P is fixed and the cache keeps the last rows: T tokens are L = T rows up to P, then "

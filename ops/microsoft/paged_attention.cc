@@ -96,7 +96,7 @@ OpDef PagedAttentionDef() {
       .RequiredAttr("kv_num_heads", "Hk; query head h reads key head h div (H / Hk)")
       .Attr("scale", 0.0f, "factor of the scores, 0: 1 / sqrt(D); required where Dv is not D")
       .Attr("softcap", 0.0f, "c > 0: scores become c * tanh(score / c)")
-      .Attr("local_window_size", int64_t{-1}, "keys that a token sees, its own included; -1: all")
+      .ReachAttr("local_window_size", -1, "keys that a token sees, its own included; -1: all")
       .Attr("do_rotary", int64_t{0}, "1: query and key are rotated by the caches")
       .Attr("rotary_interleaved", int64_t{0}, "1: rotated pairs are neighbours")
       .Attr("rotary_offset", int64_t{0}, "first rotated channel")

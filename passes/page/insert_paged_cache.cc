@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
 
+#include "pagefuse/ir/shape.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
@@ -75,7 +76,8 @@ absl::StatusOr<Site> ReadSite(Node* node, const SymbolicContents& contents) {
   PF_ASSIGN_OR_RETURN(int64_t left, node->IntAttribute("left_window_size", -1));
   PF_ASSIGN_OR_RETURN(int64_t right, node->IntAttribute("right_window_size", -1));
   if (right > 0) return Unfit(*node, "looks ahead");
-  site.window = left < 0 ? 0 : left + 1;
+  const bool has_window = left >= 0 && left < kMaxElements;
+  site.window = has_window ? left + 1 : 0;
   if (node->input(3)) {
     const absl::StatusOr<MaskForm> form = AnalyseMask(node->input(3), contents);
     if (!form.ok()) return Unfit(*node, StdView(form.status().message()));

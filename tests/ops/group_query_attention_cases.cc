@@ -1,4 +1,6 @@
 // Cases of GroupQueryAttention.
+#include <limits>
+
 #include "op_test.h"
 
 namespace pagefuse::microsoft_ops {
@@ -91,6 +93,13 @@ OpCase ByHand() {
   return made;
 }
 
+OpCase EndlessWindow() {
+  OpCase made = ByHand();
+  made.name = "endless_window";
+  made.attributes.emplace_back("local_window_size", std::numeric_limits<int64_t>::max());
+  return made;
+}
+
 OpCase HalfToSink() {
   OpCase made = ByHand();
   made.name = "half_goes_to_the_sink";
@@ -144,6 +153,7 @@ OpCases GroupQueryAttentionCases() {
   OpCase bytes = Wrong("bytes", 3, Random(DataType::kInt8, {2, kKvHeads, 4, kSize}, Normal{}, 1));
   bytes.inputs[4] = bytes.inputs[3];
   cases.Add(ByHand())
+      .Add(EndlessWindow())
       .Add(HalfToSink())
       .Add(Case("prompt", {.length = 3, .lengths = {3, 3}}))
       .Add(Rotated("padded_prompt", {.length = 5, .past = 2, .lengths = {5, 2}}))

@@ -1,6 +1,7 @@
 // IndexerQRopeQuant, IndexerKQuantInsert and IndexerKGather: compared byte by byte.
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,6 +88,8 @@ OpCases& AddRejectedQ(OpCases& cases) {
                "attribute \"rotary_offset\": expected 0 to 2, got 3")
       .Rejects(WithAttribute(good, "rotary_offset", int64_t{-1}),
                "attribute \"rotary_offset\": expected 0 to 2, got -1")
+      .Rejects(WithAttribute(good, "rotary_offset", std::numeric_limits<int64_t>::max()),
+               "to 72057594037927936, got 9223372036854775807")
       .Rejects(WithAttribute(good, "format", std::string("fp6")),
                "attribute \"format\": expected one of fp8, mxfp4, got \"fp6\"")
       .Rejects(WithAttribute(good, "fp8_storage", std::string("int8")),

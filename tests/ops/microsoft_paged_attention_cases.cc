@@ -1,5 +1,7 @@
 // Cases of PagedAttention of com.microsoft. That it equals GroupQueryAttention over the same rows
 // is tested in microsoft/paged_parity_test.cc.
+#include <limits>
+
 #include "op_test.h"
 
 namespace pagefuse::microsoft_ops {
@@ -89,6 +91,13 @@ OpCase ByHand() {
   return made;
 }
 
+OpCase EndlessWindow() {
+  OpCase made = ByHand();
+  made.name = "endless_window";
+  made.attributes.emplace_back("local_window_size", std::numeric_limits<int64_t>::max());
+  return made;
+}
+
 // Six new tokens through a ring of two blocks of 2, a window of 3: the first are overwritten.
 OpCase Ring() {
   OpCase made{.name = "a_ring_shorter_than_the_prompt", .num_outputs = 3};
@@ -123,6 +132,7 @@ OpCases PagedAttentionCases() {
   unmapped.inputs[7] = Int32s({3, 3}, {-1, 1, -1, 0, -1, -1, 7, 2, 3});
   return OpCases("com.microsoft.PagedAttention")
       .Add(ByHand())
+      .Add(EndlessWindow())
       .Add(Ring())
       .Add(Case("plain"))
       .Add(Rotated("rotated"))

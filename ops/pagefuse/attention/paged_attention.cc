@@ -11,10 +11,6 @@
 namespace pagefuse {
 namespace {
 
-// Positions are int32, so a window past this is the same as none; the sums of positions and windows
-// then cannot overflow.
-constexpr int64_t kLargestWindow = int64_t{1} << 40;
-
 absl::Status AttributeError(const Node& node, std::string_view attribute, std::string_view what) {
   return absl::InvalidArgumentError(
       StrCat(node.Description(), ": attribute \"", attribute, "\": ", what));
@@ -33,7 +29,7 @@ absl::Status ParseWindow(const Node& node, PagedAttentionAttributes& a) {
         StrCat("expected sliding_window div (chunk_lookback + 1) to be at least 1, got ",
                a.sliding_window, " div (", a.chunk_lookback, " + 1)"));
   }
-  a.sliding_window = std::min(a.sliding_window, kLargestWindow);
+  a.sliding_window = WithinReach(a.sliding_window);
   return absl::OkStatus();
 }
 
@@ -128,8 +124,8 @@ OpDef& AddInputs(OpDef& op) {
 OpDef& AddAttributes(OpDef& op) {
   op.Attr("scale", std::monostate(), "factor of the scores; 1/sqrt(D) if absent")
       .Attr("is_causal", int64_t{1}, "a token sees itself and the tokens before it")
-      .Attr(
-          "sliding_window", int64_t{0},
+      .ReachAttr(
+          "sliding_window", 0,
           "W > 0: number of visible keys, the token's own included; not causal: W - 1 to each side")
       .Attr("softcap", 0.0f, "c > 0: scores become c * tanh(score / c)")
       .Attr("chunk_lookback", int64_t{-1},
