@@ -124,6 +124,12 @@ using OpCalls = std::vector<std::unique_ptr<OpCall>>;
 // Of all calls of a series together: more than any cache of a processor holds.
 inline constexpr int64_t kSeriesBytes = int64_t{512} << 20;
 
+inline OpCalls OneCall(std::unique_ptr<OpCall> call) {
+  OpCalls calls;
+  calls.push_back(std::move(call));
+  return calls;
+}
+
 // As many calls over `bytes` each as kSeriesBytes asks for, 2 to 256.
 template <typename Make>
 OpCalls MakeCalls(int64_t bytes, const Make& make) {

@@ -25,10 +25,4 @@ inline double RunCalls(benchmark::State& state, OpCalls calls, const std::string
   return series.best();
 }
 
-inline OpCalls OneCall(std::unique_ptr<OpCall> call) {
-  OpCalls calls;
-  calls.push_back(std::move(call));
-  return calls;
-}
-
 }  // namespace pagefuse

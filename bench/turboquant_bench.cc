@@ -2,7 +2,7 @@
 // over a bfloat16 cache and as a share of the memory's read bandwidth; insert and dequantisation as
 // a share of what a plain copy of as many bytes reaches.
 //
-// Runs go through enough layers in turn that no cache of the processor holds them all; the two
+// Decoding goes through enough layers in turn that no cache of the processor holds them all; the two
 // sides of a ratio alternate, and the fastest run of each counts.
 //
 //   turboquant_bench [seconds for each figure, 0.5 by default]
@@ -46,7 +46,7 @@ void Decode(double seconds, const Peaks& peaks) {
 // `bytes`: read and written by one call.
 template <typename Make>
 void ShareOfCopy(const std::string& name, double seconds, int64_t bytes, const Make& make) {
-  CallSeries series(MakeCalls(bytes, make), "hwy");
+  CallSeries series(OneCall(make()), "hwy");  // what is copied stays in place too
   for (const double end = Now() + seconds; Now() < end;) series.RunOnce();
   std::printf("%-40s %10.1f us %14.2f of a copy\n", name.c_str(), series.best() * 1e6,
               static_cast<double>(bytes) / series.best() / CopyRate(bytes));

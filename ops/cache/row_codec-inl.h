@@ -195,19 +195,38 @@ HWY_INLINE V ButterflyLanes(DF df, V v, uint32_t distance) {
   return hn::Add(other, hn::IfThenElse(hn::RebindMask(df, is_second), hn::Neg(v), v));
 }
 
+// The butterflies at distances below count * lanes of as many elements, in registers.
+template <size_t count>
+HWY_INLINE void ButterflyVectors(float* HWY_RESTRICT x) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  hn::Vec<decltype(df)> v[count];
+  for (size_t i = 0; i < count; ++i) v[i] = hn::LoadU(df, x + i * lanes);
+  for (uint32_t distance = 1; distance < lanes; distance *= 2) {
+    for (size_t i = 0; i < count; ++i) v[i] = ButterflyLanes(df, v[i], distance);
+  }
+  for (size_t distance = 1; distance < count; distance *= 2) {
+    for (size_t i = 0; i < count; ++i) {
+      if ((i & distance) != 0) continue;
+      const auto a = v[i];
+      v[i] = hn::Add(a, v[i + distance]);
+      v[i + distance] = hn::Sub(a, v[i + distance]);
+    }
+  }
+  for (size_t i = 0; i < count; ++i) hn::StoreU(v[i], df, x + i * lanes);
+}
+
 // Butterflies of HadamardTransform; the order of additions is the same, so the result is too.
 HWY_INLINE void HadamardVectors(float* HWY_RESTRICT x, size_t n) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
+  constexpr size_t kAtATime = 8;
   size_t first = 1;
-  if (lanes > 1 && n >= lanes) {
-    for (size_t i = 0; i < n; i += lanes) {
-      auto v = hn::LoadU(df, x + i);
-      for (uint32_t distance = 1; distance < lanes; distance *= 2) {
-        v = ButterflyLanes(df, v, distance);
-      }
-      hn::StoreU(v, df, x + i);
-    }
+  if (lanes > 1 && n >= kAtATime * lanes) {
+    for (size_t i = 0; i < n; i += kAtATime * lanes) ButterflyVectors<kAtATime>(x + i);
+    first = kAtATime * lanes;
+  } else if (lanes > 1 && n >= lanes) {
+    for (size_t i = 0; i < n; i += lanes) ButterflyVectors<1>(x + i);
     first = lanes;
   }
   for (size_t distance = first; distance < n; distance *= 2) {

@@ -67,30 +67,39 @@ HWY_INLINE float SumOfSquares(const float* HWY_RESTRICT x, size_t n) {
   const hn::ScalableTag<double> dd;
   const hn::Rebind<float, decltype(dd)> df;
   const size_t lanes = hn::Lanes(dd);
-  auto sum = hn::Zero(dd);
+  constexpr size_t kSums = 4;  // one would wait for itself
+  hn::Vec<decltype(dd)> sums[kSums];
+  for (auto& sum : sums) sum = hn::Zero(dd);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto v = hn::PromoteTo(dd, hn::LoadU(df, x + i));
-    sum = hn::MulAdd(v, v, sum);
+  for (; i + kSums * lanes <= n; i += kSums * lanes) {
+    for (size_t k = 0; k < kSums; ++k) {
+      const auto v = hn::PromoteTo(dd, hn::LoadU(df, x + i + k * lanes));
+      sums[k] = hn::MulAdd(v, v, sums[k]);
+    }
   }
+  const auto sum = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
   double total = hn::GetLane(hn::SumOfLanes(dd, sum));
   for (; i < n; ++i) total += static_cast<double>(x[i]) * x[i];
   return static_cast<float>(total);
 }
 
-// PackBits, eight codes at a time: neighbours are joined in wider and wider fields.
+// PackBits, eight codes a lane at a time: neighbours are joined in wider and wider fields.
 template <int bits>
 HWY_INLINE void PackCodes(const uint8_t* HWY_RESTRICT codes, size_t n, uint8_t* HWY_RESTRICT to) {
+  const hn::ScalableTag<uint64_t> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto two = hn::Set(d, 0x0001000100010001u * ((1u << 2 * bits) - 1));
+  const auto four = hn::Set(d, 0x0000000100000001u * ((uint64_t{1} << 4 * bits) - 1));
+  alignas(64) uint64_t packed[hn::MaxLanes(d)];
   size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    uint64_t w;
-    std::memcpy(&w, codes + i, sizeof(w));
-    constexpr uint64_t kTwo = 0x0001000100010001u * ((1u << 2 * bits) - 1);
-    constexpr uint64_t kFour = 0x0000000100000001u * ((uint64_t{1} << 4 * bits) - 1);
-    w = (w | w >> (8 - bits)) & kTwo;
-    w = (w | w >> (16 - 2 * bits)) & kFour;
-    w = w | w >> (32 - 4 * bits);
-    std::memcpy(to + i * bits / 8, &w, bits);
+  for (; i + 8 * lanes <= n; i += 8 * lanes) {
+    std::memcpy(packed, codes + i, 8 * lanes);
+    auto w = hn::Load(d, packed);
+    w = hn::And(hn::Or(w, hn::ShiftRight<8 - bits>(w)), two);
+    w = hn::And(hn::Or(w, hn::ShiftRight<16 - 2 * bits>(w)), four);
+    w = hn::Or(w, hn::ShiftRight<32 - 4 * bits>(w));
+    hn::Store(w, d, packed);
+    for (size_t k = 0; k < lanes; ++k) std::memcpy(to + i * bits / 8 + k * bits, &packed[k], bits);
   }
   if (i < n) PackBits<bits>(codes + i, static_cast<int64_t>(n - i), to + i * bits / 8);
 }

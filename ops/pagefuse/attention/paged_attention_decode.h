@@ -14,6 +14,7 @@ struct DecodeScratch {
   float* output;         // [Hq][row_floats]
   float* scores;         // [Hq][kPaTileKeys]
   float* key_scales;     // [Hk][kPaTileKeys]
+  float* key_squares;    // [Hk][kPaTileKeys], see DivideByLengths
   float* value_scales;   // [Hk][kPaTileKeys]
   float* value_offsets;  // [Hk][kPaTileKeys]
   float* offsets;        // [Hq], as in SoftmaxState
@@ -33,6 +34,7 @@ struct DecodeScratch {
     output = take(p.num_heads * row_floats);
     scores = take(p.num_heads * kPaTileKeys);
     key_scales = take(p.num_kv_heads * kPaTileKeys);
+    key_squares = take(p.num_kv_heads * kPaTileKeys);
     value_scales = take(p.num_kv_heads * kPaTileKeys);
     value_offsets = take(p.num_kv_heads * kPaTileKeys);
     offsets = take(p.num_heads);

@@ -50,6 +50,7 @@ class SegmentDecoder {
         p_(*task.problem),
         key_codec_(keys),
         value_codec_(values),
+        group_(p_.group()),
         at_(p_, task.scratch) {}
 
   HWY_INLINE void Run() {
@@ -67,10 +68,9 @@ class SegmentDecoder {
   }
 
  private:
-  size_t group() const { return static_cast<size_t>(p_.group()); }
   size_t size() const { return static_cast<size_t>(p_.head_size); }
-  int64_t first_row() const { return task_.first_head * p_.group(); }
-  int64_t last_row() const { return task_.last_head * p_.group(); }
+  int64_t first_row() const { return task_.first_head * group_; }
+  int64_t last_row() const { return task_.last_head * group_; }
   float* partial(int64_t h) const { return task_.partials + h * PagedDecodePartialSize(p_); }
 
   HWY_INLINE void Begin() {
@@ -141,6 +141,9 @@ class SegmentDecoder {
     const hn::ScalableTag<float> df;
     const size_t lanes = hn::Lanes(df);
     const size_t last = (static_cast<size_t>(padded) + lanes - 1) / lanes * lanes;
+    if constexpr (KeyCodec::kUnitLength) {
+      if (key_codec_.norm_correction) DivideByLengths(last);
+    }
     OrderTile();
     // The memory would be idle meanwhile.
     const int64_t num_rows = last_row() - first_row();
@@ -232,11 +235,12 @@ class SegmentDecoder {
       NextUnit();
       typename KeyCodec::Row opened[kStep];
       Open(key_codec_, part, step, kv, opened);
-      alignas(16) float squares[kStep];
-      ForHeads(group(), [&]<size_t heads>(size_t h) HWY_ATTR {
-        const int64_t row = kv * p_.group() + static_cast<int64_t>(h);
+      const int64_t of_head = kv * kPaTileKeys + step * kStepKeys;
+      ForHeads(static_cast<size_t>(group_), [&]<size_t heads>(size_t h) HWY_ATTR {
+        const int64_t row = kv * group_ + static_cast<int64_t>(h);
         const float* query = at_.query + row * at_.row_floats;
-        const StepSums to = {at_.scores + row * kPaTileKeys + step * kStepKeys, squares};
+        const StepSums to = {at_.scores + row * kPaTileKeys + step * kStepKeys,
+                             at_.key_squares + of_head};
         if constexpr (KeyCodec::kUnitLength) {
           if (h == 0 && key_codec_.norm_correction) {
             return DotStep<heads, true>(key_codec_, opened, query, Shape(), to);
@@ -245,22 +249,22 @@ class SegmentDecoder {
         DotStep<heads, false>(key_codec_, opened, query, Shape(), to);
       });
       if constexpr (KeyCodec::kRowScale) {
-        float* scales = at_.key_scales + kv * kPaTileKeys + step * kStepKeys;
-        for (size_t k = 0; k < kStep; ++k) scales[k] = opened[k].scale;
-        if constexpr (KeyCodec::kUnitLength) {
-          if (key_codec_.norm_correction) DivideByLengths(squares, scales);
-        }
+        for (size_t k = 0; k < kStep; ++k) at_.key_scales[of_head + k] = opened[k].scale;
       }
     }
   }
 
-  static HWY_INLINE void DivideByLengths(const float* HWY_RESTRICT squares,
-                                         float* HWY_RESTRICT scales) {
-    const hn::CappedTag<float, kStep> df;
-    for (size_t k = 0; k < kStep; k += hn::Lanes(df)) {
-      const auto length =
-          hn::Sqrt(hn::Add(hn::Load(df, squares + k), hn::Set(df, kTurboQuantSquareFloor)));
-      hn::StoreU(hn::Div(hn::LoadU(df, scales + k), length), df, scales + k);
+  // Of the tile's keys, `last` scores a head.
+  HWY_INLINE void DivideByLengths(size_t last) {
+    const hn::ScalableTag<float> df;
+    for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
+      const float* HWY_RESTRICT squares = at_.key_squares + kv * kPaTileKeys;
+      float* HWY_RESTRICT scales = at_.key_scales + kv * kPaTileKeys;
+      for (size_t i = 0; i < last; i += hn::Lanes(df)) {
+        const auto length =
+            hn::Sqrt(hn::Add(hn::Load(df, squares + i), hn::Set(df, kTurboQuantSquareFloor)));
+        hn::Store(hn::Div(hn::Load(df, scales + i), length), df, scales + i);
+      }
     }
   }
 
@@ -296,7 +300,7 @@ class SegmentDecoder {
     ScoreRow row = MakeScoreRow(p_, task_.b, 0, h);
     row.factor *= KeyCodec::kUnit;
     row.key_offsets = at_.key_offsets;
-    const int64_t kv = h / p_.group();
+    const int64_t kv = h / group_;
     if constexpr (KeyCodec::kRowScale) row.key_scales = at_.key_scales + kv * kPaTileKeys;
     if constexpr (ValueCodec::kRowScale) row.value_scales = at_.value_scales + kv * kPaTileKeys;
     if constexpr (ValueCodec::kRowOffset) row.value_offsets = at_.value_offsets + kv * kPaTileKeys;
@@ -322,8 +326,8 @@ class SegmentDecoder {
       NextUnit();
       typename ValueCodec::Row opened[kStep];
       Open(value_codec_, part, step, kv, opened);
-      ForHeads(group(), [&]<size_t heads>(size_t h) HWY_ATTR {
-        const int64_t row = kv * p_.group() + static_cast<int64_t>(h);
+      ForHeads(static_cast<size_t>(group_), [&]<size_t heads>(size_t h) HWY_ATTR {
+        const int64_t row = kv * group_ + static_cast<int64_t>(h);
         AccumulateStep<heads>(value_codec_, opened,
                               at_.scores + row * kPaTileKeys + step * kStepKeys, Shape(),
                               at_.output + row * at_.row_floats);
@@ -337,6 +341,7 @@ class SegmentDecoder {
   const PagedAttentionProblem& p_;
   const KeyCodec& key_codec_;
   const ValueCodec& value_codec_;
+  const int64_t group_;  // query heads of a KV head; a division, so not for inner loops
   const DecodeScratch at_;
   RowAddress rows_[3 * kPaTileKeys];  // of head 0
   Part parts_[3] = {};                // keys, values, keys of the next tile

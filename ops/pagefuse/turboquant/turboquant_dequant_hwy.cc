@@ -30,30 +30,29 @@ HWY_INLINE void StoreElements(const Codec& codec, const typename Codec::Row& row
   StoreFromFloatN(hn::Mul(codec.LoadN(df, row, d, n - d), scale), df, to + d, n - d);
 }
 
-// The rows of one KV head of one sequence.
-class HeadDequant {
+// The rows of a sequence, read in the order in which they lie in memory: all heads of a position.
+class SequenceDequant {
  public:
-  explicit HeadDequant(const TurboQuantDequantCall& call)
+  explicit SequenceDequant(const TurboQuantDequantCall& call)
       : call_(call), n_(static_cast<size_t>(call.cache.format.head_size)), x_(n_), y_(n_) {}
 
-  // Positions [begin, end) of head `head` of sequence `b`.
-  HWY_INLINE void Run(int64_t b, int64_t head, int64_t begin, int64_t end) {
+  // Positions [begin, end) of sequence `b`.
+  HWY_INLINE void Run(int64_t b, int64_t begin, int64_t end) {
     const TurboQuantFormat& format = call_.cache.format;
     const float* centroids = call_.cache.tables.centroids;
     const bool correct = call_.cache.norm_correction;
-    const int64_t first = (b * call_.num_heads + head) * call_.num_positions;
-    const auto size = static_cast<int64_t>(n_);
     const int64_t filled = std::clamp<int64_t>(call_.seq_lens[b], begin, end);
-    for (Float16* out : {call_.key, call_.value}) {
-      std::fill(out + (first + filled) * size, out + (first + end) * size, Float16::FromBits(0));
-    }
+    ClearRows(b, filled, end);
     const auto with = [&](const auto& keys, const auto& values) HWY_ATTR {
       for (int64_t j = begin; j < filled; ++j) {
-        const uint8_t* slot = call_.Slot(b, head, j);
-        Store(keys, slot, format.KeyDataBytes(), call_.key + (first + j) * size);
-        if (call_.inverse_rotate) RotateBack(call_.key + (first + j) * size);
-        Store(values, slot + format.KeyBytes(), format.ValueDataBytes(),
-              call_.value + (first + j) * size);
+        const uint8_t* slot = call_.Slot(b, 0, j);
+        for (int64_t head = 0; head < call_.num_heads; ++head) {
+          const int64_t at = RowAt(b, head, j);
+          Store(keys, slot, format.KeyDataBytes(), call_.key + at);
+          if (call_.inverse_rotate) RotateBack(call_.key + at);
+          Store(values, slot + format.KeyBytes(), format.ValueDataBytes(), call_.value + at);
+          slot += call_.slots.data_strides.head;
+        }
       }
     };
     const auto with_keys = [&](const auto& keys) HWY_ATTR {
@@ -66,6 +65,19 @@ class HeadDequant {
   }
 
  private:
+  // Where a row begins in the outputs.
+  int64_t RowAt(int64_t b, int64_t head, int64_t j) const {
+    return ((b * call_.num_heads + head) * call_.num_positions + j) * static_cast<int64_t>(n_);
+  }
+
+  void ClearRows(int64_t b, int64_t begin, int64_t end) const {
+    for (int64_t head = 0; head < call_.num_heads; ++head) {
+      for (Float16* out : {call_.key, call_.value}) {
+        std::fill(out + RowAt(b, head, begin), out + RowAt(b, head, end), Float16::FromBits(0));
+      }
+    }
+  }
+
   template <class Codec>
   HWY_INLINE void Store(const Codec& codec, const uint8_t* row, int64_t data_bytes,
                         Float16* HWY_RESTRICT to) const {
@@ -106,15 +118,13 @@ class HeadDequant {
   std::vector<float> x_, y_;
 };
 
-// Parts [begin, end) of sequences x heads x chunks of positions.
+// Parts [begin, end) of sequences x chunks of positions.
 void DequantParts(const TurboQuantDequantCall& call, int64_t chunk, int64_t begin, int64_t end) {
-  HeadDequant head(call);
+  SequenceDequant sequence(call);
   const int64_t chunks = (call.num_positions + chunk - 1) / chunk;
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t row = i / chunks;
     const int64_t first = i % chunks * chunk;
-    head.Run(row / call.num_heads, row % call.num_heads, first,
-             std::min(first + chunk, call.num_positions));
+    sequence.Run(i / chunks, first, std::min(first + chunk, call.num_positions));
   }
 }
 
@@ -136,9 +146,9 @@ void DequantTurboQuantHwy(const TurboQuantDequantCall& call) {
     for (float& x : rotation) x = static_cast<float>(Float16(x));
     rounded.cache.tables.rotation = rotation.data();
   }
-  constexpr int64_t kChunk = 64;
+  constexpr int64_t kChunk = 16;
   const int64_t chunks = (call.num_positions + kChunk - 1) / kChunk;
-  ParallelFor(call.num_sequences * call.num_heads * chunks, kChunk * 6 * size,
+  ParallelFor(call.num_sequences * chunks, kChunk * call.num_heads * 6 * size,
               [&](int64_t begin, int64_t end) {
                 HWY_DYNAMIC_DISPATCH(DequantParts)(rounded, kChunk, begin, end);
               });
