@@ -2,8 +2,8 @@
 // over a bfloat16 cache and as a share of the memory's read bandwidth; insert and dequantisation as
 // a share of what a plain copy of as many bytes reaches.
 //
-// Decoding goes through enough layers in turn that no cache of the processor holds them all; the two
-// sides of a ratio alternate, and the fastest run of each counts.
+// Decoding goes through enough layers in turn that no cache of the processor holds them all; the
+// two sides of a ratio alternate, and the fastest run of each counts.
 //
 //   turboquant_bench [seconds for each figure, 0.5 by default]
 #include <cstdio>

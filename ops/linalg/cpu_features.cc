@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "dnnl.h"
+
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <unistd.h>
@@ -65,6 +67,12 @@ Bf16Unit Capped(Bf16Unit most) {
 }  // namespace
 
 Bf16Unit BestBf16Unit() { return Capped(limit); }
+
+bool HasExactByteGemm() {
+  static const bool kHasVnni = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_vnni) ==
+                               dnnl_cpu_isa_avx512_core_vnni;
+  return kHasVnni && limit != Bf16Unit::kNone;
+}
 
 ScopedBf16Limit::ScopedBf16Limit(Bf16Unit most) : before_(limit) { limit = std::min(limit, most); }
 ScopedBf16Limit::~ScopedBf16Limit() { limit = before_; }

@@ -1,5 +1,5 @@
 // What the CPU offers beyond the SIMD targets that Highway chooses among: units for products of
-// bfloat16.
+// bfloat16 and of bytes.
 #pragma once
 
 namespace pagefuse {
@@ -18,8 +18,12 @@ Bf16Unit BestBf16Unit();
 inline bool HasAmxBf16() { return BestBf16Unit() == Bf16Unit::kAmx; }
 inline bool HasBf16Tiles() { return BestBf16Unit() != Bf16Unit::kNone; }
 
+// True if oneDNN multiplies 8-bit matrices with VNNI instructions or AMX; what it uses elsewhere
+// saturates sums of two products. Thread-safe.
+bool HasExactByteGemm();
+
 // While one lives, BestBf16Unit() is at most `most`, so that tests and benchmarks reach the other
-// kernels. Not thread-safe.
+// kernels; kNone leaves products of bytes to Highway's targets too. Not thread-safe.
 class ScopedBf16Limit {
  public:
   explicit ScopedBf16Limit(Bf16Unit most);

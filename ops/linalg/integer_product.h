@@ -33,12 +33,15 @@ struct IntegerProduct {
   int64_t y_stride = 0;
 };
 
+// to[0, count) = uint8 numbers less 128, as int8: of a right operand that is used more than once
+// this is better done before.
+inline constexpr int32_t kSignedShift = 128;
+void ShiftToSigned(const uint8_t* from, size_t count, uint8_t* to);
+
 // Bytes of scratch memory (aligned to 64) that MultiplyIntegers needs.
 size_t IntegerProductScratchBytes(int64_t m, int64_t k, int64_t n);
 
-// All OpenMP threads. Many rows go through tiles of bfloat16 where the CPU has a unit for them:
-// differences of 8-bit numbers are bfloat16 numbers, and sums of 256 products of them are exact in
-// float32.
+// All OpenMP threads. Several rows go through oneDNN where its products are exact.
 void MultiplyIntegers(const IntegerProduct& product, void* scratch);
 
 // How sums become quantised numbers: low..high(round((sum + bias) * scale) + zero), halves to even,

@@ -9,8 +9,6 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/ops/linalg/bf16_tiles.h"
-
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
@@ -149,60 +147,6 @@ void MultiplyPacked(const PackedRows& a, const ByteRows& b, int64_t k, int64_t b
   (b.is_signed ? MultiplyColumns<true> : MultiplyColumns<false>)(a, b, k, begin, end, y, y_stride);
 }
 
-// Two whole numbers of at most 8 bits and a sign as bfloat16, side by side.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V Bfloat16Pair(D d, V even, V odd) {
-  const hn::RebindToFloat<D> df;
-  const auto low = hn::BitCast(hn::RebindToUnsigned<D>(), hn::ConvertTo(df, even));
-  const auto high = hn::BitCast(d, hn::ConvertTo(df, odd));
-  // The low 16 bits of such a float are 0.
-  return hn::Or(hn::BitCast(d, hn::ShiftRight<16>(low)), high);
-}
-
-void PackRowOfTiles(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t tiles,
-                    uint32_t* words) {
-  const hn::CappedTag<int32_t, 16> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  HWY_ALIGN uint32_t pairs[16];
-  for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t first = t * 32;
-    PackPairs(row + first, is_signed, zero, std::clamp<int64_t>(k - first, 0, 32), 16, pairs);
-    auto* to = reinterpret_cast<int32_t*>(words + t * 256);
-    for (int64_t i = 0; i < 16; i += lanes) {
-      const auto both = hn::Load(d, reinterpret_cast<const int32_t*>(pairs) + i);
-      const auto even = hn::ShiftRight<16>(hn::ShiftLeft<16>(both));
-      hn::StoreU(Bfloat16Pair(d, even, hn::ShiftRight<16>(both)), d, to + i);
-    }
-  }
-}
-
-void PackColumnsOfTile(const uint8_t* even, const uint8_t* odd, bool is_signed,
-                       const int32_t* zeros, uint32_t* words) {
-  const hn::CappedTag<int32_t, 16> d;
-  const hn::Rebind<int8_t, decltype(d)> d8;
-  const hn::Rebind<uint8_t, decltype(d)> du8;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto load = [&](const uint8_t* from) HWY_ATTR {
-    return is_signed ? hn::PromoteTo(d, hn::LoadU(d8, reinterpret_cast<const int8_t*>(from)))
-                     : hn::PromoteTo(d, hn::LoadU(du8, from));
-  };
-  for (int64_t i = 0; i < 16; i += lanes) {
-    const auto zero = hn::LoadU(d, zeros + i);
-    const auto pair = Bfloat16Pair(d, hn::Sub(load(even + i), zero), hn::Sub(load(odd + i), zero));
-    hn::StoreU(pair, d, reinterpret_cast<int32_t*>(words) + i);
-  }
-}
-
-void AddTileOfFloats(const float* floats, bool accumulate, int32_t* sums) {
-  const hn::ScalableTag<float> d;
-  const hn::RebindToSigned<decltype(d)> di;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < kTileFloats; i += lanes) {
-    const auto x = hn::ConvertTo(di, hn::LoadU(d, floats + i));
-    hn::StoreU(accumulate ? hn::Add(hn::LoadU(di, sums + i), x) : x, di, sums + i);
-  }
-}
-
 template <class To>
 HWY_INLINE void Requantize(const int32_t* sums, int64_t n, const Requantization& to, To* y) {
   const hn::ScalableTag<double> d;
@@ -239,9 +183,6 @@ namespace pagefuse {
 
 HWY_EXPORT(PackPairs);
 HWY_EXPORT(MultiplyPacked);
-HWY_EXPORT(PackRowOfTiles);
-HWY_EXPORT(PackColumnsOfTile);
-HWY_EXPORT(AddTileOfFloats);
 HWY_EXPORT(RequantizeAny);
 
 void PackIntegerPairs(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t pairs,
@@ -251,17 +192,6 @@ void PackIntegerPairs(const uint8_t* row, bool is_signed, int32_t zero, int64_t 
 void MultiplyPackedRows(const PackedRows& a, const ByteRows& b, int64_t k, int64_t begin,
                         int64_t end, int32_t* y, int64_t y_stride) {
   HWY_DYNAMIC_DISPATCH(MultiplyPacked)(a, b, k, begin, end, y, y_stride);
-}
-void PackTileRow(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t tiles,
-                 uint32_t* words) {
-  HWY_DYNAMIC_DISPATCH(PackRowOfTiles)(row, is_signed, zero, k, tiles, words);
-}
-void PackTileColumns(const uint8_t* even, const uint8_t* odd, bool is_signed, const int32_t* zeros,
-                     uint32_t* words) {
-  HWY_DYNAMIC_DISPATCH(PackColumnsOfTile)(even, odd, is_signed, zeros, words);
-}
-void AddTile(const float* floats, bool accumulate, int32_t* sums) {
-  HWY_DYNAMIC_DISPATCH(AddTileOfFloats)(floats, accumulate, sums);
 }
 void RequantizeRow(const int32_t* sums, int64_t n, const Requantization& to, uint8_t* y) {
   HWY_DYNAMIC_DISPATCH(RequantizeAny)(sums, n, to, y);

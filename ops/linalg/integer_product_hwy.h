@@ -21,13 +21,4 @@ struct PackedRows {
 void MultiplyPackedRows(const PackedRows& a, const ByteRows& b, int64_t k, int64_t begin,
                         int64_t end, int32_t* y, int64_t y_stride);
 
-// The same pairs as bfloat16: a row of an A tile for each 16 of them, tiles 256 words apart.
-void PackTileRow(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t tiles,
-                 uint32_t* words);
-// Rows `even` and `odd` of 16 columns of b, less the columns' zero points, as a row of a B tile.
-void PackTileColumns(const uint8_t* even, const uint8_t* odd, bool is_signed, const int32_t* zeros,
-                     uint32_t* words);
-// sums[i] = or += floats[i], whole numbers, for the 256 of a tile.
-void AddTile(const float* floats, bool accumulate, int32_t* sums);
-
 }  // namespace pagefuse

@@ -96,13 +96,6 @@ HWY_INLINE void Dots(D d, const NBitsWeight& w, int64_t n, const XRows<kRows>& x
   }
 }
 
-// scale * zero of each block of row n.
-void ZeroWeights(const NBitsWeight& w, int64_t n, float* weights) {
-  const int64_t blocks = w.blocks();
-  const float* scales = w.scales + n * blocks;
-  for (int64_t b = 0; b < blocks; ++b) weights[b] = scales[b] * w.Zero(n, b);
-}
-
 float DotOf(const float* a, const float* b, int64_t n) {
   const DFull d;
   const int64_t lanes = hn::Lanes(d);
@@ -115,9 +108,24 @@ float DotOf(const float* a, const float* b, int64_t n) {
   return total;
 }
 
+// What zero points take from row n: factor * (weights * the sums of x's blocks).
+struct ZeroWeights {
+  const float* weights;
+  float factor;
+};
+
+// scale * zero of each block; one zero point for all is the factor, which leaves the scales alone.
+HWY_INLINE ZeroWeights ZeroWeightsOf(const NBitsWeight& w, int64_t n, float* memory) {
+  const int64_t blocks = w.blocks();
+  const float* scales = w.scales + n * blocks;
+  if (w.zeros == nullptr && w.zero_codes == nullptr) return {scales, w.Zero(n, 0)};
+  for (int64_t b = 0; b < blocks; ++b) memory[b] = scales[b] * w.Zero(n, b);
+  return {memory, 1.0f};
+}
+
 template <class D, int kRows>
 HWY_INLINE void Group(D d, const NBitsRows& x, int64_t first, const NBitsWeight& w, int64_t n,
-                      const float* weights, const OutputView& y) {
+                      const ZeroWeights& zeros, const OutputView& y) {
   const int64_t blocks = w.blocks();
   XRows<kRows> rows;
   for (int r = 0; r < kRows; ++r) rows.row[r] = x.data + (first + r) * blocks * w.block;
@@ -125,7 +133,7 @@ HWY_INLINE void Group(D d, const NBitsRows& x, int64_t first, const NBitsWeight&
   Dots<D, kRows>(d, w, n, rows, dots);
   for (int r = 0; r < kRows; ++r) {
     y.data[(first + r) * y.stride + n] =
-        dots[r] - DotOf(weights, x.sums + (first + r) * blocks, blocks);
+        dots[r] - zeros.factor * DotOf(zeros.weights, x.sums + (first + r) * blocks, blocks);
   }
 }
 
@@ -133,14 +141,14 @@ template <class D>
 HWY_INLINE void Stream(D d, const NBitsRows& x, const NBitsWeight& w, int64_t n_begin,
                        int64_t n_end, float* weights, const OutputView& y) {
   for (int64_t n = n_begin; n < n_end; ++n) {
-    ZeroWeights(w, n, weights);
+    const ZeroWeights zeros = ZeroWeightsOf(w, n, weights);
     int64_t r = 0;
-    for (; r + 4 <= x.m; r += 4) Group<D, 4>(d, x, r, w, n, weights, y);
+    for (; r + 4 <= x.m; r += 4) Group<D, 4>(d, x, r, w, n, zeros, y);
     if (r + 2 <= x.m) {
-      Group<D, 2>(d, x, r, w, n, weights, y);
+      Group<D, 2>(d, x, r, w, n, zeros, y);
       r += 2;
     }
-    if (r < x.m) Group<D, 1>(d, x, r, w, n, weights, y);
+    if (r < x.m) Group<D, 1>(d, x, r, w, n, zeros, y);
   }
 }
 

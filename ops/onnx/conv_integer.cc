@@ -80,7 +80,8 @@ absl::Status MultiplyWindows(KernelArgs& args, const ConvPlan& plan, int weights
                              const std::pair<int, int>& zero_points, const Store& store) {
   PF_ASSIGN_OR_RETURN(const auto x_zero, PerChannel::Of(args.input(zero_points.first), 0));
   PF_ASSIGN_OR_RETURN(const auto w_zero, PerChannel::Of(args.input(zero_points.second), 0));
-  const std::vector<int32_t> x_zeros = x_zero.Integers(), w_zeros = w_zero.Integers();
+  std::vector<int32_t> x_zeros = x_zero.Integers();
+  const std::vector<int32_t> w_zeros = w_zero.Integers();
   const int64_t depth = plan.group_channels * NumTaps(plan.window);
   const int64_t points = NumOutputs(plan.window), inputs = NumInputs(plan.window);
   const WindowColumns columns(plan.window, plan.group_channels);
@@ -91,18 +92,25 @@ absl::Status MultiplyWindows(KernelArgs& args, const ConvPlan& plan, int weights
   auto* gathered = static_cast<uint8_t*>(args.scratch->Get(static_cast<size_t>(depth * part), 1));
   product.y = static_cast<int32_t*>(
       args.scratch->Get(static_cast<size_t>(product.m * part) * sizeof(int32_t), 2));
-  product.b = {gathered, part, args.input(0).dtype == DataType::kInt8};
+  product.b = {gathered, part, /*is_signed=*/true};
   void* scratch = args.scratch->Get(IntegerProductScratchBytes(product.m, depth, part), 0);
   const int64_t groups = plan.outputs / plan.group_outputs;
+  const auto image = static_cast<size_t>(plan.group_channels * inputs);
+  // Elements are in many windows: they become int8 here, once.
+  const bool shifts = args.input(0).dtype == DataType::kUint8;
+  auto* shifted = static_cast<uint8_t*>(args.scratch->Get(shifts ? image : 0, 3));
+  if (shifts) x_zeros[0] -= kSignedShift;
   for (int64_t task = 0; task < plan.images * groups; ++task) {
     const int64_t first = task % groups * plan.group_outputs;
-    const uint8_t* x = args.input(0).as<uint8_t>() + task * plan.group_channels * inputs;
+    const uint8_t* x = args.input(0).as<uint8_t>() + static_cast<size_t>(task) * image;
+    if (shifts) ShiftToSigned(x, image, shifted);
     product.a = {args.input(weights).as<uint8_t>() + first * depth, depth,
                  args.input(weights).dtype == DataType::kInt8};
     product.a_zeros = {w_zeros.data() + (w_zero.one() ? 0 : first), w_zero.one() ? 0 : 1};
     for (int64_t begin = 0; begin < points; begin += part) {
       product.n = std::min(part, points - begin);
-      columns.Gather(x, static_cast<uint8_t>(x_zeros[0]), {begin, begin + product.n}, gathered);
+      columns.Gather(shifts ? shifted : x, static_cast<uint8_t>(x_zeros[0]),
+                     {begin, begin + product.n}, gathered);
       MultiplyIntegers(product, scratch);
       ParallelFor(product.m, product.n * 4, [&](int64_t row, int64_t end) {
         for (; row < end; ++row) {

@@ -90,20 +90,29 @@ OpCases DynamicQuantizeLinearCases() {
                         As(DataType::kUint8, Ints({}, {0}))}});
 }
 
-// [m, k] by [k, n] of random bytes of all values, with zero points of lines where `by_line`.
-OpCase IntegerProductOf(DataType a, DataType b, const std::vector<int64_t>& sizes, bool by_line) {
+enum class Zeros { kNone, kOne, kByLine };
+
+// [m, k] by [k, n] of random bytes of all values.
+OpCase IntegerProductOf(DataType a, DataType b, const std::vector<int64_t>& sizes, Zeros a_zeros,
+                        Zeros b_zeros) {
   const Uniform all{-300, 300};  // clamped to the type
   const int64_t m = sizes[0], k = sizes[1], n = sizes[2];
   OpCase product{.name = "random",
                  .inputs = {Random(a, {m, k}, all, 1), Random(b, {k, n}, all, 2)}};
-  if (by_line) {
-    product.inputs.push_back(Random(a, {m}, all, 3));
-    product.inputs.push_back(Random(b, {n}, all, 4));
-  }
+  const auto add = [&](DataType type, Zeros zeros, int64_t lines, uint64_t seed) {
+    if (zeros == Zeros::kNone) return product.inputs.push_back(Tensor());
+    const std::vector<int64_t> by_line = {lines};
+    product.inputs.push_back(
+        Random(type, zeros == Zeros::kOne ? std::vector<int64_t>{} : by_line, all, seed));
+  };
+  add(a, a_zeros, m, 3);
+  add(b, b_zeros, n, 4);
   return product;
 }
 
 OpCases MatMulIntegerCases() {
+  using enum DataType;
+  using enum Zeros;
   const Tensor a = As(DataType::kUint8, Ints({2, 2}, {1, 2, 3, 4}));
   const Tensor b = As(DataType::kInt8, Ints({2, 2}, {5, -6, 7, 8}));
   const auto expected = [](std::vector<int64_t> values) {
@@ -114,11 +123,16 @@ OpCases MatMulIntegerCases() {
       .Add({.name = "zero_points",
             .inputs = {a, b, As(DataType::kUint8, Ints({}, {1})), Bytes(DataType::kInt8, {5, 0})},
             .outputs = {expected({2, 8, 6, 12})}})
-      .Add(IntegerProductOf(DataType::kUint8, DataType::kInt8, {1, 37, 70}, false))
-      .Add(IntegerProductOf(DataType::kUint8, DataType::kInt8, {5, 64, 300}, true))
-      .Add(IntegerProductOf(DataType::kInt8, DataType::kUint8, {17, 33, 35}, true))
-      .Add(IntegerProductOf(DataType::kUint8, DataType::kUint8, {40, 600, 65}, true))
-      .Add(IntegerProductOf(DataType::kInt8, DataType::kInt8, {33, 290, 16}, true))
+      .Add(IntegerProductOf(kUint8, kInt8, {1, 37, 70}, kNone, kNone))
+      .Add(IntegerProductOf(kUint8, kInt8, {5, 64, 300}, kByLine, kByLine))
+      .Add(IntegerProductOf(kInt8, kUint8, {17, 33, 35}, kByLine, kByLine))
+      .Add(IntegerProductOf(kUint8, kUint8, {40, 600, 65}, kByLine, kByLine))
+      .Add(IntegerProductOf(kInt8, kInt8, {33, 290, 16}, kByLine, kByLine))
+      .Add(IntegerProductOf(kUint8, kInt8, {40, 130, 65}, kOne, kOne))
+      .Add(IntegerProductOf(kInt8, kInt8, {4, 130, 17}, kOne, kByLine))
+      .Add(IntegerProductOf(kUint8, kUint8, {19, 70, 33}, kByLine, kOne))
+      .Add(IntegerProductOf(kInt8, kUint8, {6, 70, 33}, kNone, kOne))
+      .Add(IntegerProductOf(kInt8, kUint8, {3, 70, 33}, kOne, kOne))
       .Add({.name = "batches",
             .inputs = {Random(DataType::kUint8, {2, 1, 18, 40}, Uniform{0, 255}, 5),
                        Random(DataType::kInt8, {3, 40, 20}, Uniform{-128, 127}, 6)}})
