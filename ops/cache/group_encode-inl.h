@@ -98,7 +98,7 @@ HWY_INLINE void EncodeFiniteGroups(const float* HWY_RESTRICT x, const GroupRun& 
     const auto q1 = next(1);
     const auto q2 = next(2);
     const auto q3 = next(3);
-    StoreCodeBytes<F>(d8, FiniteCodesOfFour<F>(df, q0, q1, q2, q3),
+    StoreCodeBytes<F>(d8, FiniteCodesOfFour<F, /*saturates=*/false>(df, q0, q1, q2, q3),
                       std::min(total - start, 4 * lanes),
                       codes + (F::kSignBit == 0x80 ? start : start / 2));
   }

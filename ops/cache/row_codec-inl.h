@@ -42,11 +42,19 @@ template <typename From>
 HWY_INLINE float LargestMagnitude(const From* HWY_RESTRICT x, size_t n) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
-  auto largest = hn::Zero(df);
+  // x86 takes the second operand where one is NaN.
+  const auto take = [&](auto v, auto& largest) HWY_ATTR { largest = hn::Max(hn::Abs(v), largest); };
+  constexpr size_t kAtATime = 4;  // one would wait for itself
+  hn::Vec<decltype(df)> largest[kAtATime];
+  for (auto& v : largest) v = hn::Zero(df);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) largest = hn::Max(largest, hn::Abs(LoadToFloat(df, x + i)));
-  if (i < n) largest = hn::Max(largest, hn::Abs(LoadToFloatN(df, x + i, n - i)));
-  return hn::GetLane(hn::MaxOfLanes(df, largest));
+  for (; i + kAtATime * lanes <= n; i += kAtATime * lanes) {
+    for (size_t k = 0; k < kAtATime; ++k) take(LoadToFloat(df, x + i + k * lanes), largest[k]);
+  }
+  for (; i + lanes <= n; i += lanes) take(LoadToFloat(df, x + i), largest[0]);
+  if (i < n) take(LoadToFloatN(df, x + i, n - i), largest[0]);
+  const auto all = hn::Max(hn::Max(largest[0], largest[1]), hn::Max(largest[2], largest[3]));
+  return hn::GetLane(hn::MaxOfLanes(df, all));
 }
 
 // Rows of plain elements: mode none, and the base of the modes with one code an element.

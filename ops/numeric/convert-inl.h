@@ -209,12 +209,11 @@ struct FiniteCodes {
   // What Term is larger than the code.
   static constexpr uint32_t kExcess = kLeastExponent >> kShift;
 
-  // The code without its sign, plus kExcess.
+  // The code of a magnitude, plus kExcess.
   template <class DF, class V>
-  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Term(DF df, V q) {
+  static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Term(DF df, V magnitude) {
     const hn::RebindToUnsigned<DF> du;
     const hn::RebindToSigned<DF> di;
-    const auto magnitude = hn::Abs(q);
     const auto exponent = hn::Max(hn::And(hn::BitCast(di, magnitude), hn::Set(di, 0x7F800000)),
                                   hn::Set(di, static_cast<int32_t>(kLeastExponent)));
     const auto rounder = hn::Add(hn::BitCast(du, exponent), hn::Set(du, uint32_t{kShift} << 23));
@@ -224,16 +223,21 @@ struct FiniteCodes {
 };
 
 // The codes of four vectors as bytes in the order of memory; of e2m1 in the low half of each byte.
-template <class F, class DF, class V>
+// Numbers beyond the largest one of F become it if `saturates`, and must not come else.
+template <class F, bool saturates, class DF, class V>
 HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> FiniteCodesOfFour(DF df, V q0, V q1, V q2, V q3) {
   using Codes = FiniteCodes<F>;
   const hn::RebindToUnsigned<DF> du;
   const hn::RebindToSigned<DF> di;
   const hn::Repartition<uint8_t, DF> d8;
+  const auto term = [&](V q) HWY_ATTR {
+    const auto magnitude = hn::Abs(q);
+    if constexpr (!saturates) return Codes::Term(df, magnitude);
+    return Codes::Term(df, hn::Min(magnitude, hn::Set(df, DecodeFloat<F>(F::kMaxFinite))));
+  };
   // Byte v of a lane is the code of vector v: sums of shifted terms, less all excesses at once.
-  const auto low = hn::Add(Codes::Term(df, q0), hn::ShiftLeft<8>(Codes::Term(df, q1)));
-  const auto high =
-      hn::Add(hn::ShiftLeft<16>(Codes::Term(df, q2)), hn::ShiftLeft<24>(Codes::Term(df, q3)));
+  const auto low = hn::Add(term(q0), hn::ShiftLeft<8>(term(q1)));
+  const auto high = hn::Add(hn::ShiftLeft<16>(term(q2)), hn::ShiftLeft<24>(term(q3)));
   const auto codes = hn::Sub(hn::Add(low, high), hn::Set(du, Codes::kExcess * 0x01010101u));
   constexpr int kSign = 31 - std::countr_zero(F::kSignBit);
   const auto sign = [&](V q, uint32_t byte)
@@ -264,10 +268,8 @@ HWY_INLINE bool StoreFourNumbers(DF df, V q0, V q1, V q2, V q3, T* HWY_RESTRICT 
   using F = typename T::Format;
   const auto sum = hn::Add(hn::Add(q0, q1), hn::Add(q2, q3));
   if (!hn::AllFalse(df, hn::IsNaN(sum))) return false;
-  const auto most = hn::Set(df, DecodeFloat<F>(F::kMaxFinite));
-  const auto clamp = [&](V q) HWY_ATTR { return hn::Max(hn::Min(q, most), hn::Neg(most)); };
   const hn::Repartition<uint8_t, DF> d8;
-  hn::StoreU(FiniteCodesOfFour<F>(df, clamp(q0), clamp(q1), clamp(q2), clamp(q3)), d8,
+  hn::StoreU(FiniteCodesOfFour<F, /*saturates=*/true>(df, q0, q1, q2, q3), d8,
              reinterpret_cast<uint8_t*>(p));
   return true;
 }

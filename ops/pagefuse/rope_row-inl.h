@@ -85,20 +85,44 @@ HWY_INLINE void RotateRowVectors(const RopeLayout& layout, const float* HWY_REST
   }
 }
 
-// 1 / sqrt(mean(x^2) + epsilon); as NormRow has it, but for the order of the sum.
 template <typename T>
-HWY_INLINE float NormFactor(const T* HWY_RESTRICT x, size_t n, float epsilon) {
+HWY_INLINE float RowSquares(const T* HWY_RESTRICT x, size_t n) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
-  auto sums = hn::Zero(df);
+  const auto add = [&](size_t at, auto& sum) HWY_ATTR {
+    const auto v = vec::LoadToFloat(df, x + at);
+    sum = hn::MulAdd(v, v, sum);
+  };
+  constexpr size_t kSums = 4;  // one would wait for itself
+  hn::Vec<decltype(df)> sums[kSums];
+  for (auto& sum : sums) sum = hn::Zero(df);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto v = vec::LoadToFloat(df, x + i);
-    sums = hn::MulAdd(v, v, sums);
+  for (; i + kSums * lanes <= n; i += kSums * lanes) {
+    for (size_t k = 0; k < kSums; ++k) add(i + k * lanes, sums[k]);
   }
-  float sum = hn::GetLane(hn::SumOfLanes(df, sums));
+  for (; i + lanes <= n; i += lanes) add(i, sums[0]);
+  const auto all = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
+  float sum = hn::GetLane(hn::SumOfLanes(df, all));
   for (; i < n; ++i) sum += static_cast<float>(x[i]) * static_cast<float>(x[i]);
-  return 1.0f / std::sqrt(sum / static_cast<float>(n) + epsilon);
+  return sum;
+}
+
+// 1 / sqrt(mean(x^2) + epsilon) of `count` rows of n elements, one behind the other; as NormRow has
+// it, but for the order of the sum. Rows together, as a root and a division take long.
+template <typename T>
+HWY_INLINE void NormFactors(const T* HWY_RESTRICT x, size_t n, size_t count, float epsilon,
+                            float* HWY_RESTRICT to) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  for (size_t r = 0; r < count; ++r) to[r] = RowSquares(x + r * n, n);
+  const auto size = static_cast<float>(n);
+  size_t r = 0;
+  for (; r + lanes <= count; r += lanes) {
+    const auto mean = hn::Div(hn::LoadU(df, to + r), hn::Set(df, size));
+    const auto root = hn::Sqrt(hn::Add(mean, hn::Set(df, epsilon)));
+    hn::StoreU(hn::Div(hn::Set(df, 1.0f), root), df, to + r);
+  }
+  for (; r < count; ++r) to[r] = 1.0f / std::sqrt(to[r] / size + epsilon);
 }
 
 // As NormRow, but for the order of the sum.
@@ -106,7 +130,8 @@ HWY_INLINE void NormRowVectors(const float* weight, float epsilon, size_t n,
                                float* HWY_RESTRICT x) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
-  const float inverse = NormFactor(x, n, epsilon);
+  float inverse = 0;
+  NormFactors(x, n, 1, epsilon, &inverse);
   const auto factor = hn::Set(df, inverse);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
@@ -135,13 +160,13 @@ struct RopeRow {
   }
 };
 
-// The row normed, rotated and converted in one go: the same bits as NormRowVectors and
-// RotateRowVectors on floats. Needs InVectors().
+// The row normed with its factor, rotated and converted in one go: the same bits as NormRowVectors
+// and RotateRowVectors on floats. Needs InVectors().
 template <bool norm, typename From, typename To>
-HWY_INLINE void NormRotateRow(const RopeRow& row, const From* from, To* to) {
+HWY_INLINE void NormRotateRow(const RopeRow& row, float norm_factor, const From* from, To* to) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
-  const auto factor = hn::Set(df, norm ? NormFactor(from, row.n, row.epsilon) : 1.0f);
+  [[maybe_unused]] const auto factor = hn::Set(df, norm_factor);
   const auto get = [&](size_t i) HWY_ATTR {
     const auto v = vec::LoadToFloat(df, from + i);
     if constexpr (norm) return hn::Mul(hn::Mul(v, factor), hn::LoadU(df, row.weight + i));

@@ -1,5 +1,6 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/cache/rope_cache_insert_hwy.cc"
+#include <algorithm>
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -18,16 +19,27 @@ namespace vec = pagefuse::HWY_NAMESPACE;
 
 // Buffers of one thread.
 struct TokenScratch {
-  TokenScratch(size_t size, size_t pairs) : x(size), codec(size), cos(pairs), sin(pairs) {}
+  TokenScratch(size_t size, size_t pairs, size_t heads)
+      : x(size), codec(size), cos(pairs), sin(pairs), factors(heads) {}
   std::vector<float> x, codec, cos, sin;
+  std::vector<float> factors;  // of the norm, by head
 };
 
-// A row of T normed and rotated.
+// The factors of a token's heads, where RotateTo needs them.
+template <typename T>
+HWY_INLINE void FindFactors(const RopeRow& row, const T* heads, int64_t count,
+                            TokenScratch& scratch) {
+  if (row.weight == nullptr || !row.InVectors()) return;
+  NormFactors(heads, row.n, static_cast<size_t>(count), row.epsilon, scratch.factors.data());
+}
+
+// The row of T of a head normed and rotated.
 template <typename T, typename To>
-HWY_INLINE void RotateTo(const RopeRow& row, const T* from, TokenScratch& scratch, To* to) {
+HWY_INLINE void RotateTo(const RopeRow& row, int64_t head, const T* from, TokenScratch& scratch,
+                         To* to) {
   if (row.InVectors()) {
-    return row.weight == nullptr ? NormRotateRow<false>(row, from, to)
-                                 : NormRotateRow<true>(row, from, to);
+    return row.weight == nullptr ? NormRotateRow<false>(row, 1.0f, from, to)
+                                 : NormRotateRow<true>(row, scratch.factors[head], from, to);
   }
   float* x = scratch.x.data();
   vec::ConvertArray(from, row.n, x);
@@ -39,10 +51,12 @@ HWY_INLINE void RotateTo(const RopeRow& row, const T* from, TokenScratch& scratc
 template <typename T>
 HWY_INLINE void RotateQuery(const RopeCall& call, const RopeRow& row, int64_t token,
                             TokenScratch& scratch) {
-  const int64_t heads = call.query.dim(1);
+  const int64_t heads = call.query.dim(1), size = call.query.dim(2);
+  const T* from = call.query.as<const T>() + token * heads * size;
+  T* to = call.query_out.as<T>() + token * heads * size;
+  FindFactors(row, from, heads, scratch);
   for (int64_t head = 0; head < heads; ++head) {
-    const int64_t at = (token * heads + head) * call.query.dim(2);
-    RotateTo(row, call.query.as<const T>() + at, scratch, call.query_out.as<T>() + at);
+    RotateTo(row, head, from + head * size, scratch, to + head * size);
   }
 }
 
@@ -50,9 +64,11 @@ template <typename T>
 HWY_INLINE void InsertKey(const RopeCall& call, const RopeRow& row, int64_t token,
                           TokenScratch& scratch) {
   const CacheSide& key = call.sides.key;
+  const auto* from = reinterpret_cast<const T*>(key.SourceRow(token, 0));
   float* x = scratch.x.data();
+  FindFactors(row, from, key.heads, scratch);
   for (int64_t head = 0; head < key.heads; ++head) {
-    RotateTo(row, reinterpret_cast<const T*>(key.SourceRow(token, head)), scratch, x);
+    RotateTo(row, head, from + head * static_cast<int64_t>(row.n), scratch, x);
     const RowAddress to = key.rows.AtSlot(call.slots[token], head);
     vec::WithRowCodec(key.format, key.Params(head), [&](const auto& codec) HWY_ATTR {
       codec.Store(x, row.n, to, scratch.codec.data());
@@ -65,7 +81,8 @@ template <typename T>
 HWY_INLINE void RotateTokensOf(const RopeCall& call, int64_t begin, int64_t end) {
   const auto size = static_cast<size_t>(call.query.dim(2));
   const auto pairs = static_cast<size_t>(call.layout.pairs);
-  TokenScratch scratch(size, pairs);
+  const int64_t heads = std::max(call.query.dim(1), call.sides.key.heads);
+  TokenScratch scratch(size, pairs, static_cast<size_t>(heads));
   const auto weight = [](const std::vector<float>& norm) {
     return norm.empty() ? nullptr : norm.data();
   };
