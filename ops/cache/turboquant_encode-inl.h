@@ -19,6 +19,7 @@
 #include "pagefuse/ops/cache/row_codec-inl.h"
 #include "pagefuse/ops/cache/turboquant_codec-inl.h"
 #include "pagefuse/ops/cache/turboquant_format.h"
+#include "pagefuse/ops/numeric/sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -60,27 +61,6 @@ HWY_INLINE void RotateTurboRow(const float* HWY_RESTRICT rotation, const float* 
     return;
   }
   for (size_t i = 0; i < n; ++i) y[i] = DotProduct(rotation + i * n, x, n);
-}
-
-// In double, in which the order of the sum does not show.
-HWY_INLINE float SumOfSquares(const float* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<double> dd;
-  const hn::Rebind<float, decltype(dd)> df;
-  const size_t lanes = hn::Lanes(dd);
-  constexpr size_t kSums = 4;  // one would wait for itself
-  hn::Vec<decltype(dd)> sums[kSums];
-  for (auto& sum : sums) sum = hn::Zero(dd);
-  size_t i = 0;
-  for (; i + kSums * lanes <= n; i += kSums * lanes) {
-    for (size_t k = 0; k < kSums; ++k) {
-      const auto v = hn::PromoteTo(dd, hn::LoadU(df, x + i + k * lanes));
-      sums[k] = hn::MulAdd(v, v, sums[k]);
-    }
-  }
-  const auto sum = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
-  double total = hn::GetLane(hn::SumOfLanes(dd, sum));
-  for (; i < n; ++i) total += static_cast<double>(x[i]) * x[i];
-  return static_cast<float>(total);
 }
 
 // PackBits, eight codes a lane at a time: neighbours are joined in wider and wider fields.

@@ -14,6 +14,7 @@
 
 #include "pagefuse/ir/data_type.h"
 #include "pagefuse/ops/numeric/convert-inl.h"
+#include "pagefuse/ops/numeric/sums-inl.h"
 #include "pagefuse/ops/pagefuse/rope_row.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -85,36 +86,14 @@ HWY_INLINE void RotateRowVectors(const RopeLayout& layout, const float* HWY_REST
   }
 }
 
-template <typename T>
-HWY_INLINE float RowSquares(const T* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  const auto add = [&](size_t at, auto& sum) HWY_ATTR {
-    const auto v = vec::LoadToFloat(df, x + at);
-    sum = hn::MulAdd(v, v, sum);
-  };
-  constexpr size_t kSums = 4;  // one would wait for itself
-  hn::Vec<decltype(df)> sums[kSums];
-  for (auto& sum : sums) sum = hn::Zero(df);
-  size_t i = 0;
-  for (; i + kSums * lanes <= n; i += kSums * lanes) {
-    for (size_t k = 0; k < kSums; ++k) add(i + k * lanes, sums[k]);
-  }
-  for (; i + lanes <= n; i += lanes) add(i, sums[0]);
-  const auto all = hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3]));
-  float sum = hn::GetLane(hn::SumOfLanes(df, all));
-  for (; i < n; ++i) sum += static_cast<float>(x[i]) * static_cast<float>(x[i]);
-  return sum;
-}
-
-// 1 / sqrt(mean(x^2) + epsilon) of `count` rows of n elements, one behind the other; as NormRow has
-// it, but for the order of the sum. Rows together, as a root and a division take long.
+// 1 / sqrt(mean(x^2) + epsilon) of `count` rows of n elements, one behind the other, as NormRow
+// has it. Rows together, as a root and a division take long.
 template <typename T>
 HWY_INLINE void NormFactors(const T* HWY_RESTRICT x, size_t n, size_t count, float epsilon,
                             float* HWY_RESTRICT to) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
-  for (size_t r = 0; r < count; ++r) to[r] = RowSquares(x + r * n, n);
+  for (size_t r = 0; r < count; ++r) to[r] = vec::SumOfSquares(x + r * n, n);
   const auto size = static_cast<float>(n);
   size_t r = 0;
   for (; r + lanes <= count; r += lanes) {
@@ -125,7 +104,7 @@ HWY_INLINE void NormFactors(const T* HWY_RESTRICT x, size_t n, size_t count, flo
   for (; r < count; ++r) to[r] = 1.0f / std::sqrt(to[r] / size + epsilon);
 }
 
-// As NormRow, but for the order of the sum.
+// As NormRow.
 HWY_INLINE void NormRowVectors(const float* weight, float epsilon, size_t n,
                                float* HWY_RESTRICT x) {
   const hn::ScalableTag<float> df;

@@ -38,11 +38,13 @@ inline void RotateRow(const RopeLayout& layout, const float* cos, const float* s
   }
 }
 
-// In place x * rsqrt(mean(x^2) + epsilon) * weight; null weight: all 1. Everything is float.
+// In place x * rsqrt(mean(x^2) + epsilon) * weight; null weight: all 1. Everything is float but the
+// sum, which is double until it is whole: its order does not show then.
 inline void NormRow(const float* weight, float epsilon, int64_t n, float* x) {
-  float sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
-  const float inverse = 1.0f / std::sqrt(sum / static_cast<float>(n) + epsilon);
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  const float mean = static_cast<float>(sum) / static_cast<float>(n);
+  const float inverse = 1.0f / std::sqrt(mean + epsilon);
   for (int64_t i = 0; i < n; ++i) x[i] *= inverse;
   for (int64_t i = 0; weight != nullptr && i < n; ++i) x[i] *= weight[i];
 }
