@@ -31,8 +31,8 @@ struct RopeCall {
 };
 absl::StatusOr<RopeCall> MakeRopeCall(const KernelArgs& args);
 
-// Computes the call: plain loops, and vectorised over tokens in parallel. The same bytes, as long as
-// the sums of norms, in double but in another order, round alike.
+// Computes the call: plain loops, and vectorised over tokens in parallel. The same bytes, as long
+// as the sums of norms, in double but in another order, round alike.
 void RopeCacheInsertPlain(const RopeCall& call);
 void RopeCacheInsertHwy(const RopeCall& call);
 
