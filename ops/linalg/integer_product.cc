@@ -35,11 +35,6 @@ std::optional<int32_t> CommonZero(const ZeroPoints& zeros, int64_t lines) {
   return zeros[0];
 }
 
-uint32_t ByteAt(const ByteRows& rows, int64_t row, int64_t i) {
-  const uint8_t byte = rows.data[row * rows.stride + i];
-  return static_cast<uint32_t>(rows.is_signed ? static_cast<int8_t>(byte) : int32_t{byte});
-}
-
 // y[i, j] -= rows[i] * columns[j], modulo 2^32.
 void SubtractOuterProduct(const IntegerProduct& p, const std::vector<uint32_t>& rows,
                           const std::vector<uint32_t>& columns) {
@@ -59,8 +54,11 @@ void SubtractBZeros(const IntegerProduct& p) {
   std::vector<uint32_t> sums(static_cast<size_t>(p.m)), zeros(static_cast<size_t>(p.n));
   ParallelFor(p.m, p.k, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
+      const uint8_t* row = p.a.data + i * p.a.stride;
       uint32_t sum = 0;
-      for (int64_t j = 0; j < p.k; ++j) sum += ByteAt(p.a, i, j);
+      for (int64_t j = 0; j < p.k; ++j) {
+        sum += static_cast<uint32_t>(ByteAt(row, p.a.is_signed, j));
+      }
       sums[i] = sum - static_cast<uint32_t>(p.k) * static_cast<uint32_t>(p.a_zeros[i]);
     }
   });
@@ -75,7 +73,10 @@ void SubtractAZeros(const IntegerProduct& p, int32_t b_zero) {
   for (int64_t i = 0; i < p.m; ++i) zeros[i] = static_cast<uint32_t>(p.a_zeros[i]);
   ParallelFor(p.n, p.k, [&](int64_t begin, int64_t end) {
     for (int64_t r = 0; r < p.k; ++r) {
-      for (int64_t j = begin; j < end; ++j) sums[j] += ByteAt(p.b, r, j);
+      const uint8_t* row = p.b.data + r * p.b.stride;
+      for (int64_t j = begin; j < end; ++j) {
+        sums[j] += static_cast<uint32_t>(ByteAt(row, p.b.is_signed, j));
+      }
     }
   });
   SubtractOuterProduct(p, zeros, sums);

@@ -14,10 +14,6 @@ namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-HWY_INLINE int32_t ByteAt(const uint8_t* row, bool is_signed, int64_t i) {
-  return is_signed ? static_cast<int8_t>(row[i]) : row[i];
-}
-
 void PackPairs(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t pairs,
                uint32_t* words) {
   const hn::ScalableTag<int32_t> d;

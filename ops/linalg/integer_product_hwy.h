@@ -7,6 +7,10 @@
 
 namespace pagefuse {
 
+inline int32_t ByteAt(const uint8_t* row, bool is_signed, int64_t i) {
+  return is_signed ? static_cast<int8_t>(row[i]) : row[i];
+}
+
 // Pairs of row r of a, less its zero point: words[p] has element 2 p in its low half and 2 p + 1 in
 // its high half, both int16. Elements from k on are 0; `pairs` words are written.
 void PackIntegerPairs(const uint8_t* row, bool is_signed, int32_t zero, int64_t k, int64_t pairs,

@@ -41,18 +41,19 @@ OpCases ConvCases() {
 }
 
 // Random bytes with a window of every attribute; `w` is [M, C / group, ...].
-OpCase ByteWindows(std::vector<int64_t> x, std::vector<int64_t> w, int64_t group) {
+OpCase ByteWindows(std::vector<int64_t> x, std::vector<int64_t> w, int64_t group,
+                   DataType type = DataType::kUint8) {
   const size_t axes = x.size() - 2;
   List strides(axes, 1), dilations(axes, 1), pads(2 * axes, 1);
   strides.front() = 2;
   dilations.back() = 2;
   pads.front() = 2;
   const int64_t outputs = w[0];
+  const Uniform all = type == DataType::kUint8 ? Uniform{0, 255} : Uniform{-128, 127};
   return {.name = "random",
-          .inputs = {Random(DataType::kUint8, std::move(x), Uniform{0, 255}, 1),
+          .inputs = {Random(type, std::move(x), all, 1),
                      Random(DataType::kInt8, std::move(w), Uniform{-128, 127}, 2),
-                     Codes8(DataType::kUint8, {}, {7}),
-                     Random(DataType::kInt8, {outputs}, Uniform{-9, 9}, 3)},
+                     Codes8(type, {}, {7}), Random(DataType::kInt8, {outputs}, Uniform{-9, 9}, 3)},
           .attributes = {
               {"strides", strides}, {"dilations", dilations}, {"pads", pads}, {"group", group}}};
 }
@@ -73,6 +74,7 @@ OpCases ConvIntegerCases() {
   return OpCases("ConvInteger")
       .Add(ByteWindows({2, 6, 9, 11}, {40, 3, 3, 3}, 2))
       .Add(ByteWindows({1, 3, 20}, {5, 3, 4}, 1))
+      .Add(ByteWindows({2, 4, 9, 7}, {8, 2, 3, 3}, 2, DataType::kInt8))
       .Add(ByteWindows({1, 2, 5, 4, 6}, {2, 1, 2, 3, 2}, 2))
       .Add({.name = "zero_points",
             .inputs = {Codes8(DataType::kUint8, {1, 1, 3}, {2, 3, 4}),
