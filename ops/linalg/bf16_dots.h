@@ -12,7 +12,7 @@
 
 namespace pagefuse {
 
-#define PF_AVX512_BF16 __attribute__((target("avx512f,avx512bf16")))
+#define PF_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512bf16")))
 
 // c[block][r][16] (+)= rows [0, kRows) of A tiles times kBlocks streams of B tiles, b_stride words
 // apart; C tiles are c_stride floats apart. A row's sum takes pair after pair of k, whatever kRows

@@ -1,6 +1,5 @@
-// The vector parts of a task on tiles: packing of query, keys and values, softmax of transposed
-// scores. Include inside a file that hwy/foreach_target.h recompiles. Works on every target, is
-// meant for AVX-512.
+// The vector parts of a task on tiles: packing of the query, softmax of transposed scores. Include
+// inside a file that hwy/foreach_target.h recompiles. Works on every target, is meant for AVX-512.
 #if defined(PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_TILES_INL_H_
 #undef PAGEFUSE_OPS_PAGEFUSE_SPARSE_MLA_ATTENTION_TILES_INL_H_
@@ -14,7 +13,6 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/ops/cache/grouped_words-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_prefill-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_softmax-inl.h"
 #include "pagefuse/ops/pagefuse/latent/latent_rows-inl.h"
@@ -28,54 +26,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DU = hn::RebindToUnsigned<DF>;
 using VU = hn::Vec<DU>;
 
-// Four rows of 16-bit words into columns [column, column + 4) of B tiles: `words` a row, a multiple
-// of 32. `rows` are row_words apart.
-HWY_INLINE void PackFourColumns(const uint16_t* rows, int64_t words, int64_t column,
-                                uint16_t* tiles) {
-  const DF df;
-  const hn::Repartition<uint16_t, DF> du16;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(df));
-  const int64_t pairs = words / 2;
-  constexpr int64_t kTilePairs = kTileDepth / 2;
-  for (int64_t i = 0; i < pairs; i += lanes) {
-    const auto load = [&](int64_t r) HWY_ATTR {
-      return hn::BitCast(df, hn::LoadU(du16, rows + r * words + 2 * i));
-    };
-    auto* to = reinterpret_cast<float*>(tiles + i / kTilePairs * kTileWords);
-    TransposeFour(load(0), load(1), load(2), load(3), kTileColumns,
-                  to + i % kTilePairs * kTileColumns + column);
-  }
-}
-
-// Two rows of words: rows `row` and row + 1 of A tiles, and a row of B tiles, whose columns are in
-// another order. A pair of B tiles takes 32 elements: of each eight the first four go to the first
-// tile, the others to the second.
-struct RowPair {
-  const uint16_t* even;
-  const uint16_t* odd;
-  int64_t row;       // of the A tiles, even
-  uint16_t* keys;    // the first A tile
-  uint16_t* values;  // the row in the first B tile
-};
-HWY_INLINE void InterleaveRows(const RowPair& pair, const SparseMlaTilesMemory& memory) {
-  const hn::CappedTag<uint16_t, kTileDepth> d;
-  const auto step = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t t = 0; t < memory.depth_tiles; ++t) {
-    uint16_t* key = pair.keys + t * kTileWords + pair.row * kTileDepth;
-    uint16_t* value = pair.values + 2 * t * kValueStep;
-    for (int64_t i = 0; i < kTileDepth; i += step) {
-      const auto even = hn::LoadU(d, pair.even + t * kTileDepth + i);
-      const auto odd = hn::LoadU(d, pair.odd + t * kTileDepth + i);
-      hn::Store(even, d, key + i);
-      hn::Store(odd, d, key + kTileDepth + i);
-      if (2 * t >= memory.value_tiles) continue;
-      hn::Store(hn::InterleaveLower(d, even, odd), d, value + i);
-      hn::Store(hn::InterleaveUpper(d, even, odd), d, value + kValueStep + i);
-    }
-  }
-}
-
-// `count` floats, in the order of elements, of a row of C tiles with the columns of InterleaveRows.
+// `count` floats, in the order of elements, of a row of C tiles with interleaved columns
+// (linalg/bf16_rows.h).
 HWY_INLINE void OrderColumns(const float* tiles, int64_t count, float* to) {
   const hn::Full128<float> four;
   for (int64_t i = 0; i < count; i += 4) {

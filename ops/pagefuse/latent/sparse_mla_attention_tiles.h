@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "pagefuse/ops/linalg/bf16_rows.h"
 #include "pagefuse/ops/linalg/bf16_tiles.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention_hwy.h"
 
@@ -14,12 +15,16 @@ namespace pagefuse {
 // and a vector of S^T holds one cache row for 16 query rows, so that the softmax needs no sums
 // across lanes. Cache rows are taken kTileStepKeys at a time for the first product, or twice as
 // many with one tile of query rows, and kPartKeys for the second, whose sums are read and written
-// once a tile. All of it stays in a second-level cache.
+// once a tile. All of it stays in a second-level cache. A product that takes rows in place needs
+// neither tiles of keys nor of values, but room for kPartKeys rows that it decodes.
 inline constexpr int64_t kTileStepKeys = 32;
 inline constexpr int64_t kPartKeys = 256;
 // Words from the tiles of 16 elements of values to those of the next. A line more than they are: a
 // key's elements would fall into one set of a first-level cache else.
 inline constexpr int64_t kValueStep = kPartKeys / kTileDepth * kTileWords + 32;
+
+// Query rows up to which products take cache rows in place: of more, packing is a small part.
+inline constexpr int64_t kInPlaceRows = 64;
 
 struct SparseMlaTilesMemory {
   int64_t head_tiles;   // of 16 query rows
@@ -29,7 +34,7 @@ struct SparseMlaTilesMemory {
   uint16_t* query;      // B [query_terms][head_tiles][depth_tiles]
   uint16_t* keys;       // A [2 kTileStepKeys / 16][depth_tiles]
   uint16_t* values;     // B [value_tiles], kValueStep apart, of kPartKeys / 32 tiles each;
-                        // columns as InterleaveRows has them
+                        // columns interleaved (linalg/bf16_rows.h)
   float* scores;        // C [head_tiles][kPartKeys / 16]: [kPartKeys][16] for each head tile
   uint16_t* weights;    // A [head_tiles][kPartKeys / 32]
   float* output;        // C [head_tiles][value_tiles]
@@ -38,7 +43,7 @@ struct SparseMlaTilesMemory {
   float* sum;
   float* alpha;
   int32_t* visible;  // how many rows of the task each query row sees
-  uint16_t* rows;    // eight rows of depth_tiles * 32 words
+  uint16_t* rows;    // of row_words() each: eight, or kPartKeys and one
   float* row;        // a row of the output
   int64_t bytes;
 
@@ -59,8 +64,9 @@ struct SparseMlaTilesMemory {
     };
     const auto floats = [&](int64_t count) { return reinterpret_cast<float*>(take(count * 4)); };
     query = words(query_terms * head_tiles * depth_tiles);
-    keys = words(2 * kTileStepKeys / kTileRows * depth_tiles);
-    values = reinterpret_cast<uint16_t*>(take(value_tiles * kValueStep * 2));
+    const bool in_place = TakesRowsInPlace(num_rows);
+    keys = words(in_place ? 0 : 2 * kTileStepKeys / kTileRows * depth_tiles);
+    values = reinterpret_cast<uint16_t*>(take(in_place ? 0 : value_tiles * kValueStep * 2));
     scores = floats(head_tiles * kPartKeys * kTileColumns);
     weights = words(head_tiles * (kPartKeys / kTileDepth));
     output = floats(head_tiles * value_tiles * kTileFloats);
@@ -69,11 +75,17 @@ struct SparseMlaTilesMemory {
     sum = floats(head_tiles * kTileRows);
     alpha = floats(head_tiles * kTileRows);
     visible = reinterpret_cast<int32_t*>(floats(head_tiles * kTileRows));
-    rows = reinterpret_cast<uint16_t*>(take(8 * depth_tiles * kTileDepth * 2));
+    rows = reinterpret_cast<uint16_t*>(take((in_place ? kPartKeys + 1 : 8) * row_words() * 2));
     row = floats(p.value_size);
   }
 
+  // Whether products take cache rows in place for so many query rows (linalg/bf16_rows.h).
+  static bool TakesRowsInPlace(int64_t num_rows) {
+    return num_rows <= kInPlaceRows && HasBf16Rows();
+  }
+
   int64_t row_words() const { return depth_tiles * kTileDepth; }
+  uint16_t* row_word(int64_t i) const { return rows + i * row_words(); }
   uint16_t* query_tile(int64_t term, int64_t head_tile) const {
     return query + (term * head_tiles + head_tile) * depth_tiles * kTileWords;
   }
