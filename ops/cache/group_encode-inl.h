@@ -82,6 +82,17 @@ HWY_INLINE void EncodeFiniteGroups(const float* HWY_RESTRICT x, const GroupRun& 
   const hn::Repartition<uint8_t, decltype(df)> d8;
   const size_t lanes = hn::Lanes(df);
   const size_t total = groups.count * groups.size;
+  if (groups.size % (4 * lanes) == 0) {  // four vectors have one factor
+    for (size_t i = 0; i < total; i += 4 * lanes) {
+      const auto factor = hn::Set(df, factors[i / groups.size]);
+      const auto at = [&](size_t v)
+                          HWY_ATTR { return quotient(hn::LoadU(df, x + i + v * lanes), factor); };
+      StoreCodeBytes<F>(
+          d8, FiniteCodesOfFour<F, /*saturates=*/false>(df, at(0), at(1), at(2), at(3)), 4 * lanes,
+          codes + (F::kSignBit == 0x80 ? i : i / 2));
+    }
+    return;
+  }
   size_t left = groups.size;  // numbers of the current group
   for (size_t start = 0; start < total; start += 4 * lanes) {
     const auto next = [&](size_t v) HWY_ATTR {

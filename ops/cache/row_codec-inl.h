@@ -11,6 +11,8 @@
 //   row.scale                   element = code * scale: may be applied to a whole dot product
 //   Store(x, n, row, scratch)   encodes x[0, n), of any type that LoadToFloat takes, with n floats
 //                               of scratch
+//   Scale(x, n)                 of some codecs with row scales: Store in two steps, so that the
+//   StoreScaled(x, n, row, s)   scales of several rows are made side by side (StoreRows)
 //
 // No pointer needs alignment. Formats whose scale changes within a row (one for 64 or 128 elements)
 // fit too: their Load multiplies, and their row.scale is 1.
@@ -98,32 +100,50 @@ struct Fp8TensorCodec : ElementCodec<Float8E4M3FN, false> {
   HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
                         float* /*scratch*/) const {
     const hn::ScalableTag<float> df;
+    auto* to = reinterpret_cast<Element*>(row.data);
+    int exponent = 0;
+    const float inverse = 1.0f / tensor_scale;
+    if (std::frexp(tensor_scale, &exponent) == 0.5f && std::isfinite(inverse)) {
+      // A power of two, such as the 1 of a cache that was not calibrated: the product is exact.
+      const auto factor = hn::Set(df, inverse);
+      return TransformArray(x, n, to, [&](auto v) HWY_ATTR { return hn::Mul(v, factor); });
+    }
     const auto scale = hn::Set(df, tensor_scale);
-    TransformArray(x, n, reinterpret_cast<Element*>(row.data),
-                   [&](auto v) HWY_ATTR { return hn::Div(v, scale); });
+    TransformArray(x, n, to, [&](auto v) HWY_ATTR { return hn::Div(v, scale); });
   }
 };
 
 struct Fp8HeadCodec : ElementCodec<Float8E4M3FN, true> {
   template <typename From>
-  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
-                        float* /*scratch*/) const {
+  HWY_INLINE float Scale(const From* HWY_RESTRICT x, size_t n) const {
+    return std::max(LargestMagnitude(x, n) / kE4M3Max, kScaleFloor);
+  }
+  template <typename From>
+  HWY_INLINE void StoreScaled(const From* HWY_RESTRICT x, size_t n, RowAddress row,
+                              float scale) const {
     const hn::ScalableTag<float> df;
-    const float scale = std::max(LargestMagnitude(x, n) / kE4M3Max, kScaleFloor);
     const auto inverse = hn::Set(df, 1.0f / scale);
     TransformArray(x, n, reinterpret_cast<Element*>(row.data),
                    [&](auto v) HWY_ATTR { return hn::Mul(v, inverse); });
     std::memcpy(row.scale, &scale, sizeof(scale));
+  }
+  template <typename From>
+  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* /*scratch*/) const {
+    StoreScaled(x, n, row, Scale(x, n));
   }
 };
 
 template <Int8Rounding rounding>
 struct Int8HeadCodec : ElementCodec<int8_t, true> {
   template <typename From>
-  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
-                        float* /*scratch*/) const {
+  HWY_INLINE float Scale(const From* HWY_RESTRICT x, size_t n) const {
+    return std::max(LargestMagnitude(x, n) / kInt8Max, kScaleFloor);
+  }
+  template <typename From>
+  HWY_INLINE void StoreScaled(const From* HWY_RESTRICT x, size_t n, RowAddress row,
+                              float scale) const {
     const hn::ScalableTag<float> df;
-    const float scale = std::max(LargestMagnitude(x, n) / kInt8Max, kScaleFloor);
     const auto inverse = hn::Set(df, 1.0f / scale);
     TransformArray(x, n, reinterpret_cast<Element*>(row.data), [&](auto v) HWY_ATTR {
       const auto y = hn::Mul(v, inverse);
@@ -132,7 +152,46 @@ struct Int8HeadCodec : ElementCodec<int8_t, true> {
     });
     std::memcpy(row.scale, &scale, sizeof(scale));
   }
+  template <typename From>
+  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* /*scratch*/) const {
+    StoreScaled(x, n, row, Scale(x, n));
+  }
 };
+
+// Rows of n elements, one behind the other, and where the codec is to store them.
+template <typename From>
+struct RowsToStore {
+  const From* x;
+  size_t n;
+  int64_t count;
+  RowAddress first;
+  CacheRows::Strides data_strides, scale_strides;
+
+  RowAddress row(int64_t i) const {
+    return {first.data + i * data_strides.head,
+            first.scale == nullptr ? nullptr : first.scale + i * scale_strides.head};
+  }
+};
+
+// Store of each of them.
+template <class Codec, typename From>
+HWY_INLINE void StoreRows(const Codec& codec, const RowsToStore<From>& rows, float* scratch) {
+  const auto x = [&](int64_t i) { return rows.x + i * static_cast<int64_t>(rows.n); };
+  if constexpr (requires { codec.Scale(rows.x, rows.n); }) {
+    constexpr int64_t kAtATime = 8;
+    for (int64_t begin = 0; begin < rows.count; begin += kAtATime) {
+      const int64_t count = std::min(kAtATime, rows.count - begin);
+      float scales[kAtATime];
+      for (int64_t i = 0; i < count; ++i) scales[i] = codec.Scale(x(begin + i), rows.n);
+      for (int64_t i = 0; i < count; ++i) {
+        codec.StoreScaled(x(begin + i), rows.n, rows.row(begin + i), scales[i]);
+      }
+    }
+  } else {
+    for (int64_t i = 0; i < rows.count; ++i) codec.Store(x(i), rows.n, rows.row(i), scratch);
+  }
+}
 
 // Two codes a byte; the row is in the space of the Hadamard transform.
 struct Int4HeadCodec {

@@ -206,19 +206,21 @@ template <class F>
 struct FiniteCodes {
   static constexpr int kShift = 23 - F::kMantissaBits;
   static constexpr uint32_t kLeastExponent = uint32_t{127 - F::kBias + 1} << 23;
-  // What Term is larger than the code.
-  static constexpr uint32_t kExcess = kLeastExponent >> kShift;
+  // What the low byte of Term is larger than the code, modulo 256.
+  static constexpr uint8_t kExcess =
+      static_cast<uint8_t>((kLeastExponent + (uint32_t{kShift} << 23)) >> kShift);
 
-  // The code of a magnitude, plus kExcess.
+  // The code of a magnitude, plus kExcess, in the low byte; anything above it.
   template <class DF, class V>
   static HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> Term(DF df, V magnitude) {
     const hn::RebindToUnsigned<DF> du;
     const hn::RebindToSigned<DF> di;
     const auto exponent = hn::Max(hn::And(hn::BitCast(di, magnitude), hn::Set(di, 0x7F800000)),
                                   hn::Set(di, static_cast<int32_t>(kLeastExponent)));
-    const auto rounder = hn::Add(hn::BitCast(du, exponent), hn::Set(du, uint32_t{kShift} << 23));
-    const auto sum = hn::BitCast(du, hn::Add(magnitude, hn::BitCast(df, rounder)));
-    return hn::Add(hn::Sub(sum, rounder), hn::ShiftRight<kShift>(hn::BitCast(du, exponent)));
+    const auto steps = hn::Set(df, static_cast<float>(uint32_t{1} << kShift));
+    // Below the exponent bits it has the number of steps, in them the power of two.
+    const auto sum = hn::BitCast(du, hn::MulAdd(hn::BitCast(df, exponent), steps, magnitude));
+    return hn::Add(sum, hn::ShiftRight<kShift>(sum));
   }
 };
 
@@ -235,18 +237,22 @@ HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> FiniteCodesOfFour(DF df, V q0, 
     if constexpr (!saturates) return Codes::Term(df, magnitude);
     return Codes::Term(df, hn::Min(magnitude, hn::Set(df, DecodeFloat<F>(F::kMaxFinite))));
   };
-  // Byte v of a lane is the code of vector v: sums of shifted terms, less all excesses at once.
-  const auto low = hn::Add(term(q0), hn::ShiftLeft<8>(term(q1)));
-  const auto high = hn::Add(hn::ShiftLeft<16>(term(q2)), hn::ShiftLeft<24>(term(q3)));
-  const auto codes = hn::Sub(hn::Add(low, high), hn::Set(du, Codes::kExcess * 0x01010101u));
+  // Byte v of a lane is the code of vector v.
+  const auto select = [&](uint32_t mask, auto yes, auto no)
+                          HWY_ATTR { return hn::IfVecThenElse(hn::Set(du, mask), yes, no); };
+  const auto low = select(0xFFu, term(q0), hn::ShiftLeft<8>(term(q1)));
+  const auto high =
+      select(0xFFFFFFu, hn::ShiftLeft<16>(term(q2)), hn::ShiftLeft<24>(term(q3)));
+  const auto codes = hn::BitCast(
+      du, hn::Sub(hn::BitCast(d8, select(0xFFFFu, low, high)), hn::Set(d8, Codes::kExcess)));
   constexpr int kSign = 31 - std::countr_zero(F::kSignBit);
-  const auto sign = [&](V q, uint32_t byte)
-                        HWY_ATTR { return hn::And(hn::BitCast(du, q), hn::Set(du, byte)); };
-  const auto s0 = hn::ShiftRight<kSign>(sign(q0, 0x80000000u));
-  const auto s1 = hn::ShiftRight<kSign - 8>(sign(q1, 0x80000000u));
-  const auto s2 = hn::ShiftRight<kSign - 16>(sign(q2, 0x80000000u));
-  const auto s3 = hn::ShiftRight<kSign - 24>(sign(q3, 0x80000000u));
-  const auto word = hn::Or(codes, hn::Or(hn::Or(s0, s1), hn::Or(s2, s3)));
+  const auto sign_at = [&](uint32_t shift) HWY_ATTR { return hn::Set(du, F::kSignBit << shift); };
+  const auto bits = [&](V q) HWY_ATTR { return hn::BitCast(du, q); };
+  const auto s0 = hn::And(hn::ShiftRight<kSign>(bits(q0)), sign_at(0));
+  const auto s01 = hn::OrAnd(s0, hn::ShiftRight<kSign - 8>(bits(q1)), sign_at(8));
+  const auto s2 = hn::OrAnd(codes, hn::ShiftRight<kSign - 16>(bits(q2)), sign_at(16));
+  const auto s23 = hn::OrAnd(s2, hn::ShiftRight<kSign - 24>(bits(q3)), sign_at(24));
+  const auto word = hn::Or(s01, s23);
   // Four lanes by four bytes change places within 128 bits, then the words across them.
   HWY_ALIGN static constexpr uint8_t kAcross[16] = {0, 4, 8,  12, 1, 5, 9,  13,
                                                     2, 6, 10, 14, 3, 7, 11, 15};

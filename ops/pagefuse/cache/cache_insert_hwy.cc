@@ -47,16 +47,14 @@ HWY_INLINE void EncodeRowsOf(const Codec& codec, const Rows& rows, float* scratc
       last = head + 1;
     }
     const auto* x = reinterpret_cast<const From*>(side.SourceRow(write.token, head));
-    RowAddress row = side.rows.AtSlot(write.slot, head);
+    const RowAddress row = side.rows.AtSlot(write.slot, head);
     if (joined) {
       codec.Store(x, static_cast<size_t>((last - head) * n), row, scratch);
       continue;
     }
-    for (; head < last; ++head, x += n) {
-      codec.Store(x, static_cast<size_t>(n), row, scratch);
-      row.data += stride.head;
-      if (row.scale != nullptr) row.scale += side.rows.scale_strides.head;
-    }
+    const vec::RowsToStore<From> those = {x,   static_cast<size_t>(n), last - head,
+                                          row, stride,                 side.rows.scale_strides};
+    vec::StoreRows(codec, those, scratch);
   }
 }
 
