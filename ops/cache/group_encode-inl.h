@@ -87,9 +87,9 @@ HWY_INLINE void EncodeFiniteGroups(const float* HWY_RESTRICT x, const GroupRun& 
       const auto factor = hn::Set(df, factors[i / groups.size]);
       const auto at = [&](size_t v)
                           HWY_ATTR { return quotient(hn::LoadU(df, x + i + v * lanes), factor); };
-      StoreCodeBytes<F>(
-          d8, FiniteCodesOfFour<F, /*saturates=*/false>(df, at(0), at(1), at(2), at(3)), 4 * lanes,
-          codes + (F::kSignBit == 0x80 ? i : i / 2));
+      StoreCodeBytes<F>(d8,
+                        FiniteCodesOfFour<F, /*saturates=*/false>(df, at(0), at(1), at(2), at(3)),
+                        4 * lanes, codes + (F::kSignBit == 0x80 ? i : i / 2));
     }
     return;
   }

@@ -16,6 +16,7 @@ namespace pagefuse {
 namespace {
 
 Bf16Unit limit = Bf16Unit::kAmx;
+bool emulates_amx = false;
 
 #if defined(__x86_64__) && defined(__linux__)
 
@@ -51,6 +52,7 @@ bool DetectAmxBf16() {
 
 #else
 
+bool HasAvx512() { return false; }
 bool DetectAvx512Bf16() { return false; }
 bool DetectAmxBf16() { return false; }
 
@@ -59,7 +61,7 @@ bool DetectAmxBf16() { return false; }
 Bf16Unit Capped(Bf16Unit most) {
   static const bool kHasAmx = DetectAmxBf16();
   static const bool kHasAvx512 = DetectAvx512Bf16();
-  if (kHasAmx && most >= Bf16Unit::kAmx) return Bf16Unit::kAmx;
+  if ((kHasAmx || emulates_amx) && most >= Bf16Unit::kAmx) return Bf16Unit::kAmx;
   if (kHasAvx512 && most >= Bf16Unit::kAvx512) return Bf16Unit::kAvx512;
   return Bf16Unit::kNone;
 }
@@ -76,5 +78,9 @@ bool HasExactByteGemm() {
 
 ScopedBf16Limit::ScopedBf16Limit(Bf16Unit most) : before_(limit) { limit = std::min(limit, most); }
 ScopedBf16Limit::~ScopedBf16Limit() { limit = before_; }
+
+bool ScopedEmulatedAmx::IsPossible() { return HasAvx512(); }
+ScopedEmulatedAmx::ScopedEmulatedAmx() { emulates_amx = true; }
+ScopedEmulatedAmx::~ScopedEmulatedAmx() { emulates_amx = false; }
 
 }  // namespace pagefuse

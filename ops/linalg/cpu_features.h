@@ -35,4 +35,17 @@ class ScopedBf16Limit {
   Bf16Unit before_;
 };
 
+// While one lives, BestBf16Unit() may be kAmx without it: for tests that execute its instructions
+// in software. Needs IsPossible(). Not thread-safe.
+class ScopedEmulatedAmx {
+ public:
+  // True if there is what AMX code uses beside tiles.
+  static bool IsPossible();
+
+  ScopedEmulatedAmx();
+  ~ScopedEmulatedAmx();
+  ScopedEmulatedAmx(const ScopedEmulatedAmx&) = delete;
+  ScopedEmulatedAmx& operator=(const ScopedEmulatedAmx&) = delete;
+};
+
 }  // namespace pagefuse

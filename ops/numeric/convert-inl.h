@@ -241,8 +241,7 @@ HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> FiniteCodesOfFour(DF df, V q0, 
   const auto select = [&](uint32_t mask, auto yes, auto no)
                           HWY_ATTR { return hn::IfVecThenElse(hn::Set(du, mask), yes, no); };
   const auto low = select(0xFFu, term(q0), hn::ShiftLeft<8>(term(q1)));
-  const auto high =
-      select(0xFFFFFFu, hn::ShiftLeft<16>(term(q2)), hn::ShiftLeft<24>(term(q3)));
+  const auto high = select(0xFFFFFFu, hn::ShiftLeft<16>(term(q2)), hn::ShiftLeft<24>(term(q3)));
   const auto codes = hn::BitCast(
       du, hn::Sub(hn::BitCast(d8, select(0xFFFFu, low, high)), hn::Set(d8, Codes::kExcess)));
   constexpr int kSign = 31 - std::countr_zero(F::kSignBit);

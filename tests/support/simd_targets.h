@@ -1,10 +1,12 @@
 // Runs a test body once for each SIMD target that this machine supports, and once for each of its
-// units for bfloat16, or freely.
+// units for bfloat16, or freely. AMX is emulated where there is AVX-512 without it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "amx_emulation.h"
 #include "gtest/gtest.h"
 #include "hwy/targets.h"
 
@@ -12,15 +14,23 @@
 
 namespace pagefuse::testing {
 
-// Calls body() with each unit for bfloat16 that there is.
+// Calls body() with each unit for bfloat16 that there is, and with AMX wherever it can be emulated.
 template <typename Body>
 void ForEachBf16Unit(Body&& body) {
-  for (const Bf16Unit unit : {Bf16Unit::kAvx512, Bf16Unit::kAmx}) {
-    const ScopedBf16Limit limit(unit);
-    if (BestBf16Unit() != unit) continue;
-    SCOPED_TRACE(unit == Bf16Unit::kAmx ? "AMX" : "AVX512-BF16");
+  if (const ScopedBf16Limit limit(Bf16Unit::kAvx512); BestBf16Unit() == Bf16Unit::kAvx512) {
+    SCOPED_TRACE("AVX512-BF16");
     body();
   }
+  if (HasAmxBf16()) {
+    SCOPED_TRACE("AMX");
+    return body();
+  }
+  if (!ScopedEmulatedAmx::IsPossible()) return;
+  SCOPED_TRACE("AMX, emulated");
+  const AmxEmulation emulation;
+  const ScopedEmulatedAmx amx;
+  EXPECT_TRUE(HasAmxBf16());
+  body();
 }
 
 // Calls body() with dynamic dispatch held to each target in turn and without a unit for bfloat16,
@@ -38,7 +48,7 @@ void ForEachSimdTarget(Body&& body) {
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  if (BestBf16Unit() == Bf16Unit::kNone) return body();
+  if (BestBf16Unit() == Bf16Unit::kNone) body();
   ForEachBf16Unit(body);
 }
 

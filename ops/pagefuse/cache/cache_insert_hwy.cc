@@ -52,8 +52,8 @@ HWY_INLINE void EncodeRowsOf(const Codec& codec, const Rows& rows, float* scratc
       codec.Store(x, static_cast<size_t>((last - head) * n), row, scratch);
       continue;
     }
-    const vec::RowsToStore<From> those = {x,   static_cast<size_t>(n), last - head,
-                                          row, stride,                 side.rows.scale_strides};
+    const vec::RowsToStore<From> those = {x,      static_cast<size_t>(n), last - head, row,
+                                          stride, side.rows.scale_strides};
     vec::StoreRows(codec, those, scratch);
   }
 }
