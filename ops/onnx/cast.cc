@@ -131,6 +131,10 @@ absl::Status CastChunk(DataType from_type, const void* from, DataType to_type, i
   if (from_type == DataType::kDouble) {
     return Narrow(to_type, static_cast<const double*>(from), count, to, rules);
   }
+  if (to_type == DataType::kFloat && !IsFloatingPoint(from_type)) {
+    WidenInts(from_type, from, count, static_cast<float*>(to));
+    return absl::OkStatus();
+  }
   if (from_type == DataType::kUint64) {
     return Narrow(to_type, static_cast<const uint64_t*>(from), count, to, rules);
   }

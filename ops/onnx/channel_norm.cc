@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -72,18 +73,25 @@ struct Statistics {
   double mean = 0, variance = 0;
 };
 
+// The sum of term(x) over n elements: several sums side by side, as one would wait for itself.
+template <typename T, typename Term>
+double SumOf(const T* x, int64_t n, const Term& term) {
+  constexpr int64_t kSums = 16;
+  double sums[kSums] = {};
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (int64_t k = 0; k < kSums; ++k) sums[k] += term(static_cast<double>(Load(x[i + k])));
+  }
+  for (; i < n; ++i) sums[0] += term(static_cast<double>(Load(x[i])));
+  return std::accumulate(sums, sums + kSums, 0.0);
+}
+
 // Over n elements.
 template <typename T>
 Statistics StatisticsOf(const T* x, int64_t n) {
-  Statistics s;
-  for (int64_t i = 0; i < n; ++i) s.mean += static_cast<double>(Load(x[i]));
-  s.mean /= static_cast<double>(n);
-  for (int64_t i = 0; i < n; ++i) {
-    const double centred = static_cast<double>(Load(x[i])) - s.mean;
-    s.variance += centred * centred;
-  }
-  s.variance /= static_cast<double>(n);
-  return s;
+  const auto count = static_cast<double>(n);
+  const double mean = SumOf(x, n, [](double v) { return v; }) / count;
+  return {mean, SumOf(x, n, [mean](double v) { return (v - mean) * (v - mean); }) / count};
 }
 
 // y = x * factor + offset.

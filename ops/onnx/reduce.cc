@@ -188,7 +188,7 @@ constexpr FloatReduction kL2 = {SumOfSquaresOfRow, SquareRow, AddRow,
 constexpr FloatReduction kLogSum = {SumOfRow, nullptr, AddRow,
                                     [](float folded, int64_t) { return std::log(folded); }};
 
-constexpr int64_t kColumns = 256;  // that are folded at once: they stay in the L1 cache
+constexpr int64_t kColumns = 1024;  // that are folded at once: they stay in the L1 cache
 
 // Folds the reduced rows of `n` neighbouring kept elements, x the first of them. Rows are folded in
 // blocks, so that rounding errors of long sums stay small.

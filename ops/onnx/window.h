@@ -70,14 +70,20 @@ void ForEachTap(const Window& window, int64_t point, const F& f) {
     start[a] = window[a].Start(o);
     if (first[a] >= last[a]) return;
   }
+  if (axes == 0) return f(int64_t{0}, int64_t{0});
+  const WindowAxis& along = window.back();
   while (true) {
     int64_t tap = 0, offset = 0;
-    for (size_t a = 0; a < axes; ++a) {
+    for (size_t a = 0; a + 1 < axes; ++a) {
       tap = tap * window[a].kernel + index[a];
       offset = offset * window[a].input + start[a] + index[a] * window[a].dilation;
     }
-    f(tap, offset);
-    size_t a = axes;
+    tap *= along.kernel;
+    offset = offset * along.input + start[axes - 1];
+    for (int64_t i = first[axes - 1]; i < last[axes - 1]; ++i) {
+      f(tap + i, offset + i * along.dilation);
+    }
+    size_t a = axes - 1;
     while (a > 0 && ++index[a - 1] == last[a - 1]) {
       --a;
       index[a] = first[a];
