@@ -84,6 +84,7 @@ class GroupedE4M3Codec {
   using Element = Float8E4M3FN;
   static constexpr bool kRowScale = false;
   static constexpr bool kRounds = round;
+  static constexpr GroupScale kScale = kind;
   struct Row {
     const uint8_t* data;
     const uint8_t* scales;
@@ -121,6 +122,12 @@ class GroupedE4M3Codec {
     if (d >= coded_) return LoadToFloatN(df, Plain(row, d), count);
     const auto codes = LoadToFloatN(df, reinterpret_cast<const Float8E4M3FN*>(row.data) + d, count);
     return hn::IfThenElseZero(hn::FirstN(df, count), Scaled(df, codes, ScaleAt(row, d)));
+  }
+  // The first `count` elements behind the coded ones.
+  HWY_INLINE void CopyPlain(const Row& row, size_t count, uint16_t* HWY_RESTRICT to) const {
+    const uint8_t* from = row.data + plain_offset_;
+    constexpr size_t kUsual = 64;  // of a known size the copy is a few vectors
+    count == kUsual ? std::memcpy(to, from, 2 * kUsual) : std::memcpy(to, from, 2 * count);
   }
 
  private:

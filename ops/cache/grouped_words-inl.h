@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <type_traits>
 
@@ -38,19 +39,94 @@ HWY_INLINE void StoreHighHalves(VU bits, uint16_t* to) {
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
 
-// bfloat16(code * scale) of e4m3fn codes by lookup. A code is s eeee mmm. While nothing leaves the
-// normal numbers, how a product is rounded does not depend on eeee: eight products (8 + mmm) *
-// scale, with other exponents, are all there are.
+// The magnitudes of e4m3fn codes ee mmm, the two bits above being 0, as (8 + product) 2^power: as
+// of normal numbers, or with the subnormal ones where ee is 0.
+struct alignas(64) E4M3Products {
+  uint16_t product[32] = {};
+  uint16_t power[32] = {};  // where bfloat16 has its exponent, in wrapping arithmetic
+  uint16_t word[32] = {};   // bfloat16 of the magnitude
+  uint16_t not_zero[32] = {};
+
+  constexpr explicit E4M3Products(bool subnormal) {
+    for (int code = 0; code < 32; ++code) {
+      const bool is_subnormal = subnormal && code < 8;
+      int mantissa = is_subnormal ? code : 8 + code % 8;
+      int exponent = is_subnormal ? -9 : code / 8 - 10;
+      not_zero[code] = mantissa != 0 ? 1 : 0;
+      for (; mantissa != 0 && mantissa < 8; mantissa *= 2) --exponent;
+      constexpr int kExponentOfEight = 127 + 3;
+      product[code] = static_cast<uint16_t>(mantissa % 8);
+      power[code] = static_cast<uint16_t>(exponent * 128);
+      word[code] = static_cast<uint16_t>((kExponentOfEight + exponent) * 128 + mantissa % 8 * 16);
+    }
+  }
+};
+inline constexpr E4M3Products kUsualProducts(/*subnormal=*/false);
+inline constexpr E4M3Products kSmallProducts(/*subnormal=*/true);
+
+// bfloat16(code * scale) of e4m3fn codes by lookup, for one scale. A code is s eeee mmm.
+struct E4M3Words {
+  static constexpr size_t kStep = 32;  // codes at a time
+  using D = hn::Full512<uint16_t>;
+  using V = hn::Vec<D>;
+
+  // Words of the codes ee mmm: `small` where the two bits above are 0, which takes subnormal codes
+  // in, `usual` for the others but without their upper exponent bits.
+  V usual, small;
+
+  // While no product leaves the normal numbers.
+  static HWY_INLINE bool Takes(float scale) { return scale >= 0x1p-100f && scale <= 0x1p100f; }
+
+  // Words of code 0 become 0, whatever they are.
+  HWY_INLINE void SetZero() {
+    const D d;
+    small = hn::IfThenElseZero(hn::Ne(hn::Load(d, kSmallProducts.not_zero), hn::Zero(d)), small);
+  }
+
+  // A power of two: it is added to exponents.
+  HWY_INLINE void SetPowerOfTwo(float scale) {
+    const D d;
+    const uint32_t exponent = (std::bit_cast<uint32_t>(scale) >> 23) - 127;  // wraps
+    const V shift = hn::Set(d, static_cast<uint16_t>(exponent << 7));
+    usual = hn::Add(hn::Load(d, kUsualProducts.word), shift);
+    small = hn::Add(hn::Load(d, kSmallProducts.word), shift);
+    SetZero();
+  }
+
+  // `size` codes, a multiple of kStep.
+  HWY_INLINE void Decode(size_t size, const uint8_t* HWY_RESTRICT codes,
+                         uint16_t* HWY_RESTRICT to) const {
+    const D d;
+    const hn::Full256<uint8_t> du8;
+    const V above = hn::Set(d, 0x60);
+    const V magnitude = hn::Set(d, 0x7F);
+    const V sign = hn::Set(d, 0x8000);
+    for (size_t i = 0; i < size; i += kStep) {
+      const V code = hn::PromoteTo(d, hn::LoadU(du8, codes + i));
+      const V high = hn::And(code, above);
+      const V from_small = Lookup(small, code);
+      V word = hn::Add(Lookup(usual, code), hn::ShiftLeft<4>(high));
+      word = hn::IfThenElse(hn::Eq(high, hn::Zero(d)), from_small, word);
+      const auto is_nan = hn::Eq(hn::And(code, magnitude), magnitude);
+      word = hn::IfThenElse(is_nan, hn::Set(d, 0x7FC0), word);
+      hn::StoreU(hn::OrAnd(word, hn::ShiftLeft<8>(code), sign), d, to + i);
+    }
+  }
+
+  // Elements of a table by the low five bits of each lane.
+  static HWY_INLINE V Lookup(V table, V lanes) {
+    return V{_mm512_permutexvar_epi16(lanes.raw, table.raw)};
+  }
+};
+
+// The words of four groups of any scales. While nothing leaves the normal numbers, how a product is
+// rounded does not depend on eeee: eight products (8 + mmm) * scale, with other exponents, are all
+// there are.
 class ScaledE4M3Words {
  public:
-  static constexpr size_t kGroups = 4;  // whose scales one object holds
-  static constexpr size_t kStep = 32;   // codes at a time
+  static constexpr size_t kGroups = 4;
 
-  // False if a product may leave the normal numbers: the object is of no use then.
-  HWY_INLINE bool SetScales(const float (&scales)[kGroups]) {
-    for (const float scale : scales) {
-      if (!(scale >= 0x1p-100f && scale <= 0x1p100f)) return false;
-    }
+  HWY_INLINE explicit ScaledE4M3Words(const float (&scales)[kGroups]) {
     alignas(64) static constexpr float kMantissas[16] = {8, 9, 10, 11, 12, 13, 14, 15,
                                                          8, 9, 10, 11, 12, 13, 14, 15};
     const hn::Full512<float> df;
@@ -63,62 +139,23 @@ class ScaledE4M3Words {
     const hn::Full256<uint16_t> du16;
     products_ = hn::Combine(D(), hn::TruncateTo(du16, words(scales[2], scales[3])),
                             hn::TruncateTo(du16, words(scales[0], scales[1])));
-    return true;
   }
 
-  // `size` codes of group g, a multiple of kStep.
-  HWY_INLINE void Decode(size_t g, size_t size, const uint8_t* HWY_RESTRICT codes,
-                         uint16_t* HWY_RESTRICT to) const {
+  HWY_INLINE E4M3Words Group(size_t g) const {
     const D d;
-    const hn::Full256<uint8_t> du8;
-    V usual, small;
-    Tables(g, usual, small);
-    const V above = hn::Set(d, 0x60);
-    const V magnitude = hn::Set(d, 0x7F);
-    for (size_t i = 0; i < size; i += kStep) {
-      const V code = hn::PromoteTo(d, hn::LoadU(du8, codes + i));
-      const V high = hn::And(code, above);
-      const V from_small = Lookup(small, code);
-      V word = hn::Add(Lookup(usual, code), hn::ShiftLeft<4>(high));
-      word = hn::IfThenElse(hn::Eq(high, hn::Zero(d)), from_small, word);
-      const auto is_nan = hn::Eq(hn::And(code, magnitude), magnitude);
-      word = hn::IfThenElse(is_nan, hn::Set(d, 0x7FC0), word);
-      const V sign = hn::And(hn::ShiftLeft<8>(code), hn::Set(d, 0x8000));
-      hn::StoreU(hn::Or(word, sign), d, to + i);
-    }
+    const V first = hn::Set(d, static_cast<uint16_t>(8 * g));
+    const auto words = [&](const E4M3Products& of) HWY_ATTR {
+      const V products = E4M3Words::Lookup(products_, hn::Add(first, hn::Load(d, of.product)));
+      return hn::Add(products, hn::Load(d, of.power));
+    };
+    E4M3Words group{words(kUsualProducts), words(kSmallProducts)};
+    group.SetZero();
+    return group;
   }
 
  private:
-  using D = hn::Full512<uint16_t>;
-  using V = hn::Vec<D>;
-
-  // Elements of a table by the low five bits of each lane.
-  static HWY_INLINE V Lookup(V table, V lanes) {
-    return V{_mm512_permutexvar_epi16(lanes.raw, table.raw)};
-  }
-
-  // Words of the codes ee mmm: `small` where the two bits above are 0, which takes subnormal codes
-  // in, `usual` for the others but without their upper exponent bits.
-  HWY_INLINE void Tables(size_t g, V& usual, V& small) const {
-    // Codes whose exponent is not 0: (8 + mmm) 2^(ee - 10).
-    alignas(64) static constexpr uint16_t kLane[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
-                                                       11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-                                                       22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
-    // The others: mmm 2^-9 as (8 + mantissa) 2^-exponent.
-    alignas(64) static constexpr uint16_t kMantissa[32] = {0, 0, 0, 4, 0, 2, 4, 6};
-    alignas(64) static constexpr uint16_t kExponent[32] = {0, 12, 11, 11, 10, 10, 10, 10};
-    const D d;
-    const V first = hn::Set(d, static_cast<uint16_t>(8 * g));
-    const V lane = hn::Load(d, kLane);
-    const V mantissa = hn::And(lane, hn::Set(d, 7));
-    // In wrapping arithmetic.
-    const V exponent = hn::ShiftLeft<7>(hn::Sub(hn::ShiftRight<3>(lane), hn::Set(d, 10)));
-    usual = hn::Add(Lookup(products_, hn::Add(first, mantissa)), exponent);
-    const V products = Lookup(products_, hn::Add(first, hn::Load(d, kMantissa)));
-    const V subnormal = hn::Sub(products, hn::ShiftLeft<7>(hn::Load(d, kExponent)));
-    small = hn::IfThenElse(hn::Lt(lane, hn::Set(d, 8)), subnormal, usual);
-    small = hn::IfThenElseZero(hn::Ne(lane, hn::Zero(d)), small);
-  }
+  using D = E4M3Words::D;
+  using V = E4M3Words::V;
 
   V products_;  // word 8 g + mmm: bfloat16((8 + mmm) * scale of group g)
 };
@@ -128,20 +165,30 @@ class ScaledE4M3Words {
 template <class Codec>
 HWY_INLINE size_t DecodeCodedWords(const Codec& codec, const typename Codec::Row& row,
                                    uint16_t* HWY_RESTRICT to) {
-  constexpr size_t kGroups = ScaledE4M3Words::kGroups;
   const size_t group = codec.group();
   const size_t size = codec.coded();
-  if (group % ScaledE4M3Words::kStep != 0) return 0;
+  if (group % E4M3Words::kStep != 0) return 0;
+  if constexpr (Codec::kScale != GroupScale::kFloat) {
+    for (size_t d = 0; d < size; d += group) {
+      const float scale = codec.ScaleAt(row, d);
+      if (!E4M3Words::Takes(scale)) return d;
+      E4M3Words words;
+      words.SetPowerOfTwo(scale);
+      words.Decode(group, row.data + d, to + d);
+    }
+    return size;
+  }
+  constexpr size_t kGroups = ScaledE4M3Words::kGroups;
   for (size_t begin = 0; begin < size; begin += kGroups * group) {
     float scales[kGroups];
     for (size_t g = 0; g < kGroups; ++g) {
       scales[g] = codec.ScaleAt(row, std::min(begin + g * group, size - 1));
+      if (!E4M3Words::Takes(scales[g])) return begin;
     }
-    ScaledE4M3Words words;
-    if (!words.SetScales(scales)) return begin;
+    const ScaledE4M3Words words(scales);
     for (size_t g = 0; g < kGroups && begin + g * group < size; ++g) {
       const size_t d = begin + g * group;
-      words.Decode(g, group, row.data + d, to + d);
+      words.Group(g).Decode(group, row.data + d, to + d);
     }
   }
   return size;
@@ -168,6 +215,10 @@ HWY_INLINE void DecodeRowWords(const Codec& codec, RowAddress address, size_t si
   size_t d = 0;
   if constexpr (std::is_same_v<typename Codec::Element, Float8E4M3FN>) {
     d = DecodeCodedWords(codec, row, to);
+    if (d == codec.coded()) {  // the others are bfloat16
+      codec.CopyPlain(row, size - d, to + d);
+      return std::fill(to + size, to + words, uint16_t{0});
+    }
   }
   // Exact: only the high halves are not 0.
   for (; d + lanes <= size; d += lanes) {
