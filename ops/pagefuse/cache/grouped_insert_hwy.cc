@@ -7,6 +7,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/grouped_row-inl.h"
+#include "pagefuse/ops/cache/grouped_words-inl.h"
 #include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
 #include "pagefuse/ops/pagefuse/rope_row-inl.h"
 #include "pagefuse/ops/parallel.h"
@@ -50,17 +51,22 @@ HWY_INLINE void DecodeGroupToBfloat16(const uint8_t* HWY_RESTRICT codes, float s
 void DecodeGroupedRows(const GroupedGather& gather, const SlotRead* reads, int64_t count) {
   const GroupedRowFormat& format = gather.format;
   const int64_t scale_bytes = format.groups.ScaleBytes();
-  for (int64_t i = 0; i < count; ++i) {
-    const RowAddress row = gather.rows.AtSlot(reads[i].slot, 0);
-    uint8_t* out = gather.workspace + reads[i].row * format.elements() * 2;
-    for (int64_t g = 0; g < format.num_groups(); ++g) {
+  const auto decode = [&](const auto& codec, const SlotRead& read) HWY_ATTR {
+    const RowAddress row = gather.rows.AtSlot(read.slot, 0);
+    uint8_t* out = gather.workspace + read.row * format.elements() * 2;
+    const size_t decoded =
+        vec::DecodeCodedWords(codec, codec.Open(row), reinterpret_cast<uint16_t*>(out));
+    for (int64_t g = static_cast<int64_t>(decoded) / format.group; g < format.num_groups(); ++g) {
       const float scale = LoadGroupScale(format.groups.scale, row.scale + g * scale_bytes);
       DecodeGroupToBfloat16(row.data + g * format.group, scale, static_cast<size_t>(format.group),
                             out + 2 * g * format.group);
     }
-    if (format.plain == 0) continue;
+    if (format.plain == 0) return;
     std::memcpy(out + 2 * format.coded, row.data + format.PlainOffset(), 2 * format.plain);
-  }
+  };
+  vec::WithGroupedCodec(format, [&](const auto& codec) HWY_ATTR {
+    for (int64_t i = 0; i < count; ++i) decode(codec, reads[i]);
+  });
 }
 
 }  // namespace HWY_NAMESPACE
