@@ -3,12 +3,12 @@
 #include <cstring>
 
 #include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/microsoft/dense_attention.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/group_query_attention.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/onnx/dense_attention.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
@@ -161,7 +161,7 @@ void StorePresent(const GqaCall& call, const AttendedRows& rows, const TensorArg
   KeepLastRows(call, rows, present);
 }
 
-void SetLayouts(const GqaCall& call, int64_t rows, DenseAttention& attention) {
+void SetLayouts(const GqaCall& call, int64_t rows, onnx_ops::DenseAttention& attention) {
   const GqaAttributes& a = call.attributes;
   const int64_t size = call.head_size;
   const int64_t width = a.q_heads * size;
@@ -170,7 +170,7 @@ void SetLayouts(const GqaCall& call, int64_t rows, DenseAttention& attention) {
 }
 
 void SetBias(const KernelArgs& args, const GqaCall& call, const FloatValues& bias,
-             DenseAttention& attention) {
+             onnx_ops::DenseAttention& attention) {
   if (!bias.present()) return;
   const std::vector<int64_t>& dims = args.input(kGqaBias).dims;
   attention.bias.data = bias.data();
@@ -191,7 +191,7 @@ absl::Status Run(KernelArgs& args) {
   const HeadPreparation for_keys = weights.ForKeys();
   PF_ASSIGN_OR_RETURN(const AttendedRows keys, Attended(args, call, true, &for_keys));
   PF_ASSIGN_OR_RETURN(const AttendedRows values, Attended(args, call, false, nullptr));
-  DenseAttention attention;
+  onnx_ops::DenseAttention attention;
   attention.q_heads = a.q_heads;
   attention.kv_heads = a.kv_heads;
   attention.qk_size = attention.v_size = call.head_size;
@@ -223,7 +223,7 @@ absl::Status Run(KernelArgs& args) {
 
 }  // namespace
 
-absl::Status GqaReference(KernelArgs& args) { return Run<DenseAttentionReference>(args); }
-absl::Status GqaHwy(KernelArgs& args) { return Run<DenseAttentionHwy>(args); }
+absl::Status GqaReference(KernelArgs& args) { return Run<onnx_ops::DenseAttentionReference>(args); }
+absl::Status GqaHwy(KernelArgs& args) { return Run<onnx_ops::DenseAttentionHwy>(args); }
 
 }  // namespace pagefuse::microsoft_ops

@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/microsoft/dense_attention.h"
 #include "pagefuse/ops/microsoft/multi_head_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/onnx/dense_attention.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/parallel.h"
 
@@ -18,7 +18,7 @@ constexpr int64_t kFloatBytes = sizeof(float);
 // Where rows (b, head, s) of query, key or value lie: `first` elements behind the layout's place.
 struct Source {
   const TensorArg* tensor = nullptr;
-  HeadLayout layout;
+  onnx_ops::HeadLayout layout;
   int64_t first = 0;
   int64_t length = 0, size = 0;
 };
@@ -157,7 +157,7 @@ ScoreBias ScoreBiasOf(const KernelArgs& args, const MhaCall& call, const FloatVa
 // Rows of query, key or value as floats, and where they lie.
 struct FloatRows {
   const float* data = nullptr;
-  HeadLayout layout;
+  onnx_ops::HeadLayout layout;
 };
 
 // Read in place, where they are floats already and nothing is added to them or put before them.
@@ -178,7 +178,7 @@ absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const MhaCall call, MhaCallOf(args));
   PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kMhaBias)));
   PF_ASSIGN_OR_RETURN(const FloatValues added, FloatValues::Of(args.input(kMhaAttentionBias)));
-  DenseAttention attention;
+  onnx_ops::DenseAttention attention;
   attention.q_heads = attention.kv_heads = call.heads;
   attention.qk_size = call.qk_size;
   attention.v_size = call.v_size;
@@ -223,7 +223,7 @@ absl::Status Run(KernelArgs& args) {
 
 }  // namespace
 
-absl::Status MhaReference(KernelArgs& args) { return Run<DenseAttentionReference>(args); }
-absl::Status MhaHwy(KernelArgs& args) { return Run<DenseAttentionHwy>(args); }
+absl::Status MhaReference(KernelArgs& args) { return Run<onnx_ops::DenseAttentionReference>(args); }
+absl::Status MhaHwy(KernelArgs& args) { return Run<onnx_ops::DenseAttentionHwy>(args); }
 
 }  // namespace pagefuse::microsoft_ops

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/microsoft/dense_attention.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/paged_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/onnx/dense_attention.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/parallel.h"
 
@@ -168,7 +168,8 @@ const float* Queries(const KernelArgs& args, const MsPagedCall& call,
   return rows;
 }
 
-void SetSizes(const MsPagedCall& call, const GatheredRows& rows, DenseAttention& attention) {
+void SetSizes(const MsPagedCall& call, const GatheredRows& rows,
+              onnx_ops::DenseAttention& attention) {
   const GqaAttributes& a = call.attributes;
   attention.q_heads = a.q_heads;
   attention.kv_heads = a.kv_heads;
@@ -288,7 +289,7 @@ absl::Status Run(KernelArgs& args) {
   const float* query = Queries(args, call, weights.ForQuery(call.rotary_offset));
   if (in_blocks && AttendsInBlocks(call, sides)) return RunInBlocks(args, call, sides, query);
   const GatheredRows rows = PlanRows(call);
-  DenseAttention attention;
+  onnx_ops::DenseAttention attention;
   attention.q = query;
   SetSizes(call, rows, attention);
   PF_ASSIGN_OR_RETURN(attention.sinks, HeadSinks(args, a, kMspHeadSink));
@@ -318,8 +319,8 @@ absl::Status Run(KernelArgs& args) {
 }  // namespace
 
 absl::Status MsPagedReference(KernelArgs& args) {
-  return Run<DenseAttentionReference, false>(args);
+  return Run<onnx_ops::DenseAttentionReference, false>(args);
 }
-absl::Status MsPagedHwy(KernelArgs& args) { return Run<DenseAttentionHwy, true>(args); }
+absl::Status MsPagedHwy(KernelArgs& args) { return Run<onnx_ops::DenseAttentionHwy, true>(args); }
 
 }  // namespace pagefuse::microsoft_ops

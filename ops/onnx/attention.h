@@ -36,6 +36,15 @@ struct AttentionCall {
   int64_t kv_len() const { return past_len + new_len; }
   int64_t KvHead(int64_t q_head) const { return q_head / (q_heads / kv_heads); }
 
+  // Keys of sequence `b` that are no padding, and the place of its query `i` among them: queries
+  // are the last of the valid ones.
+  int64_t ValidKeys(int64_t b) const {
+    return nonpad_lengths == nullptr ? kv_len() : nonpad_lengths[b];
+  }
+  int64_t PositionOf(int64_t b, int64_t i) const {
+    return i + (nonpad_lengths == nullptr ? past_len : nonpad_lengths[b] - q_len);
+  }
+
   // Keys [first, last) that causality, windows and padding leave to query `i` of sequence `b`.
   struct Range {
     int64_t first, last;

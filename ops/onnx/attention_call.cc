@@ -24,9 +24,8 @@ Heads HeadsOf(const std::vector<int64_t>& dims, int64_t count) {
 }  // namespace
 
 AttentionCall::Range AttentionCall::KeysOf(int64_t b, int64_t i) const {
-  const int64_t valid = nonpad_lengths == nullptr ? kv_len() : nonpad_lengths[b];
-  // The query's place among the keys. Queries are the last of the valid ones.
-  const int64_t position = i + (nonpad_lengths == nullptr ? past_len : valid - q_len);
+  const int64_t valid = ValidKeys(b);
+  const int64_t position = PositionOf(b, i);
   Range range = {0, valid};
   if (causal) range.last = std::min(range.last, position + 1);
   if (right_window >= 0 && right_window < range.last - position) {

@@ -1,4 +1,5 @@
-// The float32 kernel of Attention: one row of queries at a time.
+// The float32 kernels of Attention: blocks of query rows, or one at a time where keys are not a
+// range up to the query.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -8,6 +9,7 @@
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/attention.h"
 #include "pagefuse/ops/onnx/attention_row.h"
+#include "pagefuse/ops/onnx/dense_attention.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
@@ -86,6 +88,41 @@ void Attend(const AttentionCall& call, const Operands& x, const int64_t (&index)
   AttendRow(row);
 }
 
+// False if DenseAttention has no such keys or bias.
+bool IsDense(const AttentionCall& call, const Operands& x) {
+  return call.right_window < 0 && (x.bias == nullptr || x.mask.strides[3] == 1);
+}
+
+DenseAttention DenseOf(const AttentionCall& call, const Operands& x) {
+  DenseAttention dense;
+  dense.q_heads = call.q_heads;
+  dense.kv_heads = call.kv_heads;
+  dense.qk_size = call.qk_size;
+  dense.v_size = call.v_size;
+  dense.scale = call.scale;
+  dense.softcap = call.softcap;
+  dense.causal = call.causal;
+  if (call.left_window >= 0 && call.left_window < call.kv_len())
+    dense.window = call.left_window + 1;
+  for (int64_t b = 0; b < call.batch; ++b) {
+    const int64_t valid = call.ValidKeys(b);
+    dense.sequences.push_back({.queries = call.q_len,
+                               .first_position = call.PositionOf(b, 0),
+                               .keys = std::min(valid, x.mask.width)});
+  }
+  dense.q = x.q;
+  dense.k = x.k.rows;
+  dense.v = x.v.rows;
+  dense.y = x.y;
+  dense.q_layout = call.q;
+  dense.k_layout = x.k.layout;
+  dense.v_layout = x.v.layout;
+  dense.y_layout = call.y;
+  dense.bias.data = x.bias;
+  std::copy_n(x.mask.strides, 3, dense.bias.strides);
+  return dense;
+}
+
 }  // namespace
 
 absl::Status SupportsAttentionHwy(const KernelQuery& query) {
@@ -109,6 +146,10 @@ absl::Status AttentionHwy(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(x.bias, BiasOf(args.input(3), spare_bias));
   x.mask = MaskLayoutOf(call, args.input(3));
   x.y = args.output(0).as<float>();
+  if (IsDense(call, x)) {
+    DenseAttentionHwy(DenseOf(call, x));
+    return absl::OkStatus();
+  }
   const int64_t rows = call.batch * call.q_heads * call.q_len;
   const int64_t work = call.kv_len() * (call.qk_size + call.v_size) + 1;
   ParallelFor(rows, work, [&](int64_t begin, int64_t end) {

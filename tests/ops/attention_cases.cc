@@ -1,4 +1,6 @@
 // Cases of Attention and RotaryEmbedding.
+#include <limits>
+
 #include "op_test.h"
 
 namespace pagefuse::onnx_ops {
@@ -15,6 +17,30 @@ OpCase Grouped(std::string name, std::vector<std::pair<std::string, AttributeVal
               .inputs = {Heads({2, 4, 3, 17}, 1), Heads({2, 2, 9, 17}, 2), Heads({2, 2, 9, 70}, 3)},
               .attributes = std::move(attributes)};
   for (Tensor& tensor : more) made.inputs.push_back(std::move(tensor));
+  return made;
+}
+
+// The same with as many queries as are computed in blocks, the last of them not full.
+OpCase Long(std::string name, std::vector<std::pair<std::string, AttributeValue>> attributes,
+            std::vector<Tensor> more = {}) {
+  OpCase made = Grouped(std::move(name), std::move(attributes), std::move(more));
+  made.inputs[0] = Heads({2, 4, 139, 17}, 1);
+  made.inputs[1] = Heads({2, 2, 150, 17}, 2);
+  made.inputs[2] = Heads({2, 2, 150, 70}, 3);
+  return made;
+}
+
+// Every third key, and none for query 5.
+Tensor LongMask(int64_t width) {
+  std::vector<bool> sees;
+  for (int64_t i = 0; i < 139 * width; ++i) sees.push_back(i / width != 5 && i % 3 == 0);
+  return Bools({139, width}, sees);
+}
+
+// A value that only a masked key has is no number, and spoils nothing.
+OpCase WithNanBehindMask() {
+  OpCase made = Long("long_nan_behind_mask", {}, {LongMask(150)});
+  made.inputs[2].mutable_values<float>()[70] = std::numeric_limits<float>::quiet_NaN();
   return made;
 }
 
@@ -47,6 +73,23 @@ OpCases AttentionCases() {
       .Add(Grouped("lengths", {{"is_causal", int64_t{1}}},
                    {Tensor(), Tensor(), Tensor(), Ints({2}, {2, 9})}))
       .Add(with_past)
+      .Add(Long("long", {}))
+      .Add(Long("long_causal_softcap", {{"is_causal", int64_t{1}}, {"softcap", 2.0f}}))
+      .Add(Long("long_window", {{"is_causal", int64_t{1}}, {"left_window_size", int64_t{20}}}))
+      .Add(Long("long_left_window_alone", {{"left_window_size", int64_t{40}}}))
+      .Add(Long("long_window_of_all", {{"left_window_size", int64_t{160}}}))
+      .Add(Long("long_both_windows",
+                {{"left_window_size", int64_t{9}}, {"right_window_size", int64_t{2}}}))
+      .Add(Long("long_bool_mask", {}, {LongMask(150)}))
+      .Add(Long("long_narrow_mask", {{"is_causal", int64_t{1}}}, {LongMask(120)}))
+      .Add(Long("long_float_mask", {{"is_causal", int64_t{1}}}, {Heads({2, 1, 139, 150}, 4)}))
+      .Add(Long("long_lengths", {{"is_causal", int64_t{1}}},
+                {Tensor(), Tensor(), Tensor(), Ints({2}, {60, 150})}))
+      .Add(Long("long_past", {{"is_causal", int64_t{1}}}, {Tensor(), past_k, past_v}))
+      .Add(WithNanBehindMask())
+      .Add({.name = "long_packed",
+            .inputs = {Heads({2, 30, 8}, 1), Heads({2, 50, 4}, 2), Heads({2, 50, 6}, 3)},
+            .attributes = {{"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}}})
       .Add({.name = "packed",
             .inputs = {Heads({2, 3, 8}, 1), Heads({2, 5, 4}, 2), Heads({2, 5, 6}, 3)},
             .attributes = {{"q_num_heads", int64_t{4}}, {"kv_num_heads", int64_t{2}}}})

@@ -1,5 +1,5 @@
-// Attention of query rows over float32 keys and values with grouped heads: the core of
-// GroupQueryAttention, MultiHeadAttention and the packed PagedAttention.
+// Attention of query rows over float32 keys and values with grouped heads: the core of Attention,
+// and of com.microsoft's GroupQueryAttention, MultiHeadAttention and packed PagedAttention.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,7 @@
 
 #include "pagefuse/ops/onnx/attention.h"
 
-namespace pagefuse::microsoft_ops {
-
-using onnx_ops::HeadLayout;
+namespace pagefuse::onnx_ops {
 
 // A sequence of the batch: its query rows and its keys.
 struct DenseSequence {
@@ -59,4 +57,4 @@ void DenseAttentionReference(const DenseAttention& call);
 // All OpenMP threads, vector kernels. A query that sees no key gives 0.
 void DenseAttentionHwy(const DenseAttention& call);
 
-}  // namespace pagefuse::microsoft_ops
+}  // namespace pagefuse::onnx_ops

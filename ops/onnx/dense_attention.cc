@@ -1,4 +1,4 @@
-#include "pagefuse/ops/microsoft/dense_attention.h"
+#include "pagefuse/ops/onnx/dense_attention.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "pagefuse/ops/onnx/elementwise_hwy.h"
 #include "pagefuse/ops/parallel.h"
 
-namespace pagefuse::microsoft_ops {
+namespace pagefuse::onnx_ops {
 namespace {
 
 // One query row: where its operands are.
@@ -71,7 +71,7 @@ void ReferenceRow(const DenseAttention& call, const Row& row, const float* sink)
 }
 
 void HwyRow(const DenseAttention& call, const Row& row, const float* sink, float* scores) {
-  onnx_ops::AttentionRow args;
+  AttentionRow args;
   args.q = row.q;
   args.keys = {row.k, call.k_layout.row, row.count, call.qk_size};
   args.values = {row.v, call.v_layout.row, row.count, call.v_size};
@@ -82,7 +82,7 @@ void HwyRow(const DenseAttention& call, const Row& row, const float* sink, float
   args.sink = sink;
   args.scores = scores;
   args.y = row.y;
-  onnx_ops::AttendRow(args);
+  AttendRow(args);
 }
 
 const float* SinkOf(const DenseAttention& call, int64_t h) {
@@ -124,16 +124,16 @@ struct Block {
 
 // e^(score - max), divided by their sum, of the keys that a row sees; 0 for the others.
 void SoftmaxOfScores(float* scores, int64_t count, const float* sink) {
-  const float max = onnx_ops::MaxOfRow(scores, count);
+  const float max = MaxOfRow(scores, count);
   if (max == -std::numeric_limits<float>::infinity()) {
     std::fill_n(scores, count, 0.0f);
     return;
   }
-  if (sink == nullptr) return onnx_ops::SoftmaxRow(scores, scores, count);
-  onnx_ops::SubRow({scores, 1, &max, 0}, scores, count);
-  onnx_ops::ExpRow(scores, scores, count, 0.0f);
-  const float sum = onnx_ops::SumOfRow(scores, count) + std::exp(*sink - max);
-  onnx_ops::DivRow({scores, 1, &sum, 0}, scores, count);
+  if (sink == nullptr) return SoftmaxRow(scores, scores, count);
+  SubRow({scores, 1, &max, 0}, scores, count);
+  ExpRow(scores, scores, count, 0.0f);
+  const float sum = SumOfRow(scores, count) + std::exp(*sink - max);
+  DivRow({scores, 1, &sum, 0}, scores, count);
 }
 
 // Scores of row i, `keys` of them from key `first` on, become probabilities.
@@ -147,11 +147,11 @@ void FinishRow(const DenseAttention& call, const Block& block, int64_t i,
   std::fill(begin + count, scores + (keys.last - keys.first), 0.0f);
   if (call.softcap != 0) {
     const float inverse = 1.0f / call.softcap;
-    onnx_ops::MulRow({begin, 1, &inverse, 0}, begin, count);
-    onnx_ops::TanhRow(begin, begin, count, 0.0f);
-    onnx_ops::MulRow({begin, 1, &call.softcap, 0}, begin, count);
+    MulRow({begin, 1, &inverse, 0}, begin, count);
+    TanhRow(begin, begin, count, 0.0f);
+    MulRow({begin, 1, &call.softcap, 0}, begin, count);
   }
-  if (row.bias != nullptr) onnx_ops::AddRow({begin, 1, row.bias, 1}, begin, count);
+  if (row.bias != nullptr) AddRow({begin, 1, row.bias, 1}, begin, count);
   SoftmaxOfScores(begin, count, SinkOf(call, block.h));
 }
 
@@ -159,7 +159,7 @@ bool AllFinite(const float* row, int64_t count) {
   return std::all_of(row, row + count, [](float y) { return std::isfinite(y); });
 }
 
-// A key that only other rows of a block see has probability 0 for a row, and 0 times a value that
+// A key that a row does not see has probability 0 for it, and 0 times a value that
 // is not finite is NaN: rows that are not finite are computed again from the keys that they see.
 void RepairRows(const DenseAttention& call, const Block& block, float* scores) {
   for (int64_t i = block.first; i < block.first + block.rows; ++i) {
@@ -192,7 +192,8 @@ bool AttendBlock(const DenseAttention& call, const Block& block, float* scores) 
   status = dnnl_sgemm('N', 'N', block.rows, call.v_size, count, 1.0f, scores, count, first.v,
                       call.v_layout.row, 0.0f, first.y, call.y_layout.row);
   if (status != dnnl_success) return false;
-  if (call.causal || call.window > 0) RepairRows(call, block, scores);
+  const bool masks = call.causal || call.window > 0 || call.bias.data != nullptr;
+  if (masks) RepairRows(call, block, scores);
   return true;
 }
 
@@ -258,4 +259,4 @@ void DenseAttentionHwy(const DenseAttention& call) {
   });
 }
 
-}  // namespace pagefuse::microsoft_ops
+}  // namespace pagefuse::onnx_ops
