@@ -168,7 +168,7 @@ HWY_INLINE size_t DecodeCodedWords(const Codec& codec, const typename Codec::Row
   const size_t group = codec.group();
   const size_t size = codec.coded();
   if (group % E4M3Words::kStep != 0) return 0;
-  if constexpr (Codec::kScale != GroupScale::kFloat) {
+  if constexpr (Codec::kScale == GroupScale::kUe8m0) {
     for (size_t d = 0; d < size; d += group) {
       const float scale = codec.ScaleAt(row, d);
       if (!E4M3Words::Takes(scale)) return d;

@@ -38,7 +38,7 @@ bool DetectAvx512Bf16() {
   constexpr uint32_t kAvx512Bf16 = 1u << 5;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   if (!__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) return false;
-  return (eax & kAvx512Bf16) != 0 && HasAvx512();
+  return (eax & kAvx512Bf16) != 0 && HasAvx512() && __builtin_cpu_supports("avx512bw") != 0;
 }
 
 bool DetectAmxBf16() {
