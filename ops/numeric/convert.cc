@@ -2,6 +2,7 @@
 #define HWY_TARGET_INCLUDE "pagefuse/ops/numeric/convert.cc"
 #include "pagefuse/ops/numeric/convert.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -163,7 +164,13 @@ absl::Status EncodeFromFloat(DataType type, const float* from, int64_t count, vo
 absl::Status RoundThrough(DataType type, float* values, int64_t count) {
   if (type == DataType::kFloat) return absl::OkStatus();
   return DispatchFloat(type, [&]<typename T>() {
-    for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(T(values[i]));
+    constexpr int64_t kChunk = 256;
+    T chunk[kChunk];
+    for (int64_t i = 0; i < count; i += kChunk) {
+      const int64_t n = std::min(kChunk, count - i);
+      EncodeFromFloat(type, values + i, n, chunk).IgnoreError();  // the type has conversions
+      DecodeToFloat(type, chunk, n, values + i).IgnoreError();
+    }
   });
 }
 
