@@ -85,7 +85,8 @@ void WidenInts(DataType type, const void* from, int64_t count, Wide* to) {
     const int bits = BitWidth(type);
     for (int64_t i = 0; i < count; ++i) {
       const uint8_t code = GetPacked(packed, i, bits);
-      to[i] = IsSigned(type) ? static_cast<Wide>(SignExtendPacked(code, bits)) : Wide{code};
+      to[i] = IsSigned(type) ? static_cast<Wide>(SignExtendPacked(code, bits))
+                             : static_cast<Wide>(code);
     }
     return;
   }
