@@ -125,9 +125,7 @@ class GroupedE4M3Codec {
   }
   // The first `count` elements behind the coded ones.
   HWY_INLINE void CopyPlain(const Row& row, size_t count, uint16_t* HWY_RESTRICT to) const {
-    const uint8_t* from = row.data + plain_offset_;
-    constexpr size_t kUsual = 64;  // of a known size the copy is a few vectors
-    count == kUsual ? std::memcpy(to, from, 2 * kUsual) : std::memcpy(to, from, 2 * count);
+    std::memcpy(to, row.data + plain_offset_, 2 * count);
   }
 
  private:

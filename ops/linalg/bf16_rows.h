@@ -31,7 +31,7 @@ struct RowsByQuads {
 void MultiplyRowsByQuads(const RowsByQuads& in);
 
 // c = a rows, or c + a rows: the A tiles of a, which follow each other over k, by 32 k_tiles rows
-// of words [0, 32), into two C tiles with the columns of two B tiles interleaved: of each eight
+// of 32 words each, into two C tiles with the columns of two B tiles interleaved: of each eight
 // words the first four belong to the first tile, the others to the second. Of a and c only the
 // first `num_a_rows` rows count, rounded up to a multiple of 8. The order of sums is that of
 // bf16_tiles.h. Needs HasBf16Rows().

@@ -1,5 +1,4 @@
-// The float32 kernels of Attention: blocks of query rows, or one at a time where keys are not a
-// range up to the query.
+// The float32 kernel of Attention.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -8,9 +7,7 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/attention.h"
-#include "pagefuse/ops/onnx/attention_row.h"
 #include "pagefuse/ops/onnx/dense_attention.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -62,37 +59,6 @@ struct Operands {
   float* y;
 };
 
-// Query i of head h: scores of the keys it sees in `scores`, then its row of y.
-void Attend(const AttentionCall& call, const Operands& x, const int64_t (&index)[3],
-            std::vector<float>& scores) {
-  const auto [b, h, i] = index;
-  AttentionCall::Range keys = call.KeysOf(b, i);
-  keys.last = std::min(keys.last, x.mask.width);
-  const int64_t count = std::max<int64_t>(keys.last - keys.first, 0);
-  const int64_t kv_head = call.KvHead(h);
-  const float* k = x.k.rows + x.k.layout.At(b, kv_head, keys.first);
-  const float* v = x.v.rows + x.v.layout.At(b, kv_head, keys.first);
-  AttentionRow row;
-  row.q = x.q + call.q.At(b, h, i);
-  row.keys = {k, x.k.layout.row, count, call.qk_size};
-  row.values = {v, x.v.layout.row, count, call.v_size};
-  row.scale = call.scale;
-  row.softcap = call.softcap;
-  if (x.bias != nullptr) {
-    const int64_t* stride = x.mask.strides;
-    row.bias = x.bias + b * stride[0] + h * stride[1] + i * stride[2] + keys.first * stride[3];
-    row.bias_stride = stride[3];
-  }
-  row.scores = scores.data();
-  row.y = x.y + call.y.At(b, h, i);
-  AttendRow(row);
-}
-
-// False if DenseAttention has no such keys or bias.
-bool IsDense(const AttentionCall& call, const Operands& x) {
-  return call.right_window < 0 && (x.bias == nullptr || x.mask.strides[3] == 1);
-}
-
 DenseAttention DenseOf(const AttentionCall& call, const Operands& x) {
   DenseAttention dense;
   dense.q_heads = call.q_heads;
@@ -102,8 +68,10 @@ DenseAttention DenseOf(const AttentionCall& call, const Operands& x) {
   dense.scale = call.scale;
   dense.softcap = call.softcap;
   dense.causal = call.causal;
-  if (call.left_window >= 0 && call.left_window < call.kv_len())
-    dense.window = call.left_window + 1;
+  // No query is farther from a key than that: a larger window is none.
+  const int64_t farthest = call.kv_len() + call.q_len;
+  if (call.left_window >= 0 && call.left_window < farthest) dense.window = call.left_window + 1;
+  if (call.right_window < farthest) dense.right_window = call.right_window;
   for (int64_t b = 0; b < call.batch; ++b) {
     const int64_t valid = call.ValidKeys(b);
     dense.sequences.push_back({.queries = call.q_len,
@@ -119,7 +87,7 @@ DenseAttention DenseOf(const AttentionCall& call, const Operands& x) {
   dense.v_layout = x.v.layout;
   dense.y_layout = call.y;
   dense.bias.data = x.bias;
-  std::copy_n(x.mask.strides, 3, dense.bias.strides);
+  std::copy_n(x.mask.strides, 4, dense.bias.strides);
   return dense;
 }
 
@@ -146,19 +114,7 @@ absl::Status AttentionHwy(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(x.bias, BiasOf(args.input(3), spare_bias));
   x.mask = MaskLayoutOf(call, args.input(3));
   x.y = args.output(0).as<float>();
-  if (IsDense(call, x)) {
-    DenseAttentionHwy(DenseOf(call, x));
-    return absl::OkStatus();
-  }
-  const int64_t rows = call.batch * call.q_heads * call.q_len;
-  const int64_t work = call.kv_len() * (call.qk_size + call.v_size) + 1;
-  ParallelFor(rows, work, [&](int64_t begin, int64_t end) {
-    std::vector<float> scores(static_cast<size_t>(call.kv_len()));
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t head = row / call.q_len;
-      Attend(call, x, {head / call.q_heads, head % call.q_heads, row % call.q_len}, scores);
-    }
-  });
+  DenseAttentionHwy(DenseOf(call, x));
   return absl::OkStatus();
 }
 

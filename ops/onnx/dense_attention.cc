@@ -37,8 +37,8 @@ Row RowOf(const DenseAttention& call, int64_t b, int64_t h, int64_t i) {
   if (call.bias.data != nullptr) {
     const int64_t* strides = call.bias.strides;
     const int64_t first = call.bias.first_keys.empty() ? 0 : call.bias.first_keys[b];
-    row.bias =
-        call.bias.data + b * strides[0] + h * strides[1] + i * strides[2] + first + keys.first;
+    row.bias = call.bias.data + b * strides[0] + h * strides[1] + i * strides[2] +
+               (first + keys.first) * strides[3];
   }
   return row;
 }
@@ -53,7 +53,7 @@ void ReferenceRow(const DenseAttention& call, const Row& row, const float* sink)
     for (int64_t d = 0; d < call.qk_size; ++d) sum += static_cast<double>(row.q[d]) * k[d];
     double score = sum * call.scale;
     if (call.softcap != 0) score = call.softcap * std::tanh(score / call.softcap);
-    if (row.bias != nullptr) score += row.bias[j];
+    if (row.bias != nullptr) score += row.bias[j * call.bias.strides[3]];
     scores[j] = score;
     max = std::fmax(max, score);
   }
@@ -78,7 +78,7 @@ void HwyRow(const DenseAttention& call, const Row& row, const float* sink, float
   args.scale = call.scale;
   args.softcap = call.softcap;
   args.bias = row.bias;
-  args.bias_stride = 1;
+  args.bias_stride = call.bias.strides[3];
   args.sink = sink;
   args.scores = scores;
   args.y = row.y;
@@ -96,6 +96,7 @@ DenseAttention::Range DenseAttention::KeysOf(int64_t b, int64_t i) const {
   const int64_t position = sequence.first_position + i;
   Range range = {0, sequence.keys};
   if (causal) range.last = std::min(range.last, position + 1);
+  if (right_window >= 0) range.last = std::min(range.last, position + right_window + 1);
   if (window > 0) range.first = std::max<int64_t>(0, position - window + 1);
   range.last = std::max<int64_t>(range.last, 0);
   range.first = std::min(range.first, range.last);
@@ -151,7 +152,7 @@ void FinishRow(const DenseAttention& call, const Block& block, int64_t i,
     TanhRow(begin, begin, count, 0.0f);
     MulRow({begin, 1, &call.softcap, 0}, begin, count);
   }
-  if (row.bias != nullptr) AddRow({begin, 1, row.bias, 1}, begin, count);
+  if (row.bias != nullptr) AddRow({begin, 1, row.bias, call.bias.strides[3]}, begin, count);
   SoftmaxOfScores(begin, count, SinkOf(call, block.h));
 }
 
@@ -192,8 +193,8 @@ bool AttendBlock(const DenseAttention& call, const Block& block, float* scores) 
   status = dnnl_sgemm('N', 'N', block.rows, call.v_size, count, 1.0f, scores, count, first.v,
                       call.v_layout.row, 0.0f, first.y, call.y_layout.row);
   if (status != dnnl_success) return false;
-  const bool masks = call.causal || call.window > 0 || call.bias.data != nullptr;
-  if (masks) RepairRows(call, block, scores);
+  const bool masks = call.causal || call.window > 0 || call.right_window >= 0;
+  if (masks || call.bias.data != nullptr) RepairRows(call, block, scores);
   return true;
 }
 

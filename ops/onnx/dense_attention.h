@@ -17,10 +17,11 @@ struct DenseSequence {
 };
 
 // The bias of query row i and key j of head h in sequence b is at
-// b * strides[0] + h * strides[1] + i * strides[2] + first_keys[b] + j; -infinity masks.
+// b * strides[0] + h * strides[1] + i * strides[2] + (first_keys[b] + j) * strides[3]; -infinity
+// masks.
 struct DenseBias {
   const float* data = nullptr;  // null: none
-  int64_t strides[3] = {0, 0, 0};
+  int64_t strides[4] = {0, 0, 0, 1};
   std::vector<int64_t> first_keys;  // empty: 0
 };
 
@@ -30,7 +31,8 @@ struct DenseAttention {
   float scale = 1;
   float softcap = 0;  // 0: none
   bool causal = true;
-  int64_t window = -1;  // keys that a query sees, its own included; -1: all before it
+  int64_t window = -1;        // keys that a query sees, its own included; -1: all before it
+  int64_t right_window = -1;  // keys behind its own that it sees; -1: all, or none if causal
   std::vector<DenseSequence> sequences;
   const float* q = nullptr;
   const float* k = nullptr;

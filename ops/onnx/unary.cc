@@ -41,11 +41,11 @@ using UnaryRowFn = void (*)(const void* x, void* y, int64_t n, const UnaryParams
 
 template <typename Fn, typename X, typename Y>
 void TypedRow(const void* x, void* y, int64_t n, const UnaryParams& params) {
-  if constexpr (std::is_same_v<Fn, NotFn>) {
+  if constexpr (std::is_same_v<X, bool> && std::is_same_v<Y, bool>) {
     // As bytes: the compiler makes no vectors of bool.
     const auto* from = static_cast<const uint8_t*>(x);
     auto* to = static_cast<uint8_t*>(y);
-    for (int64_t i = 0; i < n; ++i) to[i] = from[i] == 0 ? 1 : 0;
+    for (int64_t i = 0; i < n; ++i) to[i] = Fn::Apply(from[i] != 0, params) ? 1 : 0;
     return;
   }
   for (int64_t i = 0; i < n; ++i) {

@@ -30,6 +30,14 @@ OpCase Long(std::string name, std::vector<std::pair<std::string, AttributeValue>
   return made;
 }
 
+// More queries than keys: with a window the last of them see none, though it is wider than all
+// keys.
+OpCase FewKeys(std::string name, std::vector<std::pair<std::string, AttributeValue>> attributes) {
+  OpCase made = Grouped(std::move(name), std::move(attributes));
+  made.inputs[0] = Heads({2, 4, 139, 17}, 1);
+  return made;
+}
+
 // Every third key, and none for query 5.
 Tensor LongMask(int64_t width) {
   std::vector<bool> sees;
@@ -80,6 +88,14 @@ OpCases AttentionCases() {
       .Add(Long("long_window_of_all", {{"left_window_size", int64_t{160}}}))
       .Add(Long("long_both_windows",
                 {{"left_window_size", int64_t{9}}, {"right_window_size", int64_t{2}}}))
+      .Add(Long("long_right_window", {{"right_window_size", int64_t{7}}}))
+      .Add(Long("long_endless_windows",
+                {{"left_window_size", std::numeric_limits<int64_t>::max()},
+                 {"right_window_size", std::numeric_limits<int64_t>::max()}}))
+      .Add(FewKeys("few_keys_wide_window", {{"left_window_size", int64_t{40}}}))
+      .Add(FewKeys("few_keys_both_windows",
+                   {{"left_window_size", int64_t{12}}, {"right_window_size", int64_t{3}}}))
+      .Add(Long("long_mask_for_all_keys", {}, {Heads({139, 1}, 4)}))
       .Add(Long("long_bool_mask", {}, {LongMask(150)}))
       .Add(Long("long_narrow_mask", {{"is_causal", int64_t{1}}}, {LongMask(120)}))
       .Add(Long("long_float_mask", {{"is_causal", int64_t{1}}}, {Heads({2, 1, 139, 150}, 4)}))

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "amx_emulation.h"
@@ -13,6 +12,9 @@
 #include "pagefuse/ops/linalg/cpu_features.h"
 
 namespace pagefuse::testing {
+
+// False if ForEachBf16Unit has none to run.
+inline bool HasTestableBf16Unit() { return HasBf16Tiles() || ScopedEmulatedAmx::IsPossible(); }
 
 // Calls body() with each unit for bfloat16 that there is, and with AMX wherever it can be emulated.
 template <typename Body>

@@ -31,14 +31,14 @@ struct SparseMlaTilesMemory {
   int64_t depth_tiles;  // of 32 elements of a key
   int64_t value_tiles;  // of 16 elements of a value, an even number
   int64_t query_terms;  // bfloat16 numbers whose sum is an element of q
-  uint16_t* query;      // B [query_terms][head_tiles][depth_tiles]
-  uint16_t* keys;       // A [2 kTileStepKeys / 16][depth_tiles]
-  uint16_t* values;     // B [value_tiles], kValueStep apart, of kPartKeys / 32 tiles each;
-                        // columns interleaved (linalg/bf16_rows.h)
-  float* scores;        // C [head_tiles][kPartKeys / 16]: [kPartKeys][16] for each head tile
-  uint16_t* weights;    // A [head_tiles][kPartKeys / 32]
-  float* output;        // C [head_tiles][value_tiles]
-  float* max;           // [head_tiles * 16], as the next four
+  uint16_t* query;    // B, in place Q (linalg/bf16_rows.h): [query_terms][head_tiles][depth_tiles]
+  uint16_t* keys;     // A [2 kTileStepKeys / 16][depth_tiles]
+  uint16_t* values;   // B [value_tiles], kValueStep apart, of kPartKeys / 32 tiles each;
+                      // columns interleaved (linalg/bf16_rows.h)
+  float* scores;      // C [head_tiles][kPartKeys / 16]: [kPartKeys][16] for each head tile
+  uint16_t* weights;  // A [head_tiles][kPartKeys / 32]
+  float* output;      // C [head_tiles][value_tiles]
+  float* max;         // [head_tiles * 16], as the next four
   float* base;
   float* sum;
   float* alpha;

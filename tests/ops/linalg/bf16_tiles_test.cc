@@ -19,7 +19,7 @@ constexpr int64_t kDepthTiles = 3;
 class Tiles : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!HasBf16Tiles()) GTEST_SKIP() << "no unit for bfloat16 here";
+    if (!testing::HasTestableBf16Unit()) GTEST_SKIP() << "no unit for bfloat16 here";
     for (int t = 0; t < 4; ++t) {
       for (int64_t i = 0; i < kDepthTiles * kTileWords; ++i) a_[t][i] = Word();
       for (int64_t i = 0; i < kDepthTiles * kTileWords; ++i) b_[t][i] = Word();
