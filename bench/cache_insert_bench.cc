@@ -1,5 +1,5 @@
 // PagedCacheInsert: bytes a second, as a share of what a plain copy of as many bytes reaches in the
-// same program.
+// same program, in caches and in memory.
 #include <cstdint>
 #include <string>
 
@@ -18,12 +18,9 @@ constexpr CacheKind kKinds[] = {
      DataType::kBfloat16}};
 
 void InsertTokens(benchmark::State& state, const CacheKind& kind, const std::string& kernel) {
-  const int64_t bytes = InsertedBytes(kShape, kind, state.range(0));
-  const double copy_rate = CopyRate(bytes);
-  const double best =
-      RunCalls(state, OneCall(PagedCacheInsertCall(kShape, kind, state.range(0))), kernel);
-  state.counters["GB/s"] = static_cast<double>(bytes) / best * 1e-9;
-  state.counters["share_of_copy"] = static_cast<double>(bytes) / best / copy_rate;
+  const int64_t tokens = state.range(0);
+  RunCopies(state, InsertedBytes(kShape, kind, tokens), state.range(1) != 0, kernel,
+            [&] { return PagedCacheInsertCall(kShape, kind, tokens); });
 }
 
 void RegisterBenchmarks() {
@@ -32,11 +29,7 @@ void RegisterBenchmarks() {
       benchmark::RegisterBenchmark(
           ("PagedCacheInsert/" + kernel + "/" + kind.name).c_str(),
           [=](benchmark::State& state) { InsertTokens(state, kind, kernel); })
-          ->Arg(1)
-          ->Arg(64)
-          ->Arg(2048)
-          ->UseManualTime()
-          ->Unit(benchmark::kMicrosecond);
+          ->Apply(CopyArgs);
     }
   }
 }

@@ -130,11 +130,15 @@ inline OpCalls OneCall(std::unique_ptr<OpCall> call) {
   return calls;
 }
 
-// As many calls over `bytes` each as kSeriesBytes asks for, 2 to 256.
+// How many calls over `bytes` each kSeriesBytes asks for, 2 to 256.
+inline int64_t SeriesLength(int64_t bytes) {
+  return std::clamp<int64_t>(kSeriesBytes / bytes, 2, 256);
+}
+
 template <typename Make>
 OpCalls MakeCalls(int64_t bytes, const Make& make) {
   OpCalls calls;
-  const int64_t count = std::clamp<int64_t>(kSeriesBytes / bytes, 2, 256);
+  const int64_t count = SeriesLength(bytes);
   for (int64_t i = 0; i < count; ++i) calls.push_back(make());
   return calls;
 }

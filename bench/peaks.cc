@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -208,34 +209,36 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double CopyRate(int64_t bytes) {
-  static std::vector<std::pair<int64_t, double>> known;
-  for (const auto& [size, rate] : known) {
-    if (size == bytes) return rate;
-  }
+double CopyRate(int64_t bytes, int64_t places) {
+  static std::map<std::pair<int64_t, int64_t>, double> known;
+  double& best = known[{bytes, places}];
+  if (best > 0) return best;
   const auto half = static_cast<size_t>(bytes / 2);
-  const Block from(half);
-  const Block to(half);
-  std::memset(from.data(), 1, half);
-  std::memset(to.data(), 0, half);
-  const int repeats = static_cast<int>(std::max<int64_t>((int64_t{1} << 30) / bytes, 5));
+  std::vector<Block> from, to;
+  for (int64_t place = 0; place < places; ++place) {
+    from.emplace_back(half);
+    to.emplace_back(half);
+    std::memset(from.back().data(), 1, half);
+    std::memset(to.back().data(), 0, half);
+  }
+  const int64_t repeats = std::max((int64_t{1} << 30) / bytes, std::max<int64_t>(5, 2 * places));
   // Small copies are faster on one thread.
   const int64_t all = omp_get_max_threads();
-  double best = 0;
   for (const int64_t threads : {int64_t{1}, all}) {
-    for (int i = 0; i < repeats; ++i) {
+    for (int64_t i = 0; i < repeats; ++i) {
+      const std::byte* source = from[i % places].data();
+      std::byte* target = to[i % places].data();
       const double start = Now();
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
       for (int64_t part = 0; part < threads; ++part) {
         const size_t begin = half * part / threads;
-        std::memcpy(to.data() + begin, from.data() + begin, half * (part + 1) / threads - begin);
+        std::memcpy(target + begin, source + begin, half * (part + 1) / threads - begin);
       }
       // The copy is needed: another place reads it.
-      asm volatile("" ::"r"(to.data()) : "memory");
+      asm volatile("" ::"r"(target) : "memory");
       best = std::max(best, static_cast<double>(bytes) / (Now() - start));
     }
   }
-  known.emplace_back(bytes, best);
   return best;
 }
 

@@ -18,8 +18,9 @@ const char* Bf16UnitName();
 Peaks MeasurePeaks();
 
 // Bytes a second (read and written) of a plain copy of half as many bytes, by one thread or all,
-// whichever is faster; measured once a size.
-double CopyRate(int64_t bytes);
+// whichever is faster, between `places` pairs of blocks in turn: one stays in the caches that hold
+// it. Measured once a size and number.
+double CopyRate(int64_t bytes, int64_t places = 1);
 
 // The largest resident size of this process so far in bytes, mapped files included.
 int64_t PeakResidentBytes();

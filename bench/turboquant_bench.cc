@@ -43,13 +43,19 @@ void Decode(double seconds, const Peaks& peaks) {
   }
 }
 
-// `bytes`: read and written by one call.
+// `bytes`: read and written by one call. In caches, and for calls of some size in memory.
 template <typename Make>
 void ShareOfCopy(const std::string& name, double seconds, int64_t bytes, const Make& make) {
-  CallSeries series(OneCall(make()), "hwy");  // what is copied stays in place too
-  for (const double end = Now() + seconds; Now() < end;) series.RunOnce();
-  std::printf("%-40s %10.1f us %14.2f of a copy\n", name.c_str(), series.best() * 1e6,
-              static_cast<double>(bytes) / series.best() / CopyRate(bytes));
+  const auto share = [&](OpCalls calls, int64_t places) {
+    CallSeries series(std::move(calls), "hwy");
+    for (const double end = Now() + seconds; Now() < end;) series.RunOnce();
+    std::printf("  %10.1f us %5.2f of a copy", series.best() * 1e6,
+                static_cast<double>(bytes) / series.best() / CopyRate(bytes, places));
+  };
+  std::printf("%-40s", name.c_str());
+  share(OneCall(make()), 1);
+  if (bytes > int64_t{1} << 20) share(MakeCalls(bytes, make), SeriesLength(bytes));
+  std::printf("\n");
 }
 
 // Keys and values of 16 bits an element, and slots.
@@ -59,6 +65,7 @@ int64_t ConvertedBytes(const TurboQuantPreset& preset, int64_t tokens) {
 }
 
 void InsertAndDequant(double seconds) {
+  std::printf("%-40s  %29s  %29s\n", "", "one place", "many places in turn");
   for (const TurboQuantPreset& preset : kTurboQuantPresets) {
     const std::string name(preset.name);
     for (const int64_t tokens : {1, 64, 2048}) {

@@ -1,6 +1,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "op_test.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -23,6 +24,24 @@ OpCase InsertCase(const std::string& mode, DataType source, DataType cache, int6
           .num_outputs = row_scales ? 4 : 2};
 }
 
+// Enough elements for the tables of codes, in rows that are no multiple of their step.
+OpCase ManyTokens(std::vector<float> scales) {
+  constexpr int64_t kTokens = 110;
+  constexpr int64_t kSize = 83;
+  std::vector<int64_t> slots(kTokens);
+  for (int64_t i = 0; i < kTokens; ++i) slots[i] = i == 9 ? -1 : (i * 7) % 112;
+  OpCase many = InsertCase("fp8_per_tensor", DataType::kBfloat16, DataType::kFloat8E4M3FN, kSize);
+  for (int side = 0; side < 2; ++side) {
+    many.inputs[side] = Random(DataType::kBfloat16, {kTokens, 2, kSize}, Normal{0, 2}, 7 + side);
+    many.inputs[2 + side] =
+        Random(DataType::kFloat8E4M3FN, {28, 4, 2, kSize}, Normal{0, 3}, 9 + side);
+    many.inputs[5 + side] = Floats({static_cast<int64_t>(scales.size())}, scales);
+  }
+  many.inputs[4] = Ints({kTokens}, slots);
+  many.name = absl::StrCat("fp8_per_tensor, many tokens, scales: ", scales.size());
+  return many;
+}
+
 }  // namespace
 
 OpCases PagedCacheInsertCases() {
@@ -40,6 +59,8 @@ OpCases PagedCacheInsertCases() {
       .Add(InsertCase("none", kFloat, kBfloat16, 9))
       .Add(InsertCase("fp8_per_tensor", kFloat16, kFloat8E4M3FN, 40))
       .Add(InsertCase("fp8_per_tensor", kFloat, kUint8, 16))
+      .Add(ManyTokens({0.05f}))
+      .Add(ManyTokens({0.005f, 1.3f}))
       .Add(InsertCase("int8_per_token_head", kBfloat16, kInt8, 40))
       .Add(InsertCase("fp8_per_token_head", kFloat, kFloat8E4M3FN, 24))
       .Rejects(past_the_end, "input 4 \"slot_mapping\": expected slots below 12")

@@ -1,12 +1,15 @@
+#define HWY_WANT_AVX3_DL 1  // of E4M3Table; before any header of Highway
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/cache/cache_insert_hwy.cc"
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "pagefuse/ops/cache/e4m3_table-inl.h"
 #include "pagefuse/ops/cache/row_codec-inl.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert.h"
 #include "pagefuse/ops/parallel.h"
@@ -58,6 +61,30 @@ HWY_INLINE void EncodeRowsOf(const Codec& codec, const Rows& rows, float* scratc
   }
 }
 
+#if PF_HAS_BYTE_TABLES
+// Encodes them by table, if there are enough of them to pay for it; false, with nothing done, else.
+HWY_INLINE bool EncodeRowsByTable(const Rows& rows, const vec::Fp8TensorCodec& codec) {
+  constexpr int64_t kElements = 8192;
+  const int64_t heads = rows.only_head == kAllHeads ? 1 : rows.side.heads;
+  const int64_t elements = (rows.end - rows.begin) / heads * rows.side.head_size;
+  if (elements < kElements || !vec::E4M3Table::Takes(codec.tensor_scale)) return false;
+  const vec::E4M3Table table(codec);
+  EncodeRowsOf<Bfloat16>(vec::Fp8TableCodec{{.tensor_scale = codec.tensor_scale}, &table}, rows,
+                         nullptr);
+  return true;
+}
+#endif
+
+template <typename From, class Codec>
+HWY_INLINE void EncodeRowsWith(const Codec& codec, const Rows& rows, float* scratch) {
+#if PF_HAS_BYTE_TABLES
+  if constexpr (std::is_same_v<From, Bfloat16> && std::is_same_v<Codec, vec::Fp8TensorCodec>) {
+    if (EncodeRowsByTable(rows, codec)) return;
+  }
+#endif
+  EncodeRowsOf<From>(codec, rows, scratch);
+}
+
 template <typename From>
 HWY_INLINE void EncodeRowsFrom(const Rows& rows) {
   const CacheSide& side = rows.side;
@@ -65,7 +92,7 @@ HWY_INLINE void EncodeRowsFrom(const Rows& rows) {
   const auto encode = [&](int64_t head, int64_t only_head) HWY_ATTR {
     const Rows those = {side, rows.writes, rows.begin, rows.end, only_head};
     vec::WithRowCodec(side.format, side.Params(head), [&](const auto& codec) HWY_ATTR {
-      EncodeRowsOf<From>(codec, those, scratch.data());
+      EncodeRowsWith<From>(codec, those, scratch.data());
     });
   };
   if (side.tensor_scale_count == 1) return encode(0, kAllHeads);

@@ -1,4 +1,6 @@
 // The vector codecs against the scalar definition, byte for byte, on every SIMD target.
+#define HWY_WANT_AVX3_DL 1  // of E4M3Table; before any header of Highway
+
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -13,6 +15,7 @@
 #define HWY_TARGET_INCLUDE "cache/row_codec_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
+#include "pagefuse/ops/cache/e4m3_table-inl.h"
 #include "pagefuse/ops/cache/row_codec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -50,6 +53,18 @@ float VectorDecode(const CacheFormat& format, const RowParams& params, RowAddres
   return scale;
 }
 
+// False where there are no tables, or none for this scale.
+bool TableEncode([[maybe_unused]] float scale, [[maybe_unused]] const Bfloat16* x,
+                 [[maybe_unused]] size_t n, [[maybe_unused]] uint8_t* to) {
+#if PF_HAS_BYTE_TABLES
+  if (!E4M3Table::Takes(scale)) return false;
+  E4M3Table(Fp8TensorCodec{{.tensor_scale = scale}}).Encode(x, n, to);
+  return true;
+#else
+  return false;
+#endif
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace pagefuse
 HWY_AFTER_NAMESPACE();
@@ -60,6 +75,7 @@ namespace {
 
 HWY_EXPORT(VectorEncode);
 HWY_EXPORT(VectorDecode);
+HWY_EXPORT(TableEncode);
 
 struct FormatCase {
   const char* name;
@@ -204,6 +220,57 @@ TEST(Fp8TensorCodec, RoundsAsTheDivision) {
       });
     }
   }
+}
+
+std::vector<Bfloat16> AllBfloat16() {
+  std::vector<Bfloat16> all;
+  for (int bits = 0; bits < 0x10000; ++bits) {
+    all.push_back(Bfloat16::FromBits(static_cast<uint16_t>(bits)));
+  }
+  return all;
+}
+
+// Codes of e4m3fn of x / scale, by the definition.
+std::vector<uint8_t> Quotients(const std::vector<Bfloat16>& x, float scale) {
+  std::vector<uint8_t> codes;
+  for (const Bfloat16 v : x) codes.push_back(Float8E4M3FN(static_cast<float>(v) / scale).bits);
+  return codes;
+}
+
+TEST(E4M3Table, HasTheCodeOfEveryNumber) {
+  const std::vector<Bfloat16> x = AllBfloat16();
+  std::vector<float> scales = Scales();
+  for (const float edge : {0x1p-100f, 0x1p100f}) {
+    for (const float scale : {edge, std::nextafter(edge, 0.0f), std::nextafter(edge, 4e30f)}) {
+      scales.push_back(scale);
+    }
+  }
+  int taken = 0;
+  testing::ForEachSimdTarget([&] {
+    for (const float scale : scales) {
+      std::vector<uint8_t> codes(x.size());
+      if (!HWY_DYNAMIC_DISPATCH(TableEncode)(scale, x.data(), x.size(), codes.data())) continue;
+      ++taken;
+      ASSERT_EQ(codes, Quotients(x, scale)) << "scale " << scale;
+    }
+  });
+  const bool has_tables = (hwy::SupportedTargets() & HWY_AVX3_DL) != 0;
+  EXPECT_EQ(taken > 0, has_tables);
+}
+
+TEST(E4M3Table, StoresRowsOfAnySize) {
+  const std::vector<Bfloat16> all = AllBfloat16();
+  constexpr size_t kGuard = 70;
+  testing::ForEachSimdTarget([&] {
+    for (size_t n = 0; n <= 200; ++n) {
+      const std::vector<Bfloat16> x(all.begin() + 0x3F00, all.begin() + 0x3F00 + n);
+      std::vector<uint8_t> codes(n + kGuard, 0xA5);
+      if (!HWY_DYNAMIC_DISPATCH(TableEncode)(0.37f, x.data(), n, codes.data())) return;
+      std::vector<uint8_t> expected = Quotients(x, 0.37f);
+      expected.resize(n + kGuard, 0xA5);
+      ASSERT_EQ(codes, expected) << "row of " << n;
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, RowCodec, ::testing::ValuesIn(AllFormats()),

@@ -1,0 +1,159 @@
+// e4m3fn codes of bfloat16 numbers by lookup. Include inside a file that hwy/foreach_target.h
+// recompiles.
+#if defined(PAGEFUSE_OPS_CACHE_E4M3_TABLE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_OPS_CACHE_E4M3_TABLE_INL_H_
+#undef PAGEFUSE_OPS_CACHE_E4M3_TABLE_INL_H_
+#else
+#define PAGEFUSE_OPS_CACHE_E4M3_TABLE_INL_H_
+#endif
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "hwy/highway.h"
+
+#include "pagefuse/ops/cache/row_codec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Lookups of bytes in 128: AVX512-VBMI.
+#undef PF_HAS_BYTE_TABLES
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+#define PF_HAS_BYTE_TABLES 1
+#else
+#define PF_HAS_BYTE_TABLES 0
+#endif
+
+#if PF_HAS_BYTE_TABLES
+
+// The codes of x / scale, for one scale. A bfloat16 has 128 mantissas, and while the quotient is a
+// normal number of e4m3fn the next exponent has the same codes plus 8: the codes of one exponent
+// give those of all. The five exponents below have subnormal codes and tables of their own; under
+// them every code is 0.
+class E4M3Table {
+ public:
+  // Scales that keep these exponents among a bfloat16's normal ones.
+  static bool Takes(float scale) { return scale >= 0x1p-100f && scale <= 0x1p100f; }
+
+  // The table is what the codec stores.
+  HWY_INLINE explicit E4M3Table(const Fp8TensorCodec& codec) {
+    const uint32_t lowest = (std::bit_cast<uint32_t>(codec.tensor_scale) >> 23) - kBelow;
+    Bfloat16 numbers[kExponents * kMantissas];
+    for (uint32_t i = 0; i < kExponents * kMantissas; ++i) {
+      numbers[i] = Bfloat16::FromBits(static_cast<uint16_t>(lowest * kMantissas + i));
+    }
+    codec.Store(numbers, kExponents * kMantissas, {codes_, nullptr}, nullptr);
+    zero_exponent_ = static_cast<uint8_t>(lowest - 1);
+  }
+
+  // Codes of x[0, n).
+  HWY_INLINE void Encode(const Bfloat16* HWY_RESTRICT x, size_t n, uint8_t* HWY_RESTRICT to) const {
+    const auto* words = reinterpret_cast<const uint16_t*>(x);
+    size_t i = 0;
+    for (; i + kStep <= n; i += kStep) {
+      const V first{_mm512_loadu_si512(words + i)};
+      const V second{_mm512_loadu_si512(words + i + kStep / 2)};
+      _mm512_storeu_si512(to + i, Codes(first, second).raw);
+    }
+    if (i == n) return;
+    const uint64_t rest = ~uint64_t{0} >> (kStep - (n - i));
+    const V first{_mm512_maskz_loadu_epi16(static_cast<uint32_t>(rest), words + i)};
+    const V second{
+        _mm512_maskz_loadu_epi16(static_cast<uint32_t>(rest >> kStep / 2), words + i + kStep / 2)};
+    _mm512_mask_storeu_epi8(to + i, rest, Codes(first, second).raw);
+  }
+
+ private:
+  using D = hn::Full512<uint8_t>;
+  using V = hn::Vec<D>;
+  using M = hn::Mask<D>;
+  static constexpr size_t kStep = 64;
+  static constexpr uint32_t kMantissas = 128;
+  static constexpr uint32_t kExponents = 6;
+
+  struct Indices {
+    alignas(64) uint8_t low[kStep];   // the low bytes of the words
+    alignas(64) uint8_t high[kStep];  // their high bytes
+    alignas(
+        64) uint8_t above[kStep];  // what the codes of a rank are larger than those of the sixth
+
+    constexpr Indices() : low{}, high{}, above{} {
+      for (size_t i = 0; i < kStep; ++i) {
+        low[i] = static_cast<uint8_t>(2 * i);
+        high[i] = static_cast<uint8_t>(2 * i + 1);
+        if (i > kExponents) above[i] = static_cast<uint8_t>(8 * (i - kExponents));
+      }
+    }
+  };
+  // Biased exponents between the scale's and the lowest with a table: the sixth has quotients of
+  // 2^-6, the least normal number, and more.
+  static constexpr uint32_t kBelow = 10;
+
+  // Of 64 bfloat16 numbers.
+  HWY_INLINE V Codes(V first, V second) const {
+    const D d;
+    static constexpr Indices kIndices;
+    const auto pick = [&](const uint8_t* bytes) HWY_ATTR {
+      return V{_mm512_permutex2var_epi8(first.raw, hn::Load(d, bytes).raw, second.raw)};
+    };
+    const V low = pick(kIndices.low);    // the last bit of the exponent, the mantissa
+    const V high = pick(kIndices.high);  // the sign, the exponent's other bits
+    const V twice = hn::Add(high, high);
+    const V exponent = {_mm512_mask_add_epi8(twice.raw, _mm512_movepi8_mask(low.raw), twice.raw,
+                                             hn::Set(d, 1).raw)};
+    // 0: code 0; 1 to 6: of that table; more: of the sixth, but larger. Past 448 all are alike.
+    constexpr uint8_t kLast = kExponents + 16;
+    const V rank =
+        hn::Min(hn::SaturatedSub(exponent, hn::Set(d, zero_exponent_)), hn::Set(d, kLast));
+    V code = {_mm512_permutexvar_epi8(rank.raw, hn::Load(d, kIndices.above).raw)};
+    code = hn::Add(code, Lookup<kExponents>(hn::Gt(rank, hn::Set(d, kExponents - 1)), low));
+    const auto of = [&](auto row)
+                        HWY_ATTR { return Lookup<row>(hn::Eq(rank, hn::Set(d, row)), low); };
+    code = Or3(code, of(Row<1>()), of(Row<2>()));
+    code = Or3(code, of(Row<3>()), Or3(of(Row<4>()), of(Row<5>()), hn::Zero(d)));
+    code = hn::Min(code, hn::Set(d, E4M3FNFormat::kMaxFinite));
+    const M top = hn::Eq(exponent, hn::Set(d, 0xFF));
+    const M is_nan{_mm512_mask_test_epi8_mask(top.raw, low.raw, hn::Set(d, 0x7F).raw)};
+    code = hn::IfThenElse(is_nan, hn::Set(d, E4M3FNFormat::kMagnitudeMask), code);
+    return hn::OrAnd(code, high, hn::Set(d, E4M3FNFormat::kSignBit));
+  }
+
+  template <uint32_t row>
+  using Row = std::integral_constant<uint32_t, row>;
+
+  // Codes of the mantissas in the lanes of the mask, 0 elsewhere.
+  template <uint32_t row>
+  HWY_INLINE V Lookup(M mask, V mantissas) const {
+    const D d;
+    const uint8_t* codes = codes_ + (row - 1) * kMantissas;
+    return V{_mm512_maskz_permutex2var_epi8(mask.raw, hn::Load(d, codes).raw, mantissas.raw,
+                                            hn::Load(d, codes + kStep).raw)};
+  }
+  static HWY_INLINE V Or3(V a, V b, V c) { return hn::Or(hn::Or(a, b), c); }
+
+  alignas(64) uint8_t codes_[kExponents * kMantissas];
+  uint8_t zero_exponent_;  // the largest whose codes are all 0
+};
+
+// Fp8TensorCodec for rows of bfloat16.
+struct Fp8TableCodec : ElementCodec<Float8E4M3FN, false> {
+  const E4M3Table* table;
+
+  HWY_INLINE void Store(const Bfloat16* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* /*scratch*/) const {
+    table->Encode(x, n, row.data);
+  }
+};
+
+#endif  // PF_HAS_BYTE_TABLES
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle
