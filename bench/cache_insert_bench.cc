@@ -1,5 +1,5 @@
-// PagedCacheInsert: bytes a second, as a share of what a plain copy of as many bytes reaches in the
-// same program, in caches and in memory.
+// PagedCacheInsert and RopeCacheInsert: bytes a second, as a share of what a plain copy of as many
+// bytes reaches in the same program, in caches and in memory.
 #include <cstdint>
 #include <string>
 
@@ -23,14 +23,27 @@ void InsertTokens(benchmark::State& state, const CacheKind& kind, const std::str
             [&] { return PagedCacheInsertCall(kShape, kind, tokens); });
 }
 
+// The query is rotated too, into an output of its own.
+void RotateAndInsert(benchmark::State& state, const CacheKind& kind) {
+  const int64_t tokens = state.range(0);
+  const int64_t query_bytes = tokens * kShape.heads * kShape.head_size * BitWidth(kind.query) / 8;
+  RunCopies(state, InsertedBytes(kShape, kind, tokens) + 2 * query_bytes, state.range(1) != 0,
+            "hwy", [&] { return RopeCacheInsertCall(kShape, kind, tokens); });
+}
+
+template <typename Run>
+void Register(const std::string& name, const Run& run) {
+  benchmark::RegisterBenchmark(name.c_str(), run)->Apply(CopyArgs);
+}
+
 void RegisterBenchmarks() {
-  for (const std::string kernel : {"hwy", "reference"}) {
-    for (const CacheKind& kind : kKinds) {
-      benchmark::RegisterBenchmark(
-          ("PagedCacheInsert/" + kernel + "/" + kind.name).c_str(),
-          [=](benchmark::State& state) { InsertTokens(state, kind, kernel); })
-          ->Apply(CopyArgs);
+  for (const CacheKind& kind : kKinds) {
+    for (const std::string kernel : {"hwy", "reference"}) {
+      Register("PagedCacheInsert/" + kernel + "/" + kind.name,
+               [=](benchmark::State& state) { InsertTokens(state, kind, kernel); });
     }
+    Register(std::string("RopeCacheInsert/hwy/") + kind.name,
+             [=](benchmark::State& state) { RotateAndInsert(state, kind); });
   }
 }
 

@@ -1,6 +1,6 @@
 // The lightning indexer against what the machine can do: scores as a share of the peak of AMX tiles
 // or of multiply-adds, scores over a paged cache as a share of the memory bandwidth, the quantising
-// ops as a share of a plain copy, and top-k in time a row.
+// ops and those of slots as a share of a plain copy, and top-k in time a row.
 //
 // Counters are those of the fastest iteration, since other programs disturb the rest.
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "indexer_calls.h"
 #include "run_calls.h"
+#include "slot_calls.h"
 
 namespace pagefuse {
 namespace {
@@ -48,23 +49,35 @@ void TopK(benchmark::State& state, LogitOrder order, int64_t rows, int64_t colum
   state.counters["GB/s"] = static_cast<double>(rows * columns * 4) / best * 1e-9;
 }
 
-// `bytes`: read and written.
-void ShareOfCopy(benchmark::State& state, std::unique_ptr<OpCall> call, int64_t bytes) {
-  const double copy_rate = CopyRate(bytes);
-  const double best = RunCalls(state, OneCall(std::move(call)), "hwy");
-  state.counters["GB/s"] = static_cast<double>(bytes) / best * 1e-9;
-  state.counters["share_of_copy"] = static_cast<double>(bytes) / best / copy_rate;
+// `make(tokens)` makes a call, `bytes(tokens)` are what it reads and writes.
+template <typename Make, typename Bytes>
+void AddCopy(const std::string& name, const Make& make, const Bytes& bytes) {
+  const auto run = [=](benchmark::State& state) {
+    const int64_t tokens = state.range(0);
+    RunCopies(state, bytes(tokens), state.range(1) != 0, make(tokens)->BestKernel(),
+              [&] { return make(tokens); });
+  };
+  benchmark::RegisterBenchmark(name.c_str(), run)->Apply(CopyArgs);
 }
 
-void KeyInsert(benchmark::State& state, int64_t tokens) {
-  ShareOfCopy(state, IndexerKQuantInsertCall(tokens),
-              tokens * (2 * kIndexerHeadSize + kIndexerTokenBytes));
-}
-
-void QueryQuant(benchmark::State& state, const std::string& format, int64_t tokens) {
-  std::unique_ptr<OpCall> call = IndexerQRopeQuantCall(format, tokens);
-  const int64_t bytes = tokens * kIndexerHeads * 2 * kIndexerHeadSize + call->output_bytes(0);
-  ShareOfCopy(state, std::move(call), bytes);
+void RegisterCopies() {
+  AddCopy("IndexerKQuantInsert", IndexerKQuantInsertCall,
+          [](int64_t tokens) { return tokens * (2 * kIndexerHeadSize + kIndexerTokenBytes); });
+  AddCopy("IndexerKGather", IndexerKGatherCall,
+          [](int64_t tokens) { return tokens * 2 * kIndexerTokenBytes; });
+  for (const std::string format : {"fp8", "mxfp4"}) {
+    const auto make = [=](int64_t tokens) { return IndexerQRopeQuantCall(format, tokens); };
+    AddCopy("IndexerQRopeQuant/" + format, make, [=](int64_t tokens) {
+      return tokens * kIndexerHeads * 2 * kIndexerHeadSize + make(tokens)->output_bytes(0);
+    });
+  }
+  // Of all their tensors.
+  AddCopy("TopKSlots", TopKSlotsCall,
+          [](int64_t tokens) { return TopKSlotsCall(tokens)->TensorBytes(); });
+  AddCopy("ReqIndexToSlot", ReqIndexToSlotCall,
+          [](int64_t tokens) { return ReqIndexToSlotCall(tokens)->TensorBytes(); });
+  AddCopy("CombineTopKWindow", CombineTopKWindowCall,
+          [](int64_t tokens) { return CombineTopKWindowCall(tokens)->TensorBytes(); });
 }
 
 template <typename Body>
@@ -90,7 +103,7 @@ void RegisterScores() {
   }
 }
 
-void RegisterOthers() {
+void RegisterTopK() {
   const std::pair<const char*, LogitOrder> orders[] = {{"random", LogitOrder::kRandom},
                                                        {"rising", LogitOrder::kRising},
                                                        {"few_values", LogitOrder::kFewValues}};
@@ -103,14 +116,6 @@ void RegisterOthers() {
       }
     }
   }
-  for (const int64_t tokens : {1, 64, 2048}) {
-    const std::string count = std::to_string(tokens);
-    Add("IndexerKQuantInsert/" + count, [=](benchmark::State& state) { KeyInsert(state, tokens); });
-    for (const std::string format : {"fp8", "mxfp4"}) {
-      Add("IndexerQRopeQuant/" + format + "/" + count,
-          [=](benchmark::State& state) { QueryQuant(state, format, tokens); });
-    }
-  }
 }
 
 }  // namespace
@@ -119,7 +124,8 @@ void RegisterOthers() {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   pagefuse::RegisterScores();
-  pagefuse::RegisterOthers();
+  pagefuse::RegisterTopK();
+  pagefuse::RegisterCopies();
   benchmark::RunSpecifiedBenchmarks();
   const pagefuse::Peaks& peaks = pagefuse::MachinePeaks();
   std::fprintf(stderr,

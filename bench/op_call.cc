@@ -220,6 +220,13 @@ int64_t OpCall::output_bytes(int output) {
   return arg.size() * BitWidth(arg.dtype) / 8;
 }
 
+int64_t OpCall::TensorBytes() {
+  int64_t bytes = 0;
+  for (const TensorArg& input : args().inputs) bytes += input.size() * BitWidth(input.dtype) / 8;
+  for (int i = 0; i < node_->num_outputs(); ++i) bytes += output_bytes(i);
+  return bytes;
+}
+
 CallSeries::CallSeries(OpCalls calls, std::string kernel)
     : calls_(std::move(calls)), kernel_(std::move(kernel)) {
   for (const auto& call : calls_) call->UseScratch(&scratch_);

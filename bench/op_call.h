@@ -87,6 +87,8 @@ class OpCall {
   // The call with all that is inferred. Adds no inputs afterwards.
   const KernelArgs& args();
   int64_t output_bytes(int output);
+  // Bytes of all inputs and outputs.
+  int64_t TensorBytes();
   std::mt19937& random() { return random_; }
 
  private:

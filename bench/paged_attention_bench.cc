@@ -1,5 +1,6 @@
 // PagedAttention against what the machine can do: decode as a share of the memory bandwidth,
-// prefill as a share of the multiply-add peak, both measured by this program.
+// prefill as a share of the multiply-add peak, both measured by this program; and MergeAttnStates
+// as a share of a plain copy.
 //
 // Every iteration uses the next of enough layers that no cache of the processor holds them all, as
 // in a model. Counters are those of the fastest iteration, since other programs disturb the rest:
@@ -52,6 +53,11 @@ void Prefill(benchmark::State& state, const ModelShape& shape, const CacheKind& 
   state.counters["share"] = flops / best / MachinePeaks().fma_flops;
 }
 
+void Merge(benchmark::State& state) {
+  const auto make = [&] { return MergeAttnStatesCall(kLlama, state.range(0)); };
+  RunCopies(state, make()->TensorBytes(), state.range(1) != 0, "hwy", make);
+}
+
 void Register() {
   const auto add = [](std::string name, auto run, const ModelShape& shape, const CacheKind& kind,
                       int64_t length) {
@@ -69,6 +75,7 @@ void Register() {
     add("prefill", Prefill, kGemmaLocal, kind, 512);
     add("prefill", Prefill, kLlama, kind, 1024);
   }
+  benchmark::RegisterBenchmark("MergeAttnStates", Merge)->Apply(CopyArgs);
 }
 
 }  // namespace

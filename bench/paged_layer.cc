@@ -134,6 +134,15 @@ std::unique_ptr<OpCall> RopeCacheInsertCall(const ModelShape& shape, const Cache
   return call;
 }
 
+std::unique_ptr<OpCall> MergeAttnStatesCall(const ModelShape& shape, int64_t tokens) {
+  auto call = std::make_unique<OpCall>("MergeAttnStates");
+  for (int i = 0; i < 2; ++i) {
+    call->Normal(DataType::kBfloat16, {tokens, shape.heads, shape.head_size});
+    call->Normal(DataType::kFloat, {shape.heads, tokens});
+  }
+  return call;
+}
+
 int64_t InsertedBytes(const ModelShape& shape, const CacheKind& kind, int64_t tokens) {
   const int64_t source = 2 * shape.kv_heads * shape.head_size * BitWidth(kind.query) / 8;
   return tokens *

@@ -38,6 +38,8 @@ std::unique_ptr<OpCall> PagedCacheInsertCall(const ModelShape& shape, const Cach
 // RopeCacheInsert, with norms, of `tokens` tokens into a cache with twice as many slots.
 std::unique_ptr<OpCall> RopeCacheInsertCall(const ModelShape& shape, const CacheKind& kind,
                                             int64_t tokens);
+// MergeAttnStates of two halves of an attention of `tokens` bfloat16 tokens.
+std::unique_ptr<OpCall> MergeAttnStatesCall(const ModelShape& shape, int64_t tokens);
 // Bytes that a PagedCacheInsert of keys and values of type `kind.query` reads and writes.
 int64_t InsertedBytes(const ModelShape& shape, const CacheKind& kind, int64_t tokens);
 

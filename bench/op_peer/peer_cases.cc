@@ -6,6 +6,7 @@
 #include "indexer_calls.h"
 #include "latent_cache_calls.h"
 #include "paged_layer.h"
+#include "slot_calls.h"
 #include "sparse_mla_calls.h"
 
 namespace pagefuse {
@@ -46,16 +47,6 @@ void AddPagedCaches(Cases& cases) {
   }
   cases.push_back({"PagedAttention_prefill", "256 tokens of 256",
                    [] { return PagedAttentionCall(kShape, kKinds[0], kTokens, kTokens); }});
-}
-
-// Two halves of an attention of `tokens` tokens.
-std::unique_ptr<OpCall> MergeCall(int64_t tokens) {
-  auto call = std::make_unique<OpCall>("MergeAttnStates");
-  for (int i = 0; i < 2; ++i) {
-    call->Normal(DataType::kBfloat16, {tokens, kShape.heads, kShape.head_size});
-    call->Normal(DataType::kFloat, {kShape.heads, tokens});
-  }
-  return call;
 }
 
 void AddTurboQuant(Cases& cases) {
@@ -107,58 +98,6 @@ void AddLatentCaches(Cases& cases) {
                    [] { return SparseMlaCall(kLatentKinds[0], kAllRows, 1); }});
 }
 
-// Indices of the top rows, a table and what else the ops that turn indices into slots read.
-constexpr int64_t kListed = 2048, kSlotBlock = 64, kRequests = 4, kColumns = 512;
-
-std::vector<int32_t> Indices(OpCall& call, int64_t tokens) {
-  std::vector<int32_t> indices(tokens * kListed);
-  for (int32_t& i : indices) i = static_cast<int32_t>(call.random()() % (kColumns * kSlotBlock));
-  return indices;
-}
-
-std::vector<int32_t> Requests(int64_t tokens) {
-  std::vector<int32_t> requests(tokens);
-  for (int64_t t = 0; t < tokens; ++t) requests[t] = static_cast<int32_t>(t * kRequests / tokens);
-  return requests;
-}
-
-std::unique_ptr<OpCall> TopKSlotsCall(int64_t tokens) {
-  auto call = std::make_unique<OpCall>("TopKSlots");
-  call->Ints({tokens, kListed}, Indices(*call, tokens));
-  call->Ints({tokens}, Requests(tokens));
-  call->BlockTable(kRequests, kColumns);
-  std::fill_n(call->Input<bool>(DataType::kBool, {tokens}), tokens, true);
-  call->Attribute("block_size", kSlotBlock);
-  return call;
-}
-
-std::unique_ptr<OpCall> ReqIndexToSlotCall(int64_t tokens) {
-  auto call = std::make_unique<OpCall>("ReqIndexToSlot");
-  call->Ints({tokens}, Requests(tokens));
-  call->BlockTable(kRequests, kColumns);
-  call->Ints({tokens, kListed}, Indices(*call, tokens));
-  call->Attribute("block_size", kSlotBlock);
-  return call;
-}
-
-// One request whose last `tokens` tokens are new, with a compressed row for four tokens.
-std::unique_ptr<OpCall> CombineTopKWindowCall(int64_t tokens) {
-  constexpr int64_t kLength = 8192, kTopK = 512, kWindow = 128, kRatio = 4;
-  auto call = std::make_unique<OpCall>("CombineTopKWindow");
-  std::vector<int32_t> indices(tokens * kTopK);
-  for (int64_t i = 0; i < tokens * kTopK; ++i) indices[i] = static_cast<int32_t>(i % kTopK);
-  call->Ints({tokens, kTopK}, indices);
-  call->Ints({2}, {0, static_cast<int32_t>(tokens)});
-  call->Ints({1}, {static_cast<int32_t>(kLength)});
-  call->Ints({1}, {static_cast<int32_t>(tokens + kWindow - 1)});
-  *call->Input<int64_t>(DataType::kInt64, {}) = kLength;
-  *call->Input<int64_t>(DataType::kInt64, {}) = kLength / kRatio;
-  call->Attribute("window_size", kWindow);
-  call->Attribute("compress_ratio", kRatio);
-  call->Attribute("topk", kTopK);
-  return call;
-}
-
 void AddSlots(Cases& cases) {
   const std::string size = Tokens(kTokens) + ", 2048 each";
   cases.push_back({"TopKSlots", size, [] { return TopKSlotsCall(kTokens); }});
@@ -175,7 +114,8 @@ OpPeerCase Int8DecodeCase() { return DecodeCase(kInt8Cache); }
 std::vector<OpPeerCase> OpPeerCases() {
   Cases cases;
   AddPagedCaches(cases);
-  cases.push_back({"MergeAttnStates", Tokens(kTokens), [] { return MergeCall(kTokens); }});
+  cases.push_back(
+      {"MergeAttnStates", Tokens(kTokens), [] { return MergeAttnStatesCall(kShape, kTokens); }});
   AddIndexer(cases);
   AddSlots(cases);
   AddLatentCaches(cases);

@@ -15,19 +15,12 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/row_codec-inl.h"
+#include "pagefuse/ops/numeric/byte_tables-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Lookups of bytes in 128: AVX512-VBMI.
-#undef PF_HAS_BYTE_TABLES
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
-#define PF_HAS_BYTE_TABLES 1
-#else
-#define PF_HAS_BYTE_TABLES 0
-#endif
 
 #if PF_HAS_BYTE_TABLES
 
@@ -70,26 +63,12 @@ class E4M3Table {
 
  private:
   using D = hn::Full512<uint8_t>;
-  using V = hn::Vec<D>;
+  using V = ByteVec;
   using M = hn::Mask<D>;
   static constexpr size_t kStep = 64;
   static constexpr uint32_t kMantissas = 128;
   static constexpr uint32_t kExponents = 6;
 
-  struct Indices {
-    alignas(64) uint8_t low[kStep];   // the low bytes of the words
-    alignas(64) uint8_t high[kStep];  // their high bytes
-    alignas(
-        64) uint8_t above[kStep];  // what the codes of a rank are larger than those of the sixth
-
-    constexpr Indices() : low{}, high{}, above{} {
-      for (size_t i = 0; i < kStep; ++i) {
-        low[i] = static_cast<uint8_t>(2 * i);
-        high[i] = static_cast<uint8_t>(2 * i + 1);
-        if (i > kExponents) above[i] = static_cast<uint8_t>(8 * (i - kExponents));
-      }
-    }
-  };
   // Biased exponents between the scale's and the lowest with a table: the sixth has quotients of
   // 2^-6, the least normal number, and more.
   static constexpr uint32_t kBelow = 10;
@@ -97,12 +76,8 @@ class E4M3Table {
   // Of 64 bfloat16 numbers.
   HWY_INLINE V Codes(V first, V second) const {
     const D d;
-    static constexpr Indices kIndices;
-    const auto pick = [&](const uint8_t* bytes) HWY_ATTR {
-      return V{_mm512_permutex2var_epi8(first.raw, hn::Load(d, bytes).raw, second.raw)};
-    };
-    const V low = pick(kIndices.low);    // the last bit of the exponent, the mantissa
-    const V high = pick(kIndices.high);  // the sign, the exponent's other bits
+    const V low = LowBytes(first, second);    // the last bit of the exponent, the mantissa
+    const V high = HighBytes(first, second);  // the sign, the exponent's other bits
     const V twice = hn::Add(high, high);
     const V exponent = {_mm512_mask_add_epi8(twice.raw, _mm512_movepi8_mask(low.raw), twice.raw,
                                              hn::Set(d, 1).raw)};
@@ -110,7 +85,8 @@ class E4M3Table {
     constexpr uint8_t kLast = kExponents + 16;
     const V rank =
         hn::Min(hn::SaturatedSub(exponent, hn::Set(d, zero_exponent_)), hn::Set(d, kLast));
-    V code = {_mm512_permutexvar_epi8(rank.raw, hn::Load(d, kIndices.above).raw)};
+    const V above = hn::SaturatedSub(rank, hn::Set(d, kExponents));  // at most 16
+    V code = hn::BitCast(d, hn::ShiftLeft<3>(hn::BitCast(hn::Full512<uint16_t>(), above)));
     code = hn::Add(code, Lookup<kExponents>(hn::Gt(rank, hn::Set(d, kExponents - 1)), low));
     const auto of = [&](auto row)
                         HWY_ATTR { return Lookup<row>(hn::Eq(rank, hn::Set(d, row)), low); };

@@ -14,6 +14,8 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <vector>
 
 #include "hwy/highway.h"
 
@@ -36,14 +38,30 @@ inline constexpr uint32_t kInfinityBits = 0x7F800000;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Bits of the largest magnitude of x[0, n), n a multiple of the lanes. NaN is above infinity.
-HWY_INLINE uint32_t LargestBits(const float* HWY_RESTRICT x, size_t n) {
+// Bits of the largest magnitude of x[0, n) as a float, n a multiple of the lanes. NaN is above
+// infinity.
+template <typename From>
+HWY_INLINE uint32_t LargestBits(const From* HWY_RESTRICT x, size_t n) {
   const hn::ScalableTag<float> df;
   const hn::RebindToSigned<decltype(df)> di;
   const size_t lanes = hn::Lanes(df);
   auto largest = hn::Zero(di);
-  for (size_t i = 0; i < n; i += lanes) {
-    largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(df, x + i))));
+  size_t i = 0;
+  if constexpr (std::is_same_v<From, Bfloat16>) {
+    // Two to a lane, each the high half of its float.
+    const auto* words = reinterpret_cast<const uint16_t*>(x);
+    const hn::Repartition<uint16_t, decltype(df)> d16;
+    const auto magnitude = hn::Set(di, 0x7FFF0000);
+    auto even = hn::Zero(di), odd = hn::Zero(di);
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      const auto pairs = hn::BitCast(di, hn::LoadU(d16, words + i));
+      odd = hn::Max(odd, hn::And(pairs, magnitude));
+      even = hn::Max(even, hn::And(hn::ShiftLeft<16>(pairs), magnitude));
+    }
+    largest = hn::Max(even, odd);
+  }
+  for (; i < n; i += lanes) {
+    largest = hn::Max(largest, hn::BitCast(di, hn::Abs(LoadToFloat(df, x + i))));
   }
   return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest)));
 }
@@ -74,8 +92,8 @@ HWY_INLINE void StoreCodeBytes(D8 d8, V8 codes, size_t count, uint8_t* HWY_RESTR
 
 // Codes of the groups of x, whose quotients are finite and round to at most the largest number.
 // `factors`: of each group what `quotient(v, factor)` takes. Groups are multiples of the lanes.
-template <class F, class Quotient>
-HWY_INLINE void EncodeFiniteGroups(const float* HWY_RESTRICT x, const GroupRun& groups,
+template <class F, typename From, class Quotient>
+HWY_INLINE void EncodeFiniteGroups(const From* HWY_RESTRICT x, const GroupRun& groups,
                                    const float* HWY_RESTRICT factors, uint8_t* HWY_RESTRICT codes,
                                    const Quotient& quotient) {
   const hn::ScalableTag<float> df;
@@ -86,7 +104,7 @@ HWY_INLINE void EncodeFiniteGroups(const float* HWY_RESTRICT x, const GroupRun& 
     for (size_t i = 0; i < total; i += 4 * lanes) {
       const auto factor = hn::Set(df, factors[i / groups.size]);
       const auto at = [&](size_t v)
-                          HWY_ATTR { return quotient(hn::LoadU(df, x + i + v * lanes), factor); };
+                          HWY_ATTR { return quotient(LoadToFloat(df, x + i + v * lanes), factor); };
       StoreCodeBytes<F>(d8,
                         FiniteCodesOfFour<F, /*saturates=*/false>(df, at(0), at(1), at(2), at(3)),
                         4 * lanes, codes + (F::kSignBit == 0x80 ? i : i / 2));
@@ -103,7 +121,7 @@ HWY_INLINE void EncodeFiniteGroups(const float* HWY_RESTRICT x, const GroupRun& 
         left = groups.size;
       }
       left -= lanes;
-      return quotient(hn::LoadU(df, x + i), hn::Set(df, *factors));
+      return quotient(LoadToFloat(df, x + i), hn::Set(df, *factors));
     };
     const auto q0 = next(0);
     const auto q1 = next(1);
@@ -115,8 +133,8 @@ HWY_INLINE void EncodeFiniteGroups(const float* HWY_RESTRICT x, const GroupRun& 
   }
 }
 
-template <class F>
-HWY_INLINE void EncodeUnderScales(const GroupFormat& format, const float* HWY_RESTRICT x,
+template <class F, typename From>
+HWY_INLINE void EncodeUnderScales(const GroupFormat& format, const From* HWY_RESTRICT x,
                                   const GroupRun& groups, const float* HWY_RESTRICT scales,
                                   uint8_t* HWY_RESTRICT codes) {
   if (format.scale == GroupScale::kFloat) {
@@ -133,7 +151,8 @@ HWY_INLINE void EncodeUnderScales(const GroupFormat& format, const float* HWY_RE
 // Encodes at most kGroupsAtOnce groups; false, with nothing written but scales, if they are not
 // usual: parts of vectors; numbers that are none, infinities, and scales without all of their
 // digits, under which quotients may go past the largest number.
-HWY_INLINE bool EncodeUsualGroups(const GroupFormat& format, const float* HWY_RESTRICT x,
+template <typename From>
+HWY_INLINE bool EncodeUsualGroups(const GroupFormat& format, const From* HWY_RESTRICT x,
                                   const GroupRun& groups, uint8_t* HWY_RESTRICT codes,
                                   float* HWY_RESTRICT scales) {
   const hn::ScalableTag<float> df;
@@ -153,28 +172,33 @@ HWY_INLINE bool EncodeUsualGroups(const GroupFormat& format, const float* HWY_RE
 
 #else
 
-HWY_INLINE bool EncodeUsualGroups(const GroupFormat&, const float*, const GroupRun&, uint8_t*,
+template <typename From>
+HWY_INLINE bool EncodeUsualGroups(const GroupFormat&, const From*, const GroupRun&, uint8_t*,
                                   float*) {
   return false;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
-// As EncodeGroup for each of the groups of x, whose codes follow one another. No pointer needs
-// alignment; writes exactly the bytes of the codes, and scales[0, groups.count).
-HWY_INLINE void EncodeGroupsVectors(const GroupFormat& format, const float* HWY_RESTRICT x,
+// As EncodeGroup for each of the groups of x, of any type that LoadToFloat takes, whose codes follow
+// one another. No pointer needs alignment; writes exactly the bytes of the codes, and
+// scales[0, groups.count).
+template <typename From>
+HWY_INLINE void EncodeGroupsVectors(const GroupFormat& format, const From* HWY_RESTRICT x,
                                     const GroupRun& groups, uint8_t* HWY_RESTRICT codes,
                                     float* HWY_RESTRICT scales) {
   const size_t code_bytes =
       static_cast<size_t>(format.CodeBytes(static_cast<int64_t>(groups.size)));
   for (size_t first = 0; first < groups.count; first += kGroupsAtOnce) {
     const GroupRun run = {std::min(kGroupsAtOnce, groups.count - first), groups.size};
-    const float* from = x + first * groups.size;
+    const From* from = x + first * groups.size;
     uint8_t* to = codes + first * code_bytes;
     if (EncodeUsualGroups(format, from, run, to, scales + first)) continue;
+    std::vector<float> group(groups.size);
     for (size_t g = 0; g < run.count; ++g) {
+      ConvertArray(from + g * groups.size, groups.size, group.data());
       scales[first + g] =
-          EncodeGroupVectors(format, from + g * groups.size, groups.size, to + g * code_bytes);
+          EncodeGroupVectors(format, group.data(), groups.size, to + g * code_bytes);
     }
   }
 }

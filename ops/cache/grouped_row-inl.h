@@ -31,8 +31,9 @@ namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// As EncodeGroupedRow.
-HWY_INLINE void EncodeGroupedRowVectors(const GroupedRowFormat& format, const float* HWY_RESTRICT x,
+// As EncodeGroupedRow, of numbers of any type that LoadToFloat takes.
+template <typename From>
+HWY_INLINE void EncodeGroupedRowVectors(const GroupedRowFormat& format, const From* HWY_RESTRICT x,
                                         const void* tail, RowAddress row) {
   const size_t group = static_cast<size_t>(format.group);
   const size_t num_groups = static_cast<size_t>(format.num_groups());

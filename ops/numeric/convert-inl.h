@@ -15,6 +15,7 @@
 
 #include "hwy/highway.h"
 
+#include "pagefuse/ops/numeric/byte_tables-inl.h"
 #include "pagefuse/ops/numeric/small_float.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -224,10 +225,57 @@ struct FiniteCodes {
   }
 };
 
+#if PF_HAS_BYTE_TABLES
+
+// Of the 32-bit lanes of two vectors the low bytes, then the high ones.
+struct OuterBytes {
+  alignas(64) uint8_t at[64];
+  constexpr OuterBytes() : at{} {
+    for (size_t i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(i % 32 * 4 + i / 32 * 3);
+  }
+};
+inline constexpr OuterBytes kOuterBytes;
+
+// FiniteCodesOfFour of formats of eight bits: terms that keep their signs.
+template <class F, bool saturates, class V>
+HWY_INLINE ByteVec FiniteBytesOfFour(V q0, V q1, V q2, V q3) {
+  static_assert(F::kSignBit == 0x80);
+  using Codes = FiniteCodes<F>;
+  const hn::Full512<float> df;
+  const hn::Full512<uint32_t> du;
+  const hn::Full512<uint8_t> d8;
+  // The number of the smaller or larger magnitude with the sign of the first.
+  constexpr int kSmaller = 2;
+  constexpr int kLarger = 3;
+  const V least = hn::BitCast(df, hn::Set(du, Codes::kLeastExponent));
+  const V most = hn::Set(df, DecodeFloat<F>(F::kMaxFinite));
+  const V steps = hn::Set(df, static_cast<float>(uint32_t{1} << Codes::kShift));
+  const auto term = [&](V q) HWY_ATTR {
+    if constexpr (saturates) q = V{_mm512_range_ps(q.raw, most.raw, kSmaller)};
+    const V exponent = hn::And(q, hn::BitCast(df, hn::Set(du, 0xFF800000u)));
+    const V base{_mm512_range_ps(exponent.raw, least.raw, kLarger)};
+    const auto sum = hn::BitCast(du, hn::MulAdd(base, steps, q));
+    return hn::Add(sum, hn::ShiftRight<Codes::kShift>(sum));
+  };
+  const auto outer = [&](auto a, auto b) HWY_ATTR {
+    return ByteVec{_mm512_permutex2var_epi8(a.raw, hn::Load(d8, kOuterBytes.at).raw, b.raw)};
+  };
+  const ByteVec first = outer(term(q0), term(q1));
+  const ByteVec second = outer(term(q2), term(q3));
+  const ByteVec low{_mm512_shuffle_i64x2(first.raw, second.raw, 0x44)};
+  const ByteVec high{_mm512_shuffle_i64x2(first.raw, second.raw, 0xEE)};
+  return hn::OrAnd(hn::Sub(low, hn::Set(d8, Codes::kExcess)), high, hn::Set(d8, F::kSignBit));
+}
+
+#endif
+
 // The codes of four vectors as bytes in the order of memory; of e2m1 in the low half of each byte.
 // Numbers beyond the largest one of F become it if `saturates`, and must not come else.
 template <class F, bool saturates, class DF, class V>
 HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> FiniteCodesOfFour(DF df, V q0, V q1, V q2, V q3) {
+#if PF_HAS_BYTE_TABLES
+  if constexpr (F::kSignBit == 0x80) return FiniteBytesOfFour<F, saturates>(q0, q1, q2, q3);
+#endif
   using Codes = FiniteCodes<F>;
   const hn::RebindToUnsigned<DF> du;
   const hn::RebindToSigned<DF> di;

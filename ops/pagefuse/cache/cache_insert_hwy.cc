@@ -1,4 +1,3 @@
-#define HWY_WANT_AVX3_DL 1  // of E4M3Table; before any header of Highway
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/cache/cache_insert_hwy.cc"
 #include <algorithm>

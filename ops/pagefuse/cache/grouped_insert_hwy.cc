@@ -18,16 +18,28 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace vec = pagefuse::HWY_NAMESPACE;
 
-void EncodeGroupedRows(const GroupedInsert& insert, const SlotWrite* writes, int64_t count) {
+template <typename From>
+HWY_INLINE void EncodeGroupedRowsOf(const GroupedInsert& insert, const SlotWrite* writes,
+                                    int64_t count) {
   const GroupedRowFormat& format = insert.format;
-  std::vector<float> x(format.coded);
   for (int64_t i = 0; i < count; ++i) {
     const SlotWrite& write = writes[i];
-    LoadRow(insert.source_type, insert.coded + write.token * insert.coded_stride, x.size(),
-            x.data());
+    const auto* x =
+        reinterpret_cast<const From*>(insert.coded + write.token * insert.coded_stride);
     const uint8_t* plain =
         format.plain == 0 ? nullptr : insert.plain + write.token * insert.plain_stride;
-    vec::EncodeGroupedRowVectors(format, x.data(), plain, insert.rows.AtSlot(write.slot, 0));
+    vec::EncodeGroupedRowVectors(format, x, plain, insert.rows.AtSlot(write.slot, 0));
+  }
+}
+
+void EncodeGroupedRows(const GroupedInsert& insert, const SlotWrite* writes, int64_t count) {
+  switch (insert.source_type) {
+    case DataType::kFloat16:
+      return EncodeGroupedRowsOf<Float16>(insert, writes, count);
+    case DataType::kBfloat16:
+      return EncodeGroupedRowsOf<Bfloat16>(insert, writes, count);
+    default:
+      return EncodeGroupedRowsOf<float>(insert, writes, count);
   }
 }
 

@@ -1,5 +1,4 @@
 // The vector codecs against the scalar definition, byte for byte, on every SIMD target.
-#define HWY_WANT_AVX3_DL 1  // of E4M3Table; before any header of Highway
 
 #include <cmath>
 #include <cstring>
