@@ -180,8 +180,8 @@ HWY_INLINE bool EncodeUsualGroups(const GroupFormat&, const From*, const GroupRu
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
-// As EncodeGroup for each of the groups of x, of any type that LoadToFloat takes, whose codes follow
-// one another. No pointer needs alignment; writes exactly the bytes of the codes, and
+// As EncodeGroup for each of the groups of x, of any type that LoadToFloat takes, whose codes
+// follow one another. No pointer needs alignment; writes exactly the bytes of the codes, and
 // scales[0, groups.count).
 template <typename From>
 HWY_INLINE void EncodeGroupsVectors(const GroupFormat& format, const From* HWY_RESTRICT x,

@@ -130,19 +130,41 @@ HWY_INLINE float LoadHalf(const uint8_t* HWY_RESTRICT p) {
 #endif
 }
 
-// Codes as elements of a table.
+// The numbers 0, 1, 2, ... that value codes mean.
+inline constexpr float kTurboValueCodes[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                               8, 9, 10, 11, 12, 13, 14, 15};
+
+// A FloatTable of them. Where a table takes more than one register, a conversion is cheaper.
 template <int bits>
+class NumberTable {
+  using DF = hn::ScalableTag<float>;
+  using DI = hn::RebindToSigned<DF>;
+  static constexpr bool kConverts = PF_PERMUTES_FLOATS && (1 << bits) > hn::MaxLanes(DF());
+
+ public:
+  HWY_INLINE NumberTable() : table_(kTurboValueCodes) {}
+  HWY_INLINE hn::Vec<DF> Get(hn::Vec<DI> codes) const {
+    if constexpr (!kConverts) return table_.Get(codes);
+    return hn::ConvertTo(DF(), hn::And(codes, hn::Set(DI(), (1 << bits) - 1)));
+  }
+
+ private:
+  FloatTable<bits> table_;
+};
+
+// Codes as elements of a table.
+template <int bits, class Table = FloatTable<bits>>
 struct TableCodec {
   static_assert(bits == 3 || bits == 4);
   using Element = uint8_t;
   static constexpr bool kRowScale = true;
   static constexpr float kUnit = 1.0f;
   // LoadTwo gives elements d, d + 2, ... and d + 1, d + 3, ...
-  static constexpr bool kEvenOdd = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3;
+  static constexpr bool kEvenOdd = PF_PERMUTES_FLOATS && (HWY_TARGET <= HWY_AVX3 || bits == 4);
 
-  FloatTable<bits> table;
+  Table table;
 
-  explicit HWY_INLINE TableCodec(const float* values) : table(values) {}
+  explicit HWY_INLINE TableCodec(const Table& elements) : table(elements) {}
 
   // d is a multiple of Lanes(df).
   template <class DF, class Row>
@@ -161,13 +183,19 @@ struct TableCodec {
     return hn::IfThenElseZero(hn::FirstN(df, count),
                               table.Get(CodeLanes<bits>(di, buffer, d * bits % 8)));
   }
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
   template <class DF, class Row, class V>
   HWY_INLINE void LoadTwo(DF df, const Row& row, size_t d, V& a, V& b) const {
-    const auto pairs = PairLanes(df, row.data + d * bits / 8);
-    a = table.Get(pairs);
-    b = table.Get(hn::ShiftRight<bits>(pairs));
+    if constexpr (kEvenOdd) {
+      const auto pairs = PairLanes(df, row.data + d * bits / 8);
+      a = table.Get(pairs);
+      b = table.Get(hn::ShiftRight<bits>(pairs));
+    } else {
+      a = Load(df, row, d);
+      b = Load(df, row, d + hn::Lanes(df));
+    }
   }
+
+#if HWY_TARGET != HWY_SCALAR
 
  private:
   // The codes of two elements in the low bits of each lane, of four bits.
@@ -194,12 +222,6 @@ struct TableCodec {
       return hn::BitCast(di, hn::BitCast(du, words) >> hn::Load(du, kShifts));
     }
   }
-#else
-  template <class DF, class Row, class V>
-  HWY_INLINE void LoadTwo(DF df, const Row& row, size_t d, V& a, V& b) const {
-    a = Load(df, row, d);
-    b = Load(df, row, d + hn::Lanes(df));
-  }
 #endif
 };
 
@@ -217,7 +239,7 @@ struct TurboKeyCodec : TableCodec<bits> {
   bool norm_correction;
 
   HWY_INLINE TurboKeyCodec(const float* centroids, bool correct)
-      : TableCodec<bits>(centroids), norm_correction(correct) {}
+      : TableCodec<bits>(FloatTable<bits>(centroids)), norm_correction(correct) {}
   HWY_INLINE Row Open(RowAddress row) const { return {row.data, LoadHalf(row.scale)}; }
 };
 
@@ -252,13 +274,9 @@ struct TurboKeyRowCodec : TurboKeyCodec<bits> {
   }
 };
 
-// The numbers 0, 1, 2, ... that value codes mean.
-inline constexpr float kTurboValueCodes[16] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                               8, 9, 10, 11, 12, 13, 14, 15};
-
 // Value rows. Elements are Load() * row.scale + row.offset.
 template <int bits>
-struct TurboValueCodec : TableCodec<bits> {
+struct TurboValueCodec : TableCodec<bits, NumberTable<bits>> {
   static constexpr bool kUnitLength = false;
   static constexpr bool kRowOffset = true;
   struct Row {
@@ -267,7 +285,7 @@ struct TurboValueCodec : TableCodec<bits> {
     float offset;
   };
 
-  HWY_INLINE TurboValueCodec() : TableCodec<bits>(kTurboValueCodes) {}
+  HWY_INLINE TurboValueCodec() : TableCodec<bits, NumberTable<bits>>(NumberTable<bits>()) {}
   HWY_INLINE Row Open(RowAddress row) const {
     return {row.data, LoadHalf(row.scale), LoadHalf(row.scale + 2)};
   }

@@ -24,8 +24,7 @@ HWY_INLINE void EncodeGroupedRowsOf(const GroupedInsert& insert, const SlotWrite
   const GroupedRowFormat& format = insert.format;
   for (int64_t i = 0; i < count; ++i) {
     const SlotWrite& write = writes[i];
-    const auto* x =
-        reinterpret_cast<const From*>(insert.coded + write.token * insert.coded_stride);
+    const auto* x = reinterpret_cast<const From*>(insert.coded + write.token * insert.coded_stride);
     const uint8_t* plain =
         format.plain == 0 ? nullptr : insert.plain + write.token * insert.plain_stride;
     vec::EncodeGroupedRowVectors(format, x, plain, insert.rows.AtSlot(write.slot, 0));
