@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include <omp.h>
+
 #include "absl/strings/str_cat.h"
 #include "dnnl.h"
 
@@ -124,11 +126,14 @@ absl::Status BatchedProduct(KernelArgs& args, const ProductSpec& spec, const Pro
   // Few rows by large matrices are bound by reading those.
   const bool streamed = !spec.trans_a && dims.m <= kMaxStreamedRows;
   if (streamed && dims.n * dims.k >= kStreamedMatrix) return StreamedProducts(args, spec, dims);
-  // Large matrices use all threads one after the other, small ones a thread each.
+  // The threads of one sgemm wait for each other: a thread each is faster wherever that leaves none
+  // of them idle for long, and for matrices that are not worth sharing.
   constexpr int64_t kLarge = int64_t{1} << 22;
-  const bool small = dims.m * dims.n * dims.k < kLarge;
+  const int64_t threads = omp_get_max_threads();
+  const bool even = count % threads == 0 || count >= 4 * threads;
+  const bool apart = count > 1 && (even || dims.m * dims.n * dims.k < kLarge);
   bool ok = true;
-#pragma omp parallel for schedule(dynamic, 1) if (small && count > 1) reduction(&& : ok)
+#pragma omp parallel for schedule(dynamic, 1) if (apart) reduction(&& : ok)
   for (int64_t i = 0; i < count; ++i) {
     const dnnl_status_t status =
         dnnl_sgemm(spec.trans_a ? 'T' : 'N', spec.trans_b ? 'T' : 'N', dims.m, dims.n, dims.k,

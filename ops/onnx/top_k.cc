@@ -1,10 +1,10 @@
 #include "pagefuse/ops/onnx/top_k.h"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 
 #include "pagefuse/ops/onnx/rows_hwy.h"
+#include "pagefuse/ops/onnx/top_k_hwy.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
@@ -13,21 +13,18 @@ namespace {
 constexpr int64_t kBlock = 64;
 // Up to here keys are kept in order as they come.
 constexpr int64_t kFew = 32;
-constexpr int64_t kChunk = 128;  // elements that are ranked at once
+static_assert(kFew <= kMostOfRanked);
 
+uint64_t KeyOfRank(uint32_t rank, int64_t i) {
+  return (uint64_t{rank} << 32) | static_cast<uint32_t>(~static_cast<uint32_t>(i));
+}
 uint32_t RankOfKey(uint64_t key) { return static_cast<uint32_t>(key >> 32); }
 
 }  // namespace
 
-uint32_t TopK::RankOf(float x) const {
-  uint32_t bits = std::bit_cast<uint32_t>(x + 0.0f);  // -0 becomes 0
-  bits = x != x ? ~uint32_t{0} : (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
-  return largest_ ? bits : ~bits;
-}
+uint32_t TopK::RankOf(float x) const { return RankOfFloat(x, largest_); }
 
-uint64_t TopK::KeyOf(float x, int64_t i) const {
-  return (uint64_t{RankOf(x)} << 32) | static_cast<uint32_t>(~static_cast<uint32_t>(i));
-}
+uint64_t TopK::KeyOf(float x, int64_t i) const { return KeyOfRank(RankOf(x), i); }
 
 void TopK::Collect(const float* x, int64_t begin, int64_t end, uint32_t least) {
   if (k_ > kFew) {
@@ -38,22 +35,30 @@ void TopK::Collect(const float* x, int64_t begin, int64_t end, uint32_t least) {
     return;
   }
   // Kept in order; the last one is the mark to pass once there are k. Equals come later, and lose.
-  uint32_t ranks[kChunk];
-  uint32_t mark = static_cast<int64_t>(keys_.size()) == k_ ? RankOfKey(keys_.back()) : 0;
-  for (; begin < end; begin += kChunk) {
-    const int64_t count = std::min(kChunk, end - begin);
-    for (int64_t i = 0; i < count; ++i) ranks[i] = RankOf(x[begin + i]);
+  RankedElements ranked;
+  for (; begin < end; begin += kRankedElements) {
+    if (static_cast<int64_t>(keys_.size()) == k_) {
+      const uint32_t mark = RankOfKey(keys_.back());
+      if (mark == ~uint32_t{0}) return;
+      least = std::max(least, mark + 1);
+    }
+    const int64_t count =
+        FewRanked(x + begin, std::min(kRankedElements, end - begin), {largest_, k_, least}, ranked);
     for (int64_t i = 0; i < count; ++i) {
-      const bool full = static_cast<int64_t>(keys_.size()) == k_;
-      if (ranks[i] < least || (full && ranks[i] <= mark)) continue;
-      const uint64_t key = KeyOf(x[begin + i], begin + i);
-      if (!full) keys_.push_back(0);
-      uint64_t* at = keys_.data() + keys_.size() - 1;
-      for (; at > keys_.data() && at[-1] < key; --at) *at = at[-1];
-      *at = key;
-      mark = RankOfKey(keys_.back());
+      Insert(KeyOfRank(ranked.ranks[i], begin + ranked.indices[i]));
     }
   }
+}
+
+void TopK::Insert(uint64_t key) {
+  if (static_cast<int64_t>(keys_.size()) < k_) {
+    keys_.push_back(0);
+  } else if (key < keys_.back()) {
+    return;
+  }
+  uint64_t* at = keys_.data() + keys_.size() - 1;
+  for (; at > keys_.data() && at[-1] < key; --at) *at = at[-1];
+  *at = key;
 }
 
 uint32_t TopK::Threshold(const float* x, int64_t n) {

@@ -23,6 +23,8 @@ class TopK {
   uint32_t RankOf(float x) const;
   // Adds the keys of elements [begin, end) whose rank is `least` or better.
   void Collect(const float* x, int64_t begin, int64_t end, uint32_t least);
+  // Puts a key among the k best so far, if it is one.
+  void Insert(uint64_t key);
   // A rank that k elements at least reach, 0 if none is known cheaply; fills best_.
   uint32_t Threshold(const float* x, int64_t n);
   // Puts the k best keys in front, in order.

@@ -241,6 +241,11 @@ OpCases TopKCases() {
       .Add(RandomTopK({1, 20000}, 1, 60, false))
       .Add(RandomTopK({200, 3}, 0, 120, true))
       .Add(RandomTopK({5, 40}, 1, 40, false))
+      .Add(RandomTopK({40, 128}, 1, 8, true))
+      .Add(RandomTopK({40, 128}, 1, 8, false))
+      .Add(RandomTopK({7, 77}, 1, 16, true))
+      .Add(RandomTopK({7, 301}, 1, 32, false))
+      .Add(RandomTopK({300, 70}, 0, 6, true))
       .Add({.name = "lower_index_first",
             .inputs = {x, Ints({1}, {2})},
             .outputs = {Floats({2, 2}, {4, 4, 5, 0}), Ints({2, 2}, {1, 3, 3, 1})}})
