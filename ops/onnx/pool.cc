@@ -80,18 +80,21 @@ absl::Status RunAverageRows(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t with_pads, args.node->IntAttribute("count_include_pad", 0));
   constexpr PoolFold kSum = {nullptr, AddRow, 0};
   return ForEachFloatPlane(args, kSum, [&](int64_t plane, const Window& window, PoolRows& rows) {
-    std::vector<float> along;
-    for (int64_t o = 0; o < window.back().output; ++o) {
-      along.push_back(static_cast<float>(CountOf(window.back(), o, with_pads != 0)));
-    }
+    const int64_t width = window.back().output;
+    std::vector<float> divisors(static_cast<size_t>(width));
+    int64_t divisors_of = -1;  // the count of the other axes that they are for
     rows.Run(args.input(0).as<float>() + plane * NumInputs(window),
              args.output(0).as<float>() + plane * NumOutputs(window), [&](int64_t row, float* y) {
-               const auto factor =
-                   static_cast<float>(CountOf(window, rows.outer().size(), row, with_pads != 0));
-               // No tap counts where the sum is 0: 1 is as good a divisor.
-               for (size_t o = 0; o < along.size(); ++o) {
-                 y[o] /= std::max(factor * along[o], 1.0f);
+               const int64_t across = CountOf(window, rows.outer().size(), row, with_pads != 0);
+               if (across != divisors_of) {
+                 divisors_of = across;
+                 for (int64_t o = 0; o < width; ++o) {
+                   // No tap counts where the sum is 0: 1 is as good a divisor.
+                   const int64_t count = across * CountOf(window.back(), o, with_pads != 0);
+                   divisors[o] = static_cast<float>(std::max<int64_t>(count, 1));
+                 }
                }
+               DivRow({y, 1, divisors.data(), 1}, y, width);
              });
   });
 }
