@@ -110,7 +110,9 @@ absl::StatusOr<CacheSides> MakeCacheSides(const KernelArgs& args, const CacheIns
   return sides;
 }
 
-void InsertRows(const CacheSide& side, const std::vector<SlotWrite>& writes) {
+namespace {
+
+void InsertRowsOf(const CacheSide& side, const std::vector<SlotWrite>& writes) {
   std::vector<float> x(side.head_size);
   for (const SlotWrite& write : writes) {
     for (int64_t head = 0; head < side.heads; ++head) {
@@ -125,6 +127,12 @@ void InsertRows(const CacheSide& side, const std::vector<SlotWrite>& writes) {
       EncodeRow(side.format, side.Params(head), x.data(), side.head_size, row);
     }
   }
+}
+
+}  // namespace
+
+void InsertRows(SideList sides, const std::vector<SlotWrite>& writes) {
+  for (const CacheSide* side : sides) InsertRowsOf(*side, writes);
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -69,9 +70,11 @@ struct CacheSides {
 // Of checked arguments. Rows are written through the outputs, which share memory with the inputs.
 absl::StatusOr<CacheSides> MakeCacheSides(const KernelArgs& args, const CacheInsertPorts& ports);
 
-// Writes the tokens' rows, the plain way.
-void InsertRows(const CacheSide& side, const std::vector<SlotWrite>& writes);
-// The same bytes, vectorised and parallel over tokens and heads.
-void InsertRowsHwy(const CacheSide& side, const std::vector<SlotWrite>& writes);
+using SideList = std::initializer_list<const CacheSide*>;
+
+// Writes the tokens' rows of each side, the plain way.
+void InsertRows(SideList sides, const std::vector<SlotWrite>& writes);
+// The same bytes, vectorised and parallel over tokens.
+void InsertRowsHwy(SideList sides, const std::vector<SlotWrite>& writes);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -145,17 +145,18 @@ void CopyRows(const CacheSide& side, const std::vector<SlotWrite>& writes, int64
 
 }  // namespace
 
-void InsertRowsHwy(const CacheSide& side, const std::vector<SlotWrite>& writes) {
-  const int64_t tokens = static_cast<int64_t>(writes.size());
-  const int64_t token_bytes = side.heads * side.SourceRowBytes();
-  if (side.CopiesBytes()) {
-    if (token_bytes == 0) return;
-    ParallelFor(tokens, token_bytes,
-                [&](int64_t begin, int64_t end) { CopyRows(side, writes, begin, end); });
-    return;
-  }
-  ParallelFor(tokens * side.heads, side.SourceRowBytes(), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(EncodeRows)(side, writes, begin, end);
+void InsertRowsHwy(SideList sides, const std::vector<SlotWrite>& writes) {
+  int64_t token_bytes = 0;
+  for (const CacheSide* side : sides) token_bytes += side->heads * side->SourceRowBytes();
+  if (token_bytes == 0) return;
+  ParallelFor(static_cast<int64_t>(writes.size()), token_bytes, [&](int64_t begin, int64_t end) {
+    for (const CacheSide* side : sides) {
+      if (side->CopiesBytes()) {
+        CopyRows(*side, writes, begin, end);
+      } else {
+        HWY_DYNAMIC_DISPATCH(EncodeRows)(*side, writes, begin * side->heads, end * side->heads);
+      }
+    }
   });
 }
 

@@ -24,8 +24,7 @@ template <auto insert>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const CacheSides sides, MakeCacheSides(args, kPorts));
   const std::vector<SlotWrite> writes = SlotWrites(args.input(kPorts.slot_mapping));
-  insert(sides.key, writes);
-  insert(sides.value, writes);
+  insert({&sides.key, &sides.value}, writes);
   return absl::OkStatus();
 }
 

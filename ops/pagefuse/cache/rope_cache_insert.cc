@@ -226,7 +226,7 @@ void RopeCacheInsertPlain(const RopeCall& call) {
       EncodeRow(key.format, key.Params(head), x.data(), size, key.rows.AtSlot(call.slots[t], head));
     }
   }
-  InsertRows(call.sides.value, writes);
+  InsertRows({&call.sides.value}, writes);
 }
 
 OpDef RopeCacheInsertDef() {

@@ -130,7 +130,7 @@ void RopeCacheInsertHwy(const RopeCall& call) {
   for (int64_t t = 0; t < call.tokens(); ++t) {
     if (call.slots[t] >= 0) writes.push_back({t, call.slots[t]});
   }
-  InsertRowsHwy(call.sides.value, writes);
+  InsertRowsHwy({&call.sides.value}, writes);
 }
 
 }  // namespace pagefuse::pagefuse_ops
