@@ -96,7 +96,7 @@ class E4M3WordBytes {
     for (size_t i = 0; i < size; i += kStep) {
       const V code{_mm512_loadu_si512(codes + i)};
       const auto [first, second] = WordsOf(code);
-      // One more makes 0 of both magnitudes, but for their last bits.
+      // Magnitudes 0 and 127 are 1 and 128 then: nothing but their outer bits.
       const V next = hn::Add(code, hn::Set(d, 1));
       const uint64_t normal = _mm512_test_epi8_mask(next.raw, hn::Set(d, 0x7E).raw);
       store(first, static_cast<uint32_t>(normal), to + i);
