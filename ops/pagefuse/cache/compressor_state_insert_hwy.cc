@@ -1,40 +1,54 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/cache/compressor_state_insert_hwy.cc"
-#include <vector>
-
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "pagefuse/ops/numeric/convert-inl.h"
 #include "pagefuse/ops/pagefuse/cache/compressor_state_insert.h"
-#include "pagefuse/ops/pagefuse/rope_row-inl.h"
 #include "pagefuse/ops/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace vec = pagefuse::HWY_NAMESPACE;
 
-// a[0, n) += b[0, n).
-HWY_INLINE void AddTo(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t n) {
+// to = x + b, element by element.
+template <typename From>
+HWY_INLINE void Sums(const From* HWY_RESTRICT x, const float* HWY_RESTRICT b, size_t n,
+                     float* HWY_RESTRICT to) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::Add(hn::LoadU(df, a + i), hn::LoadU(df, b + i)), df, a + i);
+    hn::StoreU(hn::Add(vec::LoadToFloat(df, x + i), hn::LoadU(df, b + i)), df, to + i);
   }
-  for (; i < n; ++i) a[i] += b[i];
+  for (; i < n; ++i) to[i] = static_cast<float>(x[i]) + b[i];
+}
+
+template <typename From>
+HWY_INLINE void WriteStatesFrom(const StateInsert& insert, const StateWrite* writes,
+                                int64_t count) {
+  const auto n = static_cast<size_t>(insert.width);
+  const auto* kv = reinterpret_cast<const From*>(insert.kv);
+  const auto* score = reinterpret_cast<const From*>(insert.score);
+  for (int64_t i = 0; i < count; ++i) {
+    const StateWrite& write = writes[i];
+    const int64_t at = write.token * insert.width;
+    auto* row = reinterpret_cast<float*>(insert.rows.AtSlot(write.slot, 0).data);
+    vec::ConvertArray(kv + at, n, row);
+    Sums(score + at, insert.ape + write.phase * insert.width, n, row + insert.half);
+  }
 }
 
 void WriteStates(const StateInsert& insert, const StateWrite* writes, int64_t count) {
-  const size_t n = static_cast<size_t>(insert.width);
-  const int64_t source_bytes = insert.width * BitWidth(insert.type) / 8;
-  for (int64_t i = 0; i < count; ++i) {
-    const StateWrite& write = writes[i];
-    const int64_t at = write.token * source_bytes;
-    auto* row = reinterpret_cast<float*>(insert.rows.AtSlot(write.slot, 0).data);
-    LoadRow(insert.type, insert.kv + at, n, row);
-    LoadRow(insert.type, insert.score + at, n, row + insert.half);
-    AddTo(row + insert.half, insert.ape + write.phase * insert.width, n);
+  switch (insert.type) {
+    case DataType::kFloat16:
+      return WriteStatesFrom<Float16>(insert, writes, count);
+    case DataType::kBfloat16:
+      return WriteStatesFrom<Bfloat16>(insert, writes, count);
+    default:
+      return WriteStatesFrom<float>(insert, writes, count);
   }
 }
 
