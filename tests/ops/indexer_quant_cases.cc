@@ -109,6 +109,19 @@ OpCase KInsert(const std::string& scale_fmt, DataType type, double deviation) {
           .attributes = {{"scale_fmt", scale_fmt}}};
 }
 
+// Runs of tokens of several lengths.
+OpCase KInsertMany(const std::string& scale_fmt) {
+  constexpr int64_t kTokens = 50;
+  std::vector<int64_t> slots(kTokens);
+  for (int64_t i = 0; i < kTokens; ++i) slots[i] = i == 3 || i == 9 ? -1 : (i * 11) % 52;
+  slots[45] = slots[20];  // the later one wins
+  return {.name = scale_fmt + "_many",
+          .inputs = {Random(DataType::kBfloat16, {kTokens, 128}, Normal{0, 2}, 6),
+                     Ints({kTokens}, slots),
+                     Random(DataType::kUint8, {13, 4, 132}, Uniform{0, 255}, 5)},
+          .attributes = {{"scale_fmt", scale_fmt}}};
+}
+
 // --- IndexerKGather ---
 
 // Requests of 5, 0 and 9 tokens over blocks of 4; entries behind a request's end are garbage.
@@ -211,6 +224,8 @@ OpCases IndexerKQuantInsertCases() {
   return OpCases("pagefuse.IndexerKQuantInsert")
       .Add(good)
       .Add(KInsert("float", kBfloat16, 2))
+      .Add(KInsertMany("ue8m0"))
+      .Add(KInsertMany("float"))
       .Add(KInsert("float", kFloat, 1e-6))
       .Add(KInsert("ue8m0", kFloat16, 300))
       .Add(KInsert("ue8m0", kBfloat16, 1e-7))
