@@ -137,6 +137,7 @@ inline int64_t SeriesLength(int64_t bytes) {
   return std::clamp<int64_t>(kSeriesBytes / bytes, 2, 256);
 }
 
+// As many calls.
 template <typename Make>
 OpCalls MakeCalls(int64_t bytes, const Make& make) {
   OpCalls calls;

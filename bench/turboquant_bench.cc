@@ -1,6 +1,6 @@
 // The TurboQuant ops against what the machine can do: decode as time relative to PagedAttention
 // over a bfloat16 cache and as a share of the memory's read bandwidth; insert and dequantisation as
-// a share of what a plain copy of as many bytes reaches.
+// a share of what a plain copy of as many bytes reaches, in caches and in memory.
 //
 // Decoding goes through enough layers in turn that no cache of the processor holds them all; the
 // two sides of a ratio alternate, and the fastest run of each counts.

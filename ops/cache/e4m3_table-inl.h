@@ -90,8 +90,8 @@ class E4M3Table {
     code = hn::Add(code, Lookup<kExponents>(hn::Gt(rank, hn::Set(d, kExponents - 1)), low));
     const auto of = [&](auto row)
                         HWY_ATTR { return Lookup<row>(hn::Eq(rank, hn::Set(d, row)), low); };
-    code = Or3(code, of(Row<1>()), of(Row<2>()));
-    code = Or3(code, of(Row<3>()), Or3(of(Row<4>()), of(Row<5>()), hn::Zero(d)));
+    code = hn::Or3(code, of(Row<1>()), of(Row<2>()));
+    code = hn::Or(hn::Or3(code, of(Row<3>()), of(Row<4>())), of(Row<5>()));
     code = hn::Min(code, hn::Set(d, E4M3FNFormat::kMaxFinite));
     const M top = hn::Eq(exponent, hn::Set(d, 0xFF));
     const M is_nan{_mm512_mask_test_epi8_mask(top.raw, low.raw, hn::Set(d, 0x7F).raw)};
@@ -110,7 +110,6 @@ class E4M3Table {
     return V{_mm512_maskz_permutex2var_epi8(mask.raw, hn::Load(d, codes).raw, mantissas.raw,
                                             hn::Load(d, codes + kStep).raw)};
   }
-  static HWY_INLINE V Or3(V a, V b, V c) { return hn::Or(hn::Or(a, b), c); }
 
   alignas(64) uint8_t codes_[kExponents * kMantissas];
   uint8_t zero_exponent_;  // the largest whose codes are all 0

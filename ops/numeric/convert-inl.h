@@ -258,7 +258,7 @@ HWY_INLINE ByteVec FiniteBytesOfFour(V q0, V q1, V q2, V q3) {
     return hn::Add(sum, hn::ShiftRight<Codes::kShift>(sum));
   };
   const auto outer = [&](auto a, auto b) HWY_ATTR {
-    return ByteVec{_mm512_permutex2var_epi8(a.raw, hn::Load(d8, kOuterBytes.at).raw, b.raw)};
+    return LookupBytes(ByteVec{a.raw}, ByteVec{b.raw}, hn::Load(d8, kOuterBytes.at));
   };
   const ByteVec first = outer(term(q0), term(q1));
   const ByteVec second = outer(term(q2), term(q3));

@@ -1,5 +1,4 @@
 // The vector codecs against the scalar definition, byte for byte, on every SIMD target.
-
 #include <cmath>
 #include <cstring>
 #include <random>
