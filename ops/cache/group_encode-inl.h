@@ -19,6 +19,7 @@
 
 #include "hwy/highway.h"
 
+#include "pagefuse/ops/cache/e2m1_words-inl.h"
 #include "pagefuse/ops/cache/group_codec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -49,16 +50,15 @@ HWY_INLINE uint32_t LargestBits(const From* HWY_RESTRICT x, size_t n) {
   size_t i = 0;
   if constexpr (std::is_same_v<From, Bfloat16>) {
     // Two to a lane, each the high half of its float.
-    const auto* words = reinterpret_cast<const uint16_t*>(x);
-    const hn::Repartition<uint16_t, decltype(df)> d16;
-    const auto magnitude = hn::Set(di, 0x7FFF0000);
-    auto even = hn::Zero(di), odd = hn::Zero(di);
+    const auto* words = reinterpret_cast<const int16_t*>(x);
+    const hn::Repartition<int16_t, decltype(df)> d16;
+    const auto magnitude = hn::Set(d16, 0x7FFF);
+    auto words_largest = hn::Zero(d16);
     for (; i + 2 * lanes <= n; i += 2 * lanes) {
-      const auto pairs = hn::BitCast(di, hn::LoadU(d16, words + i));
-      odd = hn::Max(odd, hn::And(pairs, magnitude));
-      even = hn::Max(even, hn::And(hn::ShiftLeft<16>(pairs), magnitude));
+      words_largest = hn::Max(words_largest, hn::And(hn::LoadU(d16, words + i), magnitude));
     }
-    largest = hn::Max(even, odd);
+    const auto pairs = hn::BitCast(di, words_largest);
+    largest = hn::Max(hn::ShiftLeft<16>(pairs), hn::And(pairs, hn::Set(di, 0x7FFF0000)));
   }
   for (; i < n; i += lanes) {
     largest = hn::Max(largest, hn::BitCast(di, hn::Abs(LoadToFloat(df, x + i))));
@@ -100,15 +100,25 @@ HWY_INLINE void EncodeFiniteGroups(const From* HWY_RESTRICT x, const GroupRun& g
   const hn::Repartition<uint8_t, decltype(df)> d8;
   const size_t lanes = hn::Lanes(df);
   const size_t total = groups.count * groups.size;
-  if (groups.size % (4 * lanes) == 0) {  // four vectors have one factor
-    for (size_t i = 0; i < total; i += 4 * lanes) {
-      const auto factor = hn::Set(df, factors[i / groups.size]);
-      const auto at = [&](size_t v)
-                          HWY_ATTR { return quotient(LoadToFloat(df, x + i + v * lanes), factor); };
-      StoreCodeBytes<F>(d8,
-                        FiniteCodesOfFour<F, /*saturates=*/false>(df, at(0), at(1), at(2), at(3)),
-                        4 * lanes, codes + (F::kSignBit == 0x80 ? i : i / 2));
+  // Four vectors that begin at x[i], two by two under their factors.
+  const auto encode = [&](size_t i, float first, float second) HWY_ATTR {
+    const auto at = [&](size_t v, float factor) HWY_ATTR {
+      return quotient(LoadToFloat(df, x + i + v * lanes), hn::Set(df, factor));
+    };
+    StoreCodeBytes<F>(d8,
+                      FiniteCodesOfFour<F, /*saturates=*/false>(df, at(0, first), at(1, first),
+                                                                at(2, second), at(3, second)),
+                      4 * lanes, codes + (F::kSignBit == 0x80 ? i : i / 2));
+  };
+  if (groups.size % (4 * lanes) == 0) {
+    for (size_t i = 0; i < total; ++factors) {
+      const size_t end = i + groups.size;
+      for (; i < end; i += 4 * lanes) encode(i, *factors, *factors);
     }
+    return;
+  }
+  if (groups.size == 2 * lanes && groups.count % 2 == 0) {
+    for (size_t i = 0; i < total; i += 4 * lanes, factors += 2) encode(i, factors[0], factors[1]);
     return;
   }
   size_t left = groups.size;  // numbers of the current group
@@ -133,6 +143,30 @@ HWY_INLINE void EncodeFiniteGroups(const From* HWY_RESTRICT x, const GroupRun& g
   }
 }
 
+#if PF_HAS_BYTE_TABLES
+
+// EncodeUnderScales of bfloat16 numbers as e2m1 by lookup; false, with nothing written, if that
+// does not take them.
+HWY_INLINE bool EncodeE2M1Words(const Bfloat16* HWY_RESTRICT x, const GroupRun& groups,
+                                const float* HWY_RESTRICT scales, uint8_t* HWY_RESTRICT codes) {
+  constexpr size_t kNumbers = 64;  // at once, of one scale or two
+  const size_t total = groups.count * groups.size;
+  if (groups.size % (kNumbers / 2) != 0 || total % kNumbers != 0) return false;
+  if (!std::all_of(scales, scales + groups.count, E2M1Words::Takes)) return false;
+  const E2M1Words words;
+  const size_t halves = groups.size / (kNumbers / 2);  // of such numbers in a group
+  for (size_t i = 0; i < total; i += kNumbers) {
+    const size_t half = i / (kNumbers / 2);
+    StoreCodeBytes<E2M1Format>(
+        hn::Full512<uint8_t>(),
+        words.Encode(x + i, scales[half / halves], scales[(half + 1) / halves]), kNumbers,
+        codes + i / 2);
+  }
+  return true;
+}
+
+#endif
+
 template <class F, typename From>
 HWY_INLINE void EncodeUnderScales(const GroupFormat& format, const From* HWY_RESTRICT x,
                                   const GroupRun& groups, const float* HWY_RESTRICT scales,
@@ -141,6 +175,11 @@ HWY_INLINE void EncodeUnderScales(const GroupFormat& format, const From* HWY_RES
     return EncodeFiniteGroups<F>(x, groups, scales, codes,
                                  [](auto v, auto scale) HWY_ATTR { return hn::Div(v, scale); });
   }
+#if PF_HAS_BYTE_TABLES
+  if constexpr (std::is_same_v<F, E2M1Format> && std::is_same_v<From, Bfloat16>) {
+    if (EncodeE2M1Words(x, groups, scales, codes)) return;
+  }
+#endif
   float factors[kGroupsAtOnce];
   // Exact: scales are powers of two.
   for (size_t g = 0; g < groups.count; ++g) factors[g] = 1.0f / scales[g];
@@ -148,7 +187,33 @@ HWY_INLINE void EncodeUnderScales(const GroupFormat& format, const From* HWY_RES
                         [](auto v, auto factor) HWY_ATTR { return hn::Mul(v, factor); });
 }
 
-// Encodes at most kGroupsAtOnce groups; false, with nothing written but scales, if they are not
+// Scales of kGroupsAtOnce groups whose largest magnitudes have these bits: ScaleOf of each. False
+// if one is not usual (EncodeUsualGroups).
+HWY_INLINE bool UsualScales(const GroupFormat& format, const uint32_t* HWY_RESTRICT bits,
+                            float* HWY_RESTRICT scales) {
+  const hn::CappedTag<float, kGroupsAtOnce> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const auto floor = hn::Set(df, format.floor);
+  const auto largest_code = hn::Set(df, format.LargestCode());
+  const auto infinity = hn::Set(di, static_cast<int32_t>(kInfinityBits));
+  const auto normal = hn::Set(df, std::numeric_limits<float>::min());
+  auto usual = hn::Eq(infinity, infinity);
+  for (size_t g = 0; g < kGroupsAtOnce; g += hn::Lanes(df)) {
+    const auto amax = hn::BitCast(di, hn::LoadU(hn::RebindToUnsigned<decltype(df)>(), bits + g));
+    auto scale = hn::Div(hn::Max(hn::BitCast(df, amax), floor), largest_code);
+    usual =
+        hn::And(usual, hn::And(hn::Lt(amax, infinity), hn::RebindMask(di, hn::Ge(scale, normal))));
+    if (format.scale != GroupScale::kFloat) {
+      // The power of two that is not less; it stays finite, divided by the largest code.
+      const auto up = hn::Add(hn::BitCast(di, scale), hn::Set(di, 0x7FFFFF));
+      scale = hn::BitCast(df, hn::And(up, infinity));
+    }
+    hn::StoreU(scale, df, scales + g);
+  }
+  return hn::AllTrue(di, usual);
+}
+
+// Encodes at most kGroupsAtOnce groups; false, with nothing written, if they are not
 // usual: parts of vectors; numbers that are none, infinities, and scales without all of their
 // digits, under which quotients may go past the largest number.
 template <typename From>
@@ -157,11 +222,14 @@ HWY_INLINE bool EncodeUsualGroups(const GroupFormat& format, const From* HWY_RES
                                   float* HWY_RESTRICT scales) {
   const hn::ScalableTag<float> df;
   if (groups.size % hn::Lanes(df) != 0) return false;
+  uint32_t largest[kGroupsAtOnce];
+  std::fill_n(largest, kGroupsAtOnce, std::bit_cast<uint32_t>(1.0f));
   for (size_t g = 0; g < groups.count; ++g) {
-    const uint32_t bits = LargestBits(x + g * groups.size, groups.size);
-    scales[g] = format.ScaleOf(std::bit_cast<float>(bits));
-    if (bits >= kInfinityBits || scales[g] < std::numeric_limits<float>::min()) return false;
+    largest[g] = LargestBits(x + g * groups.size, groups.size);
   }
+  float usual[kGroupsAtOnce];
+  if (!UsualScales(format, largest, usual)) return false;
+  std::copy_n(usual, groups.count, scales);
   if (format.codes == GroupCodes::kE4M3) {
     EncodeUnderScales<E4M3FNFormat>(format, x, groups, scales, codes);
   } else {

@@ -1,26 +1,10 @@
 #include "pagefuse/ops/cache/group_format.h"
 
 #include <cmath>
-#include <cstring>
 
 #include "pagefuse/ops/numeric/small_float.h"
 
 namespace pagefuse {
-
-float LoadGroupScale(GroupScale kind, const uint8_t* scale) {
-  if (kind == GroupScale::kUe8m0) return DecodeUe8m0(*scale);
-  float value;
-  std::memcpy(&value, scale, sizeof(value));
-  return value;
-}
-
-void StoreGroupScale(GroupScale kind, float value, uint8_t* scale) {
-  if (kind == GroupScale::kUe8m0) {
-    *scale = EncodeUe8m0(CeilLog2(value));
-  } else {
-    std::memcpy(scale, &value, sizeof(value));
-  }
-}
 
 float EncodeGroup(const GroupFormat& format, const float* x, int64_t n, uint8_t* codes) {
   float amax = 0;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "pagefuse/ops/cache/row_codec.h"
 #include "pagefuse/ops/numeric/packing.h"
@@ -76,8 +77,20 @@ inline constexpr float kMxfp4Floor = 6 * 0x1p-126f;    // a group of zeros has s
 inline constexpr float kDsMlaFloor = 448 * 0x1p-126f;  // fp8_ds_mla: scales of at least 2^-126
 
 // Scale in float of the bytes at `scale` (no alignment needed), and back.
-float LoadGroupScale(GroupScale kind, const uint8_t* scale);
-void StoreGroupScale(GroupScale kind, float value, uint8_t* scale);
+inline float LoadGroupScale(GroupScale kind, const uint8_t* scale) {
+  if (kind == GroupScale::kUe8m0) return DecodeUe8m0(*scale);
+  float value;
+  std::memcpy(&value, scale, sizeof(value));
+  return value;
+}
+inline void StoreGroupScale(GroupScale kind, float value, uint8_t* scale) {
+  if (kind == GroupScale::kUe8m0) {
+    // Of a power of two, and of infinity: the exponent. 2^-127 is subnormal and has 0 there.
+    *scale = static_cast<uint8_t>(std::bit_cast<uint32_t>(value) >> 23);
+  } else {
+    std::memcpy(scale, &value, sizeof(value));
+  }
+}
 
 // Encodes x[0, n): writes CodeBytes(n) bytes of encode(x / s) at `codes` (nearest, ties to even
 // code, saturating; the division correctly rounded) and returns s = ScaleOf(largest magnitude).

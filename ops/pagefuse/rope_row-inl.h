@@ -9,6 +9,7 @@
 #endif
 
 #include <cmath>
+#include <type_traits>
 
 #include "hwy/highway.h"
 
@@ -46,13 +47,10 @@ HWY_INLINE void StoreRow(DataType type, const float* HWY_RESTRICT from, size_t n
 
 // As RotateRow.
 HWY_INLINE void RotateRowVectors(const RopeLayout& layout, const float* HWY_RESTRICT cos,
-                                 const float* HWY_RESTRICT sin, float* HWY_RESTRICT row,
-                                 RopeDirection direction = RopeDirection::kForward) {
+                                 const float* HWY_RESTRICT sin, float* HWY_RESTRICT row) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
   const size_t pairs = static_cast<size_t>(layout.pairs);
-  const float sign = direction == RopeDirection::kInverse ? -1.0f : 1.0f;
-  const auto signs = hn::Set(df, sign);
   float* x = row + layout.offset;
   size_t i = 0;
   for (; i + lanes <= pairs; i += lanes) {
@@ -65,7 +63,7 @@ HWY_INLINE void RotateRowVectors(const RopeLayout& layout, const float* HWY_REST
       b = hn::LoadU(df, x + pairs + i);
     }
     const auto c = hn::LoadU(df, cos + i);
-    const auto s = hn::Mul(signs, hn::LoadU(df, sin + i));
+    const auto s = hn::LoadU(df, sin + i);
     const auto first = hn::Sub(hn::Mul(a, c), hn::Mul(b, s));
     const auto second = hn::Add(hn::Mul(b, c), hn::Mul(a, s));
     if (layout.interleaved) {
@@ -80,9 +78,8 @@ HWY_INLINE void RotateRowVectors(const RopeLayout& layout, const float* HWY_REST
     float& second = layout.interleaved ? x[2 * i + 1] : x[pairs + i];
     const float a = first;
     const float b = second;
-    const float s = sign * sin[i];
-    first = a * cos[i] - b * s;
-    second = b * cos[i] + a * s;
+    first = a * cos[i] - b * sin[i];
+    second = b * cos[i] + a * sin[i];
   }
 }
 
@@ -104,22 +101,52 @@ HWY_INLINE void NormFactors(const T* HWY_RESTRICT x, size_t n, size_t count, flo
   for (; r < count; ++r) to[r] = 1.0f / std::sqrt(to[r] / size + epsilon);
 }
 
-// As NormRow.
-HWY_INLINE void NormRowVectors(const float* weight, float epsilon, size_t n,
-                               float* HWY_RESTRICT x) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  float inverse = 0;
-  NormFactors(x, n, 1, epsilon, &inverse);
-  const auto factor = hn::Set(df, inverse);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    auto v = hn::Mul(hn::LoadU(df, x + i), factor);
-    if (weight != nullptr) v = hn::Mul(v, hn::LoadU(df, weight + i));
-    hn::StoreU(v, df, x + i);
+// Pairs of neighbours: from[2i] and from[2i + 1] of the lanes i as floats.
+template <class DF, typename From, class V>
+HWY_INLINE void LoadPairs(DF df, const From* HWY_RESTRICT from, V& first, V& second) {
+  if constexpr (std::is_same_v<From, float>) {
+    hn::LoadInterleaved2(df, from, first, second);
+#if HWY_TARGET != HWY_SCALAR
+  } else if constexpr (std::is_same_v<From, Bfloat16>) {  // each the upper half of its float
+    const hn::RebindToUnsigned<DF> du;
+    const hn::Repartition<uint16_t, DF> d16;
+    const auto words = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from));
+    const auto pairs = hn::BitCast(du, words);
+    first = hn::BitCast(df, hn::ShiftLeft<16>(pairs));
+    second = hn::BitCast(df, hn::And(pairs, hn::Set(du, 0xFFFF0000u)));
+#endif
+  } else {
+    HWY_ALIGN float pairs[2 * hn::MaxLanes(DF())];
+    vec::ConvertArray(from, 2 * hn::Lanes(df), pairs);
+    hn::LoadInterleaved2(df, pairs, first, second);
   }
-  for (; i < n; ++i) x[i] = x[i] * inverse * (weight == nullptr ? 1.0f : weight[i]);
 }
+
+// Rounds such pairs to To and stores them.
+template <class DF, typename To, class V>
+HWY_INLINE void StorePairs(DF df, V first, V second, To* HWY_RESTRICT to) {
+  if constexpr (std::is_same_v<To, float>) {
+    hn::StoreInterleaved2(first, second, df, to);
+#if HWY_TARGET != HWY_SCALAR
+  } else if constexpr (std::is_same_v<To, Bfloat16>) {
+    const hn::Repartition<uint16_t, DF> d16;
+    const auto pairs = hn::Or(vec::EncodeBfloat16Lanes(df, first),
+                              hn::ShiftLeft<16>(vec::EncodeBfloat16Lanes(df, second)));
+    hn::StoreU(hn::BitCast(d16, pairs), d16, reinterpret_cast<uint16_t*>(to));
+#endif
+  } else {
+    HWY_ALIGN float pairs[2 * hn::MaxLanes(DF())];
+    hn::StoreInterleaved2(first, second, df, pairs);
+    vec::ConvertArray(pairs, 2 * hn::Lanes(df), to);
+  }
+}
+
+// What a row is multiplied by before it is rotated.
+enum class RowNorm {
+  kNone,
+  kFactor,    // its factor of NormFactors
+  kWeighted,  // that, then weights
+};
 
 // What happens to a row of n elements on its way from one place to another.
 struct RopeRow {
@@ -127,44 +154,95 @@ struct RopeRow {
   size_t n;
   const float* cos;
   const float* sin;
-  const float* weight;  // of the norm; null: no norm
-  float epsilon;
+  RowNorm norm;
+  const float* weight;  // of kWeighted
 
-  // Rows that NormRotateRow takes: halves of whole vectors.
+  // Rows of whole vectors, as are the firsts of their pairs.
   HWY_INLINE bool InVectors() const {
     const size_t lanes = hn::Lanes(hn::ScalableTag<float>());
     const auto pairs = static_cast<size_t>(layout.pairs);
     const auto offset = static_cast<size_t>(layout.offset);
-    return !layout.interleaved && pairs % lanes == 0 && offset % lanes == 0 && n % lanes == 0;
+    return pairs % lanes == 0 && offset % lanes == 0 && n % lanes == 0;
   }
 };
 
-// The row normed with its factor, rotated and converted in one go: the same bits as NormRowVectors
-// and RotateRowVectors on floats. Needs InVectors().
-template <bool norm, typename From, typename To>
-HWY_INLINE void NormRotateRow(const RopeRow& row, float norm_factor, const From* from, To* to) {
+// NormRotateRow of rows InVectors(), in one go.
+template <RowNorm norm, typename From, typename To>
+HWY_INLINE void NormRotateVectors(const RopeRow& row, float norm_factor,
+                                  const From* HWY_RESTRICT from, To* HWY_RESTRICT to) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
   [[maybe_unused]] const auto factor = hn::Set(df, norm_factor);
   const auto get = [&](size_t i) HWY_ATTR {
-    const auto v = vec::LoadToFloat(df, from + i);
-    if constexpr (norm) return hn::Mul(hn::Mul(v, factor), hn::LoadU(df, row.weight + i));
+    auto v = vec::LoadToFloat(df, from + i);
+    if constexpr (norm != RowNorm::kNone) v = hn::Mul(v, factor);
+    if constexpr (norm == RowNorm::kWeighted) v = hn::Mul(v, hn::LoadU(df, row.weight + i));
     return v;
+  };
+  const auto get_pairs = [&](size_t i, auto& a, auto& b) HWY_ATTR {
+    LoadPairs(df, from + i, a, b);
+    if constexpr (norm != RowNorm::kNone) {
+      a = hn::Mul(a, factor);
+      b = hn::Mul(b, factor);
+    }
+    if constexpr (norm == RowNorm::kWeighted) {
+      auto weight_a = a;
+      auto weight_b = b;
+      hn::LoadInterleaved2(df, row.weight + i, weight_a, weight_b);
+      a = hn::Mul(a, weight_a);
+      b = hn::Mul(b, weight_b);
+    }
   };
   const auto begin = static_cast<size_t>(row.layout.offset);
   const auto pairs = static_cast<size_t>(row.layout.pairs);
   for (size_t i = 0; i < begin; i += lanes) vec::StoreFromFloat(get(i), df, to + i);
   for (size_t i = 0; i < pairs; i += lanes) {
-    const auto a = get(begin + i);
-    const auto b = get(begin + pairs + i);
     const auto c = hn::LoadU(df, row.cos + i);
     const auto s = hn::LoadU(df, row.sin + i);
-    vec::StoreFromFloat(hn::Sub(hn::Mul(a, c), hn::Mul(b, s)), df, to + begin + i);
-    vec::StoreFromFloat(hn::Add(hn::Mul(b, c), hn::Mul(a, s)), df, to + begin + pairs + i);
+    auto a = c;
+    auto b = c;
+    if (row.layout.interleaved) {
+      get_pairs(begin + 2 * i, a, b);
+    } else {
+      a = get(begin + i);
+      b = get(begin + pairs + i);
+    }
+    const auto first = hn::Sub(hn::Mul(a, c), hn::Mul(b, s));
+    const auto second = hn::Add(hn::Mul(b, c), hn::Mul(a, s));
+    if (row.layout.interleaved) {
+      StorePairs(df, first, second, to + begin + 2 * i);
+    } else {
+      vec::StoreFromFloat(first, df, to + begin + i);
+      vec::StoreFromFloat(second, df, to + begin + pairs + i);
+    }
   }
   for (size_t i = begin + 2 * pairs; i < row.n; i += lanes) {
     vec::StoreFromFloat(get(i), df, to + i);
   }
+}
+
+// A row normed with its factor, rotated and rounded to To: the same bits as NormRow, but for the
+// order of the factor's sum, and RotateRow on floats. Uses scratch[0, n), which may be `to`.
+template <typename From, typename To>
+HWY_INLINE void NormRotateRow(const RopeRow& row, float factor, const From* from, To* to,
+                              float* scratch) {
+  if (row.InVectors()) {
+    switch (row.norm) {
+      case RowNorm::kNone:
+        return NormRotateVectors<RowNorm::kNone>(row, factor, from, to);
+      case RowNorm::kFactor:
+        return NormRotateVectors<RowNorm::kFactor>(row, factor, from, to);
+      case RowNorm::kWeighted:
+        return NormRotateVectors<RowNorm::kWeighted>(row, factor, from, to);
+    }
+  }
+  vec::ConvertArray(from, row.n, scratch);
+  for (size_t i = 0; i < row.n; ++i) {
+    if (row.norm != RowNorm::kNone) scratch[i] *= factor;
+    if (row.norm == RowNorm::kWeighted) scratch[i] *= row.weight[i];
+  }
+  RotateRowVectors(row.layout, row.cos, row.sin, scratch);
+  if (static_cast<void*>(to) != scratch) vec::ConvertArray(scratch, row.n, to);
 }
 
 // Row `position` of the table as floats: R/2 cosines, then R/2 sines.

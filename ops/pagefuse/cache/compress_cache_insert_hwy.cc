@@ -69,15 +69,17 @@ void CompressColumns(const CompressCall& call, int64_t write, int64_t begin, int
 void FinishRows(const CompressCall& call, int64_t begin, int64_t end, float* y) {
   const size_t n = static_cast<size_t>(call.size);
   std::vector<float> cos_sin(call.table.rotated);
-  std::vector<uint8_t> rounded(2 * n);
+  std::vector<float> factors(static_cast<size_t>(end - begin));
+  std::vector<Bfloat16> rounded(n);
+  const RopeRow rope = {call.layout,        n,
+                        cos_sin.data(),     cos_sin.data() + call.layout.pairs,
+                        RowNorm::kWeighted, call.weight.data()};
+  NormFactors(y + begin * call.size, n, factors.size(), call.attributes.eps, factors.data());
   for (int64_t i = begin; i < end; ++i) {
-    float* row = y + i * call.size;
-    NormRowVectors(call.weight.data(), call.attributes.eps, n, row);
     LoadCosSin(call.table, call.table_rows[i], cos_sin.data());
-    RotateRowVectors(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, row);
-    StoreRow(DataType::kBfloat16, row, n, rounded.data());
-    LoadRow(DataType::kBfloat16, rounded.data(), n, row);
-    vec::EncodeGroupedRowVectors(call.format, row, rounded.data() + 2 * call.format.coded,
+    float* row = y + i * call.size;
+    NormRotateRow(rope, factors[i - begin], row, rounded.data(), row);
+    vec::EncodeGroupedRowVectors(call.format, rounded.data(), rounded.data() + call.format.coded,
                                  call.rows.AtSlot(call.writes[i].slot, 0));
   }
 }

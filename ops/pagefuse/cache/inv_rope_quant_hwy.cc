@@ -16,19 +16,22 @@ namespace pagefuse::pagefuse_ops {
 namespace HWY_NAMESPACE {
 namespace vec = pagefuse::HWY_NAMESPACE;
 
-void QuantiseRows(const InvRopeCall& call, int64_t begin, int64_t end) {
+template <typename From>
+HWY_INLINE void QuantiseRowsOf(const InvRopeCall& call, int64_t begin, int64_t end) {
   std::vector<float> x(call.size);
   std::vector<float> cos_sin(call.table.rotated);
   std::vector<float> group_scales(call.size / call.group);
   int64_t loaded = -1;  // the token whose cosines are in cos_sin
+  float* sines = cos_sin.data() + call.layout.pairs;
+  const RopeRow rope = {call.layout, x.size(), cos_sin.data(), sines, RowNorm::kNone, nullptr};
   for (int64_t row = begin; row < end; ++row) {
-    LoadRow(call.type, call.source + row * call.SourceRowBytes(), x.size(), x.data());
     if (row / call.heads != loaded) {
       loaded = row / call.heads;
       LoadCosSin(call.table, IndexAt(call.positions, loaded), cos_sin.data());
+      for (int64_t i = 0; i < call.layout.pairs; ++i) sines[i] = -sines[i];
     }
-    RotateRowVectors(call.layout, cos_sin.data(), cos_sin.data() + call.layout.pairs, x.data(),
-                     RopeDirection::kInverse);
+    const auto* from = reinterpret_cast<const From*>(call.source) + row * call.size;
+    NormRotateRow(rope, 1.0f, from, x.data(), x.data());
     uint8_t* codes = call.codes + row * call.size;
     uint8_t* scales = call.scales + row * call.ScaleRowBytes();
     vec::EncodeGroupsVectors(call.format, x.data(),
@@ -38,6 +41,17 @@ void QuantiseRows(const InvRopeCall& call, int64_t begin, int64_t end) {
       StoreGroupScale(call.format.scale, scale, scales);
       scales += call.format.ScaleBytes();
     }
+  }
+}
+
+void QuantiseRows(const InvRopeCall& call, int64_t begin, int64_t end) {
+  switch (call.type) {
+    case DataType::kFloat16:
+      return QuantiseRowsOf<Float16>(call, begin, end);
+    case DataType::kBfloat16:
+      return QuantiseRowsOf<Bfloat16>(call, begin, end);
+    default:
+      return QuantiseRowsOf<float>(call, begin, end);
   }
 }
 

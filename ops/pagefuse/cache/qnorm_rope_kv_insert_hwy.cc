@@ -21,51 +21,51 @@ namespace vec = pagefuse::HWY_NAMESPACE;
 // Buffers of one thread, and the token whose cosines are in them.
 struct QNormScratch {
   explicit QNormScratch(const QNormCall& call)
-      : x(call.size), cos_sin(call.table.rotated), rounded(2 * call.size) {}
+      : x(call.size), cos_sin(call.table.rotated), rounded(call.size) {}
   std::vector<float> x, cos_sin;
-  std::vector<uint8_t> rounded;
+  std::vector<Bfloat16> rounded;
   int64_t token = -1;
 };
 
-HWY_INLINE void LoadRotated(const QNormCall& call, int64_t token, const uint8_t* from, bool norm,
-                            QNormScratch& scratch) {
+// A row of the token, normed if that is asked for, and rotated.
+template <typename To>
+HWY_INLINE void RotateTo(const QNormCall& call, int64_t token, const Bfloat16* from, RowNorm norm,
+                         QNormScratch& scratch, To* to) {
+  const float* cos = scratch.cos_sin.data();
   if (scratch.token != token) {
     scratch.token = token;
     LoadCosSin(call.table, IndexAt(call.positions, token), scratch.cos_sin.data());
   }
   const size_t n = scratch.x.size();
-  LoadRow(DataType::kBfloat16, from, n, scratch.x.data());
-  if (norm) NormRowVectors(nullptr, call.epsilon, n, scratch.x.data());
-  RotateRowVectors(call.layout, scratch.cos_sin.data(), scratch.cos_sin.data() + call.layout.pairs,
-                   scratch.x.data());
+  float factor = 1.0f;
+  if (norm != RowNorm::kNone) NormFactors(from, n, 1, call.epsilon, &factor);
+  const RopeRow row = {call.layout, n, cos, cos + call.layout.pairs, norm, nullptr};
+  NormRotateRow(row, factor, from, to, scratch.x.data());
 }
 
-// x * factor as e4m3fn, or x as bfloat16.
-HWY_INLINE void StoreResult(const QNormCall& call, float factor, const std::vector<float>& x,
-                            uint8_t* to) {
+// Such a row as e4m3fn of its product with a factor, or as bfloat16.
+HWY_INLINE void RotateToOutput(const QNormCall& call, int64_t token, const Bfloat16* from,
+                               RowNorm norm, float factor, QNormScratch& scratch, uint8_t* to) {
   if (call.format != QNormFormat::kFp8) {
-    StoreRow(DataType::kBfloat16, x.data(), x.size(), to);
-    return;
+    return RotateTo(call, token, from, norm, scratch, reinterpret_cast<Bfloat16*>(to));
   }
   const hn::ScalableTag<float> df;
   const auto factors = hn::Set(df, factor);
-  vec::TransformArray(x.data(), x.size(), reinterpret_cast<Float8E4M3FN*>(to),
+  RotateTo(call, token, from, norm, scratch, scratch.x.data());
+  vec::TransformArray(scratch.x.data(), scratch.x.size(), reinterpret_cast<Float8E4M3FN*>(to),
                       [&](auto v) HWY_ATTR { return hn::Mul(v, factors); });
 }
 
 HWY_INLINE void InsertKv(const QNormCall& call, int64_t token, QNormScratch& scratch) {
   const RowAddress row = call.rows.AtSlot(call.slots[token], 0);
-  LoadRotated(call, token, call.kv + token * 2 * call.size, false, scratch);
+  const auto* from = reinterpret_cast<const Bfloat16*>(call.kv) + token * call.size;
   if (call.format != QNormFormat::kFp8Ue8m0) {
-    StoreResult(call, call.kv_factor, scratch.x, row.data);
-    return;
+    return RotateToOutput(call, token, from, RowNorm::kNone, call.kv_factor, scratch, row.data);
   }
   const GroupedRowFormat format = call.RowFormat();
-  const size_t n = scratch.x.size();
-  StoreRow(DataType::kBfloat16, scratch.x.data(), n, scratch.rounded.data());
-  LoadRow(DataType::kBfloat16, scratch.rounded.data(), n, scratch.x.data());
-  vec::EncodeGroupedRowVectors(format, scratch.x.data(), scratch.rounded.data() + 2 * format.coded,
-                               row);
+  RotateTo(call, token, from, RowNorm::kNone, scratch, scratch.rounded.data());
+  vec::EncodeGroupedRowVectors(format, scratch.rounded.data(),
+                               scratch.rounded.data() + format.coded, row);
 }
 
 // Items [begin, end): of each token its query heads, the padding, and last its key row.
@@ -84,9 +84,9 @@ void QNormItems(const QNormCall& call, int64_t begin, int64_t end) {
       std::memset(out, 0, out_bytes);
       continue;
     }
-    LoadRotated(call, token, call.query + (token * call.heads + head) * 2 * call.size, true,
-                scratch);
-    StoreResult(call, call.query_factor, scratch.x, out);
+    const auto* from =
+        reinterpret_cast<const Bfloat16*>(call.query) + (token * call.heads + head) * call.size;
+    RotateToOutput(call, token, from, RowNorm::kFactor, call.query_factor, scratch, out);
   }
 }
 

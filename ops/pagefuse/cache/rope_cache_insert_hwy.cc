@@ -25,27 +25,12 @@ struct TokenScratch {
   std::vector<float> factors;  // of the norm, by head
 };
 
-// The factors of a token's heads, where RotateTo needs them.
+// The factors of a token's heads, if there is a norm.
 template <typename T>
-HWY_INLINE void FindFactors(const RopeRow& row, const T* heads, int64_t count,
+HWY_INLINE void FindFactors(const RopeCall& call, const RopeRow& row, const T* heads, int64_t count,
                             TokenScratch& scratch) {
-  if (row.weight == nullptr || !row.InVectors()) return;
-  NormFactors(heads, row.n, static_cast<size_t>(count), row.epsilon, scratch.factors.data());
-}
-
-// The row of T of a head normed and rotated.
-template <typename T, typename To>
-HWY_INLINE void RotateTo(const RopeRow& row, int64_t head, const T* from, TokenScratch& scratch,
-                         To* to) {
-  if (row.InVectors()) {
-    return row.weight == nullptr ? NormRotateRow<false>(row, 1.0f, from, to)
-                                 : NormRotateRow<true>(row, scratch.factors[head], from, to);
-  }
-  float* x = scratch.x.data();
-  vec::ConvertArray(from, row.n, x);
-  if (row.weight != nullptr) NormRowVectors(row.weight, row.epsilon, row.n, x);
-  RotateRowVectors(row.layout, row.cos, row.sin, x);
-  if (static_cast<void*>(to) != x) vec::ConvertArray(x, row.n, to);
+  if (row.norm == RowNorm::kNone) return;
+  NormFactors(heads, row.n, static_cast<size_t>(count), call.epsilon, scratch.factors.data());
 }
 
 template <typename T>
@@ -54,9 +39,10 @@ HWY_INLINE void RotateQuery(const RopeCall& call, const RopeRow& row, int64_t to
   const int64_t heads = call.query.dim(1), size = call.query.dim(2);
   const T* from = call.query.as<const T>() + token * heads * size;
   T* to = call.query_out.as<T>() + token * heads * size;
-  FindFactors(row, from, heads, scratch);
+  FindFactors(call, row, from, heads, scratch);
   for (int64_t head = 0; head < heads; ++head) {
-    RotateTo(row, head, from + head * size, scratch, to + head * size);
+    NormRotateRow(row, scratch.factors[head], from + head * size, to + head * size,
+                  scratch.x.data());
   }
 }
 
@@ -66,9 +52,9 @@ HWY_INLINE void InsertKey(const RopeCall& call, const RopeRow& row, int64_t toke
   const CacheSide& key = call.sides.key;
   const auto* from = reinterpret_cast<const T*>(key.SourceRow(token, 0));
   float* x = scratch.x.data();
-  FindFactors(row, from, key.heads, scratch);
+  FindFactors(call, row, from, key.heads, scratch);
   for (int64_t head = 0; head < key.heads; ++head) {
-    RotateTo(row, head, from + head * static_cast<int64_t>(row.n), scratch, x);
+    NormRotateRow(row, scratch.factors[head], from + head * static_cast<int64_t>(row.n), x, x);
     const RowAddress to = key.rows.AtSlot(call.slots[token], head);
     vec::WithRowCodec(key.format, key.Params(head), [&](const auto& codec) HWY_ATTR {
       codec.Store(x, row.n, to, scratch.codec.data());
@@ -83,13 +69,12 @@ HWY_INLINE void RotateTokensOf(const RopeCall& call, int64_t begin, int64_t end)
   const auto pairs = static_cast<size_t>(call.layout.pairs);
   const int64_t heads = std::max(call.query.dim(1), call.sides.key.heads);
   TokenScratch scratch(size, pairs, static_cast<size_t>(heads));
-  const auto weight = [](const std::vector<float>& norm) {
-    return norm.empty() ? nullptr : norm.data();
+  const auto row = [&](const std::vector<float>& weight) -> RopeRow {
+    const RowNorm norm = weight.empty() ? RowNorm::kNone : RowNorm::kWeighted;
+    return {call.layout, size, scratch.cos.data(), scratch.sin.data(), norm, weight.data()};
   };
-  const RopeRow query = {call.layout,         size,        scratch.cos.data(), scratch.sin.data(),
-                         weight(call.q_norm), call.epsilon};
-  RopeRow key = query;
-  key.weight = weight(call.k_norm);
+  const RopeRow query = row(call.q_norm);
+  const RopeRow key = row(call.k_norm);
   const int64_t table_bytes = call.layout.pairs * BitWidth(call.cos.dtype) / 8;
   for (int64_t token = begin; token < end; ++token) {
     const int64_t at = call.table_row(token) * table_bytes;

@@ -1,6 +1,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant_hwy.cc"
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
@@ -15,45 +16,75 @@
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {
 namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 namespace vec = pagefuse::HWY_NAMESPACE;
 
 // Rows of one token that are quantised together.
 constexpr int64_t kRowsAtOnce = 16;
 
-// Buffers of one thread, and the token whose cosines are in them.
+// Buffers of one thread, and the token whose cosines are in them. Rows are kept as Element: of
+// bfloat16 they are bfloat16 again once their rotated channels are rounded, of others floats.
+template <typename Element>
 struct QueryScratch {
   explicit QueryScratch(const IndexerQCall& call)
       : x(kRowsAtOnce * call.size),
         cos_sin(call.table.rotated),
         scales(kRowsAtOnce * (call.size / call.group)) {}
-  std::vector<float> x, cos_sin, scales;
+  const float* cos() const { return cos_sin.data(); }
+  const float* sin() const { return cos_sin.data() + cos_sin.size() / 2; }
+
+  std::vector<Element> x;
+  std::vector<float> cos_sin, scales;
   int64_t token = -1;
 };
 
-// Asks for a row that is read soon, if there is one.
-HWY_INLINE void Prefetch(const IndexerQCall& call, int64_t row) {
+// Asks for rows that are read soon, as far as there are such.
+HWY_INLINE void Prefetch(const IndexerQCall& call, int64_t row, int64_t rows) {
   constexpr int64_t kCacheLine = 64;
-  if (row >= call.rows()) return;
-  const uint8_t* source = call.source + row * call.SourceRowBytes();
-  for (int64_t i = 0; i < call.SourceRowBytes(); i += kCacheLine) __builtin_prefetch(source + i);
+  const int64_t row_bytes = call.SourceRowBytes();
+  const uint8_t* source = call.source + row * row_bytes;
+  const int64_t bytes = std::min(rows, call.rows() - row) * row_bytes;
+  for (int64_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(source + i);
+}
+
+// The rotated channels of a row as a row of their own.
+template <typename Element>
+HWY_INLINE RopeRow RotatedPart(const IndexerQCall& call, const QueryScratch<Element>& scratch) {
+  const RopeLayout layout = {call.layout.pairs, 0, call.layout.interleaved};
+  return {layout, scratch.cos_sin.size(), scratch.cos(), scratch.sin(), RowNorm::kNone, nullptr};
+}
+
+// Rows from `source` rotated and rounded.
+HWY_INLINE void RotateRows(const IndexerQCall& call, const uint8_t* source, int64_t rows,
+                           QueryScratch<Bfloat16>& scratch) {
+  const RopeRow part = RotatedPart(call, scratch);
+  std::memcpy(static_cast<void*>(scratch.x.data()), source, rows * call.SourceRowBytes());
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t begin = i * call.size + call.layout.offset;
+    NormRotateVectors<RowNorm::kNone>(part, 1.0f, reinterpret_cast<const Bfloat16*>(source) + begin,
+                                      scratch.x.data() + begin);
+  }
+}
+
+HWY_INLINE void RotateRows(const IndexerQCall& call, const uint8_t* source, int64_t rows,
+                           QueryScratch<float>& scratch) {
+  LoadRow(call.type, source, static_cast<size_t>(rows * call.size), scratch.x.data());
+  for (int64_t i = 0; i < rows; ++i) {
+    float* row = scratch.x.data() + i * call.size;
+    RotateRowVectors(call.layout, scratch.cos(), scratch.sin(), row);
+    vec::RoundArrayToBfloat16(row + call.layout.offset, scratch.cos_sin.size());
+  }
 }
 
 // Rows [begin, end) of one token, at most kRowsAtOnce.
+template <typename Element>
 HWY_INLINE void QuantiseRows(const IndexerQCall& call, int64_t begin, int64_t end,
-                             QueryScratch& scratch) {
+                             QueryScratch<Element>& scratch) {
   const int64_t rows = end - begin;
   const int64_t groups = call.size / call.group;
-  float* x = scratch.x.data();
-  LoadRow(call.type, call.source + begin * call.SourceRowBytes(),
-          static_cast<size_t>(rows * call.size), x);
-  for (int64_t i = 0; i < rows; ++i) {
-    float* row = x + i * call.size;
-    Prefetch(call, end + i);
-    RotateRowVectors(call.layout, scratch.cos_sin.data(),
-                     scratch.cos_sin.data() + call.layout.pairs, row);
-    vec::RoundArrayToBfloat16(row + call.layout.offset, scratch.cos_sin.size());
-  }
-  vec::EncodeGroupsVectors(call.format, x,
+  Prefetch(call, end, rows);
+  RotateRows(call, call.source + begin * call.SourceRowBytes(), rows, scratch);
+  vec::EncodeGroupsVectors(call.format, scratch.x.data(),
                            {static_cast<size_t>(rows * groups), static_cast<size_t>(call.group)},
                            call.codes + begin * call.CodeRowBytes(), scratch.scales.data());
   float weights[kRowsAtOnce];
@@ -68,8 +99,9 @@ HWY_INLINE void QuantiseRows(const IndexerQCall& call, int64_t begin, int64_t en
   }
 }
 
-void QuantiseQueries(const IndexerQCall& call, int64_t begin, int64_t end) {
-  QueryScratch scratch(call);
+template <typename Element>
+HWY_INLINE void QuantiseQueriesAs(const IndexerQCall& call, int64_t begin, int64_t end) {
+  QueryScratch<Element> scratch(call);
   for (int64_t row = begin; row < end;) {
     const int64_t token = row / call.heads;
     if (token != scratch.token) {
@@ -80,6 +112,14 @@ void QuantiseQueries(const IndexerQCall& call, int64_t begin, int64_t end) {
     QuantiseRows(call, row, last, scratch);
     row = last;
   }
+}
+
+void QuantiseQueries(const IndexerQCall& call, int64_t begin, int64_t end) {
+  const bool whole_vectors = call.layout.pairs % hn::Lanes(hn::ScalableTag<float>()) == 0;
+  if (call.type == DataType::kBfloat16 && whole_vectors) {
+    return QuantiseQueriesAs<Bfloat16>(call, begin, end);
+  }
+  QuantiseQueriesAs<float>(call, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE

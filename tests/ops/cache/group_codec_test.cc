@@ -196,6 +196,45 @@ TEST(GroupVectors, EncodeTogetherAsOneByOne) {
   }
 }
 
+// Every bfloat16 number that fits under a scale of 2^exponent, in groups whose first number is the
+// largest of that scale.
+std::vector<float> EveryBfloat16(const GroupFormat& format, int exponent, int64_t group) {
+  const float largest = std::ldexp(format.LargestCode(), exponent);
+  std::vector<float> x;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto v = static_cast<float>(Bfloat16::FromBits(static_cast<uint16_t>(bits)));
+    if (!(std::fabs(v) <= largest)) continue;
+    if (x.size() % group == 0) x.push_back(largest);
+    x.push_back(v);
+  }
+  while (x.size() % (2 * group) != 0) x.push_back(largest);
+  return x;
+}
+
+TEST(GroupVectors, EncodeEveryBfloat16) {
+  constexpr int64_t kGroup = 32;
+  for (const GroupCodes codes : {GroupCodes::kE4M3, GroupCodes::kE2M1}) {
+    const GroupFormat format = {codes, GroupScale::kPowerOfTwo, kMxfp4Floor};
+    testing::ForEachSimdTarget([&] {
+      for (const int exponent : {-126, -125, -124, -123, -9, 0, 7, 100, 118}) {
+        const std::vector<float> x = EveryBfloat16(format, exponent, kGroup);
+        const auto count = static_cast<int64_t>(x.size()) / kGroup;
+        const int64_t bytes = format.CodeBytes(kGroup);
+        std::vector<uint8_t> want(count * bytes);
+        std::vector<uint8_t> got(count * bytes);
+        std::vector<float> scales(count);
+        HWY_DYNAMIC_DISPATCH(VectorGroups)
+        (format, {count, kGroup}, DataType::kBfloat16, x.data(), got.data(), scales.data());
+        for (int64_t g = 0; g < count; ++g) {
+          EncodeGroup(format, x.data() + g * kGroup, kGroup, want.data() + g * bytes);
+          ASSERT_EQ(scales[g], std::ldexp(1.0f, exponent));
+        }
+        EXPECT_EQ(got, want) << "2^" << exponent;
+      }
+    });
+  }
+}
+
 std::vector<GroupedRowFormat> Formats() {
   return {Fp8Ue8m0Row(),          Fp8Ue8m0Row(96, 32, 32), Fp8DsMlaRow(),
           Fp8DsMlaRow(64, 0, 32), IndexerFp8Row(128, 128), IndexerFp8Row(96, 48, false),
