@@ -69,16 +69,16 @@ void CompressColumns(const CompressCall& call, int64_t write, int64_t begin, int
 void FinishRows(const CompressCall& call, int64_t begin, int64_t end, float* y) {
   const size_t n = static_cast<size_t>(call.size);
   std::vector<float> cos_sin(call.table.rotated);
-  std::vector<float> factors(static_cast<size_t>(end - begin));
   std::vector<Bfloat16> rounded(n);
   const RopeRow rope = {call.layout,        n,
                         cos_sin.data(),     cos_sin.data() + call.layout.pairs,
                         RowNorm::kWeighted, call.weight.data()};
-  NormFactors(y + begin * call.size, n, factors.size(), call.attributes.eps, factors.data());
   for (int64_t i = begin; i < end; ++i) {
     LoadCosSin(call.table, call.table_rows[i], cos_sin.data());
     float* row = y + i * call.size;
-    NormRotateRow(rope, factors[i - begin], row, rounded.data(), row);
+    float factor = 0;
+    NormFactors(row, n, 1, call.attributes.eps, &factor);
+    NormRotateRow(rope, factor, row, rounded.data(), row);
     vec::EncodeGroupedRowVectors(call.format, rounded.data(), rounded.data() + call.format.coded,
                                  call.rows.AtSlot(call.writes[i].slot, 0));
   }
