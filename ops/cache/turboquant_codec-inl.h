@@ -197,8 +197,8 @@ struct TableCodec {
 
 #if HWY_TARGET != HWY_SCALAR
 
- private:
-  // The codes of two elements in the low bits of each lane, of four bits.
+ protected:
+  // The codes of two elements in the low bits of each lane.
   template <class DF>
   static HWY_INLINE hn::Vec<hn::RebindToSigned<DF>> PairLanes(DF /*df*/, const uint8_t* p) {
     const hn::RebindToSigned<DF> di;

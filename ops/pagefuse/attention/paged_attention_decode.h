@@ -18,6 +18,10 @@ struct DecodeScratch {
   float* value_scales;   // [Hk][kPaTileKeys]
   float* value_offsets;  // [Hk][kPaTileKeys]
   float* offsets;        // [Hq], as in SoftmaxState
+  // Of codecs that take integers (paged_attention_segment-inl.h):
+  float* score_units;    // [Hq], of the dot products
+  float* weight_units;   // [Hq], of the tile's weights
+  int32_t* sums;         // [Hq][row_floats], of a tile's values
   int32_t* key_offsets;  // [kPaTileKeys]
   int64_t bytes;
 
@@ -38,6 +42,9 @@ struct DecodeScratch {
     value_scales = take(p.num_kv_heads * kPaTileKeys);
     value_offsets = take(p.num_kv_heads * kPaTileKeys);
     offsets = take(p.num_heads);
+    score_units = take(p.num_heads);
+    weight_units = take(p.num_heads);
+    sums = reinterpret_cast<int32_t*>(take(p.num_heads * row_floats));
     key_offsets = reinterpret_cast<int32_t*>(take(kPaTileKeys));
   }
 };

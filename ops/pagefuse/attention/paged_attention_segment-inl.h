@@ -32,6 +32,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 // what is in use out of the first-level cache.
 constexpr int64_t kPrefetchBytes = 4096;
 
+// Codecs with kIntegers have loops of their own, in place of DotStep and AccumulateStep: with
+// queries that they make integers (StoreQuery, then Dot), and with a tile's weights that they make
+// integers (StoreWeights, then Accumulate into sums of a tile).
+template <class Codec>
+constexpr bool kTakesIntegers = requires {
+  Codec::kIntegers;
+};
+
 template <class KeyCodec, class ValueCodec>
 class SegmentDecoder {
   // Rows of a tile's keys or values. Step i takes rows i, i + stride, i + 2 stride, ...: each of
@@ -78,12 +86,18 @@ class SegmentDecoder {
       const float* from = task_.query + h * p_.head_size;
       float* query = at_.query + h * at_.row_floats;
       std::fill(query + p_.head_size, query + at_.row_floats, 0.0f);
-      if (IsEvenOdd<KeyCodec>(size())) {
+      if constexpr (kTakesIntegers<KeyCodec>) {
+        std::copy_n(from, p_.head_size, query);
+        at_.score_units[h] = key_codec_.StoreQuery(query, size());
+      } else if (IsEvenOdd<KeyCodec>(size())) {
         SplitEvenOdd(from, query);
       } else {
         std::copy_n(from, p_.head_size, query);
       }
       std::fill_n(at_.output + h * at_.row_floats, at_.row_floats, 0.0f);
+      if constexpr (kTakesIntegers<ValueCodec>) {
+        std::fill_n(at_.sums + h * at_.row_floats, at_.row_floats, 0);
+      }
       partial(h)[0] = -std::numeric_limits<float>::infinity();
       partial(h)[1] = 0;
       at_.offsets[h] = 0;
@@ -152,6 +166,7 @@ class SegmentDecoder {
       Weights(h, visible, last);
     }
     for (int64_t step = 0; step < parts_[1].stride; ++step) Values(step);
+    if constexpr (kTakesIntegers<ValueCodec>) TakeSums();
 
     std::copy_n(parts_[2].rows, next_padded, rows_);
     ahead_.part = std::max(0, ahead_.part - 2);
@@ -242,11 +257,9 @@ class SegmentDecoder {
         const StepSums to = {at_.scores + row * kPaTileKeys + step * kStepKeys,
                              at_.key_squares + of_head};
         if constexpr (KeyCodec::kUnitLength) {
-          if (h == 0 && key_codec_.norm_correction) {
-            return DotStep<heads, true>(key_codec_, opened, query, Shape(), to);
-          }
+          if (h == 0 && key_codec_.norm_correction) return Dot<heads, true>(opened, query, to);
         }
-        DotStep<heads, false>(key_codec_, opened, query, Shape(), to);
+        Dot<heads, false>(opened, query, to);
       });
       if constexpr (KeyCodec::kRowScale) {
         for (size_t k = 0; k < kStep; ++k) at_.key_scales[of_head + k] = opened[k].scale;
@@ -254,15 +267,27 @@ class SegmentDecoder {
     }
   }
 
+  template <size_t heads, bool squares>
+  HWY_INLINE void Dot(const typename KeyCodec::Row (&opened)[kStep], const float* query,
+                      const StepSums& to) {
+    if constexpr (kTakesIntegers<KeyCodec>) {
+      key_codec_.template Dot<heads, squares>(opened, query, Shape(), to);
+    } else {
+      DotStep<heads, squares>(key_codec_, opened, query, Shape(), to);
+    }
+  }
+
   // Of the tile's keys, `last` scores a head.
   HWY_INLINE void DivideByLengths(size_t last) {
     const hn::ScalableTag<float> df;
+    float unit = 1.0f;
+    if constexpr (kTakesIntegers<KeyCodec>) unit = key_codec_.square_unit();
     for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
       const float* HWY_RESTRICT squares = at_.key_squares + kv * kPaTileKeys;
       float* HWY_RESTRICT scales = at_.key_scales + kv * kPaTileKeys;
       for (size_t i = 0; i < last; i += hn::Lanes(df)) {
-        const auto length =
-            hn::Sqrt(hn::Add(hn::Load(df, squares + i), hn::Set(df, kTurboQuantSquareFloor)));
+        const auto length = hn::Sqrt(hn::MulAdd(hn::Load(df, squares + i), hn::Set(df, unit),
+                                                hn::Set(df, kTurboQuantSquareFloor)));
         hn::Store(hn::Div(hn::Load(df, scales + i), length), df, scales + i);
       }
     }
@@ -299,6 +324,7 @@ class SegmentDecoder {
   HWY_INLINE void Weights(int64_t h, const KeyInterval& visible, size_t last) {
     ScoreRow row = MakeScoreRow(p_, task_.b, 0, h);
     row.factor *= KeyCodec::kUnit;
+    if constexpr (kTakesIntegers<KeyCodec>) row.factor *= at_.score_units[h];
     row.key_offsets = at_.key_offsets;
     const int64_t kv = h / group_;
     if constexpr (KeyCodec::kRowScale) row.key_scales = at_.key_scales + kv * kPaTileKeys;
@@ -311,6 +337,9 @@ class SegmentDecoder {
     partial(h)[0] = state.max;
     partial(h)[1] = state.sum;
     at_.offsets[h] = state.offset;
+    if constexpr (kTakesIntegers<ValueCodec>) {
+      at_.weight_units[h] = value_codec_.StoreWeights(at_.scores + h * kPaTileKeys, last);
+    }
     if (alpha == 1.0f) return;
     const hn::ScalableTag<float> df;
     const auto factor = hn::Set(df, alpha);
@@ -328,10 +357,31 @@ class SegmentDecoder {
       Open(value_codec_, part, step, kv, opened);
       ForHeads(static_cast<size_t>(group_), [&]<size_t heads>(size_t h) HWY_ATTR {
         const int64_t row = kv * group_ + static_cast<int64_t>(h);
-        AccumulateStep<heads>(value_codec_, opened,
-                              at_.scores + row * kPaTileKeys + step * kStepKeys, Shape(),
-                              at_.output + row * at_.row_floats);
+        const float* weights = at_.scores + row * kPaTileKeys;
+        if constexpr (kTakesIntegers<ValueCodec>) {
+          value_codec_.template Accumulate<heads>(opened, weights, static_cast<size_t>(step),
+                                                  Shape(), at_.sums + row * at_.row_floats);
+        } else {
+          AccumulateStep<heads>(value_codec_, opened, weights + step * kStepKeys, Shape(),
+                                at_.output + row * at_.row_floats);
+        }
       });
+    }
+  }
+
+  // Adds the tile's sums to the output, and clears them.
+  HWY_INLINE void TakeSums() {
+    const hn::ScalableTag<float> df;
+    const hn::RebindToSigned<decltype(df)> di;
+    for (int64_t h = first_row(); h < last_row(); ++h) {
+      const auto unit = hn::Set(df, at_.weight_units[h]);
+      float* HWY_RESTRICT output = at_.output + h * at_.row_floats;
+      int32_t* HWY_RESTRICT sums = at_.sums + h * at_.row_floats;
+      for (int64_t d = 0; d < at_.row_floats; d += static_cast<int64_t>(hn::Lanes(df))) {
+        const auto sum = hn::ConvertTo(df, hn::Load(di, sums + d));
+        hn::Store(hn::MulAdd(sum, unit, hn::Load(df, output + d)), df, output + d);
+        hn::Store(hn::Zero(di), di, sums + d);
+      }
     }
   }
 

@@ -10,6 +10,7 @@
 #include "turboquant_instance.h"
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/small_float.h"
 
 namespace pagefuse::testing {
 namespace {
@@ -58,6 +59,61 @@ TEST(TurboQuantAttention, KernelsAgreeForEveryMixAndHeadSize) {
   }
 }
 
+// Kernels may compute with integers there: what those of 14 bits move a score, beside the output's
+// rounding.
+constexpr double kIntegerError = 2e-4;
+
+TEST(TurboQuantAttention, KernelsAgreeOnSixteenBits) {
+  for (TurboQuantSpec spec : AllMixes()) {
+    for (const DataType type : {DataType::kFloat16, DataType::kBfloat16}) {
+      for (const int64_t size : {64, 96, 128, 256}) {
+        spec.type = type;
+        spec.head_size = size;
+        spec.rotation = size == 96;
+        spec.centroids = size == 64;
+        spec.heads = size == 128 ? 14 : 4;
+        spec.padding = size == 256 ? 4 : 0;
+        spec.sequences = {{1, 150}, {1, 1}, {1, 1000}, {1, 0}};
+        SCOPED_TRACE(StrCat(NameOf(spec), " ", DataTypeName(type)));
+        const TurboQuantNode node("TurboQuantAttention", AttentionInputs(spec), 2);
+        const std::vector<Tensor> want = MustRun(node, "reference");
+        const double rounding = type == DataType::kFloat16 ? 0x1p-10 : 0x1p-7;
+        ForEachSimdTarget([&] {
+          const std::vector<Tensor> got = MustRun(node, "hwy");
+          EXPECT_LE(WorstError(got[0], want[0], rounding, kIntegerError), 1);
+          EXPECT_LE(WorstError(got[1], want[1], 1e-5, kIntegerError), 1);
+        });
+      }
+    }
+  }
+}
+
+// Queries of all magnitudes, also where most of the weight is on one key; zeros; and a NaN.
+TEST(TurboQuantAttention, QueriesOfAnyMagnitude) {
+  for (TurboQuantSpec spec : AllMixes()) {
+    spec.type = DataType::kBfloat16;
+    spec.sequences = {{1, 300}, {1, 300}, {1, 300}, {1, 300}};
+    SCOPED_TRACE(NameOf(spec));
+    TurboQuantInputs call = AttentionInputs(spec);
+    auto* query = static_cast<Bfloat16*>(call.inputs[0].mutable_data());
+    const auto token = static_cast<size_t>(spec.heads * spec.head_size);
+    for (size_t i = 0; i < token; ++i) {
+      query[i] = Bfloat16(static_cast<float>(query[i]) * 20);
+      query[token + i] = Bfloat16(static_cast<float>(query[token + i]) * 1e-38f);
+      query[2 * token + i] = Bfloat16(0.0f);
+    }
+    query[3 * token + 70] = Bfloat16(NAN);  // of head 1
+    const TurboQuantNode node("TurboQuantAttention", call, 2);
+    const std::vector<Tensor> want = MustRun(node, "reference");
+    ForEachSimdTarget([&] {
+      const std::vector<Tensor> got = MustRun(node, "hwy");
+      // Of the scores of the first, twenty times as large.
+      EXPECT_LE(WorstError(got[0], want[0], 0x1p-7, 20 * kIntegerError), 1);
+      EXPECT_LE(WorstError(got[1], want[1], 1e-5, 20 * kIntegerError), 1);
+    });
+  }
+}
+
 TEST(TurboQuantAttention, DecompositionAgreesForEveryMix) {
   for (TurboQuantSpec spec : AllMixes()) {
     spec.sequences = {{1, 20}, {2, 9}};
@@ -75,6 +131,7 @@ TEST(TurboQuantAttention, OtherSequencesDoNotMatter) {
   const std::vector<SequenceSpec> others = {{1, 900}, {2, 40}, {1, 0}};
   for (TurboQuantSpec spec : AllMixes()) {
     SCOPED_TRACE(NameOf(spec));
+    spec.type = spec.value_bits == 3 ? DataType::kFloat : DataType::kBfloat16;
     spec.sequences = {{1, 700}};
     const TurboQuantInputs alone = AttentionInputs(spec);
     spec.sequences.insert(spec.sequences.end(), others.begin(), others.end());
