@@ -61,7 +61,7 @@ void RunNBits(int bits, int64_t k, int64_t n, const Peaks& peaks) {
   char name[64];
   std::snprintf(name, sizeof(name), "int%d %ld x %ld", bits, static_cast<long>(k),
                 static_cast<long>(n));
-  for (const int64_t m : {1, 4, 16, 64, 512}) {
+  for (const int64_t m : {1, 4, 16, 32, 64, 512}) {
     const std::vector<float> x(static_cast<size_t>(m * k), 0.01f);
     std::vector<float> y(static_cast<size_t>(m * n));
     Scratch scratch;

@@ -15,7 +15,7 @@
 namespace pagefuse {
 namespace {
 
-constexpr int64_t kMaxStreamedRows = 16;    // more rows of x pay for decoding to floats
+constexpr int64_t kFewRows = 16;            // more rows of x pay for decoding whole tiles
 constexpr int64_t kTileFloats = 512 << 10;  // of decoded weights: they stay in L2
 constexpr int64_t kBf16Columns = 512;       // decoded at a time for AMX
 constexpr int64_t kUnitBytes = 32 << 10;    // of codes in one unit of work
@@ -112,10 +112,10 @@ float NBitsWeight::Zero(int64_t row, int64_t index) const {
 }
 
 size_t NBitsScratchBytes(int64_t m, const NBitsWeight& w) {
-  if (m <= kMaxStreamedRows) {
-    return static_cast<size_t>(m * (PaddedK(w) + w.blocks())) * sizeof(float);
-  }
-  return LinearBf16ScratchBytes(m, w.k);
+  const bool may_stream = m <= NBitsStreamedRows();
+  const auto row_bytes = static_cast<size_t>(PaddedK(w) + w.blocks()) * sizeof(float);
+  return std::max(may_stream ? static_cast<size_t>(m) * row_bytes : 0,
+                  m > kFewRows ? LinearBf16ScratchBytes(m, w.k) : 0);
 }
 
 absl::Status LinearNBits(const RowsView& x, const NBitsWeight& w, NBitsPrecision precision,
@@ -125,11 +125,12 @@ absl::Status LinearNBits(const RowsView& x, const NBitsWeight& w, NBitsPrecision
     for (int64_t r = 0; r < x.m; ++r) std::fill_n(y.data + r * y.stride, w.n, 0.0f);
     return absl::OkStatus();
   }
-  if (x.m > kMaxStreamedRows) {
-    return precision == NBitsPrecision::kBfloat16 && HasBf16Tiles() ? TiledBf16(x, w, scratch, y)
-                                                                    : TiledSgemm(x, w, y);
+  const bool tiles = precision == NBitsPrecision::kBfloat16 && HasBf16Tiles();
+  const bool streams = NBitsStreams(w);
+  if (x.m > (tiles || !streams ? kFewRows : NBitsStreamedRows())) {
+    return tiles ? TiledBf16(x, w, scratch, y) : TiledSgemm(x, w, y);
   }
-  if (NBitsStreams(w)) {
+  if (streams) {
     Stream(x, w, static_cast<float*>(scratch), y);
   } else {
     StreamDecoded(x, w, y);

@@ -298,6 +298,9 @@ void DecodeCodes(const uint8_t* codes, int64_t count, float scale, float zero, f
   }
 }
 
+// Half of the sums that a tile can have make it read twice as much.
+int64_t MostStreamedRows() { return HWY_TARGET <= HWY_AVX3 ? 48 : 16; }
+
 void DecodeBlocks(const NBitsWeight& w, int64_t row, float* to) {
   const uint8_t* codes = w.codes + row * w.row_bytes;
   const float* scales = w.scales + row * w.blocks();
@@ -322,11 +325,14 @@ HWY_AFTER_NAMESPACE();
 namespace pagefuse {
 
 HWY_EXPORT(StreamAny);
+HWY_EXPORT(MostStreamedRows);
 HWY_EXPORT(DecodeBlocks);
 
 void DecodeNBitsRow(const NBitsWeight& w, int64_t row, float* to) {
   HWY_DYNAMIC_DISPATCH(DecodeBlocks)(w, row, to);
 }
+
+int64_t NBitsStreamedRows() { return HWY_DYNAMIC_DISPATCH(MostStreamedRows)(); }
 
 bool NBitsStreams(const NBitsWeight& w) {
   const int64_t run = w.bits == 4 ? w.block / 2 : w.block;

@@ -15,6 +15,9 @@ struct NBitsRows {
   int64_t m = 0;
 };
 
+// Rows of x up to which streaming is faster than decoding W to floats for oneDNN.
+int64_t NBitsStreamedRows();
+
 // True if the kernels take blocks of this size.
 bool NBitsStreams(const NBitsWeight& w);
 

@@ -11,6 +11,7 @@ Tensor Bytes(std::vector<int64_t> dims, uint64_t seed) {
 
 struct Problem {
   int64_t m, k, n, bits, block;
+  int64_t batch = 2;
   int64_t blocks() const { return (k + block - 1) / block; }
 };
 
@@ -20,7 +21,7 @@ OpCase Case(std::string name, const Problem& p, Zeros zeros = Zeros::kNone, bool
             DataType type = DataType::kFloat) {
   const uint64_t seed = p.m * 1000 + p.k;
   OpCase made{.name = std::move(name)};
-  made.inputs = {Random(type, {2, p.m, p.k}, Normal{0, 1}, seed),
+  made.inputs = {Random(type, {p.batch, p.m, p.k}, Normal{0, 1}, seed),
                  Bytes({p.n, p.blocks(), p.block * p.bits / 8}, seed + 1),
                  Random(type, {p.n * p.blocks()}, Uniform{0.01, 0.05}, seed + 2)};
   if (zeros == Zeros::kPacked) {
@@ -60,13 +61,20 @@ OpCases MatMulNBitsCases() {
   narrow.inputs[2] = Floats({7}, std::vector<float>(7, 1));
   return OpCases("com.microsoft.MatMulNBits")
       .Add(exact)
-      .Add(Case("one_row", {1, 128, 19, 4, 32}))
+      .Add(Case("one_row", {1, 128, 19, 4, 32, 1}))
+      .Add(Case("one_row_of_bytes", {1, 128, 19, 8, 32, 1}, Zeros::kPacked))
+      .Add(Case("one_row_blocks_of_16", {1, 80, 6, 4, 16, 1}))
+      .Add(Case("one_row_blocks_of_128", {1, 384, 11, 4, 128, 1}, Zeros::kPacked))
+      .Add(Case("two_rows", {1, 128, 19, 4, 32}))
+      .Add(Case("seven_rows", {7, 160, 23, 4, 32, 1}, Zeros::kFloat))
+      .Add(Case("seven_rows_of_bytes", {7, 160, 23, 8, 64, 1}))
       .Add(Case("blocks_of_16", {2, 96, 5, 4, 16}, Zeros::kPacked))
       .Add(Case("padded_block", {3, 100, 7, 4, 64}, Zeros::kPacked, true))
       .Add(Case("one_block", {1, 100, 9, 4, 128}, Zeros::kFloat))
       .Add(Case("bytes", {3, 100, 9, 8, 32}, Zeros::kPacked, true))
       .Add(Case("bytes_of_16", {1, 48, 9, 8, 16}))
       .Add(Case("many_rows", {20, 96, 70, 4, 32}, Zeros::kPacked, true))
+      .Add(Case("more_rows_than_stream", {30, 96, 70, 4, 32}, Zeros::kPacked, true))
       .Add(Case("many_rows_of_bytes", {9, 40, 33, 8, 16}, Zeros::kFloat))
       .Add(Case("half", {3, 64, 11, 4, 32}, Zeros::kPacked, true, DataType::kFloat16))
       .Add(Case("no_rows", {0, 64, 11, 4, 32}))
