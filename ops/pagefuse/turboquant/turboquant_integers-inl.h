@@ -167,8 +167,9 @@ class TurboKeyIntegers : public TurboKeyCodec<bits> {
       const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
       return Words{_mm512_cvtepu8_epi16(bytes)};
     } else {
-      // Six bits each: the two bytes that hold them, shifted.
-      const __m256i bytes = _mm256_maskz_loadu_epi8(0xFFFFFF, p);
+      // Six bits each: the two bytes that hold them, shifted. Eight bytes too many are read: a norm
+      // and at least 28 of the value follow.
+      const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
       const hn::Full512<uint8_t> d8;
       const __m512i words =
           _mm512_permutexvar_epi8(hn::Load(d8, kPairBytes.at).raw, _mm512_castsi256_si512(bytes));
