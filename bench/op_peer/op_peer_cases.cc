@@ -103,6 +103,9 @@ int main(int argc, char** argv) {
     constexpr std::string_view kSeconds = "--seconds=";
     if (argument.starts_with(kSeconds)) {
       options.seconds = std::atof(argv[i] + kSeconds.size());
+    } else if (argument.starts_with('-')) {  // also --help: what follows is the usage
+      options.folder.clear();
+      break;
     } else if (options.folder.empty()) {
       options.folder = argument;
     } else {

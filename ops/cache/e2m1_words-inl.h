@@ -23,10 +23,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if PF_HAS_BYTE_TABLES
 
-// e2m1 codes of the numbers whose bits are those of 2^-kBelow and more, and of what lies between.
+// e2m1 codes of numbers from 2^-kBelow on, and of what lies between them.
 struct E2M1Table {
   static constexpr int kDropped = 5;     // bits of a bfloat16's mantissa behind the first two
-  static constexpr uint32_t kBelow = 3;  // numbers below 2^-kBelow, and the next power, have code 0
+  static constexpr uint32_t kBelow = 3;  // smaller numbers have code 0
 
   // Entry 2n is the nth number whose mantissa has two bits, 2n + 1 all between it and the next.
   alignas(64) uint8_t code[64];

@@ -222,7 +222,8 @@ HWY_INLINE void NormRotateVectors(const RopeRow& row, float norm_factor,
 }
 
 // A row normed with its factor, rotated and rounded to To: the same bits as NormRow, but for the
-// order of the factor's sum, and RotateRow on floats. Uses scratch[0, n), which may be `to`.
+// order of the factor's sum, and RotateRow on floats. Uses scratch[0, n), which may be `from` or
+// `to`.
 template <typename From, typename To>
 HWY_INLINE void NormRotateRow(const RopeRow& row, float factor, const From* from, To* to,
                               float* scratch) {
@@ -236,7 +237,7 @@ HWY_INLINE void NormRotateRow(const RopeRow& row, float factor, const From* from
         return NormRotateVectors<RowNorm::kWeighted>(row, factor, from, to);
     }
   }
-  vec::ConvertArray(from, row.n, scratch);
+  if (static_cast<const void*>(from) != scratch) vec::ConvertArray(from, row.n, scratch);
   for (size_t i = 0; i < row.n; ++i) {
     if (row.norm != RowNorm::kNone) scratch[i] *= factor;
     if (row.norm == RowNorm::kWeighted) scratch[i] *= row.weight[i];

@@ -3,8 +3,9 @@
 // that hwy/foreach_target.h recompiles.
 //
 // Centroids, the rotated query and the softmax weights of a tile each become integers under one
-// unit, the step that its largest magnitude allows: 14 bits and more, below what a 16-bit query and
-// output resolve. Sums of integers are exact, so that nothing else is lost.
+// unit, the step that its largest magnitude and the sums of a lane allow: 14 bits of centroids and
+// query up to 128 elements, half a bit less with each doubling, and 15 of the weights. That is
+// below what a 16-bit query and output resolve. Sums of integers are exact: nothing else is lost.
 #if defined(PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_
 #undef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_
