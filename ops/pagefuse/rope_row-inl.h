@@ -24,25 +24,23 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace vec = pagefuse::HWY_NAMESPACE;
 
-// n elements of float, float16 or bfloat16 as floats; no alignment needed.
-HWY_INLINE void LoadRow(DataType type, const uint8_t* from, size_t n, float* HWY_RESTRICT to) {
-  if (type == DataType::kFloat16) {
-    vec::ConvertArray(reinterpret_cast<const Float16*>(from), n, to);
-  } else if (type == DataType::kBfloat16) {
-    vec::ConvertArray(reinterpret_cast<const Bfloat16*>(from), n, to);
-  } else {
-    vec::ConvertArray(reinterpret_cast<const float*>(from), n, to);
+// f.operator()<T>() with the C++ type of float16, bfloat16 or float elements, as rows have them.
+template <class F>
+HWY_INLINE void WithRowType(DataType type, const F& f) {
+  switch (type) {
+    case DataType::kFloat16:
+      return f.template operator()<Float16>();
+    case DataType::kBfloat16:
+      return f.template operator()<Bfloat16>();
+    default:
+      return f.template operator()<float>();
   }
 }
 
-HWY_INLINE void StoreRow(DataType type, const float* HWY_RESTRICT from, size_t n, uint8_t* to) {
-  if (type == DataType::kFloat16) {
-    vec::ConvertArray(from, n, reinterpret_cast<Float16*>(to));
-  } else if (type == DataType::kBfloat16) {
-    vec::ConvertArray(from, n, reinterpret_cast<Bfloat16*>(to));
-  } else {
-    vec::ConvertArray(from, n, reinterpret_cast<float*>(to));
-  }
+// n elements of such a type as floats; no alignment needed.
+HWY_INLINE void LoadRow(DataType type, const uint8_t* from, size_t n, float* HWY_RESTRICT to) {
+  WithRowType(type, [&]<typename T>()
+                        HWY_ATTR { vec::ConvertArray(reinterpret_cast<const T*>(from), n, to); });
 }
 
 // As RotateRow.

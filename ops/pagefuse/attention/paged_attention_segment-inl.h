@@ -86,13 +86,13 @@ class SegmentDecoder {
       const float* from = task_.query + h * p_.head_size;
       float* query = at_.query + h * at_.row_floats;
       std::fill(query + p_.head_size, query + at_.row_floats, 0.0f);
-      if constexpr (kTakesIntegers<KeyCodec>) {
-        std::copy_n(from, p_.head_size, query);
-        at_.score_units[h] = key_codec_.StoreQuery(query, size());
-      } else if (IsEvenOdd<KeyCodec>(size())) {
+      if (IsEvenOdd<KeyCodec>(size()) && !kTakesIntegers<KeyCodec>) {
         SplitEvenOdd(from, query);
       } else {
         std::copy_n(from, p_.head_size, query);
+      }
+      if constexpr (kTakesIntegers<KeyCodec>) {
+        at_.score_units[h] = key_codec_.StoreQuery(query, size());
       }
       std::fill_n(at_.output + h * at_.row_floats, at_.row_floats, 0.0f);
       if constexpr (kTakesIntegers<ValueCodec>) {

@@ -5,6 +5,7 @@
 
 #include "pagefuse/ops/numeric/convert-inl.h"
 #include "pagefuse/ops/pagefuse/cache/compressor_state_insert.h"
+#include "pagefuse/ops/pagefuse/rope_row-inl.h"
 #include "pagefuse/ops/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -42,14 +43,8 @@ HWY_INLINE void WriteStatesFrom(const StateInsert& insert, const StateWrite* wri
 }
 
 void WriteStates(const StateInsert& insert, const StateWrite* writes, int64_t count) {
-  switch (insert.type) {
-    case DataType::kFloat16:
-      return WriteStatesFrom<Float16>(insert, writes, count);
-    case DataType::kBfloat16:
-      return WriteStatesFrom<Bfloat16>(insert, writes, count);
-    default:
-      return WriteStatesFrom<float>(insert, writes, count);
-  }
+  WithRowType(insert.type,
+              [&]<typename T>() HWY_ATTR { WriteStatesFrom<T>(insert, writes, count); });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -65,14 +65,8 @@ HWY_INLINE void EncodeGroupedRowsOf(const GroupedInsert& insert, const SlotWrite
 }
 
 void EncodeGroupedRows(const GroupedInsert& insert, const SlotWrite* writes, int64_t count) {
-  switch (insert.source_type) {
-    case DataType::kFloat16:
-      return EncodeGroupedRowsOf<Float16>(insert, writes, count);
-    case DataType::kBfloat16:
-      return EncodeGroupedRowsOf<Bfloat16>(insert, writes, count);
-    default:
-      return EncodeGroupedRowsOf<float>(insert, writes, count);
-  }
+  WithRowType(insert.source_type,
+              [&]<typename T>() HWY_ATTR { EncodeGroupedRowsOf<T>(insert, writes, count); });
 }
 
 // Codes of one group as bfloat16, each code * scale rounded to float, then once more.

@@ -45,14 +45,7 @@ HWY_INLINE void QuantiseRowsOf(const InvRopeCall& call, int64_t begin, int64_t e
 }
 
 void QuantiseRows(const InvRopeCall& call, int64_t begin, int64_t end) {
-  switch (call.type) {
-    case DataType::kFloat16:
-      return QuantiseRowsOf<Float16>(call, begin, end);
-    case DataType::kBfloat16:
-      return QuantiseRowsOf<Bfloat16>(call, begin, end);
-    default:
-      return QuantiseRowsOf<float>(call, begin, end);
-  }
+  WithRowType(call.type, [&]<typename T>() HWY_ATTR { QuantiseRowsOf<T>(call, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -86,14 +86,8 @@ HWY_INLINE void RotateTokensOf(const RopeCall& call, int64_t begin, int64_t end)
 }
 
 void RotateTokens(const RopeCall& call, int64_t begin, int64_t end) {
-  switch (call.query.dtype) {
-    case DataType::kFloat16:
-      return RotateTokensOf<Float16>(call, begin, end);
-    case DataType::kBfloat16:
-      return RotateTokensOf<Bfloat16>(call, begin, end);
-    default:
-      return RotateTokensOf<float>(call, begin, end);
-  }
+  WithRowType(call.query.dtype,
+              [&]<typename T>() HWY_ATTR { RotateTokensOf<T>(call, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE

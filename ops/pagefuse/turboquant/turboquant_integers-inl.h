@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "hwy/highway.h"
@@ -30,6 +31,15 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if PF_HAS_BYTE_TABLES
+
+// Where the pairs of 3-bit codes begin, six bits each, and the bytes behind.
+struct PairBytes {
+  alignas(64) uint8_t at[64];
+  constexpr PairBytes() : at{} {
+    for (size_t i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(i / 2 * 6 / 8 + i % 2);
+  }
+};
+inline constexpr PairBytes kPairBytes;
 
 using Words = hn::Vec<hn::Full512<int16_t>>;
 using WordSums = hn::Vec<hn::Full512<int32_t>>;
@@ -179,20 +189,10 @@ class TurboKeyIntegers : public TurboKeyCodec<bits> {
     }
   }
 
-  struct PairBytes {
-    alignas(64) uint8_t at[64];
-    constexpr PairBytes() : at{} {
-      for (size_t i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(i / 2 * 6 / 8 + i % 2);
-    }
-  };
-  static const PairBytes kPairBytes;
-
   Words table_;
   float unit_;
   float largest_;  // of the integers
 };
-template <int bits>
-constexpr typename TurboKeyIntegers<bits>::PairBytes TurboKeyIntegers<bits>::kPairBytes{};
 
 // Values in slots of a multiple of 32 elements. As TurboValueCodec, but for the loop.
 template <int bits>
