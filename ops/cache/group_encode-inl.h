@@ -213,7 +213,7 @@ HWY_INLINE bool UsualScales(const GroupFormat& format, const uint32_t* HWY_RESTR
   return hn::AllTrue(di, usual);
 }
 
-// Encodes at most kGroupsAtOnce groups; false, with nothing written, if they are not
+// Encodes at most kGroupsAtOnce groups; false, with nothing written but scales, if they are not
 // usual: parts of vectors; numbers that are none, infinities, and scales without all of their
 // digits, under which quotients may go past the largest number.
 template <typename From>
@@ -222,14 +222,19 @@ HWY_INLINE bool EncodeUsualGroups(const GroupFormat& format, const From* HWY_RES
                                   float* HWY_RESTRICT scales) {
   const hn::ScalableTag<float> df;
   if (groups.size % hn::Lanes(df) != 0) return false;
-  uint32_t largest[kGroupsAtOnce];
-  std::fill_n(largest, kGroupsAtOnce, std::bit_cast<uint32_t>(1.0f));
-  for (size_t g = 0; g < groups.count; ++g) {
-    largest[g] = LargestBits(x + g * groups.size, groups.size);
+  if (groups.count == kGroupsAtOnce) {
+    uint32_t largest[kGroupsAtOnce];
+    for (size_t g = 0; g < kGroupsAtOnce; ++g) {
+      largest[g] = LargestBits(x + g * groups.size, groups.size);
+    }
+    if (!UsualScales(format, largest, scales)) return false;
+  } else {  // the way through memory to vectors takes as long as a few scales
+    for (size_t g = 0; g < groups.count; ++g) {
+      const uint32_t bits = LargestBits(x + g * groups.size, groups.size);
+      scales[g] = format.ScaleOf(std::bit_cast<float>(bits));
+      if (bits >= kInfinityBits || scales[g] < std::numeric_limits<float>::min()) return false;
+    }
   }
-  float usual[kGroupsAtOnce];
-  if (!UsualScales(format, largest, usual)) return false;
-  std::copy_n(usual, groups.count, scales);
   if (format.codes == GroupCodes::kE4M3) {
     EncodeUnderScales<E4M3FNFormat>(format, x, groups, scales, codes);
   } else {
