@@ -6,13 +6,30 @@
 
 #include "pagefuse/ops/pagefuse/attention/paged_attention_decode.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_integers-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_segment-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 
+#if PF_MULTIPLIES_WORDS
+
+template <class Codec>
+HWY_INLINE void DecodeIntegers(const PagedDecodeTask& task, const Codec& codec) {
+  SegmentDecoder(task, IntegerKeys(codec), IntegerValues(codec)).Run();
+}
+
+#endif
+
 void DecodeSegment(const PagedDecodeTask& task) {
+#if PF_MULTIPLIES_WORDS
+  if (SuitsIntegers(*task.problem)) {
+    const KvQuantMode mode = task.problem->format.mode;
+    if (mode == KvQuantMode::kInt8PerTokenHead) return DecodeIntegers(task, Int8Words());
+    if (mode == KvQuantMode::kInt4PerTokenHead) return DecodeIntegers(task, Int4Words());
+  }
+#endif
   WithDecodeReader(task.problem->format,
                    [&](const auto& codec) HWY_ATTR { SegmentDecoder(task, codec, codec).Run(); });
 }

@@ -108,7 +108,9 @@ class SegmentDecoder {
     for (int64_t h = first_row(); h < last_row(); ++h) {
       const float* output = at_.output + h * at_.row_floats;
       float* values = partial(h) + 2;
-      if (IsEvenOdd<ValueCodec>(size())) {
+      if constexpr (kTakesIntegers<ValueCodec>) {
+        StoreInOrder(output, values);
+      } else if (IsEvenOdd<ValueCodec>(size())) {
         JoinEvenOdd(output, values);
       } else {
         for (int64_t d = 0; d < p_.head_size; ++d) values[d] = output[d] * ValueCodec::kUnit;
@@ -132,6 +134,15 @@ class SegmentDecoder {
     constexpr size_t kLanes = hn::MaxLanes(hn::ScalableTag<float>());
     for (size_t d = 0; d < size(); d += 2 * kLanes) {
       for (size_t i = 0; i < 2 * kLanes; ++i) to[d + i] = row[d + i % 2 * kLanes + i / 2];
+    }
+  }
+
+  // The same of a codec that takes integers.
+  HWY_INLINE void StoreInOrder(const float* HWY_RESTRICT row, float* HWY_RESTRICT to) const {
+    for (size_t d = 0; d < size(); d += ValueCodec::kStepElements) {
+      for (size_t i = 0; i < ValueCodec::kStepElements; ++i) {
+        to[d + ValueCodec::PairElement(i)] = row[d + i];
+      }
     }
   }
 
@@ -206,8 +217,7 @@ class SegmentDecoder {
     for (int64_t k = 0; k < kStepKeys; ++k) {
       const RowAddress& row = part.rows[ahead_.step + k * part.stride];
       for (int64_t i = 0; i < part.row_bytes; i += kLine) hwy::Prefetch(row.data + offset + i);
-      if ((KeyCodec::kRowScale || ValueCodec::kRowScale) && ahead_.head == 0)
-        hwy::Prefetch(row.scale);
+      if (KeyCodec::kRowScale && ahead_.part != 1 && ahead_.head == 0) hwy::Prefetch(row.scale);
     }
     if (++ahead_.head < task_.last_head - task_.first_head) return;
     ahead_.head = 0;
@@ -246,6 +256,10 @@ class SegmentDecoder {
 
   HWY_INLINE void Keys(int64_t step) {
     const Part& part = parts_[0];
+    // OrderTile will read all of the tile's.
+    for (int64_t k = 0; k < kStepKeys && ValueCodec::kRowScale; ++k) {
+      hwy::Prefetch(parts_[1].rows[step + k * parts_[1].stride].scale);
+    }
     for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
       NextUnit();
       typename KeyCodec::Row opened[kStep];

@@ -13,63 +13,56 @@ HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 
-template <template <int> class ValueCodec, class KeyCodec>
-HWY_INLINE void DecodeWithKeys(const PagedDecodeTask& task, const KeyCodec& keys) {
-  if (task.problem->turboquant->format.value_bits == 3) {
-    const ValueCodec<3> values;
-    SegmentDecoder(task, keys, values).Run();
-  } else {
-    const ValueCodec<4> values;
-    SegmentDecoder(task, keys, values).Run();
-  }
-}
-
 using E4M3Keys = E4M3Reader<PlainCodec<Float8E4M3FN>>;
 
-#if PF_HAS_BYTE_TABLES
-
-// Where the query has no more bits than the integers.
-bool SuitsIntegers(const PagedAttentionProblem& p) {
-  constexpr int64_t kLongest = 1024;
-  return BitWidth(p.compute_type) == 16 && p.head_size <= kLongest &&
-         p.head_size % static_cast<int64_t>(TurboKeyIntegers<4>::kStepElements) == 0;
+// Calls f.operator()<bits>(), where there are 3 or 4.
+template <class F>
+HWY_INLINE void WithBits(int bits, const F& f) {
+  if (bits == 3) {
+    f.template operator()<3>();
+  } else {
+    f.template operator()<4>();
+  }
 }
 
-void DecodeByIntegers(const PagedDecodeTask& task) {
+template <class KeyCodec>
+HWY_INLINE void DecodeWithKeys(const PagedDecodeTask& task, const KeyCodec& keys) {
+  WithBits(task.problem->turboquant->format.value_bits, [&]<int bits>() HWY_ATTR {
+    const TurboValueCodec<bits> values;
+    SegmentDecoder(task, keys, values).Run();
+  });
+}
+
+#if PF_MULTIPLIES_WORDS
+
+template <class KeyCodec>
+HWY_INLINE void DecodeIntegersWithKeys(const PagedDecodeTask& task, const KeyCodec& keys) {
+  WithBits(task.problem->turboquant->format.value_bits, [&]<int bits>() HWY_ATTR {
+    const IntegerValues values{TurboValueWords<bits>()};
+    SegmentDecoder(task, keys, values).Run();
+  });
+}
+
+void DecodeTurboQuantIntegers(const PagedDecodeTask& task) {
   const TurboQuantCache& cache = *task.problem->turboquant;
-  const auto decode = [&]<int bits>() HWY_ATTR {
-    const TurboKeyIntegers<bits> keys(cache.tables.centroids, cache.norm_correction,
-                                      static_cast<size_t>(cache.format.head_size));
-    DecodeWithKeys<TurboValueIntegers>(task, keys);
-  };
-  switch (cache.format.key_bits) {
-    case 3:
-      return decode.template operator()<3>();
-    case 4:
-      return decode.template operator()<4>();
-    default:
-      return DecodeWithKeys<TurboValueIntegers>(task, E4M3Keys());
-  }
+  if (!cache.format.has_centroids()) return DecodeIntegersWithKeys(task, E4M3Keys());
+  WithBits(cache.format.key_bits, [&]<int bits>() HWY_ATTR {
+    const TurboKeyWords<bits> keys(cache.tables.centroids, cache.norm_correction);
+    DecodeIntegersWithKeys(task, IntegerKeys(keys));
+  });
 }
 
 #endif
 
 void DecodeTurboQuantSegment(const PagedDecodeTask& task) {
-#if PF_HAS_BYTE_TABLES
-  if (SuitsIntegers(*task.problem)) return DecodeByIntegers(task);
+#if PF_MULTIPLIES_WORDS
+  if (SuitsIntegers(*task.problem)) return DecodeTurboQuantIntegers(task);
 #endif
   const TurboQuantCache& cache = *task.problem->turboquant;
-  const float* centroids = cache.tables.centroids;
-  switch (cache.format.key_bits) {
-    case 3:
-      return DecodeWithKeys<TurboValueCodec>(task,
-                                             TurboKeyCodec<3>(centroids, cache.norm_correction));
-    case 4:
-      return DecodeWithKeys<TurboValueCodec>(task,
-                                             TurboKeyCodec<4>(centroids, cache.norm_correction));
-    default:
-      return DecodeWithKeys<TurboValueCodec>(task, E4M3Keys());
-  }
+  if (!cache.format.has_centroids()) return DecodeWithKeys(task, E4M3Keys());
+  WithBits(cache.format.key_bits, [&]<int bits>() HWY_ATTR {
+    DecodeWithKeys(task, TurboKeyCodec<bits>(cache.tables.centroids, cache.norm_correction));
+  });
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,11 +1,7 @@
-// The inner loops of decoding over TurboQuant slots by products of 16-bit integers, two to a lane
-// (AVX512-VNNI): twice as many as of floats, and codes need no conversion. Include inside a file
-// that hwy/foreach_target.h recompiles.
+// Keys and values of TurboQuant slots as 16-bit integers (see paged_attention_integers-inl.h).
+// Include inside a file that hwy/foreach_target.h recompiles.
 //
-// Centroids, the rotated query and the softmax weights of a tile each become integers under one
-// unit, the step that its largest magnitude and the sums of a lane allow: 14 bits of centroids and
-// query up to 128 elements, half a bit less with each doubling, and 15 of the weights. That is
-// below what a 16-bit query and output resolve. Sums of integers are exact: nothing else is lost.
+// Centroids become integers of 14 bits under one unit, as the query does.
 #if defined(PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_
 #undef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_
@@ -16,248 +12,185 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/turboquant_codec-inl.h"
-#include "pagefuse/ops/numeric/byte_tables-inl.h"
-#include "pagefuse/ops/pagefuse/attention/paged_attention_decode-inl.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_integers-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if PF_HAS_BYTE_TABLES
+#if PF_MULTIPLIES_WORDS
 
-// Where the pairs of 3-bit codes begin, six bits each, and the bytes behind.
-struct PairBytes {
-  alignas(64) uint8_t at[64];
-  constexpr PairBytes() : at{} {
-    for (size_t i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(i / 2 * 6 / 8 + i % 2);
+using ByteTag = hn::Repartition<uint8_t, WordTag>;
+using WordBytes = hn::Vec<ByteTag>;
+
+// Where kWords pairs of 3-bit codes are, six bits each, in blocks of 16 bytes from each twelfth on,
+// two copies of each block: the two bytes of each pair, and the factor that moves a pair to the top
+// of these.
+struct PairPlaces {
+  alignas(64) uint8_t bytes[64] = {};
+  alignas(64) int16_t factors[32] = {};
+
+  constexpr PairPlaces() {
+    for (int i = 0; i < 32; ++i) {
+      const int bit = i % 16 * 6;
+      for (int k = 0; k < 2; ++k) bytes[2 * i + k] = static_cast<uint8_t>(bit / 8 + k);
+      factors[i] = static_cast<int16_t>(1 << (10 - bit % 8));
+    }
   }
 };
-inline constexpr PairBytes kPairBytes;
+inline constexpr PairPlaces kPairPlaces;
 
-using Words = hn::Vec<hn::Full512<int16_t>>;
-using WordSums = hn::Vec<hn::Full512<int32_t>>;
-
-// sums + a * b, each lane of a sum with two products. Highway asks the processor for AVX512-VNNI
-// before it takes this target, but (1.0.3) the compiler for AVX-VNNI: no intrinsic.
-HWY_INLINE WordSums AddProducts(WordSums sums, Words a, Words b) {
-  asm("vpdpwssd %2, %1, %0" : "+v"(sums.raw) : "v"(a.raw), "v"(b.raw));
-  return sums;
+// The 16 bytes at p in each block of a vector.
+HWY_INLINE WordBytes RepeatBlock(const uint8_t* HWY_RESTRICT p) {
+  const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+#if HWY_TARGET == HWY_AVX2
+  return WordBytes{_mm256_broadcastsi128_si256(block)};
+#else
+  return WordBytes{_mm512_broadcast_i32x4(block)};
+#endif
 }
 
-// Writes x[0, n) / unit as integers of at most `largest` and returns the unit: NaN if there is a
-// number that is none, or infinity; 0 if all are 0. n is a multiple of 16; `to` may be x.
-HWY_INLINE float StoreIntegers(const float* x, size_t n, float largest, int16_t* to) {
-  const hn::Full512<float> df;
-  const hn::Rebind<int16_t, decltype(df)> d16;
-  auto most = hn::Zero(df);
-  auto sum = hn::Zero(df);  // Max may drop a NaN
-  for (size_t i = 0; i < n; i += hn::Lanes(df)) {
-    const auto magnitude = hn::Abs(hn::LoadU(df, x + i));
-    most = hn::Max(most, magnitude);
-    sum = hn::Add(sum, magnitude);
-  }
-  const float unit = hn::GetLane(hn::MaxOfLanes(df, most)) / largest;
-  const bool usual = std::isfinite(hn::GetLane(hn::SumOfLanes(df, sum)));
-  // Smaller units have no reciprocal; what is a multiple of them does not count.
-  const float factor = usual && unit >= std::numeric_limits<float>::min() ? 1 / unit : 0;
-  for (size_t i = 0; i < n; i += hn::Lanes(df)) {
-    const auto v = hn::IfThenZeroElse(hn::IsNaN(hn::LoadU(df, x + i)), hn::LoadU(df, x + i));
-    const auto scaled = hn::NearestInt(hn::Mul(v, hn::Set(df, factor)));
-    hn::StoreU(hn::DemoteTo(d16, scaled), d16, to + i);
-  }
-  return usual ? unit : std::numeric_limits<float>::quiet_NaN();
-}
-
-// Keys of centroids in slots of a multiple of kStepElements. As TurboKeyCodec, but for the loop.
+// kWords pairs of codes; see CodePairs. Reads up to four bytes behind them.
 template <int bits>
-class TurboKeyIntegers : public TurboKeyCodec<bits> {
+HWY_INLINE Words LoadCodePairs(const uint8_t* HWY_RESTRICT p) {
+  if constexpr (bits == 4) {
+    return BytesAsWords(p);
+  } else {
+    const hn::RebindToUnsigned<WordTag> du16;
+    WordBytes blocks = RepeatBlock(p);
+#if HWY_TARGET <= HWY_AVX3
+    blocks = hn::ConcatUpperLower(ByteTag(), RepeatBlock(p + 12), blocks);
+#endif
+    const auto words = hn::TableLookupBytes(blocks, hn::Load(ByteTag(), kPairPlaces.bytes));
+    const auto top =
+        hn::Mul(hn::BitCast(WordTag(), words), hn::Load(WordTag(), kPairPlaces.factors));
+    return hn::BitCast(WordTag(), hn::ShiftRight<10>(hn::BitCast(du16, top)));
+  }
+}
+
+// Keys of centroids. As TurboKeyCodec, but for the loop.
+template <int bits>
+class TurboKeyWords : public TurboKeyCodec<bits> {
+  static constexpr size_t kCodes = size_t{1} << bits;
+
  public:
-  static constexpr bool kIntegers = true;
-  static constexpr size_t kStepElements = 64;
   using Row = typename TurboKeyCodec<bits>::Row;
 
-  HWY_INLINE TurboKeyIntegers(const float* centroids, bool correct, size_t head_size)
+  HWY_INLINE TurboKeyWords(const float* centroids, bool correct)
       : TurboKeyCodec<bits>(centroids, correct) {
-    constexpr size_t kCodes = size_t{1} << bits;
-    HWY_ALIGN float floats[kCodes * 2] = {};
-    HWY_ALIGN int16_t integers[kWords];
+    HWY_ALIGN float floats[2 * kCodes] = {};
+    HWY_ALIGN int16_t integers[2 * kCodes];
     std::copy_n(centroids, kCodes, floats);
-    // The squares that one lane adds up stay below 2^31.
-    const auto of_lane = static_cast<float>(head_size / kLanes);
-    const float largest = std::min(32767.0f, std::floor(std::sqrt(0x7FFFFFFFp0f / of_lane)) - 1);
-    unit_ = StoreIntegers(floats, kCodes * 2, largest, integers);
-    for (size_t i = kCodes; i < kWords; ++i) integers[i] = integers[i % kCodes];
-    table_ = hn::Load(hn::Full512<int16_t>(), integers);
-    largest_ = largest;
+    unit_ = StoreIntegers(floats, 2 * kCodes, kMostOfSquare, 0, integers);
+    SetTables(integers);
   }
 
-  // What a square of Dot's is worth.
-  float square_unit() const { return unit_ * unit_; }
+  static constexpr float largest_word() { return kMostOfSquare; }
+  float word_unit() const { return unit_; }
 
-  // Query row x[0, n) as Dot takes it, where x is; returns what a dot product is worth.
-  HWY_INLINE float StoreQuery(float* x, size_t n) const {
-    // A lane adds up of_lane products with centroids of at most largest_.
-    const auto of_lane = static_cast<float>(n / kLanes);
-    const float largest = std::min(32767.0f, 0x7FFFFFFFp0f / (of_lane * largest_) - 1);
-    auto* words = reinterpret_cast<int16_t*>(x);
-    const float unit = StoreIntegers(x, n, largest, words);
-    HWY_ALIGN int16_t step[kStepElements];
-    for (size_t d = 0; d < n; d += kStepElements) {
-      std::memcpy(step, words + d, sizeof(step));
-      // As Codes gives elements: the even ones, then the odd ones.
-      for (size_t i = 0; i < kWords; ++i) {
-        std::memcpy(words + d + i, &step[2 * i], sizeof(int16_t));
-        std::memcpy(words + d + kWords + i, &step[2 * i + 1], sizeof(int16_t));
-      }
-    }
-    return unit * unit_;
+#if HWY_TARGET == HWY_AVX2
+
+  static constexpr size_t WordElement(size_t i) {
+    if (bits == 3) return CodePairs<3>::WordElement(i);
+    return i / kWords * kWords + i % (kWords / 2) * 2 + i / (kWords / 2) % 2;
   }
 
-  // DotStep.
-  template <size_t heads, bool squares>
-  HWY_INLINE void Dot(const Row (&rows)[kStep], const float* HWY_RESTRICT query,
-                      const StepShape& shape, const StepSums& to) const {
-    const hn::Full512<int16_t> d16;
-    const hn::Full512<int32_t> d32;
-    const hn::Full512<float> df;
-    WordSums sums[heads + squares][kStep];
-    for (auto& row : sums) {
-      for (WordSums& sum : row) sum = hn::Zero(d32);
+  HWY_INLINE void LoadWords(const Row& row, size_t d, Words (&to)[2]) const {
+    const uint8_t* HWY_RESTRICT p = row.data + d * bits / 8;
+    if constexpr (bits == 4) {
+      // The even codes in the lower half, the odd ones in the upper.
+      const hn::RebindToUnsigned<SumTag> du32;
+      alignas(32) static constexpr uint32_t kShifts[8] = {0, 0, 0, 0, 4, 4, 4, 4};
+      const auto bytes = hn::BitCast(du32, RepeatBlock(p)) >> hn::Load(du32, kShifts);
+      const auto codes = hn::And(hn::BitCast(ByteTag(), bytes), hn::Set(ByteTag(), 15));
+      const auto low = hn::TableLookupBytes(low_, codes);
+      const auto high = hn::TableLookupBytes(high_, codes);
+      to[0] = hn::BitCast(WordTag(), hn::InterleaveLower(ByteTag(), low, high));
+      to[1] = hn::BitCast(WordTag(), hn::InterleaveUpper(ByteTag(), low, high));
+    } else {
+      // A pair in both bytes of a word: one looks up the low byte of a centroid, one the high byte.
+      alignas(16) static constexpr uint8_t kTwice[16] = {0, 0, 2,  2,  4,  4,  6,  6,
+                                                         8, 8, 10, 10, 12, 12, 14, 14};
+      const auto pairs = hn::BitCast(ByteTag(), LoadCodePairs<3>(p));
+      const auto twice = hn::TableLookupBytes(pairs, RepeatBlock(kTwice));
+      to[0] = Lookup(hn::BitCast(WordTag(), twice));
+      to[1] = Lookup(hn::ShiftRight<3>(hn::BitCast(WordTag(), twice)));
     }
-    for (size_t d = 0; d < shape.size; d += kStepElements) {
-      Words even[kStep];
-      Words odd[kStep];
-      for (size_t k = 0; k < kStep; ++k) {
-        const Words pairs = Pairs(rows[k].data + d * bits / 8);
-        even[k] = Lookup(pairs);
-        odd[k] = Lookup(Words{_mm512_srli_epi16(pairs.raw, bits)});
-      }
-      for (size_t h = 0; h < heads; ++h) {
-        const auto* words = reinterpret_cast<const int16_t*>(query + h * shape.row_floats) + d;
-        const Words q_even = InRegister(hn::LoadU(d16, words));
-        const Words q_odd = InRegister(hn::LoadU(d16, words + kWords));
-        for (size_t k = 0; k < kStep; ++k) {
-          sums[h][k] = AddProducts(AddProducts(sums[h][k], q_even, even[k]), q_odd, odd[k]);
-        }
-      }
-      if constexpr (squares) {
-        for (size_t k = 0; k < kStep; ++k) {
-          WordSums& sum = sums[heads][k];
-          sum = AddProducts(AddProducts(sum, even[k], even[k]), odd[k], odd[k]);
-        }
-      }
-    }
-    hn::Vec<decltype(df)> floats[heads + squares][kStep];
-    for (size_t row = 0; row < heads + squares; ++row) {
-      for (size_t k = 0; k < kStep; ++k) floats[row][k] = hn::ConvertTo(df, sums[row][k]);
-    }
-    StoreSums(df, floats, [&](size_t row) HWY_ATTR {
-      return row < heads ? to.scores + row * kPaTileKeys : to.squares;
-    });
   }
 
  private:
-  static constexpr size_t kWords = 32;  // of a vector
-  static constexpr size_t kLanes = 16;  // of sums
+  HWY_INLINE void SetTables(const int16_t* HWY_RESTRICT integers) {
+    alignas(16) uint8_t low[16];
+    alignas(16) uint8_t high[16];
+    for (size_t i = 0; i < 16; ++i) {
+      low[i] = static_cast<uint8_t>(integers[i % kCodes] & 0xFF);
+      high[i] = static_cast<uint8_t>(integers[i % kCodes] >> 8 & 0xFF);
+    }
+    if (bits == 3) std::copy_n(high, kCodes, low + kCodes);
+    low_ = RepeatBlock(low);
+    high_ = RepeatBlock(high);
+  }
 
-  // The centroids of codes in the low bits; the next ones do not matter.
+  // Of a 3-bit code in both bytes of each word, with other bits above.
+  HWY_INLINE Words Lookup(Words codes) const {
+    const auto indices =
+        hn::Or(hn::And(codes, hn::Set(WordTag(), 0x0707)), hn::Set(WordTag(), kCodes << 8));
+    return hn::BitCast(WordTag(), hn::TableLookupBytes(low_, hn::BitCast(ByteTag(), indices)));
+  }
+
+  WordBytes low_;  // of 3-bit codes the high bytes too, behind the low ones
+  WordBytes high_;
+
+#else
+
+  static constexpr size_t WordElement(size_t i) { return CodePairs<bits>::WordElement(i); }
+
+  HWY_INLINE void LoadWords(const Row& row, size_t d, Words (&to)[2]) const {
+    const Words pairs = LoadCodePairs<bits>(row.data + d * bits / 8);
+    to[0] = Lookup(pairs);
+    to[1] = Lookup(CodePairs<bits>::Second(pairs));
+  }
+
+ private:
+  HWY_INLINE void SetTables(const int16_t* HWY_RESTRICT integers) {
+    HWY_ALIGN int16_t repeated[kWords];
+    for (size_t i = 0; i < kWords; ++i) repeated[i] = integers[i % kCodes];
+    table_ = hn::Load(WordTag(), repeated);
+  }
+
+  // The centroids of codes in the low bits, which repeat: the bits above do not matter.
   HWY_INLINE Words Lookup(Words codes) const {
     return Words{_mm512_permutexvar_epi16(codes.raw, table_.raw)};
   }
 
-  // The codes of two elements in the low bits of each word.
-  static HWY_INLINE Words Pairs(const uint8_t* HWY_RESTRICT p) {
-    if constexpr (bits == 4) {
-      const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-      return Words{_mm512_cvtepu8_epi16(bytes)};
-    } else {
-      // Six bits each: the two bytes that hold them, shifted. Eight bytes too many are read: a norm
-      // and at least 28 of the value follow.
-      const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-      const hn::Full512<uint8_t> d8;
-      const __m512i words =
-          _mm512_permutexvar_epi8(hn::Load(d8, kPairBytes.at).raw, _mm512_castsi256_si512(bytes));
-      // 0, 6, 4, 2 from the lowest word up.
-      return Words{_mm512_srlv_epi16(words, _mm512_set1_epi64(0x0002000400060000))};
-    }
-  }
-
   Words table_;
+
+#endif
+
   float unit_;
-  float largest_;  // of the integers
 };
 
-// Values in slots of a multiple of 32 elements. As TurboValueCodec, but for the loop.
+// As TurboValueCodec, but for the loop.
 template <int bits>
-struct TurboValueIntegers : TurboValueCodec<bits> {
-  static constexpr bool kIntegers = true;
+struct TurboValueWords : TurboValueCodec<bits> {
   using Row = typename TurboValueCodec<bits>::Row;
+  static constexpr size_t PairElement(size_t i) { return CodePairs<bits>::PairElement(i); }
 
   // Implicit constructors are compiled for no SIMD target.
-  HWY_INLINE TurboValueIntegers() {}
+  HWY_INLINE TurboValueWords() {}
 
-  // The weights of a tile as Accumulate takes them, where they are; returns what one is worth.
-  HWY_INLINE float StoreWeights(float* weights, size_t n) const {
-    // kPaTileKeys products with codes of at most 15 stay below 2^31.
-    return StoreIntegers(weights, n, 32767, reinterpret_cast<int16_t*>(weights));
-  }
-
-  // AccumulateStep into integers: sums[h] += sum over the step's values of their codes by weights.
-  // Row h of weights begins at weights[h * kPaTileKeys] and has the integers of `step` at
-  // [kStep * step].
-  template <size_t heads>
-  HWY_INLINE void Accumulate(const Row (&rows)[kStep], const float* HWY_RESTRICT weights,
-                             size_t step, const StepShape& shape,
-                             int32_t* HWY_RESTRICT sums) const {
-    const hn::Full512<float> df;
-    const hn::Full512<int32_t> d32;
-    const size_t lanes = hn::Lanes(d32);
-    Words w[heads][2];  // pairs of values in turn
-    for (size_t h = 0; h < heads; ++h) {
-      const auto* words = reinterpret_cast<const uint8_t*>(weights + h * kPaTileKeys) + 8 * step;
-      for (size_t i = 0; i < 2; ++i) {
-        int32_t pair;
-        std::memcpy(&pair, words + 4 * i, sizeof(pair));
-        w[h][i] = InRegister(Words{_mm512_set1_epi32(pair)});
-      }
-    }
-    for (size_t d = 0; d < shape.size; d += 2 * lanes) {
-      WordSums even[heads];
-      WordSums odd[heads];
-      for (size_t h = 0; h < heads; ++h) {
-        even[h] = hn::Load(d32, sums + h * shape.row_floats + d);
-        odd[h] = hn::Load(d32, sums + h * shape.row_floats + d + lanes);
-      }
-      for (size_t i = 0; i < 2; ++i) {
-        const auto first = this->PairLanes(df, rows[2 * i].data + d * bits / 8);
-        const auto second = this->PairLanes(df, rows[2 * i + 1].data + d * bits / 8);
-        // Codes of the two values side by side.
-        const __m512i both =
-            _mm512_mask_blend_epi16(0xAAAAAAAA, first.raw, _mm512_slli_epi32(second.raw, 16));
-        const __m512i code = _mm512_set1_epi16((1 << bits) - 1);
-        const Words a{_mm512_and_si512(both, code)};
-        const Words b{_mm512_and_si512(_mm512_srli_epi16(both, bits), code)};
-        for (size_t h = 0; h < heads; ++h) {
-          even[h] = AddProducts(even[h], w[h][i], a);
-          odd[h] = AddProducts(odd[h], w[h][i], b);
-        }
-      }
-      for (size_t h = 0; h < heads; ++h) {
-        hn::Store(even[h], d32, sums + h * shape.row_floats + d);
-        hn::Store(odd[h], d32, sums + h * shape.row_floats + d + lanes);
-      }
-    }
+  HWY_INLINE void LoadPairs(const Row& a, const Row& b, size_t d, Words (&to)[4]) const {
+    CodePairs<bits>::Load(LoadCodePairs<bits>(a.data + d * bits / 8),
+                          LoadCodePairs<bits>(b.data + d * bits / 8), to);
   }
 };
 
-#endif  // PF_HAS_BYTE_TABLES
+#endif  // PF_MULTIPLIES_WORDS
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pagefuse

@@ -58,9 +58,17 @@ PagedAttentionSpec BatchSpec(KvQuantMode mode, DataType cache) {
 }
 
 TEST(PagedAttentionBatch, GivesTheSameBitsAsEachSequenceAlone) {
-  for (const auto& [mode, cache] : {std::pair(KvQuantMode::kNone, DataType::kFloat),
-                                    std::pair(KvQuantMode::kInt8PerTokenHead, DataType::kInt8)}) {
-    const PagedAttentionSpec spec = BatchSpec(mode, cache);
+  struct Types {
+    DataType query;
+    KvQuantMode mode;
+    DataType cache;
+  };
+  for (const Types& types :
+       {Types{DataType::kFloat, KvQuantMode::kNone, DataType::kFloat},
+        Types{DataType::kFloat, KvQuantMode::kInt8PerTokenHead, DataType::kInt8},
+        Types{DataType::kBfloat16, KvQuantMode::kInt8PerTokenHead, DataType::kInt8}}) {
+    PagedAttentionSpec spec = BatchSpec(types.mode, types.cache);
+    spec.query = types.query;
     const PagedAttentionInstance batch(spec);
     ForEachSimdTarget([&] {
       const auto whole = batch.Run("hwy");

@@ -114,6 +114,36 @@ TEST(TurboQuantAttention, QueriesOfAnyMagnitude) {
   }
 }
 
+// Rotated queries of equal elements against nothing but the largest centroid: no sums are larger.
+TEST(TurboQuantAttention, LargestSums) {
+  for (TurboQuantSpec spec : AllMixes()) {
+    if (spec.key_bits == 8) continue;
+    for (const int64_t size : {64, 128, 512}) {
+      spec.head_size = size;
+      spec.type = DataType::kBfloat16;
+      spec.sequences = {{1, 100}};
+      SCOPED_TRACE(NameOf(spec));
+      TurboQuantInputs call = AttentionInputs(spec);
+      for (size_t i = 0; Bfloat16 & x : call.inputs[0].mutable_values<Bfloat16>()) {
+        x = Bfloat16(i++ % static_cast<size_t>(size) == 0 ? 3.0f : 0.0f);
+      }
+      Tensor& cache = call.inputs[1];
+      const int64_t slot = cache.dims().back();
+      auto* bytes = static_cast<uint8_t*>(cache.mutable_data());
+      for (int64_t i = 0; i < static_cast<int64_t>(cache.byte_size()); i += slot) {
+        std::fill_n(bytes + i, size * spec.key_bits / 8, uint8_t{0xFF});
+      }
+      const TurboQuantNode node("TurboQuantAttention", call, 2);
+      const std::vector<Tensor> want = MustRun(node, "reference");
+      ForEachSimdTarget([&] {
+        const std::vector<Tensor> got = MustRun(node, "hwy");
+        EXPECT_LE(WorstError(got[0], want[0], 0x1p-7, kIntegerError), 1);
+        EXPECT_LE(WorstError(got[1], want[1], 1e-4, kIntegerError), 1);
+      });
+    }
+  }
+}
+
 TEST(TurboQuantAttention, DecompositionAgreesForEveryMix) {
   for (TurboQuantSpec spec : AllMixes()) {
     spec.sequences = {{1, 20}, {2, 9}};
