@@ -104,21 +104,25 @@ class E4M3WordBytes {
     }
   }
 
- private:
-  using V = ByteVec;
   struct TwoWords {
     Words first, second;
   };
-
-  HWY_INLINE TwoWords WordsOf(V code) const {
+  // Words of 64 codes: of the lower half of each 128 bits, and of the upper.
+  HWY_INLINE TwoWords HalvesOf(ByteVec code) const {
     const hn::Full512<uint8_t> d;
-    // Interleaving takes the lower half of each 128 bits, then the upper.
-    alignas(64) static constexpr uint64_t kHalves[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-    const V halves{_mm512_permutexvar_epi64(_mm512_load_si512(kHalves), code.raw)};
-    const V low = LookupBytes(low_[0], low_[1], halves);
-    const V high = hn::OrAnd(LookupBytes(high_[0], high_[1], halves), halves, hn::Set(d, 0x80));
+    const ByteVec low = LookupBytes(low_[0], low_[1], code);
+    const ByteVec high = hn::OrAnd(LookupBytes(high_[0], high_[1], code), code, hn::Set(d, 0x80));
     return {Words{_mm512_unpacklo_epi8(low.raw, high.raw)},
             Words{_mm512_unpackhi_epi8(low.raw, high.raw)}};
+  }
+
+ private:
+  using V = ByteVec;
+
+  // In the order of the codes.
+  HWY_INLINE TwoWords WordsOf(V code) const {
+    alignas(64) static constexpr uint64_t kHalves[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    return HalvesOf(V{_mm512_permutexvar_epi64(_mm512_load_si512(kHalves), code.raw)});
   }
 
   V low_[2], high_[2];

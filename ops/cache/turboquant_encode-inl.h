@@ -30,11 +30,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 HWY_INLINE void ScaleVectors(float* HWY_RESTRICT x, size_t n, float factor) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
+  const size_t whole = n / lanes * lanes;
+  for (size_t i = 0; i < whole; i += lanes) {
     hn::StoreU(hn::Mul(hn::LoadU(df, x + i), hn::Set(df, factor)), df, x + i);
   }
-  for (; i < n; ++i) x[i] *= factor;
+  for (size_t i = whole; i < n; ++i) x[i] *= factor;
 }
 
 HWY_INLINE float DotProduct(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t n) {

@@ -70,6 +70,8 @@ Bf16Unit Capped(Bf16Unit most) {
 
 Bf16Unit BestBf16Unit() { return Capped(limit); }
 
+bool HasBf16Dots() { return Capped(std::min(limit, Bf16Unit::kAvx512)) == Bf16Unit::kAvx512; }
+
 bool HasExactByteGemm() {
   static const bool kHasVnni = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_vnni) ==
                                dnnl_cpu_isa_avx512_core_vnni;

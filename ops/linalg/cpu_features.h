@@ -18,6 +18,9 @@ Bf16Unit BestBf16Unit();
 inline bool HasAmxBf16() { return BestBf16Unit() == Bf16Unit::kAmx; }
 inline bool HasBf16Tiles() { return BestBf16Unit() != Bf16Unit::kNone; }
 
+// True if there is AVX512-BF16, whatever is beside it. Thread-safe.
+bool HasBf16Dots();
+
 // True if oneDNN multiplies 8-bit matrices with VNNI instructions or AMX; what it uses elsewhere
 // saturates sums of two products. Thread-safe.
 bool HasExactByteGemm();

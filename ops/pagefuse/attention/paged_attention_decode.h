@@ -18,7 +18,7 @@ struct DecodeScratch {
   float* value_scales;   // [Hk][kPaTileKeys]
   float* value_offsets;  // [Hk][kPaTileKeys]
   float* offsets;        // [Hq], as in SoftmaxState
-  // Of codecs that take integers (paged_attention_segment-inl.h):
+  // Of codecs of words (paged_attention_words-inl.h):
   float* score_units;    // [Hq], of the dot products
   float* weight_units;   // [Hq], of the tile's weights
   int32_t* sums;         // [Hq][row_floats], of a tile's values

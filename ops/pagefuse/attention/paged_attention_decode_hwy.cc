@@ -6,8 +6,8 @@
 
 #include "pagefuse/ops/pagefuse/attention/paged_attention_decode.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
-#include "pagefuse/ops/pagefuse/attention/paged_attention_integers-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_segment-inl.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_word_codecs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -16,19 +16,39 @@ namespace HWY_NAMESPACE {
 #if PF_MULTIPLIES_WORDS
 
 template <class Codec>
-HWY_INLINE void DecodeIntegers(const PagedDecodeTask& task, const Codec& codec) {
-  SegmentDecoder(task, IntegerKeys(codec), IntegerValues(codec)).Run();
+HWY_INLINE void DecodeWords(const PagedDecodeTask& task, const Codec& codec) {
+  SegmentDecoder(task, WordKeys(codec), WordValues(codec)).Run();
+}
+
+// False if the loops of words do not take the problem.
+HWY_INLINE bool DecodedWords(const PagedDecodeTask& task) {
+  const PagedAttentionProblem& p = *task.problem;
+  if (SuitsIntegers(p) && p.format.mode == KvQuantMode::kInt8PerTokenHead) {
+    DecodeWords(task, Int8Words());
+    return true;
+  }
+  if (SuitsIntegers(p) && p.format.mode == KvQuantMode::kInt4PerTokenHead) {
+    DecodeWords(task, Int4Words());
+    return true;
+  }
+#if PF_HAS_BYTE_TABLES
+  if (SuitsBfloat16(p) && p.format.element == DataType::kFloat8E4M3FN) {
+    if (p.format.mode == KvQuantMode::kFp8PerTokenHead) {
+      DecodeWords(task, E4M3Pairs(Fp8HeadCodec()));
+    } else {
+      DecodeWords(task, E4M3Pairs(PlainCodec<Float8E4M3FN>()));
+    }
+    return true;
+  }
+#endif
+  return false;
 }
 
 #endif
 
 void DecodeSegment(const PagedDecodeTask& task) {
 #if PF_MULTIPLIES_WORDS
-  if (SuitsIntegers(*task.problem)) {
-    const KvQuantMode mode = task.problem->format.mode;
-    if (mode == KvQuantMode::kInt8PerTokenHead) return DecodeIntegers(task, Int8Words());
-    if (mode == KvQuantMode::kInt4PerTokenHead) return DecodeIntegers(task, Int4Words());
-  }
+  if (DecodedWords(task)) return;
 #endif
   WithDecodeReader(task.problem->format,
                    [&](const auto& codec) HWY_ATTR { SegmentDecoder(task, codec, codec).Run(); });

@@ -32,13 +32,20 @@ namespace hn = hwy::HWY_NAMESPACE;
 // what is in use out of the first-level cache.
 constexpr int64_t kPrefetchBytes = 4096;
 
-// Codecs with kIntegers have loops of their own, in place of DotStep and AccumulateStep: with
-// queries that they make integers (StoreQuery, then Dot), and with a tile's weights that they make
-// integers (StoreWeights, then Accumulate into sums of a tile).
+// Codecs of words (paged_attention_words-inl.h) have loops of their own, in place of DotStep and
+// AccumulateStep: with queries of which they make words (StoreQuery, then Dot), and with a tile's
+// weights of which they make words (StoreWeights, then Accumulate).
 template <class Codec>
-constexpr bool kTakesIntegers = requires {
-  Codec::kIntegers;
+constexpr bool kTakesWords = requires {
+  Codec::kTakesWords;
 };
+
+// Whose sums are integers of a tile.
+template <class Codec>
+constexpr bool SumsIntegers() {
+  if constexpr (kTakesWords<Codec>) return Codec::Products::kIntegers;
+  return false;
+}
 
 template <class KeyCodec, class ValueCodec>
 class SegmentDecoder {
@@ -86,16 +93,16 @@ class SegmentDecoder {
       const float* from = task_.query + h * p_.head_size;
       float* query = at_.query + h * at_.row_floats;
       std::fill(query + p_.head_size, query + at_.row_floats, 0.0f);
-      if (IsEvenOdd<KeyCodec>(size()) && !kTakesIntegers<KeyCodec>) {
+      if (IsEvenOdd<KeyCodec>(size()) && !kTakesWords<KeyCodec>) {
         SplitEvenOdd(from, query);
       } else {
         std::copy_n(from, p_.head_size, query);
       }
-      if constexpr (kTakesIntegers<KeyCodec>) {
+      if constexpr (kTakesWords<KeyCodec>) {
         at_.score_units[h] = key_codec_.StoreQuery(query, size());
       }
       std::fill_n(at_.output + h * at_.row_floats, at_.row_floats, 0.0f);
-      if constexpr (kTakesIntegers<ValueCodec>) {
+      if constexpr (SumsIntegers<ValueCodec>()) {
         std::fill_n(at_.sums + h * at_.row_floats, at_.row_floats, 0);
       }
       partial(h)[0] = -std::numeric_limits<float>::infinity();
@@ -108,7 +115,7 @@ class SegmentDecoder {
     for (int64_t h = first_row(); h < last_row(); ++h) {
       const float* output = at_.output + h * at_.row_floats;
       float* values = partial(h) + 2;
-      if constexpr (kTakesIntegers<ValueCodec>) {
+      if constexpr (kTakesWords<ValueCodec>) {
         StoreInOrder(output, values);
       } else if (IsEvenOdd<ValueCodec>(size())) {
         JoinEvenOdd(output, values);
@@ -137,7 +144,7 @@ class SegmentDecoder {
     }
   }
 
-  // The same of a codec that takes integers.
+  // The same of a codec of words.
   HWY_INLINE void StoreInOrder(const float* HWY_RESTRICT row, float* HWY_RESTRICT to) const {
     for (size_t d = 0; d < size(); d += ValueCodec::kStepElements) {
       for (size_t i = 0; i < ValueCodec::kStepElements; ++i) {
@@ -177,7 +184,7 @@ class SegmentDecoder {
       Weights(h, visible, last);
     }
     for (int64_t step = 0; step < parts_[1].stride; ++step) Values(step);
-    if constexpr (kTakesIntegers<ValueCodec>) TakeSums();
+    if constexpr (SumsIntegers<ValueCodec>()) TakeSums();
 
     std::copy_n(parts_[2].rows, next_padded, rows_);
     ahead_.part = std::max(0, ahead_.part - 2);
@@ -284,7 +291,7 @@ class SegmentDecoder {
   template <size_t heads, bool squares>
   HWY_INLINE void Dot(const typename KeyCodec::Row (&opened)[kStep], const float* query,
                       const StepSums& to) {
-    if constexpr (kTakesIntegers<KeyCodec>) {
+    if constexpr (kTakesWords<KeyCodec>) {
       key_codec_.template Dot<heads, squares>(opened, query, Shape(), to);
     } else {
       DotStep<heads, squares>(key_codec_, opened, query, Shape(), to);
@@ -295,7 +302,7 @@ class SegmentDecoder {
   HWY_INLINE void DivideByLengths(size_t last) {
     const hn::ScalableTag<float> df;
     float unit = 1.0f;
-    if constexpr (kTakesIntegers<KeyCodec>) unit = key_codec_.square_unit();
+    if constexpr (kTakesWords<KeyCodec>) unit = key_codec_.square_unit();
     for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
       const float* HWY_RESTRICT squares = at_.key_squares + kv * kPaTileKeys;
       float* HWY_RESTRICT scales = at_.key_scales + kv * kPaTileKeys;
@@ -338,7 +345,7 @@ class SegmentDecoder {
   HWY_INLINE void Weights(int64_t h, const KeyInterval& visible, size_t last) {
     ScoreRow row = MakeScoreRow(p_, task_.b, 0, h);
     row.factor *= KeyCodec::kUnit;
-    if constexpr (kTakesIntegers<KeyCodec>) row.factor *= at_.score_units[h];
+    if constexpr (kTakesWords<KeyCodec>) row.factor *= at_.score_units[h];
     row.key_offsets = at_.key_offsets;
     const int64_t kv = h / group_;
     if constexpr (KeyCodec::kRowScale) row.key_scales = at_.key_scales + kv * kPaTileKeys;
@@ -351,7 +358,7 @@ class SegmentDecoder {
     partial(h)[0] = state.max;
     partial(h)[1] = state.sum;
     at_.offsets[h] = state.offset;
-    if constexpr (kTakesIntegers<ValueCodec>) {
+    if constexpr (kTakesWords<ValueCodec>) {
       at_.weight_units[h] = value_codec_.StoreWeights(at_.scores + h * kPaTileKeys, last);
     }
     if (alpha == 1.0f) return;
@@ -372,12 +379,15 @@ class SegmentDecoder {
       ForHeads(static_cast<size_t>(group_), [&]<size_t heads>(size_t h) HWY_ATTR {
         const int64_t row = kv * group_ + static_cast<int64_t>(h);
         const float* weights = at_.scores + row * kPaTileKeys;
-        if constexpr (kTakesIntegers<ValueCodec>) {
+        float* HWY_RESTRICT output = at_.output + row * at_.row_floats;
+        if constexpr (SumsIntegers<ValueCodec>()) {
           value_codec_.template Accumulate<heads>(opened, weights, static_cast<size_t>(step),
                                                   Shape(), at_.sums + row * at_.row_floats);
+        } else if constexpr (kTakesWords<ValueCodec>) {
+          value_codec_.template Accumulate<heads>(opened, weights, static_cast<size_t>(step),
+                                                  Shape(), output);
         } else {
-          AccumulateStep<heads>(value_codec_, opened, weights + step * kStepKeys, Shape(),
-                                at_.output + row * at_.row_floats);
+          AccumulateStep<heads>(value_codec_, opened, weights + step * kStepKeys, Shape(), output);
         }
       });
     }

@@ -7,7 +7,8 @@
 #include "pagefuse/ops/cache/turboquant_codec-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_segment-inl.h"
-#include "pagefuse/ops/pagefuse/turboquant/turboquant_integers-inl.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_word_codecs-inl.h"
+#include "pagefuse/ops/pagefuse/turboquant/turboquant_words-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -36,19 +37,26 @@ HWY_INLINE void DecodeWithKeys(const PagedDecodeTask& task, const KeyCodec& keys
 #if PF_MULTIPLIES_WORDS
 
 template <class KeyCodec>
-HWY_INLINE void DecodeIntegersWithKeys(const PagedDecodeTask& task, const KeyCodec& keys) {
+HWY_INLINE void DecodeWordsWithKeys(const PagedDecodeTask& task, const KeyCodec& keys) {
   WithBits(task.problem->turboquant->format.value_bits, [&]<int bits>() HWY_ATTR {
-    const IntegerValues values{TurboValueWords<bits>()};
+    const WordValues values{TurboValueWords<bits>()};
     SegmentDecoder(task, keys, values).Run();
   });
 }
 
 void DecodeTurboQuantIntegers(const PagedDecodeTask& task) {
   const TurboQuantCache& cache = *task.problem->turboquant;
-  if (!cache.format.has_centroids()) return DecodeIntegersWithKeys(task, E4M3Keys());
+  if (!cache.format.has_centroids()) {
+#if PF_HAS_BYTE_TABLES
+    if (SuitsBfloat16(*task.problem)) {
+      return DecodeWordsWithKeys(task, WordKeys(E4M3Pairs(PlainCodec<Float8E4M3FN>())));
+    }
+#endif
+    return DecodeWordsWithKeys(task, E4M3Keys());
+  }
   WithBits(cache.format.key_bits, [&]<int bits>() HWY_ATTR {
     const TurboKeyWords<bits> keys(cache.tables.centroids, cache.norm_correction);
-    DecodeIntegersWithKeys(task, IntegerKeys(keys));
+    DecodeWordsWithKeys(task, WordKeys(keys));
   });
 }
 

@@ -1,5 +1,6 @@
-// Decoding over caches of integers with 16-bit queries, for which kernels may compute with 16-bit
-// integers too.
+// Decoding with 16-bit queries over caches of at most 8 bits, for which kernels may multiply 16-bit
+// words.
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -13,15 +14,17 @@
 namespace pagefuse::testing {
 namespace {
 
-// What the integers move a score or a value of about 1, beside the output's rounding.
-constexpr double kIntegerError = 2e-4;
+// What the words move a score or a value of about 1, beside the output's rounding.
+constexpr double kWordError = 2e-4;
 
-std::vector<PagedAttentionSpec> IntegerSpecs() {
+std::vector<PagedAttentionSpec> WordSpecs() {
   using enum KvQuantMode;
   std::vector<PagedAttentionSpec> specs;
   for (const DataType query : {DataType::kFloat16, DataType::kBfloat16}) {
     for (const auto& [mode, cache] : {std::pair(kInt8PerTokenHead, DataType::kInt8),
-                                      std::pair(kInt4PerTokenHead, DataType::kUint8)}) {
+                                      std::pair(kInt4PerTokenHead, DataType::kUint8),
+                                      std::pair(kFp8PerTensor, DataType::kFloat8E4M3FN),
+                                      std::pair(kFp8PerTokenHead, DataType::kFloat8E4M3FN)}) {
       specs.push_back({.query = query,
                        .mode = mode,
                        .cache = cache,
@@ -37,11 +40,26 @@ std::string NameOf(const PagedAttentionSpec& spec) {
                 " heads of ", spec.head_size);
 }
 
+// Scales of float8 caches become powers of two: by definition their keys are rounded to the type of
+// the query, which kernels don't do.
+PagedAttentionInstance MakeInstance(const PagedAttentionSpec& spec) {
+  PagedAttentionInstance instance(spec);
+  if (spec.cache != DataType::kFloat8E4M3FN) return instance;
+  for (const int port : {6, 7, 9, 10}) {
+    Tensor& scales = instance.inputs[port];
+    if (!scales.defined()) continue;
+    for (float& scale : scales.mutable_values<float>()) {
+      scale = std::exp2(std::round(std::log2(scale)));
+    }
+  }
+  return instance;
+}
+
 // The kernel against the reference on every target; scores are up to `largest`.
 void ExpectAgreement(const PagedAttentionSpec& spec, const PagedAttentionInstance& instance,
                      double largest) {
   const double rounding = spec.query == DataType::kFloat16 ? 0x1p-10 : 0x1p-7;
-  const double score_error = largest * kIntegerError;
+  const double score_error = largest * kWordError;
   double output_error = score_error;
   if (spec.mode == KvQuantMode::kInt4PerTokenHead) {
     // Outputs are rounded before the transform back too, which spreads the step of a value of 2.
@@ -75,8 +93,8 @@ void ChangeQuery(PagedAttentionInstance& instance, const F& f) {
   }
 }
 
-TEST(PagedAttentionIntegers, KernelsAgree) {
-  for (PagedAttentionSpec spec : IntegerSpecs()) {
+TEST(PagedAttentionWords, KernelsAgree) {
+  for (PagedAttentionSpec spec : WordSpecs()) {
     const bool powers_of_two = spec.mode == KvQuantMode::kInt4PerTokenHead;
     // Those that only some vectors divide, and all groups of heads that share a step.
     for (const int64_t size : {32, 64, 80, 96, 128, 256, 512, 1024, 2048}) {
@@ -88,18 +106,18 @@ TEST(PagedAttentionIntegers, KernelsAgree) {
         spec.kv_heads = 2;
         spec.heads = 2 * group;
         SCOPED_TRACE(NameOf(spec));
-        ExpectAgreement(spec, PagedAttentionInstance(spec), 1);
+        ExpectAgreement(spec, MakeInstance(spec), 1);
       }
     }
   }
 }
 
 // Queries of all magnitudes, also where most of the weight is on one key; zeros; and a NaN.
-TEST(PagedAttentionIntegers, QueriesOfAnyMagnitude) {
-  for (PagedAttentionSpec spec : IntegerSpecs()) {
+TEST(PagedAttentionWords, QueriesOfAnyMagnitude) {
+  for (PagedAttentionSpec spec : WordSpecs()) {
     spec.sequences = {{1, 300}, {1, 300}, {1, 300}, {1, 300}, {1, 300}};
     SCOPED_TRACE(NameOf(spec));
-    PagedAttentionInstance instance(spec);
+    PagedAttentionInstance instance = MakeInstance(spec);
     const int64_t token = spec.heads * spec.head_size;
     const auto change = [&](int64_t sequence, auto f) {
       ChangeQuery(instance,
@@ -115,19 +133,22 @@ TEST(PagedAttentionIntegers, QueriesOfAnyMagnitude) {
   }
 }
 
-// Codes and zero points as nothing writes them, but a file may have them.
-TEST(PagedAttentionIntegers, LargestCodes) {
-  for (PagedAttentionSpec spec : IntegerSpecs()) {
+uint8_t LargestCode(KvQuantMode mode) {
+  if (mode == KvQuantMode::kInt8PerTokenHead) return 0x80;
+  return mode == KvQuantMode::kInt4PerTokenHead ? 0xFF : 0x7E;
+}
+
+// Of codes as nothing writes them, but a file may have them.
+TEST(PagedAttentionWords, LargestCodes) {
+  for (PagedAttentionSpec spec : WordSpecs()) {
     spec.sequences = {{1, 200}};
     for (const int64_t size : {128, 1024}) {
       spec.head_size = size;
       SCOPED_TRACE(NameOf(spec));
-      PagedAttentionInstance instance(spec);
-      const bool is_int8 = spec.mode == KvQuantMode::kInt8PerTokenHead;
+      PagedAttentionInstance instance = MakeInstance(spec);
       for (const int cache : {1, 2}) {
         auto* bytes = static_cast<uint8_t*>(instance.inputs[cache].mutable_data());
-        const int64_t count = instance.inputs[cache].byte_size();
-        for (int64_t i = 0; i < count / 2; ++i) bytes[i] = is_int8 ? 0x80 : 0xFF;
+        std::fill_n(bytes, instance.inputs[cache].byte_size() / 2, LargestCode(spec.mode));
       }
       ChangeQuery(instance, [](float, int64_t i) { return i % 2 == 0 ? -1.0f : -1.5f; });
       ExpectAgreement(spec, instance, static_cast<double>(size));

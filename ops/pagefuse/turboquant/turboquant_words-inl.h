@@ -1,12 +1,12 @@
-// Keys and values of TurboQuant slots as 16-bit integers (see paged_attention_integers-inl.h).
+// Keys and values of TurboQuant slots as 16-bit integers (see paged_attention_words-inl.h).
 // Include inside a file that hwy/foreach_target.h recompiles.
 //
 // Centroids become integers of 14 bits under one unit, as the query does.
-#if defined(PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_
-#undef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_
+#if defined(PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_WORDS_INL_H_
+#undef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_WORDS_INL_H_
 #else
-#define PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_INTEGERS_INL_H_
+#define PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_WORDS_INL_H_
 #endif
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/turboquant_codec-inl.h"
-#include "pagefuse/ops/pagefuse/attention/paged_attention_integers-inl.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_words-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -80,6 +80,7 @@ class TurboKeyWords : public TurboKeyCodec<bits> {
 
  public:
   using Row = typename TurboKeyCodec<bits>::Row;
+  using Products = IntegerProducts;
 
   HWY_INLINE TurboKeyWords(const float* centroids, bool correct)
       : TurboKeyCodec<bits>(centroids, correct) {
@@ -179,6 +180,7 @@ class TurboKeyWords : public TurboKeyCodec<bits> {
 template <int bits>
 struct TurboValueWords : TurboValueCodec<bits> {
   using Row = typename TurboValueCodec<bits>::Row;
+  using Products = IntegerProducts;
   static constexpr size_t PairElement(size_t i) { return CodePairs<bits>::PairElement(i); }
 
   // Implicit constructors are compiled for no SIMD target.
