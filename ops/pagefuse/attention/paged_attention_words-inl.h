@@ -362,13 +362,18 @@ constexpr size_t InterleavedRowWord(size_t i) {
   return i / kWords * kWords + InterleavedWord(i / kSumLanes % 2, i % kSumLanes);
 }
 
-// Of words that hold the codes of two elements, the first one's lowest, and nothing above.
+// Of words that hold the codes of two elements, the first one's lowest; above those of less than
+// four bits anything, above others nothing.
 template <int bits>
 struct CodePairs {
   static HWY_INLINE Words First(Words pairs) {
     return hn::And(pairs, hn::Set(WordTag(), (1 << bits) - 1));
   }
-  static HWY_INLINE Words Second(Words pairs) { return hn::ShiftRight<bits>(pairs); }
+  static HWY_INLINE Words Second(Words pairs) {
+    const Words second = hn::ShiftRight<bits>(pairs);
+    if constexpr (bits == 4) return second;
+    return First(second);
+  }
 
   // First and Second of kWords pairs.
   static constexpr size_t WordElement(size_t i) { return i % kWords * 2 + i / kWords; }

@@ -16,6 +16,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/turboquant_codec-inl.h"
+#include "pagefuse/ops/numeric/byte_tables-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_words-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,18 +29,22 @@ namespace hn = hwy::HWY_NAMESPACE;
 using ByteTag = hn::Repartition<uint8_t, WordTag>;
 using WordBytes = hn::Vec<ByteTag>;
 
-// Where kWords pairs of 3-bit codes are, six bits each, in blocks of 16 bytes from each twelfth on,
-// two copies of each block: the two bytes of each pair, and the factor that moves a pair to the top
-// of these.
+// Where pairs of 3-bit codes are, six bits each: the two bytes of each, counted from the first of
+// all or of each twelve; where it begins in them; and the factor that moves it to their top.
 struct PairPlaces {
   alignas(64) uint8_t bytes[64] = {};
+  alignas(64) uint8_t bytes_of_twelve[64] = {};
+  alignas(64) uint16_t starts[32] = {};
   alignas(64) int16_t factors[32] = {};
 
   constexpr PairPlaces() {
     for (int i = 0; i < 32; ++i) {
-      const int bit = i % 16 * 6;
-      for (int k = 0; k < 2; ++k) bytes[2 * i + k] = static_cast<uint8_t>(bit / 8 + k);
-      factors[i] = static_cast<int16_t>(1 << (10 - bit % 8));
+      for (int k = 0; k < 2; ++k) {
+        bytes[2 * i + k] = static_cast<uint8_t>(i * 6 / 8 + k);
+        bytes_of_twelve[2 * i + k] = static_cast<uint8_t>(i % 16 * 6 / 8 + k);
+      }
+      starts[i] = static_cast<uint16_t>(i * 6 % 8);
+      factors[i] = static_cast<int16_t>(1 << (10 - starts[i]));
     }
   }
 };
@@ -61,15 +66,22 @@ HWY_INLINE Words LoadCodePairs(const uint8_t* HWY_RESTRICT p) {
   if constexpr (bits == 4) {
     return BytesAsWords(p);
   } else {
+#if PF_HAS_BYTE_TABLES
+    const __m512i bytes = _mm512_castsi256_si512(_mm256_maskz_loadu_epi32(0x3F, p));  // 24
+    const __m512i words = _mm512_permutexvar_epi8(_mm512_load_si512(kPairPlaces.bytes), bytes);
+    return Words{_mm512_srlv_epi16(words, _mm512_load_si512(kPairPlaces.starts))};
+#else
     const hn::RebindToUnsigned<WordTag> du16;
     WordBytes blocks = RepeatBlock(p);
-#if HWY_TARGET <= HWY_AVX3
+#if HWY_TARGET == HWY_AVX3
     blocks = hn::ConcatUpperLower(ByteTag(), RepeatBlock(p + 12), blocks);
 #endif
-    const auto words = hn::TableLookupBytes(blocks, hn::Load(ByteTag(), kPairPlaces.bytes));
+    const auto words =
+        hn::TableLookupBytes(blocks, hn::Load(ByteTag(), kPairPlaces.bytes_of_twelve));
     const auto top =
         hn::Mul(hn::BitCast(WordTag(), words), hn::Load(WordTag(), kPairPlaces.factors));
     return hn::BitCast(WordTag(), hn::ShiftRight<10>(hn::BitCast(du16, top)));
+#endif
   }
 }
 
@@ -154,7 +166,7 @@ class TurboKeyWords : public TurboKeyCodec<bits> {
   HWY_INLINE void LoadWords(const Row& row, size_t d, Words (&to)[2]) const {
     const Words pairs = LoadCodePairs<bits>(row.data + d * bits / 8);
     to[0] = Lookup(pairs);
-    to[1] = Lookup(CodePairs<bits>::Second(pairs));
+    to[1] = Lookup(hn::ShiftRight<bits>(pairs));
   }
 
  private:
