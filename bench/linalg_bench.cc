@@ -14,6 +14,7 @@
 
 #include <omp.h>
 
+#include "CLI/CLI.hpp"
 #include "peaks.h"
 
 #include "pagefuse/ops/linalg/cpu_features.h"
@@ -143,20 +144,15 @@ void RunCase(const Case& c, const Peaks& peaks, const std::vector<int64_t>& rows
 }  // namespace
 }  // namespace pagefuse
 
-// Arguments: the numbers of rows to measure (default 1 4 16 64 512) and names of products (default
-// all).
 int main(int argc, char** argv) {
-  std::vector<int64_t> rows;
+  std::vector<int64_t> rows = {1, 4, 16, 64, 512};
   std::vector<std::string> names;
-  for (int i = 1; i < argc; ++i) {
-    const int64_t count = std::atoll(argv[i]);
-    if (count > 0) {
-      rows.push_back(count);
-    } else {
-      names.push_back(argv[i]);
-    }
-  }
-  if (rows.empty()) rows = {1, 4, 16, 64, 512};
+  std::vector<std::string> all;
+  for (const pagefuse::Case& c : pagefuse::kCases) all.emplace_back(c.name);
+  CLI::App app("Times products with weights");
+  app.add_option("rows", rows, "numbers of rows")->check(CLI::PositiveNumber);
+  app.add_option("--products", names, "all by default")->delimiter(',')->check(CLI::IsMember(all));
+  CLI11_PARSE(app, argc, argv);
   const pagefuse::Peaks peaks = pagefuse::MeasurePeaks();
   std::printf("%d threads; read %.1f GB/s, multiply-add %.0f GF/s, %s bfloat16 %.0f GF/s\n",
               omp_get_max_threads(), peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9,

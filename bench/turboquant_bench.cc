@@ -4,12 +4,10 @@
 //
 // Decoding goes through enough layers in turn that no cache of the processor holds them all; the
 // two sides of a ratio alternate, and the fastest run of each counts.
-//
-//   turboquant_bench [seconds for each figure, 0.5 by default]
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
+#include "CLI/CLI.hpp"
 #include "paged_layer.h"
 #include "peaks.h"
 
@@ -86,7 +84,10 @@ void InsertAndDequant(double seconds) {
 }  // namespace pagefuse
 
 int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.5;
+  double seconds = 0.5;
+  CLI::App app("Times the TurboQuant ops");
+  app.add_option("seconds", seconds, "for each figure")->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
   const pagefuse::Peaks peaks = pagefuse::MeasurePeaks();
   pagefuse::Decode(seconds, peaks);
   pagefuse::InsertAndDequant(seconds);
