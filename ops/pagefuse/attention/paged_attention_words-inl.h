@@ -2,11 +2,10 @@
 // as two of floats take, and codes become words in fewer steps than floats. Include inside a file
 // that hwy/foreach_target.h recompiles. PF_MULTIPLIES_WORDS is 0 where there are none.
 //
-// Words are integers or bfloat16, and so are the query and the softmax weights of a tile.
-// - As integers these have one unit each: of 15 bits, or what the sums of a lane leave them. That
-// is
-//   below what a 16-bit query and output resolve. Sums of integers are exact: nothing else is lost.
-// - A bfloat16 query is what it is; a weight becomes the sum of two words, 16 bits.
+// Words are integers or bfloat16, and so are the query and the softmax weights of a tile. As
+// integers these have one unit each: of 15 bits, or what the sums of a lane leave them, which is
+// below what a 16-bit query and output resolve; sums of integers are exact, so that nothing else is
+// lost. A bfloat16 query is what it is, and a weight becomes the sum of two words, 16 bits.
 #if defined(PAGEFUSE_OPS_PAGEFUSE_PAGED_ATTENTION_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_OPS_PAGEFUSE_PAGED_ATTENTION_WORDS_INL_H_
 #undef PAGEFUSE_OPS_PAGEFUSE_PAGED_ATTENTION_WORDS_INL_H_
