@@ -14,6 +14,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ir/data_type.h"
+#include "pagefuse/ops/numeric/bfloat16_pairs-inl.h"
 #include "pagefuse/ops/numeric/convert-inl.h"
 #include "pagefuse/ops/numeric/sums-inl.h"
 #include "pagefuse/ops/pagefuse/rope_row.h"
@@ -105,13 +106,8 @@ HWY_INLINE void LoadPairs(DF df, const From* HWY_RESTRICT from, V& first, V& sec
   if constexpr (std::is_same_v<From, float>) {
     hn::LoadInterleaved2(df, from, first, second);
 #if HWY_TARGET != HWY_SCALAR
-  } else if constexpr (std::is_same_v<From, Bfloat16>) {  // each the upper half of its float
-    const hn::RebindToUnsigned<DF> du;
-    const hn::Repartition<uint16_t, DF> d16;
-    const auto words = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from));
-    const auto pairs = hn::BitCast(du, words);
-    first = hn::BitCast(df, hn::ShiftLeft<16>(pairs));
-    second = hn::BitCast(df, hn::And(pairs, hn::Set(du, 0xFFFF0000u)));
+  } else if constexpr (std::is_same_v<From, Bfloat16>) {
+    vec::LoadBfloat16Pairs(df, from, first, second);
 #endif
   } else {
     HWY_ALIGN float pairs[2 * hn::MaxLanes(DF())];

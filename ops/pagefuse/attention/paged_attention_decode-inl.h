@@ -10,6 +10,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/row_codec-inl.h"
+#include "pagefuse/ops/numeric/bfloat16_pairs-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -62,7 +63,6 @@ struct Reader : Codec {
 };
 
 #if HWY_TARGET != HWY_SCALAR
-// A lane holds two elements: shifted and masked, they are floats.
 struct Bfloat16Reader : PlainCodec<Bfloat16> {
   static constexpr float kUnit = 1.0f;
   static constexpr bool kEvenOdd = true;
@@ -71,12 +71,7 @@ struct Bfloat16Reader : PlainCodec<Bfloat16> {
 
   template <class DF, class V>
   HWY_INLINE void LoadTwo(DF df, const Row& row, size_t d, V& a, V& b) const {
-    const hn::RebindToUnsigned<DF> du;
-    const hn::Repartition<uint16_t, DF> du16;
-    const auto pairs =
-        hn::BitCast(du, hn::LoadU(du16, reinterpret_cast<const uint16_t*>(row.data + d)));
-    a = hn::BitCast(df, hn::ShiftLeft<16>(pairs));
-    b = hn::BitCast(df, hn::And(pairs, hn::Set(du, 0xFFFF0000u)));
+    LoadBfloat16Pairs(df, row.data + d, a, b);
   }
 };
 #else

@@ -93,13 +93,12 @@ class SegmentDecoder {
       const float* from = task_.query + h * p_.head_size;
       float* query = at_.query + h * at_.row_floats;
       std::fill(query + p_.head_size, query + at_.row_floats, 0.0f);
-      if (IsEvenOdd<KeyCodec>(size()) && !kTakesWords<KeyCodec>) {
+      if constexpr (kTakesWords<KeyCodec>) {
+        at_.score_units[h] = key_codec_.StoreQuery(from, size(), reinterpret_cast<int16_t*>(query));
+      } else if (IsEvenOdd<KeyCodec>(size())) {
         SplitEvenOdd(from, query);
       } else {
         std::copy_n(from, p_.head_size, query);
-      }
-      if constexpr (kTakesWords<KeyCodec>) {
-        at_.score_units[h] = key_codec_.StoreQuery(query, size());
       }
       std::fill_n(at_.output + h * at_.row_floats, at_.row_floats, 0.0f);
       if constexpr (SumsIntegers<ValueCodec>()) {
@@ -379,17 +378,23 @@ class SegmentDecoder {
       ForHeads(static_cast<size_t>(group_), [&]<size_t heads>(size_t h) HWY_ATTR {
         const int64_t row = kv * group_ + static_cast<int64_t>(h);
         const float* weights = at_.scores + row * kPaTileKeys;
-        float* HWY_RESTRICT output = at_.output + row * at_.row_floats;
-        if constexpr (SumsIntegers<ValueCodec>()) {
+        if constexpr (kTakesWords<ValueCodec>) {
           value_codec_.template Accumulate<heads>(opened, weights, static_cast<size_t>(step),
-                                                  Shape(), at_.sums + row * at_.row_floats);
-        } else if constexpr (kTakesWords<ValueCodec>) {
-          value_codec_.template Accumulate<heads>(opened, weights, static_cast<size_t>(step),
-                                                  Shape(), output);
+                                                  Shape(), Sums(row));
         } else {
-          AccumulateStep<heads>(value_codec_, opened, weights + step * kStepKeys, Shape(), output);
+          AccumulateStep<heads>(value_codec_, opened, weights + step * kStepKeys, Shape(),
+                                Sums(row));
         }
       });
+    }
+  }
+
+  // What values are added to: the tile's sums of integers, or the output.
+  HWY_INLINE auto* Sums(int64_t row) const {
+    if constexpr (SumsIntegers<ValueCodec>()) {
+      return at_.sums + row * at_.row_floats;
+    } else {
+      return at_.output + row * at_.row_floats;
     }
   }
 

@@ -87,8 +87,8 @@ HWY_INLINE float StoreIntegers(const float* x, size_t n, float largest, float le
   return usual ? unit : std::numeric_limits<float>::quiet_NaN();
 }
 
-// Words as integers, and sums of their products. The words of a query and of the weights of a tile
-// are where their floats were.
+// Words as integers, and sums of their products. The words of a tile's weights are where their
+// floats were.
 struct IntegerProducts {
   static constexpr bool kIntegers = true;
   static constexpr size_t kParts = 1;  // words of a weight
@@ -190,14 +190,14 @@ struct WordKeys : Codec {
 
   explicit HWY_INLINE WordKeys(const Codec& codec) : Codec(codec) {}
 
-  // Query row x[0, n) as Dot takes it, where x is; returns what a dot product is worth.
-  HWY_INLINE float StoreQuery(float* x, size_t n) const {
+  // Words of query row x[0, n) as Dot takes them; returns what a dot product is worth.
+  HWY_INLINE float StoreQuery(const float* HWY_RESTRICT x, size_t n,
+                              int16_t* HWY_RESTRICT words) const {
     HWY_ALIGN float ordered[kLongestWordRow];
     for (size_t d = 0; d < n; d += kWordStep) {
       for (size_t i = 0; i < kWordStep; ++i) ordered[d + i] = x[d + kOrder.element[i]];
     }
-    return this->word_unit() *
-           Products::StoreQuery(ordered, n, this->largest_word(), reinterpret_cast<int16_t*>(x));
+    return this->word_unit() * Products::StoreQuery(ordered, n, this->largest_word(), words);
   }
 
   // What a square of Dot's is worth.
@@ -287,7 +287,7 @@ struct WordKeys : Codec {
 //   Products                 what its words are
 //   LoadPairs(a, b, d, to)   of elements [d, d + kWordStep)
 //   PairElement(i)           which of these pair i is
-// Integers have at most 15 bits of magnitude less those of kPaTileKeys.
+// Integers are below 2^10: a lane adds up kPaTileKeys of them by weights of 15 bits.
 template <class Codec>
 struct WordValues : Codec {
   static constexpr bool kTakesWords = true;
