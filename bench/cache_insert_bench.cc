@@ -15,7 +15,8 @@ constexpr CacheKind kKinds[] = {
     {"fp8_per_tensor", KvQuantMode::kFp8PerTensor, DataType::kFloat8E4M3FN, DataType::kBfloat16},
     {"int8_per_token_head", KvQuantMode::kInt8PerTokenHead, DataType::kInt8, DataType::kBfloat16},
     {"fp8_per_token_head", KvQuantMode::kFp8PerTokenHead, DataType::kFloat8E4M3FN,
-     DataType::kBfloat16}};
+     DataType::kBfloat16},
+    {"int4_per_token_head", KvQuantMode::kInt4PerTokenHead, DataType::kUint8, DataType::kBfloat16}};
 
 void InsertTokens(benchmark::State& state, const CacheKind& kind, const std::string& kernel) {
   const int64_t tokens = state.range(0);
@@ -42,6 +43,7 @@ void RegisterBenchmarks() {
       Register("PagedCacheInsert/" + kernel + "/" + kind.name,
                [=](benchmark::State& state) { InsertTokens(state, kind, kernel); });
     }
+    if (kind.mode == KvQuantMode::kInt4PerTokenHead) continue;  // RopeCacheInsert has no such rows
     Register(std::string("RopeCacheInsert/hwy/") + kind.name,
              [=](benchmark::State& state) { RotateAndInsert(state, kind); });
   }

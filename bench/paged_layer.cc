@@ -47,6 +47,14 @@ void AddScales(OpCall& call, const ModelShape& shape, const CacheKind& kind, int
   }
 }
 
+// Of the Hadamard transform, where the format has them: the last port.
+void AddSigns(OpCall& call, const ModelShape& shape, const CacheKind& kind) {
+  if (!FormatOf(kind).needs_signs()) return;
+  const int others = static_cast<int>(call.op().inputs().size()) - call.num_inputs() - 1;
+  for (int i = 0; i < others; ++i) call.Omit();
+  call.Floats({shape.head_size}, std::vector<float>(shape.head_size, 1));
+}
+
 // Rows are copies of a few random ones: what they hold does not change how long it takes.
 void FillCache(OpCall& call, const ModelShape& shape, const CacheKind& kind,
                const CacheMemory& cache, int64_t blocks) {
@@ -85,12 +93,7 @@ std::unique_ptr<OpCall> PagedAttentionCall(const ModelShape& shape, const CacheK
   call->Ints({1}, {static_cast<int32_t>(length)});
   call->BlockTable(1, blocks);
   AddScales(*call, shape, kind, /*between=*/1, caches, blocks);
-  if (FormatOf(kind).needs_signs()) {
-    // The signs are the last port.
-    const int others = static_cast<int>(call->op().inputs().size()) - call->num_inputs() - 1;
-    for (int i = 0; i < others; ++i) call->Omit();
-    call->Floats({shape.head_size}, std::vector<float>(shape.head_size, 1));
-  }
+  AddSigns(*call, shape, kind);
   for (const CacheMemory& cache : caches) FillCache(*call, shape, kind, cache, blocks);
   call->Attribute("kv_quant_mode", std::string(KvQuantModeName(kind.mode)));
   call->Attribute("sliding_window", shape.window);
@@ -111,6 +114,7 @@ std::unique_ptr<OpCall> PagedCacheInsertCall(const ModelShape& shape, const Cach
   for (CacheMemory& cache : caches) cache.rows = AddCache(*call, shape, kind, blocks);
   call->Slots(tokens, kBenchBlockSize);
   AddScales(*call, shape, kind, /*between=*/0, caches, blocks);
+  AddSigns(*call, shape, kind);
   call->Attribute("kv_quant_mode", std::string(KvQuantModeName(kind.mode)));
   if (FormatOf(kind).has_row_scales()) call->set_num_outputs(4);
   return call;

@@ -64,9 +64,15 @@ void EncodeInt4(const RowParams& params, const float* x, int64_t n, RowAddress r
   for (int64_t i = 0; i < n; ++i) y[i] *= params.rht_signs[i];
   HadamardTransform(y.data(), n);
   RoundThrough(params.source_type, y.data(), n).IgnoreError();  // a type that the op has checked
-  const auto [low, high] = std::minmax_element(y.begin(), y.end());
-  const float scale = std::max((*high - *low) / kInt4Max, kScaleFloor);
-  const float zero_point = std::clamp(std::round(-*low / scale), 0.0f, kInt4Max);
+  float low = y[0];
+  float high = y[0];
+  for (const float v : y) {
+    low = std::min(low, v);
+    high = std::max(high, v);
+  }
+  const float scale = std::max((high - low) / kInt4Max, kScaleFloor);
+  // 0 for NaN.
+  const float zero_point = std::min(std::max(0.0f, std::round(-low / scale)), kInt4Max);
   for (int64_t i = 0; i < n; ++i) {
     const float q = std::clamp(std::round(y[i] / scale + zero_point), 0.0f, kInt4Max);
     if (i % 2 == 0) row.data[i / 2] = 0;

@@ -12,27 +12,14 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/group_format.h"
+#include "pagefuse/ops/cache/pack_codes-inl.h"
 #include "pagefuse/ops/numeric/convert-inl.h"
+#include "pagefuse/ops/numeric/extremes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Largest magnitude of x[0, n) but for NaN.
-HWY_INLINE float GroupMagnitude(const float* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  auto largest = hn::Zero(df);
-  const auto take = [&](auto v) HWY_ATTR {
-    const auto magnitude = hn::Abs(v);
-    largest = hn::IfThenElse(hn::Gt(magnitude, largest), magnitude, largest);
-  };
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) take(hn::LoadU(df, x + i));
-  if (i < n) take(LoadToFloatN(df, x + i, n - i));
-  return hn::GetLane(hn::MaxOfLanes(df, largest));
-}
 
 // e2m1 codes of x[0, n) * factor or / divisor, packed: `quotient` maps a vector to x / scale.
 template <class Quotient>
@@ -40,25 +27,12 @@ HWY_INLINE void StoreE2M1(const float* HWY_RESTRICT x, size_t n, uint8_t* HWY_RE
                           const Quotient& quotient) {
   const hn::ScalableTag<float> df;
   const hn::RebindToSigned<decltype(df)> di;
-  const hn::Rebind<uint8_t, decltype(df)> du8;
-  constexpr size_t kChunk = 64;
-  static_assert(kChunk % hn::MaxLanes(df) == 0);
-  const size_t lanes = hn::Lanes(df);
-  alignas(64) uint8_t codes[kChunk];
-  for (size_t start = 0; start < n; start += kChunk) {
-    const size_t count = std::min(kChunk, n - start);
-    for (size_t i = 0; i < count; i += lanes) {
-      const auto v = i + lanes <= count ? hn::LoadU(df, x + start + i)
-                                        : LoadToFloatN(df, x + start + i, count - i);
-      const auto code = EncodeLanes<E2M1Format, Overflow::kSaturate>(df, quotient(v));
-      hn::StoreU(hn::DemoteTo(du8, hn::BitCast(di, code)), du8, codes + i);
-    }
-    // A missing last element has code 0: it was loaded as 0.
-    if (count % 2 == 1) codes[count] = 0;
-    for (size_t i = 0; i < count; i += 2) {
-      packed[(start + i) / 2] = static_cast<uint8_t>(codes[i] | codes[i + 1] << 4);
-    }
-  }
+  StoreCodes<4>(
+      x, n,
+      [&](auto v) HWY_ATTR {
+        return hn::BitCast(di, EncodeLanes<E2M1Format, Overflow::kSaturate>(df, quotient(v)));
+      },
+      packed);
 }
 
 // Codes of x[0, n) under a given scale: EncodeGroup once the scale is known.
@@ -86,7 +60,7 @@ HWY_INLINE void EncodeUnderScale(const GroupFormat& format, float scale,
 // As EncodeGroup. No pointer needs alignment; writes exactly CodeBytes(n) bytes.
 HWY_INLINE float EncodeGroupVectors(const GroupFormat& format, const float* HWY_RESTRICT x,
                                     size_t n, uint8_t* HWY_RESTRICT codes) {
-  const float scale = format.ScaleOf(GroupMagnitude(x, n));
+  const float scale = format.ScaleOf(LargestMagnitude(x, n));
   EncodeUnderScale(format, scale, x, n, codes);
   return scale;
 }

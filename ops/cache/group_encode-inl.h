@@ -21,6 +21,8 @@
 
 #include "pagefuse/ops/cache/e2m1_words-inl.h"
 #include "pagefuse/ops/cache/group_codec-inl.h"
+#include "pagefuse/ops/cache/pack_codes-inl.h"
+#include "pagefuse/ops/numeric/extremes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -35,36 +37,8 @@ struct GroupRun {
 
 // Groups whose scales are found before their codes.
 inline constexpr size_t kGroupsAtOnce = 16;
-inline constexpr uint32_t kInfinityBits = 0x7F800000;
 
 #if HWY_TARGET != HWY_SCALAR
-
-// Bits of the largest magnitude of x[0, n) as a float, n a multiple of the lanes. NaN is above
-// infinity.
-template <typename From>
-HWY_INLINE uint32_t LargestBits(const From* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<float> df;
-  const hn::RebindToSigned<decltype(df)> di;
-  const size_t lanes = hn::Lanes(df);
-  auto largest = hn::Zero(di);
-  size_t i = 0;
-  if constexpr (std::is_same_v<From, Bfloat16>) {
-    // Two to a lane, each the high half of its float.
-    const auto* words = reinterpret_cast<const int16_t*>(x);
-    const hn::Repartition<int16_t, decltype(df)> d16;
-    const auto magnitude = hn::Set(d16, 0x7FFF);
-    auto words_largest = hn::Zero(d16);
-    for (; i + 2 * lanes <= n; i += 2 * lanes) {
-      words_largest = hn::Max(words_largest, hn::And(hn::LoadU(d16, words + i), magnitude));
-    }
-    const auto pairs = hn::BitCast(di, words_largest);
-    largest = hn::Max(hn::ShiftLeft<16>(pairs), hn::And(pairs, hn::Set(di, 0x7FFF0000)));
-  }
-  for (; i < n; i += lanes) {
-    largest = hn::Max(largest, hn::BitCast(di, hn::Abs(LoadToFloat(df, x + i))));
-  }
-  return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest)));
-}
 
 // Stores CodeBytes(count) bytes of the bytes `codes`, one code each.
 template <class F, class D8, class V8>
@@ -76,16 +50,9 @@ HWY_INLINE void StoreCodeBytes(D8 d8, V8 codes, size_t count, uint8_t* HWY_RESTR
     hn::Store(codes, d8, bytes);
     std::memcpy(to, bytes, std::min(count, kMost));
   } else {
-    const hn::Repartition<uint16_t, D8> d16;
-    const hn::Repartition<int16_t, D8> di16;
-    const hn::Rebind<uint8_t, decltype(d16)> half;
-    const auto pairs = hn::BitCast(d16, codes);
-    const auto packed =
-        hn::And(hn::Or(pairs, hn::ShiftRight<4>(pairs)), hn::Set(d16, uint16_t{0xFF}));
-    const auto narrow = hn::DemoteTo(half, hn::BitCast(di16, packed));
-    if (count == hn::Lanes(d8)) return hn::StoreU(narrow, half, to);
+    if (count == hn::Lanes(d8)) return StorePacked<4>(d8, codes, to);
     HWY_ALIGN uint8_t bytes[kMost];
-    hn::Store(narrow, half, bytes);
+    StorePacked<4>(d8, codes, bytes);
     std::memcpy(to, bytes, std::min(count / 2, kMost));
   }
 }
@@ -188,7 +155,7 @@ HWY_INLINE void EncodeUnderScales(const GroupFormat& format, const From* HWY_RES
 }
 
 // Scales of kGroupsAtOnce groups whose largest magnitudes have these bits: ScaleOf of each. False
-// if one is not usual (EncodeUsualGroups).
+// if one is not usual (FindUsualScales).
 HWY_INLINE bool UsualScales(const GroupFormat& format, const uint32_t* HWY_RESTRICT bits,
                             float* HWY_RESTRICT scales) {
   const hn::CappedTag<float, kGroupsAtOnce> df;
@@ -213,43 +180,49 @@ HWY_INLINE bool UsualScales(const GroupFormat& format, const uint32_t* HWY_RESTR
   return hn::AllTrue(di, usual);
 }
 
-// Encodes at most kGroupsAtOnce groups; false, with nothing written but scales, if they are not
-// usual: parts of vectors; numbers that are none, infinities, and scales without all of their
-// digits, under which quotients may go past the largest number.
-template <typename From>
-HWY_INLINE bool EncodeUsualGroups(const GroupFormat& format, const From* HWY_RESTRICT x,
-                                  const GroupRun& groups, uint8_t* HWY_RESTRICT codes,
-                                  float* HWY_RESTRICT scales) {
+// Scales of at most kGroupsAtOnce groups, group g at group_at(g). False if they are not usual:
+// parts of vectors; numbers that are none, infinities, and scales without all of their digits,
+// under which quotients may go past the largest number.
+template <class GroupAt>
+HWY_INLINE bool FindUsualScales(const GroupFormat& format, const GroupRun& groups,
+                                const GroupAt& group_at, float* HWY_RESTRICT scales) {
   const hn::ScalableTag<float> df;
   if (groups.size % hn::Lanes(df) != 0) return false;
   if (groups.count == kGroupsAtOnce) {
     uint32_t largest[kGroupsAtOnce];
-    for (size_t g = 0; g < kGroupsAtOnce; ++g) {
-      largest[g] = LargestBits(x + g * groups.size, groups.size);
-    }
-    if (!UsualScales(format, largest, scales)) return false;
-  } else {  // the way through memory to vectors takes as long as a few scales
-    for (size_t g = 0; g < groups.count; ++g) {
-      const uint32_t bits = LargestBits(x + g * groups.size, groups.size);
-      scales[g] = format.ScaleOf(std::bit_cast<float>(bits));
-      if (bits >= kInfinityBits || scales[g] < std::numeric_limits<float>::min()) return false;
-    }
+    for (size_t g = 0; g < kGroupsAtOnce; ++g) largest[g] = LargestBits(group_at(g), groups.size);
+    return UsualScales(format, largest, scales);
   }
+  // The way through memory to vectors takes as long as a few scales.
+  for (size_t g = 0; g < groups.count; ++g) {
+    const uint32_t bits = LargestBits(group_at(g), groups.size);
+    scales[g] = format.ScaleOf(std::bit_cast<float>(bits));
+    if (bits >= kInfinityBits || scales[g] < std::numeric_limits<float>::min()) return false;
+  }
+  return true;
+}
+
+// The codes of groups that follow one another, under their scales, which are usual.
+template <typename From>
+HWY_INLINE void EncodeUsualGroups(const GroupFormat& format, const From* HWY_RESTRICT x,
+                                  const GroupRun& groups, const float* HWY_RESTRICT scales,
+                                  uint8_t* HWY_RESTRICT codes) {
   if (format.codes == GroupCodes::kE4M3) {
     EncodeUnderScales<E4M3FNFormat>(format, x, groups, scales, codes);
   } else {
     EncodeUnderScales<E2M1Format>(format, x, groups, scales, codes);
   }
-  return true;
 }
 
 #else
 
-template <typename From>
-HWY_INLINE bool EncodeUsualGroups(const GroupFormat&, const From*, const GroupRun&, uint8_t*,
-                                  float*) {
+template <class GroupAt>
+HWY_INLINE bool FindUsualScales(const GroupFormat&, const GroupRun&, const GroupAt&, float*) {
   return false;
 }
+template <typename From>
+HWY_INLINE void EncodeUsualGroups(const GroupFormat&, const From*, const GroupRun&, const float*,
+                                  uint8_t*) {}
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
@@ -266,7 +239,11 @@ HWY_INLINE void EncodeGroupsVectors(const GroupFormat& format, const From* HWY_R
     const GroupRun run = {std::min(kGroupsAtOnce, groups.count - first), groups.size};
     const From* from = x + first * groups.size;
     uint8_t* to = codes + first * code_bytes;
-    if (EncodeUsualGroups(format, from, run, to, scales + first)) continue;
+    const auto group_at = [&](size_t g) { return from + g * groups.size; };
+    if (FindUsualScales(format, run, group_at, scales + first)) {
+      EncodeUsualGroups(format, from, run, scales + first, to);
+      continue;
+    }
     std::vector<float> group(groups.size);
     for (size_t g = 0; g < run.count; ++g) {
       ConvertArray(from + g * groups.size, groups.size, group.data());

@@ -52,6 +52,24 @@ HWY_INLINE void EncodeGroupedRowVectors(const GroupedRowFormat& format, const Fr
   if (format.plain > 0) std::memcpy(row.data + format.PlainOffset(), tail, 2 * format.plain);
 }
 
+// The same for `count` rows of one group each, at most kGroupsAtOnce, row r at source_at(r) and
+// going to address_at(r): one at a time they would wait for their scales. False, with nothing
+// written, if the rows are not so or their scales not usual.
+template <class SourceAt, class AddressAt>
+HWY_INLINE bool EncodeRowsOfOneGroup(const GroupedRowFormat& format, size_t count,
+                                     const SourceAt& source_at, const AddressAt& address_at) {
+  if (format.num_groups() != 1 || format.plain != 0 || format.scale_padding != 0) return false;
+  const auto size = static_cast<size_t>(format.group);
+  float scales[kGroupsAtOnce];
+  if (!FindUsualScales(format.groups, {count, size}, source_at, scales)) return false;
+  for (size_t r = 0; r < count; ++r) {
+    const RowAddress row = address_at(r);
+    EncodeUsualGroups(format.groups, source_at(r), {1, size}, scales + r, row.data);
+    StoreGroupScale(format.groups.scale, scales[r], row.scale);
+  }
+  return true;
+}
+
 // Lanes rounded to bfloat16, as floats.
 template <class DF, class V = hn::Vec<DF>>
 HWY_INLINE hn::Vec<DF> RoundToBfloat16(DF df, V v) {

@@ -11,8 +11,9 @@
 //   row.scale                   element = code * scale: may be applied to a whole dot product
 //   Store(x, n, row, scratch)   encodes x[0, n), of any type that LoadToFloat takes, with n floats
 //                               of scratch
-//   Scale(x, n)                 of some codecs with row scales: Store in two steps, so that the
-//   StoreScaled(x, n, row, s)   scales of several rows are made side by side (StoreRows)
+//   Scale(x, n)                 of codecs with row scales: Store in two steps, so that the scales
+//   of StoreScaled(x, n, row, s)   several rows are made side by side (StoreRows) Transform(x, n,
+//   y)          of some of these: x in both is y, floats that this makes before
 //
 // No pointer needs alignment. Formats whose scale changes within a row (one for 64 or 128 elements)
 // fit too: their Load multiplies, and their row.scale is 1.
@@ -30,34 +31,17 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/cache_format.h"
+#include "pagefuse/ops/cache/pack_codes-inl.h"
 #include "pagefuse/ops/cache/row_codec.h"
 #include "pagefuse/ops/numeric/convert-inl.h"
+#include "pagefuse/ops/numeric/extremes-inl.h"
+#include "pagefuse/ops/numeric/hadamard-inl.h"
 #include "pagefuse/ops/numeric/packing.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Largest magnitude of x[0, n).
-template <typename From>
-HWY_INLINE float LargestMagnitude(const From* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  // x86 takes the second operand where one is NaN.
-  const auto take = [&](auto v, auto& largest) HWY_ATTR { largest = hn::Max(hn::Abs(v), largest); };
-  constexpr size_t kAtATime = 4;  // one would wait for itself
-  hn::Vec<decltype(df)> largest[kAtATime];
-  for (auto& v : largest) v = hn::Zero(df);
-  size_t i = 0;
-  for (; i + kAtATime * lanes <= n; i += kAtATime * lanes) {
-    for (size_t k = 0; k < kAtATime; ++k) take(LoadToFloat(df, x + i + k * lanes), largest[k]);
-  }
-  for (; i + lanes <= n; i += lanes) take(LoadToFloat(df, x + i), largest[0]);
-  if (i < n) take(LoadToFloatN(df, x + i, n - i), largest[0]);
-  const auto all = hn::Max(hn::Max(largest[0], largest[1]), hn::Max(largest[2], largest[3]));
-  return hn::GetLane(hn::MaxOfLanes(df, all));
-}
 
 // Rows of plain elements: mode none, and the base of the modes with one code an element.
 template <typename T, bool row_scale>
@@ -159,38 +143,28 @@ struct Int8HeadCodec : ElementCodec<int8_t, true> {
   }
 };
 
-// Rows of n elements, one behind the other, and where the codec is to store them.
-template <typename From>
-struct RowsToStore {
-  const From* x;
-  size_t n;
-  int64_t count;
-  RowAddress first;
-  CacheRows::Strides data_strides, scale_strides;
-
-  RowAddress row(int64_t i) const {
-    return {first.data + i * data_strides.head,
-            first.scale == nullptr ? nullptr : first.scale + i * scale_strides.head};
-  }
-};
-
-// Store of each of them.
-template <class Codec, typename From>
-HWY_INLINE void StoreRows(const Codec& codec, const RowsToStore<From>& rows, float* scratch) {
-  const auto x = [&](int64_t i) { return rows.x + i * static_cast<int64_t>(rows.n); };
-  if constexpr (requires { codec.Scale(rows.x, rows.n); }) {
-    constexpr int64_t kAtATime = 8;
-    for (int64_t begin = 0; begin < rows.count; begin += kAtATime) {
-      const int64_t count = std::min(kAtATime, rows.count - begin);
-      float scales[kAtATime];
-      for (int64_t i = 0; i < count; ++i) scales[i] = codec.Scale(x(begin + i), rows.n);
-      for (int64_t i = 0; i < count; ++i) {
-        codec.StoreScaled(x(begin + i), rows.n, rows.row(begin + i), scales[i]);
-      }
-    }
+// Rounds v to the 16-bit type T and back.
+template <typename T, class DF, class V = hn::Vec<DF>>
+HWY_INLINE V RoundThrough(DF df, V v) {
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    return hn::BitCast(df, hn::ShiftLeft<16>(EncodeBfloat16Lanes(df, v)));
   } else {
-    for (int64_t i = 0; i < rows.count; ++i) codec.Store(x(i), rows.n, rows.row(i), scratch);
+    alignas(64) T buffer[hn::MaxLanes(df)];
+    StoreFromFloat(v, df, buffer);
+    return LoadToFloat(df, buffer);
   }
+}
+
+// The same for x[0, n).
+template <typename T>
+HWY_INLINE void RoundThroughVectors(float* HWY_RESTRICT x, size_t n) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(RoundThrough<T>(df, hn::LoadU(df, x + i)), df, x + i);
+  }
+  for (; i < n; ++i) x[i] = static_cast<float>(T(x[i]));
 }
 
 // Two codes a byte; the row is in the space of the Hadamard transform.
@@ -239,117 +213,108 @@ struct Int4HeadCodec {
     return hn::IfThenElseZero(hn::FirstN(df, count), Load(df, padded, 0));
   }
 
+  // y = x with the signs, in the space of the transform.
+  template <typename From>
+  HWY_INLINE void Transform(const From* HWY_RESTRICT x, size_t n, float* HWY_RESTRICT y) const {
+    const hn::ScalableTag<float> df;
+    const size_t lanes = hn::Lanes(df);
+    size_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      hn::StoreU(hn::Mul(LoadToFloat(df, x + i), hn::LoadU(df, signs + i)), df, y + i);
+    }
+    for (; i < n; ++i) y[i] = static_cast<float>(x[i]) * signs[i];
+    HadamardVectors(y, n);
+    if (source_type == DataType::kFloat16) RoundThroughVectors<Float16>(y, n);
+    if (source_type == DataType::kBfloat16) RoundThroughVectors<Bfloat16>(y, n);
+  }
+  struct Affine {
+    float scale;
+    float zero_point;
+  };
+  // Of a row that is transformed, as what StoreScaled takes.
+  HWY_INLINE Affine Scale(const float* HWY_RESTRICT y, size_t n) const {
+    const auto [low, high] = RangeOf(y, n);
+    const float scale = std::max((high - low) / kInt4Max, kScaleFloor);
+    // 0 for NaN.
+    return {scale, std::min(std::max(0.0f, std::round(-low / scale)), kInt4Max)};
+  }
+  HWY_INLINE void StoreScaled(const float* HWY_RESTRICT y, size_t n, RowAddress row,
+                              Affine affine) const {
+    const hn::ScalableTag<float> df;
+    const auto quantise = [&](auto v) HWY_ATTR {
+      const auto place =
+          hn::Add(hn::Div(v, hn::Set(df, affine.scale)), hn::Set(df, affine.zero_point));
+      // x86 takes the second operand where one is NaN.
+      const auto clamped = hn::Min(hn::Max(place, hn::Zero(df)), hn::Set(df, kInt4Max));
+      // Half away from zero. With 0.5 itself the number below that would become 1.
+      return hn::ConvertTo(hn::RebindToSigned<decltype(df)>(),
+                           hn::Add(clamped, hn::Set(df, 0x1.fffffep-2f)));
+    };
+    StoreCodes<4>(y, n, quantise, row.data);
+    const float stored = PackZeroPoint(affine.scale, affine.zero_point);
+    std::memcpy(row.scale, &stored, sizeof(stored));
+  }
   template <typename From>
   HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
                         float* HWY_RESTRICT scratch) const {
-    ConvertArray(x, n, scratch);
-    StoreScratch(scratch, n, row);
+    Transform(x, n, scratch);
+    StoreScaled(scratch, n, row, Scale(scratch, n));
   }
-
- private:
-  // Encodes y[0, n), and changes it.
-  HWY_INLINE void StoreScratch(float* HWY_RESTRICT y, size_t n, RowAddress row) const;
 };
 
-// Sums and differences of lanes at `distance`, a power of two below the number of lanes.
-template <class DF, class V = hn::Vec<DF>>
-HWY_INLINE V ButterflyLanes(DF df, V v, uint32_t distance) {
-  const hn::RebindToUnsigned<DF> du;
-  const auto lane = hn::Iota(du, 0);
-  const auto partner = hn::Xor(lane, hn::Set(du, distance));
-  const auto other = hn::TableLookupLanes(v, hn::IndicesFromVec(df, partner));
-  const auto is_second = hn::Gt(lane, partner);
-  return hn::Add(other, hn::IfThenElse(hn::RebindMask(df, is_second), hn::Neg(v), v));
+// Rows of n elements, one behind the other, and where the codec is to store them.
+template <typename From>
+struct RowsToStore {
+  const From* x;
+  size_t n;
+  int64_t count;
+  RowAddress first;
+  CacheRows::Strides data_strides, scale_strides;
+
+  const From* source(int64_t i) const { return x + i * static_cast<int64_t>(n); }
+  RowAddress row(int64_t i) const {
+    return {first.data + i * data_strides.head,
+            first.scale == nullptr ? nullptr : first.scale + i * scale_strides.head};
+  }
+  RowsToStore Part(int64_t begin, int64_t most) const {
+    return {source(begin), n, std::min(most, count - begin), row(begin), data_strides,
+            scale_strides};
+  }
+};
+
+// Rows that StoreRows takes step by step.
+inline constexpr int64_t kRowsAtOnce = 8;
+
+// Store of at most kRowsAtOnce rows in two steps.
+template <class Codec, typename From>
+HWY_INLINE void StoreScaledRows(const Codec& codec, const RowsToStore<From>& rows) {
+  decltype(codec.Scale(rows.x, rows.n)) scales[kRowsAtOnce];
+  for (int64_t i = 0; i < rows.count; ++i) scales[i] = codec.Scale(rows.source(i), rows.n);
+  for (int64_t i = 0; i < rows.count; ++i) {
+    codec.StoreScaled(rows.source(i), rows.n, rows.row(i), scales[i]);
+  }
 }
 
-// The butterflies at distances below count * lanes of as many elements, in registers.
-template <size_t count>
-HWY_INLINE void ButterflyVectors(float* HWY_RESTRICT x) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  hn::Vec<decltype(df)> v[count];
-  for (size_t i = 0; i < count; ++i) v[i] = hn::LoadU(df, x + i * lanes);
-  for (uint32_t distance = 1; distance < lanes; distance *= 2) {
-    for (size_t i = 0; i < count; ++i) v[i] = ButterflyLanes(df, v[i], distance);
-  }
-  for (size_t distance = 1; distance < count; distance *= 2) {
-    for (size_t i = 0; i < count; ++i) {
-      if ((i & distance) != 0) continue;
-      const auto a = v[i];
-      v[i] = hn::Add(a, v[i + distance]);
-      v[i + distance] = hn::Sub(a, v[i + distance]);
-    }
-  }
-  for (size_t i = 0; i < count; ++i) hn::StoreU(v[i], df, x + i * lanes);
-}
-
-// Butterflies of HadamardTransform; the order of additions is the same, so the result is too.
-HWY_INLINE void HadamardVectors(float* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  constexpr size_t kAtATime = 8;
-  size_t first = 1;
-  if (lanes > 1 && n >= kAtATime * lanes) {
-    for (size_t i = 0; i < n; i += kAtATime * lanes) ButterflyVectors<kAtATime>(x + i);
-    first = kAtATime * lanes;
-  } else if (lanes > 1 && n >= lanes) {
-    for (size_t i = 0; i < n; i += lanes) ButterflyVectors<1>(x + i);
-    first = lanes;
-  }
-  for (size_t distance = first; distance < n; distance *= 2) {
-    for (size_t start = 0; start < n; start += 2 * distance) {
-      size_t i = start;
-      for (; i + lanes <= start + distance; i += lanes) {
-        const auto a = hn::LoadU(df, x + i);
-        const auto b = hn::LoadU(df, x + i + distance);
-        hn::StoreU(hn::Add(a, b), df, x + i);
-        hn::StoreU(hn::Sub(a, b), df, x + i + distance);
+// Store of each of them, with kRowsAtOnce * n floats of scratch.
+template <class Codec, typename From>
+HWY_INLINE void StoreRows(const Codec& codec, const RowsToStore<From>& rows, float* scratch) {
+  for (int64_t begin = 0; begin < rows.count; begin += kRowsAtOnce) {
+    const RowsToStore<From> part = rows.Part(begin, kRowsAtOnce);
+    if constexpr (requires { codec.Transform(part.x, part.n, scratch); }) {
+      const RowsToStore<float> transformed = {
+          scratch, part.n, part.count, part.first, part.data_strides, part.scale_strides};
+      for (int64_t i = 0; i < part.count; ++i) {
+        codec.Transform(part.source(i), part.n, scratch + i * static_cast<int64_t>(part.n));
       }
-      for (; i < start + distance; ++i) {
-        const float a = x[i];
-        const float b = x[i + distance];
-        x[i] = a + b;
-        x[i + distance] = a - b;
+      StoreScaledRows(codec, transformed);
+    } else if constexpr (requires { codec.Scale(part.x, part.n); }) {
+      StoreScaledRows(codec, part);
+    } else {
+      for (int64_t i = 0; i < part.count; ++i) {
+        codec.Store(part.source(i), part.n, part.row(i), scratch);
       }
     }
   }
-}
-
-// Rounds x[0, n) to the 16-bit type and back.
-template <typename T>
-HWY_INLINE void RoundThroughVectors(float* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  alignas(64) T buffer[hn::MaxLanes(df)];
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    StoreFromFloat(hn::LoadU(df, x + i), df, buffer);
-    hn::StoreU(LoadToFloat(df, buffer), df, x + i);
-  }
-  for (; i < n; ++i) x[i] = static_cast<float>(T(x[i]));
-}
-
-HWY_INLINE void Int4HeadCodec::StoreScratch(float* HWY_RESTRICT y, size_t n, RowAddress row) const {
-  for (size_t i = 0; i < n; ++i) y[i] *= signs[i];
-  HadamardVectors(y, n);
-  if (source_type == DataType::kFloat16) RoundThroughVectors<Float16>(y, n);
-  if (source_type == DataType::kBfloat16) RoundThroughVectors<Bfloat16>(y, n);
-  const auto [low, high] = std::minmax_element(y, y + n);
-  const float scale = std::max((*high - *low) / kInt4Max, kScaleFloor);
-  const float zero_point = std::min(std::max(std::round(-*low / scale), 0.0f), kInt4Max);
-  // Half away from zero: below zero the clamp decides alone, so adding one where the fraction is a
-  // half or more is enough.
-  const auto quantise = [&](float value) HWY_ATTR {
-    const float v = std::min(std::max(value / scale + zero_point, 0.0f), kInt4Max);
-    const float whole = static_cast<float>(static_cast<int>(v));
-    return static_cast<uint8_t>(whole + (v - whole >= 0.5f ? 1.0f : 0.0f));
-  };
-  for (size_t i = 0; i + 1 < n; i += 2) {
-    row.data[i / 2] = static_cast<uint8_t>(quantise(y[i]) | quantise(y[i + 1]) << 4);
-  }
-  if (n % 2 == 1) row.data[n / 2] = quantise(y[n - 1]);
-  const float stored = PackZeroPoint(scale, zero_point);
-  std::memcpy(row.scale, &stored, sizeof(stored));
 }
 
 // Calls f(codec) with the codec of `format`.

@@ -12,13 +12,16 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "hwy/highway.h"
 
-#include "pagefuse/ops/cache/row_codec-inl.h"
+#include "pagefuse/ops/cache/pack_codes-inl.h"
 #include "pagefuse/ops/cache/turboquant_codec-inl.h"
 #include "pagefuse/ops/cache/turboquant_format.h"
+#include "pagefuse/ops/numeric/extremes-inl.h"
+#include "pagefuse/ops/numeric/hadamard-inl.h"
 #include "pagefuse/ops/numeric/sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -51,6 +54,12 @@ HWY_INLINE float DotProduct(const float* HWY_RESTRICT a, const float* HWY_RESTRI
   return hn::GetLane(hn::SumOfLanes(df, sum));
 }
 
+// y = matrix x, [n, n].
+HWY_INLINE void MatrixTimesRow(const float* HWY_RESTRICT matrix, const float* HWY_RESTRICT x,
+                               size_t n, float* HWY_RESTRICT y) {
+  for (size_t i = 0; i < n; ++i) y[i] = DotProduct(matrix + i * n, x, n);
+}
+
 // y = P x; see RotateTurboQuant.
 HWY_INLINE void RotateTurboRow(const float* HWY_RESTRICT rotation, const float* HWY_RESTRICT x,
                                size_t n, float* HWY_RESTRICT y) {
@@ -60,39 +69,90 @@ HWY_INLINE void RotateTurboRow(const float* HWY_RESTRICT rotation, const float* 
     ScaleVectors(y, n, HadamardEntry(static_cast<int64_t>(n)));
     return;
   }
-  for (size_t i = 0; i < n; ++i) y[i] = DotProduct(rotation + i * n, x, n);
+  MatrixTimesRow(rotation, x, n, y);
 }
 
-// PackBits, eight codes a lane at a time: neighbours are joined in wider and wider fields.
+// How many of 2^bits - 1 ascending borders a number reaches.
 template <int bits>
-HWY_INLINE void PackCodes(const uint8_t* HWY_RESTRICT codes, size_t n, uint8_t* HWY_RESTRICT to) {
-  const hn::ScalableTag<uint64_t> d;
-  const size_t lanes = hn::Lanes(d);
-  const auto two = hn::Set(d, 0x0001000100010001u * ((1u << 2 * bits) - 1));
-  const auto four = hn::Set(d, 0x0000000100000001u * ((uint64_t{1} << 4 * bits) - 1));
-  alignas(64) uint64_t packed[hn::MaxLanes(d)];
-  size_t i = 0;
-  for (; i + 8 * lanes <= n; i += 8 * lanes) {
-    std::memcpy(packed, codes + i, 8 * lanes);
-    auto w = hn::Load(d, packed);
-    w = hn::And(hn::Or(w, hn::ShiftRight<8 - bits>(w)), two);
-    w = hn::And(hn::Or(w, hn::ShiftRight<16 - 2 * bits>(w)), four);
-    w = hn::Or(w, hn::ShiftRight<32 - 4 * bits>(w));
-    hn::Store(w, d, packed);
-    for (size_t k = 0; k < lanes; ++k) std::memcpy(to + i * bits / 8 + k * bits, &packed[k], bits);
+class Borders {
+  using DF = hn::ScalableTag<float>;
+  using DI = hn::RebindToSigned<DF>;
+  using V = hn::Vec<DF>;
+  static constexpr int32_t kCount = 1 << bits;
+
+ public:
+#if PF_PERMUTES_FLOATS
+  // borders[0, 2^bits), the last infinity.
+  explicit HWY_INLINE Borders(const float* borders)
+      : middle_(borders[kCount / 2 - 1]),
+        second_(BordersAfter(borders, kCount / 4)),
+        third_(BordersAfter(borders, kCount / 8)),
+        fourth_(BordersAfter(borders, 1)) {}
+
+  // Bit by bit from the highest.
+  HWY_INLINE hn::Vec<DI> Reached(V v) const {
+    const DI di;
+    auto index = hn::Zero(di);
+    const auto take = [&](V border, int32_t step) HWY_ATTR {
+      const auto reached = hn::RebindMask(di, hn::Ge(v, border));
+      index = hn::Or(index, hn::IfThenElseZero(reached, hn::Set(di, step)));
+    };
+    take(hn::Set(DF(), middle_), kCount / 2);
+    take(second_.Get(index), kCount / 4);
+    take(third_.Get(index), kCount / 8);
+    if constexpr (bits == 4) take(fourth_.Get(index), 1);
+    return index;
   }
-  if (i < n) PackBits<bits>(codes + i, static_cast<int64_t>(n - i), to + i * bits / 8);
-}
+
+ private:
+  // Which border decides about `step` when these many are reached.
+  static HWY_INLINE FloatTable<bits> BordersAfter(const float* borders, int32_t step) {
+    float after[kCount];
+    for (int32_t i = 0; i < kCount; ++i) after[i] = borders[std::min(i + step, kCount) - 1];
+    return FloatTable<bits>(after);
+  }
+
+  float middle_;
+  FloatTable<bits> second_, third_, fourth_;
+#else
+  explicit HWY_INLINE Borders(const float* borders) : borders_(borders) {}
+
+  HWY_INLINE hn::Vec<DI> Reached(V v) const {
+    const DI di;
+    auto index = hn::Zero(di);
+    for (int32_t i = 0; i + 1 < kCount; ++i) {
+      const auto reached = hn::Ge(v, hn::Set(DF(), borders_[i]));
+      index = hn::Sub(index, hn::VecFromMask(di, hn::RebindMask(di, reached)));
+    }
+    return index;
+  }
+
+ private:
+  const float* borders_;
+#endif
+};
+
+// Where a row of a source is, and the slot that it goes to.
+template <typename From>
+struct TurboQuantRow {
+  const From* x;
+  uint8_t* slot;
+};
 
 // Writes slots. Keeps memory for a row, so that many are written without allocation.
 class TurboQuantWriter {
  public:
+  // What these have to wait for is found for so many rows before any codes, side by side.
+  static constexpr size_t kRowsAtOnce = 8;
+  template <typename From>
+  using Rows = std::span<const TurboQuantRow<From>>;  // at most kRowsAtOnce
+
   TurboQuantWriter(const TurboQuantFormat& format, const TurboQuantTables& tables)
       : format_(format),
         rotation_(tables.rotation),
         size_(static_cast<size_t>(format.head_size)),
-        floats_(2 * size_),
-        codes_(size_) {
+        entry_(rotation_ == nullptr ? HadamardEntry(format.head_size) : 1.0f),
+        floats_((kRowsAtOnce + 1) * size_) {
     std::fill(std::begin(midpoints_), std::end(midpoints_), std::numeric_limits<float>::infinity());
     if (!format.has_centroids()) return;
     const std::vector<float> midpoints =
@@ -100,66 +160,26 @@ class TurboQuantWriter {
     std::copy(midpoints.begin(), midpoints.end(), midpoints_);
   }
 
-  HWY_INLINE void StoreKey(const float* HWY_RESTRICT key, uint8_t* HWY_RESTRICT slot) {
+  template <typename From>
+  HWY_INLINE void StoreKeys(Rows<From> rows) {
     if (!format_.has_centroids()) {
-      ConvertArray(key, size_, reinterpret_cast<Float8E4M3FN*>(slot));
-      return;
-    }
-    const float norm = std::sqrt(SumOfSquares(key, size_));
-    const hn::ScalableTag<float> df;
-    const size_t lanes = hn::Lanes(df);
-    const float divisor = norm + kTurboQuantNormFloor;
-    float* HWY_RESTRICT x = floats_.data();
-    float* HWY_RESTRICT y = x + size_;
-    size_t d = 0;
-    for (; d + lanes <= size_; d += lanes) {
-      hn::StoreU(hn::Div(hn::LoadU(df, key + d), hn::Set(df, divisor)), df, x + d);
-    }
-    for (; d < size_; ++d) x[d] = key[d] / divisor;
-    RotateTurboRow(rotation_, x, size_, y);
-    if (format_.key_bits == 3) {
-      StoreIndices<3>(y, slot);
+      for (const auto& row : rows) {
+        ConvertArray(row.x, size_, reinterpret_cast<Float8E4M3FN*>(row.slot));
+      }
+    } else if (format_.key_bits == 3) {
+      StoreCodedKeys<3>(rows);
     } else {
-      StoreIndices<4>(y, slot);
+      StoreCodedKeys<4>(rows);
     }
-    StoreHalf(norm, slot + format_.KeyDataBytes());
   }
 
-  HWY_INLINE void StoreValue(const float* HWY_RESTRICT value, uint8_t* HWY_RESTRICT slot) {
-    const hn::ScalableTag<float> df;
-    const size_t lanes = hn::Lanes(df);
-    auto lows = hn::Set(df, value[0]);
-    auto highs = lows;
-    size_t d = 0;
-    for (; d + lanes <= size_; d += lanes) {
-      const auto v = hn::LoadU(df, value + d);
-      lows = hn::Min(v, lows);
-      highs = hn::Max(v, highs);
-    }
-    float low = hn::GetLane(hn::MinOfLanes(df, lows));
-    float high = hn::GetLane(hn::MaxOfLanes(df, highs));
-    for (; d < size_; ++d) {
-      low = std::min(low, value[d]);
-      high = std::max(high, value[d]);
-    }
-    const auto most = static_cast<float>((1 << format_.value_bits) - 1);
-    float scale = (high - low) / most;
-    if (!(scale > kTurboQuantScaleFloor)) scale = kTurboQuantScaleFloor;
-    ForCodes(value, [&](auto v) HWY_ATTR {
-      const auto place =
-          hn::Add(hn::Div(hn::Sub(v, hn::Set(df, low)), hn::Set(df, scale)), hn::Set(df, 0.5f));
-      // x86 takes the second operand where one is NaN.
-      const auto clamped = hn::Min(hn::Max(place, hn::Zero(df)), hn::Set(df, most));
-      return hn::ConvertTo(hn::RebindToSigned<decltype(df)>(), clamped);
-    });
-    uint8_t* to = slot + format_.KeyBytes();
+  template <typename From>
+  HWY_INLINE void StoreValues(Rows<From> rows) const {
     if (format_.value_bits == 3) {
-      PackCodes<3>(codes_.data(), size_, to);
+      StoreCodedValues<3>(rows);
     } else {
-      PackCodes<4>(codes_.data(), size_, to);
+      StoreCodedValues<4>(rows);
     }
-    StoreHalf(scale, to + format_.ValueDataBytes());
-    StoreHalf(low, to + format_.ValueDataBytes() + 2);
   }
 
  private:
@@ -168,56 +188,74 @@ class TurboQuantWriter {
     std::memcpy(to, &half.bits, sizeof(half.bits));
   }
 
-  // codes_ = encode(vector), for all vectors of x.
-  template <class Encode>
-  HWY_INLINE void ForCodes(const float* HWY_RESTRICT x, const Encode& encode) {
-    const hn::ScalableTag<float> df;
-    const hn::Rebind<uint8_t, decltype(df)> du8;
-    const size_t lanes = hn::Lanes(df);
-    size_t d = 0;
-    for (; d + lanes <= size_; d += lanes) {
-      hn::StoreU(hn::DemoteTo(du8, encode(hn::LoadU(df, x + d))), du8, codes_.data() + d);
+  template <int bits, typename From>
+  HWY_INLINE void StoreCodedKeys(Rows<From> rows) {
+    const Borders<bits> borders(midpoints_);
+    float norms[kRowsAtOnce];
+    for (size_t r = 0; r < rows.size(); ++r) norms[r] = std::sqrt(SumOfSquares(rows[r].x, size_));
+    float* HWY_RESTRICT y = floats_.data();
+    for (size_t r = 0; r < rows.size(); ++r) {
+      Rotate(rows[r].x, norms[r] + kTurboQuantNormFloor, y + r * size_);
     }
-    if (d == size_) return;
-    alignas(16) uint8_t rest[hn::MaxLanes(df)];
-    hn::Store(hn::DemoteTo(du8, encode(LoadToFloatN(df, x + d, size_ - d))), du8, rest);
-    std::copy_n(rest, size_ - d, codes_.data() + d);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const hn::ScalableTag<float> df;
+      StoreCodes<bits>(
+          y + r * size_, size_,
+          [&](auto v) HWY_ATTR { return borders.Reached(hn::Mul(v, hn::Set(df, entry_))); },
+          rows[r].slot);
+      StoreHalf(norms[r], rows[r].slot + format_.KeyDataBytes());
+    }
   }
 
-  // Packs how many midpoints each element reaches.
-  template <int bits>
-  HWY_INLINE void StoreIndices(const float* HWY_RESTRICT y, uint8_t* HWY_RESTRICT to) {
+  // y = the rotation of x / divisor without the factor entry_.
+  template <typename From>
+  HWY_INLINE void Rotate(const From* HWY_RESTRICT x, float divisor, float* HWY_RESTRICT y) {
     const hn::ScalableTag<float> df;
-    const hn::RebindToSigned<decltype(df)> di;
-#if PF_PERMUTES_FLOATS
-    const FloatTable<bits> midpoints(midpoints_);
-    ForCodes(y, [&](auto v) HWY_ATTR {
-      auto index = hn::Zero(di);
-      for (int32_t step = 1 << (bits - 1); step > 0; step /= 2) {
-        const auto border = midpoints.Get(hn::Add(index, hn::Set(di, step - 1)));
-        const auto reached = hn::RebindMask(di, hn::Ge(v, border));
-        index = hn::Add(index, hn::IfThenElseZero(reached, hn::Set(di, step)));
-      }
-      return index;
-    });
-#else
-    ForCodes(y, [&](auto v) HWY_ATTR {
-      auto index = hn::Zero(di);
-      for (int i = 0; i + 1 < 1 << bits; ++i) {
-        const auto reached = hn::Ge(v, hn::Set(df, midpoints_[i]));
-        index = hn::Sub(index, hn::VecFromMask(di, hn::RebindMask(di, reached)));
-      }
-      return index;
-    });
-#endif
-    PackCodes<bits>(codes_.data(), size_, to);
+    float* HWY_RESTRICT unit = rotation_ == nullptr ? y : floats_.data() + kRowsAtOnce * size_;
+    TransformArray(x, size_, unit,
+                   [&](auto v) HWY_ATTR { return hn::Div(v, hn::Set(df, divisor)); });
+    if (rotation_ == nullptr) {
+      HadamardVectors(y, size_);
+    } else {
+      MatrixTimesRow(rotation_, unit, size_, y);
+    }
+  }
+
+  template <int bits, typename From>
+  HWY_INLINE void StoreCodedValues(Rows<From> rows) const {
+    const hn::ScalableTag<float> df;
+    constexpr float kMost = (1 << bits) - 1;
+    float lows[kRowsAtOnce];
+    float scales[kRowsAtOnce];
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const auto [low, high] = RangeOf(rows[r].x, size_);
+      lows[r] = low;
+      scales[r] = (high - low) / kMost;
+      if (!(scales[r] > kTurboQuantScaleFloor)) scales[r] = kTurboQuantScaleFloor;
+    }
+    for (size_t r = 0; r < rows.size(); ++r) {
+      uint8_t* to = rows[r].slot + format_.KeyBytes();
+      const auto low = hn::Set(df, lows[r]);
+      const auto scale = hn::Set(df, scales[r]);
+      StoreCodes<bits>(
+          rows[r].x, size_,
+          [&](auto v) HWY_ATTR {
+            const auto place = hn::Add(hn::Div(hn::Sub(v, low), scale), hn::Set(df, 0.5f));
+            // x86 takes the second operand where one is NaN.
+            const auto clamped = hn::Min(hn::Max(place, hn::Zero(df)), hn::Set(df, kMost));
+            return hn::ConvertTo(hn::RebindToSigned<decltype(df)>(), clamped);
+          },
+          to);
+      StoreHalf(scales[r], to + format_.ValueDataBytes());
+      StoreHalf(lows[r], to + format_.ValueDataBytes() + 2);
+    }
   }
 
   const TurboQuantFormat format_;
   const float* rotation_;
   const size_t size_;
+  const float entry_;
   std::vector<float> floats_;
-  std::vector<uint8_t> codes_;
   float midpoints_[16];  // infinity behind the last
 };
 

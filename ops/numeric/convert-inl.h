@@ -16,6 +16,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/numeric/byte_tables-inl.h"
+#include "pagefuse/ops/numeric/lane_bytes-inl.h"
 #include "pagefuse/ops/numeric/small_float.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -150,14 +151,15 @@ HWY_INLINE hn::Vec<DF> LoadToFloat(DF df, const T* HWY_RESTRICT p) {
 }
 
 // Rounds the lanes to T and stores them at p; no alignment needed. int8_t: to nearest even,
-// saturating.
+// saturating, NaN to 0.
 template <class DF, typename T, class V = hn::Vec<DF>>
 HWY_INLINE void StoreFromFloat(V v, DF df, T* HWY_RESTRICT p) {
   const hn::RebindToSigned<DF> di;
   if constexpr (std::is_same_v<T, float>) {
     hn::StoreU(v, df, p);
   } else if constexpr (std::is_same_v<T, int8_t>) {
-    const auto clamped = hn::Min(hn::Max(v, hn::Set(df, -128.0f)), hn::Set(df, 127.0f));
+    const auto number = hn::IfThenZeroElse(hn::IsNaN(v), v);
+    const auto clamped = hn::Min(hn::Max(number, hn::Set(df, -128.0f)), hn::Set(df, 127.0f));
     const hn::Rebind<int8_t, DF> di8;
     hn::StoreU(hn::DemoteTo(di8, hn::NearestInt(clamped)), di8, p);
   } else {
@@ -278,20 +280,14 @@ HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> FiniteCodesOfFour(DF df, V q0, 
 #endif
   using Codes = FiniteCodes<F>;
   const hn::RebindToUnsigned<DF> du;
-  const hn::RebindToSigned<DF> di;
   const hn::Repartition<uint8_t, DF> d8;
   const auto term = [&](V q) HWY_ATTR {
     const auto magnitude = hn::Abs(q);
     if constexpr (!saturates) return Codes::Term(df, magnitude);
     return Codes::Term(df, hn::Min(magnitude, hn::Set(df, DecodeFloat<F>(F::kMaxFinite))));
   };
-  // Byte v of a lane is the code of vector v.
-  const auto select = [&](uint32_t mask, auto yes, auto no)
-                          HWY_ATTR { return hn::IfVecThenElse(hn::Set(du, mask), yes, no); };
-  const auto low = select(0xFFu, term(q0), hn::ShiftLeft<8>(term(q1)));
-  const auto high = select(0xFFFFFFu, hn::ShiftLeft<16>(term(q2)), hn::ShiftLeft<24>(term(q3)));
-  const auto codes = hn::BitCast(
-      du, hn::Sub(hn::BitCast(d8, select(0xFFFFu, low, high)), hn::Set(d8, Codes::kExcess)));
+  const auto joined = JoinLowBytes(du, term(q0), term(q1), term(q2), term(q3));
+  const auto codes = hn::BitCast(du, hn::Sub(hn::BitCast(d8, joined), hn::Set(d8, Codes::kExcess)));
   constexpr int kSign = 31 - std::countr_zero(F::kSignBit);
   const auto sign_at = [&](uint32_t shift) HWY_ATTR { return hn::Set(du, F::kSignBit << shift); };
   const auto bits = [&](V q) HWY_ATTR { return hn::BitCast(du, q); };
@@ -299,31 +295,35 @@ HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> FiniteCodesOfFour(DF df, V q0, 
   const auto s01 = hn::OrAnd(s0, hn::ShiftRight<kSign - 8>(bits(q1)), sign_at(8));
   const auto s2 = hn::OrAnd(codes, hn::ShiftRight<kSign - 16>(bits(q2)), sign_at(16));
   const auto s23 = hn::OrAnd(s2, hn::ShiftRight<kSign - 24>(bits(q3)), sign_at(24));
-  const auto word = hn::Or(s01, s23);
-  // Four lanes by four bytes change places within 128 bits, then the words across them.
-  HWY_ALIGN static constexpr uint8_t kAcross[16] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                    2, 6, 10, 14, 3, 7, 11, 15};
-  const auto within = hn::TableLookupBytes(hn::BitCast(d8, word), hn::LoadDup128(d8, kAcross));
-  const size_t parts = hn::Lanes(df) / 4;
-  if (parts == 1) return within;
-  HWY_ALIGN int32_t order[hn::MaxLanes(di)];
-  for (size_t i = 0; i < hn::Lanes(df); ++i) {
-    order[i] = static_cast<int32_t>(4 * (i % parts) + i / parts);
-  }
-  return hn::BitCast(d8,
-                     hn::TableLookupLanes(hn::BitCast(du, within), hn::SetTableIndices(du, order)));
+  return BytesByVector(du, hn::Or(s01, s23));
 }
 
-// Stores four vectors as T, a saturating byte format; false, with nothing written, if a NaN may be
-// among them.
+// The codes of four vectors of numbers as int8_t. Added to 1.5 * 2^23 a number of that size leaves
+// its nearest integer in the low bits.
+template <class DF, class V>
+HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> IntegersOfFour(DF df, V q0, V q1, V q2, V q3) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto rounded = [&](V q) HWY_ATTR {
+    const auto clamped = hn::Min(hn::Max(q, hn::Set(df, -128.0f)), hn::Set(df, 127.0f));
+    return hn::BitCast(du, hn::Add(clamped, hn::Set(df, 0x1.8p23f)));
+  };
+  return BytesByVector(du, JoinLowBytes(du, rounded(q0), rounded(q1), rounded(q2), rounded(q3)));
+}
+
+// Stores four vectors as T, a saturating format of a byte; false, with nothing written, if a NaN
+// may be among them.
 template <typename T, class DF, class V>
 HWY_INLINE bool StoreFourNumbers(DF df, V q0, V q1, V q2, V q3, T* HWY_RESTRICT p) {
-  using F = typename T::Format;
   const auto sum = hn::Add(hn::Add(q0, q1), hn::Add(q2, q3));
   if (!hn::AllFalse(df, hn::IsNaN(sum))) return false;
   const hn::Repartition<uint8_t, DF> d8;
-  hn::StoreU(FiniteCodesOfFour<F, /*saturates=*/true>(df, q0, q1, q2, q3), d8,
-             reinterpret_cast<uint8_t*>(p));
+  auto* to = reinterpret_cast<uint8_t*>(p);
+  if constexpr (std::is_same_v<T, int8_t>) {
+    hn::StoreU(IntegersOfFour(df, q0, q1, q2, q3), d8, to);
+  } else {
+    hn::StoreU(FiniteCodesOfFour<typename T::Format, /*saturates=*/true>(df, q0, q1, q2, q3), d8,
+               to);
+  }
   return true;
 }
 
@@ -339,7 +339,8 @@ HWY_INLINE void TransformArray(const From* HWY_RESTRICT from, size_t count, To* 
   const auto get = [&](size_t i) HWY_ATTR { return transform(LoadToFloat(df, from + i)); };
   size_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  if constexpr (std::is_same_v<To, Float8E4M3FN> || std::is_same_v<To, Float8E5M2>) {
+  if constexpr (std::is_same_v<To, Float8E4M3FN> || std::is_same_v<To, Float8E5M2> ||
+                std::is_same_v<To, int8_t>) {
     for (; i + 4 * lanes <= count; i += 4 * lanes) {
       if (StoreFourNumbers(df, get(i), get(i + lanes), get(i + 2 * lanes), get(i + 3 * lanes),
                            to + i)) {

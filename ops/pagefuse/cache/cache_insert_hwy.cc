@@ -87,7 +87,10 @@ HWY_INLINE void EncodeRowsWith(const Codec& codec, const Rows& rows, float* scra
 template <typename From>
 HWY_INLINE void EncodeRowsFrom(const Rows& rows) {
   const CacheSide& side = rows.side;
-  std::vector<float> scratch(static_cast<size_t>(side.head_size));
+  std::vector<float> scratch;  // of the formats that transform rows
+  if (side.format.needs_signs()) {
+    scratch.resize(static_cast<size_t>(vec::kRowsAtOnce * side.head_size));
+  }
   const auto encode = [&](int64_t head, int64_t only_head) HWY_ATTR {
     const Rows those = {side, rows.writes, rows.begin, rows.end, only_head};
     vec::WithRowCodec(side.format, side.Params(head), [&](const auto& codec) HWY_ATTR {

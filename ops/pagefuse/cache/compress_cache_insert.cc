@@ -102,22 +102,27 @@ absl::Status Validate(const KernelArgs& args) {
 // Finds the windows of the tokens that are written.
 void CollectWindows(const KernelArgs& args, CompressCall& call) {
   const TensorArg& state = args.input(kCcState);
+  const TensorArg& table = args.input(kCcTable);
+  const TensorArg& requests = args.input(kCcRequest);
+  const TensorArg& positions = args.input(kCcPositions);
   const int64_t block_size = state.dim(1);
   for (int64_t t = 0; t < args.input(kCcSlots).size(); ++t) {
     if (!IsWritten(args, call.attributes.ratio, t)) continue;
     call.writes.push_back({t, IndexAt(args.input(kCcKvSlots), t)});
   }
   KeepLastOfSlot(call.writes);
+  const int64_t window = call.attributes.WindowRows();
+  call.state_rows.reserve(call.writes.size() * static_cast<size_t>(window));
   for (const SlotWrite& write : call.writes) {
-    const int64_t request = IndexAt(args.input(kCcRequest), write.token);
-    const int64_t last = IndexAt(args.input(kCcPositions), write.token);
-    const int64_t first = std::max<int64_t>(last - call.attributes.WindowRows() + 1, 0);
-    call.absent.push_back(call.attributes.WindowRows() - (last - first + 1));
+    const int64_t request = IndexAt(requests, write.token);
+    const int64_t last = IndexAt(positions, write.token);
+    const int64_t first = std::max<int64_t>(last - window + 1, 0);
+    const int64_t present = last - first + 1;
+    call.absent.push_back(window - present);
     call.first_row.push_back(call.state_rows.size());
-    for (int64_t position = first; position <= last; ++position) {
-      const int64_t slot = SlotOf(args.input(kCcTable), request, position, block_size);
+    ForSlots(table, {request, first, present}, block_size, [&](int64_t slot) {
       call.state_rows.push_back(state.as<const float>() + slot * 2 * call.half);
-    }
+    });
     call.table_rows.push_back(last / call.attributes.ratio * call.attributes.ratio);
   }
 }

@@ -19,68 +19,108 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace vec = pagefuse::HWY_NAMESPACE;
 
-// Calls f(i, load) for the vectors of a run of n columns; load(p) is p[i, i + lanes), zeros behind
-// the run.
-template <class F>
-HWY_INLINE void ForColumns(size_t n, const F& f) {
+// Columns of a window's weighted sum: `vectors` times the lanes of them, the first ones of
+// kv_at(row), by load(p, v): vector v of what is at p. Two passes over the rows; the scores stay in
+// the cache between them.
+template <size_t vectors, class KvAt, class Load>
+HWY_INLINE void SumColumns(size_t rows, int64_t half, const KvAt& kv_at, const Load& load,
+                           hn::Vec<hn::ScalableTag<float>> (&sums)[vectors]) {
   const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    f(i, [&](const float* p) HWY_ATTR { return hn::LoadU(df, p + i); });
+  hn::Vec<decltype(df)> largest[vectors], weights[vectors];
+  for (size_t v = 0; v < vectors; ++v) {
+    largest[v] = hn::Set(df, -std::numeric_limits<float>::infinity());
+    weights[v] = sums[v] = hn::Zero(df);
   }
-  if (i == n) return;
-  f(i, [&](const float* p) HWY_ATTR { return vec::LoadToFloatN(df, p + i, n - i); });
+  for (size_t j = 0; j < rows; ++j) {
+    const float* scores = kv_at(j) + half;
+    for (size_t v = 0; v < vectors; ++v) largest[v] = hn::Max(largest[v], load(scores, v));
+  }
+  for (size_t j = 0; j < rows; ++j) {
+    const float* kv = kv_at(j);
+    for (size_t v = 0; v < vectors; ++v) {
+      const auto score = hn::Sub(load(kv + half, v), largest[v]);
+      const auto weight = onnx_ops::HWY_NAMESPACE::FullExp(df, score);
+      weights[v] = hn::Add(weights[v], weight);
+      sums[v] = hn::MulAdd(weight, load(kv, v), sums[v]);
+    }
+  }
+  for (size_t v = 0; v < vectors; ++v) sums[v] = hn::Div(sums[v], weights[v]);
 }
 
-// Columns [begin, end) of a window's weighted sum, at most kCompressColumns, to out[begin, end).
-// Two passes over the rows, each in the order of memory; the scores stay in the cache between them.
+// Columns [begin, end) of a window's weighted sum to out[begin, end).
 void CompressColumns(const CompressCall& call, int64_t write, int64_t begin, int64_t end,
                      float* HWY_RESTRICT out) {
   const hn::ScalableTag<float> df;
-  constexpr size_t kMax = kCompressColumns;
-  static_assert(kMax % hn::MaxLanes(df) == 0);
-  alignas(64) float largest[kMax];
-  alignas(64) float weights[kMax] = {};
-  alignas(64) float sums[kMax] = {};
-  const size_t n = static_cast<size_t>(end - begin);
-  std::fill_n(largest, kMax, -std::numeric_limits<float>::infinity());
+  const size_t lanes = hn::Lanes(df);
+  constexpr size_t kVectors = 4;
   const std::span<const float* const> window = call.Window(write);
   const int64_t absent = call.absent[static_cast<size_t>(write)];
-  for (size_t j = 0; j < window.size(); ++j) {
-    const float* kv = window[j] + call.Column(absent + static_cast<int64_t>(j)) + begin;
-    ForColumns(n, [&](size_t i, const auto& load) HWY_ATTR {
-      hn::Store(hn::Max(hn::Load(df, largest + i), load(kv + call.half)), df, largest + i);
-    });
+  const auto columns = static_cast<size_t>(end);
+  auto i = static_cast<size_t>(begin);
+  const auto kv_at = [&](size_t j) {
+    return window[j] + call.Column(absent + static_cast<int64_t>(j)) + i;
+  };
+  const auto load = [&](const float* p, size_t v) HWY_ATTR { return hn::LoadU(df, p + v * lanes); };
+  for (; i + kVectors * lanes <= columns; i += kVectors * lanes) {
+    hn::Vec<decltype(df)> sums[kVectors];
+    SumColumns(window.size(), call.half, kv_at, load, sums);
+    for (size_t v = 0; v < kVectors; ++v) hn::StoreU(sums[v], df, out + i + v * lanes);
   }
-  for (size_t j = 0; j < window.size(); ++j) {
-    const float* kv = window[j] + call.Column(absent + static_cast<int64_t>(j)) + begin;
-    ForColumns(n, [&](size_t i, const auto& load) HWY_ATTR {
-      const auto score = hn::Sub(load(kv + call.half), hn::Load(df, largest + i));
-      const auto weight = onnx_ops::HWY_NAMESPACE::FullExp(df, score);
-      hn::Store(hn::Add(hn::Load(df, weights + i), weight), df, weights + i);
-      hn::Store(hn::MulAdd(weight, load(kv), hn::Load(df, sums + i)), df, sums + i);
-    });
+  for (; i < columns; i += lanes) {
+    const size_t count = std::min(lanes, columns - i);
+    const auto load_some = [&](const float* p, size_t)
+                               HWY_ATTR { return vec::LoadToFloatN(df, p, count); };
+    hn::Vec<decltype(df)> sums[1];
+    SumColumns(window.size(), call.half, kv_at, load_some, sums);
+    vec::StoreFromFloatN(sums[0], df, out + i, count);
   }
-  for (size_t i = 0; i < n; ++i) out[begin + static_cast<int64_t>(i)] = sums[i] / weights[i];
 }
 
-// Norm, rotation and encoding of the rows [begin, end) of y [writes, size], in place.
+// Norm, rotation and encoding of rows of y [writes, size], in place. Keeps memory for a few.
+class RowFinisher {
+ public:
+  static constexpr int64_t kRows = static_cast<int64_t>(vec::kGroupsAtOnce);
+
+  // For `rows` rows at a time, at most kRows.
+  RowFinisher(const CompressCall& call, int64_t rows)
+      : call_(call), cos_sin_(call.table.rotated), rounded_(rows * call.size) {}
+
+  // Rows [begin, end), no more than that, each step for all of them: those of one would wait for
+  // one another.
+  HWY_INLINE void Finish(int64_t begin, int64_t end, float* HWY_RESTRICT y) {
+    const auto n = static_cast<size_t>(call_.size);
+    const auto count = static_cast<size_t>(end - begin);
+    const RopeRow rope = {call_.layout,       n,
+                          cos_sin_.data(),    cos_sin_.data() + call_.layout.pairs,
+                          RowNorm::kWeighted, call_.weight.data()};
+    float* rows = y + begin * call_.size;
+    float factors[kRows];
+    NormFactors(rows, n, count, call_.attributes.eps, factors);
+    for (size_t r = 0; r < count; ++r) {
+      LoadCosSin(call_.table, call_.table_rows[begin + static_cast<int64_t>(r)], cos_sin_.data());
+      NormRotateRow(rope, factors[r], rows + r * n, rounded_.data() + r * n, rows + r * n);
+    }
+    const auto source_at = [&](size_t r) -> const Bfloat16* { return rounded_.data() + r * n; };
+    const auto address_at = [&](size_t r) {
+      return call_.rows.AtSlot(call_.writes[begin + static_cast<int64_t>(r)].slot, 0);
+    };
+    if (vec::EncodeRowsOfOneGroup(call_.format, count, source_at, address_at)) return;
+    for (size_t r = 0; r < count; ++r) {
+      vec::EncodeGroupedRowVectors(call_.format, source_at(r), source_at(r) + call_.format.coded,
+                                   address_at(r));
+    }
+  }
+
+ private:
+  const CompressCall& call_;
+  std::vector<float> cos_sin_;
+  std::vector<Bfloat16> rounded_;
+};
+
 void FinishRows(const CompressCall& call, int64_t begin, int64_t end, float* y) {
-  const size_t n = static_cast<size_t>(call.size);
-  std::vector<float> cos_sin(call.table.rotated);
-  std::vector<Bfloat16> rounded(n);
-  const RopeRow rope = {call.layout,        n,
-                        cos_sin.data(),     cos_sin.data() + call.layout.pairs,
-                        RowNorm::kWeighted, call.weight.data()};
-  for (int64_t i = begin; i < end; ++i) {
-    LoadCosSin(call.table, call.table_rows[i], cos_sin.data());
-    float* row = y + i * call.size;
-    float factor = 0;
-    NormFactors(row, n, 1, call.attributes.eps, &factor);
-    NormRotateRow(rope, factor, row, rounded.data(), row);
-    vec::EncodeGroupedRowVectors(call.format, rounded.data(), rounded.data() + call.format.coded,
-                                 call.rows.AtSlot(call.writes[i].slot, 0));
+  RowFinisher finisher(call, std::min(RowFinisher::kRows, end - begin));
+  for (int64_t i = begin; i < end; i += RowFinisher::kRows) {
+    finisher.Finish(i, std::min(i + RowFinisher::kRows, end), y);
   }
 }
 

@@ -19,48 +19,25 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace vec = pagefuse::HWY_NAMESPACE;
 
-// Encodes as many rows from the first on as have one group each and lie one behind the other: one
-// at a time they would wait for their scales. Returns how many; at most kGroupsAtOnce.
-template <typename From>
-HWY_INLINE int64_t EncodeRowsOfOneGroup(const GroupedInsert& insert, const SlotWrite* writes,
-                                        int64_t count) {
-  constexpr int64_t kMostCodes = 256;  // of a row
-  const GroupedRowFormat& format = insert.format;
-  const bool suits = format.num_groups() == 1 && format.plain == 0 && format.scale_padding == 0 &&
-                     format.CodeBytes() <= kMostCodes &&
-                     insert.coded_stride == format.coded * static_cast<int64_t>(sizeof(From));
-  if (!suits) return 0;
-  const int64_t most = std::min<int64_t>(count, vec::kGroupsAtOnce);
-  int64_t rows = 1;
-  while (rows < most && writes[rows].token == writes[0].token + rows) ++rows;
-  const auto* x =
-      reinterpret_cast<const From*>(insert.coded + writes[0].token * insert.coded_stride);
-  uint8_t codes[vec::kGroupsAtOnce * kMostCodes];
-  float scales[vec::kGroupsAtOnce];
-  vec::EncodeGroupsVectors(format.groups, x,
-                           {static_cast<size_t>(rows), static_cast<size_t>(format.group)}, codes,
-                           scales);
-  for (int64_t i = 0; i < rows; ++i) {
-    const RowAddress row = insert.rows.AtSlot(writes[i].slot, 0);
-    std::memcpy(row.data, codes + i * format.CodeBytes(), format.CodeBytes());
-    StoreGroupScale(format.groups.scale, scales[i], row.scale);
-  }
-  return rows;
-}
-
 template <typename From>
 HWY_INLINE void EncodeGroupedRowsOf(const GroupedInsert& insert, const SlotWrite* writes,
                                     int64_t count) {
   const GroupedRowFormat& format = insert.format;
-  for (int64_t i = 0; i < count;) {
-    const int64_t together = EncodeRowsOfOneGroup<From>(insert, writes + i, count - i);
-    i += together;
-    if (together > 0) continue;
-    const SlotWrite& write = writes[i++];
-    const auto* x = reinterpret_cast<const From*>(insert.coded + write.token * insert.coded_stride);
-    const uint8_t* plain =
-        format.plain == 0 ? nullptr : insert.plain + write.token * insert.plain_stride;
-    vec::EncodeGroupedRowVectors(format, x, plain, insert.rows.AtSlot(write.slot, 0));
+  for (int64_t left = count; left > 0;) {
+    const auto source_at = [&](size_t i) {
+      return reinterpret_cast<const From*>(insert.coded + writes[i].token * insert.coded_stride);
+    };
+    const auto address_at = [&](size_t i) { return insert.rows.AtSlot(writes[i].slot, 0); };
+    const size_t rows = std::min(static_cast<size_t>(left), vec::kGroupsAtOnce);
+    if (!vec::EncodeRowsOfOneGroup(format, rows, source_at, address_at)) {
+      for (size_t i = 0; i < rows; ++i) {
+        const uint8_t* plain =
+            format.plain == 0 ? nullptr : insert.plain + writes[i].token * insert.plain_stride;
+        vec::EncodeGroupedRowVectors(format, source_at(i), plain, address_at(i));
+      }
+    }
+    writes += rows;
+    left -= static_cast<int64_t>(rows);
   }
 }
 

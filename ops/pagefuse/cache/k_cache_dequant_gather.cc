@@ -100,11 +100,10 @@ absl::Status Run(KernelArgs& args) {
   std::vector<SlotRead> reads;
   for (int64_t r = 0; r < call.lens->size(); ++r) {
     const TableRange range = call.Range(r);
-    const int64_t row = r * workspace.dim(1) + call.offset;
-    for (int64_t i = 0; i < range.count; ++i) {
-      const int64_t slot = SlotOf(args.input(kTable), r, range.first + i, call.paged.block_size);
-      reads.push_back({slot, row + i});
-    }
+    int64_t row = r * workspace.dim(1) + call.offset;
+    ForSlots(args.input(kTable), range, call.paged.block_size, [&](int64_t slot) {
+      reads.push_back({slot, row++});
+    });
   }
   gather_rows({.format = format,
                .rows = GroupedRows(format, call.paged, args.input(kCache).data),

@@ -121,10 +121,11 @@ absl::Status Run(KernelArgs& args) {
   ClearGaps(args);
   std::vector<SlotRead> reads;
   for (int64_t r = 0; r < args.input(kLens).size(); ++r) {
-    const int64_t start = IndexAt(args.input(kStarts), r);
-    for (int64_t i = 0; i < IndexAt(args.input(kLens), r); ++i) {
-      reads.push_back({SlotOf(args.input(kTable), r, i, paged.block_size), start + i});
-    }
+    int64_t row = IndexAt(args.input(kStarts), r);
+    const int64_t count = IndexAt(args.input(kLens), r);
+    ForSlots(args.input(kTable), {r, 0, count}, paged.block_size, [&](int64_t slot) {
+      reads.push_back({slot, row++});
+    });
   }
   gather_rows({.format = format,
                .rows = GroupedRows(format, paged, args.input(kCache).data),

@@ -7,6 +7,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/turboquant_codec-inl.h"
+#include "pagefuse/ops/numeric/hadamard-inl.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant_hwy.h"
 #include "pagefuse/ops/parallel.h"
 
@@ -34,7 +35,11 @@ HWY_INLINE void StoreElements(const Codec& codec, const typename Codec::Row& row
 class SequenceDequant {
  public:
   explicit SequenceDequant(const TurboQuantDequantCall& call)
-      : call_(call), n_(static_cast<size_t>(call.cache.format.head_size)), x_(n_), y_(n_) {}
+      : call_(call),
+        n_(static_cast<size_t>(call.cache.format.head_size)),
+        entry_(static_cast<float>(Float16(HadamardEntry(call.cache.format.head_size)))),
+        x_(n_),
+        y_(n_) {}
 
   // Positions [begin, end) of sequence `b`.
   HWY_INLINE void Run(int64_t b, int64_t begin, int64_t end) {
@@ -45,14 +50,23 @@ class SequenceDequant {
     ClearRows(b, filled, end);
     const auto with = [&](const auto& keys, const auto& values) HWY_ATTR {
       for (int64_t j = begin; j < filled; ++j) {
-        const uint8_t* slot = call_.Slot(b, 0, j);
-        for (int64_t head = 0; head < call_.num_heads; ++head) {
-          const int64_t at = RowAt(b, head, j);
-          Store(keys, slot, format.KeyDataBytes(), call_.key + at);
-          if (call_.inverse_rotate) RotateBack(call_.key + at);
-          Store(values, slot + format.KeyBytes(), format.ValueDataBytes(), call_.value + at);
-          slot += call_.slots.data_strides.head;
+        // One step for all heads, then the next: the steps of one row would wait for one another.
+        const auto for_heads = [&](const auto& step) HWY_ATTR {
+          const uint8_t* slot = call_.Slot(b, 0, j);
+          for (int64_t head = 0; head < call_.num_heads; ++head) {
+            step(slot, RowAt(b, head, j));
+            slot += call_.slots.data_strides.head;
+          }
+        };
+        for_heads([&](const uint8_t* slot, int64_t at)
+                      HWY_ATTR { Store(keys, slot, format.KeyDataBytes(), call_.key + at); });
+        if (call_.inverse_rotate) {
+          for_heads([&](const uint8_t* /*slot*/, int64_t at)
+                        HWY_ATTR { RotateBack(call_.key + at); });
         }
+        for_heads([&](const uint8_t* slot, int64_t at) HWY_ATTR {
+          Store(values, slot + format.KeyBytes(), format.ValueDataBytes(), call_.value + at);
+        });
       }
     };
     const auto with_keys = [&](const auto& keys) HWY_ATTR {
@@ -89,32 +103,36 @@ class SequenceDequant {
   // The key times the rotation rounded to float16: undoes the rotation.
   HWY_INLINE void RotateBack(Float16* HWY_RESTRICT key) {
     ConvertArray(key, n_, x_.data());
+    if (call_.cache.tables.rotation != nullptr) {
+      TimesRotation(call_.cache.tables.rotation);
+      return ConvertArray(y_.data(), n_, key);
+    }
+    HadamardVectors(x_.data(), n_);
+    const auto entry = hn::Set(hn::ScalableTag<float>(), entry_);
+    TransformArray(x_.data(), n_, key, [&](auto v) HWY_ATTR { return hn::Mul(v, entry); });
+  }
+
+  // y_ = x_ times the matrix.
+  HWY_INLINE void TimesRotation(const float* HWY_RESTRICT rotation) {
     const hn::ScalableTag<float> df;
     const size_t lanes = hn::Lanes(df);
-    const float* rotation = call_.cache.tables.rotation;
-    if (rotation == nullptr) {
-      HadamardVectors(x_.data(), n_);
-      const float entry = static_cast<float>(Float16(HadamardEntry(static_cast<int64_t>(n_))));
-      for (size_t d = 0; d < n_; ++d) y_[d] = x_[d] * entry;
-    } else {
-      size_t d = 0;
-      for (; d + lanes <= n_; d += lanes) {
-        auto sum = hn::Zero(df);
-        for (size_t i = 0; i < n_; ++i) {
-          sum = hn::MulAdd(hn::Set(df, x_[i]), hn::LoadU(df, rotation + i * n_ + d), sum);
-        }
-        hn::StoreU(sum, df, y_.data() + d);
+    size_t d = 0;
+    for (; d + lanes <= n_; d += lanes) {
+      auto sum = hn::Zero(df);
+      for (size_t i = 0; i < n_; ++i) {
+        sum = hn::MulAdd(hn::Set(df, x_[i]), hn::LoadU(df, rotation + i * n_ + d), sum);
       }
-      for (; d < n_; ++d) {
-        y_[d] = 0;
-        for (size_t i = 0; i < n_; ++i) y_[d] += x_[i] * rotation[i * n_ + d];
-      }
+      hn::StoreU(sum, df, y_.data() + d);
     }
-    ConvertArray(y_.data(), n_, key);
+    for (; d < n_; ++d) {
+      y_[d] = 0;
+      for (size_t i = 0; i < n_; ++i) y_[d] += x_[i] * rotation[i * n_ + d];
+    }
   }
 
   const TurboQuantDequantCall& call_;
   const size_t n_;
+  const float entry_;  // of the default rotation, rounded
   std::vector<float> x_, y_;
 };
 

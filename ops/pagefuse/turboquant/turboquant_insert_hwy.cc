@@ -17,34 +17,38 @@ void Rotate(const float* rotation, const float* x, int64_t head_size, float* y) 
   RotateTurboRow(rotation, x, static_cast<size_t>(head_size), y);
 }
 
-// A source row as floats, in `memory` or where it is.
-HWY_INLINE const float* FloatRow(DataType type, const uint8_t* row, size_t n, float* memory) {
-  switch (type) {
-    case DataType::kFloat16:
-      ConvertArray(reinterpret_cast<const Float16*>(row), n, memory);
-      return memory;
-    case DataType::kBfloat16:
-      ConvertArray(reinterpret_cast<const Bfloat16*>(row), n, memory);
-      return memory;
-    default:
-      return reinterpret_cast<const float*>(row);
+// Encodes the rows [begin, end) of writes x heads, counted token by token.
+template <typename From>
+HWY_INLINE void EncodeSlotsOf(const TurboQuantInsertCall& call,
+                              const std::vector<pagefuse_ops::SlotWrite>& writes, int64_t begin,
+                              int64_t end) {
+  TurboQuantWriter writer(call.format, call.tables);
+  TurboQuantRow<From> keys[TurboQuantWriter::kRowsAtOnce];
+  TurboQuantRow<From> values[TurboQuantWriter::kRowsAtOnce];
+  for (int64_t i = begin; i < end;) {
+    size_t count = 0;
+    for (; count < TurboQuantWriter::kRowsAtOnce && i < end; ++count, ++i) {
+      const pagefuse_ops::SlotWrite& write = writes[i / call.heads];
+      const int64_t head = i % call.heads;
+      const int64_t offset = (write.token * call.heads + head) * call.format.head_size;
+      uint8_t* slot = call.slots.AtSlot(write.slot, head).data;
+      keys[count] = {reinterpret_cast<const From*>(call.key) + offset, slot};
+      values[count] = {reinterpret_cast<const From*>(call.value) + offset, slot};
+    }
+    writer.StoreKeys<From>({keys, count});
+    writer.StoreValues<From>({values, count});
   }
 }
 
-// Encodes the rows [begin, end) of writes x heads, counted token by token.
 void EncodeSlots(const TurboQuantInsertCall& call,
                  const std::vector<pagefuse_ops::SlotWrite>& writes, int64_t begin, int64_t end) {
-  TurboQuantWriter writer(call.format, call.tables);
-  const int64_t row_bytes = call.format.head_size * BitWidth(call.source_type) / 8;
-  const auto n = static_cast<size_t>(call.format.head_size);
-  std::vector<float> memory(n);
-  for (int64_t i = begin; i < end; ++i) {
-    const pagefuse_ops::SlotWrite& write = writes[i / call.heads];
-    const int64_t head = i % call.heads;
-    const int64_t offset = (write.token * call.heads + head) * row_bytes;
-    uint8_t* slot = call.slots.AtSlot(write.slot, head).data;
-    writer.StoreKey(FloatRow(call.source_type, call.key + offset, n, memory.data()), slot);
-    writer.StoreValue(FloatRow(call.source_type, call.value + offset, n, memory.data()), slot);
+  switch (call.source_type) {
+    case DataType::kFloat16:
+      return EncodeSlotsOf<Float16>(call, writes, begin, end);
+    case DataType::kBfloat16:
+      return EncodeSlotsOf<Bfloat16>(call, writes, begin, end);
+    default:
+      return EncodeSlotsOf<float>(call, writes, begin, end);
   }
 }
 

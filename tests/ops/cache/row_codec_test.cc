@@ -51,6 +51,20 @@ float VectorDecode(const CacheFormat& format, const RowParams& params, RowAddres
   return scale;
 }
 
+// Rows of x one behind the other, in the cache too.
+void VectorStoreRows(const CacheFormat& format, const RowParams& params,
+                     const std::vector<Bfloat16>& x, int64_t n, RowAddress first) {
+  std::vector<float> scratch(kRowsAtOnce * n);
+  const RowsToStore<Bfloat16> rows = {.x = x.data(),
+                                      .n = static_cast<size_t>(n),
+                                      .count = static_cast<int64_t>(x.size()) / n,
+                                      .first = first,
+                                      .data_strides = {.head = format.RowBytes(n)},
+                                      .scale_strides = {.head = format.ScaleBytes()}};
+  WithRowCodec(format, params,
+               [&](const auto& codec) HWY_ATTR { StoreRows(codec, rows, scratch.data()); });
+}
+
 // False where there are no tables, or none for this scale.
 bool TableEncode([[maybe_unused]] float scale, [[maybe_unused]] const Bfloat16* x,
                  [[maybe_unused]] size_t n, [[maybe_unused]] uint8_t* to) {
@@ -74,6 +88,7 @@ namespace {
 HWY_EXPORT(VectorEncode);
 HWY_EXPORT(VectorDecode);
 HWY_EXPORT(TableEncode);
+HWY_EXPORT(VectorStoreRows);
 
 struct FormatCase {
   const char* name;
@@ -156,6 +171,36 @@ TEST_P(RowCodec, StoresTheBytesOfTheDefinitionAndNoOthers) {
         ASSERT_EQ(got.memory[i], 0xA5);
         ASSERT_EQ(got.memory[GuardedRow::kGuard + got.bytes + i], 0xA5);
       }
+    }
+  });
+}
+
+// Of 16 bits, as models have them, more than are stored at once, and halves between codes among
+// them. Where no transform spreads them, some are NaN or infinite.
+TEST_P(RowCodec, StoresRowsTogetherAsOneByOne) {
+  const CacheFormat& format = GetParam().format;
+  constexpr int64_t kRows = 11;
+  testing::ForEachSimdTarget([&] {
+    for (const int64_t n : RowSizes(format)) {
+      const RowParams params = Params(n);
+      std::vector<Bfloat16> x;
+      std::vector<uint8_t> expected(kRows * (format.RowBytes(n) + 4));
+      for (int64_t row = 0; row < kRows; ++row) {
+        std::vector<float> numbers = RandomRow(n);
+        for (size_t i = 0; i < numbers.size() && row % 3 == 1; ++i) {
+          numbers[i] = static_cast<float>(i % 255) / 2 - 63.5f;
+        }
+        if (row % 4 == 2 && !format.needs_signs()) numbers[n / 2] = NAN;
+        if (row % 4 == 3 && !format.needs_signs()) numbers[n - 1] = INFINITY;
+        for (float& v : numbers) v = static_cast<float>(x.emplace_back(v));
+        EncodeRow(format, params, numbers.data(), n,
+                  {expected.data() + row * format.RowBytes(n),
+                   expected.data() + kRows * format.RowBytes(n) + row * 4});
+      }
+      std::vector<uint8_t> got(expected.size());
+      HWY_DYNAMIC_DISPATCH(VectorStoreRows)
+      (format, params, x, n, {got.data(), got.data() + kRows * format.RowBytes(n)});
+      ASSERT_EQ(got, expected) << "rows of " << n;
     }
   });
 }

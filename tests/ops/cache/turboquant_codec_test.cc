@@ -22,8 +22,10 @@ namespace HWY_NAMESPACE {
 void VectorEncode(const TurboQuantFormat& format, const TurboQuantTables& tables, const float* key,
                   const float* value, uint8_t* slot) {
   TurboQuantWriter writer(format, tables);
-  writer.StoreKey(key, slot);
-  writer.StoreValue(value, slot);
+  const TurboQuantRow<float> key_row = {key, slot};
+  const TurboQuantRow<float> value_row = {value, slot};
+  writer.StoreKeys<float>({&key_row, 1});
+  writer.StoreValues<float>({&value_row, 1});
 }
 
 void VectorRotate(const float* rotation, const float* x, int64_t n, float* y) {
