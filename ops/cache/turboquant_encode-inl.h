@@ -139,7 +139,7 @@ struct TurboQuantRow {
   uint8_t* slot;
 };
 
-// Writes slots. Keeps memory for a row, so that many are written without allocation.
+// Writes slots. Keeps memory for a few rows, so that many are written without allocation.
 class TurboQuantWriter {
  public:
   // What these have to wait for is found for so many rows before any codes, side by side.

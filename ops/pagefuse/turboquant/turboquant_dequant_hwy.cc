@@ -50,7 +50,6 @@ class SequenceDequant {
     ClearRows(b, filled, end);
     const auto with = [&](const auto& keys, const auto& values) HWY_ATTR {
       for (int64_t j = begin; j < filled; ++j) {
-        // One step for all heads, then the next: the steps of one row would wait for one another.
         const auto for_heads = [&](const auto& step) HWY_ATTR {
           const uint8_t* slot = call_.Slot(b, 0, j);
           for (int64_t head = 0; head < call_.num_heads; ++head) {
@@ -58,15 +57,24 @@ class SequenceDequant {
             slot += call_.slots.data_strides.head;
           }
         };
-        for_heads([&](const uint8_t* slot, int64_t at)
-                      HWY_ATTR { Store(keys, slot, format.KeyDataBytes(), call_.key + at); });
-        if (call_.inverse_rotate) {
-          for_heads([&](const uint8_t* /*slot*/, int64_t at)
-                        HWY_ATTR { RotateBack(call_.key + at); });
-        }
-        for_heads([&](const uint8_t* slot, int64_t at) HWY_ATTR {
+        const auto store_key = [&](const uint8_t* slot, int64_t at) HWY_ATTR {
+          Store(keys, slot, format.KeyDataBytes(), call_.key + at);
+        };
+        const auto store_value = [&](const uint8_t* slot, int64_t at) HWY_ATTR {
           Store(values, slot + format.KeyBytes(), format.ValueDataBytes(), call_.value + at);
-        });
+        };
+        if (!call_.inverse_rotate) {
+          for_heads([&](const uint8_t* slot, int64_t at) HWY_ATTR {
+            store_key(slot, at);
+            store_value(slot, at);
+          });
+          continue;
+        }
+        // The rotation of a row would wait for its key.
+        for_heads(store_key);
+        for_heads([&](const uint8_t* /*slot*/, int64_t at)
+                      HWY_ATTR { RotateBack(call_.key + at); });
+        for_heads(store_value);
       }
     };
     const auto with_keys = [&](const auto& keys) HWY_ATTR {
