@@ -11,9 +11,9 @@
 //   row.scale                   element = code * scale: may be applied to a whole dot product
 //   Store(x, n, row, scratch)   encodes x[0, n), of any type that LoadToFloat takes, with n floats
 //                               of scratch
-//   Scale(x, n)                 of codecs with row scales: Store in two steps, so that the scales
-//   of StoreScaled(x, n, row, s)   several rows are made side by side (StoreRows) Transform(x, n,
-//   y)          of some of these: x in both is y, floats that this makes before
+//   Scale(x, n)                 of codecs with row scales: Store in two steps, so that the
+//   StoreScaled(x, n, row, s)   scales of several rows are made side by side (StoreRows)
+//   Transform(x, n, y)          of some of these, before: both take y, n floats, for x
 //
 // No pointer needs alignment. Formats whose scale changes within a row (one for 64 or 128 elements)
 // fit too: their Load multiplies, and their row.scale is 1.
