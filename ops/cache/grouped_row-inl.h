@@ -25,6 +25,7 @@
 #include "pagefuse/ops/cache/group_encode-inl.h"
 #include "pagefuse/ops/cache/grouped_row.h"
 #include "pagefuse/ops/cache/row_codec-inl.h"
+#include "pagefuse/ops/numeric/round_through-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -68,30 +69,6 @@ HWY_INLINE bool EncodeRowsOfOneGroup(const GroupedRowFormat& format, size_t coun
     StoreGroupScale(format.groups.scale, scales[r], row.scale);
   }
   return true;
-}
-
-// Lanes rounded to bfloat16, as floats.
-template <class DF, class V = hn::Vec<DF>>
-HWY_INLINE hn::Vec<DF> RoundToBfloat16(DF df, V v) {
-  const hn::RebindToUnsigned<DF> du;
-  const auto bits = hn::BitCast(du, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFFu)), odd);
-  // A NaN keeps its sign and payload and becomes quiet.
-  const auto code = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)),
-                                   hn::Or(bits, hn::Set(du, 0x400000u)), rounded);
-  return hn::BitCast(df, hn::And(code, hn::Set(du, 0xFFFF0000u)));
-}
-
-// Rounds x[0, n) to bfloat16 and back.
-HWY_INLINE void RoundArrayToBfloat16(float* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(RoundToBfloat16(df, hn::LoadU(df, x + i)), df, x + i);
-  }
-  for (; i < n; ++i) x[i] = static_cast<float>(Bfloat16(x[i]));
 }
 
 // Rows of e4m3fn groups. `group_size` is the format's group where it is known when compiled, 0
@@ -155,7 +132,7 @@ class GroupedE4M3Codec {
   template <class DF, class V = hn::Vec<DF>>
   static HWY_INLINE hn::Vec<DF> Scaled(DF df, V codes, float scale) {
     const auto product = hn::Mul(codes, hn::Set(df, scale));
-    if constexpr (round) return RoundToBfloat16(df, product);
+    if constexpr (round) return RoundThrough<Bfloat16>(df, product);
     return product;
   }
 

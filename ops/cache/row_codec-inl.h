@@ -37,6 +37,7 @@
 #include "pagefuse/ops/numeric/extremes-inl.h"
 #include "pagefuse/ops/numeric/hadamard-inl.h"
 #include "pagefuse/ops/numeric/packing.h"
+#include "pagefuse/ops/numeric/round_through-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -142,30 +143,6 @@ struct Int8HeadCodec : ElementCodec<int8_t, true> {
     StoreScaled(x, n, row, Scale(x, n));
   }
 };
-
-// Rounds v to the 16-bit type T and back.
-template <typename T, class DF, class V = hn::Vec<DF>>
-HWY_INLINE V RoundThrough(DF df, V v) {
-  if constexpr (std::is_same_v<T, Bfloat16>) {
-    return hn::BitCast(df, hn::ShiftLeft<16>(EncodeBfloat16Lanes(df, v)));
-  } else {
-    alignas(64) T buffer[hn::MaxLanes(df)];
-    StoreFromFloat(v, df, buffer);
-    return LoadToFloat(df, buffer);
-  }
-}
-
-// The same for x[0, n).
-template <typename T>
-HWY_INLINE void RoundThroughVectors(float* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(RoundThrough<T>(df, hn::LoadU(df, x + i)), df, x + i);
-  }
-  for (; i < n; ++i) x[i] = static_cast<float>(T(x[i]));
-}
 
 // Two codes a byte; the row is in the space of the Hadamard transform.
 struct Int4HeadCodec {

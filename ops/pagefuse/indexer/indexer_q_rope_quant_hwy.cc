@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/ops/cache/grouped_row-inl.h"
+#include "pagefuse/ops/numeric/round_through-inl.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant.h"
 #include "pagefuse/ops/pagefuse/rope_row-inl.h"
@@ -72,7 +73,7 @@ HWY_INLINE void RotateRows(const IndexerQCall& call, const uint8_t* source, int6
   for (int64_t i = 0; i < rows; ++i) {
     float* row = scratch.x.data() + i * call.size;
     RotateRowVectors(call.layout, scratch.cos(), scratch.sin(), row);
-    vec::RoundArrayToBfloat16(row + call.layout.offset, scratch.cos_sin.size());
+    vec::RoundThroughVectors<Bfloat16>(row + call.layout.offset, scratch.cos_sin.size());
   }
 }
 
