@@ -46,9 +46,12 @@ int64_t InsertedBytes(const ModelShape& shape, const CacheKind& kind, int64_t to
 // TurboQuantAttention of one token at the end of a sequence of `length`, bfloat16.
 std::unique_ptr<OpCall> TurboQuantAttentionCall(const ModelShape& shape,
                                                 const TurboQuantPreset& preset, int64_t length);
+// What rotates the keys of a TurboQuant cache.
+enum class KeyRotation { kHadamard, kGivenMatrix };
 // TurboQuantInsert of `tokens` bfloat16 tokens into a cache with twice as many slots.
 std::unique_ptr<OpCall> TurboQuantInsertCall(const ModelShape& shape,
-                                             const TurboQuantPreset& preset, int64_t tokens);
+                                             const TurboQuantPreset& preset, int64_t tokens,
+                                             KeyRotation rotation = KeyRotation::kHadamard);
 // TurboQuantDequant of a sequence of `length`.
 std::unique_ptr<OpCall> TurboQuantDequantCall(const ModelShape& shape,
                                               const TurboQuantPreset& preset, int64_t length,

@@ -71,6 +71,12 @@ void InsertAndDequant(double seconds) {
                   ConvertedBytes(preset, tokens),
                   [&] { return TurboQuantInsertCall(kShape, preset, tokens); });
     }
+    if (preset.key_bits < 8) {
+      constexpr int64_t kTokens = 2048;
+      ShareOfCopy("insert, given matrix " + name, seconds, ConvertedBytes(preset, kTokens), [&] {
+        return TurboQuantInsertCall(kShape, preset, kTokens, KeyRotation::kGivenMatrix);
+      });
+    }
     constexpr int64_t kLength = 8192;
     for (const bool inverse : {false, true}) {
       ShareOfCopy(std::string(inverse ? "dequant, rotated back " : "dequant ") + name, seconds,

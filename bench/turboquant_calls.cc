@@ -67,13 +67,17 @@ std::unique_ptr<OpCall> TurboQuantAttentionCall(const ModelShape& shape,
 }
 
 std::unique_ptr<OpCall> TurboQuantInsertCall(const ModelShape& shape,
-                                             const TurboQuantPreset& preset, int64_t tokens) {
+                                             const TurboQuantPreset& preset, int64_t tokens,
+                                             KeyRotation rotation) {
   auto call = std::make_unique<OpCall>("TurboQuantInsert");
   for (int i = 0; i < 2; ++i) {
     call->Normal(DataType::kBfloat16, {tokens, shape.kv_heads, shape.head_size});
   }
   AddSlots(*call, shape, preset, 2 * BlocksFor(tokens));
   call->Slots(tokens, kBenchBlockSize);
+  if (rotation == KeyRotation::kGivenMatrix) {
+    call->Normal(DataType::kFloat, {shape.head_size, shape.head_size});
+  }
   SetBits(*call, preset);
   return call;
 }

@@ -190,7 +190,9 @@ HWY_INLINE bool FindUsualScales(const GroupFormat& format, const GroupRun& group
   if (groups.size % hn::Lanes(df) != 0) return false;
   if (groups.count == kGroupsAtOnce) {
     uint32_t largest[kGroupsAtOnce];
-    for (size_t g = 0; g < kGroupsAtOnce; ++g) largest[g] = LargestBits(group_at(g), groups.size);
+    for (size_t g = 0; g < kGroupsAtOnce; g += 4) {
+      LargestBitsOfFour([&](size_t r) { return group_at(g + r); }, groups.size, largest + g);
+    }
     return UsualScales(format, largest, scales);
   }
   // The way through memory to vectors takes as long as a few scales.

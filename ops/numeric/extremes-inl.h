@@ -27,19 +27,18 @@ inline constexpr size_t kExtremes = 4;
 
 #if HWY_TARGET != HWY_SCALAR
 
-// Bits of the largest magnitude of x[0, n) as a float, n a multiple of the lanes. NaN is above
-// infinity.
-template <typename From>
-HWY_INLINE uint32_t LargestBits(const From* HWY_RESTRICT x, size_t n) {
-  const hn::ScalableTag<float> df;
-  const hn::RebindToSigned<decltype(df)> di;
-  const size_t lanes = hn::Lanes(df);
+// In each 32-bit lane bits of the largest magnitude, as a float, of the numbers of x[0, n) that
+// came to it; n is a multiple of the lanes. NaN is above infinity.
+template <class DI, typename From>
+HWY_INLINE hn::Vec<DI> LargestByLane(DI di, const From* HWY_RESTRICT x, size_t n) {
+  const hn::RebindToFloat<DI> df;
+  const size_t lanes = hn::Lanes(di);
   auto largest = hn::Zero(di);
   size_t i = 0;
   if constexpr (std::is_same_v<From, Bfloat16>) {
     // Two to a lane, each the high half of its float.
     const auto* words = reinterpret_cast<const int16_t*>(x);
-    const hn::Repartition<int16_t, decltype(df)> d16;
+    const hn::Repartition<int16_t, DI> d16;
     const auto magnitude = hn::Set(d16, 0x7FFF);
     auto words_largest = hn::Zero(d16);
     for (; i + 2 * lanes <= n; i += 2 * lanes) {
@@ -51,7 +50,45 @@ HWY_INLINE uint32_t LargestBits(const From* HWY_RESTRICT x, size_t n) {
   for (; i < n; i += lanes) {
     largest = hn::Max(largest, hn::BitCast(di, hn::Abs(LoadToFloat(df, x + i))));
   }
-  return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, largest)));
+  return largest;
+}
+
+// Bits of the largest magnitude of x[0, n) as a float, as above.
+template <typename From>
+HWY_INLINE uint32_t LargestBits(const From* HWY_RESTRICT x, size_t n) {
+  const hn::ScalableTag<int32_t> di;
+  return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, LargestByLane(di, x, n))));
+}
+
+// The larger of lanes in the same place of all blocks of 128 bits.
+template <class DI, class V>
+HWY_INLINE auto MaxOfBlocks(DI, V v) {
+  if constexpr (hn::MaxLanes(DI()) <= 4) {
+    return v;
+  } else {
+    const hn::Half<DI> half;
+    return MaxOfBlocks(half, hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+
+// LargestBits of four rows of n, row r at row_at(r), to to[0, 4): lanes of all four are compared in
+// the same instructions.
+template <class RowAt>
+HWY_INLINE void LargestBitsOfFour(const RowAt& row_at, size_t n, uint32_t* HWY_RESTRICT to) {
+  const hn::ScalableTag<int32_t> di;
+  const hn::Repartition<int64_t, decltype(di)> di64;
+  const auto pair = [&](size_t r) HWY_ATTR {
+    const auto even = LargestByLane(di, row_at(r), n);
+    const auto odd = LargestByLane(di, row_at(r + 1), n);
+    return hn::BitCast(
+        di64, hn::Max(hn::InterleaveLower(di, even, odd), hn::InterleaveUpper(di, even, odd)));
+  };
+  const auto low = pair(0);
+  const auto high = pair(2);
+  const auto four = hn::Max(hn::BitCast(di, hn::InterleaveLower(di64, low, high)),
+                            hn::BitCast(di, hn::InterleaveUpper(di64, low, high)));
+  const hn::Full128<int32_t> block;
+  hn::StoreU(MaxOfBlocks(di, four), block, reinterpret_cast<int32_t*>(to));
 }
 
 #endif

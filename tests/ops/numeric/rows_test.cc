@@ -1,6 +1,7 @@
 // Extremes and the Hadamard transform of rows against plain loops, on every SIMD target.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -10,6 +11,13 @@
 
 #include "pagefuse/ops/cache/cache_format.h"
 #include "pagefuse/ops/numeric/small_float.h"
+
+namespace pagefuse {
+
+// Bits of the largest magnitude of each of four rows: found together, and each alone.
+using LargestOfFour = std::array<std::array<uint32_t, 4>, 2>;
+
+}  // namespace pagefuse
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "numeric/rows_test.cc"
@@ -32,6 +40,27 @@ std::array<float, 3> ExtremesOfFloats(const std::vector<float>& x) { return Extr
 std::array<float, 3> ExtremesOfHalves(const std::vector<Float16>& x) { return ExtremesOf(x); }
 std::array<float, 3> ExtremesOfBfloats(const std::vector<Bfloat16>& x) { return ExtremesOf(x); }
 
+// False, with nothing found, where the rows are no whole vectors.
+template <typename T>
+bool FindLargest([[maybe_unused]] const std::array<std::vector<T>, 4>& rows,
+                 [[maybe_unused]] LargestOfFour& largest) {
+#if HWY_TARGET == HWY_SCALAR
+  return false;
+#else
+  const size_t n = rows[0].size();
+  if (n % hn::Lanes(hn::ScalableTag<float>()) != 0) return false;
+  LargestBitsOfFour([&](size_t r) { return rows[r].data(); }, n, largest[0].data());
+  for (size_t r = 0; r < 4; ++r) largest[1][r] = LargestBits(rows[r].data(), n);
+  return true;
+#endif
+}
+bool FindLargestFloats(const std::array<std::vector<float>, 4>& rows, LargestOfFour& largest) {
+  return FindLargest(rows, largest);
+}
+bool FindLargestBfloats(const std::array<std::vector<Bfloat16>, 4>& rows, LargestOfFour& largest) {
+  return FindLargest(rows, largest);
+}
+
 void Hadamard(std::vector<float>& x) { HadamardVectors(x.data(), x.size()); }
 
 }  // namespace HWY_NAMESPACE
@@ -45,6 +74,8 @@ namespace {
 HWY_EXPORT(ExtremesOfFloats);
 HWY_EXPORT(ExtremesOfHalves);
 HWY_EXPORT(ExtremesOfBfloats);
+HWY_EXPORT(FindLargestFloats);
+HWY_EXPORT(FindLargestBfloats);
 HWY_EXPORT(Hadamard);
 using Extremes = std::array<float, 3>;
 
@@ -98,6 +129,45 @@ TEST(Extremes, RangeIsNotANumberWhereTheFirstIsNone) {
       EXPECT_TRUE(std::isnan(got[2])) << n;
     }
   });
+}
+
+// Finds the largest of rows of all lengths; the number of lengths that are whole vectors.
+template <typename T, class Find>
+int ExpectLargest(const Find& find) {
+  std::mt19937 random(11);
+  int found = 0;
+  for (size_t n = 4; n <= 200; n += 4) {
+    for (const bool special : {false, true}) {
+      std::array<std::vector<T>, 4> rows;
+      std::array<uint32_t, 4> expected = {};
+      for (size_t r = 0; r < 4; ++r) {
+        rows[r] = RandomRow<T>(n, special, random);
+        for (const T element : rows[r]) {
+          const float magnitude = std::fabs(static_cast<float>(element));
+          expected[r] = std::max(expected[r], std::bit_cast<uint32_t>(magnitude));
+        }
+      }
+      LargestOfFour largest;
+      if (!find(rows, largest)) continue;
+      ++found;
+      EXPECT_EQ(largest[0], expected) << n << (special ? " with NaN" : "");
+      EXPECT_EQ(largest[1], expected) << n << (special ? " with NaN" : "");
+    }
+  }
+  return found;
+}
+
+TEST(Extremes, LargestBitsOfFourRowsAreThoseOfEach) {
+  int found = 0;
+  testing::ForEachSimdTarget([&] {
+    found += ExpectLargest<float>([](const auto& rows, auto& largest) {
+      return HWY_DYNAMIC_DISPATCH(FindLargestFloats)(rows, largest);
+    });
+    found += ExpectLargest<Bfloat16>([](const auto& rows, auto& largest) {
+      return HWY_DYNAMIC_DISPATCH(FindLargestBfloats)(rows, largest);
+    });
+  });
+  EXPECT_GT(found, 0);
 }
 
 TEST(Hadamard, AddsInTheOrderOfThePlainLoops) {
