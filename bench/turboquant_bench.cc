@@ -64,18 +64,19 @@ int64_t ConvertedBytes(const TurboQuantPreset& preset, int64_t tokens) {
 
 void InsertAndDequant(double seconds) {
   std::printf("%-40s  %29s  %29s\n", "", "one place", "many places in turn");
+  constexpr int64_t kMostTokens = 2048;
   for (const TurboQuantPreset& preset : kTurboQuantPresets) {
     const std::string name(preset.name);
-    for (const int64_t tokens : {1, 64, 2048}) {
+    for (const int64_t tokens : {int64_t{1}, int64_t{64}, kMostTokens}) {
       ShareOfCopy("insert " + name + " " + std::to_string(tokens), seconds,
                   ConvertedBytes(preset, tokens),
                   [&] { return TurboQuantInsertCall(kShape, preset, tokens); });
     }
-    if (preset.key_bits < 8) {
-      constexpr int64_t kTokens = 2048;
-      ShareOfCopy("insert, given matrix " + name, seconds, ConvertedBytes(preset, kTokens), [&] {
-        return TurboQuantInsertCall(kShape, preset, kTokens, KeyRotation::kGivenMatrix);
-      });
+    if (preset.key_bits < 8) {  // float8 keys are not rotated
+      ShareOfCopy(
+          "insert, given matrix " + name, seconds, ConvertedBytes(preset, kMostTokens), [&] {
+            return TurboQuantInsertCall(kShape, preset, kMostTokens, KeyRotation::kGivenMatrix);
+          });
     }
     constexpr int64_t kLength = 8192;
     for (const bool inverse : {false, true}) {

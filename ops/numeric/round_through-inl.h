@@ -7,7 +7,6 @@
 #endif
 
 #include <cstddef>
-#include <cstdint>
 #include <type_traits>
 
 #include "hwy/highway.h"
@@ -20,8 +19,8 @@ namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rounds lanes of floats to the 16-bit type T, to nearest even, and back. A NaN keeps its sign and
-// the upper bits of its payload, and becomes quiet.
+// Rounds lanes of floats to the 16-bit type T, to nearest even, and back, bit for bit as
+// small_float.h.
 template <typename T, class DF, class V = hn::Vec<DF>>
 HWY_INLINE hn::Vec<DF> RoundThrough(DF df, V v) {
   if constexpr (std::is_same_v<T, Bfloat16>) {

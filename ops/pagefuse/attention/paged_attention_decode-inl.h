@@ -11,6 +11,7 @@
 
 #include "pagefuse/ops/cache/row_codec-inl.h"
 #include "pagefuse/ops/numeric/bfloat16_pairs-inl.h"
+#include "pagefuse/ops/numeric/fold_lanes-inl.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -170,34 +171,6 @@ HWY_INLINE void WithDecodeReader(const CacheFormat& format, const F& f) {
   });
 }
 
-#if HWY_TARGET != HWY_SCALAR
-
-// Sums of the lanes at the same place of each 128-bit block.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE hn::Vec<hn::Full128<float>> AddBlocks(D d, V v) {
-  if constexpr (hn::MaxLanes(d) <= 4) {
-    return v;
-  } else {
-    const hn::Half<D> half;
-    return AddBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  }
-}
-
-// The sums of all lanes of each vector.
-template <class DF, class V = hn::Vec<DF>>
-HWY_INLINE hn::Vec<hn::Full128<float>> SumsOfLanes(DF df, V a, V b, V c, V d) {
-  const hn::Repartition<uint64_t, DF> du64;
-  const auto ab = hn::Add(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
-  const auto cd = hn::Add(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
-  const auto ab64 = hn::BitCast(du64, ab);
-  const auto cd64 = hn::BitCast(du64, cd);
-  const auto sum = hn::Add(hn::BitCast(df, hn::InterleaveLower(du64, ab64, cd64)),
-                           hn::BitCast(df, hn::InterleaveUpper(du64, ab64, cd64)));
-  return AddBlocks(df, sum);
-}
-
-#endif
-
 // to(row)[k] = the sum of all lanes of v[row][k].
 template <size_t rows, size_t keys, class DF, class V, class To>
 HWY_INLINE void StoreSums(DF df, const V (&v)[rows][keys], const To& to) {
@@ -210,14 +183,14 @@ HWY_INLINE void StoreSums(DF df, const V (&v)[rows][keys], const To& to) {
   const hn::Full128<float> d4;
   if constexpr (keys == 4) {
     for (size_t row = 0; row < rows; ++row) {
-      hn::StoreU(SumsOfLanes(df, v[row][0], v[row][1], v[row][2], v[row][3]), d4, to(row));
+      hn::StoreU(FoldFour<LaneSum>(df, v[row][0], v[row][1], v[row][2], v[row][3]), d4, to(row));
     }
   } else {
     static_assert(keys == 2);
     const hn::Half<decltype(d4)> d2;
     for (size_t row = 0; row < rows; row += 2) {
       const size_t next = HWY_MIN(row + 1, rows - 1);
-      const auto sums = SumsOfLanes(df, v[row][0], v[row][1], v[next][0], v[next][1]);
+      const auto sums = FoldFour<LaneSum>(df, v[row][0], v[row][1], v[next][0], v[next][1]);
       hn::StoreU(hn::UpperHalf(d2, sums), d2, to(next));
       hn::StoreU(hn::LowerHalf(d2, sums), d2, to(row));
     }

@@ -1,8 +1,9 @@
-// Extremes and the Hadamard transform of rows against plain loops, on every SIMD target.
+// Extremes, the Hadamard transform and rounding of rows against plain loops, on every SIMD target.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <random>
 #include <vector>
 
@@ -25,6 +26,7 @@ using LargestOfFour = std::array<std::array<uint32_t, 4>, 2>;
 
 #include "pagefuse/ops/numeric/extremes-inl.h"
 #include "pagefuse/ops/numeric/hadamard-inl.h"
+#include "pagefuse/ops/numeric/round_through-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -61,6 +63,11 @@ bool FindLargestBfloats(const std::array<std::vector<Bfloat16>, 4>& rows, Larges
   return FindLargest(rows, largest);
 }
 
+void RoundThroughHalves(std::vector<float>& x) { RoundThroughVectors<Float16>(x.data(), x.size()); }
+void RoundThroughBfloats(std::vector<float>& x) {
+  RoundThroughVectors<Bfloat16>(x.data(), x.size());
+}
+
 void Hadamard(std::vector<float>& x) { HadamardVectors(x.data(), x.size()); }
 
 }  // namespace HWY_NAMESPACE
@@ -76,6 +83,8 @@ HWY_EXPORT(ExtremesOfHalves);
 HWY_EXPORT(ExtremesOfBfloats);
 HWY_EXPORT(FindLargestFloats);
 HWY_EXPORT(FindLargestBfloats);
+HWY_EXPORT(RoundThroughHalves);
+HWY_EXPORT(RoundThroughBfloats);
 HWY_EXPORT(Hadamard);
 using Extremes = std::array<float, 3>;
 
@@ -168,6 +177,33 @@ TEST(Extremes, LargestBitsOfFourRowsAreThoseOfEach) {
     });
   });
   EXPECT_GT(found, 0);
+}
+
+// Of any bits: subnormals, infinities, NaN with payloads, and halves between two of T.
+template <typename T, class Round>
+void ExpectRounded(const Round& round) {
+  std::mt19937 random(6);
+  for (size_t n = 1; n <= 200; ++n) {
+    std::vector<float> x(n);
+    for (float& v : x) {
+      const auto bits = static_cast<uint32_t>(random());
+      v = std::bit_cast<float>(random() % 4 == 0 ? (bits & ~0x7FFFu) : bits);
+    }
+    std::vector<float> got = x;
+    round(got);
+    for (size_t i = 0; i < n; ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(got[i]),
+                std::bit_cast<uint32_t>(static_cast<float>(T(x[i]))))
+          << std::hex << std::bit_cast<uint32_t>(x[i]);
+    }
+  }
+}
+
+TEST(RoundThrough, RoundsAsEachNumberAlone) {
+  testing::ForEachSimdTarget([] {
+    ExpectRounded<Float16>([](auto& x) { HWY_DYNAMIC_DISPATCH(RoundThroughHalves)(x); });
+    ExpectRounded<Bfloat16>([](auto& x) { HWY_DYNAMIC_DISPATCH(RoundThroughBfloats)(x); });
+  });
 }
 
 TEST(Hadamard, AddsInTheOrderOfThePlainLoops) {
