@@ -251,7 +251,7 @@ TEST(TurboQuantCodec, RotatesAsTheDefinitionDoes) {
       HWY_DYNAMIC_DISPATCH(VectorRotate)(nullptr, x.data(), n, got.data());
       ASSERT_EQ(got, expected) << n;
     }
-    for (const int64_t n : {3, 24, 80, 96}) {
+    for (const int64_t n : {3, 5, 24, 80, 90, 96}) {
       const std::vector<float> x = RandomRow(n, random);
       const std::vector<float> matrix = RandomRow(n * n, random);
       std::vector<float> expected(n), got(n);
