@@ -1,5 +1,5 @@
-// All lanes of a vector made one: their sum, their largest. Of four vectors at once, in the
-// instructions that one would take. Include inside a file that hwy/foreach_target.h recompiles; not
+// All lanes of a vector made one: their sum, their largest. Of four vectors at once, in about the
+// instructions that one takes. Include inside a file that hwy/foreach_target.h recompiles; not
 // for HWY_SCALAR.
 #if defined(PAGEFUSE_OPS_NUMERIC_FOLD_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_OPS_NUMERIC_FOLD_LANES_INL_H_
@@ -46,16 +46,16 @@ HWY_INLINE hn::Vec<hn::Full128<hn::TFromD<D>>> FoldBlocks(D d, V v) {
 
 // Lane i is all lanes of the ith vector made one, in an order that does not depend on i. Lanes are
 // of 32 bits.
-template <class Fold, class DF, class V = hn::Vec<DF>>
-HWY_INLINE hn::Vec<hn::Full128<hn::TFromD<DF>>> FoldFour(DF df, V a, V b, V c, V d) {
-  const hn::Repartition<uint64_t, DF> du64;
+template <class Fold, class D, class V = hn::Vec<D>>
+HWY_INLINE hn::Vec<hn::Full128<hn::TFromD<D>>> FoldFour(D d32, V a, V b, V c, V d) {
+  const hn::Repartition<uint64_t, D> du64;
   const Fold fold;
-  const V ab = fold(hn::InterleaveLower(df, a, b), hn::InterleaveUpper(df, a, b));
-  const V cd = fold(hn::InterleaveLower(df, c, d), hn::InterleaveUpper(df, c, d));
+  const V ab = fold(hn::InterleaveLower(d32, a, b), hn::InterleaveUpper(d32, a, b));
+  const V cd = fold(hn::InterleaveLower(d32, c, d), hn::InterleaveUpper(d32, c, d));
   const auto ab64 = hn::BitCast(du64, ab);
   const auto cd64 = hn::BitCast(du64, cd);
-  return FoldBlocks<Fold>(df, fold(hn::BitCast(df, hn::InterleaveLower(du64, ab64, cd64)),
-                                   hn::BitCast(df, hn::InterleaveUpper(du64, ab64, cd64))));
+  return FoldBlocks<Fold>(d32, fold(hn::BitCast(d32, hn::InterleaveLower(du64, ab64, cd64)),
+                                    hn::BitCast(d32, hn::InterleaveUpper(du64, ab64, cd64))));
 }
 
 #endif
