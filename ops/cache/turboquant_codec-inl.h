@@ -289,6 +289,26 @@ struct TurboValueCodec : TableCodec<bits, NumberTable<bits>> {
   HWY_INLINE Row Open(RowAddress row) const {
     return {row.data, LoadHalf(row.scale), LoadHalf(row.scale + 2)};
   }
+#if PF_HAS_F16C
+  // Scales and offsets of four rows whose fields are at fields[0, 4).
+  HWY_INLINE void StoreScales(const uint8_t* const* fields, float* HWY_RESTRICT scales,
+                              float* HWY_RESTRICT offsets) const {
+    const hn::CappedTag<float, 8> d8;
+    const hn::Half<decltype(d8)> d4;
+    const hn::Rebind<hwy::float16_t, decltype(d8)> df16;
+    const hn::Repartition<uint64_t, decltype(df16)> du64;
+    const auto two = [&](size_t i) HWY_ATTR {
+      uint32_t first, second;
+      std::memcpy(&first, fields[i], sizeof(first));
+      std::memcpy(&second, fields[i + 1], sizeof(second));
+      return hn::Set(du64, first | uint64_t{second} << 32);
+    };
+    const auto halves = hn::BitCast(df16, hn::InterleaveLower(du64, two(0), two(2)));
+    const auto floats = hn::PromoteTo(d8, halves);
+    hn::StoreU(hn::LowerHalf(d4, hn::ConcatEven(d8, floats, floats)), d4, scales);
+    hn::StoreU(hn::LowerHalf(d4, hn::ConcatOdd(d8, floats, floats)), d4, offsets);
+  }
+#endif
 };
 
 // The same with elements complete.

@@ -66,7 +66,8 @@ class SegmentDecoder {
         key_codec_(keys),
         value_codec_(values),
         group_(p_.group()),
-        at_(p_, task.scratch) {}
+        at_(p_, task.scratch),
+        score_row_(MakeScoreRow(p_, task.b, 0, first_row())) {}
 
   HWY_INLINE void Run() {
     Begin();
@@ -178,9 +179,9 @@ class SegmentDecoder {
     OrderTile();
     // The memory would be idle meanwhile.
     const int64_t num_rows = last_row() - first_row();
-    for (int64_t h = first_row(); h < last_row(); ++h) {
-      Prefetch(units_ahead_ * (h - first_row()) / num_rows);
-      Weights(h, visible, last);
+    for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
+      Prefetch(units_ahead_ * (kv * group_ - first_row()) / num_rows);
+      for (int64_t h = kv * group_; h < (kv + 1) * group_; ++h) Weights(h, kv, visible, last);
     }
     for (int64_t step = 0; step < parts_[1].stride; ++step) Values(step);
     if constexpr (SumsIntegers<ValueCodec>()) TakeSums();
@@ -248,16 +249,18 @@ class SegmentDecoder {
     for (int64_t i = count; i % kStepKeys != 0; ++i) rows[i] = rows[count - 1];
   }
 
+  // Row k of one head's of a step; without scales its pointer to them has no meaning.
+  HWY_INLINE RowAddress RowOf(const Part& part, int64_t step, size_t k, int64_t kv_head) const {
+    const RowAddress& row = part.rows[step + static_cast<int64_t>(k) * part.stride];
+    return {row.data + kv_head * part.cache->data_strides.head,
+            row.scale + kv_head * part.cache->scale_strides.head};
+  }
+
   // Opens one head's rows of a step.
   template <class Codec>
   HWY_INLINE void Open(const Codec& codec, const Part& part, int64_t step, int64_t kv_head,
                        typename Codec::Row (&opened)[kStep]) const {
-    for (size_t k = 0; k < kStep; ++k) {
-      RowAddress row = part.rows[step + static_cast<int64_t>(k) * part.stride];
-      row.data += kv_head * part.cache->data_strides.head;
-      if constexpr (Codec::kRowScale) row.scale += kv_head * part.cache->scale_strides.head;
-      opened[k] = codec.Open(row);
-    }
+    for (size_t k = 0; k < kStep; ++k) opened[k] = codec.Open(RowOf(part, step, k, kv_head));
   }
 
   HWY_INLINE void Keys(int64_t step) {
@@ -318,21 +321,10 @@ class SegmentDecoder {
     const Part& part = parts_[1];
     for (int64_t step = 0; step < part.stride; ++step) {
       for (int64_t k = 0; k < kStepKeys; ++k) {
-        const int64_t key = step + k * part.stride;
-        const int64_t score = step * kStepKeys + k;
-        at_.key_offsets[score] = static_cast<int32_t>(key);
-        if constexpr (ValueCodec::kRowScale) {
-          RowAddress row = part.rows[key];
-          row.scale += task_.first_head * part.cache->scale_strides.head;
-          for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) {
-            const typename ValueCodec::Row opened = value_codec_.Open(row);
-            at_.value_scales[kv * kPaTileKeys + score] = opened.scale;
-            if constexpr (ValueCodec::kRowOffset) {
-              at_.value_offsets[kv * kPaTileKeys + score] = opened.offset;
-            }
-            row.scale += part.cache->scale_strides.head;
-          }
-        }
+        at_.key_offsets[step * kStepKeys + k] = static_cast<int32_t>(step + k * part.stride);
+      }
+      if constexpr (ValueCodec::kRowScale) {
+        for (int64_t kv = task_.first_head; kv < task_.last_head; ++kv) StoreScales(step, kv);
       }
     }
     // Lanes of the last vector behind the tile.
@@ -341,12 +333,29 @@ class SegmentDecoder {
     }
   }
 
-  HWY_INLINE void Weights(int64_t h, const KeyInterval& visible, size_t last) {
-    ScoreRow row = MakeScoreRow(p_, task_.b, 0, h);
+  // Those of one head's values of a step.
+  HWY_INLINE void StoreScales(int64_t step, int64_t kv) {
+    const int64_t at = kv * kPaTileKeys + step * kStepKeys;
+    if constexpr (requires { value_codec_.StoreScales(nullptr, nullptr, nullptr); }) {
+      const uint8_t* fields[kStep];
+      for (size_t k = 0; k < kStep; ++k) fields[k] = RowOf(parts_[1], step, k, kv).scale;
+      value_codec_.StoreScales(fields, at_.value_scales + at, at_.value_offsets + at);
+    } else {
+      typename ValueCodec::Row opened[kStep];
+      Open(value_codec_, parts_[1], step, kv, opened);
+      for (size_t k = 0; k < kStep; ++k) {
+        at_.value_scales[at + k] = opened[k].scale;
+        if constexpr (ValueCodec::kRowOffset) at_.value_offsets[at + k] = opened[k].offset;
+      }
+    }
+  }
+
+  HWY_INLINE void Weights(int64_t h, int64_t kv, const KeyInterval& visible, size_t last) {
+    ScoreRow row = score_row_;
+    if (row.has_alibi) row.slope = p_.alibi_slopes[h];
     row.factor *= KeyCodec::kUnit;
     if constexpr (kTakesWords<KeyCodec>) row.factor *= at_.score_units[h];
     row.key_offsets = at_.key_offsets;
-    const int64_t kv = h / group_;
     if constexpr (KeyCodec::kRowScale) row.key_scales = at_.key_scales + kv * kPaTileKeys;
     if constexpr (ValueCodec::kRowScale) row.value_scales = at_.value_scales + kv * kPaTileKeys;
     if constexpr (ValueCodec::kRowOffset) row.value_offsets = at_.value_offsets + kv * kPaTileKeys;
@@ -422,6 +431,7 @@ class SegmentDecoder {
   const ValueCodec& value_codec_;
   const int64_t group_;  // query heads of a KV head; a division, so not for inner loops
   const DecodeScratch at_;
+  const ScoreRow score_row_;          // of the first row; others differ in the slope
   RowAddress rows_[3 * kPaTileKeys];  // of head 0
   Part parts_[3] = {};                // keys, values, keys of the next tile
   struct {

@@ -26,12 +26,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class DF, class V = hn::Vec<DF>>
 HWY_INLINE V Exp(DF df, V x) {
   const hn::RebindToSigned<DF> di;
-  // x = n ln2 + r, |r| <= ln2 / 2. The first part of ln2 has few bits, so that n times it is exact
-  // (Cody and Waite).
-  const auto n = hn::NearestInt(hn::Mul(x, hn::Set(df, 1.44269504f)));
-  const auto n_float = hn::ConvertTo(df, n);
-  auto r = hn::NegMulAdd(n_float, hn::Set(df, 0.693359375f), x);
-  r = hn::NegMulAdd(n_float, hn::Set(df, -2.12194440e-4f), r);
+  // x = n ln2 + r, |r| <= ln2 / 2. Added to 1.5 * 2^23 a number of that size leaves its nearest
+  // integer in the low bits: n + 127 here, the exponent bits of 2^n. The first part of ln2 has few
+  // bits, so that n times it is exact (Cody and Waite).
+  const auto rounder = hn::Set(df, 0x1.8p23f + 127);
+  const auto rounded = hn::MulAdd(x, hn::Set(df, 1.44269504f), rounder);
+  const auto n = hn::Sub(rounded, rounder);
+  auto r = hn::NegMulAdd(n, hn::Set(df, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(df, -2.12194440e-4f), r);
   // Minimax polynomial of (e^r - 1 - r) / r^2.
   auto p = hn::Set(df, 1.9875691e-4f);
   p = hn::MulAdd(p, r, hn::Set(df, 1.3981999e-3f));
@@ -40,7 +42,7 @@ HWY_INLINE V Exp(DF df, V x) {
   p = hn::MulAdd(p, r, hn::Set(df, 1.6666665e-1f));
   p = hn::MulAdd(p, r, hn::Set(df, 0.5f));
   p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), hn::Set(df, 1.0f));
-  const auto power = hn::BitCast(df, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
+  const auto power = hn::BitCast(df, hn::ShiftLeft<23>(hn::BitCast(di, rounded)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(df, -87.0f)), hn::Mul(p, power));
 }
 
@@ -235,7 +237,9 @@ HWY_INLINE float SoftmaxTile(const ScoreRow& row, int64_t tile_begin, size_t fir
     }
     hn::StoreU(e, df, s + i);
   }
-  const float alpha = hn::GetLane(Exp(df, hn::Set(df, state.max - base)));
+  // Mostly no key is larger than those before.
+  const float alpha =
+      state.max == base ? 1.0f : hn::GetLane(Exp(df, hn::Set(df, state.max - base)));
   state.sum = state.sum * alpha + hn::GetLane(hn::SumOfLanes(df, sum));
   if (row.value_offsets != nullptr) {
     state.offset = state.offset * alpha + hn::GetLane(hn::SumOfLanes(df, offset));

@@ -67,6 +67,7 @@ constexpr float kMostOfSquare = 0x5A81;
 HWY_INLINE float StoreIntegers(const float* x, size_t n, float largest, float least_unit,
                                int16_t* to) {
   const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
   const hn::Rebind<int16_t, decltype(df)> d16;
   auto most = hn::Zero(df);
   auto sum = hn::Zero(df);  // Max may drop a NaN
@@ -81,8 +82,10 @@ HWY_INLINE float StoreIntegers(const float* x, size_t n, float largest, float le
   const float factor = usual && unit >= std::numeric_limits<float>::min() ? 1 / unit : 0;
   for (size_t i = 0; i < n; i += hn::Lanes(df)) {
     const auto v = hn::IfThenZeroElse(hn::IsNaN(hn::LoadU(df, x + i)), hn::LoadU(df, x + i));
-    const auto scaled = hn::NearestInt(hn::Mul(v, hn::Set(df, factor)));
-    hn::StoreU(hn::DemoteTo(d16, scaled), d16, to + i);
+    // Added to 1.5 * 2^23 a number of that size leaves its nearest integer in the low bits.
+    const auto rounder = hn::Set(df, 0x1.8p23f);
+    const auto rounded = hn::BitCast(di, hn::MulAdd(v, hn::Set(df, factor), rounder));
+    hn::StoreU(hn::DemoteTo(d16, hn::Sub(rounded, hn::BitCast(di, rounder))), d16, to + i);
   }
   return usual ? unit : std::numeric_limits<float>::quiet_NaN();
 }
@@ -208,25 +211,18 @@ struct WordKeys : Codec {
   HWY_INLINE void Dot(const Row (&rows)[kStep], const float* HWY_RESTRICT query,
                       const StepShape& shape, const StepSums& to) const {
     const hn::ScalableTag<float> df;
-    constexpr size_t kKeys = KeysAtATime<heads>();
+    hn::Vec<decltype(df)> floats[heads + squares][kStep];
     for (size_t first = 0; first < kStep; first += kKeys) {
-      hn::Vec<decltype(df)> floats[heads + squares][kKeys];
-      DotRun<heads, squares, kKeys>(&rows[first], query, {0, HWY_MIN(Products::kRun, shape.size)},
-                                    shape, floats);
+      DotRun<heads, squares, true>(rows, first, query, {0, HWY_MIN(Products::kRun, shape.size)},
+                                   shape, floats);
       for (size_t run = Products::kRun; run < shape.size; run += Products::kRun) {
-        hn::Vec<decltype(df)> more[heads + squares][kKeys];
-        DotRun<heads, squares, kKeys>(
-            &rows[first], query, {run, HWY_MIN(run + Products::kRun, shape.size)}, shape, more);
-        for (size_t row = 0; row < heads + squares; ++row) {
-          for (size_t k = 0; k < kKeys; ++k) {
-            floats[row][k] = hn::Add(floats[row][k], more[row][k]);
-          }
-        }
+        DotRun<heads, squares, false>(
+            rows, first, query, {run, HWY_MIN(run + Products::kRun, shape.size)}, shape, floats);
       }
-      StoreSums(df, floats, [&](size_t row) HWY_ATTR {
-        return first + (row < heads ? to.scores + row * kPaTileKeys : to.squares);
-      });
     }
+    StoreSums(df, floats, [&](size_t row) HWY_ATTR {
+      return row < heads ? to.scores + row * kPaTileKeys : to.squares;
+    });
   }
 
  private:
@@ -245,25 +241,32 @@ struct WordKeys : Codec {
     size_t begin, end;
   };
 
-  // The sums of Dot over `run`, before lanes are added.
-  template <size_t heads, bool squares, size_t kKeys, class V>
-  HWY_INLINE void DotRun(const Row* rows, const float* HWY_RESTRICT query, Elements run,
-                         const StepShape& shape, V (&floats)[heads + squares][kKeys]) const {
+  // Keys whose sums are in registers at a time. Where there are 16 the queries' words, which more
+  // keys would share, come from memory with the instruction that multiplies them: as cheap, and
+  // sums of integers wait for no other.
+  static constexpr size_t kKeys = kRegisters == 32 ? kStep : 1;
+
+  // The sums of Dot over `run` for kKeys keys from `first`, before lanes are added; added to what
+  // `floats` has unless they are the first.
+  template <size_t heads, bool squares, bool first_run, class V>
+  HWY_INLINE void DotRun(const Row (&rows)[kStep], size_t first, const float* HWY_RESTRICT query,
+                         Elements run, const StepShape& shape,
+                         V (&floats)[heads + squares][kStep]) const {
     const hn::ScalableTag<float> df;
     Sums sums[heads][kKeys];
-    for (auto& row : sums) {
-      for (Sums& sum : row) sum = ZeroSums();
-    }
-    if constexpr (squares) {
-      for (V& sum : floats[heads]) sum = hn::Zero(df);
+    V square_sums[kKeys];
+    for (size_t k = 0; k < kKeys; ++k) {
+      for (size_t h = 0; h < heads; ++h) sums[h][k] = ZeroSums();
+      square_sums[k] = hn::Zero(df);
     }
     for (size_t d = run.begin; d < run.end; d += kWordStep) {
       Words keys[kKeys][2];
-      for (size_t k = 0; k < kKeys; ++k) this->LoadWords(rows[k], d, keys[k]);
+      for (size_t k = 0; k < kKeys; ++k) this->LoadWords(rows[first + k], d, keys[k]);
       for (size_t h = 0; h < heads; ++h) {
         const auto* words = reinterpret_cast<const int16_t*>(query + h * shape.row_floats) + d;
         for (size_t i = 0; i < 2; ++i) {
-          const Words q = InRegister(hn::LoadU(WordTag(), words + i * kWords));
+          Words q = hn::LoadU(WordTag(), words + i * kWords);
+          if constexpr (kKeys > 1) q = InRegister(q);
           for (size_t k = 0; k < kKeys; ++k) sums[h][k] = Products::Add(sums[h][k], q, keys[k][i]);
         }
       }
@@ -271,12 +274,17 @@ struct WordKeys : Codec {
         for (size_t k = 0; k < kKeys; ++k) {
           Sums sum = ZeroSums();
           for (const Words& v : keys[k]) sum = Products::Add(sum, v, v);
-          floats[heads][k] = hn::Add(floats[heads][k], Products::Floats(sum));
+          square_sums[k] = hn::Add(square_sums[k], Products::Floats(sum));
         }
       }
     }
-    for (size_t h = 0; h < heads; ++h) {
-      for (size_t k = 0; k < kKeys; ++k) floats[h][k] = Products::Floats(sums[h][k]);
+    for (size_t k = 0; k < kKeys; ++k) {
+      const auto put = [&](size_t row, V sum) HWY_ATTR {
+        V& to = floats[row][first + k];
+        to = first_run ? sum : hn::Add(to, sum);
+      };
+      for (size_t h = 0; h < heads; ++h) put(h, Products::Floats(sums[h][k]));
+      if constexpr (squares) put(heads, square_sums[k]);
     }
   }
 
