@@ -58,8 +58,8 @@ HWY_INLINE bool SuitsBfloat16(const PagedAttentionProblem& p) {
 #endif
 
 constexpr float kMostOfWord = 0x7FFF;
-// Four squares of it, those of a step in a lane, are below 2^31.
-constexpr float kMostOfSquare = 0x5A81;
+// Sixteen squares of it, those of a run in a lane, are below 2^31.
+constexpr float kMostOfSquare = 0x2D41;
 
 // Writes x[0, n) / unit as integers of at most `largest` and returns the unit, `least_unit` or
 // more: NaN if there is a number that is none, or infinity; 0 if all are 0. n is a multiple of a
@@ -210,19 +210,11 @@ struct WordKeys : Codec {
   template <size_t heads, bool squares>
   HWY_INLINE void Dot(const Row (&rows)[kStep], const float* HWY_RESTRICT query,
                       const StepShape& shape, const StepSums& to) const {
-    const hn::ScalableTag<float> df;
-    hn::Vec<decltype(df)> floats[heads + squares][kStep];
-    for (size_t first = 0; first < kStep; first += kKeys) {
-      DotRun<heads, squares, true>(rows, first, query, {0, HWY_MIN(Products::kRun, shape.size)},
-                                   shape, floats);
-      for (size_t run = Products::kRun; run < shape.size; run += Products::kRun) {
-        DotRun<heads, squares, false>(
-            rows, first, query, {run, HWY_MIN(run + Products::kRun, shape.size)}, shape, floats);
-      }
+    if constexpr (kRegisters == 32) {
+      DotTogether<heads, squares>(rows, query, shape, to);
+    } else {
+      DotKeyByKey<heads, squares>(rows, query, shape, to);
     }
-    StoreSums(df, floats, [&](size_t row) HWY_ATTR {
-      return row < heads ? to.scores + row * kPaTileKeys : to.squares;
-    });
   }
 
  private:
@@ -241,27 +233,68 @@ struct WordKeys : Codec {
     size_t begin, end;
   };
 
-  // Keys whose sums are in registers at a time. Where there are 16 the queries' words, which more
-  // keys would share, come from memory with the instruction that multiplies them: as cheap, and
-  // sums of integers wait for no other.
-  static constexpr size_t kKeys = kRegisters == 32 ? kStep : 1;
-
-  // The sums of Dot over `run` for kKeys keys from `first`, before lanes are added; added to what
-  // `floats` has unless they are the first.
-  template <size_t heads, bool squares, bool first_run, class V>
-  HWY_INLINE void DotRun(const Row (&rows)[kStep], size_t first, const float* HWY_RESTRICT query,
-                         Elements run, const StepShape& shape,
-                         V (&floats)[heads + squares][kStep]) const {
+  // Dot where registers hold the sums of several keys, which share the queries' words. The sums go
+  // straight to StoreSums: on any other way the compiler keeps them in memory.
+  template <size_t heads, bool squares>
+  HWY_INLINE void DotTogether(const Row (&rows)[kStep], const float* HWY_RESTRICT query,
+                              const StepShape& shape, const StepSums& to) const {
     const hn::ScalableTag<float> df;
-    Sums sums[heads][kKeys];
-    V square_sums[kKeys];
-    for (size_t k = 0; k < kKeys; ++k) {
-      for (size_t h = 0; h < heads; ++h) sums[h][k] = ZeroSums();
-      square_sums[k] = hn::Zero(df);
+    constexpr size_t kKeys = KeysAtATime<heads>();
+    for (size_t first = 0; first < kStep; first += kKeys) {
+      hn::Vec<decltype(df)> floats[heads + squares][kKeys];
+      DotRun<heads, squares, kKeys>(&rows[first], query, {0, HWY_MIN(Products::kRun, shape.size)},
+                                    shape, floats);
+      for (size_t run = Products::kRun; run < shape.size; run += Products::kRun) {
+        hn::Vec<decltype(df)> more[heads + squares][kKeys];
+        DotRun<heads, squares, kKeys>(
+            &rows[first], query, {run, HWY_MIN(run + Products::kRun, shape.size)}, shape, more);
+        for (size_t row = 0; row < heads + squares; ++row) {
+          for (size_t k = 0; k < kKeys; ++k) {
+            floats[row][k] = hn::Add(floats[row][k], more[row][k]);
+          }
+        }
+      }
+      StoreSums(df, floats, [&](size_t row) HWY_ATTR {
+        return first + (row < heads ? to.scores + row * kPaTileKeys : to.squares);
+      });
+    }
+  }
+
+  // Dot where there are 16 registers. Those of the sums of one key are few enough; the queries'
+  // words, which more keys would share, come from memory with the instruction that multiplies
+  // them, and sums of integers do not wait for each other.
+  template <size_t heads, bool squares>
+  HWY_INLINE void DotKeyByKey(const Row (&rows)[kStep], const float* HWY_RESTRICT query,
+                              const StepShape& shape, const StepSums& to) const {
+    const hn::ScalableTag<float> df;
+    hn::Vec<decltype(df)> floats[heads + squares][kStep];
+    for (size_t k = 0; k < kStep; ++k) {
+      for (size_t run = 0; run < shape.size; run += Products::kRun) {
+        hn::Vec<decltype(df)> sums[heads + squares][1];
+        DotRun<heads, squares, 1>(&rows[k], query, {run, HWY_MIN(run + Products::kRun, shape.size)},
+                                  shape, sums);
+        for (size_t row = 0; row < heads + squares; ++row) {
+          floats[row][k] = run == 0 ? sums[row][0] : hn::Add(floats[row][k], sums[row][0]);
+        }
+      }
+    }
+    StoreSums(df, floats, [&](size_t row) HWY_ATTR {
+      return row < heads ? to.scores + row * kPaTileKeys : to.squares;
+    });
+  }
+
+  // The sums of Dot over `run`, before lanes are added.
+  template <size_t heads, bool squares, size_t kKeys, class V>
+  HWY_INLINE void DotRun(const Row* rows, const float* HWY_RESTRICT query, Elements run,
+                         const StepShape& shape, V (&floats)[heads + squares][kKeys]) const {
+    const hn::ScalableTag<float> df;
+    Sums sums[heads + squares][kKeys];
+    for (auto& row : sums) {
+      for (Sums& sum : row) sum = ZeroSums();
     }
     for (size_t d = run.begin; d < run.end; d += kWordStep) {
       Words keys[kKeys][2];
-      for (size_t k = 0; k < kKeys; ++k) this->LoadWords(rows[first + k], d, keys[k]);
+      for (size_t k = 0; k < kKeys; ++k) this->LoadWords(rows[k], d, keys[k]);
       for (size_t h = 0; h < heads; ++h) {
         const auto* words = reinterpret_cast<const int16_t*>(query + h * shape.row_floats) + d;
         for (size_t i = 0; i < 2; ++i) {
@@ -272,19 +305,12 @@ struct WordKeys : Codec {
       }
       if constexpr (squares) {
         for (size_t k = 0; k < kKeys; ++k) {
-          Sums sum = ZeroSums();
-          for (const Words& v : keys[k]) sum = Products::Add(sum, v, v);
-          square_sums[k] = hn::Add(square_sums[k], Products::Floats(sum));
+          for (const Words& v : keys[k]) sums[heads][k] = Products::Add(sums[heads][k], v, v);
         }
       }
     }
-    for (size_t k = 0; k < kKeys; ++k) {
-      const auto put = [&](size_t row, V sum) HWY_ATTR {
-        V& to = floats[row][first + k];
-        to = first_run ? sum : hn::Add(to, sum);
-      };
-      for (size_t h = 0; h < heads; ++h) put(h, Products::Floats(sums[h][k]));
-      if constexpr (squares) put(heads, square_sums[k]);
+    for (size_t row = 0; row < heads + squares; ++row) {
+      for (size_t k = 0; k < kKeys; ++k) floats[row][k] = Products::Floats(sums[row][k]);
     }
   }
 

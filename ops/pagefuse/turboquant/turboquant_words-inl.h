@@ -1,7 +1,7 @@
 // Keys and values of TurboQuant slots as 16-bit integers (see paged_attention_words-inl.h).
 // Include inside a file that hwy/foreach_target.h recompiles.
 //
-// Centroids become integers under one unit; their squares leave them 14.5 bits.
+// Centroids become integers under one unit; their squares leave them 13.5 bits.
 #if defined(PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_WORDS_INL_H_
 #undef PAGEFUSE_OPS_PAGEFUSE_TURBOQUANT_WORDS_INL_H_
