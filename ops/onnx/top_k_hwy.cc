@@ -9,10 +9,13 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "pagefuse/ops/numeric/compress_to-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::onnx_ops {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using pagefuse::HWY_NAMESPACE::CompressTo;
 
 using DF = hn::ScalableTag<float>;
 using DI = hn::RebindToSigned<DF>;
@@ -92,9 +95,9 @@ int64_t Few(const float* x, int64_t n, const RankRule& rule, RankedElements& to)
     if (n - i < lanes) takes = hn::And(takes, hn::FirstN(di, static_cast<size_t>(n - i)));
     const auto index = hn::Iota(du, static_cast<uint32_t>(i));
     const auto turned = hn::Xor(hn::BitCast(du, rank), hn::Set(du, 0x80000000u));
-    hn::CompressStore(turned, hn::RebindMask(du, takes), du, to.ranks + taken);
-    taken += static_cast<int64_t>(
-        hn::CompressStore(index, hn::RebindMask(du, takes), du, to.indices + taken));
+    const auto unsigned_takes = hn::RebindMask(du, takes);
+    CompressTo(du, turned, unsigned_takes, to.ranks + taken);
+    taken += static_cast<int64_t>(CompressTo(du, index, unsigned_takes, to.indices + taken));
   }
   return taken;
 }

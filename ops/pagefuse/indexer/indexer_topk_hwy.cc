@@ -7,12 +7,14 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "pagefuse/ops/numeric/compress_to-inl.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using pagefuse::HWY_NAMESPACE::CompressTo;
 
 // Appends the logits of row from `begin` on that exceed `threshold` to the candidates while there
 // is room for eight vectors more. Returns where it stopped. May write past the last candidate.
@@ -26,9 +28,9 @@ int64_t Scan(const TopKRow& row, int64_t begin, float threshold, const TopKCandi
   int64_t n = *count;
   const auto append = [&](int64_t i, hn::Vec<decltype(df)> v) HWY_ATTR {
     const auto better = hn::Gt(v, least);
-    hn::CompressStore(v, better, df, candidates.logits + n);
+    CompressTo(df, v, better, candidates.logits + n);
     const auto indices = hn::Add(hn::Set(di, static_cast<int32_t>(i)), step);
-    n += hn::CompressStore(indices, hn::RebindMask(di, better), di, candidates.indices + n);
+    n += CompressTo(di, indices, hn::RebindMask(di, better), candidates.indices + n);
   };
   int64_t i = begin;
   for (; i + 4 * lanes <= row.count && n + 8 * lanes <= capacity; i += 4 * lanes) {
