@@ -8,6 +8,8 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
 #include "pagefuse/ops/onnx/top_k.h"
 #include "pagefuse/ops/parallel.h"
@@ -258,6 +260,28 @@ absl::Status RunArg(KernelArgs& args) {
   });
 }
 
+// Rows of neighbours by Highway.
+template <bool kLargest>
+absl::Status RunArgFast(KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
+  PF_ASSIGN_OR_RETURN(const int64_t last, args.node->IntAttribute("select_last_index", 0));
+  const Lines lines(x.dims, KernelAxis(attribute, x.dims.size()));
+  if (lines.stride != 1) return RunArg<kLargest>(args);
+  const auto index_of = kLargest ? IndexOfMaxRow : IndexOfMinRow;
+  ForEachLine(lines, [&](int64_t line) {
+    args.output(0).as<int64_t>()[line] =
+        index_of(x.as<float>() + lines.Start(line), lines.size, last != 0);
+  });
+  return absl::OkStatus();
+}
+
+template <bool kLargest>
+Kernel ArgKernel() {
+  return {
+      .name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunArgFast<kLargest>};
+}
+
 OpDef ArgDef(const char* name, const char* doc) {
   return OpDef("", name, 13)
       .Doc(doc)
@@ -304,12 +328,14 @@ OpDef TopKDef() {
 
 OpDef ArgMaxDef() {
   return ArgDef("ArgMax", "The index of the largest element along an axis.")
-      .AddKernel({.name = "reference", .run = RunArg<true>});
+      .AddKernel({.name = "reference", .run = RunArg<true>})
+      .AddKernel(ArgKernel<true>());
 }
 
 OpDef ArgMinDef() {
   return ArgDef("ArgMin", "The index of the smallest element along an axis.")
-      .AddKernel({.name = "reference", .run = RunArg<false>});
+      .AddKernel({.name = "reference", .run = RunArg<false>})
+      .AddKernel(ArgKernel<false>());
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -170,7 +170,7 @@ absl::Status RunReference(KernelArgs& args) {
 struct FloatReduction {
   float (*row)(const float* x, int64_t n);
   UnaryRow map;      // of elements before they are folded; null: as they are
-  BinaryRowFn fold;  // of two rows
+  BinaryRowFn fold;  // of two rows; null: there is none
   float (*finish)(float folded, int64_t count) = nullptr;  // null: as it is
 };
 
@@ -187,6 +187,7 @@ constexpr FloatReduction kL2 = {SumOfSquaresOfRow, SquareRow, AddRow,
                                 [](float folded, int64_t) { return std::sqrt(folded); }};
 constexpr FloatReduction kLogSum = {SumOfRow, nullptr, AddRow,
                                     [](float folded, int64_t) { return std::log(folded); }};
+constexpr FloatReduction kLogSumExp = {LogSumExpRow, nullptr, nullptr};
 
 constexpr int64_t kColumns = 1024;  // that are folded at once: they stay in the L1 cache
 
@@ -217,9 +218,9 @@ void FoldColumns(const FloatReduction& f, const Loops& reduced, const float* x, 
 }
 
 // The kept elements of a row are neighbours, and enough of them.
-bool ByColumns(const ReducePlan& plan) {
+bool ByColumns(const FloatReduction& f, const ReducePlan& plan) {
   constexpr int64_t kMinColumns = 8;
-  return !plan.kept.dims.empty() && plan.kept.strides.back() == 1 &&
+  return f.fold != nullptr && !plan.kept.dims.empty() && plan.kept.strides.back() == 1 &&
          plan.kept.dims.back() >= kMinColumns && plan.reduced.count() > 0;
 }
 
@@ -243,7 +244,7 @@ Kernel HwyKernel(const FloatReduction& f, ReduceFn otherwise) {
   auto run = [f, otherwise](KernelArgs& args) -> absl::Status {
     PF_ASSIGN_OR_RETURN(const ReducePlan plan, PlanOf(args));
     if (!plan.rows()) {
-      if (!ByColumns(plan)) return Run(args, plan, otherwise);
+      if (!ByColumns(f, plan)) return Run(args, plan, otherwise);
       RunColumns(f, plan, args);
       return absl::OkStatus();
     }
@@ -316,7 +317,8 @@ OpDef ReduceLogSumDef() {
       .AddKernel(HwyKernel(kLogSum, ReduceTyped<LogSumReducer, float>));
 }
 OpDef ReduceLogSumExpDef() {
-  return Reduction<LogSumExpReducer>("ReduceLogSumExp", "log of the sum of e^x.");
+  return Reduction<LogSumExpReducer>("ReduceLogSumExp", "log of the sum of e^x.")
+      .AddKernel(HwyKernel(kLogSumExp, ReduceTyped<LogSumExpReducer, float>));
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -130,6 +130,51 @@ void LogSoftmax(const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - max) - log_sum;
 }
 
+float LogSumExp(const float* x, int64_t n) {
+  const float max = MaxOf(x, n);
+  if (!std::isfinite(max)) return max;
+  return max + std::log(ExpShifted<false>(x, max, nullptr, n));
+}
+
+// Index of `value` in x[0, n), which has it: the first or the last.
+int64_t IndexOf(const float* x, int64_t n, float value, bool last) {
+  const hn::ScalableTag<float> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto wanted = hn::Set(d, value);
+  if (last) {
+    int64_t end = n;
+    for (; end % lanes != 0; --end) {
+      if (x[end - 1] == value) return end - 1;
+    }
+    while (hn::AllFalse(d, hn::Eq(hn::LoadU(d, x + end - lanes), wanted))) end -= lanes;
+    while (x[end - 1] != value) --end;
+    return end - 1;
+  }
+  int64_t i = 0;
+  while (i + lanes <= n && hn::AllFalse(d, hn::Eq(hn::LoadU(d, x + i), wanted))) i += lanes;
+  while (x[i] != value) ++i;
+  return i;
+}
+
+// Index of the element than which none is better.
+template <class Better>
+HWY_INLINE int64_t IndexOfBest(const float* x, int64_t n, bool last, const Better& better) {
+  if (std::isnan(x[0])) return 0;
+  const auto best = [&](auto a, auto b) HWY_ATTR { return hn::IfThenElse(better(b, a), b, a); };
+  const float value = Fold(x, n, x[0], best, best, [&](auto d, auto s) HWY_ATTR {
+    return ExtremeOfLanes(d, s, best);
+  });
+  return IndexOf(x, n, value, last);
+}
+
+int64_t IndexOfMax(const float* x, int64_t n, bool last) {
+  return IndexOfBest(x, n, last, [](auto a, auto b) HWY_ATTR { return hn::Gt(a, b); });
+}
+
+int64_t IndexOfMin(const float* x, int64_t n, bool last) {
+  return IndexOfBest(x, n, last, [](auto a, auto b) HWY_ATTR { return hn::Lt(a, b); });
+}
+
 void Scale(const float* x, float factor, const float* scale, float* y, int64_t n) {
   const hn::ScalableTag<float> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -184,6 +229,9 @@ HWY_EXPORT(MaxOf);
 HWY_EXPORT(MinOf);
 HWY_EXPORT(Softmax);
 HWY_EXPORT(LogSoftmax);
+HWY_EXPORT(LogSumExp);
+HWY_EXPORT(IndexOfMax);
+HWY_EXPORT(IndexOfMin);
 HWY_EXPORT(Scale);
 HWY_EXPORT(Dot);
 HWY_EXPORT(AddScaled);
@@ -199,6 +247,13 @@ float MinOfRow(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(MinOf)(x
 void SoftmaxRow(const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(Softmax)(x, y, n); }
 void LogSoftmaxRow(const float* x, float* y, int64_t n) {
   HWY_DYNAMIC_DISPATCH(LogSoftmax)(x, y, n);
+}
+float LogSumExpRow(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(LogSumExp)(x, n); }
+int64_t IndexOfMaxRow(const float* x, int64_t n, bool last) {
+  return HWY_DYNAMIC_DISPATCH(IndexOfMax)(x, n, last);
+}
+int64_t IndexOfMinRow(const float* x, int64_t n, bool last) {
+  return HWY_DYNAMIC_DISPATCH(IndexOfMin)(x, n, last);
 }
 void ScaleRow(const float* x, float factor, const float* scale, float* y, int64_t n) {
   HWY_DYNAMIC_DISPATCH(Scale)(x, factor, scale, y, n);

@@ -21,6 +21,14 @@ float ProductOfRow(const float* x, int64_t n);  // 1 for an empty row
 float MaxOfRow(const float* x, int64_t n);      // -infinity for an empty row; NaN if there is one
 float MinOfRow(const float* x, int64_t n);      // infinity for an empty row; NaN if there is one
 
+// log(sum of e^x), as max + log(sum of e^(x - max)); -infinity for an empty row.
+float LogSumExpRow(const float* x, int64_t n);
+
+// Index of the largest (smallest) element, of several the first or the last. A NaN is passed over,
+// or stays the best if it is the first element. n > 0.
+int64_t IndexOfMaxRow(const float* x, int64_t n, bool last);
+int64_t IndexOfMinRow(const float* x, int64_t n, bool last);
+
 // y = e^(x - max) / sum. A row without a finite maximum gives NaN, as the formula does.
 void SoftmaxRow(const float* x, float* y, int64_t n);
 // y = x - max - log(sum of e^(x - max)).

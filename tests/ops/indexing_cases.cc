@@ -267,9 +267,39 @@ OpCases TopKCases() {
                "k is 5, but axis 1 has 4 elements");
 }
 
+// Rows longer than vectors of floats in which the best are many, and those with numbers that are
+// none.
+OpCases ArgCases(std::string_view op) {
+  std::vector<float> few(5 * 131);
+  for (size_t i = 0; i < few.size(); ++i) few[i] = static_cast<float>(i * i % 23);
+  std::vector<float> odd(4 * 70, 2.0f);
+  odd[0] = kNan;
+  odd[70 + 1] = kNan;
+  odd[70 + 68] = 5;
+  odd[2 * 70 + 33] = -0.0f;
+  for (size_t i = 3 * 70; i < odd.size(); ++i) odd[i] = i % 2 == 0 ? 0.0f : -0.0f;
+  OpCases cases(op);
+  for (const int64_t last : {0, 1}) {
+    const std::vector<std::pair<std::string, AttributeValue>> attributes = {
+        {"axis", int64_t{1}}, {"select_last_index", last}};
+    const std::string suffix = last != 0 ? "_last" : "_first";
+    cases.Add({.name = "few" + suffix,
+               .inputs = {Floats({5, 131}, few)},
+               .attributes = attributes});
+    cases.Add({.name = "odd" + suffix, .inputs = {Floats({4, 70}, odd)}, .attributes = attributes});
+    cases.Add({.name = "random" + suffix,
+               .inputs = {Random(DataType::kFloat, {3, 1000}, Uniform{-2, 2}, 11)},
+               .attributes = attributes});
+    cases.Add({.name = "one" + suffix,
+               .inputs = {Random(DataType::kFloat, {7, 1}, Uniform{-2, 2}, 12)},
+               .attributes = attributes});
+  }
+  return cases;
+}
+
 OpCases ArgMaxCases() {
   const Tensor x = Floats({2, 3}, {1, 7, 7, 5, 2, 0});
-  return OpCases("ArgMax")
+  return ArgCases("ArgMax")
       .Add({.name = "first",
             .inputs = {x},
             .attributes = {{"axis", 1}},
@@ -283,7 +313,7 @@ OpCases ArgMaxCases() {
 }
 
 OpCases ArgMinCases() {
-  return OpCases("ArgMin")
+  return ArgCases("ArgMin")
       .Add({.name = "ties", .inputs = {Floats({4}, {2, 1, 3, 1})}, .outputs = {Ints({1}, {1})}})
       .Add({.name = "last",
             .inputs = {Floats({4}, {2, 1, 3, 1})},

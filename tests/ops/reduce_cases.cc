@@ -66,7 +66,13 @@ OpCases ReduceL2Cases() { return Reduction("ReduceL2", 3.74165739f).Add(Empty(0)
 OpCases ReduceSumSquareCases() { return Reduction("ReduceSumSquare", 14).Add(Empty(0)); }
 OpCases ReduceLogSumCases() { return Reduction("ReduceLogSum", 1.79175947f).Add(Empty(-kInf)); }
 OpCases ReduceLogSumExpCases() {
-  return Reduction("ReduceLogSumExp", 3.40760596f).Add(Empty(-kInf));
+  return Reduction("ReduceLogSumExp", 3.40760596f)
+      .Add(Empty(-kInf))
+      .Add({.name = "not_finite",
+            .inputs = {Floats({5, 2}, {-kInf, -kInf, kInf, 1, kNan, 1, kInf, -kInf, 1000, 1000}),
+                       Ints({1}, {1})},
+            .attributes = {{"keepdims", int64_t{0}}},
+            .outputs = {Floats({5}, {-kInf, kInf, kNan, kInf, 1000.69315f})}});
 }
 
 OpCases SoftmaxCases() {
