@@ -5,6 +5,8 @@
 
 #include "dnnl.h"
 
+#include "pagefuse/ops/numeric/bfloat16_unit.h"
+
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
 #include <unistd.h>
@@ -34,13 +36,6 @@ bool HasAvx512() {
   return __builtin_cpu_supports("avx512f") != 0;
 }
 
-bool DetectAvx512Bf16() {
-  constexpr uint32_t kAvx512Bf16 = 1u << 5;
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) return false;
-  return (eax & kAvx512Bf16) != 0 && HasAvx512() && __builtin_cpu_supports("avx512bw") != 0;
-}
-
 bool DetectAmxBf16() {
   constexpr uint32_t kAmxBf16 = 1u << 22;
   constexpr uint32_t kAmxTile = 1u << 24;
@@ -53,16 +48,14 @@ bool DetectAmxBf16() {
 #else
 
 bool HasAvx512() { return false; }
-bool DetectAvx512Bf16() { return false; }
 bool DetectAmxBf16() { return false; }
 
 #endif
 
 Bf16Unit Capped(Bf16Unit most) {
   static const bool kHasAmx = DetectAmxBf16();
-  static const bool kHasAvx512 = DetectAvx512Bf16();
   if ((kHasAmx || emulates_amx) && most >= Bf16Unit::kAmx) return Bf16Unit::kAmx;
-  if (kHasAvx512 && most >= Bf16Unit::kAvx512) return Bf16Unit::kAvx512;
+  if (HasAvx512Bf16() && most >= Bf16Unit::kAvx512) return Bf16Unit::kAvx512;
   return Bf16Unit::kNone;
 }
 

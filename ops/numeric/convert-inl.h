@@ -15,6 +15,7 @@
 
 #include "hwy/highway.h"
 
+#include "pagefuse/ops/numeric/bfloat16_unit.h"
 #include "pagefuse/ops/numeric/byte_tables-inl.h"
 #include "pagefuse/ops/numeric/lane_bytes-inl.h"
 #include "pagefuse/ops/numeric/small_float.h"
@@ -45,6 +46,26 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> EncodeBfloat16Lanes(DF /*df*/, V v)
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), hn::Or(upper, hn::Set(du, kQuiet)),
                         rounded);
 }
+
+#undef PF_MAY_ROUND_TO_BFLOAT16
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+#define PF_MAY_ROUND_TO_BFLOAT16 1
+
+// v as bfloat16 by the processor's instruction, bit for bit as EncodeBfloat16Lanes. False if there
+// is none, or if it would take a lane for 0, a subnormal. Highway 1.0.3 has no intrinsic.
+HWY_INLINE bool RoundedToBfloat16(hn::Vec512<float> v, hn::Vec256<uint16_t>& codes) {
+  constexpr int kSubnormal = 0x20;
+  if (!kHasAvx512Bf16 || _mm512_fpclass_ps_mask(v.raw, kSubnormal) != 0) return false;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(codes.raw) : "v"(v.raw));
+  return true;
+}
+
+// v is a whole vector of floats of such a target.
+template <typename T, class DF>
+constexpr bool kMayRoundToBfloat16 = hn::MaxLanes(DF()) == 16 && std::is_same_v<T, Bfloat16>;
+#else
+#define PF_MAY_ROUND_TO_BFLOAT16 0
+#endif
 
 // Codes of format F, one in each 32-bit lane, of the floats in v.
 template <class F, Overflow overflow, class DF, class V = hn::Vec<DF>>
@@ -170,6 +191,12 @@ HWY_INLINE void StoreFromFloat(V v, DF df, T* HWY_RESTRICT p) {
       const hn::Rebind<hwy::float16_t, DF> df16;
       hn::StoreU(hn::BitCast(storage, hn::DemoteTo(df16, v)), storage, out);
       return;
+    }
+#endif
+#if PF_MAY_ROUND_TO_BFLOAT16
+    if constexpr (kMayRoundToBfloat16<T, DF>) {
+      hn::Vec256<uint16_t> codes;
+      if (RoundedToBfloat16(v, codes)) return hn::StoreU(codes, storage, out);
     }
 #endif
     using F = typename T::Format;

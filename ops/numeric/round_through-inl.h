@@ -23,6 +23,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 // small_float.h.
 template <typename T, class DF, class V = hn::Vec<DF>>
 HWY_INLINE hn::Vec<DF> RoundThrough(DF df, V v) {
+#if PF_MAY_ROUND_TO_BFLOAT16
+  if constexpr (kMayRoundToBfloat16<T, DF>) {
+    const hn::RebindToUnsigned<DF> du;
+    hn::Vec256<uint16_t> codes;
+    if (RoundedToBfloat16(v, codes)) {
+      return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, codes)));
+    }
+  }
+#endif
   if constexpr (std::is_same_v<T, Bfloat16>) {
     return hn::BitCast(df, hn::ShiftLeft<16>(EncodeBfloat16Lanes(df, v)));
   } else {

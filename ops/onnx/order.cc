@@ -8,7 +8,6 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
 #include "pagefuse/ops/onnx/top_k.h"
@@ -278,8 +277,7 @@ absl::Status RunArgFast(KernelArgs& args) {
 
 template <bool kLargest>
 Kernel ArgKernel() {
-  return {
-      .name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunArgFast<kLargest>};
+  return {.name = "hwy", .dtypes = {DataType::kFloat}, .priority = 10, .run = RunArgFast<kLargest>};
 }
 
 OpDef ArgDef(const char* name, const char* doc) {

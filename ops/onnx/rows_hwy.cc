@@ -161,9 +161,8 @@ template <class Better>
 HWY_INLINE int64_t IndexOfBest(const float* x, int64_t n, bool last, const Better& better) {
   if (std::isnan(x[0])) return 0;
   const auto best = [&](auto a, auto b) HWY_ATTR { return hn::IfThenElse(better(b, a), b, a); };
-  const float value = Fold(x, n, x[0], best, best, [&](auto d, auto s) HWY_ATTR {
-    return ExtremeOfLanes(d, s, best);
-  });
+  const float value = Fold(x, n, x[0], best, best,
+                           [&](auto d, auto s) HWY_ATTR { return ExtremeOfLanes(d, s, best); });
   return IndexOf(x, n, value, last);
 }
 

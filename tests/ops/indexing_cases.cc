@@ -283,9 +283,8 @@ OpCases ArgCases(std::string_view op) {
     const std::vector<std::pair<std::string, AttributeValue>> attributes = {
         {"axis", int64_t{1}}, {"select_last_index", last}};
     const std::string suffix = last != 0 ? "_last" : "_first";
-    cases.Add({.name = "few" + suffix,
-               .inputs = {Floats({5, 131}, few)},
-               .attributes = attributes});
+    cases.Add(
+        {.name = "few" + suffix, .inputs = {Floats({5, 131}, few)}, .attributes = attributes});
     cases.Add({.name = "odd" + suffix, .inputs = {Floats({4, 70}, odd)}, .attributes = attributes});
     cases.Add({.name = "random" + suffix,
                .inputs = {Random(DataType::kFloat, {3, 1000}, Uniform{-2, 2}, 11)},
