@@ -71,10 +71,12 @@ absl::Status Run(KernelArgs& args) {
       const int64_t position = PositionOf(args.input(1), call, b, s);
       for (int64_t h = 0; h < call.heads; ++h) {
         const int64_t at = b * call.batch + s * call.step + h * call.head;
-        DecodeToFloat(x.dtype, onnx_ops::ElementAt(x, at), call.size, row.data()).IgnoreError();
-        rotation.Apply(position, row.data());
-        for (float& value : row) value *= scale;
-        EncodeFromFloat(y.dtype, row.data(), call.size, onnx_ops::ElementAt(y, at)).IgnoreError();
+        float* floats = y.dtype == DataType::kFloat ? y.as<float>() + at : row.data();
+        DecodeToFloat(x.dtype, onnx_ops::ElementAt(x, at), call.size, floats).IgnoreError();
+        rotation.Apply(position, floats);
+        for (int64_t i = 0; scale != 1.0f && i < call.size; ++i) floats[i] *= scale;
+        if (floats != row.data()) continue;
+        EncodeFromFloat(y.dtype, floats, call.size, onnx_ops::ElementAt(y, at)).IgnoreError();
       }
     }
   });
