@@ -8,6 +8,7 @@
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/scheduler.h"
 
@@ -18,10 +19,6 @@ constexpr int64_t kMaxLength = std::numeric_limits<int32_t>::max();
 
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
-}
-
-int64_t ArgMax(std::span<const float> row) {
-  return std::max_element(row.begin(), row.end()) - row.begin();
 }
 
 // The tokens of a request as they become known.
@@ -126,6 +123,9 @@ absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step,
   }
   const auto start = std::chrono::steady_clock::now();
   PF_ASSIGN_OR_RETURN(Tensor logits, model->Run(input_ids, step.metadata));
+  if (logits.dims().back() == 0) {
+    return absl::FailedPreconditionError("engine: logits: expected at least one column, got none");
+  }
   const double seconds = Seconds(start);
   ++stats.steps;
   const bool decode = input_ids.size() == step.work.size();
@@ -158,7 +158,7 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
       const Request& request = requests[index];
       std::span<const float> values = logits.values<float>().subspan(row * vocabulary, vocabulary);
       Completion& completion = progress[index].completion;
-      const int64_t token = ArgMax(values);
+      const int64_t token = onnx_ops::IndexOfMaxRow(values.data(), vocabulary, /*last=*/false);
       const size_t produced = completion.tokens.size();
       completion.tokens.push_back(token);
       if (request.keep_logits) completion.logits.emplace_back(values.begin(), values.end());
