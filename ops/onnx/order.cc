@@ -236,21 +236,30 @@ absl::Status InferArg(ShapeContext& c) {
   return absl::OkStatus();
 }
 
+struct ArgCall {
+  Lines lines;
+  bool last;  // among equal elements the last
+};
+
+absl::StatusOr<ArgCall> ArgCallOf(const KernelArgs& args) {
+  const std::vector<int64_t>& dims = args.input(0).dims;
+  PF_ASSIGN_OR_RETURN(const int64_t axis, args.node->IntAttribute("axis", 0));
+  PF_ASSIGN_OR_RETURN(const int64_t last, args.node->IntAttribute("select_last_index", 0));
+  return ArgCall{Lines(dims, KernelAxis(axis, dims.size())), last != 0};
+}
+
 template <bool kLargest>
 absl::Status RunArg(KernelArgs& args) {
-  const TensorArg& x = args.input(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
-  PF_ASSIGN_OR_RETURN(const int64_t last, args.node->IntAttribute("select_last_index", 0));
-  const Lines lines(x.dims, KernelAxis(attribute, x.dims.size()));
-  return DispatchType(x.dtype, [&]<typename T>() {
-    ForEachLine(lines, [&](int64_t line) {
-      const T* start = x.as<T>() + lines.Start(line);
+  PF_ASSIGN_OR_RETURN(const ArgCall call, ArgCallOf(args));
+  return DispatchType(args.input(0).dtype, [&]<typename T>() {
+    ForEachLine(call.lines, [&](int64_t line) {
+      const T* start = args.input(0).as<T>() + call.lines.Start(line);
       auto best = static_cast<Wide<T>>(start[0]);
       int64_t index = 0;
-      for (int64_t i = 1; i < lines.size; ++i) {
-        const auto value = static_cast<Wide<T>>(start[i * lines.stride]);
+      for (int64_t i = 1; i < call.lines.size; ++i) {
+        const auto value = static_cast<Wide<T>>(start[i * call.lines.stride]);
         const bool better = kLargest ? best < value : value < best;
-        if (!better && !(last != 0 && value == best)) continue;
+        if (!better && !(call.last && value == best)) continue;
         best = value;
         index = i;
       }
@@ -262,15 +271,12 @@ absl::Status RunArg(KernelArgs& args) {
 // Rows of neighbours by Highway.
 template <bool kLargest>
 absl::Status RunArgFast(KernelArgs& args) {
-  const TensorArg& x = args.input(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
-  PF_ASSIGN_OR_RETURN(const int64_t last, args.node->IntAttribute("select_last_index", 0));
-  const Lines lines(x.dims, KernelAxis(attribute, x.dims.size()));
-  if (lines.stride != 1) return RunArg<kLargest>(args);
+  PF_ASSIGN_OR_RETURN(const ArgCall call, ArgCallOf(args));
+  if (call.lines.stride != 1) return RunArg<kLargest>(args);
   const auto index_of = kLargest ? IndexOfMaxRow : IndexOfMinRow;
-  ForEachLine(lines, [&](int64_t line) {
-    args.output(0).as<int64_t>()[line] =
-        index_of(x.as<float>() + lines.Start(line), lines.size, last != 0);
+  ForEachLine(call.lines, [&](int64_t line) {
+    const float* row = args.input(0).as<float>() + call.lines.Start(line);
+    args.output(0).as<int64_t>()[line] = index_of(row, call.lines.size, call.last);
   });
   return absl::OkStatus();
 }
