@@ -52,7 +52,9 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> EncodeBfloat16Lanes(DF /*df*/, V v)
 #define PF_MAY_ROUND_TO_BFLOAT16 1
 
 // v as bfloat16 by the processor's instruction, bit for bit as EncodeBfloat16Lanes. False if there
-// is none, or if it would take a lane for 0, a subnormal. Highway 1.0.3 has no intrinsic.
+// is none, or if it would take a lane for 0, a subnormal. Highway 1.0.3 has no intrinsic. Other
+// targets do without, so that files need HWY_WANT_AVX3_DL for it and the steps in integers are
+// tested on processors with it too.
 HWY_INLINE bool RoundedToBfloat16(hn::Vec512<float> v, hn::Vec256<uint16_t>& codes) {
   constexpr int kSubnormal = 0x20;
   if (!kHasAvx512Bf16 || _mm512_fpclass_ps_mask(v.raw, kSubnormal) != 0) return false;
