@@ -29,12 +29,14 @@ constexpr DataType CodeOf() {
   return DataType::kUndefined;
 }
 
+absl::Status TooLarge(DataType type, const std::vector<int64_t>& dims) {
+  return absl::InvalidArgumentError(StrCat("expected dims of a tensor that fits in memory, got ",
+                                           DataTypeName(type), DimsToString(dims)));
+}
+
 absl::StatusOr<int64_t> CheckedCount(DataType type, const std::vector<int64_t>& dims) {
   const std::optional<int64_t> count = ElementCount(dims);
-  if (!count) {
-    return absl::InvalidArgumentError(StrCat("expected dims of a tensor that fits in memory, got ",
-                                             DataTypeName(type), DimsToString(dims)));
-  }
+  if (!count) return TooLarge(type, dims);
   return *count;
 }
 
@@ -75,10 +77,7 @@ absl::StatusOr<int64_t> ByteSize(DataType type, const std::vector<int64_t>& dims
   const int bits = BitWidth(type);
   if (IsPacked(type)) return count / (8 / bits) + (count % (8 / bits) != 0);
   const std::optional<int64_t> bytes = CheckedMul(count, bits / 8);
-  if (!bytes) {
-    return absl::InvalidArgumentError(StrCat("expected dims of a tensor that fits in memory, got ",
-                                             DataTypeName(type), DimsToString(dims)));
-  }
+  if (!bytes) return TooLarge(type, dims);
   return *bytes;
 }
 

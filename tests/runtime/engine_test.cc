@@ -137,6 +137,13 @@ TEST(Engine, APromptThatDoesNotFitSaysSo) {
             "request 0 with 17 tokens does not fit in the cache alone");
 }
 
+TEST(Engine, LogitsWithoutColumnsHaveNoLargest) {
+  const auto engine = Engine::Create(TinyDecoder(/*window=*/0, /*columns=*/0), {});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ(GenerateError(**engine, {.prompt = {1, 2}, .max_new_tokens = 3}),
+            "engine: logits: expected at least one column, got none");
+}
+
 TEST(Engine, ACacheThatFillsUpWhileATextGrowsSaysSoAndStaysUsable) {
   EngineOptions options;
   options.cache_tokens = 16;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kText = R"(
 <ir_version: 10, opset_import: ["" : 24]>
-decoder (int64[B, S] input_ids) => (float[B, S, 23] logits)
+decoder (int64[B, S] input_ids) => (float[B, S, $columns] logits)
 <int64[4] split = {0, 0, 2, 4}, int64[3] join = {0, 0, 8}>
 {
   x = Gather (table, input_ids)
@@ -42,17 +42,18 @@ Tensor RandomTensor(std::vector<int64_t> dims, std::mt19937& random) {
 
 }  // namespace
 
-Model TinyDecoder(int64_t window) {
+Model TinyDecoder(int64_t window, int64_t columns) {
   std::mt19937 random(31);
   std::string text(kText);
   const std::string attribute = window > 0 ? StrCat(", left_window_size = ", window - 1) : "";
   text.replace(text.find("$window"), 7, attribute);
+  text.replace(text.find("$columns"), 8, StrCat(columns));
   // The weights are declared in the text and filled here.
   const std::pair<std::string, std::vector<int64_t>> weights[] = {{"table", {kTinyVocabulary, 8}},
                                                                   {"wq", {8, 8}},
                                                                   {"wk", {8, 8}},
                                                                   {"wv", {8, 8}},
-                                                                  {"head", {8, kTinyVocabulary}}};
+                                                                  {"head", {8, columns}}};
   std::string declared;
   for (const auto& [name, dims] : weights) {
     StrAppend(&declared, ", float", DimsToString(dims), " ", name, " = {");

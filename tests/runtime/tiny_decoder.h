@@ -8,7 +8,7 @@ namespace pagefuse {
 
 inline constexpr int64_t kTinyVocabulary = 23;
 
-// int64[B, S] input_ids -> float[B, S, kTinyVocabulary] logits. `window` > 0: a sliding window.
-Model TinyDecoder(int64_t window = 0);
+// int64[B, S] input_ids -> float[B, S, columns] logits. `window` > 0: a sliding window.
+Model TinyDecoder(int64_t window = 0, int64_t columns = kTinyVocabulary);
 
 }  // namespace pagefuse
