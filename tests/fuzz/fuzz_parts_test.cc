@@ -8,6 +8,7 @@
 #include "minimise.h"
 #include "model_case.h"
 #include "model_mutator.h"
+#include "paths.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,7 +109,7 @@ TEST(ModelCase, SaysWhereItStopped) {
 }
 
 TEST(Mutator, RepeatsItselfAndChangesMuch) {
-  const SeedModels seeds({PAGEFUSE_SOURCE_DIR "/tests/passes/quantise_kv_cache"});
+  const SeedModels seeds({SourcePath("tests/passes/quantise_kv_cache")});
   ASSERT_GT(seeds.size(), 0);
   std::set<std::string> cases;
   for (uint64_t seed = 0; seed < 200; ++seed) {

@@ -4,13 +4,15 @@
 #include <cstdint>
 #include <string_view>
 
+#include "paths.h"
+
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/verify.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace pagefuse;  // NOLINT(google-build-using-namespace)
-  const ImportOptions options = {.base_dir = PAGEFUSE_SOURCE_DIR "/tests/ir/broken"};
+  const ImportOptions options = {.base_dir = SourcePath("tests/ir/broken")};
   const absl::StatusOr<Model> model =
       ImportModel(std::string_view(reinterpret_cast<const char*>(data), size), options);
   if (!model.ok()) return 0;

@@ -27,6 +27,7 @@
 #include "minimise.h"
 #include "model_case.h"
 #include "model_mutator.h"
+#include "paths.h"
 
 #include "pagefuse/ir/onnx_io.h"
 
@@ -47,7 +48,7 @@ struct Flags {
 int VariantOf(uint64_t seed) { return static_cast<int>(seed * 7 % kNumVariants); }
 
 const std::string& BaseDir() {
-  static const std::string folder = PAGEFUSE_SOURCE_DIR "/tests/ir/broken";
+  static const std::string folder = SourcePath("tests/ir/broken");
   return folder;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "paths.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace pagefuse {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kFolder = fs::path(PAGEFUSE_SOURCE_DIR) / "tests/ir/broken";
+const fs::path kFolder = SourcePath("tests/ir/broken");
 
 std::vector<fs::path> Files(const fs::path& folder) {
   std::vector<fs::path> files;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "paths.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-const fs::path kModels = fs::path(PAGEFUSE_SOURCE_DIR) / "models";
+const fs::path kModels = SourcePath("models");
 
 // Rewrites every tensor in the one form that export uses: raw data inside the message.
 void NormaliseTensors(Message* message, ExternalData& external) {

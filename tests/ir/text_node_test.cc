@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "paths.h"
 #include "text_check.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -176,7 +177,7 @@ F (x) => (y) {
 // --- files ---
 
 std::string FileText(const std::string& path) {
-  std::ifstream file(std::filesystem::path(PAGEFUSE_SOURCE_DIR) / path);
+  std::ifstream file(SourcePath(path));
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
@@ -198,7 +199,7 @@ class DecompositionFile : public ::testing::TestWithParam<std::string> {};
 
 std::vector<std::string> DecompositionFiles() {
   std::vector<std::string> names;
-  const auto folder = std::filesystem::path(PAGEFUSE_SOURCE_DIR) / "tests/data/decompositions";
+  const auto folder = std::filesystem::path(SourcePath("tests/data/decompositions"));
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     names.push_back(entry.path().stem().string());
   }

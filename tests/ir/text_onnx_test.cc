@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "paths.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kSource = PAGEFUSE_SOURCE_DIR;
+const fs::path kSource = SourcePath("");
 
 onnx::ModelProto ProtoOf(const Model& model) {
   onnx::ModelProto proto;

@@ -6,15 +6,14 @@
 #include <limits>
 
 #include "nlohmann/json.hpp"
+#include "paths.h"
 #include <gtest/gtest.h>
 
 #include "pagefuse/ir/onnx_io.h"
 
 namespace pagefuse {
 
-std::string ModelDir(const std::string& name) {
-  return std::string(PAGEFUSE_SOURCE_DIR) + "/models/" + name;
-}
+std::string ModelDir(const std::string& name) { return SourcePath("models/" + name); }
 
 Model LoadBundled(const std::string& name, const std::string& file) {
   auto model = LoadModel(ModelDir(name) + "/" + file);

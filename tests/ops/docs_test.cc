@@ -7,12 +7,13 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "paths.h"
 
 namespace pagefuse {
 namespace {
 
 TEST(OpsReference, PageInDocsIsUpToDate) {
-  const std::string path = std::string(PAGEFUSE_SOURCE_DIR) + "/docs/ops.md";
+  const std::string path = SourcePath("docs/ops.md");
   const std::string page = OpsReference();
   if (std::getenv("PAGEFUSE_UPDATE_TESTS") != nullptr) std::ofstream(path) << page;
   std::ifstream file(path);

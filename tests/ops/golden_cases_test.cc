@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "paths.h"
 #include "simd_targets.h"
 #include "tools/testcase.h"
 
@@ -14,9 +15,7 @@
 namespace pagefuse {
 namespace {
 
-std::vector<std::string> GoldenFolders() {
-  return FindTestCases(std::string(PAGEFUSE_SOURCE_DIR) + "/tests/golden");
-}
+std::vector<std::string> GoldenFolders() { return FindTestCases(SourcePath("tests/golden")); }
 
 ModelRunner RunnerFor(EvaluateOptions options) {
   return [options](const Model& model, const std::map<std::string, Tensor>& feeds) {

@@ -2,6 +2,7 @@
 // the graph's inputs.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "paths.h"
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
@@ -13,8 +14,7 @@ namespace {
 // Loads and infers a model whose declarations of anything but inputs and initialisers were taken
 // away.
 Model Inferred(const std::string& name) {
-  absl::StatusOr<Model> model =
-      LoadModel(StrCat(PAGEFUSE_SOURCE_DIR, "/models/", name, "/model.onnx"));
+  absl::StatusOr<Model> model = LoadModel(SourcePath(StrCat("models/", name, "/model.onnx")));
   EXPECT_TRUE(model.ok()) << model.status();
   if (!model.ok()) return Model();
   for (Value* value : model->graph->values()) {

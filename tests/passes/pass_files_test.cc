@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "pass_case.h"
+#include "paths.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -15,7 +16,7 @@
 namespace pagefuse {
 namespace {
 
-std::filesystem::path Root() { return std::filesystem::path(PAGEFUSE_SOURCE_DIR) / "tests/passes"; }
+std::filesystem::path Root() { return SourcePath("tests/passes"); }
 
 std::vector<std::string> PassFiles() {
   std::vector<std::string> files;

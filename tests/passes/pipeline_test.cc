@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "paths.h"
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
@@ -143,7 +144,7 @@ TEST(RandomFeeds, StayInsideWhatTheyIndex) {
 }
 
 TEST(PassReference, IsWhatTheDocumentationHolds) {
-  const std::string path = std::string(PAGEFUSE_SOURCE_DIR) + "/docs/passes.md";
+  const std::string path = SourcePath("docs/passes.md");
   if (std::getenv("PAGEFUSE_UPDATE_DOCS") != nullptr) {
     std::ofstream(path) << PassReference();
   }

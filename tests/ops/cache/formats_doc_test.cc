@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "paths.h"
 
 #include "pagefuse/ops/cache/cache_format.h"
 #include "pagefuse/ops/cache/group_format.h"
@@ -67,7 +68,7 @@ Example Parse(const std::string& line) {
 }
 
 std::vector<Example> DocumentedExamples() {
-  std::ifstream file(std::string(PAGEFUSE_SOURCE_DIR) + "/docs/formats.md");
+  std::ifstream file(SourcePath("docs/formats.md"));
   std::vector<Example> examples;
   bool inside = false;
   for (std::string line; std::getline(file, line);) {

@@ -1,0 +1,13 @@
+#include "paths.h"
+
+namespace pagefuse {
+
+std::string SourcePath(std::string_view relative) {
+  return std::string(PAGEFUSE_SOURCE_DIR "/").append(relative);
+}
+
+std::string WentWrongPath(std::string_view file) {
+  return std::string(PAGEFUSE_WENT_WRONG_DIR "/").append(file);
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,14 @@
+// Where the files that tests read lie.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace pagefuse {
+
+// `relative` in the top folder of the sources.
+std::string SourcePath(std::string_view relative);
+// A file of data/went_wrong/models.tar.xz, which is unpacked at configure time.
+std::string WentWrongPath(std::string_view file);
+
+}  // namespace pagefuse
