@@ -125,11 +125,13 @@ class Runner {
     return StrCat("; to repeat it, run ", base, ".sh");
   }
 
-  // The misses that were asked for, nearest first, each once.
+  // The misses that were asked for, nearest first, each once. Why a graph was not paged is always
+  // told.
   void CollectMisses() {
     const bool all = Contains(options_.explain, "*");
     for (Miss& miss : context_.misses) {
-      if (all || Contains(options_.explain, miss.rule)) report_.misses.push_back(std::move(miss));
+      const bool told = all || miss.rule == "insert-paged-cache";
+      if (told || Contains(options_.explain, miss.rule)) report_.misses.push_back(std::move(miss));
     }
     std::stable_sort(
         report_.misses.begin(), report_.misses.end(),

@@ -12,6 +12,7 @@ namespace pagefuse {
 namespace {
 
 constexpr std::string_view kGroupsKey = "pagefuse.cache_groups";
+constexpr std::string_view kZeroInputsKey = "pagefuse.zero_inputs";
 
 absl::StatusOr<std::vector<CacheGroup>> ParseGroups(std::string_view text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -43,6 +44,28 @@ absl::StatusOr<std::vector<CacheGroup>> ParseGroups(std::string_view text) {
   return groups;
 }
 
+// The names that the metadata lists, each an input of one int64 for each token.
+absl::StatusOr<std::vector<std::string>> ParseZeroInputs(const Model& model) {
+  std::vector<std::string> names;
+  const auto text = FindMetadata(model.metadata, kZeroInputsKey);
+  if (!text) return names;
+  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_array()) {
+    return absl::InvalidArgumentError(
+        StrCat("metadata \"", kZeroInputsKey, "\": expected a JSON list"));
+  }
+  for (const auto& name : json) {
+    const Value* input = name.is_string() ? model.graph->FindValue(std::string(name)) : nullptr;
+    if (!input || !input->is_input() || input->dtype() != DataType::kInt64 || !input->shape() ||
+        input->shape()->rank() != 1) {
+      return absl::InvalidArgumentError(
+          StrCat("metadata \"", kZeroInputsKey, "\": expected names of inputs int64[num_tokens]"));
+    }
+    names.push_back(name);
+  }
+  return names;
+}
+
 }  // namespace
 
 absl::StatusOr<CacheLayout> CacheLayout::FromModel(const Model& model) {
@@ -53,6 +76,7 @@ absl::StatusOr<CacheLayout> CacheLayout::FromModel(const Model& model) {
   }
   CacheLayout layout;
   PF_ASSIGN_OR_RETURN(layout.groups_, ParseGroups(*text));
+  PF_ASSIGN_OR_RETURN(layout.zero_inputs_, ParseZeroInputs(model));
   for (const Value* input : model.graph->inputs()) layout.inputs_.push_back(input->name());
   for (const CacheGroup& group : layout.groups_) {
     for (const std::string& name : group.caches) {
@@ -123,6 +147,9 @@ void CacheLayout::AddStepFeeds(const std::vector<int64_t>& input_ids, const Step
   };
   add("input_ids", Tensor::Of<int64_t>({tokens}, input_ids));
   add("positions", Tensor::Of<int64_t>({tokens}, step.positions));
+  for (const std::string& name : zero_inputs_) {
+    add(name, Tensor::Of<int64_t>({tokens}, std::vector<int64_t>(input_ids.size(), 0)));
+  }
   add("query_start_loc", Tensor::Of<int32_t>({sequences + 1}, step.query_start_loc));
   add("seq_lens", Tensor::Of<int32_t>({sequences}, step.seq_lens));
   for (size_t g = 0; g < groups_.size(); ++g) {

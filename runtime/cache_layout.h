@@ -19,7 +19,8 @@ namespace pagefuse {
 //   ...]
 // and the inputs input_ids [T], positions [T] (i64), query_start_loc [B+1], seq_lens [B] (i32), for
 // each group block_table.<name> [B, M] (i32) and slot_mapping.<name> [T] (i64), and each cache
-// [num_blocks, block_size, ...]. Inputs that the graph dropped are not fed.
+// [num_blocks, block_size, ...]. Inputs that the graph dropped are not fed. Inputs [T] (i64) that
+// metadata_props "pagefuse.zero_inputs", a JSON list of names, lists are fed zeros: token types.
 class CacheLayout {
  public:
   // FailedPrecondition if the model has no such metadata; InvalidArgument if it does not fit the
@@ -28,6 +29,8 @@ class CacheLayout {
 
   // num_blocks is 0 in all of them.
   const std::vector<CacheGroup>& groups() const { return groups_; }
+  // Inputs that are fed a zero for each token.
+  const std::vector<std::string>& zero_inputs() const { return zero_inputs_; }
   // Of all layers, scales included.
   int64_t bytes_per_token() const;
   // Blocks that sequences of these lengths need at most when they run at once with steps of at most
@@ -49,6 +52,7 @@ class CacheLayout {
   std::vector<CacheGroup> groups_;
   std::map<std::string, CacheTensor> tensors_;
   std::vector<std::string> inputs_;  // names of all graph inputs
+  std::vector<std::string> zero_inputs_;
 };
 
 }  // namespace pagefuse

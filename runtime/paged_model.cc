@@ -84,8 +84,23 @@ absl::StatusOr<Tensor> PagedModel::Run(const std::vector<int64_t>& input_ids,
   std::map<std::string, Tensor> feeds = tensors_;
   layout_.AddStepFeeds(input_ids, step, feeds);
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_->Run(feeds, {kLogits}));
+  PF_RETURN_IF_ERROR(CheckLogits(outputs[0], step));
   if (all_logits_ || outputs[0].rank() == 2) return std::move(outputs[0]);
   return LastRows(outputs[0], step);
+}
+
+// One row a sequence, [B, V], or one a token, [1, T, V]: nothing is read beyond what the graph
+// gave.
+absl::Status PagedModel::CheckLogits(const Tensor& logits, const StepMetadata& step) const {
+  const auto sequences = static_cast<int64_t>(step.seq_lens.size());
+  const auto tokens = static_cast<int64_t>(step.positions.size());
+  const std::vector<int64_t>& dims = logits.dims();
+  const bool by_sequence = !all_logits_ && dims.size() == 2 && dims[0] == sequences;
+  const bool by_token = dims.size() == 3 && dims[0] == 1 && dims[1] == tokens;
+  if (by_sequence || by_token) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("output \"", kLogits, "\": expected [", sequences,
+                                              ", V] or [1, ", tokens, ", V] after a step of ",
+                                              sequences, " sequences, got ", DimsToString(dims)));
 }
 
 // Where select-logits found no place in the graph, all rows were computed.

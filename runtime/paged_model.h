@@ -61,6 +61,7 @@ class PagedModel {
  private:
   PagedModel() = default;
   void CopyBlocks();
+  absl::Status CheckLogits(const Tensor& logits, const StepMetadata& step) const;
   absl::StatusOr<Tensor> LastRows(const Tensor& logits, const StepMetadata& step) const;
 
   std::unique_ptr<Session> session_;

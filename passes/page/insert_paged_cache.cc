@@ -9,7 +9,9 @@
 //
 // Works on graphs with past/present tensors and on graphs without any cache. The batch becomes one
 // row of packed tokens; padding masks disappear, since nothing is padded. Either every Attention
-// node is rewritten or none.
+// node is rewritten or none, and only if the rest of the graph provably works on each token alone
+// (token_roles.h). Positions that the graph counts itself are those of the packed step afterwards,
+// and where it picks the rows of last tokens, all rows go on (select-logits picks them).
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -24,6 +26,7 @@
 #include "pagefuse/passes/page/packed_heads.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/page/paged_inputs.h"
+#include "pagefuse/passes/page/paged_logits.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 
 namespace pagefuse {
@@ -114,9 +117,13 @@ class PagedCacheInserter {
       PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), contents_));
       sites_.push_back(site);
     }
-    if (sites_.empty()) return false;
+    if (sites_.empty()) return NoSite();
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindInputs());
-    PackTokenInputs(graph_, inputs);
+    PF_ASSIGN_OR_RETURN(const TokenTrace trace, Trace(inputs));
+    PF_ASSIGN_OR_RETURN(const DecoderLogits logits, FindLogits(graph_, inputs, trace));
+    Value* positions = PackTokenInputs(graph_, inputs, !trace.places.empty());
+    ReplacePlaces(graph_, trace.places, positions);
+    PassOnAllRows(graph_, trace);
     AddStepInputs();
     for (size_t layer = 0; layer < sites_.size(); ++layer) {
       PF_RETURN_IF_ERROR(Rewrite(sites_[layer], static_cast<int>(layer)));
@@ -125,8 +132,13 @@ class PagedCacheInserter {
     EraseDeadNodes();
     PF_RETURN_IF_ERROR(DropSizedInputs(graph_, inputs));
     EraseDeadNodes();
+    FinishLogits(graph_, logits);
     ForgetShapes();
     WriteGroups();
+    if (!inputs.zero_inputs.empty()) {
+      SetMetadata(model_.metadata, "pagefuse.zero_inputs",
+                  nlohmann::json(inputs.zero_inputs).dump());
+    }
     model_.opset_imports["pagefuse"] = 1;
     return true;
   }
@@ -142,6 +154,31 @@ class PagedCacheInserter {
       if (site.padding) padding = const_cast<Value*>(site.padding);
     }
     return FindDecoderInputs(graph_, pasts, padding);
+  }
+
+  // OK for a graph that is paged, or that does not attend.
+  absl::StatusOr<bool> NoSite() const {
+    const Node* attends = nullptr;
+    for (const auto& node : graph_.nodes()) {
+      if (node->Is("PagedAttention", "pagefuse")) return false;
+      if (!attends && (node->Is("Softmax") || node->Is("GroupQueryAttention", "com.microsoft") ||
+                       node->Is("MultiHeadAttention", "com.microsoft"))) {
+        attends = node.get();
+      }
+    }
+    if (attends) return Unfit(*attends, "belongs to no recognised Attention");
+    return false;
+  }
+
+  absl::StatusOr<TokenTrace> Trace(const DecoderInputs& inputs) const {
+    TokenSources sources{.batch = inputs.batch, .sequence = inputs.sequence};
+    sources.padding = inputs.padding;
+    sources.rows.push_back(inputs.tokens);
+    if (inputs.positions) sources.rows.push_back(inputs.positions);
+    sources.rows.insert(sources.rows.end(), inputs.segments.begin(), inputs.segments.end());
+    for (const Site& site : sites_) sources.sites.insert(site.node);
+    if (const Value* past = sites_[0].node->input(4)) sources.past = (*past->shape())[2];
+    return TraceTokens(graph_, sources, contents_);
   }
 
   static std::string GroupName(int64_t window) {

@@ -9,32 +9,30 @@
 namespace pagefuse {
 namespace {
 
-bool IndexesATable(const Value* value) {
-  return std::any_of(value->uses().begin(), value->uses().end(), [](const Use& use) {
-    return use.index == 1 && use.node->Is("Gather") && use.node->input(0)->IsConstant() &&
-           use.node->input(0)->initializer()->rank() == 2;
-  });
-}
-
-bool IsIndexMatrix(const Value* value) {
-  return IsInteger(value->dtype()) && value->shape() && value->shape()->rank() == 2;
-}
-
 int InputIndex(const Graph& graph, const Value* value) {
   const auto& inputs = graph.inputs();
   return static_cast<int>(std::find(inputs.begin(), inputs.end(), value) - inputs.begin());
 }
 
+Node* FirstNode(const Graph& graph) {
+  return graph.nodes().empty() ? nullptr : graph.nodes().front().get();
+}
+
 // The packed input takes the name; the old value becomes its view as a batch of one.
-void PackInput(Graph& graph, Value* old, const std::string& name) {
+Value* PackInput(Graph& graph, Value* old, std::string name) {
   graph.RemoveInput(InputIndex(graph, old));
   graph.Rename(old, graph.UniqueName(name + ".batched"));
   Value* packed =
-      graph.AddInput(graph.UniqueName(name), old->dtype(), Shape{Dim::Symbol("num_tokens")});
-  Node* first = graph.nodes().empty() ? nullptr : graph.nodes().front().get();
+      graph.AddInput(graph.UniqueName(name), DataType::kInt64, Shape{Dim::Symbol("num_tokens")});
+  Node* first = FirstNode(graph);
   GraphBuilder builder(graph, first, name);
-  graph.AddNode("", "Unsqueeze", {packed, builder.Ints({0})}, {old}, first);
+  Value* typed = packed;
+  if (old->dtype() != DataType::kInt64) {
+    typed = builder.Add("Cast", {packed}, "to", static_cast<int64_t>(old->dtype()));
+  }
+  graph.AddNode("", "Unsqueeze", {typed, builder.Ints({0})}, {old}, first);
   old->set_shape(Shape{Dim(1), Dim::Symbol("num_tokens")});
+  return packed;
 }
 
 // The dims that `node` (Shape) reads of its input, as far as they have a meaning in the paged
@@ -85,45 +83,47 @@ absl::Status ReplaceSizes(Graph& graph, Node* node, const DecoderInputs& inputs)
 
 }  // namespace
 
-absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
-                                                const std::vector<Value*>& pasts, Value* padding) {
-  DecoderInputs found;
-  found.pasts = pasts;
-  found.padding = padding;
-  for (Value* input : graph.inputs()) {
-    if (input == padding || std::count(pasts.begin(), pasts.end(), input) > 0) continue;
-    if (input->initializer()) continue;
-    if (!IsIndexMatrix(input)) {
-      return absl::FailedPreconditionError(
-          StrCat("input \"", input->name(), "\" is neither token ids, positions, mask nor past"));
-    }
-    if (!found.tokens && IndexesATable(input)) {
-      found.tokens = input;
-    } else if (!found.padding && input->uses().empty()) {
-      found.padding = input;
-    } else if (!found.positions) {
-      found.positions = input;
-    } else {
-      return absl::FailedPreconditionError(StrCat("inputs \"", found.positions->name(), "\" and \"",
-                                                  input->name(), "\" may both be positions"));
-    }
+Value* PackTokenInputs(Graph& graph, DecoderInputs& inputs, bool needs_positions) {
+  PackInput(graph, inputs.tokens, "input_ids");
+  for (Value* segment : inputs.segments) {
+    inputs.zero_inputs.push_back(PackInput(graph, segment, segment->name())->name());
   }
-  if (!found.tokens) {
-    return absl::FailedPreconditionError("no input indexes an embedding table");
-  }
-  found.batch = (*found.tokens->shape())[0];
-  found.sequence = (*found.tokens->shape())[1];
-  return found;
+  if (inputs.positions) return PackInput(graph, inputs.positions, "positions");
+  if (!needs_positions) return nullptr;
+  return graph.AddInput(graph.UniqueName("positions"), DataType::kInt64,
+                        Shape{Dim::Symbol("num_tokens")});
 }
 
-void PackTokenInputs(Graph& graph, DecoderInputs& inputs) {
-  PackInput(graph, inputs.tokens, "input_ids");
-  if (inputs.positions) PackInput(graph, inputs.positions, "positions");
+void ReplacePlaces(Graph& graph, const std::vector<TokenTrace::Place>& places, Value* positions) {
+  for (const TokenTrace::Place& place : places) {
+    auto* value = const_cast<Value*>(place.value);
+    Node* anchor = value->producer() ? value->producer() : FirstNode(graph);
+    GraphBuilder builder(graph, anchor, "place");
+    Value* moved = positions;
+    if (place.step != 1) moved = builder.Add("Mul", {moved, builder.Int(place.step)});
+    if (place.offset != 0) moved = builder.Add("Add", {moved, builder.Int(place.offset)});
+    // Axes other than that of the tokens have length 1, or repeat.
+    std::vector<int64_t> view(value->shape()->rank(), 1);
+    std::vector<int64_t> repeats = view;
+    view[place.axis] = -1;
+    for (int axis = 0; axis < value->shape()->rank(); ++axis) {
+      repeats[axis] = (*value->shape())[axis].constant().value_or(1);
+    }
+    moved = builder.Add("Reshape", {moved, builder.Ints(view)});
+    if (std::count(repeats.begin(), repeats.end(), 1) != value->shape()->rank()) {
+      moved = builder.Add("Expand", {moved, builder.Ints(repeats)});
+    }
+    if (value->dtype() != DataType::kInt64) {
+      moved = builder.Add("Cast", {moved}, "to", static_cast<int64_t>(value->dtype()));
+    }
+    graph.ReplaceAllUses(value, moved);
+  }
 }
 
 absl::Status DropSizedInputs(Graph& graph, const DecoderInputs& inputs) {
   std::vector<Value*> dropped = inputs.pasts;
   if (inputs.padding) dropped.push_back(inputs.padding);
+  dropped.insert(dropped.end(), inputs.unread.begin(), inputs.unread.end());
   for (Value* value : dropped) {
     while (!value->uses().empty()) {
       Node* reader = value->uses().front().node;

@@ -4,6 +4,8 @@
 //   hidden [1, T, H] -> RMSNormalization -> MatMul -> logits [1, T, V]
 //     =>  hidden -> Gather(query_start_loc[1:] - 1) [1, B, H] -> RMSNormalization -> MatMul ->
 //     Reshape -> logits [B, V]
+#include <algorithm>
+
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/page/page.h"
@@ -63,9 +65,10 @@ class SelectLogitsPass : public Pass {
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     Graph& graph = *model.graph;
     Value* starts = graph.FindValue("query_start_loc");
-    Value* logits = graph.outputs().empty() ? nullptr : graph.outputs()[0];
+    Value* logits = graph.FindValue("logits");
     if (!starts || !starts->is_input() || context.Option("logits", "last") == "all") return false;
-    if (!logits || !IsRowMatrix(logits) || !logits->uses().empty()) return false;
+    if (!logits || !logits->is_output() || !IsRowMatrix(logits) || !logits->uses().empty())
+      return false;
     Value* rows = logits;
     while (Node* node = rows->producer()) {
       Value* before = TokenwiseInput(node);
@@ -101,7 +104,10 @@ class SelectLogitsPass : public Pass {
     Value* flat = tail.Add("Squeeze", {logits, tail.Ints({0})});
     graph.Rename(flat, name);
     flat->set_dtype(logits->dtype());
-    graph.ReplaceOutput(0, flat);
+    const auto& outputs = graph.outputs();
+    graph.ReplaceOutput(
+        static_cast<int>(std::find(outputs.begin(), outputs.end(), logits) - outputs.begin()),
+        flat);
     for (const auto& node : graph.nodes()) {
       for (Value* output : node->outputs()) {
         if (output) output->set_shape(std::nullopt);

@@ -2,6 +2,10 @@
 //
 //   x [B, H, T, D] -- Reshape [B*H, T, D] -- Transpose(0, 2, 1) -- Reshape [B, H, D, T]    =>
 //   Transpose(0, 1, 3, 2) (x)
+#include <algorithm>
+#include <optional>
+#include <vector>
+
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/recognise/recognise.h"
@@ -9,15 +13,24 @@
 namespace pagefuse {
 namespace {
 
-// The reshaped value [B, H, D, T] that `transpose` leads to, and x where it starts; null if it is
-// another chain.
+const Node* OnlyReader(const Value* value) {
+  return value->uses().size() == 1 && !value->is_output() ? value->uses()[0].node : nullptr;
+}
+
+// The reshaped value [B, H, D, T] that `transpose` leads to, and x where it starts, with x's shape
+// as [B, H, T, D]; null if it is another chain.
 struct Chain {
   Value* start = nullptr;
   Value* end = nullptr;
+  Shape heads;
 };
 
-const Node* OnlyReader(const Value* value) {
-  return value->uses().size() == 1 && !value->is_output() ? value->uses()[0].node : nullptr;
+// The target of a Reshape to `shape`: numbers, and -1 for one dim that is none.
+std::optional<std::vector<int64_t>> TargetOf(const Shape& shape) {
+  std::vector<int64_t> target;
+  for (const Dim& dim : shape.dims()) target.push_back(dim.constant().value_or(-1));
+  if (std::count(target.begin(), target.end(), -1) > 1) return std::nullopt;
+  return target;
 }
 
 Chain FindChain(const Node& transpose) {
@@ -29,13 +42,14 @@ Chain FindChain(const Node& transpose) {
   Value* x = before->input(0);
   Value* y = after->output(0);
   const auto& joined = transpose.input(0)->shape();
-  if (!x->shape() || !y->shape() || !joined || x->shape()->rank() != 4 || y->shape()->rank() != 4)
-    return {};
-  const Shape& from = *x->shape();
-  const Shape swapped{from[0], from[1], from[3], from[2]};
-  if (!ProvablyEqual(swapped, *y->shape())) return {};
-  if (!ProvablyEqual((*joined)[1], from[2]) || !ProvablyEqual((*joined)[2], from[3])) return {};
-  return {x, y};
+  if (!x->shape() || !y->shape() || !joined || y->shape()->rank() != 4) return {};
+  const Shape& to = *y->shape();
+  const Shape heads{to[0], to[1], to[3], to[2]};
+  // Where a batch of one let the view before merge with this one, x has other axes in front.
+  if (!ProvablyEqual(heads, *x->shape()) && !TargetOf(heads)) return {};
+  if (!ProvablyEqual((*joined)[0], heads[0] * heads[1])) return {};
+  if (!ProvablyEqual((*joined)[1], heads[2]) || !ProvablyEqual((*joined)[2], heads[3])) return {};
+  return {x, y, heads};
 }
 
 class LastAxesTranspose : public Pass {
@@ -55,8 +69,12 @@ class LastAxesTranspose : public Pass {
     for (Node* transpose : transposes) {
       const Chain chain = FindChain(*transpose);
       GraphBuilder builder(graph, transpose, chain.end->name());
-      Value* swapped =
-          builder.Add("Transpose", {chain.start}, "perm", std::vector<int64_t>{0, 1, 3, 2});
+      Value* heads = chain.start;
+      if (!ProvablyEqual(*heads->shape(), chain.heads)) {
+        heads = builder.Add("Reshape", {heads, builder.Ints(*TargetOf(chain.heads))});
+        heads->set_shape(chain.heads);
+      }
+      Value* swapped = builder.Add("Transpose", {heads}, "perm", std::vector<int64_t>{0, 1, 3, 2});
       Node* after = chain.end->producer();
       graph.ReplaceAllUses(chain.end, swapped);
       graph.EraseIfDead(after);

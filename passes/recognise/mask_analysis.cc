@@ -158,9 +158,19 @@ class MaskReader {
       return StoppedAt(node->input(0), "is no [batch, key] mask");
     }
     Atom atom = source[0];
-    PF_ASSIGN_OR_RETURN(atom.batch_axis, SingleAxis(join->input(0)));
+    PF_ASSIGN_OR_RETURN(atom.batch_axis, BatchAxis(join->input(0), *node->input(0)->shape()));
     PF_ASSIGN_OR_RETURN(atom.key_axis, SingleAxis(join->input(1)));
     return Predicate{atom};
+  }
+
+  // As SingleAxis; -1 for the only row of a batch of one.
+  absl::StatusOr<int> BatchAxis(const Value* index, const Shape& source) {
+    PF_ASSIGN_OR_RETURN(IndexExpression expression, ReadIndexExpression(index, contents_));
+    const auto& steps = expression.coefficients;
+    const bool first = expression.constant.constant() == 0 &&
+                       std::all_of(steps.begin(), steps.end(), [](int64_t c) { return c == 0; });
+    if (first && source[0].constant() == 1) return -1;
+    return SingleAxis(index);
   }
 
   // The axis that an index tensor [..., 1] counts along, from 0 by 1.

@@ -1,0 +1,208 @@
+// Tells the inputs of a decoder apart by what the graph does with them.
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/page/paged_inputs.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsIndexMatrix(const Value* value) {
+  return IsInteger(value->dtype()) && value->shape() && value->shape()->rank() == 2;
+}
+
+bool IsView(const Node* node) {
+  for (std::string_view op : {"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand"}) {
+    if (node->Is(op)) return true;
+  }
+  return false;
+}
+
+// Arithmetic that may stand between positions and the angles they become.
+bool LeadsToAngles(const Node* node) {
+  for (std::string_view op : {"Mul", "Div", "MatMul", "Einsum", "Transpose", "Concat", "Add"}) {
+    if (node->Is(op)) return true;
+  }
+  return IsView(node) || node->Is("FusedMatMul", "com.microsoft");
+}
+
+// What an input is read for, behind views and casts.
+struct Reading {
+  std::vector<const Value*> tables;  // constant matrices that it indexes by row
+  bool angles = false;               // becomes cos and sin, or indexes tables of them
+  bool counted = false;              // is summed along a row, as masks are
+  bool more_than_sizes = false;
+};
+
+const Value* TableIndexedBy(const Use& use) {
+  const Node* node = use.node;
+  const bool gather = node->Is("Gather") || node->Is("GatherBlockQuantized", "com.microsoft");
+  if (!gather || use.index != 1) return nullptr;
+  const Value* table = node->input(0);
+  return table->IsConstant() && table->initializer()->rank() == 2 ? table : nullptr;
+}
+
+bool IsAngleReader(const Use& use) {
+  return use.node->Is("Cos") || use.node->Is("Sin") ||
+         (use.node->Is("RotaryEmbedding") && use.index == 3) ||
+         (use.node->Is("RotaryEmbedding", "com.microsoft") && use.index == 1);
+}
+
+Reading ReadingOf(const Value* input) {
+  Reading reading;
+  absl::flat_hash_set<const Value*> seen = {input};
+  std::vector<std::pair<const Value*, bool>> open = {{input, true}};  // value, views only so far
+  while (!open.empty()) {
+    const auto [value, only_views] = open.back();
+    open.pop_back();
+    for (const Use& use : value->uses()) {
+      if (use.node->Is("Shape") || use.node->Is("Size")) continue;
+      reading.more_than_sizes = true;
+      if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
+        reading.tables.push_back(table);
+      }
+      reading.angles |= IsAngleReader(use);
+      reading.counted |= only_views && (use.node->Is("CumSum") || use.node->Is("ReduceSum"));
+      if (!LeadsToAngles(use.node)) continue;
+      for (const Value* output : use.node->outputs()) {
+        if (output && seen.insert(output).second) {
+          open.emplace_back(output, only_views && IsView(use.node));
+        }
+      }
+    }
+  }
+  return reading;
+}
+
+struct Candidate {
+  Value* input = nullptr;
+  Reading reading;
+};
+
+// The table is the matrix behind the logits too.
+bool IsTied(const Candidate& candidate) {
+  return std::any_of(candidate.reading.tables.begin(), candidate.reading.tables.end(),
+                     [](const Value* table) { return table->uses().size() > 1; });
+}
+
+bool IndexesTheVocabulary(const Graph& graph, const Candidate& candidate) {
+  for (const Value* output : graph.outputs()) {
+    if (!output->shape() || output->shape()->empty()) continue;
+    for (const Value* table : candidate.reading.tables) {
+      const auto words = output->shape()->back(0).constant();
+      if (words && *words == table->initializer()->dims()[0]) return true;
+    }
+  }
+  return false;
+}
+
+bool IsNamed(const Value* input, std::string_view part) {
+  return absl::StrContains(input->name(), AbslView(part));
+}
+
+// Keeps those that pass, if any does.
+template <typename Test>
+void Narrow(std::vector<const Candidate*>& candidates, Test passes) {
+  std::vector<const Candidate*> kept;
+  for (const Candidate* candidate : candidates) {
+    if (passes(*candidate)) kept.push_back(candidate);
+  }
+  if (!kept.empty()) candidates = std::move(kept);
+}
+
+// Of the inputs that index tables, the one whose table holds the vocabulary. Names decide only
+// between tables that are alike.
+absl::StatusOr<Value*> FindTokens(const Graph& graph, const std::vector<Candidate>& all) {
+  std::vector<const Candidate*> candidates;
+  for (const Candidate& candidate : all) {
+    if (!candidate.reading.tables.empty()) candidates.push_back(&candidate);
+  }
+  if (candidates.empty()) {
+    return absl::FailedPreconditionError("no input indexes an embedding table");
+  }
+  Narrow(candidates, [&](const Candidate& c) { return IndexesTheVocabulary(graph, c); });
+  Narrow(candidates, IsTied);
+  Narrow(candidates, [](const Candidate& c) { return IsNamed(c.input, "input_ids"); });
+  if (candidates.size() == 1) return candidates[0]->input;
+  return absl::FailedPreconditionError(StrCat("inputs \"", candidates[0]->input->name(),
+                                              "\" and \"", candidates[1]->input->name(),
+                                              "\" may both be token ids"));
+}
+
+absl::Status CheckSizes(const DecoderInputs& found) {
+  if (auto batch = found.batch.constant(); batch && *batch != 1) {
+    return absl::FailedPreconditionError(StrCat("the batch of \"", found.tokens->name(),
+                                                "\" is fixed to ", *batch,
+                                                "; packed tokens are a batch of one"));
+  }
+  if (auto length = found.sequence.constant()) {
+    return absl::FailedPreconditionError(StrCat("the length of \"", found.tokens->name(),
+                                                "\" is fixed to ", *length,
+                                                "; a step has any number of tokens"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Assign(const Candidate& candidate, DecoderInputs& found) {
+  Value* input = candidate.input;
+  const Reading& reading = candidate.reading;
+  const bool of_tokens = ProvablyEqual((*input->shape())[1], found.sequence);
+  if (!reading.more_than_sizes) {
+    found.unread.push_back(input);
+  } else if (of_tokens &&
+             (reading.angles || (!reading.tables.empty() && IsNamed(input, "position")))) {
+    if (found.positions) {
+      return absl::FailedPreconditionError(StrCat("inputs \"", found.positions->name(), "\" and \"",
+                                                  input->name(), "\" may both be positions"));
+    }
+    found.positions = input;
+  } else if (of_tokens && !reading.tables.empty() &&
+             (IsNamed(input, "token_type") || IsNamed(input, "segment"))) {
+    found.segments.push_back(input);
+  } else if (!found.padding && reading.counted) {
+    found.padding = input;
+  } else {
+    return absl::FailedPreconditionError(
+        StrCat("input \"", input->name(), "\" is neither token ids, positions, mask nor past: ",
+               input->uses().front().node->Description(), " reads it"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
+                                                const std::vector<Value*>& pasts, Value* padding) {
+  DecoderInputs found;
+  found.pasts = pasts;
+  found.padding = padding;
+  std::vector<Candidate> candidates;
+  for (Value* input : graph.inputs()) {
+    if (input == padding || std::count(pasts.begin(), pasts.end(), input) > 0) continue;
+    if (input->initializer()) continue;
+    Candidate candidate{.input = input, .reading = ReadingOf(input)};
+    if (!IsIndexMatrix(input)) {
+      if (!candidate.reading.more_than_sizes && input->shape()) {
+        found.unread.push_back(input);
+        continue;
+      }
+      return absl::FailedPreconditionError(
+          StrCat("input \"", input->name(), "\" is neither token ids, positions, mask nor past"));
+    }
+    candidates.push_back(std::move(candidate));
+  }
+  PF_ASSIGN_OR_RETURN(found.tokens, FindTokens(graph, candidates));
+  found.batch = (*found.tokens->shape())[0];
+  found.sequence = (*found.tokens->shape())[1];
+  PF_RETURN_IF_ERROR(CheckSizes(found));
+  for (const Candidate& candidate : candidates) {
+    if (candidate.input != found.tokens) PF_RETURN_IF_ERROR(Assign(candidate, found));
+  }
+  return found;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,134 @@
+#include "pagefuse/passes/page/last_rows.h"
+
+#include <algorithm>
+
+#include "pagefuse/ops/registry.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsOneAxis(const std::optional<std::vector<int64_t>>& axes, int64_t rank, int64_t axis) {
+  return axes && axes->size() == 1 && NormalAxis((*axes)[0], rank) == axis;
+}
+
+// -1, or S - 1 for `length` S.
+bool IsLast(const Dim& index, const Dim& length) {
+  return index.constant() == -1 || ProvablyEqual(index, length - Dim(1));
+}
+
+bool SlicesLast(const Node& node, const Dim& length, const SymbolicContents& contents) {
+  const auto starts = KnownDims(node.input(1), contents);
+  const auto ends = KnownDims(node.input(2), contents);
+  if (!starts || !ends || starts->size() != 1 || ends->size() != 1) return false;
+  if (!IsOneAxis(node.input(3) ? KnownInts(node.input(3), contents) : std::vector<int64_t>{0}, 3,
+                 1)) {
+    return false;
+  }
+  if (node.input(4) && KnownInts(node.input(4), contents) != std::vector<int64_t>{1}) return false;
+  const auto end = (*ends)[0].constant();
+  // No sequence is as long as this.
+  const bool to_the_end = (end && *end >= INT32_MAX) || ProvablyEqual((*ends)[0], length);
+  return to_the_end && IsLast((*starts)[0], length);
+}
+
+bool IsLastIndex(const Node& node, const TokenDependence& index, const Dim& length,
+                 const SymbolicContents& contents) {
+  if (const auto known = KnownDims(node.input(1), contents)) {
+    return known->size() == 1 && IsLast((*known)[0], length);
+  }
+  if (index.role == TokenRole::kIndex) {
+    const auto& c = index.index.coefficients;
+    return std::all_of(c.begin(), c.end(), [](int64_t step) { return step == 0; }) &&
+           IsLast(index.index.constant, length);
+  }
+  const Tensor* tensor = ConstantOf(node.input(1));
+  if (!tensor || tensor->size() != 1) return false;
+  const auto values = IntegerValues(*tensor);
+  return values.ok() && (*values)[0] == -1;
+}
+
+// Everything but the last axis has length 1.
+bool HasFeaturesOnly(const Value* value) {
+  if (!value->shape()) return false;
+  const auto& dims = value->shape()->dims();
+  return dims.empty() || std::all_of(dims.begin(), dims.end() - 1,
+                                     [](const Dim& dim) { return dim.constant() == 1; });
+}
+
+bool NormalisesLastAxis(const Node& node) {
+  const bool norm = node.Is("RMSNormalization") || node.Is("LayerNormalization") ||
+                    node.Is("SimplifiedLayerNormalization") || node.Is("Softmax") ||
+                    node.Is("LogSoftmax");
+  const int64_t axis = IntOr(node, "axis", -1);
+  const auto& shape = node.input(0)->shape();
+  return norm && shape && NormalAxis(axis, shape->rank()) == shape->rank() - 1;
+}
+
+bool MultipliesRows(const Node& node) {
+  if (node.Is("MatMulNBits", "com.microsoft") || node.Is("GatedLinear", "pagefuse")) return true;
+  const bool fused = node.Is("FusedMatMul", "com.microsoft") && IntOr(node, "transA", 0) == 0;
+  const auto& right = node.num_inputs() > 1 ? node.input(1)->shape() : std::nullopt;
+  return (node.Is("MatMul") || fused) && right && right->rank() == 2;
+}
+
+bool IsElementwise(const Node& node) {
+  const OpDef* def = OpRegistry::Global().Find(node.domain(), node.op_type(), INT64_MAX);
+  return def && def->is_elementwise();
+}
+
+bool IsViewOp(const Node& node) {
+  return node.Is("Reshape") || node.Is("Squeeze") || node.Is("Unsqueeze") || node.Is("Flatten") ||
+         node.Is("Gather");
+}
+
+// [B, N] and [B, 1, N] alike.
+bool IsSameRows(const Shape& from, const Shape& to) {
+  const auto batch = [](const Shape& shape) {
+    return shape.rank() == 2 || (shape.rank() == 3 && shape[1].constant() == 1);
+  };
+  return batch(from) && batch(to) && ProvablyEqual(from[0], to[0]) &&
+         ProvablyEqual(from.back(0), to.back(0));
+}
+
+}  // namespace
+
+bool SelectsLastRows(const Node& node, TokenAxes axes, const TokenDependence& index,
+                     const TokenSources& sources, const SymbolicContents& contents) {
+  const auto& shape = node.input(0)->shape();
+  if (!shape || shape->rank() != 3 || axes.token != 1 || axes.batch > 0) return false;
+  const Dim& length = (*shape)[1];
+  if (!ProvablyEqual(length, sources.sequence)) return false;
+  if (node.Is("Slice")) return SlicesLast(node, length, contents);
+  if (node.Is("Gather") && NormalAxis(IntOr(node, "axis", 0), 3) != 1) return false;
+  if (node.Is("GatherElements")) {
+    const auto& taken = node.output(0)->shape();
+    const bool whole_rows = taken && taken->rank() == 3 && (*taken)[1].constant() == 1 &&
+                            ProvablyEqual((*taken)[2], (*shape)[2]);
+    if (NormalAxis(IntOr(node, "axis", 0), 3) != 1 || !whole_rows) return false;
+  }
+  if (node.Is("GatherND")) {
+    const auto& indices = node.input(1)->shape();
+    if (IntOr(node, "batch_dims", 0) != 1 || !indices || indices->rank() != 2) return false;
+  } else if (!node.Is("Gather") && !node.Is("GatherElements")) {
+    return false;
+  }
+  return IsLastIndex(node, index, length, contents);
+}
+
+LastRowUse UseOfLastRows(const Node& node, const std::vector<bool>& last) {
+  const auto& from = node.input(0)->shape();
+  const auto& to = node.output(0)->shape();
+  if (!from || !to) return LastRowUse::kOther;
+  if (IsElementwise(node)) {
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      if (node.input(i) && !last[i] && !HasFeaturesOnly(node.input(i))) return LastRowUse::kOther;
+    }
+    return LastRowUse::kRowByRow;
+  }
+  if (std::count(last.begin(), last.end(), true) != 1 || !last[0]) return LastRowUse::kOther;
+  if (NormalisesLastAxis(node) || MultipliesRows(node)) return LastRowUse::kRowByRow;
+  return IsViewOp(node) && IsSameRows(*from, *to) ? LastRowUse::kView : LastRowUse::kOther;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,192 @@
+// Views, slices and joins over the token axis.
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/page/token_rules.h"
+
+namespace pagefuse {
+namespace {
+
+Dim Product(const Shape& shape, int first, int last) {
+  Dim product = 1;
+  for (int axis = first; axis < last; ++axis) product = product * shape[axis];
+  return product;
+}
+
+// The axis of `to` with as many elements before and behind it as axes [first, last] of `from`.
+int SameAxis(const Shape& from, int first, int last, const Shape& to) {
+  const Dim before = Product(from, 0, first);
+  const Dim behind = Product(from, last + 1, from.rank());
+  for (int axis = 0; axis < to.rank(); ++axis) {
+    // An axis of length 1 is not it: tokens are more than one.
+    if (to[axis].constant() == 1) continue;
+    if (ProvablyEqual(Product(to, 0, axis), before) &&
+        ProvablyEqual(Product(to, axis + 1, to.rank()), behind)) {
+      return axis;
+    }
+  }
+  return -1;
+}
+
+absl::StatusOr<TokenAxes> ViewRule(const RowsNode& node) {
+  PF_RETURN_IF_ERROR(node.CheckFixedFrom(1));
+  if (auto axes = AxesOfView(node.shape(0), node.output(), node.axes(0), node.sources().sequence)) {
+    return *axes;
+  }
+  return node.Mixes(StrCat("no axis of ", node.output().ToString(), " is provably that of ",
+                           node.shape(0).ToString(), " which runs over tokens"));
+}
+
+absl::StatusOr<TokenAxes> TransposeRule(const RowsNode& node) {
+  std::vector<int64_t> order;
+  for (int axis = node.rank(0) - 1; axis >= 0; --axis) order.push_back(axis);
+  const auto perm = node.node().IntsAttribute("perm", order);
+  if (!perm.ok() || static_cast<int>(perm->size()) != node.rank(0)) {
+    return node.Mixes("its permutation does not fit");
+  }
+  const auto moved = [&](int axis) {
+    return axis < 0 ? -1
+                    : static_cast<int>(std::find(perm->begin(), perm->end(), axis) - perm->begin());
+  };
+  return TokenAxes{moved(node.axes(0).batch), moved(node.axes(0).token)};
+}
+
+// Repeats along axes of length 1; an axis as long as batch or sequence runs over them from here on.
+absl::StatusOr<TokenAxes> ExpandRule(const RowsNode& node) {
+  PF_RETURN_IF_ERROR(node.CheckFixedFrom(1));
+  const int shift = node.output().rank() - node.rank(0);
+  TokenAxes axes = node.axes(0);
+  if (axes.batch >= 0) axes.batch += shift;
+  if (axes.token >= 0) axes.token += shift;
+  for (int axis = 0; axis < node.output().rank(); ++axis) {
+    const Dim& dim = node.output()[axis];
+    const int own = axis - shift;
+    if (dim.is_constant() || axes.contains(axis)) continue;
+    if (own >= 0 && ProvablyEqual(node.shape(0)[own], dim)) continue;
+    if (axes.token < 0 && ProvablyEqual(dim, node.sources().sequence)) {
+      axes.token = axis;
+    } else if (axes.batch < 0 && ProvablyEqual(dim, node.sources().batch)) {
+      axes.batch = axis;
+    } else {
+      return node.Mixes(StrCat("it repeats \"", node.node().input(0)->name(), "\" ", dim.ToString(),
+                               " times along axis ", axis));
+    }
+  }
+  return axes;
+}
+
+absl::StatusOr<TokenAxes> ConcatRule(const RowsNode& node) {
+  TokenAxes axes;
+  for (int i = 0; i < node.num_inputs(); ++i) {
+    PF_RETURN_IF_ERROR(node.CheckApart(i, node.Axis(node.Int("axis", 0))));
+    PF_ASSIGN_OR_RETURN(axes, node.Joined(axes, node.axes(i)));
+  }
+  return axes;
+}
+
+absl::StatusOr<TokenAxes> SplitRule(const RowsNode& node) {
+  PF_RETURN_IF_ERROR(node.CheckFixedFrom(1));
+  PF_RETURN_IF_ERROR(node.CheckApart(0, node.Axis(node.Int("axis", 0))));
+  return node.axes(0);
+}
+
+// Whole along the axes over tokens, whatever is cut elsewhere. (The row of the last token is no
+// matter of this rule.)
+absl::StatusOr<TokenAxes> SliceRule(const RowsNode& node) {
+  PF_RETURN_IF_ERROR(node.CheckFixedFrom(1));
+  const auto steps = node.Ints(4);
+  const bool forward = !node.has(4) || (steps && std::all_of(steps->begin(), steps->end(),
+                                                             [](int64_t s) { return s > 0; }));
+  const TokenAxes axes = node.axes(0);
+  for (int axis : {axes.batch, axes.token}) {
+    if (axis < 0) continue;
+    if (!forward) return node.Mixes("it may turn the order of tokens around");
+    if (!ProvablyEqual(node.shape(0)[axis], node.output()[axis])) {
+      return node.Mixes(StrCat("it cuts axis ", axis, " of \"", node.node().input(0)->name(), "\" ",
+                               node.shape(0).ToString(), ", which runs over tokens, to ",
+                               node.output()[axis].ToString()));
+    }
+  }
+  return axes;
+}
+
+absl::StatusOr<TokenAxes> PadRule(const RowsNode& node) {
+  PF_RETURN_IF_ERROR(node.CheckFixedFrom(1));
+  const auto pads = node.Ints(1);
+  if (!pads) return node.Mixes("what it pads is not known");
+  std::vector<int64_t> padded;
+  if (node.has(3)) {
+    const auto listed = node.Ints(3);
+    if (!listed) return node.Mixes("the axes that it pads are not known");
+    padded = *listed;
+  } else {
+    for (int axis = 0; axis < node.rank(0); ++axis) padded.push_back(axis);
+  }
+  if (pads->size() != 2 * padded.size()) return node.Mixes("its pads do not fit its axes");
+  for (size_t i = 0; i < padded.size(); ++i) {
+    if ((*pads)[i] == 0 && (*pads)[i + padded.size()] == 0) continue;
+    PF_RETURN_IF_ERROR(node.CheckApart(0, node.Axis(padded[i])));
+  }
+  return node.axes(0);
+}
+
+absl::StatusOr<TokenAxes> TileRule(const RowsNode& node) {
+  PF_RETURN_IF_ERROR(node.CheckFixedFrom(1));
+  const auto repeats = node.Ints(1);
+  if (!repeats || static_cast<int>(repeats->size()) != node.rank(0)) {
+    return node.Mixes("how often it repeats is not known");
+  }
+  for (int axis = 0; axis < node.rank(0); ++axis) {
+    if ((*repeats)[axis] != 1) PF_RETURN_IF_ERROR(node.CheckApart(0, axis));
+  }
+  return node.axes(0);
+}
+
+}  // namespace
+
+std::optional<TokenAxes> AxesOfView(const Shape& from, const Shape& to, TokenAxes axes,
+                                    const Dim& sequence) {
+  if (axes.none()) return axes;
+  if (axes.batch < 0 || axes.token < 0) {
+    const int axis = std::max(axes.batch, axes.token);
+    const int found = SameAxis(from, axis, axis, to);
+    if (found < 0) return std::nullopt;
+    return axes.token < 0 ? TokenAxes{found, -1} : TokenAxes{-1, found};
+  }
+  if (!axes.flat()) {
+    const int batch = SameAxis(from, axes.batch, axes.batch, to);
+    const int token = SameAxis(from, axes.token, axes.token, to);
+    if (batch >= 0 && token >= 0) return TokenAxes{batch, token};
+    if (axes.token != axes.batch + 1) return std::nullopt;
+    const int joined = SameAxis(from, axes.batch, axes.token, to);
+    if (joined < 0) return std::nullopt;
+    return TokenAxes{joined, joined};
+  }
+  const int same = SameAxis(from, axes.token, axes.token, to);
+  if (same >= 0) return TokenAxes{same, same};
+  // One axis over all tokens becomes two again.
+  for (int axis = 0; axis + 1 < to.rank(); ++axis) {
+    if (ProvablyEqual(to[axis + 1], sequence) &&
+        ProvablyEqual(to[axis] * to[axis + 1], from[axes.token]) &&
+        SameAxis(to, axis, axis + 1, from) == axes.token) {
+      return TokenAxes{axis, axis + 1};
+    }
+  }
+  return std::nullopt;
+}
+
+TokenRule FindLayoutRule(std::string_view op) {
+  static const auto& rules = *new absl::flat_hash_map<std::string_view, TokenRule>{
+      {"Reshape", ViewRule},   {"Flatten", ViewRule},  {"Squeeze", ViewRule},
+      {"Unsqueeze", ViewRule}, {"Expand", ExpandRule}, {"Transpose", TransposeRule},
+      {"Concat", ConcatRule},  {"Split", SplitRule},   {"Slice", SliceRule},
+      {"Pad", PadRule},        {"Tile", TileRule},
+  };
+  const auto it = rules.find(op);
+  return it == rules.end() ? nullptr : it->second;
+}
+
+}  // namespace pagefuse
