@@ -82,12 +82,10 @@ bool IsViewOp(const Node& node) {
          node.Is("Gather");
 }
 
-// [B, N] and [B, 1, N] alike.
+// [B, N] and [B, 1, N] alike. (Inference may not know the 1 behind a Slice.)
 bool IsSameRows(const Shape& from, const Shape& to) {
-  const auto batch = [](const Shape& shape) {
-    return shape.rank() == 2 || (shape.rank() == 3 && shape[1].constant() == 1);
-  };
-  return batch(from) && batch(to) && ProvablyEqual(from[0], to[0]) &&
+  const auto fits = [](const Shape& shape) { return shape.rank() == 2 || shape.rank() == 3; };
+  return fits(from) && fits(to) && ProvablyEqual(from[0], to[0]) &&
          ProvablyEqual(from.back(0), to.back(0));
 }
 
@@ -120,6 +118,7 @@ LastRowUse UseOfLastRows(const Node& node, const std::vector<bool>& last) {
   const auto& from = node.input(0)->shape();
   const auto& to = node.output(0)->shape();
   if (!from || !to) return LastRowUse::kOther;
+  if (to->rank() > 3) return LastRowUse::kOther;
   if (IsElementwise(node)) {
     for (int i = 0; i < node.num_inputs(); ++i) {
       if (node.input(i) && !last[i] && !HasFeaturesOnly(node.input(i))) return LastRowUse::kOther;
