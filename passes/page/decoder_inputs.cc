@@ -139,6 +139,11 @@ absl::Status CheckSizes(const DecoderInputs& found) {
                                                 "\" is fixed to ", *batch,
                                                 "; packed tokens are a batch of one"));
   }
+  if (ProvablyEqual(found.batch, found.sequence)) {
+    return absl::FailedPreconditionError(
+        StrCat("\"", found.tokens->name(), "\" is declared with as many sequences as tokens, ",
+               found.batch.ToString(), ": its axes cannot be told apart"));
+  }
   if (auto length = found.sequence.constant()) {
     return absl::FailedPreconditionError(StrCat("the length of \"", found.tokens->name(),
                                                 "\" is fixed to ", *length,
