@@ -23,6 +23,7 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/page/grouped_attention.h"
 #include "pagefuse/passes/page/packed_heads.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/page/paged_inputs.h"
@@ -32,6 +33,8 @@
 namespace pagefuse {
 namespace {
 
+constexpr int kHeadSink = 11;  // input of PagedAttention
+
 // An Attention node that can be paged.
 struct Site {
   Node* node = nullptr;
@@ -39,6 +42,7 @@ struct Site {
   int64_t window = 0;
   int64_t query_heads = 0, kv_heads = 0, head_size = 0;
   const Value* padding = nullptr;
+  Value* sinks = nullptr;
 };
 
 Attribute Of(int64_t value) { return {.value = value, .doc_string = {}, .unknown_fields = {}}; }
@@ -112,9 +116,18 @@ class PagedCacheInserter {
   // cannot be paged.
   absl::StatusOr<bool> Run() {
     PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    PF_ASSIGN_OR_RETURN(const GroupedAttentionSites grouped,
+                        LowerGroupedAttention(model_, contents_));
+    if (!grouped.empty()) {
+      contents_.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    }
     for (const auto& node : graph_.nodes()) {
       if (!node->Is("Attention")) continue;
       PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), contents_));
+      if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
+        site.sinks = extras->second.sinks;
+      }
       sites_.push_back(site);
     }
     if (sites_.empty()) return NoSite();
@@ -171,7 +184,9 @@ class PagedCacheInserter {
   }
 
   absl::StatusOr<TokenTrace> Trace(const DecoderInputs& inputs) const {
-    TokenSources sources{.batch = inputs.batch, .sequence = inputs.sequence};
+    TokenSources sources;
+    sources.batch = inputs.batch;
+    sources.sequence = inputs.sequence;
     sources.padding = inputs.padding;
     sources.rows.push_back(inputs.tokens);
     if (inputs.positions) sources.rows.push_back(inputs.positions);
@@ -233,6 +248,7 @@ class PagedCacheInserter {
                                       {query, insert->output(0), insert->output(1),
                                        query_start_loc_, seq_lens_, group.block_table},
                                       1);
+    if (site.sinks) attention->SetInput(kHeadSink, site.sinks);
     attention->name = node->name;
     attention->metadata = node->metadata;
     PF_RETURN_IF_ERROR(SetAttributes(site, attention));

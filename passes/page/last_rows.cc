@@ -94,7 +94,8 @@ bool IsSameRows(const Shape& from, const Shape& to) {
 bool SelectsLastRows(const Node& node, TokenAxes axes, const TokenDependence& index,
                      const TokenSources& sources, const SymbolicContents& contents) {
   const auto& shape = node.input(0)->shape();
-  if (!shape || shape->rank() != 3 || axes.token != 1 || axes.batch > 0) return false;
+  if (!shape || shape->rank() != 3 || axes.token != 1 || axes.per_token != 1 || axes.batch > 0)
+    return false;
   const Dim& length = (*shape)[1];
   if (!ProvablyEqual(length, sources.sequence)) return false;
   if (node.Is("Slice")) return SlicesLast(node, length, contents);

@@ -63,9 +63,10 @@ absl::StatusOr<DecoderLogits> FindLogits(const Graph& graph, const DecoderInputs
   const TokenAxes axes = role->second.axes;
   const bool rows = role->second.role == TokenRole::kLastRows ||
                     (logits->shape()->rank() == 3 && axes.token == 1);
-  if (axes.contains(logits->shape()->rank() - 1)) {
-    return absl::FailedPreconditionError(
-        StrCat("output \"", logits->name(), "\": its tokens run along the last axis"));
+  if (axes.contains(logits->shape()->rank() - 1) || axes.per_token != 1) {
+    return absl::FailedPreconditionError(StrCat("output \"", logits->name(), "\" ",
+                                                logits->shape()->ToString(),
+                                                " has no row for each token"));
   }
   return DecoderLogits{.name = logits->name(), .row_matrix = rows};
 }

@@ -232,6 +232,24 @@ Result Filled(const IndexNode& n) {
 
 Result Same(const IndexNode& n) { return n.in(0) ? Result(*n.in(0)) : std::nullopt; }
 
+Result IndexOfChain(const Value* value, const Value* mask, const SymbolicContents& contents,
+                    int depth) {
+  if (value == mask) return Uniform(1, 2);
+  if (auto known = ReadIndexExpression(value, contents); known.ok()) return *std::move(known);
+  if (!value->producer() || depth == 0) return std::nullopt;
+  const Node& node = *value->producer();
+  std::vector<IndexExpression> read(node.num_inputs());
+  std::vector<const IndexExpression*> inputs(node.num_inputs(), nullptr);
+  for (int i = 0; i < node.num_inputs(); ++i) {
+    if (!node.input(i)) continue;
+    if (auto index = IndexOfChain(node.input(i), mask, contents, depth - 1)) {
+      read[i] = *std::move(index);
+      inputs[i] = &read[i];
+    }
+  }
+  return IndexOfNode(node, inputs, contents);
+}
+
 }  // namespace
 
 std::optional<IndexExpression> IndexOfNode(const Node& node,
@@ -271,6 +289,12 @@ std::optional<IndexExpression> IndexOfNode(const Node& node,
   const auto it = functions.find(node.op_type());
   if (it == functions.end()) return std::nullopt;
   return it->second({node, inputs, contents});
+}
+
+std::optional<IndexExpression> IndexOfMask(const Value* value, const Value* mask,
+                                           const SymbolicContents& contents) {
+  constexpr int kLongestChain = 12;
+  return IndexOfChain(value, mask, contents, kLongestChain);
 }
 
 }  // namespace pagefuse

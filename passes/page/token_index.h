@@ -16,4 +16,9 @@ std::optional<IndexExpression> IndexOfNode(const Node& node,
                                            const std::vector<const IndexExpression*>& inputs,
                                            const SymbolicContents& contents);
 
+// `value` as such a function, where `mask` [B, T] is all ones. Nullopt where it is computed in
+// another way, or by too long a chain.
+std::optional<IndexExpression> IndexOfMask(const Value* value, const Value* mask,
+                                           const SymbolicContents& contents);
+
 }  // namespace pagefuse

@@ -16,19 +16,30 @@ Dim Product(const Shape& shape, int first, int last) {
   return product;
 }
 
-// The axis of `to` with as many elements before and behind it as axes [first, last] of `from`.
-int SameAxis(const Shape& from, int first, int last, const Shape& to) {
+// How many times `whole` holds `part`, if that is a known number.
+std::optional<int64_t> Times(const Dim& whole, const Dim& part) {
+  if (ProvablyEqual(whole, part)) return 1;
+  const auto a = whole.constant();
+  const auto b = part.constant();
+  return a && b && *b > 0 && *a % *b == 0 ? std::optional<int64_t>(*a / *b) : std::nullopt;
+}
+
+struct PlacedAxis {
+  int axis = -1;
+  int64_t per_token = 1;
+};
+
+// The axis of `to` with as many elements before it as axes [first, last] of `from`, which hold
+// `per_token` places a token, and with whole tokens in it.
+PlacedAxis SameAxis(const Shape& from, int first, int last, const Shape& to, int64_t per_token) {
   const Dim before = Product(from, 0, first);
-  const Dim behind = Product(from, last + 1, from.rank());
+  const Dim of_token = Product(from, last + 1, from.rank()) * Dim(per_token);
   for (int axis = 0; axis < to.rank(); ++axis) {
     // An axis of length 1 is not it: tokens are more than one.
-    if (to[axis].constant() == 1) continue;
-    if (ProvablyEqual(Product(to, 0, axis), before) &&
-        ProvablyEqual(Product(to, axis + 1, to.rank()), behind)) {
-      return axis;
-    }
+    if (to[axis].constant() == 1 || !ProvablyEqual(Product(to, 0, axis), before)) continue;
+    if (const auto times = Times(of_token, Product(to, axis + 1, to.rank()))) return {axis, *times};
   }
-  return -1;
+  return {};
 }
 
 absl::StatusOr<TokenAxes> ViewRule(const RowsNode& node) {
@@ -51,7 +62,7 @@ absl::StatusOr<TokenAxes> TransposeRule(const RowsNode& node) {
     return axis < 0 ? -1
                     : static_cast<int>(std::find(perm->begin(), perm->end(), axis) - perm->begin());
   };
-  return TokenAxes{moved(node.axes(0).batch), moved(node.axes(0).token)};
+  return TokenAxes{moved(node.axes(0).batch), moved(node.axes(0).token), node.axes(0).per_token};
 }
 
 // Repeats along axes of length 1; an axis as long as batch or sequence runs over them from here on.
@@ -145,37 +156,47 @@ absl::StatusOr<TokenAxes> TileRule(const RowsNode& node) {
   return node.axes(0);
 }
 
+// One axis over all tokens of the batch as two again.
+std::optional<TokenAxes> Unfolded(const Shape& from, const Shape& to, TokenAxes axes,
+                                  const Dim& sequence) {
+  const Dim before = Product(from, 0, axes.token);
+  const Dim of_token = Product(from, axes.token + 1, from.rank()) * Dim(axes.per_token);
+  for (int axis = 0; axis + 1 < to.rank(); ++axis) {
+    const auto times = Times(of_token, Product(to, axis + 2, to.rank()));
+    if (!times || !ProvablyEqual(Product(to, 0, axis), before)) continue;
+    if (ProvablyEqual(to[axis + 1], sequence * Dim(*times)))
+      return TokenAxes{axis, axis + 1, *times};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<TokenAxes> AxesOfView(const Shape& from, const Shape& to, TokenAxes axes,
                                     const Dim& sequence) {
+  const auto find = [&](int first, int last, int64_t per_token) {
+    return SameAxis(from, first, last, to, per_token);
+  };
   if (axes.none()) return axes;
-  if (axes.batch < 0 || axes.token < 0) {
-    const int axis = std::max(axes.batch, axes.token);
-    const int found = SameAxis(from, axis, axis, to);
-    if (found < 0) return std::nullopt;
-    return axes.token < 0 ? TokenAxes{found, -1} : TokenAxes{-1, found};
+  if (axes.token < 0) {
+    const PlacedAxis batch = find(axes.batch, axes.batch, 1);
+    if (batch.axis < 0 || batch.per_token != 1) return std::nullopt;
+    return TokenAxes{batch.axis, -1};
   }
-  if (!axes.flat()) {
-    const int batch = SameAxis(from, axes.batch, axes.batch, to);
-    const int token = SameAxis(from, axes.token, axes.token, to);
-    if (batch >= 0 && token >= 0) return TokenAxes{batch, token};
-    if (axes.token != axes.batch + 1) return std::nullopt;
-    const int joined = SameAxis(from, axes.batch, axes.token, to);
-    if (joined < 0) return std::nullopt;
-    return TokenAxes{joined, joined};
+  const PlacedAxis token = find(axes.token, axes.token, axes.per_token);
+  if (axes.batch < 0 || axes.flat()) {
+    if (token.axis >= 0)
+      return TokenAxes{axes.batch < 0 ? -1 : token.axis, token.axis, token.per_token};
+    return axes.batch < 0 ? std::nullopt : Unfolded(from, to, axes, sequence);
   }
-  const int same = SameAxis(from, axes.token, axes.token, to);
-  if (same >= 0) return TokenAxes{same, same};
-  // One axis over all tokens becomes two again.
-  for (int axis = 0; axis + 1 < to.rank(); ++axis) {
-    if (ProvablyEqual(to[axis + 1], sequence) &&
-        ProvablyEqual(to[axis] * to[axis + 1], from[axes.token]) &&
-        SameAxis(to, axis, axis + 1, from) == axes.token) {
-      return TokenAxes{axis, axis + 1};
-    }
+  const PlacedAxis batch = find(axes.batch, axes.batch, 1);
+  if (batch.axis >= 0 && batch.per_token == 1 && token.axis >= 0) {
+    return TokenAxes{batch.axis, token.axis, token.per_token};
   }
-  return std::nullopt;
+  if (axes.token != axes.batch + 1) return std::nullopt;
+  const PlacedAxis joined = find(axes.batch, axes.token, axes.per_token);
+  if (joined.axis < 0) return std::nullopt;
+  return TokenAxes{joined.axis, joined.axis, joined.per_token};
 }
 
 TokenRule FindLayoutRule(std::string_view op) {

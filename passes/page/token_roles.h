@@ -16,10 +16,12 @@ namespace pagefuse {
 
 // The axes of a value that run over the sequences of the batch and over the new tokens of a
 // sequence; -1: the value is the same for all of them. Both the same: one axis runs over all tokens
-// of the batch, sequence by sequence.
+// of the batch, sequence by sequence. Along the axis of tokens every token has `per_token` places,
+// one behind the other (its heads, say).
 struct TokenAxes {
   int batch = -1;
   int token = -1;
+  int64_t per_token = 1;
 
   bool none() const { return batch < 0 && token < 0; }
   bool flat() const { return batch >= 0 && batch == token; }

@@ -115,7 +115,8 @@ absl::StatusOr<TokenAxes> RotaryRule(const RowsNode& node, int tables, int posit
   const auto join = [&](int i, int axis) -> absl::Status {
     const TokenAxes of = node.axes(i);
     if (of.none()) return absl::OkStatus();
-    if ((of.batch != -1 && of.batch != 0) || (of.token != -1 && of.token != axis)) {
+    if ((of.batch != -1 && of.batch != 0) || (of.token != -1 && of.token != axis) ||
+        of.per_token != 1) {
       return node.Mixes(StrCat("the tokens of \"", node.node().input(i)->name(),
                                "\" do not run along axis ", axis));
     }
@@ -149,7 +150,7 @@ absl::StatusOr<TokenAxes> SiteRule(const RowsNode& node) {
   TokenAxes axes;
   for (int i = 0; i < 3; ++i) {
     const TokenAxes of = node.axes(i);
-    if (of.token != 2 || (of.batch != 0 && of.batch != -1)) {
+    if (of.token != 2 || of.per_token != 1 || (of.batch != 0 && of.batch != -1)) {
       return node.Mixes(
           StrCat("the tokens of \"", node.node().input(i)->name(), "\" do not run along axis 2"));
     }
@@ -241,10 +242,13 @@ absl::Status RowsNode::CheckApart(int i, int axis) const {
 absl::StatusOr<TokenAxes> RowsNode::Joined(TokenAxes axes, TokenAxes more) const {
   const auto differ = [](int a, int b) { return a >= 0 && b >= 0 && a != b; };
   const bool one_is_flat = axes.flat() != more.flat() && !axes.none() && !more.none();
-  if (differ(axes.batch, more.batch) || differ(axes.token, more.token) || one_is_flat) {
+  const bool other_places = axes.token >= 0 && more.token >= 0 && axes.per_token != more.per_token;
+  if (differ(axes.batch, more.batch) || differ(axes.token, more.token) || one_is_flat ||
+      other_places) {
     return Mixes("it combines rows of different tokens");
   }
-  return TokenAxes{std::max(axes.batch, more.batch), std::max(axes.token, more.token)};
+  return TokenAxes{std::max(axes.batch, more.batch), std::max(axes.token, more.token),
+                   std::max(axes.per_token, more.per_token)};
 }
 
 absl::StatusOr<TokenAxes> RowsNode::Broadcast(int first, int last) const {

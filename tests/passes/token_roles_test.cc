@@ -40,7 +40,9 @@ Traced Trace(std::string_view lines, std::string_view batch = "B") {
      int64 zero = {0}, int64 one = {1}, int64 minus_one = {-1}, int64[1] last = {-1},
      int64[1] first = {0}, int64[1] second = {1}, int64[1] third = {2}, int64[1] end = {9223372036854775807},
      float half = {0.5}, int64[2] flat = {-1, 8}, int64[3] kernel = {8, 8, 1},
-     int64[4] heads = {0, 0, 2, 4}, int64[3] turned = {0, 8, -1}>
+     int64[4] heads = {0, 0, 2, 4}, int64[3] turned = {0, 8, -1},
+     int64[3] pairs = {0, -1, 2}, int64[2] all_pairs = {-1, 2}, int64[3] whole = {0, -1, 8}, float[2] two = {1, 1},
+     int64[3] four = {0, -1, 4}>
     {
       x = Gather (table, ids)
       )",
@@ -52,7 +54,9 @@ Traced Trace(std::string_view lines, std::string_view batch = "B") {
   EXPECT_TRUE(inferred.ok()) << inferred;
   const Graph& graph = *traced.model.graph;
   const Value* ids = graph.FindValue("ids");
-  TokenSources sources{.batch = (*ids->shape())[0], .sequence = (*ids->shape())[1]};
+  TokenSources sources;
+  sources.batch = (*ids->shape())[0];
+  sources.sequence = (*ids->shape())[1];
   sources.past = Dim::Symbol("P");
   sources.rows = {ids};
   sources.padding = graph.FindValue("mask");
@@ -77,6 +81,7 @@ TEST_P(TokenRolesKept, FollowsTheAxesOfTokens) {
   EXPECT_EQ(y.role, TokenRole::kRows);
   EXPECT_EQ(y.axes.batch, GetParam().axes.batch);
   EXPECT_EQ(y.axes.token, GetParam().axes.token);
+  EXPECT_EQ(y.axes.per_token, GetParam().axes.per_token);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -89,6 +94,15 @@ INSTANTIATE_TEST_SUITE_P(
              "f = Reshape (x, flat)  n = Neg (f)  s = Shape (x)  y = Reshape (n, s)",
              {0, 1}},
         Kept{"heads", "h = Reshape (x, heads)  y = Transpose <perm = [0, 2, 1, 3]> (h)", {0, 2}},
+        Kept{"heads_behind_each_other", "y = Reshape (x, pairs)", {0, 1, 4}},
+        Kept{"heads_behind_each_other_and_back",
+             "h = Reshape (x, pairs)  n = RMSNormalization <axis = -1> (h, two)  "
+             "y = Reshape (n, whole)",
+             {0, 1, 1}},
+        Kept{"heads_of_all_tokens", "y = Reshape (x, all_pairs)", {0, 0, 4}},
+        Kept{"heads_of_all_tokens_and_back",
+             "h = Reshape (x, all_pairs)  n = Neg (h)  s = Shape (x)  y = Reshape (n, s)",
+             {0, 1, 1}},
         Kept{"columns", "t = Transpose <perm = [0, 2, 1]> (x)  y = MatMul (w, t)", {0, 2}},
         Kept{"a_norm", "y = RMSNormalization <axis = -1> (x, b)", {0, 1}},
         Kept{"a_softmax_over_features", "y = Softmax <axis = -1> (x)", {0, 1}},
@@ -155,6 +169,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mixed{"numbers_by_place", "y = Add (x, by_place)", "has numbers of its own along axis 1"},
         Mixed{"a_view_across_tokens", "y = Reshape (x, turned)",
               "no axis of [B, 8, S] is provably that of [B, S, 8] which runs over tokens"},
+        Mixed{"heads_of_other_tokens",
+              "h = Reshape (x, heads)  t = Transpose <perm = [0, 2, 1, 3]> (h)  y = Reshape (t, "
+              "four)",
+              "is provably that of [B, 2, S, 4] which runs over tokens"},
         Mixed{"the_number_of_tokens",
               "n = Shape <start = 1, end = 2> (ids)  f = Cast <to = 1> (n)  y = Div (x, f)",
               "node \"y\" (Div) reads \"f\", which depends on the number S of tokens"},
@@ -162,8 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
               "joins rows of last tokens with"},
         Mixed{"a_sum_of_last_tokens", "l = Gather <axis = 1> (x, last)  y = ReduceSum (l, first)",
               "does something else than row by row work to rows of last tokens"},
-        Mixed{"the_last_but_one",
-              "two = Add (minus_one, minus_one)  y = Gather <axis = 1> (x, two)",
+        Mixed{"the_last_but_one", "i = Add (minus_one, minus_one)  y = Gather <axis = 1> (x, i)",
               "node \"y\" (Gather) does not work on each token alone"},
         Mixed{"a_scale_of_all_tokens", "y, s, z = DynamicQuantizeLinear (x)",
               "node \"y\" (DynamicQuantizeLinear) is not known to work on each token alone"},

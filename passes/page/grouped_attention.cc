@@ -1,0 +1,240 @@
+#include "pagefuse/passes/page/grouped_attention.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/page/token_index.h"
+
+namespace pagefuse {
+namespace {
+
+// Inputs of the op, in order.
+enum Port {
+  kQuery,
+  kKey,
+  kValue,
+  kPastKey,
+  kPastValue,
+  kLengths,
+  kTotal,
+  kCos,
+  kSin,
+  kPositionIds,
+  kBias,
+  kSink,
+  kKeyScale,
+  kValueScale,
+  kQueryNorm,
+  kKeyNorm
+};
+
+absl::Status Unfit(const Node& node, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
+}
+
+float FloatOr(const Node& node, std::string_view name, float otherwise) {
+  const auto value = node.FloatAttribute(name, otherwise);
+  return value.ok() ? *value : otherwise;
+}
+
+// The input [B, T] that lengths are counted from, or null.
+const Value* CountedInput(const Value* value) {
+  constexpr int kLongestChain = 16;
+  for (int i = 0; i < kLongestChain && value; ++i) {
+    if (value->is_input()) return value;
+    const Node* node = value->producer();
+    value = node && node->num_inputs() > 0 ? node->input(0) : nullptr;
+  }
+  return nullptr;
+}
+
+// Lengths count the ones of a mask less one, and the total is the mask's length; or both are inputs
+// that nothing else reads.
+absl::Status CheckLengths(const Node& node, const SymbolicContents& contents) {
+  const Value* lengths = node.input(kLengths);
+  const Value* total = node.input(kTotal);
+  if (!lengths || !total) return Unfit(node, "its lengths are missing");
+  if (lengths->is_input() && total->is_input()) return absl::OkStatus();
+  const Value* mask = CountedInput(lengths);
+  if (!mask || !mask->shape() || mask->shape()->rank() != 2) {
+    return Unfit(node, StrCat("\"", lengths->name(), "\" is not counted from a mask [B, T]"));
+  }
+  const Dim length = (*mask->shape())[1];
+  const auto counted = IndexOfMask(lengths, mask, contents);
+  if (!counted || !ProvablyEqual(counted->constant, length - Dim(1))) {
+    return Unfit(node, StrCat("\"", lengths->name(), "\": expected the ones of \"", mask->name(),
+                              "\" in each row, less one"));
+  }
+  const auto known = KnownDims(total, contents);
+  if (!known || known->size() != 1 || !ProvablyEqual((*known)[0], length)) {
+    return Unfit(node, StrCat("\"", total->name(), "\": expected the length ", length.ToString(),
+                              " of \"", mask->name(), "\""));
+  }
+  return absl::OkStatus();
+}
+
+class Lowering {
+ public:
+  Lowering(Model& model, const SymbolicContents& contents)
+      : graph_(*model.graph), contents_(contents) {}
+
+  absl::StatusOr<GroupedAttentionSites> Run() {
+    std::vector<Node*> nodes;
+    for (const auto& node : graph_.nodes()) {
+      if (node->Is("GroupQueryAttention", "com.microsoft")) nodes.push_back(node.get());
+    }
+    for (Node* node : nodes) PF_RETURN_IF_ERROR(Check(*node));
+    for (Node* node : nodes) Lower(node);
+    return std::move(sites_);
+  }
+
+ private:
+  absl::Status Check(const Node& node) const {
+    PF_RETURN_IF_ERROR(CheckLengths(node, contents_));
+    if (node.input(kBias)) return Unfit(node, "has a bias on its scores");
+    if (IntOr(node, "causal", 1) != 1) return Unfit(node, "is not causal");
+    if (node.num_outputs() > 3 && node.output(3)) return Unfit(node, "its scores are read");
+    for (int present : {1, 2}) {
+      const Value* value = node.output(present);
+      if (value && !value->uses().empty())
+        return Unfit(node, "its present is read inside the graph");
+    }
+    const auto& shape = node.input(kQuery)->shape();
+    if (!shape || shape->rank() != 3 || !shape->back(0).is_constant()) {
+      return Unfit(node, "its query must be [B, S, H * D] with known size");
+    }
+    const int64_t heads = IntOr(node, "num_heads", 0);
+    const int64_t parts = heads + (node.input(kKey) ? 0 : 2 * IntOr(node, "kv_num_heads", 0));
+    if (heads < 1 || IntOr(node, "kv_num_heads", 0) < 1 ||
+        *shape->back(0).constant() % parts != 0) {
+      return Unfit(node, StrCat("its query has ", shape->back(0).ToString(), " columns for ", parts,
+                                " heads"));
+    }
+    return absl::OkStatus();
+  }
+
+  // [B, S, n * D] as [B, n, S, D].
+  static Value* Heads(GraphBuilder& builder, Value* rows, int64_t heads, int64_t head_size) {
+    Value* split = builder.Add("Reshape", {rows, builder.Ints({0, 0, heads, head_size})});
+    return builder.Add("Transpose", {split}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+  }
+
+  Value* PositionIds(const Node& node) {
+    if (node.input(kPositionIds)) return node.input(kPositionIds);
+    if (!positions_) {
+      const Shape& rows = *node.input(kQuery)->shape();
+      positions_ = graph_.AddInput(graph_.UniqueName("position_ids"), DataType::kInt64,
+                                   Shape{rows[0], rows[1]});
+    }
+    return positions_;
+  }
+
+  Value* Normed(GraphBuilder& builder, const Node& node, Value* heads, Port weight) {
+    if (!node.input(weight)) return heads;
+    Node* norm = builder.AddNode("", "RMSNormalization", {heads, node.input(weight)}, 1);
+    norm->SetAttribute("axis", MakeAttribute(int64_t{-1}));
+    norm->SetAttribute("epsilon", MakeAttribute(FloatOr(node, "qk_norm_epsilon", 1e-6f)));
+    return norm->output(0);
+  }
+
+  Value* Rotated(GraphBuilder& builder, const Node& node, Value* heads) {
+    if (IntOr(node, "do_rotary", 0) == 0) return heads;
+    Value* ids = PositionIds(node);
+    Value* cos = builder.Add("Gather", {node.input(kCos), ids});
+    Value* sin = builder.Add("Gather", {node.input(kSin), ids});
+    Node* rotated = builder.AddNode("", "RotaryEmbedding", {heads, cos, sin}, 1);
+    rotated->SetAttribute("interleaved", MakeAttribute(IntOr(node, "rotary_interleaved", 0)));
+    const auto& table = node.input(kCos)->shape();
+    if (table && table->back(0).constant()) {
+      rotated->SetAttribute("rotary_embedding_dim", MakeAttribute(*table->back(0).constant() * 2));
+    }
+    return rotated->output(0);
+  }
+
+  // What a cache of 8 or 4 bits with `scale` gives back.
+  Value* Rounded(GraphBuilder& builder, const Node& node, Value* heads, Port scale) {
+    if (!node.input(scale)) return heads;
+    const float most = IntOr(node, "kv_cache_bit_width", 8) == 4 ? 7.0f : 127.0f;
+    Value* codes = builder.Add("Round", {builder.Add("Div", {heads, node.input(scale)})});
+    Value* kept = builder.Add("Clip", {codes, builder.Float(-most - 1), builder.Float(most)});
+    return builder.Add("Mul", {kept, node.input(scale)});
+  }
+
+  void Lower(Node* node) {
+    GraphBuilder builder(graph_, node, node->output(0)->name());
+    const int64_t heads = IntOr(*node, "num_heads", 0);
+    const int64_t kv_heads = IntOr(*node, "kv_num_heads", 0);
+    const int64_t columns = *node->input(kQuery)->shape()->back(0).constant();
+    const int64_t size = columns / (heads + (node->input(kKey) ? 0 : 2 * kv_heads));
+    Value* rows[3] = {node->input(kQuery), node->input(kKey), node->input(kValue)};
+    if (!rows[1]) {
+      Node* split = builder.AddNode(
+          "", "Split", {rows[0], builder.Ints({heads * size, kv_heads * size, kv_heads * size})},
+          3);
+      split->SetAttribute("axis", MakeAttribute(int64_t{-1}));
+      for (int i = 0; i < 3; ++i) rows[i] = split->output(i);
+    }
+    Value* query = Heads(builder, rows[0], heads, size);
+    Value* key = Heads(builder, rows[1], kv_heads, size);
+    Value* value = Heads(builder, rows[2], kv_heads, size);
+    query = Rotated(builder, *node, Normed(builder, *node, query, kQueryNorm));
+    key = Rotated(builder, *node, Normed(builder, *node, key, kKeyNorm));
+    key = Rounded(builder, *node, key, kKeyScale);
+    value = Rounded(builder, *node, value, kValueScale);
+    Node* attention = builder.AddNode("", "Attention", {query, key, value}, 1);
+    SetAttributes(*node, attention);
+    sites_[attention] = {.sinks = Sinks(builder, *node, heads)};
+    Value* back =
+        builder.Add("Transpose", {attention->output(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+    Value* joined = builder.Add("Reshape", {back, builder.Ints({0, 0, heads * size})});
+    DropPresents(node);
+    graph_.ReplaceAllUses(node->output(0), joined);
+    graph_.EraseIfDead(node);
+  }
+
+  static void SetAttributes(const Node& node, Node* attention) {
+    attention->name = node.name;
+    attention->metadata = node.metadata;
+    attention->SetAttribute("is_causal", MakeAttribute(int64_t{1}));
+    const float scale = FloatOr(node, "scale", 0);
+    const float cap = FloatOr(node, "softcap", 0);
+    const int64_t window = IntOr(node, "local_window_size", -1);
+    if (scale != 0) attention->SetAttribute("scale", MakeAttribute(scale));
+    if (cap != 0) attention->SetAttribute("softcap", MakeAttribute(cap));
+    if (window > 0) attention->SetAttribute("left_window_size", MakeAttribute(window - 1));
+  }
+
+  static Value* Sinks(GraphBuilder& builder, const Node& node, int64_t heads) {
+    if (node.input(kSink)) return node.input(kSink);
+    if (IntOr(node, "smooth_softmax", 0) == 0) return nullptr;
+    return builder.Add("Expand", {builder.Float(0), builder.Ints({heads})});
+  }
+
+  void DropPresents(const Node* node) {
+    for (int present : {1, 2}) {
+      const Value* value = node->output(present);
+      for (int i = static_cast<int>(graph_.outputs().size()) - 1; value && i >= 0; --i) {
+        if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);
+      }
+    }
+  }
+
+  Graph& graph_;
+  const SymbolicContents& contents_;
+  GroupedAttentionSites sites_;
+  Value* positions_ = nullptr;
+};
+
+}  // namespace
+
+absl::StatusOr<GroupedAttentionSites> LowerGroupedAttention(Model& model,
+                                                            const SymbolicContents& contents) {
+  return Lowering(model, contents).Run();
+}
+
+}  // namespace pagefuse

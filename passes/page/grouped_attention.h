@@ -1,0 +1,29 @@
+// com.microsoft.GroupQueryAttention, the attention of ONNX Runtime's model builder, as a site that
+// can be paged.
+#pragma once
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/model.h"
+#include "pagefuse/ops/infer.h"
+
+namespace pagefuse {
+
+// What the op has that ONNX's Attention has not.
+struct GroupedAttentionExtras {
+  Value* sinks = nullptr;  // [H]: scores that take probability and have no value; null: none
+};
+// By the Attention nodes that took the place of the op.
+using GroupedAttentionSites = absl::flat_hash_map<const Node*, GroupedAttentionExtras>;
+
+// Writes every GroupQueryAttention of the graph out as norms, rotary embedding by position ids and
+// ONNX's Attention over the new tokens alone, for a graph that is being paged: past, present and
+// lengths are those of the paged cache from here on, and a scaled cache of integers becomes the
+// rounding that it does. Adds an input `position_ids` [B, S] if the op counted positions itself.
+// FailedPrecondition naming the node if its lengths are not those of the attention mask, or if it
+// has what paged attention lacks.
+absl::StatusOr<GroupedAttentionSites> LowerGroupedAttention(Model& model,
+                                                            const SymbolicContents& contents);
+
+}  // namespace pagefuse
