@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "pagefuse/ir/status_macros.h"
@@ -117,9 +119,29 @@ absl::Status InputRangeError(const KernelArgs& args, int input, std::string_view
   return absl::OutOfRangeError(StrCat(InputPrefix(args, input), what));
 }
 
+absl::StatusOr<Dim> HeldSize(const ShapeContext& c, int input, int64_t most) {
+  const std::optional<std::vector<Dim>> value = c.input_value(input);
+  if (!value || value->size() != 1) return Dim::Unknown();
+  const std::optional<int64_t> number = (*value)[0].constant();
+  if (!number || (*number >= 0 && *number <= most)) return (*value)[0];
+  const bool bounded = most < std::numeric_limits<int64_t>::max();
+  return c.InputError(input, StrCat("expected 0 ", bounded ? StrCat("to ", most) : "or more",
+                                    ", got ", *number));
+}
+
 int64_t IndexAt(const TensorArg& tensor, int64_t i) {
   return tensor.dtype == DataType::kInt32 ? tensor.as<const int32_t>()[i]
                                           : tensor.as<const int64_t>()[i];
+}
+
+absl::Status CheckScale(const KernelArgs& args, int input) {
+  const TensorArg& scale = args.input(input);
+  for (int64_t i = 0; scale.present() && i < scale.size(); ++i) {
+    const float value = scale.as<const float>()[i];
+    if (std::isfinite(value) && value > 0) continue;
+    return InputValueError(args, input, StrCat("expected a finite positive scale, got ", value));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckSlots(const KernelArgs& args, int slot_mapping, int64_t num_blocks,

@@ -59,8 +59,15 @@ absl::Status InputValueError(const KernelArgs& args, int input, std::string_view
 // The same message as OutOfRange.
 absl::Status InputRangeError(const KernelArgs& args, int input, std::string_view what);
 
+// The one integer that an input holds, as a size of shapes; unknown where its contents are not
+// known. InvalidArgument unless it is from 0 to `most`.
+absl::StatusOr<Dim> HeldSize(const ShapeContext& c, int input, int64_t most);
+
 // Integer contents of an index tensor (int32 or int64).
 int64_t IndexAt(const TensorArg& tensor, int64_t i);
+
+// Every entry of a float input must be finite and positive; an omitted one passes.
+absl::Status CheckScale(const KernelArgs& args, int input);
 
 // Slots must be below num_blocks * block_size (OutOfRange); negative ones are padding.
 absl::Status CheckSlots(const KernelArgs& args, int slot_mapping, int64_t num_blocks,
