@@ -106,18 +106,10 @@ bool Plan::Contains(const Plan& part) const {
   return true;
 }
 
-std::vector<Plan> Plan::Plainer() const {
-  std::vector<Plan> plainer;
-  for (size_t i = 0; i < chosen_.size(); ++i) {
-    if (chosen_[i] == 0) continue;
-    plainer.push_back(*this);
-    plainer.back().chosen_[i] = 0;
-  }
-  for (size_t i = 0; i < chosen_.size(); ++i) {
-    if (chosen_[i] < 2) continue;
-    plainer.push_back(*this);
-    --plainer.back().chosen_[i];
-  }
+std::optional<Plan> Plan::Without(size_t feature) const {
+  if (chosen_[feature] == 0) return std::nullopt;
+  Plan plainer = *this;
+  plainer.chosen_[feature] = 0;
   return plainer;
 }
 

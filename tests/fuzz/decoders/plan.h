@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,8 +47,8 @@ class Plan {
 
   // True if this plan has every choice of `part` other than first options.
   bool Contains(const Plan& part) const;
-  // Each with one feature fewer, then each with one feature an option nearer to the first.
-  std::vector<Plan> Plainer() const;
+  // With the first option of a feature, by number; nothing if it has that already.
+  std::optional<Plan> Without(size_t feature) const;
   // First options are left out.
   std::string ToString() const;
   std::string Choices() const;  // without the seed

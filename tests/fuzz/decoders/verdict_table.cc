@@ -58,16 +58,18 @@ void VerdictTable::Add(const Plan& plan, const Verdict& verdict) {
   Write(findings_.back());
 }
 
+// Leaving out one feature may let others go.
 VerdictTable::Class VerdictTable::Plainest(Plan plan, Verdict verdict) {
   for (bool plainer = true; plainer;) {
     plainer = false;
-    for (const Plan& candidate : plan.Plainer()) {
-      Verdict other = JudgeAlone(progress_, WriteDecoder(candidate));
+    for (size_t feature = 0; feature < Grammar().size(); ++feature) {
+      const std::optional<Plan> candidate = plan.Without(feature);
+      if (!candidate) continue;
+      Verdict other = JudgeAlone(progress_, WriteDecoder(*candidate));
       if (other.judgement != verdict.judgement || other.kind != verdict.kind) continue;
-      plan = candidate;
+      plan = *candidate;
       verdict = std::move(other);
       plainer = true;
-      break;
     }
   }
   return {.plan = std::move(plan), .verdict = std::move(verdict)};
