@@ -133,9 +133,10 @@ class PagedCacheInserter {
     if (sites_.empty()) return NoSite();
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindInputs());
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, Trace(inputs));
+    FreeStepNames(graph_);
     PF_ASSIGN_OR_RETURN(const DecoderLogits logits, FindLogits(graph_, inputs, trace));
-    Value* positions = PackTokenInputs(graph_, inputs, !trace.places.empty());
-    ReplacePlaces(graph_, trace.places, positions);
+    const bool needs_positions = !trace.places.empty() || !trace.cuts.empty();
+    ReplacePlaces(graph_, trace, PackTokenInputs(graph_, inputs, needs_positions));
     PassOnAllRows(graph_, trace);
     AddStepInputs();
     for (size_t layer = 0; layer < sites_.size(); ++layer) {

@@ -96,7 +96,10 @@ void FinishLogits(Graph& graph, const DecoderLogits& logits) {
     graph.Rename(rows, graph.UniqueName(logits.name + ".rows"));
     finished->set_dtype(DataType::kFloat);
   }
-  if (finished->name() != kName && !graph.FindValue(kName)) graph.Rename(finished, kName);
+  if (finished->name() == kName) return;
+  if (Value* other = graph.FindValue(kName))
+    graph.Rename(other, graph.UniqueName("exported.logits"));
+  graph.Rename(finished, kName);
 }
 
 }  // namespace pagefuse
