@@ -26,8 +26,10 @@ struct ImportOptions {
 // imports, unknown attributes and unknown proto fields are kept. Every error names the place.
 absl::StatusOr<Model> ImportModel(std::string_view bytes, const ImportOptions& options);
 
-// Reads a model file, ONNX protobuf or ONNX text (recognised by content); base_dir is the file's
-// folder.
+// Reads a model, ONNX protobuf or ONNX text, recognised by content.
+absl::StatusOr<Model> ReadModelBytes(std::string_view bytes, const ImportOptions& options);
+
+// The same for a file; base_dir is its folder.
 absl::StatusOr<Model> LoadModel(const std::string& path);
 
 struct ExportOptions {

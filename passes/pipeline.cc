@@ -1,16 +1,13 @@
 // All passes, in order.
 #include "pagefuse/passes/pipeline.h"
 
-#include <algorithm>
-
-#include "absl/strings/str_join.h"
-
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/quantise/quantise.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/similar_names.h"
 
 namespace pagefuse {
 namespace {
@@ -110,21 +107,6 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   return passes;
 }
 
-int EditDistance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 std::vector<std::unique_ptr<Pass>> DefaultPipeline() { return AllPasses(Stages::kAll); }
@@ -136,23 +118,12 @@ std::vector<std::string> LoadPasses() {
 }
 
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name) {
-  std::vector<std::pair<int, std::string>> others;
+  std::vector<std::string> others;
   for (std::unique_ptr<Pass>& pass : DefaultPipeline()) {
     if (pass->name() == name) return std::move(pass);
-    others.emplace_back(EditDistance(name, pass->name()), pass->name());
+    others.emplace_back(pass->name());
   }
-  std::sort(others.begin(), others.end());
-  others.erase(std::unique(others.begin(), others.end()), others.end());
-  // As near as the nearest, give or take a letter or two.
-  constexpr size_t kMaxNames = 3;
-  constexpr int kSlack = 2;
-  std::vector<std::string> similar;
-  for (size_t i = 0; i < std::min(kMaxNames, others.size()); ++i) {
-    if (others[i].first > others[0].first + kSlack) break;
-    similar.push_back(StrCat("\"", others[i].second, "\""));
-  }
-  return absl::NotFoundError(
-      StrCat("there is no pass \"", name, "\"; similar names: ", absl::StrJoin(similar, ", ")));
+  return absl::NotFoundError(StrCat("there is no pass \"", name, "\"", SimilarNames(name, others)));
 }
 
 }  // namespace pagefuse

@@ -211,6 +211,7 @@ absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
 
 const Session& Engine::session() const { return impl_->model->session(); }
 const PagedCache& Engine::cache() const { return impl_->model->cache(); }
+const CacheSettings& Engine::cache_settings() const { return impl_->model->cache_settings(); }
 EngineStats Engine::stats() const { return impl_->stats; }
 
 }  // namespace pagefuse

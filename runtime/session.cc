@@ -13,6 +13,7 @@
 #include "pagefuse/ir/verify.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/registry.h"
+#include "pagefuse/passes/similar_names.h"
 #include "pagefuse/runtime/executor.h"
 
 namespace pagefuse {
@@ -77,9 +78,10 @@ int64_t WeightBytes(const Graph& graph) {
 // A kernel that is asked for must be one of the op, in some version.
 absl::Status CheckForcedKernels(const std::map<std::string, std::string>& kernels) {
   for (const auto& [name, kernel] : kernels) {
-    std::vector<std::string> names;
+    std::vector<std::string> names, ops;
     bool found = false;
     for (const OpDef* op : OpRegistry::Global().ops()) {
+      ops.push_back(op->name());
       if (op->name() != name) continue;
       for (const Kernel& known : op->kernels()) {
         names.push_back(known.name);
@@ -88,7 +90,8 @@ absl::Status CheckForcedKernels(const std::map<std::string, std::string>& kernel
     }
     if (found) continue;
     return absl::InvalidArgumentError(
-        names.empty() ? StrCat("kernel \"", kernel, "\" of \"", name, "\": no such op has kernels")
+        names.empty() ? StrCat("kernel \"", kernel, "\" of \"", name, "\": no such op has kernels",
+                               SimilarNames(name, ops))
                       : StrCat("op \"", name, "\" has no kernel \"", kernel, "\"; it has ",
                                absl::StrJoin(names, ", ")));
   }
@@ -126,6 +129,10 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Load(const std::string& path,
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
                                                          const SessionOptions& options) {
   PF_RETURN_IF_ERROR(CheckForcedKernels(options.force_kernel));
+  if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        StrCat("num_threads: expected 0 to ", kMaxThreads, ", got ", options.num_threads));
+  }
   auto impl = std::make_unique<Impl>();
   impl->options = options;
   if (options.num_threads > 0) omp_set_num_threads(options.num_threads);

@@ -17,6 +17,9 @@
 
 namespace pagefuse {
 
+// More threads than any machine has cores are a mistake, and too many end the process.
+inline constexpr int kMaxThreads = 1024;
+
 struct SessionOptions {
   // Rewrites before planning. `optimise` false runs the graph as it came, after the passes that
   // take away large copies and passes over memory (LoadPasses in pipeline.h), unless `load_passes`
@@ -29,7 +32,7 @@ struct SessionOptions {
   // accumulation); it uses AMX or AVX512-BF16 where the machine has them.
   WeightType weight_type = WeightType::kFloat32;
   RunLimits limits = {};
-  int num_threads = 0;                                   // 0: OpenMP's default
+  int num_threads = 0;                                   // to kMaxThreads; 0: OpenMP's default
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;
 };

@@ -344,6 +344,9 @@ class InsertPagedCachePass : public Pass {
   std::string_view description() const override {
     return "Packs the step's tokens and puts a paged cache under every Attention.";
   }
+  std::vector<PassOption> options() const override {
+    return {{.name = "block_size", .description = "tokens a block of the cache, 16 by default"}};
+  }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     int64_t block_size = 0;

@@ -61,6 +61,9 @@ class SelectLogitsPass : public Pass {
   std::string_view description() const override {
     return "Computes logits for the last token of each sequence only.";
   }
+  std::vector<PassOption> options() const override {
+    return {{"logits", "rows of logits that are computed, last by default", {"last", "all"}}};
+  }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     Graph& graph = *model.graph;

@@ -233,6 +233,7 @@ class AbsorbMlaPass : public Pass {
     return "Moves the expansion of latent keys and values out of attention (option "
            "absorb_mla=on).";
   }
+  std::vector<PassOption> options() const override { return {AbsorbMlaOption()}; }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     const bool on = context.Option("absorb_mla", "off") == "on";
