@@ -28,6 +28,7 @@
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/page/paged_inputs.h"
 #include "pagefuse/passes/page/paged_logits.h"
+#include "pagefuse/passes/page/row_guard.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 
 namespace pagefuse {
@@ -253,10 +254,12 @@ class PagedCacheInserter {
     attention->name = node->name;
     attention->metadata = node->metadata;
     PF_RETURN_IF_ERROR(SetAttributes(site, attention));
-    Value* rows = builder.Add(
-        "Reshape", {attention->output(0), builder.Ints({1, -1, site.query_heads, site.head_size})});
+    Value* rows = attention->output(0);
+    const std::optional<RowGuard> guard = FindRowGuard(*node->output(0));
+    if (guard) rows = GuardedRows(builder, *guard, rows);
+    rows = builder.Add("Reshape", {rows, builder.Ints({1, -1, site.query_heads, site.head_size})});
     Value* heads = builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 2, 1, 3});
-    graph_.ReplaceAllUses(node->output(0), heads);
+    graph_.ReplaceAllUses(guard ? guard->result : node->output(0), heads);
     return absl::OkStatus();
   }
 

@@ -1,6 +1,7 @@
 #include "pagefuse/passes/recognise/index_expression.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -79,9 +80,23 @@ absl::StatusOr<IndexExpression> ReadRealigned(const Node* node, const SymbolicCo
   return result;
 }
 
+// OK unless broadcasting may repeat `operand` along an axis that its index counts along: symbols
+// that differ may be 1 and not 1.
+absl::Status CheckSpans(const IndexExpression& index, const Value* operand, const Value* result) {
+  if (!operand->shape() || !result->shape()) return StoppedAt(result, "has an unknown shape");
+  const Shape& own = *operand->shape();
+  for (int axis = 0; axis < own.rank(); ++axis) {
+    const Dim& whole = result->shape()->back(own.rank() - 1 - axis);
+    if (index.coefficients[axis] == 0 || ProvablyEqual(own[axis], whole)) continue;
+    return StoppedAt(operand, StrCat("counts along axis ", axis, ", ", own[axis].ToString(),
+                                     " long, and may be repeated to ", whole.ToString()));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<IndexExpression> ReadProduct(const Node* node, const SymbolicContents& contents) {
-  PF_ASSIGN_OR_RETURN(IndexExpression a, ReadIndexExpression(node->input(0), contents));
-  PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node->input(1), contents));
+  PF_ASSIGN_OR_RETURN(auto operands, ReadIndexOperands(*node, contents));
+  auto& [a, b] = operands;
   const int rank = static_cast<int>(std::max(a.coefficients.size(), b.coefficients.size()));
   auto is_number = [](const IndexExpression& e) {
     return e.constant.is_constant() && std::all_of(e.coefficients.begin(), e.coefficients.end(),
@@ -114,8 +129,8 @@ absl::StatusOr<IndexExpression> ReadAnySteps(const Value* value, const SymbolicC
     return ReadIndexExpression(node->input(0), contents);
   if (node->Is("Mul")) return ReadProduct(node, contents);
   if (node->Is("Add") || node->Is("Sub")) {
-    PF_ASSIGN_OR_RETURN(IndexExpression a, ReadIndexExpression(node->input(0), contents));
-    PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node->input(1), contents));
+    PF_ASSIGN_OR_RETURN(const auto operands, ReadIndexOperands(*node, contents));
+    const auto& [a, b] = operands;
     return node->Is("Add") ? a + b : a - b;
   }
   return StoppedAt(value, StrCat("(", node->op_type(), ") is no affine index expression"));
@@ -147,7 +162,12 @@ absl::StatusOr<std::vector<int>> AxisMap(const Node* node) {
   if (node->Is("Expand")) {
     for (int axis = 0; axis < to.rank(); ++axis) {
       const int source = axis - (to.rank() - from.rank());
-      map.push_back(source < 0 || IsOne(from[source]) ? -1 : source);
+      const bool repeats = source < 0 || IsOne(from[source]);
+      if (!repeats && !ProvablyEqual(from[source], to[axis])) {
+        return StoppedAt(out, StrCat("may repeat axis ", axis, ", ", from[source].ToString(),
+                                     " long, to ", to[axis].ToString()));
+      }
+      map.push_back(repeats ? -1 : source);
     }
     return map;
   }
@@ -169,6 +189,15 @@ absl::StatusOr<std::vector<int>> AxisMap(const Node* node) {
   }
   if (next != long_axes.size()) return StoppedAt(out, "rearranges indices");
   return map;
+}
+
+absl::StatusOr<std::pair<IndexExpression, IndexExpression>> ReadIndexOperands(
+    const Node& node, const SymbolicContents& contents) {
+  PF_ASSIGN_OR_RETURN(IndexExpression a, ReadIndexExpression(node.input(0), contents));
+  PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node.input(1), contents));
+  PF_RETURN_IF_ERROR(CheckSpans(a, node.input(0), node.output(0)));
+  PF_RETURN_IF_ERROR(CheckSpans(b, node.input(1), node.output(0)));
+  return std::make_pair(std::move(a), std::move(b));
 }
 
 absl::StatusOr<IndexExpression> ReadIndexExpression(const Value* value,
