@@ -68,10 +68,13 @@ std::vector<int64_t> RoleDims(const Value& input, FeedRole role, const StepSizes
   }
 }
 
-// Axes that no other input shares a name with may be 1. Returns those that became it.
+// Axes of masks and positions that no other input shares a name with may be 1. Returns those that
+// became it.
 std::string Loosen(const DecoderCase& decoder, const Value& input, std::vector<int64_t>& dims,
                    Random& random) {
   std::string repeated;
+  const FeedRole role = decoder.feeds.at(input.name());
+  if (role != FeedRole::kMask && role != FeedRole::kPositions) return "";
   for (size_t axis = 0; axis < dims.size(); ++axis) {
     const auto symbol = (*input.shape())[static_cast<int>(axis)].symbol();
     if (!symbol || !random.OneIn(2)) continue;
@@ -85,8 +88,8 @@ std::string Loosen(const DecoderCase& decoder, const Value& input, std::vector<i
     }
     if (readers != 1 || dims[axis] == 1) continue;
     dims[axis] = 1;
-    const char* role = decoder.feeds.at(input.name()) == FeedRole::kMask ? "mask" : "positions";
-    StrAppend(&repeated, repeated.empty() ? "" : ", ", role, " ", axis);
+    StrAppend(&repeated, repeated.empty() ? "" : ", ",
+              role == FeedRole::kMask ? "mask " : "positions ", axis);
   }
   return repeated;
 }

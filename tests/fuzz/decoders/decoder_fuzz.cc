@@ -40,10 +40,12 @@ int FuzzDecoders(const DecoderFuzzOptions& options) {
   while (next < end && go_on()) {
     const SeedVerdicts seeds = JudgeSeeds(progress, next, std::min(next + kBatch, end), go_on);
     for (const auto& [seed, verdict] : seeds.verdicts) {
-      table.Add(Plan::Random(seed), verdict);
-      if (!options.verbose) continue;
-      std::printf("seed %llu: %s: %s\n", Number(seed), JudgementName(verdict.judgement),
-                  verdict.reason.c_str());
+      const Plan plan = Plan::Random(seed);
+      if (options.verbose) {
+        std::printf("%s: %s: %s\n", plan.ToString().c_str(), JudgementName(verdict.judgement),
+                    verdict.reason.c_str());
+      }
+      table.Add(plan, verdict);
     }
     next = seeds.next;
     if (clock.Elapsed() < reported + kReportEvery) continue;

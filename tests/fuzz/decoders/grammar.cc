@@ -80,8 +80,8 @@ void AddMasks(std::vector<Feature>& grammar) {
         {"none", kMixes}}},
       {"window", 35, {{"none"}, {"all"}, {"alternate"}}},
       {"padding", 50, {{"none"}, {"keys"}, {"keys_gather"}, {"rows"}, {"both"}}},
-      {"mask_form", 50, {{"where_zero"}, {"where_scores"}, {"arithmetic"}, {"two_adds"}}},
-      {"mask_low", 30, {{"inf"}, {"lowest"}, {"1e9"}, {"1e4"}}},
+      {"mask_form", 20, {{"where_zero"}, {"where_scores"}, {"arithmetic"}, {"two_adds"}}},
+      {"mask_low", 15, {{"inf"}, {"lowest"}, {"1e9"}, {"1e4"}}},
       {"mask_shape", 60, {{"plain"}, {"rank3"}, {"rank4"}, {"batch"}, {"heads"}}},
       {"row_bias", 10, {{"none"}, {"rank2"}, {"rank4"}}},
       {"total", 30, {{"sum"}, {"mask"}}}};

@@ -181,8 +181,10 @@ Verdict JudgeDecoder(const DecoderCase& decoder) {
   auto exported = Session::Create(decoder.model.Clone(), Options(/*optimise=*/false));
   if (!exported.ok()) return Invalid(Message(exported.status()));
   const Verdict fused = CompareFused(decoder, **exported);
-  if (fused.judgement != Judgement::kPaged) return fused;
+  if (fused.judgement == Judgement::kInvalid) return fused;
   const Verdict paged = ComparePaged(decoder, **exported);
+  if (paged.judgement == Judgement::kFinding) return paged;  // wrong tokens before wrong numbers
+  if (fused.judgement == Judgement::kFinding) return fused;
   if (!decoder.paged || paged.judgement != Judgement::kRefused) return paged;
   return Found("paged: refused although it can be", paged.reason);
 }

@@ -54,7 +54,8 @@ Condition Causal(DecoderText& text) {
     // [S, 1], or [B, S, 1] with an axis of heads before the last two.
     const std::string column = text.Add("Unsqueeze", {text.Positions(), text.Ints({-1})});
     const std::string flat = text.Add("Reshape", {column, text.Ints({-1, 1})});
-    const bool rows = text.plan.Get("positions").find("cumsum") == 0;
+    const bool rows =
+        text.plan.Get("positions").find("cumsum") == 0 || text.Is("position_shape", "batch");
     if (!rows) return {text.Add("LessOrEqual", {text.KeyIndices(), flat})};
     const std::string places = text.Add("Unsqueeze", {column, text.Ints({1})});
     return {text.Add("LessOrEqual", {text.KeyIndices(), places}), 4};
