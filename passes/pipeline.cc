@@ -11,6 +11,7 @@
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/quantise/quantise.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/words/words.h"
 
 namespace pagefuse {
 namespace {
@@ -49,6 +50,10 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   tidy();
 
   // ---- recognise ----
+  // Codes of number formats, by what is computed.
+  add(RecogniseScalarFunctions());
+  // Rows written by slot.
+  add(RecogniseRowWrites());
   // RMSNorm written out.
   add(RecogniseRmsNorm());
   // x * sigmoid(x).
