@@ -193,7 +193,8 @@ absl::StatusOr<std::shared_ptr<const Pattern>> Compile(const PatternSource& sour
 
 // The texts of a source, as a key.
 std::string KeyOf(const PatternSource& source) {
-  std::string key = StrCat(source.name, "\n", source.writes_every_slot ? "every slot\n" : "", source.text);
+  std::string key =
+      StrCat(source.name, "\n", source.writes_every_slot ? "every slot\n" : "", source.text);
   for (const std::string& input : source.metadata_inputs) StrAppend(&key, "\n", input);
   return key;
 }

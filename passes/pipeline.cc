@@ -100,6 +100,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
 
   // ---- fuse ----
   // Quantisation and the write into a paged cache, written out.
+  // Ops of sparse attention and compressed caches, written out.
+  add(FuseDecompositions());
   add(FuseCacheInsert());
   // Attention over a paged cache, written out.
   add(FuseDequantAttention());
