@@ -287,7 +287,8 @@ Draft QNormDraft(const QNormCache& cache, const Value& q_out, const TableForm& f
   }
   // Two neighbours in bfloat16.
   constexpr double kStep = 1.0 / 127;
-  draft.rules = {{.relative = kStep}, kBytes};
+  constexpr double kCancelled = 1e-6;
+  draft.rules = {{.relative = kStep, .of_largest = kCancelled}, kBytes};
   return draft;
 }
 

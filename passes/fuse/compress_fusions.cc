@@ -55,9 +55,18 @@ PortSpec NormWeight(int64_t size) {
           }};
 }
 
-PortSpec TablePort() {
+PortSpec TablePort(int64_t size) {
   PortSpec table = TableForms()[0].ports[1];
+  table.fits = [fits = table.fits, size](const Value& value) {
+    return fits(value) && BackDim(value, 1) <= size && BackDim(value, 1) % 2 == 0;
+  };
   return table;
+}
+
+// Rows of one window, or of two that overlap.
+bool HasWidth(const Value& value, int64_t size) {
+  return value.dtype() == DataType::kFloat &&
+         (BackDim(value, 1) == size || BackDim(value, 1) == 2 * size);
 }
 
 std::string Attributes(const Target& target, int64_t ratio, int64_t overlap, float eps) {
@@ -123,8 +132,8 @@ absl::StatusOr<bool> FusePaged(FusionSearch& search, Value* output, const Target
       }};
   return search.Fuse("fuse-CompressCacheInsert", {{"kv_cache_out", output, "kv_cache"}},
                      {CachePort("kv_cache", output), SlotPort("kv_slot_mapping"), state,
-                      NormWeight(target.format.size), TablePort(), index("block_table", 2),
-                      index("token_to_req", 1), positions, SlotPort()},
+                      NormWeight(target.format.size), TablePort(target.format.size),
+                      index("block_table", 2), index("token_to_req", 1), positions, SlotPort()},
                      [&](const BoundPorts& ports, const ComputedRegion& region) {
                        return PagedDraft(target, ports, region, ratio);
                      });
@@ -198,20 +207,22 @@ Draft PrefillDraft(const Target& target, const BoundPorts& ports, const Computed
 
 absl::StatusOr<bool> FusePrefill(FusionSearch& search, Value* output, const Target& target,
                                  bool placed) {
-  const auto rows = [](std::string name, ProbeRole role) {
+  const int64_t size = target.format.size;
+  const auto rows = [size](std::string name, ProbeRole role) {
     return PortSpec{
-        .name = std::move(name), .role = role, .inner = true, .fits = [](const Value& value) {
-          return value.dtype() == DataType::kFloat && (Rank(value) == 2 || Rank(value) == 3) &&
+        .name = std::move(name), .role = role, .inner = true, .fits = [size](const Value& value) {
+          return HasWidth(value, size) && (Rank(value) == 2 || Rank(value) == 3) &&
                  !ConstantOf(&value);
         }};
   };
-  const PortSpec ape = {
-      .name = "ape", .role = ProbeRole::kScores, .metadata = true, .fits = [](const Value& value) {
-        return value.dtype() == DataType::kFloat && Rank(value) == 2 && BackDim(value, 1) > 0 &&
-               BackDim(value, 2) > 0;
-      }};
+  const PortSpec ape = {.name = "ape",
+                        .role = ProbeRole::kScores,
+                        .metadata = true,
+                        .fits = [size](const Value& value) {
+                          return HasWidth(value, size) && Rank(value) == 2 && BackDim(value, 2) > 0;
+                        }};
   std::vector<PortSpec> ports = {CachePort("kv_cache", output), SlotPort("kv_slot_mapping"),
-                                 NormWeight(target.format.size), TablePort()};
+                                 NormWeight(target.format.size), TablePort(target.format.size)};
   if (placed) ports.push_back(ape);
   ports.push_back(rows("kv", ProbeRole::kRows));
   ports.push_back(rows("score", ProbeRole::kScores));

@@ -33,13 +33,23 @@ bool SameRows(const Value& a, const Value& b) {
   return Rank(a) > 0 && Rank(b) > 0 && ProvablyEqual((*a.shape())[0], (*b.shape())[0]);
 }
 
+// As many rows, as far as the graph says: exporters give each input a symbol of its own where
+// nothing in the graph joins them.
+bool MayHaveSameRows(const Value& a, const Value& b) {
+  if (SameRows(a, b)) return true;
+  return Rank(a) > 0 && Rank(b) > 0 && (*a.shape())[0].symbol() && (*b.shape())[0].symbol();
+}
+
 // Values [T, heads] of float that scale something: what may be the weights' result.
 std::vector<Value*> ScaledWeights(const FusionSearch& search, const Value& codes) {
+  // Weights that the query's scale is not folded into share no node with the codes.
+  const bool apart = codes.dtype() == DataType::kUint8;
   std::vector<Value*> found;
   for (Value* value : search.ComputedValues()) {
     const Node& node = *value->producer();
     if (!node.Is("Mul") && !node.Is("Div")) continue;
-    if (value->dtype() == DataType::kFloat && Rank(*value) == 2 && SameRows(*value, codes) &&
+    if (value->dtype() == DataType::kFloat && Rank(*value) == 2 &&
+        (apart ? MayHaveSameRows(*value, codes) : SameRows(*value, codes)) &&
         BackDim(*value, 1) == BackDim(codes, 2)) {
       found.push_back(value);
     }

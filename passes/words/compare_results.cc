@@ -73,7 +73,17 @@ class Comparison {
     if (IsCode(type_)) {
       return SameCode(static_cast<uint8_t>(a), static_cast<uint8_t>(b), rule_.packed_codes);
     }
-    return std::abs(a - b) <= rule_.relative * std::max(std::abs(a), std::abs(b));
+    return std::abs(a - b) <= rule_.relative * std::max(std::abs(a), std::abs(b)) ||
+           (rule_.of_largest > 0 && std::abs(a - b) <= rule_.of_largest * LargestOfRow(i));
+  }
+
+  double LargestOfRow(size_t i) const {
+    const size_t begin = i / row_ * row_;
+    double largest = 0;
+    for (size_t k = begin; k < begin + row_; ++k) {
+      largest = std::max(largest, std::abs(expected_[k]));
+    }
+    return largest;
   }
 
   const ResultRule& rule_;

@@ -16,6 +16,8 @@ struct ResultRule {
   double rows = 0;
   // Relative difference of floats: products in another order.
   double relative = 0;
+  // Difference of floats beside the largest of their row: differences of numbers that nearly agree.
+  double of_largest = 0;
   bool packed_codes = false;  // bytes hold two 4-bit codes
 };
 
