@@ -13,7 +13,7 @@ namespace {
 
 // Elements that have one magnitude: no format has smaller groups.
 constexpr int64_t kRun = 32;
-constexpr float kScoreUnit = 0.125f;
+constexpr float kLargestScore = 4;
 
 class ProbeWriter {
  public:
@@ -24,13 +24,13 @@ class ProbeWriter {
     const int64_t size = tensor.size();
     switch (port.role) {
       case ProbeRole::kRows:
-        return Encoded(std::move(tensor), Rows(size));
+        return Encoded(std::move(tensor), Rows(size, IsFine(port)));
       case ProbeRole::kScores:
-        return Encoded(std::move(tensor), Numbers(size, kScoreUnit));
+        return Encoded(std::move(tensor), Numbers(size, kLargestScore, IsFine(port)));
       case ProbeRole::kFactors:
-        return Encoded(std::move(tensor), Numbers(size, 1.0f / 16));
+        return Encoded(std::move(tensor), Numbers(size, 2.0f, IsFine(port)));
       case ProbeRole::kTable:
-        return Encoded(std::move(tensor), Table(size));
+        return Encoded(std::move(tensor), Numbers(size, 1.0f, IsFine(port)));
       case ProbeRole::kIndices:
         return Integers(std::move(tensor), Indices(size, port.limit));
       case ProbeRole::kWindowEnds:
@@ -46,46 +46,49 @@ class ProbeWriter {
   }
 
  private:
+  static bool IsFine(const ProbePort& port) { return port.dtype != DataType::kBfloat16; }
   int Uniform(int low, int high) { return low + static_cast<int>(random_() % (high - low + 1)); }
   float Signed(float x) { return Uniform(0, 1) == 0 ? x : -x; }
 
   // The first number of a run is larger than the others and no multiple of 7, so that it decides
-  // the scale, and its share of a format's largest number is no power of two by accident.
-  std::vector<float> Rows(int64_t size) {
+  // the scale, and its share of a format's largest number is no power of two by accident. Five
+  // bits, or twelve where the type has more than bfloat16: rounding to it must show.
+  std::vector<float> Rows(int64_t size, bool fine) {
     std::vector<float> rows(size, 0.0f);
     if (round_.zero) return rows;
+    const int bits = fine ? 12 : 5;
+    const int half = 1 << (bits - 1);
     int exponent = 0;
     for (int64_t i = 0; i < size; ++i) {
       const bool first = i % kRun == 0;
       if (first) exponent = round_.exponent + Uniform(-3, 2);
-      int digits = first ? 8 * (2 * Uniform(8, 15) + 1) : 2 * Uniform(0, 15) + 1;
-      if (first && round_.powers) digits = 8 * 28;
-      rows[i] = Signed(std::ldexp(static_cast<float>(digits), exponent - 8));
+      int digits = 2 * Uniform(first ? half / 2 : 0, half - 1) + 1;
+      if (first && round_.powers) digits = 7 << (bits - 3);
+      // Three powers of two above the others.
+      const int scale = exponent - bits - (first ? 0 : 3);
+      rows[i] = Signed(std::ldexp(static_cast<float>(digits), scale));
     }
     return rows;
   }
 
-  std::vector<float> Numbers(int64_t size, float unit) {
+  // Odd multiples of 2^-bits below `largest`, none 0.
+  std::vector<float> Numbers(int64_t size, float largest, bool fine) {
+    const int bits = fine ? 12 : 5;
     std::vector<float> numbers(size);
     for (float& number : numbers) {
-      number = Signed(static_cast<float>(2 * Uniform(0, 15) + 1) * unit);
+      const int digits = 2 * Uniform(0, (1 << (bits - 1)) - 1) + 1;
+      number = Signed(std::ldexp(largest * static_cast<float>(digits), -bits));
     }
     return numbers;
   }
 
   std::vector<float> State(int64_t size, int64_t row) {
-    std::vector<float> state = Rows(size);
-    const std::vector<float> scores = Numbers(size, kScoreUnit);
+    std::vector<float> state = Rows(size, /*fine=*/true);
+    const std::vector<float> scores = Numbers(size, kLargestScore, /*fine=*/true);
     for (int64_t i = 0; i < size; ++i) {
       if (i % row >= row / 2) state[i] = scores[i];
     }
     return state;
-  }
-
-  std::vector<float> Table(int64_t size) {
-    std::vector<float> table(size);
-    for (float& number : table) number = Signed(static_cast<float>(2 * Uniform(0, 7) + 1) / 16);
-    return table;
   }
 
   std::vector<int64_t> Indices(int64_t size, int64_t limit) {
@@ -137,7 +140,7 @@ class ProbeWriter {
   // Floating caches hold numbers, so that none is a NaN.
   absl::StatusOr<Tensor> Contents(Tensor tensor) {
     if (IsFloatingPoint(tensor.dtype()) && tensor.dtype() != DataType::kFloat8E4M3FN) {
-      return Encoded(std::move(tensor), Numbers(tensor.size(), 0.5f));
+      return Encoded(std::move(tensor), Numbers(tensor.size(), 16.0f, /*fine=*/false));
     }
     auto* bytes = static_cast<uint8_t*>(tensor.mutable_data());
     const int64_t count = tensor.byte_size();

@@ -37,8 +37,8 @@ struct ProbeRound {
   uint32_t seed = 0;
   int exponent = 0;   // rows are about 2^exponent
   bool zero = false;  // rows are 0
-  bool powers =
-      false;  // the largest numbers of rows are 7 * 2^n, whose share of 448 is a power of two
+  // The largest numbers are 7 * 2^n, whose share of 448 is a power of two.
+  bool powers = false;
   bool padding = false;  // every third slot is -1
 };
 
