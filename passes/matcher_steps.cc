@@ -219,6 +219,16 @@ std::vector<Step> MatchSolver::ViewSteps(const Obligation& claim) {
               Quoted(*pattern_[source].value), " stands for");
 }
 
+// True if the pattern casts a port to an index type, and the graph reads the other one: indices are
+// the same numbers in both. The replacement casts them to what the port takes.
+bool MatchSolver::WidensIndex(const Node& cast, const Value& value) const {
+  const auto is_index = [](DataType type) {
+    return type == DataType::kInt32 || type == DataType::kInt64;
+  };
+  return pattern_[pattern_.id(cast.input(0))].kind == PatternKind::kInput &&
+         is_index(static_cast<DataType>(IntOr(cast, "to", 0))) && is_index(value.dtype());
+}
+
 std::vector<Step> MatchSolver::CastSteps(const Obligation& claim) {
   const Node& cast = *PatternProducer(claim.pattern);
   const int source = pattern_.id(cast.input(0));
@@ -229,7 +239,7 @@ std::vector<Step> MatchSolver::CastSteps(const Obligation& claim) {
   }
   const bool typed = cast.attribute("to") != nullptr &&
                      IntOr(cast, "to", 0) == static_cast<int64_t>(claim.value->dtype());
-  if (typed && Plausible(source, claim.value)) {
+  if ((typed || WidensIndex(cast, *claim.value)) && Plausible(source, claim.value)) {
     Step step{.bind = claim.pattern, .bind_to = claim.value};
     step.todo.push_back({.pattern = source, .value = claim.value});
     steps.push_back(std::move(step));

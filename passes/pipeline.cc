@@ -8,6 +8,7 @@
 #include "pagefuse/passes/quantise/quantise.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/similar_names.h"
+#include "pagefuse/passes/words/words.h"
 
 namespace pagefuse {
 namespace {
@@ -46,6 +47,10 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   tidy();
 
   // ---- recognise ----
+  // Codes of number formats, by what is computed.
+  add(RecogniseScalarFunctions());
+  // Rows written by slot.
+  add(RecogniseRowWrites());
   // RMSNorm written out.
   add(RecogniseRmsNorm());
   // x * sigmoid(x).
@@ -92,6 +97,10 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
 
   // ---- fuse ----
   // Quantisation and the write into a paged cache, written out.
+  // Ops of sparse attention and compressed caches, written out.
+  add(FuseDecompositions());
+  // The same ops in any other spelling, by what is computed.
+  add(FuseByResults());
   add(FuseCacheInsert());
   // Attention over a paged cache, written out.
   add(FuseDequantAttention());

@@ -10,6 +10,8 @@ namespace pagefuse {
 std::unique_ptr<Pass> FuseRopeQuant();
 std::unique_ptr<Pass> FuseCacheInsert();
 std::unique_ptr<Pass> FuseDequantAttention();
+std::unique_ptr<Pass> FuseDecompositions();
+std::unique_ptr<Pass> FuseByResults();
 std::unique_ptr<Pass> FuseElementwise();
 std::unique_ptr<Pass> FuseTransposedWeights();
 std::unique_ptr<Pass> FuseTransposedFactors();

@@ -1,0 +1,59 @@
+// Parts that fusions by what is computed share: shapes of ports, the forms in which graphs hold
+// cosines and sines, numbers that may be attributes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pagefuse/passes/fuse/fusion_search.h"
+
+namespace pagefuse {
+
+// The number of a dim counted from the end (1: the last); -1 if it is none.
+int64_t BackDim(const Value& value, int from_end);
+int Rank(const Value& value);  // -1 if unknown
+bool IsIndexVector(const Value& value);
+bool IsRowType(DataType type);  // float, float16, bfloat16
+
+// Ports of rows [.., width] with `rank` axes.
+PortSpec RowPort(std::string name, int rank, int64_t width);
+PortSpec SlotPort(std::string name = "slot_mapping");
+PortSpec PositionPort(std::string name = "positions");
+// A cache of the type and shape of what was written into it.
+PortSpec CachePort(std::string name, const Value* written);
+
+// One way to hold cosines and sines of the positions of tokens.
+struct TableForm {
+  std::vector<PortSpec> ports;
+  std::string formal;   // the ports, as a text names them
+  std::string prelude;  // defines `table` and, where it is no port, `positions`
+  bool indexed = true;  // by positions, below the table's first dim
+};
+// Of one table [P, R], of two [P, R/2], and of rows that were taken from either before.
+const std::vector<TableForm>& TableForms();
+// The width R of the bound table; nullopt where its parts do not fit.
+std::optional<int64_t> TableWidth(const TableForm& form, const BoundPorts& ports);
+void SetTableLimit(const TableForm& form, const BoundPorts& ports, Draft& draft);
+
+// Numbers of one element that products and quotients of what derives from `port` take; of a
+// divisor, the reciprocal.
+std::vector<float> FactorsOn(const ComputedRegion& region, const Value* port);
+// Small floats that may be an epsilon, attributes of norms among them.
+std::vector<float> Epsilons(const ComputedRegion& region);
+// Integers of one element that quotients and remainders take, and 1.
+std::vector<int64_t> Divisors(const std::vector<Node*>& nodes);
+
+// Shapes as Reshape takes them: the dims but for one that is no number, which is -1; nullopt if
+// more are none.
+std::optional<std::string> ReshapeDims(const Value& value);
+// A float with digits that give the same bits.
+std::string FloatText(float value);
+// ` <name> = Reshape (<of>, dims)` with its constant.
+std::string ReshapeText(const std::string& name, const std::string& of, const std::string& dims);
+// Repeats what may be one row: the rows of `of` as many as there are in `like`; `<name>` is `of`
+// where that is known.
+std::string RowsLike(const std::string& name, const std::string& of, const Value& rows,
+                     const std::string& like, const Value& like_rows, const std::string& width);
+
+}  // namespace pagefuse
