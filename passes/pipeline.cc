@@ -103,7 +103,9 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   // Ops of sparse attention and compressed caches, written out.
   add(FuseDecompositions());
   add(FuseCacheInsert());
-  // Attention over a paged cache, written out.
+  // Attention over a paged or quantised cache, however it is written.
+  add(FusePagedAttention());
+  // Attention over a paged cache, as the op's decomposition has it.
   add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
