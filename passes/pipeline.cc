@@ -50,6 +50,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   tidy();
 
   // ---- recognise ----
+  // As many rows of a block table as sequences.
+  add(DeclareEqualBatches());
   // Codes of number formats, by what is computed.
   add(RecogniseScalarFunctions());
   // Rows written by slot.
