@@ -101,9 +101,11 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   }
 
   // ---- fuse ----
-  // Quantisation and the write into a paged cache, written out.
+  // An indexer's scores, however they are written.
+  add(FuseIndexLogits());
   // Ops of sparse attention and compressed caches, written out.
   add(FuseDecompositions());
+  // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
   // Attention over a paged or quantised cache, however it is written.
   add(FusePagedAttention());

@@ -77,6 +77,7 @@ class ElementReader {
   std::optional<IndexForm> ReadArithmetic(const Element& element);
   std::optional<IndexForm> ReadQuotient(const Element& element);
   std::optional<IndexForm> ReadBits(const Element& element);
+  std::optional<IndexForm> ReadJoinedBits(const Element& element);
   std::optional<IndexForm> ReadChoice(const Element& element);
   std::optional<IndexForm> ReadConstant(const Element& element);
   std::optional<IndexForm> ReadRange(const Element& element);

@@ -132,6 +132,7 @@ std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
   if (node.Is("Relu")) return MaxOf(OperandIndex(element, 0), IndexForm(0));
   if (node.Is("Div") || node.Is("Mod") || node.Is("Floor")) return ReadQuotient(element);
   if (node.Is("BitShift") || node.Is("BitwiseAnd")) return ReadBits(element);
+  if (node.Is("BitwiseOr")) return ReadJoinedBits(element);
   if (node.Is("Where")) return ReadChoice(element);
   if (node.Is("Range")) return ReadRange(element);
   if (node.Is("ReduceSum")) return ReadCount(element);
@@ -167,6 +168,21 @@ std::optional<IndexForm> ElementReader::ReadBits(const Element& element) {
   // Below a power of two.
   if ((*number & (*number + 1)) != 0) return std::nullopt;
   return DivMod(OperandIndex(element, 0), Dim(*number + 1)).second;
+}
+
+// a | b is a + b where no bit is in both.
+std::optional<IndexForm> ElementReader::ReadJoinedBits(const Element& element) {
+  const IndexForm a = OperandIndex(element, 0);
+  const IndexForm b = OperandIndex(element, 1);
+  const auto above = [](const IndexForm& high, const IndexForm& low) {
+    const auto most = low.Upper().constant();
+    if (!most || !ProvablyNotNegative(low.Lower())) return false;
+    int64_t step = 1;
+    while (step <= *most) step *= 2;
+    return DivMod(high, Dim(step)).second.number() == 0;
+  };
+  if (above(a, b) || above(b, a)) return a + b;
+  return std::nullopt;
 }
 
 // Where(x >= 0, x, 0) is Max(x, 0); Where(x < 0, x + size, x) counts negative indices from the end

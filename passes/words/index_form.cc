@@ -200,6 +200,7 @@ AtomPtr MakeLoad(Value* tensor, std::vector<IndexForm> at) {
   atom->tensor = tensor;
   atom->args = std::move(at);
   if (tensor->dtype() == DataType::kBool) atom->extent = Dim(2);
+  if (tensor->dtype() == DataType::kUint8) atom->extent = Dim(256);
   return atom;
 }
 
@@ -231,6 +232,43 @@ AtomPtr MakeTruth(std::vector<IndexForm> conditions) {
   return MakeAtom(IndexAtom::Kind::kTruth, "truth", std::move(conditions), Dim(2));
 }
 
+namespace {
+
+// x = step * head + tail with 0 <= tail < step for a step that divides `divisor`, as far apart as
+// that goes.
+struct Steps {
+  IndexForm head, tail;
+  int64_t step = 1;
+};
+std::optional<Steps> StepsOf(const IndexForm& x, int64_t divisor) {
+  std::optional<Steps> best;
+  for (const auto& [key, term] : x.terms()) {
+    const int64_t step = term.second.constant().value_or(0);
+    if (step <= 1 || step >= divisor || divisor % step != 0 || (best && best->step >= step)) {
+      continue;
+    }
+    Steps steps{.step = step};
+    for (const auto& [name, part] : x.terms()) {
+      const IndexForm atom = IndexForm::Of(part.first);
+      const std::optional<Dim> exact = ExactQuotient(part.second, Dim(step));
+      if (exact) {
+        steps.head = steps.head + atom.Times(*exact);
+      } else {
+        steps.tail = steps.tail + atom.Times(part.second);
+      }
+    }
+    const auto constant = x.constant().constant();
+    if (!constant) continue;
+    const Dim whole = Dim(*constant).FloorDiv(Dim(step));
+    steps.head = steps.head + IndexForm(whole);
+    steps.tail = steps.tail + IndexForm(Dim(*constant) - whole * Dim(step));
+    if (steps.tail.ProvablyIn(Dim(0), Dim(step))) best = steps;
+  }
+  return best;
+}
+
+}  // namespace
+
 std::pair<IndexForm, IndexForm> DivMod(const IndexForm& x, const Dim& divisor) {
   if (ProvablyEqual(divisor, Dim(1))) return {x, IndexForm()};
   IndexForm quotient;
@@ -257,6 +295,13 @@ std::pair<IndexForm, IndexForm> DivMod(const IndexForm& x, const Dim& divisor) {
   if (const AtomPtr mod = rest.atom();
       mod && mod->kind == IndexAtom::Kind::kMod && ProvablyEqual(mod->divisor, divisor)) {
     return {quotient, rest};
+  }
+  // (4 m + h) / 8 is m / 2 where h < 4.
+  if (const auto number = divisor.constant()) {
+    if (const std::optional<Steps> steps = StepsOf(rest, *number)) {
+      const auto [whole, left] = DivMod(steps->head, Dim(*number / steps->step));
+      return {quotient + whole, left.Times(Dim(steps->step)) + steps->tail};
+    }
   }
   return {quotient + IndexForm::Of(MakeQuotient(rest, divisor)),
           IndexForm::Of(MakeRemainder(rest, divisor))};
