@@ -107,6 +107,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(FuseDecompositions());
   // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
+  // Attention over listed latent rows, however it is written.
+  add(FuseSparseMla());
   // Attention over a paged or quantised cache, however it is written.
   add(FusePagedAttention());
   // Attention over a paged cache, as the op's decomposition has it.

@@ -51,6 +51,7 @@ class SiteFuser {
       : model_(model), context_(context), scope_(scope) {}
 
   absl::StatusOr<bool> TryAt(Value* output) {
+    const std::string at = output->name();
     const absl::Status fused = Fuse(output);
     if (fused.ok()) {
       PF_RETURN_IF_ERROR(context_.Rewrote(model_, kName));
@@ -58,7 +59,7 @@ class SiteFuser {
     }
     if (fused.code() == absl::StatusCode::kInternal) return fused;
     if (fused.code() == absl::StatusCode::kFailedPrecondition) {
-      context_.AddMiss(kName, output->name(), StdView(fused.message()), 2);
+      context_.AddMiss(kName, at, StdView(fused.message()), 2);
     }
     return false;
   }
@@ -108,17 +109,17 @@ class FusePagedAttentionPass : public Pass {
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     bool changed = false;
     for (const GraphScope& scope : AllGraphs(model)) {
-      std::vector<Value*> outputs;
-      for (const auto& node : scope.graph->nodes()) {
-        if (MayBeAttention(*node)) outputs.push_back(node->output(0));
-      }
-      for (Value* output : outputs) {
-        if (scope.graph->FindValue(output->name()) != output) continue;
-        PF_ASSIGN_OR_RETURN(const bool here, SiteFuser(model, context, scope).TryAt(output));
+      for (Node* node : NodesOf(*scope.graph)) {
+        if (!MayBeAttention(*node)) continue;
+        PF_ASSIGN_OR_RETURN(const bool here,
+                            SiteFuser(model, context, scope).TryAt(node->output(0)));
         changed = changed || here;
+        if (here) break;  // nodes behind it may be gone
       }
     }
-    return changed;
+    if (!changed) return false;
+    PF_RETURN_IF_ERROR(Run(model, context).status());
+    return true;
   }
 };
 

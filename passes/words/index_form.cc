@@ -247,7 +247,8 @@ std::optional<Steps> StepsOf(const IndexForm& x, int64_t divisor) {
     if (step <= 1 || step >= divisor || divisor % step != 0 || (best && best->step >= step)) {
       continue;
     }
-    Steps steps{.step = step};
+    Steps steps;
+    steps.step = step;
     for (const auto& [name, part] : x.terms()) {
       const IndexForm atom = IndexForm::Of(part.first);
       const std::optional<Dim> exact = ExactQuotient(part.second, Dim(step));
