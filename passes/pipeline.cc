@@ -47,6 +47,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   tidy();
 
   // ---- recognise ----
+  // As many rows of a block table as sequences.
+  add(DeclareEqualBatches());
   // Codes of number formats, by what is computed.
   add(RecogniseScalarFunctions());
   // Rows written by slot.
@@ -96,13 +98,19 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   }
 
   // ---- fuse ----
-  // Quantisation and the write into a paged cache, written out.
+  // An indexer's scores, however they are written.
+  add(FuseIndexLogits());
   // Ops of sparse attention and compressed caches, written out.
   add(FuseDecompositions());
   // The same ops in any other spelling, by what is computed.
   add(FuseByResults());
+  // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
-  // Attention over a paged cache, written out.
+  // Attention over listed latent rows, however it is written.
+  add(FuseSparseMla());
+  // Attention over a paged or quantised cache, however it is written.
+  add(FusePagedAttention());
+  // Attention over a paged cache, as the op's decomposition has it.
   add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
