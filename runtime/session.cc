@@ -1,9 +1,8 @@
 #include "pagefuse/runtime/session.h"
 
+#include <mutex>
 #include <set>
 #include <utility>
-
-#include <omp.h>
 
 #include "absl/strings/str_join.h"
 
@@ -14,6 +13,7 @@
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/similar_names.h"
+#include "pagefuse/ops/thread_pool.h"
 #include "pagefuse/runtime/executor.h"
 
 namespace pagefuse {
@@ -103,6 +103,9 @@ absl::Status CheckForcedKernels(const std::map<std::string, std::string>& kernel
 struct Session::Impl {
   Model model;
   SessionOptions options;
+  std::unique_ptr<ThreadPool> threads;
+  WorkerPool* workers = nullptr;  // those of the caller of Run, if null
+  std::mutex turn;                // who has it runs, or changes what runs need
   PipelineReport report;
   std::unique_ptr<Executor> executor;
   std::map<std::string, Tensor, std::less<>> bound;
@@ -129,13 +132,18 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Load(const std::string& path,
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
                                                          const SessionOptions& options) {
   PF_RETURN_IF_ERROR(CheckForcedKernels(options.force_kernel));
-  if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
+  if (options.num_threads < 0 || options.num_threads > ThreadPool::kMaxSize) {
     return absl::InvalidArgumentError(
-        StrCat("num_threads: expected 0 to ", kMaxThreads, ", got ", options.num_threads));
+        StrCat("num_threads: expected 0 to ", ThreadPool::kMaxSize, ", got ", options.num_threads));
   }
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  if (options.num_threads > 0) omp_set_num_threads(options.num_threads);
+  impl->workers = options.workers;
+  if (options.workers == nullptr && options.num_threads > 0) {
+    impl->threads = std::make_unique<ThreadPool>(options.num_threads);
+    impl->workers = impl->threads.get();
+  }
+  const ScopedWorkerPool scope(impl->workers);
   if (options.optimise) {
     PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, options.pipeline));
   } else if (options.load_passes) {
@@ -158,6 +166,7 @@ const Model& Session::model() const { return impl_->model; }
 const PipelineReport& Session::report() const { return impl_->report; }
 
 SessionStats Session::stats() const {
+  const std::lock_guard turn(impl_->turn);
   return {.weight_bytes = impl_->weight_bytes,
           .packed_weight_bytes = impl_->executor->packed_bytes(),
           .arena_bytes = impl_->executor->arena_bytes(),
@@ -178,6 +187,7 @@ std::string Session::KernelReport() const {
 }
 
 std::vector<NodeProfile> Session::Profile() const {
+  const std::lock_guard turn(impl_->turn);
   std::vector<NodeProfile> profile;
   for (const StepTiming& timing : impl_->executor->timings()) {
     const PlannedStep& step = impl_->executor->plan().steps[timing.step];
@@ -247,6 +257,8 @@ absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Ten
     }
     wanted.push_back(i);
   }
+  const std::lock_guard turn(impl_->turn);
+  const ScopedWorkerPool scope(impl_->workers);
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(feeds));
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
                       impl_->executor->Run(ordered, impl_->BoundOutputs()));
@@ -311,6 +323,8 @@ std::vector<bool> Session::Impl::UpdatedInputs() const {
 }
 
 absl::Status Session::WarmUp(const std::map<std::string, Tensor>& feeds) {
+  const std::lock_guard turn(impl_->turn);
+  const ScopedWorkerPool scope(impl_->workers);
   std::map<std::string, Tensor> all = feeds;
   PF_RETURN_IF_ERROR(impl_->AddZeroFeeds(all));
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(all));
@@ -337,11 +351,13 @@ absl::Status Session::Bind(std::string_view name, Tensor tensor) {
       tensor.byte_size() > 0) {
     return absl::InvalidArgumentError(StrCat("output \"", name, "\": the memory is read-only"));
   }
+  const std::lock_guard turn(impl_->turn);
   impl_->bound.insert_or_assign(std::string(name), std::move(tensor));
   return absl::OkStatus();
 }
 
 absl::Status Session::Unbind(std::string_view name) {
+  const std::lock_guard turn(impl_->turn);
   auto it = impl_->bound.find(name);
   if (it == impl_->bound.end()) {
     return absl::NotFoundError(StrCat("nothing is bound to \"", name, "\""));

@@ -12,6 +12,7 @@
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/parallel.h"
 #include "pagefuse/ops/run_limits.h"
 #include "pagefuse/passes/pipeline.h"
 
@@ -32,7 +33,11 @@ struct SessionOptions {
   // accumulation); it uses AMX or AVX512-BF16 where the machine has them.
   WeightType weight_type = WeightType::kFloat32;
   RunLimits limits = {};
-  int num_threads = 0;                                   // to kMaxThreads; 0: OpenMP's default
+  // Threads that work on one run, its caller included: 1 starts none. 0 leaves it to the thread
+  // that calls Run: by default it uses as many as the process may have CPUs (UsableCpus).
+  int num_threads = 0;
+  // A host's threads in place of ours; then num_threads counts for nothing. Outlives the session.
+  WorkerPool* workers = nullptr;
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;
 };
@@ -54,7 +59,7 @@ struct NodeProfile {
   double duration_us = 0;
 };
 
-// Run is not thread-safe: one thread a session at a time. Several sessions may run at once.
+// Thread-safe: runs of one session take turns, those of different sessions go on at once.
 class Session {
  public:
   static absl::StatusOr<std::unique_ptr<Session>> Load(const std::string& path,
@@ -87,7 +92,7 @@ class Session {
   // in for by zeros, bound outputs are left alone. Results of later runs are the same with and
   // without. An input that is neither fed nor bound is zeros, if the other feeds tell its shape;
   // feed what must be consistent (starts, lengths, tables). Errors are those of Run, and
-  // InvalidArgument for an input whose shape is not known. Not thread-safe, as Run.
+  // InvalidArgument for an input whose shape is not known.
   absl::Status WarmUp(const std::map<std::string, Tensor>& feeds);
 
   // Binds memory to an input or output for all later runs; a bound output is written in place and
