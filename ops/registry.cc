@@ -1,6 +1,7 @@
 #include "pagefuse/ops/registry.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <memory>
 #include <tuple>
@@ -80,6 +81,13 @@ absl::Status VerifyNodeTypes(const Node& node, const OpDef& op) {
   return absl::OkStatus();
 }
 
+// A declaration of ours that is wrong ends the program, and says why.
+void AddBuiltIn(OpRegistry& ops, OpDef op) {
+  const absl::Status status = ops.Add(std::move(op));
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  PF_CHECK(status.ok());
+}
+
 // What node checks need of the model or function that the node is in.
 struct Imports {
   const Model& model;
@@ -123,7 +131,7 @@ absl::Status VerifyGraph(const Graph& graph, const Imports& imports) {
 OpRegistry& OpRegistry::Global() {
   static OpRegistry* registry = [] {
     auto* ops = new OpRegistry;
-#define PF_OP(family, op) PF_CHECK(ops->Add(family##_ops::op##Def()).ok());
+#define PF_OP(family, op) AddBuiltIn(*ops, family##_ops::op##Def());
 #include "pagefuse/ops/ops.inc"
 #undef PF_OP
     return ops;
@@ -138,6 +146,7 @@ absl::Status OpRegistry::Add(OpDef op) {
                                                    op.domain(), "\", version ", op.since(),
                                                    ", is already registered"));
   }
+  PF_RETURN_IF_ERROR(op.Compile());
   ops_.insert(it, std::make_unique<OpDef>(std::move(op)));
   return absl::OkStatus();
 }

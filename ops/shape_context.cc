@@ -6,7 +6,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/signature.h"
 
 namespace pagefuse {
 namespace {
@@ -70,6 +72,11 @@ std::optional<std::vector<int64_t>> ShapeContext::input_ints(int i) const {
   return Shape(*value).constant();
 }
 
+const Dim& ShapeContext::size(std::string_view name) const {
+  PF_CHECK(sizes_ != nullptr);
+  return sizes_->Find(name);
+}
+
 void ShapeContext::SetOutput(int i, DataType dtype, std::optional<Shape> shape) {
   if (i >= num_outputs()) return;
   outputs_[i].dtype = dtype;
@@ -104,6 +111,14 @@ absl::Status ShapeContext::InputError(int i, std::string_view what) const {
     name = node_.input(i)->name();
   }
   return Error(absl::StrCat("input ", i, " \"", name, "\": ", std::string(what)));
+}
+
+absl::Status ShapeContext::OutputError(int i, std::string_view what) const {
+  std::string name;
+  if (op_ != nullptr && !op_->outputs().empty()) {
+    name = op_->outputs()[std::min<size_t>(i, op_->outputs().size() - 1)].name;
+  }
+  return Error(absl::StrCat("output ", i, " \"", name, "\": ", std::string(what)));
 }
 
 absl::Status ShapeContext::AttributeError(std::string_view attribute, std::string_view what) const {

@@ -22,6 +22,7 @@
 #include "pagefuse/ir/shape.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/page/grouped_attention.h"
 #include "pagefuse/passes/page/packed_heads.h"
@@ -34,7 +35,7 @@
 namespace pagefuse {
 namespace {
 
-constexpr int kHeadSink = 11;  // input of PagedAttention
+constexpr int kHeadSink = kPagedAttentionIn["head_sink"];
 
 // An Attention node that can be paged.
 struct Site {
