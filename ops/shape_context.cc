@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse {
@@ -90,6 +91,10 @@ Dim ShapeContext::FreshDim() {
   }
   return Dim::Symbol(
       absl::StrCat(std::string(kFreshPrefix), Identifier(base), "__", fresh_count_++));
+}
+
+Dim ShapeContext::FreshName(std::string_view scope, std::string_view symbol) {
+  return Dim::Symbol(StrCat(kFreshPrefix, Identifier(StrCat(scope, symbol))));
 }
 
 absl::Status ShapeContext::Error(std::string_view what) const {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pagefuse/ir/machine_memory.h"
+#include "pagefuse/ir/memory_budget.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
@@ -72,6 +74,7 @@ absl::Status CompareTensors(const std::string& name, const Tensor& before, const
 absl::StatusOr<std::string> CompareOnRandomInputs(const Model& before, const Model& after,
                                                   double tolerance) {
   if (!SameInterface(before, after)) return std::string("inputs or outputs changed");
+  const MemoryBudgetScope scope(std::make_shared<MemoryBudget>(DefaultMemoryBytes()));
   std::string reason;
   for (int attempt = 0; attempt < kFeedAttempts; ++attempt) {
     const auto feeds = RandomFeeds(before, attempt);

@@ -1,6 +1,8 @@
 #include "tools/command.h"
 
+#include <algorithm>
 #include <fstream>
+#include <limits>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -15,10 +17,23 @@ void AddSessionFlags(CLI::App& command, SessionFlags& flags) {
           "activations of products, half the bytes)")
       ->capture_default_str();
   command.add_option("--threads", flags.threads, "threads; 0 for all cores")->capture_default_str();
+  command
+      .add_option(
+          "--max-memory", flags.max_memory,
+          "memory that a run may take, as 8GiB or in bytes; four fifths of what the machine "
+          "or the control group has if left out")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   command.add_option("--disable-pass", flags.disabled_passes, "passes to leave out")
       ->delimiter(',');
   command.add_option("--kernel", flags.kernels, "kernel to use for an op, as Op=name")
       ->delimiter(',');
+}
+
+void AddLoadFlags(CLI::App& command, SessionFlags& flags) {
+  command.add_flag(
+      "--read-weights", flags.read_weights,
+      "read files of weights into memory instead of mapping them: they may then change "
+      "while they are used");
 }
 
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
@@ -31,6 +46,9 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
   }
   if (flags.threads < 0) return absl::InvalidArgumentError("--threads: expected 0 or more");
   options.num_threads = flags.threads;
+  options.map_files = !flags.read_weights;
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  options.max_memory_bytes = static_cast<int64_t>(std::min(flags.max_memory, kMost));
   options.pipeline.disabled = flags.disabled_passes;
   for (const std::string& choice : flags.kernels) {
     const size_t equals = choice.find('=');
