@@ -20,11 +20,12 @@ bool IsOneValue(const PatternValue& pattern) {
 
 std::string Quoted(const Value& value) { return StrCat("\"", value.name(), "\""); }
 
-// The values from `value` upwards through views, itself first.
+// The values from `value` upwards through views, itself first, kMaxViews of them at most.
 std::vector<Value*> ViewChain(Value* value, const Graph* graph) {
   std::vector<Value*> chain = {value};
-  while (value->producer() != nullptr && value->producer()->graph() == graph &&
-         IsViewNode(*value->producer()) && value->producer()->input(0) != nullptr) {
+  while (chain.size() < kMaxViews && value->producer() != nullptr &&
+         value->producer()->graph() == graph && IsViewNode(*value->producer()) &&
+         value->producer()->input(0) != nullptr) {
     value = value->producer()->input(0);
     chain.push_back(value);
   }

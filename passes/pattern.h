@@ -65,5 +65,8 @@ absl::StatusOr<std::shared_ptr<const Pattern>> CompilePattern(const PatternSourc
 
 // Reshape, Squeeze, Unsqueeze and Flatten: the same elements under another shape.
 bool IsViewNode(const Node& node);
+// Views on end that are looked through at most: a graph of nothing but views would take the square
+// of its nodes otherwise.
+inline constexpr int kMaxViews = 64;
 
 }  // namespace pagefuse

@@ -107,13 +107,7 @@ class Rewrite {
     const Graph* graph = node->graph();
     if (graph == scope_.graph) return node;
     while (graph != nullptr && graph->parent() != scope_.graph) graph = graph->parent();
-    if (graph == nullptr) return nullptr;
-    for (const auto& candidate : scope_.graph->nodes()) {
-      for (const Graph* subgraph : candidate->Subgraphs()) {
-        if (subgraph == graph) return candidate.get();
-      }
-    }
-    return nullptr;
+    return graph == nullptr ? nullptr : scope_.index->owner(graph);
   }
 
   // --- new nodes from text ---

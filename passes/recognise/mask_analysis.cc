@@ -50,6 +50,7 @@ class MaskReader {
   explicit MaskReader(const SymbolicContents& contents) : contents_(contents) {}
 
   absl::StatusOr<Predicate> ReadBool(const Value* value) {
+    PF_RETURN_IF_ERROR(CountValue(value));
     if (value->IsConstant()) {
       auto scalar = ScalarOf(value);
       if (scalar && *scalar != 0) return Predicate{};
@@ -75,6 +76,7 @@ class MaskReader {
   }
 
   absl::StatusOr<Predicate> ReadAdditive(const Value* value) {
+    PF_RETURN_IF_ERROR(CountValue(value));
     const Node* node = value->producer();
     if (!node) {
       auto scalar = ScalarOf(value);
@@ -90,6 +92,13 @@ class MaskReader {
   }
 
  private:
+  // A value that both operands of a conjunction are computed from is read twice.
+  absl::Status CountValue(const Value* value) {
+    constexpr int kMaxValues = 512;
+    if (++values_ <= kMaxValues) return absl::OkStatus();
+    return StoppedAt(value, "is computed in too many steps");
+  }
+
   // A mask input [B, T] read as it is.
   absl::StatusOr<Predicate> ReadPadding(const Value* value) {
     if (RankOf(value) != 2) return StoppedAt(value, "is an input that is no [batch, key] mask");
@@ -266,6 +275,7 @@ class MaskReader {
   }
 
   const SymbolicContents& contents_;
+  int values_ = 0;  // that were read
 };
 
 absl::Status AddPadding(const Value* mask, const Atom& atom, int rank, MaskForm& form) {
