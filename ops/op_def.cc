@@ -47,6 +47,12 @@ absl::Status CheckSize(const ShapeContext& c, const AttributeDef& def, const Att
       def.name, absl::StrCat("expected ", -kMaxElements, " to ", kMaxElements, ", got ", *value));
 }
 
+absl::Status CheckFlag(const ShapeContext& c, const AttributeDef& def, const Attribute& attribute) {
+  const auto* value = std::get_if<int64_t>(&attribute.value);
+  if (!def.is_flag || value == nullptr || *value == 0 || *value == 1) return absl::OkStatus();
+  return c.AttributeError(def.name, absl::StrCat("expected 0 or 1, got ", *value));
+}
+
 absl::Status CheckAttributes(const ShapeContext& c, const std::vector<AttributeDef>& defs) {
   for (const AttributeDef& def : defs) {
     const Attribute* attribute = c.node().attribute(def.name);
@@ -64,6 +70,7 @@ absl::Status CheckAttributes(const ShapeContext& c, const std::vector<AttributeD
     // An attribute that is not understood may change what the node means, so it is not skipped.
     if (def == defs.end()) return c.AttributeError(name, "is not an attribute of this op");
     PF_RETURN_IF_ERROR(CheckSize(c, *def, attribute));
+    PF_RETURN_IF_ERROR(CheckFlag(c, *def, attribute));
   }
   return absl::OkStatus();
 }
@@ -156,6 +163,12 @@ OpDef& OpDef::Attr(std::string_view name, AttributeDef::Default default_value,
 
 OpDef& OpDef::RequiredAttr(std::string_view name, std::string_view doc) {
   attributes_.push_back({std::string(name), std::monostate(), true, std::string(doc)});
+  return *this;
+}
+
+OpDef& OpDef::FlagAttr(std::string_view name, int64_t default_value, std::string_view doc) {
+  Attr(name, default_value, doc);
+  attributes_.back().is_flag = true;
   return *this;
 }
 

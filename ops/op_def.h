@@ -49,6 +49,7 @@ struct AttributeDef {
   bool required = false;
   std::string doc;
   bool is_reach = false;  // a distance with no largest number, see ReachAttr
+  bool is_flag = false;   // 0 or 1, see FlagAttr
 };
 
 // One spelling of an op in standard ops, for one choice of attributes and optional ports.
@@ -84,6 +85,9 @@ class OpDef {
   OpDef& Attr(std::string_view name, AttributeDef::Default default_value,
               std::string_view doc = "");
   OpDef& RequiredAttr(std::string_view name, std::string_view doc = "");
+  // Yes or no: 0 or 1. Runtimes read other numbers as either (`== 1` here, `!= 0` there), so they
+  // are refused. Flags that all of them read as "not 0" (transA of Gemm) are an Attr.
+  OpDef& FlagAttr(std::string_view name, int64_t default_value, std::string_view doc = "");
   // How far something reaches, such as a window: the largest int64 says "to the end". Who reads it
   // cuts it with WithinReach; other integers of ops that are not ONNX's own are refused from
   // kMaxElements on.

@@ -123,7 +123,7 @@ OpDef& AddInputs(OpDef& op) {
 
 OpDef& AddAttributes(OpDef& op) {
   op.Attr("scale", std::monostate(), "factor of the scores; 1/sqrt(D) if absent")
-      .Attr("is_causal", int64_t{1}, "a token sees itself and the tokens before it")
+      .FlagAttr("is_causal", int64_t{1}, "a token sees itself and the tokens before it")
       .ReachAttr(
           "sliding_window", 0,
           "W > 0: number of visible keys, the token's own included; not causal: W - 1 to each side")
@@ -131,7 +131,8 @@ OpDef& AddAttributes(OpDef& op) {
       .Attr("chunk_lookback", int64_t{-1},
             "c >= 0: aligned chunks of W div (c + 1) tokens, the own one and c before it; "
             "replaces the window")
-      .Attr("use_alibi_sqrt", int64_t{0}, "bias -slope * sqrt(distance) instead of the linear one")
+      .FlagAttr("use_alibi_sqrt", int64_t{0},
+                "bias -slope * sqrt(distance) instead of the linear one")
       .Attr("kv_quant_mode", std::string("none"),
             "\"none\", \"fp8_per_tensor\", \"int8_per_token_head\", \"fp8_per_token_head\" or "
             "\"int4_per_token_head\"")
@@ -139,7 +140,7 @@ OpDef& AddAttributes(OpDef& op) {
       .Attr("query_type", std::string(), "\"float8e4m3fn\" for an f8 query given as uint8")
       .Attr("num_kv_splits_hint", int64_t{0}, "performance only")
       .Attr("tile_hint", int64_t{0}, "performance only")
-      .Attr("mm_prefix_clamp_window", int64_t{0}, "the window cuts image ranges too");
+      .FlagAttr("mm_prefix_clamp_window", int64_t{0}, "the window cuts image ranges too");
   return op;
 }
 

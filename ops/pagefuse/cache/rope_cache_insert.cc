@@ -29,10 +29,6 @@ absl::StatusOr<RotaryAttributes> ReadRotary(const ShapeContext& c, const Shape* 
   RotaryAttributes rotary;
   PF_ASSIGN_OR_RETURN(rotary.dim, c.node().IntAttribute("rotary_embedding_dim", 0));
   PF_ASSIGN_OR_RETURN(rotary.offset, c.node().IntAttribute("rotary_offset", 0));
-  PF_ASSIGN_OR_RETURN(const int64_t interleaved, c.node().IntAttribute("interleaved", 0));
-  if (interleaved != 0 && interleaved != 1) {
-    return c.AttributeError("interleaved", absl::StrCat("expected 0 or 1, got ", interleaved));
-  }
   if (rotary.offset < 0) {
     return c.AttributeError("rotary_offset",
                             absl::StrCat("expected at least 0, got ", rotary.offset));
@@ -259,7 +255,7 @@ OpDef RopeCacheInsertDef() {
       .Output("value_cache_out", "C", "[NB, BS, Hk, Dv]")
       .Output("k_scale_cache_out", "float", "[NB, BS, Hk]", optional)
       .Output("v_scale_cache_out", "float", "[NB, BS, Hk]", optional)
-      .Attr("interleaved", int64_t{0}, "0: channel i pairs with i + R/2; 1: 2i with 2i + 1")
+      .FlagAttr("interleaved", int64_t{0}, "0: channel i pairs with i + R/2; 1: 2i with 2i + 1")
       .Attr("rotary_embedding_dim", int64_t{0}, "R, the rotated channels; 0: all of D")
       .Attr("rotary_offset", int64_t{0}, "first rotated channel")
       .Attr("epsilon", kRopeEpsilon, "of the norms")

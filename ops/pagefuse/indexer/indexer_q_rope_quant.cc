@@ -229,7 +229,7 @@ OpDef IndexerQRopeQuantDef() {
       .Attr("format", std::string("fp8"), "fp8 or mxfp4")
       .RequiredAttr("softmax_scale", "factor of the weights, a float")
       .RequiredAttr("head_scale", "factor of the weights, a float")
-      .Attr("interleaved", int64_t{1}, "1: pairs (2i, 2i + 1); 0: pairs (i, i + R/2)")
+      .FlagAttr("interleaved", int64_t{1}, "1: pairs (2i, 2i + 1); 0: pairs (i, i + R/2)")
       .Attr("rotary_offset", std::monostate(), "first rotated channel; D - R if absent")
       .Attr("fp8_storage", std::string("float8e4m3fn"), "type of q_out: float8e4m3fn or uint8")
       .Types("P", {kInt64, kInt32})

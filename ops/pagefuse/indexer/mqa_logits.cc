@@ -189,7 +189,7 @@ OpDef MqaLogitsDef() {
           .Input("ks", "int32", "[M]", required, metadata)
           .Input("ke", "int32", "[M]", required, metadata)
           .Output("logits", "float", "[M, N]")
-          .Attr("clean_logits", int64_t{1}, "1: -inf outside the range; 0: anything")
+          .FlagAttr("clean_logits", int64_t{1}, "1: -inf outside the range; 0: anything")
           .Types("Q", {kFloat8E4M3FN, kUint8})
           .Types("K", {kFloat8E4M3FN, kUint8})
           .InferShapes(InferShapes)

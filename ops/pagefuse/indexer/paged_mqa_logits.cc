@@ -163,7 +163,7 @@ OpDef PagedMqaLogitsDef() {
           .Input("block_tables", "int32", "[B, MB]", required, metadata)
           .Input("max_model_len", "int64", "[]", PortKind::kOptional, metadata)
           .Output("logits", "float", "[B * n, max_model_len]")
-          .Attr(
+          .FlagAttr(
               "clean_logits", int64_t{1},
               "1: -inf in all columns that a row does not see; 0: anything at or past the context "
               "length")

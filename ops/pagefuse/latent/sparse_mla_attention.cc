@@ -85,7 +85,7 @@ OpDef SparseMlaAttentionDef() {
       .Attr("head_dim_v", int64_t{512}, "leading elements of a row that are its value")
       .Attr("block_size", int64_t{64}, "tokens a block of kv_cache, fp8_ue8m0 only")
       .Attr("extra_block_size", int64_t{64}, "tokens a block of extra_kv_cache, fp8_ue8m0 only")
-      .Attr("is_causal", int64_t{1}, "without indices: a token sees itself and those before it")
+      .FlagAttr("is_causal", int64_t{1}, "without indices: a token sees itself and those before it")
       .Types("TQ", {kFloat, kFloat16, kBfloat16})
       .Types("TC", {kFloat, kFloat16, kBfloat16, kUint8})
       .InferShapes(InferSparseMla)

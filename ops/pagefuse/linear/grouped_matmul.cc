@@ -196,7 +196,7 @@ OpDef GroupedMatMulDef() {
              PortRole::kMetadata)
       .Input("weights", "T", "[E, K, N]; [E, N, K] if transB")
       .Output("y", "T", "[T, N]")
-      .Attr("transB", int64_t{0}, "1: matrices are stored transposed")
+      .FlagAttr("transB", int64_t{0}, "1: matrices are stored transposed")
       .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
       .Types("Tind", {DataType::kInt32, DataType::kInt64})
       .InferShapes(Infer)

@@ -60,10 +60,6 @@ absl::StatusOr<TurboQuantAttributes> ReadTurboQuantAttributes(const Node& node) 
   if (value_bits != 3 && value_bits != 4) {
     return AttributeError(node, "value_bits", StrCat("expected 3 or 4, got ", value_bits));
   }
-  if (norm_correction != 0 && norm_correction != 1) {
-    return AttributeError(node, "norm_correction",
-                          StrCat("expected 0 or 1, got ", norm_correction));
-  }
   return TurboQuantAttributes{static_cast<int>(key_bits), static_cast<int>(value_bits),
                               norm_correction == 1};
 }

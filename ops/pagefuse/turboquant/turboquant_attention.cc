@@ -193,7 +193,8 @@ OpDef TurboQuantAttentionDef() {
       .Output("lse", "float", "[Hq, T]", optional)
       .RequiredAttr("key_bits", "3 or 4: codes of centroids; 8: float8e4m3fn")
       .RequiredAttr("value_bits", "3 or 4")
-      .Attr("norm_correction", int64_t{0}, "1: vectors of centroids are divided by their length")
+      .FlagAttr("norm_correction", int64_t{0},
+                "1: vectors of centroids are divided by their length")
       .Attr("scale", std::monostate(), "factor of the scores; 1/sqrt(D) if absent")
       .Attr("num_kv_splits_hint", int64_t{0}, "performance only")
       .Types("T", {kFloat, kFloat16, kBfloat16})

@@ -326,8 +326,9 @@ OpDef TurboQuantDequantDef() {
       .RequiredAttr("head_size", "D")
       .RequiredAttr("key_bits", "3 or 4: codes of centroids; 8: float8e4m3fn")
       .RequiredAttr("value_bits", "3 or 4")
-      .Attr("norm_correction", int64_t{0}, "1: vectors of centroids are divided by their length")
-      .Attr("inverse_rotate", int64_t{0}, "1: keys are brought back from the rotated space")
+      .FlagAttr("norm_correction", int64_t{0},
+                "1: vectors of centroids are divided by their length")
+      .FlagAttr("inverse_rotate", int64_t{0}, "1: keys are brought back from the rotated space")
       .Attr("max_seq_len", int64_t{0}, "N; 0: M * BS")
       .InferShapes(InferShapes)
       .Validate(Validate)
