@@ -148,6 +148,8 @@ class AttentionInputs : public Pass {
   }
 
   static bool ShareHeads(Graph& graph, Node* node) {
+    // A past and presents have as many heads as the keys.
+    if (node->input(4) || node->num_outputs() > 1) return false;
     Value* key = SharedHeads(node->input(1));
     Value* value = SharedHeads(node->input(2));
     if (!key || !value || !ProvablyEqual((*key->shape())[1], (*value->shape())[1])) return false;

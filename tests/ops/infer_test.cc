@@ -275,5 +275,33 @@ TEST_F(InferTest, AConstantHasItsOwnShapeWhateverIsDeclared) {
   EXPECT_EQ(ShapeOf("c"), "[1]");
 }
 
+// What is neither 0 nor 1 one runtime takes for yes, the next one for no.
+TEST(InferShapes, RefusesAFlagThatIsNeitherZeroNorOne) {
+  const std::pair<const char*, const char*> nodes[] = {
+      {"r = RotaryEmbedding <interleaved = 2> (x, t, t)",
+       "node \"r\" (RotaryEmbedding): attribute \"interleaved\": expected 0 or 1, got 2"},
+      {"r = Attention <is_causal = -1> (x, x, x)",
+       "node \"r\" (Attention): attribute \"is_causal\": expected 0 or 1, got -1"},
+      {"r = ReduceSum <keepdims = 2> (x)",
+       "node \"r\" (ReduceSum): attribute \"keepdims\": expected 0 or 1, got 2"}};
+  for (const auto& [node, message] : nodes) {
+    absl::StatusOr<Model> model = ParseModel(
+        std::string("<ir_version: 10, opset_import: [\"\" : 24]> g (float[1, 2, 3, 4] x, "
+                    "float[1, 3, 2] t) => (float[] r) { ") +
+        node + " }");
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(std::string(InferShapes(*model).message()), message);
+  }
+}
+
+TEST(InferShapes, TakesTransposesOfAnyNumberButZero) {
+  absl::StatusOr<Model> model = ParseModel(
+      "<ir_version: 10, opset_import: [\"\" : 24]> g (float[3, 2] a, float[3, 4] b) => (float[] r) "
+      "{ r = Gemm <transA = 2> (a, b) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_TRUE(InferShapes(*model).ok());
+  EXPECT_EQ(model->graph->outputs()[0]->shape()->ToString(), "[2, 4]");
+}
+
 }  // namespace
 }  // namespace pagefuse
