@@ -137,10 +137,13 @@ struct RowCache {
 };
 RowCache ReadRowCache(const Value& cache) {
   const int64_t width = BackDim(cache, 1);
-  const bool as_it_is = Rank(cache) == 3 && BackDim(cache, 2) > 0;
-  const int64_t block_size = as_it_is ? BackDim(cache, 2) : 1;
-  return {as_it_is ? *ReshapeDims(cache) : StrCat("[-1, 1, ", width, "]"),
-          UnitsOf(cache, width) / block_size, block_size};
+  int64_t block_size = 1;
+  for (int axis = 2; axis < Rank(cache); ++axis) {
+    block_size *= std::max<int64_t>(BackDim(cache, axis), 1);
+  }
+  const std::string dims = StrCat("[-1, ", block_size, ", ", width, "]");
+  return {Rank(cache) == 3 ? *ReshapeDims(cache) : dims, UnitsOf(cache, width) / block_size,
+          block_size};
 }
 
 }  // namespace
