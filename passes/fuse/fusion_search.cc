@@ -19,6 +19,8 @@ constexpr int64_t kSymbolSize = 8;
 // Ways to bind the ports of one output that are looked at, and of these, compared by numbers.
 constexpr int kMaxBindings = 4000;
 constexpr int kMaxComparisons = 48;
+// Pools of exports with a fixed number of blocks are compared on as they are.
+constexpr int64_t kMaxPortBytes = int64_t{1} << 28;
 
 void AddSymbols(const Value& value, DimSizes& sizes) {
   if (!value.shape()) return;
@@ -194,6 +196,11 @@ class RegionComparison {
       if (!dims) {
         return absl::FailedPreconditionError(
             StrCat("the shape of \"", value.name(), "\" is not known"));
+      }
+      const auto bytes = ByteSize(value.dtype(), *dims);
+      if (!bytes.ok() || *bytes > kMaxPortBytes) {
+        return absl::FailedPreconditionError(
+            StrCat("\"", value.name(), "\" ", DimsToString(*dims), " is too large to compare on"));
       }
       const auto limit = draft_.limits.find(specs_[i].name);
       ports_.push_back({.role = specs_[i].role,
