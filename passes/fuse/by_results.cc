@@ -54,6 +54,7 @@ class FuseByResultsPass : public Pass {
         PF_ASSIGN_OR_RETURN(const bool fused, RunFusion(search, fusion));
         changed = changed || fused;
       }
+      search.ReportMisses();
     }
     return changed;
   }

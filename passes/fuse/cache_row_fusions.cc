@@ -1,6 +1,7 @@
 // Rows that are quantised or joined and put into a paged cache by slot: KCacheQuantInsert,
 // IndexerKQuantInsert, MlaCacheInsert, CompressorStateInsert, QNormRopeKvInsert.
 #include <algorithm>
+#include <functional>
 
 #include "absl/strings/str_replace.h"
 
@@ -76,35 +77,95 @@ CacheView ViewCache(const Value& cache, const std::string& port, const std::stri
   return {ReshapeText("cache", port, dims), ReshapeText(port + "_out", "written", *original)};
 }
 
+PortSpec Bfloat16(PortSpec spec) {
+  spec.fits = [fits = spec.fits](const Value& value) {
+    return value.dtype() == DataType::kBfloat16 && fits(value);
+  };
+  return spec;
+}
+
+// What stands beside the cache and the slots of a write.
+struct RowWrite {
+  std::string rule;
+  std::string cache = "kv_cache";  // the port
+  std::vector<PortSpec> rows;
+  int64_t blocks = 0;
+  int64_t block_size = 0;
+};
+using RowTexts =
+    std::function<std::vector<std::string>(const BoundPorts&, const SlotForm&, std::string formal)>;
+
+absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWrite& write,
+                               const RowTexts& texts) {
+  for (const SlotForm& form : SlotForms(write.block_size)) {
+    std::vector<PortSpec> ports = {CachePort(write.cache, output)};
+    ports.insert(ports.end(), form.ports.begin(), form.ports.end());
+    std::string formal = StrCat(write.cache, ", ", form.formal);
+    for (const PortSpec& rows : write.rows) {
+      ports.push_back(rows);
+      StrAppend(&formal, ", ", rows.name);
+    }
+    const auto draft = [&](const BoundPorts& bound, const ComputedRegion&) {
+      Draft result;
+      result.texts = texts(bound, form, formal);
+      result.rules = {kBytes};
+      SetSlotLimits(write.blocks, write.block_size, result);
+      constexpr int64_t kPositions = 1000;
+      result.limits["positions"] = kPositions;
+      return result;
+    };
+    PF_ASSIGN_OR_RETURN(
+        const bool fused,
+        search.Fuse(write.rule, {{write.cache + "_out", output, write.cache}}, ports, draft));
+    if (fused) return true;
+  }
+  return false;
+}
+
+// "(formal) => (cache_out) { ... }" around a call of the op on `cache` and `slots`.
+std::string WriteText(const std::string& formal, const std::string& cache, const SlotForm& form,
+                      const CacheView& view, const std::string& rows, const std::string& call) {
+  return StrCat("(", formal, ") => (", cache, "_out) { ", view.before, form.text, rows,
+                "written = pagefuse.", call, "  ", view.after, "}");
+}
+
+// Caches of rows [.., width] as [blocks, block size, width].
+struct RowCache {
+  std::string dims;
+  int64_t blocks = 0;
+  int64_t block_size = 0;
+};
+RowCache ReadRowCache(const Value& cache) {
+  const int64_t width = BackDim(cache, 1);
+  int64_t block_size = 1;
+  for (int axis = 2; axis < Rank(cache); ++axis) {
+    block_size *= std::max<int64_t>(BackDim(cache, axis), 1);
+  }
+  const std::string dims = StrCat("[-1, ", block_size, ", ", width, "]");
+  return {Rank(cache) == 3 ? *ReshapeDims(cache) : dims, UnitsOf(cache, width) / block_size,
+          block_size};
+}
+
 }  // namespace
 
 absl::StatusOr<bool> FuseKCacheQuantInsert(FusionSearch& search, Value* output) {
   if (output->dtype() != DataType::kUint8 || !IsWrittenCache(*output)) return false;
   constexpr int64_t kElements = 512, kTokenBytes = 584;
-  PortSpec k = RowPort("k", 2, kElements);
-  k.fits = [fits = k.fits](const Value& value) {
-    return value.dtype() == DataType::kBfloat16 && fits(value);
-  };
   for (int64_t width : Widths(*output)) {
     if (width < kTokenBytes || !ReshapeDims(*output)) continue;
     const CacheView view = ViewCache(*output, "kv_cache", StrCat("[-1, ", width, "]"));
     for (int64_t block_size : BlockSizes(search, output, width / kTokenBytes)) {
-      const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
-        Draft result;
-        const Value& slots = *ports.at("slot_mapping");
-        result.texts = {
-            StrCat("(kv_cache, slot_mapping, k) => (kv_cache_out) { ", view.before,
-                   RowsLike("rows", "k", *ports.at("k"), "slot_mapping", slots, StrCat(kElements)),
-                   "written = pagefuse.KCacheQuantInsert <block_size = ", block_size,
-                   "> (rows, slot_mapping, cache)  ", view.after, "}")};
-        result.rules = {kBytes};
-        result.limits["slot_mapping"] = UnitsOf(*output, width) * block_size;
-        return result;
+      const RowWrite write = {.rule = "fuse-KCacheQuantInsert",
+                              .rows = {Bfloat16(RowPort("k", {kElements}))},
+                              .blocks = UnitsOf(*output, width),
+                              .block_size = block_size};
+      const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
+                             const std::string& formal) -> std::vector<std::string> {
+        return {WriteText(
+            formal, "kv_cache", form, view, RowsText("rows", "k", ports, form, {kElements}),
+            StrCat("KCacheQuantInsert <block_size = ", block_size, "> (rows, slots, cache)"))};
       };
-      PF_ASSIGN_OR_RETURN(
-          const bool fused,
-          search.Fuse("fuse-KCacheQuantInsert", {{"kv_cache_out", output, "kv_cache"}},
-                      {CachePort("kv_cache", output), SlotPort(), k}, draft));
+      PF_ASSIGN_OR_RETURN(const bool fused, FuseWrite(search, output, write, texts));
       if (fused) return true;
     }
   }
@@ -122,25 +183,22 @@ absl::StatusOr<bool> FuseIndexerKQuantInsert(FusionSearch& search, Value* output
     const CacheView view = ViewCache(
         *output, "kv_cache",
         as_it_is ? *ReshapeDims(*output) : StrCat("[-1, ", block_size, ", ", kTokenBytes, "]"));
-    const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
-      Draft result;
+    const RowWrite write = {.rule = "fuse-IndexerKQuantInsert",
+                            .rows = {RowPort("k", {kElements})},
+                            .blocks = UnitsOf(*output, width),
+                            .block_size = block_size};
+    const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
+                           const std::string& formal) {
+      std::vector<std::string> result;
       for (const char* scales : {"ue8m0", "float"}) {
-        result.texts.push_back(
-            StrCat("(kv_cache, slot_mapping, k) => (kv_cache_out) { ", view.before,
-                   RowsLike("rows", "k", *ports.at("k"), "slot_mapping", *ports.at("slot_mapping"),
-                            StrCat(kElements)),
-                   "written = pagefuse.IndexerKQuantInsert <quant_block_size = 128, scale_fmt = \"",
-                   scales, "\"> (rows, slot_mapping, cache)  ", view.after, "}"));
+        result.push_back(WriteText(
+            formal, "kv_cache", form, view, RowsText("rows", "k", ports, form, {kElements}),
+            StrCat("IndexerKQuantInsert <quant_block_size = 128, scale_fmt = \"", scales,
+                   "\"> (rows, slots, cache)")));
       }
-      result.rules = {kBytes};
-      result.limits["slot_mapping"] = UnitsOf(*output, kTokenBytes);
       return result;
     };
-    PF_ASSIGN_OR_RETURN(
-        const bool fused,
-        search.Fuse("fuse-IndexerKQuantInsert", {{"kv_cache_out", output, "kv_cache"}},
-                    {CachePort("kv_cache", output), SlotPort(), RowPort("k", 2, kElements)},
-                    draft));
+    PF_ASSIGN_OR_RETURN(const bool fused, FuseWrite(search, output, write, texts));
     if (fused) return true;
   }
   return false;
@@ -149,39 +207,37 @@ absl::StatusOr<bool> FuseIndexerKQuantInsert(FusionSearch& search, Value* output
 absl::StatusOr<bool> FuseMlaCacheInsert(FusionSearch& search, Value* output) {
   const bool coded = output->dtype() == DataType::kUint8;
   if ((!coded && output->dtype() != DataType::kBfloat16) || !IsWrittenCache(*output)) return false;
-  constexpr int64_t kCodedBytes = 656;
+  constexpr int64_t kCodedBytes = 656, kLatent = 512, kRope = 64;
   const int64_t width = BackDim(*output, 1);
   if (width < 2 || (coded && width != kCodedBytes) || !ReshapeDims(*output)) return false;
-  const CacheView view =
-      ViewCache(*output, "kv_cache",
-                Rank(*output) == 3 ? *ReshapeDims(*output) : StrCat("[-1, 1, ", width, "]"));
-  const auto part = [](std::string name) {
-    PortSpec spec = RowPort(std::move(name), 2, 0);
-    spec.fits = [](const Value& value) {
-      return value.dtype() == DataType::kBfloat16 && Rank(value) == 2 && BackDim(value, 1) > 0;
-    };
-    return spec;
+  const RowCache cache = ReadRowCache(*output);
+  const CacheView view = ViewCache(*output, "kv_cache", cache.dims);
+  const auto part = [width](std::string name) {
+    return PortSpec{.name = std::move(name),
+                    .role = ProbeRole::kRows,
+                    .inner = true,
+                    .fits = [width](const Value& value) {
+                      return value.dtype() == DataType::kBfloat16 && Rank(value) >= 2 &&
+                             BackDim(value, 1) > 0 && BackDim(value, 1) < width;
+                    }};
   };
-  const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
-    Draft result;
-    const Value& latent = *ports.at("kv_c");
-    const Value& rope = *ports.at("k_pe");
-    if (!coded && BackDim(latent, 1) + BackDim(rope, 1) != width) return result;
-    if (coded && (BackDim(latent, 1) != 512 || BackDim(rope, 1) != 64)) return result;
-    const Value& slots = *ports.at("slot_mapping");
-    result.texts = {StrCat(
-        "(kv_cache, slot_mapping, kv_c, k_pe) => (kv_cache_out) { ", view.before,
-        RowsLike("latent", "kv_c", latent, "slot_mapping", slots, StrCat(BackDim(latent, 1))),
-        RowsLike("rope", "k_pe", rope, "slot_mapping", slots, StrCat(BackDim(rope, 1))),
-        "written = pagefuse.MlaCacheInsert <format = \"", coded ? "fp8_ds_mla" : "bf16",
-        "\"> (latent, rope, slot_mapping, cache)  ", view.after, "}")};
-    result.rules = {kBytes};
-    result.limits["slot_mapping"] = UnitsOf(*output, width);
-    return result;
+  const RowWrite write = {.rule = "fuse-MlaCacheInsert",
+                          .rows = {part("kv_c"), part("k_pe")},
+                          .blocks = cache.blocks,
+                          .block_size = cache.block_size};
+  const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
+                         const std::string& formal) -> std::vector<std::string> {
+    const int64_t latent = BackDim(*ports.at("kv_c"), 1);
+    const int64_t rope = BackDim(*ports.at("k_pe"), 1);
+    const bool fits = coded ? latent == kLatent && rope == kRope : latent + rope == width;
+    if (!fits) return {};
+    return {WriteText(formal, "kv_cache", form, view,
+                      RowsText("latent", "kv_c", ports, form, {latent}) +
+                          RowsText("rope", "k_pe", ports, form, {rope}),
+                      StrCat("MlaCacheInsert <format = \"", coded ? "fp8_ds_mla" : "bf16",
+                             "\"> (latent, rope, slots, cache)"))};
   };
-  return search.Fuse("fuse-MlaCacheInsert", {{"kv_cache_out", output, "kv_cache"}},
-                     {CachePort("kv_cache", output), SlotPort(), part("kv_c"), part("k_pe")},
-                     draft);
+  return FuseWrite(search, output, write, texts);
 }
 
 absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* output) {
@@ -190,57 +246,60 @@ absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* outp
       width < 2 || !ReshapeDims(*output)) {
     return false;
   }
-  const CacheView view =
-      ViewCache(*output, "state_cache",
-                Rank(*output) == 3 ? *ReshapeDims(*output) : StrCat("[-1, 1, ", width, "]"));
+  const RowCache cache = ReadRowCache(*output);
+  const CacheView view = ViewCache(*output, "state_cache", cache.dims);
   const auto rows = [width](std::string name) {
-    PortSpec spec = RowPort(std::move(name), 2, 0);
-    spec.fits = [width](const Value& value) {
-      return (value.dtype() == DataType::kFloat || value.dtype() == DataType::kBfloat16) &&
-             Rank(value) == 2 && BackDim(value, 1) > 0 && 2 * BackDim(value, 1) <= width;
-    };
-    return spec;
+    return PortSpec{
+        .name = std::move(name),
+        .role = ProbeRole::kRows,
+        .inner = true,
+        .fits = [width](const Value& value) {
+          return (value.dtype() == DataType::kFloat || value.dtype() == DataType::kBfloat16) &&
+                 Rank(value) >= 2 && BackDim(value, 1) > 0 && 2 * BackDim(value, 1) <= width &&
+                 !ConstantOf(&value);
+        }};
   };
-  const PortSpec ape = {
-      .name = "ape", .role = ProbeRole::kFactors, .metadata = true, .fits = [](const Value& value) {
-        return value.dtype() == DataType::kFloat && Rank(value) == 2 && BackDim(value, 1) > 0 &&
-               BackDim(value, 2) > 0;
-      }};
-  const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
-    Draft result;
+  const PortSpec ape = {.name = "ape",
+                        .role = ProbeRole::kFactors,
+                        .metadata = true,
+                        .fits = [width](const Value& value) {
+                          return value.dtype() == DataType::kFloat && Rank(value) == 2 &&
+                                 2 * BackDim(value, 1) <= width && BackDim(value, 1) > 0 &&
+                                 BackDim(value, 2) > 0;
+                        }};
+  const RowWrite write = {.rule = "fuse-CompressorStateInsert",
+                          .cache = "state_cache",
+                          .rows = {rows("kv"), ape, PositionPort(), rows("score")},
+                          .blocks = cache.blocks,
+                          .block_size = cache.block_size};
+  const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
+                         const std::string& formal) -> std::vector<std::string> {
     const Value& kv = *ports.at("kv");
     const Value& score = *ports.at("score");
-    const Value& positions = *ports.at("positions");
     const int64_t row = BackDim(kv, 1);
-    if (BackDim(score, 1) != row || BackDim(*ports.at("ape"), 1) != row) return result;
-    if (kv.dtype() != score.dtype()) return result;
-    const Value& slots = *ports.at("slot_mapping");
-    result.texts = {StrCat(
-        "(state_cache, slot_mapping, kv, ape, positions, score) => (state_cache_out) { ",
-        view.before, RowsLike("rows", "kv", kv, "slot_mapping", slots, StrCat(row)),
-        RowsLike("scores", "score", score, "slot_mapping", slots, StrCat(row)),
-        RowsLike("places", "positions", positions, "slot_mapping", slots, ""),
-        "written = pagefuse.CompressorStateInsert <compress_ratio = ", BackDim(*ports.at("ape"), 2),
-        "> (rows, scores, ape, places, slot_mapping, cache)  ", view.after, "}")};
-    result.rules = {kBytes};
-    result.limits["slot_mapping"] = UnitsOf(*output, width);
-    constexpr int64_t kPositions = 1000;
-    result.limits["positions"] = kPositions;
-    return result;
+    if (BackDim(score, 1) != row || BackDim(*ports.at("ape"), 1) != row ||
+        kv.dtype() != score.dtype()) {
+      return {};
+    }
+    return {
+        WriteText(formal, "state_cache", form, view,
+                  RowsText("rows", "kv", ports, form, {row}) +
+                      RowsText("scores", "score", ports, form, {row}) +
+                      RowsText("places", "positions", ports, form, {}),
+                  StrCat("CompressorStateInsert <compress_ratio = ", BackDim(*ports.at("ape"), 2),
+                         "> (rows, scores, ape, places, slots, cache)"))};
   };
-  return search.Fuse("fuse-CompressorStateInsert", {{"state_cache_out", output, "state_cache"}},
-                     {CachePort("state_cache", output), SlotPort(), rows("kv"), ape, PositionPort(),
-                      rows("score")},
-                     draft);
+  return FuseWrite(search, output, write, texts);
 }
 
 namespace {
 
 struct QNormCache {
   std::string format;
-  std::string dims;  // as the op takes the cache
-  int64_t block_size = 0;
-  int64_t slots = 0;
+  std::string dims;        // as the op takes the cache
+  int64_t block_size = 0;  // attribute, where it is not in the shape
+  int64_t blocks = 0;
+  int64_t block_tokens = 0;
 };
 
 std::vector<QNormCache> QNormCaches(const FusionSearch& search, Value* output) {
@@ -252,67 +311,90 @@ std::vector<QNormCache> QNormCaches(const FusionSearch& search, Value* output) {
     for (int64_t width : Widths(cache)) {
       for (int64_t size : BlockSizes(search, output, width / kTokenBytes)) {
         caches.push_back(
-            {"fp8_ue8m0", StrCat("[-1, ", width, "]"), size, UnitsOf(cache, width) * size});
+            {"fp8_ue8m0", StrCat("[-1, ", width, "]"), size, UnitsOf(cache, width), size});
       }
     }
     return caches;
   }
   if (BackDim(cache, 1) != kElements) return caches;
-  const std::string dims = Rank(cache) == 3 ? *ReshapeDims(cache) : "[-1, 1, 512]";
   const bool coded = cache.dtype() == DataType::kFloat8E4M3FN;
   if (!coded && cache.dtype() != DataType::kBfloat16) return caches;
-  caches.push_back({coded ? "fp8" : "bf16", dims, 0, UnitsOf(cache, kElements)});
+  const RowCache rows = ReadRowCache(cache);
+  caches.push_back({coded ? "fp8" : "bf16", rows.dims, 0, rows.blocks, rows.block_size});
   return caches;
 }
 
-Draft QNormDraft(const QNormCache& cache, const Value& q_out, const TableForm& form,
-                 const BoundPorts& ports, const ComputedRegion& region, const CacheView& view) {
+// One way to read a graph as the op: its cache, the result for queries, the forms of table and
+// slots.
+struct QNormReading {
+  const QNormCache& cache;
+  Value* output;
+  Value* q_out;
+  const TableForm& table;
+  const SlotForm& slots;
+};
+
+Draft QNormDraft(const QNormReading& reading, const BoundPorts& ports,
+                 const ComputedRegion& region) {
   Draft draft;
-  const auto width = TableWidth(form, ports);
-  if (!width || *width > BackDim(q_out, 1)) return draft;
-  SetTableLimit(form, ports, draft);
-  draft.limits["slot_mapping"] = cache.slots;
-  const std::string prelude = absl::StrReplaceAll(
-      form.prelude, {{"@width", StrCat(*width)}, {"@half", StrCat(*width / 2)}});
-  const int64_t heads = BackDim(*ports.at("q"), 2);
-  const int64_t padded = BackDim(q_out, 2) == heads ? 0 : BackDim(q_out, 2);
+  const auto width = TableWidth(reading.table, ports);
+  const int64_t size = BackDim(*reading.q_out, 1);
+  const int64_t out_heads = BackDim(*reading.q_out, 2);
+  if (!width || *width > size) return draft;
+  SetTableLimit(reading.table, ports, draft);
+  SetSlotLimits(reading.cache.blocks, reading.cache.block_tokens, draft);
+  const Value& q = *ports.at("q");
+  const int64_t heads = BackDim(q, 2);
+  const CacheView view = ViewCache(*reading.output, "kv_cache", reading.cache.dims);
+  const std::string q_out = UnflatText("q_out", "queries", *reading.q_out, "q", q, 2);
+  if (q_out.empty()) return draft;
+  const std::string before =
+      StrCat(absl::StrReplaceAll(reading.table.prelude,
+                                 {{"@width", StrCat(*width)}, {"@half", StrCat(*width / 2)}}),
+             view.before, reading.slots.text, FlatText("q_rows", "q", q, {heads, size}),
+             RowsText("kv_rows", "kv", ports, reading.slots, {size}));
   for (float eps : Epsilons(region)) {
-    draft.texts.push_back(
-        StrCat("(kv_cache, slot_mapping, q, kv, ", form.formal, ") => (q_out, kv_cache_out) { ",
-               prelude, view.before, "q_out, written = pagefuse.QNormRopeKvInsert <format = \"",
-               cache.format, "\", eps = ", FloatText(eps),
-               cache.block_size > 0 ? StrCat(", block_size = ", cache.block_size) : "",
-               padded > 0 ? StrCat(", padded_heads = ", padded) : "",
-               "> (q, kv, cache, slot_mapping, positions, table)  ", view.after, "}"));
+    draft.texts.push_back(StrCat(
+        "(kv_cache, ", reading.slots.formal, ", q, kv, ", reading.table.formal,
+        ") => (q_out, kv_cache_out) { ", before,
+        "queries, written = pagefuse.QNormRopeKvInsert <format = \"", reading.cache.format,
+        "\", eps = ", FloatText(eps),
+        reading.cache.block_size > 0 ? StrCat(", block_size = ", reading.cache.block_size) : "",
+        out_heads > heads ? StrCat(", padded_heads = ", out_heads) : "",
+        "> (q_rows, kv_rows, cache, slots, places, table)  ", q_out, view.after, "}"));
   }
-  // Two neighbours in bfloat16.
-  constexpr double kStep = 1.0 / 127;
-  constexpr double kCancelled = 1e-6;
+  // Two neighbours in bfloat16, and differences of numbers that nearly agree.
+  constexpr double kStep = 1.0 / 127, kCancelled = 1e-6;
   draft.rules = {{.relative = kStep, .of_largest = kCancelled}, kBytes};
   return draft;
 }
 
 absl::StatusOr<bool> FuseQNorm(FusionSearch& search, Value* output, const QNormCache& cache,
                                Value* q_out) {
-  const CacheView view = ViewCache(*output, "kv_cache", cache.dims);
-  const auto bfloat16 = [](PortSpec spec) {
-    spec.fits = [fits = spec.fits](const Value& value) {
-      return value.dtype() == DataType::kBfloat16 && fits(value);
-    };
-    return spec;
+  const int64_t heads = BackDim(*q_out, 2);
+  const int64_t size = BackDim(*q_out, 1);
+  PortSpec q = RowPort("q", {size});
+  q.fits = [fits = q.fits, heads](const Value& value) {
+    return fits(value) && value.dtype() == DataType::kBfloat16 && Rank(value) >= 3 &&
+           BackDim(value, 2) > 0 && BackDim(value, 2) <= heads;
   };
-  for (const TableForm& form : TableForms()) {
-    std::vector<PortSpec> ports = {CachePort("kv_cache", output), SlotPort(),
-                                   bfloat16(RowPort("q", 3, BackDim(*q_out, 1))),
-                                   bfloat16(RowPort("kv", 2, BackDim(*q_out, 1)))};
-    ports.insert(ports.end(), form.ports.begin(), form.ports.end());
-    PF_ASSIGN_OR_RETURN(const bool fused,
-                        search.Fuse("fuse-QNormRopeKvInsert",
-                                    {{"q_out", q_out}, {"kv_cache_out", output, "kv_cache"}}, ports,
-                                    [&](const BoundPorts& bound, const ComputedRegion& region) {
-                                      return QNormDraft(cache, *q_out, form, bound, region, view);
-                                    }));
-    if (fused) return true;
+  for (const TableForm& table : TableForms()) {
+    for (const SlotForm& slots : SlotForms(cache.block_tokens)) {
+      std::vector<PortSpec> ports = {CachePort("kv_cache", output)};
+      ports.insert(ports.end(), slots.ports.begin(), slots.ports.end());
+      ports.push_back(q);
+      ports.push_back(Bfloat16(RowPort("kv", {size})));
+      ports.insert(ports.end(), table.ports.begin(), table.ports.end());
+      const QNormReading reading = {cache, output, q_out, table, slots};
+      PF_ASSIGN_OR_RETURN(
+          const bool fused,
+          search.Fuse("fuse-QNormRopeKvInsert",
+                      {{"q_out", q_out}, {"kv_cache_out", output, "kv_cache"}}, ports,
+                      [&](const BoundPorts& bound, const ComputedRegion& region) {
+                        return QNormDraft(reading, bound, region);
+                      }));
+      if (fused) return true;
+    }
   }
   return false;
 }
@@ -324,7 +406,7 @@ absl::StatusOr<bool> FuseQNormRopeKvInsert(FusionSearch& search, Value* output) 
   constexpr int64_t kElements = 512;
   for (const QNormCache& cache : QNormCaches(search, output)) {
     for (Value* q_out : search.ComputedValues()) {
-      if (q_out->dtype() != DataType::kBfloat16 || Rank(*q_out) != 3 ||
+      if (q_out->dtype() != DataType::kBfloat16 || Rank(*q_out) < 3 ||
           BackDim(*q_out, 1) != kElements || BackDim(*q_out, 2) < 1) {
         continue;
       }

@@ -24,8 +24,7 @@ PortSpec TablePort(std::string name, bool rows) {
           .fits = [rows](const Value& value) {
             // Rows may carry an axis for the heads.
             const int rank = Rank(value);
-            return IsTableType(value) && (rank == 2 || (rows && rank == 3)) &&
-                   BackDim(value, 1) > 1;
+            return IsTableType(value) && (rank == 2 || (rows && rank > 2)) && BackDim(value, 1) > 1;
           }};
 }
 
@@ -34,7 +33,7 @@ std::string NumberedRows() {
   return "zero = Constant <value_int: int = 0> ()  one = Constant <value_int: int = 1> ()  "
          "row_axis = Constant <value_ints: ints = [0]> ()  "
          "count_list = Shape <start = 0, end = 1> (table)  "
-         "count = Squeeze (count_list, row_axis)  positions = Range (zero, count, one)  ";
+         "count = Squeeze (count_list, row_axis)  places = Range (zero, count, one)  ";
 }
 
 }  // namespace
@@ -48,19 +47,28 @@ int64_t BackDim(const Value& value, int from_end) {
 
 bool IsIndexVector(const Value& value) {
   return (value.dtype() == DataType::kInt64 || value.dtype() == DataType::kInt32) &&
-         Rank(value) == 1;
+         Rank(value) >= 1;
 }
 
 bool IsRowType(DataType type) {
   return type == DataType::kFloat || type == DataType::kFloat16 || type == DataType::kBfloat16;
 }
 
-PortSpec RowPort(std::string name, int rank, int64_t width) {
+bool EndsIn(const Value& value, const std::vector<int64_t>& tail) {
+  const int size = static_cast<int>(tail.size());
+  if (Rank(value) <= size) return false;
+  for (int i = 0; i < size; ++i) {
+    if (BackDim(value, size - i) != tail[i]) return false;
+  }
+  return true;
+}
+
+PortSpec RowPort(std::string name, std::vector<int64_t> tail) {
   return {.name = std::move(name),
           .role = ProbeRole::kRows,
           .inner = true,
-          .fits = [rank, width](const Value& value) {
-            return IsRowType(value.dtype()) && Rank(value) == rank && BackDim(value, 1) == width;
+          .fits = [tail = std::move(tail)](const Value& value) {
+            return IsRowType(value.dtype()) && EndsIn(value, tail);
           }};
 }
 
@@ -86,13 +94,14 @@ PortSpec CachePort(std::string name, const Value* written) {
 }
 
 const std::vector<TableForm>& TableForms() {
+  const std::string kFlatPositions = ReshapeText("places", "positions", "[-1]");
   static const auto& forms = *new std::vector<TableForm>{
       {.ports = {PositionPort(), TablePort("cos_sin", false)},
        .formal = "positions, cos_sin",
-       .prelude = "table = Identity (cos_sin)  "},
+       .prelude = kFlatPositions + "table = Identity (cos_sin)  "},
       {.ports = {PositionPort(), TablePort("cos", false), TablePort("sin", false)},
        .formal = "positions, cos, sin",
-       .prelude = "table = Concat <axis = -1> (cos, sin)  "},
+       .prelude = kFlatPositions + "table = Concat <axis = -1> (cos, sin)  "},
       {.ports = {TablePort("cos_sin", true)},
        .formal = "cos_sin",
        .prelude = StrCat(ReshapeText("table", "cos_sin", "[-1, @width]"), NumberedRows()),
@@ -206,16 +215,71 @@ std::string ReshapeText(const std::string& name, const std::string& of, const st
                 of, ", ", name, "_dims)  ");
 }
 
-std::string RowsLike(const std::string& name, const std::string& of, const Value& rows,
-                     const std::string& like, const Value& like_rows, const std::string& width) {
-  if (ProvablyEqual((*rows.shape())[0], (*like_rows.shape())[0])) {
-    return StrCat(name, " = Identity (", of, ")  ");
+std::string FlatText(const std::string& name, const std::string& port, const Value& value,
+                     const std::vector<int64_t>& tail) {
+  if (Rank(value) == static_cast<int>(tail.size()) + 1) {
+    return StrCat(name, " = Identity (", port, ")  ");
   }
-  const std::string count = StrCat(name, "_count = Shape <start = 0, end = 1> (", like, ")  ");
-  if (width.empty()) return StrCat(count, name, " = Expand (", of, ", ", name, "_count)  ");
-  return StrCat(count, name, "_width = Constant <value_ints: ints = [", width, "]> ()  ", name,
-                "_sizes = Concat <axis = 0> (", name, "_count, ", name, "_width)  ", name,
-                " = Expand (", of, ", ", name, "_sizes)  ");
+  return ReshapeText(name, port, StrCat("[-1, ", absl::StrJoin(tail, ", "), "]"));
+}
+
+std::string UnflatText(const std::string& name, const std::string& from, const Value& value,
+                       const std::string& like, const Value& like_value, int tail) {
+  if (const auto dims = ReshapeDims(value)) return ReshapeText(name, from, *dims);
+  const int lead = Rank(like_value) - tail;
+  std::vector<int64_t> rest;
+  for (int axis = 0; axis < Rank(value); ++axis) {
+    const Dim& dim = (*value.shape())[axis];
+    if (axis < lead) {
+      if (!ProvablyEqual(dim, (*like_value.shape())[axis])) return "";
+    } else {
+      rest.push_back(dim.constant().value_or(-1));
+    }
+  }
+  if (rest.empty() || std::count(rest.begin(), rest.end(), -1) > 0) return "";
+  return StrCat(name, "_lead = Shape <start = 0, end = ", lead, "> (", like, ")  ", name,
+                "_rest = Constant <value_ints: ints = [", absl::StrJoin(rest, ", "), "]> ()  ",
+                name, "_dims = Concat <axis = 0> (", name, "_lead, ", name, "_rest)  ", name,
+                " = Reshape (", from, ", ", name, "_dims)  ");
+}
+
+std::vector<SlotForm> SlotForms(int64_t block_size) {
+  PortSpec slots = SlotPort();
+  slots.inner = true;
+  const auto index = [](std::string name) {
+    PortSpec spec = PositionPort(std::move(name));
+    spec.fits = [](const Value& value) { return IsIndexVector(value) && !ConstantOf(&value); };
+    return spec;
+  };
+  return {{{slots}, "slot_mapping", ReshapeText("slots", "slot_mapping", "[-1]"), "slot_mapping"},
+          {{index("blocks"), index("places_in_block")},
+           "blocks, places_in_block",
+           StrCat("block_size = Constant <value_int: int = ", block_size,
+                  "> ()  wide = Cast <to = 7> (blocks)  far = Cast <to = 7> (places_in_block)  "
+                  "starts = Mul (wide, block_size)  slots_there = Add (starts, far)  ",
+                  ReshapeText("slots", "slots_there", "[-1]")),
+           "blocks"}};
+}
+
+void SetSlotLimits(int64_t blocks, int64_t block_size, Draft& draft) {
+  draft.limits["slot_mapping"] = blocks * block_size;
+  draft.limits["blocks"] = blocks;
+  draft.limits["places_in_block"] = block_size;
+}
+
+std::string RowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
+                     const SlotForm& slots, const std::vector<int64_t>& tail) {
+  const Value& value = *ports.at(port);
+  const Value& places = *ports.at(slots.first);
+  const bool flat = Rank(value) == static_cast<int>(tail.size()) + 1;
+  if (!flat || Rank(places) != 1 || ProvablyEqual((*value.shape())[0], (*places.shape())[0])) {
+    return tail.empty() ? ReshapeText(name, port, "[-1]") : FlatText(name, port, value, tail);
+  }
+  const std::string count = StrCat(name, "_count = Shape (slots)  ");
+  if (tail.empty()) return StrCat(count, name, " = Expand (", port, ", ", name, "_count)  ");
+  return StrCat(count, name, "_width = Constant <value_ints: ints = [", absl::StrJoin(tail, ", "),
+                "]> ()  ", name, "_sizes = Concat <axis = 0> (", name, "_count, ", name,
+                "_width)  ", name, " = Expand (", port, ", ", name, "_sizes)  ");
 }
 
 }  // namespace pagefuse

@@ -16,8 +16,10 @@ int Rank(const Value& value);  // -1 if unknown
 bool IsIndexVector(const Value& value);
 bool IsRowType(DataType type);  // float, float16, bfloat16
 
-// Ports of rows [.., width] with `rank` axes.
-PortSpec RowPort(std::string name, int rank, int64_t width);
+// True if the value has these last dims, and at least one before them: one or more axes of tokens.
+bool EndsIn(const Value& value, const std::vector<int64_t>& tail);
+// Rows of tokens that end in these dims.
+PortSpec RowPort(std::string name, std::vector<int64_t> tail);
 PortSpec SlotPort(std::string name = "slot_mapping");
 PortSpec PositionPort(std::string name = "positions");
 // A cache of the type and shape of what was written into it.
@@ -27,7 +29,7 @@ PortSpec CachePort(std::string name, const Value* written);
 struct TableForm {
   std::vector<PortSpec> ports;
   std::string formal;   // the ports, as a text names them
-  std::string prelude;  // defines `table` and, where it is no port, `positions`
+  std::string prelude;  // defines `table` and `places`, a row of it for each token
   bool indexed = true;  // by positions, below the table's first dim
 };
 // Of one table [P, R], of two [P, R/2], and of rows that were taken from either before.
@@ -51,9 +53,26 @@ std::optional<std::string> ReshapeDims(const Value& value);
 std::string FloatText(float value);
 // ` <name> = Reshape (<of>, dims)` with its constant.
 std::string ReshapeText(const std::string& name, const std::string& of, const std::string& dims);
-// Repeats what may be one row: the rows of `of` as many as there are in `like`; `<name>` is `of`
-// where that is known.
-std::string RowsLike(const std::string& name, const std::string& of, const Value& rows,
-                     const std::string& like, const Value& like_rows, const std::string& width);
+// `name`: the port with one axis of tokens before the last dims.
+std::string FlatText(const std::string& name, const std::string& port, const Value& value,
+                     const std::vector<int64_t>& tail);
+// `name`: `from` under the shape of `value`. The axes of tokens of more than one unknown length are
+// those of the port `like`, before its last `tail` dims; empty where they are not.
+std::string UnflatText(const std::string& name, const std::string& from, const Value& value,
+                       const std::string& like, const Value& like_value, int tail);
+// One way to hold the places of rows in a cache.
+struct SlotForm {
+  std::vector<PortSpec> ports;
+  std::string formal;
+  std::string text;   // defines `slots`, one axis
+  std::string first;  // the port that has one element a row
+};
+// By slot; by block and place in the block. The cache has blocks of that many tokens.
+std::vector<SlotForm> SlotForms(int64_t block_size);
+void SetSlotLimits(int64_t blocks, int64_t block_size, Draft& draft);
+// `name`: the port with one axis of tokens. One row is repeated for all slots where the graph may
+// do so.
+std::string RowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
+                     const SlotForm& slots, const std::vector<int64_t>& tail);
 
 }  // namespace pagefuse

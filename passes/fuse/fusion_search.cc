@@ -19,6 +19,8 @@ constexpr int64_t kSymbolSize = 8;
 // Ways to bind the ports of one output that are looked at, and of these, compared by numbers.
 constexpr int kMaxBindings = 4000;
 constexpr int kMaxComparisons = 48;
+// Pools of exports with a fixed number of blocks are compared on as they are.
+constexpr int64_t kMaxPortBytes = int64_t{1} << 28;
 
 void AddSymbols(const Value& value, DimSizes& sizes) {
   if (!value.shape()) return;
@@ -89,6 +91,15 @@ Upstream FusionSearch::UpstreamOf(const std::vector<Value*>& outputs) const {
   return pagefuse::UpstreamOf(outputs, {}, region_scope_);
 }
 
+void FusionSearch::ReportMisses() const {
+  for (const auto& [key, miss] : misses_) {
+    // What became part of another op is no miss.
+    const Value* output = graph().FindValue(miss.at);
+    if (!output || !output->producer() || !output->producer()->domain().empty()) continue;
+    context_.AddMiss(miss.rule, miss.at, miss.condition, miss.matched_nodes);
+  }
+}
+
 absl::StatusOr<bool> FusionSearch::Fuse(
     const std::string& rule, const std::vector<OutputSpec>& outputs,
     const std::vector<PortSpec>& ports,
@@ -142,8 +153,11 @@ absl::StatusOr<bool> FusionSearch::Try(Attempt& attempt) {
   const std::string& at = attempt.outputs[0].value->name();
   if (!region.ok()) return false;
   const auto miss = [&](const absl::Status& status) {
-    context_.AddMiss(attempt.rule, at, StdView(status.message()),
-                     static_cast<int>(region->nodes.size()));
+    const int nodes = static_cast<int>(region->nodes.size());
+    Miss& nearest = misses_[{attempt.rule, at}];
+    if (nodes > nearest.matched_nodes) {
+      nearest = {attempt.rule, at, std::string(StdView(status.message())), nodes};
+    }
     return false;
   };
   absl::flat_hash_set<const Value*> metadata;
@@ -156,9 +170,9 @@ absl::StatusOr<bool> FusionSearch::Try(Attempt& attempt) {
   if (!readers.ok()) return miss(readers);
   const Draft draft = attempt.draft(bound, *region);
   if (draft.texts.empty() || ++attempt.comparisons > kMaxComparisons) return false;
-  const absl::StatusOr<std::string> text = FindText(attempt, *region, draft);
-  if (!text.ok()) return miss(text.status());
-  const absl::Status rewritten = Rewrite(attempt, *region, *text);
+  const absl::StatusOr<Found> found = FindText(attempt, *region, draft);
+  if (!found.ok()) return miss(found.status());
+  const absl::Status rewritten = Rewrite(attempt, *region, *found);
   if (absl::IsFailedPrecondition(rewritten)) return miss(rewritten);
   PF_RETURN_IF_ERROR(rewritten);
   return true;
@@ -183,6 +197,11 @@ class RegionComparison {
         return absl::FailedPreconditionError(
             StrCat("the shape of \"", value.name(), "\" is not known"));
       }
+      const auto bytes = ByteSize(value.dtype(), *dims);
+      if (!bytes.ok() || *bytes > kMaxPortBytes) {
+        return absl::FailedPreconditionError(
+            StrCat("\"", value.name(), "\" ", DimsToString(*dims), " is too large to compare on"));
+      }
       const auto limit = draft_.limits.find(specs_[i].name);
       ports_.push_back({.role = specs_[i].role,
                         .dtype = value.dtype(),
@@ -195,6 +214,10 @@ class RegionComparison {
   }
 
   bool narrow() const { return narrow_; }
+  bool HasSlots() const {
+    return std::any_of(ports_.begin(), ports_.end(),
+                       [](const ProbePort& port) { return port.role == ProbeRole::kSlots; });
+  }
 
   // What the region gives; constants stay what they are.
   absl::Status Run(const ProbeRound& round) {
@@ -231,11 +254,31 @@ class RegionComparison {
   bool narrow_ = false;
 };
 
+// Where the graph and the op differ on what the graph leaves open: slots of padding, and exponents
+// of exact powers of two, which float logarithms do not all round alike.
+std::string Assumptions(RegionComparison& comparison, const Model& text) {
+  const auto same = [&](const ProbeRound& round) {
+    return comparison.Run(round).ok() && comparison.Compare(text).ok();
+  };
+  std::string assumes;
+  constexpr uint32_t kSeed = 77;
+  if (comparison.HasSlots() && !same({.seed = kSeed, .padding = true})) {
+    assumes = "slots are not negative";
+  }
+  for (int exponent : {-20, -7, -3, 0, 3, 6, 13}) {
+    if (same({.seed = kSeed, .exponent = exponent, .powers = true})) continue;
+    StrAppend(&assumes, assumes.empty() ? "" : "; ",
+              "exponents of exact powers of two are rounded as the op does");
+    break;
+  }
+  return assumes;
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> FusionSearch::FindText(const Attempt& attempt,
-                                                   const ComputedRegion& region,
-                                                   const Draft& draft) const {
+absl::StatusOr<FusionSearch::Found> FusionSearch::FindText(const Attempt& attempt,
+                                                           const ComputedRegion& region,
+                                                           const Draft& draft) const {
   RegionScope scope = region_scope_;
   for (const Value* port : region.ports) AddSymbols(*port, scope.sizes);
   RegionComparison comparison(region, scope, attempt.ports, attempt.outputs, draft);
@@ -258,13 +301,13 @@ absl::StatusOr<std::string> FusionSearch::FindText(const Attempt& attempt,
     });
     if (left.empty()) return last;
   }
-  return left.front().first;
+  return Found{left.front().first, Assumptions(comparison, left.front().second)};
 }
 
 absl::Status FusionSearch::Rewrite(const Attempt& attempt, const ComputedRegion& region,
-                                   const std::string& text) {
+                                   const Found& found) {
   Rule rule(attempt.rule);
-  rule.MatchText(text).ReplaceWith(text);
+  rule.MatchText(found.text).ReplaceWith(found.text);
   PF_RETURN_IF_ERROR(rule.Compile());
   Match match;
   match.pattern = attempt.rule;
@@ -280,7 +323,18 @@ absl::Status FusionSearch::Rewrite(const Attempt& attempt, const ComputedRegion&
   for (const OutputSpec& output : attempt.outputs) match.values[output.name] = output.value;
   PF_RETURN_IF_ERROR(ReplaceMatch(rule.impl(), 0, match,
                                   {scope_.graph, scope_.opsets, &index_, &context_.contents}));
+  if (!found.assumes.empty()) Note(attempt.rule, found.assumes);
   return context_.Rewrote(model_, attempt.rule);
+}
+
+void FusionSearch::Note(const std::string& rule, const std::string& assumes) {
+  constexpr std::string_view kRuleKey = "pkg.pagefuse.rule", kAssumesKey = "pkg.pagefuse.assumes";
+  for (const auto& node : graph().nodes()) {
+    if (node->domain() != "pagefuse" || FindMetadata(node->metadata, kRuleKey) != rule) continue;
+    if (!FindMetadata(node->metadata, kAssumesKey)) {
+      SetMetadata(node->metadata, kAssumesKey, assumes);
+    }
+  }
 }
 
 }  // namespace pagefuse

@@ -68,23 +68,31 @@ class FusionSearch {
 
   // All that `outputs` are computed by.
   Upstream UpstreamOf(const std::vector<Value*>& outputs) const;
-  bool alive(const Node* node) const { return index_.alive(node); }
+  // Notes for each rule and output how near the nearest reading came.
+  void ReportMisses() const;
 
  private:
   struct Attempt;
   absl::StatusOr<bool> Bind(Attempt& attempt, size_t next);
   absl::StatusOr<bool> Try(Attempt& attempt);
   std::vector<Value*> Candidates(const Attempt& attempt, const PortSpec& spec) const;
-  absl::StatusOr<std::string> FindText(const Attempt& attempt, const ComputedRegion& region,
-                                       const Draft& draft) const;
-  absl::Status Rewrite(const Attempt& attempt, const ComputedRegion& region,
-                       const std::string& text);
+  // A text that gives the same, and what that takes for granted; empty if nothing.
+  struct Found {
+    std::string text;
+    std::string assumes;
+  };
+  absl::StatusOr<Found> FindText(const Attempt& attempt, const ComputedRegion& region,
+                                 const Draft& draft) const;
+  absl::Status Rewrite(const Attempt& attempt, const ComputedRegion& region, const Found& found);
+  // On the node that the rule put in.
+  void Note(const std::string& rule, const std::string& assumes);
 
   Model& model_;
   PassContext& context_;
   GraphScope scope_;
   GraphIndex index_;
   RegionScope region_scope_;
+  std::map<std::pair<std::string, std::string>, Miss> misses_;  // by rule and output
 };
 
 }  // namespace pagefuse

@@ -1,13 +1,14 @@
 // IndexerQRopeQuant and InvRopeQuant, wherever a graph computes what they do.
 #include <algorithm>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fusion_parts.h"
 #include "pagefuse/passes/fuse/fusions.h"
+#include "pagefuse/passes/pattern.h"
 
 namespace pagefuse {
 namespace {
@@ -40,17 +41,21 @@ bool MayHaveSameRows(const Value& a, const Value& b) {
   return Rank(a) > 0 && Rank(b) > 0 && (*a.shape())[0].symbol() && (*b.shape())[0].symbol();
 }
 
-// Values [T, heads] of float that scale something: what may be the weights' result.
+// [T, heads], or with axes of length 1 after them.
+bool IsPerHead(const Value& value, int64_t heads) {
+  return EndsIn(value, {heads}) || EndsIn(value, {heads, 1});
+}
+
+// Floats, one a head, that scale something: what may be the weights' result.
 std::vector<Value*> ScaledWeights(const FusionSearch& search, const Value& codes) {
   // Weights that the query's scale is not folded into share no node with the codes.
   const bool apart = codes.dtype() == DataType::kUint8;
   std::vector<Value*> found;
   for (Value* value : search.ComputedValues()) {
     const Node& node = *value->producer();
-    if (!node.Is("Mul") && !node.Is("Div")) continue;
-    if (value->dtype() == DataType::kFloat && Rank(*value) == 2 &&
-        (apart ? MayHaveSameRows(*value, codes) : SameRows(*value, codes)) &&
-        BackDim(*value, 1) == BackDim(codes, 2)) {
+    if (!node.Is("Mul") && !node.Is("Div") && !IsViewNode(node)) continue;
+    if (value->dtype() == DataType::kFloat && IsPerHead(*value, BackDim(codes, 2)) &&
+        (apart ? MayHaveSameRows(*value, codes) : SameRows(*value, codes))) {
       found.push_back(value);
     }
   }
@@ -59,11 +64,11 @@ std::vector<Value*> ScaledWeights(const FusionSearch& search, const Value& codes
 
 std::vector<Value*> ScaleBytes(const FusionSearch& search, const Value& codes) {
   constexpr int64_t kCodesAByte = 2, kGroup = 32;
+  const int64_t groups = BackDim(codes, 1) * kCodesAByte / kGroup;
   std::vector<Value*> found;
   for (Value* value : search.ComputedValues()) {
-    if (value->dtype() == DataType::kUint8 && Rank(*value) == 3 && SameRows(*value, codes) &&
-        BackDim(*value, 2) == BackDim(codes, 2) &&
-        BackDim(*value, 1) * kGroup == BackDim(codes, 1) * kCodesAByte) {
+    if (value->dtype() == DataType::kUint8 && EndsIn(*value, {BackDim(codes, 2), groups}) &&
+        SameRows(*value, codes)) {
       found.push_back(value);
     }
   }
@@ -77,17 +82,34 @@ struct IndexerQuery {
   Value* scales = nullptr;  // of mxfp4
 };
 
-std::string IndexerText(const IndexerQuery& query, const TableForm& form, int64_t width,
-                        float softmax_scale, float head_scale, int64_t interleaved,
-                        int64_t offset) {
+struct IndexerAttributes {
+  float softmax_scale = 1;
+  float head_scale = 1;
+  int64_t interleaved = 1;
+  int64_t rotary_offset = 0;
+};
+
+std::string IndexerText(const IndexerQuery& query, const TableForm& form, const BoundPorts& ports,
+                        int64_t width, const IndexerAttributes& attributes) {
+  const Value& q = *ports.at("q");
+  const int64_t heads = BackDim(q, 2);
   const std::string outputs = StrCat("q_out, weights_out", query.scales ? ", q_scale" : "");
+  const std::string results = StrCat("codes, scaled", query.scales ? ", exponents" : "");
+  const std::vector<std::string> views = {
+      UnflatText("q_out", "codes", *query.codes, "q", q, 2),
+      UnflatText("weights_out", "scaled", *query.weights, "q", q, 2),
+      query.scales ? UnflatText("q_scale", "exponents", *query.scales, "q", q, 2) : " "};
+  if (std::count(views.begin(), views.end(), "") > 0) return "";
   return StrCat("(q, weights, ", form.formal, ") => (", outputs, ") { ", Prelude(form, width),
-                outputs, " = pagefuse.IndexerQRopeQuant <format = \"", query.format,
-                "\", softmax_scale = ", FloatText(softmax_scale),
-                ", head_scale = ", FloatText(head_scale), ", interleaved = ", interleaved,
-                ", rotary_offset = ", offset, ", fp8_storage = \"",
+                FlatText("rows", "q", q, {heads, BackDim(q, 1)}),
+                ReshapeText("factors", "weights", StrCat("[-1, ", heads, "]")), results,
+                " = pagefuse.IndexerQRopeQuant <format = \"", query.format,
+                "\", softmax_scale = ", FloatText(attributes.softmax_scale),
+                ", head_scale = ", FloatText(attributes.head_scale),
+                ", interleaved = ", attributes.interleaved,
+                ", rotary_offset = ", attributes.rotary_offset, ", fp8_storage = \"",
                 query.scales ? "float8e4m3fn" : StorageOf(*query.codes),
-                "\"> (positions, q, table, weights) }");
+                "\"> (places, rows, table, factors)  ", absl::StrJoin(views, ""), "}");
 }
 
 // The two factors of the weights, in the order in which they are multiplied.
@@ -111,10 +133,12 @@ Draft IndexerDraft(const IndexerQuery& query, const TableForm& form, const Bound
   SetTableLimit(form, ports, draft);
   for (const auto& [softmax, head] : ScalePairs(FactorsOn(region, ports.at("weights")))) {
     for (int64_t interleaved : {1, 0}) {
-      draft.texts.push_back(
-          IndexerText(query, form, *width, softmax, head, interleaved, size - *width));
-      if (*width == size) continue;
-      draft.texts.push_back(IndexerText(query, form, *width, softmax, head, interleaved, 0));
+      for (int64_t offset : {size - *width, int64_t{0}}) {
+        const std::string text =
+            IndexerText(query, form, ports, *width, {softmax, head, interleaved, offset});
+        if (!text.empty()) draft.texts.push_back(text);
+        if (*width == size) break;
+      }
     }
   }
   // The weights' result is multiplied in the op's order, or a unit or two away.
@@ -133,13 +157,9 @@ absl::StatusOr<bool> FuseIndexerQuery(FusionSearch& search, const IndexerQuery& 
                       .role = ProbeRole::kFactors,
                       .inner = true,
                       .fits = [heads](const Value& value) {
-                        return IsRowType(value.dtype()) && Rank(value) == 2 &&
-                               BackDim(value, 1) == heads;
+                        return IsRowType(value.dtype()) && IsPerHead(value, heads);
                       }};
-  PortSpec q = RowPort("q", 3, size);
-  q.fits = [fits = q.fits, heads](const Value& value) {
-    return fits(value) && BackDim(value, 2) == heads;
-  };
+  const PortSpec q = RowPort("q", {heads, size});
   for (const TableForm& form : TableForms()) {
     std::vector<PortSpec> ports = {q, weights};
     ports.insert(ports.end(), form.ports.begin(), form.ports.end());
@@ -157,7 +177,7 @@ absl::StatusOr<bool> FuseIndexerQuery(FusionSearch& search, const IndexerQuery& 
 
 absl::StatusOr<bool> FuseIndexerQRopeQuant(FusionSearch& search, Value* output) {
   constexpr int64_t kSmallestHead = 16;
-  if (!IsCodeType(output->dtype()) || Rank(*output) != 3 || BackDim(*output, 2) < 1 ||
+  if (!IsCodeType(output->dtype()) || Rank(*output) < 3 || BackDim(*output, 2) < 1 ||
       BackDim(*output, 1) < kSmallestHead) {
     return false;
   }
@@ -180,7 +200,7 @@ std::vector<Value*> GroupScales(const FusionSearch& search, const Value& codes) 
   std::vector<Value*> found;
   for (Value* value : search.ComputedValues()) {
     const bool typed = value->dtype() == DataType::kFloat || value->dtype() == DataType::kInt32;
-    if (typed && Rank(*value) == 3 && SameRows(*value, codes) &&
+    if (typed && Rank(*value) >= 3 && SameRows(*value, codes) &&
         BackDim(*value, 2) == BackDim(codes, 2) && BackDim(*value, 1) > 0 &&
         BackDim(codes, 1) % BackDim(*value, 1) == 0) {
       found.push_back(value);
@@ -200,11 +220,15 @@ Draft InvRopeDraft(const Value& codes, const Value& scales, const TableForm& for
   const bool packed = scales.dtype() == DataType::kInt32;
   const int64_t group =
       packed ? BackDim(o, 1) / kExponentsAWord : BackDim(codes, 1) / BackDim(scales, 1);
+  const std::vector<std::string> views = {UnflatText("o_fp8", "rows_out", codes, "o", o, 2),
+                                          UnflatText("o_scale", "scales", scales, "o", o, 2)};
+  if (std::count(views.begin(), views.end(), "") > 0) return draft;
   draft.texts = {StrCat("(o, ", form.formal, ") => (o_fp8, o_scale) { ", Prelude(form, *width),
-                        "o_fp8, o_scale = pagefuse.InvRopeQuant <n_groups = ", BackDim(codes, 2),
+                        FlatText("rows", "o", o, {BackDim(o, 2), BackDim(o, 1)}),
+                        "rows_out, scales = pagefuse.InvRopeQuant <n_groups = ", BackDim(codes, 2),
                         ", quant_group_size = ", group, ", scale_format = \"",
                         packed ? "ue8m0_int32" : "float32", "\", fp8_storage = \"",
-                        StorageOf(codes), "\"> (o, positions, table) }")};
+                        StorageOf(codes), "\"> (rows, places, table)  ", views[0], views[1], "}")};
   draft.rules = {kCodes, kCodes};
   return draft;
 }
@@ -212,7 +236,7 @@ Draft InvRopeDraft(const Value& codes, const Value& scales, const TableForm& for
 }  // namespace
 
 absl::StatusOr<bool> FuseInvRopeQuant(FusionSearch& search, Value* output) {
-  if (!IsCodeType(output->dtype()) || Rank(*output) != 3 || BackDim(*output, 2) < 1 ||
+  if (!IsCodeType(output->dtype()) || Rank(*output) < 3 || BackDim(*output, 2) < 1 ||
       BackDim(*output, 1) < 1) {
     return false;
   }

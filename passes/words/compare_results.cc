@@ -102,6 +102,11 @@ absl::Status CompareResults(const ResultRule& rule, const Tensor& expected, cons
         StrCat("it gives ", DataTypeName(found.dtype()), DimsToString(found.dims()), ", the op ",
                DataTypeName(expected.dtype()), DimsToString(expected.dims())));
   }
+  const auto same_bytes = [&](const Tensor& other) {
+    return other.defined() && std::memcmp(expected.data(), other.data(), expected.byte_size()) == 0;
+  };
+  // Caches are large, and mostly agree.
+  if (same_bytes(found) && !same_bytes(before)) return absl::OkStatus();
   return Comparison(rule, expected, found, before).Run();
 }
 

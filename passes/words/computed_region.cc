@@ -97,6 +97,14 @@ Tensor SizesTensor(const Value& value, const std::vector<int64_t>& sizes) {
   return Tensor::Of<int64_t>(dims, sizes);
 }
 
+// A Shape that only nodes of the region read: it goes with them.
+bool MeasuresFor(const Node& node, const absl::flat_hash_set<const Node*>& inside) {
+  if (!node.Is("Shape") || node.output(0)->is_output()) return false;
+  const auto& uses = node.output(0)->uses();
+  return std::all_of(uses.begin(), uses.end(),
+                     [&](const Use& use) { return inside.contains(use.node); });
+}
+
 // The region as a model of its own.
 class RegionModel {
  public:
@@ -204,7 +212,7 @@ absl::Status CheckReaders(const ComputedRegion& region,
         return absl::FailedPreconditionError(StrCat("\"", output->name(), "\" is a graph output"));
       }
       for (const Use& use : output->uses()) {
-        if (inside.contains(use.node)) continue;
+        if (inside.contains(use.node) || MeasuresFor(*use.node, inside)) continue;
         return absl::FailedPreconditionError(
             StrCat("\"", output->name(), "\" is read by ", use.node->Description(), " outside it"));
       }

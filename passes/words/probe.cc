@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
 
@@ -144,7 +145,11 @@ class ProbeWriter {
     }
     auto* bytes = static_cast<uint8_t*>(tensor.mutable_data());
     const int64_t count = tensor.byte_size();
-    for (int64_t i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(random_());
+    constexpr int64_t kStep = sizeof(uint32_t);
+    for (int64_t i = 0; i < count; i += kStep) {
+      const auto word = static_cast<uint32_t>(random_());
+      std::memcpy(bytes + i, &word, std::min(kStep, count - i));
+    }
     return tensor;
   }
 
