@@ -100,6 +100,10 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   // ---- fuse ----
   // An indexer's scores, however they are written.
   add(FuseIndexLogits());
+  // The best of them.
+  add(FuseIndexerTopK());
+  // Their slots in a paged cache.
+  add(FuseTopKSlots());
   // Ops of sparse attention and compressed caches, written out.
   add(FuseDecompositions());
   // The same ops in any other spelling, by what is computed.

@@ -12,6 +12,8 @@ std::unique_ptr<Pass> FuseCacheInsert();
 std::unique_ptr<Pass> FusePagedAttention();
 std::unique_ptr<Pass> FuseSparseMla();
 std::unique_ptr<Pass> FuseIndexLogits();
+std::unique_ptr<Pass> FuseIndexerTopK();
+std::unique_ptr<Pass> FuseTopKSlots();
 std::unique_ptr<Pass> FuseDequantAttention();
 std::unique_ptr<Pass> FuseDecompositions();
 std::unique_ptr<Pass> FuseByResults();

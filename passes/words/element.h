@@ -47,6 +47,8 @@ class ElementReader {
   Element Operand(const Element& element, int index);
   // The element as an integer; what is not understood is a load.
   IndexForm ReadIndex(const Element& element);
+  // What holds wherever the following readings are looked at: their choices and limits follow it.
+  void Assume(const Conditions& conditions);
   // A bool element as a conjunction of inequalities.
   absl::StatusOr<Conditions> ReadConditions(const Element& element);
   // Where it is false.
@@ -85,11 +87,14 @@ class ElementReader {
   IndexForm OperandIndex(const Element& element, int index) {
     return ReadIndex(Operand(element, index));
   }
+  bool Assumed(const Conditions& conditions) const;
+  IndexForm Greater(const IndexForm& a, const IndexForm& b) const;
   absl::StatusOr<Conditions> ReadComparison(const Element& element);
   const SymbolicContents& contents_;
   absl::flat_hash_set<const Node*> visited_;
   int num_axes_ = 0;
   int depth_ = 0;  // of counted axes
+  absl::flat_hash_set<std::string> assumed_;
 };
 
 // A score that much below others has no part in a softmax.

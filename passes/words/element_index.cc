@@ -1,4 +1,5 @@
 // Integers read as index forms.
+#include <algorithm>
 #include <cmath>
 
 #include "pagefuse/ir/str_cat.h"
@@ -67,6 +68,22 @@ IndexForm TruthOf(const Conditions& conditions) {
 
 }  // namespace
 
+void ElementReader::Assume(const Conditions& conditions) {
+  for (const IndexForm& condition : conditions) assumed_.insert(condition.Key());
+}
+
+bool ElementReader::Assumed(const Conditions& conditions) const {
+  return std::all_of(conditions.begin(), conditions.end(), [&](const IndexForm& condition) {
+    return assumed_.contains(condition.Key());
+  });
+}
+
+IndexForm ElementReader::Greater(const IndexForm& a, const IndexForm& b) const {
+  if (Assumed({a - b})) return a;
+  if (Assumed({b - a})) return b;
+  return MaxOf(a, b);
+}
+
 IndexForm ElementReader::ReadIndex(const Element& unresolved) {
   const Element element = Source(unresolved);
   if (auto constant = ReadConstant(element)) return *constant;
@@ -119,17 +136,17 @@ std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
     IndexForm form = OperandIndex(element, 0);
     for (int i = 1; i < node.num_inputs(); ++i) {
       const IndexForm other = OperandIndex(element, i);
-      form = node.Is("Max") ? MaxOf(form, other) : MinOf(form, other);
+      form = node.Is("Max") ? Greater(form, other) : MinOf(form, other);
     }
     return form;
   }
   if (node.Is("Clip")) {
     IndexForm form = OperandIndex(element, 0);
-    if (node.input(1)) form = MaxOf(form, OperandIndex(element, 1));
+    if (node.input(1)) form = Greater(form, OperandIndex(element, 1));
     if (node.input(2)) form = MinOf(form, OperandIndex(element, 2));
     return form;
   }
-  if (node.Is("Relu")) return MaxOf(OperandIndex(element, 0), IndexForm(0));
+  if (node.Is("Relu")) return Greater(OperandIndex(element, 0), IndexForm(0));
   if (node.Is("Div") || node.Is("Mod") || node.Is("Floor")) return ReadQuotient(element);
   if (node.Is("BitShift") || node.Is("BitwiseAnd")) return ReadBits(element);
   if (node.Is("BitwiseOr")) return ReadJoinedBits(element);
@@ -192,7 +209,7 @@ std::optional<IndexForm> ElementReader::ReadChoice(const Element& element) {
   if (!conditions.ok()) return std::nullopt;
   const IndexForm chosen = OperandIndex(element, 1);
   const IndexForm other = OperandIndex(element, 2);
-  if (AllHold(*conditions) || chosen.Key() == other.Key()) return chosen;
+  if (AllHold(*conditions) || Assumed(*conditions) || chosen.Key() == other.Key()) return chosen;
   if (SomeFails(*conditions)) return other;
   if (conditions->size() != 1) return std::nullopt;
   const IndexForm& condition = conditions->front();

@@ -228,6 +228,26 @@ AtomPtr MakeCount(const AtomPtr& axis, std::vector<IndexForm> conditions) {
   return MakeAtom(IndexAtom::Kind::kCount, "count", std::move(args), axis->extent + Dim(1));
 }
 
+IndexForm Renamed(const IndexForm& form, const AtomPtr& axis, const AtomPtr& other) {
+  IndexForm renamed(form.constant());
+  for (const auto& [key, term] : form.terms()) {
+    const AtomPtr& atom = term.first;
+    if (atom->key == axis->key) {
+      renamed = renamed + IndexForm::Of(other).Times(term.second);
+      continue;
+    }
+    // Only loads take axes apart from sums.
+    if (atom->kind == IndexAtom::Kind::kLoad) {
+      std::vector<IndexForm> at;
+      for (const IndexForm& arg : atom->args) at.push_back(Renamed(arg, axis, other));
+      renamed = renamed + IndexForm::Of(MakeLoad(atom->tensor, std::move(at))).Times(term.second);
+      continue;
+    }
+    renamed = renamed + IndexForm::Of(atom).Times(term.second);
+  }
+  return renamed;
+}
+
 AtomPtr MakeTruth(std::vector<IndexForm> conditions) {
   return MakeAtom(IndexAtom::Kind::kTruth, "truth", std::move(conditions), Dim(2));
 }

@@ -89,6 +89,9 @@ IndexForm MinOf(IndexForm a, IndexForm b);
 AtomPtr MakeCount(const AtomPtr& axis, std::vector<IndexForm> conditions);
 AtomPtr MakeTruth(std::vector<IndexForm> conditions);
 
+// The form with another axis in place of `axis`.
+IndexForm Renamed(const IndexForm& form, const AtomPtr& axis, const AtomPtr& other);
+
 // x / divisor rounded down, and x mod divisor.
 std::pair<IndexForm, IndexForm> DivMod(const IndexForm& x, const Dim& divisor);
 
