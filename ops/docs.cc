@@ -69,7 +69,7 @@ void AppendAttributes(const OpDef& op, std::string& page) {
   StrAppend(&page, "\n| attribute | default | |\n|---|---|---|\n");
   for (const AttributeDef& attribute : op.attributes()) {
     // Of a flag the text says what 1 means.
-    const bool is_flag = attribute.least == 0 && attribute.most == 1;
+    const bool is_flag = attribute.least == 0 && attribute.most == 1 && !attribute.doc.empty();
     const std::string allowed = is_flag ? "" : AllowedValues(attribute);
     const char* separator = allowed.empty() || attribute.doc.empty() ? "" : "; ";
     StrAppend(&page, "| `", attribute.name, "` | ", DefaultText(attribute), " | ", allowed,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/signature.h"
 
@@ -97,6 +98,10 @@ Dim ShapeContext::FreshDim() {
   }
   return Dim::Symbol(
       absl::StrCat(std::string(kFreshPrefix), Identifier(base), "__", fresh_count_++));
+}
+
+Dim ShapeContext::FreshName(std::string_view scope, std::string_view symbol) {
+  return Dim::Symbol(StrCat(kFreshPrefix, Identifier(StrCat(scope, symbol))));
 }
 
 absl::Status ShapeContext::Error(std::string_view what) const {

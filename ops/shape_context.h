@@ -61,6 +61,8 @@ class ShapeContext {
   // function bodies).
   void set_scope(std::string scope) { scope_ = std::move(scope); }
   static constexpr std::string_view kFreshPrefix = "u__";
+  // Such a symbol for what another scope calls `symbol`.
+  static Dim FreshName(std::string_view scope, std::string_view symbol);
 
   // InvalidArgument with the node's description in front: `node "x" (MatMul): input 1 "b": <what>`,
   // where "b" is the op's name for the input.

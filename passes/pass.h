@@ -26,7 +26,7 @@ struct Miss {
 
 // What passes share during a pipeline run.
 struct PassContext {
-  // Options by "pass.option" or "option": kv_cache=fp8_per_token_head, block_size=16.
+  // Options by name: kv_cache=fp8_per_token_head, block_size=16.
   std::map<std::string, std::string> options;
   // Counts by rule or pass name: how often it rewrote something.
   std::map<std::string, int> counts;
@@ -53,6 +53,14 @@ struct RuleSummary {
   std::string description;
 };
 
+// An option of a pass: what `PassContext::Option` reads.
+struct PassOption {
+  std::string name;
+  std::string description;  // what it sets, and what it is where nobody sets it
+  std::vector<std::string> choices =
+      {};  // the values it takes; empty: numbers, checked by the pass
+};
+
 // Keeps no state between runs. Running a pass twice changes nothing the second time.
 class Pass {
  public:
@@ -61,6 +69,8 @@ class Pass {
   virtual std::string_view description() const = 0;  // one sentence
   // The rules that the pass applies, where it is made of rules.
   virtual std::vector<RuleSummary> rules() const { return {}; }
+  // The options that it reads; no others are taken.
+  virtual std::vector<PassOption> options() const { return {}; }
   // True if and only if the model changed. Shapes are inferred before (InferShapes) and valid for
   // the model as it comes in.
   virtual absl::StatusOr<bool> Run(Model& model, PassContext& context) const = 0;

@@ -1,6 +1,8 @@
 // docs/passes.md, from the passes themselves.
 #include <set>
 
+#include "absl/strings/str_join.h"
+
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/pipeline.h"
 
@@ -14,11 +16,18 @@ std::string PassReference() {
       "The pipeline, in order (tidying passes run again between stages):\n\n"
       "| pass | what it does |\n|---|---|\n";
   std::string rules;
+  std::string options =
+      "\n## Options\n\nSet by `--option name=value`.\n\n| option | read by | what it sets |\n"
+      "|---|---|---|\n";
   std::set<std::string> seen;
   for (const auto& pass : DefaultPipeline()) {
     const std::string name(pass->name());
     if (!seen.insert(name).second) continue;
     StrAppend(&page, "| `", name, "` | ", pass->description(), " |\n");
+    for (const PassOption& option : pass->options()) {
+      StrAppend(&options, "| `", option.name, "` | `", name, "` | ", option.description,
+                option.choices.empty() ? "" : ": ", absl::StrJoin(option.choices, ", "), " |\n");
+    }
     const std::vector<RuleSummary> summaries = pass->rules();
     if (summaries.empty()) continue;
     StrAppend(&rules, "\n## Rules of ", name, "\n\n");
@@ -27,7 +36,7 @@ std::string PassReference() {
                 rule.description, "\n");
     }
   }
-  return page + rules;
+  return page + options + rules;
 }
 
 }  // namespace pagefuse

@@ -1,16 +1,14 @@
 // All passes, in order.
 #include "pagefuse/passes/pipeline.h"
 
-#include <algorithm>
-
-#include "absl/strings/str_join.h"
-
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/quantise/quantise.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/similar_names.h"
+#include "pagefuse/passes/words/words.h"
 
 namespace pagefuse {
 namespace {
@@ -49,6 +47,12 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   tidy();
 
   // ---- recognise ----
+  // As many rows of a block table as sequences.
+  add(DeclareEqualBatches());
+  // Codes of number formats, by what is computed.
+  add(RecogniseScalarFunctions());
+  // Rows written by slot.
+  add(RecogniseRowWrites());
   // RMSNorm written out.
   add(RecogniseRmsNorm());
   // x * sigmoid(x).
@@ -94,9 +98,23 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   }
 
   // ---- fuse ----
+  // An indexer's scores, however they are written.
+  add(FuseIndexLogits());
+  // The best of them.
+  add(FuseIndexerTopK());
+  // Their slots in a paged cache.
+  add(FuseTopKSlots());
+  // Ops of sparse attention and compressed caches, written out.
+  add(FuseDecompositions());
+  // The same ops in any other spelling, by what is computed.
+  add(FuseByResults());
   // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
-  // Attention over a paged cache, written out.
+  // Attention over listed latent rows, however it is written.
+  add(FuseSparseMla());
+  // Attention over a paged or quantised cache, however it is written.
+  add(FusePagedAttention());
+  // Attention over a paged cache, as the op's decomposition has it.
   add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
@@ -110,21 +128,6 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   return passes;
 }
 
-int EditDistance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 std::vector<std::unique_ptr<Pass>> DefaultPipeline() { return AllPasses(Stages::kAll); }
@@ -136,23 +139,12 @@ std::vector<std::string> LoadPasses() {
 }
 
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name) {
-  std::vector<std::pair<int, std::string>> others;
+  std::vector<std::string> others;
   for (std::unique_ptr<Pass>& pass : DefaultPipeline()) {
     if (pass->name() == name) return std::move(pass);
-    others.emplace_back(EditDistance(name, pass->name()), pass->name());
+    others.emplace_back(pass->name());
   }
-  std::sort(others.begin(), others.end());
-  others.erase(std::unique(others.begin(), others.end()), others.end());
-  // As near as the nearest, give or take a letter or two.
-  constexpr size_t kMaxNames = 3;
-  constexpr int kSlack = 2;
-  std::vector<std::string> similar;
-  for (size_t i = 0; i < std::min(kMaxNames, others.size()); ++i) {
-    if (others[i].first > others[0].first + kSlack) break;
-    similar.push_back(StrCat("\"", others[i].second, "\""));
-  }
-  return absl::NotFoundError(
-      StrCat("there is no pass \"", name, "\"; similar names: ", absl::StrJoin(similar, ", ")));
+  return absl::NotFoundError(StrCat("there is no pass \"", name, "\"", SimilarNames(name, others)));
 }
 
 }  // namespace pagefuse

@@ -25,6 +25,10 @@ std::vector<std::unique_ptr<Pass>> FusionPipeline();
 // has room for: a matrix of an expert for each token, slices of constants, a transposed embedding;
 // and let elementwise ops run in one pass over memory, each by its own kernel.
 std::vector<std::string> LoadPasses();
+// Puts bodies in place of the calls of model-local functions, as the pass inline-functions does, but
+// all of them: InvalidArgument naming a call whose function means other opsets. ResourceExhausted
+// naming the function if that would be too many nodes (ops/function_expansion.h).
+absl::Status InlineAllFunctions(Model& model);
 // The pass of that name; NotFound listing the nearest names.
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name);
 
@@ -38,15 +42,19 @@ struct PipelineOptions {
   bool page = true;                                 // stages page and quantise
   std::vector<std::string> print_after = {};  // names, or "*" for every pass that changed something
   std::ostream* print_to = nullptr;
-  std::vector<std::string> explain = {};  // rule or pass names, "*" for all
+  int64_t print_max_elements = -1;        // PrintOptions::max_elements of what is printed
+  std::vector<std::string> explain = {};  // rule or pass names, "*" for all; a pass has its rules'
   bool verify = false;  // compare outputs before and after each pass on random inputs
   std::string reproducer_dir =
       {};  // on failure: the graph before the failing pass, and the command
 };
 
+// PassRun::verified of a pass that changed no number.
+inline constexpr std::string_view kVerifiedEqual = "equal";
+
 struct PassRun {
   std::string name;
-  // With `verify`: "equal", or why nothing could be compared. A difference is an error.
+  // With `verify`: kVerifiedEqual, or why nothing could be compared. A difference is an error.
   std::string verified = {};
   bool changed = false;
   double milliseconds = 0;
@@ -63,7 +71,9 @@ struct PipelineReport {
 };
 
 // Runs the passes on the model in place. On failure the Status names the pass; the model is then in
-// an unspecified but valid state.
+// an unspecified but valid state. NotFound or InvalidArgument, with nothing run, for a name in the
+// options that no pass, rule or option has; InvalidArgument if the options ask for another cache
+// than a graph has that was paged before.
 absl::StatusOr<PipelineReport> RunPipeline(Model& model, const PipelineOptions& options = {});
 
 }  // namespace pagefuse

@@ -197,6 +197,7 @@ struct Compiler {
       return absl::InvalidArgumentError(
           StrCat("rule \"", rule.name, "\": ", pattern.status().message()));
     }
+    if (!*pattern) return absl::OkStatus();
     std::string text = rule.replacement_text;
     if (text.empty() && !rule.builder && op != nullptr) text = CallOf(*op, **pattern);
     Replacement replacement{.body = nullptr, .takes_all_attributes = text != rule.replacement_text};
@@ -231,6 +232,10 @@ struct Compiler {
       for (const Port& port : def->inputs()) {
         if (port.role == PortRole::kMetadata) source.metadata_inputs.push_back(port.name);
       }
+      PF_RETURN_IF_ERROR(Add(source, def, &variant));
+      // Graphs that never see padding write by the raw slot.
+      source.name += ", every slot";
+      source.writes_every_slot = true;
       PF_RETURN_IF_ERROR(Add(std::move(source), def, &variant));
     }
     return absl::OkStatus();

@@ -3,8 +3,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
-#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -13,7 +14,9 @@
 #include "pagefuse/ops/verify_ports.h"
 #include "pagefuse/passes/compare_models.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/page/cache_settings.h"
 #include "pagefuse/passes/pipeline.h"
+#include "pagefuse/passes/pipeline_names.h"
 
 namespace pagefuse {
 namespace {
@@ -28,6 +31,11 @@ int64_t CountNodes(Model& model) {
   return count;
 }
 
+// In single quotes, in which a shell changes nothing.
+std::string ShellWord(std::string_view text) {
+  return StrCat("'", absl::StrReplaceAll(AbslView(text), {{"'", "'\\''"}}), "'");
+}
+
 class Runner {
  public:
   Runner(Model& model, const PipelineOptions& options) : model_(model), options_(options) {
@@ -36,12 +44,14 @@ class Runner {
   }
 
   absl::StatusOr<PipelineReport> Run() {
+    PF_RETURN_IF_ERROR(CheckPipelineNames(options_));
     PF_RETURN_IF_ERROR(VerifyPorts(model_));
     PF_ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Pass>> passes, Passes());
     for (const auto& pass : passes) {
       if (Contains(options_.disabled, pass->name())) continue;
       PF_RETURN_IF_ERROR(RunOne(*pass));
     }
+    PF_RETURN_IF_ERROR(CheckCacheOptions(model_, options_.options));
     report_.counts = context_.counts;
     CollectMisses();
     return std::move(report_);
@@ -71,7 +81,9 @@ class Runner {
     }
     run.nodes_after = CountNodes(model_);
     if (ShouldPrint(run)) {
-      *options_.print_to << "# after " << run.name << "\n" << PrintModel(model_) << "\n";
+      *options_.print_to << "# after " << run.name << "\n"
+                         << PrintModel(model_, {.max_elements = options_.print_max_elements})
+                         << "\n";
     }
     report_.runs.push_back(std::move(run));
     return absl::OkStatus();
@@ -114,24 +126,27 @@ class Runner {
     std::ofstream graph(base + ".onnxtxt");
     graph << PrintModel(before);
     std::ofstream command(base + ".sh");
-    command << "pagefuse opt --passes=" << pass.name() << (options_.verify ? " --verify" : "");
+    // PAGEFUSE names another program than that of the path.
+    command << "#!/bin/sh\nexec \"${PAGEFUSE:-pagefuse}\" opt --passes=" << pass.name()
+            << (options_.verify ? " --verify" : "");
     for (const auto& [name, value] : options_.options) {
-      command << " --set=" << name << "=" << value;
+      command << " --option " << ShellWord(StrCat(name, "=", value));
     }
-    command << " " << base << ".onnxtxt\n";
+    command << " \"$(dirname \"$0\")\"/" << pass.name() << ".onnxtxt\n";
     graph.flush();
     command.flush();
     if (!graph || !command) return StrCat("; no reproducer could be written to ", base);
-    return StrCat("; to repeat it, run ", base, ".sh");
+    return StrCat("; to repeat it, run sh ", base, ".sh");
   }
 
   // The misses that were asked for, nearest first, each once. Why a graph was not paged is always
   // told.
   void CollectMisses() {
     const bool all = Contains(options_.explain, "*");
+    const std::set<std::string> names = ExplainedNames(options_.explain);
     for (Miss& miss : context_.misses) {
-      const bool told = all || miss.rule == "insert-paged-cache";
-      if (told || Contains(options_.explain, miss.rule)) report_.misses.push_back(std::move(miss));
+      const bool told = all || miss.rule == "insert-paged-cache" || names.contains(miss.rule);
+      if (told) report_.misses.push_back(std::move(miss));
     }
     std::stable_sort(
         report_.misses.begin(), report_.misses.end(),

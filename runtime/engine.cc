@@ -61,7 +61,7 @@ Engine::~Engine() = default;
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const std::string& path,
                                                      const EngineOptions& options) {
-  PF_ASSIGN_OR_RETURN(Model model, LoadModel(path));
+  PF_ASSIGN_OR_RETURN(Model model, LoadModel(path, {.map_files = options.session.map_files}));
   return Create(std::move(model), options);
 }
 
@@ -211,6 +211,7 @@ absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
 
 const Session& Engine::session() const { return impl_->model->session(); }
 const PagedCache& Engine::cache() const { return impl_->model->cache(); }
+const CacheSettings& Engine::cache_settings() const { return impl_->model->cache_settings(); }
 EngineStats Engine::stats() const { return impl_->stats; }
 
 }  // namespace pagefuse

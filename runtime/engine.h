@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/passes/page/cache_settings.h"
 #include "pagefuse/runtime/paged_cache.h"
 #include "pagefuse/runtime/session.h"
 
@@ -27,8 +29,9 @@ struct EngineStep {
 
 struct EngineOptions {
   SessionOptions session = {};
-  std::string kv_cache = "none";  // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head
-  int64_t block_size = 16;
+  // As in PagedModelOptions.
+  std::optional<std::string> kv_cache = {};
+  std::optional<int64_t> block_size = {};
   int64_t max_tokens_per_step =
       512;  // token budget: prompts longer than what is left are prefilled in chunks
   int64_t max_sequences = 64;
@@ -86,6 +89,8 @@ class Engine {
 
   const Session& session() const;
   const PagedCache& cache() const;
+  // What the graph's cache is, whatever the options asked for.
+  const CacheSettings& cache_settings() const;
   EngineStats stats() const;
 
  private:

@@ -26,8 +26,8 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
                                                                const PagedModelOptions& options) {
   auto paged = std::unique_ptr<PagedModel>(new PagedModel);
   SessionOptions session = options.session;
-  session.pipeline.options["kv_cache"] = options.kv_cache;
-  session.pipeline.options["block_size"] = StrCat(options.block_size);
+  if (options.kv_cache) session.pipeline.options["kv_cache"] = *options.kv_cache;
+  if (options.block_size) session.pipeline.options["block_size"] = StrCat(*options.block_size);
   if (options.all_logits) session.pipeline.options["logits"] = "all";
   PF_ASSIGN_OR_RETURN(paged->session_, Session::Create(std::move(model), session));
   auto layout = CacheLayout::FromModel(paged->session_->model());
@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<PagedModel>> PagedModel::Create(Model model,
   }
   PF_RETURN_IF_ERROR(layout.status());
   paged->layout_ = *std::move(layout);
+  paged->settings_ = CacheSettingsOf(paged->session_->model()).value_or(CacheSettings{"none"});
   const Value* logits = paged->session_->model().graph->FindValue(kLogits);
   if (!logits || !logits->is_output() || !logits->shape() || logits->shape()->rank() < 2 ||
       logits->dtype() != DataType::kFloat) {
@@ -62,7 +63,15 @@ absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t st
                                                  BlockPool::kMaxBlocks, " are possible"));
     }
   }
-  PF_ASSIGN_OR_RETURN(tensors_, layout_.Allocate(groups));
+  const MemoryBudgetScope scope(session_->memory());
+  tensors_.clear();  // the old cache goes before the new one comes
+  auto tensors = layout_.Allocate(groups);
+  if (!tensors.ok()) {
+    cache_ = std::make_unique<PagedCache>(std::vector<CacheGroup>());
+    return absl::Status(tensors.status().code(),
+                        StrCat("the cache: ", StdView(tensors.status().message())));
+  }
+  tensors_ = *std::move(tensors);
   cache_ = std::make_unique<PagedCache>(std::move(groups));
   return absl::OkStatus();
 }

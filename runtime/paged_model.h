@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/passes/page/cache_settings.h"
 #include "pagefuse/runtime/cache_layout.h"
 #include "pagefuse/runtime/paged_cache.h"
 #include "pagefuse/runtime/session.h"
@@ -19,8 +21,10 @@ namespace pagefuse {
 
 struct PagedModelOptions {
   SessionOptions session = {};
-  std::string kv_cache = "none";  // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head
-  int64_t block_size = 16;
+  // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head; unset: none, or what a graph has
+  // that was paged before. It is an error to ask such a graph for another format or block size.
+  std::optional<std::string> kv_cache = {};
+  std::optional<int64_t> block_size = {};  // tokens a block; unset: 16, or what the graph has
   bool all_logits = false;  // a row of logits for every token instead of one a sequence
 };
 
@@ -53,6 +57,8 @@ class PagedModel {
   const PagedCache& cache() const { return *cache_; }
   // By graph input name.
   std::map<std::string, Tensor>& cache_tensors() { return tensors_; }
+  // What the graph's cache is, whatever was asked for.
+  const CacheSettings& cache_settings() const { return settings_; }
   const CacheLayout& layout() const { return layout_; }
   Session& session() { return *session_; }
   const Session& session() const { return *session_; }
@@ -65,6 +71,7 @@ class PagedModel {
   absl::StatusOr<Tensor> LastRows(const Tensor& logits, const StepMetadata& step) const;
 
   std::unique_ptr<Session> session_;
+  CacheSettings settings_;
   CacheLayout layout_;
   std::unique_ptr<PagedCache> cache_;
   std::map<std::string, Tensor> tensors_;

@@ -1,13 +1,15 @@
 // pagefuse check: runs standard ONNX test-case folders and compares.
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
 #include "tools/conformance.h"
+#include "tools/expect_case.h"
+#include "tools/output.h"
 #include "tools/paged_case.h"
 #include "tools/structure_case.h"
 #include "tools/testcase.h"
@@ -23,21 +25,32 @@ namespace {
 struct Flags {
   std::vector<std::string> dirs;
   std::string report;  // file of the conformance page
-  double rtol = -1, atol = -1;
-  bool json = false, fuse = false, allow_refused = false;
+  std::optional<double> rtol, atol;
+  bool json = false, fuse = false, allow_refused = false, expect = false;
   SessionFlags session;
 };
 
 struct Result {
   std::string name;
   Verdict verdict = Verdict::kPassed;
-  std::string detail;
+  std::string detail = {};
   std::shared_ptr<Model> model = {};  // null where it could not be read
 };
 
 const char* NameOf(Verdict verdict) {
-  if (verdict == Verdict::kPassed) return "passed";
-  return verdict == Verdict::kFailed ? "failed" : "refused";
+  switch (verdict) {
+    case Verdict::kPassed:
+      return "passed";
+    case Verdict::kFailed:
+      return "failed";
+    case Verdict::kRefused:
+      return "refused";
+    case Verdict::kSkipped:
+      return "skipped";
+    case Verdict::kStructure:
+      return "structure";
+  }
+  return "";
 }
 
 bool HasDataSets(const std::string& folder) {
@@ -47,21 +60,25 @@ bool HasDataSets(const std::string& folder) {
 
 // Rules from the flags for outputs that the case names none for.
 void AddFlagRules(const Flags& flags, TestCase& test_case) {
-  if (flags.rtol < 0 && flags.atol < 0) return;
+  if (!flags.rtol && !flags.atol) return;
   for (const Value* output : test_case.model.graph->outputs()) {
     if (test_case.rules.contains(output->name())) continue;
     if (!IsFloatingPoint(output->dtype())) continue;
     CompareRule rule;
     rule.kind = CompareRule::Kind::kAllclose;
-    rule.rtol = std::max(flags.rtol, 0.0);
-    rule.atol = std::max(flags.atol, 0.0);
+    rule.rtol = flags.rtol.value_or(0);
+    rule.atol = flags.atol.value_or(0);
+    rule.nan_is_equal = true;
     test_case.rules[output->name()] = rule;
   }
 }
 
 absl::Status RunCase(TestCase test_case, const Flags& flags, const SessionOptions& options,
                      std::vector<std::string>& notes) {
-  if (flags.fuse && IsDecoderCase(test_case)) return CheckPagedCase(std::move(test_case), options);
+  if (flags.fuse && IsDecoderCase(test_case)) {
+    return CheckPagedCase(std::move(test_case), options, &notes);
+  }
+  if (flags.fuse && test_case.whole_model) notes.push_back("fused, but not over a paged cache");
   std::unique_ptr<Session> session;  // one for all data sets of the case
   auto run =
       [&](const Model& model,
@@ -74,75 +91,118 @@ absl::Status RunCase(TestCase test_case, const Flags& flags, const SessionOption
   return CheckTestCase(test_case, run, &notes);
 }
 
-// A case whose data has other dims than its model declares says nothing of anyone: Unimplemented.
-// Cases that expect an error are meant to be wrong.
-absl::Status CheckDataFits(const TestCase& test_case) {
-  if (!test_case.expected_error.empty()) return absl::OkStatus();
-  for (const TestDataSet& data_set : test_case.data_sets) {
-    for (const Value* input : test_case.model.graph->inputs()) {
-      const auto feed = data_set.feeds.find(input->name());
-      const auto dims = input->shape() ? input->shape()->constant() : std::nullopt;
-      if (feed == data_set.feeds.end() || !dims || *dims == feed->second.dims()) continue;
-      return absl::UnimplementedError(StrCat("the case contradicts itself: input \"", input->name(),
-                                             "\" is declared as ", DimsToString(*dims),
-                                             ", its data is ", DimsToString(feed->second.dims())));
-    }
+Result With(Result result, Verdict verdict, std::string detail) {
+  result.verdict = verdict;
+  result.detail = std::move(detail);
+  return result;
+}
+
+// Unimplemented says that nothing ran and why; anything else is a failure.
+Result WithError(Result result, const absl::Status& status) {
+  const bool refused = status.code() == absl::StatusCode::kUnimplemented;
+  return With(std::move(result), refused ? Verdict::kRefused : Verdict::kFailed,
+              std::string(StdView(status.message())));
+}
+
+Result CheckData(const std::string& folder, const Flags& flags, SessionOptions options,
+                 Result result) {
+  auto test_case = LoadTestCase(folder);
+  if (!test_case.ok()) return WithError(std::move(result), test_case.status());
+  if (const absl::Status fits = CheckDataFits(*test_case); !fits.ok()) {
+    return WithError(std::move(result), fits);
   }
-  return absl::OkStatus();
+  AddFlagRules(flags, *test_case);
+  options.pipeline.page = flags.fuse && IsDecoderCase(*test_case);
+  const bool compares = HasExpectedOutputs(*test_case) || !test_case->expected_error.empty();
+  std::vector<std::string> notes;
+  const absl::Status status = RunCase(*std::move(test_case), flags, options, notes);
+  // A value that asks for what is not computed (training) is refused by the node that reads it.
+  if (!status.ok()) return WithError(std::move(result), status);
+  if (!compares) {
+    return With(std::move(result), Verdict::kSkipped,
+                "it runs, but there are no output files to compare with");
+  }
+  return With(std::move(result), Verdict::kPassed, absl::StrJoin(notes, "; "));
 }
 
 Result CheckFolder(const std::string& folder, const Flags& flags) {
-  Result result{.name = folder, .verdict = Verdict::kPassed, .detail = ""};
-  auto fail = [&](const absl::Status& status) {
-    result.verdict = Verdict::kFailed;
-    result.detail = std::string(StdView(status.message()));
-    return result;
-  };
+  Result result{.name = folder};
   auto options = MakeSessionOptions(flags.session);
-  if (!options.ok()) return fail(options.status());
+  if (!options.ok()) return WithError(std::move(result), options.status());
   options->optimise = flags.fuse;
   options->pipeline.page = false;
-  auto refuse = [&](const absl::Status& status) {
-    if (status.code() != absl::StatusCode::kUnimplemented) return fail(status);
-    result.verdict = Verdict::kRefused;
-    result.detail = std::string(StdView(status.message()));
-    return result;
-  };
   if (!HasDataSets(folder)) {
     const absl::Status status = CheckStructure(folder);
-    if (!status.ok()) return refuse(status);
-    result.detail = "structure alone: there are no data sets";
-    return result;
+    if (!status.ok()) return WithError(std::move(result), status);
+    return With(std::move(result), Verdict::kStructure,
+                "types and shapes of all values are known; there are no data sets to compare with");
   }
   const auto model = LoadCaseModel(folder);
-  if (!model.ok()) return refuse(model.status());
+  if (!model.ok()) return WithError(std::move(result), model.status());
   result.model = std::make_shared<Model>(model->Clone());
   // Said before anything is read or runs.
-  if (const absl::Status known = VerifyOps(*model); !known.ok()) return refuse(known);
-  auto test_case = LoadTestCase(folder);
-  if (!test_case.ok()) return refuse(test_case.status());
-  if (const absl::Status fits = CheckDataFits(*test_case); !fits.ok()) return refuse(fits);
-  AddFlagRules(flags, *test_case);
-  if (flags.fuse && IsDecoderCase(*test_case)) options->pipeline.page = true;
-  std::vector<std::string> notes;
-  const absl::Status status = RunCase(*std::move(test_case), flags, *options, notes);
-  result.detail = absl::StrJoin(notes, "; ");
-  // A value that asks for what is not computed (training) is refused by the node that reads it.
-  return status.ok() ? result : refuse(status);
+  if (const absl::Status known = VerifyOps(*model); !known.ok()) {
+    return WithError(std::move(result), known);
+  }
+  return CheckData(folder, flags, *std::move(options), std::move(result));
 }
 
-absl::Status WriteReport(const std::string& path, const Conformance& conformance) {
-  std::ofstream file(path);
-  file << conformance.Page();
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat("\"", path, "\" cannot be written"));
+// Cases by verdict. What was refused and what compared nothing are skipped, both.
+class Tally {
+ public:
+  void Add(Verdict verdict) { ++counts_[static_cast<int>(verdict)]; }
+  int passed() const { return counts_[static_cast<int>(Verdict::kPassed)]; }
+  int failed() const { return counts_[static_cast<int>(Verdict::kFailed)]; }
+  int skipped() const {
+    return counts_[static_cast<int>(Verdict::kRefused)] +
+           counts_[static_cast<int>(Verdict::kSkipped)];
+  }
+  int structure() const { return counts_[static_cast<int>(Verdict::kStructure)]; }
+
+ private:
+  int counts_[5] = {0, 0, 0, 0, 0};
+};
+
+void PrintTally(const Tally& tally, const nlohmann::ordered_json& cases, bool json) {
+  if (!json) {
+    std::cout << tally.passed() << " passed, " << tally.failed() << " failed, " << tally.skipped()
+              << " skipped";
+    if (tally.structure() > 0) std::cout << ", " << tally.structure() << " by structure alone";
+    std::cout << "\n";
+    return;
+  }
+  std::cout << JsonText({{"cases", cases},
+                         {"passed", tally.passed()},
+                         {"failed", tally.failed()},
+                         {"skipped", tally.skipped()},
+                         {"structure", tally.structure()}},
+                        2)
+            << "\n";
+}
+
+// What the graphs of cases with an expect.json fuse to, and whether their numbers stay.
+int CheckExpectations(const Flags& flags, Outcome& outcome) {
+  std::vector<ExpectResult> results;
+  bool right = true;
+  for (const std::string& dir : flags.dirs) {
+    for (const std::string& folder : FindTestCases(dir)) {
+      if (!HasExpectation(folder)) continue;
+      const auto result = RunExpectCase(folder);
+      outcome.status = result.status();
+      if (!result.ok()) return kWrongInput;
+      right = right && result->fusion.ok() && result->equality.ok();
+      results.push_back(*result);
+    }
+  }
+  std::cout << ExpectReport(results);
+  return right && !results.empty() ? kDone : kWrongInput;
 }
 
 int Check(const Flags& flags, Outcome& outcome) {
-  int counts[3] = {0, 0, 0};
+  if (flags.expect) return CheckExpectations(flags, outcome);
+  Tally tally;
   Conformance conformance;
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  nlohmann::ordered_json cases = nlohmann::ordered_json::array();
   for (const std::string& dir : flags.dirs) {
     const std::vector<std::string> folders = FindTestCases(dir);
     if (folders.empty()) {
@@ -151,10 +211,10 @@ int Check(const Flags& flags, Outcome& outcome) {
     }
     for (const std::string& folder : folders) {
       const Result result = CheckFolder(folder, flags);
-      ++counts[static_cast<int>(result.verdict)];
+      tally.Add(result.verdict);
       conformance.Add(result.model.get(), result.verdict);
       if (flags.json) {
-        json.push_back(
+        cases.push_back(
             {{"case", result.name}, {"result", NameOf(result.verdict)}, {"detail", result.detail}});
         continue;
       }
@@ -163,20 +223,11 @@ int Check(const Flags& flags, Outcome& outcome) {
     }
   }
   if (!flags.report.empty()) {
-    outcome.status = WriteReport(flags.report, conformance);
+    outcome.status = WriteFile(flags.report, conformance.Page());
     if (!outcome.status.ok()) return kWrongInput;
   }
-  if (flags.json) {
-    std::cout << nlohmann::ordered_json{{"cases", json},
-                                        {"passed", counts[0]},
-                                        {"failed", counts[1]},
-                                        {"skipped", counts[2]}}
-                     .dump(2)
-              << "\n";
-  } else {
-    std::cout << counts[0] << " passed, " << counts[1] << " failed, " << counts[2] << " skipped\n";
-  }
-  return counts[1] > 0 || (counts[2] > 0 && !flags.allow_refused) ? kWrongInput : kDone;
+  PrintTally(tally, cases, flags.json);
+  return tally.failed() > 0 || (tally.skipped() > 0 && !flags.allow_refused) ? kWrongInput : kDone;
 }
 
 }  // namespace
@@ -186,12 +237,24 @@ void AddCheckCommand(CLI::App& app, Outcome& outcome) {
   CLI::App* command = app.add_subcommand(
       "check", "runs test-case folders (model.onnx, test_data_set_N) and compares");
   command->add_option("dirs", flags->dirs, "folders, searched for cases")->required();
-  command->add_option("--rtol", flags->rtol, "relative tolerance where a case names no rule");
-  command->add_option("--atol", flags->atol, "absolute tolerance where a case names no rule");
+  // Both, as text: docs/check.md says the same.
+  command->footer(
+      "Where a case names no rule, floats may differ by\n"
+      "  1e-3 relative, 1e-7 absolute   float and double\n"
+      "  2 units in the last place      float16 and bfloat16, single ops\n"
+      "  1e-2 absolute, 2^-9 relative   graphs of several nodes that compute in float16\n"
+      "  8e-2 absolute, 2^-6 relative   graphs of several nodes that compute in bfloat16\n"
+      "and by 1e-4 absolute at least where there is a config.json, as decoders have. Everything "
+      "else must be equal. Rows of\npadding (attention_mask) are not compared. A case without "
+      "output files is skipped.");
+  AddTolerance(*command, "--rtol", flags->rtol, "relative tolerance where a case names no rule");
+  AddTolerance(*command, "--atol", flags->atol, "absolute tolerance where a case names no rule");
   command->add_flag("--fuse", flags->fuse,
                     "run the passes first; decoders run through the paged cache");
+  command->add_flag("--expect", flags->expect,
+                    "cases with an expect.json: recall, precision and equality of fusions");
   command->add_flag("--allow-refused", flags->allow_refused,
-                    "refused cases do not fail the command");
+                    "refused and skipped cases do not fail the command");
   command->add_option("--report", flags->report, "writes passed and refused cases by op, Markdown");
   command->add_flag("--json", flags->json, "machine-readable output");
   AddSessionFlags(*command, flags->session);

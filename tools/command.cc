@@ -1,11 +1,53 @@
 #include "tools/command.h"
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <iostream>
+#include <iterator>
+#include <limits>
 
+#include "absl/strings/numbers.h"
+
+#include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse::tools {
+
+CLI::Option* AddList(CLI::App& command, const std::string& name, std::vector<std::string>& values,
+                     const std::string& description) {
+  return command.add_option(name, values, description)->delimiter(',')->allow_extra_args(false);
+}
+
+std::string CheckNumber(Bounds bounds, const std::string& text) {
+  int64_t number = 0;
+  const bool fits =
+      absl::SimpleAtoi(text, &number) && number >= bounds.least && number <= bounds.most;
+  if (fits) return "";
+  const bool open = bounds.most == std::numeric_limits<int64_t>::max();
+  return StrCat("expected ", bounds.least, open ? " or more" : StrCat(" to ", bounds.most),
+                ", got \"", text, "\"");
+}
+
+CLI::Option* AddTolerance(CLI::App& command, const std::string& name, std::optional<double>& value,
+                          const std::string& description) {
+  return command.add_option(name, value, description)->check([](const std::string& text) {
+    double number = 0;
+    const bool fits = absl::SimpleAtod(text, &number) && std::isfinite(number) && number >= 0;
+    return fits ? std::string() : StrCat("expected a number of 0 or more, got \"", text, "\"");
+  });
+}
+
+absl::StatusOr<Model> ReadModel(const std::string& path) {
+  if (path != "-") return LoadModel(path);
+  const std::string bytes((std::istreambuf_iterator<char>(std::cin)),
+                          std::istreambuf_iterator<char>());
+  absl::StatusOr<Model> model = ReadModelBytes(bytes, {});
+  if (model.ok()) return model;
+  return absl::Status(model.status().code(),
+                      StrCat("standard input: ", StdView(model.status().message())));
+}
 
 void AddSessionFlags(CLI::App& command, SessionFlags& flags) {
   command
@@ -14,11 +56,24 @@ void AddSessionFlags(CLI::App& command, SessionFlags& flags) {
           "type of the weights in matrix products: float32, or bfloat16 (rounds weights and "
           "activations of products, half the bytes)")
       ->capture_default_str();
-  command.add_option("--threads", flags.threads, "threads; 0 for all cores")->capture_default_str();
-  command.add_option("--disable-pass", flags.disabled_passes, "passes to leave out")
-      ->delimiter(',');
-  command.add_option("--kernel", flags.kernels, "kernel to use for an op, as Op=name")
-      ->delimiter(',');
+  AddNumber(command, "--threads", flags.threads, {.most = kMaxThreads},
+            StrCat("threads, at most ", kMaxThreads, "; 0 for all cores"))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--max-memory", flags.max_memory,
+          "memory that a run may take, as 8GiB or in bytes; four fifths of what the machine "
+          "or the control group has if left out")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  AddList(command, "--disable-pass", flags.disabled_passes, "passes to leave out");
+  AddList(command, "--kernel", flags.kernels, "kernel to use for an op, as Op=name");
+}
+
+void AddLoadFlags(CLI::App& command, SessionFlags& flags) {
+  command.add_flag(
+      "--read-weights", flags.read_weights,
+      "read files of weights into memory instead of mapping them: they may then change "
+      "while they are used");
 }
 
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
@@ -29,8 +84,10 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
     return absl::InvalidArgumentError(
         StrCat("--weights: expected float32 or bfloat16, got \"", flags.weights, "\""));
   }
-  if (flags.threads < 0) return absl::InvalidArgumentError("--threads: expected 0 or more");
   options.num_threads = flags.threads;
+  options.map_files = !flags.read_weights;
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  options.max_memory_bytes = static_cast<int64_t>(std::min(flags.max_memory, kMost));
   options.pipeline.disabled = flags.disabled_passes;
   for (const std::string& choice : flags.kernels) {
     const size_t equals = choice.find('=');

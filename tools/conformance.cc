@@ -26,7 +26,7 @@ std::string DomainName(const std::string& domain) { return domain.empty() ? "ai.
 
 void Conformance::Add(const Model* read, Verdict verdict) {
   ++cases_[static_cast<int>(verdict)];
-  if (read == nullptr) return;
+  if (read == nullptr || verdict > Verdict::kRefused) return;
   const Model& model = *read;
   std::set<OpName> ops;
   CollectOps(*model.graph, ops);
@@ -51,12 +51,15 @@ void Conformance::Add(const Model* read, Verdict verdict) {
 }
 
 std::string Conformance::Page() const {
+  const std::string skipped =
+      cases_[3] > 0 ? StrCat(", ", cases_[3], " had nothing to compare with") : "";
   std::string page = StrCat(
       "# Conformance\n\n"
       "Written by `pagefuse check DIR --allow-refused --report docs/conformance.md` over the test "
       "cases of the ONNX standard.\n\n",
       cases_[0], " cases passed, ", cases_[1], " failed, ", cases_[2],
-      " were refused before anything ran.\n\nA case counts for every op in its model.\n\n"
+      " were refused before anything ran", skipped,
+      ".\n\nA case counts for every op in its model.\n\n"
       "| op | opsets | passed | failed | refused |\n|---|---|---|---|---|\n");
   std::map<std::string, std::string> reasons;  // reason -> refused ops
   for (const auto& [op, counts] : ops_) {

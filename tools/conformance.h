@@ -9,12 +9,15 @@
 
 namespace pagefuse::tools {
 
-enum class Verdict { kPassed, kFailed, kRefused };
+// Refused: nothing ran. Skipped: it ran, but there was nothing to compare with. Structure: a model
+// without data, of which nothing but types and shapes was checked.
+enum class Verdict { kPassed, kFailed, kRefused, kSkipped, kStructure };
 
 class Conformance {
  public:
   // Counts a case for every op of its model, subgraphs and functions included. A refused case
-  // counts as refused for the ops that are not registered, or for all if each of them is.
+  // counts as refused for the ops that are not registered, or for all if each of them is. What
+  // compared nothing says nothing of any op.
   // `model` is null where it could not be read: then the case counts in the totals alone.
   void Add(const Model* model, Verdict verdict);
   // The page as Markdown.
@@ -26,7 +29,7 @@ class Conformance {
     int low = 0, high = 0;  // versions of the domain in the cases
   };
   std::map<std::pair<std::string, std::string>, Counts> ops_;  // by domain and op
-  int cases_[3] = {0, 0, 0};
+  int cases_[5] = {0, 0, 0, 0, 0};                             // by verdict
 };
 
 }  // namespace pagefuse::tools

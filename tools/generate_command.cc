@@ -3,16 +3,19 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/output.h"
 #include "tools/profile.h"
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/page/page.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse::tools {
@@ -105,13 +108,13 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const Flags& flags, int64_t vo
 }
 
 // Largest difference of logits against an unquantised cache, fed the same tokens.
-absl::StatusOr<double> LogitError(const Flags& flags, const EngineOptions& options,
+absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
                                   std::vector<Request> requests,
                                   const std::vector<Completion>& completions) {
   EngineOptions reference_options = options;
   reference_options.kv_cache = "none";
   reference_options.on_step = nullptr;
-  PF_ASSIGN_OR_RETURN(auto reference, Engine::Load(flags.model, reference_options));
+  PF_ASSIGN_OR_RETURN(auto reference, Engine::Create(std::move(model), reference_options));
   for (size_t i = 0; i < requests.size(); ++i) requests[i].forced = completions[i].tokens;
   for (Request& request : requests) request.stop_tokens.clear();
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -151,7 +154,9 @@ nlohmann::ordered_json Report(const Flags& flags, const Engine& engine,
   const Graph& graph = *engine.session().model().graph;
   json["fused"] = CountOps(graph, "pagefuse");
   json["nodes"] = graph.num_nodes();
-  json["kv_cache"] = flags.engine.kv_cache;
+  const CacheSettings& cache = engine.cache_settings();
+  json["kv_cache"] = cache.format;
+  if (cache.block_size) json["block_size"] = *cache.block_size;
   json["cache_bytes_per_token"] = stats.cache_bytes_per_token;
   json["prefill_tokens"] = stats.prefill_tokens;
   json["decode_tokens"] = stats.decode_tokens;
@@ -162,11 +167,11 @@ nlohmann::ordered_json Report(const Flags& flags, const Engine& engine,
   return json;
 }
 
-void PrintReadable(const Flags& flags, const Engine& engine, const nlohmann::ordered_json& json) {
+void PrintReadable(const Engine& engine, const nlohmann::ordered_json& json) {
   std::cout << "fused: " << JoinCounts(CountOps(*engine.session().model().graph, "pagefuse"))
             << "\n";
   std::cout << "graph: " << json["nodes"] << " nodes\n";
-  std::cout << "cache: " << flags.engine.kv_cache << ", " << json["cache_bytes_per_token"]
+  std::cout << "cache: " << engine.cache_settings().format << ", " << json["cache_bytes_per_token"]
             << " bytes a token\n";
   std::cout << "prefill: " << json["prefill_tokens"] << " tokens, "
             << static_cast<int64_t>(json["prefill_tokens_per_second"].get<double>())
@@ -181,7 +186,7 @@ void PrintReadable(const Flags& flags, const Engine& engine, const nlohmann::ord
   const auto items =
       json.contains("completions") ? json["completions"] : nlohmann::ordered_json{json};
   for (const auto& item : items) {
-    std::cout << "tokens: " << item["tokens"].dump() << "\n";
+    std::cout << "tokens: " << JsonText(item["tokens"]) << "\n";
     if (item.contains("text")) std::cout << "text: " << item["text"].get<std::string>() << "\n";
   }
 }
@@ -195,7 +200,10 @@ absl::Status Generate(Flags flags) {
       log.Add(*step.session, step.decode ? "decode" : "prefill", step.start);
     };
   }
-  PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(flags.model, flags.engine));
+  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+  std::optional<Model> kept;  // what is kept has its weights in memory
+  if (flags.logit_error) kept = model.Clone();
+  PF_ASSIGN_OR_RETURN(auto engine, Engine::Create(std::move(model), flags.engine));
   PF_ASSIGN_OR_RETURN(std::vector<Request> requests,
                       MakeRequests(flags, Vocabulary(engine->session())));
   for (Request& request : requests) request.keep_logits = flags.logit_error;
@@ -205,12 +213,12 @@ absl::Status Generate(Flags flags) {
   nlohmann::ordered_json json = Report(flags, *engine, requests, completions);
   if (flags.logit_error) {
     PF_ASSIGN_OR_RETURN(json["max_logit_error"],
-                        LogitError(flags, flags.engine, requests, completions));
+                        LogitError(*std::move(kept), flags.engine, requests, completions));
   }
   if (flags.json) {
-    std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    std::cout << JsonText(json) << "\n";
   } else {
-    PrintReadable(flags, *engine, json);
+    PrintReadable(*engine, json);
   }
   return absl::OkStatus();
 }
@@ -220,7 +228,8 @@ absl::Status Generate(Flags flags) {
 void AddGenerateCommand(CLI::App& app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("generate", "generates tokens through the fused graph");
-  command->add_option("model", flags->model, "ONNX model of a decoder")->required();
+  command->add_option("model", flags->model, "ONNX model of a decoder; - for standard input")
+      ->required();
   command
       ->add_option("--prompt-ids", flags->prompt_ids,
                    "token ids with commas; several times for several prompts in one batch")
@@ -228,24 +237,24 @@ void AddGenerateCommand(CLI::App& app, Outcome& outcome) {
   command->add_option("--prompt", flags->prompts, "text, for byte vocabularies")
       ->allow_extra_args(false);
   command->add_option("--prompt-file", flags->prompt_file, "a file with the text");
-  command->add_option("--max-new-tokens", flags->max_new_tokens, "tokens to generate at most")
+  AddNumber(*command, "--max-new-tokens", flags->max_new_tokens, {0, kMaxInt32},
+            "tokens to generate at most")
       ->capture_default_str();
   command->add_option("--stop", flags->stop, "stop after one of these bytes (byte vocabularies)");
-  command
-      ->add_option("--kv-cache", flags->engine.kv_cache,
-                   "none, fp8_per_tensor, fp8_per_token_head or int8_per_token_head")
+  command->add_option(
+      "--kv-cache", flags->engine.kv_cache,
+      "none, fp8_per_tensor, fp8_per_token_head or int8_per_token_head; a model that "
+      "is paged already keeps its own [none]");
+  AddNumber(*command, "--block-size", flags->engine.block_size, {1, kMaxBlockSize},
+            "tokens a block of the cache; a model that is paged already keeps its own [16]");
+  AddNumber(*command, "--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},
+            "token budget of a step; longer prompts are prefilled in chunks")
       ->capture_default_str();
-  command->add_option("--block-size", flags->engine.block_size, "tokens a cache block")
+  AddNumber(*command, "--max-sequences", flags->engine.max_sequences, {1, kMaxInt32},
+            "sequences that run at once")
       ->capture_default_str();
-  command
-      ->add_option("--max-tokens-per-step", flags->engine.max_tokens_per_step,
-                   "token budget of a step; longer prompts are prefilled in chunks")
-      ->capture_default_str();
-  command->add_option("--max-sequences", flags->engine.max_sequences, "sequences that run at once")
-      ->capture_default_str();
-  command
-      ->add_option("--cache-tokens", flags->engine.cache_tokens,
-                   "tokens that the cache holds in all; 0 for what the prompts need")
+  AddNumber(*command, "--cache-tokens", flags->engine.cache_tokens, {0, kMaxInt32},
+            "tokens that the cache holds in all; 0 for what the prompts need")
       ->capture_default_str();
   command->add_flag(
       "--warm-up", flags->warm_up,
@@ -254,6 +263,7 @@ void AddGenerateCommand(CLI::App& app, Outcome& outcome) {
                     "also run with an unquantised cache and tell the largest difference of logits");
   command->add_flag("--json", flags->json, "one JSON object");
   AddSessionFlags(*command, flags->session);
+  AddLoadFlags(*command, flags->session);
   AddProfileFlags(*command, flags->profiling);
   command->callback([flags, &outcome] { outcome.status = Generate(*flags); });
 }

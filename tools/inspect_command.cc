@@ -6,6 +6,7 @@
 
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/output.h"
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
@@ -69,19 +70,19 @@ void Print(const nlohmann::ordered_json& json, int indent) {
     } else if (value.is_string()) {
       std::cout << space << key << ": " << value.get<std::string>() << "\n";
     } else {
-      std::cout << space << key << ": " << value.dump() << "\n";
+      std::cout << space << key << ": " << JsonText(value) << "\n";
     }
   }
 }
 
 absl::Status Inspect(const Flags& flags) {
-  PF_ASSIGN_OR_RETURN(Model model, LoadModel(flags.model));
+  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
   // Shapes are told as far as they can be inferred; a model that contradicts itself is still shown.
   const absl::Status inferred = InferShapes(model);
   nlohmann::ordered_json json = Summary(model);
   if (!inferred.ok()) json["shapes"] = std::string(StdView(inferred.message()));
   if (flags.json) {
-    std::cout << json.dump(2) << "\n";
+    std::cout << JsonText(json, 2) << "\n";
   } else {
     Print(json, 0);
   }
@@ -93,7 +94,8 @@ absl::Status Inspect(const Flags& flags) {
 void AddInspectCommand(CLI::App& app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("inspect", "tells what a model file holds");
-  command->add_option("model", flags->model, "ONNX model, protobuf or text")->required();
+  command->add_option("model", flags->model, "ONNX model, protobuf or text; - for standard input")
+      ->required();
   command->add_flag("--json", flags->json, "machine-readable output");
   command->callback([flags, &outcome] { outcome.status = Inspect(*flags); });
 }

@@ -1,5 +1,7 @@
 // pagefuse: runs exported decoder graphs over a paged KV cache.
+#include <exception>
 #include <iostream>
+#include <new>
 
 #include "tools/command.h"
 
@@ -19,6 +21,7 @@ int main(int argc, char** argv) {
       "them");
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "help of all subcommands");
+  app.set_version_flag("--version", "pagefuse " PAGEFUSE_VERSION);
   Outcome outcome;
   AddInspectCommand(app, outcome);
   AddOptCommand(app, outcome);
@@ -29,7 +32,15 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kDone : kWrongInput;
+    if (app.exit(error) != 0) return kWrongInput;
+  } catch (const std::bad_alloc&) {
+    outcome.status = absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& error) {
+    outcome.status = absl::InternalError(error.what());
+  }
+  // A screen is a file like others: what did not get there was not done.
+  if (outcome.status.ok() && !std::cout.flush()) {
+    outcome.status = absl::InvalidArgumentError("cannot write to standard output");
   }
   if (!outcome.status.ok()) {
     std::cerr << "pagefuse: " << outcome.status.message() << "\n";

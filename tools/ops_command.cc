@@ -7,6 +7,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/docs.h"
 #include "pagefuse/ops/registry.h"
+#include "pagefuse/passes/similar_names.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -30,14 +31,18 @@ absl::Status Ops(const Flags& flags) {
     return absl::OkStatus();
   }
   int found = 0;
+  std::vector<std::string> names;
   for (const OpDef* op : OpRegistry::Global().ops()) {
     const std::string full = op->domain().empty() ? op->name() : op->domain() + "." + op->name();
+    names.insert(names.end(), {full, op->name()});
     if (!flags.name.empty() && flags.name != full && flags.name != op->name()) continue;
     std::cout << full << " since " << op->since() << ": " << KernelNames(*op) << "\n";
     if (!flags.name.empty() && !op->doc().empty()) std::cout << "  " << op->doc() << "\n";
     ++found;
   }
-  if (found == 0) return absl::NotFoundError(StrCat("no op \"", flags.name, "\""));
+  if (found == 0)
+    return absl::NotFoundError(
+        StrCat("there is no op \"", flags.name, "\"", SimilarNames(flags.name, names)));
   return absl::OkStatus();
 }
 

@@ -1,12 +1,12 @@
 #include "tools/profile.h"
 
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <utility>
 
 #include "nlohmann/json.hpp"
+#include "tools/output.h"
 
 #include "pagefuse/ir/str_cat.h"
 
@@ -79,11 +79,7 @@ absl::Status ProfileLog::WriteTrace(const std::string& path) const {
       events.push_back(std::move(event));
     }
   }
-  std::ofstream file(path);
-  file << events.dump();
-  file.close();
-  if (!file) return absl::InvalidArgumentError(StrCat("cannot write \"", path, "\""));
-  return absl::OkStatus();
+  return WriteFile(path, JsonText(events));
 }
 
 absl::Status ProfileLog::Write(const ProfileFlags& flags) const {

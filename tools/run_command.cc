@@ -1,13 +1,11 @@
 // pagefuse run: executes a model once.
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
-#include "nlohmann/json.hpp"
 #include "tools/command.h"
+#include "tools/output.h"
 #include "tools/profile.h"
 
 #include "pagefuse/ir/onnx_io.h"
@@ -53,12 +51,27 @@ std::string Summary(const Tensor& tensor) {
   return StrCat(" from ", low, " to ", high, ", mean ", sum / static_cast<double>(tensor.size()));
 }
 
+// A line for each output, and a file in `folder` unless that is empty.
+absl::Status WriteOutputs(const Graph& graph, const std::vector<Tensor>& outputs,
+                          const std::string& folder) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string& name = graph.outputs()[i]->name();
+    std::cout << name << ": " << DataTypeName(outputs[i].dtype()) << DimsToString(outputs[i].dims())
+              << Summary(outputs[i]) << "\n";
+    if (folder.empty()) continue;
+    PF_RETURN_IF_ERROR(SaveTensor(outputs[i], name, StrCat(folder, "/output_", i, ".pb")));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Run(const Flags& flags) {
   PF_ASSIGN_OR_RETURN(SessionOptions options, MakeSessionOptions(flags.session));
   options.optimise = flags.fuse;
   options.pipeline.page = false;
   options.profile = flags.profiling.wanted();
-  PF_ASSIGN_OR_RETURN(auto session, Session::Load(flags.model, options));
+  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+  PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), options));
+  if (!flags.output_dir.empty()) PF_RETURN_IF_ERROR(MakeFolder(flags.output_dir));
   if (flags.print_kernels) std::cerr << session->KernelReport();
   auto feeds = ReadFeeds(flags);
   PF_RETURN_IF_ERROR(feeds.status());
@@ -79,16 +92,7 @@ absl::Status Run(const Flags& flags) {
                HumanBytes(stats.packed_weight_bytes).c_str(), HumanBytes(stats.arena_bytes).c_str(),
                HumanBytes(stats.output_bytes).c_str());
   PF_RETURN_IF_ERROR(log.Write(flags.profiling));
-  const auto& values = session->model().graph->outputs();
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    std::cout << values[i]->name() << ": " << DataTypeName(outputs[i].dtype())
-              << DimsToString(outputs[i].dims()) << Summary(outputs[i]) << "\n";
-    if (flags.output_dir.empty()) continue;
-    std::filesystem::create_directories(flags.output_dir);
-    PF_RETURN_IF_ERROR(
-        SaveTensor(outputs[i], values[i]->name(), StrCat(flags.output_dir, "/output_", i, ".pb")));
-  }
-  return absl::OkStatus();
+  return WriteOutputs(*session->model().graph, outputs, flags.output_dir);
 }
 
 }  // namespace
@@ -96,11 +100,14 @@ absl::Status Run(const Flags& flags) {
 void AddRunCommand(CLI::App& app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("run", "executes a model");
-  command->add_option("model", flags->model, "ONNX model, protobuf or text")->required();
-  command->add_option("-i,--input", flags->inputs, "a serialised tensor, as [NAME=]FILE.pb");
+  command->add_option("model", flags->model, "ONNX model, protobuf or text; - for standard input")
+      ->required();
+  command->add_option("-i,--input", flags->inputs, "a serialised tensor, as [NAME=]FILE.pb")
+      ->allow_extra_args(false);
   command->add_option("-o,--output-dir", flags->output_dir, "folder for output_N.pb");
   command->add_flag("--fuse", flags->fuse, "run the passes that keep inputs and outputs first");
-  command->add_option("--iterations", flags->iterations, "runs")->capture_default_str();
+  AddNumber(*command, "--iterations", flags->iterations, {1, kMaxInt32}, "runs")
+      ->capture_default_str();
   command->add_flag(
       "--warm-up", flags->warm_up,
       "prime memory and tables first, so that the first run costs what later ones do");
@@ -108,6 +115,7 @@ void AddRunCommand(CLI::App& app, Outcome& outcome) {
                     "node, kernel, and why better ones were refused");
   AddProfileFlags(*command, flags->profiling);
   AddSessionFlags(*command, flags->session);
+  AddLoadFlags(*command, flags->session);
   command->callback([flags, &outcome] { outcome.status = Run(*flags); });
 }
 

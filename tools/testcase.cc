@@ -1,18 +1,19 @@
 #include "tools/testcase.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "tools/case_outputs.h"
 
+#include "pagefuse/ir/compute_type.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/infer.h"
 
 namespace pagefuse {
 namespace {
@@ -134,82 +135,6 @@ absl::Status CheckFailure(const TestCase& test_case, const absl::Status& status)
   return absl::InvalidArgumentError(expected + status.ToString());
 }
 
-// What an output without a rule is compared by. A whole decoder sums the errors of its layers: its
-// tolerance is absolute, a fraction of a logit, or two quanta of a quantised cache.
-CompareRule UnnamedRule(const TestCase& test_case, const Tensor& want) {
-  CompareRule rule = DefaultRule(want.dtype());
-  if (!test_case.whole_model) return rule;
-  if (IsFloatingPoint(want.dtype())) rule.atol = std::max(rule.atol, 1e-4);
-  if (want.dtype() == DataType::kInt8) {
-    rule.kind = CompareRule::Kind::kAllclose;
-    rule.atol = 2;
-  }
-  return rule;
-}
-
-// Codes of quantised caches, and how many of them are not the expected ones.
-struct CodeCount {
-  int64_t codes = 0;
-  int64_t moved = 0;
-  // Under one in a hundred: sums in another order reach the neighbouring code where a number lies
-  // between two. More are an error of their own, and forgive none.
-  bool few() const { return moved > 0 && moved * 100 < codes; }
-};
-
-CodeCount CountCodes(const TestCase& test_case, const TestDataSet& data_set,
-                     const std::vector<Tensor>& outputs) {
-  CodeCount count;
-  for (size_t i = 0; test_case.whole_model && i < data_set.outputs.size(); ++i) {
-    const Tensor& want = data_set.outputs[i];
-    if (!want.defined() || want.dtype() != DataType::kInt8) continue;
-    if (outputs[i].dtype() != want.dtype() || outputs[i].dims() != want.dims()) continue;
-    const auto a = outputs[i].values<int8_t>(), b = want.values<int8_t>();
-    count.codes += want.size();
-    for (int64_t k = 0; k < want.size(); ++k) count.moved += a[k] != b[k] ? 1 : 0;
-  }
-  return count;
-}
-
-// A code that moved by one moves what is computed from it by up to one part in 127.
-double QuantumOf(const Tensor& want) {
-  std::vector<double> values(static_cast<size_t>(want.size()));
-  if (!DecodeToDouble(want.dtype(), want.data(), want.size(), values.data()).ok()) return 0;
-  double largest = 0;
-  for (double value : values)
-    largest = std::max(largest, std::isfinite(value) ? std::fabs(value) : 0);
-  return largest / 127;
-}
-
-absl::Status CompareOutputs(const TestCase& test_case, const TestDataSet& data_set,
-                            const std::vector<Tensor>& outputs, std::vector<std::string>* notes) {
-  if (outputs.size() < data_set.outputs.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected ", data_set.outputs.size(), " outputs, got ", outputs.size()));
-  }
-  const CodeCount codes = CountCodes(test_case, data_set, outputs);
-  if (codes.few() && notes != nullptr) {
-    notes->push_back(absl::StrCat(data_set.name, ": ", codes.moved, " of ", codes.codes,
-                                  " codes of the cache are not the expected ones; floats are "
-                                  "compared within a 127th of their largest"));
-  }
-  for (size_t i = 0; i < data_set.outputs.size(); ++i) {
-    const std::string& name = test_case.model.graph->outputs()[i]->name();
-    const Tensor& want = data_set.outputs[i];
-    if (!want.defined()) continue;
-    const auto named = test_case.rules.find(name);
-    CompareRule rule =
-        named == test_case.rules.end() ? UnnamedRule(test_case, want) : named->second;
-    if (codes.few() && named == test_case.rules.end() && IsFloatingPoint(want.dtype())) {
-      rule.atol = std::max(rule.atol, QuantumOf(want));
-    }
-    const absl::Status status = CompareTensors(rule, outputs[i], want);
-    if (status.ok()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(test_case.name, "/", data_set.name,
-                                                   ": output \"", name, "\": ", status.message()));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckDataSet(const TestCase& test_case, const TestDataSet& data_set,
                           const ModelRunner& run, std::vector<std::string>* notes) {
   std::map<std::string, Tensor> feeds;
@@ -250,10 +175,43 @@ absl::StatusOr<std::map<std::string, CompareRule>> ParseCompareRules(const std::
 
 namespace {
 
+// Nodes that are no constants; a function counts by its body. More than `kMany` are not told apart.
+int64_t CountComputingNodes(const Model& model, const Graph& graph, int depth = 0) {
+  constexpr int64_t kMany = 2;
+  constexpr int kMaxDepth = 8;
+  int64_t count = 0;
+  for (const auto& node : graph.nodes()) {
+    if (count >= kMany || depth > kMaxDepth) return kMany;
+    if (node->Is("Constant")) continue;
+    const Function* function = model.FindFunction(node->domain(), node->op_type(), node->overload);
+    count += function ? CountComputingNodes(model, *function->body, depth + 1) : 1;
+    for (const Graph* subgraph : node->Subgraphs()) {
+      count += CountComputingNodes(model, *subgraph, depth + 1);
+    }
+  }
+  return count;
+}
+
 struct ModelFile {
   fs::path path;
   bool beside = false;  // several graphs of one model: NAME.onnx beside the folder NAME
 };
+
+// The type and the dims that are numbers are those of the declaration.
+bool Fits(const Value& input, const Tensor& data) {
+  if (input.dtype() != DataType::kUndefined && input.dtype() != data.dtype()) return false;
+  if (!input.shape()) return true;
+  if (input.shape()->rank() != data.rank()) return false;
+  for (int axis = 0; axis < data.rank(); ++axis) {
+    const auto number = (*input.shape())[axis].constant();
+    if (number && *number != data.dims()[axis]) return false;
+  }
+  return true;
+}
+
+std::string Declared(const Value& input) {
+  return StrCat(DataTypeName(input.dtype()), input.shape() ? input.shape()->ToString() : "[...]");
+}
 
 ModelFile FindModel(const fs::path& folder) {
   std::error_code error;
@@ -275,6 +233,10 @@ absl::StatusOr<TestCase> LoadTestCase(const std::string& folder) {
   const auto [file, beside] = FindModel(path);
   PF_ASSIGN_OR_RETURN(test_case.model, LoadModel(file.string()));
   test_case.whole_model = fs::exists((beside ? path.parent_path() : path) / "config.json", error);
+  test_case.single_op = CountComputingNodes(test_case.model, *test_case.model.graph) <= 1;
+  Model inferred = test_case.model.Clone();
+  InferShapes(inferred).IgnoreError();  // what runs the model says what is wrong with it
+  test_case.computed = ComputeType(*inferred.graph);
   const std::string compare = MetadataOf(test_case.model, "pagefuse.compare");
   if (!compare.empty()) {
     PF_ASSIGN_OR_RETURN(test_case.rules, ParseCompareRules(compare));
@@ -308,6 +270,29 @@ std::vector<std::string> FindTestCases(const std::string& root) {
   }
   std::sort(folders.begin(), folders.end());
   return folders;
+}
+
+absl::Status CheckDataFits(const TestCase& test_case) {
+  if (!test_case.expected_error.empty()) return absl::OkStatus();
+  for (const TestDataSet& data_set : test_case.data_sets) {
+    for (const Value* input : test_case.model.graph->inputs()) {
+      const auto feed = data_set.feeds.find(input->name());
+      if (feed == data_set.feeds.end() || Fits(*input, feed->second)) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          "the case contradicts itself: input \"", input->name(), "\" is declared as ",
+          Declared(*input), ", its data is ",
+          StrCat(DataTypeName(feed->second.dtype()), DimsToString(feed->second.dims()))));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool HasExpectedOutputs(const TestCase& test_case) {
+  const auto has_outputs = [](const TestDataSet& data_set) {
+    return std::any_of(data_set.outputs.begin(), data_set.outputs.end(),
+                       [](const Tensor& tensor) { return tensor.defined(); });
+  };
+  return std::any_of(test_case.data_sets.begin(), test_case.data_sets.end(), has_outputs);
 }
 
 absl::Status CheckTestCase(const TestCase& test_case, const ModelRunner& run,

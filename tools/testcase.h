@@ -31,6 +31,8 @@ struct TestCase {
   std::vector<TestDataSet> data_sets;
   std::map<std::string, CompareRule> rules;  // by output, from `pagefuse.compare`
   bool whole_model = false;                  // there is a config.json beside it
+  bool single_op = true;                     // at most one node computes, functions looked into
+  DataType computed = DataType::kUndefined;  // ComputeType of the model
   // `pagefuse.expect_error` and `pagefuse.error_input`: the class of the error (SHAPE, SLOT_RANGE,
   // ...), and the input or attribute that its message must name. Empty: the case must succeed.
   std::string expected_error;
@@ -45,6 +47,13 @@ absl::StatusOr<Model> LoadCaseModel(const std::string& folder);
 // NotFound or InvalidArgument naming the file.
 absl::StatusOr<TestCase> LoadTestCase(const std::string& folder);
 
+// Unimplemented naming the input if the data of a case has another type, rank or size than its
+// model declares: it says nothing of anyone. Cases that expect an error are meant to be wrong.
+absl::Status CheckDataFits(const TestCase& test_case);
+
+// Whether any data set has an output to compare with.
+bool HasExpectedOutputs(const TestCase& test_case);
+
 // The folders below `root` that hold a model.onnx or lie beside a file of their name with .onnx,
 // sorted; `root` itself if it holds one.
 std::vector<std::string> FindTestCases(const std::string& root);
@@ -55,8 +64,8 @@ using ModelRunner = std::function<absl::StatusOr<std::vector<Tensor>>(
 
 // Runs every data set and compares, or checks that the call fails as expected and leaves its feeds
 // as they were. InvalidArgument tells the data set, the output and the first difference; an error
-// of `run` comes back as it is. `notes` gets what a reader of a passed case should know: a decoder
-// whose 8-bit cache got another code here and there, and so was compared by that quantum.
+// of `run` comes back as it is. `notes` gets what a reader of a passed case should know: what was
+// not compared, and what was compared less closely (case_outputs.h).
 absl::Status CheckTestCase(const TestCase& test_case, const ModelRunner& run,
                            std::vector<std::string>* notes = nullptr);
 

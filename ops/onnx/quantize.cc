@@ -226,7 +226,9 @@ float InPrecision(float quotient, DataType precision) {
 }
 
 absl::Status RunQuantize(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Quantization q, QuantizationOf(args));
+  PF_ASSIGN_OR_RETURN(Quantization q, QuantizationOf(args));
+  // A zero point of 0, or none, leaves floats as they are: x + -0 is x, and so is -0 + -0.
+  std::replace(q.zero_points.begin(), q.zero_points.end(), 0.0f, -0.0f);
   PF_ASSIGN_OR_RETURN(const int64_t saturate, args.node->IntAttribute("saturate", 1));
   PF_ASSIGN_OR_RETURN(const int64_t code, args.node->IntAttribute("precision", 0));
   const DataType precision = code != 0 ? static_cast<DataType>(code) : args.input(1).dtype;
@@ -347,7 +349,8 @@ OpDef QuantizeLinearOf(std::string_view domain, int since) {
       .Attr("block_size", int64_t{0}, "elements of the axis that share a scale, 0: not blocked")
       .Attr("output_dtype", int64_t{0}, "type of y where there is no zero point; uint8 if 0")
       .Attr("precision", int64_t{0}, "type of the division, 0: that of y_scale")
-      .Attr("saturate", int64_t{1}, "8-bit floats: 1 to the largest number, 0 to infinity or NaN")
+      .FlagAttr("saturate", int64_t{1},
+                "8-bit floats: 1 to the largest number, 0 to infinity or NaN")
       .Types("T1", kWide)
       .Types("T2", kScales)
       .Types("T3", kNarrow)

@@ -29,6 +29,7 @@
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/page/paged_inputs.h"
 #include "pagefuse/passes/page/paged_logits.h"
+#include "pagefuse/passes/page/row_guard.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 
 namespace pagefuse {
@@ -134,9 +135,10 @@ class PagedCacheInserter {
     if (sites_.empty()) return NoSite();
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindInputs());
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, Trace(inputs));
+    FreeStepNames(graph_);
     PF_ASSIGN_OR_RETURN(const DecoderLogits logits, FindLogits(graph_, inputs, trace));
-    Value* positions = PackTokenInputs(graph_, inputs, !trace.places.empty());
-    ReplacePlaces(graph_, trace.places, positions);
+    const bool needs_positions = !trace.places.empty() || !trace.cuts.empty();
+    ReplacePlaces(graph_, trace, PackTokenInputs(graph_, inputs, needs_positions));
     PassOnAllRows(graph_, trace);
     AddStepInputs();
     for (size_t layer = 0; layer < sites_.size(); ++layer) {
@@ -253,10 +255,12 @@ class PagedCacheInserter {
     attention->name = node->name;
     attention->metadata = node->metadata;
     PF_RETURN_IF_ERROR(SetAttributes(site, attention));
-    Value* rows = builder.Add(
-        "Reshape", {attention->output(0), builder.Ints({1, -1, site.query_heads, site.head_size})});
+    Value* rows = attention->output(0);
+    const std::optional<RowGuard> guard = FindRowGuard(*node->output(0));
+    if (guard) rows = GuardedRows(builder, *guard, rows);
+    rows = builder.Add("Reshape", {rows, builder.Ints({1, -1, site.query_heads, site.head_size})});
     Value* heads = builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 2, 1, 3});
-    graph_.ReplaceAllUses(node->output(0), heads);
+    graph_.ReplaceAllUses(guard ? guard->result : node->output(0), heads);
     return absl::OkStatus();
   }
 
@@ -340,6 +344,9 @@ class InsertPagedCachePass : public Pass {
   std::string_view name() const override { return "insert-paged-cache"; }
   std::string_view description() const override {
     return "Packs the step's tokens and puts a paged cache under every Attention.";
+  }
+  std::vector<PassOption> options() const override {
+    return {{.name = "block_size", .description = "tokens a block of the cache, 16 by default"}};
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {

@@ -61,6 +61,9 @@ class SelectLogitsPass : public Pass {
   std::string_view description() const override {
     return "Computes logits for the last token of each sequence only.";
   }
+  std::vector<PassOption> options() const override {
+    return {{"logits", "rows of logits that are computed, last by default", {"last", "all"}}};
+  }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     Graph& graph = *model.graph;
@@ -104,10 +107,9 @@ class SelectLogitsPass : public Pass {
     Value* flat = tail.Add("Squeeze", {logits, tail.Ints({0})});
     graph.Rename(flat, name);
     flat->set_dtype(logits->dtype());
-    const auto& outputs = graph.outputs();
-    graph.ReplaceOutput(
-        static_cast<int>(std::find(outputs.begin(), outputs.end(), logits) - outputs.begin()),
-        flat);
+    for (int i = 0; i < static_cast<int>(graph.outputs().size()); ++i) {
+      if (graph.outputs()[i] == logits) graph.ReplaceOutput(i, flat);
+    }
     for (const auto& node : graph.nodes()) {
       for (Value* output : node->outputs()) {
         if (output) output->set_shape(std::nullopt);

@@ -202,6 +202,13 @@ class QuantiseKvCachePass : public Pass {
   std::string_view description() const override {
     return "Stores cached keys and values in 8 bits with their scales.";
   }
+  std::vector<PassOption> options() const override {
+    return {{"kv_cache",
+             "format of cached keys and values, none by default",
+             {"none", "fp8_per_tensor", "fp8_per_token_head", "int8_per_token_head"}},
+            {.name = "k_scale", .description = "scale of keys in fp8_per_tensor, 1 by default"},
+            {.name = "v_scale", .description = "scale of values in fp8_per_tensor, 1 by default"}};
+  }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     const std::string name = context.Option("kv_cache", "none");

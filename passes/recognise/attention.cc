@@ -2,8 +2,25 @@
 //
 //   Softmax(scale * q k^T [soft cap] + mask) v, with the exporters' placements of the scale and
 //   their guard against all-masked rows
+//
+// The op joins batches, heads and masks by rules of its own, so each length is proved that numpy's
+// broadcast would settle at run time: q, k and v have one batch, keys and values one length and as
+// many heads as queries (or one for all), and the mask fits the scores without making them larger.
+// A mask that may be one key wide is repeated first: from opset 24 on the op takes a short mask for
+// one that hides the keys behind its end.
+//
+// The guard, Where(IsNaN(p), 0, p) on the probabilities p, goes on as Where(IsNaN(y), 0, y) on the
+// result. Softmax makes a whole row NaN if one of its scores is NaN or inf, or all are -inf, and
+// then both forms give a row of zeros: the guarded one because 0 times the values is 0, the fused
+// one because each element of a NaN row of Attention is NaN, and rows that see nothing are 0. They
+// differ only where the exported graph itself has NaN to give: values that are not finite (0 *
+// inf), and keys that are hidden and not finite (inf - inf), which Attention never looks at.
+#include <algorithm>
+
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/broadcast_proof.h"
+#include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/rule.h"
 
@@ -77,6 +94,68 @@ Condition HasHeads() {
           }};
 }
 
+enum Axis { kBatch, kHeads, kLength };
+
+// MatMul would repeat one batch or head for all; the op repeats heads of both keys and values only.
+Condition KeysFitQueries() {
+  return {"k and v are [B, H or 1, L, D] to q", [](const Match& match) -> absl::Status {
+            const Value* q = match.value("q");
+            const Value* k = match.value("k");
+            const Value* v = match.value("v");
+            PF_RETURN_IF_ERROR(CheckSameLength({k, kBatch}, {q, kBatch}));
+            PF_RETURN_IF_ERROR(CheckSameLength({v, kBatch}, {q, kBatch}));
+            PF_RETURN_IF_ERROR(CheckRepeats({k, kHeads}, {q, kHeads}));
+            PF_RETURN_IF_ERROR(CheckSameLength({v, kHeads}, {k, kHeads}));
+            return CheckSameLength({v, kLength}, {k, kLength});
+          }};
+}
+
+// The last axis is left to OverAllKeys: a mask wider than the keys would need as many values, which
+// are as many as keys.
+Condition MaskFitsScores() {
+  return {"mask repeats to [B, H, S, L]", [](const Match& match) -> absl::Status {
+            const Value* mask = match.value("mask");
+            if (!mask->shape() || mask->shape()->rank() > 4) {
+              return absl::FailedPreconditionError("\"mask\" has an unfit rank");
+            }
+            const int rank = mask->shape()->rank();
+            for (int axis = std::max(0, 4 - rank); axis <= kLength; ++axis) {
+              PF_RETURN_IF_ERROR(CheckRepeats({mask, axis - (4 - rank)}, {match.value("q"), axis}));
+            }
+            return absl::OkStatus();
+          }};
+}
+
+// The mask, repeated if it may be one key wide.
+Value* OverAllKeys(GraphBuilder& builder, const Match& match) {
+  Value* mask = match.value("mask");
+  Value* keys = match.value("k");
+  if (Reaches(mask, 0, (*keys->shape())[kLength], *match.contents)) return mask;
+  return builder.Add("Expand", {mask, builder.Size(keys, kLength)});
+}
+
+// See the head of the file.
+Value* Guarded(GraphBuilder& builder, const Match& match, Value* y) {
+  Value* zero = match.value("p")->producer()->input(1);
+  return builder.Add("Where", {builder.Add("IsNaN", {y}), zero, y});
+}
+
+absl::StatusOr<std::vector<Value*>> FusedAttention(const Match& match, Graph& graph, Node* anchor) {
+  GraphBuilder builder(graph, anchor, anchor->output(0)->name());
+  std::vector<Value*> inputs = {match.value("q"), match.value("k"), match.value("v")};
+  if (match.value("mask")) inputs.push_back(OverAllKeys(builder, match));
+  Node* attention = builder.AddNode("", "Attention", std::move(inputs), 1);
+  attention->name = anchor->name;
+  for (const char* name : {"scale", "softcap"}) {
+    attention->SetAttribute(name, match.attributes.find(name)->second);
+  }
+  Value* y = attention->output(0);
+  if (!match.value("broken")) return std::vector<Value*>{y};
+  y = Guarded(builder, match, y);
+  if (!anchor->name.empty()) y->producer()->name = anchor->name + ".guard";
+  return std::vector<Value*>{y};
+}
+
 Rule AttentionRule(const std::string& name, bool masked) {
   Rule rule(name, masked ? "attention under a mask" : "attention without a mask");
   for (const Part& score : Scores()) {
@@ -90,12 +169,9 @@ Rule AttentionRule(const std::string& name, bool masked) {
       }
     }
   }
-  return rule.Where(HasHeads())
-      .Derive(DeriveScale)
-      .ReplaceWith(
-          StrCat(masked ? "(q, k, v, mask)" : "(q, k, v)",
-                 " => (y) { y = Attention <scale: float = @scale, softcap: float = @softcap> (",
-                 masked ? "q, k, v, mask" : "q, k, v", ") }"));
+  rule.Where(HasHeads()).Where(KeysFitQueries());
+  if (masked) rule.Where(MaskFitsScores());
+  return rule.Derive(DeriveScale).ReplaceWith(FusedAttention);
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ class FilledConcat : public Pass {
   std::string_view description() const override {
     return "Recognises tensors filled by two scatters as their Concat (option absorb_mla=on).";
   }
+  std::vector<PassOption> options() const override { return {AbsorbMlaOption()}; }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     if (context.Option("absorb_mla", "off") != "on") return false;

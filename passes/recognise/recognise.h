@@ -7,6 +7,12 @@
 
 namespace pagefuse {
 
+// The option of the two passes that rewrite latent attention.
+inline PassOption AbsorbMlaOption() {
+  return {
+      "absorb_mla", "attention over latent rows themselves, off by default", {"off", "on"}};
+}
+
 std::unique_ptr<Pass> RecogniseRmsNorm();
 std::unique_ptr<Pass> RecogniseRope();
 std::unique_ptr<Pass> RecogniseActivation();

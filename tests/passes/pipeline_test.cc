@@ -14,6 +14,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/passes/compare_models.h"
+#include "pagefuse/passes/similar_names.h"
 
 namespace pagefuse {
 namespace {
@@ -75,6 +76,63 @@ TEST(Pipeline, RefusesAnUnknownPassWithTheNearestNames) {
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("similar names: \"cse\""));
 }
 
+TEST(Pipeline, PrintsTensorsUpToTheSizeThatIsAskedFor) {
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { same = Identity (x) y = Mul (same, w) })");
+  std::ostringstream out;
+  const PipelineOptions options = {.passes = {"simplify-shapes"},
+                                   .print_after = {"simplify-shapes"},
+                                   .print_to = &out,
+                                   .print_max_elements = 2};
+  ASSERT_TRUE(RunPipeline(model, options).ok());
+  EXPECT_THAT(out.str(), HasSubstr("float[3] w = ..."));
+}
+
+// What a pipeline says that may not run at all.
+std::string RefusalOf(const PipelineOptions& options) {
+  Model model = Parse(kDoubled);
+  const auto report = RunPipeline(model, options);
+  return std::string(report.status().message());
+}
+
+TEST(Pipeline, RefusesNamesThatNoPassRuleOrOptionHas) {
+  EXPECT_EQ(RefusalOf({.disabled = {"swush"}}),
+            "disabled passes: there is no pass \"swush\"; similar names: \"swish\"");
+  EXPECT_EQ(RefusalOf({.print_after = {"swush"}}),
+            "print after: there is no pass \"swush\"; similar names: \"swish\"");
+  EXPECT_EQ(RefusalOf({.explain = {"swish-alpah"}}),
+            "explain: there is no rule or pass \"swish-alpah\"; similar names: \"swish-alpha\", "
+            "\"swish\"");
+  EXPECT_EQ(RefusalOf({.options = {{"kv_cahe", "none"}}}),
+            "options: there is no pass option \"kv_cahe\"; similar names: \"kv_cache\"");
+  EXPECT_EQ(RefusalOf({.options = {{"logits", "first"}}}),
+            "option logits: expected last, all, got \"first\"");
+  EXPECT_EQ(RefusalOf({.options = {{"k_scale", "large"}}}),
+            "option k_scale: expected a number, got \"large\"");
+  EXPECT_EQ(RefusalOf({.disabled = {"swish"},
+                       .options = {{"logits", "all"}, {"k_scale", "0.5"}},
+                       .print_after = {"*"},
+                       .explain = {"*", "swish", "swish-alpha"}}),
+            "");
+}
+
+TEST(SimilarNames, AreNearOrHoldTheName) {
+  const std::vector<std::string> names = {"cse", "dead-code", "insert-paged-cache", "rope",
+                                          "fuse-rope-quant"};
+  EXPECT_EQ(SimilarNames("csa", names), "; similar names: \"cse\"");
+  EXPECT_EQ(SimilarNames("dead_code", names), "; similar names: \"dead-code\"");
+  EXPECT_EQ(SimilarNames("Rope-Quant", names), "; similar names: \"fuse-rope-quant\", \"rope\"");
+  EXPECT_EQ(SimilarNames("paged-cache", names), "; similar names: \"insert-paged-cache\"");
+}
+
+TEST(SimilarNames, AreNoneWhereNoneIsAlike) {
+  EXPECT_EQ(SimilarNames("attention", {"cse", "dead-code", "rope"}), "");
+  EXPECT_EQ(SimilarNames("x", {"cse", "rope"}), "");
+  EXPECT_EQ(SimilarNames("", {"cse"}), "");
+  EXPECT_EQ(SimilarNames(std::string(100000, 'c'), {"cse"}), "");
+}
+
 TEST(Pipeline, LeavesAReproducerOfAFailure) {
   // The two sides of the sum do not broadcast, which inference reports.
   Model model = Parse(R"(
@@ -82,12 +140,13 @@ TEST(Pipeline, LeavesAReproducerOfAFailure) {
     g (float[2] x, float[3] z) => (float[2] y) { y = Add (x, z) })");
   const std::string dir = testing::TempDir() + "/pagefuse_reproducer";
   std::filesystem::remove_all(dir);
-  const auto report = RunPipeline(model, {.passes = {"cse"}, .reproducer_dir = dir});
+  const auto report = RunPipeline(
+      model, {.passes = {"cse"}, .options = {{"logits", "all"}}, .reproducer_dir = dir});
   ASSERT_FALSE(report.ok());
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("pass \"cse\": "));
   const auto command = ReadFile(dir + "/cse.sh");
   ASSERT_TRUE(command.ok()) << command.status();
-  EXPECT_THAT(*command, HasSubstr("pagefuse opt --passes=cse "));
+  EXPECT_THAT(*command, HasSubstr("opt --passes=cse --option 'logits=all' "));
   const auto graph = ReadFile(dir + "/cse.onnxtxt");
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_TRUE(ParseModel(*graph).ok());
@@ -111,6 +170,47 @@ TEST(CompareModels, SeesAnotherNumber) {
   const auto compared = CompareOnRandomInputs(before, after);
   EXPECT_EQ(compared.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(compared.status().message()), HasSubstr("output \"y\": element 0"));
+}
+
+// Whether a product with `factor` counts as one with 1, computed in `type` between two casts.
+bool CountsAsOne(std::string_view type, int code, std::string_view factor) {
+  const auto model = [&](std::string_view by) {
+    Model parsed = Parse(StrCat(R"(
+      <ir_version: 10, opset_import: ["" : 24]>
+      g (float[T] x) => (float[T] y) <double c = {)",
+                                by, R"(}> {
+        n = Cast <to = )",
+                                code, R"(> (x)
+        f = Cast <to = )",
+                                code, R"(> (c)
+        p = Mul (n, f)
+        y = Cast <to = 1> (p)
+      })"));
+    EXPECT_TRUE(InferShapes(parsed).ok()) << type;
+    return parsed;
+  };
+  return CompareOnRandomInputs(model("1.0"), model(factor)).ok();
+}
+
+TEST(CompareModels, AllowsWhatTheComputingTypeRounds) {
+  EXPECT_TRUE(CountsAsOne("bfloat16", 16, "1.008"));
+  EXPECT_FALSE(CountsAsOne("float16", 10, "1.008"));
+  EXPECT_TRUE(CountsAsOne("float16", 10, "1.001"));
+  EXPECT_FALSE(CountsAsOne("float", 1, "1.001"));
+  EXPECT_TRUE(CountsAsOne("float", 1, "1.00001"));
+}
+
+TEST(CompareModels, ComparesDoubleCloserThanFloat) {
+  const auto model = [](std::string_view addend) {
+    Model parsed = Parse(StrCat(R"(
+      <ir_version: 10, opset_import: ["" : 24]>
+      g (double[T] x) => (double[T] y) <double c = {)",
+                                addend, R"(}> { y = Add (x, c) })"));
+    EXPECT_TRUE(InferShapes(parsed).ok());
+    return parsed;
+  };
+  EXPECT_FALSE(CompareOnRandomInputs(model("1.0"), model("1.00001")).ok());
+  EXPECT_TRUE(CompareOnRandomInputs(model("1.0"), model("1.000000000000001")).ok());
 }
 
 TEST(CompareModels, SaysThatInputsChanged) {

@@ -200,7 +200,8 @@ TEST(Session, RefusesKernelsThatNoOpHas) {
   };
   EXPECT_EQ(message("Neg", "reference"), "");
   EXPECT_EQ(message("Neg", "quick"), "op \"Neg\" has no kernel \"quick\"; it has reference, hwy");
-  EXPECT_EQ(message("Negg", "hwy"), "kernel \"hwy\" of \"Negg\": no such op has kernels");
+  EXPECT_EQ(message("Negg", "hwy"),
+            "kernel \"hwy\" of \"Negg\": no such op has kernels; similar names: \"Neg\"");
 }
 
 }  // namespace

@@ -121,6 +121,43 @@ TEST(Engine, BadOptionsAreNamed) {
               HasSubstr("block_size: expected 1 to 1048576, got \"9223372036854775807\""));
 }
 
+TEST(Engine, AGraphThatIsPagedKeepsItsCache) {
+  Model paged = TinyDecoder();
+  const auto report =
+      RunPipeline(paged, {.options = {{"kv_cache", "int8_per_token_head"}, {"block_size", "8"}}});
+  ASSERT_TRUE(report.ok()) << report.status();
+  const auto create = [&paged](const EngineOptions& options) {
+    return Engine::Create(paged.Clone(), options);
+  };
+  for (const EngineOptions& options :
+       {EngineOptions(), EngineOptions{.kv_cache = "int8_per_token_head", .block_size = 8}}) {
+    const auto engine = create(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    EXPECT_EQ((*engine)->cache_settings().format, "int8_per_token_head");
+    EXPECT_EQ((*engine)->cache_settings().block_size, 8);
+  }
+  EXPECT_EQ(create({.kv_cache = "none"}).status().message(),
+            "option kv_cache: \"none\" is asked for, but the paged cache of the graph is "
+            "\"int8_per_token_head\" already");
+  EXPECT_EQ(create({.block_size = 16}).status().message(),
+            "option block_size: 16 is asked for, but the paged cache of the graph has blocks of 8 "
+            "tokens already");
+}
+
+TEST(Engine, ACacheThatNobodyAskedForIsThePlainOne) {
+  const auto engine = Engine::Create(TinyDecoder(), {});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->cache_settings().format, "none");
+  EXPECT_EQ((*engine)->cache_settings().block_size, 16);
+}
+
+TEST(Session, ThreadsAreBounded) {
+  for (const int threads : {-1, kMaxThreads + 1, 100000}) {
+    EXPECT_EQ(Session::Create(TinyDecoder(), {.num_threads = threads}).status().message(),
+              absl::StrCat("num_threads: expected 0 to 1024, got ", threads));
+  }
+}
+
 TEST(Engine, HugeLimitsAreNoProblem) {
   EngineOptions options;
   options.max_tokens_per_step = std::numeric_limits<int64_t>::max();
@@ -212,7 +249,7 @@ TEST(Engine, CountsWhatItDid) {
   EXPECT_EQ(stats.cache_bytes_per_token, 2 * 8 * 4);
 }
 
-// One engine a thread: they share nothing but the code and OpenMP's threads.
+// One engine a thread: they share nothing but the code and the threads that help.
 TEST(Engine, EnginesOfDifferentThreadsDoNotDisturbEachOther) {
   const auto want = OneByOne(SixRequests(), 0);
   std::vector<std::vector<std::vector<int64_t>>> got(3);

@@ -1,32 +1,17 @@
 #!/usr/bin/env bash
 # check_commands.sh PAGEFUSE: every command as a user calls it, on bundled exports. Run in the top folder.
 set -euo pipefail
-pagefuse=$1
+. "$(dirname "$0")/expect.sh"
 model=models/gemma3_A18/model.onnx
-out=$(mktemp -d)
-trap 'rm -rf "$out"' EXIT
 
-fail() {
-  echo "$1; it printed:" >&2
-  cat "$out/printed" >&2
-  exit 1
-}
-
-# expect STATUS PATTERN ARGUMENTS...: what is printed has a line that matches, if there is a pattern.
-expect() {
-  local status=0
-  "$pagefuse" "${@:3}" >"$out/printed" 2>&1 || status=$?
-  [ "$status" -eq "$1" ] || fail "pagefuse ${*:3}: status $status instead of $1"
-  [ -z "$2" ] || grep -qE -- "$2" "$out/printed" || fail "pagefuse ${*:3}: nothing like \"$2\""
-}
-
+expect 0 '^pagefuse [0-9]+\.[0-9]+\.[0-9]+$' --version
 expect 0 '^nodes: 695$' inspect $model
 expect 0 '^  Softmax: 6$' inspect $model
 expect 0 '"nodes": 695' inspect --json $model
 expect 1 'No such file' inspect "$out/missing.onnx"
 expect 0 'PagedAttention' opt $model
 expect 0 '^insert-paged-cache: ' opt --list-passes
-expect 1 'there is no pass "insert-paged-cash"' opt --passes insert-paged-cash -- $model
+expect 1 'there is no pass "insert-paged-cash"' opt --passes insert-paged-cash $model
 expect 0 'PagedAttention' opt $model --verify
 expect 0 '' opt $model -o "$out/fused.onnx"
 expect 0 '^  pagefuse.PagedAttention: 6$' inspect "$out/fused.onnx"

@@ -1,0 +1,91 @@
+#include "pagefuse/passes/pipeline_names.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/similar_names.h"
+
+namespace pagefuse {
+namespace {
+
+using Names = std::vector<std::string>;
+using Passes = std::vector<std::unique_ptr<Pass>>;
+
+constexpr std::string_view kAll = "*";
+
+bool Contains(const Names& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+absl::Status CheckAll(std::string_view field, std::string_view what, const Names& given,
+                      const Names& known) {
+  for (const std::string& name : given) {
+    if (Contains(known, name)) continue;
+    return absl::NotFoundError(
+        StrCat(field, ": there is no ", what, " \"", name, "\"", SimilarNames(name, known)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOption(const Passes& passes, const std::string& name, const std::string& value) {
+  Names known;
+  for (const auto& pass : passes) {
+    for (const PassOption& option : pass->options()) {
+      known.push_back(option.name);
+      if (option.name != name) continue;
+      double number = 0;
+      const bool fits = option.choices.empty() ? absl::SimpleAtod(value, &number)
+                                               : Contains(option.choices, value);
+      if (fits) return absl::OkStatus();
+      const std::string expected =
+          option.choices.empty() ? "a number" : absl::StrJoin(option.choices, ", ");
+      return absl::InvalidArgumentError(
+          StrCat("option ", name, ": expected ", expected, ", got \"", value, "\""));
+    }
+  }
+  return absl::NotFoundError(
+      StrCat("options: there is no pass option \"", name, "\"", SimilarNames(name, known)));
+}
+
+}  // namespace
+
+absl::Status CheckPipelineNames(const PipelineOptions& options) {
+  if (options.disabled.empty() && options.print_after.empty() && options.explain.empty() &&
+      options.options.empty()) {
+    return absl::OkStatus();
+  }
+  const Passes passes = DefaultPipeline();
+  Names pass_names, all_names;
+  for (const auto& pass : passes) {
+    pass_names.emplace_back(pass->name());
+    for (const RuleSummary& rule : pass->rules()) all_names.push_back(rule.name);
+  }
+  PF_RETURN_IF_ERROR(CheckAll("disabled passes", "pass", options.disabled, pass_names));
+  all_names.insert(all_names.end(), pass_names.begin(), pass_names.end());
+  all_names.emplace_back(kAll);
+  PF_RETURN_IF_ERROR(CheckAll("explain", "rule or pass", options.explain, all_names));
+  pass_names.emplace_back(kAll);
+  PF_RETURN_IF_ERROR(CheckAll("print after", "pass", options.print_after, pass_names));
+  for (const auto& [name, value] : options.options) {
+    PF_RETURN_IF_ERROR(CheckOption(passes, name, value));
+  }
+  return absl::OkStatus();
+}
+
+std::set<std::string> ExplainedNames(const std::vector<std::string>& explain) {
+  std::set<std::string> names(explain.begin(), explain.end());
+  if (names.empty()) return names;
+  for (const auto& pass : DefaultPipeline()) {
+    if (!names.contains(std::string(pass->name()))) continue;
+    for (const RuleSummary& rule : pass->rules()) names.insert(rule.name);
+  }
+  return names;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# check_paged.sh PAGEFUSE DEFECTS: a graph that is paged already keeps its cache, and says so to whoever asks for another one.
+# Run in the top folder.
+set -euo pipefail
+. "$(dirname "$0")/expect.sh"
+model=models/gemma3_A18/model.onnx
+prompt="65,59,23,234,218,152,35,130"
+
+expect 0 '' opt $model -o "$out/plain.onnx"
+expect 0 '' opt $model -o "$out/fp8.onnx" --kv-cache fp8_per_token_head --block-size 32
+
+# What is reported is what the graph has, whatever is asked for.
+expect 0 '^cache: none, ' generate "$out/plain.onnx" --prompt-ids $prompt --max-new-tokens 4
+expect 0 '^cache: fp8_per_token_head, ' generate "$out/fp8.onnx" --prompt-ids $prompt --max-new-tokens 4
+tokens=$(grep '^tokens' "$out/printed")
+expect 0 '^cache: fp8_per_token_head, ' generate $model --kv-cache fp8_per_token_head --prompt-ids $prompt --max-new-tokens 4
+[ "$(grep '^tokens' "$out/printed")" = "$tokens" ] || fail "paged before, other tokens: $tokens"
+expect 0 '"kv_cache":"fp8_per_token_head","block_size":32' generate "$out/fp8.onnx" --prompt-ids 1 --max-new-tokens 1 --json
+expect 0 '"kv_cache":"none","block_size":8' generate $model --prompt-ids 1 --max-new-tokens 1 --json --block-size 8
+
+# Another one is refused, the same one is not.
+for command in "generate --prompt-ids 1" opt; do
+  expect 1 'kv_cache: "none" is asked for, but the paged cache of the graph is "fp8_per_token_head" already' \
+    $command "$out/fp8.onnx" --kv-cache none
+  expect 1 'block_size: 16 is asked for, but the paged cache of the graph has blocks of 32 tokens already' \
+    $command "$out/fp8.onnx" --block-size 16
+  expect 1 'kv_cache: "int8_per_token_head" is asked for, but the paged cache of the graph is "none" already' \
+    $command "$out/plain.onnx" --kv-cache int8_per_token_head
+  expect 0 '' $command "$out/fp8.onnx" --kv-cache fp8_per_token_head --block-size 32
+done
+expect 1 'kv_cache: "none" is asked for, but .* "fp8_per_token_head" already' \
+  generate "$out/fp8.onnx" --prompt-ids 1 --logit-error
+expect 1 'kv_cache: "fp8_per_tensor" is asked for, but .* "none"' opt $model --kv-cache fp8_per_tensor --disable-pass quantise-kv-cache
+
+# A cache that no graph has is none that could be set.
+cat >"$out/mlp.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 24]>
+mlp (float[T] x) => (float[T] y) { y = Relu (x) }
+END
+expect 1 '^pagefuse: --kv-cache: the graph has no paged cache' opt "$out/mlp.onnxtxt" --kv-cache fp8_per_tensor
+expect 1 '^pagefuse: --block-size: the graph has no paged cache' opt "$out/mlp.onnxtxt" --block-size 8
+expect 1 '--kv-cache excludes --no-page|--no-page excludes --kv-cache' opt $model --no-page --kv-cache fp8_per_tensor
+expect 1 '--block-size excludes --no-page|--no-page excludes --block-size' opt $model --no-page --block-size 8
+
+# Why a graph is not paged is said unasked.
+expect 0 '^insert-paged-cache at "graph" .*: node .*Conv' opt "$2/A_conv.onnx"

@@ -1,0 +1,192 @@
+// A decoder's data through the paged path: what is compared, and that no data whatever is more than
+// refused.
+#include "tools/paged_case.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "paths.h"
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A bundled decoder with a past, and one of its data sets alone.
+TestCase CaseOf(const std::string& model, int data_set) {
+  absl::StatusOr<TestCase> test_case = LoadTestCase(SourcePath(StrCat("models/", model)));
+  EXPECT_TRUE(test_case.ok()) << test_case.status();
+  test_case->data_sets = {test_case->data_sets[data_set]};
+  return *std::move(test_case);
+}
+
+TestCase WithPast() { return CaseOf("gemma3_B18", 2); }
+TestCase WithPadding() { return CaseOf("gemma3_A18", 1); }
+
+// The tensor's bytes under another type or other dims, as many of them as there are or zeros.
+Tensor As(const Tensor& tensor, DataType type, const std::vector<int64_t>& dims) {
+  Tensor result = *Tensor::Allocate(type, dims);
+  std::memcpy(result.mutable_data(), tensor.data(),
+              std::min(result.byte_size(), tensor.byte_size()));
+  return result;
+}
+
+using Change = std::function<Tensor(const Tensor&)>;
+
+// What a case may hold instead of a tensor.
+std::vector<Change> Changes() {
+  std::vector<Change> changes = {[](const Tensor&) { return Tensor(); }};
+  for (const DataType type : {DataType::kBool, DataType::kInt8, DataType::kInt32, DataType::kInt64,
+                              DataType::kFloat16, DataType::kFloat, DataType::kDouble}) {
+    changes.push_back([type](const Tensor& tensor) {
+      return type == tensor.dtype() ? Tensor() : As(tensor, type, tensor.dims());
+    });
+  }
+  changes.push_back([](const Tensor&) { return Tensor::Strings({1}, {"text"}); });
+  const auto reshape = [&changes](std::function<void(std::vector<int64_t>&)> edit) {
+    changes.push_back([edit](const Tensor& tensor) {
+      std::vector<int64_t> dims = tensor.dims();
+      edit(dims);
+      return As(tensor, tensor.dtype(), dims);
+    });
+  };
+  reshape([](auto& dims) { dims.clear(); });
+  reshape([](auto& dims) { dims.assign(1, 1); });
+  reshape([](auto& dims) { dims.insert(dims.begin(), 1); });
+  reshape([](auto& dims) { dims.push_back(2); });
+  reshape([](auto& dims) { dims.front() += 1; });
+  reshape([](auto& dims) { dims.front() = 0; });
+  reshape([](auto& dims) { dims.back() += 1; });
+  reshape([](auto& dims) { dims.back() = 0; });
+  reshape([](auto& dims) { dims[1] = dims[1] / 2; });
+  reshape([](auto& dims) { dims[1] = dims[1] * 2; });
+  return changes;
+}
+
+absl::Status Check(TestCase test_case, std::vector<std::string>* notes = nullptr) {
+  return CheckPagedCase(std::move(test_case), {}, notes);
+}
+
+TEST(PagedCase, BundledDecodersAgree) {
+  EXPECT_TRUE(Check(WithPast()).ok()) << Check(WithPast());
+  std::vector<std::string> notes;
+  EXPECT_TRUE(Check(WithPadding(), &notes).ok());
+  EXPECT_THAT(notes,
+              ElementsAre("test_data_set_1: 11 tokens are padding, their rows were not compared"));
+}
+
+TEST(PagedCase, SeesALogitThatIsOff) {
+  TestCase test_case = WithPast();
+  Tensor& logits = test_case.data_sets[0].outputs[0];
+  logits = *logits.Clone();
+  logits.mutable_values<float>()[3] += 0.01f;
+  EXPECT_THAT(std::string(Check(std::move(test_case)).message()),
+              HasSubstr("logits of kept tokens: at [0, 3]: expected"));
+}
+
+TEST(PagedCase, ComparesLastRowsWhereThereAreNoOthers) {
+  TestCase test_case = WithPadding();
+  Tensor& logits = test_case.data_sets[0].outputs[0];
+  const std::vector<int64_t> dims = logits.dims();
+  Tensor last = *Tensor::Allocate(DataType::kFloat, {dims[0], dims[2]});
+  for (int64_t b = 0; b < dims[0]; ++b) {
+    const auto row = logits.values<float>().subspan(((b + 1) * dims[1] - 1) * dims[2], dims[2]);
+    std::copy(row.begin(), row.end(), last.mutable_values<float>().begin() + b * dims[2]);
+  }
+  logits = last;
+  EXPECT_TRUE(Check(test_case).ok()) << Check(test_case);
+  logits = *last.Clone();
+  logits.mutable_values<float>()[dims[2]] += 0.01f;
+  EXPECT_FALSE(Check(test_case).ok());
+}
+
+// The same decoder with logits that are rounded to float16 at the end.
+TestCase WithHalfLogits() {
+  TestCase test_case = WithPast();
+  Graph& graph = *test_case.model.graph;
+  Value* wide = graph.outputs()[0];
+  graph.Rename(wide, "wide_logits");
+  Value* logits = graph.AddValue("logits", DataType::kFloat16, wide->shape());
+  graph.AddNode("", "Cast", {wide}, {logits})
+      ->SetAttribute("to", {.value = int64_t{10}, .doc_string = {}, .unknown_fields = {}});
+  graph.ReplaceOutput(0, logits);
+  Tensor& expected = test_case.data_sets[0].outputs[0];
+  Tensor half = *Tensor::Allocate(DataType::kFloat16, expected.dims());
+  EXPECT_TRUE(EncodeFromFloat(DataType::kFloat16, expected.values<float>().data(), expected.size(),
+                              half.mutable_data())
+                  .ok());
+  expected = half;
+  return test_case;
+}
+
+TEST(PagedCase, ReadsHalfLogitsByTheirType) {
+  EXPECT_TRUE(Check(WithHalfLogits()).ok()) << Check(WithHalfLogits());
+  TestCase test_case = WithHalfLogits();
+  test_case.data_sets[0].outputs[0].mutable_values<uint16_t>()[3] += 8;
+  EXPECT_THAT(std::string(Check(std::move(test_case)).message()), HasSubstr("at [0, 3]: expected"));
+}
+
+// Every feed, with a past one of each kind, and the logits: whatever stands in their place is
+// refused with a reason, and never read beyond its end.
+TEST(PagedCase, RefusesDataOfAnyOtherTypeOrShape) {
+  for (const Change& change : Changes()) {
+    for (const std::string name : {"input_ids", "attention_mask", "position_ids",
+                                   "past_key_values.0.key", "past_key_values.5.value"}) {
+      TestCase test_case = WithPast();
+      auto& feeds = test_case.data_sets[0].feeds;
+      ASSERT_TRUE(feeds.contains(name)) << name;
+      Tensor changed = change(feeds[name]);
+      SCOPED_TRACE(
+          StrCat(name, " as ", DataTypeName(changed.dtype()), DimsToString(changed.dims())));
+      feeds[name] = changed;
+      if (!changed.defined()) feeds.erase(name);
+      // Positions may be left out: the paged path counts them itself.
+      if (!changed.defined() && name == "position_ids") continue;
+      const absl::Status status = Check(std::move(test_case));
+      EXPECT_FALSE(status.ok());
+      EXPECT_NE(status.message(), "");
+    }
+    TestCase test_case = WithPast();
+    Tensor& logits = test_case.data_sets[0].outputs[0];
+    logits = change(logits);
+    SCOPED_TRACE(StrCat("logits as ", DataTypeName(logits.dtype()), DimsToString(logits.dims())));
+    const absl::Status status = Check(std::move(test_case));
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+  }
+}
+
+TEST(PagedCase, RefusesTokensAndMasksThatNoSequenceHas) {
+  TestCase test_case = WithPast();
+  auto& feeds = test_case.data_sets[0].feeds;
+  const Tensor ids = feeds["input_ids"], mask = feeds["attention_mask"];
+  feeds["input_ids"] = Tensor::Of<int64_t>(ids.dims(), std::vector<int64_t>(ids.size(), 1 << 20));
+  EXPECT_FALSE(Check(test_case).ok());
+  feeds["input_ids"] = Tensor::Of<int64_t>(ids.dims(), std::vector<int64_t>(ids.size(), -9));
+  EXPECT_FALSE(Check(test_case).ok());
+  feeds["input_ids"] = ids;
+  feeds["attention_mask"] = Tensor::Of<int64_t>(mask.dims(), std::vector<int64_t>(mask.size(), 0));
+  EXPECT_THAT(std::string(Check(test_case).message()), HasSubstr("all tokens are padding"));
+  feeds["attention_mask"] = mask;
+  const Tensor positions = feeds["position_ids"];
+  feeds["position_ids"] =
+      Tensor::Of<int64_t>(positions.dims(), std::vector<int64_t>(positions.size(), 7));
+  EXPECT_THAT(std::string(Check(test_case).message()), HasSubstr("\"position_ids\" at [0, 0]"));
+}
+
+TEST(PagedCase, RefusesGraphsThatAreNotPaged) {
+  EXPECT_THAT(Check(CaseOf("deepseek_v3_A18", 0)).ToString(), HasSubstr("insert-paged-cache"));
+  TestCase test_case = WithPast();
+  Graph& graph = *test_case.model.graph;
+  graph.Rename(graph.outputs()[0], "scores");
+  EXPECT_THAT(Check(std::move(test_case)).ToString(), HasSubstr("no output \"logits\""));
+}
+
+}  // namespace
+}  // namespace pagefuse

@@ -1,0 +1,22 @@
+// What commands write: JSON, files and folders.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "nlohmann/json.hpp"
+
+namespace pagefuse::tools {
+
+// The JSON as text, on one line unless `indent` is 0 or more. Names in models are bytes of any
+// kind: what is no UTF-8 comes out as U+FFFD, since JSON can hold nothing else.
+std::string JsonText(const nlohmann::ordered_json& json, int indent = -1);
+
+// Replaces the file by `text`. InvalidArgument with the path and the system's reason.
+absl::Status WriteFile(const std::string& path, std::string_view text);
+
+// Makes the folder, those above it too; fine if it is there. Errors as of WriteFile.
+absl::Status MakeFolder(const std::string& path);
+
+}  // namespace pagefuse::tools
