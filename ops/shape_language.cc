@@ -39,8 +39,8 @@ class Parser {
     return shape;
   }
 
-  absl::StatusOr<pagefuse::Condition> WholeCondition() {
-    PF_ASSIGN_OR_RETURN(pagefuse::Condition condition, Condition());
+  absl::StatusOr<PortCondition> WholeCondition() {
+    PF_ASSIGN_OR_RETURN(PortCondition condition, ReadCondition());
     PF_RETURN_IF_ERROR(End());
     return condition;
   }
@@ -145,7 +145,7 @@ class Parser {
       choice.emplace_back(std::nullopt, std::move(first));
       return absl::OkStatus();
     }
-    PF_ASSIGN_OR_RETURN(pagefuse::Condition condition, Condition());
+    PF_ASSIGN_OR_RETURN(PortCondition condition, ReadCondition());
     choice.emplace_back(std::move(condition), std::move(first));
     PF_RETURN_IF_ERROR(Expect(","));
     const bool last = Accept("else");
@@ -156,8 +156,8 @@ class Parser {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<pagefuse::Condition> Condition() {
-    pagefuse::Condition condition;
+  absl::StatusOr<PortCondition> ReadCondition() {
+    PortCondition condition;
     condition.negated = Accept("not");
     PF_ASSIGN_OR_RETURN(condition.name, Name());
     if (!Accept("=")) return condition;
@@ -286,12 +286,12 @@ absl::StatusOr<Choice<std::string>> ParseTypes(std::string_view text) {
   return parser.Choices<std::string>([&] { return parser.Name(); });
 }
 
-absl::StatusOr<Condition> ParseCondition(std::string_view text) {
+absl::StatusOr<PortCondition> ParseCondition(std::string_view text) {
   SizeNames none;
   return Parser(text, none).WholeCondition();
 }
 
-std::string ToString(const Condition& condition) {
+std::string ToString(const PortCondition& condition) {
   return StrCat(condition.negated ? "not " : "", condition.name, condition.value ? " = " : "",
                 condition.value.value_or(""));
 }

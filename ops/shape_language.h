@@ -14,7 +14,7 @@
 namespace pagefuse {
 
 // "format = fp8", "transB", "not indices".
-struct Condition {
+struct PortCondition {
   bool negated = false;
   std::string name;                  // of an attribute or a port
   std::optional<std::string> value;  // what the attribute is; absent: a port that is given, or
@@ -23,7 +23,7 @@ struct Condition {
 
 // The first whose condition holds; the last one may have none.
 template <typename T>
-using Choice = std::vector<std::pair<std::optional<Condition>, T>>;
+using Choice = std::vector<std::pair<std::optional<PortCondition>, T>>;
 
 // "[NB, ..., D]"
 struct DimList {
@@ -59,9 +59,9 @@ absl::StatusOr<ShapePattern> ParseShapePattern(std::string_view text, SizeNames&
 absl::StatusOr<Choice<SizeExpression>> ParseSizes(std::string_view text, SizeNames& names);
 // "C", "uint8 if format = fp8, else bfloat16".
 absl::StatusOr<Choice<std::string>> ParseTypes(std::string_view text);
-absl::StatusOr<Condition> ParseCondition(std::string_view text);
+absl::StatusOr<PortCondition> ParseCondition(std::string_view text);
 
 // "format = fp8"
-std::string ToString(const Condition& condition);
+std::string ToString(const PortCondition& condition);
 
 }  // namespace pagefuse

@@ -48,10 +48,10 @@ std::string With(const std::string& circumstance) {
 }
 
 // "[]", "[] or [1]", "[], [1] or [Hk]"
-std::string Alternatives(const std::vector<const DimList*>& lists) {
+std::string Alternatives(std::span<const DimList> lists) {
   std::string text;
   for (size_t i = 0; i < lists.size(); ++i) {
-    StrAppend(&text, i == 0 ? "" : i + 1 == lists.size() ? " or " : ", ", lists[i]->text);
+    StrAppend(&text, i == 0 ? "" : i + 1 == lists.size() ? " or " : ", ", lists[i].text);
   }
   return text;
 }
@@ -125,21 +125,19 @@ absl::Status ShapeMatcher::ComputeLets() {
   return absl::OkStatus();
 }
 
-std::vector<const DimList*> ShapeMatcher::ListsOf(const ShapePattern& pattern) const {
-  if (!pattern.chosen.empty()) return {&Chosen(pattern.chosen, op_, c_)};
-  std::vector<const DimList*> lists;
-  for (const DimList& list : pattern.any) lists.push_back(&list);
-  return lists;
+std::span<const DimList> ShapeMatcher::ListsOf(const ShapePattern& pattern) const {
+  if (!pattern.chosen.empty()) return {&Chosen(pattern.chosen, op_, c_), 1};
+  return pattern.any;
 }
 
 const DimList* ShapeMatcher::OnlyList(int input) const {
   const Shape* shape = c_.input_shape(input);
   if (shape == nullptr) return nullptr;
   const DimList* only = nullptr;
-  for (const DimList* list : ListsOf(signature_.inputs[input].shape)) {
-    if (!FitsRank(*list, shape->rank())) continue;
+  for (const DimList& list : ListsOf(signature_.inputs[input].shape)) {
+    if (!FitsRank(list, shape->rank())) continue;
     if (only != nullptr) return nullptr;
-    only = list;
+    only = &list;
   }
   return only;
 }
@@ -179,8 +177,8 @@ absl::Status ShapeMatcher::CheckInput(int input) const {
   const ShapePattern& pattern = signature_.inputs[input].shape;
   if (shape == nullptr) return absl::OkStatus();
   if (!pattern.as.empty()) return CheckSameShape(input);
-  const std::vector<const DimList*> lists = ListsOf(pattern);
-  const auto fits = [&](const DimList* list) { return Fits(*list, *shape); };
+  const std::span<const DimList> lists = ListsOf(pattern);
+  const auto fits = [&](const DimList& list) { return Fits(list, *shape); };
   if (!lists.empty() && std::none_of(lists.begin(), lists.end(), fits)) {
     return Mismatch(input, nullptr);
   }
@@ -272,7 +270,7 @@ void ShapeMatcher::AppendNames(const SizeExpression& size, int input,
 
 absl::Status ShapeMatcher::Mismatch(int input, const Relation* broken) const {
   const ShapePattern& pattern = signature_.inputs[input].shape;
-  const std::vector<const DimList*> lists = ListsOf(pattern);
+  const std::span<const DimList> lists = ListsOf(pattern);
   std::vector<std::string> facts;
   std::string expected = Alternatives(lists);
   if (broken != nullptr) {
@@ -280,7 +278,7 @@ absl::Status ShapeMatcher::Mismatch(int input, const Relation* broken) const {
     AppendNames(broken->left, input, facts);
     AppendNames(broken->right, input, facts);
   } else {
-    for (const DimList* list : lists) AppendNames(*list, input, facts);
+    for (const DimList& list : lists) AppendNames(list, input, facts);
   }
   for (std::string& fact : Circumstances(pattern.chosen, op_, c_)) facts.push_back(std::move(fact));
   return c_.InputError(
@@ -306,16 +304,17 @@ absl::StatusOr<std::optional<Shape>> ShapeMatcher::OutputShape(int output) {
     const Shape* shape = c_.input_shape(input);
     return shape == nullptr ? std::nullopt : std::optional<Shape>(*shape);
   }
-  const std::vector<const DimList*> lists = ListsOf(pattern);
+  const std::span<const DimList> lists = ListsOf(pattern);
   if (lists.empty()) return std::nullopt;
+  const DimList& list = lists[0];
   std::vector<Dim> dims;
-  PF_RETURN_IF_ERROR(AppendOutputDims(output, lists[0]->before, dims));
-  if (!lists[0]->rest.empty()) {
-    const DeclaredSizes::Rest* rest = FindRest(sizes_, lists[0]->rest);
+  PF_RETURN_IF_ERROR(AppendOutputDims(output, list.before, dims));
+  if (!list.rest.empty()) {
+    const DeclaredSizes::Rest* rest = FindRest(sizes_, list.rest);
     if (rest == nullptr) return std::nullopt;
     dims.insert(dims.end(), rest->dims.begin(), rest->dims.end());
   }
-  PF_RETURN_IF_ERROR(AppendOutputDims(output, lists[0]->after, dims));
+  PF_RETURN_IF_ERROR(AppendOutputDims(output, list.after, dims));
   return Shape(std::move(dims));
 }
 

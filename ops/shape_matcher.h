@@ -1,7 +1,9 @@
 // The declared shapes of an op against the shapes of one node.
 #pragma once
 
-#include <string_view>
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,7 +38,7 @@ class ShapeMatcher {
   absl::Status CheckSameShape(int input) const;
 
   // The lists of a port that apply at this node.
-  std::vector<const DimList*> ListsOf(const ShapePattern& pattern) const;
+  std::span<const DimList> ListsOf(const ShapePattern& pattern) const;
   // The only one that the input's rank fits; null if there is none or a choice.
   const DimList* OnlyList(int input) const;
   bool Fits(const DimList& list, const Shape& shape) const;

@@ -75,7 +75,7 @@ class Compiler {
     return ReadCondition(port.only_if, signature.only_if);
   }
 
-  absl::Status ReadCondition(std::string_view text, std::optional<Condition>& condition) const {
+  absl::Status ReadCondition(std::string_view text, std::optional<PortCondition>& condition) const {
     if (text.empty()) return absl::OkStatus();
     PF_ASSIGN_OR_RETURN(condition, ParseCondition(text));
     return CheckCondition(*condition);
@@ -106,7 +106,7 @@ class Compiler {
     return absl::OkStatus();
   }
 
-  absl::Status CheckCondition(const Condition& condition) const {
+  absl::Status CheckCondition(const PortCondition& condition) const {
     if (IndexOf(op_.attributes(), condition.name) >= 0) return absl::OkStatus();
     const bool is_port =
         IndexOf(op_.inputs(), condition.name) >= 0 || IndexOf(op_.outputs(), condition.name) >= 0;
@@ -173,7 +173,7 @@ const Dim& DeclaredSizes::Find(std::string_view name) const {
   return values[it - names.begin()];
 }
 
-bool Holds(const Condition& condition, const OpDef& op, const ShapeContext& c) {
+bool Holds(const PortCondition& condition, const OpDef& op, const ShapeContext& c) {
   const int attribute = IndexOf(op.attributes(), condition.name);
   if (attribute < 0) return IsGiven(condition.name, op, c) != condition.negated;
   const std::string value = ValueText(op.attributes()[attribute], c.node());
@@ -181,7 +181,7 @@ bool Holds(const Condition& condition, const OpDef& op, const ShapeContext& c) {
   return holds != condition.negated;
 }
 
-std::string Circumstance(const Condition& condition, const OpDef& op, const ShapeContext& c) {
+std::string Circumstance(const PortCondition& condition, const OpDef& op, const ShapeContext& c) {
   const int attribute = IndexOf(op.attributes(), condition.name);
   if (attribute >= 0) {
     return StrCat(condition.name, " = ", ValueText(op.attributes()[attribute], c.node()));

@@ -23,7 +23,7 @@ struct PortSignature {
   ShapePattern shape;
   Choice<std::string> type;  // type variables, type names, attributes that name a type
   bool type_is_in_attribute = false;
-  std::optional<Condition> required_if, only_if;
+  std::optional<PortCondition> required_if, only_if;
 };
 
 struct Signature {
@@ -68,7 +68,7 @@ struct DeclaredSizes {
 };
 
 // Whether a condition holds at a node.
-bool Holds(const Condition& condition, const OpDef& op, const ShapeContext& c);
+bool Holds(const PortCondition& condition, const OpDef& op, const ShapeContext& c);
 // The first whose condition holds.
 template <typename T>
 const T& Chosen(const Choice<T>& choice, const OpDef& op, const ShapeContext& c) {
@@ -78,7 +78,7 @@ const T& Chosen(const Choice<T>& choice, const OpDef& op, const ShapeContext& c)
 }
 // What is so at this node of what a condition asks for: `format = bf16`, `"indices"`, `no
 // "indices"`.
-std::string Circumstance(const Condition& condition, const OpDef& op, const ShapeContext& c);
+std::string Circumstance(const PortCondition& condition, const OpDef& op, const ShapeContext& c);
 template <typename T>
 std::vector<std::string> Circumstances(const Choice<T>& choice, const OpDef& op,
                                        const ShapeContext& c) {
