@@ -262,7 +262,10 @@ void ShapeMatcher::AppendNames(const SizeExpression& size, int input,
     const Dim& value = sizes_.values[term.name];
     const int source = sizes_.sources[term.name];
     if (!value.known() || (source == input && source >= 0)) continue;
-    std::string fact = StrCat(signature_.names[term.name], " = ", value.ToString());
+    const std::string& name = signature_.names[term.name];
+    const bool attribute = std::any_of(op_.attributes().begin(), op_.attributes().end(),
+                                       [&](const AttributeDef& def) { return def.name == name; });
+    std::string fact = StrCat(attribute ? StrCat("\"", name, "\"") : name, " = ", value.ToString());
     if (source >= 0) StrAppend(&fact, " of \"", op_.inputs()[source].name, "\"");
     if (std::find(facts.begin(), facts.end(), fact) == facts.end()) facts.push_back(fact);
   }

@@ -224,7 +224,7 @@ class Planner {
   ExecutionPlan plan_;
   absl::flat_hash_map<const Value*, int> index_;
   std::vector<int> last_read_;  // by value: last step that reads it; past the end for graph outputs
-  std::vector<int> memory_of_;         // by value: the first value in the same memory
+  std::vector<int> memory_of_;  // by value: the first value in the same memory
   std::vector<int> last_memory_read_;  // by first value: last step that reads one of the sharers
 };
 

@@ -15,12 +15,13 @@
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/parallel.h"
 #include "pagefuse/ops/run_limits.h"
+#include "pagefuse/ops/thread_pool.h"
 #include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
 
 // More threads than any machine has cores are a mistake, and too many end the process.
-inline constexpr int kMaxThreads = 1024;
+inline constexpr int kMaxThreads = ThreadPool::kMaxSize;
 
 struct SessionOptions {
   // Rewrites before planning. `optimise` false runs the graph as it came, after the passes that
@@ -35,10 +36,10 @@ struct SessionOptions {
   WeightType weight_type = WeightType::kFloat32;
   RunLimits limits = {};
   // Bytes that the session may hold at one time: packed weights, the arena, tensors between nodes,
-  // what Loops and Scans gather, outputs as long as somebody holds them, and the cache of an engine.
-  // The weights as they were loaded and what the caller feeds are not of it. A run that would need
-  // more ends in ResourceExhausted naming the node. 0: four fifths of what the machine, or the
-  // control group that the process is in, has, less what the process holds already.
+  // what Loops and Scans gather, outputs as long as somebody holds them, and the cache of an
+  // engine. The weights as they were loaded and what the caller feeds are not of it. A run that
+  // would need more ends in ResourceExhausted naming the node. 0: four fifths of what the machine,
+  // or the control group that the process is in, has, less what the process holds already.
   int64_t max_memory_bytes = 0;
   // Load: files of weights are mapped, and must keep their length meanwhile (ir/onnx_io.h); false:
   // they are read into memory.

@@ -37,8 +37,8 @@ absl::StatusOr<Dim> HeldSize(const ShapeContext& c, int input, int64_t most) {
   const std::optional<int64_t> number = (*value)[0].constant();
   if (!number || (*number >= 0 && *number <= most)) return (*value)[0];
   const bool bounded = most < std::numeric_limits<int64_t>::max();
-  return c.InputError(input, StrCat("expected 0 ", bounded ? StrCat("to ", most) : "or more",
-                                    ", got ", *number));
+  return c.InputError(
+      input, StrCat("expected 0 ", bounded ? StrCat("to ", most) : "or more", ", got ", *number));
 }
 
 int64_t IndexAt(const TensorArg& tensor, int64_t i) {

@@ -48,6 +48,20 @@ absl::Status Omit(Node& call, int output) {
   return absl::OkStatus();
 }
 
+// Inner values must not have the name of a value around them that is read among them.
+void RenameHiding(const Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    for (const Value* input : node->inputs()) {
+      while (input != nullptr) {
+        Value* seen = graph.FindValueInScope(input->name());
+        if (seen == input || seen == nullptr) break;
+        seen->graph()->Rename(seen, seen->graph()->UniqueName(seen->name()));
+      }
+    }
+    for (const Graph* subgraph : node->Subgraphs()) RenameHiding(*subgraph);
+  }
+}
+
 // Copies the nodes of `body` before `call` and lets its readers read theirs.
 absl::Status Splice(Graph& body, Node& call, SymbolicContents& contents) {
   Graph& graph = *call.graph();
@@ -98,20 +112,6 @@ absl::Status Splice(Graph& body, Node& call, SymbolicContents& contents) {
     graph.ReplaceAllUses(call.output(i), result);
   }
   return absl::OkStatus();
-}
-
-// Inner values must not have the name of a value around them that is read among them.
-void RenameHiding(const Graph& graph) {
-  for (const auto& node : graph.nodes()) {
-    for (const Value* input : node->inputs()) {
-      while (input != nullptr) {
-        Value* seen = graph.FindValueInScope(input->name());
-        if (seen == input || seen == nullptr) break;
-        seen->graph()->Rename(seen, seen->graph()->UniqueName(seen->name()));
-      }
-    }
-    for (const Graph* subgraph : node->Subgraphs()) RenameHiding(*subgraph);
-  }
 }
 
 // Puts bodies in place of calls, in the bodies too.

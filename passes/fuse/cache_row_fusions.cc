@@ -77,7 +77,7 @@ CacheView ViewCache(const Value& cache, const std::string& port, const std::stri
   return {ReshapeText("cache", port, dims), ReshapeText(port + "_out", "written", *original)};
 }
 
-PortSpec Bfloat16(PortSpec spec) {
+FusionPort Bfloat16(FusionPort spec) {
   spec.fits = [fits = spec.fits](const Value& value) {
     return value.dtype() == DataType::kBfloat16 && fits(value);
   };
@@ -88,7 +88,7 @@ PortSpec Bfloat16(PortSpec spec) {
 struct RowWrite {
   std::string rule;
   std::string cache = "kv_cache";  // the port
-  std::vector<PortSpec> rows;
+  std::vector<FusionPort> rows;
   int64_t blocks = 0;
   int64_t block_size = 0;
 };
@@ -98,10 +98,10 @@ using RowTexts =
 absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWrite& write,
                                const RowTexts& texts) {
   for (const SlotForm& form : SlotForms(write.block_size)) {
-    std::vector<PortSpec> ports = {CachePort(write.cache, output)};
+    std::vector<FusionPort> ports = {CachePort(write.cache, output)};
     ports.insert(ports.end(), form.ports.begin(), form.ports.end());
     std::string formal = StrCat(write.cache, ", ", form.formal);
-    for (const PortSpec& rows : write.rows) {
+    for (const FusionPort& rows : write.rows) {
       ports.push_back(rows);
       StrAppend(&formal, ", ", rows.name);
     }
@@ -213,13 +213,13 @@ absl::StatusOr<bool> FuseMlaCacheInsert(FusionSearch& search, Value* output) {
   const RowCache cache = ReadRowCache(*output);
   const CacheView view = ViewCache(*output, "kv_cache", cache.dims);
   const auto part = [width](std::string name) {
-    return PortSpec{.name = std::move(name),
-                    .role = ProbeRole::kRows,
-                    .inner = true,
-                    .fits = [width](const Value& value) {
-                      return value.dtype() == DataType::kBfloat16 && Rank(value) >= 2 &&
-                             BackDim(value, 1) > 0 && BackDim(value, 1) < width;
-                    }};
+    return FusionPort{.name = std::move(name),
+                      .role = ProbeRole::kRows,
+                      .inner = true,
+                      .fits = [width](const Value& value) {
+                        return value.dtype() == DataType::kBfloat16 && Rank(value) >= 2 &&
+                               BackDim(value, 1) > 0 && BackDim(value, 1) < width;
+                      }};
   };
   const RowWrite write = {.rule = "fuse-MlaCacheInsert",
                           .rows = {part("kv_c"), part("k_pe")},
@@ -249,7 +249,7 @@ absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* outp
   const RowCache cache = ReadRowCache(*output);
   const CacheView view = ViewCache(*output, "state_cache", cache.dims);
   const auto rows = [width](std::string name) {
-    return PortSpec{
+    return FusionPort{
         .name = std::move(name),
         .role = ProbeRole::kRows,
         .inner = true,
@@ -259,14 +259,14 @@ absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* outp
                  !ConstantOf(&value);
         }};
   };
-  const PortSpec ape = {.name = "ape",
-                        .role = ProbeRole::kFactors,
-                        .metadata = true,
-                        .fits = [width](const Value& value) {
-                          return value.dtype() == DataType::kFloat && Rank(value) == 2 &&
-                                 2 * BackDim(value, 1) <= width && BackDim(value, 1) > 0 &&
-                                 BackDim(value, 2) > 0;
-                        }};
+  const FusionPort ape = {.name = "ape",
+                          .role = ProbeRole::kFactors,
+                          .metadata = true,
+                          .fits = [width](const Value& value) {
+                            return value.dtype() == DataType::kFloat && Rank(value) == 2 &&
+                                   2 * BackDim(value, 1) <= width && BackDim(value, 1) > 0 &&
+                                   BackDim(value, 2) > 0;
+                          }};
   const RowWrite write = {.rule = "fuse-CompressorStateInsert",
                           .cache = "state_cache",
                           .rows = {rows("kv"), ape, PositionPort(), rows("score")},
@@ -373,14 +373,14 @@ absl::StatusOr<bool> FuseQNorm(FusionSearch& search, Value* output, const QNormC
                                Value* q_out) {
   const int64_t heads = BackDim(*q_out, 2);
   const int64_t size = BackDim(*q_out, 1);
-  PortSpec q = RowPort("q", {size});
+  FusionPort q = RowPort("q", {size});
   q.fits = [fits = q.fits, heads](const Value& value) {
     return fits(value) && value.dtype() == DataType::kBfloat16 && Rank(value) >= 3 &&
            BackDim(value, 2) > 0 && BackDim(value, 2) <= heads;
   };
   for (const TableForm& table : TableForms()) {
     for (const SlotForm& slots : SlotForms(cache.block_tokens)) {
-      std::vector<PortSpec> ports = {CachePort("kv_cache", output)};
+      std::vector<FusionPort> ports = {CachePort("kv_cache", output)};
       ports.insert(ports.end(), slots.ports.begin(), slots.ports.end());
       ports.push_back(q);
       ports.push_back(Bfloat16(RowPort("kv", {size})));

@@ -45,7 +45,7 @@ std::vector<Target> TargetsOf(const FusionSearch& search, Value* cache) {
   return targets;
 }
 
-PortSpec NormWeight(int64_t size) {
+FusionPort NormWeight(int64_t size) {
   return {.name = "rms_weight",
           .role = ProbeRole::kFactors,
           .metadata = true,
@@ -55,8 +55,8 @@ PortSpec NormWeight(int64_t size) {
           }};
 }
 
-PortSpec TablePort(int64_t size) {
-  PortSpec table = TableForms()[0].ports[1];
+FusionPort TablePort(int64_t size) {
+  FusionPort table = TableForms()[0].ports[1];
   table.fits = [fits = table.fits, size](const Value& value) {
     return fits(value) && BackDim(value, 1) <= size && BackDim(value, 1) % 2 == 0;
   };
@@ -115,7 +115,7 @@ Draft PagedDraft(const Target& target, const BoundPorts& ports, const ComputedRe
 absl::StatusOr<bool> FusePaged(FusionSearch& search, Value* output, const Target& target,
                                int64_t ratio) {
   const auto index = [](std::string name, int rank) {
-    return PortSpec{
+    return FusionPort{
         .name = std::move(name),
         .role = ProbeRole::kIndices,
         .metadata = true,
@@ -124,9 +124,9 @@ absl::StatusOr<bool> FusePaged(FusionSearch& search, Value* output, const Target
                  Rank(value) == rank && !ConstantOf(&value);
         }};
   };
-  PortSpec positions = index("positions", 1);
+  FusionPort positions = index("positions", 1);
   positions.role = ProbeRole::kWindowEnds;
-  const PortSpec state = {
+  const FusionPort state = {
       .name = "state_cache", .role = ProbeRole::kState, .fits = [](const Value& value) {
         return value.dtype() == DataType::kFloat && Rank(value) == 3;
       }};
@@ -209,20 +209,21 @@ absl::StatusOr<bool> FusePrefill(FusionSearch& search, Value* output, const Targ
                                  bool placed) {
   const int64_t size = target.format.size;
   const auto rows = [size](std::string name, ProbeRole role) {
-    return PortSpec{
+    return FusionPort{
         .name = std::move(name), .role = role, .inner = true, .fits = [size](const Value& value) {
           return HasWidth(value, size) && (Rank(value) == 2 || Rank(value) == 3) &&
                  !ConstantOf(&value);
         }};
   };
-  const PortSpec ape = {.name = "ape",
-                        .role = ProbeRole::kScores,
-                        .metadata = true,
-                        .fits = [size](const Value& value) {
-                          return HasWidth(value, size) && Rank(value) == 2 && BackDim(value, 2) > 0;
-                        }};
-  std::vector<PortSpec> ports = {CachePort("kv_cache", output), SlotPort("kv_slot_mapping"),
-                                 NormWeight(target.format.size), TablePort(target.format.size)};
+  const FusionPort ape = {.name = "ape",
+                          .role = ProbeRole::kScores,
+                          .metadata = true,
+                          .fits = [size](const Value& value) {
+                            return HasWidth(value, size) && Rank(value) == 2 &&
+                                   BackDim(value, 2) > 0;
+                          }};
+  std::vector<FusionPort> ports = {CachePort("kv_cache", output), SlotPort("kv_slot_mapping"),
+                                   NormWeight(target.format.size), TablePort(target.format.size)};
   if (placed) ports.push_back(ape);
   ports.push_back(rows("kv", ProbeRole::kRows));
   ports.push_back(rows("score", ProbeRole::kScores));

@@ -16,7 +16,7 @@ bool IsTableType(const Value& value) {
   return value.dtype() == DataType::kFloat || value.dtype() == DataType::kBfloat16;
 }
 
-PortSpec TablePort(std::string name, bool rows) {
+FusionPort TablePort(std::string name, bool rows) {
   return {.name = std::move(name),
           .role = ProbeRole::kTable,
           .metadata = true,
@@ -63,7 +63,7 @@ bool EndsIn(const Value& value, const std::vector<int64_t>& tail) {
   return true;
 }
 
-PortSpec RowPort(std::string name, std::vector<int64_t> tail) {
+FusionPort RowPort(std::string name, std::vector<int64_t> tail) {
   return {.name = std::move(name),
           .role = ProbeRole::kRows,
           .inner = true,
@@ -72,12 +72,12 @@ PortSpec RowPort(std::string name, std::vector<int64_t> tail) {
           }};
 }
 
-PortSpec SlotPort(std::string name) {
+FusionPort SlotPort(std::string name) {
   return {
       .name = std::move(name), .role = ProbeRole::kSlots, .metadata = true, .fits = IsIndexVector};
 }
 
-PortSpec PositionPort(std::string name) {
+FusionPort PositionPort(std::string name) {
   return {.name = std::move(name),
           .role = ProbeRole::kIndices,
           .metadata = true,
@@ -85,7 +85,7 @@ PortSpec PositionPort(std::string name) {
           .fits = IsIndexVector};
 }
 
-PortSpec CachePort(std::string name, const Value* written) {
+FusionPort CachePort(std::string name, const Value* written) {
   return {
       .name = std::move(name), .role = ProbeRole::kContents, .fits = [written](const Value& value) {
         return value.dtype() == written->dtype() && value.shape() && written->shape() &&
@@ -244,10 +244,10 @@ std::string UnflatText(const std::string& name, const std::string& from, const V
 }
 
 std::vector<SlotForm> SlotForms(int64_t block_size) {
-  PortSpec slots = SlotPort();
+  FusionPort slots = SlotPort();
   slots.inner = true;
   const auto index = [](std::string name) {
-    PortSpec spec = PositionPort(std::move(name));
+    FusionPort spec = PositionPort(std::move(name));
     spec.fits = [](const Value& value) { return IsIndexVector(value) && !ConstantOf(&value); };
     return spec;
   };

@@ -19,15 +19,15 @@ bool IsRowType(DataType type);  // float, float16, bfloat16
 // True if the value has these last dims, and at least one before them: one or more axes of tokens.
 bool EndsIn(const Value& value, const std::vector<int64_t>& tail);
 // Rows of tokens that end in these dims.
-PortSpec RowPort(std::string name, std::vector<int64_t> tail);
-PortSpec SlotPort(std::string name = "slot_mapping");
-PortSpec PositionPort(std::string name = "positions");
+FusionPort RowPort(std::string name, std::vector<int64_t> tail);
+FusionPort SlotPort(std::string name = "slot_mapping");
+FusionPort PositionPort(std::string name = "positions");
 // A cache of the type and shape of what was written into it.
-PortSpec CachePort(std::string name, const Value* written);
+FusionPort CachePort(std::string name, const Value* written);
 
 // One way to hold cosines and sines of the positions of tokens.
 struct TableForm {
-  std::vector<PortSpec> ports;
+  std::vector<FusionPort> ports;
   std::string formal;   // the ports, as a text names them
   std::string prelude;  // defines `table` and `places`, a row of it for each token
   bool indexed = true;  // by positions, below the table's first dim
@@ -62,7 +62,7 @@ std::string UnflatText(const std::string& name, const std::string& from, const V
                        const std::string& like, const Value& like_value, int tail);
 // One way to hold the places of rows in a cache.
 struct SlotForm {
-  std::vector<PortSpec> ports;
+  std::vector<FusionPort> ports;
   std::string formal;
   std::string text;   // defines `slots`, one axis
   std::string first;  // the port that has one element a row

@@ -59,7 +59,7 @@ absl::StatusOr<Model> ModelOf(const std::string& text) {
 struct FusionSearch::Attempt {
   const std::string& rule;
   const std::vector<OutputSpec>& outputs;
-  const std::vector<PortSpec>& ports;
+  const std::vector<FusionPort>& ports;
   const std::function<Draft(const BoundPorts&, const ComputedRegion&)>& draft;
   std::vector<Value*> output_values = {};
   std::vector<Value*> bound = {};
@@ -102,7 +102,7 @@ void FusionSearch::ReportMisses() const {
 
 absl::StatusOr<bool> FusionSearch::Fuse(
     const std::string& rule, const std::vector<OutputSpec>& outputs,
-    const std::vector<PortSpec>& ports,
+    const std::vector<FusionPort>& ports,
     const std::function<Draft(const BoundPorts&, const ComputedRegion&)>& draft) {
   Attempt attempt{.rule = rule, .outputs = outputs, .ports = ports, .draft = draft};
   for (const OutputSpec& output : outputs) attempt.output_values.push_back(output.value);
@@ -122,7 +122,7 @@ absl::StatusOr<bool> FusionSearch::Bind(Attempt& attempt, size_t next) {
 }
 
 // The outermost first, so that nothing of the op is left outside.
-std::vector<Value*> FusionSearch::Candidates(const Attempt& attempt, const PortSpec& spec) const {
+std::vector<Value*> FusionSearch::Candidates(const Attempt& attempt, const FusionPort& spec) const {
   const absl::flat_hash_set<const Value*> border(attempt.bound.begin(), attempt.bound.end());
   const Upstream upstream = pagefuse::UpstreamOf(attempt.output_values, border, region_scope_);
   absl::flat_hash_set<const Value*> outer(upstream.leaves.begin(), upstream.leaves.end());
@@ -184,7 +184,7 @@ namespace {
 class RegionComparison {
  public:
   RegionComparison(const ComputedRegion& region, const RegionScope& scope,
-                   const std::vector<PortSpec>& specs, const std::vector<OutputSpec>& outputs,
+                   const std::vector<FusionPort>& specs, const std::vector<OutputSpec>& outputs,
                    const Draft& draft)
       : region_(region), scope_(scope), specs_(specs), outputs_(outputs), draft_(draft) {}
 
@@ -246,7 +246,7 @@ class RegionComparison {
  private:
   const ComputedRegion& region_;
   const RegionScope& scope_;
-  const std::vector<PortSpec>& specs_;
+  const std::vector<FusionPort>& specs_;
   const std::vector<OutputSpec>& outputs_;
   const Draft& draft_;
   std::vector<ProbePort> ports_;

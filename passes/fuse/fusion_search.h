@@ -21,7 +21,7 @@
 
 namespace pagefuse {
 
-struct PortSpec {
+struct FusionPort {
   std::string name;
   ProbeRole role = ProbeRole::kRows;
   // Read by position, slot or length: values computed from it may have other readers.
@@ -63,7 +63,7 @@ class FusionSearch {
   // True if the op was put in.
   absl::StatusOr<bool> Fuse(
       const std::string& rule, const std::vector<OutputSpec>& outputs,
-      const std::vector<PortSpec>& ports,
+      const std::vector<FusionPort>& ports,
       const std::function<Draft(const BoundPorts&, const ComputedRegion&)>& draft);
 
   // All that `outputs` are computed by.
@@ -75,7 +75,7 @@ class FusionSearch {
   struct Attempt;
   absl::StatusOr<bool> Bind(Attempt& attempt, size_t next);
   absl::StatusOr<bool> Try(Attempt& attempt);
-  std::vector<Value*> Candidates(const Attempt& attempt, const PortSpec& spec) const;
+  std::vector<Value*> Candidates(const Attempt& attempt, const FusionPort& spec) const;
   // A text that gives the same, and what that takes for granted; empty if nothing.
   struct Found {
     std::string text;

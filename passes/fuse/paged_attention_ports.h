@@ -1,4 +1,5 @@
-// The inputs of a PagedAttention made from a site that was read by element, and its result put back.
+// The inputs of a PagedAttention made from a site that was read by element, and its result put
+// back.
 #pragma once
 
 #include <string>

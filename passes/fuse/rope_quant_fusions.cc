@@ -153,15 +153,15 @@ absl::StatusOr<bool> FuseIndexerQuery(FusionSearch& search, const IndexerQuery& 
   const int64_t size = BackDim(*query.codes, 1) * (query.scales ? 2 : 1);
   std::vector<OutputSpec> outputs = {{"q_out", query.codes}, {"weights_out", query.weights}};
   if (query.scales) outputs.push_back({"q_scale", query.scales});
-  PortSpec weights = {.name = "weights",
-                      .role = ProbeRole::kFactors,
-                      .inner = true,
-                      .fits = [heads](const Value& value) {
-                        return IsRowType(value.dtype()) && IsPerHead(value, heads);
-                      }};
-  const PortSpec q = RowPort("q", {heads, size});
+  FusionPort weights = {.name = "weights",
+                        .role = ProbeRole::kFactors,
+                        .inner = true,
+                        .fits = [heads](const Value& value) {
+                          return IsRowType(value.dtype()) && IsPerHead(value, heads);
+                        }};
+  const FusionPort q = RowPort("q", {heads, size});
   for (const TableForm& form : TableForms()) {
-    std::vector<PortSpec> ports = {q, weights};
+    std::vector<FusionPort> ports = {q, weights};
     ports.insert(ports.end(), form.ports.begin(), form.ports.end());
     PF_ASSIGN_OR_RETURN(const bool fused,
                         search.Fuse("fuse-IndexerQRopeQuant", outputs, ports,
@@ -241,14 +241,14 @@ absl::StatusOr<bool> FuseInvRopeQuant(FusionSearch& search, Value* output) {
     return false;
   }
   const int64_t elements = BackDim(*output, 1) * BackDim(*output, 2);
-  const PortSpec o = {
+  const FusionPort o = {
       .name = "o", .role = ProbeRole::kRows, .inner = true, .fits = [elements](const Value& value) {
         return IsRowType(value.dtype()) && Rank(value) == 3 &&
                BackDim(value, 1) * BackDim(value, 2) == elements;
       }};
   for (Value* scales : GroupScales(search, *output)) {
     for (const TableForm& form : TableForms()) {
-      std::vector<PortSpec> ports = {o};
+      std::vector<FusionPort> ports = {o};
       ports.insert(ports.end(), form.ports.begin(), form.ports.end());
       PF_ASSIGN_OR_RETURN(const bool fused,
                           search.Fuse("fuse-InvRopeQuant", {{"o_fp8", output}, {"o_scale", scales}},

@@ -45,7 +45,8 @@ absl::StatusOr<DecoderLogits> FindLogits(const Graph& graph, const DecoderInputs
     std::vector<const Value*> candidates;
     const auto vocabulary = Vocabulary(inputs);
     for (const Value* output : graph.outputs()) {
-      const bool known = std::find(candidates.begin(), candidates.end(), output) != candidates.end();
+      const bool known =
+          std::find(candidates.begin(), candidates.end(), output) != candidates.end();
       if (vocabulary && Columns(output) == vocabulary && !known) candidates.push_back(output);
     }
     if (candidates.size() != 1) {

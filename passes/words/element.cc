@@ -22,8 +22,8 @@ void DropUnitAxes(Element& element) {
   }
 }
 
-// The index, known to run over an axis of length `dim` too: two symbols meet in an elementwise op or
-// an Expand, which are as long as each other where neither is 1.
+// The index, known to run over an axis of length `dim` too: two symbols meet in an elementwise op
+// or an Expand, which are as long as each other where neither is 1.
 IndexForm AlsoOver(const IndexForm& index, const Dim& dim) {
   const AtomPtr axis = index.atom();
   if (!axis || axis->kind != IndexAtom::Kind::kAxis || !dim.known() ||

@@ -14,8 +14,9 @@ bool IsCount(DataType type) {
 }
 
 bool Moves(const Node& node) {
-  static constexpr std::string_view kOps[] = {"Identity", "Transpose", "Expand", "Slice", "Split",
-                                              "Gather", "GatherND", "GatherElements", "Concat"};
+  static constexpr std::string_view kOps[] = {"Identity", "Transpose",      "Expand",
+                                              "Slice",    "Split",          "Gather",
+                                              "GatherND", "GatherElements", "Concat"};
   return IsViewNode(node) || std::any_of(std::begin(kOps), std::end(kOps),
                                          [&](std::string_view op) { return node.Is(op); });
 }
@@ -69,8 +70,7 @@ absl::Status Replacement::Infer(OpsetImports& opsets, SymbolicContents& contents
   return absl::OkStatus();
 }
 
-absl::Status Replacement::Finish(Value* result, OpsetImports& opsets,
-                                 SymbolicContents& contents) {
+absl::Status Replacement::Finish(Value* result, OpsetImports& opsets, SymbolicContents& contents) {
   PF_RETURN_IF_ERROR(Infer(opsets, contents));
   Node* old = output_.producer();
   ReplaceValue(graph_, &output_, result);

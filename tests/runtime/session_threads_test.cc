@@ -45,7 +45,7 @@ std::unique_ptr<Session> MakeSession(const SessionOptions& options) {
   return *std::move(session);
 }
 
-Tensor Run(Session& session, const Feeds& feeds) {
+Tensor RunOnce(Session& session, const Feeds& feeds) {
   auto outputs = session.Run(feeds);
   EXPECT_TRUE(outputs.ok()) << outputs.status();
   return (*outputs)[0];
@@ -63,7 +63,7 @@ int64_t ThreadsOfThisProcess() {
 TEST(SessionThreads, OneThreadStartsNone) {
   const int64_t before = ThreadsOfThisProcess();
   const auto session = MakeSession({.num_threads = 1});
-  for (int64_t rows : {1, 8, 200}) Run(*session, FeedsOf(rows, 1));
+  for (int64_t rows : {1, 8, 200}) RunOnce(*session, FeedsOf(rows, 1));
   EXPECT_EQ(ThreadsOfThisProcess(), before);
 }
 
@@ -71,7 +71,7 @@ TEST(SessionThreads, StartsAsManyAsAskedForAndEndsThem) {
   const int64_t before = ThreadsOfThisProcess();
   {
     const auto session = MakeSession({.num_threads = 3});
-    for (int64_t rows : {1, 8, 200}) Run(*session, FeedsOf(rows, 1));
+    for (int64_t rows : {1, 8, 200}) RunOnce(*session, FeedsOf(rows, 1));
     EXPECT_EQ(ThreadsOfThisProcess(), before + 2);
   }
   EXPECT_EQ(ThreadsOfThisProcess(), before);
@@ -81,7 +81,7 @@ TEST(SessionThreads, ImpossibleNumbersAreRefused) {
   for (int threads : {-1, 1025, 100000}) {
     const auto session = Session::Create(*ParseModel(kModel), {.num_threads = threads});
     EXPECT_EQ(session.status().message(),
-              "number of threads: expected 0 to 1024, got " + std::to_string(threads));
+              "num_threads: expected 0 to 1024, got " + std::to_string(threads));
   }
 }
 
@@ -100,29 +100,29 @@ TEST(SessionThreads, AHostsPoolRunsAllLoops) {
   HostPool host;
   const int64_t before = ThreadsOfThisProcess();
   const auto session = MakeSession({.num_threads = 3, .workers = &host});
-  const Tensor y = Run(*session, FeedsOf(200, 1));
+  const Tensor y = RunOnce(*session, FeedsOf(200, 1));
   EXPECT_GE(host.loops, 3);
   EXPECT_EQ(ThreadsOfThisProcess(), before);
-  EXPECT_TRUE(y.IdenticalTo(Run(*MakeSession({.num_threads = 1}), FeedsOf(200, 1))));
+  EXPECT_TRUE(y.IdenticalTo(RunOnce(*MakeSession({.num_threads = 1}), FeedsOf(200, 1))));
 }
 
 TEST(SessionThreads, WithoutANumberTheCallersPoolCounts) {
   HostPool host;
   const auto session = MakeSession({});
   const ScopedWorkerPool scope(&host);
-  Run(*session, FeedsOf(200, 1));
+  RunOnce(*session, FeedsOf(200, 1));
   EXPECT_GE(host.loops, 3);
 }
 
 TEST(SessionThreads, RunsOfOneSessionAtOnceGiveWhatTheyGiveAlone) {
   const auto session = MakeSession({.num_threads = 2});
   std::vector<Tensor> want;
-  for (int seed = 0; seed < 4; ++seed) want.push_back(Run(*session, FeedsOf(20 + seed, seed)));
+  for (int seed = 0; seed < 4; ++seed) want.push_back(RunOnce(*session, FeedsOf(20 + seed, seed)));
   std::vector<std::thread> threads;
   for (int seed = 0; seed < 4; ++seed) {
     threads.emplace_back([&, seed] {
       for (int round = 0; round < 10; ++round) {
-        EXPECT_TRUE(want[seed].IdenticalTo(Run(*session, FeedsOf(20 + seed, seed)))) << seed;
+        EXPECT_TRUE(want[seed].IdenticalTo(RunOnce(*session, FeedsOf(20 + seed, seed)))) << seed;
       }
     });
   }
@@ -132,15 +132,15 @@ TEST(SessionThreads, RunsOfOneSessionAtOnceGiveWhatTheyGiveAlone) {
 TEST(SessionThreads, SessionsAtOnceGiveTheSameBitsOnAnyNumberOfThreads) {
   std::vector<Tensor> want;
   const auto alone = MakeSession({.num_threads = 1});
-  for (int64_t rows : {1, 12, 200}) want.push_back(Run(*alone, FeedsOf(rows, 3)));
+  for (int64_t rows : {1, 12, 200}) want.push_back(RunOnce(*alone, FeedsOf(rows, 3)));
   std::vector<std::thread> threads;
   for (int size : {0, 0, 2, 3}) {
     threads.emplace_back([&, size] {
       const auto session = MakeSession({.num_threads = size});
       for (int round = 0; round < 5; ++round) {
-        EXPECT_TRUE(want[0].IdenticalTo(Run(*session, FeedsOf(1, 3))));
-        EXPECT_TRUE(want[1].IdenticalTo(Run(*session, FeedsOf(12, 3))));
-        EXPECT_TRUE(want[2].IdenticalTo(Run(*session, FeedsOf(200, 3))));
+        EXPECT_TRUE(want[0].IdenticalTo(RunOnce(*session, FeedsOf(1, 3))));
+        EXPECT_TRUE(want[1].IdenticalTo(RunOnce(*session, FeedsOf(12, 3))));
+        EXPECT_TRUE(want[2].IdenticalTo(RunOnce(*session, FeedsOf(200, 3))));
       }
     });
   }
