@@ -226,7 +226,9 @@ float InPrecision(float quotient, DataType precision) {
 }
 
 absl::Status RunQuantize(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Quantization q, QuantizationOf(args));
+  PF_ASSIGN_OR_RETURN(Quantization q, QuantizationOf(args));
+  // A zero point of 0, or none, leaves floats as they are: x + -0 is x, and so is -0 + -0.
+  std::replace(q.zero_points.begin(), q.zero_points.end(), 0.0f, -0.0f);
   PF_ASSIGN_OR_RETURN(const int64_t saturate, args.node->IntAttribute("saturate", 1));
   PF_ASSIGN_OR_RETURN(const int64_t code, args.node->IntAttribute("precision", 0));
   const DataType precision = code != 0 ? static_cast<DataType>(code) : args.input(1).dtype;

@@ -61,6 +61,30 @@ TEST(EvaluateModel, ChecksItsFeeds) {
   EXPECT_EQ(message({{"x", Ints({1, 2})}, {"z", Ints({1})}}), "feed \"z\" is not an input");
 }
 
+TEST(EvaluateModel, QuantisesMinusZeroToMinusZero) {
+  const Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 23]>
+    g (float[2] x) => (float8e4m3fn[2] a, float8e5m2[2] b, float4e2m1[2] c, float8e4m3fn[2] d, int8[2] e)
+    <float scale = {2}, float8e4m3fn zero = {0}, int8 none = {0}> {
+      a = QuantizeLinear <output_dtype = 17> (x, scale)
+      b = QuantizeLinear <output_dtype = 19> (x, scale)
+      c = QuantizeLinear <output_dtype = 23> (x, scale)
+      d = QuantizeLinear (x, scale, zero)
+      e = QuantizeLinear (x, scale, none)
+    })");
+  const auto outputs = EvaluateModel(model, {{"x", Tensor::Of<float>({2}, {-0.0f, 0.0f})}});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  const auto byte = [&](int output, int i) {
+    return static_cast<const uint8_t*>((*outputs)[output].data())[i];
+  };
+  for (const int output : {0, 1, 3}) {
+    EXPECT_EQ(byte(output, 0), 0x80) << output;
+    EXPECT_EQ(byte(output, 1), 0) << output;
+  }
+  EXPECT_EQ(byte(2, 0), 0x08);  // two codes, the first in the low half
+  EXPECT_EQ(byte(4, 0), 0);
+}
+
 TEST(EvaluateNode, RefusesOutputsOverTheLimit) {
   const Model model = Parse(
       "<ir_version: 10, opset_import: [\"\" : 18]> g (int64[1] n) => (float[N] y) "
