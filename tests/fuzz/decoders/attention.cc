@@ -47,6 +47,10 @@ std::string MixHeads(DecoderText& text, const std::string& heads, const std::str
 std::string Repeat(DecoderText& text, const std::string& heads) {
   const int64_t times = text.heads / text.kv_heads;
   if (times == 1) return heads;
+  // In another order: heads 0, 1, 0, 1 of the keys for heads 0 to 3.
+  if (text.Is("repeat", "tile_heads")) {
+    return text.Add("Tile", {heads, text.Ints({1, times, 1, 1})});
+  }
   if (text.Is("repeat", "gather")) {
     std::vector<int64_t> sources;
     for (int64_t h = 0; h < text.heads; ++h) sources.push_back(h / times);
@@ -71,12 +75,21 @@ struct Heads {
 };
 
 Heads Project(DecoderText& text, const std::string& x) {
-  const auto project = [&](int64_t count) {
-    const std::string rows =
-        text.Add("MatMul", {x, text.Matrix(text.hidden, count * text.head_size)});
-    return SplitHeads(text, rows, count);
-  };
-  Heads heads{project(text.heads), project(text.kv_heads), project(text.kv_heads)};
+  std::vector<std::string> rows;
+  const int64_t widths[] = {text.heads * text.head_size, text.kv_heads * text.head_size,
+                            text.kv_heads * text.head_size};
+  if (text.Is("qkv", "fused")) {
+    const std::string all =
+        text.Add("MatMul", {x, text.Matrix(text.hidden, widths[0] + 2 * widths[1])});
+    rows = text.graph.AddMany("Split", 3, {all, text.Ints({widths[0], widths[1], widths[2]})},
+                              "axis = -1");
+  } else {
+    for (const int64_t width : widths) {
+      rows.push_back(text.Add("MatMul", {x, text.Matrix(text.hidden, width)}));
+    }
+  }
+  Heads heads{SplitHeads(text, rows[0], text.heads), SplitHeads(text, rows[1], text.kv_heads),
+              SplitHeads(text, rows[2], text.kv_heads)};
   if (text.Is("qk_norm", "yes")) {
     heads.query = WriteNorm(text, heads.query, text.head_size);
     heads.key = WriteNorm(text, heads.key, text.head_size);
@@ -145,7 +158,11 @@ std::string WrittenOut(DecoderText& text, Heads heads, int64_t layer) {
   const ScoreMask mask = WriteMask(text, layer);
   for (const std::string& additive : mask.additive) scores = text.Add("Add", {scores, additive});
   if (!mask.visible.empty()) scores = text.Add("Where", {mask.visible, scores, LowNumber(text)});
-  return text.Add("MatMul", {Softmax(text, scores, layer), Repeat(text, heads.value)});
+  const std::string values = Repeat(text, heads.value);
+  const std::string attended = text.Add("MatMul", {Softmax(text, scores, layer), values});
+  if (!text.Is("value_mean", "yes")) return attended;
+  const std::string mean = text.Add("ReduceMean", {values, text.Ints({2})}, "keepdims = 1");
+  return text.Add("Add", {attended, mean});
 }
 
 // The mask input of the op: bool, or the sum of what is added to scores.
@@ -184,6 +201,39 @@ std::string ByOp(DecoderText& text, Heads heads, int64_t layer) {
   return rows ? SplitHeads(text, outputs[0], text.heads) : outputs[0];
 }
 
+// The op of ONNX Runtime's model builder. It is causal.
+std::string ByGroupedOp(DecoderText& text, const Heads& heads, int64_t layer) {
+  std::string attributes =
+      StrCat(Scale(text), ", num_heads = ", text.heads, ", kv_num_heads = ", text.kv_heads);
+  if (text.Is("softcap", "yes")) attributes += ", softcap = 4.0";
+  if (!text.Is("window", "none")) attributes += ", local_window_size = 3";
+  const std::string count =
+      text.Add("ReduceSum", {text.MaskNumbers(), text.Ints({1})}, "keepdims = 0");
+  const std::string last = text.Add("Sub", {count, text.graph.Int(1)});
+  const std::string total = text.SizeScalar(text.Mask(), 1);
+  std::vector<std::string> inputs = {
+      JoinHeads(text, heads.query, text.heads),    JoinHeads(text, heads.key, text.kv_heads),
+      JoinHeads(text, heads.value, text.kv_heads), text.has_past ? text.PastKey(layer) : "",
+      text.has_past ? text.PastValue(layer) : "",  text.Add("Cast", {last}, "to = 6"),
+      text.Add("Cast", {total}, "to = 6")};
+  if (text.Is("attention", "gqa_rotary")) {
+    attributes += ", do_rotary = 1";
+    for (const bool cosine : {true, false}) {
+      inputs.push_back(AngleTable(text, cosine, text.head_size / 2, false));
+    }
+  }
+  const auto outputs =
+      text.graph.AddMany("com.microsoft.GroupQueryAttention", 3, inputs, attributes);
+  if (text.has_past) OutputPresents(text, outputs[1], outputs[2], layer);
+  return SplitHeads(text, outputs[0], text.heads);
+}
+
+std::string Attend(DecoderText& text, const Heads& heads, int64_t layer) {
+  if (text.plan.Get("attention").find("gqa") == 0) return ByGroupedOp(text, heads, layer);
+  if (text.plan.Get("attention").find("op") == 0) return ByOp(text, heads, layer);
+  return WrittenOut(text, heads, layer);
+}
+
 }  // namespace
 
 std::string WriteNorm(DecoderText& text, const std::string& x, int64_t width) {
@@ -205,9 +255,7 @@ std::string WriteNorm(DecoderText& text, const std::string& x, int64_t width) {
 
 std::string WriteAttention(DecoderText& text, const std::string& x, int64_t layer) {
   const Heads heads = Project(text, x);
-  const bool op = text.plan.Get("attention").find("op") == 0;
-  const std::string attended =
-      MixHeads(text, op ? ByOp(text, heads, layer) : WrittenOut(text, heads, layer), "attended");
+  const std::string attended = MixHeads(text, Attend(text, heads, layer), "attended");
   const std::string rows = JoinHeads(text, attended, text.heads);
   return text.Add("MatMul", {rows, text.Matrix(text.heads * text.head_size, text.hidden)});
 }

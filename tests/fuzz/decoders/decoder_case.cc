@@ -12,8 +12,8 @@ namespace pagefuse::fuzz {
 namespace {
 
 absl::StatusOr<FeedRole> ParseRole(const std::string& name) {
-  static constexpr const char* kNames[] = {"ids",  "mask",  "positions",  "types",
-                                           "past", "scale", "token_float"};
+  static constexpr const char* kNames[] = {"ids",  "mask",  "positions",   "types",
+                                           "past", "scale", "token_float", "mask4"};
   const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
   if (found != std::end(kNames)) return static_cast<FeedRole>(found - std::begin(kNames));
   return absl::InvalidArgumentError(StrCat("there is no feed role \"", name, "\""));

@@ -13,13 +13,14 @@
 namespace pagefuse::fuzz {
 
 enum class FeedRole {
-  kIds,        // [B, S]
-  kMask,       // [B, T]
-  kPositions,  // [B, S]
-  kTypes,      // [B, S]
-  kPast,       // [B, K, P, D]
-  kScale,      // a number
-  kTokenFloat  // [B, S]
+  kIds,         // [B, S]
+  kMask,        // [B, T]
+  kPositions,   // [B, S]
+  kTypes,       // [B, S]
+  kPast,        // [B, K, P, D]
+  kScale,       // a number
+  kTokenFloat,  // [B, S]
+  kMask4        // [B, 1, S, T], added to scores
 };
 
 // A model in the text form whose comments say the rest:

@@ -1,6 +1,7 @@
 #include "decoder_feeds.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
@@ -56,6 +57,8 @@ std::vector<int64_t> RoleDims(const Value& input, FeedRole role, const StepSizes
   switch (role) {
     case FeedRole::kScale:
       return {};
+    case FeedRole::kMask4:
+      return {sizes.batch, 1, sizes.length, sizes.past + sizes.length};
     case FeedRole::kMask:
       return {sizes.batch, sizes.past + sizes.length};
     case FeedRole::kPast: {
@@ -66,6 +69,17 @@ std::vector<int64_t> RoleDims(const Value& input, FeedRole role, const StepSizes
     default:
       return {sizes.batch, sizes.length};
   }
+}
+
+// 0 where the key is visible.
+Tensor CausalMask(const StepSizes& sizes) {
+  const int64_t total = sizes.past + sizes.length;
+  std::vector<float> mask;
+  for (int64_t i = 0; i < sizes.batch * sizes.length * total; ++i) {
+    const bool visible = i % total <= sizes.past + i / total % sizes.length;
+    mask.push_back(visible ? 0 : std::numeric_limits<float>::lowest());
+  }
+  return Tensor::Of<float>({sizes.batch, 1, sizes.length, total}, mask);
 }
 
 // Axes of masks and positions that no other input shares a name with may be 1. Returns those that
@@ -113,7 +127,7 @@ std::vector<int64_t> PaddedMask(const std::vector<int64_t>& dims, Random& random
 
 std::vector<int64_t> RandomPositions(const DecoderCase& decoder, const StepSizes& sizes,
                                      const std::vector<int64_t>& dims, Random& random) {
-  constexpr size_t kPositions = 20;
+  constexpr size_t kPositions = 15;
   if (decoder.any_positions && random.OneIn(2)) {
     return RandomNumbers(dims[0] * dims[1], kPositions, random);
   }
@@ -147,6 +161,10 @@ absl::StatusOr<Feeds> FullForward(const DecoderCase& decoder, const std::vector<
   for (const Value* input : decoder.model.graph->inputs()) {
     const FeedRole role = decoder.feeds.at(input->name());
     const std::vector<int64_t> dims = RoleDims(*input, role, sizes);
+    if (role == FeedRole::kMask4) {
+      feeds[input->name()] = CausalMask(sizes);
+      continue;
+    }
     if (role == FeedRole::kPast) {
       PF_ASSIGN_OR_RETURN(feeds[input->name()], Tensor::Allocate(input->dtype(), dims));
       continue;
@@ -182,6 +200,10 @@ absl::StatusOr<RandomStep> MakeStep(const DecoderCase& decoder, const StepKind& 
       StrAppend(&step.repeated, step.repeated.empty() || repeated.empty() ? "" : ", ", repeated);
     }
     const int64_t count = ElementCount(dims).value_or(0);
+    if (role == FeedRole::kMask4) {
+      step.feeds[input->name()] = CausalMask(step.sizes);
+      continue;
+    }
     if (input->dtype() == DataType::kFloat && role != FeedRole::kMask) {
       step.feeds[input->name()] = RandomFloats(dims, random);
       continue;

@@ -78,6 +78,13 @@ std::string DecoderText::Types() {
   });
 }
 
+std::string DecoderText::Mask4() {
+  return Once(kMask4, [this] {
+    return graph.Input(StrCat("float[", BatchDim(), ", 1, ", LengthDim(), ", ", TotalDim(), "]"),
+                       kMask4);
+  });
+}
+
 std::string DecoderText::PastKey(int64_t layer) {
   const std::string name = StrCat("past_key_values_", layer, "_key");
   return Once(name, [&] {
@@ -167,6 +174,10 @@ std::string DecoderText::RowIndices() {
     if (!has_past) return Add("Range", {graph.Int(0), Scalar(Length()), graph.Int(1)});
     return CountRange(PastLength(), Total());
   });
+}
+
+std::string DecoderText::Places() {
+  return Once("places", [this] { return WritePlaces(*this); });
 }
 
 std::string DecoderText::Positions() {

@@ -16,6 +16,7 @@ inline constexpr const char* kIds = "input_ids";
 inline constexpr const char* kMask = "attention_mask";
 inline constexpr const char* kPositions = "position_ids";
 inline constexpr const char* kTypes = "token_type_ids";
+inline constexpr const char* kMask4 = "causal_mask";
 
 class DecoderText {
  public:
@@ -26,7 +27,7 @@ class DecoderText {
   const bool has_past;
   const int64_t layers, heads, kv_heads, head_size, hidden;
   static constexpr int64_t kVocabulary = 30;
-  static constexpr int64_t kLongest = 24;  // rows of tables over positions
+  static constexpr int64_t kLongest = 32;  // rows of tables over positions
 
   bool Is(std::string_view feature, std::string_view option) const {
     return plan.Is(feature, option);
@@ -41,6 +42,7 @@ class DecoderText {
   // Inputs, declared when they are first read.
   std::string Mask();   // [B, T], of the plan's type
   std::string Types();  // [B, S] int64
+  std::string Mask4();  // [B, 1, S, T] float, added to scores
   std::string PastKey(int64_t layer);
   std::string PastValue(int64_t layer);
   std::string PositionInput();
@@ -62,7 +64,9 @@ class DecoderText {
   std::string RowIndices();  // [S]: the places of the new tokens
   std::string CountRange(const std::string& from, const std::string& to);  // both [1]
 
-  // Positions of the new tokens, [S], [1, S] or [B, S] by the plan (positions.cc).
+  // Places of the new tokens, [S], [1, S] or [B, S] by the plan, and the positions that they
+  // become (positions.cc).
+  std::string Places();
   std::string Positions();
   // Positions as float [.., S, 1], one rank more.
   std::string PositionColumn();
@@ -82,11 +86,14 @@ class DecoderText {
 };
 
 // positions.cc
+std::string WritePlaces(DecoderText& text);
 std::string WritePositions(DecoderText& text);
 // What positions add to embeddings `x` [B, S, hidden], if anything.
 std::string AddPositions(DecoderText& text, const std::string& x);
 // Rotates heads [B, H, S, D] as the plan says; the heads themselves if nothing rotates.
 std::string Rotate(DecoderText& text, const std::string& heads);
+// Cos or sin of every position, [kLongest, width].
+std::string AngleTable(DecoderText& text, bool cosine, int64_t width, bool twice);
 
 // masks.cc: masks of attention scores [B, H, S, T].
 struct ScoreMask {

@@ -37,6 +37,7 @@ std::string CutRows(DecoderText& text, const std::string& rows) {
     return text.Add("Squeeze", {slice(-1, INT64_MAX), text.Ints({1})});
   }
   if (text.Is("logits", "first")) return slice(0, 1);
+  if (text.Is("logits", "second_last")) return slice(-2, -1);
   if (text.Is("logits", "all_but_first")) return slice(1, INT64_MAX);
   if (text.Is("logits", "gather_last")) {
     return text.Add("Gather", {rows, text.graph.Int(-1)}, "axis = 1");
@@ -55,6 +56,15 @@ bool GivesMatrix(const DecoderText& text) {
          text.Is("logits", "mask_last");
 }
 
+// What follows a token most of all, by a table: other rows of last tokens.
+std::string AddLastIds(DecoderText& text, const std::string& logits) {
+  const std::string ids = text.Add("Gather", {kIds, text.graph.Int(-1)}, "axis = 1");
+  const std::string table = text.graph.Weights({kVocabulary, kVocabulary}, 1);
+  std::string rows = text.Add("Gather", {table, ids});
+  if (!GivesMatrix(text)) rows = text.Add("Unsqueeze", {rows, text.Ints({1})});
+  return text.Add("Add", {logits, rows});
+}
+
 std::string Tail(DecoderText& text, const std::string& logits) {
   if (text.Is("logits_tail", "softcap")) {
     const std::string cap = text.graph.Float(3);
@@ -69,6 +79,12 @@ std::string Tail(DecoderText& text, const std::string& logits) {
   }
   if (text.Is("logits_tail", "flat")) {
     return text.Add("Reshape", {logits, text.Ints({-1, kVocabulary})});
+  }
+  if (text.Is("logits_tail", "by_length")) {
+    return text.Add("Div", {logits, text.Add("Cast", {text.Length()}, "to = 1")});
+  }
+  if (text.Is("logits_tail", "last_ids") && !text.Is("logits", "all")) {
+    return AddLastIds(text, logits);
   }
   if (GivesMatrix(text)) return logits;
   if (text.Is("logits_tail", "transposed")) {

@@ -17,6 +17,7 @@ struct Condition {
 };
 
 bool IsOp(const DecoderText& text) { return text.plan.Get("attention").find("op") == 0; }
+bool IsGiven(const DecoderText& text) { return text.Is("causal", "input4"); }
 
 // [S, 1]
 std::string QueryColumn(DecoderText& text) {
@@ -52,7 +53,7 @@ Condition Causal(DecoderText& text) {
   }
   if (text.Is("causal", "positions") && !text.Is("positions", "input")) {
     // [S, 1], or [B, S, 1] with an axis of heads before the last two.
-    const std::string column = text.Add("Unsqueeze", {text.Positions(), text.Ints({-1})});
+    const std::string column = text.Add("Unsqueeze", {text.Places(), text.Ints({-1})});
     const std::string flat = text.Add("Reshape", {column, text.Ints({-1, 1})});
     const bool rows =
         text.plan.Get("positions").find("cumsum") == 0 || text.Is("position_shape", "batch");
@@ -60,10 +61,45 @@ Condition Causal(DecoderText& text) {
     const std::string places = text.Add("Unsqueeze", {column, text.Ints({1})});
     return {text.Add("LessOrEqual", {text.KeyIndices(), places}), 4};
   }
+  if (text.Is("causal", "strict")) {
+    return {text.Add("Less", {text.KeyIndices(), QueryColumn(text)})};
+  }
+  if (text.Is("causal", "ahead")) {
+    const std::string next = text.Add("Add", {QueryColumn(text), text.graph.Int(1)});
+    return {text.Add("LessOrEqual", {text.KeyIndices(), next})};
+  }
   return {text.Add("LessOrEqual", {text.KeyIndices(), QueryColumn(text)})};
 }
 
+// More that is visible beside what is causal.
+Condition WithMoreVisible(DecoderText& text, const Condition& causal) {
+  if (text.Is("causal", "prefix")) {
+    const std::string prefix = text.Add("Less", {text.KeyIndices(), text.graph.Int(2)});
+    return {text.Add("Or", {causal.value, prefix}), causal.rank};
+  }
+  if (!text.Is("padding", "types") || text.has_past) return causal;
+  // Tokens of type 1 see each other, as the parts of an image do.
+  const std::string first = text.Add("Equal", {text.Types(), text.graph.Int(1)});
+  const std::string both = text.Add("And", {text.Add("Unsqueeze", {first, text.Ints({1, 3})}),
+                                            text.Add("Unsqueeze", {first, text.Ints({1, 2})})});
+  return {text.Add("Or", {causal.value, both}), 4};
+}
+
 Condition Window(DecoderText& text) {
+  if (text.Is("window", "greater_or_equal")) {
+    const std::string from = text.Add("Sub", {QueryColumn(text), text.graph.Int(kWindow - 1)});
+    return {text.Add("GreaterOrEqual", {text.KeyIndices(), from})};
+  }
+  if (text.Is("window", "distance")) {
+    const std::string distance = text.Add("Sub", {QueryColumn(text), text.KeyIndices()});
+    return {text.Add("Less", {distance, text.graph.Int(kWindow)})};
+  }
+  if (text.Is("window", "chunks")) {
+    const auto chunk = [&](const std::string& index) {
+      return text.Add("Div", {index, text.graph.Int(kWindow)});
+    };
+    return {text.Add("Equal", {chunk(text.KeyIndices()), chunk(QueryColumn(text))})};
+  }
   const std::string first = text.Add("Sub", {QueryColumn(text), text.graph.Int(kWindow)});
   return {text.Add("Greater", {text.KeyIndices(), first})};
 }
@@ -89,8 +125,21 @@ Condition GatheredPadding(DecoderText& text) {
   return {text.Add("GatherND", {MaskBool(text), places}), 4};
 }
 
+// Tokens 0 are no keys.
+Condition PaddingOfIds(DecoderText& text) {
+  std::string ids = text.Add("Cast", {kIds}, "to = 7");
+  if (text.has_past) {
+    const std::string shape = text.Add("Concat", {text.Batch(), text.PastLength()}, "axis = 0");
+    const std::string ones = text.Add("ConstantOfShape", {shape}, "value = int64[1] {1}");
+    ids = text.Add("Concat", {ones, ids}, "axis = 1");
+  }
+  const std::string kept = text.Add("Greater", {ids, text.graph.Int(0)});
+  return {text.Add("Unsqueeze", {kept, text.Ints({1, 2})}), 4};
+}
+
 std::vector<Condition> Padding(DecoderText& text) {
   std::vector<Condition> padding;
+  if (text.Is("padding", "ids")) padding.push_back(PaddingOfIds(text));
   if (text.Is("padding", "keys") || text.Is("padding", "both")) {
     padding.push_back({text.Add("Unsqueeze", {MaskBool(text), text.Ints({1, 2})}), 4});
   }
@@ -147,8 +196,10 @@ std::string Alibi(DecoderText& text) {
 std::vector<Condition> Conditions(DecoderText& text, int64_t layer, bool* causal_attribute) {
   std::vector<Condition> conditions;
   *causal_attribute = IsOp(text) && text.Is("causal", "attribute");
-  if (!*causal_attribute && !text.Is("causal", "none")) conditions.push_back(Causal(text));
-  if (text.Is("window", "all") || (text.Is("window", "alternate") && layer % 2 == 0)) {
+  if (!*causal_attribute && !text.Is("causal", "none") && !IsGiven(text)) {
+    conditions.push_back(WithMoreVisible(text, Causal(text)));
+  }
+  if (!text.Is("window", "none") && !(text.Is("window", "alternate") && layer % 2 == 1)) {
     conditions.push_back(Window(text));
   }
   for (Condition& condition : Padding(text)) conditions.push_back(condition);
@@ -174,6 +225,7 @@ ScoreMask WriteMask(DecoderText& text, int64_t layer) {
   if (text.Is("row_bias", "rank2") || text.Is("row_bias", "rank4")) {
     mask.additive.push_back(RowBias(text));
   }
+  if (IsGiven(text)) mask.additive.push_back(text.Mask4());
   if (text.Is("position_use", "alibi")) mask.additive.push_back(Alibi(text));
   if (conditions.empty()) return mask;
   if (text.Is("mask_form", "two_adds")) {

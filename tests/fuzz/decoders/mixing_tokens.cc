@@ -198,6 +198,33 @@ Name SameIds(Text& text, const Name& x) {
   return AddHalf(text, x, text.Add("MatMul", {weights, x}));
 }
 
+// The token before stands beside each token.
+Name Bigram(Text& text, const Name& x) {
+  const Name before =
+      text.Add("Concat", {Cut(text, kIds, 0, 1), Cut(text, kIds, 0, -1)}, "axis = 1");
+  const Name table = text.graph.Weights({Text::kVocabulary, text.hidden}, 0.7);
+  return text.Add("Add", {x, text.Add("Gather", {table, before})});
+}
+
+Name CumSumOfIds(Text& text, const Name& x) {
+  const Name ids = text.Add("Cast", {kIds}, "to = 1");
+  const Name sums = text.Add("CumSum", {ids, text.graph.Int(1)});
+  const Name waves = text.Add("Cos", {text.Add("Unsqueeze", {sums, text.Ints({-1})})});
+  return text.Add("Mul", {x, waves});
+}
+
+// A batch of one becomes three sequences, and one again.
+Name ConstantOfThree(Text& text, const Name& x) {
+  const Name three = text.Add("Add", {x, text.graph.Weights({3, 1, text.hidden}, 1)});
+  return text.Add("ReduceMax", {three, text.Ints({0})}, "keepdims = 1");
+}
+
+Name ExpandBatch(Text& text, const Name& x) {
+  const Name twice = text.Add("Expand", {x, text.Ints({2, 1, 1})});
+  const Name scaled = text.Add("Mul", {twice, text.graph.Weights({2, 1, 1}, 1)});
+  return text.Add("ReduceSum", {scaled, text.Ints({0})}, "keepdims = 1");
+}
+
 }  // namespace
 
 std::vector<MixOp> TokenMixingOps() {
@@ -232,7 +259,11 @@ std::vector<MixOp> TokenMixingOps() {
           {"sort_tokens", kMixes, SortTokens},
           {"average_pool", kMixes, AveragePool},
           {"recurrence", kMixes, Recurrence},
-          {"same_ids", kMixes, SameIds}};
+          {"same_ids", kMixes, SameIds},
+          {"bigram", kMixes, Bigram},
+          {"cumsum_of_ids", kMixes, CumSumOfIds},
+          {"constant_of_three", kMixes, ConstantOfThree},
+          {"expand_batch", kMixes, ExpandBatch}};
 }
 
 }  // namespace pagefuse::fuzz

@@ -58,6 +58,15 @@ std::string CountedPlaces(DecoderText& text, bool* from_past) {
     return text.Add("Slice", {all, text.PastLength(), text.Ints({INT64_MAX}), text.Ints({0})});
   }
   *from_past = text.Is("positions", "restart");  // even after a past
+  if (text.Is("positions", "range_float")) {
+    const std::string length = text.Add("Cast", {text.Scalar(text.Length())}, "to = 1");
+    const std::string range = text.Add("Range", {text.graph.Float(0), length, text.graph.Float(1)});
+    return text.Add("Cast", {range}, "to = 7");
+  }
+  if (text.Is("positions", "cumsum_batch")) {  // counts sequences
+    const std::string sums = text.Add("CumSum", {OnesOfTokens(text), text.graph.Int(0)});
+    return text.Add("Sub", {sums, text.graph.Int(1)});
+  }
   if (text.Is("positions", "cumsum_ones")) return Counted(text, OnesOfTokens(text), "");
   if (text.Is("positions", "cumsum_exclusive")) {
     return Counted(text, OnesOfTokens(text), "exclusive = 1");
@@ -84,8 +93,8 @@ std::string InShape(DecoderText& text, const std::string& positions) {
     const std::string shape = text.Add("Concat", {text.Batch(), text.Length()}, "axis = 0");
     return text.Add("Expand", {positions, shape});
   }
-  const bool vector = text.Is("positions", "range") || text.Is("positions", "range_plus") ||
-                      text.Is("positions", "restart") || text.Is("positions", "of_mask");
+  const std::string& how = text.plan.Get("positions");
+  const bool vector = how.find("range") == 0 || how == "restart" || how == "of_mask";
   return vector ? text.Add("Unsqueeze", {positions, text.Ints({0})}) : positions;
 }
 
@@ -95,21 +104,6 @@ std::vector<double> Frequencies(int64_t count) {
     frequencies.push_back(std::pow(20.0, -static_cast<double>(i) / static_cast<double>(count)));
   }
   return frequencies;
-}
-
-// Cos or sin of every position and frequency.
-std::string AngleTable(DecoderText& text, bool cosine, int64_t width, bool twice) {
-  std::vector<double> values;
-  const std::vector<double> frequencies = Frequencies(width);
-  for (int64_t position = 0; position < DecoderText::kLongest; ++position) {
-    for (int half = 0; half < (twice ? 2 : 1); ++half) {
-      for (const double frequency : frequencies) {
-        const double angle = static_cast<double>(position) * frequency;
-        values.push_back(cosine ? std::cos(angle) : std::sin(angle));
-      }
-    }
-  }
-  return text.graph.Floats({DecoderText::kLongest, twice ? 2 * width : width}, values);
 }
 
 // [.., S, width]
@@ -201,7 +195,21 @@ std::string RotateByOp(DecoderText& text, const std::string& x) {
 
 }  // namespace
 
-std::string WritePositions(DecoderText& text) {
+std::string AngleTable(DecoderText& text, bool cosine, int64_t width, bool twice) {
+  std::vector<double> values;
+  const std::vector<double> frequencies = Frequencies(width);
+  for (int64_t position = 0; position < DecoderText::kLongest; ++position) {
+    for (int half = 0; half < (twice ? 2 : 1); ++half) {
+      for (const double frequency : frequencies) {
+        const double angle = static_cast<double>(position) * frequency;
+        values.push_back(cosine ? std::cos(angle) : std::sin(angle));
+      }
+    }
+  }
+  return text.graph.Floats({DecoderText::kLongest, twice ? 2 * width : width}, values);
+}
+
+std::string WritePlaces(DecoderText& text) {
   std::string positions;
   if (text.Is("positions", "input")) {
     positions = text.PositionInput();
@@ -211,9 +219,22 @@ std::string WritePositions(DecoderText& text) {
     positions = CountedPlaces(text, &from_past);
     if (text.has_past && !from_past) positions = text.Add("Add", {positions, text.PastLength()});
   }
-  const int64_t offset = text.plan.Number("position_offset");
-  if (offset != 0) positions = text.Add("Add", {positions, text.graph.Int(offset)});
   return InShape(text, positions);
+}
+
+std::string WritePositions(DecoderText& text) {
+  const std::string places = text.Places();
+  const auto changed = [&](const std::string& op, int64_t by) {
+    return text.Add(op, {places, text.graph.Int(by)});
+  };
+  if (text.Is("position_change", "plus2")) return changed("Add", 2);
+  if (text.Is("position_change", "modulo")) return changed("Mod", 4);
+  if (text.Is("position_change", "clip")) return changed("Min", 5);
+  if (text.Is("position_change", "twice")) return changed("Mul", 2);
+  if (text.Is("position_change", "half")) return changed("Div", 2);
+  if (!text.Is("position_change", "reverse")) return places;
+  const std::string last = text.Add("Sub", {text.Total(), text.graph.Int(1)});
+  return text.Add("Abs", {text.Add("Sub", {last, places})});
 }
 
 std::string AddPositions(DecoderText& text, const std::string& x) {

@@ -114,6 +114,7 @@ std::string RoleOf(const std::string& name) {
   if (name == kMask) return "mask";
   if (name == kPositions) return "positions";
   if (name == kTypes) return "types";
+  if (name == kMask4) return "mask4";
   if (name == kScale) return "scale";
   return name == kTokenFloat ? "token_float" : "past";
 }
