@@ -102,9 +102,9 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   // Quantisation and the write into a paged cache, written out.
   // Ops of sparse attention and compressed caches, written out.
   add(FuseDecompositions());
+  add(FuseCacheInsert());
   // The same ops in any other spelling, by what is computed.
   add(FuseByResults());
-  add(FuseCacheInsert());
   // Attention over a paged cache, written out.
   add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.

@@ -225,18 +225,20 @@ struct Compiler {
       return absl::InvalidArgumentError(
           StrCat("rule \"", rule.name, "\": op \"", op, "\" has no decomposition"));
     }
-    for (const DecompositionVariant& variant : variants) {
-      PatternSource source{.name = variant.name.empty() ? name : variant.name,
-                           .text = variant.text,
-                           .metadata_inputs = {}};
-      for (const Port& port : def->inputs()) {
-        if (port.role == PortRole::kMetadata) source.metadata_inputs.push_back(port.name);
+    // Graphs that never see padding write by the raw slot. Looked for last: behind a filter they
+    // would match rows that it has let through.
+    for (bool every_slot : {false, true}) {
+      for (const DecompositionVariant& variant : variants) {
+        PatternSource source{.name = variant.name.empty() ? name : variant.name,
+                             .text = variant.text,
+                             .metadata_inputs = {},
+                             .writes_every_slot = every_slot};
+        if (every_slot) source.name += ", every slot";
+        for (const Port& port : def->inputs()) {
+          if (port.role == PortRole::kMetadata) source.metadata_inputs.push_back(port.name);
+        }
+        PF_RETURN_IF_ERROR(Add(std::move(source), def, &variant));
       }
-      PF_RETURN_IF_ERROR(Add(source, def, &variant));
-      // Graphs that never see padding write by the raw slot.
-      source.name += ", every slot";
-      source.writes_every_slot = true;
-      PF_RETURN_IF_ERROR(Add(std::move(source), def, &variant));
     }
     return absl::OkStatus();
   }
