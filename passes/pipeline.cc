@@ -106,10 +106,10 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(FuseTopKSlots());
   // Ops of sparse attention and compressed caches, written out.
   add(FuseDecompositions());
-  // The same ops in any other spelling, by what is computed.
-  add(FuseByResults());
   // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
+  // The same ops in any other spelling, by what is computed.
+  add(FuseByResults());
   // Attention over listed latent rows, however it is written.
   add(FuseSparseMla());
   // Attention over a paged or quantised cache, however it is written.

@@ -27,6 +27,8 @@ constexpr NamedFusion kFusions[] = {
     {"MlaCacheInsert", "latent and rotated part side by side in the cache", FuseMlaCacheInsert},
     {"CompressorStateInsert", "kv and placed scores put into the compressor's state",
      FuseCompressorStateInsert},
+    {"PagedCacheInsert", "keys and values quantised and put into paged caches",
+     FusePagedCacheInsert},
     {"IndexerQRopeQuant", "indexer queries rotated and quantised, weights scaled",
      FuseIndexerQRopeQuant},
     {"InvRopeQuant", "attention outputs rotated back and quantised", FuseInvRopeQuant},

@@ -10,34 +10,6 @@
 #include "pagefuse/passes/constants.h"
 
 namespace pagefuse {
-namespace {
-
-bool IsTableType(const Value& value) {
-  return value.dtype() == DataType::kFloat || value.dtype() == DataType::kBfloat16;
-}
-
-FusionPort TablePort(std::string name, bool rows) {
-  return {.name = std::move(name),
-          .role = ProbeRole::kTable,
-          .metadata = true,
-          .inner = rows,
-          .fits = [rows](const Value& value) {
-            // Rows may carry an axis for the heads.
-            const int rank = Rank(value);
-            return IsTableType(value) && (rank == 2 || (rows && rank > 2)) && BackDim(value, 1) > 1;
-          }};
-}
-
-// Rows of cosines and sines, numbered as they come.
-std::string NumberedRows() {
-  return "zero = Constant <value_int: int = 0> ()  one = Constant <value_int: int = 1> ()  "
-         "row_axis = Constant <value_ints: ints = [0]> ()  "
-         "count_list = Shape <start = 0, end = 1> (table)  "
-         "count = Squeeze (count_list, row_axis)  places = Range (zero, count, one)  ";
-}
-
-}  // namespace
-
 int Rank(const Value& value) { return value.shape() ? value.shape()->rank() : -1; }
 
 int64_t BackDim(const Value& value, int from_end) {
@@ -52,6 +24,18 @@ bool IsIndexVector(const Value& value) {
 
 bool IsRowType(DataType type) {
   return type == DataType::kFloat || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
+bool IsCodeType(DataType type) {
+  return type == DataType::kFloat8E4M3FN || type == DataType::kUint8;
+}
+
+std::string StorageOf(const Value& codes) {
+  return codes.dtype() == DataType::kUint8 ? "uint8" : "float8e4m3fn";
+}
+
+bool SameRows(const Value& a, const Value& b) {
+  return Rank(a) > 0 && Rank(b) > 0 && ProvablyEqual((*a.shape())[0], (*b.shape())[0]);
 }
 
 bool EndsIn(const Value& value, const std::vector<int64_t>& tail) {
@@ -72,6 +56,13 @@ FusionPort RowPort(std::string name, std::vector<int64_t> tail) {
           }};
 }
 
+FusionPort Bfloat16Port(FusionPort spec) {
+  spec.fits = [fits = spec.fits](const Value& value) {
+    return value.dtype() == DataType::kBfloat16 && fits(value);
+  };
+  return spec;
+}
+
 FusionPort SlotPort(std::string name) {
   return {
       .name = std::move(name), .role = ProbeRole::kSlots, .metadata = true, .fits = IsIndexVector};
@@ -85,115 +76,22 @@ FusionPort PositionPort(std::string name) {
           .fits = IsIndexVector};
 }
 
+FusionPort ScalePort(std::string name) {
+  return {.name = std::move(name),
+          .role = ProbeRole::kScale,
+          .metadata = true,
+          .fits = [](const Value& value) {
+            return value.dtype() == DataType::kFloat &&
+                   (Rank(value) == 0 || (Rank(value) == 1 && BackDim(value, 1) == 1));
+          }};
+}
+
 FusionPort CachePort(std::string name, const Value* written) {
   return {
       .name = std::move(name), .role = ProbeRole::kContents, .fits = [written](const Value& value) {
         return value.dtype() == written->dtype() && value.shape() && written->shape() &&
                ProvablyEqual(*value.shape(), *written->shape());
       }};
-}
-
-const std::vector<TableForm>& TableForms() {
-  const std::string kFlatPositions = ReshapeText("places", "positions", "[-1]");
-  static const auto& forms = *new std::vector<TableForm>{
-      {.ports = {PositionPort(), TablePort("cos_sin", false)},
-       .formal = "positions, cos_sin",
-       .prelude = kFlatPositions + "table = Identity (cos_sin)  "},
-      {.ports = {PositionPort(), TablePort("cos", false), TablePort("sin", false)},
-       .formal = "positions, cos, sin",
-       .prelude = kFlatPositions + "table = Concat <axis = -1> (cos, sin)  "},
-      {.ports = {TablePort("cos_sin", true)},
-       .formal = "cos_sin",
-       .prelude = StrCat(ReshapeText("table", "cos_sin", "[-1, @width]"), NumberedRows()),
-       .indexed = false},
-      {.ports = {TablePort("cos", true), TablePort("sin", true)},
-       .formal = "cos, sin",
-       .prelude = StrCat(ReshapeText("cos_rows", "cos", "[-1, @half]"),
-                         ReshapeText("sin_rows", "sin", "[-1, @half]"),
-                         "table = Concat <axis = -1> (cos_rows, sin_rows)  ", NumberedRows()),
-       .indexed = false}};
-  return forms;
-}
-
-std::optional<int64_t> TableWidth(const TableForm& form, const BoundPorts& ports) {
-  if (ports.contains("cos_sin")) {
-    const int64_t width = BackDim(*ports.at("cos_sin"), 1);
-    return width % 2 == 0 ? std::optional(width) : std::nullopt;
-  }
-  const Value& cos = *ports.at("cos");
-  const Value& sin = *ports.at("sin");
-  const bool alike = cos.dtype() == sin.dtype() && ProvablyEqual(*cos.shape(), *sin.shape());
-  (void)form;
-  return alike ? std::optional(2 * BackDim(cos, 1)) : std::nullopt;
-}
-
-void SetTableLimit(const TableForm& form, const BoundPorts& ports, Draft& draft) {
-  if (!form.indexed) return;
-  const Value& table = *ports.at(ports.contains("cos_sin") ? "cos_sin" : "cos");
-  constexpr int64_t kSymbolRows = 8;  // as many as a symbol stands for
-  draft.limits["positions"] = (*table.shape())[0].constant().value_or(kSymbolRows);
-}
-
-std::vector<float> FactorsOn(const ComputedRegion& region, const Value* port) {
-  absl::flat_hash_set<const Value*> derived = {port};
-  std::vector<float> factors;
-  for (const Node* node : region.nodes) {
-    const auto& inputs = node->inputs();
-    if (std::none_of(inputs.begin(), inputs.end(),
-                     [&](const Value* input) { return derived.contains(input); })) {
-      continue;
-    }
-    for (const Value* output : node->outputs()) derived.insert(output);
-    if (!node->Is("Mul") && !node->Is("Div")) continue;
-    for (const Value* input : inputs) {
-      const Tensor* constant = ConstantOf(input);
-      const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
-      if (!number || *number == 0) continue;
-      const bool divides = node->Is("Div") && input == node->input(1);
-      factors.push_back(divides ? 1.0f / static_cast<float>(*number) : static_cast<float>(*number));
-    }
-  }
-  return factors;
-}
-
-std::vector<float> Epsilons(const ComputedRegion& region) {
-  std::vector<float> epsilons;
-  const auto add = [&](double number) {
-    const auto epsilon = static_cast<float>(number);
-    if (epsilon > 0 && epsilon < 0.01f &&
-        std::find(epsilons.begin(), epsilons.end(), epsilon) == epsilons.end()) {
-      epsilons.push_back(epsilon);
-    }
-  };
-  for (const Node* node : region.nodes) {
-    if (const Attribute* attribute = node->attribute("epsilon")) {
-      if (const auto* number = std::get_if<float>(&attribute->value)) add(*number);
-    }
-    if (!node->Is("Add")) continue;
-    for (const Value* input : node->inputs()) {
-      const Tensor* constant = ConstantOf(input);
-      const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
-      if (number) add(*number);
-    }
-  }
-  return epsilons;
-}
-
-std::vector<int64_t> Divisors(const std::vector<Node*>& nodes) {
-  std::vector<int64_t> divisors;
-  for (const Node* node : nodes) {
-    if (!node->Is("Div") && !node->Is("Mod")) continue;
-    const Tensor* constant = ConstantOf(node->input(1));
-    if (!constant || !IsInteger(constant->dtype())) continue;
-    const auto number = ScalarNumber(*constant);
-    if (!number || *number < 1) continue;
-    const auto divisor = static_cast<int64_t>(*number);
-    if (std::find(divisors.begin(), divisors.end(), divisor) == divisors.end()) {
-      divisors.push_back(divisor);
-    }
-  }
-  if (std::find(divisors.begin(), divisors.end(), 1) == divisors.end()) divisors.push_back(1);
-  return divisors;
 }
 
 std::optional<std::string> ReshapeDims(const Value& value) {

@@ -1,5 +1,5 @@
-// Parts that fusions by what is computed share: shapes of ports, the forms in which graphs hold
-// cosines and sines, numbers that may be attributes.
+// Parts that fusions by what is computed share: ports, the texts around an op, places of rows in
+// caches. Private to them.
 #pragma once
 
 #include <optional>
@@ -14,37 +14,31 @@ namespace pagefuse {
 int64_t BackDim(const Value& value, int from_end);
 int Rank(const Value& value);  // -1 if unknown
 bool IsIndexVector(const Value& value);
-bool IsRowType(DataType type);  // float, float16, bfloat16
+bool IsRowType(DataType type);   // float, float16, bfloat16
+bool IsCodeType(DataType type);  // e4m3fn, or uint8 for its bytes
+// `fp8_storage` of an op whose codes are of the value's type.
+std::string StorageOf(const Value& codes);
+bool SameRows(const Value& a, const Value& b);  // the first dims
 
 // True if the value has these last dims, and at least one before them: one or more axes of tokens.
 bool EndsIn(const Value& value, const std::vector<int64_t>& tail);
 // Rows of tokens that end in these dims.
 FusionPort RowPort(std::string name, std::vector<int64_t> tail);
+// `spec` for bfloat16 alone.
+FusionPort Bfloat16Port(FusionPort spec);
 FusionPort SlotPort(std::string name = "slot_mapping");
 FusionPort PositionPort(std::string name = "positions");
+// A scale of a whole tensor.
+FusionPort ScalePort(std::string name);
 // A cache of the type and shape of what was written into it.
 FusionPort CachePort(std::string name, const Value* written);
 
-// One way to hold cosines and sines of the positions of tokens.
-struct TableForm {
-  std::vector<FusionPort> ports;
-  std::string formal;   // the ports, as a text names them
-  std::string prelude;  // defines `table` and `places`, a row of it for each token
-  bool indexed = true;  // by positions, below the table's first dim
-};
-// Of one table [P, R], of two [P, R/2], and of rows that were taken from either before.
-const std::vector<TableForm>& TableForms();
-// The width R of the bound table; nullopt where its parts do not fit.
-std::optional<int64_t> TableWidth(const TableForm& form, const BoundPorts& ports);
-void SetTableLimit(const TableForm& form, const BoundPorts& ports, Draft& draft);
-
-// Numbers of one element that products and quotients of what derives from `port` take; of a
-// divisor, the reciprocal.
-std::vector<float> FactorsOn(const ComputedRegion& region, const Value* port);
-// Small floats that may be an epsilon, attributes of norms among them.
-std::vector<float> Epsilons(const ComputedRegion& region);
-// Integers of one element that quotients and remainders take, and 1.
-std::vector<int64_t> Divisors(const std::vector<Node*>& nodes);
+// Codes that are computed exactly, but for rows where a logarithm rounds the exponent the other
+// way.
+inline constexpr ResultRule kExactCodes = {.rows = 0.04};
+// Bytes of rows that are computed exactly, but for an exponent that a logarithm rounds the other
+// way.
+inline constexpr ResultRule kWrittenBytes = {.share = 0.002};
 
 // Shapes as Reshape takes them: the dims but for one that is no number, which is -1; nullopt if
 // more are none.

@@ -42,12 +42,19 @@ struct Draft {
   // By port: indices stay below the limit; windows end every `step`.
   std::map<std::string, int64_t> limits = {};
   int64_t step = 1;
+  DimSizes sizes = {};  // of symbols that depend on each other
 };
 
 struct OutputSpec {
   std::string name;
   Value* value = nullptr;
   std::string cache = {};  // the port that it is an update of
+};
+
+// A text that gives the same as a region, and what that takes for granted; empty if nothing.
+struct FoundText {
+  std::string text;
+  std::string assumes;
 };
 
 class FusionSearch {
@@ -76,14 +83,10 @@ class FusionSearch {
   absl::StatusOr<bool> Bind(Attempt& attempt, size_t next);
   absl::StatusOr<bool> Try(Attempt& attempt);
   std::vector<Value*> Candidates(const Attempt& attempt, const FusionPort& spec) const;
-  // A text that gives the same, and what that takes for granted; empty if nothing.
-  struct Found {
-    std::string text;
-    std::string assumes;
-  };
-  absl::StatusOr<Found> FindText(const Attempt& attempt, const ComputedRegion& region,
-                                 const Draft& draft) const;
-  absl::Status Rewrite(const Attempt& attempt, const ComputedRegion& region, const Found& found);
+  absl::StatusOr<FoundText> FindText(const Attempt& attempt, const ComputedRegion& region,
+                                     const Draft& draft) const;
+  absl::Status Rewrite(const Attempt& attempt, const ComputedRegion& region,
+                       const FoundText& found);
   // On the node that the rule put in.
   void Note(const std::string& rule, const std::string& assumes);
 

@@ -10,7 +10,7 @@ namespace pagefuse {
 
 using Fusion = absl::StatusOr<bool> (*)(FusionSearch& search, Value* output);
 
-// Quantised queries and attention outputs (rope_quant_fusions.cc).
+// Quantised queries and attention outputs (indexer_query_fusion.cc, inv_rope_fusion.cc).
 absl::StatusOr<bool> FuseIndexerQRopeQuant(FusionSearch& search, Value* output);
 absl::StatusOr<bool> FuseInvRopeQuant(FusionSearch& search, Value* output);
 // Rows written by slot (cache_row_fusions.cc).
@@ -18,11 +18,11 @@ absl::StatusOr<bool> FuseKCacheQuantInsert(FusionSearch& search, Value* output);
 absl::StatusOr<bool> FuseIndexerKQuantInsert(FusionSearch& search, Value* output);
 absl::StatusOr<bool> FuseMlaCacheInsert(FusionSearch& search, Value* output);
 absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* output);
+// Queries and rows of keys (qnorm_fusion.cc).
 absl::StatusOr<bool> FuseQNormRopeKvInsert(FusionSearch& search, Value* output);
-// Windows compressed into rows (compress_fusions.cc).
+// Keys and values written by slot (paged_insert_fusion.cc).
+absl::StatusOr<bool> FusePagedCacheInsert(FusionSearch& search, Value* output);
+// Windows compressed into rows (compress_fusion.cc).
 absl::StatusOr<bool> FuseCompressCacheInsert(FusionSearch& search, Value* output);
-
-// True if the value may be a cache that something was written into.
-bool IsWrittenCache(const Value& value);
 
 }  // namespace pagefuse

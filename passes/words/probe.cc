@@ -30,6 +30,11 @@ class ProbeWriter {
         return Encoded(std::move(tensor), Numbers(size, kLargestScore, IsFine(port)));
       case ProbeRole::kFactors:
         return Encoded(std::move(tensor), Numbers(size, 2.0f, IsFine(port)));
+      case ProbeRole::kScale: {
+        std::vector<float> scales = Numbers(size, 2.0f, IsFine(port));
+        for (float& scale : scales) scale = std::abs(scale);
+        return Encoded(std::move(tensor), scales);
+      }
       case ProbeRole::kTable:
         return Encoded(std::move(tensor), Numbers(size, 1.0f, IsFine(port)));
       case ProbeRole::kIndices:

@@ -17,6 +17,7 @@ enum class ProbeRole {
   kRows,        // what is quantised: at the round's magnitude
   kScores,      // near 0: logits of a softmax
   kFactors,     // near 1, with a sign
+  kScale,       // positive, near 1
   kTable,       // cosines and sines: no two alike, so that exchanging them shows
   kIndices,     // integers in [0, limit), in any order
   kWindowEnds,  // as kIndices, every second one the last position of a window of `step`

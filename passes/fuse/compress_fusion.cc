@@ -5,8 +5,11 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/attribute_numbers.h"
+#include "pagefuse/passes/fuse/cache_views.h"
 #include "pagefuse/passes/fuse/fusion_parts.h"
 #include "pagefuse/passes/fuse/fusions.h"
+#include "pagefuse/passes/fuse/table_forms.h"
 
 namespace pagefuse {
 namespace {
@@ -77,8 +80,34 @@ std::string Attributes(const Target& target, int64_t ratio, int64_t overlap, flo
 
 // --- from a paged state ---
 
-Draft PagedDraft(const Target& target, const BoundPorts& ports, const ComputedRegion& region,
-                 int64_t ratio) {
+// Which ports a graph has: without requests, each token has a row of the block table; without
+// slots of the state, those of the compressed rows say what is padding.
+struct PagedForm {
+  bool requests = true;
+  bool state_slots = true;
+};
+
+std::string PagedText(const PagedForm& form, const std::string& attributes) {
+  const std::string formal = StrCat(
+      "kv_cache, kv_slot_mapping, state_cache, rms_weight, cos_sin, block_table, ",
+      form.requests ? "token_to_req, " : "", "positions", form.state_slots ? ", slot_mapping" : "");
+  const std::string requests =
+      form.requests
+          ? "requests = Cast <to = 6> (token_to_req)  "
+          : "zero = Constant <value_int: int = 0> ()  one = Constant <value_int: int = 1> ()  "
+            "axis = Constant <value_ints: ints = [0]> ()  counts = Shape (positions)  "
+            "count = Squeeze (counts, axis)  numbers = Range (zero, count, one)  "
+            "requests = Cast <to = 6> (numbers)  ";
+  return StrCat("(", formal, ") => (kv_cache_out) { ", requests,
+                "blocks = Cast <to = 6> (block_table)  kv_cache_out = "
+                "pagefuse.CompressCacheInsert ",
+                attributes, " (state_cache, requests, positions, ",
+                form.state_slots ? "slot_mapping" : "kv_slot_mapping",
+                ", blocks, rms_weight, cos_sin, kv_slot_mapping, kv_cache) }");
+}
+
+Draft PagedDraft(const Target& target, const PagedForm& form, const BoundPorts& ports,
+                 const ComputedRegion& region, int64_t ratio) {
   Draft draft;
   const Value& state = *ports.at("state_cache");
   const Value& table = *ports.at("block_table");
@@ -89,17 +118,8 @@ Draft PagedDraft(const Target& target, const BoundPorts& ports, const ComputedRe
   const auto number = [](const Value& value, int axis) {
     return (*value.shape())[axis].constant().value_or(kSymbolSize);
   };
-  const std::string formal =
-      "kv_cache, kv_slot_mapping, state_cache, rms_weight, cos_sin, block_table, token_to_req, "
-      "positions, slot_mapping";
   for (float eps : Epsilons(region)) {
-    draft.texts.push_back(
-        StrCat("(", formal,
-               ") => (kv_cache_out) { requests = Cast <to = 6> (token_to_req)  blocks = "
-               "Cast <to = 6> (block_table)  kv_cache_out = pagefuse.CompressCacheInsert ",
-               Attributes(target, ratio, halves - 1, eps),
-               " (state_cache, requests, positions, slot_mapping, blocks, rms_weight, cos_sin, "
-               "kv_slot_mapping, kv_cache) }"));
+    draft.texts.push_back(PagedText(form, Attributes(target, ratio, halves - 1, eps)));
   }
   draft.rules = {kPooledBytes};
   draft.step = ratio;
@@ -113,7 +133,7 @@ Draft PagedDraft(const Target& target, const BoundPorts& ports, const ComputedRe
 }
 
 absl::StatusOr<bool> FusePaged(FusionSearch& search, Value* output, const Target& target,
-                               int64_t ratio) {
+                               const PagedForm& form, int64_t ratio) {
   const auto index = [](std::string name, int rank) {
     return FusionPort{
         .name = std::move(name),
@@ -130,12 +150,15 @@ absl::StatusOr<bool> FusePaged(FusionSearch& search, Value* output, const Target
       .name = "state_cache", .role = ProbeRole::kState, .fits = [](const Value& value) {
         return value.dtype() == DataType::kFloat && Rank(value) == 3;
       }};
-  return search.Fuse("fuse-CompressCacheInsert", {{"kv_cache_out", output, "kv_cache"}},
-                     {CachePort("kv_cache", output), SlotPort("kv_slot_mapping"), state,
-                      NormWeight(target.format.size), TablePort(target.format.size),
-                      index("block_table", 2), index("token_to_req", 1), positions, SlotPort()},
-                     [&](const BoundPorts& ports, const ComputedRegion& region) {
-                       return PagedDraft(target, ports, region, ratio);
+  std::vector<FusionPort> ports = {
+      CachePort("kv_cache", output),  SlotPort("kv_slot_mapping"),   state,
+      NormWeight(target.format.size), TablePort(target.format.size), index("block_table", 2)};
+  if (form.requests) ports.push_back(index("token_to_req", 1));
+  ports.push_back(positions);
+  if (form.state_slots) ports.push_back(SlotPort());
+  return search.Fuse("fuse-CompressCacheInsert", {{"kv_cache_out", output, "kv_cache"}}, ports,
+                     [&](const BoundPorts& bound, const ComputedRegion& region) {
+                       return PagedDraft(target, form, bound, region, ratio);
                      });
 }
 
@@ -202,6 +225,14 @@ Draft PrefillDraft(const Target& target, const BoundPorts& ports, const Computed
   }
   draft.rules = {kPooledBytes};
   draft.limits = {{"kv_slot_mapping", target.slots}};
+  // As many whole windows as slots.
+  constexpr int64_t kWindows = 2;
+  if (const auto symbol = (*slots.shape())[0].symbol()) draft.sizes[*symbol] = kWindows;
+  for (const Value* rows : {&kv, &score}) {
+    for (const Dim& dim : rows->shape()->dims()) {
+      if (const auto symbol = dim.symbol()) draft.sizes[*symbol] = kWindows * ratio;
+    }
+  }
   return draft;
 }
 
@@ -250,8 +281,11 @@ absl::StatusOr<bool> FuseCompressCacheInsert(FusionSearch& search, Value* output
     }
     for (int64_t ratio : Divisors(upstream.nodes)) {
       if (ratio == 1) continue;
-      PF_ASSIGN_OR_RETURN(const bool fused, FusePaged(search, output, target, ratio));
-      if (fused) return true;
+      for (const PagedForm& form : {PagedForm{true, true}, PagedForm{true, false},
+                                    PagedForm{false, true}, PagedForm{false, false}}) {
+        PF_ASSIGN_OR_RETURN(const bool fused, FusePaged(search, output, target, form, ratio));
+        if (fused) return true;
+      }
     }
   }
   return false;

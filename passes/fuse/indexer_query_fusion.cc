@@ -1,38 +1,20 @@
-// IndexerQRopeQuant and InvRopeQuant, wherever a graph computes what they do.
+// IndexerQRopeQuant, wherever a graph computes what it does.
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/attribute_numbers.h"
 #include "pagefuse/passes/fuse/fusion_parts.h"
 #include "pagefuse/passes/fuse/fusions.h"
+#include "pagefuse/passes/fuse/table_forms.h"
 #include "pagefuse/passes/pattern.h"
 
 namespace pagefuse {
 namespace {
 
-// Rows that may differ where an exporter's logarithm rounds the exponent the other way.
-constexpr ResultRule kCodes = {.rows = 0.04};
 constexpr ResultRule kPackedCodes = {.rows = 0.04, .packed_codes = true};
-
-bool IsCodeType(DataType type) {
-  return type == DataType::kFloat8E4M3FN || type == DataType::kUint8;
-}
-
-std::string StorageOf(const Value& codes) {
-  return codes.dtype() == DataType::kUint8 ? "uint8" : "float8e4m3fn";
-}
-
-std::string Prelude(const TableForm& form, int64_t width) {
-  return absl::StrReplaceAll(form.prelude,
-                             {{"@width", StrCat(width)}, {"@half", StrCat(width / 2)}});
-}
-
-bool SameRows(const Value& a, const Value& b) {
-  return Rank(a) > 0 && Rank(b) > 0 && ProvablyEqual((*a.shape())[0], (*b.shape())[0]);
-}
 
 // As many rows, as far as the graph says: exporters give each input a symbol of its own where
 // nothing in the graph joins them.
@@ -67,8 +49,9 @@ std::vector<Value*> ScaleBytes(const FusionSearch& search, const Value& codes) {
   const int64_t groups = BackDim(codes, 1) * kCodesAByte / kGroup;
   std::vector<Value*> found;
   for (Value* value : search.ComputedValues()) {
-    if (value->dtype() == DataType::kUint8 && EndsIn(*value, {BackDim(codes, 2), groups}) &&
-        SameRows(*value, codes)) {
+    const bool ends = EndsIn(*value, {BackDim(codes, 2), groups}) ||
+                      EndsIn(*value, {BackDim(codes, 2), groups, 1});
+    if (value->dtype() == DataType::kUint8 && ends && SameRows(*value, codes)) {
       found.push_back(value);
     }
   }
@@ -100,7 +83,7 @@ std::string IndexerText(const IndexerQuery& query, const TableForm& form, const 
       UnflatText("weights_out", "scaled", *query.weights, "q", q, 2),
       query.scales ? UnflatText("q_scale", "exponents", *query.scales, "q", q, 2) : " "};
   if (std::count(views.begin(), views.end(), "") > 0) return "";
-  return StrCat("(q, weights, ", form.formal, ") => (", outputs, ") { ", Prelude(form, width),
+  return StrCat("(q, weights, ", form.formal, ") => (", outputs, ") { ", TablePrelude(form, width),
                 FlatText("rows", "q", q, {heads, BackDim(q, 1)}),
                 ReshapeText("factors", "weights", StrCat("[-1, ", heads, "]")), results,
                 " = pagefuse.IndexerQRopeQuant <format = \"", query.format,
@@ -127,7 +110,7 @@ Draft IndexerDraft(const IndexerQuery& query, const TableForm& form, const Bound
                    const ComputedRegion& region) {
   Draft draft;
   const Value& q = *ports.at("q");
-  const auto width = TableWidth(form, ports);
+  const auto width = TableWidth(ports);
   const int64_t size = BackDim(q, 1);
   if (!width || *width > size || !SameRows(q, *query.codes)) return draft;
   SetTableLimit(form, ports, draft);
@@ -143,8 +126,8 @@ Draft IndexerDraft(const IndexerQuery& query, const TableForm& form, const Bound
   }
   // The weights' result is multiplied in the op's order, or a unit or two away.
   constexpr double kProducts = 3e-7;
-  draft.rules = {query.scales ? kPackedCodes : kCodes, {.rows = 0.04, .relative = kProducts}};
-  if (query.scales) draft.rules.push_back(kCodes);
+  draft.rules = {query.scales ? kPackedCodes : kExactCodes, {.rows = 0.04, .relative = kProducts}};
+  if (query.scales) draft.rules.push_back(kExactCodes);
   return draft;
 }
 
@@ -154,11 +137,11 @@ absl::StatusOr<bool> FuseIndexerQuery(FusionSearch& search, const IndexerQuery& 
   std::vector<OutputSpec> outputs = {{"q_out", query.codes}, {"weights_out", query.weights}};
   if (query.scales) outputs.push_back({"q_scale", query.scales});
   FusionPort weights = {.name = "weights",
-                        .role = ProbeRole::kFactors,
-                        .inner = true,
-                        .fits = [heads](const Value& value) {
-                          return IsRowType(value.dtype()) && IsPerHead(value, heads);
-                        }};
+                      .role = ProbeRole::kFactors,
+                      .inner = true,
+                      .fits = [heads](const Value& value) {
+                        return IsRowType(value.dtype()) && IsPerHead(value, heads);
+                      }};
   const FusionPort q = RowPort("q", {heads, size});
   for (const TableForm& form : TableForms()) {
     std::vector<FusionPort> ports = {q, weights};
@@ -187,74 +170,6 @@ absl::StatusOr<bool> FuseIndexerQRopeQuant(FusionSearch& search, Value* output) 
     if (output->dtype() != DataType::kUint8) continue;
     for (Value* scales : ScaleBytes(search, *output)) {
       PF_ASSIGN_OR_RETURN(fused, FuseIndexerQuery(search, {"mxfp4", output, weights, scales}));
-      if (fused) return true;
-    }
-  }
-  return false;
-}
-
-namespace {
-
-// The scales of codes [T, G, K]: floats [T, G, groups], or packed exponents [T, G, heads].
-std::vector<Value*> GroupScales(const FusionSearch& search, const Value& codes) {
-  std::vector<Value*> found;
-  for (Value* value : search.ComputedValues()) {
-    const bool typed = value->dtype() == DataType::kFloat || value->dtype() == DataType::kInt32;
-    if (typed && Rank(*value) >= 3 && SameRows(*value, codes) &&
-        BackDim(*value, 2) == BackDim(codes, 2) && BackDim(*value, 1) > 0 &&
-        BackDim(codes, 1) % BackDim(*value, 1) == 0) {
-      found.push_back(value);
-    }
-  }
-  return found;
-}
-
-Draft InvRopeDraft(const Value& codes, const Value& scales, const TableForm& form,
-                   const BoundPorts& ports) {
-  Draft draft;
-  const Value& o = *ports.at("o");
-  const auto width = TableWidth(form, ports);
-  if (!width || *width > BackDim(o, 1) || !SameRows(o, codes)) return draft;
-  SetTableLimit(form, ports, draft);
-  constexpr int64_t kExponentsAWord = 4;
-  const bool packed = scales.dtype() == DataType::kInt32;
-  const int64_t group =
-      packed ? BackDim(o, 1) / kExponentsAWord : BackDim(codes, 1) / BackDim(scales, 1);
-  const std::vector<std::string> views = {UnflatText("o_fp8", "rows_out", codes, "o", o, 2),
-                                          UnflatText("o_scale", "scales", scales, "o", o, 2)};
-  if (std::count(views.begin(), views.end(), "") > 0) return draft;
-  draft.texts = {StrCat("(o, ", form.formal, ") => (o_fp8, o_scale) { ", Prelude(form, *width),
-                        FlatText("rows", "o", o, {BackDim(o, 2), BackDim(o, 1)}),
-                        "rows_out, scales = pagefuse.InvRopeQuant <n_groups = ", BackDim(codes, 2),
-                        ", quant_group_size = ", group, ", scale_format = \"",
-                        packed ? "ue8m0_int32" : "float32", "\", fp8_storage = \"",
-                        StorageOf(codes), "\"> (rows, places, table)  ", views[0], views[1], "}")};
-  draft.rules = {kCodes, kCodes};
-  return draft;
-}
-
-}  // namespace
-
-absl::StatusOr<bool> FuseInvRopeQuant(FusionSearch& search, Value* output) {
-  if (!IsCodeType(output->dtype()) || Rank(*output) < 3 || BackDim(*output, 2) < 1 ||
-      BackDim(*output, 1) < 1) {
-    return false;
-  }
-  const int64_t elements = BackDim(*output, 1) * BackDim(*output, 2);
-  const FusionPort o = {
-      .name = "o", .role = ProbeRole::kRows, .inner = true, .fits = [elements](const Value& value) {
-        return IsRowType(value.dtype()) && Rank(value) == 3 &&
-               BackDim(value, 1) * BackDim(value, 2) == elements;
-      }};
-  for (Value* scales : GroupScales(search, *output)) {
-    for (const TableForm& form : TableForms()) {
-      std::vector<FusionPort> ports = {o};
-      ports.insert(ports.end(), form.ports.begin(), form.ports.end());
-      PF_ASSIGN_OR_RETURN(const bool fused,
-                          search.Fuse("fuse-InvRopeQuant", {{"o_fp8", output}, {"o_scale", scales}},
-                                      ports, [&](const BoundPorts& bound, const ComputedRegion&) {
-                                        return InvRopeDraft(*output, *scales, form, bound);
-                                      }));
       if (fused) return true;
     }
   }
