@@ -43,8 +43,7 @@ class TopKReader {
     const auto other = reader_.Number(reader_.Operand(site_.output, 2));
     const bool keeps = other == -1;
     if (!keeps && chosen != -1) return absl::NotFoundError("nothing is marked by -1");
-    PF_RETURN_IF_ERROR(
-        ReadPlace(reader_.ReadIndex(reader_.Operand(site_.output, keeps ? 1 : 2))));
+    PF_RETURN_IF_ERROR(ReadPlace(reader_.ReadIndex(reader_.Operand(site_.output, keeps ? 1 : 2))));
     PF_RETURN_IF_ERROR(ReadColumns());
     PF_RETURN_IF_ERROR(ReadGiven(reader_.Operand(site_.output, 0), keeps));
     return site_;
@@ -62,8 +61,8 @@ class TopKReader {
     }
     if (!site_.topk) return absl::NotFoundError("no places of TopK");
     const auto& shape = site_.topk->input(0)->shape();
-    const bool last = shape && shape->rank() == 2 &&
-                      NormalAxis(IntOr(*site_.topk, "axis", -1), 2) == 1;
+    const bool last =
+        shape && shape->rank() == 2 && NormalAxis(IntOr(*site_.topk, "axis", -1), 2) == 1;
     if (!last || IntOr(*site_.topk, "largest", 1) != 1 || IntOr(*site_.topk, "sorted", 1) != 1) {
       return Refused("TopK does not take the largest of each row in order");
     }
@@ -74,8 +73,8 @@ class TopKReader {
   // The range outside of which scores are hidden.
   absl::Status ReadColumns() {
     const AtomPtr column = reader_.NewAxis((*site_.topk->input(0)->shape())[1]);
-    const Element logits = reader_.Source(
-        {site_.topk->input(0), {IndexForm::Of(site_.row), IndexForm::Of(column)}});
+    const Element logits =
+        reader_.Source({site_.topk->input(0), {IndexForm::Of(site_.row), IndexForm::Of(column)}});
     const Node* node = logits.producer();
     if (node && node->Is("MqaLogits", "pagefuse")) {
       site_.begin = reader_.ReadIndex({node->input(4), {logits.at[0]}});
@@ -131,8 +130,7 @@ class TopKReader {
     if (IsByValue(condition)) return absl::OkStatus();
     PF_ASSIGN_OR_RETURN(const Conditions given, keeps ? reader_.ReadConditions(condition)
                                                       : reader_.ReadNegation(condition));
-    const IndexForm expected =
-        site_.end - site_.begin - IndexForm(1) - IndexForm::Of(site_.rank);
+    const IndexForm expected = site_.end - site_.begin - IndexForm(1) - IndexForm::Of(site_.rank);
     if (given.size() == 1 && given[0].Key() == expected.Key()) return absl::OkStatus();
     return Refused(StrCat("entries are given where ", given.empty() ? "always" : given[0].Key(),
                           " >= 0, expected ", expected.Key()));
@@ -140,8 +138,8 @@ class TopKReader {
 
   // A comparison of the values that TopK took with what hides a score.
   bool IsByValue(const Element& condition) {
-    static constexpr std::string_view kOps[] = {"IsInf", "Equal", "Greater", "Less",
-                                                "GreaterOrEqual", "LessOrEqual"};
+    static constexpr std::string_view kOps[] = {"IsInf", "Equal",          "Greater",
+                                                "Less",  "GreaterOrEqual", "LessOrEqual"};
     if (condition.From("Not")) return IsByValue(reader_.Operand(condition, 0));
     const bool compares = std::any_of(std::begin(kOps), std::end(kOps),
                                       [&](std::string_view op) { return condition.From(op); });
@@ -182,7 +180,7 @@ absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) 
   const bool values_read = values && (values->is_output() || !values->uses().empty());
   // The values themselves may have been compared; the op has no such output.
   if (values_read && values->is_output()) return Refused("the values of TopK are a graph output");
-  Replacement replacement(*scope.graph, *output);
+  Replacement replacement(*scope.graph, *output, kName);
   const absl::StatusOr<Value*> result = Build(replacement, site);
   if (!result.ok()) {
     replacement.Undo();

@@ -42,8 +42,8 @@ class LogitsReader {
     PF_RETURN_IF_ERROR(ReadFactors(reader_.Operand(site_.output, keeps ? 1 : 2), false));
     if (!site_.key.value) return absl::NotFoundError("no rectified product");
     const Element condition = reader_.Operand(site_.output, 0);
-    PF_ASSIGN_OR_RETURN(site_.visible, keeps ? reader_.ReadConditions(condition)
-                                             : reader_.ReadNegation(condition));
+    PF_ASSIGN_OR_RETURN(
+        site_.visible, keeps ? reader_.ReadConditions(condition) : reader_.ReadNegation(condition));
     return absl::OkStatus();
   }
 

@@ -35,10 +35,9 @@ absl::StatusOr<Range> RangeOf(const LogitsSite& site) {
     const Dim least = condition.Lower();
     if (least.known() && ProvablyNotNegative(least)) continue;
     const auto term = condition.terms().find(site.n->key);
-    const auto sign = term == condition.terms().end() ? std::nullopt
-                                                      : term->second.second.constant();
-    std::optional<IndexForm>* bound =
-        sign == -1 ? &range.last : sign == 1 ? &range.first : nullptr;
+    const auto sign =
+        term == condition.terms().end() ? std::nullopt : term->second.second.constant();
+    std::optional<IndexForm>* bound = sign == -1 ? &range.last : sign == 1 ? &range.first : nullptr;
     if (!bound || *bound) {
       return Refused(StrCat("the condition ", condition.Key(), " >= 0 is no bound of a range"));
     }
@@ -120,8 +119,7 @@ class LogitsPorts {
   absl::StatusOr<Value*> Bound(const IndexForm& form, const AtomPtr& row) {
     // An input as it is, whatever its type.
     if (const AtomPtr atom = form.atom(); atom && atom->kind == IndexAtom::Kind::kLoad) {
-      PF_ASSIGN_OR_RETURN(Value * value,
-                          arranger_.Gathered({atom->tensor, atom->args}, {{row}}));
+      PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered({atom->tensor, atom->args}, {{row}}));
       return arranger_.AsInt32(value);
     }
     PF_ASSIGN_OR_RETURN(Value * value, IndexVector(builder_, arranger_, form, row));
@@ -191,8 +189,8 @@ class LogitsPorts {
       return Refused("keys and scales do not lie as bytes in one cache");
     }
     const auto step = codes->terms().find(block->key);
-    const auto block_bytes = step == codes->terms().end() ? std::nullopt
-                                                          : step->second.second.constant();
+    const auto block_bytes =
+        step == codes->terms().end() ? std::nullopt : step->second.second.constant();
     if (!block_bytes || *block_bytes % (*head_size + kScaleBytes) != 0) {
       return Refused("a block of the cache holds no whole number of keys");
     }
@@ -200,8 +198,7 @@ class LogitsPorts {
     const IndexForm row = DivMod(IndexForm::Of(site_.n), size).second;
     const IndexForm begin = IndexForm::Of(block).Times(Dim(*block_bytes));
     const IndexForm code = begin + row.Times(Dim(*head_size)) + IndexForm::Of(site_.d);
-    const IndexForm first =
-        begin + IndexForm(size * Dim(*head_size)) + row.Times(Dim(kScaleBytes));
+    const IndexForm first = begin + IndexForm(size * Dim(*head_size)) + row.Times(Dim(kScaleBytes));
     if (code.Key() != codes->Key()) {
       return Refused(StrCat("codes lie at ", codes->Key(), ", expected ", code.Key()));
     }
@@ -271,13 +268,13 @@ class FuseIndexLogitsPass : public Pass {
     ElementReader* reader = &whole;
     if (const auto fast = RowsOfSequence(site)) {
       const Dim slow = site.output.at[0].atom()->extent.FloorDiv(*fast);
-      const IndexForm rows = IndexForm::Of(split.NewAxis(slow)).Times(*fast) +
-                             IndexForm::Of(split.NewAxis(*fast));
+      const IndexForm rows =
+          IndexForm::Of(split.NewAxis(slow)).Times(*fast) + IndexForm::Of(split.NewAxis(*fast));
       PF_ASSIGN_OR_RETURN(site, ReadLogits(split, output, {rows}));
       reader = &split;
     }
     PF_RETURN_IF_ERROR(ServesOnly(*reader, {output}));
-    Replacement replacement(*scope.graph, *output);
+    Replacement replacement(*scope.graph, *output, kName);
     const absl::StatusOr<Value*> result = LogitsPorts(replacement, site, *reader).Build();
     if (!result.ok()) {
       replacement.Undo();

@@ -88,8 +88,8 @@ bool PagedAttentionPorts::IsPrefix(const CacheRows& key, const CacheRows& value,
     return false;
   }
   for (size_t axis = 0; axis < key.codes.at.size(); ++axis) {
-    const bool along = value.codes.at[axis].Key() == site.d->key &&
-                       key.codes.at[axis].Key() == site.e->key;
+    const bool along =
+        value.codes.at[axis].Key() == site.d->key && key.codes.at[axis].Key() == site.e->key;
     if (!along && key.codes.at[axis].Key() != value.codes.at[axis].Key()) return false;
   }
   return true;
@@ -99,10 +99,9 @@ absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const CacheRows& key,
                                                        const CacheRows& value) {
   if (IsPrefix(key, value, site_)) return Cache(key.codes, site_.e);
   if (!ProvablyEqual(site_.d->extent, site_.e->extent)) {
-    return absl::FailedPreconditionError(StrCat("values of ", site_.d->extent.ToString(),
-                                                " elements for keys of ",
-                                                site_.e->extent.ToString(),
-                                                " that are no first part of the keys"));
+    return absl::FailedPreconditionError(
+        StrCat("values of ", site_.d->extent.ToString(), " elements for keys of ",
+               site_.e->extent.ToString(), " that are no first part of the keys"));
   }
   return Cache(value.codes, site_.d);
 }
@@ -142,18 +141,16 @@ absl::StatusOr<Value*> PagedAttentionPorts::FirstTokens() {
 absl::StatusOr<Value*> PagedAttentionPorts::BySequence(const Element& element) {
   AxisAtoms known;
   for (const AtomPtr& atom : axes_.sequence) {
-    const bool here = std::any_of(element.at.begin(), element.at.end(), [&](const IndexForm& at) {
-      return at.Mentions(atom->key);
-    });
+    const bool here = std::any_of(element.at.begin(), element.at.end(),
+                                  [&](const IndexForm& at) { return at.Mentions(atom->key); });
     if (here) known.push_back(atom);
   }
   PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(element, {known}));
   if (known.size() == axes_.sequence.size()) return value;
   std::vector<Dim> narrow, wide;
   for (const AtomPtr& atom : axes_.sequence) {
-    const bool here = std::any_of(known.begin(), known.end(), [&](const AtomPtr& other) {
-      return other->key == atom->key;
-    });
+    const bool here = std::any_of(known.begin(), known.end(),
+                                  [&](const AtomPtr& other) { return other->key == atom->key; });
     narrow.push_back(here ? atom->extent : Dim(1));
     wide.push_back(atom->extent);
   }
@@ -232,8 +229,8 @@ absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const CacheRow
   if (IsPrefix(key, value, site_) && !ProvablyEqual(site_.d->extent, site_.e->extent)) {
     const auto size = site_.d->extent.constant();
     if (!size) return absl::FailedPreconditionError("the size of values is not known");
-    output = builder_.Add("Slice", {output, builder_.Ints({0}), builder_.Ints({*size}),
-                                    builder_.Ints({2})});
+    output = builder_.Add("Slice",
+                          {output, builder_.Ints({0}), builder_.Ints({*size}), builder_.Ints({2})});
   }
   PF_ASSIGN_OR_RETURN(Value * result,
                       arranger_.Spread(output, {Tokens(), Heads(), {site_.d}}, site_.output));

@@ -65,10 +65,9 @@ class AxesReader {
     std::vector<AtomPtr> tables;
     const std::string& n = site_.n->key;
     const auto is_table = [&](const IndexAtom& atom) {
-      return atom.kind == Kind::kLoad && std::any_of(atom.args.begin(), atom.args.end(),
-                                                     [&](const IndexForm& arg) {
-                                                       return arg.Mentions(n);
-                                                     });
+      return atom.kind == Kind::kLoad &&
+             std::any_of(atom.args.begin(), atom.args.end(),
+                         [&](const IndexForm& arg) { return arg.Mentions(n); });
     };
     for (const IndexForm& index : key_.codes.at) Collect(index, is_table, tables);
     if (tables.empty()) {
@@ -97,13 +96,11 @@ class AxesReader {
     for (const auto& [key, term] : column.terms()) atoms.push_back(term.first);
     // One table [B * M] holds the owner in the same index.
     std::vector<AtomPtr> others = atoms;
-    std::erase_if(others, [&](const AtomPtr& atom) {
-      return IndexForm::Of(atom).Mentions(site_.n->key);
-    });
+    std::erase_if(others,
+                  [&](const AtomPtr& atom) { return IndexForm::Of(atom).Mentions(site_.n->key); });
     for (const AtomPtr& atom : others) axes_.owner = axes_.owner + IndexForm::Of(atom);
-    std::erase_if(atoms, [&](const AtomPtr& atom) {
-      return !IndexForm::Of(atom).Mentions(site_.n->key);
-    });
+    std::erase_if(atoms,
+                  [&](const AtomPtr& atom) { return !IndexForm::Of(atom).Mentions(site_.n->key); });
     if (atoms.size() != 1) return NoColumn(column);
     const AtomPtr& place = atoms[0];
     if (place->key == site_.n->key) return FindOwner(is_axis);  // one row a block
@@ -135,9 +132,8 @@ class AxesReader {
   }
 
   absl::Status Place(const AtomPtr& axis) {
-    const bool owner = std::any_of(owners_.begin(), owners_.end(), [&](const AtomPtr& atom) {
-      return atom->key == axis->key;
-    });
+    const bool owner = std::any_of(owners_.begin(), owners_.end(),
+                                   [&](const AtomPtr& atom) { return atom->key == axis->key; });
     std::vector<IndexForm> direct;
     for (const IndexForm& index : key_.codes.at) {
       for (const auto& [key, term] : index.terms()) {
@@ -224,8 +220,8 @@ absl::StatusOr<std::string> QuantModeOf(const CacheRows& key, const CacheRows& v
   if (is_e4m3(key) && is_e4m3(value)) {
     return std::string(tokens ? "fp8_per_token_head" : "fp8_per_tensor");
   }
-  const bool int8 = key.codes.value->dtype() == DataType::kInt8 &&
-                    value.codes.value->dtype() == DataType::kInt8;
+  const bool int8 =
+      key.codes.value->dtype() == DataType::kInt8 && value.codes.value->dtype() == DataType::kInt8;
   if (int8 && tokens && value.number == 1) return std::string("int8_per_token_head");
   return absl::FailedPreconditionError(
       StrCat("caches of ", DataTypeName(key.codes.value->dtype()),

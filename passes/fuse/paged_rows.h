@@ -28,12 +28,12 @@ struct PagedAxes {
   // The entry of a block table, or of a table of slots: pool[block, row, ..]. Null: the cache is
   // contiguous, one block for a sequence and KV head.
   AtomPtr block;
-  AxisAtoms row;       // of a block; none where it holds one
-  IndexForm owner;     // the sequence, as the table is read
-  AxisAtoms sequence;  // axes that make it up
-  AxisAtoms heads;     // of keys and values
-  AxisAtoms groups;    // query heads of one KV head
-  AtomPtr query;       // rows of queries of a sequence; null: one
+  AxisAtoms row;        // of a block; none where it holds one
+  IndexForm owner;      // the sequence, as the table is read
+  AxisAtoms sequence;   // axes that make it up
+  AxisAtoms heads;      // of keys and values
+  AxisAtoms groups;     // query heads of one KV head
+  AtomPtr query;        // rows of queries of a sequence; null: one
   bool ragged = false;  // the sequence is computed from its first token, `sequence` is the token
 };
 absl::StatusOr<PagedAxes> PagedAxesOf(const AttentionSite& site, const CacheRows& key);

@@ -30,9 +30,9 @@ constexpr int64_t kSlotBytes = 656, kCodes = 512, kTile = 128, kScalesAt = 512, 
 struct Latent {
   Value* cache = nullptr;
   std::string format;
-  int64_t width = 0;     // elements of a stored row
-  AtomPtr row;           // its number, as it is gathered
-  AtomPtr listed;        // the entry of `indices` behind it
+  int64_t width = 0;  // elements of a stored row
+  AtomPtr row;        // its number, as it is gathered
+  AtomPtr listed;     // the entry of `indices` behind it
 };
 
 class LatentReader {
@@ -111,8 +111,7 @@ class LatentReader {
     const IndexForm expected = IndexForm::Of(latent_.row).Times(Dim(kSlotBytes)) +
                                IndexForm(kTailAt) + IndexForm::Of(tail->second).Times(Dim(2));
     if (!bytes || bytes->count != 2 || bytes->bytes != latent_.cache ||
-        tail->first.value->dtype() != DataType::kBfloat16 ||
-        bytes->first.Key() != expected.Key()) {
+        tail->first.value->dtype() != DataType::kBfloat16 || bytes->first.Key() != expected.Key()) {
       return Refused("the second part is not the bfloat16 tail of a slot");
     }
     const AtomPtr row = latent_.row;
@@ -141,8 +140,8 @@ class LatentReader {
       const IndexForm expected = IndexForm::Of(latent_.row).Times(Dim(kSlotBytes)) +
                                  IndexForm(kScalesAt) + tile.Times(Dim(4));
       if (latent_.width != kSlotBytes || number->first.Key() != expected.Key()) {
-        return Refused(StrCat("scales lie at ", number->first.Key(), ", expected ",
-                              expected.Key()));
+        return Refused(
+            StrCat("scales lie at ", number->first.Key(), ", expected ", expected.Key()));
       }
       return absl::OkStatus();
     }
@@ -159,9 +158,8 @@ class LatentReader {
       atom = atom->args[first ? 1 : 0].atom();
     }
     const bool listed = atom && atom->kind == Kind::kLoad &&
-                        std::any_of(atom->args.begin(), atom->args.end(), [&](const auto& arg) {
-                          return arg.Key() == site_.n->key;
-                        });
+                        std::any_of(atom->args.begin(), atom->args.end(),
+                                    [&](const auto& arg) { return arg.Key() == site_.n->key; });
     if (!listed) return absl::NotFoundError("rows are not listed");
     latent_.listed = atom;
     return absl::OkStatus();
@@ -237,9 +235,9 @@ class SparsePorts {
     while (!inputs.back()) inputs.pop_back();
     Node* node = builder_.AddNode("pagefuse", "SparseMlaAttention", inputs, 1);
     PF_RETURN_IF_ERROR(SetAttributes(*node));
-    PF_ASSIGN_OR_RETURN(Value * result,
-                        arranger_.Spread(node->output(0), {tokens_, heads_, {site_.d}},
-                                         site_.output));
+    PF_ASSIGN_OR_RETURN(
+        Value * result,
+        arranger_.Spread(node->output(0), {tokens_, heads_, {site_.d}}, site_.output));
     const DataType wanted = site_.output.value->dtype();
     if (query.value->dtype() == wanted) return result;
     return builder_.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
@@ -250,9 +248,9 @@ class SparsePorts {
     for (const IndexForm& index : site_.output.at) {
       for (const auto& [key, term] : index.terms()) {
         if (key == site_.d->key) continue;
-        const bool token = std::any_of(
-            latent_.listed->args.begin(), latent_.listed->args.end(),
-            [&key = key](const IndexForm& arg) { return arg.Mentions(key); });
+        const bool token =
+            std::any_of(latent_.listed->args.begin(), latent_.listed->args.end(),
+                        [&key = key](const IndexForm& arg) { return arg.Mentions(key); });
         (token ? tokens_ : heads_).push_back(term.first);
       }
     }
@@ -319,7 +317,7 @@ class FuseSparseMlaPass : public Pass {
     PF_ASSIGN_OR_RETURN(const Latent latent, LatentReader(reader, site).Read());
     PF_ASSIGN_OR_RETURN(const Listing listing, ListingOf(site, latent));
     PF_RETURN_IF_ERROR(ServesOnly(reader, {output}));
-    Replacement replacement(*scope.graph, *output);
+    Replacement replacement(*scope.graph, *output, kName);
     const absl::StatusOr<Value*> result =
         SparsePorts(replacement.builder(), reader, site, latent, listing).Build();
     if (!result.ok()) {

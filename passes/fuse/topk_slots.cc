@@ -48,8 +48,8 @@ class SlotReader {
     const bool keeps = other == -1;
     if (!keeps && chosen != -1) return absl::NotFoundError("nothing is marked by -1");
     const Element condition = reader_.Operand(site_.output, 0);
-    PF_ASSIGN_OR_RETURN(site_.valid, keeps ? reader_.ReadConditions(condition)
-                                           : reader_.ReadNegation(condition));
+    PF_ASSIGN_OR_RETURN(
+        site_.valid, keeps ? reader_.ReadConditions(condition) : reader_.ReadNegation(condition));
     reader_.Assume(site_.valid);
     const IndexForm slot = reader_.ReadIndex(reader_.Operand(site_.output, keeps ? 1 : 2));
     PF_RETURN_IF_ERROR(ReadSlot(slot));
@@ -76,8 +76,8 @@ class SlotReader {
       return absl::NotFoundError("no table is read by a quotient of positions");
     }
     const Dim size(site_.block_size);
-    const IndexForm expected = IndexForm::Of(site_.table).Times(size) +
-                               DivMod(IndexForm::Of(site_.chosen), size).second;
+    const IndexForm expected =
+        IndexForm::Of(site_.table).Times(size) + DivMod(IndexForm::Of(site_.chosen), size).second;
     if (expected.Key() == slot.Key()) return absl::OkStatus();
     return Refused(StrCat("slots are ", slot.Key(), ", expected ", expected.Key()));
   }
@@ -134,8 +134,7 @@ absl::StatusOr<Node*> Build(Replacement& replacement, const SlotSite& site) {
   Arranger arranger(builder, {site.chosen->tensor, site.output.value});
   const Element chosen{site.chosen->tensor, site.chosen->args};
   PF_ASSIGN_OR_RETURN(Value * positions, arranger.Gathered(chosen, {{site.token}, {site.rank}}));
-  PF_ASSIGN_OR_RETURN(Value * requests,
-                      IndexVector(builder, arranger, site.request, site.token));
+  PF_ASSIGN_OR_RETURN(Value * requests, IndexVector(builder, arranger, site.request, site.token));
   Value* flags = nullptr;
   if (site.flag) {
     PF_ASSIGN_OR_RETURN(flags,
@@ -162,15 +161,14 @@ absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) 
   ElementReader reader(context.contents);
   PF_ASSIGN_OR_RETURN(const SlotSite site, SlotReader(reader, output).Read());
   Value* count = CountOf(reader, site, *scope.graph);
-  Replacement replacement(*scope.graph, *output);
+  Replacement replacement(*scope.graph, *output, kName);
   const absl::StatusOr<Node*> node = Build(replacement, site);
   if (!node.ok()) {
     replacement.Undo();
     return node.status();
   }
   Value* slots = InType(replacement.builder(), (*node)->output(0), output->dtype());
-  Value* lens =
-      count ? InType(replacement.builder(), (*node)->output(1), count->dtype()) : nullptr;
+  Value* lens = count ? InType(replacement.builder(), (*node)->output(1), count->dtype()) : nullptr;
   PF_RETURN_IF_ERROR(replacement.Finish(slots, *scope.opsets, context.contents));
   if (!count) return absl::OkStatus();
   // The count may be read before the slots are.

@@ -7,9 +7,9 @@
 namespace pagefuse {
 
 struct VisibleKeys {
-  IndexForm length;     // keys of the sequence, the step's own included
+  IndexForm length;  // keys of the sequence, the step's own included
   bool causal = true;
-  int64_t window = 0;   // 0: none
+  int64_t window = 0;             // 0: none
   Value* first_tokens = nullptr;  // of a ragged batch: query_start_loc
 };
 

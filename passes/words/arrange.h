@@ -24,7 +24,8 @@ class Arranger {
   // A tensor with these axes of what `element` shows when its atoms run. FailedPrecondition if it
   // depends on other atoms than those, not on all of them, or on a part of its tensor alone.
   absl::StatusOr<Value*> Gathered(const Element& element, const std::vector<AxisAtoms>& axes);
-  // The way back: `value`, whose axes are `axes`, as `element` shows it (its value gives the shape).
+  // The way back: `value`, whose axes are `axes`, as `element` shows it (its value gives the
+  // shape).
   absl::StatusOr<Value*> Spread(Value* value, const std::vector<AxisAtoms>& axes,
                                 const Element& element);
   absl::StatusOr<Value*> Reshaped(Value* value, const std::vector<Dim>& dims);

@@ -315,8 +315,7 @@ class SiteReader {
     const auto size = head_size.constant();
     if (!node.attribute("scale") && !size) return Refused(site_.output, "its scale is not known");
     const double usual = size ? 1 / std::sqrt(static_cast<double>(*size)) : 0;
-    PF_ASSIGN_OR_RETURN(const float scale,
-                        node.FloatAttribute("scale", static_cast<float>(usual)));
+    PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", static_cast<float>(usual)));
     PF_ASSIGN_OR_RETURN(const float softcap, node.FloatAttribute("softcap", 0));
     site_.scale *= scale;
     site_.softcap = softcap;

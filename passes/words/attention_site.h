@@ -17,9 +17,9 @@ struct AttentionSite {
   Element output;  // at the axes of a row of queries and `d`
   AtomPtr d, n, e;
   Element query;
-  Factors key, value;          // with what stands on the scores for one key
-  double scale = 1;            // numbers on query and key included
-  double softcap = 0;          // 0: none
+  Factors key, value;           // with what stands on the scores for one key
+  double scale = 1;             // numbers on query and key included
+  double softcap = 0;           // 0: none
   std::optional<Element> sink;  // a score without a key
   Conditions visible;
 };

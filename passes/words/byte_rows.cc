@@ -40,8 +40,7 @@ std::optional<ByteNumber> BytesOf(ElementReader& reader, const Element& unresolv
       number.bytes = byte->tensor;
       number.first = *address;
     }
-    if (number.bytes != byte->tensor ||
-        (*address - number.first).number() != number.count) {
+    if (number.bytes != byte->tensor || (*address - number.first).number() != number.count) {
       return std::nullopt;
     }
     ++number.count;

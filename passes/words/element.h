@@ -53,7 +53,8 @@ class ElementReader {
   absl::StatusOr<Conditions> ReadConditions(const Element& element);
   // Where it is false.
   absl::StatusOr<Conditions> ReadNegation(const Element& element);
-  // A float element that is 0 where the conditions hold, and so low that it hides a score elsewhere.
+  // A float element that is 0 where the conditions hold, and so low that it hides a score
+  // elsewhere.
   absl::StatusOr<Conditions> ReadHiding(const Element& element);
   // The number that the element is, if it is one wherever it is looked at.
   std::optional<double> Number(const Element& element);
@@ -75,6 +76,7 @@ class ElementReader {
   bool StepGatherND(Element& element);
   bool StepGatherElements(Element& element);
   bool StepConcat(Element& element);
+  bool StepJoinedParts(Element& element, int axis);
 
   std::optional<IndexForm> ReadArithmetic(const Element& element);
   std::optional<IndexForm> ReadQuotient(const Element& element);

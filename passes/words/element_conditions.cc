@@ -16,9 +16,7 @@ Conditions Both(Conditions a, const Conditions& b) {
 }
 
 // not (x >= 0) is -x - 1 >= 0.
-IndexForm Negated(const IndexForm& condition) {
-  return condition.Times(Dim(-1)) - IndexForm(1);
-}
+IndexForm Negated(const IndexForm& condition) { return condition.Times(Dim(-1)) - IndexForm(1); }
 
 }  // namespace
 

@@ -217,8 +217,8 @@ std::optional<IndexForm> ElementReader::ReadChoice(const Element& element) {
   if (difference == condition.Key()) return MaxOf(chosen, other);
   if (difference == condition.Times(Dim(-1)).Key()) return MinOf(chosen, other);
   // x < 0 is -x - 1 >= 0.
-  const bool wraps = (condition + other).Key() == IndexForm(-1).Key() &&
-                     (chosen - other).is_constant();
+  const bool wraps =
+      (condition + other).Key() == IndexForm(-1).Key() && (chosen - other).is_constant();
   if (wraps) return other;
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// equal-batches: where an exporter gave the rows of a block table and the sequences two symbols, the
-// graph itself says that they are one.
+// equal-batches: where an exporter gave the rows of a block table and the sequences two symbols,
+// the graph itself says that they are one.
 //
 //   rows = Reshape (Gather (pool, table [T, M]), [B, -1, D])
 //

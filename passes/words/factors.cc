@@ -93,8 +93,7 @@ std::optional<Product> MatMulOf(ElementReader& reader, const Element& element) {
   if (!length.known()) length = same;
   const AtomPtr summed = reader.NewAxis(length, {same});
   const auto batch = [&](int operand_rank) {
-    return std::vector<IndexForm>(element.at.begin() + (rank - operand_rank),
-                                  element.at.end() - 2);
+    return std::vector<IndexForm>(element.at.begin() + (rank - operand_rank), element.at.end() - 2);
   };
   Element a{left, batch(left_rank)};
   a.at.push_back(element.at[rank - 2]);

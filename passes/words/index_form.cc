@@ -27,8 +27,8 @@ AtomPtr MakeAtom(IndexAtom::Kind kind, std::string_view name, std::vector<IndexF
                  Dim extent = Dim::Unknown(), Dim divisor = Dim::Unknown()) {
   auto atom = std::make_shared<IndexAtom>();
   atom->kind = kind;
-  atom->key = StrCat(name, "(", KeysOf(args), divisor.known() ? StrCat("; ", divisor.ToString()) : "",
-                     ")");
+  atom->key =
+      StrCat(name, "(", KeysOf(args), divisor.known() ? StrCat("; ", divisor.ToString()) : "", ")");
   atom->args = std::move(args);
   atom->extent = std::move(extent);
   atom->divisor = std::move(divisor);
@@ -98,7 +98,9 @@ IndexForm IndexForm::operator+(const IndexForm& other) const {
   return sum;
 }
 
-IndexForm IndexForm::operator-(const IndexForm& other) const { return *this + other.Times(Dim(-1)); }
+IndexForm IndexForm::operator-(const IndexForm& other) const {
+  return *this + other.Times(Dim(-1));
+}
 
 IndexForm IndexForm::Times(const Dim& factor) const {
   IndexForm product(constant_ * factor);
@@ -128,13 +130,12 @@ bool IndexForm::JoinOne() {
       return true;
     }
     const std::optional<Dim> factor = ExactQuotient(coefficient * Dim(-1), quotient->divisor);
-    const bool whole =
-        factor.has_value() && !x.terms_.empty() &&
-        std::all_of(x.terms_.begin(), x.terms_.end(), [&](const auto& entry) {
-          const auto mine = terms_.find(entry.first);
-          return mine != terms_.end() &&
-                 ProvablyEqual(mine->second.second, entry.second.second * *factor);
-        });
+    const bool whole = factor.has_value() && !x.terms_.empty() &&
+                       std::all_of(x.terms_.begin(), x.terms_.end(), [&](const auto& entry) {
+                         const auto mine = terms_.find(entry.first);
+                         return mine != terms_.end() &&
+                                ProvablyEqual(mine->second.second, entry.second.second * *factor);
+                       });
     if (!whole) continue;
     IndexForm rest = *this;
     rest.Add(quotient, coefficient * Dim(-1));

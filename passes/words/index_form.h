@@ -1,5 +1,6 @@
 // Integers computed from the indices of an element: sums of axes, table entries, quotients and
-// remainders, in one form whatever the spelling. `table[b, n / 4] * 4 + n mod 4` is the same in all.
+// remainders, in one form whatever the spelling. `table[b, n / 4] * 4 + n mod 4` is the same in
+// all.
 #pragma once
 
 #include <map>
@@ -23,8 +24,9 @@ class IndexForm {
   using Term = std::pair<AtomPtr, Dim>;
 
   IndexForm() : constant_(0) {}
-  IndexForm(Dim constant) : constant_(std::move(constant)) {}  // NOLINT(google-explicit-constructor)
-  IndexForm(int64_t constant) : constant_(constant) {}         // NOLINT(google-explicit-constructor)
+  IndexForm(Dim constant)
+      : constant_(std::move(constant)) {}               // NOLINT(google-explicit-constructor)
+  IndexForm(int64_t constant) : constant_(constant) {}  // NOLINT(google-explicit-constructor)
   static IndexForm Of(AtomPtr atom);
 
   const Dim& constant() const { return constant_; }
@@ -75,7 +77,7 @@ struct IndexAtom {
   };
   Kind kind = Kind::kAxis;
   std::string key;
-  Dim extent;  // not negative and below it; unknown: any number
+  Dim extent;                         // not negative and below it; unknown: any number
   std::vector<Dim> also_extent = {};  // of an axis: lengths that must be the same where it runs
   Value* tensor = nullptr;
   std::vector<IndexForm> args;

@@ -14,8 +14,9 @@ bool IsCount(DataType type) {
 }
 
 bool Moves(const Node& node) {
-  static constexpr std::string_view kOps[] = {"Identity", "Transpose", "Expand", "Slice", "Split",
-                                              "Gather", "GatherND", "GatherElements", "Concat"};
+  static constexpr std::string_view kOps[] = {"Identity", "Transpose",      "Expand",
+                                              "Slice",    "Split",          "Gather",
+                                              "GatherND", "GatherElements", "Concat"};
   return IsViewNode(node) || std::any_of(std::begin(kOps), std::end(kOps),
                                          [&](std::string_view op) { return node.Is(op); });
 }
@@ -41,8 +42,11 @@ absl::Status ServesOnly(const ElementReader& reader, const std::vector<const Val
   return absl::OkStatus();
 }
 
-Replacement::Replacement(Graph& graph, Value& output)
-    : graph_(graph), output_(output), builder_(graph, output.producer(), output.name()) {
+Replacement::Replacement(Graph& graph, Value& output, std::string_view rule)
+    : graph_(graph),
+      output_(output),
+      rule_(rule),
+      builder_(graph, output.producer(), output.name()) {
   for (const auto& node : graph.nodes()) before_.insert(node.get());
   for (const Value* value : graph.initializers()) constants_.insert(value);
 }
@@ -65,12 +69,14 @@ void Replacement::Undo() {
 
 absl::Status Replacement::Infer(OpsetImports& opsets, SymbolicContents& contents) {
   opsets.emplace("pagefuse", 1);
-  for (Node* node : Built()) PF_RETURN_IF_ERROR(InferNode(*node, opsets, contents));
+  for (Node* node : Built()) {
+    if (node->domain() == "pagefuse") SetMetadata(node->metadata, "pkg.pagefuse.rule", rule_);
+    PF_RETURN_IF_ERROR(InferNode(*node, opsets, contents));
+  }
   return absl::OkStatus();
 }
 
-absl::Status Replacement::Finish(Value* result, OpsetImports& opsets,
-                                 SymbolicContents& contents) {
+absl::Status Replacement::Finish(Value* result, OpsetImports& opsets, SymbolicContents& contents) {
   PF_RETURN_IF_ERROR(Infer(opsets, contents));
   Node* old = output_.producer();
   ReplaceValue(graph_, &output_, result);
