@@ -112,8 +112,12 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(FuseByResults());
   // Attention over listed latent rows, however it is written.
   add(FuseSparseMla());
+  // Attention over codebook keys and stepped values, unpacked in the graph.
+  add(FuseTurboQuantAttention());
   // Attention over a paged or quantised cache, however it is written.
   add(FusePagedAttention());
+  // New rows of its contiguous caches.
+  add(FuseContiguousInsert());
   // Attention over a paged cache, as the op's decomposition has it.
   add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.

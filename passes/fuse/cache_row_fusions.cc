@@ -126,12 +126,12 @@ absl::StatusOr<bool> FuseMlaCacheInsert(FusionSearch& search, Value* output) {
   const CacheView view = ViewCache(*output, "kv_cache", cache.dims);
   const auto part = [width](std::string name) {
     return FusionPort{.name = std::move(name),
-                    .role = ProbeRole::kRows,
-                    .inner = true,
-                    .fits = [width](const Value& value) {
-                      return value.dtype() == DataType::kBfloat16 && Rank(value) >= 2 &&
-                             BackDim(value, 1) > 0 && BackDim(value, 1) < width;
-                    }};
+                      .role = ProbeRole::kRows,
+                      .inner = true,
+                      .fits = [width](const Value& value) {
+                        return value.dtype() == DataType::kBfloat16 && Rank(value) >= 2 &&
+                               BackDim(value, 1) > 0 && BackDim(value, 1) < width;
+                      }};
   };
   const RowWrite write = {.rule = "fuse-MlaCacheInsert",
                           .rows = {part("kv_c"), part("k_pe")},
@@ -172,13 +172,13 @@ absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* outp
         }};
   };
   const FusionPort ape = {.name = "ape",
-                        .role = ProbeRole::kFactors,
-                        .metadata = true,
-                        .fits = [width](const Value& value) {
-                          return value.dtype() == DataType::kFloat && Rank(value) == 2 &&
-                                 2 * BackDim(value, 1) <= width && BackDim(value, 1) > 0 &&
-                                 BackDim(value, 2) > 0;
-                        }};
+                          .role = ProbeRole::kFactors,
+                          .metadata = true,
+                          .fits = [width](const Value& value) {
+                            return value.dtype() == DataType::kFloat && Rank(value) == 2 &&
+                                   2 * BackDim(value, 1) <= width && BackDim(value, 1) > 0 &&
+                                   BackDim(value, 2) > 0;
+                          }};
   const RowWrite write = {.rule = "fuse-CompressorStateInsert",
                           .cache = "state_cache",
                           .rows = {rows("kv"), ape, PositionPort(), rows("score")},

@@ -11,6 +11,8 @@ std::unique_ptr<Pass> FuseRopeQuant();
 std::unique_ptr<Pass> FuseCacheInsert();
 std::unique_ptr<Pass> FusePagedAttention();
 std::unique_ptr<Pass> FuseSparseMla();
+std::unique_ptr<Pass> FuseTurboQuantAttention();
+std::unique_ptr<Pass> FuseContiguousInsert();
 std::unique_ptr<Pass> FuseIndexLogits();
 std::unique_ptr<Pass> FuseIndexerTopK();
 std::unique_ptr<Pass> FuseTopKSlots();

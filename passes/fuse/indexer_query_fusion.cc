@@ -137,11 +137,11 @@ absl::StatusOr<bool> FuseIndexerQuery(FusionSearch& search, const IndexerQuery& 
   std::vector<OutputSpec> outputs = {{"q_out", query.codes}, {"weights_out", query.weights}};
   if (query.scales) outputs.push_back({"q_scale", query.scales});
   FusionPort weights = {.name = "weights",
-                      .role = ProbeRole::kFactors,
-                      .inner = true,
-                      .fits = [heads](const Value& value) {
-                        return IsRowType(value.dtype()) && IsPerHead(value, heads);
-                      }};
+                        .role = ProbeRole::kFactors,
+                        .inner = true,
+                        .fits = [heads](const Value& value) {
+                          return IsRowType(value.dtype()) && IsPerHead(value, heads);
+                        }};
   const FusionPort q = RowPort("q", {heads, size});
   for (const TableForm& form : TableForms()) {
     std::vector<FusionPort> ports = {q, weights};

@@ -180,7 +180,7 @@ absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) 
   const bool values_read = values && (values->is_output() || !values->uses().empty());
   // The values themselves may have been compared; the op has no such output.
   if (values_read && values->is_output()) return Refused("the values of TopK are a graph output");
-  Replacement replacement(*scope.graph, *output);
+  Replacement replacement(*scope.graph, *output, kName);
   const absl::StatusOr<Value*> result = Build(replacement, site);
   if (!result.ok()) {
     replacement.Undo();

@@ -274,7 +274,7 @@ class FuseIndexLogitsPass : public Pass {
       reader = &split;
     }
     PF_RETURN_IF_ERROR(ServesOnly(*reader, {output}));
-    Replacement replacement(*scope.graph, *output);
+    Replacement replacement(*scope.graph, *output, kName);
     const absl::StatusOr<Value*> result = LogitsPorts(replacement, site, *reader).Build();
     if (!result.ok()) {
       replacement.Undo();

@@ -71,7 +71,7 @@ class SiteFuser {
     ElementReader reader(context_.contents);
     PF_ASSIGN_OR_RETURN(const Reading reading, ReadSite(reader, output, SplitsOf(site)));
     PF_RETURN_IF_ERROR(ServesOnly(reader, {output}));
-    Replacement replacement(*scope_.graph, *output);
+    Replacement replacement(*scope_.graph, *output, kName);
     const absl::StatusOr<Value*> result = Build(reading, replacement);
     if (!result.ok()) {
       replacement.Undo();

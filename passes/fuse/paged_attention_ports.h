@@ -19,17 +19,20 @@ class PagedAttentionPorts {
   // The op's output as the site's.
   absl::StatusOr<Value*> Result(Value* output, const CacheRows& key, const CacheRows& value);
 
- private:
+  // The op's axes, and its ports of a step's metadata.
   AxisAtoms Tokens() const;
   AxisAtoms Heads() const;
+  absl::StatusOr<Value*> FirstTokens();
+  absl::StatusOr<Value*> Lengths();
+  absl::StatusOr<Value*> BlockTable();
+  Arranger& arranger() { return arranger_; }
+
+ private:
   absl::StatusOr<Value*> Cache(const Element& codes, const AtomPtr& along);
   absl::StatusOr<Value*> ValueCache(const CacheRows& key, const CacheRows& value);
   absl::StatusOr<Value*> ScaleCache(const Element& scale);
   absl::StatusOr<Value*> TensorScale(const CacheRows& rows, bool with_number);
-  absl::StatusOr<Value*> FirstTokens();
-  absl::StatusOr<Value*> Lengths();
   absl::StatusOr<Value*> BySequence(const Element& element);
-  absl::StatusOr<Value*> BlockTable();
   absl::StatusOr<Value*> RaggedTable(const Element& table);
   Dim NumSequences() const;
   static bool IsPrefix(const CacheRows& key, const CacheRows& value, const AttentionSite& site);

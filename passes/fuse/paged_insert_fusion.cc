@@ -70,7 +70,7 @@ FusionPort Rows(std::string name, const Value* cache) {
 }
 
 std::vector<FusionPort> InsertPorts(const InsertCaches& caches, const SlotForm& slots,
-                                  bool tensor_scales) {
+                                    bool tensor_scales) {
   std::vector<FusionPort> ports = {CachePort("key_cache", caches.key)};
   ports.insert(ports.end(), slots.ports.begin(), slots.ports.end());
   ports.push_back(CachePort("value_cache", caches.value));

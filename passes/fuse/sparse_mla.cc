@@ -317,7 +317,7 @@ class FuseSparseMlaPass : public Pass {
     PF_ASSIGN_OR_RETURN(const Latent latent, LatentReader(reader, site).Read());
     PF_ASSIGN_OR_RETURN(const Listing listing, ListingOf(site, latent));
     PF_RETURN_IF_ERROR(ServesOnly(reader, {output}));
-    Replacement replacement(*scope.graph, *output);
+    Replacement replacement(*scope.graph, *output, kName);
     const absl::StatusOr<Value*> result =
         SparsePorts(replacement.builder(), reader, site, latent, listing).Build();
     if (!result.ok()) {

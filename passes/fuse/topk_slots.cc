@@ -161,7 +161,7 @@ absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) 
   ElementReader reader(context.contents);
   PF_ASSIGN_OR_RETURN(const SlotSite site, SlotReader(reader, output).Read());
   Value* count = CountOf(reader, site, *scope.graph);
-  Replacement replacement(*scope.graph, *output);
+  Replacement replacement(*scope.graph, *output, kName);
   const absl::StatusOr<Node*> node = Build(replacement, site);
   if (!node.ok()) {
     replacement.Undo();

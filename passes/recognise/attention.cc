@@ -55,8 +55,22 @@ std::vector<Part> Caps() {
            "bounded = Tanh (divided)  capped = Mul (bounded, cap)"}};
 }
 
-std::vector<Part> Masks() {
-  return {{"added", "masked = Add (capped, mask)"}, {"none", "masked = Identity (capped)"}};
+// How hidden keys are taken out of the scores.
+enum class Masking { kAdded, kVisible, kHidden, kNone };
+
+std::string MaskLines(Masking masking) {
+  const std::string low = "low = Constant <value_float: float = @low> ()  ";
+  switch (masking) {
+    case Masking::kAdded:
+      return "masked = Add (capped, mask)";
+    case Masking::kVisible:
+      return low + "masked = Where (mask, capped, low)";
+    case Masking::kHidden:
+      return low + "masked = Where (mask, low, capped)";
+    case Masking::kNone:
+      break;
+  }
+  return "masked = Identity (capped)";
 }
 
 std::vector<Part> Softmaxes() {
@@ -140,10 +154,12 @@ Value* Guarded(GraphBuilder& builder, const Match& match, Value* y) {
   return builder.Add("Where", {builder.Add("IsNaN", {y}), zero, y});
 }
 
-absl::StatusOr<std::vector<Value*>> FusedAttention(const Match& match, Graph& graph, Node* anchor) {
+absl::StatusOr<std::vector<Value*>> FusedAttention(const Match& match, Graph& graph, Node* anchor,
+                                                   Masking masking) {
   GraphBuilder builder(graph, anchor, anchor->output(0)->name());
   std::vector<Value*> inputs = {match.value("q"), match.value("k"), match.value("v")};
   if (match.value("mask")) inputs.push_back(OverAllKeys(builder, match));
+  if (masking == Masking::kHidden) inputs.back() = builder.Add("Not", {inputs.back()});
   Node* attention = builder.AddNode("", "Attention", std::move(inputs), 1);
   attention->name = anchor->name;
   for (const char* name : {"scale", "softcap"}) {
@@ -156,30 +172,44 @@ absl::StatusOr<std::vector<Value*>> FusedAttention(const Match& match, Graph& gr
   return std::vector<Value*>{y};
 }
 
-Rule AttentionRule(const std::string& name, bool masked) {
+// What is chosen for hidden keys has no part in the softmax.
+absl::Status Hides(const Match& match) {
+  const auto it = match.attributes.find("low");
+  const float* low = it == match.attributes.end() ? nullptr : std::get_if<float>(&it->second.value);
+  if (low == nullptr || *low <= -1e30f) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("a score of ", *low, " hides no key"));
+}
+
+Rule AttentionRule(const std::string& name, Masking masking) {
+  const bool masked = masking != Masking::kNone;
   Rule rule(name, masked ? "attention under a mask" : "attention without a mask");
+  const std::string head = masked ? "(q, k, v, mask) => (y) { " : "(q, k, v) => (y) { ";
   for (const Part& score : Scores()) {
     for (const Part& cap : Caps()) {
       for (const Part& softmax : Softmaxes()) {
-        const Part mask = Masks()[masked ? 0 : 1];
-        rule.MatchText(
-            StrCat(masked ? "(q, k, v, mask)" : "(q, k, v)", " => (y) { ", score.lines, "  ",
-                   cap.lines, "  ", mask.lines, "  ", softmax.lines, "  y = MatMul (p, v) }"),
-            StrCat(score.name, " ", cap.name, " ", softmax.name));
+        rule.MatchText(StrCat(head, score.lines, "  ", cap.lines, "  ", MaskLines(masking), "  ",
+                              softmax.lines, "  y = MatMul (p, v) }"),
+                       StrCat(score.name, " ", cap.name, " ", softmax.name));
       }
     }
   }
   rule.Where(HasHeads()).Where(KeysFitQueries());
   if (masked) rule.Where(MaskFitsScores());
-  return rule.Derive(DeriveScale).ReplaceWith(FusedAttention);
+  return rule.Where("hidden scores are low", Hides)
+      .Derive(DeriveScale)
+      .ReplaceWith([masking](const Match& match, Graph& graph, Node* anchor) {
+        return FusedAttention(match, graph, anchor, masking);
+      });
 }
 
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseAttention() {
   std::vector<Rule> rules;
-  rules.push_back(AttentionRule("attention", /*masked=*/true));
-  rules.push_back(AttentionRule("attention-unmasked", /*masked=*/false));
+  rules.push_back(AttentionRule("attention", Masking::kAdded));
+  rules.push_back(AttentionRule("attention-visible", Masking::kVisible));
+  rules.push_back(AttentionRule("attention-hidden", Masking::kHidden));
+  rules.push_back(AttentionRule("attention-unmasked", Masking::kNone));
   return MakeRulePass("attention", "Recognises scaled dot-product attention.", std::move(rules));
 }
 

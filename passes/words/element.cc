@@ -322,7 +322,24 @@ bool ElementReader::StepConcat(Element& element) {
     }
     before = before + size;
   }
-  return false;
+  return StepJoinedParts(element, static_cast<int>(axis));
+}
+
+// Parts of one tensor that are joined as they lay in it.
+bool ElementReader::StepJoinedParts(Element& element, int axis) {
+  std::optional<Element> same;
+  Dim before(0);
+  for (Value* part : element.producer()->inputs()) {
+    Element here{part, element.at};
+    here.at[axis] = here.at[axis] - IndexForm(before);
+    here = Source(here);
+    if (same && same->Key() != here.Key()) return false;
+    same = here;
+    before = before + (*part->shape())[axis];
+  }
+  if (element.producer()->num_inputs() < 2) return false;
+  element = *same;
+  return true;
 }
 
 }  // namespace pagefuse

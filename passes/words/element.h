@@ -76,6 +76,7 @@ class ElementReader {
   bool StepGatherND(Element& element);
   bool StepGatherElements(Element& element);
   bool StepConcat(Element& element);
+  bool StepJoinedParts(Element& element, int axis);
 
   std::optional<IndexForm> ReadArithmetic(const Element& element);
   std::optional<IndexForm> ReadQuotient(const Element& element);

@@ -42,8 +42,11 @@ absl::Status ServesOnly(const ElementReader& reader, const std::vector<const Val
   return absl::OkStatus();
 }
 
-Replacement::Replacement(Graph& graph, Value& output)
-    : graph_(graph), output_(output), builder_(graph, output.producer(), output.name()) {
+Replacement::Replacement(Graph& graph, Value& output, std::string_view rule)
+    : graph_(graph),
+      output_(output),
+      rule_(rule),
+      builder_(graph, output.producer(), output.name()) {
   for (const auto& node : graph.nodes()) before_.insert(node.get());
   for (const Value* value : graph.initializers()) constants_.insert(value);
 }
@@ -66,7 +69,10 @@ void Replacement::Undo() {
 
 absl::Status Replacement::Infer(OpsetImports& opsets, SymbolicContents& contents) {
   opsets.emplace("pagefuse", 1);
-  for (Node* node : Built()) PF_RETURN_IF_ERROR(InferNode(*node, opsets, contents));
+  for (Node* node : Built()) {
+    if (node->domain() == "pagefuse") SetMetadata(node->metadata, "pkg.pagefuse.rule", rule_);
+    PF_RETURN_IF_ERROR(InferNode(*node, opsets, contents));
+  }
   return absl::OkStatus();
 }
 

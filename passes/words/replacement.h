@@ -1,6 +1,10 @@
 // Replacing what a reading by element covered: nodes built beforehand, undone if one cannot be.
 #pragma once
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 
@@ -16,8 +20,8 @@ absl::Status ServesOnly(const ElementReader& reader, const std::vector<const Val
 
 class Replacement {
  public:
-  // Nodes go before that of `output`.
-  Replacement(Graph& graph, Value& output);
+  // Nodes go before that of `output`; fused ones are marked with the rule's name.
+  Replacement(Graph& graph, Value& output, std::string_view rule);
 
   GraphBuilder& builder() { return builder_; }
   // Erases what was built.
@@ -32,6 +36,7 @@ class Replacement {
 
   Graph& graph_;
   Value& output_;
+  std::string rule_;
   GraphBuilder builder_;
   absl::flat_hash_set<const Node*> before_;
   absl::flat_hash_set<const Value*> constants_;
