@@ -133,7 +133,7 @@ OpCases CompressorStateInsertCases() {
                "input 5 \"state_cache\": expected [NB, BS, 2 * W], W >= w with w = 24 of \"kv\"")
       .Rejects(no_ratio, "attribute \"compress_ratio\": expected at least 1, got 0")
       .Rejects(wide_ape,
-               "input 2 \"ape\": expected [compress_ratio, w] with compress_ratio = 4, w = 24 of "
+               "input 2 \"ape\": expected [compress_ratio, w] with \"compress_ratio\" = 4, w = 24 of "
                "\"kv\"");
 }
 

@@ -152,7 +152,7 @@ TEST_F(DeclaredShapes, AttributesAreNumbersAndChooseShapes) {
       HasSubstr("input 1 \"w\": expected [E, N, K] with K = 3 of \"x\", transB = 1, got [5, "
                 "3, 6]"));
   EXPECT_THAT(Message({Shape{2, 3}, Shape{5, 6, 3}, Shape{3, 6}}),
-              HasSubstr("input 2 \"a\": expected [ratio, N] with ratio = 2, N = 6 of \"w\""));
+              HasSubstr("input 2 \"a\": expected [ratio, N] with \"ratio\" = 2, N = 6 of \"w\""));
   attributes_[1].second = Attribute{int64_t{0}, "", ""};
   EXPECT_THAT(Message({Shape{2, 3}, Shape{5, 6, 3}, Shape{0, 6}}),
               HasSubstr("attribute \"ratio\": expected at least 1, got 0"));

@@ -86,7 +86,7 @@ OpCases& AddRejectedQ(OpCases& cases) {
                "input 3 \"weights\": expected [T, H] with T = 1 of \"positions\", H = 1 of")
       .Rejects(
           WithAttribute(good, "rotary_offset", int64_t{3}),
-          "input 2 \"cos_sin\": expected [P, R], R + rotary_offset <= D with rotary_offset = 3, D "
+          "input 2 \"cos_sin\": expected [P, R], R + rotary_offset <= D with \"rotary_offset\" = 3, D "
           "= 4 of \"q\", got [2, 2]")
       .Rejects(WithAttribute(good, "rotary_offset", int64_t{-1}),
                "attribute \"rotary_offset\": expected at least 0, got -1")
@@ -172,7 +172,7 @@ OpCases& AddRejectedGather(OpCases& cases) {
       .Rejects(
           With(good, 0, Codes(DataType::kUint8, {2, 2, 7}, std::vector<uint8_t>(28))),
           "input 0 \"kv_cache\": expected [NB, BS, G * (quant_block_size + 4)] or [NB, BS, 1, G * "
-          "(quant_block_size + 4)] with quant_block_size = 2, got [2, 2, 7]")
+          "(quant_block_size + 4)] with \"quant_block_size\" = 2, got [2, 2, 7]")
       .Rejects(WithAttribute(good, "quant_block_size", int64_t{0}),
                "attribute \"quant_block_size\": expected 1 to 2147483647, got 0");
 }

@@ -87,7 +87,7 @@ OpCases& AddRejectedPorts(OpCases& cases) {
       .Rejects(With(good, 4, Floats({2}, {0, 0})),
                "input 4 \"attn_sink\": expected [H] with H = 1 of \"q\", got [2]")
       .Rejects(WithAttribute(good, "head_dim_v", int64_t{4}),
-               "input 0 \"q\": expected [T, H, D], head_dim_v <= D with head_dim_v = 4, got")
+               "input 0 \"q\": expected [T, H, D], head_dim_v <= D with \"head_dim_v\" = 4, got")
       .Rejects(WithAttribute(good, "head_dim_v", int64_t{0}),
                "attribute \"head_dim_v\": expected at least 1, got 0")
       .Rejects(WithAttribute(good, "format", std::string("fp4")),
@@ -111,7 +111,7 @@ OpCases& AddRejectedValues(OpCases& cases) {
                "input 6 \"extra_indices\": row 112 at [1, 0] is outside [0, 112)")
       .Rejects(
           WithAttribute(ue8m0, "block_size", int64_t{17}),
-          "input 1 \"kv_cache\": expected [NB, S], S >= block_size * 584 with block_size = 17, ")
+          "input 1 \"kv_cache\": expected [NB, S], S >= block_size * 584 with \"block_size\" = 17, ")
       .Rejects(WithAttribute(ue8m0, "extra_block_size", int64_t{1} << 56),
                "input 5 \"extra_kv_cache\": expected [NB', S'], S' >= extra_block_size * 584 with")
       .Rejects(With(dense, 10, Int32s({3}, {0, 2, 2})),

@@ -134,7 +134,7 @@ OpCases TurboQuantInsertCases() {
       .Rejects(With(good, 4, Floats({2, 8}, std::vector<float>(16))),
                "input 4 \"rotation\": expected [D, D] with D = 16 of \"key\", got [2, 8]")
       .Rejects(With(good, 5, Floats({8}, std::vector<float>(8))),
-               "input 5 \"centroids\": expected [2^key_bits] with key_bits = 4, got [8]")
+               "input 5 \"centroids\": expected [2^key_bits] with \"key_bits\" = 4, got [8]")
       .Rejects(With(good, 5, Floats({16}, {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})),
                "input 5 \"centroids\": expected finite numbers that do not fall")
       .Rejects(WithAttribute(good, "key_bits", int64_t{5}),
@@ -209,7 +209,7 @@ OpCases TurboQuantAttentionCases() {
       .Rejects(With(good, 5, Floats({16, 8}, std::vector<float>(128))),
                "input 5 \"rotation\": expected [D, D] with D = 16 of \"query\", got [16, 8]")
       .Rejects(With(good, 6, Floats({8}, std::vector<float>(8))),
-               "input 6 \"centroids\": expected [2^key_bits] with key_bits = 4, got [8]")
+               "input 6 \"centroids\": expected [2^key_bits] with \"key_bits\" = 4, got [8]")
       .Rejects(WithAttribute(good, "key_bits", int64_t{2}), "attribute \"key_bits\": expected 3, 4")
       .Rejects(WithAttribute(good, "norm_correction", int64_t{2}),
                "attribute \"norm_correction\": expected 0 or 1, got 2");
