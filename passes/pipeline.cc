@@ -104,8 +104,6 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(FuseIndexerTopK());
   // Their slots in a paged cache.
   add(FuseTopKSlots());
-  // Ops of sparse attention and compressed caches, written out.
-  add(FuseDecompositions());
   // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
   // The same ops in any other spelling, by what is computed.

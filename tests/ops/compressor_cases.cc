@@ -132,9 +132,10 @@ OpCases CompressorStateInsertCases() {
       .Rejects(StateCase({.name = "row", .row = 46}),
                "input 5 \"state_cache\": expected [NB, BS, 2 * W], W >= w with w = 24 of \"kv\"")
       .Rejects(no_ratio, "attribute \"compress_ratio\": expected at least 1, got 0")
-      .Rejects(wide_ape,
-               "input 2 \"ape\": expected [compress_ratio, w] with \"compress_ratio\" = 4, w = 24 of "
-               "\"kv\"");
+      .Rejects(
+          wide_ape,
+          "input 2 \"ape\": expected [compress_ratio, w] with \"compress_ratio\" = 4, w = 24 of "
+          "\"kv\"");
 }
 
 OpCases CompressCacheInsertCases() {

@@ -84,10 +84,10 @@ OpCases& AddRejectedQ(OpCases& cases) {
                "input 2 \"cos_sin\": expected [P, R], R <= D with D = 4 of \"q\", got [1, 6]")
       .Rejects(With(good, 3, Floats({1, 2}, {1, 1})),
                "input 3 \"weights\": expected [T, H] with T = 1 of \"positions\", H = 1 of")
-      .Rejects(
-          WithAttribute(good, "rotary_offset", int64_t{3}),
-          "input 2 \"cos_sin\": expected [P, R], R + rotary_offset <= D with \"rotary_offset\" = 3, D "
-          "= 4 of \"q\", got [2, 2]")
+      .Rejects(WithAttribute(good, "rotary_offset", int64_t{3}),
+               "input 2 \"cos_sin\": expected [P, R], R + rotary_offset <= D with "
+               "\"rotary_offset\" = 3, D "
+               "= 4 of \"q\", got [2, 2]")
       .Rejects(WithAttribute(good, "rotary_offset", int64_t{-1}),
                "attribute \"rotary_offset\": expected at least 0, got -1")
       .Rejects(WithAttribute(good, "rotary_offset", std::numeric_limits<int64_t>::max()),

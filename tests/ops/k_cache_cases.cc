@@ -116,9 +116,9 @@ OpCases KCacheQuantInsertCases() {
       .Add(IntSlots())
       .Rejects(InsertCase({.name = "past_the_end", .slots = {0, 8}}),
                "input 1 \"slot_mapping\": expected slots below 8 (2 blocks of 4), got 8 at 1")
-      .Rejects(
-          InsertCase({.name = "small_block", .block_bytes = 2335}),
-          "input 2 \"kv_cache\": expected [NB, S], S >= block_size * 584 with \"block_size\" = 4, got")
+      .Rejects(InsertCase({.name = "small_block", .block_bytes = 2335}),
+               "input 2 \"kv_cache\": expected [NB, S], S >= block_size * 584 with \"block_size\" "
+               "= 4, got")
       .Rejects(InsertCase({.name = "more_slots", .slots = {0, 1, 2, 3, 4, 5}}),
                "input 1 \"slot_mapping\": expected [T'], T' <= T with T = 5 of \"k\", got [6]")
       .Rejects(InsertCase({.name = "no_block_size", .block_size = 0}),

@@ -109,9 +109,9 @@ OpCases InvRopeQuantCases() {
                         .quant_group = 12}))
       .Rejects(InvRopeCase({.name = "groups", .heads = 3}),
                "input 0 \"o\": expected [T, H, D], H % n_groups = 0 with \"n_groups\" = 2, got")
-      .Rejects(
-          InvRopeCase({.name = "quant", .quant_group = 100}),
-          "input 0 \"o\": expected [T, H, D], D % quant_group_size = 0 with \"quant_group_size\" = 100")
+      .Rejects(InvRopeCase({.name = "quant", .quant_group = 100}),
+               "input 0 \"o\": expected [T, H, D], D % quant_group_size = 0 with "
+               "\"quant_group_size\" = 100")
       .Rejects(InvRopeCase({.name = "packed", .quant_group = 64, .scale_format = "ue8m0_int32"}),
                "input 0 \"o\": expected [T, H, D], scales * quant_group_size = D with scales = 4, "
                "quant_group_size = 64, got")

@@ -109,9 +109,9 @@ OpCases& AddRejectedValues(OpCases& cases) {
                "input 3 \"topk_lens\": expected 0 to 3, got -1 at 2")
       .Rejects(With(ue8m0, 6, Int32s({3, 1}, {0, 112, 0})),
                "input 6 \"extra_indices\": row 112 at [1, 0] is outside [0, 112)")
-      .Rejects(
-          WithAttribute(ue8m0, "block_size", int64_t{17}),
-          "input 1 \"kv_cache\": expected [NB, S], S >= block_size * 584 with \"block_size\" = 17, ")
+      .Rejects(WithAttribute(ue8m0, "block_size", int64_t{17}),
+               "input 1 \"kv_cache\": expected [NB, S], S >= block_size * 584 with \"block_size\" "
+               "= 17, ")
       .Rejects(WithAttribute(ue8m0, "extra_block_size", int64_t{1} << 56),
                "input 5 \"extra_kv_cache\": expected [NB', S'], S' >= extra_block_size * 584 with")
       .Rejects(With(dense, 10, Int32s({3}, {0, 2, 2})),

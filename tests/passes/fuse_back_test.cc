@@ -45,7 +45,7 @@ TEST_P(FuseBack, GivesTheOp) {
   ASSERT_TRUE(model.ok()) << model.status();
   PipelineOptions options;
   options.page = false;
-  options.disabled = {"fuse-elementwise", "fuse-decompositions"};
+  options.disabled = {"fuse-elementwise"};
   options.explain = {"*"};
   const auto report = RunPipeline(*model, options);
   ASSERT_TRUE(report.ok()) << report.status();
