@@ -193,7 +193,7 @@ OpCases CompressCacheInsertCases() {
                "input 5 \"rms_weight\": expected [512] for format \"fp8_ue8m0\", got [128]")
       .Rejects(CompressCase({.name = "block_bytes", .row = 395}),
                "input 8 \"kv_cache\": expected [NB, S], S >= kv_block_size * row_bytes with "
-               "kv_block_size = 3, row_bytes = 132, got [2, 395]")
+               "\"kv_block_size\" = 3, row_bytes = 132, got [2, 395]")
       .Rejects(CompressCase({.name = "ratio", .ratio = 0}),
                "attribute \"compress_ratio\": expected 1 to 1073741824, got 0")
       .Rejects(CompressCase({.name = "format", .format = "fp8"}),

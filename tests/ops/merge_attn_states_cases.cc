@@ -44,7 +44,7 @@ OpCases MergeAttnStatesCases() {
       .Rejects(
           MergeCase("too_many", kFloat, 8, 6),
           "input 0 \"prefix_output\": expected [T, H, D], prefill_tokens_with_context <= T with "
-          "prefill_tokens_with_context = 6, got [5, ");
+          "\"prefill_tokens_with_context\" = 6, got [5, ");
 }
 
 }  // namespace pagefuse::pagefuse_ops

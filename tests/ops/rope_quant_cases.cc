@@ -114,7 +114,7 @@ OpCases InvRopeQuantCases() {
                "\"quant_group_size\" = 100")
       .Rejects(InvRopeCase({.name = "packed", .quant_group = 64, .scale_format = "ue8m0_int32"}),
                "input 0 \"o\": expected [T, H, D], scales * quant_group_size = D with scales = 4, "
-               "quant_group_size = 64, got")
+               "\"quant_group_size\" = 64, got")
       .Rejects(InvRopeCase({.name = "format", .scale_format = "int8"}),
                "attribute \"scale_format\": expected float32 or ue8m0_int32, got")
       .Rejects(InvRopeCase({.name = "storage", .storage = "int8"}), "attribute \"fp8_storage\"")
