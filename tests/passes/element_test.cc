@@ -32,7 +32,8 @@ Computed Compute(std::string_view lines) {
       )",
                                  lines, "\n}"));
   EXPECT_TRUE(model.ok()) << model.status();
-  Computed computed{.model = *std::move(model)};
+  Computed computed;
+  computed.model = *std::move(model);
   const absl::Status inferred = InferShapes(computed.model, &computed.contents);
   EXPECT_TRUE(inferred.ok()) << inferred;
   computed.y = computed.model.graph->FindValue("y");
@@ -74,7 +75,7 @@ TEST(Element, RowsOfATableAreReadBySlotArithmetic) {
             kRow);
 }
 
-TEST(Element, ShiftsAndMasksAreQuotientsAndRemainders) {
+TEST(Element, WhatDivisionLeavesIsTheRemainder) {
   EXPECT_EQ(
       SourceOf("flat = Reshape (pool, rows)  column = Div (n, size)  back = Mul (column, size)  "
                "offset = Sub (n, back)  block = Gather <axis = 1> (table, column)  "
