@@ -12,14 +12,13 @@
 #include <string>
 #include <vector>
 
-#include <omp.h>
-
 #include "CLI/CLI.hpp"
 #include "peaks.h"
 
 #include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/linalg/linear_bf16.h"
 #include "pagefuse/ops/linalg/linear_f32.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 namespace {
@@ -50,10 +49,11 @@ Weights MakeWeights(const Case& c) {
   copies += copies % 2;
   Weights weights;
   weights.values.resize(size * copies);
-#pragma omp parallel for
-  for (int64_t i = 0; i < size * copies; ++i) {
-    weights.values[i] = static_cast<float>((i * 2654435761u >> 7 & 1023) - 512.0) * 1e-4f;
-  }
+  ParallelFor(size * copies, sizeof(float), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      weights.values[i] = static_cast<float>((i * 2654435761u >> 7 & 1023) - 512.0) * 1e-4f;
+    }
+  });
   for (int64_t i = 0; i < copies; ++i) {
     weights.views.push_back({weights.values.data() + i * size, c.k, c.n, c.transposed});
   }
@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const pagefuse::Peaks peaks = pagefuse::MeasurePeaks();
   std::printf("%d threads; read %.1f GB/s, multiply-add %.0f GF/s, %s bfloat16 %.0f GF/s\n",
-              omp_get_max_threads(), peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9,
+              pagefuse::MaxWorkers(), peaks.read_bytes * 1e-9, peaks.fma_flops * 1e-9,
               pagefuse::Bf16UnitName(), peaks.bf16_flops * 1e-9);
   for (const pagefuse::Case& c : pagefuse::kCases) {
     if (!names.empty() && std::count(names.begin(), names.end(), c.name) == 0) continue;

@@ -17,5 +17,5 @@ seconds=${SECONDS_A_CASE:-0.5}
 
 [ -d "$work/ort_peer/node_modules/onnxruntime-node" ] || "$here/ort_peer/install.sh" "$work/ort_peer"
 rm -rf "$work/op_peer"
-OMP_NUM_THREADS=$threads "$build/op_peer_cases" "$work/op_peer" --seconds="$seconds" "$@"
+taskset -c "0-$((threads - 1))" "$build/op_peer_cases" "$work/op_peer" --seconds="$seconds" "$@"
 NODE_PATH=$work/ort_peer/node_modules node "$here/op_peer/ops.js" "$work/op_peer" --threads="$threads" --seconds="$seconds"

@@ -1,6 +1,7 @@
 #include "peaks.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -12,12 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include <omp.h>
-
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/tensor.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/linalg/x86_intrinsics.h"
+#include "pagefuse/ops/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "peaks.cc"
@@ -116,26 +116,24 @@ double ReadBandwidth() {
   std::fill_n(values, size, 1.0f);
   constexpr int64_t kParts = 64;
   const double seconds = Best(5, [&] {
-#pragma omp parallel for schedule(dynamic, 1)
-    for (int64_t part = 0; part < kParts; ++part) {
+    ParallelTasks(kParts, [&](int64_t part) {
       sink = HWY_DYNAMIC_DISPATCH(ReadSum)(values + size / kParts * part, size / kParts);
-    }
+    });
   });
   return size * sizeof(float) / seconds;
 }
 
 double MultiplyAddPeak() {
-  double flops = 0;
+  std::atomic<double> flops = 0;  // of one thread
+  const int threads = MaxWorkers();
   const double seconds = Best(5, [&] {
-#pragma omp parallel
-    {
+    ParallelTasks(threads, [&](int64_t) {
       double mine = 0;
       sink = HWY_DYNAMIC_DISPATCH(MultiplyAdds)(2000000, 0.001f, &mine);
-#pragma omp master
-      flops = mine * omp_get_num_threads();
-    }
+      flops = mine;
+    });
   });
-  return flops / seconds;
+  return flops * threads / seconds;
 }
 
 #if defined(__x86_64__)
@@ -176,16 +174,14 @@ __attribute__((target("avx512f,avx512bf16"))) double DotProducts(int64_t steps) 
 
 double Bf16Peak() {
   if (!HasBf16Tiles()) return 0;
-  double flops = 0;
+  std::atomic<double> flops = 0;  // of one thread
+  const int threads = MaxWorkers();
   const double seconds = Best(5, [&] {
-#pragma omp parallel
-    {
-      const double mine = HasAmxBf16() ? AmxProducts(200000) : DotProducts(1000000);
-#pragma omp master
-      flops = mine * omp_get_num_threads();
-    }
+    ParallelTasks(threads, [&](int64_t) {
+      flops = HasAmxBf16() ? AmxProducts(200000) : DotProducts(1000000);
+    });
   });
-  return flops / seconds;
+  return flops * threads / seconds;
 }
 
 #else
@@ -223,17 +219,15 @@ double CopyRate(int64_t bytes, int64_t places) {
   }
   const int64_t repeats = std::max((int64_t{1} << 30) / bytes, std::max<int64_t>(5, 2 * places));
   // Small copies are faster on one thread.
-  const int64_t all = omp_get_max_threads();
-  for (const int64_t threads : {int64_t{1}, all}) {
+  for (const int64_t threads : {1, MaxWorkers()}) {
     for (int64_t i = 0; i < repeats; ++i) {
       const std::byte* source = from[i % places].data();
       std::byte* target = to[i % places].data();
       const double start = Now();
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-      for (int64_t part = 0; part < threads; ++part) {
+      ParallelTasks(threads, [&](int64_t part) {
         const size_t begin = half * part / threads;
         std::memcpy(target + begin, source + begin, half * (part + 1) / threads - begin);
-      }
+      });
       // The copy is needed: another place reads it.
       asm volatile("" ::"r"(target) : "memory");
       best = std::max(best, static_cast<double>(bytes) / (Now() - start));

@@ -14,7 +14,7 @@ struct Peaks {
 // What the best unit for bfloat16 is called.
 const char* Bf16UnitName();
 
-// Takes about a second. All OpenMP threads.
+// Takes about a second. All workers of the caller's pool.
 Peaks MeasurePeaks();
 
 // Bytes a second (read and written) of a plain copy of half as many bytes, by one thread or all,

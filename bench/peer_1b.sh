@@ -27,7 +27,7 @@ while [ "$round" -lt "$rounds" ]; do
   node "$work/ort_peer/peer.js" "$model" --prefill="$prefill" --contexts="$contexts" \
     --steps="$steps" --threads="$threads" --repeats=1 >> "$reports"
   for weights in float32 bf16; do
-    OMP_NUM_THREADS=$threads "$build/generate_bench" "$model" --prefill "$prefill" \
+    "$build/generate_bench" "$model" --prefill "$prefill" \
       --contexts "$contexts" --steps "$steps" --threads "$threads" --repeats 1 \
       --weights "$weights" >> "$reports"
   done

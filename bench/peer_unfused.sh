@@ -32,7 +32,7 @@ fill() {
 }
 
 ours() {
-  OMP_NUM_THREADS=$threads "$build/graph_bench" "$@" --threads "$threads" --repeats "$repeats"
+  "$build/graph_bench" "$@" --threads "$threads" --repeats "$repeats"
 }
 
 # compare MODEL RUN...: both programs in turns.

@@ -50,7 +50,7 @@ std::unique_ptr<OpCall> SparseMlaCall(const LatentKind& kind, const SparseMlaSha
     call->Normal(kind.cache, {shape.rows / kBlockSize, kBlockSize, kind.head_size});
   }
   if (shape.dense) {
-    while (call->num_inputs() < kSmBlockTable) call->Omit();
+    while (call->num_inputs() < kSparseMlaIn["block_table"]) call->Omit();
     call->BlockTable(1, shape.rows / kBlockSize);
     call->Ints({1}, {static_cast<int32_t>(shape.DenseLength())});
     call->Ints({2}, {0, static_cast<int32_t>(shape.tokens)});

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,7 +11,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "pagefuse/ir/memory_budget.h"
 #include "pagefuse/ir/resident_pages.h"
+#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/tensor.h"
 
@@ -26,16 +29,23 @@ constexpr size_t kHugePageThreshold = size_t{8} << 20;
 
 class HeapBuffer : public Buffer {
  public:
-  HeapBuffer(std::byte* data, size_t size) : Buffer(data, size, /*writable=*/true) {}
+  HeapBuffer(std::byte* data, size_t size, MemoryShare share)
+      : Buffer(data, size, /*writable=*/true), share_(std::move(share)) {}
   ~HeapBuffer() override { std::free(data()); }
+
+ private:
+  MemoryShare share_;
 };
 
-class MappedBuffer : public Buffer {
+// Anonymous memory.
+class PageBuffer : public Buffer {
  public:
-  MappedBuffer(std::byte* data, size_t size, bool writable) : Buffer(data, size, writable) {}
-  ~MappedBuffer() override {
-    if (size() > 0) munmap(data(), size());
-  }
+  PageBuffer(std::byte* data, size_t size, MemoryShare share)
+      : Buffer(data, size, /*writable=*/true), share_(std::move(share)) {}
+  ~PageBuffer() override { munmap(data(), size()); }
+
+ private:
+  MemoryShare share_;
 };
 
 class BorrowedBuffer : public Buffer {
@@ -50,13 +60,51 @@ class FileDescriptor {
   ~FileDescriptor() {
     if (fd_ >= 0) close(fd_);
   }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&&) = delete;
   int get() const { return fd_; }
 
  private:
   int fd_;
 };
+
+// A mapped file, kept open so that its length can be asked for.
+class MappedBuffer : public Buffer {
+ public:
+  MappedBuffer(std::byte* data, size_t size, FileDescriptor file, std::string path)
+      : Buffer(data, size, /*writable=*/false), file_(std::move(file)), path_(std::move(path)) {}
+  ~MappedBuffer() override {
+    if (size() > 0) munmap(data(), size());
+  }
+
+  absl::Status CheckIntact() const override {
+    struct stat status;
+    if (fstat(file_.get(), &status) == 0 && static_cast<size_t>(status.st_size) >= size()) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(StrCat(
+        "\"", path_, "\" was ", size(), " bytes long when it was loaded and is shorter now"));
+  }
+
+ private:
+  FileDescriptor file_;
+  std::string path_;
+};
+
+absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, size_t& size) {
+  // Opening a FIFO would wait for a writer; O_NONBLOCK lets fstat refuse it.
+  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
+    const std::string message = StrCat("cannot open \"", path, "\": ", std::strerror(errno));
+    return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
+  }
+  struct stat status;
+  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return absl::InvalidArgumentError(StrCat("\"", path, "\" is no regular file"));
+  }
+  size = static_cast<size_t>(status.st_size);
+  return file;
+}
 
 absl::Status OutOfMemory(size_t bytes) {
   return absl::ResourceExhaustedError(StrCat("no memory for ", bytes, " bytes"));
@@ -68,6 +116,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Allocate(size_t bytes) {
   if (bytes > static_cast<size_t>(std::numeric_limits<int64_t>::max()) - kAlignment) {
     return OutOfMemory(bytes);
   }
+  MemoryShare share;
+  PF_RETURN_IF_ERROR(share.Take(static_cast<int64_t>(bytes)));
   if (bytes >= kMapThreshold) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return OutOfMemory(bytes);
@@ -75,13 +125,13 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Allocate(size_t bytes) {
     // Failure costs time, nothing else.
     if (bytes >= kHugePageThreshold) (void)madvise(data, bytes, MADV_HUGEPAGE);
 #endif
-    return std::make_shared<MappedBuffer>(static_cast<std::byte*>(data), bytes, /*writable=*/true);
+    return std::make_shared<PageBuffer>(static_cast<std::byte*>(data), bytes, std::move(share));
   }
   const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
   void* data = std::aligned_alloc(kAlignment, rounded);
   if (data == nullptr) return OutOfMemory(bytes);
   std::memset(data, 0, rounded);
-  return std::make_shared<HeapBuffer>(static_cast<std::byte*>(data), bytes);
+  return std::make_shared<HeapBuffer>(static_cast<std::byte*>(data), bytes, std::move(share));
 }
 
 std::shared_ptr<Buffer> Buffer::Borrow(void* data, size_t bytes) {
@@ -94,28 +144,36 @@ std::shared_ptr<Buffer> Buffer::BorrowConst(const void* data, size_t bytes) {
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> Buffer::MapFile(const std::string& path) {
-  // Opening a FIFO would wait for a writer; O_NONBLOCK lets fstat refuse it.
-  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) {
-    const std::string message = StrCat("cannot open \"", path, "\": ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
-  }
-  struct stat status;
-  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(StrCat("\"", path, "\" is no regular file"));
-  }
-  const auto size = static_cast<size_t>(status.st_size);
-  if (size == 0) return std::make_shared<MappedBuffer>(nullptr, 0, /*writable=*/false);
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  size_t size = 0;
+  PF_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, size));
+  void* data = nullptr;
+  if (size > 0) data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) {
     return absl::InvalidArgumentError(StrCat("cannot map \"", path, "\": ", std::strerror(errno)));
   }
-  return std::make_shared<MappedBuffer>(static_cast<std::byte*>(data), size, /*writable=*/false);
+  return std::make_shared<MappedBuffer>(static_cast<std::byte*>(data), size, std::move(file), path);
+}
+
+absl::StatusOr<std::shared_ptr<Buffer>> Buffer::ReadFile(const std::string& path) {
+  size_t size = 0;
+  PF_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, size));
+  PF_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer, Allocate(size));
+  for (size_t done = 0; done < size;) {
+    const ssize_t count = read(file.get(), buffer->data() + done, size - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      return absl::InvalidArgumentError(
+          StrCat("cannot read \"", path,
+                 "\": ", count == 0 ? "it became shorter meanwhile" : std::strerror(errno)));
+    }
+    done += static_cast<size_t>(count);
+  }
+  return buffer;
 }
 
 void ReleasePages(const Buffer& buffer, const void* data, size_t bytes) {
-  // Read-only mappings are files; dropping pages of anonymous memory would zero them.
-  if (buffer.writable() || dynamic_cast<const MappedBuffer*>(&buffer) == nullptr) return;
+  // Dropping pages of anonymous memory would zero them.
+  if (dynamic_cast<const MappedBuffer*>(&buffer) == nullptr) return;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
   const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;

@@ -64,38 +64,57 @@ bool IsInside(const fs::path& path, const fs::path& folder) {
   return end == folder.end();
 }
 
+// The repository of a download cache that a model's folder is part of:
+// REPOSITORY/snapshots/REVISION holds links to REPOSITORY/blobs/HASH. Empty if the folder is in
+// none.
+fs::path RepositoryAround(const fs::path& folder) {
+  std::error_code error;
+  for (fs::path inner = folder; inner.has_relative_path(); inner = inner.parent_path()) {
+    const fs::path snapshots = inner.parent_path();
+    const fs::path repository = snapshots.parent_path();
+    if (snapshots.filename() == "snapshots" && repository.has_relative_path() &&
+        fs::is_directory(repository / "blobs", error)) {
+      return repository;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Buffer>> ExternalData::Map(const std::string& location) {
-  if (const auto known = mapped_.find(location); known != mapped_.end()) return known->second;
+absl::StatusOr<std::shared_ptr<Buffer>> ExternalData::Open(const std::string& location) {
+  if (const auto known = opened_.find(location); known != opened_.end()) return known->second;
   PF_RETURN_IF_ERROR(CheckLocation(location));
   std::error_code error;
-  const fs::path folder = fs::canonical(base_dir_, error);
+  const fs::path folder = fs::canonical(options_.base_dir, error);
   if (error) {
     return absl::NotFoundError(
-        StrCat("external data: folder \"", base_dir_, "\": ", error.message()));
+        StrCat("external data: folder \"", options_.base_dir, "\": ", error.message()));
   }
   const fs::path path = fs::canonical(folder / location, error);
   if (error) {
     return absl::NotFoundError(StrCat("external data: \"", location, "\": ", error.message()));
   }
-  if (!IsInside(path, folder)) {
-    return absl::InvalidArgumentError(StrCat("external data: location \"", location,
-                                             "\" is a link that leaves the folder of the model"));
+  const fs::path repository = RepositoryAround(folder);
+  if (!IsInside(path, repository.empty() ? folder : repository)) {
+    return absl::InvalidArgumentError(
+        StrCat("external data: location \"", location, "\" is a link that leaves the ",
+               repository.empty() ? "folder" : "repository", " of the model"));
   }
   std::shared_ptr<Buffer>& file = files_[path.string()];
   if (file == nullptr) {
-    absl::StatusOr<std::shared_ptr<Buffer>> mapping = Buffer::MapFile(path.string());
-    PF_RETURN_IF_ERROR(At("external data", mapping.status()));
-    file = *std::move(mapping);
+    absl::StatusOr<std::shared_ptr<Buffer>> opened =
+        options_.map_files ? Buffer::MapFile(path.string()) : Buffer::ReadFile(path.string());
+    PF_RETURN_IF_ERROR(At("external data", opened.status()));
+    file = *std::move(opened);
   }
-  mapped_[location] = file;
+  opened_[location] = file;
   return file;
 }
 
 absl::StatusOr<Tensor> ExternalData::Load(const onnx::TensorProto& proto, DataType type,
                                           std::vector<int64_t> dims) {
-  if (base_dir_.empty()) {
+  if (options_.base_dir.empty()) {
     return absl::InvalidArgumentError("external data: there is no folder to look for it");
   }
   if (type == DataType::kString) {
@@ -103,7 +122,7 @@ absl::StatusOr<Tensor> ExternalData::Load(const onnx::TensorProto& proto, DataTy
   }
   PF_ASSIGN_OR_RETURN(const Entry entry, ParseEntry(proto));
   PF_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(type, dims));
-  PF_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> file, Map(entry.location));
+  PF_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> file, Open(entry.location));
   if (entry.length && *entry.length != bytes) {
     return absl::InvalidArgumentError(StrCat("external data: length: expected ", bytes,
                                              " bytes for ", DataTypeName(type), DimsToString(dims),

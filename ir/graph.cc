@@ -1,58 +1,69 @@
 #include "pagefuse/ir/graph.h"
 
-#include <algorithm>
-
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {
 
 Graph::Graph(Graph* parent) : parent_(parent) {
-  if (parent_ != nullptr) parent_->children_.push_back(this);
+  if (parent_ != nullptr) parent_->children_.insert(this);
 }
 
 Graph::~Graph() {
-  // Last node first, because RemoveUse searches from the end.
-  for (auto it = nodes_.rbegin(); it != nodes_.rend(); ++it) {
-    Node& node = **it;
-    node.attributes_.clear();  // its subgraphs unlink from the values of this graph
-    for (int i = node.num_inputs() - 1; i >= 0; --i) {
-      Value* value = node.inputs_[i];
-      if (value != nullptr && value->graph_ != this) RemoveUse(value, &node, i);
+  for (const auto& node : nodes_) {
+    node->attributes_.clear();  // its subgraphs unlink from the values of this graph
+    for (int i = 0; i < node->num_inputs(); ++i) {
+      Value* value = node->inputs_[i];
+      if (value != nullptr && value->graph_ != this) RemoveUse(value, node.get(), i);
     }
   }
-  for (const Value* value : value_order_) {
+  for (const auto& value : values_) {
     for (const Use& use : value->uses_) {
       if (use.node->graph_ != this) use.node->inputs_[use.index] = nullptr;
     }
+    TellParents(value->name_, -1);
   }
+  for (const auto& [name, count] : names_below_) TellParents(name, -count);
   for (Graph* child : children_) child->parent_ = nullptr;
-  if (parent_ != nullptr) {
-    auto& siblings = parent_->children_;
-    siblings.erase(std::next(std::find(siblings.rbegin(), siblings.rend(), this)).base());
-  }
+  if (parent_ != nullptr) parent_->children_.erase(this);
 }
 
-void Graph::AddUse(Value* value, Node* node, int index) { value->uses_.push_back({node, index}); }
+void Graph::AddUse(Value* value, Node* node, int index) {
+  node->use_positions_[index] = value->uses_.size();
+  value->uses_.push_back({node, index});
+}
 
 void Graph::RemoveUse(Value* value, Node* node, int index) {
   auto& uses = value->uses_;
-  const auto found = std::find(uses.rbegin(), uses.rend(), Use{node, index});
-  PF_CHECK(found != uses.rend());
-  uses.erase(std::next(found).base());
+  const size_t position = node->use_positions_[index];
+  PF_CHECK(position < uses.size() && uses[position] == (Use{node, index}));
+  // The last one takes its place: a value may have a reader for every node of the graph.
+  const Use last = uses.back();
+  last.node->use_positions_[last.index] = position;
+  uses[position] = last;
+  uses.pop_back();
+}
+
+void Graph::TellParents(std::string_view name, int64_t change) const {
+  for (Graph* graph = parent_; graph != nullptr; graph = graph->parent_) {
+    const auto entry = graph->names_below_.try_emplace(AbslView(name), 0).first;
+    entry->second += change;
+    if (entry->second == 0) graph->names_below_.erase(entry);
+  }
 }
 
 Value* Graph::AddValue(std::string name, DataType dtype, std::optional<Shape> shape) {
   PF_CHECK(!name.empty());
-  PF_CHECK(!values_.contains(name));
+  PF_CHECK(!by_name_.contains(name));
   std::unique_ptr<Value> value(new Value());
   value->name_ = std::move(name);
   value->graph_ = this;
   value->dtype_ = dtype;
   value->shape_ = std::move(shape);
   Value* result = value.get();
-  value_order_.push_back(result);
-  values_.emplace(result->name_, std::move(value));
+  result->position_ = values_.insert(values_.end(), std::move(value));
+  by_name_.emplace(result->name_, result);
+  TellParents(result->name_, 1);
   return result;
 }
 
@@ -70,14 +81,16 @@ Value* Graph::AddInitializer(std::string name, Tensor tensor) {
 
 void Graph::SetInitializer(Value* value, Tensor tensor) {
   PF_CHECK(value->graph_ == this && value->producer_ == nullptr);
-  if (!value->initializer_) initializer_order_.push_back(value);
+  if (!value->initializer_) {
+    value->initializer_position_ = initializers_.insert(initializers_.end(), value);
+  }
   value->initializer_ = std::move(tensor);
   value->sparse_proto.clear();
 }
 
 void Graph::ClearInitializer(Value* value) {
   PF_CHECK(value->graph_ == this);
-  if (value->initializer_) std::erase(initializer_order_, value);
+  if (value->initializer_) initializers_.erase(value->initializer_position_);
   value->initializer_.reset();
 }
 
@@ -112,18 +125,11 @@ void Graph::RemoveOutput(int index) {
   outputs_.erase(outputs_.begin() + index);
 }
 
-bool Graph::NameIsTaken(std::string_view name) const {
-  // A name below would hide the new value from readers there.
-  for (const Graph* child : children_) {
-    if (child->NameIsTaken(name)) return true;
-  }
-  return values_.contains(AbslView(name));
-}
-
 std::string Graph::UniqueName(std::string_view base) const {
   if (base.empty()) base = "value";
   auto free = [this](const std::string& name) {
-    return FindValueInScope(name) == nullptr && !NameIsTaken(name);
+    // A name below would hide the new value from readers there.
+    return FindValueInScope(name) == nullptr && !names_below_.contains(name);
   };
   std::string candidate(base);
   if (free(candidate)) return candidate;
@@ -136,12 +142,12 @@ std::string Graph::UniqueName(std::string_view base) const {
 void Graph::Rename(Value* value, std::string name) {
   PF_CHECK(value->graph_ == this && !name.empty());
   if (value->name_ == name) return;
-  PF_CHECK(!values_.contains(name));
-  auto entry = values_.find(value->name_);
-  std::unique_ptr<Value> owned = std::move(entry->second);
-  values_.erase(entry);
+  PF_CHECK(!by_name_.contains(name));
+  by_name_.erase(value->name_);
+  TellParents(value->name_, -1);
   value->name_ = std::move(name);
-  values_.emplace(value->name_, std::move(owned));
+  by_name_.emplace(value->name_, value);
+  TellParents(value->name_, 1);
 }
 
 Node* Graph::AddNode(std::string_view domain, std::string_view op_type, std::vector<Value*> inputs,
@@ -153,6 +159,7 @@ Node* Graph::AddNode(std::string_view domain, std::string_view op_type, std::vec
   node->op_type_ = std::string(op_type);
   node->graph_ = this;
   node->inputs_ = std::move(inputs);
+  node->use_positions_.resize(node->inputs_.size());
   node->outputs_ = std::move(outputs);
   for (int i = 0; i < node->num_inputs(); ++i) {
     if (node->inputs_[i] != nullptr) AddUse(node->inputs_[i], node, i);
@@ -171,8 +178,8 @@ Node* Graph::AddNode(std::string_view domain, std::string_view op_type, std::vec
 }
 
 Value* Graph::FindValue(std::string_view name) const {
-  const auto found = values_.find(AbslView(name));
-  return found == values_.end() ? nullptr : found->second.get();
+  const auto found = by_name_.find(AbslView(name));
+  return found == by_name_.end() ? nullptr : found->second;
 }
 
 Value* Graph::FindValueInScope(std::string_view name) const {
@@ -182,8 +189,15 @@ Value* Graph::FindValueInScope(std::string_view name) const {
   return nullptr;
 }
 
-std::vector<Value*> Graph::initializers() const { return initializer_order_; }
+std::vector<Value*> Graph::initializers() const {
+  return {initializers_.begin(), initializers_.end()};
+}
 
-std::vector<Value*> Graph::values() const { return value_order_; }
+std::vector<Value*> Graph::values() const {
+  std::vector<Value*> values;
+  values.reserve(values_.size());
+  for (const auto& value : values_) values.push_back(value.get());
+  return values;
+}
 
 }  // namespace pagefuse

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -81,6 +82,7 @@ class Value {
   // The node that computes it, null for graph inputs and initialisers.
   Node* producer() const { return producer_; }
   int producer_index() const { return producer_index_; }
+  // In no particular order, the same from run to run.
   const std::vector<Use>& uses() const { return uses_; }
   bool is_input() const { return is_input_; }
   bool is_output() const { return output_count_ > 0; }
@@ -119,6 +121,8 @@ class Value {
   bool is_input_ = false;
   int output_count_ = 0;
   std::optional<Tensor> initializer_;
+  std::list<std::unique_ptr<Value>>::iterator position_;  // in its graph
+  std::list<Value*>::iterator initializer_position_;      // while it is an initialiser
 };
 
 // An operator call. Owned by its graph.
@@ -173,6 +177,7 @@ class Node {
   std::string op_type_;
   Graph* graph_ = nullptr;
   std::vector<Value*> inputs_;
+  std::vector<size_t> use_positions_;  // by input: its place in the value's uses
   std::vector<Value*> outputs_;
   std::vector<std::pair<std::string, Attribute>> attributes_;
   std::list<std::unique_ptr<Node>>::iterator position_;
@@ -202,7 +207,7 @@ class Graph {
   void SetInitializer(Value* value, Tensor tensor);
   void ClearInitializer(Value* value);
   void MarkInput(Value* value);
-  void AddOutput(Value* value);
+  void AddOutput(Value* value);  // one value may be several outputs
   void ReplaceOutput(int index, Value* value);
   void RemoveInput(int index);
   void RemoveOutput(int index);
@@ -267,16 +272,19 @@ class Graph {
   static void RemoveUse(Value* value, Node* node, int index);
 
   void ReplaceOutputs(Value* from, Value* to);
-  bool NameIsTaken(std::string_view name) const;
+  // Tells the graphs around this one of a name that a value of it, or of a graph in it, has or no
+  // longer has.
+  void TellParents(std::string_view name, int64_t change) const;
 
   Graph* parent_ = nullptr;
-  std::vector<Graph*> children_;  // graphs whose parent this is
+  absl::flat_hash_set<Graph*> children_;  // graphs whose parent this is
   std::list<std::unique_ptr<Node>> nodes_;
   std::vector<Value*> inputs_;
   std::vector<Value*> outputs_;
-  absl::flat_hash_map<std::string, std::unique_ptr<Value>> values_;
-  std::vector<Value*> value_order_;
-  std::vector<Value*> initializer_order_;
+  std::list<std::unique_ptr<Value>> values_;
+  std::list<Value*> initializers_;
+  absl::flat_hash_map<std::string, Value*> by_name_;
+  absl::flat_hash_map<std::string, int64_t> names_below_;  // of values in subgraphs, how many
   mutable absl::flat_hash_map<std::string, int64_t> next_suffix_;  // for UniqueName
 };
 

@@ -101,9 +101,7 @@ void Graph::ReplaceOutputs(Value* from, Value* to) {
   std::string name = from->name_;
   Value* output = to;
   // Under the output's name a subgraph with an inner value of that name would not see `to`.
-  const bool is_hidden =
-      std::any_of(children_.begin(), children_.end(),
-                  [&name](const Graph* child) { return child->NameIsTaken(name); });
+  const bool is_hidden = names_below_.contains(name);
   const bool takes_name = to->graph_ == this && !to->is_input_ && !to->is_output() && !is_hidden;
   Rename(from, UniqueName(StrCat(name, "_replaced")));
   if (takes_name) {
@@ -137,11 +135,10 @@ void Graph::EraseNode(Node* node) {
 void Graph::EraseValue(Value* value) {
   PF_CHECK(value->graph_ == this && value->producer_ == nullptr && value->uses_.empty());
   PF_CHECK(!value->is_input_ && !value->is_output());
-  if (value->initializer_) std::erase(initializer_order_, value);
-  // The latest values die most often.
-  const auto found = std::find(value_order_.rbegin(), value_order_.rend(), value);
-  value_order_.erase(std::next(found).base());
-  values_.erase(values_.find(value->name_));
+  ClearInitializer(value);
+  by_name_.erase(value->name_);
+  TellParents(value->name_, -1);
+  values_.erase(value->position_);
 }
 
 int Graph::EraseIfDead(Node* node) {
@@ -211,7 +208,7 @@ std::unique_ptr<Graph> Graph::CloneInto(Graph* parent, ValueMap& map) const {
   copy->doc_string = doc_string;
   copy->metadata = metadata;
   copy->unknown_fields = unknown_fields;
-  for (const Value* value : value_order_) {
+  for (const auto& value : values_) {
     Value* twin = copy->AddValue(value->name_, value->dtype_, value->shape_);
     twin->doc_string = value->doc_string;
     twin->metadata = value->metadata;
@@ -220,10 +217,10 @@ std::unique_ptr<Graph> Graph::CloneInto(Graph* parent, ValueMap& map) const {
     twin->listed = value->listed;
     twin->tensor_fields = value->tensor_fields;
     twin->unknown_fields = value->unknown_fields;
-    map[value] = twin;
+    map[value.get()] = twin;
   }
   for (const Value* value : inputs_) copy->MarkInput(map[value]);
-  for (const Value* value : initializer_order_) {
+  for (const Value* value : initializers_) {
     copy->SetInitializer(map[value], *value->initializer_);
     map[value]->sparse_proto = value->sparse_proto;
   }

@@ -204,8 +204,11 @@ absl::Status ImportNode(onnx::NodeProto& proto, const ImportContext& context, Gr
 
 absl::Status ImportOutputs(ValueInfoList& outputs, Graph& graph) {
   for (onnx::ValueInfoProto& info : outputs) {
+    const Value* known = graph.FindValue(info.name());
+    // A value may be several outputs; what is said of the first holds for all.
+    const bool again = known != nullptr && known->is_output();
     PF_ASSIGN_OR_RETURN(Value * value, ImportOutput(info.name(), graph));
-    if (!value->is_input()) PF_RETURN_IF_ERROR(ImportValueInfo(info, *value));
+    if (!value->is_input() && !again) PF_RETURN_IF_ERROR(ImportValueInfo(info, *value));
   }
   outputs.Clear();
   return absl::OkStatus();
@@ -231,7 +234,6 @@ absl::StatusOr<Value*> ImportOutput(const std::string& name, Graph& graph) {
                    "\": expected a value that a node computes, an input or an initialiser, got an "
                    "unknown name");
   }
-  if (value->is_output()) return Invalid("graph output \"", name, "\" is listed twice");
   graph.AddOutput(value);
   return value;
 }

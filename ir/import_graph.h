@@ -29,7 +29,7 @@ absl::Status ImportBody(google::protobuf::RepeatedPtrField<onnx::NodeProto>& nod
                         google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& value_info,
                         const ImportContext& context, Graph& graph);
 
-// The output of that name. InvalidArgument if the graph does not define it, or lists it already.
+// One more output, of that name. InvalidArgument if the graph does not define it.
 absl::StatusOr<Value*> ImportOutput(const std::string& name, Graph& graph);
 
 // Subgraphs go under `graph`, the graph of the node (null for defaults of functions).

@@ -135,7 +135,7 @@ absl::StatusOr<Model> ImportModel(std::string_view bytes, const ImportOptions& o
                                              kMaxIrVersion, ", got ", model.ir_version));
   }
   PF_ASSIGN_OR_RETURN(model.opset_imports, ImportOpsets(proto.opset_import()));
-  ExternalData external(options.base_dir);
+  ExternalData external({.base_dir = options.base_dir, .map_files = options.map_files});
   const ImportContext context = {.external = &external, .max_depth = options.max_depth};
   PF_ASSIGN_OR_RETURN(model.graph, ImportGraph(*proto.mutable_graph(), nullptr, context));
   PF_RETURN_IF_ERROR(model.graph->SortTopologically());

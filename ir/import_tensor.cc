@@ -189,7 +189,7 @@ absl::StatusOr<Tensor> TakeTensor(onnx::TensorProto& proto, ExternalData& extern
 absl::StatusOr<Tensor> ImportTensor(std::string_view bytes, std::string* name) {
   onnx::TensorProto proto;
   PF_RETURN_IF_ERROR(ParseProto(bytes, MessageDepth(0), proto));
-  ExternalData none("");
+  ExternalData none({});
   PF_ASSIGN_OR_RETURN(Tensor tensor, TakeTensor(proto, none));
   if (name != nullptr) *name = proto.name();
   return tensor;

@@ -13,14 +13,14 @@ std::string_view Bytes(const Buffer& buffer) {
 }  // namespace
 
 absl::StatusOr<Tensor> LoadTensor(const std::string& path, std::string* name) {
-  PF_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> file, Buffer::MapFile(path));
+  PF_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> file, Buffer::ReadFile(path));
   absl::StatusOr<Tensor> tensor = ImportTensor(Bytes(*file), name);
   PF_RETURN_IF_ERROR(At(StrCat("\"", path, "\""), tensor.status()));
   return tensor;
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  PF_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> file, Buffer::MapFile(path));
+  PF_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> file, Buffer::ReadFile(path));
   return std::string(Bytes(*file));
 }
 

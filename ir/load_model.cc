@@ -27,6 +27,13 @@ std::string_view Bytes(const Buffer& buffer) {
   return {reinterpret_cast<const char*>(buffer.data()), buffer.size()};
 }
 
+absl::StatusOr<Model> ReadBytes(std::string_view bytes, const std::string& path,
+                                const LoadOptions& options) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return ReadModelBytes(
+      bytes, {.base_dir = folder.empty() ? "." : folder.string(), .map_files = options.map_files});
+}
+
 }  // namespace
 
 absl::StatusOr<Model> ReadModelBytes(std::string_view bytes, const ImportOptions& options) {
@@ -34,11 +41,10 @@ absl::StatusOr<Model> ReadModelBytes(std::string_view bytes, const ImportOptions
   return LooksLikeText(bytes) ? ParseModel(bytes) : ImportModel(bytes, options);
 }
 
-absl::StatusOr<Model> LoadModel(const std::string& path) {
-  PF_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> file, Buffer::MapFile(path));
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  absl::StatusOr<Model> model =
-      ReadModelBytes(Bytes(*file), {.base_dir = folder.empty() ? "." : folder.string()});
+absl::StatusOr<Model> LoadModel(const std::string& path, const LoadOptions& options) {
+  PF_ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> file,
+                      options.map_files ? Buffer::MapFile(path) : Buffer::ReadFile(path));
+  absl::StatusOr<Model> model = ReadBytes(Bytes(*file), path, options);
   PF_RETURN_IF_ERROR(At(StrCat("\"", path, "\""), model.status()));
   return model;
 }

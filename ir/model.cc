@@ -43,4 +43,17 @@ Model Model::Clone() const {
   return copy;
 }
 
+FunctionIndex::FunctionIndex(const std::vector<Function>& functions) {
+  for (const Function& function : functions) {
+    const Key key(Canonical(function.domain), function.name, function.overload);
+    functions_.emplace(key, &function);
+  }
+}
+
+const Function* FunctionIndex::Find(const Node& node) const {
+  if (functions_.empty()) return nullptr;
+  const auto found = functions_.find(Key(node.domain(), node.op_type(), node.overload));
+  return found == functions_.end() ? nullptr : found->second;
+}
+
 }  // namespace pagefuse

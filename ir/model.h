@@ -5,8 +5,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/graph.h"
@@ -47,6 +49,18 @@ struct Model {
                                std::string_view overload = "") const;
   // A deep copy that shares tensor buffers.
   Model Clone() const;
+};
+
+// The functions of a model by name, for many look-ups. Valid while the list does not change.
+class FunctionIndex {
+ public:
+  explicit FunctionIndex(const std::vector<Function>& functions);
+  // The function that the node calls, null if there is none.
+  const Function* Find(const Node& node) const;
+
+ private:
+  using Key = std::tuple<std::string, std::string, std::string>;  // domain, name, overload
+  absl::flat_hash_map<Key, const Function*> functions_;
 };
 
 }  // namespace pagefuse

@@ -54,7 +54,10 @@ void SetMetadata(Metadata& metadata, std::string_view key, std::string value) {
 
 void Node::SetInput(int index, Value* value) {
   PF_CHECK(index >= 0);
-  if (index >= num_inputs()) inputs_.resize(index + 1, nullptr);
+  if (index >= num_inputs()) {
+    inputs_.resize(index + 1, nullptr);
+    use_positions_.resize(index + 1);
+  }
   if (inputs_[index] == value) return;
   if (inputs_[index] != nullptr) Graph::RemoveUse(inputs_[index], this, index);
   inputs_[index] = value;

@@ -18,19 +18,33 @@ struct ImportOptions {
   std::string base_dir;
   // Nesting of subgraphs that is taken; deeper input is refused.
   int max_depth = 64;
+  // False: external data is read into memory instead of mapped.
+  bool map_files = true;
 };
 
 // Reads a serialised ModelProto. The result is verified for structure (names, cycles, types of
 // initialisers), not for known ops. External data is mapped, not copied; locations that are
-// absolute or leave base_dir (`..`, links) are refused. Names, doc strings, metadata, opset
-// imports, unknown attributes and unknown proto fields are kept. Every error names the place.
+// absolute or leave base_dir (`..`, links) are refused, but for links within the repository of a
+// download cache: where base_dir lies under `R/snapshots` and `R/blobs` is a folder too, a link may
+// lead anywhere in R. Names, doc strings, metadata, opset imports, unknown attributes and unknown
+// proto fields are kept. Every error names the place.
+//
+// A mapped file must keep its length as long as tensors lie in it. That every tensor lies inside
+// its file is checked here; that no file has become shorter since, before a session is planned and
+// before each run (FailedPrecondition). A file that is cut while a run reads it ends the program
+// (SIGBUS), which only `map_files = false` rules out. A file that is replaced by another one
+// (renamed over) is no matter: the old one stays as long as it is mapped.
 absl::StatusOr<Model> ImportModel(std::string_view bytes, const ImportOptions& options);
 
 // Reads a model, ONNX protobuf or ONNX text, recognised by content.
 absl::StatusOr<Model> ReadModelBytes(std::string_view bytes, const ImportOptions& options);
 
+struct LoadOptions {
+  bool map_files = true;  // false: the model and its external data are read into memory
+};
+
 // The same for a file; base_dir is its folder.
-absl::StatusOr<Model> LoadModel(const std::string& path);
+absl::StatusOr<Model> LoadModel(const std::string& path, const LoadOptions& options = {});
 
 struct ExportOptions {
   // Tensors of at least this many bytes go to `<file>.data` beside the model (aligned to 4096

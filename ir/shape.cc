@@ -145,10 +145,25 @@ Dim Dim::operator*(const Dim& other) const {
   return product;
 }
 
+namespace {
+
+// The whole number that `dim` is times `other`, both of the same symbols.
+std::optional<int64_t> MultipleOf(const Dim& dim, const Dim& other) {
+  if (dim.terms().empty() || dim.terms().size() != other.terms().size()) return std::nullopt;
+  const int64_t multiple = dim.terms()[0].second / other.terms()[0].second;
+  return ProvablyEqual(other * Dim(multiple), dim) ? std::optional<int64_t>(multiple)
+                                                   : std::nullopt;
+}
+
+}  // namespace
+
 Dim Dim::FloorDiv(const Dim& other) const {
   if (!known_ || !other.known_) return Unknown();
   const std::optional<int64_t> divisor = other.constant();
-  if (!divisor) return OpaqueSymbol(StrCat(DivOperand(*this), "//", DivOperand(other)));
+  if (!divisor) {
+    if (const std::optional<int64_t> multiple = MultipleOf(*this, other)) return Dim(*multiple);
+    return OpaqueSymbol(StrCat(DivOperand(*this), "//", DivOperand(other)));
+  }
   if (*divisor == 0 || *divisor == std::numeric_limits<int64_t>::min()) return Unknown();
   if (*divisor < 0) return (*this * Dim(-1)).FloorDiv(Dim(-*divisor));
   // floor((d*k + r) / d) = k + floor(r / d) for integer k: what divides leaves the quotient.

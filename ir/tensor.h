@@ -22,14 +22,21 @@ class Buffer {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   bool writable() const { return writable_; }
+  // FailedPrecondition if the buffer maps a file that has become shorter since: reading what is
+  // gone ends the program (SIGBUS).
+  virtual absl::Status CheckIntact() const { return absl::OkStatus(); }
 
-  // Zero-filled memory aligned to 64 bytes. ResourceExhausted if there is none.
+  // Zero-filled memory aligned to 64 bytes. ResourceExhausted if there is none, or none is left of
+  // the thread's budget (memory_budget.h).
   static absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes);
   // Memory of the caller's, which must outlive every tensor on it.
   static std::shared_ptr<Buffer> Borrow(void* data, size_t bytes);
   static std::shared_ptr<Buffer> BorrowConst(const void* data, size_t bytes);
-  // A read-only mapping of a whole file. NotFound or InvalidArgument with the path on failure.
+  // A read-only mapping of a whole file, which must not become shorter while it is read: see
+  // CheckIntact. NotFound or InvalidArgument with the path on failure.
   static absl::StatusOr<std::shared_ptr<Buffer>> MapFile(const std::string& path);
+  // The bytes of a whole file, in memory of their own. Errors as MapFile.
+  static absl::StatusOr<std::shared_ptr<Buffer>> ReadFile(const std::string& path);
 
  protected:
   Buffer(std::byte* data, size_t size, bool writable)

@@ -187,10 +187,6 @@ absl::Status TextParser::AddOutput(Graph& graph, const Declaration& declaration)
     return lexer_.Error(declaration.place, StrCat("graph output \"", declaration.name,
                                                   "\" is not defined in this graph"));
   }
-  if (value->is_output()) {
-    return lexer_.Error(declaration.place,
-                        StrCat("graph output \"", declaration.name, "\" is listed twice"));
-  }
   graph.AddOutput(value);
   return absl::OkStatus();
 }

@@ -48,15 +48,10 @@ class GraphVerifier {
       PF_RETURN_IF_ERROR(CheckValue(graph, *value));
     }
     for (const auto& node : graph.nodes()) PF_RETURN_IF_ERROR(CheckNode(graph, *node));
-    absl::flat_hash_set<const Value*> outputs;
     for (const Value* value : graph.outputs()) {
       if (value->graph() != &graph || graph.FindValue(value->name()) != value) {
         return Invalid("graph \"", graph.name, "\": output \"", value->name(),
                        "\" is of another graph");
-      }
-      if (!outputs.insert(value).second) {
-        return Invalid("graph \"", graph.name, "\": output \"", value->name(),
-                       "\" is listed twice");
       }
       if (!IsDefined(*value)) {
         return Invalid("graph \"", graph.name, "\": output \"", value->name(),

@@ -17,24 +17,32 @@ std::string DomainName(const std::string& domain) { return domain.empty() ? "ai.
 // Text inside a table cell.
 std::string Cell(const std::string& text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
 
-std::string KindText(PortKind kind) {
-  switch (kind) {
-    case PortKind::kOptional:
-      return "optional";
-    case PortKind::kVariadic:
-      return "one or more";
-    default:
-      return "";
+std::string UseText(const Port& port) {
+  if (port.kind == PortKind::kVariadic) return "one or more";
+  if (port.kind == PortKind::kRequired) return "";
+  if (!port.only_if.empty() && port.only_if == port.required_if) {
+    return StrCat("exactly if `", port.only_if, "`");
   }
+  std::string text = "optional";
+  if (!port.required_if.empty()) StrAppend(&text, "; required if `", port.required_if, "`");
+  if (!port.only_if.empty()) StrAppend(&text, "; only if `", port.only_if, "`");
+  return text;
+}
+
+// "`[P, R], R % 2 = 0`: R/2 cosines, then R/2 sines"
+std::string ShapeText(const Port& port) {
+  if (port.shape.empty()) return "";
+  const size_t colon = port.is_checked ? port.shape.find(':') : std::string::npos;
+  if (colon == std::string::npos) return StrCat("`", Cell(port.shape), "`");
+  return StrCat("`", Cell(port.shape.substr(0, colon)), "`", Cell(port.shape.substr(colon)));
 }
 
 void AppendPorts(const char* title, const std::vector<Port>& ports, std::string& page) {
   if (ports.empty()) return;
   StrAppend(&page, "\n| ", title, " | type | shape | |\n|---|---|---|---|\n");
   for (const Port& port : ports) {
-    const std::string shape = port.shape.empty() ? "" : StrCat("`", Cell(port.shape), "`");
-    StrAppend(&page, "| `", port.name, "` | ", port.type, " | ", shape, " | ", KindText(port.kind),
-              " |\n");
+    StrAppend(&page, "| `", port.name, "` | ", port.type, " | ", ShapeText(port), " | ",
+              UseText(port), " |\n");
   }
 }
 
@@ -60,8 +68,19 @@ void AppendAttributes(const OpDef& op, std::string& page) {
   if (op.attributes().empty()) return;
   StrAppend(&page, "\n| attribute | default | |\n|---|---|---|\n");
   for (const AttributeDef& attribute : op.attributes()) {
-    StrAppend(&page, "| `", attribute.name, "` | ", DefaultText(attribute), " | ",
-              Cell(attribute.doc), " |\n");
+    // Of a flag the text says what 1 means.
+    const bool is_flag = attribute.least == 0 && attribute.most == 1 && !attribute.doc.empty();
+    const std::string allowed = is_flag ? "" : AllowedValues(attribute);
+    const char* separator = allowed.empty() || attribute.doc.empty() ? "" : "; ";
+    StrAppend(&page, "| `", attribute.name, "` | ", DefaultText(attribute), " | ", allowed,
+              separator, Cell(attribute.doc), " |\n");
+  }
+}
+
+void AppendLets(const OpDef& op, std::string& page) {
+  for (const SizeDef& let : op.lets()) {
+    const char* quote = let.compute ? "" : "`";
+    StrAppend(&page, "\n`", let.name, "`: ", quote, let.text, quote, ".\n");
   }
 }
 
@@ -117,6 +136,7 @@ void AppendOp(const OpDef& op, std::string& page) {
   AppendPorts("input", op.inputs(), page);
   AppendPorts("output", op.outputs(), page);
   AppendAttributes(op, page);
+  AppendLets(op, page);
   for (const auto& [variable, types] : op.types()) {
     StrAppend(&page, "\n", variable, ": ", TypeList(types), ".\n");
   }

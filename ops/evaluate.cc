@@ -10,11 +10,10 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/function_body.h"
+#include "pagefuse/ops/function_expansion.h"
 
 namespace pagefuse {
 namespace {
-
-constexpr int kMaxCallDepth = 64;
 
 using Values = std::unordered_map<const Value*, Tensor>;
 

@@ -203,6 +203,13 @@ absl::StatusOr<std::vector<Tensor>> RunDecomposition(Call& call, const OpDef& op
     const int port = FindPort(op.outputs(), function.body->outputs()[i]->name());
     if (port >= 0 && port < node.num_outputs()) outputs[port] = std::move(results[i]);
   }
+  for (int i = 0; i < node.num_outputs(); ++i) {
+    const Value* output = node.output(i);
+    if (output == nullptr) continue;
+    const auto dims = output->shape() ? output->shape()->constant() : std::nullopt;
+    if (!dims || output->dtype() == DataType::kUndefined) continue;
+    PF_RETURN_IF_ERROR(CheckResult(node, i, output->dtype(), *dims, outputs[i]));
+  }
   return outputs;
 }
 

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -14,6 +13,8 @@
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/function_body.h"
+#include "pagefuse/ops/function_expansion.h"
+#include "pagefuse/ops/inferred_calls.h"
 #include "pagefuse/ops/symbolic_arithmetic.h"
 
 namespace pagefuse {
@@ -46,7 +47,7 @@ std::optional<Dim> Refine(const Dim& declared, const Dim& inferred) {
 class Inference {
  public:
   Inference(const Model& model, const OpRegistry& registry, SymbolicContents& contents)
-      : model_(model), registry_(registry), contents_(contents) {}
+      : model_(model), registry_(registry), contents_(contents), functions_(model.functions) {}
 
   // Infers all nodes of a graph. `versions`: the imports that its nodes mean; `scope`: see
   // ShapeContext::set_scope.
@@ -107,7 +108,7 @@ class Inference {
     const int64_t opset = Version(node, versions);
     const OpDef* op = registry_.Find(node.domain(), node.op_type(), opset);
     if (op == nullptr) {
-      const Function* function = model_.FindFunction(node.domain(), node.op_type(), node.overload);
+      const Function* function = functions_.Find(node);
       return function == nullptr ? absl::OkStatus() : InferCall(node, *function, scope);
     }
     ShapeContext context(node, opset, KnownInputs(node));
@@ -190,54 +191,82 @@ class Inference {
     }
   }
 
-  // Infers a copy of the function's body, with the types of this call.
+  // What the body of a function gives for the types of this call.
   absl::Status InferCall(Node& node, const Function& function, const std::string& scope) {
-    if (!calls_.insert(&function).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(node.Description(), ": function \"", function.name, "\" calls itself"));
+    const std::vector<Known> inputs = KnownInputs(node);
+    const std::string inner = absl::StrCat(scope, node.Description(), "/");
+    const std::optional<std::string> key = InferredCalls::KeyOf(function, node, inputs);
+    std::optional<std::vector<InferredOutput>> outputs;
+    if (key) outputs = inferred_calls_.Find(*key, inputs, inner);
+    if (!outputs) {
+      PF_ASSIGN_OR_RETURN(outputs, InferBody(node, function, inputs, inner));
+      if (key) inferred_calls_.Add(*key, *outputs);
     }
+    for (int i = 0; i < node.num_outputs(); ++i) {
+      if (node.output(i) == nullptr || i >= static_cast<int>(outputs->size())) continue;
+      const InferredOutput& output = (*outputs)[i];
+      PF_RETURN_IF_ERROR(
+          Merge(node, *node.output(i), {output.dtype, output.shape, output.value, nullptr}));
+      if (output.tensor) folded_[node.output(i)] = *output.tensor;
+    }
+    return absl::OkStatus();
+  }
+
+  // Infers a copy of the function's body.
+  absl::StatusOr<std::vector<InferredOutput>> InferBody(const Node& node, const Function& function,
+                                                        const std::vector<Known>& inputs,
+                                                        const std::string& scope) {
     const std::unique_ptr<Graph> body = InstantiateBody(function, node);
-    if (node.num_inputs() > static_cast<int>(body->inputs().size())) {
+    if (inputs.size() > body->inputs().size()) {
       return absl::InvalidArgumentError(absl::StrCat(node.Description(), ": function \"",
                                                      function.name, "\" has only ",
                                                      body->inputs().size(), " inputs"));
     }
-    for (int i = 0; i < node.num_inputs(); ++i) {
-      const Value* actual = node.input(i);
-      if (actual == nullptr) continue;
+    body_nodes_ += body->num_nodes();
+    if (body_nodes_ > kMaxExpandedNodes) return TooManyNodes(function, body_nodes_);
+    for (size_t i = 0; i < inputs.size(); ++i) {
       Value* formal = body->inputs()[i];
-      const Known known = KnownOf(*actual);
-      formal->set_dtype(known.dtype);
-      formal->set_shape(known.shape);
-      if (known.value) contents_[formal] = *known.value;
-      if (known.tensor) folded_[formal] = *known.tensor;
+      formal->set_dtype(inputs[i].dtype);
+      formal->set_shape(inputs[i].shape);
+      if (inputs[i].value) contents_[formal] = *inputs[i].value;
+      if (inputs[i].tensor) folded_[formal] = *inputs[i].tensor;
     }
-    const std::string inner = absl::StrCat(scope, node.Description(), "/");
-    PF_RETURN_IF_ERROR(Run(*body, function.opset_imports, inner));
-    for (int i = 0; i < node.num_outputs(); ++i) {
-      if (node.output(i) == nullptr || i >= static_cast<int>(body->outputs().size())) continue;
-      const Known known = KnownOf(*body->outputs()[i]);
-      PF_RETURN_IF_ERROR(Merge(node, *node.output(i), known));
-      if (known.tensor) folded_[node.output(i)] = *known.tensor;
+    const absl::Status status = Run(*body, function.opset_imports, scope);
+    std::vector<InferredOutput> outputs;
+    for (const Value* output : body->outputs()) {
+      const Known known = KnownOf(*output);
+      outputs.push_back({known.dtype, known.shape, known.value, std::nullopt});
+      if (known.tensor) outputs.back().tensor = *known.tensor;
     }
-    for (const Value* value : body->values()) {
+    Forget(*body);
+    PF_RETURN_IF_ERROR(status);
+    return outputs;
+  }
+
+  // New values may come to lie where those of a graph that goes were.
+  void Forget(const Graph& graph) {
+    for (const Value* value : graph.values()) {
       contents_.erase(value);
       folded_.erase(value);
     }
-    calls_.erase(&function);
-    return absl::OkStatus();
+    for (const auto& node : graph.nodes()) {
+      for (const Graph* subgraph : node->Subgraphs()) Forget(*subgraph);
+    }
   }
 
   const Model& model_;
   const OpRegistry& registry_;
   SymbolicContents& contents_;
   std::unordered_map<const Value*, Tensor> folded_;  // references to its tensors stay valid
-  std::set<const Function*> calls_;                  // that are being inferred
+  const FunctionIndex functions_;
+  InferredCalls inferred_calls_;
+  int64_t body_nodes_ = 0;  // of all bodies that were inferred
 };
 
 }  // namespace
 
 absl::Status InferShapes(Model& model, SymbolicContents* contents, const OpRegistry& registry) {
+  PF_RETURN_IF_ERROR(CheckExpansion(model, registry));
   SymbolicContents own;
   Inference inference(model, registry, contents != nullptr ? *contents : own);
   return inference.Run(*model.graph, model.opset_imports, "");

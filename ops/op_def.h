@@ -1,14 +1,52 @@
-// The one declaration of an op: schema, shape inference, decomposition, checks, kernels.
+// The one declaration of an op: schema, shapes, decomposition, checks, kernels.
+//
+// An op declares its ports in two tables (port.h). What a table says is checked at every node, in
+// passes with symbolic dims and before a kernel runs with numbers; the shapes of outputs, the
+// messages and docs/ops.md come from it too.
+//
+//   constexpr Ports kIn({
+//       {"query", "T", "[T, Hq, D], Hq % Hk = 0"},
+//       {"key_cache", "T", "[NB, BS, Hk, D]"},
+//       PortSpec("query_start_loc", "int32", "[B + 1]").Metadata(),
+//       PortSpec("k_scale", "float", "[] or [1]").RequiredIf("format = fp8"),
+//   });
+//   constexpr Ports kOut({{"output", "T", "[T, Hq, D]"}});
+//
+// Shapes. A dim is a size: a number, a name, or an expression of both with + - * / % ^ and
+// parentheses; / leaves no rest. A name is
+//
+//   - an integer attribute of the op, and stands for its value;
+//   - a size that OpDef::Let defines;
+//   - else a dim: the first input that tells it decides, and all others must agree. `T'` is one
+//     name. An expression with one name that is not known yet tells it: with 2 * W, 6 means W = 3.
+//
+// "..." is any number of dims, the same on every port ("...'" is another such list). What a node
+// does not tell agrees with everything, and becomes a fresh dim in an output.
+//
+//   "[] or [1]", "[], [1] or [Hk]"             one of these
+//   "[E, N, K] if transB, else [E, K, N]"      the first whose condition holds
+//   "[NB, S], S >= block_size * 584"           and what holds besides: <=, >=, =
+//   "as cos"                                   the shape of another input
+//   "[P, R]: R/2 cosines, then R/2 sines"      after the colon: for the reader
+//
+// Conditions. "transB": an attribute that is not 0; "format = fp8": one with that value;
+// "positions": a port that is given; "not positions": its opposite.
+//
+// Types. A type name, a variable of OpDef::Types (one type at a node), or an attribute that names
+// the type; or several of them with conditions: "uint8 if format = fp8, else bfloat16".
+//
+// What this language does not say is said in code: a size by a function (Let), all else by
+// InferShapes, which may ask for the sizes by name (ShapeContext::size).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,40 +54,14 @@
 
 #include "pagefuse/ir/graph.h"
 #include "pagefuse/ir/shape.h"
+#include "pagefuse/ops/attribute_def.h"
 #include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/port.h"
 #include "pagefuse/ops/shape_context.h"
 
 namespace pagefuse {
 
-// How a port may be used.
-enum class PortKind {
-  kRequired,
-  kOptional,
-  kVariadic,  // the last port: one or more
-};
-
-// What a port carries, for the matcher: values that a decomposition computes from metadata alone
-// (slots, lengths, masks, tables) may have readers outside a match; values computed from data may
-// not.
-enum class PortRole { kData, kMetadata };
-
-struct Port {
-  std::string name;
-  std::string type;   // a type variable ("T") or a type name ("int64")
-  std::string shape;  // for the reader: "[T, Hk, D]"
-  PortKind kind = PortKind::kRequired;
-  PortRole role = PortRole::kData;
-};
-
-struct AttributeDef {
-  using Default = std::variant<std::monostate, int64_t, float, std::string, std::vector<int64_t>,
-                               std::vector<float>>;
-  std::string name;
-  Default default_value;  // monostate: required, or no default (see doc)
-  bool required = false;
-  std::string doc;
-  bool is_reach = false;  // a distance with no largest number, see ReachAttr
-};
+struct Signature;
 
 // One spelling of an op in standard ops, for one choice of attributes and optional ports.
 struct DecompositionVariant {
@@ -60,6 +72,14 @@ struct DecompositionVariant {
   std::string text;
   // Attributes with a fixed value in this variant, besides the ones that are bound.
   std::vector<std::pair<std::string, Attribute>> attributes;
+};
+
+// A size that an op gives a name: an expression, or a function where the language does not say it.
+struct SizeDef {
+  using ComputeFn = std::function<absl::StatusOr<Dim>(const ShapeContext&)>;
+  std::string name;
+  std::string text;  // the expression; with a function: what it is, for the reader
+  ComputeFn compute = {};
 };
 
 // A reach beyond what any tensor holds is cut, so that sums of it and of positions fit in int64.
@@ -77,6 +97,20 @@ class OpDef {
   OpDef(std::string_view domain, std::string_view name, int since);
 
   OpDef& Doc(std::string_view text);
+  template <size_t N>
+  OpDef& Inputs(const Ports<N>& ports) {
+    for (const PortSpec& spec : ports.specs) AddPort(spec, inputs_);
+    return *this;
+  }
+  template <size_t N>
+  OpDef& Outputs(const Ports<N>& ports) {
+    for (const PortSpec& spec : ports.specs) AddPort(spec, outputs_);
+    return *this;
+  }
+  // A name for a size, see above.
+  OpDef& Let(std::string_view name, std::string_view expression);
+  OpDef& Let(std::string_view name, std::string_view doc, SizeDef::ComputeFn compute);
+  // A port whose shape is not declared but checked by InferShapes; `shape` is for the reader.
   OpDef& Input(std::string_view name, std::string_view type, std::string_view shape = "",
                PortKind kind = PortKind::kRequired, PortRole role = PortRole::kData);
   OpDef& Output(std::string_view name, std::string_view type, std::string_view shape = "",
@@ -84,11 +118,21 @@ class OpDef {
   OpDef& Attr(std::string_view name, AttributeDef::Default default_value,
               std::string_view doc = "");
   OpDef& RequiredAttr(std::string_view name, std::string_view doc = "");
+  // Yes or no: 0 or 1. Runtimes read other numbers as either (`== 1` here, `!= 0` there), so they
+  // are refused. Flags that all of them read as "not 0" (transA of Gemm) are an Attr.
+  OpDef& FlagAttr(std::string_view name, int64_t default_value, std::string_view doc = "");
   // How far something reaches, such as a window: the largest int64 says "to the end". Who reads it
   // cuts it with WithinReach; other integers of ops that are not ONNX's own are refused from
   // kMaxElements on.
   OpDef& ReachAttr(std::string_view name, int64_t default_value, std::string_view doc);
+  // What the attribute declared last may be: an int from `least` (to `most`), one of a few.
+  OpDef& AtLeast(int64_t least);
+  OpDef& Within(int64_t least, int64_t most);
+  OpDef& OneOf(std::initializer_list<std::string_view> names);
+  OpDef& OneOf(std::initializer_list<int64_t> numbers);
   OpDef& Types(std::string_view variable, std::vector<DataType> types);
+  // What declared shapes and types do not say. Runs after these are checked and the outputs have
+  // their declared shapes, and may set others.
   OpDef& InferShapes(InferFn infer);
   // Checks of input values that shapes do not tell (slot range, block ids); runs before any kernel
   // of the op.
@@ -116,6 +160,7 @@ class OpDef {
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
   const std::vector<AttributeDef>& attributes() const { return attributes_; }
+  const std::vector<SizeDef>& lets() const { return lets_; }
   const std::vector<std::pair<std::string, std::vector<DataType>>>& types() const { return types_; }
   const std::vector<Kernel>& kernels() const { return kernels_; }
   const std::vector<std::pair<int, int>>& views() const { return views_; }
@@ -127,16 +172,24 @@ class OpDef {
   absl::StatusOr<DecompositionVariant> Decompose(const Node& node) const;
   std::vector<DecompositionVariant> variants() const;
 
-  // Schema checks: port counts, required attributes, attribute kinds, types against the variables;
-  // then the op's own inference.
+  // Parses the declared ports; a registry does it once for its op. InvalidArgument naming the port.
+  absl::Status Compile();
+
+  // Schema checks: port counts, attributes, types, declared shapes; then the op's own inference.
   absl::Status Infer(ShapeContext& context) const;
   absl::Status CheckValues(const KernelArgs& args) const;
 
  private:
+  static void AddPort(const PortSpec& spec, std::vector<Port>& ports);
+  absl::Status InferWith(const Signature& signature, ShapeContext& context) const;
+  absl::Status InferShapesWith(const Signature& signature, ShapeContext& context) const;
+
   std::string domain_, name_, doc_;
   int since_;
   std::vector<Port> inputs_, outputs_;
   std::vector<AttributeDef> attributes_;
+  std::vector<SizeDef> lets_;
+  std::shared_ptr<const Signature> signature_;
   std::vector<std::pair<std::string, std::vector<DataType>>> types_;
   InferFn infer_;
   ValidateFn validate_;

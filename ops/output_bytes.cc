@@ -12,4 +12,14 @@ absl::StatusOr<int64_t> OutputBytes(const Node& node, int output, DataType dtype
                                                     StdView(bytes.status().message())));
 }
 
+absl::Status CheckResult(const Node& node, int output, DataType dtype,
+                         const std::vector<int64_t>& dims, const Tensor& result) {
+  if (result.dtype() == dtype && result.dims() == dims) return absl::OkStatus();
+  return absl::InternalError(
+      StrCat(node.Description(), ": output ", output, " of its decomposition: expected ",
+             DataTypeName(dtype), DimsToString(dims), " as inferred, got ",
+             result.defined() ? StrCat(DataTypeName(result.dtype()), DimsToString(result.dims()))
+                              : std::string("none")));
+}
+
 }  // namespace pagefuse

@@ -14,4 +14,9 @@ namespace pagefuse {
 absl::StatusOr<int64_t> OutputBytes(const Node& node, int output, DataType dtype,
                                     const std::vector<int64_t>& dims);
 
+// That a tensor that stands for output `output` is of the type and the dims that were inferred.
+// Internal naming the node otherwise: its definition contradicts its inference.
+absl::Status CheckResult(const Node& node, int output, DataType dtype,
+                         const std::vector<int64_t>& dims, const Tensor& result);
+
 }  // namespace pagefuse

@@ -1,6 +1,7 @@
 #include "pagefuse/ops/registry.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <memory>
 #include <tuple>
@@ -11,6 +12,7 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/builtin_ops.h"
+#include "pagefuse/ops/function_expansion.h"
 #include "pagefuse/ops/refused_ops.h"
 
 namespace pagefuse {
@@ -80,9 +82,17 @@ absl::Status VerifyNodeTypes(const Node& node, const OpDef& op) {
   return absl::OkStatus();
 }
 
+// A declaration of ours that is wrong ends the program, and says why.
+void AddBuiltIn(OpRegistry& ops, OpDef op) {
+  const absl::Status status = ops.Add(std::move(op));
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  PF_CHECK(status.ok());
+}
+
 // What node checks need of the model or function that the node is in.
 struct Imports {
   const Model& model;
+  const FunctionIndex& functions;
   const std::map<std::string, int64_t>& versions;
   const OpRegistry& registry;
 
@@ -103,8 +113,7 @@ absl::Status VerifyGraph(const Graph& graph, const Imports& imports) {
   for (const auto& node : graph.nodes()) {
     const int64_t opset = imports.Version(node->domain());
     const OpDef* op = imports.registry.Find(node->domain(), node->op_type(), opset);
-    if (op == nullptr &&
-        !imports.model.FindFunction(node->domain(), node->op_type(), node->overload)) {
+    if (op == nullptr && imports.functions.Find(*node) == nullptr) {
       const std::string reason(WhyRefused(node->domain(), node->op_type()));
       return absl::UnimplementedError(absl::StrCat(
           node->Description(), ": no op \"", node->op_type(), "\" in domain \"", node->domain(),
@@ -123,7 +132,7 @@ absl::Status VerifyGraph(const Graph& graph, const Imports& imports) {
 OpRegistry& OpRegistry::Global() {
   static OpRegistry* registry = [] {
     auto* ops = new OpRegistry;
-#define PF_OP(family, op) PF_CHECK(ops->Add(family##_ops::op##Def()).ok());
+#define PF_OP(family, op) AddBuiltIn(*ops, family##_ops::op##Def());
 #include "pagefuse/ops/ops.inc"
 #undef PF_OP
     return ops;
@@ -138,6 +147,7 @@ absl::Status OpRegistry::Add(OpDef op) {
                                                    op.domain(), "\", version ", op.since(),
                                                    ", is already registered"));
   }
+  PF_RETURN_IF_ERROR(op.Compile());
   ops_.insert(it, std::make_unique<OpDef>(std::move(op)));
   return absl::OkStatus();
 }
@@ -158,12 +168,15 @@ std::vector<const OpDef*> OpRegistry::ops() const {
 }
 
 absl::Status VerifyOps(const Model& model, const OpRegistry& registry) {
-  PF_RETURN_IF_ERROR(VerifyGraph(*model.graph, {model, model.opset_imports, registry}));
+  PF_RETURN_IF_ERROR(CheckExpansion(model, registry));
+  const FunctionIndex functions(model.functions);
+  PF_RETURN_IF_ERROR(VerifyGraph(*model.graph, {model, functions, model.opset_imports, registry}));
   for (const Function& function : model.functions) {
     // A function whose op is known is not run as its body.
     const int64_t opset = model.OpsetVersion(function.domain);
     if (registry.Find(function.domain, function.name, opset) != nullptr) continue;
-    PF_RETURN_IF_ERROR(VerifyGraph(*function.body, {model, function.opset_imports, registry}));
+    PF_RETURN_IF_ERROR(
+        VerifyGraph(*function.body, {model, functions, function.opset_imports, registry}));
   }
   return absl::OkStatus();
 }

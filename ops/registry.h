@@ -32,8 +32,8 @@ class OpRegistry {
 };
 
 // Unimplemented, naming the first node whose op, version or type no definition covers and no
-// model-local function defines (subgraphs and functions too). The check that `pagefuse check` makes
-// before it runs anything.
+// model-local function defines (subgraphs and functions too); ResourceExhausted as CheckExpansion.
+// The check that `pagefuse check` makes before it runs anything.
 absl::Status VerifyOps(const Model& model, const OpRegistry& registry = OpRegistry::Global());
 
 // The kernel for a node, with the reasons why better ones were refused. Null kernel: run the

@@ -6,7 +6,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/signature.h"
 
 namespace pagefuse {
 namespace {
@@ -70,6 +73,11 @@ std::optional<std::vector<int64_t>> ShapeContext::input_ints(int i) const {
   return Shape(*value).constant();
 }
 
+const Dim& ShapeContext::size(std::string_view name) const {
+  PF_CHECK(sizes_ != nullptr);
+  return sizes_->Find(name);
+}
+
 void ShapeContext::SetOutput(int i, DataType dtype, std::optional<Shape> shape) {
   if (i >= num_outputs()) return;
   outputs_[i].dtype = dtype;
@@ -92,6 +100,10 @@ Dim ShapeContext::FreshDim() {
       absl::StrCat(std::string(kFreshPrefix), Identifier(base), "__", fresh_count_++));
 }
 
+Dim ShapeContext::FreshName(std::string_view scope, std::string_view symbol) {
+  return Dim::Symbol(StrCat(kFreshPrefix, Identifier(StrCat(scope, symbol))));
+}
+
 absl::Status ShapeContext::Error(std::string_view what) const {
   return absl::InvalidArgumentError(absl::StrCat(node_.Description(), ": ", std::string(what)));
 }
@@ -104,6 +116,14 @@ absl::Status ShapeContext::InputError(int i, std::string_view what) const {
     name = node_.input(i)->name();
   }
   return Error(absl::StrCat("input ", i, " \"", name, "\": ", std::string(what)));
+}
+
+absl::Status ShapeContext::OutputError(int i, std::string_view what) const {
+  std::string name;
+  if (op_ != nullptr && !op_->outputs().empty()) {
+    name = op_->outputs()[std::min<size_t>(i, op_->outputs().size() - 1)].name;
+  }
+  return Error(absl::StrCat("output ", i, " \"", name, "\": ", std::string(what)));
 }
 
 absl::Status ShapeContext::AttributeError(std::string_view attribute, std::string_view what) const {

@@ -13,6 +13,7 @@
 
 namespace pagefuse {
 
+struct DeclaredSizes;
 class OpDef;
 
 // One inference function serves two callers: passes, with symbolic shapes and few known contents;
@@ -47,6 +48,9 @@ class ShapeContext {
   // Integer contents if all are known as numbers.
   std::optional<std::vector<int64_t>> input_ints(int i) const;
 
+  // What a name of the op's declared shapes stands for, as far as is known.
+  const Dim& size(std::string_view name) const;
+
   void SetOutput(int i, DataType dtype, std::optional<Shape> shape);
   void SetOutputValue(int i,
                       std::vector<Dim> value);  // contents of an integer output of rank 0 or 1
@@ -57,11 +61,14 @@ class ShapeContext {
   // function bodies).
   void set_scope(std::string scope) { scope_ = std::move(scope); }
   static constexpr std::string_view kFreshPrefix = "u__";
+  // Such a symbol for what another scope calls `symbol`.
+  static Dim FreshName(std::string_view scope, std::string_view symbol);
 
   // InvalidArgument with the node's description in front: `node "x" (MatMul): input 1 "b": <what>`,
   // where "b" is the op's name for the input.
   absl::Status Error(std::string_view what) const;
   absl::Status InputError(int i, std::string_view what) const;
+  absl::Status OutputError(int i, std::string_view what) const;
   absl::Status AttributeError(std::string_view attribute, std::string_view what) const;
 
   const std::vector<Known>& outputs() const { return outputs_; }
@@ -69,7 +76,8 @@ class ShapeContext {
  private:
   friend class OpDef;
   const Node& node_;
-  const OpDef* op_ = nullptr;  // while its inference runs
+  const OpDef* op_ = nullptr;  // while its inference runs, as below
+  const DeclaredSizes* sizes_ = nullptr;
   std::string scope_;
   int fresh_count_ = 0;
   int64_t opset_;

@@ -57,7 +57,8 @@ absl::Status CheckOldPorts(const Node& node, const OpDef& op) {
 
 class Verifier {
  public:
-  Verifier(const Model& model, const OpRegistry& registry) : model_(model), registry_(registry) {
+  Verifier(const Model& model, const OpRegistry& registry)
+      : model_(model), functions_(model.functions), registry_(registry) {
     for (const OpDef* op : registry.ops()) oldest_.try_emplace({op->domain(), op->name()}, op);
   }
 
@@ -76,14 +77,13 @@ class Verifier {
     if (const OpDef* op = registry_.Find(node.domain(), node.op_type(), opset)) {
       return CheckPorts(node, *op);
     }
-    if (model_.FindFunction(node.domain(), node.op_type(), node.overload) != nullptr) {
-      return absl::OkStatus();
-    }
+    if (functions_.Find(node) != nullptr) return absl::OkStatus();
     const auto oldest = oldest_.find({node.domain(), node.op_type()});
     return oldest == oldest_.end() ? absl::OkStatus() : CheckOldPorts(node, *oldest->second);
   }
 
   const Model& model_;
+  const FunctionIndex functions_;
   const OpRegistry& registry_;
   std::map<std::pair<std::string_view, std::string_view>, const OpDef*> oldest_;
 };

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "pagefuse/ir/compute_type.h"
+#include "pagefuse/ir/machine_memory.h"
+#include "pagefuse/ir/memory_budget.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
@@ -90,6 +92,7 @@ absl::StatusOr<std::string> CompareOnRandomInputs(const Model& before, const Mod
   if (!SameInterface(before, after)) return std::string("inputs or outputs changed");
   const double allowed =
       std::max(ModelTolerance(before, tolerance), ModelTolerance(after, tolerance));
+  const MemoryBudgetScope scope(std::make_shared<MemoryBudget>(DefaultMemoryBytes()));
   std::string reason;
   for (int attempt = 0; attempt < kFeedAttempts; ++attempt) {
     const auto feeds = RandomFeeds(before, attempt);

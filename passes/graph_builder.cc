@@ -31,6 +31,13 @@ Value* GraphBuilder::Add(std::string_view op, std::vector<Value*> inputs,
   return node->output(0);
 }
 
+Value* GraphBuilder::Size(Value* value, int64_t axis) {
+  Value* size = Add("Shape", {value}, "start", axis);
+  size->producer()->SetAttribute("end",
+                                 {.value = axis + 1, .doc_string = {}, .unknown_fields = {}});
+  return size;
+}
+
 Value* GraphBuilder::Ints(std::vector<int64_t> values) {
   const auto size = static_cast<int64_t>(values.size());
   return graph_.AddInitializer(graph_.UniqueName(prefix_ + ".ints"),

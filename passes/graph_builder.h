@@ -27,6 +27,9 @@ class GraphBuilder {
   Node* AddNode(std::string_view domain, std::string_view op, std::vector<Value*> inputs,
                 int num_outputs);
 
+  // The length of one axis (counted from the front) as a list of one number.
+  Value* Size(Value* value, int64_t axis);
+
   // Constants are initialisers.
   Value* Ints(std::vector<int64_t> values);
   Value* Int(int64_t value);

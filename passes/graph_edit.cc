@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/ops/symbolic_arithmetic.h"
@@ -142,27 +144,25 @@ Value* AddInts(Graph& graph, std::string_view base, const std::vector<int64_t>& 
 
 std::vector<const Node*> EraseDead(Node* node, SymbolicContents& contents) {
   std::vector<const Node*> erased;
+  absl::flat_hash_set<const Node*> gone;
   std::vector<Node*> pending = {node};
   while (!pending.empty()) {
     Node* next = pending.back();
     pending.pop_back();
-    if (std::find(erased.begin(), erased.end(), next) != erased.end()) continue;
+    if (gone.contains(next)) continue;
     const bool dead =
         std::all_of(next->outputs().begin(), next->outputs().end(), [](const Value* output) {
           return output == nullptr || (output->uses().empty() && !output->is_output());
         });
     if (!dead) continue;
-    std::vector<Node*> producers;
     for (const Value* input : ValuesRead(*next)) {
       if (input->producer() == nullptr || input->graph() != next->graph()) continue;
-      if (std::find(producers.begin(), producers.end(), input->producer()) == producers.end()) {
-        producers.push_back(input->producer());
-      }
+      pending.push_back(input->producer());
     }
     for (const Value* output : next->outputs()) contents.erase(output);
     next->graph()->EraseNode(next);
     erased.push_back(next);
-    pending.insert(pending.end(), producers.begin(), producers.end());
+    gone.insert(next);
   }
   return erased;
 }

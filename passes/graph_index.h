@@ -28,6 +28,8 @@ class GraphIndex {
   // Grows along the node list; equal for a new node and the one whose place it took. -1 for nodes
   // of other graphs.
   int64_t position(const Node* node) const;
+  // The node of this graph among whose attributes `subgraph` is; null if there is none.
+  const Node* owner(const Graph* subgraph) const;
   // Nodes of that type in any domain, in order; may hold erased ones (see alive).
   const std::vector<Node*>& nodes(std::string_view op_type) const;
   int64_t num_nodes() const { return static_cast<int64_t>(positions_.size()); }
@@ -35,6 +37,7 @@ class GraphIndex {
  private:
   absl::flat_hash_map<const Node*, int64_t> positions_;
   absl::flat_hash_map<std::string, std::vector<Node*>> by_type_;
+  absl::flat_hash_map<const Graph*, const Node*> owners_;
 };
 
 }  // namespace pagefuse

@@ -42,6 +42,7 @@ class MatchSolver {
   // too many.
   int AddOperands(const Node& pattern_node, Node* node, bool exchanged, Step& step);
   bool HasComputedBounds(const Node& slice) const;
+  bool WidensIndex(const Node& cast, const Value& value) const;
   bool BindDeclaredType(const PatternValue& pattern, const Value& value);
 
   // --- outputs that the anchor does not reach (matcher_outputs.cc) ---

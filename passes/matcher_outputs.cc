@@ -3,29 +3,45 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/container/flat_hash_set.h"
+
 #include "pagefuse/passes/match_solver.h"
 
 namespace pagefuse {
 namespace {
 
 // Readers of a value in its graph, views looked through.
-void CollectReaders(const Value& value, const Graph* graph, std::vector<Node*>& readers) {
-  for (const Use& use : value.uses()) {
-    if (use.node->graph() != graph) continue;
-    if (std::find(readers.begin(), readers.end(), use.node) != readers.end()) continue;
-    readers.push_back(use.node);
-    const Value* output = use.node->output(0);
-    const bool elastic = IsViewNode(*use.node) || use.node->Is("Cast") || use.node->Is("Expand");
-    if (elastic && use.index == 0 && output != nullptr) CollectReaders(*output, graph, readers);
+class Readers {
+ public:
+  explicit Readers(const Graph* graph) : graph_(graph) {}
+
+  void Collect(const Value& value, int views = 0) {
+    for (const Use& use : value.uses()) {
+      if (use.node->graph() != graph_ || !seen_.insert(use.node).second) continue;
+      readers_.push_back(use.node);
+      const Value* output = use.node->output(0);
+      const bool elastic = IsViewNode(*use.node) || use.node->Is("Cast") || use.node->Is("Expand");
+      if (elastic && use.index == 0 && output != nullptr && views < kMaxViews) {
+        Collect(*output, views + 1);
+      }
+    }
   }
-}
+
+  const std::vector<Node*>& readers() const { return readers_; }
+
+ private:
+  const Graph* graph_;
+  std::vector<Node*> readers_;
+  absl::flat_hash_set<const Node*> seen_;
+};
 
 // The values that are `value` under another shape, itself first.
-void CollectViews(Value* value, const Graph* graph, std::vector<Value*>& views) {
+void CollectViews(Value* value, const Graph* graph, std::vector<Value*>& views, int depth = 0) {
   views.push_back(value);
+  if (depth == kMaxViews) return;
   for (const Use& use : value->uses()) {
     if (use.node->graph() != graph || use.index != 0 || !IsViewNode(*use.node)) continue;
-    if (use.node->output(0) != nullptr) CollectViews(use.node->output(0), graph, views);
+    if (use.node->output(0) != nullptr) CollectViews(use.node->output(0), graph, views, depth + 1);
   }
 }
 
@@ -50,12 +66,12 @@ int FirstOutput(const Node& node) {
 
 std::vector<Obligation> MatchSolver::ReadersCandidates(const Node& pattern_node,
                                                        Value* bound) const {
-  std::vector<Node*> readers;
-  CollectReaders(*bound, scope_.graph, readers);
+  Readers readers(scope_.graph);
+  readers.Collect(*bound);
   const int output = FirstOutput(pattern_node);
   const int id = pattern_.id(pattern_node.output(output));
   std::vector<Obligation> candidates;
-  for (Node* reader : readers) {
+  for (Node* reader : readers.readers()) {
     Value* value = reader->output(output);
     if (value == nullptr || state_.Holds(reader) || !Plausible(id, value)) continue;
     candidates.push_back({.pattern = id, .value = value});

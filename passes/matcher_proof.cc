@@ -6,6 +6,7 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/match_state.h"
 #include "pagefuse/passes/pattern_evaluator.h"
@@ -165,6 +166,46 @@ absl::Status ProveSplits(const MatchScope& scope, const MatchState& state) {
   return absl::OkStatus();
 }
 
+// The most axes that a constant has which the pattern's node reads.
+int ConstantRank(const Node& pattern_node) {
+  int rank = 0;
+  for (const Value* input : pattern_node.inputs()) {
+    const Tensor* tensor = input == nullptr ? nullptr : ConstantOf(input);
+    if (tensor != nullptr) rank = std::max(rank, tensor->rank());
+  }
+  return rank;
+}
+
+bool Broadcasts(const Node& node) {
+  const OpDef* op = OpRegistry::Global().Find("", node.op_type(), INT64_MAX);
+  return node.domain().empty() && op != nullptr && op->is_elementwise() && !node.Is("Clip");
+}
+
+// A number as a list, [1], is a number to an elementwise node where another operand has as many
+// axes; else it adds one to the result.
+absl::Status ProveNumbers(const MatchState& state) {
+  for (const auto& [wanted, node] : state.nodes) {
+    if (!Broadcasts(*node)) continue;
+    int rank = 0;  // known of some operand that is no such number
+    const Value* number = nullptr;
+    for (const Value* input : node->inputs()) {
+      if (input == nullptr) continue;
+      const Tensor* tensor = ConstantOf(input);
+      if (tensor != nullptr && tensor->size() == 1) {
+        if (number == nullptr || tensor->rank() > ConstantOf(number)->rank()) number = input;
+      } else if (input->shape().has_value()) {
+        rank = std::max(rank, input->shape()->rank());
+      }
+    }
+    if (number == nullptr) continue;
+    const int own = ConstantOf(number)->rank();
+    if (own <= std::max(rank, ConstantRank(*wanted))) continue;
+    return absl::NotFoundError(StrCat(node->Description(), ": \"", number->name(), "\" has ", own,
+                                      " axes, and no other operand is known to have as many"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ProveDeferred(const Pattern& pattern, const MatchScope& scope,
@@ -183,6 +224,7 @@ absl::Status ProveDeferred(const Pattern& pattern, const MatchScope& scope,
         break;
     }
   }
+  PF_RETURN_IF_ERROR(ProveNumbers(state));
   return ProveSplits(scope, state);
 }
 

@@ -20,11 +20,12 @@ bool IsOneValue(const PatternValue& pattern) {
 
 std::string Quoted(const Value& value) { return StrCat("\"", value.name(), "\""); }
 
-// The values from `value` upwards through views, itself first.
+// The values from `value` upwards through views, itself first, kMaxViews of them at most.
 std::vector<Value*> ViewChain(Value* value, const Graph* graph) {
   std::vector<Value*> chain = {value};
-  while (value->producer() != nullptr && value->producer()->graph() == graph &&
-         IsViewNode(*value->producer()) && value->producer()->input(0) != nullptr) {
+  while (chain.size() < kMaxViews && value->producer() != nullptr &&
+         value->producer()->graph() == graph && IsViewNode(*value->producer()) &&
+         value->producer()->input(0) != nullptr) {
     value = value->producer()->input(0);
     chain.push_back(value);
   }
@@ -219,6 +220,16 @@ std::vector<Step> MatchSolver::ViewSteps(const Obligation& claim) {
               Quoted(*pattern_[source].value), " stands for");
 }
 
+// True if the pattern casts a port to an index type, and the graph reads the other one: indices are
+// the same numbers in both. The replacement casts them to what the port takes.
+bool MatchSolver::WidensIndex(const Node& cast, const Value& value) const {
+  const auto is_index = [](DataType type) {
+    return type == DataType::kInt32 || type == DataType::kInt64;
+  };
+  return pattern_[pattern_.id(cast.input(0))].kind == PatternKind::kInput &&
+         is_index(static_cast<DataType>(IntOr(cast, "to", 0))) && is_index(value.dtype());
+}
+
 std::vector<Step> MatchSolver::CastSteps(const Obligation& claim) {
   const Node& cast = *PatternProducer(claim.pattern);
   const int source = pattern_.id(cast.input(0));
@@ -229,7 +240,7 @@ std::vector<Step> MatchSolver::CastSteps(const Obligation& claim) {
   }
   const bool typed = cast.attribute("to") != nullptr &&
                      IntOr(cast, "to", 0) == static_cast<int64_t>(claim.value->dtype());
-  if (typed && Plausible(source, claim.value)) {
+  if ((typed || WidensIndex(cast, *claim.value)) && Plausible(source, claim.value)) {
     Step step{.bind = claim.pattern, .bind_to = claim.value};
     step.todo.push_back({.pattern = source, .value = claim.value});
     steps.push_back(std::move(step));

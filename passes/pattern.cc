@@ -11,6 +11,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/words/slot_filter.h"
 
 namespace pagefuse {
 namespace {
@@ -184,6 +185,7 @@ absl::StatusOr<std::shared_ptr<const Pattern>> Compile(const PatternSource& sour
           StrCat("pattern \"", source.name, "\": ", node->Description(), " has a subgraph"));
     }
   }
+  if (source.writes_every_slot && !DropSlotFilter(*pattern->model.graph)) return nullptr;
   PF_RETURN_IF_ERROR(CanonicalisePattern(pattern->model));
   Classifier(*pattern, source, optional).Run();
   return std::shared_ptr<const Pattern>(std::move(pattern));
@@ -191,7 +193,8 @@ absl::StatusOr<std::shared_ptr<const Pattern>> Compile(const PatternSource& sour
 
 // The texts of a source, as a key.
 std::string KeyOf(const PatternSource& source) {
-  std::string key = StrCat(source.name, "\n", source.text);
+  std::string key =
+      StrCat(source.name, "\n", source.writes_every_slot ? "every slot\n" : "", source.text);
   for (const std::string& input : source.metadata_inputs) StrAppend(&key, "\n", input);
   return key;
 }

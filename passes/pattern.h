@@ -52,6 +52,7 @@ struct PatternSource {
   std::string name;
   std::string text;  // `(x, w?) => (y) { ... }`, a name and header before it allowed
   std::vector<std::string> metadata_inputs;
+  bool writes_every_slot = false;  // without the filter of negative slots (words/slot_filter.h)
 };
 
 // A function's text made whole: the name `pattern` is put in where there is none, `?` marks are
@@ -59,10 +60,13 @@ struct PatternSource {
 std::string NormaliseFunctionText(std::string_view text, std::vector<std::string>* optional);
 
 // Parses the text and puts the graph through the canonicalisation that models get. InvalidArgument
-// if it does not parse or has subgraphs.
+// if it does not parse or has subgraphs. Null if it is asked to write every slot and filters none.
 absl::StatusOr<std::shared_ptr<const Pattern>> CompilePattern(const PatternSource& source);
 
 // Reshape, Squeeze, Unsqueeze and Flatten: the same elements under another shape.
 bool IsViewNode(const Node& node);
+// Views on end that are looked through at most: a graph of nothing but views would take the square
+// of its nodes otherwise.
+inline constexpr int kMaxViews = 64;
 
 }  // namespace pagefuse

@@ -8,6 +8,7 @@
 #include "pagefuse/passes/quantise/quantise.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/similar_names.h"
+#include "pagefuse/passes/words/words.h"
 
 namespace pagefuse {
 namespace {
@@ -46,6 +47,12 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   tidy();
 
   // ---- recognise ----
+  // As many rows of a block table as sequences.
+  add(DeclareEqualBatches());
+  // Codes of number formats, by what is computed.
+  add(RecogniseScalarFunctions());
+  // Rows written by slot.
+  add(RecogniseRowWrites());
   // RMSNorm written out.
   add(RecogniseRmsNorm());
   // x * sigmoid(x).
@@ -91,9 +98,25 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   }
 
   // ---- fuse ----
+  // An indexer's scores, however they are written.
+  add(FuseIndexLogits());
+  // The best of them.
+  add(FuseIndexerTopK());
+  // Their slots in a paged cache.
+  add(FuseTopKSlots());
   // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
-  // Attention over a paged cache, written out.
+  // The same ops in any other spelling, by what is computed.
+  add(FuseByResults());
+  // Attention over listed latent rows, however it is written.
+  add(FuseSparseMla());
+  // Attention over codebook keys and stepped values, unpacked in the graph.
+  add(FuseTurboQuantAttention());
+  // Attention over a paged or quantised cache, however it is written.
+  add(FusePagedAttention());
+  // New rows of its contiguous caches.
+  add(FuseContiguousInsert());
+  // Attention over a paged cache, as the op's decomposition has it.
   add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());

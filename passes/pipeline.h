@@ -25,6 +25,10 @@ std::vector<std::unique_ptr<Pass>> FusionPipeline();
 // has room for: a matrix of an expert for each token, slices of constants, a transposed embedding;
 // and let elementwise ops run in one pass over memory, each by its own kernel.
 std::vector<std::string> LoadPasses();
+// Puts bodies in place of the calls of model-local functions, as the pass inline-functions does,
+// but all of them: InvalidArgument naming a call whose function means other opsets.
+// ResourceExhausted naming the function if that would be too many nodes (ops/function_expansion.h).
+absl::Status InlineAllFunctions(Model& model);
 // The pass of that name; NotFound listing the nearest names.
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name);
 

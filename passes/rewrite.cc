@@ -19,6 +19,17 @@ namespace {
 constexpr std::string_view kRuleKey = "pkg.pagefuse.rule";
 constexpr std::string_view kFromKey = "pkg.pagefuse.from";
 
+constexpr int64_t kAnyOpset = 1 << 20;
+
+// The types that a port of `type`, a variable or a name, takes.
+std::vector<DataType> TypesOf(const OpDef& op, const std::string& type) {
+  for (const auto& [variable, types] : op.types()) {
+    if (variable == type) return types;
+  }
+  const auto named = DataTypeFromName(type);
+  return named ? std::vector<DataType>{*named} : std::vector<DataType>{};
+}
+
 class Rewrite {
  public:
   Rewrite(const Rule::Impl& rule, int pattern, const Match& match, const RewriteScope& scope)
@@ -96,13 +107,7 @@ class Rewrite {
     const Graph* graph = node->graph();
     if (graph == scope_.graph) return node;
     while (graph != nullptr && graph->parent() != scope_.graph) graph = graph->parent();
-    if (graph == nullptr) return nullptr;
-    for (const auto& candidate : scope_.graph->nodes()) {
-      for (const Graph* subgraph : candidate->Subgraphs()) {
-        if (subgraph == graph) return candidate.get();
-      }
-    }
-    return nullptr;
+    return graph == nullptr ? nullptr : scope_.index->owner(graph);
   }
 
   // --- new nodes from text ---
@@ -170,6 +175,7 @@ class Rewrite {
     }
     Node* created = scope_.graph->AddNode(node.domain(), node.op_type(), std::move(inputs),
                                           std::move(outputs), last_);
+    CastIndices(*created);
     new_nodes_.push_back(created);
     for (const auto& [name, attribute] : node.attributes()) {
       PF_ASSIGN_OR_RETURN(const Attribute* resolved, Resolve(*created, name, attribute));
@@ -177,6 +183,31 @@ class Rewrite {
     }
     if (replacement_.takes_all_attributes) TakeAttributes(*created);
     return absl::OkStatus();
+  }
+
+  // Indices of another integer type than the port takes.
+  void CastIndices(Node& node) {
+    const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), kAnyOpset);
+    if (!op || op->domain().empty()) return;
+    const int ports = std::min(node.num_inputs(), static_cast<int>(op->inputs().size()));
+    for (int i = 0; i < ports; ++i) {
+      const Value* input = node.input(i);
+      if (!input || !IsInteger(input->dtype())) continue;
+      const std::vector<DataType> types = TypesOf(*op, op->inputs()[i].type);
+      const auto integer = std::find_if(types.begin(), types.end(), IsInteger);
+      if (integer == types.end() || std::count(types.begin(), types.end(), input->dtype()) > 0) {
+        continue;
+      }
+      node.SetInput(i, CastTo(node.input(i), *integer, &node));
+    }
+  }
+
+  Value* CastTo(Value* value, DataType type, Node* before) {
+    Value* cast = NewValue(value->name());
+    Node* node = scope_.graph->AddNode("", "Cast", {value}, {cast}, before);
+    node->SetAttribute("to", MakeAttribute(static_cast<int64_t>(type)));
+    new_nodes_.push_back(node);
+    return cast;
   }
 
   Value* NewValue(std::string_view name) {
@@ -227,9 +258,14 @@ class Rewrite {
       PF_RETURN_IF_ERROR(InferNode(*node, *scope_.opsets, *scope_.contents));
     }
     for (size_t i = 0; i < old_outputs_.size(); ++i) {
-      if (new_outputs_[i] != nullptr) {
-        PF_RETURN_IF_ERROR(CheckSameType(*old_outputs_[i], *new_outputs_[i]));
+      Value*& to = new_outputs_[i];
+      if (to == nullptr) continue;
+      const DataType was = old_outputs_[i]->dtype();
+      if (IsInteger(was) && IsInteger(to->dtype()) && was != to->dtype()) {
+        to = CastTo(to, was, last_);
+        PF_RETURN_IF_ERROR(InferNode(*to->producer(), *scope_.opsets, *scope_.contents));
       }
+      PF_RETURN_IF_ERROR(CheckSameType(*old_outputs_[i], *to));
     }
     return absl::OkStatus();
   }
@@ -243,7 +279,6 @@ class Rewrite {
       (*scope_.opsets)[node.domain()] = op == nullptr ? 1 : op->since();
       return absl::OkStatus();
     }
-    constexpr int64_t kAnyOpset = 1 << 20;
     if (FindOpDef(node, *scope_.opsets) == nullptr &&
         OpRegistry::Global().Find(node.domain(), node.op_type(), kAnyOpset) != nullptr) {
       return absl::FailedPreconditionError(StrCat("opset ", opset, " has no ", node.op_type()));

@@ -197,6 +197,7 @@ struct Compiler {
       return absl::InvalidArgumentError(
           StrCat("rule \"", rule.name, "\": ", pattern.status().message()));
     }
+    if (!*pattern) return absl::OkStatus();
     std::string text = rule.replacement_text;
     if (text.empty() && !rule.builder && op != nullptr) text = CallOf(*op, **pattern);
     Replacement replacement{.body = nullptr, .takes_all_attributes = text != rule.replacement_text};
@@ -212,6 +213,16 @@ struct Compiler {
     return absl::OkStatus();
   }
 
+  static PatternSource SourceOf(const OpDef& def, const DecompositionVariant& variant) {
+    PatternSource source{.name = variant.name.empty() ? def.name() : variant.name,
+                         .text = variant.text,
+                         .metadata_inputs = {}};
+    for (const Port& port : def.inputs()) {
+      if (port.role == PortRole::kMetadata) source.metadata_inputs.push_back(port.name);
+    }
+    return source;
+  }
+
   absl::Status AddOp(const std::string& op) {
     const auto [domain, name] = SplitOpName(op);
     const OpDef* def = OpRegistry::Global().Find(domain, name, kAnyOpset);
@@ -224,14 +235,15 @@ struct Compiler {
       return absl::InvalidArgumentError(
           StrCat("rule \"", rule.name, "\": op \"", op, "\" has no decomposition"));
     }
-    for (const DecompositionVariant& variant : variants) {
-      PatternSource source{.name = variant.name.empty() ? name : variant.name,
-                           .text = variant.text,
-                           .metadata_inputs = {}};
-      for (const Port& port : def->inputs()) {
-        if (port.role == PortRole::kMetadata) source.metadata_inputs.push_back(port.name);
+    // Graphs that never see padding write by the raw slot. All spellings with the filter come
+    // first: what they are without it stands in them too.
+    for (const bool every_slot : {false, true}) {
+      for (const DecompositionVariant& variant : variants) {
+        PatternSource source = SourceOf(*def, variant);
+        source.writes_every_slot = every_slot;
+        if (every_slot) source.name += ", every slot";
+        PF_RETURN_IF_ERROR(Add(std::move(source), def, &variant));
       }
-      PF_RETURN_IF_ERROR(Add(std::move(source), def, &variant));
     }
     return absl::OkStatus();
   }

@@ -61,7 +61,7 @@ Engine::~Engine() = default;
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const std::string& path,
                                                      const EngineOptions& options) {
-  PF_ASSIGN_OR_RETURN(Model model, LoadModel(path));
+  PF_ASSIGN_OR_RETURN(Model model, LoadModel(path, {.map_files = options.session.map_files}));
   return Create(std::move(model), options);
 }
 

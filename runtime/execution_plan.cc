@@ -1,6 +1,7 @@
 #include "pagefuse/runtime/execution_plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -98,8 +99,9 @@ class Planner {
     }
     const int end = static_cast<int>(plan_.steps.size());
     for (int output : plan_.outputs) last_read_[output] = end;
-    sharers_.assign(plan_.values.size(), {});
-    for (int i = 0; i < static_cast<int>(plan_.values.size()); ++i) sharers_[i] = {i};
+    memory_of_.resize(plan_.values.size());
+    std::iota(memory_of_.begin(), memory_of_.end(), 0);
+    last_memory_read_ = last_read_;
   }
 
   void PlaceOutputs(int step_index) {
@@ -125,11 +127,7 @@ class Planner {
   }
 
   // The last step that reads any value that shares memory with `value`.
-  int LastReadOfMemory(int value) const {
-    int last = -1;
-    for (int sharer : sharers_[value]) last = std::max(last, last_read_[sharer]);
-    return last;
-  }
+  int LastReadOfMemory(int value) const { return last_memory_read_[memory_of_[value]]; }
 
   void Share(PlannedStep& step, int out, int in) {
     const int input = step.inputs[in];
@@ -137,11 +135,8 @@ class Planner {
     step.shares_input[out] = in;
     plan_.values[output].placement = plan_.values[input].placement;
     plan_.values[output].storage = plan_.values[input].storage;
-    // All sharers keep one list under the first of them; copies stay small because chains of views
-    // are short.
-    std::vector<int> all = sharers_[input];
-    all.push_back(output);
-    for (int sharer : all) sharers_[sharer] = all;
+    const int memory = memory_of_[output] = memory_of_[input];
+    last_memory_read_[memory] = std::max(last_memory_read_[memory], last_read_[output]);
   }
 
   static int PairedInput(const std::vector<std::pair<int, int>>& pairs, const PlannedStep& step,
@@ -178,9 +173,8 @@ class Planner {
   }
 
   bool IsUpdatedFeed(int value) const {
-    if (plan_.values[value].placement != Placement::kExternal) return false;
-    return std::any_of(sharers_[value].begin(), sharers_[value].end(),
-                       [&](int sharer) { return plan_.values[sharer].value->is_input(); });
+    return plan_.values[value].placement == Placement::kExternal &&
+           plan_.values[memory_of_[value]].value->is_input();
   }
 
   bool TryView(int step_index, int out) {
@@ -230,7 +224,8 @@ class Planner {
   ExecutionPlan plan_;
   absl::flat_hash_map<const Value*, int> index_;
   std::vector<int> last_read_;  // by value: last step that reads it; past the end for graph outputs
-  std::vector<std::vector<int>> sharers_;  // by value: values in the same memory, itself included
+  std::vector<int> memory_of_;  // by value: the first value in the same memory
+  std::vector<int> last_memory_read_;  // by first value: last step that reads one of the sharers
 };
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
+
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
@@ -19,6 +21,13 @@ TensorArg ArgOf(const Tensor& tensor) {
 
 // Of an argument whose size was found to fit.
 int64_t ByteSizeOf(const TensorArg& arg) { return ByteSize(arg.dtype, arg.dims).value_or(0); }
+
+// Says at which node memory ran out, if nobody nearer did.
+absl::Status WhereMemoryRanOut(const Node& node, const absl::Status& status) {
+  const bool placed = absl::StartsWith(status.message(), "node \"");
+  if (status.code() != absl::StatusCode::kResourceExhausted || placed) return status;
+  return absl::ResourceExhaustedError(StrCat(node.Description(), ": ", StdView(status.message())));
+}
 
 absl::StatusOr<Tensor> BorrowedTensor(const TensorArg& arg) {
   return Tensor::View(arg.dtype, arg.dims,
@@ -41,6 +50,10 @@ Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
   last_outputs_.resize(plan_.values.size());
   for (size_t i = 0; i < plan_.values.size(); ++i) {
     if (const Tensor* tensor = plan_.values[i].value->initializer()) constants_[i] = ArgOf(*tensor);
+  }
+  output_positions_.assign(plan_.values.size(), -1);
+  for (int i = static_cast<int>(plan_.outputs.size()) - 1; i >= 0; --i) {
+    output_positions_[plan_.outputs[i]] = i;
   }
   bodies_.resize(plan_.steps.size());
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -88,7 +101,7 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
   };
   for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) {
     const double begin = profile_ ? micros() : 0;
-    PF_RETURN_IF_ERROR(RunStep(step, run));
+    PF_RETURN_IF_ERROR(WhereMemoryRanOut(*plan_.steps[step].node, RunStep(step, run)));
     if (profile_) timings_.push_back({step, begin, micros() - begin});
     for (int storage : dying_[step]) run.spill[storage].reset();
   }
@@ -194,10 +207,8 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& r
   }
   PF_RETURN_IF_ERROR(CheckTensorBytes(*step.node, out, bytes, limits_));
   if (value.placement == Placement::kOutput) {
-    Tensor tensor;
-    for (size_t i = 0; i < plan_.outputs.size(); ++i) {
-      if (plan_.outputs[i] == index && (*run.bound)[i].defined()) tensor = (*run.bound)[i];
-    }
+    // An output that is listed twice is bound by its name, so that the first place tells all.
+    Tensor tensor = (*run.bound)[output_positions_[index]];
     if (tensor.defined() && (tensor.dtype() != output.dtype || tensor.dims() != output.dims)) {
       return absl::InvalidArgumentError(
           StrCat("output \"", value.value->name(), "\": bound memory is ",
@@ -243,7 +254,10 @@ absl::Status Executor::RunDecomposition(const PlannedStep& step, KernelArgs& arg
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> results,
                       EvaluateNode(*step.node, step.opset, inputs, options));
   for (size_t i = 0; i < args.outputs.size(); ++i) {
-    if (!args.outputs[i].present() || results[i].byte_size() == 0) continue;
+    if (step.outputs[i] < 0) continue;
+    PF_RETURN_IF_ERROR(CheckResult(*step.node, static_cast<int>(i), args.outputs[i].dtype,
+                                   args.outputs[i].dims, results[i]));
+    if (results[i].byte_size() == 0) continue;
     std::memcpy(args.outputs[i].data, results[i].data(), results[i].byte_size());
   }
   return absl::OkStatus();
@@ -290,9 +304,9 @@ absl::Status Executor::RunBodies(int index, RunState& run) {
 absl::Status Executor::KeepProduced(const PlannedStep& step, int out, Tensor tensor,
                                     RunState& run) {
   const int index = step.outputs[out];
-  for (size_t i = 0; i < plan_.outputs.size(); ++i) {
-    if (plan_.outputs[i] != index || !(*run.bound)[i].defined()) continue;
-    Tensor bound = (*run.bound)[i];
+  const int position = output_positions_[index];
+  if (position >= 0 && (*run.bound)[position].defined()) {
+    Tensor bound = (*run.bound)[position];
     if (bound.dtype() != tensor.dtype() || bound.dims() != tensor.dims()) {
       return absl::InvalidArgumentError(
           StrCat("output \"", plan_.values[index].value->name(), "\": bound memory is ",

@@ -25,7 +25,9 @@ struct StepTiming {
 
 // Keeps the arena between runs: sizes grow to the largest seen and the plan of offsets is made anew
 // when they do. Keeps large outputs too, and gives their memory to the next run once nobody else
-// holds them: memory that is new costs as much as a product, page by page. Not thread-safe.
+// holds them: memory that is new costs as much as a product, page by page. What it takes counts
+// against the thread's budget (ir/memory_budget.h), ResourceExhausted naming the node where that is
+// used up. Not thread-safe.
 class Executor {
  public:
   explicit Executor(ExecutionPlan plan, const RunLimits& limits = {});
@@ -66,6 +68,7 @@ class Executor {
   std::vector<std::shared_ptr<Buffer>> last_outputs_;  // by value: large memory of the last run
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  // by step
   std::vector<TensorArg> constants_;     // by value; absent where the value is no constant
+  std::vector<int> output_positions_;    // by value: where it is a graph output first, or -1
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
   Scratch scratch_;
   bool profile_ = false;

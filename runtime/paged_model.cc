@@ -63,7 +63,15 @@ absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t st
                                                  BlockPool::kMaxBlocks, " are possible"));
     }
   }
-  PF_ASSIGN_OR_RETURN(tensors_, layout_.Allocate(groups));
+  const MemoryBudgetScope scope(session_->memory());
+  tensors_.clear();  // the old cache goes before the new one comes
+  auto tensors = layout_.Allocate(groups);
+  if (!tensors.ok()) {
+    cache_ = std::make_unique<PagedCache>(std::vector<CacheGroup>());
+    return absl::Status(tensors.status().code(),
+                        StrCat("the cache: ", StdView(tensors.status().message())));
+  }
+  tensors_ = *std::move(tensors);
   cache_ = std::make_unique<PagedCache>(std::move(groups));
   return absl::OkStatus();
 }

@@ -1,19 +1,23 @@
 #include "pagefuse/runtime/session.h"
 
+#include <mutex>
+#include <numeric>
 #include <set>
 #include <utility>
 
-#include <omp.h>
-
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/ir/absent_data.h"
+#include "pagefuse/ir/machine_memory.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/verify.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/thread_pool.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/similar_names.h"
 #include "pagefuse/runtime/executor.h"
 
@@ -76,6 +80,25 @@ int64_t WeightBytes(const Graph& graph) {
   return bytes;
 }
 
+// What initialisers of the model lie in that nobody may write: mapped files, each once.
+std::vector<std::shared_ptr<Buffer>> FilesOf(Model& model) {
+  std::vector<std::shared_ptr<Buffer>> files;
+  absl::flat_hash_set<const Buffer*> seen;
+  for (const GraphScope& scope : AllGraphs(model)) {
+    for (const Value* value : scope.graph->initializers()) {
+      const std::shared_ptr<Buffer>& buffer = value->initializer()->buffer();
+      if (buffer == nullptr || buffer->writable() || !seen.insert(buffer.get()).second) continue;
+      files.push_back(buffer);
+    }
+  }
+  return files;
+}
+
+absl::Status CheckIntact(const std::vector<std::shared_ptr<Buffer>>& files) {
+  for (const std::shared_ptr<Buffer>& file : files) PF_RETURN_IF_ERROR(file->CheckIntact());
+  return absl::OkStatus();
+}
+
 // A kernel that is asked for must be one of the op, in some version.
 absl::Status CheckForcedKernels(const std::map<std::string, std::string>& kernels) {
   for (const auto& [name, kernel] : kernels) {
@@ -104,9 +127,14 @@ absl::Status CheckForcedKernels(const std::map<std::string, std::string>& kernel
 struct Session::Impl {
   Model model;
   SessionOptions options;
+  std::unique_ptr<ThreadPool> threads;
+  WorkerPool* workers = nullptr;  // those of the caller of Run, if null
+  std::mutex turn;                // who has it runs, or changes what runs need
   PipelineReport report;
   std::unique_ptr<Executor> executor;
   std::map<std::string, Tensor, std::less<>> bound;
+  std::shared_ptr<MemoryBudget> memory;
+  std::vector<std::shared_ptr<Buffer>> files;  // that weights are mapped from
   int64_t weight_bytes = 0;
 
   absl::StatusOr<std::vector<Tensor>> FeedsInOrder(
@@ -123,20 +151,30 @@ Session::~Session() = default;
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Load(const std::string& path,
                                                        const SessionOptions& options) {
-  PF_ASSIGN_OR_RETURN(Model model, LoadModel(path));
+  PF_ASSIGN_OR_RETURN(Model model, LoadModel(path, {.map_files = options.map_files}));
   return Create(std::move(model), options);
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
                                                          const SessionOptions& options) {
   PF_RETURN_IF_ERROR(CheckForcedKernels(options.force_kernel));
-  if (options.num_threads < 0 || options.num_threads > kMaxThreads) {
+  if (options.num_threads < 0 || options.num_threads > ThreadPool::kMaxSize) {
     return absl::InvalidArgumentError(
-        StrCat("num_threads: expected 0 to ", kMaxThreads, ", got ", options.num_threads));
+        StrCat("num_threads: expected 0 to ", ThreadPool::kMaxSize, ", got ", options.num_threads));
   }
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  if (options.num_threads > 0) omp_set_num_threads(options.num_threads);
+  impl->workers = options.workers;
+  if (options.workers == nullptr && options.num_threads > 0) {
+    impl->threads = std::make_unique<ThreadPool>(options.num_threads);
+    impl->workers = impl->threads.get();
+  }
+  const ScopedWorkerPool pool_scope(impl->workers);
+  impl->memory = std::make_shared<MemoryBudget>(
+      options.max_memory_bytes > 0 ? options.max_memory_bytes : DefaultMemoryBytes());
+  const MemoryBudgetScope memory_scope(impl->memory);
+  PF_RETURN_IF_ERROR(CheckIntact(FilesOf(model)));
+  PF_RETURN_IF_ERROR(InlineAllFunctions(model));
   if (options.optimise) {
     PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, options.pipeline));
   } else if (options.load_passes) {
@@ -148,6 +186,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
   PF_RETURN_IF_ERROR(InferShapes(model));
   impl->model = std::move(model);
   impl->weight_bytes = WeightBytes(*impl->model.graph);
+  impl->files = FilesOf(impl->model);
   PF_ASSIGN_OR_RETURN(ExecutionPlan plan,
                       MakePlan(impl->model, {.weight_type = options.weight_type,
                                              .force_kernel = options.force_kernel}));
@@ -157,13 +196,16 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
 }
 
 const Model& Session::model() const { return impl_->model; }
+const std::shared_ptr<MemoryBudget>& Session::memory() const { return impl_->memory; }
 const PipelineReport& Session::report() const { return impl_->report; }
 
 SessionStats Session::stats() const {
+  const std::lock_guard turn(impl_->turn);
   return {.weight_bytes = impl_->weight_bytes,
           .packed_weight_bytes = impl_->executor->packed_bytes(),
           .arena_bytes = impl_->executor->arena_bytes(),
           .output_bytes = impl_->executor->output_bytes(),
+          .memory_bytes = impl_->memory->used(),
           .nodes = impl_->model.graph->num_nodes()};
 }
 
@@ -180,6 +222,7 @@ std::string Session::KernelReport() const {
 }
 
 std::vector<NodeProfile> Session::Profile() const {
+  const std::lock_guard turn(impl_->turn);
   std::vector<NodeProfile> profile;
   for (const StepTiming& timing : impl_->executor->timings()) {
     const PlannedStep& step = impl_->executor->plan().steps[timing.step];
@@ -249,7 +292,11 @@ absl::StatusOr<std::vector<Tensor>> Session::Run(const std::map<std::string, Ten
     }
     wanted.push_back(i);
   }
+  const std::lock_guard turn(impl_->turn);
+  const ScopedWorkerPool pool_scope(impl_->workers);
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(feeds));
+  PF_RETURN_IF_ERROR(CheckIntact(impl_->files));
+  const MemoryBudgetScope memory_scope(impl_->memory);
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs,
                       impl_->executor->Run(ordered, impl_->BoundOutputs()));
   if (fetches.empty()) return outputs;
@@ -293,18 +340,15 @@ absl::Status Session::Impl::AddZeroFeeds(std::map<std::string, Tensor>& feeds) c
 
 std::vector<bool> Session::Impl::UpdatedInputs() const {
   const ExecutionPlan& plan = executor->plan();
-  std::vector<int> memory_of(plan.values.size(), -1);  // the value whose memory a value has
-  const auto root = [&](int value) {
-    while (memory_of[value] >= 0) value = memory_of[value];
-    return value;
-  };
+  std::vector<int> memory_of(plan.values.size());  // the value whose memory a value has
+  std::iota(memory_of.begin(), memory_of.end(), 0);
   std::vector<bool> updated(plan.values.size(), false);
   for (const PlannedStep& step : plan.steps) {
     for (size_t out = 0; out < step.outputs.size(); ++out) {
       const int in = step.shares_input[out];
       if (step.outputs[out] < 0 || in < 0) continue;
-      memory_of[step.outputs[out]] = step.inputs[in];
-      if (step.op->views().empty()) updated[root(step.inputs[in])] = true;
+      memory_of[step.outputs[out]] = memory_of[step.inputs[in]];
+      if (step.op->views().empty()) updated[memory_of[step.inputs[in]]] = true;
     }
   }
   std::vector<bool> by_input;
@@ -313,7 +357,11 @@ std::vector<bool> Session::Impl::UpdatedInputs() const {
 }
 
 absl::Status Session::WarmUp(const std::map<std::string, Tensor>& feeds) {
+  const std::lock_guard turn(impl_->turn);
+  const ScopedWorkerPool pool_scope(impl_->workers);
   std::map<std::string, Tensor> all = feeds;
+  PF_RETURN_IF_ERROR(CheckIntact(impl_->files));
+  const MemoryBudgetScope memory_scope(impl_->memory);
   PF_RETURN_IF_ERROR(impl_->AddZeroFeeds(all));
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> ordered, impl_->FeedsInOrder(all));
   const std::vector<bool> updated = impl_->UpdatedInputs();
@@ -339,11 +387,13 @@ absl::Status Session::Bind(std::string_view name, Tensor tensor) {
       tensor.byte_size() > 0) {
     return absl::InvalidArgumentError(StrCat("output \"", name, "\": the memory is read-only"));
   }
+  const std::lock_guard turn(impl_->turn);
   impl_->bound.insert_or_assign(std::string(name), std::move(tensor));
   return absl::OkStatus();
 }
 
 absl::Status Session::Unbind(std::string_view name) {
+  const std::lock_guard turn(impl_->turn);
   auto it = impl_->bound.find(name);
   if (it == impl_->bound.end()) {
     return absl::NotFoundError(StrCat("nothing is bound to \"", name, "\""));

@@ -10,15 +10,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/ir/memory_budget.h"
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/parallel.h"
 #include "pagefuse/ops/run_limits.h"
+#include "pagefuse/ops/thread_pool.h"
 #include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
 
 // More threads than any machine has cores are a mistake, and too many end the process.
-inline constexpr int kMaxThreads = 1024;
+inline constexpr int kMaxThreads = ThreadPool::kMaxSize;
 
 struct SessionOptions {
   // Rewrites before planning. `optimise` false runs the graph as it came, after the passes that
@@ -32,7 +35,20 @@ struct SessionOptions {
   // accumulation); it uses AMX or AVX512-BF16 where the machine has them.
   WeightType weight_type = WeightType::kFloat32;
   RunLimits limits = {};
-  int num_threads = 0;                                   // to kMaxThreads; 0: OpenMP's default
+  // Bytes that the session may hold at one time: packed weights, the arena, tensors between nodes,
+  // what Loops and Scans gather, outputs as long as somebody holds them, and the cache of an
+  // engine. The weights as they were loaded and what the caller feeds are not of it. A run that
+  // would need more ends in ResourceExhausted naming the node. 0: four fifths of what the machine,
+  // or the control group that the process is in, has, less what the process holds already.
+  int64_t max_memory_bytes = 0;
+  // Load: files of weights are mapped, and must keep their length meanwhile (ir/onnx_io.h); false:
+  // they are read into memory.
+  bool map_files = true;
+  // Threads that work on one run, its caller included: 1 starts none. 0 leaves it to the thread
+  // that calls Run: by default it uses as many as the process may have CPUs (UsableCpus).
+  int num_threads = 0;
+  // A host's threads in place of ours; then num_threads counts for nothing. Outlives the session.
+  WorkerPool* workers = nullptr;
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;
 };
@@ -43,6 +59,7 @@ struct SessionStats {
   int64_t packed_weight_bytes = 0;  // copies made for kernels
   int64_t arena_bytes = 0;          // the largest arena so far
   int64_t output_bytes = 0;         // outputs of the last run that its caller gave no memory for
+  int64_t memory_bytes = 0;         // held now, of what max_memory_bytes bounds
   int64_t nodes = 0;
 };
 
@@ -54,7 +71,7 @@ struct NodeProfile {
   double duration_us = 0;
 };
 
-// Run is not thread-safe: one thread a session at a time. Several sessions may run at once.
+// Thread-safe: runs of one session take turns, those of different sessions go on at once.
 class Session {
  public:
   static absl::StatusOr<std::unique_ptr<Session>> Load(const std::string& path,
@@ -65,6 +82,8 @@ class Session {
   ~Session();
 
   const Model& model() const;
+  // What the session's memory counts against (SessionOptions::max_memory_bytes).
+  const std::shared_ptr<MemoryBudget>& memory() const;
   const PipelineReport& report() const;
   SessionStats stats() const;
   // One line a node: node, kernel, and why better ones were refused.
@@ -77,7 +96,8 @@ class Session {
   // checked against the inputs' types and shapes, symbols included: InvalidArgument naming input,
   // expected and found. Nothing is kept of the feeds. An output that aliases an input (a KV cache)
   // is that feed's memory, which must be writable. A large output's memory stays with the session
-  // and serves later runs, once no Tensor holds it any more.
+  // and serves later runs, once no Tensor holds it any more. FailedPrecondition if a mapped file of
+  // weights has become shorter since it was loaded.
   absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
                                           const std::vector<std::string>& fetches = {});
 
@@ -87,7 +107,7 @@ class Session {
   // in for by zeros, bound outputs are left alone. Results of later runs are the same with and
   // without. An input that is neither fed nor bound is zeros, if the other feeds tell its shape;
   // feed what must be consistent (starts, lengths, tables). Errors are those of Run, and
-  // InvalidArgument for an input whose shape is not known. Not thread-safe, as Run.
+  // InvalidArgument for an input whose shape is not known.
   absl::Status WarmUp(const std::map<std::string, Tensor>& feeds);
 
   // Binds memory to an input or output for all later runs; a bound output is written in place and

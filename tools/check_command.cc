@@ -8,6 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/command.h"
 #include "tools/conformance.h"
+#include "tools/expect_case.h"
 #include "tools/output.h"
 #include "tools/paged_case.h"
 #include "tools/structure_case.h"
@@ -25,7 +26,7 @@ struct Flags {
   std::vector<std::string> dirs;
   std::string report;  // file of the conformance page
   std::optional<double> rtol, atol;
-  bool json = false, fuse = false, allow_refused = false;
+  bool json = false, fuse = false, allow_refused = false, expect = false;
   SessionFlags session;
 };
 
@@ -179,7 +180,26 @@ void PrintTally(const Tally& tally, const nlohmann::ordered_json& cases, bool js
             << "\n";
 }
 
+// What the graphs of cases with an expect.json fuse to, and whether their numbers stay.
+int CheckExpectations(const Flags& flags, Outcome& outcome) {
+  std::vector<ExpectResult> results;
+  bool right = true;
+  for (const std::string& dir : flags.dirs) {
+    for (const std::string& folder : FindTestCases(dir)) {
+      if (!HasExpectation(folder)) continue;
+      const auto result = RunExpectCase(folder);
+      outcome.status = result.status();
+      if (!result.ok()) return kWrongInput;
+      right = right && result->fusion.ok() && result->equality.ok();
+      results.push_back(*result);
+    }
+  }
+  std::cout << ExpectReport(results);
+  return right && !results.empty() ? kDone : kWrongInput;
+}
+
 int Check(const Flags& flags, Outcome& outcome) {
+  if (flags.expect) return CheckExpectations(flags, outcome);
   Tally tally;
   Conformance conformance;
   nlohmann::ordered_json cases = nlohmann::ordered_json::array();
@@ -231,6 +251,8 @@ void AddCheckCommand(CLI::App& app, Outcome& outcome) {
   AddTolerance(*command, "--atol", flags->atol, "absolute tolerance where a case names no rule");
   command->add_flag("--fuse", flags->fuse,
                     "run the passes first; decoders run through the paged cache");
+  command->add_flag("--expect", flags->expect,
+                    "cases with an expect.json: recall, precision and equality of fusions");
   command->add_flag("--allow-refused", flags->allow_refused,
                     "refused and skipped cases do not fail the command");
   command->add_option("--report", flags->report, "writes passed and refused cases by op, Markdown");

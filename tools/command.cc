@@ -1,9 +1,11 @@
 #include "tools/command.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <limits>
 
 #include "absl/strings/numbers.h"
 
@@ -57,8 +59,21 @@ void AddSessionFlags(CLI::App& command, SessionFlags& flags) {
   AddNumber(command, "--threads", flags.threads, {.most = kMaxThreads},
             StrCat("threads, at most ", kMaxThreads, "; 0 for all cores"))
       ->capture_default_str();
+  command
+      .add_option(
+          "--max-memory", flags.max_memory,
+          "memory that a run may take, as 8GiB or in bytes; four fifths of what the machine "
+          "or the control group has if left out")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   AddList(command, "--disable-pass", flags.disabled_passes, "passes to leave out");
   AddList(command, "--kernel", flags.kernels, "kernel to use for an op, as Op=name");
+}
+
+void AddLoadFlags(CLI::App& command, SessionFlags& flags) {
+  command.add_flag(
+      "--read-weights", flags.read_weights,
+      "read files of weights into memory instead of mapping them: they may then change "
+      "while they are used");
 }
 
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
@@ -70,6 +85,9 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
         StrCat("--weights: expected float32 or bfloat16, got \"", flags.weights, "\""));
   }
   options.num_threads = flags.threads;
+  options.map_files = !flags.read_weights;
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  options.max_memory_bytes = static_cast<int64_t>(std::min(flags.max_memory, kMost));
   options.pipeline.disabled = flags.disabled_passes;
   for (const std::string& choice : flags.kernels) {
     const size_t equals = choice.find('=');

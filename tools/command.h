@@ -68,10 +68,14 @@ CLI::Option* AddTolerance(CLI::App& command, const std::string& name, std::optio
 struct SessionFlags {
   std::string weights = "float32";
   int threads = 0;
+  uint64_t max_memory = 0;  // bytes, 0 for what SessionOptions says
+  bool read_weights = false;
   std::vector<std::string> disabled_passes;
   std::vector<std::string> kernels;  // "MatMul=reference"
 };
 void AddSessionFlags(CLI::App& command, SessionFlags& flags);
+// Of those that load the model by SessionOptions.
+void AddLoadFlags(CLI::App& command, SessionFlags& flags);
 // InvalidArgument naming the flag and the values that it takes.
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags);
 

@@ -7,6 +7,7 @@
 // deviation 1 / sqrt(fan-in), vectors 1 + normal / 50, integers below the number of experts. The
 // same input gives the same bytes on every machine.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -26,6 +27,7 @@
 #include "nlohmann/json.hpp"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 namespace {
@@ -96,17 +98,17 @@ class Filler {
       return absl::InvalidArgumentError(
           absl::StrCat("initializer \"", init.name, "\": config.json has no n_routed_experts"));
     }
-    bool ok = true;
-#pragma omp parallel for schedule(dynamic, 1) reduction(&& : ok)
-    for (int64_t start = 0; start < init.bytes; start += kChunkBytes) {
+    std::atomic<bool> ok = true;
+    ParallelTasks((init.bytes + kChunkBytes - 1) / kChunkBytes, [&](int64_t task) {
+      const int64_t start = task * kChunkBytes;
       std::vector<char> chunk(std::min(kChunkBytes, init.bytes - start));
       if (is_float) {
         MakeFloats(init, start / sizeof(float), chunk);
       } else {
         MakeIntegers(init, start / sizeof(int64_t), chunk);
       }
-      ok = ok && Write(chunk, init.offset + start);
-    }
+      if (!Write(chunk, init.offset + start)) ok = false;
+    });
     return ok ? absl::OkStatus() : absl::InternalError("cannot write the data file");
   }
 

@@ -263,6 +263,7 @@ void AddGenerateCommand(CLI::App& app, Outcome& outcome) {
                     "also run with an unquantised cache and tell the largest difference of logits");
   command->add_flag("--json", flags->json, "one JSON object");
   AddSessionFlags(*command, flags->session);
+  AddLoadFlags(*command, flags->session);
   AddProfileFlags(*command, flags->profiling);
   command->callback([flags, &outcome] { outcome.status = Generate(*flags); });
 }

@@ -115,6 +115,7 @@ void AddRunCommand(CLI::App& app, Outcome& outcome) {
                     "node, kernel, and why better ones were refused");
   AddProfileFlags(*command, flags->profiling);
   AddSessionFlags(*command, flags->session);
+  AddLoadFlags(*command, flags->session);
   command->callback([flags, &outcome] { outcome.status = Run(*flags); });
 }
 

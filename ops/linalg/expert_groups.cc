@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "pagefuse/ops/parallel.h"
+
 namespace pagefuse {
 namespace {
 
-// Elements of a matrix from which on all threads share it.
+// Elements of a matrix from which on all workers share it.
 constexpr int64_t kLargeMatrix = int64_t{1} << 16;
 
 // Slots of the scratch memory; products use the ones below.
@@ -65,14 +67,10 @@ absl::Status GroupedProduct(const ExpertGroups& groups, const GroupedRows& rows,
   }
   const auto count = static_cast<int64_t>(groups.groups.size());
   std::vector<absl::Status> statuses(static_cast<size_t>(count));
-#pragma omp parallel
-  {
-    Scratch own;
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < count; ++i) {
-      statuses[i] = RunGroup(groups, groups.groups[i], rows, product, own);
-    }
-  }
+  PerWorker<Scratch> own;
+  ParallelTasks(count, [&](int64_t i, int worker) {
+    statuses[i] = RunGroup(groups, groups.groups[i], rows, product, own[worker]);
+  });
   for (const absl::Status& status : statuses) {
     if (!status.ok()) return status;
   }

@@ -27,8 +27,8 @@ struct ExpertGroups {
 // `experts`: the expert of each row, 0 to num_experts - 1.
 ExpertGroups GroupByExpert(std::span<const int64_t> experts, int64_t num_experts);
 
-// y = x * W[expert], for the rows of one group, with whatever scratch memory it needs. May use all
-// OpenMP threads, or be called inside a parallel region.
+// y = x * W[expert], for the rows of one group, with whatever scratch memory it needs. May
+// share it among the workers of the call, or be called by one of them.
 using ExpertProduct = std::function<absl::Status(int64_t expert, const RowsView& x,
                                                  const OutputView& y, Scratch& scratch)>;
 

@@ -4,10 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "dnnl.h"
-
 #include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/linalg/integer_product_hwy.h"
+#include "pagefuse/ops/linalg/onednn.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
@@ -92,7 +91,7 @@ void MultiplyStreamed(const IntegerProduct& p, uint32_t* words) {
   });
   const int64_t row_groups = CeilDiv(p.m, kRowGroup);
   // One row is walked in parts as wide as can be: b then comes as long runs.
-  const int64_t share = CeilDiv(CeilDiv(p.n, omp_get_max_threads()), 64) * 64;
+  const int64_t share = CeilDiv(CeilDiv(p.n, MaxWorkers()), 64) * 64;
   const int64_t columns = p.m > 1 ? kColumnGroup : std::clamp<int64_t>(share, 256, 2048);
   const int64_t tasks = row_groups * CeilDiv(p.n, columns);
   ParallelFor(tasks, columns * (p.k + 8), [&](int64_t begin, int64_t end) {
@@ -124,17 +123,19 @@ bool MultiplyWithGemm(const IntegerProduct& p, uint8_t* scratch) {
   const std::optional<int32_t> a_zero = CommonZero(p.a_zeros, p.m);
   const std::optional<int32_t> b_zero = CommonZero(p.b_zeros, p.n);
   const ByteRows b = SignedB(p, scratch);
-  const auto gemm = [&](const auto& function, auto zero) {
-    using A = decltype(zero);
-    constexpr int32_t kNothing = 0;
-    return function('N', 'N', 'F', p.m, p.n, p.k, 1.0f, reinterpret_cast<const A*>(p.a.data),
-                    p.a.stride, zero, reinterpret_cast<const int8_t*>(b.data), b.stride,
-                    static_cast<int8_t>(b_zero.value_or(0) - (p.b.is_signed ? 0 : kSignedShift)),
-                    0.0f, p.y, p.y_stride, &kNothing) == dnnl_success;
-  };
-  const int32_t zero = a_zero.value_or(0);
-  const bool ok = p.a.is_signed ? gemm(dnnl_gemm_s8s8s32, static_cast<int8_t>(zero))
-                                : gemm(dnnl_gemm_u8s8s32, static_cast<uint8_t>(zero));
+  const int32_t shift = p.b.is_signed ? 0 : kSignedShift;
+  const bool ok = ParallelByteGemm({.m = p.m,
+                                    .n = p.n,
+                                    .k = p.k,
+                                    .a = p.a.data,
+                                    .a_signed = p.a.is_signed,
+                                    .lda = p.a.stride,
+                                    .a_zero = a_zero.value_or(0),
+                                    .b = reinterpret_cast<const int8_t*>(b.data),
+                                    .ldb = b.stride,
+                                    .b_zero = static_cast<int8_t>(b_zero.value_or(0) - shift),
+                                    .c = p.y,
+                                    .ldc = p.y_stride});
   if (ok && !b_zero) SubtractBZeros(p);
   if (ok && !a_zero) SubtractAZeros(p, b_zero.value_or(0));
   return ok;

@@ -41,7 +41,8 @@ void ShiftToSigned(const uint8_t* from, size_t count, uint8_t* to);
 // Bytes of scratch memory (aligned to 64) that MultiplyIntegers needs.
 size_t IntegerProductScratchBytes(int64_t m, int64_t k, int64_t n);
 
-// All OpenMP threads. Several rows go through oneDNN where its products are exact.
+// Shared among the workers of the call. Several rows go through oneDNN where its products are
+// exact.
 void MultiplyIntegers(const IntegerProduct& product, void* scratch);
 
 // How sums become quantised numbers: low..high(round((sum + bias) * scale) + zero), halves to even,

@@ -7,6 +7,7 @@
 #include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/linalg/linear_bf16_kernels.h"
 #include "pagefuse/ops/linalg/pack_hwy.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 namespace {
@@ -17,11 +18,12 @@ void RunTiles(const RowsView& x, const Bf16Product& product, uint16_t* tiles) {
   const int64_t k = product.weight->k();
   const int64_t tile_row_words = RowBlocks(k) * PackedBf16::kBlockWords;
   const int64_t tile_rows = (x.m + kTileRows - 1) / kTileRows;
-#pragma omp parallel for schedule(static) if (tile_rows > 1)
-  for (int64_t t = 0; t < tile_rows; ++t) {
-    const int64_t rows = std::min(kTileRows, x.m - t * kTileRows);
-    PackTileRows(x, k, t * kTileRows, rows, tiles + t * tile_row_words);
-  }
+  ParallelFor(tile_rows, kTileRows * k * 6, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t rows = std::min(kTileRows, x.m - t * kTileRows);
+      PackTileRows(x, k, t * kTileRows, rows, tiles + t * tile_row_words);
+    }
+  });
   if (HasAmxBf16()) return Bf16ProductAmx(product, tiles, tiles + tile_rows * tile_row_words);
   Bf16ProductAvx512(product, tiles);
 }
@@ -29,8 +31,9 @@ void RunTiles(const RowsView& x, const Bf16Product& product, uint16_t* tiles) {
 void RunHwy(const RowsView& x, const Bf16Product& product, float* rows) {
   const int64_t k = product.weight->k();
   const int64_t stride = RowBlocks(k) * PackedBf16::kBlockRows;
-#pragma omp parallel for schedule(static) if (x.m > 16)
-  for (int64_t r = 0; r < x.m; ++r) RoundRow(x.data + r * x.stride, k, rows + r * stride);
+  ParallelFor(x.m, k * 8, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) RoundRow(x.data + r * x.stride, k, rows + r * stride);
+  });
   Bf16ProductHwy(product, rows);
 }
 

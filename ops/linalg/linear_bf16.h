@@ -22,8 +22,8 @@ namespace pagefuse {
 // Bytes of scratch memory that the functions below need for m rows.
 size_t LinearBf16ScratchBytes(int64_t m, int64_t k);
 
-// y [m, n] = x [m, k] * W. All OpenMP threads; `scratch` has LinearBf16ScratchBytes(m, k) bytes
-// aligned to 64. `w` is not gated.
+// y [m, n] = x [m, k] * W, shared among the workers of the call; `scratch` has
+// LinearBf16ScratchBytes(m, k) bytes aligned to 64. `w` is not gated.
 void LinearBf16(const RowsView& x, const PackedBf16& w, void* scratch, const OutputView& y);
 
 // y [m, n] = activation(x * gate) * (x * up), for a gated `w`. The products stay in cache.

@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include <omp.h>
-
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/amx_tiles.h"
 #include "pagefuse/ops/linalg/bf16_tiles_kernels.h"
 #include "pagefuse/ops/linalg/linear_bf16_write.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 
@@ -236,7 +235,7 @@ struct ItemGrid {
   int64_t column_items;
 };
 ItemGrid MakeGrid(int64_t m, int64_t panels) {
-  const int64_t threads = omp_get_max_threads();
+  const int64_t threads = MaxWorkers();
   ItemGrid grid{kItemRows, 0, 0};
   auto row_items = [&] { return (m + grid.rows - 1) / grid.rows; };
   while (grid.rows > kPairRows && row_items() * panels < threads) grid.rows /= 2;
@@ -251,31 +250,25 @@ ItemGrid MakeGrid(int64_t m, int64_t panels) {
 PF_AMX void WideProduct(const Bf16Product& product, const uint16_t* tiles, Stage* stages) {
   const int64_t panels = (product.weight->column_blocks() + 1) / 2;
   const ItemGrid grid = MakeGrid(product.m, panels);
-#pragma omp parallel
-  {
-    Stage* mine = stages + omp_get_thread_num() * kItemStages;
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < grid.row_items * grid.column_items; ++i) {
-      const int64_t row = i / grid.column_items * grid.rows;
-      const int64_t column = i % grid.column_items;
-      const int64_t panel = panels * column / grid.column_items;
-      const int64_t end = panels * (column + 1) / grid.column_items;
-      const Item item{row, std::min(grid.rows, product.m - row), panel, end - panel};
-      WideItem(product, tiles, item, mine).Run();
-    }
+  ParallelTasks(grid.row_items * grid.column_items, [&](int64_t i, int worker) PF_AMX {
+    const int64_t row = i / grid.column_items * grid.rows;
+    const int64_t column = i % grid.column_items;
+    const int64_t panel = panels * column / grid.column_items;
+    const int64_t end = panels * (column + 1) / grid.column_items;
+    const Item item{row, std::min(grid.rows, product.m - row), panel, end - panel};
+    WideItem(product, tiles, item, stages + worker * kItemStages).Run();
     ReleaseTiles();
-  }
+  });
 }
 
 // Up to 16 rows of x by four column blocks: four streams of weights.
 PF_AMX void NarrowProduct(const Bf16Product& product, const uint16_t* tiles) {
   const PackedBf16& w = *product.weight;
-#pragma omp parallel
-  {
+  const int64_t steps = (w.column_blocks() + 3) / 4;
+  ParallelFor(steps, w.k_blocks() * kTileWords * 8, [&](int64_t step, int64_t end) PF_AMX {
     Stage stage;
     LoadConfig(NarrowConfig(product.m));
-#pragma omp for schedule(static)
-    for (int64_t block = 0; block < w.column_blocks(); block += 4) {
+    for (int64_t block = 4 * step; block < std::min(4 * end, w.column_blocks()); block += 4) {
       const int64_t count = std::min<int64_t>(4, w.column_blocks() - block);
       TileBlock sums;
       sums.k_tiles = w.k_blocks();
@@ -288,13 +281,13 @@ PF_AMX void NarrowProduct(const Bf16Product& product, const uint16_t* tiles) {
       WriteTiles(product, {0, product.m, block, count}, stage.tiles);
     }
     ReleaseTiles();
-  }
+  });
 }
 
 }  // namespace
 
 size_t AmxStageBytes(int64_t m) {
-  return m <= kTileRows ? 0 : omp_get_max_threads() * kItemStages * sizeof(Stage);
+  return m <= kTileRows ? 0 : MaxWorkers() * kItemStages * sizeof(Stage);
 }
 
 void Bf16ProductAmx(const Bf16Product& product, const uint16_t* tiles, void* stages) {

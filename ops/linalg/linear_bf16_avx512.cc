@@ -3,6 +3,7 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/bf16_dots.h"
 #include "pagefuse/ops/linalg/linear_bf16_write.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 
@@ -87,10 +88,11 @@ void Bf16ProductAvx512(const Bf16Product& product, const uint16_t* tiles) {
   const int64_t blocks = product.weight->column_blocks();
   for (int64_t begin = 0; begin < tile_rows; begin += kPartTileRows) {
     const int64_t end = std::min(begin + kPartTileRows, tile_rows);
-#pragma omp parallel for schedule(static)
-    for (int64_t first = 0; first < blocks; first += kStepBlocks) {
-      StepOfRows(product, tiles, first, begin, end);
-    }
+    const int64_t steps = (blocks + kStepBlocks - 1) / kStepBlocks;
+    const int64_t step_bytes = product.weight->k_blocks() * kTileWords * kStepBlocks * 2;
+    ParallelFor(steps, step_bytes * (end - begin), [&](int64_t step, int64_t last) {
+      for (; step < last; ++step) StepOfRows(product, tiles, step * kStepBlocks, begin, end);
+    });
   }
 }
 

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "pagefuse/ops/linalg/linear_bf16_kernels.h"
+#include "pagefuse/ops/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pagefuse/ops/linalg/linear_bf16_hwy.cc"
@@ -117,8 +118,11 @@ void Group(const Bf16Product& product, const float* x, int64_t group) {
 
 void Product(const Bf16Product& product, const float* x) {
   const int64_t groups = (product.weight->n() + kBlockColumns - 1) / kBlockColumns;
-#pragma omp parallel for schedule(static)
-  for (int64_t group = 0; group < groups; ++group) Group(product, x, group);
+  const int64_t bytes =
+      static_cast<int64_t>(product.weight->byte_size()) / groups * (1 + product.m / kMaxRows);
+  ParallelFor(groups, bytes, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) Group(product, x, group);
+  });
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
 #include "pagefuse/ops/linalg/linear_f32.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
-#include <span>
-
-#include "dnnl.h"
 
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/linalg/onednn.h"
 #include "pagefuse/ops/linalg/stream_f32_hwy.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 namespace {
@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kTileFloats = 8192;  // part of y that one unit of work updates: it stays in L1
 constexpr int64_t kMaxChunks = 8;      // partial sums of each y
 constexpr int64_t kMinChunkBytes = 512 * 1024;
-constexpr int64_t kSgemmColumns = 1728;  // columns of gate and up that are in cache at a time
 
 // How W's rows are divided among partial sums. It depends on W alone, so that results do not depend
 // on threads or rows of x.
@@ -42,35 +41,36 @@ void StreamPartials(const RowsView& x, const WeightView& w, const Chunks& chunks
                     const OutputView& out) {
   const int64_t columns = TileColumns(x.m);
   const int64_t tiles = (w.n + columns - 1) / columns;
-#pragma omp for schedule(dynamic, 1) nowait
-  for (int64_t unit = 0; unit < chunks.count * tiles; ++unit) {
+  ParallelTasks(chunks.count * tiles, [&](int64_t unit) {
     const int64_t chunk = unit / tiles;
     const int64_t column = unit % tiles * columns;
     const WeightPart part{chunk * chunks.rows, std::min((chunk + 1) * chunks.rows, w.k), column,
                           std::min(column + columns, w.n)};
     StreamRowMajor(x, w, part, {out.data + chunk * x.m * out.stride, out.stride});
-  }
+  });
 }
 
 void StreamColumns(const RowsView& x, const WeightView& w, const OutputView& y) {
   const int64_t step = std::max<int64_t>(kMinChunkBytes / 4 / sizeof(float) / w.k / 4 * 4, 4);
-#pragma omp parallel for schedule(dynamic, 1)
-  for (int64_t n = 0; n < w.n; n += step) {
+  ParallelTasks((w.n + step - 1) / step, [&](int64_t task) {
+    const int64_t n = task * step;
     StreamTransposed(x, w, {0, w.k, n, std::min(n + step, w.n)}, y);
-  }
+  });
 }
 
 // y = the sum of the chunks, in their order.
 void SumChunks(int64_t m, int64_t n, int64_t chunks, const float* partials, const OutputView& y) {
   constexpr int64_t kColumns = 2048;
   const int64_t tiles = (n + kColumns - 1) / kColumns;
-#pragma omp for schedule(static)
-  for (int64_t i = 0; i < m * tiles; ++i) {
-    const int64_t row = i / tiles;
-    const int64_t column = i % tiles * kColumns;
-    SumPartials(partials + row * n + column, m * n, chunks, std::min(kColumns, n - column),
-                y.data + row * y.stride + column);
-  }
+  const int64_t bytes = (chunks + 1) * std::min(kColumns, n) * static_cast<int64_t>(sizeof(float));
+  ParallelFor(m * tiles, bytes, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / tiles;
+      const int64_t column = i % tiles * kColumns;
+      SumPartials(partials + row * n + column, m * n, chunks, std::min(kColumns, n - column),
+                  y.data + row * y.stride + column);
+    }
+  });
 }
 
 void StreamLinear(const RowsView& x, const WeightView& w, float* partials, const OutputView& y) {
@@ -80,24 +80,21 @@ void StreamLinear(const RowsView& x, const WeightView& w, float* partials, const
   }
   const Chunks chunks = SplitRows(w);
   const OutputView out = chunks.count == 1 ? y : OutputView{partials, w.n};
-#pragma omp parallel
-  {
-    StreamPartials(x, w, chunks, out);
-    if (chunks.count > 1) {
-#pragma omp barrier
-      SumChunks(x.m, w.n, chunks.count, partials, y);
-    }
-  }
+  StreamPartials(x, w, chunks, out);
+  if (chunks.count > 1) SumChunks(x.m, w.n, chunks.count, partials, y);
 }
 
-absl::Status Sgemm(const RowsView& x, const WeightView& w, int64_t first, int64_t columns,
-                   const OutputView& y) {
-  const int64_t stride = w.transposed ? w.k : w.n;
-  const float* data = w.data + (w.transposed ? first * w.k : first);
-  const dnnl_status_t status = dnnl_sgemm('N', w.transposed ? 'T' : 'N', x.m, columns, w.k, 1.0f,
-                                          x.data, x.stride, data, stride, 0.0f, y.data, y.stride);
-  if (status != dnnl_success) return absl::InternalError("oneDNN sgemm failed");
-  return absl::OkStatus();
+Sgemm ManyRows(const RowsView& x, const WeightView& w, const OutputView& y) {
+  return {.trans_b = w.transposed,
+          .m = x.m,
+          .n = w.n,
+          .k = w.k,
+          .a = x.data,
+          .lda = x.stride,
+          .b = w.data,
+          .ldb = w.transposed ? w.k : w.n,
+          .c = y.data,
+          .ldc = y.stride};
 }
 
 void ZeroRows(int64_t m, int64_t n, const OutputView& y) {
@@ -106,11 +103,36 @@ void ZeroRows(int64_t m, int64_t n, const OutputView& y) {
 
 void ApplyGate(Activation activation, int64_t m, int64_t columns, const float* up,
                const OutputView& y) {
-#pragma omp parallel for schedule(static)
-  for (int64_t r = 0; r < m; ++r) {
-    float* gate = y.data + r * y.stride;
-    GatedProduct(activation, gate, up + r * columns, columns, gate);
-  }
+  const int64_t bytes = 3 * columns * static_cast<int64_t>(sizeof(float));
+  ParallelFor(m, bytes, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* gate = y.data + r * y.stride;
+      GatedProduct(activation, gate, up + r * columns, columns, gate);
+    }
+  });
+}
+
+// Tile by tile: both products and what becomes of them, while they are in cache.
+bool GatedTiles(const Sgemm& gate, const float* up, Activation activation, float* scratch) {
+  const SgemmTiles tiles(gate);
+  std::atomic<bool> ok = true;
+  ParallelTasks(tiles.count(), [&](int64_t i, int worker) {
+    const Sgemm gate_tile = tiles.Tile(i);
+    Sgemm up_tile = gate_tile;
+    up_tile.b = up + (gate_tile.b - gate.b);
+    up_tile.c = scratch + worker * tiles.tile_size();
+    up_tile.ldc = up_tile.n;
+    if (!RunSgemm(gate_tile) || !RunSgemm(up_tile)) ok = false;
+    for (int64_t r = 0; r < gate_tile.m; ++r) {
+      float* y = gate_tile.c + r * gate_tile.ldc;
+      GatedProduct(activation, y, up_tile.c + r * up_tile.ldc, up_tile.n, y);
+    }
+  });
+  return ok;
+}
+
+absl::Status Done(bool ok) {
+  return ok ? absl::OkStatus() : absl::InternalError("oneDNN sgemm failed");
 }
 
 }  // namespace
@@ -126,34 +148,30 @@ absl::Status LinearF32(const RowsView& x, const WeightView& w, void* scratch, co
     ZeroRows(x.m, w.n, y);
     return absl::OkStatus();
   }
-  if (!Streamed(x.m)) return Sgemm(x, w, 0, w.n, y);
+  if (!Streamed(x.m)) return Done(ParallelSgemm(ManyRows(x, w, y)));
   StreamLinear(x, w, static_cast<float*>(scratch), y);
   return absl::OkStatus();
 }
 
 size_t GatedLinearF32ScratchBytes(int64_t m, const WeightView& gate) {
-  const int64_t columns = Streamed(m) ? gate.n : std::min(kSgemmColumns, gate.n);
-  return m * columns * sizeof(float) + LinearF32ScratchBytes(m, gate);
+  if (!Streamed(m) && gate.k > 0) {
+    return MaxWorkers() * SgemmTiles({.m = m, .n = gate.n, .k = gate.k}).tile_size() *
+           sizeof(float);
+  }
+  return m * gate.n * sizeof(float) + LinearF32ScratchBytes(m, gate);
 }
 
 absl::Status GatedLinearF32(const RowsView& x, const WeightView& gate, const WeightView& up,
                             Activation activation, void* scratch, const OutputView& y) {
   if (x.m == 0 || gate.n == 0) return absl::OkStatus();
   float* up_values = static_cast<float*>(scratch);
-  if (Streamed(x.m) || gate.k == 0) {
-    float* partials = up_values + x.m * gate.n;
-    PF_RETURN_IF_ERROR(LinearF32(x, gate, partials, y));
-    PF_RETURN_IF_ERROR(LinearF32(x, up, partials, {up_values, gate.n}));
-    ApplyGate(activation, x.m, gate.n, up_values, y);
-    return absl::OkStatus();
+  if (!Streamed(x.m) && gate.k > 0) {
+    return Done(GatedTiles(ManyRows(x, gate, y), up.data, activation, up_values));
   }
-  for (int64_t first = 0; first < gate.n; first += kSgemmColumns) {
-    const int64_t columns = std::min(kSgemmColumns, gate.n - first);
-    const OutputView out{y.data + first, y.stride};
-    PF_RETURN_IF_ERROR(Sgemm(x, gate, first, columns, out));
-    PF_RETURN_IF_ERROR(Sgemm(x, up, first, columns, {up_values, columns}));
-    ApplyGate(activation, x.m, columns, up_values, out);
-  }
+  float* partials = up_values + x.m * gate.n;
+  PF_RETURN_IF_ERROR(LinearF32(x, gate, partials, y));
+  PF_RETURN_IF_ERROR(LinearF32(x, up, partials, {up_values, gate.n}));
+  ApplyGate(activation, x.m, gate.n, up_values, y);
   return absl::OkStatus();
 }
 

@@ -1,16 +1,17 @@
 #include "pagefuse/ops/linalg/nbits.h"
 
 #include <algorithm>
-
-#include "dnnl.h"
+#include <atomic>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/linalg/linear_bf16.h"
 #include "pagefuse/ops/linalg/nbits_hwy.h"
+#include "pagefuse/ops/linalg/onednn.h"
 #include "pagefuse/ops/linalg/packed_bf16.h"
 #include "pagefuse/ops/numeric/packing.h"
 #include "pagefuse/ops/onnx/rows_hwy.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 namespace {
@@ -37,51 +38,56 @@ void Stream(const RowsView& x, const NBitsWeight& w, float* scratch, const Outpu
   float* sums = rows + x.m * padded;
   const NBitsRows laid{rows, sums, x.m};
   const int64_t unit = UnitRows(w);
-#pragma omp parallel if (w.n > unit)
-  {
-#pragma omp for schedule(static)
-    for (int64_t r = 0; r < x.m; ++r) {
+  ParallelFor(x.m, 3 * padded * static_cast<int64_t>(sizeof(float)), [&](int64_t r, int64_t end) {
+    for (; r < end; ++r) {
       LayOutNBitsRow(w, x.data + r * x.stride, rows + r * padded, sums + r * w.blocks());
     }
-    std::vector<float> weights(static_cast<size_t>(w.blocks()));
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t n = 0; n < w.n; n += unit) {
-      StreamNBits(laid, w, n, std::min(n + unit, w.n), weights.data(), y);
-    }
-  }
+  });
+  PerWorker<std::vector<float>> weights;
+  ParallelTasks((w.n + unit - 1) / unit, [&](int64_t task, int worker) {
+    std::vector<float>& own = weights[worker];
+    own.resize(static_cast<size_t>(w.blocks()));
+    StreamNBits(laid, w, task * unit, std::min((task + 1) * unit, w.n), own.data(), y);
+  });
 }
 
 // Blocks that the kernels do not take: a row of W at a time as floats.
 void StreamDecoded(const RowsView& x, const NBitsWeight& w, const OutputView& y) {
-#pragma omp parallel if (w.n > 1)
-  {
+  const int64_t bytes = w.k * static_cast<int64_t>(sizeof(float)) * (1 + x.m);
+  ParallelFor(w.n, bytes, [&](int64_t begin, int64_t end) {
     std::vector<float> row(static_cast<size_t>(w.k));
-#pragma omp for schedule(static)
-    for (int64_t n = 0; n < w.n; ++n) {
+    for (int64_t n = begin; n < end; ++n) {
       DecodeNBitsRow(w, n, row.data());
       for (int64_t r = 0; r < x.m; ++r) {
         y.data[r * y.stride + n] = onnx_ops::DotRow(x.data + r * x.stride, row.data(), w.k);
       }
     }
-  }
+  });
 }
 
-// A tile of W's rows at a time as floats, each thread its own.
+// A tile of W's rows at a time as floats, each worker its own.
 absl::Status TiledSgemm(const RowsView& x, const NBitsWeight& w, const OutputView& y) {
   const int64_t tile = std::clamp<int64_t>(kTileFloats / w.k, 16, 256);
-  bool ok = true;
-#pragma omp parallel reduction(&& : ok) if (w.n > tile)
-  {
-    std::vector<float> rows(static_cast<size_t>(std::min(tile, w.n) * w.k));
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t n = 0; n < w.n; n += tile) {
-      const int64_t columns = std::min(tile, w.n - n);
-      for (int64_t i = 0; i < columns; ++i) DecodeNBitsRow(w, n + i, rows.data() + i * w.k);
-      const dnnl_status_t status = dnnl_sgemm('N', 'T', x.m, columns, w.k, 1.0f, x.data, x.stride,
-                                              rows.data(), w.k, 0.0f, y.data + n, y.stride);
-      ok = ok && status == dnnl_success;
-    }
-  }
+  PerWorker<std::vector<float>> rows;
+  std::atomic<bool> ok = true;
+  ParallelTasks((w.n + tile - 1) / tile, [&](int64_t task, int worker) {
+    const int64_t n = task * tile;
+    const int64_t columns = std::min(tile, w.n - n);
+    std::vector<float>& own = rows[worker];
+    own.resize(static_cast<size_t>(std::min(tile, w.n) * w.k));
+    for (int64_t i = 0; i < columns; ++i) DecodeNBitsRow(w, n + i, own.data() + i * w.k);
+    const Sgemm product{.trans_b = true,
+                        .m = x.m,
+                        .n = columns,
+                        .k = w.k,
+                        .a = x.data,
+                        .lda = x.stride,
+                        .b = own.data(),
+                        .ldb = w.k,
+                        .c = y.data + n,
+                        .ldc = y.stride};
+    if (!RunSgemm(product)) ok = false;
+  });
   return ok ? absl::OkStatus() : absl::InternalError("oneDNN sgemm failed");
 }
 
@@ -90,8 +96,9 @@ absl::Status TiledBf16(const RowsView& x, const NBitsWeight& w, void* scratch,
   std::vector<float> rows(static_cast<size_t>(std::min(kBf16Columns, w.n) * w.k));
   for (int64_t n = 0; n < w.n; n += kBf16Columns) {
     const int64_t columns = std::min(kBf16Columns, w.n - n);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < columns; ++i) DecodeNBitsRow(w, n + i, rows.data() + i * w.k);
+    ParallelFor(columns, w.k * 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) DecodeNBitsRow(w, n + i, rows.data() + i * w.k);
+    });
     PF_ASSIGN_OR_RETURN(const PackedBf16 packed,
                         PackedBf16::Pack({rows.data(), w.k, columns, /*transposed=*/true}));
     LinearBf16(x, packed, scratch, {y.data + n, y.stride});

@@ -46,9 +46,9 @@ enum class NBitsPrecision {
   kBfloat16,  // products of many rows may round both sides to bfloat16
 };
 
-// y [m, n] = x [m, k] * W^T. All OpenMP threads. A few rows are bound by the bandwidth of reading
-// the codes once; many go to oneDNN, or as bfloat16 to a unit for it, tile by tile. Internal if
-// oneDNN refuses.
+// y [m, n] = x [m, k] * W^T, shared among the workers of the call. A few rows are bound by the
+// bandwidth of reading the codes once; many go to oneDNN, or as bfloat16 to a unit for it, tile by
+// tile. Internal if oneDNN refuses.
 absl::Status LinearNBits(const RowsView& x, const NBitsWeight& w, NBitsPrecision precision,
                          void* scratch, const OutputView& y);
 

@@ -9,6 +9,7 @@
 #include "pagefuse/ir/shape.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/pack_hwy.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 
@@ -42,8 +43,7 @@ void PackedBf16::PackMatrix(const WeightView& weight, int index, const ReleaseFn
   const int64_t rows = weight.transposed ? kBlockColumns : kBlockRows;
   const int64_t total_rows = weight.transposed ? n_ : k_;
   const int64_t row_size = weight.transposed ? k_ : n_;
-#pragma omp parallel for schedule(dynamic, 1)
-  for (int64_t part = 0; part < parts; ++part) {
+  ParallelTasks(parts, [&](int64_t part) {
     if (weight.transposed) {
       PackColumns(weight, part, words_.get() + (part * matrices_ + index) * column_words);
     } else {
@@ -54,7 +54,7 @@ void PackedBf16::PackMatrix(const WeightView& weight, int index, const ReleaseFn
     const int64_t first = part * rows;
     const int64_t count = std::min(rows, total_rows - first);
     if (release) release(weight.data + first * row_size, count * row_size);
-  }
+  });
 }
 
 absl::StatusOr<PackedBf16> PackedBf16::Pack(const WeightView& weight, const ReleaseFn& release) {

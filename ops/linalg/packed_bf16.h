@@ -34,8 +34,8 @@ class PackedBf16 {
   // thread, in any order.
   using ReleaseFn = std::function<void(const float* begin, int64_t count)>;
 
-  // Packs with all OpenMP threads; reads the source once, front to back. ResourceExhausted if there
-  // is no memory.
+  // Packs with the workers of the call; reads the source once, front to back. ResourceExhausted if
+  // there is no memory.
   static absl::StatusOr<PackedBf16> Pack(const WeightView& weight, const ReleaseFn& release = {});
   // `gate` and `up` have the same k and n.
   static absl::StatusOr<PackedBf16> PackGated(const WeightView& gate, const WeightView& up,

@@ -1,19 +1,19 @@
 #include "pagefuse/ops/linalg/product.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
-#include <omp.h>
-
 #include "absl/strings/str_cat.h"
-#include "dnnl.h"
 
 #include "pagefuse/ir/resident_pages.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/linear_bf16.h"
 #include "pagefuse/ops/linalg/linear_f32.h"
+#include "pagefuse/ops/linalg/onednn.h"
 #include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 namespace {
@@ -90,8 +90,9 @@ float* ScratchFloats(KernelArgs& args, size_t bytes) {
 
 void Scale(float alpha, int64_t size, float* y) {
   if (alpha == 1.0f) return;
-#pragma omp parallel for if (size > 65536)
-  for (int64_t i = 0; i < size; ++i) y[i] *= alpha;
+  ParallelFor(size, 2 * sizeof(float), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) y[i] *= alpha;
+  });
 }
 
 // Elements of a matrix from which on all threads share its product with a few rows.
@@ -112,7 +113,7 @@ absl::Status StreamedProducts(KernelArgs& args, const ProductSpec& spec, const P
   return absl::OkStatus();
 }
 
-// Every other product: one sgemm a matrix.
+// Every other product: one sgemm a matrix, in tiles where it is large.
 absl::Status BatchedProduct(KernelArgs& args, const ProductSpec& spec, const ProductDims& dims) {
   const float* a = args.input(0).as<float>();
   const float* b = args.input(1).as<float>();
@@ -126,22 +127,29 @@ absl::Status BatchedProduct(KernelArgs& args, const ProductSpec& spec, const Pro
   // Few rows by large matrices are bound by reading those.
   const bool streamed = !spec.trans_a && dims.m <= kMaxStreamedRows;
   if (streamed && dims.n * dims.k >= kStreamedMatrix) return StreamedProducts(args, spec, dims);
-  // The threads of one sgemm wait for each other: a thread each is faster wherever that leaves none
-  // of them idle for long, and for matrices that are not worth sharing.
-  constexpr int64_t kLarge = int64_t{1} << 22;
-  const int64_t threads = omp_get_max_threads();
-  const bool even = count % threads == 0 || count >= 4 * threads;
-  const bool apart = count > 1 && (even || dims.m * dims.n * dims.k < kLarge);
-  bool ok = true;
-#pragma omp parallel for schedule(dynamic, 1) if (apart) reduction(&& : ok)
-  for (int64_t i = 0; i < count; ++i) {
-    const dnnl_status_t status =
-        dnnl_sgemm(spec.trans_a ? 'T' : 'N', spec.trans_b ? 'T' : 'N', dims.m, dims.n, dims.k,
-                   spec.alpha, a + dims.a_index[i] * dims.m * dims.k,
-                   spec.trans_a ? dims.m : dims.k, b + dims.b_index[i] * dims.k * dims.n,
-                   spec.trans_b ? dims.k : dims.n, 0.0f, y + i * dims.m * dims.n, dims.n);
-    ok = ok && status == dnnl_success;
-  }
+  const auto product = [&](int64_t i) {
+    return Sgemm{.trans_a = spec.trans_a,
+                 .trans_b = spec.trans_b,
+                 .m = dims.m,
+                 .n = dims.n,
+                 .k = dims.k,
+                 .alpha = spec.alpha,
+                 .a = a + dims.a_index[i] * dims.m * dims.k,
+                 .lda = spec.trans_a ? dims.m : dims.k,
+                 .b = b + dims.b_index[i] * dims.k * dims.n,
+                 .ldb = spec.trans_b ? dims.k : dims.n,
+                 .c = y + i * dims.m * dims.n,
+                 .ldc = dims.n};
+  };
+  const int64_t tiles = SgemmTiles(product(0)).count();
+  std::atomic<bool> ok = true;
+  // Four multiplications take the time of moving a byte.
+  const int64_t tile_bytes = dims.m * dims.n * dims.k / tiles / 4 + 1;
+  ParallelFor(count * tiles, tile_bytes, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (!RunSgemm(SgemmTiles(product(i / tiles)).Tile(i % tiles))) ok = false;
+    }
+  });
   return ok ? absl::OkStatus() : absl::InternalError("oneDNN sgemm failed");
 }
 

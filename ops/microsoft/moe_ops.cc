@@ -218,7 +218,7 @@ absl::Status RunQMoe(KernelArgs& args) {
 void AddAttributes(OpDef& op) {
   op.Attr("k", int64_t{1}, "experts a token")
       .Attr("activation_type", std::string("relu"), "relu, gelu, silu, identity or swiglu")
-      .Attr("normalize_routing_weights", int64_t{0}, "1: the weights of a token sum to 1")
+      .FlagAttr("normalize_routing_weights", int64_t{0}, "1: the weights of a token sum to 1")
       .Attr("use_sparse_mixer", int64_t{0}, "only 0")
       .Attr("swiglu_fusion", int64_t{0},
             "0: gate from fc1, linear part from fc3; 1: fc1's columns in turn; 2: fc1's halves")

@@ -201,7 +201,7 @@ OpDef MultiHeadAttentionDef() {
       .RequiredAttr("num_heads", "H")
       .Attr("scale", 0.0f, "factor of the scores, 0: 1 / sqrt(D)")
       .Attr("mask_filter_value", -10000.0f, "added to the scores of keys that are not seen")
-      .Attr("unidirectional", int64_t{0}, "1: a query sees no later key")
+      .FlagAttr("unidirectional", int64_t{0}, "1: a query sees no later key")
       .Types("T", {kFloat, kFloat16, kBfloat16})
       .InferShapes(InferMha)
       .Validate(ValidateMha)

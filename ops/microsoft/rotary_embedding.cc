@@ -200,7 +200,7 @@ OpDef RotaryEmbeddingDef() {
       .Input("cos_cache", "T", "[positions, R / 2]")
       .Input("sin_cache", "T", "[positions, R / 2]")
       .Output("output", "T", "as input")
-      .Attr("interleaved", int64_t{0}, "1: pairs are neighbours")
+      .FlagAttr("interleaved", int64_t{0}, "1: pairs are neighbours")
       .Attr("num_heads", int64_t{0}, "H of a rank 3 input, 0: D is R")
       .Attr("rotary_embedding_dim", int64_t{0}, "R, 0: as the caches say")
       .Attr("scale", 1.0f, "factor of the result")

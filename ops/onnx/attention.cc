@@ -190,7 +190,7 @@ OpDef AttentionDef() {
       .Output("present_key", "T1", "[B, Hkv, P + L, D]", PortKind::kOptional)
       .Output("present_value", "T2", "[B, Hkv, P + L, Dv]", PortKind::kOptional)
       .Output("qk_matmul_output", "T1", "[B, H, S, P + L]", PortKind::kOptional)
-      .Attr("is_causal", int64_t{0}, "1: a query sees no later key")
+      .FlagAttr("is_causal", int64_t{0}, "1: a query sees no later key")
       .Attr("kv_num_heads", int64_t{0}, "Hkv, for inputs of rank 3")
       .Attr("q_num_heads", int64_t{0}, "H, for inputs of rank 3")
       .Attr("qk_matmul_output_mode", int64_t{0},

@@ -162,7 +162,7 @@ OpDef ModDef() {
       .Input("A", "T", "[...]")
       .Input("B", "T", "[...], broadcast with A")
       .Output("C", "T", "the broadcast shape")
-      .Attr("fmod", int64_t{0}, "1: as C's fmod")
+      .FlagAttr("fmod", int64_t{0}, "1: as C's fmod")
       .Types("T", TypesOf(Numbers()))
       .InferShapes([](ShapeContext& context) { return InferBroadcast(context); })
       .Validate(ValidateDivisor)

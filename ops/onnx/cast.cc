@@ -193,8 +193,9 @@ OpDef CastBase(const char* name, int since) {
   return OpDef("", name, since)
       .Types("T1", CastTypes())
       .Types("T2", CastTypes())
-      .Attr("saturate", int64_t{1},
-            "8-bit floats: out of range gives the largest number, else infinity or NaN (opset 19)")
+      .FlagAttr(
+          "saturate", int64_t{1},
+          "8-bit floats: out of range gives the largest number, else infinity or NaN (opset 19)")
       .Attr("round_mode", "up", "to float8e8m0: up, down, nearest (opset 24)")
       .AddKernel({.name = "reference", .run = RunCast});
 }

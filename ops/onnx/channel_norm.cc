@@ -305,7 +305,7 @@ OpDef BatchNormalizationDef() {
       .Output("running_var", "T2", "[C]", PortKind::kOptional)
       .Attr("epsilon", 1e-5f, "added to the variance")
       .Attr("momentum", 0.9f, "what stays of the running mean and variance")
-      .Attr("training_mode", int64_t{0}, "1: statistics of the batch")
+      .FlagAttr("training_mode", int64_t{0}, "1: statistics of the batch")
       .Types("T", TypesOf(Floats()))
       .Types("T1", TypesOf(Floats()))
       .Types("T2", TypesOf(Floats()))

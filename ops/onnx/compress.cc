@@ -221,7 +221,7 @@ OpDef UniqueDef() {
       .Output("inverse_indices", "int64", "[n]: which one each slice of X is", PortKind::kOptional)
       .Output("counts", "int64", "[k]: how often each is in X", PortKind::kOptional)
       .Attr("axis", {}, "flattened if not given")
-      .Attr("sorted", int64_t{1}, "0: in the order of their first places")
+      .FlagAttr("sorted", int64_t{1}, "0: in the order of their first places")
       .Types("T", std::move(types))
       .InferShapes(InferUnique)
       .AddKernel({.name = "reference", .run = RunUnique});

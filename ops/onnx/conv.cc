@@ -1,13 +1,14 @@
 // Conv: the plain loop, and oneDNN's.
 #include "pagefuse/ops/onnx/conv.h"
 
-#include <memory>
+#include <atomic>
 #include <utility>
 
 #include "dnnl.hpp"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/linalg/onednn.h"
 #include "pagefuse/ops/onnx/element.h"
 
 namespace pagefuse::onnx_ops {
@@ -124,51 +125,110 @@ dnnl::memory InLayout(dnnl::memory from, const dnnl::memory::desc& desc, const d
   return to;
 }
 
-// oneDNN keeps recently used primitives itself.
-void RunDnnl(const KernelArgs& args, const ConvPlan& plan) {
-  using dnnl::memory;
-  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  dnnl::stream stream(engine);
-  memory::dims strides, dilations, pads, end_pads;
+// Some output channels of one image: all of a group, or of the only one.
+struct ConvPart {
+  int64_t image = 0;
+  int64_t first = 0, count = 0;
+};
+
+// How a convolution is cut into parts, which follows from its sizes alone: by images, and by
+// channels where images are few.
+std::vector<ConvPart> CutConv(const ConvPlan& plan) {
+  constexpr int64_t kManyImages = 8;
+  constexpr int64_t kMinProducts = int64_t{1} << 22;
+  constexpr int64_t kChannels = 32;  // whole vectors of any machine
+  const bool grouped = plan.outputs > plan.group_outputs;
+  const int64_t unit = grouped ? plan.group_outputs : kChannels;
+  const int64_t unit_products =
+      unit * plan.group_channels * NumTaps(plan.window) * NumOutputs(plan.window);
+  const int64_t units = (kMinProducts + unit_products - 1) / std::max<int64_t>(unit_products, 1);
+  const int64_t step = plan.images >= kManyImages ? plan.outputs : units * unit;
+  std::vector<ConvPart> parts;
+  for (int64_t image = 0; image < plan.images; ++image) {
+    for (int64_t first = 0; first < plan.outputs; first += step) {
+      parts.push_back({image, first, std::min(step, plan.outputs - first)});
+    }
+  }
+  return parts;
+}
+
+struct ConvWindow {
+  dnnl::memory::dims strides, dilations, pads, end_pads;
+};
+
+ConvWindow WindowOf(const ConvPlan& plan) {
+  ConvWindow window;
   for (const WindowAxis& axis : plan.window) {
-    strides.push_back(axis.stride);
-    dilations.push_back(axis.dilation - 1);
-    pads.push_back(axis.pad);
+    window.strides.push_back(axis.stride);
+    window.dilations.push_back(axis.dilation - 1);
+    window.pads.push_back(axis.pad);
     // What the last window reads, which may be less than the pad.
     const int64_t reach = axis.Start(axis.output - 1) + (axis.kernel - 1) * axis.dilation + 1;
-    end_pads.push_back(std::max<int64_t>(reach - axis.input, 0));
+    window.end_pads.push_back(std::max<int64_t>(reach - axis.input, 0));
   }
-  memory::dims w_dims = args.input(1).dims;
-  const int64_t groups = plan.outputs / plan.group_outputs;
+  return window;
+}
+
+// A part's operands: dense, since the channels of an image and the weights of an output channel
+// follow each other.
+struct ConvOperands {
+  dnnl::memory::desc x, w, bias, y;
+  float *x_data, *w_data, *bias_data, *y_data;
+};
+
+ConvOperands OperandsOf(const KernelArgs& args, const ConvPlan& plan, const ConvPart& part) {
+  const int64_t groups = plan.outputs > plan.group_outputs ? part.count / plan.group_outputs : 1;
+  const int64_t first_channel = part.first / plan.group_outputs * plan.group_channels;
+  dnnl::memory::dims x = args.input(0).dims, w = args.input(1).dims, y = args.output(0).dims;
+  x[0] = y[0] = 1;
+  x[1] = groups * plan.group_channels;
+  w[0] = y[1] = part.count;
   if (groups > 1) {
-    w_dims[0] = plan.group_outputs;
-    w_dims.insert(w_dims.begin(), groups);
+    w[0] = plan.group_outputs;
+    w.insert(w.begin(), groups);
   }
-  const memory::desc x = PlainDesc(args.input(0).dims);
-  const memory::desc w = PlainDesc(w_dims);
-  const memory::desc y = PlainDesc(args.output(0).dims);
-  const bool has_bias = args.input(2).present();
-  const memory::desc bias = has_bias ? PlainDesc({plan.outputs}) : memory::desc();
+  ConvOperands operands{PlainDesc(x), PlainDesc(w), {},      PlainDesc(y),
+                        nullptr,      nullptr,      nullptr, nullptr};
+  operands.x_data = args.input(0).as<float>() +
+                    (part.image * plan.channels + first_channel) * NumInputs(plan.window);
+  operands.w_data =
+      args.input(1).as<float>() + part.first * plan.group_channels * NumTaps(plan.window);
+  operands.y_data = args.output(0).as<float>() +
+                    (part.image * plan.outputs + part.first) * NumOutputs(plan.window);
+  if (!args.input(2).present()) return operands;
+  operands.bias = PlainDesc({part.count});
+  operands.bias_data = args.input(2).as<float>() + part.first;
+  return operands;
+}
+
+// oneDNN keeps recently used primitives itself.
+void RunDnnl(const ConvOperands& part, const ConvWindow& window, bool blocks) {
+  using dnnl::memory;
+  const OneDnnOnThisThread alone;
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  dnnl::stream stream(engine);
   using Forward = dnnl::convolution_forward;
   const auto kind = dnnl::prop_kind::forward_inference;
   const auto direct = dnnl::algorithm::convolution_direct;
-  const bool blocks = PrefersBlocks(plan);
-  const memory::desc x_any = blocks ? AnyLayout(x) : x, w_any = blocks ? AnyLayout(w) : w;
-  const memory::desc y_any = blocks ? AnyLayout(y) : y;
-  const Forward::desc desc = has_bias ? Forward::desc(kind, direct, x_any, w_any, bias, y_any,
-                                                      strides, dilations, pads, end_pads)
-                                      : Forward::desc(kind, direct, x_any, w_any, y_any, strides,
-                                                      dilations, pads, end_pads);
+  const bool has_bias = part.bias_data != nullptr;
+  const memory::desc x = blocks ? AnyLayout(part.x) : part.x;
+  const memory::desc w = blocks ? AnyLayout(part.w) : part.w;
+  const memory::desc y = blocks ? AnyLayout(part.y) : part.y;
+  const Forward::desc desc = has_bias
+                                 ? Forward::desc(kind, direct, x, w, part.bias, y, window.strides,
+                                                 window.dilations, window.pads, window.end_pads)
+                                 : Forward::desc(kind, direct, x, w, y, window.strides,
+                                                 window.dilations, window.pads, window.end_pads);
   const Forward::primitive_desc chosen(desc, engine);
-  const memory source(x, engine, args.input(0).data), weights(w, engine, args.input(1).data);
-  memory result(y, engine, args.output(0).data);
-  const bool direct_result = chosen.dst_desc() == y;
+  const memory source(part.x, engine, part.x_data), weights(part.w, engine, part.w_data);
+  memory result(part.y, engine, part.y_data);
+  const bool direct_result = chosen.dst_desc() == part.y;
   memory computed = direct_result ? result : memory(chosen.dst_desc(), engine);
   std::unordered_map<int, memory> memories = {
       {DNNL_ARG_SRC, InLayout(source, chosen.src_desc(), engine, stream)},
       {DNNL_ARG_WEIGHTS, InLayout(weights, chosen.weights_desc(), engine, stream)},
       {DNNL_ARG_DST, computed}};
-  if (has_bias) memories.emplace(DNNL_ARG_BIAS, memory(bias, engine, args.input(2).data));
+  if (has_bias) memories.emplace(DNNL_ARG_BIAS, memory(part.bias, engine, part.bias_data));
   Forward(chosen).execute(stream, memories);
   if (!direct_result) dnnl::reorder(computed, result).execute(stream, computed, result);
   stream.wait();
@@ -178,12 +238,17 @@ absl::Status RunDnnlKernel(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(args, 1));
   if (args.output(0).size() == 0) return absl::OkStatus();
   if (args.input(0).size() == 0 || args.input(1).size() == 0) return RunReference(args);
-  try {
-    RunDnnl(args, plan);
-  } catch (const dnnl::error& error) {  // a shape that it does not have
-    return RunReference(args);
-  }
-  return absl::OkStatus();
+  const std::vector<ConvPart> parts = CutConv(plan);
+  const ConvWindow window = WindowOf(plan);
+  std::atomic<bool> ok = true;
+  ParallelTasks(static_cast<int64_t>(parts.size()), [&](int64_t i) {
+    try {
+      RunDnnl(OperandsOf(args, plan, parts[i]), window, PrefersBlocks(plan));
+    } catch (const dnnl::error& error) {  // a shape that it does not have
+      ok = false;
+    }
+  });
+  return ok ? absl::OkStatus() : RunReference(args);
 }
 
 }  // namespace

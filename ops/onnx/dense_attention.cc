@@ -1,11 +1,11 @@
 #include "pagefuse/ops/onnx/dense_attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 
-#include "dnnl.h"
-
+#include "pagefuse/ops/linalg/onednn.h"
 #include "pagefuse/ops/onnx/attention_row.h"
 #include "pagefuse/ops/onnx/elementwise_hwy.h"
 #include "pagefuse/ops/parallel.h"
@@ -183,16 +183,30 @@ bool AttendBlock(const DenseAttention& call, const Block& block, float* scores) 
     }
     return true;
   }
-  dnnl_status_t status =
-      dnnl_sgemm('N', 'T', block.rows, count, call.qk_size, call.scale, first.q, call.q_layout.row,
-                 first.k, call.k_layout.row, 0.0f, scores, count);
+  const bool scored = RunSgemm({.trans_b = true,
+                                .m = block.rows,
+                                .n = count,
+                                .k = call.qk_size,
+                                .alpha = call.scale,
+                                .a = first.q,
+                                .lda = call.q_layout.row,
+                                .b = first.k,
+                                .ldb = call.k_layout.row,
+                                .c = scores,
+                                .ldc = count});
   for (int64_t i = 0; i < block.rows; ++i) {
     FinishRow(call, block, block.first + i, keys, scores + i * count);
   }
-  if (status != dnnl_success) return false;
-  status = dnnl_sgemm('N', 'N', block.rows, call.v_size, count, 1.0f, scores, count, first.v,
-                      call.v_layout.row, 0.0f, first.y, call.y_layout.row);
-  if (status != dnnl_success) return false;
+  const bool summed = scored && RunSgemm({.m = block.rows,
+                                          .n = call.v_size,
+                                          .k = count,
+                                          .a = scores,
+                                          .lda = count,
+                                          .b = first.v,
+                                          .ldb = call.v_layout.row,
+                                          .c = first.y,
+                                          .ldc = call.y_layout.row});
+  if (!summed) return false;
   const bool masks = call.causal || call.window > 0 || call.right_window >= 0;
   if (masks || call.bias.data != nullptr) RepairRows(call, block, scores);
   return true;
@@ -214,15 +228,14 @@ bool AttendBlocks(const DenseAttention& call) {
       }
     }
   }
-  bool ok = true;
-#pragma omp parallel reduction(&& : ok)
-  {
-    std::vector<float> scores(static_cast<size_t>(rows * longest));
-#pragma omp for schedule(dynamic, 1)
-    for (size_t k = 0; k < blocks.size(); ++k) {
-      ok = ok && AttendBlock(call, blocks[k], scores.data());
-    }
-  }
+  PerWorker<std::vector<float>> scores;
+  std::atomic<bool> ok = true;
+  ParallelTasks(static_cast<int64_t>(blocks.size()), [&](int64_t i, int worker) {
+    if (!ok) return;
+    std::vector<float>& own = scores[worker];
+    own.resize(static_cast<size_t>(rows * longest));
+    if (!AttendBlock(call, blocks[i], own.data())) ok = false;
+  });
   return ok;
 }
 

@@ -56,7 +56,7 @@ struct DenseAttention {
 
 // By its formula, in double.
 void DenseAttentionReference(const DenseAttention& call);
-// All OpenMP threads, vector kernels. A query that sees no key gives 0.
+// Shared among the workers of the call, vector kernels. A query that sees no key gives 0.
 void DenseAttentionHwy(const DenseAttention& call);
 
 }  // namespace pagefuse::onnx_ops

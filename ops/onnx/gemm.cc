@@ -7,6 +7,7 @@
 #include "pagefuse/ops/linalg/product.h"
 #include "pagefuse/ops/numeric/dispatch.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -101,12 +102,13 @@ absl::Status Linear(KernelArgs& args) {
   const float* c = args.input(2).as<float>();
   const Bias bias = BiasOf(args.input(2));
   const int64_t columns = y.dim(1);
-#pragma omp parallel for if (y.size() > 65536)
-  for (int64_t row = 0; row < y.dim(0); ++row) {
-    float* out = y.as<float>() + row * columns;
-    const float* in = c + row * bias.row_stride;
-    for (int64_t i = 0; i < columns; ++i) out[i] += beta * in[i * bias.column_stride];
-  }
+  ParallelFor(y.dim(0), 3 * columns * sizeof(float), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* out = y.as<float>() + row * columns;
+      const float* in = c + row * bias.row_stride;
+      for (int64_t i = 0; i < columns; ++i) out[i] += beta * in[i * bias.column_stride];
+    }
+  });
   return absl::OkStatus();
 }
 

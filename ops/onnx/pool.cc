@@ -335,7 +335,7 @@ OpDef Pool(std::string_view name, int since, std::string_view doc) {
       .Input("X", "T", "[N, C, ...]")
       .Output("Y", "T", "[N, C, ...]")
       .Attr("auto_pad", "NOTSET", "NOTSET, VALID, SAME_UPPER, SAME_LOWER")
-      .Attr("ceil_mode", int64_t{0}, "1: a last window may reach over the end")
+      .FlagAttr("ceil_mode", int64_t{0}, "1: a last window may reach over the end")
       .Attr("dilations", {}, "distance of taps, by axis")
       .RequiredAttr("kernel_shape", "size of the window, by axis")
       .Attr("pads", {}, "pads in front by axis, then behind")
@@ -375,7 +375,7 @@ OpDef LpPoolDef() {
 OpDef MaxPoolDef() {
   return Pool("MaxPool", 1, "The largest element of each window, and where it is in X.")
       .Output("Indices", "int64", "as Y: places in X, flattened", PortKind::kOptional)
-      .Attr("storage_order", int64_t{0}, "1: Indices count planes column by column")
+      .FlagAttr("storage_order", int64_t{0}, "1: Indices count planes column by column")
       .Types("T", TypesOf(MaxTypes()))
       .AddKernel({.name = "reference", .run = RunMax})
       .AddKernel(FloatKernel(RunMaxRows));

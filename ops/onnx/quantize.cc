@@ -349,7 +349,8 @@ OpDef QuantizeLinearOf(std::string_view domain, int since) {
       .Attr("block_size", int64_t{0}, "elements of the axis that share a scale, 0: not blocked")
       .Attr("output_dtype", int64_t{0}, "type of y where there is no zero point; uint8 if 0")
       .Attr("precision", int64_t{0}, "type of the division, 0: that of y_scale")
-      .Attr("saturate", int64_t{1}, "8-bit floats: 1 to the largest number, 0 to infinity or NaN")
+      .FlagAttr("saturate", int64_t{1},
+                "8-bit floats: 1 to the largest number, 0 to infinity or NaN")
       .Types("T1", kWide)
       .Types("T2", kScales)
       .Types("T3", kNarrow)

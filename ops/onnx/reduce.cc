@@ -271,8 +271,8 @@ OpDef Reduction(std::string_view name, std::string_view doc) {
              PortKind::kOptional)
       .Output("reduced", "T", "as data without the axes, or with 1 in their place")
       .Attr("axes", {}, "axes to reduce; all if none are given")
-      .Attr("keepdims", int64_t{1}, "1: reduced axes stay with dim 1")
-      .Attr("noop_with_empty_axes", int64_t{0}, "1: no axes given means none are reduced")
+      .FlagAttr("keepdims", int64_t{1}, "1: reduced axes stay with dim 1")
+      .FlagAttr("noop_with_empty_axes", int64_t{0}, "1: no axes given means none are reduced")
       .Types("T", TypesOf(Types()))
       .InferShapes(InferReduce)
       .AddKernel({.name = "reference", .run = RunReference<Reducer, Types>});

@@ -141,7 +141,7 @@ OpDef ReshapeDef() {
       .Input("data", "T")
       .Input("shape", "int64", "[rank]", PortKind::kRequired, PortRole::kMetadata)
       .Output("reshaped", "T")
-      .Attr("allowzero", int64_t{0})
+      .FlagAttr("allowzero", int64_t{0})
       .Types("T", AllTypes())
       .InferShapes(InferReshape)
       .View(0, 0)

@@ -171,7 +171,7 @@ OpDef RotaryEmbeddingDef() {
       .Input("sin_cache", "T", "as cos_cache")
       .Input("position_ids", "int64", "[B, S]", PortKind::kOptional)
       .Output("Y", "T", "as X")
-      .Attr("interleaved", int64_t{0}, "1: pairs are neighbours")
+      .FlagAttr("interleaved", int64_t{0}, "1: pairs are neighbours")
       .Attr("num_heads", int64_t{0}, "H, for inputs of rank 3")
       .Attr("rotary_embedding_dim", int64_t{0}, "R, 0: all of D")
       .Types("T", TypesOf(RotaryTypes()))

@@ -281,7 +281,7 @@ OpDef TriluDef() {
       .Input("input", "T", "[..., N, M]")
       .Input("k", "int64", "[]", PortKind::kOptional)
       .Output("output", "T", "[..., N, M]")
-      .Attr("upper", int64_t{1})
+      .FlagAttr("upper", int64_t{1})
       .Types("T", WideTypes())
       .InferShapes(InferTrilu)
       .InPlace(0, 0)

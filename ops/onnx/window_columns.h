@@ -20,7 +20,7 @@ class WindowColumns {
   int64_t PartPoints() const { return part_points_; }
   // Columns of the output points of `points`, which begin at a multiple of PartPoints() and are as
   // many at most; rows of the matrix are PartPoints() bytes apart. What lies outside the planes is
-  // `outside`. All OpenMP threads.
+  // `outside`. Shared among the workers of the call.
   void Gather(const uint8_t* x, uint8_t outside, PointRange points, uint8_t* matrix) const;
 
  private:

@@ -11,7 +11,7 @@ using pagefuse_ops::InputValueError;
 absl::Status CheckQueryStarts(const KernelArgs& args, const PackedBatchPorts& ports) {
   const int32_t* starts = args.input(ports.query_start_loc).as<const int32_t>();
   const int64_t num_sequences = args.input(ports.seq_lens).dim(0);
-  const int64_t num_tokens = args.input(ports.query).dim(0);
+  const int64_t num_tokens = args.input(ports.tokens).dim(0);
   const auto invalid = [&](std::string_view what) {
     return InputValueError(args, ports.query_start_loc, what);
   };
@@ -41,10 +41,10 @@ absl::Status CheckLength(const KernelArgs& args, const PackedBatchPorts& ports, 
 }
 
 absl::Status CheckBlocks(const KernelArgs& args, const PackedBatchPorts& ports, int64_t b,
-                         TableRange range, int64_t num_blocks) {
+                         TableColumns columns, int64_t num_blocks) {
   const TensorArg& table = args.input(ports.block_table);
   const int32_t* row = table.as<const int32_t>() + b * table.dim(1);
-  for (int64_t i = range.first; i < range.last; ++i) {
+  for (int64_t i = columns.first; i < columns.last; ++i) {
     if (row[i] >= 0 && row[i] < num_blocks) continue;
     return InputRangeError(
         args, ports.block_table,

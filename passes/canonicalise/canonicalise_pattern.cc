@@ -2,6 +2,7 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/words/words.h"
 
 namespace pagefuse {
 
@@ -12,6 +13,7 @@ absl::Status CanonicalisePattern(Model& model) {
   passes.push_back(SimplifyCasts());
   passes.push_back(SimplifyShapes());
   passes.push_back(SimplifyArithmetic());
+  passes.push_back(RecogniseScalarFunctions());
   passes.push_back(Cse());
   passes.push_back(DeadCode());
   constexpr int kMaxRounds = 8;

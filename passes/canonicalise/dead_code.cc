@@ -1,7 +1,8 @@
 // dead-code: nodes, initialisers and functions that nothing uses go.
 #include <algorithm>
-#include <set>
 #include <utility>
+
+#include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
@@ -10,19 +11,21 @@
 namespace pagefuse {
 namespace {
 
-using FunctionKey = std::pair<std::string, std::string>;
-
+// Readers stand behind what they read, so one backward walk finds all: a node that only dead ones
+// in later graphs read is dead when the walk comes to it, and no node that is still to come is
+// erased.
 bool EraseDeadNodes(Graph& graph, SymbolicContents& contents) {
   std::vector<Node*> nodes = NodesOf(graph);
   bool changed = false;
-  // Readers stand behind what they read, so one backward walk finds all; no node that is still to
-  // come is erased.
   for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
     const auto& outputs = (*it)->outputs();
     const bool dead = std::all_of(outputs.begin(), outputs.end(), [](const Value* output) {
       return output == nullptr || (output->uses().empty() && !output->is_output());
     });
-    if (!dead) continue;
+    if (!dead) {
+      for (Graph* inner : (*it)->Subgraphs()) changed = EraseDeadNodes(*inner, contents) || changed;
+      continue;
+    }
     for (const Value* output : outputs) contents.erase(output);
     graph.EraseNode(*it);
     changed = true;
@@ -41,24 +44,27 @@ bool EraseDeadInitializers(Graph& graph, SymbolicContents& contents) {
   return changed;
 }
 
-void CollectCalls(const Graph& graph, const Model& model, std::set<FunctionKey>& called) {
+void CollectCalls(const Graph& graph, const FunctionIndex& functions,
+                  absl::flat_hash_set<const Function*>& called) {
   for (const auto& node : graph.nodes()) {
-    for (const Graph* subgraph : node->Subgraphs()) CollectCalls(*subgraph, model, called);
-    const Function* function = model.FindFunction(node->domain(), node->op_type(), node->overload);
-    if (function == nullptr) continue;
-    const bool first = called.emplace(node->domain(), node->op_type()).second;
-    if (first && function->body != nullptr) CollectCalls(*function->body, model, called);
+    for (const Graph* subgraph : node->Subgraphs()) CollectCalls(*subgraph, functions, called);
+    const Function* function = functions.Find(*node);
+    if (function == nullptr || !called.insert(function).second) continue;
+    if (function->body != nullptr) CollectCalls(*function->body, functions, called);
   }
 }
 
 bool EraseDeadFunctions(Model& model) {
-  std::set<FunctionKey> called;
-  CollectCalls(*model.graph, model, called);
-  const size_t before = model.functions.size();
-  std::erase_if(model.functions, [&called](const Function& function) {
-    return !called.contains({function.domain, function.name});
-  });
-  return model.functions.size() != before;
+  if (model.functions.empty()) return false;
+  absl::flat_hash_set<const Function*> called;
+  CollectCalls(*model.graph, FunctionIndex(model.functions), called);
+  std::vector<Function> kept;
+  for (Function& function : model.functions) {
+    if (called.contains(&function)) kept.push_back(std::move(function));
+  }
+  const bool changed = kept.size() != model.functions.size();
+  model.functions = std::move(kept);
+  return changed;
 }
 
 class DeadCodePass : public Pass {
@@ -70,10 +76,10 @@ class DeadCodePass : public Pass {
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     bool changed = EraseDeadFunctions(model);
-    // Outer graphs first, and the list anew after each: the graphs of a dead node go with it.
-    for (size_t i = 0; i < AllGraphs(model).size(); ++i) {
-      Graph& graph = *AllGraphs(model)[i].graph;
-      changed = EraseDeadNodes(graph, context.contents) || changed;
+    changed = EraseDeadNodes(*model.graph, context.contents) || changed;
+    for (Function& function : model.functions) {
+      if (function.body == nullptr) continue;
+      changed = EraseDeadNodes(*function.body, context.contents) || changed;
     }
     std::vector<GraphScope> scopes = AllGraphs(model);
     // Inner graphs last read what outer ones hold.

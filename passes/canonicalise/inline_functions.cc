@@ -1,18 +1,22 @@
 // inline-functions: calls of model-local functions become their bodies, so that patterns see what
 // they hold. Functions that stand behind a registered op stay calls: the op is what they mean.
 #include <algorithm>
+#include <iterator>
 #include <memory>
-
-#include "absl/container/flat_hash_map.h"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/function_body.h"
+#include "pagefuse/ops/function_expansion.h"
+#include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
 namespace {
+
+constexpr std::string_view kName = "inline-functions";
 
 // True if the function's nodes mean the same under the imports of the graph that calls it.
 bool SameMeaning(const Function& function, const OpsetImports& opsets) {
@@ -31,8 +35,35 @@ bool SameMeaning(const Function& function, const OpsetImports& opsets) {
   return true;
 }
 
+// An output that is an input of the function which the call leaves out: so do its readers.
+absl::Status Omit(Node& call, int output) {
+  Value* value = call.output(output);
+  if (value->is_output()) {
+    return absl::InvalidArgumentError(
+        StrCat(call.Description(), ": output ", output, " \"", value->name(),
+               "\": expected a value, got an input that is left out"));
+  }
+  const std::vector<Use> uses = value->uses();
+  for (const Use& use : uses) use.node->SetInput(use.index, nullptr);
+  return absl::OkStatus();
+}
+
+// Inner values must not have the name of a value around them that is read among them.
+void RenameHiding(const Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    for (const Value* input : node->inputs()) {
+      while (input != nullptr) {
+        Value* seen = graph.FindValueInScope(input->name());
+        if (seen == input || seen == nullptr) break;
+        seen->graph()->Rename(seen, seen->graph()->UniqueName(seen->name()));
+      }
+    }
+    for (const Graph* subgraph : node->Subgraphs()) RenameHiding(*subgraph);
+  }
+}
+
 // Copies the nodes of `body` before `call` and lets its readers read theirs.
-void Splice(Graph& body, Node& call, SymbolicContents& contents) {
+absl::Status Splice(Graph& body, Node& call, SymbolicContents& contents) {
   Graph& graph = *call.graph();
   Graph::ValueMap values;
   for (size_t i = 0; i < body.inputs().size(); ++i) {
@@ -68,69 +99,152 @@ void Splice(Graph& body, Node& call, SymbolicContents& contents) {
     for (const auto& [name, attribute] : node->attributes()) {
       copy->SetAttribute(name, Graph::CloneAttribute(attribute, &graph, values));
     }
+    for (const Graph* subgraph : copy->Subgraphs()) RenameHiding(*subgraph);
   }
   for (int i = 0; i < call.num_outputs(); ++i) {
-    if (call.output(i) == nullptr || i >= static_cast<int>(body.outputs().size())) continue;
+    if (call.output(i) == nullptr) continue;
     Value* result = values.at(body.outputs()[i]);
-    if (result == nullptr) continue;
+    if (result == nullptr) {
+      PF_RETURN_IF_ERROR(Omit(call, i));
+      continue;
+    }
     if (!result->shape().has_value()) result->set_shape(call.output(i)->shape());
     graph.ReplaceAllUses(call.output(i), result);
   }
+  return absl::OkStatus();
 }
+
+// Puts bodies in place of calls, in the bodies too.
+class Inliner {
+ public:
+  Inliner(Model& model, PassContext& context)
+      : model_(model), context_(context), functions_(model.functions) {}
+
+  absl::StatusOr<bool> Run() {
+    PF_RETURN_IF_ERROR(CheckExpansion(model_));
+    PF_ASSIGN_OR_RETURN(bool changed, Run(*model_.graph, model_.opset_imports));
+    for (Function& function : model_.functions) {
+      // What is no op of its own is not called any more.
+      if (function.body == nullptr || !IsOp(function)) continue;
+      PF_ASSIGN_OR_RETURN(const bool inner, Run(*function.body, function.opset_imports));
+      changed = changed || inner;
+    }
+    return changed;
+  }
+
+ private:
+  bool IsOp(const Function& function) const {
+    const int64_t opset = std::max<int64_t>(1, model_.OpsetVersion(function.domain));
+    return OpRegistry::Global().Find(function.domain, function.name, opset) != nullptr;
+  }
+
+  absl::StatusOr<bool> Run(Graph& graph, OpsetImports& opsets) {
+    bool changed = false;
+    for (auto it = graph.nodes().begin(); it != graph.nodes().end();) {
+      Node* node = it->get();
+      if (!IsInlined(*node, opsets)) {
+        for (Graph* subgraph : node->Subgraphs()) {
+          PF_ASSIGN_OR_RETURN(const bool inner, Run(*subgraph, opsets));
+          changed = changed || inner;
+        }
+        ++it;
+        continue;
+      }
+      // The nodes of the body, which take the place of the call, come next.
+      const bool is_first = it == graph.nodes().begin();
+      const auto before = is_first ? it : std::prev(it);
+      PF_RETURN_IF_ERROR(Inline(*node, opsets));
+      it = is_first ? graph.nodes().begin() : std::next(before);
+      changed = true;
+    }
+    return changed;
+  }
+
+  bool IsInlined(const Node& node, const OpsetImports& opsets) {
+    const Function* function = functions_.Find(node);
+    if (function == nullptr || function->body == nullptr) return false;
+    if (FindOpDef(node, opsets) != nullptr) return false;
+    if (SameMeaning(*function, opsets)) return true;
+    context_.AddMiss(kName, NodeLabel(node),
+                     StrCat("function \"", function->name,
+                            "\" imports opsets of another meaning than its caller"));
+    return false;
+  }
+
+  absl::Status Inline(Node& call, OpsetImports& opsets) {
+    const Function& function = *functions_.Find(call);
+    for (const auto& [domain, version] : function.opset_imports) {
+      if (OpsetOf(opsets, domain) == 0) opsets[domain] = version;
+    }
+    std::unique_ptr<Graph> body = InstantiateBody(function, call);
+    added_ += CountNodes(*body);
+    if (added_ > kMaxExpandedNodes) return TooManyNodes(function, added_);
+    if (call.inputs().size() > body->inputs().size() ||
+        call.outputs().size() > body->outputs().size()) {
+      return absl::InvalidArgumentError(
+          StrCat(call.Description(), ": function \"", function.name, "\" has ",
+                 body->inputs().size(), " inputs and ", body->outputs().size(), " outputs, got ",
+                 call.inputs().size(), " and ", call.outputs().size()));
+    }
+    PF_RETURN_IF_ERROR(Splice(*body, call, context_.contents));
+    for (const Value* output : call.outputs()) context_.contents.erase(output);
+    call.graph()->EraseNode(&call);
+    return context_.Rewrote(model_, kName);
+  }
+
+  // A body may hold graphs that its caller gave it, as often as it likes.
+  static int64_t CountNodes(const Graph& graph) {
+    int64_t count = graph.num_nodes();
+    for (const auto& node : graph.nodes()) {
+      for (const Graph* subgraph : node->Subgraphs()) count += CountNodes(*subgraph);
+    }
+    return count;
+  }
+
+  Model& model_;
+  PassContext& context_;
+  const FunctionIndex functions_;
+  int64_t added_ = 0;
+};
 
 class InlineFunctionsPass : public Pass {
  public:
-  std::string_view name() const override { return "inline-functions"; }
+  std::string_view name() const override { return kName; }
   std::string_view description() const override {
     return "Puts the bodies of model-local functions in place of their calls, unless the call is a "
            "registered op.";
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    // Functions do not call each other in a circle (Verify), so each round settles one level of
-    // calls.
-    while (true) {
-      PF_ASSIGN_OR_RETURN(const bool changed_here, Round(model, context));
-      if (!changed_here) return changed;
-      changed = true;
-    }
-  }
-
- private:
-  absl::StatusOr<bool> Round(Model& model, PassContext& context) const {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : NodesOf(*scope.graph)) {
-        const Function* function =
-            model.FindFunction(node->domain(), node->op_type(), node->overload);
-        if (function == nullptr || function->body == nullptr) continue;
-        if (FindOpDef(*node, *scope.opsets) != nullptr) continue;
-        if (!SameMeaning(*function, *scope.opsets)) {
-          context.AddMiss(name(), NodeLabel(*node),
-                          StrCat("function \"", function->name,
-                                 "\" imports opsets of another meaning than its caller"));
-          continue;
-        }
-        for (const auto& [domain, version] : function->opset_imports) {
-          if (OpsetOf(*scope.opsets, domain) == 0) (*scope.opsets)[domain] = version;
-        }
-        std::unique_ptr<Graph> body = InstantiateBody(*function, *node);
-        Splice(*body, *node, context.contents);
-        for (const Value* output : node->outputs()) context.contents.erase(output);
-        scope.graph->EraseNode(node);
-        changed = true;
-        PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-      }
-      // The list of graphs may be longer now, and nodes with subgraphs are new ones.
-      if (changed) return true;
-    }
-    return changed;
+    return Inliner(model, context).Run();
   }
 };
+
+// InvalidArgument naming a call that is left.
+absl::Status CheckNoCalls(const Graph& graph, const FunctionIndex& functions,
+                          const OpsetImports& opsets) {
+  for (const auto& node : graph.nodes()) {
+    for (const Graph* subgraph : node->Subgraphs()) {
+      PF_RETURN_IF_ERROR(CheckNoCalls(*subgraph, functions, opsets));
+    }
+    if (functions.Find(*node) == nullptr || FindOpDef(*node, opsets) != nullptr) continue;
+    return absl::InvalidArgumentError(
+        StrCat(node->Description(),
+               ": expected a function of opsets that mean the same as those of "
+               "its caller"));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
 std::unique_ptr<Pass> InlineFunctions() { return std::make_unique<InlineFunctionsPass>(); }
+
+absl::Status InlineAllFunctions(Model& model) {
+  if (model.functions.empty()) return absl::OkStatus();
+  PassContext context;
+  PF_RETURN_IF_ERROR(Inliner(model, context).Run().status());
+  return CheckNoCalls(*model.graph, FunctionIndex(model.functions), model.opset_imports);
+}
 
 }  // namespace pagefuse

@@ -1,6 +1,10 @@
 // raise-opset: older models are brought to the opset of the canonical vocabulary, so that one
 // pattern serves them all. Where an op on the way changed its meaning and no rewrite is known here,
 // the import stays as it is.
+//
+// Attention-23 broadcasts its mask over the keys; Attention-24 takes a mask shorter than the keys
+// for one that hides the rest of them, a mask of one key too. So a mask is repeated to all keys
+// wherever it is not provably as long.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -8,7 +12,9 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
@@ -34,6 +40,20 @@ bool IsReduction(std::string_view op_type) {
   return std::find(kOps.begin(), kOps.end(), op_type) != kOps.end();
 }
 
+constexpr int kKey = 1, kMask = 3, kPastKey = 4;  // inputs of Attention
+
+bool HasMask(const Node& node) {
+  return node.Is("Attention") && node.input(kKey) != nullptr && node.input(kMask) != nullptr;
+}
+
+// The axis of keys [B, H, L, D] or [B, L, H * D] along which they follow each other; nullopt if
+// their rank is not known.
+std::optional<int> KeyAxis(const Node& attention) {
+  const std::optional<Shape>& shape = attention.input(kKey)->shape();
+  if (!shape.has_value() || (shape->rank() != 3 && shape->rank() != 4)) return std::nullopt;
+  return shape->rank() - 2;
+}
+
 // Why the graph cannot be raised; nullopt if it can.
 std::optional<std::string> Obstacle(const Graph& graph, int64_t opset) {
   for (const auto& node : graph.nodes()) {
@@ -46,13 +66,38 @@ std::optional<std::string> Obstacle(const Graph& graph, int64_t opset) {
         return StrCat(node->Description(), " has another meaning from opset ", change.opset);
       }
     }
+    if (HasMask(*node) && !KeyAxis(*node).has_value()) {
+      return StrCat(node->Description(), ": input 1 \"", node->input(kKey)->name(),
+                    "\": expected a known rank of 3 or 4 to raise the mask by, got ",
+                    node->input(kKey)->shape().has_value() ? node->input(kKey)->shape()->ToString()
+                                                           : "an unknown shape");
+    }
   }
   return std::nullopt;
+}
+
+// Keys of a node that HasMask: past and new ones.
+Dim KeysOf(const Node& attention) {
+  const Dim fresh = (*attention.input(kKey)->shape())[*KeyAxis(attention)];
+  const Value* past = attention.input(kPastKey);
+  if (past == nullptr) return fresh;
+  const bool known = past->shape().has_value() && past->shape()->rank() == 4;
+  return known ? (*past->shape())[2] + fresh : Dim::Unknown();
+}
+
+void RaiseMask(Graph& graph, Node& attention, const SymbolicContents& contents) {
+  if (Reaches(attention.input(kMask), 0, KeysOf(attention), contents)) return;
+  GraphBuilder builder(graph, &attention, "all_keys");
+  Value* keys = builder.Size(attention.input(kKey), *KeyAxis(attention));
+  Value* past = attention.input(kPastKey);
+  if (past != nullptr) keys = builder.Add("Add", {builder.Size(past, 2), keys});
+  attention.SetInput(kMask, builder.Add("Expand", {attention.input(kMask), keys}));
 }
 
 void Raise(Graph& graph, int64_t opset, SymbolicContents& contents) {
   for (const auto& node : graph.nodes()) {
     for (Graph* subgraph : node->Subgraphs()) Raise(*subgraph, opset, contents);
+    if (HasMask(*node)) RaiseMask(graph, *node, contents);
     if (!node->domain().empty() || opset >= 18) continue;
     if (IsReduction(node->op_type()) && node->attribute("axes") != nullptr) {
       const auto axes = node->IntsAttribute("axes", {});

@@ -60,33 +60,34 @@ bool ReshapeTo(Node& node, Value* source, const std::vector<int64_t>& target, Pe
   return peephole.ReplaceByNode(node, "Reshape", {source, operand});
 }
 
-// The value behind a chain of views of one graph.
-Value* SourceOf(const Node& node) {
+// The values that the node is a view of, the nearest first.
+std::vector<Value*> SourcesOf(const Node& node) {
+  std::vector<Value*> sources;
   Value* value = node.input(0);
-  while (value != nullptr && value->producer() != nullptr &&
-         value->producer()->graph() == node.graph() && IsViewNode(*value->producer())) {
-    value = value->producer()->input(0);
+  while (value != nullptr && sources.size() < kMaxViews) {
+    sources.push_back(value);
+    const Node* producer = value->producer();
+    if (producer == nullptr || producer->graph() != node.graph() || !IsViewNode(*producer)) break;
+    value = producer->input(0);
   }
-  return value;
+  return sources;
 }
 
 }  // namespace
 
 bool RemoveView(Node& node, Peephole& peephole) {
-  for (Value* value = node.input(0); value != nullptr;) {
+  for (Value* value : SourcesOf(node)) {
     if (SameShapes(node.output(0), value) && CanReplaceWholly(*node.output(0), *value)) {
       return peephole.Replace(node, value);
     }
-    const Node* producer = value->producer();
-    if (producer == nullptr || !IsViewNode(*producer) || producer->graph() != node.graph()) break;
-    value = producer->input(0);
   }
   return false;
 }
 
 bool MergeViews(Node& node, Peephole& peephole) {
-  Value* source = SourceOf(node);
-  if (source == nullptr || source == node.input(0)) return false;
+  const std::vector<Value*> sources = SourcesOf(node);
+  if (sources.size() < 2) return false;
+  Value* source = sources.back();
   if (ShapeOf(source) == nullptr || ShapeOf(node.output(0)) == nullptr) return false;
   const auto target = ConstantTarget(*ShapeOf(source), *ShapeOf(node.output(0)),
                                      WrittenMinusOne(node, peephole.contents()));

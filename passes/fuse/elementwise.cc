@@ -92,11 +92,13 @@ class ChainFusion {
   std::vector<Node*> Grow(Node* last) {
     std::vector<Node*> chain = {last};
     absl::flat_hash_set<const Node*> inside = {last};
+    absl::flat_hash_map<const Value*, size_t> reads;  // by nodes of the chain
     for (size_t i = 0; i < chain.size(); ++i) {
       for (const Value* input : chain[i]->inputs()) {
         Node* producer = input == nullptr ? nullptr : input->producer();
         if (producer == nullptr || inside.contains(producer)) continue;
-        if (const absl::Status joins = Joins(*producer, *last, inside); !joins.ok()) {
+        const size_t reads_inside = ++reads[input];
+        if (const absl::Status joins = Joins(*producer, *last, reads_inside); !joins.ok()) {
           context_.AddMiss(kName, input->name(), StdView(joins.message()));
           continue;
         }
@@ -109,17 +111,14 @@ class ChainFusion {
     return chain;
   }
 
-  absl::Status Joins(const Node& node, const Node& last,
-                     const absl::flat_hash_set<const Node*>& inside) const {
+  absl::Status Joins(const Node& node, const Node& last, size_t reads_inside) const {
     const Value& value = *node.output(0);
     if (node.graph() != &graph_ || !IsLink(node, opsets_)) {
       return Miss(StrCat(node.op_type(), " is not elementwise on tensors of floats or bools"));
     }
     if (value.is_output()) return Miss(StrCat("\"", value.name(), "\" is a graph output"));
-    for (const Use& use : value.uses()) {
-      if (!inside.contains(use.node)) {
-        return Miss(StrCat("\"", value.name(), "\" is read outside of the chain"));
-      }
+    if (reads_inside < value.uses().size()) {
+      return Miss(StrCat("\"", value.name(), "\" is read outside of the chain"));
     }
     const Value& result = *last.output(0);
     if (ProvablyEqual(*value.shape(), *result.shape())) return absl::OkStatus();
@@ -131,10 +130,11 @@ class ChainFusion {
   std::vector<Value*> InputsOf(const std::vector<Node*>& chain) const {
     const absl::flat_hash_set<const Node*> inside(chain.begin(), chain.end());
     std::vector<Value*> inputs;
+    absl::flat_hash_set<const Value*> seen;
     for (const Node* node : chain) {
       for (Value* input : node->inputs()) {
         if (input == nullptr || inside.contains(input->producer())) continue;
-        if (std::find(inputs.begin(), inputs.end(), input) == inputs.end()) inputs.push_back(input);
+        if (seen.insert(input).second) inputs.push_back(input);
       }
     }
     const Value& result = *chain.back()->output(0);

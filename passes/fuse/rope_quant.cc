@@ -5,7 +5,10 @@
 //   key   -- RMSNormalization -- RotaryEmbedding --+
 //   value -----------------------------------------+-- PagedCacheInsert -- caches      =>
 //   RopeCacheInsert
+//
+// The op wants a slot and a row of the tables for each token, and norm weights of each channel.
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/rule.h"
 
@@ -25,6 +28,21 @@ std::string Rotated(const std::string& name, const std::string& out, bool normed
       "@rotary_embedding_dim, num_heads: int = @",
       name, "_heads> (", name, "_batched, cos, sin)  ", out, " = Reshape (", name, "_rotated, ",
       name, "_shape)  ");
+}
+
+// The op has the heads of query and key [T, H, D]; the rotation of [1, T, H * D] had its own.
+Condition RotatesHeadsOf(const std::string& side) {
+  return {side + " is rotated by its heads", [side](const Match& match) -> absl::Status {
+            const AxisOf heads = {match.value(side), 1};
+            const auto rotated = match.attributes.find(side + "_heads");
+            const int64_t* number = rotated == match.attributes.end()
+                                        ? nullptr
+                                        : std::get_if<int64_t>(&rotated->second.value);
+            if (number && heads.dim().constant() == *number) return absl::OkStatus();
+            return absl::FailedPreconditionError(
+                StrCat("\"", heads.value->name(), "\" has ", heads.dim().ToString(),
+                       " heads and is rotated as ", number ? StrCat(*number) : "unknown"));
+          }};
 }
 
 Rule RopeInsertRule(bool normed, bool row_scales) {
@@ -61,6 +79,11 @@ Rule RopeInsertRule(bool normed, bool row_scales) {
               "norm, rotation, quantisation and insert in one op")
       .MatchText(pattern)
       .Metadata({"cos", "sin", "slot_mapping"})
+      .Where(RotatesHeadsOf("query"))
+      .Where(RotatesHeadsOf("key"))
+      .Where(SameLengths({{"slot_mapping", 0, "query", 0},
+                          {"q_norm_weight", 0, "query", 2},
+                          {"k_norm_weight", 0, "key", 2}}))
       .ReplaceWith(replacement);
 }
 

@@ -165,8 +165,7 @@ absl::Status Assign(const Candidate& candidate, DecoderInputs& found) {
                                                   input->name(), "\" may both be positions"));
     }
     found.positions = input;
-  } else if (of_tokens && !reading.tables.empty() &&
-             (IsNamed(input, "token_type") || IsNamed(input, "segment"))) {
+  } else if (of_tokens && (IsNamed(input, "token_type") || IsNamed(input, "segment"))) {
     found.segments.push_back(input);
   } else if (!found.padding && reading.counted) {
     found.padding = input;

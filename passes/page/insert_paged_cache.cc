@@ -22,18 +22,20 @@
 #include "pagefuse/ir/shape.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/page/grouped_attention.h"
 #include "pagefuse/passes/page/packed_heads.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/page/paged_inputs.h"
 #include "pagefuse/passes/page/paged_logits.h"
+#include "pagefuse/passes/page/row_guard.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 
 namespace pagefuse {
 namespace {
 
-constexpr int kHeadSink = 11;  // input of PagedAttention
+constexpr int kHeadSink = kPagedAttentionIn["head_sink"];
 
 // An Attention node that can be paged.
 struct Site {
@@ -133,9 +135,10 @@ class PagedCacheInserter {
     if (sites_.empty()) return NoSite();
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindInputs());
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, Trace(inputs));
+    FreeStepNames(graph_);
     PF_ASSIGN_OR_RETURN(const DecoderLogits logits, FindLogits(graph_, inputs, trace));
-    Value* positions = PackTokenInputs(graph_, inputs, !trace.places.empty());
-    ReplacePlaces(graph_, trace.places, positions);
+    const bool needs_positions = !trace.places.empty() || !trace.cuts.empty();
+    ReplacePlaces(graph_, trace, PackTokenInputs(graph_, inputs, needs_positions));
     PassOnAllRows(graph_, trace);
     AddStepInputs();
     for (size_t layer = 0; layer < sites_.size(); ++layer) {
@@ -252,10 +255,12 @@ class PagedCacheInserter {
     attention->name = node->name;
     attention->metadata = node->metadata;
     PF_RETURN_IF_ERROR(SetAttributes(site, attention));
-    Value* rows = builder.Add(
-        "Reshape", {attention->output(0), builder.Ints({1, -1, site.query_heads, site.head_size})});
+    Value* rows = attention->output(0);
+    const std::optional<RowGuard> guard = FindRowGuard(*node->output(0));
+    if (guard) rows = GuardedRows(builder, *guard, rows);
+    rows = builder.Add("Reshape", {rows, builder.Ints({1, -1, site.query_heads, site.head_size})});
     Value* heads = builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 2, 1, 3});
-    graph_.ReplaceAllUses(node->output(0), heads);
+    graph_.ReplaceAllUses(guard ? guard->result : node->output(0), heads);
     return absl::OkStatus();
   }
 

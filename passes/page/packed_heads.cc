@@ -11,8 +11,23 @@ bool SwapsHeadsAndTokens(const Node* node) {
 
 bool NormalisesRows(const Node* node) {
   if (!node->Is("RMSNormalization")) return false;
-  auto axis = node->IntAttribute("axis", -1);
-  return axis.ok() && (*axis == -1 || *axis == 3);
+  const auto axis = node->IntAttribute("axis", -1);
+  const auto& shape = node->input(0)->shape();
+  return axis.ok() && (*axis == -1 || (shape && *axis == shape->rank() - 1));
+}
+
+// The norm over rows of `size` that `value` is a view of, or null. Whatever stands before the rows
+// may be split or joined by the view.
+const Node* NormBehindViews(const Value* value, int64_t size) {
+  const Node* node = value->producer();
+  while (node && (node->Is("Reshape") || node->Is("Unsqueeze") || node->Is("Squeeze"))) {
+    node = node->input(0)->producer();
+  }
+  if (!node || !NormalisesRows(node)) return nullptr;
+  const auto& shape = node->output(0)->shape();
+  const auto& weight = node->input(1)->shape();
+  if (!weight || weight->rank() != 1) return nullptr;
+  return shape && shape->back(0).constant() == size ? node : nullptr;
 }
 
 void CopyAttributes(const Node* from, Node* to) {
@@ -28,13 +43,18 @@ Value* PackedHeads(GraphBuilder& builder, Value* value, int64_t heads, int64_t h
   auto rows = [&](Value* source) {
     return builder.Add("Reshape", {source, builder.Ints({-1, heads, head_size})});
   };
-  if (node && SwapsHeadsAndTokens(node)) return rows(node->input(0));
+  auto normed = [&](const Node* norm, Value* packed) {
+    Node* copy = builder.AddNode("", "RMSNormalization", {packed, norm->input(1)}, 1);
+    CopyAttributes(norm, copy);
+    copy->SetAttribute("axis", {.value = int64_t{-1}, .doc_string = {}, .unknown_fields = {}});
+    return copy->output(0);
+  };
+  if (node && SwapsHeadsAndTokens(node)) {
+    const Node* norm = NormBehindViews(node->input(0), head_size);
+    return norm ? normed(norm, rows(norm->input(0))) : rows(node->input(0));
+  }
   if (node && NormalisesRows(node)) {
-    Value* packed = PackedHeads(builder, node->input(0), heads, head_size);
-    Node* norm = builder.AddNode("", "RMSNormalization", {packed, node->input(1)}, 1);
-    CopyAttributes(node, norm);
-    norm->SetAttribute("axis", {.value = int64_t{-1}, .doc_string = {}, .unknown_fields = {}});
-    return norm->output(0);
+    return normed(node, PackedHeads(builder, node->input(0), heads, head_size));
   }
   // With position ids the tables are indexed inside the op; only computed cos and sin are taken
   // apart here.

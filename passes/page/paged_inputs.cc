@@ -16,6 +16,16 @@ int InputIndex(const Graph& graph, const Value* value) {
   return static_cast<int>(std::find(inputs.begin(), inputs.end(), value) - inputs.begin());
 }
 
+bool IsStepName(std::string_view name) {
+  for (std::string_view whole : {"input_ids", "positions", "query_start_loc", "seq_lens"}) {
+    if (name == whole) return true;
+  }
+  for (std::string_view start : {"block_table.", "slot_mapping.", "kv_cache.", "kv_cache_out."}) {
+    if (name.starts_with(start)) return true;
+  }
+  return false;
+}
+
 Node* FirstNode(const Graph& graph) {
   return graph.nodes().empty() ? nullptr : graph.nodes().front().get();
 }
@@ -92,6 +102,14 @@ std::string AsUtf8(const std::string& name) {
 
 }  // namespace
 
+void FreeStepNames(Graph& graph) {
+  for (Value* value : graph.values()) {
+    if (IsStepName(value->name())) {
+      graph.Rename(value, graph.UniqueName(StrCat("exported.", value->name())));
+    }
+  }
+}
+
 Value* PackTokenInputs(Graph& graph, DecoderInputs& inputs, bool needs_positions) {
   PackInput(graph, inputs.tokens, "input_ids");
   for (Value* segment : inputs.segments) {
@@ -103,29 +121,47 @@ Value* PackTokenInputs(Graph& graph, DecoderInputs& inputs, bool needs_positions
                         Shape{Dim::Symbol("num_tokens")});
 }
 
-void ReplacePlaces(Graph& graph, const std::vector<TokenTrace::Place>& places, Value* positions) {
-  for (const TokenTrace::Place& place : places) {
-    auto* value = const_cast<Value*>(place.value);
-    Node* anchor = value->producer() ? value->producer() : FirstNode(graph);
-    GraphBuilder builder(graph, anchor, "place");
-    Value* moved = positions;
-    if (place.step != 1) moved = builder.Add("Mul", {moved, builder.Int(place.step)});
-    if (place.offset != 0) moved = builder.Add("Add", {moved, builder.Int(place.offset)});
-    // Axes other than that of the tokens have length 1, or repeat.
-    std::vector<int64_t> view(value->shape()->rank(), 1);
-    std::vector<int64_t> repeats = view;
-    view[place.axis] = -1;
-    for (int axis = 0; axis < value->shape()->rank(); ++axis) {
-      repeats[axis] = (*value->shape())[axis].constant().value_or(1);
-    }
-    moved = builder.Add("Reshape", {moved, builder.Ints(view)});
-    if (std::count(repeats.begin(), repeats.end(), 1) != value->shape()->rank()) {
-      moved = builder.Add("Expand", {moved, builder.Ints(repeats)});
-    }
-    if (value->dtype() != DataType::kInt64) {
-      moved = builder.Add("Cast", {moved}, "to", static_cast<int64_t>(value->dtype()));
-    }
-    graph.ReplaceAllUses(value, moved);
+namespace {
+
+// `positions` times `step` plus `offset`.
+Value* Moved(GraphBuilder& builder, Value* positions, int64_t step, int64_t offset) {
+  if (step != 1) positions = builder.Add("Mul", {positions, builder.Int(step)});
+  if (offset != 0) positions = builder.Add("Add", {positions, builder.Int(offset)});
+  return positions;
+}
+
+void ReplacePlace(Graph& graph, const TokenTrace::Place& place, Value* positions) {
+  auto* value = const_cast<Value*>(place.value);
+  Node* anchor = value->producer() ? value->producer() : FirstNode(graph);
+  GraphBuilder builder(graph, anchor, "place");
+  Value* moved = Moved(builder, positions, place.step, place.offset);
+  // Axes other than that of the tokens have length 1, or repeat.
+  std::vector<int64_t> view(value->shape()->rank(), 1);
+  std::vector<int64_t> repeats = view;
+  view[place.axis] = -1;
+  for (int axis = 0; axis < value->shape()->rank(); ++axis) {
+    repeats[axis] = (*value->shape())[axis].constant().value_or(1);
+  }
+  moved = builder.Add("Reshape", {moved, builder.Ints(view)});
+  if (std::count(repeats.begin(), repeats.end(), 1) != value->shape()->rank()) {
+    moved = builder.Add("Expand", {moved, builder.Ints(repeats)});
+  }
+  if (value->dtype() != DataType::kInt64) {
+    moved = builder.Add("Cast", {moved}, "to", static_cast<int64_t>(value->dtype()));
+  }
+  graph.ReplaceAllUses(value, moved);
+}
+
+}  // namespace
+
+void ReplacePlaces(Graph& graph, const TokenTrace& trace, Value* positions) {
+  for (const TokenTrace::Place& place : trace.places) ReplacePlace(graph, place, positions);
+  for (const TokenTrace::TableCut& cut : trace.cuts) {
+    GraphBuilder builder(graph, cut.slice, "place");
+    Value* rows =
+        builder.Add("Gather", {cut.slice->input(0), Moved(builder, positions, 1, cut.offset)},
+                    "axis", static_cast<int64_t>(cut.axis));
+    graph.ReplaceAllUses(cut.slice->output(0), rows);
   }
 }
 

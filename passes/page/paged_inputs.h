@@ -32,13 +32,18 @@ struct DecoderInputs {
 absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
                                                 const std::vector<Value*>& pasts, Value* padding);
 
+// Renames every value that is called as an input or output of all paged graphs is (CacheLayout), so
+// that the names are free. Their readers know those by name.
+void FreeStepNames(Graph& graph);
+
 // Packed inputs [num_tokens] of int64 take the place of tokens, positions and segments; the rest of
 // the graph sees them as a batch of one, [1, num_tokens], of the old type. A graph that computes
 // its positions gets the input too if `needs_positions`. Returns it, or null.
 Value* PackTokenInputs(Graph& graph, DecoderInputs& inputs, bool needs_positions);
 
-// Values that the graph computed from the places of tokens are computed from `positions` instead.
-void ReplacePlaces(Graph& graph, const std::vector<TokenTrace::Place>& places, Value* positions);
+// Values that the graph computed from the places of tokens, and what it cut out of tables by them,
+// are computed from `positions` instead.
+void ReplacePlaces(Graph& graph, const TokenTrace& trace, Value* positions);
 
 // Drops inputs that are read for their sizes at most: those sizes become 1 (batch) and num_tokens
 // (sequence). FailedPrecondition naming the reader if one reads more than sizes, or the size of the

@@ -45,7 +45,9 @@ absl::StatusOr<DecoderLogits> FindLogits(const Graph& graph, const DecoderInputs
     std::vector<const Value*> candidates;
     const auto vocabulary = Vocabulary(inputs);
     for (const Value* output : graph.outputs()) {
-      if (vocabulary && Columns(output) == vocabulary) candidates.push_back(output);
+      const bool known =
+          std::find(candidates.begin(), candidates.end(), output) != candidates.end();
+      if (vocabulary && Columns(output) == vocabulary && !known) candidates.push_back(output);
     }
     if (candidates.size() != 1) {
       return absl::FailedPreconditionError(
@@ -79,9 +81,6 @@ void PassOnAllRows(Graph& graph, const TokenTrace& trace) {
 
 void FinishLogits(Graph& graph, const DecoderLogits& logits) {
   Value* rows = graph.FindValue(logits.name);
-  const auto& outputs = graph.outputs();
-  const auto index =
-      static_cast<int>(std::find(outputs.begin(), outputs.end(), rows) - outputs.begin());
   GraphBuilder builder(graph, nullptr, kName);
   Value* finished = rows;
   if (!logits.row_matrix) {
@@ -92,11 +91,16 @@ void FinishLogits(Graph& graph, const DecoderLogits& logits) {
     finished = builder.Add("Cast", {finished}, "to", static_cast<int64_t>(DataType::kFloat));
   }
   if (finished != rows) {
-    graph.ReplaceOutput(index, finished);
+    for (int i = 0; i < static_cast<int>(graph.outputs().size()); ++i) {
+      if (graph.outputs()[i] == rows) graph.ReplaceOutput(i, finished);
+    }
     graph.Rename(rows, graph.UniqueName(logits.name + ".rows"));
     finished->set_dtype(DataType::kFloat);
   }
-  if (finished->name() != kName && !graph.FindValue(kName)) graph.Rename(finished, kName);
+  if (finished->name() == kName) return;
+  if (Value* other = graph.FindValue(kName))
+    graph.Rename(other, graph.UniqueName("exported.logits"));
+  graph.Rename(finished, kName);
 }
 
 }  // namespace pagefuse

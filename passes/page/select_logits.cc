@@ -107,10 +107,9 @@ class SelectLogitsPass : public Pass {
     Value* flat = tail.Add("Squeeze", {logits, tail.Ints({0})});
     graph.Rename(flat, name);
     flat->set_dtype(logits->dtype());
-    const auto& outputs = graph.outputs();
-    graph.ReplaceOutput(
-        static_cast<int>(std::find(outputs.begin(), outputs.end(), logits) - outputs.begin()),
-        flat);
+    for (int i = 0; i < static_cast<int>(graph.outputs().size()); ++i) {
+      if (graph.outputs()[i] == logits) graph.ReplaceOutput(i, flat);
+    }
     for (const auto& node : graph.nodes()) {
       for (Value* output : node->outputs()) {
         if (output) output->set_shape(std::nullopt);

@@ -42,9 +42,29 @@ PlacedAxis SameAxis(const Shape& from, int first, int last, const Shape& to, int
   return {};
 }
 
+// The shape of a view. Of an axis that is inferred (-1 behind sizes of the batch) no more may be
+// known than that all elements are there: then its length is the one with which they are.
+Shape WithKnownLengths(const RowsNode& node) {
+  const Shape& to = node.output();
+  const Dim elements = Product(node.shape(0), 0, node.rank(0));
+  if (ProvablyEqual(Product(to, 0, to.rank()), elements)) return to;
+  const TokenSources& sources = node.sources();
+  for (int axis = 0; axis < to.rank(); ++axis) {
+    if (to[axis].is_constant()) continue;
+    for (const Dim& length : {sources.sequence, sources.batch, sources.batch * sources.sequence}) {
+      std::vector<Dim> dims = to.dims();
+      dims[axis] = length;
+      const Shape whole(dims);
+      if (ProvablyEqual(Product(whole, 0, whole.rank()), elements)) return whole;
+    }
+  }
+  return to;
+}
+
 absl::StatusOr<TokenAxes> ViewRule(const RowsNode& node) {
   PF_RETURN_IF_ERROR(node.CheckFixedFrom(1));
-  if (auto axes = AxesOfView(node.shape(0), node.output(), node.axes(0), node.sources().sequence)) {
+  const Shape to = WithKnownLengths(node);
+  if (auto axes = AxesOfView(node.shape(0), to, node.axes(0), node.sources().sequence)) {
     return *axes;
   }
   return node.Mixes(StrCat("no axis of ", node.output().ToString(), " is provably that of ",

@@ -152,6 +152,11 @@ class Tracer {
       return TokenDependence{.role = TokenRole::kIndex, .axes = {}, .index = *std::move(index)};
     }
     if (any(TokenRole::kGrid)) return Grid();
+    if (const auto cut = CutOfTable(node, inputs)) {
+      trace_.cuts.push_back(*cut);
+      return TokenDependence{
+          .role = TokenRole::kRows, .axes = {.batch = -1, .token = cut->axis}, .index = {}};
+    }
     if (any(TokenRole::kIndex)) return RowsOrGrid(node, inputs);
     if (node.Is("ConstantOfShape") || node.Is("Expand")) return Spread(node);
     return TokenDependence{.role = TokenRole::kSizes, .axes = {}, .index = {}};
@@ -179,6 +184,35 @@ class Tracer {
       }
     }
     return IndexOfNode(node, known, contents_);
+  }
+
+  // Rows [past, past + sequence) along one axis of what is fixed.
+  std::optional<TokenTrace::TableCut> CutOfTable(const Node& node,
+                                                 const std::vector<TokenDependence>& inputs) const {
+    if (!node.Is("Slice") || inputs[0].role != TokenRole::kFixed) return std::nullopt;
+    const auto starts = KnownDims(node.input(1), contents_);
+    const auto axes = KnownInts(node.input(3), contents_);
+    const auto& from = node.input(0)->shape();
+    const auto& to = node.output(0)->shape();
+    if (!starts || starts->size() != 1 || !axes || axes->size() != 1 || !from || !to) {
+      return std::nullopt;
+    }
+    const auto steps = KnownInts(node.input(4), contents_);
+    if (node.input(4) && steps != std::vector<int64_t>{1}) return std::nullopt;
+    const auto axis = static_cast<int>(NormalAxis((*axes)[0], from->rank()));
+    const auto offset = (Normal((*starts)[0]) - sources_.past).constant();
+    if (!offset || *offset < 0 || !EndsWithTokens(node, (*to)[axis])) return std::nullopt;
+    return TokenTrace::TableCut{.slice = const_cast<Node*>(&node), .axis = axis, .offset = *offset};
+  }
+
+  // True for a cut of as many rows as there are new tokens, whether or not its length is known to
+  // be that for short tables.
+  bool EndsWithTokens(const Node& slice, const Dim& length) const {
+    if (ProvablyEqual(Normal(length), sources_.sequence)) return true;
+    const auto starts = KnownDims(slice.input(1), contents_);
+    const auto ends = KnownDims(slice.input(2), contents_);
+    return ends && ends->size() == 1 &&
+           ProvablyEqual(Normal((*ends)[0]) - Normal((*starts)[0]), sources_.sequence);
   }
 
   // The same number everywhere: an axis as long as batch or sequence runs over them.
@@ -251,6 +285,10 @@ class Tracer {
         if (TakesSizes(node, input)) return TokenAxes{};
         return Stopped(node, StrCat("reads \"", value->name(),
                                     "\", which depends on the sizes of the batch, as a number"));
+      case TokenRole::kGrid:
+        return Stopped(node, StrCat("reads \"", value->name(),
+                                    "\", which depends on the places of tokens or on their number "
+                                    "in a way that is not followed"));
       default:
         return TokenAxes{};
     }
@@ -258,9 +296,10 @@ class Tracer {
 
   absl::StatusOr<TokenDependence> Rows(const Node& node,
                                        const std::vector<TokenDependence>& inputs) {
+    TokenDependence index = inputs.size() > 1 ? inputs[1] : TokenDependence{};
+    index.index.constant = Normal(index.index.constant);
     if (inputs[0].role == TokenRole::kRows &&
-        SelectsLastRows(node, inputs[0].axes, inputs.size() > 1 ? inputs[1] : TokenDependence{},
-                        sources_, contents_)) {
+        SelectsLastRows(node, inputs[0].axes, index, sources_, contents_)) {
       trace_.selections.push_back(const_cast<Node*>(&node));
       return TokenDependence{.role = TokenRole::kLastRows, .axes = {}, .index = {}};
     }

@@ -67,6 +67,14 @@ struct TokenTrace {
     int64_t offset = 0;
   };
   std::vector<Place> places;
+  // Slices of a table that is the same in every run, from the first new token to the last: a row
+  // for each, `offset` behind that of its position. Rows by position have to take their place.
+  struct TableCut {
+    Node* slice = nullptr;
+    int axis = -1;
+    int64_t offset = 0;
+  };
+  std::vector<TableCut> cuts;
   // Nodes whose output 0 is the rows of last tokens, of rows [B, S, N] that are their input 0.
   std::vector<Node*> selections;
   // Nodes of role kLastRows that only drop or add the axis of the one token.

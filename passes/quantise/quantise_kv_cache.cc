@@ -9,11 +9,21 @@
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+#include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/quantise/quantise.h"
 
 namespace pagefuse {
 namespace {
+
+constexpr auto& kInsertIn = kPagedCacheInsertIn;
+constexpr auto& kInsertOut = kPagedCacheInsertOut;
+constexpr auto& kAttentionIn = kPagedAttentionIn;
+constexpr int kCaches[] = {kInsertIn["key_cache"], kInsertIn["value_cache"]};
+constexpr int kCacheOuts[] = {kInsertOut["key_cache_out"], kInsertOut["value_cache_out"]};
+constexpr int kScaleCacheOuts[] = {kInsertOut["k_scale_cache_out"],
+                                   kInsertOut["v_scale_cache_out"]};
 
 struct Format {
   std::string mode;
@@ -63,7 +73,7 @@ class CacheQuantiser {
  private:
   // Another type, and scales beside it, only the caller of the graph can give a cache.
   static absl::Status CheckCaches(const Node* insert) {
-    for (int i : {2, 3}) {
+    for (int i : kCaches) {
       const Value* cache = insert->input(i);
       const bool is_cache = cache != nullptr && cache->is_input() && cache->shape().has_value() &&
                             cache->shape()->rank() == 4;
@@ -78,7 +88,7 @@ class CacheQuantiser {
 
   // Only PagedAttention knows how to read a quantised cache.
   static absl::Status CheckReaders(const Node* insert) {
-    for (int i : {0, 1}) {
+    for (int i : kCacheOuts) {
       for (const Use& use : insert->output(i)->uses()) {
         if (use.node->Is("PagedAttention", "pagefuse")) continue;
         return absl::FailedPreconditionError(StrCat("quantise-kv-cache: ", use.node->Description(),
@@ -99,50 +109,51 @@ class CacheQuantiser {
   }
 
   void Quantise(Node* insert) {
-    Value* caches[] = {insert->input(2), insert->input(3)};
+    Value* caches[] = {insert->input(kCaches[0]), insert->input(kCaches[1])};
     std::vector<Value*> inputs = insert->inputs();
-    inputs.resize(9, nullptr);
-    GraphBuilder builder(graph_, insert, insert->output(0)->name());
+    const int last = format_.scale_per_row ? kInsertIn["v_scale_cache"] : kInsertIn["v_scale"];
+    inputs.resize(last + 1, nullptr);
+    GraphBuilder builder(graph_, insert, insert->output(kCacheOuts[0])->name());
     for (Value* cache : caches) cache->set_dtype(format_.dtype);
     if (format_.scale_per_row) {
-      inputs[7] = AddScaleCache(caches[0]);
-      inputs[8] = AddScaleCache(caches[1]);
+      inputs[kInsertIn["k_scale_cache"]] = AddScaleCache(caches[0]);
+      inputs[kInsertIn["v_scale_cache"]] = AddScaleCache(caches[1]);
     } else {
-      inputs[5] = builder.Float(k_scale_);
-      inputs[6] = builder.Float(v_scale_);
+      inputs[kInsertIn["k_scale"]] = builder.Float(k_scale_);
+      inputs[kInsertIn["v_scale"]] = builder.Float(v_scale_);
     }
-    if (!format_.scale_per_row) inputs.resize(7);
-    Node* quantised =
-        builder.AddNode("pagefuse", "PagedCacheInsert", inputs, format_.scale_per_row ? 4 : 2);
+    const int outputs = format_.scale_per_row ? kInsertOut.size() : kScaleCacheOuts[0];
+    Node* quantised = builder.AddNode("pagefuse", "PagedCacheInsert", inputs, outputs);
     for (const auto& [name, attribute] : insert->attributes())
       quantised->SetAttribute(name, attribute);
     quantised->SetAttribute("kv_quant_mode", Of(format_.mode));
     Replace(insert, quantised);
     for (int i = 0; i < (format_.scale_per_row ? 2 : 0); ++i) {
-      const std::string cache_out = quantised->output(i)->name();
-      graph_.Rename(quantised->output(i + 2), graph_.UniqueName(cache_out + "_scale"));
-      graph_.AddOutput(quantised->output(i + 2));
+      Value* scales = quantised->output(kScaleCacheOuts[i]);
+      const std::string cache_out = quantised->output(kCacheOuts[i])->name();
+      graph_.Rename(scales, graph_.UniqueName(cache_out + "_scale"));
+      graph_.AddOutput(scales);
     }
   }
 
   void Replace(Node* insert, Node* quantised) {
     std::vector<Node*> readers;
-    for (const Use& use : insert->output(0)->uses()) readers.push_back(use.node);
-    for (int i : {0, 1}) {
+    for (const Use& use : insert->output(kCacheOuts[0])->uses()) readers.push_back(use.node);
+    for (int i : kCacheOuts) {
       graph_.ReplaceAllUses(insert->output(i), quantised->output(i));
     }
     for (Node* reader : readers) {
       reader->SetAttribute("kv_quant_mode", Of(format_.mode));
       if (format_.scale_per_row) {
-        reader->SetInput(9, quantised->output(2));
-        reader->SetInput(10, quantised->output(3));
+        reader->SetInput(kAttentionIn["k_scale_cache"], quantised->output(kScaleCacheOuts[0]));
+        reader->SetInput(kAttentionIn["v_scale_cache"], quantised->output(kScaleCacheOuts[1]));
       } else {
-        reader->SetInput(6, quantised->input(5));
-        reader->SetInput(7, quantised->input(6));
+        reader->SetInput(kAttentionIn["k_scale"], quantised->input(kInsertIn["k_scale"]));
+        reader->SetInput(kAttentionIn["v_scale"], quantised->input(kInsertIn["v_scale"]));
       }
     }
     graph_.EraseNode(insert);
-    for (int i : {0, 1}) quantised->output(i)->set_dtype(format_.dtype);
+    for (int i : kCacheOuts) quantised->output(i)->set_dtype(format_.dtype);
   }
 
   // The scale caches belong to the groups of their caches.

@@ -128,6 +128,7 @@ absl::StatusOr<Mla> FindMla(const Node& attention) {
   if (k->uses().size() != 1 || v->uses().size() != 1 || k->is_output() || v->is_output()) {
     return Missing("expanded keys or values are read elsewhere");
   }
+  if (attention.input(6) != nullptr) return Missing("attention has its own key lengths");
   const Node* expand = joined->input(1)->producer();
   if (expand == nullptr || !expand->Is("Expand") || ConstantDim(expand->input(0), 1) != 1 ||
       !HasRank4(expand->input(0))) {
@@ -146,6 +147,13 @@ absl::StatusOr<Mla> FindMla(const Node& attention) {
   const std::optional<int64_t> heads = ConstantDim(key->whole, 1);
   if (!rope || query_heads != heads || !HasRank4(attention.input(0))) {
     return Missing("query and keys have other numbers of heads");
+  }
+  // Concat does not broadcast, as the Expand that goes away may have done along other axes too.
+  const Shape& shared = *expand->input(0)->shape();
+  const Shape& rows = *key->whole->shape();
+  if (!ProvablyEqual(shared[0], rows[0]) || !ProvablyEqual(shared[2], rows[2]) ||
+      ConstantDim(k, 3) != key->end + *rope) {
+    return Missing("the expanded head is not as long as the latent rows, or not of their batch");
   }
   // Another row size would be another default.
   if (attention.attribute("scale") == nullptr) return Missing("attention has no scale");

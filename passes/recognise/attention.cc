@@ -2,8 +2,25 @@
 //
 //   Softmax(scale * q k^T [soft cap] + mask) v, with the exporters' placements of the scale and
 //   their guard against all-masked rows
+//
+// The op joins batches, heads and masks by rules of its own, so each length is proved that numpy's
+// broadcast would settle at run time: q, k and v have one batch, keys and values one length and as
+// many heads as queries (or one for all), and the mask fits the scores without making them larger.
+// A mask that may be one key wide is repeated first: from opset 24 on the op takes a short mask for
+// one that hides the keys behind its end.
+//
+// The guard, Where(IsNaN(p), 0, p) on the probabilities p, goes on as Where(IsNaN(y), 0, y) on the
+// result. Softmax makes a whole row NaN if one of its scores is NaN or inf, or all are -inf, and
+// then both forms give a row of zeros: the guarded one because 0 times the values is 0, the fused
+// one because each element of a NaN row of Attention is NaN, and rows that see nothing are 0. They
+// differ only where the exported graph itself has NaN to give: values that are not finite (0 *
+// inf), and keys that are hidden and not finite (inf - inf), which Attention never looks at.
+#include <algorithm>
+
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/broadcast_proof.h"
+#include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/rule.h"
 
@@ -38,8 +55,22 @@ std::vector<Part> Caps() {
            "bounded = Tanh (divided)  capped = Mul (bounded, cap)"}};
 }
 
-std::vector<Part> Masks() {
-  return {{"added", "masked = Add (capped, mask)"}, {"none", "masked = Identity (capped)"}};
+// How hidden keys are taken out of the scores.
+enum class Masking { kAdded, kVisible, kHidden, kNone };
+
+std::string MaskLines(Masking masking) {
+  const std::string low = "low = Constant <value_float: float = @low> ()  ";
+  switch (masking) {
+    case Masking::kAdded:
+      return "masked = Add (capped, mask)";
+    case Masking::kVisible:
+      return low + "masked = Where (mask, capped, low)";
+    case Masking::kHidden:
+      return low + "masked = Where (mask, low, capped)";
+    case Masking::kNone:
+      break;
+  }
+  return "masked = Identity (capped)";
 }
 
 std::vector<Part> Softmaxes() {
@@ -77,33 +108,108 @@ Condition HasHeads() {
           }};
 }
 
-Rule AttentionRule(const std::string& name, bool masked) {
+enum Axis { kBatch, kHeads, kLength };
+
+// MatMul would repeat one batch or head for all; the op repeats heads of both keys and values only.
+Condition KeysFitQueries() {
+  return {"k and v are [B, H or 1, L, D] to q", [](const Match& match) -> absl::Status {
+            const Value* q = match.value("q");
+            const Value* k = match.value("k");
+            const Value* v = match.value("v");
+            PF_RETURN_IF_ERROR(CheckSameLength({k, kBatch}, {q, kBatch}));
+            PF_RETURN_IF_ERROR(CheckSameLength({v, kBatch}, {q, kBatch}));
+            PF_RETURN_IF_ERROR(CheckRepeats({k, kHeads}, {q, kHeads}));
+            PF_RETURN_IF_ERROR(CheckSameLength({v, kHeads}, {k, kHeads}));
+            return CheckSameLength({v, kLength}, {k, kLength});
+          }};
+}
+
+// The last axis is left to OverAllKeys: a mask wider than the keys would need as many values, which
+// are as many as keys.
+Condition MaskFitsScores() {
+  return {"mask repeats to [B, H, S, L]", [](const Match& match) -> absl::Status {
+            const Value* mask = match.value("mask");
+            if (!mask->shape() || mask->shape()->rank() > 4) {
+              return absl::FailedPreconditionError("\"mask\" has an unfit rank");
+            }
+            const int rank = mask->shape()->rank();
+            for (int axis = std::max(0, 4 - rank); axis <= kLength; ++axis) {
+              PF_RETURN_IF_ERROR(CheckRepeats({mask, axis - (4 - rank)}, {match.value("q"), axis}));
+            }
+            return absl::OkStatus();
+          }};
+}
+
+// The mask, repeated if it may be one key wide.
+Value* OverAllKeys(GraphBuilder& builder, const Match& match) {
+  Value* mask = match.value("mask");
+  Value* keys = match.value("k");
+  if (Reaches(mask, 0, (*keys->shape())[kLength], *match.contents)) return mask;
+  return builder.Add("Expand", {mask, builder.Size(keys, kLength)});
+}
+
+// See the head of the file.
+Value* Guarded(GraphBuilder& builder, const Match& match, Value* y) {
+  Value* zero = match.value("p")->producer()->input(1);
+  return builder.Add("Where", {builder.Add("IsNaN", {y}), zero, y});
+}
+
+absl::StatusOr<std::vector<Value*>> FusedAttention(const Match& match, Graph& graph, Node* anchor,
+                                                   Masking masking) {
+  GraphBuilder builder(graph, anchor, anchor->output(0)->name());
+  std::vector<Value*> inputs = {match.value("q"), match.value("k"), match.value("v")};
+  if (match.value("mask")) inputs.push_back(OverAllKeys(builder, match));
+  if (masking == Masking::kHidden) inputs.back() = builder.Add("Not", {inputs.back()});
+  Node* attention = builder.AddNode("", "Attention", std::move(inputs), 1);
+  attention->name = anchor->name;
+  for (const char* name : {"scale", "softcap"}) {
+    attention->SetAttribute(name, match.attributes.find(name)->second);
+  }
+  Value* y = attention->output(0);
+  if (!match.value("broken")) return std::vector<Value*>{y};
+  y = Guarded(builder, match, y);
+  if (!anchor->name.empty()) y->producer()->name = anchor->name + ".guard";
+  return std::vector<Value*>{y};
+}
+
+// What is chosen for hidden keys has no part in the softmax.
+absl::Status Hides(const Match& match) {
+  const auto it = match.attributes.find("low");
+  const float* low = it == match.attributes.end() ? nullptr : std::get_if<float>(&it->second.value);
+  if (low == nullptr || *low <= -1e30f) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("a score of ", *low, " hides no key"));
+}
+
+Rule AttentionRule(const std::string& name, Masking masking) {
+  const bool masked = masking != Masking::kNone;
   Rule rule(name, masked ? "attention under a mask" : "attention without a mask");
+  const std::string head = masked ? "(q, k, v, mask) => (y) { " : "(q, k, v) => (y) { ";
   for (const Part& score : Scores()) {
     for (const Part& cap : Caps()) {
       for (const Part& softmax : Softmaxes()) {
-        const Part mask = Masks()[masked ? 0 : 1];
-        rule.MatchText(
-            StrCat(masked ? "(q, k, v, mask)" : "(q, k, v)", " => (y) { ", score.lines, "  ",
-                   cap.lines, "  ", mask.lines, "  ", softmax.lines, "  y = MatMul (p, v) }"),
-            StrCat(score.name, " ", cap.name, " ", softmax.name));
+        rule.MatchText(StrCat(head, score.lines, "  ", cap.lines, "  ", MaskLines(masking), "  ",
+                              softmax.lines, "  y = MatMul (p, v) }"),
+                       StrCat(score.name, " ", cap.name, " ", softmax.name));
       }
     }
   }
-  return rule.Where(HasHeads())
+  rule.Where(HasHeads()).Where(KeysFitQueries());
+  if (masked) rule.Where(MaskFitsScores());
+  return rule.Where("hidden scores are low", Hides)
       .Derive(DeriveScale)
-      .ReplaceWith(
-          StrCat(masked ? "(q, k, v, mask)" : "(q, k, v)",
-                 " => (y) { y = Attention <scale: float = @scale, softcap: float = @softcap> (",
-                 masked ? "q, k, v, mask" : "q, k, v", ") }"));
+      .ReplaceWith([masking](const Match& match, Graph& graph, Node* anchor) {
+        return FusedAttention(match, graph, anchor, masking);
+      });
 }
 
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseAttention() {
   std::vector<Rule> rules;
-  rules.push_back(AttentionRule("attention", /*masked=*/true));
-  rules.push_back(AttentionRule("attention-unmasked", /*masked=*/false));
+  rules.push_back(AttentionRule("attention", Masking::kAdded));
+  rules.push_back(AttentionRule("attention-visible", Masking::kVisible));
+  rules.push_back(AttentionRule("attention-hidden", Masking::kHidden));
+  rules.push_back(AttentionRule("attention-unmasked", Masking::kNone));
   return MakeRulePass("attention", "Recognises scaled dot-product attention.", std::move(rules));
 }
 

@@ -4,11 +4,11 @@
 //   k_all = Concat <axis = -2> (past_k, k)                            (present, a graph output)
 //   y = Attention (q, Reshape(Expand(Unsqueeze(k_all, 2))), ..., mask)
 //     =>  y, k_all, v_all = Attention (q, k, v, mask, past_k, past_v)
-#include <algorithm>
-#include <optional>
-
 #include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
@@ -43,21 +43,69 @@ Value* SharedHeads(Value* expanded) {
   return source->shape() && ProvablyEqual(*source->shape(), heads) ? source : nullptr;
 }
 
-// Concat(past, new) along the sequence axis of [B, K, T, D].
+absl::Status Unfit(const Value& value, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat("\"", value.name(), "\" ", why));
+}
+
+// Concat(past, new) along the sequence axis of [B, K, T, D], read by one Attention alone.
 struct Joined {
   Node* concat = nullptr;
   Value* past = nullptr;
   Value* fresh = nullptr;
 };
 
-std::optional<Joined> JoinedCache(Value* all) {
-  Node* concat = all ? all->producer() : nullptr;
-  if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) return std::nullopt;
-  auto axis = concat->IntAttribute("axis", 0);
-  if (!axis.ok() || (*axis != 2 && *axis != -2)) return std::nullopt;
+absl::StatusOr<Joined> JoinedCache(const Node& attention, const Value& all) {
+  Node* concat = all.producer();
+  if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) {
+    return Unfit(all, "is not a past and new rows, joined");
+  }
+  const int64_t axis = IntOr(*concat, "axis", 0);
+  if (axis != 2 && axis != -2) return Unfit(all, "is not joined along axis 2");
   Value* past = concat->input(0);
-  if (!past->is_input() || !past->shape() || past->shape()->rank() != 4) return std::nullopt;
+  if (!past->is_input() || !past->shape() || past->shape()->rank() != 4) {
+    return Unfit(*past, "is no input [B, H, P, D]");
+  }
+  for (const Use& use : all.uses()) {
+    if (use.node != &attention) {
+      return Unfit(all, StrCat("is read by ", use.node->Description(), " too"));
+    }
+  }
   return Joined{concat, past, concat->input(1)};
+}
+
+struct Cache {
+  Joined key, value;
+};
+
+// Positions count from the first key that Attention has as an input; with a past, from the first
+// new one.
+absl::Status CheckCountsNoPositions(const Node& attention) {
+  for (const char* name : {"is_causal", "left_window_size", "right_window_size"}) {
+    const int64_t none = std::string_view(name) == "is_causal" ? 0 : -1;
+    const int64_t value = IntOr(attention, name, none);
+    if (value == none) continue;
+    return absl::FailedPreconditionError(StrCat(attention.Description(), ": expected ", name, " = ",
+                                                none, " over joined keys, got ", value));
+  }
+  if (!attention.input(6)) return absl::OkStatus();
+  return Unfit(*attention.input(6), "gives lengths of the joined keys");
+}
+
+absl::StatusOr<Cache> FindCache(const Node& attention) {
+  if (attention.input(4)) return Unfit(*attention.input(4), "is a past already");
+  if (attention.num_outputs() > 1) {
+    return absl::FailedPreconditionError(StrCat(attention.Description(), " has further outputs"));
+  }
+  Cache cache;
+  PF_ASSIGN_OR_RETURN(cache.key, JoinedCache(attention, *attention.input(1)));
+  PF_ASSIGN_OR_RETURN(cache.value, JoinedCache(attention, *attention.input(2)));
+  // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
+  if (cache.key.concat == cache.value.concat) {
+    return Unfit(*attention.input(1), "is keys and values");
+  }
+  PF_RETURN_IF_ERROR(CheckCountsNoPositions(attention));
+  PF_RETURN_IF_ERROR(CheckSameLength({cache.value.past, 2}, {cache.key.past, 2}));
+  return cache;
 }
 
 class AttentionInputs : public Pass {
@@ -77,8 +125,13 @@ class AttentionInputs : public Pass {
     }
     for (Node* node : attentions) {
       const bool shared = ShareHeads(graph, node);
-      const bool joined = TakeCache(graph, node);
-      if (!shared && !joined) continue;
+      const absl::StatusOr<Cache> cache = FindCache(*node);
+      if (cache.ok()) {
+        TakeCache(graph, node, *cache);
+      } else {
+        context.AddMiss(name(), node->output(0)->name(), StdView(cache.status().message()));
+      }
+      if (!shared && !cache.ok()) continue;
       changed = true;
       ++context.counts[std::string(name())];
       if (context.after_rewrite) PF_RETURN_IF_ERROR(context.after_rewrite(model, name()));
@@ -95,6 +148,8 @@ class AttentionInputs : public Pass {
   }
 
   static bool ShareHeads(Graph& graph, Node* node) {
+    // A past and presents have as many heads as the keys.
+    if (node->input(4) || node->num_outputs() > 1) return false;
     Value* key = SharedHeads(node->input(1));
     Value* value = SharedHeads(node->input(2));
     if (!key || !value || !ProvablyEqual((*key->shape())[1], (*value->shape())[1])) return false;
@@ -103,23 +158,13 @@ class AttentionInputs : public Pass {
     return true;
   }
 
-  static bool OnlyReader(const Value* value, const Node* node) {
-    return std::all_of(value->uses().begin(), value->uses().end(),
-                       [&](const Use& use) { return use.node == node; });
-  }
-
-  static bool TakeCache(Graph& graph, Node* node) {
-    if (node->input(4) || node->num_outputs() > 1) return false;
-    auto key = JoinedCache(node->input(1));
-    auto value = JoinedCache(node->input(2));
-    // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
-    if (!key || !value || key->concat == value->concat) return false;
-    if (!OnlyReader(node->input(1), node) || !OnlyReader(node->input(2), node)) return false;
+  static void TakeCache(Graph& graph, Node* node, const Cache& cache) {
+    const auto& [key, value] = cache;
     // A node's outputs are fixed, so a new node takes the old one's place.
     GraphBuilder builder(graph, node, node->output(0)->name());
     Node* cached = builder.AddNode(
         "", "Attention",
-        {node->input(0), key->fresh, value->fresh, node->input(3), key->past, value->past}, 3);
+        {node->input(0), key.fresh, value.fresh, node->input(3), key.past, value.past}, 3);
     cached->name = node->name;
     cached->metadata = node->metadata;
     for (const auto& [attribute, content] : node->attributes())
@@ -130,9 +175,8 @@ class AttentionInputs : public Pass {
     graph.EraseNode(node);
     graph.ReplaceAllUses(present_key, cached->output(1));
     graph.ReplaceAllUses(present_value, cached->output(2));
-    graph.EraseIfDead(key->concat);
-    graph.EraseIfDead(value->concat);
-    return true;
+    graph.EraseIfDead(key.concat);
+    graph.EraseIfDead(value.concat);
   }
 };
 

@@ -5,9 +5,18 @@
 //   Attention(q, k, v, Where(j <= i + past and j > i + past - 16 and attention_mask[b, j], 0,
 //   -inf))
 //     =>  Attention <is_causal = 1, left_window_size = 15> (q, k, v, padding [B, 1, 1, T])
+//
+// The attributes hold for all queries and keys, and the op takes no longer mask than its keys, and
+// from opset 24 on hides those behind the end of a shorter one. So the limits must provably have
+// been read over all of them, and a padding mask of another length is cut or repeated, as the graph
+// cut or repeated it.
+#include <algorithm>
+
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
@@ -16,6 +25,122 @@ namespace {
 
 constexpr int kMask = 3;
 constexpr int kPastKey = 4;
+constexpr int kOwnLengths = 6;
+
+// The axes of an Attention node that a mask has.
+struct Lengths {
+  Dim batch, queries, past, keys;  // keys: past and new ones
+  int key_axis = 2;                // of K, along which new keys follow each other
+};
+
+absl::Status Unfit(std::string_view why) {
+  return absl::InvalidArgumentError(StrCat("mask: ", why));
+}
+
+absl::StatusOr<Lengths> LengthsOf(const Node& node) {
+  if (node.input(kOwnLengths)) return Unfit("attention has its own key lengths");
+  const auto& q = node.input(0)->shape();
+  const auto& k = node.input(1)->shape();
+  if (!q || !k || q->rank() != k->rank() || q->rank() < 3) return Unfit("queries have no shape");
+  Lengths lengths;
+  lengths.key_axis = k->rank() - 2;
+  lengths.batch = (*q)[0];
+  lengths.queries = (*q)[lengths.key_axis];
+  lengths.past = 0;
+  if (const Value* past = node.input(kPastKey)) {
+    lengths.past =
+        past->shape() && past->shape()->rank() == 4 ? (*past->shape())[2] : Dim::Unknown();
+  }
+  lengths.keys = lengths.past + (*k)[lengths.key_axis];
+  return lengths;
+}
+
+absl::Status CheckLimits(const MaskForm& form, const Lengths& lengths) {
+  if (!form.upper && !form.lower) return absl::OkStatus();
+  if (!ProvablyEqual(form.queries, lengths.queries) || !ProvablyEqual(form.keys, lengths.keys)) {
+    return Unfit(StrCat("expected limits over ", lengths.queries.ToString(), " queries and ",
+                        lengths.keys.ToString(), " keys, got ", form.queries.ToString(), " and ",
+                        form.keys.ToString()));
+  }
+  if (form.upper && !ProvablyEqual(*form.upper, lengths.past)) {
+    return Unfit(StrCat("keys up to i + ", form.upper->ToString(),
+                        " are visible, but the past has ", lengths.past.ToString()));
+  }
+  return absl::OkStatus();
+}
+
+// The number of keys that a query sees at most, 0 for all.
+absl::StatusOr<int64_t> WindowOf(const MaskForm& form) {
+  if (!form.lower) return 0;
+  if (!form.upper) return Unfit("a window without causality");
+  const auto width = (*form.upper - *form.lower + Dim(1)).constant();
+  if (!width || *width < 1) return Unfit("the window has no constant positive width");
+  return *width;
+}
+
+// True if a padding mask that is read as it is has to be repeated along the keys, as it is now.
+// Where nothing says how long the whole mask is, it stays as long as it is.
+absl::StatusOr<bool> RepeatsKeys(const Value* mask, const MaskForm& form, const Lengths& lengths,
+                                 const SymbolicContents& contents) {
+  if (form.padding_is_indexed || ProvablyEqual(form.padding_keys, lengths.keys)) return false;
+  if (Reaches(mask, 0, lengths.keys, contents)) return true;
+  if (ProvablyEqual(form.padding_keys, mask->shape()->back(0))) return false;
+  return Unfit(StrCat("expected ", lengths.keys.ToString(), " keys, or those of \"",
+                      form.padding->name(), "\", ", form.padding_keys.ToString(), ", got ",
+                      mask->shape()->back(0).ToString()));
+}
+
+// By indices the first rows and keys of `padding` are read: that these are those of the batch and
+// all its keys has to be known.
+absl::Status CheckIndices(const MaskForm& form, const Lengths& lengths) {
+  if (!form.padding_is_indexed) return absl::OkStatus();
+  const bool one = form.padding_batch.constant() == 1;
+  if ((one || ProvablyEqual(form.padding_batch, lengths.batch)) &&
+      ProvablyEqual(form.padding_keys, lengths.keys)) {
+    return absl::OkStatus();
+  }
+  return Unfit(StrCat("expected \"", form.padding->name(), "\" to be read by [",
+                      lengths.batch.ToString(), ", ", lengths.keys.ToString(), "] indices, got [",
+                      form.padding_batch.ToString(), ", ", form.padding_keys.ToString(), "]"));
+}
+
+// Builds what is left of a mask, before its Attention.
+class PaddingBuilder {
+ public:
+  PaddingBuilder(Graph& graph, Node* node, const MaskForm& form, const Lengths& lengths)
+      : node_(node), form_(form), lengths_(lengths), builder_(graph, node, "padding") {}
+
+  // `repeats`: to all keys.
+  Value* Build(bool repeats) {
+    auto* padding = const_cast<Value*>(form_.padding);
+    const Shape& shape = *padding->shape();
+    Value* visible = builder_.Add("Cast", {padding}, "to", static_cast<int64_t>(DataType::kBool));
+    const bool is_whole = ProvablyEqual(shape, Shape{form_.padding_batch, form_.padding_keys});
+    if (form_.padding_is_indexed && !is_whole) visible = FirstOf(visible);
+    visible = builder_.Add("Unsqueeze", {visible, builder_.Ints({1, 2})});
+    return repeats ? builder_.Add("Expand", {visible, Keys()}) : visible;
+  }
+
+ private:
+  Value* Keys() {
+    Value* fresh = builder_.Size(node_->input(1), lengths_.key_axis);
+    Value* past = node_->input(kPastKey);
+    return past ? builder_.Add("Add", {builder_.Size(past, 2), fresh}) : fresh;
+  }
+
+  // The rows of the batch, or the first one for all, and their keys.
+  Value* FirstOf(Value* visible) {
+    const bool one = form_.padding_batch.constant() == 1;
+    Value* rows = one ? builder_.Ints({1}) : builder_.Size(node_->input(0), 0);
+    Value* ends = builder_.Add("Concat", {rows, Keys()}, "axis", int64_t{0});
+    return builder_.Add("Slice", {visible, builder_.Ints({0, 0}), ends, builder_.Ints({0, 1})});
+  }
+
+  Node* node_;
+  const MaskForm& form_;
+  const Lengths& lengths_;
+  GraphBuilder builder_;
+};
 
 class AttentionMask : public Pass {
  public:
@@ -47,48 +172,38 @@ class AttentionMask : public Pass {
   }
 
  private:
-  // What Rewrite leaves: Unsqueeze(Cast(padding), [1, 2]).
+  // What Rewrite leaves: the [B, T] mask as booleans [B, 1, 1, T], cut or repeated.
   static bool IsPaddingMask(const Value* mask) {
     const Node* node = mask->producer();
-    if (!node || !node->Is("Unsqueeze")) return false;
-    const Node* cast = node->input(0)->producer();
-    return cast && cast->Is("Cast") && cast->input(0)->is_input();
-  }
-
-  static Dim PastLength(const Node* node) {
-    const Value* past = node->input(kPastKey);
-    if (!past) return Dim(0);
-    return past->shape() && past->shape()->rank() == 4 ? (*past->shape())[2] : Dim::Unknown();
+    for (const char* op : {"Expand", "Unsqueeze", "Slice"}) {
+      if (node && node->Is(op)) node = node->input(0)->producer();
+    }
+    return node && node->Is("Cast") && node->input(0)->is_input();
   }
 
   static absl::Status Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-    PF_ASSIGN_OR_RETURN(MaskForm form, AnalyseMask(node->input(kMask), contents));
-    const Dim past = PastLength(node);
-    if (form.upper && !ProvablyEqual(*form.upper, past)) {
-      return absl::InvalidArgumentError(StrCat("mask: keys up to i + ", form.upper->ToString(),
-                                               " are visible, but the past has ", past.ToString()));
+    PF_ASSIGN_OR_RETURN(const MaskForm form, AnalyseMask(node->input(kMask), contents));
+    PF_ASSIGN_OR_RETURN(const Lengths lengths, LengthsOf(*node));
+    PF_RETURN_IF_ERROR(CheckLimits(form, lengths));
+    PF_ASSIGN_OR_RETURN(const int64_t window, WindowOf(form));
+    const bool hides_nothing = !form.upper && !form.lower && !form.padding;
+    if (hides_nothing && !Reaches(node->input(kMask), 0, lengths.keys, contents)) {
+      return Unfit(StrCat("expected ", lengths.keys.ToString(), " keys, got ",
+                          node->input(kMask)->shape()->back(0).ToString()));
     }
-    if (form.lower && !form.upper) {
-      return absl::InvalidArgumentError("mask: a window without causality");
-    }
-    int64_t window = 0;
-    if (form.lower) {
-      auto width = (*form.upper - *form.lower + Dim(1)).constant();
-      if (!width || *width < 1) {
-        return absl::InvalidArgumentError("mask: the window has no constant positive width");
-      }
-      window = *width;
-    }
-    if (form.upper) SetInt(node, "is_causal", 1);
-    if (window > 0) SetInt(node, "left_window_size", window - 1);
     Value* rest = nullptr;
     if (form.padding) {
-      GraphBuilder builder(graph, node, "padding");
-      Value* visible = builder.Add("Cast", {const_cast<Value*>(form.padding)}, "to",
-                                   static_cast<int64_t>(DataType::kBool));
-      rest = builder.Add("Unsqueeze", {visible, builder.Ints({1, 2})});
+      PF_RETURN_IF_ERROR(CheckIndices(form, lengths));
+      PF_ASSIGN_OR_RETURN(const bool repeats,
+                          RepeatsKeys(node->input(kMask), form, lengths, contents));
+      rest = PaddingBuilder(graph, node, form, lengths).Build(repeats);
     }
     node->SetInput(kMask, rest);
+    if (form.upper) SetInt(node, "is_causal", 1);
+    if (window > 0) {
+      const int64_t left = IntOr(*node, "left_window_size", -1);
+      SetInt(node, "left_window_size", left < 0 ? window - 1 : std::min(left, window - 1));
+    }
     return absl::OkStatus();
   }
 

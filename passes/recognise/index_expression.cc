@@ -1,6 +1,7 @@
 #include "pagefuse/passes/recognise/index_expression.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -60,18 +61,27 @@ absl::StatusOr<IndexExpression> ReadConstant(const Value* value, const Tensor& t
   return result;
 }
 
-absl::StatusOr<IndexExpression> ReadRange(const Node* node, const SymbolicContents& contents) {
-  PF_ASSIGN_OR_RETURN(IndexExpression start, ReadIndexExpression(node->input(0), contents));
-  PF_ASSIGN_OR_RETURN(IndexExpression step, ReadIndexExpression(node->input(2), contents));
+// One call of ReadIndexExpression. A value that two operands share is read twice, so that sums of
+// sums can take forever: the values that are read are counted.
+struct Reading {
+  const SymbolicContents& contents;
+  int values_left = 512;
+};
+
+absl::StatusOr<IndexExpression> Read(const Value* value, Reading& reading);
+
+absl::StatusOr<IndexExpression> ReadRange(const Node* node, Reading& reading) {
+  PF_ASSIGN_OR_RETURN(IndexExpression start, Read(node->input(0), reading));
+  PF_ASSIGN_OR_RETURN(IndexExpression step, Read(node->input(2), reading));
   auto number = step.constant.constant();
   if (!number) return StoppedAt(node->input(2), "is a step that is not a known number");
   return IndexExpression{.constant = start.constant, .coefficients = {*number}};
 }
 
 // Unsqueeze, Squeeze, Expand, Reshape that only add or drop axes of length 1.
-absl::StatusOr<IndexExpression> ReadRealigned(const Node* node, const SymbolicContents& contents) {
+absl::StatusOr<IndexExpression> ReadRealigned(const Node* node, Reading& reading) {
   PF_ASSIGN_OR_RETURN(std::vector<int> axes, AxisMap(node));
-  PF_ASSIGN_OR_RETURN(IndexExpression source, ReadIndexExpression(node->input(0), contents));
+  PF_ASSIGN_OR_RETURN(IndexExpression source, Read(node->input(0), reading));
   IndexExpression result{.constant = source.constant, .coefficients = {}};
   for (int axis : axes) {
     result.coefficients.push_back(axis < 0 ? 0 : source.coefficients[axis]);
@@ -79,9 +89,33 @@ absl::StatusOr<IndexExpression> ReadRealigned(const Node* node, const SymbolicCo
   return result;
 }
 
-absl::StatusOr<IndexExpression> ReadProduct(const Node* node, const SymbolicContents& contents) {
-  PF_ASSIGN_OR_RETURN(IndexExpression a, ReadIndexExpression(node->input(0), contents));
-  PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node->input(1), contents));
+// OK unless broadcasting may repeat `operand` along an axis that its index counts along: symbols
+// that differ may be 1 and not 1.
+absl::Status CheckSpans(const IndexExpression& index, const Value* operand, const Value* result) {
+  if (!operand->shape() || !result->shape()) return StoppedAt(result, "has an unknown shape");
+  const Shape& own = *operand->shape();
+  for (int axis = 0; axis < own.rank(); ++axis) {
+    const Dim& whole = result->shape()->back(own.rank() - 1 - axis);
+    if (index.coefficients[axis] == 0 || ProvablyEqual(own[axis], whole)) continue;
+    return StoppedAt(operand, StrCat("counts along axis ", axis, ", ", own[axis].ToString(),
+                                     " long, and may be repeated to ", whole.ToString()));
+  }
+  return absl::OkStatus();
+}
+
+// The two operands of an elementwise node, see ReadIndexOperands.
+absl::StatusOr<std::pair<IndexExpression, IndexExpression>> ReadOperands(const Node& node,
+                                                                         Reading& reading) {
+  PF_ASSIGN_OR_RETURN(IndexExpression a, Read(node.input(0), reading));
+  PF_ASSIGN_OR_RETURN(IndexExpression b, Read(node.input(1), reading));
+  PF_RETURN_IF_ERROR(CheckSpans(a, node.input(0), node.output(0)));
+  PF_RETURN_IF_ERROR(CheckSpans(b, node.input(1), node.output(0)));
+  return std::make_pair(std::move(a), std::move(b));
+}
+
+absl::StatusOr<IndexExpression> ReadProduct(const Node* node, Reading& reading) {
+  PF_ASSIGN_OR_RETURN(auto operands, ReadOperands(*node, reading));
+  auto& [a, b] = operands;
   const int rank = static_cast<int>(std::max(a.coefficients.size(), b.coefficients.size()));
   auto is_number = [](const IndexExpression& e) {
     return e.constant.is_constant() && std::all_of(e.coefficients.begin(), e.coefficients.end(),
@@ -97,28 +131,37 @@ absl::StatusOr<IndexExpression> ReadProduct(const Node* node, const SymbolicCont
   return result;
 }
 
-absl::StatusOr<IndexExpression> ReadAnySteps(const Value* value, const SymbolicContents& contents) {
-  if (auto it = contents.find(value);
-      it != contents.end() && it->second.size() == 1 && it->second[0].known() && value->shape()) {
+absl::StatusOr<IndexExpression> ReadAnySteps(const Value* value, Reading& reading) {
+  if (auto it = reading.contents.find(value); it != reading.contents.end() &&
+                                              it->second.size() == 1 && it->second[0].known() &&
+                                              value->shape()) {
     return IndexExpression{.constant = it->second[0],
                            .coefficients = std::vector<int64_t>(value->shape()->rank(), 0)};
   }
   if (value->IsConstant()) return ReadConstant(value, *value->initializer());
   const Node* node = value->producer();
   if (!node) return StoppedAt(value, "is an input of the graph, not an index");
-  if (node->Is("Range")) return ReadRange(node, contents);
+  if (node->Is("Range")) return ReadRange(node, reading);
   if (node->Is("Unsqueeze") || node->Is("Squeeze") || node->Is("Reshape") || node->Is("Expand")) {
-    return ReadRealigned(node, contents);
+    return ReadRealigned(node, reading);
   }
-  if (node->Is("Cast") || node->Is("Identity"))
-    return ReadIndexExpression(node->input(0), contents);
-  if (node->Is("Mul")) return ReadProduct(node, contents);
+  if (node->Is("Cast") || node->Is("Identity")) return Read(node->input(0), reading);
+  if (node->Is("Mul")) return ReadProduct(node, reading);
   if (node->Is("Add") || node->Is("Sub")) {
-    PF_ASSIGN_OR_RETURN(IndexExpression a, ReadIndexExpression(node->input(0), contents));
-    PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node->input(1), contents));
+    PF_ASSIGN_OR_RETURN(const auto operands, ReadOperands(*node, reading));
+    const auto& [a, b] = operands;
     return node->Is("Add") ? a + b : a - b;
   }
   return StoppedAt(value, StrCat("(", node->op_type(), ") is no affine index expression"));
+}
+
+absl::StatusOr<IndexExpression> Read(const Value* value, Reading& reading) {
+  if (--reading.values_left < 0) return StoppedAt(value, "is computed in too many steps");
+  PF_ASSIGN_OR_RETURN(IndexExpression result, ReadAnySteps(value, reading));
+  if (std::any_of(result.coefficients.begin(), result.coefficients.end(), IsLarge)) {
+    return StoppedAt(value, "has steps too large for indices");
+  }
+  return result;
 }
 
 }  // namespace
@@ -147,7 +190,12 @@ absl::StatusOr<std::vector<int>> AxisMap(const Node* node) {
   if (node->Is("Expand")) {
     for (int axis = 0; axis < to.rank(); ++axis) {
       const int source = axis - (to.rank() - from.rank());
-      map.push_back(source < 0 || IsOne(from[source]) ? -1 : source);
+      const bool repeats = source < 0 || IsOne(from[source]);
+      if (!repeats && !ProvablyEqual(from[source], to[axis])) {
+        return StoppedAt(out, StrCat("may repeat axis ", axis, ", ", from[source].ToString(),
+                                     " long, to ", to[axis].ToString()));
+      }
+      map.push_back(repeats ? -1 : source);
     }
     return map;
   }
@@ -171,13 +219,16 @@ absl::StatusOr<std::vector<int>> AxisMap(const Node* node) {
   return map;
 }
 
+absl::StatusOr<std::pair<IndexExpression, IndexExpression>> ReadIndexOperands(
+    const Node& node, const SymbolicContents& contents) {
+  Reading reading{.contents = contents};
+  return ReadOperands(node, reading);
+}
+
 absl::StatusOr<IndexExpression> ReadIndexExpression(const Value* value,
                                                     const SymbolicContents& contents) {
-  PF_ASSIGN_OR_RETURN(IndexExpression result, ReadAnySteps(value, contents));
-  if (std::any_of(result.coefficients.begin(), result.coefficients.end(), IsLarge)) {
-    return StoppedAt(value, "has steps too large for indices");
-  }
-  return result;
+  Reading reading{.contents = contents};
+  return Read(value, reading);
 }
 
 }  // namespace pagefuse

@@ -2,6 +2,7 @@
 // is i0 + past.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,6 +29,11 @@ IndexExpression AlignedToRank(const IndexExpression& expression, int rank);
 // InvalidArgument naming the value where the reading stopped.
 absl::StatusOr<IndexExpression> ReadIndexExpression(const Value* value,
                                                     const SymbolicContents& contents);
+
+// The two operands of an elementwise node with numpy's broadcast, neither of which is repeated
+// along an axis that it counts along; InvalidArgument if that is not certain.
+absl::StatusOr<std::pair<IndexExpression, IndexExpression>> ReadIndexOperands(
+    const Node& node, const SymbolicContents& contents);
 
 // By output axis of an Unsqueeze, Squeeze, Reshape or Expand that only adds or drops axes of length
 // 1 (or repeats them): the input axis it comes from, -1 for a new one. InvalidArgument if the node

@@ -1,13 +1,17 @@
-// last-axes-transpose: keys transposed through three dimensions are transposed where they are.
+// last-axes-transpose: keys transposed through three dimensions are transposed where they are, and
+// keys that leave their projection and are transposed in one step do both one after the other.
 //
-//   x [B, H, T, D] -- Reshape [B*H, T, D] -- Transpose(0, 2, 1) -- Reshape [B, H, D, T]    =>
-//   Transpose(0, 1, 3, 2) (x)
+//   x [B, H, T, D] -- Reshape [B*H, T, D] -- Transpose(0, 2, 1) -- Reshape [B, H, D, T]
+//     =>  x -- Transpose(0, 1, 3, 2)
+//   x [B, T, H, D] -- Transpose(0, 2, 3, 1)  =>  x -- Transpose(0, 2, 1, 3) -- Transpose(0, 1, 3,
+//   2)
 #include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
@@ -52,6 +56,21 @@ Chain FindChain(const Node& transpose) {
   return {x, y, heads};
 }
 
+bool IsBothAtOnce(const Node& node) {
+  const auto perm = node.IntsAttribute("perm", {});
+  return node.Is("Transpose") && perm.ok() && *perm == std::vector<int64_t>{0, 2, 3, 1};
+}
+
+void TakeApart(Graph& graph, Node* transpose) {
+  Value* end = transpose->output(0);
+  GraphBuilder builder(graph, transpose, end->name());
+  Value* heads =
+      builder.Add("Transpose", {transpose->input(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+  Value* swapped = builder.Add("Transpose", {heads}, "perm", std::vector<int64_t>{0, 1, 3, 2});
+  graph.ReplaceAllUses(end, swapped);
+  graph.EraseIfDead(transpose);
+}
+
 class LastAxesTranspose : public Pass {
  public:
   std::string_view name() const override { return "last-axes-transpose"; }
@@ -60,8 +79,15 @@ class LastAxesTranspose : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    PF_RETURN_IF_ERROR(InferShapes(model));
     Graph& graph = *model.graph;
+    bool changed = false;
+    for (Node* node : NodesOf(graph)) {
+      if (!IsBothAtOnce(*node)) continue;
+      TakeApart(graph, node);
+      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
+      changed = true;
+    }
+    PF_RETURN_IF_ERROR(InferShapes(model));
     std::vector<Node*> transposes;
     for (const auto& node : graph.nodes()) {
       if (FindChain(*node).start) transposes.push_back(node.get());
@@ -81,7 +107,7 @@ class LastAxesTranspose : public Pass {
       ++context.counts[std::string(name())];
       if (context.after_rewrite) PF_RETURN_IF_ERROR(context.after_rewrite(model, name()));
     }
-    return !transposes.empty();
+    return changed || !transposes.empty();
   }
 };
 

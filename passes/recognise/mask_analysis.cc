@@ -5,6 +5,7 @@
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/index_expression.h"
 
 namespace pagefuse {
@@ -18,8 +19,10 @@ absl::Status StoppedAt(const Value* value, std::string_view why) {
 struct Atom {
   IndexExpression bound;           // visible only where bound <= 0
   const Value* padding = nullptr;  // or: visible only where padding[batch, key] is set
+  bool indexed = false;            // padding is read by indices
   int batch_axis = -1;
   int key_axis = -1;
+  std::vector<Dim> lengths;  // of the axes of the value that the factor was read from
 };
 using Predicate = std::vector<Atom>;  // empty: always visible
 
@@ -49,6 +52,7 @@ class MaskReader {
   explicit MaskReader(const SymbolicContents& contents) : contents_(contents) {}
 
   absl::StatusOr<Predicate> ReadBool(const Value* value) {
+    PF_RETURN_IF_ERROR(CountValue(value));
     if (value->IsConstant()) {
       auto scalar = ScalarOf(value);
       if (scalar && *scalar != 0) return Predicate{};
@@ -57,10 +61,10 @@ class MaskReader {
     const Node* node = value->producer();
     if (!node) return ReadPadding(value);
     if (node->Is("And")) return ReadBoth(node, /*additive=*/false);
-    if (node->Is("LessOrEqual")) return ReadComparison(node, 0, 1, 0);
-    if (node->Is("Less")) return ReadComparison(node, 0, 1, 1);
-    if (node->Is("GreaterOrEqual")) return ReadComparison(node, 1, 0, 0);
-    if (node->Is("Greater")) return ReadComparison(node, 1, 0, 1);
+    if (node->Is("LessOrEqual")) return ReadComparison(node, 0, 0);
+    if (node->Is("Less")) return ReadComparison(node, 0, 1);
+    if (node->Is("GreaterOrEqual")) return ReadComparison(node, 1, 0);
+    if (node->Is("Greater")) return ReadComparison(node, 1, 1);
     if (node->Is("Not")) return ReadNot(node);
     if (node->Is("Identity")) return ReadBool(node->input(0));
     if (node->Is("Cast")) {
@@ -68,11 +72,13 @@ class MaskReader {
       return source->producer() ? ReadBool(source) : ReadPadding(source);
     }
     if (node->Is("GatherND")) return ReadGather(node);
+    if (node->Is("Slice")) return ReadSlice(node, /*additive=*/false);
     if (IsRealigning(node)) return ReadRealigned(node, /*additive=*/false);
     return StoppedAt(value, StrCat("(", node->op_type(), ") is not understood"));
   }
 
   absl::StatusOr<Predicate> ReadAdditive(const Value* value) {
+    PF_RETURN_IF_ERROR(CountValue(value));
     const Node* node = value->producer();
     if (!node) {
       auto scalar = ScalarOf(value);
@@ -82,28 +88,37 @@ class MaskReader {
     if (node->Is("Where")) return ReadWhere(node);
     if (node->Is("Add")) return ReadBoth(node, /*additive=*/true);
     if (node->Is("Identity") || node->Is("Cast")) return ReadAdditive(node->input(0));
+    if (node->Is("Slice")) return ReadSlice(node, /*additive=*/true);
     if (IsRealigning(node)) return ReadRealigned(node, /*additive=*/true);
     return StoppedAt(value, StrCat("(", node->op_type(), ") is not understood"));
   }
 
  private:
+  // A value that both operands of a conjunction are computed from is read twice.
+  absl::Status CountValue(const Value* value) {
+    constexpr int kMaxValues = 512;
+    if (++values_ <= kMaxValues) return absl::OkStatus();
+    return StoppedAt(value, "is computed in too many steps");
+  }
+
   // A mask input [B, T] read as it is.
   absl::StatusOr<Predicate> ReadPadding(const Value* value) {
     if (RankOf(value) != 2) return StoppedAt(value, "is an input that is no [batch, key] mask");
-    Atom atom;
-    atom.padding = value;
-    atom.batch_axis = 0;
-    atom.key_axis = 1;
-    return Predicate{atom};
+    return Predicate{Atom{.bound = {},
+                          .padding = value,
+                          .batch_axis = 0,
+                          .key_axis = 1,
+                          .lengths = value->shape()->dims()}};
   }
 
-  // left + strict <= right, as left - right + strict <= 0.
-  absl::StatusOr<Predicate> ReadComparison(const Node* node, int left, int right, int64_t strict) {
-    PF_ASSIGN_OR_RETURN(IndexExpression a, ReadIndexExpression(node->input(left), contents_));
-    PF_ASSIGN_OR_RETURN(IndexExpression b, ReadIndexExpression(node->input(right), contents_));
+  // left + strict <= the other input, as left - other + strict <= 0.
+  absl::StatusOr<Predicate> ReadComparison(const Node* node, int left, int64_t strict) {
+    PF_ASSIGN_OR_RETURN(const auto operands, ReadIndexOperands(*node, contents_));
+    const auto& [a, b] = operands;
     Atom atom;
-    atom.bound = a - b;
+    atom.bound = left == 0 ? a - b : b - a;
     atom.bound.constant = atom.bound.constant + Dim(strict);
+    atom.lengths = node->output(0)->shape()->dims();
     return Predicate{atom};
   }
 
@@ -160,8 +175,11 @@ class MaskReader {
       return StoppedAt(node->input(0), "is no [batch, key] mask");
     }
     Atom atom = source[0];
+    atom.indexed = true;
     PF_ASSIGN_OR_RETURN(atom.batch_axis, BatchAxis(join->input(0), *node->input(0)->shape()));
     PF_ASSIGN_OR_RETURN(atom.key_axis, SingleAxis(join->input(1)));
+    if (!node->output(0)->shape()) return StoppedAt(node->output(0), "has an unknown shape");
+    atom.lengths = node->output(0)->shape()->dims();
     return Predicate{atom};
   }
 
@@ -192,11 +210,42 @@ class MaskReader {
     return found;
   }
 
+  // The first elements along some axes: indices count as before.
+  absl::StatusOr<Predicate> ReadSlice(const Node* node, bool additive) {
+    const auto all = [&](int input, int64_t number) {
+      const auto dims = KnownDims(node->input(input), contents_);
+      return dims && std::all_of(dims->begin(), dims->end(),
+                                 [&](const Dim& dim) { return dim.constant() == number; });
+    };
+    if (!all(1, 0) || (node->input(4) && !all(4, 1))) {
+      return StoppedAt(node->output(0), "is no slice from 0 by 1");
+    }
+    PF_ASSIGN_OR_RETURN(Predicate inner,
+                        additive ? ReadAdditive(node->input(0)) : ReadBool(node->input(0)));
+    const auto& whole = node->input(0)->shape();
+    const auto& part = node->output(0)->shape();
+    if (!whole || !part) return StoppedAt(node->output(0), "has an unknown shape");
+    for (Atom& atom : inner) {
+      atom.indexed = true;
+      for (size_t axis = 0; axis < atom.lengths.size(); ++axis) {
+        const int i = static_cast<int>(axis);
+        Dim& length = atom.lengths[axis];
+        // What is repeated before the cut may be repeated behind it too.
+        if (length.constant() == 1) continue;
+        length = ProvablyEqual(length, (*whole)[i]) ? (*part)[i] : Dim::Unknown();
+      }
+    }
+    return inner;
+  }
+
   absl::StatusOr<Predicate> ReadRealigned(const Node* node, bool additive) {
     PF_ASSIGN_OR_RETURN(std::vector<int> axes, AxisMap(node));
     PF_ASSIGN_OR_RETURN(Predicate inner,
                         additive ? ReadAdditive(node->input(0)) : ReadBool(node->input(0)));
     for (Atom& atom : inner) {
+      std::vector<Dim> lengths;
+      for (int axis : axes) lengths.push_back(axis < 0 ? Dim(1) : atom.lengths[axis]);
+      atom.lengths = std::move(lengths);
       if (atom.padding) {
         atom.batch_axis = PositionOf(axes, atom.batch_axis);
         atom.key_axis = PositionOf(axes, atom.key_axis);
@@ -216,6 +265,7 @@ class MaskReader {
   }
 
   static Atom Aligned(Atom atom, int from_rank, int to_rank) {
+    atom.lengths.insert(atom.lengths.begin(), to_rank - from_rank, Dim(1));
     if (!atom.padding) {
       atom.bound = AlignedToRank(atom.bound, to_rank);
       return atom;
@@ -227,11 +277,12 @@ class MaskReader {
   }
 
   const SymbolicContents& contents_;
+  int values_ = 0;  // that were read
 };
 
 absl::Status AddPadding(const Value* mask, const Atom& atom, int rank, MaskForm& form) {
-  // A batch axis of -1 is a batch of one.
-  const bool batch_fits = atom.batch_axis == -1 || (rank >= 3 && atom.batch_axis == 0);
+  // A batch axis of -1 is a batch of one. The first of three axes is that of heads.
+  const bool batch_fits = atom.batch_axis == -1 || (rank == 4 && atom.batch_axis == 0);
   if (!batch_fits || atom.key_axis != rank - 1) {
     return StoppedAt(mask, StrCat("reads \"", atom.padding->name(), "\" by unexpected axes"));
   }
@@ -239,7 +290,27 @@ absl::Status AddPadding(const Value* mask, const Atom& atom, int rank, MaskForm&
     return StoppedAt(mask, "reads two padding masks");
   }
   form.padding = atom.padding;
+  form.padding_is_indexed = atom.indexed;
+  form.padding_batch = atom.batch_axis < 0 ? Dim(1) : atom.lengths[atom.batch_axis];
+  form.padding_keys = atom.lengths[atom.key_axis];
   return absl::OkStatus();
+}
+
+// Notes over how many queries and keys a limit holds.
+absl::Status AddLengths(const Value* mask, const Atom& atom, int rank, MaskForm& form) {
+  const Dim& queries = atom.lengths[rank - 2];
+  const Dim& keys = atom.lengths[rank - 1];
+  const bool first = !form.upper && !form.lower;
+  if (first) {
+    form.queries = queries;
+    form.keys = keys;
+  }
+  if (ProvablyEqual(form.queries, queries) && ProvablyEqual(form.keys, keys)) {
+    return absl::OkStatus();
+  }
+  return StoppedAt(
+      mask, StrCat("has limits over ", form.queries.ToString(), " and ", queries.ToString(),
+                   " queries, or ", form.keys.ToString(), " and ", keys.ToString(), " keys"));
 }
 
 // Puts one factor into the form, or says why it does not fit there.
@@ -249,6 +320,7 @@ absl::Status AddAtom(const Value* mask, const Atom& atom, int rank, MaskForm& fo
   for (int axis = 0; axis + 2 < rank; ++axis) {
     if (c[axis] != 0) return StoppedAt(mask, "depends on batch or head");
   }
+  PF_RETURN_IF_ERROR(AddLengths(mask, atom, rank, form));
   const int64_t query = c[rank - 2];
   const int64_t key = c[rank - 1];
   // bound = constant + query*i + key*j <= 0
@@ -267,7 +339,8 @@ absl::Status AddAtom(const Value* mask, const Atom& atom, int rank, MaskForm& fo
 
 bool SameLimit(const Atom& a, const Atom& b) {
   return !a.padding && !b.padding && a.bound.coefficients == b.bound.coefficients &&
-         ProvablyEqual(a.bound.constant, b.bound.constant);
+         ProvablyEqual(a.bound.constant, b.bound.constant) &&
+         ProvablyEqual(Shape(a.lengths), Shape(b.lengths));
 }
 
 }  // namespace

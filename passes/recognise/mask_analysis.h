@@ -18,14 +18,19 @@ namespace pagefuse {
 struct MaskForm {
   std::optional<Dim> upper;        // j <= i + upper            (causal; upper = past length)
   std::optional<Dim> lower;        // j >= i + lower            (window W: lower = upper - W + 1)
+  Dim queries, keys;               // how many both were read over; the mask may repeat one of them
   const Value* padding = nullptr;  // padding[b, j] is non-zero  (an attention mask [B, T])
+  // What the mask reads of `padding`, [padding_batch, padding_keys]: all of it, or, read by
+  // indices, the first rows and keys. The mask may repeat one row or key.
+  Dim padding_batch, padding_keys;
+  bool padding_is_indexed = false;
 };
 
 // Reads a mask of rank 2 to 4 whose last two axes are query and key: boolean (true = visible) or
 // additive (0 = visible, -inf or the lowest finite float = hidden). Understands comparisons of
 // affine index expressions (Range, constants that count up, sizes, Unsqueeze, Expand, Add, Sub,
-// ...), And, Not, Where, casts, and reads of a [B, T] mask by (b, j). Anything else is an
-// InvalidArgument naming the value it stopped at: a mask is never guessed.
+// ...), And, Not, Where, casts, slices from 0, and reads of a [B, T] mask by (b, j). Anything else
+// is an InvalidArgument naming the value it stopped at: a mask is never guessed.
 absl::StatusOr<MaskForm> AnalyseMask(const Value* mask, const SymbolicContents& contents);
 
 }  // namespace pagefuse

@@ -9,8 +9,7 @@ namespace pagefuse {
 
 // The option of the two passes that rewrite latent attention.
 inline PassOption AbsorbMlaOption() {
-  return {
-      "absorb_mla", "attention over latent rows themselves, off by default", {"off", "on"}};
+  return {"absorb_mla", "attention over latent rows themselves, off by default", {"off", "on"}};
 }
 
 std::unique_ptr<Pass> RecogniseRmsNorm();

@@ -103,6 +103,13 @@ std::unique_ptr<Pass> RecogniseRmsNorm() {
       WithSpellings(Rule("rms-norm-unweighted", "RMSNorm without a weight"), /*weighted=*/false)
           .Where(HasKnownChannels())
           .ReplaceWith(UnweightedNorm));
+  rules.push_back(
+      Rule("simplified-layer-norm", "ONNX Runtime's name for RMSNorm")
+          .MatchText("(x, weight) => (y) { y = SimplifiedLayerNormalization <axis: int = @axis, "
+                     "epsilon: float = @epsilon, stash_type: int = @stash_type> (x, weight) }")
+          .Where(IsChannelVector())
+          .ReplaceWith("(x, weight) => (y) { y = RMSNormalization <axis: int = @axis, epsilon: "
+                       "float = @epsilon, stash_type: int = @stash_type> (x, weight) }"));
   return MakeRulePass("rms-norm", "Recognises RMSNorm.", std::move(rules));
 }
 

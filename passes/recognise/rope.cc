@@ -4,10 +4,17 @@
 //   * sin
 //     =>  RotaryEmbedding (x, Cos(f), Sin(f))
 //
+// The op takes tables of each sequence and token. Angles that are the same for all of them (one
+// batch, one position) are repeated first, as Mul repeats them.
+//
 //   Concat(lo * cos - hi * sin, hi * cos + lo * sin)      halves of a split, or even and odd
 //   channels
 //     =>  RotaryEmbedding (Concat(lo, hi), cos, sin)
+#include <array>
+
+#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/rule.h"
 
@@ -69,6 +76,34 @@ Condition RotatesAllChannels() {
       }};
 }
 
+// The axes of x [B, H, S, D] that those of angles [B, S, D/2] are.
+struct AnglesAxes {
+  AxisOf angles, x;
+};
+std::array<AnglesAxes, 2> SharedAxes(const Match& match) {
+  const Value* angles = match.value("angles");
+  const Value* x = match.value("x");
+  return {{{{angles, 0}, {x, 0}}, {{angles, 1}, {x, 2}}}};
+}
+
+Condition HasAnglesOfEachToken() {
+  return {"angles are [B, S, D/2]", [](const Match& match) -> absl::Status {
+            for (const auto& [angles, x] : SharedAxes(match)) {
+              PF_RETURN_IF_ERROR(CheckSameLength(angles, x));
+            }
+            return absl::OkStatus();
+          }};
+}
+
+Condition HasAnglesToRepeat() {
+  return {"angles are [B or 1, S or 1, D/2]", [](const Match& match) -> absl::Status {
+            for (const auto& [angles, x] : SharedAxes(match)) {
+              PF_RETURN_IF_ERROR(CheckRepeats(angles, x));
+            }
+            return absl::OkStatus();
+          }};
+}
+
 // The op rotates x [B, H, S, D] by tables [B, S, D/2]: the same for every head.
 Condition HalvesAndTablesFit() {
   return {
@@ -106,28 +141,48 @@ Rule RotatedHalves() {
       })");
 }
 
-}  // namespace
-
-std::unique_ptr<Pass> RecogniseRope() {
-  std::vector<Rule> rules;
+// Full-width tables times x and its turned halves.
+Rule FullWidthTables(std::string_view name, std::string_view description) {
   auto text = [](std::string_view halves) {
     return StrCat("(x, angles) => (y) {", kTables, halves, kRotation, "}");
   };
-  Rule rule("rope", "half-split rotary embedding");
+  Rule rule(name, description);
   for (bool low_step : {true, false}) {
     for (bool high_step : {true, false}) {
       rule.MatchText(text(Slices(low_step, high_step)),
                      StrCat("slices", low_step ? ", step" : "", high_step ? ", step" : ""));
     }
   }
-  rule.MatchText(text("low, high = Split <axis = -1, num_outputs = 2> (x)"), "split")
-      .Metadata({"angles"})
-      .Where(RotatesAllChannels())
-      .ReplaceWith(
-          "(x, angles) => (y) { c = Cos (angles)  s = Sin (angles)  "
-          "y = RotaryEmbedding <interleaved = 0> (x, c, s) }");
-  rules.push_back(std::move(rule));
-  rules.push_back(RotatedHalves());
+  rule.MatchText(text("low, high = Split <axis = -1, num_outputs = 2> (x)"), "split");
+  return rule.Metadata({"angles"}).Where(RotatesAllChannels());
+}
+
+Rule Rope() {
+  return FullWidthTables("rope", "half-split rotary embedding")
+      .Where(HasAnglesOfEachToken())
+      .ReplaceWith(R"((x, angles) => (y) {
+        c = Cos (angles)  s = Sin (angles)
+        y = RotaryEmbedding <interleaved = 0> (x, c, s)
+      })");
+}
+
+Rule RopeOfSharedAngles() {
+  return FullWidthTables("rope-shared", "half-split rotary embedding by angles that are repeated")
+      .Where(HasAnglesToRepeat())
+      .ReplaceWith(R"((x, angles) => (y) {
+        batch = Shape <start = 0, end = 1> (x)  length = Shape <start = 2, end = 3> (x)
+        all_channels = Constant <value_ints: ints = [1]> ()
+        all = Concat <axis = 0> (batch, length, all_channels)
+        cos_once = Cos (angles)  sin_once = Sin (angles)
+        c = Expand (cos_once, all)  s = Expand (sin_once, all)
+        y = RotaryEmbedding <interleaved = 0> (x, c, s)
+      })");
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseRope() {
+  std::vector<Rule> rules = {Rope(), RopeOfSharedAngles(), RotatedHalves()};
   return MakeRulePass("rope", "Recognises rotary position embedding.", std::move(rules));
 }
 

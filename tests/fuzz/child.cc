@@ -8,11 +8,12 @@
 #include <new>
 #include <sstream>
 
-#include <omp.h>
 #include <unistd.h>
 
 #include <sys/mman.h>
 #include <sys/wait.h>
+
+#include "pagefuse/ops/thread_pool.h"
 
 // Only there with AddressSanitizer.
 extern "C" int __lsan_do_recoverable_leak_check() __attribute__((weak));
@@ -44,7 +45,8 @@ int64_t ResidentBytes(pid_t pid) {
 
 [[noreturn]] void Child(Progress& progress, FILE* log, const std::function<void(Progress&)>& work) {
   dup2(fileno(log), STDERR_FILENO);
-  omp_set_num_threads(1);
+  ThreadPool alone(1);
+  const ScopedWorkerPool scope(&alone);
   work(progress);
   const bool leaks =
       __lsan_do_recoverable_leak_check != nullptr && __lsan_do_recoverable_leak_check() != 0;

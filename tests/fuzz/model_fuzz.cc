@@ -9,6 +9,11 @@
 //       every file in every variant.
 //   model_fuzz --minimise FILE.vN.onnx
 //       writes FILE.vN.small.onnx, which fails in the same way.
+//   model_fuzz --decoders [--seconds=N] [--cases=N] [--seed=S] [--out=DIR] [--verbose]
+//   model_fuzz --decoders --replay [--verbose] FILE_OR_FOLDER...
+//   model_fuzz --decoders --plan="seed=S FEATURE=OPTION..."
+//       whole random decoders, as they are against what the passes make of them
+//       (decoders/judge.h); --plan prints the decoder and the verdict.
 //
 // Every case runs in a child process with a limit of time and memory. The exit status is 1 if
 // anything was found.
@@ -24,6 +29,7 @@
 #include <vector>
 
 #include "child.h"
+#include "decoders/decoder_fuzz.h"
 #include "minimise.h"
 #include "model_case.h"
 #include "model_mutator.h"
@@ -37,11 +43,12 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Flags {
-  bool replay = false, minimise = false, verbose = false;
+  bool replay = false, minimise = false, verbose = false, decoders = false;
   double seconds = 5;
   int64_t cases = std::numeric_limits<int64_t>::max();
   uint64_t seed = 1;
   std::string out = "model_fuzz_found";
+  std::string plan;
   std::vector<std::string> paths;
 };
 
@@ -241,6 +248,8 @@ bool ParseFlags(int argc, char** argv, Flags& flags) {
     };
     if (flag == "--replay") {
       flags.replay = true;
+    } else if (flag == "--decoders") {
+      flags.decoders = true;
     } else if (flag == "--minimise") {
       flags.minimise = true;
     } else if (flag == "--verbose") {
@@ -253,13 +262,29 @@ bool ParseFlags(int argc, char** argv, Flags& flags) {
       flags.seed = std::strtoull(seed, nullptr, 10);
     } else if (const char* out = value("--out")) {
       flags.out = out;
+    } else if (const char* plan = value("--plan")) {
+      flags.plan = plan;
     } else if (flag.starts_with("--")) {
       return false;
     } else {
       flags.paths.push_back(flag);
     }
   }
-  return !flags.paths.empty();
+  return !flags.paths.empty() || (flags.decoders && !flags.replay);
+}
+
+int Decoders(const Flags& flags) {
+  if (!flags.plan.empty()) return JudgePlan(flags.plan);
+  if (!flags.replay) {
+    return FuzzDecoders({.seconds = flags.seconds,
+                         .cases = flags.cases,
+                         .seed = flags.seed,
+                         .out = flags.out,
+                         .verbose = flags.verbose});
+  }
+  std::vector<std::string> files;
+  for (const fs::path& file : FilesOf(flags.paths)) files.push_back(file.string());
+  return ReplayDecoders(files, flags.verbose);
 }
 
 }  // namespace
@@ -272,9 +297,10 @@ int main(int argc, char** argv) {
   if (!ParseFlags(argc, argv, flags)) {
     std::fprintf(stderr,
                  "usage: model_fuzz [--seconds=N] [--cases=N] [--seed=S] [--out=DIR] "
-                 "FOLDER... | --replay PATH... | --minimise FILE\n");
+                 "FOLDER... | --replay PATH... | --minimise FILE | --decoders ...\n");
     return 2;
   }
+  if (flags.decoders) return Decoders(flags);
   if (flags.replay) return Replay(flags);
   if (flags.minimise) return MinimiseFile(flags.paths[0]);
   return Fuzzer(flags).Run();

@@ -35,7 +35,7 @@ std::string Error(const std::string& text) {
 }
 
 absl::StatusOr<Tensor> Sparse(const std::string& text) {
-  ExternalData none("");
+  ExternalData none({});
   return ImportSparse(FromText<onnx::SparseTensorProto>(text), none);
 }
 

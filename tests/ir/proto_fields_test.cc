@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "paths.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -375,6 +376,26 @@ TEST_F(SharedData, AFolderThatIsNotThereIsNamed) {
   const std::string path = (folder_ / "missing" / "c.onnx").string();
   EXPECT_EQ(StdView(SaveModel(*model, path).message()),
             StrCat("cannot create \"", path, "\": No such file or directory"));
+}
+
+TEST(ProtoFields, AValueThatIsListedAsTwoOutputsSurvives) {
+  const auto text = ReadFile(SourcePath("tests/ir/valid/output_listed_twice.txtpb"));
+  ASSERT_TRUE(text.ok()) << text.status();
+  const onnx::ModelProto proto = FromText(*text);
+  const absl::StatusOr<Model> model = ImportModel(proto.SerializeAsString(), {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::vector<Value*>& outputs = model->graph->outputs();
+  ASSERT_EQ(outputs.size(), 4u);
+  EXPECT_EQ(outputs[0], outputs[2]);
+  const absl::StatusOr<std::string> written = ExportModel(*model);
+  ASSERT_TRUE(written.ok()) << written.status();
+  onnx::ModelProto again;
+  ASSERT_TRUE(again.ParseFromString(*written));
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equivalent(proto, again))
+      << again.DebugString();
+  const absl::StatusOr<Model> read = ParseModel(PrintModel(*model));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(PrintModel(*read), PrintModel(*model));
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ void NormaliseTensors(Message* message, ExternalData& external) {
 onnx::ModelProto ReadNormalised(const std::string& bytes, const std::string& base_dir) {
   onnx::ModelProto proto;
   EXPECT_TRUE(proto.ParseFromString(bytes));
-  ExternalData external(base_dir);
+  ExternalData external({.base_dir = base_dir});
   NormaliseTensors(&proto, external);
   return proto;
 }

@@ -130,7 +130,6 @@ TEST(TextError, PointsAtNamesThatAreDefinedTwice) {
               HasSubstr("value \"w\" is defined twice"));
   EXPECT_THAT(BodyError("<float w = {1}>", "w = Relu (x)"),
               HasSubstr("value \"w\" is defined twice"));
-  EXPECT_THAT(ErrorOf("g (float x) => (x, x) {}"), HasSubstr("graph output \"x\" is listed twice"));
   EXPECT_THAT(BodyError("", "y = F <a = 1, a = 2> (x)"),
               HasSubstr("attribute \"a\" is given twice"));
   EXPECT_THAT(BodyError("", "y = F <a = 1> (x) <a = 2>"),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {
@@ -151,6 +152,45 @@ TEST(PagedExport, ContinuesGreedilyAsItsFloat32Sibling) {
   }
   EXPECT_GE(compared, 28);
 }
+
+struct PagedExport {
+  const char* name;
+  int fused_inserts;  // of six layers; an integer cache's rounding stands before the insert
+};
+
+void PrintTo(const PagedExport& exported, std::ostream* out) { *out << exported.name; }
+
+class PagedBuilderExport : public testing::TestWithParam<PagedExport> {};
+
+TEST_P(PagedBuilderExport, GeneratesTheGreedyTokensOverPages) {
+  const Greedy greedy = LoadGreedy(GetParam().name);
+  const auto engine = Engine::Create(LoadBundled(GetParam().name), {});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto completions = (*engine)->Generate(
+      {{.prompt = greedy.prompt, .max_new_tokens = static_cast<int64_t>(greedy.tokens.size())}});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ((*completions)[0].tokens, greedy.tokens);
+}
+
+TEST_P(PagedBuilderExport, HasTheFusedOpsOfEveryLayer) {
+  const auto engine = Engine::Create(LoadBundled(GetParam().name), {});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  std::map<std::string, int> fused;
+  for (const auto& node : (*engine)->session().model().graph->nodes()) {
+    if (node->domain() == "pagefuse") ++fused[node->op_type()];
+    EXPECT_NE(node->op_type(), "GroupQueryAttention");
+  }
+  EXPECT_EQ(fused["PagedAttention"], 6);
+  EXPECT_EQ(fused["GatedLinear"], 6);
+  EXPECT_EQ(fused["RopeCacheInsert"], GetParam().fused_inserts);
+  EXPECT_EQ(fused["RopeCacheInsert"] + fused["PagedCacheInsert"], 6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Builder, PagedBuilderExport,
+                         testing::Values(PagedExport{"gemma3_D_fp32", 6},
+                                         PagedExport{"gemma3_D_kvint8", 0},
+                                         PagedExport{"gemma3_D_windowed", 6}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ExpertExport, MultipliesByExpertsWithoutCopiesOfThem) {
   const auto session = Open("deepseek_v3_A18", /*optimise=*/true);

@@ -125,12 +125,17 @@ OpCases CompressorStateInsertCases() {
       .Rejects(StateCase({.name = "negative_position", .positions = {-4, 0, 0, 0}}),
                "input 3 \"positions\": expected positions of at least 0, got -4 at 0")
       .Rejects(StateCase({.name = "few_positions", .positions = {1}}),
-               "input 3 \"positions\": expected one for each of 4 slots")
+               "input 4 \"slot_mapping\": expected [T'], T' <= T'' with T'' = 1 of \"positions\", "
+               "got [4]")
       .Rejects(StateCase({.name = "slots", .slots = {0, 1, 2, 3, 4, 5}}),
-               "input 4 \"slot_mapping\": expected at most 5 slots")
-      .Rejects(StateCase({.name = "row", .row = 46}), "input 5 \"state_cache\": expected rows")
+               "input 4 \"slot_mapping\": expected [T'], T' <= T with T = 5 of \"kv\", got [6]")
+      .Rejects(StateCase({.name = "row", .row = 46}),
+               "input 5 \"state_cache\": expected [NB, BS, 2 * W], W >= w with w = 24 of \"kv\"")
       .Rejects(no_ratio, "attribute \"compress_ratio\": expected at least 1, got 0")
-      .Rejects(wide_ape, "input 2 \"ape\": expected [4, w]");
+      .Rejects(
+          wide_ape,
+          "input 2 \"ape\": expected [compress_ratio, w] with \"compress_ratio\" = 4, w = 24 of "
+          "\"kv\"");
 }
 
 OpCases CompressCacheInsertCases() {
@@ -187,12 +192,14 @@ OpCases CompressCacheInsertCases() {
       .Rejects(CompressCase({.name = "width", .format = "fp8_ue8m0"}),
                "input 5 \"rms_weight\": expected [512] for format \"fp8_ue8m0\", got [128]")
       .Rejects(CompressCase({.name = "block_bytes", .row = 395}),
-               "input 8 \"kv_cache\": expected blocks of at least 3 * 132 bytes")
+               "input 8 \"kv_cache\": expected [NB, S], S >= kv_block_size * row_bytes with "
+               "\"kv_block_size\" = 3, row_bytes = 132, got [2, 395]")
       .Rejects(CompressCase({.name = "ratio", .ratio = 0}),
-               "attribute \"compress_ratio\": expected from 1")
+               "attribute \"compress_ratio\": expected 1 to 1073741824, got 0")
       .Rejects(CompressCase({.name = "format", .format = "fp8"}),
-               "attribute \"format\": expected one of fp8_ue8m0, indexer_fp8, indexer_mxfp4")
-      .Rejects(slots_of_all, "input 7 \"kv_slot_mapping\": expected one for each token");
+               "attribute \"format\": expected fp8_ue8m0, indexer_fp8 or indexer_mxfp4, got")
+      .Rejects(slots_of_all,
+               "input 7 \"kv_slot_mapping\": expected [T] with T = 5 of \"token_to_req\", got [1]");
 }
 
 }  // namespace pagefuse::pagefuse_ops

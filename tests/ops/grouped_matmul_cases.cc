@@ -39,8 +39,9 @@ OpCases GroupedMatMulCases() {
       .Within(DataType::kFloat, {.rtol = 1e-4, .atol = 3e-5}, "float sums against double ones")
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 2e-2}, "sums in float, other orders")
       .Rejects(Case("expert", {0, 6}, {6, 17, 33}), "row 1 asks for expert 6 of 6")
-      .Rejects({.inputs = {Floats({1, 2}, {1, 2}), Ints({1}, {0}), Floats({1, 3, 1}, {1, 2, 3})}},
-               "expected matrices for rows of 2");
+      .Rejects(
+          {.inputs = {Floats({1, 2}, {1, 2}), Ints({1}, {0}), Floats({1, 3, 1}, {1, 2, 3})}},
+          "input 2 \"weights\": expected [E, K, N] with K = 2 of \"x\", transB = 0, got [1, 3, 1]");
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -79,25 +79,27 @@ OpCases& AddRejectedQ(OpCases& cases) {
       .Rejects(With(good, 0, Ints({1}, {-1})),
                "input 0 \"positions\": expected positions in [0, 2), got -1 at 0")
       .Rejects(With(good, 2, Floats({2, 3}, {1, 0, 0, 0, 1, 0})),
-               "input 2 \"cos_sin\": expected [P, R] with R even and at most 4")
+               "input 2 \"cos_sin\": expected [P, R], R % 2 = 0, got [2, 3]")
       .Rejects(With(good, 2, Floats({1, 6}, {1, 0, 0, 0, 1, 0})),
-               "input 2 \"cos_sin\": expected [P, R] with R even and at most 4")
+               "input 2 \"cos_sin\": expected [P, R], R <= D with D = 4 of \"q\", got [1, 6]")
       .Rejects(With(good, 3, Floats({1, 2}, {1, 1})),
-               "input 3 \"weights\": expected [T, H] with T = 1, H = 1, got [1, 2]")
+               "input 3 \"weights\": expected [T, H] with T = 1 of \"positions\", H = 1 of")
       .Rejects(WithAttribute(good, "rotary_offset", int64_t{3}),
-               "attribute \"rotary_offset\": expected 0 to 2, got 3")
+               "input 2 \"cos_sin\": expected [P, R], R + rotary_offset <= D with "
+               "\"rotary_offset\" = 3, D "
+               "= 4 of \"q\", got [2, 2]")
       .Rejects(WithAttribute(good, "rotary_offset", int64_t{-1}),
-               "attribute \"rotary_offset\": expected 0 to 2, got -1")
+               "attribute \"rotary_offset\": expected at least 0, got -1")
       .Rejects(WithAttribute(good, "rotary_offset", std::numeric_limits<int64_t>::max()),
                "to 72057594037927936, got 9223372036854775807")
       .Rejects(WithAttribute(good, "format", std::string("fp6")),
-               "attribute \"format\": expected one of fp8, mxfp4, got \"fp6\"")
+               "attribute \"format\": expected fp8 or mxfp4, got \"fp6\"")
       .Rejects(WithAttribute(good, "fp8_storage", std::string("int8")),
-               "attribute \"fp8_storage\": expected one of")
-      .Rejects(scale_output, "output 2 \"q_scale\": does not exist with format \"fp8\"")
-      .Rejects(no_scale_output, "output 2 \"q_scale\": is required with format \"mxfp4\"")
+               "attribute \"fp8_storage\": expected float8e4m3fn or uint8, got")
+      .Rejects(scale_output, "output 2 \"q_scale\": is not expected with format = fp8")
+      .Rejects(no_scale_output, "output 2 \"q_scale\": is missing with format = mxfp4")
       .Rejects(IndexerQ({.name = "", .format = "mxfp4", .size = 112}),
-               "input 1 \"q\": expected rotated and other channels in multiples of 32");
+               "input 1 \"q\": expected [T, H, D], D % unit = 0 with unit = 32, got");
 }
 
 // --- IndexerKQuantInsert ---
@@ -164,13 +166,15 @@ OpCases& AddRejectedGather(OpCases& cases) {
       .Rejects(With(no_rows, 2, Int32s({2}, {0, 5})),
                "input 2 \"cu_seq_lens\": expected 0 to the 4 tokens")
       .Rejects(With(good, 2, Int32s({3}, {0, 1, 3})),
-               "input 2 \"cu_seq_lens\": expected [Q+1] with Q+1 = 2, got [3]")
+               "input 2 \"cu_seq_lens\": expected [Q + 1] with Q = 1 of \"block_table\", got [3]")
       .Rejects(With(good, 1, Int32s({1, 2}, {2, 0})),
                "input 1 \"block_table\": expected blocks in [0, 2), got 2 at [0, 0]")
-      .Rejects(With(good, 0, Codes(DataType::kUint8, {2, 2, 7}, std::vector<uint8_t>(28))),
-               "input 0 \"kv_cache\": expected rows of a multiple of 2 + 4 bytes")
+      .Rejects(
+          With(good, 0, Codes(DataType::kUint8, {2, 2, 7}, std::vector<uint8_t>(28))),
+          "input 0 \"kv_cache\": expected [NB, BS, G * (quant_block_size + 4)] or [NB, BS, 1, G * "
+          "(quant_block_size + 4)] with \"quant_block_size\" = 2, got [2, 2, 7]")
       .Rejects(WithAttribute(good, "quant_block_size", int64_t{0}),
-               "attribute \"quant_block_size\": expected at least 1, got 0");
+               "attribute \"quant_block_size\": expected 1 to 2147483647, got 0");
 }
 
 }  // namespace
@@ -235,13 +239,13 @@ OpCases IndexerKQuantInsertCases() {
       .Rejects(With(good, 1, Ints({7}, {0, 1, 2, 3, 4, 5, 6})),
                "input 1 \"slot_mapping\": expected")
       .Rejects(With(good, 0, Random(kBfloat16, {6, 64}, Normal{}, 1)),
-               "input 0 \"k\": expected [T, D] with D = 128, got [6, 64]")
+               "input 0 \"k\": expected [T, 128], got [6, 64]")
       .Rejects(With(good, 2, Random(kUint8, {3, 4, 130}, Uniform{}, 1)),
-               "input 2 \"kv_cache\": expected [NB, BS, D+4] with D+4 = 132, got [3, 4, 130]")
+               "input 2 \"kv_cache\": expected [NB, BS, 132] or [NB, BS, 1, 132], got [3, 4, 130]")
       .Rejects(WithAttribute(good, "quant_block_size", int64_t{64}),
                "attribute \"quant_block_size\": expected 128, got 64")
       .Rejects(WithAttribute(good, "scale_fmt", std::string("int")),
-               "attribute \"scale_fmt\": expected one of ue8m0, float, got \"int\"");
+               "attribute \"scale_fmt\": expected ue8m0 or float, got \"int\"");
 }
 
 OpCases IndexerKGatherCases() {

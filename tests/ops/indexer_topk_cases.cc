@@ -75,7 +75,8 @@ OpCases IndexerTopKCases() {
       .Rejects(with(1, Int32s({1, -1, 4})), "input 1 \"ks\": expected 0 or more, got -1 at 1")
       .Rejects(with(2, Int32s({5, 7, 4})), "input 2 \"ke\": expected 0, the range's begin, to 6")
       .Rejects(with(2, Int32s({0, 6, 4})), "input 2 \"ke\": expected 1, the range's begin, to 6")
-      .Rejects(with(2, Int32s({5, 6})), "input 2 \"ke\": expected [M] with M = 3, got [2]")
+      .Rejects(with(2, Int32s({5, 6})),
+               "input 2 \"ke\": expected [M] with M = 3 of \"logits\", got [2]")
       .Rejects(negative, "attribute \"topk\": expected 0 to");
 }
 

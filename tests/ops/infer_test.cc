@@ -1,6 +1,8 @@
 // Symbolic shape inference over graphs.
 #include "pagefuse/ops/infer.h"
 
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -114,6 +116,118 @@ TEST_F(InferTest, FunctionsAreInferredForEachCall) {
   EXPECT_EQ(ContentsOf("out"), "[batch, 2*seq]");
 }
 
+TEST_F(InferTest, CallsThatAreAlikeDoNotShareSizesThatDependOnData) {
+  const absl::Status status = Infer(R"(
+    a = f.Places (x)
+    b = f.Places (x)
+    out = Concat <axis = 0> (minus, two) }
+    <domain: "f", opset_import: ["" : 18]> Places (v) => (w) {
+      w = NonZero (v)
+    )");
+  ASSERT_TRUE(status.ok()) << status;
+  const Shape& a = *model_.graph->FindValue("a")->shape();
+  const Shape& b = *model_.graph->FindValue("b")->shape();
+  EXPECT_EQ(a[0], Dim(2));
+  EXPECT_EQ(b[0], Dim(2));
+  EXPECT_TRUE(a[1].known() && b[1].known());
+  EXPECT_FALSE(ProvablyEqual(a[1], b[1]));
+  const std::string before = PrintModel(model_);
+  ASSERT_TRUE(InferShapes(model_).ok());
+  EXPECT_EQ(PrintModel(model_), before);
+}
+
+TEST_F(InferTest, CallsThatAreAlikeKeepWhatTheirInputsSay) {
+  const absl::Status status = Infer(R"(
+    n = NonZero (x)
+    a = f.Same (n)
+    b = f.Same (n)
+    out = f.Size (zero)
+    more = f.Size (two) }
+    <domain: "f", opset_import: ["" : 18]> Same (v) => (w) { w = Neg (v) }
+    <domain: "f", opset_import: ["" : 18]> Size (v) => (w) { w = Add (v, v) )");
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ShapeOf("a"), ShapeOf("n"));
+  EXPECT_EQ(ShapeOf("b"), ShapeOf("n"));
+  EXPECT_EQ(ContentsOf("out"), "[0]");
+  EXPECT_EQ(ContentsOf("more"), "[4]");
+}
+
+TEST(InferShapes, InfersABodyOnceForEachKindOfCall) {
+  int inferred = 0;
+  OpRegistry registry;
+  ASSERT_TRUE(registry
+                  .Add(OpDef("t", "Counted", 1)
+                           .Input("x", "T")
+                           .Output("y", "T")
+                           .Attr("k", int64_t{0})
+                           .Types("T", {DataType::kFloat})
+                           .InferShapes([&inferred](ShapeContext& c) {
+                             ++inferred;
+                             c.SetOutput(0, c.input_type(0), *c.input_shape(0));
+                             return absl::OkStatus();
+                           }))
+                  .ok());
+  absl::StatusOr<Model> model = ParseModel(R"(
+    <ir_version: 10, opset_import: ["t" : 1, "f" : 1]>
+    g (float[n] x, float[2] two) => (float[n] y) {
+      a = f.Outer (x)
+      b = f.Outer (a)
+      c = f.Outer <k = 1> (b)
+      d = f.Inner <k = 1> (two)
+      y = f.Outer (c)
+    }
+    <domain: "f", opset_import: ["t" : 1, "f" : 1]> Inner <k> (x) => (y) { y = t.Counted <k: int = @k> (x) }
+    <domain: "f", opset_import: ["t" : 1, "f" : 1]> Outer <k = 0> (x) => (y) {
+      t = f.Inner <k: int = @k> (x)
+      y = f.Inner <k: int = @k> (t)
+    })");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const absl::Status status = InferShapes(*model, nullptr, registry);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(inferred, 3);  // x with k = 0 and 1, two with k = 1
+  EXPECT_EQ(model->graph->FindValue("c")->shape()->ToString(), "[n]");
+}
+
+// A model whose function F`levels` calls F`levels - 1` twice, and so on.
+Model Bomb(int levels) {
+  std::string text =
+      "<ir_version: 10, opset_import: [\"\" : 18, \"f\" : 1]> g (float[2] x) => (float[2] y) { y = "
+      "f.F" +
+      std::to_string(levels) +
+      " (x) }\n"
+      "<domain: \"f\", opset_import: [\"\" : 18, \"f\" : 1]> F0 (a) => (b) { b = Relu (a) }\n";
+  for (int level = 1; level <= levels; ++level) {
+    const std::string called = "f.F" + std::to_string(level - 1);
+    text += "<domain: \"f\", opset_import: [\"\" : 18, \"f\" : 1]> F" + std::to_string(level) +
+            " (a) => (b) { t = " + called + " (a) b = " + called + " (t) }\n";
+  }
+  absl::StatusOr<Model> model = ParseModel(text);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+TEST(InferShapes, SaysWhichFunctionWouldBeTooManyNodes) {
+  Model bomb = Bomb(40);
+  const absl::Status status = InferShapes(bomb);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(std::string(status.message()),
+            "function \"f.F40\": the bodies of called functions would be 1099511627776 nodes, "
+            "expected at most 262144");
+  EXPECT_EQ(VerifyOps(bomb), status);
+}
+
+TEST(InferShapes, SaysThatCallsAreNestedTooDeeply) {
+  Model deep = Bomb(70);
+  EXPECT_EQ(std::string(InferShapes(deep).message()),
+            "function \"f.F6\": expected calls in calls at most 64 deep, got more");
+}
+
+TEST(InferShapes, FunctionsOfAFewThousandNodesAreFine) {
+  Model model = Bomb(12);
+  EXPECT_TRUE(InferShapes(model).ok());
+  EXPECT_TRUE(VerifyOps(model).ok());
+}
+
 TEST_F(InferTest, InferringTwiceChangesNothing) {
   ASSERT_TRUE(Infer("n = NonZero (x) t = Transpose (n) out = Shape (t)").ok());
   const std::string before = PrintModel(model_);
@@ -159,6 +273,34 @@ TEST_F(InferTest, AConstantHasItsOwnShapeWhateverIsDeclared) {
   const absl::Status status = InferShapes(model_, &contents_);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(ShapeOf("c"), "[1]");
+}
+
+// What is neither 0 nor 1 one runtime takes for yes, the next one for no.
+TEST(InferShapes, RefusesAFlagThatIsNeitherZeroNorOne) {
+  const std::pair<const char*, const char*> nodes[] = {
+      {"r = RotaryEmbedding <interleaved = 2> (x, t, t)",
+       "node \"r\" (RotaryEmbedding): attribute \"interleaved\": expected 0 or 1, got 2"},
+      {"r = Attention <is_causal = -1> (x, x, x)",
+       "node \"r\" (Attention): attribute \"is_causal\": expected 0 or 1, got -1"},
+      {"r = ReduceSum <keepdims = 2> (x)",
+       "node \"r\" (ReduceSum): attribute \"keepdims\": expected 0 or 1, got 2"}};
+  for (const auto& [node, message] : nodes) {
+    absl::StatusOr<Model> model = ParseModel(
+        std::string("<ir_version: 10, opset_import: [\"\" : 24]> g (float[1, 2, 3, 4] x, "
+                    "float[1, 3, 2] t) => (float[] r) { ") +
+        node + " }");
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(std::string(InferShapes(*model).message()), message);
+  }
+}
+
+TEST(InferShapes, TakesTransposesOfAnyNumberButZero) {
+  absl::StatusOr<Model> model = ParseModel(
+      "<ir_version: 10, opset_import: [\"\" : 24]> g (float[3, 2] a, float[3, 4] b) => (float[] r) "
+      "{ r = Gemm <transA = 2> (a, b) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_TRUE(InferShapes(*model).ok());
+  EXPECT_EQ(model->graph->outputs()[0]->shape()->ToString(), "[2, 4]");
 }
 
 }  // namespace

@@ -117,9 +117,10 @@ OpCases KCacheQuantInsertCases() {
       .Rejects(InsertCase({.name = "past_the_end", .slots = {0, 8}}),
                "input 1 \"slot_mapping\": expected slots below 8 (2 blocks of 4), got 8 at 1")
       .Rejects(InsertCase({.name = "small_block", .block_bytes = 2335}),
-               "input 2 \"kv_cache\": expected blocks of at least 4 * 584 bytes")
+               "input 2 \"kv_cache\": expected [NB, S], S >= block_size * 584 with \"block_size\" "
+               "= 4, got")
       .Rejects(InsertCase({.name = "more_slots", .slots = {0, 1, 2, 3, 4, 5}}),
-               "input 1 \"slot_mapping\": expected at most 5 slots")
+               "input 1 \"slot_mapping\": expected [T'], T' <= T with T = 5 of \"k\", got [6]")
       .Rejects(InsertCase({.name = "no_block_size", .block_size = 0}),
                "attribute \"block_size\": expected at least 1, got 0")
       .Rejects(narrow, "input 0 \"k\": expected [T, 512], got [5, 448]");
@@ -145,7 +146,8 @@ OpCases KCacheDequantGatherCases() {
                "input 3 \"block_table\": expected blocks in [0, 5), got 5 at [0, 1]")
       .Rejects(GatherCase({.name = "negative_offset", .offset = -1}),
                "attribute \"offset\": expected at least 0")
-      .Rejects(one_length, "input 2 \"seq_lens\": expected one for each of the workspace's");
+      .Rejects(one_length,
+               "input 2 \"seq_lens\": expected [R] with R = 3 of \"workspace\", got [1]");
 }
 
 }  // namespace pagefuse::pagefuse_ops

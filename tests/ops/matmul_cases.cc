@@ -118,9 +118,10 @@ OpCases GatedLinearCases() {
               "the decomposition rounds both products and the activation")
       .Within(DataType::kBfloat16, {.rtol = 5e-2, .atol = 3e-2},
               "the decomposition rounds both products and the activation")
-      .Rejects({.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 2}, {1, 2})},
-                .attributes = {{"activation", std::string("silu")}}},
-               "expected the shape of w_gate, [1, 1], got [1, 2]")
+      .Rejects(
+          {.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 2}, {1, 2})},
+           .attributes = {{"activation", std::string("silu")}}},
+          "input 2 \"w_up\": expected [K, N] with K = 1 of \"x\", N = 1 of \"w_gate\", got [1, 2]")
       .Rejects({.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 1}, {1})},
                 .attributes = {{"activation", std::string("relu")}}},
                "expected gelu, gelu_tanh or silu, got \"relu\"");

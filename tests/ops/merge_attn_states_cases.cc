@@ -38,10 +38,13 @@ OpCases MergeAttnStatesCases() {
       .Add(MergeCase("half_partial", kFloat16, 40, 2))
       .Add(MergeCase("bfloat16_none_merged", kBfloat16, 8, 0))
       .Add(to_float8)
-      .Rejects(transposed, "input 1 \"prefix_lse\": expected [H, T] = [3, 5]")
+      .Rejects(transposed,
+               "input 1 \"prefix_lse\": expected [H, T] with H = 3 of \"prefix_output\", T = 5 of")
       .Rejects(bad_scale, "input 4 \"output_scale\": expected a finite positive scale, got 0")
-      .Rejects(MergeCase("too_many", kFloat, 8, 6),
-               "attribute \"prefill_tokens_with_context\": expected at most the 5 tokens");
+      .Rejects(
+          MergeCase("too_many", kFloat, 8, 6),
+          "input 0 \"prefix_output\": expected [T, H, D], prefill_tokens_with_context <= T with "
+          "\"prefill_tokens_with_context\" = 6, got [5, ");
 }
 
 }  // namespace pagefuse::pagefuse_ops

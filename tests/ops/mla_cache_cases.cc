@@ -94,15 +94,15 @@ OpCases MlaCacheInsertCases() {
       .Rejects(InsertCase({.name = "past_the_end", .slots = {8}}),
                "input 2 \"slot_mapping\": expected slots below 8")
       .Rejects(InsertCase({.name = "latent", .latent = 256}),
-               "input 0 \"kv_c\": expected [T, 512] for fp8_ds_mla, got [5, 256]")
+               "input 0 \"kv_c\": expected [T, 512] with format = fp8_ds_mla, got [5, 256]")
       .Rejects(InsertCase({.name = "rotated", .rotated = 32}), "input 1 \"k_pe\"")
       .Rejects(InsertCase({.name = "row", .row = 657}),
                "input 3 \"kv_cache\": expected [NB, BS, 656]")
       .Rejects(InsertCase({.name = "slots", .slots = {0, 1, 2, 3, 4, 5}}),
-               "input 2 \"slot_mapping\": expected at most 5 slots")
+               "input 2 \"slot_mapping\": expected [T'], T' <= T with T = 5 of \"kv_c\", got [6]")
       .Rejects(InsertCase(typed), "input 3 \"kv_cache\": expected type uint8")
       .Rejects(InsertCase({.name = "format", .format = "fp8"}),
-               "attribute \"format\": expected one of bf16, fp8_ds_mla, got \"fp8\"")
+               "attribute \"format\": expected bf16 or fp8_ds_mla, got \"fp8\"")
       .Rejects(fewer_rows, "input 1 \"k_pe\"");
 }
 

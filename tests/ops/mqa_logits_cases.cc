@@ -82,13 +82,14 @@ OpCases& AddRejected(OpCases& cases) {
       .Rejects(With(good, 4, Int32s({1}, {-1})), "input 4 \"ks\": expected 0 or more, got -1 at 0")
       .Rejects(With(good, 4, Int32s({1}, {4})), "input 5 \"ke\": expected 4, the range's begin")
       .Rejects(With(good, 1, NormalCodes({4, 3}, 1)),
-               "input 1 \"k\": expected [N, D] with D = 2, got [4, 3]")
+               "input 1 \"k\": expected [N, D] with D = 2 of \"q\", got [4, 3]")
       .Rejects(With(good, 2, Floats({3}, {1, 1, 1})),
-               "input 2 \"k_scale\": expected [N] with N = 4, got [3]")
+               "input 2 \"k_scale\": expected [N] or [N, 1] with N = 4 of \"k\", got [3]")
       .Rejects(With(good, 2, Floats({4, 2}, std::vector<float>(8, 1))),
-               "input 2 \"k_scale\": expected [N, 1] with N = 4, got [4, 2]")
-      .Rejects(With(good, 3, Floats({2, 1}, {1, 1})),
-               "input 3 \"weights\": expected [M, H] with M = 1, H = 2, got [2, 1]")
+               "input 2 \"k_scale\": expected [N] or [N, 1] with N = 4 of \"k\", got [4, 2]")
+      .Rejects(
+          With(good, 3, Floats({2, 1}, {1, 1})),
+          "input 3 \"weights\": expected [M, H] with M = 1 of \"q\", H = 2 of \"q\", got [2, 1]")
       .Rejects(With(good, 0, Floats({1, 2, 2}, {1, 2, 3, 4})),
                "input 0 \"q\": expected type float8e4m3fn, uint8, got float");
 }
@@ -164,10 +165,12 @@ OpCases& AddRejectedPaged(OpCases& cases) {
                "input 4 \"block_tables\": block -1 at [0, 0] is outside [0, 2)")
       .Rejects(With(good, 5, Ints({}, {-1})), "input 5 \"max_model_len\": expected 0 to")
       .Rejects(With(good, 5, Ints({2}, {4, 4})), "input 5 \"max_model_len\": expected [] or [1]")
-      .Rejects(With(good, 2, Floats({1, 1}, {1})),
-               "input 2 \"weights\": expected [B*n, H] with B*n = 2, H = 1, got [1, 1]")
+      .Rejects(
+          With(good, 2, Floats({1, 1}, {1})),
+          "input 2 \"weights\": expected [B * n, H] with B = 1 of \"q\", n = 2 of \"q\", H = 1 of")
       .Rejects(With(good, 1, Codes(DataType::kUint8, {2, 2, 1, 7}, std::vector<uint8_t>(28))),
-               "input 1 \"kv_cache\": expected [NB, BS, 1, D+4] with D+4 = 6, got [2, 2, 1, 7]");
+               "input 1 \"kv_cache\": expected [NB, BS, 1, D + 4] or [NB, BS, D + 4] with D = 2 of "
+               "\"q\", got [2, 2, 1, 7]");
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ OpCases& AddRejected(OpCases& cases) {
                "input 3 \"query_start_loc\": expected 0 first, got 1")
       .Rejects(With(good, 3, Int32s({2}, {0, 2})), "input 3 \"query_start_loc\": expected 3 last")
       .Rejects(With(good, 3, Int32s({3}, {0, 2, 3})),
-               "input 3 \"query_start_loc\": expected dim 0 to be 2")
+               "input 3 \"query_start_loc\": expected [B + 1] with B = 1 of \"seq_lens\", got [3]")
       .Rejects(With(good, 4, Int32s({1}, {-1})), "input 4 \"seq_lens\": expected 0 or more, got -1")
       .Rejects(With(good, 4, Int32s({1}, {5})),
                "input 5 \"block_table\": expected at least 3 columns")
@@ -64,9 +64,9 @@ OpCases& AddRejected(OpCases& cases) {
       .Rejects(With(good, 5, Int32s({1, 2}, {-1, 0})),
                "input 5 \"block_table\": block -1 at [0, 0]")
       .Rejects(With(good, 2, Floats({2, 2, 1, 3}, std::vector<float>(12, 0))),
-               "input 2 \"value_cache\": expected dim 3 to be 2 as in \"key_cache\"")
+               "input 2 \"value_cache\": expected the shape of \"key_cache\", [2, 2, 1, 2], got")
       .Rejects(With(good, 0, Floats({3, 1, 3}, std::vector<float>(9, 0))),
-               "input 1 \"key_cache\": expected dim 3")
+               "input 1 \"key_cache\": expected [NB, BS, Hk, row] with row = 3, got [2, 2, 1, 2]")
       .Rejects(WithAttribute(good, "sliding_window", int64_t{-2}),
                "attribute \"sliding_window\": expected 0 or more")
       .Rejects(WithAttribute(good, "softcap", -1.0f),
@@ -84,7 +84,7 @@ OpCases& AddRejected(OpCases& cases) {
   OpCase sink = good;
   sink.inputs.resize(12);
   sink.inputs[11] = Floats({2}, {0, 0});
-  cases.Rejects(sink, "input 11 \"head_sink\": expected dim 0 to be 1");
+  cases.Rejects(sink, "input 11 \"head_sink\": expected [Hq] with Hq = 1 of \"query\", got [2]");
   OpCase f8 = FromSpec("", {.query = DataType::kFloat8E4M3FN,
                             .mode = KvQuantMode::kFp8PerTensor,
                             .cache = DataType::kFloat8E4M3FN});

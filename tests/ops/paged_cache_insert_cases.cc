@@ -66,7 +66,8 @@ OpCases PagedCacheInsertCases() {
       .Rejects(past_the_end, "input 4 \"slot_mapping\": expected slots below 12")
       .Rejects(wrong_cache, "input 2 \"key_cache\": expected type int8")
       .Rejects(unknown_mode, "attribute \"kv_quant_mode\": expected one of none")
-      .Rejects(without_scale, "input 5 \"k_scale\": is required");
+      .Rejects(without_scale,
+               "input 5 \"k_scale\": is missing with kv_quant_mode = fp8_per_tensor");
 }
 
 }  // namespace pagefuse::pagefuse_ops

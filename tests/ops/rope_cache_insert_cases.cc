@@ -59,9 +59,9 @@ OpCases RopeCacheInsertCases() {
           {.name = "last_channels", .size = 40, .rotary = 12, .offset = 28, .interleaved = 1}))
       .Add(RopeCase({.name = "half", .type = DataType::kFloat16, .norm = true}))
       .Add(RopeCase({.name = "bfloat16", .type = DataType::kBfloat16, .size = 72}))
-      .Rejects(odd, "attribute \"rotary_embedding_dim\": expected an even number")
+      .Rejects(odd, "input 0 \"query\": expected [T, Hq, D], R % 2 = 0 with R = 7, got")
       .Rejects(far, "input 6 \"positions\": expected positions in [0, 9), got 9 at 1")
-      .Rejects(one_norm, "input 10 \"k_norm_weight\": is required");
+      .Rejects(one_norm, "input 10 \"k_norm_weight\": is missing with \"q_norm_weight\"");
 }
 
 }  // namespace pagefuse::pagefuse_ops

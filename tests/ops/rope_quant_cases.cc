@@ -108,13 +108,15 @@ OpCases InvRopeQuantCases() {
                         .groups = 1,
                         .quant_group = 12}))
       .Rejects(InvRopeCase({.name = "groups", .heads = 3}),
-               "attribute \"n_groups\": expected a divisor of 3 heads, got 2")
+               "input 0 \"o\": expected [T, H, D], H % n_groups = 0 with \"n_groups\" = 2, got")
       .Rejects(InvRopeCase({.name = "quant", .quant_group = 100}),
-               "attribute \"quant_group_size\": expected a divisor of 512 channels, got 100")
+               "input 0 \"o\": expected [T, H, D], D % quant_group_size = 0 with "
+               "\"quant_group_size\" = 100")
       .Rejects(InvRopeCase({.name = "packed", .quant_group = 64, .scale_format = "ue8m0_int32"}),
-               "attribute \"scale_format\": expected 4 scales a head for ue8m0_int32, got 8")
+               "input 0 \"o\": expected [T, H, D], scales * quant_group_size = D with scales = 4, "
+               "\"quant_group_size\" = 64, got")
       .Rejects(InvRopeCase({.name = "format", .scale_format = "int8"}),
-               "attribute \"scale_format\": expected one of float32, ue8m0_int32")
+               "attribute \"scale_format\": expected float32 or ue8m0_int32, got")
       .Rejects(InvRopeCase({.name = "storage", .storage = "int8"}), "attribute \"fp8_storage\"")
       .Rejects(InvRopeCase({.name = "odd", .rotated = 63}), "input 2 \"cos_sin\": expected [P, R]")
       .Rejects(InvRopeCase({.name = "wide", .rotated = 514}), "input 2 \"cos_sin\"")
@@ -150,19 +152,22 @@ OpCases QNormRopeKvInsertCases() {
       .Rejects(QNormCase({.name = "far", .positions = {0, 9, 0, 0, 0}}),
                "input 4 \"positions\": expected positions in [0, 9), got 9 at 1")
       .Rejects(QNormCase({.name = "heads", .heads = 3, .padded_heads = 2}),
-               "attribute \"padded_heads\": expected at least 3 heads, got 2")
+               "input 0 \"q\": expected [N, H, D], H <= Hp with Hp = 2, got")
       .Rejects(QNormCase({.name = "slots", .slots = {0, 1, 2, 3, 4, 5}}),
-               "input 3 \"slot_mapping\": expected at most 5 slots")
+               "input 3 \"slot_mapping\": expected [N'], N' <= N with N = 5 of \"q\", got [6]")
       .Rejects(QNormCase({.name = "block", .block_bytes = 2335}), "input 2 \"kv_cache\"")
-      .Rejects(QNormCase({.name = "size", .size = 448}), "input 0 \"q\": expected [N, H, 512]")
+      .Rejects(QNormCase({.name = "size", .size = 448}),
+               "input 0 \"q\": expected [N, H, D], D = row with row = 512, got")
       .Rejects(QNormCase(dense_pad), "attribute \"padded_heads\": expected 0")
       .Rejects(QNormCase({.name = "format", .format = "int8"}),
-               "attribute \"format\": expected one of fp8_ue8m0, bf16, fp8")
+               "attribute \"format\": expected fp8_ue8m0, bf16 or fp8, got")
       .Rejects(QNormCase(Dense("type", "bf16", kUint8, 32, 8)),
                "input 2 \"kv_cache\": expected type bfloat16")
-      .Rejects(no_scale, "input 6 \"kv_scale\": is required by format \"fp8\"")
+      .Rejects(no_scale, "input 6 \"kv_scale\": is missing with format = fp8")
       .Rejects(zero_scale, "input 7 \"q_scale_inv\": expected a finite positive scale, got 0")
-      .Rejects(tokens, "input 1 \"kv\": expected a row for each token");
+      .Rejects(
+          tokens,
+          "input 1 \"kv\": expected [N, D] with N = 5 of \"q\", D = 512 of \"q\", got [4, 512]");
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -152,7 +152,7 @@ OpCases TopKSlotsCases() {
       .Rejects(With(good, 2, Int32s({2, 2}, {7, 536870912, 5, 0})),
                "input 2 \"block_table\": block 536870912 at [0, 1] gives slot 2147483649")
       .Rejects(With(good, 3, Bools({2}, {true, true})),
-               "input 3 \"is_valid\": expected [T] with T = 3, got [2]")
+               "input 3 \"is_valid\": expected [T] with T = 3 of \"topk_indices\", got [2]")
       .Rejects(WithAttribute(good, "block_size", 0), "attribute \"block_size\": expected 1 to");
 }
 
@@ -192,7 +192,7 @@ OpCases CombineTopKWindowCases() {
       .Rejects(With(good, 1, Int32s({2}, {0, 3})),
                "input 1 \"query_start_loc\": expected 2 tokens, as \"topk_indices\" has, got 3")
       .Rejects(With(good, 1, Int32s({3}, {0, 1, 2})),
-               "input 1 \"query_start_loc\": expected [Q+1] with Q+1 = 2, got [3]")
+               "input 1 \"query_start_loc\": expected [Q + 1] with Q = 1 of \"seq_lens\", got [3]")
       .Rejects(With(good, 1, Int32s({2}, {2, 0})),
                "input 1 \"query_start_loc\": falls from 2 to 0 at request 0")
       .Rejects(With(good, 2, Int32s({1}, {1})),

@@ -68,28 +68,32 @@ OpCases& AddRejectedPorts(OpCases& cases) {
   const OpCase good = ListedMeans();
   const OpCase dense = DenseMeans();
   const Tensor lens = Int32s({3}, {1, 1, 1});
-  return cases.Rejects(With(good, 2, Tensor()), "input 2 \"indices\": is missing")
+  return cases
+      .Rejects(With(good, 2, Tensor()), "input 8 \"block_table\": is missing without \"indices\"")
       .Rejects(With(good, 8, Int32s({1, 1}, {0})), "input 8 \"block_table\": is not expected")
       .Rejects(With(dense, 3, lens), "input 3 \"topk_lens\": is not expected without")
       .Rejects(With(dense, 9, Tensor()), "input 9 \"seq_lens\": is missing")
       .Rejects(With(good, 5, ThreeRows()), "input 6 \"extra_indices\": is missing")
       .Rejects(With(good, 6, Int32s({3, 1}, {0, 0, 0})), "input 5 \"extra_kv_cache\": is missing")
-      .Rejects(With(good, 7, lens), "input 6 \"extra_indices\": is missing")
-      .Rejects(With(good, 1, Floats({3, 4}, std::vector<float>(12, 0))),
-               "input 1 \"kv_cache\": expected dim 1 to be 3 as in \"q\"")
-      .Rejects(With(good, 1, As(DataType::kUint8, ThreeRows())),
-               "input 1 \"kv_cache\": expected bfloat16, float16 or float for format \"bf16\"")
+      .Rejects(With(good, 7, lens), "input 7 \"extra_topk_lens\": is not expected without")
+      .Rejects(
+          With(good, 1, Floats({3, 4}, std::vector<float>(12, 0))),
+          "input 1 \"kv_cache\": expected [NB, ..., D] with D = 3 of \"q\", format = bf16, got")
+      .Rejects(
+          With(good, 1, As(DataType::kUint8, ThreeRows())),
+          "input 1 \"kv_cache\": expected type float, float16, bfloat16 with format = bf16, got")
       .Rejects(With(good, 2, Int32s({2, 3}, std::vector<int64_t>(6, 0))),
-               "input 2 \"indices\": expected dim 0 to be 3")
-      .Rejects(With(good, 4, Floats({2}, {0, 0})), "input 4 \"attn_sink\": expected dim 0 to be 1")
+               "input 2 \"indices\": expected [T, K] with T = 3 of \"q\", got [2, 3]")
+      .Rejects(With(good, 4, Floats({2}, {0, 0})),
+               "input 4 \"attn_sink\": expected [H] with H = 1 of \"q\", got [2]")
       .Rejects(WithAttribute(good, "head_dim_v", int64_t{4}),
-               "attribute \"head_dim_v\": expected at most the 3 elements")
+               "input 0 \"q\": expected [T, H, D], head_dim_v <= D with \"head_dim_v\" = 4, got")
       .Rejects(WithAttribute(good, "head_dim_v", int64_t{0}),
-               "attribute \"head_dim_v\": expected 1 or more, got 0")
+               "attribute \"head_dim_v\": expected at least 1, got 0")
       .Rejects(WithAttribute(good, "format", std::string("fp4")),
-               "attribute \"format\": expected one of bf16, fp8_ds_mla, fp8_ue8m0, got \"fp4\"")
+               "attribute \"format\": expected bf16, fp8_ds_mla or fp8_ue8m0, got \"fp4\"")
       .Rejects(WithAttribute(good, "format", std::string("fp8_ds_mla")),
-               "input 0 \"q\": expected dim 2 to be 576");
+               "input 1 \"kv_cache\": expected type uint8 with format = fp8_ds_mla, got float");
 }
 
 OpCases& AddRejectedValues(OpCases& cases) {
@@ -106,9 +110,10 @@ OpCases& AddRejectedValues(OpCases& cases) {
       .Rejects(With(ue8m0, 6, Int32s({3, 1}, {0, 112, 0})),
                "input 6 \"extra_indices\": row 112 at [1, 0] is outside [0, 112)")
       .Rejects(WithAttribute(ue8m0, "block_size", int64_t{17}),
-               "input 1 \"kv_cache\": expected blocks of at least 584 bytes for each of 17 tokens")
+               "input 1 \"kv_cache\": expected [NB, S], S >= block_size * 584 with \"block_size\" "
+               "= 17, ")
       .Rejects(WithAttribute(ue8m0, "extra_block_size", int64_t{1} << 56),
-               "input 5 \"extra_kv_cache\": expected blocks of at least 584 bytes")
+               "input 5 \"extra_kv_cache\": expected [NB', S'], S' >= extra_block_size * 584 with")
       .Rejects(With(dense, 10, Int32s({3}, {0, 2, 2})),
                "input 10 \"query_start_loc\": expected 3 last")
       .Rejects(With(dense, 9, Int32s({2}, {5, 0})),

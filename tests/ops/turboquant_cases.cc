@@ -120,19 +120,21 @@ OpCases TurboQuantInsertCases() {
                                               .rotation = true,
                                               .centroids = true})))
       .Add(MakeCase("no_tokens", InsertInputs({.sequences = {{0, 0}}})))
-      .Rejects(With(good, 2, Bytes({1, 16, 2, 20})),
-               "input 2 \"kv_cache\": expected slots of at least 22 bytes")
+      .Rejects(
+          With(good, 2, Bytes({1, 16, 2, 20})),
+          "input 2 \"kv_cache\": expected [NB, BS, Hk, S], S >= slot_bytes with slot_bytes = 22")
       .Rejects(With(good, 2, Bytes({1, 16, 2, 23})),
-               "input 2 \"kv_cache\": expected slots of an even size")
-      .Rejects(With(good, 2, Bytes({1, 16, 3, 22})), "input 2 \"kv_cache\": expected dim 2 to be 2")
+               "input 2 \"kv_cache\": expected [NB, BS, Hk, S], S % 2 = 0, got")
+      .Rejects(With(good, 2, Bytes({1, 16, 3, 22})),
+               "input 2 \"kv_cache\": expected [NB, BS, Hk, S] with Hk = 2 of \"key\", got")
       .Rejects(With(good, 3, Ints({3}, {0, 1, 32})),
                "input 3 \"slot_mapping\": expected slots below 32")
       .Rejects(With(good, 3, Ints({4}, {0, 1, 2, 3})),
-               "input 3 \"slot_mapping\": expected at most 3")
+               "input 3 \"slot_mapping\": expected [T], T <= T' with T' = 3 of \"key\", got [4]")
       .Rejects(With(good, 4, Floats({2, 8}, std::vector<float>(16))),
-               "input 4 \"rotation\": expected dim 0 to be 16")
+               "input 4 \"rotation\": expected [D, D] with D = 16 of \"key\", got [2, 8]")
       .Rejects(With(good, 5, Floats({8}, std::vector<float>(8))),
-               "input 5 \"centroids\": expected dim 0 to be 16")
+               "input 5 \"centroids\": expected [2^key_bits] with \"key_bits\" = 4, got [8]")
       .Rejects(With(good, 5, Floats({16}, {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})),
                "input 5 \"centroids\": expected finite numbers that do not fall")
       .Rejects(WithAttribute(good, "key_bits", int64_t{5}),
@@ -191,21 +193,23 @@ OpCases TurboQuantAttentionCases() {
       .Within(kFloat, {.rtol = 2e-5, .atol = 1e-5}, "sums of products that cancel")
       .Within(kFloat16, {.rtol = 2e-3, .atol = 4e-4}, "sums of products that cancel")
       .Within(kBfloat16, {.rtol = 1e-2, .atol = 2e-3}, "sums of products that cancel")
-      .Rejects(With(good, 1, Bytes({4, 16, 2, 20})),
-               "input 1 \"kv_cache\": expected slots of at least 22 bytes")
+      .Rejects(
+          With(good, 1, Bytes({4, 16, 2, 20})),
+          "input 1 \"kv_cache\": expected [NB, BS, Hk, S], S >= slot_bytes with slot_bytes = 22")
       .Rejects(With(good, 1, Bytes({4, 16, 3, 22})),
-               "input 0 \"query\": expected a multiple of the 3")
+               "input 0 \"query\": expected [T, Hq, D], Hq % Hk = 0 with Hk = 3 of \"kv_cache\"")
       .Rejects(With(good, 2, Int32s({2, 1}, {0, 4})), "input 2 \"block_table\": block 4 at [1, 0]")
       .Rejects(With(good, 3, Int32s({2}, {17, 3})),
                "input 2 \"block_table\": expected at least 2 columns")
       .Rejects(With(good, 3, Int32s({2}, {-1, 3})), "input 3 \"seq_lens\": expected 0 or more")
       .Rejects(With(good, 4, Int32s({3}, {0, 2, 1})), "input 4 \"query_start_loc\": falls from 2")
       .Rejects(With(good, 4, Tensor()),
-               "input 3 \"seq_lens\": expected dim 0 to be 3 as in \"query\"")
+               "input 2 \"block_table\": expected [T, M] with T = 3 of \"query\", no "
+               "\"query_start_loc\", got [2, 1]")
       .Rejects(With(good, 5, Floats({16, 8}, std::vector<float>(128))),
-               "input 5 \"rotation\": expected dim 1 to be 16")
+               "input 5 \"rotation\": expected [D, D] with D = 16 of \"query\", got [16, 8]")
       .Rejects(With(good, 6, Floats({8}, std::vector<float>(8))),
-               "input 6 \"centroids\": expected dim 0 to be 16")
+               "input 6 \"centroids\": expected [2^key_bits] with \"key_bits\" = 4, got [8]")
       .Rejects(WithAttribute(good, "key_bits", int64_t{2}), "attribute \"key_bits\": expected 3, 4")
       .Rejects(WithAttribute(good, "norm_correction", int64_t{2}),
                "attribute \"norm_correction\": expected 0 or 1, got 2");
@@ -245,8 +249,9 @@ OpCases TurboQuantDequantCases() {
       .Add(make("k8v4", k8v4))
       .Add(make("3bit", k3v3))
       .Within(kFloat16, {.rtol = 2e-3, .atol = 1e-3}, "keys rotated back are sums that cancel")
-      .Rejects(With(good, 0, Bytes({4, 16, 2, 20})),
-               "input 0 \"kv_cache\": expected slots of at least 22 bytes")
+      .Rejects(
+          With(good, 0, Bytes({4, 16, 2, 20})),
+          "input 0 \"kv_cache\": expected [NB, BS, Hk, S], S >= slot_bytes with slot_bytes = 22")
       .Rejects(With(good, 1, Int32s({2, 1}, {-1, 0})),
                "input 1 \"block_table\": block -1 at [0, 0]")
       .Rejects(With(good, 2, Int32s({2}, {17, 3})),
@@ -254,8 +259,9 @@ OpCases TurboQuantDequantCases() {
       .Rejects(With(good, 2, Int32s({2}, {5, -3})), "input 2 \"seq_lens\": expected 0 or more")
       .Rejects(WithAttribute(good, "max_seq_len", int64_t{4}),
                "input 2 \"seq_lens\": expected at most the 4 positions")
-      .Rejects(WithAttribute(good, "head_size", int64_t{18}),
-               "input 0 \"kv_cache\": expected slots of at least 24 bytes")
+      .Rejects(
+          WithAttribute(good, "head_size", int64_t{18}),
+          "input 0 \"kv_cache\": expected [NB, BS, Hk, S], S >= slot_bytes with slot_bytes = 24")
       .Rejects(WithAttribute(good, "head_size", int64_t{-16}),
                "attribute \"head_size\": expected 1 to")
       .Rejects(WithAttribute(good, "head_size", int64_t{15}),

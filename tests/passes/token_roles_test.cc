@@ -93,6 +93,14 @@ INSTANTIATE_TEST_SUITE_P(
         Kept{"rows_in_one_axis_and_back",
              "f = Reshape (x, flat)  n = Neg (f)  s = Shape (x)  y = Reshape (n, s)",
              {0, 1}},
+        Kept{"rows_in_one_axis_and_back_by_the_batch",
+             "f = Reshape (x, flat)  n = Neg (f)  b_size = Shape <end = 1> (ids)  "
+             "back = Concat <axis = 0> (b_size, flat)  y = Reshape (n, back)",
+             {0, 1}},
+        Kept{"a_table_cut_where_the_tokens_are",
+             "new = Shape <start = 1> (ids)  all = Shape <start = 1> (mask)  old = Sub (all, new)  "
+             "cut = Slice (learned, old, all, first)  y = Add (x, cut)",
+             {0, 1}},
         Kept{"heads", "h = Reshape (x, heads)  y = Transpose <perm = [0, 2, 1, 3]> (h)", {0, 2}},
         Kept{"heads_behind_each_other", "y = Reshape (x, pairs)", {0, 1, 4}},
         Kept{"heads_behind_each_other_and_back",
@@ -176,6 +184,14 @@ INSTANTIATE_TEST_SUITE_P(
         Mixed{"the_number_of_tokens",
               "n = Shape <start = 1, end = 2> (ids)  f = Cast <to = 1> (n)  y = Div (x, f)",
               "node \"y\" (Div) reads \"f\", which depends on the number S of tokens"},
+        Mixed{"a_function_of_the_number_of_tokens",
+              "n = Shape <start = 1> (ids)  f = Cast <to = 1> (n)  r = Reciprocal (f)  "
+              "h = Add (r, half)  y = Mul (x, h)",
+              "reads \"h\", which depends on the places of tokens or on their number"},
+        Mixed{"a_table_cut_elsewhere",
+              "new = Shape <start = 1> (ids)  cut = Slice (learned, first, new, first)  "
+              "y = Add (x, cut)",
+              "reads \"cut\""},
         Mixed{"last_tokens_beside_all", "l = Gather <axis = 1> (x, last)  y = Add (x, l)",
               "joins rows of last tokens with"},
         Mixed{"a_sum_of_last_tokens", "l = Gather <axis = 1> (x, last)  y = ReduceSum (l, first)",

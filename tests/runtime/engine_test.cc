@@ -249,7 +249,7 @@ TEST(Engine, CountsWhatItDid) {
   EXPECT_EQ(stats.cache_bytes_per_token, 2 * 8 * 4);
 }
 
-// One engine a thread: they share nothing but the code and OpenMP's threads.
+// One engine a thread: they share nothing but the code and the threads that help.
 TEST(Engine, EnginesOfDifferentThreadsDoNotDisturbEachOther) {
   const auto want = OneByOne(SixRequests(), 0);
   std::vector<std::vector<std::vector<int64_t>>> got(3);

@@ -42,7 +42,7 @@ prompts=()
 for i in $(seq 5000); do prompts+=(--prompt-ids "$((i % 250)),2,3"); done
 expect 0 '^tokens: ' generate $model "${prompts[@]}" --max-new-tokens 1
 [ "$(grep -c '^tokens: ' "$out/printed")" -eq 5000 ] || fail "5000 prompts gave other than 5000 completions"
-few=$(grep '^tokens: ' "$out/printed" | head -3)
+few=$(grep -m 3 '^tokens: ' "$out/printed")
 expect 0 '^tokens: ' generate $model "${prompts[@]:0:6}" --max-new-tokens 1
 [ "$(grep '^tokens: ' "$out/printed")" = "$few" ] || fail "many prompts change what few give"
 expect 0 '^tokens: ' generate $model "${prompts[@]}" --max-new-tokens 1 --max-sequences 5000 --max-tokens-per-step 100000

@@ -19,94 +19,32 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kPrefix = 0;
-constexpr int kPrefixLse = 1;
-constexpr int kSuffix = 2;
-constexpr int kSuffixLse = 3;
-constexpr int kScale = 4;
+constexpr Ports kIn({
+    {"prefix_output", "T", "[T, H, D], prefill_tokens_with_context <= T"},
+    {"prefix_lse", "float", "[H, T]"},
+    {"suffix_output", "T", "[T, H, D]"},
+    {"suffix_lse", "float", "[H, T]"},
+    PortSpec("output_scale", "float", "[] or [1]").Optional(),
+});
+constexpr Ports kOut({
+    {"output", "float8e4m3fn if output_scale, else T", "[T, H, D]"},
+    PortSpec("output_lse", "float", "[H, T]").Optional(),
+});
 constexpr char kContext[] = "prefill_tokens_with_context";
 
-absl::Status CheckLse(const ShapeContext& c, int input) {
-  const Shape* prefix = c.input_shape(kPrefix);
-  const Shape* lse = c.input_shape(input);
-  if (prefix == nullptr || lse == nullptr) return absl::OkStatus();
-  if (lse->rank() == 2 && !Differ((*lse)[0], (*prefix)[1]) && !Differ((*lse)[1], (*prefix)[0])) {
-    return absl::OkStatus();
-  }
-  const Shape expected = {(*prefix)[1], (*prefix)[0]};
-  return c.InputError(
-      input, absl::StrCat("expected [H, T] = ", expected.ToString(), " for \"prefix_output\" ",
-                          prefix->ToString(), ", got ", lse->ToString()));
-}
-
-absl::Status CheckParts(const ShapeContext& c) {
-  const Shape* prefix = c.input_shape(kPrefix);
-  const Shape* suffix = c.input_shape(kSuffix);
-  if (prefix != nullptr && prefix->rank() != 3) {
-    return c.InputError(kPrefix, absl::StrCat("expected rank 3, got ", prefix->ToString()));
-  }
-  if (suffix == nullptr || prefix == nullptr) return absl::OkStatus();
-  bool same = suffix->rank() == 3;
-  for (int i = 0; same && i < 3; ++i) same = !Differ((*prefix)[i], (*suffix)[i]);
-  if (same) return absl::OkStatus();
-  return c.InputError(kSuffix, absl::StrCat("expected the shape of \"prefix_output\" ",
-                                            prefix->ToString(), ", got ", suffix->ToString()));
-}
-
-absl::Status CheckContext(const ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const int64_t context, c.node().IntAttribute(kContext, -1));
-  if (context < -1) {
-    return c.AttributeError(kContext, absl::StrCat("expected at least -1, got ", context));
-  }
-  const Shape* prefix = c.input_shape(kPrefix);
-  if (prefix == nullptr || !(*prefix)[0].is_constant() || context <= *(*prefix)[0].constant()) {
-    return absl::OkStatus();
-  }
-  return c.AttributeError(kContext, absl::StrCat("expected at most the ", (*prefix)[0].ToString(),
-                                                 " tokens of \"prefix_output\", got ", context));
-}
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(CheckParts(c));
-  PF_RETURN_IF_ERROR(CheckLse(c, kPrefixLse));
-  PF_RETURN_IF_ERROR(CheckLse(c, kSuffixLse));
-  PF_RETURN_IF_ERROR(CheckContext(c));
-  const Shape* scale = c.input_shape(kScale);
-  const bool one = scale == nullptr || scale->rank() == 0 ||
-                   (scale->rank() == 1 && !Differ((*scale)[0], Dim(1)));
-  if (!one)
-    return c.InputError(kScale, absl::StrCat("expected [] or [1], got ", scale->ToString()));
-  const Shape* prefix = c.input_shape(kPrefix);
-  const DataType type = c.has_input(kScale) ? DataType::kFloat8E4M3FN : c.input_type(kPrefix);
-  c.SetOutput(0, type, prefix == nullptr ? std::nullopt : std::optional<Shape>(*prefix));
-  if (c.has_output(1)) {
-    c.SetOutput(
-        1, DataType::kFloat,
-        prefix == nullptr ? std::nullopt : std::optional<Shape>(Shape{(*prefix)[1], (*prefix)[0]}));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Validate(const KernelArgs& args) {
-  const TensorArg& scale = args.input(kScale);
-  if (!scale.present()) return absl::OkStatus();
-  const float value = *scale.as<const float>();
-  if (std::isfinite(value) && value > 0) return absl::OkStatus();
-  return InputValueError(args, kScale,
-                         absl::StrCat("expected a finite positive scale, got ", value));
-}
+absl::Status Validate(const KernelArgs& args) { return CheckScale(args, kIn["output_scale"]); }
 
 absl::StatusOr<MergeCall> MakeCall(const KernelArgs& args) {
   MergeCall call;
-  call.prefix = args.input(kPrefix);
-  call.suffix = args.input(kSuffix);
-  call.prefix_lse = args.input(kPrefixLse).as<const float>();
-  call.suffix_lse = args.input(kSuffixLse).as<const float>();
+  call.prefix = args.input(kIn["prefix_output"]);
+  call.suffix = args.input(kIn["suffix_output"]);
+  call.prefix_lse = args.input(kIn["prefix_lse"]).as<const float>();
+  call.suffix_lse = args.input(kIn["suffix_lse"]).as<const float>();
   call.output = args.output(0);
   call.output_lse = args.output(1).as<float>();
   PF_ASSIGN_OR_RETURN(call.context_tokens, args.node->IntAttribute(kContext, -1));
   if (call.context_tokens < 0) call.context_tokens = call.tokens();
-  const TensorArg& scale = args.input(kScale);
+  const TensorArg& scale = args.input(kIn["output_scale"]);
   if (scale.present()) call.inverse_scale = 1.0f / *scale.as<const float>();
   return call;
 }
@@ -214,9 +152,9 @@ DecompositionVariant MakeVariant(const MergeBody& body) {
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t context, node.IntAttribute(kContext, -1));
-  return MakeVariant({.type = node.input(kPrefix)->dtype(),
+  return MakeVariant({.type = node.input(kIn["prefix_output"])->dtype(),
                       .partial = context >= 0,
-                      .to_float8 = node.input(kScale) != nullptr});
+                      .to_float8 = node.input(kIn["output_scale"]) != nullptr});
 }
 
 std::vector<DecompositionVariant> Variants() {
@@ -283,21 +221,14 @@ void MergeAttnStatesPlain(const MergeCall& call) {
 
 OpDef MergeAttnStatesDef() {
   using enum DataType;
-  const auto optional = PortKind::kOptional;
   return OpDef("pagefuse", "MergeAttnStates", 1)
       .Doc(
           "Joins two attention results over disjoint key sets by their log-sum-exps (natural log).")
-      .Input("prefix_output", "T", "[T, H, D]")
-      .Input("prefix_lse", "float", "[H, T]")
-      .Input("suffix_output", "T", "[T, H, D]")
-      .Input("suffix_lse", "float", "[H, T]")
-      .Input("output_scale", "float", "[] or [1]", optional)
-      .Output("output", "O", "[T, H, D]")
-      .Output("output_lse", "float", "[H, T]", optional)
+      .Inputs(kIn)
+      .Outputs(kOut)
       .Attr(kContext, int64_t{-1}, "tokens from here on take the suffix unchanged; -1: none")
+      .AtLeast(-1)
       .Types("T", {kFloat, kFloat16, kBfloat16})
-      .Types("O", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN})
-      .InferShapes(InferShapes)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)

@@ -7,6 +7,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/builtin_ops.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/pagefuse/cache/cache_ports.h"
 
 namespace pagefuse {
 namespace {
@@ -34,12 +35,7 @@ absl::Status ParseWindow(const Node& node, PagedAttentionAttributes& a) {
 }
 
 absl::Status ParseTypes(const Node& node, PagedAttentionAttributes& a) {
-  PF_ASSIGN_OR_RETURN(const std::string mode, node.StringAttribute("kv_quant_mode", "none"));
-  const absl::StatusOr<KvQuantMode> parsed = ParseKvQuantMode(mode);
-  if (!parsed.ok()) {
-    return AttributeError(node, "kv_quant_mode", StdView(parsed.status().message()));
-  }
-  a.mode = *parsed;
+  PF_ASSIGN_OR_RETURN(a.mode, ReadKvQuantMode(node));
   PF_ASSIGN_OR_RETURN(const std::string query_type, node.StringAttribute("query_type", ""));
   if (!query_type.empty() && query_type != "float8e4m3fn") {
     return AttributeError(node, "query_type",
@@ -97,33 +93,9 @@ absl::StatusOr<PagedAttentionAttributes> ParsePagedAttention(const Node& node) {
 namespace pagefuse_ops {
 namespace {
 
-OpDef& AddInputs(OpDef& op) {
-  constexpr PortKind kOptional = PortKind::kOptional;
-  constexpr PortRole kMetadata = PortRole::kMetadata;
-  op.Input("query", "TQ", "[T, Hq, D]")
-      .Input("key_cache", "TC", "[NB, BS, Hk, D]")
-      .Input("value_cache", "TC", "[NB, BS, Hk, D]")
-      .Input("query_start_loc", "int32", "[B + 1]", PortKind::kRequired, kMetadata)
-      .Input("seq_lens", "int32", "[B]", PortKind::kRequired, kMetadata)
-      .Input("block_table", "int32", "[B, M]", PortKind::kRequired, kMetadata)
-      .Input("k_scale", "float", "[] or [1]", kOptional)
-      .Input("v_scale", "float", "[] or [1]", kOptional)
-      .Input("q_scale", "float", "[] or [1]", kOptional)
-      .Input("k_scale_cache", "float", "[NB, BS, Hk]", kOptional)
-      .Input("v_scale_cache", "float", "[NB, BS, Hk]", kOptional)
-      .Input("head_sink", "TS", "[Hq]", kOptional)
-      .Input("alibi_slopes", "float", "[Hq]", kOptional)
-      .Input("qq_bias", "float", "[Mq, Mq]", kOptional)
-      .Input("mm_prefix_range", "int32", "[B, R, 2]", kOptional, kMetadata)
-      .Input("causal_flags", "bool", "[B]", kOptional, kMetadata)
-      .Input("output_scale", "float", "[] or [1]", kOptional)
-      .Input("rht_signs", "float", "[D]", kOptional);
-  return op;
-}
-
 OpDef& AddAttributes(OpDef& op) {
   op.Attr("scale", std::monostate(), "factor of the scores; 1/sqrt(D) if absent")
-      .Attr("is_causal", int64_t{1}, "a token sees itself and the tokens before it")
+      .FlagAttr("is_causal", int64_t{1}, "a token sees itself and the tokens before it")
       .ReachAttr(
           "sliding_window", 0,
           "W > 0: number of visible keys, the token's own included; not causal: W - 1 to each side")
@@ -131,7 +103,8 @@ OpDef& AddAttributes(OpDef& op) {
       .Attr("chunk_lookback", int64_t{-1},
             "c >= 0: aligned chunks of W div (c + 1) tokens, the own one and c before it; "
             "replaces the window")
-      .Attr("use_alibi_sqrt", int64_t{0}, "bias -slope * sqrt(distance) instead of the linear one")
+      .FlagAttr("use_alibi_sqrt", int64_t{0},
+                "bias -slope * sqrt(distance) instead of the linear one")
       .Attr("kv_quant_mode", std::string("none"),
             "\"none\", \"fp8_per_tensor\", \"int8_per_token_head\", \"fp8_per_token_head\" or "
             "\"int4_per_token_head\"")
@@ -139,7 +112,7 @@ OpDef& AddAttributes(OpDef& op) {
       .Attr("query_type", std::string(), "\"float8e4m3fn\" for an f8 query given as uint8")
       .Attr("num_kv_splits_hint", int64_t{0}, "performance only")
       .Attr("tile_hint", int64_t{0}, "performance only")
-      .Attr("mm_prefix_clamp_window", int64_t{0}, "the window cuts image ranges too");
+      .FlagAttr("mm_prefix_clamp_window", int64_t{0}, "the window cuts image ranges too");
   return op;
 }
 
@@ -163,14 +136,14 @@ OpDef PagedAttentionDef() {
   using enum DataType;
   OpDef op("pagefuse", "PagedAttention", /*since=*/1);
   op.Doc("Attention of packed query tokens over their sequences' paged keys and values.");
-  AddInputs(op)
-      .Output("output", "TO", "[T, Hq, D]")
-      .Output("lse", "float", "[Hq, T]", PortKind::kOptional)
+  op.Inputs(kPagedAttentionIn)
+      .Outputs(kPagedAttentionOut)
       .Types("TQ", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kUint8})
       .Types("TC", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kInt8, kUint8})
       .Types("TS", {kFloat, kFloat16, kBfloat16})
       .Types("TO", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kUint8});
   return AddAttributes(op)
+      .Let("row", "stored elements of a row: D, or D/2 bytes of int4", StoredSize("D", kPaQuery))
       .InferShapes(InferPagedAttention)
       .Validate(ValidatePagedAttention)
       .Decomposition(DecomposePagedAttention)

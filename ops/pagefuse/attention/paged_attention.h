@@ -20,38 +20,32 @@
 
 namespace pagefuse {
 
-enum PagedAttentionInput {
-  kPaQuery,          // [T, Hq, D]
-  kPaKeyCache,       // [NB, BS, Hk, D]
-  kPaValueCache,     // [NB, BS, Hk, D]
-  kPaQueryStartLoc,  // [B + 1]
-  kPaSeqLens,        // [B]
-  kPaBlockTable,     // [B, M]
-  kPaKScale,         // [] or [1]
-  kPaVScale,         // [] or [1]
-  kPaQScale,         // [] or [1]
-  kPaKScaleCache,    // [NB, BS, Hk]
-  kPaVScaleCache,    // [NB, BS, Hk]
-  kPaHeadSink,       // [Hq]
-  kPaAlibiSlopes,    // [Hq]
-  kPaQqBias,         // [Mq, Mq]
-  kPaMmPrefixRange,  // [B, R, 2]
-  kPaCausalFlags,    // [B]
-  kPaOutputScale,    // [] or [1]
-  kPaRhtSigns,       // [D]
-  kPaNumInputs,
-};
-
-// Where an op over a paged cache has its batch; -1: not among its inputs.
-struct PagedBatchPorts {
-  int query_start_loc;
-  int seq_lens;
-  int block_table;
-};
-inline constexpr PagedBatchPorts kPagedAttentionBatch = {kPaQueryStartLoc, kPaSeqLens,
-                                                         kPaBlockTable};
-// Checks ranks and that all have as many sequences.
-absl::Status CheckPagedBatch(const ShapeContext& context, const PagedBatchPorts& ports);
+inline constexpr Ports kPagedAttentionIn({
+    {"query", "TQ", "[T, Hq, D], D >= 1, Hq % Hk = 0"},
+    {"key_cache", "TC", "[NB, BS, Hk, row], BS >= 1, Hk >= 1"},
+    {"value_cache", "TC", "as key_cache"},
+    PortSpec("query_start_loc", "int32", "[B + 1]").Metadata(),
+    PortSpec("seq_lens", "int32", "[B]").Metadata(),
+    PortSpec("block_table", "int32", "[B, M]").Metadata(),
+    PortSpec("k_scale", "float", "[] or [1]").Optional(),
+    PortSpec("v_scale", "float", "[] or [1]").Optional(),
+    PortSpec("q_scale", "float", "[] or [1]").Optional(),
+    PortSpec("k_scale_cache", "float", "[NB, BS, Hk]").Optional(),
+    PortSpec("v_scale_cache", "float", "[NB, BS, Hk]").Optional(),
+    PortSpec("head_sink", "TS", "[Hq]").Optional(),
+    PortSpec("alibi_slopes", "float", "[Hq]").Optional(),
+    PortSpec("qq_bias", "float", "[Mq, Mq]").Optional(),
+    PortSpec("mm_prefix_range", "int32", "[B, R, 2]").Optional().Metadata(),
+    PortSpec("causal_flags", "bool", "[B]").Optional().Metadata(),
+    PortSpec("output_scale", "float", "[] or [1]").Optional(),
+    PortSpec("rht_signs", "float", "[D]").Optional(),
+});
+inline constexpr Ports kPagedAttentionOut({
+    {"output", "TO", "[T, Hq, D]"},
+    PortSpec("lse", "float", "[Hq, T]").Optional(),
+});
+inline constexpr int kPaQuery = kPagedAttentionIn["query"];
+inline constexpr int kPaKeyCache = kPagedAttentionIn["key_cache"];
 
 struct PagedAttentionAttributes {
   std::optional<float> scale;  // absent: 1 / sqrt(D)
@@ -80,7 +74,7 @@ struct PagedAttentionAttributes {
 // Reads and checks the attributes. InvalidArgument naming node and attribute.
 absl::StatusOr<PagedAttentionAttributes> ParsePagedAttention(const Node& node);
 
-// Types and shapes; every check that needs no values.
+// What attributes say of types and of ports that must be given, and the type of the output.
 absl::Status InferPagedAttention(ShapeContext& context);
 // Checks of values: InvalidArgument, or OutOfRange for a block id.
 absl::Status ValidatePagedAttention(const KernelArgs& args);

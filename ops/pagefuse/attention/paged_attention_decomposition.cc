@@ -75,23 +75,23 @@ absl::StatusOr<DecompositionVariant> DecomposePagedAttention(const Node& node) {
   };
   PagedAttentionBody::Options o;
   o.attributes = attributes;
-  o.query_type = type_of(kPaQuery);
+  o.query_type = type_of(kPagedAttentionIn["query"]);
   if (o.query_type == DataType::kUndefined) {
     return absl::FailedPreconditionError(
         StrCat(node.Description(), ": the type of \"query\" is not known"));
   }
   o.compute_type = attributes.ComputeType(o.query_type);
-  o.stored_cache_type = type_of(kPaKeyCache);
+  o.stored_cache_type = type_of(kPagedAttentionIn["key_cache"]);
   PF_ASSIGN_OR_RETURN(const CacheFormat format,
                       CacheFormat::Make(attributes.mode, o.stored_cache_type));
   o.cache_type = format.element;
-  o.has_sink = node.input(kPaHeadSink) != nullptr;
-  o.sink_type = type_of(kPaHeadSink);
-  o.has_alibi = node.input(kPaAlibiSlopes) != nullptr;
-  o.has_qq_bias = node.input(kPaQqBias) != nullptr;
-  o.has_ranges = node.input(kPaMmPrefixRange) != nullptr;
-  o.has_causal_flags = node.input(kPaCausalFlags) != nullptr;
-  o.has_output_scale = node.input(kPaOutputScale) != nullptr;
+  o.has_sink = node.input(kPagedAttentionIn["head_sink"]) != nullptr;
+  o.sink_type = type_of(kPagedAttentionIn["head_sink"]);
+  o.has_alibi = node.input(kPagedAttentionIn["alibi_slopes"]) != nullptr;
+  o.has_qq_bias = node.input(kPagedAttentionIn["qq_bias"]) != nullptr;
+  o.has_ranges = node.input(kPagedAttentionIn["mm_prefix_range"]) != nullptr;
+  o.has_causal_flags = node.input(kPagedAttentionIn["causal_flags"]) != nullptr;
+  o.has_output_scale = node.input(kPagedAttentionIn["output_scale"]) != nullptr;
   o.output_type = attributes.OutputType(o.query_type, o.has_output_scale);
   o.has_lse = node.output(1) != nullptr;
   o.spelling = SpellAttributes(attributes);

@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
-#include <omp.h>
-
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 namespace {
@@ -18,8 +17,6 @@ constexpr int64_t kMaxSegments = 32;
 // Floats in the query rows of a prefill task: enough to pay for packing keys and values, few enough
 // for a second-level cache.
 constexpr int64_t kPrefillFloats = 48 * 1024;
-// Floats of query rows that one thread reads and writes alone.
-constexpr int64_t kFewRowFloats = 2048;
 // Queries and partial results of decoding that are held at a time.
 constexpr int64_t kBatchBytes = int64_t{16} << 20;
 
@@ -73,20 +70,11 @@ class DecodeBatch {
     const int64_t parts =
         num_segments == 0 ? 1 : std::clamp<int64_t>(threads_ / num_segments, 1, p_.num_kv_heads);
     const auto num_rows = static_cast<int64_t>(sequences_.size()) * p_.num_heads;
-    // A few rows are less work than it is to share them among threads.
-    const bool few_rows = num_rows * p_.head_size <= kFewRowFloats;
-    if (few_rows) {
-      for (int64_t i = 0; i < num_rows; ++i) LoadQuery(i, queries);
-    }
-#pragma omp parallel num_threads(threads_)
-    {
-      std::byte* mine = base + task_bytes * omp_get_thread_num();
-      if (!few_rows) {
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < num_rows; ++i) LoadQuery(i, queries);
-      }
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t i = 0; i < num_segments * parts; ++i) {
+    ParallelFor(num_rows, 8 * p_.head_size, [&](int64_t i, int64_t end) {
+      for (; i < end; ++i) LoadQuery(i, queries);
+    });
+    ParallelFor(num_segments * parts, TaskBytes(parts), [&](int64_t i, int64_t end, int worker) {
+      for (; i < end; ++i) {
         const Segment& segment = segments_[i / parts];
         const int64_t part = i % parts;
         RunPagedDecode({.problem = &p_,
@@ -96,16 +84,12 @@ class DecodeBatch {
                         .last_head = p_.num_kv_heads * (part + 1) / parts,
                         .query = queries + segment.sequence * p_.num_heads * p_.head_size,
                         .partials = partials + i / parts * segment_floats(),
-                        .scratch = mine});
+                        .scratch = base + task_bytes * worker});
       }
-      if (!few_rows) {
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < num_rows; ++i) Merge(i, partials, reinterpret_cast<float*>(mine));
-      }
-    }
-    if (few_rows) {
-      for (int64_t i = 0; i < num_rows; ++i) Merge(i, partials, reinterpret_cast<float*>(base));
-    }
+    });
+    ParallelFor(num_rows, 12 * p_.head_size, [&](int64_t i, int64_t end, int worker) {
+      for (; i < end; ++i) Merge(i, partials, reinterpret_cast<float*>(base + task_bytes * worker));
+    });
     sequences_.clear();
     segments_.clear();
   }
@@ -116,6 +100,15 @@ class DecodeBatch {
     size_t first_segment, num_segments;
   };
 
+  // What one task costs, as bytes: a multiplication takes the time of moving one.
+  int64_t TaskBytes(int64_t parts) const {
+    int64_t keys = 0;
+    for (const Segment& segment : segments_) keys += segment.keys.end - segment.keys.begin;
+    const int64_t key_bytes =
+        p_.key_row_bytes() + p_.value_row_bytes() + 2 * p_.group() * p_.head_size;
+    const auto tasks = std::max<int64_t>(static_cast<int64_t>(segments_.size()) * parts, 1);
+    return keys * p_.num_kv_heads * key_bytes / tasks;
+  }
   int64_t segment_floats() const { return p_.num_heads * PagedDecodePartialSize(p_); }
   int64_t partial_bytes() const {
     return static_cast<int64_t>(segments_.size()) * segment_floats() *
@@ -183,11 +176,10 @@ void RunPrefill(const PagedAttentionProblem& p, int threads, Scratch& scratch) {
   const int64_t task_bytes = PagedPrefillScratch(p, queries);
   auto* base = static_cast<std::byte*>(scratch.Get(task_bytes * threads, 0));
   const auto count = static_cast<int64_t>(tasks.size());
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-  for (int64_t i = 0; i < count; ++i) {
-    tasks[i].scratch = base + task_bytes * omp_get_thread_num();
+  ParallelTasks(count, [&](int64_t i, int worker) {
+    tasks[i].scratch = base + task_bytes * worker;
     RunPagedPrefill(tasks[i]);
-  }
+  });
 }
 
 }  // namespace
@@ -208,7 +200,7 @@ absl::Status PagedAttentionHwySupports(const KernelQuery& query) {
 
 void RunPagedAttention(const PagedAttentionProblem& p, Scratch& scratch) {
   if (p.num_heads == 0) return;  // no rows, and no group size either
-  const int threads = omp_get_max_threads();
+  const int threads = MaxWorkers();
   RunPrefill(p, threads, scratch);
   DecodeBatch batch(p, threads);
   for (int64_t b = 0; b < p.num_sequences; ++b) {

@@ -63,13 +63,13 @@ KeyInterval PagedAttentionProblem::Hull(int64_t b) const {
 absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs& args) {
   PagedAttentionProblem p;
   PF_ASSIGN_OR_RETURN(p.attributes, ParsePagedAttention(*args.node));
-  const TensorArg& query = args.input(kPaQuery);
-  const TensorArg& cache = args.input(kPaKeyCache);
+  const TensorArg& query = args.input(kPagedAttentionIn["query"]);
+  const TensorArg& cache = args.input(kPagedAttentionIn["key_cache"]);
   const auto floats = [&](int i) { return args.input(i).as<const float>(); };
   const auto ints = [&](int i) { return args.input(i).as<const int32_t>(); };
   p.compute_type = p.attributes.ComputeType(query.dtype);
   PF_ASSIGN_OR_RETURN(p.format, CacheFormat::Make(p.attributes.mode, cache.dtype));
-  const TensorArg& output_scale = args.input(kPaOutputScale);
+  const TensorArg& output_scale = args.input(kPagedAttentionIn["output_scale"]);
   p.output_type = p.attributes.OutputType(query.dtype, output_scale.present());
   p.num_tokens = query.dim(0);
   p.num_heads = query.dim(1);
@@ -77,32 +77,35 @@ absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs
   p.num_blocks = cache.dim(0);
   p.block_size = cache.dim(1);
   p.num_kv_heads = cache.dim(2);
-  p.num_sequences = args.input(kPaSeqLens).dim(0);
-  p.table_columns = args.input(kPaBlockTable).dim(1);
-  const TensorArg& ranges = args.input(kPaMmPrefixRange);
+  p.num_sequences = args.input(kPagedAttentionIn["seq_lens"]).dim(0);
+  p.table_columns = args.input(kPagedAttentionIn["block_table"]).dim(1);
+  const TensorArg& ranges = args.input(kPagedAttentionIn["mm_prefix_range"]);
   p.num_ranges = ranges.present() ? ranges.dim(1) : 0;
-  const TensorArg& qq_bias = args.input(kPaQqBias);
+  const TensorArg& qq_bias = args.input(kPagedAttentionIn["qq_bias"]);
   p.qq_size = qq_bias.present() ? qq_bias.dim(0) : 0;
   p.scale = p.attributes.scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_size)));
 
   p.query = query.data;
   const CacheShape shape{p.num_blocks, p.block_size, p.num_kv_heads, p.head_size};
-  p.keys = DenseRows(p.format, shape, cache.data, args.input(kPaKScaleCache).data);
-  p.values =
-      DenseRows(p.format, shape, args.input(kPaValueCache).data, args.input(kPaVScaleCache).data);
-  p.query_start_loc = ints(kPaQueryStartLoc);
-  p.seq_lens = ints(kPaSeqLens);
-  p.block_table = ints(kPaBlockTable);
-  p.k_scale = ScalarOr(args.input(kPaKScale), 1);
-  p.v_scale = ScalarOr(args.input(kPaVScale), 1);
-  p.q_scale = ScalarOr(args.input(kPaQScale), 1);
-  p.head_sink = args.input(kPaHeadSink).present() ? &args.input(kPaHeadSink) : nullptr;
-  p.alibi_slopes = floats(kPaAlibiSlopes);
-  p.qq_bias = floats(kPaQqBias);
+  p.keys =
+      DenseRows(p.format, shape, cache.data, args.input(kPagedAttentionIn["k_scale_cache"]).data);
+  p.values = DenseRows(p.format, shape, args.input(kPagedAttentionIn["value_cache"]).data,
+                       args.input(kPagedAttentionIn["v_scale_cache"]).data);
+  p.query_start_loc = ints(kPagedAttentionIn["query_start_loc"]);
+  p.seq_lens = ints(kPagedAttentionIn["seq_lens"]);
+  p.block_table = ints(kPagedAttentionIn["block_table"]);
+  p.k_scale = ScalarOr(args.input(kPagedAttentionIn["k_scale"]), 1);
+  p.v_scale = ScalarOr(args.input(kPagedAttentionIn["v_scale"]), 1);
+  p.q_scale = ScalarOr(args.input(kPagedAttentionIn["q_scale"]), 1);
+  p.head_sink = args.input(kPagedAttentionIn["head_sink"]).present()
+                    ? &args.input(kPagedAttentionIn["head_sink"])
+                    : nullptr;
+  p.alibi_slopes = floats(kPagedAttentionIn["alibi_slopes"]);
+  p.qq_bias = floats(kPagedAttentionIn["qq_bias"]);
   p.ranges = ranges.as<const int32_t>();
-  p.causal_flags = args.input(kPaCausalFlags).as<const bool>();
-  p.output_scale = floats(kPaOutputScale);
-  p.rht_signs = floats(kPaRhtSigns);
+  p.causal_flags = args.input(kPagedAttentionIn["causal_flags"]).as<const bool>();
+  p.output_scale = floats(kPagedAttentionIn["output_scale"]);
+  p.rht_signs = floats(kPagedAttentionIn["rht_signs"]);
   p.output = args.output(0).data;
   p.lse = args.output(1).as<float>();
   return p;

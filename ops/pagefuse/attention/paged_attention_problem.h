@@ -10,6 +10,7 @@
 
 #include "pagefuse/ops/cache/turboquant_format.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+#include "pagefuse/ops/pagefuse/packed_batch.h"
 
 namespace pagefuse {
 
@@ -87,9 +88,10 @@ struct PagedAttentionProblem {
   KeyInterval Hull(int64_t b) const;
 };
 
-// Checks the values of starts, lengths and block ids, with the op's names for its inputs.
+// Checks the values of starts (where they are given), lengths and block ids, with the op's names
+// for its inputs.
 absl::Status ValidatePagedBatch(const KernelArgs& args, const PagedAttentionProblem& problem,
-                                const PagedBatchPorts& ports);
+                                const PackedBatchPorts& ports);
 
 // Computes all rows, one at a time.
 absl::Status RunPagedAttentionReference(const PagedAttentionProblem& p);

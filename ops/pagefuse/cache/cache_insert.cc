@@ -21,34 +21,41 @@ DataType LogicalSourceType(DataType type) {
 }  // namespace
 
 absl::StatusOr<CacheInsertMode> ReadCacheInsertMode(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const std::string mode_name, node.StringAttribute("kv_quant_mode", "none"));
-  PF_ASSIGN_OR_RETURN(const std::string rounding_name,
-                      node.StringAttribute("int8_rounding", "half_even"));
-  const auto error = [&](const char* attribute, const absl::Status& status) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(node.Description(), ": attribute \"", attribute, "\": ", status.message()));
-  };
-  const absl::StatusOr<KvQuantMode> mode = ParseKvQuantMode(mode_name);
-  if (!mode.ok()) return error("kv_quant_mode", mode.status());
-  const absl::StatusOr<Int8Rounding> rounding = ParseInt8Rounding(rounding_name);
-  if (!rounding.ok()) return error("int8_rounding", rounding.status());
-  return CacheInsertMode{*mode, *rounding};
+  PF_ASSIGN_OR_RETURN(const KvQuantMode mode, ReadKvQuantMode(node));
+  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("int8_rounding", "half_even"));
+  PF_ASSIGN_OR_RETURN(const Int8Rounding rounding, ParseInt8Rounding(name));
+  return CacheInsertMode{mode, rounding};
+}
+
+absl::Status CheckCacheInsert(const ShapeContext& c, const CacheInsertPorts& ports) {
+  PF_RETURN_IF_ERROR(CheckCachePorts(c, ports));
+  PF_ASSIGN_OR_RETURN(const KvQuantMode mode, ReadKvQuantMode(c.node()));
+  const CacheFormat format{.mode = mode};
+  for (const int source : {ports.key, ports.value}) {
+    const DataType type = c.input_type(source);
+    if (!format.needs_signs() || (!IsFloat8(type) && type != DataType::kUint8)) continue;
+    return c.InputError(source, absl::StrCat("expected type float, float16 or bfloat16 with ",
+                                             "kv_quant_mode = int4_per_token_head"));
+  }
+  // Scale caches come back exactly where they are written: an update that no output shows would be
+  // lost.
+  for (const int output : {ports.first_output + 2, ports.first_output + 3}) {
+    if (c.has_output(output) == format.has_row_scales()) continue;
+    return c.OutputError(
+        output, absl::StrCat(format.has_row_scales() ? "is missing" : "is not expected",
+                             " with kv_quant_mode = ", std::string(KvQuantModeName(mode))));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts& ports) {
   const TensorArg& cache = args.input(ports.key_cache);
   PF_RETURN_IF_ERROR(CheckSlots(args, ports.slot_mapping, cache.dim(0), cache.dim(1)));
-  for (const int port : {ports.k_scale, ports.v_scale}) {
-    const TensorArg& scale = args.input(port);
-    for (int64_t i = 0; scale.present() && i < scale.size(); ++i) {
-      const float value = scale.as<const float>()[i];
-      if (std::isfinite(value) && value > 0) continue;
-      return InputValueError(args, port,
-                             absl::StrCat("expected a finite positive scale, got ", value));
-    }
-  }
+  PF_RETURN_IF_ERROR(CheckScale(args, ports.k_scale));
+  PF_RETURN_IF_ERROR(CheckScale(args, ports.v_scale));
+  if (ports.rht_signs < 0) return absl::OkStatus();
   const TensorArg& signs = args.input(ports.rht_signs);
-  for (int64_t i = 0; ports.rht_signs >= 0 && signs.present() && i < signs.size(); ++i) {
+  for (int64_t i = 0; signs.present() && i < signs.size(); ++i) {
     const float value = signs.as<const float>()[i];
     if (std::fabs(value) == 1.0f) continue;
     return InputValueError(args, ports.rht_signs,

@@ -11,25 +11,30 @@
 #include "pagefuse/ops/cache/cache_format.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/cache/cache_ports.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/shape_context.h"
 
 namespace pagefuse::pagefuse_ops {
 
-// Input indices of one op; outputs are key_cache_out, value_cache_out, then the scale caches.
-struct CacheInsertPorts {
-  int key = 0;
-  int value = 1;
-  int key_cache = 2;
-  int value_cache = 3;
-  int slot_mapping = 4;
-  int k_scale = 5;
-  int v_scale = 6;
-  int k_scale_cache = 7;
-  int v_scale_cache = 8;
-  int rht_signs = 9;
+// Input numbers of one op, besides those of the cache; outputs are key_cache_out, value_cache_out,
+// then the scale caches.
+struct CacheInsertPorts : CachePorts {
+  int key = -1;
+  int value = -1;
+  int slot_mapping = -1;
   int first_output = 0;
 };
+
+template <size_t I, size_t O>
+constexpr CacheInsertPorts CacheInsertPortsOf(const Ports<I>& inputs, const Ports<O>& outputs) {
+  CacheInsertPorts ports{CachePortsOf(inputs)};
+  ports.key = inputs.Find("key");
+  ports.value = inputs.Find("value");
+  ports.slot_mapping = inputs.Find("slot_mapping");
+  ports.first_output = outputs.Find("key_cache_out");
+  return ports;
+}
 
 // The attributes of the quantisation. InvalidArgument naming node and attribute.
 struct CacheInsertMode {
@@ -38,9 +43,8 @@ struct CacheInsertMode {
 };
 absl::StatusOr<CacheInsertMode> ReadCacheInsertMode(const Node& node);
 
-// Checks types, shapes and presence of the cache ports, and sets the outputs from `first_output`
-// on.
-absl::Status InferCacheInsert(ShapeContext& c, const CacheInsertPorts& ports);
+// What `kv_quant_mode` says of types, scales and signs.
+absl::Status CheckCacheInsert(const ShapeContext& c, const CacheInsertPorts& ports);
 
 // Checks values: slots (OutOfRange), scales and signs (InvalidArgument).
 absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts& ports);

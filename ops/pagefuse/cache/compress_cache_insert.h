@@ -16,15 +16,18 @@
 
 namespace pagefuse::pagefuse_ops {
 
-inline constexpr int kCcState = 0;
-inline constexpr int kCcRequest = 1;
-inline constexpr int kCcPositions = 2;
-inline constexpr int kCcSlots = 3;
-inline constexpr int kCcTable = 4;
-inline constexpr int kCcWeight = 5;
-inline constexpr int kCcCosSin = 6;
-inline constexpr int kCcKvSlots = 7;
-inline constexpr int kCcCache = 8;
+inline constexpr Ports kCcIn({
+    {"state_cache", "float", "[NS, BS, 2 * W]"},
+    PortSpec("token_to_req", "int32", "[T]").Metadata(),
+    PortSpec("positions", "P", "[T]").Metadata(),
+    PortSpec("slot_mapping", "I", "[T]: of the state; only the sign matters").Metadata(),
+    PortSpec("block_table", "int32", "[Q, MB]: of the state").Metadata(),
+    {"rms_weight", "N", "[D]"},
+    PortSpec("cos_sin", "R", "[P, R], R % 2 = 0, R <= D: R/2 cosines, then R/2 sines").Metadata(),
+    PortSpec("kv_slot_mapping", "K", "[T]: slots of compressed rows").Metadata(),
+    {"kv_cache", "uint8", "[NB, S], S >= kv_block_size * row_bytes"},
+});
+inline constexpr Ports kCcOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 inline constexpr int64_t kCcBlockSize = 64;
 inline constexpr float kCcEpsilon = 1e-6f;
 
@@ -39,8 +42,8 @@ struct CompressAttributes {
   // The format of a compressed row of `size` elements. InvalidArgument where the format has none.
   absl::StatusOr<GroupedRowFormat> RowFormat(int64_t size) const;
 };
-// InvalidArgument `attribute "x": ...` without the node's description.
-absl::StatusOr<CompressAttributes> ParseCompress(const Node& node);
+// Of checked attributes.
+absl::StatusOr<CompressAttributes> ReadCompress(const Node& node);
 
 // One call with checked arguments. A state row is kv[0, half) | score[0, half).
 struct CompressCall {

@@ -137,16 +137,16 @@ absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name
 
 absl::StatusOr<DecompositionVariant> DecomposeCompressCacheInsert(const Node& node) {
   BodyOptions o;
-  PF_ASSIGN_OR_RETURN(o.attributes, ParseCompress(node));
-  o.position_type = node.input(kCcPositions)->dtype();
-  o.slot_type = node.input(kCcSlots)->dtype();
-  o.kv_slot_type = node.input(kCcKvSlots)->dtype();
-  o.weight_type = node.input(kCcWeight)->dtype();
-  o.table_type = node.input(kCcCosSin)->dtype();
-  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kCcWeight, 0));
-  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kCcCosSin, 1));
-  PF_ASSIGN_OR_RETURN(o.state_block_size, NumberOf(node, kCcState, 1));
-  PF_ASSIGN_OR_RETURN(o.block_bytes, NumberOf(node, kCcCache, 1));
+  PF_ASSIGN_OR_RETURN(o.attributes, ReadCompress(node));
+  o.position_type = node.input(kCcIn["positions"])->dtype();
+  o.slot_type = node.input(kCcIn["slot_mapping"])->dtype();
+  o.kv_slot_type = node.input(kCcIn["kv_slot_mapping"])->dtype();
+  o.weight_type = node.input(kCcIn["rms_weight"])->dtype();
+  o.table_type = node.input(kCcIn["cos_sin"])->dtype();
+  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kCcIn["rms_weight"], 0));
+  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kCcIn["cos_sin"], 1));
+  PF_ASSIGN_OR_RETURN(o.state_block_size, NumberOf(node, kCcIn["state_cache"], 1));
+  PF_ASSIGN_OR_RETURN(o.block_bytes, NumberOf(node, kCcIn["kv_cache"], 1));
   return Body(o, o.attributes.format);
 }
 

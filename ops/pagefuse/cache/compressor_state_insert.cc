@@ -15,47 +15,23 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kKv = 0;
-constexpr int kScore = 1;
-constexpr int kApe = 2;
-constexpr int kPositions = 3;
-constexpr int kSlots = 4;
-constexpr int kState = 5;
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const int64_t ratio, ReadIntAttribute(c, "compress_ratio", 0, 1));
-  PF_RETURN_IF_ERROR(CheckRank(c, kKv, 2));
-  const auto width = DimOf(c, kKv, 1);
-  PF_RETURN_IF_ERROR(CheckDims(c, kScore, {DimOf(c, kKv, 0), width}, "the shape of \"kv\""));
-  PF_RETURN_IF_ERROR(CheckDims(c, kApe, {Dim(ratio), width},
-                               StrCat("[", ratio, ", w] with the width w of \"kv\"")));
-  PF_RETURN_IF_ERROR(CheckSlotCount(c, kSlots, kKv));
-  PF_RETURN_IF_ERROR(CheckRank(c, kPositions, 1));
-  const auto slots = KnownDim(c, kSlots, 0);
-  const auto positions = KnownDim(c, kPositions, 0);
-  if (slots && positions && *positions < *slots) {
-    return c.InputError(kPositions, StrCat("expected one for each of ", *slots, " slots, got ",
-                                           c.input_shape(kPositions)->ToString()));
-  }
-  PF_RETURN_IF_ERROR(CheckRank(c, kState, 3));
-  const auto row = KnownDim(c, kState, 2);
-  const auto w = KnownDim(c, kKv, 1);
-  if (row && (*row % 2 != 0 || (w && *row / 2 < *w))) {
-    return c.InputError(
-        kState, StrCat("expected rows of two halves of at least ", w ? StrCat(*w) : "w", ", got ",
-                       c.input_shape(kState)->ToString()));
-  }
-  SetSameOutput(c, 0, kState);
-  return absl::OkStatus();
-}
+constexpr Ports kIn({
+    {"kv", "T", "[T, w]"},
+    {"score", "T", "[T, w]"},
+    {"ape", "float", "[compress_ratio, w]"},
+    PortSpec("positions", "P", "[T'']: one for each slot, and more").Metadata(),
+    PortSpec("slot_mapping", "I", "[T'], T' <= T, T' <= T''").Metadata(),
+    {"state_cache", "float", "[NB, BS, 2 * W], W >= w"},
+});
+constexpr Ports kOut({{"state_cache_out", "float", "as state_cache"}});
 
 absl::Status Validate(const KernelArgs& args) {
-  const TensorArg& state = args.input(kState);
-  PF_RETURN_IF_ERROR(CheckSlots(args, kSlots, state.dim(0), state.dim(1)));
-  for (int64_t t = 0; t < args.input(kSlots).size(); ++t) {
-    const int64_t position = IndexAt(args.input(kPositions), t);
-    if (IndexAt(args.input(kSlots), t) < 0 || position >= 0) continue;
-    return InputValueError(args, kPositions,
+  const TensorArg& state = args.input(kIn["state_cache"]);
+  PF_RETURN_IF_ERROR(CheckSlots(args, kIn["slot_mapping"], state.dim(0), state.dim(1)));
+  for (int64_t t = 0; t < args.input(kIn["slot_mapping"]).size(); ++t) {
+    const int64_t position = IndexAt(args.input(kIn["positions"]), t);
+    if (IndexAt(args.input(kIn["slot_mapping"]), t) < 0 || position >= 0) continue;
+    return InputValueError(args, kIn["positions"],
                            StrCat("expected positions of at least 0, got ", position, " at ", t));
   }
   return absl::OkStatus();
@@ -66,18 +42,18 @@ absl::Status Run(KernelArgs& args) {
   const TensorArg& state = args.output(0);
   const int64_t row_bytes = 4 * state.dim(2);
   StateInsert insert;
-  insert.type = args.input(kKv).dtype;
-  insert.width = args.input(kKv).dim(1);
+  insert.type = args.input(kIn["kv"]).dtype;
+  insert.width = args.input(kIn["kv"]).dim(1);
   insert.half = state.dim(2) / 2;
-  insert.kv = args.input(kKv).as<const uint8_t>();
-  insert.score = args.input(kScore).as<const uint8_t>();
-  insert.ape = args.input(kApe).as<const float>();
+  insert.kv = args.input(kIn["kv"]).as<const uint8_t>();
+  insert.score = args.input(kIn["score"]).as<const uint8_t>();
+  insert.ape = args.input(kIn["ape"]).as<const float>();
   insert.rows =
       PlainRows(row_bytes, {state.dim(0), state.dim(1), state.dim(1) * row_bytes}, state.data);
   PF_ASSIGN_OR_RETURN(const int64_t ratio, args.node->IntAttribute("compress_ratio", 1));
-  for (const SlotWrite& write : SlotWrites(args.input(kSlots))) {
+  for (const SlotWrite& write : SlotWrites(args.input(kIn["slot_mapping"]))) {
     insert.writes.push_back(
-        {write.token, write.slot, IndexAt(args.input(kPositions), write.token) % ratio});
+        {write.token, write.slot, IndexAt(args.input(kIn["positions"]), write.token) % ratio});
   }
   if (insert.width > 0) compute(insert);
   return absl::OkStatus();
@@ -126,12 +102,12 @@ DecompositionVariant Body(const BodyOptions& o, std::string name) {
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   BodyOptions o;
-  o.type = node.input(kKv)->dtype();
-  o.slot_type = node.input(kSlots)->dtype();
+  o.type = node.input(kIn["kv"])->dtype();
+  o.slot_type = node.input(kIn["slot_mapping"])->dtype();
   PF_ASSIGN_OR_RETURN(o.ratio, node.IntAttribute("compress_ratio", 1));
-  PF_ASSIGN_OR_RETURN(o.width, NumberOf(node, kKv, 1));
-  PF_ASSIGN_OR_RETURN(o.block_size, NumberOf(node, kState, 1));
-  PF_ASSIGN_OR_RETURN(o.row, NumberOf(node, kState, 2));
+  PF_ASSIGN_OR_RETURN(o.width, NumberOf(node, kIn["kv"], 1));
+  PF_ASSIGN_OR_RETURN(o.block_size, NumberOf(node, kIn["state_cache"], 1));
+  PF_ASSIGN_OR_RETURN(o.row, NumberOf(node, kIn["state_cache"], 2));
   return Body(o, StrCat("ratio", o.ratio));
 }
 
@@ -176,30 +152,23 @@ void InsertState(const StateInsert& insert) {
 
 OpDef CompressorStateInsertDef() {
   using enum DataType;
-  const auto required = PortKind::kRequired;
-  const auto metadata = PortRole::kMetadata;
   return OpDef("pagefuse", "CompressorStateInsert", 1)
       .Doc(
           "Writes the step's keys and scores as float into their slots of the compressor state, "
           "the "
           "scores with row (position mod compress_ratio) of ape added. A negative slot is skipped; "
           "of two tokens with one slot the later wins.")
-      .Input("kv", "T", "[T, w]")
-      .Input("score", "T", "[T, w]")
-      .Input("ape", "float", "[compress_ratio, w]")
-      .Input("positions", "P", "[T], at least as many as slots", required, metadata)
-      .Input("slot_mapping", "I", "[T'], T' <= T", required, metadata)
-      .Input("state_cache", "float", "[NB, BS, 2 * W], W >= w")
-      .Output("state_cache_out", "float", "[NB, BS, 2 * W]")
+      .Inputs(kIn)
+      .Outputs(kOut)
       .RequiredAttr("compress_ratio", "tokens a window")
+      .AtLeast(1)
       .Types("T", {kFloat, kBfloat16})
       .Types("P", {kInt64, kInt32})
       .Types("I", {kInt64, kInt32})
-      .InferShapes(InferShapes)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)
-      .Alias(0, kState)
+      .Alias(kOut["state_cache_out"], kIn["state_cache"])
       .AddKernel({.name = "reference", .run = Run<InsertState>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertStateHwy>});
 }

@@ -16,9 +16,18 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kSource = 0;
-constexpr int kPositions = 1;
-constexpr int kCosSin = 2;
+constexpr Ports kIn({
+    {"o", "T",
+     "[T, H, D], H % n_groups = 0, D % quant_group_size = 0, scales * quant_group_size = D"},
+    PortSpec("positions", "P", "[T]").Metadata(),
+    PortSpec("cos_sin", "R", "[P, R], R % 2 = 0, R <= D: R/2 cosines, then R/2 sines").Metadata(),
+});
+constexpr Ports kOut({
+    {"o_fp8", "fp8_storage", "[T, n_groups, H/n_groups * D]"},
+    {"o_scale", "int32 if scale_format = ue8m0_int32, else float",
+     "[T, n_groups, H/n_groups] if scale_format = ue8m0_int32, "
+     "else [T, n_groups, H/n_groups * scales]"},
+});
 constexpr int64_t kGroup = 128;
 constexpr char kFloatScales[] = "float32";
 constexpr char kPackedScales[] = "ue8m0_int32";
@@ -31,72 +40,14 @@ struct Attributes {
   DataType storage = DataType::kFloat8E4M3FN;
 };
 
-absl::StatusOr<Attributes> ReadAttributes(const ShapeContext& c) {
-  Attributes a;
-  PF_ASSIGN_OR_RETURN(a.groups, ReadIntAttribute(c, "n_groups", 0, 1));
-  PF_ASSIGN_OR_RETURN(a.quant_group, ReadIntAttribute(c, "quant_group_size", kGroup, 1));
-  PF_ASSIGN_OR_RETURN(const std::string scales,
-                      c.node().StringAttribute("scale_format", kFloatScales));
-  if (scales != kFloatScales && scales != kPackedScales) {
-    return c.AttributeError("scale_format",
-                            StrCat("expected one of float32, ue8m0_int32, got \"", scales, "\""));
-  }
-  a.packed = scales == kPackedScales;
-  PF_ASSIGN_OR_RETURN(a.storage, ReadFp8Storage(c));
-  return a;
-}
-
-absl::Status CheckSizes(const ShapeContext& c, const Attributes& a) {
-  PF_RETURN_IF_ERROR(CheckRank(c, kSource, 3));
-  const auto heads = KnownDim(c, kSource, 1);
-  const auto size = KnownDim(c, kSource, 2);
-  if (heads && *heads % a.groups != 0) {
-    return c.AttributeError("n_groups",
-                            StrCat("expected a divisor of ", *heads, " heads, got ", a.groups));
-  }
-  if (size && *size % a.quant_group != 0) {
-    return c.AttributeError("quant_group_size", StrCat("expected a divisor of ", *size,
-                                                       " channels, got ", a.quant_group));
-  }
-  if (size && a.packed && *size / a.quant_group != kPackedGroups) {
-    return c.AttributeError(
-        "scale_format", StrCat("expected ", kPackedGroups, " scales a head for ue8m0_int32, got ",
-                               *size / a.quant_group));
-  }
-  PF_RETURN_IF_ERROR(
-      CheckDims(c, kPositions, {DimOf(c, kSource, 0)}, "one for each token of \"o\""));
-  return CheckCosSin(c, kCosSin, DimOf(c, kSource, 2));
-}
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(c));
-  PF_RETURN_IF_ERROR(CheckSizes(c, a));
-  const DataType scale_type = a.packed ? DataType::kInt32 : DataType::kFloat;
-  const auto heads = KnownDim(c, kSource, 1);
-  const auto size = KnownDim(c, kSource, 2);
-  if (c.input_shape(kSource) == nullptr) {
-    c.SetOutput(0, a.storage, std::nullopt);
-    c.SetOutput(1, scale_type, std::nullopt);
-    return absl::OkStatus();
-  }
-  const Dim tokens = *DimOf(c, kSource, 0);
-  const bool known = heads && size;
-  const int64_t group_heads = heads.value_or(0) / a.groups;
-  const int64_t scales = group_heads * (a.packed ? 1 : size.value_or(0) / a.quant_group);
-  c.SetOutput(0, a.storage,
-              Shape({tokens, Dim(a.groups), known ? Dim(group_heads * *size) : c.FreshDim()}));
-  c.SetOutput(1, scale_type, Shape({tokens, Dim(a.groups), known ? Dim(scales) : c.FreshDim()}));
-  return absl::OkStatus();
-}
-
 absl::Status Validate(const KernelArgs& args) {
-  return CheckIndices(args, kPositions, args.input(kCosSin).dim(0), "positions");
+  return CheckIndices(args, kIn["positions"], args.input(kIn["cos_sin"]).dim(0), "positions");
 }
 
 template <auto compute>
 absl::Status Run(KernelArgs& args) {
-  const TensorArg& source = args.input(kSource);
-  const TensorArg& table = args.input(kCosSin);
+  const TensorArg& source = args.input(kIn["o"]);
+  const TensorArg& table = args.input(kIn["cos_sin"]);
   InvRopeCall call;
   call.type = source.dtype;
   call.source = source.as<const uint8_t>();
@@ -110,7 +61,7 @@ absl::Status Run(KernelArgs& args) {
                  kOutputScaleFloor};
   call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
   call.layout = {call.table.pairs(), call.size - table.dim(1), /*interleaved=*/true};
-  call.positions = args.input(kPositions);
+  call.positions = args.input(kIn["positions"]);
   call.codes = args.output(0).as<uint8_t>();
   call.scales = args.output(1).as<uint8_t>();
   if (call.rows() > 0 && call.size > 0) compute(call);
@@ -177,11 +128,11 @@ DecompositionVariant Body(const BodyOptions& o, std::string name) {
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   BodyOptions o;
-  o.type = node.input(kSource)->dtype();
-  o.table_type = node.input(kCosSin)->dtype();
-  PF_ASSIGN_OR_RETURN(o.heads, NumberOf(node, kSource, 1));
-  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kSource, 2));
-  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kCosSin, 1));
+  o.type = node.input(kIn["o"])->dtype();
+  o.table_type = node.input(kIn["cos_sin"])->dtype();
+  PF_ASSIGN_OR_RETURN(o.heads, NumberOf(node, kIn["o"], 1));
+  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kIn["o"], 2));
+  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kIn["cos_sin"], 1));
   PF_ASSIGN_OR_RETURN(o.attributes.groups, node.IntAttribute("n_groups", 1));
   PF_ASSIGN_OR_RETURN(o.attributes.quant_group, node.IntAttribute("quant_group_size", kGroup));
   PF_ASSIGN_OR_RETURN(const std::string scales, node.StringAttribute("scale_format", kFloatScales));
@@ -230,28 +181,26 @@ void InvRopeQuantPlain(const InvRopeCall& call) {
 
 OpDef InvRopeQuantDef() {
   using enum DataType;
-  const auto metadata = PortRole::kMetadata;
   return OpDef("pagefuse", "InvRopeQuant", 1)
       .Doc(
           "Undoes the rotation of the last R channels of each head and quantises groups of "
           "channels to float8e4m3fn under power-of-two scales; heads are laid out in n_groups rows "
           "a token.")
-      .Input("o", "T", "[T, H, D]")
-      .Input("positions", "P", "[T]", PortKind::kRequired, metadata)
-      .Input("cos_sin", "R", "[P, R]: R/2 cosines, then R/2 sines", PortKind::kRequired, metadata)
-      .Output("o_fp8", "Q", "[T, G, H/G * D]")
-      .Output("o_scale", "S", "[T, G, H/G * D/B] float, or [T, G, H/G] int32")
-      .RequiredAttr("n_groups", "G, groups of heads")
-      .Attr("quant_group_size", kGroup, "B, channels with one scale")
+      .Inputs(kIn)
+      .Outputs(kOut)
+      .RequiredAttr("n_groups", "groups of heads")
+      .AtLeast(1)
+      .Attr("quant_group_size", kGroup, "channels with one scale")
+      .AtLeast(1)
       .Attr("scale_format", std::string(kFloatScales),
-            "float32, or ue8m0_int32: four exponent bytes a head in one int32")
-      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of o_fp8: float8e4m3fn or uint8")
+            "ue8m0_int32: four exponent bytes a head in one int32")
+      .OneOf({kFloatScales, kPackedScales})
+      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of o_fp8")
+      .OneOf({"float8e4m3fn", "uint8"})
+      .Let("scales", "4 if scale_format = ue8m0_int32, else D / quant_group_size")
       .Types("T", {kBfloat16, kFloat16, kFloat})
       .Types("P", {kInt64, kInt32})
       .Types("R", {kFloat, kBfloat16})
-      .Types("Q", {kFloat8E4M3FN, kUint8})
-      .Types("S", {kFloat, kInt32})
-      .InferShapes(InferShapes)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)

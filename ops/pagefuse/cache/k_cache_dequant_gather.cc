@@ -14,31 +14,15 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kWorkspace = 0;
-constexpr int kCache = 1;
-constexpr int kLens = 2;
-constexpr int kTable = 3;
-constexpr int kGatherLens = 4;
+constexpr Ports kIn({
+    {"workspace", "bfloat16", "[R, L, 512]"},
+    {"kv_cache", "uint8", "[NB, S], S >= block_size * 584"},
+    PortSpec("seq_lens", "int32", "[R]").Metadata(),
+    PortSpec("block_table", "int32", "[R, MB]").Metadata(),
+    PortSpec("gather_lens", "int32", "[R]: default seq_lens").Optional().Metadata(),
+});
+constexpr Ports kOut({{"workspace_out", "bfloat16", "as workspace"}});
 constexpr int64_t kBlockSize = 64;
-
-absl::Status InferShapes(ShapeContext& c) {
-  const GroupedRowFormat format = Fp8Ue8m0Row();
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadIntAttribute(c, "block_size", kBlockSize, 1));
-  PF_RETURN_IF_ERROR(ReadIntAttribute(c, "offset", 0, 0).status());
-  PF_RETURN_IF_ERROR(CheckDims(c, kWorkspace, {std::nullopt, std::nullopt, Dim(format.elements())},
-                               StrCat("[R, L, ", format.elements(), "]")));
-  PF_RETURN_IF_ERROR(CheckBlockBytes(c, kCache, block_size, format.TokenBytes()));
-  const auto requests = DimOf(c, kWorkspace, 0);
-  const char* one_each = "one for each of the workspace's requests";
-  PF_RETURN_IF_ERROR(CheckDims(c, kLens, {requests}, one_each));
-  PF_RETURN_IF_ERROR(
-      CheckDims(c, kTable, {requests, std::nullopt}, "a row for each of the workspace's requests"));
-  if (c.has_input(kGatherLens)) {
-    PF_RETURN_IF_ERROR(CheckDims(c, kGatherLens, {requests}, one_each));
-  }
-  SetSameOutput(c, 0, kWorkspace);
-  return absl::OkStatus();
-}
 
 // What a call reads, request by request.
 struct GatherCall {
@@ -57,23 +41,25 @@ absl::StatusOr<GatherCall> ReadCall(const KernelArgs& args) {
   GatherCall call;
   PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", kBlockSize));
   PF_ASSIGN_OR_RETURN(call.offset, args.node->IntAttribute("offset", 0));
-  const TensorArg& cache = args.input(kCache);
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
   call.paged = {cache.dim(0), block_size, cache.dim(1)};
-  call.lens = &args.input(kLens);
-  call.gather_lens = args.input(kGatherLens).present() ? &args.input(kGatherLens) : call.lens;
+  call.lens = &args.input(kIn["seq_lens"]);
+  call.gather_lens =
+      args.input(kIn["gather_lens"]).present() ? &args.input(kIn["gather_lens"]) : call.lens;
   return call;
 }
 
 absl::Status Validate(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const GatherCall call, ReadCall(args));
-  const int64_t rows = args.input(kWorkspace).dim(1);
-  const int64_t columns = args.input(kTable).dim(1);
-  const int count_input = args.input(kGatherLens).present() ? kGatherLens : kLens;
+  const int64_t rows = args.input(kIn["workspace"]).dim(1);
+  const int64_t columns = args.input(kIn["block_table"]).dim(1);
+  const int count_input =
+      args.input(kIn["gather_lens"]).present() ? kIn["gather_lens"] : kIn["seq_lens"];
   for (int64_t r = 0; r < call.lens->size(); ++r) {
     const int64_t length = IndexAt(*call.lens, r);
     const TableRange range = call.Range(r);
     if (length < 0 || (length + call.paged.block_size - 1) / call.paged.block_size > columns) {
-      return InputValueError(args, kLens,
+      return InputValueError(args, kIn["seq_lens"],
                              StrCat("expected lengths from 0 to ", columns, " blocks of ",
                                     call.paged.block_size, ", got ", length, " at ", r));
     }
@@ -87,7 +73,7 @@ absl::Status Validate(const KernelArgs& args) {
                              StrCat("expected at most ", rows, " - ", call.offset,
                                     " rows (workspace, offset), got ", range.count, " at ", r));
     }
-    PF_RETURN_IF_ERROR(CheckUsedBlocks(args, kTable, range, call.paged));
+    PF_RETURN_IF_ERROR(CheckUsedBlocks(args, kIn["block_table"], range, call.paged));
   }
   return absl::OkStatus();
 }
@@ -101,12 +87,12 @@ absl::Status Run(KernelArgs& args) {
   for (int64_t r = 0; r < call.lens->size(); ++r) {
     const TableRange range = call.Range(r);
     int64_t row = r * workspace.dim(1) + call.offset;
-    ForSlots(args.input(kTable), range, call.paged.block_size, [&](int64_t slot) {
+    ForSlots(args.input(kIn["block_table"]), range, call.paged.block_size, [&](int64_t slot) {
       reads.push_back({slot, row++});
     });
   }
   gather_rows({.format = format,
-               .rows = GroupedRows(format, call.paged, args.input(kCache).data),
+               .rows = GroupedRows(format, call.paged, args.input(kIn["kv_cache"]).data),
                .workspace = workspace.as<uint8_t>()},
               reads);
   return absl::OkStatus();
@@ -163,36 +149,30 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   BodySizes sizes;
   PF_ASSIGN_OR_RETURN(sizes.paged.block_size, node.IntAttribute("block_size", kBlockSize));
   PF_ASSIGN_OR_RETURN(sizes.offset, node.IntAttribute("offset", 0));
-  PF_ASSIGN_OR_RETURN(sizes.paged.block_bytes, NumberOf(node, kCache, 1));
-  PF_ASSIGN_OR_RETURN(sizes.rows, NumberOf(node, kWorkspace, 1));
-  PF_ASSIGN_OR_RETURN(sizes.columns, NumberOf(node, kTable, 1));
-  sizes.gather_lens = node.input(kGatherLens) != nullptr;
+  PF_ASSIGN_OR_RETURN(sizes.paged.block_bytes, NumberOf(node, kIn["kv_cache"], 1));
+  PF_ASSIGN_OR_RETURN(sizes.rows, NumberOf(node, kIn["workspace"], 1));
+  PF_ASSIGN_OR_RETURN(sizes.columns, NumberOf(node, kIn["block_table"], 1));
+  sizes.gather_lens = node.input(kIn["gather_lens"]) != nullptr;
   return Body(sizes, sizes.gather_lens ? "tail" : "full");
 }
 
 }  // namespace
 
 OpDef KCacheDequantGatherDef() {
-  const auto required = PortKind::kRequired;
-  const auto optional = PortKind::kOptional;
-  const auto metadata = PortRole::kMetadata;
   return OpDef("pagefuse", "KCacheDequantGather", 1)
       .Doc(
           "Decodes the last gather_lens rows of each request's sequence from a paged fp8_ue8m0 "
           "cache to bfloat16, into rows offset, offset + 1, ... of the request's part of the "
           "workspace. Other rows keep their contents.")
-      .Input("workspace", "bfloat16", "[R, L, 512]")
-      .Input("kv_cache", "uint8", "[NB, S], S >= block_size * 584")
-      .Input("seq_lens", "int32", "[R]", required, metadata)
-      .Input("block_table", "int32", "[R, MB]", required, metadata)
-      .Input("gather_lens", "int32", "[R]; default seq_lens", optional, metadata)
-      .Output("workspace_out", "bfloat16", "[R, L, 512]")
+      .Inputs(kIn)
+      .Outputs(kOut)
       .Attr("block_size", kBlockSize, "tokens a block")
+      .AtLeast(1)
       .Attr("offset", int64_t{0}, "first workspace row of each request that is written")
-      .InferShapes(InferShapes)
+      .AtLeast(0)
       .Validate(Validate)
       .Decomposition(Decompose)
-      .Alias(0, kWorkspace)
+      .Alias(kOut["workspace_out"], kIn["workspace"])
       .AddKernel({.name = "reference", .run = Run<GatherGroupedRows>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<GatherGroupedRowsHwy>});
 }

@@ -13,31 +13,23 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kKey = 0;
-constexpr int kSlots = 1;
-constexpr int kCache = 2;
+constexpr Ports kIn({
+    {"k", "bfloat16", "[T, 512]"},
+    PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
+    {"kv_cache", "uint8", "[NB, S], S >= block_size * 584"},
+});
+constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 constexpr int64_t kBlockSize = 64;
-
-absl::Status InferShapes(ShapeContext& c) {
-  const GroupedRowFormat format = Fp8Ue8m0Row();
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadIntAttribute(c, "block_size", kBlockSize, 1));
-  PF_RETURN_IF_ERROR(CheckDims(c, kKey, {std::nullopt, Dim(format.elements())},
-                               StrCat("[T, ", format.elements(), "]")));
-  PF_RETURN_IF_ERROR(CheckSlotCount(c, kSlots, kKey));
-  PF_RETURN_IF_ERROR(CheckBlockBytes(c, kCache, block_size, format.TokenBytes()));
-  SetSameOutput(c, 0, kCache);
-  return absl::OkStatus();
-}
 
 absl::StatusOr<PagedBytes> ReadPaged(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", kBlockSize));
-  const TensorArg& cache = args.input(kCache);
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
   return PagedBytes{cache.dim(0), block_size, cache.dim(1)};
 }
 
 absl::Status Validate(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args));
-  return CheckSlots(args, kSlots, paged.num_blocks, paged.block_size);
+  return CheckSlots(args, kIn["slot_mapping"], paged.num_blocks, paged.block_size);
 }
 
 template <auto insert_rows>
@@ -46,11 +38,11 @@ absl::Status Run(KernelArgs& args) {
   const GroupedRowFormat format = Fp8Ue8m0Row();
   GroupedInsert insert = {.format = format,
                           .rows = GroupedRows(format, paged, args.output(0).data),
-                          .coded = args.input(kKey).as<const uint8_t>(),
+                          .coded = args.input(kIn["k"]).as<const uint8_t>(),
                           .coded_stride = 2 * format.elements(),
                           .plain_stride = 2 * format.elements()};
   if (insert.coded != nullptr) insert.plain = insert.coded + 2 * format.coded;
-  insert_rows(insert, SlotWrites(args.input(kSlots)));
+  insert_rows(insert, SlotWrites(args.input(kIn["slot_mapping"])));
   return absl::OkStatus();
 }
 
@@ -73,8 +65,8 @@ DecompositionVariant Body(const PagedBytes& paged, DataType slot_type, std::stri
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PagedBytes paged;
   PF_ASSIGN_OR_RETURN(paged.block_size, node.IntAttribute("block_size", kBlockSize));
-  PF_ASSIGN_OR_RETURN(paged.block_bytes, NumberOf(node, kCache, 1));
-  return Body(paged, node.input(kSlots)->dtype(), "fp8_ue8m0");
+  PF_ASSIGN_OR_RETURN(paged.block_bytes, NumberOf(node, kIn["kv_cache"], 1));
+  return Body(paged, node.input(kIn["slot_mapping"])->dtype(), "fp8_ue8m0");
 }
 
 std::vector<DecompositionVariant> Variants() {
@@ -93,17 +85,15 @@ OpDef KCacheQuantInsertDef() {
           "rotated "
           "tail, which stays bfloat16, and writes them into their slots of a paged cache "
           "(fp8_ue8m0). A negative slot is skipped; of two tokens with one slot the later wins.")
-      .Input("k", "bfloat16", "[T, 512]")
-      .Input("slot_mapping", "I", "[T'], T' <= T", PortKind::kRequired, PortRole::kMetadata)
-      .Input("kv_cache", "uint8", "[NB, S], S >= block_size * 584")
-      .Output("kv_cache_out", "uint8", "[NB, S]")
+      .Inputs(kIn)
+      .Outputs(kOut)
       .Attr("block_size", kBlockSize, "tokens a block")
+      .AtLeast(1)
       .Types("I", {kInt64, kInt32})
-      .InferShapes(InferShapes)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)
-      .Alias(0, kCache)
+      .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
       .AddKernel({.name = "reference", .run = Run<InsertGroupedRows>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertGroupedRowsHwy>});
 }

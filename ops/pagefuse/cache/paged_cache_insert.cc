@@ -1,5 +1,7 @@
 // PagedCacheInsert: writes the step's keys and values into their slots of a paged cache, quantising
 // on the way. Equals vLLM's reshape_and_cache and its per-token-head variant.
+#include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +16,11 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr CacheInsertPorts kPorts = {};
+constexpr auto& kIn = kPagedCacheInsertIn;
+constexpr auto& kOut = kPagedCacheInsertOut;
+constexpr CacheInsertPorts kPorts = CacheInsertPortsOf(kIn, kOut);
 
-absl::Status InferShapes(ShapeContext& c) { return InferCacheInsert(c, kPorts); }
+absl::Status CheckFormat(ShapeContext& c) { return CheckCacheInsert(c, kPorts); }
 
 absl::Status Validate(const KernelArgs& args) { return ValidateCacheInsert(args, kPorts); }
 
@@ -98,40 +102,32 @@ std::vector<DecompositionVariant> Variants() {
 
 OpDef PagedCacheInsertDef() {
   using enum DataType;
-  const auto optional = PortKind::kOptional;
   return OpDef("pagefuse", "PagedCacheInsert", 1)
       .Doc(
           "Writes the step's keys and values into their slots of a paged cache, quantising on the "
           "way. "
           "A negative slot is skipped; of two tokens with one slot the later wins.")
-      .Input("key", "T", "[T', Hk, D]")
-      .Input("value", "T", "[T', Hk, Dv]")
-      .Input("key_cache", "C", "[NB, BS, Hk, D]")
-      .Input("value_cache", "C", "[NB, BS, Hk, Dv]")
-      .Input("slot_mapping", "I", "[T]", PortKind::kRequired, PortRole::kMetadata)
-      .Input("k_scale", "float", "[], [1] or [Hk]", optional)
-      .Input("v_scale", "float", "[], [1] or [Hk]", optional)
-      .Input("k_scale_cache", "float", "[NB, BS, Hk]", optional)
-      .Input("v_scale_cache", "float", "[NB, BS, Hk]", optional)
-      .Input("rht_signs", "float", "[D]", optional)
-      .Output("key_cache_out", "C", "[NB, BS, Hk, D]")
-      .Output("value_cache_out", "C", "[NB, BS, Hk, Dv]")
-      .Output("k_scale_cache_out", "float", "[NB, BS, Hk]", optional)
-      .Output("v_scale_cache_out", "float", "[NB, BS, Hk]", optional)
+      .Inputs(kIn)
+      .Outputs(kOut)
       .Attr("kv_quant_mode", std::string("none"),
             "none, fp8_per_tensor, int8_per_token_head, fp8_per_token_head, int4_per_token_head")
-      .Attr("int8_rounding", std::string("half_even"), "half_even or toward_zero")
+      .Attr("int8_rounding", std::string("half_even"))
+      .OneOf({"half_even", "toward_zero"})
       .Types("T", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kUint8})
       .Types("C", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kInt8, kUint8})
       .Types("I", {kInt64, kInt32})
-      .InferShapes(InferShapes)
+      .Let("key_row", "stored elements of a key: D, or D/2 bytes of int4",
+           StoredSize("D", kIn["key"]))
+      .Let("value_row", "stored elements of a value: Dv, or Dv/2 bytes of int4",
+           StoredSize("Dv", kIn["value"]))
+      .InferShapes(CheckFormat)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)
-      .Alias(0, kPorts.key_cache)
-      .Alias(1, kPorts.value_cache)
-      .Alias(2, kPorts.k_scale_cache)
-      .Alias(3, kPorts.v_scale_cache)
+      .Alias(kOut["key_cache_out"], kIn["key_cache"])
+      .Alias(kOut["value_cache_out"], kIn["value_cache"])
+      .Alias(kOut["k_scale_cache_out"], kIn["k_scale_cache"])
+      .Alias(kOut["v_scale_cache_out"], kIn["v_scale_cache"])
       .AddKernel({.name = "reference", .run = Run<InsertRows>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertRowsHwy>});
 }

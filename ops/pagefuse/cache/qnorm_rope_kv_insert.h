@@ -13,14 +13,22 @@
 
 namespace pagefuse::pagefuse_ops {
 
-inline constexpr int kQnQuery = 0;
-inline constexpr int kQnKv = 1;
-inline constexpr int kQnCache = 2;
-inline constexpr int kQnSlots = 3;
-inline constexpr int kQnPositions = 4;
-inline constexpr int kQnCosSin = 5;
-inline constexpr int kQnKvScale = 6;
-inline constexpr int kQnQueryScale = 7;
+inline constexpr Ports kQnIn({
+    {"q", "bfloat16", "[N, H, D], D = row, H <= Hp"},
+    {"kv", "bfloat16", "[N, D]"},
+    {"kv_cache", "uint8 if format = fp8_ue8m0, bfloat16 if format = bf16, else F",
+     "[NB, S] if format = fp8_ue8m0, else [NB, BS, D], S >= block_size * 584"},
+    PortSpec("slot_mapping", "I", "[N'], N' <= N").Metadata(),
+    PortSpec("positions", "P", "[N]").Metadata(),
+    PortSpec("cos_sin", "R", "[P, R], R % 2 = 0, R <= D: R/2 cosines, then R/2 sines").Metadata(),
+    PortSpec("kv_scale", "float", "[] or [1]").RequiredIf("format = fp8"),
+    PortSpec("q_scale_inv", "float", "[] or [1]").RequiredIf("format = fp8"),
+});
+inline constexpr Ports kQnOut({
+    {"q_out", "fp8_storage if format = fp8, else bfloat16", "[N, Hp, D]"},
+    {"kv_cache_out", "uint8 if format = fp8_ue8m0, bfloat16 if format = bf16, else F",
+     "as kv_cache"},
+});
 inline constexpr int64_t kQnBlockSize = 64;
 inline constexpr float kQnEpsilon = 1e-6f;
 

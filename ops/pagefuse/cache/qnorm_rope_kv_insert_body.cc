@@ -132,22 +132,22 @@ DecompositionVariant Body(const BodyOptions& o, std::string name) {
 absl::StatusOr<DecompositionVariant> DecomposeQNormRopeKvInsert(const Node& node) {
   BodyOptions o;
   PF_ASSIGN_OR_RETURN(o.format, ParseQNormFormat(node));
-  o.cache_type = node.input(kQnCache)->dtype();
-  o.table_type = node.input(kQnCosSin)->dtype();
-  o.slot_type = node.input(kQnSlots)->dtype();
+  o.cache_type = node.input(kQnIn["kv_cache"])->dtype();
+  o.table_type = node.input(kQnIn["cos_sin"])->dtype();
+  o.slot_type = node.input(kQnIn["slot_mapping"])->dtype();
   PF_ASSIGN_OR_RETURN(const std::string storage,
                       node.StringAttribute("fp8_storage", "float8e4m3fn"));
   if (storage == "uint8") o.query_type = DataType::kUint8;
-  PF_ASSIGN_OR_RETURN(o.heads, NumberOf(node, kQnQuery, 1));
-  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kQnQuery, 2));
-  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kQnCosSin, 1));
+  PF_ASSIGN_OR_RETURN(o.heads, NumberOf(node, kQnIn["q"], 1));
+  PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kQnIn["q"], 2));
+  PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kQnIn["cos_sin"], 1));
   PF_ASSIGN_OR_RETURN(o.padded_heads, node.IntAttribute("padded_heads", 0));
   if (o.format == QNormFormat::kFp8Ue8m0) {
     PF_ASSIGN_OR_RETURN(o.paged.block_size, node.IntAttribute("block_size", kQnBlockSize));
-    PF_ASSIGN_OR_RETURN(o.paged.block_bytes, NumberOf(node, kQnCache, 1));
+    PF_ASSIGN_OR_RETURN(o.paged.block_bytes, NumberOf(node, kQnIn["kv_cache"], 1));
     return Body(o, "fp8_ue8m0");
   }
-  PF_ASSIGN_OR_RETURN(o.paged.block_size, NumberOf(node, kQnCache, 1));
+  PF_ASSIGN_OR_RETURN(o.paged.block_size, NumberOf(node, kQnIn["kv_cache"], 1));
   return Body(o, o.format == QNormFormat::kBf16 ? "bf16" : "fp8");
 }
 

@@ -167,16 +167,16 @@ absl::StatusOr<DecompositionVariant> RopeCacheInsertBody(const Node& node) {
   PF_ASSIGN_OR_RETURN(body.offset, node.IntAttribute("rotary_offset", 0));
   PF_ASSIGN_OR_RETURN(const int64_t rotary_dim, node.IntAttribute("rotary_embedding_dim", 0));
   body.partial = rotary_dim != 0;
-  body.type = TypeOf(node, kRopeQuery, DataType::kFloat);
-  body.table_type = TypeOf(node, kRopeCos, DataType::kFloat);
-  body.weight_type = TypeOf(node, kRopeQueryNorm, DataType::kFloat);
-  body.position_type = TypeOf(node, kRopePositions, DataType::kInt64);
-  body.norm = node.input(kRopeQueryNorm) != nullptr;
-  body.positions = node.input(kRopePositions) != nullptr;
+  body.type = TypeOf(node, kRopeIn["query"], DataType::kFloat);
+  body.table_type = TypeOf(node, kRopeIn["cos"], DataType::kFloat);
+  body.weight_type = TypeOf(node, kRopeIn["q_norm_weight"], DataType::kFloat);
+  body.position_type = TypeOf(node, kRopeIn["positions"], DataType::kInt64);
+  body.norm = node.input(kRopeIn["q_norm_weight"]) != nullptr;
+  body.positions = node.input(kRopeIn["positions"]) != nullptr;
   // Keys past the tokens of the query are dropped; where the counts are the same there is nothing
   // to drop.
-  const auto tokens = Rows(*node.input(kRopeQuery));
-  const bool trim = tokens != Rows(*node.input(kRopePorts.key));
+  const auto tokens = Rows(*node.input(kRopeIn["query"]));
+  const bool trim = tokens != Rows(*node.input(kRopeIn["key"]));
   return MakeVariant(body, std::string(KvQuantModeName(body.insert.key.mode)), trim);
 }
 

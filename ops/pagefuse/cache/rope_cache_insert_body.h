@@ -10,23 +10,31 @@
 
 namespace pagefuse::pagefuse_ops {
 
-inline constexpr int kRopeQuery = 0;
-inline constexpr int kRopePositions = 6;
-inline constexpr int kRopeCos = 7;
-inline constexpr int kRopeSin = 8;
-inline constexpr int kRopeQueryNorm = 9;
-inline constexpr int kRopeKeyNorm = 10;
-inline constexpr CacheInsertPorts kRopePorts = {.key = 1,
-                                                .value = 2,
-                                                .key_cache = 3,
-                                                .value_cache = 4,
-                                                .slot_mapping = 5,
-                                                .k_scale = 11,
-                                                .v_scale = 12,
-                                                .k_scale_cache = 13,
-                                                .v_scale_cache = 14,
-                                                .rht_signs = -1,
-                                                .first_output = 1};
+inline constexpr Ports kRopeIn({
+    {"query", "T", "[T, Hq, D], R % 2 = 0, R + rotary_offset <= D"},
+    {"key", "T", "[T', Hk, D], T' >= T"},
+    {"value", "T", "[T', Hk, Dv]"},
+    {"key_cache", "C", "[NB, BS, Hk, D]"},
+    {"value_cache", "C", "[NB, BS, Hk, Dv]"},
+    PortSpec("slot_mapping", "I", "[T]").Metadata(),
+    PortSpec("positions", "P", "[T]").Optional().Metadata(),
+    PortSpec("cos", "R", "[P, R/2] if positions, else [T, R/2]").Metadata(),
+    PortSpec("sin", "R", "as cos").Metadata(),
+    PortSpec("q_norm_weight", "W", "[D]").RequiredIf("k_norm_weight"),
+    PortSpec("k_norm_weight", "W", "[D]").RequiredIf("q_norm_weight"),
+    PortSpec("k_scale", "float", "[], [1] or [Hk]").Optional(),
+    PortSpec("v_scale", "float", "[], [1] or [Hk]").Optional(),
+    PortSpec("k_scale_cache", "float", "[NB, BS, Hk]").Optional(),
+    PortSpec("v_scale_cache", "float", "[NB, BS, Hk]").Optional(),
+});
+inline constexpr Ports kRopeOut({
+    {"query_out", "T", "[T, Hq, D]"},
+    {"key_cache_out", "C", "as key_cache"},
+    {"value_cache_out", "C", "as value_cache"},
+    PortSpec("k_scale_cache_out", "float", "as k_scale_cache").Optional(),
+    PortSpec("v_scale_cache_out", "float", "as v_scale_cache").Optional(),
+});
+inline constexpr CacheInsertPorts kRopePorts = CacheInsertPortsOf(kRopeIn, kRopeOut);
 inline constexpr float kRopeEpsilon = 1e-6f;
 
 // RMSNormalization (with norm weights), RotaryEmbedding and the nodes of PagedCacheInsert, in

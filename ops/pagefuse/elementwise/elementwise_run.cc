@@ -1,5 +1,4 @@
 // Runs a chain tile by tile: every node's own kernel, on a part of its operands.
-#include <atomic>
 #include <cstddef>
 #include <vector>
 
@@ -134,17 +133,18 @@ absl::Status RunChain(KernelArgs& args) {
   const ChainCall call{chain,  plan,       operands,
                        output, args.opset, SlotOffsets(chain, plan.tile_size())};
   const int64_t bytes = call.slots.back();
-  auto* scratch = static_cast<std::byte*>(
-      args.scratch->Get(static_cast<size_t>(omp_get_max_threads() * bytes)));
-  std::atomic<int64_t> parts = 0;
+  auto* scratch =
+      static_cast<std::byte*>(args.scratch->Get(static_cast<size_t>(MaxWorkers() * bytes)));
+  PerWorker<std::optional<TileRunner>> runners;
   absl::Mutex mutex;
   absl::Status first_error;
   // As many bytes as the nodes' kernels count.
   const auto tile_bytes = plan.tile_size() * 4 * static_cast<int64_t>(chain.steps.size());
-  ParallelFor(plan.num_tiles(), tile_bytes, [&](int64_t begin, int64_t end) {
-    TileRunner runner(call, scratch + parts.fetch_add(1) * bytes);
+  ParallelFor(plan.num_tiles(), tile_bytes, [&](int64_t begin, int64_t end, int worker) {
+    std::optional<TileRunner>& runner = runners[worker];
+    if (!runner) runner.emplace(call, scratch + worker * bytes);
     absl::Status status;
-    for (int64_t i = begin; i < end && status.ok(); ++i) status = runner.Run(i);
+    for (int64_t i = begin; i < end && status.ok(); ++i) status = runner->Run(i);
     if (status.ok()) return;
     const absl::MutexLock lock(&mutex);
     first_error.Update(status);

@@ -10,18 +10,23 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/pagefuse/named_dims.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kTopK = 0;
-constexpr int kStarts = 1;
-constexpr int kSeqLens = 2;
-constexpr int kGatherLens = 3;
-constexpr int kWorkspaceRows = 4;
-constexpr int kWindowOffset = 5;
+constexpr Ports kIn({
+    {"topk_indices", "int32", "[T, K]"},
+    PortSpec("query_start_loc", "int32", "[Q + 1]").Metadata(),
+    PortSpec("seq_lens", "int32", "[Q]").Metadata(),
+    PortSpec("gather_lens", "int32", "[Q]").Metadata(),
+    PortSpec("workspace_rows", "int64", "[] or [1]").Metadata(),
+    PortSpec("window_offset", "int64", "[] or [1]").Metadata(),
+});
+constexpr Ports kOut({
+    {"combined", "int32", "[T, width]"},
+    {"lens", "int32", "[T]"},
+});
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 // The output width is a multiple of this: the public attention kernels read whole tiles.
 constexpr int64_t kWidthMultiple = 128;
@@ -38,37 +43,15 @@ struct Attributes {
 
 absl::StatusOr<Attributes> ReadAttributes(const Node& node) {
   Attributes a;
-  const auto read = [&](const char* name, int64_t otherwise, int64_t least,
-                        int64_t* value) -> absl::Status {
-    PF_ASSIGN_OR_RETURN(*value, node.IntAttribute(name, otherwise));
-    if (*value >= least && *value <= kMaxInt32) return absl::OkStatus();
-    return absl::InvalidArgumentError(StrCat(node.Description(), ": attribute \"", name,
-                                             "\": expected ", least, " to ", kMaxInt32, ", got ",
-                                             *value));
-  };
-  PF_RETURN_IF_ERROR(read("window_size", 0, 0, &a.window));
-  PF_RETURN_IF_ERROR(read("compress_ratio", 1, 1, &a.ratio));
-  PF_RETURN_IF_ERROR(read("topk", 0, 0, &a.topk));
+  PF_ASSIGN_OR_RETURN(a.window, node.IntAttribute("window_size", 0));
+  PF_ASSIGN_OR_RETURN(a.ratio, node.IntAttribute("compress_ratio", 1));
+  PF_ASSIGN_OR_RETURN(a.topk, node.IntAttribute("topk", 0));
   return a;
 }
 
-absl::Status InferShapes(ShapeContext& c) {
+absl::StatusOr<Dim> OutputWidth(const ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(c.node()));
-  NamedDims dims(c);
-  PF_RETURN_IF_ERROR(dims.Match(kTopK, {"T", "K"}));
-  PF_RETURN_IF_ERROR(dims.Match(kSeqLens, {"Q"}));
-  dims.Set("Q+1", dims.Get("Q") + Dim(1));
-  PF_RETURN_IF_ERROR(dims.Match(kStarts, {"Q+1"}));
-  PF_RETURN_IF_ERROR(dims.Match(kGatherLens, {"Q"}));
-  for (const int scalar : {kWorkspaceRows, kWindowOffset}) {
-    const Shape* shape = c.input_shape(scalar);
-    if (shape == nullptr || shape->rank() == 0) continue;
-    if (shape->rank() == 1 && !Differ((*shape)[0], Dim(1))) continue;
-    return c.InputError(scalar, StrCat("expected [] or [1], got ", shape->ToString()));
-  }
-  c.SetOutput(0, DataType::kInt32, Shape{dims.Get("T"), Dim(a.width())});
-  c.SetOutput(1, DataType::kInt32, Shape{dims.Get("T")});
-  return absl::OkStatus();
+  return Dim(a.width());
 }
 
 struct Call {
@@ -90,15 +73,15 @@ struct Call {
 absl::StatusOr<Call> MakeCall(const KernelArgs& args) {
   Call call;
   PF_ASSIGN_OR_RETURN(call.attributes, ReadAttributes(*args.node));
-  call.topk = args.input(kTopK).as<const int32_t>();
-  call.topk_columns = args.input(kTopK).dim(1);
-  call.tokens = args.input(kTopK).dim(0);
-  call.starts = args.input(kStarts).as<const int32_t>();
-  call.seq_lens = args.input(kSeqLens).as<const int32_t>();
-  call.gather_lens = args.input(kGatherLens).as<const int32_t>();
-  call.requests = args.input(kSeqLens).dim(0);
-  call.workspace_rows = *args.input(kWorkspaceRows).as<const int64_t>();
-  call.window_offset = *args.input(kWindowOffset).as<const int64_t>();
+  call.topk = args.input(kIn["topk_indices"]).as<const int32_t>();
+  call.topk_columns = args.input(kIn["topk_indices"]).dim(1);
+  call.tokens = args.input(kIn["topk_indices"]).dim(0);
+  call.starts = args.input(kIn["query_start_loc"]).as<const int32_t>();
+  call.seq_lens = args.input(kIn["seq_lens"]).as<const int32_t>();
+  call.gather_lens = args.input(kIn["gather_lens"]).as<const int32_t>();
+  call.requests = args.input(kIn["seq_lens"]).dim(0);
+  call.workspace_rows = *args.input(kIn["workspace_rows"]).as<const int64_t>();
+  call.window_offset = *args.input(kIn["window_offset"]).as<const int64_t>();
   return call;
 }
 
@@ -125,19 +108,19 @@ absl::Status CheckScalars(const KernelArgs& args, const Call& call) {
     if (value >= 0 && value <= kMost) return absl::OkStatus();
     return InputValueError(args, input, StrCat("expected 0 to ", kMost, ", got ", value));
   };
-  PF_RETURN_IF_ERROR(check(kWorkspaceRows, call.workspace_rows));
-  return check(kWindowOffset, call.window_offset);
+  PF_RETURN_IF_ERROR(check(kIn["workspace_rows"], call.workspace_rows));
+  return check(kIn["window_offset"], call.window_offset);
 }
 
 absl::Status CheckStarts(const KernelArgs& args, const Call& call) {
   for (int64_t r = 0; r < call.requests; ++r) {
     if (call.query_len(r) >= 0) continue;
     return InputValueError(
-        args, kStarts,
+        args, kIn["query_start_loc"],
         StrCat("falls from ", call.starts[r], " to ", call.starts[r + 1], " at request ", r));
   }
   if (call.start(call.requests) == call.tokens) return absl::OkStatus();
-  return InputValueError(args, kStarts,
+  return InputValueError(args, kIn["query_start_loc"],
                          StrCat("expected ", call.tokens, " tokens, as \"topk_indices\" has, got ",
                                 call.start(call.requests)));
 }
@@ -145,7 +128,7 @@ absl::Status CheckStarts(const KernelArgs& args, const Call& call) {
 absl::Status CheckRequest(const KernelArgs& args, const Call& call, int64_t r) {
   const int64_t query = call.query_len(r);
   if (call.seq_lens[r] < query) {
-    return InputValueError(args, kSeqLens,
+    return InputValueError(args, kIn["seq_lens"],
                            StrCat("expected at least the ", query, " query tokens of request ", r,
                                   ", got ", call.seq_lens[r]));
   }
@@ -156,14 +139,14 @@ absl::Status CheckRequest(const KernelArgs& args, const Call& call, int64_t r) {
   const int64_t needed = window == 0 ? 0 : query + window - 1;
   if (call.gather_lens[r] < needed || call.gather_lens[r] > call.seq_lens[r]) {
     return InputValueError(
-        args, kGatherLens,
+        args, kIn["gather_lens"],
         StrCat("expected ", needed, " to ", call.seq_lens[r], ", the rows that the ", query,
                " query tokens of request ", r, " see, got ", call.gather_lens[r]));
   }
   const int64_t compressed =
       std::min(call.seq_lens[r] / call.attributes.ratio, call.attributes.topk);
   if (compressed > call.topk_columns) {
-    return InputValueError(args, kTopK,
+    return InputValueError(args, kIn["topk_indices"],
                            StrCat("expected at least ", compressed, " columns for request ", r,
                                   ", got ", call.topk_columns));
   }
@@ -173,13 +156,13 @@ absl::Status CheckRequest(const KernelArgs& args, const Call& call, int64_t r) {
 // Every row number that is written fits int32.
 absl::Status CheckRange(const KernelArgs& args, const CombinedRow& row, int64_t token) {
   if (row.first_window_row + row.window - 1 > kMaxInt32) {
-    return InputValueError(args, kWorkspaceRows,
+    return InputValueError(args, kIn["workspace_rows"],
                            StrCat("token ", token, " gets workspace row ",
                                   row.first_window_row + row.window - 1, ", beyond int32"));
   }
   for (int64_t i = 0; i < row.compressed; ++i) {
     if (row.topk[i] + row.first_row <= kMaxInt32) continue;
-    return InputValueError(args, kTopK,
+    return InputValueError(args, kIn["topk_indices"],
                            StrCat("index ", row.topk[i], " at [", token, ", ", i,
                                   "] gives a workspace row beyond int32"));
   }
@@ -306,25 +289,20 @@ void CombineRow(const CombinedRow& row, int32_t* combined) {
 }
 
 OpDef CombineTopKWindowDef() {
-  const auto required = PortKind::kRequired;
-  const auto metadata = PortRole::kMetadata;
   return OpDef("pagefuse", "CombineTopKWindow", 1)
       .Doc(
           "Rows of the prefill workspace that each token attends to: the first min((pos + 1) / "
           "compress_ratio, topk) of its compressed rows, then its last min(pos + 1, window_size) "
-          "rows, then -1. lens counts the rows. Wd is topk + window_size, rounded up to 128.")
-      .Input("topk_indices", "int32", "[T, K]")
-      .Input("query_start_loc", "int32", "[Q + 1]", required, metadata)
-      .Input("seq_lens", "int32", "[Q]", required, metadata)
-      .Input("gather_lens", "int32", "[Q]", required, metadata)
-      .Input("workspace_rows", "int64", "[]", required, metadata)
-      .Input("window_offset", "int64", "[]", required, metadata)
-      .Output("combined", "int32", "[T, Wd]")
-      .Output("lens", "int32", "[T]")
+          "rows, then -1. lens counts the rows.")
+      .Inputs(kIn)
+      .Outputs(kOut)
       .RequiredAttr("window_size", "tokens of the sliding window, the token itself included")
+      .Within(0, kMaxInt32)
       .Attr("compress_ratio", int64_t{1}, "tokens a compressed row")
+      .Within(1, kMaxInt32)
       .Attr("topk", int64_t{0}, "compressed rows a token at most; 0 without compression")
-      .InferShapes(InferShapes)
+      .Within(0, kMaxInt32)
+      .Let("width", "topk + window_size, rounded up to 128", OutputWidth)
       .Validate(Validate)
       .Decomposition(kBody)
       .AddKernel({.name = "reference", .run = Run<CombineRow>})

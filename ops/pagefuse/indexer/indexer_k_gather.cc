@@ -13,82 +13,41 @@
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_k_gather_body.h"
-#include "pagefuse/ops/pagefuse/named_dims.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kCache = 0;
-constexpr int kTable = 1;
-constexpr int kStarts = 2;
-constexpr int kNumRows = 3;
+constexpr Ports kIn({
+    {"kv_cache", "uint8",
+     "[NB, BS, G * (quant_block_size + 4)] or [NB, BS, 1, G * (quant_block_size + 4)], G >= 1: "
+     "codes of G groups, then their scales"},
+    PortSpec("block_table", "int32", "[Q, MB]").Metadata(),
+    PortSpec("cu_seq_lens", "int32", "[Q + 1]").Metadata(),
+    PortSpec("num_rows", "int64", "[] or [1]").Optional().Metadata(),
+});
+constexpr Ports kOut({
+    {"k", "fp8_storage", "[rows, G * quant_block_size]"},
+    {"k_scale", "float", "[rows, G]"},
+});
 constexpr int64_t kGroup = 128;
 constexpr int64_t kScaleBytes = sizeof(float);
 
-absl::StatusOr<int64_t> ReadGroup(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const int64_t group, node.IntAttribute("quant_block_size", kGroup));
-  if (group >= 1 && group <= std::numeric_limits<int32_t>::max()) return group;
-  return absl::InvalidArgumentError(StrCat(
-      node.Description(), ": attribute \"quant_block_size\": expected at least 1, got ", group));
-}
-
-// Rows of W = D + 4 * D / B bytes.
-absl::StatusOr<Dim> ReadSize(const ShapeContext& c, int64_t group) {
-  const std::optional<int64_t> width = KnownDim(c, kCache, -1);
-  if (!width) return Dim::Unknown();
-  if (*width > 0 && *width % (group + kScaleBytes) == 0) {
-    return Dim(*width / (group + kScaleBytes) * group);
+// Without the input: up to the last row of the last request.
+absl::StatusOr<Dim> NumRows(const ShapeContext& c) {
+  if (c.has_input(kIn["num_rows"])) {
+    return HeldSize(c, kIn["num_rows"], std::numeric_limits<int64_t>::max());
   }
-  return c.InputError(kCache, StrCat("expected rows of a multiple of ", group, " + ", kScaleBytes,
-                                     " bytes, got ", c.input_shape(kCache)->ToString()));
-}
-
-absl::StatusOr<Dim> NumRows(ShapeContext& c, const NamedDims& dims) {
-  if (!c.has_input(kNumRows)) {
-    const std::optional<std::vector<int64_t>> starts = c.input_ints(kStarts);
-    if (!starts || starts->empty()) return c.FreshDim();
-    const std::optional<int64_t> capacity =
-        (dims.Get("Q") * dims.Get("MB") * dims.Get("BS")).constant();
-    if (starts->back() < 0 || (capacity && starts->back() > *capacity)) {
-      return c.InputError(
-          kStarts, StrCat("expected 0 to the ", capacity.value_or(0),
-                          " tokens that the block table has room for last, got ", starts->back()));
-    }
+  const std::optional<std::vector<int64_t>> starts = c.input_ints(kIn["cu_seq_lens"]);
+  if (!starts || starts->empty()) return Dim::Unknown();
+  const std::optional<int64_t> room = (c.size("Q") * c.size("MB") * c.size("BS")).constant();
+  if (starts->back() >= 0 && starts->back() <= room.value_or(starts->back())) {
     return Dim(starts->back());
   }
-  const Shape* shape = c.input_shape(kNumRows);
-  const bool one = shape == nullptr || shape->rank() == 0 ||
-                   (shape->rank() == 1 && !Differ((*shape)[0], Dim(1)));
-  if (!one) return c.InputError(kNumRows, StrCat("expected [] or [1], got ", shape->ToString()));
-  const std::optional<std::vector<Dim>> value = c.input_value(kNumRows);
-  if (!value || value->size() != 1 || !(*value)[0].known()) return c.FreshDim();
-  const std::optional<int64_t> number = (*value)[0].constant();
-  if (number && *number < 0) {
-    return c.InputError(kNumRows, StrCat("expected 0 or more, got ", *number));
-  }
-  return (*value)[0];
-}
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const int64_t group, ReadGroup(c.node()));
-  PF_ASSIGN_OR_RETURN(const DataType storage, ReadFp8Storage(c));
-  NamedDims dims(c);
-  const Shape* cache = c.input_shape(kCache);
-  if (cache != nullptr && cache->rank() == 4) {
-    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "1", "W"}));
-  } else {
-    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "W"}));
-  }
-  PF_RETURN_IF_ERROR(dims.Match(kTable, {"Q", "MB"}));
-  dims.Set("Q+1", dims.Get("Q") + Dim(1));
-  PF_RETURN_IF_ERROR(dims.Match(kStarts, {"Q+1"}));
-  PF_ASSIGN_OR_RETURN(const Dim size, ReadSize(c, group));
-  PF_ASSIGN_OR_RETURN(const Dim rows, NumRows(c, dims));
-  const std::optional<int64_t> known = size.constant();
-  c.SetOutput(0, storage, Shape{rows, known ? size : c.FreshDim()});
-  c.SetOutput(1, DataType::kFloat, Shape{rows, known ? Dim(*known / group) : c.FreshDim()});
-  return absl::OkStatus();
+  return c.InputError(
+      kIn["cu_seq_lens"],
+      StrCat("expected 0 to the ", room.value_or(0),
+             " tokens that the block table has room for last, got ", starts->back()));
 }
 
 PagedBytes PagedOf(const TensorArg& cache) {
@@ -98,28 +57,29 @@ PagedBytes PagedOf(const TensorArg& cache) {
 }
 
 absl::Status Validate(const KernelArgs& args) {
-  const PagedBytes paged = PagedOf(args.input(kCache));
-  const TensorArg& starts = args.input(kStarts);
+  const PagedBytes paged = PagedOf(args.input(kIn["kv_cache"]));
+  const TensorArg& starts = args.input(kIn["cu_seq_lens"]);
   const int32_t* start = starts.as<const int32_t>();
-  const int64_t capacity = CheckedMul(args.input(kTable).dim(1), args.input(kCache).dim(1))
-                               .value_or(std::numeric_limits<int64_t>::max());
+  const int64_t capacity =
+      CheckedMul(args.input(kIn["block_table"]).dim(1), args.input(kIn["kv_cache"]).dim(1))
+          .value_or(std::numeric_limits<int64_t>::max());
   const int64_t requests = starts.size() - 1;
   if (start[0] != 0) {
-    return InputValueError(args, kStarts, StrCat("expected 0 first, got ", start[0]));
+    return InputValueError(args, kIn["cu_seq_lens"], StrCat("expected 0 first, got ", start[0]));
   }
   for (int64_t r = 0; r < requests; ++r) {
     const int64_t length = int64_t{start[r + 1]} - start[r];
     if (length < 0 || length > capacity) {
-      return InputValueError(args, kStarts,
+      return InputValueError(args, kIn["cu_seq_lens"],
                              StrCat("expected 0 to ", capacity,
                                     " tokens a request (columns of \"block_table\" * block size), "
                                     "got ",
                                     length, " at request ", r));
     }
-    PF_RETURN_IF_ERROR(CheckUsedBlocks(args, kTable, {r, 0, length}, paged));
+    PF_RETURN_IF_ERROR(CheckUsedBlocks(args, kIn["block_table"], {r, 0, length}, paged));
   }
   if (args.output(0).dim(0) >= start[requests]) return absl::OkStatus();
-  return InputValueError(args, kNumRows,
+  return InputValueError(args, kIn["num_rows"],
                          StrCat("expected at least ", start[requests],
                                 ", the last of \"cu_seq_lens\", got ", args.output(0).dim(0)));
 }
@@ -152,10 +112,11 @@ GatherCall MakeCall(const KernelArgs& args) {
   GatherCall call;
   const int64_t size = args.output(0).dim(1);
   call.format = IndexerFp8Row(size, size / args.output(1).dim(1));
-  call.keys = GroupedRows(call.format, PagedOf(args.input(kCache)), args.input(kCache).data);
-  call.table = &args.input(kTable);
-  call.starts = args.input(kStarts).as<const int32_t>();
-  call.requests = args.input(kStarts).size() - 1;
+  call.keys = GroupedRows(call.format, PagedOf(args.input(kIn["kv_cache"])),
+                          args.input(kIn["kv_cache"]).data);
+  call.table = &args.input(kIn["block_table"]);
+  call.starts = args.input(kIn["cu_seq_lens"]).as<const int32_t>();
+  call.requests = args.input(kIn["cu_seq_lens"]).size() - 1;
   call.codes = args.output(0).as<uint8_t>();
   call.scales = args.output(1).as<uint8_t>();
   call.rows = args.output(0).dim(0);
@@ -201,14 +162,14 @@ absl::Status Runs(KernelArgs& args) {
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const int64_t group, ReadGroup(node));
-  PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kCache, -1));
+  PF_ASSIGN_OR_RETURN(const int64_t group, node.IntAttribute("quant_block_size", kGroup));
+  PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kIn["kv_cache"], -1));
   PF_ASSIGN_OR_RETURN(const std::string storage,
                       node.StringAttribute("fp8_storage", "float8e4m3fn"));
   IndexerKGatherBody body;
   body.format = IndexerFp8Row(width / (group + kScaleBytes) * group, group);
-  PF_ASSIGN_OR_RETURN(body.block_size, NumberOf(node, kCache, 1));
-  body.has_num_rows = node.input(kNumRows) != nullptr;
+  PF_ASSIGN_OR_RETURN(body.block_size, NumberOf(node, kIn["kv_cache"], 1));
+  body.has_num_rows = node.input(kIn["num_rows"]) != nullptr;
   body.uint8_codes = storage == "uint8";
   body.guarded = true;
   return DecompositionVariant{body.Name(), body.Text(), {}};
@@ -236,23 +197,18 @@ std::vector<DecompositionVariant> Variants() {
 
 OpDef IndexerKGatherDef() {
   using enum DataType;
-  const auto required = PortKind::kRequired;
-  const auto metadata = PortRole::kMetadata;
   return OpDef("pagefuse", "IndexerKGather", 1)
       .Doc(
           "Copies the indexer keys of whole requests out of their paged cache: row cu_seq_lens[r] "
           "+ i is token i of request r, its codes and its scales. Rows behind the last request are "
           "zero.")
-      .Input("kv_cache", "uint8", "[NB, BS, D + 4 * D/B] or [NB, BS, 1, D + 4 * D/B]")
-      .Input("block_table", "int32", "[Q, MB]", required, metadata)
-      .Input("cu_seq_lens", "int32", "[Q + 1]", required, metadata)
-      .Input("num_rows", "int64", "[]", PortKind::kOptional, metadata)
-      .Output("k", "K", "[num_rows, D]")
-      .Output("k_scale", "float", "[num_rows, D/B]")
-      .Attr("quant_block_size", kGroup, "B, channels with one scale")
-      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of k: float8e4m3fn or uint8")
-      .Types("K", {kFloat8E4M3FN, kUint8})
-      .InferShapes(InferShapes)
+      .Inputs(kIn)
+      .Outputs(kOut)
+      .Attr("quant_block_size", kGroup, "channels with one scale")
+      .Within(1, std::numeric_limits<int32_t>::max())
+      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of k")
+      .OneOf({"float8e4m3fn", "uint8"})
+      .Let("rows", "num_rows, or the last of cu_seq_lens", NumRows)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)

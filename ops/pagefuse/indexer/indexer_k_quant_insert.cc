@@ -10,55 +10,29 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
-#include "pagefuse/ops/pagefuse/named_dims.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kKey = 0;
-constexpr int kSlots = 1;
-constexpr int kCache = 2;
+constexpr Ports kIn({
+    {"k", "T", "[T, 128]"},
+    PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
+    {"kv_cache", "uint8", "[NB, BS, 132] or [NB, BS, 1, 132]"},
+});
+constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 // Version 1: one group a key, of the size that the public kernel reduces over.
 constexpr int64_t kGroup = 128;
 constexpr char kPowerOfTwo[] = "ue8m0";
 constexpr char kFloatScale[] = "float";
 
 absl::StatusOr<GroupedRowFormat> ReadFormat(const Node& node) {
-  const auto error = [&](const char* name, const std::string& what) {
-    return absl::InvalidArgumentError(
-        StrCat(node.Description(), ": attribute \"", name, "\": ", what));
-  };
-  PF_ASSIGN_OR_RETURN(const int64_t group, node.IntAttribute("quant_block_size", kGroup));
-  if (group != kGroup) {
-    return error("quant_block_size", StrCat("expected ", kGroup, ", got ", group));
-  }
   PF_ASSIGN_OR_RETURN(const std::string scale, node.StringAttribute("scale_fmt", kPowerOfTwo));
-  if (scale != kPowerOfTwo && scale != kFloatScale) {
-    return error("scale_fmt", StrCat("expected one of ue8m0, float, got \"", scale, "\""));
-  }
   return IndexerFp8Row(kGroup, kGroup, scale == kPowerOfTwo);
 }
 
-absl::Status InferShapes(ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(c.node()));
-  NamedDims dims(c);
-  dims.Set("D", Dim(format.elements()));
-  dims.Set("D+4", Dim(format.TokenBytes()));
-  PF_RETURN_IF_ERROR(dims.Match(kKey, {"T", "D"}));
-  PF_RETURN_IF_ERROR(CheckSlotCount(c, kSlots, kKey));
-  const Shape* cache = c.input_shape(kCache);
-  if (cache != nullptr && cache->rank() == 4) {
-    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "1", "D+4"}));
-  } else {
-    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "D+4"}));
-  }
-  SetSameOutput(c, 0, kCache);
-  return absl::OkStatus();
-}
-
 absl::Status Validate(const KernelArgs& args) {
-  const TensorArg& cache = args.input(kCache);
-  return CheckSlots(args, kSlots, cache.dim(0), cache.dim(1));
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
+  return CheckSlots(args, kIn["slot_mapping"], cache.dim(0), cache.dim(1));
 }
 
 template <auto insert_rows>
@@ -71,10 +45,10 @@ absl::Status Run(KernelArgs& args) {
   const GroupedInsert insert = {
       .format = format,
       .rows = GroupedRows(format, paged, cache.data),
-      .source_type = args.input(kKey).dtype,
-      .coded = args.input(kKey).as<const uint8_t>(),
-      .coded_stride = format.elements() * BitWidth(args.input(kKey).dtype) / 8};
-  insert_rows(insert, SlotWrites(args.input(kSlots)));
+      .source_type = args.input(kIn["k"]).dtype,
+      .coded = args.input(kIn["k"]).as<const uint8_t>(),
+      .coded_stride = format.elements() * BitWidth(args.input(kIn["k"]).dtype) / 8};
+  insert_rows(insert, SlotWrites(args.input(kIn["slot_mapping"])));
   return absl::OkStatus();
 }
 
@@ -108,10 +82,10 @@ DecompositionVariant Body(const GroupedRowFormat& format, const BodyOptions& o) 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(node));
   BodyOptions o;
-  o.type = node.input(kKey)->dtype();
-  o.slot_type = node.input(kSlots)->dtype();
-  PF_ASSIGN_OR_RETURN(o.block_size, NumberOf(node, kCache, 1));
-  o.four_dims = node.input(kCache)->shape()->rank() == 4;
+  o.type = node.input(kIn["k"])->dtype();
+  o.slot_type = node.input(kIn["slot_mapping"])->dtype();
+  PF_ASSIGN_OR_RETURN(o.block_size, NumberOf(node, kIn["kv_cache"], 1));
+  o.four_dims = node.input(kIn["kv_cache"])->shape()->rank() == 4;
   return Body(format, o);
 }
 
@@ -138,20 +112,19 @@ OpDef IndexerKQuantInsertDef() {
           "Quantises the step's indexer keys to e4m3fn under one scale a key and writes them into "
           "their slots of a paged cache: a block is the codes of its BS keys, then their float "
           "scales. A negative slot is skipped; of two tokens with one slot the later wins.")
-      .Input("k", "T", "[T, 128]")
-      .Input("slot_mapping", "I", "[T'], T' <= T", PortKind::kRequired, PortRole::kMetadata)
-      .Input("kv_cache", "uint8", "[NB, BS, 132] or [NB, BS, 1, 132]")
-      .Output("kv_cache_out", "uint8", "as kv_cache")
-      .Attr("quant_block_size", kGroup, "channels with one scale: 128")
+      .Inputs(kIn)
+      .Outputs(kOut)
+      .Attr("quant_block_size", kGroup, "channels with one scale")
+      .OneOf({kGroup})
       .Attr("scale_fmt", std::string(kPowerOfTwo),
             "ue8m0: the scale is rounded up to a power of two; float: it is not")
+      .OneOf({kPowerOfTwo, kFloatScale})
       .Types("T", {kBfloat16, kFloat16, kFloat})
       .Types("I", {kInt64, kInt32})
-      .InferShapes(InferShapes)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)
-      .Alias(0, kCache)
+      .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
       .AddKernel({.name = "reference", .run = Run<InsertGroupedRows>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertGroupedRowsHwy>});
 }

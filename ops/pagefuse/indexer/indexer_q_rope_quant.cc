@@ -14,16 +14,25 @@
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant_body.h"
-#include "pagefuse/ops/pagefuse/named_dims.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kPositions = 0;
-constexpr int kQ = 1;
-constexpr int kCosSin = 2;
-constexpr int kWeights = 3;
-constexpr int kScaleOutput = 2;
+constexpr Ports kIn({
+    PortSpec("positions", "P", "[T]").Metadata(),
+    {"q", "T", "[T, H, D], D >= 1, D % unit = 0"},
+    PortSpec("cos_sin", "R",
+             "[P, R], R % 2 = 0, R <= D, R + rotary_offset <= D, R % unit = 0: "
+             "R/2 cosines, then R/2 sines")
+        .Metadata(),
+    {"weights", "W", "[T, H]"},
+});
+constexpr Ports kOut({
+    {"q_out", "uint8 if format = mxfp4, else fp8_storage",
+     "[T, H, D/2] if format = mxfp4, else [T, H, D]"},
+    {"weights_out", "float", "[T, H]"},
+    PortSpec("q_scale", "uint8", "[T, H, D/32]").ExactlyIf("format = mxfp4"),
+});
 
 struct Attributes {
   bool mxfp4 = false;
@@ -33,18 +42,9 @@ struct Attributes {
   float head_scale = 0;
 };
 
-absl::Status AttributeError(const Node& node, std::string_view name, std::string_view what) {
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"", name, "\": ", what));
-}
-
 absl::StatusOr<Attributes> ReadAttributes(const Node& node) {
   Attributes a;
   PF_ASSIGN_OR_RETURN(const std::string format, node.StringAttribute("format", "fp8"));
-  if (format != "fp8" && format != "mxfp4") {
-    return AttributeError(node, "format",
-                          StrCat("expected one of fp8, mxfp4, got \"", format, "\""));
-  }
   a.mxfp4 = format == "mxfp4";
   PF_ASSIGN_OR_RETURN(const int64_t interleaved, node.IntAttribute("interleaved", 1));
   a.interleaved = interleaved != 0;
@@ -56,63 +56,15 @@ absl::StatusOr<Attributes> ReadAttributes(const Node& node) {
   return a;
 }
 
-// The channels of a row and those that are rotated, as numbers.
-absl::Status CheckChannels(const ShapeContext& c, const Attributes& a, int64_t size,
-                           int64_t rotated) {
-  if (a.offset && (*a.offset < 0 || *a.offset + rotated > size)) {
-    return AttributeError(c.node(), "rotary_offset",
-                          StrCat("expected 0 to ", size - rotated, ", got ", *a.offset));
-  }
-  if (!a.mxfp4 || (size % kMxfp4Group == 0 && rotated % kMxfp4Group == 0)) {
-    return absl::OkStatus();
-  }
-  return c.InputError(kQ,
-                      StrCat("expected rotated and other channels in multiples of ", kMxfp4Group,
-                             " for mxfp4, got ", rotated, " and ", size - rotated));
-}
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(c.node()));
-  PF_ASSIGN_OR_RETURN(const DataType storage, ReadFp8Storage(c));
-  NamedDims dims(c);
-  PF_RETURN_IF_ERROR(dims.Match(kQ, {"T", "H", "D"}));
-  PF_RETURN_IF_ERROR(dims.Match(kPositions, {"T"}));
-  PF_RETURN_IF_ERROR(dims.Match(kWeights, {"T", "H"}));
-  PF_RETURN_IF_ERROR(CheckCosSin(c, kCosSin, dims.Get("D")));
-  const std::optional<int64_t> size = dims.Get("D").constant();
-  const std::optional<int64_t> rotated = KnownDim(c, kCosSin, 1);
-  if (size && *size < 1) {
-    return c.InputError(kQ,
-                        StrCat("expected at least 1 channel, got ", c.input_shape(kQ)->ToString()));
-  }
-  if (size && rotated) PF_RETURN_IF_ERROR(CheckChannels(c, a, *size, *rotated));
-  if (c.has_output(kScaleOutput) != a.mxfp4) {
-    return c.Error(StrCat(
-        "output ", kScaleOutput, " \"q_scale\": ",
-        a.mxfp4 ? "is required with format \"mxfp4\"" : "does not exist with format \"fp8\""));
-  }
-  const Dim& tokens = dims.Get("T");
-  const Dim& heads = dims.Get("H");
-  if (!a.mxfp4) {
-    c.SetOutput(0, storage, Shape{tokens, heads, dims.Get("D")});
-  } else {
-    c.SetOutput(0, DataType::kUint8, Shape{tokens, heads, size ? Dim(*size / 2) : c.FreshDim()});
-    c.SetOutput(kScaleOutput, DataType::kUint8,
-                Shape{tokens, heads, size ? Dim(*size / kMxfp4Group) : c.FreshDim()});
-  }
-  c.SetOutput(1, DataType::kFloat, Shape{tokens, heads});
-  return absl::OkStatus();
-}
-
 absl::Status Validate(const KernelArgs& args) {
-  return CheckIndices(args, kPositions, args.input(kCosSin).dim(0), "positions");
+  return CheckIndices(args, kIn["positions"], args.input(kIn["cos_sin"]).dim(0), "positions");
 }
 
 template <auto compute>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(*args.node));
-  const TensorArg& q = args.input(kQ);
-  const TensorArg& table = args.input(kCosSin);
+  const TensorArg& q = args.input(kIn["q"]);
+  const TensorArg& table = args.input(kIn["cos_sin"]);
   IndexerQCall call;
   call.type = q.dtype;
   call.source = q.as<const uint8_t>();
@@ -121,15 +73,15 @@ absl::Status Run(KernelArgs& args) {
   call.size = q.dim(2);
   call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
   call.layout = {call.table.pairs(), a.offset.value_or(call.size - table.dim(1)), a.interleaved};
-  call.positions = args.input(kPositions);
+  call.positions = args.input(kIn["positions"]);
   IndexerQBody body;
   body.mxfp4 = a.mxfp4;
   body.size = call.size;
   call.group = body.group();
   call.format = body.format();
   call.codes = args.output(0).as<uint8_t>();
-  if (a.mxfp4) call.scales = args.output(kScaleOutput).as<uint8_t>();
-  call.weights = args.input(kWeights);
+  if (a.mxfp4) call.scales = args.output(kOut["q_scale"]).as<uint8_t>();
+  call.weights = args.input(kIn["weights"]);
   call.weights_out = args.output(1).as<float>();
   call.softmax_scale = a.softmax_scale;
   call.head_scale = a.head_scale;
@@ -144,12 +96,12 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   IndexerQBody body;
   body.mxfp4 = a.mxfp4;
   if (storage == "uint8") body.storage = DataType::kUint8;
-  body.type = node.input(kQ)->dtype();
-  body.table_type = node.input(kCosSin)->dtype();
-  body.weight_type = node.input(kWeights)->dtype();
-  PF_ASSIGN_OR_RETURN(body.heads, NumberOf(node, kQ, 1));
-  PF_ASSIGN_OR_RETURN(body.size, NumberOf(node, kQ, 2));
-  PF_ASSIGN_OR_RETURN(const int64_t rotated, NumberOf(node, kCosSin, 1));
+  body.type = node.input(kIn["q"])->dtype();
+  body.table_type = node.input(kIn["cos_sin"])->dtype();
+  body.weight_type = node.input(kIn["weights"])->dtype();
+  PF_ASSIGN_OR_RETURN(body.heads, NumberOf(node, kIn["q"], 1));
+  PF_ASSIGN_OR_RETURN(body.size, NumberOf(node, kIn["q"], 2));
+  PF_ASSIGN_OR_RETURN(const int64_t rotated, NumberOf(node, kIn["cos_sin"], 1));
   body.layout = {rotated / 2, a.offset.value_or(body.size - rotated), a.interleaved};
   return body.Variant(a.mxfp4 ? "mxfp4" : "fp8");
 }
@@ -211,33 +163,28 @@ void IndexerQRopeQuantPlain(const IndexerQCall& call) {
 
 OpDef IndexerQRopeQuantDef() {
   using enum DataType;
-  const auto required = PortKind::kRequired;
-  const auto metadata = PortRole::kMetadata;
   return OpDef("pagefuse", "IndexerQRopeQuant", 1)
       .Doc(
           "Rotates R channels of each head of the indexer's query, rounds them to bfloat16, and "
           "quantises the head: fp8 under one power of two, which goes into the head's weight, or "
           "mxfp4 with a scale for 32 channels. weights_out = weights (* query scale) * "
           "softmax_scale * head_scale.")
-      .Input("positions", "P", "[T]", required, metadata)
-      .Input("q", "T", "[T, H, D]")
-      .Input("cos_sin", "R", "[P, R]: R/2 cosines, then R/2 sines", required, metadata)
-      .Input("weights", "W", "[T, H]")
-      .Output("q_out", "Q", "[T, H, D], or [T, H, D/2] for mxfp4")
-      .Output("weights_out", "float", "[T, H]")
-      .Output("q_scale", "uint8", "[T, H, D/32], mxfp4 only", PortKind::kOptional)
-      .Attr("format", std::string("fp8"), "fp8 or mxfp4")
+      .Inputs(kIn)
+      .Outputs(kOut)
+      .Attr("format", std::string("fp8"))
+      .OneOf({"fp8", "mxfp4"})
       .RequiredAttr("softmax_scale", "factor of the weights, a float")
       .RequiredAttr("head_scale", "factor of the weights, a float")
-      .Attr("interleaved", int64_t{1}, "1: pairs (2i, 2i + 1); 0: pairs (i, i + R/2)")
+      .FlagAttr("interleaved", int64_t{1}, "1: pairs (2i, 2i + 1); 0: pairs (i, i + R/2)")
       .Attr("rotary_offset", std::monostate(), "first rotated channel; D - R if absent")
-      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of q_out: float8e4m3fn or uint8")
+      .AtLeast(0)
+      .Attr("fp8_storage", std::string("float8e4m3fn"), "type of q_out for fp8")
+      .OneOf({"float8e4m3fn", "uint8"})
+      .Let("unit", "32 if format = mxfp4, else 1")
       .Types("P", {kInt64, kInt32})
       .Types("T", {kBfloat16, kFloat16, kFloat})
       .Types("R", {kFloat, kBfloat16})
       .Types("W", {kBfloat16, kFloat16, kFloat})
-      .Types("Q", {kFloat8E4M3FN, kUint8})
-      .InferShapes(InferShapes)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)

@@ -12,61 +12,41 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
-#include "pagefuse/ops/pagefuse/named_dims.h"
 #include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kLogits = 0;
-constexpr int kBegins = 1;
-constexpr int kEnds = 2;
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-
-absl::StatusOr<int64_t> ReadTopK(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const int64_t topk, node.IntAttribute("topk", 0));
-  if (topk >= 0 && topk <= kMaxInt32) return topk;
-  return absl::InvalidArgumentError(StrCat(
-      node.Description(), ": attribute \"topk\": expected 0 to ", kMaxInt32, ", got ", topk));
-}
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const int64_t topk, ReadTopK(c.node()));
-  NamedDims dims(c);
-  PF_RETURN_IF_ERROR(dims.Match(kLogits, {"M", "N"}));
-  PF_RETURN_IF_ERROR(dims.Match(kBegins, {"M"}));
-  PF_RETURN_IF_ERROR(dims.Match(kEnds, {"M"}));
-  const std::optional<int64_t> columns = dims.Get("N").constant();
-  if (columns && *columns > kMaxInt32) {
-    return c.InputError(kLogits,
-                        StrCat("expected at most ", kMaxInt32, " columns, got ", *columns));
-  }
-  c.SetOutput(0, DataType::kInt32, Shape{dims.Get("M"), Dim(topk)});
-  return absl::OkStatus();
-}
+constexpr Ports kIn({
+    {"logits", "float", "[M, N], N <= 2147483647"},
+    PortSpec("ks", "int32", "[M]").Metadata(),
+    PortSpec("ke", "int32", "[M]").Metadata(),
+});
+constexpr Ports kOut({{"indices", "int32", "[M, topk]"}});
 
 absl::Status Validate(const KernelArgs& args) {
-  return CheckColumnRanges(args, {.begins = kBegins, .ends = kEnds}, args.input(kLogits).dim(1));
+  return CheckColumnRanges(args, {.begins = kIn["ks"], .ends = kIn["ke"]},
+                           args.input(kIn["logits"]).dim(1));
 }
 
 TopKRow RowOf(const KernelArgs& args, int64_t m) {
-  const TensorArg& logits = args.input(kLogits);
-  const int64_t begin = args.input(kBegins).as<const int32_t>()[m];
+  const TensorArg& logits = args.input(kIn["logits"]);
+  const int64_t begin = args.input(kIn["ks"]).as<const int32_t>()[m];
   TopKRow row;
   row.logits = logits.as<const float>() + m * logits.dim(1) + begin;
-  row.count = args.input(kEnds).as<const int32_t>()[m] - begin;
+  row.count = args.input(kIn["ke"]).as<const int32_t>()[m] - begin;
   row.topk = args.output(0).dim(1);
   row.indices = args.output(0).as<int32_t>() + m * row.topk;
   return row;
 }
 
 absl::Status Reference(KernelArgs& args) {
-  for (int64_t m = 0; m < args.input(kLogits).dim(0); ++m) SelectTopK(RowOf(args, m));
+  for (int64_t m = 0; m < args.input(kIn["logits"]).dim(0); ++m) SelectTopK(RowOf(args, m));
   return absl::OkStatus();
 }
 
 absl::Status Hwy(KernelArgs& args) {
-  const TensorArg& logits = args.input(kLogits);
+  const TensorArg& logits = args.input(kIn["logits"]);
   const int64_t topk = args.output(0).dim(1);
   const size_t words = TopKScratchBytes(topk, logits.dim(1)) / sizeof(uint32_t);
   ParallelFor(logits.dim(0), (logits.dim(1) + 16 * topk) * 4, [&](int64_t begin, int64_t end) {
@@ -127,8 +107,8 @@ DecompositionVariant MakeVariant(bool padded) {
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const int64_t topk, ReadTopK(node));
-  const std::optional<Shape>& shape = node.input(kLogits)->shape();
+  PF_ASSIGN_OR_RETURN(const int64_t topk, node.IntAttribute("topk", 0));
+  const std::optional<Shape>& shape = node.input(kIn["logits"])->shape();
   const bool known = shape && shape->rank() == 2 && (*shape)[1].is_constant();
   return MakeVariant(!known || *(*shape)[1].constant() < topk);
 }
@@ -136,18 +116,15 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
 }  // namespace
 
 OpDef IndexerTopKDef() {
-  const auto metadata = PortRole::kMetadata;
   return OpDef("pagefuse", "IndexerTopK", 1)
       .Doc(
           "Indices, relative to ks, of the topk largest logits of the columns ks <= n < ke of each "
           "row, in falling order of the logit; of equal logits (-0 equals 0) the lower index comes "
           "first. -1 behind the last column of a range with fewer columns.")
-      .Input("logits", "float", "[M, N]")
-      .Input("ks", "int32", "[M]", PortKind::kRequired, metadata)
-      .Input("ke", "int32", "[M]", PortKind::kRequired, metadata)
-      .Output("indices", "int32", "[M, topk]")
+      .Inputs(kIn)
+      .Outputs(kOut)
       .RequiredAttr("topk", "indices a row")
-      .InferShapes(InferShapes)
+      .Within(0, std::numeric_limits<int32_t>::max())
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants([] { return std::vector<DecompositionVariant>{MakeVariant(false)}; })

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include <omp.h>
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -171,8 +171,7 @@ class MqaRun {
     const int64_t batch = std::clamp<int64_t>(kBatchBytes / engine_.QueryBytes(), 1,
                                               std::max<int64_t>(problem_.rows, 1));
     auto* packed = static_cast<std::byte*>(scratch_->Get(batch * engine_.QueryBytes(), 0));
-    auto* pieces =
-        static_cast<std::byte*>(scratch_->Get(omp_get_max_threads() * 2 * piece_bytes_, 1));
+    auto* pieces = static_cast<std::byte*>(scratch_->Get(MaxWorkers() * 2 * piece_bytes_, 1));
     for (int64_t first = 0; first < problem_.rows; first += batch) {
       first_row_ = first;
       packed_ = packed;
@@ -187,22 +186,20 @@ class MqaRun {
 
   void RunBatch(int64_t last_row, std::byte* pieces) const {
     const std::vector<Item> items = MakeItems(last_row);
-    const int64_t count = static_cast<int64_t>(items.size());
-#pragma omp parallel if (count > 1 || last_row - first_row_ > 1)
-    {
-#pragma omp for schedule(static)
-      for (int64_t row = first_row_; row < last_row; ++row) {
+    const int64_t row_bytes = 4 * problem_.width + 4 * engine_.QueryBytes();
+    ParallelFor(last_row - first_row_, row_bytes, [&](int64_t begin, int64_t end) {
+      for (int64_t row = first_row_ + begin; row < first_row_ + end; ++row) {
         FillOutside(problem_, row);
         if (problem_.ranges[row].begin < problem_.ranges[row].end) {
           engine_.PackQuery(row, packed_ + (row - first_row_) * engine_.QueryBytes());
         }
       }
-      std::byte* mine = pieces + omp_get_thread_num() * 2 * piece_bytes_;
-      engine_.BeginThread();
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t i = 0; i < count; ++i) RunItem(items[i], mine);
-      engine_.EndThread();
-    }
+    });
+    ParallelTasks(static_cast<int64_t>(items.size()), [&](int64_t i, int worker) {
+      engine_.BeginScores();
+      RunItem(items[i], pieces + worker * 2 * piece_bytes_);
+      engine_.EndScores();
+    });
   }
 
   // The keys that some row of [first, last) sees, from the first to the last one.
@@ -241,7 +238,7 @@ class MqaRun {
       keys += std::max<int64_t>(group.range.end - group.range.begin, 0);
     }
     const int64_t few_rows_step =
-        std::clamp(keys / (kItemsAThread * omp_get_max_threads()), kMinItemKeys, kMaxItemKeys);
+        std::clamp(keys / (kItemsAThread * MaxWorkers()), kMinItemKeys, kMaxItemKeys);
     std::vector<Item> items;
     for (const Item& group : groups) {
       const KeyRange& hull = group.range;

@@ -52,9 +52,9 @@ class MqaEngine {
   // May take steps of `next` meanwhile.
   virtual void Score(const void* packed, const DecodedKeys& decoded, const KeyRange& range,
                      KeyDecoding& next, float* out) const = 0;
-  // Around all calls of Score of one thread.
-  virtual void BeginThread() const {}
-  virtual void EndThread() const {}
+  // Around a run of calls of Score by one thread.
+  virtual void BeginScores() const {}
+  virtual void EndScores() const {}
 
  protected:
   const MqaLogitsProblem& problem() const { return problem_; }

@@ -11,38 +11,23 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
-#include "pagefuse/ops/pagefuse/named_dims.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kQ = 0;
-constexpr int kK = 1;
-constexpr int kScale = 2;
-constexpr int kWeights = 3;
-constexpr int kBegins = 4;
-constexpr int kEnds = 5;
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(c.node().IntAttribute("clean_logits", 1).status());
-  NamedDims dims(c);
-  PF_RETURN_IF_ERROR(dims.Match(kQ, {"M", "H", "D"}));
-  PF_RETURN_IF_ERROR(dims.Match(kK, {"N", "D"}));
-  const Shape* scale = c.input_shape(kScale);
-  if (scale != nullptr && scale->rank() == 2) {
-    PF_RETURN_IF_ERROR(dims.Match(kScale, {"N", "1"}));
-  } else {
-    PF_RETURN_IF_ERROR(dims.Match(kScale, {"N"}));
-  }
-  PF_RETURN_IF_ERROR(dims.Match(kWeights, {"M", "H"}));
-  PF_RETURN_IF_ERROR(dims.Match(kBegins, {"M"}));
-  PF_RETURN_IF_ERROR(dims.Match(kEnds, {"M"}));
-  c.SetOutput(0, DataType::kFloat, Shape{dims.Get("M"), dims.Get("N")});
-  return absl::OkStatus();
-}
+constexpr Ports kIn({
+    {"q", "Q", "[M, H, D]"},
+    {"k", "K", "[N, D]"},
+    {"k_scale", "float", "[N] or [N, 1]"},
+    {"weights", "float", "[M, H]"},
+    PortSpec("ks", "int32", "[M]").Metadata(),
+    PortSpec("ke", "int32", "[M]").Metadata(),
+});
+constexpr Ports kOut({{"logits", "float", "[M, N]"}});
 
 absl::Status Validate(const KernelArgs& args) {
-  return CheckColumnRanges(args, {.begins = kBegins, .ends = kEnds}, args.input(kK).dim(0));
+  return CheckColumnRanges(args, {.begins = kIn["ks"], .ends = kIn["ke"]},
+                           args.input(kIn["k"]).dim(0));
 }
 
 // The keys are one block.
@@ -50,16 +35,16 @@ constexpr int32_t kOnlyBlock = 0;
 
 absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t clean, args.node->IntAttribute("clean_logits", 1));
-  const TensorArg& q = args.input(kQ);
+  const TensorArg& q = args.input(kIn["q"]);
   MqaLogitsProblem problem;
   problem.q = q.as<const uint8_t>();
-  problem.weights = args.input(kWeights).as<const float>();
+  problem.weights = args.input(kIn["weights"]).as<const float>();
   problem.rows = q.dim(0);
   problem.heads = q.dim(1);
   problem.head_size = q.dim(2);
-  problem.width = args.input(kK).dim(0);
-  problem.keys.data = args.input(kK).as<uint8_t>();
-  problem.keys.scales = args.input(kScale).as<uint8_t>();
+  problem.width = args.input(kIn["k"]).dim(0);
+  problem.keys.data = args.input(kIn["k"]).as<uint8_t>();
+  problem.keys.scales = args.input(kIn["k_scale"]).as<uint8_t>();
   problem.keys.num_blocks = 1;
   problem.keys.block_size = std::max<int64_t>(problem.width, 1);
   problem.keys.data_strides.row = problem.head_size;
@@ -69,8 +54,8 @@ absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
   problem.table_columns = 1;
   problem.logits = args.output(0).as<float>();
   for (int64_t m = 0; m < problem.rows; ++m) {
-    problem.ranges.push_back(
-        {args.input(kBegins).as<const int32_t>()[m], args.input(kEnds).as<const int32_t>()[m]});
+    problem.ranges.push_back({args.input(kIn["ks"]).as<const int32_t>()[m],
+                              args.input(kIn["ke"]).as<const int32_t>()[m]});
   }
   problem.filled.assign(problem.rows, clean != 0 ? problem.width : 0);
   return problem;
@@ -135,10 +120,10 @@ DecompositionVariant MakeVariant(const Spelling& spelling) {
 
 // With clean_logits 0 the masked logits are one of the allowed results.
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  const std::optional<Shape>& scale = node.input(kScale)->shape();
+  const std::optional<Shape>& scale = node.input(kIn["k_scale"])->shape();
   DecompositionVariant variant =
-      MakeVariant({.uint8_q = node.input(kQ)->dtype() == DataType::kUint8,
-                   .uint8_k = node.input(kK)->dtype() == DataType::kUint8,
+      MakeVariant({.uint8_q = node.input(kIn["q"])->dtype() == DataType::kUint8,
+                   .uint8_k = node.input(kIn["k"])->dtype() == DataType::kUint8,
                    .scale_column = scale && scale->rank() == 2});
   variant.attributes.clear();
   return variant;
@@ -173,8 +158,6 @@ void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem) {
 
 OpDef MqaLogitsDef() {
   using enum DataType;
-  const auto required = PortKind::kRequired;
-  const auto metadata = PortRole::kMetadata;
   OpDef op =
       OpDef("pagefuse", "MqaLogits", 1)
           .Doc(
@@ -182,17 +165,11 @@ OpDef MqaLogitsDef() {
               "h] * "
               "max(0, (q[m, h] . k[n]) * k_scale[n]) for ks[m] <= n < ke[m]. q and k hold e4m3fn "
               "codes; uint8 stands for float8e4m3fn.")
-          .Input("q", "Q", "[M, H, D]")
-          .Input("k", "K", "[N, D]")
-          .Input("k_scale", "float", "[N] or [N, 1]")
-          .Input("weights", "float", "[M, H]")
-          .Input("ks", "int32", "[M]", required, metadata)
-          .Input("ke", "int32", "[M]", required, metadata)
-          .Output("logits", "float", "[M, N]")
-          .Attr("clean_logits", int64_t{1}, "1: -inf outside the range; 0: anything")
+          .Inputs(kIn)
+          .Outputs(kOut)
+          .FlagAttr("clean_logits", int64_t{1}, "1: -inf outside the range; 0: anything")
           .Types("Q", {kFloat8E4M3FN, kUint8})
           .Types("K", {kFloat8E4M3FN, kUint8})
-          .InferShapes(InferShapes)
           .Validate(Validate)
           .Decomposition(Decompose)
           .Variants(Variants);

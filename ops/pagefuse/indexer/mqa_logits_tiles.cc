@@ -296,8 +296,8 @@ class TileEngine : public MqaEngine {
     scores.Run(decoded, range, next, out);
   }
 
-  void BeginThread() const override { Unit::Begin(); }
-  void EndThread() const override { Unit::End(); }
+  void BeginScores() const override { Unit::Begin(); }
+  void EndScores() const override { Unit::End(); }
 
  private:
   // At least one; past a step's, whole steps.

@@ -12,68 +12,34 @@
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/mqa_logits.h"
 #include "pagefuse/ops/pagefuse/indexer/paged_mqa_logits_body.h"
-#include "pagefuse/ops/pagefuse/named_dims.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kQ = 0;
-constexpr int kCache = 1;
-constexpr int kWeights = 2;
-constexpr int kContextLens = 3;
-constexpr int kTables = 4;
-constexpr int kMaxLength = 5;
+constexpr Ports kIn({
+    {"q", "Q", "[B, n, H, D], D >= 1"},
+    {"kv_cache", "uint8", "[NB, BS, 1, D + 4] or [NB, BS, D + 4]"},
+    {"weights", "float", "[B * n, H]"},
+    PortSpec("context_lens", "int32", "[B]").Metadata(),
+    PortSpec("block_tables", "int32", "[B, MB]").Metadata(),
+    PortSpec("max_model_len", "int64", "[] or [1]").Optional().Metadata(),
+});
+constexpr Ports kOut({{"logits", "float", "[B * n, width]"}});
 constexpr int64_t kScaleBytes = sizeof(float);
 
-// The width of the logits, as far as it is known.
-absl::StatusOr<Dim> WidthOf(ShapeContext& c, const NamedDims& dims) {
-  if (!c.has_input(kMaxLength)) return dims.Get("MB") * dims.Get("BS");
-  const Shape* shape = c.input_shape(kMaxLength);
-  const bool one = shape == nullptr || shape->rank() == 0 ||
-                   (shape->rank() == 1 && !Differ((*shape)[0], Dim(1)));
-  if (!one) return c.InputError(kMaxLength, StrCat("expected [] or [1], got ", shape->ToString()));
-  const std::optional<std::vector<Dim>> value = c.input_value(kMaxLength);
-  if (!value || value->size() != 1 || !(*value)[0].known()) return c.FreshDim();
-  const std::optional<int64_t> number = (*value)[0].constant();
-  if (number && (*number < 0 || *number > std::numeric_limits<int32_t>::max())) {
-    return c.InputError(kMaxLength, StrCat("expected 0 to ", std::numeric_limits<int32_t>::max(),
-                                           ", got ", *number));
-  }
-  return (*value)[0];
-}
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(c.node().IntAttribute("clean_logits", 1).status());
-  NamedDims dims(c);
-  PF_RETURN_IF_ERROR(dims.Match(kQ, {"B", "n", "H", "D"}));
-  if (const std::optional<int64_t> size = dims.Get("D").constant(); size && *size < 1) {
-    return c.InputError(
-        kQ, StrCat("expected a head size of at least 1, got ", c.input_shape(kQ)->ToString()));
-  }
-  dims.Set("D+4", dims.Get("D") + Dim(kScaleBytes));
-  const Shape* cache = c.input_shape(kCache);
-  if (cache != nullptr && cache->rank() == 3) {
-    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "D+4"}));
-  } else {
-    PF_RETURN_IF_ERROR(dims.Match(kCache, {"NB", "BS", "1", "D+4"}));
-  }
-  dims.Set("B*n", dims.Get("B") * dims.Get("n"));
-  PF_RETURN_IF_ERROR(dims.Match(kWeights, {"B*n", "H"}));
-  PF_RETURN_IF_ERROR(dims.Match(kContextLens, {"B"}));
-  PF_RETURN_IF_ERROR(dims.Match(kTables, {"B", "MB"}));
-  PF_ASSIGN_OR_RETURN(const Dim width, WidthOf(c, dims));
-  c.SetOutput(0, DataType::kFloat, Shape{dims.Get("B*n"), width});
-  return absl::OkStatus();
+absl::StatusOr<Dim> WidthOf(const ShapeContext& c) {
+  if (!c.has_input(kIn["max_model_len"])) return c.size("MB") * c.size("BS");
+  return HeldSize(c, kIn["max_model_len"], std::numeric_limits<int32_t>::max());
 }
 
 absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t clean, args.node->IntAttribute("clean_logits", 1));
-  const TensorArg& q = args.input(kQ);
-  const TensorArg& cache = args.input(kCache);
+  const TensorArg& q = args.input(kIn["q"]);
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
   const int64_t queries = q.dim(1);
   MqaLogitsProblem problem;
   problem.q = q.as<const uint8_t>();
-  problem.weights = args.input(kWeights).as<const float>();
+  problem.weights = args.input(kIn["weights"]).as<const float>();
   problem.rows = q.dim(0) * queries;
   problem.heads = q.dim(2);
   problem.head_size = q.dim(3);
@@ -84,11 +50,11 @@ absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
   problem.keys =
       GroupedRows(IndexerFp8Row(problem.head_size, problem.head_size), paged, cache.data);
   problem.rows_a_sequence = std::max<int64_t>(queries, 1);
-  problem.block_table = args.input(kTables).as<const int32_t>();
-  problem.table_columns = args.input(kTables).dim(1);
+  problem.block_table = args.input(kIn["block_tables"]).as<const int32_t>();
+  problem.table_columns = args.input(kIn["block_tables"]).dim(1);
   problem.logits = args.output(0).as<float>();
   for (int64_t row = 0; row < problem.rows; ++row) {
-    const int64_t length = args.input(kContextLens).as<const int32_t>()[row / queries];
+    const int64_t length = args.input(kIn["context_lens"]).as<const int32_t>()[row / queries];
     const int64_t seen = length - queries + row % queries + 1;
     problem.ranges.push_back({0, std::max<int64_t>(seen, 0)});
     problem.filled.push_back(clean != 0 ? problem.width : length);
@@ -98,27 +64,27 @@ absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
 
 // Lengths are within the width and the block table, and used entries of the table are blocks.
 absl::Status Validate(const KernelArgs& args) {
-  const TensorArg& cache = args.input(kCache);
-  const TensorArg& tables = args.input(kTables);
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
+  const TensorArg& tables = args.input(kIn["block_tables"]);
   const int64_t block_size = cache.dim(1);
   const int64_t capacity =
       CheckedMul(tables.dim(1), block_size).value_or(std::numeric_limits<int64_t>::max());
   const int64_t limit = std::min(capacity, args.output(0).dim(1));
-  for (int64_t b = 0; b < args.input(kContextLens).size(); ++b) {
-    const int64_t length = args.input(kContextLens).as<const int32_t>()[b];
+  for (int64_t b = 0; b < args.input(kIn["context_lens"]).size(); ++b) {
+    const int64_t length = args.input(kIn["context_lens"]).as<const int32_t>()[b];
     if (length < 0 || length > limit) {
       return InputValueError(
-          args, kContextLens,
+          args, kIn["context_lens"],
           StrCat("expected 0 to ", limit, " (the logits have ", args.output(0).dim(1),
                  " columns, the block table has room for ", capacity, "), got ", length, " at ",
                  b));
     }
-    if (args.input(kQ).dim(1) == 0) continue;
+    if (args.input(kIn["q"]).dim(1) == 0) continue;
     const int32_t* row = tables.as<const int32_t>() + b * tables.dim(1);
     for (int64_t i = 0; i * block_size < length; ++i) {
       if (row[i] >= 0 && row[i] < cache.dim(0)) continue;
       return InputRangeError(
-          args, kTables,
+          args, kIn["block_tables"],
           StrCat("block ", row[i], " at [", b, ", ", i, "] is outside [0, ", cache.dim(0), ")"));
     }
   }
@@ -127,8 +93,8 @@ absl::Status Validate(const KernelArgs& args) {
 
 // With clean_logits 0 the masked logits are one of the allowed results.
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  const PagedMqaLogitsBody body = {.uint8_q = node.input(kQ)->dtype() == DataType::kUint8,
-                                   .has_length = node.input(kMaxLength) != nullptr};
+  const PagedMqaLogitsBody body = {.uint8_q = node.input(kIn["q"])->dtype() == DataType::kUint8,
+                                   .has_length = node.input(kIn["max_model_len"]) != nullptr};
   return DecompositionVariant{body.Name(), body.Text(), {}};
 }
 
@@ -146,8 +112,6 @@ std::vector<DecompositionVariant> Variants() {
 
 OpDef PagedMqaLogitsDef() {
   using enum DataType;
-  const auto required = PortKind::kRequired;
-  const auto metadata = PortRole::kMetadata;
   OpDef op =
       OpDef("pagefuse", "PagedMqaLogits", 1)
           .Doc(
@@ -156,19 +120,14 @@ OpDef PagedMqaLogitsDef() {
               "their float scales. Row b * n + i is the query at position context_lens[b] - n + i "
               "and "
               "sees the keys up to its own; uint8 stands for float8e4m3fn.")
-          .Input("q", "Q", "[B, n, H, D]")
-          .Input("kv_cache", "uint8", "[NB, BS, 1, D + 4] or [NB, BS, D + 4]")
-          .Input("weights", "float", "[B * n, H]")
-          .Input("context_lens", "int32", "[B]", required, metadata)
-          .Input("block_tables", "int32", "[B, MB]", required, metadata)
-          .Input("max_model_len", "int64", "[]", PortKind::kOptional, metadata)
-          .Output("logits", "float", "[B * n, max_model_len]")
-          .Attr(
+          .Inputs(kIn)
+          .Outputs(kOut)
+          .FlagAttr(
               "clean_logits", int64_t{1},
               "1: -inf in all columns that a row does not see; 0: anything at or past the context "
               "length")
           .Types("Q", {kFloat8E4M3FN, kUint8})
-          .InferShapes(InferShapes)
+          .Let("width", "max_model_len, or MB * BS without it", WidthOf)
           .Validate(Validate)
           .Decomposition(Decompose)
           .Variants(Variants);

@@ -10,45 +10,31 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
-#include "pagefuse/ops/pagefuse/named_dims.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kRequests = 0;
-constexpr int kTable = 1;
-constexpr int kIndices = 2;
-constexpr int kPrefillIds = 3;
-constexpr int kStarts = 4;
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(ReadBlockSize(c.node()).status());
-  NamedDims dims(c);
-  PF_RETURN_IF_ERROR(dims.Match(kRequests, {"T"}));
-  PF_RETURN_IF_ERROR(dims.Match(kTable, {"Q", "MB"}));
-  PF_RETURN_IF_ERROR(dims.Match(kIndices, {"T", "K"}));
-  PF_RETURN_IF_ERROR(dims.Match(kPrefillIds, {"T"}));
-  PF_RETURN_IF_ERROR(dims.Match(kStarts, {"P"}));
-  if (c.has_input(kPrefillIds) && !c.has_input(kStarts)) {
-    return c.InputError(kStarts, "is missing: \"prefill_request_id\" needs it");
-  }
-  if (c.has_input(kStarts) && !c.has_input(kPrefillIds)) {
-    return c.InputError(kPrefillIds, "is missing: \"workspace_starts\" needs it");
-  }
-  c.SetOutput(0, DataType::kInt32, Shape{dims.Get("T"), dims.Get("K")});
-  c.SetOutput(1, DataType::kInt32, Shape{dims.Get("T")});
-  return absl::OkStatus();
-}
+constexpr Ports kIn({
+    PortSpec("req_id", "int32", "[T]").Metadata(),
+    PortSpec("block_table", "int32", "[Q, MB]").Metadata(),
+    {"token_indices", "int32", "[T, K]"},
+    PortSpec("prefill_request_id", "int32", "[T]").RequiredIf("workspace_starts").Metadata(),
+    PortSpec("workspace_starts", "int32", "[P]").RequiredIf("prefill_request_id").Metadata(),
+});
+constexpr Ports kOut({
+    {"slots", "int32", "[T, K]"},
+    {"valid_counts", "int32", "[T]"},
+});
 
 // The prefill request of a token, -1 for a decode token.
 int64_t PrefillOf(const KernelArgs& args, int64_t token) {
-  const TensorArg& ids = args.input(kPrefillIds);
+  const TensorArg& ids = args.input(kIn["prefill_request_id"]);
   return ids.present() ? std::max(ids.as<const int32_t>()[token], -1) : -1;
 }
 
 SlotRow RowOf(const KernelArgs& args, int64_t token, int64_t block_size) {
-  const TensorArg& indices = args.input(kIndices);
-  const TensorArg& table = args.input(kTable);
+  const TensorArg& indices = args.input(kIn["token_indices"]);
+  const TensorArg& table = args.input(kIn["block_table"]);
   const int64_t columns = table.dim(1);
   SlotRow row;
   row.count = indices.dim(1);
@@ -57,26 +43,27 @@ SlotRow RowOf(const KernelArgs& args, int64_t token, int64_t block_size) {
   row.limit = IndexLimit(columns, block_size);
   const int64_t prefill = PrefillOf(args, token);
   if (prefill >= 0) {
-    row.start = args.input(kStarts).as<const int32_t>()[prefill];
+    row.start = args.input(kIn["workspace_starts"]).as<const int32_t>()[prefill];
   } else {
     row.table =
-        table.as<const int32_t>() + args.input(kRequests).as<const int32_t>()[token] * columns;
+        table.as<const int32_t>() + args.input(kIn["req_id"]).as<const int32_t>()[token] * columns;
   }
   return row;
 }
 
 absl::Status CheckPrefills(const KernelArgs& args) {
-  const TensorArg& starts = args.input(kStarts);
+  const TensorArg& starts = args.input(kIn["workspace_starts"]);
   if (!starts.present()) return absl::OkStatus();
   for (int64_t i = 0; i < starts.size(); ++i) {
     const int64_t start = starts.as<const int32_t>()[i];
     if (start >= 0) continue;
-    return InputValueError(args, kStarts, StrCat("expected 0 or more, got ", start, " at ", i));
+    return InputValueError(args, kIn["workspace_starts"],
+                           StrCat("expected 0 or more, got ", start, " at ", i));
   }
-  for (int64_t t = 0; t < args.input(kPrefillIds).size(); ++t) {
+  for (int64_t t = 0; t < args.input(kIn["prefill_request_id"]).size(); ++t) {
     const int64_t id = PrefillOf(args, t);
     if (id < starts.size()) continue;
-    return InputValueError(args, kPrefillIds,
+    return InputValueError(args, kIn["prefill_request_id"],
                            StrCat("expected requests below ", starts.size(),
                                   ", the size of \"workspace_starts\", got ", id, " at ", t));
   }
@@ -90,24 +77,25 @@ absl::Status CheckPrefillRow(const KernelArgs& args, const SlotRow& row) {
   for (int64_t i = 0; i < row.count; ++i) {
     if (row.indices[i] >= row.limit || int64_t{row.indices[i]} + row.start <= kMax) continue;
     return InputValueError(
-        args, kStarts,
+        args, kIn["workspace_starts"],
         StrCat("start ", row.start, " and index ", row.indices[i], " give a row beyond int32"));
   }
   return absl::OkStatus();
 }
 
 absl::Status Validate(const KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
-  PF_RETURN_IF_ERROR(CheckIndices(args, kRequests, args.input(kTable).dim(0), "requests"));
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", 1));
+  PF_RETURN_IF_ERROR(
+      CheckIndices(args, kIn["req_id"], args.input(kIn["block_table"]).dim(0), "requests"));
   PF_RETURN_IF_ERROR(CheckPrefills(args));
-  const bool usable = WholeTableIsUsable(args.input(kTable), block_size);
-  for (int64_t t = 0; t < args.input(kIndices).dim(0); ++t) {
+  const bool usable = WholeTableIsUsable(args.input(kIn["block_table"]), block_size);
+  for (int64_t t = 0; t < args.input(kIn["token_indices"]).dim(0); ++t) {
     const SlotRow row = RowOf(args, t, block_size);
     if (row.table == nullptr) {
       PF_RETURN_IF_ERROR(CheckPrefillRow(args, row));
     } else if (!usable) {
-      PF_RETURN_IF_ERROR(CheckSlotRow(args, row, block_size, kTable,
-                                      args.input(kRequests).as<const int32_t>()[t]));
+      PF_RETURN_IF_ERROR(CheckSlotRow(args, row, block_size, kIn["block_table"],
+                                      args.input(kIn["req_id"]).as<const int32_t>()[t]));
     }
   }
   return absl::OkStatus();
@@ -166,9 +154,6 @@ DecompositionVariant MakeVariant(bool workspace) {
 }  // namespace
 
 OpDef ReqIndexToSlotDef() {
-  const auto required = PortKind::kRequired;
-  const auto optional = PortKind::kOptional;
-  const auto metadata = PortRole::kMetadata;
   OpDef op =
       OpDef("pagefuse", "ReqIndexToSlot", 1)
           .Doc(
@@ -176,18 +161,13 @@ OpDef ReqIndexToSlotDef() {
               "prefill request, into rows of the prefill workspace: workspace_starts[id] + v. -1 "
               "for a "
               "negative index and for one past the block table. valid_counts counts the others.")
-          .Input("req_id", "int32", "[T]", required, metadata)
-          .Input("block_table", "int32", "[Q, MB]", required, metadata)
-          .Input("token_indices", "int32", "[T, K]")
-          .Input("prefill_request_id", "int32", "[T]", optional, metadata)
-          .Input("workspace_starts", "int32", "[P]", optional, metadata)
-          .Output("slots", "int32", "[T, K]")
-          .Output("valid_counts", "int32", "[T]")
+          .Inputs(kIn)
+          .Outputs(kOut)
           .RequiredAttr("block_size", "tokens a block")
-          .InferShapes(InferShapes)
+          .Within(1, std::numeric_limits<int32_t>::max())
           .Validate(Validate)
           .Decomposition([](const Node& node) -> absl::StatusOr<DecompositionVariant> {
-            return MakeVariant(node.input(kPrefillIds) != nullptr);
+            return MakeVariant(node.input(kIn["prefill_request_id"]) != nullptr);
           })
           .Variants([] {
             return std::vector<DecompositionVariant>{MakeVariant(false), MakeVariant(true)};

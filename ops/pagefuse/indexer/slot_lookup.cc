@@ -57,14 +57,14 @@ int32_t LookUpSlots(const SlotRow& row, int64_t block_size) {
 
 void AddSlotLookupKernels(OpDef& op, SlotRowOf row_of) {
   const auto plain = [row_of](KernelArgs& args) -> absl::Status {
-    PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+    PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", 1));
     FillRows(
         args, 0, args.output(0).dim(0), [&](int64_t t) { return row_of(args, t, block_size); },
         [&](const SlotRow& row) { return LookUpSlots(row, block_size); });
     return absl::OkStatus();
   };
   const auto hwy = [row_of](KernelArgs& args) -> absl::Status {
-    PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
+    PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", 1));
     const BlockDivider divider(block_size);
     const TensorArg& slots = args.output(0);
     const int64_t row_bytes = slots.dim(1) * 2 * static_cast<int64_t>(sizeof(int32_t));
@@ -77,14 +77,6 @@ void AddSlotLookupKernels(OpDef& op, SlotRowOf row_of) {
   };
   op.AddKernel({.name = "reference", .run = plain})
       .AddKernel({.name = "hwy", .priority = 10, .run = hwy});
-}
-
-absl::StatusOr<int64_t> ReadBlockSize(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, node.IntAttribute("block_size", 0));
-  if (block_size >= 1 && block_size <= kMaxInt32) return block_size;
-  return absl::InvalidArgumentError(StrCat(node.Description(),
-                                           ": attribute \"block_size\": expected 1 to ", kMaxInt32,
-                                           ", got ", block_size));
 }
 
 bool WholeTableIsUsable(const TensorArg& table, int64_t block_size) {

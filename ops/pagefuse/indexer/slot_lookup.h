@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/op_def.h"
@@ -54,8 +53,5 @@ using SlotRowOf = SlotRow (*)(const KernelArgs& args, int64_t token, int64_t blo
 // The plain kernel and the vectorised, parallel one of an op with the attribute `block_size` and
 // the outputs slots int32 [T, K] and, of each row, how many are not -1: int32 [T].
 void AddSlotLookupKernels(OpDef& op, SlotRowOf row_of);
-
-// `block_size` attribute of a node: InvalidArgument unless it is in [1, 2^31).
-absl::StatusOr<int64_t> ReadBlockSize(const Node& node);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -1,5 +1,6 @@
 // TopKSlots: the top-k indices of each token to slots of the paged cache. Equals vLLM's
 // compute_global_topk_indices_and_lens (DeepSeek-V4).
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -8,59 +9,53 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
-#include "pagefuse/ops/pagefuse/named_dims.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kIndices = 0;
-constexpr int kRequests = 1;
-constexpr int kTable = 2;
-constexpr int kValid = 3;
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(ReadBlockSize(c.node()).status());
-  NamedDims dims(c);
-  PF_RETURN_IF_ERROR(dims.Match(kIndices, {"T", "K"}));
-  PF_RETURN_IF_ERROR(dims.Match(kRequests, {"T"}));
-  PF_RETURN_IF_ERROR(dims.Match(kTable, {"Q", "MB"}));
-  PF_RETURN_IF_ERROR(dims.Match(kValid, {"T"}));
-  c.SetOutput(0, DataType::kInt32, Shape{dims.Get("T"), dims.Get("K")});
-  c.SetOutput(1, DataType::kInt32, Shape{dims.Get("T")});
-  return absl::OkStatus();
-}
+constexpr Ports kIn({
+    {"topk_indices", "int32", "[T, K]"},
+    PortSpec("token_to_req", "int32", "[T]").Metadata(),
+    PortSpec("block_table", "int32", "[Q, MB]").Metadata(),
+    PortSpec("is_valid", "bool", "[T]").Metadata(),
+});
+constexpr Ports kOut({
+    {"slots", "int32", "[T, K]"},
+    {"lens", "int32", "[T]"},
+});
 
 // Token t; a padding token has no valid index.
 SlotRow RowOf(const KernelArgs& args, int64_t token, int64_t block_size) {
-  const TensorArg& indices = args.input(kIndices);
-  const TensorArg& table = args.input(kTable);
+  const TensorArg& indices = args.input(kIn["topk_indices"]);
+  const TensorArg& table = args.input(kIn["block_table"]);
   const int64_t columns = table.dim(1);
   SlotRow row;
   row.count = indices.dim(1);
   row.indices = indices.as<const int32_t>() + token * row.count;
-  row.table =
-      table.as<const int32_t>() + args.input(kRequests).as<const int32_t>()[token] * columns;
-  if (args.input(kValid).as<const uint8_t>()[token] != 0)
+  row.table = table.as<const int32_t>() +
+              args.input(kIn["token_to_req"]).as<const int32_t>()[token] * columns;
+  if (args.input(kIn["is_valid"]).as<const uint8_t>()[token] != 0)
     row.limit = IndexLimit(columns, block_size);
   return row;
 }
 
 absl::Status Validate(const KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, ReadBlockSize(*args.node));
-  PF_RETURN_IF_ERROR(CheckIndices(args, kRequests, args.input(kTable).dim(0), "requests"));
-  const bool usable = WholeTableIsUsable(args.input(kTable), block_size);
-  for (int64_t t = 0; t < args.input(kIndices).dim(0); ++t) {
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, args.node->IntAttribute("block_size", 1));
+  PF_RETURN_IF_ERROR(
+      CheckIndices(args, kIn["token_to_req"], args.input(kIn["block_table"]).dim(0), "requests"));
+  const bool usable = WholeTableIsUsable(args.input(kIn["block_table"]), block_size);
+  for (int64_t t = 0; t < args.input(kIn["topk_indices"]).dim(0); ++t) {
     const SlotRow row = RowOf(args, t, block_size);
     for (int64_t i = 0; row.limit > 0 && i < row.count; ++i) {
       if (row.indices[i] < row.limit) continue;
       return InputValueError(
-          args, kIndices,
+          args, kIn["topk_indices"],
           StrCat("expected indices below ", row.limit, ", what the block table has room for, got ",
                  row.indices[i], " at [", t, ", ", i, "]"));
     }
     if (usable) continue;
-    PF_RETURN_IF_ERROR(
-        CheckSlotRow(args, row, block_size, kTable, args.input(kRequests).as<const int32_t>()[t]));
+    PF_RETURN_IF_ERROR(CheckSlotRow(args, row, block_size, kIn["block_table"],
+                                    args.input(kIn["token_to_req"]).as<const int32_t>()[t]));
   }
   return absl::OkStatus();
 }
@@ -102,14 +97,10 @@ OpDef TopKSlotsDef() {
               "block_table[req, v / block_size] * block_size + v mod block_size, -1 for a negative "
               "v "
               "and for padding tokens. lens counts the slots that are not -1.")
-          .Input("topk_indices", "int32", "[T, K]")
-          .Input("token_to_req", "int32", "[T]", PortKind::kRequired, PortRole::kMetadata)
-          .Input("block_table", "int32", "[Q, MB]", PortKind::kRequired, PortRole::kMetadata)
-          .Input("is_valid", "bool", "[T]", PortKind::kRequired, PortRole::kMetadata)
-          .Output("slots", "int32", "[T, K]")
-          .Output("lens", "int32", "[T]")
+          .Inputs(kIn)
+          .Outputs(kOut)
           .RequiredAttr("block_size", "tokens a block")
-          .InferShapes(InferShapes)
+          .Within(1, std::numeric_limits<int32_t>::max())
           .Validate(Validate)
           .Decomposition(kBody);
   AddSlotLookupKernels(op, RowOf);

@@ -15,57 +15,21 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kLatent = 0;
-constexpr int kRotated = 1;
-constexpr int kSlots = 2;
-constexpr int kCache = 3;
+constexpr Ports kIn({
+    {"kv_c", "bfloat16", "[T, 512] if format = fp8_ds_mla, else [T, L]"},
+    {"k_pe", "bfloat16", "[T, 64] if format = fp8_ds_mla, else [T, P]"},
+    PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
+    {"kv_cache", "uint8 if format = fp8_ds_mla, else bfloat16",
+     "[NB, BS, 656] if format = fp8_ds_mla, else [NB, BS, L + P]"},
+});
+constexpr Ports kOut({{"kv_cache_out", "uint8 if format = fp8_ds_mla, else bfloat16",
+                       "as kv_cache"}});
 constexpr char kQuantised[] = "fp8_ds_mla";
 constexpr char kPlain[] = "bf16";
 
-// Checks sizes: for fp8_ds_mla those of the format, for bf16 any that fill a cache row.
-absl::Status CheckWidths(const ShapeContext& c, bool quantised) {
-  const GroupedRowFormat format = Fp8DsMlaRow();
-  const auto tokens = DimOf(c, kLatent, 0);
-  if (quantised) {
-    PF_RETURN_IF_ERROR(CheckDims(c, kLatent, {std::nullopt, Dim(format.coded)},
-                                 StrCat("[T, ", format.coded, "] for fp8_ds_mla")));
-    PF_RETURN_IF_ERROR(CheckDims(c, kRotated, {tokens, Dim(format.plain)},
-                                 StrCat("[T, ", format.plain, "] for fp8_ds_mla")));
-    return CheckDims(c, kCache, {std::nullopt, std::nullopt, Dim(format.TokenBytes())},
-                     StrCat("[NB, BS, ", format.TokenBytes(), "] for fp8_ds_mla"));
-  }
-  PF_RETURN_IF_ERROR(CheckRank(c, kLatent, 2));
-  PF_RETURN_IF_ERROR(
-      CheckDims(c, kRotated, {tokens, std::nullopt}, "a row for each of \"kv_c\", [T, P]"));
-  const auto latent = KnownDim(c, kLatent, 1);
-  const auto rotated = KnownDim(c, kRotated, 1);
-  std::optional<Dim> row;
-  if (latent && rotated) row = Dim(*latent + *rotated);
-  return CheckDims(c, kCache, {std::nullopt, std::nullopt, row},
-                   row ? StrCat("[NB, BS, ", *latent + *rotated, "]") : "[NB, BS, L + P]");
-}
-
-absl::Status InferShapes(ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const std::string format, c.node().StringAttribute("format", kPlain));
-  const bool quantised = format == kQuantised;
-  if (!quantised && format != kPlain) {
-    return c.AttributeError("format",
-                            StrCat("expected one of bf16, fp8_ds_mla, got \"", format, "\""));
-  }
-  const DataType type = quantised ? DataType::kUint8 : DataType::kBfloat16;
-  if (c.input_type(kCache) != DataType::kUndefined && c.input_type(kCache) != type) {
-    return c.InputError(kCache, StrCat("expected type ", DataTypeName(type), " for format \"",
-                                       format, "\", got ", DataTypeName(c.input_type(kCache))));
-  }
-  PF_RETURN_IF_ERROR(CheckWidths(c, quantised));
-  PF_RETURN_IF_ERROR(CheckSlotCount(c, kSlots, kLatent));
-  SetSameOutput(c, 0, kCache);
-  return absl::OkStatus();
-}
-
 absl::Status Validate(const KernelArgs& args) {
-  const TensorArg& cache = args.input(kCache);
-  return CheckSlots(args, kSlots, cache.dim(0), cache.dim(1));
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
+  return CheckSlots(args, kIn["slot_mapping"], cache.dim(0), cache.dim(1));
 }
 
 // The two rows of a token side by side.
@@ -81,7 +45,7 @@ void CopyRows(const KernelArgs& args, const CacheRows& rows, const std::vector<S
   ParallelFor(static_cast<int64_t>(writes.size()), 2 * rows.data_strides.row,
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  copy(kRotated, writes[i], copy(kLatent, writes[i], 0));
+                  copy(kIn["k_pe"], writes[i], copy(kIn["kv_c"], writes[i], 0));
                 }
               });
 }
@@ -89,7 +53,7 @@ void CopyRows(const KernelArgs& args, const CacheRows& rows, const std::vector<S
 template <auto insert_rows>
 absl::Status Run(KernelArgs& args) {
   const TensorArg& cache = args.output(0);
-  const std::vector<SlotWrite> writes = SlotWrites(args.input(kSlots));
+  const std::vector<SlotWrite> writes = SlotWrites(args.input(kIn["slot_mapping"]));
   const int64_t row_bytes = cache.dim(2) * BitWidth(cache.dtype) / 8;
   const PagedBytes paged = {cache.dim(0), cache.dim(1), cache.dim(1) * row_bytes};
   if (cache.dtype == DataType::kBfloat16) {
@@ -99,9 +63,9 @@ absl::Status Run(KernelArgs& args) {
   const GroupedRowFormat format = Fp8DsMlaRow();
   insert_rows({.format = format,
                .rows = GroupedRows(format, paged, cache.data),
-               .coded = args.input(kLatent).as<const uint8_t>(),
+               .coded = args.input(kIn["kv_c"]).as<const uint8_t>(),
                .coded_stride = 2 * format.coded,
-               .plain = args.input(kRotated).as<const uint8_t>(),
+               .plain = args.input(kIn["k_pe"]).as<const uint8_t>(),
                .plain_stride = 2 * format.plain},
               writes);
   return absl::OkStatus();
@@ -147,10 +111,10 @@ DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size) {
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const std::string format, node.StringAttribute("format", kPlain));
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kCache, 1));
-  const DataType slot_type = node.input(kSlots)->dtype();
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kIn["kv_cache"], 1));
+  const DataType slot_type = node.input(kIn["slot_mapping"])->dtype();
   if (format == kQuantised) return QuantisedBody(slot_type, block_size);
-  PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kCache, 2));
+  PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kIn["kv_cache"], 2));
   return PlainBody(slot_type, block_size, width);
 }
 
@@ -168,19 +132,15 @@ OpDef MlaCacheInsertDef() {
           "paged cache: as bfloat16, or the latent part quantised in groups of 128 under float "
           "scales (fp8_ds_mla, 656 bytes a token). A negative slot is skipped; of two tokens with "
           "one slot the later wins.")
-      .Input("kv_c", "bfloat16", "[T, L]; 512 for fp8_ds_mla")
-      .Input("k_pe", "bfloat16", "[T, P]; 64 for fp8_ds_mla")
-      .Input("slot_mapping", "I", "[T'], T' <= T", PortKind::kRequired, PortRole::kMetadata)
-      .Input("kv_cache", "C", "[NB, BS, L + P], or uint8 [NB, BS, 656]")
-      .Output("kv_cache_out", "C", "as kv_cache")
-      .Attr("format", std::string(kPlain), "bf16 or fp8_ds_mla")
+      .Inputs(kIn)
+      .Outputs(kOut)
+      .Attr("format", std::string(kPlain))
+      .OneOf({kPlain, kQuantised})
       .Types("I", {kInt64, kInt32})
-      .Types("C", {kBfloat16, kUint8})
-      .InferShapes(InferShapes)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)
-      .Alias(0, kCache)
+      .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
       .AddKernel({.name = "reference", .run = Run<InsertGroupedRows>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertGroupedRowsHwy>});
 }

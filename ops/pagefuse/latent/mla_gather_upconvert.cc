@@ -16,41 +16,32 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kCache = 0;
-constexpr int kTable = 1;
-constexpr int kLens = 2;
-constexpr int kStarts = 3;
+constexpr Ports kIn({
+    {"kv_cache", "uint8", "[NB, BS, 656]"},
+    PortSpec("block_table", "int32", "[Q, MB]").Metadata(),
+    PortSpec("seq_lens", "int32", "[Q]").Metadata(),
+    PortSpec("workspace_starts", "int32", "[Q]").Metadata(),
+});
+constexpr Ports kOut({{"workspace", "bfloat16", "[rows, 576]"}});
 
 // The rows of the workspace: up to the last one of any request.
-absl::StatusOr<Dim> Rows(ShapeContext& c) {
-  const auto lens = c.input_ints(kLens);
-  const auto starts = c.input_ints(kStarts);
-  if (!lens || !starts) return c.FreshDim();
+absl::StatusOr<Dim> Rows(const ShapeContext& c) {
+  const auto lens = c.input_ints(kIn["seq_lens"]);
+  const auto starts = c.input_ints(kIn["workspace_starts"]);
+  if (!lens || !starts) return Dim::Unknown();
   int64_t rows = 0;
   for (size_t r = 0; r < std::min(lens->size(), starts->size()); ++r) {
     if ((*lens)[r] < 0) {
-      return c.InputError(kLens, StrCat("expected lengths of at least 0, got ", (*lens)[r]));
+      return c.InputError(kIn["seq_lens"],
+                          StrCat("expected lengths of at least 0, got ", (*lens)[r]));
     }
     if ((*starts)[r] < 0) {
-      return c.InputError(kStarts, StrCat("expected rows of at least 0, got ", (*starts)[r]));
+      return c.InputError(kIn["workspace_starts"],
+                          StrCat("expected rows of at least 0, got ", (*starts)[r]));
     }
     rows = std::max(rows, (*starts)[r] + (*lens)[r]);
   }
   return Dim(rows);
-}
-
-absl::Status InferShapes(ShapeContext& c) {
-  const GroupedRowFormat format = Fp8DsMlaRow();
-  PF_RETURN_IF_ERROR(CheckDims(c, kCache, {std::nullopt, std::nullopt, Dim(format.TokenBytes())},
-                               StrCat("[NB, BS, ", format.TokenBytes(), "]")));
-  PF_RETURN_IF_ERROR(CheckRank(c, kTable, 2));
-  const auto requests = DimOf(c, kTable, 0);
-  for (const int input : {kLens, kStarts}) {
-    PF_RETURN_IF_ERROR(CheckDims(c, input, {requests}, "one for each row of \"block_table\""));
-  }
-  PF_ASSIGN_OR_RETURN(const Dim rows, Rows(c));
-  c.SetOutput(0, DataType::kBfloat16, Shape({rows, Dim(format.elements())}));
-  return absl::OkStatus();
 }
 
 PagedBytes PagedOf(const TensorArg& cache) {
@@ -59,8 +50,8 @@ PagedBytes PagedOf(const TensorArg& cache) {
 
 // Requests own disjoint rows.
 absl::Status CheckOverlap(const KernelArgs& args) {
-  const TensorArg& lens = args.input(kLens);
-  const TensorArg& starts = args.input(kStarts);
+  const TensorArg& lens = args.input(kIn["seq_lens"]);
+  const TensorArg& starts = args.input(kIn["workspace_starts"]);
   std::vector<int64_t> order;
   for (int64_t r = 0; r < lens.size(); ++r) {
     if (IndexAt(lens, r) > 0) order.push_back(r);
@@ -71,7 +62,7 @@ absl::Status CheckOverlap(const KernelArgs& args) {
     const int64_t end = IndexAt(starts, order[i - 1]) + IndexAt(lens, order[i - 1]);
     if (IndexAt(starts, order[i]) >= end) continue;
     return InputValueError(
-        args, kStarts,
+        args, kIn["workspace_starts"],
         StrCat("expected rows of its own for each request, got overlap of ", order[i - 1], " and ",
                order[i], " at row ", IndexAt(starts, order[i])));
   }
@@ -79,23 +70,23 @@ absl::Status CheckOverlap(const KernelArgs& args) {
 }
 
 absl::Status Validate(const KernelArgs& args) {
-  const PagedBytes paged = PagedOf(args.input(kCache));
-  const int64_t capacity =
-      CheckedMul(args.input(kTable).dim(1), paged.block_size).value_or(int64_t{1} << 62);
-  for (int64_t r = 0; r < args.input(kLens).size(); ++r) {
-    const int64_t length = IndexAt(args.input(kLens), r);
+  const PagedBytes paged = PagedOf(args.input(kIn["kv_cache"]));
+  const int64_t capacity = CheckedMul(args.input(kIn["block_table"]).dim(1), paged.block_size)
+                               .value_or(int64_t{1} << 62);
+  for (int64_t r = 0; r < args.input(kIn["seq_lens"]).size(); ++r) {
+    const int64_t length = IndexAt(args.input(kIn["seq_lens"]), r);
     if (length < 0 || length > capacity) {
       return InputValueError(
-          args, kLens,
+          args, kIn["seq_lens"],
           StrCat("expected lengths from 0 to ", capacity,
                  " (columns of \"block_table\" * block size), got ", length, " at ", r));
     }
-    if (IndexAt(args.input(kStarts), r) < 0) {
-      return InputValueError(
-          args, kStarts,
-          StrCat("expected rows of at least 0, got ", IndexAt(args.input(kStarts), r), " at ", r));
+    if (IndexAt(args.input(kIn["workspace_starts"]), r) < 0) {
+      return InputValueError(args, kIn["workspace_starts"],
+                             StrCat("expected rows of at least 0, got ",
+                                    IndexAt(args.input(kIn["workspace_starts"]), r), " at ", r));
     }
-    PF_RETURN_IF_ERROR(CheckUsedBlocks(args, kTable, {r, 0, length}, paged));
+    PF_RETURN_IF_ERROR(CheckUsedBlocks(args, kIn["block_table"], {r, 0, length}, paged));
   }
   return CheckOverlap(args);
 }
@@ -105,9 +96,9 @@ void ClearGaps(const KernelArgs& args) {
   const TensorArg& workspace = args.output(0);
   const int64_t row_bytes = 2 * workspace.dim(1);
   std::vector<bool> owned(workspace.dim(0));
-  for (int64_t r = 0; r < args.input(kLens).size(); ++r) {
-    const int64_t start = IndexAt(args.input(kStarts), r);
-    std::fill_n(owned.begin() + start, IndexAt(args.input(kLens), r), true);
+  for (int64_t r = 0; r < args.input(kIn["seq_lens"]).size(); ++r) {
+    const int64_t start = IndexAt(args.input(kIn["workspace_starts"]), r);
+    std::fill_n(owned.begin() + start, IndexAt(args.input(kIn["seq_lens"]), r), true);
   }
   for (int64_t row = 0; row < workspace.dim(0); ++row) {
     if (!owned[row]) std::memset(workspace.as<uint8_t>() + row * row_bytes, 0, row_bytes);
@@ -117,18 +108,18 @@ void ClearGaps(const KernelArgs& args) {
 template <auto gather_rows>
 absl::Status Run(KernelArgs& args) {
   const GroupedRowFormat format = Fp8DsMlaRow();
-  const PagedBytes paged = PagedOf(args.input(kCache));
+  const PagedBytes paged = PagedOf(args.input(kIn["kv_cache"]));
   ClearGaps(args);
   std::vector<SlotRead> reads;
-  for (int64_t r = 0; r < args.input(kLens).size(); ++r) {
-    int64_t row = IndexAt(args.input(kStarts), r);
-    const int64_t count = IndexAt(args.input(kLens), r);
-    ForSlots(args.input(kTable), {r, 0, count}, paged.block_size, [&](int64_t slot) {
+  for (int64_t r = 0; r < args.input(kIn["seq_lens"]).size(); ++r) {
+    int64_t row = IndexAt(args.input(kIn["workspace_starts"]), r);
+    const int64_t count = IndexAt(args.input(kIn["seq_lens"]), r);
+    ForSlots(args.input(kIn["block_table"]), {r, 0, count}, paged.block_size, [&](int64_t slot) {
       reads.push_back({slot, row++});
     });
   }
   gather_rows({.format = format,
-               .rows = GroupedRows(format, paged, args.input(kCache).data),
+               .rows = GroupedRows(format, paged, args.input(kIn["kv_cache"]).data),
                .workspace = args.output(0).as<uint8_t>()},
               reads);
   return absl::OkStatus();
@@ -181,26 +172,21 @@ DecompositionVariant Body(int64_t block_size, int64_t columns) {
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kCache, 1));
-  PF_ASSIGN_OR_RETURN(const int64_t columns, NumberOf(node, kTable, 1));
+  PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kIn["kv_cache"], 1));
+  PF_ASSIGN_OR_RETURN(const int64_t columns, NumberOf(node, kIn["block_table"], 1));
   return Body(block_size, columns);
 }
 
 }  // namespace
 
 OpDef MlaGatherUpconvertDef() {
-  const auto required = PortKind::kRequired;
-  const auto metadata = PortRole::kMetadata;
   return OpDef("pagefuse", "MlaGatherUpconvert", 1)
       .Doc(
           "Decodes all rows of each request from a paged fp8_ds_mla cache to bfloat16, into the "
           "workspace from row workspace_starts on. Rows of no request are zero.")
-      .Input("kv_cache", "uint8", "[NB, BS, 656]")
-      .Input("block_table", "int32", "[Q, MB]", required, metadata)
-      .Input("seq_lens", "int32", "[Q]", required, metadata)
-      .Input("workspace_starts", "int32", "[Q]", required, metadata)
-      .Output("workspace", "bfloat16", "[max(start + len), 576]")
-      .InferShapes(InferShapes)
+      .Inputs(kIn)
+      .Outputs(kOut)
+      .Let("rows", "max(workspace_starts + seq_lens)", Rows)
       .Validate(Validate)
       .Decomposition(Decompose)
       .AddKernel({.name = "reference", .run = Run<GatherGroupedRows>})

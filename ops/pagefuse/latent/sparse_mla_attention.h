@@ -32,20 +32,32 @@
 
 namespace pagefuse {
 
-enum SparseMlaInput {
-  kSmQuery,          // [T, H, D]
-  kSmCache,          // see above
-  kSmIndices,        // [T, K]
-  kSmTopkLens,       // [T]
-  kSmSink,           // [H]
-  kSmExtraCache,     // as the cache
-  kSmExtraIndices,   // [T, K2]
-  kSmExtraTopkLens,  // [T]
-  kSmBlockTable,     // [B, M]
-  kSmSeqLens,        // [B]
-  kSmQueryStartLoc,  // [B + 1]
-  kSmNumInputs,
-};
+inline constexpr Ports kSparseMlaIn({
+    {"q", "TQ", "[T, H, D], D >= 1, D = row, head_dim_v <= D"},
+    {"kv_cache", "TC if format = bf16, else uint8",
+     "[NB, S] if format = fp8_ue8m0, [NB, ..., 656] if format = fp8_ds_mla, else [NB, ..., D], "
+     "S >= block_size * 584"},
+    PortSpec("indices", "int32", "[T, K]").Optional().Metadata(),
+    PortSpec("topk_lens", "int32", "[T]").OnlyIf("indices").Metadata(),
+    PortSpec("attn_sink", "float", "[H]").Optional(),
+    PortSpec("extra_kv_cache", "TC if format = bf16, else uint8",
+             "[NB', S'] if format = fp8_ue8m0, [NB', ...', 656] if format = fp8_ds_mla, "
+             "else [NB', ...', D], S' >= extra_block_size * 584")
+        .RequiredIf("extra_indices")
+        .OnlyIf("indices"),
+    PortSpec("extra_indices", "int32", "[T, K']")
+        .RequiredIf("extra_kv_cache")
+        .OnlyIf("indices")
+        .Metadata(),
+    PortSpec("extra_topk_lens", "int32", "[T]").OnlyIf("extra_indices").Metadata(),
+    PortSpec("block_table", "int32", "[B, M]").ExactlyIf("not indices").Metadata(),
+    PortSpec("seq_lens", "int32", "[B]").ExactlyIf("not indices").Metadata(),
+    PortSpec("query_start_loc", "int32", "[B + 1]").ExactlyIf("not indices").Metadata(),
+});
+inline constexpr Ports kSparseMlaOut({
+    {"out", "TQ", "[T, H, head_dim_v]"},
+    PortSpec("lse", "float", "[T, H]").Optional(),
+});
 
 // The values of the attribute `format`.
 enum class LatentFormat { kPlain, kFp8DsMla, kFp8Ue8m0 };
@@ -65,11 +77,9 @@ struct SparseMlaAttributes {
   }
 };
 
-// Reads and checks the attributes. InvalidArgument naming node and attribute.
-absl::StatusOr<SparseMlaAttributes> ParseSparseMla(const Node& node);
+// Of checked attributes.
+absl::StatusOr<SparseMlaAttributes> ReadSparseMla(const Node& node);
 
-// Types and shapes; every check that needs no values.
-absl::Status InferSparseMla(ShapeContext& context);
 // Checks of values: OutOfRange for rows and blocks outside of a cache, InvalidArgument for others.
 absl::Status ValidateSparseMla(const KernelArgs& args);
 

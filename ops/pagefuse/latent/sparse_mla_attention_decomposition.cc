@@ -50,21 +50,21 @@ DecompositionVariant MakeVariant(const Structure& s) {
 
 absl::StatusOr<DecompositionVariant> DecomposeSparseMla(const Node& node) {
   SparseMlaBody::Options o;
-  PF_ASSIGN_OR_RETURN(o.attributes, ParseSparseMla(node));
+  PF_ASSIGN_OR_RETURN(o.attributes, ReadSparseMla(node));
   const auto type_of = [&](int i) {
     return node.input(i) == nullptr ? DataType::kUndefined : node.input(i)->dtype();
   };
-  o.query_type = type_of(kSmQuery);
-  o.cache_type = type_of(kSmCache);
+  o.query_type = type_of(kSparseMlaIn["q"]);
+  o.cache_type = type_of(kSparseMlaIn["kv_cache"]);
   if (o.query_type == DataType::kUndefined || o.cache_type == DataType::kUndefined) {
     return absl::FailedPreconditionError(
         StrCat(node.Description(), ": the types of \"q\" and \"kv_cache\" are not known"));
   }
-  o.has_lens = node.input(kSmTopkLens) != nullptr;
-  o.has_sink = node.input(kSmSink) != nullptr;
-  o.has_extra = node.input(kSmExtraCache) != nullptr;
-  o.has_extra_lens = node.input(kSmExtraTopkLens) != nullptr;
-  o.dense = node.input(kSmIndices) == nullptr;
+  o.has_lens = node.input(kSparseMlaIn["topk_lens"]) != nullptr;
+  o.has_sink = node.input(kSparseMlaIn["attn_sink"]) != nullptr;
+  o.has_extra = node.input(kSparseMlaIn["extra_kv_cache"]) != nullptr;
+  o.has_extra_lens = node.input(kSparseMlaIn["extra_topk_lens"]) != nullptr;
+  o.dense = node.input(kSparseMlaIn["indices"]) == nullptr;
   o.has_lse = node.output(1) != nullptr;
   o.guard = true;
   o.scale = absl::StrFormat("%.9e", o.attributes.scale);

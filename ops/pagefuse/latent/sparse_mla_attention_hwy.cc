@@ -7,10 +7,9 @@
 #include <limits>
 #include <vector>
 
-#include <omp.h>
-
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/linalg/cpu_features.h"
+#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse {
 namespace {
@@ -61,7 +60,7 @@ struct Backend {
 
 class SparseMlaPlan {
  public:
-  explicit SparseMlaPlan(const SparseMlaProblem& p) : p_(p), threads_(omp_get_max_threads()) {
+  explicit SparseMlaPlan(const SparseMlaProblem& p) : p_(p) {
     if (p.dense) {
       MakeDenseGroups();
     } else {
@@ -74,21 +73,20 @@ class SparseMlaPlan {
 
   void Run(Scratch& scratch) {
     const int64_t thread_bytes = backend_.scratch(p_, most_rows_);
-    const int64_t own_bytes = RoundUp(row_floats() * 4);
-    auto* base = static_cast<std::byte*>(scratch.Get((thread_bytes + own_bytes) * threads_, 0));
+    const int64_t worker_bytes = thread_bytes + RoundUp(row_floats() * 4);
+    auto* base = static_cast<std::byte*>(scratch.Get(worker_bytes * MaxWorkers(), 0));
     partials_ = static_cast<float*>(scratch.Get(partial_floats_ * 4 + 64, 1));
     const auto num_segments = static_cast<int64_t>(segments_.size());
-#pragma omp parallel num_threads(threads_)
-    {
-      std::byte* mine = base + (thread_bytes + own_bytes) * omp_get_thread_num();
-      auto* own = reinterpret_cast<float*>(mine + thread_bytes);
-      std::vector<RowAddress> rows;
-      // The longest lists last in a sequence: they go first.
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t i = num_segments - 1; i >= 0; --i) RunSegment(segments_[i], mine, rows);
-#pragma omp for schedule(dynamic, 1)
-      for (int64_t i = 0; i < num_segments; ++i) JoinGroup(segments_[i], own);
-    }
+    PerWorker<std::vector<RowAddress>> rows;
+    // The longest lists last in a sequence: they go first.
+    ParallelTasks(num_segments, [&](int64_t i, int worker) {
+      RunSegment(segments_[num_segments - 1 - i], base + worker_bytes * worker, rows[worker]);
+    });
+    const int64_t join_bytes = 4 * most_rows_ * row_floats();
+    ParallelFor(num_segments, join_bytes, [&](int64_t i, int64_t end, int worker) {
+      auto* own = reinterpret_cast<float*>(base + worker_bytes * worker + thread_bytes);
+      for (; i < end; ++i) JoinGroup(segments_[i], own);
+    });
   }
 
  private:
@@ -191,7 +189,6 @@ class SparseMlaPlan {
   }
 
   const SparseMlaProblem& p_;
-  const int threads_;
   Backend backend_;
   std::vector<Group> groups_;
   std::vector<Segment> segments_;

@@ -11,16 +11,15 @@ namespace {
 using pagefuse_ops::InputRangeError;
 using pagefuse_ops::InputValueError;
 
-constexpr PackedBatchPorts kPorts = {.query = kSmQuery,
-                                     .query_start_loc = kSmQueryStartLoc,
-                                     .seq_lens = kSmSeqLens,
-                                     .block_table = kSmBlockTable};
+constexpr PackedBatchPorts kBatch = PackedBatchOf(kSparseMlaIn);
 
 struct ListPorts {
   int cache, indices, lens;
 };
-constexpr ListPorts kLists[] = {{kSmCache, kSmIndices, kSmTopkLens},
-                                {kSmExtraCache, kSmExtraIndices, kSmExtraTopkLens}};
+constexpr ListPorts kLists[] = {
+    {kSparseMlaIn["kv_cache"], kSparseMlaIn["indices"], kSparseMlaIn["topk_lens"]},
+    {kSparseMlaIn["extra_kv_cache"], kSparseMlaIn["extra_indices"],
+     kSparseMlaIn["extra_topk_lens"]}};
 
 CacheRows RowsOf(const SparseMlaAttributes& a, const TensorArg& cache, int64_t block_size) {
   PagedBytes paged{.num_blocks = cache.dim(0), .block_size = block_size};
@@ -45,7 +44,7 @@ SparseMlaProblem::List MakeList(const KernelArgs& args, const SparseMlaAttribute
   const TensorArg& indices = args.input(ports.indices);
   SparseMlaProblem::List list;
   list.cache = RowsOf(a, args.input(ports.cache),
-                      ports.cache == kSmCache ? a.block_size : a.extra_block_size);
+                      ports.cache == kSparseMlaIn["kv_cache"] ? a.block_size : a.extra_block_size);
   list.num_rows = list.cache.num_blocks * list.cache.block_size;
   if (indices.present()) list.columns = indices.dim(1);
   list.indices = indices.as<const int32_t>();
@@ -74,14 +73,14 @@ absl::Status CheckList(const KernelArgs& args, const SparseMlaProblem& p, int nu
 }
 
 absl::Status CheckDense(const KernelArgs& args, const SparseMlaProblem& p) {
-  PF_RETURN_IF_ERROR(CheckQueryStarts(args, kPorts));
+  PF_RETURN_IF_ERROR(CheckQueryStarts(args, kBatch));
   for (int64_t b = 0; b < p.num_sequences; ++b) {
     const int64_t block_size = p.cache().block_size;
-    PF_RETURN_IF_ERROR(CheckLength(args, kPorts, b, block_size));
+    PF_RETURN_IF_ERROR(CheckLength(args, kBatch, b, block_size));
     const int64_t queries = p.num_queries(b);
     const int64_t rows = queries == 0 ? 0 : p.VisibleRows(b, queries - 1);
-    const TableRange used = {0, (rows + block_size - 1) / block_size};
-    PF_RETURN_IF_ERROR(CheckBlocks(args, kPorts, b, used, p.cache().num_blocks));
+    const TableColumns used = {0, (rows + block_size - 1) / block_size};
+    PF_RETURN_IF_ERROR(CheckBlocks(args, kBatch, b, used, p.cache().num_blocks));
   }
   return absl::OkStatus();
 }
@@ -110,30 +109,30 @@ void SparseMlaProblem::AppendListed(int64_t t, int64_t begin, int64_t end,
 
 absl::StatusOr<SparseMlaProblem> MakeSparseMlaProblem(const KernelArgs& args) {
   SparseMlaProblem p;
-  PF_ASSIGN_OR_RETURN(p.attributes, ParseSparseMla(*args.node));
-  const TensorArg& q = args.input(kSmQuery);
+  PF_ASSIGN_OR_RETURN(p.attributes, ReadSparseMla(*args.node));
+  const TensorArg& q = args.input(kSparseMlaIn["q"]);
   p.grouped = p.attributes.grouped();
   p.query_type = q.dtype;
-  p.cache_type = args.input(kSmCache).dtype;
+  p.cache_type = args.input(kSparseMlaIn["kv_cache"]).dtype;
   p.num_tokens = q.dim(0);
   p.num_heads = q.dim(1);
   p.head_size = q.dim(2);
   p.value_size = p.attributes.head_dim_v;
   p.q = q.data;
-  p.sink = args.input(kSmSink).as<const float>();
+  p.sink = args.input(kSparseMlaIn["attn_sink"]).as<const float>();
   p.out = args.output(0).data;
   p.lse = args.output(1).as<float>();
   for (const ListPorts& ports : kLists) {
     if (args.input(ports.cache).present()) p.lists.push_back(MakeList(args, p.attributes, ports));
   }
-  const TensorArg& table = args.input(kSmBlockTable);
+  const TensorArg& table = args.input(kSparseMlaIn["block_table"]);
   p.dense = table.present();
   if (!p.dense) return p;
   p.block_table = table.as<const int32_t>();
   p.table_columns = table.dim(1);
-  p.seq_lens = args.input(kSmSeqLens).as<const int32_t>();
-  p.num_sequences = args.input(kSmSeqLens).dim(0);
-  p.query_start_loc = args.input(kSmQueryStartLoc).as<const int32_t>();
+  p.seq_lens = args.input(kSparseMlaIn["seq_lens"]).as<const int32_t>();
+  p.num_sequences = args.input(kSparseMlaIn["seq_lens"]).dim(0);
+  p.query_start_loc = args.input(kSparseMlaIn["query_start_loc"]).as<const int32_t>();
   return p;
 }
 

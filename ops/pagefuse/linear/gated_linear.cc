@@ -17,34 +17,19 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
+constexpr Ports kIn({
+    {"x", "T", "[..., K]"},
+    {"w_gate", "T", "[K, N]"},
+    {"w_up", "T", "[K, N]"},
+});
+constexpr Ports kOut({{"y", "T", "[..., N]"}});
+
 absl::StatusOr<Activation> ActivationOf(const Node& node) {
   PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
   const std::optional<Activation> activation = ActivationFromName(name);
   if (activation) return *activation;
   return absl::InvalidArgumentError(
       absl::StrCat("expected gelu, gelu_tanh or silu, got \"", name, "\""));
-}
-
-absl::Status Infer(ShapeContext& c) {
-  const absl::StatusOr<Activation> activation = ActivationOf(c.node());
-  if (!activation.ok()) {
-    return c.AttributeError("activation", std::string(activation.status().message()));
-  }
-  for (int i = 1; i <= 2; ++i) {
-    const Shape* w = c.input_shape(i);
-    if (w == nullptr || w->rank() == 2) continue;
-    return c.InputError(i, absl::StrCat("expected shape [K, N], got ", w->ToString()));
-  }
-  const Shape* gate = c.input_shape(1);
-  const Shape* up = c.input_shape(2);
-  for (int i = 0; i < 2 && gate != nullptr && up != nullptr; ++i) {
-    const Dim& a = (*gate)[i];
-    const Dim& b = (*up)[i];
-    if (!a.is_constant() || !b.is_constant() || a == b) continue;
-    return c.InputError(2, absl::StrCat("expected the shape of w_gate, ", gate->ToString(),
-                                        ", got ", up->ToString()));
-  }
-  return InferProduct(c, {});
 }
 
 // act: gate -> activated, in standard ops.
@@ -77,11 +62,11 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
 
 template <typename T>
 void ReferenceLoops(KernelArgs& args, Activation activation) {
-  const ProductDims dims = DimsOf({}, args.input(0), args.input(1));
+  const ProductDims dims = DimsOf({}, args.input(kIn["x"]), args.input(kIn["w_gate"]));
   const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
-  const T* x = args.input(0).as<T>();
-  const T* gate = args.input(1).as<T>();
-  const T* up = args.input(2).as<T>();
+  const T* x = args.input(kIn["x"]).as<T>();
+  const T* gate = args.input(kIn["w_gate"]).as<T>();
+  const T* up = args.input(kIn["w_up"]).as<T>();
   T* y = args.output(0).as<T>();
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < dims.n; ++column) {
@@ -94,7 +79,7 @@ void ReferenceLoops(KernelArgs& args, Activation activation) {
 
 absl::Status Reference(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(*args.node));
-  return DispatchFloat(args.input(0).dtype,
+  return DispatchFloat(args.input(kIn["x"]).dtype,
                        [&]<typename T>() { ReferenceLoops<T>(args, activation); });
 }
 
@@ -103,8 +88,8 @@ WeightView ViewOf(const float* data, const std::vector<int64_t>& dims) {
 }
 
 absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
-  const Tensor* gate = args.constants[1];
-  const Tensor* up = args.constants[2];
+  const Tensor* gate = args.constants[kIn["w_gate"]];
+  const Tensor* up = args.constants[kIn["w_up"]];
   if (args.query.weight_type != WeightType::kBfloat16 || gate == nullptr || up == nullptr) {
     return nullptr;
   }
@@ -117,10 +102,10 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
 
 absl::Status Linear(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(*args.node));
-  const TensorArg& w = args.input(1);
-  const ProductDims dims = DimsOf({}, args.input(0), w);
+  const TensorArg& w = args.input(kIn["w_gate"]);
+  const ProductDims dims = DimsOf({}, args.input(kIn["x"]), w);
   const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
-  const RowsView x{args.input(0).as<float>(), rows, dims.k};
+  const RowsView x{args.input(kIn["x"]).as<float>(), rows, dims.k};
   const OutputView y{args.output(0).as<float>(), dims.n};
   if (args.state != nullptr) {
     const PackedBf16& packed = static_cast<const PackedWeight*>(args.state)->packed();
@@ -129,7 +114,7 @@ absl::Status Linear(KernelArgs& args) {
     return absl::OkStatus();
   }
   const WeightView gate = ViewOf(w.as<float>(), w.dims);
-  const WeightView up = ViewOf(args.input(2).as<float>(), w.dims);
+  const WeightView up = ViewOf(args.input(kIn["w_up"]).as<float>(), w.dims);
   void* scratch = args.scratch->Get(GatedLinearF32ScratchBytes(rows, gate));
   return GatedLinearF32(x, gate, up, activation, scratch, y);
 }
@@ -139,13 +124,11 @@ absl::Status Linear(KernelArgs& args) {
 OpDef GatedLinearDef() {
   return OpDef("pagefuse", "GatedLinear", /*since=*/1)
       .Doc("activation(x * w_gate) * (x * w_up), the first half of a gated MLP, in one pass.")
-      .Input("x", "T", "[..., K]")
-      .Input("w_gate", "T", "[K, N]")
-      .Input("w_up", "T", "[K, N]")
-      .Output("y", "T", "[..., N]")
-      .RequiredAttr("activation", "gelu, gelu_tanh (the tanh form) or silu")
+      .Inputs(kIn)
+      .Outputs(kOut)
+      .RequiredAttr("activation", "gelu_tanh is the tanh form")
+      .OneOf({"gelu", "gelu_tanh", "silu"})
       .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
-      .InferShapes(Infer)
       .Decomposition(Decompose)
       .Variants([] {
         return std::vector<DecompositionVariant>{Variant("gelu_tanh"), Variant("gelu"),

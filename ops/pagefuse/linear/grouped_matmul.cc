@@ -20,9 +20,12 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr int kX = 0;
-constexpr int kExperts = 1;
-constexpr int kWeights = 2;
+constexpr Ports kIn({
+    {"x", "T", "[T, K]"},
+    PortSpec("expert_ids", "Tind", "[T]: negative ones count from the end").Metadata(),
+    {"weights", "T", "[E, N, K] if transB, else [E, K, N]"},
+});
+constexpr Ports kOut({{"y", "T", "[T, N]"}});
 
 struct Sizes {
   int64_t rows = 0, experts = 0, k = 0, n = 0;
@@ -30,55 +33,23 @@ struct Sizes {
 };
 
 absl::StatusOr<Sizes> SizesOf(const KernelArgs& args) {
-  const std::vector<int64_t>& w = args.input(kWeights).dims;
+  const std::vector<int64_t>& w = args.input(kIn["weights"]).dims;
   PF_ASSIGN_OR_RETURN(const int64_t trans_b, args.node->IntAttribute("transB", 0));
   Sizes s;
   s.trans_b = trans_b != 0;
-  s.rows = args.input(kX).dims[0];
+  s.rows = args.input(kIn["x"]).dims[0];
   s.experts = w[0];
   s.k = w[s.trans_b ? 2 : 1];
   s.n = w[s.trans_b ? 1 : 2];
   return s;
 }
 
-bool Differ(const Dim& a, const Dim& b) {
-  return a.is_constant() && b.is_constant() && *a.constant() != *b.constant();
-}
-
-absl::Status Infer(ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const int64_t trans_b, c.node().IntAttribute("transB", 0));
-  const Shape* x = c.input_shape(kX);
-  const Shape* experts = c.input_shape(kExperts);
-  const Shape* w = c.input_shape(kWeights);
-  if (x != nullptr && x->rank() != 2) {
-    return c.InputError(kX, absl::StrCat("expected [T, K], got ", x->ToString()));
-  }
-  if (w != nullptr && w->rank() != 3) {
-    return c.InputError(kWeights, absl::StrCat("expected three dims, got ", w->ToString()));
-  }
-  if (experts != nullptr &&
-      (experts->rank() != 1 || (x != nullptr && Differ((*experts)[0], (*x)[0])))) {
-    return c.InputError(
-        kExperts, absl::StrCat("expected one expert a row of x", x == nullptr ? "" : " ",
-                               x == nullptr ? "" : x->ToString(), ", got ", experts->ToString()));
-  }
-  c.SetOutput(0, c.input_type(kX), std::nullopt);
-  if (x == nullptr || w == nullptr) return absl::OkStatus();
-  const Dim& k = (*w)[trans_b != 0 ? 2 : 1];
-  if (Differ(k, (*x)[1])) {
-    return c.InputError(kWeights, absl::StrCat("expected matrices for rows of ", (*x)[1].ToString(),
-                                               ", got ", w->ToString()));
-  }
-  c.SetOutput(0, c.input_type(kX), Shape({(*x)[0], (*w)[trans_b != 0 ? 1 : 2]}));
-  return absl::OkStatus();
-}
-
 absl::Status Validate(const KernelArgs& args) {
-  const int64_t experts = args.input(kWeights).dims[0];
-  for (int64_t i = 0; i < args.input(kExperts).size(); ++i) {
-    const int64_t expert = IndexAt(args.input(kExperts), i);
+  const int64_t experts = args.input(kIn["weights"]).dims[0];
+  for (int64_t i = 0; i < args.input(kIn["expert_ids"]).size(); ++i) {
+    const int64_t expert = IndexAt(args.input(kIn["expert_ids"]), i);
     if (expert >= -experts && expert < experts) continue;
-    return InputRangeError(args, kExperts,
+    return InputRangeError(args, kIn["expert_ids"],
                            absl::StrCat("row ", i, " asks for expert ", expert, " of ", experts));
   }
   return absl::OkStatus();
@@ -86,9 +57,9 @@ absl::Status Validate(const KernelArgs& args) {
 
 // Negative numbers count from the end, as indices of Gather do.
 std::vector<int64_t> ExpertsOf(const KernelArgs& args, int64_t experts) {
-  std::vector<int64_t> result(static_cast<size_t>(args.input(kExperts).size()));
+  std::vector<int64_t> result(static_cast<size_t>(args.input(kIn["expert_ids"]).size()));
   for (size_t i = 0; i < result.size(); ++i) {
-    const int64_t expert = IndexAt(args.input(kExperts), static_cast<int64_t>(i));
+    const int64_t expert = IndexAt(args.input(kIn["expert_ids"]), static_cast<int64_t>(i));
     result[i] = expert < 0 ? expert + experts : expert;
   }
   return result;
@@ -97,8 +68,8 @@ std::vector<int64_t> ExpertsOf(const KernelArgs& args, int64_t experts) {
 template <typename T>
 void ReferenceLoops(KernelArgs& args, const Sizes& s) {
   const std::vector<int64_t> experts = ExpertsOf(args, s.experts);
-  const T* x = args.input(kX).as<T>();
-  const T* w = args.input(kWeights).as<T>();
+  const T* x = args.input(kIn["x"]).as<T>();
+  const T* w = args.input(kIn["weights"]).as<T>();
   T* y = args.output(0).as<T>();
   for (int64_t row = 0; row < s.rows; ++row) {
     const T* matrix = w + experts[row] * s.k * s.n;
@@ -111,7 +82,8 @@ void ReferenceLoops(KernelArgs& args, const Sizes& s) {
 
 absl::Status Reference(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(args));
-  return DispatchFloat(args.input(kX).dtype, [&]<typename T>() { ReferenceLoops<T>(args, s); });
+  return DispatchFloat(args.input(kIn["x"]).dtype,
+                       [&]<typename T>() { ReferenceLoops<T>(args, s); });
 }
 
 // Every expert's matrix packed to bfloat16.
@@ -126,7 +98,7 @@ class PackedExperts : public KernelState {
 };
 
 absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
-  const Tensor* w = args.constants[kWeights];
+  const Tensor* w = args.constants[kIn["weights"]];
   const bool packs = args.query.weight_type == WeightType::kBfloat16 && w != nullptr &&
                      w->dtype() == DataType::kFloat && w->rank() == 3;
   if (!packs) return nullptr;
@@ -146,7 +118,7 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
 absl::Status Linear(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(args));
   const ExpertGroups groups = GroupByExpert(ExpertsOf(args, s.experts), s.experts);
-  const float* w = args.input(kWeights).as<float>();
+  const float* w = args.input(kIn["weights"]).as<float>();
   const auto* state = static_cast<const PackedExperts*>(args.state);
   const auto product = [&](int64_t expert, const RowsView& x, const OutputView& y,
                            Scratch& scratch) -> absl::Status {
@@ -158,7 +130,7 @@ absl::Status Linear(KernelArgs& args) {
     const size_t bytes = LinearF32ScratchBytes(x.m, matrix);
     return LinearF32(x, matrix, bytes > 0 ? scratch.Get(bytes) : nullptr, y);
   };
-  const GroupedRows rows{args.input(kX).as<float>(), 1, args.output(0).as<float>(), s.k, s.n};
+  const GroupedRows rows{args.input(kIn["x"]).as<float>(), 1, args.output(0).as<float>(), s.k, s.n};
   return GroupedProduct(groups, rows, product, *args.scratch);
 }
 
@@ -180,7 +152,7 @@ DecompositionVariant Variant(bool trans_b, bool casts) {
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
-  const Value* ids = node.input(kExperts);
+  const Value* ids = node.input(kIn["expert_ids"]);
   return Variant(trans_b != 0, ids != nullptr && ids->dtype() == DataType::kInt32);
 }
 
@@ -191,15 +163,11 @@ OpDef GroupedMatMulDef() {
       .Doc(
           "Row t of x times matrix expert_ids[t]. Reads the matrices of experts that a row asks "
           "for, each once.")
-      .Input("x", "T", "[T, K]")
-      .Input("expert_ids", "Tind", "[T]; negative ones count from the end", PortKind::kRequired,
-             PortRole::kMetadata)
-      .Input("weights", "T", "[E, K, N]; [E, N, K] if transB")
-      .Output("y", "T", "[T, N]")
-      .Attr("transB", int64_t{0}, "1: matrices are stored transposed")
+      .Inputs(kIn)
+      .Outputs(kOut)
+      .FlagAttr("transB", int64_t{0}, "1: matrices are stored transposed")
       .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
       .Types("Tind", {DataType::kInt32, DataType::kInt64})
-      .InferShapes(Infer)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants([] {

@@ -2,96 +2,51 @@
 
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/pagefuse/dim_checks.h"
 
 namespace pagefuse::pagefuse_ops {
-namespace {
-
-absl::Status AttributeError(const Node& node, std::string_view attribute, std::string_view what) {
-  return absl::InvalidArgumentError(
-      StrCat(node.Description(), ": attribute \"", attribute, "\": ", what));
-}
-
-absl::Status CheckSlotSize(const ShapeContext& c, const TurboQuantPorts& ports,
-                           const TurboQuantSizes& sizes, const TurboQuantFormat& format) {
-  const std::optional<int64_t> slot = Dims(c).Of(ports.cache, 3).constant();
-  if (!slot) return absl::OkStatus();
-  const std::string shape = c.input_shape(ports.cache)->ToString();
-  if (*slot < format.SlotBytes()) {
-    return c.InputError(
-        ports.cache,
-        StrCat("expected slots of at least ", format.SlotBytes(), " bytes for a head size of ",
-               sizes.head_size.ToString(), " with key_bits ", format.key_bits, " and value_bits ",
-               format.value_bits, ", got ", shape));
-  }
-  if (*slot % 2 == 0) return absl::OkStatus();
-  return c.InputError(ports.cache, StrCat("expected slots of an even size, got ", shape));
-}
-
-absl::Status CheckRotation(const ShapeContext& c, const TurboQuantPorts& ports,
-                           const TurboQuantSizes& sizes) {
-  if (c.has_input(ports.rotation)) {
-    const Dims dims(c);
-    const std::string source = sizes.source >= 0 ? "the head size" : "\"head_size\"";
-    PF_RETURN_IF_ERROR(dims.Rank(ports.rotation, 2));
-    PF_RETURN_IF_ERROR(dims.Equal(ports.rotation, 0, sizes.head_size, source));
-    return dims.Equal(ports.rotation, 1, sizes.head_size, source);
-  }
-  const std::optional<int64_t> size = sizes.head_size.constant();
-  if (!size || std::has_single_bit(static_cast<uint64_t>(*size))) return absl::OkStatus();
-  return c.InputError(ports.rotation,
-                      StrCat("is missing: the head size ", *size, " is no power of two"));
-}
-
-}  // namespace
 
 absl::StatusOr<TurboQuantAttributes> ReadTurboQuantAttributes(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t key_bits, node.IntAttribute("key_bits", 0));
   PF_ASSIGN_OR_RETURN(const int64_t value_bits, node.IntAttribute("value_bits", 0));
   PF_ASSIGN_OR_RETURN(const int64_t norm_correction, node.IntAttribute("norm_correction", 0));
-  if (key_bits != 3 && key_bits != 4 && key_bits != 8) {
-    return AttributeError(node, "key_bits", StrCat("expected 3, 4 or 8, got ", key_bits));
-  }
-  if (value_bits != 3 && value_bits != 4) {
-    return AttributeError(node, "value_bits", StrCat("expected 3 or 4, got ", value_bits));
-  }
-  if (norm_correction != 0 && norm_correction != 1) {
-    return AttributeError(node, "norm_correction",
-                          StrCat("expected 0 or 1, got ", norm_correction));
-  }
   return TurboQuantAttributes{static_cast<int>(key_bits), static_cast<int>(value_bits),
                               norm_correction == 1};
 }
 
-absl::Status CheckTurboQuantCache(const ShapeContext& c, const TurboQuantPorts& ports,
-                                  const TurboQuantSizes& sizes) {
-  PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(c.node()));
-  const Dims dims(c);
-  PF_RETURN_IF_ERROR(dims.Rank(ports.cache, 4));
-  PF_RETURN_IF_ERROR(dims.AtLeastOne(ports.cache, 1));
-  PF_RETURN_IF_ERROR(dims.AtLeastOne(ports.cache, 2));
-  PF_RETURN_IF_ERROR(dims.Equal(ports.cache, 2, sizes.heads, "\"key\""));
-  if (const std::optional<int64_t> size = sizes.head_size.constant()) {
+OpDef& AddTurboQuantBits(OpDef& op) {
+  return op.RequiredAttr("key_bits", "3, 4: codes of centroids; 8: float8e4m3fn")
+      .OneOf({3, 4, 8})
+      .RequiredAttr("value_bits")
+      .OneOf({3, 4});
+}
+
+SizeDef::ComputeFn SlotBytes(std::string_view head_size, int source) {
+  return [name = std::string(head_size), source](const ShapeContext& c) -> absl::StatusOr<Dim> {
+    PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(c.node()));
+    const std::optional<int64_t> size = c.size(name).constant();
+    if (!size) return Dim::Unknown();
     const TurboQuantFormat format = attributes.Format(*size);
     const absl::Status fits = format.CheckHeadSize();
-    if (!fits.ok()) {
-      return sizes.source >= 0 ? c.InputError(sizes.source, StdView(fits.message()))
-                               : c.AttributeError("head_size", StdView(fits.message()));
-    }
-    PF_RETURN_IF_ERROR(CheckSlotSize(c, ports, sizes, format));
-  }
-  if (attributes.key_bits == 8) return absl::OkStatus();
-  if (sizes.needs_rotation || c.has_input(ports.rotation)) {
-    PF_RETURN_IF_ERROR(CheckRotation(c, ports, sizes));
-  }
-  if (!c.has_input(ports.centroids)) return absl::OkStatus();
-  PF_RETURN_IF_ERROR(dims.Rank(ports.centroids, 1));
-  return dims.Equal(ports.centroids, 0, Dim(int64_t{1} << attributes.key_bits), "2^key_bits");
+    if (fits.ok()) return Dim(format.SlotBytes());
+    return source >= 0 ? c.InputError(source, StdView(fits.message()))
+                       : c.AttributeError(name, StdView(fits.message()));
+  };
+}
+
+absl::Status CheckRotationGiven(const ShapeContext& c, const TurboQuantPorts& ports,
+                                const Dim& head_size) {
+  PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(c.node()));
+  const std::optional<int64_t> size = head_size.constant();
+  if (attributes.key_bits == 8 || c.has_input(ports.rotation) || !size) return absl::OkStatus();
+  if (std::has_single_bit(static_cast<uint64_t>(*size))) return absl::OkStatus();
+  return c.InputError(ports.rotation,
+                      StrCat("is missing: the head size ", *size, " is no power of two"));
 }
 
 absl::Status ValidateCentroids(const KernelArgs& args, const TurboQuantPorts& ports) {

@@ -26,27 +26,28 @@ struct TurboQuantAttributes {
   TurboQuantFormat Format(int64_t head_size) const { return {key_bits, value_bits, head_size}; }
 };
 
-// Reads key_bits, value_bits and norm_correction (where the op has it). InvalidArgument naming node
-// and attribute.
+// Of checked attributes; norm_correction where the op has it.
 absl::StatusOr<TurboQuantAttributes> ReadTurboQuantAttributes(const Node& node);
+// Declares key_bits and value_bits.
+OpDef& AddTurboQuantBits(OpDef& op);
 
-// Input indices of one op.
+// Input numbers of one op.
 struct TurboQuantPorts {
   int cache;
   int rotation;
   int centroids;
 };
+template <size_t N>
+constexpr TurboQuantPorts TurboQuantPortsOf(const Ports<N>& inputs) {
+  return {inputs.Find("kv_cache"), inputs.Find("rotation"), inputs.Find("centroids")};
+}
 
-// What the checks of the cache compare it with.
-struct TurboQuantSizes {
-  int source;           // the input that has the head size; -1: it is an attribute
-  Dim heads;            // Hk, if known
-  Dim head_size;        // D, if known
-  bool needs_rotation;  // keys are rotated
-};
-// Checks the shapes of cache, rotation and centroids, and that a needed rotation is there.
-absl::Status CheckTurboQuantCache(const ShapeContext& c, const TurboQuantPorts& ports,
-                                  const TurboQuantSizes& sizes);
+// The bytes of a slot for heads of the size that the op's shapes call `head_size`, which input
+// `source` tells; -1: an attribute of that name does.
+SizeDef::ComputeFn SlotBytes(std::string_view head_size, int source);
+// InvalidArgument if the keys of this head size are rotated by a matrix that is not given.
+absl::Status CheckRotationGiven(const ShapeContext& c, const TurboQuantPorts& ports,
+                                const Dim& head_size);
 
 // Checks that given centroids are finite and ascend.
 absl::Status ValidateCentroids(const KernelArgs& args, const TurboQuantPorts& ports);

@@ -12,50 +12,28 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
-#include "pagefuse/ops/pagefuse/dim_checks.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-enum Input {
-  kQuery,
-  kCache,
-  kBlockTable,
-  kSeqLens,
-  kQueryStartLoc,
-  kRotation,
-  kCentroids,
-};
-constexpr TurboQuantPorts kPorts = {kCache, kRotation, kCentroids};
-constexpr PagedBatchPorts kBatch = {kQueryStartLoc, kSeqLens, kBlockTable};
+constexpr Ports kIn({
+    {"query", "T", "[T, Hq, D], Hq % Hk = 0"},
+    {"kv_cache", "uint8", "[NB, BS, Hk, S], BS >= 1, Hk >= 1, S >= slot_bytes, S % 2 = 0"},
+    PortSpec("block_table", "int32", "[B, M] if query_start_loc, else [T, M]").Metadata(),
+    PortSpec("seq_lens", "int32", "[B] if query_start_loc, else [T]").Metadata(),
+    PortSpec("query_start_loc", "int32", "[B + 1]: without it, a token each").Optional().Metadata(),
+    PortSpec("rotation", "float", "[D, D]").Optional(),
+    PortSpec("centroids", "float", "[2^key_bits]").Optional(),
+});
+constexpr Ports kOut({
+    {"output", "T", "[T, Hq, D]"},
+    PortSpec("lse", "float", "[Hq, T]").Optional(),
+});
+constexpr TurboQuantPorts kPorts = TurboQuantPortsOf(kIn);
+constexpr PackedBatchPorts kBatch = PackedBatchOf(kIn);
 
-absl::Status InferShapes(ShapeContext& c) {
-  const Dims dims(c);
-  PF_RETURN_IF_ERROR(dims.Rank(kQuery, 3));
-  PF_RETURN_IF_ERROR(
-      CheckTurboQuantCache(c, kPorts, {kQuery, Dim::Unknown(), dims.Of(kQuery, 2), true}));
-  PF_RETURN_IF_ERROR(CheckPagedBatch(c, kBatch));
-  const std::optional<int64_t> heads = dims.Of(kQuery, 1).constant();
-  const std::optional<int64_t> kv_heads = dims.Of(kCache, 2).constant();
-  if (heads && kv_heads && *heads % *kv_heads != 0) {
-    return c.InputError(kQuery, StrCat("expected a multiple of the ", *kv_heads,
-                                       " heads of \"kv_cache\", got ", *heads, " heads"));
-  }
-  if (!c.has_input(kQueryStartLoc)) {
-    PF_RETURN_IF_ERROR(dims.Equal(kSeqLens, 0, dims.Of(kQuery, 0),
-                                  "\"query\" (a token each without \"query_start_loc\")"));
-  }
-  const Shape* query = c.input_shape(kQuery);
-  std::optional<Shape> output, lse;
-  if (query != nullptr) {
-    output = *query;
-    lse = Shape{(*query)[1], (*query)[0]};
-  }
-  c.SetOutput(0, c.input_type(kQuery), output);
-  c.SetOutput(1, DataType::kFloat, lse);
-  return absl::OkStatus();
-}
+absl::Status CheckRotation(ShapeContext& c) { return CheckRotationGiven(c, kPorts, c.size("D")); }
 
 // A call of PagedAttention's kernels, and what it refers to.
 struct Call {
@@ -66,8 +44,8 @@ struct Call {
 absl::Status MakeCall(const KernelArgs& args, Call& call) {
   PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(*args.node));
   PagedAttentionProblem& p = call.problem;
-  const TensorArg& query = args.input(kQuery);
-  const TensorArg& cache = args.input(kCache);
+  const TensorArg& query = args.input(kIn["query"]);
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
   p.compute_type = p.output_type = query.dtype;
   p.num_tokens = query.dim(0);
   p.num_heads = query.dim(1);
@@ -75,8 +53,8 @@ absl::Status MakeCall(const KernelArgs& args, Call& call) {
   p.num_blocks = cache.dim(0);
   p.block_size = cache.dim(1);
   p.num_kv_heads = cache.dim(2);
-  p.num_sequences = args.input(kSeqLens).dim(0);
-  p.table_columns = args.input(kBlockTable).dim(1);
+  p.num_sequences = args.input(kIn["seq_lens"]).dim(0);
+  p.table_columns = args.input(kIn["block_table"]).dim(1);
   const float root = std::sqrt(static_cast<float>(p.head_size));
   PF_ASSIGN_OR_RETURN(p.scale, args.node->FloatAttribute("scale", 1.0f / root));
 
@@ -93,12 +71,12 @@ absl::Status MakeCall(const KernelArgs& args, Call& call) {
     p.values.scales = p.values.data + slots.format.ValueDataBytes();
   }
   p.query = query.data;
-  p.seq_lens = args.input(kSeqLens).as<const int32_t>();
-  p.block_table = args.input(kBlockTable).as<const int32_t>();
+  p.seq_lens = args.input(kIn["seq_lens"]).as<const int32_t>();
+  p.block_table = args.input(kIn["block_table"]).as<const int32_t>();
   p.k_scale = p.v_scale = p.q_scale = 1;
   p.output = args.output(0).data;
   p.lse = args.output(1).as<float>();
-  const TensorArg& starts = args.input(kQueryStartLoc);
+  const TensorArg& starts = args.input(kIn["query_start_loc"]);
   if (starts.present()) {
     p.query_start_loc = starts.as<const int32_t>();
     return absl::OkStatus();
@@ -143,10 +121,12 @@ DecompositionVariant MakeVariant(PagedAttentionBody::Options options, std::strin
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PagedAttentionBody::Options options;
-  PF_ASSIGN_OR_RETURN(options.turboquant,
-                      ReadTurboQuantBody(node, kPorts, NumberOf(node, kQuery, 2).value_or(-1)));
-  options.query_type = options.compute_type = options.output_type = node.input(kQuery)->dtype();
-  options.has_query_start_loc = node.input(kQueryStartLoc) != nullptr;
+  PF_ASSIGN_OR_RETURN(
+      options.turboquant,
+      ReadTurboQuantBody(node, kPorts, NumberOf(node, kIn["query"], 2).value_or(-1)));
+  options.query_type = options.compute_type = options.output_type =
+      node.input(kIn["query"])->dtype();
+  options.has_query_start_loc = node.input(kIn["query_start_loc"]) != nullptr;
   options.has_lse = node.output(1) != nullptr;
   if (node.attribute("scale") != nullptr) {
     PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", 0));
@@ -178,26 +158,19 @@ std::vector<DecompositionVariant> Variants() {
 
 OpDef TurboQuantAttentionDef() {
   using enum DataType;
-  const auto optional = PortKind::kOptional;
-  const auto metadata = PortRole::kMetadata;
-  return OpDef("pagefuse", "TurboQuantAttention", 1)
-      .Doc("Causal attention of packed query tokens over their sequences' TurboQuant slots.")
-      .Input("query", "T", "[T, Hq, D]")
-      .Input("kv_cache", "uint8", "[NB, BS, Hk, S]")
-      .Input("block_table", "int32", "[B, M]", PortKind::kRequired, metadata)
-      .Input("seq_lens", "int32", "[B]", PortKind::kRequired, metadata)
-      .Input("query_start_loc", "int32", "[B + 1]", optional, metadata)
-      .Input("rotation", "float", "[D, D]", optional)
-      .Input("centroids", "float", "[2^key_bits]", optional)
-      .Output("output", "T", "[T, Hq, D]")
-      .Output("lse", "float", "[Hq, T]", optional)
-      .RequiredAttr("key_bits", "3 or 4: codes of centroids; 8: float8e4m3fn")
-      .RequiredAttr("value_bits", "3 or 4")
-      .Attr("norm_correction", int64_t{0}, "1: vectors of centroids are divided by their length")
+  OpDef op("pagefuse", "TurboQuantAttention", 1);
+  op.Doc("Causal attention of packed query tokens over their sequences' TurboQuant slots.")
+      .Inputs(kIn)
+      .Outputs(kOut);
+  return AddTurboQuantBits(op)
+      .FlagAttr("norm_correction", int64_t{0},
+                "1: vectors of centroids are divided by their length")
       .Attr("scale", std::monostate(), "factor of the scores; 1/sqrt(D) if absent")
       .Attr("num_kv_splits_hint", int64_t{0}, "performance only")
       .Types("T", {kFloat, kFloat16, kBfloat16})
-      .InferShapes(InferShapes)
+      .Let("slot_bytes", "bytes of a slot, by D, key_bits and value_bits",
+           SlotBytes("D", kIn["query"]))
+      .InferShapes(CheckRotation)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)

@@ -8,10 +8,9 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 #include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/pagefuse/dim_checks.h"
+#include "pagefuse/ops/pagefuse/packed_batch.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant_hwy.h"
 
@@ -81,8 +80,21 @@ void DequantTurboQuant(const TurboQuantDequantCall& call) {
 namespace pagefuse_ops {
 namespace {
 
-enum Input { kCache, kBlockTable, kSeqLens, kRotation, kCentroids };
-constexpr TurboQuantPorts kPorts = {kCache, kRotation, kCentroids};
+constexpr Ports kIn({
+    {"kv_cache", "uint8", "[NB, BS, Hk, S], BS >= 1, Hk >= 1, S >= slot_bytes, S % 2 = 0"},
+    PortSpec("block_table", "int32", "[B, M]").Metadata(),
+    PortSpec("seq_lens", "int32", "[B]").Metadata(),
+    PortSpec("rotation", "float", "[head_size, head_size]").Optional(),
+    PortSpec("centroids", "float", "[2^key_bits]").Optional(),
+});
+constexpr Ports kOut({
+    {"key", "float16", "[B, Hk, N, head_size]"},
+    {"value", "float16", "[B, Hk, N, head_size]"},
+});
+constexpr TurboQuantPorts kPorts = TurboQuantPortsOf(kIn);
+constexpr PackedBatchPorts kBatch = PackedBatchOf(kIn);
+// Positions are int32, and a head is far smaller than this: sizes of slots cannot overflow.
+constexpr int64_t kLargestHead = int64_t{1} << 20;
 
 struct DequantAttributes {
   TurboQuantAttributes bits;
@@ -98,36 +110,12 @@ absl::StatusOr<DequantAttributes> ReadAttributes(const Node& node) {
   PF_ASSIGN_OR_RETURN(a.max_seq_len, node.IntAttribute("max_seq_len", 0));
   PF_ASSIGN_OR_RETURN(const int64_t inverse, node.IntAttribute("inverse_rotate", 0));
   a.inverse_rotate = inverse != 0 && a.bits.key_bits != 8;
-  const auto error = [&](std::string_view attribute, std::string_view what) {
-    return absl::InvalidArgumentError(
-        StrCat(node.Description(), ": attribute \"", attribute, "\": ", what));
-  };
-  // Positions are int32, and a head is far smaller than this: sizes of slots cannot overflow.
-  constexpr int64_t kLargestHead = int64_t{1} << 20;
-  if (a.head_size < 1 || a.head_size > kLargestHead) {
-    return error("head_size", StrCat("expected 1 to ", kLargestHead, ", got ", a.head_size));
-  }
-  if (a.max_seq_len < 0) {
-    return error("max_seq_len", StrCat("expected 0 or more, got ", a.max_seq_len));
-  }
   return a;
 }
 
-absl::Status InferShapes(ShapeContext& c) {
+absl::Status CheckRotation(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const DequantAttributes a, ReadAttributes(c.node()));
-  const Dims dims(c);
-  PF_RETURN_IF_ERROR(
-      CheckTurboQuantCache(c, kPorts, {-1, Dim::Unknown(), Dim(a.head_size), a.inverse_rotate}));
-  PF_RETURN_IF_ERROR(CheckPagedBatch(c, {-1, kSeqLens, kBlockTable}));
-  std::optional<Shape> shape;
-  if (c.input_shape(kCache) != nullptr && c.input_shape(kBlockTable) != nullptr) {
-    const Dim positions =
-        a.max_seq_len > 0 ? Dim(a.max_seq_len) : dims.Of(kBlockTable, 1) * dims.Of(kCache, 1);
-    shape = Shape{dims.Of(kBlockTable, 0), dims.Of(kCache, 2), positions, Dim(a.head_size)};
-  }
-  c.SetOutput(0, DataType::kFloat16, shape);
-  c.SetOutput(1, DataType::kFloat16, shape);
-  return absl::OkStatus();
+  return a.inverse_rotate ? CheckRotationGiven(c, kPorts, Dim(a.head_size)) : absl::OkStatus();
 }
 
 absl::StatusOr<TurboQuantDequantCall> MakeCall(const KernelArgs& args) {
@@ -136,11 +124,11 @@ absl::StatusOr<TurboQuantDequantCall> MakeCall(const KernelArgs& args) {
   call.cache.format = a.bits.Format(a.head_size);
   call.cache.norm_correction = a.bits.norm_correction;
   call.cache.tables = ReadTurboQuantTables(args, kPorts, call.cache.format);
-  const TensorArg& cache = args.input(kCache);
-  const TensorArg& table = args.input(kBlockTable);
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
+  const TensorArg& table = args.input(kIn["block_table"]);
   call.slots = TurboQuantSlots(cache);
   call.block_table = table.as<const int32_t>();
-  call.seq_lens = args.input(kSeqLens).as<const int32_t>();
+  call.seq_lens = args.input(kIn["seq_lens"]).as<const int32_t>();
   call.num_sequences = table.dim(0);
   call.table_columns = table.dim(1);
   call.num_heads = cache.dim(2);
@@ -153,33 +141,17 @@ absl::StatusOr<TurboQuantDequantCall> MakeCall(const KernelArgs& args) {
 }
 
 absl::Status CheckSequence(const KernelArgs& args, const TurboQuantDequantCall& call, int64_t b) {
-  const int64_t length = call.seq_lens[b];
-  if (length < 0) {
-    return InputValueError(args, kSeqLens,
-                           StrCat("expected 0 or more, got ", length, " at sequence ", b));
-  }
   const int64_t block_size = call.slots.block_size;
-  const int64_t blocks = (length + block_size - 1) / block_size;
-  if (blocks > call.table_columns) {
-    return InputValueError(
-        args, kBlockTable,
-        StrCat("expected at least ", blocks, " columns for the ", length, " tokens of sequence ", b,
-               " in \"seq_lens\", got ", call.table_columns));
-  }
+  PF_RETURN_IF_ERROR(CheckLength(args, kBatch, b, block_size));
+  const int64_t length = call.seq_lens[b];
   if (length > call.num_positions) {
     return InputValueError(
-        args, kSeqLens,
+        args, kIn["seq_lens"],
         StrCat("expected at most the ", call.num_positions,
                " positions of attribute \"max_seq_len\", got ", length, " at sequence ", b));
   }
-  for (int64_t i = 0; i < blocks; ++i) {
-    const int32_t block = call.block_table[b * call.table_columns + i];
-    if (block >= 0 && block < call.slots.num_blocks) continue;
-    return InputRangeError(args, kBlockTable,
-                           StrCat("block ", block, " at [", b, ", ", i, "] is outside [0, ",
-                                  call.slots.num_blocks, ")"));
-  }
-  return absl::OkStatus();
+  const TableColumns used = {0, (length + block_size - 1) / block_size};
+  return CheckBlocks(args, kBatch, b, used, call.slots.num_blocks);
 }
 
 absl::Status Validate(const KernelArgs& args) {
@@ -309,27 +281,24 @@ std::vector<DecompositionVariant> Variants() {
 }  // namespace
 
 OpDef TurboQuantDequantDef() {
-  using enum DataType;
-  const auto optional = PortKind::kOptional;
-  const auto metadata = PortRole::kMetadata;
-  return OpDef("pagefuse", "TurboQuantDequant", 1)
-      .Doc(
-          "Unpacks whole sequences of TurboQuant slots to float16; positions past their length are "
-          "zero.")
-      .Input("kv_cache", "uint8", "[NB, BS, Hk, S]")
-      .Input("block_table", "int32", "[B, M]", PortKind::kRequired, metadata)
-      .Input("seq_lens", "int32", "[B]", PortKind::kRequired, metadata)
-      .Input("rotation", "float", "[D, D]", optional)
-      .Input("centroids", "float", "[2^key_bits]", optional)
-      .Output("key", "float16", "[B, Hk, N, D]")
-      .Output("value", "float16", "[B, Hk, N, D]")
-      .RequiredAttr("head_size", "D")
-      .RequiredAttr("key_bits", "3 or 4: codes of centroids; 8: float8e4m3fn")
-      .RequiredAttr("value_bits", "3 or 4")
-      .Attr("norm_correction", int64_t{0}, "1: vectors of centroids are divided by their length")
-      .Attr("inverse_rotate", int64_t{0}, "1: keys are brought back from the rotated space")
-      .Attr("max_seq_len", int64_t{0}, "N; 0: M * BS")
-      .InferShapes(InferShapes)
+  OpDef op("pagefuse", "TurboQuantDequant", 1);
+  op.Doc(
+        "Unpacks whole sequences of TurboQuant slots to float16; positions past their length are "
+        "zero.")
+      .Inputs(kIn)
+      .Outputs(kOut)
+      .RequiredAttr("head_size")
+      .Within(1, kLargestHead);
+  return AddTurboQuantBits(op)
+      .FlagAttr("norm_correction", int64_t{0},
+                "1: vectors of centroids are divided by their length")
+      .FlagAttr("inverse_rotate", int64_t{0}, "1: keys are brought back from the rotated space")
+      .Attr("max_seq_len", int64_t{0}, "positions of the outputs; 0: M * BS")
+      .AtLeast(0)
+      .Let("N", "max_seq_len if max_seq_len, else M * BS")
+      .Let("slot_bytes", "bytes of a slot, by head_size, key_bits and value_bits",
+           SlotBytes("head_size", -1))
+      .InferShapes(CheckRotation)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)

@@ -10,7 +10,6 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 #include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/pagefuse/dim_checks.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant_hwy.h"
 
@@ -37,49 +36,38 @@ void InsertTurboQuant(const TurboQuantInsertCall& call,
 namespace pagefuse_ops {
 namespace {
 
-enum Input { kKey, kValue, kCache, kSlotMapping, kRotation, kCentroids };
-constexpr TurboQuantPorts kPorts = {kCache, kRotation, kCentroids};
+constexpr Ports kIn({
+    {"key", "T", "[T', Hk, D]"},
+    {"value", "T", "[T', Hk, D]"},
+    {"kv_cache", "uint8", "[NB, BS, Hk, S], BS >= 1, Hk >= 1, S >= slot_bytes, S % 2 = 0"},
+    PortSpec("slot_mapping", "I", "[T], T <= T'").Metadata(),
+    PortSpec("rotation", "float", "[D, D]").Optional(),
+    PortSpec("centroids", "float", "[2^key_bits]").Optional(),
+});
+constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
+constexpr TurboQuantPorts kPorts = TurboQuantPortsOf(kIn);
 
-absl::Status InferShapes(ShapeContext& c) {
-  const Dims dims(c);
-  PF_RETURN_IF_ERROR(dims.Rank(kKey, 3));
-  PF_RETURN_IF_ERROR(dims.Rank(kValue, 3));
-  PF_RETURN_IF_ERROR(dims.Rank(kSlotMapping, 1));
-  for (int axis = 0; axis < 3; ++axis) {
-    PF_RETURN_IF_ERROR(dims.Equal(kValue, axis, dims.Of(kKey, axis), "\"key\""));
-  }
-  PF_RETURN_IF_ERROR(
-      CheckTurboQuantCache(c, kPorts, {kKey, dims.Of(kKey, 1), dims.Of(kKey, 2), true}));
-  const std::optional<int64_t> tokens = dims.Of(kKey, 0).constant();
-  const std::optional<int64_t> slots = dims.Of(kSlotMapping, 0).constant();
-  if (tokens && slots && *slots > *tokens) {
-    return c.InputError(kSlotMapping, StrCat("expected at most ", *tokens, " slots for \"key\" ",
-                                             c.input_shape(kKey)->ToString(), ", got ", *slots));
-  }
-  const Shape* cache = c.input_shape(kCache);
-  c.SetOutput(0, DataType::kUint8, cache == nullptr ? std::nullopt : std::optional<Shape>(*cache));
-  return absl::OkStatus();
-}
+absl::Status CheckRotation(ShapeContext& c) { return CheckRotationGiven(c, kPorts, c.size("D")); }
 
 absl::Status Validate(const KernelArgs& args) {
-  const TensorArg& cache = args.input(kCache);
-  PF_RETURN_IF_ERROR(CheckSlots(args, kSlotMapping, cache.dim(0), cache.dim(1)));
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
+  PF_RETURN_IF_ERROR(CheckSlots(args, kIn["slot_mapping"], cache.dim(0), cache.dim(1)));
   return ValidateCentroids(args, kPorts);
 }
 
 template <auto insert>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(*args.node));
-  const TensorArg& key = args.input(kKey);
+  const TensorArg& key = args.input(kIn["key"]);
   TurboQuantInsertCall call;
   call.format = attributes.Format(key.dim(2));
   call.tables = ReadTurboQuantTables(args, kPorts, call.format);
   call.source_type = key.dtype;
   call.key = key.as<const uint8_t>();
-  call.value = args.input(kValue).as<const uint8_t>();
+  call.value = args.input(kIn["value"]).as<const uint8_t>();
   call.heads = key.dim(1);
   call.slots = TurboQuantSlots(args.output(0));
-  insert(call, SlotWrites(args.input(kSlotMapping)));
+  insert(call, SlotWrites(args.input(kIn["slot_mapping"])));
   return absl::OkStatus();
 }
 
@@ -134,12 +122,12 @@ DecompositionVariant MakeVariant(const InsertText& text, std::string name) {
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   InsertText text;
   PF_ASSIGN_OR_RETURN(text.body,
-                      ReadTurboQuantBody(node, kPorts, NumberOf(node, kKey, 2).value_or(-1)));
-  text.source_type = node.input(kKey)->dtype();
+                      ReadTurboQuantBody(node, kPorts, NumberOf(node, kIn["key"], 2).value_or(-1)));
+  text.source_type = node.input(kIn["key"])->dtype();
   const TurboQuantFormat format{text.body.key_bits, text.body.value_bits,
-                                NumberOf(node, kKey, 2).value_or(-1)};
+                                NumberOf(node, kIn["key"], 2).value_or(-1)};
   text.has_padding =
-      format.head_size < 0 || NumberOf(node, kCache, 3).value_or(-1) != format.SlotBytes();
+      format.head_size < 0 || NumberOf(node, kIn["kv_cache"], 3).value_or(-1) != format.SlotBytes();
   return MakeVariant(text, TurboQuantVariantName(text.body));
 }
 
@@ -160,28 +148,23 @@ std::vector<DecompositionVariant> Variants() {
 
 OpDef TurboQuantInsertDef() {
   using enum DataType;
-  const auto optional = PortKind::kOptional;
-  return OpDef("pagefuse", "TurboQuantInsert", 1)
-      .Doc(
-          "Writes the step's keys and values into their TurboQuant slots: keys as a norm and codes "
-          "of the rotated, normalised row (or as float8e4m3fn), values as codes with scale and "
-          "zero. A negative slot is skipped; of two tokens with one slot the later wins.")
-      .Input("key", "T", "[T', Hk, D]")
-      .Input("value", "T", "[T', Hk, D]")
-      .Input("kv_cache", "uint8", "[NB, BS, Hk, S]")
-      .Input("slot_mapping", "I", "[T]", PortKind::kRequired, PortRole::kMetadata)
-      .Input("rotation", "float", "[D, D]", optional)
-      .Input("centroids", "float", "[2^key_bits]", optional)
-      .Output("kv_cache_out", "uint8", "[NB, BS, Hk, S]")
-      .RequiredAttr("key_bits", "3 or 4: codes of centroids; 8: float8e4m3fn")
-      .RequiredAttr("value_bits", "3 or 4")
+  OpDef op("pagefuse", "TurboQuantInsert", 1);
+  op.Doc(
+        "Writes the step's keys and values into their TurboQuant slots: keys as a norm and codes "
+        "of the rotated, normalised row (or as float8e4m3fn), values as codes with scale and "
+        "zero. A negative slot is skipped; of two tokens with one slot the later wins.")
+      .Inputs(kIn)
+      .Outputs(kOut);
+  return AddTurboQuantBits(op)
       .Types("T", {kFloat, kFloat16, kBfloat16})
       .Types("I", {kInt64, kInt32})
-      .InferShapes(InferShapes)
+      .Let("slot_bytes", "bytes of a slot, by D, key_bits and value_bits",
+           SlotBytes("D", kIn["key"]))
+      .InferShapes(CheckRotation)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)
-      .Alias(0, kCache)
+      .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
       .AddKernel({.name = "reference", .run = Run<InsertTurboQuant>})
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertTurboQuantHwy>});
 }

@@ -7,13 +7,12 @@
 #include <tuple>
 #include <vector>
 
-#include <omp.h>
-
 #include "gtest/gtest.h"
 #include "linear_support.h"
 #include "simd_targets.h"
 
 #include "pagefuse/ops/linalg/cpu_features.h"
+#include "pagefuse/ops/thread_pool.h"
 
 namespace pagefuse {
 namespace {
@@ -98,20 +97,20 @@ TEST(LinearBf16, RowsDoNotDependOnTheirNumber) {
 }
 
 TEST(LinearBf16, RowsDoNotDependOnThreads) {
-  const int threads = omp_get_max_threads();
+  ThreadPool alone(1), two(2);
   const std::vector<float> weights = RandomFloats(200 * 150, 3);
   const std::vector<float> x = RandomFloats(50 * 200, 4);
   const auto packed = PackedBf16::Pack({weights.data(), 200, 150, false});
   ASSERT_TRUE(packed.ok());
   ForEachSimdTarget([&] {
     for (int64_t m : {1, 50}) {
-      omp_set_num_threads(1);
-      const std::vector<float> one = Multiply({x.data(), m, 200}, *packed);
-      omp_set_num_threads(2);
-      EXPECT_EQ(Multiply({x.data(), m, 200}, *packed), one);
+      const auto multiply = [&](ThreadPool& pool) {
+        const ScopedWorkerPool scope(&pool);
+        return Multiply({x.data(), m, 200}, *packed);
+      };
+      EXPECT_EQ(multiply(two), multiply(alone));
     }
   });
-  omp_set_num_threads(threads);
 }
 
 TEST(LinearBf16, EmptyProductsWriteNothingOrZeros) {

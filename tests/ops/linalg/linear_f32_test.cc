@@ -2,13 +2,14 @@
 
 #include <cfloat>
 #include <cmath>
+#include <tuple>
 #include <vector>
-
-#include <omp.h>
 
 #include "gtest/gtest.h"
 #include "linear_support.h"
 #include "simd_targets.h"
+
+#include "pagefuse/ops/thread_pool.h"
 
 namespace pagefuse {
 namespace {
@@ -64,21 +65,40 @@ TEST(LinearF32, AgreesWithDoubleForEveryShapeAndTarget) {
 }
 
 TEST(LinearF32, StreamedRowsHaveTheSameBitsInAnyBatchAndThreadCount) {
-  const int threads = omp_get_max_threads();
+  ThreadPool alone(1), two(2);
   for (bool transposed : {false, true}) {
     const std::vector<float> weights = RandomFloats(1031 * 259, 3);
     const WeightView w{weights.data(), 1031, 259, transposed};
     const std::vector<float> x = RandomFloats(kMaxStreamedRows * 1031, 4);
-    omp_set_num_threads(1);
-    const std::vector<float> all = Multiply({x.data(), kMaxStreamedRows, 1031}, w);
-    omp_set_num_threads(2);
+    const auto multiply = [&](ThreadPool& pool, const RowsView& rows) {
+      const ScopedWorkerPool scope(&pool);
+      return Multiply(rows, w);
+    };
+    const std::vector<float> all = multiply(alone, {x.data(), kMaxStreamedRows, 1031});
     for (int64_t m = 1; m <= kMaxStreamedRows; ++m) {
       // The last m rows: each in another place of its batch than before.
-      const std::vector<float> y = Multiply({&x[(kMaxStreamedRows - m) * 1031], m, 1031}, w);
+      const std::vector<float> y = multiply(two, {&x[(kMaxStreamedRows - m) * 1031], m, 1031});
       EXPECT_EQ(y, std::vector<float>(all.end() - m * 259, all.end())) << "m " << m;
     }
   }
-  omp_set_num_threads(threads);
+}
+
+// 600 rows by 900 columns are cut into tiles; 40 by 100 are not.
+TEST(LinearF32, ProductsOfManyRowsHaveTheSameBitsOnAnyNumberOfThreads) {
+  for (const auto& [m, k, n] : {std::tuple{600, 130, 900}, {40, 300, 100}}) {
+    for (bool transposed : {false, true}) {
+      const std::vector<float> weights = RandomFloats(k * n, 3);
+      const std::vector<float> x = RandomFloats(m * k, 4);
+      std::vector<std::vector<float>> results;
+      for (int size : {1, 2, 3}) {
+        ThreadPool pool(size);
+        const ScopedWorkerPool scope(&pool);
+        results.push_back(Multiply({x.data(), m, k}, {weights.data(), k, n, transposed}));
+      }
+      EXPECT_EQ(results[0], results[1]) << m;
+      EXPECT_EQ(results[0], results[2]) << m;
+    }
+  }
 }
 
 TEST(LinearF32, ZeroRowsOfTheWeightGiveZeros) {

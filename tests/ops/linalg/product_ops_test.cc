@@ -317,7 +317,8 @@ TEST(GatedLinear, RefusesAnUnknownActivationAndUnequalWeights) {
               {RandomTensor({2, 3}, 1), RandomTensor({3, 4}, 2), RandomTensor({3, 5}, 3)});
   shapes.Set("activation", std::string("silu"));
   EXPECT_THAT(shapes.Run().status().message(),
-              HasSubstr("input 2 \"w_up\": expected the shape of w_gate, [3, 4], got [3, 5]"));
+              HasSubstr("input 2 \"w_up\": expected [K, N] with K = 3 of \"x\", N = 4 of "
+                        "\"w_gate\", got [3, 5]"));
 }
 
 }  // namespace

@@ -192,28 +192,30 @@ TEST(PagedCacheInsert, NamesTheInputThatIsWrong) {
   Tensors tensors(1);
   const std::string at = "node \"n\" (pagefuse.PagedCacheInsert): ";
   EXPECT_EQ(with(1, tensors.Normal(DataType::kFloat, {kTokens, 3, 16})),
-            at + "input 3 \"value_cache\": expected [NB, BS, 3, 16] for \"value\" [9, 3, 16], got "
-                 "[3, 4, 2, 16]");
+            at + "input 1 \"value\": expected [T', Hk, Dv] with T' = 11 of \"key\", Hk = 2 of "
+                 "\"key\", got [9, 3, 16]");
   EXPECT_EQ(with(0, tensors.Normal(DataType::kFloat, {kTokens, 16})),
-            at + "input 0 \"key\": expected rank 3, got [9, 16]");
+            at + "input 0 \"key\": expected [T', Hk, D] with T' = 11 of \"value\", Hk = 2 of "
+                 "\"value\", got [9, 16]");
   EXPECT_EQ(with(7, tensors.Noise(DataType::kFloat, {3, 4, 1})),
-            at + "input 7 \"k_scale_cache\": expected [3, 4, 2] for the cache [3, 4, 2, 16], got "
-                 "[3, 4, 1]");
-  EXPECT_EQ(with(8, Tensor()), at + "input 8 \"v_scale_cache\": is required by kv_quant_mode "
-                                    "\"int8_per_token_head\"");
-  EXPECT_EQ(with(4, Tensor::Of<int64_t>({12}, std::vector<int64_t>(12, 1))),
-            at + "input 4 \"slot_mapping\": expected at most 11 slots for \"key\" [11, 2, 16], got "
-                 "[12]");
+            at +
+                "input 7 \"k_scale_cache\": expected [NB, BS, Hk] with NB = 3 of \"key_cache\", BS "
+                "= 4 of \"key_cache\", Hk = 2 of \"key\", got [3, 4, 1]");
+  EXPECT_EQ(with(8, Tensor()), at + "input 8 \"v_scale_cache\": is missing with "
+                                    "kv_quant_mode = int8_per_token_head");
+  EXPECT_EQ(
+      with(4, Tensor::Of<int64_t>({12}, std::vector<int64_t>(12, 1))),
+      at + "input 4 \"slot_mapping\": expected [T], T <= T' with T' = 11 of \"key\", got [12]");
   EXPECT_EQ(with(4, Tensor::Of<int64_t>({2}, {0, 12})),
             at + "input 4 \"slot_mapping\": expected slots below 12 (3 blocks of 4), got 12 at 1");
   OpCall without_scales = good.call;
   without_scales.num_outputs = 2;
-  EXPECT_EQ(ErrorOf(without_scales), at + "output 2 \"k_scale_cache_out\": is required with "
-                                          "kv_quant_mode \"int8_per_token_head\"");
+  EXPECT_EQ(ErrorOf(without_scales), at + "output 2 \"k_scale_cache_out\": is missing with "
+                                          "kv_quant_mode = int8_per_token_head");
   OpCall rounding = good.call;
   rounding.attributes[1].second = std::string("up");
-  EXPECT_EQ(ErrorOf(rounding), at + "attribute \"int8_rounding\": expected one of half_even, "
-                                    "toward_zero, got \"up\"");
+  EXPECT_EQ(ErrorOf(rounding),
+            at + "attribute \"int8_rounding\": expected half_even or toward_zero, got \"up\"");
 }
 
 TEST(PagedCacheInsert, RefusesScalesThatAreNotPositive) {

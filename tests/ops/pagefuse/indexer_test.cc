@@ -7,17 +7,20 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "simd_targets.h"
 
+#include "pagefuse/ops/linalg/cpu_features.h"
 #include "pagefuse/ops/numeric/e4m3_bf16.h"
 #include "pagefuse/ops/numeric/small_float.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"
 #include "pagefuse/ops/pagefuse/indexer/mqa_logits.h"
 #include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
+#include "pagefuse/ops/thread_pool.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -212,6 +215,53 @@ TEST(MqaLogits, TilesGiveTheReferenceAndWriteNoMore) {
       Scratch scratch;
       MqaLogitsTiles(problem, &scratch);
     });
+  });
+}
+
+// Long enough to be cut among threads, at other places for each number of them.
+TEST(MqaLogits, GiveTheSameBitsOnAnyNumberOfThreads) {
+  constexpr int64_t kKeys = 20000, kBlocks = kKeys / 8, kHeads = 5, kSize = 64;
+  std::mt19937 random(4);
+  const auto code = [&] { return static_cast<uint8_t>(random() % 0x50 | random() % 2 << 7); };
+  std::vector<uint8_t> q(2 * kHeads * kSize), cache(kBlocks * 8 * (kSize + 4));
+  std::generate(q.begin(), q.end(), code);
+  std::generate(cache.begin(), cache.end(), code);
+  for (int64_t key = 0; key < kKeys; ++key) {
+    const float scale = key % 3 == 0 ? -0.5f : 0.25f;
+    std::memcpy(&cache[key / 8 * 8 * (kSize + 4) + 8 * kSize + key % 8 * 4], &scale, 4);
+  }
+  const std::vector<float> weights(2 * kHeads, 0.75f);
+  std::vector<int32_t> table(kBlocks);
+  std::iota(table.begin(), table.end(), 0);
+  MqaLogitsProblem problem;
+  problem.q = q.data();
+  problem.weights = weights.data();
+  problem.rows = problem.rows_a_sequence = 2;
+  problem.heads = kHeads;
+  problem.head_size = kSize;
+  problem.keys.data = cache.data();
+  problem.keys.scales = cache.data() + 8 * kSize;
+  problem.keys.num_blocks = kBlocks;
+  problem.keys.block_size = 8;
+  problem.keys.data_strides = {.block = 8 * (kSize + 4), .row = kSize};
+  problem.keys.scale_strides = {.block = 8 * (kSize + 4), .row = 4};
+  problem.block_table = table.data();
+  problem.table_columns = kBlocks;
+  problem.width = kKeys;
+  problem.ranges = {{0, kKeys}, {7, kKeys - 5}};
+  problem.filled = {kKeys, kKeys};
+  const auto on_threads = [&](int size) {
+    ThreadPool pool(size);
+    const ScopedWorkerPool scope(&pool);
+    std::vector<float> logits(2 * kKeys);
+    problem.logits = logits.data();
+    Scratch scratch;
+    (HasBf16Tiles() ? MqaLogitsTiles : MqaLogitsHwy)(problem, &scratch);
+    return logits;
+  };
+  ForEachSimdTarget([&] {
+    const std::vector<float> alone = on_threads(1);
+    for (int size : {2, 3}) EXPECT_EQ(on_threads(size), alone) << size << " threads";
   });
 }
 

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <limits>
 
-#include <omp.h>
-
 #include "gtest/gtest.h"
 #include "paged_attention_instance.h"
 #include "simd_targets.h"
+
+#include "pagefuse/ops/thread_pool.h"
 
 namespace pagefuse::testing {
 namespace {
@@ -83,14 +83,13 @@ TEST(PagedAttentionBatch, GivesTheSameBitsAsEachSequenceAlone) {
 
 TEST(PagedAttentionBatch, GivesTheSameBitsOnAnyNumberOfThreads) {
   const PagedAttentionInstance batch(BatchSpec(KvQuantMode::kNone, DataType::kFloat));
-  const int threads = omp_get_max_threads();
-  omp_set_num_threads(1);
-  const std::string one = Output(batch);
-  for (int n : {2, 3, 8}) {
-    omp_set_num_threads(n);
-    EXPECT_EQ(Output(batch), one) << n << " threads";
-  }
-  omp_set_num_threads(threads);
+  const auto on_threads = [&](int n) {
+    ThreadPool pool(n);
+    const ScopedWorkerPool scope(&pool);
+    return Output(batch);
+  };
+  const std::string one = on_threads(1);
+  for (int n : {2, 3, 8}) EXPECT_EQ(on_threads(n), one) << n << " threads";
 }
 
 TEST(PagedAttentionBatch, GivesTheSameBitsForAPromptInChunks) {

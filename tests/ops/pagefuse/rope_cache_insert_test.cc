@@ -319,26 +319,24 @@ TEST(RopeCacheInsertErrors, NameTheInputOrAttribute) {
   };
   EXPECT_EQ(with(6, Tensor::Of<int64_t>({kTokens}, {0, 0, 0, 11, 0, 0, 0})),
             at + "input 6 \"positions\": expected positions in [0, 11), got 11 at 3");
-  EXPECT_EQ(with(9, Tensor()),
-            at + "input 9 \"q_norm_weight\": is required with the norm weight of the other side");
+  EXPECT_EQ(with(9, Tensor()), at + "input 9 \"q_norm_weight\": is missing with \"k_norm_weight\"");
   EXPECT_EQ(with(10, Tensor::Of<float>({2}, {1, 1})),
-            at + "input 10 \"k_norm_weight\": expected [64], got [2]");
+            at + "input 10 \"k_norm_weight\": expected [D] with D = 64 of \"query\", got [2]");
   EXPECT_EQ(with(8, *Tensor::Allocate(DataType::kFloat, {10, 32})),
-            at + "input 8 \"sin\": expected the shape of \"cos\" [11, 32], got [10, 32]");
+            at + "input 8 \"sin\": expected the shape of \"cos\", [11, 32], got [10, 32]");
   EXPECT_EQ(with(7, *Tensor::Allocate(DataType::kFloat, {11, 31})),
-            at + "input 7 \"cos\": expected [rows, 32], got [11, 31]");
-  EXPECT_EQ(with(6, Tensor()),
-            at + "input 7 \"cos\": expected a row for each token of \"query\" [7, 4, 64] where "
-                 "positions are omitted, got [11, 32]");
+            at + "input 7 \"cos\": expected [P, R/2] with R = 64, \"positions\", got [11, 31]");
+  EXPECT_EQ(
+      with(6, Tensor()),
+      at + "input 7 \"cos\": expected [T, R/2] with T = 7 of \"query\", R = 64, no \"positions\", "
+           "got [11, 32]");
   EXPECT_EQ(with(1, *Tensor::Allocate(DataType::kFloat, {kTokens, kHeads, 32})),
-            at + "input 1 \"key\": expected the head size of \"query\" [7, 4, 64], got [7, 2, 32]");
-  EXPECT_EQ(with_attribute(1, 7), at +
-                                      "attribute \"rotary_embedding_dim\": expected an even number "
-                                      "of channels, got 7");
+            at + "input 1 \"key\": expected [T', Hk, D] with D = 64 of \"query\", got [7, 2, 32]");
+  EXPECT_EQ(with_attribute(1, 7),
+            at + "input 0 \"query\": expected [T, Hq, D], R % 2 = 0 with R = 7, got [7, 4, 64]");
   EXPECT_EQ(with_attribute(2, 2),
-            at +
-                "attribute \"rotary_embedding_dim\": expected rotary_embedding_dim + rotary_offset "
-                "of at most 64, got 64 + 2");
+            at + "input 0 \"query\": expected [T, Hq, D], R + rotary_offset <= D with R = 64, "
+                 "\"rotary_offset\" = 2, got [7, 4, 64]");
 }
 
 }  // namespace

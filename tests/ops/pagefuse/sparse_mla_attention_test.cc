@@ -4,13 +4,12 @@
 #include <cstring>
 #include <limits>
 
-#include <omp.h>
-
 #include "gtest/gtest.h"
 #include "op_run.h"
 #include "simd_targets.h"
 
 #include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/ops/thread_pool.h"
 #include "pagefuse/sparse_mla_instance.h"
 
 namespace pagefuse::testing {
@@ -161,19 +160,20 @@ TEST(SparseMlaAttention, DenseRowThatIsNotFiniteReachesTheTokensThatSeeIt) {
 }
 
 TEST(SparseMlaAttention, ThreadsDoNotChangeABit) {
-  const int threads = omp_get_max_threads();
+  ThreadPool alone(1), three_threads(3);
   for (const int64_t tokens : {1, 3, 70}) {
     const OpCase op_case =
         SparseMlaCase("threads", {.heads = 17, .tokens = tokens, .columns = 1500});
     ForEachSimdTarget([&] {
-      omp_set_num_threads(1);
-      const std::vector<Tensor> one = RunKernel(op_case, "hwy");
-      omp_set_num_threads(3);
-      const std::vector<Tensor> three = RunKernel(op_case, "hwy");
+      const auto run = [&](ThreadPool& pool) {
+        const ScopedWorkerPool scope(&pool);
+        return RunKernel(op_case, "hwy");
+      };
+      const std::vector<Tensor> one = run(alone);
+      const std::vector<Tensor> three = run(three_threads);
       for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(one[i].IdenticalTo(three[i]));
     });
   }
-  omp_set_num_threads(threads);
 }
 
 TEST(SparseMlaAttention, InfiniteSinksTakeNothingOrAll) {

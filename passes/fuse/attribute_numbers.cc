@@ -1,0 +1,73 @@
+#include "pagefuse/passes/fuse/attribute_numbers.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+
+#include "pagefuse/passes/constants.h"
+
+namespace pagefuse {
+
+std::vector<float> FactorsOn(const ComputedRegion& region, const Value* port) {
+  absl::flat_hash_set<const Value*> derived = {port};
+  std::vector<float> factors;
+  for (const Node* node : region.nodes) {
+    const auto& inputs = node->inputs();
+    if (std::none_of(inputs.begin(), inputs.end(),
+                     [&](const Value* input) { return derived.contains(input); })) {
+      continue;
+    }
+    for (const Value* output : node->outputs()) derived.insert(output);
+    if (!node->Is("Mul") && !node->Is("Div")) continue;
+    for (const Value* input : inputs) {
+      const Tensor* constant = ConstantOf(input);
+      const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
+      if (!number || *number == 0) continue;
+      const bool divides = node->Is("Div") && input == node->input(1);
+      factors.push_back(divides ? 1.0f / static_cast<float>(*number) : static_cast<float>(*number));
+    }
+  }
+  return factors;
+}
+
+std::vector<float> Epsilons(const ComputedRegion& region) {
+  std::vector<float> epsilons;
+  const auto add = [&](double number) {
+    const auto epsilon = static_cast<float>(number);
+    if (epsilon > 0 && epsilon < 0.01f &&
+        std::find(epsilons.begin(), epsilons.end(), epsilon) == epsilons.end()) {
+      epsilons.push_back(epsilon);
+    }
+  };
+  for (const Node* node : region.nodes) {
+    if (const Attribute* attribute = node->attribute("epsilon")) {
+      if (const auto* number = std::get_if<float>(&attribute->value)) add(*number);
+    }
+    if (!node->Is("Add")) continue;
+    for (const Value* input : node->inputs()) {
+      const Tensor* constant = ConstantOf(input);
+      const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
+      if (number) add(*number);
+    }
+  }
+  return epsilons;
+}
+
+std::vector<int64_t> Divisors(const std::vector<Node*>& nodes) {
+  std::vector<int64_t> divisors;
+  for (const Node* node : nodes) {
+    if (!node->Is("Div") && !node->Is("Mod")) continue;
+    const Tensor* constant = ConstantOf(node->input(1));
+    if (!constant || !IsInteger(constant->dtype())) continue;
+    const auto number = ScalarNumber(*constant);
+    if (!number || *number < 1) continue;
+    const auto divisor = static_cast<int64_t>(*number);
+    if (std::find(divisors.begin(), divisors.end(), divisor) == divisors.end()) {
+      divisors.push_back(divisor);
+    }
+  }
+  if (std::find(divisors.begin(), divisors.end(), 1) == divisors.end()) divisors.push_back(1);
+  return divisors;
+}
+
+}  // namespace pagefuse

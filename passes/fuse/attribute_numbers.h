@@ -1,0 +1,20 @@
+// Numbers of a graph that may be attributes of the op that it computes. Private to the fusions by
+// what is computed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pagefuse/passes/words/computed_region.h"
+
+namespace pagefuse {
+
+// Numbers of one element that products and quotients of what derives from `port` take; of a
+// divisor, the reciprocal.
+std::vector<float> FactorsOn(const ComputedRegion& region, const Value* port);
+// Small floats that may be an epsilon, attributes of norms among them.
+std::vector<float> Epsilons(const ComputedRegion& region);
+// Integers of one element that quotients and remainders take, and 1.
+std::vector<int64_t> Divisors(const std::vector<Node*>& nodes);
+
+}  // namespace pagefuse

@@ -1,0 +1,207 @@
+// Rows that are quantised or joined and put into a paged cache by slot: KCacheQuantInsert,
+// IndexerKQuantInsert, MlaCacheInsert, CompressorStateInsert.
+#include <algorithm>
+#include <functional>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/cache_views.h"
+#include "pagefuse/passes/fuse/fusion_parts.h"
+#include "pagefuse/passes/fuse/fusions.h"
+
+namespace pagefuse {
+
+namespace {
+
+// What stands beside the cache and the slots of a write.
+struct RowWrite {
+  std::string rule;
+  std::string cache = "kv_cache";  // the port
+  std::vector<FusionPort> rows;
+  int64_t blocks = 0;
+  int64_t block_size = 0;
+};
+using RowTexts =
+    std::function<std::vector<std::string>(const BoundPorts&, const SlotForm&, std::string formal)>;
+
+absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWrite& write,
+                               const RowTexts& texts) {
+  for (const SlotForm& form : SlotForms(write.block_size)) {
+    std::vector<FusionPort> ports = {CachePort(write.cache, output)};
+    ports.insert(ports.end(), form.ports.begin(), form.ports.end());
+    std::string formal = StrCat(write.cache, ", ", form.formal);
+    for (const FusionPort& rows : write.rows) {
+      ports.push_back(rows);
+      StrAppend(&formal, ", ", rows.name);
+    }
+    const auto draft = [&](const BoundPorts& bound, const ComputedRegion&) {
+      Draft result;
+      result.texts = texts(bound, form, formal);
+      result.rules = {kWrittenBytes};
+      SetSlotLimits(write.blocks, write.block_size, result);
+      constexpr int64_t kPositions = 1000;
+      result.limits["positions"] = kPositions;
+      return result;
+    };
+    PF_ASSIGN_OR_RETURN(
+        const bool fused,
+        search.Fuse(write.rule, {{write.cache + "_out", output, write.cache}}, ports, draft));
+    if (fused) return true;
+  }
+  return false;
+}
+
+// "(formal) => (cache_out) { ... }" around a call of the op on `cache` and `slots`.
+std::string WriteText(const std::string& formal, const std::string& cache, const SlotForm& form,
+                      const CacheView& view, const std::string& rows, const std::string& call) {
+  return StrCat("(", formal, ") => (", cache, "_out) { ", view.before, form.text, rows,
+                "written = pagefuse.", call, "  ", view.after, "}");
+}
+
+}  // namespace
+
+absl::StatusOr<bool> FuseKCacheQuantInsert(FusionSearch& search, Value* output) {
+  if (output->dtype() != DataType::kUint8 || !IsWrittenCache(*output)) return false;
+  constexpr int64_t kElements = 512, kTokenBytes = 584;
+  for (int64_t width : Widths(*output)) {
+    if (width < kTokenBytes || !ReshapeDims(*output)) continue;
+    const CacheView view = ViewCache(*output, "kv_cache", StrCat("[-1, ", width, "]"));
+    for (int64_t block_size : BlockSizes(search, output, width / kTokenBytes)) {
+      const RowWrite write = {.rule = "fuse-KCacheQuantInsert",
+                              .rows = {Bfloat16Port(RowPort("k", {kElements}))},
+                              .blocks = UnitsOf(*output, width),
+                              .block_size = block_size};
+      const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
+                             const std::string& formal) -> std::vector<std::string> {
+        return {WriteText(
+            formal, "kv_cache", form, view, RowsText("rows", "k", ports, form, {kElements}),
+            StrCat("KCacheQuantInsert <block_size = ", block_size, "> (rows, slots, cache)"))};
+      };
+      PF_ASSIGN_OR_RETURN(const bool fused, FuseWrite(search, output, write, texts));
+      if (fused) return true;
+    }
+  }
+  return false;
+}
+
+absl::StatusOr<bool> FuseIndexerKQuantInsert(FusionSearch& search, Value* output) {
+  if (output->dtype() != DataType::kUint8 || !IsWrittenCache(*output)) return false;
+  constexpr int64_t kElements = 128, kTokenBytes = 132;
+  for (int64_t width : Widths(*output)) {
+    if (width % kTokenBytes != 0 || !ReshapeDims(*output)) continue;
+    const int64_t block_size = width / kTokenBytes;
+    const bool as_it_is = BackDim(*output, 1) == kTokenBytes && Rank(*output) >= 3 &&
+                          BackDim(*output, Rank(*output) - 1) == block_size;
+    const CacheView view = ViewCache(
+        *output, "kv_cache",
+        as_it_is ? *ReshapeDims(*output) : StrCat("[-1, ", block_size, ", ", kTokenBytes, "]"));
+    const RowWrite write = {.rule = "fuse-IndexerKQuantInsert",
+                            .rows = {RowPort("k", {kElements})},
+                            .blocks = UnitsOf(*output, width),
+                            .block_size = block_size};
+    const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
+                           const std::string& formal) {
+      std::vector<std::string> result;
+      for (const char* scales : {"ue8m0", "float"}) {
+        result.push_back(WriteText(
+            formal, "kv_cache", form, view, RowsText("rows", "k", ports, form, {kElements}),
+            StrCat("IndexerKQuantInsert <quant_block_size = 128, scale_fmt = \"", scales,
+                   "\"> (rows, slots, cache)")));
+      }
+      return result;
+    };
+    PF_ASSIGN_OR_RETURN(const bool fused, FuseWrite(search, output, write, texts));
+    if (fused) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<bool> FuseMlaCacheInsert(FusionSearch& search, Value* output) {
+  const bool coded = output->dtype() == DataType::kUint8;
+  if ((!coded && output->dtype() != DataType::kBfloat16) || !IsWrittenCache(*output)) return false;
+  constexpr int64_t kCodedBytes = 656, kLatent = 512, kRope = 64;
+  const int64_t width = BackDim(*output, 1);
+  if (width < 2 || (coded && width != kCodedBytes) || !ReshapeDims(*output)) return false;
+  const RowCache cache = ReadRowCache(*output);
+  const CacheView view = ViewCache(*output, "kv_cache", cache.dims);
+  const auto part = [width](std::string name) {
+    return FusionPort{.name = std::move(name),
+                      .role = ProbeRole::kRows,
+                      .inner = true,
+                      .fits = [width](const Value& value) {
+                        return value.dtype() == DataType::kBfloat16 && Rank(value) >= 2 &&
+                               BackDim(value, 1) > 0 && BackDim(value, 1) < width;
+                      }};
+  };
+  const RowWrite write = {.rule = "fuse-MlaCacheInsert",
+                          .rows = {part("kv_c"), part("k_pe")},
+                          .blocks = cache.blocks,
+                          .block_size = cache.block_size};
+  const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
+                         const std::string& formal) -> std::vector<std::string> {
+    const int64_t latent = BackDim(*ports.at("kv_c"), 1);
+    const int64_t rope = BackDim(*ports.at("k_pe"), 1);
+    const bool fits = coded ? latent == kLatent && rope == kRope : latent + rope == width;
+    if (!fits) return {};
+    return {WriteText(formal, "kv_cache", form, view,
+                      RowsText("latent", "kv_c", ports, form, {latent}) +
+                          RowsText("rope", "k_pe", ports, form, {rope}),
+                      StrCat("MlaCacheInsert <format = \"", coded ? "fp8_ds_mla" : "bf16",
+                             "\"> (latent, rope, slots, cache)"))};
+  };
+  return FuseWrite(search, output, write, texts);
+}
+
+absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* output) {
+  const int64_t width = BackDim(*output, 1);
+  if (output->dtype() != DataType::kFloat || !IsWrittenCache(*output) || width % 2 != 0 ||
+      width < 2 || !ReshapeDims(*output)) {
+    return false;
+  }
+  const RowCache cache = ReadRowCache(*output);
+  const CacheView view = ViewCache(*output, "state_cache", cache.dims);
+  const auto rows = [width](std::string name) {
+    return FusionPort{
+        .name = std::move(name),
+        .role = ProbeRole::kRows,
+        .inner = true,
+        .fits = [width](const Value& value) {
+          return (value.dtype() == DataType::kFloat || value.dtype() == DataType::kBfloat16) &&
+                 Rank(value) >= 2 && BackDim(value, 1) > 0 && 2 * BackDim(value, 1) <= width &&
+                 !ConstantOf(&value);
+        }};
+  };
+  const FusionPort ape = {.name = "ape",
+                          .role = ProbeRole::kFactors,
+                          .metadata = true,
+                          .fits = [width](const Value& value) {
+                            return value.dtype() == DataType::kFloat && Rank(value) == 2 &&
+                                   2 * BackDim(value, 1) <= width && BackDim(value, 1) > 0 &&
+                                   BackDim(value, 2) > 0;
+                          }};
+  const RowWrite write = {.rule = "fuse-CompressorStateInsert",
+                          .cache = "state_cache",
+                          .rows = {rows("kv"), ape, PositionPort(), rows("score")},
+                          .blocks = cache.blocks,
+                          .block_size = cache.block_size};
+  const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
+                         const std::string& formal) -> std::vector<std::string> {
+    const Value& kv = *ports.at("kv");
+    const Value& score = *ports.at("score");
+    const int64_t row = BackDim(kv, 1);
+    if (BackDim(score, 1) != row || BackDim(*ports.at("ape"), 1) != row ||
+        kv.dtype() != score.dtype()) {
+      return {};
+    }
+    return {
+        WriteText(formal, "state_cache", form, view,
+                  RowsText("rows", "kv", ports, form, {row}) +
+                      RowsText("scores", "score", ports, form, {row}) +
+                      RowsText("places", "positions", ports, form, {}),
+                  StrCat("CompressorStateInsert <compress_ratio = ", BackDim(*ports.at("ape"), 2),
+                         "> (rows, scores, ape, places, slots, cache)"))};
+  };
+  return FuseWrite(search, output, write, texts);
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,183 @@
+#include "pagefuse/passes/fuse/fusion_parts.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/constants.h"
+
+namespace pagefuse {
+int Rank(const Value& value) { return value.shape() ? value.shape()->rank() : -1; }
+
+int64_t BackDim(const Value& value, int from_end) {
+  if (Rank(value) < from_end) return -1;
+  return (*value.shape())[Rank(value) - from_end].constant().value_or(-1);
+}
+
+bool IsIndexVector(const Value& value) {
+  return (value.dtype() == DataType::kInt64 || value.dtype() == DataType::kInt32) &&
+         Rank(value) >= 1;
+}
+
+bool IsRowType(DataType type) {
+  return type == DataType::kFloat || type == DataType::kFloat16 || type == DataType::kBfloat16;
+}
+
+bool IsCodeType(DataType type) {
+  return type == DataType::kFloat8E4M3FN || type == DataType::kUint8;
+}
+
+std::string StorageOf(const Value& codes) {
+  return codes.dtype() == DataType::kUint8 ? "uint8" : "float8e4m3fn";
+}
+
+bool SameRows(const Value& a, const Value& b) {
+  return Rank(a) > 0 && Rank(b) > 0 && ProvablyEqual((*a.shape())[0], (*b.shape())[0]);
+}
+
+bool EndsIn(const Value& value, const std::vector<int64_t>& tail) {
+  const int size = static_cast<int>(tail.size());
+  if (Rank(value) <= size) return false;
+  for (int i = 0; i < size; ++i) {
+    if (BackDim(value, size - i) != tail[i]) return false;
+  }
+  return true;
+}
+
+FusionPort RowPort(std::string name, std::vector<int64_t> tail) {
+  return {.name = std::move(name),
+          .role = ProbeRole::kRows,
+          .inner = true,
+          .fits = [tail = std::move(tail)](const Value& value) {
+            return IsRowType(value.dtype()) && EndsIn(value, tail);
+          }};
+}
+
+FusionPort Bfloat16Port(FusionPort spec) {
+  spec.fits = [fits = spec.fits](const Value& value) {
+    return value.dtype() == DataType::kBfloat16 && fits(value);
+  };
+  return spec;
+}
+
+FusionPort SlotPort(std::string name) {
+  return {
+      .name = std::move(name), .role = ProbeRole::kSlots, .metadata = true, .fits = IsIndexVector};
+}
+
+FusionPort PositionPort(std::string name) {
+  return {.name = std::move(name),
+          .role = ProbeRole::kIndices,
+          .metadata = true,
+          .inner = true,
+          .fits = IsIndexVector};
+}
+
+FusionPort ScalePort(std::string name) {
+  return {.name = std::move(name),
+          .role = ProbeRole::kScale,
+          .metadata = true,
+          .fits = [](const Value& value) {
+            return value.dtype() == DataType::kFloat &&
+                   (Rank(value) == 0 || (Rank(value) == 1 && BackDim(value, 1) == 1));
+          }};
+}
+
+FusionPort CachePort(std::string name, const Value* written) {
+  return {
+      .name = std::move(name), .role = ProbeRole::kContents, .fits = [written](const Value& value) {
+        return value.dtype() == written->dtype() && value.shape() && written->shape() &&
+               ProvablyEqual(*value.shape(), *written->shape());
+      }};
+}
+
+std::optional<std::string> ReshapeDims(const Value& value) {
+  if (!value.shape()) return std::nullopt;
+  std::vector<int64_t> dims;
+  for (const Dim& dim : value.shape()->dims()) dims.push_back(dim.constant().value_or(-1));
+  if (std::count(dims.begin(), dims.end(), -1) > 1) return std::nullopt;
+  return StrCat("[", absl::StrJoin(dims, ", "), "]");
+}
+
+std::string FloatText(float value) {
+  std::string digits = absl::StrFormat("%.9g", value);
+  if (digits.find_first_of(".en") == std::string::npos) digits += ".0";
+  return digits;
+}
+
+std::string ReshapeText(const std::string& name, const std::string& of, const std::string& dims) {
+  return StrCat(name, "_dims = Constant <value_ints: ints = ", dims, "> ()  ", name, " = Reshape (",
+                of, ", ", name, "_dims)  ");
+}
+
+std::string FlatText(const std::string& name, const std::string& port, const Value& value,
+                     const std::vector<int64_t>& tail) {
+  if (Rank(value) == static_cast<int>(tail.size()) + 1) {
+    return StrCat(name, " = Identity (", port, ")  ");
+  }
+  return ReshapeText(name, port, StrCat("[-1, ", absl::StrJoin(tail, ", "), "]"));
+}
+
+std::string UnflatText(const std::string& name, const std::string& from, const Value& value,
+                       const std::string& like, const Value& like_value, int tail) {
+  if (const auto dims = ReshapeDims(value)) return ReshapeText(name, from, *dims);
+  const int lead = Rank(like_value) - tail;
+  std::vector<int64_t> rest;
+  for (int axis = 0; axis < Rank(value); ++axis) {
+    const Dim& dim = (*value.shape())[axis];
+    if (axis < lead) {
+      if (!ProvablyEqual(dim, (*like_value.shape())[axis])) return "";
+    } else {
+      rest.push_back(dim.constant().value_or(-1));
+    }
+  }
+  if (rest.empty() || std::count(rest.begin(), rest.end(), -1) > 0) return "";
+  return StrCat(name, "_lead = Shape <start = 0, end = ", lead, "> (", like, ")  ", name,
+                "_rest = Constant <value_ints: ints = [", absl::StrJoin(rest, ", "), "]> ()  ",
+                name, "_dims = Concat <axis = 0> (", name, "_lead, ", name, "_rest)  ", name,
+                " = Reshape (", from, ", ", name, "_dims)  ");
+}
+
+std::vector<SlotForm> SlotForms(int64_t block_size) {
+  FusionPort slots = SlotPort();
+  slots.inner = true;
+  const auto index = [](std::string name) {
+    FusionPort spec = PositionPort(std::move(name));
+    spec.fits = [](const Value& value) { return IsIndexVector(value) && !ConstantOf(&value); };
+    return spec;
+  };
+  return {{{slots}, "slot_mapping", ReshapeText("slots", "slot_mapping", "[-1]"), "slot_mapping"},
+          {{index("blocks"), index("places_in_block")},
+           "blocks, places_in_block",
+           StrCat("block_size = Constant <value_int: int = ", block_size,
+                  "> ()  wide = Cast <to = 7> (blocks)  far = Cast <to = 7> (places_in_block)  "
+                  "starts = Mul (wide, block_size)  slots_there = Add (starts, far)  ",
+                  ReshapeText("slots", "slots_there", "[-1]")),
+           "blocks"}};
+}
+
+void SetSlotLimits(int64_t blocks, int64_t block_size, Draft& draft) {
+  draft.limits["slot_mapping"] = blocks * block_size;
+  draft.limits["blocks"] = blocks;
+  draft.limits["places_in_block"] = block_size;
+}
+
+std::string RowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
+                     const SlotForm& slots, const std::vector<int64_t>& tail) {
+  const Value& value = *ports.at(port);
+  const Value& places = *ports.at(slots.first);
+  const bool flat = Rank(value) == static_cast<int>(tail.size()) + 1;
+  if (!flat || Rank(places) != 1 || ProvablyEqual((*value.shape())[0], (*places.shape())[0])) {
+    return tail.empty() ? ReshapeText(name, port, "[-1]") : FlatText(name, port, value, tail);
+  }
+  const std::string count = StrCat(name, "_count = Shape (slots)  ");
+  if (tail.empty()) return StrCat(count, name, " = Expand (", port, ", ", name, "_count)  ");
+  return StrCat(count, name, "_width = Constant <value_ints: ints = [", absl::StrJoin(tail, ", "),
+                "]> ()  ", name, "_sizes = Concat <axis = 0> (", name, "_count, ", name,
+                "_width)  ", name, " = Expand (", port, ", ", name, "_sizes)  ");
+}
+
+}  // namespace pagefuse

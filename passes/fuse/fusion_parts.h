@@ -1,0 +1,72 @@
+// Parts that fusions by what is computed share: ports, the texts around an op, places of rows in
+// caches. Private to them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pagefuse/passes/fuse/fusion_search.h"
+
+namespace pagefuse {
+
+// The number of a dim counted from the end (1: the last); -1 if it is none.
+int64_t BackDim(const Value& value, int from_end);
+int Rank(const Value& value);  // -1 if unknown
+bool IsIndexVector(const Value& value);
+bool IsRowType(DataType type);   // float, float16, bfloat16
+bool IsCodeType(DataType type);  // e4m3fn, or uint8 for its bytes
+// `fp8_storage` of an op whose codes are of the value's type.
+std::string StorageOf(const Value& codes);
+bool SameRows(const Value& a, const Value& b);  // the first dims
+
+// True if the value has these last dims, and at least one before them: one or more axes of tokens.
+bool EndsIn(const Value& value, const std::vector<int64_t>& tail);
+// Rows of tokens that end in these dims.
+FusionPort RowPort(std::string name, std::vector<int64_t> tail);
+// `spec` for bfloat16 alone.
+FusionPort Bfloat16Port(FusionPort spec);
+FusionPort SlotPort(std::string name = "slot_mapping");
+FusionPort PositionPort(std::string name = "positions");
+// A scale of a whole tensor.
+FusionPort ScalePort(std::string name);
+// A cache of the type and shape of what was written into it.
+FusionPort CachePort(std::string name, const Value* written);
+
+// Codes that are computed exactly, but for rows where a logarithm rounds the exponent the other
+// way.
+inline constexpr ResultRule kExactCodes = {.rows = 0.04};
+// Bytes of rows that are computed exactly, but for an exponent that a logarithm rounds the other
+// way.
+inline constexpr ResultRule kWrittenBytes = {.share = 0.002};
+
+// Shapes as Reshape takes them: the dims but for one that is no number, which is -1; nullopt if
+// more are none.
+std::optional<std::string> ReshapeDims(const Value& value);
+// A float with digits that give the same bits.
+std::string FloatText(float value);
+// ` <name> = Reshape (<of>, dims)` with its constant.
+std::string ReshapeText(const std::string& name, const std::string& of, const std::string& dims);
+// `name`: the port with one axis of tokens before the last dims.
+std::string FlatText(const std::string& name, const std::string& port, const Value& value,
+                     const std::vector<int64_t>& tail);
+// `name`: `from` under the shape of `value`. The axes of tokens of more than one unknown length are
+// those of the port `like`, before its last `tail` dims; empty where they are not.
+std::string UnflatText(const std::string& name, const std::string& from, const Value& value,
+                       const std::string& like, const Value& like_value, int tail);
+// One way to hold the places of rows in a cache.
+struct SlotForm {
+  std::vector<FusionPort> ports;
+  std::string formal;
+  std::string text;   // defines `slots`, one axis
+  std::string first;  // the port that has one element a row
+};
+// By slot; by block and place in the block. The cache has blocks of that many tokens.
+std::vector<SlotForm> SlotForms(int64_t block_size);
+void SetSlotLimits(int64_t blocks, int64_t block_size, Draft& draft);
+// `name`: the port with one axis of tokens. One row is repeated for all slots where the graph may
+// do so.
+std::string RowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
+                     const SlotForm& slots, const std::vector<int64_t>& tail);
+
+}  // namespace pagefuse

@@ -1,0 +1,28 @@
+// Fusions by what is computed, one an op: each looks at a value that may be the op's output, and
+// puts the op in if it is. Private to by_results.cc and the files that define them.
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/fuse/fusion_search.h"
+
+namespace pagefuse {
+
+using Fusion = absl::StatusOr<bool> (*)(FusionSearch& search, Value* output);
+
+// Quantised queries and attention outputs (indexer_query_fusion.cc, inv_rope_fusion.cc).
+absl::StatusOr<bool> FuseIndexerQRopeQuant(FusionSearch& search, Value* output);
+absl::StatusOr<bool> FuseInvRopeQuant(FusionSearch& search, Value* output);
+// Rows written by slot (cache_row_fusions.cc).
+absl::StatusOr<bool> FuseKCacheQuantInsert(FusionSearch& search, Value* output);
+absl::StatusOr<bool> FuseIndexerKQuantInsert(FusionSearch& search, Value* output);
+absl::StatusOr<bool> FuseMlaCacheInsert(FusionSearch& search, Value* output);
+absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* output);
+// Queries and rows of keys (qnorm_fusion.cc).
+absl::StatusOr<bool> FuseQNormRopeKvInsert(FusionSearch& search, Value* output);
+// Keys and values written by slot (paged_insert_fusion.cc).
+absl::StatusOr<bool> FusePagedCacheInsert(FusionSearch& search, Value* output);
+// Windows compressed into rows (compress_fusion.cc).
+absl::StatusOr<bool> FuseCompressCacheInsert(FusionSearch& search, Value* output);
+
+}  // namespace pagefuse

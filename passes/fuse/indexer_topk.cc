@@ -1,0 +1,226 @@
+// fuse-indexer-topk: the best columns of each row of scores within its range, counted from the
+// range's begin, become IndexerTopK.
+//
+//   values, place = TopK (logits that are -inf outside [ks, ke), K)
+//   indices = Where (k < ke - ks, place - ks, -1)
+#include <algorithm>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/words/index_tensor.h"
+#include "pagefuse/passes/words/replacement.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr const char* kName = "fuse-indexer-topk";
+
+using Kind = IndexAtom::Kind;
+
+absl::Status Refused(std::string_view why) {
+  return absl::FailedPreconditionError({why.data(), why.size()});
+}
+
+struct TopKSite {
+  Element output;
+  AtomPtr row, rank;
+  const Node* topk = nullptr;
+  IndexForm begin, end;  // of the columns that a row has
+};
+
+class TopKReader {
+ public:
+  TopKReader(ElementReader& reader, Value* output) : reader_(reader), output_(output) {}
+
+  absl::StatusOr<TopKSite> Read() {
+    PF_ASSIGN_OR_RETURN(site_.output, reader_.Whole(output_));
+    if (site_.output.at.size() != 2) return absl::NotFoundError("no matrix");
+    site_.row = site_.output.at[0].atom();
+    site_.rank = site_.output.at[1].atom();
+    if (!site_.row || !site_.rank) return absl::NotFoundError("one row or one rank");
+    const auto chosen = reader_.Number(reader_.Operand(site_.output, 1));
+    const auto other = reader_.Number(reader_.Operand(site_.output, 2));
+    const bool keeps = other == -1;
+    if (!keeps && chosen != -1) return absl::NotFoundError("nothing is marked by -1");
+    PF_RETURN_IF_ERROR(ReadPlace(reader_.ReadIndex(reader_.Operand(site_.output, keeps ? 1 : 2))));
+    PF_RETURN_IF_ERROR(ReadColumns());
+    PF_RETURN_IF_ERROR(ReadGiven(reader_.Operand(site_.output, 0), keeps));
+    return site_;
+  }
+
+ private:
+  // place[row, rank] - begin
+  absl::Status ReadPlace(const IndexForm& form) {
+    for (const auto& [key, term] : form.terms()) {
+      const AtomPtr& atom = term.first;
+      const Node* node = atom->kind == Kind::kLoad ? atom->tensor->producer() : nullptr;
+      if (!node || !node->Is("TopK") || atom->tensor->producer_index() != 1) continue;
+      site_.topk = node;
+      offset_ = IndexForm::Of(atom) - form;
+    }
+    if (!site_.topk) return absl::NotFoundError("no places of TopK");
+    const auto& shape = site_.topk->input(0)->shape();
+    const bool last =
+        shape && shape->rank() == 2 && NormalAxis(IntOr(*site_.topk, "axis", -1), 2) == 1;
+    if (!last || IntOr(*site_.topk, "largest", 1) != 1 || IntOr(*site_.topk, "sorted", 1) != 1) {
+      return Refused("TopK does not take the largest of each row in order");
+    }
+    reader_.Visit(*site_.topk);
+    return absl::OkStatus();
+  }
+
+  // The range outside of which scores are hidden.
+  absl::Status ReadColumns() {
+    const AtomPtr column = reader_.NewAxis((*site_.topk->input(0)->shape())[1]);
+    const Element logits =
+        reader_.Source({site_.topk->input(0), {IndexForm::Of(site_.row), IndexForm::Of(column)}});
+    const Node* node = logits.producer();
+    if (node && node->Is("MqaLogits", "pagefuse")) {
+      site_.begin = reader_.ReadIndex({node->input(4), {logits.at[0]}});
+      site_.end = reader_.ReadIndex({node->input(5), {logits.at[0]}});
+      return absl::OkStatus();
+    }
+    if (node && node->Is("PagedMqaLogits", "pagefuse")) return ReadPaged(*node, logits.at[0]);
+    if (node && node->Is("Where")) return ReadMasked(logits, column);
+    return Refused("the scores are not hidden outside a range of columns");
+  }
+
+  absl::Status ReadPaged(const Node& node, const IndexForm& row) {
+    const auto& shape = node.input(0)->shape();
+    if (!shape || shape->rank() != 4) return Refused("the queries' shape is not known");
+    const auto [sequence, query] = DivMod(row, (*shape)[1]);
+    const IndexForm length = reader_.ReadIndex({node.input(3), {sequence}});
+    site_.begin = IndexForm(0);
+    site_.end = length - IndexForm((*shape)[1]) + query + IndexForm(1);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadMasked(const Element& logits, const AtomPtr& column) {
+    const auto chosen = reader_.Number(reader_.Operand(logits, 1));
+    const auto other = reader_.Number(reader_.Operand(logits, 2));
+    const bool keeps = other && HidesScore(*other);
+    if (!keeps && !(chosen && HidesScore(*chosen))) return Refused("no column is hidden");
+    const Element condition = reader_.Operand(logits, 0);
+    PF_ASSIGN_OR_RETURN(const Conditions conditions, keeps ? reader_.ReadConditions(condition)
+                                                           : reader_.ReadNegation(condition));
+    site_.begin = IndexForm(0);
+    site_.end = IndexForm(column->extent);
+    const IndexForm n = IndexForm::Of(column);
+    for (const IndexForm& bound : conditions) {
+      const auto term = bound.terms().find(column->key);
+      const auto sign = term == bound.terms().end() ? std::nullopt : term->second.second.constant();
+      if (sign == 1) {
+        site_.begin = n - bound;
+      } else if (sign == -1) {
+        site_.end = bound + n + IndexForm(1);
+      } else {
+        return Refused(StrCat("the condition ", bound.Key(), " >= 0 is no bound of columns"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // rank < end - begin, or that the value is no hidden one.
+  absl::Status ReadGiven(const Element& condition, bool keeps) {
+    if (offset_.Key() != site_.begin.Key()) {
+      return Refused(StrCat("places are counted from ", offset_.Key(), ", columns begin at ",
+                            site_.begin.Key()));
+    }
+    if (IsByValue(condition)) return absl::OkStatus();
+    PF_ASSIGN_OR_RETURN(const Conditions given, keeps ? reader_.ReadConditions(condition)
+                                                      : reader_.ReadNegation(condition));
+    const IndexForm expected = site_.end - site_.begin - IndexForm(1) - IndexForm::Of(site_.rank);
+    if (given.size() == 1 && given[0].Key() == expected.Key()) return absl::OkStatus();
+    return Refused(StrCat("entries are given where ", given.empty() ? "always" : given[0].Key(),
+                          " >= 0, expected ", expected.Key()));
+  }
+
+  // A comparison of the values that TopK took with what hides a score.
+  bool IsByValue(const Element& condition) {
+    static constexpr std::string_view kOps[] = {"IsInf", "Equal",          "Greater",
+                                                "Less",  "GreaterOrEqual", "LessOrEqual"};
+    if (condition.From("Not")) return IsByValue(reader_.Operand(condition, 0));
+    const bool compares = std::any_of(std::begin(kOps), std::end(kOps),
+                                      [&](std::string_view op) { return condition.From(op); });
+    if (!compares) return false;
+    const Element values = reader_.Operand(condition, 0);
+    if (values.value != site_.topk->output(0)) return false;
+    if (condition.From("IsInf")) return true;
+    const auto limit = reader_.Number(reader_.Operand(condition, 1));
+    return limit && HidesScore(*limit);
+  }
+
+  ElementReader& reader_;
+  Value* output_;
+  TopKSite site_;
+  IndexForm offset_;
+};
+
+absl::StatusOr<Value*> Build(Replacement& replacement, const TopKSite& site) {
+  GraphBuilder& builder = replacement.builder();
+  Value* logits = site.topk->input(0);
+  const auto count = site.rank->extent.constant();
+  if (!count) return Refused("the number of indices a row is not known");
+  Arranger arranger(builder, {logits});
+  PF_ASSIGN_OR_RETURN(Value * begin, IndexVector(builder, arranger, site.begin, site.row));
+  PF_ASSIGN_OR_RETURN(Value * end, IndexVector(builder, arranger, site.end, site.row));
+  Node* node = builder.AddNode("pagefuse", "IndexerTopK",
+                               {logits, arranger.AsInt32(begin), arranger.AsInt32(end)}, 1);
+  node->SetAttribute("topk", MakeAttribute(*count));
+  const DataType type = site.output.value->dtype();
+  if (type == DataType::kInt32) return node->output(0);
+  return builder.Add("Cast", {node->output(0)}, "to", static_cast<int64_t>(type));
+}
+
+absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) {
+  ElementReader reader(context.contents);
+  PF_ASSIGN_OR_RETURN(const TopKSite site, TopKReader(reader, output).Read());
+  const auto& values = site.topk->output(0);
+  const bool values_read = values && (values->is_output() || !values->uses().empty());
+  // The values themselves may have been compared; the op has no such output.
+  if (values_read && values->is_output()) return Refused("the values of TopK are a graph output");
+  Replacement replacement(*scope.graph, *output, kName);
+  const absl::StatusOr<Value*> result = Build(replacement, site);
+  if (!result.ok()) {
+    replacement.Undo();
+    return result.status();
+  }
+  return replacement.Finish(*result, *scope.opsets, context.contents);
+}
+
+class FuseIndexerTopKPass : public Pass {
+ public:
+  std::string_view name() const override { return kName; }
+  std::string_view description() const override {
+    return "Fuses the selection of the best columns within each row's range.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    bool changed = false;
+    for (const GraphScope& scope : AllGraphs(model)) {
+      for (Node* node : NodesOf(*scope.graph)) {
+        if (!node->Is("Where") || IsFloatingPoint(node->output(0)->dtype())) continue;
+        const std::string at = node->output(0)->name();
+        const absl::Status fused = Fuse(node->output(0), scope, context);
+        if (fused.ok()) {
+          changed = true;
+          PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+          break;  // nodes behind it may be gone
+        }
+        if (fused.code() == absl::StatusCode::kFailedPrecondition) {
+          context.AddMiss(kName, at, StdView(fused.message()), 2);
+        }
+      }
+    }
+    if (!changed) return false;
+    PF_RETURN_IF_ERROR(Run(model, context).status());
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> FuseIndexerTopK() { return std::make_unique<FuseIndexerTopKPass>(); }
+
+}  // namespace pagefuse

@@ -1,0 +1,164 @@
+#include "pagefuse/passes/fuse/logits_site.h"
+
+#include <algorithm>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+absl::Status Refused(const Element& element, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat("\"", element.value->name(), "\": ", why));
+}
+
+bool Mentions(const Element& element, const AtomPtr& atom) {
+  return std::any_of(element.at.begin(), element.at.end(),
+                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
+}
+
+class LogitsReader {
+ public:
+  LogitsReader(ElementReader& reader, Value* output) : reader_(reader), output_(output) {}
+
+  absl::StatusOr<LogitsSite> Read(const std::vector<IndexForm>& rows) {
+    PF_ASSIGN_OR_RETURN(site_.output, reader_.Whole(output_));
+    if (site_.output.at.size() != 2) return absl::NotFoundError("no matrix");
+    site_.n = site_.output.at[1].atom();
+    if (!site_.n) return absl::NotFoundError("one key");
+    if (!rows.empty()) site_.output.at[0] = rows[0];
+    PF_RETURN_IF_ERROR(ReadMask());
+    return std::move(site_);
+  }
+
+ private:
+  absl::Status ReadMask() {
+    if (!site_.output.From("Where")) return absl::NotFoundError("no mask");
+    const auto chosen = reader_.Number(reader_.Operand(site_.output, 1));
+    const auto other = reader_.Number(reader_.Operand(site_.output, 2));
+    const bool keeps = other && HidesScore(*other);
+    if (!keeps && !(chosen && HidesScore(*chosen))) return absl::NotFoundError("nothing is hidden");
+    PF_RETURN_IF_ERROR(ReadFactors(reader_.Operand(site_.output, keeps ? 1 : 2), false));
+    if (!site_.key.value) return absl::NotFoundError("no rectified product");
+    const Element condition = reader_.Operand(site_.output, 0);
+    PF_ASSIGN_OR_RETURN(
+        site_.visible, keeps ? reader_.ReadConditions(condition) : reader_.ReadNegation(condition));
+    return absl::OkStatus();
+  }
+
+  // Factors outside and inside of the sum over heads, then of the rectification.
+  absl::Status ReadFactors(const Element& element, bool in_sum) {
+    const Factors factors = FactorsOf(reader_, element);
+    site_.number *= factors.number;
+    for (const Element& factor : factors.others) {
+      PF_RETURN_IF_ERROR(ReadFactor(factor, in_sum));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadFactor(const Element& factor, bool in_sum) {
+    if (!in_sum && factor.From("ReduceSum")) return ReadSum(factor);
+    if (!in_sum) {
+      if (const auto product = ProductOf(reader_, factor)) {
+        site_.h = product->summed;
+        PF_RETURN_IF_ERROR(ReadFactors(product->left, true));
+        return ReadFactors(product->right, true);
+      }
+    }
+    if (in_sum) {
+      if (const auto inner = Rectified(factor)) return ReadProduct(*inner);
+    }
+    return Place(factor);
+  }
+
+  absl::Status ReadSum(const Element& sum) {
+    const Node& node = *sum.producer();
+    const auto axes = KnownInts(node.input(1), reader_.contents());
+    const auto& shape = node.input(0)->shape();
+    if (!axes || axes->size() != 1 || !shape) return Refused(sum, "sums over more than heads");
+    const int axis = static_cast<int>(NormalAxis(axes->front(), shape->rank()));
+    site_.h = reader_.NewAxis((*shape)[axis]);
+    Element summand{node.input(0), sum.at};
+    if (IntOr(node, "keepdims", 1) == 0) {
+      summand.at.insert(summand.at.begin() + axis, IndexForm::Of(site_.h));
+    } else {
+      summand.at[axis] = IndexForm::Of(site_.h);
+    }
+    reader_.Visit(node);
+    return ReadFactors(summand, true);
+  }
+
+  // What is cut off below 0.
+  std::optional<Element> Rectified(const Element& element) {
+    if (element.From("Relu")) return reader_.Operand(element, 0);
+    if (element.From("Max")) {
+      for (int side : {0, 1}) {
+        const auto number = reader_.Number(reader_.Operand(element, side));
+        if (number && *number == 0) return reader_.Operand(element, 1 - side);
+      }
+    }
+    if (element.From("Clip") && !element.producer()->input(2) && element.producer()->input(1)) {
+      const auto number = reader_.Number(reader_.Operand(element, 1));
+      if (number && *number == 0) return reader_.Operand(element, 0);
+    }
+    return std::nullopt;
+  }
+
+  absl::Status ReadProduct(const Element& element) {
+    if (site_.key.value) return Refused(element, "more than one product is rectified");
+    const Factors factors = FactorsOf(reader_, element);
+    if (!(factors.number > 0)) return Refused(element, "a factor below 0 is rectified");
+    site_.number *= factors.number;
+    for (const Element& factor : factors.others) {
+      const auto product = site_.d ? std::nullopt : ProductOf(reader_, factor);
+      if (!product) {
+        PF_RETURN_IF_ERROR(Place(factor));
+        continue;
+      }
+      site_.d = product->summed;
+      for (const Element& side : {product->left, product->right}) {
+        PF_RETURN_IF_ERROR(ReadSide(side));
+      }
+    }
+    if (site_.query.value && site_.key.value) return absl::OkStatus();
+    return Refused(element, "no product of queries and keys is rectified");
+  }
+
+  absl::Status ReadSide(const Element& side) {
+    const Factors factors = FactorsOf(reader_, side);
+    if (!(factors.number > 0)) return Refused(side, "has a factor below 0");
+    site_.number *= factors.number;
+    for (const Element& factor : factors.others) {
+      if (!Mentions(factor, site_.d)) {
+        PF_RETURN_IF_ERROR(Place(factor));
+        continue;
+      }
+      Element& port = Mentions(factor, site_.n) ? site_.key : site_.query;
+      if (port.value) return Refused(factor, "is one factor too many");
+      port = factor;
+      if (port.From("BitCast") && port.value->dtype() == DataType::kFloat8E4M3FN) {
+        port = reader_.Operand(port, 0);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Place(const Element& factor) {
+    (Mentions(factor, site_.n) ? site_.key_factors : site_.row_factors).push_back(factor);
+    return absl::OkStatus();
+  }
+
+  ElementReader& reader_;
+  Value* output_;
+  LogitsSite site_;
+};
+
+}  // namespace
+
+absl::StatusOr<LogitsSite> ReadLogits(ElementReader& reader, Value* output,
+                                      const std::vector<IndexForm>& rows) {
+  return LogitsReader(reader, output).Read(rows);
+}
+
+}  // namespace pagefuse

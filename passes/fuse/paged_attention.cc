@@ -1,0 +1,130 @@
+// fuse-paged-attention: attention over the rows of a cache, with their dequantisation, becomes
+// PagedAttention. The site is read by element (words/attention_site.h), so that neither the way in
+// which rows are gathered, repeated and scaled nor that in which the mask is computed matters.
+//
+//   softmax(q . dequantise(pool[table])^T, j < len) . dequantise(pool[table])
+//     =>  PagedAttention (q, pool, pool, query_start_loc, seq_lens, table, ..)
+#include <algorithm>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/fuse/paged_attention_ports.h"
+#include "pagefuse/passes/words/replacement.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr const char* kName = "fuse-paged-attention";
+
+struct Reading {
+  AttentionSite site;
+  CacheRows key, value;
+  PagedAxes axes;
+  VisibleKeys visible;
+  std::string mode;
+};
+
+// A contiguous cache of floats is what Attention reads itself, unless it is written by position.
+absl::Status IsWorthPaging(const Reading& reading) {
+  if (reading.axes.block || reading.key.quantised() || reading.key.codes.From("TensorScatter")) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError("keys are contiguous floats");
+}
+
+absl::StatusOr<Reading> ReadSite(ElementReader& reader, Value* output, const AxisSplits& splits) {
+  Reading reading;
+  PF_ASSIGN_OR_RETURN(reading.site, ReadAttention(reader, output, splits));
+  PF_ASSIGN_OR_RETURN(reading.key, RowsOf(reader, reading.site.key, reading.site.e));
+  PF_ASSIGN_OR_RETURN(reading.value, RowsOf(reader, reading.site.value, reading.site.d));
+  PF_ASSIGN_OR_RETURN(reading.axes, PagedAxesOf(reading.site, reading.key));
+  PF_RETURN_IF_ERROR(IsWorthPaging(reading));
+  PF_ASSIGN_OR_RETURN(reading.visible, VisibleKeysOf(reading.site, reading.axes));
+  PF_ASSIGN_OR_RETURN(reading.mode, QuantModeOf(reading.key, reading.value));
+  return reading;
+}
+
+class SiteFuser {
+ public:
+  SiteFuser(Model& model, PassContext& context, const GraphScope& scope)
+      : model_(model), context_(context), scope_(scope) {}
+
+  absl::StatusOr<bool> TryAt(Value* output) {
+    const std::string at = output->name();
+    const absl::Status fused = Fuse(output);
+    if (fused.ok()) {
+      PF_RETURN_IF_ERROR(context_.Rewrote(model_, kName));
+      return true;
+    }
+    if (fused.code() == absl::StatusCode::kInternal) return fused;
+    if (fused.code() == absl::StatusCode::kFailedPrecondition) {
+      context_.AddMiss(kName, at, StdView(fused.message()), 2);
+    }
+    return false;
+  }
+
+ private:
+  absl::Status Fuse(Value* output) {
+    ElementReader whole(context_.contents);
+    PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(whole, output));
+    ElementReader reader(context_.contents);
+    PF_ASSIGN_OR_RETURN(const Reading reading, ReadSite(reader, output, SplitsOf(site)));
+    PF_RETURN_IF_ERROR(ServesOnly(reader, {output}));
+    Replacement replacement(*scope_.graph, *output, kName);
+    const absl::StatusOr<Value*> result = Build(reading, replacement);
+    if (!result.ok()) {
+      replacement.Undo();
+      return result.status();
+    }
+    return replacement.Finish(*result, *scope_.opsets, context_.contents);
+  }
+
+  static absl::StatusOr<Value*> Build(const Reading& r, Replacement& replacement) {
+    PagedAttentionPorts ports(replacement.builder(), r.site, r.axes, r.visible);
+    PF_ASSIGN_OR_RETURN(std::vector<Value*> inputs, ports.Inputs(r.key, r.value, r.mode));
+    Node* node = replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, 1);
+    node->name = r.site.output.producer()->name;
+    node->metadata = r.site.output.producer()->metadata;
+    node->SetAttribute("scale", MakeAttribute(static_cast<float>(r.site.scale)));
+    node->SetAttribute("is_causal", MakeAttribute(int64_t{r.visible.causal ? 1 : 0}));
+    node->SetAttribute("sliding_window", MakeAttribute(r.visible.window));
+    node->SetAttribute("softcap", MakeAttribute(static_cast<float>(r.site.softcap)));
+    node->SetAttribute("kv_quant_mode", MakeAttribute(r.mode));
+    return ports.Result(node->output(0), r.key, r.value);
+  }
+
+  Model& model_;
+  PassContext& context_;
+  const GraphScope& scope_;
+};
+
+class FusePagedAttentionPass : public Pass {
+ public:
+  std::string_view name() const override { return kName; }
+  std::string_view description() const override {
+    return "Fuses attention over paged or quantised caches, read by element.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    bool changed = false;
+    for (const GraphScope& scope : AllGraphs(model)) {
+      for (Node* node : NodesOf(*scope.graph)) {
+        if (!MayBeAttention(*node)) continue;
+        PF_ASSIGN_OR_RETURN(const bool here,
+                            SiteFuser(model, context, scope).TryAt(node->output(0)));
+        changed = changed || here;
+        if (here) break;  // nodes behind it may be gone
+      }
+    }
+    if (!changed) return false;
+    PF_RETURN_IF_ERROR(Run(model, context).status());
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> FusePagedAttention() { return std::make_unique<FusePagedAttentionPass>(); }
+
+}  // namespace pagefuse

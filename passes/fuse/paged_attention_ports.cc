@@ -1,0 +1,242 @@
+#include "pagefuse/passes/fuse/paged_attention_ports.h"
+
+#include <algorithm>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+using Kind = IndexAtom::Kind;
+
+// Ports of PagedAttention.
+constexpr int kKScale = 6, kVScale = 7, kKScaleCache = 9, kVScaleCache = 10, kSink = 11;
+constexpr int kNumPorts = 12;
+
+AxisAtoms Joined(AxisAtoms a, const AxisAtoms& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Dim LengthOf(const AxisAtoms& atoms) {
+  Dim product(1);
+  for (const AtomPtr& atom : atoms) product = product * atom->extent;
+  return product;
+}
+
+std::vector<Value*> SizeSources(const AttentionSite& site, const PagedAxes& axes) {
+  std::vector<Value*> sources = {site.query.value};
+  for (const Factors* factors : {&site.key, &site.value}) {
+    for (const Element& factor : factors->others) sources.push_back(factor.value);
+  }
+  if (axes.block) sources.push_back(axes.block->tensor);
+  return sources;
+}
+
+}  // namespace
+
+PagedAttentionPorts::PagedAttentionPorts(GraphBuilder& builder, const AttentionSite& site,
+                                         const PagedAxes& axes, const VisibleKeys& visible)
+    : builder_(builder),
+      site_(site),
+      axes_(axes),
+      visible_(visible),
+      arranger_(builder, SizeSources(site, axes)) {}
+
+AxisAtoms PagedAttentionPorts::Tokens() const {
+  return axes_.query ? Joined(axes_.sequence, {axes_.query}) : axes_.sequence;
+}
+AxisAtoms PagedAttentionPorts::Heads() const { return Joined(axes_.heads, axes_.groups); }
+
+Dim PagedAttentionPorts::NumSequences() const { return LengthOf(axes_.sequence); }
+
+absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const CacheRows& key,
+                                                                const CacheRows& value,
+                                                                const std::string& mode) {
+  std::vector<Value*> inputs(kNumPorts, nullptr);
+  PF_ASSIGN_OR_RETURN(inputs[0], arranger_.Gathered(site_.query, {Tokens(), Heads(), {site_.e}}));
+  PF_ASSIGN_OR_RETURN(inputs[1], Cache(key.codes, site_.e));
+  PF_ASSIGN_OR_RETURN(inputs[2], ValueCache(key, value));
+  PF_ASSIGN_OR_RETURN(inputs[3], FirstTokens());
+  PF_ASSIGN_OR_RETURN(inputs[4], Lengths());
+  PF_ASSIGN_OR_RETURN(inputs[5], BlockTable());
+  if (mode == "fp8_per_tensor") {
+    PF_ASSIGN_OR_RETURN(inputs[kKScale], TensorScale(key, /*with_number=*/false));
+    PF_ASSIGN_OR_RETURN(inputs[kVScale], TensorScale(value, /*with_number=*/true));
+  } else if (mode != "none") {
+    PF_ASSIGN_OR_RETURN(inputs[kKScaleCache], ScaleCache(*key.scale));
+    PF_ASSIGN_OR_RETURN(inputs[kVScaleCache], ScaleCache(*value.scale));
+  }
+  if (site_.sink) {
+    PF_ASSIGN_OR_RETURN(inputs[kSink], arranger_.Gathered(*site_.sink, {Heads()}));
+  }
+  while (!inputs.back()) inputs.pop_back();
+  return inputs;
+}
+
+// [NB, BS, Hk, D]; a contiguous cache is a block of all rows for each sequence and KV head.
+absl::StatusOr<Value*> PagedAttentionPorts::Cache(const Element& codes, const AtomPtr& along) {
+  const AxisAtoms blocks = axes_.block ? AxisAtoms{axes_.block} : axes_.sequence;
+  return arranger_.Gathered(codes, {blocks, axes_.row, axes_.heads, {along}});
+}
+
+// Latent rows are keys as a whole and values in their first elements.
+bool PagedAttentionPorts::IsPrefix(const CacheRows& key, const CacheRows& value,
+                                   const AttentionSite& site) {
+  if (key.codes.value != value.codes.value || key.codes.at.size() != value.codes.at.size()) {
+    return false;
+  }
+  for (size_t axis = 0; axis < key.codes.at.size(); ++axis) {
+    const bool along =
+        value.codes.at[axis].Key() == site.d->key && key.codes.at[axis].Key() == site.e->key;
+    if (!along && key.codes.at[axis].Key() != value.codes.at[axis].Key()) return false;
+  }
+  return true;
+}
+
+absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const CacheRows& key,
+                                                       const CacheRows& value) {
+  if (IsPrefix(key, value, site_)) return Cache(key.codes, site_.e);
+  if (!ProvablyEqual(site_.d->extent, site_.e->extent)) {
+    return absl::FailedPreconditionError(
+        StrCat("values of ", site_.d->extent.ToString(), " elements for keys of ",
+               site_.e->extent.ToString(), " that are no first part of the keys"));
+  }
+  return Cache(value.codes, site_.d);
+}
+
+absl::StatusOr<Value*> PagedAttentionPorts::ScaleCache(const Element& scale) {
+  const AxisAtoms blocks = axes_.block ? AxisAtoms{axes_.block} : axes_.sequence;
+  return arranger_.Gathered(scale, {blocks, axes_.row, axes_.heads});
+}
+
+absl::StatusOr<Value*> PagedAttentionPorts::TensorScale(const CacheRows& rows, bool with_number) {
+  const auto number = static_cast<float>(with_number ? rows.number : 1);
+  if (!rows.scale) return builder_.Float(number);
+  Value* scale = rows.scale->value;
+  if (number != 1) scale = builder_.Add("Mul", {scale, builder_.Float(number)});
+  if (scale->shape() && scale->shape()->rank() < 2) return scale;
+  return builder_.Add("Reshape", {scale, builder_.Ints({1})});
+}
+
+// [0, S, 2 S, ..] of sequences with S queries each.
+absl::StatusOr<Value*> PagedAttentionPorts::FirstTokens() {
+  if (visible_.first_tokens) return arranger_.AsInt32(visible_.first_tokens);
+  const Dim count = NumSequences();
+  const Dim step = axes_.query ? axes_.query->extent : Dim(1);
+  if (count.constant() && step.constant()) {
+    std::vector<int64_t> first;
+    for (int64_t i = 0; i <= *count.constant(); ++i) first.push_back(i * *step.constant());
+    return arranger_.AsInt32(builder_.Ints(first));
+  }
+  PF_ASSIGN_OR_RETURN(Value * sequences, arranger_.Size(count));
+  PF_ASSIGN_OR_RETURN(Value * size, arranger_.Size(step));
+  Value* end = builder_.Add("Add", {sequences, builder_.Int(1)});
+  Value* numbers = builder_.Add("Range", {builder_.Int(0), end, builder_.Int(1)});
+  return arranger_.AsInt32(builder_.Add("Mul", {numbers, size}));
+}
+
+// What depends on the sequence alone, or on a part of its digits, for each sequence.
+absl::StatusOr<Value*> PagedAttentionPorts::BySequence(const Element& element) {
+  AxisAtoms known;
+  for (const AtomPtr& atom : axes_.sequence) {
+    const bool here = std::any_of(element.at.begin(), element.at.end(),
+                                  [&](const IndexForm& at) { return at.Mentions(atom->key); });
+    if (here) known.push_back(atom);
+  }
+  PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(element, {known}));
+  if (known.size() == axes_.sequence.size()) return value;
+  std::vector<Dim> narrow, wide;
+  for (const AtomPtr& atom : axes_.sequence) {
+    const bool here = std::any_of(known.begin(), known.end(),
+                                  [&](const AtomPtr& other) { return other->key == atom->key; });
+    narrow.push_back(here ? atom->extent : Dim(1));
+    wide.push_back(atom->extent);
+  }
+  PF_ASSIGN_OR_RETURN(value, arranger_.Reshaped(value, narrow));
+  PF_ASSIGN_OR_RETURN(Value * sizes, arranger_.Sizes(wide));
+  value = builder_.Add("Expand", {value, sizes});
+  return arranger_.Reshaped(value, {NumSequences()});
+}
+
+absl::StatusOr<Value*> PagedAttentionPorts::Lengths() {
+  const IndexForm& length = visible_.length;
+  const auto refuse = [&] {
+    return absl::FailedPreconditionError(
+        StrCat("a sequence's length ", length.Key(), " is no element of a tensor"));
+  };
+  if (length.is_constant()) {
+    PF_ASSIGN_OR_RETURN(Value * size, arranger_.Size(length.constant()));
+    PF_ASSIGN_OR_RETURN(Value * sizes, arranger_.Sizes({NumSequences()}));
+    return arranger_.AsInt32(builder_.Add("Expand", {size, sizes}));
+  }
+  if (length.terms().size() != 1) return refuse();
+  const auto& [atom, factor] = length.terms().begin()->second;
+  if (atom->kind != Kind::kLoad || factor.constant() != 1) return refuse();
+  if (axes_.ragged) {
+    const bool owned = atom->args.size() == 1 && atom->args[0].Key() == axes_.owner.Key() &&
+                       length.constant().constant() == 0;
+    return owned ? absl::StatusOr<Value*>(arranger_.AsInt32(atom->tensor)) : refuse();
+  }
+  PF_ASSIGN_OR_RETURN(Value * value, BySequence({atom->tensor, atom->args}));
+  if (length.constant().constant() != 0) {
+    // No row sees past the table, however long a sequence is said to be.
+    PF_ASSIGN_OR_RETURN(Value * offset, arranger_.Size(length.constant()));
+    PF_ASSIGN_OR_RETURN(Value * most, arranger_.Size(site_.n->extent));
+    Value* wide = builder_.Add("Cast", {value}, "to", static_cast<int64_t>(DataType::kInt64));
+    value = builder_.Add("Add", {wide, offset});
+    if (!axes_.query) value = builder_.Add("Min", {value, most});
+  }
+  return arranger_.AsInt32(value);
+}
+
+absl::StatusOr<Value*> PagedAttentionPorts::BlockTable() {
+  if (!axes_.block) {
+    // One block a sequence.
+    PF_ASSIGN_OR_RETURN(Value * count, arranger_.Size(NumSequences()));
+    Value* numbers = builder_.Add("Range", {builder_.Int(0), count, builder_.Int(1)});
+    return arranger_.AsInt32(builder_.Add("Unsqueeze", {numbers, builder_.Ints({1})}));
+  }
+  const Element table{axes_.block->tensor, axes_.block->args};
+  AtomPtr column = site_.n;
+  AxisAtoms owner;
+  for (const IndexForm& arg : table.at) {
+    for (const auto& [key, term] : arg.terms()) {
+      const AtomPtr& atom = term.first;
+      if (IndexForm::Of(atom).Mentions(site_.n->key)) {
+        column = atom;
+      } else {
+        owner.push_back(atom);
+      }
+    }
+  }
+  if (axes_.ragged) return RaggedTable(table);
+  PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(table, {owner, {column}}));
+  return arranger_.AsInt32(value);
+}
+
+// table[owner, column] as it is: the op finds the owner itself.
+absl::StatusOr<Value*> PagedAttentionPorts::RaggedTable(const Element& table) {
+  const bool whole = table.at.size() == 2 && table.at[0].Key() == axes_.owner.Key();
+  if (whole) return arranger_.AsInt32(table.value);
+  return absl::FailedPreconditionError(
+      StrCat("\"", table.value->name(), "\": is no table [sequence, block]"));
+}
+
+absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const CacheRows& key,
+                                                   const CacheRows& value) {
+  if (IsPrefix(key, value, site_) && !ProvablyEqual(site_.d->extent, site_.e->extent)) {
+    const auto size = site_.d->extent.constant();
+    if (!size) return absl::FailedPreconditionError("the size of values is not known");
+    output = builder_.Add("Slice",
+                          {output, builder_.Ints({0}), builder_.Ints({*size}), builder_.Ints({2})});
+  }
+  PF_ASSIGN_OR_RETURN(Value * result,
+                      arranger_.Spread(output, {Tokens(), Heads(), {site_.d}}, site_.output));
+  const DataType wanted = site_.output.value->dtype();
+  if (site_.query.value->dtype() == wanted) return result;
+  return builder_.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
+}
+
+}  // namespace pagefuse

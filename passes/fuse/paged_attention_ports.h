@@ -1,0 +1,47 @@
+// The inputs of a PagedAttention made from a site that was read by element, and its result put
+// back.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "pagefuse/passes/fuse/visible_keys.h"
+
+namespace pagefuse {
+
+class PagedAttentionPorts {
+ public:
+  PagedAttentionPorts(GraphBuilder& builder, const AttentionSite& site, const PagedAxes& axes,
+                      const VisibleKeys& visible);
+
+  absl::StatusOr<std::vector<Value*>> Inputs(const CacheRows& key, const CacheRows& value,
+                                             const std::string& mode);
+  // The op's output as the site's.
+  absl::StatusOr<Value*> Result(Value* output, const CacheRows& key, const CacheRows& value);
+
+  // The op's axes, and its ports of a step's metadata.
+  AxisAtoms Tokens() const;
+  AxisAtoms Heads() const;
+  absl::StatusOr<Value*> FirstTokens();
+  absl::StatusOr<Value*> Lengths();
+  absl::StatusOr<Value*> BlockTable();
+  Arranger& arranger() { return arranger_; }
+
+ private:
+  absl::StatusOr<Value*> Cache(const Element& codes, const AtomPtr& along);
+  absl::StatusOr<Value*> ValueCache(const CacheRows& key, const CacheRows& value);
+  absl::StatusOr<Value*> ScaleCache(const Element& scale);
+  absl::StatusOr<Value*> TensorScale(const CacheRows& rows, bool with_number);
+  absl::StatusOr<Value*> BySequence(const Element& element);
+  absl::StatusOr<Value*> RaggedTable(const Element& table);
+  Dim NumSequences() const;
+  static bool IsPrefix(const CacheRows& key, const CacheRows& value, const AttentionSite& site);
+
+  GraphBuilder& builder_;
+  const AttentionSite& site_;
+  const PagedAxes& axes_;
+  const VisibleKeys& visible_;
+  Arranger arranger_;
+};
+
+}  // namespace pagefuse

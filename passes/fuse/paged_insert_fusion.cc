@@ -1,0 +1,225 @@
+// PagedCacheInsert, wherever a graph quantises rows of keys and values and writes them by slot.
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/cache_views.h"
+#include "pagefuse/passes/fuse/fusion_parts.h"
+#include "pagefuse/passes/fuse/fusions.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr int64_t kSymbolSize = 8;
+// Caches of one layer stand near each other.
+constexpr size_t kMostNeighbours = 6;
+
+// Both caches, and those of their scales where rows have scales of their own.
+struct InsertCaches {
+  Value* key = nullptr;
+  Value* value = nullptr;
+  Value* key_scales = nullptr;
+  Value* value_scales = nullptr;
+  bool row_scales() const { return key_scales != nullptr; }
+};
+
+bool IsCacheType(DataType type) {
+  return IsRowType(type) || type == DataType::kInt8 || type == DataType::kUint8 ||
+         type == DataType::kFloat8E4M3FN;
+}
+
+// Tokens a block where the shape says it: [blocks, tokens, heads, size].
+int64_t BlockSize(const Value& cache) {
+  return Rank(cache) == 4 && BackDim(cache, 3) > 0 ? BackDim(cache, 3) : 1;
+}
+
+int64_t Elements(const Value& cache) {
+  int64_t elements = 1;
+  for (const Dim& dim : cache.shape()->dims()) elements *= dim.constant().value_or(kSymbolSize);
+  return elements;
+}
+
+// Written caches before `output` in the graph, the nearest first.
+std::vector<Value*> CachesBefore(const FusionSearch& search, const Value* output,
+                                 const std::function<bool(const Value&)>& fits) {
+  std::vector<Value*> found;
+  bool before = false;
+  for (Value* value : search.ComputedValues()) {
+    if (before && found.size() < kMostNeighbours && IsWrittenCache(*value) && ReshapeDims(*value) &&
+        fits(*value)) {
+      found.push_back(value);
+    }
+    before = before || value == output;
+  }
+  return found;
+}
+
+FusionPort Rows(std::string name, const Value* cache) {
+  return {.name = std::move(name),
+          .role = ProbeRole::kRows,
+          .inner = true,
+          .fits = [cache](const Value& value) {
+            if (!IsRowType(value.dtype()) || Rank(value) < 3 || BackDim(value, 2) < 1) return false;
+            if (Rank(*cache) == 2) {
+              return BackDim(value, 1) * BackDim(value, 2) == BackDim(*cache, 1);
+            }
+            return EndsIn(value, {BackDim(*cache, 2), BackDim(*cache, 1)});
+          }};
+}
+
+std::vector<FusionPort> InsertPorts(const InsertCaches& caches, const SlotForm& slots,
+                                    bool tensor_scales) {
+  std::vector<FusionPort> ports = {CachePort("key_cache", caches.key)};
+  ports.insert(ports.end(), slots.ports.begin(), slots.ports.end());
+  ports.push_back(CachePort("value_cache", caches.value));
+  if (caches.row_scales()) {
+    ports.push_back(CachePort("k_scale_cache", caches.key_scales));
+    ports.push_back(CachePort("v_scale_cache", caches.value_scales));
+  }
+  if (tensor_scales) {
+    ports.push_back(ScalePort("k_scale"));
+    ports.push_back(ScalePort("v_scale"));
+  }
+  ports.push_back(Rows("key", caches.key));
+  ports.push_back(Rows("value", caches.value));
+  return ports;
+}
+
+std::vector<std::string> Modes(const InsertCaches& caches, bool tensor_scales) {
+  const DataType type = caches.key->dtype();
+  if (tensor_scales) return {"fp8_per_tensor"};
+  if (!caches.row_scales()) return {"none"};
+  if (type == DataType::kInt8) return {"int8_per_token_head"};
+  if (type == DataType::kFloat8E4M3FN) return {"fp8_per_token_head"};
+  return {"fp8_per_token_head", "int4_per_token_head"};
+}
+
+// `name`: the port [.., heads, size] as a cache of blocks, and `out`: back from it.
+std::string BlocksText(const std::string& name, const std::string& port, int64_t block_size,
+                       const std::vector<int64_t>& tail) {
+  return ReshapeText(name, port, StrCat("[-1, ", block_size, ", ", absl::StrJoin(tail, ", "), "]"));
+}
+
+std::string InsertText(const InsertCaches& caches, const SlotForm& slots,
+                       const std::vector<FusionPort>& specs, const BoundPorts& ports,
+                       bool tensor_scales, const std::string& mode, const std::string& rounding) {
+  const int64_t block_size = BlockSize(*caches.key);
+  const auto tail = [&](const char* port) -> std::vector<int64_t> {
+    const Value& rows = *ports.at(port);
+    return {BackDim(rows, 2), BackDim(rows, 1)};
+  };
+  const int64_t packed = mode == "int4_per_token_head" ? 2 : 1;
+  const auto cache_tail = [&](const char* port) -> std::vector<int64_t> {
+    return {tail(port)[0], tail(port)[1] / packed};
+  };
+  std::vector<std::string> formal;
+  for (const FusionPort& spec : specs) formal.push_back(spec.name);
+  std::string body = StrCat(slots.text, RowsText("key_rows", "key", ports, slots, tail("key")),
+                            RowsText("value_rows", "value", ports, slots, tail("value")),
+                            BlocksText("keys", "key_cache", block_size, cache_tail("key")),
+                            BlocksText("values", "value_cache", block_size, cache_tail("value")));
+  std::string results = "new_keys, new_values";
+  std::string outputs = "key_cache_out, value_cache_out";
+  std::string inputs = "key_rows, value_rows, keys, values, slots";
+  std::string after = ReshapeText("key_cache_out", "new_keys", *ReshapeDims(*caches.key)) +
+                      ReshapeText("value_cache_out", "new_values", *ReshapeDims(*caches.value));
+  if (tensor_scales) StrAppend(&inputs, ", k_scale, v_scale");
+  if (caches.row_scales()) {
+    StrAppend(&body, BlocksText("key_scales", "k_scale_cache", block_size, {tail("key")[0]}),
+              BlocksText("value_scales", "v_scale_cache", block_size, {tail("value")[0]}));
+    StrAppend(&inputs, ", , , key_scales, value_scales");
+    StrAppend(&results, ", new_key_scales, new_value_scales");
+    StrAppend(&outputs, ", k_scale_cache_out, v_scale_cache_out");
+    StrAppend(
+        &after,
+        ReshapeText("k_scale_cache_out", "new_key_scales", *ReshapeDims(*caches.key_scales)),
+        ReshapeText("v_scale_cache_out", "new_value_scales", *ReshapeDims(*caches.value_scales)));
+  }
+  return StrCat("(", absl::StrJoin(formal, ", "), ") => (", outputs, ") { ", body, results,
+                " = pagefuse.PagedCacheInsert <kv_quant_mode = \"", mode, "\", int8_rounding = \"",
+                rounding, "\"> (", inputs, ")  ", after, "}");
+}
+
+absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches,
+                                bool tensor_scales) {
+  const int64_t block_size = BlockSize(*caches.key);
+  std::vector<OutputSpec> outputs = {{"key_cache_out", caches.key, "key_cache"},
+                                     {"value_cache_out", caches.value, "value_cache"}};
+  if (caches.row_scales()) {
+    outputs.push_back({"k_scale_cache_out", caches.key_scales, "k_scale_cache"});
+    outputs.push_back({"v_scale_cache_out", caches.value_scales, "v_scale_cache"});
+  }
+  for (const SlotForm& slots : SlotForms(block_size)) {
+    const std::vector<FusionPort> specs = InsertPorts(caches, slots, tensor_scales);
+    const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
+      Draft result;
+      const int64_t row = BackDim(*ports.at("key"), 1) * BackDim(*ports.at("key"), 2);
+      SetSlotLimits(Elements(*caches.key) / row / block_size, block_size, result);
+      for (const std::string& mode : Modes(caches, tensor_scales)) {
+        for (const char* rounding : {"half_even", "toward_zero"}) {
+          result.texts.push_back(
+              InsertText(caches, slots, specs, ports, tensor_scales, mode, rounding));
+        }
+      }
+      // Quotients and products with the reciprocal round apart here and there.
+      constexpr ResultRule kRows = {.share = 0.002}, kScales = {.relative = 3e-7};
+      result.rules = {kRows, kRows, kScales, kScales};
+      return result;
+    };
+    PF_ASSIGN_OR_RETURN(const bool fused,
+                        search.Fuse("fuse-PagedCacheInsert", outputs, specs, draft));
+    if (fused) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<bool> FuseWithRowScales(FusionSearch& search, InsertCaches caches) {
+  const Value* last = caches.value;
+  std::vector<Value*> scales;
+  for (Value* value : search.ComputedValues()) {
+    if (value->dtype() == DataType::kFloat && IsWrittenCache(*value) && ReshapeDims(*value) &&
+        value != last && scales.size() < kMostNeighbours) {
+      scales.push_back(value);
+    }
+  }
+  for (Value* value_scales : scales) {
+    for (Value* key_scales : scales) {
+      if (key_scales == value_scales) continue;
+      caches.key_scales = key_scales;
+      caches.value_scales = value_scales;
+      PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, false));
+      if (fused) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> FusePagedCacheInsert(FusionSearch& search, Value* output) {
+  if (!IsCacheType(output->dtype()) || Rank(*output) < 2 || !IsWrittenCache(*output) ||
+      !ReshapeDims(*output)) {
+    return false;
+  }
+  const auto like_output = [output](const Value& value) {
+    return value.dtype() == output->dtype() && Rank(value) == Rank(*output);
+  };
+  for (Value* key : CachesBefore(search, output, like_output)) {
+    const InsertCaches caches = {.key = key, .value = output};
+    if (IsRowType(output->dtype())) {
+      PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, false));
+      if (fused) return true;
+      continue;
+    }
+    PF_ASSIGN_OR_RETURN(bool fused, FuseWithRowScales(search, caches));
+    if (!fused && output->dtype() != DataType::kInt8) {
+      PF_ASSIGN_OR_RETURN(fused, FuseInsert(search, caches, true));
+    }
+    if (fused) return true;
+  }
+  return false;
+}
+
+}  // namespace pagefuse

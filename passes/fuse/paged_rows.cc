@@ -1,0 +1,260 @@
+#include "pagefuse/passes/fuse/paged_rows.h"
+
+#include <algorithm>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+using Kind = IndexAtom::Kind;
+
+bool MentionsAny(const std::vector<IndexForm>& forms, const AtomPtr& atom) {
+  return std::any_of(forms.begin(), forms.end(),
+                     [&](const IndexForm& form) { return form.Mentions(atom->key); });
+}
+
+// Adds the atoms of a form and those in its arguments that `wanted` wants.
+template <typename Wanted>
+void Collect(const IndexForm& form, const Wanted& wanted, std::vector<AtomPtr>& found) {
+  for (const auto& [key, term] : form.terms()) {
+    const AtomPtr& atom = term.first;
+    const bool known = std::any_of(found.begin(), found.end(),
+                                   [&](const AtomPtr& other) { return other->key == atom->key; });
+    if (wanted(*atom) && !known) found.push_back(atom);
+    for (const IndexForm& arg : atom->args) Collect(arg, wanted, found);
+  }
+}
+
+bool IsQuantised(DataType type) {
+  return type == DataType::kInt8 || type == DataType::kUint8 || type == DataType::kFloat8E4M3FN;
+}
+
+// The axes that the output's rows run over, in order.
+AxisAtoms RowAxes(const AttentionSite& site) {
+  AxisAtoms axes;
+  for (const IndexForm& index : site.output.at) {
+    std::vector<std::pair<Dim, AtomPtr>> digits;
+    for (const auto& [key, term] : index.terms()) digits.emplace_back(term.second, term.first);
+    // The slow digit first.
+    std::sort(digits.begin(), digits.end(), [](const auto& a, const auto& b) {
+      return ProvablyNotNegative(a.first - b.first - Dim(1));
+    });
+    for (const auto& [step, atom] : digits) {
+      if (atom->key != site.d->key) axes.push_back(atom);
+    }
+  }
+  return axes;
+}
+
+class AxesReader {
+ public:
+  AxesReader(const AttentionSite& site, const CacheRows& key) : site_(site), key_(key) {}
+
+  absl::StatusOr<PagedAxes> Read() {
+    PF_RETURN_IF_ERROR(FindBlock());
+    for (const AtomPtr& axis : RowAxes(site_)) {
+      PF_RETURN_IF_ERROR(Place(axis));
+    }
+    return axes_;
+  }
+
+ private:
+  absl::Status FindBlock() {
+    std::vector<AtomPtr> tables;
+    const std::string& n = site_.n->key;
+    const auto is_table = [&](const IndexAtom& atom) {
+      return atom.kind == Kind::kLoad &&
+             std::any_of(atom.args.begin(), atom.args.end(),
+                         [&](const IndexForm& arg) { return arg.Mentions(n); });
+    };
+    for (const IndexForm& index : key_.codes.at) Collect(index, is_table, tables);
+    if (tables.empty()) {
+      axes_.row = {site_.n};
+      return absl::OkStatus();
+    }
+    if (tables.size() > 1) {
+      return absl::FailedPreconditionError("keys are read through more than one table");
+    }
+    axes_.block = tables[0];
+    return ReadTable();
+  }
+
+  // table[owner, n / block_size], and the row n mod block_size.
+  absl::Status ReadTable() {
+    IndexForm column;
+    for (const IndexForm& arg : axes_.block->args) {
+      if (arg.Mentions(site_.n->key)) {
+        column = arg;
+      } else {
+        axes_.owner = axes_.owner + arg;
+      }
+    }
+    const auto is_axis = [](const IndexAtom& atom) { return atom.kind == Kind::kAxis; };
+    std::vector<AtomPtr> atoms;
+    for (const auto& [key, term] : column.terms()) atoms.push_back(term.first);
+    // One table [B * M] holds the owner in the same index.
+    std::vector<AtomPtr> others = atoms;
+    std::erase_if(others,
+                  [&](const AtomPtr& atom) { return IndexForm::Of(atom).Mentions(site_.n->key); });
+    for (const AtomPtr& atom : others) axes_.owner = axes_.owner + IndexForm::Of(atom);
+    std::erase_if(atoms,
+                  [&](const AtomPtr& atom) { return !IndexForm::Of(atom).Mentions(site_.n->key); });
+    if (atoms.size() != 1) return NoColumn(column);
+    const AtomPtr& place = atoms[0];
+    if (place->key == site_.n->key) return FindOwner(is_axis);  // one row a block
+    if (place->kind != Kind::kDiv || place->args[0].Key() != site_.n->key) return NoColumn(column);
+    axes_.row = {DivMod(IndexForm::Of(site_.n), place->divisor).second.atom()};
+    return FindOwner(is_axis);
+  }
+
+  static absl::Status NoColumn(const IndexForm& column) {
+    return absl::FailedPreconditionError(
+        StrCat("the table's column ", column.Key(), " is no position divided by a block size"));
+  }
+
+  template <typename IsAxis>
+  absl::Status FindOwner(const IsAxis& is_axis) {
+    for (const auto& [key, term] : axes_.owner.terms()) {
+      const AtomPtr& atom = term.first;
+      if (atom->kind == Kind::kAxis) continue;
+      if (atom->kind != Kind::kCount || axes_.owner.terms().size() != 1) {
+        return absl::FailedPreconditionError(
+            StrCat("a token's sequence ", axes_.owner.Key(), " is not computed from first tokens"));
+      }
+      axes_.ragged = true;
+    }
+    std::vector<AtomPtr> atoms;
+    Collect(axes_.owner, is_axis, atoms);
+    owners_ = atoms;
+    return absl::OkStatus();
+  }
+
+  absl::Status Place(const AtomPtr& axis) {
+    const bool owner = std::any_of(owners_.begin(), owners_.end(),
+                                   [&](const AtomPtr& atom) { return atom->key == axis->key; });
+    std::vector<IndexForm> direct;
+    for (const IndexForm& index : key_.codes.at) {
+      for (const auto& [key, term] : index.terms()) {
+        if (!axes_.block || key != axes_.block->key) direct.push_back(IndexForm::Of(term.first));
+      }
+    }
+    const bool in_cache = MentionsAny(direct, axis);
+    if (owner || (in_cache && !axes_.block)) {
+      axes_.sequence.push_back(axis);
+    } else if (in_cache) {
+      axes_.heads.push_back(axis);
+    } else if (!MentionsAny(site_.visible, axis)) {
+      axes_.groups.push_back(axis);
+    } else if (!axes_.query) {
+      axes_.query = axis;
+    } else {
+      return absl::FailedPreconditionError(
+          StrCat("the mask depends on two axes, ", axes_.query->key, " and ", axis->key));
+    }
+    return absl::OkStatus();
+  }
+
+  const AttentionSite& site_;
+  const CacheRows& key_;
+  PagedAxes axes_;
+  std::vector<AtomPtr> owners_;
+};
+
+}  // namespace
+
+bool CacheRows::quantised() const { return e4m3 || IsQuantised(codes.value->dtype()); }
+
+bool CacheRows::IsSingle(const Element& element) {
+  const auto& shape = element.value->shape();
+  return shape && std::all_of(shape->dims().begin(), shape->dims().end(),
+                              [](const Dim& dim) { return dim.constant() == 1; });
+}
+
+absl::StatusOr<CacheRows> RowsOf(ElementReader& reader, const Factors& factors,
+                                 const AtomPtr& along) {
+  CacheRows rows;
+  rows.number = factors.number;
+  bool found = false;
+  for (const Element& factor : factors.others) {
+    const bool is_codes = MentionsAny(factor.at, along);
+    if (is_codes && !found) {
+      rows.codes = factor;
+      found = true;
+    } else if (!is_codes && !rows.scale) {
+      rows.scale = factor;
+    } else {
+      return absl::FailedPreconditionError(
+          StrCat("\"", factor.value->name(), "\" is one factor too many of keys or values"));
+    }
+  }
+  if (!found) return absl::FailedPreconditionError("no factor runs along keys or values");
+  if (rows.codes.From("BitCast") && rows.codes.value->dtype() == DataType::kFloat8E4M3FN) {
+    rows.codes = reader.Operand(rows.codes, 0);
+    rows.e4m3 = true;
+  }
+  return rows;
+}
+
+absl::StatusOr<PagedAxes> PagedAxesOf(const AttentionSite& site, const CacheRows& key) {
+  return AxesReader(site, key).Read();
+}
+
+absl::StatusOr<std::string> QuantModeOf(const CacheRows& key, const CacheRows& value) {
+  const auto is_e4m3 = [](const CacheRows& rows) {
+    return rows.e4m3 || rows.codes.value->dtype() == DataType::kFloat8E4M3FN;
+  };
+  const bool tokens = key.per_token() && value.per_token();
+  if (key.per_token() != value.per_token() || key.quantised() != value.quantised()) {
+    return absl::FailedPreconditionError(StrCat("keys \"", key.codes.value->name(),
+                                                "\" and values \"", value.codes.value->name(),
+                                                "\" are of different formats"));
+  }
+  if (!key.quantised()) {
+    if (key.scale || value.scale || value.number != 1) {
+      return absl::FailedPreconditionError("keys or values of floats have a scale");
+    }
+    return std::string("none");
+  }
+  if (is_e4m3(key) && is_e4m3(value)) {
+    return std::string(tokens ? "fp8_per_token_head" : "fp8_per_tensor");
+  }
+  const bool int8 =
+      key.codes.value->dtype() == DataType::kInt8 && value.codes.value->dtype() == DataType::kInt8;
+  if (int8 && tokens && value.number == 1) return std::string("int8_per_token_head");
+  return absl::FailedPreconditionError(
+      StrCat("caches of ", DataTypeName(key.codes.value->dtype()),
+             tokens ? " with a scale for each row" : " with one scale", " are of no known format"));
+}
+
+AxisSplits SplitsOf(const AttentionSite& site) {
+  std::vector<AtomPtr> quotients;
+  const auto is_split = [](const IndexAtom& atom) {
+    return atom.kind == Kind::kDiv || atom.kind == Kind::kMod;
+  };
+  const auto read = [&](const Factors& factors) {
+    for (const Element& factor : factors.others) {
+      for (const IndexForm& index : factor.at) Collect(index, is_split, quotients);
+    }
+  };
+  read(site.key);
+  read(site.value);
+  AxisSplits splits;
+  for (const AtomPtr& quotient : quotients) {
+    for (size_t axis = 0; axis < site.output.at.size(); ++axis) {
+      const AtomPtr whole = site.output.at[axis].atom();
+      const bool known = std::any_of(splits.begin(), splits.end(), [&](const auto& split) {
+        return split.first == static_cast<int>(axis);
+      });
+      if (!whole || known || quotient->args[0].Key() != whole->key) continue;
+      const Dim slow = whole->extent.FloorDiv(quotient->divisor);
+      if (ProvablyEqual(slow * quotient->divisor, whole->extent)) {
+        splits.emplace_back(static_cast<int>(axis), quotient->divisor);
+      }
+    }
+  }
+  return splits;
+}
+
+}  // namespace pagefuse

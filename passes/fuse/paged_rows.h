@@ -1,0 +1,47 @@
+// Keys and values as rows of a cache: where the elements that an attention reads lie, and in what
+// format.
+#pragma once
+
+#include <string>
+
+#include "pagefuse/passes/words/arrange.h"
+#include "pagefuse/passes/words/attention_site.h"
+
+namespace pagefuse {
+
+// One side, keys or values.
+struct CacheRows {
+  Element codes;                 // as they lie in the cache
+  bool e4m3 = false;             // codes are bytes that stand for them
+  std::optional<Element> scale;  // a tensor's, or one for each row and head
+  double number = 1;             // a factor that is no element
+
+  bool quantised() const;
+  bool per_token() const { return scale && !scale->at.empty() && !IsSingle(*scale); }
+  static bool IsSingle(const Element& element);
+};
+absl::StatusOr<CacheRows> RowsOf(ElementReader& reader, const Factors& factors,
+                                 const AtomPtr& along);
+
+// How the axes of an attention map to a paged cache.
+struct PagedAxes {
+  // The entry of a block table, or of a table of slots: pool[block, row, ..]. Null: the cache is
+  // contiguous, one block for a sequence and KV head.
+  AtomPtr block;
+  AxisAtoms row;        // of a block; none where it holds one
+  IndexForm owner;      // the sequence, as the table is read
+  AxisAtoms sequence;   // axes that make it up
+  AxisAtoms heads;      // of keys and values
+  AxisAtoms groups;     // query heads of one KV head
+  AtomPtr query;        // rows of queries of a sequence; null: one
+  bool ragged = false;  // the sequence is computed from its first token, `sequence` is the token
+};
+absl::StatusOr<PagedAxes> PagedAxesOf(const AttentionSite& site, const CacheRows& key);
+
+// The cache format of the two sides together: an op's kv_quant_mode.
+absl::StatusOr<std::string> QuantModeOf(const CacheRows& key, const CacheRows& value);
+
+// Output axes that are read in two digits, as query heads that share KV heads are.
+AxisSplits SplitsOf(const AttentionSite& site);
+
+}  // namespace pagefuse

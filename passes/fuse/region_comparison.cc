@@ -1,0 +1,160 @@
+#include "pagefuse/passes/fuse/region_comparison.h"
+
+#include <algorithm>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/passes/pattern.h"
+
+namespace pagefuse {
+namespace {
+
+// Pools of exports with a fixed number of blocks are compared on as they are.
+constexpr int64_t kMaxPortBytes = int64_t{1} << 28;
+
+// Magnitudes at which scales are at their floor, around it, and far from it.
+std::vector<ProbeRound> Rounds(bool narrow) {
+  std::vector<ProbeRound> rounds = {{.seed = 1, .exponent = 0}, {.seed = 2, .exponent = 3}};
+  for (int exponent : {-13, -33, -9, 9, 30, -100}) {
+    // What float16 cannot hold says nothing.
+    if (narrow && (exponent < -13 || exponent > 9)) continue;
+    rounds.push_back({.seed = static_cast<uint32_t>(200 + exponent), .exponent = exponent});
+  }
+  rounds.push_back({.seed = 3, .zero = true});
+  return rounds;
+}
+
+// A replacement text as a model.
+absl::StatusOr<Model> ModelOf(const std::string& text) {
+  PF_ASSIGN_OR_RETURN(const Function function, ParseFunction(NormaliseFunctionText(text, nullptr)));
+  Model model;
+  model.graph = function.body;
+  model.opset_imports = {{"", kNewestOpset}, {"pagefuse", 1}};
+  return model;
+}
+
+// The region and the texts on the same numbers.
+class RegionComparison {
+ public:
+  RegionComparison(const ComputedRegion& region, const RegionScope& scope,
+                   const std::vector<FusionPort>& specs, const std::vector<OutputSpec>& outputs,
+                   const Draft& draft)
+      : region_(region), scope_(scope), specs_(specs), outputs_(outputs), draft_(draft) {}
+
+  absl::Status Prepare() {
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      const Value& value = *region_.ports[i];
+      const auto dims =
+          value.shape() ? NumbersOf(value.shape()->dims(), scope_.sizes) : std::nullopt;
+      if (!dims) {
+        return absl::FailedPreconditionError(
+            StrCat("the shape of \"", value.name(), "\" is not known"));
+      }
+      const auto bytes = ByteSize(value.dtype(), *dims);
+      if (!bytes.ok() || *bytes > kMaxPortBytes) {
+        return absl::FailedPreconditionError(
+            StrCat("\"", value.name(), "\" ", DimsToString(*dims), " is too large to compare on"));
+      }
+      const auto limit = draft_.limits.find(specs_[i].name);
+      ports_.push_back({.role = specs_[i].role,
+                        .dtype = value.dtype(),
+                        .dims = *dims,
+                        .limit = limit == draft_.limits.end() ? 0 : limit->second,
+                        .step = draft_.step});
+      narrow_ = narrow_ || value.dtype() == DataType::kFloat16;
+    }
+    return absl::OkStatus();
+  }
+
+  bool narrow() const { return narrow_; }
+  bool HasSlots() const {
+    return std::any_of(ports_.begin(), ports_.end(),
+                       [](const ProbePort& port) { return port.role == ProbeRole::kSlots; });
+  }
+
+  // What the region gives; constants stay what they are.
+  absl::Status Run(const ProbeRound& round) {
+    PF_ASSIGN_OR_RETURN(feeds_, MakeProbe(ports_, round));
+    for (size_t i = 0; i < feeds_.size(); ++i) {
+      if (const Tensor* constant = ConstantOf(region_.ports[i])) feeds_[i] = *constant;
+    }
+    PF_ASSIGN_OR_RETURN(found_, EvaluateRegion(region_, scope_, feeds_));
+    return absl::OkStatus();
+  }
+
+  absl::Status Compare(const Model& text) const {
+    std::map<std::string, Tensor> named;
+    for (size_t i = 0; i < specs_.size(); ++i) named[specs_[i].name] = feeds_[i];
+    PF_ASSIGN_OR_RETURN(const std::vector<Tensor> expected, EvaluateModel(text, named));
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const Tensor before = outputs_[i].cache.empty() ? Tensor() : named.at(outputs_[i].cache);
+      const absl::Status same = CompareResults(draft_.rules[i], expected[i], found_[i], before);
+      if (same.ok()) continue;
+      return absl::FailedPreconditionError(
+          StrCat("\"", outputs_[i].value->name(), "\": ", StdView(same.message())));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const ComputedRegion& region_;
+  const RegionScope& scope_;
+  const std::vector<FusionPort>& specs_;
+  const std::vector<OutputSpec>& outputs_;
+  const Draft& draft_;
+  std::vector<ProbePort> ports_;
+  std::vector<Tensor> feeds_, found_;
+  bool narrow_ = false;
+};
+
+// Where the graph and the op differ on what the graph leaves open: slots of padding, and exponents
+// of exact powers of two, which float logarithms do not all round alike.
+std::string Assumptions(RegionComparison& comparison, const Model& text) {
+  const auto same = [&](const ProbeRound& round) {
+    return comparison.Run(round).ok() && comparison.Compare(text).ok();
+  };
+  std::string assumes;
+  constexpr uint32_t kSeed = 77;
+  if (comparison.HasSlots() && !same({.seed = kSeed, .padding = true})) {
+    assumes = "slots are not negative";
+  }
+  for (int exponent : {-20, -7, -3, 0, 3, 6, 13}) {
+    if (same({.seed = kSeed, .exponent = exponent, .powers = true})) continue;
+    StrAppend(&assumes, assumes.empty() ? "" : "; ",
+              "exponents of exact powers of two are rounded as the op does");
+    break;
+  }
+  return assumes;
+}
+
+}  // namespace
+
+absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const RegionScope& scope,
+                                       const std::vector<FusionPort>& specs,
+                                       const std::vector<OutputSpec>& outputs, const Draft& draft) {
+  RegionComparison comparison(region, scope, specs, outputs, draft);
+  PF_RETURN_IF_ERROR(comparison.Prepare());
+  std::vector<std::pair<std::string, Model>> left;
+  for (const std::string& text : draft.texts) {
+    PF_ASSIGN_OR_RETURN(Model model, ModelOf(text));
+    left.emplace_back(text, std::move(model));
+  }
+  absl::Status last = absl::FailedPreconditionError("there is nothing to compare with");
+  for (const ProbeRound& round : Rounds(comparison.narrow())) {
+    PF_RETURN_IF_ERROR(comparison.Run(round));
+    std::erase_if(left, [&](const auto& text) {
+      const absl::Status same = comparison.Compare(text.second);
+      if (!same.ok()) {
+        last = absl::FailedPreconditionError(
+            StrCat("numbers near 2^", round.exponent, ": ", StdView(same.message())));
+      }
+      return !same.ok();
+    });
+    if (left.empty()) return last;
+  }
+  return FoundText{left.front().first, Assumptions(comparison, left.front().second)};
+}
+
+}  // namespace pagefuse

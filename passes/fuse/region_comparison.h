@@ -1,0 +1,16 @@
+// A region and the texts that may replace it on the same numbers. Private to fusion_search.cc.
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/fuse/fusion_search.h"
+
+namespace pagefuse {
+
+// The first of the draft's texts that gives what the region gives, at every magnitude.
+// FailedPrecondition with the first difference of the text that came furthest.
+absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const RegionScope& scope,
+                                       const std::vector<FusionPort>& specs,
+                                       const std::vector<OutputSpec>& outputs, const Draft& draft);
+
+}  // namespace pagefuse

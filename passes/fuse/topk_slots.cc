@@ -1,0 +1,215 @@
+// fuse-topk-slots: positions within a request that become slots of a paged cache through its block
+// table, in whatever arithmetic, become TopKSlots.
+//
+//   slots = Where (v >= 0 and valid[t], table[req[t], v / size] * size + v mod size, -1)
+//   lens = how many of them are not -1
+#include <algorithm>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/words/index_tensor.h"
+#include "pagefuse/passes/words/replacement.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr const char* kName = "fuse-topk-slots";
+
+using Kind = IndexAtom::Kind;
+
+absl::Status Refused(std::string_view why) {
+  return absl::FailedPreconditionError({why.data(), why.size()});
+}
+
+struct SlotSite {
+  Element output;
+  AtomPtr token, rank;
+  Conditions valid;
+  AtomPtr table;   // table[request, v / size]
+  AtomPtr chosen;  // v
+  AtomPtr flag;    // valid[t]; null: every token is
+  IndexForm request;
+  int64_t block_size = 0;
+};
+
+class SlotReader {
+ public:
+  SlotReader(ElementReader& reader, Value* output) : reader_(reader), output_(output) {}
+
+  absl::StatusOr<SlotSite> Read() {
+    PF_ASSIGN_OR_RETURN(site_.output, reader_.Whole(output_));
+    if (site_.output.at.size() != 2) return absl::NotFoundError("no matrix of slots");
+    site_.token = site_.output.at[0].atom();
+    site_.rank = site_.output.at[1].atom();
+    if (!site_.token || !site_.rank) return absl::NotFoundError("one token or one rank");
+    const auto chosen = reader_.Number(reader_.Operand(site_.output, 1));
+    const auto other = reader_.Number(reader_.Operand(site_.output, 2));
+    const bool keeps = other == -1;
+    if (!keeps && chosen != -1) return absl::NotFoundError("nothing is marked by -1");
+    const Element condition = reader_.Operand(site_.output, 0);
+    PF_ASSIGN_OR_RETURN(
+        site_.valid, keeps ? reader_.ReadConditions(condition) : reader_.ReadNegation(condition));
+    reader_.Assume(site_.valid);
+    const IndexForm slot = reader_.ReadIndex(reader_.Operand(site_.output, keeps ? 1 : 2));
+    PF_RETURN_IF_ERROR(ReadSlot(slot));
+    PF_RETURN_IF_ERROR(ReadValid());
+    return site_;
+  }
+
+ private:
+  // table[request, v / size] * size + v mod size
+  absl::Status ReadSlot(const IndexForm& slot) {
+    for (const auto& [key, term] : slot.terms()) {
+      const AtomPtr& atom = term.first;
+      if (atom->kind != Kind::kLoad || atom->args.size() != 2) continue;
+      const AtomPtr column = atom->args[1].atom();
+      if (!column || column->kind != Kind::kDiv) continue;
+      const AtomPtr chosen = column->args[0].atom();
+      if (!chosen || chosen->kind != Kind::kLoad) continue;
+      site_.table = atom;
+      site_.chosen = chosen;
+      site_.request = atom->args[0];
+      site_.block_size = column->divisor.constant().value_or(0);
+    }
+    if (!site_.table || site_.block_size < 1) {
+      return absl::NotFoundError("no table is read by a quotient of positions");
+    }
+    const Dim size(site_.block_size);
+    const IndexForm expected =
+        IndexForm::Of(site_.table).Times(size) + DivMod(IndexForm::Of(site_.chosen), size).second;
+    if (expected.Key() == slot.Key()) return absl::OkStatus();
+    return Refused(StrCat("slots are ", slot.Key(), ", expected ", expected.Key()));
+  }
+
+  absl::Status ReadValid() {
+    bool by_sign = false;
+    for (const IndexForm& condition : site_.valid) {
+      if (condition.Key() == IndexForm::Of(site_.chosen).Key()) {
+        by_sign = true;
+        continue;
+      }
+      const AtomPtr flag = (condition + IndexForm(1)).atom();
+      const bool is_flag = flag && flag->kind == Kind::kLoad &&
+                           flag->tensor->dtype() == DataType::kBool && !site_.flag &&
+                           !IndexForm::Of(flag).Mentions(site_.rank->key);
+      if (!is_flag) {
+        return Refused(StrCat("the condition ", condition.Key(), " >= 0 is none of a slot"));
+      }
+      site_.flag = flag;
+    }
+    if (by_sign) return absl::OkStatus();
+    return Refused("negative positions are not left out");
+  }
+
+  ElementReader& reader_;
+  Value* output_;
+  SlotSite site_;
+};
+
+// A vector that counts the valid entries of each token, if the graph has one.
+Value* CountOf(ElementReader& reader, const SlotSite& site, const Graph& graph) {
+  const AtomPtr counted = MakeAxis("n0", site.rank->extent);
+  for (const auto& node : graph.nodes()) {
+    if (!node->Is("ReduceSum") || IntOr(*node, "keepdims", 1) != 0) continue;
+    Value* output = node->output(0);
+    const auto& shape = output->shape();
+    if (IsFloatingPoint(output->dtype()) || !shape || shape->rank() != 1) continue;
+    const AtomPtr count = reader.ReadIndex({output, {IndexForm::Of(site.token)}}).atom();
+    if (!count || count->kind != Kind::kCount || count->args.size() != site.valid.size() + 1) {
+      continue;
+    }
+    const bool all = std::all_of(site.valid.begin(), site.valid.end(), [&](const auto& valid) {
+      return std::any_of(count->args.begin() + 1, count->args.end(), [&](const auto& other) {
+        return Renamed(valid, site.rank, counted).Key() == other.Key();
+      });
+    });
+    if (all) return output;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<Node*> Build(Replacement& replacement, const SlotSite& site) {
+  GraphBuilder& builder = replacement.builder();
+  Arranger arranger(builder, {site.chosen->tensor, site.output.value});
+  const Element chosen{site.chosen->tensor, site.chosen->args};
+  PF_ASSIGN_OR_RETURN(Value * positions, arranger.Gathered(chosen, {{site.token}, {site.rank}}));
+  PF_ASSIGN_OR_RETURN(Value * requests, IndexVector(builder, arranger, site.request, site.token));
+  Value* flags = nullptr;
+  if (site.flag) {
+    PF_ASSIGN_OR_RETURN(flags,
+                        arranger.Gathered({site.flag->tensor, site.flag->args}, {{site.token}}));
+  } else {
+    PF_ASSIGN_OR_RETURN(Value * sizes, arranger.Sizes({site.token->extent}));
+    Value* ones = builder.Add("Expand", {builder.Int(1), sizes});
+    flags = builder.Add("Cast", {ones}, "to", static_cast<int64_t>(DataType::kBool));
+  }
+  Node* node = builder.AddNode("pagefuse", "TopKSlots",
+                               {arranger.AsInt32(positions), arranger.AsInt32(requests),
+                                arranger.AsInt32(site.table->tensor), flags},
+                               2);
+  node->SetAttribute("block_size", MakeAttribute(site.block_size));
+  return node;
+}
+
+Value* InType(GraphBuilder& builder, Value* value, DataType type) {
+  if (type == DataType::kInt32) return value;
+  return builder.Add("Cast", {value}, "to", static_cast<int64_t>(type));
+}
+
+absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) {
+  ElementReader reader(context.contents);
+  PF_ASSIGN_OR_RETURN(const SlotSite site, SlotReader(reader, output).Read());
+  Value* count = CountOf(reader, site, *scope.graph);
+  Replacement replacement(*scope.graph, *output, kName);
+  const absl::StatusOr<Node*> node = Build(replacement, site);
+  if (!node.ok()) {
+    replacement.Undo();
+    return node.status();
+  }
+  Value* slots = InType(replacement.builder(), (*node)->output(0), output->dtype());
+  Value* lens = count ? InType(replacement.builder(), (*node)->output(1), count->dtype()) : nullptr;
+  PF_RETURN_IF_ERROR(replacement.Finish(slots, *scope.opsets, context.contents));
+  if (!count) return absl::OkStatus();
+  // The count may be read before the slots are.
+  Node* counting = count->producer();
+  ReplaceValue(*scope.graph, count, lens);
+  EraseDead(counting, context.contents);
+  return scope.graph->SortTopologically();
+}
+
+class FuseTopKSlotsPass : public Pass {
+ public:
+  std::string_view name() const override { return kName; }
+  std::string_view description() const override {
+    return "Fuses positions that become slots through a block table, in any arithmetic.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    bool changed = false;
+    for (const GraphScope& scope : AllGraphs(model)) {
+      for (Node* node : NodesOf(*scope.graph)) {
+        if (!node->Is("Where") || IsFloatingPoint(node->output(0)->dtype())) continue;
+        const std::string at = node->output(0)->name();
+        const absl::Status fused = Fuse(node->output(0), scope, context);
+        if (fused.ok()) {
+          changed = true;
+          PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+          break;  // nodes behind it may be gone
+        }
+        if (fused.code() == absl::StatusCode::kFailedPrecondition) {
+          context.AddMiss(kName, at, StdView(fused.message()), 2);
+        }
+      }
+    }
+    if (!changed) return false;
+    PF_RETURN_IF_ERROR(Run(model, context).status());
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> FuseTopKSlots() { return std::make_unique<FuseTopKSlotsPass>(); }
+
+}  // namespace pagefuse

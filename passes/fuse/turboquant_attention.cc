@@ -1,0 +1,366 @@
+// fuse-turboquant-attention: attention over a cache that is unpacked in the graph, keys from a
+// codebook with their norm, values from steps with a scale and a zero of float16, becomes
+// TurboQuantAttention. The site is read by element; nibbles and float16 by what they compute.
+#include <algorithm>
+#include <cmath>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/fuse/paged_attention_ports.h"
+#include "pagefuse/passes/words/byte_rows.h"
+#include "pagefuse/passes/words/element_function.h"
+#include "pagefuse/passes/words/replacement.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr const char* kName = "fuse-turboquant-attention";
+constexpr int64_t kBits = 4;
+constexpr int64_t kHalfBytes = 2;
+
+using Kind = IndexAtom::Kind;
+
+absl::Status Refused(std::string_view why) {
+  return absl::FailedPreconditionError({why.data(), why.size()});
+}
+
+bool Mentions(const Element& element, const AtomPtr& atom) {
+  return std::any_of(element.at.begin(), element.at.end(),
+                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
+}
+
+// A slot, read: elements of the cache at its first byte.
+struct Slot {
+  Element codes;  // of keys, at byte e / 2
+  AtomPtr e;      // the keys' elements, before any rotation
+  Element centroids;
+  bool norm_correction = false;
+  std::optional<Element> rotation;  // [i, j]: row i of what the query is multiplied by
+  AtomPtr rotated;                  // j
+  Element query;
+};
+
+class SlotReader {
+ public:
+  SlotReader(ElementReader& reader, const OpsetImports& opsets, const AttentionSite& site)
+      : reader_(reader), opsets_(opsets), site_(site) {}
+
+  absl::StatusOr<Slot> Read() {
+    slot_.query = site_.query;
+    slot_.e = site_.e;
+    std::vector<Element> factors = site_.key.others;
+    PF_RETURN_IF_ERROR(ReadRotation(factors));
+    PF_RETURN_IF_ERROR(ReadKeys(factors));
+    PF_RETURN_IF_ERROR(ReadValues());
+    return std::move(slot_);
+  }
+
+ private:
+  // dot (P q, c) or dot (q, P^T c): the rotation stands on either side.
+  absl::Status ReadRotation(std::vector<Element>& factors) {
+    for (size_t i = 0; i < factors.size(); ++i) {
+      const auto product = ProductOf(reader_, factors[i]);
+      if (!product) continue;
+      const bool left = Mentions(product->left, site_.n);
+      slot_.rotation = left ? product->right : product->left;
+      slot_.rotated = site_.e;
+      slot_.e = product->summed;
+      const Factors inner = FactorsOf(reader_, left ? product->left : product->right);
+      factors.erase(factors.begin() + static_cast<int64_t>(i));
+      factors.insert(factors.end(), inner.others.begin(), inner.others.end());
+      return absl::OkStatus();
+    }
+    const auto product = ProductOf(reader_, site_.query);
+    if (!product) return absl::OkStatus();
+    const bool right = Mentions(product->right, site_.e) && product->right.at.size() == 2;
+    const bool left = Mentions(product->left, site_.e) && product->left.at.size() == 2;
+    if (right == left) return absl::OkStatus();
+    slot_.rotation = right ? product->right : product->left;
+    slot_.rotated = product->summed;
+    slot_.query = right ? product->left : product->right;
+    return absl::OkStatus();
+  }
+
+  // centroids[code] (/ its length) * norm
+  absl::Status ReadKeys(const std::vector<Element>& factors) {
+    std::vector<Element> norm;
+    std::optional<Element> entry;
+    for (const Element& factor : factors) {
+      if (!Mentions(factor, slot_.e)) {
+        norm.push_back(factor);
+      } else if (!entry) {
+        entry = factor;
+      } else {
+        return absl::NotFoundError("keys have two factors");
+      }
+    }
+    if (!entry) return absl::NotFoundError("keys have no codes");
+    PF_RETURN_IF_ERROR(ReadCentroid(*entry));
+    if (norm.empty() || !IsFloat16(reader_, norm, opsets_, norm_)) {
+      return Refused("keys have no norm of float16 in the cache");
+    }
+    return CheckAddress("the norm of keys", norm_, HeadBytes());
+  }
+
+  absl::Status ReadCentroid(const Element& entry) {
+    Element centroid = entry;
+    if (entry.From("Div")) {
+      centroid = reader_.Operand(entry, 0);
+      if (!IsLengthOf(reader_.Operand(entry, 1), entry)) {
+        return Refused("keys are divided by something else than their length");
+      }
+      slot_.norm_correction = true;
+    }
+    if (centroid.at.size() != 1 || centroid.producer() != nullptr) {
+      return absl::NotFoundError("keys are no entries of a codebook");
+    }
+    slot_.centroids = centroid;
+    return ReadNibble(centroid.at[0], slot_.e, slot_.codes);
+  }
+
+  // sqrt (sum of squares (+ a little)) of what the quotient divides.
+  bool IsLengthOf(Element length, const Element& quotient) {
+    const Value* divided = quotient.producer()->input(0);
+    if (length.From("ReduceL2")) {
+      reader_.Visit(*length.producer());
+      return length.producer()->input(0) == divided;
+    }
+    if (!length.From("Sqrt")) return false;
+    Element sum = reader_.Operand(length, 0);
+    if (sum.From("Add")) {
+      const auto little = reader_.Number(reader_.Operand(sum, 1));
+      if (!little || std::abs(*little) > 1e-12) return false;
+      sum = reader_.Operand(sum, 0);
+    }
+    if (sum.producer()) reader_.Visit(*sum.producer());
+    if (sum.From("ReduceSumSquare")) return sum.producer()->input(0) == divided;
+    const Value* squares = sum.From("ReduceSum") ? sum.producer()->input(0) : nullptr;
+    const Node* square = squares ? squares->producer() : nullptr;
+    if (!square || !square->Is("Mul")) return false;
+    reader_.Visit(*square);
+    return square->input(0) == divided && square->input(1) == divided;
+  }
+
+  // byte[e / 2] mod 16 for even e, / 16 for odd ones.
+  absl::Status ReadNibble(const IndexForm& code, const AtomPtr& along, Element& byte) {
+    const AtomPtr joined = code.atom();
+    const Node* concat =
+        joined && joined->kind == Kind::kLoad ? joined->tensor->producer() : nullptr;
+    if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) {
+      return Refused(StrCat("codes ", code.Key(), " are no two of a byte"));
+    }
+    const auto [half, parity] = DivMod(IndexForm::Of(along), Dim(2));
+    const auto axis =
+        NormalAxis(IntOr(*concat, "axis", 0), static_cast<int64_t>(joined->args.size()));
+    if (joined->args[axis].Key() != parity.Key()) return Refused("codes of a byte lie apart");
+    reader_.Visit(*concat);
+    std::optional<AtomPtr> both;
+    for (int part : {0, 1}) {
+      Element here{concat->input(part), joined->args};
+      here.at[axis] = IndexForm();
+      const IndexForm nibble = reader_.ReadIndex(here);
+      const AtomPtr bits = nibble.atom();
+      const Kind expected = part == 0 ? Kind::kMod : Kind::kDiv;
+      const AtomPtr source = bits && bits->kind == expected ? bits->args[0].atom() : nullptr;
+      if (!source || bits->divisor != Dim(int64_t{1} << kBits) || source->kind != Kind::kLoad ||
+          (both && (*both)->key != source->key)) {
+        return Refused(StrCat("code ", part, " of a byte is ", nibble.Key()));
+      }
+      both = source;
+    }
+    byte = {(*both)->tensor, (*both)->args};
+    if (byte.at.empty() || byte.at.back().Key() == half.Key() || Mentions(byte, along)) {
+      return absl::OkStatus();
+    }
+    return Refused("codes do not lie one after the other");
+  }
+
+  Dim CodeBytes() const { return (slot_.e->extent * Dim(kBits)).FloorDiv(Dim(8)); }
+  Dim HeadBytes() const { return CodeBytes(); }
+
+  // `element` lies `offset` bytes behind the first code of its slot.
+  absl::Status CheckAddress(std::string_view what, const Element& element, const Dim& offset) {
+    const auto codes = AddressOf(slot_.codes);
+    const auto here = AddressOf(element);
+    if (element.value != slot_.codes.value || !codes || !here) {
+      return Refused(StrCat(what, ": lies in another cache"));
+    }
+    const auto first = *codes - DivMod(IndexForm::Of(slot_.e), Dim(2)).first;
+    const IndexForm distance = *here - first;
+    if (ProvablyEqual(distance.constant(), offset) && distance.is_constant()) {
+      return absl::OkStatus();
+    }
+    return Refused(
+        StrCat(what, ": lies at ", distance.Key(), " of a slot, expected ", offset.ToString()));
+  }
+
+  // code * scale + zero
+  absl::Status ReadValues() {
+    if (site_.value.others.size() != 1 || !site_.value.others[0].From("Add")) {
+      return Refused("values are no steps with a zero");
+    }
+    const Element& sum = site_.value.others[0];
+    for (int side : {0, 1}) {
+      const Element product = reader_.Operand(sum, side);
+      const Element zero = reader_.Operand(sum, 1 - side);
+      if (!Mentions(product, site_.d) || Mentions(zero, site_.d)) continue;
+      return ReadSteps(product, zero);
+    }
+    return Refused("values are no steps with one zero a row");
+  }
+
+  absl::Status ReadSteps(const Element& product, const Element& zero) {
+    std::vector<Element> scale;
+    std::optional<Element> steps;
+    for (const Element& factor : FactorsOf(reader_, product).others) {
+      if (Mentions(factor, site_.d)) {
+        steps = factor;
+      } else {
+        scale.push_back(factor);
+      }
+    }
+    if (!steps) return Refused("values have no codes");
+    Element codes;
+    PF_RETURN_IF_ERROR(ReadNibble(reader_.ReadIndex(*steps), site_.d, codes));
+    Element first;
+    Dim offset = HeadBytes() + Dim(kHalfBytes);
+    const auto code_address = AddressOf(codes);
+    const auto key_address = AddressOf(slot_.codes);
+    if (codes.value != slot_.codes.value || !code_address || !key_address) {
+      return Refused("values lie in another cache than keys");
+    }
+    const IndexForm distance = (*code_address - DivMod(IndexForm::Of(site_.d), Dim(2)).first) -
+                               (*key_address - DivMod(IndexForm::Of(slot_.e), Dim(2)).first);
+    if (!distance.is_constant() || !ProvablyEqual(distance.constant(), offset)) {
+      return Refused(StrCat("codes of values lie at ", distance.Key(), " of a slot, expected ",
+                            offset.ToString()));
+    }
+    offset = offset + (site_.d->extent * Dim(kBits)).FloorDiv(Dim(8));
+    if (scale.empty() || !IsFloat16(reader_, scale, opsets_, first)) {
+      return Refused("values have no scale of float16 in the cache");
+    }
+    PF_RETURN_IF_ERROR(CheckAddress("the scale of values", first, offset));
+    if (!IsFloat16(reader_, FactorsOf(reader_, zero).others, opsets_, first)) {
+      return Refused("values have no zero of float16 in the cache");
+    }
+    return CheckAddress("the zero of values", first, offset + Dim(kHalfBytes));
+  }
+
+  ElementReader& reader_;
+  const OpsetImports& opsets_;
+  const AttentionSite& site_;
+  Slot slot_;
+  Element norm_;
+};
+
+absl::Status CheckPlain(const AttentionSite& site, const VisibleKeys& visible) {
+  if (site.softcap != 0 || site.sink || visible.window != 0) {
+    return Refused("the op has no window, soft cap or sink");
+  }
+  return visible.causal ? absl::OkStatus() : Refused("rows see keys behind their own");
+}
+
+// [NB, BS, Hk, S]: the code's element with its place in the slot left out.
+absl::StatusOr<Value*> CacheOf(Arranger& arranger, const PagedAxes& axes, const Slot& slot) {
+  const Shape& shape = *slot.codes.value->shape();
+  const int last = shape.rank() - 1;
+  const AtomPtr place = MakeAxis("place", shape[last]);
+  Element whole = slot.codes;
+  whole.at[last] = IndexForm::Of(place);
+  return arranger.Gathered(whole, {{axes.block}, axes.row, axes.heads, {place}});
+}
+
+class SlotFuser {
+ public:
+  explicit SlotFuser(const AttentionSite& site) : site_(site) {}
+
+  absl::StatusOr<Value*> Build(Replacement& replacement, const Slot& slot) {
+    CacheRows rows;
+    rows.codes = slot.codes;
+    PF_ASSIGN_OR_RETURN(const PagedAxes axes, PagedAxesOf(site_, rows));
+    if (!axes.block) return Refused("the cache has no block table");
+    PF_ASSIGN_OR_RETURN(const VisibleKeys visible, VisibleKeysOf(site_, axes));
+    PF_RETURN_IF_ERROR(CheckPlain(site_, visible));
+    GraphBuilder& builder = replacement.builder();
+    PagedAttentionPorts ports(builder, site_, axes, visible);
+    Arranger& arranger = ports.arranger();
+    const AtomPtr along = slot.rotated ? slot.rotated : slot.e;
+    std::vector<Value*> inputs(7, nullptr);
+    PF_ASSIGN_OR_RETURN(inputs[0],
+                        arranger.Gathered(slot.query, {ports.Tokens(), ports.Heads(), {along}}));
+    PF_ASSIGN_OR_RETURN(inputs[1], CacheOf(arranger, axes, slot));
+    PF_ASSIGN_OR_RETURN(inputs[2], ports.BlockTable());
+    PF_ASSIGN_OR_RETURN(inputs[3], ports.Lengths());
+    if (axes.query || axes.ragged) {
+      PF_ASSIGN_OR_RETURN(inputs[4], ports.FirstTokens());
+    }
+    if (!slot.rotation) return Refused("neither queries nor keys are rotated");
+    PF_ASSIGN_OR_RETURN(inputs[5], arranger.Gathered(*slot.rotation, {{slot.e}, {along}}));
+    inputs[6] = slot.centroids.value;
+    Node* node = builder.AddNode("pagefuse", "TurboQuantAttention", inputs, 1);
+    node->SetAttribute("key_bits", MakeAttribute(kBits));
+    node->SetAttribute("value_bits", MakeAttribute(kBits));
+    node->SetAttribute("norm_correction", MakeAttribute(int64_t{slot.norm_correction ? 1 : 0}));
+    node->SetAttribute("scale", MakeAttribute(static_cast<float>(site_.scale)));
+    return arranger.Spread(node->output(0), {ports.Tokens(), ports.Heads(), {site_.d}},
+                           site_.output);
+  }
+
+ private:
+  const AttentionSite& site_;
+};
+
+absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) {
+  ElementReader whole(context.contents);
+  PF_ASSIGN_OR_RETURN(const AttentionSite first, ReadAttention(whole, output));
+  ElementReader reader(context.contents);
+  PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output, SplitsOf(first)));
+  PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
+  PF_RETURN_IF_ERROR(ServesOnly(reader, {output}));
+  Replacement replacement(*scope.graph, *output, kName);
+  const absl::StatusOr<Value*> result = SlotFuser(site).Build(replacement, slot);
+  if (!result.ok()) {
+    replacement.Undo();
+    return result.status();
+  }
+  return replacement.Finish(*result, *scope.opsets, context.contents);
+}
+
+class FuseTurboQuantAttentionPass : public Pass {
+ public:
+  std::string_view name() const override { return kName; }
+  std::string_view description() const override {
+    return "Fuses attention over codebook keys and stepped values that a graph unpacks.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    bool changed = false;
+    for (const GraphScope& scope : AllGraphs(model)) {
+      for (Node* node : NodesOf(*scope.graph)) {
+        if (!MayBeAttention(*node)) continue;
+        const std::string at = node->output(0)->name();
+        const absl::Status fused = Fuse(node->output(0), scope, context);
+        if (fused.ok()) {
+          changed = true;
+          PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+          break;  // nodes behind it may be gone
+        }
+        if (fused.code() == absl::StatusCode::kFailedPrecondition) {
+          context.AddMiss(kName, at, StdView(fused.message()), 2);
+        }
+      }
+    }
+    if (!changed) return false;
+    PF_RETURN_IF_ERROR(Run(model, context).status());
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> FuseTurboQuantAttention() {
+  return std::make_unique<FuseTurboQuantAttentionPass>();
+}
+
+}  // namespace pagefuse

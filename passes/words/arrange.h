@@ -1,0 +1,54 @@
+// Tensors laid out by axes: views and transposes between where elements lie and where an op wants
+// them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/words/element.h"
+
+namespace pagefuse {
+
+// Atoms that make up one axis together, the slowest first; none: an axis of length 1.
+using AxisAtoms = std::vector<AtomPtr>;
+
+class Arranger {
+ public:
+  // Sizes are read off `sizes` where they are symbols.
+  Arranger(GraphBuilder& builder, std::vector<Value*> sizes)
+      : builder_(builder), sizes_(std::move(sizes)) {}
+
+  // A tensor with these axes of what `element` shows when its atoms run. FailedPrecondition if it
+  // depends on other atoms than those, not on all of them, or on a part of its tensor alone.
+  absl::StatusOr<Value*> Gathered(const Element& element, const std::vector<AxisAtoms>& axes);
+  // The way back: `value`, whose axes are `axes`, as `element` shows it (its value gives the
+  // shape).
+  absl::StatusOr<Value*> Spread(Value* value, const std::vector<AxisAtoms>& axes,
+                                const Element& element);
+  absl::StatusOr<Value*> Reshaped(Value* value, const std::vector<Dim>& dims);
+  // A size as an int64 scalar.
+  absl::StatusOr<Value*> Size(const Dim& dim);
+  // Sizes as a vector.
+  absl::StatusOr<Value*> Sizes(const std::vector<Dim>& dims);
+  // `value` as int32.
+  Value* AsInt32(Value* value);
+
+ private:
+  absl::StatusOr<Value*> SizeVector(const Dim& dim);
+
+  GraphBuilder& builder_;
+  std::vector<Value*> sizes_;
+};
+
+// The atoms of an index, the slowest first, with their lengths on an axis of length `dim`:
+// `b * 4 + s` is {b, s}. FailedPrecondition if it is no such number.
+struct Digits {
+  AxisAtoms atoms;
+  std::vector<Dim> lengths;
+};
+absl::StatusOr<Digits> DigitsOf(const IndexForm& index, const Dim& dim);
+
+}  // namespace pagefuse

@@ -1,0 +1,371 @@
+#include "pagefuse/passes/words/attention_site.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+absl::Status Refused(const Element& element, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat("\"", element.value->name(), "\": ", why));
+}
+
+bool NearlyEqual(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
+
+class SiteReader {
+ public:
+  SiteReader(ElementReader& reader, Value* output) : reader_(reader), output_(output) {}
+
+  absl::StatusOr<AttentionSite> Read(const AxisSplits& splits) {
+    PF_ASSIGN_OR_RETURN(site_.output, reader_.Whole(output_));
+    for (const auto& [axis, fast] : splits) Split(axis, fast);
+    if (site_.output.From("Attention")) {
+      PF_RETURN_IF_ERROR(ReadOp());
+    } else {
+      PF_RETURN_IF_ERROR(ReadSum());
+    }
+    return std::move(site_);
+  }
+
+ private:
+  void Split(int axis, const Dim& fast) {
+    const Dim length = (*output_->shape())[axis];
+    const AtomPtr slow = reader_.NewAxis(length.FloorDiv(fast));
+    const AtomPtr quick = reader_.NewAxis(fast);
+    site_.output.at[axis] = IndexForm::Of(slow).Times(fast) + IndexForm::Of(quick);
+  }
+
+  // --- written out ---
+
+  absl::Status ReadSum() {
+    const auto product = ProductOf(reader_, site_.output);
+    if (!product) return absl::NotFoundError("no sum of products");
+    // Probabilities may stand on either side.
+    for (const bool left : {true, false}) {
+      const Factors weights = FactorsOf(reader_, left ? product->left : product->right);
+      for (size_t i = 0; i < weights.others.size(); ++i) {
+        const std::optional<Element> scores = ScoresOf(weights.others[i], product->summed);
+        if (!scores) continue;
+        site_.n = product->summed;
+        site_.value = FactorsOf(reader_, left ? product->right : product->left);
+        AddFactors(weights, i, site_.value);
+        PF_RETURN_IF_ERROR(SetValueAxis());
+        return ReadScores(*scores);
+      }
+    }
+    return absl::NotFoundError("no softmax among the factors");
+  }
+
+  static void AddFactors(const Factors& from, size_t except, Factors& to) {
+    to.number *= from.number;
+    for (size_t i = 0; i < from.others.size(); ++i) {
+      if (i != except) to.others.push_back(from.others[i]);
+    }
+  }
+
+  // The axis of the output that runs along a value, the last one.
+  absl::Status SetValueAxis() {
+    site_.d = site_.output.at.back().atom();
+    if (site_.d) return absl::OkStatus();
+    return Refused(site_.output, "its last axis is no axis of values");
+  }
+
+  // The scores whose softmax over `n` the element is.
+  std::optional<Element> ScoresOf(const Element& element, const AtomPtr& n) {
+    // 0 where all keys are hidden.
+    if (element.From("Where")) {
+      const auto zero = reader_.Number(reader_.Operand(element, 1));
+      const Element broken = reader_.Operand(element, 0);
+      if (!zero || *zero != 0 || !broken.From("IsNaN")) return std::nullopt;
+      (void)reader_.Operand(broken, 0);
+      return ScoresOf(reader_.Operand(element, 2), n);
+    }
+    if (element.From("Softmax")) return OfSoftmax(element, n);
+    if (element.From("Div")) return OfQuotient(element, n);
+    return std::nullopt;
+  }
+
+  std::optional<Element> OfSoftmax(const Element& element, const AtomPtr& n) {
+    const int rank = static_cast<int>(element.at.size());
+    const auto axis = NormalAxis(IntOr(*element.producer(), "axis", -1), rank);
+    if (!element.at[axis].Mentions(n->key)) return std::nullopt;
+    softmax_axis_ = static_cast<int>(axis);
+    return SameElement(element);
+  }
+
+  // exp(x - max x) / sum exp(x - max x).
+  std::optional<Element> OfQuotient(const Element& element, const AtomPtr& n) {
+    const Element power = reader_.Operand(element, 0);
+    const Element sum = reader_.Operand(element, 1);
+    if (!power.From("Exp") || !sum.From("ReduceSum")) return std::nullopt;
+    const auto axis = ReducedAxis(sum);
+    if (!axis || sum.producer()->input(0) != power.value) return std::nullopt;
+    if (!power.at[*axis].Mentions(n->key)) return std::nullopt;
+    const Element shifted = reader_.Operand(power, 0);
+    if (!shifted.From("Sub")) return std::nullopt;
+    const Element most = reader_.Operand(shifted, 1);
+    if (!most.From("ReduceMax") || ReducedAxis(most) != axis) return std::nullopt;
+    (void)reader_.Operand(sum, 0);
+    (void)reader_.Operand(most, 0);
+    softmax_axis_ = *axis;
+    return SameElement(shifted);
+  }
+
+  std::optional<int> ReducedAxis(const Element& element) {
+    const auto axes = KnownInts(element.producer()->input(1), reader_.contents());
+    const auto& shape = element.producer()->input(0)->shape();
+    if (!axes || axes->size() != 1 || !shape) return std::nullopt;
+    return static_cast<int>(NormalAxis(axes->front(), shape->rank()));
+  }
+
+  // The first operand, not yet followed to where it comes from: a sink may have been joined to it.
+  std::optional<Element> SameElement(const Element& element) {
+    (void)reader_.Operand(element, 0);
+    return Element{element.producer()->input(0), element.at};
+  }
+
+  // Softmax(Concat(scores, sink)), of which the columns of the scores were taken.
+  absl::Status ReadScores(Element scores) {
+    const Element source = reader_.Source(scores);
+    Element whole = scores;
+    while (whole.producer() && whole.producer() != source.producer() && !whole.From("Concat")) {
+      whole = reader_.OneStep(whole);
+    }
+    if (whole.From("Concat")) {
+      PF_RETURN_IF_ERROR(ReadSink(whole, source));
+    } else if (!CoversKeys(scores)) {
+      return Refused(scores, "a part of the probabilities is cut away that is no sink");
+    }
+    return ReadMasked(source, /*inside_cap=*/false);
+  }
+
+  bool CoversKeys(const Element& scores) const {
+    const auto& shape = scores.value->shape();
+    const AtomPtr key = scores.at[softmax_axis_].atom();
+    return shape && key && (ProvablyEqual((*shape)[softmax_axis_], key->extent));
+  }
+
+  absl::Status ReadSink(const Element& joined, const Element& source) {
+    const Node& concat = *joined.producer();
+    const int rank = static_cast<int>(joined.at.size());
+    const auto axis = NormalAxis(IntOr(concat, "axis", 0), rank);
+    if (concat.num_inputs() != 2) return Refused(joined, "joins more than scores and a sink");
+    const Element scores = reader_.OneStep(joined);
+    for (Value* part : concat.inputs()) {
+      if (part == scores.value) continue;
+      if (!part->shape() || (*part->shape())[static_cast<int>(axis)].constant() != 1) {
+        return Refused(joined, "joins more than one column to the scores");
+      }
+      Element sink{part, joined.at};
+      sink.at[axis] = IndexForm();
+      site_.sink = reader_.Source(sink);
+    }
+    (void)source;
+    if (!site_.sink) return Refused(joined, "joins scores with themselves");
+    return absl::OkStatus();
+  }
+
+  // mask (softcap (scale * product)), the mask outermost.
+  absl::Status ReadMasked(const Element& scores, bool inside_cap) {
+    if (scores.From("Where") || scores.From("Add")) {
+      if (inside_cap) return Refused(scores, "the soft cap comes after the mask");
+      return scores.From("Where") ? ReadWhere(scores) : ReadAdded(scores);
+    }
+    if (scores.From("Cast")) return ReadMasked(reader_.Operand(scores, 0), inside_cap);
+    if (inside_cap || !IsCapped(scores)) return ReadProduct(scores);
+    return ReadCapped(scores);
+  }
+
+  absl::Status ReadWhere(const Element& scores) {
+    const auto chosen = reader_.Number(reader_.Operand(scores, 1));
+    const auto other = reader_.Number(reader_.Operand(scores, 2));
+    if (!(other && HidesScore(*other)) && !(chosen && HidesScore(*chosen))) {
+      return Refused(scores, "chooses between scores and a number that hides nothing");
+    }
+    const bool keeps = other.has_value();
+    const Element condition = reader_.Operand(scores, 0);
+    PF_ASSIGN_OR_RETURN(const Conditions conditions, keeps ? reader_.ReadConditions(condition)
+                                                           : reader_.ReadNegation(condition));
+    AddVisible(conditions);
+    return ReadMasked(reader_.Operand(scores, keeps ? 1 : 2), false);
+  }
+
+  absl::Status ReadAdded(const Element& scores) {
+    absl::Status why = absl::OkStatus();
+    for (int side : {1, 0}) {
+      const auto hidden = reader_.ReadHiding(reader_.Operand(scores, side));
+      if (!hidden.ok()) {
+        if (why.ok()) why = hidden.status();
+        continue;
+      }
+      AddVisible(*hidden);
+      return ReadMasked(reader_.Operand(scores, 1 - side), false);
+    }
+    return why;
+  }
+
+  void AddVisible(const Conditions& conditions) {
+    site_.visible.insert(site_.visible.end(), conditions.begin(), conditions.end());
+  }
+
+  // cap * tanh(scores / cap)
+  bool IsCapped(const Element& scores) {
+    if (!scores.From("Mul")) return false;
+    return reader_.Operand(scores, 0).From("Tanh") || reader_.Operand(scores, 1).From("Tanh");
+  }
+
+  absl::Status ReadCapped(const Element& scores) {
+    const int side = reader_.Operand(scores, 0).From("Tanh") ? 0 : 1;
+    const auto cap = reader_.Number(reader_.Operand(scores, 1 - side));
+    const Element inner = reader_.Operand(reader_.Operand(scores, side), 0);
+    std::optional<double> divisor;
+    Element capped = inner;
+    if (inner.From("Div")) {
+      divisor = reader_.Number(reader_.Operand(inner, 1));
+      capped = reader_.Operand(inner, 0);
+    }
+    if (!cap || !(*cap > 0)) return Refused(scores, "its soft cap is no positive number");
+    site_.softcap = *cap;
+    if (!divisor) {
+      // The factor 1 / cap may have gone into the scale.
+      site_.scale *= *cap;
+    } else if (!NearlyEqual(*divisor, *cap)) {
+      site_.scale *= *cap / *divisor;
+    }
+    return ReadMasked(capped, /*inside_cap=*/true);
+  }
+
+  absl::Status ReadProduct(const Element& scores) {
+    const Factors factors = FactorsOf(reader_, scores);
+    for (size_t i = 0; i < factors.others.size(); ++i) {
+      const auto product = ProductOf(reader_, factors.others[i]);
+      if (!product) continue;
+      site_.e = product->summed;
+      site_.scale *= factors.number;
+      const bool left_is_key = Mentions(product->left, site_.n);
+      const Element& key = left_is_key ? product->left : product->right;
+      const Element& query = left_is_key ? product->right : product->left;
+      if (Mentions(query, site_.n)) return Refused(scores, "both factors depend on the key");
+      site_.key = FactorsOf(reader_, key);
+      AddFactors({1, factors.others}, i, site_.key);
+      return ReadQuery(query);
+    }
+    return Refused(scores, "is no scaled product of queries and keys");
+  }
+
+  absl::Status ReadQuery(const Element& query) {
+    const Factors factors = FactorsOf(reader_, query, Casts::kKeep);
+    site_.scale *= factors.number * site_.key.number;
+    site_.key.number = 1;
+    std::vector<Element> mains;
+    for (const Element& factor : factors.others) {
+      if (Mentions(factor, site_.e)) mains.push_back(factor);
+    }
+    if (mains.size() != 1 || factors.others.size() != 1) {
+      // A product that is the query itself.
+      site_.query = query;
+      site_.scale /= factors.number;
+      return absl::OkStatus();
+    }
+    site_.query = mains[0];
+    return absl::OkStatus();
+  }
+
+  static bool Mentions(const Element& element, const AtomPtr& atom) {
+    return std::any_of(element.at.begin(), element.at.end(),
+                       [&](const IndexForm& index) { return index.Mentions(atom->key); });
+  }
+
+  // --- the op ---
+
+  absl::Status ReadOp() {
+    const Node& node = *output_->producer();
+    if (node.num_outputs() > 1 || node.input(4) || node.input(5)) {
+      return absl::NotFoundError("the op joins its caches itself");
+    }
+    const Value* key = node.input(1);
+    const Value* value = node.input(2);
+    if (site_.output.at.size() != 4 || !key->shape() || key->shape()->rank() != 4 ||
+        !value->shape() || value->shape()->rank() != 4) {
+      return Refused(site_.output, "queries, keys and values are not [B, H, S, D]");
+    }
+    const std::vector<IndexForm>& at = site_.output.at;
+    const Shape& shape = *key->shape();
+    const Dim groups = (*output_->shape())[1].FloorDiv(shape[1]);
+    if (!groups.known()) return Refused(site_.output, "its heads are not known");
+    const IndexForm head = DivMod(at[1], groups).first;
+    site_.d = at[3].atom();
+    site_.n = reader_.NewAxis(shape[2], {(*value->shape())[2]});
+    site_.e = reader_.NewAxis(shape[3]);
+    if (!site_.d) return Refused(site_.output, "its last axis is no axis of values");
+    const IndexForm n = IndexForm::Of(site_.n);
+    const IndexForm e = IndexForm::Of(site_.e);
+    reader_.Visit(node);
+    site_.key = FactorsOf(reader_, {node.input(1), {at[0], head, n, e}});
+    site_.value = FactorsOf(reader_, {node.input(2), {at[0], head, n, IndexForm::Of(site_.d)}});
+    PF_RETURN_IF_ERROR(ReadOpAttributes(node, shape[3]));
+    PF_RETURN_IF_ERROR(ReadOpMask(node));
+    return ReadQuery(reader_.Source({node.input(0), {at[0], at[1], at[2], e}}));
+  }
+
+  absl::Status ReadOpAttributes(const Node& node, const Dim& head_size) {
+    const auto size = head_size.constant();
+    if (!node.attribute("scale") && !size) return Refused(site_.output, "its scale is not known");
+    const double usual = size ? 1 / std::sqrt(static_cast<double>(*size)) : 0;
+    PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", static_cast<float>(usual)));
+    PF_ASSIGN_OR_RETURN(const float softcap, node.FloatAttribute("softcap", 0));
+    site_.scale *= scale;
+    site_.softcap = softcap;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadOpMask(const Node& node) {
+    const IndexForm n = IndexForm::Of(site_.n);
+    const std::vector<IndexForm>& at = site_.output.at;
+    const Dim rows = (*output_->shape())[2];
+    IndexForm position = at[2];
+    if (Value* lengths = node.input(6)) {
+      const IndexForm length = reader_.ReadIndex({lengths, {at[0]}});
+      site_.visible.push_back(length - IndexForm(1) - n);
+      position = position + length - IndexForm(rows);
+    }
+    if (IntOr(node, "is_causal", 0) != 0) site_.visible.push_back(position - n);
+    const int64_t left = IntOr(node, "left_window_size", -1);
+    const int64_t right = IntOr(node, "right_window_size", -1);
+    if (left >= 0) site_.visible.push_back(n - position + IndexForm(left));
+    if (right >= 0) site_.visible.push_back(position + IndexForm(right) - n);
+    Value* mask = node.input(3);
+    if (!mask) return absl::OkStatus();
+    const auto& shape = mask->shape();
+    if (!shape) return Refused(site_.output, "the shape of its mask is not known");
+    std::vector<IndexForm> place = {at[0], at[1], at[2], n};
+    place.erase(place.begin(), place.end() - std::min(4, shape->rank()));
+    const Element element{mask, place};
+    const bool is_bool = mask->dtype() == DataType::kBool;
+    PF_ASSIGN_OR_RETURN(const Conditions conditions,
+                        is_bool ? reader_.ReadConditions(element) : reader_.ReadHiding(element));
+    AddVisible(conditions);
+    return absl::OkStatus();
+  }
+
+  ElementReader& reader_;
+  Value* output_;
+  AttentionSite site_;
+  int softmax_axis_ = -1;
+};
+
+}  // namespace
+
+bool MayBeAttention(const Node& node) {
+  return node.Is("MatMul") || node.Is("Einsum") || node.Is("Attention");
+}
+
+absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output,
+                                            const AxisSplits& split) {
+  return SiteReader(reader, output).Read(split);
+}
+
+}  // namespace pagefuse

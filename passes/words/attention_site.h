@@ -1,0 +1,39 @@
+// Attention wherever it stands in a graph, written out or as an op, read by element: which query,
+// key and value elements a result depends on, with what scale, and which keys it sees.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/words/factors.h"
+
+namespace pagefuse {
+
+// output = sum over n of softmax_n(softcap(scale * sum_e query * key)) * value, where the sum of
+// the softmax may hold a sink, over the keys n for which all of `visible` is not negative.
+struct AttentionSite {
+  Element output;  // at the axes of a row of queries and `d`
+  AtomPtr d, n, e;
+  Element query;
+  Factors key, value;           // with what stands on the scores for one key
+  double scale = 1;             // numbers on query and key included
+  double softcap = 0;           // 0: none
+  std::optional<Element> sink;  // a score without a key
+  Conditions visible;
+};
+
+// What may stand where an attention's result is: NotFound if the node is no weighted sum by a
+// softmax, FailedPrecondition if it is one that is not understood.
+//
+// `split` gives the digits that an index of the output is made of: an axis that it lacks is one
+// digit.
+using AxisSplits = std::vector<std::pair<int, Dim>>;  // output axis, length of its fast digit
+absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output,
+                                            const AxisSplits& split = {});
+
+// Nodes that may compute what ReadAttention takes.
+bool MayBeAttention(const Node& node);
+
+}  // namespace pagefuse

@@ -1,0 +1,29 @@
+// Whether two functions gave the same: with what numbers formats leave open, and what the order of
+// a sum may change.
+#pragma once
+
+#include "absl/status/status.h"
+
+#include "pagefuse/ir/tensor.h"
+
+namespace pagefuse {
+
+struct ResultRule {
+  // Of the elements that are not those of `before`, how many may differ: the rounding of sums that
+  // are taken in another order. 0: all are computed exactly.
+  double share = 0;
+  // Rows that may differ as a whole: an exponent that a logarithm rounds the other way.
+  double rows = 0;
+  // Relative difference of floats: products in another order.
+  double relative = 0;
+  // Difference of floats beside the largest of their row: differences of numbers that nearly agree.
+  double of_largest = 0;
+  bool packed_codes = false;  // bytes hold two 4-bit codes
+};
+
+// OK, or FailedPrecondition with the first difference. `before` is the cache that both wrote into,
+// or undefined. A zero code's sign is left open.
+absl::Status CompareResults(const ResultRule& rule, const Tensor& expected, const Tensor& found,
+                            const Tensor& before);
+
+}  // namespace pagefuse

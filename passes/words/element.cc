@@ -1,0 +1,345 @@
+#include "pagefuse/passes/words/element.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pattern.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsOne(const Dim& dim) { return ProvablyEqual(dim, Dim(1)); }
+
+// An index at an axis of length 1 is 0, whatever it was.
+void DropUnitAxes(Element& element) {
+  const auto& shape = element.value->shape();
+  if (!shape || shape->rank() != static_cast<int>(element.at.size())) return;
+  for (int axis = 0; axis < shape->rank(); ++axis) {
+    if (IsOne((*shape)[axis])) element.at[axis] = IndexForm();
+  }
+}
+
+// The index, known to run over an axis of length `dim` too: two symbols meet in an elementwise op
+// or an Expand, which are as long as each other where neither is 1.
+IndexForm AlsoOver(const IndexForm& index, const Dim& dim) {
+  const AtomPtr axis = index.atom();
+  if (!axis || axis->kind != IndexAtom::Kind::kAxis || !dim.known() ||
+      ProvablyEqual(axis->extent, dim)) {
+    return index;
+  }
+  std::vector<Dim> lengths = axis->also_extent;
+  lengths.push_back(dim);
+  return IndexForm::Of(MakeAxis(axis->key, axis->extent, std::move(lengths)));
+}
+
+// Indices of `from` of the element that a view shows at `at` of `to`: axes are taken together
+// from the left as far as their products differ.
+class ViewReader {
+ public:
+  ViewReader(const Shape& from, const Shape& to, const std::vector<IndexForm>& at)
+      : from_(from), to_(to), at_(at) {}
+
+  bool Read(std::vector<IndexForm>& result) {
+    while (i_ < from_.rank() || j_ < to_.rank()) {
+      if (!ReadGroup(result)) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool ReadGroup(std::vector<IndexForm>& result) {
+    const int first = i_;
+    IndexForm linear;
+    Dim ours(1);
+    Dim theirs(1);
+    const auto take_ours = [&] { ours = ours * from_[i_++]; };
+    const auto take_theirs = [&] {
+      linear = linear.Times(to_[j_]) + at_[j_];
+      theirs = theirs * to_[j_++];
+    };
+    if (i_ < from_.rank()) take_ours();
+    if (j_ < to_.rank()) take_theirs();
+    while (!ProvablyEqual(ours, theirs)) {
+      const Dim missing = ours - theirs;
+      const bool ours_smaller = ProvablyNotNegative(missing * Dim(-1));
+      if (!ours_smaller && !ProvablyNotNegative(missing)) {
+        // Neither is known to be less: all that is left is one group.
+        if (i_ < from_.rank()) {
+          take_ours();
+        } else if (j_ < to_.rank()) {
+          take_theirs();
+        } else {
+          return false;
+        }
+        continue;
+      }
+      if (ours_smaller && i_ < from_.rank()) {
+        take_ours();
+      } else if (!ours_smaller && j_ < to_.rank()) {
+        take_theirs();
+      } else {
+        return false;
+      }
+    }
+    Split(linear, first, result);
+    return true;
+  }
+
+  // The indices of the axes from `first` to i_ from their place among all elements of the group.
+  void Split(IndexForm linear, int first, std::vector<IndexForm>& result) {
+    std::vector<IndexForm> indices(i_ - first);
+    for (int axis = i_ - 1; axis > first; --axis) {
+      std::tie(linear, indices[axis - first]) = DivMod(linear, from_[axis]);
+    }
+    if (!indices.empty()) indices[0] = linear;
+    result.insert(result.end(), indices.begin(), indices.end());
+  }
+
+  const Shape& from_;
+  const Shape& to_;
+  const std::vector<IndexForm>& at_;
+  int i_ = 0;
+  int j_ = 0;
+};
+
+}  // namespace
+
+std::string Element::Key() const { return MakeLoad(value, at)->key; }
+
+AtomPtr ElementReader::NewAxis(const Dim& extent, std::vector<Dim> also_extent) {
+  return MakeAxis(StrCat("i", num_axes_++), extent, std::move(also_extent));
+}
+
+absl::StatusOr<Element> ElementReader::Whole(Value* value) {
+  if (!value->shape()) {
+    return absl::InvalidArgumentError(StrCat("\"", value->name(), "\": its rank is not known"));
+  }
+  Element element{value, {}};
+  for (const Dim& dim : value->shape()->dims()) {
+    if (!dim.known()) {
+      return absl::InvalidArgumentError(StrCat("\"", value->name(), "\": its shape ",
+                                               value->shape()->ToString(), " is not known"));
+    }
+    element.at.push_back(IsOne(dim) ? IndexForm() : IndexForm::Of(NewAxis(dim)));
+  }
+  return element;
+}
+
+Element ElementReader::Source(Element element) {
+  DropUnitAxes(element);
+  while (element.producer() != nullptr) {
+    const Node* node = element.producer();
+    if (!Step(element)) break;
+    visited_.insert(node);
+    DropUnitAxes(element);
+  }
+  return element;
+}
+
+Element ElementReader::OneStep(Element element) {
+  DropUnitAxes(element);
+  Node* node = element.producer();
+  if (node && Step(element)) visited_.insert(node);
+  DropUnitAxes(element);
+  return element;
+}
+
+Element ElementReader::Operand(const Element& element, int index) {
+  Visit(*element.producer());
+  Element operand{element.producer()->input(index), {}};
+  const auto& shape = operand.value->shape();
+  const int rank = shape ? shape->rank() : static_cast<int>(element.at.size());
+  const int missing = static_cast<int>(element.at.size()) - rank;
+  for (int axis = 0; axis < rank; ++axis) {
+    const IndexForm index = axis + missing < 0 ? IndexForm() : element.at[axis + missing];
+    operand.at.push_back(shape ? AlsoOver(index, (*shape)[axis]) : index);
+  }
+  return Source(operand);
+}
+
+bool ElementReader::Step(Element& element) {
+  const Node& node = *element.producer();
+  if (node.Is("Identity")) {
+    element.value = node.input(0);
+    return true;
+  }
+  if (node.Is("Transpose")) return StepTranspose(element);
+  if (IsViewNode(node)) return StepView(element);
+  if (node.Is("Expand")) return StepExpand(element);
+  if (node.Is("Slice")) return StepSlice(element);
+  if (node.Is("Split")) return StepSplit(element);
+  if (node.Is("Gather")) return StepGather(element);
+  if (node.Is("GatherND")) return StepGatherND(element);
+  if (node.Is("GatherElements")) return StepGatherElements(element);
+  if (node.Is("Concat")) return StepConcat(element);
+  return false;
+}
+
+bool ElementReader::StepTranspose(Element& element) {
+  const Node& node = *element.producer();
+  const int rank = static_cast<int>(element.at.size());
+  std::vector<int64_t> reversed(rank);
+  for (int axis = 0; axis < rank; ++axis) reversed[axis] = rank - 1 - axis;
+  const auto perm = node.IntsAttribute("perm", reversed);
+  if (!perm.ok() || static_cast<int>(perm->size()) != rank) return false;
+  std::vector<IndexForm> at(rank);
+  for (int axis = 0; axis < rank; ++axis) at[(*perm)[axis]] = element.at[axis];
+  element = {node.input(0), std::move(at)};
+  return true;
+}
+
+bool ElementReader::StepView(Element& element) {
+  Value* source = element.producer()->input(0);
+  const auto& from = source->shape();
+  const auto& to = element.value->shape();
+  if (!from || !to || to->rank() != static_cast<int>(element.at.size())) return false;
+  std::vector<IndexForm> at;
+  if (!ViewReader(*from, *to, element.at).Read(at)) return false;
+  element = {source, std::move(at)};
+  return true;
+}
+
+bool ElementReader::StepExpand(Element& element) {
+  Value* source = element.producer()->input(0);
+  const auto& from = source->shape();
+  const auto& to = element.value->shape();
+  if (!from || !to || to->rank() < from->rank()) return false;
+  const int missing = to->rank() - from->rank();
+  std::vector<IndexForm> at;
+  for (int axis = 0; axis < from->rank(); ++axis) {
+    const Dim& dim = (*from)[axis];
+    const bool differs = dim.constant() && !ProvablyEqual(dim, (*to)[axis + missing]);
+    if (!IsOne(dim) && (differs || !dim.known())) return false;
+    at.push_back(IsOne(dim) ? IndexForm() : AlsoOver(element.at[axis + missing], dim));
+  }
+  element = {source, std::move(at)};
+  return true;
+}
+
+bool ElementReader::StepSlice(Element& element) {
+  const Node& node = *element.producer();
+  const auto& from = node.input(0)->shape();
+  const auto starts = KnownDims(node.input(1), contents_);
+  auto axes = KnownDims(node.input(3), contents_);
+  const auto steps = KnownDims(node.input(4), contents_);
+  const bool unread = (node.input(3) && !axes) || (node.input(4) && !steps);
+  if (!from || !starts || unread) return false;
+  std::vector<IndexForm> at = element.at;
+  for (size_t i = 0; i < starts->size(); ++i) {
+    const auto axis = axes ? (*axes)[i].constant() : std::optional<int64_t>(i);
+    const auto step = steps ? (*steps)[i].constant() : std::optional<int64_t>(1);
+    if (!axis || !step || *step <= 0) return false;
+    const int place = static_cast<int>(NormalAxis(*axis, from->rank()));
+    Dim start = (*starts)[i];
+    if (start.constant().value_or(0) < 0) start = start + (*from)[place];
+    at[place] = at[place].Times(Dim(*step)) + IndexForm(start);
+  }
+  element = {node.input(0), std::move(at)};
+  return true;
+}
+
+bool ElementReader::StepSplit(Element& element) {
+  const Node& node = *element.producer();
+  const auto axis = NormalAxis(IntOr(node, "axis", 0), static_cast<int64_t>(element.at.size()));
+  Dim before(0);
+  for (int part = 0; part < element.value->producer_index(); ++part) {
+    const auto& shape = node.output(part)->shape();
+    if (!shape) return false;
+    before = before + (*shape)[static_cast<int>(axis)];
+  }
+  if (!before.known()) return false;
+  element.at[axis] = element.at[axis] + IndexForm(before);
+  element.value = node.input(0);
+  return true;
+}
+
+// A negative constant index counts from the end.
+IndexForm FromFront(IndexForm index, const Dim& dim) {
+  const auto number = index.number();
+  return number && *number < 0 ? index + IndexForm(dim) : index;
+}
+
+bool ElementReader::StepGather(Element& element) {
+  const Node& node = *element.producer();
+  const auto& from = node.input(0)->shape();
+  const auto& indices = node.input(1)->shape();
+  if (!from || !indices) return false;
+  const auto axis = NormalAxis(IntOr(node, "axis", 0), from->rank());
+  const auto first = element.at.begin() + axis;
+  const auto last = first + indices->rank();
+  std::vector<IndexForm> at(element.at.begin(), first);
+  const IndexForm index = ReadIndex({node.input(1), {first, last}});
+  at.push_back(FromFront(index, (*from)[static_cast<int>(axis)]));
+  at.insert(at.end(), last, element.at.end());
+  element = {node.input(0), std::move(at)};
+  return true;
+}
+
+bool ElementReader::StepGatherND(Element& element) {
+  const Node& node = *element.producer();
+  const auto& from = node.input(0)->shape();
+  const auto& indices = node.input(1)->shape();
+  if (!from || !indices || indices->rank() == 0) return false;
+  const int64_t batch = IntOr(node, "batch_dims", 0);
+  const auto width = indices->back(0).constant();
+  if (!width) return false;
+  const auto first = element.at.begin();
+  const auto last = first + (indices->rank() - 1);
+  std::vector<IndexForm> at(first, first + batch);
+  for (int64_t i = 0; i < *width; ++i) {
+    Element index{node.input(1), {first, last}};
+    index.at.push_back(IndexForm(i));
+    at.push_back(FromFront(ReadIndex(index), (*from)[static_cast<int>(batch + i)]));
+  }
+  at.insert(at.end(), last, element.at.end());
+  element = {node.input(0), std::move(at)};
+  return true;
+}
+
+bool ElementReader::StepGatherElements(Element& element) {
+  const Node& node = *element.producer();
+  const auto axis = NormalAxis(IntOr(node, "axis", 0), static_cast<int64_t>(element.at.size()));
+  std::vector<IndexForm> at = element.at;
+  at[axis] = ReadIndex({node.input(1), element.at});
+  element = {node.input(0), std::move(at)};
+  return true;
+}
+
+bool ElementReader::StepConcat(Element& element) {
+  const Node& node = *element.producer();
+  const auto axis = NormalAxis(IntOr(node, "axis", 0), static_cast<int64_t>(element.at.size()));
+  Dim before(0);
+  for (Value* part : node.inputs()) {
+    if (!part->shape()) return false;
+    const Dim size = (*part->shape())[static_cast<int>(axis)];
+    if (element.at[axis].ProvablyIn(before, before + size)) {
+      element.at[axis] = element.at[axis] - IndexForm(before);
+      element.value = part;
+      return true;
+    }
+    before = before + size;
+  }
+  return StepJoinedParts(element, static_cast<int>(axis));
+}
+
+// Parts of one tensor that are joined as they lay in it.
+bool ElementReader::StepJoinedParts(Element& element, int axis) {
+  std::optional<Element> same;
+  Dim before(0);
+  for (Value* part : element.producer()->inputs()) {
+    Element here{part, element.at};
+    here.at[axis] = here.at[axis] - IndexForm(before);
+    here = Source(here);
+    if (same && same->Key() != here.Key()) return false;
+    same = here;
+    before = before + (*part->shape())[axis];
+  }
+  if (element.producer()->num_inputs() < 2) return false;
+  element = *same;
+  return true;
+}
+
+}  // namespace pagefuse

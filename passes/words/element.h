@@ -1,0 +1,105 @@
+// Single elements of tensors, followed to where they come from: through transposes, views, slices
+// and gathers, which move elements but compute none. `Reshape(Gather(pool, table))[b, n, h, d]` is
+// `pool[table[b, n / 4], n mod 4, h, d]`, however an exporter writes it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/graph.h"
+#include "pagefuse/ops/infer.h"
+#include "pagefuse/passes/words/index_form.h"
+
+namespace pagefuse {
+
+// value[at...].
+struct Element {
+  Value* value = nullptr;
+  std::vector<IndexForm> at;
+
+  Node* producer() const { return value ? value->producer() : nullptr; }
+  bool From(std::string_view op) const { return producer() && producer()->Is(op); }
+  std::string Key() const;
+};
+
+// True where every form is not negative.
+using Conditions = std::vector<IndexForm>;
+
+// Reads elements of one graph. Keeps what it went through.
+class ElementReader {
+ public:
+  explicit ElementReader(const SymbolicContents& contents) : contents_(contents) {}
+
+  // The element of the value at one new axis for each of its own; axes of length 1 are at 0.
+  // InvalidArgument if its shape is not known.
+  absl::StatusOr<Element> Whole(Value* value);
+  AtomPtr NewAxis(const Dim& extent, std::vector<Dim> also_extent = {});
+
+  // Follows nodes that move elements.
+  Element Source(Element element);
+  // As Source, one node only.
+  Element OneStep(Element element);
+  // Input `index` of the elementwise node that computes the element, at the same place, from its
+  // source.
+  Element Operand(const Element& element, int index);
+  // The element as an integer; what is not understood is a load.
+  IndexForm ReadIndex(const Element& element);
+  // What holds wherever the following readings are looked at: their choices and limits follow it.
+  void Assume(const Conditions& conditions);
+  // A bool element as a conjunction of inequalities.
+  absl::StatusOr<Conditions> ReadConditions(const Element& element);
+  // Where it is false.
+  absl::StatusOr<Conditions> ReadNegation(const Element& element);
+  // A float element that is 0 where the conditions hold, and so low that it hides a score
+  // elsewhere.
+  absl::StatusOr<Conditions> ReadHiding(const Element& element);
+  // The number that the element is, if it is one wherever it is looked at.
+  std::optional<double> Number(const Element& element);
+
+  void Visit(const Node& node) { visited_.insert(&node); }
+  // The nodes that readings went through.
+  const absl::flat_hash_set<const Node*>& visited() const { return visited_; }
+  const SymbolicContents& contents() const { return contents_; }
+
+ private:
+  // One step of Source; false if the node moves nothing.
+  bool Step(Element& element);
+  bool StepTranspose(Element& element);
+  bool StepView(Element& element);
+  bool StepExpand(Element& element);
+  bool StepSlice(Element& element);
+  bool StepSplit(Element& element);
+  bool StepGather(Element& element);
+  bool StepGatherND(Element& element);
+  bool StepGatherElements(Element& element);
+  bool StepConcat(Element& element);
+  bool StepJoinedParts(Element& element, int axis);
+
+  std::optional<IndexForm> ReadArithmetic(const Element& element);
+  std::optional<IndexForm> ReadQuotient(const Element& element);
+  std::optional<IndexForm> ReadBits(const Element& element);
+  std::optional<IndexForm> ReadJoinedBits(const Element& element);
+  std::optional<IndexForm> ReadChoice(const Element& element);
+  std::optional<IndexForm> ReadConstant(const Element& element);
+  std::optional<IndexForm> ReadRange(const Element& element);
+  std::optional<IndexForm> ReadCount(const Element& element);
+  IndexForm OperandIndex(const Element& element, int index) {
+    return ReadIndex(Operand(element, index));
+  }
+  bool Assumed(const Conditions& conditions) const;
+  IndexForm Greater(const IndexForm& a, const IndexForm& b) const;
+  absl::StatusOr<Conditions> ReadComparison(const Element& element);
+  const SymbolicContents& contents_;
+  absl::flat_hash_set<const Node*> visited_;
+  int num_axes_ = 0;
+  int depth_ = 0;  // of counted axes
+  absl::flat_hash_set<std::string> assumed_;
+};
+
+// A score that much below others has no part in a softmax.
+inline bool HidesScore(double value) { return value <= -1e30; }
+
+}  // namespace pagefuse

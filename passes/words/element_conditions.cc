@@ -1,0 +1,136 @@
+// Bool tensors, and floats that hide scores, read as conjunctions of inequalities.
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/words/element.h"
+
+namespace pagefuse {
+namespace {
+
+absl::Status NotUnderstood(const Element& element, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat("\"", element.value->name(), "\" ", why));
+}
+
+Conditions Both(Conditions a, const Conditions& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// not (x >= 0) is -x - 1 >= 0.
+IndexForm Negated(const IndexForm& condition) { return condition.Times(Dim(-1)) - IndexForm(1); }
+
+}  // namespace
+
+absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolved) {
+  const Element element = Source(unresolved);
+  if (const auto number = Number(element)) {
+    if (*number != 0) return Conditions{};
+    return Conditions{IndexForm(-1)};
+  }
+  const Node* node = element.producer();
+  if (node == nullptr) {
+    return Conditions{IndexForm::Of(MakeLoad(element.value, element.at)) - IndexForm(1)};
+  }
+  if (node->Is("And") || node->Is("Mul") || node->Is("BitwiseAnd")) {
+    PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
+    PF_ASSIGN_OR_RETURN(const Conditions b, ReadConditions(Operand(element, 1)));
+    return Both(a, b);
+  }
+  if (node->Is("Not")) return ReadNegation(Operand(element, 0));
+  if (node->Is("Cast")) return ReadConditions(Operand(element, 0));
+  if (node->Is("Where")) {
+    const auto chosen = Number(Operand(element, 1));
+    const auto other = Number(Operand(element, 2));
+    if (chosen && other && *chosen != 0 && *other == 0) return ReadConditions(Operand(element, 0));
+    // c and x, or what else numpy users write for it.
+    if (other && *other == 0) {
+      PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
+      PF_ASSIGN_OR_RETURN(const Conditions b, ReadConditions(Operand(element, 1)));
+      return Both(a, b);
+    }
+  }
+  return ReadComparison(element);
+}
+
+absl::StatusOr<Conditions> ElementReader::ReadNegation(const Element& unresolved) {
+  const Element element = Source(unresolved);
+  if (element.From("Not")) return ReadConditions(Operand(element, 0));
+  // not (a or b) is not a and not b.
+  if (element.From("Or")) {
+    PF_ASSIGN_OR_RETURN(const Conditions a, ReadNegation(Operand(element, 0)));
+    PF_ASSIGN_OR_RETURN(const Conditions b, ReadNegation(Operand(element, 1)));
+    return Both(a, b);
+  }
+  PF_ASSIGN_OR_RETURN(const Conditions conditions, ReadConditions(element));
+  if (conditions.empty()) return Conditions{IndexForm(-1)};
+  if (conditions.size() != 1) return NotUnderstood(element, "negates more than one comparison");
+  return Conditions{Negated(conditions.front())};
+}
+
+absl::StatusOr<Conditions> ElementReader::ReadComparison(const Element& element) {
+  const Node& node = *element.producer();
+  const bool less = node.Is("Less");
+  const bool greater = node.Is("Greater");
+  if (less || node.Is("LessOrEqual")) {
+    const IndexForm gap = OperandIndex(element, 1) - OperandIndex(element, 0);
+    return Conditions{less ? gap - IndexForm(1) : gap};
+  }
+  if (greater || node.Is("GreaterOrEqual")) {
+    const IndexForm gap = OperandIndex(element, 0) - OperandIndex(element, 1);
+    return Conditions{greater ? gap - IndexForm(1) : gap};
+  }
+  if (node.Is("Equal")) {
+    const Element first = Operand(element, 0);
+    if (const auto number = Number(Operand(element, 1)); number && *number == 0) {
+      if (first.value->dtype() == DataType::kBool) return ReadNegation(first);
+    }
+    const IndexForm gap = ReadIndex(first) - OperandIndex(element, 1);
+    return Conditions{gap, gap.Times(Dim(-1))};
+  }
+  return NotUnderstood(element, StrCat("(", node.op_type(), ") is no range of indices"));
+}
+
+absl::StatusOr<Conditions> ElementReader::ReadHiding(const Element& unresolved) {
+  const Element element = Source(unresolved);
+  if (const auto number = Number(element)) {
+    if (*number == 0) return Conditions{};
+    return NotUnderstood(element, "adds a number to every score");
+  }
+  const Node* node = element.producer();
+  if (node == nullptr) return NotUnderstood(element, "is a mask that nothing explains");
+  if (node->Is("Cast")) return ReadHiding(Operand(element, 0));
+  if (node->Is("Add") || node->Is("Min")) {
+    PF_ASSIGN_OR_RETURN(const Conditions a, ReadHiding(Operand(element, 0)));
+    PF_ASSIGN_OR_RETURN(const Conditions b, ReadHiding(Operand(element, 1)));
+    return Both(a, b);
+  }
+  if (node->Is("Where")) {
+    const auto chosen = Number(Operand(element, 1));
+    const auto other = Number(Operand(element, 2));
+    if (other && HidesScore(*other)) {
+      PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
+      PF_ASSIGN_OR_RETURN(const Conditions b, ReadHiding(Operand(element, 1)));
+      return Both(a, b);
+    }
+    if (chosen && HidesScore(*chosen)) {
+      PF_ASSIGN_OR_RETURN(const Conditions a, ReadNegation(Operand(element, 0)));
+      PF_ASSIGN_OR_RETURN(const Conditions b, ReadHiding(Operand(element, 2)));
+      return Both(a, b);
+    }
+    return NotUnderstood(element, "chooses between numbers that hide nothing");
+  }
+  if (node->Is("Mul")) {
+    // (1 - visible) * lowest.
+    for (int side : {0, 1}) {
+      const auto factor = Number(Operand(element, side));
+      const Element hidden = Operand(element, 1 - side);
+      if (!factor || !HidesScore(*factor)) continue;
+      if (hidden.From("Sub") && Number(Operand(hidden, 0)).value_or(0) == 1) {
+        return ReadConditions(Operand(hidden, 1));
+      }
+      return ReadNegation(hidden);
+    }
+  }
+  return NotUnderstood(element, StrCat("(", node->op_type(), ") is not understood as a mask"));
+}
+
+}  // namespace pagefuse

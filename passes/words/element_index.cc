@@ -1,0 +1,285 @@
+// Integers read as index forms.
+#include <algorithm>
+#include <cmath>
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/words/element.h"
+
+namespace pagefuse {
+namespace {
+
+// `tensor[i0, i1, ..] = c + k0 * i0 + k1 * i1 ..` at `at`.
+std::optional<IndexForm> AffineConstant(const Tensor& tensor, const std::vector<IndexForm>& at) {
+  const auto numbers = Numbers(tensor);
+  if (!numbers || numbers->empty() || static_cast<int>(at.size()) != tensor.rank()) {
+    return std::nullopt;
+  }
+  const auto whole = [](double number) { return number == std::floor(number); };
+  if (!whole(numbers->front())) return std::nullopt;
+  const int rank = tensor.rank();
+  std::vector<int64_t> strides(rank, 1);
+  for (int axis = rank - 2; axis >= 0; --axis) {
+    strides[axis] = strides[axis + 1] * tensor.dims()[axis + 1];
+  }
+  std::vector<double> steps(rank, 0);
+  for (int axis = 0; axis < rank; ++axis) {
+    if (tensor.dims()[axis] > 1) steps[axis] = (*numbers)[strides[axis]] - numbers->front();
+    if (!whole(steps[axis])) return std::nullopt;
+  }
+  for (size_t i = 0; i < numbers->size(); ++i) {
+    double expected = numbers->front();
+    for (int axis = 0; axis < rank; ++axis) {
+      const int64_t index = static_cast<int64_t>(i) / strides[axis] % tensor.dims()[axis];
+      expected += steps[axis] * static_cast<double>(index);
+    }
+    if (expected != (*numbers)[i]) return std::nullopt;
+  }
+  IndexForm form(static_cast<int64_t>(numbers->front()));
+  for (int axis = 0; axis < rank; ++axis) {
+    form = form + at[axis].Times(Dim(static_cast<int64_t>(steps[axis])));
+  }
+  return form;
+}
+
+bool AllHold(const Conditions& conditions) {
+  for (const IndexForm& condition : conditions) {
+    const Dim lower = condition.Lower();
+    if (!lower.known() || !ProvablyNotNegative(lower)) return false;
+  }
+  return true;
+}
+
+bool SomeFails(const Conditions& conditions) {
+  for (const IndexForm& condition : conditions) {
+    const Dim upper = condition.Upper();
+    if (upper.known() && ProvablyNotNegative(upper * Dim(-1) - Dim(1))) return true;
+  }
+  return false;
+}
+
+// 1 where the conditions hold, else 0.
+IndexForm TruthOf(const Conditions& conditions) {
+  if (AllHold(conditions)) return IndexForm(1);
+  if (SomeFails(conditions)) return IndexForm(0);
+  return IndexForm::Of(MakeTruth(conditions));
+}
+
+}  // namespace
+
+void ElementReader::Assume(const Conditions& conditions) {
+  for (const IndexForm& condition : conditions) assumed_.insert(condition.Key());
+}
+
+bool ElementReader::Assumed(const Conditions& conditions) const {
+  return std::all_of(conditions.begin(), conditions.end(), [&](const IndexForm& condition) {
+    return assumed_.contains(condition.Key());
+  });
+}
+
+IndexForm ElementReader::Greater(const IndexForm& a, const IndexForm& b) const {
+  if (Assumed({a - b})) return a;
+  if (Assumed({b - a})) return b;
+  return MaxOf(a, b);
+}
+
+IndexForm ElementReader::ReadIndex(const Element& unresolved) {
+  const Element element = Source(unresolved);
+  if (auto constant = ReadConstant(element)) return *constant;
+  if (element.producer() != nullptr) {
+    if (auto form = ReadArithmetic(element)) return *form;
+  }
+  return IndexForm::Of(MakeLoad(element.value, element.at));
+}
+
+std::optional<IndexForm> ElementReader::ReadConstant(const Element& element) {
+  if (const Tensor* tensor = ConstantOf(element.value)) {
+    return AffineConstant(*tensor, element.at);
+  }
+  const auto dims = KnownDims(element.value, contents_);
+  if (!dims) return std::nullopt;
+  if (dims->size() == 1) return IndexForm(dims->front());
+  if (element.at.size() != 1) return std::nullopt;
+  const auto place = element.at[0].number();
+  if (!place || *place < 0 || *place >= static_cast<int64_t>(dims->size())) return std::nullopt;
+  return IndexForm((*dims)[*place]);
+}
+
+std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
+  const Node& node = *element.producer();
+  if (node.Is("Add")) return OperandIndex(element, 0) + OperandIndex(element, 1);
+  if (node.Is("Sub")) return OperandIndex(element, 0) - OperandIndex(element, 1);
+  if (node.Is("Neg")) return OperandIndex(element, 0).Times(Dim(-1));
+  if (node.Is("Mul")) {
+    const IndexForm a = OperandIndex(element, 0);
+    const IndexForm b = OperandIndex(element, 1);
+    if (b.is_constant()) return a.Times(b.constant());
+    if (a.is_constant()) return b.Times(a.constant());
+    return std::nullopt;
+  }
+  if (node.Is("Cast")) {
+    const DataType from = node.input(0)->dtype();
+    if (from == DataType::kBool) {
+      const auto conditions = ReadConditions(Operand(element, 0));
+      if (!conditions.ok()) return std::nullopt;
+      return TruthOf(*conditions);
+    }
+    // Whole numbers stay what they are in the floats that exporters count in.
+    if (IsFloatingPoint(from) && !IsFloatingPoint(element.value->dtype()) &&
+        !Operand(element, 0).From("Floor")) {
+      return std::nullopt;
+    }
+    return OperandIndex(element, 0);
+  }
+  if (node.Is("Max") || node.Is("Min")) {
+    IndexForm form = OperandIndex(element, 0);
+    for (int i = 1; i < node.num_inputs(); ++i) {
+      const IndexForm other = OperandIndex(element, i);
+      form = node.Is("Max") ? Greater(form, other) : MinOf(form, other);
+    }
+    return form;
+  }
+  if (node.Is("Clip")) {
+    IndexForm form = OperandIndex(element, 0);
+    if (node.input(1)) form = Greater(form, OperandIndex(element, 1));
+    if (node.input(2)) form = MinOf(form, OperandIndex(element, 2));
+    return form;
+  }
+  if (node.Is("Relu")) return Greater(OperandIndex(element, 0), IndexForm(0));
+  if (node.Is("Div") || node.Is("Mod") || node.Is("Floor")) return ReadQuotient(element);
+  if (node.Is("BitShift") || node.Is("BitwiseAnd")) return ReadBits(element);
+  if (node.Is("BitwiseOr")) return ReadJoinedBits(element);
+  if (node.Is("Where")) return ReadChoice(element);
+  if (node.Is("Range")) return ReadRange(element);
+  if (node.Is("ReduceSum")) return ReadCount(element);
+  return std::nullopt;
+}
+
+// Indices are not negative where they are divided: Div, which rounds to zero, rounds down.
+std::optional<IndexForm> ElementReader::ReadQuotient(const Element& element) {
+  Element quotient = element;
+  const bool floor = element.From("Floor");
+  if (floor) {
+    Visit(*element.producer());
+    quotient = Operand(element, 0);
+    if (!quotient.From("Div")) return std::nullopt;
+  }
+  if (!floor && IsFloatingPoint(element.value->dtype())) return std::nullopt;
+  const IndexForm divisor = OperandIndex(quotient, 1);
+  const auto number = divisor.number();
+  if (!divisor.is_constant() || (number && *number <= 0)) return std::nullopt;
+  const auto [whole, rest] = DivMod(OperandIndex(quotient, 0), divisor.constant());
+  return element.From("Mod") ? rest : whole;
+}
+
+std::optional<IndexForm> ElementReader::ReadBits(const Element& element) {
+  const auto number = OperandIndex(element, 1).number();
+  if (!number || *number < 0 || *number > 62) return std::nullopt;
+  const Node& node = *element.producer();
+  if (node.Is("BitShift")) {
+    const Dim factor(int64_t{1} << *number);
+    const IndexForm x = OperandIndex(element, 0);
+    return StringOr(node, "direction", "") == "LEFT" ? x.Times(factor) : DivMod(x, factor).first;
+  }
+  // Below a power of two.
+  if ((*number & (*number + 1)) != 0) return std::nullopt;
+  return DivMod(OperandIndex(element, 0), Dim(*number + 1)).second;
+}
+
+// a | b is a + b where no bit is in both.
+std::optional<IndexForm> ElementReader::ReadJoinedBits(const Element& element) {
+  const IndexForm a = OperandIndex(element, 0);
+  const IndexForm b = OperandIndex(element, 1);
+  const auto above = [](const IndexForm& high, const IndexForm& low) {
+    const auto most = low.Upper().constant();
+    if (!most || !ProvablyNotNegative(low.Lower())) return false;
+    int64_t step = 1;
+    while (step <= *most) step *= 2;
+    return DivMod(high, Dim(step)).second.number() == 0;
+  };
+  if (above(a, b) || above(b, a)) return a + b;
+  return std::nullopt;
+}
+
+// Where(x >= 0, x, 0) is Max(x, 0); Where(x < 0, x + size, x) counts negative indices from the end
+// as Gather does.
+std::optional<IndexForm> ElementReader::ReadChoice(const Element& element) {
+  const auto conditions = ReadConditions(Operand(element, 0));
+  if (!conditions.ok()) return std::nullopt;
+  const IndexForm chosen = OperandIndex(element, 1);
+  const IndexForm other = OperandIndex(element, 2);
+  if (AllHold(*conditions) || Assumed(*conditions) || chosen.Key() == other.Key()) return chosen;
+  if (SomeFails(*conditions)) return other;
+  if (conditions->size() != 1) return std::nullopt;
+  const IndexForm& condition = conditions->front();
+  const std::string difference = (chosen - other).Key();
+  if (difference == condition.Key()) return MaxOf(chosen, other);
+  if (difference == condition.Times(Dim(-1)).Key()) return MinOf(chosen, other);
+  // x < 0 is -x - 1 >= 0.
+  const bool wraps =
+      (condition + other).Key() == IndexForm(-1).Key() && (chosen - other).is_constant();
+  if (wraps) return other;
+  return std::nullopt;
+}
+
+std::optional<IndexForm> ElementReader::ReadRange(const Element& element) {
+  if (element.at.size() != 1) return std::nullopt;
+  const Node& node = *element.producer();
+  Visit(*element.producer());
+  const IndexForm step = ReadIndex({node.input(2), {}});
+  if (!step.is_constant()) return std::nullopt;
+  return ReadIndex({node.input(0), {}}) + element.at[0].Times(step.constant());
+}
+
+// The sum of a condition along one axis.
+std::optional<IndexForm> ElementReader::ReadCount(const Element& element) {
+  const Node& node = *element.producer();
+  const auto axes = KnownInts(node.input(1), contents_);
+  const auto& shape = node.input(0)->shape();
+  if (!axes || axes->size() != 1 || !shape) return std::nullopt;
+  const int axis = static_cast<int>(NormalAxis(axes->front(), shape->rank()));
+  const AtomPtr counted = MakeAxis(StrCat("n", depth_), (*shape)[axis]);
+  std::vector<IndexForm> at = element.at;
+  const bool kept = IntOr(node, "keepdims", 1) != 0;
+  if (kept) {
+    at[axis] = IndexForm::Of(counted);
+  } else {
+    at.insert(at.begin() + axis, IndexForm::Of(counted));
+  }
+  ++depth_;
+  const IndexForm summand = ReadIndex({node.input(0), at});
+  --depth_;
+  const AtomPtr truth = summand.atom();
+  if (!truth || truth->extent != Dim(2)) return std::nullopt;
+  Visit(*element.producer());
+  const bool is_truth = truth->kind == IndexAtom::Kind::kTruth;
+  return IndexForm::Of(
+      MakeCount(counted, is_truth ? truth->args : Conditions{summand - IndexForm(1)}));
+}
+
+std::optional<double> ElementReader::Number(const Element& unresolved) {
+  const Element element = Source(unresolved);
+  if (const Tensor* tensor = ConstantOf(element.value)) {
+    if (const auto one = ScalarNumber(*tensor)) return one;
+    const auto numbers = Numbers(*tensor, 1 << 20);
+    if (numbers && !numbers->empty() && IsFilledWith(*tensor, numbers->front())) {
+      return numbers->front();
+    }
+    return std::nullopt;
+  }
+  if (element.From("Cast")) return Number(Operand(element, 0));
+  if (element.From("Neg")) {
+    const auto negated = Number(Operand(element, 0));
+    return negated ? std::optional<double>(-*negated) : std::nullopt;
+  }
+  if (element.From("ConstantOfShape")) {
+    const Attribute* value = element.producer()->attribute("value");
+    const Tensor* tensor = value ? std::get_if<Tensor>(&value->value) : nullptr;
+    Visit(*element.producer());
+    return tensor ? ScalarNumber(*tensor) : std::optional<double>(0);
+  }
+  return std::nullopt;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,29 @@
+// Products of elements, taken apart: scales may stand anywhere among the factors.
+#pragma once
+
+#include <vector>
+
+#include "pagefuse/passes/words/element.h"
+
+namespace pagefuse {
+
+struct Factors {
+  double number = 1;
+  std::vector<Element> others;  // no products, casts of floats or quantised numbers themselves
+};
+
+enum class Casts { kFollow, kKeep };
+
+// The factors of an element: of Mul, Div by a number, DequantizeLinear without zero point, Neg.
+// Casts to a float type are followed unless told otherwise.
+Factors FactorsOf(ElementReader& reader, const Element& element, Casts casts = Casts::kFollow);
+
+// A sum over one axis of products: MatMul, or Einsum of two factors.
+struct Product {
+  Element left;
+  Element right;
+  AtomPtr summed;
+};
+std::optional<Product> ProductOf(ElementReader& reader, const Element& element);
+
+}  // namespace pagefuse

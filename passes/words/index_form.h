@@ -1,0 +1,103 @@
+// Integers computed from the indices of an element: sums of axes, table entries, quotients and
+// remainders, in one form whatever the spelling. `table[b, n / 4] * 4 + n mod 4` is the same in
+// all.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/graph.h"
+
+namespace pagefuse {
+
+class IndexForm;
+struct IndexAtom;
+using AtomPtr = std::shared_ptr<const IndexAtom>;
+
+// constant + sum over terms of coefficient * atom. A value type.
+class IndexForm {
+ public:
+  using Term = std::pair<AtomPtr, Dim>;
+
+  IndexForm() : constant_(0) {}
+  IndexForm(Dim constant)
+      : constant_(std::move(constant)) {}               // NOLINT(google-explicit-constructor)
+  IndexForm(int64_t constant) : constant_(constant) {}  // NOLINT(google-explicit-constructor)
+  static IndexForm Of(AtomPtr atom);
+
+  const Dim& constant() const { return constant_; }
+  // Terms by the keys of their atoms.
+  const std::map<std::string, Term>& terms() const { return terms_; }
+  bool is_constant() const { return terms_.empty(); }
+  // The number, if this is one.
+  std::optional<int64_t> number() const {
+    return is_constant() ? constant_.constant() : std::nullopt;
+  }
+  // The atom, if this is exactly one.
+  AtomPtr atom() const;
+  // True if an atom, or one within its arguments, has that key.
+  bool Mentions(const std::string& key) const;
+
+  IndexForm operator+(const IndexForm& other) const;
+  IndexForm operator-(const IndexForm& other) const;
+  IndexForm Times(const Dim& factor) const;
+
+  // Equal for equal forms.
+  std::string Key() const;
+
+  // The least and the greatest value; unknown if they do not follow from the atoms' extents.
+  Dim Lower() const;
+  Dim Upper() const;
+  bool ProvablyIn(const Dim& first, const Dim& end) const;  // first <= this < end
+
+ private:
+  void Add(const AtomPtr& atom, const Dim& coefficient);
+  // x - s * (x / s) becomes x mod s, and s * (x / s) + x mod s becomes x.
+  void JoinRemainders();
+  bool JoinOne();
+
+  Dim constant_;
+  std::map<std::string, Term> terms_;
+};
+
+struct IndexAtom {
+  enum class Kind {
+    kAxis,   // an index
+    kLoad,   // an element of an integer or bool tensor (0 and 1)
+    kDiv,    // args[0] / divisor, rounded down
+    kMod,    // args[0] mod divisor, not negative
+    kMax,    // the greater of args
+    kMin,    // the lesser of args
+    kCount,  // how many values of the axis args[0] make all other args >= 0
+    kTruth,  // 1 where all args are >= 0, else 0
+  };
+  Kind kind = Kind::kAxis;
+  std::string key;
+  Dim extent;                         // not negative and below it; unknown: any number
+  std::vector<Dim> also_extent = {};  // of an axis: lengths that must be the same where it runs
+  Value* tensor = nullptr;
+  std::vector<IndexForm> args;
+  Dim divisor;
+};
+
+AtomPtr MakeAxis(std::string key, Dim extent, std::vector<Dim> also_extent = {});
+AtomPtr MakeLoad(Value* tensor, std::vector<IndexForm> at);
+IndexForm MaxOf(IndexForm a, IndexForm b);
+IndexForm MinOf(IndexForm a, IndexForm b);
+AtomPtr MakeCount(const AtomPtr& axis, std::vector<IndexForm> conditions);
+AtomPtr MakeTruth(std::vector<IndexForm> conditions);
+
+// The form with another axis in place of `axis`.
+IndexForm Renamed(const IndexForm& form, const AtomPtr& axis, const AtomPtr& other);
+
+// x / divisor rounded down, and x mod divisor.
+std::pair<IndexForm, IndexForm> DivMod(const IndexForm& x, const Dim& divisor);
+
+// True if it follows from symbols being sizes.
+bool ProvablyNotNegative(const Dim& dim);
+
+}  // namespace pagefuse

@@ -1,0 +1,177 @@
+#include "pagefuse/passes/words/probe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ops/numeric/convert.h"
+
+namespace pagefuse {
+namespace {
+
+// Elements that have one magnitude: no format has smaller groups.
+constexpr int64_t kRun = 32;
+constexpr float kLargestScore = 4;
+
+class ProbeWriter {
+ public:
+  explicit ProbeWriter(const ProbeRound& round) : round_(round), random_(round.seed) {}
+
+  absl::StatusOr<Tensor> Write(const ProbePort& port) {
+    PF_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(port.dtype, port.dims));
+    const int64_t size = tensor.size();
+    switch (port.role) {
+      case ProbeRole::kRows:
+        return Encoded(std::move(tensor), Rows(size, IsFine(port)));
+      case ProbeRole::kScores:
+        return Encoded(std::move(tensor), Numbers(size, kLargestScore, IsFine(port)));
+      case ProbeRole::kFactors:
+        return Encoded(std::move(tensor), Numbers(size, 2.0f, IsFine(port)));
+      case ProbeRole::kScale: {
+        std::vector<float> scales = Numbers(size, 2.0f, IsFine(port));
+        for (float& scale : scales) scale = std::abs(scale);
+        return Encoded(std::move(tensor), scales);
+      }
+      case ProbeRole::kTable:
+        return Encoded(std::move(tensor), Numbers(size, 1.0f, IsFine(port)));
+      case ProbeRole::kIndices:
+        return Integers(std::move(tensor), Indices(size, port.limit));
+      case ProbeRole::kWindowEnds:
+        return Integers(std::move(tensor), WindowEnds(size, port));
+      case ProbeRole::kSlots:
+        return Integers(std::move(tensor), Slots(size, port.limit));
+      case ProbeRole::kState:
+        return Encoded(std::move(tensor), State(size, port.dims.back()));
+      case ProbeRole::kContents:
+        return Contents(std::move(tensor));
+    }
+    return tensor;
+  }
+
+ private:
+  static bool IsFine(const ProbePort& port) { return port.dtype != DataType::kBfloat16; }
+  int Uniform(int low, int high) { return low + static_cast<int>(random_() % (high - low + 1)); }
+  float Signed(float x) { return Uniform(0, 1) == 0 ? x : -x; }
+
+  // The first number of a run is larger than the others and no multiple of 7, so that it decides
+  // the scale, and its share of a format's largest number is no power of two by accident. Five
+  // bits, or twelve where the type has more than bfloat16: rounding to it must show.
+  std::vector<float> Rows(int64_t size, bool fine) {
+    std::vector<float> rows(size, 0.0f);
+    if (round_.zero) return rows;
+    const int bits = fine ? 12 : 5;
+    const int half = 1 << (bits - 1);
+    int exponent = 0;
+    for (int64_t i = 0; i < size; ++i) {
+      const bool first = i % kRun == 0;
+      if (first) exponent = round_.exponent + Uniform(-3, 2);
+      int digits = 2 * Uniform(first ? half / 2 : 0, half - 1) + 1;
+      if (first && round_.powers) digits = 7 << (bits - 3);
+      // Three powers of two above the others.
+      const int scale = exponent - bits - (first ? 0 : 3);
+      rows[i] = Signed(std::ldexp(static_cast<float>(digits), scale));
+    }
+    return rows;
+  }
+
+  // Odd multiples of 2^-bits below `largest`, none 0.
+  std::vector<float> Numbers(int64_t size, float largest, bool fine) {
+    const int bits = fine ? 12 : 5;
+    std::vector<float> numbers(size);
+    for (float& number : numbers) {
+      const int digits = 2 * Uniform(0, (1 << (bits - 1)) - 1) + 1;
+      number = Signed(std::ldexp(largest * static_cast<float>(digits), -bits));
+    }
+    return numbers;
+  }
+
+  std::vector<float> State(int64_t size, int64_t row) {
+    std::vector<float> state = Rows(size, /*fine=*/true);
+    const std::vector<float> scores = Numbers(size, kLargestScore, /*fine=*/true);
+    for (int64_t i = 0; i < size; ++i) {
+      if (i % row >= row / 2) state[i] = scores[i];
+    }
+    return state;
+  }
+
+  std::vector<int64_t> Indices(int64_t size, int64_t limit) {
+    std::vector<int64_t> indices(size);
+    for (int64_t& index : indices) {
+      index = static_cast<int64_t>(random_() % static_cast<uint64_t>(std::max<int64_t>(limit, 1)));
+    }
+    return indices;
+  }
+
+  std::vector<int64_t> WindowEnds(int64_t size, const ProbePort& port) {
+    std::vector<int64_t> indices = Indices(size, port.limit);
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t end = indices[i] / port.step * port.step + port.step - 1;
+      if (i % 2 == 0 && end < port.limit) indices[i] = end;
+    }
+    return indices;
+  }
+
+  std::vector<int64_t> Slots(int64_t size, int64_t limit) {
+    std::vector<int64_t> slots(std::max(limit, size));
+    std::iota(slots.begin(), slots.end(), 0);
+    std::shuffle(slots.begin(), slots.begin() + limit, random_);
+    slots.resize(size);
+    for (int64_t i = 0; i < size; ++i) {
+      if (slots[i] >= limit || (round_.padding && i % 3 == 1)) slots[i] = -1;
+    }
+    return slots;
+  }
+
+  static absl::StatusOr<Tensor> Encoded(Tensor tensor, const std::vector<float>& numbers) {
+    PF_RETURN_IF_ERROR(
+        EncodeFromFloat(tensor.dtype(), numbers.data(), tensor.size(), tensor.mutable_data()));
+    return tensor;
+  }
+
+  static absl::StatusOr<Tensor> Integers(Tensor tensor, const std::vector<int64_t>& numbers) {
+    if (tensor.dtype() == DataType::kInt64) {
+      std::copy(numbers.begin(), numbers.end(), static_cast<int64_t*>(tensor.mutable_data()));
+      return tensor;
+    }
+    if (tensor.dtype() == DataType::kInt32) {
+      std::copy(numbers.begin(), numbers.end(), static_cast<int32_t*>(tensor.mutable_data()));
+      return tensor;
+    }
+    return absl::UnimplementedError("indices are int32 or int64");
+  }
+
+  // Floating caches hold numbers, so that none is a NaN.
+  absl::StatusOr<Tensor> Contents(Tensor tensor) {
+    if (IsFloatingPoint(tensor.dtype()) && tensor.dtype() != DataType::kFloat8E4M3FN) {
+      return Encoded(std::move(tensor), Numbers(tensor.size(), 16.0f, /*fine=*/false));
+    }
+    auto* bytes = static_cast<uint8_t*>(tensor.mutable_data());
+    const int64_t count = tensor.byte_size();
+    constexpr int64_t kStep = sizeof(uint32_t);
+    for (int64_t i = 0; i < count; i += kStep) {
+      const auto word = static_cast<uint32_t>(random_());
+      std::memcpy(bytes + i, &word, std::min(kStep, count - i));
+    }
+    return tensor;
+  }
+
+  const ProbeRound& round_;
+  std::mt19937 random_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Tensor>> MakeProbe(const std::vector<ProbePort>& ports,
+                                              const ProbeRound& round) {
+  ProbeWriter writer(round);
+  std::vector<Tensor> tensors;
+  for (const ProbePort& port : ports) {
+    PF_ASSIGN_OR_RETURN(tensors.emplace_back(), writer.Write(port));
+  }
+  return tensors;
+}
+
+}  // namespace pagefuse

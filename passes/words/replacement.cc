@@ -1,0 +1,87 @@
+#include "pagefuse/passes/words/replacement.h"
+
+#include <algorithm>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/pattern.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsCount(DataType type) {
+  return type == DataType::kInt64 || type == DataType::kInt32 || type == DataType::kBool;
+}
+
+bool Moves(const Node& node) {
+  static constexpr std::string_view kOps[] = {"Identity", "Transpose",      "Expand",
+                                              "Slice",    "Split",          "Gather",
+                                              "GatherND", "GatherElements", "Concat"};
+  return IsViewNode(node) || std::any_of(std::begin(kOps), std::end(kOps),
+                                         [&](std::string_view op) { return node.Is(op); });
+}
+
+}  // namespace
+
+absl::Status ServesOnly(const ElementReader& reader, const std::vector<const Value*>& results) {
+  for (const Node* node : reader.visited()) {
+    if (Moves(*node)) continue;
+    for (const Value* value : node->outputs()) {
+      const bool result = std::find(results.begin(), results.end(), value) != results.end();
+      if (!value || result || IsCount(value->dtype())) continue;
+      if (value->is_output()) {
+        return absl::FailedPreconditionError(StrCat("\"", value->name(), "\" is a graph output"));
+      }
+      for (const Use& use : value->uses()) {
+        if (reader.visited().contains(use.node)) continue;
+        return absl::FailedPreconditionError(
+            StrCat("\"", value->name(), "\" is also read by ", use.node->Description()));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+Replacement::Replacement(Graph& graph, Value& output, std::string_view rule)
+    : graph_(graph),
+      output_(output),
+      rule_(rule),
+      builder_(graph, output.producer(), output.name()) {
+  for (const auto& node : graph.nodes()) before_.insert(node.get());
+  for (const Value* value : graph.initializers()) constants_.insert(value);
+}
+
+std::vector<Node*> Replacement::Built() const {
+  std::vector<Node*> built;
+  for (const auto& node : graph_.nodes()) {
+    if (!before_.contains(node.get())) built.push_back(node.get());
+  }
+  return built;
+}
+
+void Replacement::Undo() {
+  std::vector<Node*> built = Built();
+  for (auto it = built.rbegin(); it != built.rend(); ++it) graph_.EraseNode(*it);
+  for (Value* value : graph_.initializers()) {
+    if (!constants_.contains(value)) graph_.EraseValue(value);
+  }
+}
+
+absl::Status Replacement::Infer(OpsetImports& opsets, SymbolicContents& contents) {
+  opsets.emplace("pagefuse", 1);
+  for (Node* node : Built()) {
+    if (node->domain() == "pagefuse") SetMetadata(node->metadata, "pkg.pagefuse.rule", rule_);
+    PF_RETURN_IF_ERROR(InferNode(*node, opsets, contents));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Replacement::Finish(Value* result, OpsetImports& opsets, SymbolicContents& contents) {
+  PF_RETURN_IF_ERROR(Infer(opsets, contents));
+  Node* old = output_.producer();
+  ReplaceValue(graph_, &output_, result);
+  EraseDead(old, contents);
+  return absl::OkStatus();
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,15 @@
+// Tokens whose slot is negative are padding: how a graph leaves them out of a write.
+#pragma once
+
+#include "pagefuse/ir/graph.h"
+
+namespace pagefuse {
+
+// Lets the graph write every token: where it gathers the places of slots that are not negative,
+//
+//   keep = Squeeze (NonZero (GreaterOrEqual (slots, 0)))   rows = Gather <axis = 0> (x, keep)
+//
+// rows are x afterwards. False, with nothing changed, if it has no such filter.
+bool DropSlotFilter(Graph& graph);
+
+}  // namespace pagefuse

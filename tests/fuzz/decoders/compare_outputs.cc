@@ -1,0 +1,106 @@
+#include "compare_outputs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse::fuzz {
+namespace {
+
+// What float32 sums in another order differ by is far less; what a wrong token changes is far more.
+constexpr float kTolerance = 2e-3f;
+
+// The axis of a tensor that runs over tokens, and the place among all tokens of its first one;
+// -1: none.
+struct TokenAxis {
+  int axis = -1;
+  int64_t first = 0;
+};
+
+TokenAxis FindTokenAxis(const std::vector<int64_t>& dims, const StepSizes& sizes) {
+  const int64_t total = sizes.past + sizes.length;
+  if (dims.empty() || dims[0] != sizes.batch) return {};
+  if (dims.size() == 4) return dims[2] == total ? TokenAxis{2, 0} : TokenAxis{};
+  if (dims.size() == 3 && dims[1] == sizes.length) return {1, sizes.past};
+  if (dims.size() == 3 && dims[1] == 1) return {1, total - 1};
+  return dims.size() == 2 && dims[1] == kVocabularySize ? TokenAxis{1, total - 1} : TokenAxis{};
+}
+
+// Whether the row that begins at `element` is that of a token, not of padding.
+bool IsKept(const RandomStep& step, const std::vector<int64_t>& dims, const TokenAxis& tokens,
+            int64_t element) {
+  int64_t inside = 1;
+  for (size_t axis = static_cast<size_t>(tokens.axis) + 1; axis < dims.size(); ++axis) {
+    inside *= dims[axis];
+  }
+  int64_t in_batch = inside;
+  for (int axis = 1; axis <= tokens.axis; ++axis) in_batch *= dims[static_cast<size_t>(axis)];
+  const int64_t batch = element / in_batch;
+  const bool last_row = dims.size() == 2;
+  const int64_t place = last_row ? 0 : element / inside % dims[static_cast<size_t>(tokens.axis)];
+  const int64_t total = step.sizes.past + step.sizes.length;
+  return step.kept[static_cast<size_t>(batch * total + tokens.first + place)];
+}
+
+std::string CompareFloats(const RandomStep& step, const Tensor& expected, const Tensor& found) {
+  const auto& dims = expected.dims();
+  const int64_t columns = dims.empty() ? 1 : std::max<int64_t>(dims.back(), 1);
+  const TokenAxis tokens = FindTokenAxis(dims, step.sizes);
+  if (step.padded && tokens.axis < 0) return "";
+  for (int64_t row = 0; row < expected.size(); row += columns) {
+    if (step.padded && !IsKept(step, dims, tokens, row)) continue;
+    const auto begin = static_cast<size_t>(row);
+    const auto count = static_cast<size_t>(columns);
+    const std::string difference = CompareRows(expected.values<float>().subspan(begin, count),
+                                               found.values<float>().subspan(begin, count));
+    if (!difference.empty()) return StrCat("row ", row / columns, ", ", difference);
+  }
+  return "";
+}
+
+std::string CompareTensor(const RandomStep& step, const Tensor& expected, const Tensor& found) {
+  if (expected.dtype() != found.dtype()) return "expected another type";
+  if (expected.dims() != found.dims()) {
+    return StrCat("expected ", DimsToString(expected.dims()), ", got ", DimsToString(found.dims()));
+  }
+  if (expected.dtype() == DataType::kFloat) return CompareFloats(step, expected, found);
+  if (step.padded || expected.IdenticalTo(found)) return "";
+  return "expected other integers";
+}
+
+}  // namespace
+
+std::string CompareRows(std::span<const float> expected, std::span<const float> found) {
+  if (expected.size() != found.size()) {
+    return StrCat("expected ", expected.size(), " columns, got ", found.size());
+  }
+  float largest = 1;
+  for (const float value : expected) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (std::isnan(expected[i]) || expected[i] == found[i]) continue;
+    if (std::abs(expected[i] - found[i]) <= kTolerance * largest) continue;
+    return StrCat("column ", i, ": expected ", expected[i], ", got ", found[i]);
+  }
+  return "";
+}
+
+absl::Status CompareOutputs(const RandomStep& step, const Model& model,
+                            const std::vector<Tensor>& expected, const std::vector<Tensor>& found) {
+  if (expected.size() != found.size()) {
+    return absl::InvalidArgumentError(
+        StrCat("expected ", expected.size(), " outputs, got ", found.size()));
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const std::string difference = CompareTensor(step, expected[i], found[i]);
+    if (difference.empty()) continue;
+    return absl::InvalidArgumentError(
+        StrCat("output \"", model.graph->outputs()[i]->name(), "\" of a step of ", step.sizes.batch,
+               " x ", step.sizes.length, " tokens after ", step.sizes.past, ": ", difference));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pagefuse::fuzz

@@ -1,0 +1,57 @@
+#include "decoder_case.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_split.h"
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+
+namespace pagefuse::fuzz {
+namespace {
+
+absl::StatusOr<FeedRole> ParseRole(const std::string& name) {
+  static constexpr const char* kNames[] = {"ids",  "mask",  "positions",   "types",
+                                           "past", "scale", "token_float", "mask4"};
+  const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found != std::end(kNames)) return static_cast<FeedRole>(found - std::begin(kNames));
+  return absl::InvalidArgumentError(StrCat("there is no feed role \"", name, "\""));
+}
+
+absl::Status ReadComment(absl::string_view line, DecoderCase& result) {
+  const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+  if (words.size() == 4 && words[1] == "feed") {
+    PF_ASSIGN_OR_RETURN(result.feeds[words[2]], ParseRole(words[3]));
+  } else if (words.size() == 3 && words[1] == "logits") {
+    result.logits = words[2];
+  }
+  result.padding |= line == "# padding";
+  result.any_positions |= line == "# any positions";
+  result.pageable |= line == "# pageable";
+  result.paged |= line == "# paged";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DecoderCase> ParseDecoderCase(std::string_view text) {
+  DecoderCase result;
+  for (const absl::string_view line : absl::StrSplit(AbslView(text), '\n')) {
+    if (line.empty() || line[0] != '#') break;
+    PF_RETURN_IF_ERROR(ReadComment(line, result));
+  }
+  PF_ASSIGN_OR_RETURN(result.model, ParseModel(text));
+  for (const Value* input : result.model.graph->inputs()) {
+    if (result.feeds.contains(input->name())) continue;
+    return absl::InvalidArgumentError(StrCat("no comment says what \"", input->name(), "\" is"));
+  }
+  const auto& outputs = result.model.graph->outputs();
+  const bool has_logits = std::any_of(outputs.begin(), outputs.end(), [&](const Value* output) {
+    return output->name() == result.logits;
+  });
+  if (has_logits) return result;
+  return absl::InvalidArgumentError(StrCat("no output is called \"", result.logits, "\""));
+}
+
+}  // namespace pagefuse::fuzz

@@ -1,0 +1,120 @@
+// Elements followed to where they come from, and conditions read as inequalities.
+#include "pagefuse/passes/words/element.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A graph that computes y from a pool, a table and lengths.
+struct Computed {
+  Model model;
+  SymbolicContents contents;
+  Value* y = nullptr;
+};
+
+Computed Compute(std::string_view lines) {
+  auto model = ParseModel(StrCat(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[6, 4, 2, 8] pool, int64[B, 3] table, int64[B] lens, int64[B, 12] places, bool[B, 12] flags) => (y)
+    <int64[12] n = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, int64 size = {4}, int64 zero = {0}, int64 three = {3},
+     int64[1] last = {-1}, int64[4] joined = {-1, 12, 2, 8}, int64[3] rows = {24, 2, 8}, int64 two = {2}>
+    {
+      )",
+                                 lines, "\n}"));
+  EXPECT_TRUE(model.ok()) << model.status();
+  Computed computed{.model = *std::move(model)};
+  const absl::Status inferred = InferShapes(computed.model, &computed.contents);
+  EXPECT_TRUE(inferred.ok()) << inferred;
+  computed.y = computed.model.graph->FindValue("y");
+  return computed;
+}
+
+std::string SourceOf(std::string_view lines) {
+  Computed computed = Compute(lines);
+  ElementReader reader(computed.contents);
+  return reader.Source(*reader.Whole(computed.y)).Key();
+}
+
+std::vector<std::string> ConditionsOf(std::string_view lines) {
+  Computed computed = Compute(lines);
+  ElementReader reader(computed.contents);
+  const auto conditions = reader.ReadConditions(*reader.Whole(computed.y));
+  if (!conditions.ok()) return {std::string(conditions.status().message())};
+  std::vector<std::string> keys;
+  for (const IndexForm& condition : *conditions) keys.push_back(condition.Key());
+  return keys;
+}
+
+constexpr char kRow[] = R"("pool"["table"[i0, div(i1; 4)], mod(i1; 4), i2, i3])";
+
+TEST(Element, RowsOfATableAreReadByBlockAndRow) {
+  EXPECT_EQ(SourceOf("blocks = Gather (pool, table)  y = Reshape (blocks, joined)"), kRow);
+}
+
+TEST(Element, RowsOfATableAreReadByIndexTuples) {
+  EXPECT_EQ(SourceOf("index = Unsqueeze (table, last)  blocks = GatherND (pool, index)  "
+                     "y = Reshape (blocks, joined)"),
+            kRow);
+}
+
+TEST(Element, RowsOfATableAreReadBySlotArithmetic) {
+  EXPECT_EQ(SourceOf("flat = Reshape (pool, rows)  column = Div (n, size)  offset = Mod (n, size)  "
+                     "block = Gather <axis = 1> (table, column)  first = Mul (size, block)  "
+                     "slot = Add (offset, first)  y = Gather (flat, slot)"),
+            kRow);
+}
+
+TEST(Element, ShiftsAndMasksAreQuotientsAndRemainders) {
+  EXPECT_EQ(
+      SourceOf("flat = Reshape (pool, rows)  column = Div (n, size)  back = Mul (column, size)  "
+               "offset = Sub (n, back)  block = Gather <axis = 1> (table, column)  "
+               "first = Mul (block, size)  slot = Add (first, offset)  y = Gather (flat, slot)"),
+      kRow);
+}
+
+TEST(Element, PartsJoinedAsTheyLayAreTheWhole) {
+  EXPECT_EQ(
+      SourceOf("a, b = Split <axis = 3, num_outputs = 2> (pool)  y = Concat <axis = 3> (a, b)"),
+      R"("pool"[i0, i1, i2, i3])");
+}
+
+TEST(Element, PartsJoinedInAnotherOrderAreNot) {
+  EXPECT_EQ(
+      SourceOf("a, b = Split <axis = 3, num_outputs = 2> (pool)  y = Concat <axis = 3> (b, a)"),
+      R"("y"[i0, i1, i2, i3])");
+}
+
+TEST(Element, ALengthIsAnUpperBound) {
+  EXPECT_THAT(ConditionsOf("column = Unsqueeze (lens, last)  y = Less (n, column)"),
+              ElementsAre(R"("lens"[i0] + (-1)*i1 + -1)"));
+}
+
+TEST(Element, NegatedAlternativesAreBothBounds) {
+  EXPECT_THAT(ConditionsOf("column = Unsqueeze (lens, last)  low = Sub (column, size)  "
+                           "behind = GreaterOrEqual (n, column)  before = Less (n, low)  "
+                           "hidden = Or (behind, before)  y = Not (hidden)"),
+              ElementsAre(R"("lens"[i0] + (-1)*i1 + -1)", R"((-1)*"lens"[i0] + i1 + 4)"));
+}
+
+TEST(Element, AFlagIsNotLessThanOne) {
+  EXPECT_THAT(ConditionsOf("y = Identity (flags)"), ElementsAre(R"("flags"[i0, i1] + -1)"));
+}
+
+TEST(Element, ANegatedConjunctionIsNoConjunction) {
+  EXPECT_THAT(ConditionsOf("column = Unsqueeze (lens, last)  a = Less (n, column)  "
+                           "b = And (a, flags)  y = Not (b)"),
+              ElementsAre(HasSubstr("negates more than one comparison")));
+}
+
+}  // namespace
+}  // namespace pagefuse

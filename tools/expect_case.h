@@ -1,0 +1,37 @@
+// Cases that say what a graph fuses to: a test-case folder with an expect.json beside its model.
+// Recall, precision and equality over many of them.
+//
+//   verdict "fuse": the graph must hold exactly the fused ops `fuses_to`, with `attributes` and
+//   `ports`; "leave": none of `near_miss_of`; "either": both are right if the numbers hold.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+namespace pagefuse {
+
+struct ExpectResult {
+  std::string name;
+  std::string family, exporter, verdict;
+  std::vector<std::string> spelling;
+  std::string fused;      // what the graph holds afterwards: "MlaCacheInsert 1"
+  absl::Status fusion;    // OK: as the verdict says
+  absl::Status equality;  // OK: before and after give the stored outputs
+};
+
+// True if the folder has an expect.json.
+bool HasExpectation(const std::string& folder);
+
+// Runs the stages canonicalise, recognise and fuse, and the graph before and after them.
+// An error if the case cannot be read.
+absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder);
+
+// One line a case, then tables by family, exporter and spelling.
+std::string ExpectReport(const std::vector<ExpectResult>& results);
+
+}  // namespace pagefuse
