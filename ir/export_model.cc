@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/export_graph.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/onnx_proto.h"
@@ -69,6 +70,7 @@ absl::Status ExportFunction(const Function& function, ExportContext& context,
 
 absl::Status ExportModel(const Model& model, ExportContext& context, onnx::ModelProto* proto) {
   PF_RETURN_IF_ERROR(Verify(model));
+  PF_RETURN_IF_ERROR(CheckDataPresent(model));
   PF_RETURN_IF_ERROR(MergeFields(model.unknown_fields, proto));
   proto->set_ir_version(model.ir_version);
   ExportOpsets(model.opset_imports, proto->mutable_opset_import());

@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <sys/stat.h>
+
 #include "pagefuse/ir/export_graph.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
@@ -14,6 +16,12 @@
 
 namespace pagefuse {
 namespace {
+
+// Devices and pipes are written where they are: a file that took their place would end them.
+bool IsSpecial(const std::string& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+}
 
 // A file that is written beside its place and moved there by Commit; gone if it is not committed.
 class NewFile {
@@ -27,6 +35,10 @@ class NewFile {
   NewFile& operator=(const NewFile&) = delete;
 
   absl::Status Open() {
+    if (IsSpecial(path_)) {
+      fd_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+      return fd_ < 0 ? Failure("open") : absl::OkStatus();
+    }
     // Left-overs of programs that were killed may have the first names.
     for (int attempt = 0; attempt < 100 && fd_ < 0; ++attempt) {
       temporary_ = StrCat(path_, ".tmp", getpid(), "-", attempt);
@@ -57,12 +69,13 @@ class NewFile {
 
   // Writes to the disk, so that Commit cannot leave half a file.
   absl::Status Finish() {
-    if (fsync(fd_) != 0) return Failure("write");
+    if (created_ && fsync(fd_) != 0) return Failure("write");
     const int fd = std::exchange(fd_, -1);
     return close(fd) == 0 ? absl::OkStatus() : Failure("write");
   }
 
   absl::Status Commit() {
+    if (!created_) return absl::OkStatus();
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return Failure("write");
     created_ = false;
     return absl::OkStatus();
@@ -101,6 +114,8 @@ absl::Status SaveModel(const Model& model, const std::string& path, const Export
   const std::string data_path = path + ".data";
   ExportContext context;
   context.location = std::filesystem::path(data_path).filename().string();
+  // Nothing lies beside a device or a pipe.
+  if (IsSpecial(path)) context.location.clear();
   context.threshold = options.external_data_threshold;
   onnx::ModelProto proto;
   PF_RETURN_IF_ERROR(ExportModel(model, context, &proto));

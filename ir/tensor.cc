@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -175,6 +176,7 @@ bool Tensor::IdenticalTo(const Tensor& other) const {
 }
 
 absl::StatusOr<std::vector<int64_t>> IntegerValues(const Tensor& tensor) {
+  if (IsAbsent(tensor)) return absl::InvalidArgumentError("the data was left out");
   switch (tensor.dtype()) {
     case DataType::kBool:
     case DataType::kUint8:

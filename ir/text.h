@@ -14,15 +14,16 @@ namespace pagefuse {
 // Parses `<ir_version: 10, opset_import: ["" : 18]> name (inputs) => (outputs) <value infos,
 // initialisers> { nodes }` and any functions after it. Names that are no identifiers are written in
 // double quotes. `#` starts a comment. Errors give line, column, the source line, and what was
-// expected.
+// expected. A tensor may be `...`: it has a type and dims, but no data, and the model does not run.
 absl::StatusOr<Model> ParseModel(std::string_view text);
 // Parses one function: `<domain: "pagefuse", opset_import: ["" : 23]> Name <attr> (x) => (y) { ...
 // }`, header optional.
 absl::StatusOr<Function> ParseFunction(std::string_view text);
 
 struct PrintOptions {
-  // Initialisers with more elements are printed as `float[2304, 1152] name = ...` (which does not
-  // parse again); -1: print all.
+  // Tensors with more elements are printed as `float[2304, 1152] name = ...`, and a comment at the
+  // top says so; read back, they have no data (absent_data.h). -1: print all. Strings are always
+  // printed.
   int64_t max_elements = -1;
   // Types of inner values as a value-info list.
   bool value_infos = true;

@@ -114,6 +114,7 @@ Token TextLexer::Scan() {
   if (std::string_view("<>()[]{},:=.@?+-*/").find(c) != std::string_view::npos) {
     const std::string_view pair = text_.substr(begin, 2);
     if (pair == "=>" || pair == "//") ++position_;
+    if (text_.substr(begin, 3) == "...") position_ += 2;
     return Make(TokenKind::kPunctuation, begin);
   }
   Token error = Make(TokenKind::kError, begin);

@@ -232,7 +232,7 @@ absl::StatusOr<Attribute> TextParser::ParseTensorOrType() {
   AttributeProto proto;
   PF_RETURN_IF_ERROR(ParseType(*proto.mutable_tp()));
   const Token& next = lexer_.Peek();
-  if (next.Is("{") || next.Is("=") || NextIsName()) {
+  if (next.Is("{") || next.Is("=") || next.Is("...") || NextIsName()) {
     onnx::TensorProto fields;
     if (NextIsName()) {
       PF_ASSIGN_OR_RETURN(*fields.mutable_name(), ParseName("the name of a tensor"));

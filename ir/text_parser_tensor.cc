@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
@@ -51,7 +52,7 @@ void AppendBits(uint64_t bits, int width, int64_t index, std::vector<uint8_t>& b
 
 }  // namespace
 
-// `{1, 2, 3}` as a tensor of a type with numeric dims.
+// `{1, 2, 3}` as a tensor of a type with numeric dims; `...` as one without data.
 absl::StatusOr<Tensor> TextParser::ParseTensorData(const onnx::TypeProto& type,
                                                    const Token& place) {
   const auto dtype = DataTypeFromCode(type.tensor_type().elem_type());
@@ -72,6 +73,12 @@ absl::StatusOr<Tensor> TextParser::ParseTensorData(const onnx::TypeProto& type,
   }
   if (lexer_.Peek().Is("["))
     return lexer_.Error(lexer_.Peek(), "external data cannot be read from text");
+  if (lexer_.Peek().Is("...")) {
+    absl::StatusOr<Tensor> absent = AbsentTensor(*dtype, dims);
+    if (!absent.ok()) return lexer_.Error(lexer_.Peek(), StdView(absent.status().message()));
+    lexer_.Next();
+    return absent;
+  }
   if (*dtype == DataType::kString) return ParseStrings(dims, *ElementCount(dims));
   return ParseElements(*dtype, dims);
 }

@@ -105,6 +105,11 @@ void TextPrinter::PrintModel(const Model& model) {
     text_ += "\n";
     PrintFunction(function);
   }
+  if (elided_ == 0) return;
+  text_ = StrCat(
+      "# ", elided_, elided_ == 1 ? " tensor is" : " tensors are",
+      " left out, as \"...\": what reads this text knows types and dims of them, but has no ",
+      "data to run on.\n", text_);
 }
 
 void TextPrinter::PrintFunction(const Function& function) {
@@ -125,6 +130,7 @@ void TextPrinter::PrintFunction(const Function& function) {
     for (const auto& [name, attribute] : function.defaults) {
       TextPrinter printer(style_);
       printer.PrintAttribute(name, attribute);
+      elided_ += printer.elided_;
       attributes.push_back(printer.Take());
     }
     StrAppend(&head, " <", absl::StrJoin(attributes, ", "), ">");
@@ -145,7 +151,15 @@ std::string TextPrinter::Initializer(const Value& value) const {
   const Tensor& tensor = *value.initializer();
   return StrCat(PrintTensorType(tensor.dtype(), tensor.dims()), " ", PrintName(value.name()),
                 PrintProperties(value.doc_string, value.metadata, value.unknown_fields), " = ",
-                PrintTensorData(tensor, style_.options.max_elements));
+                TensorData(tensor));
+}
+
+// Strings are left out of single lines only: nothing could stand in for them when they are read.
+std::string TextPrinter::TensorData(const Tensor& tensor) const {
+  const bool whole = tensor.dtype() == DataType::kString && !style_.one_line;
+  const int64_t max_elements = whole ? -1 : style_.options.max_elements;
+  if (IsElided(tensor, max_elements)) ++elided_;
+  return PrintTensorData(tensor, max_elements);
 }
 
 TextPrinter::Lines TextPrinter::Declarations(const std::vector<Value*>& values, bool is_input,

@@ -30,7 +30,9 @@ std::string PrintValueType(const Value& value);
 // What follows the name of an attribute of a kind that is kept as proto: `: type_proto = float[N]`,
 // else `: proto = "0a01..."`.
 std::string PrintOpaqueAttribute(std::string_view name, const OpaqueAttribute& attribute);
-// `{1, 2}`, or `...` if the tensor has more than `max_elements` (unless that is -1).
+// True if the tensor has more than `max_elements` (unless that is -1), or no data.
+bool IsElided(const Tensor& tensor, int64_t max_elements);
+// `{1, 2}`, or `...` if it is elided.
 std::string PrintTensorData(const Tensor& tensor, int64_t max_elements);
 
 class TextPrinter {
@@ -57,6 +59,7 @@ class TextPrinter {
   Lines ValueInfos(const Graph& graph, bool is_function) const;
   std::string Declaration(const Value& value) const;
   std::string Initializer(const Value& value) const;
+  std::string TensorData(const Tensor& tensor) const;
   void ConstantNode(const Value& value);
   void Attributes(const Node& node);
   void PrintAttribute(std::string_view name, const Attribute& attribute);
@@ -67,6 +70,7 @@ class TextPrinter {
   Style style_;
   std::string text_;
   int depth_ = 0;
+  mutable int64_t elided_ = 0;  // tensors that were printed as `...`
 };
 
 }  // namespace pagefuse

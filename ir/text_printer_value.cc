@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_attribute_types.h"
 #include "pagefuse/ir/text_lexer.h"
@@ -175,8 +176,12 @@ std::string PrintValueType(const Value& value) {
 
 // --- tensors ---
 
+bool IsElided(const Tensor& tensor, int64_t max_elements) {
+  return IsAbsent(tensor) || (max_elements >= 0 && tensor.size() > max_elements);
+}
+
 std::string PrintTensorData(const Tensor& tensor, int64_t max_elements) {
-  if (max_elements >= 0 && tensor.size() > max_elements) return "...";
+  if (IsElided(tensor, max_elements)) return "...";
   std::string text = "{";
   for (int64_t i = 0; i < tensor.size(); ++i) {
     StrAppend(&text, i == 0 ? "" : ", ", PrintElement(tensor, i));
@@ -234,8 +239,7 @@ void TextPrinter::AttributeValue(const Attribute& attribute) {
   auto print_tensor = [&](const Tensor& tensor) {
     const std::string name = TensorName(attribute, tensors++);
     StrAppend(&text_, PrintTensorType(tensor.dtype(), tensor.dims()), " ",
-              name.empty() ? "" : PrintName(name) + " ",
-              PrintTensorData(tensor, style_.options.max_elements));
+              name.empty() ? "" : PrintName(name) + " ", TensorData(tensor));
   };
   auto single = [this](const auto& value, const auto& print_item) {
     text_ += " = ";

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/function_body.h"
@@ -183,6 +184,7 @@ absl::Status CheckFeed(const Value& input, const Tensor& tensor) {
 absl::StatusOr<std::vector<Tensor>> EvaluateModel(const Model& model,
                                                   const std::map<std::string, Tensor>& feeds,
                                                   const EvaluateOptions& options) {
+  PF_RETURN_IF_ERROR(CheckDataPresent(model));
   std::vector<Tensor> inputs;
   size_t used = 0;
   for (const Value* input : model.graph->inputs()) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/body_ops.h"
@@ -124,6 +125,22 @@ absl::Status RefuseStrings(const Node& node, const std::vector<Tensor>& tensors)
   return absl::OkStatus();
 }
 
+// Zeros in the place of what nobody knows would be a wrong result.
+absl::Status RefuseAbsent(const Node& node, const std::vector<Tensor>& inputs) {
+  const auto refuse = [&] {
+    return absl::FailedPreconditionError(
+        absl::StrCat(node.Description(), ": the data of a tensor that it reads was left out"));
+  };
+  for (const Tensor& input : inputs) {
+    if (IsAbsent(input)) return refuse();
+  }
+  for (const auto& [name, attribute] : node.attributes()) {
+    const auto* tensor = std::get_if<Tensor>(&attribute.value);
+    if (tensor != nullptr && IsAbsent(*tensor)) return refuse();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunKernel(const KernelQuery& query, const KernelChoice& choice,
                        const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
   KernelArgs args;
@@ -206,6 +223,7 @@ absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset
         node.Description(), ": expected ", node.num_inputs(), " inputs, got ", inputs.size()));
   }
   PF_RETURN_IF_ERROR(RefuseStrings(node, inputs));
+  PF_RETURN_IF_ERROR(RefuseAbsent(node, inputs));
   const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), opset);
   if (op == nullptr) {
     return absl::UnimplementedError(absl::StrCat(node.Description(), ": no op \"", node.op_type(),

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/evaluate.h"
@@ -72,7 +73,7 @@ class Inference {
 
   Known KnownOf(const Value& value) const {
     Known known{value.dtype(), value.shape(), std::nullopt, nullptr};
-    if (value.IsConstant()) known.tensor = value.initializer();
+    if (value.IsConstant() && !IsAbsent(*value.initializer())) known.tensor = value.initializer();
     const auto folded = folded_.find(&value);
     if (folded != folded_.end()) known.tensor = &folded->second;
     const auto contents = contents_.find(&value);

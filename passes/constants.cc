@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ops/numeric/dispatch.h"
 
 namespace pagefuse {
@@ -34,7 +35,7 @@ Kind KindOf(DataType type) {
 }  // namespace
 
 std::optional<std::vector<double>> Numbers(const Tensor& tensor, int64_t max_size) {
-  if (!tensor.defined() || tensor.size() > max_size) return std::nullopt;
+  if (!tensor.defined() || IsAbsent(tensor) || tensor.size() > max_size) return std::nullopt;
   std::vector<double> numbers;
   numbers.reserve(tensor.size());
   const absl::Status status = DispatchType(tensor.dtype(), [&]<typename T>() {

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_join.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/machine_memory.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
@@ -180,6 +181,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
     PipelineOptions loading = {.passes = LoadPasses(), .disabled = options.pipeline.disabled};
     PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, loading));
   }
+  PF_RETURN_IF_ERROR(CheckDataPresent(model));
   PF_RETURN_IF_ERROR(VerifyOps(model));
   PF_RETURN_IF_ERROR(InferShapes(model));
   impl->model = std::move(model);

@@ -8,6 +8,7 @@
 #include "tools/command.h"
 #include "tools/output.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -56,7 +57,8 @@ nlohmann::ordered_json Summary(const Model& model) {
     json["functions"].push_back(function.domain + "." + function.name);
   }
   for (const auto& [key, value] : model.metadata) json["metadata"][key] = value;
-  const absl::Status runnable = VerifyOps(model);
+  absl::Status runnable = VerifyOps(model);
+  if (runnable.ok()) runnable = CheckDataPresent(model);
   json["runnable"] = runnable.ok() ? "yes" : std::string(StdView(runnable.message()));
   return json;
 }

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
@@ -18,7 +19,7 @@
 namespace pagefuse {
 namespace {
 
-// Initialisers above this size are compared by their place in memory only.
+// Initialisers above this size, or without data, are compared by their place in memory only.
 constexpr int64_t kMaxCompared = 64 << 10;
 
 template <typename T>
@@ -31,7 +32,7 @@ std::optional<std::string> TensorKey(const Tensor& tensor) {
   std::string key = StrCat(DataTypeName(tensor.dtype()), DimsToString(tensor.dims()), ":");
   if (tensor.dtype() == DataType::kString) {
     for (const std::string& text : tensor.strings()) StrAppend(&key, text.size(), ":", text);
-  } else if (tensor.byte_size() <= kMaxCompared) {
+  } else if (tensor.byte_size() <= kMaxCompared && !IsAbsent(tensor)) {
     if (tensor.byte_size() > 0) {
       key.append(static_cast<const char*>(tensor.data()), tensor.byte_size());
     }

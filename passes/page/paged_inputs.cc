@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nlohmann/json.hpp"
+
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
@@ -91,6 +93,13 @@ absl::Status ReplaceSizes(Graph& graph, Node* node, const DecoderInputs& inputs)
   return absl::OkStatus();
 }
 
+// The name as metadata can hold it, which is JSON.
+std::string AsUtf8(const std::string& name) {
+  const std::string text =
+      nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json::parse(text).get<std::string>();
+}
+
 }  // namespace
 
 void FreeStepNames(Graph& graph) {
@@ -104,7 +113,7 @@ void FreeStepNames(Graph& graph) {
 Value* PackTokenInputs(Graph& graph, DecoderInputs& inputs, bool needs_positions) {
   PackInput(graph, inputs.tokens, "input_ids");
   for (Value* segment : inputs.segments) {
-    inputs.zero_inputs.push_back(PackInput(graph, segment, segment->name())->name());
+    inputs.zero_inputs.push_back(PackInput(graph, segment, AsUtf8(segment->name()))->name());
   }
   if (inputs.positions) return PackInput(graph, inputs.positions, "positions");
   if (!needs_positions) return nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
@@ -31,6 +32,7 @@ int RankOf(const Value* value) { return value->shape() ? value->shape()->rank() 
 std::optional<double> ScalarOf(const Value* value) {
   if (!value->IsConstant() || value->initializer()->size() != 1) return std::nullopt;
   const Tensor& tensor = *value->initializer();
+  if (IsAbsent(tensor)) return std::nullopt;
   if (tensor.dtype() == DataType::kFloat) return tensor.values<float>()[0];
   if (tensor.dtype() == DataType::kDouble) return tensor.values<double>()[0];
   auto integers = IntegerValues(tensor);

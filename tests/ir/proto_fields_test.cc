@@ -1,13 +1,18 @@
 // Fields that are newer than libonnx's messages, what is kept without being understood, functions,
 // and models that share a data file.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "paths.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/onnx_proto.h"
@@ -344,6 +349,25 @@ TEST_F(SharedData, TensorsThatShareMemoryAreWrittenOnce) {
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->graph->FindValue("w")->initializer()->data(),
             again->graph->FindValue("same")->initializer()->data());
+}
+
+TEST_F(SharedData, APipeIsWrittenAndStaysAPipe) {
+  const absl::StatusOr<Model> model = LoadModel(Write("a.onnx", 0));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::string path = (folder_ / "pipe").string();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int reader = open(path.c_str(), O_RDWR);  // so that neither side waits for the other
+  ASSERT_GE(reader, 0);
+  ASSERT_TRUE(SaveModel(*model, path, {.external_data_threshold = 1}).ok());
+  EXPECT_TRUE(fs::is_fifo(path));
+  EXPECT_FALSE(fs::exists(path + ".data"));
+  std::string bytes(4096, '\0');
+  bytes.resize(std::max<ssize_t>(read(reader, bytes.data(), bytes.size()), 0));
+  close(reader);
+  const absl::StatusOr<Model> again = ImportModel(bytes, {});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->graph->FindValue("w")->initializer()->IdenticalTo(
+      *model->graph->FindValue("w")->initializer()));
 }
 
 TEST_F(SharedData, AFolderThatIsNotThereIsNamed) {

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "pagefuse/ir/absent_data.h"
+#include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/verify.h"
 
@@ -263,7 +265,40 @@ TEST(Text, MayLeaveOutElements) {
   const std::string text = PrintModel(model, {.max_elements = 2});
   EXPECT_THAT(text, ::testing::HasSubstr("float[3] a = ...,"));
   EXPECT_THAT(text, ::testing::HasSubstr("float[2] b = {1, 2}"));
-  EXPECT_FALSE(ParseModel(text).ok());
+  EXPECT_THAT(text, ::testing::StartsWith("# 1 tensor is left out, as \"...\": "));
+}
+
+TEST(Text, ReadsWhatIsLeftOutAsTensorsWithoutData) {
+  const std::string text = R"(<ir_version: 10, opset_import: ["" : 24]>
+    g (float[3] x) => (float[3] y) <float[3] a = ..., int64[1] b = {1}> {
+      c = Constant <value = float[2, 2] ...> ()
+      y = Add (x, a)
+    })";
+  const Model model = Parse(text);
+  const Tensor& a = *model.graph->FindValue("a")->initializer();
+  EXPECT_TRUE(IsAbsent(a));
+  EXPECT_EQ(a.dtype(), DataType::kFloat);
+  EXPECT_EQ(a.dims(), std::vector<int64_t>{3});
+  EXPECT_FALSE(IsAbsent(*model.graph->FindValue("b")->initializer()));
+  EXPECT_EQ(CheckDataPresent(model).message(),
+            "initializer \"a\" and 1 others: the data was left out of the text that the model was "
+            "read from");
+  ExpectFixedPoint(PrintModel(model));
+  EXPECT_THAT(PrintModel(model), ::testing::StartsWith("# 2 tensors are left out"));
+  EXPECT_EQ(ExportModel(model).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Text, PrintsStringsWhateverTheirNumber) {
+  const Model model = Parse(R"(g () => () <string[2] a = {"one", "two"}> {})");
+  EXPECT_THAT(PrintModel(model, {.max_elements = 0}),
+              ::testing::HasSubstr(R"(string[2] a = {"one", "two"})"));
+}
+
+TEST(Text, RefusesWhatCannotBeLeftOut) {
+  EXPECT_FALSE(ParseModel("g () => () <string[2] a = ...> {}").ok());
+  EXPECT_FALSE(ParseModel("g () => () <float[N] a = ...> {}").ok());
+  EXPECT_FALSE(ParseModel("g () => () <float[2] a = ..> {}").ok());
+  EXPECT_FALSE(ParseModel("g () => () <float[1000000000000000000] a = ...> {}").ok());
 }
 
 }  // namespace

@@ -13,6 +13,10 @@ expect 0 'PagedAttention' opt $model
 expect 0 '^insert-paged-cache: ' opt --list-passes
 expect 1 'there is no pass "insert-paged-cash"' opt --passes insert-paged-cash $model
 expect 0 'PagedAttention' opt $model --verify
+expect 0 '^verify: rms-norm: compared, equal$' opt $model --verify
+expect 0 '^verify: insert-paged-cache: not compared: inputs or outputs changed$' opt $model --verify
+expect 0 '^verify: [0-9]+ of [0-9]+ passes that changed the graph were compared$' opt $model --verify
+expect 0 '^digraph ' opt $model --emit dot
 expect 0 '' opt $model -o "$out/fused.onnx"
 expect 0 '^  pagefuse.PagedAttention: 6$' inspect "$out/fused.onnx"
 expect 0 '^logits: float\[' run $model -i models/gemma3_A18/test_data_set_0/input_0.pb \
@@ -22,3 +26,16 @@ expect 1 '^0 passed, 1 failed, 0 skipped$' check models/gemma3_A18 --rtol 0 --at
 expect 0 '"tokens":\[37,80,233,43,43,233,120,208\]' generate $model --max-new-tokens 8 --kv-cache none --json --prompt-ids \
   65,59,23,234,218,152,35,130,160,194,21,65,186,48,84,119,19,230,74,132,195,238,194,46,206,125,75,223,113,135,44,223,207,170,207,120,59,145,74,110
 expect 0 '^pagefuse.PagedAttention since 1: reference, hwy' ops PagedAttention
+
+# From standard input; what is wrong with a text is what the text parser says.
+expect_from() {
+  "${@:4}" >"$out/input"
+  expect "$1" "$2" $3 <"$out/input"
+}
+expect_from 0 '^nodes: 695$' 'inspect -' cat $model
+expect_from 0 'PagedAttention' 'opt -' cat $model
+expect_from 0 '^  y = Relu \(x\)$' 'opt --passes cse -' printf '%s' '<ir_version: 10, opset_import: ["" : 24]> g (float x) => (float y) { y = Relu (x) }'
+expect_from 1 '^pagefuse: standard input: line 2, column 5: expected "=", got "\+"$' 'opt -' \
+  printf '%s\n' 'g (float x) => (float y) {' '  y + Relu (x) }'
+expect_from 1 '^pagefuse: standard input: the file is empty$' 'opt -' true
+expect_from 0 '^tokens: ' "generate - --prompt-ids 1,2 --max-new-tokens 1" cat $model

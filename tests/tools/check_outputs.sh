@@ -81,3 +81,8 @@ expect 0 '^functions: ' inspect "$out/names.onnxtxt"
 cp -r models/gemma3_A18 "$out/$bad"
 expect 0 '"passed": 1' check --json "$out/$bad"
 is_json "$out/printed"
+prompt=$(sed -n 's/.*"prompt": \[\(.*\)\],.*/\1/p' tests/data/went_wrong/expect.json | tr -d ' ')
+LC_ALL=C sed 's/token_type_ids/token_type_\xff\xfe\xff/g' "$defects/A_tt.onnx" >"$out/types.onnx"
+expect 0 '^tokens: \[134,213,213,213\]$' generate "$out/types.onnx" --max-new-tokens 4 --prompt-ids "$prompt"
+expect 0 '' opt "$out/types.onnx" -o "$out/paged.onnx"
+expect 0 '^tokens: \[134,213,213,213\]$' generate "$out/paged.onnx" --max-new-tokens 4 --prompt-ids "$prompt"
