@@ -47,8 +47,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   tidy();
 
   // ---- recognise ----
-  // As many rows of a block table as sequences.
-  add(DeclareEqualBatches());
+  // A row of a block table for every sequence.
+  add(TablesBySequence());
   // Codes of number formats, by what is computed.
   add(RecogniseScalarFunctions());
   // Rows written by slot.

@@ -187,15 +187,20 @@ int CheckExpectations(const Flags& flags, Outcome& outcome) {
   for (const std::string& dir : flags.dirs) {
     for (const std::string& folder : FindTestCases(dir)) {
       if (!HasExpectation(folder)) continue;
-      const auto result = RunExpectCase(folder);
+      const auto result = RunExpectCase(folder, flags.session.disabled_passes);
       outcome.status = result.status();
       if (!result.ok()) return kWrongInput;
       right = right && result->fusion.ok() && result->equality.ok();
       results.push_back(*result);
     }
   }
+  if (results.empty()) {
+    outcome.status = absl::NotFoundError(
+        StrCat("no case with an expect.json below \"", absl::StrJoin(flags.dirs, "\", \""), "\""));
+    return kWrongInput;
+  }
   std::cout << ExpectReport(results);
-  return right && !results.empty() ? kDone : kWrongInput;
+  return right ? kDone : kWrongInput;
 }
 
 int Check(const Flags& flags, Outcome& outcome) {

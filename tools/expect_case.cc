@@ -247,7 +247,8 @@ bool HasExpectation(const std::string& folder) {
   return std::filesystem::exists(ExpectPath(folder), ignored);
 }
 
-absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder) {
+absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder,
+                                           const std::vector<std::string>& disabled) {
   PF_ASSIGN_OR_RETURN(const Json expected, ReadExpectation(folder));
   PF_ASSIGN_OR_RETURN(const TestCase test_case, LoadTestCase(folder));
   ExpectResult result;
@@ -258,8 +259,9 @@ absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder) {
   result.spelling = expected.value("spelling", std::vector<std::string>());
   PipelineOptions options;
   options.page = false;
+  options.disabled = disabled;
   // Chains of what is left are no fusion of the corpus.
-  options.disabled = {"fuse-elementwise"};
+  options.disabled.emplace_back("fuse-elementwise");
   options.options["absorb_mla"] = "on";
   Model fused = test_case.model.Clone();
   PF_RETURN_IF_ERROR(RunPipeline(fused, options).status());

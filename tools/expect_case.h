@@ -28,8 +28,9 @@ struct ExpectResult {
 bool HasExpectation(const std::string& folder);
 
 // Runs the stages canonicalise, recognise and fuse, and the graph before and after them.
-// An error if the case cannot be read.
-absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder);
+// `disabled` names passes to leave out. An error if the case cannot be read or a pass is unknown.
+absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder,
+                                           const std::vector<std::string>& disabled = {});
 
 // One line a case, then tables by family, exporter and spelling.
 std::string ExpectReport(const std::vector<ExpectResult>& results);

@@ -44,12 +44,25 @@ class ViewReader {
 
   bool Read(std::vector<IndexForm>& result) {
     while (i_ < from_.rank() || j_ < to_.rank()) {
-      if (!ReadGroup(result)) return false;
+      if (!SkipUnitAxis(result) && !ReadGroup(result)) return false;
     }
     return true;
   }
 
  private:
+  // Axes of length 1 belong to no group: beside a symbol, which may be 1 itself, they would take
+  // all that is left into one.
+  bool SkipUnitAxis(std::vector<IndexForm>& result) {
+    if (j_ < to_.rank() && IsOne(to_[j_])) {
+      ++j_;
+      return true;
+    }
+    if (i_ == from_.rank() || !IsOne(from_[i_])) return false;
+    ++i_;
+    result.emplace_back();
+    return true;
+  }
+
   bool ReadGroup(std::vector<IndexForm>& result) {
     const int first = i_;
     IndexForm linear;

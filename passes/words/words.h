@@ -12,8 +12,8 @@ namespace pagefuse {
 // Elementwise functions of one tensor, recognised by what they compute (known_functions.h): codes
 // of number formats, and what codes stand for.
 std::unique_ptr<Pass> RecogniseScalarFunctions();
-// One symbol for the rows of a block table and the sequences that read them.
-std::unique_ptr<Pass> DeclareEqualBatches();
+// Block tables laid out by the sequences that read them.
+std::unique_ptr<Pass> TablesBySequence();
 // Rows written by slot: scatters of whole rows in any spelling become one ScatterND.
 std::unique_ptr<Pass> RecogniseRowWrites();
 
