@@ -35,9 +35,10 @@ class AbsentData {
 
   absl::Status ToStatus() const {
     if (count_ == 0) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        StrCat(first_, count_ == 1 ? "" : StrCat(" and ", count_ - 1, " others"),
-               ": the data was left out of the text that the model was read from"));
+    return absl::FailedPreconditionError(StrCat(
+        first_, count_ == 1 ? "" : StrCat(" and ", count_ - 1, " others"),
+        ": the data was left out of the text that the model was read from, or its file is not "
+        "there"));
   }
 
  private:

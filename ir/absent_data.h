@@ -1,4 +1,5 @@
-// Tensors whose data somebody left out: a printed graph that is read back. Type and dims are known,
+// Tensors whose data somebody left out: a printed graph that is read back, a model without its file
+// of weights. Type and dims are known,
 // the bytes are not; who reads them anyway gets zeros.
 #pragma once
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/onnx_proto.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -122,7 +123,12 @@ absl::StatusOr<Tensor> ExternalData::Load(const onnx::TensorProto& proto, DataTy
   }
   PF_ASSIGN_OR_RETURN(const Entry entry, ParseEntry(proto));
   PF_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(type, dims));
-  PF_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> file, Open(entry.location));
+  const auto opened = Open(entry.location);
+  if (options_.allow_missing && absl::IsNotFound(opened.status())) {
+    return AbsentTensor(type, std::move(dims));
+  }
+  PF_RETURN_IF_ERROR(opened.status());
+  const std::shared_ptr<Buffer>& file = *opened;
   if (entry.length && *entry.length != bytes) {
     return absl::InvalidArgumentError(StrCat("external data: length: expected ", bytes,
                                              " bytes for ", DataTypeName(type), DimsToString(dims),

@@ -135,7 +135,9 @@ absl::StatusOr<Model> ImportModel(std::string_view bytes, const ImportOptions& o
                                              kMaxIrVersion, ", got ", model.ir_version));
   }
   PF_ASSIGN_OR_RETURN(model.opset_imports, ImportOpsets(proto.opset_import()));
-  ExternalData external({.base_dir = options.base_dir, .map_files = options.map_files});
+  ExternalData external({.base_dir = options.base_dir,
+                         .map_files = options.map_files,
+                         .allow_missing = options.allow_missing_data});
   const ImportContext context = {.external = &external, .max_depth = options.max_depth};
   PF_ASSIGN_OR_RETURN(model.graph, ImportGraph(*proto.mutable_graph(), nullptr, context));
   PF_RETURN_IF_ERROR(model.graph->SortTopologically());

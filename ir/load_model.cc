@@ -30,8 +30,9 @@ std::string_view Bytes(const Buffer& buffer) {
 absl::StatusOr<Model> ReadBytes(std::string_view bytes, const std::string& path,
                                 const LoadOptions& options) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  return ReadModelBytes(
-      bytes, {.base_dir = folder.empty() ? "." : folder.string(), .map_files = options.map_files});
+  return ReadModelBytes(bytes, {.base_dir = folder.empty() ? "." : folder.string(),
+                                .map_files = options.map_files,
+                                .allow_missing_data = options.allow_missing_data});
 }
 
 }  // namespace

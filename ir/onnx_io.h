@@ -20,6 +20,8 @@ struct ImportOptions {
   int max_depth = 64;
   // False: external data is read into memory instead of mapped.
   bool map_files = true;
+  // True: a tensor whose file is not there has type and dims, but no data (absent_data.h).
+  bool allow_missing_data = false;
 };
 
 // Reads a serialised ModelProto. The result is verified for structure (names, cycles, types of
@@ -40,7 +42,8 @@ absl::StatusOr<Model> ImportModel(std::string_view bytes, const ImportOptions& o
 absl::StatusOr<Model> ReadModelBytes(std::string_view bytes, const ImportOptions& options);
 
 struct LoadOptions {
-  bool map_files = true;  // false: the model and its external data are read into memory
+  bool map_files = true;            // false: the model and its external data are read into memory
+  bool allow_missing_data = false;  // as in ImportOptions
 };
 
 // The same for a file; base_dir is its folder.

@@ -2,30 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/scheduler.h"
 
 namespace pagefuse {
 namespace {
 
-constexpr int64_t kMaxLength = std::numeric_limits<int32_t>::max();
-
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
 }
-
-// The tokens of a request as they become known.
-struct Progress {
-  std::vector<int64_t> tokens;
-  Completion completion;
-};
 
 absl::Status CheckOptions(const EngineOptions& options) {
   const std::pair<std::string_view, int64_t> positive[] = {
@@ -48,7 +38,6 @@ struct Engine::Impl {
   std::unique_ptr<PagedModel> model;
   EngineStats stats;
 
-  absl::Status CheckRequests(const std::vector<Request>& requests) const;
   absl::Status MakeCache(const std::vector<Request>& requests);
   absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step,
                                  const std::vector<Progress>& progress);
@@ -75,30 +64,6 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const Engine
                                                             .block_size = options.block_size}));
   impl->stats.cache_bytes_per_token = impl->model->layout().bytes_per_token();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
-}
-
-absl::Status Engine::Impl::CheckRequests(const std::vector<Request>& requests) const {
-  const int64_t vocabulary = model->vocabulary();
-  for (size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].prompt.empty()) {
-      return absl::InvalidArgumentError(StrCat("request ", i, ": the prompt is empty"));
-    }
-    // Positions and lengths are int32 in a step's metadata.
-    const auto prompt = static_cast<int64_t>(requests[i].prompt.size());
-    if (requests[i].max_new_tokens < 0 || requests[i].max_new_tokens > kMaxLength - prompt) {
-      return absl::InvalidArgumentError(StrCat("request ", i, ": max_new_tokens: expected 0 to ",
-                                               kMaxLength - prompt, " after a prompt of ", prompt,
-                                               ", got ", requests[i].max_new_tokens));
-    }
-    for (const std::vector<int64_t>* tokens : {&requests[i].prompt, &requests[i].forced}) {
-      for (int64_t token : *tokens) {
-        if (token >= 0 && (vocabulary == 0 || token < vocabulary)) continue;
-        return absl::InvalidArgumentError(
-            StrCat("request ", i, ": token ", token, " is outside the vocabulary of ", vocabulary));
-      }
-    }
-  }
-  return absl::OkStatus();
 }
 
 // Room for the longest requests that may run at once, or for what the options say.
@@ -146,7 +111,7 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
                                         .max_sequences = options.max_sequences});
   for (size_t i = 0; i < requests.size(); ++i) {
     scheduler.Add(static_cast<int64_t>(requests[i].prompt.size()));
-    if (requests[i].max_new_tokens == 0) scheduler.Finish(i);
+    if (progress[i].done) scheduler.Finish(i);
   }
   while (!scheduler.done()) {
     PF_ASSIGN_OR_RETURN(Scheduler::Step step, scheduler.Next());
@@ -155,22 +120,12 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
     for (size_t row = 0; row < step.work.size(); ++row) {
       if (!step.work[row].last) continue;
       const size_t index = step.work[row].request;
-      const Request& request = requests[index];
-      std::span<const float> values = logits.values<float>().subspan(row * vocabulary, vocabulary);
-      Completion& completion = progress[index].completion;
-      const int64_t token = onnx_ops::IndexOfMaxRow(values.data(), vocabulary, /*last=*/false);
-      const size_t produced = completion.tokens.size();
-      completion.tokens.push_back(token);
-      if (request.keep_logits) completion.logits.emplace_back(values.begin(), values.end());
+      const int64_t token =
+          AddToken(requests[index], logits.values<float>().subspan(row * vocabulary, vocabulary),
+                   progress[index]);
       if (on_token) on_token(index, token);
-      const bool forced = produced < request.forced.size();
-      progress[index].tokens.push_back(forced ? request.forced[produced] : token);
       scheduler.AddToken(index);
-      const bool stopped =
-          !forced && std::count(request.stop_tokens.begin(), request.stop_tokens.end(), token) > 0;
-      if (stopped || static_cast<int64_t>(completion.tokens.size()) >= request.max_new_tokens) {
-        scheduler.Finish(index);
-      }
+      if (progress[index].done) scheduler.Finish(index);
     }
   }
   return absl::OkStatus();
@@ -178,18 +133,15 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
 
 absl::StatusOr<std::vector<Completion>> Engine::Generate(
     const std::vector<Request>& requests, const std::function<void(size_t, int64_t)>& on_token) {
-  PF_RETURN_IF_ERROR(impl_->CheckRequests(requests));
+  PF_RETURN_IF_ERROR(CheckRequests(requests, impl_->model->vocabulary()));
   PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
-  std::vector<Progress> progress(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) progress[i].tokens = requests[i].prompt;
+  std::vector<Progress> progress = Begin(requests);
   PF_RETURN_IF_ERROR(impl_->RunAll(requests, progress, on_token));
-  std::vector<Completion> completions;
-  for (Progress& item : progress) completions.push_back(std::move(item.completion));
-  return completions;
+  return Completions(std::move(progress));
 }
 
 absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
-  PF_RETURN_IF_ERROR(impl_->CheckRequests(requests));
+  PF_RETURN_IF_ERROR(CheckRequests(requests, impl_->model->vocabulary()));
   PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
   std::vector<Request> shorter = requests;
   for (Request& request : shorter) {
@@ -200,8 +152,7 @@ absl::Status Engine::WarmUp(const std::vector<Request>& requests) {
   const auto on_step = std::exchange(impl_->options.on_step, nullptr);
   absl::Status status;
   for (int run = 0; run < 2 && status.ok(); ++run) {
-    std::vector<Progress> progress(shorter.size());
-    for (size_t i = 0; i < shorter.size(); ++i) progress[i].tokens = shorter[i].prompt;
+    std::vector<Progress> progress = Begin(shorter);
     status = impl_->RunAll(shorter, progress, nullptr);
   }
   impl_->stats = stats;
@@ -213,5 +164,6 @@ const Session& Engine::session() const { return impl_->model->session(); }
 const PagedCache& Engine::cache() const { return impl_->model->cache(); }
 const CacheSettings& Engine::cache_settings() const { return impl_->model->cache_settings(); }
 EngineStats Engine::stats() const { return impl_->stats; }
+int64_t Engine::vocabulary() const { return impl_->model->vocabulary(); }
 
 }  // namespace pagefuse

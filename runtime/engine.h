@@ -14,6 +14,7 @@
 
 #include "pagefuse/passes/page/cache_settings.h"
 #include "pagefuse/runtime/paged_cache.h"
+#include "pagefuse/runtime/request.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {
@@ -38,21 +39,6 @@ struct EngineOptions {
   int64_t cache_tokens =
       0;  // tokens that the full-attention group can hold in all; 0: what the requests need
   std::function<void(const EngineStep&)> on_step = nullptr;  // called after every step; may be null
-};
-
-struct Request {
-  std::vector<int64_t> prompt;
-  int64_t max_new_tokens = 32;
-  std::vector<int64_t> stop_tokens = {};  // the token that stops is part of the result
-  // Teacher forcing: these tokens follow the prompt whatever the model prefers; Completion::tokens
-  // then holds what it preferred.
-  std::vector<int64_t> forced = {};
-  bool keep_logits = false;
-};
-
-struct Completion {
-  std::vector<int64_t> tokens;             // the new ones
-  std::vector<std::vector<float>> logits;  // one row a new token, if asked for
 };
 
 struct EngineStats {
@@ -92,6 +78,7 @@ class Engine {
   // What the graph's cache is, whatever the options asked for.
   const CacheSettings& cache_settings() const;
   EngineStats stats() const;
+  int64_t vocabulary() const;  // 0: not declared
 
  private:
   struct Impl;

@@ -39,8 +39,8 @@ CLI::Option* AddTolerance(CLI::App& command, const std::string& name, std::optio
   });
 }
 
-absl::StatusOr<Model> ReadModel(const std::string& path) {
-  if (path != "-") return LoadModel(path);
+absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& options) {
+  if (path != "-") return LoadModel(path, options);
   const std::string bytes((std::istreambuf_iterator<char>(std::cin)),
                           std::istreambuf_iterator<char>());
   absl::StatusOr<Model> model = ReadModelBytes(bytes, {});

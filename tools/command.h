@@ -14,6 +14,7 @@
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse::tools {
@@ -81,7 +82,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags);
 
 // A model from a file, or from standard input if the path is "-"; protobuf or text, as the content
 // says.
-absl::StatusOr<Model> ReadModel(const std::string& path);
+absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& options = {});
 
 // Peak resident memory of this process in bytes; 0 where the system does not tell.
 int64_t PeakMemoryBytes();

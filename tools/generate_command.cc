@@ -1,6 +1,4 @@
 // pagefuse generate: prompts in, tokens out, through the fused graph.
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -16,7 +14,8 @@
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/page.h"
-#include "pagefuse/runtime/engine.h"
+#include "pagefuse/runtime/decoder.h"
+#include "pagefuse/runtime/model_config.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -25,11 +24,12 @@ struct Flags {
   std::string model;
   std::vector<std::string> prompt_ids, prompts;
   std::string prompt_file, stop;
-  int64_t max_new_tokens = 32;
+  std::optional<int64_t> max_new_tokens;
   EngineOptions engine;
   SessionFlags session;
   ProfileFlags profiling;
   bool json = false, logit_error = false, warm_up = false;
+  bool require_paged = false, ignore_end = false;
 };
 
 double PerSecond(int64_t count, double seconds) {
@@ -49,18 +49,10 @@ absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text) {
   return ids;
 }
 
-// The token that texts begin with, from the config.json beside the model; -1 if there is none.
-int64_t BosToken(const std::string& model) {
-  std::ifstream file(std::filesystem::path(model).parent_path() / "config.json");
-  const nlohmann::json config = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object() || !config.contains("bos_token_id")) return -1;
-  return config["bos_token_id"].is_number_integer() ? config["bos_token_id"].get<int64_t>() : -1;
-}
-
 // Byte vocabularies: a token is a byte, with the beginning-of-sequence token in front.
-std::vector<int64_t> EncodeBytes(const std::string& text, int64_t bos) {
+std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t> begin) {
   std::vector<int64_t> ids;
-  if (bos >= 0) ids.push_back(bos);
+  if (begin) ids.push_back(*begin);
   for (unsigned char byte : text) ids.push_back(byte);
   return ids;
 }
@@ -73,12 +65,21 @@ std::string DecodeBytes(const std::vector<int64_t>& tokens) {
   return text;
 }
 
-int64_t Vocabulary(const Session& session) {
-  const Value* logits = session.model().graph->FindValue("logits");
-  return logits->shape()->back(0).constant().value_or(0);
+// New tokens for a prompt: as many as asked for, by default as many as the model has places for.
+absl::StatusOr<int64_t> NewTokens(const Flags& flags, const ModelConfig& config, size_t prompt) {
+  constexpr int64_t kDefault = 32;
+  const int64_t wanted = flags.max_new_tokens.value_or(kDefault);
+  if (!config.max_positions) return wanted;
+  const int64_t room = *config.max_positions - static_cast<int64_t>(prompt);
+  if (room >= wanted) return wanted;
+  if (room > 0 && !flags.max_new_tokens) return room;
+  return absl::InvalidArgumentError(StrCat(
+      "a prompt of ", prompt, " tokens and ", wanted, " new ones: expected ", *config.max_positions,
+      " at most, the positions of the model (", config.max_positions_file, ")"));
 }
 
-absl::StatusOr<std::vector<Request>> MakeRequests(const Flags& flags, int64_t vocabulary) {
+absl::StatusOr<std::vector<Request>> MakeRequests(const Flags& flags, const ModelConfig& config,
+                                                  int64_t vocabulary) {
   std::vector<Request> requests;
   for (const std::string& text : flags.prompt_ids) {
     PF_ASSIGN_OR_RETURN(std::vector<int64_t> ids, ParseIds(text));
@@ -96,13 +97,16 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const Flags& flags, int64_t vo
                vocabulary, ": use --prompt-ids"));
   }
   for (const std::string& text : texts) {
-    requests.push_back({.prompt = EncodeBytes(text, BosToken(flags.model))});
+    requests.push_back({.prompt = EncodeBytes(text, config.begin_token)});
   }
   if (requests.empty())
     return absl::InvalidArgumentError("no prompt: use --prompt-ids or --prompt");
   for (Request& request : requests) {
-    request.max_new_tokens = flags.max_new_tokens;
+    PF_ASSIGN_OR_RETURN(request.max_new_tokens, NewTokens(flags, config, request.prompt.size()));
     for (unsigned char byte : flags.stop) request.stop_tokens.push_back(byte);
+    if (flags.ignore_end) continue;
+    request.stop_tokens.insert(request.stop_tokens.end(), config.end_tokens.begin(),
+                               config.end_tokens.end());
   }
   return requests;
 }
@@ -133,12 +137,12 @@ absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
   return error;
 }
 
-nlohmann::ordered_json Report(const Flags& flags, const Engine& engine,
+nlohmann::ordered_json Report(const Flags& flags, const Decoder& decoder,
                               const std::vector<Request>& requests,
                               const std::vector<Completion>& completions) {
-  const EngineStats stats = engine.stats();
+  const EngineStats stats = decoder.stats();
   nlohmann::ordered_json json;
-  const bool bytes = Vocabulary(engine.session()) == 256;
+  const bool bytes = decoder.vocabulary() == 256;
   auto completion = [&](size_t i) {
     nlohmann::ordered_json item;
     item["tokens"] = completions[i].tokens;
@@ -151,12 +155,18 @@ nlohmann::ordered_json Report(const Flags& flags, const Engine& engine,
   } else {
     for (size_t i = 0; i < completions.size(); ++i) json["completions"].push_back(completion(i));
   }
-  const Graph& graph = *engine.session().model().graph;
+  const Graph& graph = *decoder.session().model().graph;
   json["fused"] = CountOps(graph, "pagefuse");
   json["nodes"] = graph.num_nodes();
-  const CacheSettings& cache = engine.cache_settings();
-  json["kv_cache"] = cache.format;
-  if (cache.block_size) json["block_size"] = *cache.block_size;
+  json["paged"] = decoder.engine() != nullptr;
+  if (const Engine* engine = decoder.engine()) {
+    const CacheSettings& cache = engine->cache_settings();
+    json["kv_cache"] = cache.format;
+    if (cache.block_size) json["block_size"] = *cache.block_size;
+  } else {
+    json["why_not_paged"] = decoder.why_not_paged();
+    json["kv_cache"] = decoder.plain()->keeps_past() ? "of the graph" : "nothing";
+  }
   json["cache_bytes_per_token"] = stats.cache_bytes_per_token;
   json["prefill_tokens"] = stats.prefill_tokens;
   json["decode_tokens"] = stats.decode_tokens;
@@ -167,12 +177,12 @@ nlohmann::ordered_json Report(const Flags& flags, const Engine& engine,
   return json;
 }
 
-void PrintReadable(const Engine& engine, const nlohmann::ordered_json& json) {
-  std::cout << "fused: " << JoinCounts(CountOps(*engine.session().model().graph, "pagefuse"))
+void PrintReadable(const Decoder& decoder, const nlohmann::ordered_json& json) {
+  std::cout << "fused: " << JoinCounts(CountOps(*decoder.session().model().graph, "pagefuse"))
             << "\n";
   std::cout << "graph: " << json["nodes"] << " nodes\n";
-  std::cout << "cache: " << engine.cache_settings().format << ", " << json["cache_bytes_per_token"]
-            << " bytes a token\n";
+  std::cout << "cache: " << json["kv_cache"].get<std::string>() << ", "
+            << json["cache_bytes_per_token"] << " bytes a token\n";
   std::cout << "prefill: " << json["prefill_tokens"] << " tokens, "
             << static_cast<int64_t>(json["prefill_tokens_per_second"].get<double>())
             << " a second\n";
@@ -191,6 +201,21 @@ void PrintReadable(const Engine& engine, const nlohmann::ordered_json& json) {
   }
 }
 
+// A model from standard input has no files beside it.
+absl::StatusOr<ModelConfig> ConfigOf(const Flags& flags) {
+  if (flags.model == "-") return ModelConfig{};
+  return ReadModelConfig(flags.model);
+}
+
+void Warn(const Decoder& decoder) {
+  std::cerr << "pagefuse: NOT PAGED: " << decoder.why_not_paged()
+            << "; generating with the graph as "
+            << "it was exported, one sequence at a time, "
+            << (decoder.plain()->keeps_past() ? "over its own past"
+                                              : "from the first token again for every new one")
+            << " (--require-paged makes this an error)\n";
+}
+
 absl::Status Generate(Flags flags) {
   PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
   ProfileLog log;
@@ -200,25 +225,32 @@ absl::Status Generate(Flags flags) {
       log.Add(*step.session, step.decode ? "decode" : "prefill", step.start);
     };
   }
-  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+  PF_ASSIGN_OR_RETURN(const ModelConfig config, ConfigOf(flags));
   std::optional<Model> kept;  // what is kept has its weights in memory
-  if (flags.logit_error) kept = model.Clone();
-  PF_ASSIGN_OR_RETURN(auto engine, Engine::Create(std::move(model), flags.engine));
+  const auto load = [&]() -> absl::StatusOr<Model> {
+    if (kept) return kept->Clone();
+    PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+    // Standard input is read once.
+    if (flags.logit_error || flags.model == "-") kept = model.Clone();
+    return model;
+  };
+  PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine, flags.require_paged));
+  if (decoder->plain()) Warn(*decoder);
   PF_ASSIGN_OR_RETURN(std::vector<Request> requests,
-                      MakeRequests(flags, Vocabulary(engine->session())));
+                      MakeRequests(flags, config, decoder->vocabulary()));
   for (Request& request : requests) request.keep_logits = flags.logit_error;
-  if (flags.warm_up) PF_RETURN_IF_ERROR(engine->WarmUp(requests));
-  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, engine->Generate(requests));
+  if (flags.warm_up) PF_RETURN_IF_ERROR(decoder->WarmUp(requests));
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, decoder->Generate(requests));
   PF_RETURN_IF_ERROR(log.Write(flags.profiling));
-  nlohmann::ordered_json json = Report(flags, *engine, requests, completions);
-  if (flags.logit_error) {
+  nlohmann::ordered_json json = Report(flags, *decoder, requests, completions);
+  if (flags.logit_error && decoder->engine()) {
     PF_ASSIGN_OR_RETURN(json["max_logit_error"],
                         LogitError(*std::move(kept), flags.engine, requests, completions));
   }
   if (flags.json) {
     std::cout << JsonText(json) << "\n";
   } else {
-    PrintReadable(*engine, json);
+    PrintReadable(*decoder, json);
   }
   return absl::OkStatus();
 }
@@ -238,8 +270,12 @@ void AddGenerateCommand(CLI::App& app, Outcome& outcome) {
       ->allow_extra_args(false);
   command->add_option("--prompt-file", flags->prompt_file, "a file with the text");
   AddNumber(*command, "--max-new-tokens", flags->max_new_tokens, {0, kMaxInt32},
-            "tokens to generate at most")
-      ->capture_default_str();
+            "tokens to generate at most; 32, or as many as the model has positions for");
+  command->add_flag("--ignore-end", flags->ignore_end,
+                    "go on after the end-of-sequence tokens that config.json, "
+                    "generation_config.json or genai_config.json name");
+  command->add_flag("--require-paged", flags->require_paged,
+                    "a graph that cannot be paged is an error; otherwise it runs as exported");
   command->add_option("--stop", flags->stop, "stop after one of these bytes (byte vocabularies)");
   command->add_option(
       "--kv-cache", flags->engine.kv_cache,

@@ -78,7 +78,7 @@ void Print(const nlohmann::ordered_json& json, int indent) {
 }
 
 absl::Status Inspect(const Flags& flags) {
-  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   // Shapes are told as far as they can be inferred; a model that contradicts itself is still shown.
   const absl::Status inferred = InferShapes(model);
   nlohmann::ordered_json json = Summary(model);

@@ -8,6 +8,7 @@
 #include "tools/command.h"
 #include "tools/output.h"
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/dot.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/status_macros.h"
@@ -134,7 +135,10 @@ absl::Status Opt(const Flags& flags) {
   if (flags.model.empty()) return absl::InvalidArgumentError("opt needs a model");
   PF_ASSIGN_OR_RETURN(const std::string emit, EmitOf(flags));
   PF_ASSIGN_OR_RETURN(PipelineOptions options, MakeOptions(flags));
-  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
+  if (const absl::Status present = CheckDataPresent(model); !present.ok()) {
+    std::cerr << "pagefuse: note: " << present.message() << "\n";
+  }
   PF_ASSIGN_OR_RETURN(PipelineReport report, RunPipeline(model, options));
   PrintReport(report, flags);
   PF_RETURN_IF_ERROR(CheckPaged(model, flags));

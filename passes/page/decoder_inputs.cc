@@ -35,6 +35,7 @@ struct Reading {
   std::vector<const Value*> tables;  // constant matrices that it indexes by row
   bool angles = false;               // becomes cos and sin, or indexes tables of them
   bool counted = false;              // is summed along a row, as masks are
+  bool computed_with = false;        // is more than an index of tables
   bool more_than_sizes = false;
 };
 
@@ -64,6 +65,8 @@ Reading ReadingOf(const Value* input) {
       reading.more_than_sizes = true;
       if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
         reading.tables.push_back(table);
+      } else if (!only_views || !IsView(use.node)) {
+        reading.computed_with = true;
       }
       reading.angles |= IsAngleReader(use);
       reading.counted |= only_views && (use.node->Is("CumSum") || use.node->Is("ReduceSum"));
@@ -152,6 +155,17 @@ absl::Status CheckSizes(const DecoderInputs& found) {
   return absl::OkStatus();
 }
 
+// Token types choose rows of a small table and are nothing else: what is computed with, or chooses
+// among many rows, may be positions under any name.
+bool AreSegments(const Value* input, const Reading& reading) {
+  constexpr int64_t kMostTypes = 16;
+  const bool named = IsNamed(input, "token_type") || IsNamed(input, "segment");
+  return named && !reading.tables.empty() && !reading.computed_with &&
+         std::all_of(reading.tables.begin(), reading.tables.end(), [](const Value* table) {
+           return table->initializer()->dims()[0] <= kMostTypes;
+         });
+}
+
 absl::Status Assign(const Candidate& candidate, DecoderInputs& found) {
   Value* input = candidate.input;
   const Reading& reading = candidate.reading;
@@ -165,7 +179,7 @@ absl::Status Assign(const Candidate& candidate, DecoderInputs& found) {
                                                   input->name(), "\" may both be positions"));
     }
     found.positions = input;
-  } else if (of_tokens && (IsNamed(input, "token_type") || IsNamed(input, "segment"))) {
+  } else if (of_tokens && AreSegments(input, reading)) {
     found.segments.push_back(input);
   } else if (!found.padding && reading.counted) {
     found.padding = input;

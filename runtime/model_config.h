@@ -1,0 +1,27 @@
+// What the files beside a graph say of the model: tokens with a meaning, and its limit.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace pagefuse {
+
+struct ModelConfig {
+  std::optional<int64_t> begin_token;  // texts begin with it
+  std::vector<int64_t> end_tokens;     // an answer ends with one of them
+  std::optional<int64_t> max_positions;
+  std::string max_positions_file;  // where that stands
+};
+
+// Reads config.json, generation_config.json and genai_config.json in the folder of the graph, or,
+// where there is none of them, in the one around it (exports put the graph into "onnx/"). What
+// generation_config.json says of tokens goes before genai_config.json, that before config.json; the
+// smallest limit counts. No file: an empty ModelConfig. InvalidArgument naming file, field,
+// expected and found.
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& model_path);
+
+}  // namespace pagefuse

@@ -1,0 +1,157 @@
+#include "pagefuse/runtime/plain_decoder.h"
+
+#include <chrono>
+#include <utility>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
+
+namespace pagefuse {
+namespace {
+
+// A row of integers as a batch of one, in the type that the input is declared with.
+absl::StatusOr<Tensor> Row(const Value& input, const std::vector<int64_t>& values) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (input.dtype() == DataType::kInt64) return Tensor::Of<int64_t>({1, count}, values);
+  if (input.dtype() == DataType::kInt32) {
+    return Tensor::Of<int32_t>({1, count}, std::vector<int32_t>(values.begin(), values.end()));
+  }
+  PF_ASSIGN_OR_RETURN(Tensor row, Tensor::Allocate(input.dtype(), {1, count}));
+  const std::vector<float> floats(values.begin(), values.end());
+  PF_RETURN_IF_ERROR(EncodeFromFloat(input.dtype(), floats.data(), count, row.mutable_data()));
+  return row;
+}
+
+absl::StatusOr<Tensor> EmptyPast(const Value& input) {
+  std::vector<int64_t> dims = {1};
+  for (int axis = 1; axis < input.shape()->rank(); ++axis) {
+    dims.push_back((*input.shape())[axis].constant().value_or(0));
+  }
+  return Tensor::Allocate(input.dtype(), std::move(dims));
+}
+
+// The last of the rows of logits.
+absl::StatusOr<std::vector<float>> LastRow(const Value& output, const Tensor& logits) {
+  const std::vector<int64_t>& dims = logits.dims();
+  if (dims.size() < 2 || dims[0] != 1 || dims.back() == 0 || logits.size() == 0) {
+    return absl::FailedPreconditionError(StrCat(
+        "output \"", output.name(), "\": expected [1, S, V] or [1, V], got ", DimsToString(dims)));
+  }
+  std::vector<float> row(dims.back());
+  const int64_t row_bytes = dims.back() * logits.byte_size() / logits.size();
+  const auto* end = static_cast<const std::byte*>(logits.data()) + logits.byte_size();
+  PF_RETURN_IF_ERROR(DecodeToFloat(logits.dtype(), end - row_bytes, dims.back(), row.data()));
+  return row;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PlainDecoder>> PlainDecoder::Create(Model model,
+                                                                   const EngineOptions& options) {
+  auto decoder = std::unique_ptr<PlainDecoder>(new PlainDecoder);
+  SessionOptions session = options.session;
+  session.pipeline.page = false;
+  PF_ASSIGN_OR_RETURN(decoder->session_, Session::Create(std::move(model), session));
+  PF_ASSIGN_OR_RETURN(decoder->inputs_, FindPlainInputs(*decoder->session_->model().graph));
+  const PlainInputs& inputs = decoder->inputs_;
+  decoder->fetches_ = {inputs.logits->name()};
+  for (const PlainInputs::Past& past : inputs.pasts) {
+    decoder->fetches_.push_back(past.output->name());
+  }
+  decoder->vocabulary_ = inputs.logits->shape()->back(0).constant().value_or(0);
+  decoder->on_step_ = options.on_step;
+  return decoder;
+}
+
+absl::Status PlainDecoder::Begin() {
+  pasts_.clear();
+  for (const PlainInputs::Past& past : inputs_.pasts) {
+    PF_ASSIGN_OR_RETURN(pasts_.emplace_back(), EmptyPast(*past.input));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::map<std::string, Tensor>> PlainDecoder::Feeds(
+    const std::vector<int64_t>& tokens, int64_t first) const {
+  const auto total = static_cast<int64_t>(tokens.size());
+  std::vector<int64_t> places;
+  for (int64_t place = first; place < total; ++place) places.push_back(place);
+  const std::vector<int64_t> zeros(places.size(), 0);
+  std::map<std::string, Tensor> feeds;
+  PF_ASSIGN_OR_RETURN(feeds[inputs_.tokens->name()],
+                      Row(*inputs_.tokens, {tokens.begin() + first, tokens.end()}));
+  if (inputs_.positions) {
+    PF_ASSIGN_OR_RETURN(feeds[inputs_.positions->name()], Row(*inputs_.positions, places));
+  }
+  if (inputs_.mask) {
+    PF_ASSIGN_OR_RETURN(feeds[inputs_.mask->name()],
+                        Row(*inputs_.mask, std::vector<int64_t>(total, 1)));
+  }
+  for (const Value* segment : inputs_.segments) {
+    PF_ASSIGN_OR_RETURN(feeds[segment->name()], Row(*segment, zeros));
+  }
+  for (const Value* sized : inputs_.sized) {
+    const bool of_tokens = ProvablyEqual(sized->shape()->back(0), inputs_.tokens->shape()->back(0));
+    PF_ASSIGN_OR_RETURN(feeds[sized->name()],
+                        Row(*sized, of_tokens ? zeros : std::vector<int64_t>(total, 1)));
+  }
+  for (const Value* branch : inputs_.branches) {
+    PF_ASSIGN_OR_RETURN(
+        Tensor flag,
+        Tensor::Allocate(DataType::kBool, std::vector<int64_t>(branch->shape()->rank(), 1)));
+    *static_cast<bool*>(flag.mutable_data()) = true;
+    feeds[branch->name()] = std::move(flag);
+  }
+  for (size_t i = 0; i < pasts_.size(); ++i) feeds[inputs_.pasts[i].input->name()] = pasts_[i];
+  return feeds;
+}
+
+absl::StatusOr<std::vector<float>> PlainDecoder::Step(const std::vector<int64_t>& tokens,
+                                                      int64_t first) {
+  PF_ASSIGN_OR_RETURN(const auto feeds, Feeds(tokens, keeps_past() ? first : 0));
+  const auto start = std::chrono::steady_clock::now();
+  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, session_->Run(feeds, fetches_));
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const int64_t count = static_cast<int64_t>(tokens.size()) - first;
+  const bool decode = first > 0;
+  ++stats_.steps;
+  (decode ? stats_.decode_seconds : stats_.prefill_seconds) += seconds;
+  (decode ? stats_.decode_tokens : stats_.prefill_tokens) += count;
+  if (on_step_) on_step_({session_.get(), decode, count, start, seconds});
+  int64_t bytes = 0;
+  for (size_t i = 0; i < pasts_.size(); ++i) {
+    pasts_[i] = std::move(outputs[i + 1]);
+    bytes += pasts_[i].byte_size();
+  }
+  stats_.cache_bytes_per_token = bytes / static_cast<int64_t>(tokens.size());
+  return LastRow(*inputs_.logits, outputs[0]);
+}
+
+absl::Status PlainDecoder::RunOne(const Request& request, Progress& progress,
+                                  const std::function<void(int64_t)>& on_token) {
+  PF_RETURN_IF_ERROR(Begin());
+  int64_t first = 0;
+  while (!progress.done) {
+    PF_ASSIGN_OR_RETURN(const std::vector<float> logits, Step(progress.tokens, first));
+    first = static_cast<int64_t>(progress.tokens.size());
+    on_token(AddToken(request, logits, progress));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Completion>> PlainDecoder::Generate(
+    const std::vector<Request>& requests, const std::function<void(size_t, int64_t)>& on_token) {
+  PF_RETURN_IF_ERROR(CheckRequests(requests, vocabulary_));
+  std::vector<Progress> progress = pagefuse::Begin(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    PF_RETURN_IF_ERROR(RunOne(requests[i], progress[i], [&](int64_t token) {
+      if (on_token) on_token(i, token);
+    }));
+  }
+  pasts_.clear();
+  return Completions(std::move(progress));
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,60 @@
+// A decoder that runs as it was exported, one sequence at a time: what is left to a graph that
+// cannot be paged. Over its own past where it has one, else from the first token again for every
+// new one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/runtime/engine.h"
+#include "pagefuse/runtime/plain_inputs.h"
+#include "pagefuse/runtime/session.h"
+
+namespace pagefuse {
+
+// Not thread-safe.
+class PlainDecoder {
+ public:
+  // Of the options, those of paging and batching count for nothing. FailedPrecondition naming an
+  // input that it cannot feed (FindPlainInputs).
+  static absl::StatusOr<std::unique_ptr<PlainDecoder>> Create(Model model,
+                                                              const EngineOptions& options);
+
+  // As Engine::Generate, one request after the other.
+  absl::StatusOr<std::vector<Completion>> Generate(
+      const std::vector<Request>& requests,
+      const std::function<void(size_t, int64_t)>& on_token = nullptr);
+
+  // False: every token costs as much as all before it.
+  bool keeps_past() const { return !inputs_.pasts.empty(); }
+  int64_t vocabulary() const { return vocabulary_; }  // 0: not declared
+  const Session& session() const { return *session_; }
+  // Steps, tokens and seconds; a step that starts again counts the tokens that are new.
+  EngineStats stats() const { return stats_; }
+
+ private:
+  PlainDecoder() = default;
+
+  absl::Status Begin();
+  // Runs `tokens` from `first` on and returns the logits of the last one.
+  absl::StatusOr<std::vector<float>> Step(const std::vector<int64_t>& tokens, int64_t first);
+  absl::StatusOr<std::map<std::string, Tensor>> Feeds(const std::vector<int64_t>& tokens,
+                                                      int64_t first) const;
+  absl::Status RunOne(const Request& request, Progress& progress,
+                      const std::function<void(int64_t)>& on_token);
+
+  std::unique_ptr<Session> session_;
+  PlainInputs inputs_;
+  std::vector<std::string> fetches_;  // the logits, then the presents
+  std::vector<Tensor> pasts_;
+  std::function<void(const EngineStep&)> on_step_;
+  int64_t vocabulary_ = 0;
+  EngineStats stats_;
+};
+
+}  // namespace pagefuse

@@ -1,0 +1,170 @@
+// Decoders that cannot be paged run as they were exported.
+#include "pagefuse/runtime/plain_decoder.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tiny_decoder.h"
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/runtime/decoder.h"
+
+namespace pagefuse {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kWeights = R"(
+<float[5, 3] table = {1, 0, -1, 0, 2, 1, -1, 1, 0, 3, -2, 1, 0, 0, 2},
+ float[3, 5] words = {1, -2, 0, 1, 1, 0, 1, 3, -1, 2, 1, 1, -1, 0, -2}, int64[1] one = {1}>)";
+
+// The mean of all tokens so far, from the first one again at every step.
+Model WithoutPast() {
+  return *ParseModel(std::string(R"(<ir_version: 10, opset_import: ["" : 18]>
+g (int64[B, S] input_ids) => (float[B, 1, 5] logits))") +
+                     kWeights + R"({
+  rows = Gather (table, input_ids)
+  mean = ReduceMean <keepdims = 1> (rows, one)
+  logits = MatMul (mean, words)
+})");
+}
+
+// The same over what the steps before left.
+std::string WithPastText(const std::string& past, const std::string& present,
+                         const std::string& dims = "B, P, 3") {
+  return StrCat(R"(<ir_version: 10, opset_import: ["" : 18]>
+g (int32[B, S] input_ids, float[)",
+                dims, "] \"", past,
+                R"(", float[B, T] attention_mask) => (float[B, 1, 5] logits, float[B, T, 3] ")",
+                present, "\")", kWeights, R"({
+  rows = Gather (table, input_ids)
+  ")",
+                present, R"(" = Concat <axis = 1> (")", past, R"(", rows)
+  kept = Unsqueeze (attention_mask, last)
+  masked = Mul (")",
+                present, R"(", kept)
+  mean = ReduceMean <keepdims = 1> (masked, one)
+  logits = MatMul (mean, words)
+})");
+}
+
+Model WithPast(const std::string& past = "past_key_values.0.key",
+               const std::string& present = "present.0.key", const std::string& dims = "B, P, 3") {
+  std::string text = WithPastText(past, present, dims);
+  text.replace(text.find("int64[1] one = {1}"), 18, "int64[1] one = {1}, int64[1] last = {-1}");
+  auto model = ParseModel(text);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+// The tokens by arithmetic: no runtime is asked.
+std::vector<int64_t> Expected(std::vector<int64_t> tokens, int64_t count) {
+  constexpr float kTable[5][3] = {{1, 0, -1}, {0, 2, 1}, {-1, 1, 0}, {3, -2, 1}, {0, 0, 2}};
+  constexpr float kWords[3][5] = {{1, -2, 0, 1, 1}, {0, 1, 3, -1, 2}, {1, 1, -1, 0, -2}};
+  std::vector<int64_t> found;
+  while (static_cast<int64_t>(found.size()) < count) {
+    float sum[3] = {};
+    for (int64_t token : tokens) {
+      for (int i = 0; i < 3; ++i) sum[i] += kTable[token][i];
+    }
+    int64_t best = 0;
+    float most = -1e9f;
+    for (int64_t word = 0; word < 5; ++word) {
+      float score = 0;
+      for (int i = 0; i < 3; ++i) score += sum[i] * kWords[i][word];
+      if (score > most) std::tie(most, best) = std::pair(score, word);
+    }
+    found.push_back(best);
+    tokens.push_back(best);
+  }
+  return found;
+}
+
+std::vector<int64_t> Generated(Model model, const std::vector<int64_t>& prompt, int64_t count) {
+  auto decoder = PlainDecoder::Create(std::move(model), {});
+  EXPECT_TRUE(decoder.ok()) << decoder.status();
+  if (!decoder.ok()) return {};
+  const auto completions = (*decoder)->Generate({{.prompt = prompt, .max_new_tokens = count}});
+  EXPECT_TRUE(completions.ok()) << completions.status();
+  return completions.ok() ? (*completions)[0].tokens : std::vector<int64_t>();
+}
+
+absl::Status Refusal(Model model) { return PlainDecoder::Create(std::move(model), {}).status(); }
+
+TEST(PlainDecoderTest, StartsFromTheFirstTokenWhereThereIsNoPast) {
+  EXPECT_EQ(Generated(WithoutPast(), {3, 1, 4}, 9), Expected({3, 1, 4}, 9));
+}
+
+TEST(PlainDecoderTest, GoesOnFromItsPast) {
+  EXPECT_EQ(Generated(WithPast(), {3, 1, 4}, 9), Expected({3, 1, 4}, 9));
+  EXPECT_EQ(Generated(WithPast("past_0", "present_0"), {0}, 5), Expected({0}, 5));
+}
+
+TEST(PlainDecoderTest, StartsEveryRequestAnew) {
+  auto decoder = PlainDecoder::Create(WithPast(), {});
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  const auto completions = (*decoder)->Generate(
+      {{.prompt = {3, 1, 4}, .max_new_tokens = 4}, {.prompt = {2}, .max_new_tokens = 6}});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ((*completions)[0].tokens, Expected({3, 1, 4}, 4));
+  EXPECT_EQ((*completions)[1].tokens, Expected({2}, 6));
+  EXPECT_EQ((*decoder)->stats().prefill_tokens, 4);
+  EXPECT_EQ((*decoder)->stats().decode_tokens, 8);
+}
+
+TEST(PlainDecoderTest, StopsAtAStopToken) {
+  const std::vector<int64_t> all = Expected({3, 1, 4}, 9);
+  auto decoder = PlainDecoder::Create(WithoutPast(), {});
+  const auto completions =
+      (*decoder)->Generate({{.prompt = {3, 1, 4}, .max_new_tokens = 9, .stop_tokens = {all[0]}}});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ((*completions)[0].tokens, std::vector<int64_t>{all[0]});
+}
+
+TEST(PlainDecoderTest, NamesAPastWithoutAPresent) {
+  EXPECT_THAT(std::string(Refusal(WithPast("past_key_values.0.key", "other")).message()),
+              HasSubstr("\"past_key_values.0.key\" is a past, and no output is its present"));
+}
+
+TEST(PlainDecoderTest, NamesAStateThatDoesNotStartEmpty) {
+  EXPECT_THAT(
+      std::string(Refusal(WithPast("past_key_values.0.key", "present.0.key", "B, 4, 3")).message()),
+      HasSubstr("is a state of [B, 4, 3], which another graph starts"));
+}
+
+TEST(PlainDecoderTest, NamesATokenOutsideTheVocabulary) {
+  auto decoder = PlainDecoder::Create(WithoutPast(), {});
+  const auto completions = (*decoder)->Generate({{.prompt = {5}}});
+  EXPECT_THAT(std::string(completions.status().message()),
+              HasSubstr("token 5 is outside the vocabulary of 5"));
+}
+
+TEST(DecoderTest, RunsWhatCannotBePagedAsExported) {
+  auto decoder = Decoder::Create([] { return WithPast(); }, {});
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  EXPECT_EQ((*decoder)->engine(), nullptr);
+  EXPECT_THAT((*decoder)->why_not_paged(), HasSubstr("insert-paged-cache"));
+  const auto completions = (*decoder)->Generate({{.prompt = {3, 1, 4}, .max_new_tokens = 4}});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ((*completions)[0].tokens, Expected({3, 1, 4}, 4));
+}
+
+TEST(DecoderTest, PagesWhatCanBe) {
+  auto decoder = Decoder::Create([] { return TinyDecoder(); }, {});
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  EXPECT_NE((*decoder)->engine(), nullptr);
+  EXPECT_EQ((*decoder)->vocabulary(), kTinyVocabulary);
+}
+
+TEST(DecoderTest, IsRefusedWherePagesAreAskedFor) {
+  const auto load = [] { return WithPast(); };
+  for (const auto& status : {Decoder::Create(load, {}, /*require_paged=*/true).status(),
+                             Decoder::Create(load, {.kv_cache = "fp8_per_token_head"}).status(),
+                             Decoder::Create(load, {.block_size = 8}).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("no paged cache"));
+  }
+}
+
+}  // namespace
+}  // namespace pagefuse

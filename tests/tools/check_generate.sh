@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# check_generate.sh PAGEFUSE: generate runs what cannot be paged as it was exported and says so, ends at the
+# end-of-sequence tokens, and knows how many positions a model has. Run in the top folder.
+set -euo pipefail
+. "$(dirname "$0")/expect.sh"
+
+# No pages yet: over the graph's own past, and from the first token again.
+for form in deepseek_v3_A18 deepseek_v3_B18; do
+  model=models/$form/model.onnx
+  prompt=$(sed -n 's/.*"prompt": \[\([^]]*\)\].*/\1/p' models/$form/greedy.json | tr -d ' ')
+  tokens=$(sed -n 's/.*"greedy": \[\([^]]*\)\].*/\1/p' models/$form/greedy.json | tr -d ' ')
+  expect 0 "^\{.*\"tokens\":\[$tokens\]" generate $model --prompt-ids "$prompt" --json
+  if grep -q '"paged":false' "$out/printed"; then
+    grep -q '^pagefuse: NOT PAGED: .*node "' "$out/printed" || fail "$form: nothing says why it is not paged"
+    expect 1 'insert-paged-cache did not rewrite it: node "' generate $model --prompt-ids 1 --require-paged
+    expect 1 'insert-paged-cache did not rewrite it: node "' generate $model --prompt-ids 1 --kv-cache none
+  fi
+done
+
+# What is paged says nothing of the kind.
+mkdir "$out/export"
+ln -s "$PWD/models/gemma3_A18/model.onnx" "$out/export/model.onnx"
+model=$out/export/model.onnx
+expect 0 '"tokens":\[7,7,221,221,' generate "$model" --prompt-ids 15,186,80,234,31 --max-new-tokens 8 --json
+unlike 'NOT PAGED'
+
+# The end of an answer: config.json beside the graph or around its folder, unless it is ignored.
+echo '{"eos_token_id": [221]}' >"$out/export/config.json"
+expect 0 '"tokens":\[7,7,221\]' generate "$model" --prompt-ids 15,186,80,234,31 --max-new-tokens 8 --json
+expect 0 '"tokens":\[7,7,221,221,' generate "$model" --prompt-ids 15,186,80,234,31 --max-new-tokens 8 --json --ignore-end
+mv "$out/export/config.json" "$out/config.json"
+expect 0 '"tokens":\[7,7,221\]' generate "$model" --prompt-ids 15,186,80,234,31 --max-new-tokens 8 --json
+echo '{"eos_token_id": "end"}' >"$out/config.json"
+expect 1 'config.json": eos_token_id: expected token ids, got "end"' generate "$model" --prompt-ids 1
+
+# Positions.
+echo '{"max_position_embeddings": 10}' >"$out/config.json"
+expect 0 '"tokens":\[[0-9]+(,[0-9]+){4}\]' generate "$model" --prompt-ids 15,186,80,234,31 --json
+expect 1 'a prompt of 5 tokens and 6 new ones: expected 10 at most, the positions of the model \(.*config.json, max_position_embeddings\)' \
+  generate "$model" --prompt-ids 15,186,80,234,31 --max-new-tokens 6
+expect 1 'a prompt of 10 tokens and 32 new ones: expected 10 at most' generate "$model" --prompt-ids 1,2,3,4,5,6,7,8,9,10
