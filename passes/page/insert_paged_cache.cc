@@ -24,6 +24,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/page/batched_tokens.h"
 #include "pagefuse/passes/page/grouped_attention.h"
 #include "pagefuse/passes/page/packed_heads.h"
 #include "pagefuse/passes/page/page.h"
@@ -118,6 +119,11 @@ class PagedCacheInserter {
   // cannot be paged.
   absl::StatusOr<bool> Run() {
     PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    PF_ASSIGN_OR_RETURN(const bool batched, BatchPackedTokens(model_));
+    if (batched) {
+      contents_.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    }
     PF_ASSIGN_OR_RETURN(const GroupedAttentionSites grouped,
                         LowerGroupedAttention(model_, contents_));
     if (!grouped.empty()) {

@@ -189,6 +189,7 @@ TEST_P(PagedBuilderExport, HasTheFusedOpsOfEveryLayer) {
 INSTANTIATE_TEST_SUITE_P(Builder, PagedBuilderExport,
                          testing::Values(PagedExport{"gemma3_D_fp32", 6},
                                          PagedExport{"gemma3_D_kvint8", 0},
+                                         PagedExport{"gemma3_D_paged", 6},
                                          PagedExport{"gemma3_D_windowed", 6}),
                          [](const auto& info) { return std::string(info.param.name); });
 
