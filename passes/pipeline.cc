@@ -44,6 +44,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   tidy();
   // Parts of constants are constants, without copies.
   add(ConstantViews());
+  // Rows cut out of constant tables, one for each token, are gathered by place.
+  add(GatherCutRows());
   tidy();
 
   // ---- recognise ----

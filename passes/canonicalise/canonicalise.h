@@ -18,6 +18,7 @@ std::unique_ptr<Pass> InlineFunctions();
 std::unique_ptr<Pass> RaiseOpset();
 std::unique_ptr<Pass> ConstantFolding();
 std::unique_ptr<Pass> ConstantViews();
+std::unique_ptr<Pass> GatherCutRows();
 std::unique_ptr<Pass> SimplifyCasts();
 std::unique_ptr<Pass> SimplifyShapes();
 std::unique_ptr<Pass> SimplifyArithmetic();

@@ -12,7 +12,8 @@ namespace pagefuse {
 namespace {
 
 bool IsIndexMatrix(const Value* value) {
-  return IsInteger(value->dtype()) && value->shape() && value->shape()->rank() == 2;
+  const bool counts = IsInteger(value->dtype()) || value->dtype() == DataType::kBool;
+  return counts && value->shape() && value->shape()->rank() == 2;
 }
 
 bool IsView(const Node* node) {

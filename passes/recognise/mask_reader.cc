@@ -1,0 +1,390 @@
+#include "pagefuse/passes/recognise/mask_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "pagefuse/ir/absent_data.h"
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/recognise/constant_mask.h"
+#include "pagefuse/passes/words/index_form.h"
+
+namespace pagefuse {
+namespace {
+
+using Atom = MaskAtom;
+using Predicate = MaskPredicate;
+
+// The number in a constant with one element.
+std::optional<double> ScalarOf(const Value* value) {
+  if (!value->IsConstant() || value->initializer()->size() != 1) return std::nullopt;
+  const Tensor& tensor = *value->initializer();
+  if (IsAbsent(tensor)) return std::nullopt;
+  if (tensor.dtype() == DataType::kFloat) return tensor.values<float>()[0];
+  if (tensor.dtype() == DataType::kDouble) return tensor.values<double>()[0];
+  auto integers = IntegerValues(tensor);
+  if (integers.ok()) return static_cast<double>((*integers)[0]);
+  return std::nullopt;
+}
+
+// Adding it hides a key: minus infinity, or so low that exp underflows beside any visible score
+// (-1e9 is what exporters write who do not write the lowest float).
+bool Hides(double value) { return value <= -1e9; }
+
+bool IsRealigning(const Node* node) {
+  return node->Is("Unsqueeze") || node->Is("Squeeze") || node->Is("Reshape") || node->Is("Expand");
+}
+
+class MaskReader {
+ public:
+  explicit MaskReader(const SymbolicContents& contents) : contents_(contents) {}
+
+  // Where `value` is not zero, or, `negated`, where it is.
+  absl::StatusOr<Predicate> ReadBool(const Value* value, bool negated = false) {
+    PF_RETURN_IF_ERROR(CountValue(value));
+    if (value->IsConstant()) {
+      return ReadConstant(value, [negated](double element) {
+        return (element != 0) != negated ? Sees::kVisible : Sees::kHidden;
+      });
+    }
+    const Node* node = value->producer();
+    if (!node) return ReadPadding(value, negated);
+    // Of a conjunction, the negation is none.
+    if (node->Is("And") && !negated) return ReadBoth(*node, kTruth, false);
+    if (node->Is("Or") && negated) return ReadBoth(*node, kTruth, true);
+    if (IsComparison(*node)) return ReadComparison(*node, negated);
+    if (node->Is("Equal") && negated) return ReadNotEqual(*node);
+    if (node->Is("Not")) return ReadBool(node->input(0), !negated);
+    if (node->Is("Sub")) return ReadDifferenceFromOne(*node, negated);
+    if (node->Is("Identity") || node->Is("Cast")) return ReadBool(node->input(0), negated);
+    if (node->Is("GatherND")) return ReadGatherND(*node, negated);
+    return ReadMoved(*node, kTruth, negated);
+  }
+
+  absl::StatusOr<Predicate> ReadAdditive(const Value* value) {
+    PF_RETURN_IF_ERROR(CountValue(value));
+    if (value->IsConstant()) {
+      return ReadConstant(value, [](double element) {
+        return element == 0 ? Sees::kVisible : Hides(element) ? Sees::kHidden : Sees::kNeither;
+      });
+    }
+    const Node* node = value->producer();
+    if (!node) return MaskStoppedAt(value, "is no mask that a sub-graph explains");
+    if (node->Is("Where")) return ReadWhere(*node);
+    if (node->Is("Mul")) return ReadProduct(*node);
+    if (node->Is("Add")) return ReadBoth(*node, kAdded, false);
+    if (node->Is("Identity") || node->Is("Cast")) return ReadAdditive(node->input(0));
+    return ReadMoved(*node, kAdded, false);
+  }
+
+ private:
+  // A value that both operands of a conjunction are computed from is read twice.
+  absl::Status CountValue(const Value* value) {
+    constexpr int kMaxValues = 512;
+    if (++values_ <= kMaxValues) return absl::OkStatus();
+    return MaskStoppedAt(value, "is computed in too many steps");
+  }
+
+  enum Meaning { kTruth, kAdded };
+  absl::StatusOr<Predicate> Read(const Value* value, Meaning meaning, bool negated) {
+    return meaning == kAdded ? ReadAdditive(value) : ReadBool(value, negated);
+  }
+
+  // Elements of the mask that were moved, repeated or left out.
+  absl::StatusOr<Predicate> ReadMoved(const Node& node, Meaning meaning, bool negated) {
+    const bool cut = node.Is("Slice"), gathered = node.Is("Gather"),
+               realigned = IsRealigning(&node);
+    if (!cut && !gathered && !realigned) {
+      return MaskStoppedAt(node.output(0), StrCat("(", node.op_type(), ") is not understood"));
+    }
+    PF_ASSIGN_OR_RETURN(Predicate inner, Read(node.input(0), meaning, negated));
+    if (cut) return ReadSlice(node, std::move(inner));
+    if (gathered) return ReadGather(node, std::move(inner));
+    return ReadRealigned(node, std::move(inner));
+  }
+
+  absl::StatusOr<Predicate> ReadConstant(const Value* value,
+                                         const std::function<Sees(double)>& sees) {
+    if (const auto scalar = ScalarOf(value)) {
+      if (sees(*scalar) == Sees::kVisible) return Predicate{};
+      return MaskStoppedAt(value, "is a constant that shows nothing");
+    }
+    const auto band = ReadBand(*value->initializer(), sees);
+    if (!band) return MaskStoppedAt(value, "is a constant that shows no band of keys");
+    const int rank = MaskRank(value);
+    Predicate limits;
+    const auto add = [&](int64_t query, int64_t key, int64_t constant) {
+      Atom atom;
+      atom.lengths = value->shape()->dims();
+      atom.bound.coefficients.assign(rank, 0);
+      atom.bound.coefficients[rank - 2] = query;
+      atom.bound.coefficients[rank - 1] = key;
+      atom.bound.constant = constant;
+      limits.push_back(std::move(atom));
+    };
+    if (band->upper) add(-1, 1, -*band->upper);
+    if (band->lower) add(1, -1, *band->lower);
+    return limits;
+  }
+
+  // A mask input [B, T] read as it is.
+  static absl::StatusOr<Predicate> ReadPadding(const Value* value, bool negated) {
+    if (negated) return MaskStoppedAt(value, "is a mask of what is hidden");
+    if (MaskRank(value) != 2)
+      return MaskStoppedAt(value, "is an input that is no [batch, key] mask");
+    return Predicate{Atom{.bound = {},
+                          .padding = value,
+                          .batch_axis = 0,
+                          .key_axis = 1,
+                          .lengths = value->shape()->dims()}};
+  }
+
+  static bool IsComparison(const Node& node) {
+    return node.Is("LessOrEqual") || node.Is("Less") || node.Is("GreaterOrEqual") ||
+           node.Is("Greater");
+  }
+
+  // One input + strict <= the other, as one - other + strict <= 0.
+  absl::StatusOr<Predicate> ReadComparison(const Node& node, bool negated) {
+    const bool greater = node.Is("Greater") || node.Is("GreaterOrEqual");
+    const bool strict = node.Is("Greater") || node.Is("Less");
+    PF_ASSIGN_OR_RETURN(const auto operands, ReadIndexOperands(node, contents_));
+    const auto& [a, b] = operands;
+    Atom atom;
+    atom.bound = greater == negated ? a - b : b - a;
+    atom.bound.constant = atom.bound.constant + Dim(strict != negated ? 1 : 0);
+    atom.lengths = node.output(0)->shape()->dims();
+    return Predicate{atom};
+  }
+
+  // not (mask == 0)
+  absl::StatusOr<Predicate> ReadNotEqual(const Node& node) {
+    for (int side : {0, 1}) {
+      if (ScalarOf(node.input(side)) == 0.0) return ReadBool(node.input(1 - side));
+    }
+    return MaskStoppedAt(node.output(0), "compares with something else than 0");
+  }
+
+  // 1 - mask, for a mask of 0 and 1.
+  absl::StatusOr<Predicate> ReadDifferenceFromOne(const Node& node, bool negated) {
+    if (ScalarOf(node.input(0)) != 1.0) {
+      return MaskStoppedAt(node.output(0), "subtracts from something else than 1");
+    }
+    return ReadBool(node.input(1), !negated);
+  }
+
+  // A mask of what is hidden, 1 or 0, times minus infinity.
+  absl::StatusOr<Predicate> ReadProduct(const Node& node) {
+    for (int side : {0, 1}) {
+      const auto factor = ScalarOf(node.input(side));
+      // An infinite factor makes NaN of 0.
+      if (!factor || !Hides(*factor) || std::isinf(*factor)) continue;
+      PF_ASSIGN_OR_RETURN(Predicate inner, ReadBool(node.input(1 - side), /*negated=*/true));
+      return Lined(std::move(inner), node.input(1 - side), node.output(0));
+    }
+    return MaskStoppedAt(node.output(0), "is no product with a low number");
+  }
+
+  absl::StatusOr<Predicate> ReadBoth(const Node& node, Meaning meaning, bool negated) {
+    Predicate all;
+    for (const Value* input : node.inputs()) {
+      PF_ASSIGN_OR_RETURN(Predicate part, Read(input, meaning, negated));
+      for (Atom& atom : Lined(std::move(part), input, node.output(0))) {
+        all.push_back(std::move(atom));
+      }
+    }
+    return all;
+  }
+
+  // Seen with the axes of `to`.
+  static Predicate Lined(Predicate predicate, const Value* from, const Value* to) {
+    for (Atom& atom : predicate) atom = Aligned(std::move(atom), MaskRank(from), MaskRank(to));
+    return predicate;
+  }
+
+  absl::StatusOr<Predicate> ReadWhere(const Node& node) {
+    const auto yes = ScalarOf(node.input(1));
+    const auto no = ScalarOf(node.input(2));
+    if (!yes || !no) {
+      return MaskStoppedAt(node.output(0), "chooses between values that are no constants");
+    }
+    const bool hidden = *no == 0 && Hides(*yes);
+    if (!hidden && !(*yes == 0 && Hides(*no))) {
+      return MaskStoppedAt(node.output(0), "does not choose between 0 and minus infinity");
+    }
+    PF_ASSIGN_OR_RETURN(Predicate inner, ReadBool(node.input(0), hidden));
+    return Lined(std::move(inner), node.input(0), node.output(0));
+  }
+
+  // mask[index0, index1] with indices joined on the last axis: GatherND(mask, Concat(b, j)).
+  absl::StatusOr<Predicate> ReadGatherND(const Node& node, bool negated) {
+    PF_ASSIGN_OR_RETURN(int64_t batch_dims, node.IntAttribute("batch_dims", 0));
+    const Node* join = node.input(1)->producer();
+    if (batch_dims != 0 || !join || !join->Is("Concat") || join->num_inputs() != 2) {
+      return MaskStoppedAt(node.output(0), "(GatherND) does not read a mask by (batch, key)");
+    }
+    PF_ASSIGN_OR_RETURN(Predicate source, ReadBool(node.input(0), negated));
+    if (source.size() != 1 || !source[0].padding || MaskRank(node.input(0)) != 2) {
+      return MaskStoppedAt(node.input(0), "is no [batch, key] mask");
+    }
+    Atom atom = source[0];
+    atom.indexed = true;
+    PF_ASSIGN_OR_RETURN(atom.batch_axis, BatchAxis(join->input(0), *node.input(0)->shape()));
+    PF_ASSIGN_OR_RETURN(atom.key_axis, SingleAxis(join->input(1)));
+    if (!node.output(0)->shape()) return MaskStoppedAt(node.output(0), "has an unknown shape");
+    atom.lengths = node.output(0)->shape()->dims();
+    return Predicate{atom};
+  }
+
+  // As SingleAxis; -1 for the only row of a batch of one.
+  absl::StatusOr<int> BatchAxis(const Value* index, const Shape& source) {
+    PF_ASSIGN_OR_RETURN(IndexExpression expression, ReadIndexExpression(index, contents_));
+    const auto& steps = expression.coefficients;
+    const bool first = expression.constant.constant() == 0 &&
+                       std::all_of(steps.begin(), steps.end(), [](int64_t c) { return c == 0; });
+    if (first && source[0].constant() == 1) return -1;
+    return SingleAxis(index);
+  }
+
+  // The axis that an index tensor [..., 1] counts along, from 0 by 1.
+  absl::StatusOr<int> SingleAxis(const Value* index) {
+    PF_ASSIGN_OR_RETURN(IndexExpression expression, ReadIndexExpression(index, contents_));
+    int found = -1;
+    for (int axis = 0; axis < static_cast<int>(expression.coefficients.size()); ++axis) {
+      if (expression.coefficients[axis] == 0) continue;
+      if (found != -1 || expression.coefficients[axis] != 1) {
+        return MaskStoppedAt(index, "does not count along one axis by 1");
+      }
+      found = axis;
+    }
+    if (found < 0 || expression.constant.constant() != 0) {
+      return MaskStoppedAt(index, "does not count along one axis from 0");
+    }
+    return found;
+  }
+
+  // Elements of some axes from a start on, by 1: indices count from there.
+  absl::StatusOr<Predicate> ReadSlice(const Node& node, Predicate inner) {
+    const auto starts = KnownDims(node.input(1), contents_);
+    const auto axes = KnownInts(node.input(3), contents_);
+    const auto steps = KnownInts(node.input(4), contents_);
+    const bool by_one = !node.input(4) || (steps && std::all_of(steps->begin(), steps->end(),
+                                                                [](int64_t s) { return s == 1; }));
+    if (!starts || !by_one || (node.input(3) && !axes)) {
+      return MaskStoppedAt(node.output(0), "is no slice by 1 from a known start");
+    }
+    for (size_t i = 0; i < starts->size(); ++i) {
+      const Dim& start = (*starts)[i];
+      if (start.constant() == 0) continue;
+      const int64_t axis =
+          NormalAxis(axes ? (*axes)[i] : static_cast<int64_t>(i), MaskRank(node.input(0)));
+      if (!ProvablyNotNegative(start)) return MaskStoppedAt(node.output(0), "starts at the end");
+      PF_RETURN_IF_ERROR(Shift(node, static_cast<int>(axis), start, inner));
+    }
+    return Cut(node, std::move(inner));
+  }
+
+  // Elements of one axis by indices that count up by 1.
+  absl::StatusOr<Predicate> ReadGather(const Node& node, Predicate inner) {
+    const int axis = static_cast<int>(NormalAxis(IntOr(node, "axis", 0), MaskRank(node.input(0))));
+    PF_ASSIGN_OR_RETURN(const IndexExpression index, ReadIndexExpression(node.input(1), contents_));
+    if (index.coefficients.size() != 1 || index.coefficients[0] != 1) {
+      return MaskStoppedAt(node.output(0), "gathers by indices that do not count up by 1");
+    }
+    if (!ProvablyNotNegative(index.constant)) {
+      return MaskStoppedAt(node.output(0), "gathers from the end");
+    }
+    PF_RETURN_IF_ERROR(Shift(node, axis, index.constant, inner));
+    return Cut(node, std::move(inner));
+  }
+
+  // Index 0 of an axis is `start` from here on.
+  static absl::Status Shift(const Node& node, int axis, const Dim& start, Predicate& inner) {
+    for (Atom& atom : inner) {
+      if (atom.lengths[axis].constant() == 1) continue;
+      const bool moves_padding = atom.padding && (axis == atom.batch_axis || axis == atom.key_axis);
+      if (moves_padding && start.constant() != 0) {
+        return MaskStoppedAt(node.output(0), "leaves out the first rows or keys of a padding mask");
+      }
+      if (atom.padding) continue;
+      atom.bound.constant = atom.bound.constant + Dim(atom.bound.coefficients[axis]) * start;
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::StatusOr<Predicate> Cut(const Node& node, Predicate inner) {
+    const auto& whole = node.input(0)->shape();
+    const auto& part = node.output(0)->shape();
+    if (!whole || !part || whole->rank() != part->rank()) {
+      return MaskStoppedAt(node.output(0), "has an unknown shape");
+    }
+    for (Atom& atom : inner) {
+      atom.indexed = true;
+      for (int axis = 0; axis < whole->rank(); ++axis) {
+        Dim& length = atom.lengths[axis];
+        // What is repeated before the cut may be repeated behind it too.
+        if (length.constant() == 1) continue;
+        length = ProvablyEqual(length, (*whole)[axis]) ? (*part)[axis] : Dim::Unknown();
+      }
+    }
+    return inner;
+  }
+
+  static absl::StatusOr<Predicate> ReadRealigned(const Node& node, Predicate inner) {
+    PF_ASSIGN_OR_RETURN(std::vector<int> axes, AxisMap(&node));
+    for (Atom& atom : inner) {
+      std::vector<Dim> lengths;
+      for (int axis : axes) lengths.push_back(axis < 0 ? Dim(1) : atom.lengths[axis]);
+      atom.lengths = std::move(lengths);
+      if (atom.padding) {
+        atom.batch_axis = PositionOf(axes, atom.batch_axis);
+        atom.key_axis = PositionOf(axes, atom.key_axis);
+        continue;
+      }
+      std::vector<int64_t> moved;
+      for (int axis : axes) moved.push_back(axis < 0 ? 0 : atom.bound.coefficients[axis]);
+      atom.bound.coefficients = std::move(moved);
+    }
+    return inner;
+  }
+
+  static int PositionOf(const std::vector<int>& axes, int source) {
+    if (source < 0) return -1;
+    auto it = std::find(axes.begin(), axes.end(), source);
+    return it == axes.end() ? -1 : static_cast<int>(it - axes.begin());
+  }
+
+  static Atom Aligned(Atom atom, int from_rank, int to_rank) {
+    atom.lengths.insert(atom.lengths.begin(), to_rank - from_rank, Dim(1));
+    if (!atom.padding) {
+      atom.bound = AlignedToRank(atom.bound, to_rank);
+      return atom;
+    }
+    const int shift = to_rank - from_rank;
+    if (atom.batch_axis >= 0) atom.batch_axis += shift;
+    if (atom.key_axis >= 0) atom.key_axis += shift;
+    return atom;
+  }
+
+  const SymbolicContents& contents_;
+  int values_ = 0;  // that were read
+};
+
+}  // namespace
+
+int MaskRank(const Value* value) { return value->shape() ? value->shape()->rank() : -1; }
+
+absl::Status MaskStoppedAt(const Value* value, std::string_view why) {
+  return absl::InvalidArgumentError(StrCat("mask: \"", value->name(), "\" ", why));
+}
+
+absl::StatusOr<MaskPredicate> ReadMask(const Value* mask, const SymbolicContents& contents) {
+  MaskReader reader(contents);
+  return mask->dtype() == DataType::kBool ? reader.ReadBool(mask) : reader.ReadAdditive(mask);
+}
+
+}  // namespace pagefuse
