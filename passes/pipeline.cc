@@ -69,6 +69,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(RecogniseLastAxesTranspose());
   // Keys filled in by two scatters, as DeepSeek exports have them; off unless asked for.
   add(RecogniseFilledConcat());
+  // Masks added one by one, and heads beside each other in rows.
+  add(RecogniseAttentionSpellings());
   // Scaled dot-product attention written out, under any mask.
   add(RecogniseAttention());
   // Attention over latent rows themselves; off unless asked for.

@@ -8,6 +8,7 @@
 // an elementwise op takes as many rows as x has, and a table cut short has fewer, and more than
 // one: what runs has e - s rows, and those that are gathered are provably as many.
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -91,7 +92,11 @@ std::vector<Cut> CutsOf(const Node& slice, const SymbolicContents& contents) {
   if (!slice.Is("Slice") || !table->IsConstant() || !table->shape()) return {};
   const auto starts = KnownDims(slice.input(1), contents);
   const auto ends = KnownDims(slice.input(2), contents);
-  const auto axes = KnownInts(slice.input(3), contents);
+  auto axes = KnownInts(slice.input(3), contents);
+  if (ends && !slice.input(3)) {
+    axes.emplace(ends->size());
+    std::iota(axes->begin(), axes->end(), 0);
+  }
   const auto steps = KnownInts(slice.input(4), contents);
   if (!starts || !ends || !axes || axes->size() != ends->size()) return {};
   if (slice.input(4) && (!steps || std::any_of(steps->begin(), steps->end(),

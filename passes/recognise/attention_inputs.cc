@@ -18,11 +18,30 @@ bool IsView(const Node* node) {
   return node->Is("Reshape") || node->Is("Unsqueeze") || node->Is("Squeeze");
 }
 
+// The value [B, K, T, D] whose heads `gathered` [B, K*G, T, D] takes by 0, 0, ..., 1, 1, ..., or
+// null.
+Value* GatheredHeads(const Node& gather, const Shape& wide) {
+  if (IntOr(gather, "axis", 0) != 1 && IntOr(gather, "axis", 0) != -3) return nullptr;
+  Value* source = gather.input(0);
+  const Tensor* indices = ConstantOf(gather.input(1));
+  const auto heads = wide[1].constant();
+  if (!indices || !heads || !source->shape() || source->shape()->rank() != 4) return nullptr;
+  const auto shared = (*source->shape())[1].constant();
+  const auto places = IntegerValues(*indices);
+  if (!shared || *shared < 1 || *heads % *shared != 0 || !places.ok()) return nullptr;
+  if (indices->rank() != 1) return nullptr;
+  for (int64_t head = 0; head < *heads; ++head) {
+    if ((*places)[head] != head / (*heads / *shared)) return nullptr;
+  }
+  return source;
+}
+
 // The value [B, K, T, D] that `expanded` [B, K*G, T, D] repeats G times along heads, or null.
 Value* SharedHeads(Value* expanded) {
   if (!expanded || !expanded->shape() || expanded->shape()->rank() != 4) return nullptr;
   const Shape& wide = *expanded->shape();
   const Node* reshape = expanded->producer();
+  if (reshape && reshape->Is("Gather")) return GatheredHeads(*reshape, wide);
   if (!reshape || !IsView(reshape)) return nullptr;
   const Node* expand = reshape->input(0)->producer();
   if (!expand || !expand->Is("Expand")) return nullptr;

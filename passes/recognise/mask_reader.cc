@@ -9,6 +9,7 @@
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/constant_mask.h"
 #include "pagefuse/passes/words/index_form.h"
@@ -47,9 +48,7 @@ class MaskReader {
   absl::StatusOr<Predicate> ReadBool(const Value* value, bool negated = false) {
     PF_RETURN_IF_ERROR(CountValue(value));
     if (value->IsConstant()) {
-      return ReadConstant(value, [negated](double element) {
-        return (element != 0) != negated ? Sees::kVisible : Sees::kHidden;
-      });
+      return ReadConstant(value, Truth(negated));
     }
     const Node* node = value->producer();
     if (!node) return ReadPadding(value, negated);
@@ -62,20 +61,22 @@ class MaskReader {
     if (node->Is("Sub")) return ReadDifferenceFromOne(*node, negated);
     if (node->Is("Identity") || node->Is("Cast")) return ReadBool(node->input(0), negated);
     if (node->Is("GatherND")) return ReadGatherND(*node, negated);
+    if (node->Is("Trilu")) return ReadTriangle(*node, Truth(negated));
+    if (node->Is("ConstantOfShape")) return ReadFilled(*node, Truth(negated));
     return ReadMoved(*node, kTruth, negated);
   }
 
   absl::StatusOr<Predicate> ReadAdditive(const Value* value) {
     PF_RETURN_IF_ERROR(CountValue(value));
     if (value->IsConstant()) {
-      return ReadConstant(value, [](double element) {
-        return element == 0 ? Sees::kVisible : Hides(element) ? Sees::kHidden : Sees::kNeither;
-      });
+      return ReadConstant(value, Added);
     }
     const Node* node = value->producer();
     if (!node) return MaskStoppedAt(value, "is no mask that a sub-graph explains");
     if (node->Is("Where")) return ReadWhere(*node);
     if (node->Is("Mul")) return ReadProduct(*node);
+    if (node->Is("Trilu")) return ReadTriangle(*node, Added);
+    if (node->Is("ConstantOfShape")) return ReadFilled(*node, Added);
     if (node->Is("Add")) return ReadBoth(*node, kAdded, false);
     if (node->Is("Identity") || node->Is("Cast")) return ReadAdditive(node->input(0));
     return ReadMoved(*node, kAdded, false);
@@ -129,6 +130,71 @@ class MaskReader {
     if (band->upper) add(-1, 1, -*band->upper);
     if (band->lower) add(1, -1, *band->lower);
     return limits;
+  }
+
+  // What an element says of a key: by being true, or by what it adds to a score.
+  static std::function<Sees(double)> Truth(bool negated) {
+    return [negated](double element) {
+      return (element != 0) != negated ? Sees::kVisible : Sees::kHidden;
+    };
+  }
+  static Sees Added(double element) {
+    if (element == 0) return Sees::kVisible;
+    return Hides(element) ? Sees::kHidden : Sees::kNeither;
+  }
+
+  // One number everywhere.
+  static std::optional<double> FillOf(const Value* value) {
+    if (const auto scalar = ScalarOf(value)) return scalar;
+    const Node* node = value->producer();
+    if (!node) return std::nullopt;
+    if (node->Is("Expand") || node->Is("Identity") || node->Is("Cast")) {
+      return FillOf(node->input(0));
+    }
+    if (!node->Is("ConstantOfShape")) return std::nullopt;
+    const Attribute* fill = node->attribute("value");
+    const auto* tensor = fill ? std::get_if<Tensor>(&fill->value) : nullptr;
+    double number = 0;
+    const bool known = tensor && tensor->size() == 1 && !IsAbsent(*tensor) &&
+                       DecodeToDouble(tensor->dtype(), tensor->data(), 1, &number).ok();
+    return fill && !known ? std::nullopt : std::optional<double>(number);
+  }
+
+  absl::StatusOr<Predicate> ReadFilled(const Node& node,
+                                       const std::function<Sees(double)>& sees) const {
+    const auto fill = FillOf(node.output(0));
+    if (fill && sees(*fill) == Sees::kVisible) return Predicate{};
+    return MaskStoppedAt(node.output(0), "is filled with a number that shows nothing");
+  }
+
+  // A number in one triangle, 0 in the other. Kept are j <= i + k (lower) or j >= i + k.
+  absl::StatusOr<Predicate> ReadTriangle(const Node& node,
+                                         const std::function<Sees(double)>& sees) const {
+    const auto fill = FillOf(node.input(0));
+    const auto& shape = node.output(0)->shape();
+    const auto diagonal = node.input(1) ? KnownDims(node.input(1), contents_)
+                                        : std::optional(std::vector<Dim>{Dim(0)});
+    if (!fill || !shape || !diagonal || diagonal->size() != 1 || !(*diagonal)[0].known()) {
+      return MaskStoppedAt(node.output(0), "is no triangle of one number");
+    }
+    const Sees kept = sees(*fill), left = sees(0);
+    if (kept == Sees::kNeither || left == Sees::kNeither || kept == left) {
+      return MaskStoppedAt(node.output(0), "does not tell visible keys from hidden ones");
+    }
+    const bool upper = IntOr(node, "upper", 1) != 0;
+    const Dim& k = (*diagonal)[0];
+    Atom atom;
+    atom.lengths = shape->dims();
+    atom.bound.coefficients.assign(shape->rank(), 0);
+    int64_t& query = atom.bound.coefficients[shape->rank() - 2];
+    int64_t& key = atom.bound.coefficients[shape->rank() - 1];
+    const bool to_the_left = upper == (kept == Sees::kHidden);
+    query = to_the_left ? -1 : 1;
+    key = -query;
+    // Visible: j <= i + k, i + k - 1 if hidden from i + k on; or j >= i + k, i + k + 1.
+    const Dim strict = kept == Sees::kHidden ? Dim(1) : Dim(0);
+    atom.bound.constant = (to_the_left ? Dim(0) - k : k) + strict;
+    return Predicate{atom};
   }
 
   // A mask input [B, T] read as it is.

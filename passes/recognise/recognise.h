@@ -17,6 +17,7 @@ std::unique_ptr<Pass> RecogniseRope();
 std::unique_ptr<Pass> RecogniseActivation();
 std::unique_ptr<Pass> RecogniseLastAxesTranspose();
 std::unique_ptr<Pass> RecogniseFilledConcat();
+std::unique_ptr<Pass> RecogniseAttentionSpellings();
 std::unique_ptr<Pass> RecogniseAttention();
 // Does nothing without the option absorb_mla=on, as RecogniseFilledConcat.
 std::unique_ptr<Pass> AbsorbMla();

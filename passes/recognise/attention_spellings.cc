@@ -1,0 +1,127 @@
+// attention-spellings: attention that exporters write a little differently takes the form that the
+// rules of attention know.
+//
+//   Softmax (scores + causal + padding)      =>  Softmax (scores + (causal + padding))
+//   Attention <q_num_heads = H> (q [B, S, H * D], k, v)
+//     =>  Attention over [B, H, S, D], with Reshape and Transpose before and behind
+//
+// The first holds where both are masks (mask_analysis.h): what they add is 0, or hides a key
+// whatever is added to it.
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/recognise/mask_analysis.h"
+#include "pagefuse/passes/recognise/recognise.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr const char* kName = "attention-spellings";
+
+bool IsMask(const Value* value, const SymbolicContents& contents) {
+  return value->dtype() != DataType::kBool && AnalyseMask(value, contents).ok();
+}
+
+// An Add of a mask and something else.
+struct Masked {
+  Value* scores = nullptr;
+  Value* mask = nullptr;
+};
+
+std::optional<Masked> MaskedBy(const Node* add, const SymbolicContents& contents) {
+  if (!add || !add->Is("Add")) return std::nullopt;
+  for (int side : {1, 0}) {
+    if (IsMask(add->input(side), contents)) return Masked{add->input(1 - side), add->input(side)};
+  }
+  return std::nullopt;
+}
+
+bool JoinMasks(Graph& graph, Node* softmax, const SymbolicContents& contents) {
+  if (!softmax->Is("Softmax")) return false;
+  Node* last = softmax->input(0)->producer();
+  const auto outer = MaskedBy(last, contents);
+  if (!outer || outer->scores->uses().size() != 1 || outer->scores->is_output()) return false;
+  const auto inner = MaskedBy(outer->scores->producer(), contents);
+  if (!inner) return false;
+  GraphBuilder builder(graph, last, last->output(0)->name());
+  Value* mask = builder.Add("Add", {inner->mask, outer->mask});
+  graph.ReplaceAllUses(last->output(0), builder.Add("Add", {inner->scores, mask}));
+  graph.EraseIfDead(last);
+  return true;
+}
+
+// Columns of one head; nullopt if they are not known.
+std::optional<int64_t> HeadSize(const Value* rows, int64_t heads) {
+  if (!rows || !rows->shape() || rows->shape()->rank() != 3 || heads < 1) return std::nullopt;
+  const auto columns = rows->shape()->back(0).constant();
+  if (!columns || *columns % heads != 0) return std::nullopt;
+  return *columns / heads;
+}
+
+Value* Heads(GraphBuilder& builder, Value* rows, int64_t heads, int64_t size) {
+  Value* split = builder.Add("Reshape", {rows, builder.Ints({0, 0, heads, size})});
+  return builder.Add("Transpose", {split}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+}
+
+bool SplitHeads(Graph& graph, Node* node) {
+  if (!node->Is("Attention")) return false;
+  const int64_t heads = IntOr(*node, "q_num_heads", 0);
+  const int64_t kv_heads = IntOr(*node, "kv_num_heads", 0);
+  const auto query = HeadSize(node->input(0), heads);
+  const auto key = HeadSize(node->input(1), kv_heads);
+  const auto value = HeadSize(node->input(2), kv_heads);
+  if (!query || !key || !value) return false;
+  GraphBuilder builder(graph, node, node->output(0)->name());
+  std::vector<Value*> inputs = node->inputs();
+  inputs[0] = Heads(builder, inputs[0], heads, *query);
+  inputs[1] = Heads(builder, inputs[1], kv_heads, *key);
+  inputs[2] = Heads(builder, inputs[2], kv_heads, *value);
+  Node* split = builder.AddNode("", "Attention", inputs, node->num_outputs());
+  split->name = node->name;
+  split->metadata = node->metadata;
+  for (const auto& [name, attribute] : node->attributes()) {
+    if (name != "q_num_heads" && name != "kv_num_heads") split->SetAttribute(name, attribute);
+  }
+  Value* back =
+      builder.Add("Transpose", {split->output(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+  graph.ReplaceAllUses(node->output(0),
+                       builder.Add("Reshape", {back, builder.Ints({0, 0, heads * *value})}));
+  for (int output = 1; output < node->num_outputs(); ++output) {
+    if (node->output(output)) graph.ReplaceAllUses(node->output(output), split->output(output));
+  }
+  graph.EraseIfDead(node);
+  return true;
+}
+
+class AttentionSpellings : public Pass {
+ public:
+  std::string_view name() const override { return kName; }
+  std::string_view description() const override {
+    return "Joins masks that are added one by one; splits rows of heads before Attention.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    Graph& graph = *model.graph;
+    bool changed = false;
+    for (Node* node : NodesOf(graph)) {
+      if (!JoinMasks(graph, node, context.contents) && !SplitHeads(graph, node)) continue;
+      context.contents.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
+      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+      changed = true;
+    }
+    return changed;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseAttentionSpellings() {
+  return std::make_unique<AttentionSpellings>();
+}
+
+}  // namespace pagefuse
