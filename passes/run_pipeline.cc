@@ -102,6 +102,7 @@ class Runner {
     if (stale_) PF_RETURN_IF_ERROR(Infer());
     PF_ASSIGN_OR_RETURN(run.changed, pass.Run(model_, context_));
     stale_ = run.changed;
+    if (run.changed) context_.indices.clear();
     run.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     if (run.changed) PF_RETURN_IF_ERROR(Verify(model_));
     if (options_.verify && run.changed) {
@@ -170,6 +171,7 @@ class Runner {
 absl::StatusOr<bool> RunPass(const Pass& pass, Model& model, PassContext& context) {
   PF_RETURN_IF_ERROR(VerifyPorts(model));
   context.contents.clear();
+  context.indices.clear();
   PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
   return pass.Run(model, context);
 }
