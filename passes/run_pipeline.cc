@@ -79,7 +79,8 @@ class Runner {
       return absl::Status(status.code(),
                           StrCat("pass \"", pass.name(), "\": ", status.message(), written));
     }
-    run.nodes_after = CountNodes(model_);
+    if (run.changed || report_.runs.empty()) num_nodes_ = CountNodes(model_);
+    run.nodes_after = num_nodes_;
     if (ShouldPrint(run)) {
       *options_.print_to << "# after " << run.name << "\n"
                          << PrintModel(model_, {.max_elements = options_.print_max_elements})
@@ -164,6 +165,7 @@ class Runner {
   PassContext context_;
   PipelineReport report_;
   bool stale_ = true;
+  int64_t num_nodes_ = 0;
 };
 
 }  // namespace
