@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
 
 #include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -119,7 +122,9 @@ class GraphVerifier {
                      ": expected a value that a node computes, an input or an initialiser, "
                      "got an unknown name");
     }
-    const Value* visible = graph.FindValueInScope(value->name());
+    // What is in the graph itself is seen under its name: CheckValue found it registered.
+    const bool own = value->graph() == &graph;
+    const Value* visible = own ? value : graph.FindValueInScope(value->name());
     if (visible != value) {
       return Invalid(InputPlace(node, index),
                      visible == nullptr ? ": is a value of a graph that is not around it"
@@ -135,29 +140,40 @@ class GraphVerifier {
     return absl::OkStatus();
   }
 
+  using Uses = absl::InlinedVector<Use, 2>;
+
   // Own values can be read in these graphs only, so what was seen must be all.
   absl::Status CheckUses() const {
-    auto key = [](const Use& use) { return std::make_pair(use.node, use.index); };
-    auto less = [&key](const Use& a, const Use& b) { return key(a) < key(b); };
+    static const auto* none = new Uses;
     for (const Graph* graph : graphs_) {
       for (const Value* value : graph->values()) {
-        std::vector<Use> listed = value->uses();
-        std::sort(listed.begin(), listed.end(), less);
         const auto found = reads_.find(value);
-        std::vector<Use> seen = found == reads_.end() ? std::vector<Use>() : found->second;
-        std::sort(seen.begin(), seen.end(), less);
-        if (listed != seen) {
+        const Uses& seen = found == reads_.end() ? *none : found->second;
+        if (!SameUses(seen, value->uses())) {
           return Invalid(ValuePlace(*value), ": expected a list of ", seen.size(),
-                         " uses, got another one of ", listed.size());
+                         " uses, got another one of ", value->uses().size());
         }
       }
     }
     return absl::OkStatus();
   }
 
+  // In any order.
+  static bool SameUses(const Uses& seen, const std::vector<Use>& listed) {
+    if (seen.size() != listed.size()) return false;
+    if (std::equal(seen.begin(), seen.end(), listed.begin())) return true;
+    const auto less = [](const Use& a, const Use& b) {
+      return std::pair(a.node, a.index) < std::pair(b.node, b.index);
+    };
+    std::vector<Use> a(seen.begin(), seen.end()), b = listed;
+    std::sort(a.begin(), a.end(), less);
+    std::sort(b.begin(), b.end(), less);
+    return a == b;
+  }
+
   absl::flat_hash_set<const Graph*> graphs_;
   absl::flat_hash_set<const Value*> computed_;
-  absl::flat_hash_map<const Value*, std::vector<Use>> reads_;
+  absl::flat_hash_map<const Value*, Uses> reads_;
 };
 
 std::string_view Canonical(std::string_view domain) { return domain == "ai.onnx" ? "" : domain; }

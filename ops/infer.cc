@@ -54,9 +54,10 @@ class Inference {
   absl::Status Run(Graph& graph, const std::map<std::string, int64_t>& versions,
                    const std::string& scope) {
     for (const auto& node : graph.nodes()) {
-      BindBodies(*node, versions);
+      const std::vector<Graph*> bodies = node->Subgraphs();
+      if (!bodies.empty()) BindBodies(*node, bodies, versions);
       int index = 0;
-      for (Graph* subgraph : node->Subgraphs()) {
+      for (Graph* subgraph : bodies) {
         const std::string inner = absl::StrCat(scope, node->Description(), "/", index++, "/");
         const absl::Status status = Run(*subgraph, versions, inner);
         // A branch may be wrong for the shapes at hand: then it is the other one that runs, or
@@ -87,9 +88,8 @@ class Inference {
   }
 
   // Tells the graphs of a node what their inputs are.
-  void BindBodies(Node& node, const std::map<std::string, int64_t>& versions) {
-    const std::vector<Graph*> bodies = node.Subgraphs();
-    if (bodies.empty()) return;
+  void BindBodies(const Node& node, const std::vector<Graph*>& bodies,
+                  const std::map<std::string, int64_t>& versions) {
     const int64_t opset = Version(node, versions);
     const BodyOp* op = FindBodyOp(node.domain(), node.op_type());
     if (op == nullptr) return;
@@ -151,6 +151,8 @@ class Inference {
       value.set_shape(known.shape);
       return absl::OkStatus();
     }
+    // As a rule a graph is inferred again after a pass that changed it elsewhere.
+    if (*value.shape() == *known.shape) return absl::OkStatus();
     Shape shape = *value.shape();
     if (shape.rank() != known.shape->rank()) {
       return error(shape.ToString(), known.shape->ToString());
@@ -166,17 +168,17 @@ class Inference {
 
   // Computes small outputs of a node whose inputs are all known numbers.
   void Fold(const Node& node, int64_t opset, const ShapeContext& context) {
-    if (!node.Subgraphs().empty()) return;
-    for (const Known& output : context.outputs()) {
-      if (!output.shape) return;
-      const std::optional<std::vector<int64_t>> dims = output.shape->constant();
-      if (!dims || ElementCount(*dims).value_or(kMaxFoldedSize + 1) > kMaxFoldedSize) return;
-    }
     std::vector<Tensor> inputs;
     for (int i = 0; i < node.num_inputs(); ++i) {
       const Tensor* tensor = context.input_tensor(i);
       if (tensor == nullptr ? context.has_input(i) : tensor->size() > kMaxFoldedInput) return;
       inputs.push_back(tensor == nullptr ? Tensor() : *tensor);
+    }
+    if (!node.Subgraphs().empty()) return;
+    for (const Known& output : context.outputs()) {
+      if (!output.shape) return;
+      const std::optional<std::vector<int64_t>> dims = output.shape->constant();
+      if (!dims || ElementCount(*dims).value_or(kMaxFoldedSize + 1) > kMaxFoldedSize) return;
     }
     absl::StatusOr<std::vector<Tensor>> outputs = EvaluateNode(node, opset, inputs);
     if (!outputs.ok())

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <limits>
+#include <iterator>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -23,6 +23,8 @@ using Key = std::tuple<std::string_view, std::string_view, int64_t>;
 Key KeyOf(const OpDef& op) { return {op.domain(), op.name(), op.since()}; }
 
 bool KeyLess(const std::unique_ptr<OpDef>& op, const Key& key) { return KeyOf(*op) < key; }
+
+bool IsBefore(int64_t opset, const OpDef* op) { return opset < op->since(); }
 
 // The type variable of the op's ports that kernels are chosen by, at this node; undefined if
 // unknown.
@@ -148,17 +150,20 @@ absl::Status OpRegistry::Add(OpDef op) {
                                                    ", is already registered"));
   }
   PF_RETURN_IF_ERROR(op.Compile());
-  ops_.insert(it, std::make_unique<OpDef>(std::move(op)));
+  const OpDef* added = ops_.insert(it, std::make_unique<OpDef>(std::move(op)))->get();
+  std::vector<const OpDef*>& versions = versions_[{added->domain(), added->name()}];
+  versions.insert(std::upper_bound(versions.begin(), versions.end(), added->since(), IsBefore),
+                  added);
   return absl::OkStatus();
 }
 
 const OpDef* OpRegistry::Find(std::string_view domain, std::string_view name, int64_t opset) const {
   if (domain == "ai.onnx") domain = "";
-  const Key past_end{domain, name, std::min(opset, std::numeric_limits<int64_t>::max() - 1) + 1};
-  auto it = std::lower_bound(ops_.begin(), ops_.end(), past_end, KeyLess);
-  if (it == ops_.begin()) return nullptr;
-  const OpDef& op = **--it;
-  return op.domain() == domain && op.name() == name ? &op : nullptr;
+  const auto found = versions_.find(std::pair(domain, name));
+  if (found == versions_.end()) return nullptr;
+  const std::vector<const OpDef*>& versions = found->second;
+  const auto newer = std::upper_bound(versions.begin(), versions.end(), opset, IsBefore);
+  return newer == versions.begin() ? nullptr : *std::prev(newer);
 }
 
 std::vector<const OpDef*> OpRegistry::ops() const {

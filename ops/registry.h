@@ -4,8 +4,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -28,7 +30,11 @@ class OpRegistry {
   std::vector<const OpDef*> ops() const;
 
  private:
-  std::vector<std::unique_ptr<OpDef>> ops_;
+  std::vector<std::unique_ptr<OpDef>> ops_;  // sorted as ops() tells
+  // By domain and name, views of the definitions' own: oldest first. Every pass and every inference
+  // asks for each node.
+  absl::flat_hash_map<std::pair<std::string_view, std::string_view>, std::vector<const OpDef*>>
+      versions_;
 };
 
 // Unimplemented, naming the first node whose op, version or type no definition covers and no

@@ -8,6 +8,7 @@ void GraphIndex::Rebuild(const Graph& graph) {
   positions_.clear();
   by_type_.clear();
   owners_.clear();
+  positions_.reserve(graph.nodes().size());
   int64_t position = 0;
   for (const auto& node : graph.nodes()) Add(node.get(), position++);
 }

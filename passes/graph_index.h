@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,20 @@ class GraphIndex {
   absl::flat_hash_map<const Node*, int64_t> positions_;
   absl::flat_hash_map<std::string, std::vector<Node*>> by_type_;
   absl::flat_hash_map<const Graph*, const Node*> owners_;
+};
+
+// The indices of several graphs, each made when it is first asked for.
+class GraphIndices {
+ public:
+  GraphIndex& Of(const Graph& graph) {
+    std::unique_ptr<GraphIndex>& index = by_graph_[&graph];
+    if (index == nullptr) index = std::make_unique<GraphIndex>(graph);
+    return *index;
+  }
+  void clear() { by_graph_.clear(); }
+
+ private:
+  absl::flat_hash_map<const Graph*, std::unique_ptr<GraphIndex>> by_graph_;
 };
 
 }  // namespace pagefuse

@@ -4,8 +4,10 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/match_state.h"
 
 namespace pagefuse {
@@ -56,9 +58,33 @@ class MatchSolver {
   int PatternViewSource(int pattern) const;
   const Node* PatternProducer(int pattern) const { return pattern_[pattern].value->producer(); }
 
-  bool Fail(std::string_view reason);
+  // Notes why the search ends here, if that is asked for and no attempt got further; false. Values
+  // are told by their names, nodes by what they are called. The text is the costly part of a
+  // failure, so it is made only where it is kept.
   template <typename... Parts>
-  std::vector<Step> None(const Parts&... parts);
+  bool Fail(const Parts&... parts) {
+    const int depth = state_.depth();
+    const bool kept = result_.reason.empty() || depth > result_.matched_nodes;
+    if (!scope_.explain || !kept) return false;
+    result_.matched_nodes = depth;
+    result_.reason = StrCat(Told(parts)...);
+    return false;
+  }
+  template <typename... Parts>
+  std::vector<Step> None(const Parts&... parts) {
+    Fail(parts...);
+    return {};
+  }
+  template <typename Part>
+  static decltype(auto) Told(const Part& part) {
+    if constexpr (std::is_same_v<Part, Value>) {
+      return StrCat("\"", part.name(), "\"");
+    } else if constexpr (std::is_same_v<Part, Node>) {
+      return part.Description();
+    } else {
+      return (part);
+    }
+  }
 
   static constexpr int kMaxSteps = 20000;
   static constexpr int kMaxAccepts = 16;

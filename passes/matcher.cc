@@ -10,15 +10,10 @@
 namespace pagefuse {
 namespace {
 
-// A node that may be a view or missing in the graph: its output is no good place to start from.
-bool IsElastic(const Node& node) {
-  return IsViewNode(node) || node.Is("Cast") || node.Is("Expand");
-}
-
 void CollectAnchorTypes(const Node& node, std::vector<std::string>& types) {
   types.push_back(node.op_type());
   if (!MirroredType(node.op_type()).empty()) types.emplace_back(MirroredType(node.op_type()));
-  if (!IsElastic(node)) return;
+  if (!IsElasticNode(node)) return;
   if (IsViewNode(node)) types.insert(types.end(), {"Reshape", "Squeeze", "Unsqueeze", "Flatten"});
   const Value* input = node.input(0);
   if (input != nullptr && input->producer() != nullptr)
@@ -31,7 +26,7 @@ int AnchorOutput(const Pattern& pattern) {
   const int count = static_cast<int>(pattern.outputs.size());
   for (int i = 0; i < count; ++i) {
     const Node* producer = pattern[pattern.outputs[i]].value->producer();
-    if (producer != nullptr && !IsElastic(*producer)) return i;
+    if (producer != nullptr && !IsElasticNode(*producer)) return i;
   }
   return 0;
 }
@@ -43,6 +38,12 @@ std::vector<std::string> AnchorTypes(const Pattern& pattern) {
   std::sort(types.begin(), types.end());
   types.erase(std::unique(types.begin(), types.end()), types.end());
   return types;
+}
+
+bool HasAll(const GraphIndex& index, const std::vector<std::string>& op_types) {
+  return std::all_of(op_types.begin(), op_types.end(), [&index](const std::string& type) {
+    return !index.nodes(type).empty() || !index.nodes(MirroredType(type)).empty();
+  });
 }
 
 MatchResult MatchAt(const Pattern& pattern, const MatchScope& scope, Value* anchor,
@@ -58,20 +59,11 @@ MatchResult MatchSolver::Run(Value* anchor) {
   return result_;
 }
 
-bool MatchSolver::Fail(std::string_view reason) {
-  const int depth = state_.depth();
-  if (result_.reason.empty() || depth > result_.matched_nodes) {
-    result_.matched_nodes = depth;
-    result_.reason = std::string(reason);
-  }
-  return false;
-}
-
 bool MatchSolver::Solve() {
   while (!state_.todo.empty()) {
     if (gave_up_ || ++steps_ > kMaxSteps) {
       gave_up_ = true;
-      return Fail(StrCat("given up after ", kMaxSteps, " steps"));
+      return Fail("given up after ", kMaxSteps, " steps");
     }
     const Obligation claim = state_.todo.back();
     state_.todo.pop_back();
@@ -102,7 +94,7 @@ bool MatchSolver::Apply(Step step) {
       Value* real = step.node->output(i);
       if (real == nullptr) {
         if (output->uses().empty() && !output->is_output()) continue;
-        return Fail(StrCat(step.node->Description(), " has no output ", i));
+        return Fail(*step.node, " has no output ", i);
       }
       state_.bound[pattern_.id(output)] = real;
     }
@@ -110,7 +102,7 @@ bool MatchSolver::Apply(Step step) {
   for (auto& [name, attribute] : step.attributes) {
     const auto [it, inserted] = state_.attributes.emplace(name, attribute);
     if (!inserted && !SameAttribute(it->second, attribute)) {
-      return Fail(StrCat("\"@", name, "\" would have two values"));
+      return Fail("\"@", name, "\" would have two values");
     }
   }
   state_.todo.insert(state_.todo.end(), step.todo.begin(), step.todo.end());
@@ -124,8 +116,7 @@ bool MatchSolver::Finish() {
     if (state_.bound[output] != nullptr) continue;
     const std::vector<Obligation> candidates = CandidatesFor(output);
     if (candidates.empty()) {
-      return Fail(StrCat("nothing in the graph computes pattern output \"",
-                         pattern_[output].value->name(), "\""));
+      return Fail("nothing in the graph computes pattern output ", *pattern_[output].value);
     }
     const MatchState before = state_;
     for (const Obligation& candidate : candidates) {

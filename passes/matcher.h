@@ -33,18 +33,25 @@ struct MatchScope {
   const OpsetImports* opsets = nullptr;
   const GraphIndex* index = nullptr;
   const SymbolicContents* contents = nullptr;
+  // False: nobody asks for the reason of a failure, and a match that cannot succeed is given up
+  // where that shows first.
+  bool explain = true;
 };
 
 struct MatchResult {
   bool matched = false;
   int matched_nodes = 0;  // of the attempt that got furthest
-  std::string reason;     // the first thing that failed in it
+  std::string reason;     // the first thing that failed in it; empty unless asked for
 };
 
 // The position in Pattern::outputs where a search starts.
 int AnchorOutput(const Pattern& pattern);
 // Types of the nodes that may compute the anchor.
 std::vector<std::string> AnchorTypes(const Pattern& pattern);
+
+// False where the graph lacks nodes of one of the types, or of what mirrors it: what cannot do
+// without them has no match there.
+bool HasAll(const GraphIndex& index, const std::vector<std::string>& op_types);
 
 // Matches with the pattern's anchor at `anchor`. Where the structure fits, `accept` has the last
 // word; if it refuses, other ways to bind (commutative operands, other outputs) are tried, a

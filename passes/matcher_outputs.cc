@@ -20,8 +20,7 @@ class Readers {
       if (use.node->graph() != graph_ || !seen_.insert(use.node).second) continue;
       readers_.push_back(use.node);
       const Value* output = use.node->output(0);
-      const bool elastic = IsViewNode(*use.node) || use.node->Is("Cast") || use.node->Is("Expand");
-      if (elastic && use.index == 0 && output != nullptr && views < kMaxViews) {
+      if (IsElasticNode(*use.node) && use.index == 0 && output != nullptr && views < kMaxViews) {
         Collect(*output, views + 1);
       }
     }
@@ -97,8 +96,8 @@ std::vector<Obligation> MatchSolver::CandidatesFor(int output) const {
   std::optional<std::vector<Obligation>> best;
   for (const Node* node : cone) {
     const int id = pattern_.id(node->output(FirstOutput(*node)));
-    if (pattern_[id].kind != PatternKind::kNode || IsViewNode(*node)) continue;
-    if (node->Is("Cast") || node->Is("Expand") || state_.bound[id] != nullptr) continue;
+    if (pattern_[id].kind != PatternKind::kNode || IsElasticNode(*node)) continue;
+    if (state_.bound[id] != nullptr) continue;
     for (const Value* input : node->inputs()) {
       if (input == nullptr) continue;
       const int from = PatternViewSource(pattern_.id(input));

@@ -13,6 +13,7 @@
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/infer.h"
+#include "pagefuse/passes/graph_index.h"
 
 namespace pagefuse {
 
@@ -36,6 +37,9 @@ struct PassContext {
   // Symbolic contents of the model as it comes into a pass, inferred by whoever runs the pass
   // (RunPass, RunPipeline). A pass keeps them true while it rewrites (graph_edit.h does).
   SymbolicContents contents;
+  // Indices of the model's graphs, for rules. As contents: dropped by whoever runs a pass that
+  // changed something, and kept true by rules while they rewrite.
+  GraphIndices indices;
   // Called after every single rewrite (tests verify there). May be null.
   std::function<absl::Status(const Model&, std::string_view rule)> after_rewrite;
 

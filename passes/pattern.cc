@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 
@@ -77,6 +78,8 @@ class Classifier {
     }
     for (const auto& node : graph.nodes()) AddNode(*node);
     for (const Value* output : graph.outputs()) pattern_.outputs.push_back(pattern_.id(output));
+    for (const int output : pattern_.outputs) Need(output);
+    Sort(pattern_.needed_types);
   }
 
  private:
@@ -123,15 +126,38 @@ class Classifier {
     }
   }
 
+  // Collects the types of the nodes that compute a value. A view, a Cast or an Expand may be
+  // missing, and of a Slice's range only the contents count.
+  void Need(int id) {
+    if (pattern_[id].kind != PatternKind::kNode || !needed_.insert(id).second) return;
+    const Node& node = *pattern_[id].value->producer();
+    const bool elastic = IsElasticNode(node);
+    if (!elastic) pattern_.needed_types.push_back(node.op_type());
+    const int operands = elastic || node.Is("Slice") ? 1 : node.num_inputs();
+    for (int i = 0; i < operands; ++i) {
+      if (node.input(i) != nullptr) Need(pattern_.id(node.input(i)));
+    }
+  }
+
+  static void Sort(std::vector<std::string>& types) {
+    std::sort(types.begin(), types.end());
+    types.erase(std::unique(types.begin(), types.end()), types.end());
+  }
+
   Pattern& pattern_;
   const PatternSource& source_;
   const std::vector<std::string>& optional_;
+  absl::flat_hash_set<int> needed_;
 };
 
 }  // namespace
 
 bool IsViewNode(const Node& node) {
   return node.Is("Reshape") || node.Is("Squeeze") || node.Is("Unsqueeze") || node.Is("Flatten");
+}
+
+bool IsElasticNode(const Node& node) {
+  return IsViewNode(node) || node.Is("Cast") || node.Is("Expand");
 }
 
 std::string NormaliseFunctionText(std::string_view text, std::vector<std::string>* optional) {

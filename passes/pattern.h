@@ -43,6 +43,8 @@ struct Pattern {
   std::vector<const Node*>
       nodes;  // that must be matched (not kDerived or kAttribute), in topological order
   std::vector<int> outputs;
+  // Op types of nodes that no match can do without, sorted.
+  std::vector<std::string> needed_types;
 
   int id(const Value* value) const { return ids.at(value); }
   const PatternValue& operator[](int id) const { return values[id]; }
@@ -65,6 +67,8 @@ absl::StatusOr<std::shared_ptr<const Pattern>> CompilePattern(const PatternSourc
 
 // Reshape, Squeeze, Unsqueeze and Flatten: the same elements under another shape.
 bool IsViewNode(const Node& node);
+// A view, a Cast or an Expand: what a graph may have or leave out where the pattern has it.
+bool IsElasticNode(const Node& node);
 // Views on end that are looked through at most: a graph of nothing but views would take the square
 // of its nodes otherwise.
 inline constexpr int kMaxViews = 64;

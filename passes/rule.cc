@@ -152,6 +152,11 @@ Rule& Rule::Metadata(std::vector<std::string> inputs) {
   return *this;
 }
 
+Rule& Rule::Needs(std::string_view op_type) {
+  impl_->needs.emplace_back(op_type);
+  return *this;
+}
+
 Rule& Rule::ReplaceWith(std::string_view text) {
   impl_->replacement_text = text;
   return *this;
@@ -198,6 +203,7 @@ struct Compiler {
           StrCat("rule \"", rule.name, "\": ", pattern.status().message()));
     }
     if (!*pattern) return absl::OkStatus();
+    PF_RETURN_IF_ERROR(CheckNeeds(**pattern));
     std::string text = rule.replacement_text;
     if (text.empty() && !rule.builder && op != nullptr) text = CallOf(*op, **pattern);
     Replacement replacement{.body = nullptr, .takes_all_attributes = text != rule.replacement_text};
@@ -210,6 +216,17 @@ struct Compiler {
     out.replacements.push_back(std::move(replacement));
     out.fixed_attributes.emplace_back();
     if (variant != nullptr) out.fixed_attributes.back() = variant->attributes;
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckNeeds(const Pattern& pattern) const {
+    const auto& types = pattern.needed_types;
+    for (const std::string& type : rule.needs) {
+      if (std::find(types.begin(), types.end(), type) != types.end()) continue;
+      return absl::InvalidArgumentError(StrCat("rule \"", rule.name, "\": pattern \"", pattern.name,
+                                               "\" matches without a node of type ", type,
+                                               ", which the rule says it needs"));
+    }
     return absl::OkStatus();
   }
 

@@ -68,6 +68,9 @@ class Rule {
   // Names among the pattern's inputs whose dependants may be read from outside the match, beside
   // the op's own metadata ports.
   Rule& Metadata(std::vector<std::string> inputs);
+  // No pattern of the rule can do without a node of that op type. Decompositions have dozens of
+  // variants: where a graph has no such node, none of them is so much as parsed.
+  Rule& Needs(std::string_view op_type);
   // Text with the same inputs and outputs; `@name` is replaced by Match::attributes. Inputs that
   // did not match are omitted. A rule with MatchDecompositionOf alone needs none: it puts in the
   // op, with the ports and attributes that the variant has.
@@ -80,8 +83,8 @@ class Rule {
 
   const std::string& name() const;
   const std::string& description() const;
-  // Parses patterns and replacement. InvalidArgument if one does not parse or they do not fit each
-  // other.
+  // Parses patterns and replacement. InvalidArgument if one does not parse, they do not fit each
+  // other, or a pattern does without a type that the rule needs.
   absl::Status Compile() const;
 
   struct Impl;

@@ -33,6 +33,7 @@ struct Rule::Impl {
       sources;  // a text, or the op whose decompositions to match
   std::vector<std::variant<Condition, Derivation>> steps;
   std::vector<std::string> metadata;
+  std::vector<std::string> needs;  // op types
   std::string replacement_text;
   Builder builder;
 

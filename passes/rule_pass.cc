@@ -14,7 +14,11 @@ class RuleRun {
  public:
   RuleRun(Model& model, PassContext& context, const GraphScope& scope,
           const std::vector<Rule>& rules)
-      : model_(model), context_(context), scope_(scope), rules_(rules), index_(*scope.graph) {}
+      : model_(model),
+        context_(context),
+        scope_(scope),
+        rules_(rules),
+        index_(context.indices.Of(*scope.graph)) {}
 
   absl::StatusOr<bool> Run() {
     const int64_t limit = 2 * index_.num_nodes() + 100;
@@ -36,8 +40,12 @@ class RuleRun {
 
  private:
   absl::Status Apply(const Rule& rule) {
+    if (!context_.explain && !HasAll(index_, rule.impl().needs)) return absl::OkStatus();
+    PF_RETURN_IF_ERROR(rule.Compile());
     const auto& patterns = rule.impl().compiled->patterns;
     for (int i = 0; i < static_cast<int>(patterns.size()); ++i) {
+      // How near a pattern comes that cannot match is told to those who ask.
+      if (!context_.explain && !HasAll(index_, patterns[i]->needed_types)) continue;
       for (Node* node : Candidates(*patterns[i])) {
         if (index_.alive(node)) PF_RETURN_IF_ERROR(TryAt(rule, i, node));
       }
@@ -45,16 +53,19 @@ class RuleRun {
     return absl::OkStatus();
   }
 
+  // In the order of the graph.
   std::vector<Node*> Candidates(const Pattern& pattern) const {
-    std::vector<Node*> nodes;
+    std::vector<std::pair<int64_t, Node*>> found;
     for (const std::string& type : AnchorTypes(pattern)) {
       for (Node* node : index_.nodes(type)) {
-        if (index_.alive(node)) nodes.push_back(node);
+        if (index_.alive(node)) found.emplace_back(index_.position(node), node);
       }
     }
-    std::sort(nodes.begin(), nodes.end(), [this](const Node* a, const Node* b) {
-      return index_.position(a) < index_.position(b);
-    });
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Node*> nodes;
+    nodes.reserve(found.size());
+    for (const auto& [position, node] : found) nodes.push_back(node);
     nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
     return nodes;
   }
@@ -65,8 +76,9 @@ class RuleRun {
     const bool same_type = output.producer()->op_type() == node->op_type();
     Value* anchor = node->output(same_type ? output.producer_index() : 0);
     if (anchor == nullptr) return absl::OkStatus();
-    const std::string at = anchor->name();
-    const MatchScope scope{scope_.graph, scope_.opsets, &index_, &context_.contents};
+    const std::string at = context_.explain ? anchor->name() : "";
+    const MatchScope scope{scope_.graph, scope_.opsets, &index_, &context_.contents,
+                           context_.explain};
     absl::Status failure;
     const MatchResult result = MatchAt(pattern, scope, anchor, [&](Match& match) {
       absl::Status status = Rewrite(rule, pattern_index, match);
@@ -105,7 +117,7 @@ class RuleRun {
   PassContext& context_;
   const GraphScope& scope_;
   const std::vector<Rule>& rules_;
-  GraphIndex index_;
+  GraphIndex& index_;
   std::vector<Miss> misses_;
   int64_t rewrites_ = 0;
 };
@@ -125,7 +137,6 @@ class RulePass : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    for (const Rule& rule : rules_) PF_RETURN_IF_ERROR(rule.Compile());
     std::vector<GraphScope> scopes = AllGraphs(model);
     // Inner graphs first: erasing an outer node may erase the graphs in it.
     std::reverse(scopes.begin(), scopes.end());

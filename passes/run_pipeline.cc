@@ -79,7 +79,8 @@ class Runner {
       return absl::Status(status.code(),
                           StrCat("pass \"", pass.name(), "\": ", status.message(), written));
     }
-    run.nodes_after = CountNodes(model_);
+    if (run.changed || report_.runs.empty()) num_nodes_ = CountNodes(model_);
+    run.nodes_after = num_nodes_;
     if (ShouldPrint(run)) {
       *options_.print_to << "# after " << run.name << "\n"
                          << PrintModel(model_, {.max_elements = options_.print_max_elements})
@@ -102,6 +103,7 @@ class Runner {
     if (stale_) PF_RETURN_IF_ERROR(Infer());
     PF_ASSIGN_OR_RETURN(run.changed, pass.Run(model_, context_));
     stale_ = run.changed;
+    if (run.changed) context_.indices.clear();
     run.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     if (run.changed) PF_RETURN_IF_ERROR(Verify(model_));
     if (options_.verify && run.changed) {
@@ -163,6 +165,7 @@ class Runner {
   PassContext context_;
   PipelineReport report_;
   bool stale_ = true;
+  int64_t num_nodes_ = 0;
 };
 
 }  // namespace
@@ -170,6 +173,7 @@ class Runner {
 absl::StatusOr<bool> RunPass(const Pass& pass, Model& model, PassContext& context) {
   PF_RETURN_IF_ERROR(VerifyPorts(model));
   context.contents.clear();
+  context.indices.clear();
   PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
   return pass.Run(model, context);
 }

@@ -6,23 +6,35 @@
 
 namespace pagefuse {
 
+namespace {
+
+// Made once: there are hundreds of patterns.
+const std::vector<std::unique_ptr<Pass>>& PatternPasses() {
+  static const auto* passes = [] {
+    auto* all = new std::vector<std::unique_ptr<Pass>>;
+    all->push_back(RaiseOpset());
+    all->push_back(ConstantFolding());
+    all->push_back(SimplifyCasts());
+    all->push_back(SimplifyShapes());
+    all->push_back(SimplifyArithmetic());
+    all->push_back(RecogniseScalarFunctions());
+    all->push_back(Cse());
+    all->push_back(DeadCode());
+    return all;
+  }();
+  return *passes;
+}
+
+}  // namespace
+
 absl::Status CanonicalisePattern(Model& model) {
-  std::vector<std::unique_ptr<Pass>> passes;
-  passes.push_back(RaiseOpset());
-  passes.push_back(ConstantFolding());
-  passes.push_back(SimplifyCasts());
-  passes.push_back(SimplifyShapes());
-  passes.push_back(SimplifyArithmetic());
-  passes.push_back(RecogniseScalarFunctions());
-  passes.push_back(Cse());
-  passes.push_back(DeadCode());
   constexpr int kMaxRounds = 8;
   PassContext context;
   bool stale = true;
   bool changed = true;
   for (int round = 0; changed && round < kMaxRounds; ++round) {
     changed = false;
-    for (const auto& pass : passes) {
+    for (const auto& pass : PatternPasses()) {
       // Patterns have open types; what cannot be inferred stays unknown, and the rewrites that need
       // it do not happen.
       if (stale) {

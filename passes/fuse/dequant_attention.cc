@@ -43,6 +43,7 @@ std::unique_ptr<Pass> FuseDequantAttention() {
   rules.push_back(
       Rule("fuse-dequant-attention", "attention over a paged, optionally quantised cache")
           .MatchDecompositionOf("pagefuse.PagedAttention")
+          .Needs("Exp")
           .Where(HaveOneLayout())
           .Where(
               SameLengths({{"value_cache", 3, "key_cache", 3}, {"block_table", 0, "seq_lens", 0}}))
@@ -56,6 +57,7 @@ std::unique_ptr<Pass> FuseCacheInsert() {
   rules.push_back(
       Rule("fuse-cache-insert", "quantisation and the write into a paged cache")
           .MatchDecompositionOf("pagefuse.PagedCacheInsert")
+          .Needs("ScatterND")
           .Where(HaveOneLayout())
           .Where(SameLengths({{"slot_mapping", 0, "key", 0}, {"slot_mapping", 0, "value", 0}})));
   return MakeRulePass("fuse-cache-insert", "Fuses quantisation and cache insert.",

@@ -28,14 +28,17 @@ bool IsWritten(const ScalarRegion& region, const KnownFunction& function) {
                     });
 }
 
-// Worth an evaluation: something rounds, chooses, looks up or works on bits.
-bool MayBeCodec(const ScalarRegion& region) {
+// What makes a region worth an evaluation: something rounds, chooses, looks up or works on bits.
+bool HintsAtCodec(const Node& node) {
   static constexpr std::string_view kOps[] = {"Cast",   "BitCast", "Round", "Clip",
                                               "Gather", "Floor",   "Where"};
-  return std::any_of(region.nodes.begin(), region.nodes.end(), [](const Node* node) {
-    return std::any_of(std::begin(kOps), std::end(kOps),
-                       [&](std::string_view op) { return node->Is(op); });
-  });
+  return std::any_of(std::begin(kOps), std::end(kOps),
+                     [&node](std::string_view op) { return node.Is(op); });
+}
+
+bool MayBeCodec(const ScalarRegion& region) {
+  return std::any_of(region.nodes.begin(), region.nodes.end(),
+                     [](const Node* node) { return HintsAtCodec(*node); });
 }
 
 class FunctionReader {
@@ -45,10 +48,11 @@ class FunctionReader {
 
   absl::StatusOr<bool> Run() {
     bool changed = false;
+    const auto ends = EndsOfRegionsWith(HintsAtCodec, *scope_.graph, *scope_.opsets);
     // From the end, so that the longest regions are found first.
     std::vector<Node*> nodes = NodesOf(*scope_.graph);
     for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
-      if (erased_.contains(*it) || (*it)->num_outputs() != 1) continue;
+      if (erased_.contains(*it) || !ends.contains(*it)) continue;
       PF_ASSIGN_OR_RETURN(const bool rewritten, RewriteAt((*it)->output(0)));
       changed = changed || rewritten;
     }

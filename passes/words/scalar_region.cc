@@ -109,6 +109,20 @@ std::vector<ScalarRegion> ScalarRegionsOf(Value* result, const OpsetImports& ops
   return RegionReader(result, opsets).Read();
 }
 
+absl::flat_hash_set<const Node*> EndsOfRegionsWith(const std::function<bool(const Node&)>& wanted,
+                                                   const Graph& graph, const OpsetImports& opsets) {
+  absl::flat_hash_set<const Node*> ends;
+  for (const auto& node : graph.nodes()) {
+    if (!IsElementwiseNode(*node, opsets)) continue;
+    const std::vector<Value*> inputs = VaryingInputs(*node);
+    const bool follows_one = std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+      return ends.contains(input->producer());
+    });
+    if (follows_one || wanted(*node)) ends.insert(node.get());
+  }
+  return ends;
+}
+
 absl::StatusOr<Tensor> EvaluateRegion(const ScalarRegion& region, const OpsetImports& opsets,
                                       const Tensor& points) {
   Model model;

@@ -11,6 +11,7 @@
 #include "pagefuse/passes/words/compare_results.h"
 #include "pagefuse/passes/words/computed_region.h"
 #include "pagefuse/passes/words/probe.h"
+#include "pagefuse/passes/words/scalar_region.h"
 
 namespace pagefuse {
 namespace {
@@ -69,6 +70,16 @@ TEST_F(Region, LetsNobodyElseReadWhatDerivesFromData) {
   ASSERT_TRUE(region.ok());
   EXPECT_THAT(std::string(CheckReaders(*region, {}).message()), HasSubstr("\"a\" is read by"));
   EXPECT_TRUE(CheckReaders(*region, {At("x")}).ok());
+}
+
+TEST_F(Region, OfElementsIsReadOnlyBehindTheNodesThatAreAskedFor) {
+  Parse(R"(<ir_version: 10, opset_import: ["" : 21]>
+g (float[T, 3] x, float[3, 3] m) => (float[T, 3] z, float[T, 3] w) {
+  a = Round (x)  b = Neg (a)  c = MatMul (b, m)  z = Abs (c)  w = Tanh (x)
+})");
+  const auto ends = EndsOfRegionsWith([](const Node& node) { return node.Is("Round"); },
+                                      *model_.graph, model_.opset_imports);
+  EXPECT_THAT(ends, ::testing::UnorderedElementsAre(At("a")->producer(), At("b")->producer()));
 }
 
 TEST_F(Region, EndsAtProductsOfData) {

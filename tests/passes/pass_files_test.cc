@@ -54,14 +54,14 @@ class PassFile : public testing::TestWithParam<std::string> {
  protected:
   // Runs the passes of the case on `model`. What each says of `changed` is checked against the
   // graph's text.
-  absl::Status RunPasses(const PassCase& test, Model& model, bool& changed) {
+  absl::Status RunPasses(const PassCase& test, Model& model, bool& changed, bool explain = true) {
     changed = false;
     for (const std::string& name : test.passes) {
       auto pass = FindTestPass(name);
       if (!pass.ok()) return pass.status();
       PassContext context;
       context.options = test.options;
-      context.explain = true;
+      context.explain = explain;
       context.after_rewrite = [](const Model& now, std::string_view rule) {
         const absl::Status status = Verify(now);
         EXPECT_TRUE(status.ok()) << "after a rewrite by " << rule << ": " << status;
@@ -108,6 +108,17 @@ class PassFile : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(wanted == got) << TextDiff(wanted, got);
   }
 
+  // What nobody asks to explain is given up earlier, and comes to the same.
+  void CheckUnexplained(const PassCase& test, Model before, const Model& model) {
+    bool changed = false;
+    const absl::Status status = RunPasses(test, before, changed, /*explain=*/false);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(InferShapes(before).ok()) << InferShapes(before);
+    const std::string wanted = CanonicalText(model);
+    const std::string got = CanonicalText(before);
+    EXPECT_TRUE(wanted == got) << "explained and not are two things:\n" << TextDiff(wanted, got);
+  }
+
   void Update(const PassCase& test, const Model& model, bool changed) const {
     std::ofstream file(test.path);
     file << test.head;
@@ -146,6 +157,7 @@ TEST_P(PassFile, DoesWhatItSays) {
   CheckGraph(*test, before, *model);
   EXPECT_EQ(changed, test->outcome == PassCase::Outcome::kAfter);
   CheckReasons(*test);
+  CheckUnexplained(*test, before.Clone(), *model);
   if (test->compare_numbers && changed) {
     const auto compared = CompareOnRandomInputs(before, *model, 1e-5);
     ASSERT_TRUE(compared.ok()) << compared.status();

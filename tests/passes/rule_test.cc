@@ -8,11 +8,13 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ir/verify.h"
+#include "pagefuse/passes/pattern.h"
 #include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 Model Parse(std::string_view text) {
@@ -240,6 +242,62 @@ TEST(Rule, RejectsAReplacementWithOtherOutputs) {
 TEST(Rule, RejectsARuleWithoutReplacement) {
   const Rule rule = Rule("broken").MatchText("(x) => (y) { y = Neg (x) }");
   EXPECT_EQ(ErrorOf(rule), "rule \"broken\" has no replacement");
+}
+
+TEST(Rule, RejectsAPatternWithoutTheTypeThatTheRuleNeeds) {
+  const Rule rule = Rule("broken")
+                        .MatchText("(x) => (y) { a = Cast <to = 1> (x)  y = Neg (a) }", "cast")
+                        .Needs("Neg")
+                        .Needs("Cast")
+                        .ReplaceWith("(x) => (y) { y = Abs (x) }");
+  EXPECT_EQ(ErrorOf(rule),
+            "rule \"broken\": pattern \"cast\" matches without a node of type Cast, which the rule "
+            "says it needs");
+}
+
+TEST(Rule, ARuleIsNotCompiledWhereTheGraphLacksATypeThatItNeeds) {
+  const Rule rule = Rule("broken").MatchText("(x) => (y) { y = }").Needs("Tanh").ReplaceWith("");
+  Model model = Parse(kMlp);
+  PassContext context;
+  const auto changed = Apply(rule, model, context);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_FALSE(*changed);
+}
+
+TEST(Pattern, NeedsTheTypesOfTheNodesThatNoGraphCanLeaveOut) {
+  const auto pattern = CompilePattern({.name = "p",
+                                       .text = R"(
+    (x, y, shape) => (z) {
+      s = Shape (x)
+      start = Constant <value_ints = [0]> ()
+      end = Constant <value_ints = [2]> ()
+      part = Slice (y, start, end)
+      wide = Expand (part, s)
+      flat = Reshape (wide, shape)
+      bits = Cast <to = 7> (flat)
+      sum = MatMul (bits, x)
+      less = Less (sum, y)
+      z = Where (less, sum, y)
+    })",
+                                       .metadata_inputs = {}});
+  ASSERT_TRUE(pattern.ok()) << pattern.status();
+  EXPECT_THAT((*pattern)->needed_types, ElementsAre("Less", "MatMul", "Slice", "Where"));
+}
+
+TEST(Rule, AMirroredNodeIsAsGoodAsTheOneThatThePatternNeeds) {
+  const Rule rule = Rule("mirror")
+                        .MatchText("(x, y) => (z) { less = Less (x, y)  z = Where (less, x, y) }")
+                        .ReplaceWith("(x, y) => (z) { z = Min (x, y) }");
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[8] x, float[8] y) => (float[8] z) {
+      more = Greater (y, x)
+      z = Where (more, x, y)
+    })");
+  PassContext context;
+  const auto changed = Apply(rule, model, context);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_TRUE(*changed);
 }
 
 TEST(Rule, RejectsAnUnknownOp) {

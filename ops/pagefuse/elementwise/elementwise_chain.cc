@@ -1,6 +1,7 @@
 #include "pagefuse/ops/pagefuse/elementwise/elementwise_chain.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -168,14 +169,17 @@ class ChainBuilder {
     for (size_t i = 0; i < chain_.steps.size(); ++i) {
       const ChainStep& step = chain_.steps[i];
       if (step.output != chain_.result) TakeSlot(chain_.values[step.output], free);
-      for (size_t v = 0; v < chain_.values.size(); ++v) {
-        const int slot = chain_.values[v].slot;
-        if (slot >= 0 && last_read[v] == i) free.push_back(slot);
+      for (int input : step.inputs) {
+        if (input < 0 || last_read[input] != i) continue;
+        last_read[input] = kFreed;  // the step may read it twice
+        if (chain_.values[input].slot >= 0) free.push_back(chain_.values[input].slot);
       }
     }
   }
 
  private:
+  static constexpr size_t kFreed = std::numeric_limits<size_t>::max();
+
   void TakeSlot(ChainValue& value, std::vector<int>& free) {
     if (free.empty()) {
       free.push_back(static_cast<int>(chain_.slot_widths.size()));
