@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/ir/model.h"
-#include "pagefuse/passes/pipeline.h"
 #include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/passes/pipeline.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse::tools {

@@ -156,18 +156,26 @@ absl::Status CheckSizes(const DecoderInputs& found) {
   return absl::OkStatus();
 }
 
-// Token types choose rows of a small table and are nothing else: what is computed with, or chooses
-// among many rows, may be positions under any name.
-bool AreSegments(const Value* input, const Reading& reading) {
+// True if the graph turns something into angles: positions are known without a table of them.
+bool HasAngles(const Graph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
+    return node->Is("Cos") || node->Is("Sin") || node->Is("RotaryEmbedding");
+  });
+}
+
+// Token types choose rows of a table and are nothing else: what is computed with may be positions
+// under any name, and so may what chooses among many rows of a graph without other positions.
+bool AreSegments(const Graph& graph, const Value* input, const Reading& reading) {
   constexpr int64_t kMostTypes = 16;
   const bool named = IsNamed(input, "token_type") || IsNamed(input, "segment");
-  return named && !reading.tables.empty() && !reading.computed_with &&
+  if (!named || reading.tables.empty() || reading.computed_with) return false;
+  return HasAngles(graph) ||
          std::all_of(reading.tables.begin(), reading.tables.end(), [](const Value* table) {
            return table->initializer()->dims()[0] <= kMostTypes;
          });
 }
 
-absl::Status Assign(const Candidate& candidate, DecoderInputs& found) {
+absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInputs& found) {
   Value* input = candidate.input;
   const Reading& reading = candidate.reading;
   const bool of_tokens = ProvablyEqual((*input->shape())[1], found.sequence);
@@ -180,7 +188,7 @@ absl::Status Assign(const Candidate& candidate, DecoderInputs& found) {
                                                   input->name(), "\" may both be positions"));
     }
     found.positions = input;
-  } else if (of_tokens && AreSegments(input, reading)) {
+  } else if (of_tokens && AreSegments(graph, input, reading)) {
     found.segments.push_back(input);
   } else if (!found.padding && reading.counted) {
     found.padding = input;
@@ -219,7 +227,7 @@ absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
   found.sequence = (*found.tokens->shape())[1];
   PF_RETURN_IF_ERROR(CheckSizes(found));
   for (const Candidate& candidate : candidates) {
-    if (candidate.input != found.tokens) PF_RETURN_IF_ERROR(Assign(candidate, found));
+    if (candidate.input != found.tokens) PF_RETURN_IF_ERROR(Assign(graph, candidate, found));
   }
   return found;
 }

@@ -282,7 +282,7 @@ TEST(Text, ReadsWhatIsLeftOutAsTensorsWithoutData) {
   EXPECT_FALSE(IsAbsent(*model.graph->FindValue("b")->initializer()));
   EXPECT_EQ(CheckDataPresent(model).message(),
             "initializer \"a\" and 1 others: the data was left out of the text that the model was "
-            "read from");
+            "read from, or its file is not there");
   ExpectFixedPoint(PrintModel(model));
   EXPECT_THAT(PrintModel(model), ::testing::StartsWith("# 2 tensors are left out"));
   EXPECT_EQ(ExportModel(model).status().code(), absl::StatusCode::kFailedPrecondition);
