@@ -5,10 +5,10 @@
 #include <limits>
 #include <utility>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/onnx/rows_hwy.h"
+#include "pagefuse/kernels/rows/rows_hwy.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/scheduler.h"
 

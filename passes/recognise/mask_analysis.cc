@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/index_expression.h"

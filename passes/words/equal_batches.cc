@@ -7,7 +7,7 @@
 // refuse anything else, so the inputs are declared that way: a run with other sizes is an error.
 #include <map>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/words/words.h"
 
