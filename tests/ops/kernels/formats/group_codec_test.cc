@@ -11,7 +11,7 @@
 #include "pagefuse/kernels/formats/grouped_row.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cache/group_codec_test.cc"
+#define HWY_TARGET_INCLUDE "formats/group_codec_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "pagefuse/kernels/formats/grouped_row-inl.h"

@@ -8,7 +8,7 @@
 #include "pagefuse/kernels/numeric/packing.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cache/pack_codes_test.cc"
+#define HWY_TARGET_INCLUDE "formats/pack_codes_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "pagefuse/kernels/formats/pack_codes-inl.h"

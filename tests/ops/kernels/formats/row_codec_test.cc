@@ -10,7 +10,7 @@
 #include "pagefuse/kernels/formats/cache_format.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cache/row_codec_test.cc"
+#define HWY_TARGET_INCLUDE "formats/row_codec_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "pagefuse/kernels/formats/e4m3_table-inl.h"

@@ -9,7 +9,7 @@
 #include "pagefuse/kernels/formats/turboquant_format.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cache/turboquant_codec_test.cc"
+#define HWY_TARGET_INCLUDE "formats/turboquant_codec_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "pagefuse/kernels/formats/turboquant_codec-inl.h"
