@@ -17,7 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "peaks.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse {

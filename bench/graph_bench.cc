@@ -24,7 +24,7 @@
 #include "nlohmann/json.hpp"
 #include "peaks.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/runtime/session.h"
 

@@ -15,10 +15,10 @@
 #include "CLI/CLI.hpp"
 #include "peaks.h"
 
-#include "pagefuse/ops/linalg/cpu_features.h"
-#include "pagefuse/ops/linalg/linear_bf16.h"
-#include "pagefuse/ops/linalg/linear_f32.h"
-#include "pagefuse/ops/parallel.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/kernels/linalg/linear_bf16.h"
+#include "pagefuse/kernels/linalg/linear_f32.h"
 
 namespace pagefuse {
 namespace {

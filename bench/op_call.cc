@@ -6,8 +6,8 @@
 
 #include "peaks.h"
 
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/registry.h"
 
 namespace pagefuse {

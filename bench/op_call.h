@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/graph.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/tensor.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/op_def.h"

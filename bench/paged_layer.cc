@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/ops/cache/row_codec.h"
+#include "pagefuse/kernels/formats/row_codec.h"
 
 namespace pagefuse {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "op_call.h"
 
-#include "pagefuse/ops/cache/cache_format.h"
-#include "pagefuse/ops/cache/turboquant_format.h"
+#include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/kernels/formats/turboquant_format.h"
 
 namespace pagefuse {
 

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/tensor.h"
-#include "pagefuse/ops/linalg/cpu_features.h"
-#include "pagefuse/ops/linalg/x86_intrinsics.h"
-#include "pagefuse/ops/parallel.h"
+#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/kernels/linalg/x86_intrinsics.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "peaks.cc"

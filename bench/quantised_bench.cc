@@ -9,10 +9,10 @@
 
 #include "peaks.h"
 
-#include "pagefuse/ops/linalg/cpu_features.h"
-#include "pagefuse/ops/linalg/expert_groups.h"
-#include "pagefuse/ops/linalg/linear_f32.h"
-#include "pagefuse/ops/linalg/nbits.h"
+#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/kernels/linalg/expert_groups.h"
+#include "pagefuse/kernels/linalg/linear_f32.h"
+#include "pagefuse/kernels/linalg/nbits.h"
 
 namespace pagefuse {
 namespace {

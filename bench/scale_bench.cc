@@ -13,8 +13,8 @@
 #include "CLI/CLI.hpp"
 #include "scale_graphs.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

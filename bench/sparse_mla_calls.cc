@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/ops/cache/grouped_row.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 
 namespace pagefuse {

@@ -11,7 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "peaks.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse {

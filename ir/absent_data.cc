@@ -6,7 +6,7 @@
 
 #include <sys/mman.h>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

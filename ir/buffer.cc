@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/memory_budget.h"
 #include "pagefuse/ir/resident_pages.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/tensor.h"
 

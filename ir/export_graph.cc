@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/type_proto.h"
 
 namespace pagefuse {

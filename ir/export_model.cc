@@ -1,10 +1,10 @@
 #include <limits>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/export_graph.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/verify.h"
 

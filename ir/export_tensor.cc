@@ -1,8 +1,8 @@
 #include <limits>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/export_graph.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

@@ -6,9 +6,9 @@
 
 #include "absl/strings/numbers.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/data_type.h"
+#include "pagefuse/base/data_type.h"
 #include "pagefuse/ir/shape.h"
 #include "pagefuse/ir/tensor.h"
 

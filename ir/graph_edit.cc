@@ -6,8 +6,8 @@
 
 #include "absl/container/flat_hash_set.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/graph.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

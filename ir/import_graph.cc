@@ -4,9 +4,9 @@
 
 #include "absl/container/flat_hash_set.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/import_tensor.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/type_proto.h"
 #include "pagefuse/ir/verify.h"

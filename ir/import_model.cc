@@ -1,9 +1,9 @@
 #include <utility>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/import_graph.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/verify.h"
 

@@ -2,9 +2,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 

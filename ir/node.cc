@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/graph.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

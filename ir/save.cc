@@ -9,9 +9,9 @@
 
 #include <sys/stat.h>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/export_graph.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "pagefuse/base/packed_types.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
-#include "pagefuse/ir/packed_types.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

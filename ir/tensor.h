@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/data_type.h"
+#include "pagefuse/base/data_type.h"
 #include "pagefuse/ir/shape.h"
 
 namespace pagefuse {

@@ -6,7 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 
-#include "pagefuse/ir/data_type.h"
+#include "pagefuse/base/data_type.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

@@ -9,8 +9,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 
-#include "pagefuse/ir/data_type.h"
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/data_type.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 

@@ -1,8 +1,8 @@
 // Attributes of nodes and defaults of functions.
 #include "absl/container/flat_hash_set.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_attribute_types.h"
 #include "pagefuse/ir/text_parser.h"

@@ -1,5 +1,5 @@
 // Graphs, value infos, initialisers and nodes.
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
 #include "pagefuse/ir/type_proto.h"

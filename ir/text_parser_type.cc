@@ -1,8 +1,8 @@
 // Types and dims.
 #include <limits>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
 

@@ -4,8 +4,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

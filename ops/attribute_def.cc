@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_join.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/shape.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/shape_context.h"
 

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/function_body.h"
 #include "pagefuse/ops/function_expansion.h"

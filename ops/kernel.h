@@ -1,12 +1,10 @@
 // Kernels: how an op is computed on a device, and what a kernel sees when it runs.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/graph.h"
+#include "pagefuse/kernels/scratch.h"
 
 namespace pagefuse {
 
@@ -44,19 +43,6 @@ class KernelState {
   virtual ~KernelState() = default;
   // Bytes of copies it made of constants.
   virtual int64_t packed_bytes() const { return 0; }
-};
-
-// Reusable memory that lives for one kernel call; grows to the largest request and is kept by the
-// executor.
-class Scratch {
- public:
-  // `bytes` of memory aligned to 64, contents unspecified; valid until the next call of Get with
-  // the same `slot`.
-  void* Get(size_t bytes, int slot = 0);
-
- private:
-  std::vector<std::unique_ptr<std::byte[]>> blocks_;
-  std::vector<size_t> sizes_;
 };
 
 // Arguments of one kernel call. Outputs have the inferred shapes and are allocated; contents

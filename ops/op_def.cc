@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/shape_matcher.h"
 #include "pagefuse/ops/signature.h"

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/builtin_ops.h"
 #include "pagefuse/ops/function_expansion.h"

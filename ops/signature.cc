@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/ir/data_type.h"
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/data_type.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/op_def.h"
 

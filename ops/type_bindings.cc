@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_join.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/compute_type.h"
 #include "pagefuse/ir/machine_memory.h"
 #include "pagefuse/ir/memory_budget.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/constants.h"

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/ir/absent_data.h"
-#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
 
 namespace pagefuse {
 namespace {

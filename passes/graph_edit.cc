@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/ops/symbolic_arithmetic.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <optional>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/constants.h"

@@ -1,7 +1,7 @@
 // The ways in which one pattern value can be one graph value.
 #include <algorithm>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/match_solver.h"

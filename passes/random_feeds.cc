@@ -7,9 +7,9 @@
 
 #include "absl/strings/ascii.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/passes/compare_models.h"
 
 namespace pagefuse {

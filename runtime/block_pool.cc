@@ -1,6 +1,6 @@
 #include "pagefuse/runtime/block_pool.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 
 namespace pagefuse {
 

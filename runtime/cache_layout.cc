@@ -4,7 +4,7 @@
 
 #include "nlohmann/json.hpp"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/page.h"
 

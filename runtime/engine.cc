@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/scheduler.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/paged_inputs.h"
 

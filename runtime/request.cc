@@ -4,9 +4,9 @@
 #include <limits>
 #include <utility>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/onnx/rows_hwy.h"
+#include "pagefuse/kernels/rows/rows_hwy.h"
 
 namespace pagefuse {
 namespace {

@@ -10,12 +10,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/thread_pool.h"
 #include "pagefuse/ir/memory_budget.h"
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/parallel.h"
 #include "pagefuse/ops/run_limits.h"
-#include "pagefuse/ops/thread_pool.h"
 #include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "tools/padding.h"
 
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -14,7 +14,7 @@
 #include "tools/structure_case.h"
 #include "tools/testcase.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/runtime/session.h"

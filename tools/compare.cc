@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "tools/testcase.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/graph_edit.h"

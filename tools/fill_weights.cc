@@ -26,8 +26,8 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/parallel.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 
 namespace pagefuse {
 namespace {

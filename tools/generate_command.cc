@@ -10,8 +10,8 @@
 #include "tools/output.h"
 #include "tools/profile.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/runtime/decoder.h"

@@ -8,9 +8,9 @@
 #include "tools/command.h"
 #include "tools/output.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/registry.h"

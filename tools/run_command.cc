@@ -8,8 +8,8 @@
 #include "tools/output.h"
 #include "tools/profile.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/runtime/session.h"
 

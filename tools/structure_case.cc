@@ -7,8 +7,8 @@
 
 #include "nlohmann/json.hpp"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/registry.h"

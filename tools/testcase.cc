@@ -9,9 +9,9 @@
 #include "nlohmann/json.hpp"
 #include "tools/case_outputs.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/compute_type.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/infer.h"
 

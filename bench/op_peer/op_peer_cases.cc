@@ -17,7 +17,7 @@
 #include "peer_model.h"
 #include "standard_cases.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 
 namespace pagefuse {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime_body.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/function_body.h"
 

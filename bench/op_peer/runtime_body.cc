@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 
 namespace pagefuse {
 namespace {

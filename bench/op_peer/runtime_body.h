@@ -1,7 +1,7 @@
 // Function bodies that ONNX Runtime 1.30 can run on a CPU.
 #pragma once
 
-#include "pagefuse/ir/data_type.h"
+#include "pagefuse/base/data_type.h"
 #include "pagefuse/ir/graph.h"
 
 namespace pagefuse {

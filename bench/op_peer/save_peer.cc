@@ -6,8 +6,8 @@
 #include "peer_model.h"
 #include <nlohmann/json.hpp>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 
 namespace pagefuse {
 namespace {

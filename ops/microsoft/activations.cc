@@ -6,15 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/linalg/activation.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/linalg/activation.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
-#include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
-#include "pagefuse/ops/onnx/elementwise_hwy.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

@@ -4,8 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/linalg/product.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::microsoft_ops {

@@ -4,14 +4,14 @@
 #include <optional>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/kernels/numeric/packing.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/numeric/packing.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 
 namespace pagefuse::microsoft_ops {
 

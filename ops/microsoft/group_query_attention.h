@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/cache/scaled_rows.h"
+#include "pagefuse/kernels/formats/scaled_rows.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::microsoft_ops {

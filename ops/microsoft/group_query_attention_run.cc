@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/attention/dense_attention.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/group_query_attention.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/onnx/dense_attention.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/onnx/rows_hwy.h"
 
 namespace pagefuse::microsoft_ops {
 

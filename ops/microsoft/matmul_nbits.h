@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/linalg/nbits.h"
+#include "pagefuse/kernels/linalg/nbits.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 
 namespace pagefuse::microsoft_ops {

@@ -6,14 +6,14 @@
 #include <numeric>
 #include <string>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/linalg/activation.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/linalg/activation.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/kernels/rows/elementwise_hwy.h"
+#include "pagefuse/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/onnx/elementwise_hwy.h"
-#include "pagefuse/ops/onnx/rows_hwy.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/linalg/expert_groups.h"
+#include "pagefuse/kernels/linalg/expert_groups.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 
 namespace pagefuse::microsoft_ops {

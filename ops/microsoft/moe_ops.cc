@@ -3,10 +3,10 @@
 #include <string>
 #include <utility>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/linalg/linear_f32.h"
-#include "pagefuse/ops/linalg/nbits.h"
+#include "pagefuse/kernels/linalg/linear_f32.h"
+#include "pagefuse/kernels/linalg/nbits.h"
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
 #include "pagefuse/ops/microsoft/moe.h"
 #include "pagefuse/ops/op_def.h"

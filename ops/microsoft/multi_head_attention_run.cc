@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/attention/dense_attention.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/microsoft/multi_head_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/onnx/dense_attention.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

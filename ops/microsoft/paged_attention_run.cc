@@ -6,15 +6,15 @@
 #include <limits>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/attention/dense_attention.h"
+#include "pagefuse/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/paged_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/onnx/dense_attention.h"
-#include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -246,10 +246,9 @@ absl::Status RunInBlocks(KernelArgs& args, const MsPagedCall& call, const std::v
     lengths.push_back(static_cast<int32_t>(call.past[b] + call.queries(b)));
   }
   const std::vector<float> zeros(static_cast<size_t>(a.q_heads));
-  const TensorArg smooth = {DataType::kFloat, {a.q_heads}, const_cast<float*>(zeros.data())};
   PagedAttentionProblem p = {};
-  p.attributes.sliding_window = std::max<int64_t>(a.window, 0);
-  p.attributes.softcap = a.softcap;
+  p.rules.sliding_window = std::max<int64_t>(a.window, 0);
+  p.rules.softcap = a.softcap;
   p.compute_type = DataType::kFloat;
   PF_ASSIGN_OR_RETURN(p.format, CacheFormat::Make(KvQuantMode::kNone, sides[0].format.element));
   p.output_type = args.output(0).dtype;
@@ -271,9 +270,11 @@ absl::Status RunInBlocks(KernelArgs& args, const MsPagedCall& call, const std::v
   p.block_table = call.table;
   p.k_scale = p.v_scale = p.q_scale = 1;
   if (args.input(kMspHeadSink).present()) {
-    p.head_sink = &args.input(kMspHeadSink);
+    p.sink_type = args.input(kMspHeadSink).dtype;
+    p.head_sink = args.input(kMspHeadSink).data;
   } else if (a.smooth_softmax) {
-    p.head_sink = &smooth;
+    p.sink_type = DataType::kFloat;
+    p.head_sink = zeros.data();
   }
   p.output = args.output(0).data;
   RunPagedAttention(p, *args.scratch);

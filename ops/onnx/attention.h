@@ -6,18 +6,10 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/kernels/attention/dense_attention.h"
 #include "pagefuse/ops/kernel.h"
 
 namespace pagefuse::onnx_ops {
-
-// Where a head's rows are: element (b, h, s, d) is at b * batch + h * head + s * row + d.
-struct HeadLayout {
-  int64_t batch = 0;
-  int64_t head = 0;
-  int64_t row = 0;
-
-  int64_t At(int64_t b, int64_t h, int64_t s) const { return b * batch + h * head + s * row; }
-};
 
 // One call of Attention, in numbers.
 struct AttentionCall {

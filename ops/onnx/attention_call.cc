@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/onnx/attention.h"
 
 namespace pagefuse::onnx_ops {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/attention.h"
 #include "pagefuse/ops/onnx/element.h"
 

@@ -4,10 +4,10 @@
 #include <memory>
 #include <utility>
 
-#include "pagefuse/ir/packed_types.h"
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/packed_types.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/packed_elements.h"
+#include "pagefuse/kernels/numeric/packed_elements.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

@@ -5,13 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/packed_types.h"
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/numeric/dispatch.h"
-#include "pagefuse/ops/numeric/packed_elements.h"
+#include "pagefuse/base/packed_types.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

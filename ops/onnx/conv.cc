@@ -6,9 +6,9 @@
 
 #include "dnnl.hpp"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/linalg/onednn.h"
+#include "pagefuse/kernels/linalg/onednn.h"
 #include "pagefuse/ops/onnx/element.h"
 
 namespace pagefuse::onnx_ops {

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/onnx/window.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 

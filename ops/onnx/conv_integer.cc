@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/linalg/integer_product.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/linalg/integer_product.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/conv.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/window_columns.h"

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <utility>
 
+#include "pagefuse/base/parallel.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

@@ -15,14 +15,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/linalg/product.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/onnx/reduce_math.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

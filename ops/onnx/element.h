@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/data_type.h"
+#include "pagefuse/base/data_type.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/numeric/dispatch.h"
 
 namespace pagefuse::onnx_ops {
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 
+#include "pagefuse/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::onnx_ops {
@@ -15,16 +16,6 @@ absl::Status InferSameShape(ShapeContext& context, DataType dtype = DataType::kU
 // Output 0 has the broadcast shape of all inputs, and `dtype` or, if undefined, the first input's
 // type.
 absl::Status InferBroadcast(ShapeContext& context, DataType dtype = DataType::kUndefined);
-
-// Element addresses and distances (0 or 1) of a row of operands.
-struct RowOperands {
-  const void* a;
-  int64_t a_stride;
-  const void* b;
-  int64_t b_stride;
-};
-// y[i] = f(a[i * a_stride], b[i * b_stride]) for i in [0, n).
-using BinaryRowFn = void (*)(const RowOperands& operands, void* y, int64_t n);
 
 // Runs `row` over output 0 and the broadcast inputs 0 and 1. Unimplemented, naming the type, if it
 // is null.

@@ -3,11 +3,11 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/linalg/product.h"
-#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

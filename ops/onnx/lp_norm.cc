@@ -2,12 +2,12 @@
 #include <cmath>
 #include <cstdint>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

@@ -1,5 +1,5 @@
 // MatMul: numpy's matrix product with broadcast leading dims.
-#include "pagefuse/ops/linalg/product.h"
+#include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::onnx_ops {

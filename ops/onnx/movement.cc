@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/packed_types.h"
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/packed_types.h"
+#include "pagefuse/base/status_macros.h"
 
 namespace pagefuse::onnx_ops {
 

@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/packed_types.h"
-#include "pagefuse/ops/numeric/packing.h"
-#include "pagefuse/ops/numeric/small_float.h"
+#include "pagefuse/base/packed_types.h"
+#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/kernels/numeric/small_float.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::onnx_ops {

@@ -5,13 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/kernels/rows/rows_hwy.h"
+#include "pagefuse/kernels/rows/top_k.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
-#include "pagefuse/ops/onnx/top_k.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

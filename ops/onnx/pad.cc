@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/packed_types.h"
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/numeric/packed_elements.h"
+#include "pagefuse/base/packed_types.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
 

@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/linalg/integer_product.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/linalg/integer_product.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

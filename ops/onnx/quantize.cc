@@ -15,15 +15,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/packed_types.h"
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/packed_types.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/kernels/rows/quantize_hwy.h"
+#include "pagefuse/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/onnx/quantize_hwy.h"
-#include "pagefuse/ops/onnx/rows_hwy.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

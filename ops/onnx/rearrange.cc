@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
 
 namespace pagefuse::onnx_ops {

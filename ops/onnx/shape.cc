@@ -1,7 +1,7 @@
 // Shape and Size: the dims of a tensor as data.
 #include <algorithm>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/onnx/movement.h"
 
 namespace pagefuse::onnx_ops {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pagefuse/ops/parallel.h"
+#include "pagefuse/base/parallel.h"
 
 namespace pagefuse::onnx_ops {
 

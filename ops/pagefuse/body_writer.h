@@ -22,8 +22,8 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/graph.h"
-#include "pagefuse/ops/cache/grouped_row.h"
-#include "pagefuse/ops/pagefuse/rope_row.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/kernels/rows/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
 

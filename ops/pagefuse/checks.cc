@@ -1,13 +1,11 @@
 #include "pagefuse/ops/pagefuse/checks.h"
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <string>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/registry.h"
 
@@ -41,10 +39,7 @@ absl::StatusOr<Dim> HeldSize(const ShapeContext& c, int input, int64_t most) {
       input, StrCat("expected 0 ", bounded ? StrCat("to ", most) : "or more", ", got ", *number));
 }
 
-int64_t IndexAt(const TensorArg& tensor, int64_t i) {
-  return tensor.dtype == DataType::kInt32 ? tensor.as<const int32_t>()[i]
-                                          : tensor.as<const int64_t>()[i];
-}
+IndexArray IndicesOf(const TensorArg& tensor) { return {tensor.dtype, tensor.data}; }
 
 absl::Status CheckScale(const KernelArgs& args, int input) {
   const TensorArg& scale = args.input(input);
@@ -92,24 +87,6 @@ std::vector<SlotWrite> SlotWrites(const TensorArg& slot_mapping) {
   }
   KeepLastOfSlot(writes);
   return writes;
-}
-
-void KeepLastOfSlot(std::vector<SlotWrite>& writes) {
-  const auto not_below = [](const SlotWrite& a, const SlotWrite& b) { return a.slot >= b.slot; };
-  if (std::adjacent_find(writes.begin(), writes.end(), not_below) == writes.end()) return;
-  // The last write of each slot, in a table of open addressing that is at most half full.
-  const size_t size = std::bit_ceil(2 * writes.size());
-  const int shift = 64 - std::countr_zero(size);
-  std::vector<SlotWrite> last(size, {-1, -1});
-  const auto place = [&](int64_t slot) -> SlotWrite& {
-    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;  // 2^64 over the golden ratio
-    size_t i = static_cast<size_t>((static_cast<uint64_t>(slot) * kGolden) >> shift);
-    while (last[i].slot >= 0 && last[i].slot != slot) i = (i + 1) % size;
-    return last[i];
-  };
-  for (const SlotWrite& write : writes) place(write.slot) = write;
-  std::erase_if(writes,
-                [&](const SlotWrite& write) { return place(write.slot).token != write.token; });
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/kernels/inserts/slot_writes.h"
+#include "pagefuse/kernels/numeric/index_array.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/shape_context.h"
 
@@ -22,8 +24,9 @@ absl::Status InputRangeError(const KernelArgs& args, int input, std::string_view
 // known. InvalidArgument unless it is from 0 to `most`.
 absl::StatusOr<Dim> HeldSize(const ShapeContext& c, int input, int64_t most);
 
-// Integer contents of an index tensor (int32 or int64).
-int64_t IndexAt(const TensorArg& tensor, int64_t i);
+// The contents of an index tensor (int32 or int64); none where it is omitted.
+IndexArray IndicesOf(const TensorArg& tensor);
+inline int64_t IndexAt(const TensorArg& tensor, int64_t i) { return IndicesOf(tensor)[i]; }
 
 // Every entry of a float input must be finite and positive; an omitted one passes.
 absl::Status CheckScale(const KernelArgs& args, int input);
@@ -35,15 +38,8 @@ absl::Status CheckSlots(const KernelArgs& args, int slot_mapping, int64_t num_bl
 // Every entry must be in [0, limit); `what` names them in the message ("positions").
 absl::Status CheckIndices(const KernelArgs& args, int input, int64_t limit, std::string_view what);
 
-// One token to write: row `token` of the source goes to `slot`.
-struct SlotWrite {
-  int64_t token;
-  int64_t slot;
-};
 // The tokens whose slot is not negative. Of several with the same slot the last stays alone, so
 // that they can be written in any order.
 std::vector<SlotWrite> SlotWrites(const TensorArg& slot_mapping);
-// The same of writes that are chosen already, in the order of their tokens.
-void KeepLastOfSlot(std::vector<SlotWrite>& writes);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -4,7 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/graph_edit.h"
 

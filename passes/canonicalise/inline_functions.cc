@@ -4,7 +4,7 @@
 #include <iterator>
 #include <memory>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/function_body.h"
 #include "pagefuse/ops/function_expansion.h"

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"

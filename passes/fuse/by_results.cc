@@ -1,6 +1,6 @@
 // fuse-by-results: ops of sparse attention, compressed caches and their indexer, wherever a graph
 // computes what they do, however it is spelled (fusion_search.h).
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/fusions.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/cache_views.h"
 #include "pagefuse/passes/fuse/fusion_parts.h"

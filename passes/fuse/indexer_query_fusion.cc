@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_join.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/attribute_numbers.h"
 #include "pagefuse/passes/fuse/fusion_parts.h"

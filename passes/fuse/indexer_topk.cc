@@ -5,7 +5,7 @@
 //   indices = Where (k < ke - ks, place - ks, -1)
 #include <algorithm>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/words/index_tensor.h"

@@ -2,7 +2,7 @@
 // become MqaLogits or PagedMqaLogits. The scores are read by element (logits_site.h).
 #include <algorithm>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/logits_site.h"

@@ -6,7 +6,7 @@
 //     =>  PagedAttention (q, pool, pool, query_start_loc, seq_lens, table, ..)
 #include <algorithm>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_attention_ports.h"

@@ -2,7 +2,7 @@
 // the rows of keys.
 #include <algorithm>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/attribute_numbers.h"
 #include "pagefuse/passes/fuse/cache_views.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/evaluate.h"

@@ -4,7 +4,7 @@
 //   rows = cache[max (indices [T, K], 0)]    softmax (q . rows^T, indices >= 0) . rows[:, :512]
 #include <algorithm>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/words/arrange.h"

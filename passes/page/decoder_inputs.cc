@@ -4,7 +4,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/paged_inputs.h"
 

@@ -19,8 +19,8 @@
 #include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/shape.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/graph_builder.h"

@@ -6,7 +6,7 @@
 //     Reshape -> logits [B, V]
 #include <algorithm>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/page/page.h"
 

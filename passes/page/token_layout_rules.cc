@@ -3,7 +3,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/token_rules.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/last_rows.h"

@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/graph_edit.h"

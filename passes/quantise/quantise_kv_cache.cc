@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"

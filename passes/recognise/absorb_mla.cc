@@ -11,7 +11,7 @@
 // Products move, so that numbers differ by rounding.
 #include <optional>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/recognise.h"

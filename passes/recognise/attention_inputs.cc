@@ -4,7 +4,7 @@
 //   k_all = Concat <axis = -2> (past_k, k)                            (present, a graph output)
 //   y = Attention (q, Reshape(Expand(Unsqueeze(k_all, 2))), ..., mask)
 //     =>  y, k_all, v_all = Attention (q, k, v, mask, past_k, past_v)
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/graph_builder.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "pagefuse/ir/absent_data.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <utility>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/constant_mask.h"
 #include "pagefuse/passes/words/index_form.h"

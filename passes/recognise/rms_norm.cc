@@ -1,6 +1,6 @@
 // rms-norm: x / sqrt(mean(x^2) + epsilon) * weight in any of the exporters' spellings becomes
 // RMSNormalization-23.
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/recognise/recognise.h"

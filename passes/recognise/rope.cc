@@ -12,7 +12,7 @@
 //     =>  RotaryEmbedding (Concat(lo, hi), cos, sin)
 #include <array>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/recognise/recognise.h"

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <map>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/words/byte_rows.h"
 

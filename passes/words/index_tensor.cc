@@ -1,6 +1,6 @@
 #include "pagefuse/passes/words/index_tensor.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/passes/constants.h"
 
 namespace pagefuse {

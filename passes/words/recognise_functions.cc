@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/words/known_functions.h"

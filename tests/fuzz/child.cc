@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "pagefuse/ops/thread_pool.h"
+#include "pagefuse/base/thread_pool.h"
 
 // Only there with AddressSanitizer.
 extern "C" int __lsan_do_recoverable_leak_check() __attribute__((weak));

@@ -8,8 +8,8 @@
 #include "random.h"
 #include "value_mutator.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/status_macros.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ir/verify.h"
 #include "pagefuse/ops/evaluate.h"

@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "pagefuse/base/packed_types.h"
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/packed_types.h"
 #include "pagefuse/ir/verify.h"
 
 namespace pagefuse {

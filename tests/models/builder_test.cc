@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/session.h"
 

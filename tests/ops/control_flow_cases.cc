@@ -4,7 +4,7 @@
 
 #include "op_test.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/text.h"
 
 namespace pagefuse::onnx_ops {

@@ -6,7 +6,7 @@
 #include "op_test.h"
 #include "written_out_gelu.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 

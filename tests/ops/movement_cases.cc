@@ -3,7 +3,7 @@
 
 #include "op_test.h"
 
-#include "pagefuse/ir/packed_types.h"
+#include "pagefuse/base/packed_types.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

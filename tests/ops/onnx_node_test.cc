@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -7,8 +7,8 @@
 #include "op_test.h"
 
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/numeric/packing.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/kernels/numeric/packing.h"
 #include "pagefuse/ops/registry.h"
 
 namespace pagefuse {

@@ -6,9 +6,9 @@
 
 #include "gtest/gtest.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -6,8 +6,8 @@
 #include "gtest/gtest.h"
 
 #include "pagefuse/ir/text.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/infer.h"
-#include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/passes/words/compare_results.h"
 #include "pagefuse/passes/words/computed_region.h"
 #include "pagefuse/passes/words/probe.h"

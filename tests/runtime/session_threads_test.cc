@@ -6,8 +6,8 @@
 
 #include "gtest/gtest.h"
 
+#include "pagefuse/base/thread_pool.h"
 #include "pagefuse/ir/text.h"
-#include "pagefuse/ops/thread_pool.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails with every line that goes past the one way to share work (ops/parallel.h): OpenMP, threads of one's own in the libraries, and
+# Fails with every line that goes past the one way to share work (base/parallel.h): OpenMP, threads of one's own in the libraries, and
 # oneDNN outside the files that hold it to the calling thread.
 set -uo pipefail
 found=0
@@ -7,6 +7,6 @@ search() {  # pattern, pathspecs...
   git grep -nE "$@" && found=1
 }
 search '#pragma omp|omp\.h|OpenMP::|fopenmp' -- '*.cc' '*.h' '*CMakeLists.txt' '*.cmake' '*.in' CMakePresets.json
-search 'std::(thread|async|jthread)\b|pthread_create' -- ir ops passes runtime tools ':!ops/thread_pool.*' ':!ops/usable_cpus.cc'
-search 'include "dnnl' -- '*.cc' '*.h' ':!ops/linalg/onednn.cc' ':!ops/onnx/conv.cc' ':!ops/linalg/cpu_features.cc'
+search 'std::(thread|async|jthread)\b|pthread_create' -- base ir ops passes runtime tools ':!base/thread_pool.*' ':!base/usable_cpus.cc'
+search 'include "dnnl' -- '*.cc' '*.h' ':!ops/kernels/linalg/onednn.cc' ':!ops/onnx/conv.cc' ':!ops/kernels/linalg/cpu_features.cc'
 exit $found

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "pagefuse/ir/text.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tools/testcase.h"
 
-#include "pagefuse/ops/numeric/small_float.h"
+#include "pagefuse/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 namespace {

@@ -1,18 +1,14 @@
 // MergeAttnStates: joins two attention results over disjoint key sets by their log-sum-exps. Equals
 // vLLM's merge_attn_states (FlashInfer, arXiv 2501.01005, section 2.2).
-#include "pagefuse/ops/pagefuse/attention/merge_attn_states.h"
+#include "pagefuse/kernels/attention/merge_attn_states.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 
@@ -36,14 +32,20 @@ absl::Status Validate(const KernelArgs& args) { return CheckScale(args, kIn["out
 
 absl::StatusOr<MergeCall> MakeCall(const KernelArgs& args) {
   MergeCall call;
-  call.prefix = args.input(kIn["prefix_output"]);
-  call.suffix = args.input(kIn["suffix_output"]);
+  const TensorArg& prefix = args.input(kIn["prefix_output"]);
+  call.tokens = prefix.dim(0);
+  call.heads = prefix.dim(1);
+  call.head_size = prefix.dim(2);
+  call.type = prefix.dtype;
+  call.prefix = prefix.as<const uint8_t>();
+  call.suffix = args.input(kIn["suffix_output"]).as<const uint8_t>();
   call.prefix_lse = args.input(kIn["prefix_lse"]).as<const float>();
   call.suffix_lse = args.input(kIn["suffix_lse"]).as<const float>();
-  call.output = args.output(0);
+  call.output_type = args.output(0).dtype;
+  call.output = args.output(0).as<uint8_t>();
   call.output_lse = args.output(1).as<float>();
   PF_ASSIGN_OR_RETURN(call.context_tokens, args.node->IntAttribute(kContext, -1));
-  if (call.context_tokens < 0) call.context_tokens = call.tokens();
+  if (call.context_tokens < 0) call.context_tokens = call.tokens;
   const TensorArg& scale = args.input(kIn["output_scale"]);
   if (scale.present()) call.inverse_scale = 1.0f / *scale.as<const float>();
   return call;
@@ -172,52 +174,6 @@ std::vector<DecompositionVariant> Variants() {
 }
 
 }  // namespace
-
-MergeWeights WeightsOf(const MergeCall& call, int64_t token, int64_t head) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const int64_t at = head * call.tokens() + token;
-  if (token >= call.context_tokens) return {0, 1, call.suffix_lse[at]};
-  // FlashAttention 2 writes +inf for a part without keys.
-  const float p = call.prefix_lse[at] == kInfinity ? -kInfinity : call.prefix_lse[at];
-  const float s = call.suffix_lse[at] == kInfinity ? -kInfinity : call.suffix_lse[at];
-  const float m = std::max(p, s);
-  if (m == -kInfinity) return {1, 0, -kInfinity};
-  const float wp = std::exp(p - m);
-  const float ws = std::exp(s - m);
-  const float w = wp + ws;
-  return {wp / w, ws / w, std::log(w) + m};
-}
-
-void MergeAttnStatesPlain(const MergeCall& call) {
-  const int64_t size = call.head_size();
-  const int64_t row_bytes = size * BitWidth(call.prefix.dtype) / 8;
-  const int64_t out_bytes = size * BitWidth(call.output.dtype) / 8;
-  std::vector<float> prefix(size);
-  std::vector<float> suffix(size);
-  for (int64_t t = 0; t < call.tokens(); ++t) {
-    for (int64_t head = 0; head < call.heads(); ++head) {
-      const int64_t row = t * call.heads() + head;
-      const MergeWeights weights = WeightsOf(call, t, head);
-      // Float types: never an error.
-      DecodeToFloat(call.prefix.dtype, call.prefix.as<const uint8_t>() + row * row_bytes, size,
-                    prefix.data())
-          .IgnoreError();
-      DecodeToFloat(call.suffix.dtype, call.suffix.as<const uint8_t>() + row * row_bytes, size,
-                    suffix.data())
-          .IgnoreError();
-      for (int64_t d = 0; d < size; ++d) {
-        // A part without weight may hold anything, NaN included. -0 changes no sum.
-        const float p = weights.prefix == 0 ? -0.0f : prefix[d] * weights.prefix;
-        const float s = weights.suffix == 0 ? -0.0f : suffix[d] * weights.suffix;
-        prefix[d] = (p + s) * call.inverse_scale;
-      }
-      EncodeFromFloat(call.output.dtype, prefix.data(), size,
-                      call.output.as<uint8_t>() + row * out_bytes)
-          .IgnoreError();
-      if (call.output_lse != nullptr) call.output_lse[head * call.tokens() + t] = weights.lse;
-    }
-  }
-}
 
 OpDef MergeAttnStatesDef() {
   using enum DataType;

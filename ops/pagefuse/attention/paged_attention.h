@@ -15,7 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/cache/cache_format.h"
+#include "pagefuse/kernels/attention/paged_attention_problem.h"
+#include "pagefuse/kernels/formats/cache_format.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse {
@@ -47,23 +48,12 @@ inline constexpr Ports kPagedAttentionOut({
 inline constexpr int kPaQuery = kPagedAttentionIn["query"];
 inline constexpr int kPaKeyCache = kPagedAttentionIn["key_cache"];
 
-struct PagedAttentionAttributes {
+struct PagedAttentionAttributes : AttentionRules {
   std::optional<float> scale;  // absent: 1 / sqrt(D)
-  bool is_causal = true;
-  int64_t sliding_window =
-      0;              // 0: none; else the number of visible keys, the token itself included
-  float softcap = 0;  // 0: none
-  int64_t chunk_lookback = -1;
-  bool use_alibi_sqrt = false;
-  bool mm_prefix_clamp_window = false;
   KvQuantMode mode = KvQuantMode::kNone;
   DataType output_dtype = DataType::kUndefined;  // undefined: the type of query
   bool query_is_f8_twin = false;                 // a uint8 query holds float8e4m3fn codes
 
-  // Tokens in a chunk, 0 where chunks are off.
-  int64_t chunk_size() const {
-    return chunk_lookback >= 0 && sliding_window > 0 ? sliding_window / (chunk_lookback + 1) : 0;
-  }
   // C: what `query_type` means.
   DataType ComputeType(DataType query_type) const;
   bool has_row_scales() const { return CacheFormat{.mode = mode}.has_row_scales(); }
@@ -82,7 +72,5 @@ absl::Status ValidatePagedAttention(const KernelArgs& args);
 absl::StatusOr<DecompositionVariant> DecomposePagedAttention(const Node& node);
 // One for each (cache mode, window, soft cap, sink) and type of the query, causal.
 std::vector<DecompositionVariant> PagedAttentionVariants();
-
-absl::Status PagedAttentionReference(KernelArgs& args);
 
 }  // namespace pagefuse

@@ -1,5 +1,5 @@
 // What attributes of PagedAttention say of types and of ports that must be given.
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/cache/cache_ports.h"

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/cache/cache_format.h"
+#include "pagefuse/kernels/formats/cache_format.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse {

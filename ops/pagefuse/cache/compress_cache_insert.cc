@@ -4,37 +4,16 @@
 #include "pagefuse/ops/pagefuse/cache/compress_cache_insert.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/pagefuse/cache/block_tables.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
-
-// Softmax-weighted sum of one column over the rows of a window.
-float CompressColumn(const CompressCall& call, int64_t write, int64_t d) {
-  const std::span<const float* const> window = call.Window(write);
-  const auto column = [&](size_t j) {
-    return call.Column(call.absent[write] + static_cast<int64_t>(j)) + d;
-  };
-  float largest = -std::numeric_limits<float>::infinity();
-  for (size_t j = 0; j < window.size(); ++j) {
-    largest = std::max(largest, window[j][call.half + column(j)]);
-  }
-  float weights = 0;
-  float sum = 0;
-  for (size_t j = 0; j < window.size(); ++j) {
-    const float weight = std::exp(window[j][call.half + column(j)] - largest);
-    weights += weight;
-    sum += weight * window[j][column(j)];
-  }
-  return sum / weights;
-}
 
 PagedBytes PagedOf(const KernelArgs& args, const CompressAttributes& a) {
   const TensorArg& cache = args.input(kCcIn["kv_cache"]);
@@ -65,14 +44,14 @@ absl::Status CheckToken(const KernelArgs& args, const CompressAttributes& a, int
                            StrCat("expected positions within ", table.dim(1), " blocks of ",
                                   paged.block_size, ", got ", position, " at ", t));
   }
-  const int64_t rope_row = position / a.ratio * a.ratio;
+  const int64_t rope_row = position / a.window.ratio * a.window.ratio;
   const int64_t rope_rows = args.input(kCcIn["cos_sin"]).dim(0);
   if (rope_row >= rope_rows) {
     return InputValueError(
         args, kCcIn["positions"],
         StrCat("expected windows that start in [0, ", rope_rows, "), got ", rope_row, " at ", t));
   }
-  const int64_t first = std::max<int64_t>(position - a.WindowRows() + 1, 0);
+  const int64_t first = std::max<int64_t>(position - a.window.rows() + 1, 0);
   PF_RETURN_IF_ERROR(
       CheckUsedBlocks(args, kCcIn["block_table"], {request, first, position - first + 1}, paged));
   const PagedBytes cache = PagedOf(args, a);
@@ -94,7 +73,7 @@ absl::Status Validate(const KernelArgs& args) {
       return InputValueError(args, kCcIn["positions"],
                              StrCat("expected positions of at least 0, got ", position, " at ", t));
     }
-    if (IsWritten(args, a.ratio, t)) PF_RETURN_IF_ERROR(CheckToken(args, a, t));
+    if (IsWritten(args, a.window.ratio, t)) PF_RETURN_IF_ERROR(CheckToken(args, a, t));
   }
   return absl::OkStatus();
 }
@@ -107,11 +86,11 @@ void CollectWindows(const KernelArgs& args, CompressCall& call) {
   const TensorArg& positions = args.input(kCcIn["positions"]);
   const int64_t block_size = state.dim(1);
   for (int64_t t = 0; t < args.input(kCcIn["slot_mapping"]).size(); ++t) {
-    if (!IsWritten(args, call.attributes.ratio, t)) continue;
+    if (!IsWritten(args, call.window.ratio, t)) continue;
     call.writes.push_back({t, IndexAt(args.input(kCcIn["kv_slot_mapping"]), t)});
   }
   KeepLastOfSlot(call.writes);
-  const int64_t window = call.attributes.WindowRows();
+  const int64_t window = call.window.rows();
   call.state_rows.reserve(call.writes.size() * static_cast<size_t>(window));
   for (const SlotWrite& write : call.writes) {
     const int64_t request = IndexAt(requests, write.token);
@@ -123,24 +102,26 @@ void CollectWindows(const KernelArgs& args, CompressCall& call) {
     ForSlots(table, {request, first, present}, block_size, [&](int64_t slot) {
       call.state_rows.push_back(state.as<const float>() + slot * 2 * call.half);
     });
-    call.table_rows.push_back(last / call.attributes.ratio * call.attributes.ratio);
+    call.table_rows.push_back(last / call.window.ratio * call.window.ratio);
   }
 }
 
 template <auto compute>
 absl::Status Run(KernelArgs& args) {
   CompressCall call;
-  PF_ASSIGN_OR_RETURN(call.attributes, ReadCompress(*args.node));
+  PF_ASSIGN_OR_RETURN(const CompressAttributes a, ReadCompress(*args.node));
+  call.window = a.window;
+  call.epsilon = a.eps;
   const TensorArg& weight = args.input(kCcIn["rms_weight"]);
   const TensorArg& table = args.input(kCcIn["cos_sin"]);
   call.size = weight.size();
   call.half = args.input(kCcIn["state_cache"]).dim(2) / 2;
-  PF_ASSIGN_OR_RETURN(call.format, call.attributes.RowFormat(call.size));
+  PF_ASSIGN_OR_RETURN(call.format, a.RowFormat(call.size));
   call.weight.resize(call.size);
   PF_RETURN_IF_ERROR(DecodeToFloat(weight.dtype, weight.data, call.size, call.weight.data()));
   call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
   call.layout = {call.table.pairs(), call.size - table.dim(1), /*interleaved=*/true};
-  call.rows = GroupedRows(call.format, PagedOf(args, call.attributes), args.output(0).data);
+  call.rows = GroupedRows(call.format, PagedOf(args, a), args.output(0).data);
   CollectWindows(args, call);
   compute(call);
   return absl::OkStatus();
@@ -149,7 +130,7 @@ absl::Status Run(KernelArgs& args) {
 // The default of overlap depends on the ratio.
 absl::StatusOr<Dim> StateWidth(const ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const CompressAttributes a, ReadCompress(c.node()));
-  return c.size("D") * Dim(1 + a.overlap);
+  return c.size("D") * Dim(1 + a.window.overlap);
 }
 
 absl::StatusOr<Dim> RowBytes(const ShapeContext& c) {
@@ -186,28 +167,11 @@ absl::StatusOr<GroupedRowFormat> CompressAttributes::RowFormat(int64_t size) con
 absl::StatusOr<CompressAttributes> ReadCompress(const Node& node) {
   CompressAttributes a;
   PF_ASSIGN_OR_RETURN(a.format, node.StringAttribute("format", "fp8_ue8m0"));
-  PF_ASSIGN_OR_RETURN(a.ratio, node.IntAttribute("compress_ratio", 0));
-  PF_ASSIGN_OR_RETURN(a.overlap, node.IntAttribute("overlap", a.ratio == 4 ? 1 : 0));
+  PF_ASSIGN_OR_RETURN(a.window.ratio, node.IntAttribute("compress_ratio", 0));
+  PF_ASSIGN_OR_RETURN(a.window.overlap, node.IntAttribute("overlap", a.window.ratio == 4 ? 1 : 0));
   PF_ASSIGN_OR_RETURN(a.kv_block_size, node.IntAttribute("kv_block_size", kCcBlockSize));
   PF_ASSIGN_OR_RETURN(a.eps, node.FloatAttribute("eps", kCcEpsilon));
   return a;
-}
-
-void CompressCacheInsertPlain(const CompressCall& call) {
-  std::vector<float> y(call.size);
-  std::vector<uint8_t> rounded(2 * call.size);
-  for (size_t i = 0; i < call.writes.size(); ++i) {
-    for (int64_t d = 0; d < call.size; ++d) {
-      y[d] = CompressColumn(call, static_cast<int64_t>(i), d);
-    }
-    NormRow(call.weight.data(), call.attributes.eps, call.size, y.data());
-    RotateByTable(call.layout, call.table, call.table_rows[i], y.data());
-    // The types here are float types: never an error.
-    EncodeFromFloat(DataType::kBfloat16, y.data(), call.size, rounded.data()).IgnoreError();
-    DecodeToFloat(DataType::kBfloat16, rounded.data(), call.size, y.data()).IgnoreError();
-    EncodeGroupedRow(call.format, y.data(), rounded.data() + 2 * call.format.coded,
-                     call.rows.AtSlot(call.writes[i].slot, 0));
-  }
 }
 
 OpDef CompressCacheInsertDef() {

@@ -1,18 +1,15 @@
-// What the parts of CompressCacheInsert share: ports, attributes, and the call in parsed form.
+// What the parts of CompressCacheInsert share: ports and attributes.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/cache/grouped_row.h"
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/kernels/inserts/compress_cache_insert.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/pagefuse/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -33,54 +30,15 @@ inline constexpr float kCcEpsilon = 1e-6f;
 
 struct CompressAttributes {
   std::string format;  // "fp8_ue8m0", "indexer_fp8", "indexer_mxfp4"
-  int64_t ratio = 1;
-  int64_t overlap = 0;  // 1: a window reaches back over the one before it
+  CompressWindow window;
   int64_t kv_block_size = kCcBlockSize;
   float eps = kCcEpsilon;
 
-  int64_t WindowRows() const { return (1 + overlap) * ratio; }
   // The format of a compressed row of `size` elements. InvalidArgument where the format has none.
   absl::StatusOr<GroupedRowFormat> RowFormat(int64_t size) const;
 };
 // Of checked attributes.
 absl::StatusOr<CompressAttributes> ReadCompress(const Node& node);
-
-// One call with checked arguments. A state row is kv[0, half) | score[0, half).
-struct CompressCall {
-  CompressAttributes attributes;
-  GroupedRowFormat format;
-  int64_t size = 0;  // D
-  int64_t half = 0;  // W
-  std::vector<SlotWrite> writes;
-  std::vector<int64_t> absent;  // [writes]: rows of the window before position 0
-  // The state rows of each write's window, those that are present, one write after the other.
-  std::vector<const float*> state_rows;
-  std::vector<size_t> first_row;    // [writes]: where they start
-  std::vector<int64_t> table_rows;  // [writes]: row of the cosine table
-  std::vector<float> weight;        // [D]
-  RopeLayout layout;
-  CosSinTable table;
-  CacheRows rows;
-
-  // The present rows of a window: row absent[write] + j of it is Window(write)[j].
-  std::span<const float* const> Window(int64_t write) const {
-    const size_t count =
-        static_cast<size_t>(attributes.WindowRows() - absent[static_cast<size_t>(write)]);
-    return {state_rows.data() + first_row[static_cast<size_t>(write)], count};
-  }
-  // First column of window row i: with overlap the newer half of a window has columns of its own.
-  int64_t Column(int64_t i) const {
-    return attributes.overlap == 1 && i >= attributes.ratio ? size : 0;
-  }
-};
-
-// Columns that a thread sums at a time.
-inline constexpr int64_t kCompressColumns = 64;
-
-// The plain way; and the same, vectorised and parallel, but for the order of sums and the last
-// digit of e^x.
-void CompressCacheInsertPlain(const CompressCall& call);
-void CompressCacheInsertHwy(const CompressCall& call);
 
 absl::StatusOr<DecompositionVariant> DecomposeCompressCacheInsert(const Node& node);
 std::vector<DecompositionVariant> CompressCacheInsertVariants();

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/cache/compress_cache_insert.h"
@@ -24,7 +24,7 @@ struct BodyOptions {
   int64_t state_block_size = 0;  // tokens
   int64_t block_bytes = 0;       // of kv_cache
 
-  int64_t half() const { return (1 + attributes.overlap) * size; }
+  int64_t half() const { return (1 + attributes.window.overlap) * size; }
 };
 
 // The tokens that are written: their slots, positions and requests.
@@ -37,7 +37,7 @@ Boundary WriteBoundary(BodyWriter& w, const BodyOptions& o) {
   const std::string state_slots = w.CastFrom("slot_mapping", o.slot_type, DataType::kInt64);
   const std::string kv_slots = w.CastFrom("kv_slot_mapping", o.kv_slot_type, DataType::kInt64);
   const std::string phase =
-      w.Call("Mod", {w.Call("Add", {positions, w.Int(1)}), w.Int(o.attributes.ratio)});
+      w.Call("Mod", {w.Call("Add", {positions, w.Int(1)}), w.Int(o.attributes.window.ratio)});
   const std::string ends = w.Call("Equal", {phase, w.Int(0)});
   const std::string inside =
       w.Call("And", {ends, w.Call("GreaterOrEqual", {state_slots, w.Int(0)})});
@@ -56,7 +56,7 @@ struct WindowText {
 
 WindowText WriteWindow(BodyWriter& w, const BodyOptions& o, const Boundary& boundary) {
   w.Comment("the window of each boundary token");
-  const int64_t rows = o.attributes.WindowRows();
+  const int64_t rows = o.attributes.window.rows();
   const std::string row = w.Call("Range", {w.Int(0), w.Int(rows), w.Int(1)});
   const std::string first = w.Call("Sub", {boundary.position, w.Int(rows - 1)});
   const std::string position = w.Call("Add", {w.Call("Unsqueeze", {first, w.Ints({1})}), row});
@@ -73,10 +73,11 @@ WindowText WriteWindow(BodyWriter& w, const BodyOptions& o, const Boundary& boun
   const std::string state_rows = w.Call("Gather <axis = 0>", {state, slot});
   std::string kv = w.Slice(state_rows, 0, o.size, 2);
   std::string score = w.Slice(state_rows, o.half(), o.half() + o.size, 2);
-  if (o.attributes.overlap == 1) {
+  if (o.attributes.window.overlap == 1) {
     w.Comment("overlap: the newer half of the window uses the second column block");
-    const std::string newer = w.Call(
-        "Unsqueeze", {w.Call("GreaterOrEqual", {row, w.Int(o.attributes.ratio)}), w.Ints({0, 2})});
+    const std::string newer =
+        w.Call("Unsqueeze",
+               {w.Call("GreaterOrEqual", {row, w.Int(o.attributes.window.ratio)}), w.Ints({0, 2})});
     kv = w.Call("Where", {newer, w.Slice(state_rows, o.size, 2 * o.size, 2), kv});
     score = w.Call(
         "Where", {newer, w.Slice(state_rows, o.half() + o.size, o.half() + 2 * o.size, 2), score});
@@ -96,7 +97,7 @@ std::string WriteCompressed(BodyWriter& w, const BodyOptions& o, const Boundary&
   const std::string weight = w.CastFrom("rms_weight", o.weight_type, DataType::kFloat);
   const std::string scaled = w.Call("Mul", {normed, weight});
   w.Comment("rotation to the first position of the window");
-  const std::string ratio = w.Int(o.attributes.ratio);
+  const std::string ratio = w.Int(o.attributes.window.ratio);
   const std::string start = w.Call("Mul", {w.Call("Div", {boundary.position, ratio}), ratio});
   const CosSinText table = WriteCosSin(w, "cos_sin", o.table_type, start);
   const RopeLayout layout = {o.rotated / 2, o.size - o.rotated, /*interleaved=*/true};
@@ -127,8 +128,8 @@ absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name
                             "rms_weight, cos_sin, kv_slot_mapping, kv_cache",
                             "kv_cache_out");
   variant.attributes = {{"format", Attribute{a.format, "", ""}},
-                        {"compress_ratio", Attribute{a.ratio, "", ""}},
-                        {"overlap", Attribute{a.overlap, "", ""}},
+                        {"compress_ratio", Attribute{a.window.ratio, "", ""}},
+                        {"overlap", Attribute{a.window.overlap, "", ""}},
                         {"kv_block_size", Attribute{a.kv_block_size, "", ""}}};
   return variant;
 }
@@ -163,8 +164,7 @@ std::vector<DecompositionVariant> CompressCacheInsertVariants() {
        {Published{"fp8_ue8m0", 4, 4, 512}, Published{"fp8_ue8m0", 128, 8, 512},
         Published{"indexer_fp8", 4, 4, 128}, Published{"indexer_mxfp4", 4, 4, 128}}) {
     BodyOptions o = {.attributes = {.format = p.format,
-                                    .ratio = p.ratio,
-                                    .overlap = p.ratio == 4 ? 1 : 0,
+                                    .window = {p.ratio, p.ratio == 4 ? 1 : 0},
                                     .kv_block_size = kPageTokens / p.ratio},
                      .size = p.size,
                      .rotated = 64,

@@ -1,16 +1,16 @@
 // CompressorStateInsert: stores the step's keys and scores, the scores with the position embedding
 // of their window added, as compressor state. Equals vLLM's save_partial_states.
-#include "pagefuse/ops/pagefuse/cache/compressor_state_insert.h"
+#include "pagefuse/kernels/inserts/compressor_state_insert.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -132,23 +132,6 @@ std::vector<DecompositionVariant> Variants() {
 }
 
 }  // namespace
-
-void InsertState(const StateInsert& insert) {
-  std::vector<float> kv(insert.width);
-  std::vector<float> score(insert.width);
-  const int64_t source_bytes = insert.width * BitWidth(insert.type) / 8;
-  for (const StateWrite& write : insert.writes) {
-    const int64_t at = write.token * source_bytes;
-    // The sources are of a float type: never an error.
-    DecodeToFloat(insert.type, insert.kv + at, insert.width, kv.data()).IgnoreError();
-    DecodeToFloat(insert.type, insert.score + at, insert.width, score.data()).IgnoreError();
-    auto* row = reinterpret_cast<float*>(insert.rows.AtSlot(write.slot, 0).data);
-    for (int64_t i = 0; i < insert.width; ++i) {
-      row[i] = kv[i];
-      row[insert.half + i] = score[i] + insert.ape[write.phase * insert.width + i];
-    }
-  }
-}
 
 OpDef CompressorStateInsertDef() {
   using enum DataType;

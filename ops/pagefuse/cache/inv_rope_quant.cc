@@ -1,14 +1,13 @@
 // InvRopeQuant: undoes the rotation of the attention output and quantises it in groups for the
 // grouped output projection. Equals vLLM's fused_inv_rope_fp8_quant.
-#include "pagefuse/ops/pagefuse/cache/inv_rope_quant.h"
+#include "pagefuse/kernels/inserts/inv_rope_quant.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
@@ -61,7 +60,7 @@ absl::Status Run(KernelArgs& args) {
                  kOutputScaleFloor};
   call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
   call.layout = {call.table.pairs(), call.size - table.dim(1), /*interleaved=*/true};
-  call.positions = args.input(kIn["positions"]);
+  call.positions = IndicesOf(args.input(kIn["positions"]));
   call.codes = args.output(0).as<uint8_t>();
   call.scales = args.output(1).as<uint8_t>();
   if (call.rows() > 0 && call.size > 0) compute(call);
@@ -159,25 +158,6 @@ std::vector<DecompositionVariant> Variants() {
 }
 
 }  // namespace
-
-int64_t InvRopeCall::SourceRowBytes() const { return size * BitWidth(type) / 8; }
-
-void InvRopeQuantPlain(const InvRopeCall& call) {
-  std::vector<float> x(call.size);
-  for (int64_t row = 0; row < call.rows(); ++row) {
-    // The source is of a float type: never an error.
-    DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
-        .IgnoreError();
-    const int64_t position = IndexAt(call.positions, row / call.heads);
-    RotateByTable(call.layout, call.table, position, x.data(), RopeDirection::kInverse);
-    for (int64_t g = 0; g < call.size / call.group; ++g) {
-      const float scale = EncodeGroup(call.format, x.data() + g * call.group, call.group,
-                                      call.codes + row * call.size + g * call.group);
-      StoreGroupScale(call.format.scale, scale,
-                      call.scales + row * call.ScaleRowBytes() + g * call.format.ScaleBytes());
-    }
-  }
-}
 
 OpDef InvRopeQuantDef() {
   using enum DataType;

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"

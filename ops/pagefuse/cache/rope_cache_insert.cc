@@ -1,18 +1,13 @@
 // RopeCacheInsert: per-head RMS norm of query and key (optional), RoPE, and the insert of key and
 // value into the paged cache, in one pass over the step's tokens. By definition the composition of
 // RMSNormalization, RotaryEmbedding and PagedCacheInsert, computed in float and rounded once.
-#include "pagefuse/ops/pagefuse/cache/rope_cache_insert.h"
+#include "pagefuse/kernels/inserts/rope_cache_insert.h"
 
-#include <algorithm>
-#include <cmath>
 #include <string>
-#include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
-
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/rope_cache_insert_body.h"
 
@@ -35,45 +30,21 @@ absl::StatusOr<std::vector<float>> FloatsOf(const TensorArg& tensor) {
   return values;
 }
 
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const RopeCall call, MakeRopeCall(args));
-  compute(call);
-  return absl::OkStatus();
-}
-
-// x[0, n) of one head: norm (unless the weight is empty), then rotation, in place.
-void NormAndRotate(const RopeCall& call, int64_t token, const std::vector<float>& weight,
-                   std::vector<float>& x) {
-  if (!weight.empty()) {
-    NormRow(weight.data(), call.epsilon, static_cast<int64_t>(x.size()), x.data());
-  }
-  const int64_t pairs = call.layout.pairs;
-  std::vector<float> cos(pairs);
-  std::vector<float> sin(pairs);
-  const int64_t row = call.table_row(token) * pairs * BitWidth(call.cos.dtype) / 8;
-  // The tables are of a float type: never an error.
-  DecodeToFloat(call.cos.dtype, call.cos.as<const uint8_t>() + row, pairs, cos.data())
-      .IgnoreError();
-  DecodeToFloat(call.sin.dtype, call.sin.as<const uint8_t>() + row, pairs, sin.data())
-      .IgnoreError();
-  RotateRow(call.layout, cos.data(), sin.data(), x.data());
-}
-
-}  // namespace
-
-int64_t RopeCall::table_row(int64_t token) const {
-  return positions.present() ? IndexAt(positions, token) : token;
-}
-
 absl::StatusOr<RopeCall> MakeRopeCall(const KernelArgs& args) {
   RopeCall call;
-  call.query = args.input(kRopeIn["query"]);
-  call.query_out = args.output(0);
-  call.positions = args.input(kRopeIn["positions"]);
-  call.cos = args.input(kRopeIn["cos"]);
-  call.sin = args.input(kRopeIn["sin"]);
-  call.layout.pairs = call.cos.dim(1);
+  const TensorArg& query = args.input(kRopeIn["query"]);
+  const TensorArg& cos = args.input(kRopeIn["cos"]);
+  call.type = query.dtype;
+  call.tokens = query.dim(0);
+  call.heads = query.dim(1);
+  call.size = query.dim(2);
+  call.query = query.as<const uint8_t>();
+  call.query_out = args.output(0).as<uint8_t>();
+  call.positions = IndicesOf(args.input(kRopeIn["positions"]));
+  call.table_type = cos.dtype;
+  call.cos = cos.as<const uint8_t>();
+  call.sin = args.input(kRopeIn["sin"]).as<const uint8_t>();
+  call.layout.pairs = cos.dim(1);
   PF_ASSIGN_OR_RETURN(call.layout.offset, args.node->IntAttribute("rotary_offset", 0));
   PF_ASSIGN_OR_RETURN(const int64_t interleaved, args.node->IntAttribute("interleaved", 0));
   call.layout.interleaved = interleaved == 1;
@@ -81,39 +52,21 @@ absl::StatusOr<RopeCall> MakeRopeCall(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(call.q_norm, FloatsOf(args.input(kRopeIn["q_norm_weight"])));
   PF_ASSIGN_OR_RETURN(call.k_norm, FloatsOf(args.input(kRopeIn["k_norm_weight"])));
   PF_ASSIGN_OR_RETURN(call.sides, MakeCacheSides(args, kRopePorts));
-  call.slots.assign(call.tokens(), -1);
+  call.slots.assign(call.tokens, -1);
   for (const SlotWrite& write : SlotWrites(args.input(kRopeIn["slot_mapping"]))) {
     call.slots[write.token] = write.slot;
   }
   return call;
 }
 
-void RopeCacheInsertPlain(const RopeCall& call) {
-  const int64_t heads = call.query.dim(1);
-  const int64_t size = call.query.dim(2);
-  const int64_t row_bytes = size * BitWidth(call.query.dtype) / 8;
-  std::vector<float> x(size);
-  std::vector<SlotWrite> writes;
-  for (int64_t t = 0; t < call.tokens(); ++t) {
-    for (int64_t head = 0; head < heads; ++head) {
-      const int64_t at = (t * heads + head) * row_bytes;
-      DecodeToFloat(call.query.dtype, call.query.as<const uint8_t>() + at, size, x.data())
-          .IgnoreError();
-      NormAndRotate(call, t, call.q_norm, x);
-      EncodeFromFloat(call.query.dtype, x.data(), size, call.query_out.as<uint8_t>() + at)
-          .IgnoreError();
-    }
-    if (call.slots[t] < 0) continue;
-    writes.push_back({t, call.slots[t]});
-    const CacheSide& key = call.sides.key;
-    for (int64_t head = 0; head < key.heads; ++head) {
-      DecodeToFloat(key.source_type, key.SourceRow(t, head), size, x.data()).IgnoreError();
-      NormAndRotate(call, t, call.k_norm, x);
-      EncodeRow(key.format, key.Params(head), x.data(), size, key.rows.AtSlot(call.slots[t], head));
-    }
-  }
-  InsertRows({&call.sides.value}, writes);
+template <auto compute>
+absl::Status Run(KernelArgs& args) {
+  PF_ASSIGN_OR_RETURN(const RopeCall call, MakeRopeCall(args));
+  compute(call);
+  return absl::OkStatus();
 }
+
+}  // namespace
 
 OpDef RopeCacheInsertDef() {
   using enum DataType;

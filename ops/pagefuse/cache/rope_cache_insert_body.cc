@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 
 namespace pagefuse::pagefuse_ops {

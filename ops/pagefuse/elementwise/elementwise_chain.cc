@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/onnx/body_op.h"

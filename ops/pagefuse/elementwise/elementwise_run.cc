@@ -4,10 +4,10 @@
 
 #include "absl/synchronization/mutex.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/pagefuse/elementwise/elementwise_chain.h"
 #include "pagefuse/ops/pagefuse/elementwise/elementwise_tiles.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -1,16 +1,16 @@
 // CombineTopKWindow: rows of the prefill workspace that each token attends to, compressed rows
 // first, then its sliding window. Equals vLLM's combine_topk_swa_indices (DeepSeek-V4).
-#include "pagefuse/ops/pagefuse/indexer/combine_topk_window.h"
+#include "pagefuse/kernels/indexer/combine_topk_window.h"
 
 #include <algorithm>
 #include <limits>
 #include <string>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -275,18 +275,6 @@ CombineTopKWindow (topk_indices, query_start_loc, seq_lens, gather_lens, workspa
 )";
 
 }  // namespace
-
-void CombineRow(const CombinedRow& row, int32_t* combined) {
-  for (int64_t i = 0; i < row.width; ++i) {
-    int64_t value = -1;
-    if (i < row.compressed) {
-      value = row.topk[i] + row.first_row;
-    } else if (i < row.compressed + row.window) {
-      value = row.first_window_row + i - row.compressed;
-    }
-    combined[i] = static_cast<int32_t>(value);
-  }
-}
 
 OpDef CombineTopKWindowDef() {
   return OpDef("pagefuse", "CombineTopKWindow", 1)

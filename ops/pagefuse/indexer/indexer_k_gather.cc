@@ -6,14 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/cache/grouped_row.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/kernels/inserts/grouped_insert.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
-#include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
+#include "pagefuse/ops/pagefuse/cache/block_tables.h"
+#include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_k_gather_body.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

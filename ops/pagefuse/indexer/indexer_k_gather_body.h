@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "pagefuse/ops/cache/grouped_row.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
 
 namespace pagefuse::pagefuse_ops {
 

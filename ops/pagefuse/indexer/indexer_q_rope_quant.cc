@@ -1,15 +1,14 @@
 // IndexerQRopeQuant: rotates and quantises the indexer's query and folds the scales into the head
 // weights. Equals vLLM's fused_indexer_q_rope_quant (DeepSeek-V4; with half-split pairs, V3.2).
-#include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant.h"
+#include "pagefuse/kernels/indexer/indexer_q_rope_quant.h"
 
 #include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/convert.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
@@ -73,7 +72,7 @@ absl::Status Run(KernelArgs& args) {
   call.size = q.dim(2);
   call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
   call.layout = {call.table.pairs(), a.offset.value_or(call.size - table.dim(1)), a.interleaved};
-  call.positions = args.input(kIn["positions"]);
+  call.positions = IndicesOf(args.input(kIn["positions"]));
   IndexerQBody body;
   body.mxfp4 = a.mxfp4;
   body.size = call.size;
@@ -81,7 +80,8 @@ absl::Status Run(KernelArgs& args) {
   call.format = body.format();
   call.codes = args.output(0).as<uint8_t>();
   if (a.mxfp4) call.scales = args.output(kOut["q_scale"]).as<uint8_t>();
-  call.weights = args.input(kIn["weights"]);
+  call.weight_type = args.input(kIn["weights"]).dtype;
+  call.weights = args.input(kIn["weights"]).as<const uint8_t>();
   call.weights_out = args.output(1).as<float>();
   call.softmax_scale = a.softmax_scale;
   call.head_scale = a.head_scale;
@@ -128,38 +128,6 @@ std::vector<DecompositionVariant> Variants() {
 }
 
 }  // namespace
-
-int64_t IndexerQCall::SourceRowBytes() const { return size * BitWidth(type) / 8; }
-
-void IndexerQRopeQuantPlain(const IndexerQCall& call) {
-  std::vector<float> x(call.size);
-  for (int64_t row = 0; row < call.rows(); ++row) {
-    // The source is of a float type: never an error.
-    DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
-        .IgnoreError();
-    const int64_t position = IndexAt(call.positions, row / call.heads);
-    RotateByTable(call.layout, call.table, position, x.data());
-    for (int64_t i = 0; i < call.table.rotated; ++i) {
-      float& channel = x[call.layout.offset + i];
-      channel = static_cast<float>(Bfloat16(channel));
-    }
-    const int64_t groups = call.size / call.group;
-    float scale = 1.0f;
-    for (int64_t g = 0; g < groups; ++g) {
-      scale = EncodeGroup(
-          call.format, x.data() + g * call.group, call.group,
-          call.codes + row * call.CodeRowBytes() + g * call.format.CodeBytes(call.group));
-      if (call.folds_scale()) continue;
-      StoreGroupScale(call.format.scale, scale, call.scales + row * groups + g);
-    }
-    float weight = 0;
-    // Weights are of a float type too.
-    DecodeToFloat(call.weights.dtype, call.weights.as<const uint8_t>() + row * call.WeightBytes(),
-                  1, &weight)
-        .IgnoreError();
-    call.weights_out[row] = call.ScaledWeight(weight, scale);
-  }
-}
 
 OpDef IndexerQRopeQuantDef() {
   using enum DataType;

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string>
 
-#include "pagefuse/ir/data_type.h"
-#include "pagefuse/ops/cache/group_format.h"
+#include "pagefuse/base/data_type.h"
+#include "pagefuse/kernels/formats/group_format.h"
+#include "pagefuse/kernels/rows/rope_row.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/pagefuse/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -1,18 +1,18 @@
 // IndexerTopK: the top-k keys of each query by index score. Equals vLLM's top_k_per_row_prefill and
 // top_k_per_row_decode with a fixed order and tie rule.
-#include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"
+#include "pagefuse/kernels/indexer/indexer_topk.h"
 
 #include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

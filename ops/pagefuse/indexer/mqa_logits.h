@@ -1,68 +1,13 @@
-// Index scores of queries over keys: what MqaLogits and PagedMqaLogits share.
+// What MqaLogits and PagedMqaLogits share: their kernels.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/cache/cache_format.h"
+#include "pagefuse/kernels/indexer/mqa_logits.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
-
-// Positions [begin, end); empty where end <= begin.
-struct KeyRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
-// One call with checked arguments:
-//
-//   logits[m, p] = sum over h of weights[m, h] * max(0, (q[m, h] . key(m, p)) * scale(m, p))
-//
-// for the positions p of row m's range, -inf for the others of filled[m]. Keys are e4m3fn codes of
-// head_size elements with a float scale, dense or in a paged cache: the key of position p is in
-// block p / block_size of the row's sequence, at offset p % block_size. Dense keys are one block.
-struct MqaLogitsProblem {
-  const uint8_t* q = nullptr;      // e4m3fn codes [rows, heads, head_size]
-  const float* weights = nullptr;  // [rows, heads]
-  int64_t rows = 0;
-  int64_t heads = 0;
-  int64_t head_size = 0;
-
-  CacheRows keys;
-  int64_t rows_a_sequence = 1;           // rows that follow each other and see the same keys
-  const int32_t* block_table = nullptr;  // [rows / rows_a_sequence, table_columns]
-  int64_t table_columns = 0;
-
-  float* logits = nullptr;  // [rows, width]
-  int64_t width = 0;
-  std::vector<KeyRange> ranges;  // [rows], within the width and the block table
-  // [rows]: columns [0, filled) outside the range become -inf; columns behind them are not written.
-  std::vector<int64_t> filled;
-
-  int64_t SequenceOf(int64_t row) const { return row / rows_a_sequence; }
-  RowAddress Key(int64_t sequence, int64_t position) const {
-    const int64_t column = position / keys.block_size;
-    return keys.At(block_table[sequence * table_columns + column], position % keys.block_size, 0);
-  }
-};
-
-// Writes -inf to the columns of a row that are outside its range.
-void FillOutside(const MqaLogitsProblem& problem, int64_t row);
-
-// Three ways to compute the same numbers but for rounding: plain loops in double; vectors of float;
-// tiles of bfloat16 (linalg/bf16_tiles.h), which hold e4m3fn exactly. All but the first are
-// parallel.
-void MqaLogitsReference(const MqaLogitsProblem& problem);
-void MqaLogitsHwy(const MqaLogitsProblem& problem, Scratch* scratch);
-void MqaLogitsTiles(const MqaLogitsProblem& problem, Scratch* scratch);
-
-// OK if this machine can run MqaLogitsTiles, else why not.
-absl::Status MqaLogitsTilesSupported();
 
 // The kernels of an op that `make_problem` turns into one call: "reference", "hwy", "tiles". Its
 // arguments are checked but for attributes.

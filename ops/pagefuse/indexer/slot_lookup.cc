@@ -1,15 +1,14 @@
 #include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/parallel.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -29,30 +28,8 @@ void FillRows(KernelArgs& args, int64_t begin, int64_t end, const RowOf& row_of,
 
 }  // namespace
 
-BlockDivider::BlockDivider(int64_t d) : divisor(static_cast<uint32_t>(d)) {
-  shift = 31 + std::bit_width(static_cast<uint64_t>(d) - 1);
-  multiplier = static_cast<uint32_t>((uint64_t{1} << shift) / divisor + 1);
-}
-
 int64_t IndexLimit(int64_t columns, int64_t block_size) {
   return std::min(CheckedMul(columns, block_size).value_or(kMaxInt32 + 1), kMaxInt32 + 1);
-}
-
-int32_t LookUpSlots(const SlotRow& row, int64_t block_size) {
-  int32_t valid = 0;
-  for (int64_t i = 0; i < row.count; ++i) {
-    const int64_t index = row.indices[i];
-    row.slots[i] = -1;
-    if (index < 0 || index >= row.limit) continue;
-    ++valid;
-    if (row.table == nullptr) {
-      row.slots[i] = static_cast<int32_t>(index + row.start);
-      continue;
-    }
-    row.slots[i] =
-        static_cast<int32_t>(row.table[index / block_size] * block_size + index % block_size);
-  }
-  return valid;
 }
 
 void AddSlotLookupKernels(OpDef& op, SlotRowOf row_of) {

@@ -5,12 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/inserts/grouped_insert.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
-#include "pagefuse/ops/pagefuse/cache/grouped_insert.h"
-#include "pagefuse/ops/parallel.h"
+#include "pagefuse/ops/pagefuse/checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/builtin_ops.h"
 

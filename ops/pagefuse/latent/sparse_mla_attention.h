@@ -13,8 +13,8 @@
 //
 // Caches: format "bf16" is a tensor [..., D] of bfloat16 (or float, float16, taken as they are),
 // its leading dims the rows; "fp8_ds_mla" uint8 [..., 656]; "fp8_ue8m0" uint8 [blocks, S] with
-// block_size tokens a block. See cache/grouped_row.h. In the dense case a cache has its blocks in
-// the first dim, and the tokens of a block in the dims between the first and the last.
+// block_size tokens a block. See kernels/formats/grouped_row.h. In the dense case a cache has its
+// blocks in the first dim, and the tokens of a block in the dims between the first and the last.
 //
 // Sources: DeepSeek-V3.2 and V4 (FlashMLA's flash_mla_sparse_prefill and flash_mla_with_kvcache).
 #pragma once
@@ -27,7 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/cache/grouped_row.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse {

@@ -8,12 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/linalg/expert_groups.h"
-#include "pagefuse/ops/linalg/linear_bf16.h"
-#include "pagefuse/ops/linalg/linear_f32.h"
-#include "pagefuse/ops/linalg/product.h"
-#include "pagefuse/ops/numeric/dispatch.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/linalg/expert_groups.h"
+#include "pagefuse/kernels/linalg/linear_bf16.h"
+#include "pagefuse/kernels/linalg/linear_f32.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert.h"
 

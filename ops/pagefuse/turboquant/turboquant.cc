@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 

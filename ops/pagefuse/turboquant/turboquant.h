@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/cache/cache_format.h"
-#include "pagefuse/ops/cache/turboquant_format.h"
+#include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/kernels/formats/turboquant_format.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant_body.h"
 

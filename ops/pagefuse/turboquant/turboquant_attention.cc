@@ -7,11 +7,12 @@
 
 #include "absl/strings/str_format.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
-#include "pagefuse/ops/pagefuse/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention_call.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
 
 namespace pagefuse::pagefuse_ops {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/cache/turboquant_format.h"
+#include "pagefuse/kernels/formats/turboquant_format.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -4,36 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/turboquant/turboquant.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
-#include "pagefuse/ops/pagefuse/turboquant/turboquant_hwy.h"
 
-namespace pagefuse {
-
-void InsertTurboQuant(const TurboQuantInsertCall& call,
-                      const std::vector<pagefuse_ops::SlotWrite>& writes) {
-  const int64_t size = call.format.head_size;
-  const int64_t row_bytes = size * BitWidth(call.source_type) / 8;
-  std::vector<float> row(size);
-  for (const pagefuse_ops::SlotWrite& write : writes) {
-    for (int64_t head = 0; head < call.heads; ++head) {
-      const int64_t offset = (write.token * call.heads + head) * row_bytes;
-      uint8_t* slot = call.slots.AtSlot(write.slot, head).data;
-      // The source is of a float type: never an error.
-      DecodeToFloat(call.source_type, call.key + offset, size, row.data()).IgnoreError();
-      EncodeTurboQuantKey(call.format, call.tables, row.data(), slot);
-      DecodeToFloat(call.source_type, call.value + offset, size, row.data()).IgnoreError();
-      EncodeTurboQuantValue(call.format, row.data(), slot);
-    }
-  }
-}
-
-namespace pagefuse_ops {
+namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr Ports kIn({
@@ -169,5 +148,4 @@ OpDef TurboQuantInsertDef() {
       .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertTurboQuantHwy>});
 }
 
-}  // namespace pagefuse_ops
-}  // namespace pagefuse
+}  // namespace pagefuse::pagefuse_ops

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse::fuzz {

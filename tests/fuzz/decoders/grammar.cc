@@ -4,7 +4,7 @@
 #include "mixing.h"
 #include "plan.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 
 namespace pagefuse::fuzz {
 namespace {

@@ -7,7 +7,7 @@
 #include "compare_outputs.h"
 #include "decoder_feeds.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/session.h"

@@ -4,7 +4,7 @@
 
 #include "decoder_text.h"
 
-#include "pagefuse/ir/status_macros.h"
+#include "pagefuse/base/status_macros.h"
 
 namespace pagefuse::fuzz {
 namespace {

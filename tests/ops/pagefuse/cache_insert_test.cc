@@ -10,8 +10,8 @@
 #include "run_op.h"
 #include "simd_targets.h"
 
-#include "pagefuse/ops/cache/cache_format.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

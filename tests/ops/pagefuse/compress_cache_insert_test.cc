@@ -9,8 +9,8 @@
 #include "run_op.h"
 #include "simd_targets.h"
 
-#include "pagefuse/ops/cache/grouped_row.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

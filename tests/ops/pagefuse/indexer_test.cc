@@ -14,13 +14,13 @@
 #include "gtest/gtest.h"
 #include "simd_targets.h"
 
-#include "pagefuse/ops/linalg/cpu_features.h"
-#include "pagefuse/ops/numeric/e4m3_bf16.h"
-#include "pagefuse/ops/numeric/small_float.h"
-#include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"
-#include "pagefuse/ops/pagefuse/indexer/mqa_logits.h"
-#include "pagefuse/ops/pagefuse/indexer/slot_lookup.h"
-#include "pagefuse/ops/thread_pool.h"
+#include "pagefuse/base/thread_pool.h"
+#include "pagefuse/kernels/indexer/indexer_topk.h"
+#include "pagefuse/kernels/indexer/mqa_logits.h"
+#include "pagefuse/kernels/indexer/slot_lookup.h"
+#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/kernels/numeric/e4m3_bf16.h"
+#include "pagefuse/kernels/numeric/small_float.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -7,7 +7,7 @@
 #include "paged_attention_instance.h"
 #include "simd_targets.h"
 
-#include "pagefuse/ops/thread_pool.h"
+#include "pagefuse/base/thread_pool.h"
 
 namespace pagefuse::testing {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/cache/cache_format.h"
+#include "pagefuse/kernels/formats/cache_format.h"
 #include "pagefuse/ops/evaluate.h"
 
 namespace pagefuse::testing {

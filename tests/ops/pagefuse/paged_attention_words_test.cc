@@ -9,7 +9,7 @@
 #include "simd_targets.h"
 
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/small_float.h"
+#include "pagefuse/kernels/numeric/small_float.h"
 
 namespace pagefuse::testing {
 namespace {

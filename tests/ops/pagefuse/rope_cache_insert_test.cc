@@ -8,7 +8,7 @@
 #include "run_op.h"
 #include "simd_targets.h"
 
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

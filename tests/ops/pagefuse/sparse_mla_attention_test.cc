@@ -8,8 +8,8 @@
 #include "op_run.h"
 #include "simd_targets.h"
 
-#include "pagefuse/ops/numeric/convert.h"
-#include "pagefuse/ops/thread_pool.h"
+#include "pagefuse/base/thread_pool.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/sparse_mla_instance.h"
 
 namespace pagefuse::testing {

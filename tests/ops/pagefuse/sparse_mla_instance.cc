@@ -8,9 +8,9 @@
 #include <random>
 #include <set>
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/cache/grouped_row.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse::testing {
 namespace {

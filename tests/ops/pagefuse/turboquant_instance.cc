@@ -6,8 +6,8 @@
 #include <numeric>
 #include <random>
 
-#include "pagefuse/ir/status_macros.h"
-#include "pagefuse/ops/numeric/convert.h"
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse::testing {
 namespace {

@@ -10,7 +10,7 @@
 #include "turboquant_instance.h"
 
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/numeric/small_float.h"
+#include "pagefuse/kernels/numeric/small_float.h"
 
 namespace pagefuse::testing {
 namespace {

@@ -1,0 +1,63 @@
+// pagefuse's own worker pool: threads that wait for loops to help with.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "pagefuse/base/parallel.h"
+
+namespace pagefuse {
+
+// Run works on the loop itself and invites idle threads to join; whoever comes takes parts. It
+// never waits for a thread that has yet to wake or to get a CPU. It does wait for one that is in
+// the middle of a part, which beside busy processes may be stopped there for a time slice. Threads
+// wait for some microseconds awake, then asleep.
+//
+// Run is thread-safe: loops of different threads share the helpers. After fork() the child works
+// without helpers. Made and destroyed by one thread, with no Run in progress.
+class ThreadPool final : public WorkerPool {
+ public:
+  static constexpr int kMaxSize = 1024;
+
+  // Starts size - 1 threads, or as many of them as the system lets it. A size of 1 starts none.
+  // Below 1 it is 1, above kMaxSize it is that.
+  explicit ThreadPool(int size);
+  ~ThreadPool() override;
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // The pool of threads that were given no other: made at first use, of UsableCpus() threads. It is
+  // never destroyed, so that a process may end while it is in use.
+  static ThreadPool& Default();
+
+  int size() const override { return static_cast<int>(threads_.size()) + 1; }
+  void Run(int helpers, const Work& work) override;
+
+ private:
+  // Where a caller offers its loop.
+  struct alignas(64) Offer {
+    std::atomic<uint32_t> state{0};
+    int helpers = 0;
+    Work work{};
+  };
+  // Loops at once; a caller that finds no free offer works alone.
+  static constexpr int kOffers = 16;
+
+  Offer* TakeOffer();
+  void Invite(int helpers);
+  void Wait(Offer& offer);
+  void Help();
+  bool JoinAnyOffer();
+  bool Join(Offer& offer);
+
+  alignas(64) std::atomic<uint32_t> calls_{0};  // of Invite: what idle threads look at
+  std::atomic<int> sleeping_{0};
+  std::atomic<bool> stop_{false};
+  Offer offers_[kOffers];
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace pagefuse

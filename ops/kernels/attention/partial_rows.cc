@@ -1,0 +1,25 @@
+#include "pagefuse/kernels/attention/partial_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace pagefuse {
+
+PartialRow JoinPartialRows(const PartialRows& rows, float* values) {
+  PartialRow row{-std::numeric_limits<float>::infinity(), 0, values};
+  for (int64_t s = 0; s < rows.count; ++s) {
+    row.max = std::max(row.max, rows.first[s * rows.stride]);
+  }
+  std::fill_n(values, rows.size, 0.0f);
+  const float base = std::isinf(row.max) && row.max < 0 ? 0 : row.max;
+  for (int64_t s = 0; s < rows.count; ++s) {
+    const float* from = rows.first + s * rows.stride;
+    const float weight = std::exp(from[0] - base);
+    row.sum += from[1] * weight;
+    for (int64_t d = 0; d < rows.size; ++d) values[d] += from[2 + d] * weight;
+  }
+  return row;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,149 @@
+// KV-cache formats: how a row (one token, one head) becomes bytes and back, and where its bytes and
+// scales lie.
+//
+// The scalar functions here are the definition. Kernels use the vector codecs of row_codec-inl.h,
+// which give the same bytes. docs/formats.md draws every format.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/base/data_type.h"
+
+namespace pagefuse {
+
+// The values of the attribute `kv_quant_mode`.
+enum class KvQuantMode {
+  kNone,              // "none": any float type, the row as it is
+  kFp8PerTensor,      // "fp8_per_tensor": e4m3fn codes of x / scale, one scale for the tensor (or a
+                      // head)
+  kInt8PerTokenHead,  // "int8_per_token_head": int8 codes, one float scale a row
+  kFp8PerTokenHead,   // "fp8_per_token_head": e4m3fn codes, one float scale a row
+  kInt4PerTokenHead,  // "int4_per_token_head": Hadamard transform, then 4-bit codes, float scale
+                      // with a zero point in it
+};
+
+// The values of the attribute `int8_rounding`.
+enum class Int8Rounding { kHalfEven, kTowardZero };
+
+// InvalidArgument `unknown mode "x"` listing the known ones.
+absl::StatusOr<KvQuantMode> ParseKvQuantMode(std::string_view name);
+std::string_view KvQuantModeName(KvQuantMode mode);
+// InvalidArgument `unknown rounding "x"` listing the known ones.
+absl::StatusOr<Int8Rounding> ParseInt8Rounding(std::string_view name);
+
+// What is stored for one row. A value type; sizes are in bytes.
+struct CacheFormat {
+  KvQuantMode mode = KvQuantMode::kNone;
+  // The logical type of a stored element: what UINT8 stands for where a cache of float8 comes as
+  // its twin. kUint8 for int4 rows.
+  DataType element = DataType::kFloat;
+  Int8Rounding int8_rounding = Int8Rounding::kHalfEven;
+
+  // The format of a cache tensor of type `cache_type` under `mode`. InvalidArgument `expected type
+  // ..., got ...` where the mode does not allow the type.
+  static absl::StatusOr<CacheFormat> Make(KvQuantMode mode, DataType cache_type);
+
+  // One float scale for each row, in a tensor (or place) of its own.
+  bool has_row_scales() const {
+    return mode == KvQuantMode::kInt8PerTokenHead || mode == KvQuantMode::kFp8PerTokenHead ||
+           mode == KvQuantMode::kInt4PerTokenHead;
+  }
+  bool has_tensor_scale() const { return mode == KvQuantMode::kFp8PerTensor; }
+  bool needs_signs() const { return mode == KvQuantMode::kInt4PerTokenHead; }
+
+  // Last dimension of the cache tensor for rows of `head_size` elements.
+  int64_t StoredElements(int64_t head_size) const;
+  int64_t RowBytes(int64_t head_size) const;
+  int64_t ScaleBytes() const { return has_row_scales() ? 4 : 0; }
+  // What a token costs in memory, keys and values together.
+  int64_t BytesPerToken(int64_t kv_heads, int64_t key_size, int64_t value_size) const;
+
+  bool operator==(const CacheFormat&) const = default;
+};
+
+// Parameters of a row that are not stored with it.
+struct RowParams {
+  float tensor_scale = 1.0f;         // fp8_per_tensor
+  const float* rht_signs = nullptr;  // int4: [head_size], +-1
+  DataType source_type =
+      DataType::kFloat;  // int4: the transformed row is rounded to it before it is quantised
+};
+
+// The bytes of one row. `scale` is null where the format has no row scales.
+struct RowAddress {
+  uint8_t* data = nullptr;
+  uint8_t* scale = nullptr;  // may be unaligned
+};
+
+// Encodes x[0, n). Writes RowBytes(n) bytes of data and, with row scales, the scale. Exact
+// semantics: the op PagedCacheInsert.
+void EncodeRow(const CacheFormat& format, const RowParams& params, const float* x, int64_t n,
+               RowAddress row);
+
+// Decodes a row of n elements to codes[0, n) and returns its scale: element d is codes[d] * scale
+// (one rounding to float). int4 rows come back in the transformed space (see HadamardTransform):
+// element d is (H (signs * x))_d, so that x = signs * (H y) / n.
+float DecodeRow(const CacheFormat& format, const RowParams& params, RowAddress row, int64_t n,
+                float* codes);
+
+// Where the rows of one paged cache lie, in bytes: a dense tensor [blocks, block_size, heads, size]
+// and a dense scale tensor beside it, or a page with the scales inline, or with rows and scales in
+// two parts of a block: the strides tell.
+struct CacheRows {
+  struct Strides {
+    int64_t block = 0;
+    int64_t row = 0;
+    int64_t head = 0;
+  };
+  uint8_t* data = nullptr;
+  uint8_t* scales = nullptr;  // null: no row scales
+  int64_t num_blocks = 0;
+  int64_t block_size = 1;
+  Strides data_strides;
+  Strides scale_strides;
+
+  RowAddress At(int64_t block, int64_t row, int64_t head) const {
+    RowAddress bytes;
+    bytes.data =
+        data + block * data_strides.block + row * data_strides.row + head * data_strides.head;
+    if (scales != nullptr) {
+      bytes.scale = scales + block * scale_strides.block + row * scale_strides.row +
+                    head * scale_strides.head;
+    }
+    return bytes;
+  }
+  RowAddress AtSlot(int64_t slot, int64_t head) const {
+    return At(slot / block_size, slot % block_size, head);
+  }
+};
+
+// The shape of a cache: [blocks, block_size, kv_heads, head_size], head_size counting elements
+// before any packing.
+struct CacheShape {
+  int64_t num_blocks = 0;
+  int64_t block_size = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+};
+
+// Rows of a dense cache tensor and its dense scale tensor (null without row scales).
+CacheRows DenseRows(const CacheFormat& format, const CacheShape& shape, void* data, void* scales);
+
+// Rows of vLLM's page: a block is its key rows, then its value rows, each row followed by its scale
+// if it has one. `page` is the first block; key and value size are the same.
+struct PageRows {
+  CacheRows key;
+  CacheRows value;
+};
+PageRows InlinePageRows(const CacheFormat& format, const CacheShape& shape, void* page);
+
+// In place y = H x, H the unnormalised Sylvester-Hadamard matrix: H_1 = [1], H_2n = [[H, H], [H,
+// -H]]. n is a power of two. The butterflies run in the order of growing distance, so that every
+// implementation rounds alike.
+void HadamardTransform(float* x, int64_t n);
+
+}  // namespace pagefuse

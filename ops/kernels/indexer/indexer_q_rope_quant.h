@@ -1,0 +1,51 @@
+// Queries of the indexer rotated and quantised, their scales folded into weights.
+#pragma once
+
+#include <cstdint>
+
+#include "pagefuse/kernels/formats/group_format.h"
+#include "pagefuse/kernels/numeric/index_array.h"
+#include "pagefuse/kernels/rows/rope_row.h"
+
+namespace pagefuse::pagefuse_ops {
+
+// Rows are (token, head), token by token; so are those of the outputs.
+struct IndexerQCall {
+  DataType type = DataType::kBfloat16;  // of the source
+  const uint8_t* source = nullptr;      // [rows, size]
+  int64_t tokens = 0;
+  int64_t heads = 0;
+  int64_t size = 0;
+  RopeLayout layout;
+  CosSinTable table;
+  IndexArray positions;
+
+  int64_t group = 0;  // channels with one scale: size for fp8
+  GroupFormat format;
+  uint8_t* codes = nullptr;   // [rows, format.CodeBytes(size)]
+  uint8_t* scales = nullptr;  // [rows, size / group]; null for fp8, whose scale goes into weights
+
+  DataType weight_type = DataType::kFloat;
+  const uint8_t* weights = nullptr;  // [rows]
+  float* weights_out = nullptr;
+  float softmax_scale = 0;
+  float head_scale = 0;
+
+  int64_t rows() const { return tokens * heads; }
+  int64_t SourceRowBytes() const;
+  int64_t CodeRowBytes() const { return format.CodeBytes(size); }
+  bool folds_scale() const { return scales == nullptr; }
+  int64_t WeightBytes() const { return BitWidth(weight_type) / 8; }
+  // A weight times the query scale (unless that is stored) and both factors, each product rounded
+  // to float.
+  float ScaledWeight(float weight, float query_scale) const {
+    const float scaled = folds_scale() ? weight * query_scale : weight;
+    return scaled * softmax_scale * head_scale;
+  }
+};
+
+// The plain way; and the same bytes, vectorised, parallel over rows.
+void IndexerQRopeQuantPlain(const IndexerQCall& call);
+void IndexerQRopeQuantHwy(const IndexerQCall& call);
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,68 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pagefuse/kernels/inserts/compressor_state_insert_hwy.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/kernels/inserts/compressor_state_insert.h"
+#include "pagefuse/kernels/numeric/convert-inl.h"
+#include "pagefuse/kernels/rows/rope_row-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse::pagefuse_ops {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace vec = pagefuse::HWY_NAMESPACE;
+
+// to = x + b, element by element.
+template <typename From>
+HWY_INLINE void Sums(const From* HWY_RESTRICT x, const float* HWY_RESTRICT b, size_t n,
+                     float* HWY_RESTRICT to) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Add(vec::LoadToFloat(df, x + i), hn::LoadU(df, b + i)), df, to + i);
+  }
+  for (; i < n; ++i) to[i] = static_cast<float>(x[i]) + b[i];
+}
+
+template <typename From>
+HWY_INLINE void WriteStatesFrom(const StateInsert& insert, const StateWrite* writes,
+                                int64_t count) {
+  const auto n = static_cast<size_t>(insert.width);
+  const auto* kv = reinterpret_cast<const From*>(insert.kv);
+  const auto* score = reinterpret_cast<const From*>(insert.score);
+  for (int64_t i = 0; i < count; ++i) {
+    const StateWrite& write = writes[i];
+    const int64_t at = write.token * insert.width;
+    auto* row = reinterpret_cast<float*>(insert.rows.AtSlot(write.slot, 0).data);
+    vec::ConvertArray(kv + at, n, row);
+    Sums(score + at, insert.ape + write.phase * insert.width, n, row + insert.half);
+  }
+}
+
+void WriteStates(const StateInsert& insert, const StateWrite* writes, int64_t count) {
+  WithRowType(insert.type,
+              [&]<typename T>() HWY_ATTR { WriteStatesFrom<T>(insert, writes, count); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse::pagefuse_ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagefuse::pagefuse_ops {
+
+HWY_EXPORT(WriteStates);
+
+void InsertStateHwy(const StateInsert& insert) {
+  const int64_t row_bytes = 2 * insert.width * (BitWidth(insert.type) / 8 + 4);
+  ParallelFor(
+      static_cast<int64_t>(insert.writes.size()), row_bytes, [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(WriteStates)(insert, insert.writes.data() + begin, end - begin);
+      });
+}
+
+}  // namespace pagefuse::pagefuse_ops
+#endif  // HWY_ONCE

@@ -1,0 +1,35 @@
+#include "pagefuse/kernels/inserts/grouped_insert.h"
+
+#include <cstring>
+
+#include "pagefuse/kernels/numeric/convert.h"
+
+namespace pagefuse::pagefuse_ops {
+
+void InsertGroupedRows(const GroupedInsert& insert, const std::vector<SlotWrite>& writes) {
+  const GroupedRowFormat& format = insert.format;
+  std::vector<float> x(format.coded);
+  for (const SlotWrite& write : writes) {
+    const uint8_t* source = insert.coded + write.token * insert.coded_stride;
+    // The source is of a float type: never an error.
+    DecodeToFloat(insert.source_type, source, format.coded, x.data()).IgnoreError();
+    const uint8_t* plain =
+        format.plain == 0 ? nullptr : insert.plain + write.token * insert.plain_stride;
+    EncodeGroupedRow(format, x.data(), plain, insert.rows.AtSlot(write.slot, 0));
+  }
+}
+
+void GatherGroupedRows(const GroupedGather& gather, const std::vector<SlotRead>& reads) {
+  const GroupedRowFormat& format = gather.format;
+  std::vector<float> x(format.elements());
+  for (const SlotRead& read : reads) {
+    const RowAddress row = gather.rows.AtSlot(read.slot, 0);
+    uint8_t* out = gather.workspace + read.row * format.elements() * 2;
+    DecodeGroupedRow(format, row, x.data());
+    EncodeFromFloat(DataType::kBfloat16, x.data(), format.coded, out).IgnoreError();
+    if (format.plain == 0) continue;
+    std::memcpy(out + 2 * format.coded, row.data + format.PlainOffset(), 2 * format.plain);
+  }
+}
+
+}  // namespace pagefuse::pagefuse_ops

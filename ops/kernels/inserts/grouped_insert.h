@@ -1,0 +1,46 @@
+// Writing and reading rows of grouped codes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "pagefuse/base/data_type.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/kernels/inserts/slot_writes.h"
+
+namespace pagefuse::pagefuse_ops {
+
+// The rows of a step and the cache that takes them. Token t has its coded elements, of
+// `source_type` (float, float16, bfloat16), at coded + t * coded_stride bytes and its plain
+// elements, bfloat16, at plain + t * plain_stride.
+struct GroupedInsert {
+  GroupedRowFormat format;
+  CacheRows rows;
+  DataType source_type = DataType::kBfloat16;
+  const uint8_t* coded = nullptr;
+  int64_t coded_stride = 0;
+  const uint8_t* plain = nullptr;
+  int64_t plain_stride = 0;
+};
+
+// Writes the tokens' rows, the plain way; and the same bytes, vectorised, parallel over tokens.
+void InsertGroupedRows(const GroupedInsert& insert, const std::vector<SlotWrite>& writes);
+void InsertGroupedRowsHwy(const GroupedInsert& insert, const std::vector<SlotWrite>& writes);
+
+// One row to read: from a slot of the cache to a row of a workspace.
+struct SlotRead {
+  int64_t slot;
+  int64_t row;
+};
+
+// A cache and the bfloat16 workspace [rows, elements] that its rows are decoded to. A coded element
+// becomes bfloat16(float(code * scale)), a plain one is copied.
+struct GroupedGather {
+  GroupedRowFormat format;
+  CacheRows rows;
+  uint8_t* workspace = nullptr;
+};
+void GatherGroupedRows(const GroupedGather& gather, const std::vector<SlotRead>& reads);
+void GatherGroupedRowsHwy(const GroupedGather& gather, const std::vector<SlotRead>& reads);
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,113 @@
+#define HWY_WANT_AVX3_DL  // byte_tables-inl.h
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pagefuse/kernels/inserts/grouped_insert_hwy.cc"
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/kernels/formats/grouped_row-inl.h"
+#include "pagefuse/kernels/formats/grouped_words-inl.h"
+#include "pagefuse/kernels/inserts/grouped_insert.h"
+#include "pagefuse/kernels/rows/rope_row-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse::pagefuse_ops {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace vec = pagefuse::HWY_NAMESPACE;
+
+template <typename From>
+HWY_INLINE void EncodeGroupedRowsOf(const GroupedInsert& insert, const SlotWrite* writes,
+                                    int64_t count) {
+  const GroupedRowFormat& format = insert.format;
+  for (int64_t left = count; left > 0;) {
+    const auto source_at = [&](size_t i) {
+      return reinterpret_cast<const From*>(insert.coded + writes[i].token * insert.coded_stride);
+    };
+    const auto address_at = [&](size_t i) { return insert.rows.AtSlot(writes[i].slot, 0); };
+    const size_t rows = std::min(static_cast<size_t>(left), vec::kGroupsAtOnce);
+    if (!vec::EncodeRowsOfOneGroup(format, rows, source_at, address_at)) {
+      for (size_t i = 0; i < rows; ++i) {
+        const uint8_t* plain =
+            format.plain == 0 ? nullptr : insert.plain + writes[i].token * insert.plain_stride;
+        vec::EncodeGroupedRowVectors(format, source_at(i), plain, address_at(i));
+      }
+    }
+    writes += rows;
+    left -= static_cast<int64_t>(rows);
+  }
+}
+
+void EncodeGroupedRows(const GroupedInsert& insert, const SlotWrite* writes, int64_t count) {
+  WithRowType(insert.source_type,
+              [&]<typename T>() HWY_ATTR { EncodeGroupedRowsOf<T>(insert, writes, count); });
+}
+
+// Codes of one group as bfloat16, each code * scale rounded to float, then once more.
+HWY_INLINE void DecodeGroupToBfloat16(const uint8_t* HWY_RESTRICT codes, float scale, size_t n,
+                                      uint8_t* HWY_RESTRICT out) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  const auto factor = hn::Set(df, scale);
+  const auto* from = reinterpret_cast<const Float8E4M3FN*>(codes);
+  auto* to = reinterpret_cast<Bfloat16*>(out);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    vec::StoreFromFloat(hn::Mul(vec::LoadToFloat(df, from + i), factor), df, to + i);
+  }
+  if (i == n) return;
+  const auto rest = hn::Mul(vec::LoadToFloatN(df, from + i, n - i), factor);
+  vec::StoreFromFloatN(rest, df, to + i, n - i);
+}
+
+void DecodeGroupedRows(const GroupedGather& gather, const SlotRead* reads, int64_t count) {
+  const GroupedRowFormat& format = gather.format;
+  const int64_t scale_bytes = format.groups.ScaleBytes();
+  const auto decode = [&](const auto& codec, const SlotRead& read) HWY_ATTR {
+    const RowAddress row = gather.rows.AtSlot(read.slot, 0);
+    uint8_t* out = gather.workspace + read.row * format.elements() * 2;
+    const size_t decoded =
+        vec::DecodeCodedWords(codec, codec.Open(row), reinterpret_cast<uint16_t*>(out));
+    for (int64_t g = static_cast<int64_t>(decoded) / format.group; g < format.num_groups(); ++g) {
+      const float scale = LoadGroupScale(format.groups.scale, row.scale + g * scale_bytes);
+      DecodeGroupToBfloat16(row.data + g * format.group, scale, static_cast<size_t>(format.group),
+                            out + 2 * g * format.group);
+    }
+    if (format.plain == 0) return;
+    std::memcpy(out + 2 * format.coded, row.data + format.PlainOffset(), 2 * format.plain);
+  };
+  vec::WithGroupedCodec(format, [&](const auto& codec) HWY_ATTR {
+    for (int64_t i = 0; i < count; ++i) decode(codec, reads[i]);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse::pagefuse_ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagefuse::pagefuse_ops {
+
+HWY_EXPORT(EncodeGroupedRows);
+HWY_EXPORT(DecodeGroupedRows);
+
+void InsertGroupedRowsHwy(const GroupedInsert& insert, const std::vector<SlotWrite>& writes) {
+  const int64_t row_bytes = 2 * insert.format.elements() + insert.format.TokenBytes();
+  ParallelFor(static_cast<int64_t>(writes.size()), row_bytes, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(EncodeGroupedRows)(insert, writes.data() + begin, end - begin);
+  });
+}
+
+void GatherGroupedRowsHwy(const GroupedGather& gather, const std::vector<SlotRead>& reads) {
+  const int64_t row_bytes = 2 * gather.format.elements() + gather.format.TokenBytes();
+  ParallelFor(static_cast<int64_t>(reads.size()), row_bytes, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(DecodeGroupedRows)(gather, reads.data() + begin, end - begin);
+  });
+}
+
+}  // namespace pagefuse::pagefuse_ops
+#endif  // HWY_ONCE

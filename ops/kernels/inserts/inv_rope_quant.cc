@@ -1,0 +1,28 @@
+#include "pagefuse/kernels/inserts/inv_rope_quant.h"
+
+#include <vector>
+
+#include "pagefuse/kernels/numeric/convert.h"
+
+namespace pagefuse::pagefuse_ops {
+
+int64_t InvRopeCall::SourceRowBytes() const { return size * BitWidth(type) / 8; }
+
+void InvRopeQuantPlain(const InvRopeCall& call) {
+  std::vector<float> x(call.size);
+  for (int64_t row = 0; row < call.rows(); ++row) {
+    // The source is of a float type: never an error.
+    DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
+        .IgnoreError();
+    const int64_t position = call.positions[row / call.heads];
+    RotateByTable(call.layout, call.table, position, x.data(), RopeDirection::kInverse);
+    for (int64_t g = 0; g < call.size / call.group; ++g) {
+      const float scale = EncodeGroup(call.format, x.data() + g * call.group, call.group,
+                                      call.codes + row * call.size + g * call.group);
+      StoreGroupScale(call.format.scale, scale,
+                      call.scales + row * call.ScaleRowBytes() + g * call.format.ScaleBytes());
+    }
+  }
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,58 @@
+#include "pagefuse/kernels/inserts/qnorm_rope_kv_insert.h"
+
+#include <cstring>
+
+#include "pagefuse/kernels/numeric/convert.h"
+
+namespace pagefuse::pagefuse_ops {
+namespace {
+
+// A row of bfloat16 at `from` to x, rotated to the token's position.
+void LoadRotated(const QNormCall& call, int64_t token, const uint8_t* from, bool norm,
+                 std::vector<float>& x) {
+  // The type is a float type: never an error.
+  DecodeToFloat(DataType::kBfloat16, from, call.size, x.data()).IgnoreError();
+  if (norm) NormRow(nullptr, call.epsilon, call.size, x.data());
+  RotateByTable(call.layout, call.table, call.positions[token], x.data());
+}
+
+// x * factor as e4m3fn, or x as bfloat16.
+void StoreRow(const QNormCall& call, float factor, const std::vector<float>& x, uint8_t* to) {
+  if (call.format != QNormFormat::kFp8) {
+    EncodeFromFloat(DataType::kBfloat16, x.data(), call.size, to).IgnoreError();
+    return;
+  }
+  for (int64_t i = 0; i < call.size; ++i) to[i] = EncodeFloat<E4M3FNFormat>(x[i] * factor);
+}
+
+}  // namespace
+
+void QNormRopeKvInsertPlain(const QNormCall& call) {
+  std::vector<float> x(call.size);
+  std::vector<uint8_t> rounded(2 * call.size);
+  for (int64_t t = 0; t < call.tokens; ++t) {
+    for (int64_t head = 0; head < call.padded_heads; ++head) {
+      uint8_t* out = call.query_out + (t * call.padded_heads + head) * call.QueryOutBytes();
+      if (head >= call.heads) {
+        std::memset(out, 0, call.QueryOutBytes());
+        continue;
+      }
+      LoadRotated(call, t, call.query + (t * call.heads + head) * 2 * call.size, true, x);
+      StoreRow(call, call.query_factor, x, out);
+    }
+    if (call.slots[t] < 0) continue;
+    const RowAddress row = call.rows.AtSlot(call.slots[t], 0);
+    LoadRotated(call, t, call.kv + t * 2 * call.size, false, x);
+    if (call.format != QNormFormat::kFp8Ue8m0) {
+      StoreRow(call, call.kv_factor, x, row.data);
+      continue;
+    }
+    // Every element is rounded to bfloat16 before it is quantised or copied.
+    const GroupedRowFormat format = call.RowFormat();
+    EncodeFromFloat(DataType::kBfloat16, x.data(), call.size, rounded.data()).IgnoreError();
+    DecodeToFloat(DataType::kBfloat16, rounded.data(), call.size, x.data()).IgnoreError();
+    EncodeGroupedRow(format, x.data(), rounded.data() + 2 * format.coded, row);
+  }
+}
+
+}  // namespace pagefuse::pagefuse_ops

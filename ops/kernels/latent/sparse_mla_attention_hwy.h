@@ -1,0 +1,65 @@
+// The vector kernels of SparseMlaAttention: how a call is cut into tasks, and what a task sees.
+//
+// A group is one query token, or in the dense case a few tokens of one sequence: rows of query that
+// share a list of cache rows. A task computes a group over a segment of its list: tiles of cache
+// rows are gathered and decoded once for all query rows, both products are matrix products. With
+// few groups the lists are cut into several segments, whose results are joined by their
+// log-sum-exp; where they are cut depends on the lengths of the lists and the number of groups, not
+// on threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "pagefuse/kernels/attention/partial_rows.h"
+#include "pagefuse/kernels/latent/sparse_mla_attention_problem.h"
+#include "pagefuse/kernels/scratch.h"
+
+namespace pagefuse {
+
+// Query tokens [first_token, first_token + num_tokens), all heads, against `rows`. Query row r is
+// head r % H of token r / H.
+struct SparseMlaTask {
+  const SparseMlaProblem* problem;
+  int64_t first_token, num_tokens;
+  std::span<const RowAddress> rows;
+  // By token: how many of `rows`, from the first, it sees. Does not fall; the last is rows.size().
+  const int64_t* visible;
+  // [num_tokens * H] of PartialRowFloats(value_size): max, sum, values. Null if the rows are all
+  // there is: results go to the output at once.
+  float* partials;
+  std::byte* scratch;
+
+  int64_t num_rows() const { return num_tokens * problem->num_heads; }
+  // Leaves the result of query row r.
+  void Put(int64_t r, const PartialRow& row) const;
+};
+
+// Both kinds of kernel put all query rows of a task. False, before the first: among the rows that
+// not all of the tokens see, one is not finite, and would spoil the results of those that do not;
+// tasks of one token never say so.
+//
+// Scratch (bytes, aligned to 64) is for at most `num_rows` query rows.
+int64_t SparseMlaF32Scratch(const SparseMlaProblem& p, int64_t num_rows);
+bool RunSparseMlaF32(const SparseMlaTask& task);
+
+// Stores row `index` of the output, of all T * H: values[0, value_size) * factor in the type of q.
+struct SparseMlaOutputRow {
+  int64_t index;
+  const float* values;
+  float factor;
+};
+void StoreSparseMlaRow(const SparseMlaProblem& p, const SparseMlaOutputRow& row);
+
+// Tiles of bfloat16: for 16-bit queries and rows that are bfloat16 once decoded. Scores are sums of
+// exact products in float32; weights are rounded to bfloat16 for the product with values. Needs
+// HasBf16Tiles().
+bool SparseMlaTilesSupports(const SparseMlaProblem& p);
+int64_t SparseMlaTilesScratch(const SparseMlaProblem& p, int64_t num_rows);
+bool RunSparseMlaTiles(const SparseMlaTask& task);
+
+// Computes all rows of a checked problem. Uses slots 0 and 1 of the scratch memory.
+void RunSparseMla(const SparseMlaProblem& p, Scratch& scratch);
+
+}  // namespace pagefuse

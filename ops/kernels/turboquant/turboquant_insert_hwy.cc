@@ -1,0 +1,83 @@
+#define HWY_WANT_AVX3_DL  // byte_tables-inl.h
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "pagefuse/kernels/turboquant/turboquant_insert_hwy.cc"
+#include <vector>
+
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+
+#include "pagefuse/base/parallel.h"
+#include "pagefuse/kernels/formats/turboquant_encode-inl.h"
+#include "pagefuse/kernels/turboquant/turboquant.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace pagefuse {
+namespace HWY_NAMESPACE {
+
+void Rotate(const float* rotation, const float* x, int64_t head_size, float* y) {
+  RotateTurboRow(rotation, x, static_cast<size_t>(head_size), y);
+}
+
+// Encodes the rows [begin, end) of writes x heads, counted token by token.
+template <typename From>
+HWY_INLINE void EncodeSlotsOf(const TurboQuantInsertCall& call,
+                              const std::vector<pagefuse_ops::SlotWrite>& writes, int64_t begin,
+                              int64_t end) {
+  TurboQuantWriter writer(call.format, call.tables);
+  TurboQuantRow<From> keys[TurboQuantWriter::kRowsAtOnce];
+  TurboQuantRow<From> values[TurboQuantWriter::kRowsAtOnce];
+  for (int64_t i = begin; i < end;) {
+    size_t count = 0;
+    for (; count < TurboQuantWriter::kRowsAtOnce && i < end; ++count, ++i) {
+      const pagefuse_ops::SlotWrite& write = writes[i / call.heads];
+      const int64_t head = i % call.heads;
+      const int64_t offset = (write.token * call.heads + head) * call.format.head_size;
+      uint8_t* slot = call.slots.AtSlot(write.slot, head).data;
+      keys[count] = {reinterpret_cast<const From*>(call.key) + offset, slot};
+      values[count] = {reinterpret_cast<const From*>(call.value) + offset, slot};
+    }
+    writer.StoreKeys<From>({keys, count});
+    writer.StoreValues<From>({values, count});
+  }
+}
+
+void EncodeSlots(const TurboQuantInsertCall& call,
+                 const std::vector<pagefuse_ops::SlotWrite>& writes, int64_t begin, int64_t end) {
+  switch (call.source_type) {
+    case DataType::kFloat16:
+      return EncodeSlotsOf<Float16>(call, writes, begin, end);
+    case DataType::kBfloat16:
+      return EncodeSlotsOf<Bfloat16>(call, writes, begin, end);
+    default:
+      return EncodeSlotsOf<float>(call, writes, begin, end);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pagefuse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pagefuse {
+
+HWY_EXPORT(Rotate);
+HWY_EXPORT(EncodeSlots);
+
+void RotateTurboQuantHwy(const float* rotation, const float* x, int64_t head_size, float* y) {
+  HWY_DYNAMIC_DISPATCH(Rotate)(rotation, x, head_size, y);
+}
+
+void InsertTurboQuantHwy(const TurboQuantInsertCall& call,
+                         const std::vector<pagefuse_ops::SlotWrite>& writes) {
+  // Encoding a row costs about as much as moving ten times its bytes; a product with a matrix as
+  // much as reading that.
+  const int64_t size = call.format.head_size;
+  const int64_t item_bytes = 40 * size + (call.tables.rotation != nullptr ? 4 * size * size : 0);
+  ParallelFor(static_cast<int64_t>(writes.size()) * call.heads, item_bytes,
+              [&](int64_t begin, int64_t end) {
+                HWY_DYNAMIC_DISPATCH(EncodeSlots)(call, writes, begin, end);
+              });
+}
+
+}  // namespace pagefuse
+#endif  // HWY_ONCE

@@ -1,0 +1,28 @@
+// A call of PagedAttention, from its arguments to what kernels take.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/kernels/attention/paged_attention_problem.h"
+#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/pagefuse/packed_batch.h"
+
+namespace pagefuse {
+
+// Reads checked arguments.
+absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs& args);
+
+// Checks the values of starts (where they are given), lengths and block ids, with the op's names
+// for its inputs.
+absl::Status ValidatePagedBatch(const KernelArgs& args, const PagedAttentionProblem& problem,
+                                const PackedBatchPorts& ports);
+
+absl::Status PagedAttentionReference(KernelArgs& args);
+absl::Status PagedAttentionHwy(KernelArgs& args);
+// OK if the vector kernel computes the node.
+absl::Status PagedAttentionHwySupports(const KernelQuery& query);
+
+}  // namespace pagefuse
