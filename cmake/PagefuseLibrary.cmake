@@ -1,3 +1,5 @@
+include(PagefusePrecompiled)
+
 # pf_library(<layer> SOURCES ... PUBLIC_HEADERS ... DEPS ... PRIVATE_DEPS ...)
 #
 # Makes the static library pagefuse::<layer>. Its headers are found as "pagefuse/<layer>/x.h" through an include
@@ -18,6 +20,7 @@ function(pf_library layer)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${root} FILES ${arg_PUBLIC_HEADERS})
   target_link_libraries(${target} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
   pf_compile_options(${target})
+  pf_precompile(${target} library)
 
   install(TARGETS ${target} EXPORT pagefuse-targets
           FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -37,10 +40,14 @@ function(pf_compile_options target)
   endif()
 endfunction()
 
-# pf_program(<name> SOURCES ... DEPS ...): an executable of the project.
+# pf_program(<name> SOURCES ... DEPS ... KIND program|test): an executable of the project. KIND: its precompiled headers.
 function(pf_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "KIND" "SOURCES;DEPS")
+  if(NOT arg_KIND)
+    set(arg_KIND program)
+  endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_DEPS})
   pf_compile_options(${name})
+  pf_precompile(${name} ${arg_KIND})
 endfunction()

@@ -71,7 +71,8 @@ class Rewrite {
       if (value.kind == PatternKind::kInput) inputs.insert(match_.value(value.value->name()));
     }
     absl::flat_hash_set<const Node*> seen;
-    std::vector<const Value*> pending(old_outputs_.begin(), old_outputs_.end());
+    std::vector<const Value*> pending;
+    for (const Value* output : old_outputs_) pending.push_back(output);
     while (!pending.empty()) {
       const Value* value = pending.back();
       pending.pop_back();

@@ -15,8 +15,7 @@
 namespace pagefuse {
 
 // A paged graph carries metadata_props "pagefuse.cache_groups", a JSON list
-//   [{"name": "full", "sliding_window": 0, "block_size": 16, "caches": ["kv_cache.5.key", ...]},
-//   ...]
+//   [{"name": "full", "sliding_window": 0, "block_size": 16, "caches": ["kv_cache.5.key", ..]}, ..]
 // and the inputs input_ids [T], positions [T] (i64), query_start_loc [B+1], seq_lens [B] (i32), for
 // each group block_table.<name> [B, M] (i32) and slot_mapping.<name> [T] (i64), and each cache
 // [num_blocks, block_size, ...]. Inputs that the graph dropped are not fed. Inputs [T] (i64) that

@@ -237,13 +237,14 @@ int Check(const Flags& flags, Outcome& outcome) {
 
 }  // namespace
 
-void AddCheckCommand(CLI::App& app, Outcome& outcome) {
+void AddCheckCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand(
-      "check", "runs test-case folders (model.onnx, test_data_set_N) and compares");
-  command->add_option("dirs", flags->dirs, "folders, searched for cases")->required();
+  Command command =
+      app.AddCommand("check", "runs test-case folders (model.onnx, test_data_set_N) and compares",
+                     [flags, &outcome] { outcome.exit_code = Check(*flags, outcome); });
+  command.AddArguments("dirs", flags->dirs, "folders, searched for cases").Required();
   // Both, as text: docs/check.md says the same.
-  command->footer(
+  command.Footer(
       "Where a case names no rule, floats may differ by\n"
       "  1e-3 relative, 1e-7 absolute   float and double\n"
       "  2 units in the last place      float16 and bfloat16, single ops\n"
@@ -252,18 +253,17 @@ void AddCheckCommand(CLI::App& app, Outcome& outcome) {
       "and by 1e-4 absolute at least where there is a config.json, as decoders have. Everything "
       "else must be equal. Rows of\npadding (attention_mask) are not compared. A case without "
       "output files is skipped.");
-  AddTolerance(*command, "--rtol", flags->rtol, "relative tolerance where a case names no rule");
-  AddTolerance(*command, "--atol", flags->atol, "absolute tolerance where a case names no rule");
-  command->add_flag("--fuse", flags->fuse,
-                    "run the passes first; decoders run through the paged cache");
-  command->add_flag("--expect", flags->expect,
-                    "cases with an expect.json: recall, precision and equality of fusions");
-  command->add_flag("--allow-refused", flags->allow_refused,
-                    "refused and skipped cases do not fail the command");
-  command->add_option("--report", flags->report, "writes passed and refused cases by op, Markdown");
-  command->add_flag("--json", flags->json, "machine-readable output");
-  AddSessionFlags(*command, flags->session);
-  command->callback([flags, &outcome] { outcome.exit_code = Check(*flags, outcome); });
+  command.AddTolerance("--rtol", flags->rtol, "relative tolerance where a case names no rule");
+  command.AddTolerance("--atol", flags->atol, "absolute tolerance where a case names no rule");
+  command.AddFlag("--fuse", flags->fuse,
+                  "run the passes first; decoders run through the paged cache");
+  command.AddFlag("--expect", flags->expect,
+                  "cases with an expect.json: recall, precision and equality of fusions");
+  command.AddFlag("--allow-refused", flags->allow_refused,
+                  "refused and skipped cases do not fail the command");
+  command.AddText("--report", flags->report, "writes passed and refused cases by op, Markdown");
+  command.AddFlag("--json", flags->json, "machine-readable output");
+  AddSessionFlags(command, flags->session);
 }
 
 }  // namespace pagefuse::tools

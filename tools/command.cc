@@ -1,43 +1,16 @@
 #include "tools/command.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <limits>
-
-#include "absl/strings/numbers.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse::tools {
-
-CLI::Option* AddList(CLI::App& command, const std::string& name, std::vector<std::string>& values,
-                     const std::string& description) {
-  return command.add_option(name, values, description)->delimiter(',')->allow_extra_args(false);
-}
-
-std::string CheckNumber(Bounds bounds, const std::string& text) {
-  int64_t number = 0;
-  const bool fits =
-      absl::SimpleAtoi(text, &number) && number >= bounds.least && number <= bounds.most;
-  if (fits) return "";
-  const bool open = bounds.most == std::numeric_limits<int64_t>::max();
-  return StrCat("expected ", bounds.least, open ? " or more" : StrCat(" to ", bounds.most),
-                ", got \"", text, "\"");
-}
-
-CLI::Option* AddTolerance(CLI::App& command, const std::string& name, std::optional<double>& value,
-                          const std::string& description) {
-  return command.add_option(name, value, description)->check([](const std::string& text) {
-    double number = 0;
-    const bool fits = absl::SimpleAtod(text, &number) && std::isfinite(number) && number >= 0;
-    return fits ? std::string() : StrCat("expected a number of 0 or more, got \"", text, "\"");
-  });
-}
 
 absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& options) {
   if (path != "-") return LoadModel(path, options);
@@ -49,31 +22,28 @@ absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& opti
                       StrCat("standard input: ", StdView(model.status().message())));
 }
 
-void AddSessionFlags(CLI::App& command, SessionFlags& flags) {
+void AddSessionFlags(Command command, SessionFlags& flags) {
   command
-      .add_option(
-          "--weights", flags.weights,
-          "type of the weights in matrix products: float32, or bfloat16 (rounds weights and "
-          "activations of products, half the bytes)")
-      ->capture_default_str();
-  AddNumber(command, "--threads", flags.threads, {.most = kMaxThreads},
-            StrCat("threads, at most ", kMaxThreads, "; 0 for all cores"))
-      ->capture_default_str();
+      .AddText("--weights", flags.weights,
+               "type of the weights in matrix products: float32, or bfloat16 (rounds weights and "
+               "activations of products, half the bytes)")
+      .ShowsDefault();
   command
-      .add_option(
-          "--max-memory", flags.max_memory,
-          "memory that a run may take, as 8GiB or in bytes; four fifths of what the machine "
-          "or the control group has if left out")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  AddList(command, "--disable-pass", flags.disabled_passes, "passes to leave out");
-  AddList(command, "--kernel", flags.kernels, "kernel to use for an op, as Op=name");
+      .AddNumber("--threads", flags.threads, {.most = kMaxThreads},
+                 StrCat("threads, at most ", kMaxThreads, "; 0 for all cores"))
+      .ShowsDefault();
+  command.AddSize(
+      "--max-memory", flags.max_memory,
+      "memory that a run may take, as 8GiB or in bytes; four fifths of what the machine "
+      "or the control group has if left out");
+  command.AddList("--disable-pass", flags.disabled_passes, "passes to leave out");
+  command.AddList("--kernel", flags.kernels, "kernel to use for an op, as Op=name");
 }
 
-void AddLoadFlags(CLI::App& command, SessionFlags& flags) {
-  command.add_flag(
-      "--read-weights", flags.read_weights,
-      "read files of weights into memory instead of mapping them: they may then change "
-      "while they are used");
+void AddLoadFlags(Command command, SessionFlags& flags) {
+  command.AddFlag("--read-weights", flags.read_weights,
+                  "read files of weights into memory instead of mapping them: they may then change "
+                  "while they are used");
 }
 
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {

@@ -2,15 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "tools/command_line.h"
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ir/onnx_io.h"
@@ -30,40 +29,12 @@ struct Outcome {
   int exit_code = kDone;  // used if the status is OK
 };
 
-void AddInspectCommand(CLI::App& app, Outcome& outcome);
-void AddOptCommand(CLI::App& app, Outcome& outcome);
-void AddRunCommand(CLI::App& app, Outcome& outcome);
-void AddCheckCommand(CLI::App& app, Outcome& outcome);
-void AddGenerateCommand(CLI::App& app, Outcome& outcome);
-void AddOpsCommand(CLI::App& app, Outcome& outcome);
-
-// An option that takes one value each time it is given, or several with commas between them; what
-// follows belongs to something else.
-CLI::Option* AddList(CLI::App& command, const std::string& name, std::vector<std::string>& values,
-                     const std::string& description);
-
-// The numbers that an option takes, both ends included.
-struct Bounds {
-  int64_t least = 0;
-  int64_t most = std::numeric_limits<int64_t>::max();
-};
-inline constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-
-// "expected 0 to 1024, got "-1"" unless the text is an integer within the bounds.
-std::string CheckNumber(Bounds bounds, const std::string& text);
-
-// An option of an integer type, or an optional one.
-template <typename Number>
-CLI::Option* AddNumber(CLI::App& command, const std::string& name, Number& value, Bounds bounds,
-                       const std::string& description) {
-  return command.add_option(name, value, description)->check([bounds](const std::string& text) {
-    return CheckNumber(bounds, text);
-  });
-}
-
-// The same for a finite number that is not negative: a tolerance.
-CLI::Option* AddTolerance(CLI::App& command, const std::string& name, std::optional<double>& value,
-                          const std::string& description);
+void AddInspectCommand(Command app, Outcome& outcome);
+void AddOptCommand(Command app, Outcome& outcome);
+void AddRunCommand(Command app, Outcome& outcome);
+void AddCheckCommand(Command app, Outcome& outcome);
+void AddGenerateCommand(Command app, Outcome& outcome);
+void AddOpsCommand(Command app, Outcome& outcome);
 
 // Flags that every command with a session takes.
 struct SessionFlags {
@@ -74,9 +45,9 @@ struct SessionFlags {
   std::vector<std::string> disabled_passes;
   std::vector<std::string> kernels;  // "MatMul=reference"
 };
-void AddSessionFlags(CLI::App& command, SessionFlags& flags);
+void AddSessionFlags(Command command, SessionFlags& flags);
 // Of those that load the model by SessionOptions.
-void AddLoadFlags(CLI::App& command, SessionFlags& flags);
+void AddLoadFlags(Command command, SessionFlags& flags);
 // InvalidArgument naming the flag and the values that it takes.
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags);
 

@@ -257,51 +257,50 @@ absl::Status Generate(Flags flags) {
 
 }  // namespace
 
-void AddGenerateCommand(CLI::App& app, Outcome& outcome) {
+void AddGenerateCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("generate", "generates tokens through the fused graph");
-  command->add_option("model", flags->model, "ONNX model of a decoder; - for standard input")
-      ->required();
+  Command command = app.AddCommand("generate", "generates tokens through the fused graph",
+                                   [flags, &outcome] { outcome.status = Generate(*flags); });
+  command.AddText("model", flags->model, "ONNX model of a decoder; - for standard input")
+      .Required();
+  command.AddTexts("--prompt-ids", flags->prompt_ids,
+                   "token ids with commas; several times for several prompts in one batch");
+  command.AddTexts("--prompt", flags->prompts, "text, for byte vocabularies");
+  command.AddText("--prompt-file", flags->prompt_file, "a file with the text");
+  command.AddNumber("--max-new-tokens", flags->max_new_tokens, {0, kMaxInt32},
+                    "tokens to generate at most; 32, or as many as the model has positions for");
+  command.AddFlag("--ignore-end", flags->ignore_end,
+                  "go on after the end-of-sequence tokens that config.json, "
+                  "generation_config.json or genai_config.json name");
+  command.AddFlag("--require-paged", flags->require_paged,
+                  "a graph that cannot be paged is an error; otherwise it runs as exported");
+  command.AddText("--stop", flags->stop, "stop after one of these bytes (byte vocabularies)");
+  command.AddText("--kv-cache", flags->engine.kv_cache,
+                  "none, fp8_per_tensor, fp8_per_token_head or int8_per_token_head; a model that "
+                  "is paged already keeps its own [none]");
+  command.AddNumber(
+      "--block-size", flags->engine.block_size, {1, kMaxBlockSize},
+      "tokens a block of the cache; a model that is paged already keeps its own [16]");
   command
-      ->add_option("--prompt-ids", flags->prompt_ids,
-                   "token ids with commas; several times for several prompts in one batch")
-      ->allow_extra_args(false);
-  command->add_option("--prompt", flags->prompts, "text, for byte vocabularies")
-      ->allow_extra_args(false);
-  command->add_option("--prompt-file", flags->prompt_file, "a file with the text");
-  AddNumber(*command, "--max-new-tokens", flags->max_new_tokens, {0, kMaxInt32},
-            "tokens to generate at most; 32, or as many as the model has positions for");
-  command->add_flag("--ignore-end", flags->ignore_end,
-                    "go on after the end-of-sequence tokens that config.json, "
-                    "generation_config.json or genai_config.json name");
-  command->add_flag("--require-paged", flags->require_paged,
-                    "a graph that cannot be paged is an error; otherwise it runs as exported");
-  command->add_option("--stop", flags->stop, "stop after one of these bytes (byte vocabularies)");
-  command->add_option(
-      "--kv-cache", flags->engine.kv_cache,
-      "none, fp8_per_tensor, fp8_per_token_head or int8_per_token_head; a model that "
-      "is paged already keeps its own [none]");
-  AddNumber(*command, "--block-size", flags->engine.block_size, {1, kMaxBlockSize},
-            "tokens a block of the cache; a model that is paged already keeps its own [16]");
-  AddNumber(*command, "--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},
-            "token budget of a step; longer prompts are prefilled in chunks")
-      ->capture_default_str();
-  AddNumber(*command, "--max-sequences", flags->engine.max_sequences, {1, kMaxInt32},
-            "sequences that run at once")
-      ->capture_default_str();
-  AddNumber(*command, "--cache-tokens", flags->engine.cache_tokens, {0, kMaxInt32},
-            "tokens that the cache holds in all; 0 for what the prompts need")
-      ->capture_default_str();
-  command->add_flag(
-      "--warm-up", flags->warm_up,
-      "prime memory and tables first, so that the first step costs what later ones do");
-  command->add_flag("--logit-error", flags->logit_error,
-                    "also run with an unquantised cache and tell the largest difference of logits");
-  command->add_flag("--json", flags->json, "one JSON object");
-  AddSessionFlags(*command, flags->session);
-  AddLoadFlags(*command, flags->session);
-  AddProfileFlags(*command, flags->profiling);
-  command->callback([flags, &outcome] { outcome.status = Generate(*flags); });
+      .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},
+                 "token budget of a step; longer prompts are prefilled in chunks")
+      .ShowsDefault();
+  command
+      .AddNumber("--max-sequences", flags->engine.max_sequences, {1, kMaxInt32},
+                 "sequences that run at once")
+      .ShowsDefault();
+  command
+      .AddNumber("--cache-tokens", flags->engine.cache_tokens, {0, kMaxInt32},
+                 "tokens that the cache holds in all; 0 for what the prompts need")
+      .ShowsDefault();
+  command.AddFlag("--warm-up", flags->warm_up,
+                  "prime memory and tables first, so that the first step costs what later ones do");
+  command.AddFlag("--logit-error", flags->logit_error,
+                  "also run with an unquantised cache and tell the largest difference of logits");
+  command.AddFlag("--json", flags->json, "one JSON object");
+  AddSessionFlags(command, flags->session);
+  AddLoadFlags(command, flags->session);
+  AddProfileFlags(command, flags->profiling);
 }
 
 }  // namespace pagefuse::tools

@@ -93,13 +93,13 @@ absl::Status Inspect(const Flags& flags) {
 
 }  // namespace
 
-void AddInspectCommand(CLI::App& app, Outcome& outcome) {
+void AddInspectCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("inspect", "tells what a model file holds");
-  command->add_option("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      ->required();
-  command->add_flag("--json", flags->json, "machine-readable output");
-  command->callback([flags, &outcome] { outcome.status = Inspect(*flags); });
+  Command command = app.AddCommand("inspect", "tells what a model file holds",
+                                   [flags, &outcome] { outcome.status = Inspect(*flags); });
+  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
+      .Required();
+  command.AddFlag("--json", flags->json, "machine-readable output");
 }
 
 }  // namespace pagefuse::tools

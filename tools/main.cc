@@ -16,23 +16,24 @@ int ExitCodeOf(const absl::Status& status) {
 
 int main(int argc, char** argv) {
   using namespace pagefuse::tools;  // NOLINT(google-build-using-namespace)
-  CLI::App app(
-      "pagefuse rewrites exported decoder graphs into fused ops over a paged KV cache, and runs "
-      "them");
-  app.require_subcommand(1);
-  app.set_help_all_flag("--help-all", "help of all subcommands");
-  app.set_version_flag("--version", "pagefuse " PAGEFUSE_VERSION);
   Outcome outcome;
-  AddInspectCommand(app, outcome);
-  AddOptCommand(app, outcome);
-  AddRunCommand(app, outcome);
-  AddCheckCommand(app, outcome);
-  AddGenerateCommand(app, outcome);
-  AddOpsCommand(app, outcome);
+  const Program program = {
+      .description =
+          "pagefuse rewrites exported decoder graphs into fused ops over a paged KV "
+          "cache, and runs them",
+      .version = "pagefuse " PAGEFUSE_VERSION,
+      .declare =
+          [&outcome](Command app) {
+            AddInspectCommand(app, outcome);
+            AddOptCommand(app, outcome);
+            AddRunCommand(app, outcome);
+            AddCheckCommand(app, outcome);
+            AddGenerateCommand(app, outcome);
+            AddOpsCommand(app, outcome);
+          },
+  };
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (app.exit(error) != 0) return kWrongInput;
+    if (!RunCommandLine(program, argc, argv)) return kWrongInput;
   } catch (const std::bad_alloc&) {
     outcome.status = absl::ResourceExhaustedError("out of memory");
   } catch (const std::exception& error) {

@@ -48,12 +48,12 @@ absl::Status Ops(const Flags& flags) {
 
 }  // namespace
 
-void AddOpsCommand(CLI::App& app, Outcome& outcome) {
+void AddOpsCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("ops", "lists the ops and their kernels");
-  command->add_option("name", flags->name, "one op only");
-  command->add_flag("--emit-docs", flags->docs, "the reference page as markdown");
-  command->callback([flags, &outcome] { outcome.status = Ops(*flags); });
+  Command command = app.AddCommand("ops", "lists the ops and their kernels",
+                                   [flags, &outcome] { outcome.status = Ops(*flags); });
+  command.AddText("name", flags->name, "one op only");
+  command.AddFlag("--emit-docs", flags->docs, "the reference page as markdown");
 }
 
 }  // namespace pagefuse::tools

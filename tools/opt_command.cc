@@ -147,39 +147,41 @@ absl::Status Opt(const Flags& flags) {
 
 }  // namespace
 
-void AddOptCommand(CLI::App& app, Outcome& outcome) {
+void AddOptCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("opt", "rewrites a graph and prints or writes it");
-  command->add_option("model", flags->model, "ONNX model, protobuf or text; - for standard input");
-  command->add_option("-o,--output", flags->output, "file to write (ONNX unless --emit=text)");
-  command->add_option("--emit", flags->emit, "text, onnx or dot (a picture for Graphviz)");
-  AddList(*command, "--passes", flags->passes, "run these passes in this order");
-  AddList(*command, "--disable-pass", flags->disabled, "passes to leave out");
-  command->add_flag("--list-passes", flags->list_passes, "lists the passes in pipeline order");
-  CLI::Option* no_page =
-      command->add_flag("--no-page", flags->fuse_only, "canonicalise, recognise and fuse only");
-  command->add_option("--kv-cache", flags->kv_cache, "format of the paged cache [none]")
-      ->excludes(no_page);
-  AddNumber(*command, "--block-size", flags->block_size, {1, kMaxBlockSize},
-            "tokens a block of the paged cache [16]")
-      ->excludes(no_page);
-  command->add_option("--option", flags->options, "a pass option, name=value")
-      ->allow_extra_args(false);
-  AddList(*command, "--print-after", flags->print_after, "print the graph after these passes");
-  command->add_flag("--print-after-changed", flags->print_after_changed,
-                    "print the graph after every pass that changed it");
-  AddList(*command, "--explain", flags->explain,
-          "say why these rules, or the rules of these passes, did not fire (* for all)");
-  command->add_flag("--verify", flags->verify,
-                    "compare numbers before and after each pass, and say what was compared");
-  command->add_flag("--stats", flags->stats, "print how often each rule fired");
-  command->add_flag("--timing", flags->timing, "print the time of each pass");
-  command->add_option("--reproducer", flags->reproducer, "folder for a reproducer if a pass fails");
-  AddNumber(*command, "--max-elements", flags->max_elements, {.least = -1},
-            "tensors with more elements are printed by their shape, here and by --print-after; -1 "
-            "prints all")
-      ->capture_default_str();
-  command->callback([flags, &outcome] { outcome.status = Opt(*flags); });
+  Command command = app.AddCommand("opt", "rewrites a graph and prints or writes it",
+                                   [flags, &outcome] { outcome.status = Opt(*flags); });
+  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input");
+  command.AddText("-o,--output", flags->output, "file to write (ONNX unless --emit=text)");
+  command.AddText("--emit", flags->emit, "text, onnx or dot (a picture for Graphviz)");
+  command.AddList("--passes", flags->passes, "run these passes in this order");
+  command.AddList("--disable-pass", flags->disabled, "passes to leave out");
+  command.AddFlag("--list-passes", flags->list_passes, "lists the passes in pipeline order");
+  const Option no_page =
+      command.AddFlag("--no-page", flags->fuse_only, "canonicalise, recognise and fuse only");
+  command.AddText("--kv-cache", flags->kv_cache, "format of the paged cache [none]")
+      .Excludes(no_page);
+  command
+      .AddNumber("--block-size", flags->block_size, {1, kMaxBlockSize},
+                 "tokens a block of the paged cache [16]")
+      .Excludes(no_page);
+  command.AddTexts("--option", flags->options, "a pass option, name=value");
+  command.AddList("--print-after", flags->print_after, "print the graph after these passes");
+  command.AddFlag("--print-after-changed", flags->print_after_changed,
+                  "print the graph after every pass that changed it");
+  command.AddList("--explain", flags->explain,
+                  "say why these rules, or the rules of these passes, did not fire (* for all)");
+  command.AddFlag("--verify", flags->verify,
+                  "compare numbers before and after each pass, and say what was compared");
+  command.AddFlag("--stats", flags->stats, "print how often each rule fired");
+  command.AddFlag("--timing", flags->timing, "print the time of each pass");
+  command.AddText("--reproducer", flags->reproducer, "folder for a reproducer if a pass fails");
+  command
+      .AddNumber(
+          "--max-elements", flags->max_elements, {.least = -1},
+          "tensors with more elements are printed by their shape, here and by --print-after; -1 "
+          "prints all")
+      .ShowsDefault();
 }
 
 }  // namespace pagefuse::tools

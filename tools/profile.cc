@@ -26,9 +26,9 @@ std::string NameOf(const Node& node) {
 
 }  // namespace
 
-void AddProfileFlags(CLI::App& command, ProfileFlags& flags) {
-  command.add_flag("--profile", flags.print, "print time by op and kernel");
-  command.add_option("--trace", flags.trace, "write a Chrome trace of all runs to this file");
+void AddProfileFlags(Command command, ProfileFlags& flags) {
+  command.AddFlag("--profile", flags.print, "print time by op and kernel");
+  command.AddText("--trace", flags.trace, "write a Chrome trace of all runs to this file");
 }
 
 void ProfileLog::Add(const Session& session, const std::string& run,

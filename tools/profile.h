@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "tools/command_line.h"
 
 #include "pagefuse/runtime/session.h"
 
@@ -18,7 +18,7 @@ struct ProfileFlags {
   std::string trace;
   bool wanted() const { return print || !trace.empty(); }
 };
-void AddProfileFlags(CLI::App& command, ProfileFlags& flags);
+void AddProfileFlags(Command command, ProfileFlags& flags);
 
 class ProfileLog {
  public:

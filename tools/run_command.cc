@@ -97,26 +97,23 @@ absl::Status Run(const Flags& flags) {
 
 }  // namespace
 
-void AddRunCommand(CLI::App& app, Outcome& outcome) {
+void AddRunCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("run", "executes a model");
-  command->add_option("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      ->required();
-  command->add_option("-i,--input", flags->inputs, "a serialised tensor, as [NAME=]FILE.pb")
-      ->allow_extra_args(false);
-  command->add_option("-o,--output-dir", flags->output_dir, "folder for output_N.pb");
-  command->add_flag("--fuse", flags->fuse, "run the passes that keep inputs and outputs first");
-  AddNumber(*command, "--iterations", flags->iterations, {1, kMaxInt32}, "runs")
-      ->capture_default_str();
-  command->add_flag(
-      "--warm-up", flags->warm_up,
-      "prime memory and tables first, so that the first run costs what later ones do");
-  command->add_flag("--print-kernels", flags->print_kernels,
-                    "node, kernel, and why better ones were refused");
-  AddProfileFlags(*command, flags->profiling);
-  AddSessionFlags(*command, flags->session);
-  AddLoadFlags(*command, flags->session);
-  command->callback([flags, &outcome] { outcome.status = Run(*flags); });
+  Command command = app.AddCommand("run", "executes a model",
+                                   [flags, &outcome] { outcome.status = Run(*flags); });
+  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
+      .Required();
+  command.AddTexts("-i,--input", flags->inputs, "a serialised tensor, as [NAME=]FILE.pb");
+  command.AddText("-o,--output-dir", flags->output_dir, "folder for output_N.pb");
+  command.AddFlag("--fuse", flags->fuse, "run the passes that keep inputs and outputs first");
+  command.AddNumber("--iterations", flags->iterations, {1, kMaxInt32}, "runs").ShowsDefault();
+  command.AddFlag("--warm-up", flags->warm_up,
+                  "prime memory and tables first, so that the first run costs what later ones do");
+  command.AddFlag("--print-kernels", flags->print_kernels,
+                  "node, kernel, and why better ones were refused");
+  AddProfileFlags(command, flags->profiling);
+  AddSessionFlags(command, flags->session);
+  AddLoadFlags(command, flags->session);
 }
 
 }  // namespace pagefuse::tools

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <string_view>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
@@ -152,11 +153,12 @@ absl::StatusOr<MoeAttributes> MoeAttributesOf(const Node& node) {
   PF_ASSIGN_OR_RETURN(a.k, node.IntAttribute("k", 1));
   if (a.k < 1) return AttributeError(node, "k", StrCat("expected a positive number, got ", a.k));
   PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation_type", "relu"));
-  const std::pair<const char*, MoeActivation> names[] = {{"relu", MoeActivation::kRelu},
-                                                         {"gelu", MoeActivation::kGelu},
-                                                         {"silu", MoeActivation::kSilu},
-                                                         {"identity", MoeActivation::kIdentity},
-                                                         {"swiglu", MoeActivation::kSwiglu}};
+  const std::pair<std::string_view, MoeActivation> names[] = {
+      {"relu", MoeActivation::kRelu},
+      {"gelu", MoeActivation::kGelu},
+      {"silu", MoeActivation::kSilu},
+      {"identity", MoeActivation::kIdentity},
+      {"swiglu", MoeActivation::kSwiglu}};
   const auto* found = std::find_if(std::begin(names), std::end(names),
                                    [&](const auto& n) { return n.first == name; });
   if (found == std::end(names)) {

@@ -3,6 +3,7 @@
 //
 //   values, place = TopK (logits that are -inf outside [ks, ke), K)
 //   indices = Where (k < ke - ks, place - ks, -1)
+//     =>  indices = IndexerTopK <topk = K> (logits, ks, ke)
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"

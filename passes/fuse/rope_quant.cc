@@ -3,8 +3,9 @@
 //
 //   query -- RMSNormalization -- RotaryEmbedding -- query_out
 //   key   -- RMSNormalization -- RotaryEmbedding --+
-//   value -----------------------------------------+-- PagedCacheInsert -- caches      =>
-//   RopeCacheInsert
+//   value -----------------------------------------+-- PagedCacheInsert -- caches
+//
+//     =>  query_out, caches = RopeCacheInsert (query, key, value, ..)
 //
 // The op wants a slot and a row of the tables for each token, and norm weights of each channel.
 #include "pagefuse/ir/str_cat.h"

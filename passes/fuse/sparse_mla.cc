@@ -1,7 +1,9 @@
 // fuse-sparse-mla: attention over listed rows of a latent cache, of which the first elements are
 // the values, becomes SparseMlaAttention. The site is read by element.
 //
-//   rows = cache[max (indices [T, K], 0)]    softmax (q . rows^T, indices >= 0) . rows[:, :512]
+//   rows = cache[max (indices [T, K], 0)]
+//   softmax (q . rows^T, indices >= 0) . rows[:, :512]
+//     =>  SparseMlaAttention (q, cache, indices, ..)
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"

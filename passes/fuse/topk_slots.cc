@@ -3,6 +3,7 @@
 //
 //   slots = Where (v >= 0 and valid[t], table[req[t], v / size] * size + v mod size, -1)
 //   lens = how many of them are not -1
+//     =>  slots, lens = TopKSlots <block_size = size> (v, req, table, valid)
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"

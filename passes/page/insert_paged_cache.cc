@@ -1,11 +1,11 @@
 // insert-paged-cache: every Attention node reads and writes a paged cache, and the step's tokens
 // are packed.
 //
-//   Attention <is_causal = 1, left_window_size = W - 1> (q, k, v, padding?, past_k?, past_v?) -> y,
-//   present_k?, present_v?
+//   y, present_k?, present_v? = Attention <is_causal = 1, left_window_size = W - 1>
+//                                         (q, k, v, padding?, past_k?, past_v?)
 //     =>  kv_cache_out = PagedCacheInsert (k, v, kv_cache, slot_mapping.window_W)
-//         y = PagedAttention <sliding_window = W> (q, kv_cache_out, query_start_loc, seq_lens,
-//         block_table.window_W)
+//         y = PagedAttention <sliding_window = W>
+//                            (q, kv_cache_out, query_start_loc, seq_lens, block_table.window_W)
 //
 // Works on graphs with past/present tensors and on graphs without any cache. The batch becomes one
 // row of packed tokens; padding masks disappear, since nothing is padded. Either every Attention

@@ -1,9 +1,9 @@
 // select-logits: only the rows of each sequence's last token go through the last norm and the
 // vocabulary matrix.
 //
-//   hidden [1, T, H] -> RMSNormalization -> MatMul -> logits [1, T, V]
-//     =>  hidden -> Gather(query_start_loc[1:] - 1) [1, B, H] -> RMSNormalization -> MatMul ->
-//     Reshape -> logits [B, V]
+//   hidden [1, T, H] -- RMSNormalization -- MatMul -- logits [1, T, V]
+//     =>  hidden -- Gather(query_start_loc[1:] - 1) -- last [1, B, H]
+//         last -- RMSNormalization -- MatMul -- Reshape -- logits [B, V]
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"

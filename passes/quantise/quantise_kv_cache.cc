@@ -1,9 +1,9 @@
 // quantise-kv-cache: the paged cache is stored in 8 bits an element.
 //
-//   kv_cache_out = PagedCacheInsert (k, v, kv_cache, slots)     y = PagedAttention (q,
-//   kv_cache_out, ...)
+//   kv_cache_out = PagedCacheInsert (k, v, kv_cache, slots)
+//   y = PagedAttention (q, kv_cache_out, ..)
 //     =>  the same with kv_quant_mode, 8-bit caches, and the format's scales: one a tensor, or one
-//     a token and head beside the cache
+//         a token and head beside the cache
 #include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
 

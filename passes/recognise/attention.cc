@@ -1,7 +1,8 @@
 // attention: scaled dot-product attention written out becomes Attention-23, with its mask as it is.
 //
-//   Softmax(scale * q k^T [soft cap] + mask) v, with the exporters' placements of the scale and
-//   their guard against all-masked rows
+//   y = MatMul (Softmax (scale * q k^T + mask), v)    =>    y = Attention <scale> (q, k, v, mask)
+//
+// with a soft cap, the exporters' placements of the scale, and their guard against all-masked rows.
 //
 // The op joins batches, heads and masks by rules of its own, so each length is proved that numpy's
 // broadcast would settle at run time: q, k and v have one batch, keys and values one length and as

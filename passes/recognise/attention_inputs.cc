@@ -1,9 +1,11 @@
 // attention-inputs: keys and values that were repeated for grouped queries, and caches joined by
 // Concat, go into Attention itself.
 //
-//   k_all = Concat <axis = -2> (past_k, k)                            (present, a graph output)
-//   y = Attention (q, Reshape(Expand(Unsqueeze(k_all, 2))), ..., mask)
+//   k_all = Concat <axis = -2> (past_k, k)    v_all = Concat <axis = -2> (past_v, v)
+//   y = Attention (q, Reshape (Expand (Unsqueeze (k_all, 2))), .., mask)
 //     =>  y, k_all, v_all = Attention (q, k, v, mask, past_k, past_v)
+//
+// k_all and v_all, the present caches, may be outputs of the graph.
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"

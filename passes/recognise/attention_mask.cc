@@ -2,8 +2,8 @@
 // left_window_size), as far as the sub-graph that builds it is understood; what is left of it is
 // the padding mask, or nothing.
 //
-//   Attention(q, k, v, Where(j <= i + past and j > i + past - 16 and attention_mask[b, j], 0,
-//   -inf))
+//   mask = Where (j <= i + past and j > i + past - 16 and attention_mask[b, j], 0, -inf)
+//   Attention (q, k, v, mask)
 //     =>  Attention <is_causal = 1, left_window_size = 15> (q, k, v, padding [B, 1, 1, T])
 //
 // The attributes hold for all queries and keys, and the op takes no longer mask than its keys, and

@@ -1,8 +1,9 @@
 // grouped-matmul: a copy of the expert's matrix for every row, multiplied by the row, becomes a
 // product that reads each matrix once.
 //
-//   weights [E, N, K] -- Gather (expert_ids [T]) -- MatMul (columns [T, K, 1])    =>
-//   Squeeze -- pagefuse.GroupedMatMul <transB = 1> (x, expert_ids, weights) -- Unsqueeze
+//   weights [E, N, K] -- Gather (expert_ids [T]) -- MatMul (columns [T, K, 1])
+//     =>  x = Squeeze (columns)
+//         Unsqueeze (pagefuse.GroupedMatMul <transB = 1> (x, expert_ids, weights))
 //
 // GatherND by indices [T, 1], as exporters of torch write it, stands for Gather as well.
 //

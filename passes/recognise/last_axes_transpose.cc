@@ -3,8 +3,8 @@
 //
 //   x [B, H, T, D] -- Reshape [B*H, T, D] -- Transpose(0, 2, 1) -- Reshape [B, H, D, T]
 //     =>  x -- Transpose(0, 1, 3, 2)
-//   x [B, T, H, D] -- Transpose(0, 2, 3, 1)  =>  x -- Transpose(0, 2, 1, 3) -- Transpose(0, 1, 3,
-//   2)
+//   x [B, T, H, D] -- Transpose(0, 2, 3, 1)
+//     =>  x -- Transpose(0, 2, 1, 3) -- Transpose(0, 1, 3, 2)
 #include <algorithm>
 #include <optional>
 #include <vector>

@@ -1,14 +1,13 @@
 // rope: rotary embedding written out becomes RotaryEmbedding-23 on half-width cos and sin.
 //
-//   angles [B, S, D/2] -> Concat(f, f) -> Cos, Sin -> Unsqueeze(1);  x * cos + Concat(-x_hi, x_lo)
-//   * sin
-//     =>  RotaryEmbedding (x, Cos(f), Sin(f))
+//   angles [B, S, D/2] -- Concat(angles, angles) -- Cos, Sin -- Unsqueeze(1) -- cos, sin
+//   x * cos + Concat(-x_hi, x_lo) * sin
+//     =>  RotaryEmbedding (x, Cos(angles), Sin(angles))
 //
 // The op takes tables of each sequence and token. Angles that are the same for all of them (one
 // batch, one position) are repeated first, as Mul repeats them.
 //
-//   Concat(lo * cos - hi * sin, hi * cos + lo * sin)      halves of a split, or even and odd
-//   channels
+//   Concat(lo * cos - hi * sin, hi * cos + lo * sin)      lo, hi: halves, or even and odd channels
 //     =>  RotaryEmbedding (Concat(lo, hi), cos, sin)
 #include <array>
 

@@ -1,4 +1,10 @@
 #!/usr/bin/env bash
-# Fails with the names of sources that clang-format would change.
+# check_format.sh CLANG_FORMAT [FILE...]: fails with the names of sources that clang-format would change; looks at all without names.
 set -euo pipefail
-git ls-files -co --exclude-standard '*.cc' '*.h' | xargs "$1" --dry-run -Werror
+format=$1
+shift
+if [ $# -gt 0 ]; then
+  printf '%s\n' "$@"
+else
+  git ls-files -co --exclude-standard '*.cc' '*.h'
+fi | xargs "$format" --dry-run -Werror

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# reuse_objects.sh COMPILER...: stands before the compiler in a copy of the tree. Takes an object out of the build WALK_BUILD
+# where nothing that it was made of differs: it is not named in WALK_CHANGED, and no source path is compiled into it.
+set -euo pipefail
+object=
+depfile=
+source=${!#}
+for ((i = 1; i <= $#; ++i)); do
+  next=$((i + 1))
+  case "${!i}" in
+    -o) object=${!next} ;;
+    -MF) depfile=${!next} ;;
+    -D*"$WALK_TREE"*) object= && exec "$@" ;;
+  esac
+done
+made=$WALK_BUILD/$object
+# What CMake writes, such as the source of precompiled headers, is newer in every copy.
+if [ -f "$made" ] && { [ "$made" -nt "$source" ] || [[ $source == "$WALK_TREE"/build/* ]]; } && ! grep -qxF "$object" "$WALK_CHANGED"; then
+  cp "$made" "$object"
+  if [ -n "$depfile" ]; then
+    echo "$object: $source" $(sed -n "s|^$object |$WALK_TREE/|p" "$WALK_USED") >"$depfile"
+  fi
+  exit 0
+fi
+echo "$object" >>"$WALK_COMPILED"
+exec "$@"

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# lint.sh BUILD [--changed BASE]: what ./dev lint does. clang-format and clang-tidy over all sources, or over those that differ
+# from the commit BASE.
+set -euo pipefail
+build=$1
+here=$(dirname "$0")
+case "${2:-}" in
+  '') files=$(git ls-files '*.cc' '*.h') ;;
+  --changed)
+    base=${3:?--changed needs a commit}
+    git rev-parse --quiet --verify "$base^{commit}" >/dev/null || { echo "lint: no commit \"$base\"" >&2; exit 1; }
+    files=$(git diff --name-only --diff-filter=d "$base" -- '*.cc' '*.h'; git ls-files -o --exclude-standard '*.cc' '*.h') ;;
+  *) echo "lint: expected --changed BASE, got \"$2\"" >&2; exit 1 ;;
+esac
+if [ -z "$files" ]; then exit 0; fi
+failed=0
+mapfile -t names <<<"$files"
+"$here/check_format.sh" clang-format "${names[@]}" || failed=1
+"$here/check_tidy.sh" clang-tidy "$build" <<<"$files" || failed=1
+exit $failed

@@ -1,0 +1,134 @@
+#include "tools/command_line.h"
+
+#include <cmath>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/numbers.h"
+
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse::tools {
+namespace {
+
+// "expected 0 to 1024, got "-1"" unless the text is an integer within the bounds.
+std::string CheckNumber(Bounds bounds, const std::string& text) {
+  int64_t number = 0;
+  const bool fits =
+      absl::SimpleAtoi(text, &number) && number >= bounds.least && number <= bounds.most;
+  if (fits) return "";
+  const bool open = bounds.most == std::numeric_limits<int64_t>::max();
+  return StrCat("expected ", bounds.least, open ? " or more" : StrCat(" to ", bounds.most),
+                ", got \"", text, "\"");
+}
+
+std::string CheckTolerance(const std::string& text) {
+  double number = 0;
+  const bool fits = absl::SimpleAtod(text, &number) && std::isfinite(number) && number >= 0;
+  return fits ? std::string() : StrCat("expected a number of 0 or more, got \"", text, "\"");
+}
+
+template <typename Number>
+Option AddChecked(CLI::App& app, const std::string& name, Number& value, Bounds bounds,
+                  const std::string& description) {
+  return Option(app.add_option(name, value, description)->check([bounds](const std::string& text) {
+    return CheckNumber(bounds, text);
+  }));
+}
+
+}  // namespace
+
+Option& Option::Required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::ShowsDefault() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::Excludes(const Option& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Command Command::AddCommand(const std::string& name, const std::string& description,
+                            std::function<void()> run) {
+  CLI::App* command = app_->add_subcommand(name, description);
+  command->callback(std::move(run));
+  return Command(*command);
+}
+
+void Command::Footer(const std::string& text) { app_->footer(text); }
+
+Option Command::AddFlag(const std::string& name, bool& value, const std::string& description) {
+  return Option(app_->add_flag(name, value, description));
+}
+
+Option Command::AddText(const std::string& name, std::string& value,
+                        const std::string& description) {
+  return Option(app_->add_option(name, value, description));
+}
+
+Option Command::AddText(const std::string& name, std::optional<std::string>& value,
+                        const std::string& description) {
+  return Option(app_->add_option(name, value, description));
+}
+
+Option Command::AddTexts(const std::string& name, std::vector<std::string>& values,
+                         const std::string& description) {
+  return Option(app_->add_option(name, values, description)->allow_extra_args(false));
+}
+
+Option Command::AddList(const std::string& name, std::vector<std::string>& values,
+                        const std::string& description) {
+  return Option(
+      app_->add_option(name, values, description)->delimiter(',')->allow_extra_args(false));
+}
+
+Option Command::AddArguments(const std::string& name, std::vector<std::string>& values,
+                             const std::string& description) {
+  return Option(app_->add_option(name, values, description));
+}
+
+Option Command::AddNumber(const std::string& name, int& value, Bounds bounds,
+                          const std::string& description) {
+  return AddChecked(*app_, name, value, bounds, description);
+}
+
+Option Command::AddNumber(const std::string& name, int64_t& value, Bounds bounds,
+                          const std::string& description) {
+  return AddChecked(*app_, name, value, bounds, description);
+}
+
+Option Command::AddNumber(const std::string& name, std::optional<int64_t>& value, Bounds bounds,
+                          const std::string& description) {
+  return AddChecked(*app_, name, value, bounds, description);
+}
+
+Option Command::AddTolerance(const std::string& name, std::optional<double>& value,
+                             const std::string& description) {
+  return Option(app_->add_option(name, value, description)->check(CheckTolerance));
+}
+
+Option Command::AddSize(const std::string& name, uint64_t& value, const std::string& description) {
+  return Option(app_->add_option(name, value, description)
+                    ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false)));
+}
+
+bool RunCommandLine(const Program& program, int argc, char** argv) {
+  CLI::App app(program.description);
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "help of all subcommands");
+  app.set_version_flag("--version", program.version);
+  program.declare(Command(app));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0;
+  }
+  return true;
+}
+
+}  // namespace pagefuse::tools
