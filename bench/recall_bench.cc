@@ -17,6 +17,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/kernels/formats/cache_choice.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/session.h"
 
@@ -159,12 +160,12 @@ absl::Status Run(const std::string& dir, int prompts_30, int prompts_60) {
     const auto count = static_cast<int>(questions.size());
     std::printf("| %d | unfused graph | - | %d of %d | - |\n", facts,
                 CountRight(unfused, questions), count);
-    for (const char* mode :
-         {"none", "fp8_per_tensor", "fp8_per_token_head", "int8_per_token_head"}) {
+    for (const CacheChoice& choice : CacheChoices()) {
+      const std::string mode(choice.name);
       EngineStats stats;
       PF_ASSIGN_OR_RETURN(std::vector<std::string> answers,
                           FusedAnswers(path, mode, questions, &stats));
-      std::printf("| %d | %s | %lld | %d of %d | %d of %d |\n", facts, mode,
+      std::printf("| %d | %s | %lld | %d of %d | %d of %d |\n", facts, mode.c_str(),
                   static_cast<long long>(stats.cache_bytes_per_token),
                   CountRight(answers, questions), count, CountEqual(answers, unfused), count);
       std::fflush(stdout);

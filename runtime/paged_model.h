@@ -21,8 +21,8 @@ namespace pagefuse {
 
 struct PagedModelOptions {
   SessionOptions session = {};
-  // none, fp8_per_tensor, fp8_per_token_head, int8_per_token_head; unset: none, or what a graph has
-  // that was paged before. It is an error to ask such a graph for another format or block size.
+  // A name of kernels/formats/cache_choice.h; unset: none, or what a graph has that was paged
+  // before. It is an error to ask such a graph for another format or block size.
   std::optional<std::string> kv_cache = {};
   std::optional<int64_t> block_size = {};  // tokens a block; unset: 16, or what the graph has
   bool all_logits = false;  // a row of logits for every token instead of one a sequence

@@ -13,6 +13,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/formats/cache_choice.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/runtime/decoder.h"
 #include "pagefuse/runtime/model_config.h"
@@ -275,9 +276,9 @@ void AddGenerateCommand(Command app, Outcome& outcome) {
   command.AddFlag("--require-paged", flags->require_paged,
                   "a graph that cannot be paged is an error; otherwise it runs as exported");
   command.AddText("--stop", flags->stop, "stop after one of these bytes (byte vocabularies)");
-  command.AddText("--kv-cache", flags->engine.kv_cache,
-                  "none, fp8_per_tensor, fp8_per_token_head or int8_per_token_head; a model that "
-                  "is paged already keeps its own [none]");
+  command.AddText(
+      "--kv-cache", flags->engine.kv_cache,
+      StrCat(CacheChoiceNames(), "; a model that is paged already keeps its own [none]"));
   command.AddNumber(
       "--block-size", flags->engine.block_size, {1, kMaxBlockSize},
       "tokens a block of the cache; a model that is paged already keeps its own [16]");

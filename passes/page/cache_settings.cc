@@ -6,6 +6,7 @@
 #include "nlohmann/json.hpp"
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/formats/cache_choice.h"
 
 namespace pagefuse {
 namespace {
@@ -20,13 +21,20 @@ std::optional<int64_t> BlockSizeOf(const Model& model) {
   return size->get<int64_t>();
 }
 
+std::string FormatOf(const Node& attention) {
+  const std::string name = attention.StringAttribute("kv_quant_mode", "none").value_or("unknown");
+  const auto mode = ParseKvQuantMode(name);
+  if (!mode.ok()) return name;
+  return std::string(NameOfCache(*mode, attention.input(1)->dtype(), attention.input(0)->dtype()));
+}
+
 }  // namespace
 
 std::optional<CacheSettings> CacheSettingsOf(const Model& model) {
   std::set<std::string> formats;
   for (const auto& node : model.graph->nodes()) {
     if (!node->Is("PagedAttention", "pagefuse")) continue;
-    formats.insert(node->StringAttribute("kv_quant_mode", "none").value_or("unknown"));
+    formats.insert(FormatOf(*node));
   }
   if (formats.empty()) return std::nullopt;
   return CacheSettings{.format = absl::StrJoin(formats, ", "), .block_size = BlockSizeOf(model)};

@@ -13,7 +13,7 @@
 namespace pagefuse {
 
 struct CacheSettings {
-  std::string format;  // "none", "fp8_per_token_head"; of several, all with commas
+  std::string format;                      // a name of cache_choice.h; of several, all with commas
   std::optional<int64_t> block_size = {};  // as the metadata says; nullopt where it does not
 };
 

@@ -7,8 +7,8 @@
 
 namespace pagefuse {
 
-// Stores keys and values in a smaller format. Options: kv_cache (none, fp8_per_tensor,
-// fp8_per_token_head, int8_per_token_head); k_scale and v_scale for fp8_per_tensor (1: the range of
+// Stores keys and values in a smaller format. Options: kv_cache (kernels/formats/cache_choice.h);
+// k_scale and v_scale for fp8_per_tensor (1: the range of
 // e4m3 itself, +-448).
 std::unique_ptr<Pass> QuantiseKvCache();
 

@@ -1,14 +1,15 @@
-// quantise-kv-cache: the paged cache is stored in 8 bits an element.
+// quantise-kv-cache: the paged cache is stored in fewer bits an element.
 //
 //   kv_cache_out = PagedCacheInsert (k, v, kv_cache, slots)
 //   y = PagedAttention (q, kv_cache_out, ..)
-//     =>  the same with kv_quant_mode, 8-bit caches, and the format's scales: one a tensor, or one
-//         a token and head beside the cache
+//     =>  the same with kv_quant_mode, caches of codes, and the format's scales: one a tensor, or
+//         one a token and head beside the cache; for bf16, caches of another type alone
 #include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/formats/cache_choice.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
 #include "pagefuse/passes/graph_builder.h"
@@ -25,20 +26,16 @@ constexpr int kCacheOuts[] = {kInsertOut["key_cache_out"], kInsertOut["value_cac
 constexpr int kScaleCacheOuts[] = {kInsertOut["k_scale_cache_out"],
                                    kInsertOut["v_scale_cache_out"]};
 
-struct Format {
-  std::string mode;
-  DataType dtype;
-  bool scale_per_row;  // one scale a token and head; else one a tensor
-};
-
-absl::StatusOr<Format> ParseFormat(const std::string& name) {
-  if (name == "fp8_per_tensor") return Format{name, DataType::kFloat8E4M3FN, false};
-  if (name == "fp8_per_token_head") return Format{name, DataType::kFloat8E4M3FN, true};
-  if (name == "int8_per_token_head") return Format{name, DataType::kInt8, true};
-  return absl::InvalidArgumentError(
-      StrCat("quantise-kv-cache: kv_cache: expected none, fp8_per_tensor, fp8_per_token_head or "
-             "int8_per_token_head, got \"",
-             name, "\""));
+// Signs before the Hadamard transform of int4 rows: any will do, and the same for keys, values and
+// queries. A fixed sequence, so that a graph is rewritten the same way every time.
+std::vector<float> HadamardSigns(int64_t head_size) {
+  std::vector<float> signs;
+  uint32_t state = 0x9e3779b9u;
+  for (int64_t i = 0; i < head_size; ++i) {
+    state = state * 1664525u + 1013904223u;
+    signs.push_back((state >> 31) != 0 ? -1.0f : 1.0f);
+  }
+  return signs;
 }
 
 Attribute Of(std::string value) {
@@ -47,10 +44,11 @@ Attribute Of(std::string value) {
 
 class CacheQuantiser {
  public:
-  CacheQuantiser(Model& model, Format format, float k_scale, float v_scale)
+  CacheQuantiser(Model& model, const CacheChoice& choice, float k_scale, float v_scale)
       : model_(model),
         graph_(*model.graph),
-        format_(std::move(format)),
+        choice_(choice),
+        format_{.mode = choice.mode},
         k_scale_(k_scale),
         v_scale_(v_scale) {}
 
@@ -65,7 +63,7 @@ class CacheQuantiser {
       PF_RETURN_IF_ERROR(CheckCaches(insert));
       PF_RETURN_IF_ERROR(CheckReaders(insert));
     }
-    for (Node* insert : inserts) Quantise(insert);
+    for (Node* insert : inserts) PF_RETURN_IF_ERROR(Store(insert));
     if (!inserts.empty()) PF_RETURN_IF_ERROR(AddScalesToGroups());
     return static_cast<int>(inserts.size());
   }
@@ -108,27 +106,69 @@ class CacheQuantiser {
     return scales;
   }
 
+  absl::Status Store(Node* insert) {
+    if (format_.mode == KvQuantMode::kNone) {
+      for (int i : kCaches) insert->input(i)->set_dtype(choice_.stored);
+      for (int i : kCacheOuts) insert->output(i)->set_dtype(choice_.stored);
+      return absl::OkStatus();
+    }
+    if (format_.needs_signs()) PF_RETURN_IF_ERROR(CheckHeads(insert));
+    Quantise(insert);
+    return absl::OkStatus();
+  }
+
+  // Rows of packed codes are transformed, which takes a power of two.
+  static absl::Status CheckHeads(const Node* insert) {
+    const auto key = insert->input(kCaches[0])->shape()->back(0).constant();
+    const auto value = insert->input(kCaches[1])->shape()->back(0).constant();
+    if (key && value && *key == *value && *key >= 2 && (*key & (*key - 1)) == 0) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(StrCat(
+        "quantise-kv-cache: ", insert->Description(), ": int4_per_token_head: expected keys and ",
+        "values of one size that is a power of two, got ",
+        insert->input(kCaches[0])->shape()->back(0).ToString(), " and ",
+        insert->input(kCaches[1])->shape()->back(0).ToString()));
+  }
+
+  // The caches hold codes from here on, two a byte where they have four bits.
+  void Retype(Value* cache) {
+    cache->set_dtype(choice_.stored);
+    Shape shape = *cache->shape();
+    const auto size = shape.back(0).constant();
+    if (!size) return;
+    shape.dims().back() = CacheFormat{.mode = format_.mode}.StoredElements(*size);
+    cache->set_shape(shape);
+  }
+
   void Quantise(Node* insert) {
     Value* caches[] = {insert->input(kCaches[0]), insert->input(kCaches[1])};
+    const int64_t head_size = caches[0]->shape()->back(0).constant().value_or(0);
     std::vector<Value*> inputs = insert->inputs();
-    const int last = format_.scale_per_row ? kInsertIn["v_scale_cache"] : kInsertIn["v_scale"];
+    const int last = format_.needs_signs()      ? kInsertIn["rht_signs"]
+                     : format_.has_row_scales() ? kInsertIn["v_scale_cache"]
+                                                : kInsertIn["v_scale"];
     inputs.resize(last + 1, nullptr);
     GraphBuilder builder(graph_, insert, insert->output(kCacheOuts[0])->name());
-    for (Value* cache : caches) cache->set_dtype(format_.dtype);
-    if (format_.scale_per_row) {
+    for (Value* cache : caches) Retype(cache);
+    if (format_.needs_signs()) {
+      inputs[kInsertIn["rht_signs"]] = graph_.AddInitializer(
+          graph_.UniqueName("rht_signs"), Tensor::Of<float>({head_size}, HadamardSigns(head_size)));
+    }
+    if (format_.has_row_scales()) {
       inputs[kInsertIn["k_scale_cache"]] = AddScaleCache(caches[0]);
       inputs[kInsertIn["v_scale_cache"]] = AddScaleCache(caches[1]);
     } else {
       inputs[kInsertIn["k_scale"]] = builder.Float(k_scale_);
       inputs[kInsertIn["v_scale"]] = builder.Float(v_scale_);
     }
-    const int outputs = format_.scale_per_row ? kInsertOut.size() : kScaleCacheOuts[0];
+    const int outputs = format_.has_row_scales() ? kInsertOut.size() : kScaleCacheOuts[0];
     Node* quantised = builder.AddNode("pagefuse", "PagedCacheInsert", inputs, outputs);
     for (const auto& [name, attribute] : insert->attributes())
       quantised->SetAttribute(name, attribute);
-    quantised->SetAttribute("kv_quant_mode", Of(format_.mode));
+    quantised->SetAttribute("kv_quant_mode", Of(std::string(KvQuantModeName(format_.mode))));
     Replace(insert, quantised);
-    for (int i = 0; i < (format_.scale_per_row ? 2 : 0); ++i) {
+    for (int i = 0; i < (format_.has_row_scales() ? 2 : 0); ++i) {
       Value* scales = quantised->output(kScaleCacheOuts[i]);
       const std::string cache_out = quantised->output(kCacheOuts[i])->name();
       graph_.Rename(scales, graph_.UniqueName(cache_out + "_scale"));
@@ -143,17 +183,24 @@ class CacheQuantiser {
       graph_.ReplaceAllUses(insert->output(i), quantised->output(i));
     }
     for (Node* reader : readers) {
-      reader->SetAttribute("kv_quant_mode", Of(format_.mode));
-      if (format_.scale_per_row) {
+      reader->SetAttribute("kv_quant_mode", Of(std::string(KvQuantModeName(format_.mode))));
+      if (format_.has_row_scales()) {
         reader->SetInput(kAttentionIn["k_scale_cache"], quantised->output(kScaleCacheOuts[0]));
         reader->SetInput(kAttentionIn["v_scale_cache"], quantised->output(kScaleCacheOuts[1]));
+        if (format_.needs_signs()) {
+          reader->SetInput(kAttentionIn["rht_signs"], quantised->input(kInsertIn["rht_signs"]));
+        }
       } else {
         reader->SetInput(kAttentionIn["k_scale"], quantised->input(kInsertIn["k_scale"]));
         reader->SetInput(kAttentionIn["v_scale"], quantised->input(kInsertIn["v_scale"]));
       }
     }
     graph_.EraseNode(insert);
-    for (int i : kCacheOuts) quantised->output(i)->set_dtype(format_.dtype);
+    for (int i : {0, 1}) {
+      Value* out = quantised->output(kCacheOuts[i]);
+      out->set_dtype(choice_.stored);
+      out->set_shape(*quantised->input(kCaches[i])->shape());
+    }
   }
 
   // The scale caches belong to the groups of their caches.
@@ -181,7 +228,8 @@ class CacheQuantiser {
 
   Model& model_;
   Graph& graph_;
-  Format format_;
+  CacheChoice choice_;
+  CacheFormat format_;
   float k_scale_, v_scale_;
   std::map<std::string, std::string> scale_caches_;  // cache -> its scale cache
 };
@@ -196,27 +244,35 @@ absl::StatusOr<float> PositiveOption(const PassContext& context, const std::stri
   return value;
 }
 
+std::vector<std::string> ChoiceNames() {
+  std::vector<std::string> names;
+  for (const CacheChoice& choice : CacheChoices()) names.emplace_back(choice.name);
+  return names;
+}
+
 class QuantiseKvCachePass : public Pass {
  public:
   std::string_view name() const override { return "quantise-kv-cache"; }
   std::string_view description() const override {
-    return "Stores cached keys and values in 8 bits with their scales.";
+    return "Stores cached keys and values in another format, with its scales.";
   }
   std::vector<PassOption> options() const override {
-    return {{"kv_cache",
-             "format of cached keys and values, none by default",
-             {"none", "fp8_per_tensor", "fp8_per_token_head", "int8_per_token_head"}},
+    return {{"kv_cache", "format of cached keys and values, none by default", ChoiceNames()},
             {.name = "k_scale", .description = "scale of keys in fp8_per_tensor, 1 by default"},
             {.name = "v_scale", .description = "scale of values in fp8_per_tensor, 1 by default"}};
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     const std::string name = context.Option("kv_cache", "none");
-    if (name == "none") return false;
-    PF_ASSIGN_OR_RETURN(Format format, ParseFormat(name));
+    const auto choice = FindCacheChoice(name);
+    if (!choice.ok()) {
+      return absl::InvalidArgumentError(
+          StrCat("quantise-kv-cache: kv_cache: ", StdView(choice.status().message())));
+    }
+    if (choice->changes_nothing()) return false;
     PF_ASSIGN_OR_RETURN(float k_scale, PositiveOption(context, "k_scale"));
     PF_ASSIGN_OR_RETURN(float v_scale, PositiveOption(context, "v_scale"));
-    PF_ASSIGN_OR_RETURN(int count, CacheQuantiser(model, format, k_scale, v_scale).Run());
+    PF_ASSIGN_OR_RETURN(int count, CacheQuantiser(model, *choice, k_scale, v_scale).Run());
     if (count > 0) context.counts[std::string(this->name())] += count;
     return count > 0;
   }

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <optional>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/recognise/constant_mask.h"
+#include "pagefuse/passes/recognise/mask_constants.h"
 #include "pagefuse/passes/words/index_form.h"
 
 namespace pagefuse {
@@ -19,22 +16,6 @@ namespace {
 
 using Atom = MaskAtom;
 using Predicate = MaskPredicate;
-
-// The number in a constant with one element.
-std::optional<double> ScalarOf(const Value* value) {
-  if (!value->IsConstant() || value->initializer()->size() != 1) return std::nullopt;
-  const Tensor& tensor = *value->initializer();
-  if (IsAbsent(tensor)) return std::nullopt;
-  if (tensor.dtype() == DataType::kFloat) return tensor.values<float>()[0];
-  if (tensor.dtype() == DataType::kDouble) return tensor.values<double>()[0];
-  auto integers = IntegerValues(tensor);
-  if (integers.ok()) return static_cast<double>((*integers)[0]);
-  return std::nullopt;
-}
-
-// Adding it hides a key: minus infinity, or so low that exp underflows beside any visible score
-// (-1e9 is what exporters write who do not write the lowest float).
-bool Hides(double value) { return value <= -1e9; }
 
 bool IsRealigning(const Node* node) {
   return node->Is("Unsqueeze") || node->Is("Squeeze") || node->Is("Reshape") || node->Is("Expand");
@@ -48,7 +29,7 @@ class MaskReader {
   absl::StatusOr<Predicate> ReadBool(const Value* value, bool negated = false) {
     PF_RETURN_IF_ERROR(CountValue(value));
     if (value->IsConstant()) {
-      return ReadConstant(value, Truth(negated));
+      return ReadConstantMask(value, SeesTruth(negated));
     }
     const Node* node = value->producer();
     if (!node) return ReadPadding(value, negated);
@@ -61,22 +42,22 @@ class MaskReader {
     if (node->Is("Sub")) return ReadDifferenceFromOne(*node, negated);
     if (node->Is("Identity") || node->Is("Cast")) return ReadBool(node->input(0), negated);
     if (node->Is("GatherND")) return ReadGatherND(*node, negated);
-    if (node->Is("Trilu")) return ReadTriangle(*node, Truth(negated));
-    if (node->Is("ConstantOfShape")) return ReadFilled(*node, Truth(negated));
+    if (node->Is("Trilu")) return ReadTriangle(*node, SeesTruth(negated), contents_);
+    if (node->Is("ConstantOfShape")) return ReadFilled(*node, SeesTruth(negated));
     return ReadMoved(*node, kTruth, negated);
   }
 
   absl::StatusOr<Predicate> ReadAdditive(const Value* value) {
     PF_RETURN_IF_ERROR(CountValue(value));
     if (value->IsConstant()) {
-      return ReadConstant(value, Added);
+      return ReadConstantMask(value, SeesAdded);
     }
     const Node* node = value->producer();
     if (!node) return MaskStoppedAt(value, "is no mask that a sub-graph explains");
     if (node->Is("Where")) return ReadWhere(*node);
     if (node->Is("Mul")) return ReadProduct(*node);
-    if (node->Is("Trilu")) return ReadTriangle(*node, Added);
-    if (node->Is("ConstantOfShape")) return ReadFilled(*node, Added);
+    if (node->Is("Trilu")) return ReadTriangle(*node, SeesAdded, contents_);
+    if (node->Is("ConstantOfShape")) return ReadFilled(*node, SeesAdded);
     if (node->Is("Add")) return ReadBoth(*node, kAdded, false);
     if (node->Is("Identity") || node->Is("Cast")) return ReadAdditive(node->input(0));
     return ReadMoved(*node, kAdded, false);
@@ -106,95 +87,6 @@ class MaskReader {
     if (cut) return ReadSlice(node, std::move(inner));
     if (gathered) return ReadGather(node, std::move(inner));
     return ReadRealigned(node, std::move(inner));
-  }
-
-  absl::StatusOr<Predicate> ReadConstant(const Value* value,
-                                         const std::function<Sees(double)>& sees) {
-    if (const auto scalar = ScalarOf(value)) {
-      if (sees(*scalar) == Sees::kVisible) return Predicate{};
-      return MaskStoppedAt(value, "is a constant that shows nothing");
-    }
-    const auto band = ReadBand(*value->initializer(), sees);
-    if (!band) return MaskStoppedAt(value, "is a constant that shows no band of keys");
-    const int rank = MaskRank(value);
-    Predicate limits;
-    const auto add = [&](int64_t query, int64_t key, int64_t constant) {
-      Atom atom;
-      atom.lengths = value->shape()->dims();
-      atom.bound.coefficients.assign(rank, 0);
-      atom.bound.coefficients[rank - 2] = query;
-      atom.bound.coefficients[rank - 1] = key;
-      atom.bound.constant = constant;
-      limits.push_back(std::move(atom));
-    };
-    if (band->upper) add(-1, 1, -*band->upper);
-    if (band->lower) add(1, -1, *band->lower);
-    return limits;
-  }
-
-  // What an element says of a key: by being true, or by what it adds to a score.
-  static std::function<Sees(double)> Truth(bool negated) {
-    return [negated](double element) {
-      return (element != 0) != negated ? Sees::kVisible : Sees::kHidden;
-    };
-  }
-  static Sees Added(double element) {
-    if (element == 0) return Sees::kVisible;
-    return Hides(element) ? Sees::kHidden : Sees::kNeither;
-  }
-
-  // One number everywhere.
-  static std::optional<double> FillOf(const Value* value) {
-    if (const auto scalar = ScalarOf(value)) return scalar;
-    const Node* node = value->producer();
-    if (!node) return std::nullopt;
-    if (node->Is("Expand") || node->Is("Identity") || node->Is("Cast")) {
-      return FillOf(node->input(0));
-    }
-    if (!node->Is("ConstantOfShape")) return std::nullopt;
-    const Attribute* fill = node->attribute("value");
-    const auto* tensor = fill ? std::get_if<Tensor>(&fill->value) : nullptr;
-    double number = 0;
-    const bool known = tensor && tensor->size() == 1 && !IsAbsent(*tensor) &&
-                       DecodeToDouble(tensor->dtype(), tensor->data(), 1, &number).ok();
-    return fill && !known ? std::nullopt : std::optional<double>(number);
-  }
-
-  absl::StatusOr<Predicate> ReadFilled(const Node& node,
-                                       const std::function<Sees(double)>& sees) const {
-    const auto fill = FillOf(node.output(0));
-    if (fill && sees(*fill) == Sees::kVisible) return Predicate{};
-    return MaskStoppedAt(node.output(0), "is filled with a number that shows nothing");
-  }
-
-  // A number in one triangle, 0 in the other. Kept are j <= i + k (lower) or j >= i + k.
-  absl::StatusOr<Predicate> ReadTriangle(const Node& node,
-                                         const std::function<Sees(double)>& sees) const {
-    const auto fill = FillOf(node.input(0));
-    const auto& shape = node.output(0)->shape();
-    const auto diagonal = node.input(1) ? KnownDims(node.input(1), contents_)
-                                        : std::optional(std::vector<Dim>{Dim(0)});
-    if (!fill || !shape || !diagonal || diagonal->size() != 1 || !(*diagonal)[0].known()) {
-      return MaskStoppedAt(node.output(0), "is no triangle of one number");
-    }
-    const Sees kept = sees(*fill), left = sees(0);
-    if (kept == Sees::kNeither || left == Sees::kNeither || kept == left) {
-      return MaskStoppedAt(node.output(0), "does not tell visible keys from hidden ones");
-    }
-    const bool upper = IntOr(node, "upper", 1) != 0;
-    const Dim& k = (*diagonal)[0];
-    Atom atom;
-    atom.lengths = shape->dims();
-    atom.bound.coefficients.assign(shape->rank(), 0);
-    int64_t& query = atom.bound.coefficients[shape->rank() - 2];
-    int64_t& key = atom.bound.coefficients[shape->rank() - 1];
-    const bool to_the_left = upper == (kept == Sees::kHidden);
-    query = to_the_left ? -1 : 1;
-    key = -query;
-    // Visible: j <= i + k, i + k - 1 if hidden from i + k on; or j >= i + k, i + k + 1.
-    const Dim strict = kept == Sees::kHidden ? Dim(1) : Dim(0);
-    atom.bound.constant = (to_the_left ? Dim(0) - k : k) + strict;
-    return Predicate{atom};
   }
 
   // A mask input [B, T] read as it is.
@@ -230,14 +122,14 @@ class MaskReader {
   // not (mask == 0)
   absl::StatusOr<Predicate> ReadNotEqual(const Node& node) {
     for (int side : {0, 1}) {
-      if (ScalarOf(node.input(side)) == 0.0) return ReadBool(node.input(1 - side));
+      if (MaskNumber(node.input(side)) == 0.0) return ReadBool(node.input(1 - side));
     }
     return MaskStoppedAt(node.output(0), "compares with something else than 0");
   }
 
   // 1 - mask, for a mask of 0 and 1.
   absl::StatusOr<Predicate> ReadDifferenceFromOne(const Node& node, bool negated) {
-    if (ScalarOf(node.input(0)) != 1.0) {
+    if (MaskNumber(node.input(0)) != 1.0) {
       return MaskStoppedAt(node.output(0), "subtracts from something else than 1");
     }
     return ReadBool(node.input(1), !negated);
@@ -246,9 +138,9 @@ class MaskReader {
   // A mask of what is hidden, 1 or 0, times minus infinity.
   absl::StatusOr<Predicate> ReadProduct(const Node& node) {
     for (int side : {0, 1}) {
-      const auto factor = ScalarOf(node.input(side));
+      const auto factor = MaskNumber(node.input(side));
       // An infinite factor makes NaN of 0.
-      if (!factor || !Hides(*factor) || std::isinf(*factor)) continue;
+      if (!factor || !HidesKey(*factor) || std::isinf(*factor)) continue;
       PF_ASSIGN_OR_RETURN(Predicate inner, ReadBool(node.input(1 - side), /*negated=*/true));
       return Lined(std::move(inner), node.input(1 - side), node.output(0));
     }
@@ -273,13 +165,13 @@ class MaskReader {
   }
 
   absl::StatusOr<Predicate> ReadWhere(const Node& node) {
-    const auto yes = ScalarOf(node.input(1));
-    const auto no = ScalarOf(node.input(2));
+    const auto yes = MaskNumber(node.input(1));
+    const auto no = MaskNumber(node.input(2));
     if (!yes || !no) {
       return MaskStoppedAt(node.output(0), "chooses between values that are no constants");
     }
-    const bool hidden = *no == 0 && Hides(*yes);
-    if (!hidden && !(*yes == 0 && Hides(*no))) {
+    const bool hidden = *no == 0 && HidesKey(*yes);
+    if (!hidden && !(*yes == 0 && HidesKey(*no))) {
       return MaskStoppedAt(node.output(0), "does not choose between 0 and minus infinity");
     }
     PF_ASSIGN_OR_RETURN(Predicate inner, ReadBool(node.input(0), hidden));

@@ -5,6 +5,8 @@
 #include "tests/models/model_data.h"
 #include <gtest/gtest.h>
 
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/kernels/formats/cache_choice.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/session.h"
@@ -198,7 +200,8 @@ TEST(Gemma3WithPast, AChunkOnAPaddedPastGivesTheLogitsOfTheReference) {
 class QuantisedCache : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 INSTANTIATE_TEST_SUITE_P(Modes, QuantisedCache,
                          testing::Combine(testing::Values("gemma3_A18", "gemma3_A23", "gemma3_B18"),
-                                          testing::Values("fp8_per_tensor", "fp8_per_token_head",
+                                          testing::Values("bf16", "fp8_per_tensor",
+                                                          "fp8_per_token_head",
                                                           "int8_per_token_head")),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param)) + "_" +
@@ -234,6 +237,28 @@ TEST_P(QuantisedCache, ClearTokensAgreeWithTheReference) {
     EXPECT_EQ(quantised.tokens[t], greedy.tokens[t]) << "token " << t << ", gap " << greedy.gap[t];
   }
   EXPECT_GT(clear, 0) << "no token is clear enough to compare";
+}
+
+// A model that was trained to answer: what 4 bits do to it does not change the answer, as it would
+// the tokens of random weights.
+class CacheOfTheAnswer : public testing::TestWithParam<CacheChoice> {};
+INSTANTIATE_TEST_SUITE_P(Formats, CacheOfTheAnswer, testing::ValuesIn(CacheChoices()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(CacheOfTheAnswer, HoldsTheFact) {
+  EngineOptions options;
+  options.kv_cache = std::string(GetParam().name);
+  const auto engine = Engine::Create(LoadBundled("gemma3_recall", "model_with_past.onnx"), options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->cache_settings().format, GetParam().name);
+  const auto text = ReadFile(ModelDir("gemma3_recall") + "/demo.txt");
+  ASSERT_TRUE(text.ok()) << text.status();
+  Request request{.prompt = {2}, .max_new_tokens = 16, .stop_tokens = {'\n'}};
+  for (const unsigned char byte : *text) request.prompt.push_back(byte);
+  const auto completions = (*engine)->Generate({request});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  const std::vector<int64_t>& tokens = (*completions)[0].tokens;
+  EXPECT_EQ(std::string(tokens.begin(), tokens.end()), "86 nails.\n");
 }
 
 }  // namespace

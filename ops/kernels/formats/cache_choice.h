@@ -1,0 +1,35 @@
+// The formats that a pipeline gives to the caches of a paged graph: what --kv-cache takes. Passes,
+// commands, benches and documents read this one table.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/base/data_type.h"
+#include "pagefuse/kernels/formats/cache_format.h"
+
+namespace pagefuse {
+
+struct CacheChoice {
+  std::string_view name;
+  KvQuantMode mode = KvQuantMode::kNone;
+  // Type of the elements of the cache; kUndefined: that of keys and values.
+  DataType stored = DataType::kUndefined;
+
+  bool changes_nothing() const {
+    return mode == KvQuantMode::kNone && stored == DataType::kUndefined;
+  }
+};
+
+std::span<const CacheChoice> CacheChoices();
+// "none, bf16, ...", for messages and help.
+std::string CacheChoiceNames();
+// InvalidArgument listing the names.
+absl::StatusOr<CacheChoice> FindCacheChoice(std::string_view name);
+// The name of what a cache of `stored` elements is under `mode` to keys or queries of `computed`.
+std::string_view NameOfCache(KvQuantMode mode, DataType stored, DataType computed);
+
+}  // namespace pagefuse

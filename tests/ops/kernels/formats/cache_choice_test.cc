@@ -1,0 +1,41 @@
+#include "pagefuse/kernels/formats/cache_choice.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace pagefuse {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CacheChoice, IsFoundByItsNameAndNamesWhatItMakes) {
+  for (const CacheChoice& choice : CacheChoices()) {
+    const auto found = FindCacheChoice(choice.name);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->mode, choice.mode);
+    const DataType stored =
+        choice.stored == DataType::kUndefined ? DataType::kFloat : choice.stored;
+    EXPECT_EQ(NameOfCache(choice.mode, stored, DataType::kFloat), choice.name);
+  }
+}
+
+TEST(CacheChoice, IsATypeThatItsModeTakes) {
+  for (const CacheChoice& choice : CacheChoices()) {
+    if (choice.changes_nothing()) continue;
+    EXPECT_TRUE(CacheFormat::Make(choice.mode, choice.stored).ok()) << choice.name;
+  }
+}
+
+TEST(CacheChoice, OfBfloat16KeysThemselvesIsNone) {
+  EXPECT_EQ(NameOfCache(KvQuantMode::kNone, DataType::kBfloat16, DataType::kBfloat16), "none");
+}
+
+TEST(CacheChoice, ListsItsNamesForAnother) {
+  const absl::Status status = FindCacheChoice("fp4").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("expected none, bf16, fp8_per_tensor"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("got \"fp4\""));
+}
+
+}  // namespace
+}  // namespace pagefuse
