@@ -57,7 +57,8 @@ class CacheQuantiser {
     for (const auto& node : graph_.nodes()) {
       if (!node->Is("PagedCacheInsert", "pagefuse")) continue;
       PF_ASSIGN_OR_RETURN(std::string mode, node->StringAttribute("kv_quant_mode", "none"));
-      if (mode == "none") inserts.push_back(node.get());
+      const bool stored = node->input(kCaches[0])->dtype() == choice_.stored;
+      if (mode == "none" && !stored) inserts.push_back(node.get());
     }
     for (Node* insert : inserts) {
       PF_RETURN_IF_ERROR(CheckCaches(insert));
