@@ -12,16 +12,14 @@
 #include <optional>
 #include <vector>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/node_pass.h"
 #include "pagefuse/passes/words/index_form.h"
 
 namespace pagefuse {
 namespace {
-
-constexpr const char* kName = "gather-cut-tables";
 
 // Rows `start` to `end` of an axis.
 struct Cut {
@@ -142,26 +140,19 @@ void Replace(Graph& graph, Node* slice, const std::vector<Cut>& cuts) {
   graph.EraseIfDead(slice);
 }
 
-class GatherCutTables : public Pass {
+class GatherCutTables : public NodePass {
  public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Gathers what is cut out of constant tables, a row for each token, by place.";
-  }
+  GatherCutTables()
+      : NodePass("gather-cut-tables",
+                 "Gathers what is cut out of constant tables, a row for each token, by place.") {}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    Graph& graph = *model.graph;
-    bool changed = false;
-    for (Node* node : NodesOf(graph)) {
-      const std::vector<Cut> cuts = CutsOf(*node, context.contents);
-      if (cuts.empty()) continue;
-      Replace(graph, node, cuts);
-      context.contents.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
-      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-      changed = true;
-    }
-    return changed;
+ private:
+  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
+                               const SymbolicContents& contents) const override {
+    const std::vector<Cut> cuts = CutsOf(*node, contents);
+    if (cuts.empty()) return false;
+    Replace(graph, node, cuts);
+    return true;
   }
 };
 

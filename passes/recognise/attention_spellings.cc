@@ -11,16 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/node_pass.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
 namespace {
-
-constexpr const char* kName = "attention-spellings";
 
 bool IsMask(const Value* value, const SymbolicContents& contents) {
   return value->dtype() != DataType::kBool && AnalyseMask(value, contents).ok();
@@ -97,24 +95,16 @@ bool SplitHeads(Graph& graph, Node* node) {
   return true;
 }
 
-class AttentionSpellings : public Pass {
+class AttentionSpellings : public NodePass {
  public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Joins masks that are added one by one; splits rows of heads before Attention.";
-  }
+  AttentionSpellings()
+      : NodePass("attention-spellings",
+                 "Joins masks that are added one by one; splits rows of heads before Attention.") {}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    Graph& graph = *model.graph;
-    bool changed = false;
-    for (Node* node : NodesOf(graph)) {
-      if (!JoinMasks(graph, node, context.contents) && !SplitHeads(graph, node)) continue;
-      context.contents.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
-      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-      changed = true;
-    }
-    return changed;
+ private:
+  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
+                               const SymbolicContents& contents) const override {
+    return JoinMasks(graph, node, contents) || SplitHeads(graph, node);
   }
 };
 

@@ -16,12 +16,11 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/node_pass.h"
 #include "pagefuse/passes/words/words.h"
 
 namespace pagefuse {
 namespace {
-
-constexpr const char* kName = "tables-by-sequence";
 
 // A table whose rows are counted by `rows` and read by sequences counted by `batch`.
 struct Site {
@@ -109,28 +108,22 @@ void CountByTable(Graph& graph, const Site& site, Value* table, const SymbolicCo
   }
 }
 
-class TablesBySequencePass : public Pass {
+class TablesBySequencePass : public NodePass {
  public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Lays block tables out by sequence where their rows are counted by another symbol.";
-  }
+  TablesBySequencePass()
+      : NodePass("tables-by-sequence",
+                 "Lays block tables out by sequence where their rows are counted by another "
+                 "symbol.") {}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    Graph& graph = *model.graph;
-    bool changed = false;
-    for (Node* node : NodesOf(graph)) {
-      const auto site = FindSite(*node, context.contents);
-      if (!site) continue;
-      Value* table = LayOut(graph, *site);
-      CountByTable(graph, *site, table, context.contents);
-      PF_RETURN_IF_ERROR(graph.SortTopologically());
-      context.contents.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
-      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-      changed = true;
-    }
-    return changed;
+ private:
+  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
+                               const SymbolicContents& contents) const override {
+    const auto site = FindSite(*node, contents);
+    if (!site) return false;
+    Value* table = LayOut(graph, *site);
+    CountByTable(graph, *site, table, contents);
+    PF_RETURN_IF_ERROR(graph.SortTopologically());
+    return true;
   }
 };
 
