@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <memory>
 
 #include "compare_outputs.h"
@@ -45,10 +46,33 @@ const Verdict& Same() {
   return same;
 }
 
+// Where tokens are mixed, a NaN decides where other numbers stand (which one is the largest, say), and
+// the passes promise nothing of a NaN.
+bool HasNan(const std::vector<Tensor>& outputs) {
+  return std::any_of(outputs.begin(), outputs.end(), [](const Tensor& output) {
+    if (output.dtype() != DataType::kFloat) return false;
+    const auto values = output.values<float>();
+    return std::any_of(values.begin(), values.end(), [](float x) { return std::isnan(x); });
+  });
+}
+
+// An output that is not as long as the model declares; empty if there is none.
+std::string Contradiction(const Model& model, const std::vector<Tensor>& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Value& output = *model.graph->outputs()[i];
+    for (int axis = 0; output.shape() && axis < output.shape()->rank(); ++axis) {
+      const auto declared = (*output.shape())[axis].constant();
+      if (!declared || *declared == outputs[i].dims()[axis]) continue;
+      return StrCat("output \"", output.name(), "\" is declared ", output.shape()->ToString(),
+                    " and is ", DimsToString(outputs[i].dims()));
+    }
+  }
+  return "";
+}
+
 // All outputs of both on the same inputs. A refusal of the exported graph is none of ours.
 Verdict CompareFused(const DecoderCase& decoder, Session& exported) {
   auto fused = Session::Create(decoder.model.Clone(), Options(/*optimise=*/true));
-  if (!fused.ok()) return Failed("fused: not made", fused.status());
   static constexpr StepKind kKinds[] = {{},
                                         {.padded = true},
                                         {.one_token = true},
@@ -68,6 +92,10 @@ Verdict CompareFused(const DecoderCase& decoder, Session& exported) {
       continue;
     }
     ++ran;
+    const std::string contradiction = Contradiction(exported.model(), *expected);
+    if (!contradiction.empty()) return Invalid(contradiction);
+    if (!fused.ok()) return Failed("fused: not made", fused.status());
+    if (!decoder.pageable && HasNan(*expected)) continue;
     const auto found = (*fused)->Run(step->feeds);
     const std::string loose = step->repeated.empty()
                                   ? ""

@@ -95,8 +95,14 @@ std::string Layer(DecoderText& text, std::string x, int64_t layer) {
   return layer == 0 ? Mixed(text, x, "mix_between") : x;
 }
 
+// Where positions are rotated already, what chooses rows of a table beside them is told from token
+// types by its name alone.
+bool NamesDecide(const DecoderText& text) {
+  return text.Is("attention", "gqa_rotary") && text.plan.Get("position_use").find("learned") == 0;
+}
+
 void NameInputs(DecoderText& text) {
-  if (text.Is("names", "misleading")) {
+  if (text.Is("names", "misleading") && !NamesDecide(text)) {
     text.graph.RenameInput(kIds, kPositions);
     text.graph.RenameInput(kMask, kIds);
     text.graph.RenameInput(kPositions, kTypes);
