@@ -34,7 +34,7 @@ bool LeadsToAngles(const Node* node) {
 // What an input is read for, behind views and casts.
 struct Reading {
   std::vector<const Value*> tables;  // constant matrices that it indexes by row
-  bool angles = false;               // becomes cos and sin, or indexes tables of them
+  bool angles = false;               // becomes cos and sin, or chooses rows of them
   bool counted = false;              // is summed along a row, as masks are
   bool computed_with = false;        // is more than an index of tables
   bool more_than_sizes = false;
@@ -54,6 +54,19 @@ bool IsAngleReader(const Use& use) {
          (use.node->Is("RotaryEmbedding", "com.microsoft") && use.index == 1);
 }
 
+// True if rows of a table are what queries and keys are rotated by.
+bool AreAngles(const Value* rows) {
+  return std::any_of(rows->uses().begin(), rows->uses().end(), [](const Use& use) {
+    if (use.node->Is("RotaryEmbedding")) return use.index == 1 || use.index == 2;
+    const bool moved = IsView(use.node) || use.node->Is("Slice") || use.node->Is("Split") ||
+                       use.node->Is("Concat") || use.node->Is("Transpose");
+    if (!moved) return false;
+    const auto& outputs = use.node->outputs();
+    return std::any_of(outputs.begin(), outputs.end(),
+                       [](const Value* output) { return output && AreAngles(output); });
+  });
+}
+
 Reading ReadingOf(const Value* input) {
   Reading reading;
   absl::flat_hash_set<const Value*> seen = {input};
@@ -66,6 +79,7 @@ Reading ReadingOf(const Value* input) {
       reading.more_than_sizes = true;
       if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
         reading.tables.push_back(table);
+        reading.angles |= AreAngles(use.node->output(0));
       } else if (!only_views || !IsView(use.node)) {
         reading.computed_with = true;
       }

@@ -17,6 +17,8 @@
 // differ only where the exported graph itself has NaN to give: values that are not finite (0 *
 // inf), and keys that are hidden and not finite (inf - inf), which Attention never looks at.
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -155,12 +157,32 @@ Value* Guarded(GraphBuilder& builder, const Match& match, Value* y) {
   return builder.Add("Where", {builder.Add("IsNaN", {y}), zero, y});
 }
 
+// What is chosen for hidden keys; nullopt without a choice.
+std::optional<float> LowOf(const Match& match) {
+  const auto it = match.attributes.find("low");
+  const float* low = it == match.attributes.end() ? nullptr : std::get_if<float>(&it->second.value);
+  return low ? std::optional<float>(*low) : std::nullopt;
+}
+
+// The mask as Attention takes it. A query that sees no key takes the mean of all of them where the
+// number for hidden keys is finite: so it is added then, which leaves it as it is.
+Value* MaskOf(GraphBuilder& builder, const Match& match, Masking masking) {
+  Value* mask = OverAllKeys(builder, match);
+  const auto low = LowOf(match);
+  if (low && std::isfinite(*low)) {
+    Value* visible = builder.Float(0);
+    Value* hidden = builder.Float(*low);
+    if (masking == Masking::kHidden) std::swap(visible, hidden);
+    return builder.Add("Where", {mask, visible, hidden});
+  }
+  return masking == Masking::kHidden ? builder.Add("Not", {mask}) : mask;
+}
+
 absl::StatusOr<std::vector<Value*>> FusedAttention(const Match& match, Graph& graph, Node* anchor,
                                                    Masking masking) {
   GraphBuilder builder(graph, anchor, anchor->output(0)->name());
   std::vector<Value*> inputs = {match.value("q"), match.value("k"), match.value("v")};
-  if (match.value("mask")) inputs.push_back(OverAllKeys(builder, match));
-  if (masking == Masking::kHidden) inputs.back() = builder.Add("Not", {inputs.back()});
+  if (match.value("mask")) inputs.push_back(MaskOf(builder, match, masking));
   Node* attention = builder.AddNode("", "Attention", std::move(inputs), 1);
   attention->name = anchor->name;
   for (const char* name : {"scale", "softcap"}) {
@@ -175,9 +197,8 @@ absl::StatusOr<std::vector<Value*>> FusedAttention(const Match& match, Graph& gr
 
 // What is chosen for hidden keys has no part in the softmax.
 absl::Status Hides(const Match& match) {
-  const auto it = match.attributes.find("low");
-  const float* low = it == match.attributes.end() ? nullptr : std::get_if<float>(&it->second.value);
-  if (low == nullptr || *low <= -1e30f) return absl::OkStatus();
+  const auto low = LowOf(match);
+  if (!low || *low <= -1e30f) return absl::OkStatus();
   return absl::FailedPreconditionError(StrCat("a score of ", *low, " hides no key"));
 }
 

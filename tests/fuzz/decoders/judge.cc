@@ -46,14 +46,27 @@ const Verdict& Same() {
   return same;
 }
 
-// Where tokens are mixed, a NaN decides where other numbers stand (which one is the largest, say), and
-// the passes promise nothing of a NaN.
 bool HasNan(const std::vector<Tensor>& outputs) {
   return std::any_of(outputs.begin(), outputs.end(), [](const Tensor& output) {
     if (output.dtype() != DataType::kFloat) return false;
     const auto values = output.values<float>();
     return std::any_of(values.begin(), values.end(), [](float x) { return std::isnan(x); });
   });
+}
+
+// Where tokens are mixed, a NaN inside decides where other numbers stand (which one is the largest,
+// say), and the passes promise nothing of a NaN.
+bool MakesNan(const DecoderCase& decoder, const Feeds& feeds) {
+  Model model = decoder.model.Clone();
+  for (const auto& node : model.graph->nodes()) {
+    for (Value* output : node->outputs()) {
+      if (output && !output->is_output()) model.graph->AddOutput(output);
+    }
+  }
+  const auto session = Session::Create(std::move(model), Options(/*optimise=*/false));
+  if (!session.ok()) return false;
+  const auto outputs = (*session)->Run(feeds);
+  return outputs.ok() && HasNan(*outputs);
 }
 
 // An output that is not as long as the model declares; empty if there is none.
@@ -95,14 +108,14 @@ Verdict CompareFused(const DecoderCase& decoder, Session& exported) {
     const std::string contradiction = Contradiction(exported.model(), *expected);
     if (!contradiction.empty()) return Invalid(contradiction);
     if (!fused.ok()) return Failed("fused: not made", fused.status());
-    if (!decoder.pageable && HasNan(*expected)) continue;
     const auto found = (*fused)->Run(step->feeds);
     const std::string loose = step->repeated.empty()
                                   ? ""
                                   : StrCat(" where axes of 1 are repeated (", step->repeated, ")");
     if (!found.ok()) return Failed(StrCat("fused: refused at run time", loose), found.status());
     const absl::Status same = CompareOutputs(*step, exported.model(), *expected, *found);
-    if (!same.ok()) return Found(StrCat("fused: other numbers", loose), Message(same));
+    if (same.ok() || (!decoder.pageable && MakesNan(decoder, step->feeds))) continue;
+    return Found(StrCat("fused: other numbers", loose), Message(same));
   }
   return ran == 0 ? Invalid(StrCat("runs on no input: ", refusal)) : Same();
 }
