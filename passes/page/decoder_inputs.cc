@@ -37,6 +37,7 @@ struct Reading {
   bool angles = false;               // becomes cos and sin, or chooses rows of them
   bool counted = false;              // is summed along a row, as masks are
   bool computed_with = false;        // is more than an index of tables
+  bool added = true;                 // the rows of tables are added to something alone
   bool more_than_sizes = false;
 };
 
@@ -67,6 +68,14 @@ bool AreAngles(const Value* rows) {
   });
 }
 
+// True if rows of a table are added to something and do nothing else.
+bool AreAdded(const Value* rows) {
+  return std::all_of(rows->uses().begin(), rows->uses().end(), [](const Use& use) {
+    return use.node->Is("Add") || use.node->Is("Sum") ||
+           (IsView(use.node) && AreAdded(use.node->output(0)));
+  });
+}
+
 Reading ReadingOf(const Value* input) {
   Reading reading;
   absl::flat_hash_set<const Value*> seen = {input};
@@ -80,6 +89,7 @@ Reading ReadingOf(const Value* input) {
       if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
         reading.tables.push_back(table);
         reading.angles |= AreAngles(use.node->output(0));
+        reading.added &= AreAdded(use.node->output(0));
       } else if (!only_views || !IsView(use.node)) {
         reading.computed_with = true;
       }
@@ -177,12 +187,12 @@ bool HasAngles(const Graph& graph) {
   });
 }
 
-// Token types choose rows of a table and are nothing else: what is computed with may be positions
+// Token types choose rows of a table that are added, and are nothing else: what is computed with may be positions
 // under any name, and so may what chooses among many rows of a graph without other positions.
 bool AreSegments(const Graph& graph, const Value* input, const Reading& reading) {
   constexpr int64_t kMostTypes = 16;
   const bool named = IsNamed(input, "token_type") || IsNamed(input, "segment");
-  if (!named || reading.tables.empty() || reading.computed_with) return false;
+  if (!named || reading.tables.empty() || reading.computed_with || !reading.added) return false;
   return HasAngles(graph) ||
          std::all_of(reading.tables.begin(), reading.tables.end(), [](const Value* table) {
            return table->initializer()->dims()[0] <= kMostTypes;

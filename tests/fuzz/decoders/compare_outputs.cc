@@ -37,9 +37,14 @@ bool IsKept(const RandomStep& step, const std::vector<int64_t>& dims, const Toke
   int64_t in_batch = inside;
   for (int axis = 1; axis <= tokens.axis; ++axis) in_batch *= dims[static_cast<size_t>(axis)];
   const int64_t batch = element / in_batch;
-  const bool last_row = dims.size() == 2;
-  const int64_t place = last_row ? 0 : element / inside % dims[static_cast<size_t>(tokens.axis)];
   const int64_t total = step.sizes.past + step.sizes.length;
+  const int64_t rows = dims.size() == 2 ? 1 : dims[static_cast<size_t>(tokens.axis)];
+  if (rows < step.sizes.length) {
+    // Which token a single row is of depends on how the mask has its padding.
+    const auto first = step.kept.begin() + batch * total;
+    return std::all_of(first, first + total, [](bool kept) { return kept; });
+  }
+  const int64_t place = element / inside % rows;
   return step.kept[static_cast<size_t>(batch * total + tokens.first + place)];
 }
 
