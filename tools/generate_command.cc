@@ -237,6 +237,10 @@ absl::Status Generate(Flags flags) {
   };
   PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine, flags.require_paged));
   if (decoder->plain()) Warn(*decoder);
+  if (decoder->plain() && flags.logit_error) {
+    return absl::InvalidArgumentError(
+        "--logit-error compares with an unquantised paged cache, and the graph could not be paged");
+  }
   PF_ASSIGN_OR_RETURN(std::vector<Request> requests,
                       MakeRequests(flags, config, decoder->vocabulary()));
   for (Request& request : requests) request.keep_logits = flags.logit_error;
@@ -244,7 +248,7 @@ absl::Status Generate(Flags flags) {
   PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, decoder->Generate(requests));
   PF_RETURN_IF_ERROR(log.Write(flags.profiling));
   nlohmann::ordered_json json = Report(flags, *decoder, requests, completions);
-  if (flags.logit_error && decoder->engine()) {
+  if (flags.logit_error) {
     PF_ASSIGN_OR_RETURN(json["max_logit_error"],
                         LogitError(*std::move(kept), flags.engine, requests, completions));
   }

@@ -57,14 +57,17 @@ class CacheQuantiser {
     for (const auto& node : graph_.nodes()) {
       if (!node->Is("PagedCacheInsert", "pagefuse")) continue;
       PF_ASSIGN_OR_RETURN(std::string mode, node->StringAttribute("kv_quant_mode", "none"));
-      const bool stored = node->input(kCaches[0])->dtype() == choice_.stored;
+      // Where only the type tells, a cache of it is what was asked for.
+      const bool stored =
+          format_.mode == KvQuantMode::kNone && node->input(kCaches[0])->dtype() == choice_.stored;
       if (mode == "none" && !stored) inserts.push_back(node.get());
     }
     for (Node* insert : inserts) {
       PF_RETURN_IF_ERROR(CheckCaches(insert));
       PF_RETURN_IF_ERROR(CheckReaders(insert));
+      if (format_.needs_signs()) PF_RETURN_IF_ERROR(CheckHeads(insert));
     }
-    for (Node* insert : inserts) PF_RETURN_IF_ERROR(Store(insert));
+    for (Node* insert : inserts) Store(insert);
     if (!inserts.empty()) PF_RETURN_IF_ERROR(AddScalesToGroups());
     return static_cast<int>(inserts.size());
   }
@@ -107,15 +110,10 @@ class CacheQuantiser {
     return scales;
   }
 
-  absl::Status Store(Node* insert) {
-    if (format_.mode == KvQuantMode::kNone) {
-      for (int i : kCaches) insert->input(i)->set_dtype(choice_.stored);
-      for (int i : kCacheOuts) insert->output(i)->set_dtype(choice_.stored);
-      return absl::OkStatus();
-    }
-    if (format_.needs_signs()) PF_RETURN_IF_ERROR(CheckHeads(insert));
-    Quantise(insert);
-    return absl::OkStatus();
+  void Store(Node* insert) {
+    if (format_.mode != KvQuantMode::kNone) return Quantise(insert);
+    for (int i : kCaches) insert->input(i)->set_dtype(choice_.stored);
+    for (int i : kCacheOuts) insert->output(i)->set_dtype(choice_.stored);
   }
 
   // Rows of packed codes are transformed, which takes a power of two.

@@ -5,27 +5,6 @@
 #include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
-namespace {
-
-// One number everywhere.
-std::optional<double> FillOf(const Value* value) {
-  if (const auto scalar = MaskNumber(value)) return scalar;
-  const Node* node = value->producer();
-  if (!node) return std::nullopt;
-  if (node->Is("Expand") || node->Is("Identity") || node->Is("Cast")) {
-    return FillOf(node->input(0));
-  }
-  if (!node->Is("ConstantOfShape")) return std::nullopt;
-  const Attribute* fill = node->attribute("value");
-  const auto* tensor = fill ? std::get_if<Tensor>(&fill->value) : nullptr;
-  double number = 0;
-  const bool known = tensor && tensor->size() == 1 && !IsAbsent(*tensor) &&
-                     DecodeToDouble(tensor->dtype(), tensor->data(), 1, &number).ok();
-  return fill && !known ? std::nullopt : std::optional<double>(number);
-}
-
-}  // namespace
-
 std::optional<double> MaskNumber(const Value* value) {
   if (!value->IsConstant() || value->initializer()->size() != 1) return std::nullopt;
   const Tensor& tensor = *value->initializer();
@@ -35,6 +14,22 @@ std::optional<double> MaskNumber(const Value* value) {
   auto integers = IntegerValues(tensor);
   if (integers.ok()) return static_cast<double>((*integers)[0]);
   return std::nullopt;
+}
+
+std::optional<double> MaskFill(const Value* value) {
+  if (const auto scalar = MaskNumber(value)) return scalar;
+  const Node* node = value->producer();
+  if (!node) return std::nullopt;
+  if (node->Is("Expand") || node->Is("Identity") || node->Is("Cast")) {
+    return MaskFill(node->input(0));
+  }
+  if (!node->Is("ConstantOfShape")) return std::nullopt;
+  const Attribute* fill = node->attribute("value");
+  const auto* tensor = fill ? std::get_if<Tensor>(&fill->value) : nullptr;
+  double number = 0;
+  const bool known = tensor && tensor->size() == 1 && !IsAbsent(*tensor) &&
+                     DecodeToDouble(tensor->dtype(), tensor->data(), 1, &number).ok();
+  return fill && !known ? std::nullopt : std::optional<double>(number);
 }
 
 bool HidesKey(double value) { return value <= -1e9; }
@@ -75,7 +70,7 @@ absl::StatusOr<MaskPredicate> ReadConstantMask(const Value* value,
 
 absl::StatusOr<MaskPredicate> ReadFilled(const Node& node,
                                          const std::function<Sees(double)>& sees) {
-  const auto fill = FillOf(node.output(0));
+  const auto fill = MaskFill(node.output(0));
   if (fill && sees(*fill) == Sees::kVisible) return MaskPredicate{};
   return MaskStoppedAt(node.output(0), "is filled with a number that shows nothing");
 }
@@ -84,7 +79,7 @@ absl::StatusOr<MaskPredicate> ReadFilled(const Node& node,
 absl::StatusOr<MaskPredicate> ReadTriangle(const Node& node,
                                            const std::function<Sees(double)>& sees,
                                            const SymbolicContents& contents) {
-  const auto fill = FillOf(node.input(0));
+  const auto fill = MaskFill(node.input(0));
   const auto& shape = node.output(0)->shape();
   const auto diagonal =
       node.input(1) ? KnownDims(node.input(1), contents) : std::optional(std::vector<Dim>{Dim(0)});

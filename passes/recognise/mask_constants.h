@@ -14,6 +14,10 @@ namespace pagefuse {
 // The number in a constant with one element.
 std::optional<double> MaskNumber(const Value* value);
 
+// The number that a value holds everywhere: a constant of one element, repeated or not, or
+// ConstantOfShape; nullopt for another value.
+std::optional<double> MaskFill(const Value* value);
+
 // Adding it hides a key: minus infinity, or so low that exp underflows beside any visible score
 // (-1e9 is what exporters write who do not write the lowest float).
 bool HidesKey(double value);

@@ -21,6 +21,20 @@ bool IsRealigning(const Node* node) {
   return node->Is("Unsqueeze") || node->Is("Squeeze") || node->Is("Reshape") || node->Is("Expand");
 }
 
+// Whether a mask holds 0 and 1 alone, as bools do, what is cast from them, and mask inputs by what
+// they are for.
+bool IsZeroOrOne(const Value* value) {
+  if (value->dtype() == DataType::kBool) return true;
+  const auto is_unit = [](double number) { return number == 0 || number == 1; };
+  if (const auto fill = MaskFill(value)) return is_unit(*fill);
+  const Node* node = value->producer();
+  if (!node) return !value->IsConstant();
+  if (node->Is("Sub")) return MaskNumber(node->input(0)) == 1.0 && IsZeroOrOne(node->input(1));
+  const bool moved = node->Is("Cast") || node->Is("Identity") || node->Is("Slice") ||
+                     node->Is("Gather") || node->Is("GatherND") || node->Is("Trilu");
+  return (moved || IsRealigning(node)) && IsZeroOrOne(node->input(0));
+}
+
 class MaskReader {
  public:
   explicit MaskReader(const SymbolicContents& contents) : contents_(contents) {}
@@ -132,6 +146,9 @@ class MaskReader {
     if (MaskNumber(node.input(0)) != 1.0) {
       return MaskStoppedAt(node.output(0), "subtracts from something else than 1");
     }
+    if (!IsZeroOrOne(node.input(1))) {
+      return MaskStoppedAt(node.input(1), "may be something else than 0 and 1");
+    }
     return ReadBool(node.input(1), !negated);
   }
 
@@ -141,6 +158,7 @@ class MaskReader {
       const auto factor = MaskNumber(node.input(side));
       // An infinite factor makes NaN of 0.
       if (!factor || !HidesKey(*factor) || std::isinf(*factor)) continue;
+      if (!IsZeroOrOne(node.input(1 - side))) continue;
       PF_ASSIGN_OR_RETURN(Predicate inner, ReadBool(node.input(1 - side), /*negated=*/true));
       return Lined(std::move(inner), node.input(1 - side), node.output(0));
     }
