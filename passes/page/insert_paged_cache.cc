@@ -31,10 +31,13 @@
 #include "pagefuse/passes/page/paged_inputs.h"
 #include "pagefuse/passes/page/paged_logits.h"
 #include "pagefuse/passes/page/row_guard.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::Attention;
 
 constexpr int kHeadSink = kPagedAttentionIn["head_sink"];
 
@@ -57,22 +60,22 @@ absl::Status Unfit(const Node& node, std::string_view why) {
 
 absl::Status ReadHeads(Site& site) {
   const Node& node = *site.node;
-  for (int i = 0; i < 3; ++i) {
+  for (int i : {Attention::kQuery, Attention::kKey, Attention::kValue}) {
     const Value* value = node.input(i);
     if (!value || !value->shape() || value->shape()->rank() != 4 ||
         !(*value->shape())[1].is_constant() || !(*value->shape())[3].is_constant()) {
       return Unfit(node, "query, key and value must be [B, H, S, D] with known H and D");
     }
   }
-  site.dtype = node.input(1)->dtype();
-  site.query_heads = *(*node.input(0)->shape())[1].constant();
-  site.kv_heads = *(*node.input(1)->shape())[1].constant();
-  site.head_size = *(*node.input(1)->shape())[3].constant();
-  if ((*node.input(2)->shape())[3].constant() != site.head_size) {
+  site.dtype = node.input(Attention::kKey)->dtype();
+  site.query_heads = *(*node.input(Attention::kQuery)->shape())[1].constant();
+  site.kv_heads = *(*node.input(Attention::kKey)->shape())[1].constant();
+  site.head_size = *(*node.input(Attention::kKey)->shape())[3].constant();
+  if ((*node.input(Attention::kValue)->shape())[3].constant() != site.head_size) {
     return Unfit(node, "keys and values differ in head size");
   }
-  const Dim& query_length = (*node.input(0)->shape())[2];
-  if (!ProvablyEqual(query_length, (*node.input(1)->shape())[2])) {
+  const Dim& query_length = (*node.input(Attention::kQuery)->shape())[2];
+  if (!ProvablyEqual(query_length, (*node.input(Attention::kKey)->shape())[2])) {
     return Unfit(node, "new keys are not as many as queries");
   }
   return absl::OkStatus();
@@ -88,25 +91,25 @@ absl::StatusOr<Site> ReadSite(Node* node, const SymbolicContents& contents) {
   if (right > 0) return Unfit(*node, "looks ahead");
   const bool has_window = left >= 0 && left < kMaxElements;
   site.window = has_window ? left + 1 : 0;
-  if (node->input(3)) {
-    const absl::StatusOr<MaskForm> form = AnalyseMask(node->input(3), contents);
+  if (node->input(Attention::kMask)) {
+    const absl::StatusOr<MaskForm> form = AnalyseMask(node->input(Attention::kMask), contents);
     if (!form.ok()) return Unfit(*node, StdView(form.status().message()));
     if (form->upper || form->lower) return Unfit(*node, "has a mask beside its padding");
     site.padding = form->padding;
   }
-  for (int past : {4, 5}) {
+  for (int past : {Attention::kPastKey, Attention::kPastValue}) {
     const Value* value = node->input(past);
     if (value && (!value->is_input() || value->uses().size() < 1)) {
       return Unfit(*node, "its past is no input of the graph");
     }
   }
-  if (node->input(6)) return Unfit(*node, "has its own key lengths");
-  for (int present : {1, 2}) {
+  if (node->input(Attention::kKeyLengths)) return Unfit(*node, "has its own key lengths");
+  for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
     const Value* value = node->output(present);
     if (value && !value->uses().empty())
       return Unfit(*node, "its present is read inside the graph");
   }
-  if (node->output(3)) return Unfit(*node, "its scores are read");
+  if (node->output(Attention::kScores)) return Unfit(*node, "its scores are read");
   return site;
 }
 
@@ -170,7 +173,7 @@ class PagedCacheInserter {
     std::vector<Value*> pasts;
     Value* padding = nullptr;
     for (const Site& site : sites_) {
-      for (int past : {4, 5}) {
+      for (int past : {Attention::kPastKey, Attention::kPastValue}) {
         if (Value* value = site.node->input(past)) pasts.push_back(value);
       }
       if (site.padding) padding = const_cast<Value*>(site.padding);
@@ -201,7 +204,8 @@ class PagedCacheInserter {
     if (inputs.positions) sources.rows.push_back(inputs.positions);
     sources.rows.insert(sources.rows.end(), inputs.segments.begin(), inputs.segments.end());
     for (const Site& site : sites_) sources.sites.insert(site.node);
-    if (const Value* past = sites_[0].node->input(4)) sources.past = (*past->shape())[2];
+    if (const Value* past = sites_[0].node->input(Attention::kPastKey))
+      sources.past = (*past->shape())[2];
     return TraceTokens(graph_, sources, contents_);
   }
 
@@ -242,9 +246,11 @@ class PagedCacheInserter {
     const Group& group = groups_[site.window];
     const std::string prefix = StrCat("layers.", layer);
     GraphBuilder builder(graph_, node, prefix);
-    Value* query = PackedHeads(builder, node->input(0), site.query_heads, site.head_size);
-    Value* key = PackedHeads(builder, node->input(1), site.kv_heads, site.head_size);
-    Value* value = PackedHeads(builder, node->input(2), site.kv_heads, site.head_size);
+    Value* query =
+        PackedHeads(builder, node->input(Attention::kQuery), site.query_heads, site.head_size);
+    Value* key = PackedHeads(builder, node->input(Attention::kKey), site.kv_heads, site.head_size);
+    Value* value =
+        PackedHeads(builder, node->input(Attention::kValue), site.kv_heads, site.head_size);
     Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"));
     Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"));
     Node* insert = builder.AddNode("pagefuse", "PagedCacheInsert",
@@ -284,7 +290,7 @@ class PagedCacheInserter {
   // The old presents are outputs no longer; the updated caches are.
   void DropPresents() {
     for (const Site& site : sites_) {
-      for (int present : {1, 2}) {
+      for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
         const Value* value = site.node->output(present);
         for (int i = static_cast<int>(graph_.outputs().size()) - 1; value && i >= 0; --i) {
           if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);

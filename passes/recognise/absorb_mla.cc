@@ -14,10 +14,14 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::Attention;
+using ports::Slice;
 
 constexpr std::string_view kName = "absorb-mla";
 
@@ -56,10 +60,11 @@ std::optional<LastAxisPart> PartOfSlice(const Value* part) {
     const absl::StatusOr<std::vector<int64_t>> values = IntegerValues(*tensor);
     return values.ok() ? std::optional<int64_t>(values->front()) : std::nullopt;
   };
-  const std::optional<int64_t> begin = only(1), axis = only(3), size = ConstantDim(part, 3);
+  const std::optional<int64_t> begin = only(Slice::kStarts), axis = only(Slice::kAxes);
+  const std::optional<int64_t> size = ConstantDim(part, 3);
   if (!begin || *begin < 0 || !axis || NormalAxis(*axis, 4) != 3 || !size) return std::nullopt;
-  if (slice->input(4) != nullptr && only(4) != 1) return std::nullopt;
-  return LastAxisPart{slice->input(0), *begin, *begin + *size};
+  if (slice->input(Slice::kSteps) != nullptr && only(Slice::kSteps) != 1) return std::nullopt;
+  return LastAxisPart{slice->input(Slice::kData), *begin, *begin + *size};
 }
 
 std::optional<LastAxisPart> FindPart(const Value* part) {
@@ -119,16 +124,18 @@ absl::Status Missing(std::string_view what) {
 }
 
 absl::StatusOr<Mla> FindMla(const Node& attention) {
-  const Value* k = attention.input(1);
-  const Value* v = attention.input(2);
+  const Value* k = attention.input(Attention::kKey);
+  const Value* v = attention.input(Attention::kValue);
   const Node* joined = LastAxisPair(k);
-  if (joined == nullptr || attention.input(4) != nullptr || attention.num_outputs() != 1) {
+  if (joined == nullptr || attention.input(Attention::kPastKey) != nullptr ||
+      attention.num_outputs() != 1) {
     return Missing("keys are not joined of two parts");
   }
   if (k->uses().size() != 1 || v->uses().size() != 1 || k->is_output() || v->is_output()) {
     return Missing("expanded keys or values are read elsewhere");
   }
-  if (attention.input(6) != nullptr) return Missing("attention has its own key lengths");
+  if (attention.input(Attention::kKeyLengths) != nullptr)
+    return Missing("attention has its own key lengths");
   const Node* expand = joined->input(1)->producer();
   if (expand == nullptr || !expand->Is("Expand") || ConstantDim(expand->input(0), 1) != 1 ||
       !HasRank4(expand->input(0))) {
@@ -143,9 +150,9 @@ absl::StatusOr<Mla> FindMla(const Node& attention) {
   const std::optional<Expansion> expansion = FindExpansion(key->whole);
   if (!expansion) return Missing("keys and values are no product with a constant matrix");
   const std::optional<int64_t> rope = ConstantDim(expand->input(0), 3);
-  const std::optional<int64_t> query_heads = ConstantDim(attention.input(0), 1);
+  const std::optional<int64_t> query_heads = ConstantDim(attention.input(Attention::kQuery), 1);
   const std::optional<int64_t> heads = ConstantDim(key->whole, 1);
-  if (!rope || query_heads != heads || !HasRank4(attention.input(0))) {
+  if (!rope || query_heads != heads || !HasRank4(attention.input(Attention::kQuery))) {
     return Missing("query and keys have other numbers of heads");
   }
   // Concat does not broadcast, as the Expand that goes away may have done along other axes too.
@@ -192,7 +199,8 @@ class Absorber {
       latent = builder_.Add("Unsqueeze", {latent, builder_.Ints({1})});
     }
     Value* k = builder_.Add("Concat", {latent, mla_.k_pe}, "axis", int64_t{-1});
-    Node* absorbed = builder_.AddNode("", "Attention", {q, k, latent, attention_->input(3)}, 1);
+    Node* absorbed =
+        builder_.AddNode("", "Attention", {q, k, latent, attention_->input(Attention::kMask)}, 1);
     absorbed->name = attention_->name;
     absorbed->metadata = attention_->metadata;
     for (const auto& [name, value] : attention_->attributes()) absorbed->SetAttribute(name, value);
@@ -213,7 +221,7 @@ class Absorber {
 
   // The parts that the query was joined of, if they are the right ones.
   Parts SplitQuery() {
-    Value* q = attention_->input(0);
+    Value* q = attention_->input(Attention::kQuery);
     const Node* joined = LastAxisPair(q);
     if (joined != nullptr && ConstantDim(joined->input(0), 3) == mla_.nope) {
       return {joined->input(0), joined->input(1)};

@@ -5,9 +5,12 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::Attention;
 
 absl::Status Refused(const Element& element, std::string_view why) {
   return absl::FailedPreconditionError(StrCat("\"", element.value->name(), "\": ", why));
@@ -283,11 +286,12 @@ class SiteReader {
 
   absl::Status ReadOp() {
     const Node& node = *output_->producer();
-    if (node.num_outputs() > 1 || node.input(4) || node.input(5)) {
+    if (node.num_outputs() > 1 || node.input(Attention::kPastKey) ||
+        node.input(Attention::kPastValue)) {
       return absl::NotFoundError("the op joins its caches itself");
     }
-    const Value* key = node.input(1);
-    const Value* value = node.input(2);
+    const Value* key = node.input(Attention::kKey);
+    const Value* value = node.input(Attention::kValue);
     if (site_.output.at.size() != 4 || !key->shape() || key->shape()->rank() != 4 ||
         !value->shape() || value->shape()->rank() != 4) {
       return Refused(site_.output, "queries, keys and values are not [B, H, S, D]");
@@ -304,11 +308,12 @@ class SiteReader {
     const IndexForm n = IndexForm::Of(site_.n);
     const IndexForm e = IndexForm::Of(site_.e);
     reader_.Visit(node);
-    site_.key = FactorsOf(reader_, {node.input(1), {at[0], head, n, e}});
-    site_.value = FactorsOf(reader_, {node.input(2), {at[0], head, n, IndexForm::Of(site_.d)}});
+    site_.key = FactorsOf(reader_, {node.input(Attention::kKey), {at[0], head, n, e}});
+    site_.value = FactorsOf(
+        reader_, {node.input(Attention::kValue), {at[0], head, n, IndexForm::Of(site_.d)}});
     PF_RETURN_IF_ERROR(ReadOpAttributes(node, shape[3]));
     PF_RETURN_IF_ERROR(ReadOpMask(node));
-    return ReadQuery(reader_.Source({node.input(0), {at[0], at[1], at[2], e}}));
+    return ReadQuery(reader_.Source({node.input(Attention::kQuery), {at[0], at[1], at[2], e}}));
   }
 
   absl::Status ReadOpAttributes(const Node& node, const Dim& head_size) {
@@ -327,7 +332,7 @@ class SiteReader {
     const std::vector<IndexForm>& at = site_.output.at;
     const Dim rows = (*output_->shape())[2];
     IndexForm position = at[2];
-    if (Value* lengths = node.input(6)) {
+    if (Value* lengths = node.input(Attention::kKeyLengths)) {
       const IndexForm length = reader_.ReadIndex({lengths, {at[0]}});
       site_.visible.push_back(length - IndexForm(1) - n);
       position = position + length - IndexForm(rows);
@@ -337,7 +342,7 @@ class SiteReader {
     const int64_t right = IntOr(node, "right_window_size", -1);
     if (left >= 0) site_.visible.push_back(n - position + IndexForm(left));
     if (right >= 0) site_.visible.push_back(position + IndexForm(right) - n);
-    Value* mask = node.input(3);
+    Value* mask = node.input(Attention::kMask);
     if (!mask) return absl::OkStatus();
     const auto& shape = mask->shape();
     if (!shape) return Refused(site_.output, "the shape of its mask is not known");
