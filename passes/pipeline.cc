@@ -67,13 +67,13 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(RecogniseRope());
   // Keys that an exporter transposes by way of three axes.
   add(RecogniseLastAxesTranspose());
-  // Keys filled in by two scatters, as DeepSeek exports have them; off unless asked for.
+  // Keys filled in by two scatters, as DeepSeek exports have them.
   add(RecogniseFilledConcat());
   // Masks added one by one, and heads beside each other in rows.
   add(RecogniseAttentionSpellings());
   // Scaled dot-product attention written out, under any mask.
   add(RecogniseAttention());
-  // Attention over latent rows themselves; off unless asked for.
+  // Attention over latent rows themselves; off unless asked for, paging does it anyway.
   add(AbsorbMla());
   // Repeated heads and joined caches become inputs of Attention.
   add(RecogniseAttentionInputs());

@@ -26,6 +26,7 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/page/batched_tokens.h"
 #include "pagefuse/passes/page/grouped_attention.h"
+#include "pagefuse/passes/page/latent_sites.h"
 #include "pagefuse/passes/page/packed_heads.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/page/paged_inputs.h"
@@ -49,6 +50,7 @@ struct Site {
   int64_t query_heads = 0, kv_heads = 0, head_size = 0;
   const Value* padding = nullptr;
   Value* sinks = nullptr;
+  const LatentSite* latent = nullptr;  // null: keys and values of heads
 };
 
 Attribute Of(int64_t value) { return {.value = value, .doc_string = {}, .unknown_fields = {}}; }
@@ -81,9 +83,37 @@ absl::Status ReadHeads(Site& site) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Site> ReadSite(Node* node, const SymbolicContents& contents) {
-  Site site{.node = node};
-  PF_RETURN_IF_ERROR(ReadHeads(site));
+absl::Status ReadPast(const Site& site) {
+  const Node& node = *site.node;
+  for (int past : {Attention::kPastKey, Attention::kPastValue}) {
+    const Value* value = node.input(past);
+    if (value && !site.latent && (!value->is_input() || value->uses().size() < 1)) {
+      return Unfit(node, "its past is no input of the graph");
+    }
+  }
+  if (node.input(Attention::kKeyLengths)) return Unfit(node, "has its own key lengths");
+  for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
+    const Value* value = node.output(present);
+    if (value && !value->uses().empty()) return Unfit(node, "its present is read inside the graph");
+  }
+  if (node.output(Attention::kScores)) return Unfit(node, "its scores are read");
+  return absl::OkStatus();
+}
+
+// What SparseMlaAttention has not.
+absl::Status CheckLatent(const Site& site) {
+  if (!site.latent) return absl::OkStatus();
+  if (site.window > 0) return Unfit(*site.node, "has a window over latent rows");
+  PF_ASSIGN_OR_RETURN(const float softcap, site.node->FloatAttribute("softcap", 0.0f));
+  if (softcap != 0) return Unfit(*site.node, "has a soft cap over latent rows");
+  return absl::OkStatus();
+}
+
+// `latent`: null where the node attends to heads of keys and values.
+absl::StatusOr<Site> ReadSite(Node* node, const LatentSite* latent,
+                              const SymbolicContents& contents) {
+  Site site{.node = node, .dtype = node->input(Attention::kKey)->dtype(), .latent = latent};
+  if (!latent) PF_RETURN_IF_ERROR(ReadHeads(site));
   PF_ASSIGN_OR_RETURN(int64_t causal, node->IntAttribute("is_causal", 0));
   if (causal != 1) return Unfit(*node, "is not causal");
   PF_ASSIGN_OR_RETURN(int64_t left, node->IntAttribute("left_window_size", -1));
@@ -97,19 +127,8 @@ absl::StatusOr<Site> ReadSite(Node* node, const SymbolicContents& contents) {
     if (form->upper || form->lower) return Unfit(*node, "has a mask beside its padding");
     site.padding = form->padding;
   }
-  for (int past : {Attention::kPastKey, Attention::kPastValue}) {
-    const Value* value = node->input(past);
-    if (value && (!value->is_input() || value->uses().size() < 1)) {
-      return Unfit(*node, "its past is no input of the graph");
-    }
-  }
-  if (node->input(Attention::kKeyLengths)) return Unfit(*node, "has its own key lengths");
-  for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
-    const Value* value = node->output(present);
-    if (value && !value->uses().empty())
-      return Unfit(*node, "its present is read inside the graph");
-  }
-  if (node->output(Attention::kScores)) return Unfit(*node, "its scores are read");
+  PF_RETURN_IF_ERROR(ReadPast(site));
+  PF_RETURN_IF_ERROR(CheckLatent(site));
   return site;
 }
 
@@ -133,9 +152,16 @@ class PagedCacheInserter {
       contents_.clear();
       PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
     }
+    PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_));
+    if (!latent_sites_.empty()) {
+      contents_.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    }
     for (const auto& node : graph_.nodes()) {
       if (!node->Is("Attention")) continue;
-      PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), contents_));
+      const auto latent = latent_sites_.find(node.get());
+      const LatentSite* rows = latent == latent_sites_.end() ? nullptr : &latent->second;
+      PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), rows, contents_));
       if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
         site.sinks = extras->second.sinks;
       }
@@ -173,8 +199,12 @@ class PagedCacheInserter {
     std::vector<Value*> pasts;
     Value* padding = nullptr;
     for (const Site& site : sites_) {
-      for (int past : {Attention::kPastKey, Attention::kPastValue}) {
-        if (Value* value = site.node->input(past)) pasts.push_back(value);
+      if (site.latent) {
+        pasts.insert(pasts.end(), site.latent->pasts.begin(), site.latent->pasts.end());
+      } else {
+        for (int past : {Attention::kPastKey, Attention::kPastValue}) {
+          if (Value* value = site.node->input(past)) pasts.push_back(value);
+        }
       }
       if (site.padding) padding = const_cast<Value*>(site.padding);
     }
@@ -232,48 +262,80 @@ class PagedCacheInserter {
     }
   }
 
-  Value* AddCache(const Site& site, const std::string& name) {
-    const Dim blocks = Dim::Symbol("num_blocks." + GroupName(site.window));
-    Value* cache =
-        graph_.AddInput(graph_.UniqueName(name), site.dtype,
-                        Shape{blocks, Dim(block_size_), Dim(site.kv_heads), Dim(site.head_size)});
+  Value* AddCache(const Site& site, const std::string& name, std::vector<Dim> row) {
+    row.insert(row.begin(),
+               {Dim::Symbol("num_blocks." + GroupName(site.window)), Dim(block_size_)});
+    Value* cache = graph_.AddInput(graph_.UniqueName(name), site.dtype, Shape(std::move(row)));
     groups_[site.window].caches.push_back(cache->name());
     return cache;
   }
 
+  void AddCacheOutput(Value* value, int layer, std::string_view part) {
+    graph_.Rename(value, graph_.UniqueName(StrCat("kv_cache_out.", layer, ".", part)));
+    cache_outputs_.push_back(value);
+  }
+
   absl::Status Rewrite(const Site& site, int layer) {
     Node* node = site.node;
+    GraphBuilder builder(graph_, node, StrCat("layers.", layer));
+    Node* attention = nullptr;
+    if (site.latent) {
+      PF_ASSIGN_OR_RETURN(attention, AttendLatent(builder, site, layer));
+    } else {
+      PF_ASSIGN_OR_RETURN(attention, AttendHeads(builder, site, layer));
+    }
+    attention->name = node->name;
+    attention->metadata = node->metadata;
+    const int64_t heads = site.latent ? site.latent->heads : site.query_heads;
+    const int64_t size = site.latent ? site.latent->latent_size : site.head_size;
+    Value* rows = attention->output(0);
+    const std::optional<RowGuard> guard = FindRowGuard(*node->output(0));
+    if (guard) rows = GuardedRows(builder, *guard, rows);
+    rows = builder.Add("Reshape", {rows, builder.Ints({1, -1, heads, size})});
+    Value* result = builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+    graph_.ReplaceAllUses(guard ? guard->result : node->output(0), result);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Node*> AttendLatent(GraphBuilder& builder, const Site& site, int layer) {
+    if (!site.node->attribute("scale")) return Unfit(*site.node, "has no scale");
+    PF_ASSIGN_OR_RETURN(const float scale, site.node->FloatAttribute("scale", 0.0f));
+    Value* cache =
+        AddCache(site, StrCat("kv_cache.", layer, ".latent"), {Dim(site.latent->row_size())});
     const Group& group = groups_[site.window];
-    const std::string prefix = StrCat("layers.", layer);
-    GraphBuilder builder(graph_, node, prefix);
+    const LatentRows rows = AttendLatentRows(builder, *site.node, *site.latent,
+                                             {.cache = cache,
+                                              .slot_mapping = group.slot_mapping,
+                                              .block_table = group.block_table,
+                                              .seq_lens = seq_lens_,
+                                              .query_start_loc = query_start_loc_},
+                                             scale);
+    AddCacheOutput(rows.cache, layer, "latent");
+    return rows.attention;
+  }
+
+  absl::StatusOr<Node*> AttendHeads(GraphBuilder& builder, const Site& site, int layer) {
+    const Node& node = *site.node;
     Value* query =
-        PackedHeads(builder, node->input(Attention::kQuery), site.query_heads, site.head_size);
-    Value* key = PackedHeads(builder, node->input(Attention::kKey), site.kv_heads, site.head_size);
+        PackedHeads(builder, node.input(Attention::kQuery), site.query_heads, site.head_size);
+    Value* key = PackedHeads(builder, node.input(Attention::kKey), site.kv_heads, site.head_size);
     Value* value =
-        PackedHeads(builder, node->input(Attention::kValue), site.kv_heads, site.head_size);
-    Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"));
-    Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"));
+        PackedHeads(builder, node.input(Attention::kValue), site.kv_heads, site.head_size);
+    const std::vector<Dim> row = {Dim(site.kv_heads), Dim(site.head_size)};
+    Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"), row);
+    Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"), row);
+    const Group& group = groups_[site.window];
     Node* insert = builder.AddNode("pagefuse", "PagedCacheInsert",
                                    {key, value, key_cache, value_cache, group.slot_mapping}, 2);
-    graph_.Rename(insert->output(0), graph_.UniqueName(StrCat("kv_cache_out.", layer, ".key")));
-    graph_.Rename(insert->output(1), graph_.UniqueName(StrCat("kv_cache_out.", layer, ".value")));
-    cache_outputs_.push_back(insert->output(0));
-    cache_outputs_.push_back(insert->output(1));
+    AddCacheOutput(insert->output(0), layer, "key");
+    AddCacheOutput(insert->output(1), layer, "value");
     Node* attention = builder.AddNode("pagefuse", "PagedAttention",
                                       {query, insert->output(0), insert->output(1),
                                        query_start_loc_, seq_lens_, group.block_table},
                                       1);
     if (site.sinks) attention->SetInput(kHeadSink, site.sinks);
-    attention->name = node->name;
-    attention->metadata = node->metadata;
     PF_RETURN_IF_ERROR(SetAttributes(site, attention));
-    Value* rows = attention->output(0);
-    const std::optional<RowGuard> guard = FindRowGuard(*node->output(0));
-    if (guard) rows = GuardedRows(builder, *guard, rows);
-    rows = builder.Add("Reshape", {rows, builder.Ints({1, -1, site.query_heads, site.head_size})});
-    Value* heads = builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 2, 1, 3});
-    graph_.ReplaceAllUses(guard ? guard->result : node->output(0), heads);
-    return absl::OkStatus();
+    return attention;
   }
 
   static absl::Status SetAttributes(const Site& site, Node* attention) {
@@ -345,6 +407,7 @@ class PagedCacheInserter {
   int64_t block_size_;
   SymbolicContents contents_;
   std::vector<Site> sites_;
+  LatentSites latent_sites_;
   std::map<int64_t, Group> groups_;  // by window, 0 for full attention
   Value* query_start_loc_ = nullptr;
   Value* seq_lens_ = nullptr;

@@ -226,6 +226,8 @@ class Tracer {
         axes.token = axis;
       } else if (axes.batch < 0 && ProvablyEqual(dim, sources_.batch)) {
         axes.batch = axis;
+      } else if (axes.none() && ProvablyEqual(dim, sources_.batch * sources_.sequence)) {
+        axes = {.batch = axis, .token = axis};
       } else {
         return Stopped(node, StrCat("has to do with \"", value->name(), "\" ",
                                     value->shape()->ToString(), ", whose axis ", axis,

@@ -76,12 +76,10 @@ class FilledConcat : public Pass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
-    return "Recognises tensors filled by two scatters as their Concat (option absorb_mla=on).";
+    return "Recognises tensors filled by two scatters as their Concat.";
   }
-  std::vector<PassOption> options() const override { return {AbsorbMlaOption()}; }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    if (context.Option("absorb_mla", "off") != "on") return false;
     PF_RETURN_IF_ERROR(InferShapes(model));
     Graph& graph = *model.graph;
     bool changed = false;
