@@ -58,8 +58,9 @@ absl::Status ReadPassOptions(const std::vector<std::string>& texts, PipelineOpti
   return absl::OkStatus();
 }
 
-void PrintUnfused(const PipelineReport& report) {
+void PrintUnfused(const PipelineReport& report, bool attention) {
   for (const UnfusedSite& site : report.unfused) {
+    if (!attention && site.family.starts_with("attention")) continue;
     std::cerr << "pagefuse: not fused: " << UnfusedText(site) << "\n";
   }
 }

@@ -54,7 +54,8 @@ void AddPassOptions(Command command, std::vector<std::string>& options);
 // InvalidArgument naming a text that is no name=value.
 absl::Status ReadPassOptions(const std::vector<std::string>& texts, PipelineOptions& options);
 // On the error stream a line for each place that no fused op took up (PipelineReport::unfused).
-void PrintUnfused(const PipelineReport& report);
+// Without `attention` not for attention, of which the user was told.
+void PrintUnfused(const PipelineReport& report, bool attention = true);
 // InvalidArgument naming the flag and the values that it takes.
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags);
 

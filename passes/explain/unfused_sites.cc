@@ -63,14 +63,15 @@ class Finder {
   }
 
   absl::Status Tell(const SiteFamily& family, const Sites& sites) {
-    MissesByPlace places;
+    MissesByPlace noted, asked;
     for (const Miss& miss : context_.misses) {
-      if (NotedBy(family, miss.rule)) Note(miss, places);
+      if (NotedBy(family, miss.rule)) Note(miss, noted);
     }
-    for (const auto make : family.ask) PF_RETURN_IF_ERROR(Ask(*make(), sites, places));
+    for (const auto make : family.ask) PF_RETURN_IF_ERROR(Ask(*make(), sites, asked));
     for (const Node* site : sites) {
-      const Miss* nearest = nullptr;
-      for (const Node* node : Ahead(*site, kReach)) Nearest(*node, places, nearest);
+      // A pass that read the place whole knows more of it than the pattern that got furthest.
+      const Miss* nearest = NearestAhead(*site, noted);
+      if (nearest == nullptr) nearest = NearestAhead(*site, asked);
       Add(family.name, *site, nearest != nullptr ? *nearest : Miss{});
     }
     return absl::OkStatus();
@@ -101,6 +102,12 @@ class Finder {
       if (output != nullptr) look(output->name());
     }
     if (!node.name.empty()) look(node.name);
+  }
+
+  static const Miss* NearestAhead(const Node& site, const MissesByPlace& places) {
+    const Miss* nearest = nullptr;
+    for (const Node* node : Ahead(site, kReach)) Nearest(*node, places, nearest);
+    return nearest;
   }
 
   // Has the rules of a pass tried below the sites, without rewriting.

@@ -39,6 +39,24 @@ TEST(UnfusedSites, NameAttentionThatIsNotRecognised) {
                                 HasSubstr("; nearest is attention"))));
 }
 
+TEST(UnfusedSites, PreferWhatAPassReadWhole) {
+  // The cap bounds hidden scores too, so that they hide nothing.
+  EXPECT_THAT(Unfused(R"(
+    g (float[B, 2, S, 8] q, float[B, 2, S, 8] k, float[B, 2, S, 8] v, bool[B, 1, S, S] mask)
+        => (float[B, 2, S, 8] y)
+    <float low = {-10000000000.0}, float cap = {5.0}> {
+      kt = Transpose <perm = [0, 1, 3, 2]> (k)
+      scores = MatMul (q, kt)
+      masked = Where (mask, scores, low)
+      divided = Div (masked, cap)
+      bounded = Tanh (divided)
+      capped = Mul (bounded, cap)
+      p = Softmax <axis = -1> (capped)
+      y = MatMul (p, v)
+    })"),
+              ElementsAre(HasSubstr("\"masked\": the soft cap comes after the mask")));
+}
+
 TEST(UnfusedSites, SayWhyAttentionGotNoPages) {
   EXPECT_THAT(Unfused(R"(
     g (float[B, 2, S, 8] q, float[B, 2, S, 8] k, float[B, 2, S, 8] v) => (float[B, 2, S, 8] y) {
