@@ -3,6 +3,7 @@
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/explain/explain.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/quantise/quantise.h"
@@ -124,6 +125,9 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
+  // What no fused op took up, and why; before products look otherwise than rules know them.
+  add(DeadCode());
+  add(UnfusedSites(/*pages=*/stages == Stages::kAll));
   // Products with any other transposed right side read it as it lies.
   add(FuseTransposedFactors());
 

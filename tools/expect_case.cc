@@ -247,8 +247,7 @@ bool HasExpectation(const std::string& folder) {
   return std::filesystem::exists(ExpectPath(folder), ignored);
 }
 
-absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder,
-                                           const std::vector<std::string>& disabled) {
+absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder, PipelineOptions options) {
   PF_ASSIGN_OR_RETURN(const Json expected, ReadExpectation(folder));
   PF_ASSIGN_OR_RETURN(const TestCase test_case, LoadTestCase(folder));
   ExpectResult result;
@@ -257,12 +256,10 @@ absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder,
   result.exporter = expected.value("exporter", "");
   result.verdict = expected["verdict"];
   result.spelling = expected.value("spelling", std::vector<std::string>());
-  PipelineOptions options;
   options.page = false;
-  options.disabled = disabled;
   // Chains of what is left are no fusion of the corpus.
   options.disabled.emplace_back("fuse-elementwise");
-  options.options["absorb_mla"] = "on";
+  options.options.emplace("absorb_mla", "on");
   Model fused = test_case.model.Clone();
   PF_RETURN_IF_ERROR(RunPipeline(fused, options).status());
   result.fused = CountsText(FusedOps(*fused.graph));

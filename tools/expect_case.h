@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
+#include "pagefuse/passes/pipeline.h"
+
 namespace pagefuse {
 
 struct ExpectResult {
@@ -28,9 +30,8 @@ struct ExpectResult {
 bool HasExpectation(const std::string& folder);
 
 // Runs the stages canonicalise, recognise and fuse, and the graph before and after them.
-// `disabled` names passes to leave out. An error if the case cannot be read or a pass is unknown.
-absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder,
-                                           const std::vector<std::string>& disabled = {});
+// An error if the case cannot be read, or the options name what is not there.
+absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder, PipelineOptions options = {});
 
 // One line a case, then tables by family, exporter and spelling.
 std::string ExpectReport(const std::vector<ExpectResult>& results);

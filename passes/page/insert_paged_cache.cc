@@ -73,8 +73,10 @@ absl::Status ReadHeads(Site& site) {
   site.query_heads = *(*node.input(Attention::kQuery)->shape())[1].constant();
   site.kv_heads = *(*node.input(Attention::kKey)->shape())[1].constant();
   site.head_size = *(*node.input(Attention::kKey)->shape())[3].constant();
-  if ((*node.input(Attention::kValue)->shape())[3].constant() != site.head_size) {
-    return Unfit(node, "keys and values differ in head size");
+  const int64_t value_size = *(*node.input(Attention::kValue)->shape())[3].constant();
+  if (value_size != site.head_size) {
+    return Unfit(node, StrCat("keys and values differ in head size: expected ", site.head_size,
+                              " as of keys, got ", value_size));
   }
   const Dim& query_length = (*node.input(Attention::kQuery)->shape())[2];
   if (!ProvablyEqual(query_length, (*node.input(Attention::kKey)->shape())[2])) {
