@@ -1,7 +1,7 @@
 // Exact answers of the bundled gemma3_recall model per cache mode: what a cache format does to
-// attention over long contexts.
+// attention over long contexts, what it takes and how fast it decodes.
 //
-//   recall_bench [--prompts-30 100] [--prompts-60 50]
+//   recall_bench [--prompts-30 100] [--prompts-60 50] [--modes NAME ..] [--skip-layers 0,1,-2,-1]
 //
 // Prompts are generated from a fixed seed: 30 or 60 facts, then a question about one of them. The
 // unfused graph (past/present tensors, no pass at all) is the reference that mode none must equal
@@ -27,6 +27,15 @@ namespace {
 constexpr int64_t kBos = 2;
 constexpr int64_t kNewline = 10;
 constexpr int64_t kMaxAnswer = 16;
+
+struct Options {
+  std::string dir = PAGEFUSE_SOURCE_DIR "/models/gemma3_recall";
+  int prompts_30 = 100, prompts_60 = 50;
+  std::vector<std::string> modes;  // empty: all
+  std::string skip_layers;
+};
+
+std::string GraphOf(const Options& bench) { return bench.dir + "/model_with_past.onnx"; }
 
 struct Question {
   std::vector<int64_t> prompt;
@@ -110,14 +119,17 @@ absl::StatusOr<std::vector<std::string>> UnfusedAnswers(const std::string& path,
   return answers;
 }
 
-absl::StatusOr<std::vector<std::string>> FusedAnswers(const std::string& path,
+absl::StatusOr<std::vector<std::string>> FusedAnswers(const Options& bench,
                                                       const std::string& kv_cache,
                                                       const std::vector<Question>& questions,
                                                       EngineStats* stats) {
   EngineOptions options;
   options.kv_cache = kv_cache;
+  if (!bench.skip_layers.empty()) {
+    options.session.pipeline.options["kv_cache_skip_layers"] = bench.skip_layers;
+  }
   options.max_sequences = 16;
-  PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(path, options));
+  PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(GraphOf(bench), options));
   std::vector<Request> requests;
   for (const Question& question : questions) {
     Request request{.prompt = question.prompt, .max_new_tokens = kMaxAnswer};
@@ -143,31 +155,46 @@ int CountEqual(const std::vector<std::string>& a, const std::vector<std::string>
   return equal;
 }
 
-absl::Status Run(const std::string& dir, int prompts_30, int prompts_60) {
-  const std::string path = dir + "/model_with_past.onnx";
+using QuestionSets = std::vector<std::pair<int, std::vector<Question>>>;  // by number of facts
+
+QuestionSets MakeQuestions(const Options& bench) {
   std::mt19937 random(20260);
-  std::vector<std::pair<int, std::vector<Question>>> sets;
-  for (const auto& [facts, count] : {std::pair{30, prompts_30}, std::pair{60, prompts_60}}) {
+  QuestionSets sets;
+  for (const auto& [facts, count] :
+       {std::pair{30, bench.prompts_30}, std::pair{60, bench.prompts_60}}) {
     std::vector<Question> questions;
     for (int i = 0; i < count; ++i) questions.push_back(MakeQuestion(facts, random));
     sets.emplace_back(facts, std::move(questions));
   }
+  return sets;
+}
+
+std::vector<std::string> Modes(const Options& bench) {
+  if (!bench.modes.empty()) return bench.modes;
+  std::vector<std::string> modes;
+  for (const CacheChoice& choice : CacheChoices()) modes.emplace_back(choice.name);
+  return modes;
+}
+
+absl::Status Run(const Options& bench) {
   std::printf(
-      "| facts | cache | bytes a token | exact answers | as the unfused graph "
-      "|\n|---|---|---|---|---|\n");
-  for (const auto& [facts, questions] : sets) {
-    PF_ASSIGN_OR_RETURN(std::vector<std::string> unfused, UnfusedAnswers(path, questions));
+      "| facts | cache | bytes a token | exact answers | as the unfused graph | decoded a second "
+      "|\n|---|---|---|---|---|---|\n");
+  for (const auto& [facts, questions] : MakeQuestions(bench)) {
+    if (questions.empty()) continue;
+    PF_ASSIGN_OR_RETURN(std::vector<std::string> unfused,
+                        UnfusedAnswers(GraphOf(bench), questions));
     const auto count = static_cast<int>(questions.size());
-    std::printf("| %d | unfused graph | - | %d of %d | - |\n", facts,
+    std::printf("| %d | unfused graph | - | %d of %d | - | - |\n", facts,
                 CountRight(unfused, questions), count);
-    for (const CacheChoice& choice : CacheChoices()) {
-      const std::string mode(choice.name);
+    for (const std::string& mode : Modes(bench)) {
       EngineStats stats;
       PF_ASSIGN_OR_RETURN(std::vector<std::string> answers,
-                          FusedAnswers(path, mode, questions, &stats));
-      std::printf("| %d | %s | %lld | %d of %d | %d of %d |\n", facts, mode.c_str(),
+                          FusedAnswers(bench, mode, questions, &stats));
+      const double rate = static_cast<double>(stats.decode_tokens) / stats.decode_seconds;
+      std::printf("| %d | %s | %lld | %d of %d | %d of %d | %.0f |\n", facts, mode.c_str(),
                   static_cast<long long>(stats.cache_bytes_per_token),
-                  CountRight(answers, questions), count, CountEqual(answers, unfused), count);
+                  CountRight(answers, questions), count, CountEqual(answers, unfused), count, rate);
       std::fflush(stdout);
     }
   }
@@ -179,13 +206,16 @@ absl::Status Run(const std::string& dir, int prompts_30, int prompts_60) {
 
 int main(int argc, char** argv) {
   CLI::App app("exact answers of gemma3_recall per cache mode");
-  std::string dir = PAGEFUSE_SOURCE_DIR "/models/gemma3_recall";
-  int prompts_30 = 100, prompts_60 = 50;
-  app.add_option("--model-dir", dir)->capture_default_str();
-  app.add_option("--prompts-30", prompts_30, "prompts with 30 facts")->capture_default_str();
-  app.add_option("--prompts-60", prompts_60, "prompts with 60 facts")->capture_default_str();
+  pagefuse::Options options;
+  app.add_option("--model-dir", options.dir)->capture_default_str();
+  app.add_option("--prompts-30", options.prompts_30, "prompts with 30 facts")
+      ->capture_default_str();
+  app.add_option("--prompts-60", options.prompts_60, "prompts with 60 facts")
+      ->capture_default_str();
+  app.add_option("--modes", options.modes, "formats as --kv-cache takes them; all if left out");
+  app.add_option("--skip-layers", options.skip_layers, "as --kv-cache-skip-layers");
   CLI11_PARSE(app, argc, argv);
-  const absl::Status status = pagefuse::Run(dir, prompts_30, prompts_60);
+  const absl::Status status = pagefuse::Run(options);
   if (!status.ok())
     std::fprintf(stderr, "recall_bench: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;

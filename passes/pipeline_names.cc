@@ -5,8 +5,11 @@
 #include <set>
 #include <string_view>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -34,15 +37,48 @@ absl::Status CheckAll(std::string_view field, std::string_view what, const Names
   return absl::OkStatus();
 }
 
+// A choice such as full=NAME,window=NAME stands for any list of its keys, each with a choice.
+constexpr absl::string_view kAnyName = "=NAME";
+
+bool FitsKeyed(const Names& choices, absl::string_view keyed, absl::string_view value) {
+  const std::vector<std::string> keys = absl::StrSplit(keyed, ',');
+  for (absl::string_view part : absl::StrSplit(value, ',')) {
+    const std::pair<std::string, std::string> pair = absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (!Contains(keys, absl::StrCat(pair.first, kAnyName)) || !Contains(choices, pair.second)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool FitsChoices(const Names& choices, const std::string& value) {
+  for (const std::string& choice : choices) {
+    if (!absl::StrContains(choice, kAnyName)) {
+      if (choice == value) return true;
+    } else if (FitsKeyed(choices, choice, value)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A number, or several with commas.
+bool AreNumbers(const std::string& value) {
+  for (absl::string_view part : absl::StrSplit(value, ',')) {
+    double number = 0;
+    if (!absl::SimpleAtod(part, &number)) return false;
+  }
+  return true;
+}
+
 absl::Status CheckOption(const Passes& passes, const std::string& name, const std::string& value) {
   Names known;
   for (const auto& pass : passes) {
     for (const PassOption& option : pass->options()) {
       known.push_back(option.name);
       if (option.name != name) continue;
-      double number = 0;
-      const bool fits = option.choices.empty() ? absl::SimpleAtod(value, &number)
-                                               : Contains(option.choices, value);
+      const bool fits =
+          option.choices.empty() ? AreNumbers(value) : FitsChoices(option.choices, value);
       if (fits) return absl::OkStatus();
       const std::string expected =
           option.choices.empty() ? "a number" : absl::StrJoin(option.choices, ", ");

@@ -3,17 +3,16 @@
 #include <memory>
 #include <optional>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
+#include "tools/cache_flags.h"
 #include "tools/command.h"
 #include "tools/output.h"
 #include "tools/profile.h"
+#include "tools/prompts.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/formats/cache_choice.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/runtime/decoder.h"
 #include "pagefuse/runtime/model_config.h"
@@ -27,6 +26,7 @@ struct Flags {
   std::string prompt_file, stop;
   std::optional<int64_t> max_new_tokens;
   EngineOptions engine;
+  CacheFlags cache;
   SessionFlags session;
   ProfileFlags profiling;
   bool json = false, logit_error = false, warm_up = false;
@@ -35,35 +35,6 @@ struct Flags {
 
 double PerSecond(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-}
-
-absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text) {
-  std::vector<int64_t> ids;
-  for (absl::string_view part : absl::StrSplit(text, absl::ByAnyChar(", "), absl::SkipEmpty())) {
-    int64_t id = 0;
-    if (!absl::SimpleAtoi(part, &id)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--prompt-ids: \"", part, "\" is no token id; expected numbers with commas"));
-    }
-    ids.push_back(id);
-  }
-  return ids;
-}
-
-// Byte vocabularies: a token is a byte, with the beginning-of-sequence token in front.
-std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t> begin) {
-  std::vector<int64_t> ids;
-  if (begin) ids.push_back(*begin);
-  for (unsigned char byte : text) ids.push_back(byte);
-  return ids;
-}
-
-std::string DecodeBytes(const std::vector<int64_t>& tokens) {
-  std::string text;
-  for (int64_t token : tokens) {
-    if (token >= 0 && token < 256) text.push_back(static_cast<char>(token));
-  }
-  return text;
 }
 
 // New tokens for a prompt: as many as asked for, by default as many as the model has places for.
@@ -83,8 +54,11 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const Flags& flags, const Mode
                                                   int64_t vocabulary) {
   std::vector<Request> requests;
   for (const std::string& text : flags.prompt_ids) {
-    PF_ASSIGN_OR_RETURN(std::vector<int64_t> ids, ParseIds(text));
-    requests.push_back({.prompt = std::move(ids)});
+    auto ids = ParseIds(text);
+    if (!ids.ok()) {
+      return absl::InvalidArgumentError(StrCat("--prompt-ids: ", StdView(ids.status().message())));
+    }
+    requests.push_back({.prompt = *std::move(ids)});
   }
   std::vector<std::string> texts = flags.prompts;
   if (!flags.prompt_file.empty()) {
@@ -163,6 +137,7 @@ nlohmann::ordered_json Report(const Flags& flags, const Decoder& decoder,
   if (const Engine* engine = decoder.engine()) {
     const CacheSettings& cache = engine->cache_settings();
     json["kv_cache"] = cache.format;
+    if (!cache.skipped_layers.empty()) json["kv_cache_skip_layers"] = cache.skipped_layers;
     if (cache.block_size) json["block_size"] = *cache.block_size;
   } else {
     json["why_not_paged"] = decoder.why_not_paged();
@@ -182,8 +157,11 @@ void PrintReadable(const Decoder& decoder, const nlohmann::ordered_json& json) {
   std::cout << "fused: " << JoinCounts(CountOps(*decoder.session().model().graph, "pagefuse"))
             << "\n";
   std::cout << "graph: " << json["nodes"] << " nodes\n";
-  std::cout << "cache: " << json["kv_cache"].get<std::string>() << ", "
-            << json["cache_bytes_per_token"] << " bytes a token\n";
+  std::cout << "cache: " << json["kv_cache"].get<std::string>()
+            << (json.contains("kv_cache_skip_layers")
+                    ? StrCat(" but in layers ", JsonText(json["kv_cache_skip_layers"]))
+                    : "")
+            << ", " << json["cache_bytes_per_token"] << " bytes a token\n";
   std::cout << "prefill: " << json["prefill_tokens"] << " tokens, "
             << static_cast<int64_t>(json["prefill_tokens_per_second"].get<double>())
             << " a second\n";
@@ -219,6 +197,8 @@ void Warn(const Decoder& decoder) {
 
 absl::Status Generate(Flags flags) {
   PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
+  PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, flags.engine.session.pipeline.options));
+  flags.engine.kv_cache = flags.cache.format;
   ProfileLog log;
   if (flags.profiling.wanted()) {
     flags.engine.session.profile = true;
@@ -281,9 +261,7 @@ void AddGenerateCommand(Command app, Outcome& outcome) {
   command.AddFlag("--require-paged", flags->require_paged,
                   "a graph that cannot be paged is an error; otherwise it runs as exported");
   command.AddText("--stop", flags->stop, "stop after one of these bytes (byte vocabularies)");
-  command.AddText(
-      "--kv-cache", flags->engine.kv_cache,
-      StrCat(CacheChoiceNames(), "; a model that is paged already keeps its own [none]"));
+  AddCacheFlags(command, flags->cache);
   command.AddNumber(
       "--block-size", flags->engine.block_size, {1, kMaxBlockSize},
       "tokens a block of the cache; a model that is paged already keeps its own [16]");

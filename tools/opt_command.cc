@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "tools/cache_flags.h"
 #include "tools/command.h"
 #include "tools/output.h"
 
@@ -23,7 +24,7 @@ namespace {
 
 struct Flags {
   std::string model, output, emit, reproducer;
-  std::optional<std::string> kv_cache;
+  CacheFlags cache;
   std::optional<int64_t> block_size;
   std::vector<std::string> passes, disabled, print_after, explain, options;
   int64_t max_elements = 16;
@@ -44,7 +45,7 @@ absl::StatusOr<PipelineOptions> MakeOptions(const Flags& flags) {
   options.verify = flags.verify;
   options.page = !flags.fuse_only;
   options.reproducer_dir = flags.reproducer;
-  if (flags.kv_cache) options.options["kv_cache"] = *flags.kv_cache;
+  PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, options.options));
   if (flags.block_size) options.options["block_size"] = StrCat(*flags.block_size);
   PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options));
   return options;
@@ -116,9 +117,9 @@ void PrintReport(const PipelineReport& report, const Flags& flags) {
 
 // Whoever asks for a cache wants one.
 absl::Status CheckPaged(const Model& model, const Flags& flags) {
-  if ((!flags.kv_cache && !flags.block_size) || CacheSettingsOf(model)) return absl::OkStatus();
+  if ((!flags.cache.format && !flags.block_size) || CacheSettingsOf(model)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      StrCat(flags.kv_cache ? "--kv-cache" : "--block-size",
+      StrCat(flags.cache.format ? "--kv-cache" : "--block-size",
              ": the graph has no paged cache that it could be said of"));
 }
 
@@ -156,8 +157,7 @@ void AddOptCommand(Command app, Outcome& outcome) {
   command.AddFlag("--list-passes", flags->list_passes, "lists the passes in pipeline order");
   const Option no_page =
       command.AddFlag("--no-page", flags->fuse_only, "canonicalise, recognise and fuse only");
-  command.AddText("--kv-cache", flags->kv_cache, "format of the paged cache [none]")
-      .Excludes(no_page);
+  for (Option& option : AddCacheFlags(command, flags->cache)) option.Excludes(no_page);
   command
       .AddNumber("--block-size", flags->block_size, {1, kMaxBlockSize},
                  "tokens a block of the paged cache [16]")

@@ -254,9 +254,11 @@ class SlotReader {
   Element norm_;
 };
 
+// The op has windows, soft caps and sinks here, but not elsewhere: who unpacks slots in a graph means
+// the op without.
 absl::Status CheckPlain(const AttentionSite& site, const VisibleKeys& visible) {
   if (site.softcap != 0 || site.sink || visible.window != 0) {
-    return Refused("the op has no window, soft cap or sink");
+    return Refused("expected attention without window, soft cap and sink");
   }
   return visible.causal ? absl::OkStatus() : Refused("rows see keys behind their own");
 }

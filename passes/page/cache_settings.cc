@@ -5,8 +5,10 @@
 #include "absl/strings/str_join.h"
 #include "nlohmann/json.hpp"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/cache_choice.h"
+#include "pagefuse/passes/page/cache_plan.h"
 
 namespace pagefuse {
 namespace {
@@ -28,16 +30,86 @@ std::string FormatOf(const Node& attention) {
   return std::string(NameOfCache(*mode, attention.input(1)->dtype(), attention.input(0)->dtype()));
 }
 
+std::string SlotFormatOf(const Node& attention) {
+  const auto bits = [&](std::string_view name) {
+    return static_cast<int>(attention.IntAttribute(name, 0).value_or(0));
+  };
+  return std::string(
+      NameOfSlots(bits("key_bits"), bits("value_bits"), bits("norm_correction") == 1));
+}
+
+struct LayerSettings {
+  CacheLayer layer;
+  std::string format;
+};
+
+// A layer is a cache that something attends over, however often.
+std::vector<LayerSettings> LayersOf(const Model& model) {
+  std::vector<LayerSettings> layers;
+  std::set<const Value*> caches;
+  for (const auto& node : model.graph->nodes()) {
+    const bool has_slots = node->Is("TurboQuantAttention", "pagefuse");
+    if (!has_slots && !node->Is("PagedAttention", "pagefuse")) continue;
+    if (!caches.insert(node->input(1)).second) continue;
+    LayerSettings& settings = layers.emplace_back();
+    settings.layer.index = static_cast<int64_t>(layers.size()) - 1;
+    settings.layer.has_window = node->IntAttribute("sliding_window", 0).value_or(0) > 0;
+    settings.format = has_slots ? SlotFormatOf(*node) : FormatOf(*node);
+  }
+  for (LayerSettings& settings : layers) {
+    settings.layer.count = static_cast<int64_t>(layers.size());
+  }
+  return layers;
+}
+
+// What the layers of one kind have beside "none", or that.
+std::string FormatOfKind(const std::vector<LayerSettings>& layers, bool has_window) {
+  std::set<std::string> formats;
+  for (const LayerSettings& settings : layers) {
+    if (settings.layer.has_window == has_window) formats.insert(settings.format);
+  }
+  if (formats.size() > 1) formats.erase("none");
+  return absl::StrJoin(formats, ", ");
+}
+
+std::string FormatOfAll(const std::string& full, const std::string& window) {
+  if (full.empty() || window.empty() || full == window) return full.empty() ? window : full;
+  return StrCat("full=", full, ",window=", window);
+}
+
+std::string Described(const CacheSettings& settings) {
+  if (settings.skipped_layers.empty()) return StrCat("\"", settings.format, "\"");
+  return StrCat("\"", settings.format, "\" but in layers ",
+                absl::StrJoin(settings.skipped_layers, ","));
+}
+
+absl::Status CheckFormats(const Model& model, const CacheSettings& has, const std::string& asked,
+                          const std::string& skipped) {
+  PF_ASSIGN_OR_RETURN(const CachePlan plan, CachePlan::Parse(asked, skipped));
+  for (const auto& [layer, format] : LayersOf(model)) {
+    PF_RETURN_IF_ERROR(plan.CheckLayers(layer.count));
+    if (plan.FormatOf(layer).name == format) continue;
+    return absl::InvalidArgumentError(StrCat(
+        "option kv_cache: \"", asked, "\"", skipped.empty() ? "" : " but in layers ", skipped,
+        " is asked for, but the paged cache of the graph is ", Described(has), " already"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::optional<CacheSettings> CacheSettingsOf(const Model& model) {
-  std::set<std::string> formats;
-  for (const auto& node : model.graph->nodes()) {
-    if (!node->Is("PagedAttention", "pagefuse")) continue;
-    formats.insert(FormatOf(*node));
+  const std::vector<LayerSettings> layers = LayersOf(model);
+  if (layers.empty()) return std::nullopt;
+  const std::string full = FormatOfKind(layers, /*has_window=*/false);
+  const std::string window = FormatOfKind(layers, /*has_window=*/true);
+  CacheSettings settings{.format = FormatOfAll(full, window), .block_size = BlockSizeOf(model)};
+  for (const auto& [layer, format] : layers) {
+    if (format == "none" && (layer.has_window ? window : full) != "none") {
+      settings.skipped_layers.push_back(layer.index);
+    }
   }
-  if (formats.empty()) return std::nullopt;
-  return CacheSettings{.format = absl::StrJoin(formats, ", "), .block_size = BlockSizeOf(model)};
+  return settings;
 }
 
 absl::Status CheckCacheOptions(const Model& model,
@@ -45,10 +117,10 @@ absl::Status CheckCacheOptions(const Model& model,
   const std::optional<CacheSettings> has = CacheSettingsOf(model);
   if (!has) return absl::OkStatus();
   const auto format = options.find("kv_cache");
-  if (format != options.end() && format->second != has->format) {
-    return absl::InvalidArgumentError(StrCat("option kv_cache: \"", format->second,
-                                             "\" is asked for, but the paged cache of the graph ",
-                                             "is \"", has->format, "\" already"));
+  const auto skipped = options.find("kv_cache_skip_layers");
+  if (format != options.end()) {
+    PF_RETURN_IF_ERROR(
+        CheckFormats(model, *has, format->second, skipped == options.end() ? "" : skipped->second));
   }
   const auto size = options.find("block_size");
   if (size != options.end() && has->block_size && size->second != StrCat(*has->block_size)) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -13,15 +14,19 @@
 namespace pagefuse {
 
 struct CacheSettings {
-  std::string format;                      // a name of cache_choice.h; of several, all with commas
+  // A name of cache_choice.h, or full=NAME,window=NAME where layers with a window have another; of
+  // several in one kind of layers, all with commas.
+  std::string format;
   std::optional<int64_t> block_size = {};  // as the metadata says; nullopt where it does not
+  // Layers that keep the type of their keys though others of their kind do not.
+  std::vector<int64_t> skipped_layers = {};
 };
 
-// nullopt for a graph without a PagedAttention.
+// nullopt for a graph that attends over no paged cache.
 std::optional<CacheSettings> CacheSettingsOf(const Model& model);
 
-// InvalidArgument if the options kv_cache or block_size ask for another cache than the graph has,
-// which says what that is. OK for a graph without one.
+// InvalidArgument if the options kv_cache, kv_cache_skip_layers or block_size ask for another cache
+// than the graph has, which says what that is. OK for a graph without one.
 absl::Status CheckCacheOptions(const Model& model,
                                const std::map<std::string, std::string>& options);
 

@@ -1,251 +1,73 @@
-// quantise-kv-cache: the paged cache is stored in fewer bits an element.
-//
-//   kv_cache_out = PagedCacheInsert (k, v, kv_cache, slots)
-//   y = PagedAttention (q, kv_cache_out, ..)
-//     =>  the same with kv_quant_mode, caches of codes, and the format's scales: one a tensor, or
-//         one a token and head beside the cache; for bf16, caches of another type alone
-#include "absl/strings/numbers.h"
-#include "nlohmann/json.hpp"
-
+// quantise-kv-cache: the paged cache is stored in fewer bits an element: rows of codes with scales
+// (row_cache.h), or slots of codes of keys and values (slot_cache.h), layer by layer.
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/formats/cache_choice.h"
-#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
-#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/page/cache_plan.h"
+#include "pagefuse/passes/quantise/cache_scales.h"
+#include "pagefuse/passes/quantise/cache_site.h"
 #include "pagefuse/passes/quantise/quantise.h"
+#include "pagefuse/passes/quantise/row_cache.h"
+#include "pagefuse/passes/quantise/slot_cache.h"
 
 namespace pagefuse {
 namespace {
 
-constexpr auto& kInsertIn = kPagedCacheInsertIn;
-constexpr auto& kInsertOut = kPagedCacheInsertOut;
-constexpr auto& kAttentionIn = kPagedAttentionIn;
-constexpr int kCaches[] = {kInsertIn["key_cache"], kInsertIn["value_cache"]};
-constexpr int kCacheOuts[] = {kInsertOut["key_cache_out"], kInsertOut["value_cache_out"]};
-constexpr int kScaleCacheOuts[] = {kInsertOut["k_scale_cache_out"],
-                                   kInsertOut["v_scale_cache_out"]};
-
-// Signs before the Hadamard transform of int4 rows: any will do, and the same for keys, values and
-// queries. A fixed sequence, so that a graph is rewritten the same way every time.
-std::vector<float> HadamardSigns(int64_t head_size) {
-  std::vector<float> signs;
-  uint32_t state = 0x9e3779b9u;
-  for (int64_t i = 0; i < head_size; ++i) {
-    state = state * 1664525u + 1013904223u;
-    signs.push_back((state >> 31) != 0 ? -1.0f : 1.0f);
-  }
-  return signs;
+absl::Status OfPass(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), StrCat("quantise-kv-cache: ", StdView(status.message())));
 }
 
-Attribute Of(std::string value) {
-  return {.value = std::move(value), .doc_string = {}, .unknown_fields = {}};
+// Nodes that write keys and values of a layer, in order.
+std::vector<Node*> LayersOf(const Graph& graph) {
+  std::vector<Node*> layers;
+  for (const auto& node : graph.nodes()) {
+    if (node->Is("PagedCacheInsert", "pagefuse") || node->Is("RopeCacheInsert", "pagefuse") ||
+        node->Is("TurboQuantInsert", "pagefuse")) {
+      layers.push_back(node.get());
+    }
+  }
+  return layers;
 }
 
-class CacheQuantiser {
- public:
-  CacheQuantiser(Model& model, const CacheChoice& choice, float k_scale, float v_scale)
-      : model_(model),
-        graph_(*model.graph),
-        choice_(choice),
-        format_{.mode = choice.mode},
-        k_scale_(k_scale),
-        v_scale_(v_scale) {}
-
-  absl::StatusOr<int> Run() {
-    std::vector<Node*> inserts;
-    for (const auto& node : graph_.nodes()) {
-      if (!node->Is("PagedCacheInsert", "pagefuse")) continue;
-      PF_ASSIGN_OR_RETURN(std::string mode, node->StringAttribute("kv_quant_mode", "none"));
-      // Where only the type tells, a cache of it is what was asked for.
-      const bool stored =
-          format_.mode == KvQuantMode::kNone && node->input(kCaches[0])->dtype() == choice_.stored;
-      if (mode == "none" && !stored) inserts.push_back(node.get());
-    }
-    for (Node* insert : inserts) {
-      PF_RETURN_IF_ERROR(CheckCaches(insert));
-      PF_RETURN_IF_ERROR(CheckReaders(insert));
-      if (format_.needs_signs()) PF_RETURN_IF_ERROR(CheckHeads(insert));
-    }
-    for (Node* insert : inserts) Store(insert);
-    if (!inserts.empty()) PF_RETURN_IF_ERROR(AddScalesToGroups());
-    return static_cast<int>(inserts.size());
+bool HasWindow(const Node& insert) {
+  for (const Node* reader : ReadersOf(insert)) {
+    if (reader->IntAttribute("sliding_window", 0).value_or(0) > 0) return true;
   }
+  return false;
+}
 
- private:
-  // Another type, and scales beside it, only the caller of the graph can give a cache.
-  static absl::Status CheckCaches(const Node* insert) {
-    for (int i : kCaches) {
-      const Value* cache = insert->input(i);
-      const bool is_cache = cache != nullptr && cache->is_input() && cache->shape().has_value() &&
-                            cache->shape()->rank() == 4;
-      if (is_cache) continue;
-      return absl::FailedPreconditionError(
-          StrCat("quantise-kv-cache: ", insert->Description(), ": input ", i, ": expected a graph ",
-                 "input of shape [num_blocks, block_size, Hk, D], got ",
-                 cache == nullptr ? std::string("none") : StrCat("\"", cache->name(), "\"")));
+// Whether the cache is one of rows as keys are, and the format another.
+bool Changes(const CacheSite& site) {
+  const Node& insert = *site.insert;
+  if (!insert.Is("PagedCacheInsert", "pagefuse") || site.choice.changes_nothing()) return false;
+  if (insert.StringAttribute("kv_quant_mode", "none").value_or("none") != "none") return false;
+  // Where only the type tells, a cache of it is what was asked for.
+  const bool only_type = site.choice.mode == KvQuantMode::kNone && !site.choice.turboquant;
+  const Value* cache = insert.input(kPagedCacheInsertIn["key_cache"]);
+  return !only_type || cache == nullptr || cache->dtype() != site.choice.stored;
+}
+
+absl::StatusOr<std::vector<CacheSite>> FindSites(const Graph& graph, const CachePlan& plan) {
+  const std::vector<Node*> layers = LayersOf(graph);
+  const auto count = static_cast<int64_t>(layers.size());
+  if (count > 0) PF_RETURN_IF_ERROR(OfPass(plan.CheckLayers(count)));
+  std::vector<CacheSite> sites;
+  for (int64_t i = 0; i < count; ++i) {
+    CacheSite site{.insert = layers[i], .layer = {.index = i, .count = count}};
+    if (site.insert->Is("PagedCacheInsert", "pagefuse")) {
+      site.layer.has_window = HasWindow(*site.insert);
     }
-    return absl::OkStatus();
+    site.choice = plan.FormatOf(site.layer);
+    if (Changes(site)) sites.push_back(site);
   }
-
-  // Only PagedAttention knows how to read a quantised cache.
-  static absl::Status CheckReaders(const Node* insert) {
-    for (int i : kCacheOuts) {
-      for (const Use& use : insert->output(i)->uses()) {
-        if (use.node->Is("PagedAttention", "pagefuse")) continue;
-        return absl::FailedPreconditionError(StrCat("quantise-kv-cache: ", use.node->Description(),
-                                                    " reads \"", insert->output(i)->name(),
-                                                    "\" and takes no quantised cache"));
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  Value* AddScaleCache(const Value* cache) {
-    Shape shape = *cache->shape();
-    shape.dims().pop_back();
-    Value* scales =
-        graph_.AddInput(graph_.UniqueName(cache->name() + "_scale"), DataType::kFloat, shape);
-    scale_caches_[cache->name()] = scales->name();
-    return scales;
-  }
-
-  void Store(Node* insert) {
-    if (format_.mode != KvQuantMode::kNone) return Quantise(insert);
-    for (int i : kCaches) insert->input(i)->set_dtype(choice_.stored);
-    for (int i : kCacheOuts) insert->output(i)->set_dtype(choice_.stored);
-  }
-
-  // Rows of packed codes are transformed, which takes a power of two.
-  static absl::Status CheckHeads(const Node* insert) {
-    const auto key = insert->input(kCaches[0])->shape()->back(0).constant();
-    const auto value = insert->input(kCaches[1])->shape()->back(0).constant();
-    if (key && value && *key == *value && *key >= 2 && (*key & (*key - 1)) == 0) {
-      return absl::OkStatus();
-    }
-    return absl::InvalidArgumentError(StrCat(
-        "quantise-kv-cache: ", insert->Description(), ": int4_per_token_head: expected keys and ",
-        "values of one size that is a power of two, got ",
-        insert->input(kCaches[0])->shape()->back(0).ToString(), " and ",
-        insert->input(kCaches[1])->shape()->back(0).ToString()));
-  }
-
-  // The caches hold codes from here on, two a byte where they have four bits.
-  void Retype(Value* cache) {
-    cache->set_dtype(choice_.stored);
-    Shape shape = *cache->shape();
-    const auto size = shape.back(0).constant();
-    if (!size) return;
-    shape.dims().back() = CacheFormat{.mode = format_.mode}.StoredElements(*size);
-    cache->set_shape(shape);
-  }
-
-  void Quantise(Node* insert) {
-    Value* caches[] = {insert->input(kCaches[0]), insert->input(kCaches[1])};
-    const int64_t head_size = caches[0]->shape()->back(0).constant().value_or(0);
-    std::vector<Value*> inputs = insert->inputs();
-    const int last = format_.needs_signs()      ? kInsertIn["rht_signs"]
-                     : format_.has_row_scales() ? kInsertIn["v_scale_cache"]
-                                                : kInsertIn["v_scale"];
-    inputs.resize(last + 1, nullptr);
-    GraphBuilder builder(graph_, insert, insert->output(kCacheOuts[0])->name());
-    for (Value* cache : caches) Retype(cache);
-    if (format_.needs_signs()) {
-      inputs[kInsertIn["rht_signs"]] = graph_.AddInitializer(
-          graph_.UniqueName("rht_signs"), Tensor::Of<float>({head_size}, HadamardSigns(head_size)));
-    }
-    if (format_.has_row_scales()) {
-      inputs[kInsertIn["k_scale_cache"]] = AddScaleCache(caches[0]);
-      inputs[kInsertIn["v_scale_cache"]] = AddScaleCache(caches[1]);
-    } else {
-      inputs[kInsertIn["k_scale"]] = builder.Float(k_scale_);
-      inputs[kInsertIn["v_scale"]] = builder.Float(v_scale_);
-    }
-    const int outputs = format_.has_row_scales() ? kInsertOut.size() : kScaleCacheOuts[0];
-    Node* quantised = builder.AddNode("pagefuse", "PagedCacheInsert", inputs, outputs);
-    for (const auto& [name, attribute] : insert->attributes())
-      quantised->SetAttribute(name, attribute);
-    quantised->SetAttribute("kv_quant_mode", Of(std::string(KvQuantModeName(format_.mode))));
-    Replace(insert, quantised);
-    for (int i = 0; i < (format_.has_row_scales() ? 2 : 0); ++i) {
-      Value* scales = quantised->output(kScaleCacheOuts[i]);
-      const std::string cache_out = quantised->output(kCacheOuts[i])->name();
-      graph_.Rename(scales, graph_.UniqueName(cache_out + "_scale"));
-      graph_.AddOutput(scales);
-    }
-  }
-
-  void Replace(Node* insert, Node* quantised) {
-    std::vector<Node*> readers;
-    for (const Use& use : insert->output(kCacheOuts[0])->uses()) readers.push_back(use.node);
-    for (int i : kCacheOuts) {
-      graph_.ReplaceAllUses(insert->output(i), quantised->output(i));
-    }
-    for (Node* reader : readers) {
-      reader->SetAttribute("kv_quant_mode", Of(std::string(KvQuantModeName(format_.mode))));
-      if (format_.has_row_scales()) {
-        reader->SetInput(kAttentionIn["k_scale_cache"], quantised->output(kScaleCacheOuts[0]));
-        reader->SetInput(kAttentionIn["v_scale_cache"], quantised->output(kScaleCacheOuts[1]));
-        if (format_.needs_signs()) {
-          reader->SetInput(kAttentionIn["rht_signs"], quantised->input(kInsertIn["rht_signs"]));
-        }
-      } else {
-        reader->SetInput(kAttentionIn["k_scale"], quantised->input(kInsertIn["k_scale"]));
-        reader->SetInput(kAttentionIn["v_scale"], quantised->input(kInsertIn["v_scale"]));
-      }
-    }
-    graph_.EraseNode(insert);
-    for (int i : {0, 1}) {
-      Value* out = quantised->output(kCacheOuts[i]);
-      out->set_dtype(choice_.stored);
-      out->set_shape(*quantised->input(kCaches[i])->shape());
-    }
-  }
-
-  // The scale caches belong to the groups of their caches.
-  absl::Status AddScalesToGroups() {
-    auto text = FindMetadata(model_.metadata, "pagefuse.cache_groups");
-    if (!text || scale_caches_.empty()) return absl::OkStatus();
-    nlohmann::json groups = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!groups.is_array())
-      return absl::InvalidArgumentError("metadata \"pagefuse.cache_groups\" is no list");
-    for (auto& group : groups) {
-      if (!group.is_object() || !group["caches"].is_array()) {
-        return absl::InvalidArgumentError(
-            "metadata \"pagefuse.cache_groups\": a group has no list \"caches\"");
-      }
-      const nlohmann::json caches = group["caches"];
-      for (const nlohmann::json& cache : caches) {
-        if (!cache.is_string()) continue;
-        auto it = scale_caches_.find(cache.get<std::string>());
-        if (it != scale_caches_.end()) group["caches"].push_back(it->second);
-      }
-    }
-    SetMetadata(model_.metadata, "pagefuse.cache_groups", groups.dump());
-    return absl::OkStatus();
-  }
-
-  Model& model_;
-  Graph& graph_;
-  CacheChoice choice_;
-  CacheFormat format_;
-  float k_scale_, v_scale_;
-  std::map<std::string, std::string> scale_caches_;  // cache -> its scale cache
-};
-
-absl::StatusOr<float> PositiveOption(const PassContext& context, const std::string& name) {
-  const std::string text = context.Option(name, "1");
-  float value = 0;
-  if (!absl::SimpleAtof(text, &value) || !(value > 0)) {
-    return absl::InvalidArgumentError(
-        StrCat("quantise-kv-cache: ", name, ": expected a positive number, got \"", text, "\""));
-  }
-  return value;
+  return sites;
 }
 
 std::vector<std::string> ChoiceNames() {
   std::vector<std::string> names;
   for (const CacheChoice& choice : CacheChoices()) names.emplace_back(choice.name);
+  names.emplace_back(kCacheByWindow);
   return names;
 }
 
@@ -256,24 +78,49 @@ class QuantiseKvCachePass : public Pass {
     return "Stores cached keys and values in another format, with its scales.";
   }
   std::vector<PassOption> options() const override {
-    return {{"kv_cache", "format of cached keys and values, none by default", ChoiceNames()},
-            {.name = "k_scale", .description = "scale of keys in fp8_per_tensor, 1 by default"},
-            {.name = "v_scale", .description = "scale of values in fp8_per_tensor, 1 by default"}};
+    return {
+        {"kv_cache", "format of cached keys and values, none by default", ChoiceNames()},
+        {.name = "kv_cache_skip_layers",
+         .description = "layers that keep the type of keys and values, with commas; negative ones "
+                        "from the last, -1; none by default"},
+        {.name = "k_scale",
+         .description = "scale of keys in fp8_per_tensor, or one a layer with commas; by default "
+                        "that of the export, which may round so itself, else 1"},
+        {.name = "v_scale", .description = "the same of values"}};
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const std::string name = context.Option("kv_cache", "none");
-    const auto choice = FindCacheChoice(name);
-    if (!choice.ok()) {
-      return absl::InvalidArgumentError(
-          StrCat("quantise-kv-cache: kv_cache: ", StdView(choice.status().message())));
+    const auto plan = CachePlan::Parse(context.Option("kv_cache", "none"),
+                                       context.Option("kv_cache_skip_layers", ""));
+    if (!plan.ok()) return OfPass(plan.status());
+    if (plan->changes_nothing()) return false;
+    PF_ASSIGN_OR_RETURN(const ScaleOptions options, ScaleOptions::Read(context));
+    PF_ASSIGN_OR_RETURN(const std::vector<CacheSite> sites, FindSites(*model.graph, *plan));
+    PF_ASSIGN_OR_RETURN(const std::vector<KvScales> scales, Check(sites, options));
+    CacheNames names;
+    for (size_t i = 0; i < sites.size(); ++i) {
+      if (sites[i].choice.turboquant) {
+        StoreSlots(*model.graph, sites[i], names);
+      } else {
+        StoreRows(*model.graph, sites[i], scales[i], names);
+      }
     }
-    if (choice->changes_nothing()) return false;
-    PF_ASSIGN_OR_RETURN(float k_scale, PositiveOption(context, "k_scale"));
-    PF_ASSIGN_OR_RETURN(float v_scale, PositiveOption(context, "v_scale"));
-    PF_ASSIGN_OR_RETURN(int count, CacheQuantiser(model, *choice, k_scale, v_scale).Run());
-    if (count > 0) context.counts[std::string(this->name())] += count;
-    return count > 0;
+    PF_RETURN_IF_ERROR(RenameInGroups(model, names));
+    if (!sites.empty()) context.counts[std::string(this->name())] += static_cast<int>(sites.size());
+    return !sites.empty();
+  }
+
+ private:
+  // The scales of the sites, all of which can be stored as they are to be.
+  static absl::StatusOr<std::vector<KvScales>> Check(const std::vector<CacheSite>& sites,
+                                                     const ScaleOptions& options) {
+    std::vector<KvScales> scales;
+    for (const CacheSite& site : sites) {
+      PF_RETURN_IF_ERROR(CheckCache(*site.insert));
+      PF_RETURN_IF_ERROR(site.choice.turboquant ? CheckSlots(site) : CheckRows(site));
+      PF_ASSIGN_OR_RETURN(scales.emplace_back(), options.Of(site));
+    }
+    return scales;
   }
 };
 

@@ -190,6 +190,26 @@ OpCases TurboQuantAttentionCases() {
                                              .head_size = 8,
                                              .padding = 1,
                                              .sequences = {{1, 20}, {2, 9}}})))
+      .Add(MakeCase("4bit_window_of_chunks",
+                    AttentionInputs({.sequences = {{1, 37}, {5, 38}, {9, 9}, {1, 0}}, .window = 6}),
+                    2))
+      .Add(MakeCase("3bit_softcap_and_sinks",
+                    AttentionInputs({.key_bits = 3,
+                                     .value_bits = 3,
+                                     .type = kFloat16,
+                                     .sequences = {{1, 37}, {3, 20}},
+                                     .softcap = 2.0f,
+                                     .sinks = true}),
+                    2))
+      .Add(
+          MakeCase("k8v4_window_softcap_and_sinks", AttentionInputs({.key_bits = 8,
+                                                                     .norm_correction = false,
+                                                                     .head_size = 80,
+                                                                     .sequences = {{1, 90}, {1, 3}},
+                                                                     .starts = false,
+                                                                     .window = 17,
+                                                                     .softcap = 5.0f,
+                                                                     .sinks = true})))
       .Within(kFloat, {.rtol = 2e-5, .atol = 1e-5}, "sums of products that cancel")
       .Within(kFloat16, {.rtol = 2e-3, .atol = 4e-4}, "sums of products that cancel")
       .Within(kBfloat16, {.rtol = 1e-2, .atol = 2e-3}, "sums of products that cancel")
@@ -211,6 +231,12 @@ OpCases TurboQuantAttentionCases() {
       .Rejects(With(good, 6, Floats({8}, std::vector<float>(8))),
                "input 6 \"centroids\": expected [2^key_bits] with \"key_bits\" = 4, got [8]")
       .Rejects(WithAttribute(good, "key_bits", int64_t{2}), "attribute \"key_bits\": expected 3, 4")
+      .Rejects(With(good, 7, Floats({2}, {0, 0})),
+               "input 7 \"head_sink\": expected [Hq] with Hq = 4 of \"query\", got [2]")
+      .Rejects(WithAttribute(good, "sliding_window", int64_t{-1}),
+               "attribute \"sliding_window\": expected at least 0, got -1")
+      .Rejects(WithAttribute(good, "softcap", -1.0f),
+               "attribute \"softcap\": expected 0 or more, got -1")
       .Rejects(WithAttribute(good, "norm_correction", int64_t{2}),
                "attribute \"norm_correction\": expected 0 or 1, got 2");
   return cases;

@@ -52,7 +52,8 @@ absl::Status ParseHead(PassCase& test) {
         test.passes.push_back(Trim(StdView(name)));
       }
     } else if (Take(line, "# options:", rest)) {
-      for (absl::string_view option : absl::StrSplit(rest, ',')) {
+      // A comma alone belongs to a value.
+      for (absl::string_view option : absl::StrSplit(rest, ", ")) {
         const std::string text = Trim(StdView(option));
         const size_t equals = text.find('=');
         if (equals == std::string::npos) return absl::InvalidArgumentError("expected name=value");

@@ -10,6 +10,7 @@
 
 #include "pagefuse/base/data_type.h"
 #include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/kernels/formats/turboquant_format.h"
 
 namespace pagefuse {
 
@@ -18,6 +19,8 @@ struct CacheChoice {
   KvQuantMode mode = KvQuantMode::kNone;
   // Type of the elements of the cache; kUndefined: that of keys and values.
   DataType stored = DataType::kUndefined;
+  // Present: slots of both keys and values in place of rows of each; the mode is none then.
+  const TurboQuantPreset* turboquant = nullptr;
 
   bool changes_nothing() const {
     return mode == KvQuantMode::kNone && stored == DataType::kUndefined;
@@ -31,5 +34,7 @@ std::string CacheChoiceNames();
 absl::StatusOr<CacheChoice> FindCacheChoice(std::string_view name);
 // The name of what a cache of `stored` elements is under `mode` to keys or queries of `computed`.
 std::string_view NameOfCache(KvQuantMode mode, DataType stored, DataType computed);
+// The name of a cache of TurboQuant slots; "turboquant" for a mix of bits that has none.
+std::string_view NameOfSlots(int key_bits, int value_bits, bool norm_correction);
 
 }  // namespace pagefuse

@@ -231,6 +231,7 @@ std::vector<std::string> PagedAttentionBody::Inputs() const {
     add_if(o_.has_query_start_loc, "query_start_loc");
     add_if(tables && o_.turboquant->has_rotation, "rotation");
     add_if(tables && o_.turboquant->has_centroids, "centroids");
+    add_if(o_.has_sink, "head_sink");
     return inputs;
   }
   const bool per_tensor = o_.attributes.mode == KvQuantMode::kFp8PerTensor;

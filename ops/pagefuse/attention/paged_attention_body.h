@@ -35,7 +35,7 @@ class PagedAttentionBody {
     bool has_sink = false, has_alibi = false, has_qq_bias = false, has_ranges = false;
     bool has_causal_flags = false, has_output_scale = false, has_lse = false;
     Spelling spelling;
-    // TurboQuantAttention instead: its ports, and causal rows without extras.
+    // TurboQuantAttention instead: its ports, and causal rows.
     std::optional<pagefuse_ops::TurboQuantBody> turboquant;
     bool has_query_start_loc = true;
   };

@@ -1,5 +1,9 @@
 // TurboQuantAttention: causal attention over TurboQuant slots. Equals vLLM's
 // triton_turboquant_decode_attention; with query_start_loc, one call of it with a row a token.
+// Windows, soft caps and sinks, which that kernel ignores in silence, mean what they mean to
+// PagedAttention.
+#include "pagefuse/ops/pagefuse/turboquant/turboquant_attention.h"
+
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -18,23 +22,25 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr Ports kIn({
-    {"query", "T", "[T, Hq, D], Hq % Hk = 0"},
-    {"kv_cache", "uint8", "[NB, BS, Hk, S], BS >= 1, Hk >= 1, S >= slot_bytes, S % 2 = 0"},
-    PortSpec("block_table", "int32", "[B, M] if query_start_loc, else [T, M]").Metadata(),
-    PortSpec("seq_lens", "int32", "[B] if query_start_loc, else [T]").Metadata(),
-    PortSpec("query_start_loc", "int32", "[B + 1]: without it, a token each").Optional().Metadata(),
-    PortSpec("rotation", "float", "[D, D]").Optional(),
-    PortSpec("centroids", "float", "[2^key_bits]").Optional(),
-});
-constexpr Ports kOut({
-    {"output", "T", "[T, Hq, D]"},
-    PortSpec("lse", "float", "[Hq, T]").Optional(),
-});
+constexpr auto& kIn = kTurboQuantAttentionIn;
+constexpr auto& kOut = kTurboQuantAttentionOut;
 constexpr TurboQuantPorts kPorts = TurboQuantPortsOf(kIn);
 constexpr PackedBatchPorts kBatch = PackedBatchOf(kIn);
 
-absl::Status CheckRotation(ShapeContext& c) { return CheckRotationGiven(c, kPorts, c.size("D")); }
+absl::StatusOr<AttentionRules> ReadRules(const Node& node) {
+  AttentionRules rules;
+  PF_ASSIGN_OR_RETURN(const int64_t window, node.IntAttribute("sliding_window", 0));
+  rules.sliding_window = WithinReach(window);
+  PF_ASSIGN_OR_RETURN(rules.softcap, node.FloatAttribute("softcap", 0));
+  return rules;
+}
+
+absl::Status Infer(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const float softcap, c.node().FloatAttribute("softcap", 0));
+  if (!(softcap >= 0))
+    return c.AttributeError("softcap", StrCat("expected 0 or more, got ", softcap));
+  return CheckRotationGiven(c, kPorts, c.size("D"));
+}
 
 // A call of PagedAttention's kernels, and what it refers to.
 struct Call {
@@ -45,6 +51,7 @@ struct Call {
 absl::Status MakeCall(const KernelArgs& args, Call& call) {
   PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(*args.node));
   PagedAttentionProblem& p = call.problem;
+  PF_ASSIGN_OR_RETURN(p.rules, ReadRules(*args.node));
   const TensorArg& query = args.input(kIn["query"]);
   const TensorArg& cache = args.input(kIn["kv_cache"]);
   p.compute_type = p.output_type = query.dtype;
@@ -75,6 +82,8 @@ absl::Status MakeCall(const KernelArgs& args, Call& call) {
   p.seq_lens = args.input(kIn["seq_lens"]).as<const int32_t>();
   p.block_table = args.input(kIn["block_table"]).as<const int32_t>();
   p.k_scale = p.v_scale = p.q_scale = 1;
+  p.sink_type = args.input(kIn["head_sink"]).dtype;
+  p.head_sink = args.input(kIn["head_sink"]).data;
   p.output = args.output(0).data;
   p.lse = args.output(1).as<float>();
   const TensorArg& starts = args.input(kIn["query_start_loc"]);
@@ -129,6 +138,13 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
       node.input(kIn["query"])->dtype();
   options.has_query_start_loc = node.input(kIn["query_start_loc"]) != nullptr;
   options.has_lse = node.output(1) != nullptr;
+  PF_ASSIGN_OR_RETURN(static_cast<AttentionRules&>(options.attributes), ReadRules(node));
+  options.spelling.sliding_window = StrCat(options.attributes.sliding_window);
+  options.spelling.softcap = absl::StrFormat("%.9g", options.attributes.softcap);
+  if (const Value* sink = node.input(kIn["head_sink"])) {
+    options.has_sink = true;
+    options.sink_type = sink->dtype();
+  }
   if (node.attribute("scale") != nullptr) {
     PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", 0));
     options.spelling.scale = absl::StrFormat("%.9g", scale);
@@ -167,11 +183,16 @@ OpDef TurboQuantAttentionDef() {
       .FlagAttr("norm_correction", int64_t{0},
                 "1: vectors of centroids are divided by their length")
       .Attr("scale", std::monostate(), "factor of the scores; 1/sqrt(D) if absent")
+      .ReachAttr("sliding_window", 0,
+                 "W > 0: number of visible keys, the token's own included; 0: none")
+      .AtLeast(0)
+      .Attr("softcap", 0.0f, "c > 0: scores become c * tanh(score / c)")
       .Attr("num_kv_splits_hint", int64_t{0}, "performance only")
       .Types("T", {kFloat, kFloat16, kBfloat16})
+      .Types("TS", {kFloat, kFloat16, kBfloat16})
       .Let("slot_bytes", "bytes of a slot, by D, key_bits and value_bits",
            SlotBytes("D", kIn["query"]))
-      .InferShapes(CheckRotation)
+      .InferShapes(Infer)
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)

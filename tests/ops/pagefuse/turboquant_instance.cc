@@ -86,8 +86,8 @@ struct Paged {
   Tensor cache, block_table, seq_lens;
 };
 
-std::vector<std::pair<std::string, int64_t>> Bits(const TurboQuantSpec& spec) {
-  return {{"key_bits", spec.key_bits}, {"value_bits", spec.value_bits}};
+std::vector<std::pair<std::string, decltype(Attribute::value)>> Bits(const TurboQuantSpec& spec) {
+  return {{"key_bits", int64_t{spec.key_bits}}, {"value_bits", int64_t{spec.value_bits}}};
 }
 
 int64_t NumTokens(const TurboQuantSpec& spec) {
@@ -142,9 +142,12 @@ TurboQuantInputs AttentionInputs(const TurboQuantSpec& spec) {
       paged.seq_lens,
       spec.starts ? Tensor::Of<int32_t>({static_cast<int64_t>(starts.size())}, starts) : Tensor(),
       tables.rotation,
-      tables.given_centroids};
+      tables.given_centroids,
+      spec.sinks ? NormalTensor(DataType::kFloat, {spec.heads}, spec.seed + 8) : Tensor()};
   call.attributes = Bits(spec);
-  call.attributes.emplace_back("norm_correction", spec.norm_correction ? 1 : 0);
+  call.attributes.emplace_back("norm_correction", int64_t{spec.norm_correction});
+  if (spec.window > 0) call.attributes.emplace_back("sliding_window", spec.window);
+  if (spec.softcap > 0) call.attributes.emplace_back("softcap", spec.softcap);
   return call;
 }
 
@@ -155,7 +158,7 @@ TurboQuantInputs DequantInputs(const TurboQuantSpec& spec) {
   call.inputs = {paged.cache, paged.block_table, paged.seq_lens, tables.rotation,
                  tables.given_centroids};
   call.attributes = Bits(spec);
-  call.attributes.emplace_back("norm_correction", spec.norm_correction ? 1 : 0);
+  call.attributes.emplace_back("norm_correction", int64_t{spec.norm_correction});
   call.attributes.emplace_back("head_size", spec.head_size);
   return call;
 }

@@ -23,6 +23,9 @@ struct TurboQuantSpec {
   std::vector<SequenceSpec> sequences = {{1, 40}};
   bool starts = true;  // query_start_loc is given
   bool rotation = false, centroids = false, lse = false;
+  int64_t window = 0;  // 0: none
+  float softcap = 0;   // 0: none
+  bool sinks = false;
   uint64_t seed = 1;
 
   TurboQuantFormat format() const { return {key_bits, value_bits, head_size}; }
@@ -31,7 +34,7 @@ struct TurboQuantSpec {
 // Inputs of an op, with undefined tensors for what is omitted, and its attributes.
 struct TurboQuantInputs {
   std::vector<Tensor> inputs;
-  std::vector<std::pair<std::string, int64_t>> attributes;
+  std::vector<std::pair<std::string, decltype(Attribute::value)>> attributes;
 };
 
 // Slots that hold no token are all ones, table entries that nothing needs -1.

@@ -144,6 +144,55 @@ TEST(TurboQuantAttention, LargestSums) {
   }
 }
 
+std::vector<TurboQuantSpec> WithRules() {
+  std::vector<TurboQuantSpec> specs;
+  for (TurboQuantSpec spec : AllMixes()) {
+    spec.window = spec.value_bits == 3 ? 20 : 0;
+    spec.softcap = spec.norm_correction ? 3.0f : 0;
+    spec.sinks = spec.key_bits != 4;
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+TEST(TurboQuantAttention, KernelsAgreeOnWindowsSoftCapsAndSinks) {
+  for (TurboQuantSpec spec : WithRules()) {
+    spec.sequences = {{1, 150}, {1, 1}, {5, 70}, {40, 100}, {3, 3}};
+    SCOPED_TRACE(NameOf(spec));
+    const TurboQuantNode node("TurboQuantAttention", AttentionInputs(spec), 2);
+    const std::vector<Tensor> want = MustRun(node, "reference");
+    const std::vector<Tensor> written_out = MustRun(node, "decomposition");
+    EXPECT_LE(WorstError(written_out[0], want[0], 2e-5, 1.2e-5), 1);
+    EXPECT_LE(WorstError(written_out[1], want[1], 1e-5, 2e-5), 1);
+    ForEachSimdTarget([&] {
+      const std::vector<Tensor> got = MustRun(node, "hwy");
+      EXPECT_LE(WorstError(got[0], want[0], 2e-5, 1.2e-5), 1);
+      EXPECT_LE(WorstError(got[1], want[1], 1e-5, 2e-5), 1);
+    });
+  }
+}
+
+// What it is to see but the last keys: a sequence of these alone gives the same, and the blocks of
+// others may be gone.
+TEST(TurboQuantAttention, WindowSeesTheLastKeysAlone) {
+  for (TurboQuantSpec spec : AllMixes()) {
+    spec.sequences = {{1, 64}};
+    SCOPED_TRACE(NameOf(spec));
+    TurboQuantInputs whole = AttentionInputs(spec);
+    TurboQuantInputs last = whole;
+    last.inputs[2] = Tensor::Of<int32_t>({1, 1}, {whole.inputs[2].values<int32_t>()[3]});
+    last.inputs[3] = Tensor::Of<int32_t>({1}, {16});
+    whole.attributes.emplace_back("sliding_window", int64_t{16});
+    for (int i = 0; i < 3; ++i) whole.inputs[2].mutable_values<int32_t>()[i] = -1;
+    const auto want = MustRun(TurboQuantNode("TurboQuantAttention", last, 2), "reference");
+    for (const char* kernel : {"reference", "hwy"}) {
+      const auto got = MustRun(TurboQuantNode("TurboQuantAttention", whole, 2), kernel);
+      EXPECT_LE(WorstError(got[0], want[0], 2e-5, 1.2e-5), 1) << kernel;
+      EXPECT_LE(WorstError(got[1], want[1], 1e-5, 2e-5), 1) << kernel;
+    }
+  }
+}
+
 TEST(TurboQuantAttention, DecompositionAgreesForEveryMix) {
   for (TurboQuantSpec spec : AllMixes()) {
     spec.sequences = {{1, 20}, {2, 9}};

@@ -13,6 +13,12 @@ TEST(CacheChoice, IsFoundByItsNameAndNamesWhatItMakes) {
     const auto found = FindCacheChoice(choice.name);
     ASSERT_TRUE(found.ok()) << found.status();
     EXPECT_EQ(found->mode, choice.mode);
+    EXPECT_EQ(found->turboquant, choice.turboquant);
+    if (const TurboQuantPreset* preset = choice.turboquant) {
+      EXPECT_EQ(NameOfSlots(preset->key_bits, preset->value_bits, preset->norm_correction),
+                choice.name);
+      continue;
+    }
     const DataType stored =
         choice.stored == DataType::kUndefined ? DataType::kFloat : choice.stored;
     EXPECT_EQ(NameOfCache(choice.mode, stored, DataType::kFloat), choice.name);
@@ -21,13 +27,22 @@ TEST(CacheChoice, IsFoundByItsNameAndNamesWhatItMakes) {
 
 TEST(CacheChoice, IsATypeThatItsModeTakes) {
   for (const CacheChoice& choice : CacheChoices()) {
-    if (choice.changes_nothing()) continue;
+    if (choice.changes_nothing() || choice.turboquant) continue;
     EXPECT_TRUE(CacheFormat::Make(choice.mode, choice.stored).ok()) << choice.name;
   }
 }
 
 TEST(CacheChoice, OfBfloat16KeysThemselvesIsNone) {
   EXPECT_EQ(NameOfCache(KvQuantMode::kNone, DataType::kBfloat16, DataType::kBfloat16), "none");
+}
+
+TEST(CacheChoice, OfBytesThatNoModeExplainsIsNoSlots) {
+  EXPECT_EQ(NameOfCache(KvQuantMode::kNone, DataType::kUint8, DataType::kFloat), "none");
+}
+
+TEST(CacheChoice, OfAMixOfBitsWithoutANameIsTurboquant) {
+  EXPECT_EQ(NameOfSlots(4, 3, true), "turboquant");
+  EXPECT_EQ(NameOfSlots(4, 4, false), "turboquant");
 }
 
 TEST(CacheChoice, ListsItsNamesForAnother) {

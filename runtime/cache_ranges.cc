@@ -1,0 +1,102 @@
+#include "pagefuse/runtime/cache_ranges.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/registry.h"
+
+namespace pagefuse {
+namespace {
+
+// Names of the inputs in which a layer keeps keys and values.
+struct LayerCaches {
+  std::string key, value;
+};
+
+// The cache that `updated` is after the step, or null.
+const Value* CacheBefore(const Model& model, const Value* updated) {
+  const Node* insert = updated ? updated->producer() : nullptr;
+  if (!insert) return updated;
+  const auto version = model.opset_imports.find(std::string(insert->domain()));
+  if (version == model.opset_imports.end()) return nullptr;
+  const OpDef* op = OpRegistry::Global().Find(insert->domain(), insert->op_type(), version->second);
+  if (!op) return nullptr;
+  for (const auto& [output, input] : op->aliases()) {
+    if (insert->output(output) == updated) return insert->input(input);
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::vector<LayerCaches>> CachesOf(const Model& model) {
+  std::vector<LayerCaches> layers;
+  std::set<const Value*> seen;
+  for (const auto& node : model.graph->nodes()) {
+    if (!node->Is("PagedAttention", "pagefuse") && !node->Is("TurboQuantAttention", "pagefuse")) {
+      continue;
+    }
+    if (!seen.insert(node->input(1)).second) continue;
+    const auto mode = node->StringAttribute("kv_quant_mode", "none");
+    const Value* key = CacheBefore(model, node->input(1));
+    const Value* value = CacheBefore(model, node->input(2));
+    if (!node->Is("PagedAttention", "pagefuse") || !mode.ok() || *mode != "none" || !key ||
+        !value || !key->is_input() || !value->is_input()) {
+      return absl::InvalidArgumentError(
+          StrCat(node->Description(), ": layer ", layers.size(),
+                 ": expected a paged cache of keys and values as they are, got another"));
+    }
+    layers.push_back({key->name(), value->name()});
+  }
+  return layers;
+}
+
+// The largest magnitude of the cache's numbers; those that are none do not count.
+absl::StatusOr<float> Largest(const Tensor& cache) {
+  constexpr int64_t kChunk = 4096;
+  std::vector<float> numbers(kChunk);
+  const auto* from = static_cast<const std::byte*>(cache.data());
+  float largest = 0;
+  for (int64_t begin = 0; begin < cache.size(); begin += kChunk) {
+    const int64_t count = std::min(kChunk, cache.size() - begin);
+    PF_RETURN_IF_ERROR(DecodeToFloat(cache.dtype(), from + begin * BitWidth(cache.dtype()) / 8,
+                                     count, numbers.data()));
+    for (int64_t i = 0; i < count; ++i) {
+      if (std::isfinite(numbers[i])) largest = std::max(largest, std::fabs(numbers[i]));
+    }
+  }
+  return largest;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<CacheRange>> MeasureCacheRanges(
+    PagedModel& model, const std::vector<std::vector<int64_t>>& prompts, int64_t step_tokens) {
+  PF_ASSIGN_OR_RETURN(const std::vector<LayerCaches> layers, CachesOf(model.session().model()));
+  std::vector<CacheRange> ranges(layers.size());
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    const std::vector<int64_t>& prompt = prompts[p];
+    if (prompt.empty()) {
+      return absl::InvalidArgumentError(StrCat("prompt ", p, ": expected tokens, got none"));
+    }
+    const auto length = static_cast<int64_t>(prompt.size());
+    PF_RETURN_IF_ERROR(model.Reserve({length}, step_tokens));
+    const SequenceId sequence = model.cache().AddSequence();
+    for (int64_t begin = 0; begin < length; begin += step_tokens) {
+      const int64_t end = std::min(length, begin + step_tokens);
+      PF_RETURN_IF_ERROR(
+          model.Step({{sequence, {prompt.begin() + begin, prompt.begin() + end}}}).status());
+      for (size_t i = 0; i < layers.size(); ++i) {
+        PF_ASSIGN_OR_RETURN(const float key, Largest(model.cache_tensors().at(layers[i].key)));
+        PF_ASSIGN_OR_RETURN(const float value, Largest(model.cache_tensors().at(layers[i].value)));
+        ranges[i] = {std::max(ranges[i].key, key), std::max(ranges[i].value, value)};
+      }
+    }
+  }
+  return ranges;
+}
+
+}  // namespace pagefuse

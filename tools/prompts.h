@@ -1,0 +1,31 @@
+// Prompts as the command line and files have them: token ids, or text of byte vocabularies.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/runtime/model_config.h"
+
+namespace pagefuse::tools {
+
+// Numbers with commas or spaces.
+absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text);
+
+// A token is a byte, with the beginning-of-sequence token in front.
+std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t> begin);
+std::string DecodeBytes(const std::vector<int64_t>& tokens);
+
+// InvalidArgument unless the vocabulary is one of bytes.
+absl::Status CheckBytes(int64_t vocabulary);
+
+// A file of prompts, one a line: ids with commas, or text of a byte vocabulary. InvalidArgument if
+// there is none.
+absl::StatusOr<std::vector<std::vector<int64_t>>> ReadPrompts(const std::string& path,
+                                                              const ModelConfig& config,
+                                                              int64_t vocabulary);
+
+}  // namespace pagefuse::tools
