@@ -16,8 +16,6 @@
 
 #include "pagefuse/passes/pipeline.h"
 
-#include "pagefuse/passes/pipeline.h"
-
 namespace pagefuse {
 
 // A case as it lies in its folder.
