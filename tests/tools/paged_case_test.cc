@@ -181,11 +181,19 @@ TEST(PagedCase, RefusesTokensAndMasksThatNoSequenceHas) {
 }
 
 TEST(PagedCase, RefusesGraphsThatAreNotPaged) {
-  TestCase fixed = WithPast();
-  for (Value* input : fixed.model.graph->inputs()) {
-    if (input->name() == "input_ids") input->set_shape(Shape{Dim(3), (*input->shape())[1]});
-  }
-  EXPECT_THAT(Check(std::move(fixed)).ToString(), HasSubstr("is fixed to 3"));
+  // Every token's row depends on all others.
+  TestCase mixed = WithPast();
+  Graph& mixing = *mixed.model.graph;
+  Value* rows = mixing.outputs()[0];
+  mixing.Rename(rows, "rows");
+  std::vector<Value*> outputs = mixing.outputs();
+  while (!mixing.outputs().empty()) mixing.RemoveOutput(0);
+  Value* logits = mixing.AddValue("logits");
+  Node* softmax = mixing.AddNode("", "Softmax", {rows}, {logits});
+  softmax->SetAttribute("axis", {.value = int64_t{1}, .doc_string = {}, .unknown_fields = {}});
+  outputs[0] = logits;
+  for (Value* output : outputs) mixing.AddOutput(output);
+  EXPECT_THAT(Check(std::move(mixed)).ToString(), HasSubstr("which runs over tokens"));
   TestCase test_case = WithPast();
   Graph& graph = *test_case.model.graph;
   graph.Rename(graph.outputs()[0], "scores");
