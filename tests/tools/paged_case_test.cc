@@ -188,7 +188,7 @@ TEST(PagedCase, RefusesGraphsThatAreNotPaged) {
   mixing.Rename(rows, "rows");
   std::vector<Value*> outputs = mixing.outputs();
   while (!mixing.outputs().empty()) mixing.RemoveOutput(0);
-  Value* logits = mixing.AddValue("logits");
+  Value* logits = mixing.AddValue("logits", rows->dtype(), rows->shape());
   Node* softmax = mixing.AddNode("", "Softmax", {rows}, {logits});
   softmax->SetAttribute("axis", {.value = int64_t{1}, .doc_string = {}, .unknown_fields = {}});
   outputs[0] = logits;
