@@ -48,7 +48,18 @@ bool Changes(const CacheSite& site) {
   return !only_type || cache == nullptr || cache->dtype() != site.choice.stored;
 }
 
+// Latent rows are kept as they are: no format of heads holds them.
+absl::Status CheckLatentRows(const Graph& graph, const CachePlan& plan) {
+  for (const auto& node : graph.nodes()) {
+    if (!node->Is("MlaCacheInsert", "pagefuse") || plan.FormatOf({}).changes_nothing()) continue;
+    return absl::InvalidArgumentError(StrCat(
+        node->Description(), ": expected kv_cache none for latent rows, got another format"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<CacheSite>> FindSites(const Graph& graph, const CachePlan& plan) {
+  PF_RETURN_IF_ERROR(OfPass(CheckLatentRows(graph, plan)));
   const std::vector<Node*> layers = LayersOf(graph);
   const auto count = static_cast<int64_t>(layers.size());
   if (count > 0) PF_RETURN_IF_ERROR(OfPass(plan.CheckLayers(count)));
