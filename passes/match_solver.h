@@ -75,6 +75,16 @@ class MatchSolver {
     Fail(parts...);
     return {};
   }
+  template <typename... Parts>
+  std::vector<Step> Unlike(const Value& value, const Parts&... wanted) {
+    return None(value, ": expected ", wanted..., ", got ", OriginOf(value));
+  }
+  // "Mul", "a constant", "an input": what a value comes from, to be told.
+  std::string_view OriginOf(const Value& value) const {
+    const Node* producer = value.producer();
+    if (producer != nullptr && producer->graph() == scope_.graph) return producer->op_type();
+    return value.initializer() != nullptr ? "a constant" : "an input";
+  }
   template <typename Part>
   static decltype(auto) Told(const Part& part) {
     if constexpr (std::is_same_v<Part, Value>) {

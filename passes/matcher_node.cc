@@ -67,6 +67,36 @@ std::optional<Attribute> Find(const Node& node, std::string_view name) {
   return *attribute;
 }
 
+std::string NumberText(int64_t number) { return StrCat(number); }
+std::string NumberText(float number) { return StrCat(number); }
+std::string NumberText(const std::string& text) { return StrCat("\"", text, "\""); }
+
+// Numbers and strings as they are, what is larger by its kind.
+std::string AttributeText(const std::optional<Attribute>& attribute) {
+  if (!attribute.has_value()) return "none";
+  return std::visit(
+      [](const auto& value) -> std::string {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, float> ||
+                      std::is_same_v<T, std::string>) {
+          return NumberText(value);
+        } else if constexpr (std::is_same_v<T, std::vector<int64_t>> ||
+                             std::is_same_v<T, std::vector<float>> ||
+                             std::is_same_v<T, std::vector<std::string>>) {
+          std::string text;
+          for (const auto& item : value) {
+            StrAppend(&text, text.empty() ? "[" : ", ", NumberText(item));
+          }
+          return text.empty() ? "[]" : text + "]";
+        } else if constexpr (std::is_same_v<T, Tensor>) {
+          return StrCat("a tensor ", DimsToString(value.dims()));
+        } else {
+          return "something else";
+        }
+      },
+      attribute->value);
+}
+
 bool SameFloats(const std::vector<float>& a, const std::vector<float>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](float x, float y) { return NumbersEqual(x, y); });
@@ -106,25 +136,29 @@ absl::Status MatchAttributes(const Node& pattern, const Node& graph, const Opset
     if (!attribute.has_value()) attribute = DefaultAttribute(op, name);
     return Canonical(std::move(attribute), name, graph);
   };
-  const auto differs = [&](std::string_view name) {
-    return absl::NotFoundError(
-        StrCat(graph.Description(), ": attribute \"", name, "\" is another one"));
+  const auto differs = [&](std::string_view name, const std::string& wanted) {
+    return absl::NotFoundError(StrCat(graph.Description(), ": attribute \"", name, "\": expected ",
+                                      wanted, ", got ", AttributeText(effective(graph, name))));
   };
   for (const auto& [name, attribute] : pattern.attributes()) {
     const std::optional<Attribute> theirs = effective(graph, name);
     if (const auto* reference = std::get_if<AttributeRef>(&attribute.value)) {
-      if (!theirs.has_value()) return differs(name);
+      if (!theirs.has_value()) return differs(name, "a value");
       bindings.emplace_back(reference->name, *theirs);
       continue;
     }
     const std::optional<Attribute> ours = effective(pattern, name);
-    if (!theirs.has_value() || !SameAttribute(*ours, *theirs)) return differs(name);
+    if (!theirs.has_value() || !SameAttribute(*ours, *theirs)) {
+      return differs(name, AttributeText(ours));
+    }
   }
   for (const auto& [name, attribute] : graph.attributes()) {
     if (pattern.attribute(name) != nullptr) continue;
     const std::optional<Attribute> ours = effective(pattern, name);
     const std::optional<Attribute> theirs = effective(graph, name);
-    if (!ours.has_value() || !SameAttribute(*ours, *theirs)) return differs(name);
+    if (!ours.has_value() || !SameAttribute(*ours, *theirs)) {
+      return differs(name, AttributeText(ours));
+    }
   }
   return absl::OkStatus();
 }

@@ -125,7 +125,7 @@ std::vector<Step> MatchSolver::ConstantSteps(const Obligation& claim) {
   std::optional<Tensor> known;
   if (constant == nullptr) {
     known = IntsTensor(*claim.value, *scope_.contents);
-    if (!known.has_value()) return None(*claim.value, " is not a constant");
+    if (!known.has_value()) return Unlike(*claim.value, "a constant");
     constant = &*known;
   }
   // Not bound: one constant of the pattern may stand for several in the graph, of other types.
@@ -146,7 +146,7 @@ std::vector<Step> MatchSolver::AttributeSteps(const Obligation& claim) {
     known = IntsTensor(*claim.value, *scope_.contents);
     if (known.has_value()) constant = &*known;
   }
-  if (constant == nullptr) return None(*claim.value, " is not a constant");
+  if (constant == nullptr) return Unlike(*claim.value, "a constant");
   const auto attribute = AttributeFromConstant(*PatternProducer(claim.pattern), *constant);
   if (!attribute.ok()) return None(*claim.value, ": ", attribute.status().message());
   Step step{.bind = claim.pattern, .bind_to = claim.value};
@@ -167,7 +167,7 @@ std::vector<Step> MatchSolver::DerivedSteps(const Obligation& claim) {
     for (Step& step : NodeSteps(claim)) steps.push_back(std::move(step));
   }
   if (!steps.empty()) return steps;
-  return None(*claim.value, " is not computed as pattern value ", *pattern_[claim.pattern].value);
+  return Unlike(*claim.value, "pattern value ", *pattern_[claim.pattern].value);
 }
 
 int MatchSolver::PatternViewSource(int pattern) const {
@@ -203,8 +203,8 @@ std::vector<Step> MatchSolver::ViewSteps(const Obligation& claim) {
     steps.push_back(std::move(step));
   }
   if (!steps.empty()) return steps;
-  return None(*claim.value, " is no view of what pattern value ", *pattern_[source].value,
-              " stands for");
+  return None(*claim.value, ": expected a view of pattern value ", *pattern_[source].value,
+              ", got ", OriginOf(*chain.back()));
 }
 
 // True if the pattern casts a port to an index type, and the graph reads the other one: indices are
@@ -233,7 +233,7 @@ std::vector<Step> MatchSolver::CastSteps(const Obligation& claim) {
     steps.push_back(std::move(step));
   }
   if (!steps.empty()) return steps;
-  return None(*claim.value, " is not the Cast of pattern value ", *pattern_[claim.pattern].value);
+  return Unlike(*claim.value, "Cast, as pattern value ", *pattern_[claim.pattern].value);
 }
 
 std::vector<Step> MatchSolver::ExpandSteps(const Obligation& claim) {
@@ -256,7 +256,7 @@ std::vector<Step> MatchSolver::ExpandSteps(const Obligation& claim) {
     steps.push_back(std::move(step));
   }
   if (!steps.empty()) return steps;
-  return None(*claim.value, " is not expanded as pattern value ", *pattern_[claim.pattern].value);
+  return Unlike(*claim.value, "Expand, as pattern value ", *pattern_[claim.pattern].value);
 }
 
 std::vector<Step> MatchSolver::NodeSteps(const Obligation& claim) {
@@ -266,7 +266,7 @@ std::vector<Step> MatchSolver::NodeSteps(const Obligation& claim) {
     return None(*claim.value, ": expected ", pattern_node.op_type(), ", got ", got);
   };
   if (node == nullptr || node->graph() != scope_.graph) {
-    return expected(claim.value->initializer() != nullptr ? "a constant" : "an input");
+    return expected(OriginOf(*claim.value));
   }
   const bool mirrored = node->domain() == pattern_node.domain() &&
                         MirroredType(pattern_node.op_type()) == node->op_type() &&

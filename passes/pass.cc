@@ -9,7 +9,6 @@ std::string PassContext::Option(std::string_view name, std::string_view default_
 
 void PassContext::AddMiss(std::string_view rule, std::string_view at, std::string_view condition,
                           int matched_nodes) {
-  if (!explain) return;
   misses.push_back({std::string(rule), std::string(at), std::string(condition), matched_nodes});
 }
 

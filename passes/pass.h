@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -23,6 +24,16 @@ struct Miss {
   std::string at;         // value or node that the pattern was anchored at
   std::string condition;  // the first thing that failed: `"silu" is a graph output`
   int matched_nodes = 0;  // how far the match got; the explanation shows the nearest ones first
+  int places = 1;         // that failed alike, this one among them (explain.h)
+};
+
+// A place that is of a family of fusions by what it is made of, and that no fused op took up.
+struct UnfusedSite {
+  std::string family;       // "attention without pages"
+  std::string node;         // Node::Description() of the first place
+  int places = 1;           // where it is left for the same reason
+  std::string rule = {};    // the nearest one; empty: nothing resembles it
+  std::string reason = {};  // the first condition that failed
 };
 
 // What passes share during a pipeline run.
@@ -31,9 +42,14 @@ struct PassContext {
   std::map<std::string, std::string> options;
   // Counts by rule or pass name: how often it rewrote something.
   std::map<std::string, int> counts;
-  // Filled while explaining is on.
+  // Rules note their misses while explaining is on; passes that look at few places note them
+  // always.
   bool explain = false;
   std::vector<Miss> misses;
+  std::vector<UnfusedSite> unfused;
+  // Set where somebody asks and nothing is to happen: rules try the matches whose anchor these
+  // nodes compute, and rewrite none.
+  const absl::flat_hash_set<const Node*>* asked_at = nullptr;
   // Symbolic contents of the model as it comes into a pass, inferred by whoever runs the pass
   // (RunPass, RunPipeline). A pass keeps them true while it rewrites (graph_edit.h does).
   SymbolicContents contents;
@@ -44,7 +60,7 @@ struct PassContext {
   std::function<absl::Status(const Model&, std::string_view rule)> after_rewrite;
 
   std::string Option(std::string_view name, std::string_view default_value) const;
-  // Notes that a pass looked at a place and left it alone, if explaining is on.
+  // Notes that a pass looked at a place and left it alone.
   void AddMiss(std::string_view rule, std::string_view at, std::string_view condition,
                int matched_nodes = 1);
   // Counts a rewrite and calls `after_rewrite`.

@@ -3,6 +3,7 @@
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/explain/explain.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/quantise/quantise.h"
@@ -67,13 +68,13 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(RecogniseRope());
   // Keys that an exporter transposes by way of three axes.
   add(RecogniseLastAxesTranspose());
-  // Keys filled in by two scatters, as DeepSeek exports have them; off unless asked for.
+  // Keys filled in by two scatters, as DeepSeek exports have them.
   add(RecogniseFilledConcat());
   // Masks added one by one, and heads beside each other in rows.
   add(RecogniseAttentionSpellings());
   // Scaled dot-product attention written out, under any mask.
   add(RecogniseAttention());
-  // Attention over latent rows themselves; off unless asked for.
+  // Attention over latent rows themselves; off unless asked for, paging does it anyway.
   add(AbsorbMla());
   // Repeated heads and joined caches become inputs of Attention.
   add(RecogniseAttentionInputs());
@@ -124,6 +125,9 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(FuseDequantAttention());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
+  // What no fused op took up, and why; before products look otherwise than rules know them.
+  add(DeadCode());
+  add(UnfusedSites(/*pages=*/stages == Stages::kAll));
   // Products with any other transposed right side read it as it lies.
   add(FuseTransposedFactors());
 

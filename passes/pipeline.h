@@ -67,7 +67,12 @@ absl::StatusOr<bool> RunPass(const Pass& pass, Model& model, PassContext& contex
 struct PipelineReport {
   std::vector<PassRun> runs;
   std::map<std::string, int> counts;  // rewrites by rule
-  std::vector<Miss> misses;           // nearest first
+  std::string why_not_paged;  // node and condition; empty if nobody wanted pages or all is paged
+  std::vector<UnfusedSite> unfused;  // by the pass unfused-sites
+  // What `explain` names: misses, nearest first, places that failed alike as one
+  // (explain/near_misses.h), and lines on what there is none of.
+  std::vector<Miss> misses;
+  std::vector<std::string> unmissed;
 };
 
 // Runs the passes on the model in place. On failure the Status names the pass; the model is then in

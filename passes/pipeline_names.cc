@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include "absl/strings/match.h"
@@ -114,14 +115,21 @@ absl::Status CheckPipelineNames(const PipelineOptions& options) {
   return absl::OkStatus();
 }
 
-std::set<std::string> ExplainedNames(const std::vector<std::string>& explain) {
-  std::set<std::string> names(explain.begin(), explain.end());
-  if (names.empty()) return names;
+std::vector<PassRule> ExplainedRules(const Names& explain) {
+  std::vector<PassRule> explained;
+  if (explain.empty()) return explained;
+  std::set<std::string> seen;
   for (const auto& pass : DefaultPipeline()) {
-    if (!names.contains(std::string(pass->name()))) continue;
-    for (const RuleSummary& rule : pass->rules()) names.insert(rule.name);
+    const std::string name(pass->name());
+    if (!seen.insert(name).second) continue;
+    const bool whole = Contains(explain, kAll) || Contains(explain, name);
+    const std::vector<RuleSummary> rules = pass->rules();
+    if (rules.empty() && whole) explained.push_back({name, name});
+    for (const RuleSummary& rule : rules) {
+      if (whole || Contains(explain, rule.name)) explained.push_back({rule.name, name});
+    }
   }
-  return names;
+  return explained;
 }
 
 }  // namespace pagefuse

@@ -1,7 +1,6 @@
 // The names that callers of a pipeline may use: of passes, rules and options.
 #pragma once
 
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,13 @@ namespace pagefuse {
 // The names of `options.passes` are left to FindPass.
 absl::Status CheckPipelineNames(const PipelineOptions& options);
 
-// The names and, for each that is a pass, those of its rules.
-std::set<std::string> ExplainedNames(const std::vector<std::string>& explain);
+// A rule, or a pass that has none, and the pass that it is of.
+struct PassRule {
+  std::string name;
+  std::string pass;
+};
+
+// What `explain` names, in the order of the pipeline: for a pass its rules, for "*" all.
+std::vector<PassRule> ExplainedRules(const std::vector<std::string>& explain);
 
 }  // namespace pagefuse

@@ -58,6 +58,7 @@ class RuleRun {
     std::vector<std::pair<int64_t, Node*>> found;
     for (const std::string& type : AnchorTypes(pattern)) {
       for (Node* node : index_.nodes(type)) {
+        if (context_.asked_at != nullptr && !context_.asked_at->contains(node)) continue;
         if (index_.alive(node)) found.emplace_back(index_.position(node), node);
       }
     }
@@ -91,8 +92,8 @@ class RuleRun {
       ++rewrites_;
       return context_.Rewrote(model_, rule.name());
     }
-    const int near = std::min<int>(2, static_cast<int>(pattern.nodes.size()));
-    if (context_.explain && result.matched_nodes >= near) {
+    // The root alone is a near miss too.
+    if (context_.explain && result.matched_nodes >= 1) {
       misses_.push_back({rule.name(), at, result.reason, result.matched_nodes});
     }
     return absl::OkStatus();
@@ -108,6 +109,10 @@ class RuleRun {
       } else {
         PF_RETURN_IF_ERROR(std::get<Derivation>(step)(match));
       }
+    }
+    if (context_.asked_at != nullptr) {
+      return absl::FailedPreconditionError(
+          "it fits the graph as later passes left it, and only so");
     }
     return ReplaceMatch(rule.impl(), pattern_index, match,
                         {scope_.graph, scope_.opsets, &index_, &context_.contents});

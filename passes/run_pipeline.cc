@@ -13,6 +13,7 @@
 #include "pagefuse/ir/verify.h"
 #include "pagefuse/ops/verify_ports.h"
 #include "pagefuse/passes/compare_models.h"
+#include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/cache_settings.h"
 #include "pagefuse/passes/pipeline.h"
@@ -53,6 +54,7 @@ class Runner {
     }
     PF_RETURN_IF_ERROR(CheckCacheOptions(model_, options_.options));
     report_.counts = context_.counts;
+    report_.unfused = std::move(context_.unfused);
     CollectMisses();
     return std::move(report_);
   }
@@ -141,23 +143,34 @@ class Runner {
     return StrCat("; to repeat it, run sh ", base, ".sh");
   }
 
-  // The misses that were asked for, nearest first, each once. Why a graph was not paged is always
-  // told.
+  // The misses that were asked for, and what there is none of.
   void CollectMisses() {
-    const bool all = Contains(options_.explain, "*");
-    const std::set<std::string> names = ExplainedNames(options_.explain);
+    const std::vector<PassRule> rules = ExplainedRules(options_.explain);
+    std::set<std::string> names;
+    for (const PassRule& rule : rules) names.insert({rule.name, rule.pass});
+    std::vector<Miss> told;
     for (Miss& miss : context_.misses) {
-      const bool told = all || miss.rule == "insert-paged-cache" || names.contains(miss.rule);
-      if (told) report_.misses.push_back(std::move(miss));
+      if (miss.rule == "insert-paged-cache") report_.why_not_paged = miss.condition;
+      if (names.contains(miss.rule)) told.push_back(std::move(miss));
     }
-    std::stable_sort(
-        report_.misses.begin(), report_.misses.end(),
-        [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
-    const auto same = [](const Miss& a, const Miss& b) {
-      return a.rule == b.rule && a.at == b.at && a.condition == b.condition;
-    };
-    report_.misses.erase(std::unique(report_.misses.begin(), report_.misses.end(), same),
-                         report_.misses.end());
+    report_.misses = NearestMisses(std::move(told));
+    std::vector<AskedRule> asked;
+    for (const PassRule& rule : rules) asked.push_back(Asked(rule));
+    report_.unmissed =
+        UnmissedLines(asked, report_.misses, /*briefly=*/Contains(options_.explain, "*"));
+  }
+
+  AskedRule Asked(const PassRule& rule) const {
+    AskedRule asked{.name = rule.name};
+    for (const PassRun& run : report_.runs) {
+      if (run.name != rule.pass) continue;
+      asked.ran = true;
+      asked.fired = asked.fired || (run.changed && rule.name == rule.pass);
+    }
+    const auto count = context_.counts.find(rule.name);
+    if (count != context_.counts.end()) asked.times = count->second;
+    asked.fired = asked.fired || asked.times > 0;
+    return asked;
   }
 
   Model& model_;

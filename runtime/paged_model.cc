@@ -12,12 +12,16 @@ namespace {
 
 constexpr const char* kLogits = "logits";
 
-// Why insert-paged-cache left the graph alone.
+// Why insert-paged-cache left the graph alone: where attention is written out in a way that no rule
+// takes, what the nearest one says of it.
 std::string ReasonNotPaged(const PipelineReport& report) {
-  for (const Miss& miss : report.misses) {
-    if (miss.rule == "insert-paged-cache") return ": " + miss.condition;
+  std::string reason;
+  if (!report.why_not_paged.empty()) reason = ": " + report.why_not_paged;
+  for (const UnfusedSite& site : report.unfused) {
+    if (site.family != "attention written out" || site.rule.empty()) continue;
+    return StrCat(reason, "; nearest is ", site.rule, ": ", site.reason);
   }
-  return "";
+  return reason;
 }
 
 }  // namespace

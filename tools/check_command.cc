@@ -85,6 +85,7 @@ absl::Status RunCase(TestCase test_case, const Flags& flags, const SessionOption
           const std::map<std::string, Tensor>& feeds) -> absl::StatusOr<std::vector<Tensor>> {
     if (!session) {
       PF_ASSIGN_OR_RETURN(session, Session::Create(model.Clone(), options));
+      PrintUnfused(session->report());
     }
     return session->Run(feeds);
   };
@@ -184,10 +185,13 @@ void PrintTally(const Tally& tally, const nlohmann::ordered_json& cases, bool js
 int CheckExpectations(const Flags& flags, Outcome& outcome) {
   std::vector<ExpectResult> results;
   bool right = true;
+  PipelineOptions pipeline{.disabled = flags.session.disabled_passes};
+  outcome.status = ReadPassOptions(flags.session.options, pipeline);
+  if (!outcome.status.ok()) return kWrongInput;
   for (const std::string& dir : flags.dirs) {
     for (const std::string& folder : FindTestCases(dir)) {
       if (!HasExpectation(folder)) continue;
-      const auto result = RunExpectCase(folder, flags.session.disabled_passes);
+      const auto result = RunExpectCase(folder, pipeline);
       outcome.status = result.status();
       if (!result.ok()) return kWrongInput;
       right = right && result->fusion.ok() && result->equality.ok();

@@ -9,6 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/explain/near_misses.h"
 
 namespace pagefuse::tools {
 
@@ -38,6 +39,30 @@ void AddSessionFlags(Command command, SessionFlags& flags) {
       "or the control group has if left out");
   command.AddList("--disable-pass", flags.disabled_passes, "passes to leave out");
   command.AddList("--kernel", flags.kernels, "kernel to use for an op, as Op=name");
+  AddPassOptions(command, flags.options);
+}
+
+void AddPassOptions(Command command, std::vector<std::string>& options) {
+  command.AddTexts("--option", options, "a pass option, name=value");
+}
+
+absl::Status ReadPassOptions(const std::vector<std::string>& texts, PipelineOptions& options) {
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos) {
+      return absl::InvalidArgumentError(
+          StrCat("--option: expected name=value, got \"", text, "\""));
+    }
+    options.options[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return absl::OkStatus();
+}
+
+void PrintUnfused(const PipelineReport& report, bool attention) {
+  for (const UnfusedSite& site : report.unfused) {
+    if (!attention && site.family.starts_with("attention")) continue;
+    std::cerr << "pagefuse: not fused: " << UnfusedText(site) << "\n";
+  }
 }
 
 void AddLoadFlags(Command command, SessionFlags& flags) {
@@ -59,6 +84,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
   constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   options.max_memory_bytes = static_cast<int64_t>(std::min(flags.max_memory, kMost));
   options.pipeline.disabled = flags.disabled_passes;
+  PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options.pipeline));
   for (const std::string& choice : flags.kernels) {
     const size_t equals = choice.find('=');
     if (equals == std::string::npos) {

@@ -45,10 +45,18 @@ struct SessionFlags {
   bool read_weights = false;
   std::vector<std::string> disabled_passes;
   std::vector<std::string> kernels;  // "MatMul=reference"
+  std::vector<std::string> options;  // "logits=all"
 };
 void AddSessionFlags(Command command, SessionFlags& flags);
 // Of those that load the model by SessionOptions.
 void AddLoadFlags(Command command, SessionFlags& flags);
+// Options of passes, as name=value.
+void AddPassOptions(Command command, std::vector<std::string>& options);
+// InvalidArgument naming a text that is no name=value.
+absl::Status ReadPassOptions(const std::vector<std::string>& texts, PipelineOptions& options);
+// On the error stream a line for each place that no fused op took up (PipelineReport::unfused).
+// Without `attention` not for attention, of which the user was told.
+void PrintUnfused(const PipelineReport& report, bool attention = true);
 // InvalidArgument naming the flag and the values that it takes.
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags);
 

@@ -6,13 +6,10 @@
 #include <set>
 #include <sstream>
 
-#include "tools/testcase.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
 namespace {
@@ -150,13 +147,6 @@ absl::Status CheckLeft(const Graph& graph, const Json& expected) {
   return absl::OkStatus();
 }
 
-absl::Status CheckVerdict(const Graph& graph, const Json& expected) {
-  const std::string verdict = expected["verdict"];
-  if (verdict == "fuse") return CheckFused(graph, expected);
-  if (verdict == "leave") return CheckLeft(graph, expected);
-  return absl::OkStatus();
-}
-
 // --- numbers ---
 
 // Codes at most `max_step` apart on at most the share `max_fraction`.
@@ -192,16 +182,10 @@ absl::Status CompareOutput(const Json& rule, const Tensor& got, const Tensor& wa
   return CompareTensors(compare, got, want);
 }
 
-absl::Status CompareRun(const Model& model, const TestCase& test_case, const Json& tolerance) {
-  for (const TestDataSet& data : test_case.data_sets) {
+absl::Status CompareRun(const Model& model, const ExpectCase& expect_case) {
+  for (const TestDataSet& data : expect_case.test_case.data_sets) {
     PF_ASSIGN_OR_RETURN(const std::vector<Tensor> found, EvaluateModel(model, data.feeds));
-    for (size_t i = 0; i < data.outputs.size(); ++i) {
-      const std::string& name = test_case.model.graph->outputs()[i]->name();
-      const Json rule = tolerance.value(name, Json::object());
-      const absl::Status same = CompareOutput(rule, found[i], data.outputs[i]);
-      if (same.ok()) continue;
-      return absl::InvalidArgumentError(StrCat("output \"", name, "\": ", StdView(same.message())));
-    }
+    PF_RETURN_IF_ERROR(CompareOutputs(expect_case, found, data.outputs));
   }
   return absl::OkStatus();
 }
@@ -247,31 +231,56 @@ bool HasExpectation(const std::string& folder) {
   return std::filesystem::exists(ExpectPath(folder), ignored);
 }
 
-absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder,
-                                           const std::vector<std::string>& disabled) {
-  PF_ASSIGN_OR_RETURN(const Json expected, ReadExpectation(folder));
-  PF_ASSIGN_OR_RETURN(const TestCase test_case, LoadTestCase(folder));
+absl::StatusOr<ExpectCase> LoadExpectCase(const std::string& folder) {
+  ExpectCase result;
+  PF_ASSIGN_OR_RETURN(result.expected, ReadExpectation(folder));
+  PF_ASSIGN_OR_RETURN(result.test_case, LoadTestCase(folder));
+  return result;
+}
+
+PipelineOptions ExpectPipeline(PipelineOptions options) {
+  options.page = false;
+  // Chains of what is left are no fusion of the corpus.
+  options.disabled.emplace_back("fuse-elementwise");
+  options.options.emplace("absorb_mla", "on");
+  return options;
+}
+
+absl::Status CheckVerdict(const Graph& graph, const Json& expected) {
+  const std::string verdict = expected["verdict"];
+  if (verdict == "fuse") return CheckFused(graph, expected);
+  if (verdict == "leave") return CheckLeft(graph, expected);
+  return absl::OkStatus();
+}
+
+absl::Status CompareOutputs(const ExpectCase& expect_case, const std::vector<Tensor>& got,
+                            const std::vector<Tensor>& want) {
+  const Json tolerance = expect_case.expected.value("tolerance", Json::object());
+  for (size_t i = 0; i < want.size(); ++i) {
+    const std::string& name = expect_case.test_case.model.graph->outputs()[i]->name();
+    const absl::Status same = CompareOutput(tolerance.value(name, Json::object()), got[i], want[i]);
+    if (same.ok()) continue;
+    return absl::InvalidArgumentError(StrCat("output \"", name, "\": ", StdView(same.message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder, PipelineOptions options) {
+  PF_ASSIGN_OR_RETURN(const ExpectCase expect_case, LoadExpectCase(folder));
+  const auto& [test_case, expected] = expect_case;
   ExpectResult result;
   result.name = test_case.name;
   result.family = expected.value("family", "");
   result.exporter = expected.value("exporter", "");
   result.verdict = expected["verdict"];
   result.spelling = expected.value("spelling", std::vector<std::string>());
-  PipelineOptions options;
-  options.page = false;
-  options.disabled = disabled;
-  // Chains of what is left are no fusion of the corpus.
-  options.disabled.emplace_back("fuse-elementwise");
-  options.options["absorb_mla"] = "on";
+  options = ExpectPipeline(std::move(options));
   Model fused = test_case.model.Clone();
   PF_RETURN_IF_ERROR(RunPipeline(fused, options).status());
   result.fused = CountsText(FusedOps(*fused.graph));
   result.fusion = CheckVerdict(*fused.graph, expected);
-  const Json tolerance = expected.value("tolerance", Json::object());
-  result.equality = Named("before", CompareRun(test_case.model, test_case, tolerance));
-  if (result.equality.ok()) {
-    result.equality = Named("after", CompareRun(fused, test_case, tolerance));
-  }
+  result.equality = Named("before", CompareRun(test_case.model, expect_case));
+  if (result.equality.ok()) result.equality = Named("after", CompareRun(fused, expect_case));
   return result;
 }
 

@@ -12,8 +12,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
+#include "tools/testcase.h"
+
+#include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
+
+// A case as it lies in its folder.
+struct ExpectCase {
+  TestCase test_case;
+  nlohmann::json expected;
+};
 
 struct ExpectResult {
   std::string name;
@@ -27,10 +36,22 @@ struct ExpectResult {
 // True if the folder has an expect.json.
 bool HasExpectation(const std::string& folder);
 
+// An error if the case cannot be read.
+absl::StatusOr<ExpectCase> LoadExpectCase(const std::string& folder);
+
+// The stages canonicalise, recognise and fuse, but for chains of what is left.
+PipelineOptions ExpectPipeline(PipelineOptions options = {});
+
+// OK if the graph after those stages is as the verdict says.
+absl::Status CheckVerdict(const Graph& graph, const nlohmann::json& expected);
+
+// The outputs against others, within the tolerances of the case.
+absl::Status CompareOutputs(const ExpectCase& expect_case, const std::vector<Tensor>& got,
+                            const std::vector<Tensor>& want);
+
 // Runs the stages canonicalise, recognise and fuse, and the graph before and after them.
-// `disabled` names passes to leave out. An error if the case cannot be read or a pass is unknown.
-absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder,
-                                           const std::vector<std::string>& disabled = {});
+// An error if the case cannot be read, or the options name what is not there.
+absl::StatusOr<ExpectResult> RunExpectCase(const std::string& folder, PipelineOptions options = {});
 
 // One line a case, then tables by family, exporter and spelling.
 std::string ExpectReport(const std::vector<ExpectResult>& results);

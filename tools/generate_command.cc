@@ -217,6 +217,7 @@ absl::Status Generate(Flags flags) {
   };
   PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine, flags.require_paged));
   if (decoder->plain()) Warn(*decoder);
+  PrintUnfused(decoder->session().report(), /*attention=*/decoder->engine() != nullptr);
   if (decoder->plain() && flags.logit_error) {
     return absl::InvalidArgumentError(
         "--logit-error compares with an unquantised paged cache, and the graph could not be paged");

@@ -1,4 +1,4 @@
-// pagefuse inspect: what a model file holds.
+// pagefuse inspect: what a model file holds, and what the passes would make of it.
 #include <iostream>
 #include <map>
 #include <memory>
@@ -14,12 +14,14 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/registry.h"
+#include "pagefuse/passes/pipeline_names.h"
 
 namespace pagefuse::tools {
 namespace {
 
 struct Flags {
   std::string model;
+  std::vector<std::string> options;
   bool json = false;
 };
 
@@ -63,6 +65,56 @@ nlohmann::ordered_json Summary(const Model& model) {
   return json;
 }
 
+// What the passes would make of the model: the fused ops and how many, and what they leave.
+nlohmann::ordered_json Fusions(Model model, const PipelineOptions& options) {
+  nlohmann::ordered_json json = {{"fused", nlohmann::ordered_json::object()},
+                                 {"left", nlohmann::ordered_json::array()}};
+  const absl::StatusOr<PipelineReport> report = RunPipeline(model, options);
+  if (!report.ok()) {
+    json["error"] = std::string(StdView(report.status().message()));
+    return json;
+  }
+  for (const auto& [op, count] : CountOps(*model.graph, "pagefuse")) json["fused"][op] = count;
+  for (const UnfusedSite& site : report->unfused) {
+    json["left"].push_back({{"what", site.family},
+                            {"count", site.places},
+                            {"first", site.node},
+                            {"rule", site.rule},
+                            {"reason", site.reason}});
+  }
+  if (report->unfused.empty() && !report->why_not_paged.empty()) {
+    json["not_paged"] = report->why_not_paged;
+  }
+  return json;
+}
+
+void PrintRow(const std::string& what, int count, const std::string& why) {
+  constexpr size_t kWidth = 42;
+  std::cout << "  " << what << std::string(what.size() < kWidth ? kWidth - what.size() : 1, ' ')
+            << "x" << count << (why.empty() ? "" : "  " + why) << "\n";
+}
+
+void PrintFusions(const nlohmann::ordered_json& json) {
+  if (json.contains("error")) {
+    std::cout << "would fuse: nothing: " << json["error"].get<std::string>() << "\n";
+    return;
+  }
+  std::cout << "would fuse:" << (json["fused"].empty() ? " nothing" : "") << "\n";
+  for (const auto& [op, count] : json["fused"].items()) PrintRow(op, count.get<int>(), "");
+  if (json.contains("not_paged")) {
+    std::cout << "not paged: " << json["not_paged"].get<std::string>() << "\n";
+  }
+  if (json["left"].empty()) return;
+  std::cout << "would leave:\n";
+  for (const auto& site : json["left"]) {
+    const std::string rule = site["rule"];
+    PrintRow(site["what"], site["count"].get<int>(),
+             StrCat("first ", site["first"].get<std::string>(),
+                    rule.empty() ? "; no rule resembles it" : StrCat("; nearest is ", rule, ": "),
+                    site["reason"].get<std::string>()));
+  }
+}
+
 void Print(const nlohmann::ordered_json& json, int indent) {
   const std::string space(indent, ' ');
   for (const auto& [key, value] : json.items()) {
@@ -78,16 +130,22 @@ void Print(const nlohmann::ordered_json& json, int indent) {
 }
 
 absl::Status Inspect(const Flags& flags) {
+  PipelineOptions options;
+  PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options));
+  PF_RETURN_IF_ERROR(CheckPipelineNames(options));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   // Shapes are told as far as they can be inferred; a model that contradicts itself is still shown.
   const absl::Status inferred = InferShapes(model);
   nlohmann::ordered_json json = Summary(model);
   if (!inferred.ok()) json["shapes"] = std::string(StdView(inferred.message()));
+  nlohmann::ordered_json fusions = Fusions(std::move(model), options);
   if (flags.json) {
+    json["fusions"] = std::move(fusions);
     std::cout << JsonText(json, 2) << "\n";
-  } else {
-    Print(json, 0);
+    return absl::OkStatus();
   }
+  Print(json, 0);
+  PrintFusions(fusions);
   return absl::OkStatus();
 }
 
@@ -95,10 +153,12 @@ absl::Status Inspect(const Flags& flags) {
 
 void AddInspectCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  Command command = app.AddCommand("inspect", "tells what a model file holds",
-                                   [flags, &outcome] { outcome.status = Inspect(*flags); });
+  Command command =
+      app.AddCommand("inspect", "tells what a model file holds and what in it would fuse",
+                     [flags, &outcome] { outcome.status = Inspect(*flags); });
   command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
       .Required();
+  AddPassOptions(command, flags->options);
   command.AddFlag("--json", flags->json, "machine-readable output");
 }
 

@@ -15,6 +15,7 @@
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/passes/page/cache_settings.h"
 #include "pagefuse/passes/page/page.h"
 
@@ -46,14 +47,7 @@ absl::StatusOr<PipelineOptions> MakeOptions(const Flags& flags) {
   options.reproducer_dir = flags.reproducer;
   PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, options.options));
   if (flags.block_size) options.options["block_size"] = StrCat(*flags.block_size);
-  for (const std::string& option : flags.options) {
-    const size_t equals = option.find('=');
-    if (equals == std::string::npos) {
-      return absl::InvalidArgumentError(
-          StrCat("--option: expected name=value, got \"", option, "\""));
-    }
-    options.options[option.substr(0, equals)] = option.substr(equals + 1);
-  }
+  PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options));
   return options;
 }
 
@@ -112,10 +106,13 @@ void PrintReport(const PipelineReport& report, const Flags& flags) {
   }
   if (flags.timing) PrintTimes(report);
   if (flags.verify) PrintVerified(report);
-  for (const Miss& miss : report.misses) {
-    std::cerr << miss.rule << " at \"" << miss.at << "\" (" << miss.matched_nodes
-              << " nodes matched): " << miss.condition << "\n";
+  PrintUnfused(report);
+  // The sites are told by a pass, which need not be among those that ran.
+  if (report.unfused.empty() && !report.why_not_paged.empty()) {
+    std::cerr << "pagefuse: not paged: " << report.why_not_paged << "\n";
   }
+  for (const Miss& miss : report.misses) std::cerr << MissText(miss) << "\n";
+  for (const std::string& line : report.unmissed) std::cerr << line << "\n";
 }
 
 // Whoever asks for a cache wants one.
@@ -165,7 +162,7 @@ void AddOptCommand(Command app, Outcome& outcome) {
       .AddNumber("--block-size", flags->block_size, {1, kMaxBlockSize},
                  "tokens a block of the paged cache [16]")
       .Excludes(no_page);
-  command.AddTexts("--option", flags->options, "a pass option, name=value");
+  AddPassOptions(command, flags->options);
   command.AddList("--print-after", flags->print_after, "print the graph after these passes");
   command.AddFlag("--print-after-changed", flags->print_after_changed,
                   "print the graph after every pass that changed it");

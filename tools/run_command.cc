@@ -71,6 +71,7 @@ absl::Status Run(const Flags& flags) {
   options.profile = flags.profiling.wanted();
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
   PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), options));
+  PrintUnfused(session->report());
   if (!flags.output_dir.empty()) PF_RETURN_IF_ERROR(MakeFolder(flags.output_dir));
   if (flags.print_kernels) std::cerr << session->KernelReport();
   auto feeds = ReadFeeds(flags);

@@ -16,10 +16,14 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/slice_cuts.h"
 #include "pagefuse/passes/words/index_form.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::Slice;
 
 // Rows `start` to `end` of an axis.
 struct Cut {
@@ -88,26 +92,20 @@ bool EndsInside(const Cut& cut, const std::vector<Cut>& cuts) {
 std::vector<Cut> CutsOf(const Node& slice, const SymbolicContents& contents) {
   const Value* table = slice.input(0);
   if (!slice.Is("Slice") || !table->IsConstant() || !table->shape()) return {};
-  const auto starts = KnownDims(slice.input(1), contents);
-  const auto ends = KnownDims(slice.input(2), contents);
-  auto axes = KnownInts(slice.input(3), contents);
-  if (ends && !slice.input(3)) {
-    axes.emplace(ends->size());
-    std::iota(axes->begin(), axes->end(), 0);
-  }
-  const auto steps = KnownInts(slice.input(4), contents);
-  if (!starts || !ends || !axes || axes->size() != ends->size()) return {};
-  if (slice.input(4) && (!steps || std::any_of(steps->begin(), steps->end(),
-                                               [](int64_t step) { return step != 1; }))) {
-    return {};
-  }
+  const auto listed = CutsOfSlice(slice, contents);
+  if (!listed) return {};
   std::vector<Cut> cuts;
-  for (size_t i = 0; i < axes->size(); ++i) {
-    const int axis = static_cast<int>(NormalAxis((*axes)[i], table->shape()->rank()));
+  for (size_t i = 0; i < listed->size(); ++i) {
+    const auto& [axis, start, end, step] = (*listed)[i];
     const int64_t whole = (*table->shape())[axis].constant().value_or(0);
-    Cut cut{axis,           whole,          (*starts)[i],           (*ends)[i],
-            slice.input(1), slice.input(2), static_cast<int64_t>(i)};
-    const bool fits = whole > 1 && cut.end.known() && !cut.end.is_constant() &&
+    Cut cut{axis,
+            whole,
+            start,
+            end,
+            slice.input(Slice::kStarts),
+            slice.input(Slice::kEnds),
+            static_cast<int64_t>(i)};
+    const bool fits = whole > 1 && step == 1 && cut.end.known() && !cut.end.is_constant() &&
                       ProvablyNotNegative(cut.start) && ProvablyNotNegative(cut.end - cut.start) &&
                       IsReadByLength(slice.output(0), axis, cut.end - cut.start, contents);
     if (!fits) return {};

@@ -4,9 +4,12 @@
 
 #include "pagefuse/passes/canonicalise/view_rules.h"
 #include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::Slice;
 
 // The permutation of a Transpose; nullopt if it is reversed implicitly and the rank is unknown.
 std::optional<std::vector<int64_t>> Permutation(const Node& node) {
@@ -38,9 +41,9 @@ bool RemoveIdentity(Node& node, Peephole& peephole) {
 }
 
 bool RemoveDropout(Node& node, Peephole& peephole) {
-  const Value* mask = node.output(1);
+  const Value* mask = node.output(ports::Dropout::kMask);
   if (mask != nullptr && (!mask->uses().empty() || mask->is_output())) return false;
-  const Value* training = node.input(2);
+  const Value* training = node.input(ports::Dropout::kTraining);
   if (training != nullptr &&
       (ConstantOf(training) == nullptr || !IsFilledWith(*ConstantOf(training), 0))) {
     return false;
@@ -55,8 +58,8 @@ bool RemoveExpand(Node& node, Peephole& peephole) {
 // A forward slice that keeps every size takes everything.
 bool RemoveSlice(Node& node, Peephole& peephole) {
   if (!SameShapes(node.output(0), node.input(0))) return false;
-  if (node.input(4) != nullptr) {
-    const auto steps = KnownInts(node.input(4), peephole.contents());
+  if (node.input(Slice::kSteps) != nullptr) {
+    const auto steps = KnownInts(node.input(Slice::kSteps), peephole.contents());
     if (!steps.has_value()) return false;
     if (std::any_of(steps->begin(), steps->end(), [](int64_t step) { return step < 0; }))
       return false;
@@ -96,12 +99,12 @@ bool SimplifyTranspose(Node& node, Peephole& peephole) {
 // 31 as the size, negative ones counted from the front.
 bool CanonicalSlice(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.input(0));
-  const auto starts = KnownInts(node.input(1), peephole.contents());
-  const auto ends = KnownInts(node.input(2), peephole.contents());
-  const auto axes = KnownInts(node.input(3), peephole.contents());
-  const auto steps = KnownInts(node.input(4), peephole.contents());
+  const auto starts = KnownInts(node.input(Slice::kStarts), peephole.contents());
+  const auto ends = KnownInts(node.input(Slice::kEnds), peephole.contents());
+  const auto axes = KnownInts(node.input(Slice::kAxes), peephole.contents());
+  const auto steps = KnownInts(node.input(Slice::kSteps), peephole.contents());
   if (shape == nullptr || !starts || !ends || !axes) return false;
-  if (node.input(4) != nullptr && !steps) return false;
+  if (node.input(Slice::kSteps) != nullptr && !steps) return false;
   std::vector<int64_t> new_starts = *starts, new_ends = *ends, new_axes = *axes;
   for (size_t i = 0; i < new_axes.size(); ++i) {
     new_axes[i] = NormalAxis(new_axes[i], shape->rank());
@@ -119,9 +122,9 @@ bool CanonicalSlice(Node& node, Peephole& peephole) {
       }
     }
   }
-  const bool constant = ConstantOf(node.input(1)) != nullptr &&
-                        ConstantOf(node.input(2)) != nullptr &&
-                        ConstantOf(node.input(3)) != nullptr;
+  const bool constant = ConstantOf(node.input(Slice::kStarts)) != nullptr &&
+                        ConstantOf(node.input(Slice::kEnds)) != nullptr &&
+                        ConstantOf(node.input(Slice::kAxes)) != nullptr;
   if (constant && new_starts == *starts && new_ends == *ends && new_axes == *axes) return false;
   std::vector<Value*> inputs = {
       node.input(0), AddInts(peephole.graph(), "starts", new_starts, peephole.contents()),

@@ -5,6 +5,7 @@
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/canonicalise/peephole.h"
 #include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
@@ -43,8 +44,8 @@ bool RemoveNeutral(Node& node, Peephole& peephole) {
 
 // Clip with one bound is a maximum or a minimum.
 bool ClipToMaxOrMin(Node& node, Peephole& peephole) {
-  Value* low = node.input(1);
-  Value* high = node.input(2);
+  Value* low = node.input(ports::Clip::kLow);
+  Value* high = node.input(ports::Clip::kHigh);
   if ((low == nullptr) == (high == nullptr)) {
     return low == nullptr && high == nullptr && peephole.Replace(node, node.input(0));
   }
@@ -81,7 +82,9 @@ bool RemoveDoubleNot(Node& node, Peephole& peephole) {
 bool WhereOfNot(Node& node, Peephole& peephole) {
   const Node* inner = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
   if (inner == nullptr || !inner->Is("Not")) return false;
-  return peephole.ReplaceByNode(node, "Where", {inner->input(0), node.input(2), node.input(1)});
+  return peephole.ReplaceByNode(
+      node, "Where",
+      {inner->input(0), node.input(ports::Where::kFalse), node.input(ports::Where::kTrue)});
 }
 
 bool WhereOfConstant(Node& node, Peephole& peephole) {

@@ -10,11 +10,14 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/replacement.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::TensorScatter;
 
 constexpr const char* kName = "fuse-contiguous-insert";
 
@@ -37,8 +40,8 @@ struct Insert {
 
 absl::StatusOr<Insert> InsertOf(const Node& attention) {
   Insert insert;
-  insert.key = ScatterBehind(attention.input(1));
-  insert.value = ScatterBehind(attention.input(2));
+  insert.key = ScatterBehind(attention.input(ports::Attention::kKey));
+  insert.value = ScatterBehind(attention.input(ports::Attention::kValue));
   if (!insert.key || !insert.value) return absl::NotFoundError("the caches are not scattered");
   if (insert.key == insert.value) return Refused("keys and values are one cache");
   for (const Node* node : {insert.key, insert.value}) {
@@ -48,11 +51,11 @@ absl::StatusOr<Insert> InsertOf(const Node& attention) {
     }
     if (StringOr(*node, "mode", "linear") != "linear") return Refused("a cache is a ring");
   }
-  if (insert.key->input(2) != insert.value->input(2)) {
+  if (insert.key->input(TensorScatter::kPlaces) != insert.value->input(TensorScatter::kPlaces)) {
     return Refused("keys and values are written at other positions");
   }
-  const Shape& cache = *insert.key->input(0)->shape();
-  const auto& fresh = insert.key->input(1)->shape();
+  const Shape& cache = *insert.key->input(TensorScatter::kCache)->shape();
+  const auto& fresh = insert.key->input(TensorScatter::kUpdate)->shape();
   if (!fresh || fresh->rank() != 4) return Refused("the shape of new keys is not known");
   insert.batch = cache[0];
   insert.heads = cache[1];
@@ -66,14 +69,17 @@ class InsertBuilder {
   InsertBuilder(GraphBuilder& builder, const Insert& insert)
       : builder_(builder),
         insert_(insert),
-        arranger_(builder, {insert.key->input(1), insert.key->input(0)}) {}
+        arranger_(builder, {insert.key->input(TensorScatter::kUpdate),
+                            insert.key->input(TensorScatter::kCache)}) {}
 
   // The caches as they were shaped, written.
   absl::StatusOr<std::pair<Value*, Value*>> Build() {
-    PF_ASSIGN_OR_RETURN(Value * key, Rows(insert_.key->input(1), Dim(1)));
-    PF_ASSIGN_OR_RETURN(Value * value, Rows(insert_.value->input(1), Dim(1)));
-    PF_ASSIGN_OR_RETURN(Value * key_cache, Rows(insert_.key->input(0), insert_.rows));
-    PF_ASSIGN_OR_RETURN(Value * value_cache, Rows(insert_.value->input(0), insert_.rows));
+    PF_ASSIGN_OR_RETURN(Value * key, Rows(insert_.key->input(TensorScatter::kUpdate), Dim(1)));
+    PF_ASSIGN_OR_RETURN(Value * value, Rows(insert_.value->input(TensorScatter::kUpdate), Dim(1)));
+    PF_ASSIGN_OR_RETURN(Value * key_cache,
+                        Rows(insert_.key->input(TensorScatter::kCache), insert_.rows));
+    PF_ASSIGN_OR_RETURN(Value * value_cache,
+                        Rows(insert_.value->input(TensorScatter::kCache), insert_.rows));
     PF_ASSIGN_OR_RETURN(Value * slots, Slots());
     Node* node = builder_.AddNode("pagefuse", "PagedCacheInsert",
                                   {key, value, key_cache, value_cache, slots}, 2);
@@ -119,7 +125,7 @@ class InsertBuilder {
 
   // Where each sequence writes, [B, 1, 1]; 0 where the graph does not say.
   absl::StatusOr<Value*> First() {
-    Value* first = insert_.key->input(2);
+    Value* first = insert_.key->input(TensorScatter::kPlaces);
     if (!first) return builder_.Int(0);
     Value* wide = builder_.Add("Cast", {first}, "to", static_cast<int64_t>(DataType::kInt64));
     return builder_.Add("Unsqueeze", {wide, builder_.Ints({1, 2})});

@@ -173,7 +173,9 @@ std::string RowsText(const std::string& name, const std::string& port, const Bou
   if (!flat || Rank(places) != 1 || ProvablyEqual((*value.shape())[0], (*places.shape())[0])) {
     return tail.empty() ? ReshapeText(name, port, "[-1]") : FlatText(name, port, value, tail);
   }
-  const std::string count = StrCat(name, "_count = Shape (slots)  ");
+  const std::string count =
+      StrCat(name, "_slots = Shape (slots)  ", name, "_rows = Shape <start = 0, end = 1> (", port,
+             ")  ", name, "_count = Max (", name, "_slots, ", name, "_rows)  ");
   if (tail.empty()) return StrCat(count, name, " = Expand (", port, ", ", name, "_count)  ");
   return StrCat(count, name, "_width = Constant <value_ints: ints = [", absl::StrJoin(tail, ", "),
                 "]> ()  ", name, "_sizes = Concat <axis = 0> (", name, "_count, ", name,

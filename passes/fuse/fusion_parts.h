@@ -64,8 +64,8 @@ struct SlotForm {
 // By slot; by block and place in the block. The cache has blocks of that many tokens.
 std::vector<SlotForm> SlotForms(int64_t block_size);
 void SetSlotLimits(int64_t blocks, int64_t block_size, Draft& draft);
-// `name`: the port with one axis of tokens. One row is repeated for all slots where the graph may
-// do so.
+// `name`: the port with one axis of tokens. Where there may be more slots than rows, one row is
+// repeated for all of them; where there may be fewer, the first rows are theirs.
 std::string RowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
                      const SlotForm& slots, const std::vector<int64_t>& tail);
 

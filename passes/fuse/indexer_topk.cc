@@ -9,6 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/replacement.h"
 
@@ -78,8 +79,8 @@ class TopKReader {
         reader_.Source({site_.topk->input(0), {IndexForm::Of(site_.row), IndexForm::Of(column)}});
     const Node* node = logits.producer();
     if (node && node->Is("MqaLogits", "pagefuse")) {
-      site_.begin = reader_.ReadIndex({node->input(4), {logits.at[0]}});
-      site_.end = reader_.ReadIndex({node->input(5), {logits.at[0]}});
+      site_.begin = reader_.ReadIndex({node->input(ports::MqaLogits::kBegin), {logits.at[0]}});
+      site_.end = reader_.ReadIndex({node->input(ports::MqaLogits::kEnd), {logits.at[0]}});
       return absl::OkStatus();
     }
     if (node && node->Is("PagedMqaLogits", "pagefuse")) return ReadPaged(*node, logits.at[0]);
@@ -91,7 +92,8 @@ class TopKReader {
     const auto& shape = node.input(0)->shape();
     if (!shape || shape->rank() != 4) return Refused("the queries' shape is not known");
     const auto [sequence, query] = DivMod(row, (*shape)[1]);
-    const IndexForm length = reader_.ReadIndex({node.input(3), {sequence}});
+    const IndexForm length =
+        reader_.ReadIndex({node.input(ports::PagedMqaLogits::kLengths), {sequence}});
     site_.begin = IndexForm(0);
     site_.end = length - IndexForm((*shape)[1]) + query + IndexForm(1);
     return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
@@ -98,8 +99,9 @@ class LogitsReader {
         if (number && *number == 0) return reader_.Operand(element, 1 - side);
       }
     }
-    if (element.From("Clip") && !element.producer()->input(2) && element.producer()->input(1)) {
-      const auto number = reader_.Number(reader_.Operand(element, 1));
+    if (element.From("Clip") && !element.producer()->input(ports::Clip::kHigh) &&
+        element.producer()->input(ports::Clip::kLow)) {
+      const auto number = reader_.Number(reader_.Operand(element, ports::Clip::kLow));
       if (number && *number == 0) return reader_.Operand(element, 0);
     }
     return std::nullopt;

@@ -109,8 +109,7 @@ class FusePagedAttentionPass : public Pass {
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     bool changed = false;
     for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : NodesOf(*scope.graph)) {
-        if (!MayBeAttention(*node)) continue;
+      for (Node* node : AttentionNodes(*scope.graph)) {
         PF_ASSIGN_OR_RETURN(const bool here,
                             SiteFuser(model, context, scope).TryAt(node->output(0)));
         changed = changed || here;

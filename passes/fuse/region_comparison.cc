@@ -79,6 +79,9 @@ class RegionComparison {
     PF_ASSIGN_OR_RETURN(feeds_, MakeProbe(ports_, round));
     for (size_t i = 0; i < feeds_.size(); ++i) {
       if (const Tensor* constant = ConstantOf(region_.ports[i])) feeds_[i] = *constant;
+      // A value that is another port too.
+      const auto first = std::find(region_.ports.begin(), region_.ports.end(), region_.ports[i]);
+      feeds_[i] = feeds_[first - region_.ports.begin()];
     }
     PF_ASSIGN_OR_RETURN(found_, EvaluateRegion(region_, scope_, feeds_));
     return absl::OkStatus();

@@ -339,8 +339,7 @@ class FuseTurboQuantAttentionPass : public Pass {
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     bool changed = false;
     for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : NodesOf(*scope.graph)) {
-        if (!MayBeAttention(*node)) continue;
+      for (Node* node : AttentionNodes(*scope.graph)) {
         const std::string at = node->output(0)->name();
         const absl::Status fused = Fuse(node->output(0), scope, context);
         if (fused.ok()) {

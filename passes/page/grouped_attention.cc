@@ -9,29 +9,12 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/token_index.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
 
-// Inputs of the op, in order.
-enum Port {
-  kQuery,
-  kKey,
-  kValue,
-  kPastKey,
-  kPastValue,
-  kLengths,
-  kTotal,
-  kCos,
-  kSin,
-  kPositionIds,
-  kBias,
-  kSink,
-  kKeyScale,
-  kValueScale,
-  kQueryNorm,
-  kKeyNorm
-};
+using Gqa = ports::GroupQueryAttention;
 
 absl::Status Unfit(const Node& node, std::string_view why) {
   return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
@@ -56,8 +39,8 @@ const Value* CountedInput(const Value* value) {
 // Lengths count the ones of a mask less one, and the total is the mask's length; or both are inputs
 // that nothing else reads.
 absl::Status CheckLengths(const Node& node, const SymbolicContents& contents) {
-  const Value* lengths = node.input(kLengths);
-  const Value* total = node.input(kTotal);
+  const Value* lengths = node.input(Gqa::kLengths);
+  const Value* total = node.input(Gqa::kTotal);
   if (!lengths || !total) return Unfit(node, "its lengths are missing");
   if (lengths->is_input() && total->is_input()) return absl::OkStatus();
   const Value* mask = CountedInput(lengths);
@@ -96,20 +79,19 @@ class Lowering {
  private:
   absl::Status Check(const Node& node) const {
     PF_RETURN_IF_ERROR(CheckLengths(node, contents_));
-    if (node.input(kBias)) return Unfit(node, "has a bias on its scores");
+    if (node.input(Gqa::kBias)) return Unfit(node, "has a bias on its scores");
     if (IntOr(node, "causal", 1) != 1) return Unfit(node, "is not causal");
-    if (node.num_outputs() > 3 && node.output(3)) return Unfit(node, "its scores are read");
-    for (int present : {1, 2}) {
+    for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
       const Value* value = node.output(present);
       if (value && !value->uses().empty())
         return Unfit(node, "its present is read inside the graph");
     }
-    const auto& shape = node.input(kQuery)->shape();
+    const auto& shape = node.input(Gqa::kQuery)->shape();
     if (!shape || shape->rank() != 3 || !shape->back(0).is_constant()) {
       return Unfit(node, "its query must be [B, S, H * D] with known size");
     }
     const int64_t heads = IntOr(node, "num_heads", 0);
-    const int64_t parts = heads + (node.input(kKey) ? 0 : 2 * IntOr(node, "kv_num_heads", 0));
+    const int64_t parts = heads + (node.input(Gqa::kKey) ? 0 : 2 * IntOr(node, "kv_num_heads", 0));
     if (heads < 1 || IntOr(node, "kv_num_heads", 0) < 1 ||
         *shape->back(0).constant() % parts != 0) {
       return Unfit(node, StrCat("its query has ", shape->back(0).ToString(), " columns for ", parts,
@@ -125,16 +107,16 @@ class Lowering {
   }
 
   Value* PositionIds(const Node& node) {
-    if (node.input(kPositionIds)) return node.input(kPositionIds);
+    if (node.input(Gqa::kPositionIds)) return node.input(Gqa::kPositionIds);
     if (!positions_) {
-      const Shape& rows = *node.input(kQuery)->shape();
+      const Shape& rows = *node.input(Gqa::kQuery)->shape();
       positions_ = graph_.AddInput(graph_.UniqueName("position_ids"), DataType::kInt64,
                                    Shape{rows[0], rows[1]});
     }
     return positions_;
   }
 
-  Value* Normed(GraphBuilder& builder, const Node& node, Value* heads, Port weight) {
+  Value* Normed(GraphBuilder& builder, const Node& node, Value* heads, Gqa::In weight) {
     if (!node.input(weight)) return heads;
     Node* norm = builder.AddNode("", "RMSNormalization", {heads, node.input(weight)}, 1);
     norm->SetAttribute("axis", MakeAttribute(int64_t{-1}));
@@ -145,11 +127,11 @@ class Lowering {
   Value* Rotated(GraphBuilder& builder, const Node& node, Value* heads) {
     if (IntOr(node, "do_rotary", 0) == 0) return heads;
     Value* ids = PositionIds(node);
-    Value* cos = builder.Add("Gather", {node.input(kCos), ids});
-    Value* sin = builder.Add("Gather", {node.input(kSin), ids});
+    Value* cos = builder.Add("Gather", {node.input(Gqa::kCos), ids});
+    Value* sin = builder.Add("Gather", {node.input(Gqa::kSin), ids});
     Node* rotated = builder.AddNode("", "RotaryEmbedding", {heads, cos, sin}, 1);
     rotated->SetAttribute("interleaved", MakeAttribute(IntOr(node, "rotary_interleaved", 0)));
-    const auto& table = node.input(kCos)->shape();
+    const auto& table = node.input(Gqa::kCos)->shape();
     if (table && table->back(0).constant()) {
       rotated->SetAttribute("rotary_embedding_dim", MakeAttribute(*table->back(0).constant() * 2));
     }
@@ -157,7 +139,7 @@ class Lowering {
   }
 
   // What a cache of 8 or 4 bits with `scale` gives back.
-  Value* Rounded(GraphBuilder& builder, const Node& node, Value* heads, Port scale) {
+  Value* Rounded(GraphBuilder& builder, const Node& node, Value* heads, Gqa::In scale) {
     if (!node.input(scale)) return heads;
     const float most = IntOr(node, "kv_cache_bit_width", 8) == 4 ? 7.0f : 127.0f;
     Value* codes = builder.Add("Round", {builder.Add("Div", {heads, node.input(scale)})});
@@ -169,9 +151,9 @@ class Lowering {
     GraphBuilder builder(graph_, node, node->output(0)->name());
     const int64_t heads = IntOr(*node, "num_heads", 0);
     const int64_t kv_heads = IntOr(*node, "kv_num_heads", 0);
-    const int64_t columns = *node->input(kQuery)->shape()->back(0).constant();
-    const int64_t size = columns / (heads + (node->input(kKey) ? 0 : 2 * kv_heads));
-    Value* rows[3] = {node->input(kQuery), node->input(kKey), node->input(kValue)};
+    const int64_t columns = *node->input(Gqa::kQuery)->shape()->back(0).constant();
+    const int64_t size = columns / (heads + (node->input(Gqa::kKey) ? 0 : 2 * kv_heads));
+    Value* rows[3] = {node->input(Gqa::kQuery), node->input(Gqa::kKey), node->input(Gqa::kValue)};
     if (!rows[1]) {
       Node* split = builder.AddNode(
           "", "Split", {rows[0], builder.Ints({heads * size, kv_heads * size, kv_heads * size})},
@@ -182,10 +164,10 @@ class Lowering {
     Value* query = Heads(builder, rows[0], heads, size);
     Value* key = Heads(builder, rows[1], kv_heads, size);
     Value* value = Heads(builder, rows[2], kv_heads, size);
-    query = Rotated(builder, *node, Normed(builder, *node, query, kQueryNorm));
-    key = Rotated(builder, *node, Normed(builder, *node, key, kKeyNorm));
-    key = Rounded(builder, *node, key, kKeyScale);
-    value = Rounded(builder, *node, value, kValueScale);
+    query = Rotated(builder, *node, Normed(builder, *node, query, Gqa::kQueryNorm));
+    key = Rotated(builder, *node, Normed(builder, *node, key, Gqa::kKeyNorm));
+    key = Rounded(builder, *node, key, Gqa::kKeyScale);
+    value = Rounded(builder, *node, value, Gqa::kValueScale);
     Node* attention = builder.AddNode("", "Attention", {query, key, value}, 1);
     SetAttributes(*node, attention);
     sites_[attention] = {.sinks = Sinks(builder, *node, heads)};
@@ -210,13 +192,13 @@ class Lowering {
   }
 
   static Value* Sinks(GraphBuilder& builder, const Node& node, int64_t heads) {
-    if (node.input(kSink)) return node.input(kSink);
+    if (node.input(Gqa::kSink)) return node.input(Gqa::kSink);
     if (IntOr(node, "smooth_softmax", 0) == 0) return nullptr;
     return builder.Add("Expand", {builder.Float(0), builder.Ints({heads})});
   }
 
   void DropPresents(const Node* node) {
-    for (int present : {1, 2}) {
+    for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
       const Value* value = node->output(present);
       for (int i = static_cast<int>(graph_.outputs().size()) - 1; value && i >= 0; --i) {
         if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);

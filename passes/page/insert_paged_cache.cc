@@ -26,15 +26,19 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/page/batched_tokens.h"
 #include "pagefuse/passes/page/grouped_attention.h"
+#include "pagefuse/passes/page/latent_sites.h"
 #include "pagefuse/passes/page/packed_heads.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/page/paged_inputs.h"
 #include "pagefuse/passes/page/paged_logits.h"
 #include "pagefuse/passes/page/row_guard.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::Attention;
 
 constexpr int kHeadSink = kPagedAttentionIn["head_sink"];
 
@@ -46,6 +50,7 @@ struct Site {
   int64_t query_heads = 0, kv_heads = 0, head_size = 0;
   const Value* padding = nullptr;
   Value* sinks = nullptr;
+  const LatentSite* latent = nullptr;  // null: keys and values of heads
 };
 
 Attribute Of(int64_t value) { return {.value = value, .doc_string = {}, .unknown_fields = {}}; }
@@ -57,30 +62,60 @@ absl::Status Unfit(const Node& node, std::string_view why) {
 
 absl::Status ReadHeads(Site& site) {
   const Node& node = *site.node;
-  for (int i = 0; i < 3; ++i) {
+  for (int i : {Attention::kQuery, Attention::kKey, Attention::kValue}) {
     const Value* value = node.input(i);
     if (!value || !value->shape() || value->shape()->rank() != 4 ||
         !(*value->shape())[1].is_constant() || !(*value->shape())[3].is_constant()) {
       return Unfit(node, "query, key and value must be [B, H, S, D] with known H and D");
     }
   }
-  site.dtype = node.input(1)->dtype();
-  site.query_heads = *(*node.input(0)->shape())[1].constant();
-  site.kv_heads = *(*node.input(1)->shape())[1].constant();
-  site.head_size = *(*node.input(1)->shape())[3].constant();
-  if ((*node.input(2)->shape())[3].constant() != site.head_size) {
-    return Unfit(node, "keys and values differ in head size");
+  site.dtype = node.input(Attention::kKey)->dtype();
+  site.query_heads = *(*node.input(Attention::kQuery)->shape())[1].constant();
+  site.kv_heads = *(*node.input(Attention::kKey)->shape())[1].constant();
+  site.head_size = *(*node.input(Attention::kKey)->shape())[3].constant();
+  const int64_t value_size = *(*node.input(Attention::kValue)->shape())[3].constant();
+  if (value_size != site.head_size) {
+    return Unfit(node, StrCat("keys and values differ in head size: expected ", site.head_size,
+                              " as of keys, got ", value_size));
   }
-  const Dim& query_length = (*node.input(0)->shape())[2];
-  if (!ProvablyEqual(query_length, (*node.input(1)->shape())[2])) {
+  const Dim& query_length = (*node.input(Attention::kQuery)->shape())[2];
+  if (!ProvablyEqual(query_length, (*node.input(Attention::kKey)->shape())[2])) {
     return Unfit(node, "new keys are not as many as queries");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Site> ReadSite(Node* node, const SymbolicContents& contents) {
-  Site site{.node = node};
-  PF_RETURN_IF_ERROR(ReadHeads(site));
+absl::Status ReadPast(const Site& site) {
+  const Node& node = *site.node;
+  for (int past : {Attention::kPastKey, Attention::kPastValue}) {
+    const Value* value = node.input(past);
+    if (value && !site.latent && (!value->is_input() || value->uses().size() < 1)) {
+      return Unfit(node, "its past is no input of the graph");
+    }
+  }
+  if (node.input(Attention::kKeyLengths)) return Unfit(node, "has its own key lengths");
+  for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
+    const Value* value = node.output(present);
+    if (value && !value->uses().empty()) return Unfit(node, "its present is read inside the graph");
+  }
+  if (node.output(Attention::kScores)) return Unfit(node, "its scores are read");
+  return absl::OkStatus();
+}
+
+// What SparseMlaAttention has not.
+absl::Status CheckLatent(const Site& site) {
+  if (!site.latent) return absl::OkStatus();
+  if (site.window > 0) return Unfit(*site.node, "has a window over latent rows");
+  PF_ASSIGN_OR_RETURN(const float softcap, site.node->FloatAttribute("softcap", 0.0f));
+  if (softcap != 0) return Unfit(*site.node, "has a soft cap over latent rows");
+  return absl::OkStatus();
+}
+
+// `latent`: null where the node attends to heads of keys and values.
+absl::StatusOr<Site> ReadSite(Node* node, const LatentSite* latent,
+                              const SymbolicContents& contents) {
+  Site site{.node = node, .dtype = node->input(Attention::kKey)->dtype(), .latent = latent};
+  if (!latent) PF_RETURN_IF_ERROR(ReadHeads(site));
   PF_ASSIGN_OR_RETURN(int64_t causal, node->IntAttribute("is_causal", 0));
   if (causal != 1) return Unfit(*node, "is not causal");
   PF_ASSIGN_OR_RETURN(int64_t left, node->IntAttribute("left_window_size", -1));
@@ -88,25 +123,14 @@ absl::StatusOr<Site> ReadSite(Node* node, const SymbolicContents& contents) {
   if (right > 0) return Unfit(*node, "looks ahead");
   const bool has_window = left >= 0 && left < kMaxElements;
   site.window = has_window ? left + 1 : 0;
-  if (node->input(3)) {
-    const absl::StatusOr<MaskForm> form = AnalyseMask(node->input(3), contents);
+  if (node->input(Attention::kMask)) {
+    const absl::StatusOr<MaskForm> form = AnalyseMask(node->input(Attention::kMask), contents);
     if (!form.ok()) return Unfit(*node, StdView(form.status().message()));
     if (form->upper || form->lower) return Unfit(*node, "has a mask beside its padding");
     site.padding = form->padding;
   }
-  for (int past : {4, 5}) {
-    const Value* value = node->input(past);
-    if (value && (!value->is_input() || value->uses().size() < 1)) {
-      return Unfit(*node, "its past is no input of the graph");
-    }
-  }
-  if (node->input(6)) return Unfit(*node, "has its own key lengths");
-  for (int present : {1, 2}) {
-    const Value* value = node->output(present);
-    if (value && !value->uses().empty())
-      return Unfit(*node, "its present is read inside the graph");
-  }
-  if (node->output(3)) return Unfit(*node, "its scores are read");
+  PF_RETURN_IF_ERROR(ReadPast(site));
+  PF_RETURN_IF_ERROR(CheckLatent(site));
   return site;
 }
 
@@ -130,9 +154,16 @@ class PagedCacheInserter {
       contents_.clear();
       PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
     }
+    PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_));
+    if (!latent_sites_.empty()) {
+      contents_.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    }
     for (const auto& node : graph_.nodes()) {
       if (!node->Is("Attention")) continue;
-      PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), contents_));
+      const auto latent = latent_sites_.find(node.get());
+      const LatentSite* rows = latent == latent_sites_.end() ? nullptr : &latent->second;
+      PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), rows, contents_));
       if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
         site.sinks = extras->second.sinks;
       }
@@ -170,8 +201,12 @@ class PagedCacheInserter {
     std::vector<Value*> pasts;
     Value* padding = nullptr;
     for (const Site& site : sites_) {
-      for (int past : {4, 5}) {
-        if (Value* value = site.node->input(past)) pasts.push_back(value);
+      if (site.latent) {
+        pasts.insert(pasts.end(), site.latent->pasts.begin(), site.latent->pasts.end());
+      } else {
+        for (int past : {Attention::kPastKey, Attention::kPastValue}) {
+          if (Value* value = site.node->input(past)) pasts.push_back(value);
+        }
       }
       if (site.padding) padding = const_cast<Value*>(site.padding);
     }
@@ -201,7 +236,8 @@ class PagedCacheInserter {
     if (inputs.positions) sources.rows.push_back(inputs.positions);
     sources.rows.insert(sources.rows.end(), inputs.segments.begin(), inputs.segments.end());
     for (const Site& site : sites_) sources.sites.insert(site.node);
-    if (const Value* past = sites_[0].node->input(4)) sources.past = (*past->shape())[2];
+    if (const Value* past = sites_[0].node->input(Attention::kPastKey))
+      sources.past = (*past->shape())[2];
     return TraceTokens(graph_, sources, contents_);
   }
 
@@ -228,46 +264,80 @@ class PagedCacheInserter {
     }
   }
 
-  Value* AddCache(const Site& site, const std::string& name) {
-    const Dim blocks = Dim::Symbol("num_blocks." + GroupName(site.window));
-    Value* cache =
-        graph_.AddInput(graph_.UniqueName(name), site.dtype,
-                        Shape{blocks, Dim(block_size_), Dim(site.kv_heads), Dim(site.head_size)});
+  Value* AddCache(const Site& site, const std::string& name, std::vector<Dim> row) {
+    row.insert(row.begin(),
+               {Dim::Symbol("num_blocks." + GroupName(site.window)), Dim(block_size_)});
+    Value* cache = graph_.AddInput(graph_.UniqueName(name), site.dtype, Shape(std::move(row)));
     groups_[site.window].caches.push_back(cache->name());
     return cache;
   }
 
+  void AddCacheOutput(Value* value, int layer, std::string_view part) {
+    graph_.Rename(value, graph_.UniqueName(StrCat("kv_cache_out.", layer, ".", part)));
+    cache_outputs_.push_back(value);
+  }
+
   absl::Status Rewrite(const Site& site, int layer) {
     Node* node = site.node;
+    GraphBuilder builder(graph_, node, StrCat("layers.", layer));
+    Node* attention = nullptr;
+    if (site.latent) {
+      PF_ASSIGN_OR_RETURN(attention, AttendLatent(builder, site, layer));
+    } else {
+      PF_ASSIGN_OR_RETURN(attention, AttendHeads(builder, site, layer));
+    }
+    attention->name = node->name;
+    attention->metadata = node->metadata;
+    const int64_t heads = site.latent ? site.latent->heads : site.query_heads;
+    const int64_t size = site.latent ? site.latent->latent_size : site.head_size;
+    Value* rows = attention->output(0);
+    const std::optional<RowGuard> guard = FindRowGuard(*node->output(0));
+    if (guard) rows = GuardedRows(builder, *guard, rows);
+    rows = builder.Add("Reshape", {rows, builder.Ints({1, -1, heads, size})});
+    Value* result = builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+    graph_.ReplaceAllUses(guard ? guard->result : node->output(0), result);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Node*> AttendLatent(GraphBuilder& builder, const Site& site, int layer) {
+    if (!site.node->attribute("scale")) return Unfit(*site.node, "has no scale");
+    PF_ASSIGN_OR_RETURN(const float scale, site.node->FloatAttribute("scale", 0.0f));
+    Value* cache =
+        AddCache(site, StrCat("kv_cache.", layer, ".latent"), {Dim(site.latent->row_size())});
     const Group& group = groups_[site.window];
-    const std::string prefix = StrCat("layers.", layer);
-    GraphBuilder builder(graph_, node, prefix);
-    Value* query = PackedHeads(builder, node->input(0), site.query_heads, site.head_size);
-    Value* key = PackedHeads(builder, node->input(1), site.kv_heads, site.head_size);
-    Value* value = PackedHeads(builder, node->input(2), site.kv_heads, site.head_size);
-    Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"));
-    Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"));
+    const LatentRows rows = AttendLatentRows(builder, *site.node, *site.latent,
+                                             {.cache = cache,
+                                              .slot_mapping = group.slot_mapping,
+                                              .block_table = group.block_table,
+                                              .seq_lens = seq_lens_,
+                                              .query_start_loc = query_start_loc_},
+                                             scale);
+    AddCacheOutput(rows.cache, layer, "latent");
+    return rows.attention;
+  }
+
+  absl::StatusOr<Node*> AttendHeads(GraphBuilder& builder, const Site& site, int layer) {
+    const Node& node = *site.node;
+    Value* query =
+        PackedHeads(builder, node.input(Attention::kQuery), site.query_heads, site.head_size);
+    Value* key = PackedHeads(builder, node.input(Attention::kKey), site.kv_heads, site.head_size);
+    Value* value =
+        PackedHeads(builder, node.input(Attention::kValue), site.kv_heads, site.head_size);
+    const std::vector<Dim> row = {Dim(site.kv_heads), Dim(site.head_size)};
+    Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"), row);
+    Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"), row);
+    const Group& group = groups_[site.window];
     Node* insert = builder.AddNode("pagefuse", "PagedCacheInsert",
                                    {key, value, key_cache, value_cache, group.slot_mapping}, 2);
-    graph_.Rename(insert->output(0), graph_.UniqueName(StrCat("kv_cache_out.", layer, ".key")));
-    graph_.Rename(insert->output(1), graph_.UniqueName(StrCat("kv_cache_out.", layer, ".value")));
-    cache_outputs_.push_back(insert->output(0));
-    cache_outputs_.push_back(insert->output(1));
+    AddCacheOutput(insert->output(0), layer, "key");
+    AddCacheOutput(insert->output(1), layer, "value");
     Node* attention = builder.AddNode("pagefuse", "PagedAttention",
                                       {query, insert->output(0), insert->output(1),
                                        query_start_loc_, seq_lens_, group.block_table},
                                       1);
     if (site.sinks) attention->SetInput(kHeadSink, site.sinks);
-    attention->name = node->name;
-    attention->metadata = node->metadata;
     PF_RETURN_IF_ERROR(SetAttributes(site, attention));
-    Value* rows = attention->output(0);
-    const std::optional<RowGuard> guard = FindRowGuard(*node->output(0));
-    if (guard) rows = GuardedRows(builder, *guard, rows);
-    rows = builder.Add("Reshape", {rows, builder.Ints({1, -1, site.query_heads, site.head_size})});
-    Value* heads = builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 2, 1, 3});
-    graph_.ReplaceAllUses(guard ? guard->result : node->output(0), heads);
-    return absl::OkStatus();
+    return attention;
   }
 
   static absl::Status SetAttributes(const Site& site, Node* attention) {
@@ -284,7 +354,7 @@ class PagedCacheInserter {
   // The old presents are outputs no longer; the updated caches are.
   void DropPresents() {
     for (const Site& site : sites_) {
-      for (int present : {1, 2}) {
+      for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
         const Value* value = site.node->output(present);
         for (int i = static_cast<int>(graph_.outputs().size()) - 1; value && i >= 0; --i) {
           if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);
@@ -339,6 +409,7 @@ class PagedCacheInserter {
   int64_t block_size_;
   SymbolicContents contents_;
   std::vector<Site> sites_;
+  LatentSites latent_sites_;
   std::map<int64_t, Group> groups_;  // by window, 0 for full attention
   Value* query_start_loc_ = nullptr;
   Value* seq_lens_ = nullptr;

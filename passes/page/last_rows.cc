@@ -4,13 +4,10 @@
 
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
 namespace {
-
-bool IsOneAxis(const std::optional<std::vector<int64_t>>& axes, int64_t rank, int64_t axis) {
-  return axes && axes->size() == 1 && NormalAxis((*axes)[0], rank) == axis;
-}
 
 // -1, or S - 1 for `length` S.
 bool IsLast(const Dim& index, const Dim& length) {
@@ -18,18 +15,12 @@ bool IsLast(const Dim& index, const Dim& length) {
 }
 
 bool SlicesLast(const Node& node, const Dim& length, const SymbolicContents& contents) {
-  const auto starts = KnownDims(node.input(1), contents);
-  const auto ends = KnownDims(node.input(2), contents);
-  if (!starts || !ends || starts->size() != 1 || ends->size() != 1) return false;
-  if (!IsOneAxis(node.input(3) ? KnownInts(node.input(3), contents) : std::vector<int64_t>{0}, 3,
-                 1)) {
-    return false;
-  }
-  if (node.input(4) && KnownInts(node.input(4), contents) != std::vector<int64_t>{1}) return false;
-  const auto end = (*ends)[0].constant();
+  const auto cut = OnlyCut(node, contents);
+  if (!cut || cut->axis != 1) return false;
+  const auto end = cut->end.constant();
   // No sequence is as long as this.
-  const bool to_the_end = (end && *end >= INT32_MAX) || ProvablyEqual((*ends)[0], length);
-  return to_the_end && IsLast((*starts)[0], length);
+  const bool to_the_end = (end && *end >= INT32_MAX) || ProvablyEqual(cut->end, length);
+  return to_the_end && IsLast(cut->start, length);
 }
 
 bool IsLastIndex(const Node& node, const TokenDependence& index, const Dim& length,

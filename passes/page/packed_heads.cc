@@ -1,5 +1,7 @@
 #include "pagefuse/passes/page/packed_heads.h"
 
+#include "pagefuse/passes/ports.h"
+
 namespace pagefuse {
 namespace {
 
@@ -58,10 +60,13 @@ Value* PackedHeads(GraphBuilder& builder, Value* value, int64_t heads, int64_t h
   }
   // With position ids the tables are indexed inside the op; only computed cos and sin are taken
   // apart here.
-  if (node && node->Is("RotaryEmbedding") && !node->input(3)) {
+  if (node && node->Is("RotaryEmbedding") && !node->input(ports::RotaryEmbedding::kPositions)) {
     Value* packed = PackedHeads(builder, node->input(0), heads, head_size);
     Value* flat = builder.Add("Reshape", {packed, builder.Ints({1, -1, heads * head_size})});
-    Node* rope = builder.AddNode("", "RotaryEmbedding", {flat, node->input(1), node->input(2)}, 1);
+    Node* rope = builder.AddNode("", "RotaryEmbedding",
+                                 {flat, node->input(ports::RotaryEmbedding::kCos),
+                                  node->input(ports::RotaryEmbedding::kSin)},
+                                 1);
     CopyAttributes(node, rope);
     rope->SetAttribute("num_heads", {.value = heads, .doc_string = {}, .unknown_fields = {}});
     return rows(rope->output(0));

@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
 namespace {
@@ -195,28 +196,14 @@ std::optional<Dim> FromFront(const Dim& bound, const Dim& length) {
 }
 
 Result Sliced(const IndexNode& n) {
-  const auto starts = KnownDims(n.node.input(1), n.contents);
-  const auto& shape = n.node.input(0)->shape();
-  if (!n.in(0) || !starts || !shape) return std::nullopt;
-  std::vector<int64_t> axes;
-  for (size_t i = 0; i < starts->size(); ++i) axes.push_back(static_cast<int64_t>(i));
-  if (n.node.input(3)) {
-    const auto listed = KnownInts(n.node.input(3), n.contents);
-    if (!listed || listed->size() != starts->size()) return std::nullopt;
-    axes = *listed;
-  }
-  if (n.node.input(4)) {
-    const auto steps = KnownInts(n.node.input(4), n.contents);
-    if (!steps || std::any_of(steps->begin(), steps->end(), [](int64_t s) { return s != 1; })) {
-      return std::nullopt;
-    }
-  }
+  const auto cuts = CutsOfSlice(n.node, n.contents);
+  if (!n.in(0) || !cuts) return std::nullopt;
+  const Shape& shape = *n.node.input(0)->shape();
   IndexExpression result = *n.in(0);
-  for (size_t i = 0; i < axes.size(); ++i) {
-    const auto axis = static_cast<int>(NormalAxis(axes[i], shape->rank()));
-    const auto start = FromFront((*starts)[i], (*shape)[axis]);
-    if (!start) return std::nullopt;
-    result.constant = result.constant + *start * Dim(result.coefficients[axis]);
+  for (const SliceCut& cut : *cuts) {
+    const auto start = FromFront(cut.start, shape[cut.axis]);
+    if (!start || cut.step != 1) return std::nullopt;
+    result.constant = result.constant + *start * Dim(result.coefficients[cut.axis]);
   }
   return result;
 }

@@ -101,6 +101,8 @@ absl::StatusOr<TokenAxes> ExpandRule(const RowsNode& node) {
       axes.token = axis;
     } else if (axes.batch < 0 && ProvablyEqual(dim, node.sources().batch)) {
       axes.batch = axis;
+    } else if (axes.none() && ProvablyEqual(dim, node.sources().batch * node.sources().sequence)) {
+      axes = {.batch = axis, .token = axis};
     } else {
       return node.Mixes(StrCat("it repeats \"", node.node().input(0)->name(), "\" ", dim.ToString(),
                                " times along axis ", axis));

@@ -9,6 +9,7 @@
 #include "pagefuse/passes/page/last_rows.h"
 #include "pagefuse/passes/page/token_index.h"
 #include "pagefuse/passes/page/token_rules.h"
+#include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
 namespace {
@@ -190,29 +191,20 @@ class Tracer {
   std::optional<TokenTrace::TableCut> CutOfTable(const Node& node,
                                                  const std::vector<TokenDependence>& inputs) const {
     if (!node.Is("Slice") || inputs[0].role != TokenRole::kFixed) return std::nullopt;
-    const auto starts = KnownDims(node.input(1), contents_);
-    const auto axes = KnownInts(node.input(3), contents_);
-    const auto& from = node.input(0)->shape();
+    const auto cut = OnlyCut(node, contents_);
     const auto& to = node.output(0)->shape();
-    if (!starts || starts->size() != 1 || !axes || axes->size() != 1 || !from || !to) {
-      return std::nullopt;
-    }
-    const auto steps = KnownInts(node.input(4), contents_);
-    if (node.input(4) && steps != std::vector<int64_t>{1}) return std::nullopt;
-    const auto axis = static_cast<int>(NormalAxis((*axes)[0], from->rank()));
-    const auto offset = (Normal((*starts)[0]) - sources_.past).constant();
-    if (!offset || *offset < 0 || !EndsWithTokens(node, (*to)[axis])) return std::nullopt;
-    return TokenTrace::TableCut{.slice = const_cast<Node*>(&node), .axis = axis, .offset = *offset};
+    if (!cut || !to) return std::nullopt;
+    const auto offset = (Normal(cut->start) - sources_.past).constant();
+    if (!offset || *offset < 0 || !EndsWithTokens(*cut, (*to)[cut->axis])) return std::nullopt;
+    return TokenTrace::TableCut{
+        .slice = const_cast<Node*>(&node), .axis = cut->axis, .offset = *offset};
   }
 
   // True for a cut of as many rows as there are new tokens, whether or not its length is known to
   // be that for short tables.
-  bool EndsWithTokens(const Node& slice, const Dim& length) const {
+  bool EndsWithTokens(const SliceCut& cut, const Dim& length) const {
     if (ProvablyEqual(Normal(length), sources_.sequence)) return true;
-    const auto starts = KnownDims(slice.input(1), contents_);
-    const auto ends = KnownDims(slice.input(2), contents_);
-    return ends && ends->size() == 1 &&
-           ProvablyEqual(Normal((*ends)[0]) - Normal((*starts)[0]), sources_.sequence);
+    return ProvablyEqual(Normal(cut.end) - Normal(cut.start), sources_.sequence);
   }
 
   // The same number everywhere: an axis as long as batch or sequence runs over them.
@@ -234,6 +226,8 @@ class Tracer {
         axes.token = axis;
       } else if (axes.batch < 0 && ProvablyEqual(dim, sources_.batch)) {
         axes.batch = axis;
+      } else if (axes.none() && ProvablyEqual(dim, sources_.batch * sources_.sequence)) {
+        axes = {.batch = axis, .token = axis};
       } else {
         return Stopped(node, StrCat("has to do with \"", value->name(), "\" ",
                                     value->shape()->ToString(), ", whose axis ", axis,

@@ -11,10 +11,13 @@
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::Attention;
 
 bool IsView(const Node* node) {
   return node->Is("Reshape") || node->Is("Unsqueeze") || node->Is("Squeeze");
@@ -108,21 +111,22 @@ absl::Status CheckCountsNoPositions(const Node& attention) {
     return absl::FailedPreconditionError(StrCat(attention.Description(), ": expected ", name, " = ",
                                                 none, " over joined keys, got ", value));
   }
-  if (!attention.input(6)) return absl::OkStatus();
-  return Unfit(*attention.input(6), "gives lengths of the joined keys");
+  if (!attention.input(Attention::kKeyLengths)) return absl::OkStatus();
+  return Unfit(*attention.input(Attention::kKeyLengths), "gives lengths of the joined keys");
 }
 
 absl::StatusOr<Cache> FindCache(const Node& attention) {
-  if (attention.input(4)) return Unfit(*attention.input(4), "is a past already");
+  if (attention.input(Attention::kPastKey))
+    return Unfit(*attention.input(Attention::kPastKey), "is a past already");
   if (attention.num_outputs() > 1) {
     return absl::FailedPreconditionError(StrCat(attention.Description(), " has further outputs"));
   }
   Cache cache;
-  PF_ASSIGN_OR_RETURN(cache.key, JoinedCache(attention, *attention.input(1)));
-  PF_ASSIGN_OR_RETURN(cache.value, JoinedCache(attention, *attention.input(2)));
+  PF_ASSIGN_OR_RETURN(cache.key, JoinedCache(attention, *attention.input(Attention::kKey)));
+  PF_ASSIGN_OR_RETURN(cache.value, JoinedCache(attention, *attention.input(Attention::kValue)));
   // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
   if (cache.key.concat == cache.value.concat) {
-    return Unfit(*attention.input(1), "is keys and values");
+    return Unfit(*attention.input(Attention::kKey), "is keys and values");
   }
   PF_RETURN_IF_ERROR(CheckCountsNoPositions(attention));
   PF_RETURN_IF_ERROR(CheckSameLength({cache.value.past, 2}, {cache.key.past, 2}));
@@ -170,9 +174,9 @@ class AttentionInputs : public Pass {
 
   static bool ShareHeads(Graph& graph, Node* node) {
     // A past and presents have as many heads as the keys.
-    if (node->input(4) || node->num_outputs() > 1) return false;
-    Value* key = SharedHeads(node->input(1));
-    Value* value = SharedHeads(node->input(2));
+    if (node->input(Attention::kPastKey) || node->num_outputs() > 1) return false;
+    Value* key = SharedHeads(node->input(Attention::kKey));
+    Value* value = SharedHeads(node->input(Attention::kValue));
     if (!key || !value || !ProvablyEqual((*key->shape())[1], (*value->shape())[1])) return false;
     Rewire(graph, node, 1, key);
     Rewire(graph, node, 2, value);
@@ -183,19 +187,20 @@ class AttentionInputs : public Pass {
     const auto& [key, value] = cache;
     // A node's outputs are fixed, so a new node takes the old one's place.
     GraphBuilder builder(graph, node, node->output(0)->name());
-    Node* cached = builder.AddNode(
-        "", "Attention",
-        {node->input(0), key.fresh, value.fresh, node->input(3), key.past, value.past}, 3);
+    Node* cached = builder.AddNode("", "Attention",
+                                   {node->input(Attention::kQuery), key.fresh, value.fresh,
+                                    node->input(Attention::kMask), key.past, value.past},
+                                   3);
     cached->name = node->name;
     cached->metadata = node->metadata;
     for (const auto& [attribute, content] : node->attributes())
       cached->SetAttribute(attribute, content);
-    Value* present_key = node->input(1);
-    Value* present_value = node->input(2);
+    Value* present_key = node->input(Attention::kKey);
+    Value* present_value = node->input(Attention::kValue);
     graph.ReplaceAllUses(node->output(0), cached->output(0));
     graph.EraseNode(node);
-    graph.ReplaceAllUses(present_key, cached->output(1));
-    graph.ReplaceAllUses(present_value, cached->output(2));
+    graph.ReplaceAllUses(present_key, cached->output(Attention::kPresentKey));
+    graph.ReplaceAllUses(present_value, cached->output(Attention::kPresentValue));
     graph.EraseIfDead(key.concat);
     graph.EraseIfDead(value.concat);
   }

@@ -14,11 +14,14 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::Attention;
 
 bool IsMask(const Value* value, const SymbolicContents& contents) {
   return value->dtype() != DataType::kBool && AnalyseMask(value, contents).ok();
@@ -69,9 +72,9 @@ bool SplitHeads(Graph& graph, Node* node) {
   if (!node->Is("Attention")) return false;
   const int64_t heads = IntOr(*node, "q_num_heads", 0);
   const int64_t kv_heads = IntOr(*node, "kv_num_heads", 0);
-  const auto query = HeadSize(node->input(0), heads);
-  const auto key = HeadSize(node->input(1), kv_heads);
-  const auto value = HeadSize(node->input(2), kv_heads);
+  const auto query = HeadSize(node->input(Attention::kQuery), heads);
+  const auto key = HeadSize(node->input(Attention::kKey), kv_heads);
+  const auto value = HeadSize(node->input(Attention::kValue), kv_heads);
   if (!query || !key || !value) return false;
   GraphBuilder builder(graph, node, node->output(0)->name());
   std::vector<Value*> inputs = node->inputs();

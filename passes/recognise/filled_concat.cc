@@ -10,6 +10,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
@@ -55,7 +56,7 @@ std::optional<Filled> FindFilled(const Node& second, std::string& why) {
     why = "the scatters do not fill the tensor, first part first";
     return std::nullopt;
   }
-  return Filled{first->input(2), second.input(2)};
+  return Filled{first->input(ports::ScatterND::kUpdates), second.input(ports::ScatterND::kUpdates)};
 }
 
 // The permutation that both values were made with, or nullopt.
@@ -75,12 +76,10 @@ class FilledConcat : public Pass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
-    return "Recognises tensors filled by two scatters as their Concat (option absorb_mla=on).";
+    return "Recognises tensors filled by two scatters as their Concat.";
   }
-  std::vector<PassOption> options() const override { return {AbsorbMlaOption()}; }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    if (context.Option("absorb_mla", "off") != "on") return false;
     PF_RETURN_IF_ERROR(InferShapes(model));
     Graph& graph = *model.graph;
     bool changed = false;

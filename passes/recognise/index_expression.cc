@@ -6,6 +6,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/tensor.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
@@ -71,10 +72,11 @@ struct Reading {
 absl::StatusOr<IndexExpression> Read(const Value* value, Reading& reading);
 
 absl::StatusOr<IndexExpression> ReadRange(const Node* node, Reading& reading) {
-  PF_ASSIGN_OR_RETURN(IndexExpression start, Read(node->input(0), reading));
-  PF_ASSIGN_OR_RETURN(IndexExpression step, Read(node->input(2), reading));
+  PF_ASSIGN_OR_RETURN(IndexExpression start, Read(node->input(ports::Range::kStart), reading));
+  PF_ASSIGN_OR_RETURN(IndexExpression step, Read(node->input(ports::Range::kDelta), reading));
   auto number = step.constant.constant();
-  if (!number) return StoppedAt(node->input(2), "is a step that is not a known number");
+  if (!number)
+    return StoppedAt(node->input(ports::Range::kDelta), "is a step that is not a known number");
   return IndexExpression{.constant = start.constant, .coefficients = {*number}};
 }
 

@@ -8,7 +8,9 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_constants.h"
+#include "pagefuse/passes/slice_cuts.h"
 #include "pagefuse/passes/words/index_form.h"
 
 namespace pagefuse {
@@ -183,8 +185,8 @@ class MaskReader {
   }
 
   absl::StatusOr<Predicate> ReadWhere(const Node& node) {
-    const auto yes = MaskNumber(node.input(1));
-    const auto no = MaskNumber(node.input(2));
+    const auto yes = MaskNumber(node.input(ports::Where::kTrue));
+    const auto no = MaskNumber(node.input(ports::Where::kFalse));
     if (!yes || !no) {
       return MaskStoppedAt(node.output(0), "chooses between values that are no constants");
     }
@@ -245,21 +247,15 @@ class MaskReader {
 
   // Elements of some axes from a start on, by 1: indices count from there.
   absl::StatusOr<Predicate> ReadSlice(const Node& node, Predicate inner) {
-    const auto starts = KnownDims(node.input(1), contents_);
-    const auto axes = KnownInts(node.input(3), contents_);
-    const auto steps = KnownInts(node.input(4), contents_);
-    const bool by_one = !node.input(4) || (steps && std::all_of(steps->begin(), steps->end(),
-                                                                [](int64_t s) { return s == 1; }));
-    if (!starts || !by_one || (node.input(3) && !axes)) {
-      return MaskStoppedAt(node.output(0), "is no slice by 1 from a known start");
-    }
-    for (size_t i = 0; i < starts->size(); ++i) {
-      const Dim& start = (*starts)[i];
-      if (start.constant() == 0) continue;
-      const int64_t axis =
-          NormalAxis(axes ? (*axes)[i] : static_cast<int64_t>(i), MaskRank(node.input(0)));
-      if (!ProvablyNotNegative(start)) return MaskStoppedAt(node.output(0), "starts at the end");
-      PF_RETURN_IF_ERROR(Shift(node, static_cast<int>(axis), start, inner));
+    const auto cuts = CutsOfSlice(node, contents_);
+    if (!cuts) return MaskStoppedAt(node.output(0), "cuts axes that are not known");
+    for (const SliceCut& cut : *cuts) {
+      if (cut.step != 1) return MaskStoppedAt(node.output(0), "is no slice by 1");
+      if (cut.start.constant() == 0) continue;
+      if (!ProvablyNotNegative(cut.start)) {
+        return MaskStoppedAt(node.output(0), "is not known to start at the front");
+      }
+      PF_RETURN_IF_ERROR(Shift(node, cut.axis, cut.start, inner));
     }
     return Cut(node, std::move(inner));
   }

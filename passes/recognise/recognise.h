@@ -7,7 +7,7 @@
 
 namespace pagefuse {
 
-// The option of the two passes that rewrite latent attention.
+// The option of absorb-mla.
 inline PassOption AbsorbMlaOption() {
   return {"absorb_mla", "attention over latent rows themselves, off by default", {"off", "on"}};
 }
@@ -19,7 +19,7 @@ std::unique_ptr<Pass> RecogniseLastAxesTranspose();
 std::unique_ptr<Pass> RecogniseFilledConcat();
 std::unique_ptr<Pass> RecogniseAttentionSpellings();
 std::unique_ptr<Pass> RecogniseAttention();
-// Does nothing without the option absorb_mla=on, as RecogniseFilledConcat.
+// Does nothing without the option absorb_mla=on: paging absorbs without it.
 std::unique_ptr<Pass> AbsorbMla();
 std::unique_ptr<Pass> RecogniseAttentionInputs();
 std::unique_ptr<Pass> RecogniseAttentionMask();

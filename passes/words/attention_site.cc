@@ -5,9 +5,13 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/words/written_softmax.h"
 
 namespace pagefuse {
 namespace {
+
+using ports::Attention;
 
 absl::Status Refused(const Element& element, std::string_view why) {
   return absl::FailedPreconditionError(StrCat("\"", element.value->name(), "\": ", why));
@@ -41,22 +45,79 @@ class SiteReader {
   // --- written out ---
 
   absl::Status ReadSum() {
-    const auto product = ProductOf(reader_, site_.output);
+    ReadResult();
+    const auto product = ProductOf(reader_, sum_of_products_);
     if (!product) return absl::NotFoundError("no sum of products");
     // Probabilities may stand on either side.
     for (const bool left : {true, false}) {
-      const Factors weights = FactorsOf(reader_, left ? product->left : product->right);
+      Conditions kept;
+      const auto side = Kept(left ? product->left : product->right, kept);
+      if (!side.ok()) continue;
+      const Factors weights = FactorsOf(reader_, *side);
       for (size_t i = 0; i < weights.others.size(); ++i) {
         const std::optional<Element> scores = ScoresOf(weights.others[i], product->summed);
         if (!scores) continue;
         site_.n = product->summed;
-        site_.value = FactorsOf(reader_, left ? product->right : product->left);
+        PF_ASSIGN_OR_RETURN(const Element value, Kept(left ? product->right : product->left, kept));
+        site_.value = FactorsOf(reader_, value);
         AddFactors(weights, i, site_.value);
         PF_RETURN_IF_ERROR(SetValueAxis());
-        return ReadScores(*scores);
+        PF_RETURN_IF_ERROR(ReadScores(*scores));
+        return CheckKept(kept);
       }
     }
     return absl::NotFoundError("no softmax among the factors");
+  }
+
+  // The sum of products behind what a result may be: divided by the sum of the powers, 0 in rows
+  // that see no key.
+  void ReadResult() {
+    Element result = reader_.Source(site_.output);
+    if (result.From("Where")) {
+      for (int side : {1, 2}) {
+        if (reader_.Number(reader_.Operand(result, side)) != 0.0) continue;
+        guard_ = reader_.Operand(result, 0);
+        guard_keeps_ = side == 2;
+        result = reader_.Operand(result, 3 - side);
+        break;
+      }
+    }
+    if (result.From("Div") && !reader_.Number(reader_.Operand(result, 1))) {
+      divisor_ = reader_.Operand(result, 1);
+      result = reader_.Operand(result, 0);
+    }
+    sum_of_products_ = result;
+  }
+
+  // x of Where (condition, x, 0): weights, or values, that are 0 where their key is hidden.
+  absl::StatusOr<Element> Kept(const Element& element, Conditions& kept) {
+    const Element source = reader_.Source(element);
+    if (!source.From("Where")) return element;
+    for (int side : {1, 2}) {
+      if (reader_.Number(reader_.Operand(source, side)) != 0.0) continue;
+      const Element condition = reader_.Operand(source, 0);
+      // As ScoresOf takes it.
+      if (condition.From("IsNaN")) return element;
+      PF_ASSIGN_OR_RETURN(const Conditions conditions, side == 2 ? reader_.ReadConditions(condition)
+                                                                 : reader_.ReadNegation(condition));
+      kept.insert(kept.end(), conditions.begin(), conditions.end());
+      return reader_.Operand(source, 3 - side);
+    }
+    return element;
+  }
+
+  // Nothing is hidden from the sum of products that the softmax sees.
+  absl::Status CheckKept(const Conditions& kept) const {
+    for (const IndexForm& condition : kept) {
+      const bool seen =
+          std::any_of(site_.visible.begin(), site_.visible.end(),
+                      [&](const IndexForm& visible) { return visible.Key() == condition.Key(); });
+      if (!seen) {
+        return Refused(site_.output, StrCat("weights or values are 0 but where ", condition.Key(),
+                                            " >= 0, which the scores do not say"));
+      }
+    }
+    return absl::OkStatus();
   }
 
   static void AddFactors(const Factors& from, size_t except, Factors& to) {
@@ -83,9 +144,11 @@ class SiteReader {
       (void)reader_.Operand(broken, 0);
       return ScoresOf(reader_.Operand(element, 2), n);
     }
-    if (element.From("Softmax")) return OfSoftmax(element, n);
-    if (element.From("Div")) return OfQuotient(element, n);
-    return std::nullopt;
+    if (element.From("Exp")) return divisor_ ? OfPowers(element, *divisor_, n) : std::nullopt;
+    if (divisor_) return std::nullopt;
+    if (element.From("Softmax")) return guard_ ? std::nullopt : OfSoftmax(element, n);
+    if (!element.From("Div")) return std::nullopt;
+    return OfPowers(reader_.Operand(element, 0), reader_.Operand(element, 1), n);
   }
 
   std::optional<Element> OfSoftmax(const Element& element, const AtomPtr& n) {
@@ -97,28 +160,16 @@ class SiteReader {
   }
 
   // exp(x - max x) / sum exp(x - max x).
-  std::optional<Element> OfQuotient(const Element& element, const AtomPtr& n) {
-    const Element power = reader_.Operand(element, 0);
-    const Element sum = reader_.Operand(element, 1);
-    if (!power.From("Exp") || !sum.From("ReduceSum")) return std::nullopt;
-    const auto axis = ReducedAxis(sum);
-    if (!axis || sum.producer()->input(0) != power.value) return std::nullopt;
-    if (!power.at[*axis].Mentions(n->key)) return std::nullopt;
-    const Element shifted = reader_.Operand(power, 0);
-    if (!shifted.From("Sub")) return std::nullopt;
-    const Element most = reader_.Operand(shifted, 1);
-    if (!most.From("ReduceMax") || ReducedAxis(most) != axis) return std::nullopt;
-    (void)reader_.Operand(sum, 0);
-    (void)reader_.Operand(most, 0);
-    softmax_axis_ = *axis;
-    return SameElement(shifted);
-  }
-
-  std::optional<int> ReducedAxis(const Element& element) {
-    const auto axes = KnownInts(element.producer()->input(1), reader_.contents());
-    const auto& shape = element.producer()->input(0)->shape();
-    if (!axes || axes->size() != 1 || !shape) return std::nullopt;
-    return static_cast<int>(NormalAxis(axes->front(), shape->rank()));
+  std::optional<Element> OfPowers(const Element& power, const Element& sum, const AtomPtr& n) {
+    WrittenSoftmax softmax(reader_);
+    if (!softmax.ReadPower(power, n) || !softmax.ReadSum(sum)) return std::nullopt;
+    if (guard_) {
+      const bool zero = guard_keeps_ ? softmax.IsFullRow(*guard_) : softmax.IsEmptyRow(*guard_);
+      if (!zero) return std::nullopt;
+    }
+    softmax_axis_ = softmax.axis();
+    site_.sink = softmax.sink();
+    return softmax.scores();
   }
 
   // The first operand, not yet followed to where it comes from: a sink may have been joined to it.
@@ -283,11 +334,12 @@ class SiteReader {
 
   absl::Status ReadOp() {
     const Node& node = *output_->producer();
-    if (node.num_outputs() > 1 || node.input(4) || node.input(5)) {
+    if (node.num_outputs() > 1 || node.input(Attention::kPastKey) ||
+        node.input(Attention::kPastValue)) {
       return absl::NotFoundError("the op joins its caches itself");
     }
-    const Value* key = node.input(1);
-    const Value* value = node.input(2);
+    const Value* key = node.input(Attention::kKey);
+    const Value* value = node.input(Attention::kValue);
     if (site_.output.at.size() != 4 || !key->shape() || key->shape()->rank() != 4 ||
         !value->shape() || value->shape()->rank() != 4) {
       return Refused(site_.output, "queries, keys and values are not [B, H, S, D]");
@@ -304,11 +356,12 @@ class SiteReader {
     const IndexForm n = IndexForm::Of(site_.n);
     const IndexForm e = IndexForm::Of(site_.e);
     reader_.Visit(node);
-    site_.key = FactorsOf(reader_, {node.input(1), {at[0], head, n, e}});
-    site_.value = FactorsOf(reader_, {node.input(2), {at[0], head, n, IndexForm::Of(site_.d)}});
+    site_.key = FactorsOf(reader_, {node.input(Attention::kKey), {at[0], head, n, e}});
+    site_.value = FactorsOf(
+        reader_, {node.input(Attention::kValue), {at[0], head, n, IndexForm::Of(site_.d)}});
     PF_RETURN_IF_ERROR(ReadOpAttributes(node, shape[3]));
     PF_RETURN_IF_ERROR(ReadOpMask(node));
-    return ReadQuery(reader_.Source({node.input(0), {at[0], at[1], at[2], e}}));
+    return ReadQuery(reader_.Source({node.input(Attention::kQuery), {at[0], at[1], at[2], e}}));
   }
 
   absl::Status ReadOpAttributes(const Node& node, const Dim& head_size) {
@@ -327,7 +380,7 @@ class SiteReader {
     const std::vector<IndexForm>& at = site_.output.at;
     const Dim rows = (*output_->shape())[2];
     IndexForm position = at[2];
-    if (Value* lengths = node.input(6)) {
+    if (Value* lengths = node.input(Attention::kKeyLengths)) {
       const IndexForm length = reader_.ReadIndex({lengths, {at[0]}});
       site_.visible.push_back(length - IndexForm(1) - n);
       position = position + length - IndexForm(rows);
@@ -337,7 +390,7 @@ class SiteReader {
     const int64_t right = IntOr(node, "right_window_size", -1);
     if (left >= 0) site_.visible.push_back(n - position + IndexForm(left));
     if (right >= 0) site_.visible.push_back(position + IndexForm(right) - n);
-    Value* mask = node.input(3);
+    Value* mask = node.input(Attention::kMask);
     if (!mask) return absl::OkStatus();
     const auto& shape = mask->shape();
     if (!shape) return Refused(site_.output, "the shape of its mask is not known");
@@ -354,13 +407,23 @@ class SiteReader {
   ElementReader& reader_;
   Value* output_;
   AttentionSite site_;
+  Element sum_of_products_;
+  std::optional<Element> divisor_;  // behind the sum of products
+  std::optional<Element> guard_;    // of rows that see no key
+  bool guard_keeps_ = false;        // it is true in the other rows
   int softmax_axis_ = -1;
 };
 
 }  // namespace
 
-bool MayBeAttention(const Node& node) {
-  return node.Is("MatMul") || node.Is("Einsum") || node.Is("Attention");
+std::vector<Node*> AttentionNodes(const Graph& graph) {
+  std::vector<Node*> nodes = NodesOf(graph);
+  std::erase_if(nodes, [](const Node* node) {
+    const bool sum = node->Is("MatMul") || node->Is("Einsum") || node->Is("Attention");
+    return !sum && !node->Is("Div") && !node->Is("Where");
+  });
+  std::reverse(nodes.begin(), nodes.end());
+  return nodes;
 }
 
 absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output,

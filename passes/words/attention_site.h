@@ -33,7 +33,8 @@ using AxisSplits = std::vector<std::pair<int, Dim>>;  // output axis, length of 
 absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output,
                                             const AxisSplits& split = {});
 
-// Nodes that may compute what ReadAttention takes.
-bool MayBeAttention(const Node& node);
+// Nodes that may compute what ReadAttention takes, the last first: a result may be divided by the
+// sum of a softmax, and 0 in rows that see no key, behind the sum of products.
+std::vector<Node*> AttentionNodes(const Graph& graph);
 
 }  // namespace pagefuse

@@ -46,7 +46,16 @@ class UpstreamReader {
       : border_(border), scope_(scope) {}
 
   Upstream Read(const std::vector<Value*>& outputs) {
-    for (Value* output : outputs) Enter(output);
+    for (Value* output : outputs) {
+      // One at a time: one may be computed from another.
+      Enter(output);
+      Drain();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void Drain() {
     while (!path_.empty()) {
       auto& [node, next] = path_.back();
       if (next == node->num_inputs()) {
@@ -57,10 +66,8 @@ class UpstreamReader {
       Value* input = node->input(next++);
       if (input) Enter(input);
     }
-    return std::move(result_);
   }
 
- private:
   void Enter(Value* value) {
     if (!seen_.insert(value).second) return;
     if (border_.contains(value)) {
@@ -112,6 +119,8 @@ class RegionModel {
     model_.opset_imports = *scope.opsets;
     model_.graph = std::make_shared<Graph>();
     for (Value* port : region.ports) {
+      // One value may be several ports.
+      if (values_.contains(port)) continue;
       values_[port] = model_.graph->AddInput(port->name(), port->dtype(), std::nullopt);
     }
     for (const Node* node : region.nodes) Copy(*node);

@@ -58,7 +58,7 @@ absl::StatusOr<ComputedRegion> RegionBetween(std::vector<Value*> ports, std::vec
 absl::Status CheckReaders(const ComputedRegion& region,
                           const absl::flat_hash_set<const Value*>& metadata);
 
-// The outputs on tensors for the ports.
+// The outputs on tensors for the ports. A value that is several ports has one tensor.
 absl::StatusOr<std::vector<Tensor>> EvaluateRegion(const ComputedRegion& region,
                                                    const RegionScope& scope,
                                                    const std::vector<Tensor>& ports);

@@ -7,6 +7,7 @@
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
 namespace {
@@ -234,21 +235,15 @@ bool ElementReader::StepExpand(Element& element) {
 
 bool ElementReader::StepSlice(Element& element) {
   const Node& node = *element.producer();
-  const auto& from = node.input(0)->shape();
-  const auto starts = KnownDims(node.input(1), contents_);
-  auto axes = KnownDims(node.input(3), contents_);
-  const auto steps = KnownDims(node.input(4), contents_);
-  const bool unread = (node.input(3) && !axes) || (node.input(4) && !steps);
-  if (!from || !starts || unread) return false;
+  const auto cuts = CutsOfSlice(node, contents_);
+  if (!cuts) return false;
+  const Shape& from = *node.input(0)->shape();
   std::vector<IndexForm> at = element.at;
-  for (size_t i = 0; i < starts->size(); ++i) {
-    const auto axis = axes ? (*axes)[i].constant() : std::optional<int64_t>(i);
-    const auto step = steps ? (*steps)[i].constant() : std::optional<int64_t>(1);
-    if (!axis || !step || *step <= 0) return false;
-    const int place = static_cast<int>(NormalAxis(*axis, from->rank()));
-    Dim start = (*starts)[i];
-    if (start.constant().value_or(0) < 0) start = start + (*from)[place];
-    at[place] = at[place].Times(Dim(*step)) + IndexForm(start);
+  for (const SliceCut& cut : *cuts) {
+    if (!cut.start.known() || cut.step <= 0) return false;
+    const bool from_end = cut.start.constant().value_or(0) < 0;
+    const Dim start = from_end ? cut.start + from[cut.axis] : cut.start;
+    at[cut.axis] = at[cut.axis].Times(Dim(cut.step)) + IndexForm(start);
   }
   element = {node.input(0), std::move(at)};
   return true;

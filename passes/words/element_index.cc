@@ -5,6 +5,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
@@ -142,8 +143,10 @@ std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
   }
   if (node.Is("Clip")) {
     IndexForm form = OperandIndex(element, 0);
-    if (node.input(1)) form = Greater(form, OperandIndex(element, 1));
-    if (node.input(2)) form = MinOf(form, OperandIndex(element, 2));
+    if (node.input(ports::Clip::kLow))
+      form = Greater(form, OperandIndex(element, ports::Clip::kLow));
+    if (node.input(ports::Clip::kHigh))
+      form = MinOf(form, OperandIndex(element, ports::Clip::kHigh));
     return form;
   }
   if (node.Is("Relu")) return Greater(OperandIndex(element, 0), IndexForm(0));
@@ -227,9 +230,9 @@ std::optional<IndexForm> ElementReader::ReadRange(const Element& element) {
   if (element.at.size() != 1) return std::nullopt;
   const Node& node = *element.producer();
   Visit(*element.producer());
-  const IndexForm step = ReadIndex({node.input(2), {}});
+  const IndexForm step = ReadIndex({node.input(ports::Range::kDelta), {}});
   if (!step.is_constant()) return std::nullopt;
-  return ReadIndex({node.input(0), {}}) + element.at[0].Times(step.constant());
+  return ReadIndex({node.input(ports::Range::kStart), {}}) + element.at[0].Times(step.constant());
 }
 
 // The sum of a condition along one axis.

@@ -6,6 +6,7 @@
 
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
@@ -50,10 +51,10 @@ class FactorReader {
   // scale[] of the tensor, [axis] of an axis, or one for every block_size elements of the axis.
   bool ReadDequantised(const Element& element) {
     const Node& node = *element.producer();
-    Value* zero = node.input(2);
+    Value* zero = node.input(ports::QuantizeLinear::kZeroPoint);
     const Tensor* point = zero ? ConstantOf(zero) : nullptr;
     if (zero && !(point && IsFilledWith(*point, 0))) return false;
-    Element scale{node.input(1), {}};
+    Element scale{node.input(ports::QuantizeLinear::kScale), {}};
     const auto& shape = scale.value->shape();
     if (!shape) return false;
     const int rank = static_cast<int>(element.at.size());

@@ -7,8 +7,14 @@
 namespace pagefuse {
 namespace {
 
-std::vector<Request> EightPrompts() {
-  const std::vector<int64_t> base = LoadGreedy("gemma3_B18").prompt;
+// Heads of keys and values in two groups, and latent rows.
+class Batch : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Exports, Batch, testing::Values("gemma3_B18", "deepseek_v3_B18"),
+                         [](const auto& info) { return std::string(info.param); });
+
+std::vector<Request> EightPrompts(const std::string& name) {
+  const std::vector<int64_t> base = LoadGreedy(name).prompt;
   std::vector<Request> requests;
   for (int64_t i = 0; i < 8; ++i) {
     Request request;
@@ -21,9 +27,10 @@ std::vector<Request> EightPrompts() {
   return requests;
 }
 
-std::vector<std::vector<int64_t>> Alone(const std::vector<Request>& requests,
+std::vector<std::vector<int64_t>> Alone(const std::string& name,
+                                        const std::vector<Request>& requests,
                                         const EngineOptions& options) {
-  auto engine = Engine::Create(LoadBundled("gemma3_B18"), options);
+  auto engine = Engine::Create(LoadBundled(name), options);
   EXPECT_TRUE(engine.ok()) << engine.status();
   std::vector<std::vector<int64_t>> tokens;
   for (const Request& request : requests)
@@ -31,9 +38,10 @@ std::vector<std::vector<int64_t>> Alone(const std::vector<Request>& requests,
   return tokens;
 }
 
-std::vector<std::vector<int64_t>> Together(const std::vector<Request>& requests,
+std::vector<std::vector<int64_t>> Together(const std::string& name,
+                                           const std::vector<Request>& requests,
                                            const EngineOptions& options) {
-  auto engine = Engine::Create(LoadBundled("gemma3_B18"), options);
+  auto engine = Engine::Create(LoadBundled(name), options);
   EXPECT_TRUE(engine.ok()) << engine.status();
   std::vector<std::vector<int64_t>> tokens;
   auto completions = (*engine)->Generate(requests);
@@ -43,32 +51,32 @@ std::vector<std::vector<int64_t>> Together(const std::vector<Request>& requests,
   return tokens;
 }
 
-TEST(Batch, EightPromptsGiveTheTokensThatEachGivesAlone) {
-  const std::vector<Request> requests = EightPrompts();
-  EXPECT_EQ(Together(requests, {}), Alone(requests, {}));
+TEST_P(Batch, EightPromptsGiveTheTokensThatEachGivesAlone) {
+  const std::vector<Request> requests = EightPrompts(GetParam());
+  EXPECT_EQ(Together(GetParam(), requests, {}), Alone(GetParam(), requests, {}));
 }
 
-TEST(Batch, ChunkedPrefillAndFewSequencesAtOnceChangeNothing) {
-  const std::vector<Request> requests = EightPrompts();
+TEST_P(Batch, ChunkedPrefillAndFewSequencesAtOnceChangeNothing) {
+  const std::vector<Request> requests = EightPrompts(GetParam());
   EngineOptions tight;
   tight.max_tokens_per_step = 24;
   tight.max_sequences = 3;
   tight.block_size = 8;
-  EXPECT_EQ(Together(requests, tight), Alone(requests, {}));
+  EXPECT_EQ(Together(GetParam(), requests, tight), Alone(GetParam(), requests, {}));
 }
 
-TEST(Batch, PreemptionByAFullCacheChangesNothing) {
-  const std::vector<Request> requests = EightPrompts();
+TEST_P(Batch, PreemptionByAFullCacheChangesNothing) {
+  const std::vector<Request> requests = EightPrompts(GetParam());
   EngineOptions small;
   small.cache_tokens = 176;  // the longest request needs 141
-  EXPECT_EQ(Together(requests, small), Alone(requests, {}));
+  EXPECT_EQ(Together(GetParam(), requests, small), Alone(GetParam(), requests, {}));
 }
 
-TEST(Batch, QuantisedCachesKeepRequestsApartToo) {
-  const std::vector<Request> requests = EightPrompts();
+TEST(QuantisedBatch, KeepsRequestsApartToo) {
+  const std::vector<Request> requests = EightPrompts("gemma3_B18");
   EngineOptions options;
   options.kv_cache = "int8_per_token_head";
-  EXPECT_EQ(Together(requests, options), Alone(requests, options));
+  EXPECT_EQ(Together("gemma3_B18", requests, options), Alone("gemma3_B18", requests, options));
 }
 
 TEST(Engine, ARequestThatCannotFitSaysSoAndLeavesNothing) {

@@ -1,10 +1,12 @@
-// A DeepSeek-V3 export with its latent attention absorbed, against the reference.
+// DeepSeek-V3 exports against the reference: latent attention absorbed, and paged.
 #include <set>
 
 #include "tests/models/model_data.h"
 #include <gtest/gtest.h>
 
 #include "pagefuse/passes/pipeline.h"
+#include "pagefuse/runtime/engine.h"
+#include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {
@@ -60,6 +62,79 @@ TEST(DeepseekV3, TheAbsorbedGraphReproducesEveryDataSet) {
       EXPECT_LE(MaxDifference((*outputs)[o].values<float>(), expected.values<float>()), kTolerance)
           << "data set " << i << ", output " << values[o]->name();
     }
+  }
+}
+
+// Without a past (A) and with one of latent rows (B): one graph when paged.
+class PagedLatents : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Exports, PagedLatents,
+                         testing::Values("deepseek_v3_A18", "deepseek_v3_B18"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(PagedLatents, EveryLayerIsOneInsertAndOneAttentionOverLatentRows) {
+  Model model = LoadBundled(GetParam());
+  const auto report = RunPipeline(model, {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::map<std::string, int> counts;
+  for (const auto& node : model.graph->nodes()) ++counts[std::string(node->op_type())];
+  EXPECT_EQ(counts["MlaCacheInsert"], kLayers);
+  EXPECT_EQ(counts["SparseMlaAttention"], kLayers);
+  EXPECT_EQ(counts["Attention"], 0);
+  EXPECT_EQ(counts["ScatterND"], 0);
+  for (const Value* input : model.graph->inputs()) {
+    EXPECT_EQ(input->name().find("past"), std::string::npos) << input->name();
+  }
+  // 32 latent and 8 rotated elements of float32 in 4 layers.
+  const auto layout = CacheLayout::FromModel(model);
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->bytes_per_token(), 640);
+}
+
+TEST_P(PagedLatents, PrefillGivesTheLogitsOfTheReference) {
+  auto model = PagedModel::Create(LoadBundled(GetParam()), {.all_logits = true});
+  ASSERT_TRUE(model.ok()) << model.status();
+  int compared = 0;
+  for (int i = 0; i < CountDataSets(GetParam()); ++i) {
+    const DataSet data = LoadDataSet(GetParam(), i);
+    const Tensor& ids = data.inputs.at("input_ids");
+    const Tensor& mask = data.inputs.at("attention_mask");
+    if (ids.dims() != mask.dims()) continue;  // of a later step
+    const Tensor& expected = data.outputs.at("logits");
+    const int64_t length = ids.dims()[1], words = expected.dims()[2];
+    ASSERT_TRUE((*model)->Reserve({length}, length).ok());
+    for (int64_t b = 0; b < ids.dims()[0]; ++b) {
+      PagedModel::Tokens tokens{.sequence = (*model)->cache().AddSequence(), .ids = {}};
+      std::vector<float> rows;
+      for (int64_t t = b * length; t < (b + 1) * length; ++t) {
+        if (mask.values<int64_t>()[t] == 0) continue;
+        tokens.ids.push_back(ids.values<int64_t>()[t]);
+        const auto row = expected.values<float>().subspan(t * words, words);
+        rows.insert(rows.end(), row.begin(), row.end());
+      }
+      const auto logits = (*model)->Step({tokens});
+      ASSERT_TRUE(logits.ok()) << logits.status();
+      EXPECT_LE(MaxDifference(logits->values<float>(), rows), kTolerance)
+          << "data set " << i << ", sequence " << b;
+      (*model)->cache().Remove(tokens.sequence);
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 1);
+}
+
+TEST_P(PagedLatents, GreedyTokensEqualTheReference) {
+  const Greedy greedy = LoadGreedy(GetParam());
+  for (int64_t step : {1, 7, 512}) {
+    EngineOptions options;
+    options.max_tokens_per_step = step;
+    auto engine = Engine::Create(LoadBundled(GetParam()), options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const Request request{.prompt = greedy.prompt,
+                          .max_new_tokens = static_cast<int64_t>(greedy.tokens.size())};
+    const auto completions = (*engine)->Generate({request});
+    ASSERT_TRUE(completions.ok()) << completions.status();
+    EXPECT_EQ((*completions)[0].tokens, greedy.tokens) << "steps of " << step << " tokens";
   }
 }
 

@@ -23,7 +23,8 @@ struct Insert {
 OpCase InsertCase(const Insert& insert) {
   const int64_t count = static_cast<int64_t>(insert.slots.size());
   const auto rows = [&](int64_t size, uint64_t seed) {
-    return Random(DataType::kBfloat16, {insert.tokens, size}, Normal{0, insert.deviation}, seed);
+    const DataType type = insert.type == DataType::kUint8 ? DataType::kBfloat16 : insert.type;
+    return Random(type, {insert.tokens, size}, Normal{0, insert.deviation}, seed);
   };
   const Filling filling =
       insert.type == DataType::kUint8 ? Filling(Uniform{0, 255}) : Filling(Normal{});
@@ -33,13 +34,14 @@ OpCase InsertCase(const Insert& insert) {
           .attributes = {{"format", insert.format}}};
 }
 
-Insert Plain(std::string name, int64_t latent, int64_t rotated) {
+Insert Plain(std::string name, int64_t latent, int64_t rotated,
+             DataType type = DataType::kBfloat16) {
   return {.name = std::move(name),
           .format = "bf16",
           .latent = latent,
           .rotated = rotated,
           .row = latent + rotated,
-          .type = DataType::kBfloat16};
+          .type = type};
 }
 
 // Rows that a cache may hold.
@@ -91,6 +93,8 @@ OpCases MlaCacheInsertCases() {
       .Add(InsertCase(Plain("plain", 512, 64)))
       .Add(InsertCase(Plain("plain_odd", 17, 3)))
       .Add(InsertCase(Plain("plain_without_latent", 0, 8)))
+      .Add(InsertCase(Plain("plain_float", 32, 8, DataType::kFloat)))
+      .Add(InsertCase(Plain("plain_float16", 31, 5, DataType::kFloat16)))
       .Rejects(InsertCase({.name = "past_the_end", .slots = {8}}),
                "input 2 \"slot_mapping\": expected slots below 8")
       .Rejects(InsertCase({.name = "latent", .latent = 256}),

@@ -52,6 +52,28 @@ TEST_F(Region, ComputesItsOutputsFromItsPorts) {
   EXPECT_THAT((*results)[0].values<float>(), ::testing::ElementsAre(2, 3, 4));
 }
 
+TEST_F(Region, ComputesAnOutputFromAnotherOne) {
+  Parse(kSum);
+  const auto region = RegionBetween({At("x"), At("y")}, {At("a"), At("z")}, scope_);
+  ASSERT_TRUE(region.ok()) << region.status();
+  const auto results =
+      EvaluateRegion(*region, scope_,
+                     {Tensor::Of<float>({1, 3}, {1, -2, 3}), Tensor::Of<float>({1, 3}, {1, 1, 1})});
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_THAT((*results)[1].values<float>(), ::testing::ElementsAre(2, 3, 4));
+}
+
+TEST_F(Region, HasOneInputForAValueThatIsTwoPorts) {
+  Parse(kSum);
+  const auto region = RegionBetween({At("x"), At("x"), At("y")}, {At("z")}, scope_);
+  ASSERT_TRUE(region.ok()) << region.status();
+  const Tensor x = Tensor::Of<float>({1, 3}, {1, -2, 3});
+  const auto results =
+      EvaluateRegion(*region, scope_, {x, x, Tensor::Of<float>({1, 3}, {1, 1, 1})});
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_THAT((*results)[0].values<float>(), ::testing::ElementsAre(2, 3, 4));
+}
+
 TEST_F(Region, NamesWhatItReadsBesideThePorts) {
   Parse(kSum);
   const auto region = RegionBetween({At("x")}, {At("z")}, scope_);

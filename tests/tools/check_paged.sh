@@ -43,4 +43,4 @@ expect 1 '--kv-cache excludes --no-page|--no-page excludes --kv-cache' opt $mode
 expect 1 '--block-size excludes --no-page|--no-page excludes --block-size' opt $model --no-page --block-size 8
 
 # Why a graph is not paged is said unasked.
-expect 0 '^insert-paged-cache at "graph" .*: node .*Conv' opt "$2/A_conv.onnx"
+expect 0 '^pagefuse: not fused: attention without pages at .*; nearest is insert-paged-cache: node .*Conv' opt "$2/A_conv.onnx"

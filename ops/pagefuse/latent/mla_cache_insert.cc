@@ -17,14 +17,13 @@ namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr Ports kIn({
-    {"kv_c", "bfloat16", "[T, 512] if format = fp8_ds_mla, else [T, L]"},
-    {"k_pe", "bfloat16", "[T, 64] if format = fp8_ds_mla, else [T, P]"},
+    {"kv_c", "TC if format = bf16, else bfloat16", "[T, 512] if format = fp8_ds_mla, else [T, L]"},
+    {"k_pe", "TC if format = bf16, else bfloat16", "[T, 64] if format = fp8_ds_mla, else [T, P]"},
     PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
-    {"kv_cache", "uint8 if format = fp8_ds_mla, else bfloat16",
+    {"kv_cache", "TC if format = bf16, else uint8",
      "[NB, BS, 656] if format = fp8_ds_mla, else [NB, BS, L + P]"},
 });
-constexpr Ports kOut({{"kv_cache_out", "uint8 if format = fp8_ds_mla, else bfloat16",
-                       "as kv_cache"}});
+constexpr Ports kOut({{"kv_cache_out", "TC if format = bf16, else uint8", "as kv_cache"}});
 constexpr char kQuantised[] = "fp8_ds_mla";
 constexpr char kPlain[] = "bf16";
 
@@ -37,7 +36,7 @@ absl::Status Validate(const KernelArgs& args) {
 void CopyRows(const KernelArgs& args, const CacheRows& rows, const std::vector<SlotWrite>& writes) {
   const auto copy = [&](int input, const SlotWrite& write, int64_t at) {
     const TensorArg& source = args.input(input);
-    const int64_t bytes = 2 * source.dim(1);
+    const int64_t bytes = source.dim(1) * BitWidth(source.dtype) / 8;
     if (bytes == 0) return int64_t{0};
     std::memcpy(rows.AtSlot(write.slot, 0).data + at,
                 source.as<const uint8_t>() + write.token * bytes, bytes);
@@ -57,7 +56,7 @@ absl::Status Run(KernelArgs& args) {
   const std::vector<SlotWrite> writes = SlotWrites(args.input(kIn["slot_mapping"]));
   const int64_t row_bytes = cache.dim(2) * BitWidth(cache.dtype) / 8;
   const PagedBytes paged = {cache.dim(0), cache.dim(1), cache.dim(1) * row_bytes};
-  if (cache.dtype == DataType::kBfloat16) {
+  if (cache.dtype != DataType::kUint8) {
     CopyRows(args, PlainRows(row_bytes, paged, cache.data), writes);
     return absl::OkStatus();
   }
@@ -130,13 +129,14 @@ OpDef MlaCacheInsertDef() {
   return OpDef("pagefuse", "MlaCacheInsert", 1)
       .Doc(
           "Writes the step's latent rows and rotated key parts side by side into their slots of a "
-          "paged cache: as bfloat16, or the latent part quantised in groups of 128 under float "
+          "paged cache: as they are (bf16: bfloat16, float or float16), or the latent part quantised in groups of 128 under float "
           "scales (fp8_ds_mla, 656 bytes a token). A negative slot is skipped; of two tokens with "
           "one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
       .Attr("format", std::string(kPlain))
       .OneOf({kPlain, kQuantised})
+      .Types("TC", {kFloat, kFloat16, kBfloat16})
       .Types("I", {kInt64, kInt32})
       .Validate(Validate)
       .Decomposition(Decompose)

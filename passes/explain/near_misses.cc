@@ -1,0 +1,121 @@
+#include "pagefuse/passes/explain/near_misses.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_join.h"
+
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+// What stands between a name and its number.
+bool IsJoint(char c) { return c == '_' || c == '.' || c == '-'; }
+
+// What misses that are alike share. Where the root alone fits, what else is there is of little
+// interest.
+std::string WhatFailed(const Miss& miss) {
+  std::string_view condition = miss.condition;
+  if (miss.matched_nodes <= 1) condition = condition.substr(0, condition.find(", got "));
+  return WithoutNumbers(condition);
+}
+
+// One miss a rule and place.
+std::vector<Miss> OnePerPlace(std::vector<Miss> misses) {
+  absl::flat_hash_map<std::pair<std::string, std::string>, size_t> places;
+  std::vector<Miss> nearest;
+  for (Miss& miss : misses) {
+    const auto [it, added] = places.try_emplace({miss.rule, miss.at}, nearest.size());
+    if (added) {
+      nearest.push_back(std::move(miss));
+    } else if (miss.matched_nodes > nearest[it->second].matched_nodes) {
+      nearest[it->second] = std::move(miss);
+    }
+  }
+  return nearest;
+}
+
+std::string FiredText(const AskedRule& rule) {
+  std::string times;
+  if (rule.times > 0) times = rule.times == 1 ? " once" : StrCat(" ", rule.times, " times");
+  return StrCat(rule.name, " fired", times, ", and nothing else resembled it");
+}
+
+}  // namespace
+
+std::string WithoutNumbers(std::string_view condition) {
+  std::string text;
+  bool quoted = false;
+  for (const char c : condition) {
+    if (c == '"') quoted = !quoted;
+    if (quoted && IsDigit(c)) {
+      while (IsJoint(text.back())) text.pop_back();
+      continue;
+    }
+    text.push_back(c);
+  }
+  return text;
+}
+
+std::vector<Miss> NearestMisses(std::vector<Miss> misses) {
+  std::vector<Miss> groups;
+  absl::flat_hash_map<std::string, size_t> alike;
+  for (Miss& miss : OnePerPlace(std::move(misses))) {
+    const std::string key = StrCat(miss.rule, "\n", miss.matched_nodes, "\n", WhatFailed(miss));
+    const auto [it, added] = alike.try_emplace(key, groups.size());
+    if (added) {
+      groups.push_back(std::move(miss));
+    } else {
+      groups[it->second].places += miss.places;
+    }
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
+  return groups;
+}
+
+std::string MissText(const Miss& miss) {
+  const int others = miss.places - 1;
+  std::string like;
+  if (others > 0) like = StrCat(" and ", others, others == 1 ? " place" : " places", " like it");
+  return StrCat(miss.rule, " at \"", miss.at, "\"", like, " (", miss.matched_nodes,
+                miss.matched_nodes == 1 ? " node" : " nodes", " matched): ", miss.condition);
+}
+
+std::string UnfusedText(const UnfusedSite& site) {
+  std::string text = StrCat(site.family, " at ", site.node);
+  if (site.places > 1) StrAppend(&text, ", ", site.places, " of them");
+  if (site.rule.empty()) return text + "; no rule resembles it";
+  StrAppend(&text, "; nearest is ", site.rule, ": ", site.reason);
+  return text;
+}
+
+std::vector<std::string> UnmissedLines(const std::vector<AskedRule>& rules,
+                                       const std::vector<Miss>& misses, bool briefly) {
+  std::set<std::string> missed;
+  for (const Miss& miss : misses) missed.insert(miss.rule);
+  std::vector<std::string> lines, unlike, idle;
+  for (const AskedRule& rule : rules) {
+    if (missed.contains(rule.name)) continue;
+    if (!rule.ran) {
+      idle.push_back(rule.name);
+    } else if (!rule.fired) {
+      unlike.push_back(rule.name);
+    } else if (!briefly) {
+      lines.push_back(FiredText(rule));
+    }
+  }
+  if (!unlike.empty()) {
+    lines.push_back(StrCat("nothing in the graph resembled ", absl::StrJoin(unlike, ", ")));
+  }
+  if (!idle.empty()) lines.push_back(StrCat("did not run: ", absl::StrJoin(idle, ", ")));
+  return lines;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,181 @@
+// unfused-sites: which places are of a family of fusions, were taken up by no fused op, and why.
+//
+// Places are found by what they are made of (site_families.h), in one walk over the graph. Only
+// where there are some, the rules that could take them up are asked for their nearest miss there;
+// passes that are no rules have noted theirs already.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/explain/explain.h"
+#include "pagefuse/passes/explain/near_misses.h"
+#include "pagefuse/passes/explain/site_families.h"
+#include "pagefuse/passes/explain/site_walk.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr std::string_view kPagePass = "insert-paged-cache";
+// From what tells a family to the last node of what its rules match.
+constexpr int kReach = 8;
+// A root alone may be that of any other place nearby.
+constexpr int kLeastMatched = 2;
+
+using Sites = std::vector<Node*>;
+
+// The nearest miss by where it was: names of values and nodes.
+using MissesByPlace = std::map<std::string, Miss, std::less<>>;
+
+void Note(const Miss& miss, MissesByPlace& places) {
+  const auto [it, added] = places.try_emplace(miss.at, miss);
+  if (!added && miss.matched_nodes > it->second.matched_nodes) it->second = miss;
+}
+
+class Finder {
+ public:
+  Finder(Model& model, PassContext& context, bool pages)
+      : model_(model), context_(context), pages_(pages) {}
+
+  absl::Status Run() {
+    for (const SiteFamily& family : SiteFamilies()) {
+      const Sites sites = SitesOf(family.holds);
+      if (!sites.empty()) PF_RETURN_IF_ERROR(Tell(family, sites));
+    }
+    if (pages_) TellOps(SitesOf(IsAttentionOp));
+    return absl::OkStatus();
+  }
+
+ private:
+  Sites SitesOf(bool (*holds)(const Node&)) {
+    Sites sites;
+    for (const GraphScope& scope : AllGraphs(model_)) {
+      for (const auto& node : scope.graph->nodes()) {
+        if (node->output(0) != nullptr && holds(*node)) sites.push_back(node.get());
+      }
+    }
+    return sites;
+  }
+
+  absl::Status Tell(const SiteFamily& family, const Sites& sites) {
+    MissesByPlace noted, asked;
+    for (const Miss& miss : context_.misses) {
+      if (NotedBy(family, miss.rule)) Note(miss, noted);
+    }
+    for (const auto make : family.ask) PF_RETURN_IF_ERROR(Ask(*make(), sites, asked));
+    for (const Node* site : sites) {
+      // A pass that read the place whole knows more of it than the pattern that got furthest.
+      const Miss* nearest = NearestAhead(*site, noted);
+      if (nearest == nullptr) nearest = NearestAhead(*site, asked);
+      Add(family.name, *site, nearest != nullptr ? *nearest : Miss{});
+    }
+    return absl::OkStatus();
+  }
+
+  static bool NotedBy(const SiteFamily& family, const std::string& rule) {
+    for (const std::string_view pass : family.noted) {
+      if (rule == pass) return true;
+      // The fusions that are compared by numbers are called after their ops.
+      constexpr std::string_view kPrefix = "fuse-";
+      if (pass == "fuse-by-results" && rule.size() > kPrefix.size() &&
+          std::isupper(static_cast<unsigned char>(rule[kPrefix.size()])) != 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  static void Nearest(const Node& node, const MissesByPlace& places, const Miss*& nearest) {
+    const auto look = [&](const std::string& name) {
+      const auto found = places.find(name);
+      if (found == places.end() || found->second.matched_nodes < kLeastMatched) return;
+      if (nearest == nullptr || found->second.matched_nodes > nearest->matched_nodes) {
+        nearest = &found->second;
+      }
+    };
+    for (const Value* output : node.outputs()) {
+      if (output != nullptr) look(output->name());
+    }
+    if (!node.name.empty()) look(node.name);
+  }
+
+  static const Miss* NearestAhead(const Node& site, const MissesByPlace& places) {
+    const Miss* nearest = nullptr;
+    for (const Node* node : Ahead(site, kReach)) Nearest(*node, places, nearest);
+    return nearest;
+  }
+
+  // Has the rules of a pass tried below the sites, without rewriting.
+  absl::Status Ask(const Pass& pass, const Sites& sites, MissesByPlace& places) {
+    absl::flat_hash_set<const Node*> nodes;
+    for (const Node* site : sites) {
+      for (const Node* node : Ahead(*site, kReach)) nodes.insert(node);
+    }
+    PassContext asking;
+    asking.options = context_.options;
+    asking.explain = true;
+    asking.asked_at = &nodes;
+    std::swap(asking.contents, context_.contents);
+    std::swap(asking.indices, context_.indices);
+    const absl::Status ran = pass.Run(model_, asking).status();
+    std::swap(asking.contents, context_.contents);
+    std::swap(asking.indices, context_.indices);
+    for (const Miss& miss : asking.misses) Note(miss, places);
+    return ran;
+  }
+
+  // Why attention that is one op has no pages: all have them or none.
+  void TellOps(const Sites& ops) {
+    Miss why{.rule = std::string(kPagePass), .at = "", .condition = "it did not run"};
+    for (const Miss& miss : context_.misses) {
+      if (miss.rule == kPagePass) why.condition = miss.condition;
+    }
+    for (const Node* op : ops) Add("attention without pages", *op, why);
+  }
+
+  void Add(std::string_view family, const Node& node, const Miss& miss) {
+    const std::string key = StrCat(family, "\n", miss.rule, "\n", WithoutNumbers(miss.condition));
+    const auto [it, added] = by_reason_.try_emplace(key, context_.unfused.size());
+    if (!added) {
+      ++context_.unfused[it->second].places;
+      return;
+    }
+    context_.unfused.push_back({.family = std::string(family),
+                                .node = node.Description(),
+                                .rule = miss.rule,
+                                .reason = miss.condition});
+  }
+
+  Model& model_;
+  PassContext& context_;
+  const bool pages_;
+  std::map<std::string, size_t> by_reason_;
+};
+
+class UnfusedSitesPass : public Pass {
+ public:
+  explicit UnfusedSitesPass(bool pages) : pages_(pages) {}
+  std::string_view name() const override { return "unfused-sites"; }
+  std::string_view description() const override {
+    return "Tells which attention got no pages, which fusions were to be expected and did not "
+           "fire, and why; changes nothing.";
+  }
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    PF_RETURN_IF_ERROR(Finder(model, context, pages_).Run());
+    return false;
+  }
+
+ private:
+  const bool pages_;
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> UnfusedSites(bool pages) { return std::make_unique<UnfusedSitesPass>(pages); }
+
+}  // namespace pagefuse

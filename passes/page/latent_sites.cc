@@ -1,0 +1,210 @@
+#include "pagefuse/passes/page/latent_sites.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/page/packed_heads.h"
+#include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/recognise/latent_attention.h"
+#include "pagefuse/passes/recognise/recognise.h"
+
+namespace pagefuse {
+namespace {
+
+using ports::Attention;
+
+absl::Status Unfit(const Node& node, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
+}
+
+// Rows along the last axis but one; those of earlier steps, if there are any.
+struct Joined {
+  Value* fresh = nullptr;
+  Value* past = nullptr;  // a graph input
+};
+
+bool IsJoin(const Node* node, int rank) {
+  return node && node->Is("Concat") && node->num_inputs() == 2 &&
+         NormalAxis(IntOr(*node, "axis", 0), rank) == rank - 2 && node->input(0)->is_input() &&
+         !node->input(0)->initializer();
+}
+
+// `all` has one reader, the expansion.
+absl::StatusOr<Joined> SplitJoin(const Node& attention, Value* all) {
+  const Node* concat = all->producer();
+  if (!IsJoin(concat, all->shape()->rank())) return Joined{.fresh = all};
+  if (all->uses().size() != 1) {
+    return Unfit(attention, StrCat("its latent rows \"", all->name(), "\" are read elsewhere"));
+  }
+  return Joined{.fresh = concat->input(1), .past = concat->input(0)};
+}
+
+Value* WithHeadAxis(GraphBuilder& builder, Value* rows) {
+  if (rows->shape()->rank() == 4) return rows;
+  return builder.Add("Unsqueeze", {rows, builder.Ints({1})});
+}
+
+class Lowering {
+ public:
+  explicit Lowering(Graph& graph) : graph_(graph) {}
+
+  absl::Status Lower(Node* node, const LatentAttention& found) {
+    PF_RETURN_IF_ERROR(Check(*node));
+    PF_ASSIGN_OR_RETURN(Joined latent, SplitJoin(*node, found.latent));
+    PF_ASSIGN_OR_RETURN(Joined k_pe, SplitJoin(*node, found.k_pe));
+    LatentSite site{.latent = latent.fresh,
+                    .k_pe = k_pe.fresh,
+                    .heads = found.heads,
+                    .latent_size = found.latent_size,
+                    .rope_size = found.rope};
+    PF_RETURN_IF_ERROR(CheckJoins(*node, latent, k_pe));
+    if (node->input(Attention::kPastKey)) {
+      PF_RETURN_IF_ERROR(StandIn(*node, found, latent, k_pe, site));
+    }
+    for (Value* past : {latent.past, k_pe.past}) {
+      if (past) site.pasts.push_back(past);
+    }
+    DropOutput(found.latent);
+    DropOutput(found.k_pe);
+    Build(node, found, latent, k_pe, std::move(site));
+    return absl::OkStatus();
+  }
+
+  LatentSites sites() { return std::move(sites_); }
+
+ private:
+  static absl::Status Check(const Node& node) {
+    for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
+      const Value* value = node.output(present);
+      if (value && !value->uses().empty()) {
+        return Unfit(node, "its present is read inside the graph");
+      }
+    }
+    if (node.output(Attention::kScores)) return Unfit(node, "its scores are read");
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckJoins(const Node& node, const Joined& latent, const Joined& k_pe) {
+    if ((latent.past == nullptr) != (k_pe.past == nullptr)) {
+      return Unfit(node, "of its latent rows and rotated parts one has a past");
+    }
+    if (!latent.past) return absl::OkStatus();
+    if (node.input(Attention::kPastKey)) return Unfit(node, "has two pasts");
+    if (IntOr(node, "is_causal", 0) != 0) {
+      return Unfit(node, "counts positions from the first row of the past");
+    }
+    const auto& rows = latent.past->shape();
+    const auto& rotated = k_pe.past->shape();
+    if (!rows || !rotated || !ProvablyEqual(rows->back(1), rotated->back(1))) {
+      return Unfit(node, "its pasts are not known to be of one length");
+    }
+    return absl::OkStatus();
+  }
+
+  // Inputs of latent rows for a past of expanded ones.
+  absl::Status StandIn(const Node& node, const LatentAttention& found, Joined& latent, Joined& k_pe,
+                       LatentSite& site) {
+    for (int port : {Attention::kPastKey, Attention::kPastValue}) {
+      Value* past = node.input(port);
+      const bool plain = past->is_input() && !past->initializer() && past->shape();
+      if (!plain) return Unfit(node, "its past is no input of the graph");
+      site.pasts.push_back(past);
+    }
+    const Shape& shape = *node.input(Attention::kPastKey)->shape();
+    const auto add = [&](std::string_view name, int64_t size) {
+      return graph_.AddInput(graph_.UniqueName(std::string(name)), found.latent->dtype(),
+                             Shape{shape[0], Dim(1), shape[2], Dim(size)});
+    };
+    latent.past = add("past_latent", found.latent_size);
+    k_pe.past = add("past_k_pe", found.rope);
+    return absl::OkStatus();
+  }
+
+  void DropOutput(const Value* value) {
+    for (int i = static_cast<int>(graph_.outputs().size()) - 1; i >= 0; --i) {
+      if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);
+    }
+  }
+
+  void Build(Node* node, const LatentAttention& found, const Joined& latent, const Joined& k_pe,
+             LatentSite site) {
+    GraphBuilder builder(graph_, node, node->output(0)->name());
+    const auto [query, w_uv] = AbsorbExpansion(builder, *node, found);
+    Value* value = WithHeadAxis(builder, latent.fresh);
+    Value* key = builder.Add("Concat", {value, k_pe.fresh}, "axis", int64_t{-1});
+    std::vector<Value*> inputs = {query, key, value, node->input(Attention::kMask)};
+    if (latent.past) {
+      Value* past = WithHeadAxis(builder, latent.past);
+      inputs.push_back(builder.Add("Concat", {past, k_pe.past}, "axis", int64_t{-1}));
+      inputs.push_back(past);
+    }
+    Node* absorbed = builder.AddNode("", "Attention", std::move(inputs), 1);
+    absorbed->name = node->name;
+    absorbed->metadata = node->metadata;
+    for (const auto& [name, attribute] : node->attributes()) {
+      absorbed->SetAttribute(name, attribute);
+    }
+    sites_.emplace(absorbed, std::move(site));
+    graph_.ReplaceAllUses(node->output(0), builder.Add("MatMul", {absorbed->output(0), w_uv}));
+    for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
+      if (node->output(present)) DropOutput(node->output(present));
+    }
+    graph_.EraseNode(node);
+  }
+
+  Graph& graph_;
+  LatentSites sites_;
+};
+
+}  // namespace
+
+absl::StatusOr<LatentSites> LowerLatentAttention(Model& model) {
+  Graph& graph = *model.graph;
+  Lowering lowering(graph);
+  bool any = false;
+  for (Node* node : NodesOf(graph)) {
+    if (!node->Is("Attention")) continue;
+    const absl::StatusOr<LatentAttention> found = FindLatentAttention(*node);
+    if (absl::IsNotFound(found.status())) continue;
+    if (!found.ok()) return Unfit(*node, StdView(found.status().message()));
+    PF_RETURN_IF_ERROR(lowering.Lower(node, *found));
+    any = true;
+  }
+  if (any) {
+    // Masks over joined rows are over a past and new rows now.
+    PassContext context;
+    PF_RETURN_IF_ERROR(RecogniseAttentionMask()->Run(model, context).status());
+  }
+  return lowering.sites();
+}
+
+LatentRows AttendLatentRows(GraphBuilder& builder, const Node& attention, const LatentSite& site,
+                            const LatentCacheInputs& inputs, float scale) {
+  const auto rows = [&](Value* value, int64_t size) {
+    return builder.Add("Reshape", {value, builder.Ints({-1, size})});
+  };
+  Node* insert =
+      builder.AddNode("pagefuse", "MlaCacheInsert",
+                      {rows(site.latent, site.latent_size), rows(site.k_pe, site.rope_size),
+                       inputs.slot_mapping, inputs.cache},
+                      1);
+  Value* query =
+      PackedHeads(builder, attention.input(Attention::kQuery), site.heads, site.row_size());
+  std::vector<Value*> ports(kSparseMlaIn["query_start_loc"] + 1);
+  ports[kSparseMlaIn["q"]] = query;
+  ports[kSparseMlaIn["kv_cache"]] = insert->output(0);
+  ports[kSparseMlaIn["block_table"]] = inputs.block_table;
+  ports[kSparseMlaIn["seq_lens"]] = inputs.seq_lens;
+  ports[kSparseMlaIn["query_start_loc"]] = inputs.query_start_loc;
+  Node* attend = builder.AddNode("pagefuse", "SparseMlaAttention", std::move(ports), 1);
+  attend->SetAttribute("scale", MakeAttribute(scale));
+  attend->SetAttribute("head_dim_v", MakeAttribute(site.latent_size));
+  return {.cache = insert->output(0), .attention = attend};
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,191 @@
+#include "pagefuse/passes/recognise/latent_attention.h"
+
+#include <optional>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/ports.h"
+
+namespace pagefuse {
+namespace {
+
+using ports::Attention;
+using ports::Slice;
+
+std::optional<int64_t> ConstantDim(const Value* value, int axis) {
+  if (!value->shape() || axis >= value->shape()->rank()) return std::nullopt;
+  return (*value->shape())[axis].constant();
+}
+
+bool HasRank4(const Value* value) { return value->shape() && value->shape()->rank() == 4; }
+
+// Elements [begin, end) of the last axis of `whole`.
+struct LastAxisPart {
+  Value* whole = nullptr;
+  int64_t begin = 0, end = 0;
+};
+
+std::optional<LastAxisPart> PartOfSplit(const Value* part) {
+  const Node* split = part->producer();
+  if (NormalAxis(IntOr(*split, "axis", 0), 4) != 3) return std::nullopt;
+  LastAxisPart result{.whole = split->input(0)};
+  for (const Value* output : split->outputs()) {
+    const std::optional<int64_t> size = output ? ConstantDim(output, 3) : std::nullopt;
+    if (!size) return std::nullopt;
+    result.end = result.begin + *size;
+    if (output == part) return result;
+    result.begin = result.end;
+  }
+  return std::nullopt;
+}
+
+std::optional<LastAxisPart> PartOfSlice(const Value* part) {
+  const Node* slice = part->producer();
+  const auto only = [&](int input) -> std::optional<int64_t> {
+    const Tensor* tensor = slice->input(input) ? ConstantOf(slice->input(input)) : nullptr;
+    if (tensor == nullptr || tensor->size() != 1) return std::nullopt;
+    const absl::StatusOr<std::vector<int64_t>> values = IntegerValues(*tensor);
+    return values.ok() ? std::optional<int64_t>(values->front()) : std::nullopt;
+  };
+  const std::optional<int64_t> begin = only(Slice::kStarts), axis = only(Slice::kAxes);
+  const std::optional<int64_t> size = ConstantDim(part, 3);
+  if (!begin || *begin < 0 || !axis || NormalAxis(*axis, 4) != 3 || !size) return std::nullopt;
+  if (slice->input(Slice::kSteps) != nullptr && only(Slice::kSteps) != 1) return std::nullopt;
+  return LastAxisPart{slice->input(Slice::kData), *begin, *begin + *size};
+}
+
+std::optional<LastAxisPart> FindPart(const Value* part) {
+  const Node* node = part->producer();
+  if (node == nullptr || !HasRank4(part)) return std::nullopt;
+  if (node->Is("Split")) return PartOfSplit(part);
+  if (node->Is("Slice")) return PartOfSlice(part);
+  return std::nullopt;
+}
+
+// latent [B, 1, T, L] or [B, T, L] times weight, as [B, H, T, width].
+struct Expansion {
+  Value* latent = nullptr;
+  Value* weight = nullptr;
+};
+
+std::optional<Expansion> FindExpansion(const Value* whole) {
+  const Node* transpose = whole->producer();
+  if (transpose == nullptr || !transpose->Is("Transpose") || !HasRank4(whole)) return std::nullopt;
+  const auto perm = transpose->IntsAttribute("perm", {});
+  if (!perm.ok() || *perm != std::vector<int64_t>{0, 2, 1, 3}) return std::nullopt;
+  const Node* reshape = transpose->input(0)->producer();
+  if (reshape == nullptr || !reshape->Is("Reshape")) return std::nullopt;
+  const Node* product = reshape->input(0)->producer();
+  if (product == nullptr || !product->Is("MatMul")) return std::nullopt;
+  Value* latent = product->input(0);
+  Value* weight = product->input(1);
+  const Tensor* matrix = ConstantOf(weight);
+  const auto& rows = latent->shape();
+  const auto& heads = reshape->output(0)->shape();
+  if (matrix == nullptr || matrix->rank() != 2 || !rows || !heads) return std::nullopt;
+  if (rows->rank() != 3 && !(rows->rank() == 4 && (*rows)[1].constant() == 1)) return std::nullopt;
+  // [B, T, H (P + V)] as [B, T, H, P + V].
+  if (!ProvablyEqual((*rows)[0], (*heads)[0])) return std::nullopt;
+  if (!ProvablyEqual((*rows)[rows->rank() - 2], (*heads)[1])) return std::nullopt;
+  const std::optional<int64_t> count = ConstantDim(whole, 1), width = ConstantDim(whole, 3);
+  if (!count || !width || *count * *width != matrix->dims()[1]) return std::nullopt;
+  return Expansion{latent, weight};
+}
+
+// Two values joined along the last of four axes.
+const Node* LastAxisPair(const Value* value) {
+  const Node* concat = value->producer();
+  if (concat == nullptr || !concat->Is("Concat") || concat->num_inputs() != 2) return nullptr;
+  return HasRank4(value) && NormalAxis(IntOr(*concat, "axis", 0), 4) == 3 ? concat : nullptr;
+}
+
+absl::Status Missing(std::string_view what) {
+  return absl::FailedPreconditionError({what.data(), what.size()});
+}
+
+struct Parts {
+  Value* first = nullptr;
+  Value* second = nullptr;
+};
+
+Parts SplitInTwo(GraphBuilder& builder, Value* x, std::vector<int64_t> sizes, int64_t axis) {
+  Node* split = builder.AddNode("", "Split", {x, builder.Ints(std::move(sizes))}, 2);
+  split->SetAttribute("axis", MakeAttribute(axis));
+  return {split->output(0), split->output(1)};
+}
+
+// The parts that the query was joined of, if they are the right ones.
+Parts QueryParts(GraphBuilder& builder, const Node& attention, const LatentAttention& site) {
+  Value* q = attention.input(Attention::kQuery);
+  const Node* joined = LastAxisPair(q);
+  if (joined != nullptr && ConstantDim(joined->input(0), 3) == site.nope) {
+    return {joined->input(0), joined->input(1)};
+  }
+  return SplitInTwo(builder, q, {site.nope, site.rope}, 3);
+}
+
+}  // namespace
+
+absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
+  const Value* k = attention.input(Attention::kKey);
+  const Value* v = attention.input(Attention::kValue);
+  const Node* joined = LastAxisPair(k);
+  if (joined == nullptr) return absl::NotFoundError("keys are not joined of two parts");
+  if (k->uses().size() != 1 || v->uses().size() != 1 || k->is_output() || v->is_output()) {
+    return Missing("expanded keys or values are read elsewhere");
+  }
+  if (attention.input(Attention::kKeyLengths) != nullptr)
+    return Missing("attention has its own key lengths");
+  const Node* expand = joined->input(1)->producer();
+  if (expand == nullptr || !expand->Is("Expand") || ConstantDim(expand->input(0), 1) != 1 ||
+      !HasRank4(expand->input(0))) {
+    return Missing("the second part of the keys is no expanded head");
+  }
+  const std::optional<LastAxisPart> key = FindPart(joined->input(0));
+  const std::optional<LastAxisPart> value = FindPart(v);
+  if (!key || !value || key->whole != value->whole || key->begin != 0 || value->begin != key->end ||
+      ConstantDim(key->whole, 3) != value->end) {
+    return Missing("keys and values are not the two parts of one tensor");
+  }
+  const std::optional<Expansion> expansion = FindExpansion(key->whole);
+  if (!expansion) return Missing("keys and values are no product with a constant matrix");
+  const std::optional<int64_t> rope = ConstantDim(expand->input(0), 3);
+  const std::optional<int64_t> query_heads = ConstantDim(attention.input(Attention::kQuery), 1);
+  const std::optional<int64_t> heads = ConstantDim(key->whole, 1);
+  if (!rope || query_heads != heads || !HasRank4(attention.input(Attention::kQuery))) {
+    return Missing("query and keys have other numbers of heads");
+  }
+  // Concat does not broadcast, as the Expand that goes away may have done along other axes too.
+  const Shape& shared = *expand->input(0)->shape();
+  const Shape& rows = *key->whole->shape();
+  if (!ProvablyEqual(shared[0], rows[0]) || !ProvablyEqual(shared[2], rows[2]) ||
+      ConstantDim(k, 3) != key->end + *rope) {
+    return Missing("the expanded head is not as long as the latent rows, or not of their batch");
+  }
+  // Another row size would be another default.
+  if (attention.attribute("scale") == nullptr) return Missing("attention has no scale");
+  return LatentAttention{.latent = expansion->latent,
+                         .weight = expansion->weight,
+                         .k_pe = expand->input(0),
+                         .heads = *heads,
+                         .nope = key->end,
+                         .rope = *rope,
+                         .value = value->end - value->begin,
+                         .latent_size = ConstantOf(expansion->weight)->dims()[0]};
+}
+
+AbsorbedOperands AbsorbExpansion(GraphBuilder& builder, const Node& attention,
+                                 const LatentAttention& site) {
+  // [L, H (P + V)] -> [H, P + V, L] -> [H, P, L] and [H, V, L]
+  Value* matrices = builder.Add(
+      "Reshape",
+      {site.weight, builder.Ints({site.latent_size, site.heads, site.nope + site.value})});
+  Value* heads = builder.Add("Transpose", {matrices}, "perm", std::vector<int64_t>{1, 2, 0});
+  const Parts weights = SplitInTwo(builder, heads, {site.nope, site.value}, 1);
+  const Parts query = QueryParts(builder, attention, site);
+  Value* latent_query = builder.Add("MatMul", {query.first, weights.first});
+  return {
+      .query = builder.Add("Concat", {latent_query, query.second}, "axis", int64_t{-1}),
+      .w_uv = builder.Add("Transpose", {weights.second}, "perm", std::vector<int64_t>{0, 2, 1})};
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,38 @@
+// Attention over keys and values that are expanded from latent rows (DeepSeek-V2, section 2.1.2),
+// read as such: what absorb-mla and the paging of latent rows share.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+
+// The pieces of one attention over expanded rows.
+//
+//   latent [B, 1, T, L] or [B, T, L] -- MatMul weight [L, H (P + V)] -- Reshape -- Transpose
+//     -- Split -- k_nope [B, H, T, P], v [B, H, T, V]
+//   Attention (q [B, H, S, P + R], Concat (k_nope, Expand (k_pe [B, 1, T, R])), v)
+struct LatentAttention {
+  Value* latent = nullptr;
+  Value* weight = nullptr;  // constant
+  Value* k_pe = nullptr;
+  int64_t heads = 0, nope = 0, rope = 0, value = 0, latent_size = 0;
+};
+
+// NotFound if the keys are not joined of two parts; FailedPrecondition saying what else differs
+// from the form above. Masks, pasts and further outputs are left to the caller.
+absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention);
+
+// What takes part in attention over the latent rows themselves.
+struct AbsorbedOperands {
+  Value* query = nullptr;  // [B, H, S, L + R]: Concat (q_nope W_UK, q_pe)
+  Value* w_uv = nullptr;   // [H, L, V]: what the result [B, H, S, L] is multiplied by
+};
+AbsorbedOperands AbsorbExpansion(GraphBuilder& builder, const Node& attention,
+                                 const LatentAttention& site);
+
+}  // namespace pagefuse

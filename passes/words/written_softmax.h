@@ -1,0 +1,45 @@
+// A softmax over keys that is written out: powers of shifted scores, and their sum, by which the
+// powers are divided, or their product with the values.
+#pragma once
+
+#include <optional>
+
+#include "pagefuse/passes/words/element.h"
+
+namespace pagefuse {
+
+// What goes with one row of scores: exp(x - most) and sum exp(x - most) of the same x and most.
+// Guards for rows in which no key is visible are looked through: `most` may be 0 there, the sum 1.
+class WrittenSoftmax {
+ public:
+  explicit WrittenSoftmax(ElementReader& reader) : reader_(reader) {}
+
+  // exp(x - most): false if the element is nothing of the kind, or `most` is not the largest x.
+  bool ReadPower(const Element& power, const AtomPtr& key);
+  // The sum of these powers, with a sink or without.
+  bool ReadSum(const Element& sum);
+  // True only where no key is visible, as far as these powers tell.
+  bool IsEmptyRow(const Element& condition);
+  // The opposite.
+  bool IsFullRow(const Element& condition);
+
+  // The scores at the key, not yet followed to where they come from.
+  const Element& scores() const { return scores_; }
+  int axis() const { return axis_; }
+  // A score without a key that the sum holds.
+  const std::optional<Element>& sink() const { return sink_; }
+
+ private:
+  // Where (empty row, number, x) and its opposite: x.
+  std::optional<Element> BehindGuard(const Element& choice);
+  bool ReadMost(const Element& most);
+  bool ReadSinkPower(const Element& power);
+  std::optional<int> ReducedAxis(const Element& element) const;
+
+  ElementReader& reader_;
+  Element power_, most_, scores_;
+  int axis_ = -1;
+  std::optional<Element> sink_;
+};
+
+}  // namespace pagefuse

@@ -1,0 +1,177 @@
+// Recall of fusions under other spellings, and what becomes of graphs whose meaning is another:
+//   mutation_sweep [--golden] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N] [--breakages]
+//                  [--print]
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "fusion_case.h"
+#include "graph_mutations.h"
+#include "paths.h"
+#include "tools/expect_case.h"
+#include "tools/testcase.h"
+
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::Mutation;
+using testing::Random;
+
+struct Arguments {
+  bool golden = false;
+  bool breakages = false;
+  bool print = false;
+  std::string corpus, only, mutation;
+  int seeds = 1;
+};
+
+struct Share {
+  int right = 0, all = 0;
+  void Add(bool is_right) {
+    right += is_right ? 1 : 0;
+    ++all;
+  }
+};
+
+class Sweep {
+ public:
+  explicit Sweep(const Arguments& arguments) : arguments_(arguments) {}
+
+  void Run(const FusionCase& one) {
+    const auto base = RunFusion(one, one.plain);
+    if (!base.ok()) return Line("broken", one, "", base.status());
+    const bool fuses = base->fusion.ok();
+    Count("as it is", one, fuses);
+    if (!fuses) return Line("not fused", one, "as it is", base->fusion);
+    const absl::Status same = SameNumbers(one, one.feeds, base->model, one.plain);
+    if (!same.ok()) Line("other numbers", one, "as it is", same);
+    if (!one.must_fuse) return;
+    for (int seed = 0; seed < arguments_.seeds; ++seed) {
+      for (const Mutation& mutation :
+           arguments_.breakages ? testing::Breakages() : testing::Spellings()) {
+        if (!arguments_.mutation.empty() && mutation.name != arguments_.mutation) continue;
+        if (arguments_.breakages) {
+          Break(one, mutation, seed);
+        } else {
+          Respell(one, mutation, seed);
+        }
+      }
+    }
+  }
+
+  void Print() const {
+    for (const auto* table : {&by_group_, &by_mutation_}) {
+      std::printf("\n");
+      for (const auto& [name, share] : *table) {
+        std::printf("| %s | %d of %d |\n", name.c_str(), share.right, share.all);
+      }
+    }
+  }
+
+ private:
+  void Respell(const FusionCase& one, const Mutation& mutation, int seed) {
+    Model mutated = one.plain.Clone();
+    Random random(seed);
+    const auto count = Mutate(mutated, mutation, 0.5, random);
+    if (!count.ok()) return Line("bad mutation", one, mutation.name, count.status());
+    if (*count == 0) return;
+    const absl::Status same = SameNumbers(one, one.feeds, mutated, one.plain);
+    if (!same.ok()) return Line("not the same", one, mutation.name, same);
+    const auto outcome = RunFusion(one, mutated);
+    if (!outcome.ok()) return Line("broken", one, mutation.name, outcome.status());
+    Count(mutation.name, one, outcome->fusion.ok());
+    if (!outcome->fusion.ok()) Line("lost", one, mutation.name, outcome->fusion);
+    const absl::Status numbers = SameNumbers(one, one.feeds, outcome->model, mutated);
+    if (!numbers.ok()) Line("other numbers", one, mutation.name, numbers);
+    if (arguments_.print) {
+      std::printf("%s\n---- after\n%s\n", PrintModel(mutated).c_str(),
+                  PrintModel(outcome->model).c_str());
+    }
+  }
+
+  void Break(const FusionCase& one, const Mutation& mutation, int seed) {
+    Model mutated = one.plain.Clone();
+    Random random(seed);
+    const auto count = Mutate(mutated, mutation, 0, random);
+    if (!count.ok() || *count == 0) return;
+    const std::vector<Feeds> feeds = MoreFeeds(one);
+    const absl::Status differs = SameNumbers(one, feeds, mutated, one.plain);
+    // It cannot be run, or nobody sees the difference.
+    if (absl::IsUnimplemented(differs) || differs.ok()) return;
+    const auto outcome = RunFusion(one, mutated);
+    if (!outcome.ok()) return Line("broken", one, mutation.name, outcome.status());
+    const absl::Status same = SameNumbers(one, feeds, outcome->model, mutated);
+    const bool wrong = !same.ok() && !absl::IsUnimplemented(same);
+    Count(mutation.name, one, !wrong);
+    if (wrong) {
+      Line("WRONG", one, StrCat(mutation.name, " seed ", seed), same);
+    } else if (!outcome->fusion.ok() && outcome->misses.empty()) {
+      Line("no reason", one, mutation.name, outcome->fusion);
+    }
+  }
+
+  void Count(std::string_view mutation, const FusionCase& one, bool right) {
+    by_group_[one.group].Add(right);
+    by_mutation_[std::string(mutation)].Add(right);
+  }
+
+  static void Line(std::string_view what, const FusionCase& one, std::string_view mutation,
+                   const absl::Status& status) {
+    std::printf("%s: %s, %s: %s\n", std::string(what).c_str(), one.name.c_str(),
+                std::string(mutation).c_str(), std::string(status.message()).c_str());
+    std::fflush(stdout);
+  }
+
+  const Arguments& arguments_;
+  std::map<std::string, Share> by_group_, by_mutation_;
+};
+
+Arguments Read(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--golden") arguments.golden = true;
+    if (name == "--breakages") arguments.breakages = true;
+    if (name == "--print") arguments.print = true;
+    if (i + 1 == argc) break;
+    if (name == "--corpus") arguments.corpus = argv[i + 1];
+    if (name == "--only") arguments.only = argv[i + 1];
+    if (name == "--mutation") arguments.mutation = argv[i + 1];
+    if (name == "--seeds") arguments.seeds = std::stoi(argv[i + 1]);
+  }
+  return arguments;
+}
+
+int Main(int argc, char** argv) {
+  const Arguments arguments = Read(argc, argv);
+  Sweep sweep(arguments);
+  const auto run = [&](const std::string& folder, auto load) {
+    if (folder.find(arguments.only) == std::string::npos) return;
+    const absl::StatusOr<FusionCase> one = load(folder);
+    if (one.ok()) return sweep.Run(*one);
+    std::printf("%s: %s\n", folder.c_str(), std::string(one.status().message()).c_str());
+  };
+  if (arguments.golden) {
+    for (const std::string& folder : FindTestCases(SourcePath("tests/golden"))) {
+      if (folder.find("/err_") != std::string::npos) continue;
+      for (const bool symbols : {false, true}) {
+        run(folder, [symbols](const auto& path) { return LoadDecompositionCase(path, symbols); });
+      }
+    }
+  }
+  if (!arguments.corpus.empty()) {
+    for (const std::string& folder : FindTestCases(arguments.corpus)) run(folder, LoadCorpusCase);
+  }
+  sweep.Print();
+  return 0;
+}
+
+}  // namespace
+}  // namespace pagefuse
+
+int main(int argc, char** argv) { return pagefuse::Main(argc, argv); }
