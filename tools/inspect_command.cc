@@ -5,6 +5,7 @@
 #include <string>
 
 #include "nlohmann/json.hpp"
+#include "tools/cache_flags.h"
 #include "tools/command.h"
 #include "tools/output.h"
 
@@ -22,6 +23,7 @@ namespace {
 struct Flags {
   std::string model;
   std::vector<std::string> options;
+  CacheFlags cache;
   bool json = false;
 };
 
@@ -132,6 +134,7 @@ void Print(const nlohmann::ordered_json& json, int indent) {
 absl::Status Inspect(const Flags& flags) {
   PipelineOptions options;
   PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options));
+  PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, options.options));
   PF_RETURN_IF_ERROR(CheckPipelineNames(options));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   // Shapes are told as far as they can be inferred; a model that contradicts itself is still shown.
@@ -159,6 +162,7 @@ void AddInspectCommand(Command app, Outcome& outcome) {
   command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
       .Required();
   AddPassOptions(command, flags->options);
+  AddCacheFlags(command, flags->cache);
   command.AddFlag("--json", flags->json, "machine-readable output");
 }
 

@@ -4,6 +4,15 @@
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 model=models/gemma3_recall/model.onnx
+cat >"$out/odd.onnxtxt" <<'END'
+<ir_version: 10, opset_import: ["" : 24, "pagefuse" : 1]>
+odd (float[T, 2, 6] q, float[T, 2, 6] k, float[T, 2, 6] v, float[NB, 16, 2, 6] kc, float[NB, 16, 2, 6] vc,
+     int64[T] slots, int32[B + 1] starts, int32[B] lengths, int32[B, M] table)
+  => (float[T, 2, 6] y, float[NB, 16, 2, 6] ko, float[NB, 16, 2, 6] vo) {
+  ko, vo = pagefuse.PagedCacheInsert (k, v, kc, vc, slots)
+  y = pagefuse.PagedAttention <is_causal = 1> (q, ko, vo, starts, lengths, table)
+}
+END
 ask="generate $model --max-new-tokens 16 --prompt-file models/gemma3_recall/demo.txt"
 
 expect 0 '^cache: turboquant_4bit_nc, 840 bytes a token' $ask --kv-cache turboquant_4bit_nc
@@ -19,6 +28,10 @@ expect 0 '"kv_cache":"full=turboquant_4bit_nc,window=int8_per_token_head","kv_ca
   generate "$out/mixed.onnx" --prompt-ids 1 --max-new-tokens 1 --json
 expect 1 'kv_cache: "turboquant_4bit_nc" is asked for, but .* "full=turboquant_4bit_nc,window=int8_per_token_head" but in layers 0 already' \
   opt "$out/mixed.onnx" --kv-cache turboquant_4bit_nc
+
+# What would become of it, and why not, before anything is written.
+expect 0 '^ *TurboQuantAttention +x2' inspect $model --kv-cache full=turboquant_4bit_nc,window=bf16
+expect 0 'layer 0: turboquant_4bit_nc: expected a head size that is a power of two' inspect "$out/odd.onnxtxt" --kv-cache turboquant_4bit_nc
 
 # What cannot be meant.
 expect 1 'option kv_cache: expected none, .*, got "full=fp9"' opt $model --kv-cache full=fp9
