@@ -25,6 +25,16 @@ void AddSymbols(const Value& value, DimSizes& sizes) {
   }
 }
 
+// Each symbol another multiple of the size that all have: in their order, or against it.
+DimSizes Apart(DimSizes sizes, int step) {
+  int64_t times = step > 0 ? 1 : static_cast<int64_t>(sizes.size());
+  for (auto& [symbol, size] : sizes) {
+    size *= times;
+    times += step;
+  }
+  return sizes;
+}
+
 bool IsViewOrCast(const Node& node) {
   return IsViewNode(node) || node.Is("Cast") || node.Is("Identity");
 }
@@ -156,10 +166,14 @@ absl::StatusOr<bool> FusionSearch::Try(Attempt& attempt) {
 absl::StatusOr<FoundText> FusionSearch::FindText(const Attempt& attempt,
                                                  const ComputedRegion& region,
                                                  const Draft& draft) const {
-  RegionScope scope = region_scope_;
-  for (const auto& [symbol, size] : draft.sizes) scope.sizes[symbol] = size;
-  for (const Value* port : region.ports) AddSymbols(*port, scope.sizes);
-  return FindSameText(region, scope, attempt.ports, attempt.outputs, draft);
+  ComparedSizes sizes{.alike = region_scope_.sizes, .apart = {}};
+  for (const Value* port : region.ports) AddSymbols(*port, sizes.alike);
+  sizes.apart = {Apart(sizes.alike, 1), Apart(sizes.alike, -1)};
+  for (const auto& [symbol, size] : draft.sizes) {
+    sizes.alike[symbol] = size;
+    for (DimSizes& apart : sizes.apart) apart[symbol] = size;
+  }
+  return FindSameText(region, region_scope_, sizes, attempt.ports, attempt.outputs, draft);
 }
 
 absl::Status FusionSearch::Rewrite(const Attempt& attempt, const ComputedRegion& region,

@@ -58,6 +58,9 @@ class TopKReader {
       const AtomPtr& atom = term.first;
       const Node* node = atom->kind == Kind::kLoad ? atom->tensor->producer() : nullptr;
       if (!node || !node->Is("TopK") || atom->tensor->producer_index() != 1) continue;
+      if (!IsOwnEntry(atom->args)) {
+        return Refused("an entry is another rank, or of another row, than TopK gave it");
+      }
       site_.topk = node;
       offset_ = IndexForm::Of(atom) - form;
     }
@@ -70,6 +73,11 @@ class TopKReader {
     }
     reader_.Visit(*site_.topk);
     return absl::OkStatus();
+  }
+
+  bool IsOwnEntry(const std::vector<IndexForm>& at) const {
+    return at.size() == 2 && at[0].Key() == IndexForm::Of(site_.row).Key() &&
+           at[1].Key() == IndexForm::Of(site_.rank).Key();
   }
 
   // The range outside of which scores are hidden.
@@ -148,7 +156,7 @@ class TopKReader {
                                       [&](std::string_view op) { return condition.From(op); });
     if (!compares) return false;
     const Element values = reader_.Operand(condition, 0);
-    if (values.value != site_.topk->output(0)) return false;
+    if (values.value != site_.topk->output(0) || !IsOwnEntry(values.at)) return false;
     if (condition.From("IsInf")) return true;
     const auto limit = reader_.Number(reader_.Operand(condition, 1));
     return limit && HidesScore(*limit);

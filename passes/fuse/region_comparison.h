@@ -7,9 +7,17 @@
 
 namespace pagefuse {
 
-// The first of the draft's texts that gives what the region gives, at every magnitude.
-// FailedPrecondition with the first difference of the text that came furthest.
+// Sizes of symbols: all alike, and each another, in two orders.
+struct ComparedSizes {
+  DimSizes alike;
+  std::vector<DimSizes> apart;
+};
+
+// The first of the draft's texts that gives what the region gives, at every magnitude and at all
+// sizes, and that takes every slot that the region takes. FailedPrecondition with the first
+// difference of the text that came furthest.
 absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const RegionScope& scope,
+                                       const ComparedSizes& sizes,
                                        const std::vector<FusionPort>& specs,
                                        const std::vector<OutputSpec>& outputs, const Draft& draft);
 

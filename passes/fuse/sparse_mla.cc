@@ -108,7 +108,7 @@ class LatentReader {
       return absl::NotFoundError("keys are not joined of two parts");
     }
     if (nope->second->extent != Dim(kCodes)) return Refused("the first part is not 512 codes");
-    PF_RETURN_IF_ERROR(ReadCodes(FactorsOf(reader_, nope->first), nope->second));
+    PF_RETURN_IF_ERROR(ReadRounded(nope->first, nope->second));
     const auto bytes = BytesOf(reader_, tail->first);
     const IndexForm expected = IndexForm::Of(latent_.row).Times(Dim(kSlotBytes)) +
                                IndexForm(kTailAt) + IndexForm::Of(tail->second).Times(Dim(2));
@@ -117,10 +117,21 @@ class LatentReader {
       return Refused("the second part is not the bfloat16 tail of a slot");
     }
     const AtomPtr row = latent_.row;
-    PF_RETURN_IF_ERROR(ReadCodes(site_.value, site_.d));
+    if (site_.value.others.size() != 1 || site_.value.number != 1) {
+      return Refused("values have scales of their own");
+    }
+    PF_RETURN_IF_ERROR(ReadRounded(site_.value.others[0], site_.d));
     if (latent_.row->key != row->key) return Refused("values are of other rows than keys");
     latent_.format = "fp8_ds_mla";
     return absl::OkStatus();
+  }
+
+  // The format is read as bfloat16.
+  absl::Status ReadRounded(const Element& rounded, const AtomPtr& along) {
+    if (!rounded.From("Cast") || rounded.value->dtype() != DataType::kBfloat16) {
+      return Refused("codes times scales are not rounded to bfloat16");
+    }
+    return ReadCodes(FactorsOf(reader_, reader_.Operand(rounded, 0)), along);
   }
 
   // codes[row, along] * scales[row, along / 128]

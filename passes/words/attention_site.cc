@@ -225,7 +225,8 @@ class SiteReader {
       if (inside_cap) return Refused(scores, "the soft cap comes after the mask");
       return scores.From("Where") ? ReadWhere(scores) : ReadAdded(scores);
     }
-    if (scores.From("Cast")) return ReadMasked(reader_.Operand(scores, 0), inside_cap);
+    if (scores.From("Cast") && KeepsNumbers(*scores.producer()))
+      return ReadMasked(reader_.Operand(scores, 0), inside_cap);
     if (inside_cap || !IsCapped(scores)) return ReadProduct(scores);
     return ReadCapped(scores);
   }

@@ -31,7 +31,7 @@ class FactorReader {
       return Read(reader_.Operand(element, 0));
     }
     if (element.From("Cast") && casts_ == Casts::kFollow &&
-        IsFloatingPoint(element.value->dtype())) {
+        IsFloatingPoint(element.value->dtype()) && KeepsNumbers(*element.producer())) {
       return Read(reader_.Operand(element, 0));
     }
     if (element.From("Div")) {
@@ -138,6 +138,13 @@ std::optional<Product> EinsumOf(ElementReader& reader, const Element& element) {
 }
 
 }  // namespace
+
+bool KeepsNumbers(const Node& cast) {
+  const DataType from = cast.input(0)->dtype(), to = cast.output(0)->dtype();
+  if (!IsFloatingPoint(from) || from == to || to == DataType::kDouble) return true;
+  if (to == DataType::kFloat) return from != DataType::kDouble;
+  return BitWidth(from) == 8 && BitWidth(to) == 16;
+}
 
 Factors FactorsOf(ElementReader& reader, const Element& element, Casts casts) {
   FactorReader factors(reader, casts);

@@ -12,10 +12,13 @@ struct Factors {
   std::vector<Element> others;  // no products, casts of floats or quantised numbers themselves
 };
 
+// Whether a cast of floats rounds none of them; true for a cast of integers.
+bool KeepsNumbers(const Node& cast);
+
 enum class Casts { kFollow, kKeep };
 
 // The factors of an element: of Mul, Div by a number, DequantizeLinear without zero point, Neg.
-// Casts to a float type are followed unless told otherwise.
+// Casts to a float type that round nothing are followed unless told otherwise.
 Factors FactorsOf(ElementReader& reader, const Element& element, Casts casts = Casts::kFollow);
 
 // A sum over one axis of products: MatMul, or Einsum of two factors.

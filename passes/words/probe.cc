@@ -115,6 +115,7 @@ class ProbeWriter {
   }
 
   std::vector<int64_t> Slots(int64_t size, int64_t limit) {
+    if (round_.beyond) return std::vector<int64_t>(size, limit);
     std::vector<int64_t> slots(std::max(limit, size));
     std::iota(slots.begin(), slots.end(), 0);
     std::shuffle(slots.begin(), slots.begin() + limit, random_);

@@ -41,6 +41,7 @@ struct ProbeRound {
   // The largest numbers are 7 * 2^n, whose share of 448 is a power of two.
   bool powers = false;
   bool padding = false;  // every third slot is -1
+  bool beyond = false;   // every slot is the limit itself
 };
 
 // One tensor a port.
