@@ -51,6 +51,10 @@ absl::StatusOr<std::vector<LayerCaches>> CachesOf(const Model& model) {
     }
     layers.push_back({key->name(), value->name()});
   }
+  if (layers.empty()) {
+    return absl::InvalidArgumentError(
+        "expected a paged cache of keys and values, got a graph whose layers keep none");
+  }
   return layers;
 }
 

@@ -38,44 +38,71 @@ class PagedRun {
 
  private:
   // Puts the kept rows of past_key_values.N.key [B, H, P, D] into kv_cache.N.key [blocks,
-  // block_size, H, D].
+  // block_size, H, D], and those of .key and .value [B, 1, P, L or R] beside each other into
+  // kv_cache.N.latent [blocks, block_size, L + R].
   absl::Status WritePast(SequenceId id, const PagedSequence& sequence) {
     if (sequence.past.empty()) return absl::OkStatus();
     PF_ASSIGN_OR_RETURN(StepMetadata step,
                         model_.cache().Append({{id, static_cast<int64_t>(sequence.past.size())}}));
     for (size_t g = 0; g < step.groups.size(); ++g) {
       for (const std::string& name : model_.cache().groups()[g].caches) {
-        const std::string past_name =
-            "past_key_values" + name.substr(std::string("kv_cache").size());
-        const auto past = data_.feeds.find(past_name);
-        if (past == data_.feeds.end()) {
-          return NoPagedCounterpart(data_, StrCat("there is no data for input \"", past_name,
-                                                  "\", the past of \"", name, "\""));
-        }
-        PF_RETURN_IF_ERROR(WriteRows(past->first, past->second, sequence,
-                                     step.groups[g].slot_mapping, model_.cache_tensors().at(name)));
+        PF_RETURN_IF_ERROR(WriteCache(name, sequence, step.groups[g].slot_mapping));
       }
     }
     return absl::OkStatus();
   }
 
-  absl::Status WriteRows(const std::string& name, const Tensor& past, const PagedSequence& sequence,
+  absl::Status WriteCache(const std::string& name, const PagedSequence& sequence,
+                          const std::vector<int64_t>& slots) {
+    constexpr std::string_view kLatent = ".latent";
+    Tensor& cache = model_.cache_tensors().at(name);
+    std::string past = "past_key_values" + name.substr(std::string("kv_cache").size());
+    if (!name.ends_with(kLatent)) {
+      const int64_t size = cache.dims()[3];
+      return WriteRows(name, past, {.heads = cache.dims()[2], .size = size, .row = size}, sequence,
+                       slots, cache);
+    }
+    past.resize(past.size() - kLatent.size());
+    const int64_t row = cache.dims()[2];
+    const auto rotated = data_.feeds.find(past + ".value");
+    const int64_t tail = rotated == data_.feeds.end() ? 0 : rotated->second.dims().back();
+    PF_RETURN_IF_ERROR(
+        WriteRows(name, past + ".key", {.size = row - tail, .row = row}, sequence, slots, cache));
+    return WriteRows(name, past + ".value", {.begin = row - tail, .size = tail, .row = row},
+                     sequence, slots, cache);
+  }
+
+  // Elements [begin, begin + size) of the cache's rows of `row` elements, `heads` a token.
+  struct Columns {
+    int64_t heads = 1, begin = 0, size = 0, row = 0;
+  };
+
+  absl::Status WriteRows(const std::string& cache_name, const std::string& name,
+                         const Columns& columns, const PagedSequence& sequence,
                          const std::vector<int64_t>& slots, Tensor& cache) const {
-    const int64_t heads = cache.dims()[2], size = cache.dims()[3];
-    const std::vector<int64_t> expected = {batch_.batch, heads, batch_.past, size};
+    const auto found = data_.feeds.find(name);
+    if (found == data_.feeds.end()) {
+      return NoPagedCounterpart(data_, StrCat("there is no data for input \"", name,
+                                              "\", the past of \"", cache_name, "\""));
+    }
+    const Tensor& past = found->second;
+    const int64_t heads = columns.heads;
+    const std::vector<int64_t> expected = {batch_.batch, heads, batch_.past, columns.size};
     if (past.dims() != expected || past.dtype() != cache.dtype()) {
       return NoPagedCounterpart(
           data_, StrCat("input \"", name, "\": expected ", DataTypeName(cache.dtype()),
                         DimsToString(expected), ", got ", DataTypeName(past.dtype()),
                         DimsToString(past.dims())));
     }
-    const int64_t row_bytes = size * BitWidth(cache.dtype()) / 8;
+    const int64_t element = BitWidth(cache.dtype()) / 8;
+    const int64_t bytes = columns.size * element;
     const auto* from = static_cast<const std::byte*>(past.data());
     auto* to = static_cast<std::byte*>(cache.mutable_data());
     for (size_t i = 0; i < sequence.past.size(); ++i) {
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t row = (sequence.row * heads + h) * batch_.past + sequence.past[i];
-        std::memcpy(to + (slots[i] * heads + h) * row_bytes, from + row * row_bytes, row_bytes);
+        const int64_t place = (slots[i] * heads + h) * columns.row + columns.begin;
+        std::memcpy(to + place * element, from + row * bytes, bytes);
       }
     }
     return absl::OkStatus();

@@ -8,6 +8,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/cache_choice.h"
+#include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 #include "pagefuse/passes/page/cache_plan.h"
 
 namespace pagefuse {
@@ -43,18 +44,24 @@ struct LayerSettings {
   std::string format;
 };
 
+// Latent rows of paged sequences; lists of rows say nothing of pages.
+bool AttendsToLatentPages(const Node& node) {
+  return node.Is("SparseMlaAttention", "pagefuse") && node.input(kSparseMlaIn["block_table"]);
+}
+
 // A layer is a cache that something attends over, however often.
 std::vector<LayerSettings> LayersOf(const Model& model) {
   std::vector<LayerSettings> layers;
   std::set<const Value*> caches;
   for (const auto& node : model.graph->nodes()) {
     const bool has_slots = node->Is("TurboQuantAttention", "pagefuse");
-    if (!has_slots && !node->Is("PagedAttention", "pagefuse")) continue;
+    const bool has_rows = AttendsToLatentPages(*node);
+    if (!has_slots && !has_rows && !node->Is("PagedAttention", "pagefuse")) continue;
     if (!caches.insert(node->input(1)).second) continue;
     LayerSettings& settings = layers.emplace_back();
     settings.layer.index = static_cast<int64_t>(layers.size()) - 1;
     settings.layer.has_window = node->IntAttribute("sliding_window", 0).value_or(0) > 0;
-    settings.format = has_slots ? SlotFormatOf(*node) : FormatOf(*node);
+    settings.format = has_rows ? "none" : has_slots ? SlotFormatOf(*node) : FormatOf(*node);
   }
   for (LayerSettings& settings : layers) {
     settings.layer.count = static_cast<int64_t>(layers.size());

@@ -14,7 +14,7 @@
 namespace pagefuse {
 
 struct CacheSite {
-  Node* insert = nullptr;  // PagedCacheInsert without a format
+  Node* insert = nullptr;  // PagedCacheInsert without a format, or MlaCacheInsert
   CacheLayer layer = {};
   CacheChoice choice = {};
 };

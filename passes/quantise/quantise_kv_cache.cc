@@ -18,12 +18,12 @@ absl::Status OfPass(const absl::Status& status) {
   return absl::Status(status.code(), StrCat("quantise-kv-cache: ", StdView(status.message())));
 }
 
-// Nodes that write keys and values of a layer, in order.
+// Nodes that write what a layer keeps of its tokens, in order.
 std::vector<Node*> LayersOf(const Graph& graph) {
   std::vector<Node*> layers;
   for (const auto& node : graph.nodes()) {
     if (node->Is("PagedCacheInsert", "pagefuse") || node->Is("RopeCacheInsert", "pagefuse") ||
-        node->Is("TurboQuantInsert", "pagefuse")) {
+        node->Is("TurboQuantInsert", "pagefuse") || node->Is("MlaCacheInsert", "pagefuse")) {
       layers.push_back(node.get());
     }
   }
@@ -37,9 +37,10 @@ bool HasWindow(const Node& insert) {
   return false;
 }
 
-// Whether the cache is one of rows as keys are, and the format another.
+// Whether the cache is one of rows as keys or latent rows are, and the format another.
 bool Changes(const CacheSite& site) {
   const Node& insert = *site.insert;
+  if (insert.Is("MlaCacheInsert", "pagefuse")) return !site.choice.changes_nothing();
   if (!insert.Is("PagedCacheInsert", "pagefuse") || site.choice.changes_nothing()) return false;
   if (insert.StringAttribute("kv_quant_mode", "none").value_or("none") != "none") return false;
   // Where only the type tells, a cache of it is what was asked for.
@@ -48,18 +49,7 @@ bool Changes(const CacheSite& site) {
   return !only_type || cache == nullptr || cache->dtype() != site.choice.stored;
 }
 
-// Latent rows are kept as they are: no format of heads holds them.
-absl::Status CheckLatentRows(const Graph& graph, const CachePlan& plan) {
-  for (const auto& node : graph.nodes()) {
-    if (!node->Is("MlaCacheInsert", "pagefuse") || plan.FormatOf({}).changes_nothing()) continue;
-    return absl::InvalidArgumentError(StrCat(
-        node->Description(), ": expected kv_cache none for latent rows, got another format"));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<CacheSite>> FindSites(const Graph& graph, const CachePlan& plan) {
-  PF_RETURN_IF_ERROR(OfPass(CheckLatentRows(graph, plan)));
   const std::vector<Node*> layers = LayersOf(graph);
   const auto count = static_cast<int64_t>(layers.size());
   if (count > 0) PF_RETURN_IF_ERROR(OfPass(plan.CheckLayers(count)));
@@ -127,6 +117,9 @@ class QuantiseKvCachePass : public Pass {
                                                      const ScaleOptions& options) {
     std::vector<KvScales> scales;
     for (const CacheSite& site : sites) {
+      if (site.insert->Is("MlaCacheInsert", "pagefuse")) {
+        return SiteError(site, *site.insert, "expected keys and values of heads, got latent rows");
+      }
       PF_RETURN_IF_ERROR(CheckCache(*site.insert));
       PF_RETURN_IF_ERROR(site.choice.turboquant ? CheckSlots(site) : CheckRows(site));
       PF_ASSIGN_OR_RETURN(scales.emplace_back(), options.Of(site));

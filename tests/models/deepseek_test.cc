@@ -91,6 +91,18 @@ TEST_P(PagedLatents, EveryLayerIsOneInsertAndOneAttentionOverLatentRows) {
   EXPECT_EQ(layout->bytes_per_token(), 640);
 }
 
+TEST_P(PagedLatents, KeepTheirTypeAndSayWhatTheyAre) {
+  auto model = PagedModel::Create(LoadBundled(GetParam()), {.block_size = 8});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->cache_settings().format, "none");
+  EXPECT_EQ((*model)->cache_settings().block_size, 8);
+  const auto refused = PagedModel::Create(LoadBundled(GetParam()), {.kv_cache = "bf16"});
+  EXPECT_NE(std::string(refused.status().message())
+                .find("layer 0: bf16: expected keys and values of heads, got latent rows"),
+            std::string::npos)
+      << refused.status();
+}
+
 TEST_P(PagedLatents, PrefillGivesTheLogitsOfTheReference) {
   auto model = PagedModel::Create(LoadBundled(GetParam()), {.all_logits = true});
   ASSERT_TRUE(model.ok()) << model.status();

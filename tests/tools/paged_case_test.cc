@@ -180,6 +180,15 @@ TEST(PagedCase, RefusesTokensAndMasksThatNoSequenceHas) {
   EXPECT_THAT(std::string(Check(test_case).message()), HasSubstr("\"position_ids\" at [0, 0]"));
 }
 
+TEST(PagedCase, PutsPastsOfLatentRowsBesideEachOther) {
+  for (int set = 0; set < 6; ++set) {
+    EXPECT_TRUE(Check(CaseOf("deepseek_v3_B18", set)).ok()) << "data set " << set;
+  }
+  TestCase without = CaseOf("deepseek_v3_B18", 2);
+  without.data_sets[0].feeds.erase("past_key_values.1.value");
+  EXPECT_FALSE(Check(std::move(without)).ok());
+}
+
 TEST(PagedCase, RefusesGraphsThatAreNotPaged) {
   // Every token's row depends on all others.
   TestCase mixed = WithPast();
