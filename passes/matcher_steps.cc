@@ -47,6 +47,12 @@ bool SameAxes(const Tensor& a, const Tensor& b, int64_t rank) {
   return *x == *y;
 }
 
+// One value under one shape, however the views are written.
+bool AreSameViews(Value& a, Value& b, const Graph* graph) {
+  return a.shape() && b.shape() && ProvablyEqual(*a.shape(), *b.shape()) &&
+         ViewChain(&a, graph).back() == ViewChain(&b, graph).back();
+}
+
 }  // namespace
 
 std::vector<Step> MatchSolver::StepsFor(const Obligation& claim) {
@@ -64,6 +70,7 @@ std::vector<Step> MatchSolver::StepsFor(const Obligation& claim) {
     if (a != nullptr && b != nullptr && a->dtype() == b->dtype() && ConstantsEqual(*a, *b)) {
       return {Step{}};
     }
+    if (AreSameViews(*const_cast<Value*>(bound), *claim.value, scope_.graph)) return {Step{}};
     return None(*claim.value, " and ", *bound, " are not the same value, as pattern value ",
                 *pattern.value, " requires");
   }

@@ -16,6 +16,7 @@
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
@@ -40,16 +41,17 @@ bool IsReduction(std::string_view op_type) {
   return std::find(kOps.begin(), kOps.end(), op_type) != kOps.end();
 }
 
-constexpr int kKey = 1, kMask = 3, kPastKey = 4;  // inputs of Attention
+using ports::Attention;
 
 bool HasMask(const Node& node) {
-  return node.Is("Attention") && node.input(kKey) != nullptr && node.input(kMask) != nullptr;
+  return node.Is("Attention") && node.input(Attention::kKey) != nullptr &&
+         node.input(Attention::kMask) != nullptr;
 }
 
 // The axis of keys [B, H, L, D] or [B, L, H * D] along which they follow each other; nullopt if
 // their rank is not known.
 std::optional<int> KeyAxis(const Node& attention) {
-  const std::optional<Shape>& shape = attention.input(kKey)->shape();
+  const std::optional<Shape>& shape = attention.input(Attention::kKey)->shape();
   if (!shape.has_value() || (shape->rank() != 3 && shape->rank() != 4)) return std::nullopt;
   return shape->rank() - 2;
 }
@@ -67,10 +69,11 @@ std::optional<std::string> Obstacle(const Graph& graph, int64_t opset) {
       }
     }
     if (HasMask(*node) && !KeyAxis(*node).has_value()) {
-      return StrCat(node->Description(), ": input 1 \"", node->input(kKey)->name(),
+      return StrCat(node->Description(), ": input 1 \"", node->input(Attention::kKey)->name(),
                     "\": expected a known rank of 3 or 4 to raise the mask by, got ",
-                    node->input(kKey)->shape().has_value() ? node->input(kKey)->shape()->ToString()
-                                                           : "an unknown shape");
+                    node->input(Attention::kKey)->shape().has_value()
+                        ? node->input(Attention::kKey)->shape()->ToString()
+                        : "an unknown shape");
     }
   }
   return std::nullopt;
@@ -78,20 +81,21 @@ std::optional<std::string> Obstacle(const Graph& graph, int64_t opset) {
 
 // Keys of a node that HasMask: past and new ones.
 Dim KeysOf(const Node& attention) {
-  const Dim fresh = (*attention.input(kKey)->shape())[*KeyAxis(attention)];
-  const Value* past = attention.input(kPastKey);
+  const Dim fresh = (*attention.input(Attention::kKey)->shape())[*KeyAxis(attention)];
+  const Value* past = attention.input(Attention::kPastKey);
   if (past == nullptr) return fresh;
   const bool known = past->shape().has_value() && past->shape()->rank() == 4;
   return known ? (*past->shape())[2] + fresh : Dim::Unknown();
 }
 
 void RaiseMask(Graph& graph, Node& attention, const SymbolicContents& contents) {
-  if (Reaches(attention.input(kMask), 0, KeysOf(attention), contents)) return;
+  if (Reaches(attention.input(Attention::kMask), 0, KeysOf(attention), contents)) return;
   GraphBuilder builder(graph, &attention, "all_keys");
-  Value* keys = builder.Size(attention.input(kKey), *KeyAxis(attention));
-  Value* past = attention.input(kPastKey);
+  Value* keys = builder.Size(attention.input(Attention::kKey), *KeyAxis(attention));
+  Value* past = attention.input(Attention::kPastKey);
   if (past != nullptr) keys = builder.Add("Add", {builder.Size(past, 2), keys});
-  attention.SetInput(kMask, builder.Add("Expand", {attention.input(kMask), keys}));
+  attention.SetInput(Attention::kMask,
+                     builder.Add("Expand", {attention.input(Attention::kMask), keys}));
 }
 
 void Raise(Graph& graph, int64_t opset, SymbolicContents& contents) {

@@ -36,8 +36,10 @@ absl::Status IsWorthPaging(const Reading& reading) {
 absl::StatusOr<Reading> ReadSite(ElementReader& reader, Value* output, const AxisSplits& splits) {
   Reading reading;
   PF_ASSIGN_OR_RETURN(reading.site, ReadAttention(reader, output, splits));
-  PF_ASSIGN_OR_RETURN(reading.key, RowsOf(reader, reading.site.key, reading.site.e));
-  PF_ASSIGN_OR_RETURN(reading.value, RowsOf(reader, reading.site.value, reading.site.d));
+  reading.site.query = NarrowQuery(reader, reading.site);
+  const DataType type = reading.site.query.value->dtype();
+  PF_ASSIGN_OR_RETURN(reading.key, RowsOf(reader, reading.site.key, reading.site.e, type));
+  PF_ASSIGN_OR_RETURN(reading.value, RowsOf(reader, reading.site.value, reading.site.d, type));
   PF_ASSIGN_OR_RETURN(reading.axes, PagedAxesOf(reading.site, reading.key));
   PF_RETURN_IF_ERROR(IsWorthPaging(reading));
   PF_ASSIGN_OR_RETURN(reading.visible, VisibleKeysOf(reading.site, reading.axes));

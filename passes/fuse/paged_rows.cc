@@ -172,9 +172,15 @@ bool CacheRows::IsSingle(const Element& element) {
                               [](const Dim& dim) { return dim.constant() == 1; });
 }
 
-absl::StatusOr<CacheRows> RowsOf(ElementReader& reader, const Factors& factors,
-                                 const AtomPtr& along) {
+absl::StatusOr<CacheRows> RowsOf(ElementReader& reader, const Factors& read, const AtomPtr& along,
+                                 DataType type) {
   CacheRows rows;
+  Factors factors = read;
+  if (read.others.size() == 1 && read.others[0].From("Cast") &&
+      read.others[0].value->dtype() == type) {
+    factors = FactorsOf(reader, reader.Operand(read.others[0], 0));
+    factors.number *= read.number;
+  }
   rows.number = factors.number;
   bool found = false;
   for (const Element& factor : factors.others) {

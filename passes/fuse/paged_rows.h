@@ -20,8 +20,9 @@ struct CacheRows {
   bool per_token() const { return scale && !scale->at.empty() && !IsSingle(*scale); }
   static bool IsSingle(const Element& element);
 };
+// `type`: of queries, which the op rounds rows to that it decodes.
 absl::StatusOr<CacheRows> RowsOf(ElementReader& reader, const Factors& factors,
-                                 const AtomPtr& along);
+                                 const AtomPtr& along, DataType type);
 
 // How the axes of an attention map to a paged cache.
 struct PagedAxes {

@@ -209,13 +209,6 @@ absl::StatusOr<Listing> ListingOf(const AttentionSite& site, const Latent& laten
   return listing;
 }
 
-bool IsCastOnly(const Value& value, DataType type) {
-  return !value.is_output() && !value.uses().empty() &&
-         std::all_of(value.uses().begin(), value.uses().end(), [&](const Use& use) {
-           return use.node->Is("Cast") && use.node->output(0)->dtype() == type;
-         });
-}
-
 class SparsePorts {
  public:
   SparsePorts(GraphBuilder& builder, ElementReader& reader, const AttentionSite& site,
@@ -231,7 +224,7 @@ class SparsePorts {
     if (site_.softcap != 0) return Refused("the op has no soft cap");
     SortAxes();
     std::vector<Value*> inputs(5, nullptr);
-    const Element query = Query();
+    const Element query = NarrowQuery(reader_, site_);
     PF_ASSIGN_OR_RETURN(inputs[0], arranger_.Gathered(query, {tokens_, heads_, {site_.e}}));
     inputs[1] = latent_.cache;
     const Element listed{latent_.listed->tensor, latent_.listed->args};
@@ -267,13 +260,6 @@ class SparsePorts {
         (token ? tokens_ : heads_).push_back(term.first);
       }
     }
-  }
-
-  // In the type that it was cast from, if the result is cast to that.
-  Element Query() {
-    if (!site_.query.From("Cast")) return site_.query;
-    const Element narrow = reader_.Operand(site_.query, 0);
-    return IsCastOnly(*site_.output.value, narrow.value->dtype()) ? narrow : site_.query;
   }
 
   absl::Status SetAttributes(Node& node) const {

@@ -17,15 +17,14 @@
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
 namespace {
 
-constexpr int kMask = 3;
-constexpr int kPastKey = 4;
-constexpr int kOwnLengths = 6;
+using ports::Attention;
 
 // The axes of an Attention node that a mask has.
 struct Lengths {
@@ -38,16 +37,16 @@ absl::Status Unfit(std::string_view why) {
 }
 
 absl::StatusOr<Lengths> LengthsOf(const Node& node) {
-  if (node.input(kOwnLengths)) return Unfit("attention has its own key lengths");
-  const auto& q = node.input(0)->shape();
-  const auto& k = node.input(1)->shape();
+  if (node.input(Attention::kKeyLengths)) return Unfit("attention has its own key lengths");
+  const auto& q = node.input(Attention::kQuery)->shape();
+  const auto& k = node.input(Attention::kKey)->shape();
   if (!q || !k || q->rank() != k->rank() || q->rank() < 3) return Unfit("queries have no shape");
   Lengths lengths;
   lengths.key_axis = k->rank() - 2;
   lengths.batch = (*q)[0];
   lengths.queries = (*q)[lengths.key_axis];
   lengths.past = 0;
-  if (const Value* past = node.input(kPastKey)) {
+  if (const Value* past = node.input(Attention::kPastKey)) {
     lengths.past =
         past->shape() && past->shape()->rank() == 4 ? (*past->shape())[2] : Dim::Unknown();
   }
@@ -124,7 +123,7 @@ class PaddingBuilder {
  private:
   Value* Keys() {
     Value* fresh = builder_.Size(node_->input(1), lengths_.key_axis);
-    Value* past = node_->input(kPastKey);
+    Value* past = node_->input(Attention::kPastKey);
     return past ? builder_.Add("Add", {builder_.Size(past, 2), fresh}) : fresh;
   }
 
@@ -154,7 +153,8 @@ class AttentionMask : public Pass {
     PF_RETURN_IF_ERROR(InferShapes(model, &contents));
     bool changed = false;
     for (const auto& node : model.graph->nodes()) {
-      if (!node->Is("Attention") || !node->input(kMask) || IsPaddingMask(node->input(kMask)))
+      if (!node->Is("Attention") || !node->input(Attention::kMask) ||
+          IsPaddingMask(node->input(Attention::kMask)))
         continue;
       absl::Status done = Rewrite(*model.graph, node.get(), contents);
       if (done.ok()) {
@@ -182,23 +182,23 @@ class AttentionMask : public Pass {
   }
 
   static absl::Status Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-    PF_ASSIGN_OR_RETURN(const MaskForm form, AnalyseMask(node->input(kMask), contents));
+    PF_ASSIGN_OR_RETURN(const MaskForm form, AnalyseMask(node->input(Attention::kMask), contents));
     PF_ASSIGN_OR_RETURN(const Lengths lengths, LengthsOf(*node));
     PF_RETURN_IF_ERROR(CheckLimits(form, lengths));
     PF_ASSIGN_OR_RETURN(const int64_t window, WindowOf(form));
     const bool hides_nothing = !form.upper && !form.lower && !form.padding;
-    if (hides_nothing && !Reaches(node->input(kMask), 0, lengths.keys, contents)) {
+    if (hides_nothing && !Reaches(node->input(Attention::kMask), 0, lengths.keys, contents)) {
       return Unfit(StrCat("expected ", lengths.keys.ToString(), " keys, got ",
-                          node->input(kMask)->shape()->back(0).ToString()));
+                          node->input(Attention::kMask)->shape()->back(0).ToString()));
     }
     Value* rest = nullptr;
     if (form.padding) {
       PF_RETURN_IF_ERROR(CheckIndices(form, lengths));
       PF_ASSIGN_OR_RETURN(const bool repeats,
-                          RepeatsKeys(node->input(kMask), form, lengths, contents));
+                          RepeatsKeys(node->input(Attention::kMask), form, lengths, contents));
       rest = PaddingBuilder(graph, node, form, lengths).Build(repeats);
     }
-    node->SetInput(kMask, rest);
+    node->SetInput(Attention::kMask, rest);
     if (form.upper) SetInt(node, "is_causal", 1);
     if (window > 0) {
       const int64_t left = IntOr(*node, "left_window_size", -1);

@@ -5,6 +5,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/pattern.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/words/written_softmax.h"
 
@@ -430,6 +431,27 @@ std::vector<Node*> AttentionNodes(const Graph& graph) {
 absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output,
                                             const AxisSplits& split) {
   return SiteReader(reader, output).Read(split);
+}
+
+namespace {
+
+// Whatever reads the value, behind views, reads it in that type.
+bool IsReadAs(const Value& value, DataType type) {
+  return !value.is_output() && !value.uses().empty() &&
+         std::all_of(value.uses().begin(), value.uses().end(), [type](const Use& use) {
+           const Value* output = use.node->output(0);
+           if (use.node->Is("Cast")) return output->dtype() == type;
+           const bool moves = IsViewNode(*use.node) || use.node->Is("Transpose");
+           return moves && use.index == 0 && IsReadAs(*output, type);
+         });
+}
+
+}  // namespace
+
+Element NarrowQuery(ElementReader& reader, const AttentionSite& site) {
+  if (!site.query.From("Cast")) return site.query;
+  const Element narrow = reader.Operand(site.query, 0);
+  return IsReadAs(*site.output.value, narrow.value->dtype()) ? narrow : site.query;
 }
 
 }  // namespace pagefuse

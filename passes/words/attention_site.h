@@ -37,4 +37,8 @@ absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output
 // sum of a softmax, and 0 in rows that see no key, behind the sum of products.
 std::vector<Node*> AttentionNodes(const Graph& graph);
 
+// The query in the type that it was cast from, if the result is cast back to that: what an op
+// computes in a wider type and gives in its own.
+Element NarrowQuery(ElementReader& reader, const AttentionSite& site);
+
 }  // namespace pagefuse

@@ -1,0 +1,113 @@
+// Fusions find what is computed, however it is written: the decomposition of every op that the
+// passes fuse, and the graphs of the fusion corpus, as they are and in another spelling.
+// mutation_sweep runs more of the same, and what is computed otherwise.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "fusion_case.h"
+#include "graph_mutations.h"
+#include "gtest/gtest.h"
+#include "paths.h"
+#include "tools/testcase.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::Mutate;
+using testing::Mutation;
+using testing::Random;
+using testing::Spellings;
+
+// A case and where it lies.
+struct Source {
+  std::string folder;
+  bool golden = false;
+
+  std::string name() const {
+    const std::filesystem::path path(folder);
+    const std::string leaf = path.filename().string();
+    return golden ? path.parent_path().filename().string() + "_" + leaf : leaf;
+  }
+  absl::StatusOr<FusionCase> Load() const {
+    return golden ? LoadDecompositionCase(folder, /*symbols=*/true) : LoadCorpusCase(folder);
+  }
+};
+void PrintTo(const Source& source, std::ostream* os) { *os << source.name(); }
+
+// Ops whose every call fuses back. Of the others only some modes do (mutation_sweep --golden).
+bool AlwaysFusesBack(const std::string& op) {
+  static const std::set<std::string> kOps = {"CompressCacheInsert", "CompressorStateInsert",
+                                             "IndexerKQuantInsert", "IndexerQRopeQuant",
+                                             "IndexerTopK",         "InvRopeQuant",
+                                             "KCacheQuantInsert",   "MlaCacheInsert",
+                                             "QNormRopeKvInsert",   "TopKSlots"};
+  return kOps.contains(op);
+}
+
+std::vector<Source> Sources() {
+  std::vector<Source> sources;
+  for (const std::string& folder : FindTestCases(SourcePath("tests/golden"))) {
+    const std::string op = std::filesystem::path(folder).parent_path().filename().string();
+    const bool refused = folder.find("/err_") != std::string::npos;
+    if (AlwaysFusesBack(op) && !refused) sources.push_back({folder, true});
+  }
+  for (const std::string& folder : FindTestCases(CorpusFolder(""))) {
+    const absl::StatusOr<FusionCase> one = LoadCorpusCase(folder);
+    if (one.ok() && one->must_fuse) sources.push_back({folder, false});
+  }
+  return sources;
+}
+
+class FuseMutations : public ::testing::TestWithParam<Source> {
+ protected:
+  void SetUp() override {
+    auto loaded = GetParam().Load();
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    case_ = *std::move(loaded);
+    for (const char c : case_.name) seed_ = 31 * seed_ + static_cast<unsigned char>(c);
+  }
+
+  // The graph fuses as it should and gives the same numbers.
+  void ExpectFused(const Model& graph) {
+    const auto outcome = RunFusion(case_, graph);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_TRUE(outcome->fusion.ok()) << outcome->fusion;
+    const absl::Status same = SameNumbers(case_, case_.feeds, outcome->model, graph);
+    EXPECT_TRUE(same.ok()) << same;
+  }
+
+  // The next of the mutations that is for the graph, applied to a copy.
+  std::optional<std::pair<std::string, Model>> Mutated(std::span<const Mutation> mutations,
+                                                       Random& random, double share) {
+    for (size_t tried = 0; tried < mutations.size(); ++tried) {
+      const Mutation& mutation = mutations[random() % mutations.size()];
+      Model graph = case_.plain.Clone();
+      const auto count = Mutate(graph, mutation, share, random);
+      if (count.ok() && *count > 0) return std::pair(std::string(mutation.name), std::move(graph));
+    }
+    return std::nullopt;
+  }
+
+  FusionCase case_;
+  uint32_t seed_ = 1;
+};
+
+TEST_P(FuseMutations, FuseWhatIsWrittenOut) { ExpectFused(case_.plain); }
+
+TEST_P(FuseMutations, FuseOtherSpellings) {
+  constexpr int kSpellings = 1;
+  Random random(seed_);
+  for (int i = 0; i < kSpellings; ++i) {
+    const auto mutated = Mutated(Spellings(), random, /*share=*/0.5);
+    ASSERT_TRUE(mutated.has_value());
+    SCOPED_TRACE(mutated->first);
+    ExpectFused(mutated->second);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, FuseMutations, ::testing::ValuesIn(Sources()),
+                         [](const auto& info) { return info.param.name(); });
+
+}  // namespace
+}  // namespace pagefuse
