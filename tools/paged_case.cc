@@ -55,35 +55,35 @@ class PagedRun {
   absl::Status WriteCache(const std::string& name, const PagedSequence& sequence,
                           const std::vector<int64_t>& slots) {
     constexpr std::string_view kLatent = ".latent";
-    Tensor& cache = model_.cache_tensors().at(name);
+    const std::vector<int64_t>& dims = model_.cache_tensors().at(name).dims();
     std::string past = "past_key_values" + name.substr(std::string("kv_cache").size());
     if (!name.ends_with(kLatent)) {
-      const int64_t size = cache.dims()[3];
-      return WriteRows(name, past, {.heads = cache.dims()[2], .size = size, .row = size}, sequence,
-                       slots, cache);
+      const Columns whole{.cache = name, .heads = dims[2], .size = dims[3], .row = dims[3]};
+      return WriteRows(past, whole, sequence, slots);
     }
     past.resize(past.size() - kLatent.size());
-    const int64_t row = cache.dims()[2];
     const auto rotated = data_.feeds.find(past + ".value");
     const int64_t tail = rotated == data_.feeds.end() ? 0 : rotated->second.dims().back();
+    const int64_t head = dims[2] - tail;
     PF_RETURN_IF_ERROR(
-        WriteRows(name, past + ".key", {.size = row - tail, .row = row}, sequence, slots, cache));
-    return WriteRows(name, past + ".value", {.begin = row - tail, .size = tail, .row = row},
-                     sequence, slots, cache);
+        WriteRows(past + ".key", {.cache = name, .size = head, .row = dims[2]}, sequence, slots));
+    return WriteRows(past + ".value", {.cache = name, .begin = head, .size = tail, .row = dims[2]},
+                     sequence, slots);
   }
 
   // Elements [begin, begin + size) of the cache's rows of `row` elements, `heads` a token.
   struct Columns {
+    std::string cache;
     int64_t heads = 1, begin = 0, size = 0, row = 0;
   };
 
-  absl::Status WriteRows(const std::string& cache_name, const std::string& name,
-                         const Columns& columns, const PagedSequence& sequence,
-                         const std::vector<int64_t>& slots, Tensor& cache) const {
+  absl::Status WriteRows(const std::string& name, const Columns& columns,
+                         const PagedSequence& sequence, const std::vector<int64_t>& slots) {
+    Tensor& cache = model_.cache_tensors().at(columns.cache);
     const auto found = data_.feeds.find(name);
     if (found == data_.feeds.end()) {
       return NoPagedCounterpart(data_, StrCat("there is no data for input \"", name,
-                                              "\", the past of \"", cache_name, "\""));
+                                              "\", the past of \"", columns.cache, "\""));
     }
     const Tensor& past = found->second;
     const int64_t heads = columns.heads;

@@ -51,6 +51,19 @@ bool ReachesOutput(const Value* value, const OpTypes& through, int steps) {
          });
 }
 
+namespace {
+
+std::vector<const Node*> ReadersOf(const Node& node) {
+  std::vector<const Node*> readers;
+  for (const Value* output : node.outputs()) {
+    if (output == nullptr) continue;
+    for (const Use& use : output->uses()) readers.push_back(use.node);
+  }
+  return readers;
+}
+
+}  // namespace
+
 std::vector<const Node*> Ahead(const Node& node, int steps) {
   std::vector<const Node*> ahead = {&node};
   absl::flat_hash_set<const Node*> seen = {&node};
@@ -58,11 +71,8 @@ std::vector<const Node*> Ahead(const Node& node, int steps) {
   for (int step = 0; step < steps; ++step) {
     const size_t end = ahead.size();
     for (; begin < end; ++begin) {
-      for (const Value* output : ahead[begin]->outputs()) {
-        if (output == nullptr) continue;
-        for (const Use& use : output->uses()) {
-          if (seen.insert(use.node).second) ahead.push_back(use.node);
-        }
+      for (const Node* reader : ReadersOf(*ahead[begin])) {
+        if (seen.insert(reader).second) ahead.push_back(reader);
       }
     }
   }

@@ -166,14 +166,17 @@ absl::StatusOr<bool> FusionSearch::Try(Attempt& attempt) {
 absl::StatusOr<FoundText> FusionSearch::FindText(const Attempt& attempt,
                                                  const ComputedRegion& region,
                                                  const Draft& draft) const {
-  ComparedSizes sizes{.alike = region_scope_.sizes, .apart = {}};
-  for (const Value* port : region.ports) AddSymbols(*port, sizes.alike);
-  sizes.apart = {Apart(sizes.alike, 1), Apart(sizes.alike, -1)};
-  for (const auto& [symbol, size] : draft.sizes) {
-    sizes.alike[symbol] = size;
-    for (DimSizes& apart : sizes.apart) apart[symbol] = size;
+  ComparedScopes scopes{.alike = region_scope_, .apart = {}};
+  for (const Value* port : region.ports) AddSymbols(*port, scopes.alike.sizes);
+  for (const int step : {1, -1}) {
+    scopes.apart.push_back(scopes.alike);
+    scopes.apart.back().sizes = Apart(scopes.alike.sizes, step);
   }
-  return FindSameText(region, region_scope_, sizes, attempt.ports, attempt.outputs, draft);
+  for (const auto& [symbol, size] : draft.sizes) {
+    scopes.alike.sizes[symbol] = size;
+    for (RegionScope& apart : scopes.apart) apart.sizes[symbol] = size;
+  }
+  return FindSameText(region, scopes, attempt.ports, attempt.outputs, draft);
 }
 
 absl::Status FusionSearch::Rewrite(const Attempt& attempt, const ComputedRegion& region,

@@ -163,12 +163,10 @@ std::string Assumptions(RegionComparison& comparison, const Model& text) {
 
 }  // namespace
 
-absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const RegionScope& scope,
-                                       const ComparedSizes& sizes,
+absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const ComparedScopes& scopes,
                                        const std::vector<FusionPort>& specs,
                                        const std::vector<OutputSpec>& outputs, const Draft& draft) {
-  const RegionScope alike{scope.opsets, scope.contents, sizes.alike};
-  RegionComparison comparison(region, alike, specs, outputs, draft);
+  RegionComparison comparison(region, scopes.alike, specs, outputs, draft);
   PF_RETURN_IF_ERROR(comparison.Prepare());
   std::vector<std::pair<std::string, Model>> left;
   for (const std::string& text : draft.texts) {
@@ -184,9 +182,8 @@ absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const Regio
         StrCat("numbers near 2^", round.exponent, ": ", StdView(same.message())));
   }
   PF_RETURN_IF_ERROR(comparison.CheckSlots());
-  for (const DimSizes& apart : sizes.apart) {
-    const RegionScope other_scope{scope.opsets, scope.contents, apart};
-    RegionComparison other(region, other_scope, specs, outputs, draft);
+  for (const RegionScope& apart : scopes.apart) {
+    RegionComparison other(region, apart, specs, outputs, draft);
     constexpr ProbeRound kRound = {.seed = 4};
     // A graph that does not run at these sizes wants some of them alike, and so may the op.
     if (!other.Prepare().ok() || !other.Run(kRound).ok()) continue;

@@ -7,17 +7,16 @@
 
 namespace pagefuse {
 
-// Sizes of symbols: all alike, and each another, in two orders.
-struct ComparedSizes {
-  DimSizes alike;
-  std::vector<DimSizes> apart;
+// Where symbols are all of one size, and where each has another.
+struct ComparedScopes {
+  RegionScope alike;
+  std::vector<RegionScope> apart;
 };
 
 // The first of the draft's texts that gives what the region gives, at every magnitude and at all
 // sizes, and that takes every slot that the region takes. FailedPrecondition with the first
 // difference of the text that came furthest.
-absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const RegionScope& scope,
-                                       const ComparedSizes& sizes,
+absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const ComparedScopes& scopes,
                                        const std::vector<FusionPort>& specs,
                                        const std::vector<OutputSpec>& outputs, const Draft& draft);
 

@@ -147,7 +147,8 @@ class ProbeWriter {
   // Floating caches hold numbers, so that none is a NaN.
   absl::StatusOr<Tensor> Contents(Tensor tensor) {
     if (IsFloatingPoint(tensor.dtype()) && tensor.dtype() != DataType::kFloat8E4M3FN) {
-      return Encoded(std::move(tensor), Numbers(tensor.size(), 16.0f, /*fine=*/false));
+      const std::vector<float> numbers = Numbers(tensor.size(), 16.0f, /*fine=*/false);
+      return Encoded(std::move(tensor), numbers);
     }
     auto* bytes = static_cast<uint8_t*>(tensor.mutable_data());
     const int64_t count = tensor.byte_size();
