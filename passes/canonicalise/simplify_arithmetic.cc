@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/canonicalise/choice_rules.h"
 #include "pagefuse/passes/canonicalise/peephole.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/ports.h"
@@ -136,15 +137,19 @@ bool GatherNdToGather(Node& node, Peephole& peephole) {
 std::unique_ptr<Pass> SimplifyArithmetic() {
   return MakePeepholePass("simplify-arithmetic",
                           "Removes neutral operands and gives one spelling to equal sums: Clip "
-                          "with one bound, 1 / x, x ^ 2, "
-                          "Where of Not, GatherND of one index.",
+                          "with one bound, 1 / x, x ^ 2, x ^ 0.5, max (x, -x), Where of Not, of a "
+                          "comparison of its operands, of 1 and 0, GatherND of one index.",
                           {{"remove-neutral-operand", "Mul Div Pow And Or Add Sub", RemoveNeutral},
                            {"clip-to-max-or-min", "Clip", ClipToMaxOrMin},
                            {"div-to-reciprocal", "Div", DivToReciprocal},
                            {"square-to-mul", "Pow", SquareToMul},
+                           {"pow-to-sqrt", "Pow", PowToSqrt},
+                           {"max-to-abs", "Max", MaxToAbs},
                            {"remove-double-not", "Not", RemoveDoubleNot},
                            {"where-of-not", "Where", WhereOfNot},
                            {"where-of-constant", "Where", WhereOfConstant},
+                           {"where-to-max", "Where", WhereToMax},
+                           {"where-to-cast", "Where", WhereToCast},
                            {"gather-nd-to-gather", "GatherND", GatherNdToGather}});
 }
 

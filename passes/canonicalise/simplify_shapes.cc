@@ -6,26 +6,30 @@ namespace pagefuse {
 
 std::unique_ptr<Pass> SimplifyShapes() {
   constexpr std::string_view kViews = "Reshape Squeeze Unsqueeze Flatten";
-  return MakePeepholePass("simplify-shapes",
-                          "Removes Identity, Dropout, Expand, Slice, Transpose and Reshape that "
-                          "change nothing, joins chains of them, writes computed "
-                          "Reshape targets as constants, and reads sizes from graph inputs.",
-                          {{"remove-identity", "Identity", RemoveIdentity},
-                           {"remove-dropout", "Dropout", RemoveDropout},
-                           {"remove-expand", "Expand", RemoveExpand},
-                           {"remove-slice", "Slice", RemoveSlice},
-                           {"remove-single-concat", "Concat Max Min Sum", RemoveSingleConcat},
-                           {"simplify-transpose", "Transpose", SimplifyTranspose},
-                           {"read-size-from-input",
-                            "Shape Squeeze Unsqueeze Reshape Gather Slice Concat Cast Add Sub Mul "
-                            "Div Max Min ReduceProd "
-                            "Size",
-                            ReadSizeFromInput},
-                           {"remove-view", kViews, RemoveView},
-                           {"merge-views", kViews, MergeViews},
-                           {"merge-unsqueezes", "Unsqueeze", MergeUnsqueezes},
-                           {"canonical-reshape", "Reshape Flatten", CanonicalReshape},
-                           {"canonical-slice", "Slice", CanonicalSlice}});
+  return MakePeepholePass(
+      "simplify-shapes",
+      "Removes Identity, Dropout, Expand, Slice, Transpose and Reshape that "
+      "change nothing, joins chains of them, writes computed Reshape targets as "
+      "constants and Gather of places that count up as Slice, lets reductions "
+      "keep or drop their axes themselves, and reads sizes from graph inputs.",
+      {{"remove-identity", "Identity", RemoveIdentity},
+       {"remove-dropout", "Dropout", RemoveDropout},
+       {"remove-expand", "Expand", RemoveExpand},
+       {"remove-slice", "Slice", RemoveSlice},
+       {"remove-single-concat", "Concat Max Min Sum", RemoveSingleConcat},
+       {"simplify-transpose", "Transpose", SimplifyTranspose},
+       {"read-size-from-input",
+        "Shape Squeeze Unsqueeze Reshape Gather Slice Concat Cast Add Sub Mul "
+        "Div Max Min ReduceProd "
+        "Size",
+        ReadSizeFromInput},
+       {"remove-view", kViews, RemoveView},
+       {"view-of-reduction", kViews, ViewOfReduction},
+       {"merge-views", kViews, MergeViews},
+       {"merge-unsqueezes", "Unsqueeze", MergeUnsqueezes},
+       {"canonical-reshape", "Reshape Flatten", CanonicalReshape},
+       {"gather-to-slice", "Gather", GatherToSlice},
+       {"canonical-slice", "Slice", CanonicalSlice}});
 }
 
 }  // namespace pagefuse

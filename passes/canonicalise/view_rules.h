@@ -12,6 +12,11 @@ bool CanonicalReshape(Node& node,
                       Peephole& peephole);  // a computed target becomes a constant with 0 and -1
 bool MergeUnsqueezes(Node& node, Peephole& peephole);
 
+// --- axis_rules.cc: along one axis ---
+bool GatherToSlice(Node& node, Peephole& peephole);  // indices that count up
+bool ViewOfReduction(Node& node,
+                     Peephole& peephole);  // keeps the axes that it reduced, or drops them
+
 // --- no_op_rules.cc: nodes that change nothing ---
 bool RemoveIdentity(Node& node, Peephole& peephole);
 bool RemoveDropout(Node& node, Peephole& peephole);

@@ -1,6 +1,7 @@
 #include "pagefuse/passes/fuse/attribute_numbers.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/container/flat_hash_set.h"
 
@@ -68,6 +69,26 @@ std::vector<int64_t> Divisors(const std::vector<Node*>& nodes) {
   }
   if (std::find(divisors.begin(), divisors.end(), 1) == divisors.end()) divisors.push_back(1);
   return divisors;
+}
+
+std::vector<int64_t> IntegersOf(const std::vector<Node*>& nodes) {
+  std::vector<int64_t> integers = {0};
+  const auto add = [&](int64_t integer) {
+    if (std::find(integers.begin(), integers.end(), integer) == integers.end()) {
+      integers.push_back(integer);
+    }
+  };
+  for (const Node* node : nodes) {
+    for (const Value* input : node->inputs()) {
+      const Tensor* constant = input ? ConstantOf(input) : nullptr;
+      if (!constant || !IsInteger(constant->dtype()) || constant->size() == 0) continue;
+      const auto numbers = IntegerValues(*constant);
+      if (!numbers.ok()) continue;
+      // A folded Range says where it began.
+      if (numbers->size() == 1 || numbers->front() < 0) add(std::abs(numbers->front()));
+    }
+  }
+  return integers;
 }
 
 }  // namespace pagefuse

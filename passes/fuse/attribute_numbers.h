@@ -16,5 +16,8 @@ std::vector<float> FactorsOn(const ComputedRegion& region, const Value* port);
 std::vector<float> Epsilons(const ComputedRegion& region);
 // Integers of one element that quotients and remainders take, and 1.
 std::vector<int64_t> Divisors(const std::vector<Node*>& nodes);
+// Integers of one element that the nodes read, without their sign, the first of constants that
+// count up from below 0, and 0; each once.
+std::vector<int64_t> IntegersOf(const std::vector<Node*>& nodes);
 
 }  // namespace pagefuse

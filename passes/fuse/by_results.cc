@@ -32,6 +32,18 @@ constexpr NamedFusion kFusions[] = {
     {"IndexerQRopeQuant", "indexer queries rotated and quantised, weights scaled",
      FuseIndexerQRopeQuant},
     {"InvRopeQuant", "attention outputs rotated back and quantised", FuseInvRopeQuant},
+    {"TurboQuantInsert", "keys and values put into TurboQuant slots", FuseTurboQuantInsert},
+    {"TurboQuantDequant", "whole sequences unpacked from TurboQuant slots", FuseTurboQuantDequant},
+    {"KCacheDequantGather", "last rows of requests decoded into a workspace",
+     FuseKCacheDequantGather},
+    {"MlaGatherUpconvert", "latent rows of whole requests decoded", FuseMlaGatherUpconvert},
+    {"IndexerKGather", "indexer keys of whole requests, one behind the other", FuseIndexerKGather},
+    {"CombineTopKWindow", "compressed rows and a window listed for each token",
+     FuseCombineTopKWindow},
+    {"ReqIndexToSlot", "positions within requests that become slots or workspace rows",
+     FuseReqIndexToSlot},
+    {"MergeAttnStates", "two results of attention joined by their log-sum-exps",
+     FuseMergeAttnStates},
 };
 
 class FuseByResultsPass : public Pass {

@@ -38,7 +38,7 @@ absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWri
       Draft result;
       result.texts = texts(bound, form, formal);
       result.rules = {kWrittenBytes};
-      SetSlotLimits(write.blocks, write.block_size, result);
+      SetSlotLimits(bound, write.blocks, write.block_size, result);
       constexpr int64_t kPositions = 1000;
       result.limits["positions"] = kPositions;
       return result;

@@ -15,8 +15,7 @@ namespace pagefuse {
 namespace {
 
 // Sums over windows and norms are taken in any order: here and there a code is another one.
-constexpr ResultRule kPooledBytes = {.share = 0.02};
-constexpr int64_t kSymbolSize = 8;
+constexpr ResultRule kPooledBytes = {.share = 0.001};
 
 struct CompressFormat {
   const char* name;
@@ -37,7 +36,7 @@ std::vector<Target> TargetsOf(const FusionSearch& search, Value* cache) {
   std::vector<Target> targets;
   const int64_t block_bytes = BackDim(*cache, 1);
   if (Rank(*cache) != 2 || block_bytes < 1) return targets;
-  const int64_t blocks = (*cache->shape())[0].constant().value_or(kSymbolSize);
+  const int64_t blocks = ComparedSize(*cache, 0);
   const std::vector<int64_t> sizes = Divisors(search.UpstreamOf({cache}).nodes);
   for (const CompressFormat& format : kFormats) {
     for (int64_t size : sizes) {
@@ -115,45 +114,32 @@ Draft PagedDraft(const Target& target, const PagedForm& form, const BoundPorts& 
   if (BackDim(state, 1) != 2 * halves * target.format.size || halves < 1 || halves > 2) {
     return draft;
   }
-  const auto number = [](const Value& value, int axis) {
-    return (*value.shape())[axis].constant().value_or(kSymbolSize);
-  };
   for (float eps : Epsilons(region)) {
     draft.texts.push_back(PagedText(form, Attributes(target, ratio, halves - 1, eps)));
   }
   draft.rules = {kPooledBytes};
+  draft.has_exact_sums = true;
   draft.step = ratio;
   draft.limits = {{"kv_slot_mapping", target.slots},
-                  {"slot_mapping", number(state, 0) * number(state, 1)},
-                  {"block_table", number(state, 0)},
-                  {"token_to_req", number(table, 0)},
-                  {"positions",
-                   std::min(number(table, 1) * number(state, 1), number(*ports.at("cos_sin"), 0))}};
+                  {"slot_mapping", ComparedSize(state, 0) * ComparedSize(state, 1)},
+                  {"block_table", ComparedSize(state, 0)},
+                  {"token_to_req", ComparedSize(table, 0)},
+                  {"positions", std::min(ComparedSize(table, 1) * ComparedSize(state, 1),
+                                         ComparedSize(*ports.at("cos_sin"), 0))}};
   return draft;
 }
 
 absl::StatusOr<bool> FusePaged(FusionSearch& search, Value* output, const Target& target,
                                const PagedForm& form, int64_t ratio) {
-  const auto index = [](std::string name, int rank) {
-    return FusionPort{
-        .name = std::move(name),
-        .role = ProbeRole::kIndices,
-        .metadata = true,
-        .fits = [rank](const Value& value) {
-          return (value.dtype() == DataType::kInt64 || value.dtype() == DataType::kInt32) &&
-                 Rank(value) == rank && !ConstantOf(&value);
-        }};
-  };
-  FusionPort positions = index("positions", 1);
-  positions.role = ProbeRole::kWindowEnds;
+  const FusionPort positions = IndexPort("positions", 1, ProbeRole::kWindowEnds);
   const FusionPort state = {
       .name = "state_cache", .role = ProbeRole::kState, .fits = [](const Value& value) {
         return value.dtype() == DataType::kFloat && Rank(value) == 3;
       }};
   std::vector<FusionPort> ports = {
       CachePort("kv_cache", output),  SlotPort("kv_slot_mapping"),   state,
-      NormWeight(target.format.size), TablePort(target.format.size), index("block_table", 2)};
-  if (form.requests) ports.push_back(index("token_to_req", 1));
+      NormWeight(target.format.size), TablePort(target.format.size), IndexPort("block_table", 2)};
+  if (form.requests) ports.push_back(IndexPort("token_to_req", 1));
   ports.push_back(positions);
   if (form.state_slots) ports.push_back(SlotPort());
   return search.Fuse("fuse-CompressCacheInsert", {{"kv_cache_out", output, "kv_cache"}}, ports,
@@ -224,6 +210,7 @@ Draft PrefillDraft(const Target& target, const BoundPorts& ports, const Computed
         "kv_slot_mapping, kv_cache) }"));
   }
   draft.rules = {kPooledBytes};
+  draft.has_exact_sums = true;
   draft.limits = {{"kv_slot_mapping", target.slots}};
   // As many whole windows as slots.
   constexpr int64_t kWindows = 2;

@@ -8,9 +8,15 @@
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/pattern.h"
 
 namespace pagefuse {
 int Rank(const Value& value) { return value.shape() ? value.shape()->rank() : -1; }
+
+int64_t ComparedSize(const Value& value, int axis) {
+  constexpr int64_t kSymbolSize = 8;
+  return (*value.shape())[axis].constant().value_or(kSymbolSize);
+}
 
 int64_t BackDim(const Value& value, int from_end) {
   if (Rank(value) < from_end) return -1;
@@ -74,6 +80,15 @@ FusionPort PositionPort(std::string name) {
           .metadata = true,
           .inner = true,
           .fits = IsIndexVector};
+}
+
+FusionPort IndexPort(std::string name, int rank, ProbeRole role) {
+  return {
+      .name = std::move(name), .role = role, .metadata = true, .fits = [rank](const Value& value) {
+        const bool single = rank == 0 && Rank(value) == 1 && BackDim(value, 1) == 1;
+        return (value.dtype() == DataType::kInt64 || value.dtype() == DataType::kInt32) &&
+               (single || Rank(value) == rank) && !ConstantOf(&value);
+      }};
 }
 
 FusionPort ScalePort(std::string name) {
@@ -141,16 +156,46 @@ std::string UnflatText(const std::string& name, const std::string& from, const V
                 " = Reshape (", from, ", ", name, "_dims)  ");
 }
 
+std::string CastText(const std::string& name, const std::string& from, DataType type) {
+  return StrCat(name, " = Cast <to = ", static_cast<int>(type), "> (", from, ")  ");
+}
+
+std::string NarrowText(const std::vector<std::string>& ports) {
+  std::string text;
+  for (const std::string& port : ports) {
+    StrAppend(&text, CastText(port + "_32", port, DataType::kInt32));
+  }
+  return text;
+}
+
+namespace {
+
+// A remainder by that number, or an input that is taken for one.
+bool IsPlaceInBlock(const Value& value, int64_t block_size) {
+  const Node* node = value.producer();
+  if (!node) return !ConstantOf(&value);
+  if (IsViewNode(*node) || node->Is("Cast")) return IsPlaceInBlock(*node->input(0), block_size);
+  const Tensor* divisor = node->Is("Mod") ? ConstantOf(node->input(1)) : nullptr;
+  return divisor && IsFilledWith(*divisor, static_cast<double>(block_size));
+}
+
+}  // namespace
+
 std::vector<SlotForm> SlotForms(int64_t block_size) {
   FusionPort slots = SlotPort();
   slots.inner = true;
-  const auto index = [](std::string name) {
-    FusionPort spec = PositionPort(std::move(name));
-    spec.fits = [](const Value& value) { return IsIndexVector(value) && !ConstantOf(&value); };
-    return spec;
+  const SlotForm by_slot = {
+      {slots}, "slot_mapping", ReshapeText("slots", "slot_mapping", "[-1]"), "slot_mapping"};
+  if (block_size == 1) return {by_slot};
+  FusionPort blocks = PositionPort("blocks");
+  blocks.role = ProbeRole::kBlocks;
+  blocks.fits = [](const Value& value) { return IsIndexVector(value) && !ConstantOf(&value); };
+  FusionPort places = PositionPort("places_in_block");
+  places.fits = [block_size](const Value& value) {
+    return IsIndexVector(value) && IsPlaceInBlock(value, block_size);
   };
-  return {{{slots}, "slot_mapping", ReshapeText("slots", "slot_mapping", "[-1]"), "slot_mapping"},
-          {{index("blocks"), index("places_in_block")},
+  return {by_slot,
+          {{blocks, places},
            "blocks, places_in_block",
            StrCat("block_size = Constant <value_int: int = ", block_size,
                   "> ()  wide = Cast <to = 7> (blocks)  far = Cast <to = 7> (places_in_block)  "
@@ -159,7 +204,32 @@ std::vector<SlotForm> SlotForms(int64_t block_size) {
            "blocks"}};
 }
 
-void SetSlotLimits(int64_t blocks, int64_t block_size, Draft& draft) {
+namespace {
+
+// True if `value` is computed from `other`, a few nodes away.
+bool ComputedFrom(const Value& value, const Value& other, int nodes_away = 8) {
+  if (&value == &other) return true;
+  const Node* node = value.producer();
+  if (!node || nodes_away == 0) return false;
+  return std::any_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
+    return input && ComputedFrom(*input, other, nodes_away - 1);
+  });
+}
+
+// As many of one as of the other, and neither says more than its own part of a slot.
+bool AreBlocksAndPlaces(const Value& blocks, const Value& places) {
+  return blocks.shape() && places.shape() && ProvablyEqual(*blocks.shape(), *places.shape()) &&
+         !ComputedFrom(blocks, places) && !ComputedFrom(places, blocks);
+}
+
+}  // namespace
+
+void SetSlotLimits(const BoundPorts& ports, int64_t blocks, int64_t block_size, Draft& draft) {
+  const auto block = ports.find("blocks");
+  const bool apart = block != ports.end();
+  if (apart && !AreBlocksAndPlaces(*block->second, *ports.at("places_in_block"))) {
+    draft.texts.clear();
+  }
   draft.limits["slot_mapping"] = blocks * block_size;
   draft.limits["blocks"] = blocks;
   draft.limits["places_in_block"] = block_size;

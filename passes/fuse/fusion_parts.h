@@ -13,6 +13,8 @@ namespace pagefuse {
 // The number of a dim counted from the end (1: the last); -1 if it is none.
 int64_t BackDim(const Value& value, int from_end);
 int Rank(const Value& value);  // -1 if unknown
+// The number of a dim, of a symbol as many as are compared on.
+int64_t ComparedSize(const Value& value, int axis);
 bool IsIndexVector(const Value& value);
 bool IsRowType(DataType type);   // float, float16, bfloat16
 bool IsCodeType(DataType type);  // e4m3fn, or uint8 for its bytes
@@ -28,17 +30,16 @@ FusionPort RowPort(std::string name, std::vector<int64_t> tail);
 FusionPort Bfloat16Port(FusionPort spec);
 FusionPort SlotPort(std::string name = "slot_mapping");
 FusionPort PositionPort(std::string name = "positions");
+// Integers of that rank that the graph computes or is given; of rank 0, one element in any shape.
+FusionPort IndexPort(std::string name, int rank, ProbeRole role = ProbeRole::kIndices);
 // A scale of a whole tensor.
 FusionPort ScalePort(std::string name);
 // A cache of the type and shape of what was written into it.
 FusionPort CachePort(std::string name, const Value* written);
 
-// Codes that are computed exactly, but for rows where a logarithm rounds the exponent the other
-// way.
-inline constexpr ResultRule kExactCodes = {.rows = 0.04};
-// Bytes of rows that are computed exactly, but for an exponent that a logarithm rounds the other
-// way.
-inline constexpr ResultRule kWrittenBytes = {.share = 0.002};
+// Codes and bytes that are computed exactly.
+inline constexpr ResultRule kExactCodes = {};
+inline constexpr ResultRule kWrittenBytes = {};
 
 // Shapes as Reshape takes them: the dims but for one that is no number, which is -1; nullopt if
 // more are none.
@@ -54,6 +55,10 @@ std::string FlatText(const std::string& name, const std::string& port, const Val
 // those of the port `like`, before its last `tail` dims; empty where they are not.
 std::string UnflatText(const std::string& name, const std::string& from, const Value& value,
                        const std::string& like, const Value& like_value, int tail);
+// `name`: `from` as integers of that type.
+std::string CastText(const std::string& name, const std::string& from, DataType type);
+// `<port>_32` for each of the ports: what ops take of metadata.
+std::string NarrowText(const std::vector<std::string>& ports);
 // One way to hold the places of rows in a cache.
 struct SlotForm {
   std::vector<FusionPort> ports;
@@ -63,7 +68,8 @@ struct SlotForm {
 };
 // By slot; by block and place in the block. The cache has blocks of that many tokens.
 std::vector<SlotForm> SlotForms(int64_t block_size);
-void SetSlotLimits(int64_t blocks, int64_t block_size, Draft& draft);
+// Leaves no text where blocks and places in them are not two parts of slots.
+void SetSlotLimits(const BoundPorts& ports, int64_t blocks, int64_t block_size, Draft& draft);
 // `name`: the port with one axis of tokens. Where there may be more slots than rows, one row is
 // repeated for all of them; where there may be fewer, the first rows are theirs.
 std::string RowsText(const std::string& name, const std::string& port, const BoundPorts& ports,

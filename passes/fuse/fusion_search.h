@@ -33,6 +33,8 @@ struct FusionPort {
 };
 
 using BoundPorts = std::map<std::string, Value*>;
+// The elements of integer ports.
+using PortIntegers = std::map<std::string, std::vector<int64_t>>;
 
 // What to put in for ports that were found.
 struct Draft {
@@ -43,6 +45,10 @@ struct Draft {
   std::map<std::string, int64_t> limits = {};
   int64_t step = 1;
   DimSizes sizes = {};  // of symbols that depend on each other
+  // There are probes whose sums no order changes, and on these all results are equal.
+  bool has_exact_sums = false;
+  // Makes integers of ports what they are together, such as lengths that fit offsets.
+  std::function<void(uint32_t seed, PortIntegers& integers)> arrange = {};
 };
 
 struct OutputSpec {

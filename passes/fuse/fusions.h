@@ -24,5 +24,17 @@ absl::StatusOr<bool> FuseQNormRopeKvInsert(FusionSearch& search, Value* output);
 absl::StatusOr<bool> FusePagedCacheInsert(FusionSearch& search, Value* output);
 // Windows compressed into rows (compress_fusion.cc).
 absl::StatusOr<bool> FuseCompressCacheInsert(FusionSearch& search, Value* output);
+// Rows that tokens attend to, listed (slot_list_fusions.cc).
+absl::StatusOr<bool> FuseReqIndexToSlot(FusionSearch& search, Value* output);
+absl::StatusOr<bool> FuseCombineTopKWindow(FusionSearch& search, Value* output);
+// Rows of whole requests, read out of paged caches (row_gather_fusions.cc).
+absl::StatusOr<bool> FuseKCacheDequantGather(FusionSearch& search, Value* output);
+absl::StatusOr<bool> FuseMlaGatherUpconvert(FusionSearch& search, Value* output);
+absl::StatusOr<bool> FuseIndexerKGather(FusionSearch& search, Value* output);
+// TurboQuant slots (turboquant_row_fusions.cc).
+absl::StatusOr<bool> FuseTurboQuantInsert(FusionSearch& search, Value* output);
+absl::StatusOr<bool> FuseTurboQuantDequant(FusionSearch& search, Value* output);
+// Two results of attention joined (merge_states_fusion.cc).
+absl::StatusOr<bool> FuseMergeAttnStates(FusionSearch& search, Value* output);
 
 }  // namespace pagefuse

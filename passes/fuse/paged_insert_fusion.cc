@@ -156,7 +156,6 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches
     const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
       Draft result;
       const int64_t row = BackDim(*ports.at("key"), 1) * BackDim(*ports.at("key"), 2);
-      SetSlotLimits(Elements(*caches.key) / row / block_size, block_size, result);
       for (const std::string& mode : Modes(caches, tensor_scales)) {
         for (const char* rounding : {"half_even", "toward_zero"}) {
           result.texts.push_back(
@@ -166,6 +165,7 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches
       // Quotients and products with the reciprocal round apart here and there.
       constexpr ResultRule kRows = {.share = 0.002}, kScales = {.relative = 3e-7};
       result.rules = {kRows, kRows, kScales, kScales};
+      SetSlotLimits(ports, Elements(*caches.key) / row / block_size, block_size, result);
       return result;
     };
     PF_ASSIGN_OR_RETURN(const bool fused,

@@ -61,7 +61,6 @@ Draft QNormDraft(const QNormReading& reading, const BoundPorts& ports,
   const int64_t out_heads = BackDim(*reading.q_out, 2);
   if (!width || *width > size) return draft;
   SetTableLimit(reading.table, ports, draft);
-  SetSlotLimits(reading.cache.blocks, reading.cache.block_tokens, draft);
   const Value& q = *ports.at("q");
   const int64_t heads = BackDim(q, 2);
   const bool coded = reading.cache.format == "fp8";
@@ -88,7 +87,9 @@ Draft QNormDraft(const QNormReading& reading, const BoundPorts& ports,
   constexpr ResultRule kNear = {.relative = kStep, .of_largest = kCancelled};
   // Codes of numbers a unit apart are the same but for a few at borders.
   constexpr ResultRule kNearCodes = {.share = 0.005};
+  draft.has_exact_sums = true;
   draft.rules = {coded ? kNearCodes : kNear, coded ? kNearCodes : kWrittenBytes};
+  SetSlotLimits(ports, reading.cache.blocks, reading.cache.block_tokens, draft);
   return draft;
 }
 

@@ -49,6 +49,7 @@ class Comparison {
   absl::Status Run() {
     for (size_t i = 0; i < expected_.size(); ++i) {
       written_ += before_.empty() || before_[i] != expected_[i] ? 1 : 0;
+      unequal_ += expected_[i] != found_[i] && !std::isnan(found_[i]) ? 1 : 0;
       if (Same(i)) continue;
       if (first_ < 0) first_ = static_cast<int64_t>(i);
       const int64_t row = static_cast<int64_t>(i) / row_;
@@ -58,9 +59,14 @@ class Comparison {
     }
     if (written_ == 0) return absl::FailedPreconditionError("nothing is written");
     const double all_rows = static_cast<double>(expected_.size()) / static_cast<double>(row_);
-    const bool few = differing_ <= rule_.share * static_cast<double>(written_);
+    const bool few = differing_ <= rule_.share * static_cast<double>(written_) &&
+                     unequal_ <= rule_.unequal * static_cast<double>(expected_.size());
     const bool few_rows = before_.empty() && rows_ <= rule_.rows * all_rows;
     if (few || few_rows) return absl::OkStatus();
+    if (first_ < 0) {
+      return absl::FailedPreconditionError(
+          StrCat(unequal_, " of ", expected_.size(), " elements are near the op's, but not equal"));
+    }
     return absl::FailedPreconditionError(StrCat("at element ", first_, " it gives ", found_[first_],
                                                 ", the op ", expected_[first_], " (", differing_,
                                                 " of ", written_, " differ)"));
@@ -69,7 +75,7 @@ class Comparison {
  private:
   bool Same(size_t i) const {
     const double a = expected_[i], b = found_[i];
-    if (a == b || (std::isnan(a) && std::isnan(b))) return true;
+    if (a == b || (std::isnan(b) && (std::isnan(a) || rule_.nan))) return true;
     if (IsCode(type_)) {
       return SameCode(static_cast<uint8_t>(a), static_cast<uint8_t>(b), rule_.packed_codes);
     }
@@ -90,7 +96,7 @@ class Comparison {
   DataType type_;
   std::vector<double> expected_, found_, before_;
   int64_t row_ = 1;
-  int64_t written_ = 0, differing_ = 0, rows_ = 0, last_row_ = -1, first_ = -1;
+  int64_t written_ = 0, differing_ = 0, unequal_ = 0, rows_ = 0, last_row_ = -1, first_ = -1;
 };
 
 }  // namespace

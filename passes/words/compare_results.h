@@ -18,7 +18,11 @@ struct ResultRule {
   double relative = 0;
   // Difference of floats beside the largest of their row: differences of numbers that nearly agree.
   double of_largest = 0;
+  // Of all elements, how many may be other numbers, however near: results that are rounded to few
+  // bits at the end.
+  double unequal = 1;
   bool packed_codes = false;  // bytes hold two 4-bit codes
+  bool nan = false;           // where the function gives a NaN, any number is as good
 };
 
 // OK, or FailedPrecondition with the first difference. `before` is the cache that both wrote into,

@@ -21,10 +21,40 @@ bool IsSmallConstant(const Value* value) {
   return tensor && tensor->size() <= kLargestFactor;
 }
 
+// True if a few nodes compute the value from constants and inputs of the graph of that shape.
+bool IsGiven(const Value& value, int nodes_away = 20) {
+  const Node* node = value.producer();
+  if (!node) return true;
+  if (nodes_away == 0) return false;
+  return std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
+    if (!input || ConstantOf(input)) return true;
+    const bool alike =
+        value.shape() && input->shape() && value.shape()->rank() == input->shape()->rank();
+    return alike && IsGiven(*input, nodes_away - 1);
+  });
+}
+
+// A square matrix that the graph holds or is given, as it is or not: rows are rotated by it.
+bool IsRotation(const Value* value) {
+  constexpr int64_t kLargestRotation = 256;
+  const auto& shape = value->shape();
+  const auto size = shape && shape->rank() == 2 ? (*shape)[0].constant() : std::nullopt;
+  return size && *size <= kLargestRotation && ProvablyEqual((*shape)[0], (*shape)[1]) &&
+         IsGiven(*value);
+}
+
+// Products with a constant or a rotation mix the elements of a token.
+bool IsProductOfRows(const Node& node) {
+  if (!node.Is("MatMul") && !node.Is("FusedMatMul", "com.microsoft")) return false;
+  return std::any_of(node.inputs().begin(), node.inputs().end(), [](const Value* input) {
+    return IsSmallConstant(input) || IsRotation(input);
+  });
+}
+
 // Nodes whose result no region computes.
 bool IsBorder(const Node& node) {
-  if (!node.domain().empty() || !node.Subgraphs().empty()) return true;
-  if (node.Is("MatMul")) return !IsSmallConstant(node.input(0)) && !IsSmallConstant(node.input(1));
+  if (IsProductOfRows(node)) return false;
+  if (!node.domain().empty() || !node.Subgraphs().empty() || node.Is("MatMul")) return true;
   static constexpr std::string_view kBorders[] = {
       "Gemm",          "Conv",          "Einsum",       "Attention",     "TopK",
       "MatMulInteger", "QLinearMatMul", "RandomNormal", "RandomUniform", "Multinomial"};
@@ -104,12 +134,21 @@ Tensor SizesTensor(const Value& value, const std::vector<int64_t>& sizes) {
   return Tensor::Of<int64_t>(dims, sizes);
 }
 
-// A Shape that only nodes of the region read: it goes with them.
+// True if nodes of the region alone read what the node gives, a few nodes away: it goes with them.
+bool ServesRegion(const Node& node, const absl::flat_hash_set<const Node*>& inside,
+                  int nodes_away = 6) {
+  return std::all_of(node.outputs().begin(), node.outputs().end(), [&](const Value* output) {
+    if (!output) return true;
+    if (output->is_output() || nodes_away == 0) return false;
+    return std::all_of(output->uses().begin(), output->uses().end(), [&](const Use& use) {
+      return inside.contains(use.node) || ServesRegion(*use.node, inside, nodes_away - 1);
+    });
+  });
+}
+
+// A size that nothing but the region needs.
 bool MeasuresFor(const Node& node, const absl::flat_hash_set<const Node*>& inside) {
-  if (!node.Is("Shape") || node.output(0)->is_output()) return false;
-  const auto& uses = node.output(0)->uses();
-  return std::all_of(uses.begin(), uses.end(),
-                     [&](const Use& use) { return inside.contains(use.node); });
+  return node.Is("Shape") && ServesRegion(node, inside);
 }
 
 // The region as a model of its own.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -15,6 +16,14 @@ namespace {
 // Elements that have one magnitude: no format has smaller groups.
 constexpr int64_t kRun = 32;
 constexpr float kLargestScore = 4;
+// Their squares have the mean 16, and no two sums of three-bit numbers are easier to take: whatever
+// a softmax takes of rows of these, the root of the mean square is a power of two.
+constexpr int kExactRun = 8;
+constexpr int kExactNumbers[kExactRun] = {1, 1, 3, 3, 3, 5, 5, 7};
+// exp(-256) is 0.
+constexpr float kScoreStep = 256;
+// More than any probe has rows.
+constexpr int64_t kScoreRanks = 65537;
 
 class ProbeWriter {
  public:
@@ -27,7 +36,9 @@ class ProbeWriter {
       case ProbeRole::kRows:
         return Encoded(std::move(tensor), Rows(size, IsFine(port)));
       case ProbeRole::kScores:
-        return Encoded(std::move(tensor), Numbers(size, kLargestScore, IsFine(port)));
+        return Encoded(std::move(tensor), Scores(size, port.dims.back(), IsFine(port)));
+      case ProbeRole::kLogSums:
+        return Encoded(std::move(tensor), LogSums(size));
       case ProbeRole::kFactors:
         return Encoded(std::move(tensor), Numbers(size, 2.0f, IsFine(port)));
       case ProbeRole::kScale: {
@@ -35,10 +46,23 @@ class ProbeWriter {
         for (float& scale : scales) scale = std::abs(scale);
         return Encoded(std::move(tensor), scales);
       }
+      case ProbeRole::kLevels: {
+        std::vector<float> levels = Numbers(size, 0.25f, /*fine=*/true);
+        std::sort(levels.begin(), levels.end());
+        return Encoded(std::move(tensor), levels);
+      }
       case ProbeRole::kTable:
         return Encoded(std::move(tensor), Numbers(size, 1.0f, IsFine(port)));
       case ProbeRole::kIndices:
         return Integers(std::move(tensor), Indices(size, port.limit));
+      case ProbeRole::kBlocks:
+        return Integers(std::move(tensor), round_.beyond ? std::vector<int64_t>(size, port.limit)
+                                                         : Indices(size, port.limit));
+      case ProbeRole::kEntries: {
+        std::vector<int64_t> entries = Indices(size, port.limit + 1);
+        for (int64_t& entry : entries) --entry;
+        return Integers(std::move(tensor), entries);
+      }
       case ProbeRole::kWindowEnds:
         return Integers(std::move(tensor), WindowEnds(size, port));
       case ProbeRole::kSlots:
@@ -46,7 +70,7 @@ class ProbeWriter {
       case ProbeRole::kState:
         return Encoded(std::move(tensor), State(size, port.dims.back()));
       case ProbeRole::kContents:
-        return Contents(std::move(tensor));
+        return Contents(std::move(tensor), IsFine(port));
     }
     return tensor;
   }
@@ -62,12 +86,13 @@ class ProbeWriter {
   std::vector<float> Rows(int64_t size, bool fine) {
     std::vector<float> rows(size, 0.0f);
     if (round_.zero) return rows;
+    if (round_.exact) return ExactRows(size);
     const int bits = fine ? 12 : 5;
     const int half = 1 << (bits - 1);
     int exponent = 0;
     for (int64_t i = 0; i < size; ++i) {
       const bool first = i % kRun == 0;
-      if (first) exponent = round_.exponent + Uniform(-3, 2);
+      if (first) exponent = round_.exponent + (round_.powers ? 0 : Uniform(-3, 2));
       int digits = 2 * Uniform(first ? half / 2 : 0, half - 1) + 1;
       if (first && round_.powers) digits = 7 << (bits - 3);
       // Three powers of two above the others.
@@ -75,6 +100,32 @@ class ProbeWriter {
       rows[i] = Signed(std::ldexp(static_cast<float>(digits), scale));
     }
     return rows;
+  }
+
+  std::vector<float> ExactRows(int64_t size) {
+    std::vector<float> rows(size);
+    std::vector<int> run(std::begin(kExactNumbers), std::end(kExactNumbers));
+    for (int64_t i = 0; i < size; ++i) {
+      if (i % kExactRun == 0) std::shuffle(run.begin(), run.end(), random_);
+      rows[i] = Signed(std::ldexp(static_cast<float>(run[i % kExactRun]), round_.exponent));
+    }
+    return rows;
+  }
+
+  // In an exact round no two rows have the same score, and each run of a row another rank.
+  std::vector<float> Scores(int64_t size, int64_t row, bool fine) {
+    if (!round_.exact) return Numbers(size, kLargestScore, fine);
+    std::vector<float> scores(size);
+    std::vector<std::pair<int64_t, int64_t>> ranks(row / kExactRun + 1);
+    for (auto& [step, first] : ranks) {
+      step = Uniform(1, kScoreRanks - 1);
+      first = Uniform(0, kScoreRanks - 1);
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      const auto& [step, first] = ranks[i % row / kExactRun];
+      scores[i] = kScoreStep * static_cast<float>((i / row * step + first) % kScoreRanks);
+    }
+    return scores;
   }
 
   // Odd multiples of 2^-bits below `largest`, none 0.
@@ -88,9 +139,18 @@ class ProbeWriter {
     return numbers;
   }
 
+  std::vector<float> LogSums(int64_t size) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    std::vector<float> sums = Numbers(size, kLargestScore, /*fine=*/true);
+    for (float& sum : sums) {
+      if (Uniform(0, 2) == 0) sum = Signed(kInfinity);
+    }
+    return sums;
+  }
+
   std::vector<float> State(int64_t size, int64_t row) {
     std::vector<float> state = Rows(size, /*fine=*/true);
-    const std::vector<float> scores = Numbers(size, kLargestScore, /*fine=*/true);
+    const std::vector<float> scores = Scores(size, row, /*fine=*/true);
     for (int64_t i = 0; i < size; ++i) {
       if (i % row >= row / 2) state[i] = scores[i];
     }
@@ -119,6 +179,12 @@ class ProbeWriter {
     std::vector<int64_t> slots(std::max(limit, size));
     std::iota(slots.begin(), slots.end(), 0);
     std::shuffle(slots.begin(), slots.begin() + limit, random_);
+    // Where there are tokens for all slots, two write each: what nobody writes must stay.
+    if (size >= limit && limit > 1) {
+      for (int64_t i = limit / 2; i < static_cast<int64_t>(slots.size()); ++i) {
+        slots[i] = slots[i % (limit / 2)];
+      }
+    }
     slots.resize(size);
     for (int64_t i = 0; i < size; ++i) {
       if (slots[i] >= limit || (round_.padding && i % 3 == 1)) slots[i] = -1;
@@ -145,9 +211,9 @@ class ProbeWriter {
   }
 
   // Floating caches hold numbers, so that none is a NaN.
-  absl::StatusOr<Tensor> Contents(Tensor tensor) {
+  absl::StatusOr<Tensor> Contents(Tensor tensor, bool fine) {
     if (IsFloatingPoint(tensor.dtype()) && tensor.dtype() != DataType::kFloat8E4M3FN) {
-      const std::vector<float> numbers = Numbers(tensor.size(), 16.0f, /*fine=*/false);
+      const std::vector<float> numbers = Numbers(tensor.size(), 16.0f, fine);
       return Encoded(std::move(tensor), numbers);
     }
     auto* bytes = static_cast<uint8_t*>(tensor.mutable_data());

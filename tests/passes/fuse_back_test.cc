@@ -19,9 +19,11 @@ constexpr std::string_view kFolder = "tests/data/decompositions/";
 // The ops that the pass is for.
 bool IsFusedByResults(const std::string& op) {
   static constexpr std::string_view kOps[] = {
-      "CompressCacheInsert", "CompressorStateInsert", "IndexerKQuantInsert",
-      "IndexerQRopeQuant",   "InvRopeQuant",          "KCacheQuantInsert",
-      "MlaCacheInsert",      "QNormRopeKvInsert",     "PagedCacheInsert"};
+      "CombineTopKWindow",   "CompressCacheInsert", "CompressorStateInsert", "IndexerKGather",
+      "IndexerKQuantInsert", "IndexerQRopeQuant",   "InvRopeQuant",          "KCacheDequantGather",
+      "KCacheQuantInsert",   "MergeAttnStates",     "MlaCacheInsert",        "MlaGatherUpconvert",
+      "PagedCacheInsert",    "QNormRopeKvInsert",   "ReqIndexToSlot",        "TurboQuantDequant",
+      "TurboQuantInsert"};
   return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
 }
 

@@ -37,11 +37,12 @@ void PrintTo(const Source& source, std::ostream* os) { *os << source.name(); }
 
 // Ops whose every call fuses back. Of the others only some modes do (mutation_sweep --golden).
 bool AlwaysFusesBack(const std::string& op) {
-  static const std::set<std::string> kOps = {"CompressCacheInsert", "CompressorStateInsert",
-                                             "IndexerKQuantInsert", "IndexerQRopeQuant",
-                                             "IndexerTopK",         "InvRopeQuant",
-                                             "KCacheQuantInsert",   "MlaCacheInsert",
-                                             "QNormRopeKvInsert",   "TopKSlots"};
+  static const std::set<std::string> kOps = {
+      "CombineTopKWindow",   "CompressCacheInsert", "CompressorStateInsert", "IndexerKGather",
+      "IndexerKQuantInsert", "IndexerQRopeQuant",   "IndexerTopK",           "InvRopeQuant",
+      "KCacheDequantGather", "KCacheQuantInsert",   "MergeAttnStates",       "MlaCacheInsert",
+      "MlaGatherUpconvert",  "QNormRopeKvInsert",   "ReqIndexToSlot",        "TopKSlots",
+      "TurboQuantDequant",   "TurboQuantInsert"};
   return kOps.contains(op);
 }
 

@@ -56,6 +56,12 @@ absl::StatusOr<FusionOutcome> RunFusion(const FusionCase& fusion_case, const Mod
 absl::Status SameNumbers(const FusionCase& fusion_case, const std::vector<Feeds>& feeds,
                          const Model& got, const Model& want);
 
+// True if a fused op that is put in for slots that are not negative gets some that are.
+bool WritesNegativeSlots(const Model& fused, const Feeds& feeds);
+
+// True if some value of the graph is a NaN on these feeds.
+bool ComputesNan(const Model& model, const Feeds& feeds);
+
 // The feeds of the case, and others: floats of other magnitudes and signs.
 std::vector<Feeds> MoreFeeds(const FusionCase& fusion_case);
 

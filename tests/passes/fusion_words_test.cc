@@ -106,9 +106,18 @@ g (float[T, 3] x, float[3, 3] m) => (float[T, 3] z, float[T, 3] w) {
 
 TEST_F(Region, EndsAtProductsOfData) {
   Parse(R"(<ir_version: 10, opset_import: ["" : 21]>
-g (float[T, 3] x, float[3, 3] m) => (float[T, 3] z) { a = MatMul (x, m)  z = Neg (a) })");
+g (float[T, 3] x, float[3, 4] m) => (float[T, 4] z) { a = MatMul (x, m)  z = Neg (a) })");
   const Upstream upstream = UpstreamOf({At("z")}, {}, scope_);
   EXPECT_EQ(upstream.leaves, std::vector<Value*>{At("a")});
+}
+
+TEST_F(Region, HoldsRotations) {
+  Parse(R"(<ir_version: 10, opset_import: ["" : 21]>
+g (float[T, 3] x, float[3, 3] m) => (float[T, 3] z) {
+  t = Transpose <perm = [1, 0]> (m)  a = MatMul (x, t)  z = Neg (a)
+})");
+  const Upstream upstream = UpstreamOf({At("z")}, {}, scope_);
+  EXPECT_THAT(upstream.leaves, ::testing::UnorderedElementsAre(At("x"), At("m")));
 }
 
 TEST_F(Region, TakesSizesAsNumbers) {

@@ -1,6 +1,6 @@
 // Recall of fusions under other spellings, and what becomes of graphs whose meaning is another:
 //   mutation_sweep [--golden] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N] [--breakages]
-//                  [--print]
+//                  [--print] [--explain RULE]
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -26,7 +26,7 @@ struct Arguments {
   bool golden = false;
   bool breakages = false;
   bool print = false;
-  std::string corpus, only, mutation;
+  std::string corpus, only, mutation, explain;
   int seeds = 1;
 };
 
@@ -46,9 +46,15 @@ class Sweep {
     const auto base = RunFusion(one, one.plain);
     if (!base.ok()) return Line("broken", one, "", base.status());
     const bool fuses = base->fusion.ok();
+    Explain(base->misses);
     Count("as it is", one, fuses);
-    if (!fuses) return Line("not fused", one, "as it is", base->fusion);
-    const absl::Status same = SameNumbers(one, one.feeds, base->model, one.plain);
+    if (!fuses) {
+      Line("not fused", one, "as it is", base->fusion);
+      return Print(one.plain, base->model);
+    }
+    // Breakages are looked at on more feeds: what differs there already says nothing of them.
+    const std::vector<Feeds> feeds = arguments_.breakages ? MoreFeeds(one) : one.feeds;
+    const absl::Status same = SameNumbers(one, feeds, base->model, one.plain);
     if (!same.ok()) Line("other numbers", one, "as it is", same);
     if (!one.must_fuse) return;
     for (int seed = 0; seed < arguments_.seeds; ++seed) {
@@ -88,10 +94,12 @@ class Sweep {
     if (!outcome->fusion.ok()) Line("lost", one, mutation.name, outcome->fusion);
     const absl::Status numbers = SameNumbers(one, one.feeds, outcome->model, mutated);
     if (!numbers.ok()) Line("other numbers", one, mutation.name, numbers);
-    if (arguments_.print) {
-      std::printf("%s\n---- after\n%s\n", PrintModel(mutated).c_str(),
-                  PrintModel(outcome->model).c_str());
-    }
+    Print(mutated, outcome->model);
+  }
+
+  void Print(const Model& before, const Model& after) const {
+    if (!arguments_.print) return;
+    std::printf("%s\n---- after\n%s\n", PrintModel(before).c_str(), PrintModel(after).c_str());
   }
 
   void Break(const FusionCase& one, const Mutation& mutation, int seed) {
@@ -99,19 +107,35 @@ class Sweep {
     Random random(seed);
     const auto count = Mutate(mutated, mutation, 0, random);
     if (!count.ok() || *count == 0) return;
-    const std::vector<Feeds> feeds = MoreFeeds(one);
+    std::vector<Feeds> feeds = MoreFeeds(one);
+    // Passes promise nothing of what is no number.
+    std::erase_if(feeds, [&](const Feeds& some) {
+      return ComputesNan(mutated, some) && !ComputesNan(one.plain, some);
+    });
     const absl::Status differs = SameNumbers(one, feeds, mutated, one.plain);
     // It cannot be run, or nobody sees the difference.
     if (absl::IsUnimplemented(differs) || differs.ok()) return;
     const auto outcome = RunFusion(one, mutated);
     if (!outcome.ok()) return Line("broken", one, mutation.name, outcome.status());
+    std::erase_if(feeds,
+                  [&](const Feeds& some) { return WritesNegativeSlots(outcome->model, some); });
     const absl::Status same = SameNumbers(one, feeds, outcome->model, mutated);
     const bool wrong = !same.ok() && !absl::IsUnimplemented(same);
     Count(mutation.name, one, !wrong);
     if (wrong) {
       Line("WRONG", one, StrCat(mutation.name, " seed ", seed), same);
+      Print(mutated, outcome->model);
     } else if (!outcome->fusion.ok() && outcome->misses.empty()) {
       Line("no reason", one, mutation.name, outcome->fusion);
+    }
+  }
+
+  // The conditions that a rule failed, one a place.
+  void Explain(const std::vector<Miss>& misses) const {
+    for (const Miss& miss : misses) {
+      if (miss.rule != arguments_.explain) continue;
+      std::printf("%s at \"%s\" (%d nodes): %s\n", miss.rule.c_str(), miss.at.c_str(),
+                  miss.matched_nodes, miss.condition.c_str());
     }
   }
 
@@ -141,6 +165,7 @@ Arguments Read(int argc, char** argv) {
     if (i + 1 == argc) break;
     if (name == "--corpus") arguments.corpus = argv[i + 1];
     if (name == "--only") arguments.only = argv[i + 1];
+    if (name == "--explain") arguments.explain = argv[i + 1];
     if (name == "--mutation") arguments.mutation = argv[i + 1];
     if (name == "--seeds") arguments.seeds = std::stoi(argv[i + 1]);
   }

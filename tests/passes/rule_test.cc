@@ -277,7 +277,7 @@ TEST(Pattern, NeedsTheTypesOfTheNodesThatNoGraphCanLeaveOut) {
       bits = Cast <to = 7> (flat)
       sum = MatMul (bits, x)
       less = Less (sum, y)
-      z = Where (less, sum, y)
+      z = Where (less, sum, bits)
     })",
                                        .metadata_inputs = {}});
   ASSERT_TRUE(pattern.ok()) << pattern.status();

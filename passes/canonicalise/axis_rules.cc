@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <optional>
+
+#include "pagefuse/passes/canonicalise/view_rules.h"
+#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/pattern.h"
+
+namespace pagefuse {
+namespace {
+
+// first, first + step, ..: `count` places of an axis.
+struct Places {
+  int64_t first = 0;
+  int64_t step = 1;
+  int64_t count = 0;
+};
+std::optional<Places> PlacesOf(const Value& indices, int64_t length) {
+  const Tensor* tensor = ConstantOf(&indices);
+  if (!tensor || tensor->rank() != 1 || tensor->size() < 1) return std::nullopt;
+  const auto read = IntegerValues(*tensor);
+  if (!read.ok()) return std::nullopt;
+  std::vector<int64_t> at = *read;
+  for (int64_t& place : at) place += place < 0 ? length : 0;
+  const auto count = static_cast<int64_t>(at.size());
+  const Places places = {at[0], count > 1 ? at[1] - at[0] : 1, count};
+  for (int64_t i = 0; i < count; ++i) {
+    if (at[i] != places.first + i * places.step || at[i] < 0 || at[i] >= length) {
+      return std::nullopt;
+    }
+  }
+  return places.step > 0 ? std::optional(places) : std::nullopt;
+}
+
+bool IsReduction(const Node& node) {
+  static constexpr std::string_view kOps[] = {"ReduceSum",      "ReduceMax", "ReduceMin",
+                                              "ReduceMean",     "ReduceL2",  "ReduceProd",
+                                              "ReduceSumSquare"};
+  return std::any_of(std::begin(kOps), std::end(kOps),
+                     [&](std::string_view op) { return node.Is(op); });
+}
+
+// The shape of the reduction's result if it kept its axes, or if it dropped them.
+std::optional<Shape> ReducedShape(const Node& node, const std::vector<int64_t>& axes, bool keeps) {
+  const Shape* from = ShapeOf(node.input(0));
+  if (!from) return std::nullopt;
+  std::vector<bool> reduced(from->rank());
+  for (int64_t axis : axes) {
+    const int64_t normal = NormalAxis(axis, from->rank());
+    if (normal < 0 || normal >= from->rank()) return std::nullopt;
+    reduced[normal] = true;
+  }
+  std::vector<Dim> dims;
+  for (int axis = 0; axis < from->rank(); ++axis) {
+    if (!reduced[axis]) dims.push_back((*from)[axis]);
+    if (reduced[axis] && keeps) dims.emplace_back(1);
+  }
+  return Shape(std::move(dims));
+}
+
+}  // namespace
+
+bool GatherToSlice(Node& node, Peephole& peephole) {
+  const Shape* shape = ShapeOf(node.input(0));
+  if (!shape || !node.input(1)) return false;
+  const int64_t axis = NormalAxis(IntOr(node, "axis", 0), shape->rank());
+  if (axis < 0 || axis >= shape->rank()) return false;
+  const auto length = (*shape)[static_cast<int>(axis)].constant();
+  const auto places = length ? PlacesOf(*node.input(1), *length) : std::nullopt;
+  if (!places) return false;
+  const auto ints = [&](const char* name, int64_t number) {
+    return AddInts(peephole.graph(), name, {number}, peephole.contents());
+  };
+  const int64_t end = places->first + (places->count - 1) * places->step + 1;
+  std::vector<Value*> inputs = {node.input(0), ints("starts", places->first), ints("ends", end),
+                                ints("axes", axis)};
+  if (places->step > 1) inputs.push_back(ints("steps", places->step));
+  return peephole.ReplaceByNode(node, "Slice", std::move(inputs));
+}
+
+bool ViewOfReduction(Node& node, Peephole& peephole) {
+  const Node* reduction = node.input(0) ? node.input(0)->producer() : nullptr;
+  if (!reduction || !IsReduction(*reduction) || reduction->graph() != node.graph()) return false;
+  if (node.input(0)->uses().size() != 1 || node.input(0)->is_output()) return false;
+  if (reduction->num_inputs() < 2 || !reduction->input(1)) return false;
+  const auto axes = KnownInts(reduction->input(1), peephole.contents());
+  if (!axes || axes->empty()) return false;
+  const bool keeps = IntOr(*reduction, "keepdims", 1) != 0;
+  const auto other = ReducedShape(*reduction, *axes, !keeps);
+  const Shape* shape = ShapeOf(node.output(0));
+  if (!other || !shape || !ProvablyEqual(*shape, *other)) return false;
+  return peephole.ReplaceByNode(
+      node, reduction->op_type(), reduction->inputs(), [&](Node& replaced) {
+        for (const auto& [name, attribute] : reduction->attributes()) {
+          replaced.SetAttribute(name, attribute);
+        }
+        replaced.SetAttribute("keepdims", MakeAttribute(int64_t{keeps ? 0 : 1}));
+      });
+}
+
+}  // namespace pagefuse
