@@ -23,6 +23,7 @@ struct Reading {
   PagedAxes axes;
   VisibleKeys visible;
   std::string mode;
+  std::optional<LogSums> sums;
 };
 
 // A contiguous cache of floats is what Attention reads itself, unless it is written by position.
@@ -42,6 +43,7 @@ absl::StatusOr<Reading> ReadSite(ElementReader& reader, Value* output, const Axi
   PF_ASSIGN_OR_RETURN(reading.value, RowsOf(reader, reading.site.value, reading.site.d, type));
   PF_ASSIGN_OR_RETURN(reading.axes, PagedAxesOf(reading.site, reading.key));
   PF_RETURN_IF_ERROR(IsWorthPaging(reading));
+  PF_RETURN_IF_ERROR(CheckNoBias(reading.site));
   PF_ASSIGN_OR_RETURN(reading.visible, VisibleKeysOf(reading.site, reading.axes));
   PF_ASSIGN_OR_RETURN(reading.mode, QuantModeOf(reading.key, reading.value));
   return reading;
@@ -71,29 +73,43 @@ class SiteFuser {
     ElementReader whole(context_.contents);
     PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(whole, output));
     ElementReader reader(context_.contents);
-    PF_ASSIGN_OR_RETURN(const Reading reading, ReadSite(reader, output, SplitsOf(site)));
-    PF_RETURN_IF_ERROR(ServesOnly(reader, {output}));
+    PF_ASSIGN_OR_RETURN(Reading reading, ReadSite(reader, output, SplitsOf(site)));
+    reading.sums = LogSumsOf(reader, *scope_.graph, reading.site);
+    PF_RETURN_IF_ERROR(CheckLowSums(reading.sums));
+    std::vector<const Value*> results = {output};
+    if (reading.sums) results.push_back(reading.sums->element.value);
+    PF_RETURN_IF_ERROR(ServesOnly(reader, results));
     Replacement replacement(*scope_.graph, *output, kName);
-    const absl::StatusOr<Value*> result = Build(reading, replacement);
-    if (!result.ok()) {
+    const absl::StatusOr<std::vector<Value*>> built = Build(reading, replacement);
+    if (!built.ok()) {
       replacement.Undo();
-      return result.status();
+      return built.status();
     }
-    return replacement.Finish(*result, *scope_.opsets, context_.contents);
+    PF_RETURN_IF_ERROR(replacement.Finish(built->front(), *scope_.opsets, context_.contents));
+    if (!reading.sums) return absl::OkStatus();
+    return replacement.Also(reading.sums->element.value, built->back(), context_.contents);
   }
 
-  static absl::StatusOr<Value*> Build(const Reading& r, Replacement& replacement) {
+  // The result, and the log-sum-exps if there are any.
+  static absl::StatusOr<std::vector<Value*>> Build(const Reading& r, Replacement& replacement) {
     PagedAttentionPorts ports(replacement.builder(), r.site, r.axes, r.visible);
     PF_ASSIGN_OR_RETURN(std::vector<Value*> inputs, ports.Inputs(r.key, r.value, r.mode));
-    Node* node = replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, 1);
+    Node* node =
+        replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, r.sums ? 2 : 1);
     node->name = r.site.output.producer()->name;
     node->metadata = r.site.output.producer()->metadata;
     node->SetAttribute("scale", MakeAttribute(static_cast<float>(r.site.scale)));
     node->SetAttribute("is_causal", MakeAttribute(int64_t{r.visible.causal ? 1 : 0}));
-    node->SetAttribute("sliding_window", MakeAttribute(r.visible.window));
+    // Chunks are said as the window that they and those before them make up.
+    const int64_t chunks = r.visible.chunk * (r.visible.chunks_before + 1);
+    node->SetAttribute("sliding_window", MakeAttribute(chunks > 0 ? chunks : r.visible.window));
+    if (chunks > 0) node->SetAttribute("chunk_lookback", MakeAttribute(r.visible.chunks_before));
     node->SetAttribute("softcap", MakeAttribute(static_cast<float>(r.site.softcap)));
     node->SetAttribute("kv_quant_mode", MakeAttribute(r.mode));
-    return ports.Result(node->output(0), r.key, r.value);
+    PF_ASSIGN_OR_RETURN(Value * result, ports.Result(node->output(0), r.key, r.value));
+    if (!r.sums) return std::vector<Value*>{result};
+    PF_ASSIGN_OR_RETURN(Value * sums, ports.Sums(node->output(1), *r.sums));
+    return std::vector<Value*>{result, sums};
   }
 
   Model& model_;

@@ -12,7 +12,7 @@ using Kind = IndexAtom::Kind;
 
 // Ports of PagedAttention.
 constexpr int kKScale = 6, kVScale = 7, kKScaleCache = 9, kVScaleCache = 10, kSink = 11;
-constexpr int kNumPorts = 12;
+constexpr int kCausalFlags = 15, kNumPorts = 18;
 
 AxisAtoms Joined(AxisAtoms a, const AxisAtoms& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -35,6 +35,13 @@ std::vector<Value*> SizeSources(const AttentionSite& site, const PagedAxes& axes
 }
 
 }  // namespace
+
+absl::Status CheckLowSums(const std::optional<LogSums>& sums) {
+  if (!sums || !sums->empty || HidesScore(*sums->empty)) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("\"", sums->element.value->name(), "\" is ",
+                                              *sums->empty,
+                                              " in rows that see no key, expected -inf"));
+}
 
 PagedAttentionPorts::PagedAttentionPorts(GraphBuilder& builder, const AttentionSite& site,
                                          const PagedAxes& axes, const VisibleKeys& visible)
@@ -71,6 +78,7 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const CacheRows&
   if (site_.sink) {
     PF_ASSIGN_OR_RETURN(inputs[kSink], arranger_.Gathered(*site_.sink, {Heads()}));
   }
+  inputs[kCausalFlags] = visible_.causal_flags;
   while (!inputs.back()) inputs.pop_back();
   return inputs;
 }
@@ -237,6 +245,10 @@ absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const CacheRow
   const DataType wanted = site_.output.value->dtype();
   if (site_.query.value->dtype() == wanted) return result;
   return builder_.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
+}
+
+absl::StatusOr<Value*> PagedAttentionPorts::Sums(Value* sums, const LogSums& site_sums) {
+  return arranger_.Spread(sums, {Heads(), Tokens()}, site_sums.element);
 }
 
 }  // namespace pagefuse

@@ -9,6 +9,9 @@
 
 namespace pagefuse {
 
+// FailedPrecondition where log-sum-exps are not -inf in rows that see no key.
+absl::Status CheckLowSums(const std::optional<LogSums>& sums);
+
 class PagedAttentionPorts {
  public:
   PagedAttentionPorts(GraphBuilder& builder, const AttentionSite& site, const PagedAxes& axes,
@@ -18,6 +21,9 @@ class PagedAttentionPorts {
                                              const std::string& mode);
   // The op's output as the site's.
   absl::StatusOr<Value*> Result(Value* output, const CacheRows& key, const CacheRows& value);
+
+  // The op's log-sum-exps as the site's.
+  absl::StatusOr<Value*> Sums(Value* sums, const LogSums& site_sums);
 
   // The op's axes, and its ports of a step's metadata.
   AxisAtoms Tokens() const;

@@ -5,6 +5,7 @@
 //   softmax (q . rows^T, indices >= 0) . rows[:, :512]
 //     =>  SparseMlaAttention (q, cache, indices, ..)
 #include <algorithm>
+#include <cmath>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -220,7 +221,8 @@ class SparsePorts {
         listing_(listing),
         arranger_(builder, {site.query.value, latent.listed->tensor, latent.cache}) {}
 
-  absl::StatusOr<Value*> Build() {
+  // The result, and the log-sum-exps if the graph has them.
+  absl::StatusOr<std::vector<Value*>> Build(const std::optional<LogSums>& sums) {
     if (site_.softcap != 0) return Refused("the op has no soft cap");
     SortAxes();
     std::vector<Value*> inputs(5, nullptr);
@@ -239,14 +241,19 @@ class SparsePorts {
       PF_ASSIGN_OR_RETURN(inputs[4], arranger_.Gathered(*site_.sink, {heads_}));
     }
     while (!inputs.back()) inputs.pop_back();
-    Node* node = builder_.AddNode("pagefuse", "SparseMlaAttention", inputs, 1);
+    Node* node = builder_.AddNode("pagefuse", "SparseMlaAttention", inputs, sums ? 2 : 1);
     PF_RETURN_IF_ERROR(SetAttributes(*node));
     PF_ASSIGN_OR_RETURN(
         Value * result,
         arranger_.Spread(node->output(0), {tokens_, heads_, {site_.d}}, site_.output));
     const DataType wanted = site_.output.value->dtype();
-    if (query.value->dtype() == wanted) return result;
-    return builder_.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
+    if (query.value->dtype() != wanted) {
+      result = builder_.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
+    }
+    if (!sums) return std::vector<Value*>{result};
+    PF_ASSIGN_OR_RETURN(Value * spread,
+                        arranger_.Spread(node->output(1), {tokens_, heads_}, sums->element));
+    return std::vector<Value*>{result, spread};
   }
 
  private:
@@ -312,17 +319,33 @@ class FuseSparseMlaPass : public Pass {
   static absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) {
     ElementReader reader(context.contents);
     PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output));
+    PF_RETURN_IF_ERROR(CheckNoBias(site));
     PF_ASSIGN_OR_RETURN(const Latent latent, LatentReader(reader, site).Read());
     PF_ASSIGN_OR_RETURN(const Listing listing, ListingOf(site, latent));
-    PF_RETURN_IF_ERROR(ServesOnly(reader, {output}));
+    const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
+    PF_RETURN_IF_ERROR(CheckSums(site, sums));
+    std::vector<const Value*> results = {output};
+    if (sums) results.push_back(sums->element.value);
+    PF_RETURN_IF_ERROR(ServesOnly(reader, results));
     Replacement replacement(*scope.graph, *output, kName);
-    const absl::StatusOr<Value*> result =
-        SparsePorts(replacement.builder(), reader, site, latent, listing).Build();
-    if (!result.ok()) {
+    const absl::StatusOr<std::vector<Value*>> built =
+        SparsePorts(replacement.builder(), reader, site, latent, listing).Build(sums);
+    if (!built.ok()) {
       replacement.Undo();
-      return result.status();
+      return built.status();
     }
-    return replacement.Finish(*result, *scope.opsets, context.contents);
+    PF_RETURN_IF_ERROR(replacement.Finish(built->front(), *scope.opsets, context.contents));
+    if (!sums) return absl::OkStatus();
+    return replacement.Also(sums->element.value, built->back(), context.contents);
+  }
+
+  // The op's sums leave the sink out, and are +inf in rows that see no key.
+  static absl::Status CheckSums(const AttentionSite& site, const std::optional<LogSums>& sums) {
+    if (!sums) return absl::OkStatus();
+    if (site.sink) return Refused("log-sum-exps that hold a sink are none of the op's");
+    if (!sums->empty || (std::isinf(*sums->empty) && *sums->empty > 0)) return absl::OkStatus();
+    return Refused(
+        StrCat("log-sum-exps are ", *sums->empty, " in rows that see no key, expected inf"));
   }
 };
 

@@ -171,12 +171,7 @@ absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) 
   Value* slots = InType(replacement.builder(), (*node)->output(0), output->dtype());
   Value* lens = count ? InType(replacement.builder(), (*node)->output(1), count->dtype()) : nullptr;
   PF_RETURN_IF_ERROR(replacement.Finish(slots, *scope.opsets, context.contents));
-  if (!count) return absl::OkStatus();
-  // The count may be read before the slots are.
-  Node* counting = count->producer();
-  ReplaceValue(*scope.graph, count, lens);
-  EraseDead(counting, context.contents);
-  return scope.graph->SortTopologically();
+  return count ? replacement.Also(count, lens, context.contents) : absl::OkStatus();
 }
 
 class FuseTopKSlotsPass : public Pass {

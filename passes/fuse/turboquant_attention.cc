@@ -6,20 +6,19 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/formats/turboquant_format.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_attention_ports.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/element_function.h"
+#include "pagefuse/passes/words/packed_codes.h"
 #include "pagefuse/passes/words/replacement.h"
 
 namespace pagefuse {
 namespace {
 
 constexpr const char* kName = "fuse-turboquant-attention";
-constexpr int64_t kBits = 4;
 constexpr int64_t kHalfBytes = 2;
-
-using Kind = IndexAtom::Kind;
 
 absl::Status Refused(std::string_view why) {
   return absl::FailedPreconditionError({why.data(), why.size()});
@@ -32,9 +31,11 @@ bool Mentions(const Element& element, const AtomPtr& atom) {
 
 // A slot, read: elements of the cache at its first byte.
 struct Slot {
-  Element codes;  // of keys, at byte e / 2
-  AtomPtr e;      // the keys' elements, before any rotation
-  Element centroids;
+  Element codes;    // a byte of keys
+  IndexForm first;  // the address of its first byte
+  AtomPtr e;        // the keys' elements, before any rotation
+  int key_bits = 0, value_bits = 0;
+  Element centroids;  // not with 8-bit keys
   bool norm_correction = false;
   std::optional<Element> rotation;  // [i, j]: row i of what the query is multiplied by
   AtomPtr rotated;                  // j
@@ -96,11 +97,25 @@ class SlotReader {
       }
     }
     if (!entry) return absl::NotFoundError("keys have no codes");
+    if (entry->From("BitCast") && entry->value->dtype() == DataType::kFloat8E4M3FN) {
+      if (!norm.empty()) return Refused("keys of 8 bits have a factor");
+      return ReadBytes(reader_.Operand(*entry, 0));
+    }
     PF_RETURN_IF_ERROR(ReadCentroid(*entry));
     if (norm.empty() || !IsFloat16(reader_, norm, opsets_, norm_)) {
       return Refused("keys have no norm of float16 in the cache");
     }
-    return CheckAddress("the norm of keys", norm_, HeadBytes());
+    return CheckNumber("the norm of keys", norm_, Format().KeyDataBytes());
+  }
+
+  absl::Status ReadBytes(const Element& bytes) {
+    const auto address = AddressOf(bytes);
+    if (!address) return Refused("keys lie in a cache of unknown shape");
+    slot_.codes = bytes;
+    slot_.first = *address - IndexForm::Of(slot_.e);
+    slot_.key_bits = 8;
+    if (!slot_.first.Mentions(slot_.e->key)) return absl::OkStatus();
+    return Refused("bytes of keys do not lie one behind the other");
   }
 
   absl::Status ReadCentroid(const Element& entry) {
@@ -116,7 +131,12 @@ class SlotReader {
       return absl::NotFoundError("keys are no entries of a codebook");
     }
     slot_.centroids = centroid;
-    return ReadNibble(centroid.at[0], slot_.e, slot_.codes);
+    PackedCodes codes;
+    PF_RETURN_IF_ERROR(ReadCodes(centroid.at[0], slot_.e, codes));
+    slot_.codes = codes.byte;
+    slot_.first = codes.first;
+    slot_.key_bits = codes.bits;
+    return absl::OkStatus();
   }
 
   // sqrt (sum of squares (+ a little)) of what the quotient divides.
@@ -142,57 +162,30 @@ class SlotReader {
     return square->input(0) == divided && square->input(1) == divided;
   }
 
-  // byte[e / 2] mod 16 for even e, / 16 for odd ones.
-  absl::Status ReadNibble(const IndexForm& code, const AtomPtr& along, Element& byte) {
-    const AtomPtr joined = code.atom();
-    const Node* concat =
-        joined && joined->kind == Kind::kLoad ? joined->tensor->producer() : nullptr;
-    if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) {
-      return Refused(StrCat("codes ", code.Key(), " are no two of a byte"));
-    }
-    const auto [half, parity] = DivMod(IndexForm::Of(along), Dim(2));
-    const auto axis =
-        NormalAxis(IntOr(*concat, "axis", 0), static_cast<int64_t>(joined->args.size()));
-    if (joined->args[axis].Key() != parity.Key()) return Refused("codes of a byte lie apart");
-    reader_.Visit(*concat);
-    std::optional<AtomPtr> both;
-    for (int part : {0, 1}) {
-      Element here{concat->input(part), joined->args};
-      here.at[axis] = IndexForm();
-      const IndexForm nibble = reader_.ReadIndex(here);
-      const AtomPtr bits = nibble.atom();
-      const Kind expected = part == 0 ? Kind::kMod : Kind::kDiv;
-      const AtomPtr source = bits && bits->kind == expected ? bits->args[0].atom() : nullptr;
-      if (!source || bits->divisor != Dim(int64_t{1} << kBits) || source->kind != Kind::kLoad ||
-          (both && (*both)->key != source->key)) {
-        return Refused(StrCat("code ", part, " of a byte is ", nibble.Key()));
-      }
-      both = source;
-    }
-    byte = {(*both)->tensor, (*both)->args};
-    if (byte.at.empty() || byte.at.back().Key() == half.Key() || Mentions(byte, along)) {
-      return absl::OkStatus();
-    }
-    return Refused("codes do not lie one after the other");
+  // Where the codes lie, and of how many bits they are.
+  absl::Status ReadCodes(const IndexForm& code, const AtomPtr& along, PackedCodes& codes) {
+    const auto packed = PackedCodesOf(reader_, code, along);
+    if (!packed) return Refused(StrCat("codes ", code.Key(), " are no 3 or 4 bits of bytes"));
+    codes = *packed;
+    return absl::OkStatus();
   }
 
-  Dim CodeBytes() const { return (slot_.e->extent * Dim(kBits)).FloorDiv(Dim(8)); }
-  Dim HeadBytes() const { return CodeBytes(); }
+  TurboQuantFormat Format() const {
+    return {slot_.key_bits, slot_.value_bits, slot_.e->extent.constant().value_or(0)};
+  }
 
-  // `element` lies `offset` bytes behind the first code of its slot.
-  absl::Status CheckAddress(std::string_view what, const Element& element, const Dim& offset) {
-    const auto codes = AddressOf(slot_.codes);
+  // `first` is the address of what lies `offset` bytes behind the slot's first byte.
+  absl::Status CheckAddress(std::string_view what, const Value* cache, const IndexForm& first,
+                            int64_t offset) const {
+    if (cache != slot_.codes.value) return Refused(StrCat(what, ": lies in another cache"));
+    const IndexForm distance = first - slot_.first;
+    if (distance.number() == offset) return absl::OkStatus();
+    return Refused(StrCat(what, ": lies at ", distance.Key(), " of a slot, expected ", offset));
+  }
+  absl::Status CheckNumber(std::string_view what, const Element& element, int64_t offset) const {
     const auto here = AddressOf(element);
-    if (element.value != slot_.codes.value || !codes || !here) {
-      return Refused(StrCat(what, ": lies in another cache"));
-    }
-    const auto first = *codes - DivMod(IndexForm::Of(slot_.e), Dim(2)).first;
-    const IndexForm distance = *here - first;
-    if (ProvablyEqual(distance.constant(), offset) && distance.is_constant()) {
-      return absl::OkStatus();
-    }
-    return Refused(
-        StrCat(what, ": lies at ", distance.Key(), " of a slot, expected ", offset.ToString()));
+    if (!here) return Refused(StrCat(what, ": lies in a cache of unknown shape"));
+    return CheckAddress(what, element.value, *here, offset);
   }
 
   // code * scale + zero
@@ -221,30 +214,22 @@ class SlotReader {
       }
     }
     if (!steps) return Refused("values have no codes");
-    Element codes;
-    PF_RETURN_IF_ERROR(ReadNibble(reader_.ReadIndex(*steps), site_.d, codes));
+    PackedCodes codes;
+    PF_RETURN_IF_ERROR(ReadCodes(reader_.ReadIndex(*steps), site_.d, codes));
+    slot_.value_bits = codes.bits;
+    const TurboQuantFormat format = Format();
+    const int64_t behind_codes = format.KeyBytes() + format.ValueDataBytes();
+    PF_RETURN_IF_ERROR(
+        CheckAddress("codes of values", codes.byte.value, codes.first, format.KeyBytes()));
     Element first;
-    Dim offset = HeadBytes() + Dim(kHalfBytes);
-    const auto code_address = AddressOf(codes);
-    const auto key_address = AddressOf(slot_.codes);
-    if (codes.value != slot_.codes.value || !code_address || !key_address) {
-      return Refused("values lie in another cache than keys");
-    }
-    const IndexForm distance = (*code_address - DivMod(IndexForm::Of(site_.d), Dim(2)).first) -
-                               (*key_address - DivMod(IndexForm::Of(slot_.e), Dim(2)).first);
-    if (!distance.is_constant() || !ProvablyEqual(distance.constant(), offset)) {
-      return Refused(StrCat("codes of values lie at ", distance.Key(), " of a slot, expected ",
-                            offset.ToString()));
-    }
-    offset = offset + (site_.d->extent * Dim(kBits)).FloorDiv(Dim(8));
     if (scale.empty() || !IsFloat16(reader_, scale, opsets_, first)) {
       return Refused("values have no scale of float16 in the cache");
     }
-    PF_RETURN_IF_ERROR(CheckAddress("the scale of values", first, offset));
+    PF_RETURN_IF_ERROR(CheckNumber("the scale of values", first, behind_codes));
     if (!IsFloat16(reader_, FactorsOf(reader_, zero).others, opsets_, first)) {
       return Refused("values have no zero of float16 in the cache");
     }
-    return CheckAddress("the zero of values", first, offset + Dim(kHalfBytes));
+    return CheckNumber("the zero of values", first, behind_codes + kHalfBytes);
   }
 
   ElementReader& reader_;
@@ -257,7 +242,9 @@ class SlotReader {
 // The op has windows, soft caps and sinks here, but not elsewhere: who unpacks slots in a graph means
 // the op without.
 absl::Status CheckPlain(const AttentionSite& site, const VisibleKeys& visible) {
-  if (site.softcap != 0 || site.sink || visible.window != 0) {
+  PF_RETURN_IF_ERROR(CheckNoBias(site));
+  if (site.softcap != 0 || site.sink || visible.window != 0 || visible.chunk != 0 ||
+      visible.causal_flags) {
     return Refused("expected attention without window, soft cap and sink");
   }
   return visible.causal ? absl::OkStatus() : Refused("rows see keys behind their own");
@@ -277,7 +264,9 @@ class SlotFuser {
  public:
   explicit SlotFuser(const AttentionSite& site) : site_(site) {}
 
-  absl::StatusOr<Value*> Build(Replacement& replacement, const Slot& slot) {
+  // The result, and the log-sum-exps if the graph has them.
+  absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const Slot& slot,
+                                            const std::optional<LogSums>& sums) {
     CacheRows rows;
     rows.codes = slot.codes;
     PF_ASSIGN_OR_RETURN(const PagedAxes axes, PagedAxesOf(site_, rows));
@@ -297,16 +286,25 @@ class SlotFuser {
     if (axes.query || axes.ragged) {
       PF_ASSIGN_OR_RETURN(inputs[4], ports.FirstTokens());
     }
-    if (!slot.rotation) return Refused("neither queries nor keys are rotated");
-    PF_ASSIGN_OR_RETURN(inputs[5], arranger.Gathered(*slot.rotation, {{slot.e}, {along}}));
-    inputs[6] = slot.centroids.value;
-    Node* node = builder.AddNode("pagefuse", "TurboQuantAttention", inputs, 1);
-    node->SetAttribute("key_bits", MakeAttribute(kBits));
-    node->SetAttribute("value_bits", MakeAttribute(kBits));
+    if (slot.key_bits != 8) {
+      if (!slot.rotation) return Refused("neither queries nor keys are rotated");
+      PF_ASSIGN_OR_RETURN(inputs[5], arranger.Gathered(*slot.rotation, {{slot.e}, {along}}));
+      inputs[6] = slot.centroids.value;
+    } else if (slot.rotation) {
+      return Refused("keys of 8 bits are rotated");
+    }
+    while (!inputs.back()) inputs.pop_back();
+    Node* node = builder.AddNode("pagefuse", "TurboQuantAttention", inputs, sums ? 2 : 1);
+    node->SetAttribute("key_bits", MakeAttribute(int64_t{slot.key_bits}));
+    node->SetAttribute("value_bits", MakeAttribute(int64_t{slot.value_bits}));
     node->SetAttribute("norm_correction", MakeAttribute(int64_t{slot.norm_correction ? 1 : 0}));
     node->SetAttribute("scale", MakeAttribute(static_cast<float>(site_.scale)));
-    return arranger.Spread(node->output(0), {ports.Tokens(), ports.Heads(), {site_.d}},
-                           site_.output);
+    PF_ASSIGN_OR_RETURN(
+        Value * result,
+        arranger.Spread(node->output(0), {ports.Tokens(), ports.Heads(), {site_.d}}, site_.output));
+    if (!sums) return std::vector<Value*>{result};
+    PF_ASSIGN_OR_RETURN(Value * spread, ports.Sums(node->output(1), *sums));
+    return std::vector<Value*>{result, spread};
   }
 
  private:
@@ -319,14 +317,20 @@ absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) 
   ElementReader reader(context.contents);
   PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output, SplitsOf(first)));
   PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
-  PF_RETURN_IF_ERROR(ServesOnly(reader, {output}));
+  const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
+  PF_RETURN_IF_ERROR(CheckLowSums(sums));
+  std::vector<const Value*> results = {output};
+  if (sums) results.push_back(sums->element.value);
+  PF_RETURN_IF_ERROR(ServesOnly(reader, results));
   Replacement replacement(*scope.graph, *output, kName);
-  const absl::StatusOr<Value*> result = SlotFuser(site).Build(replacement, slot);
-  if (!result.ok()) {
+  const auto built = SlotFuser(site).Build(replacement, slot, sums);
+  if (!built.ok()) {
     replacement.Undo();
-    return result.status();
+    return built.status();
   }
-  return replacement.Finish(*result, *scope.opsets, context.contents);
+  PF_RETURN_IF_ERROR(replacement.Finish(built->front(), *scope.opsets, context.contents));
+  if (!sums) return absl::OkStatus();
+  return replacement.Also(sums->element.value, built->back(), context.contents);
 }
 
 class FuseTurboQuantAttentionPass : public Pass {

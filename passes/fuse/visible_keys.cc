@@ -64,6 +64,13 @@ class VisibleReader {
     for (const auto& [lower, condition] : lowers_) {
       PF_RETURN_IF_ERROR(ReadWindow(lower, condition));
     }
+    if (ahead_ && (keys_.causal_flags || keys_.window != *ahead_ + 1)) {
+      return absl::FailedPreconditionError(
+          StrCat("rows see ", *ahead_, " keys ahead, and a window of ", keys_.window));
+    }
+    for (const auto& [chunk, condition] : chunks_) {
+      PF_RETURN_IF_ERROR(ReadChunk(chunk, condition));
+    }
     return keys_;
   }
 
@@ -86,6 +93,15 @@ class VisibleReader {
     if (const auto both = Halves(condition)) {
       PF_RETURN_IF_ERROR(Sort(both->first));
       return Sort(both->second);
+    }
+    if (const auto past = BehindFlag(condition)) {
+      if (keys_.causal_flags) return NotVisible(condition, "is a second choice of causality");
+      keys_.causal_flags = past->second;
+      return Sort(past->first);
+    }
+    if (const AtomPtr chunk = ChunkOf(condition)) {
+      chunks_.emplace_back(chunk, condition);
+      return absl::OkStatus();
     }
     const auto term = condition.terms().find(site_.n->key);
     if (term == condition.terms().end()) return NotVisible(condition, "does not compare keys");
@@ -115,6 +131,42 @@ class VisibleReader {
     return std::nullopt;
   }
 
+  // x >= 0 wherever the flag of the sequence is set: max(x, -flag).
+  std::optional<std::pair<IndexForm, Value*>> BehindFlag(const IndexForm& condition) const {
+    const AtomPtr either = condition.atom();
+    if (!either || either->kind != Kind::kMax) return std::nullopt;
+    for (int side : {0, 1}) {
+      const AtomPtr flag = either->args[side].Times(Dim(-1)).atom();
+      const bool owned = flag && flag->kind == Kind::kLoad && flag->args.size() == 1 &&
+                         flag->tensor->dtype() == DataType::kBool && axes_.ragged &&
+                         flag->args[0].Key() == axes_.owner.Key();
+      if (owned) return std::make_pair(either->args[1 - side], flag->tensor);
+    }
+    return std::nullopt;
+  }
+
+  // n / size, if that is what is compared.
+  AtomPtr ChunkOf(const IndexForm& condition) const {
+    for (const auto& [key, term] : condition.terms()) {
+      const AtomPtr& atom = term.first;
+      if (atom->kind == Kind::kDiv && atom->args[0].Key() == site_.n->key) return atom;
+    }
+    return nullptr;
+  }
+
+  // n / size - position / size + back >= 0
+  absl::Status ReadChunk(const AtomPtr& chunk, const IndexForm& condition) {
+    const auto size = chunk->divisor.constant();
+    const IndexForm own = DivMod(Position(), chunk->divisor).first;
+    const auto back = (condition - IndexForm::Of(chunk) + own).number();
+    if (!size || !back || *back < 0 || keys_.chunk != 0 || keys_.window != 0) {
+      return NotVisible(condition, "is no chunk of the row's own position");
+    }
+    keys_.chunk = *size;
+    keys_.chunks_before = *back;
+    return absl::OkStatus();
+  }
+
   // The axis along which queries of one sequence advance.
   AtomPtr Advance() const { return axes_.ragged ? token_ : axes_.query; }
 
@@ -133,8 +185,19 @@ class VisibleReader {
   absl::Status ReadUpper() {
     std::optional<IndexForm> length;
     bool causal = false;
+    // What ends at the sequence's length says more than what ends at a position.
+    std::stable_sort(uppers_.begin(), uppers_.end(), [this](const auto& a, const auto& b) {
+      return Advances(a.first) < Advances(b.first);
+    });
     for (const auto& [upper, condition] : uppers_) {
       const bool advances = Advances(upper);
+      if (advances && length) {
+        const auto ahead = (LengthOf(upper) - *length).number();
+        if (ahead && *ahead > 0) {
+          ahead_ = ahead_ ? std::min(*ahead_, *ahead) : *ahead;
+          continue;
+        }
+      }
       const IndexForm here = advances || !Advance() ? LengthOf(upper) : upper + IndexForm(1);
       if (length && length->Key() != here.Key()) {
         return NotVisible(condition, StrCat("gives another length than ", length->Key()));
@@ -147,19 +210,22 @@ class VisibleReader {
     }
     keys_.length = length ? *length : IndexForm(site_.n->extent);
     keys_.causal = causal || !Advance();
+    if (keys_.causal) ahead_.reset();
     return absl::OkStatus();
+  }
+
+  // Of the row.
+  IndexForm Position() const {
+    if (axes_.ragged) return keys_.length - end_ + IndexForm::Of(token_);
+    if (!axes_.query) return keys_.length - IndexForm(1);
+    return keys_.length - IndexForm(axes_.query->extent) + IndexForm::Of(axes_.query);
   }
 
   // n - lower >= 0 with lower = position - window + 1.
   absl::Status ReadWindow(const IndexForm& lower, const IndexForm& condition) {
-    if (!keys_.causal) return NotVisible(condition, "is a window without causality");
-    IndexForm position = keys_.length - IndexForm(1);
-    if (axes_.ragged) {
-      position = keys_.length - end_ + IndexForm::Of(token_);
-    } else if (axes_.query) {
-      position = keys_.length - IndexForm(axes_.query->extent) + IndexForm::Of(axes_.query);
-    }
-    const IndexForm window = position - lower + IndexForm(1);
+    if (!keys_.causal && !ahead_) return NotVisible(condition, "is a window without causality");
+    if (keys_.causal_flags) return NotVisible(condition, "is a window of causal rows alone");
+    const IndexForm window = Position() - lower + IndexForm(1);
     const auto width = window.number();
     if (!width || *width < 1) {
       return NotVisible(condition, StrCat("is a window of ", window.Key(), " keys"));
@@ -173,7 +239,9 @@ class VisibleReader {
   VisibleKeys keys_;
   AtomPtr token_;
   IndexForm end_;
+  std::optional<int64_t> ahead_;  // keys behind the own position that are seen
   std::vector<std::pair<IndexForm, IndexForm>> uppers_, lowers_;
+  std::vector<std::pair<AtomPtr, IndexForm>> chunks_;
 };
 
 }  // namespace

@@ -162,15 +162,16 @@ class SiteReader {
 
   // exp(x - max x) / sum exp(x - max x).
   std::optional<Element> OfPowers(const Element& power, const Element& sum, const AtomPtr& n) {
-    WrittenSoftmax softmax(reader_);
-    if (!softmax.ReadPower(power, n) || !softmax.ReadSum(sum)) return std::nullopt;
+    const auto softmax = std::make_shared<WrittenSoftmax>(reader_);
+    if (!softmax->ReadPower(power, n) || !softmax->ReadSum(sum)) return std::nullopt;
     if (guard_) {
-      const bool zero = guard_keeps_ ? softmax.IsFullRow(*guard_) : softmax.IsEmptyRow(*guard_);
+      const bool zero = guard_keeps_ ? softmax->IsFullRow(*guard_) : softmax->IsEmptyRow(*guard_);
       if (!zero) return std::nullopt;
     }
-    softmax_axis_ = softmax.axis();
-    site_.sink = softmax.sink();
-    return softmax.scores();
+    softmax_axis_ = softmax->axis();
+    site_.sink = softmax->sink();
+    site_.softmax = softmax;
+    return softmax->scores();
   }
 
   // The first operand, not yet followed to where it comes from: a sink may have been joined to it.
@@ -222,7 +223,7 @@ class SiteReader {
 
   // mask (softcap (scale * product)), the mask outermost.
   absl::Status ReadMasked(const Element& scores, bool inside_cap) {
-    if (scores.From("Where") || scores.From("Add")) {
+    if (scores.From("Where") || scores.From("Add") || scores.From("Sub")) {
       if (inside_cap) return Refused(scores, "the soft cap comes after the mask");
       return scores.From("Where") ? ReadWhere(scores) : ReadAdded(scores);
     }
@@ -249,6 +250,7 @@ class SiteReader {
   absl::Status ReadAdded(const Element& scores) {
     absl::Status why = absl::OkStatus();
     for (int side : {1, 0}) {
+      if (scores.From("Sub")) break;
       const auto hidden = reader_.ReadHiding(reader_.Operand(scores, side));
       if (!hidden.ok()) {
         if (why.ok()) why = hidden.status();
@@ -256,6 +258,24 @@ class SiteReader {
       }
       AddVisible(*hidden);
       return ReadMasked(reader_.Operand(scores, 1 - side), false);
+    }
+    return ReadBiased(scores, why);
+  }
+
+  // Scores and what is added to them, in either order.
+  absl::Status ReadBiased(const Element& scores, const absl::Status& no_mask) {
+    const bool subtracts = scores.From("Sub");
+    absl::Status why = no_mask;
+    for (int side : {1, 0}) {
+      if (subtracts && side == 0) break;
+      AttentionSite before = site_;
+      const absl::Status read = ReadMasked(reader_.Operand(scores, 1 - side), false);
+      if (read.ok()) {
+        site_.biases.push_back({reader_.Operand(scores, side), subtracts ? -1.0 : 1.0});
+        return read;
+      }
+      if (why.ok()) why = read;
+      site_ = std::move(before);
     }
     return why;
   }
@@ -431,6 +451,81 @@ std::vector<Node*> AttentionNodes(const Graph& graph) {
 absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output,
                                             const AxisSplits& split) {
   return SiteReader(reader, output).Read(split);
+}
+
+namespace {
+
+// The sum itself, or a choice between it and what stands for it.
+bool IsSum(const Value* value, const Value* sum) {
+  const Node* node = value->producer();
+  const bool chosen = node && node->Is("Where") && (node->input(1) == sum || node->input(2) == sum);
+  return value == sum || chosen;
+}
+
+// Values that may be logarithms of the sum and a little more, the last first.
+std::vector<Value*> LogSumCandidates(const Graph& graph, const Value* sum) {
+  constexpr int kMostSteps = 8;
+  std::vector<Value*> candidates;
+  for (const auto& node : graph.nodes()) {
+    if (!node->Is("Log") || !IsSum(node->input(0), sum)) continue;
+    std::vector<Value*> chain = {node->output(0)};
+    for (int step = 0; step < kMostSteps && chain.back()->uses().size() == 1; ++step) {
+      Node* next = chain.back()->uses()[0].node;
+      const bool follows = next->Is("Add") || next->Is("Where") || next->Is("Transpose") ||
+                           next->Is("Identity") || IsViewNode(*next);
+      if (!follows || next->graph() != node->graph()) break;
+      chain.push_back(next->output(0));
+    }
+    candidates.insert(candidates.end(), chain.rbegin(), chain.rend());
+  }
+  return candidates;
+}
+
+// The value at the axes of rows, in one of their orders.
+std::optional<Element> AtRows(Value* value, const std::vector<IndexForm>& rows) {
+  if (!value->shape()) return std::nullopt;
+  Element element{value, {}};
+  size_t next = 0;
+  for (const Dim& dim : value->shape()->dims()) {
+    if (dim.constant() == 1) {
+      element.at.emplace_back();
+    } else if (next < rows.size()) {
+      element.at.push_back(rows[next++]);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return next == rows.size() ? std::optional(element) : std::nullopt;
+}
+
+}  // namespace
+
+absl::Status CheckNoBias(const AttentionSite& site) {
+  if (site.biases.empty()) return absl::OkStatus();
+  return Refused(site.biases.front().element, "is added to the scores and is no mask");
+}
+
+std::optional<LogSums> LogSumsOf(ElementReader& reader, const Graph& graph,
+                                 const AttentionSite& site) {
+  if (!site.softmax || !site.softmax->sum()) return std::nullopt;
+  std::vector<IndexForm> rows;
+  for (const IndexForm& index : site.output.at) {
+    if (index.Key() != site.d->key && !index.is_constant()) rows.push_back(index);
+  }
+  std::sort(rows.begin(), rows.end(),
+            [](const IndexForm& a, const IndexForm& b) { return a.Key() < b.Key(); });
+  for (Value* value : LogSumCandidates(graph, site.softmax->sum()->value)) {
+    std::vector<IndexForm> order = rows;
+    do {
+      const std::optional<Element> element = AtRows(value, order);
+      WrittenSoftmax softmax = *site.softmax;
+      if (!element || !softmax.ReadLogSum(reader.Source(*element))) continue;
+      return LogSums{*element, softmax.empty()};
+    } while (std::next_permutation(
+        order.begin(), order.end(),
+        [](const IndexForm& a, const IndexForm& b) { return a.Key() < b.Key(); }));
+  }
+  return std::nullopt;
 }
 
 namespace {

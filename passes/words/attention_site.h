@@ -2,17 +2,25 @@
 // key and value elements a result depends on, with what scale, and which keys it sees.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/words/factors.h"
+#include "pagefuse/passes/words/written_softmax.h"
 
 namespace pagefuse {
 
 // output = sum over n of softmax_n(softcap(scale * sum_e query * key)) * value, where the sum of
 // the softmax may hold a sink, over the keys n for which all of `visible` is not negative.
+// Added to masked scores.
+struct ScoreBias {
+  Element element;
+  double sign = 1;
+};
+
 struct AttentionSite {
   Element output;  // at the axes of a row of queries and `d`
   AtomPtr d, n, e;
@@ -22,6 +30,8 @@ struct AttentionSite {
   double softcap = 0;           // 0: none
   std::optional<Element> sink;  // a score without a key
   Conditions visible;
+  std::vector<ScoreBias> biases;
+  std::shared_ptr<WrittenSoftmax> softmax;  // where it is written out
 };
 
 // What may stand where an attention's result is: NotFound if the node is no weighted sum by a
@@ -36,6 +46,17 @@ absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output
 // Nodes that may compute what ReadAttention takes, the last first: a result may be divided by the
 // sum of a softmax, and 0 in rows that see no key, behind the sum of products.
 std::vector<Node*> AttentionNodes(const Graph& graph);
+
+// The log-sum-exps of a site's rows, where the graph has them.
+struct LogSums {
+  Element element;              // at the axes of a row of queries
+  std::optional<double> empty;  // what stands for it in rows that see no key
+};
+std::optional<LogSums> LogSumsOf(ElementReader& reader, const Graph& graph,
+                                 const AttentionSite& site);
+
+// FailedPrecondition if something is added to the scores that is no mask.
+absl::Status CheckNoBias(const AttentionSite& site);
 
 // The query in the type that it was cast from, if the result is cast back to that: what an op
 // computes in a wider type and gives in its own.

@@ -47,6 +47,8 @@ class ElementReader {
   Element Operand(const Element& element, int index);
   // The element as an integer; what is not understood is a load.
   IndexForm ReadIndex(const Element& element);
+  // The form where the axis is at another place, its loads read there.
+  IndexForm ReadAt(const IndexForm& form, const AtomPtr& axis, const IndexForm& place);
   // What holds wherever the following readings are looked at: their choices and limits follow it.
   void Assume(const Conditions& conditions);
   // A bool element as a conjunction of inequalities.
@@ -86,6 +88,9 @@ class ElementReader {
   std::optional<IndexForm> ReadConstant(const Element& element);
   std::optional<IndexForm> ReadRange(const Element& element);
   std::optional<IndexForm> ReadCount(const Element& element);
+  // How many along the reduced axis are true; null if they are no bools.
+  AtomPtr ReadCounted(const Element& element);
+  std::optional<IndexForm> ReadShortSum(const Element& element);
   IndexForm OperandIndex(const Element& element, int index) {
     return ReadIndex(Operand(element, index));
   }

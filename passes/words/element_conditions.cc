@@ -15,6 +15,14 @@ Conditions Both(Conditions a, const Conditions& b) {
   return a;
 }
 
+// All of them, as one: the least. Nothing is asked: 0.
+IndexForm AllOf(const Conditions& conditions) {
+  if (conditions.empty()) return IndexForm(0);
+  IndexForm least = conditions.front();
+  for (size_t i = 1; i < conditions.size(); ++i) least = MinOf(least, conditions[i]);
+  return least;
+}
+
 // not (x >= 0) is -x - 1 >= 0.
 IndexForm Negated(const IndexForm& condition) { return condition.Times(Dim(-1)) - IndexForm(1); }
 
@@ -34,6 +42,18 @@ absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolv
     PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
     PF_ASSIGN_OR_RETURN(const Conditions b, ReadConditions(Operand(element, 1)));
     return Both(a, b);
+  }
+  // a or b is max(a, b) >= 0.
+  if (node->Is("Or")) {
+    PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
+    PF_ASSIGN_OR_RETURN(const Conditions b, ReadConditions(Operand(element, 1)));
+    return Conditions{MaxOf(AllOf(a), AllOf(b))};
+  }
+  // Some of them is true: at least one is counted.
+  if (node->Is("ReduceMax")) {
+    if (const AtomPtr count = ReadCounted(element)) {
+      return Conditions{IndexForm::Of(count) - IndexForm(1)};
+    }
   }
   if (node->Is("Not")) return ReadNegation(Operand(element, 0));
   if (node->Is("Cast")) return ReadConditions(Operand(element, 0));
@@ -62,8 +82,9 @@ absl::StatusOr<Conditions> ElementReader::ReadNegation(const Element& unresolved
   }
   PF_ASSIGN_OR_RETURN(const Conditions conditions, ReadConditions(element));
   if (conditions.empty()) return Conditions{IndexForm(-1)};
-  if (conditions.size() != 1) return NotUnderstood(element, "negates more than one comparison");
-  return Conditions{Negated(conditions.front())};
+  IndexForm most = Negated(conditions.front());
+  for (size_t i = 1; i < conditions.size(); ++i) most = MaxOf(most, Negated(conditions[i]));
+  return Conditions{most};
 }
 
 absl::StatusOr<Conditions> ElementReader::ReadComparison(const Element& element) {

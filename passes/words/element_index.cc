@@ -44,6 +44,20 @@ std::optional<IndexForm> AffineConstant(const Tensor& tensor, const std::vector<
   return form;
 }
 
+// `tensor[i] = c + i / d`, rounded down.
+std::optional<IndexForm> QuotientConstant(const Tensor& tensor, const std::vector<IndexForm>& at) {
+  if (tensor.rank() != 1 || at.size() != 1 || !IsInteger(tensor.dtype())) return std::nullopt;
+  const auto numbers = IntegerValues(tensor);
+  if (!numbers.ok() || numbers->empty()) return std::nullopt;
+  int64_t divisor = 1;
+  const auto count = static_cast<int64_t>(numbers->size());
+  while (divisor < count && (*numbers)[divisor] == numbers->front()) ++divisor;
+  for (int64_t i = 0; i < count; ++i) {
+    if ((*numbers)[i] != numbers->front() + i / divisor) return std::nullopt;
+  }
+  return DivMod(at[0], Dim(divisor)).first + IndexForm(numbers->front());
+}
+
 bool AllHold(const Conditions& conditions) {
   for (const IndexForm& condition : conditions) {
     const Dim lower = condition.Lower();
@@ -96,7 +110,8 @@ IndexForm ElementReader::ReadIndex(const Element& unresolved) {
 
 std::optional<IndexForm> ElementReader::ReadConstant(const Element& element) {
   if (const Tensor* tensor = ConstantOf(element.value)) {
-    return AffineConstant(*tensor, element.at);
+    const auto affine = AffineConstant(*tensor, element.at);
+    return affine ? affine : QuotientConstant(*tensor, element.at);
   }
   const auto dims = KnownDims(element.value, contents_);
   if (!dims) return std::nullopt;
@@ -235,30 +250,105 @@ std::optional<IndexForm> ElementReader::ReadRange(const Element& element) {
   return ReadIndex({node.input(ports::Range::kStart), {}}) + element.at[0].Times(step.constant());
 }
 
-// The sum of a condition along one axis.
-std::optional<IndexForm> ElementReader::ReadCount(const Element& element) {
-  const Node& node = *element.producer();
-  const auto axes = KnownInts(node.input(1), contents_);
+namespace {
+
+// What a reduction along one axis reads.
+struct Reduced {
+  Value* value = nullptr;
+  int axis = 0;
+  Dim length;
+
+  // The element at a place of the axis.
+  Element At(const Element& result, const IndexForm& place) const {
+    Element element{value, result.at};
+    const bool kept = IntOr(*result.producer(), "keepdims", 1) != 0;
+    if (kept) {
+      element.at[axis] = place;
+    } else {
+      element.at.insert(element.at.begin() + axis, place);
+    }
+    return element;
+  }
+};
+std::optional<Reduced> ReducedBy(const Node& node, const SymbolicContents& contents) {
+  const auto axes =
+      node.num_inputs() > 1 && node.input(1) ? KnownInts(node.input(1), contents) : std::nullopt;
   const auto& shape = node.input(0)->shape();
   if (!axes || axes->size() != 1 || !shape) return std::nullopt;
   const int axis = static_cast<int>(NormalAxis(axes->front(), shape->rank()));
-  const AtomPtr counted = MakeAxis(StrCat("n", depth_), (*shape)[axis]);
-  std::vector<IndexForm> at = element.at;
-  const bool kept = IntOr(node, "keepdims", 1) != 0;
-  if (kept) {
-    at[axis] = IndexForm::Of(counted);
-  } else {
-    at.insert(at.begin() + axis, IndexForm::Of(counted));
-  }
+  return Reduced{node.input(0), axis, (*shape)[axis]};
+}
+
+}  // namespace
+
+AtomPtr ElementReader::ReadCounted(const Element& element) {
+  const auto reduced = ReducedBy(*element.producer(), contents_);
+  if (!reduced) return nullptr;
+  const AtomPtr counted = MakeAxis(StrCat("n", depth_), reduced->length);
   ++depth_;
-  const IndexForm summand = ReadIndex({node.input(0), at});
+  const IndexForm summand = ReadIndex(reduced->At(element, IndexForm::Of(counted)));
   --depth_;
   const AtomPtr truth = summand.atom();
-  if (!truth || truth->extent != Dim(2)) return std::nullopt;
+  if (!truth || truth->extent != Dim(2)) return nullptr;
   Visit(*element.producer());
   const bool is_truth = truth->kind == IndexAtom::Kind::kTruth;
-  return IndexForm::Of(
-      MakeCount(counted, is_truth ? truth->args : Conditions{summand - IndexForm(1)}));
+  return MakeCount(counted, is_truth ? truth->args : Conditions{summand - IndexForm(1)});
+}
+
+// The sum of a condition along one axis, or of the few numbers of a short one.
+std::optional<IndexForm> ElementReader::ReadCount(const Element& element) {
+  if (const AtomPtr count = ReadCounted(element)) return IndexForm::Of(count);
+  return ReadShortSum(element);
+}
+
+std::optional<IndexForm> ElementReader::ReadShortSum(const Element& element) {
+  constexpr int64_t kMost = 4;
+  const auto reduced = ReducedBy(*element.producer(), contents_);
+  const auto length = reduced ? reduced->length.constant() : std::nullopt;
+  if (!length || *length > kMost) return std::nullopt;
+  Visit(*element.producer());
+  IndexForm sum;
+  for (int64_t place = 0; place < *length; ++place) {
+    sum = sum + ReadIndex(reduced->At(element, IndexForm(place)));
+  }
+  return sum;
+}
+
+IndexForm ElementReader::ReadAt(const IndexForm& form, const AtomPtr& axis,
+                                const IndexForm& place) {
+  IndexForm result(form.constant());
+  for (const auto& [key, term] : form.terms()) {
+    const AtomPtr& atom = term.first;
+    IndexForm here = IndexForm::Of(atom);
+    if (atom->key == axis->key) {
+      here = place;
+    } else if (here.Mentions(axis->key)) {
+      std::vector<IndexForm> args;
+      for (const IndexForm& arg : atom->args) args.push_back(ReadAt(arg, axis, place));
+      using Kind = IndexAtom::Kind;
+      switch (atom->kind) {
+        case Kind::kLoad:
+          here = ReadIndex({atom->tensor, std::move(args)});
+          break;
+        case Kind::kDiv:
+          here = DivMod(args[0], atom->divisor).first;
+          break;
+        case Kind::kMod:
+          here = DivMod(args[0], atom->divisor).second;
+          break;
+        case Kind::kMax:
+          here = MaxOf(args[0], args[1]);
+          break;
+        case Kind::kMin:
+          here = MinOf(args[0], args[1]);
+          break;
+        default:
+          break;
+      }
+    }
+    result = result + here.Times(term.second);
+  }
+  return result;
 }
 
 std::optional<double> ElementReader::Number(const Element& unresolved) {

@@ -84,4 +84,12 @@ absl::Status Replacement::Finish(Value* result, OpsetImports& opsets, SymbolicCo
   return absl::OkStatus();
 }
 
+absl::Status Replacement::Also(Value* old, Value* result, SymbolicContents& contents) {
+  Node* node = old->producer();
+  ReplaceValue(graph_, old, result);
+  EraseDead(node, contents);
+  // The value may be read before the other one is.
+  return graph_.SortTopologically();
+}
+
 }  // namespace pagefuse

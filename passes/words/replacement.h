@@ -28,6 +28,8 @@ class Replacement {
   void Undo();
   // Lets the readers of `output` read `result` and erases what is dead then.
   absl::Status Finish(Value* result, OpsetImports& opsets, SymbolicContents& contents);
+  // After that: the same for another value that only dead nodes compute then.
+  absl::Status Also(Value* old, Value* result, SymbolicContents& contents);
   // Types and shapes of what was built.
   absl::Status Infer(OpsetImports& opsets, SymbolicContents& contents);
 

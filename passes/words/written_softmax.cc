@@ -52,6 +52,7 @@ bool WrittenSoftmax::ReadMost(const Element& most) {
 bool WrittenSoftmax::ReadSum(const Element& sum) {
   if (sum.From("ReduceSum")) {
     (void)reader_.Operand(sum, 0);
+    if (!sum_) sum_ = sum;
     return sum.producer()->input(0) == power_.value && ReducedAxis(sum) == axis_;
   }
   if (sum.From("Where")) {
@@ -59,11 +60,31 @@ bool WrittenSoftmax::ReadSum(const Element& sum) {
     return inner && ReadSum(*inner);
   }
   if (!sum.From("Add")) return false;
+  if (!sum_) sum_ = sum;
   for (int side : {0, 1}) {
     const Element powers = reader_.Operand(sum, side);
     if (powers.From("ReduceSum") && ReadSum(powers)) {
       return ReadSinkPower(reader_.Operand(sum, 1 - side));
     }
+  }
+  return false;
+}
+
+bool WrittenSoftmax::ReadLogSum(const Element& element) {
+  if (element.From("Where")) {
+    for (int side : {1, 2}) {
+      if (const auto number = reader_.Number(reader_.Operand(element, side))) empty_ = number;
+    }
+    const auto inner = BehindGuard(element);
+    return inner && ReadLogSum(*inner);
+  }
+  if (!element.From("Add") || !sum_) return false;
+  for (int side : {0, 1}) {
+    const Element log = reader_.Operand(element, side);
+    if (!log.From("Log")) continue;
+    Element sum = reader_.Operand(log, 0);
+    if (sum.From("Where")) sum = BehindGuard(sum).value_or(sum);
+    return sum.Key() == sum_->Key() && ReadMost(reader_.Operand(element, 1 - side));
   }
   return false;
 }

@@ -18,6 +18,8 @@ class WrittenSoftmax {
   bool ReadPower(const Element& power, const AtomPtr& key);
   // The sum of these powers, with a sink or without.
   bool ReadSum(const Element& sum);
+  // log (the sum) + most, whatever stands for it in rows that see no key.
+  bool ReadLogSum(const Element& element);
   // True only where no key is visible, as far as these powers tell.
   bool IsEmptyRow(const Element& condition);
   // The opposite.
@@ -26,6 +28,10 @@ class WrittenSoftmax {
   // The scores at the key, not yet followed to where they come from.
   const Element& scores() const { return scores_; }
   int axis() const { return axis_; }
+  // The sum that ReadSum took, without a guard.
+  const std::optional<Element>& sum() const { return sum_; }
+  // What a log-sum-exp is in rows that see no key; none: nothing stands for it.
+  std::optional<double> empty() const { return empty_; }
   // A score without a key that the sum holds.
   const std::optional<Element>& sink() const { return sink_; }
 
@@ -38,6 +44,8 @@ class WrittenSoftmax {
 
   ElementReader& reader_;
   Element power_, most_, scores_;
+  std::optional<Element> sum_;  // without a guard
+  std::optional<double> empty_;
   int axis_ = -1;
   std::optional<Element> sink_;
 };

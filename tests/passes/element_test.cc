@@ -12,6 +12,7 @@
 namespace pagefuse {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -111,10 +112,16 @@ TEST(Element, AFlagIsNotLessThanOne) {
   EXPECT_THAT(ConditionsOf("y = Identity (flags)"), ElementsAre(R"("flags"[i0, i1] + -1)"));
 }
 
-TEST(Element, ANegatedConjunctionIsNoConjunction) {
+TEST(Element, ANegatedConjunctionIsTheGreaterOfTwo) {
   EXPECT_THAT(ConditionsOf("column = Unsqueeze (lens, last)  a = Less (n, column)  "
                            "b = And (a, flags)  y = Not (b)"),
-              ElementsAre(HasSubstr("negates more than one comparison")));
+              ElementsAre(AllOf(HasSubstr("max("), HasSubstr("(-1)*\"flags\"[i0, i1]"))));
+}
+
+TEST(Element, ADisjunctionIsTheGreaterOfTwo) {
+  EXPECT_THAT(ConditionsOf("column = Unsqueeze (lens, last)  a = Less (n, column)  "
+                           "y = Or (a, flags)"),
+              ElementsAre(AllOf(HasSubstr("max("), HasSubstr("\"flags\"[i0, i1] + -1"))));
 }
 
 }  // namespace

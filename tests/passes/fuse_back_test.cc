@@ -27,11 +27,21 @@ bool IsFusedByResults(const std::string& op) {
   return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
 }
 
+// Modes of attention that are read by element.
+bool IsReadByElement(const std::string& name) {
+  static constexpr std::string_view kNames[] = {"PagedAttention.causal", "PagedAttention.chunks",
+                                                "PagedAttention.fp8_per_tensor",
+                                                "PagedAttention.lse"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 std::vector<std::string> Decompositions() {
   std::vector<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(SourcePath(kFolder))) {
     const std::string name = file.path().stem().string();
-    if (IsFusedByResults(name.substr(0, name.find('.')))) names.push_back(name);
+    if (IsFusedByResults(name.substr(0, name.find('.'))) || IsReadByElement(name)) {
+      names.push_back(name);
+    }
   }
   std::sort(names.begin(), names.end());
   return names;
