@@ -131,6 +131,10 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   // Products with any other transposed right side read it as it lies.
   add(FuseTransposedFactors());
 
+  // ---- weights ----
+  // Codes in place of float matrices, where all other rules have seen those.
+  add(QuantiseWeights());
+
   // ---- tidy ----
   tidy();
   // What is left of elementwise ops, in chains.

@@ -127,8 +127,9 @@ Result CheckData(const std::string& folder, const Flags& flags, SessionOptions o
 }
 
 // Reference data is of the graph's definition: activations that it allows to round to int8
-// (accuracy_level 4) stay in float, unless --kernel says otherwise.
+// (accuracy_level 4) stay in float, unless --kernel or --weights say otherwise.
 void KeepActivationsInFloat(SessionOptions& options) {
+  if (options.pipeline.options.contains("weights")) return;
   for (const char* op : {"MatMulNBits", "GatedLinearNBits"}) {
     options.force_kernel.insert({op, "hwy"});
   }

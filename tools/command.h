@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "tools/command_line.h"
+#include "tools/weight_flags.h"
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ir/onnx_io.h"
@@ -39,7 +40,7 @@ void AddOpsCommand(Command app, Outcome& outcome);
 
 // Flags that every command with a session takes.
 struct SessionFlags {
-  std::string weights = "float32";
+  WeightFlags weights;
   int threads = 0;
   uint64_t max_memory = 0;  // bytes, 0 for what SessionOptions says
   bool read_weights = false;

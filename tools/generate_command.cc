@@ -86,12 +86,14 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const Flags& flags, const Mode
   return requests;
 }
 
-// Largest difference of logits against an unquantised cache, fed the same tokens.
+// Largest difference of logits against an unquantised cache and the weights of the file, fed the
+// same tokens.
 absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
                                   std::vector<Request> requests,
                                   const std::vector<Completion>& completions) {
   EngineOptions reference_options = options;
   reference_options.kv_cache = "none";
+  UseWeights({}, reference_options.session);
   reference_options.on_step = nullptr;
   PF_ASSIGN_OR_RETURN(auto reference, Engine::Create(std::move(model), reference_options));
   for (size_t i = 0; i < requests.size(); ++i) requests[i].forced = completions[i].tokens;
@@ -148,7 +150,7 @@ nlohmann::ordered_json Report(const Flags& flags, const Decoder& decoder,
   json["decode_tokens"] = stats.decode_tokens;
   json["prefill_tokens_per_second"] = PerSecond(stats.prefill_tokens, stats.prefill_seconds);
   json["decode_tokens_per_second"] = PerSecond(stats.decode_tokens, stats.decode_seconds);
-  json["weights"] = flags.session.weights;
+  json["weights"] = flags.session.weights.format;
   json["peak_memory_bytes"] = PeakMemoryBytes();
   return json;
 }
@@ -170,7 +172,8 @@ void PrintReadable(const Decoder& decoder, const nlohmann::ordered_json& json) {
             << " a second\n";
   std::cout << "memory: " << HumanBytes(json["peak_memory_bytes"]) << " at its peak\n";
   if (json.contains("max_logit_error")) {
-    std::cout << "logits: " << json["max_logit_error"] << " at most from an unquantised cache\n";
+    std::cout << "logits: " << json["max_logit_error"] << " at most from an unquantised cache "
+              << "and the weights of the file\n";
   }
   const auto items =
       json.contains("completions") ? json["completions"] : nlohmann::ordered_json{json};
@@ -280,7 +283,8 @@ void AddGenerateCommand(Command app, Outcome& outcome) {
   command.AddFlag("--warm-up", flags->warm_up,
                   "prime memory and tables first, so that the first step costs what later ones do");
   command.AddFlag("--logit-error", flags->logit_error,
-                  "also run with an unquantised cache and tell the largest difference of logits");
+                  "also run with an unquantised cache and the weights of the file, and tell the "
+                  "largest difference of logits");
   command.AddFlag("--json", flags->json, "one JSON object");
   AddSessionFlags(command, flags->session);
   AddLoadFlags(command, flags->session);
