@@ -43,8 +43,8 @@ double Time(int64_t copies, const std::function<absl::Status(int64_t)>& call) {
 void Print(const std::string& name, int64_t m, double seconds, double bytes, double flops,
            const Peaks& peaks, double peak_flops) {
   std::printf(
-      "%-24s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n", name,
-      static_cast<long>(m), seconds * 1e6, bytes / seconds * 1e-9,
+      "%-24s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n",
+      name.c_str(), static_cast<long>(m), seconds * 1e6, bytes / seconds * 1e-9,
       100 * bytes / seconds / peaks.read_bytes, flops / seconds * 1e-9,
       100 * flops / seconds / peak_flops);
   std::fflush(stdout);

@@ -9,8 +9,9 @@
 namespace pagefuse {
 namespace {
 
-constexpr int64_t kUnitBytes = 32 << 10;  // of codes in one unit of streaming
-constexpr int64_t kTileRows = 528;        // of x in one unit of tiles: a chunk of them stays in L2
+constexpr int64_t kUnitBytes =
+    256 << 10;  // of codes in one unit of streaming: most of what is prefetched is its own
+constexpr int64_t kTileRows = 528;  // of x in one unit of tiles: a chunk of them stays in L2
 
 int64_t PaddedBlocks(const NBitsWeight& w) {
   constexpr int64_t kMultiple = Int8Rows::kChunk * kInt8Block;
@@ -45,7 +46,9 @@ bool Streams(int64_t m, const NBitsWeight& w) { return m <= (w.bits == 4 ? 32 : 
 // the number of threads.
 template <class Body>
 void ForParts(int64_t m, const NBitsWeight& w, const Body& body) {
-  const int64_t unit_rows = std::max<int64_t>(kUnitBytes / w.row_bytes / 4 * 4, 4);
+  constexpr int64_t kLeastUnits = 16;
+  const int64_t fitting = std::min(kUnitBytes / w.row_bytes, w.n / kLeastUnits);
+  const int64_t unit_rows = std::max<int64_t>(fitting / 4 * 4, 4);
   const int64_t rows = Streams(m, w) ? m : kTileRows;
   const int64_t columns = Streams(m, w) ? unit_rows : Int8Tile::kColumns;
   const int64_t across = (w.n + columns - 1) / columns;

@@ -30,6 +30,7 @@ using VU8 = hn::Vec<DU8>;
 
 constexpr int64_t kLanes = hn::MaxLanes(DF());
 constexpr int64_t kVectorBytes = 4 * kLanes;
+constexpr int64_t kAhead = 4096;            // bytes of W that are asked for before they are read
 constexpr int64_t kQuads = kInt8Block / 4;  // four bytes of a block that one lane adds up
 
 #if HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3_DL
@@ -266,6 +267,7 @@ HWY_INLINE void StreamTile(const Int8Rows& x, int64_t first, const WeightShape& 
     VF scales[kCols][kRows];
     for (int c = 0; c < kCols; ++c) {
       const VF own = PerBlock<kBits>(from.scales[c], w, b, lanes);
+      hwy::Prefetch(from.scales[c] + (b >> w.shift) + (kAhead / kBlockBytes >> w.shift));
       const VF zeros = from.zeros[c] == nullptr ? hn::Mul(own, hn::Set(DF(), w.centre))
                                                 : PerBlock<kBits>(from.zeros[c], w, b, lanes);
       for (int r = 0; r < kRows; ++r) {
@@ -281,7 +283,7 @@ HWY_INLINE void StreamTile(const Int8Rows& x, int64_t first, const WeightShape& 
       for (int64_t v = 0; v < kVectors; ++v) {
         const auto load = [&](int c) HWY_ATTR {
           const uint8_t* codes = from.codes[c] + begin + v * kVectorBytes;
-          hwy::Prefetch(codes + kCols * w.row_bytes);
+          hwy::Prefetch(codes + kAhead);
           return hn::LoadU(DU8(), codes);
         };
         AddVector<kBits>(rows, v * kVectorBytes, load, scales, lanes.at[v], totals);
@@ -291,8 +293,11 @@ HWY_INLINE void StreamTile(const Int8Rows& x, int64_t first, const WeightShape& 
     const int64_t rest = w.row_bytes - begin;
     for (int64_t v = 0; v * kVectorBytes < rest; ++v) {
       const int64_t at = v * kVectorBytes;
-      const auto load = [&](int c)
-                            HWY_ATTR { return LoadFirst(from.codes[c] + begin + at, rest - at); };
+      const auto load = [&](int c) HWY_ATTR {
+        const uint8_t* codes = from.codes[c] + begin + at;
+        hwy::Prefetch(codes + kAhead);
+        return LoadFirst(codes, rest - at);
+      };
       AddVector<kBits>(rows, at, load, scales, lanes.at[v], totals);
     }
   }
@@ -344,8 +349,9 @@ struct Stream {
   // several rows of W share what is read of them.
   template <int kRows>
   HWY_INLINE void Group(int64_t first, const Int8Part& part, const OutputView& y) const {
-    constexpr int kCols = HWY_TARGET <= HWY_AVX3 ? HWY_MAX(8 / kRows, 2) / (kRows == 1 ? 2 : 1)
-                                                 : (kRows == 1 ? 2 : 1);
+    // One row of x leaves time for reading W front to back, as prefetching likes it.
+    constexpr int kSums = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
+    constexpr int kCols = kRows == 1 ? 1 : kSums / kRows;
     const auto at = [&](int64_t n) { return OutputView{y.data + (n - part.n_begin), y.stride}; };
     int64_t n = part.n_begin;
     for (; n + kCols <= part.n_end; n += kCols) Tile<kCols, kRows>(first, n, at(n));
