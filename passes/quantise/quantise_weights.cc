@@ -102,6 +102,7 @@ class Rewriter {
       return absl::OkStatus();
     }
     std::vector<CodeValues> codes;
+    std::vector<std::string> names;
     for (const WeightUse& weight : site->weights) {
       const auto stored = CodesOf(*scope.graph, weight);
       if (!stored.ok()) {
@@ -110,16 +111,20 @@ class Rewriter {
                                    weight.value->name(), "\": ", stored.status().message()));
       }
       codes.push_back(*stored);
+      names.push_back(weight.value->name());
     }
     Replace(scope, PutCodes(*scope.graph, *site, codes, bits_), node);
+    for (const std::string& name : names) EraseUnused(scope, name);
     return context_.Rewrote(model_, kName);
   }
 
   // Those of the matrix, stored once.
   absl::StatusOr<CodeValues> CodesOf(Graph& graph, const WeightUse& weight) {
     const WeightMatrix& matrix = weight.matrix;
-    CodeValues& known = codes_[{matrix.tensor->data(), matrix.columns_sum}];
+    Stored& stored = codes_[{matrix.tensor->data(), matrix.columns_sum}];
+    CodeValues& known = stored.values;
     if (known.codes != nullptr) return known;
+    stored.matrix = *matrix.tensor;
     PF_ASSIGN_OR_RETURN(WeightCodes made, QuantiseMatrix(matrix, bits_));
     const std::string& name = weight.value->name();
     known.codes =
@@ -137,12 +142,25 @@ class Rewriter {
     changed_ = true;
   }
 
+  // A matrix that nothing reads any more would be saved with its codes.
+  void EraseUnused(const GraphScope& scope, const std::string& name) {
+    Value* value = scope.graph->FindValue(name);
+    if (value == nullptr || !value->uses().empty() || value->is_output()) return;
+    context_.contents.erase(value);
+    scope.graph->EraseValue(value);
+  }
+
+  struct Stored {
+    CodeValues values;
+    Tensor matrix;  // keeps the memory, which it is known by
+  };
+
   Model& model_;
   PassContext& context_;
   const int bits_;
   Exclusions excluded_;
   // By memory, and which way it is summed.
-  std::map<std::pair<const void*, bool>, CodeValues> codes_;
+  std::map<std::pair<const void*, bool>, Stored> codes_;
   bool changed_ = false;
 };
 
