@@ -10,6 +10,7 @@
 #include "pagefuse/ops/function_expansion.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/canonicalise/older_forms.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pipeline.h"
 
@@ -26,10 +27,11 @@ bool SameMeaning(const Function& function, const OpsetImports& opsets) {
     graphs.pop_back();
     for (const auto& node : graph.nodes()) {
       for (const Graph* subgraph : node->Subgraphs()) graphs.push_back(subgraph);
-      if (OpsetOf(opsets, node->domain()) == 0) continue;  // imported with the function's version
-      if (OpsetOf(opsets, node->domain()) == OpsetOf(function.opset_imports, node->domain()))
-        continue;
+      const int64_t to = OpsetOf(opsets, node->domain());
+      const int64_t from = OpsetOf(function.opset_imports, node->domain());
+      if (to == 0 || to == from) continue;  // imported with the function's version
       if (FindOpDef(*node, opsets) != FindOpDef(*node, function.opset_imports)) return false;
+      if (node->domain().empty() && !MeansTheSame(*node, from, to)) return false;
     }
   }
   return true;
