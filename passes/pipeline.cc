@@ -42,10 +42,14 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(InlineFunctions());
   // The opset that the vocabulary of the next stage needs.
   add(RaiseOpset());
+  // Rows cut out of constant tables, one for each token, are gathered by place: before sizes are
+  // read from inputs, since until then nothing is known of the length of what they meet.
+  add(ConstantFolding());
+  add(GatherCutRows());
   tidy();
   // Parts of constants are constants, without copies.
   add(ConstantViews());
-  // Rows cut out of constant tables, one for each token, are gathered by place.
+  // The same of tables that are computed from constants.
   add(GatherCutRows());
   tidy();
 

@@ -74,6 +74,15 @@ bool SameLimit(const MaskAtom& a, const MaskAtom& b) {
 
 }  // namespace
 
+const Value* PaddingInputOf(const Value* mask) {
+  const Node* node = mask->producer();
+  for (const char* op : {"Expand", "Unsqueeze", "Slice"}) {
+    if (node && node->Is(op)) node = node->input(0)->producer();
+  }
+  const bool is_left = node && node->Is("Cast") && node->input(0)->is_input();
+  return is_left ? node->input(0) : nullptr;
+}
+
 absl::StatusOr<MaskForm> AnalyseMask(const Value* mask, const SymbolicContents& contents) {
   const int rank = MaskRank(mask);
   if (rank < 2 || rank > 4) return MaskStoppedAt(mask, "has an unfit rank");

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_constants.h"
@@ -21,20 +23,6 @@ using Predicate = MaskPredicate;
 
 bool IsRealigning(const Node* node) {
   return node->Is("Unsqueeze") || node->Is("Squeeze") || node->Is("Reshape") || node->Is("Expand");
-}
-
-// Whether a mask holds 0 and 1 alone, as bools do, what is cast from them, and mask inputs by what
-// they are for.
-bool IsZeroOrOne(const Value* value) {
-  if (value->dtype() == DataType::kBool) return true;
-  const auto is_unit = [](double number) { return number == 0 || number == 1; };
-  if (const auto fill = MaskFill(value)) return is_unit(*fill);
-  const Node* node = value->producer();
-  if (!node) return !value->IsConstant();
-  if (node->Is("Sub")) return MaskNumber(node->input(0)) == 1.0 && IsZeroOrOne(node->input(1));
-  const bool moved = node->Is("Cast") || node->Is("Identity") || node->Is("Slice") ||
-                     node->Is("Gather") || node->Is("GatherND") || node->Is("Trilu");
-  return (moved || IsRealigning(node)) && IsZeroOrOne(node->input(0));
 }
 
 class MaskReader {
@@ -346,7 +334,30 @@ class MaskReader {
   int values_ = 0;  // that were read
 };
 
+bool IsUnit(double number) { return number == 0 || number == 1; }
+
+// True if all elements are.
+bool HoldsUnits(const Tensor& tensor) {
+  constexpr int64_t kMost = int64_t{1} << 26;  // no mask that somebody wrote into a model is larger
+  if (tensor.size() > kMost || IsAbsent(tensor)) return false;
+  std::vector<double> values(static_cast<size_t>(tensor.size()));
+  return DecodeToDouble(tensor.dtype(), tensor.data(), tensor.size(), values.data()).ok() &&
+         std::all_of(values.begin(), values.end(), IsUnit);
+}
+
 }  // namespace
+
+bool IsZeroOrOne(const Value* value) {
+  if (value->dtype() == DataType::kBool) return true;
+  if (const auto fill = MaskFill(value)) return IsUnit(*fill);
+  if (value->IsConstant()) return HoldsUnits(*value->initializer());
+  const Node* node = value->producer();
+  if (!node) return true;
+  if (node->Is("Sub")) return MaskNumber(node->input(0)) == 1.0 && IsZeroOrOne(node->input(1));
+  const bool moved = node->Is("Cast") || node->Is("Identity") || node->Is("Slice") ||
+                     node->Is("Gather") || node->Is("GatherND") || node->Is("Trilu");
+  return (moved || IsRealigning(node)) && IsZeroOrOne(node->input(0));
+}
 
 int MaskRank(const Value* value) { return value->shape() ? value->shape()->rank() : -1; }
 

@@ -28,6 +28,10 @@ int MaskRank(const Value* value);
 // InvalidArgument: `mask: "NAME" WHY`.
 absl::Status MaskStoppedAt(const Value* value, std::string_view why);
 
+// Whether a mask holds 0 and 1 alone, as bools do, what is cast from them, and mask inputs by what
+// they are for.
+bool IsZeroOrOne(const Value* value);
+
 // Which elements of a mask show a key; InvalidArgument naming the value where the reading stopped.
 absl::StatusOr<MaskPredicate> ReadMask(const Value* mask, const SymbolicContents& contents);
 
