@@ -42,6 +42,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(InlineFunctions());
   // The opset that the vocabulary of the next stage needs.
   add(RaiseOpset());
+  // Attention and embedding that ONNX Runtime's tools fused, in standard ops again.
+  add(WriteOutMicrosoftOps());
   // Rows cut out of constant tables, one for each token, are gathered by place: before sizes are
   // read from inputs, since until then nothing is known of the length of what they meet.
   add(ConstantFolding());

@@ -226,7 +226,8 @@ class PagedCacheInserter {
     for (const auto& node : graph_.nodes()) {
       if (node->Is("PagedAttention", "pagefuse")) return false;
       if (!attends && (node->Is("Softmax") || node->Is("GroupQueryAttention", "com.microsoft") ||
-                       node->Is("MultiHeadAttention", "com.microsoft"))) {
+                       node->Is("MultiHeadAttention", "com.microsoft") ||
+                       node->Is("Attention", "com.microsoft"))) {
         attends = node.get();
       }
     }

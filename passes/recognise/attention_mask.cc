@@ -174,6 +174,9 @@ class AttentionMask : public Pass {
  private:
   static absl::Status Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
     PF_ASSIGN_OR_RETURN(const MaskForm form, AnalyseMask(node->input(Attention::kMask), contents));
+    if (form.padding_is_counted) {
+      return Unfit(StrCat("shows as many keys as \"", form.padding->name(), "\" has ones"));
+    }
     PF_ASSIGN_OR_RETURN(const Lengths lengths, LengthsOf(*node));
     PF_RETURN_IF_ERROR(CheckLimits(form, lengths));
     PF_ASSIGN_OR_RETURN(const int64_t window, WindowOf(form));

@@ -20,6 +20,7 @@ absl::Status AddPadding(const Value* mask, const MaskAtom& atom, int rank, MaskF
   }
   form.padding = atom.padding;
   form.padding_is_indexed = atom.indexed;
+  form.padding_is_counted = atom.counted;
   form.padding_batch = atom.batch_axis < 0 ? Dim(1) : atom.lengths[atom.batch_axis];
   form.padding_keys = atom.lengths[atom.key_axis];
   return absl::OkStatus();

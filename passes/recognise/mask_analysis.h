@@ -24,6 +24,7 @@ struct MaskForm {
   // indices, the first rows and keys. The mask may repeat one row or key.
   Dim padding_batch, padding_keys;
   bool padding_is_indexed = false;
+  bool padding_is_counted = false;  // its ones are counted: as many of the first keys are visible
 };
 
 // The mask input [B, T] of which attention-mask left `mask`: as booleans [B, 1, 1, T], cut or

@@ -114,6 +114,9 @@ class MaskReader {
   absl::StatusOr<Predicate> ReadComparison(const Node& node, bool negated) {
     const bool greater = node.Is("Greater") || node.Is("GreaterOrEqual");
     const bool strict = node.Is("Greater") || node.Is("Less");
+    if (const auto counted = ReadCounted(node, greater); counted && strict && !negated) {
+      return Predicate{*counted};
+    }
     PF_ASSIGN_OR_RETURN(const auto operands, ReadIndexOperands(node, contents_));
     const auto& [a, b] = operands;
     Atom atom;
@@ -121,6 +124,48 @@ class MaskReader {
     atom.bound.constant = atom.bound.constant + Dim(strict != negated ? 1 : 0);
     atom.lengths = node.output(0)->shape()->dims();
     return Predicate{atom};
+  }
+
+  // The mask input [B, T] whose ones are counted by row, behind views and casts; null if it is
+  // another value.
+  static const Value* CountedInput(const Value* value) {
+    const Node* node = value->producer();
+    while (node && (node->Is("Cast") || node->Is("Identity") || IsRealigning(node))) {
+      node = node->input(0)->producer();
+    }
+    const bool sums = node && node->Is("ReduceSum") && MaskRank(node->input(0)) == 2;
+    const Tensor* axes = sums ? ConstantOf(node->input(1)) : nullptr;
+    const auto axis = axes ? IntegerValues(*axes) : absl::StatusOr<std::vector<int64_t>>();
+    if (!axes || !axis.ok() || axis->size() != 1 || NormalAxis(axis->front(), 2) != 1) {
+      return nullptr;
+    }
+    const Value* mask = node->input(0);
+    for (const Node* step = mask->producer(); step != nullptr; step = mask->producer()) {
+      const bool is_set = step->Is("Equal") && MaskNumber(step->input(1)) == 1.0;
+      if (!is_set && !step->Is("Cast") && !step->Is("Identity")) return nullptr;
+      mask = step->input(0);
+    }
+    return mask->is_input() && MaskRank(mask) == 2 ? mask : nullptr;
+  }
+
+  // key < count[batch], of shape [batch, key].
+  std::optional<Atom> ReadCounted(const Node& node, bool greater) const {
+    const Value* counts = node.input(greater ? 0 : 1);
+    const Value* padding = CountedInput(counts);
+    const auto& shape = node.output(0)->shape();
+    if (!padding || !shape || shape->rank() != 2 || MaskRank(counts) != 2) return std::nullopt;
+    const auto key = ReadIndexExpression(node.input(greater ? 1 : 0), contents_);
+    if (!key.ok() || !counts->shape()->back(0).is_constant()) return std::nullopt;
+    const IndexExpression aligned = AlignedToRank(*key, 2);
+    const bool counts_keys =
+        aligned.constant.constant() == 0 && aligned.coefficients == std::vector<int64_t>{0, 1};
+    if (!counts_keys || counts->shape()->back(0).constant() != 1) return std::nullopt;
+    return Atom{.bound = {},
+                .padding = padding,
+                .counted = true,
+                .batch_axis = 0,
+                .key_axis = 1,
+                .lengths = shape->dims()};
   }
 
   // not (mask == 0)

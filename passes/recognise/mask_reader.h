@@ -17,6 +17,7 @@ struct MaskAtom {
   IndexExpression bound;           // visible only where bound <= 0
   const Value* padding = nullptr;  // or: visible only where padding[batch, key] is set
   bool indexed = false;            // padding is read by indices
+  bool counted = false;            // or: visible where key < the ones of padding[batch]
   int batch_axis = -1;
   int key_axis = -1;
   std::vector<Dim> lengths;  // of the axes of the value that the factor was read from
