@@ -129,6 +129,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(FuseContiguousInsert());
   // Attention over a paged cache, as the op's decomposition has it.
   add(FuseDequantAttention());
+  // Rows that are rotated as they leave their projection, as heads.
+  add(SeeRotatedHeads());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
   // What no fused op took up, and why; before products look otherwise than rules know them.
