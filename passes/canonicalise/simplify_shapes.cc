@@ -21,6 +21,7 @@ std::unique_ptr<Pass> SimplifyShapes() {
                             "Div Max Min ReduceProd "
                             "Size",
                             ReadSizeFromInput},
+                           {"add-sizes-of-inputs", "Shape Squeeze Gather Slice", AddSizesOfInputs},
                            {"remove-view", kViews, RemoveView},
                            {"merge-views", kViews, MergeViews},
                            {"merge-unsqueezes", "Unsqueeze", MergeUnsqueezes},
