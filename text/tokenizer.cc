@@ -9,6 +9,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/text/added_tokens.h"
 #include "pagefuse/text/bpe.h"
+#include "pagefuse/text/byte_level.h"
 #include "pagefuse/text/normalizer.h"
 #include "pagefuse/text/pre_tokenizer.h"
 #include "pagefuse/text/token_decoder.h"
@@ -127,6 +128,20 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Parse(const std::str
   PF_RETURN_IF_ERROR(impl->ReadTokens(file));
   PF_ASSIGN_OR_RETURN(impl->bpe, Bpe::Create(&impl->tokens, file.merges, file.bpe));
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
+}
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::OfBytes() {
+  nlohmann::json vocabulary = nlohmann::json::object();
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary[BytesAsCharacters(std::string(1, static_cast<char>(byte)))] = byte;
+  }
+  const nlohmann::json bytes = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  return Parse(nlohmann::json{
+      {"model", {{"vocab", vocabulary}, {"merges", nlohmann::json::array()}}},
+      {"pre_tokenizer", bytes},
+      {"decoder",
+       bytes}}.dump());
 }
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& path) {

@@ -25,6 +25,8 @@ class Tokenizer {
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> Parse(const std::string& json);
   // The same for a file, which errors name.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& path);
+  // Token n is the byte n, for the 256 of them.
+  static absl::StatusOr<std::shared_ptr<const Tokenizer>> OfBytes();
   ~Tokenizer();
 
   struct EncodeOptions {
