@@ -104,8 +104,8 @@ TEST(ChatTemplate, NamesTheLine) {
 }
 
 TEST(ChatTemplate, ReachesNothingButItsData) {
-  for (const char* attack : {"{{ ''.__class__ }}", "{{ {}.__init__ }}",
-                             "{{ [].append }}", "{{ namespace.__call__ }}", "{{ (1).real }}"}) {
+  for (const char* attack : {"{{ ''.__class__ }}", "{{ {}.__init__ }}", "{{ [].append }}",
+                             "{{ namespace.__call__ }}", "{{ (1).real }}"}) {
     EXPECT_EQ(TextOf(attack), "") << attack;  // undefined prints nothing
   }
   EXPECT_THAT(TextOf("{{ ''.__class__.__mro__ }}"), HasSubstr("has no attribute \"__class__\""));
