@@ -280,8 +280,9 @@ absl::Status Evaluator::BindParameters(const Macro& macro, const Arguments& argu
                         " arguments at most, got ", arguments.positional.size()));
   }
   for (const auto& [name, value] : arguments.named) {
-    const bool known = std::any_of(parameters.begin(), parameters.end(),
-                                   [&](const auto& parameter) { return parameter.first == name; });
+    const bool known =
+        std::any_of(parameters.begin(), parameters.end(),
+                    [&name = name](const auto& parameter) { return parameter.first == name; });
     if (!known)
       return Wrong(
           StrCat("macro \"", macro.definition->name, "\": no argument is called \"", name, "\""));

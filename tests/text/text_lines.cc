@@ -21,7 +21,8 @@ std::string Encoded(const Tokenizer& tokenizer, const std::string& line) {
   for (const bool adds_special : {true, false}) {
     const auto ids = tokenizer.Encode(text, {.adds_special = adds_special});
     if (!ids.ok()) return std::string(ids.status().message());
-    out += (adds_special ? "" : " ") + absl::StrJoin(*ids, ",");
+    if (!adds_special) out += ' ';
+    out += absl::StrJoin(*ids, ",");
   }
   return out;
 }

@@ -17,8 +17,9 @@ same() {  # expected, got
 
 # Text alone on the output; figures on the error stream, and no progress where that is no terminal.
 same '45 keys.' "$(only out generate $model --prompt "$question")"
-only err generate $model --prompt "$question" | grep -q '^decode: ' || fail 'no figures'
-only err generate $model --prompt "$question" | grep -q $'\r' && fail 'progress in a pipe'
+figures=$(only err generate $model --prompt "$question")
+[[ $figures == *$'\ndecode: '* ]] || fail 'no figures'
+[[ $figures != *$'\r'* ]] || fail 'progress in a pipe'
 same '45 keys.' "$(only out generate $model --system "$facts" --prompt 'What does the tin cup hold?')"
 same '45 keys.' "$(only out generate $model --graph model_with_past.onnx --prompt "$question")"
 same '45 keys.' "$(only out generate $model/model.onnx --prompt "$question")"
@@ -40,7 +41,19 @@ expect 0 '^\{"completion":0,"token":52,"text":"4","logprobs":\{"token":52,"logpr
 # A conversation, line by line from a pipe; what it said before is part of it.
 printf 'What does the red box hold?\n\nWhat does the tin cup hold?\n/clear\nWhat does the red box hold?\n' >"$out/questions"
 same $'12 pins.\n45 keys.\n12 pins.' "$("$pagefuse" generate $model --chat --system "$facts" <"$out/questions" 2>/dev/null)"
-"$pagefuse" generate $model --chat --system "$facts" <"$out/questions" 2>&1 >/dev/null | grep -q '^prefill: 195 tokens' || fail 'the conversation is computed again'
+figures=$("$pagefuse" generate $model --chat --system "$facts" <"$out/questions" 2>&1 >/dev/null)
+[[ $figures == *$'\nprefill: 195 tokens'* ]] || fail "the conversation is computed again: $figures"
+
+# Measurements: a row for each cache, batch and length, in four formats.
+measure=(bench $model -p 8,16 -n 4 -b 1,3 -r 2 --kv-cache none,fp8_per_token_head)
+expect 0 '^model +weights +cache +batch +test +tokens/s +\+-$' "${measure[@]}"
+same 13 "$("$pagefuse" "${measure[@]}" --format csv | grep -c .)"
+expect 0 '^models/gemma3_recall,float32,fp8_per_token_head,3,generate 4,[0-9.]+,[0-9.]+$' "${measure[@]}" --format csv
+expect 0 '^\| models/gemma3_recall \| float32 +\| none ' "${measure[@]}" --format md
+expect 0 '"mean_tokens_per_second": [0-9.]+' "${measure[@]}" --format json
+expect 1 '--format: expected text, md, csv or json, got "xml"' "${measure[@]}" --format xml
+expect 1 '--batch: expected 1 to 2147483647, got "0"' bench $model -b 0
+expect 1 '9000 tokens: expected less than 8192, the positions of the model' bench $model -p 9000
 
 # Refused, before the graph is read where that can be.
 mkdir "$out/folder"
