@@ -171,6 +171,9 @@ absl::Status CheckFlags(const GenerateFlags& flags) {
   if (flags.chat && (flags.json || flags.samples > 1 || flags.logit_error)) {
     return refuse("--chat goes with none of --json, --n and --logit-error");
   }
+  if (flags.logit_error && flags.samples > 1) return refuse("--logit-error goes with one sample");
+  constexpr size_t kMaxStops = 16;
+  if (flags.stops.size() > kMaxStops) return refuse("--stop: expected 16 texts at most");
   if (flags.stream && !flags.json)
     return refuse("--stream: with --json, a line a token; text streams anyway");
   if (flags.sampling.logprobs && !flags.json) return refuse("--logprobs: with --json");
