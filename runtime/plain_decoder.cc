@@ -136,26 +136,24 @@ absl::StatusOr<std::vector<float>> PlainDecoder::Step(const std::vector<int64_t>
   return LastRow(*inputs_.logits, outputs[0]);
 }
 
-absl::Status PlainDecoder::RunOne(const Request& request, Progress& progress,
-                                  const std::function<void(int64_t)>& on_token) {
+absl::Status PlainDecoder::RunOne(const Request& request, Progress& progress, size_t completion,
+                                  const OnToken& on_token) {
   PF_RETURN_IF_ERROR(Begin());
   int64_t first = 0;
   while (!progress.done) {
     PF_ASSIGN_OR_RETURN(const std::vector<float> logits, Step(progress.tokens, first));
     first = static_cast<int64_t>(progress.tokens.size());
-    on_token(AddToken(request, logits, progress));
+    PF_RETURN_IF_ERROR(AddToken(request, logits, progress, completion, on_token));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Completion>> PlainDecoder::Generate(
-    const std::vector<Request>& requests, const std::function<void(size_t, int64_t)>& on_token) {
+absl::StatusOr<std::vector<Completion>> PlainDecoder::Generate(const std::vector<Request>& requests,
+                                                               const OnToken& on_token) {
   PF_RETURN_IF_ERROR(CheckRequests(requests, vocabulary_));
   std::vector<Progress> progress = pagefuse::Begin(requests);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    PF_RETURN_IF_ERROR(RunOne(requests[i], progress[i], [&](int64_t token) {
-      if (on_token) on_token(i, token);
-    }));
+  for (size_t i = 0; i < progress.size(); ++i) {
+    PF_RETURN_IF_ERROR(RunOne(requests[progress[i].request], progress[i], i, on_token));
   }
   pasts_.clear();
   return Completions(std::move(progress));

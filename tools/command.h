@@ -35,6 +35,7 @@ void AddOptCommand(Command app, Outcome& outcome);
 void AddRunCommand(Command app, Outcome& outcome);
 void AddCheckCommand(Command app, Outcome& outcome);
 void AddGenerateCommand(Command app, Outcome& outcome);
+void AddBenchCommand(Command app, Outcome& outcome);
 void AddCalibrateCommand(Command app, Outcome& outcome);
 void AddOpsCommand(Command app, Outcome& outcome);
 

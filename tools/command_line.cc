@@ -28,6 +28,12 @@ std::string CheckTolerance(const std::string& text) {
   return fits ? std::string() : StrCat("expected a number of 0 or more, got \"", text, "\"");
 }
 
+std::string CheckReal(const std::string& text) {
+  double number = 0;
+  const bool fits = absl::SimpleAtod(text, &number) && std::isfinite(number);
+  return fits ? std::string() : StrCat("expected a number, got \"", text, "\"");
+}
+
 template <typename Number>
 Option AddChecked(CLI::App& app, const std::string& name, Number& value, Bounds bounds,
                   const std::string& description) {
@@ -110,6 +116,11 @@ Option Command::AddNumber(const std::string& name, std::optional<int64_t>& value
 Option Command::AddTolerance(const std::string& name, std::optional<double>& value,
                              const std::string& description) {
   return Option(app_->add_option(name, value, description)->check(CheckTolerance));
+}
+
+Option Command::AddReal(const std::string& name, std::optional<double>& value,
+                        const std::string& description) {
+  return Option(app_->add_option(name, value, description)->check(CheckReal));
 }
 
 Option Command::AddSize(const std::string& name, uint64_t& value, const std::string& description) {
