@@ -53,9 +53,8 @@ struct Function {
 class Value {
  public:
   Value() : data_(Undefined{}) {}
-  Value(Undefined undefined)
-      : data_(std::move(undefined)) {}  // NOLINT(google-explicit-constructor)
-  Value(None none) : data_(none) {}     // NOLINT(google-explicit-constructor)
+  explicit Value(Undefined undefined) : data_(std::move(undefined)) {}
+  explicit Value(None none) : data_(none) {}
   explicit Value(bool flag) : data_(flag) {}
   explicit Value(int64_t number) : data_(number) {}
   explicit Value(double number) : data_(number) {}
