@@ -254,9 +254,7 @@ absl::StatusOr<ExprPtr> ExprParser::Postfix(ExprPtr expr) {
     } else if (TakeSymbol("[")) {
       PF_ASSIGN_OR_RETURN(expr, Subscript(std::move(expr)));
     } else if (TakeSymbol("(")) {
-      PF_ASSIGN_OR_RETURN(ExprPtr call, Make(Expr::kCall, "", std::move(expr)));
-      PF_RETURN_IF_ERROR(CallArguments(*call));
-      PF_ASSIGN_OR_RETURN(expr, Checked(std::move(call)));
+      PF_ASSIGN_OR_RETURN(expr, Call(std::move(expr)));
     } else {
       return expr;
     }
@@ -295,6 +293,12 @@ absl::StatusOr<ExprPtr> ExprParser::Subscript(ExprPtr object) {
   return Checked(std::move(slice));
 }
 
+absl::StatusOr<ExprPtr> ExprParser::Call(ExprPtr function) {
+  PF_ASSIGN_OR_RETURN(ExprPtr call, Make(Expr::kCall, "", std::move(function)));
+  PF_RETURN_IF_ERROR(CallArguments(*call));
+  return Checked(std::move(call));
+}
+
 absl::Status ExprParser::CallArguments(Expr& call) {
   while (!TakeSymbol(")")) {
     const bool named = peek().kind == Token::kName && tokens_[at_ + 1].Is(Token::kSymbol, "=");
@@ -320,9 +324,7 @@ absl::StatusOr<ExprPtr> ExprParser::FiltersAndTests(ExprPtr expr) {
     } else if (TakeName("is")) {
       PF_ASSIGN_OR_RETURN(expr, Test(std::move(expr)));
     } else if (TakeSymbol("(")) {
-      PF_ASSIGN_OR_RETURN(ExprPtr call, Make(Expr::kCall, "", std::move(expr)));
-      PF_RETURN_IF_ERROR(CallArguments(*call));
-      PF_ASSIGN_OR_RETURN(expr, Checked(std::move(call)));
+      PF_ASSIGN_OR_RETURN(expr, Call(std::move(expr)));
     } else {
       return expr;
     }

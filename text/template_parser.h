@@ -58,6 +58,7 @@ class ExprParser {
   absl::StatusOr<ExprPtr> FiltersAndTests(ExprPtr expr);
   absl::StatusOr<ExprPtr> Filter(ExprPtr value);
   absl::StatusOr<ExprPtr> Test(ExprPtr value);
+  absl::StatusOr<ExprPtr> Call(ExprPtr function);
   absl::Status CallArguments(Expr& call);
   std::string ComparisonOperator();
 
