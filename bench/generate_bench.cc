@@ -67,7 +67,8 @@ absl::StatusOr<Json> Measure(const Options& options) {
   EngineOptions engine_options;
   engine_options.session.num_threads = options.threads;
   engine_options.kv_cache = options.kv_cache;
-  if (options.weights == "bf16") engine_options.session.weight_type = WeightType::kBfloat16;
+  PF_ASSIGN_OR_RETURN(const WeightChoice weights, FindWeightChoice(options.weights));
+  UseWeights(weights, engine_options.session);
   const double start = Now();
   PF_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                       Engine::Load(options.model, engine_options));
@@ -103,7 +104,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", options.steps, "decoded tokens")->check(CLI::PositiveNumber);
   app.add_option("--repeats", options.repeats)->check(CLI::PositiveNumber);
   app.add_option("--threads", options.threads);
-  app.add_option("--weights", options.weights)->check(CLI::IsMember({"float32", "bf16"}));
+  app.add_option("--weights", options.weights, pagefuse::WeightChoiceNames());
   app.add_option("--kv-cache", options.kv_cache);
   CLI11_PARSE(app, argc, argv);
   const absl::StatusOr<nlohmann::json> report = pagefuse::Measure(options);

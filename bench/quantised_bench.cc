@@ -1,10 +1,14 @@
 // Speed of products with 4- and 8-bit weights, and of grouped products, as shares of what the
 // machine can do, measured in the same run.
+//
+//   quantised_bench [PRODUCT ..]    of those with these names only: "int4 1152 x 6912", experts
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "peaks.h"
@@ -13,6 +17,7 @@
 #include "pagefuse/kernels/linalg/expert_groups.h"
 #include "pagefuse/kernels/linalg/linear_f32.h"
 #include "pagefuse/kernels/linalg/nbits.h"
+#include "pagefuse/kernels/linalg/nbits_int8.h"
 
 namespace pagefuse {
 namespace {
@@ -35,17 +40,23 @@ double Time(int64_t copies, const std::function<absl::Status(int64_t)>& call) {
   return best;
 }
 
-void Print(const char* name, int64_t m, double seconds, double bytes, double flops,
+void Print(const std::string& name, int64_t m, double seconds, double bytes, double flops,
            const Peaks& peaks, double peak_flops) {
   std::printf(
-      "%-24s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n", name,
-      static_cast<long>(m), seconds * 1e6, bytes / seconds * 1e-9,
+      "%-24s m %4ld  %9.1f us  %6.1f GB/s (%3.0f%% of read)  %7.0f GF/s (%3.0f%% of peak)\n",
+      name.c_str(), static_cast<long>(m), seconds * 1e6, bytes / seconds * 1e-9,
       100 * bytes / seconds / peaks.read_bytes, flops / seconds * 1e-9,
       100 * flops / seconds / peak_flops);
   std::fflush(stdout);
 }
 
-void RunNBits(int bits, int64_t k, int64_t n, const Peaks& peaks) {
+std::string NameOf(int bits, int64_t k, int64_t n) {
+  return "int" + std::to_string(bits) + " " + std::to_string(k) + " x " + std::to_string(n);
+}
+
+void RunNBits(const std::string& name, int bits, std::pair<int64_t, int64_t> sizes,
+              const Peaks& peaks) {
+  const auto [k, n] = sizes;
   constexpr int64_t kBlock = 32;
   NBitsWeight w;
   w.bits = bits;
@@ -58,9 +69,6 @@ void RunNBits(int bits, int64_t k, int64_t n, const Peaks& peaks) {
   std::vector<uint8_t> codes(static_cast<size_t>(size * copies));
   for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i * 2654435761u >> 13);
   const std::vector<float> scales(static_cast<size_t>(n * k / kBlock * copies), 0.01f);
-  char name[64];
-  std::snprintf(name, sizeof(name), "int%d %ld x %ld", bits, static_cast<long>(k),
-                static_cast<long>(n));
   for (const int64_t m : {1, 4, 16, 32, 64, 512}) {
     const std::vector<float> x(static_cast<size_t>(m * k), 0.01f);
     std::vector<float> y(static_cast<size_t>(m * n));
@@ -76,6 +84,13 @@ void RunNBits(int bits, int64_t k, int64_t n, const Peaks& peaks) {
     const double bytes = static_cast<double>(size + n * k / kBlock * 4);
     const double flops = 2.0 * static_cast<double>(m * n * k);
     Print(name, m, run(NBitsPrecision::kFloat32), bytes, flops, peaks, peaks.fma_flops);
+    const double rounded = Time(copies, [&](int64_t copy) {
+      w.codes = codes.data() + copy * size;
+      w.scales = scales.data() + copy * (n * k / kBlock);
+      LinearNBitsInt8({x.data(), m, k}, w, scratch.Get(NBitsInt8ScratchBytes(m, w)), {y.data(), n});
+      return absl::OkStatus();
+    });
+    Print("  activations in int8", m, rounded, bytes, flops, peaks, peaks.fma_flops);
     if (m < 64 || !HasBf16Tiles()) continue;
     Print("  bfloat16", m, run(NBitsPrecision::kBfloat16), bytes, flops, peaks, peaks.bf16_flops);
   }
@@ -113,12 +128,20 @@ void RunGrouped(const Peaks& peaks) {
 }  // namespace
 }  // namespace pagefuse
 
-int main() {
+int main(int argc, char** argv) {
+  const std::vector<std::string> asked(argv + 1, argv + argc);
+  const auto wanted = [&](const std::string& name) {
+    return asked.empty() || std::count(asked.begin(), asked.end(), name) > 0;
+  };
   const pagefuse::Peaks peaks = pagefuse::MeasurePeaks();
+  const std::pair<int64_t, int64_t> sizes[] = {
+      {1152, 6912}, {6912, 1152}, {4096, 4096}, {4096, 14336}};
   for (const int bits : {4, 8}) {
-    pagefuse::RunNBits(bits, 4096, 4096, peaks);
-    pagefuse::RunNBits(bits, 4096, 14336, peaks);
+    for (const auto& [k, n] : sizes) {
+      const std::string name = pagefuse::NameOf(bits, k, n);
+      if (wanted(name)) pagefuse::RunNBits(name, bits, {k, n}, peaks);
+    }
   }
-  pagefuse::RunGrouped(peaks);
+  if (wanted("experts")) pagefuse::RunGrouped(peaks);
   return 0;
 }

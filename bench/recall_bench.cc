@@ -1,7 +1,8 @@
-// Exact answers of the bundled gemma3_recall model per cache mode: what a cache format does to
+// Exact answers of the bundled gemma3_recall model per cache mode and format of weights: what they do to
 // attention over long contexts, what it takes and how fast it decodes.
 //
 //   recall_bench [--prompts-30 100] [--prompts-60 50] [--modes NAME ..] [--skip-layers 0,1,-2,-1]
+//                [--weights float32 bf16 int8 int4]
 //
 // Prompts are generated from a fixed seed: 30 or 60 facts, then a question about one of them. The
 // unfused graph (past/present tensors, no pass at all) is the reference that mode none must equal
@@ -33,6 +34,7 @@ struct Options {
   int prompts_30 = 100, prompts_60 = 50;
   std::vector<std::string> modes;  // empty: all
   std::string skip_layers;
+  std::vector<std::string> weights = {"float32"};
 };
 
 std::string GraphOf(const Options& bench) { return bench.dir + "/model_with_past.onnx"; }
@@ -121,6 +123,7 @@ absl::StatusOr<std::vector<std::string>> UnfusedAnswers(const std::string& path,
 
 absl::StatusOr<std::vector<std::string>> FusedAnswers(const Options& bench,
                                                       const std::string& kv_cache,
+                                                      const std::string& weights,
                                                       const std::vector<Question>& questions,
                                                       EngineStats* stats) {
   EngineOptions options;
@@ -128,6 +131,8 @@ absl::StatusOr<std::vector<std::string>> FusedAnswers(const Options& bench,
   if (!bench.skip_layers.empty()) {
     options.session.pipeline.options["kv_cache_skip_layers"] = bench.skip_layers;
   }
+  PF_ASSIGN_OR_RETURN(const WeightChoice choice, FindWeightChoice(weights));
+  UseWeights(choice, options.session);
   options.max_sequences = 16;
   PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(GraphOf(bench), options));
   std::vector<Request> requests;
@@ -178,24 +183,27 @@ std::vector<std::string> Modes(const Options& bench) {
 
 absl::Status Run(const Options& bench) {
   std::printf(
-      "| facts | cache | bytes a token | exact answers | as the unfused graph | decoded a second "
-      "|\n|---|---|---|---|---|---|\n");
+      "| facts | weights | cache | bytes a token | exact answers | as the unfused graph | decoded a "
+      "second |\n|---|---|---|---|---|---|---|\n");
   for (const auto& [facts, questions] : MakeQuestions(bench)) {
     if (questions.empty()) continue;
     PF_ASSIGN_OR_RETURN(std::vector<std::string> unfused,
                         UnfusedAnswers(GraphOf(bench), questions));
     const auto count = static_cast<int>(questions.size());
-    std::printf("| %d | unfused graph | - | %d of %d | - | - |\n", facts,
+    std::printf("| %d | float32 | unfused graph | - | %d of %d | - | - |\n", facts,
                 CountRight(unfused, questions), count);
-    for (const std::string& mode : Modes(bench)) {
-      EngineStats stats;
-      PF_ASSIGN_OR_RETURN(std::vector<std::string> answers,
-                          FusedAnswers(bench, mode, questions, &stats));
-      const double rate = static_cast<double>(stats.decode_tokens) / stats.decode_seconds;
-      std::printf("| %d | %s | %lld | %d of %d | %d of %d | %.0f |\n", facts, mode.c_str(),
-                  static_cast<long long>(stats.cache_bytes_per_token),
-                  CountRight(answers, questions), count, CountEqual(answers, unfused), count, rate);
-      std::fflush(stdout);
+    for (const std::string& weights : bench.weights) {
+      for (const std::string& mode : Modes(bench)) {
+        EngineStats stats;
+        PF_ASSIGN_OR_RETURN(std::vector<std::string> answers,
+                            FusedAnswers(bench, mode, weights, questions, &stats));
+        const double rate = static_cast<double>(stats.decode_tokens) / stats.decode_seconds;
+        std::printf(
+            "| %d | %s | %s | %lld | %d of %d | %d of %d | %.0f |\n", facts, weights.c_str(),
+            mode.c_str(), static_cast<long long>(stats.cache_bytes_per_token),
+            CountRight(answers, questions), count, CountEqual(answers, unfused), count, rate);
+        std::fflush(stdout);
+      }
     }
   }
   return absl::OkStatus();
@@ -205,7 +213,7 @@ absl::Status Run(const Options& bench) {
 }  // namespace pagefuse
 
 int main(int argc, char** argv) {
-  CLI::App app("exact answers of gemma3_recall per cache mode");
+  CLI::App app("exact answers of gemma3_recall per format of weights and cache");
   pagefuse::Options options;
   app.add_option("--model-dir", options.dir)->capture_default_str();
   app.add_option("--prompts-30", options.prompts_30, "prompts with 30 facts")
@@ -214,6 +222,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--modes", options.modes, "formats as --kv-cache takes them; all if left out");
   app.add_option("--skip-layers", options.skip_layers, "as --kv-cache-skip-layers");
+  app.add_option("--weights", options.weights, pagefuse::WeightChoiceNames());
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = pagefuse::Run(options);
   if (!status.ok())

@@ -10,4 +10,6 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/pagefuse-config-version.c
 install(FILES ${PROJECT_BINARY_DIR}/pagefuse-config.cmake
               ${PROJECT_BINARY_DIR}/pagefuse-config-version.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindDnnl.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindPcre2.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindUtf8proc.cmake
         DESTINATION ${config_dir})

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
 
 #include "absl/strings/numbers.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
+#include "pagefuse/ir/contained_path.h"
 #include "pagefuse/ir/onnx_proto.h"
 #include "pagefuse/ir/str_cat.h"
 
@@ -45,67 +45,16 @@ absl::StatusOr<Entry> ParseEntry(const onnx::TensorProto& proto) {
   return entry;
 }
 
-absl::Status CheckLocation(const std::string& location) {
-  auto refuse = [&location](std::string_view reason) {
-    return absl::InvalidArgumentError(
-        StrCat("external data: location \"", location, "\" ", reason));
-  };
-  if (location.empty()) return refuse("is empty");
-  if (location.find('\0') != std::string::npos) return refuse("contains a zero byte");
-  const fs::path path(location);
-  if (path.is_absolute()) return refuse("is absolute");
-  for (const fs::path& part : path) {
-    if (part == "..") return refuse("leaves the folder of the model");
-  }
-  return absl::OkStatus();
-}
-
-bool IsInside(const fs::path& path, const fs::path& folder) {
-  const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
-  return end == folder.end();
-}
-
-// The repository of a download cache that a model's folder is part of:
-// REPOSITORY/snapshots/REVISION holds links to REPOSITORY/blobs/HASH. Empty if the folder is in
-// none.
-fs::path RepositoryAround(const fs::path& folder) {
-  std::error_code error;
-  for (fs::path inner = folder; inner.has_relative_path(); inner = inner.parent_path()) {
-    const fs::path snapshots = inner.parent_path();
-    const fs::path repository = snapshots.parent_path();
-    if (snapshots.filename() == "snapshots" && repository.has_relative_path() &&
-        fs::is_directory(repository / "blobs", error)) {
-      return repository;
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Buffer>> ExternalData::Open(const std::string& location) {
   if (const auto known = opened_.find(location); known != opened_.end()) return known->second;
-  PF_RETURN_IF_ERROR(CheckLocation(location));
-  std::error_code error;
-  const fs::path folder = fs::canonical(options_.base_dir, error);
-  if (error) {
-    return absl::NotFoundError(
-        StrCat("external data: folder \"", options_.base_dir, "\": ", error.message()));
-  }
-  const fs::path path = fs::canonical(folder / location, error);
-  if (error) {
-    return absl::NotFoundError(StrCat("external data: \"", location, "\": ", error.message()));
-  }
-  const fs::path repository = RepositoryAround(folder);
-  if (!IsInside(path, repository.empty() ? folder : repository)) {
-    return absl::InvalidArgumentError(
-        StrCat("external data: location \"", location, "\" is a link that leaves the ",
-               repository.empty() ? "folder" : "repository", " of the model"));
-  }
-  std::shared_ptr<Buffer>& file = files_[path.string()];
+  const absl::StatusOr<fs::path> path = ContainedPath(options_.base_dir, location);
+  PF_RETURN_IF_ERROR(At("external data", path.status()));
+  std::shared_ptr<Buffer>& file = files_[path->string()];
   if (file == nullptr) {
     absl::StatusOr<std::shared_ptr<Buffer>> opened =
-        options_.map_files ? Buffer::MapFile(path.string()) : Buffer::ReadFile(path.string());
+        options_.map_files ? Buffer::MapFile(path->string()) : Buffer::ReadFile(path->string());
     PF_RETURN_IF_ERROR(At("external data", opened.status()));
     file = *std::move(opened);
   }

@@ -12,6 +12,7 @@
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/output_bytes.h"
+#include "pagefuse/ops/refused_ops.h"
 
 namespace pagefuse {
 namespace {
@@ -225,11 +226,7 @@ absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset
   PF_RETURN_IF_ERROR(RefuseStrings(node, inputs));
   PF_RETURN_IF_ERROR(RefuseAbsent(node, inputs));
   const OpDef* op = OpRegistry::Global().Find(node.domain(), node.op_type(), opset);
-  if (op == nullptr) {
-    return absl::UnimplementedError(absl::StrCat(node.Description(), ": no op \"", node.op_type(),
-                                                 "\" in domain \"", node.domain(), "\" at version ",
-                                                 opset));
-  }
+  if (op == nullptr) return UnknownOp(node, opset, OpRegistry::Global());
   Call call(node, inputs);
   PF_ASSIGN_OR_RETURN(const ShapeContext context, InferCall(call.node(), *op, opset, inputs));
   if (const BodyOp* bodies = FindBodyOp(node.domain(), node.op_type())) {

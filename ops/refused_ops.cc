@@ -1,7 +1,13 @@
 #include "pagefuse/ops/refused_ops.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "pagefuse/ops/registry.h"
 
 namespace pagefuse {
 namespace {
@@ -52,6 +58,21 @@ std::string_view WhyRefused(std::string_view domain, std::string_view op) {
     if (std::find(kind.ops.begin(), kind.ops.end(), op) != kind.ops.end()) return kind.reason;
   }
   return "";
+}
+
+absl::Status UnknownOp(const Node& node, int64_t opset, const OpRegistry& registry) {
+  const std::string_view domain = node.domain() == "ai.onnx" ? "" : node.domain();
+  std::optional<int> oldest;
+  for (const OpDef* op : registry.ops()) {
+    if (op->domain() != domain || op->name() != node.op_type()) continue;
+    oldest = std::min(oldest.value_or(op->since()), op->since());
+  }
+  const std::string reason(WhyRefused(node.domain(), node.op_type()));
+  std::string rest = reason.empty() ? "" : absl::StrCat("; out of scope: ", reason);
+  if (oldest) rest = absl::StrCat("; known from version ", *oldest, " on");
+  return absl::UnimplementedError(absl::StrCat(node.Description(), ": no op \"", node.op_type(),
+                                               "\" in domain \"", node.domain(), "\" at version ",
+                                               opset, rest));
 }
 
 }  // namespace pagefuse

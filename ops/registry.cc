@@ -116,10 +116,7 @@ absl::Status VerifyGraph(const Graph& graph, const Imports& imports) {
     const int64_t opset = imports.Version(node->domain());
     const OpDef* op = imports.registry.Find(node->domain(), node->op_type(), opset);
     if (op == nullptr && imports.functions.Find(*node) == nullptr) {
-      const std::string reason(WhyRefused(node->domain(), node->op_type()));
-      return absl::UnimplementedError(absl::StrCat(
-          node->Description(), ": no op \"", node->op_type(), "\" in domain \"", node->domain(),
-          "\" at version ", opset, reason.empty() ? "" : "; out of scope: ", reason));
+      return UnknownOp(*node, opset, imports.registry);
     }
     if (op != nullptr) PF_RETURN_IF_ERROR(VerifyNodeTypes(*node, *op));
     for (const Graph* subgraph : node->Subgraphs()) {
@@ -191,11 +188,7 @@ absl::StatusOr<KernelChoice> ChooseKernel(const KernelQuery& query, std::string_
   const Node& node = *query.node;
   KernelChoice choice;
   choice.op = registry.Find(node.domain(), node.op_type(), query.opset);
-  if (choice.op == nullptr) {
-    return absl::UnimplementedError(absl::StrCat(node.Description(), ": no op \"", node.op_type(),
-                                                 "\" in domain \"", node.domain(), "\" at version ",
-                                                 query.opset));
-  }
+  if (choice.op == nullptr) return UnknownOp(node, query.opset, registry);
   std::vector<const Kernel*> kernels;
   for (const Kernel& kernel : choice.op->kernels()) kernels.push_back(&kernel);
   std::stable_sort(kernels.begin(), kernels.end(), [force](const Kernel* a, const Kernel* b) {

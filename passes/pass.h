@@ -78,7 +78,8 @@ struct PassOption {
   std::string name;
   std::string description;  // what it sets, and what it is where nobody sets it
   std::vector<std::string> choices =
-      {};  // the values it takes; empty: numbers, checked by the pass
+      {};                // the values it takes; empty: numbers, checked by the pass
+  bool is_text = false;  // any text in place of numbers
 };
 
 // Keeps no state between runs. Running a pass twice changes nothing the second time.

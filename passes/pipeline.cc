@@ -42,10 +42,16 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(InlineFunctions());
   // The opset that the vocabulary of the next stage needs.
   add(RaiseOpset());
+  // Attention and embedding that ONNX Runtime's tools fused, in standard ops again.
+  add(WriteOutMicrosoftOps());
+  // Rows cut out of constant tables, one for each token, are gathered by place: before sizes are
+  // read from inputs, since until then nothing is known of the length of what they meet.
+  add(ConstantFolding());
+  add(GatherCutRows());
   tidy();
   // Parts of constants are constants, without copies.
   add(ConstantViews());
-  // Rows cut out of constant tables, one for each token, are gathered by place.
+  // The same of tables that are computed from constants.
   add(GatherCutRows());
   tidy();
 
@@ -123,6 +129,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(FuseContiguousInsert());
   // Attention over a paged cache, as the op's decomposition has it.
   add(FuseDequantAttention());
+  // Rows that are rotated as they leave their projection, as heads.
+  add(SeeRotatedHeads());
   // Norm, rotation, quantisation and insert in one op.
   add(FuseRopeQuant());
   // What no fused op took up, and why; before products look otherwise than rules know them.
@@ -130,6 +138,10 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(UnfusedSites(/*pages=*/stages == Stages::kAll));
   // Products with any other transposed right side read it as it lies.
   add(FuseTransposedFactors());
+
+  // ---- weights ----
+  // Codes in place of float matrices, where all other rules have seen those.
+  add(QuantiseWeights());
 
   // ---- tidy ----
   tidy();

@@ -77,6 +77,7 @@ absl::Status CheckOption(const Passes& passes, const std::string& name, const st
     for (const PassOption& option : pass->options()) {
       known.push_back(option.name);
       if (option.name != name) continue;
+      if (option.is_text) return absl::OkStatus();
       const bool fits =
           option.choices.empty() ? AreNumbers(value) : FitsChoices(option.choices, value);
       if (fits) return absl::OkStatus();

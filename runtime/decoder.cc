@@ -33,9 +33,16 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
   return decoder;
 }
 
-absl::StatusOr<std::vector<Completion>> Decoder::Generate(
-    const std::vector<Request>& requests, const std::function<void(size_t, int64_t)>& on_token) {
+absl::StatusOr<std::vector<Completion>> Decoder::Generate(const std::vector<Request>& requests,
+                                                          const OnToken& on_token) {
   return engine_ ? engine_->Generate(requests, on_token) : plain_->Generate(requests, on_token);
+}
+
+absl::StatusOr<Completion> Decoder::Continue(const Request& request, int64_t room,
+                                             const OnToken& on_token) {
+  if (engine_) return engine_->Continue(request, room, on_token);
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, plain_->Generate({request}, on_token));
+  return std::move(completions[0]);
 }
 
 absl::Status Decoder::WarmUp(const std::vector<Request>& requests) {

@@ -36,9 +36,11 @@ class Decoder {
   int64_t vocabulary() const { return engine_ ? engine_->vocabulary() : plain_->vocabulary(); }
 
   // Engine::Generate and Engine::WarmUp; a graph that is not paged has nothing to warm up.
-  absl::StatusOr<std::vector<Completion>> Generate(
-      const std::vector<Request>& requests,
-      const std::function<void(size_t, int64_t)>& on_token = nullptr);
+  absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
+                                                   const OnToken& on_token = nullptr);
+  // Engine::Continue; a graph that is not paged computes the whole prompt.
+  absl::StatusOr<Completion> Continue(const Request& request, int64_t room,
+                                      const OnToken& on_token = nullptr);
   absl::Status WarmUp(const std::vector<Request>& requests);
 
  private:

@@ -7,8 +7,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/runtime/paged_model.h"
-#include "pagefuse/runtime/scheduler.h"
+#include "pagefuse/runtime/engine_impl.h"
 
 namespace pagefuse {
 namespace {
@@ -31,19 +30,11 @@ absl::Status CheckOptions(const EngineOptions& options) {
       StrCat("engine: cache_tokens: expected 0 or more, got ", options.cache_tokens));
 }
 
+bool IsFirstSample(const Progress& item, const std::vector<Progress>& progress) {
+  return &item == progress.data() || (&item)[-1].request != item.request;
+}
+
 }  // namespace
-
-struct Engine::Impl {
-  EngineOptions options;
-  std::unique_ptr<PagedModel> model;
-  EngineStats stats;
-
-  absl::Status MakeCache(const std::vector<Request>& requests);
-  absl::StatusOr<Tensor> RunStep(const Scheduler::Step& step,
-                                 const std::vector<Progress>& progress);
-  absl::Status RunAll(const std::vector<Request>& requests, std::vector<Progress>& progress,
-                      const std::function<void(size_t, int64_t)>& on_token);
-};
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
@@ -68,9 +59,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const Engine
 
 // Room for the longest requests that may run at once, or for what the options say.
 absl::Status Engine::Impl::MakeCache(const std::vector<Request>& requests) {
+  kept.clear();  // their cache goes
+  kept_room = 0;
   std::vector<int64_t> lengths;
   for (const Request& request : requests) {
-    lengths.push_back(static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens);
+    lengths.insert(lengths.end(), request.samples,
+                   static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens);
   }
   std::sort(lengths.rbegin(), lengths.rend());
   if (static_cast<int64_t>(lengths.size()) > options.max_sequences) {
@@ -80,59 +74,81 @@ absl::Status Engine::Impl::MakeCache(const std::vector<Request>& requests) {
 }
 
 absl::StatusOr<Tensor> Engine::Impl::RunStep(const Scheduler::Step& step,
-                                             const std::vector<Progress>& progress) {
+                                             const std::vector<const Progress*>& progress) {
   std::vector<int64_t> input_ids;
   for (const Scheduler::Work& work : step.work) {
-    auto first = progress[work.request].tokens.begin() + work.first_token;
+    auto first = progress[work.request]->tokens.begin() + work.first_token;
     input_ids.insert(input_ids.end(), first, first + work.num_tokens);
   }
+  return RunTokens(input_ids, step.metadata);
+}
+
+absl::StatusOr<Tensor> Engine::Impl::RunTokens(const std::vector<int64_t>& input_ids,
+                                               const StepMetadata& metadata) {
   const auto start = std::chrono::steady_clock::now();
-  PF_ASSIGN_OR_RETURN(Tensor logits, model->Run(input_ids, step.metadata));
+  PF_ASSIGN_OR_RETURN(Tensor logits, model->Run(input_ids, metadata));
   if (logits.dims().back() == 0) {
     return absl::FailedPreconditionError("engine: logits: expected at least one column, got none");
   }
   const double seconds = Seconds(start);
+  const auto tokens = static_cast<int64_t>(input_ids.size());
   ++stats.steps;
-  const bool decode = input_ids.size() == step.work.size();
+  const bool decode = input_ids.size() == metadata.seq_lens.size();
   (decode ? stats.decode_seconds : stats.prefill_seconds) += seconds;
-  (decode ? stats.decode_tokens : stats.prefill_tokens) += static_cast<int64_t>(input_ids.size());
-  if (options.on_step) {
-    const auto tokens = static_cast<int64_t>(input_ids.size());
-    options.on_step({&model->session(), decode, tokens, start, seconds});
-  }
+  (decode ? stats.decode_tokens : stats.prefill_tokens) += tokens;
+  if (options.on_step) options.on_step({&model->session(), decode, tokens, start, seconds});
   stats.peak_blocks = std::max(stats.peak_blocks, model->cache().blocks_in_use());
   return logits;
 }
 
 absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
-                                  std::vector<Progress>& progress,
-                                  const std::function<void(size_t, int64_t)>& on_token) {
+                                  std::vector<Progress>& progress, const OnToken& on_token) {
   Scheduler scheduler(&model->cache(), {.max_tokens_per_step = options.max_tokens_per_step,
                                         .max_sequences = options.max_sequences});
-  for (size_t i = 0; i < requests.size(); ++i) {
-    scheduler.Add(static_cast<int64_t>(requests[i].prompt.size()));
-    if (progress[i].done) scheduler.Finish(i);
+  std::vector<Progress*> scheduled;  // by the scheduler's index: the other samples come in later
+  std::vector<const Progress*> tokens_of;
+  const auto add = [&](Progress& item) {
+    scheduled.push_back(&item);
+    tokens_of.push_back(&item);
+  };
+  const auto take = [&](size_t index, std::span<const float> logits) -> absl::Status {
+    Progress& item = *scheduled[index];
+    const size_t completion = &item - progress.data();
+    PF_RETURN_IF_ERROR(AddToken(requests[item.request], logits, item, completion, on_token));
+    scheduler.AddToken(index);
+    return absl::OkStatus();
+  };
+  for (size_t i = 0; i < progress.size(); i += requests[progress[i].request].samples) {
+    scheduler.Add(static_cast<int64_t>(progress[i].tokens.size()));
+    add(progress[i]);
+    if (progress[i].done) scheduler.Finish(scheduled.size() - 1);
   }
   while (!scheduler.done()) {
     PF_ASSIGN_OR_RETURN(Scheduler::Step step, scheduler.Next());
-    PF_ASSIGN_OR_RETURN(Tensor logits, RunStep(step, progress));
+    PF_ASSIGN_OR_RETURN(Tensor logits, RunStep(step, tokens_of));
     const int64_t vocabulary = logits.dims().back();
     for (size_t row = 0; row < step.work.size(); ++row) {
       if (!step.work[row].last) continue;
-      const size_t index = step.work[row].request;
-      const int64_t token =
-          AddToken(requests[index], logits.values<float>().subspan(row * vocabulary, vocabulary),
-                   progress[index]);
-      if (on_token) on_token(index, token);
-      scheduler.AddToken(index);
-      if (progress[index].done) scheduler.Finish(index);
+      const auto values = logits.values<float>().subspan(row * vocabulary, vocabulary);
+      std::vector<size_t> indices = {step.work[row].request};
+      // The first token of the first sample: the prompt is computed, the others go on from here.
+      Progress* first = scheduled[indices[0]];
+      const bool forks = first->completion.tokens.empty() && IsFirstSample(*first, progress);
+      for (int64_t sample = 1; forks && sample < requests[first->request].samples; ++sample) {
+        PF_ASSIGN_OR_RETURN(indices.emplace_back(), scheduler.Fork(indices[0]));
+        add(first[sample]);
+      }
+      for (size_t index : indices) PF_RETURN_IF_ERROR(take(index, values));
+      for (size_t index : indices) {
+        if (scheduled[index]->done) scheduler.Finish(index);
+      }
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Completion>> Engine::Generate(
-    const std::vector<Request>& requests, const std::function<void(size_t, int64_t)>& on_token) {
+absl::StatusOr<std::vector<Completion>> Engine::Generate(const std::vector<Request>& requests,
+                                                         const OnToken& on_token) {
   PF_RETURN_IF_ERROR(CheckRequests(requests, impl_->model->vocabulary()));
   PF_RETURN_IF_ERROR(impl_->MakeCache(requests));
   std::vector<Progress> progress = Begin(requests);

@@ -60,13 +60,17 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(Model model, const EngineOptions& options);
   ~Engine();
 
-  // Greedy generation of all requests; completions in their order. InvalidArgument for an empty
-  // prompt, a token outside the vocabulary or lengths that no cache can have; ResourceExhausted if
-  // one request alone cannot fit. On return no block is in use, whatever happened.
-  // `on_token(request, token)` is called as tokens come, may be null.
-  absl::StatusOr<std::vector<Completion>> Generate(
-      const std::vector<Request>& requests,
-      const std::function<void(size_t, int64_t)>& on_token = nullptr);
+  // Generates all samples of all requests; completions in their order. InvalidArgument for what
+  // CheckRequests refuses and for logits that are no numbers; ResourceExhausted if one request alone
+  // cannot fit. On return no block is in use, whatever happened. `on_token` may be null.
+  absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
+                                                   const OnToken& on_token = nullptr);
+
+  // As Generate of one request with one sample, over a cache that is kept from call to call: what
+  // the prompt has in common with the last prompt, or with that and its answer, is not computed
+  // again. `room`: tokens that the whole text may come to, for which the cache is made.
+  absl::StatusOr<Completion> Continue(const Request& request, int64_t room,
+                                      const OnToken& on_token = nullptr);
 
   // Makes a Generate of requests like these (their number, the lengths of their prompts, their
   // max_new_tokens) cost as much the first time as later: see Session::WarmUp. Prefills them twice.

@@ -1,88 +1,116 @@
 #include "pagefuse/runtime/model_config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
 
-#include "nlohmann/json.hpp"
+#include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/runtime/config_json.h"
 
 namespace pagefuse {
 namespace {
 
-using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.json";
 constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kGenAi = "genai_config.json";
 
-bool Exists(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 bool HasConfig(const fs::path& folder) {
-  return Exists(folder / kConfig) || Exists(folder / kGeneration) || Exists(folder / kGenAi);
+  std::error_code ignored;
+  return fs::is_regular_file(folder / kConfig, ignored) ||
+         fs::is_regular_file(folder / kGeneration, ignored) ||
+         fs::is_regular_file(folder / kGenAi, ignored);
 }
 
-// The object in a file; empty if there is no file.
-absl::StatusOr<Json> ReadObject(const fs::path& path) {
-  if (!Exists(path)) return Json::object();
-  PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(path.string()));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object()) return json;
-  return absl::InvalidArgumentError(
-      StrCat("\"", path.string(), "\": expected a JSON object, got ",
-             json.is_discarded() ? std::string("text that is no JSON") : json.type_name()));
-}
+std::string Ids(std::vector<int64_t> ids) { return StrCat("[", absl::StrJoin(ids, ", "), "]"); }
 
-// A member of `object`; null where there is none, or where there is no object.
-const Json& Member(const Json& object, const char* name) {
-  static const Json kNull;
-  const auto found = object.is_object() ? object.find(name) : object.end();
-  return found == object.end() ? kNull : *found;
-}
-
-absl::StatusOr<std::vector<int64_t>> Tokens(const fs::path& path, const Json& object,
-                                            const char* name) {
-  const Json& value = Member(object, name);
-  std::vector<int64_t> tokens;
-  const Json list = value.is_null() ? Json::array() : value.is_array() ? value : Json{value};
-  for (const Json& item : list) {
-    if (!item.is_number_integer() || item.get<int64_t>() < 0) {
-      return absl::InvalidArgumentError(
-          StrCat("\"", path.string(), "\": ", name, ": expected token ids, got ", item.dump()));
-    }
-    tokens.push_back(item.get<int64_t>());
-  }
-  return tokens;
-}
+// Which file said what, to tell where another says something else.
+struct Said {
+  std::string file;
+  std::vector<int64_t> ids;
+};
 
 // The first file that names tokens decides.
-absl::Status TakeTokens(const fs::path& path, const Json& object, ModelConfig& config) {
-  PF_ASSIGN_OR_RETURN(const auto begin, Tokens(path, object, "bos_token_id"));
-  PF_ASSIGN_OR_RETURN(const auto end, Tokens(path, object, "eos_token_id"));
-  if (!config.begin_token && !begin.empty()) config.begin_token = begin[0];
-  if (config.end_tokens.empty()) config.end_tokens = end;
+class TokenReader {
+ public:
+  explicit TokenReader(ModelConfig& config) : config_(config) {}
+
+  absl::Status Take(const ConfigJson& json) {
+    PF_ASSIGN_OR_RETURN(auto begin, json.Tokens("bos_token_id"));
+    PF_ASSIGN_OR_RETURN(auto end, json.Tokens("eos_token_id"));
+    Compare("bos_token_id", json, begin, begin_);
+    Compare("eos_token_id", json, end, end_);
+    if (!config_.begin_token && !begin.empty()) config_.begin_token = begin[0];
+    if (config_.end_tokens.empty()) config_.end_tokens = end;
+    return absl::OkStatus();
+  }
+
+ private:
+  // More end tokens in the file that counts are no contradiction: configurations of models often
+  // name one of several.
+  void Compare(std::string_view name, const ConfigJson& json, std::vector<int64_t> ids,
+               Said& first) {
+    const std::string file = json.path().filename().string();
+    if (ids.empty()) return;
+    if (first.ids.empty()) {
+      first = {file, std::move(ids)};
+      return;
+    }
+    const bool contained = std::all_of(ids.begin(), ids.end(), [&](int64_t id) {
+      return std::count(first.ids.begin(), first.ids.end(), id) > 0;
+    });
+    if (contained) return;
+    config_.contradictions.push_back(StrCat(name, " is ", Ids(first.ids), " in ", first.file,
+                                            ", and ", Ids(ids), " in ", file,
+                                            ": the first counts"));
+  }
+
+  ModelConfig& config_;
+  Said begin_, end_;
+};
+
+absl::Status TakeLimit(const ConfigJson& json, const char* name, ModelConfig& config) {
+  PF_ASSIGN_OR_RETURN(const std::optional<int64_t> limit, json.Positive(name));
+  if (!limit) return absl::OkStatus();
+  const std::string place = StrCat(json.path().string(), ", ", name);
+  if (config.max_positions && *config.max_positions != *limit) {
+    config.contradictions.push_back(StrCat("positions are ", *config.max_positions, " in ",
+                                           config.max_positions_file, ", and ", *limit, " in ",
+                                           place, ": the smaller counts"));
+  }
+  if (config.max_positions && *config.max_positions <= *limit) return absl::OkStatus();
+  config.max_positions = limit;
+  config.max_positions_file = place;
   return absl::OkStatus();
 }
 
-absl::Status TakeLimit(const fs::path& path, const Json& object, const char* name,
-                       ModelConfig& config) {
-  const Json& value = Member(object, name);
-  if (value.is_null()) return absl::OkStatus();
-  if (!value.is_number_integer() || value.get<int64_t>() <= 0) {
-    return absl::InvalidArgumentError(StrCat("\"", path.string(), "\": ", name,
-                                             ": expected a positive number, got ", value.dump()));
-  }
-  const int64_t limit = value.get<int64_t>();
-  if (config.max_positions && *config.max_positions <= limit) return absl::OkStatus();
-  config.max_positions = limit;
-  config.max_positions_file = StrCat(path.string(), ", ", name);
+absl::Status TakeNumber(const ConfigJson& json, const char* name, double& value) {
+  PF_ASSIGN_OR_RETURN(const std::optional<double> number, json.Number(name));
+  if (number) value = *number;
   return absl::OkStatus();
+}
+
+// Without "do_sample" a model is meant to be run greedily.
+absl::Status TakeSampling(const ConfigJson& json, SamplingOptions& sampling) {
+  PF_ASSIGN_OR_RETURN(const std::optional<bool> samples, json.Flag("do_sample"));
+  PF_RETURN_IF_ERROR(TakeNumber(json, "repetition_penalty", sampling.repetition_penalty));
+  if (!samples) return absl::OkStatus();
+  sampling.temperature = *samples ? 1 : 0;
+  if (!*samples) return absl::OkStatus();
+  double top_k = static_cast<double>(sampling.top_k);
+  PF_RETURN_IF_ERROR(TakeNumber(json, "temperature", sampling.temperature));
+  PF_RETURN_IF_ERROR(TakeNumber(json, "top_k", top_k));
+  PF_RETURN_IF_ERROR(TakeNumber(json, "top_p", sampling.top_p));
+  PF_RETURN_IF_ERROR(TakeNumber(json, "min_p", sampling.min_p));
+  sampling.top_k = static_cast<int64_t>(std::clamp(top_k, -1.0, 1e9));
+  const absl::Status status = CheckSampling(sampling);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      StrCat("\"", json.path().string(), "\": ", StdView(status.message())));
 }
 
 }  // namespace
@@ -93,18 +121,20 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& model_path) {
   if (!HasConfig(folder))
     folder = fs::absolute(fs::path(model_path), ignored).parent_path().parent_path();
   ModelConfig config;
-  PF_ASSIGN_OR_RETURN(const Json generation, ReadObject(folder / kGeneration));
-  PF_ASSIGN_OR_RETURN(const Json genai, ReadObject(folder / kGenAi));
-  PF_ASSIGN_OR_RETURN(const Json model, ReadObject(folder / kConfig));
-  PF_RETURN_IF_ERROR(TakeTokens(folder / kGeneration, generation, config));
-  PF_RETURN_IF_ERROR(TakeTokens(folder / kGenAi, Member(genai, "model"), config));
-  PF_RETURN_IF_ERROR(TakeTokens(folder / kConfig, model, config));
-  PF_RETURN_IF_ERROR(TakeLimit(folder / kGenAi, Member(genai, "model"), "context_length", config));
+  PF_ASSIGN_OR_RETURN(const ConfigJson generation, ConfigJson::Read(folder / kGeneration));
+  PF_ASSIGN_OR_RETURN(const ConfigJson genai, ConfigJson::Read(folder / kGenAi));
+  PF_ASSIGN_OR_RETURN(const ConfigJson model, ConfigJson::Read(folder / kConfig));
   // Models of several parts keep what concerns text apart.
-  for (const Json* object : {&model, &Member(model, "text_config")}) {
-    PF_RETURN_IF_ERROR(TakeTokens(folder / kConfig, *object, config));
-    PF_RETURN_IF_ERROR(TakeLimit(folder / kConfig, *object, "max_position_embeddings", config));
+  const ConfigJson text = model.Member("text_config");
+  TokenReader tokens(config);
+  for (const ConfigJson& json : {generation, genai.Member("model"), model, text}) {
+    PF_RETURN_IF_ERROR(tokens.Take(json));
   }
+  PF_RETURN_IF_ERROR(TakeLimit(genai.Member("model"), "context_length", config));
+  PF_RETURN_IF_ERROR(TakeLimit(model, "max_position_embeddings", config));
+  PF_RETURN_IF_ERROR(TakeLimit(text, "max_position_embeddings", config));
+  PF_RETURN_IF_ERROR(TakeSampling(generation, config.sampling));
+  PF_RETURN_IF_ERROR(TakeSampling(genai.Member("search"), config.sampling));
   return config;
 }
 

@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/runtime/sampler.h"
+
 namespace pagefuse {
 
 struct ModelConfig {
@@ -15,13 +17,16 @@ struct ModelConfig {
   std::vector<int64_t> end_tokens;     // an answer ends with one of them
   std::optional<int64_t> max_positions;
   std::string max_positions_file;  // where that stands
+  SamplingOptions sampling;  // how the model is meant to be sampled; greedy where no file says
+  std::vector<std::string> contradictions;  // what files say differently, and which of it counts
 };
 
 // Reads config.json, generation_config.json and genai_config.json in the folder of the graph, or,
 // where there is none of them, in the one around it (exports put the graph into "onnx/"). What
 // generation_config.json says of tokens goes before genai_config.json, that before config.json; the
-// smallest limit counts. No file: an empty ModelConfig. InvalidArgument naming file, field,
-// expected and found.
+// smallest limit counts. How to sample stands in generation_config.json, and "search" of
+// genai_config.json overrides it. No file: an empty ModelConfig. InvalidArgument naming file,
+// field, expected and found.
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& model_path);
 
 }  // namespace pagefuse

@@ -23,11 +23,18 @@ absl::StatusOr<Tensor> Row(const Value& input, const std::vector<int64_t>& value
   return row;
 }
 
-absl::StatusOr<Tensor> EmptyPast(const Value& input) {
-  std::vector<int64_t> dims = {1};
-  for (int axis = 1; axis < input.shape()->rank(); ++axis) {
-    dims.push_back((*input.shape())[axis].constant().value_or(0));
+// The axis of sequences: the first, or behind that of keys and values in one tensor.
+int BatchAxis(const Shape& past, const Value& tokens) {
+  for (int axis = 0; axis < past.rank(); ++axis) {
+    if (ProvablyEqual(past[axis], (*tokens.shape())[0])) return axis;
   }
+  return past.rank() == 5 && past[0].is_constant() ? 1 : 0;
+}
+
+absl::StatusOr<Tensor> EmptyPast(const Value& input, const Value& tokens) {
+  std::vector<int64_t> dims;
+  for (const Dim& dim : input.shape()->dims()) dims.push_back(dim.constant().value_or(0));
+  dims[static_cast<size_t>(BatchAxis(*input.shape(), tokens))] = 1;
   return Tensor::Allocate(input.dtype(), std::move(dims));
 }
 
@@ -67,7 +74,7 @@ absl::StatusOr<std::unique_ptr<PlainDecoder>> PlainDecoder::Create(Model model,
 absl::Status PlainDecoder::Begin() {
   pasts_.clear();
   for (const PlainInputs::Past& past : inputs_.pasts) {
-    PF_ASSIGN_OR_RETURN(pasts_.emplace_back(), EmptyPast(*past.input));
+    PF_ASSIGN_OR_RETURN(pasts_.emplace_back(), EmptyPast(*past.input, *inputs_.tokens));
   }
   return absl::OkStatus();
 }
@@ -129,26 +136,24 @@ absl::StatusOr<std::vector<float>> PlainDecoder::Step(const std::vector<int64_t>
   return LastRow(*inputs_.logits, outputs[0]);
 }
 
-absl::Status PlainDecoder::RunOne(const Request& request, Progress& progress,
-                                  const std::function<void(int64_t)>& on_token) {
+absl::Status PlainDecoder::RunOne(const Request& request, Progress& progress, size_t completion,
+                                  const OnToken& on_token) {
   PF_RETURN_IF_ERROR(Begin());
   int64_t first = 0;
   while (!progress.done) {
     PF_ASSIGN_OR_RETURN(const std::vector<float> logits, Step(progress.tokens, first));
     first = static_cast<int64_t>(progress.tokens.size());
-    on_token(AddToken(request, logits, progress));
+    PF_RETURN_IF_ERROR(AddToken(request, logits, progress, completion, on_token));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Completion>> PlainDecoder::Generate(
-    const std::vector<Request>& requests, const std::function<void(size_t, int64_t)>& on_token) {
+absl::StatusOr<std::vector<Completion>> PlainDecoder::Generate(const std::vector<Request>& requests,
+                                                               const OnToken& on_token) {
   PF_RETURN_IF_ERROR(CheckRequests(requests, vocabulary_));
   std::vector<Progress> progress = pagefuse::Begin(requests);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    PF_RETURN_IF_ERROR(RunOne(requests[i], progress[i], [&](int64_t token) {
-      if (on_token) on_token(i, token);
-    }));
+  for (size_t i = 0; i < progress.size(); ++i) {
+    PF_RETURN_IF_ERROR(RunOne(requests[progress[i].request], progress[i], i, on_token));
   }
   pasts_.clear();
   return Completions(std::move(progress));

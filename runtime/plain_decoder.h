@@ -28,9 +28,8 @@ class PlainDecoder {
                                                               const EngineOptions& options);
 
   // As Engine::Generate, one request after the other.
-  absl::StatusOr<std::vector<Completion>> Generate(
-      const std::vector<Request>& requests,
-      const std::function<void(size_t, int64_t)>& on_token = nullptr);
+  absl::StatusOr<std::vector<Completion>> Generate(const std::vector<Request>& requests,
+                                                   const OnToken& on_token = nullptr);
 
   // False: every token costs as much as all before it.
   bool keeps_past() const { return !inputs_.pasts.empty(); }
@@ -47,8 +46,8 @@ class PlainDecoder {
   absl::StatusOr<std::vector<float>> Step(const std::vector<int64_t>& tokens, int64_t first);
   absl::StatusOr<std::map<std::string, Tensor>> Feeds(const std::vector<int64_t>& tokens,
                                                       int64_t first) const;
-  absl::Status RunOne(const Request& request, Progress& progress,
-                      const std::function<void(int64_t)>& on_token);
+  absl::Status RunOne(const Request& request, Progress& progress, size_t completion,
+                      const OnToken& on_token);
 
   std::unique_ptr<Session> session_;
   PlainInputs inputs_;

@@ -6,11 +6,12 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/rows/rows_hwy.h"
+#include "pagefuse/runtime/random.h"
 
 namespace pagefuse {
 namespace {
 
+constexpr int64_t kMaxSamples = 16;
 constexpr int64_t kMaxLength = std::numeric_limits<int32_t>::max();
 
 absl::Status CheckTokens(size_t request, const std::vector<int64_t>& tokens, int64_t vocabulary) {
@@ -35,6 +36,14 @@ absl::Status CheckRequests(const std::vector<Request>& requests, int64_t vocabul
                                                kMaxLength - prompt, " after a prompt of ", prompt,
                                                ", got ", requests[i].max_new_tokens));
     }
+    if (requests[i].samples < 1 || requests[i].samples > kMaxSamples) {
+      return absl::InvalidArgumentError(StrCat("request ", i, ": samples: expected 1 to ",
+                                               kMaxSamples, ", got ", requests[i].samples));
+    }
+    const absl::Status sampling = CheckSampling(requests[i].sampling);
+    if (!sampling.ok()) {
+      return absl::InvalidArgumentError(StrCat("request ", i, ": ", StdView(sampling.message())));
+    }
     PF_RETURN_IF_ERROR(CheckTokens(i, requests[i].prompt, vocabulary));
     PF_RETURN_IF_ERROR(CheckTokens(i, requests[i].forced, vocabulary));
   }
@@ -43,9 +52,18 @@ absl::Status CheckRequests(const std::vector<Request>& requests, int64_t vocabul
 
 std::vector<Progress> Begin(const std::vector<Request>& requests) {
   std::vector<Progress> progress;
-  for (const Request& request : requests) {
-    progress.push_back(
-        {.tokens = request.prompt, .completion = {}, .done = request.max_new_tokens == 0});
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Request& request = requests[i];
+    const uint64_t seed = request.sampling.seed ? *request.sampling.seed : FreshSeed();
+    for (int64_t sample = 0; sample < request.samples; ++sample) {
+      Completion completion;
+      completion.seed = seed;
+      progress.push_back({.request = i,
+                          .tokens = request.prompt,
+                          .completion = std::move(completion),
+                          .sampler = Sampler(request.sampling, seed, sample),
+                          .done = request.max_new_tokens == 0});
+    }
   }
   return progress;
 }
@@ -56,20 +74,34 @@ std::vector<Completion> Completions(std::vector<Progress> progress) {
   return completions;
 }
 
-int64_t AddToken(const Request& request, std::span<const float> logits, Progress& progress) {
+absl::Status AddToken(const Request& request, std::span<const float> logits, Progress& progress,
+                      size_t index, const OnToken& on_token) {
   Completion& completion = progress.completion;
-  const int64_t token = onnx_ops::IndexOfMaxRow(logits.data(), static_cast<int64_t>(logits.size()),
-                                                /*last=*/false);
   const size_t produced = completion.tokens.size();
+  std::span<const int64_t> forbidden;
+  if (static_cast<int64_t>(produced) < request.sampling.min_tokens) forbidden = request.stop_tokens;
+  auto sampled = progress.sampler.Next(logits, progress.tokens, request.prompt.size(), forbidden);
+  if (!sampled.ok()) {
+    return absl::Status(sampled.status().code(),
+                        StrCat("request ", progress.request, ", new token ", produced, ": ",
+                               StdView(sampled.status().message())));
+  }
+  const int64_t token = sampled->token;
   completion.tokens.push_back(token);
   if (request.keep_logits) completion.logits.emplace_back(logits.begin(), logits.end());
+  if (sampled->logprobs) completion.logprobs.push_back(*std::move(sampled->logprobs));
   const bool forced = produced < request.forced.size();
   progress.tokens.push_back(forced ? request.forced[produced] : token);
   const bool stopped =
       !forced && std::count(request.stop_tokens.begin(), request.stop_tokens.end(), token) > 0;
-  progress.done =
-      stopped || static_cast<int64_t>(completion.tokens.size()) >= request.max_new_tokens;
-  return token;
+  const bool full = static_cast<int64_t>(completion.tokens.size()) >= request.max_new_tokens;
+  if (stopped) completion.finish = FinishReason::kStop;
+  const TokenLogprobs* logprobs =
+      completion.logprobs.empty() ? nullptr : &completion.logprobs.back();
+  const bool goes_on = !on_token || on_token({index, token, logprobs});
+  if (!goes_on && !stopped) completion.finish = FinishReason::kEnded;
+  progress.done = stopped || full || !goes_on;
+  return absl::OkStatus();
 }
 
 }  // namespace pagefuse

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/runtime/sampler.h"
 
 namespace pagefuse {
 
@@ -17,28 +21,52 @@ struct Request {
   // then holds what it preferred.
   std::vector<int64_t> forced = {};
   bool keep_logits = false;
+  SamplingOptions sampling = {};
+  int64_t samples = 1;  // completions of one prompt, which is computed once; 1 to 16
+};
+
+enum class FinishReason {
+  kLength,  // max_new_tokens
+  kStop,    // a stop token
+  kEnded,   // OnToken did not go on
 };
 
 struct Completion {
-  std::vector<int64_t> tokens;             // the new ones
-  std::vector<std::vector<float>> logits;  // one row a new token, if asked for
+  std::vector<int64_t> tokens;               // the new ones
+  std::vector<std::vector<float>> logits;    // one row a new token, if asked for
+  std::vector<TokenLogprobs> logprobs = {};  // one a new token, if asked for
+  FinishReason finish = FinishReason::kLength;
+  uint64_t seed = 0;  // that it was drawn with
 };
 
-// InvalidArgument for an empty prompt, a token outside the vocabulary (0: not known) or lengths
-// past int32, as positions are.
+// A token that has just come.
+struct NewToken {
+  size_t completion;  // its place in what Generate returns
+  int64_t token;
+  const TokenLogprobs* logprobs;  // null unless asked for
+};
+// Whether this completion goes on; called as tokens come.
+using OnToken = std::function<bool(const NewToken&)>;
+
+// InvalidArgument for an empty prompt, a token outside the vocabulary (0: not known), lengths
+// past int32, as positions are, and what CheckSampling refuses.
 absl::Status CheckRequests(const std::vector<Request>& requests, int64_t vocabulary);
 
-// The tokens of a request as they become known: the prompt, and what followed it.
+// The tokens of one completion as they become known: the prompt, and what followed it.
 struct Progress {
+  size_t request = 0;  // its request
   std::vector<int64_t> tokens;
   Completion completion;
+  Sampler sampler;
   bool done = false;
 };
-// One for each request. Done at once where no new token is asked for.
+// One for each sample of each request, in order. Done at once where no new token is asked for.
 std::vector<Progress> Begin(const std::vector<Request>& requests);
 std::vector<Completion> Completions(std::vector<Progress> progress);
 
-// Adds the token that a row of logits (not empty) prefers, the first of equals, and returns it.
-int64_t AddToken(const Request& request, std::span<const float> logits, Progress& progress);
+// Adds the token that the sampler takes of a row of logits, and tells `on_token`, which may be null.
+// InvalidArgument naming request and token for logits that are no numbers.
+absl::Status AddToken(const Request& request, std::span<const float> logits, Progress& progress,
+                      size_t completion, const OnToken& on_token);
 
 }  // namespace pagefuse

@@ -23,6 +23,20 @@ size_t Scheduler::Add(int64_t num_tokens) {
 
 void Scheduler::AddToken(size_t request) { ++requests_[request].num_tokens; }
 
+absl::StatusOr<size_t> Scheduler::Fork(size_t request) {
+  const size_t fork = requests_.size();
+  const Request& parent = requests_[request];
+  if (static_cast<int64_t>(running_.size()) >= options_.max_sequences || parent.sequence < 0) {
+    requests_.push_back({.num_tokens = parent.num_tokens});
+    waiting_.push_back(fork);
+    return fork;
+  }
+  PF_ASSIGN_OR_RETURN(const SequenceId sequence, cache_->Fork(parent.sequence));
+  requests_.push_back({.num_tokens = parent.num_tokens, .sequence = sequence});
+  running_.push_back(fork);
+  return fork;
+}
+
 void Scheduler::Finish(size_t request) {
   std::erase(running_, request);
   std::erase(waiting_, request);

@@ -41,6 +41,9 @@ class Scheduler {
   size_t Add(int64_t num_tokens);
   // One more token is known of a request whose last one was computed.
   void AddToken(size_t request);
+  // A request that goes on from where `request` is, sharing its blocks; returns its index. One that
+  // may not run at once waits, and is computed from the beginning.
+  absl::StatusOr<size_t> Fork(size_t request);
   // The request is done: its blocks are freed.
   void Finish(size_t request);
   bool done() const { return running_.empty() && waiting_.empty(); }

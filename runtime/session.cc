@@ -122,6 +122,16 @@ absl::Status CheckForcedKernels(const std::map<std::string, std::string>& kernel
   return absl::OkStatus();
 }
 
+// Weights may be stored otherwise in a graph that stays as it came.
+void UseOptionsOfWeights(const PipelineOptions& from, PipelineOptions& to) {
+  if (!from.options.contains("weights")) return;
+  to.passes.emplace_back("quantise-weights");
+  for (const char* option : {"weights", "weights_exclude"}) {
+    const auto it = from.options.find(option);
+    if (it != from.options.end()) to.options.insert(*it);
+  }
+}
+
 }  // namespace
 
 struct Session::Impl {
@@ -145,6 +155,16 @@ struct Session::Impl {
   // By position among the graph inputs: a run writes into its memory.
   std::vector<bool> UpdatedInputs() const;
 };
+
+void UseWeights(const WeightChoice& choice, SessionOptions& options) {
+  options.weight_type = choice.packs_bfloat16 ? WeightType::kBfloat16 : WeightType::kFloat32;
+  std::map<std::string, std::string>& passes = options.pipeline.options;
+  if (choice.bits > 0) {
+    passes["weights"] = choice.name;
+    return;
+  }
+  for (const char* option : {"weights", "weights_exclude"}) passes.erase(option);
+}
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() = default;
@@ -179,6 +199,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
     PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, options.pipeline));
   } else if (options.load_passes) {
     PipelineOptions loading = {.passes = LoadPasses(), .disabled = options.pipeline.disabled};
+    UseOptionsOfWeights(options.pipeline, loading);
     PF_ASSIGN_OR_RETURN(impl->report, RunPipeline(model, loading));
   }
   PF_RETURN_IF_ERROR(CheckDataPresent(model));

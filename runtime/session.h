@@ -14,6 +14,7 @@
 #include "pagefuse/base/thread_pool.h"
 #include "pagefuse/ir/memory_budget.h"
 #include "pagefuse/ir/model.h"
+#include "pagefuse/kernels/formats/weight_choice.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/run_limits.h"
 #include "pagefuse/passes/pipeline.h"
@@ -52,6 +53,10 @@ struct SessionOptions {
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;
 };
+
+// Lets weights have that format: packed when the session is made, or written into its graph
+// (options of the pass quantise-weights).
+void UseWeights(const WeightChoice& choice, SessionOptions& options);
 
 // A run's statistics, in bytes and counts.
 struct SessionStats {

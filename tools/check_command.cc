@@ -126,12 +126,22 @@ Result CheckData(const std::string& folder, const Flags& flags, SessionOptions o
   return With(std::move(result), Verdict::kPassed, absl::StrJoin(notes, "; "));
 }
 
+// Reference data is of the graph's definition: activations that it allows to round to int8
+// (accuracy_level 4) stay in float, unless --kernel or --weights say otherwise.
+void KeepActivationsInFloat(SessionOptions& options) {
+  if (options.pipeline.options.contains("weights")) return;
+  for (const char* op : {"MatMulNBits", "GatedLinearNBits"}) {
+    options.force_kernel.insert({op, "hwy"});
+  }
+}
+
 Result CheckFolder(const std::string& folder, const Flags& flags) {
   Result result{.name = folder};
   auto options = MakeSessionOptions(flags.session);
   if (!options.ok()) return WithError(std::move(result), options.status());
   options->optimise = flags.fuse;
   options->pipeline.page = false;
+  KeepActivationsInFloat(*options);
   if (!HasDataSets(folder)) {
     const absl::Status status = CheckStructure(folder);
     if (!status.ok()) return WithError(std::move(result), status);

@@ -24,11 +24,7 @@ absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& opti
 }
 
 void AddSessionFlags(Command command, SessionFlags& flags) {
-  command
-      .AddText("--weights", flags.weights,
-               "type of the weights in matrix products: float32, or bfloat16 (rounds weights and "
-               "activations of products, half the bytes)")
-      .ShowsDefault();
+  AddWeightFlags(command, flags.weights);
   command
       .AddNumber("--threads", flags.threads, {.most = kMaxThreads},
                  StrCat("threads, at most ", kMaxThreads, "; 0 for all cores"))
@@ -73,12 +69,9 @@ void AddLoadFlags(Command command, SessionFlags& flags) {
 
 absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
   SessionOptions options;
-  if (flags.weights == "bfloat16" || flags.weights == "bf16") {
-    options.weight_type = WeightType::kBfloat16;
-  } else if (flags.weights != "float32") {
-    return absl::InvalidArgumentError(
-        StrCat("--weights: expected float32 or bfloat16, got \"", flags.weights, "\""));
-  }
+  PF_ASSIGN_OR_RETURN(const WeightChoice weights,
+                      ReadWeightFlags(flags.weights, options.pipeline.options));
+  UseWeights(weights, options);
   options.num_threads = flags.threads;
   options.map_files = !flags.read_weights;
   constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "tools/command_line.h"
+#include "tools/weight_flags.h"
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ir/onnx_io.h"
@@ -34,12 +35,13 @@ void AddOptCommand(Command app, Outcome& outcome);
 void AddRunCommand(Command app, Outcome& outcome);
 void AddCheckCommand(Command app, Outcome& outcome);
 void AddGenerateCommand(Command app, Outcome& outcome);
+void AddBenchCommand(Command app, Outcome& outcome);
 void AddCalibrateCommand(Command app, Outcome& outcome);
 void AddOpsCommand(Command app, Outcome& outcome);
 
 // Flags that every command with a session takes.
 struct SessionFlags {
-  std::string weights = "float32";
+  WeightFlags weights;
   int threads = 0;
   uint64_t max_memory = 0;  // bytes, 0 for what SessionOptions says
   bool read_weights = false;

@@ -68,6 +68,9 @@ class Command {
   // A finite number that is not negative.
   Option AddTolerance(const std::string& name, std::optional<double>& value,
                       const std::string& description);
+  // A finite number.
+  Option AddReal(const std::string& name, std::optional<double>& value,
+                 const std::string& description);
   // Bytes: 8GiB, or a number.
   Option AddSize(const std::string& name, uint64_t& value, const std::string& description);
 

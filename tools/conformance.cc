@@ -79,7 +79,7 @@ std::string Conformance::Page() const {
   for (const auto& [reason, list] : reasons) StrAppend(&page, "| ", reason, " | ", list, " |\n");
   StrAppend(&page,
             "\nCases with known ops are refused for a type that is not computed (strings, "
-            "sequences, optionals), a version before opset 13, or training.\n");
+            "sequences, optionals), or training.\n");
   return page;
 }
 

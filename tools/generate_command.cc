@@ -1,46 +1,23 @@
-// pagefuse generate: prompts in, tokens out, through the fused graph.
+// pagefuse generate: prompts in, text or tokens out, through the fused graph.
 #include <iostream>
 #include <memory>
 #include <optional>
 
-#include "nlohmann/json.hpp"
-#include "tools/cache_flags.h"
-#include "tools/command.h"
+#include "tools/generate.h"
 #include "tools/output.h"
-#include "tools/profile.h"
+#include "tools/progress_line.h"
 #include "tools/prompts.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/page.h"
-#include "pagefuse/runtime/decoder.h"
-#include "pagefuse/runtime/model_config.h"
 
 namespace pagefuse::tools {
-namespace {
 
-struct Flags {
-  std::string model;
-  std::vector<std::string> prompt_ids, prompts;
-  std::string prompt_file, stop;
-  std::optional<int64_t> max_new_tokens;
-  EngineOptions engine;
-  CacheFlags cache;
-  SessionFlags session;
-  ProfileFlags profiling;
-  bool json = false, logit_error = false, warm_up = false;
-  bool require_paged = false, ignore_end = false;
-};
-
-double PerSecond(int64_t count, double seconds) {
-  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-}
-
-// New tokens for a prompt: as many as asked for, by default as many as the model has places for.
-absl::StatusOr<int64_t> NewTokens(const Flags& flags, const ModelConfig& config, size_t prompt) {
-  constexpr int64_t kDefault = 32;
-  const int64_t wanted = flags.max_new_tokens.value_or(kDefault);
+absl::StatusOr<int64_t> NewTokens(const GenerateFlags& flags, const ModelConfig& config,
+                                  size_t prompt, int64_t usual) {
+  const int64_t wanted = flags.max_new_tokens.value_or(usual);
   if (!config.max_positions) return wanted;
   const int64_t room = *config.max_positions - static_cast<int64_t>(prompt);
   if (room >= wanted) return wanted;
@@ -50,48 +27,114 @@ absl::StatusOr<int64_t> NewTokens(const Flags& flags, const ModelConfig& config,
       " at most, the positions of the model (", config.max_positions_file, ")"));
 }
 
-absl::StatusOr<std::vector<Request>> MakeRequests(const Flags& flags, const ModelConfig& config,
-                                                  int64_t vocabulary) {
+Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
+                    std::vector<int64_t> prompt) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.samples = flags.samples;
+  request.sampling = setup.sampling;
+  request.keep_logits = flags.logit_error;
+  if (!flags.ignore_end) request.stop_tokens = setup.folder.config.end_tokens;
+  return request;
+}
+
+namespace {
+
+constexpr int64_t kUsualTokens = 32;
+
+// Texts of the model, if it has any to be had without the graph.
+absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags) {
+  GenerateSetup setup;
+  if (flags.model == "-") {
+    setup.folder.graph = flags.model;  // a model from standard input has no files beside it
+  } else {
+    PF_ASSIGN_OR_RETURN(setup.folder, OpenModelFolder(flags.model, flags.graph));
+  }
+  for (const std::string& line : setup.folder.config.contradictions) {
+    std::cerr << "pagefuse: " << line << "\n";
+  }
+  PF_ASSIGN_OR_RETURN(setup.sampling, MakeSampling(flags.sampling, setup.folder.config.sampling));
+  if (setup.folder.tokenizer.empty()) return setup;
+  const TextFiles files = {.tokenizer = setup.folder.tokenizer,
+                           .tokenizer_config = setup.folder.tokenizer_config,
+                           .chat_template = flags.chat_template.empty() ? setup.folder.chat_template
+                                                                        : flags.chat_template};
+  PF_ASSIGN_OR_RETURN(setup.texts, TextModel::Load(files));
+  setup.tokenizer = setup.texts->tokenizer();
+  return setup;
+}
+
+// A vocabulary of 256 tokens without a tokenizer is one of bytes.
+absl::Status TakeBytes(int64_t vocabulary, GenerateSetup& setup) {
+  if (setup.tokenizer || vocabulary != 256) return absl::OkStatus();
+  PF_ASSIGN_OR_RETURN(setup.tokenizer, Tokenizer::OfBytes());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> PromptTexts(const GenerateFlags& flags) {
+  std::vector<std::string> texts = flags.prompts;
+  if (!flags.prompt_file.empty()) {
+    PF_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.prompt_file));
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+absl::StatusOr<std::vector<int64_t>> EncodeText(const GenerateFlags& flags,
+                                                const GenerateSetup& setup,
+                                                const std::string& text) {
+  if (!setup.texts) return EncodeBytes(text, setup.folder.config.begin_token);
+  if (flags.system.empty()) return setup.texts->EncodePrompt(text);
+  const nlohmann::ordered_json messages = {{{"role", "system"}, {"content", flags.system}},
+                                           {{"role", "user"}, {"content", text}}};
+  return setup.texts->EncodeChat({{"messages", messages}, {"add_generation_prompt", true}},
+                                 std::time(nullptr));
+}
+
+absl::Status NoText(const GenerateSetup& setup, int64_t vocabulary) {
+  return absl::InvalidArgumentError(StrCat(
+      "--prompt takes text where there is a tokenizer.json, or for byte vocabularies (256 tokens); this "
+      "model has ",
+      vocabulary,
+      setup.folder.has_tokenizer_model ? " and a tokenizer.model, which is not read" : "",
+      ": use --prompt-ids"));
+}
+
+// All prompts. Texts need a tokenizer.
+absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
+                                                  const GenerateSetup& setup, int64_t vocabulary) {
   std::vector<Request> requests;
   for (const std::string& text : flags.prompt_ids) {
     auto ids = ParseIds(text);
     if (!ids.ok()) {
       return absl::InvalidArgumentError(StrCat("--prompt-ids: ", StdView(ids.status().message())));
     }
-    requests.push_back({.prompt = *std::move(ids)});
+    requests.push_back(MakeRequest(flags, setup, *std::move(ids)));
   }
-  std::vector<std::string> texts = flags.prompts;
-  if (!flags.prompt_file.empty()) {
-    PF_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.prompt_file));
-    texts.push_back(std::move(text));
-  }
-  if (!texts.empty() && vocabulary != 256) {
-    return absl::InvalidArgumentError(
-        StrCat("--prompt takes text for byte vocabularies (256 tokens); this "
-               "model has ",
-               vocabulary, ": use --prompt-ids"));
-  }
+  PF_ASSIGN_OR_RETURN(const std::vector<std::string> texts, PromptTexts(flags));
+  if (!texts.empty() && !setup.tokenizer) return NoText(setup, vocabulary);
   for (const std::string& text : texts) {
-    requests.push_back({.prompt = EncodeBytes(text, config.begin_token)});
+    PF_ASSIGN_OR_RETURN(std::vector<int64_t> ids, EncodeText(flags, setup, text));
+    requests.push_back(MakeRequest(flags, setup, std::move(ids)));
   }
-  if (requests.empty())
-    return absl::InvalidArgumentError("no prompt: use --prompt-ids or --prompt");
+  if (requests.empty()) {
+    return absl::InvalidArgumentError("no prompt: use --prompt, --prompt-ids or --chat");
+  }
   for (Request& request : requests) {
-    PF_ASSIGN_OR_RETURN(request.max_new_tokens, NewTokens(flags, config, request.prompt.size()));
-    for (unsigned char byte : flags.stop) request.stop_tokens.push_back(byte);
-    if (flags.ignore_end) continue;
-    request.stop_tokens.insert(request.stop_tokens.end(), config.end_tokens.begin(),
-                               config.end_tokens.end());
+    PF_ASSIGN_OR_RETURN(request.max_new_tokens,
+                        NewTokens(flags, setup.folder.config, request.prompt.size(), kUsualTokens));
   }
   return requests;
 }
 
-// Largest difference of logits against an unquantised cache, fed the same tokens.
+// Largest difference of logits against an unquantised cache and the weights of the file, fed the
+// same tokens.
 absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
                                   std::vector<Request> requests,
                                   const std::vector<Completion>& completions) {
   EngineOptions reference_options = options;
   reference_options.kv_cache = "none";
+  UseWeights({}, reference_options.session);
   reference_options.on_step = nullptr;
   PF_ASSIGN_OR_RETURN(auto reference, Engine::Create(std::move(model), reference_options));
   for (size_t i = 0; i < requests.size(); ++i) requests[i].forced = completions[i].tokens;
@@ -112,80 +155,6 @@ absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
   return error;
 }
 
-nlohmann::ordered_json Report(const Flags& flags, const Decoder& decoder,
-                              const std::vector<Request>& requests,
-                              const std::vector<Completion>& completions) {
-  const EngineStats stats = decoder.stats();
-  nlohmann::ordered_json json;
-  const bool bytes = decoder.vocabulary() == 256;
-  auto completion = [&](size_t i) {
-    nlohmann::ordered_json item;
-    item["tokens"] = completions[i].tokens;
-    if (bytes) item["text"] = DecodeBytes(completions[i].tokens);
-    item["prompt_tokens"] = requests[i].prompt.size();
-    return item;
-  };
-  if (completions.size() == 1) {
-    json = completion(0);
-  } else {
-    for (size_t i = 0; i < completions.size(); ++i) json["completions"].push_back(completion(i));
-  }
-  const Graph& graph = *decoder.session().model().graph;
-  json["fused"] = CountOps(graph, "pagefuse");
-  json["nodes"] = graph.num_nodes();
-  json["paged"] = decoder.engine() != nullptr;
-  if (const Engine* engine = decoder.engine()) {
-    const CacheSettings& cache = engine->cache_settings();
-    json["kv_cache"] = cache.format;
-    if (!cache.skipped_layers.empty()) json["kv_cache_skip_layers"] = cache.skipped_layers;
-    if (cache.block_size) json["block_size"] = *cache.block_size;
-  } else {
-    json["why_not_paged"] = decoder.why_not_paged();
-    json["kv_cache"] = decoder.plain()->keeps_past() ? "of the graph" : "nothing";
-  }
-  json["cache_bytes_per_token"] = stats.cache_bytes_per_token;
-  json["prefill_tokens"] = stats.prefill_tokens;
-  json["decode_tokens"] = stats.decode_tokens;
-  json["prefill_tokens_per_second"] = PerSecond(stats.prefill_tokens, stats.prefill_seconds);
-  json["decode_tokens_per_second"] = PerSecond(stats.decode_tokens, stats.decode_seconds);
-  json["weights"] = flags.session.weights;
-  json["peak_memory_bytes"] = PeakMemoryBytes();
-  return json;
-}
-
-void PrintReadable(const Decoder& decoder, const nlohmann::ordered_json& json) {
-  std::cout << "fused: " << JoinCounts(CountOps(*decoder.session().model().graph, "pagefuse"))
-            << "\n";
-  std::cout << "graph: " << json["nodes"] << " nodes\n";
-  std::cout << "cache: " << json["kv_cache"].get<std::string>()
-            << (json.contains("kv_cache_skip_layers")
-                    ? StrCat(" but in layers ", JsonText(json["kv_cache_skip_layers"]))
-                    : "")
-            << ", " << json["cache_bytes_per_token"] << " bytes a token\n";
-  std::cout << "prefill: " << json["prefill_tokens"] << " tokens, "
-            << static_cast<int64_t>(json["prefill_tokens_per_second"].get<double>())
-            << " a second\n";
-  std::cout << "decode: " << json["decode_tokens"] << " tokens, "
-            << static_cast<int64_t>(json["decode_tokens_per_second"].get<double>())
-            << " a second\n";
-  std::cout << "memory: " << HumanBytes(json["peak_memory_bytes"]) << " at its peak\n";
-  if (json.contains("max_logit_error")) {
-    std::cout << "logits: " << json["max_logit_error"] << " at most from an unquantised cache\n";
-  }
-  const auto items =
-      json.contains("completions") ? json["completions"] : nlohmann::ordered_json{json};
-  for (const auto& item : items) {
-    std::cout << "tokens: " << JsonText(item["tokens"]) << "\n";
-    if (item.contains("text")) std::cout << "text: " << item["text"].get<std::string>() << "\n";
-  }
-}
-
-// A model from standard input has no files beside it.
-absl::StatusOr<ModelConfig> ConfigOf(const Flags& flags) {
-  if (flags.model == "-") return ModelConfig{};
-  return ReadModelConfig(flags.model);
-}
-
 void Warn(const Decoder& decoder) {
   std::cerr << "pagefuse: NOT PAGED: " << decoder.why_not_paged()
             << "; generating with the graph as "
@@ -195,93 +164,221 @@ void Warn(const Decoder& decoder) {
             << " (--require-paged makes this an error)\n";
 }
 
-absl::Status Generate(Flags flags) {
-  PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
-  PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, flags.engine.session.pipeline.options));
-  flags.engine.kv_cache = flags.cache.format;
-  ProfileLog log;
-  if (flags.profiling.wanted()) {
-    flags.engine.session.profile = true;
-    flags.engine.on_step = [&log](const EngineStep& step) {
-      log.Add(*step.session, step.decode ? "decode" : "prefill", step.start);
-    };
+absl::Status CheckFlags(const GenerateFlags& flags) {
+  const auto refuse = [](const char* what) { return absl::InvalidArgumentError(what); };
+  const bool prompts =
+      !flags.prompts.empty() || !flags.prompt_ids.empty() || !flags.prompt_file.empty();
+  if (flags.chat && prompts)
+    return refuse("--chat takes its questions from the input, not from --prompt");
+  if (flags.chat && (flags.json || flags.samples > 1 || flags.logit_error)) {
+    return refuse("--chat goes with none of --json, --n and --logit-error");
   }
-  PF_ASSIGN_OR_RETURN(const ModelConfig config, ConfigOf(flags));
-  std::optional<Model> kept;  // what is kept has its weights in memory
+  if (flags.logit_error && flags.samples > 1) return refuse("--logit-error goes with one sample");
+  constexpr size_t kMaxStops = 16;
+  if (flags.stops.size() > kMaxStops) return refuse("--stop: expected 16 texts at most");
+  if (flags.stream && !flags.json)
+    return refuse("--stream: with --json, a line a token; text streams anyway");
+  if (flags.sampling.logprobs && !flags.json) return refuse("--logprobs: with --json");
+  return absl::OkStatus();
+}
+
+// Which prompts are read, on the terminal, while the first of their tokens are computed.
+class PrefillProgress {
+ public:
+  void Begin(const std::vector<Request>& requests) {
+    for (const Request& request : requests) total_ += static_cast<int64_t>(request.prompt.size());
+  }
+  void Add(const EngineStep& step) {
+    done_ += step.decode ? 0 : step.tokens;
+    if (step.decode || done_ >= total_) return line_.Clear();
+    line_.Show(StrCat("reading ", done_, " of ", total_, " tokens"));
+  }
+
+ private:
+  ProgressLine line_;
+  int64_t total_ = 0, done_ = 0;
+};
+
+// Answers that did not come as they were made.
+void PrintAnswers(const Answers& answers, const std::vector<Completion>& completions) {
+  const bool several = completions.size() > 1;
+  for (size_t i = 0; i < completions.size(); ++i) {
+    if (several) std::cout << "[" << i << "] ";
+    if (answers.has_text() && several) std::cout << answers.text(i);
+    if (answers.has_text() && !answers.text(i).ends_with('\n')) std::cout << "\n";
+    auto& tokens = answers.has_text() ? std::cerr : std::cout;
+    tokens << "tokens: " << JsonText(nlohmann::ordered_json(completions[i].tokens)) << "\n";
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
+                                                     const std::string& graph,
+                                                     std::optional<Model>& kept) {
+  ProgressLine progress;
+  progress.Show(StrCat("loading ", graph));
   const auto load = [&]() -> absl::StatusOr<Model> {
     if (kept) return kept->Clone();
-    PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+    PF_ASSIGN_OR_RETURN(Model model, ReadModel(graph));
     // Standard input is read once.
-    if (flags.logit_error || flags.model == "-") kept = model.Clone();
+    if (flags.logit_error || graph == "-") kept = model.Clone();
     return model;
   };
   PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine, flags.require_paged));
+  progress.Clear();
   if (decoder->plain()) Warn(*decoder);
   PrintUnfused(decoder->session().report(), /*attention=*/decoder->engine() != nullptr);
-  if (decoder->plain() && flags.logit_error) {
-    return absl::InvalidArgumentError(
-        "--logit-error compares with an unquantised paged cache, and the graph could not be paged");
-  }
-  PF_ASSIGN_OR_RETURN(std::vector<Request> requests,
-                      MakeRequests(flags, config, decoder->vocabulary()));
-  for (Request& request : requests) request.keep_logits = flags.logit_error;
-  if (flags.warm_up) PF_RETURN_IF_ERROR(decoder->WarmUp(requests));
-  PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, decoder->Generate(requests));
-  PF_RETURN_IF_ERROR(log.Write(flags.profiling));
-  nlohmann::ordered_json json = Report(flags, *decoder, requests, completions);
+  return decoder;
+}
+
+absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
+                      const std::vector<Request>& requests, std::optional<Model> kept) {
+  size_t count = 0;
+  for (const Request& request : requests) count += request.samples;
+  const auto output = flags.json
+                          ? (flags.stream ? Answers::Output::kJson : Answers::Output::kNothing)
+                          : (count == 1 ? Answers::Output::kText : Answers::Output::kNothing);
+  Answers answers(count, setup.tokenizer, flags.stops, output);
+  if (flags.warm_up) PF_RETURN_IF_ERROR(decoder.WarmUp(requests));
+  PF_ASSIGN_OR_RETURN(
+      const std::vector<Completion> completions,
+      decoder.Generate(requests, [&](const NewToken& token) { return answers.Take(token); }));
+  answers.Finish();
+  nlohmann::ordered_json json = GenerateReport(flags, decoder, requests, completions, answers);
   if (flags.logit_error) {
     PF_ASSIGN_OR_RETURN(json["max_logit_error"],
                         LogitError(*std::move(kept), flags.engine, requests, completions));
   }
   if (flags.json) {
     std::cout << JsonText(json) << "\n";
-  } else {
-    PrintReadable(*decoder, json);
+    return absl::OkStatus();
   }
+  PrintAnswers(answers, completions);
+  std::cout << std::flush;
+  PrintFigures(decoder, json);
   return absl::OkStatus();
+}
+
+absl::Status Generate(GenerateFlags flags) {
+  PF_RETURN_IF_ERROR(CheckFlags(flags));
+  PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
+  PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, flags.engine.session.pipeline.options));
+  flags.engine.kv_cache = flags.cache.format;
+  ProfileLog log;
+  PrefillProgress progress;
+  flags.engine.session.profile = flags.profiling.wanted();
+  flags.engine.on_step = [&](const EngineStep& step) {
+    progress.Add(step);
+    if (flags.profiling.wanted()) {
+      log.Add(*step.session, step.decode ? "decode" : "prefill", step.start);
+    }
+  };
+  PF_ASSIGN_OR_RETURN(GenerateSetup setup, OpenSetup(flags));
+  if (flags.chat && (!setup.texts || !setup.texts->has_chat_template())) {
+    return absl::InvalidArgumentError(
+        "--chat: expected a folder with tokenizer.json and a chat template (chat_template.jinja, or in "
+        "tokenizer_config.json, or --chat-template)");
+  }
+  // What is wrong with prompts is told before the graph is read, where it can be.
+  std::vector<Request> requests;
+  const bool early = !flags.chat && setup.texts != nullptr;
+  if (early) {
+    PF_ASSIGN_OR_RETURN(requests, MakeRequests(flags, setup, setup.tokenizer->size()));
+  }
+  std::optional<Model> kept;  // what is kept has its weights in memory
+  PF_ASSIGN_OR_RETURN(auto decoder, LoadDecoder(flags, setup.folder.graph, kept));
+  if (decoder->plain() && flags.logit_error) {
+    return absl::InvalidArgumentError(
+        "--logit-error compares with an unquantised paged cache, and the graph could not be paged");
+  }
+  PF_RETURN_IF_ERROR(TakeBytes(decoder->vocabulary(), setup));
+  if (!early && !flags.chat) {
+    PF_ASSIGN_OR_RETURN(requests, MakeRequests(flags, setup, decoder->vocabulary()));
+  }
+  if (flags.chat) {
+    PF_RETURN_IF_ERROR(Chat(flags, setup, *decoder));
+  } else {
+    progress.Begin(requests);
+    PF_RETURN_IF_ERROR(Complete(flags, setup, *decoder, requests, std::move(kept)));
+  }
+  return log.Write(flags.profiling);
+}
+
+// What is read.
+void AddPromptFlags(Command command, GenerateFlags& flags) {
+  command
+      .AddText(
+          "model", flags.model,
+          "a model's folder (Hugging Face's layout, or ONNX Runtime GenAI's), or the graph of a decoder; - for "
+          "standard input")
+      .Required();
+  command.AddText("--graph", flags.graph,
+                  "which of several graphs of a folder; model.onnx if there is one");
+  command.AddTexts("--prompt-ids", flags.prompt_ids,
+                   "token ids with commas; several times for several prompts in one batch");
+  command.AddTexts(
+      "--prompt", flags.prompts,
+      "text, for models with a tokenizer.json and byte vocabularies; several times for several in one batch");
+  command.AddText("--prompt-file", flags.prompt_file, "a file with the text");
+  command.AddFlag(
+      "--chat", flags.chat,
+      "a conversation: questions from the terminal or line by line from a pipe, by the chat template");
+  command.AddText(
+      "--system", flags.system,
+      "what the model is told first; with --prompt, that is a question by the chat template");
+  command.AddText("--chat-template", flags.chat_template, "a file with another chat template");
+}
+
+// What is answered, and where it ends.
+void AddAnswerFlags(Command command, GenerateFlags& flags) {
+  command.AddNumber("--max-new-tokens", flags.max_new_tokens, {0, kMaxInt32},
+                    "tokens to generate at most; 32, or as many as the model has positions for");
+  command.AddFlag("--ignore-end", flags.ignore_end,
+                  "go on after the end-of-sequence tokens that config.json, "
+                  "generation_config.json or genai_config.json name");
+  command.AddFlag("--require-paged", flags.require_paged,
+                  "a graph that cannot be paged is an error; otherwise it runs as exported");
+  command.AddTexts("--stop", flags.stops,
+                   "text that ends an answer and is not part of it; up to 16 times");
+  AddSamplingFlags(command, flags.sampling);
+  command.AddNumber("--n", flags.samples, {1, 16}, "answers to each prompt, which is computed once")
+      .ShowsDefault();
+  command.AddFlag("--warm-up", flags.warm_up,
+                  "prime memory and tables first, so that the first step costs what later ones do");
+  command.AddFlag("--logit-error", flags.logit_error,
+                  "also run with an unquantised cache and the weights of the file, and tell the "
+                  "largest difference of logits");
+  command.AddFlag("--json", flags.json, "one JSON object");
+  command.AddFlag("--stream", flags.stream, "with --json: a line for each token before it");
+}
+
+void AddEngineFlags(Command command, GenerateFlags& flags) {
+  AddCacheFlags(command, flags.cache);
+  command.AddNumber(
+      "--block-size", flags.engine.block_size, {1, kMaxBlockSize},
+      "tokens a block of the cache; a model that is paged already keeps its own [16]");
+  command
+      .AddNumber("--max-tokens-per-step", flags.engine.max_tokens_per_step, {1, kMaxInt32},
+                 "token budget of a step; longer prompts are prefilled in chunks")
+      .ShowsDefault();
+  command
+      .AddNumber("--max-sequences", flags.engine.max_sequences, {1, kMaxInt32},
+                 "sequences that run at once")
+      .ShowsDefault();
+  command
+      .AddNumber("--cache-tokens", flags.engine.cache_tokens, {0, kMaxInt32},
+                 "tokens that the cache holds in all; 0 for what the prompts need")
+      .ShowsDefault();
 }
 
 }  // namespace
 
 void AddGenerateCommand(Command app, Outcome& outcome) {
-  auto flags = std::make_shared<Flags>();
-  Command command = app.AddCommand("generate", "generates tokens through the fused graph",
+  auto flags = std::make_shared<GenerateFlags>();
+  Command command = app.AddCommand("generate", "generates text or tokens through the fused graph",
                                    [flags, &outcome] { outcome.status = Generate(*flags); });
-  command.AddText("model", flags->model, "ONNX model of a decoder; - for standard input")
-      .Required();
-  command.AddTexts("--prompt-ids", flags->prompt_ids,
-                   "token ids with commas; several times for several prompts in one batch");
-  command.AddTexts("--prompt", flags->prompts, "text, for byte vocabularies");
-  command.AddText("--prompt-file", flags->prompt_file, "a file with the text");
-  command.AddNumber("--max-new-tokens", flags->max_new_tokens, {0, kMaxInt32},
-                    "tokens to generate at most; 32, or as many as the model has positions for");
-  command.AddFlag("--ignore-end", flags->ignore_end,
-                  "go on after the end-of-sequence tokens that config.json, "
-                  "generation_config.json or genai_config.json name");
-  command.AddFlag("--require-paged", flags->require_paged,
-                  "a graph that cannot be paged is an error; otherwise it runs as exported");
-  command.AddText("--stop", flags->stop, "stop after one of these bytes (byte vocabularies)");
-  AddCacheFlags(command, flags->cache);
-  command.AddNumber(
-      "--block-size", flags->engine.block_size, {1, kMaxBlockSize},
-      "tokens a block of the cache; a model that is paged already keeps its own [16]");
-  command
-      .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},
-                 "token budget of a step; longer prompts are prefilled in chunks")
-      .ShowsDefault();
-  command
-      .AddNumber("--max-sequences", flags->engine.max_sequences, {1, kMaxInt32},
-                 "sequences that run at once")
-      .ShowsDefault();
-  command
-      .AddNumber("--cache-tokens", flags->engine.cache_tokens, {0, kMaxInt32},
-                 "tokens that the cache holds in all; 0 for what the prompts need")
-      .ShowsDefault();
-  command.AddFlag("--warm-up", flags->warm_up,
-                  "prime memory and tables first, so that the first step costs what later ones do");
-  command.AddFlag("--logit-error", flags->logit_error,
-                  "also run with an unquantised cache and tell the largest difference of logits");
-  command.AddFlag("--json", flags->json, "one JSON object");
+  AddPromptFlags(command, *flags);
+  AddAnswerFlags(command, *flags);
+  AddEngineFlags(command, *flags);
   AddSessionFlags(command, flags->session);
   AddLoadFlags(command, flags->session);
   AddProfileFlags(command, flags->profiling);

@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
             AddRunCommand(app, outcome);
             AddCheckCommand(app, outcome);
             AddGenerateCommand(app, outcome);
+            AddBenchCommand(app, outcome);
             AddCalibrateCommand(app, outcome);
             AddOpsCommand(app, outcome);
           },

@@ -8,6 +8,7 @@
 #include "tools/cache_flags.h"
 #include "tools/command.h"
 #include "tools/output.h"
+#include "tools/weight_flags.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
@@ -25,6 +26,7 @@ namespace {
 struct Flags {
   std::string model, output, emit, reproducer;
   CacheFlags cache;
+  WeightFlags weights;
   std::optional<int64_t> block_size;
   std::vector<std::string> passes, disabled, print_after, explain, options;
   int64_t max_elements = 16;
@@ -32,6 +34,18 @@ struct Flags {
        fuse_only = false;
   bool list_passes = false;
 };
+
+// A file holds the weights that its graph has.
+absl::Status UseWeightFlags(const WeightFlags& flags, PipelineOptions& options) {
+  PF_ASSIGN_OR_RETURN(const WeightChoice choice, ReadWeightFlags(flags, options.options));
+  if (choice.packs_bfloat16) {
+    return absl::InvalidArgumentError(StrCat(
+        "--weights: ", choice.name,
+        " is packed when a graph is loaded, no file has it: ", "give it to generate or run"));
+  }
+  if (choice.bits > 0) options.options["weights"] = choice.name;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<PipelineOptions> MakeOptions(const Flags& flags) {
   PipelineOptions options;
@@ -46,6 +60,7 @@ absl::StatusOr<PipelineOptions> MakeOptions(const Flags& flags) {
   options.page = !flags.fuse_only;
   options.reproducer_dir = flags.reproducer;
   PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, options.options));
+  PF_RETURN_IF_ERROR(UseWeightFlags(flags.weights, options));
   if (flags.block_size) options.options["block_size"] = StrCat(*flags.block_size);
   PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options));
   return options;
@@ -158,6 +173,7 @@ void AddOptCommand(Command app, Outcome& outcome) {
   const Option no_page =
       command.AddFlag("--no-page", flags->fuse_only, "canonicalise, recognise and fuse only");
   for (Option& option : AddCacheFlags(command, flags->cache)) option.Excludes(no_page);
+  AddWeightFlags(command, flags->weights);
   command
       .AddNumber("--block-size", flags->block_size, {1, kMaxBlockSize},
                  "tokens a block of the paged cache [16]")

@@ -9,6 +9,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/linalg/nbits_int8.h"
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
@@ -23,55 +24,12 @@ constexpr int kZeros = 3;
 constexpr int kGroupIndex = 4;
 constexpr int kBias = 5;
 
-struct Sizes {
-  int64_t k = 0, n = 0, bits = 4, block = 0;
-  int64_t blocks() const { return (k + block - 1) / block; }
-  int64_t block_bytes() const { return block * bits / 8; }
-  int64_t zero_row_bytes() const { return (blocks() * bits + 7) / 8; }
-};
-
-absl::StatusOr<Sizes> SizesOf(const Node& node) {
-  Sizes s;
-  PF_ASSIGN_OR_RETURN(s.k, node.IntAttribute("K", 0));
-  PF_ASSIGN_OR_RETURN(s.n, node.IntAttribute("N", 0));
-  PF_ASSIGN_OR_RETURN(s.bits, node.IntAttribute("bits", 4));
-  PF_ASSIGN_OR_RETURN(s.block, node.IntAttribute("block_size", 0));
-  return s;
-}
-
-absl::Status CheckSizes(const ShapeContext& c, const Sizes& s) {
-  constexpr int64_t kMaxSize = int64_t{1} << 31;
-  if (s.bits != 4 && s.bits != 8) {
-    return c.AttributeError("bits", StrCat("expected 4 or 8, got ", s.bits));
-  }
-  if (s.block < 16 || s.block > kMaxSize || (s.block & (s.block - 1)) != 0) {
-    return c.AttributeError("block_size",
-                            StrCat("expected a power of two from 16 on, got ", s.block));
-  }
-  if (s.k <= 0 || s.k > kMaxSize) {
-    return c.AttributeError("K", StrCat("expected a positive size, got ", s.k));
-  }
-  if (s.n <= 0 || s.n > kMaxSize) {
-    return c.AttributeError("N", StrCat("expected a positive size, got ", s.n));
-  }
+absl::Status Infer(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(c.node()));
+  PF_RETURN_IF_ERROR(s.Check(c));
   if (c.has_input(kGroupIndex)) {
     return c.InputError(kGroupIndex, "columns in another order are not supported");
   }
-  return absl::OkStatus();
-}
-
-// Scales and zero points come as [N, blocks] or flat.
-absl::Status CheckCount(const ShapeContext& c, int i, int64_t count, std::string_view shape) {
-  const Shape* actual = c.has_input(i) ? c.input_shape(i) : nullptr;
-  const auto dims = actual == nullptr ? std::nullopt : actual->constant();
-  if (!dims || ElementCount(*dims) == count) return absl::OkStatus();
-  return c.InputError(
-      i, StrCat("expected ", shape, ", ", count, " elements, got ", actual->ToString()));
-}
-
-absl::Status Infer(ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(c.node()));
-  PF_RETURN_IF_ERROR(CheckSizes(c, s));
   const Shape* a = c.input_shape(kA);
   if (a != nullptr && (a->rank() == 0 || Differ(a->back(0), Dim(s.k)))) {
     return c.InputError(kA, StrCat("expected ", s.k, " columns, got ", a->ToString()));
@@ -94,28 +52,13 @@ absl::Status Infer(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-NBitsWeight WeightOf(const KernelArgs& args, const Sizes& s, const NBitsParameters& parameters) {
-  NBitsWeight w;
-  w.bits = static_cast<int>(s.bits);
-  w.n = s.n;
-  w.k = s.k;
-  w.block = s.block;
-  w.codes = args.input(kB).as<uint8_t>();
-  w.row_bytes = s.blocks() * s.block_bytes();
-  w.scales = parameters.scales.data();
-  w.zero_codes = parameters.zero_codes;
-  w.zero_row_bytes = s.zero_row_bytes();
-  w.zeros = parameters.zeros.present() ? parameters.zeros.data() : nullptr;
-  return w;
-}
-
 absl::Status RunReference(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*args.node));
   PF_ASSIGN_OR_RETURN(const NBitsParameters parameters,
                       NBitsParameters::Of(args.input(kScales), args.input(kZeros)));
   PF_ASSIGN_OR_RETURN(const FloatValues x, FloatValues::Of(args.input(kA)));
   PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kBias)));
-  const NBitsWeight w = WeightOf(args, s, parameters);
+  const NBitsWeight w = s.Weight(args.input(kB).as<uint8_t>(), parameters);
   std::vector<double> y(static_cast<size_t>(args.output(0).size()));
   for (int64_t n = 0; n < s.n; ++n) {
     for (int64_t r = 0; r < x.size() / s.k; ++r) {
@@ -167,23 +110,40 @@ TensorArg Converted(const Tensor& copy, const TensorArg& original) {
   return {copy.dtype(), copy.dims(), const_cast<void*>(copy.data())};
 }
 
-absl::Status RunHwy(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(*args.node));
+// y = x * W^T, in float.
+absl::Status FloatProduct(const RowsView& x, const NBitsWeight& w, const KernelArgs& args,
+                          const OutputView& y) {
+  const auto& state = static_cast<const NBitsState&>(*args.state);
+  void* scratch = args.scratch->Get(NBitsScratchBytes(x.m, w));
+  return LinearNBits(x, w, state.precision, scratch, y);
+}
+
+// The same with x rounded to int8.
+absl::Status Int8Product(const RowsView& x, const NBitsWeight& w, const KernelArgs& args,
+                         const OutputView& y) {
+  LinearNBitsInt8(x, w, args.scratch->Get(NBitsInt8ScratchBytes(x.m, w)), y);
+  return absl::OkStatus();
+}
+
+using Product = absl::Status (*)(const RowsView&, const NBitsWeight&, const KernelArgs&,
+                                 const OutputView&);
+
+absl::Status Run(KernelArgs& args, Product product) {
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*args.node));
   const auto& state = static_cast<const NBitsState&>(*args.state);
   PF_ASSIGN_OR_RETURN(const NBitsParameters parameters,
                       NBitsParameters::Of(Converted(state.scales, args.input(kScales)),
                                           Converted(state.zeros, args.input(kZeros))));
   PF_ASSIGN_OR_RETURN(const FloatValues x, FloatValues::Of(args.input(kA)));
   PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kBias)));
-  const NBitsWeight w = WeightOf(args, s, parameters);
+  const NBitsWeight w = s.Weight(args.input(kB).as<uint8_t>(), parameters);
   const TensorArg& output = args.output(0);
   const int64_t rows = x.size() / s.k;
   const bool direct = output.dtype == DataType::kFloat;
   auto* y = direct ? output.as<float>()
                    : static_cast<float*>(
                          args.scratch->Get(static_cast<size_t>(output.size()) * sizeof(float), 1));
-  void* scratch = args.scratch->Get(NBitsScratchBytes(rows, w), 0);
-  PF_RETURN_IF_ERROR(LinearNBits({x.data(), rows, s.k}, w, state.precision, scratch, {y, s.n}));
+  PF_RETURN_IF_ERROR(product({x.data(), rows, s.k}, w, args, {y, s.n}));
   for (int64_t r = 0; bias.present() && r < rows; ++r) {
     for (int64_t n = 0; n < s.n; ++n) y[r * s.n + n] += bias.data()[n];
   }
@@ -191,7 +151,7 @@ absl::Status RunHwy(KernelArgs& args) {
 }
 
 // codes -> [N, K] in float -> MatMul.
-std::string Body(const Sizes& s, bool packed_zeros, bool zeros, bool bias) {
+std::string Body(const NBitsSizes& s, bool packed_zeros, bool zeros, bool bias) {
   const auto unpack = [&](const std::string& to, const std::string& from, int64_t columns) {
     if (s.bits == 8) {
       return StrCat("  ", to, "_all = Cast <to = 1> (", from, ")\n", "  ", to,
@@ -241,7 +201,7 @@ std::string Body(const Sizes& s, bool packed_zeros, bool zeros, bool bias) {
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(node));
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(node));
   const Value* zeros = node.input(kZeros);
   const bool packed = zeros != nullptr && zeros->dtype() == DataType::kUint8;
   return DecompositionVariant{
@@ -260,6 +220,69 @@ absl::StatusOr<NBitsParameters> NBitsParameters::Of(const TensorArg& scales,
     PF_ASSIGN_OR_RETURN(parameters.zeros, FloatValues::Of(zeros));
   }
   return parameters;
+}
+
+absl::StatusOr<NBitsSizes> NBitsSizes::Of(const Node& node) {
+  NBitsSizes s;
+  PF_ASSIGN_OR_RETURN(s.k, node.IntAttribute("K", 0));
+  PF_ASSIGN_OR_RETURN(s.n, node.IntAttribute("N", 0));
+  PF_ASSIGN_OR_RETURN(s.bits, node.IntAttribute("bits", 4));
+  PF_ASSIGN_OR_RETURN(s.block, node.IntAttribute("block_size", 0));
+  return s;
+}
+
+absl::Status NBitsSizes::Check(const ShapeContext& c) const {
+  constexpr int64_t kMaxSize = int64_t{1} << 31;
+  if (bits != 4 && bits != 8) {
+    return c.AttributeError("bits", StrCat("expected 4 or 8, got ", bits));
+  }
+  if (block < 16 || block > kMaxSize || (block & (block - 1)) != 0) {
+    return c.AttributeError("block_size",
+                            StrCat("expected a power of two from 16 on, got ", block));
+  }
+  if (k <= 0 || k > kMaxSize) {
+    return c.AttributeError("K", StrCat("expected a positive size, got ", k));
+  }
+  if (n <= 0 || n > kMaxSize) {
+    return c.AttributeError("N", StrCat("expected a positive size, got ", n));
+  }
+  return absl::OkStatus();
+}
+
+NBitsWeight NBitsSizes::Weight(const uint8_t* codes, const NBitsParameters& parameters) const {
+  NBitsWeight w;
+  w.bits = static_cast<int>(bits);
+  w.n = n;
+  w.k = k;
+  w.block = block;
+  w.codes = codes;
+  w.row_bytes = blocks() * block_bytes();
+  w.scales = parameters.scales.data();
+  w.zero_codes = parameters.zero_codes;
+  w.zero_row_bytes = zero_row_bytes();
+  w.zeros = parameters.zeros.present() ? parameters.zeros.data() : nullptr;
+  return w;
+}
+
+// Scales and zero points come as [N, blocks] or flat.
+absl::Status CheckCount(const ShapeContext& c, int i, int64_t count, std::string_view shape) {
+  const Shape* actual = c.has_input(i) ? c.input_shape(i) : nullptr;
+  const auto dims = actual == nullptr ? std::nullopt : actual->constant();
+  if (!dims || ElementCount(*dims) == count) return absl::OkStatus();
+  return c.InputError(
+      i, StrCat("expected ", shape, ", ", count, " elements, got ", actual->ToString()));
+}
+
+absl::Status SupportsInt8(const KernelQuery& query) {
+  PF_ASSIGN_OR_RETURN(const int64_t level, query.node->IntAttribute("accuracy_level", 0));
+  if (level != 4) {
+    return absl::FailedPreconditionError(
+        StrCat("accuracy_level ", level, " keeps activations in float"));
+  }
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*query.node));
+  if (SuitsInt8(s.block)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("block_size ", s.block, " is not a multiple of ", kInt8Block));
 }
 
 OpDef MatMulNBitsDef() {
@@ -282,13 +305,21 @@ OpDef MatMulNBitsDef() {
       .RequiredAttr("N", "rows of W")
       .Attr("bits", int64_t{4}, "4 or 8")
       .RequiredAttr("block_size", "a power of two from 16 on")
-      .Attr("accuracy_level", int64_t{0}, "a hint: ours computes in float at any level")
+      .Attr("accuracy_level", int64_t{0}, kAccuracyLevelDoc)
       .Types("T1", {kFloat, kFloat16, kBfloat16})
       .Types("T3", {kUint8, kFloat, kFloat16, kBfloat16})
       .InferShapes(Infer)
       .Decomposition(Decompose)
       .AddKernel({.name = "reference", .run = RunReference})
-      .AddKernel({.name = "hwy", .priority = 10, .prepare = Prepare, .run = RunHwy});
+      .AddKernel({.name = "hwy",
+                  .priority = 10,
+                  .prepare = Prepare,
+                  .run = [](KernelArgs& args) { return Run(args, FloatProduct); }})
+      .AddKernel({.name = "int8",
+                  .priority = 20,
+                  .supports = SupportsInt8,
+                  .prepare = Prepare,
+                  .run = [](KernelArgs& args) { return Run(args, Int8Product); }});
 }
 
 }  // namespace pagefuse::microsoft_ops

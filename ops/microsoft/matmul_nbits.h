@@ -1,4 +1,5 @@
-// The weight of MatMulNBits and of quantised experts, as the ports give it.
+// The weight of MatMulNBits, of gated products and of quantised experts, as ports and attributes
+// give it.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 #include "pagefuse/kernels/linalg/nbits.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/shape_context.h"
 
 namespace pagefuse::microsoft_ops {
 
@@ -19,5 +21,31 @@ struct NBitsParameters {
 
   static absl::StatusOr<NBitsParameters> Of(const TensorArg& scales, const TensorArg& zeros);
 };
+
+// What the attributes K, N, bits and block_size say.
+struct NBitsSizes {
+  int64_t k = 0, n = 0, bits = 4, block = 0;
+
+  static absl::StatusOr<NBitsSizes> Of(const Node& node);
+  // InvalidArgument naming the attribute that is out of range.
+  absl::Status Check(const ShapeContext& context) const;
+
+  int64_t blocks() const { return (k + block - 1) / block; }
+  int64_t block_bytes() const { return block * bits / 8; }
+  int64_t zero_row_bytes() const { return (blocks() * bits + 7) / 8; }
+  // A weight of these sizes; the memory is that of the arguments.
+  NBitsWeight Weight(const uint8_t* codes, const NBitsParameters& parameters) const;
+};
+
+// InvalidArgument unless input `i` is absent, of unknown shape, or has `count` elements.
+absl::Status CheckCount(const ShapeContext& context, int i, int64_t count, std::string_view shape);
+
+// OK if activations are to be rounded to int8 (accuracy_level 4) and the kernel takes the blocks.
+absl::Status SupportsInt8(const KernelQuery& query);
+
+// Of attributes that products with such weights share.
+inline constexpr char kAccuracyLevelDoc[] =
+    "4: activations are rounded to int8 in blocks of 32 (where block_size is a multiple of it); "
+    "else all is computed in float";
 
 }  // namespace pagefuse::microsoft_ops

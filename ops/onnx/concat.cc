@@ -113,12 +113,15 @@ absl::Status RunConcat(KernelArgs& args) {
 
 // --- Split ---
 
-// The sizes of the parts from input "split"; else equal parts, of which the last may be smaller
+constexpr MovedList kSplit{1, "split", 13};
+
+// The sizes of the parts from "split"; else equal parts, of which the last may be smaller
 // (num_outputs, opset 18).
 absl::StatusOr<std::vector<Dim>> PartSizes(ShapeContext& c, const Dim& size) {
   const int parts = c.num_outputs();
-  if (c.has_input(1)) {
-    const std::optional<std::vector<Dim>> sizes = c.input_value(1);
+  PF_ASSIGN_OR_RETURN(const bool has_sizes, IsGiven(c, kSplit));
+  if (has_sizes) {
+    const std::optional<std::vector<Dim>> sizes = DimsOf(c, kSplit);
     if (!sizes) return std::vector<Dim>(parts);
     if (static_cast<int>(sizes->size()) != parts) {
       return c.InputError(1, absl::StrCat("expected ", parts, " sizes, got ", sizes->size()));
@@ -185,12 +188,10 @@ absl::Status RunSplit(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
   const int axis = KernelAxis(attribute, x.dims.size());
-  std::vector<int64_t> sizes(args.outputs.size());
-  if (args.input(1).present()) {
-    sizes = IndexValues(args.input(1));
-  } else {
-    const int64_t parts = static_cast<int64_t>(sizes.size());
-    std::fill(sizes.begin(), sizes.end(), (x.dims[axis] + parts - 1) / parts);
+  std::vector<int64_t> sizes = IndexValues(args, kSplit);
+  if (sizes.empty()) {
+    const int64_t parts = static_cast<int64_t>(args.outputs.size());
+    sizes.assign(args.outputs.size(), (x.dims[axis] + parts - 1) / parts);
   }
   int64_t offset = 0;
   for (size_t i = 0; i < args.outputs.size(); ++i) {
@@ -217,7 +218,7 @@ OpDef ConcatDef() {
 }
 
 OpDef SplitDef() {
-  return OpDef("", "Split", 13)
+  return OpDef("", "Split", 2)
       .Doc(
           "Parts of the input along an axis: of the sizes in `split`, else equal ones of which the "
           "last may be smaller.")
@@ -225,6 +226,7 @@ OpDef SplitDef() {
       .Input("split", "int64", "[outputs]", PortKind::kOptional, PortRole::kMetadata)
       .Output("outputs", "T", "", PortKind::kVariadic)
       .Attr("axis", int64_t{0})
+      .Attr("split", {}, "before opset 13")
       .Attr("num_outputs", std::monostate(), "number of outputs, without `split` (opset 18)")
       .Types("T", WideTypes())
       .InferShapes(InferSplit)

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -23,7 +24,7 @@ absl::Status InferDropout(ShapeContext& c) {
     return c.InputError(i, StrCat("expected one element, got shape ", scalar->ToString()));
   }
   c.SetOutput(0, c.input_type(0), shape);
-  c.SetOutput(1, DataType::kBool, shape);
+  c.SetOutput(1, c.opset() < 10 ? c.input_type(0) : DataType::kBool, shape);
   return absl::OkStatus();
 }
 
@@ -41,8 +42,12 @@ absl::Status ValidateDropout(const KernelArgs& args) {
 }
 
 absl::Status RunDropout(KernelArgs& args) {
-  if (args.output(1).present()) {
-    std::fill_n(args.output(1).as<uint8_t>(), args.output(1).size(), uint8_t{1});
+  const TensorArg& mask = args.output(1);
+  if (mask.present() && mask.dtype == DataType::kBool) {
+    std::fill_n(mask.as<uint8_t>(), mask.size(), uint8_t{1});
+  } else if (mask.present()) {
+    const std::vector<float> kept(static_cast<size_t>(mask.size()), 1.0f);
+    PF_RETURN_IF_ERROR(EncodeFromFloat(mask.dtype, kept.data(), mask.size(), mask.data));
   }
   return CopyBytes(args);
 }
@@ -57,11 +62,12 @@ OpDef DropoutDef() {
       .Input("ratio", "T1", "[]", PortKind::kOptional)
       .Input("training_mode", "bool", "[]; must be false, or ratio 0", PortKind::kOptional)
       .Output("output", "T", "as data")
-      .Output("mask", "bool", "as data", PortKind::kOptional)
+      .Output("mask", "TM", "as data; bool from opset 10 on, before as data", PortKind::kOptional)
       .Attr("ratio", 0.5f, "before opset 12")
       .Attr("seed", {}, "of the random numbers")
       .Types("T", TypesOf(Types()))
       .Types("T1", TypesOf(Types()))
+      .Types("TM", TypesOf(decltype(Join(Types(), TypeList<bool>()))()))
       .InferShapes(InferDropout)
       .Validate(ValidateDropout)
       .AddKernel({.name = "reference", .run = RunDropout});

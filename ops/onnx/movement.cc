@@ -9,6 +9,15 @@
 #include "pagefuse/base/status_macros.h"
 
 namespace pagefuse::onnx_ops {
+namespace {
+
+std::vector<int64_t> ElementsOf(const Attribute& attribute) {
+  if (const auto* one = std::get_if<int64_t>(&attribute.value)) return {*one};
+  const auto* list = std::get_if<std::vector<int64_t>>(&attribute.value);
+  return list ? *list : std::vector<int64_t>();
+}
+
+}  // namespace
 
 std::vector<DataType> AllTypes() {
   std::vector<DataType> types;
@@ -68,6 +77,40 @@ Dim Product(const Shape& shape, int begin, int end) {
   Dim product(1);
   for (int i = begin; i < end; ++i) product = product * shape[i];
   return product;
+}
+
+absl::StatusOr<bool> IsGiven(const ShapeContext& context, const MovedList& list) {
+  const Attribute* attribute = context.node().attribute(list.name);
+  if (attribute == nullptr) return context.has_input(list.input);
+  if (context.opset() >= list.since) {
+    return context.AttributeError(list.name,
+                                  absl::StrCat("expected an input from opset ", list.since,
+                                               " on, got an attribute in opset ", context.opset()));
+  }
+  const bool is_list = std::holds_alternative<int64_t>(attribute->value) ||
+                       std::holds_alternative<std::vector<int64_t>>(attribute->value);
+  if (!is_list) return context.AttributeError(list.name, "expected integers");
+  return true;
+}
+
+std::optional<std::vector<Dim>> DimsOf(const ShapeContext& context, const MovedList& list) {
+  const Attribute* attribute = context.node().attribute(list.name);
+  if (attribute == nullptr) return context.input_value(list.input);
+  const std::vector<int64_t> elements = ElementsOf(*attribute);
+  return std::vector<Dim>(elements.begin(), elements.end());
+}
+
+std::optional<std::vector<int64_t>> IntsOf(const ShapeContext& context, const MovedList& list) {
+  const Attribute* attribute = context.node().attribute(list.name);
+  if (attribute == nullptr) return context.input_ints(list.input);
+  return ElementsOf(*attribute);
+}
+
+std::vector<int64_t> IndexValues(const KernelArgs& args, const MovedList& list) {
+  const Attribute* attribute = args.node->attribute(list.name);
+  if (attribute != nullptr) return ElementsOf(*attribute);
+  const TensorArg& input = args.input(list.input);
+  return input.present() ? IndexValues(input) : std::vector<int64_t>();
 }
 
 std::vector<int64_t> IndexValues(const TensorArg& arg) {

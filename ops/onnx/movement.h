@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -38,6 +39,21 @@ absl::StatusOr<int> AxisAttribute(const ShapeContext& context, int rank, int64_t
 absl::Status InferLikeInput(ShapeContext& context);
 // The product of dims [begin, end).
 Dim Product(const Shape& shape, int begin, int end);
+
+// --- lists that are inputs, and attributes in older opsets ---
+struct MovedList {
+  int input = 0;
+  std::string_view name;  // of the input and of the attribute
+  int64_t since = 0;      // first opset that takes the input
+};
+// Whether the node has it in the form of its opset. InvalidArgument for an attribute in an opset
+// that takes an input.
+absl::StatusOr<bool> IsGiven(const ShapeContext& context, const MovedList& list);
+// Its elements as far as they are known, or if all are; an attribute may be one int.
+std::optional<std::vector<Dim>> DimsOf(const ShapeContext& context, const MovedList& list);
+std::optional<std::vector<int64_t>> IntsOf(const ShapeContext& context, const MovedList& list);
+// Its elements at run time; none if it is not given.
+std::vector<int64_t> IndexValues(const KernelArgs& args, const MovedList& list);
 
 // --- kernels ---
 // A negative index counts from the end.

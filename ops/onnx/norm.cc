@@ -212,7 +212,8 @@ OpDef SimplifiedLayerNormalizationDef() {
 }
 
 OpDef LayerNormalizationDef() {
-  return OpDef("", "LayerNormalization", 17)
+  // ONNX Runtime has had it under this name since opset 1, and writes it into graphs of any opset.
+  return OpDef("", "LayerNormalization", 1)
       .Doc("(X - mean) / sqrt(variance + epsilon) * Scale + B over the axes from axis on.")
       .Input("X", "T", "[...]")
       .Input("Scale", "T", "broadcasts to X")

@@ -111,7 +111,11 @@ OpDef Cumulative(const char* name, int since, const char* doc) {
 
 // --- TopK ---
 
+constexpr MovedList kK{1, "k", 10};
+
 absl::Status InferTopK(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const bool has_k, IsGiven(c, kK));
+  if (!has_k) return c.Error("expected k, got none");
   const Shape* x = c.input_shape(0);
   const Shape* count = c.input_shape(1);
   if (count != nullptr && count->constant() && ElementCount(*count->constant()) != 1) {
@@ -123,12 +127,13 @@ absl::Status InferTopK(ShapeContext& c) {
     return absl::OkStatus();
   }
   PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), -1));
-  const std::optional<std::vector<Dim>> value = c.input_value(1);
-  Dim k = value ? value->front() : Dim();
+  const std::optional<std::vector<Dim>> value = DimsOf(c, kK);
+  Dim k = value && !value->empty() ? value->front() : Dim();
   if (k.is_constant() &&
       (*k.constant() < 0 || ((*x)[axis].is_constant() && *k.constant() > *(*x)[axis].constant()))) {
-    return c.InputError(1, absl::StrCat("k is ", *k.constant(), ", but axis ", axis, " has ",
-                                        (*x)[axis].ToString(), " elements"));
+    const std::string what = absl::StrCat("k is ", *k.constant(), ", but axis ", axis, " has ",
+                                          (*x)[axis].ToString(), " elements");
+    return c.has_input(1) ? c.InputError(1, what) : c.AttributeError("k", what);
   }
   Shape y = *x;
   y[axis] = k.known() ? k : c.FreshDim();
@@ -287,7 +292,7 @@ Kernel ArgKernel() {
 }
 
 OpDef ArgDef(const char* name, const char* doc) {
-  return OpDef("", name, 13)
+  return OpDef("", name, 1)
       .Doc(doc)
       .Input("data", "T")
       .Output("reduced", "int64")
@@ -313,14 +318,15 @@ OpDef CumProdDef() {
 }
 
 OpDef TopKDef() {
-  return OpDef("", "TopK", 10)
+  return OpDef("", "TopK", 1)
       .Doc(
           "The k largest (smallest) elements along an axis in order, and their indices; the lower "
           "index first among equals.")
       .Input("X", "T")
-      .Input("K", "int64", "[1]")
+      .Input("K", "int64", "[1]; an attribute before opset 10", PortKind::kOptional)
       .Output("Values", "T")
       .Output("Indices", "int64")
+      .Attr("k", {}, "before opset 10")
       .Attr("axis", int64_t{-1})
       .FlagAttr("largest", int64_t{1})
       .FlagAttr("sorted", int64_t{1}, "0: any order would do")

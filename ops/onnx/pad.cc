@@ -1,5 +1,6 @@
 // Pad: elements added (or, where negative, removed) at the ends of axes.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -7,12 +8,15 @@
 
 #include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
+
+constexpr MovedList kPads{1, "pads", 11};
 
 // Elements added in front of and behind every axis of the data.
 struct Pads {
@@ -31,9 +35,13 @@ absl::StatusOr<Pads> ReadPads(const ShapeContext& c, int rank) {
   }
   PF_ASSIGN_OR_RETURN(const std::vector<int> resolved, ResolveAxes(c, axes, rank));
   const size_t count = resolved.size();
-  const std::optional<std::vector<Dim>> values = c.input_value(1);
+  PF_ASSIGN_OR_RETURN(const bool has_pads, IsGiven(c, kPads));
+  if (!has_pads) return c.Error("expected pads, got none");
+  const std::optional<std::vector<Dim>> values = DimsOf(c, kPads);
   if (values && values->size() != 2 * count) {
-    return c.InputError(1, absl::StrCat("expected ", 2 * count, " elements, got ", values->size()));
+    const std::string what =
+        absl::StrCat("expected ", 2 * count, " elements, got ", values->size());
+    return c.has_input(1) ? c.InputError(1, what) : c.AttributeError("pads", what);
   }
   for (size_t i = 0; i < count; ++i) {
     pads.before[resolved[i]] = values ? (*values)[i] : Dim();
@@ -138,7 +146,7 @@ absl::Status RunPad(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const std::string mode, args.node->StringAttribute("mode", "constant"));
   TensorArg x = args.input(0);
   TensorArg y = args.output(0);
-  const std::vector<int64_t> pads = IndexValues(args.input(1));
+  const std::vector<int64_t> pads = IndexValues(args, kPads);
   std::vector<int64_t> before(x.dims.size(), 0);
   for (size_t i = 0; i < pads.size() / 2; ++i) {
     const int axis = args.input(3).present()
@@ -147,6 +155,14 @@ absl::Status RunPad(KernelArgs& args) {
     before[axis] = pads[i];
   }
   TensorArg value = args.input(2);
+  std::array<uint64_t, 2> number = {};  // of any type
+  if (!value.present()) {
+    PF_ASSIGN_OR_RETURN(const float given, args.node->FloatAttribute("value", 0.0f));
+    if (given != 0) {
+      PF_RETURN_IF_ERROR(EncodeFromFloat(x.dtype, &given, 1, number.data()));
+      value = {x.dtype, {}, number.data()};
+    }
+  }
   uint8_t code = 0;
   const DataType type = x.dtype;
   return MoveElements(args, [&](int64_t element_size, const char* from, char* to) {
@@ -165,17 +181,20 @@ absl::Status RunPad(KernelArgs& args) {
 }  // namespace
 
 OpDef PadDef() {
-  return OpDef("", "Pad", 11)
+  return OpDef("", "Pad", 2)
       .Doc(
           "Adds elements at the ends of axes: a constant (0 by default), the edge, the reflection "
           "or the other end. Negative "
           "pads remove elements.")
       .Input("data", "T")
-      .Input("pads", "int64", "[2 * axes]", PortKind::kRequired, PortRole::kMetadata)
+      .Input("pads", "int64", "[2 * axes]; an attribute before opset 11", PortKind::kOptional,
+             PortRole::kMetadata)
       .Input("constant_value", "T", "[]", PortKind::kOptional)
       .Input("axes", "Tind", "[axes]", PortKind::kOptional, PortRole::kMetadata)
       .Output("output", "T")
       .Attr("mode", "constant", "constant, reflect, edge, wrap (opset 19)")
+      .Attr("pads", {}, "before opset 11")
+      .Attr("value", {}, "constant_value before opset 11, 0 by default")
       .Types("T", AllTypes())
       .Types("Tind", IndexTypes())
       .InferShapes(InferPad)

@@ -64,6 +64,10 @@ Dim CountTaken(const Dim& size, const Dim& start, const Dim& end, int64_t step) 
   return step == 1 ? distance : (distance + Dim(step - 1)).FloorDiv(Dim(step));
 }
 
+constexpr MovedList kStarts{1, "starts", 10};
+constexpr MovedList kEnds{2, "ends", 10};
+constexpr MovedList kAxes{3, "axes", 10};
+
 struct SliceInputs {
   std::vector<Dim> starts;
   std::vector<Dim> ends;
@@ -71,16 +75,14 @@ struct SliceInputs {
   std::vector<int64_t> steps;
 };
 
-// Input `i` as contents, or as `count` unknown elements.
-std::vector<Dim> Bounds(const ShapeContext& c, int i, size_t count) {
-  return c.input_value(i).value_or(std::vector<Dim>(count));
+// A bound as contents, or as `count` unknown elements.
+std::vector<Dim> Bounds(const ShapeContext& c, const MovedList& bound, size_t count) {
+  return DimsOf(c, bound).value_or(std::vector<Dim>(count));
 }
 
-// Nullopt if the axes or the number of bounds are not known.
-absl::StatusOr<std::optional<SliceInputs>> ReadInputs(const ShapeContext& c, int rank) {
-  SliceInputs in;
-  size_t count = 0;
-  bool known = false;
+// The number of elements that all inputs (attributes) have, as far as one of them tells.
+absl::StatusOr<std::optional<size_t>> CountBounds(const ShapeContext& c) {
+  std::optional<size_t> count;
   for (int i = 1; i <= 4; ++i) {
     const Shape* shape = c.input_shape(i);
     if (shape == nullptr) continue;
@@ -89,17 +91,38 @@ absl::StatusOr<std::optional<SliceInputs>> ReadInputs(const ShapeContext& c, int
     }
     if (!(*shape)[0].is_constant()) continue;
     const auto size = static_cast<size_t>(*(*shape)[0].constant());
-    if (known && size != count) return c.InputError(i, "expected as many elements as starts");
+    if (count && size != *count) return c.InputError(i, "expected as many elements as starts");
     count = size;
-    known = true;
   }
-  if (!known || count > 64) return std::optional<SliceInputs>();
-  in.starts = Bounds(c, 1, count);
-  in.ends = Bounds(c, 2, count);
+  for (const MovedList& list : {kStarts, kEnds, kAxes}) {
+    if (c.node().attribute(list.name) == nullptr) continue;
+    const size_t size = DimsOf(c, list)->size();
+    if (count && size != *count) {
+      return c.AttributeError(list.name,
+                              absl::StrCat("expected ", *count, " elements, got ", size));
+    }
+    count = size;
+  }
+  return count;
+}
+
+// Nullopt if the axes or the number of bounds are not known.
+absl::StatusOr<std::optional<SliceInputs>> ReadInputs(const ShapeContext& c, int rank) {
+  for (const MovedList& bound : {kStarts, kEnds}) {
+    PF_ASSIGN_OR_RETURN(const bool is_given, IsGiven(c, bound));
+    if (!is_given) return c.Error(absl::StrCat("expected ", std::string(bound.name), ", got none"));
+  }
+  PF_ASSIGN_OR_RETURN(const bool has_axes, IsGiven(c, kAxes));
+  PF_ASSIGN_OR_RETURN(const std::optional<size_t> known, CountBounds(c));
+  if (!known || *known > 64) return std::optional<SliceInputs>();
+  const size_t count = *known;
+  SliceInputs in;
+  in.starts = Bounds(c, kStarts, count);
+  in.ends = Bounds(c, kEnds, count);
   std::vector<int64_t> axes(count);
   for (size_t i = 0; i < count; ++i) axes[i] = static_cast<int64_t>(i);
-  if (c.has_input(3)) {
-    const std::optional<std::vector<int64_t>> given = c.input_ints(3);
+  if (has_axes) {
+    const std::optional<std::vector<int64_t>> given = IntsOf(c, kAxes);
     if (!given) return std::optional<SliceInputs>();
     axes = *given;
   }
@@ -155,10 +178,9 @@ absl::Status InferSlice(ShapeContext& c) {
 absl::Status RunSlice(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   const TensorArg& y = args.output(0);
-  const std::vector<int64_t> starts = IndexValues(args.input(1));
-  const std::vector<int64_t> ends = IndexValues(args.input(2));
-  const std::vector<int64_t> axes =
-      args.input(3).present() ? IndexValues(args.input(3)) : std::vector<int64_t>();
+  const std::vector<int64_t> starts = IndexValues(args, kStarts);
+  const std::vector<int64_t> ends = IndexValues(args, kEnds);
+  const std::vector<int64_t> axes = IndexValues(args, kAxes);
   const std::vector<int64_t> steps =
       args.input(4).present() ? IndexValues(args.input(4)) : std::vector<int64_t>();
   StridedBox box{y.dims, RowMajorStrides(x.dims), RowMajorStrides(y.dims)};
@@ -179,17 +201,22 @@ absl::Status RunSlice(KernelArgs& args) {
 }  // namespace
 
 OpDef SliceDef() {
-  return OpDef("", "Slice", 10)
+  return OpDef("", "Slice", 1)
       .Doc(
           "Elements [start, end) of each named axis by steps; bounds count from the back where "
           "negative and are clamped, "
           "negative steps go backwards.")
       .Input("data", "T")
-      .Input("starts", "Tind", "[n]", PortKind::kRequired, PortRole::kMetadata)
-      .Input("ends", "Tind", "[n]", PortKind::kRequired, PortRole::kMetadata)
+      .Input("starts", "Tind", "[n]; an attribute before opset 10", PortKind::kOptional,
+             PortRole::kMetadata)
+      .Input("ends", "Tind", "[n]; an attribute before opset 10", PortKind::kOptional,
+             PortRole::kMetadata)
       .Input("axes", "Tind", "[n]", PortKind::kOptional, PortRole::kMetadata)
       .Input("steps", "Tind", "[n]", PortKind::kOptional, PortRole::kMetadata)
       .Output("output", "T")
+      .Attr("starts", {}, "before opset 10")
+      .Attr("ends", {}, "before opset 10")
+      .Attr("axes", {}, "before opset 10")
       .Types("T", WideTypes())
       .Types("Tind", IndexTypes())
       .InferShapes(InferSlice)

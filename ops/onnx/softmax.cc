@@ -1,4 +1,4 @@
-// Softmax, LogSoftmax and Hardmax over one axis (opset 13 on).
+// Softmax, LogSoftmax and Hardmax over one axis; before opset 13, over all axes from one on.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -25,20 +25,28 @@ struct AxisView {
   int64_t inner = 1;
 };
 
+// Where the rows were all axes from `axis` on.
+bool FlattensRows(int64_t opset) { return opset < 13; }
+
+int64_t DefaultAxis(int64_t opset) { return FlattensRows(opset) ? 1 : -1; }
+
 absl::StatusOr<AxisView> ViewOf(const KernelArgs& args) {
   const std::vector<int64_t>& dims = args.input(0).dims;
   const int64_t rank = static_cast<int64_t>(dims.size());
-  PF_ASSIGN_OR_RETURN(int64_t axis, args.node->IntAttribute("axis", -1));
+  PF_ASSIGN_OR_RETURN(int64_t axis, args.node->IntAttribute("axis", DefaultAxis(args.opset)));
   if (axis < 0) axis += rank;
+  const bool flattens = FlattensRows(args.opset);
   AxisView view;
   for (int64_t d = 0; d < rank; ++d) {
-    (d < axis ? view.outer : d == axis ? view.n : view.inner) *= dims[d];
+    const bool in_row = d == axis || (flattens && d > axis);
+    (d < axis ? view.outer : in_row ? view.n : view.inner) *= dims[d];
   }
   return view;
 }
 
 absl::Status InferSoftmax(ShapeContext& context) {
-  PF_ASSIGN_OR_RETURN(const int64_t axis, context.node().IntAttribute("axis", -1));
+  const int64_t otherwise = DefaultAxis(context.opset());
+  PF_ASSIGN_OR_RETURN(const int64_t axis, context.node().IntAttribute("axis", otherwise));
   const Shape* shape = context.input_shape(0);
   // A scalar is one row of one element.
   const int64_t rank = shape == nullptr ? 0 : std::max(shape->rank(), 1);
@@ -153,13 +161,16 @@ absl::Status RunHwy(KernelArgs& args) {
   return absl::OkStatus();
 }
 
+constexpr std::string_view kAxisDoc =
+    "the axis of the rows; before opset 13, 1 by default, and a row is all axes from it on";
+
 template <bool log>
 OpDef SoftmaxOp(std::string_view name, std::string_view doc) {
-  return OpDef("", name, 13)
+  return OpDef("", name, 1)
       .Doc(doc)
       .Input("input", "T", "[...]")
       .Output("output", "T", "as input")
-      .Attr("axis", int64_t{-1}, "the axis that sums to 1")
+      .Attr("axis", int64_t{-1}, kAxisDoc)
       .Types("T", TypesOf(Floats()))
       .InferShapes(InferSoftmax)
       .AddKernel({.name = "reference", .run = RunReference<log>})
@@ -175,11 +186,11 @@ OpDef SoftmaxDef() {
 }
 
 OpDef HardmaxDef() {
-  return OpDef("", "Hardmax", 13)
+  return OpDef("", "Hardmax", 1)
       .Doc("1 at the first largest element along the axis, 0 elsewhere.")
       .Input("input", "T", "[...]")
       .Output("output", "T", "as input")
-      .Attr("axis", int64_t{-1}, "the axis that has one 1")
+      .Attr("axis", int64_t{-1}, kAxisDoc)
       .Types("T", TypesOf(Floats()))
       .InferShapes(InferSoftmax)
       .AddKernel({.name = "reference", .run = RunHardmax});

@@ -9,6 +9,8 @@
 namespace pagefuse::onnx_ops {
 namespace {
 
+constexpr MovedList kAxes{1, "axes", 13};
+
 absl::Status SetOutput(ShapeContext& c, std::optional<Shape> shape) {
   const std::optional<std::vector<Dim>> value = c.input_value(0);
   if (value && shape && shape->rank() <= 1) c.SetOutputValue(0, *value);
@@ -28,9 +30,10 @@ absl::Status SqueezeAll(ShapeContext& c, const Shape& x) {
 
 absl::Status InferSqueeze(ShapeContext& c) {
   const Shape* x = c.input_shape(0);
+  PF_ASSIGN_OR_RETURN(const bool names_axes, IsGiven(c, kAxes));
   if (x == nullptr) return SetOutput(c, std::nullopt);
-  if (!c.has_input(1)) return SqueezeAll(c, *x);
-  const std::optional<std::vector<int64_t>> axes = c.input_ints(1);
+  if (!names_axes) return SqueezeAll(c, *x);
+  const std::optional<std::vector<int64_t>> axes = IntsOf(c, kAxes);
   if (!axes) return SetOutput(c, std::nullopt);
   PF_ASSIGN_OR_RETURN(const std::vector<int> gone, ResolveAxes(c, *axes, x->rank()));
   std::vector<Dim> dims;
@@ -46,8 +49,10 @@ absl::Status InferSqueeze(ShapeContext& c) {
 }
 
 absl::Status InferUnsqueeze(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const bool names_axes, IsGiven(c, kAxes));
+  if (!names_axes) return c.Error("expected axes, got none");
   const Shape* x = c.input_shape(0);
-  const std::optional<std::vector<int64_t>> axes = c.input_ints(1);
+  const std::optional<std::vector<int64_t>> axes = IntsOf(c, kAxes);
   if (x == nullptr || !axes) return SetOutput(c, std::nullopt);
   const int rank = x->rank() + static_cast<int>(axes->size());
   PF_ASSIGN_OR_RETURN(const std::vector<int> added, ResolveAxes(c, *axes, rank));
@@ -67,11 +72,12 @@ absl::Status InferIdentity(ShapeContext& c) {
 }  // namespace
 
 OpDef SqueezeDef() {
-  return OpDef("", "Squeeze", 13)
+  return OpDef("", "Squeeze", 1)
       .Doc("Removes axes of size 1: those named, or all.")
       .Input("data", "T")
       .Input("axes", "int64", "[n]", PortKind::kOptional, PortRole::kMetadata)
       .Output("squeezed", "T")
+      .Attr("axes", {}, "before opset 13")
       .Types("T", AllTypes())
       .InferShapes(InferSqueeze)
       .View(0, 0)
@@ -79,11 +85,13 @@ OpDef SqueezeDef() {
 }
 
 OpDef UnsqueezeDef() {
-  return OpDef("", "Unsqueeze", 13)
+  return OpDef("", "Unsqueeze", 1)
       .Doc("Inserts axes of size 1; `axes` are positions in the output.")
       .Input("data", "T")
-      .Input("axes", "int64", "[n]", PortKind::kRequired, PortRole::kMetadata)
+      .Input("axes", "int64", "[n]; an attribute before opset 13", PortKind::kOptional,
+             PortRole::kMetadata)
       .Output("expanded", "T")
+      .Attr("axes", {}, "before opset 13")
       .Types("T", AllTypes())
       .InferShapes(InferUnsqueeze)
       .View(0, 0)

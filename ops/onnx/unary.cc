@@ -135,16 +135,25 @@ absl::Status RunGeluHwy(KernelArgs& args) {
   return HwyKernel(tanh ? GeluTanhRow : GeluRow).run(args);
 }
 
+// A bound of Clip: an input, before opset 11 an attribute.
+template <typename T>
+std::optional<Compute<T>> ClipBound(const KernelArgs& args, int input, std::string_view name) {
+  if (args.input(input).present()) return Load(args.input(input).as<T>()[0]);
+  const Attribute* attribute = args.node->attribute(name);
+  const float* value = attribute ? std::get_if<float>(&attribute->value) : nullptr;
+  return value ? std::optional(static_cast<Compute<T>>(*value)) : std::nullopt;
+}
+
 // min(max(x, low), high): a low above high gives high.
 template <typename T>
 void RunClipTyped(const KernelArgs& args) {
   using C = Compute<T>;
-  const TensorArg& low_arg = args.input(1);
-  const TensorArg& high_arg = args.input(2);
-  const bool has_low = low_arg.present();
-  const bool has_high = high_arg.present();
-  const C low = has_low ? Load(low_arg.as<T>()[0]) : C{};
-  const C high = has_high ? Load(high_arg.as<T>()[0]) : C{};
+  const std::optional<C> low_bound = ClipBound<T>(args, 1, "min");
+  const std::optional<C> high_bound = ClipBound<T>(args, 2, "max");
+  const bool has_low = low_bound.has_value();
+  const bool has_high = high_bound.has_value();
+  const C low = low_bound.value_or(C{});
+  const C high = high_bound.value_or(C{});
   const T* x = args.input(0).as<T>();
   T* y = args.output(0).as<T>();
   ParallelFor(args.output(0).size(), 4, [&](int64_t begin, int64_t end) {
@@ -305,12 +314,14 @@ OpDef GeluDef() {
 }
 
 OpDef ClipDef() {
-  return OpDef("", "Clip", 11)
+  return OpDef("", "Clip", 6)
       .Doc("min(max(X, min), max); a bound that is omitted does not bind.")
       .Input("input", "T", "[...]")
       .Input("min", "T", "[]", PortKind::kOptional)
       .Input("max", "T", "[]", PortKind::kOptional)
       .Output("output", "T", "as input")
+      .Attr("min", {}, "before opset 11")
+      .Attr("max", {}, "before opset 11")
       .Types("T", TypesOf(Numbers()))
       .InferShapes(InferClip)
       .AddKernel({.name = "reference", .run = RunClip})

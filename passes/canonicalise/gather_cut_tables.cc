@@ -6,12 +6,14 @@
 //
 // A slice ends where the table ends, so that nothing is known of how many rows it has. But beside x
 // an elementwise op takes as many rows as x has, and a table cut short has fewer, and more than
-// one: what runs has e - s rows, and those that are gathered are provably as many.
+// one: what runs has e - s rows, and those that are gathered are provably as many. Axes that are
+// cut one after the other are cuts of one table too.
 #include <algorithm>
 #include <numeric>
 #include <optional>
 #include <vector>
 
+#include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
@@ -57,15 +59,23 @@ std::optional<int> AxisBehind(const Node& node, int axis, const SymbolicContents
   return std::nullopt;
 }
 
-// True if another operand is provably `length` long where this one has its rows.
-bool MeetsLength(const Node& node, const Value* rows, int axis, const Dim& length) {
-  const int from_end = rows->shape()->rank() - axis;
-  return std::any_of(node.inputs().begin(), node.inputs().end(), [&](const Value* other) {
-    if (!other || other == rows || !other->shape() || other->shape()->rank() < from_end) {
-      return false;
-    }
-    return ProvablyEqual((*other->shape())[other->shape()->rank() - from_end], length);
-  });
+// What the operands beside the rows are along their axis: one of them `length` long, or all of them
+// repeated.
+enum class Beside { kLength, kRepeated, kOther };
+
+Beside OperandsBeside(const Node& node, const AxisOf& rows, const Dim& length,
+                      const SymbolicContents& contents) {
+  const int from_end = rows.value->shape()->rank() - rows.axis;
+  Beside beside = Beside::kRepeated;
+  for (const Value* other : node.inputs()) {
+    if (!other || other == rows.value) continue;
+    if (!other->shape()) return Beside::kOther;
+    if (other->shape()->rank() < from_end) continue;
+    // A broadcast from one that is so long is, too, unless the length is 1: then the rows are one.
+    if (Reaches(other, from_end - 1, length, contents)) return Beside::kLength;
+    if (other->shape()->back(from_end - 1).constant() != 1) beside = Beside::kOther;
+  }
+  return beside;
 }
 
 // True if everything that reads the rows takes `length` of them.
@@ -73,8 +83,13 @@ bool IsReadByLength(const Value* rows, int axis, const Dim& length,
                     const SymbolicContents& contents) {
   if (rows->is_output() || rows->uses().empty() || !rows->shape()) return false;
   return std::all_of(rows->uses().begin(), rows->uses().end(), [&](const Use& use) {
-    if (IsElementwise(*use.node)) return MeetsLength(*use.node, rows, axis, length);
-    const auto behind = AxisBehind(*use.node, axis, contents);
+    auto behind = AxisBehind(*use.node, axis, contents);
+    if (IsElementwise(*use.node)) {
+      const Beside beside = OperandsBeside(*use.node, {rows, axis}, length, contents);
+      if (beside != Beside::kRepeated) return beside == Beside::kLength;
+      const auto& result = use.node->output(0)->shape();
+      if (result) behind = axis + result->rank() - rows->shape()->rank();
+    }
     return behind && IsReadByLength(use.node->output(0), *behind, length, contents);
   });
 }
@@ -88,34 +103,50 @@ bool EndsInside(const Cut& cut, const std::vector<Cut>& cuts) {
   });
 }
 
-// The cuts of a Slice whose every end depends on sizes; empty if it is another one.
-std::vector<Cut> CutsOf(const Node& slice, const SymbolicContents& contents) {
-  const Value* table = slice.input(0);
-  if (!slice.Is("Slice") || !table->IsConstant() || !table->shape()) return {};
-  const auto listed = CutsOfSlice(slice, contents);
-  if (!listed) return {};
-  std::vector<Cut> cuts;
-  for (size_t i = 0; i < listed->size(); ++i) {
-    const auto& [axis, start, end, step] = (*listed)[i];
-    const int64_t whole = (*table->shape())[axis].constant().value_or(0);
-    Cut cut{axis,
-            whole,
-            start,
-            end,
-            slice.input(Slice::kStarts),
-            slice.input(Slice::kEnds),
-            static_cast<int64_t>(i)};
-    const bool fits = whole > 1 && step == 1 && cut.end.known() && !cut.end.is_constant() &&
-                      ProvablyNotNegative(cut.start) && ProvablyNotNegative(cut.end - cut.start) &&
-                      IsReadByLength(slice.output(0), axis, cut.end - cut.start, contents);
-    if (!fits) return {};
-    cuts.push_back(cut);
+// The constant that Slices cut one after the other, the last one first; null if there is none, or
+// if another node reads what is between them.
+Value* TableBehind(Node& last, std::vector<Node*>& slices) {
+  slices = {&last};
+  Value* table = last.input(0);
+  while (table->producer() && table->producer()->Is("Slice") && table->uses().size() == 1 &&
+         !table->is_output()) {
+    slices.push_back(table->producer());
+    table = table->producer()->input(0);
   }
-  if (!std::all_of(cuts.begin(), cuts.end(),
-                   [&](const Cut& cut) { return EndsInside(cut, cuts); })) {
-    return {};
+  return table->IsConstant() && table->shape() ? table : nullptr;
+}
+
+// What of a table is left.
+struct CutTable {
+  Value* table = nullptr;
+  std::vector<Cut> cuts;  // none: not all of them depend on sizes, or are known to end inside
+};
+
+// The cuts of a Slice, and of those before it.
+CutTable CutsOf(Node& slice, const SymbolicContents& contents) {
+  if (!slice.Is("Slice")) return {};
+  std::vector<Node*> slices;
+  CutTable found{TableBehind(slice, slices), {}};
+  if (!found.table) return {};
+  for (const Node* each : slices) {
+    const auto listed = CutsOfSlice(*each, contents);
+    if (!listed) return {};
+    for (size_t i = 0; i < listed->size(); ++i) {
+      const auto& [axis, start, end, step] = (*listed)[i];
+      const int64_t whole = (*found.table->shape())[axis].constant().value_or(0);
+      const bool fits = whole > 1 && step == 1 && end.known() && !end.is_constant() &&
+                        ProvablyNotNegative(start) && ProvablyNotNegative(end - start) &&
+                        IsReadByLength(slice.output(0), axis, end - start, contents);
+      const bool again = std::any_of(found.cuts.begin(), found.cuts.end(),
+                                     [axis = axis](const Cut& cut) { return cut.axis == axis; });
+      if (!fits || again) return {};
+      found.cuts.push_back({axis, whole, start, end, each->input(Slice::kStarts),
+                            each->input(Slice::kEnds), static_cast<int64_t>(i)});
+    }
   }
-  return cuts;
+  const bool inside = std::all_of(found.cuts.begin(), found.cuts.end(),
+                                  [&](const Cut& cut) { return EndsInside(cut, found.cuts); });
+  return inside ? found : CutTable{};
 }
 
 Value* Scalar(GraphBuilder& builder, Value* list, int64_t place) {
@@ -126,10 +157,10 @@ Value* Scalar(GraphBuilder& builder, Value* list, int64_t place) {
              : builder.Add("Cast", {scalar}, "to", static_cast<int64_t>(DataType::kInt64));
 }
 
-void Replace(Graph& graph, Node* slice, const std::vector<Cut>& cuts) {
+void Replace(Graph& graph, Node* slice, const CutTable& found) {
   GraphBuilder builder(graph, slice, slice->output(0)->name());
-  Value* rows = slice->input(0);
-  for (const Cut& cut : cuts) {
+  Value* rows = found.table;
+  for (const Cut& cut : found.cuts) {
     Value* places = builder.Add("Range", {Scalar(builder, cut.starts, cut.place),
                                           Scalar(builder, cut.ends, cut.place), builder.Int(1)});
     rows = builder.Add("Gather", {rows, places}, "axis", int64_t{cut.axis});
@@ -147,9 +178,9 @@ class GatherCutTables : public NodePass {
  private:
   absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
                                const SymbolicContents& contents) const override {
-    const std::vector<Cut> cuts = CutsOf(*node, contents);
-    if (cuts.empty()) return false;
-    Replace(graph, node, cuts);
+    const CutTable found = CutsOf(*node, contents);
+    if (found.cuts.empty()) return false;
+    Replace(graph, node, found);
     return true;
   }
 };

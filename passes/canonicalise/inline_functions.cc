@@ -10,8 +10,10 @@
 #include "pagefuse/ops/function_expansion.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/canonicalise/older_forms.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pipeline.h"
+#include "pagefuse/passes/splice_body.h"
 
 namespace pagefuse {
 namespace {
@@ -26,92 +28,14 @@ bool SameMeaning(const Function& function, const OpsetImports& opsets) {
     graphs.pop_back();
     for (const auto& node : graph.nodes()) {
       for (const Graph* subgraph : node->Subgraphs()) graphs.push_back(subgraph);
-      if (OpsetOf(opsets, node->domain()) == 0) continue;  // imported with the function's version
-      if (OpsetOf(opsets, node->domain()) == OpsetOf(function.opset_imports, node->domain()))
-        continue;
+      const int64_t to = OpsetOf(opsets, node->domain());
+      const int64_t from = OpsetOf(function.opset_imports, node->domain());
+      if (to == 0 || to == from) continue;  // imported with the function's version
       if (FindOpDef(*node, opsets) != FindOpDef(*node, function.opset_imports)) return false;
+      if (node->domain().empty() && !MeansTheSame(*node, from, to)) return false;
     }
   }
   return true;
-}
-
-// An output that is an input of the function which the call leaves out: so do its readers.
-absl::Status Omit(Node& call, int output) {
-  Value* value = call.output(output);
-  if (value->is_output()) {
-    return absl::InvalidArgumentError(
-        StrCat(call.Description(), ": output ", output, " \"", value->name(),
-               "\": expected a value, got an input that is left out"));
-  }
-  const std::vector<Use> uses = value->uses();
-  for (const Use& use : uses) use.node->SetInput(use.index, nullptr);
-  return absl::OkStatus();
-}
-
-// Inner values must not have the name of a value around them that is read among them.
-void RenameHiding(const Graph& graph) {
-  for (const auto& node : graph.nodes()) {
-    for (const Value* input : node->inputs()) {
-      while (input != nullptr) {
-        Value* seen = graph.FindValueInScope(input->name());
-        if (seen == input || seen == nullptr) break;
-        seen->graph()->Rename(seen, seen->graph()->UniqueName(seen->name()));
-      }
-    }
-    for (const Graph* subgraph : node->Subgraphs()) RenameHiding(*subgraph);
-  }
-}
-
-// Copies the nodes of `body` before `call` and lets its readers read theirs.
-absl::Status Splice(Graph& body, Node& call, SymbolicContents& contents) {
-  Graph& graph = *call.graph();
-  Graph::ValueMap values;
-  for (size_t i = 0; i < body.inputs().size(); ++i) {
-    values[body.inputs()[i]] = call.input(static_cast<int>(i));
-  }
-  for (const Value* value : body.initializers()) {
-    if (value->is_input()) continue;
-    values[value] = AddConstant(graph, value->name(), *value->initializer(), contents);
-  }
-  const std::string prefix = NodeLabel(call);
-  for (const auto& node : body.nodes()) {
-    std::vector<Value*> inputs, outputs;
-    for (const Value* input : node->inputs()) {
-      inputs.push_back(input == nullptr ? nullptr : values.at(input));
-    }
-    for (const Value* output : node->outputs()) {
-      outputs.push_back(nullptr);
-      if (output == nullptr) continue;
-      outputs.back() = graph.AddValue(graph.UniqueName(StrCat(prefix, "/", output->name())),
-                                      output->dtype(), output->shape());
-      contents.erase(outputs.back());
-      values[output] = outputs.back();
-    }
-    Node* copy = graph.AddNode(node->domain(), node->op_type(), std::move(inputs),
-                               std::move(outputs), &call);
-    copy->name = StrCat(prefix, "/", NodeLabel(*node));
-    copy->overload = node->overload;
-    copy->doc_string = node->doc_string;
-    copy->metadata = node->metadata;
-    for (const auto& [key, value] : call.metadata) {
-      if (!FindMetadata(copy->metadata, key).has_value()) SetMetadata(copy->metadata, key, value);
-    }
-    for (const auto& [name, attribute] : node->attributes()) {
-      copy->SetAttribute(name, Graph::CloneAttribute(attribute, &graph, values));
-    }
-    for (const Graph* subgraph : copy->Subgraphs()) RenameHiding(*subgraph);
-  }
-  for (int i = 0; i < call.num_outputs(); ++i) {
-    if (call.output(i) == nullptr) continue;
-    Value* result = values.at(body.outputs()[i]);
-    if (result == nullptr) {
-      PF_RETURN_IF_ERROR(Omit(call, i));
-      continue;
-    }
-    if (!result->shape().has_value()) result->set_shape(call.output(i)->shape());
-    graph.ReplaceAllUses(call.output(i), result);
-  }
-  return absl::OkStatus();
 }
 
 // Puts bodies in place of calls, in the bodies too.
@@ -186,7 +110,7 @@ class Inliner {
                  body->inputs().size(), " inputs and ", body->outputs().size(), " outputs, got ",
                  call.inputs().size(), " and ", call.outputs().size()));
     }
-    PF_RETURN_IF_ERROR(Splice(*body, call, context_.contents));
+    PF_RETURN_IF_ERROR(SpliceBody(*body, call, PortsInOrder(*body), context_.contents));
     for (const Value* output : call.outputs()) context_.contents.erase(output);
     call.graph()->EraseNode(&call);
     return context_.Rewrote(model_, kName);

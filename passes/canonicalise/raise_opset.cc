@@ -5,7 +5,6 @@
 // Attention-23 broadcasts its mask over the keys; Attention-24 takes a mask shorter than the keys
 // for one that hides the rest of them, a mask of one key too. So a mask is repeated to all keys
 // wherever it is not provably as long.
-#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/canonicalise/older_forms.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
@@ -21,10 +21,10 @@
 namespace pagefuse {
 namespace {
 
-constexpr int64_t kOldest = 13;
+constexpr int64_t kOldest = 9;
 
-// Ops whose form changed between opsets 13 and 24 in a way that is not rewritten here, and the
-// first opset with the new form.
+// Ops whose form changed before opset 24 in a way that is not rewritten (older_forms.h), and the first
+// opset with the new form.
 struct Change {
   std::string_view op_type;
   int64_t opset;
@@ -32,14 +32,6 @@ struct Change {
 constexpr std::array kUnknownChanges = {Change{"BatchNormalization", 15}, Change{"DFT", 20},
                                         Change{"GroupNormalization", 21}, Change{"Upsample", 10},
                                         Change{"GridSample", 20},         Change{"Scan", 9}};
-
-// Reductions that took `axes` as an attribute before opset 18.
-bool IsReduction(std::string_view op_type) {
-  static constexpr std::array<std::string_view, 9> kOps = {
-      "ReduceMean", "ReduceMax",    "ReduceMin",       "ReduceProd",     "ReduceL1",
-      "ReduceL2",   "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"};
-  return std::find(kOps.begin(), kOps.end(), op_type) != kOps.end();
-}
 
 using ports::Attention;
 
@@ -68,6 +60,7 @@ std::optional<std::string> Obstacle(const Graph& graph, int64_t opset) {
         return StrCat(node->Description(), " has another meaning from opset ", change.opset);
       }
     }
+    if (auto form = ObstacleInForm(*node, opset)) return form;
     if (HasMask(*node) && !KeyAxis(*node).has_value()) {
       return StrCat(node->Description(), ": input 1 \"", node->input(Attention::kKey)->name(),
                     "\": expected a known rank of 3 or 4 to raise the mask by, got ",
@@ -99,21 +92,10 @@ void RaiseMask(Graph& graph, Node& attention, const SymbolicContents& contents) 
 }
 
 void Raise(Graph& graph, int64_t opset, SymbolicContents& contents) {
-  for (const auto& node : graph.nodes()) {
+  for (Node* node : NodesOf(graph)) {
     for (Graph* subgraph : node->Subgraphs()) Raise(*subgraph, opset, contents);
     if (HasMask(*node)) RaiseMask(graph, *node, contents);
-    if (!node->domain().empty() || opset >= 18) continue;
-    if (IsReduction(node->op_type()) && node->attribute("axes") != nullptr) {
-      const auto axes = node->IntsAttribute("axes", {});
-      if (!axes.ok()) continue;
-      node->RemoveAttribute("axes");
-      node->SetInput(1, AddInts(graph, "axes", *axes, contents));
-    }
-    // Without sizes, Split has to say how many parts from opset 18 on.
-    if (node->Is("Split") && node->input(1) == nullptr &&
-        node->attribute("num_outputs") == nullptr) {
-      node->SetAttribute("num_outputs", MakeAttribute(static_cast<int64_t>(node->num_outputs())));
-    }
+    if (node->domain().empty()) RaiseForm(graph, node, opset, contents);
   }
 }
 
@@ -121,7 +103,7 @@ class RaiseOpsetPass : public Pass {
  public:
   std::string_view name() const override { return "raise-opset"; }
   std::string_view description() const override {
-    return "Brings models of opset 13 and later to the opset of the canonical vocabulary.";
+    return "Brings models of opset 9 and later to the opset of the canonical vocabulary.";
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
@@ -139,7 +121,9 @@ class RaiseOpsetPass : public Pass {
     const int64_t opset = OpsetOf(opsets, "");
     if (opset == 0 || opset >= kCanonicalOpset) return false;
     std::optional<std::string> obstacle;
-    if (opset < kOldest) obstacle = StrCat("opset ", opset, " is older than ", kOldest);
+    if (opset < kOldest) {
+      obstacle = StrCat("opset: expected ", kOldest, " to ", kCanonicalOpset, ", got ", opset);
+    }
     if (!obstacle.has_value()) obstacle = Obstacle(graph, opset);
     if (obstacle.has_value()) {
       context.AddMiss(name(), graph.name, *obstacle);

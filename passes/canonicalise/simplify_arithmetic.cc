@@ -132,13 +132,29 @@ bool GatherNdToGather(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, "Gather", {node.input(0), squeezed}, on_first_axis);
 }
 
+// A list as a row, transposed, is the list as a column.
+bool TransposedRowToColumn(Node& node, Peephole& peephole) {
+  Node* row = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
+  const Shape* shape = ShapeOf(node.output(0));
+  if (row == nullptr || !row->Is("Unsqueeze") || shape == nullptr || shape->rank() != 2) {
+    return false;
+  }
+  const auto perm = node.IntsAttribute("perm", {1, 0});
+  const auto axes = KnownInts(row->input(1), peephole.contents());
+  const bool is_row = axes.has_value() && axes->size() == 1 && NormalAxis(axes->front(), 2) == 0;
+  if (!is_row || !perm.ok() || *perm != std::vector<int64_t>{1, 0}) return false;
+  Value* second = AddInts(peephole.graph(), "second_axis", {1}, peephole.contents());
+  return peephole.ReplaceByNode(node, "Unsqueeze", {row->input(0), second});
+}
+
 }  // namespace
 
 std::unique_ptr<Pass> SimplifyArithmetic() {
   return MakePeepholePass("simplify-arithmetic",
                           "Removes neutral operands and gives one spelling to equal sums: Clip "
                           "with one bound, 1 / x, x ^ 2, x ^ 0.5, max (x, -x), Where of Not, of a "
-                          "comparison of its operands, of 1 and 0, GatherND of one index.",
+                          "comparison of its operands, of 1 and 0, GatherND of one index, "
+                          "transposed lists.",
                           {{"remove-neutral-operand", "Mul Div Pow And Or Add Sub", RemoveNeutral},
                            {"clip-to-max-or-min", "Clip", ClipToMaxOrMin},
                            {"div-to-reciprocal", "Div", DivToReciprocal},
@@ -150,7 +166,8 @@ std::unique_ptr<Pass> SimplifyArithmetic() {
                            {"where-of-constant", "Where", WhereOfConstant},
                            {"where-to-max", "Where", WhereToMax},
                            {"where-to-cast", "Where", WhereToCast},
-                           {"gather-nd-to-gather", "GatherND", GatherNdToGather}});
+                           {"gather-nd-to-gather", "GatherND", GatherNdToGather},
+                           {"transposed-row-to-column", "Transpose", TransposedRowToColumn}});
 }
 
 }  // namespace pagefuse

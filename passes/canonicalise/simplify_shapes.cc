@@ -23,6 +23,7 @@ std::unique_ptr<Pass> SimplifyShapes() {
         "Div Max Min ReduceProd "
         "Size",
         ReadSizeFromInput},
+       {"add-sizes-of-inputs", "Shape Squeeze Gather Slice", AddSizesOfInputs},
        {"remove-view", kViews, RemoveView},
        {"view-of-reduction", kViews, ViewOfReduction},
        {"merge-views", kViews, MergeViews},

@@ -1,6 +1,7 @@
 // Sizes are read from graph inputs, so that no inner value is kept alive only to be asked for its
 // shape, and so that the same size is one value wherever an exporter read it.
 #include <optional>
+#include <vector>
 
 #include "pagefuse/passes/canonicalise/view_rules.h"
 
@@ -36,21 +37,72 @@ bool ReadsPlace(const Node& node, const Place& place, bool scalar) {
          IsShapeOf(*node.input(0)->producer(), place);
 }
 
-}  // namespace
-
-bool ReadSizeFromInput(Node& node, Peephole& peephole) {
-  if (peephole.graph().parent() != nullptr) return false;
+// The one dim that the node's output, a list of one or a scalar, tells; nullopt if it is known as a
+// number or not at all.
+std::optional<Dim> SizeTold(const Node& node, Peephole& peephole) {
   const Value* output = node.output(0);
-  if (output == nullptr || output->dtype() != DataType::kInt64) return false;
+  if (output == nullptr || output->dtype() != DataType::kInt64) return std::nullopt;
   const Shape* shape = ShapeOf(output);
   const auto known = peephole.contents().find(output);
   if (shape == nullptr || known == peephole.contents().end() || known->second.size() != 1) {
-    return false;
+    return std::nullopt;
   }
-  const Dim dim = known->second.front();
-  if (!dim.known() || dim.is_constant() || shape->rank() > 1) return false;
-  const std::optional<Place> place = FindDim(peephole.graph(), dim);
-  const bool scalar = shape->rank() == 0;
+  const Dim& dim = known->second.front();
+  if (!dim.known() || dim.is_constant() || shape->rank() > 1) return std::nullopt;
+  return dim;
+}
+
+// Reads an axis of an input as a list of one.
+Value* AddShape(Node& before, const Place& place, Peephole& peephole) {
+  return peephole.AddNode(before, "Shape", {place.input}, [&place](Node& reader) {
+    reader.SetAttribute("start", MakeAttribute(static_cast<int64_t>(place.axis)));
+    reader.SetAttribute("end", MakeAttribute(static_cast<int64_t>(place.axis) + 1));
+  });
+}
+
+// The inputs that have the terms of a sum of two dims or more; empty if one of them has none.
+std::vector<Place> PlacesOfTerms(const Graph& graph, const Dim& dim) {
+  std::vector<Place> places;
+  if (dim.offset() != 0 || dim.terms().size() < 2) return {};
+  for (const auto& [symbol, factor] : dim.terms()) {
+    const auto place = FindDim(graph, Dim::Symbol(symbol));
+    if (factor != 1 || !place.has_value()) return {};
+    places.push_back(*place);
+  }
+  return places;
+}
+
+// True if the node takes a size of a value that is computed.
+bool ReadsInnerSize(const Node& node) {
+  const Node* shape = node.Is("Shape") ? &node : node.input(0)->producer();
+  return shape != nullptr && shape->Is("Shape") && !shape->input(0)->is_input();
+}
+
+}  // namespace
+
+bool AddSizesOfInputs(Node& node, Peephole& peephole) {
+  if (peephole.graph().parent() != nullptr || !ReadsInnerSize(node)) return false;
+  const std::optional<Dim> dim = SizeTold(node, peephole);
+  if (!dim.has_value()) return false;
+  const std::vector<Place> places = PlacesOfTerms(peephole.graph(), *dim);
+  if (places.empty()) return false;
+  const bool scalar = ShapeOf(node.output(0))->rank() == 0;
+  Value* sum = AddShape(node, places.front(), peephole);
+  for (size_t i = 1; i < places.size(); ++i) {
+    Value* next = AddShape(node, places[i], peephole);
+    if (!scalar && i + 1 == places.size()) return peephole.ReplaceByNode(node, "Add", {sum, next});
+    sum = peephole.AddNode(node, "Add", {sum, next});
+  }
+  Value* axes = AddInts(peephole.graph(), "axes", {0}, peephole.contents());
+  return peephole.ReplaceByNode(node, "Squeeze", {sum, axes});
+}
+
+bool ReadSizeFromInput(Node& node, Peephole& peephole) {
+  if (peephole.graph().parent() != nullptr) return false;
+  const std::optional<Dim> dim = SizeTold(node, peephole);
+  if (!dim.has_value()) return false;
+  const std::optional<Place> place = FindDim(peephole.graph(), *dim);
+  const bool scalar = ShapeOf(node.output(0))->rank() == 0;
   if (!place.has_value() || ReadsPlace(node, *place, scalar)) return false;
   const auto one_axis = [&place](Node& reader) {
     reader.SetAttribute("start", MakeAttribute(static_cast<int64_t>(place->axis)));
@@ -59,7 +111,7 @@ bool ReadSizeFromInput(Node& node, Peephole& peephole) {
   // The Shape that feeds its own Squeeze is in the wanted form as soon as the Squeeze is; do not
   // chase it.
   if (!scalar) return peephole.ReplaceByNode(node, "Shape", {place->input}, one_axis);
-  Value* size = peephole.AddNode(node, "Shape", {place->input}, one_axis);
+  Value* size = AddShape(node, *place, peephole);
   Value* axes = AddInts(peephole.graph(), "axes", {0}, peephole.contents());
   return peephole.ReplaceByNode(node, "Squeeze", {size, axes});
 }

@@ -28,5 +28,7 @@ bool CanonicalSlice(Node& node, Peephole& peephole);
 
 // --- size_rules.cc: where sizes are read from ---
 bool ReadSizeFromInput(Node& node, Peephole& peephole);
+// The same for a size that is the sum of those of inputs, as that of past and new keys.
+bool AddSizesOfInputs(Node& node, Peephole& peephole);
 
 }  // namespace pagefuse

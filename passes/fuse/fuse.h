@@ -7,6 +7,8 @@
 
 namespace pagefuse {
 
+// Before FuseRopeQuant.
+std::unique_ptr<Pass> SeeRotatedHeads();
 std::unique_ptr<Pass> FuseRopeQuant();
 std::unique_ptr<Pass> FuseCacheInsert();
 std::unique_ptr<Pass> FusePagedAttention();

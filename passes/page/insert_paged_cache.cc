@@ -34,6 +34,7 @@
 #include "pagefuse/passes/page/row_guard.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
+#include "pagefuse/passes/words/stacked_caches.h"
 
 namespace pagefuse {
 namespace {
@@ -88,15 +89,17 @@ absl::Status ReadHeads(Site& site) {
 absl::Status ReadPast(const Site& site) {
   const Node& node = *site.node;
   for (int past : {Attention::kPastKey, Attention::kPastValue}) {
-    const Value* value = node.input(past);
-    if (value && !site.latent && (!value->is_input() || value->uses().size() < 1)) {
-      return Unfit(node, "its past is no input of the graph");
+    Value* value = node.input(past);
+    if (value && !site.latent && PastInputOf(value) == nullptr) {
+      return Unfit(node, "its past is no input of the graph, nor a part of one");
     }
   }
   if (node.input(Attention::kKeyLengths)) return Unfit(node, "has its own key lengths");
   for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
-    const Value* value = node.output(present);
-    if (value && !value->uses().empty()) return Unfit(node, "its present is read inside the graph");
+    Value* value = node.output(present);
+    if (value && !PresentOutputOf(value).all) {
+      return Unfit(node, "its present is read inside the graph");
+    }
   }
   if (node.output(Attention::kScores)) return Unfit(node, "its scores are read");
   return absl::OkStatus();
@@ -123,8 +126,10 @@ absl::StatusOr<Site> ReadSite(Node* node, const LatentSite* latent,
   if (right > 0) return Unfit(*node, "looks ahead");
   const bool has_window = left >= 0 && left < kMaxElements;
   site.window = has_window ? left + 1 : 0;
-  if (node->input(Attention::kMask)) {
-    const absl::StatusOr<MaskForm> form = AnalyseMask(node->input(Attention::kMask), contents);
+  const Value* mask = node->input(Attention::kMask);
+  site.padding = mask ? PaddingInputOf(mask) : nullptr;
+  if (mask && !site.padding) {
+    const absl::StatusOr<MaskForm> form = AnalyseMask(mask, contents);
     if (!form.ok()) return Unfit(*node, StdView(form.status().message()));
     if (form->upper || form->lower) return Unfit(*node, "has a mask beside its padding");
     site.padding = form->padding;
@@ -182,7 +187,6 @@ class PagedCacheInserter {
       PF_RETURN_IF_ERROR(Rewrite(sites_[layer], static_cast<int>(layer)));
     }
     DropPresents();
-    EraseDeadNodes();
     PF_RETURN_IF_ERROR(DropSizedInputs(graph_, inputs));
     EraseDeadNodes();
     FinishLogits(graph_, logits);
@@ -205,7 +209,10 @@ class PagedCacheInserter {
         pasts.insert(pasts.end(), site.latent->pasts.begin(), site.latent->pasts.end());
       } else {
         for (int past : {Attention::kPastKey, Attention::kPastValue}) {
-          if (Value* value = site.node->input(past)) pasts.push_back(value);
+          Value* value = site.node->input(past);
+          Value* input = value ? PastInputOf(value) : nullptr;
+          // Keys and values may be parts of one.
+          if (input && std::count(pasts.begin(), pasts.end(), input) == 0) pasts.push_back(input);
         }
       }
       if (site.padding) padding = const_cast<Value*>(site.padding);
@@ -219,7 +226,8 @@ class PagedCacheInserter {
     for (const auto& node : graph_.nodes()) {
       if (node->Is("PagedAttention", "pagefuse")) return false;
       if (!attends && (node->Is("Softmax") || node->Is("GroupQueryAttention", "com.microsoft") ||
-                       node->Is("MultiHeadAttention", "com.microsoft"))) {
+                       node->Is("MultiHeadAttention", "com.microsoft") ||
+                       node->Is("Attention", "com.microsoft"))) {
         attends = node.get();
       }
     }
@@ -355,14 +363,17 @@ class PagedCacheInserter {
   void DropPresents() {
     for (const Site& site : sites_) {
       for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
-        const Value* value = site.node->output(present);
-        for (int i = static_cast<int>(graph_.outputs().size()) - 1; value && i >= 0; --i) {
-          if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);
-        }
+        if (Value* value = site.node->output(present)) DropOutput(PresentOutputOf(value).output);
       }
-      graph_.EraseIfDead(site.node);
     }
+    EraseDeadNodes();
     for (Value* output : cache_outputs_) graph_.AddOutput(output);
+  }
+
+  void DropOutput(const Value* output) {
+    for (int i = static_cast<int>(graph_.outputs().size()) - 1; output && i >= 0; --i) {
+      if (graph_.outputs()[i] == output) graph_.RemoveOutput(i);
+    }
   }
 
   void EraseDeadNodes() {

@@ -57,7 +57,10 @@ bool NormalisesLastAxis(const Node& node) {
 }
 
 bool MultipliesRows(const Node& node) {
-  if (node.Is("MatMulNBits", "com.microsoft") || node.Is("GatedLinear", "pagefuse")) return true;
+  if (node.Is("MatMulNBits", "com.microsoft") || node.Is("GatedLinear", "pagefuse") ||
+      node.Is("GatedLinearNBits", "pagefuse")) {
+    return true;
+  }
   const bool fused = node.Is("FusedMatMul", "com.microsoft") && IntOr(node, "transA", 0) == 0;
   const auto& right = node.num_inputs() > 1 ? node.input(1)->shape() : std::nullopt;
   return (node.Is("MatMul") || fused) && right && right->rank() == 2;

@@ -187,6 +187,7 @@ TokenRule FindProductRule(std::string_view op, std::string_view domain) {
       {"com.microsoft.MoE", MixtureRule},
       {"com.microsoft.QMoE", MixtureRule},
       {"pagefuse.GatedLinear", RowsTimesFixedRule},
+      {"pagefuse.GatedLinearNBits", RowsTimesFixedRule},
       {"pagefuse.GroupedMatMul", GroupedRule},
   };
   const auto it = rules.find(StrCat(domain, ".", op));

@@ -24,8 +24,11 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/recognise/mask_analysis.h"
+#include "pagefuse/passes/recognise/mask_constants.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/rule.h"
+#include "pagefuse/passes/words/index_form.h"
 
 namespace pagefuse {
 namespace {
@@ -195,11 +198,28 @@ absl::StatusOr<std::vector<Value*>> FusedAttention(const Match& match, Graph& gr
   return std::vector<Value*>{y};
 }
 
-// What is chosen for hidden keys has no part in the softmax.
-absl::Status Hides(const Match& match) {
+// True if the mask shows every query a key, as one does that is causal and no more: the first.
+bool ShowsEveryQueryAKey(const Match& match, Masking masking) {
+  const absl::StatusOr<MaskForm> form = AnalyseMask(match.value("mask"), *match.contents);
+  if (!form.ok() || form->padding) return false;
+  if (masking == Masking::kVisible) {
+    return form->upper && !form->lower && ProvablyNotNegative(*form->upper);
+  }
+  // Hidden from i + lower on.
+  return form->lower && !form->upper && ProvablyNotNegative(*form->lower - Dim(1));
+}
+
+// What is chosen for hidden keys has no part in the softmax. Where all scores are hidden it has: a
+// number that is not the lowest says less of them than the differences between scores.
+absl::Status Hides(const Match& match, Masking masking) {
   const auto low = LowOf(match);
   if (!low || *low <= -1e30f) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat("a score of ", *low, " hides no key"));
+  if (!HidesKey(*low)) {
+    return absl::FailedPreconditionError(StrCat("a score of ", *low, " hides no key"));
+  }
+  if (ShowsEveryQueryAKey(match, masking)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("a score of ", *low, " hides no key from a query that may see none"));
 }
 
 Rule AttentionRule(const std::string& name, Masking masking) {
@@ -217,7 +237,9 @@ Rule AttentionRule(const std::string& name, Masking masking) {
   }
   rule.Where(HasHeads()).Where(KeysFitQueries());
   if (masked) rule.Where(MaskFitsScores());
-  return rule.Where("hidden scores are low", Hides)
+  return rule
+      .Where("hidden scores are low",
+             [masking](const Match& match) { return Hides(match, masking); })
       .Derive(DeriveScale)
       .ReplaceWith([masking](const Match& match, Graph& graph, Node* anchor) {
         return FusedAttention(match, graph, anchor, masking);

@@ -5,7 +5,8 @@
 //   y = Attention (q, Reshape (Expand (Unsqueeze (k_all, 2))), .., mask)
 //     =>  y, k_all, v_all = Attention (q, k, v, mask, past_k, past_v)
 //
-// k_all and v_all, the present caches, may be outputs of the graph.
+// k_all and v_all, the present caches, may be outputs of the graph, and the past ones parts of one
+// input (stacked_caches.h).
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
@@ -13,6 +14,7 @@
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/words/stacked_caches.h"
 
 namespace pagefuse {
 namespace {
@@ -86,11 +88,11 @@ absl::StatusOr<Joined> JoinedCache(const Node& attention, const Value& all) {
   const int64_t axis = IntOr(*concat, "axis", 0);
   if (axis != 2 && axis != -2) return Unfit(all, "is not joined along axis 2");
   Value* past = concat->input(0);
-  if (!past->is_input() || !past->shape() || past->shape()->rank() != 4) {
-    return Unfit(*past, "is no input [B, H, P, D]");
+  if (PastInputOf(past) == nullptr) {
+    return Unfit(*past, "is no input [B, H, P, D], and no part of one [2, B, H, P, D]");
   }
   for (const Use& use : all.uses()) {
-    if (use.node != &attention) {
+    if (use.node != &attention && StackedOutputOf(use) == nullptr) {
       return Unfit(all, StrCat("is read by ", use.node->Description(), " too"));
     }
   }
@@ -183,6 +185,16 @@ class AttentionInputs : public Pass {
     return true;
   }
 
+  // What makes one output of keys and values may stand before the node that joins them now.
+  static void MoveStackingToEnd(Graph& graph, const Value& all) {
+    for (const Use& use : all.uses()) {
+      const Value* stack = StackedOutputOf(use);
+      if (stack == nullptr) continue;
+      graph.MoveBefore(use.node, nullptr);
+      graph.MoveBefore(stack->producer(), nullptr);
+    }
+  }
+
   static void TakeCache(Graph& graph, Node* node, const Cache& cache) {
     const auto& [key, value] = cache;
     // A node's outputs are fixed, so a new node takes the old one's place.
@@ -197,6 +209,8 @@ class AttentionInputs : public Pass {
       cached->SetAttribute(attribute, content);
     Value* present_key = node->input(Attention::kKey);
     Value* present_value = node->input(Attention::kValue);
+    MoveStackingToEnd(graph, *present_key);
+    MoveStackingToEnd(graph, *present_value);
     graph.ReplaceAllUses(node->output(0), cached->output(0));
     graph.EraseNode(node);
     graph.ReplaceAllUses(present_key, cached->output(Attention::kPresentKey));

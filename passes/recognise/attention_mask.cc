@@ -154,7 +154,7 @@ class AttentionMask : public Pass {
     bool changed = false;
     for (const auto& node : model.graph->nodes()) {
       if (!node->Is("Attention") || !node->input(Attention::kMask) ||
-          IsPaddingMask(node->input(Attention::kMask)))
+          PaddingInputOf(node->input(Attention::kMask)))
         continue;
       absl::Status done = Rewrite(*model.graph, node.get(), contents);
       if (done.ok()) {
@@ -172,17 +172,11 @@ class AttentionMask : public Pass {
   }
 
  private:
-  // What Rewrite leaves: the [B, T] mask as booleans [B, 1, 1, T], cut or repeated.
-  static bool IsPaddingMask(const Value* mask) {
-    const Node* node = mask->producer();
-    for (const char* op : {"Expand", "Unsqueeze", "Slice"}) {
-      if (node && node->Is(op)) node = node->input(0)->producer();
-    }
-    return node && node->Is("Cast") && node->input(0)->is_input();
-  }
-
   static absl::Status Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
     PF_ASSIGN_OR_RETURN(const MaskForm form, AnalyseMask(node->input(Attention::kMask), contents));
+    if (form.padding_is_counted) {
+      return Unfit(StrCat("shows as many keys as \"", form.padding->name(), "\" has ones"));
+    }
     PF_ASSIGN_OR_RETURN(const Lengths lengths, LengthsOf(*node));
     PF_RETURN_IF_ERROR(CheckLimits(form, lengths));
     PF_ASSIGN_OR_RETURN(const int64_t window, WindowOf(form));

@@ -2,11 +2,14 @@
 // rules of attention know.
 //
 //   Softmax (scores + causal + padding)      =>  Softmax (scores + (causal + padding))
+//   Softmax (Where (causal, scores, low) + padding)
+//     =>  Softmax (scores + (Where (causal, 0, low) + padding))
+//   scores * causal - 1e4 * (1 - causal)     =>  Where (causal, scores, -1e4)
 //   Attention <q_num_heads = H> (q [B, S, H * D], k, v)
 //     =>  Attention over [B, H, S, D], with Reshape and Transpose before and behind
 //
-// The first holds where both are masks (mask_analysis.h): what they add is 0, or hides a key
-// whatever is added to it.
+// The first two hold where both are masks (mask_analysis.h): what they add is 0, or hides a key
+// whatever is added to it. The third holds for a mask of 0 and 1.
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,6 +19,7 @@
 #include "pagefuse/passes/node_pass.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
+#include "pagefuse/passes/recognise/mask_constants.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
@@ -27,10 +31,12 @@ bool IsMask(const Value* value, const SymbolicContents& contents) {
   return value->dtype() != DataType::kBool && AnalyseMask(value, contents).ok();
 }
 
-// An Add of a mask and something else.
+// Scores under a mask: an Add of both, or a Where whose condition is the mask, with a number for
+// hidden keys.
 struct Masked {
   Value* scores = nullptr;
   Value* mask = nullptr;
+  Value* low = nullptr;  // null: added
 };
 
 std::optional<Masked> MaskedBy(const Node* add, const SymbolicContents& contents) {
@@ -41,17 +47,64 @@ std::optional<Masked> MaskedBy(const Node* add, const SymbolicContents& contents
   return std::nullopt;
 }
 
+std::optional<Masked> ChosenBy(const Node* where, const SymbolicContents& contents) {
+  if (!where || !where->Is("Where")) return std::nullopt;
+  const auto low = MaskNumber(where->input(ports::Where::kFalse));
+  const bool chooses =
+      low && HidesKey(*low) && AnalyseMask(where->input(ports::Where::kCondition), contents).ok();
+  if (!chooses) return std::nullopt;
+  return Masked{where->input(ports::Where::kTrue), where->input(ports::Where::kCondition),
+                where->input(ports::Where::kFalse)};
+}
+
 bool JoinMasks(Graph& graph, Node* softmax, const SymbolicContents& contents) {
   if (!softmax->Is("Softmax")) return false;
   Node* last = softmax->input(0)->producer();
   const auto outer = MaskedBy(last, contents);
   if (!outer || outer->scores->uses().size() != 1 || outer->scores->is_output()) return false;
-  const auto inner = MaskedBy(outer->scores->producer(), contents);
+  auto inner = MaskedBy(outer->scores->producer(), contents);
+  if (!inner) inner = ChosenBy(outer->scores->producer(), contents);
   if (!inner) return false;
   GraphBuilder builder(graph, last, last->output(0)->name());
-  Value* mask = builder.Add("Add", {inner->mask, outer->mask});
+  Value* added = inner->mask;
+  if (inner->low) added = builder.Add("Where", {inner->mask, builder.Float(0), inner->low});
+  Value* mask = builder.Add("Add", {added, outer->mask});
   graph.ReplaceAllUses(last->output(0), builder.Add("Add", {inner->scores, mask}));
   graph.EraseIfDead(last);
+  return true;
+}
+
+// The operand beside `known`; null if the node is another op or has not that operand.
+Value* OtherOperand(const Node* node, std::string_view op, const Value* known) {
+  if (!node || !node->Is(op)) return nullptr;
+  if (node->input(0) == known) return node->input(1);
+  return node->input(1) == known ? node->input(0) : nullptr;
+}
+
+// Where a node is `low` * (1 - mask): the mask, which is 0 or 1, and the number. Null mask if it is
+// another.
+Masked HiddenPart(const Node* product) {
+  if (!product || !product->Is("Mul")) return {};
+  for (int side : {0, 1}) {
+    const Node* rest = product->input(side)->producer();
+    if (!rest || !rest->Is("Sub") || MaskNumber(rest->input(0)) != 1.0) continue;
+    if (!MaskNumber(product->input(1 - side)) || !IsZeroOrOne(rest->input(1))) continue;
+    return {nullptr, rest->input(1), product->input(1 - side)};
+  }
+  return {};
+}
+
+bool ChooseByMask(Graph& graph, Node* difference) {
+  if (!difference->Is("Sub")) return false;
+  const Masked hidden = HiddenPart(difference->input(1)->producer());
+  if (!hidden.mask || !HidesKey(-*MaskNumber(hidden.low))) return false;
+  Value* scores = OtherOperand(difference->input(0)->producer(), "Mul", hidden.mask);
+  if (!scores || scores->dtype() != DataType::kFloat) return false;
+  GraphBuilder builder(graph, difference, difference->output(0)->name());
+  Value* visible = builder.Add("Cast", {hidden.mask}, "to", static_cast<int64_t>(DataType::kBool));
+  Value* low = builder.Float(static_cast<float>(-*MaskNumber(hidden.low)));
+  graph.ReplaceAllUses(difference->output(0), builder.Add("Where", {visible, scores, low}));
+  graph.EraseIfDead(difference);
   return true;
 }
 
@@ -101,13 +154,14 @@ bool SplitHeads(Graph& graph, Node* node) {
 class AttentionSpellings : public NodePass {
  public:
   AttentionSpellings()
-      : NodePass("attention-spellings",
-                 "Joins masks that are added one by one; splits rows of heads before Attention.") {}
+      : NodePass(
+            "attention-spellings",
+            "Joins masks that are applied one by one; splits rows of heads before Attention.") {}
 
  private:
   absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
                                const SymbolicContents& contents) const override {
-    return JoinMasks(graph, node, contents) || SplitHeads(graph, node);
+    return ChooseByMask(graph, node) || JoinMasks(graph, node, contents) || SplitHeads(graph, node);
   }
 };
 

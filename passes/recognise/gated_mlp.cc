@@ -1,5 +1,6 @@
 // gated-mlp: act(x @ w_gate) * (x @ w_up) becomes one op that reads x once and keeps both products
 // in cache.
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/rule.h"
 
@@ -14,6 +15,33 @@ Condition IsConstantMatrix(std::string name) {
             }
             return absl::OkStatus();
           }};
+}
+
+Condition IsFloat32(std::string name) {
+  return {name + " is float32", [name](const Match& match) -> absl::Status {
+            const DataType type = match.value(name)->dtype();
+            if (type == DataType::kFloat) return absl::OkStatus();
+            return absl::FailedPreconditionError(
+                StrCat("\"", name, "\": expected float, got ", DataTypeName(type)));
+          }};
+}
+
+// Both products with weights of 4 or 8 bits. `activated` is computed from `gated`.
+Rule GatedNBits(const std::string& activation, const std::string& activated) {
+  const std::string sizes =
+      "K: int = @K, N: int = @N, bits: int = @bits, block_size: int = @block_size, "
+      "accuracy_level: int = @accuracy_level";
+  const std::string product = StrCat("com.microsoft.MatMulNBits <", sizes, ">");
+  return Rule("gated-mlp-nbits", "the gated half of an MLP with weights of 4 or 8 bits")
+      .MatchText(StrCat("(x, gate, gate_scales, up, up_scales) => (y) { gated = ", product,
+                        " (x, gate, gate_scales)  ", activated, "  upped = ", product,
+                        " (x, up, up_scales)  y = Mul (activated, upped) }"),
+                 activation)
+      .Where(IsFloat32("x"))
+      .ReplaceWith(
+          StrCat("(x, gate, gate_scales, up, up_scales) => (y) { y = pagefuse.GatedLinearNBits "
+                 "<activation = \"",
+                 activation, "\", ", sizes, "> (x, gate, gate_scales, up, up_scales) }"));
 }
 
 }  // namespace
@@ -38,6 +66,9 @@ std::unique_ptr<Pass> RecogniseGatedMlp() {
           .ReplaceWith(
               "(x, w_gate, w_up) => (y) { y = pagefuse.GatedLinear <activation = \"silu\"> "
               "(x, w_gate, w_up) }"));
+  rules.push_back(GatedNBits("gelu_tanh", "activated = Gelu <approximate = \"tanh\"> (gated)"));
+  rules.push_back(GatedNBits("gelu", "activated = Gelu (gated)"));
+  rules.push_back(GatedNBits("silu", "activated = Swish (gated)"));
   return MakeRulePass("gated-mlp", "Recognises gated MLPs.", std::move(rules));
 }
 

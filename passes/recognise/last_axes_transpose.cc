@@ -1,10 +1,13 @@
-// last-axes-transpose: keys transposed through three dimensions are transposed where they are, and
-// keys that leave their projection and are transposed in one step do both one after the other.
+// last-axes-transpose: keys transposed through three dimensions are transposed where they are, keys
+// that leave their projection and are transposed in one step do both one after the other, and keys
+// that are joined as columns are joined as rows and transposed behind it.
 //
 //   x [B, H, T, D] -- Reshape [B*H, T, D] -- Transpose(0, 2, 1) -- Reshape [B, H, D, T]
 //     =>  x -- Transpose(0, 1, 3, 2)
 //   x [B, T, H, D] -- Transpose(0, 2, 3, 1)
 //     =>  x -- Transpose(0, 2, 1, 3) -- Transpose(0, 1, 3, 2)
+//   Concat <axis = 3> (Transpose(0, 1, 3, 2) (past), Transpose(0, 1, 3, 2) (x))
+//     =>  Transpose(0, 1, 3, 2) (Concat <axis = 2> (past, x))
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -56,9 +59,38 @@ Chain FindChain(const Node& transpose) {
   return {x, y, heads};
 }
 
-bool IsBothAtOnce(const Node& node) {
-  const auto perm = node.IntsAttribute("perm", {});
-  return node.Is("Transpose") && perm.ok() && *perm == std::vector<int64_t>{0, 2, 3, 1};
+bool TransposesBy(const Node* node, const std::vector<int64_t>& wanted) {
+  if (!node || !node->Is("Transpose")) return false;
+  const auto perm = node->IntsAttribute("perm", {});
+  return perm.ok() && *perm == wanted;
+}
+
+bool IsBothAtOnce(const Node& node) { return TransposesBy(&node, {0, 2, 3, 1}); }
+
+bool SwapsLastAxes(const Node* node) { return TransposesBy(node, {0, 1, 3, 2}); }
+
+bool JoinsColumns(const Node& node) {
+  const int64_t axis = IntOr(node, "axis", 0);
+  return node.Is("Concat") && (axis == 3 || axis == -1) &&
+         std::all_of(node.inputs().begin(), node.inputs().end(),
+                     [](const Value* input) { return SwapsLastAxes(input->producer()); });
+}
+
+void JoinRows(Graph& graph, Node* concat) {
+  Value* columns = concat->output(0);
+  GraphBuilder builder(graph, concat, columns->name());
+  std::vector<Value*> parts;
+  for (const Value* input : concat->inputs()) parts.push_back(input->producer()->input(0));
+  Value* rows = builder.Add("Concat", parts, "axis", int64_t{2});
+  const std::vector<Use> uses = columns->uses();
+  for (const Use& use : uses) {
+    if (SwapsLastAxes(use.node) && ReplaceValue(graph, use.node->output(0), rows)) {
+      graph.EraseIfDead(use.node);
+    }
+  }
+  ReplaceValue(graph, columns,
+               builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 1, 3, 2}));
+  graph.EraseIfDead(concat);
 }
 
 void TakeApart(Graph& graph, Node* transpose) {
@@ -84,6 +116,15 @@ class LastAxesTranspose : public Pass {
     for (Node* node : NodesOf(graph)) {
       if (!IsBothAtOnce(*node)) continue;
       TakeApart(graph, node);
+      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
+      changed = true;
+    }
+    std::vector<Node*> joins;
+    for (const auto& node : graph.nodes()) {
+      if (JoinsColumns(*node)) joins.push_back(node.get());
+    }
+    for (Node* join : joins) {
+      JoinRows(graph, join);
       PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
       changed = true;
     }

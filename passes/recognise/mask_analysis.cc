@@ -20,6 +20,7 @@ absl::Status AddPadding(const Value* mask, const MaskAtom& atom, int rank, MaskF
   }
   form.padding = atom.padding;
   form.padding_is_indexed = atom.indexed;
+  form.padding_is_counted = atom.counted;
   form.padding_batch = atom.batch_axis < 0 ? Dim(1) : atom.lengths[atom.batch_axis];
   form.padding_keys = atom.lengths[atom.key_axis];
   return absl::OkStatus();
@@ -73,6 +74,15 @@ bool SameLimit(const MaskAtom& a, const MaskAtom& b) {
 }
 
 }  // namespace
+
+const Value* PaddingInputOf(const Value* mask) {
+  const Node* node = mask->producer();
+  for (const char* op : {"Expand", "Unsqueeze", "Slice"}) {
+    if (node && node->Is(op)) node = node->input(0)->producer();
+  }
+  const bool is_left = node && node->Is("Cast") && node->input(0)->is_input();
+  return is_left ? node->input(0) : nullptr;
+}
 
 absl::StatusOr<MaskForm> AnalyseMask(const Value* mask, const SymbolicContents& contents) {
   const int rank = MaskRank(mask);

@@ -24,10 +24,15 @@ struct MaskForm {
   // indices, the first rows and keys. The mask may repeat one row or key.
   Dim padding_batch, padding_keys;
   bool padding_is_indexed = false;
+  bool padding_is_counted = false;  // its ones are counted: as many of the first keys are visible
 };
 
+// The mask input [B, T] of which attention-mask left `mask`: as booleans [B, 1, 1, T], cut or
+// repeated. Null if it is another mask.
+const Value* PaddingInputOf(const Value* mask);
+
 // Reads a mask of rank 2 to 4 whose last two axes are query and key: boolean (true = visible) or
-// additive (0 = visible, -inf or a finite float from -1e9 down = hidden). Understands comparisons
+// additive (0 = visible, -inf or a finite float from -1e4 down = hidden). Understands comparisons
 // of affine index expressions (Range, constants that count up, sizes, Unsqueeze, Expand, Add, Sub,
 // ...), And, Or, Not, Where, casts, constant triangles and bands (constant_mask.h), slices and
 // gathers that count up, 1 - m and (1 - m) * low for a mask m of 0 and 1, and reads of a [B, T]

@@ -32,7 +32,7 @@ std::optional<double> MaskFill(const Value* value) {
   return fill && !known ? std::nullopt : std::optional<double>(number);
 }
 
-bool HidesKey(double value) { return value <= -1e9; }
+bool HidesKey(double value) { return value <= -1e4; }
 
 std::function<Sees(double)> SeesTruth(bool negated) {
   return [negated](double element) {

@@ -19,7 +19,8 @@ std::optional<double> MaskNumber(const Value* value);
 std::optional<double> MaskFill(const Value* value);
 
 // Adding it hides a key: minus infinity, or so low that exp underflows beside any visible score
-// (-1e9 is what exporters write who do not write the lowest float).
+// (exporters who do not write the lowest float write -1e9, those of GPT-2 and BERT -1e4; e^-104 is
+// 0 in float).
 bool HidesKey(double value);
 
 // What an element says of a key: by being true (not zero), or false if `negated`; by what it adds.

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_constants.h"
@@ -21,20 +23,6 @@ using Predicate = MaskPredicate;
 
 bool IsRealigning(const Node* node) {
   return node->Is("Unsqueeze") || node->Is("Squeeze") || node->Is("Reshape") || node->Is("Expand");
-}
-
-// Whether a mask holds 0 and 1 alone, as bools do, what is cast from them, and mask inputs by what
-// they are for.
-bool IsZeroOrOne(const Value* value) {
-  if (value->dtype() == DataType::kBool) return true;
-  const auto is_unit = [](double number) { return number == 0 || number == 1; };
-  if (const auto fill = MaskFill(value)) return is_unit(*fill);
-  const Node* node = value->producer();
-  if (!node) return !value->IsConstant();
-  if (node->Is("Sub")) return MaskNumber(node->input(0)) == 1.0 && IsZeroOrOne(node->input(1));
-  const bool moved = node->Is("Cast") || node->Is("Identity") || node->Is("Slice") ||
-                     node->Is("Gather") || node->Is("GatherND") || node->Is("Trilu");
-  return (moved || IsRealigning(node)) && IsZeroOrOne(node->input(0));
 }
 
 class MaskReader {
@@ -126,6 +114,9 @@ class MaskReader {
   absl::StatusOr<Predicate> ReadComparison(const Node& node, bool negated) {
     const bool greater = node.Is("Greater") || node.Is("GreaterOrEqual");
     const bool strict = node.Is("Greater") || node.Is("Less");
+    if (const auto counted = ReadCounted(node, greater); counted && strict && !negated) {
+      return Predicate{*counted};
+    }
     PF_ASSIGN_OR_RETURN(const auto operands, ReadIndexOperands(node, contents_));
     const auto& [a, b] = operands;
     Atom atom;
@@ -133,6 +124,48 @@ class MaskReader {
     atom.bound.constant = atom.bound.constant + Dim(strict != negated ? 1 : 0);
     atom.lengths = node.output(0)->shape()->dims();
     return Predicate{atom};
+  }
+
+  // The mask input [B, T] whose ones are counted by row, behind views and casts; null if it is
+  // another value.
+  static const Value* CountedInput(const Value* value) {
+    const Node* node = value->producer();
+    while (node && (node->Is("Cast") || node->Is("Identity") || IsRealigning(node))) {
+      node = node->input(0)->producer();
+    }
+    const bool sums = node && node->Is("ReduceSum") && MaskRank(node->input(0)) == 2;
+    const Tensor* axes = sums ? ConstantOf(node->input(1)) : nullptr;
+    const auto axis = axes ? IntegerValues(*axes) : absl::StatusOr<std::vector<int64_t>>();
+    if (!axes || !axis.ok() || axis->size() != 1 || NormalAxis(axis->front(), 2) != 1) {
+      return nullptr;
+    }
+    const Value* mask = node->input(0);
+    for (const Node* step = mask->producer(); step != nullptr; step = mask->producer()) {
+      const bool is_set = step->Is("Equal") && MaskNumber(step->input(1)) == 1.0;
+      if (!is_set && !step->Is("Cast") && !step->Is("Identity")) return nullptr;
+      mask = step->input(0);
+    }
+    return mask->is_input() && MaskRank(mask) == 2 ? mask : nullptr;
+  }
+
+  // key < count[batch], of shape [batch, key].
+  std::optional<Atom> ReadCounted(const Node& node, bool greater) const {
+    const Value* counts = node.input(greater ? 0 : 1);
+    const Value* padding = CountedInput(counts);
+    const auto& shape = node.output(0)->shape();
+    if (!padding || !shape || shape->rank() != 2 || MaskRank(counts) != 2) return std::nullopt;
+    const auto key = ReadIndexExpression(node.input(greater ? 1 : 0), contents_);
+    if (!key.ok() || !counts->shape()->back(0).is_constant()) return std::nullopt;
+    const IndexExpression aligned = AlignedToRank(*key, 2);
+    const bool counts_keys =
+        aligned.constant.constant() == 0 && aligned.coefficients == std::vector<int64_t>{0, 1};
+    if (!counts_keys || counts->shape()->back(0).constant() != 1) return std::nullopt;
+    return Atom{.bound = {},
+                .padding = padding,
+                .counted = true,
+                .batch_axis = 0,
+                .key_axis = 1,
+                .lengths = shape->dims()};
   }
 
   // not (mask == 0)
@@ -346,7 +379,30 @@ class MaskReader {
   int values_ = 0;  // that were read
 };
 
+bool IsUnit(double number) { return number == 0 || number == 1; }
+
+// True if all elements are.
+bool HoldsUnits(const Tensor& tensor) {
+  constexpr int64_t kMost = int64_t{1} << 26;  // no mask that somebody wrote into a model is larger
+  if (tensor.size() > kMost || IsAbsent(tensor)) return false;
+  std::vector<double> values(static_cast<size_t>(tensor.size()));
+  return DecodeToDouble(tensor.dtype(), tensor.data(), tensor.size(), values.data()).ok() &&
+         std::all_of(values.begin(), values.end(), IsUnit);
+}
+
 }  // namespace
+
+bool IsZeroOrOne(const Value* value) {
+  if (value->dtype() == DataType::kBool) return true;
+  if (const auto fill = MaskFill(value)) return IsUnit(*fill);
+  if (value->IsConstant()) return HoldsUnits(*value->initializer());
+  const Node* node = value->producer();
+  if (!node) return true;
+  if (node->Is("Sub")) return MaskNumber(node->input(0)) == 1.0 && IsZeroOrOne(node->input(1));
+  const bool moved = node->Is("Cast") || node->Is("Identity") || node->Is("Slice") ||
+                     node->Is("Gather") || node->Is("GatherND") || node->Is("Trilu");
+  return (moved || IsRealigning(node)) && IsZeroOrOne(node->input(0));
+}
 
 int MaskRank(const Value* value) { return value->shape() ? value->shape()->rank() : -1; }
 

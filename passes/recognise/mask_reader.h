@@ -17,6 +17,7 @@ struct MaskAtom {
   IndexExpression bound;           // visible only where bound <= 0
   const Value* padding = nullptr;  // or: visible only where padding[batch, key] is set
   bool indexed = false;            // padding is read by indices
+  bool counted = false;            // or: visible where key < the ones of padding[batch]
   int batch_axis = -1;
   int key_axis = -1;
   std::vector<Dim> lengths;  // of the axes of the value that the factor was read from
@@ -27,6 +28,10 @@ using MaskPredicate = std::vector<MaskAtom>;  // empty: always visible
 int MaskRank(const Value* value);
 // InvalidArgument: `mask: "NAME" WHY`.
 absl::Status MaskStoppedAt(const Value* value, std::string_view why);
+
+// Whether a mask holds 0 and 1 alone, as bools do, what is cast from them, and mask inputs by what
+// they are for.
+bool IsZeroOrOne(const Value* value);
 
 // Which elements of a mask show a key; InvalidArgument naming the value where the reading stopped.
 absl::StatusOr<MaskPredicate> ReadMask(const Value* mask, const SymbolicContents& contents);

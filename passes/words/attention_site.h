@@ -13,14 +13,14 @@
 
 namespace pagefuse {
 
-// output = sum over n of softmax_n(softcap(scale * sum_e query * key)) * value, where the sum of
-// the softmax may hold a sink, over the keys n for which all of `visible` is not negative.
 // Added to masked scores.
 struct ScoreBias {
   Element element;
   double sign = 1;
 };
 
+// output = sum over n of softmax_n(softcap(scale * sum_e query * key)) * value, where the sum of
+// the softmax may hold a sink, over the keys n for which all of `visible` is not negative.
 struct AttentionSite {
   Element output;  // at the axes of a row of queries and `d`
   AtomPtr d, n, e;

@@ -22,16 +22,22 @@ bool IsSmallConstant(const Value* value) {
 }
 
 // True if a few nodes compute the value from constants and inputs of the graph of that shape.
-bool IsGiven(const Value& value, int nodes_away = 20) {
-  const Node* node = value.producer();
-  if (!node) return true;
-  if (nodes_away == 0) return false;
-  return std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
-    if (!input || ConstantOf(input)) return true;
-    const bool alike =
-        value.shape() && input->shape() && value.shape()->rank() == input->shape()->rank();
-    return alike && IsGiven(*input, nodes_away - 1);
-  });
+bool IsGiven(const Value& value) {
+  constexpr size_t kMostValues = 20;
+  std::vector<const Value*> values = {&value};
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Node* node = values[i]->producer();
+    if (!node) continue;
+    for (const Value* input : node->inputs()) {
+      if (!input || ConstantOf(input)) continue;
+      const bool alike =
+          value.shape() && input->shape() && value.shape()->rank() == input->shape()->rank();
+      if (!alike) return false;
+      if (std::find(values.begin(), values.end(), input) == values.end()) values.push_back(input);
+      if (values.size() > kMostValues) return false;
+    }
+  }
+  return true;
 }
 
 // A square matrix that the graph holds or is given, as it is or not: rows are rotated by it.

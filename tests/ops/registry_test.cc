@@ -194,6 +194,16 @@ TEST(VerifyOps, NamesTheFirstUnknownOp) {
             "node \"y\" (Frobnicate): no op \"Frobnicate\" in domain \"\" at version 18");
 }
 
+TEST(VerifyOps, NamesTheVersionsThatAreKnown) {
+  const auto model = ParseModel(
+      "<ir_version: 10, opset_import: [\"\" : 10]> g (float[2] a, int64[1] s) => (float[2] y) "
+      "{ y = ScatterND (a, s, a) }");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(Message(VerifyOps(*model)),
+            "node \"y\" (ScatterND): no op \"ScatterND\" in domain \"\" at version 10; known from "
+            "version 11 on");
+}
+
 TEST(VerifyOps, TakesModelLocalFunctions) {
   const auto model = ParseModel(
       "<ir_version: 10, opset_import: [\"\" : 18, \"f\" : 1]> g (float[2] a) => (float[2] y) "

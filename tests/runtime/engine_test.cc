@@ -188,7 +188,7 @@ TEST(Engine, ACacheThatFillsUpWhileATextGrowsSaysSoAndStaysUsable) {
   int64_t tokens = 0;
   const absl::Status status = engine
                                   ->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 40}},
-                                             [&tokens](size_t, int64_t) { ++tokens; })
+                                             [&tokens](const NewToken&) { return ++tokens > 0; })
                                   .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(StdView(status.message()), "request 0 with 17 tokens does not fit in the cache alone");
@@ -262,6 +262,55 @@ TEST(Engine, EnginesOfDifferentThreadsDoNotDisturbEachOther) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& tokens : got) EXPECT_EQ(tokens, want);
+}
+
+// A conversation of turns: each prompt is the last one, its answer, and something new.
+TEST(EngineContinue, ComputesOnlyWhatIsNewAndAnswersAsFromTheBeginning) {
+  for (const int64_t window : {0, 8}) {
+    const std::unique_ptr<Engine> engine = MakeEngine({}, window);
+    const std::unique_ptr<Engine> fresh = MakeEngine({}, window);
+    std::vector<int64_t> text = {1, 2, 3, 4, 5, 6, 7};
+    for (int turn = 0; turn < 5; ++turn) {
+      const Request request = {.prompt = text, .max_new_tokens = 6};
+      const int64_t before = engine->stats().prefill_tokens + engine->stats().decode_tokens;
+      const auto answer = engine->Continue(request, 200);
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      const int64_t computed =
+          engine->stats().prefill_tokens + engine->stats().decode_tokens - before;
+      EXPECT_EQ(answer->tokens, Tokens(*fresh, {request})[0]) << turn;
+      // The last token of an answer was not computed, and that of a turn is.
+      EXPECT_EQ(computed, turn == 0 ? 7 + 5 : 1 + 2 + 5) << turn;
+      text.insert(text.end(), answer->tokens.begin(), answer->tokens.end());
+      text.insert(text.end(), {turn % kTinyVocabulary, 3});
+    }
+  }
+}
+
+TEST(EngineContinue, GoesBackToTheLastPromptWhereTheAnswerIsNotRepeated) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  const std::unique_ptr<Engine> fresh = MakeEngine();
+  Request request = {.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 6};
+  ASSERT_TRUE(engine->Continue(request, 100).ok());
+  request.prompt.insert(request.prompt.end(), {2, 2, 2});
+  const int64_t before = engine->stats().prefill_tokens;
+  const auto answer = engine->Continue(request, 100);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->tokens, Tokens(*fresh, {request})[0]);
+  EXPECT_EQ(engine->stats().prefill_tokens - before, 3);
+}
+
+TEST(EngineContinue, StartsAnewForAnotherTextAndForAGenerateBetween) {
+  const std::unique_ptr<Engine> engine = MakeEngine();
+  const std::unique_ptr<Engine> fresh = MakeEngine();
+  for (const int64_t first : {1, 2, 1}) {
+    const Request request = {.prompt = {first, 5, 6}, .max_new_tokens = 40};
+    const auto answer = engine->Continue(request, 20);
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->tokens, Tokens(*fresh, {request})[0]);
+    EXPECT_EQ(Tokens(*engine, {request}), Tokens(*fresh, {request}));
+  }
+  EXPECT_THAT(std::string(StdView(engine->Continue({.prompt = {}}, 10).status().message())),
+              HasSubstr("the prompt is empty"));
 }
 
 }  // namespace

@@ -107,6 +107,15 @@ TEST(SessionLoad, AFunctionOfOpsThatMeanSomethingElseIsRefused) {
             "caller");
 }
 
+TEST(SessionLoad, AFunctionOfAnOlderFormIsRefused) {
+  Model model = Parse(R"(<ir_version: 10, opset_import: ["" : 21, "f" : 1]>
+    g (float[1, 3] x) => (float[3] y) { y = f.F (x) }
+    <domain: "f", opset_import: ["" : 12]> F (a) => (b) { b = Squeeze <axes = [0]> (a) })");
+  EXPECT_EQ(MessageOf(Session::Create(std::move(model), {.optimise = false}).status()),
+            "node \"y\" (f.F): expected a function of opsets that mean the same as those of its "
+            "caller");
+}
+
 // What the body calls "t" hides what the caller calls "t".
 TEST(SessionLoad, ValuesOfGraphsInFunctionsDoNotHideThoseOfTheCaller) {
   Model model = Parse(R"(<ir_version: 10, opset_import: ["" : 21, "f" : 1]>

@@ -16,14 +16,14 @@ END
 ask="generate $model --max-new-tokens 16 --prompt-file models/gemma3_recall/demo.txt"
 
 expect 0 '^cache: turboquant_4bit_nc, 840 bytes a token' $ask --kv-cache turboquant_4bit_nc
-expect 0 '^text: 86 nails' $ask --kv-cache turboquant_4bit_nc
+expect 0 '^86 nails' $ask --kv-cache turboquant_4bit_nc
 expect 0 '^cache: full=turboquant_k8v4,window=bf16, ' $ask --kv-cache full=turboquant_k8v4,window=bf16
 expect 0 '^cache: turboquant_3bit_nc but in layers \[0,1,4,5\], ' \
   $ask --kv-cache turboquant_3bit_nc --kv-cache-skip-layers 0,1,-2,-1
 
 # A saved graph keeps its formats, and says so to whoever asks for others.
 expect 0 '' opt $model -o "$out/mixed.onnx" --kv-cache full=turboquant_4bit_nc,window=int8_per_token_head --kv-cache-skip-layers 0
-expect 0 '^text: 86 nails' generate "$out/mixed.onnx" --max-new-tokens 16 --prompt-file models/gemma3_recall/demo.txt
+expect 0 '^86 nails' generate "$out/mixed.onnx" --max-new-tokens 16 --prompt-file models/gemma3_recall/demo.txt
 expect 0 '"kv_cache":"full=turboquant_4bit_nc,window=int8_per_token_head","kv_cache_skip_layers":\[0\]' \
   generate "$out/mixed.onnx" --prompt-ids 1 --max-new-tokens 1 --json
 expect 1 'kv_cache: "turboquant_4bit_nc" is asked for, but .* "full=turboquant_4bit_nc,window=int8_per_token_head" but in layers 0 already' \
@@ -44,9 +44,9 @@ printf 'The oak cup holds 12 pins.\n2,84,104,101\n' >"$out/prompts.txt"
 expect 0 '"kv_cache": "fp8_per_tensor"' calibrate $model --prompts "$out/prompts.txt"
 expect 0 '' calibrate $model --prompts "$out/prompts.txt" -o "$out/scales.json"
 [ "$(grep -c k_scale "$out/scales.json")" = 6 ] || fail "not a scale a layer: $(cat "$out/scales.json")"
-expect 0 '^text: 86 nails' $ask --kv-cache fp8_per_tensor --kv-cache-scales "$out/scales.json"
+expect 0 '^86 nails' $ask --kv-cache fp8_per_tensor --kv-cache-scales "$out/scales.json"
 expect 0 '' opt $model -o "$out/fp8.onnx" --kv-cache fp8_per_tensor --kv-cache-scales "$out/scales.json"
-expect 0 '^text: 86 nails' generate "$out/fp8.onnx" --max-new-tokens 16 --prompt-file models/gemma3_recall/demo.txt
+expect 0 '^86 nails' generate "$out/fp8.onnx" --max-new-tokens 16 --prompt-file models/gemma3_recall/demo.txt
 expect 1 'prompts.txt": expected a JSON object with a list "layers"' \
   opt $model --kv-cache fp8_per_tensor --kv-cache-scales "$out/prompts.txt"
 echo '{"layers": [{"k_scale": 1, "v_scale": 1}, {"k_scale": 1}]}' >"$out/some.json"

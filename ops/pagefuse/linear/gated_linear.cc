@@ -1,6 +1,5 @@
 // GatedLinear: activation(x * w_gate) * (x * w_up), the first half of a gated MLP.
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/pagefuse/linear/gate.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -24,38 +24,17 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"y", "T", "[..., N]"}});
 
-absl::StatusOr<Activation> ActivationOf(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
-  const std::optional<Activation> activation = ActivationFromName(name);
-  if (activation) return *activation;
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected gelu, gelu_tanh or silu, got \"", name, "\""));
-}
-
-// act: gate -> activated, in standard ops.
-const char* ActivationText(Activation activation) {
-  switch (activation) {
-    case Activation::kGelu:
-      return "  activated = Gelu <approximate = \"none\"> (gate)\n";
-    case Activation::kGeluTanh:
-      return "  activated = Gelu <approximate = \"tanh\"> (gate)\n";
-    case Activation::kSilu:
-      return "  logistic = Sigmoid (gate)\n  activated = Mul (gate, logistic)\n";
-  }
-  return "";
-}
-
 DecompositionVariant Variant(const std::string& name) {
   const Activation activation = *ActivationFromName(name);
   return {name,
           absl::StrCat("GatedLinear (x, w_gate, w_up) => (y) {\n  gate = MatMul (x, w_gate)\n",
-                       ActivationText(activation),
+                       GateText(activation, "gate", "activated"),
                        "  up = MatMul (x, w_up)\n  y = Mul (activated, up)\n}"),
           {{"activation", Attribute{name, "", ""}}}};
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_RETURN_IF_ERROR(ActivationOf(node).status());
+  PF_RETURN_IF_ERROR(GateOf(node).status());
   PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
   return Variant(name);
 }
@@ -78,7 +57,7 @@ void ReferenceLoops(KernelArgs& args, Activation activation) {
 }
 
 absl::Status Reference(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const Activation activation, GateOf(*args.node));
   return DispatchFloat(args.input(kIn["x"]).dtype,
                        [&]<typename T>() { ReferenceLoops<T>(args, activation); });
 }
@@ -101,7 +80,7 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
 }
 
 absl::Status Linear(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Activation activation, ActivationOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const Activation activation, GateOf(*args.node));
   const TensorArg& w = args.input(kIn["w_gate"]);
   const ProductDims dims = DimsOf({}, args.input(kIn["x"]), w);
   const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;

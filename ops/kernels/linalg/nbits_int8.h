@@ -1,0 +1,38 @@
+// y = x * W^T with weights of 4 or 8 bits and activations rounded to 8: products of integers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "pagefuse/kernels/linalg/activation.h"
+#include "pagefuse/kernels/linalg/matrix.h"
+#include "pagefuse/kernels/linalg/nbits.h"
+
+namespace pagefuse {
+
+// What is computed. Each 32 elements of a row of x are a block of integers with a unit:
+//   unit[r, b] = max |x| / 127,  q[r, k] = x[r, k] / unit[r, b], to the nearest, halves to even
+//   y[r, n] = sum over b of unit[r, b] * scale[n, b] * (sum over k of q[r, k] * (code[n, k] - zero))
+// The inner sum is exact, the outer one is of float32. So y is off from the product in float by at
+// most the sum over b of unit[r, b] / 2 * (sum over k of |W[n, k]|), and by rounding. Where a block
+// of x has NaN or infinity, its row of y is NaN. No result depends on the number of threads; a row
+// of y may differ by rounding between a product of few rows and one of many.
+
+// Elements of x in a block.
+inline constexpr int64_t kInt8Block = 32;
+
+// True if blocks of W hold whole blocks of x.
+inline bool SuitsInt8(int64_t weight_block) { return weight_block % kInt8Block == 0; }
+
+// Bytes of scratch memory (aligned to 64) that the functions below need for m rows of x.
+size_t NBitsInt8ScratchBytes(int64_t m, const NBitsWeight& w);
+
+// y [m, n] = x [m, k] * W^T, shared among the workers of the call. A few rows are bound by the
+// bandwidth of reading the codes once. SuitsInt8(w.block).
+void LinearNBitsInt8(const RowsView& x, const NBitsWeight& w, void* scratch, const OutputView& y);
+
+// y [m, n] = activation(x * gate^T) * (x * up^T); both weights have the same bits, block, n and k.
+void GatedLinearNBitsInt8(const RowsView& x, const NBitsWeight& gate, const NBitsWeight& up,
+                          Activation activation, void* scratch, const OutputView& y);
+
+}  // namespace pagefuse

@@ -1,0 +1,30 @@
+#include "pagefuse/ops/pagefuse/linear/gate.h"
+
+#include <optional>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse::pagefuse_ops {
+
+absl::StatusOr<Activation> GateOf(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
+  const std::optional<Activation> activation = ActivationFromName(name);
+  if (activation) return *activation;
+  return absl::InvalidArgumentError(StrCat("expected gelu, gelu_tanh or silu, got \"", name, "\""));
+}
+
+std::string GateText(Activation activation, std::string_view gate, std::string_view activated) {
+  switch (activation) {
+    case Activation::kGelu:
+      return StrCat("  ", activated, " = Gelu <approximate = \"none\"> (", gate, ")\n");
+    case Activation::kGeluTanh:
+      return StrCat("  ", activated, " = Gelu <approximate = \"tanh\"> (", gate, ")\n");
+    case Activation::kSilu:
+      return StrCat("  logistic = Sigmoid (", gate, ")\n  ", activated, " = Mul (", gate,
+                    ", logistic)\n");
+  }
+  return "";
+}
+
+}  // namespace pagefuse::pagefuse_ops

@@ -1,0 +1,20 @@
+// The attribute `activation` of gated products.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/graph.h"
+#include "pagefuse/kernels/linalg/activation.h"
+
+namespace pagefuse::pagefuse_ops {
+
+// InvalidArgument if the attribute names none.
+absl::StatusOr<Activation> GateOf(const Node& node);
+
+// The lines of standard ops that compute `activated` from `gate`.
+std::string GateText(Activation activation, std::string_view gate, std::string_view activated);
+
+}  // namespace pagefuse::pagefuse_ops

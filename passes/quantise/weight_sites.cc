@@ -1,0 +1,228 @@
+#include "pagefuse/passes/quantise/weight_sites.h"
+
+#include <string>
+#include <utility>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/absent_data.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/linalg/nbits_quantise.h"
+#include "pagefuse/passes/explain/site_walk.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr char kMicrosoft[] = "com.microsoft";
+
+absl::Status Kept(std::string_view why) { return absl::FailedPreconditionError(AbslView(why)); }
+
+// The matrix that a product takes on its right, [K, N], or [N, K] where `transposed`. A Transpose
+// of a constant is looked through.
+absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed) {
+  const Node* producer = value->producer();
+  if (producer != nullptr && producer->Is("Transpose")) {
+    const auto perm = producer->IntsAttribute("perm", {1, 0});
+    if (perm.ok() && *perm == std::vector<int64_t>{1, 0}) {
+      return MatrixOf(producer->input(0), !transposed);
+    }
+  }
+  const Tensor* tensor = ConstantOf(value);
+  WeightUse use{.value = value};
+  if (tensor == nullptr) return use;
+  const auto expected = [&](std::string_view what, std::string_view found) {
+    return Kept(StrCat("weight \"", value->name(), "\": expected ", what, ", got ", found));
+  };
+  if (tensor->rank() != 2) return expected("a matrix", StrCat("rank ", tensor->rank()));
+  const DataType type = tensor->dtype();
+  if (type != DataType::kFloat && type != DataType::kFloat16 && type != DataType::kBfloat16) {
+    return expected("float, float16 or bfloat16", DataTypeName(type));
+  }
+  const WeightMatrix matrix{.tensor = tensor, .columns_sum = transposed};
+  if (matrix.k() < kWeightBlock) {
+    return expected(StrCat("a sum of ", kWeightBlock, " terms at least"), StrCat(matrix.k()));
+  }
+  if (matrix.n() == 0) return expected("columns", "none");
+  if (IsAbsent(*tensor)) return expected("data", "a model without its file of weights");
+  use.matrix = matrix;
+  return use;
+}
+
+bool IsComputed(const WeightUse& use) { return use.matrix.tensor == nullptr; }
+
+absl::Status ExpectNumber(const Node& node, const char* attribute, float number) {
+  const auto value = node.FloatAttribute(attribute, number);
+  if (value.ok() && *value == number) return absl::OkStatus();
+  return Kept(StrCat(attribute, ": expected ", number, ", got ", value.value_or(0)));
+}
+
+absl::Status ExpectZero(const Node& node, const char* attribute) {
+  if (IntOr(node, attribute, 0) == 0) return absl::OkStatus();
+  return Kept(StrCat(attribute, ": expected 0, got ", IntOr(node, attribute, 0)));
+}
+
+absl::StatusOr<WeightSite> ProductSite(Node* node, bool transposed) {
+  PF_ASSIGN_OR_RETURN(WeightUse weight, MatrixOf(node->input(1), transposed));
+  if (IsComputed(weight)) return WeightSite{};
+  PF_RETURN_IF_ERROR(ExpectZero(*node, "transA"));
+  PF_RETURN_IF_ERROR(ExpectNumber(*node, "alpha", 1));
+  return WeightSite{.node = node, .weights = {weight}};
+}
+
+absl::StatusOr<WeightSite> MatMulSite(Node* node) { return ProductSite(node, false); }
+
+absl::StatusOr<WeightSite> FusedMatMulSite(Node* node) {
+  PF_ASSIGN_OR_RETURN(WeightSite site, ProductSite(node, IntOr(*node, "transB", 0) != 0));
+  if (site.weights.empty()) return site;
+  for (const char* attribute : {"transBatchA", "transBatchB"}) {
+    PF_RETURN_IF_ERROR(ExpectZero(*node, attribute));
+  }
+  return site;
+}
+
+absl::StatusOr<WeightSite> GemmSite(Node* node) {
+  PF_ASSIGN_OR_RETURN(WeightSite site, ProductSite(node, IntOr(*node, "transB", 0) != 0));
+  site.bias = node->input(2);
+  if (site.weights.empty() || site.bias == nullptr) return site;
+  PF_RETURN_IF_ERROR(ExpectNumber(*node, "beta", 1));
+  const Shape columns({Dim(site.weights[0].matrix.n())});
+  const auto& shape = site.bias->shape();
+  if (shape && shape->rank() == 1 && ProvablyEqual((*shape)[0], columns[0])) return site;
+  return Kept(StrCat("bias \"", site.bias->name(), "\": expected ", columns.ToString(), ", got ",
+                     shape ? shape->ToString() : "an unknown shape"));
+}
+
+absl::StatusOr<WeightSite> GatedSite(Node* node) {
+  WeightSite site{.node = node};
+  for (const int input : {1, 2}) {
+    PF_ASSIGN_OR_RETURN(const WeightUse weight, MatrixOf(node->input(input), false));
+    if (IsComputed(weight)) return WeightSite{};
+    if (weight.matrix.tensor->dtype() != DataType::kFloat) {
+      return Kept(StrCat("weight \"", weight.value->name(), "\": expected float, got ",
+                         DataTypeName(weight.matrix.tensor->dtype())));
+    }
+    site.weights.push_back(weight);
+  }
+  return site;
+}
+
+// Cosines and sines: ops that rotate take them, or something computed of other values is multiplied
+// by them.
+bool HoldsAngles(const Node& gather) {
+  constexpr int kSteps = 6;
+  const auto rotates = [&gather](const Node& reader) {
+    if (reader.Is("RotaryEmbedding") || reader.Is("RotaryEmbedding", kMicrosoft)) return true;
+    if (reader.domain() == "pagefuse") {
+      return reader.op_type().find("Rope") != std::string::npos ||
+             reader.op_type().find("Insert") != std::string::npos;
+    }
+    if (!reader.Is("Mul")) return false;
+    const auto is_gather = [&gather](const Node& above) { return &above == &gather; };
+    const auto is_of_table = [&](const Value* operand) {
+      return ConstantOf(operand) != nullptr ||
+             Above(operand, is_gather,
+                   {"Mul", "Add", "Div", "Sqrt", "Pow", "Reciprocal", "ReduceMean", "Reshape",
+                    "Unsqueeze", "Squeeze", "Cast", "Expand", "Identity", "CastLike"},
+                   kSteps) != nullptr;
+    };
+    return !is_of_table(reader.input(0)) || !is_of_table(reader.input(1));
+  };
+  return Below(gather, rotates,
+               {"Reshape", "Unsqueeze", "Squeeze", "Cast", "Split", "Slice", "Concat", "Identity",
+                "Transpose", "Expand"},
+               kSteps) != nullptr;
+}
+
+// Rows of codes are whole bytes and blocks only of widths that blocks divide.
+absl::StatusOr<WeightSite> TableSite(Node* node) {
+  const Tensor* tensor = ConstantOf(node->input(0));
+  const bool is_table = tensor != nullptr && tensor->rank() == 2 &&
+                        IsFloatingPoint(tensor->dtype()) &&
+                        NormalAxis(IntOr(*node, "axis", 0), 2) == 0;
+  if (!is_table) return WeightSite{};
+  PF_ASSIGN_OR_RETURN(const WeightUse table, MatrixOf(node->input(0), true));
+  if (table.matrix.k() % kWeightBlock != 0) {
+    return Kept(StrCat("table \"", table.value->name(), "\": expected rows of a multiple of ",
+                       kWeightBlock, " numbers, got ", table.matrix.k()));
+  }
+  if (HoldsAngles(*node)) {
+    return Kept(StrCat("table \"", table.value->name(),
+                       "\": expected embeddings, got factors of a rotation"));
+  }
+  return WeightSite{.node = node, .weights = {table}, .is_table = true};
+}
+
+struct SiteOp {
+  const char* domain;
+  const char* op;
+  absl::StatusOr<WeightSite> (*site)(Node*);
+};
+constexpr SiteOp kSiteOps[] = {
+    {"", "MatMul", MatMulSite}, {kMicrosoft, "FusedMatMul", FusedMatMulSite},
+    {"", "Gemm", GemmSite},     {"pagefuse", "GatedLinear", GatedSite},
+    {"", "Gather", TableSite},
+};
+
+void SetInts(Node& node, std::vector<std::pair<const char*, int64_t>> attributes) {
+  for (const auto& [name, value] : attributes) node.SetAttribute(name, MakeAttribute(value));
+}
+
+// What products with codes have in common.
+void SetSizes(Node& node, const WeightMatrix& matrix, int bits) {
+  constexpr int64_t kInt8Activations = 4;
+  SetInts(node, {{"K", matrix.k()},
+                 {"N", matrix.n()},
+                 {"bits", bits},
+                 {"block_size", kWeightBlock},
+                 {"accuracy_level", kInt8Activations}});
+}
+
+// The table's rows are those of a product's codes: both read the same memory.
+Value* TableOf(Graph& graph, const WeightSite& site, Value* codes, int bits) {
+  const WeightMatrix& matrix = site.weights[0].matrix;
+  auto rows = codes->initializer()->Reshaped({matrix.n(), matrix.k() * bits / 8});
+  return graph.AddInitializer(graph.UniqueName(codes->name() + ".rows"), *std::move(rows));
+}
+
+}  // namespace
+
+absl::StatusOr<WeightSite> WeightSiteOf(Node* node) {
+  for (const SiteOp& op : kSiteOps) {
+    if (node->Is(op.op, op.domain)) return op.site(node);
+  }
+  return WeightSite{};
+}
+
+Node* PutCodes(Graph& graph, const WeightSite& site, const std::vector<CodeValues>& codes,
+               int bits) {
+  Node* old = site.node;
+  GraphBuilder builder(graph, old, old->output(0)->name());
+  Node* made = nullptr;
+  if (site.is_table) {
+    Value* table = TableOf(graph, site, codes[0].codes, bits);
+    made = builder.AddNode(kMicrosoft, "GatherBlockQuantized",
+                           {table, old->input(1), codes[0].scales}, 1);
+    SetInts(
+        *made,
+        {{"gather_axis", 0}, {"quantize_axis", 1}, {"block_size", kWeightBlock}, {"bits", bits}});
+  } else if (codes.size() == 2) {
+    made = builder.AddNode(
+        "pagefuse", "GatedLinearNBits",
+        {old->input(0), codes[0].codes, codes[0].scales, codes[1].codes, codes[1].scales}, 1);
+    made->SetAttribute("activation", *old->attribute("activation"));
+    SetSizes(*made, site.weights[0].matrix, bits);
+  } else {
+    std::vector<Value*> inputs = {old->input(0), codes[0].codes, codes[0].scales};
+    if (site.bias != nullptr) inputs.insert(inputs.end(), {nullptr, nullptr, site.bias});
+    made = builder.AddNode(kMicrosoft, "MatMulNBits", inputs, 1);
+    SetSizes(*made, site.weights[0].matrix, bits);
+  }
+  made->name = old->name;
+  made->metadata = old->metadata;
+  made->output(0)->set_dtype(old->output(0)->dtype());
+  if (old->output(0)->shape()) made->output(0)->set_shape(*old->output(0)->shape());
+  return made;
+}
+
+}  // namespace pagefuse

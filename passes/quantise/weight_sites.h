@@ -1,0 +1,45 @@
+// Nodes whose constant matrices can be stored as codes, and how they are rewritten.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/graph.h"
+#include "pagefuse/passes/quantise/weight_codes.h"
+
+namespace pagefuse {
+
+// A constant matrix that a node reads.
+struct WeightUse {
+  const Value* value = nullptr;
+  WeightMatrix matrix = {};
+};
+
+// A product with constant matrices, or a look-up in one.
+struct WeightSite {
+  Node* node = nullptr;
+  std::vector<WeightUse> weights = {};
+  Value* bias = nullptr;  // of a product
+  bool is_table = false;
+};
+
+// The site of a node; OK and without weights for one that is none (another op, a product of two
+// computed values); FailedPrecondition with what was expected and found for one whose weights stay
+// as they are.
+absl::StatusOr<WeightSite> WeightSiteOf(Node* node);
+
+// Codes and scales in a graph.
+struct CodeValues {
+  Value* codes = nullptr;
+  Value* scales = nullptr;
+};
+
+// Puts the op over codes, one pair a weight, in place of the site's node; returns it. It has the
+// outputs' types and shapes.
+Node* PutCodes(Graph& graph, const WeightSite& site, const std::vector<CodeValues>& codes,
+               int bits);
+
+}  // namespace pagefuse

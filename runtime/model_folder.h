@@ -1,0 +1,31 @@
+// A model's folder as people download it: which file is the graph, and what lies beside it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/runtime/model_config.h"
+
+namespace pagefuse {
+
+// Paths; empty where there is no such file.
+struct ModelFolder {
+  std::string graph;
+  std::vector<std::string> other_graphs;  // that could be run instead, by name
+  ModelConfig config;
+  std::string tokenizer;             // tokenizer.json
+  std::string tokenizer_config;      // tokenizer_config.json
+  std::string chat_template;         // chat_template.jinja
+  bool has_tokenizer_model = false;  // tokenizer.model, which is not read
+};
+
+// `path` is a folder of Hugging Face's layout (model.onnx or onnx/model*.onnx, config.json,
+// generation_config.json, tokenizer files) or of ONNX Runtime GenAI's (genai_config.json names the
+// graph), or a graph in one. `graph`: the name of one of several graphs, empty for model.onnx, or
+// the only one. Files that the folder names must lie in it: `..` and links out of it are
+// InvalidArgument (ContainedPath). NotFound and InvalidArgument name file and key.
+absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& path, const std::string& graph = "");
+
+}  // namespace pagefuse

@@ -1,0 +1,89 @@
+// From a row of logits to a token.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/runtime/logit_row.h"
+
+namespace pagefuse {
+
+// The order of the stages: log probabilities are taken of the logits as they come; then bias, forbidden
+// tokens, repetition, frequency and presence penalty; with temperature 0 the largest logit, of
+// several the lowest id; else logits are divided by the temperature, min-p, top-k, top-p, a draw.
+// (Other implementations put min-p behind top-p.)
+struct SamplingOptions {
+  double temperature = 0;                // 0 to 100
+  int64_t top_k = 0;                     // the k largest, with those equal to the k-th; 0: all
+  double top_p = 1;                      // (0, 1]: the fewest whose probabilities reach it
+  double min_p = 0;                      // [0, 1]: those with this part of the largest probability
+  double repetition_penalty = 1;         // (0, 10]: of tokens in prompt or output
+  double frequency_penalty = 0;          // [-2, 2]: for each time in the output
+  double presence_penalty = 0;           // [-2, 2]: for being in the output
+  std::map<int64_t, double> bias = {};   // at most 1024
+  std::optional<uint64_t> seed = {};     // unset: a fresh one
+  int64_t min_tokens = 0;                // no stop token before so many
+  std::optional<int64_t> logprobs = {};  // of the token, and of up to 20 of the likeliest
+};
+
+// InvalidArgument naming the field, what was expected, and the value.
+absl::Status CheckSampling(const SamplingOptions& options);
+
+struct TokenLogprobs {
+  double logprob = 0;                           // of the token itself
+  std::vector<std::pair<int64_t, double>> top;  // the likeliest tokens
+};
+
+struct SampledToken {
+  int64_t token = 0;
+  std::optional<TokenLogprobs> logprobs = {};
+};
+
+// The tokens of one sample of one request. What it draws depends on options, seed, sample and position alone,
+// and on the logits.
+class Sampler {
+ public:
+  Sampler(SamplingOptions options, uint64_t seed, int64_t sample);
+
+  // The token behind `tokens`, of which the first `prompt` are the prompt. `forbidden` tokens cannot come.
+  absl::StatusOr<SampledToken> Next(std::span<const float> logits, std::span<const int64_t> tokens,
+                                    size_t prompt, std::span<const int64_t> forbidden);
+
+  uint64_t seed() const { return seed_; }
+
+ private:
+  // A token that may come, and its weight in the draw.
+  struct Candidate {
+    int32_t token;
+    float logit;
+    double weight;
+  };
+
+  bool adjusts() const;
+  void CountTokens(std::span<const int64_t> tokens, size_t prompt);
+  void Adjust(std::span<const float> logits, std::span<const int64_t> forbidden);
+  std::vector<Candidate> Candidates(const LogitRow& row) const;
+  void KeepTopP(std::vector<Candidate>& candidates) const;
+  int64_t Draw(const std::vector<Candidate>& candidates, uint64_t position) const;
+  TokenLogprobs Logprobs(const LogitRow& raw, int64_t token) const;
+
+  SamplingOptions options_;
+  uint64_t seed_;
+  int64_t sample_;
+  struct Count {
+    int64_t output = 0;  // how often among what was generated
+  };
+  absl::flat_hash_map<int64_t, Count> counts_;  // tokens that were seen
+  size_t counted_ = 0;
+  std::vector<float> adjusted_;
+};
+
+}  // namespace pagefuse

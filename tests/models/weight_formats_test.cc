@@ -1,0 +1,169 @@
+// Formats of weights from end to end: every spelling of an export, in memory and saved.
+#include <filesystem>
+#include <string>
+#include <tuple>
+
+#include "tests/models/model_data.h"
+#include <gtest/gtest.h>
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/kernels/formats/weight_choice.h"
+#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/runtime/engine.h"
+
+namespace pagefuse {
+namespace {
+
+WeightChoice ChoiceOf(const std::string& name) { return FindWeightChoice(name).value(); }
+
+EngineOptions Options(const std::string& weights) {
+  EngineOptions options;
+  UseWeights(ChoiceOf(weights), options.session);
+  return options;
+}
+
+std::map<std::string, int> CountOps(const Graph& graph) {
+  std::map<std::string, int> counts;
+  for (const auto& node : graph.nodes()) ++counts[node->op_type()];
+  return counts;
+}
+
+// Logits of a forced continuation.
+Completion Continue(Model model, const EngineOptions& options, const Greedy& greedy) {
+  auto engine = Engine::Create(std::move(model), options);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  if (!engine.ok()) return {};
+  Request request{.prompt = greedy.prompt, .max_new_tokens = 32};
+  request.forced = greedy.tokens;
+  request.keep_logits = true;
+  auto completions = (*engine)->Generate({request});
+  EXPECT_TRUE(completions.ok()) << completions.status();
+  return completions.ok() ? (*completions)[0] : Completion{};
+}
+
+double LogitError(const Completion& a, const Completion& b) {
+  double error = 0;
+  for (size_t t = 0; t < a.logits.size(); ++t) {
+    error = std::max(error, MaxDifference(a.logits[t], b.logits.at(t)));
+  }
+  return error;
+}
+
+class WeightFormats : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(Exports, WeightFormats,
+                         testing::Combine(testing::Values("gemma3_A18", "gemma3_A23", "gemma3_B18",
+                                                          "gemma3_D_fp32", "deepseek_v3_A18"),
+                                          testing::Values("int8", "int4")),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::get<1>(info.param);
+                         });
+
+// No product with a weight and no table is left in float, and MLPs are as fused as they were.
+TEST_P(WeightFormats, StoreEveryMatrixOfAnExport) {
+  const auto& [name, weights] = GetParam();
+  Model plain = LoadBundled(name), coded = LoadBundled(name);
+  ASSERT_TRUE(RunPipeline(plain).ok());
+  PipelineOptions options;
+  options.options["weights"] = weights;
+  const auto report = RunPipeline(coded, options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::map<std::string, int> before = CountOps(*plain.graph), after = CountOps(*coded.graph);
+  EXPECT_EQ(after["GatedLinearNBits"], before["GatedLinear"]);
+  EXPECT_EQ(after["GatedLinear"], 0);
+  EXPECT_EQ(after["GatherBlockQuantized"], 1);
+  EXPECT_GT(after["MatMulNBits"], 0);
+  // Weights of experts may be stacks, and sums shorter than a block.
+  for (const auto& node : coded.graph->nodes()) {
+    const Value* weight = node->num_inputs() > 1 ? node->input(1) : nullptr;
+    const bool product = node->Is("MatMul") || node->Is("FusedMatMul", "com.microsoft");
+    if (!product || weight == nullptr || !weight->IsConstant()) continue;
+    const std::vector<int64_t>& dims = weight->initializer()->dims();
+    EXPECT_TRUE(dims.size() != 2 || dims[0] < 32) << node->Description();
+  }
+}
+
+// Logits of random weights move by what the format loses; tokens that win clearly stay.
+TEST_P(WeightFormats, KeepClearTokens) {
+  const auto& [name, weights] = GetParam();
+  const Greedy greedy = LoadGreedy(name);
+  const Completion exact = Continue(LoadBundled(name), Options("float32"), greedy);
+  const Completion coded = Continue(LoadBundled(name), Options(weights), greedy);
+  const double error = LogitError(exact, coded);
+  RecordProperty("max_logit_error", std::to_string(error));
+  EXPECT_GT(error, 0) << "codes cannot be exact: were they used?";
+  int clear = 0;
+  for (size_t t = 0; t < greedy.tokens.size(); ++t) {
+    if (greedy.gap[t] <= 2 * error) continue;
+    ++clear;
+    EXPECT_EQ(coded.tokens[t], greedy.tokens[t]) << "token " << t << ", gap " << greedy.gap[t];
+  }
+  // Routed experts let the smallest differences choose other experts.
+  if (std::string(weights) == "int8" && std::string(name).starts_with("gemma")) {
+    EXPECT_GT(clear, 0);
+  }
+}
+
+// A saved graph computes what the one in memory does, and a second pass leaves it alone.
+TEST_P(WeightFormats, AreWhatAFileHolds) {
+  const auto& [name, weights] = GetParam();
+  const Greedy greedy = LoadGreedy(name);
+  Model model = LoadBundled(name);
+  PipelineOptions options;
+  options.options["weights"] = weights;
+  ASSERT_TRUE(RunPipeline(model, options).ok());
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / (std::string("weights_") + name + weights);
+  std::filesystem::create_directories(folder);
+  const std::string path = folder / "model.onnx";
+  ASSERT_TRUE(SaveModel(model, path, {.external_data_threshold = 1024}).ok());
+  auto saved = LoadModel(path);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  auto again = LoadModel(path);
+  ASSERT_TRUE(again.ok()) << again.status();
+  const Completion in_memory = Continue(LoadBundled(name), Options(weights), greedy);
+  EXPECT_EQ(LogitError(in_memory, Continue(*std::move(saved), {}, greedy)), 0);
+  EXPECT_EQ(LogitError(in_memory, Continue(*std::move(again), Options(weights), greedy)), 0);
+  std::filesystem::remove_all(folder);
+}
+
+// The trained model: 8 bits answer as float does, 4 bits here too.
+TEST(WeightFormatsOfTheAnswer, KeepIt) {
+  for (const char* weights : {"bf16", "int8", "int4"}) {
+    EngineOptions options = Options(weights);
+    options.max_tokens_per_step = 37;  // chunks of few and of many rows
+    auto engine = Engine::Create(LoadBundled("gemma3_recall", "model_with_past.onnx"), options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    Request request{.prompt = {2}, .max_new_tokens = 16, .stop_tokens = {'\n'}};
+    const auto text = ReadFile(ModelDir("gemma3_recall") + "/demo.txt");
+    ASSERT_TRUE(text.ok()) << text.status();
+    for (const unsigned char byte : *text) request.prompt.push_back(byte);
+    const auto completions = (*engine)->Generate({request});
+    ASSERT_TRUE(completions.ok()) << completions.status();
+    const std::vector<int64_t>& tokens = (*completions)[0].tokens;
+    EXPECT_EQ(std::string(tokens.begin(), tokens.end()), "86 nails.\n") << weights;
+  }
+}
+
+// A session that leaves the graph as it came stores its weights otherwise all the same.
+TEST(WeightFormats, HoldWithoutOtherPasses) {
+  const DataSet data = LoadDataSet("gemma3_A18", 0);
+  std::vector<Tensor> results[2];
+  for (const bool coded : {false, true}) {
+    SessionOptions options;
+    options.optimise = false;
+    UseWeights(ChoiceOf(coded ? "int8" : "float32"), options);
+    const auto session = Session::Create(LoadBundled("gemma3_A18"), options);
+    ASSERT_TRUE(session.ok()) << session.status();
+    EXPECT_EQ(CountOps(*(*session)->model().graph)["MatMulNBits"] > 0, coded);
+    auto outputs = (*session)->Run(data.inputs, {"logits"});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    results[coded] = *std::move(outputs);
+  }
+  const double error = MaxDifference(results[0][0].values<float>(), results[1][0].values<float>());
+  EXPECT_GT(error, 0);
+  EXPECT_LT(error, 0.5);
+}
+
+}  // namespace
+}  // namespace pagefuse

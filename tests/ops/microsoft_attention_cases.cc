@@ -1,0 +1,129 @@
+// Cases of Attention and EmbedLayerNormalization of com.microsoft.
+#include "op_test.h"
+
+namespace pagefuse::microsoft_ops {
+namespace {
+
+Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType::kFloat) {
+  return Random(type, std::move(dims), Normal{0, 1}, seed);
+}
+
+Tensor Int32s(std::vector<int64_t> dims, const std::vector<float>& values) {
+  return As(DataType::kInt32, Floats(std::move(dims), values));
+}
+
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+
+// Two sequences of 3 tokens, two heads of 4 channels.
+OpCase Case(std::string name, Attributes more = {}, DataType type = DataType::kFloat) {
+  OpCase made{.name = std::move(name)};
+  made.inputs = {Values({2, 3, 6}, 1, type), Values({6, 24}, 2, type), Values({24}, 3, type)};
+  made.inputs.resize(6);
+  made.attributes = {{"num_heads", int64_t{2}}};
+  for (auto& attribute : more) made.attributes.push_back(std::move(attribute));
+  made.num_outputs = 2;
+  return made;
+}
+
+OpCase With(OpCase made, int input, Tensor tensor) {
+  if (static_cast<int>(made.inputs.size()) <= input) made.inputs.resize(input + 1);
+  made.inputs[input] = std::move(tensor);
+  return made;
+}
+
+OpCase WithPast(std::string name, Attributes more = {}) {
+  return With(Case(std::move(name), std::move(more)), 4, Values({2, 2, 2, 5, 4}, 4));
+}
+
+constexpr const char* kSums = "float sums against sums in double";
+
+}  // namespace
+
+OpCases AttentionCases() {
+  const Attributes causal = {{"unidirectional", int64_t{1}}};
+  // One channel; the query is 0, so that both keys weigh the same.
+  const OpCase by_hand{
+      .name = "by_hand",
+      .inputs = {Floats({1, 2, 1}, {2, 4}), Floats({1, 3}, {0, 1, 1})},
+      .attributes = {{"num_heads", int64_t{1}}},
+      .outputs = {Floats({1, 2, 1}, {3, 3}), Floats({2, 1, 1, 2, 1}, {2, 4, 2, 4})}};
+  OpCase alone = Case("alone", causal);
+  alone.num_outputs = 1;
+  OpCase sizes =
+      Case("value_of_another_size", {{"qkv_hidden_sizes", std::vector<int64_t>{8, 8, 6}}});
+  sizes.inputs[1] = Values({6, 22}, 2);
+  sizes.inputs[2] = Values({22}, 3);
+  sizes.num_outputs = 1;
+  OpCase sizes_with_present = sizes;
+  sizes_with_present.num_outputs = 2;
+  return OpCases("com.microsoft.Attention")
+      .Add(by_hand)
+      .Add(Case("plain"))
+      .Add(Case("causal", causal))
+      .Add(alone)
+      .Add(sizes)
+      .Add(With(Case("no_bias"), 2, Tensor()))
+      .Add(Case("scale", {{"scale", 0.3f}}))
+      .Add(WithPast("past", causal))
+      .Add(WithPast("past_of_both_directions"))
+      .Add(With(Case("lengths"), 3, Int32s({2}, {3, 1})))
+      .Add(With(WithPast("lengths_with_a_past", causal), 3, Int32s({2}, {8, 6})))
+      .Add(With(Case("ends_and_begins"), 3, Int32s({4}, {3, 2, 1, 0})))
+      .Add(With(Case("keys_seen", causal), 3, Int32s({2, 3}, {1, 1, 1, 0, 1, 1})))
+      .Add(With(Case("keys_seen_by_query"), 3,
+                Int32s({2, 3, 3}, {1, 0, 0, 1, 1, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 0, 1})))
+      .Add(With(Case("another_filter", {{"mask_filter_value", -2.0f}}), 3,
+                Int32s({2, 3}, {1, 0, 1, 0, 1, 1})))
+      .Add(With(Case("score_bias"), 5, Values({1, 2, 3, 3}, 5)))
+      .Add(With(With(Case("score_bias_and_lengths", causal), 3, Int32s({2}, {2, 3})), 5,
+                Values({2, 1, 3, 3}, 5)))
+      .Add(Case("half", causal, DataType::kFloat16))
+      .Within(DataType::kFloat, {.rtol = 4e-5, .atol = 2e-5}, kSums)
+      .Within(DataType::kFloat16, {.rtol = 2e-2, .atol = 2e-2},
+              "the decomposition rounds the projection, the kernel does not")
+      .Rejects(Case("heads", {{"num_heads", int64_t{5}}}), "expected 5 heads of one size")
+      .Rejects(Case("rotary", {{"do_rotary", int64_t{1}}}), "expected 0, got 1")
+      .Rejects(Case("shared", {{"past_present_share_buffer", int64_t{1}}}), "expected 0, got 1")
+      .Rejects(With(Case("past_length"), 6, Int32s({1}, {0})), "expected none")
+      .Rejects(With(Case("bias"), 2, Values({23}, 3)), "expected shape [24]")
+      .Rejects(With(Case("mask"), 3, Int32s({3}, {1, 1, 1})), "expected [B] or [2 B]")
+      .Rejects(With(Case("mask_rank"), 3, Int32s({2, 1, 3, 3}, std::vector<float>(18, 1))),
+               "expected [B], [2 B], [B, T] or [B, S, T]")
+      .Rejects(With(Case("lengths"), 3, Int32s({2}, {3, 4})), "expected 0 to 3 keys, got 4")
+      .Rejects(With(Case("past"), 4, Values({2, 2, 2, 5, 3}, 4)), "expected shape")
+      .Rejects(sizes_with_present, "expected keys and values of one size in a cache");
+}
+
+OpCases EmbedLayerNormalizationCases() {
+  const Tensor ids = Int32s({2, 3}, {4, 0, 1, 3, 3, 2}),
+               segments = Int32s({2, 3}, {0, 0, 1, 1, 1, 1});
+  const Tensor words = Values({5, 8}, 1), places = Values({7, 8}, 2), kinds = Values({2, 8}, 3);
+  const Tensor gamma = Values({8}, 4), beta = Values({8}, 5);
+  const auto made = [&](std::string name, int outputs) {
+    return OpCase{.name = std::move(name),
+                  .inputs = {ids, segments, words, places, kinds, gamma, beta},
+                  .attributes = {{"epsilon", 1e-5f}},
+                  .num_outputs = outputs};
+  };
+  const OpCase without = With(With(made("no_segments", 3), 1, Tensor()), 4, Tensor());
+  return OpCases("com.microsoft.EmbedLayerNormalization")
+      .Add({.name = "by_hand",  // 1 + 0 and 1 + 2: their mean 2, their variance 1
+            .inputs = {Int32s({1, 1}, {0}), Tensor(), Floats({1, 2}, {1, 1}),
+                       Floats({1, 2}, {0, 2}), Tensor(), Floats({2}, {1, 2}), Floats({2}, {0, 5})},
+            .attributes = {{"epsilon", 0.0f}},
+            .outputs = {Floats({1, 1, 2}, {-1, 7}), Int32s({1}, {0}), Floats({1, 1, 2}, {1, 3})}})
+      .Add(made("segments", 3))
+      .Add(made("alone", 1))
+      .Add(without)
+      .Add(With(made("mask", 3), 7, Int32s({2, 3}, {1, 1, 0, 1, 1, 1})))
+      .Add(With(without, 8, Int32s({2, 3}, {6, 5, 4, 0, 1, 2})))
+      .Add(With(made("positions_of_all", 1), 8, Int32s({1, 3}, {3, 4, 5})))
+      .Within(DataType::kFloat, {.rtol = 4e-5, .atol = 4e-6}, kSums)
+      .Rejects(With(made("segment_table", 1), 4, Tensor()), "come together")
+      .Rejects(With(made("word", 1), 0, Int32s({2, 3}, {5, 0, 0, 0, 0, 0})),
+               "index 5 is out of range")
+      .Rejects(With(made("places", 1), 3, Values({2, 8}, 2)),
+               "expected a row for each of 3 places");
+}
+
+}  // namespace pagefuse::microsoft_ops

@@ -1,0 +1,171 @@
+// Folders in both layouts, and what is wrong with others.
+#include "pagefuse/runtime/model_folder.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "paths.h"
+
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class ModelFolderTest : public testing::Test {
+ protected:
+  ModelFolderTest()
+      : around_(fs::path(testing::TempDir()) / "model_folder_test"), folder_(around_ / "model") {
+    fs::remove_all(around_);
+    fs::create_directories(folder_ / "onnx");
+  }
+  ~ModelFolderTest() override { fs::remove_all(around_); }
+
+  void Write(const std::string& name, const std::string& text = "{}") {
+    std::ofstream(folder_ / name) << text;
+  }
+  absl::StatusOr<ModelFolder> Open(const std::string& graph = "") {
+    return OpenModelFolder(folder_.string(), graph);
+  }
+  std::string Error(const std::string& graph = "") {
+    return std::string(StdView(Open(graph).status().message()));
+  }
+
+  fs::path around_, folder_;
+};
+
+TEST_F(ModelFolderTest, ReadsHuggingFacesLayout) {
+  Write("onnx/model.onnx");
+  Write("onnx/model_q4.onnx");
+  Write("config.json", R"({"max_position_embeddings": 64, "eos_token_id": 1})");
+  Write("generation_config.json",
+        R"({"do_sample": true, "top_k": 64, "top_p": 0.95, "eos_token_id": [1, 106]})");
+  Write("tokenizer.json");
+  Write("tokenizer_config.json");
+  Write("chat_template.jinja");
+  Write("tokenizer.model");
+  const auto model = Open();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->graph, EndsWith("model/onnx/model.onnx"));
+  EXPECT_THAT(model->other_graphs, ElementsAre("onnx/model_q4.onnx"));
+  EXPECT_THAT(model->tokenizer, EndsWith("model/tokenizer.json"));
+  EXPECT_THAT(model->tokenizer_config, EndsWith("tokenizer_config.json"));
+  EXPECT_THAT(model->chat_template, EndsWith("chat_template.jinja"));
+  EXPECT_TRUE(model->has_tokenizer_model);
+  EXPECT_EQ(model->config.max_positions, 64);
+  EXPECT_EQ(model->config.sampling.temperature, 1);
+  EXPECT_EQ(model->config.sampling.top_k, 64);
+  EXPECT_EQ(model->config.sampling.top_p, 0.95);
+  EXPECT_THAT(model->config.end_tokens, ElementsAre(1, 106));
+  EXPECT_THAT(model->config.contradictions, IsEmpty());
+  EXPECT_THAT(Open("model_q4.onnx")->graph, EndsWith("onnx/model_q4.onnx"));
+  EXPECT_THAT(OpenModelFolder((folder_ / "onnx/model_q4.onnx").string())->tokenizer,
+              EndsWith("tokenizer.json"));
+}
+
+TEST_F(ModelFolderTest, ReadsTheLayoutOfGenAi) {
+  Write("decoder.onnx");
+  Write("embedding.onnx");
+  Write("config.json", R"({"max_position_embeddings": 64, "eos_token_id": 7})");
+  Write("generation_config.json", R"({"do_sample": true, "temperature": 0.5})");
+  Write(
+      "genai_config.json",
+      R"({"model": {"context_length": 32, "eos_token_id": [1, 2], "decoder": {"filename": "decoder.onnx"}},
+                                "search": {"do_sample": false}})");
+  const auto model = Open();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->graph, EndsWith("decoder.onnx"));
+  EXPECT_EQ(model->config.max_positions, 32);
+  EXPECT_EQ(model->config.sampling.temperature, 0);
+  ASSERT_EQ(model->config.contradictions.size(), 2u);
+  EXPECT_EQ(
+      model->config.contradictions[0],
+      "eos_token_id is [1, 2] in genai_config.json, and [7] in config.json: the first counts");
+  EXPECT_THAT(model->config.contradictions[1], HasSubstr("positions are 32 in "));
+}
+
+TEST_F(ModelFolderTest, SaysWhatIsMissing) {
+  EXPECT_THAT(Error(), EndsWith("expected model.onnx, onnx/model*.onnx or genai_config.json with "
+                                "model.decoder.filename, got no graph"));
+  Write("a.onnx");
+  EXPECT_THAT(Open()->graph, EndsWith("a.onnx"));
+  Write("b.onnx");
+  EXPECT_THAT(Error(),
+              EndsWith("expected model.onnx, or --graph with one of several, got a.onnx, b.onnx"));
+  EXPECT_THAT(Error("c.onnx"), EndsWith("expected the graph \"c.onnx\", got a.onnx, b.onnx"));
+  Write("genai_config.json", R"({"model": {"decoder": {"filename": "decoder.onnx"}}})");
+  EXPECT_THAT(
+      Error(),
+      EndsWith("genai_config.json\": model.decoder.filename: \"decoder.onnx\" is not there"));
+  EXPECT_THAT(std::string(StdView(OpenModelFolder("no/such").status().message())),
+              HasSubstr("\"no/such\": expected a folder or a graph, got nothing"));
+}
+
+TEST_F(ModelFolderTest, NamesFileAndKeyOfWhatIsBroken) {
+  Write("model.onnx");
+  Write("genai_config.json", "{");
+  EXPECT_THAT(Error(),
+              HasSubstr("genai_config.json\": expected a JSON object, got text that is no JSON"));
+  Write("genai_config.json", R"({"model": {"decoder": {"filename": 5}}})");
+  EXPECT_THAT(Error(), HasSubstr("genai_config.json\": filename: expected a string, got 5"));
+  Write("genai_config.json", "{}");
+  Write("generation_config.json", R"({"do_sample": "yes"})");
+  EXPECT_THAT(
+      Error(),
+      HasSubstr("generation_config.json\": do_sample: expected true or false, got \"yes\""));
+  Write("generation_config.json", R"({"do_sample": true, "top_p": 3})");
+  EXPECT_THAT(Error(),
+              HasSubstr("generation_config.json\": top_p: expected more than 0, at most 1, got 3"));
+}
+
+TEST_F(ModelFolderTest, StaysInsideOfTheFolder) {
+  std::ofstream(around_ / "outside.onnx") << "x";
+  std::ofstream(around_ / "outside.json") << "{}";
+  Write("model.onnx");
+  Write("genai_config.json", R"({"model": {"decoder": {"filename": "../outside.onnx"}}})");
+  EXPECT_THAT(Error(), HasSubstr("location \"../outside.onnx\" leaves the folder of the model"));
+  Write("genai_config.json", "{}");
+  for (const char* name : {"tokenizer.json", "config.json", "chat_template.jinja"}) {
+    fs::create_symlink(around_ / "outside.json", folder_ / name);
+    EXPECT_THAT(Error(), HasSubstr(StrCat("location \"", name,
+                                          "\" is a link that leaves the folder of the model")));
+    fs::remove(folder_ / name);
+  }
+  fs::remove(folder_ / "model.onnx");
+  fs::create_symlink(around_ / "outside.onnx", folder_ / "model.onnx");
+  EXPECT_THAT(Error(),
+              HasSubstr("location \"model.onnx\" is a link that leaves the folder of the model"));
+}
+
+TEST_F(ModelFolderTest, FollowsLinksOfADownloadCache) {
+  const fs::path snapshot = around_ / "repo/snapshots/abc";
+  fs::create_directories(snapshot);
+  fs::create_directories(around_ / "repo/blobs");
+  std::ofstream(around_ / "repo/blobs/1") << "{}";
+  for (const char* name : {"model.onnx", "config.json", "tokenizer.json"}) {
+    fs::create_symlink("../../blobs/1", snapshot / name);
+  }
+  const auto model = OpenModelFolder(snapshot.string());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->tokenizer, EndsWith("snapshots/abc/tokenizer.json"));
+}
+
+TEST_F(ModelFolderTest, OpensTheBundledModel) {
+  const auto model = OpenModelFolder(SourcePath("models/gemma3_recall"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->graph, EndsWith("gemma3_recall/model.onnx"));
+  EXPECT_THAT(model->other_graphs, ElementsAre("model_with_past.onnx"));
+  EXPECT_FALSE(model->tokenizer.empty() || model->tokenizer_config.empty() ||
+               model->chat_template.empty());
+  EXPECT_THAT(model->config.end_tokens, ElementsAre(3, 10));
+}
+
+}  // namespace
+}  // namespace pagefuse

@@ -1,0 +1,158 @@
+// Chat templates against what Jinja makes of them, and their limits.
+#include "pagefuse/text/chat_template.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "paths.h"
+#include "tests/text/render_now.h"
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+using nlohmann::ordered_json;
+using testing::HasSubstr;
+
+ordered_json ReadJson(const std::string& name) {
+  return ordered_json::parse(*ReadFile(SourcePath(StrCat("tests/data/text/", name))));
+}
+
+absl::StatusOr<RenderedChat> Render(std::string_view source, const ordered_json& given) {
+  const auto chat_template = ChatTemplate::Parse(source);
+  if (!chat_template.ok()) return chat_template.status();
+  return (*chat_template)->Render(OwnVariables(), given, RenderTime());
+}
+
+std::string TextOf(std::string_view source, const ordered_json& given = ordered_json::object()) {
+  const auto rendered = Render(source, given);
+  return rendered.ok() ? rendered->text : StrCat("error: ", StdView(rendered.status().message()));
+}
+
+// The parts of the text that users wrote.
+std::vector<std::string> UserParts(std::string_view source, const ordered_json& given) {
+  const auto rendered = Render(source, given);
+  EXPECT_TRUE(rendered.ok()) << rendered.status();
+  std::vector<std::string> parts;
+  for (const TextRange& range : rendered->user) {
+    parts.push_back(rendered->text.substr(range.first, range.end - range.first));
+  }
+  return parts;
+}
+
+TEST(ChatTemplate, RendersAsJinjaDoes) {
+  const ordered_json conversations = ReadJson("conversations.json");
+  const ordered_json expected = ReadJson("rendered.json");
+  ASSERT_EQ(expected.size(), 12u);
+  ASSERT_EQ(conversations.size(), 30u);
+  for (const auto& [name, texts] : expected.items()) {
+    const auto source = ReadFile(SourcePath(StrCat("tests/data/text/templates/", name)));
+    ASSERT_TRUE(source.ok());
+    for (size_t i = 0; i < conversations.size(); ++i) {
+      const auto rendered = Render(*source, conversations[i]);
+      if (texts[i].is_null()) {
+        EXPECT_FALSE(rendered.ok()) << name << " " << i << ": Jinja has no text";
+      } else {
+        ASSERT_TRUE(rendered.ok()) << name << " " << i << ": " << rendered.status();
+        EXPECT_EQ(rendered->text, texts[i].get<std::string>()) << name << " " << i;
+      }
+    }
+  }
+}
+
+TEST(ChatTemplate, RemembersWhatUsersWrote) {
+  const ordered_json given = {{"messages", {{{"role", "user"}, {"content", " <bos> hi "}}}}};
+  EXPECT_EQ(
+      UserParts("{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{{ "
+                "'<end>' }}{% endfor %}",
+                given),
+      (std::vector<std::string>{"user", "<bos> hi"}));
+  EXPECT_EQ(UserParts("{{ 'a' + messages[0].content[1:6] + 'b' }}", given),
+            std::vector<std::string>{"<bos>"});
+  EXPECT_EQ(UserParts("{{ messages[0].content.split('>')[0] ~ '>' }}", given),
+            std::vector<std::string>{" <bos"});
+  EXPECT_EQ(UserParts("{{ 'x, y'.replace('x', messages[0].role).upper() }}", given),
+            std::vector<std::string>{"USER, Y"});
+  EXPECT_EQ(UserParts("{{ messages | tojson }}", given).size(), 1u);
+  EXPECT_EQ(UserParts("{% macro m(x) %}({{ x }}){% endmacro %}{{ m(messages[0].role) }}", given),
+            std::vector<std::string>{"user"});
+  EXPECT_TRUE(UserParts("{{ 'only' | upper }}{{ messages | length }}", given).empty());
+}
+
+TEST(ChatTemplate, SaysWhatTheTemplateRaised) {
+  EXPECT_EQ(TextOf("{{ raise_exception('roles must ' ~ 'alternate') }}"),
+            "error: roles must alternate");
+}
+
+TEST(ChatTemplate, NamesTheLine) {
+  EXPECT_EQ(TextOf("a\nb {{ x.y }}"), "error: line 2: \"x\" is undefined");
+  EXPECT_EQ(TextOf("a\n{% if %}"), "error: line 2: expected an expression, got the end of the tag");
+  EXPECT_EQ(TextOf("{% include 'x' %}"),
+            "error: line 1: expected if, for, set, macro, filter, break, continue or generation, "
+            "got \"include\"");
+  EXPECT_EQ(TextOf("{{ 1 | nope }}"), "error: line 1: the filter \"nope\" is not known");
+  EXPECT_EQ(TextOf("{{ 1 is nope }}"), "error: line 1: the test \"nope\" is not known");
+  EXPECT_EQ(TextOf("{{ 'a' + 1 }}"), "error: line 1: \"+\": not for a string and an integer");
+  EXPECT_EQ(TextOf("{% for x in y"), "error: line 1: expected \"%}\", got the end");
+  EXPECT_EQ(TextOf("{% for x in y %}"), "error: line 1: expected \"endfor\", got the end");
+}
+
+TEST(ChatTemplate, ReachesNothingButItsData) {
+  for (const char* attack : {"{{ ''.__class__ }}", "{{ {}.__init__ }}", "{{ [].append }}",
+                             "{{ namespace.__call__ }}", "{{ (1).real }}"}) {
+    EXPECT_EQ(TextOf(attack), "") << attack;  // undefined prints nothing
+  }
+  EXPECT_THAT(TextOf("{{ ''.__class__.__mro__ }}"), HasSubstr("has no attribute \"__class__\""));
+  EXPECT_THAT(TextOf("{{ [].append(1) }}"), HasSubstr("has no attribute \"append\""));
+}
+
+TEST(ChatTemplate, EndsWithinItsLimits) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{% for a in range(2000) %}{% for b in range(2000) %}{% endfor %}{% endfor %}",
+       "more than 1000000 operations"},
+      {"{{ range(100000000) }}", "more than 1000000 operations"},
+      {"{{ 'x' * 100000000 }}", "more than 8388608 bytes of text"},
+      {"{% set ns = namespace(s='xy') %}{% for i in range(40) %}{% set ns.s = ns.s ~ ns.s %}{% "
+       "endfor %}",
+       "more than 8388608 bytes of text"},
+      {"{% set ns = namespace(l=[]) %}{% for i in range(200) %}{% set ns.l = [ns.l] %}{% endfor %}",
+       "values nested more than 100 deep"},
+      {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested too deeply"},
+      {"{{ 2 ** 64 }}", "an integer of more than 64 bits"},
+      {"{{ 'x' | replace('', 'y' * 4200000) }}", "more than 8388608 bytes of text"},
+      {"{{ range(2) | map('string') | join('z' * 8000000) ~ 'z' * 8000000 }}",
+       "more than 8388608 bytes of text"}};
+  for (const auto& [source, expected] : cases) {
+    EXPECT_THAT(TextOf(source).substr(0, 200), HasSubstr(expected)) << source;
+  }
+  EXPECT_THAT(TextOf("{{ " + std::string(500, '(') + "1" + std::string(500, ')') + " }}"),
+              HasSubstr("nested too deeply"));
+  std::string chain = "1";
+  for (int i = 0; i < 1000; ++i) chain += "+1";
+  EXPECT_THAT(TextOf("{{ " + chain + " }}"), HasSubstr("an expression of too many parts"));
+  std::string nested;
+  for (int i = 0; i < 500; ++i) nested += "{% if 1 %}";
+  EXPECT_THAT(TextOf(nested), HasSubstr("nested too deeply"));
+}
+
+TEST(ChatTemplate, NamespacesMayHoldThemselves) {
+  EXPECT_EQ(TextOf("{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self == ns }}"),
+            "True");
+  EXPECT_THAT(TextOf("{{ namespace() }}"), HasSubstr("a namespace cannot be printed"));
+}
+
+TEST(ChatTemplate, MacrosOutliveTheLoopThatDefinesThem) {
+  EXPECT_EQ(
+      TextOf("{% set ns = namespace() %}{% for i in range(2) %}{% for j in range(1) %}{% macro m() "
+             "%}{{ i }}{% endmacro %}{% set ns.m = m %}{% endfor %}{% endfor %}{{ ns.m() }}"),
+      "1");
+}
+
+}  // namespace
+}  // namespace pagefuse

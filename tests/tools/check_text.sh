@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# check_text.sh PAGEFUSE: a model's folder in, text out: prompts, conversations, stops, samples, JSON, and what is refused. Run in the top
+# folder.
+set -euo pipefail
+. "$(dirname "$0")/expect.sh"
+model=models/gemma3_recall
+facts='The red box holds 12 pins. The tin cup holds 45 keys.'
+question=$facts$'\nWhat does the tin cup hold? '
+
+# only STREAM ARGUMENTS...: what one of the two streams gets.
+only() {
+  if [ "$1" = out ]; then "$pagefuse" "${@:2}" 2>/dev/null; else "$pagefuse" "${@:2}" 2>&1 >/dev/null; fi
+}
+same() {  # expected, got
+  [ "$1" = "$2" ] || fail "\"$2\" instead of \"$1\""
+}
+
+# Text alone on the output; figures on the error stream, and no progress where that is no terminal.
+same '45 keys.' "$(only out generate $model --prompt "$question")"
+figures=$(only err generate $model --prompt "$question")
+[[ $figures == *$'\ndecode: '* ]] || fail 'no figures'
+[[ $figures != *$'\r'* ]] || fail 'progress in a pipe'
+same '45 keys.' "$(only out generate $model --system "$facts" --prompt 'What does the tin cup hold?')"
+same '45 keys.' "$(only out generate $model --graph model_with_past.onnx --prompt "$question")"
+same '45 keys.' "$(only out generate $model/model.onnx --prompt "$question")"
+
+# Stops do not show; a name of a special token in a message is text.
+same '45 ' "$(only out generate $model --prompt "$question" --stop keys)"
+expect 0 '"finish":"stop"' generate $model --prompt "$question" --stop keys --json
+expect 0 '"prompt_tokens":9,' generate $model --prompt '<bos>a<eos>bcdef' --max-new-tokens 1 --json --ignore-end
+expect 0 '"prompt_tokens":11,' generate $model --system x --prompt 'a<eos>b' --max-new-tokens 1 --json --ignore-end
+
+# Samples: one prefill, the same tokens for a seed.
+ask=(generate $model --prompt "$question" --temperature 6 --max-new-tokens 12 --ignore-end --json)
+expect 0 '"completions":\[.*"seed":7.*"seed":7.*"prefill_tokens":83,' "${ask[@]}" --n 3 --seed 7
+same "$("$pagefuse" "${ask[@]}" --n 3 --seed 7 2>/dev/null | sed 's/"fused".*//')" \
+     "$("$pagefuse" "${ask[@]}" --n 3 --seed 7 --max-tokens-per-step 16 2>/dev/null | sed 's/"fused".*//')"
+expect 0 '^\{"completion":0,"token":52,"text":"4","logprobs":\{"token":52,"logprob":-0.0.*"top":\[\{.*\},\{' \
+  generate $model --prompt "$question" --json --stream --logprobs 2
+
+# A conversation, line by line from a pipe; what it said before is part of it.
+printf 'What does the red box hold?\n\nWhat does the tin cup hold?\n/clear\nWhat does the red box hold?\n' >"$out/questions"
+same $'12 pins.\n45 keys.\n12 pins.' "$("$pagefuse" generate $model --chat --system "$facts" <"$out/questions" 2>/dev/null)"
+figures=$("$pagefuse" generate $model --chat --system "$facts" <"$out/questions" 2>&1 >/dev/null)
+[[ $figures == *$'\nprefill: 195 tokens'* ]] || fail "the conversation is computed again: $figures"
+
+# Measurements: a row for each cache, batch and length, in four formats.
+measure=(bench $model -p 8,16 -n 4 -b 1,3 -r 2 --kv-cache none,fp8_per_token_head)
+expect 0 '^model +weights +cache +batch +test +tokens/s +\+-$' "${measure[@]}"
+same 13 "$("$pagefuse" "${measure[@]}" --format csv | grep -c .)"
+expect 0 '^models/gemma3_recall,float32,fp8_per_token_head,3,generate 4,[0-9.]+,[0-9.]+$' "${measure[@]}" --format csv
+expect 0 '^\| models/gemma3_recall \| float32 +\| none ' "${measure[@]}" --format md
+expect 0 '"mean_tokens_per_second": [0-9.]+' "${measure[@]}" --format json
+expect 1 '--format: expected text, md, csv or json, got "xml"' "${measure[@]}" --format xml
+expect 1 '--batch: expected 1 to 2147483647, got "0"' bench $model -b 0
+expect 1 '9000 tokens: expected less than 8192, the positions of the model' bench $model -p 9000
+
+# Refused, before the graph is read where that can be.
+mkdir "$out/folder"
+cp $model/*.json $model/chat_template.jinja "$out/folder"
+echo 'no graph' >"$out/folder/model.onnx"
+sed -i 's/8192/16/' "$out/folder/config.json"
+expect 1 'a prompt of 83 tokens and 32 new ones: expected 16 at most, the positions of the model' generate "$out/folder" --prompt "$question"
+expect 1 'temperature: expected 0 to 100, got 101' generate $model --prompt a --temperature 101
+expect 1 'top_p: expected more than 0, at most 1, got 0' generate $model --prompt a --top-p 0
+expect 1 '--chat takes its questions from the input' generate $model --chat --prompt a
+expect 1 '--logprobs: with --json' generate $model --prompt a --logprobs 1
+expect 1 'expected the graph "other.onnx", got model.onnx, model_with_past.onnx' generate $model --graph other.onnx --prompt a
+expect 1 '--chat: expected a folder with tokenizer.json and a chat template' generate models/gemma3_A18 --chat
+expect 1 'text: expected UTF-8, byte 1 is not part of a character' generate $model --prompt $'a\xff'
+sed -i 's/"BPE"/"Unigram"/' "$out/folder/tokenizer.json"
+expect 1 'tokenizer.json": model.type: expected one of BPE, got "Unigram"' generate "$out/folder" --prompt a
+cp $model/tokenizer.json "$out/folder"
+echo '{{ messages.x.y }}' >"$out/template"
+expect 1 'chat template: line 1: .* has no attribute "x"' generate $model --chat-template "$out/template" --system a --prompt b

@@ -1,0 +1,14 @@
+// GPT-2's alphabet of bytes: every byte as a printable character, in which byte-level vocabularies are written.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace pagefuse {
+
+std::string BytesAsCharacters(std::string_view bytes);
+// Nothing if one of the characters stands for no byte.
+std::optional<std::string> CharactersAsBytes(std::string_view characters);
+
+}  // namespace pagefuse

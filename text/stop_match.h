@@ -1,0 +1,36 @@
+// Ends a stream of text at a stop string, of which no byte comes out.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pagefuse {
+
+// The stop that is complete first ends the text; of several that end at one place the longest. Where
+// the text is cut into pieces makes no difference.
+class StopMatch {
+ public:
+  // Empty stops are none.
+  explicit StopMatch(std::vector<std::string> stops);
+
+  // The text that can be shown now: what may still become a stop is held back. Nothing more once it
+  // has stopped.
+  std::string Add(std::string_view text);
+  // The end of the text: what is held back is text after all.
+  std::string Finish();
+
+  bool stopped() const { return stop_ >= 0; }
+  // The stop that was found.
+  std::string_view stop() const { return stopped() ? stops_[stop_] : std::string_view(); }
+
+ private:
+  int StopAtEnd() const;
+  size_t HeldBytes() const;
+
+  std::vector<std::string> stops_;
+  std::string held_;
+  int stop_ = -1;
+};
+
+}  // namespace pagefuse

@@ -1,0 +1,28 @@
+// Measurements as a table: for people, Markdown, CSV or JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace pagefuse::tools {
+
+struct BenchRow {
+  std::string model, weights, cache;
+  int64_t batch = 1;
+  std::string test;                       // "prompt 512", "generate 128"
+  std::vector<double> tokens_per_second;  // one a repetition
+};
+
+struct Spread {
+  double mean = 0, deviation = 0;  // of the sample
+};
+Spread SpreadOf(const std::vector<double>& values);
+
+// `format`: text, md, csv or json. InvalidArgument for others.
+absl::StatusOr<std::string> BenchTable(const std::vector<BenchRow>& rows, std::string_view format);
+
+}  // namespace pagefuse::tools

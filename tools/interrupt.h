@@ -1,0 +1,24 @@
+// Ctrl-C that ends what is being done instead of the program.
+#pragma once
+
+#include <csignal>
+
+namespace pagefuse::tools {
+
+// While one of these lives, SIGINT is noted and nothing else.
+class InterruptCatcher {
+ public:
+  InterruptCatcher();
+  ~InterruptCatcher();
+  InterruptCatcher(const InterruptCatcher&) = delete;
+  InterruptCatcher& operator=(const InterruptCatcher&) = delete;
+
+  // Whether it came since the last call.
+  static bool Take();
+  static bool Pending();
+
+ private:
+  struct sigaction before_;
+};
+
+}  // namespace pagefuse::tools

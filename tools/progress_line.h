@@ -1,0 +1,25 @@
+// A line on the terminal that says how far something is, and goes when it is done.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace pagefuse::tools {
+
+// Writes to the error stream, if that is a terminal; nothing else sees it.
+class ProgressLine {
+ public:
+  ProgressLine();
+  ~ProgressLine() { Clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void Show(std::string_view text);
+  void Clear();
+
+ private:
+  bool terminal_;
+  bool shown_ = false;
+};
+
+}  // namespace pagefuse::tools
