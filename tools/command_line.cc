@@ -1,12 +1,14 @@
 #include "tools/command_line.h"
 
 #include <cmath>
+#include <iostream>
 #include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/similar_names.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -28,12 +30,44 @@ std::string CheckTolerance(const std::string& text) {
   return fits ? std::string() : StrCat("expected a number of 0 or more, got \"", text, "\"");
 }
 
+std::string CheckReal(const std::string& text) {
+  double number = 0;
+  const bool fits = absl::SimpleAtod(text, &number) && std::isfinite(number);
+  return fits ? std::string() : StrCat("expected a number, got \"", text, "\"");
+}
+
 template <typename Number>
 Option AddChecked(CLI::App& app, const std::string& name, Number& value, Bounds bounds,
                   const std::string& description) {
   return Option(app.add_option(name, value, description)->check([bounds](const std::string& text) {
     return CheckNumber(bounds, text);
   }));
+}
+
+std::string UnknownOption(const CLI::App& command, const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
+  }
+  return StrCat("unknown option \"", name, "\"", SimilarNames(name, names));
+}
+
+std::string UnknownCommand(const CLI::App& app, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::App* known : app.get_subcommands(nullptr)) names.push_back(known->get_name());
+  return StrCat("unknown command \"", name, "\"", SimilarNames(name, names));
+}
+
+// The first option or command of the line that there is not, in words; "" if it fails otherwise.
+std::string UnknownName(const CLI::App& app) {
+  const std::vector<CLI::App*> given = app.get_subcommands();
+  const CLI::App& command = given.empty() ? app : *given.front();
+  for (const std::string& argument : command.remaining()) {
+    if (argument.starts_with("-")) return UnknownOption(command, argument);
+    if (given.empty()) return UnknownCommand(app, argument);
+  }
+  return "";
 }
 
 }  // namespace
@@ -112,6 +146,11 @@ Option Command::AddTolerance(const std::string& name, std::optional<double>& val
   return Option(app_->add_option(name, value, description)->check(CheckTolerance));
 }
 
+Option Command::AddReal(const std::string& name, std::optional<double>& value,
+                        const std::string& description) {
+  return Option(app_->add_option(name, value, description)->check(CheckReal));
+}
+
 Option Command::AddSize(const std::string& name, uint64_t& value, const std::string& description) {
   return Option(app_->add_option(name, value, description)
                     ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false)));
@@ -126,7 +165,10 @@ bool RunCommandLine(const Program& program, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0;
+    const std::string unknown = UnknownName(app);
+    if (error.get_exit_code() == 0 || unknown.empty()) return app.exit(error) == 0;
+    std::cerr << unknown << "\nRun with --help or --help-all for more information.\n";
+    return false;
   }
   return true;
 }
