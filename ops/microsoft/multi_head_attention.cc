@@ -205,6 +205,7 @@ OpDef MultiHeadAttentionDef() {
       .Types("T", {kFloat, kFloat16, kBfloat16})
       .InferShapes(InferMha)
       .Validate(ValidateMha)
+      .Decomposition(DecomposeMha)
       .AddKernel({.name = "reference", .run = MhaReference})
       .AddKernel({.name = "hwy", .priority = 10, .run = MhaHwy});
 }

@@ -45,6 +45,10 @@ std::optional<MhaForm> MhaFormOf(int query_rank, int key_rank, int value_rank);
 // Sizes from checked shapes.
 absl::StatusOr<MhaCall> MhaCallOf(const KernelArgs& args);
 
+// The op in standard ones: heads, masks, ONNX's Attention. FailedPrecondition if its shapes do not
+// tell the form.
+absl::StatusOr<DecompositionVariant> DecomposeMha(const Node& node);
+
 absl::Status InferMha(ShapeContext& context);
 absl::Status ValidateMha(const KernelArgs& args);
 absl::Status MhaReference(KernelArgs& args);

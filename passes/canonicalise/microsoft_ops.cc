@@ -5,6 +5,7 @@
 //   y, present = com.microsoft.Attention <num_heads = H> (x, w, b, mask_index, past)
 //     =>  q, k, v = heads of the three parts of x w + b
 //         y, .. = Attention (q, k, v, Where (mask_index, 0, -10000), past[0], past[1])
+#include <algorithm>
 #include <string>
 
 #include "pagefuse/base/status_macros.h"
@@ -32,8 +33,11 @@ bool IsProductOfHeads(const Node& node) {
 }
 
 bool IsWrittenOut(const Node& node) {
-  return node.Is("Attention", "com.microsoft") ||
-         node.Is("EmbedLayerNormalization", "com.microsoft") || IsProductOfHeads(node);
+  constexpr std::string_view kOps[] = {"Attention", "EmbedLayerNormalization", "MultiHeadAttention",
+                                       "RotaryEmbedding"};
+  return std::any_of(std::begin(kOps), std::end(kOps),
+                     [&](std::string_view op) { return node.Is(op, "com.microsoft"); }) ||
+         IsProductOfHeads(node);
 }
 
 void FillDefaults(Node& node, const OpDef& op) {
@@ -82,7 +86,8 @@ class MicrosoftOps : public Pass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
-    return "Writes out Attention, EmbedLayerNormalization and products of heads of com.microsoft.";
+    return "Writes out Attention, MultiHeadAttention, RotaryEmbedding, EmbedLayerNormalization and "
+           "products of heads of com.microsoft.";
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {

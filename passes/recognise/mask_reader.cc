@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -217,9 +218,25 @@ class MaskReader {
     return predicate;
   }
 
+  // A mask but where a condition hides keys too: Where (hidden, low, mask), Where (seen, mask, low).
+  absl::StatusOr<Predicate> ReadHiddenToo(const Node& node, int low, int mask) {
+    PF_ASSIGN_OR_RETURN(Predicate all, ReadBool(node.input(0), low == ports::Where::kTrue));
+    all = Lined(std::move(all), node.input(0), node.output(0));
+    PF_ASSIGN_OR_RETURN(Predicate rest, ReadAdditive(node.input(mask)));
+    rest = Lined(std::move(rest), node.input(mask), node.output(0));
+    std::move(rest.begin(), rest.end(), std::back_inserter(all));
+    return all;
+  }
+
   absl::StatusOr<Predicate> ReadWhere(const Node& node) {
     const auto yes = MaskNumber(node.input(ports::Where::kTrue));
     const auto no = MaskNumber(node.input(ports::Where::kFalse));
+    if (yes && !no && HidesKey(*yes)) {
+      return ReadHiddenToo(node, ports::Where::kTrue, ports::Where::kFalse);
+    }
+    if (no && !yes && HidesKey(*no)) {
+      return ReadHiddenToo(node, ports::Where::kFalse, ports::Where::kTrue);
+    }
     if (!yes || !no) {
       return MaskStoppedAt(node.output(0), "chooses between values that are no constants");
     }

@@ -9,6 +9,9 @@
 //
 //   Concat(lo * cos - hi * sin, hi * cos + lo * sin)      lo, hi: halves, or even and odd channels
 //     =>  RotaryEmbedding (Concat(lo, hi), cos, sin)
+//
+//   RotaryEmbedding (x, cos of all positions, sin of all positions, positions)
+//     =>  RotaryEmbedding (x, Gather (cos, positions), Gather (sin, positions))
 #include <array>
 
 #include "pagefuse/base/status_macros.h"
@@ -178,10 +181,25 @@ Rule RopeOfSharedAngles() {
       })");
 }
 
+// Tables of all positions, of which the op reads a row for each token: gathered once, whatever
+// they rotate, and fused from there on like tables that the graph computes.
+Rule RopeByPosition() {
+  constexpr std::string_view kAttributes =
+      "<interleaved: int = @interleaved, num_heads: int = @num_heads, rotary_embedding_dim: int = "
+      "@rotary_embedding_dim>";
+  return Rule("rope-by-position", "rotary embedding by tables of all positions")
+      .MatchText(StrCat("(x, cos_table, sin_table, positions) => (y) { y = RotaryEmbedding ",
+                        kAttributes, " (x, cos_table, sin_table, positions) }"))
+      .ReplaceWith(StrCat("(x, cos_table, sin_table, positions) => (y) { "
+                          "c = Gather <axis = 0> (cos_table, positions)  "
+                          "s = Gather <axis = 0> (sin_table, positions)  y = RotaryEmbedding ",
+                          kAttributes, " (x, c, s) }"));
+}
+
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseRope() {
-  std::vector<Rule> rules = {Rope(), RopeOfSharedAngles(), RotatedHalves()};
+  std::vector<Rule> rules = {Rope(), RopeOfSharedAngles(), RotatedHalves(), RopeByPosition()};
   return MakeRulePass("rope", "Recognises rotary position embedding.", std::move(rules));
 }
 

@@ -1,5 +1,6 @@
 #include "tests/models/model_data.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -56,6 +57,12 @@ Greedy LoadGreedy(const std::string& model) {
   std::ifstream file(ModelDir(model) + "/greedy.json");
   const nlohmann::json json = nlohmann::json::parse(file);
   return {json["prompt"], json["greedy"], json["top2_gap"]};
+}
+
+int64_t CountFused(const Model& model, std::string_view op) {
+  const auto& nodes = model.graph->nodes();
+  return std::count_if(nodes.begin(), nodes.end(),
+                       [op](const auto& node) { return node->Is(op, "pagefuse"); });
 }
 
 double MaxDifference(std::span<const float> a, std::span<const float> b) {

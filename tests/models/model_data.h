@@ -2,7 +2,9 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,6 +32,9 @@ struct Greedy {
   std::vector<double> gap;
 };
 Greedy LoadGreedy(const std::string& model);
+
+// Nodes of that op of the project.
+int64_t CountFused(const Model& model, std::string_view op);
 
 // The largest absolute difference; infinity if the shapes differ or a value is NaN on one side.
 double MaxDifference(std::span<const float> a, std::span<const float> b);
