@@ -45,7 +45,7 @@ expect 0 '^  attention written out  .*x1  first node "soft"' inspect "$odd"
 # --explain: each place once, and something to be said of what there is nothing of.
 expect 0 '^attention[a-z-]* at "y" \([0-9]+ nodes matched\): ' opt "$odd" --explain attention
 [ "$(grep -c '^attention-unmasked at "y"' "$out/printed")" -le 1 ] || fail "a place is told twice"
-expect 0 '^nothing in the graph resembled rope, rope-shared, rope-halves$' opt "$odd" --explain rope
+expect 0 '^nothing in the graph resembled rope, rope-shared, rope-halves, rope-by-position$' opt "$odd" --explain rope
 expect 0 '^did not run: .*rope' opt "$odd" --explain rope --passes cse
 expect 0 '^cse fired .*, and nothing else resembled it$' opt $paged --explain cse
 expect 0 '^nothing in the graph resembled ' opt "$odd" --explain '*'
