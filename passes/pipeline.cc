@@ -89,6 +89,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   tidy();
   // Products with a transposed constant read it as it lies.
   add(FuseTransposedWeights());
+  // Gate and up in one product.
+  add(RecogniseGatedHalves());
   // Both products of a gated MLP in one op.
   add(RecogniseGatedMlp());
 

@@ -96,7 +96,8 @@ absl::StatusOr<WeightSite> GemmSite(Node* node) {
 absl::StatusOr<WeightSite> GatedSite(Node* node) {
   WeightSite site{.node = node};
   for (const int input : {1, 2}) {
-    PF_ASSIGN_OR_RETURN(const WeightUse weight, MatrixOf(node->input(input), false));
+    PF_ASSIGN_OR_RETURN(const WeightUse weight,
+                        MatrixOf(node->input(input), IntOr(*node, "transB", 0) != 0));
     if (IsComputed(weight)) return WeightSite{};
     if (weight.matrix.tensor->dtype() != DataType::kFloat) {
       return Kept(StrCat("weight \"", weight.value->name(), "\": expected float, got ",

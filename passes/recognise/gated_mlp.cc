@@ -26,49 +26,55 @@ Condition IsFloat32(std::string name) {
           }};
 }
 
-// Both products with weights of 4 or 8 bits. `activated` is computed from `gated`.
-Rule GatedNBits(const std::string& activation, const std::string& activated) {
+// How an activation is spelled once it was recognised: `activated` from `gated`.
+struct Spelling {
+  std::string_view activation, text;
+};
+constexpr Spelling kSpellings[] = {
+    {"gelu_tanh", "activated = Gelu <approximate = \"tanh\"> (gated)"},
+    {"gelu", "activated = Gelu (gated)"},
+    {"silu", "activated = Swish (gated)"}};
+
+// Both products with weights of 4 or 8 bits.
+Rule GatedNBits(const Spelling& gate) {
   const std::string sizes =
       "K: int = @K, N: int = @N, bits: int = @bits, block_size: int = @block_size, "
       "accuracy_level: int = @accuracy_level";
   const std::string product = StrCat("com.microsoft.MatMulNBits <", sizes, ">");
   return Rule("gated-mlp-nbits", "the gated half of an MLP with weights of 4 or 8 bits")
       .MatchText(StrCat("(x, gate, gate_scales, up, up_scales) => (y) { gated = ", product,
-                        " (x, gate, gate_scales)  ", activated, "  upped = ", product,
+                        " (x, gate, gate_scales)  ", gate.text, "  upped = ", product,
                         " (x, up, up_scales)  y = Mul (activated, upped) }"),
-                 activation)
+                 std::string(gate.activation))
       .Where(IsFloat32("x"))
       .ReplaceWith(
           StrCat("(x, gate, gate_scales, up, up_scales) => (y) { y = pagefuse.GatedLinearNBits "
                  "<activation = \"",
-                 activation, "\", ", sizes, "> (x, gate, gate_scales, up, up_scales) }"));
+                 gate.activation, "\", ", sizes, "> (x, gate, gate_scales, up, up_scales) }"));
+}
+
+// Both products by matrices as they lie (`transposed`: [N, K], as FusedMatMul reads them).
+Rule GatedProducts(const Spelling& gate, bool transposed) {
+  const std::string product = transposed ? "com.microsoft.FusedMatMul <transB = 1>" : "MatMul";
+  return Rule(transposed ? "gated-mlp-rows" : "gated-mlp", "the gated half of an MLP")
+      .MatchText(StrCat("(x, w_gate, w_up) => (y) { gated = ", product, " (x, w_gate)  ", gate.text,
+                        "  upped = ", product, " (x, w_up)  y = Mul (activated, upped) }"),
+                 std::string(gate.activation))
+      .Where(IsConstantMatrix("w_gate"))
+      .Where(IsConstantMatrix("w_up"))
+      .ReplaceWith(StrCat("(x, w_gate, w_up) => (y) { y = pagefuse.GatedLinear <activation = \"",
+                          gate.activation, "\"", transposed ? ", transB = 1" : "",
+                          "> (x, w_gate, w_up) }"));
 }
 
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseGatedMlp() {
   std::vector<Rule> rules;
-  rules.push_back(
-      Rule("gated-mlp", "the gated half of an MLP")
-          .MatchDecompositionOf("pagefuse.GatedLinear")
-          .Where(IsConstantMatrix("w_gate"))
-          .Where(IsConstantMatrix("w_up"))
-          .ReplaceWith("(x, w_gate, w_up) => (y) { y = pagefuse.GatedLinear <activation: string = "
-                       "@activation> (x, w_gate, w_up) }"));
-  // Swish was recognised before, where the model says x * sigmoid(x).
-  rules.push_back(
-      Rule("gated-mlp-swish", "the gated half of an MLP, gated by Swish")
-          .MatchText(
-              "(x, w_gate, w_up) => (y) { gate = MatMul (x, w_gate)  activated = Swish (gate) "
-              " up = MatMul (x, w_up)  y = Mul (activated, up) }")
-          .Where(IsConstantMatrix("w_gate"))
-          .Where(IsConstantMatrix("w_up"))
-          .ReplaceWith(
-              "(x, w_gate, w_up) => (y) { y = pagefuse.GatedLinear <activation = \"silu\"> "
-              "(x, w_gate, w_up) }"));
-  rules.push_back(GatedNBits("gelu_tanh", "activated = Gelu <approximate = \"tanh\"> (gated)"));
-  rules.push_back(GatedNBits("gelu", "activated = Gelu (gated)"));
-  rules.push_back(GatedNBits("silu", "activated = Swish (gated)"));
+  for (const Spelling& gate : kSpellings) {
+    for (const bool transposed : {false, true}) rules.push_back(GatedProducts(gate, transposed));
+    rules.push_back(GatedNBits(gate));
+  }
   return MakeRulePass("gated-mlp", "Recognises gated MLPs.", std::move(rules));
 }
 

@@ -23,6 +23,7 @@ std::unique_ptr<Pass> RecogniseAttention();
 std::unique_ptr<Pass> AbsorbMla();
 std::unique_ptr<Pass> RecogniseAttentionInputs();
 std::unique_ptr<Pass> RecogniseAttentionMask();
+std::unique_ptr<Pass> RecogniseGatedHalves();
 std::unique_ptr<Pass> RecogniseGatedMlp();
 std::unique_ptr<Pass> RecogniseGroupedMatMul();
 std::unique_ptr<Pass> RecogniseSwish();

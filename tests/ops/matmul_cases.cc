@@ -112,6 +112,11 @@ OpCases GatedLinearCases() {
                     {{1, 2, 65}, {65, 33}, {65, 33}},
                     {{17, 32}, {32, 16}, {32, 16}},
                     {{0, 3}, {3, 2}, {3, 2}}});
+    cases.Attributes({{"activation", std::string(activation)}, {"transB", int64_t{1}}})
+        .ShapeSets({{{2, 3}, {5, 3}, {5, 3}},
+                    {{1, 2, 65}, {33, 65}, {33, 65}},
+                    {{17, 32}, {16, 32}, {16, 32}},
+                    {{0, 3}, {2, 3}, {2, 3}}});
   }
   return cases.Within(DataType::kFloat, kSums, kSumsReason)
       .Within(DataType::kFloat16, {.rtol = 6e-3, .atol = 4e-3},
@@ -121,7 +126,7 @@ OpCases GatedLinearCases() {
       .Rejects(
           {.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 2}, {1, 2})},
            .attributes = {{"activation", std::string("silu")}}},
-          "input 2 \"w_up\": expected [K, N] with K = 1 of \"x\", N = 1 of \"w_gate\", got [1, 2]")
+          "input 2 \"w_up\": expected [K, N] with K = 1 of \"x\", N = 1 of \"w_gate\", transB = 0, got [1, 2]")
       .Rejects({.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 1}, {1})},
                 .attributes = {{"activation", std::string("relu")}}},
                "expected gelu, gelu_tanh or silu, got \"relu\"");

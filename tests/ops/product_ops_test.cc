@@ -318,7 +318,7 @@ TEST(GatedLinear, RefusesAnUnknownActivationAndUnequalWeights) {
   shapes.Set("activation", std::string("silu"));
   EXPECT_THAT(shapes.Run().status().message(),
               HasSubstr("input 2 \"w_up\": expected [K, N] with K = 3 of \"x\", N = 4 of "
-                        "\"w_gate\", got [3, 5]"));
+                        "\"w_gate\", transB = 0, got [3, 5]"));
 }
 
 }  // namespace

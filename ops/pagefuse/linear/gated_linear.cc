@@ -19,38 +19,51 @@ namespace {
 
 constexpr Ports kIn({
     {"x", "T", "[..., K]"},
-    {"w_gate", "T", "[K, N]"},
-    {"w_up", "T", "[K, N]"},
+    {"w_gate", "T", "[N, K] if transB, else [K, N]"},
+    {"w_up", "T", "[N, K] if transB, else [K, N]"},
 });
 constexpr Ports kOut({{"y", "T", "[..., N]"}});
 
-DecompositionVariant Variant(const std::string& name) {
+DecompositionVariant Variant(const std::string& name, bool trans_b) {
   const Activation activation = *ActivationFromName(name);
-  return {name,
-          absl::StrCat("GatedLinear (x, w_gate, w_up) => (y) {\n  gate = MatMul (x, w_gate)\n",
-                       GateText(activation, "gate", "activated"),
-                       "  up = MatMul (x, w_up)\n  y = Mul (activated, up)\n}"),
-          {{"activation", Attribute{name, "", ""}}}};
+  const std::string turned =
+      "  gate_rows = Transpose <perm = [1, 0]> (w_gate)\n"
+      "  up_rows = Transpose <perm = [1, 0]> (w_up)\n";
+  return {
+      trans_b ? name + ".transB" : name,
+      absl::StrCat("GatedLinear (x, w_gate, w_up) => (y) {\n", trans_b ? turned : "",
+                   "  gate = MatMul (x, ", trans_b ? "gate_rows" : "w_gate", ")\n",
+                   GateText(activation, "gate", "activated"), "  up = MatMul (x, ",
+                   trans_b ? "up_rows" : "w_up", ")\n  y = Mul (activated, up)\n}"),
+      {{"activation", Attribute{name, "", ""}}, {"transB", Attribute{int64_t{trans_b}, "", ""}}}};
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_RETURN_IF_ERROR(GateOf(node).status());
   PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
-  return Variant(name);
+  PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
+  return Variant(name, trans_b != 0);
+}
+
+absl::StatusOr<ProductSpec> SpecOf(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
+  return ProductSpec{.trans_b = trans_b != 0};
 }
 
 template <typename T>
-void ReferenceLoops(KernelArgs& args, Activation activation) {
-  const ProductDims dims = DimsOf({}, args.input(kIn["x"]), args.input(kIn["w_gate"]));
+void ReferenceLoops(KernelArgs& args, Activation activation, const ProductSpec& spec) {
+  const ProductDims dims = DimsOf(spec, args.input(kIn["x"]), args.input(kIn["w_gate"]));
   const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
+  const int64_t column_step = spec.trans_b ? dims.k : 1, row_step = spec.trans_b ? 1 : dims.n;
   const T* x = args.input(kIn["x"]).as<T>();
   const T* gate = args.input(kIn["w_gate"]).as<T>();
   const T* up = args.input(kIn["w_up"]).as<T>();
   T* y = args.output(0).as<T>();
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < dims.n; ++column) {
-      const double g = ReferenceDot(x + row * dims.k, 1, gate + column, dims.n, dims.k);
-      const double u = ReferenceDot(x + row * dims.k, 1, up + column, dims.n, dims.k);
+      const int64_t at = column * column_step;
+      const double g = ReferenceDot(x + row * dims.k, 1, gate + at, row_step, dims.k);
+      const double u = ReferenceDot(x + row * dims.k, 1, up + at, row_step, dims.k);
       *y++ = static_cast<T>(static_cast<float>(ApplyActivation(activation, g) * u));
     }
   }
@@ -58,12 +71,13 @@ void ReferenceLoops(KernelArgs& args, Activation activation) {
 
 absl::Status Reference(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Activation activation, GateOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const ProductSpec spec, SpecOf(*args.node));
   return DispatchFloat(args.input(kIn["x"]).dtype,
-                       [&]<typename T>() { ReferenceLoops<T>(args, activation); });
+                       [&]<typename T>() { ReferenceLoops<T>(args, activation, spec); });
 }
 
-WeightView ViewOf(const float* data, const std::vector<int64_t>& dims) {
-  return {data, dims[0], dims[1], false};
+WeightView ViewOf(const float* data, const std::vector<int64_t>& dims, const ProductSpec& spec) {
+  return {data, dims[spec.trans_b ? 1 : 0], dims[spec.trans_b ? 0 : 1], spec.trans_b};
 }
 
 absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
@@ -72,17 +86,20 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
   if (args.query.weight_type != WeightType::kBfloat16 || gate == nullptr || up == nullptr) {
     return nullptr;
   }
+  PF_ASSIGN_OR_RETURN(const ProductSpec spec, SpecOf(*args.query.node));
   PF_ASSIGN_OR_RETURN(
       PackedBf16 packed,
-      PackedBf16::PackGated(ViewOf(gate->values<float>().data(), gate->dims()),
-                            ViewOf(up->values<float>().data(), up->dims()), ReleaseOf({gate, up})));
+      PackedBf16::PackGated(ViewOf(gate->values<float>().data(), gate->dims(), spec),
+                            ViewOf(up->values<float>().data(), up->dims(), spec),
+                            ReleaseOf({gate, up})));
   return std::make_unique<PackedWeight>(std::move(packed));
 }
 
 absl::Status Linear(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Activation activation, GateOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const ProductSpec spec, SpecOf(*args.node));
   const TensorArg& w = args.input(kIn["w_gate"]);
-  const ProductDims dims = DimsOf({}, args.input(kIn["x"]), w);
+  const ProductDims dims = DimsOf(spec, args.input(kIn["x"]), w);
   const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
   const RowsView x{args.input(kIn["x"]).as<float>(), rows, dims.k};
   const OutputView y{args.output(0).as<float>(), dims.n};
@@ -92,8 +109,8 @@ absl::Status Linear(KernelArgs& args) {
     GatedLinearBf16(x, packed, activation, scratch, y);
     return absl::OkStatus();
   }
-  const WeightView gate = ViewOf(w.as<float>(), w.dims);
-  const WeightView up = ViewOf(args.input(kIn["w_up"]).as<float>(), w.dims);
+  const WeightView gate = ViewOf(w.as<float>(), w.dims, spec);
+  const WeightView up = ViewOf(args.input(kIn["w_up"]).as<float>(), w.dims, spec);
   void* scratch = args.scratch->Get(GatedLinearF32ScratchBytes(rows, gate));
   return GatedLinearF32(x, gate, up, activation, scratch, y);
 }
@@ -107,11 +124,15 @@ OpDef GatedLinearDef() {
       .Outputs(kOut)
       .RequiredAttr("activation", "gelu_tanh is the tanh form")
       .OneOf({"gelu", "gelu_tanh", "silu"})
+      .FlagAttr("transB", int64_t{0}, "1: weights are stored transposed")
       .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
       .Decomposition(Decompose)
       .Variants([] {
-        return std::vector<DecompositionVariant>{Variant("gelu_tanh"), Variant("gelu"),
-                                                 Variant("silu")};
+        std::vector<DecompositionVariant> variants;
+        for (const char* activation : {"gelu_tanh", "gelu", "silu"}) {
+          for (const bool trans_b : {false, true}) variants.push_back(Variant(activation, trans_b));
+        }
+        return variants;
       })
       .AddKernel({.name = "reference", .run = Reference})
       .AddKernel({.name = "linear",
