@@ -16,19 +16,26 @@ absl::Status CheckType(const ShapeContext& c, int cache, const CacheFormat& form
   return fits.ok() ? fits : c.InputError(cache, StdView(fits.message()));
 }
 
+// What `parse` makes of an attribute.
+template <class Parse>
+auto Parsed(const Node& node, std::string_view attribute, std::string_view fallback,
+            const Parse& parse) -> decltype(parse(fallback)) {
+  PF_ASSIGN_OR_RETURN(const std::string text,
+                      node.StringAttribute(attribute, std::string(fallback)));
+  auto parsed = parse(text);
+  if (parsed.ok()) return parsed;
+  return absl::InvalidArgumentError(
+      StrCat(node.Description(), ": attribute \"", attribute, "\": ", parsed.status().message()));
+}
+
 }  // namespace
 
 absl::StatusOr<CacheFormat> ReadCacheFormat(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("kv_quant_mode", "none"));
-  PF_ASSIGN_OR_RETURN(const std::string rounding,
-                      node.StringAttribute("int8_rounding", "half_even"));
-  const absl::StatusOr<KvQuantMode> mode = ParseKvQuantMode(name);
-  if (!mode.ok()) {
-    return absl::InvalidArgumentError(
-        StrCat(node.Description(), ": attribute \"kv_quant_mode\": ", mode.status().message()));
-  }
-  PF_ASSIGN_OR_RETURN(const Int8Rounding int8_rounding, ParseInt8Rounding(rounding));
-  return CacheFormat{.mode = *mode, .int8_rounding = int8_rounding};
+  CacheFormat format;
+  PF_ASSIGN_OR_RETURN(format.mode, Parsed(node, "kv_quant_mode", "none", ParseKvQuantMode));
+  PF_ASSIGN_OR_RETURN(format.int8_rounding,
+                      Parsed(node, "int8_rounding", "half_even", ParseInt8Rounding));
+  return format;
 }
 
 absl::Status CheckCachePorts(const ShapeContext& c, const CachePorts& ports) {
