@@ -10,13 +10,6 @@ namespace pagefuse {
 namespace {
 
 constexpr ModelShape kShape = {"hq32_hk8_d128", 32, 8, 128, 0};
-constexpr CacheKind kKinds[] = {
-    {"none", KvQuantMode::kNone, DataType::kBfloat16, DataType::kBfloat16},
-    {"fp8_per_tensor", KvQuantMode::kFp8PerTensor, DataType::kFloat8E4M3FN, DataType::kBfloat16},
-    {"int8_per_token_head", KvQuantMode::kInt8PerTokenHead, DataType::kInt8, DataType::kBfloat16},
-    {"fp8_per_token_head", KvQuantMode::kFp8PerTokenHead, DataType::kFloat8E4M3FN,
-     DataType::kBfloat16},
-    {"int4_per_token_head", KvQuantMode::kInt4PerTokenHead, DataType::kUint8, DataType::kBfloat16}};
 
 void InsertTokens(benchmark::State& state, const CacheKind& kind, const std::string& kernel) {
   const int64_t tokens = state.range(0);
@@ -38,13 +31,13 @@ void Register(const std::string& name, const Run& run) {
 }
 
 void RegisterBenchmarks() {
-  for (const CacheKind& kind : kKinds) {
+  for (const CacheKind& kind : CacheKinds()) {
     for (const std::string kernel : {"hwy", "reference"}) {
       Register("PagedCacheInsert/" + kernel + "/" + kind.name,
                [=](benchmark::State& state) { InsertTokens(state, kind, kernel); });
     }
-    if (kind.mode == KvQuantMode::kInt4PerTokenHead) continue;  // RopeCacheInsert has no such rows
-    Register(std::string("RopeCacheInsert/hwy/") + kind.name,
+    if (kind.format.needs_signs()) continue;  // RopeCacheInsert takes none
+    Register("RopeCacheInsert/hwy/" + kind.name,
              [=](benchmark::State& state) { RotateAndInsert(state, kind); });
   }
 }

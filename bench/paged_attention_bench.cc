@@ -9,22 +9,13 @@
 #include <cstdio>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "paged_layer.h"
 #include "run_calls.h"
 
 namespace pagefuse {
 namespace {
-
-constexpr CacheKind kKinds[] = {
-    {"f32", KvQuantMode::kNone, DataType::kFloat, DataType::kFloat},
-    {"bf16", KvQuantMode::kNone, DataType::kBfloat16, DataType::kBfloat16},
-    {"f16", KvQuantMode::kNone, DataType::kFloat16, DataType::kFloat16},
-    {"fp8", KvQuantMode::kFp8PerTensor, DataType::kFloat8E4M3FN, DataType::kBfloat16},
-    {"int8_head", KvQuantMode::kInt8PerTokenHead, DataType::kInt8, DataType::kBfloat16},
-    {"fp8_head", KvQuantMode::kFp8PerTokenHead, DataType::kFloat8E4M3FN, DataType::kBfloat16},
-    {"int4_head", KvQuantMode::kInt4PerTokenHead, DataType::kUint8, DataType::kBfloat16},
-};
 
 constexpr ModelShape kLlama = {"hq32_hk8_d128", 32, 8, 128, 0};
 constexpr ModelShape kGemmaLocal = {"gemma_hq4_hk1_d256_w512", 4, 1, 256, 512};
@@ -67,7 +58,10 @@ void Register() {
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
   };
-  for (const CacheKind& kind : kKinds) {
+  std::vector<CacheKind> kinds = CacheKinds();
+  kinds.push_back(NumbersOf(DataType::kFloat));
+  kinds.push_back(NumbersOf(DataType::kFloat16));
+  for (const CacheKind& kind : kinds) {
     for (int64_t length = 1024; length <= 32768; length *= 2)
       add("decode", Decode, kLlama, kind, length);
     add("decode", Decode, kGemmaLocal, kind, 2048);

@@ -13,8 +13,6 @@ constexpr float kTensorScale = 0.02f;
 
 int64_t BlocksFor(int64_t tokens) { return (tokens + kBenchBlockSize - 1) / kBenchBlockSize; }
 
-CacheFormat FormatOf(const CacheKind& kind) { return *CacheFormat::Make(kind.mode, kind.type); }
-
 // The memory of one cache and of its scales.
 struct CacheMemory {
   uint8_t* rows = nullptr;
@@ -22,14 +20,14 @@ struct CacheMemory {
 };
 
 uint8_t* AddCache(OpCall& call, const ModelShape& shape, const CacheKind& kind, int64_t blocks) {
-  const int64_t elements = FormatOf(kind).StoredElements(shape.head_size);
+  const int64_t elements = kind.format.StoredElements(shape.head_size);
   return call.Input<uint8_t>(kind.type, {blocks, kBenchBlockSize, shape.kv_heads, elements});
 }
 
 // Ports of scales: of the tensor for keys and values, then (after `between` others) of the rows.
 void AddScales(OpCall& call, const ModelShape& shape, const CacheKind& kind, int between,
                std::vector<CacheMemory>& caches, int64_t blocks) {
-  const CacheFormat format = FormatOf(kind);
+  const CacheFormat format = kind.format;
   for (int i = 0; i < 2; ++i) {
     if (format.has_tensor_scale()) {
       call.Floats({1}, {kTensorScale});
@@ -49,7 +47,7 @@ void AddScales(OpCall& call, const ModelShape& shape, const CacheKind& kind, int
 
 // Of the Hadamard transform, where the format has them: the last port.
 void AddSigns(OpCall& call, const ModelShape& shape, const CacheKind& kind) {
-  if (!FormatOf(kind).needs_signs()) return;
+  if (!kind.format.needs_signs()) return;
   const int others = static_cast<int>(call.op().inputs().size()) - call.num_inputs() - 1;
   for (int i = 0; i < others; ++i) call.Omit();
   call.Floats({shape.head_size}, std::vector<float>(shape.head_size, 1));
@@ -58,7 +56,7 @@ void AddSigns(OpCall& call, const ModelShape& shape, const CacheKind& kind) {
 // Rows are copies of a few random ones: what they hold does not change how long it takes.
 void FillCache(OpCall& call, const ModelShape& shape, const CacheKind& kind,
                const CacheMemory& cache, int64_t blocks) {
-  const CacheFormat format = FormatOf(kind);
+  const CacheFormat format = kind.format;
   const int64_t rows = blocks * kBenchBlockSize * shape.kv_heads;
   const int64_t row_bytes = format.RowBytes(shape.head_size);
   const std::vector<float> signs(shape.head_size, 1);
@@ -82,6 +80,24 @@ void FillCache(OpCall& call, const ModelShape& shape, const CacheKind& kind,
 
 }  // namespace
 
+std::vector<CacheKind> CacheKinds() {
+  std::vector<CacheKind> kinds;
+  for (const RowFormat& row : RowFormats()) {
+    CacheKind kind = NumbersOf(DataType::kBfloat16);
+    kind.name = row.name;
+    if (row.scales != ScaleKind::kNone) {
+      kind.type = row.types.front();
+      kind.format = *CacheFormat::Make(row.mode, kind.type);
+    }
+    kinds.push_back(kind);
+  }
+  return kinds;
+}
+
+CacheKind NumbersOf(DataType type) {
+  return {std::string(DataTypeName(type)), {.element = type}, type, type};
+}
+
 std::unique_ptr<OpCall> PagedAttentionCall(const ModelShape& shape, const CacheKind& kind,
                                            int64_t queries, int64_t length) {
   const int64_t blocks = BlocksFor(length);
@@ -95,14 +111,14 @@ std::unique_ptr<OpCall> PagedAttentionCall(const ModelShape& shape, const CacheK
   AddScales(*call, shape, kind, /*between=*/1, caches, blocks);
   AddSigns(*call, shape, kind);
   for (const CacheMemory& cache : caches) FillCache(*call, shape, kind, cache, blocks);
-  call->Attribute("kv_quant_mode", std::string(KvQuantModeName(kind.mode)));
+  call->Attribute("kv_quant_mode", std::string(kind.format.name()));
   call->Attribute("sliding_window", shape.window);
   return call;
 }
 
 int64_t VisibleBytes(const ModelShape& shape, const CacheKind& kind, int64_t length) {
   const int64_t visible = shape.window > 0 ? std::min(length, shape.window) : length;
-  return visible * FormatOf(kind).BytesPerToken(shape.kv_heads, shape.head_size, shape.head_size);
+  return visible * kind.format.BytesPerToken(shape.kv_heads, shape.head_size, shape.head_size);
 }
 
 std::unique_ptr<OpCall> PagedCacheInsertCall(const ModelShape& shape, const CacheKind& kind,
@@ -115,8 +131,8 @@ std::unique_ptr<OpCall> PagedCacheInsertCall(const ModelShape& shape, const Cach
   call->Slots(tokens, kBenchBlockSize);
   AddScales(*call, shape, kind, /*between=*/0, caches, blocks);
   AddSigns(*call, shape, kind);
-  call->Attribute("kv_quant_mode", std::string(KvQuantModeName(kind.mode)));
-  if (FormatOf(kind).has_row_scales()) call->set_num_outputs(4);
+  call->Attribute("kv_quant_mode", std::string(kind.format.name()));
+  if (kind.format.has_row_scales()) call->set_num_outputs(4);
   return call;
 }
 
@@ -133,8 +149,8 @@ std::unique_ptr<OpCall> RopeCacheInsertCall(const ModelShape& shape, const Cache
   for (int i = 0; i < 2; ++i) call->Normal(kind.query, {tokens, shape.head_size / 2}, 0.5f);
   for (int i = 0; i < 2; ++i) call->Normal(kind.query, {shape.head_size});
   AddScales(*call, shape, kind, /*between=*/0, caches, blocks);
-  call->Attribute("kv_quant_mode", std::string(KvQuantModeName(kind.mode)));
-  if (FormatOf(kind).has_row_scales()) call->set_num_outputs(5);
+  call->Attribute("kv_quant_mode", std::string(kind.format.name()));
+  if (kind.format.has_row_scales()) call->set_num_outputs(5);
   return call;
 }
 
@@ -150,7 +166,7 @@ std::unique_ptr<OpCall> MergeAttnStatesCall(const ModelShape& shape, int64_t tok
 int64_t InsertedBytes(const ModelShape& shape, const CacheKind& kind, int64_t tokens) {
   const int64_t source = 2 * shape.kv_heads * shape.head_size * BitWidth(kind.query) / 8;
   return tokens *
-         (source + FormatOf(kind).BytesPerToken(shape.kv_heads, shape.head_size, shape.head_size));
+         (source + kind.format.BytesPerToken(shape.kv_heads, shape.head_size, shape.head_size));
 }
 
 }  // namespace pagefuse

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "op_call.h"
 
@@ -20,11 +22,15 @@ struct ModelShape {
 };
 
 struct CacheKind {
-  const char* name;
-  KvQuantMode mode;
-  DataType type;
-  DataType query;
+  std::string name;
+  CacheFormat format;
+  DataType type;   // of the cache
+  DataType query;  // of queries, keys and values
 };
+// Each format of rows under bfloat16 queries, by its name.
+std::vector<CacheKind> CacheKinds();
+// Rows of numbers of `type`, and queries of it.
+CacheKind NumbersOf(DataType type);
 
 // PagedAttention of `queries` tokens at the end of a sequence of `length`.
 std::unique_ptr<OpCall> PagedAttentionCall(const ModelShape& shape, const CacheKind& kind,

@@ -15,15 +15,14 @@ namespace pagefuse {
 namespace {
 
 constexpr ModelShape kShape = {"hq32_hk8_d128", 32, 8, 128, 0};
-constexpr CacheKind kBaseline = {"bf16", KvQuantMode::kNone, DataType::kBfloat16,
-                                 DataType::kBfloat16};
 
 void Decode(double seconds, const Peaks& peaks) {
+  const CacheKind numbers = NumbersOf(DataType::kBfloat16);
   std::printf("%-20s %8s %10s %10s %14s %14s\n", "decode", "context", "us", "bf16 us",
               "time of bf16", "of bandwidth");
   for (int64_t length = 1024; length <= 32768; length *= 2) {
-    CallSeries baseline(MakeCalls(VisibleBytes(kShape, kBaseline, length),
-                                  [&] { return PagedAttentionCall(kShape, kBaseline, 1, length); }),
+    CallSeries baseline(MakeCalls(VisibleBytes(kShape, numbers, length),
+                                  [&] { return PagedAttentionCall(kShape, numbers, 1, length); }),
                         "hwy");
     for (const TurboQuantPreset& preset : kTurboQuantPresets) {
       const int64_t bytes = TurboQuantBytes(kShape, preset, length);

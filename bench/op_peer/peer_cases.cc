@@ -17,36 +17,28 @@ using Cases = std::vector<OpPeerCase>;
 constexpr ModelShape kShape = {"hq32_hk8_d128", 32, 8, 128, 0};
 constexpr int64_t kTokens = 256;  // of ops that work token by token
 
-constexpr CacheKind kFloatCache = {"none_f32", KvQuantMode::kNone, DataType::kFloat,
-                                   DataType::kFloat};
-constexpr CacheKind kInt8Cache = {"int8_f32", KvQuantMode::kInt8PerTokenHead, DataType::kInt8,
-                                  DataType::kFloat};
-constexpr CacheKind kKinds[] = {
-    {"none", KvQuantMode::kNone, DataType::kBfloat16, DataType::kBfloat16},
-    {"fp8_tensor", KvQuantMode::kFp8PerTensor, DataType::kFloat8E4M3FN, DataType::kBfloat16},
-    {"int8_head", KvQuantMode::kInt8PerTokenHead, DataType::kInt8, DataType::kBfloat16},
-    {"fp8_head", KvQuantMode::kFp8PerTokenHead, DataType::kFloat8E4M3FN, DataType::kBfloat16},
-};
-
 std::string Tokens(int64_t count) { return std::to_string(count) + " tokens"; }
 
 OpPeerCase DecodeCase(const CacheKind& kind) {
-  return {std::string("PagedAttention_") + kind.name, "1 token, context 4096",
+  return {"PagedAttention_" + kind.name, "1 token, context 4096",
           [kind] { return PagedAttentionCall(kShape, kind, 1, kPeerContext); }};
 }
 
 void AddPagedCaches(Cases& cases) {
   cases.push_back(FloatDecodeCase());
-  for (const CacheKind& kind : kKinds) {
-    const std::string name = kind.name;
+  for (const CacheKind& kind : CacheKinds()) {
+    if (kind.format.needs_signs()) continue;  // RopeCacheInsert takes none
+    const std::string& name = kind.name;
     cases.push_back(DecodeCase(kind));
     cases.push_back({"PagedCacheInsert_" + name, Tokens(kTokens),
                      [kind] { return PagedCacheInsertCall(kShape, kind, kTokens); }});
     cases.push_back({"RopeCacheInsert_" + name, Tokens(kTokens),
                      [kind] { return RopeCacheInsertCall(kShape, kind, kTokens); }});
   }
-  cases.push_back({"PagedAttention_prefill", "256 tokens of 256",
-                   [] { return PagedAttentionCall(kShape, kKinds[0], kTokens, kTokens); }});
+  cases.push_back({"PagedAttention_prefill", "256 tokens of 256", [] {
+                     return PagedAttentionCall(kShape, NumbersOf(DataType::kBfloat16), kTokens,
+                                               kTokens);
+                   }});
 }
 
 void AddTurboQuant(Cases& cases) {
@@ -108,8 +100,16 @@ void AddSlots(Cases& cases) {
 
 }  // namespace
 
-OpPeerCase FloatDecodeCase() { return DecodeCase(kFloatCache); }
-OpPeerCase Int8DecodeCase() { return DecodeCase(kInt8Cache); }
+OpPeerCase FloatDecodeCase() {
+  CacheKind kind = NumbersOf(DataType::kFloat);
+  kind.name = "none_f32";
+  return DecodeCase(kind);
+}
+OpPeerCase Int8DecodeCase() {
+  const RowFormat& row = *FindRowFormat(DataType::kInt8, ScaleKind::kRow);
+  const CacheFormat format = *CacheFormat::Make(row.mode, DataType::kInt8);
+  return DecodeCase({"int8_f32", format, DataType::kInt8, DataType::kFloat});
+}
 
 std::vector<OpPeerCase> OpPeerCases() {
   Cases cases;

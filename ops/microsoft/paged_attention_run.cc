@@ -250,7 +250,7 @@ absl::Status RunInBlocks(KernelArgs& args, const MsPagedCall& call, const std::v
   p.rules.sliding_window = std::max<int64_t>(a.window, 0);
   p.rules.softcap = a.softcap;
   p.compute_type = DataType::kFloat;
-  PF_ASSIGN_OR_RETURN(p.format, CacheFormat::Make(KvQuantMode::kNone, sides[0].format.element));
+  PF_ASSIGN_OR_RETURN(p.format, CacheFormat().StoredAs(sides[0].format.element));
   p.output_type = args.output(0).dtype;
   p.num_tokens = call.tokens;
   p.num_sequences = call.batch;

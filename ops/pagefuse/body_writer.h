@@ -38,6 +38,8 @@ class BodyWriter {
   // Two outputs: first, second = <call>
   std::pair<std::string, std::string> AddPair(std::string_view call);
   void Comment(std::string_view text);
+  // Lines as they are.
+  void Lines(std::string_view lines) { lines_ += lines; }
 
   // Constants, each written once: a scalar, a list, a scalar float (exact digits), and one that a
   // matcher binds to an attribute of the op.

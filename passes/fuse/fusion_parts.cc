@@ -137,9 +137,9 @@ std::string FlatText(const std::string& name, const std::string& port, const Val
 }
 
 std::string UnflatText(const std::string& name, const std::string& from, const Value& value,
-                       const std::string& like, const Value& like_value, int tail) {
+                       const std::string& like, const Value& like_value) {
   if (const auto dims = ReshapeDims(value)) return ReshapeText(name, from, *dims);
-  const int lead = Rank(like_value) - tail;
+  const int lead = Rank(like_value) - 2;
   std::vector<int64_t> rest;
   for (int axis = 0; axis < Rank(value); ++axis) {
     const Dim& dim = (*value.shape())[axis];

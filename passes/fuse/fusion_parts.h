@@ -52,9 +52,9 @@ std::string ReshapeText(const std::string& name, const std::string& of, const st
 std::string FlatText(const std::string& name, const std::string& port, const Value& value,
                      const std::vector<int64_t>& tail);
 // `name`: `from` under the shape of `value`. The axes of tokens of more than one unknown length are
-// those of the port `like`, before its last `tail` dims; empty where they are not.
+// those of the port `like`, before its last two dims; empty where they are not.
 std::string UnflatText(const std::string& name, const std::string& from, const Value& value,
-                       const std::string& like, const Value& like_value, int tail);
+                       const std::string& like, const Value& like_value);
 // `name`: `from` as integers of that type.
 std::string CastText(const std::string& name, const std::string& from, DataType type);
 // `<port>_32` for each of the ports: what ops take of metadata.

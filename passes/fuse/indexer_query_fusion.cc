@@ -79,9 +79,9 @@ std::string IndexerText(const IndexerQuery& query, const TableForm& form, const 
   const std::string outputs = StrCat("q_out, weights_out", query.scales ? ", q_scale" : "");
   const std::string results = StrCat("codes, scaled", query.scales ? ", exponents" : "");
   const std::vector<std::string> views = {
-      UnflatText("q_out", "codes", *query.codes, "q", q, 2),
-      UnflatText("weights_out", "scaled", *query.weights, "q", q, 2),
-      query.scales ? UnflatText("q_scale", "exponents", *query.scales, "q", q, 2) : " "};
+      UnflatText("q_out", "codes", *query.codes, "q", q),
+      UnflatText("weights_out", "scaled", *query.weights, "q", q),
+      query.scales ? UnflatText("q_scale", "exponents", *query.scales, "q", q) : " "};
   if (std::count(views.begin(), views.end(), "") > 0) return "";
   return StrCat("(q, weights, ", form.formal, ") => (", outputs, ") { ", TablePrelude(form, width),
                 FlatText("rows", "q", q, {heads, BackDim(q, 1)}),

@@ -76,8 +76,8 @@ std::string GroupViews(const Value& codes, const Value& scales, const GroupLayou
     return "o_fp8 = Transpose <perm = [1, 0, 2]> (rows_out)  "
            "o_scale = Transpose <perm = [1, 0, 2]> (scales)  ";
   }
-  const std::string first = UnflatText("o_fp8", "rows_out", codes, "o", o, 2);
-  const std::string second = UnflatText("o_scale", "scales", scales, "o", o, 2);
+  const std::string first = UnflatText("o_fp8", "rows_out", codes, "o", o);
+  const std::string second = UnflatText("o_scale", "scales", scales, "o", o);
   return first.empty() || second.empty() ? "" : first + second;
 }
 

@@ -19,10 +19,10 @@ constexpr const char* kName = "fuse-paged-attention";
 
 struct Reading {
   AttentionSite site;
-  CacheRows key, value;
+  ReadRows key, value;
   PagedAxes axes;
   VisibleKeys visible;
-  std::string mode;
+  CacheFormat format;
   std::optional<LogSums> sums;
 };
 
@@ -45,7 +45,7 @@ absl::StatusOr<Reading> ReadSite(ElementReader& reader, Value* output, const Axi
   PF_RETURN_IF_ERROR(IsWorthPaging(reading));
   PF_RETURN_IF_ERROR(CheckNoBias(reading.site));
   PF_ASSIGN_OR_RETURN(reading.visible, VisibleKeysOf(reading.site, reading.axes));
-  PF_ASSIGN_OR_RETURN(reading.mode, QuantModeOf(reading.key, reading.value));
+  PF_ASSIGN_OR_RETURN(reading.format, FormatOf(reading.key, reading.value));
   return reading;
 }
 
@@ -93,7 +93,7 @@ class SiteFuser {
   // The result, and the log-sum-exps if there are any.
   static absl::StatusOr<std::vector<Value*>> Build(const Reading& r, Replacement& replacement) {
     PagedAttentionPorts ports(replacement.builder(), r.site, r.axes, r.visible);
-    PF_ASSIGN_OR_RETURN(std::vector<Value*> inputs, ports.Inputs(r.key, r.value, r.mode));
+    PF_ASSIGN_OR_RETURN(std::vector<Value*> inputs, ports.Inputs(r.key, r.value, r.format));
     Node* node =
         replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, r.sums ? 2 : 1);
     node->name = r.site.output.producer()->name;
@@ -105,7 +105,7 @@ class SiteFuser {
     node->SetAttribute("sliding_window", MakeAttribute(chunks > 0 ? chunks : r.visible.window));
     if (chunks > 0) node->SetAttribute("chunk_lookback", MakeAttribute(r.visible.chunks_before));
     node->SetAttribute("softcap", MakeAttribute(static_cast<float>(r.site.softcap)));
-    node->SetAttribute("kv_quant_mode", MakeAttribute(r.mode));
+    node->SetAttribute("kv_quant_mode", MakeAttribute(std::string(r.format.name())));
     PF_ASSIGN_OR_RETURN(Value * result, ports.Result(node->output(0), r.key, r.value));
     if (!r.sums) return std::vector<Value*>{result};
     PF_ASSIGN_OR_RETURN(Value * sums, ports.Sums(node->output(1), *r.sums));

@@ -58,9 +58,9 @@ AxisAtoms PagedAttentionPorts::Heads() const { return Joined(axes_.heads, axes_.
 
 Dim PagedAttentionPorts::NumSequences() const { return LengthOf(axes_.sequence); }
 
-absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const CacheRows& key,
-                                                                const CacheRows& value,
-                                                                const std::string& mode) {
+absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& key,
+                                                                const ReadRows& value,
+                                                                const CacheFormat& format) {
   std::vector<Value*> inputs(kNumPorts, nullptr);
   PF_ASSIGN_OR_RETURN(inputs[0], arranger_.Gathered(site_.query, {Tokens(), Heads(), {site_.e}}));
   PF_ASSIGN_OR_RETURN(inputs[1], Cache(key.codes, site_.e));
@@ -68,10 +68,10 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const CacheRows&
   PF_ASSIGN_OR_RETURN(inputs[3], FirstTokens());
   PF_ASSIGN_OR_RETURN(inputs[4], Lengths());
   PF_ASSIGN_OR_RETURN(inputs[5], BlockTable());
-  if (mode == "fp8_per_tensor") {
+  if (format.has_tensor_scale()) {
     PF_ASSIGN_OR_RETURN(inputs[kKScale], TensorScale(key, /*with_number=*/false));
     PF_ASSIGN_OR_RETURN(inputs[kVScale], TensorScale(value, /*with_number=*/true));
-  } else if (mode != "none") {
+  } else if (format.has_row_scales()) {
     PF_ASSIGN_OR_RETURN(inputs[kKScaleCache], ScaleCache(*key.scale));
     PF_ASSIGN_OR_RETURN(inputs[kVScaleCache], ScaleCache(*value.scale));
   }
@@ -90,7 +90,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::Cache(const Element& codes, const At
 }
 
 // Latent rows are keys as a whole and values in their first elements.
-bool PagedAttentionPorts::IsPrefix(const CacheRows& key, const CacheRows& value,
+bool PagedAttentionPorts::IsPrefix(const ReadRows& key, const ReadRows& value,
                                    const AttentionSite& site) {
   if (key.codes.value != value.codes.value || key.codes.at.size() != value.codes.at.size()) {
     return false;
@@ -103,8 +103,7 @@ bool PagedAttentionPorts::IsPrefix(const CacheRows& key, const CacheRows& value,
   return true;
 }
 
-absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const CacheRows& key,
-                                                       const CacheRows& value) {
+absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const ReadRows& key, const ReadRows& value) {
   if (IsPrefix(key, value, site_)) return Cache(key.codes, site_.e);
   if (!ProvablyEqual(site_.d->extent, site_.e->extent)) {
     return absl::FailedPreconditionError(
@@ -119,7 +118,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::ScaleCache(const Element& scale) {
   return arranger_.Gathered(scale, {blocks, axes_.row, axes_.heads});
 }
 
-absl::StatusOr<Value*> PagedAttentionPorts::TensorScale(const CacheRows& rows, bool with_number) {
+absl::StatusOr<Value*> PagedAttentionPorts::TensorScale(const ReadRows& rows, bool with_number) {
   const auto number = static_cast<float>(with_number ? rows.number : 1);
   if (!rows.scale) return builder_.Float(number);
   Value* scale = rows.scale->value;
@@ -232,8 +231,8 @@ absl::StatusOr<Value*> PagedAttentionPorts::RaggedTable(const Element& table) {
       StrCat("\"", table.value->name(), "\": is no table [sequence, block]"));
 }
 
-absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const CacheRows& key,
-                                                   const CacheRows& value) {
+absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const ReadRows& key,
+                                                   const ReadRows& value) {
   if (IsPrefix(key, value, site_) && !ProvablyEqual(site_.d->extent, site_.e->extent)) {
     const auto size = site_.d->extent.constant();
     if (!size) return absl::FailedPreconditionError("the size of values is not known");

@@ -17,10 +17,10 @@ class PagedAttentionPorts {
   PagedAttentionPorts(GraphBuilder& builder, const AttentionSite& site, const PagedAxes& axes,
                       const VisibleKeys& visible);
 
-  absl::StatusOr<std::vector<Value*>> Inputs(const CacheRows& key, const CacheRows& value,
-                                             const std::string& mode);
+  absl::StatusOr<std::vector<Value*>> Inputs(const ReadRows& key, const ReadRows& value,
+                                             const CacheFormat& format);
   // The op's output as the site's.
-  absl::StatusOr<Value*> Result(Value* output, const CacheRows& key, const CacheRows& value);
+  absl::StatusOr<Value*> Result(Value* output, const ReadRows& key, const ReadRows& value);
 
   // The op's log-sum-exps as the site's.
   absl::StatusOr<Value*> Sums(Value* sums, const LogSums& site_sums);
@@ -35,13 +35,13 @@ class PagedAttentionPorts {
 
  private:
   absl::StatusOr<Value*> Cache(const Element& codes, const AtomPtr& along);
-  absl::StatusOr<Value*> ValueCache(const CacheRows& key, const CacheRows& value);
+  absl::StatusOr<Value*> ValueCache(const ReadRows& key, const ReadRows& value);
   absl::StatusOr<Value*> ScaleCache(const Element& scale);
-  absl::StatusOr<Value*> TensorScale(const CacheRows& rows, bool with_number);
+  absl::StatusOr<Value*> TensorScale(const ReadRows& rows, bool with_number);
   absl::StatusOr<Value*> BySequence(const Element& element);
   absl::StatusOr<Value*> RaggedTable(const Element& table);
   Dim NumSequences() const;
-  static bool IsPrefix(const CacheRows& key, const CacheRows& value, const AttentionSite& site);
+  static bool IsPrefix(const ReadRows& key, const ReadRows& value, const AttentionSite& site);
 
   GraphBuilder& builder_;
   const AttentionSite& site_;

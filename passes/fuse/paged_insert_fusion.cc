@@ -5,6 +5,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/formats/cache_format.h"
 #include "pagefuse/passes/fuse/cache_views.h"
 #include "pagefuse/passes/fuse/fusion_parts.h"
 #include "pagefuse/passes/fuse/fusions.h"
@@ -87,13 +88,20 @@ std::vector<FusionPort> InsertPorts(const InsertCaches& caches, const SlotForm& 
   return ports;
 }
 
-std::vector<std::string> Modes(const InsertCaches& caches, bool tensor_scales) {
-  const DataType type = caches.key->dtype();
-  if (tensor_scales) return {"fp8_per_tensor"};
-  if (!caches.row_scales()) return {"none"};
-  if (type == DataType::kInt8) return {"int8_per_token_head"};
-  if (type == DataType::kFloat8E4M3FN) return {"fp8_per_token_head"};
-  return {"fp8_per_token_head", "int4_per_token_head"};
+// The formats that such caches may be in, with their roundings. Rows that are transformed would take
+// signs.
+std::vector<CacheFormat> FormatsOf(const InsertCaches& caches, ScaleKind scales) {
+  std::vector<CacheFormat> formats;
+  for (const RowFormat& row : RowFormats()) {
+    const CacheFormat format{.mode = row.mode};
+    if (row.scales != scales || format.needs_signs()) continue;
+    if (!format.StoredAs(caches.key->dtype()).ok()) continue;
+    formats.push_back(format);
+    if (row.has_rounding) {
+      formats.push_back({.mode = row.mode, .int8_rounding = Int8Rounding::kTowardZero});
+    }
+  }
+  return formats;
 }
 
 // `name`: the port [.., heads, size] as a cache of blocks, and `out`: back from it.
@@ -104,15 +112,14 @@ std::string BlocksText(const std::string& name, const std::string& port, int64_t
 
 std::string InsertText(const InsertCaches& caches, const SlotForm& slots,
                        const std::vector<FusionPort>& specs, const BoundPorts& ports,
-                       bool tensor_scales, const std::string& mode, const std::string& rounding) {
+                       const CacheFormat& format) {
   const int64_t block_size = BlockSize(*caches.key);
   const auto tail = [&](const char* port) -> std::vector<int64_t> {
     const Value& rows = *ports.at(port);
     return {BackDim(rows, 2), BackDim(rows, 1)};
   };
-  const int64_t packed = mode == "int4_per_token_head" ? 2 : 1;
   const auto cache_tail = [&](const char* port) -> std::vector<int64_t> {
-    return {tail(port)[0], tail(port)[1] / packed};
+    return {tail(port)[0], format.StoredElements(tail(port)[1])};
   };
   std::vector<std::string> formal;
   for (const FusionPort& spec : specs) formal.push_back(spec.name);
@@ -125,8 +132,8 @@ std::string InsertText(const InsertCaches& caches, const SlotForm& slots,
   std::string inputs = "key_rows, value_rows, keys, values, slots";
   std::string after = ReshapeText("key_cache_out", "new_keys", *ReshapeDims(*caches.key)) +
                       ReshapeText("value_cache_out", "new_values", *ReshapeDims(*caches.value));
-  if (tensor_scales) StrAppend(&inputs, ", k_scale, v_scale");
-  if (caches.row_scales()) {
+  if (format.has_tensor_scale()) StrAppend(&inputs, ", k_scale, v_scale");
+  if (format.has_row_scales()) {
     StrAppend(&body, BlocksText("key_scales", "k_scale_cache", block_size, {tail("key")[0]}),
               BlocksText("value_scales", "v_scale_cache", block_size, {tail("value")[0]}));
     StrAppend(&inputs, ", , , key_scales, value_scales");
@@ -138,12 +145,13 @@ std::string InsertText(const InsertCaches& caches, const SlotForm& slots,
         ReshapeText("v_scale_cache_out", "new_value_scales", *ReshapeDims(*caches.value_scales)));
   }
   return StrCat("(", absl::StrJoin(formal, ", "), ") => (", outputs, ") { ", body, results,
-                " = pagefuse.PagedCacheInsert <kv_quant_mode = \"", mode, "\", int8_rounding = \"",
-                rounding, "\"> (", inputs, ")  ", after, "}");
+                " = pagefuse.PagedCacheInsert <kv_quant_mode = \"", format.name(),
+                "\", int8_rounding = \"", Int8RoundingName(format.int8_rounding), "\"> (", inputs,
+                ")  ", after, "}");
 }
 
 absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches,
-                                bool tensor_scales) {
+                                ScaleKind scales) {
   const int64_t block_size = BlockSize(*caches.key);
   std::vector<OutputSpec> outputs = {{"key_cache_out", caches.key, "key_cache"},
                                      {"value_cache_out", caches.value, "value_cache"}};
@@ -152,15 +160,12 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches
     outputs.push_back({"v_scale_cache_out", caches.value_scales, "v_scale_cache"});
   }
   for (const SlotForm& slots : SlotForms(block_size)) {
-    const std::vector<FusionPort> specs = InsertPorts(caches, slots, tensor_scales);
+    const std::vector<FusionPort> specs = InsertPorts(caches, slots, scales == ScaleKind::kTensor);
     const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
       Draft result;
       const int64_t row = BackDim(*ports.at("key"), 1) * BackDim(*ports.at("key"), 2);
-      for (const std::string& mode : Modes(caches, tensor_scales)) {
-        for (const char* rounding : {"half_even", "toward_zero"}) {
-          result.texts.push_back(
-              InsertText(caches, slots, specs, ports, tensor_scales, mode, rounding));
-        }
+      for (const CacheFormat& format : FormatsOf(caches, scales)) {
+        result.texts.push_back(InsertText(caches, slots, specs, ports, format));
       }
       // Quotients and products with the reciprocal round apart here and there.
       constexpr ResultRule kRows = {.share = 0.002}, kScales = {.relative = 3e-7};
@@ -189,7 +194,7 @@ absl::StatusOr<bool> FuseWithRowScales(FusionSearch& search, InsertCaches caches
       if (key_scales == value_scales) continue;
       caches.key_scales = key_scales;
       caches.value_scales = value_scales;
-      PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, false));
+      PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, ScaleKind::kRow));
       if (fused) return true;
     }
   }
@@ -209,13 +214,13 @@ absl::StatusOr<bool> FusePagedCacheInsert(FusionSearch& search, Value* output) {
   for (Value* key : CachesBefore(search, output, like_output)) {
     const InsertCaches caches = {.key = key, .value = output};
     if (IsRowType(output->dtype())) {
-      PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, false));
+      PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, ScaleKind::kNone));
       if (fused) return true;
       continue;
     }
     PF_ASSIGN_OR_RETURN(bool fused, FuseWithRowScales(search, caches));
     if (!fused && output->dtype() != DataType::kInt8) {
-      PF_ASSIGN_OR_RETURN(fused, FuseInsert(search, caches, true));
+      PF_ASSIGN_OR_RETURN(fused, FuseInsert(search, caches, ScaleKind::kTensor));
     }
     if (fused) return true;
   }

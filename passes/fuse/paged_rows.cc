@@ -27,8 +27,12 @@ void Collect(const IndexForm& form, const Wanted& wanted, std::vector<AtomPtr>& 
   }
 }
 
+// Whether caches of the type hold codes in some format.
 bool IsQuantised(DataType type) {
-  return type == DataType::kInt8 || type == DataType::kUint8 || type == DataType::kFloat8E4M3FN;
+  return std::any_of(RowFormats().begin(), RowFormats().end(), [&](const RowFormat& format) {
+    return format.scales != ScaleKind::kNone &&
+           std::find(format.types.begin(), format.types.end(), type) != format.types.end();
+  });
 }
 
 // The axes that the output's rows run over, in order.
@@ -50,7 +54,7 @@ AxisAtoms RowAxes(const AttentionSite& site) {
 
 class AxesReader {
  public:
-  AxesReader(const AttentionSite& site, const CacheRows& key) : site_(site), key_(key) {}
+  AxesReader(const AttentionSite& site, const ReadRows& key) : site_(site), key_(key) {}
 
   absl::StatusOr<PagedAxes> Read() {
     PF_RETURN_IF_ERROR(FindBlock());
@@ -157,24 +161,24 @@ class AxesReader {
   }
 
   const AttentionSite& site_;
-  const CacheRows& key_;
+  const ReadRows& key_;
   PagedAxes axes_;
   std::vector<AtomPtr> owners_;
 };
 
 }  // namespace
 
-bool CacheRows::quantised() const { return e4m3 || IsQuantised(codes.value->dtype()); }
+bool ReadRows::quantised() const { return e4m3 || IsQuantised(codes.value->dtype()); }
 
-bool CacheRows::IsSingle(const Element& element) {
+bool ReadRows::IsSingle(const Element& element) {
   const auto& shape = element.value->shape();
   return shape && std::all_of(shape->dims().begin(), shape->dims().end(),
                               [](const Dim& dim) { return dim.constant() == 1; });
 }
 
-absl::StatusOr<CacheRows> RowsOf(ElementReader& reader, const Factors& read, const AtomPtr& along,
-                                 DataType type) {
-  CacheRows rows;
+absl::StatusOr<ReadRows> RowsOf(ElementReader& reader, const Factors& read, const AtomPtr& along,
+                                DataType type) {
+  ReadRows rows;
   Factors factors = read;
   if (read.others.size() == 1 && read.others[0].From("Cast") &&
       read.others[0].value->dtype() == type) {
@@ -203,14 +207,11 @@ absl::StatusOr<CacheRows> RowsOf(ElementReader& reader, const Factors& read, con
   return rows;
 }
 
-absl::StatusOr<PagedAxes> PagedAxesOf(const AttentionSite& site, const CacheRows& key) {
+absl::StatusOr<PagedAxes> PagedAxesOf(const AttentionSite& site, const ReadRows& key) {
   return AxesReader(site, key).Read();
 }
 
-absl::StatusOr<std::string> QuantModeOf(const CacheRows& key, const CacheRows& value) {
-  const auto is_e4m3 = [](const CacheRows& rows) {
-    return rows.e4m3 || rows.codes.value->dtype() == DataType::kFloat8E4M3FN;
-  };
+absl::StatusOr<CacheFormat> FormatOf(const ReadRows& key, const ReadRows& value) {
   const bool tokens = key.per_token() && value.per_token();
   if (key.per_token() != value.per_token() || key.quantised() != value.quantised()) {
     return absl::FailedPreconditionError(StrCat("keys \"", key.codes.value->name(),
@@ -221,14 +222,18 @@ absl::StatusOr<std::string> QuantModeOf(const CacheRows& key, const CacheRows& v
     if (key.scale || value.scale || value.number != 1) {
       return absl::FailedPreconditionError("keys or values of floats have a scale");
     }
-    return std::string("none");
+    return CacheFormat();
   }
-  if (is_e4m3(key) && is_e4m3(value)) {
-    return std::string(tokens ? "fp8_per_token_head" : "fp8_per_tensor");
+  // The tensor's scale takes a number in, those of rows do not.
+  if (tokens && value.number != 1) {
+    return absl::FailedPreconditionError(
+        StrCat("values with a scale for each row have a factor of ", value.number, " too"));
   }
-  const bool int8 =
-      key.codes.value->dtype() == DataType::kInt8 && value.codes.value->dtype() == DataType::kInt8;
-  if (int8 && tokens && value.number == 1) return std::string("int8_per_token_head");
+  const RowFormat* format =
+      FindRowFormat(key.element(), tokens ? ScaleKind::kRow : ScaleKind::kTensor);
+  if (format != nullptr && key.element() == value.element()) {
+    return CacheFormat{.mode = format->mode};
+  }
   return absl::FailedPreconditionError(
       StrCat("caches of ", DataTypeName(key.codes.value->dtype()),
              tokens ? " with a scale for each row" : " with one scale", " are of no known format"));

@@ -4,25 +4,27 @@
 
 #include <string>
 
+#include "pagefuse/kernels/formats/cache_format.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/attention_site.h"
 
 namespace pagefuse {
 
 // One side, keys or values.
-struct CacheRows {
+struct ReadRows {
   Element codes;                 // as they lie in the cache
   bool e4m3 = false;             // codes are bytes that stand for them
   std::optional<Element> scale;  // a tensor's, or one for each row and head
   double number = 1;             // a factor that is no element
 
   bool quantised() const;
+  DataType element() const { return e4m3 ? DataType::kFloat8E4M3FN : codes.value->dtype(); }
   bool per_token() const { return scale && !scale->at.empty() && !IsSingle(*scale); }
   static bool IsSingle(const Element& element);
 };
 // `type`: of queries, which the op rounds rows to that it decodes.
-absl::StatusOr<CacheRows> RowsOf(ElementReader& reader, const Factors& factors,
-                                 const AtomPtr& along, DataType type);
+absl::StatusOr<ReadRows> RowsOf(ElementReader& reader, const Factors& factors, const AtomPtr& along,
+                                DataType type);
 
 // How the axes of an attention map to a paged cache.
 struct PagedAxes {
@@ -37,10 +39,10 @@ struct PagedAxes {
   AtomPtr query;        // rows of queries of a sequence; null: one
   bool ragged = false;  // the sequence is computed from its first token, `sequence` is the token
 };
-absl::StatusOr<PagedAxes> PagedAxesOf(const AttentionSite& site, const CacheRows& key);
+absl::StatusOr<PagedAxes> PagedAxesOf(const AttentionSite& site, const ReadRows& key);
 
-// The cache format of the two sides together: an op's kv_quant_mode.
-absl::StatusOr<std::string> QuantModeOf(const CacheRows& key, const CacheRows& value);
+// The cache format of the two sides together.
+absl::StatusOr<CacheFormat> FormatOf(const ReadRows& key, const ReadRows& value);
 
 // Output axes that are read in two digits, as query heads that share KV heads are.
 AxisSplits SplitsOf(const AttentionSite& site);

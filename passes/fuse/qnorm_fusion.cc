@@ -65,7 +65,7 @@ Draft QNormDraft(const QNormReading& reading, const BoundPorts& ports,
   const int64_t heads = BackDim(q, 2);
   const bool coded = reading.cache.format == "fp8";
   const CacheView view = ViewCache(*reading.output, "kv_cache", reading.cache.dims);
-  const std::string q_out = UnflatText("q_out", "queries", *reading.q_out, "q", q, 2);
+  const std::string q_out = UnflatText("q_out", "queries", *reading.q_out, "q", q);
   if (q_out.empty()) return draft;
   const std::string before = StrCat(TablePrelude(reading.table, *width), view.before,
                                     reading.slots.text, FlatText("q_rows", "q", q, {heads, size}),

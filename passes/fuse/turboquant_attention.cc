@@ -267,7 +267,7 @@ class SlotFuser {
   // The result, and the log-sum-exps if the graph has them.
   absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const Slot& slot,
                                             const std::optional<LogSums>& sums) {
-    CacheRows rows;
+    ReadRows rows;
     rows.codes = slot.codes;
     PF_ASSIGN_OR_RETURN(const PagedAxes axes, PagedAxesOf(site_, rows));
     if (!axes.block) return Refused("the cache has no block table");

@@ -43,14 +43,14 @@ const Node* BehindViews(const Value* rows) {
   return node;
 }
 
-// The scale by which rows were rounded to float8e4m3fn, where a graph does so itself: their codes
-// under that scale hold them as they are.
-std::optional<float> ExportedScale(const Value* rows) {
+// The scale by which rows were rounded to codes of type `stored`, where a graph does so itself:
+// their codes under that scale hold them as they are.
+std::optional<float> ExportedScale(const Value* rows, DataType stored) {
   const Node* dequantise = BehindViews(rows);
   if (dequantise == nullptr || !dequantise->Is("DequantizeLinear")) return std::nullopt;
   const Value* codes = dequantise->input(0);
   const Value* scale = dequantise->input(1);
-  if (codes->dtype() != DataType::kFloat8E4M3FN || scale == nullptr || !scale->initializer() ||
+  if (codes->dtype() != stored || scale == nullptr || !scale->initializer() ||
       scale->dtype() != DataType::kFloat || scale->initializer()->size() != 1) {
     return std::nullopt;
   }
@@ -60,7 +60,7 @@ std::optional<float> ExportedScale(const Value* rows) {
 
 absl::StatusOr<float> ScaleOf(const CacheSite& site, std::string_view option,
                               const std::vector<float>& scales, const Value* rows) {
-  if (scales.empty()) return ExportedScale(rows).value_or(1.0f);
+  if (scales.empty()) return ExportedScale(rows, site.choice.stored).value_or(1.0f);
   if (scales.size() == 1) return scales[0];
   if (static_cast<int64_t>(scales.size()) == site.layer.count) return scales[site.layer.index];
   return Wrong(option, StrCat("expected a number, or one for each of ", site.layer.count,

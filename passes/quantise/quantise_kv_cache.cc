@@ -44,9 +44,8 @@ bool Changes(const CacheSite& site) {
   if (!insert.Is("PagedCacheInsert", "pagefuse") || site.choice.changes_nothing()) return false;
   if (insert.StringAttribute("kv_quant_mode", "none").value_or("none") != "none") return false;
   // Where only the type tells, a cache of it is what was asked for.
-  const bool only_type = site.choice.mode == KvQuantMode::kNone && !site.choice.turboquant;
   const Value* cache = insert.input(kPagedCacheInsertIn["key_cache"]);
-  return !only_type || cache == nullptr || cache->dtype() != site.choice.stored;
+  return !site.choice.is_plain() || cache == nullptr || cache->dtype() != site.choice.stored;
 }
 
 absl::StatusOr<std::vector<CacheSite>> FindSites(const Graph& graph, const CachePlan& plan) {

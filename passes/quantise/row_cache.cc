@@ -1,5 +1,6 @@
 #include "pagefuse/passes/quantise/row_cache.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
@@ -35,7 +36,7 @@ class RowQuantiser {
       : graph_(graph),
         insert_(site.insert),
         stored_(site.choice.stored),
-        format_{.mode = site.choice.mode},
+        format_(site.choice.format()),
         scales_(scales),
         names_(names) {}
 
@@ -57,11 +58,12 @@ class RowQuantiser {
   }
 
  private:
-  std::string Mode() const { return std::string(KvQuantModeName(format_.mode)); }
+  std::string Mode() const { return std::string(format_.name()); }
 
   // The inputs of the insert with the caches of codes, and with scales.
   std::vector<Value*> Inputs(GraphBuilder& builder) {
     Value* caches[] = {insert_->input(kCaches[0]), insert_->input(kCaches[1])};
+    PF_CHECK(caches[0] != nullptr && caches[1] != nullptr);  // CheckCache was OK
     const int64_t head_size = caches[0]->shape()->back(0).constant().value_or(0);
     std::vector<Value*> inputs = insert_->inputs();
     const int last = format_.needs_signs()      ? kInsertIn["rht_signs"]
@@ -138,20 +140,21 @@ class RowQuantiser {
 
 }  // namespace
 
-// Rows of packed codes are transformed, which takes a power of two.
+// The signs of transformed rows are those of keys and of values.
 absl::Status CheckRows(const CacheSite& site) {
-  if (!CacheFormat{.mode = site.choice.mode}.needs_signs()) return absl::OkStatus();
+  const CacheFormat format = site.choice.format();
+  if (!format.needs_signs()) return absl::OkStatus();
   const Dim key = site.insert->input(kCaches[0])->shape()->back(0);
   const Dim value = site.insert->input(kCaches[1])->shape()->back(0);
   const int64_t size = key.constant().value_or(0);
-  if (value.constant() == size && size >= 2 && (size & (size - 1)) == 0) return absl::OkStatus();
+  if (value.constant() == size && format.TakesSize(size)) return absl::OkStatus();
   return SiteError(site, *site.insert,
                    StrCat("expected keys and values of one size that is a power of two, got ",
                           key.ToString(), " and ", value.ToString()));
 }
 
 void StoreRows(Graph& graph, const CacheSite& site, const KvScales& scales, CacheNames& names) {
-  if (site.choice.mode != KvQuantMode::kNone) return RowQuantiser(graph, site, scales, names).Run();
+  if (!site.choice.is_plain()) return RowQuantiser(graph, site, scales, names).Run();
   for (int i : kCaches) site.insert->input(i)->set_dtype(site.choice.stored);
   for (int i : kCacheOuts) site.insert->output(i)->set_dtype(site.choice.stored);
 }

@@ -11,7 +11,6 @@
 
 #include "pagefuse/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/kernels/formats/row_codec-inl.h"
-#include "pagefuse/kernels/numeric/bfloat16_pairs-inl.h"
 #include "pagefuse/kernels/numeric/fold_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -42,133 +41,6 @@ HWY_INLINE V InRegister(V v) {
   asm volatile("" : "+v"(v.raw));
 #endif
   return v;
-}
-
-// A codec as the loops use it: elements are Load() * kUnit * row.scale, and two vectors are read at
-// a time where registers allow.
-// With kEvenOdd the first of the two has elements d, d + 2, ..., the second d + 1, d + 3, ...
-// With kUnitLength a row is divided by its length if codec.norm_correction says so: its factor is
-// known when all of it has been read. With kRowOffset elements are that plus row.offset.
-template <class Codec>
-struct Reader : Codec {
-  static constexpr float kUnit = 1.0f;
-  static constexpr bool kEvenOdd = false;
-  static constexpr bool kUnitLength = false;
-  static constexpr bool kRowOffset = false;
-
-  template <class DF, class V>
-  HWY_INLINE void LoadTwo(DF df, const typename Codec::Row& row, size_t d, V& a, V& b) const {
-    a = this->Load(df, row, d);
-    b = this->Load(df, row, d + hn::Lanes(df));
-  }
-};
-
-#if HWY_TARGET != HWY_SCALAR
-struct Bfloat16Reader : PlainCodec<Bfloat16> {
-  static constexpr float kUnit = 1.0f;
-  static constexpr bool kEvenOdd = true;
-  static constexpr bool kUnitLength = false;
-  static constexpr bool kRowOffset = false;
-
-  template <class DF, class V>
-  HWY_INLINE void LoadTwo(DF df, const Row& row, size_t d, V& a, V& b) const {
-    LoadBfloat16Pairs(df, row.data + d, a, b);
-  }
-};
-#else
-using Bfloat16Reader = Reader<PlainCodec<Bfloat16>>;
-#endif
-
-#if PF_HAS_F16C
-// Shifted by seven, a code is a float16 of the value / 256 (see LoadToFloat), which is what this
-// gives: the factor costs nothing elsewhere. Two vectors of floats are one of codes in 16 bits.
-template <class Codec>
-struct E4M3Reader : Codec {
-  static constexpr float kUnit = 256.0f;
-  static constexpr bool kEvenOdd = false;
-  static constexpr bool kUnitLength = false;
-  static constexpr bool kRowOffset = false;
-
-  // Of sign-extended codes: bit 14, a copy of the sign, becomes a zero, or for the code of NaN (127
-  // without its sign, to which nothing can be added without a carry) a one, which is NaN too.
-  template <class D16, class V16>
-  static HWY_INLINE V16 Halves(D16 di16, V16 codes) {
-    const auto shifted = hn::ShiftLeft<7>(codes);
-    const auto carried = hn::Add(shifted, hn::Set(di16, 1 << 7));
-    return hn::Xor(shifted, hn::And(carried, hn::Set(di16, 1 << 14)));
-  }
-  template <class DF, class V>
-  HWY_INLINE void LoadTwo(DF df, const typename Codec::Row& row, size_t d, V& a, V& b) const {
-    const hn::Repartition<int16_t, DF> di16;
-    const hn::Rebind<int8_t, decltype(di16)> di8;
-    const hn::Rebind<hwy::float16_t, DF> df16;
-    const hn::Half<decltype(di16)> half;
-    const auto* codes = reinterpret_cast<const int8_t*>(row.data + d);
-    const auto halves = Halves(di16, hn::PromoteTo(di16, hn::LoadU(di8, codes)));
-    a = hn::PromoteTo(df, hn::BitCast(df16, hn::LowerHalf(half, halves)));
-    b = hn::PromoteTo(df, hn::BitCast(df16, hn::UpperHalf(half, halves)));
-  }
-  template <class DF>
-  HWY_INLINE hn::Vec<DF> Load(DF df, const typename Codec::Row& row, size_t d) const {
-    return hn::Mul(Codec::Load(df, row, d), hn::Set(df, 1.0f / kUnit));
-  }
-  template <class DF>
-  HWY_INLINE hn::Vec<DF> LoadN(DF df, const typename Codec::Row& row, size_t d,
-                               size_t count) const {
-    return hn::Mul(Codec::LoadN(df, row, d, count), hn::Set(df, 1.0f / kUnit));
-  }
-};
-#else
-template <class Codec>
-using E4M3Reader = Reader<Codec>;
-#endif
-
-#if HWY_TARGET != HWY_SCALAR
-// A byte widened to a lane holds two codes.
-struct Int4Reader : Int4HeadCodec {
-  static constexpr float kUnit = 1.0f;
-  static constexpr bool kEvenOdd = true;
-  static constexpr bool kUnitLength = false;
-  static constexpr bool kRowOffset = false;
-
-  template <class DF, class V>
-  HWY_INLINE void LoadTwo(DF df, const Row& row, size_t d, V& a, V& b) const {
-    const hn::RebindToSigned<DF> di;
-    const hn::Rebind<uint8_t, DF> du8;
-    const auto bytes = hn::PromoteTo(di, hn::LoadU(du8, row.data + d / 2));
-    const auto low = hn::And(bytes, hn::Set(di, 15));
-    const auto high = hn::ShiftRight<4>(bytes);
-    if constexpr (hn::MaxLanes(df) == 16) {
-      // A vector is a table of what each code means in a row.
-      const auto table = hn::Sub(hn::Iota(df, 0.0f), hn::Set(df, row.zero_point));
-      a = hn::TableLookupLanes(table, hn::IndicesFromVec(df, low));
-      b = hn::TableLookupLanes(table, hn::IndicesFromVec(df, high));
-    } else {
-      const auto zero_point = hn::Set(df, row.zero_point);
-      a = hn::Sub(hn::ConvertTo(df, low), zero_point);
-      b = hn::Sub(hn::ConvertTo(df, high), zero_point);
-    }
-  }
-};
-#else
-using Int4Reader = Reader<Int4HeadCodec>;
-#endif
-
-// Calls f(reader) with the reader of rows of `format`; see WithReader.
-template <class F>
-HWY_INLINE void WithDecodeReader(const CacheFormat& format, const F& f) {
-  WithReader(format, [&](const auto& codec) HWY_ATTR {
-    using Codec = std::decay_t<decltype(codec)>;
-    if constexpr (std::is_same_v<typename Codec::Element, Float8E4M3FN>) {
-      f(E4M3Reader<Codec>{codec});
-    } else if constexpr (std::is_same_v<Codec, Int4HeadCodec>) {
-      f(Int4Reader{codec});
-    } else if constexpr (std::is_same_v<Codec, PlainCodec<Bfloat16>>) {
-      f(Bfloat16Reader{codec});
-    } else {
-      f(Reader<Codec>{codec});
-    }
-  });
 }
 
 // to(row)[k] = the sum of all lanes of v[row][k].
@@ -221,11 +93,13 @@ HWY_INLINE void ForVectors(size_t size, const Pairs& pair, const Rest& rest) {
   for (; d < size; d += lanes) rest(d, HWY_MIN(lanes, size - d));
 }
 
-// At most a vector of elements.
+// At most a vector of elements, as those of LoadTwo.
 template <class DF, class Codec>
 HWY_INLINE hn::Vec<DF> LoadUpTo(DF df, const Codec& codec, const typename Codec::Row& row, size_t d,
                                 size_t count) {
-  return count == hn::Lanes(df) ? codec.Load(df, row, d) : codec.LoadN(df, row, d, count);
+  const auto v = count == hn::Lanes(df) ? codec.Load(df, row, d) : codec.LoadN(df, row, d, count);
+  if constexpr (Codec::kUnit == 1.0f) return v;
+  return hn::Mul(v, hn::Set(df, 1.0f / Codec::kUnit));
 }
 
 // Where a step's sums go.

@@ -14,8 +14,8 @@
 #include "pagefuse/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/kernels/attention/paged_attention_prefill.h"
 #include "pagefuse/kernels/attention/paged_attention_softmax-inl.h"
-#include "pagefuse/kernels/formats/row_codec-inl.h"
-#include "pagefuse/kernels/formats/turboquant_codec-inl.h"
+#include "pagefuse/kernels/formats/for_format-inl.h"
+#include "pagefuse/kernels/formats/turboquant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -117,38 +117,14 @@ HWY_INLINE void TransposeFour(V a, V b, V c, V d, size_t width, float* HWY_RESTR
 
 #endif
 
-// Calls f(codec) with a codec of the key (value) rows whose elements are Load() * row.scale, or
-// Load() alone where the codec has no row scales.
+// Calls f(views) with the views of the cache's format.
 template <class F>
-HWY_INLINE void WithKeyReader(const PagedAttentionProblem& p, const F& f) {
-  if (!p.turboquant) return WithReader(p.format, f);
-  const float* centroids = p.turboquant->tables.centroids;
-  const bool correct = p.turboquant->norm_correction;
-  const auto size = static_cast<size_t>(p.head_size);
-  switch (p.turboquant->format.key_bits) {
-    case 3:
-      return f(TurboKeyRowCodec<3>(centroids, correct, size));
-    case 4:
-      return f(TurboKeyRowCodec<4>(centroids, correct, size));
-    default:
-      return f(PlainCodec<Float8E4M3FN>());
-  }
-}
-template <class F>
-HWY_INLINE void WithValueReader(const PagedAttentionProblem& p, const F& f) {
-  if (!p.turboquant) return WithReader(p.format, f);
-  if (p.turboquant->format.value_bits == 3) return f(TurboValueRowCodec<3>());
-  return f(TurboValueRowCodec<4>());
+HWY_INLINE void ForFormat(const PagedAttentionProblem& p, const F& f) {
+  if (p.turboquant) return ForFormat(*p.turboquant, f);
+  ForFormat(p.format, f);
 }
 
-// Whether they have row scales.
-HWY_INLINE bool HasKeyScales(const PagedAttentionProblem& p) {
-  return p.turboquant ? p.turboquant->format.has_centroids() : p.format.has_row_scales();
-}
-HWY_INLINE bool HasValueScales(const PagedAttentionProblem& p) {
-  return !p.turboquant && p.format.has_row_scales();
-}
-
+// Packs rows of one codec.
 template <class Codec>
 class TilePacker {
  public:

@@ -96,13 +96,19 @@ class PrefillTile {
     states_.resize(count);
     intervals_.reserve(static_cast<size_t>(task_.last_query - task_.first_query) *
                        static_cast<size_t>(1 + p_.num_ranges));
+    bool key_scales = false;
+    bool value_scales = false;
+    ForFormat(p_, [&](const auto& views) {
+      key_scales = decltype(views.Keys())::kRowScale;
+      value_scales = decltype(views.Values())::kRowScale;
+    });
     for (size_t r = 0; r < count; ++r) {
       PrefetchRow(p_.query, p_.compute_type, r + kRowsAhead);
       LoadQueryRow(p_, Token(r), HeadOf(r), query(r));
       rows_[r] = MakeScoreRow(p_, task_.b, QueryOf(r), HeadOf(r));
       rows_[r].key_offsets = at_.key_offsets;
-      if (HasKeyScales(p_)) rows_[r].key_scales = at_.key_scales;
-      if (HasValueScales(p_)) rows_[r].value_scales = at_.value_scales;
+      if (key_scales) rows_[r].key_scales = at_.key_scales;
+      if (value_scales) rows_[r].value_scales = at_.value_scales;
       // All heads of a token see the same keys.
       rows_[r].visible = static_cast<int64_t>(r) % p_.group() == 0 ? Visible(rows_[r].position)
                                                                    : rows_[r - 1].visible;
@@ -126,10 +132,9 @@ class PrefillTile {
 
   HWY_INLINE void Tile(int64_t tile, KeyInterval keys) {
     bool finite = true;
-    WithKeyReader(p_, [&](const auto& codec)
-                          HWY_ATTR { TilePacker(task_, at_, codec).PackKeys(tile, keys); });
-    WithValueReader(p_, [&](const auto& codec) HWY_ATTR {
-      finite = TilePacker(task_, at_, codec).PackValues(tile, keys);
+    ForFormat(p_, [&](const auto& views) HWY_ATTR {
+      PackKeys(views.Keys(), tile, keys);
+      finite = PackValues(views.Values(), tile, keys);
     });
     Scores(tile);
     for (size_t r = 0; r < rows_.size(); ++r) Weights(tile, r);
@@ -138,6 +143,16 @@ class PrefillTile {
     } else {
       SparseValues(tile);
     }
+  }
+
+  // Compiled once for each codec, whichever formats have it.
+  template <class Codec>
+  void PackKeys(const Codec& codec, int64_t tile, KeyInterval keys) {
+    TilePacker(task_, at_, codec).PackKeys(tile, keys);
+  }
+  template <class Codec>
+  bool PackValues(const Codec& codec, int64_t tile, KeyInterval keys) {
+    return TilePacker(task_, at_, codec).PackValues(tile, keys);
   }
 
   // Keys of the tile that a group of rows sees, counted from the tile's first.

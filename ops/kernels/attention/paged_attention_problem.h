@@ -23,13 +23,6 @@ struct KeyInterval {
   }
 };
 
-// A cache of TurboQuant slots: keys in the rotated space, so queries are rotated once instead.
-struct TurboQuantCache {
-  TurboQuantFormat format;
-  bool norm_correction = false;
-  TurboQuantTables tables;
-};
-
 // Which keys a query token sees, and what its scores become.
 struct AttentionRules {
   bool is_causal = true;

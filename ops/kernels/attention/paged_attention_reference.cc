@@ -54,7 +54,7 @@ class RowAttention {
 
  private:
   int64_t token() const { return p_.query_start_loc[b_] + i_; }
-  bool int4() const { return p_.format.mode == KvQuantMode::kInt4PerTokenHead; }
+  bool transforms() const { return p_.format.needs_signs(); }
   bool f8_query() const { return p_.compute_type == DataType::kFloat8E4M3FN; }
 
   absl::Status LoadQuery() {
@@ -67,7 +67,7 @@ class RowAttention {
       const std::vector<float> row = query_;
       RotateTurboQuant(p_.turboquant->tables.rotation, row.data(), p_.head_size, query_.data());
     }
-    if (!int4()) return absl::OkStatus();
+    if (!transforms()) return absl::OkStatus();
     for (int64_t d = 0; d < p_.head_size; ++d) query_[d] *= p_.rht_signs[d];
     query_ = HadamardProduct(query_);
     return RoundToComputeType(p_, query_);
@@ -96,10 +96,11 @@ class RowAttention {
     const RowParams params{.tensor_scale = f8_query() ? 1 : tensor_scale};
     result.scale = DecodeRow(p_.format, params, p_.Row(rows, b_, j, h_ / p_.group()), p_.head_size,
                              result.values.data());
-    if (p_.format.has_row_scales() && !int4()) return result;
+    const RowOperand operand = p_.format.row().operand;
+    if (operand == RowOperand::kCode) return result;
     for (float& x : result.values) x *= result.scale;
     result.scale = 1;
-    if (!int4()) PF_RETURN_IF_ERROR(RoundToComputeType(p_, result.values));
+    if (operand == RowOperand::kNumber) PF_RETURN_IF_ERROR(RoundToComputeType(p_, result.values));
     return result;
   }
 
@@ -154,7 +155,7 @@ class RowAttention {
       }
       float factor = p_.scale * key.scale;
       if (f8_query()) factor = p_.scale * p_.q_scale * p_.k_scale;
-      if (int4()) factor = p_.scale / static_cast<float>(p_.head_size);
+      if (transforms()) factor = p_.scale / static_cast<float>(p_.head_size);
       float s = static_cast<float>(dot) * factor;
       if (cap > 0) s = cap * std::tanh(s / cap);
       keys_.push_back(j);
@@ -195,7 +196,7 @@ class RowAttention {
     if (f8_query()) {
       for (float& o : output_) o *= p_.v_scale;
     }
-    if (int4()) {
+    if (transforms()) {
       PF_RETURN_IF_ERROR(RoundToComputeType(p_, output_));
       output_ = HadamardProduct(output_);
       for (int64_t d = 0; d < p_.head_size; ++d) {

@@ -38,14 +38,9 @@ void UndoHadamard(const PagedAttentionProblem& p, float* o) {
 }  // namespace
 
 float ScoreFactor(const PagedAttentionProblem& p) {
-  switch (p.format.mode) {
-    case KvQuantMode::kFp8PerTensor:
-      return p.scale * p.q_scale * p.k_scale;
-    case KvQuantMode::kInt4PerTokenHead:
-      return p.scale / static_cast<float>(p.head_size);
-    default:
-      return p.scale;
-  }
+  if (p.format.has_tensor_scale()) return p.scale * p.q_scale * p.k_scale;
+  if (p.format.needs_signs()) return p.scale / static_cast<float>(p.head_size);
+  return p.scale;
 }
 
 void LoadQueryRow(const PagedAttentionProblem& p, int64_t token, int64_t head, float* q) {
@@ -54,7 +49,7 @@ void LoadQueryRow(const PagedAttentionProblem& p, int64_t token, int64_t head, f
     const std::vector<float> row(q, q + p.head_size);
     RotateTurboQuantHwy(p.turboquant->tables.rotation, row.data(), p.head_size, q);
   }
-  if (p.format.mode != KvQuantMode::kInt4PerTokenHead) return;
+  if (!p.format.needs_signs()) return;
   for (int64_t d = 0; d < p.head_size; ++d) q[d] *= p.rht_signs[d];
   HadamardTransformHwy(q, p.head_size);
   RoundToComputeType(p, q);
@@ -73,7 +68,7 @@ void FinishRow(const PagedAttentionProblem& p, int64_t token, int64_t head, Part
     factor = weight / sum;
     lse = max + std::log(sum);
   }
-  if (p.format.mode == KvQuantMode::kFp8PerTensor) factor *= p.v_scale;
+  if (p.format.has_tensor_scale()) factor *= p.v_scale;
   if (row.max == -kInfinity && row.sum == 0) factor = 0;
 
   if (p.lse != nullptr) p.lse[head * p.num_tokens + token] = lse;
@@ -82,7 +77,7 @@ void FinishRow(const PagedAttentionProblem& p, int64_t token, int64_t head, Part
   auto* to = static_cast<std::byte*>(p.output) + index * BitWidth(type) / 8;
   float* o = row.values;
   for (int64_t d = 0; d < p.head_size; ++d) o[d] *= factor;
-  if (p.format.mode == KvQuantMode::kInt4PerTokenHead) UndoHadamard(p, o);
+  if (p.format.needs_signs()) UndoHadamard(p, o);
   if (p.output_scale != nullptr) {
     const float inverse = 1.0f / *p.output_scale;
     for (int64_t d = 0; d < p.head_size; ++d) o[d] *= inverse;

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -22,6 +23,8 @@
 #include "pagefuse/kernels/attention/paged_attention_decode.h"
 #include "pagefuse/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/kernels/attention/paged_attention_softmax-inl.h"
+#include "pagefuse/kernels/attention/paged_attention_words-inl.h"
+#include "pagefuse/kernels/formats/turboquant_format.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -440,6 +443,34 @@ class SegmentDecoder {
   } ahead_;  // the next unit to be prefetched
   int64_t units_ahead_ = 0, units_worked_ = 0, units_fetched_ = 0;
 };
+
+// Decodes the task with these. Compiled once for each pair, whichever formats have it.
+template <class KeyCodec, class ValueCodec>
+void DecodeWith(const PagedDecodeTask& task, const KeyCodec& keys, const ValueCodec& values) {
+  SegmentDecoder(task, keys, values).Run();
+}
+
+// Decodes the task with the views of its format: as words where these suit the query.
+template <class Views>
+HWY_INLINE void DecodeRows(const PagedDecodeTask& task, const Views& views) {
+#if PF_MULTIPLIES_WORDS
+  if constexpr (requires { views.ValueWords(); }) {
+    using ValueWord = typename decltype(views.ValueWords())::Word;
+    const bool suits = WordProducts<ValueWord>::Suit(*task.problem);
+    if constexpr (requires { views.KeyWords(); }) {
+      using KeyWord = typename decltype(views.KeyWords())::Word;
+      if (suits && WordProducts<KeyWord>::Suit(*task.problem)) {
+        return DecodeWith(task, WordKeys(views.KeyWords()), WordValues(views.ValueWords()));
+      }
+      if constexpr (std::is_same_v<KeyWord, ValueWord>) {
+        return DecodeWith(task, views.DecodeKeys(), views.DecodeValues());
+      }
+    }
+    if (suits) return DecodeWith(task, views.DecodeKeys(), WordValues(views.ValueWords()));
+  }
+#endif
+  DecodeWith(task, views.DecodeKeys(), views.DecodeValues());
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pagefuse

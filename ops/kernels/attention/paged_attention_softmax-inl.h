@@ -14,7 +14,6 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/kernels/formats/row_codec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -64,26 +63,6 @@ HWY_INLINE V Tanh(DF df, V x) {
   const auto e = Exp(df, hn::Mul(a, hn::Set(df, -2.0f)));
   const auto far = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), x);
   return hn::IfThenElse(hn::Lt(a, hn::Set(df, 0.4f)), near, far);
-}
-
-// Calls f(codec) with a codec that reads rows of `format`. Scales of a whole tensor are left to the
-// caller, which applies them to scores and outputs; rounding matters to writers alone. So there are
-// fewer codecs than formats.
-template <class F>
-HWY_INLINE void WithReader(const CacheFormat& format, const F& f) {
-  switch (format.mode) {
-    case KvQuantMode::kInt8PerTokenHead:
-      return f(Int8HeadCodec<Int8Rounding::kHalfEven>());
-    case KvQuantMode::kFp8PerTokenHead:
-      return f(Fp8HeadCodec());
-    case KvQuantMode::kInt4PerTokenHead:
-      return f(Int4HeadCodec());
-    default:
-      if (format.element == DataType::kFloat) return f(PlainCodec<float>());
-      if (format.element == DataType::kFloat16) return f(PlainCodec<Float16>());
-      if (format.element == DataType::kBfloat16) return f(PlainCodec<Bfloat16>());
-      return f(PlainCodec<Float8E4M3FN>());
-  }
 }
 
 // What turns a dot product of one query row into a logit.

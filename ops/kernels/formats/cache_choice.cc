@@ -1,44 +1,42 @@
 #include "pagefuse/kernels/formats/cache_choice.h"
 
-#include <iterator>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 namespace pagefuse {
 namespace {
 
-constexpr CacheChoice SlotsOf(const TurboQuantPreset& preset) {
-  return {preset.name, KvQuantMode::kNone, DataType::kUint8, &preset};
+std::vector<CacheChoice> MakeChoices() {
+  std::vector<CacheChoice> choices;
+  for (const RowFormat& format : RowFormats()) {
+    for (const auto& [name, stored] : format.cache_names) {
+      choices.push_back({.name = name, .mode = format.mode, .stored = stored});
+    }
+  }
+  for (const TurboQuantPreset& preset : kTurboQuantPresets) {
+    choices.push_back({.name = preset.name, .stored = DataType::kUint8, .turboquant = &preset});
+  }
+  return choices;
 }
-
-constexpr CacheChoice kChoices[] = {
-    {"none", KvQuantMode::kNone, DataType::kUndefined},
-    {"bf16", KvQuantMode::kNone, DataType::kBfloat16},
-    {"fp8_per_tensor", KvQuantMode::kFp8PerTensor, DataType::kFloat8E4M3FN},
-    {"fp8_per_token_head", KvQuantMode::kFp8PerTokenHead, DataType::kFloat8E4M3FN},
-    {"int8_per_token_head", KvQuantMode::kInt8PerTokenHead, DataType::kInt8},
-    {"int4_per_token_head", KvQuantMode::kInt4PerTokenHead, DataType::kUint8},
-    SlotsOf(kTurboQuantPresets[0]),
-    SlotsOf(kTurboQuantPresets[1]),
-    SlotsOf(kTurboQuantPresets[2]),
-    SlotsOf(kTurboQuantPresets[3]),
-};
-static_assert(std::size(kTurboQuantPresets) == 4);
 
 }  // namespace
 
-std::span<const CacheChoice> CacheChoices() { return kChoices; }
+std::span<const CacheChoice> CacheChoices() {
+  static const std::vector<CacheChoice> choices = MakeChoices();
+  return choices;
+}
 
 std::string CacheChoiceNames() {
   std::string names;
-  for (const CacheChoice& choice : kChoices) {
+  for (const CacheChoice& choice : CacheChoices()) {
     absl::StrAppend(&names, names.empty() ? "" : ", ", std::string(choice.name));
   }
   return names;
 }
 
 absl::StatusOr<CacheChoice> FindCacheChoice(std::string_view name) {
-  for (const CacheChoice& choice : kChoices) {
+  for (const CacheChoice& choice : CacheChoices()) {
     if (choice.name == name) return choice;
   }
   return absl::InvalidArgumentError(
@@ -46,14 +44,12 @@ absl::StatusOr<CacheChoice> FindCacheChoice(std::string_view name) {
 }
 
 std::string_view NameOfCache(KvQuantMode mode, DataType stored, DataType computed) {
-  const bool rounded = mode == KvQuantMode::kNone && stored != computed;
-  for (const CacheChoice& choice : kChoices) {
-    if (choice.turboquant != nullptr) continue;
-    if (rounded ? choice.mode == mode && choice.stored == stored : choice.mode == mode) {
-      return choice.name;
-    }
+  const RowFormat& format = RowFormatOf(mode);
+  const bool rounded = CacheFormat{.mode = mode}.is_plain() && stored != computed;
+  for (const CacheName& choice : format.cache_names) {
+    if (!rounded || choice.stored == stored) return choice.name;
   }
-  return "none";
+  return format.name;
 }
 
 std::string_view NameOfSlots(int key_bits, int value_bits, bool norm_correction) {

@@ -22,9 +22,10 @@ struct CacheChoice {
   // Present: slots of both keys and values in place of rows of each; the mode is none then.
   const TurboQuantPreset* turboquant = nullptr;
 
-  bool changes_nothing() const {
-    return mode == KvQuantMode::kNone && stored == DataType::kUndefined;
-  }
+  CacheFormat format() const { return {.mode = mode}; }
+  // Rows of numbers, of another type perhaps.
+  bool is_plain() const { return turboquant == nullptr && format().is_plain(); }
+  bool changes_nothing() const { return is_plain() && stored == DataType::kUndefined; }
 };
 
 std::span<const CacheChoice> CacheChoices();

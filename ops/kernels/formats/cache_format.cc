@@ -1,134 +1,101 @@
 #include "pagefuse/kernels/formats/cache_format.h"
 
-#include <algorithm>
+#include <array>
 #include <bit>
-#include <cmath>
-#include <cstring>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/kernels/formats/row_codec.h"
 #include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/kernels/numeric/packing.h"
 
 namespace pagefuse {
 namespace {
 
-constexpr std::pair<KvQuantMode, std::string_view> kModes[] = {
-    {KvQuantMode::kNone, "none"},
-    {KvQuantMode::kFp8PerTensor, "fp8_per_tensor"},
-    {KvQuantMode::kInt8PerTokenHead, "int8_per_token_head"},
-    {KvQuantMode::kFp8PerTokenHead, "fp8_per_token_head"},
-    {KvQuantMode::kInt4PerTokenHead, "int4_per_token_head"},
-};
-
-float LargestMagnitude(const float* x, int64_t n) {
-  float largest = 0;
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
-  return largest;
-}
-
-void StoreScale(float scale, RowAddress row) { std::memcpy(row.scale, &scale, sizeof(scale)); }
-
-float LoadScale(RowAddress row) {
-  float scale;
-  std::memcpy(&scale, row.scale, sizeof(scale));
-  return scale;
-}
-
-void EncodeInt8(Int8Rounding rounding, const float* x, int64_t n, RowAddress row) {
-  const float scale = std::max(LargestMagnitude(x, n) / kInt8Max, kScaleFloor);
-  const float inverse = 1.0f / scale;
-  auto* codes = reinterpret_cast<int8_t*>(row.data);
-  for (int64_t i = 0; i < n; ++i) {
-    float y = x[i] * inverse;
-    if (rounding == Int8Rounding::kHalfEven) y = std::nearbyint(y);
-    codes[i] = ConvertElement<int8_t>(y);
+// "a, b or c".
+std::string Alternatives(std::span<const DataType> types) {
+  std::string text;
+  for (size_t i = 0; i < types.size(); ++i) {
+    const char* before = i == 0 ? "" : i + 1 == types.size() ? " or " : ", ";
+    absl::StrAppend(&text, before, std::string(DataTypeName(types[i])));
   }
-  StoreScale(scale, row);
-}
-
-void EncodeFp8(const float* x, int64_t n, RowAddress row) {
-  const float scale = std::max(LargestMagnitude(x, n) / kE4M3Max, kScaleFloor);
-  const float inverse = 1.0f / scale;
-  for (int64_t i = 0; i < n; ++i) row.data[i] = EncodeFloat<E4M3FNFormat>(x[i] * inverse);
-  StoreScale(scale, row);
-}
-
-void EncodeInt4(const RowParams& params, const float* x, int64_t n, RowAddress row) {
-  std::vector<float> y(x, x + n);
-  for (int64_t i = 0; i < n; ++i) y[i] *= params.rht_signs[i];
-  HadamardTransform(y.data(), n);
-  RoundThrough(params.source_type, y.data(), n).IgnoreError();  // a type that the op has checked
-  float low = y[0];
-  float high = y[0];
-  for (const float v : y) {
-    low = std::min(low, v);
-    high = std::max(high, v);
-  }
-  const float scale = std::max((high - low) / kInt4Max, kScaleFloor);
-  // 0 for NaN.
-  const float zero_point = std::min(std::max(0.0f, std::round(-low / scale)), kInt4Max);
-  for (int64_t i = 0; i < n; ++i) {
-    const float q = std::clamp(std::round(y[i] / scale + zero_point), 0.0f, kInt4Max);
-    if (i % 2 == 0) row.data[i / 2] = 0;
-    SetNibble(row.data, i, ConvertElement<uint8_t>(q));
-  }
-  StoreScale(PackZeroPoint(scale, zero_point), row);
+  return text;
 }
 
 }  // namespace
 
-absl::StatusOr<KvQuantMode> ParseKvQuantMode(std::string_view name) {
-  std::string known;
-  for (const auto& [mode, mode_name] : kModes) {
-    if (name == mode_name) return mode;
-    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(mode_name));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected one of ", known, ", got \"", std::string(name), "\""));
+std::span<const RowFormat> RowFormats() {
+  static const std::array formats = {NoneFormat(), Fp8PerTensorFormat(), Int8PerTokenHeadFormat(),
+                                     Fp8PerTokenHeadFormat(), Int4PerTokenHeadFormat()};
+  return formats;
 }
 
-std::string_view KvQuantModeName(KvQuantMode mode) { return kModes[static_cast<int>(mode)].second; }
+const RowFormat& RowFormatOf(KvQuantMode mode) { return RowFormats()[static_cast<size_t>(mode)]; }
+
+absl::StatusOr<KvQuantMode> ParseKvQuantMode(std::string_view name) {
+  for (const RowFormat& format : RowFormats()) {
+    if (name == format.name) return format.mode;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected one of ", KvQuantModeNames(), ", got \"", std::string(name), "\""));
+}
+
+std::string_view KvQuantModeName(KvQuantMode mode) { return RowFormatOf(mode).name; }
+
+std::string KvQuantModeNames(bool with_signs) {
+  std::string names;
+  for (const RowFormat& format : RowFormats()) {
+    if (format.operand == RowOperand::kTransformed && !with_signs) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", std::string(format.name));
+  }
+  return names;
+}
 
 absl::StatusOr<Int8Rounding> ParseInt8Rounding(std::string_view name) {
-  if (name == "half_even") return Int8Rounding::kHalfEven;
-  if (name == "toward_zero") return Int8Rounding::kTowardZero;
+  for (const Int8Rounding rounding : {Int8Rounding::kHalfEven, Int8Rounding::kTowardZero}) {
+    if (name == Int8RoundingName(rounding)) return rounding;
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("expected one of half_even, toward_zero, got \"", std::string(name), "\""));
 }
 
-absl::StatusOr<CacheFormat> CacheFormat::Make(KvQuantMode mode, DataType cache_type) {
-  const auto expect = [&](bool allowed, std::string_view types,
-                          DataType element) -> absl::StatusOr<CacheFormat> {
-    if (allowed) return CacheFormat{.mode = mode, .element = element};
-    return absl::InvalidArgumentError(absl::StrCat(
-        "expected type ", std::string(types), " for mode \"", std::string(KvQuantModeName(mode)),
-        "\", got ", std::string(DataTypeName(cache_type))));
-  };
-  const bool fp8 = cache_type == DataType::kFloat8E4M3FN || cache_type == DataType::kUint8;
-  switch (mode) {
-    case KvQuantMode::kNone:
-      return expect(cache_type == DataType::kFloat || cache_type == DataType::kFloat16 ||
-                        cache_type == DataType::kBfloat16 || cache_type == DataType::kFloat8E4M3FN,
-                    "float, float16, bfloat16 or float8e4m3fn", cache_type);
-    case KvQuantMode::kFp8PerTensor:
-    case KvQuantMode::kFp8PerTokenHead:
-      return expect(fp8, "float8e4m3fn or uint8", DataType::kFloat8E4M3FN);
-    case KvQuantMode::kInt8PerTokenHead:
-      return expect(cache_type == DataType::kInt8, "int8", DataType::kInt8);
-    case KvQuantMode::kInt4PerTokenHead:
-      return expect(cache_type == DataType::kUint8, "uint8", DataType::kUint8);
+std::string_view Int8RoundingName(Int8Rounding rounding) {
+  return rounding == Int8Rounding::kHalfEven ? "half_even" : "toward_zero";
+}
+
+const RowFormat* FindRowFormat(DataType element, ScaleKind scales) {
+  for (const RowFormat& format : RowFormats()) {
+    if (format.operand != RowOperand::kTransformed && format.element == element &&
+        format.scales == scales) {
+      return &format;
+    }
   }
-  return absl::InternalError("no such mode");
+  return nullptr;
+}
+
+absl::StatusOr<CacheFormat> CacheFormat::Make(KvQuantMode mode, DataType cache_type) {
+  return CacheFormat{.mode = mode}.StoredAs(cache_type);
+}
+
+absl::StatusOr<CacheFormat> CacheFormat::StoredAs(DataType cache_type) const {
+  CacheFormat stored = *this;
+  for (const DataType type : row().types) {
+    stored.element = is_plain() ? type : row().element;
+    if (type == cache_type) return stored;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("expected type ", Alternatives(row().types),
+                                                 " for mode \"", std::string(name()), "\", got ",
+                                                 std::string(DataTypeName(cache_type))));
+}
+
+bool CacheFormat::TakesSize(int64_t head_size) const {
+  return !needs_signs() ||
+         (head_size >= 2 && std::has_single_bit(static_cast<uint64_t>(head_size)));
 }
 
 int64_t CacheFormat::StoredElements(int64_t head_size) const {
-  return mode == KvQuantMode::kInt4PerTokenHead ? PackedBytes(head_size, 4) : head_size;
+  return PackedBytes(head_size, row().code_bits);
 }
 
 int64_t CacheFormat::RowBytes(int64_t head_size) const {
@@ -141,35 +108,14 @@ int64_t CacheFormat::BytesPerToken(int64_t kv_heads, int64_t key_size, int64_t v
 
 void EncodeRow(const CacheFormat& format, const RowParams& params, const float* x, int64_t n,
                RowAddress row) {
-  switch (format.mode) {
-    case KvQuantMode::kNone:
-      EncodeFromFloat(format.element, x, n, row.data)
-          .IgnoreError();  // Make allows float types only
-      return;
-    case KvQuantMode::kFp8PerTensor:
-      for (int64_t i = 0; i < n; ++i) {
-        row.data[i] = EncodeFloat<E4M3FNFormat>(x[i] / params.tensor_scale);
-      }
-      return;
-    case KvQuantMode::kInt8PerTokenHead:
-      return EncodeInt8(format.int8_rounding, x, n, row);
-    case KvQuantMode::kFp8PerTokenHead:
-      return EncodeFp8(x, n, row);
-    case KvQuantMode::kInt4PerTokenHead:
-      return EncodeInt4(params, x, n, row);
-  }
+  format.row().encode(format, params, x, n, row);
 }
 
 float DecodeRow(const CacheFormat& format, const RowParams& params, RowAddress row, int64_t n,
                 float* codes) {
-  if (format.mode == KvQuantMode::kInt4PerTokenHead) {
-    const float stored = LoadScale(row);
-    const float zero_point = ZeroPointOf(stored);
-    for (int64_t i = 0; i < n; ++i) codes[i] = GetNibble(row.data, i) - zero_point;
-    return WithoutZeroPoint(stored);
-  }
+  if (format.row().decode != nullptr) return format.row().decode(row, n, codes);
   DecodeToFloat(format.element, row.data, n, codes).IgnoreError();  // never a string type
-  if (format.has_row_scales()) return LoadScale(row);
+  if (format.has_row_scales()) return LoadRowScale(row);
   return format.has_tensor_scale() ? params.tensor_scale : 1.0f;
 }
 
@@ -188,28 +134,6 @@ CacheRows DenseRows(const CacheFormat& format, const CacheShape& shape, void* da
     rows.scale_strides = dense(format.ScaleBytes());
   }
   return rows;
-}
-
-PageRows InlinePageRows(const CacheFormat& format, const CacheShape& shape, void* page) {
-  const int64_t row_bytes = format.RowBytes(shape.head_size);
-  const int64_t head = row_bytes + format.ScaleBytes();
-  const int64_t part = shape.block_size * shape.kv_heads * head;
-  const CacheRows::Strides strides = {
-      .block = 2 * part, .row = shape.kv_heads * head, .head = head};
-  const auto rows_at = [&](uint8_t* data) {
-    CacheRows rows;
-    rows.data = data;
-    rows.num_blocks = shape.num_blocks;
-    rows.block_size = shape.block_size;
-    rows.data_strides = strides;
-    if (format.has_row_scales()) {
-      rows.scales = data + row_bytes;
-      rows.scale_strides = strides;
-    }
-    return rows;
-  };
-  auto* base = static_cast<uint8_t*>(page);
-  return {.key = rows_at(base), .value = rows_at(base + part)};
 }
 
 void HadamardTransform(float* x, int64_t n) {

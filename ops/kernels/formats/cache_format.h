@@ -1,39 +1,34 @@
 // KV-cache formats: how a row (one token, one head) becomes bytes and back, and where its bytes and
 // scales lie.
 //
-// The scalar functions here are the definition. Kernels use the vector codecs of row_codec-inl.h,
-// which give the same bytes. docs/formats.md draws every format.
+// The scalar functions here are the definition. Kernels use the vectors of for_format-inl.h, which
+// give the same bytes. docs/formats.md draws every format.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "pagefuse/base/data_type.h"
+#include "pagefuse/kernels/formats/row_format.h"
 
 namespace pagefuse {
-
-// The values of the attribute `kv_quant_mode`.
-enum class KvQuantMode {
-  kNone,              // "none": any float type, the row as it is
-  kFp8PerTensor,      // "fp8_per_tensor": e4m3fn codes of x / scale, one scale for the tensor (or a
-                      // head)
-  kInt8PerTokenHead,  // "int8_per_token_head": int8 codes, one float scale a row
-  kFp8PerTokenHead,   // "fp8_per_token_head": e4m3fn codes, one float scale a row
-  kInt4PerTokenHead,  // "int4_per_token_head": Hadamard transform, then 4-bit codes, float scale
-                      // with a zero point in it
-};
-
-// The values of the attribute `int8_rounding`.
-enum class Int8Rounding { kHalfEven, kTowardZero };
 
 // InvalidArgument `unknown mode "x"` listing the known ones.
 absl::StatusOr<KvQuantMode> ParseKvQuantMode(std::string_view name);
 std::string_view KvQuantModeName(KvQuantMode mode);
+// "none, fp8_per_tensor, ...", with those that need signs or without.
+std::string KvQuantModeNames(bool with_signs = true);
 // InvalidArgument `unknown rounding "x"` listing the known ones.
 absl::StatusOr<Int8Rounding> ParseInt8Rounding(std::string_view name);
+std::string_view Int8RoundingName(Int8Rounding rounding);
+
+// The format whose codes are of type `element` under such scales, none of them transformed; null if
+// there is none.
+const RowFormat* FindRowFormat(DataType element, ScaleKind scales);
 
 // What is stored for one row. A value type; sizes are in bytes.
 struct CacheFormat {
@@ -46,14 +41,20 @@ struct CacheFormat {
   // The format of a cache tensor of type `cache_type` under `mode`. InvalidArgument `expected type
   // ..., got ...` where the mode does not allow the type.
   static absl::StatusOr<CacheFormat> Make(KvQuantMode mode, DataType cache_type);
+  // The same of this mode and rounding.
+  absl::StatusOr<CacheFormat> StoredAs(DataType cache_type) const;
 
+  const RowFormat& row() const { return RowFormatOf(mode); }
+  std::string_view name() const { return row().name; }
+  // Rows are the numbers themselves, in any type.
+  bool is_plain() const { return row().element == DataType::kUndefined; }
   // One float scale for each row, in a tensor (or place) of its own.
-  bool has_row_scales() const {
-    return mode == KvQuantMode::kInt8PerTokenHead || mode == KvQuantMode::kFp8PerTokenHead ||
-           mode == KvQuantMode::kInt4PerTokenHead;
-  }
-  bool has_tensor_scale() const { return mode == KvQuantMode::kFp8PerTensor; }
-  bool needs_signs() const { return mode == KvQuantMode::kInt4PerTokenHead; }
+  bool has_row_scales() const { return row().scales == ScaleKind::kRow; }
+  bool has_tensor_scale() const { return row().scales == ScaleKind::kTensor; }
+  // Rows are transformed with these.
+  bool needs_signs() const { return row().operand == RowOperand::kTransformed; }
+  // Whether rows may have `head_size` elements: a power of two where they are transformed.
+  bool TakesSize(int64_t head_size) const;
 
   // Last dimension of the cache tensor for rows of `head_size` elements.
   int64_t StoredElements(int64_t head_size) const;
@@ -91,8 +92,7 @@ float DecodeRow(const CacheFormat& format, const RowParams& params, RowAddress r
                 float* codes);
 
 // Where the rows of one paged cache lie, in bytes: a dense tensor [blocks, block_size, heads, size]
-// and a dense scale tensor beside it, or a page with the scales inline, or with rows and scales in
-// two parts of a block: the strides tell.
+// and a dense scale tensor beside it, or rows and scales in two parts of a block: the strides tell.
 struct CacheRows {
   struct Strides {
     int64_t block = 0;
@@ -132,14 +132,6 @@ struct CacheShape {
 
 // Rows of a dense cache tensor and its dense scale tensor (null without row scales).
 CacheRows DenseRows(const CacheFormat& format, const CacheShape& shape, void* data, void* scales);
-
-// Rows of vLLM's page: a block is its key rows, then its value rows, each row followed by its scale
-// if it has one. `page` is the first block; key and value size are the same.
-struct PageRows {
-  CacheRows key;
-  CacheRows value;
-};
-PageRows InlinePageRows(const CacheFormat& format, const CacheShape& shape, void* page);
 
 // In place y = H x, H the unnormalised Sylvester-Hadamard matrix: H_1 = [1], H_2n = [[H, H], [H,
 // -H]]. n is a power of two. The butterflies run in the order of growing distance, so that every

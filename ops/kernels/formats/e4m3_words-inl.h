@@ -13,7 +13,9 @@
 
 #include "hwy/highway.h"
 
+#include "pagefuse/kernels/formats/words-inl.h"
 #include "pagefuse/kernels/numeric/byte_tables-inl.h"
+#include "pagefuse/kernels/numeric/small_float.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -240,6 +242,49 @@ class ScaledE4M3Words {
 };
 
 #endif  // AVX-512
+
+#if PF_HAS_BYTE_TABLES
+
+// A codec of rows of codes as one of words; itself where there is no lookup.
+template <class Codec>
+class E4M3Pairs : public Codec {
+ public:
+  using Row = typename Codec::Row;
+  using Word = Bfloat16;
+  static constexpr float largest_word() { return 0; }
+  static constexpr float word_unit() { return 1; }
+  // Interleaving takes the lower half of each 128 bits, then the upper.
+  static constexpr size_t WordElement(size_t i) {
+    return i % kWords / 8 * 16 + i / kWords * 8 + i % 8;
+  }
+  static constexpr size_t PairElement(size_t i) { return WordElement(InterleavedRowWord(i)); }
+
+  HWY_INLINE E4M3Pairs() : bytes_(WordsOfOne()) {}
+
+  HWY_INLINE void LoadWords(const Row& row, size_t d, Words (&to)[2]) const {
+    const ByteVec codes{_mm512_loadu_si512(row.data + d)};
+    const auto [first, second] = bytes_.HalvesOf(codes);
+    to[0] = Words{first.raw};
+    to[1] = Words{second.raw};
+  }
+  HWY_INLINE void LoadPairs(const Row& a, const Row& b, size_t d, Words (&to)[4]) const {
+    InterleaveRows(*this, a, b, d, to);
+  }
+
+ private:
+  static HWY_INLINE E4M3WordBytes WordsOfOne() {
+    E4M3Words words;
+    words.SetPowerOfTwo(1);
+    return words.Bytes();
+  }
+
+  E4M3WordBytes bytes_;
+};
+
+#else
+template <class Codec>
+using E4M3Pairs = Codec;
+#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pagefuse

@@ -1,4 +1,4 @@
-// EncodeGroup and DecodeGroup in vectors: the same bytes and numbers. Include inside a file that
+// EncodeGroup in vectors: the same bytes. Include inside a file that
 // hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_FORMATS_GROUP_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_KERNELS_FORMATS_GROUP_CODEC_INL_H_
@@ -63,37 +63,6 @@ HWY_INLINE float EncodeGroupVectors(const GroupFormat& format, const float* HWY_
   const float scale = format.ScaleOf(LargestMagnitude(x, n));
   EncodeUnderScale(format, scale, x, n, codes);
   return scale;
-}
-
-// Codes [d, d + Lanes(df)) of a group as floats; for e2m1 d is even. Reads exactly their bytes.
-template <GroupCodes kind, class DF>
-HWY_INLINE hn::Vec<DF> LoadCodes(DF df, const uint8_t* HWY_RESTRICT codes, size_t d) {
-  if constexpr (kind == GroupCodes::kE4M3) {
-    return LoadToFloat(df, reinterpret_cast<const Float8E4M3FN*>(codes) + d);
-  } else {
-    constexpr size_t kLanes = hn::MaxLanes(DF());
-    alignas(64) float values[kLanes];
-    for (size_t i = 0; i < hn::Lanes(df); ++i) {
-      values[i] = kFloat4E2M1Table[GetNibble(codes, static_cast<int64_t>(d + i))];
-    }
-    return hn::Load(df, values);
-  }
-}
-
-// As DecodeGroup. No pointer needs alignment.
-template <GroupCodes kind>
-HWY_INLINE void DecodeGroupVectors(const uint8_t* HWY_RESTRICT codes, float scale, size_t n,
-                                   float* HWY_RESTRICT x) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  const auto factor = hn::Set(df, scale);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::Mul(LoadCodes<kind>(df, codes, i), factor), df, x + i);
-  }
-  if (i == n) return;
-  const size_t byte = static_cast<size_t>(GroupFormat{kind}.CodeBytes(static_cast<int64_t>(i)));
-  DecodeGroup(kind, codes + byte, scale, static_cast<int64_t>(n - i), x + i);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -158,25 +158,6 @@ HWY_INLINE void WithGroupedCodec(const GroupedRowFormat& format, const F& f) {
   return f(GroupedE4M3Codec<GroupScale::kFloat, 0, true>(format));
 }
 
-// Decodes a row of any such format; as DecodeGroupedRow.
-HWY_INLINE void DecodeGroupedRowVectors(const GroupedRowFormat& format, RowAddress row,
-                                        float* HWY_RESTRICT x) {
-  const int64_t code_bytes = format.groups.CodeBytes(format.group);
-  const size_t group = static_cast<size_t>(format.group);
-  for (int64_t g = 0; g < format.num_groups(); ++g) {
-    const float scale =
-        LoadGroupScale(format.groups.scale, row.scale + g * format.groups.ScaleBytes());
-    const uint8_t* codes = row.data + g * code_bytes;
-    if (format.groups.codes == GroupCodes::kE4M3) {
-      DecodeGroupVectors<GroupCodes::kE4M3>(codes, scale, group, x + g * format.group);
-    } else {
-      DecodeGroupVectors<GroupCodes::kE2M1>(codes, scale, group, x + g * format.group);
-    }
-  }
-  ConvertArray(reinterpret_cast<const Bfloat16*>(row.data + format.PlainOffset()),
-               static_cast<size_t>(format.plain), x + format.coded);
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace pagefuse
 HWY_AFTER_NAMESPACE();

@@ -1,8 +1,12 @@
-// Constants and bit layouts that the scalar and the vector row codecs share.
+// What the definitions of the cache formats share, and constants and bit layouts that their vectors
+// share too.
 #pragma once
 
 #include <bit>
 #include <cstdint>
+#include <string>
+
+#include "pagefuse/kernels/formats/cache_format.h"
 
 namespace pagefuse {
 
@@ -24,5 +28,17 @@ inline float ZeroPointOf(float stored) {
 inline float WithoutZeroPoint(float stored) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(stored) & ~15u);
 }
+
+float LargestOf(const float* x, int64_t n);  // magnitude
+void StoreRowScale(float scale, RowAddress row);
+float LoadRowScale(RowAddress row);
+
+// The nodes before codes that are row / scale: $p_row_scale, its axis $p_axis, and $p_clipped.
+struct RowScaleNodes {
+  const char* least;    // code
+  const char* largest;  // code
+  bool rounds = false;  // to whole numbers
+};
+std::string RowScaleText(const RowScaleNodes& nodes);
 
 }  // namespace pagefuse

@@ -78,16 +78,6 @@ absl::Status TurboQuantFormat::CheckHeadSize() const {
                                                  " bits, got ", head_size));
 }
 
-absl::StatusOr<TurboQuantPreset> ParseTurboQuantPreset(std::string_view name) {
-  std::string known;
-  for (const TurboQuantPreset& preset : kTurboQuantPresets) {
-    if (preset.name == name) return preset;
-    absl::StrAppend(&known, known.empty() ? "" : ", ", std::string(preset.name));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected one of ", known, ", got \"", std::string(name), "\""));
-}
-
 std::vector<float> SolveCentroids(int64_t head_size, int bits) {
   // The cap is part of the definition: with 16 levels the iteration has not settled by then.
   constexpr int kMostRounds = 200;

@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 #include "pagefuse/kernels/numeric/packing.h"
 
@@ -61,8 +60,6 @@ inline constexpr TurboQuantPreset kTurboQuantPresets[] = {
     {"turboquant_k3v4_nc", 3, 4, true},
     {"turboquant_3bit_nc", 3, 3, true},
 };
-// InvalidArgument `expected one of ..., got "x"`.
-absl::StatusOr<TurboQuantPreset> ParseTurboQuantPreset(std::string_view name);
 
 // What slots are read and written with; not stored in them. Unused with 8-bit keys.
 struct TurboQuantTables {
@@ -70,6 +67,13 @@ struct TurboQuantTables {
   // for powers of two.
   const float* rotation = nullptr;
   const float* centroids = nullptr;  // [2^key_bits], ascending
+};
+
+// A cache of slots: keys in the rotated space, so queries are rotated once instead.
+struct TurboQuantCache {
+  TurboQuantFormat format;
+  bool norm_correction = false;
+  TurboQuantTables tables;
 };
 
 // The Lloyd-Max quantiser of N(0, 1/head_size) with 2^bits levels, ascending. Milliseconds.

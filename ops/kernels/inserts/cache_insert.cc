@@ -23,8 +23,7 @@ const uint8_t* CacheSide::SourceRow(int64_t token, int64_t head) const {
 }
 
 bool CacheSide::CopiesBytes() const {
-  return source_type == format.element &&
-         (format.mode == KvQuantMode::kNone || format.mode == KvQuantMode::kFp8PerTensor);
+  return source_type == format.element && !format.has_row_scales();
 }
 
 namespace {

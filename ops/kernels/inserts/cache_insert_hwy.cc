@@ -10,8 +10,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/e4m3_table-inl.h"
-#include "pagefuse/kernels/formats/row_codec-inl.h"
+#include "pagefuse/kernels/formats/for_format-inl.h"
 #include "pagefuse/kernels/inserts/cache_insert.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -61,27 +60,16 @@ HWY_INLINE void EncodeRowsOf(const Codec& codec, const Rows& rows, float* scratc
   }
 }
 
-#if PF_HAS_BYTE_TABLES
-// Encodes them by table, if there are enough of them to pay for it; false, with nothing done, else.
-HWY_INLINE bool EncodeRowsByTable(const Rows& rows, const vec::Fp8TensorCodec& codec) {
-  constexpr int64_t kElements = 8192;
-  const int64_t heads = rows.only_head == kAllHeads ? 1 : rows.side.heads;
-  const int64_t elements = (rows.end - rows.begin) / heads * rows.side.head_size;
-  if (elements < kElements || !vec::E4M3Table::Takes(codec.tensor_scale)) return false;
-  const vec::E4M3Table table(codec);
-  EncodeRowsOf<Bfloat16>(vec::Fp8TableCodec{{.tensor_scale = codec.tensor_scale}, &table}, rows,
-                         nullptr);
-  return true;
-}
-#endif
-
 template <typename From, class Codec>
 HWY_INLINE void EncodeRowsWith(const Codec& codec, const Rows& rows, float* scratch) {
-#if PF_HAS_BYTE_TABLES
-  if constexpr (std::is_same_v<From, Bfloat16> && std::is_same_v<Codec, vec::Fp8TensorCodec>) {
-    if (EncodeRowsByTable(rows, codec)) return;
+  if constexpr (std::is_same_v<From, Bfloat16> && requires { codec.ByTable(0, [](auto) {}); }) {
+    const int64_t heads = rows.only_head == kAllHeads ? 1 : rows.side.heads;
+    const int64_t elements = (rows.end - rows.begin) / heads * rows.side.head_size;
+    if (codec.ByTable(elements, [&](const auto& table)
+                                    HWY_ATTR { EncodeRowsOf<From>(table, rows, scratch); })) {
+      return;
+    }
   }
-#endif
   EncodeRowsOf<From>(codec, rows, scratch);
 }
 
@@ -94,8 +82,8 @@ HWY_INLINE void EncodeRowsFrom(const Rows& rows) {
   }
   const auto encode = [&](int64_t head, int64_t only_head) HWY_ATTR {
     const Rows those = {side, rows.writes, rows.begin, rows.end, only_head};
-    vec::WithRowCodec(side.format, side.Params(head), [&](const auto& codec) HWY_ATTR {
-      EncodeRowsWith<From>(codec, those, scratch.data());
+    vec::ForFormat(side.format, [&](const auto& views) HWY_ATTR {
+      EncodeRowsWith<From>(views.Writer(side.format, side.Params(head)), those, scratch.data());
     });
   };
   if (side.tensor_scale_count == 1) return encode(0, kAllHeads);

@@ -8,7 +8,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/row_codec-inl.h"
+#include "pagefuse/kernels/formats/for_format-inl.h"
 #include "pagefuse/kernels/inserts/rope_cache_insert.h"
 #include "pagefuse/kernels/rows/rope_row-inl.h"
 
@@ -57,8 +57,8 @@ HWY_INLINE void InsertKey(const RopeCall& call, const RopeRow& row, int64_t toke
   for (int64_t head = 0; head < key.heads; ++head) {
     NormRotateRow(row, scratch.factors[head], from + head * static_cast<int64_t>(row.n), x, x);
     const RowAddress to = key.rows.AtSlot(call.slots[token], head);
-    vec::WithRowCodec(key.format, key.Params(head), [&](const auto& codec) HWY_ATTR {
-      codec.Store(x, row.n, to, scratch.codec.data());
+    vec::ForFormat(key.format, [&](const auto& views) HWY_ATTR {
+      views.Writer(key.format, key.Params(head)).Store(x, row.n, to, scratch.codec.data());
     });
   }
 }

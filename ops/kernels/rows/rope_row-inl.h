@@ -13,8 +13,8 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/numeric/bfloat16_pairs-inl.h"
 #include "pagefuse/kernels/numeric/convert-inl.h"
+#include "pagefuse/kernels/numeric/float_pairs-inl.h"
 #include "pagefuse/kernels/numeric/sums-inl.h"
 #include "pagefuse/kernels/rows/rope_row.h"
 

@@ -11,7 +11,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/turboquant_codec-inl.h"
+#include "pagefuse/kernels/formats/turboquant-inl.h"
 #include "pagefuse/kernels/numeric/hadamard-inl.h"
 #include "pagefuse/kernels/turboquant/turboquant.h"
 
@@ -48,8 +48,6 @@ class SequenceDequant {
   // Positions [begin, end) of sequence `b`.
   HWY_INLINE void Run(int64_t b, int64_t begin, int64_t end) {
     const TurboQuantFormat& format = call_.cache.format;
-    const float* centroids = call_.cache.tables.centroids;
-    const bool correct = call_.cache.norm_correction;
     const int64_t filled = std::clamp<int64_t>(call_.seq_lens[b], begin, end);
     ClearRows(b, filled, end);
     const auto with = [&](const auto& keys, const auto& values) HWY_ATTR {
@@ -81,13 +79,7 @@ class SequenceDequant {
         for_heads(store_value);
       }
     };
-    const auto with_keys = [&](const auto& keys) HWY_ATTR {
-      if (format.value_bits == 3) return with(keys, TurboValueRowCodec<3>());
-      return with(keys, TurboValueRowCodec<4>());
-    };
-    if (format.key_bits == 3) return with_keys(TurboKeyRowCodec<3>(centroids, correct, n_));
-    if (format.key_bits == 4) return with_keys(TurboKeyRowCodec<4>(centroids, correct, n_));
-    return with_keys(PlainCodec<Float8E4M3FN>());
+    ForFormat(call_.cache, [&](const auto& views) HWY_ATTR { with(views.Keys(), views.Values()); });
   }
 
  private:

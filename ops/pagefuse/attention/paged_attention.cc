@@ -35,7 +35,7 @@ absl::Status ParseWindow(const Node& node, PagedAttentionAttributes& a) {
 }
 
 absl::Status ParseTypes(const Node& node, PagedAttentionAttributes& a) {
-  PF_ASSIGN_OR_RETURN(a.mode, ReadKvQuantMode(node));
+  PF_ASSIGN_OR_RETURN(a.format, ReadCacheFormat(node));
   PF_ASSIGN_OR_RETURN(const std::string query_type, node.StringAttribute("query_type", ""));
   if (!query_type.empty() && query_type != "float8e4m3fn") {
     return AttributeError(node, "query_type",
@@ -105,9 +105,7 @@ OpDef& AddAttributes(OpDef& op) {
             "replaces the window")
       .FlagAttr("use_alibi_sqrt", int64_t{0},
                 "bias -slope * sqrt(distance) instead of the linear one")
-      .Attr("kv_quant_mode", std::string("none"),
-            "\"none\", \"fp8_per_tensor\", \"int8_per_token_head\", \"fp8_per_token_head\" or "
-            "\"int4_per_token_head\"")
+      .Attr("kv_quant_mode", std::string("none"), KvQuantModeNames())
       .Attr("output_dtype", std::monostate(), "ONNX code; the type of query if absent")
       .Attr("query_type", std::string(), "\"float8e4m3fn\" for an f8 query given as uint8")
       .Attr("num_kv_splits_hint", int64_t{0}, "performance only")

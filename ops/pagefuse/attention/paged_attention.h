@@ -49,14 +49,13 @@ inline constexpr int kPaQuery = kPagedAttentionIn["query"];
 inline constexpr int kPaKeyCache = kPagedAttentionIn["key_cache"];
 
 struct PagedAttentionAttributes : AttentionRules {
-  std::optional<float> scale;  // absent: 1 / sqrt(D)
-  KvQuantMode mode = KvQuantMode::kNone;
+  std::optional<float> scale;                    // absent: 1 / sqrt(D)
+  CacheFormat format;                            // without the type of the cache
   DataType output_dtype = DataType::kUndefined;  // undefined: the type of query
   bool query_is_f8_twin = false;                 // a uint8 query holds float8e4m3fn codes
 
   // C: what `query_type` means.
   DataType ComputeType(DataType query_type) const;
-  bool has_row_scales() const { return CacheFormat{.mode = mode}.has_row_scales(); }
   // Without output_dtype: float8e4m3fn if there is an output_scale, else the type of query.
   DataType OutputType(DataType query_type, bool has_output_scale) const;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 
 #include "pagefuse/ir/str_cat.h"
 
@@ -65,45 +66,23 @@ void PagedAttentionBody::Dims() {
   if (o_.has_sink || o_.has_alibi) Set("head_shape", "Concat <axis = 0> (l_1, hk, g, l_1)");
 }
 
-// Codes of a 4-bit cache minus their zero point, times their scale: all three lie in the bits.
-std::string PagedAttentionBody::UnpackInt4(std::string_view cache, std::string_view scale_cache) {
-  const std::string mask = Add(StrCat("Cast <to = 2> (", Int(15), ")"));
-  const std::string four = Add(StrCat("Cast <to = 2> (", Int(4), ")"));
-  const std::string low = Add(StrCat("BitwiseAnd (", cache, ", ", mask, ")"));
-  const std::string high =
-      Add(StrCat("BitShift <direction = \"RIGHT\"> (", cache, ", ", four, ")"));
-  const std::string low1 = Add(StrCat("Unsqueeze (", low, ", ", Ints({4}), ")"));
-  const std::string high1 = Add(StrCat("Unsqueeze (", high, ", l_4)"));
-  const std::string pairs = Add(StrCat("Concat <axis = 4> (", low1, ", ", high1, ")"));
-  const std::string codes = Add(StrCat("Reshape (", pairs, ", ", Ints({0, 0, 0, -1}), ")"));
-  const std::string values = Add(StrCat("Cast <to = 1> (", codes, ")"));
-
-  const std::string bits = Add(StrCat("BitCast <to = 12> (", scale_cache, ")"));
-  const std::string mask32 = Add("Cast <to = 12> (i_15)");
-  const std::string zero_bits = Add(StrCat("BitwiseAnd (", bits, ", ", mask32, ")"));
-  const std::string zero = Add(StrCat("Cast <to = 1> (", zero_bits, ")"));
-  const std::string scale_bits = Add(StrCat("BitwiseXor (", bits, ", ", zero_bits, ")"));
-  const std::string scale = Add(StrCat("BitCast <to = 1> (", scale_bits, ")"));
-  const std::string zero1 = Add(StrCat("Unsqueeze (", zero, ", ", Ints({3}), ")"));
-  const std::string scale1 = Add(StrCat("Unsqueeze (", scale, ", l_3)"));
-  const std::string centred = Add(StrCat("Sub (", values, ", ", zero1, ")"));
-  return Add(StrCat("Mul (", centred, ", ", scale1, ")"));
-}
-
-std::string PagedAttentionBody::CacheValues(std::string_view cache, std::string_view scale) {
+// What is multiplied of the elements of a cache, as float: numbers, or codes. `side`: "k" or "v".
+std::string PagedAttentionBody::CacheNumbers(std::string_view side, std::string_view cache) {
   std::string x(cache);
-  if (o_.stored_cache_type == DataType::kUint8) {
-    x = Add(StrCat(kBitCastToF8, " (", x, ")"));
-  }
-  if (f8_query()) return Cast(x, o_.cache_type, DataType::kFloat);
-  DataType type = o_.cache_type;
-  if (o_.attributes.mode == KvQuantMode::kFp8PerTensor) {
-    const std::string s = Add(StrCat("Squeeze (", scale, ")"));
-    x = Add(StrCat("DequantizeLinear (", x, ", ", s, ")"));
+  DataType type = format().element;
+  if (o_.stored_cache_type != type) x = Add(StrCat(kBitCastToF8, " (", x, ")"));
+  if (f8_query()) return Cast(x, type, DataType::kFloat);
+  const RowFormat& row = format().row();
+  if (!row.decode_text.empty()) {
+    w_.Lines(
+        absl::StrReplaceAll(AbslView(row.decode_text), {{"$p", std::string(side)},
+                                                        {"$x", x},
+                                                        {"$scales", StrCat(side, "_scale_cache")},
+                                                        {"$scale", StrCat(side, "_scale")}}));
+    x = StrCat(side, "_numbers");
     type = DataType::kFloat;
   }
-  // Codes of the per-token-head modes are exact in every computation type.
-  if (!row_scales()) {
+  if (row.operand == RowOperand::kNumber) {
     x = Cast(x, type, o_.compute_type);
     type = o_.compute_type;
   }
@@ -139,16 +118,11 @@ void PagedAttentionBody::KeysAndValues() {
     Set("v", "Transpose <perm = [0, 2, 1, 3]> (v_rows)");
     return;
   }
-  if (int4()) {
-    WriteHadamard(w_);
-    Gathered(UnpackInt4("key_cache", "k_scale_cache"), "k");
-    Gathered(UnpackInt4("value_cache", "v_scale_cache"), "v");
-    return;
-  }
-  Gathered(CacheValues("key_cache", "k_scale"), "k");
-  if (row_scales()) ScaleRows("k_scale_cache", "ks");
-  Gathered(CacheValues("value_cache", "v_scale"), "v");
-  if (row_scales()) ScaleRows("v_scale_cache", "vs");
+  if (transforms()) WriteHadamard(w_);
+  Gathered(CacheNumbers("k", "key_cache"), "k");
+  if (codes()) ScaleRows("k_scale_cache", "ks");
+  Gathered(CacheNumbers("v", "value_cache"), "v");
+  if (codes()) ScaleRows("v_scale_cache", "vs");
 }
 
 std::string PagedAttentionBody::Query() {
@@ -161,7 +135,7 @@ std::string PagedAttentionBody::Query() {
     const std::string inverse = Add("Transpose <perm = [1, 0]> (rotation)");
     x = Add(StrCat("MatMul (", x, ", ", inverse, ")"));
   }
-  if (int4()) {
+  if (transforms()) {
     const std::string signed_x = Add(StrCat("Mul (", x, ", rht_signs)"));
     x = Add(StrCat("MatMul (", signed_x, ", hadamard)"));
     x = Cast(Cast(x, DataType::kFloat, o_.compute_type), o_.compute_type, DataType::kFloat);
@@ -182,13 +156,13 @@ std::string PagedAttentionBody::Scores() {
   } else {
     scale = Float("scale", o_.spelling.scale);
   }
-  if (int4()) {
+  if (transforms()) {
     const std::string size = Add("Cast <to = 1> (d)");
     scale = Add(StrCat("Div (", scale, ", ", size, ")"));
   } else if (f8_query()) {
     scale = Add(StrCat("Mul (", scale, ", q_scale)"));
     scale = Add(StrCat("Mul (", scale, ", k_scale)"));
-  } else if (row_scales()) {
+  } else if (codes()) {
     scale = Add(StrCat("Mul (", scale, ", ks)"));
   }
   s = Add(StrCat("Mul (", s, ", ", scale, ")"));
@@ -234,8 +208,8 @@ std::vector<std::string> PagedAttentionBody::Inputs() const {
     add_if(o_.has_sink, "head_sink");
     return inputs;
   }
-  const bool per_tensor = o_.attributes.mode == KvQuantMode::kFp8PerTensor;
-  const bool per_token_head = row_scales();
+  const bool per_tensor = format().has_tensor_scale();
+  const bool per_token_head = format().has_row_scales();
   add_if(per_tensor, "k_scale"), add_if(per_tensor, "v_scale");
   add_if(f8_query(), "q_scale");
   add_if(per_token_head, "k_scale_cache"), add_if(per_token_head, "v_scale_cache");
@@ -245,7 +219,7 @@ std::vector<std::string> PagedAttentionBody::Inputs() const {
   add_if(o_.has_ranges, "mm_prefix_range");
   add_if(o_.has_causal_flags, "causal_flags");
   add_if(o_.has_output_scale, "output_scale");
-  add_if(int4(), "rht_signs");
+  add_if(transforms(), "rht_signs");
   return inputs;
 }
 

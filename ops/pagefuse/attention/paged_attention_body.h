@@ -24,12 +24,11 @@ class PagedAttentionBody {
     std::string scale, sliding_window, softcap;
   };
   struct Options {
-    PagedAttentionAttributes attributes;
+    PagedAttentionAttributes attributes;  // the format as the cache stores it
     DataType query_type =
         DataType::kFloat;  // as the port has it: uint8 for the twin of float8e4m3fn
     DataType compute_type = DataType::kFloat;       // C
     DataType stored_cache_type = DataType::kFloat;  // as the port has it
-    DataType cache_type = DataType::kFloat;         // what the bytes mean
     DataType output_type = DataType::kFloat;
     DataType sink_type = DataType::kFloat;
     bool has_sink = false, has_alibi = false, has_qq_bias = false, has_ranges = false;
@@ -45,8 +44,10 @@ class PagedAttentionBody {
 
  private:
   bool f8_query() const { return o_.compute_type == DataType::kFloat8E4M3FN; }
-  bool row_scales() const { return o_.attributes.has_row_scales(); }
-  bool int4() const { return o_.attributes.mode == KvQuantMode::kInt4PerTokenHead; }
+  const CacheFormat& format() const { return o_.attributes.format; }
+  // Keys and values are codes here, and their rows' scales `ks` and `vs`.
+  bool codes() const { return format().row().operand == RowOperand::kCode; }
+  bool transforms() const { return format().needs_signs(); }
 
   std::string Add(std::string_view call) { return w_.Add(call); }
   void Set(std::string_view name, std::string_view call) { w_.Set(name, call); }
@@ -64,10 +65,9 @@ class PagedAttentionBody {
   std::vector<std::string> Inputs() const;
   void Positions();
   void Dims();
-  std::string CacheValues(std::string_view cache, std::string_view scale);
+  std::string CacheNumbers(std::string_view side, std::string_view cache);
   void Gathered(std::string_view values, std::string_view name);
   void ScaleRows(std::string_view cache, std::string_view name);
-  std::string UnpackInt4(std::string_view cache, std::string_view scale_cache);
   void KeysAndValues();
   std::string Query();
   std::string Scores();

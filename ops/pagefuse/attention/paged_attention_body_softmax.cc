@@ -135,7 +135,7 @@ void PagedAttentionBody::Softmax(std::string_view s) {
   }
   Set("l", StrCat("Identity (", sum, ")"));
   std::string weights = "e";
-  if (row_scales() && !int4()) weights = Add("Mul (e, vs)");
+  if (codes()) weights = Add("Mul (e, vs)");
 
   w_.Comment("values of slots that are not visible never count, whatever they hold");
   const std::string column = Add("Transpose <perm = [0, 1, 3, 2]> (mask)");
@@ -153,7 +153,7 @@ void PagedAttentionBody::Output() {
   Set("out_shape", "Shape (query)");
   o = Add(Call("Reshape", o, "out_shape"));
   DataType type = DataType::kFloat;
-  if (int4()) {
+  if (transforms()) {
     o = Cast(Cast(o, type, o_.compute_type), o_.compute_type, type);
     o = Add(Call("MatMul", o, "hadamard"));
     o = Add(Call("Mul", o, "rht_signs"));

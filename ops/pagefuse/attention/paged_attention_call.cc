@@ -25,7 +25,7 @@ absl::StatusOr<PagedAttentionProblem> MakePagedAttentionProblem(const KernelArgs
   const auto floats = [&](int i) { return args.input(i).as<const float>(); };
   const auto ints = [&](int i) { return args.input(i).as<const int32_t>(); };
   p.compute_type = a.ComputeType(query.dtype);
-  PF_ASSIGN_OR_RETURN(p.format, CacheFormat::Make(a.mode, cache.dtype));
+  PF_ASSIGN_OR_RETURN(p.format, a.format.StoredAs(cache.dtype));
   const TensorArg& output_scale = args.input(kPagedAttentionIn["output_scale"]);
   p.output_type = a.OutputType(query.dtype, output_scale.present());
   p.num_tokens = query.dim(0);
@@ -75,7 +75,7 @@ absl::Status PagedAttentionReference(KernelArgs& args) {
 absl::Status PagedAttentionHwySupports(const KernelQuery& query) {
   const Node& node = *query.node;
   PF_ASSIGN_OR_RETURN(const PagedAttentionAttributes a, ParsePagedAttention(node));
-  if (a.mode != KvQuantMode::kNone || node.input(kPaKeyCache) == nullptr) return absl::OkStatus();
+  if (!a.format.is_plain() || node.input(kPaKeyCache) == nullptr) return absl::OkStatus();
   const DataType type = a.ComputeType(node.input(kPaQuery)->dtype());
   const DataType cache = node.input(kPaKeyCache)->dtype();
   // Elements are used as floats. That is the cast to the type of query where it changes nothing.

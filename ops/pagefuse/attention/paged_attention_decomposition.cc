@@ -24,44 +24,32 @@ PagedAttentionBody::Spelling SpellAttributes(const PagedAttentionAttributes& a) 
   return spelling;
 }
 
-// The structures that fusion rules look for: cache mode x window x soft cap x sink, causal, in one
+// The structures that fusion rules look for: cache format x window x soft cap x sink, causal, in one
 // computation type.
 struct Structure {
-  KvQuantMode mode;
+  CacheFormat format;  // as it is stored
   DataType type;
   bool window, softcap, sink;
 };
 
-DataType CacheType(const Structure& s) {
-  switch (s.mode) {
-    case KvQuantMode::kNone:
-      return s.type;
-    case KvQuantMode::kInt8PerTokenHead:
-      return DataType::kInt8;
-    default:
-      return DataType::kFloat8E4M3FN;
-  }
-}
-
 DecompositionVariant MakeVariant(const Structure& s) {
   PagedAttentionBody::Options options;
-  options.attributes.mode = s.mode;
+  options.attributes.format = s.format;
   options.attributes.sliding_window = s.window ? 1 : 0;
   options.attributes.softcap = s.softcap ? 1.0f : 0.0f;
   options.attributes.scale = 1.0f;
   options.compute_type = options.query_type = options.output_type = s.type;
-  options.cache_type = options.stored_cache_type = CacheType(s);
+  options.stored_cache_type = s.format.element;
   options.has_sink = s.sink;
   options.sink_type = DataType::kFloat;
   options.spelling = {
       .scale = "@scale", .sliding_window = "@sliding_window", .softcap = "@softcap"};
 
   DecompositionVariant variant;
-  variant.name =
-      StrCat(KvQuantModeName(s.mode), "_", DataTypeName(s.type), s.window ? "_window" : "",
-             s.softcap ? "_softcap" : "", s.sink ? "_sink" : "");
+  variant.name = StrCat(s.format.name(), "_", DataTypeName(s.type), s.window ? "_window" : "",
+                        s.softcap ? "_softcap" : "", s.sink ? "_sink" : "");
   variant.text = PagedAttentionBody(options).Text();
-  variant.attributes = {{"kv_quant_mode", Attribute{std::string(KvQuantModeName(s.mode)), "", ""}},
+  variant.attributes = {{"kv_quant_mode", Attribute{std::string(s.format.name()), "", ""}},
                         {"is_causal", Attribute{int64_t{1}, "", ""}}};
   return variant;
 }
@@ -82,9 +70,7 @@ absl::StatusOr<DecompositionVariant> DecomposePagedAttention(const Node& node) {
   }
   o.compute_type = attributes.ComputeType(o.query_type);
   o.stored_cache_type = type_of(kPagedAttentionIn["key_cache"]);
-  PF_ASSIGN_OR_RETURN(const CacheFormat format,
-                      CacheFormat::Make(attributes.mode, o.stored_cache_type));
-  o.cache_type = format.element;
+  PF_ASSIGN_OR_RETURN(o.attributes.format, attributes.format.StoredAs(o.stored_cache_type));
   o.has_sink = node.input(kPagedAttentionIn["head_sink"]) != nullptr;
   o.sink_type = type_of(kPagedAttentionIn["head_sink"]);
   o.has_alibi = node.input(kPagedAttentionIn["alibi_slopes"]) != nullptr;
@@ -97,7 +83,7 @@ absl::StatusOr<DecompositionVariant> DecomposePagedAttention(const Node& node) {
   o.spelling = SpellAttributes(attributes);
 
   DecompositionVariant variant;
-  variant.name = std::string(KvQuantModeName(attributes.mode));
+  variant.name = std::string(attributes.format.name());
   variant.text = PagedAttentionBody(o).Text();
   return variant;
 }
@@ -105,11 +91,13 @@ absl::StatusOr<DecompositionVariant> DecomposePagedAttention(const Node& node) {
 std::vector<DecompositionVariant> PagedAttentionVariants() {
   std::vector<DecompositionVariant> variants;
   for (DataType type : {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16}) {
-    for (KvQuantMode mode : {KvQuantMode::kNone, KvQuantMode::kFp8PerTensor,
-                             KvQuantMode::kInt8PerTokenHead, KvQuantMode::kFp8PerTokenHead}) {
+    for (const RowFormat& row : RowFormats()) {
+      CacheFormat format{.mode = row.mode, .element = row.element};
+      if (format.needs_signs()) continue;
+      if (format.is_plain()) format.element = type;
       for (int bits = 0; bits < 8; ++bits) {
         variants.push_back(
-            MakeVariant({mode, type, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}));
+            MakeVariant({format, type, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0}));
       }
     }
   }

@@ -22,11 +22,11 @@ absl::Status CheckQueryType(const ShapeContext& c, const PagedAttentionAttribute
                                DataTypeName(type)));
   }
   if (!is_f8) return absl::OkStatus();
-  if (a.mode != KvQuantMode::kFp8PerTensor) {
+  if (!a.format.has_tensor_scale()) {
     return c.InputError(kPagedAttentionIn["query"],
                         StrCat("a float8e4m3fn query needs kv_quant_mode \"fp8_per_tensor\", "
                                "got \"",
-                               KvQuantModeName(a.mode), "\""));
+                               a.format.name(), "\""));
   }
   if (a.output_dtype == DataType::kUndefined) {
     return c.AttributeError("output_dtype", "is missing: a float8e4m3fn query needs it");

@@ -8,39 +8,22 @@
 #include "pagefuse/base/status_macros.h"
 
 namespace pagefuse::pagefuse_ops {
-namespace {
-
-// uint8 sources and caches of float8 are twins of float8e4m3fn.
-DataType LogicalSourceType(DataType type) {
-  return type == DataType::kUint8 ? DataType::kFloat8E4M3FN : type;
-}
-
-}  // namespace
-
-absl::StatusOr<CacheInsertMode> ReadCacheInsertMode(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const KvQuantMode mode, ReadKvQuantMode(node));
-  PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("int8_rounding", "half_even"));
-  PF_ASSIGN_OR_RETURN(const Int8Rounding rounding, ParseInt8Rounding(name));
-  return CacheInsertMode{mode, rounding};
-}
-
 absl::Status CheckCacheInsert(const ShapeContext& c, const CacheInsertPorts& ports) {
   PF_RETURN_IF_ERROR(CheckCachePorts(c, ports));
-  PF_ASSIGN_OR_RETURN(const KvQuantMode mode, ReadKvQuantMode(c.node()));
-  const CacheFormat format{.mode = mode};
+  PF_ASSIGN_OR_RETURN(const CacheFormat format, ReadCacheFormat(c.node()));
   for (const int source : {ports.key, ports.value}) {
     const DataType type = c.input_type(source);
     if (!format.needs_signs() || (!IsFloat8(type) && type != DataType::kUint8)) continue;
     return c.InputError(source, absl::StrCat("expected type float, float16 or bfloat16 with ",
-                                             "kv_quant_mode = int4_per_token_head"));
+                                             "kv_quant_mode = ", std::string(format.name())));
   }
   // Scale caches come back exactly where they are written: an update that no output shows would be
   // lost.
   for (const int output : {ports.first_output + 2, ports.first_output + 3}) {
     if (c.has_output(output) == format.has_row_scales()) continue;
-    return c.OutputError(
-        output, absl::StrCat(format.has_row_scales() ? "is missing" : "is not expected",
-                             " with kv_quant_mode = ", std::string(KvQuantModeName(mode))));
+    return c.OutputError(output,
+                         absl::StrCat(format.has_row_scales() ? "is missing" : "is not expected",
+                                      " with kv_quant_mode = ", std::string(format.name())));
   }
   return absl::OkStatus();
 }
@@ -62,7 +45,7 @@ absl::Status ValidateCacheInsert(const KernelArgs& args, const CacheInsertPorts&
 }
 
 absl::StatusOr<CacheSides> MakeCacheSides(const KernelArgs& args, const CacheInsertPorts& ports) {
-  PF_ASSIGN_OR_RETURN(const CacheInsertMode mode, ReadCacheInsertMode(*args.node));
+  PF_ASSIGN_OR_RETURN(const CacheFormat format, ReadCacheFormat(*args.node));
   struct Ports {
     int source, scale, out, scale_out;
   };
@@ -70,8 +53,7 @@ absl::StatusOr<CacheSides> MakeCacheSides(const KernelArgs& args, const CacheIns
     const TensorArg& source = args.input(p.source);
     const TensorArg& cache = args.output(ports.first_output + p.out);
     CacheSide side;
-    PF_ASSIGN_OR_RETURN(side.format, CacheFormat::Make(mode.mode, cache.dtype));
-    side.format.int8_rounding = mode.rounding;
+    PF_ASSIGN_OR_RETURN(side.format, format.StoredAs(cache.dtype));
     side.source_type = LogicalSourceType(source.dtype);
     side.source = source.as<const uint8_t>();
     side.heads = source.dim(1);

@@ -35,12 +35,10 @@ constexpr CacheInsertPorts CacheInsertPortsOf(const Ports<I>& inputs, const Port
   return ports;
 }
 
-// The attributes of the quantisation. InvalidArgument naming node and attribute.
-struct CacheInsertMode {
-  KvQuantMode mode = KvQuantMode::kNone;
-  Int8Rounding rounding = Int8Rounding::kHalfEven;
-};
-absl::StatusOr<CacheInsertMode> ReadCacheInsertMode(const Node& node);
+// uint8 rows are twins of float8e4m3fn.
+inline DataType LogicalSourceType(DataType type) {
+  return type == DataType::kUint8 ? DataType::kFloat8E4M3FN : type;
+}
 
 // What `kv_quant_mode` says of types, scales and signs.
 absl::Status CheckCacheInsert(const ShapeContext& c, const CacheInsertPorts& ports);

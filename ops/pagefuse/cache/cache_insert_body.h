@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -11,12 +12,11 @@ namespace pagefuse::pagefuse_ops {
 
 // What decides the nodes of one side of an insert.
 struct InsertBody {
-  KvQuantMode mode = KvQuantMode::kNone;
-  Int8Rounding rounding = Int8Rounding::kHalfEven;
+  CacheFormat format;
   DataType source_type = DataType::kFloat;  // as given: uint8 is the twin of float8e4m3fn
   DataType cache_type = DataType::kFloat;   // as given
-  bool scale_per_head = false;              // fp8_per_tensor: k_scale is [Hk]
-  int64_t head_size = 0;                    // int4 alone needs it
+  bool scale_per_head = false;              // of a format with one scale a tensor: it is [Hk]
+  int64_t head_size = 0;                    // needed where rows are transformed
 };
 
 // Nodes that compute `keep` (indices of tokens that are written) and `slots` [N, 1] from
@@ -41,6 +41,17 @@ struct InsertBodies {
   InsertBody value;
 };
 absl::StatusOr<InsertBodies> ReadInsertBodies(const Node& node, const CacheInsertPorts& ports);
+
+// The bodies that patterns are made of, with their names: of each format whose nodes no size
+// changes, into caches of each of its types; of plain ones, float rows into float.
+struct NamedInsertBody {
+  std::string name;
+  InsertBody body;
+};
+std::vector<NamedInsertBody> InsertPatterns(DataType source);
+
+// The attributes that say which format a variant is of.
+void FixFormat(const CacheFormat& format, DecompositionVariant& variant);
 
 // "a, b, c" of the names that are not empty.
 std::string JoinNames(const std::vector<std::string>& names);

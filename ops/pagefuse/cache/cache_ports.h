@@ -34,8 +34,9 @@ constexpr CachePorts CachePortsOf(const Ports<N>& inputs) {
           .rht_signs = inputs.Find("rht_signs")};
 }
 
-// The attribute `kv_quant_mode`. InvalidArgument naming node and attribute.
-absl::StatusOr<KvQuantMode> ReadKvQuantMode(const Node& node);
+// The attributes `kv_quant_mode` and `int8_rounding`, without the type of a cache. InvalidArgument
+// naming node and attribute.
+absl::StatusOr<CacheFormat> ReadCacheFormat(const Node& node);
 
 // The types of the caches, and that the scales and signs of the mode are given.
 absl::Status CheckCachePorts(const ShapeContext& c, const CachePorts& ports);

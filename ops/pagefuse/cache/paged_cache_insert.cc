@@ -33,11 +33,10 @@ absl::Status Run(KernelArgs& args) {
 }
 
 std::string BodyText(const InsertBodies& bodies) {
-  const CacheFormat format{.mode = bodies.key.mode};
+  const CacheFormat& format = bodies.key.format;
   // Rows of float8 are stored as they are and read no scale.
-  const bool tensor_scale = format.has_tensor_scale() &&
-                            bodies.key.source_type != DataType::kFloat8E4M3FN &&
-                            bodies.key.source_type != DataType::kUint8;
+  const bool tensor_scale =
+      format.has_tensor_scale() && !IsFloat8(LogicalSourceType(bodies.key.source_type));
   const std::string inputs =
       JoinNames({"key", "value", "key_cache", "value_cache", "slot_mapping",
                  tensor_scale ? "k_scale, v_scale" : "",
@@ -54,46 +53,23 @@ std::string BodyText(const InsertBodies& bodies) {
 
 DecompositionVariant MakeVariant(const InsertBodies& bodies, std::string name) {
   DecompositionVariant variant{std::move(name), BodyText(bodies), {}};
-  variant.attributes.emplace_back("kv_quant_mode",
-                                  Attribute{std::string(KvQuantModeName(bodies.key.mode)), "", ""});
-  if (bodies.key.mode == KvQuantMode::kInt8PerTokenHead) {
-    const bool half_even = bodies.key.rounding == Int8Rounding::kHalfEven;
-    variant.attributes.emplace_back(
-        "int8_rounding", Attribute{std::string(half_even ? "half_even" : "toward_zero"), "", ""});
-  }
+  FixFormat(bodies.key.format, variant);
   return variant;
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const InsertBodies bodies, ReadInsertBodies(node, kPorts));
-  return MakeVariant(bodies, std::string(KvQuantModeName(bodies.key.mode)));
+  return MakeVariant(bodies, std::string(bodies.key.format.name()));
 }
 
-// The structures that graphs hold: each mode, from float rows and from 16-bit rows that are cast
-// first, into typed caches and into uint8 ones. int4 has none, for its nodes depend on the head
-// size.
+// From float rows, and from 16-bit rows that are cast first.
 std::vector<DecompositionVariant> Variants() {
   std::vector<DecompositionVariant> variants;
-  const auto add = [&](InsertBody body, const std::string& name) {
-    variants.push_back(MakeVariant({body, body}, name));
-  };
-  add({}, "none");
   for (const DataType source : {DataType::kFloat, DataType::kBfloat16}) {
-    const std::string from = source == DataType::kFloat ? "" : "_cast";
-    for (const DataType cache : {DataType::kFloat8E4M3FN, DataType::kUint8}) {
-      const std::string into = cache == DataType::kUint8 ? "_uint8" : "";
-      InsertBody body{
-          .mode = KvQuantMode::kFp8PerTensor, .source_type = source, .cache_type = cache};
-      add(body, absl::StrCat("fp8_per_tensor", into, from));
-      body.mode = KvQuantMode::kFp8PerTokenHead;
-      add(body, absl::StrCat("fp8_per_token_head", into, from));
+    for (const auto& [name, body] : InsertPatterns(source)) {
+      variants.push_back(
+          MakeVariant({body, body}, name + (source == DataType::kFloat ? "" : "_cast")));
     }
-    InsertBody body{.mode = KvQuantMode::kInt8PerTokenHead,
-                    .source_type = source,
-                    .cache_type = DataType::kInt8};
-    add(body, absl::StrCat("int8_per_token_head", from));
-    body.rounding = Int8Rounding::kTowardZero;
-    add(body, absl::StrCat("int8_per_token_head_toward_zero", from));
   }
   return variants;
 }
@@ -109,8 +85,7 @@ OpDef PagedCacheInsertDef() {
           "A negative slot is skipped; of two tokens with one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
-      .Attr("kv_quant_mode", std::string("none"),
-            "none, fp8_per_tensor, int8_per_token_head, fp8_per_token_head, int4_per_token_head")
+      .Attr("kv_quant_mode", std::string("none"), KvQuantModeNames())
       .Attr("int8_rounding", std::string("half_even"))
       .OneOf({"half_even", "toward_zero"})
       .Types("T", {kFloat, kFloat16, kBfloat16, kFloat8E4M3FN, kUint8})

@@ -83,8 +83,7 @@ OpDef RopeCacheInsertDef() {
       .Attr("rotary_offset", int64_t{0}, "first rotated channel")
       .AtLeast(0)
       .Attr("epsilon", kRopeEpsilon, "of the norms")
-      .Attr("kv_quant_mode", std::string("none"),
-            "none, fp8_per_tensor, int8_per_token_head, fp8_per_token_head")
+      .Attr("kv_quant_mode", std::string("none"), KvQuantModeNames(/*with_signs=*/false))
       .Attr("int8_rounding", std::string("half_even"))
       .OneOf({"half_even", "toward_zero"})
       .Types("T", {kFloat, kFloat16, kBfloat16})

@@ -107,7 +107,7 @@ std::string TrimNodes(const std::string& source) {
 }
 
 std::string BodyText(const RopeBody& body, bool trim) {
-  const CacheFormat format{.mode = body.insert.key.mode};
+  const CacheFormat& format = body.insert.key.format;
   const std::string inputs = JoinNames(
       {"query, key, value, key_cache, value_cache, slot_mapping", body.positions ? "positions" : "",
        "cos, sin", body.norm ? "q_norm_weight, k_norm_weight" : "",
@@ -138,16 +138,12 @@ std::string BodyText(const RopeBody& body, bool trim) {
 
 DecompositionVariant MakeVariant(const RopeBody& body, std::string name, bool trim) {
   DecompositionVariant variant{std::move(name), BodyText(body, trim), {}};
-  const auto fix = [&](const char* attribute, auto value) {
+  FixFormat(body.insert.key.format, variant);
+  const auto fix = [&](const char* attribute, int64_t value) {
     variant.attributes.emplace_back(attribute, Attribute{value, "", ""});
   };
-  fix("kv_quant_mode", std::string(KvQuantModeName(body.insert.key.mode)));
-  if (body.insert.key.mode == KvQuantMode::kInt8PerTokenHead) {
-    const bool half_even = body.insert.key.rounding == Int8Rounding::kHalfEven;
-    fix("int8_rounding", std::string(half_even ? "half_even" : "toward_zero"));
-  }
   fix("rotary_offset", body.offset);
-  if (!body.partial) fix("rotary_embedding_dim", int64_t{0});
+  if (!body.partial) fix("rotary_embedding_dim", 0);
   return variant;
 }
 
@@ -177,27 +173,18 @@ absl::StatusOr<DecompositionVariant> RopeCacheInsertBody(const Node& node) {
   // to drop.
   const auto tokens = Rows(*node.input(kRopeIn["query"]));
   const bool trim = tokens != Rows(*node.input(kRopeIn["key"]));
-  return MakeVariant(body, std::string(KvQuantModeName(body.insert.key.mode)), trim);
+  return MakeVariant(body, std::string(body.insert.key.format.name()), trim);
 }
 
 std::vector<DecompositionVariant> RopeCacheInsertVariants() {
   std::vector<DecompositionVariant> variants;
-  const std::pair<KvQuantMode, DataType> kinds[] = {
-      {KvQuantMode::kNone, DataType::kFloat},
-      {KvQuantMode::kFp8PerTensor, DataType::kFloat8E4M3FN},
-      {KvQuantMode::kFp8PerTensor, DataType::kUint8},
-      {KvQuantMode::kInt8PerTokenHead, DataType::kInt8},
-      {KvQuantMode::kFp8PerTokenHead, DataType::kFloat8E4M3FN},
-      {KvQuantMode::kFp8PerTokenHead, DataType::kUint8},
-  };
-  for (const auto& [mode, cache_type] : kinds) {
+  for (const auto& [format, insert] : InsertPatterns(DataType::kFloat)) {
+    if (insert.format.int8_rounding != Int8Rounding::kHalfEven) continue;
     for (const bool norm : {true, false}) {
       for (const bool positions : {true, false}) {
-        const InsertBody insert{.mode = mode, .cache_type = cache_type};
         const RopeBody body{.insert = {insert, insert}, .norm = norm, .positions = positions};
-        const std::string name = absl::StrCat(std::string(KvQuantModeName(mode)),
-                                              cache_type == DataType::kUint8 ? "_uint8" : "",
-                                              norm ? "_norm" : "", positions ? "" : "_rows");
+        const std::string name =
+            absl::StrCat(format, norm ? "_norm" : "", positions ? "" : "_rows");
         variants.push_back(MakeVariant(body, name, /*trim=*/false));
       }
     }

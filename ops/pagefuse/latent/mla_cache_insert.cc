@@ -24,6 +24,9 @@ constexpr Ports kIn({
      "[NB, BS, 656] if format = fp8_ds_mla, else [NB, BS, L + P]"},
 });
 constexpr Ports kOut({{"kv_cache_out", "TC if format = bf16, else uint8", "as kv_cache"}});
+// Not looked up in lambdas: clang 14 takes no consteval call there.
+constexpr int kLatent = kIn["kv_c"];
+constexpr int kRotated = kIn["k_pe"];
 constexpr char kQuantised[] = "fp8_ds_mla";
 constexpr char kPlain[] = "bf16";
 
@@ -45,7 +48,7 @@ void CopyRows(const KernelArgs& args, const CacheRows& rows, const std::vector<S
   ParallelFor(static_cast<int64_t>(writes.size()), 2 * rows.data_strides.row,
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  copy(kIn["k_pe"], writes[i], copy(kIn["kv_c"], writes[i], 0));
+                  copy(kRotated, writes[i], copy(kLatent, writes[i], 0));
                 }
               });
 }

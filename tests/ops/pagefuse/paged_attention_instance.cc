@@ -33,7 +33,7 @@ class Filler {
     for (const SequenceSpec& s : spec_.sequences) lengths.push_back(static_cast<int32_t>(s.length));
     inputs[4] = Tensor::Of<int32_t>({batch}, lengths);
     inputs[5] = table_;
-    if (spec_.mode == KvQuantMode::kInt4PerTokenHead) {
+    if (CacheFormat{.mode = spec_.mode}.needs_signs()) {
       std::vector<float> signs;
       for (int64_t d = 0; d < spec_.head_size; ++d) signs.push_back(random_() % 2 == 0 ? 1 : -1);
       inputs[17] = Tensor::Of<float>({spec_.head_size}, signs);

@@ -17,17 +17,15 @@ namespace {
 // What the words move a score or a value of about 1, beside the output's rounding.
 constexpr double kWordError = 2e-4;
 
+// Every format of codes.
 std::vector<PagedAttentionSpec> WordSpecs() {
-  using enum KvQuantMode;
   std::vector<PagedAttentionSpec> specs;
   for (const DataType query : {DataType::kFloat16, DataType::kBfloat16}) {
-    for (const auto& [mode, cache] : {std::pair(kInt8PerTokenHead, DataType::kInt8),
-                                      std::pair(kInt4PerTokenHead, DataType::kUint8),
-                                      std::pair(kFp8PerTensor, DataType::kFloat8E4M3FN),
-                                      std::pair(kFp8PerTokenHead, DataType::kFloat8E4M3FN)}) {
+    for (const RowFormat& row : RowFormats()) {
+      if (row.scales == ScaleKind::kNone) continue;
       specs.push_back({.query = query,
-                       .mode = mode,
-                       .cache = cache,
+                       .mode = row.mode,
+                       .cache = row.types.front(),
                        .sequences = {{1, 150}, {1, 1}, {1, 1000}, {1, 0}},
                        .lse = true});
     }
@@ -61,7 +59,7 @@ void ExpectAgreement(const PagedAttentionSpec& spec, const PagedAttentionInstanc
   const double rounding = spec.query == DataType::kFloat16 ? 0x1p-10 : 0x1p-7;
   const double score_error = largest * kWordError;
   double output_error = score_error;
-  if (spec.mode == KvQuantMode::kInt4PerTokenHead) {
+  if (CacheFormat{.mode = spec.mode}.needs_signs()) {
     // Outputs are rounded before the transform back too, which spreads the step of a value of 2.
     output_error += 2 * rounding / std::sqrt(spec.head_size);
   }
@@ -95,10 +93,9 @@ void ChangeQuery(PagedAttentionInstance& instance, const F& f) {
 
 TEST(PagedAttentionWords, KernelsAgree) {
   for (PagedAttentionSpec spec : WordSpecs()) {
-    const bool powers_of_two = spec.mode == KvQuantMode::kInt4PerTokenHead;
     // Those that only some vectors divide, and all groups of heads that share a step.
     for (const int64_t size : {32, 64, 80, 96, 128, 256, 512, 1024, 2048}) {
-      if (powers_of_two && (size & (size - 1)) != 0) continue;
+      if (!CacheFormat{.mode = spec.mode}.TakesSize(size)) continue;
       for (const int64_t group : {1, 2, 3, 7}) {
         if (size > 256 && group > 2) continue;
         if (size > 256) spec.sequences = {{1, 70}, {1, 1}};

@@ -1,12 +1,19 @@
 #include "pagefuse/kernels/formats/cache_format.h"
 
+#include <cctype>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <random>
+#include <set>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "paths.h"
 
 #include "pagefuse/kernels/numeric/small_float.h"
 
@@ -145,6 +152,59 @@ TEST(HadamardTransform, AppliedTwiceMultipliesByTheSize) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(x[i], 8 * before[i]);
 }
 
+std::string FileText(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The files of docs/adding_a_cache_format.md, for the format of this name.
+std::set<std::string> DocumentedFiles(const std::string& name) {
+  std::istringstream doc(FileText(SourcePath("docs/adding_a_cache_format.md")));
+  std::set<std::string> files;
+  for (std::string line; std::getline(doc, line);) {
+    constexpr std::string_view kStart = "| `ops/";
+    if (!line.starts_with(kStart)) continue;
+    std::string file = line.substr(3, line.find('`', 3) - 3);
+    if (const size_t at = file.find("NAME"); at != std::string::npos) file.replace(at, 4, name);
+    files.insert(file);
+  }
+  return files;
+}
+
+// int8_per_token_head is Int8PerTokenHead in code.
+std::string NameInCode(std::string_view name) {
+  std::string code;
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '_') continue;
+    const bool first = i == 0 || name[i - 1] == '_';
+    code += first ? static_cast<char>(std::toupper(name[i])) : name[i];
+  }
+  return code;
+}
+
+TEST(RowFormats, AreNamedInTheFilesOfTheDocumentAlone) {
+  for (const RowFormat& format : RowFormats()) {
+    if (format.scales == ScaleKind::kNone) continue;  // "none" says nothing in code
+    const std::string name(format.name);
+    std::set<std::string> files;
+    for (const char* folder : {"base", "ir", "ops", "passes", "runtime", "tools", "bench"}) {
+      const std::filesystem::path top = SourcePath("");
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(top / folder)) {
+        if (!entry.is_regular_file()) continue;
+        const std::string file = std::filesystem::relative(entry.path(), top).string();
+        const std::string text = FileText(entry.path());
+        const bool is_source = file.ends_with(".cc") || file.ends_with(".h");
+        if ((is_source && text.find(NameInCode(name)) != std::string::npos) ||
+            text.find("formats/" + name + ".cc") != std::string::npos) {
+          files.insert(file);
+        }
+      }
+    }
+    EXPECT_EQ(files, DocumentedFiles(name)) << name;
+    EXPECT_LE(files.size(), 6u);
+  }
+}
+
 TEST(CacheRows, AddressADenseTensor) {
   uint8_t data[1];
   uint8_t scales[1];
@@ -154,18 +214,6 @@ TEST(CacheRows, AddressADenseTensor) {
   EXPECT_EQ(row.data - data, ((2 * 4 + 1) * 2 + 1) * 16);
   EXPECT_EQ(row.scale - scales, ((2 * 4 + 1) * 2 + 1) * 4);
   EXPECT_EQ(DenseRows({}, shape, data, nullptr).At(0, 0, 0).scale, nullptr);
-}
-
-TEST(CacheRows, AddressAPageWithInlineScales) {
-  uint8_t page[1];
-  const CacheShape shape = {.num_blocks = 3, .block_size = 4, .kv_heads = 2, .head_size = 16};
-  const PageRows rows = InlinePageRows(kInt8, shape, page);
-  // A block: 4 * 2 key rows of 20 bytes, then as many value rows.
-  const RowAddress key = rows.key.At(/*block=*/1, /*row=*/2, /*head=*/1);
-  const RowAddress value = rows.value.At(1, 2, 1);
-  EXPECT_EQ(key.data - page, 320 + (2 * 2 + 1) * 20);
-  EXPECT_EQ(key.scale - key.data, 16);
-  EXPECT_EQ(value.data - key.data, 160);
 }
 
 }  // namespace

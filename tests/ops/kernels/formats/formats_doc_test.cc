@@ -94,11 +94,7 @@ void CheckNumbers(const Example& example, DataType type) {
 void CheckRow(const Example& example) {
   const absl::StatusOr<KvQuantMode> mode = ParseKvQuantMode(example.name);
   ASSERT_TRUE(mode.ok()) << mode.status();
-  const bool int8 = *mode == KvQuantMode::kInt8PerTokenHead;
-  const bool int4 = *mode == KvQuantMode::kInt4PerTokenHead;
-  CacheFormat format = *CacheFormat::Make(*mode, int8   ? DataType::kInt8
-                                                 : int4 ? DataType::kUint8
-                                                        : DataType::kFloat8E4M3FN);
+  CacheFormat format = *CacheFormat::Make(*mode, RowFormatOf(*mode).types.front());
   const int64_t n = static_cast<int64_t>(example.values.size());
   const std::vector<float> signs(n, 1.0f);
   RowParams params = {.rht_signs = signs.data()};

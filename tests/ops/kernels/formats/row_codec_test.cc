@@ -13,8 +13,7 @@
 #define HWY_TARGET_INCLUDE "formats/row_codec_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "pagefuse/kernels/formats/e4m3_table-inl.h"
-#include "pagefuse/kernels/formats/row_codec-inl.h"
+#include "pagefuse/kernels/formats/for_format-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
@@ -23,8 +22,9 @@ namespace HWY_NAMESPACE {
 void VectorEncode(const CacheFormat& format, const RowParams& params, const float* x, int64_t n,
                   RowAddress row) {
   std::vector<float> scratch(n);
-  WithRowCodec(format, params,
-               [&](const auto& codec) HWY_ATTR { codec.Store(x, n, row, scratch.data()); });
+  ForFormat(format, [&](const auto& views) HWY_ATTR {
+    views.Writer(format, params).Store(x, n, row, scratch.data());
+  });
 }
 
 float VectorDecode(const CacheFormat& format, const RowParams& params, RowAddress row, int64_t n,
@@ -32,7 +32,8 @@ float VectorDecode(const CacheFormat& format, const RowParams& params, RowAddres
   const hn::ScalableTag<float> df;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(df));
   float scale = 0;
-  WithRowCodec(format, params, [&](const auto& codec) HWY_ATTR {
+  ForFormat(format, [&](const auto& views) HWY_ATTR {
+    const auto codec = views.Writer(format, params);
     const auto opened = codec.Open(row);
     scale = opened.scale;
     int64_t d = 0;
@@ -61,8 +62,9 @@ void VectorStoreRows(const CacheFormat& format, const RowParams& params,
                                       .first = first,
                                       .data_strides = {.head = format.RowBytes(n)},
                                       .scale_strides = {.head = format.ScaleBytes()}};
-  WithRowCodec(format, params,
-               [&](const auto& codec) HWY_ATTR { StoreRows(codec, rows, scratch.data()); });
+  ForFormat(format, [&](const auto& views) HWY_ATTR {
+    StoreRows(views.Writer(format, params), rows, scratch.data());
+  });
 }
 
 // False where there are no tables, or none for this scale.
@@ -91,31 +93,36 @@ HWY_EXPORT(TableEncode);
 HWY_EXPORT(VectorStoreRows);
 
 struct FormatCase {
-  const char* name;
+  std::string name;
   CacheFormat format;
   DataType source_type = DataType::kFloat;
 };
 
+// Every format: of each type where it has any, with each rounding, from each type that it rounds to.
 std::vector<FormatCase> AllFormats() {
-  const auto plain = [](DataType type) { return CacheFormat{.element = type}; };
-  const auto fp8 = [](KvQuantMode mode) {
-    return CacheFormat{.mode = mode, .element = DataType::kFloat8E4M3FN};
-  };
-  const auto int8 = [](Int8Rounding rounding) {
-    return CacheFormat{KvQuantMode::kInt8PerTokenHead, DataType::kInt8, rounding};
-  };
-  const CacheFormat int4 = {.mode = KvQuantMode::kInt4PerTokenHead, .element = DataType::kUint8};
-  return {{"float", plain(DataType::kFloat)},
-          {"float16", plain(DataType::kFloat16)},
-          {"bfloat16", plain(DataType::kBfloat16)},
-          {"float8", plain(DataType::kFloat8E4M3FN)},
-          {"fp8_per_tensor", fp8(KvQuantMode::kFp8PerTensor)},
-          {"fp8_per_token_head", fp8(KvQuantMode::kFp8PerTokenHead)},
-          {"int8 half_even", int8(Int8Rounding::kHalfEven)},
-          {"int8 toward_zero", int8(Int8Rounding::kTowardZero)},
-          {"int4", int4},
-          {"int4 of float16", int4, DataType::kFloat16},
-          {"int4 of bfloat16", int4, DataType::kBfloat16}};
+  using enum DataType;
+  std::vector<FormatCase> cases;
+  for (const RowFormat& row : RowFormats()) {
+    const std::string name(row.name);
+    CacheFormat format = *CacheFormat::Make(row.mode, row.types.front());
+    for (const DataType type : row.types) {
+      if (format.is_plain()) {
+        cases.push_back({std::string(DataTypeName(type)), *CacheFormat::Make(row.mode, type)});
+      }
+    }
+    if (format.is_plain()) continue;
+    cases.push_back({name, format});
+    if (format.needs_signs()) {
+      for (const DataType type : {kFloat16, kBfloat16}) {
+        cases.push_back({name + "_of_" + std::string(DataTypeName(type)), format, type});
+      }
+    }
+    if (row.has_rounding) {
+      format.int8_rounding = Int8Rounding::kTowardZero;
+      cases.push_back({name + "_toward_zero", format});
+    }
+  }
+  return cases;
 }
 
 std::vector<int64_t> RowSizes(const CacheFormat& format) {
@@ -317,11 +324,7 @@ TEST(E4M3Table, StoresRowsOfAnySize) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, RowCodec, ::testing::ValuesIn(AllFormats()),
-                         [](const auto& info) {
-                           std::string name = info.param.name;
-                           for (char& c : name) c = c == ' ' ? '_' : c;
-                           return name;
-                         });
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace pagefuse

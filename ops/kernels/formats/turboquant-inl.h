@@ -1,12 +1,12 @@
-// Keys and values of TurboQuant slots as 16-bit integers (see paged_attention_words-inl.h).
+// The views of TurboQuant slots (row_codec-inl.h), and their codecs of 16-bit integers (words-inl.h).
 // Include inside a file that hwy/foreach_target.h recompiles.
 //
 // Centroids become integers under one unit; their squares leave them 13.5 bits.
-#if defined(PAGEFUSE_KERNELS_TURBOQUANT_TURBOQUANT_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PAGEFUSE_KERNELS_TURBOQUANT_TURBOQUANT_WORDS_INL_H_
-#undef PAGEFUSE_KERNELS_TURBOQUANT_TURBOQUANT_WORDS_INL_H_
+#if defined(PAGEFUSE_KERNELS_FORMATS_TURBOQUANT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_KERNELS_FORMATS_TURBOQUANT_INL_H_
+#undef PAGEFUSE_KERNELS_FORMATS_TURBOQUANT_INL_H_
 #else
-#define PAGEFUSE_KERNELS_TURBOQUANT_TURBOQUANT_WORDS_INL_H_
+#define PAGEFUSE_KERNELS_FORMATS_TURBOQUANT_INL_H_
 #endif
 
 #include <algorithm>
@@ -15,8 +15,9 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_words-inl.h"
+#include "pagefuse/kernels/formats/e4m3_words-inl.h"
 #include "pagefuse/kernels/formats/turboquant_codec-inl.h"
+#include "pagefuse/kernels/formats/words-inl.h"
 #include "pagefuse/kernels/numeric/byte_tables-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -92,7 +93,7 @@ class TurboKeyWords : public TurboKeyCodec<bits> {
 
  public:
   using Row = typename TurboKeyCodec<bits>::Row;
-  using Products = IntegerProducts;
+  using Word = int16_t;
 
   HWY_INLINE TurboKeyWords(const float* centroids, bool correct)
       : TurboKeyCodec<bits>(centroids, correct) {
@@ -192,7 +193,7 @@ class TurboKeyWords : public TurboKeyCodec<bits> {
 template <int bits>
 struct TurboValueWords : TurboValueCodec<bits> {
   using Row = typename TurboValueCodec<bits>::Row;
-  using Products = IntegerProducts;
+  using Word = int16_t;
   static constexpr size_t PairElement(size_t i) { return CodePairs<bits>::PairElement(i); }
 
   // Implicit constructors are compiled for no SIMD target.
@@ -205,6 +206,56 @@ struct TurboValueWords : TurboValueCodec<bits> {
 };
 
 #endif  // PF_MULTIPLIES_WORDS
+
+// Keys are codes of centroids in the rotated space, or with 8 bits of e4m3fn.
+template <int key_bits, int value_bits>
+struct TurboQuantViews {
+  static constexpr bool kCentroids = key_bits != 8;
+  using PlainKeys = PlainCodec<Float8E4M3FN>;
+
+  const TurboQuantCache& cache;
+
+  HWY_INLINE auto Keys() const {
+    if constexpr (!kCentroids) {
+      return PlainKeys();
+    } else {
+      const auto size = static_cast<size_t>(cache.format.head_size);
+      return TurboKeyRowCodec<key_bits>(cache.tables.centroids, cache.norm_correction, size);
+    }
+  }
+  HWY_INLINE auto DecodeKeys() const {
+    if constexpr (!kCentroids) {
+      return PlainKeys();
+    } else {
+      return TurboKeyCodec<key_bits>(cache.tables.centroids, cache.norm_correction);
+    }
+  }
+  static HWY_INLINE auto Values() { return TurboValueRowCodec<value_bits>(); }
+  static HWY_INLINE auto DecodeValues() { return TurboValueCodec<value_bits>(); }
+
+#if PF_MULTIPLIES_WORDS
+  HWY_INLINE auto KeyWords() const requires(kCentroids || PF_HAS_BYTE_TABLES != 0) {
+    if constexpr (!kCentroids) {
+      return E4M3Pairs<PlainKeys>();
+    } else {
+      return TurboKeyWords<key_bits>(cache.tables.centroids, cache.norm_correction);
+    }
+  }
+  static HWY_INLINE auto ValueWords() { return TurboValueWords<value_bits>(); }
+#endif
+};
+
+// Calls f(views) with the views of the cache's slots.
+template <class F>
+HWY_INLINE void ForFormat(const TurboQuantCache& cache, const F& f) {
+  const auto with_keys = [&]<int key_bits>() HWY_ATTR {
+    if (cache.format.value_bits == 3) return f(TurboQuantViews<key_bits, 3>{cache});
+    f(TurboQuantViews<key_bits, 4>{cache});
+  };
+  if (cache.format.key_bits == 3) return with_keys.template operator()<3>();
+  if (cache.format.key_bits == 4) return with_keys.template operator()<4>();
+  with_keys.template operator()<8>();
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pagefuse

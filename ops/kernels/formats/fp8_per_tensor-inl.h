@@ -1,19 +1,20 @@
-// e4m3fn codes of bfloat16 numbers by lookup. Include inside a file that hwy/foreach_target.h
-// recompiles.
-#if defined(PAGEFUSE_KERNELS_FORMATS_E4M3_TABLE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef PAGEFUSE_KERNELS_FORMATS_E4M3_TABLE_INL_H_
-#undef PAGEFUSE_KERNELS_FORMATS_E4M3_TABLE_INL_H_
+// "fp8_per_tensor" in vectors. Include inside a file that hwy/foreach_target.h recompiles.
+#if defined(PAGEFUSE_KERNELS_FORMATS_FP8_PER_TENSOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PAGEFUSE_KERNELS_FORMATS_FP8_PER_TENSOR_INL_H_
+#undef PAGEFUSE_KERNELS_FORMATS_FP8_PER_TENSOR_INL_H_
 #else
-#define PAGEFUSE_KERNELS_FORMATS_E4M3_TABLE_INL_H_
+#define PAGEFUSE_KERNELS_FORMATS_FP8_PER_TENSOR_INL_H_
 #endif
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "hwy/highway.h"
 
+#include "pagefuse/kernels/formats/e4m3_words-inl.h"
 #include "pagefuse/kernels/formats/row_codec-inl.h"
 #include "pagefuse/kernels/numeric/byte_tables-inl.h"
 
@@ -33,8 +34,9 @@ class E4M3Table {
   // Scales that keep these exponents among a bfloat16's normal ones.
   static bool Takes(float scale) { return scale >= 0x1p-100f && scale <= 0x1p100f; }
 
-  // The table is what the codec stores.
-  HWY_INLINE explicit E4M3Table(const Fp8TensorCodec& codec) {
+  // The table is what the codec of x / scale stores.
+  template <class Codec>
+  HWY_INLINE explicit E4M3Table(const Codec& codec) {
     const uint32_t lowest = (std::bit_cast<uint32_t>(codec.tensor_scale) >> 23) - kBelow;
     Bfloat16 numbers[kExponents * kMantissas];
     for (uint32_t i = 0; i < kExponents * kMantissas; ++i) {
@@ -115,7 +117,7 @@ class E4M3Table {
   uint8_t zero_exponent_;  // the largest whose codes are all 0
 };
 
-// Fp8TensorCodec for rows of bfloat16.
+// Stores rows of bfloat16 by a table.
 struct Fp8TableCodec : ElementCodec<Float8E4M3FN, false> {
   const E4M3Table* table;
 
@@ -126,6 +128,45 @@ struct Fp8TableCodec : ElementCodec<Float8E4M3FN, false> {
 };
 
 #endif  // PF_HAS_BYTE_TABLES
+
+// Stores alone: readers leave the scale to others.
+struct Fp8TensorCodec : ElementCodec<Float8E4M3FN, false> {
+  template <typename From>
+  HWY_INLINE void Store(const From* HWY_RESTRICT x, size_t n, RowAddress row,
+                        float* /*scratch*/) const {
+    const hn::ScalableTag<float> df;
+    auto* to = reinterpret_cast<Element*>(row.data);
+    int exponent = 0;
+    const float inverse = 1.0f / tensor_scale;
+    if (std::frexp(tensor_scale, &exponent) == 0.5f && std::isfinite(inverse)) {
+      // A power of two, such as the 1 of a cache that was not calibrated: the product is exact.
+      const auto factor = hn::Set(df, inverse);
+      return TransformArray(x, n, to, [&](auto v) HWY_ATTR { return hn::Mul(v, factor); });
+    }
+    const auto scale = hn::Set(df, tensor_scale);
+    TransformArray(x, n, to, [&](auto v) HWY_ATTR { return hn::Div(v, scale); });
+  }
+
+#if PF_HAS_BYTE_TABLES
+  // Calls f(codec) with one that stores bfloat16 numbers by lookup, if `elements` of them pay for
+  // the table; false, with nothing done, else.
+  template <class F>
+  HWY_INLINE bool ByTable(int64_t elements, const F& f) const {
+    constexpr int64_t kLeast = 8192;
+    if (elements < kLeast || !E4M3Table::Takes(tensor_scale)) return false;
+    const E4M3Table table(*this);
+    f(Fp8TableCodec{{.tensor_scale = tensor_scale}, &table});
+    return true;
+  }
+#endif
+};
+
+struct Fp8PerTensor
+    : RowViews<Fp8PerTensor, PlainCodec<Float8E4M3FN>, E4M3Pairs<PlainCodec<Float8E4M3FN>>> {
+  static HWY_INLINE Fp8TensorCodec Writer(const CacheFormat&, const RowParams& params) {
+    return {{.tensor_scale = params.tensor_scale}};
+  }
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pagefuse
