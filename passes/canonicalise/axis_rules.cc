@@ -57,7 +57,40 @@ std::optional<Shape> ReducedShape(const Node& node, const std::vector<int64_t>& 
   return Shape(std::move(dims));
 }
 
+// The only output that anything reads, -1 if there are none or more.
+int OnlyOutputRead(const Node& node) {
+  int read = -1;
+  for (int i = 0; i < node.num_outputs(); ++i) {
+    const Value* output = node.output(i);
+    if (!output || (output->uses().empty() && !output->is_output())) continue;
+    if (read >= 0) return -1;
+    read = i;
+  }
+  return read;
+}
+
 }  // namespace
+
+bool SplitToSlice(Node& node, Peephole& peephole) {
+  const Shape* shape = ShapeOf(node.input(0));
+  const int part = OnlyOutputRead(node);
+  if (!shape || part < 0) return false;
+  const int64_t axis = NormalAxis(IntOr(node, "axis", 0), shape->rank());
+  int64_t begin = 0, end = 0;
+  for (int i = 0; i <= part; ++i) {
+    const Shape* taken = node.output(i) ? ShapeOf(node.output(i)) : nullptr;
+    const auto length = taken ? (*taken)[static_cast<int>(axis)].constant() : std::nullopt;
+    if (!length) return false;
+    begin = end;
+    end += *length;
+  }
+  const auto ints = [&](const char* name, int64_t number) {
+    return AddInts(peephole.graph(), name, {number}, peephole.contents());
+  };
+  Value* slice = peephole.AddNode(
+      node, "Slice", {node.input(0), ints("starts", begin), ints("ends", end), ints("axes", axis)});
+  return ReplaceValue(peephole.graph(), node.output(part), slice);
+}
 
 bool GatherToSlice(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.input(0));

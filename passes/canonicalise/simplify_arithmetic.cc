@@ -64,6 +64,52 @@ bool DivToReciprocal(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, "Reciprocal", {node.input(1)});
 }
 
+// How many elements each result of a ReduceSum is the sum of; nullopt if that is no known number.
+std::optional<int64_t> SummedElements(const Node& sum, const SymbolicContents& contents) {
+  const Shape* shape = ShapeOf(sum.input(0));
+  const Value* axes = sum.num_inputs() > 1 ? sum.input(1) : nullptr;
+  const auto read = axes ? KnownInts(axes, contents) : std::nullopt;
+  if (!shape || !read || read->empty()) return std::nullopt;
+  int64_t count = 1;
+  for (int64_t axis : *read) {
+    const int64_t normal = NormalAxis(axis, shape->rank());
+    if (normal < 0 || normal >= shape->rank()) return std::nullopt;
+    const auto length = (*shape)[static_cast<int>(normal)].constant();
+    if (!length || *length < 1 || *length > (int64_t{1} << 24)) return std::nullopt;
+    count *= *length;
+  }
+  return count;
+}
+
+// The sum of n elements, divided by n or multiplied by an exact 1 / n, is their mean.
+bool SumToMean(Node& node, Peephole& peephole) {
+  for (int side : {0, 1}) {
+    if (node.Is("Div") && side == 1) break;
+    const Node* sum = node.input(side) ? node.input(side)->producer() : nullptr;
+    if (!sum || !sum->Is("ReduceSum") || !SameShapes(node.output(0), node.input(side))) continue;
+    const auto count = SummedElements(*sum, peephole.contents());
+    const bool exact = count && (node.Is("Div") || (*count & (*count - 1)) == 0);
+    const double factor = exact ? static_cast<double>(*count) : 0;
+    if (!exact || !IsFloatingPoint(node.output(0)->dtype())) continue;
+    if (!IsScalarConstant(node.input(1 - side), node.Is("Div") ? factor : 1 / factor)) continue;
+    return peephole.ReplaceByNode(
+        node, "ReduceMean", {sum->input(0), sum->input(1)}, [&](Node& mean) {
+          mean.SetAttribute("keepdims", MakeAttribute(IntOr(*sum, "keepdims", 1)));
+        });
+  }
+  return false;
+}
+
+// a + -b is a - b.
+bool AddOfNegToSub(Node& node, Peephole& peephole) {
+  for (int side : {1, 0}) {
+    const Node* negation = node.input(side)->producer();
+    if (!negation || !negation->Is("Neg")) continue;
+    return peephole.ReplaceByNode(node, "Sub", {node.input(1 - side), negation->input(0)});
+  }
+  return false;
+}
+
 // x ^ 2 is x * x.
 bool SquareToMul(Node& node, Peephole& peephole) {
   if (!IsScalarConstant(node.input(1), 2)) return false;
@@ -150,24 +196,27 @@ bool TransposedRowToColumn(Node& node, Peephole& peephole) {
 }  // namespace
 
 std::unique_ptr<Pass> SimplifyArithmetic() {
-  return MakePeepholePass("simplify-arithmetic",
-                          "Removes neutral operands and gives one spelling to equal sums: Clip "
-                          "with one bound, 1 / x, x ^ 2, x ^ 0.5, max (x, -x), Where of Not, of a "
-                          "comparison of its operands, of 1 and 0, GatherND of one index, "
-                          "transposed lists.",
-                          {{"remove-neutral-operand", "Mul Div Pow And Or Add Sub", RemoveNeutral},
-                           {"clip-to-max-or-min", "Clip", ClipToMaxOrMin},
-                           {"div-to-reciprocal", "Div", DivToReciprocal},
-                           {"square-to-mul", "Pow", SquareToMul},
-                           {"pow-to-sqrt", "Pow", PowToSqrt},
-                           {"max-to-abs", "Max", MaxToAbs},
-                           {"remove-double-not", "Not", RemoveDoubleNot},
-                           {"where-of-not", "Where", WhereOfNot},
-                           {"where-of-constant", "Where", WhereOfConstant},
-                           {"where-to-max", "Where", WhereToMax},
-                           {"where-to-cast", "Where", WhereToCast},
-                           {"gather-nd-to-gather", "GatherND", GatherNdToGather},
-                           {"transposed-row-to-column", "Transpose", TransposedRowToColumn}});
+  return MakePeepholePass(
+      "simplify-arithmetic",
+      "Removes neutral operands and gives one spelling to equal sums: Clip "
+      "with one bound, 1 / x, x ^ 2, x ^ 0.5, means, a + -b, max (x, -x), Where of Not, of a "
+      "comparison of its operands, of 1 and 0, GatherND of one index, "
+      "transposed lists.",
+      {{"remove-neutral-operand", "Mul Div Pow And Or Add Sub", RemoveNeutral},
+       {"clip-to-max-or-min", "Clip", ClipToMaxOrMin},
+       {"div-to-reciprocal", "Div", DivToReciprocal},
+       {"sum-to-mean", "Div Mul", SumToMean},
+       {"add-of-neg-to-sub", "Add", AddOfNegToSub},
+       {"square-to-mul", "Pow", SquareToMul},
+       {"pow-to-sqrt", "Pow", PowToSqrt},
+       {"max-to-abs", "Max", MaxToAbs},
+       {"remove-double-not", "Not", RemoveDoubleNot},
+       {"where-of-not", "Where", WhereOfNot},
+       {"where-of-constant", "Where", WhereOfConstant},
+       {"where-to-max", "Where", WhereToMax},
+       {"where-to-cast", "Where", WhereToCast},
+       {"gather-nd-to-gather", "GatherND", GatherNdToGather},
+       {"transposed-row-to-column", "Transpose", TransposedRowToColumn}});
 }
 
 }  // namespace pagefuse

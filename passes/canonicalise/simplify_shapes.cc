@@ -10,7 +10,7 @@ std::unique_ptr<Pass> SimplifyShapes() {
       "simplify-shapes",
       "Removes Identity, Dropout, Expand, Slice, Transpose and Reshape that "
       "change nothing, joins chains of them, writes computed Reshape targets as "
-      "constants and Gather of places that count up as Slice, lets reductions "
+      "constants and Gather of places that count up and Split of which one part is read as Slice, lets reductions "
       "keep or drop their axes themselves, and reads sizes from graph inputs.",
       {{"remove-identity", "Identity", RemoveIdentity},
        {"remove-dropout", "Dropout", RemoveDropout},
@@ -27,8 +27,10 @@ std::unique_ptr<Pass> SimplifyShapes() {
        {"remove-view", kViews, RemoveView},
        {"view-of-reduction", kViews, ViewOfReduction},
        {"merge-views", kViews, MergeViews},
+       {"merge-realignments", kViews, MergeRealignments},
        {"merge-unsqueezes", "Unsqueeze", MergeUnsqueezes},
        {"canonical-reshape", "Reshape Flatten", CanonicalReshape},
+       {"split-to-slice", "Split", SplitToSlice},
        {"gather-to-slice", "Gather", GatherToSlice},
        {"canonical-slice", "Slice", CanonicalSlice}});
 }

@@ -60,6 +60,12 @@ bool ReshapeTo(Node& node, Value* source, const std::vector<int64_t>& target, Pe
   return peephole.ReplaceByNode(node, "Reshape", {source, operand});
 }
 
+bool IsReadByViewsAlone(const Value& value) {
+  return !value.is_output() && !value.uses().empty() &&
+         std::all_of(value.uses().begin(), value.uses().end(),
+                     [](const Use& use) { return IsViewNode(*use.node) && use.index == 0; });
+}
+
 // The values that the node is a view of, the nearest first.
 std::vector<Value*> SourcesOf(const Node& node) {
   std::vector<Value*> sources;
@@ -73,6 +79,53 @@ std::vector<Value*> SourcesOf(const Node& node) {
   return sources;
 }
 
+// A view that moves nothing but dims of 1: those that it takes out, by axes of its source, and those
+// that it puts in, by axes of its result.
+struct Realignment {
+  std::vector<int64_t> out, in;
+  size_t nodes() const { return (out.empty() ? 0 : 1) + (in.empty() ? 0 : 1); }
+};
+
+bool IsOne(const Dim& dim) { return dim.constant() == 1; }
+
+// Axes of the dims of 1 before each of the others, and behind the last.
+std::vector<std::vector<int64_t>> OnesBetween(const Shape& shape) {
+  std::vector<std::vector<int64_t>> gaps(1);
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (IsOne(shape[i])) {
+      gaps.back().push_back(i);
+    } else {
+      gaps.emplace_back();
+    }
+  }
+  return gaps;
+}
+
+std::optional<Realignment> RealignmentOf(const Shape& from, const Shape& to) {
+  std::vector<Dim> others[2];
+  for (const Dim& dim : from.dims()) {
+    if (!IsOne(dim)) others[0].push_back(dim);
+  }
+  for (const Dim& dim : to.dims()) {
+    if (!IsOne(dim)) others[1].push_back(dim);
+  }
+  if (!ProvablyEqual(Shape(others[0]), Shape(others[1]))) return std::nullopt;
+  const auto before = OnesBetween(from), after = OnesBetween(to);
+  Realignment result;
+  for (size_t gap = 0; gap < before.size(); ++gap) {
+    const auto kept = static_cast<int64_t>(std::min(before[gap].size(), after[gap].size()));
+    result.out.insert(result.out.end(), before[gap].begin() + kept, before[gap].end());
+    result.in.insert(result.in.end(), after[gap].begin() + kept, after[gap].end());
+  }
+  return result;
+}
+
+bool Realign(Node& node, Value* source, const Realignment& by, Peephole& peephole) {
+  Value* axes =
+      AddInts(peephole.graph(), "axes", by.out.empty() ? by.in : by.out, peephole.contents());
+  return peephole.ReplaceByNode(node, by.out.empty() ? "Unsqueeze" : "Squeeze", {source, axes});
+}
+
 }  // namespace
 
 bool RemoveView(Node& node, Peephole& peephole) {
@@ -84,14 +137,28 @@ bool RemoveView(Node& node, Peephole& peephole) {
   return false;
 }
 
+// Views inside of a chain are left to the last one, which sees what all of them come to.
 bool MergeViews(Node& node, Peephole& peephole) {
   const std::vector<Value*> sources = SourcesOf(node);
-  if (sources.size() < 2) return false;
-  Value* source = sources.back();
-  if (ShapeOf(source) == nullptr || ShapeOf(node.output(0)) == nullptr) return false;
-  const auto target = ConstantTarget(*ShapeOf(source), *ShapeOf(node.output(0)),
-                                     WrittenMinusOne(node, peephole.contents()));
-  return target.has_value() && ReshapeTo(node, source, *target, peephole);
+  if (ShapeOf(node.output(0)) == nullptr || IsReadByViewsAlone(*node.output(0))) return false;
+  const auto minus_one = WrittenMinusOne(node, peephole.contents());
+  for (size_t i = sources.size(); i-- > 1;) {
+    if (ShapeOf(sources[i]) == nullptr) continue;
+    const auto target = ConstantTarget(*ShapeOf(sources[i]), *ShapeOf(node.output(0)), minus_one);
+    if (target.has_value()) return ReshapeTo(node, sources[i], *target, peephole);
+  }
+  return false;
+}
+
+bool MergeRealignments(Node& node, Peephole& peephole) {
+  const std::vector<Value*> sources = SourcesOf(node);
+  if (ShapeOf(node.output(0)) == nullptr) return false;
+  for (size_t i = sources.size(); i-- > 1;) {
+    if (ShapeOf(sources[i]) == nullptr) continue;
+    const auto by = RealignmentOf(*ShapeOf(sources[i]), *ShapeOf(node.output(0)));
+    if (by && by->nodes() == 1) return Realign(node, sources[i], *by, peephole);
+  }
+  return false;
 }
 
 bool CanonicalReshape(Node& node, Peephole& peephole) {

@@ -8,11 +8,14 @@ namespace pagefuse {
 // --- view_rules.cc: Reshape, Squeeze, Unsqueeze, Flatten ---
 bool RemoveView(Node& node, Peephole& peephole);  // the result has the shape of the source
 bool MergeViews(Node& node, Peephole& peephole);  // a view of a view
+// Views of views that put in, or take out, dims of 1.
+bool MergeRealignments(Node& node, Peephole& peephole);
 bool CanonicalReshape(Node& node,
                       Peephole& peephole);  // a computed target becomes a constant with 0 and -1
 bool MergeUnsqueezes(Node& node, Peephole& peephole);
 
 // --- axis_rules.cc: along one axis ---
+bool SplitToSlice(Node& node, Peephole& peephole);   // of which one part is read
 bool GatherToSlice(Node& node, Peephole& peephole);  // indices that count up
 bool ViewOfReduction(Node& node,
                      Peephole& peephole);  // keeps the axes that it reduced, or drops them
