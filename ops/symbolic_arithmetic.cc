@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace pagefuse {
@@ -33,6 +34,19 @@ Dim DimMin(const Dim& a, const Dim& b) {
   if (IsNonNegative(b - a)) return a;
   if (IsNonNegative(a - b)) return b;
   return Call("min", a, b);
+}
+
+std::optional<int64_t> NumberInMin(const Dim& dim, const Dim& other) {
+  // As Call writes it, in either order.
+  const std::string text = dim.ToString();
+  for (const size_t at : {text.find('('), text.rfind(' ')}) {
+    int64_t number = 0;
+    if (at == std::string::npos) return std::nullopt;
+    const size_t end = text.find_first_of(",)", at);
+    if (!absl::SimpleAtoi(text.substr(at + 1, end - at - 1), &number)) continue;
+    if (ProvablyEqual(DimMin(Dim(number), other), dim)) return number;
+  }
+  return std::nullopt;
 }
 
 Dim DimMax(const Dim& a, const Dim& b) {

@@ -1,6 +1,9 @@
 // Arithmetic on the symbolic contents of shape tensors, so that `Shape(x)[1] + past` is a dim.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "pagefuse/ops/shape_context.h"
 
 namespace pagefuse {
@@ -16,5 +19,7 @@ bool IsNonNegative(const Dim& dim);
 // Unknown if either is, or if neither the order nor the sign can be told.
 Dim DimMin(const Dim& a, const Dim& b);
 Dim DimMax(const Dim& a, const Dim& b);
+// The number n for which `dim` is DimMin(n, other), if it is one of a number and `other`.
+std::optional<int64_t> NumberInMin(const Dim& dim, const Dim& other);
 
 }  // namespace pagefuse

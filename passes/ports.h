@@ -46,7 +46,7 @@ struct MqaLogits {
 };
 
 struct PagedMqaLogits {
-  enum In { kQuery, kCache, kWeights, kLengths, kTables, kLongest };
+  enum In { kQuery, kCache, kWeights, kLengths, kTables, kLongest, kStarts };
 };
 
 struct QuantizeLinear {

@@ -6,6 +6,7 @@
 
 #include "tools/case_outputs.h"
 #include "tools/paged_batch.h"
+#include "tools/paged_history.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -19,24 +20,56 @@ constexpr const char* kLogits = "logits";
 // One data set over a model's cache.
 class PagedRun {
  public:
-  PagedRun(PagedModel& model, const TestDataSet& data, const PagedBatch& batch)
-      : model_(model), data_(data), batch_(batch) {}
+  PagedRun(PagedModel& model, const TestCase& test_case, size_t index, const PagedBatch& batch)
+      : model_(model),
+        test_case_(test_case),
+        index_(index),
+        data_(test_case.data_sets[index]),
+        batch_(batch) {}
 
   // float [1, T, V] of all tokens, packed.
   absl::StatusOr<Tensor> Run() {
     const int64_t total = batch_.past + batch_.length;
     const auto count = static_cast<int64_t>(batch_.sequences.size());
     PF_RETURN_IF_ERROR(model_.Reserve(std::vector<int64_t>(count, total), count * total));
+    std::vector<SequenceId> ids;
+    for (int64_t i = 0; i < count; ++i) ids.push_back(model_.cache().AddSequence());
+    absl::Status past = WritePasts(ids);
+    if (absl::IsUnimplemented(past)) {
+      for (SequenceId& id : ids) {
+        model_.cache().Remove(id);
+        id = model_.cache().AddSequence();
+      }
+      past = Replay(ids, past);
+    }
+    PF_RETURN_IF_ERROR(past);
     std::vector<PagedModel::Tokens> step;
-    for (const PagedSequence& sequence : batch_.sequences) {
-      const SequenceId id = model_.cache().AddSequence();
-      PF_RETURN_IF_ERROR(WritePast(id, sequence));
-      step.push_back({.sequence = id, .ids = sequence.tokens});
+    for (int64_t i = 0; i < count; ++i) {
+      step.push_back({.sequence = ids[i], .ids = batch_.sequences[i].tokens});
     }
     return model_.Step(step);
   }
 
  private:
+  absl::Status WritePasts(const std::vector<SequenceId>& ids) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      PF_RETURN_IF_ERROR(WritePast(ids[i], batch_.sequences[i]));
+    }
+    return absl::OkStatus();
+  }
+
+  // Runs the tokens that the past is of; `status` where they are not known.
+  absl::Status Replay(const std::vector<SequenceId>& ids, const absl::Status& status) {
+    const auto histories = FindHistory(test_case_, index_, batch_);
+    if (!histories) return status;
+    std::vector<PagedModel::Tokens> step;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if ((*histories)[i].empty()) continue;
+      step.push_back({.sequence = ids[i], .ids = (*histories)[i]});
+    }
+    return step.empty() ? absl::OkStatus() : model_.Step(step).status();
+  }
+
   // Puts the kept rows of past_key_values.N.key [B, H, P, D] into kv_cache.N.key [blocks,
   // block_size, H, D], and those of .key and .value [B, 1, P, L or R] beside each other into
   // kv_cache.N.latent [blocks, block_size, L + R].
@@ -57,6 +90,9 @@ class PagedRun {
     constexpr std::string_view kLatent = ".latent";
     const std::vector<int64_t>& dims = model_.cache_tensors().at(name).dims();
     std::string past = "past_key_values" + name.substr(std::string("kv_cache").size());
+    if (dims.size() == 3 && !name.ends_with(kLatent)) {
+      return NoPagedCounterpart(data_, StrCat("no input holds the rows of \"", name, "\""));
+    }
     if (!name.ends_with(kLatent)) {
       const Columns whole{.cache = name, .heads = dims[2], .size = dims[3], .row = dims[3]};
       return WriteRows(past, whole, sequence, slots);
@@ -109,6 +145,8 @@ class PagedRun {
   }
 
   PagedModel& model_;
+  const TestCase& test_case_;
+  size_t index_;
   const TestDataSet& data_;
   const PagedBatch& batch_;
 };
@@ -187,15 +225,16 @@ absl::StatusOr<std::vector<Question>> ReadQuestions(const TestCase& test_case) {
   return questions;
 }
 
-absl::Status CheckQuestion(PagedModel& model, const TestCase& test_case, const TestDataSet& data,
+absl::Status CheckQuestion(PagedModel& model, const TestCase& test_case, size_t index,
                            const Question& question) {
-  PF_ASSIGN_OR_RETURN(const Tensor logits, PagedRun(model, data, question.batch).Run());
+  PF_ASSIGN_OR_RETURN(const Tensor logits, PagedRun(model, test_case, index, question.batch).Run());
   const Tensor& expected = question.logits.rows;
   PF_ASSIGN_OR_RETURN(const Tensor got, PickRows(logits, question.logits));
   const absl::Status status = CompareTensors(RuleFor(test_case, kLogits, expected), got, expected);
   if (status.ok()) return absl::OkStatus();
   return absl::Status(status.code(),
-                      StrCat(data.name, ", logits of kept tokens: ", StdView(status.message())));
+                      StrCat(test_case.data_sets[index].name,
+                             ", logits of kept tokens: ", StdView(status.message())));
 }
 
 }  // namespace
@@ -221,7 +260,7 @@ absl::Status CheckPagedCase(TestCase test_case, const SessionOptions& options,
   PF_RETURN_IF_ERROR(model.status());
   for (size_t i = 0; i < questions.size(); ++i) {
     const TestDataSet& data = test_case.data_sets[i];
-    PF_RETURN_IF_ERROR(CheckQuestion(**model, test_case, data, questions[i]));
+    PF_RETURN_IF_ERROR(CheckQuestion(**model, test_case, i, questions[i]));
     if (notes == nullptr || questions[i].batch.hidden == 0) continue;
     notes->push_back(StrCat(data.name, ": ", questions[i].batch.hidden,
                             " tokens are padding, their rows were not compared"));

@@ -17,7 +17,9 @@ namespace pagefuse {
 bool IsDecoderCase(const TestCase& test_case);
 
 // Runs the pipeline (cache mode none, a row of logits for every token) and then each data set:
-// padding is dropped, a past is written into the cache, all rows run in one packed step. Compares
+// padding is dropped, a past is written into the cache (or, where it has other rows than the cache,
+// its tokens are run first, if another data set tells them), all rows run in one packed step.
+// Compares
 // the logits of tokens that the mask keeps, by the case's rule (RuleFor); what the graph computes
 // at padded positions, and the present tensors, have no counterpart in a paged graph. `notes` gets
 // what was not compared. Unimplemented with the reason, and nothing run, for data that the paged

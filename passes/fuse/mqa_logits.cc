@@ -5,9 +5,9 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
-#include "pagefuse/passes/fuse/logits_site.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/index_tensor.h"
+#include "pagefuse/passes/words/logits_site.h"
 #include "pagefuse/passes/words/replacement.h"
 
 namespace pagefuse {

@@ -44,9 +44,13 @@ struct LayerSettings {
   std::string format;
 };
 
-// Latent rows of paged sequences; lists of rows say nothing of pages.
+// Latent rows of paged sequences: all of them, or a list of what the graph keeps. A list alone says
+// nothing of pages.
 bool AttendsToLatentPages(const Node& node) {
-  return node.Is("SparseMlaAttention", "pagefuse") && node.input(kSparseMlaIn["block_table"]);
+  if (!node.Is("SparseMlaAttention", "pagefuse")) return false;
+  if (node.input(kSparseMlaIn["block_table"])) return true;
+  const Value* cache = node.input(kSparseMlaIn["kv_cache"]);
+  return cache && cache->producer() && cache->producer()->Is("MlaCacheInsert", "pagefuse");
 }
 
 // A layer is a cache that something attends over, however often.

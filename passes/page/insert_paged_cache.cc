@@ -159,7 +159,7 @@ class PagedCacheInserter {
       contents_.clear();
       PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
     }
-    PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_));
+    PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_, contents_));
     if (!latent_sites_.empty()) {
       contents_.clear();
       PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
@@ -183,6 +183,7 @@ class PagedCacheInserter {
     ReplacePlaces(graph_, trace, PackTokenInputs(graph_, inputs, needs_positions));
     PassOnAllRows(graph_, trace);
     AddStepInputs();
+    AddTokenOwners();
     for (size_t layer = 0; layer < sites_.size(); ++layer) {
       PF_RETURN_IF_ERROR(Rewrite(sites_[layer], static_cast<int>(layer)));
     }
@@ -243,7 +244,12 @@ class PagedCacheInserter {
     sources.rows.push_back(inputs.tokens);
     if (inputs.positions) sources.rows.push_back(inputs.positions);
     sources.rows.insert(sources.rows.end(), inputs.segments.begin(), inputs.segments.end());
-    for (const Site& site : sites_) sources.sites.insert(site.node);
+    for (const Site& site : sites_) {
+      sources.sites.insert(site.node);
+      if (!site.latent || !site.latent->selection) continue;
+      const KeySelection& chosen = *site.latent->selection;
+      sources.beside[site.node] = {chosen.query, chosen.weights, chosen.key};
+    }
     if (const Value* past = sites_[0].node->input(Attention::kPastKey))
       sources.past = (*past->shape())[2];
     return TraceTokens(graph_, sources, contents_);
@@ -269,6 +275,17 @@ class PagedCacheInserter {
                                        Shape{sequences, Dim::Symbol("max_blocks." + name)});
       group.slot_mapping =
           AddStepInput("slot_mapping." + name, DataType::kInt64, Shape{Dim::Symbol("num_tokens")});
+    }
+  }
+
+  // Read by the sites that choose among their rows, before the first of which they are computed.
+  void AddTokenOwners() {
+    for (const Site& site : sites_) {
+      if (!site.latent || !site.latent->selection) continue;
+      GraphBuilder builder(graph_, site.node, "tokens");
+      owners_ =
+          FindTokenOwners(builder, groups_[site.window].slot_mapping, seq_lens_, query_start_loc_);
+      return;
     }
   }
 
@@ -312,15 +329,24 @@ class PagedCacheInserter {
     PF_ASSIGN_OR_RETURN(const float scale, site.node->FloatAttribute("scale", 0.0f));
     Value* cache =
         AddCache(site, StrCat("kv_cache.", layer, ".latent"), {Dim(site.latent->row_size())});
+    Value* index_cache = nullptr;
+    if (site.latent->selection) {
+      index_cache = AddCache(site, StrCat("kv_cache.", layer, ".index_key"),
+                             {Dim(site.latent->selection->size)});
+    }
     const Group& group = groups_[site.window];
     const LatentRows rows = AttendLatentRows(builder, *site.node, *site.latent,
                                              {.cache = cache,
+                                              .index_cache = index_cache,
+                                              .block_size = block_size_,
                                               .slot_mapping = group.slot_mapping,
                                               .block_table = group.block_table,
                                               .seq_lens = seq_lens_,
-                                              .query_start_loc = query_start_loc_},
+                                              .query_start_loc = query_start_loc_,
+                                              .owners = &owners_},
                                              scale);
     AddCacheOutput(rows.cache, layer, "latent");
+    if (rows.index_cache) AddCacheOutput(rows.index_cache, layer, "index_key");
     return rows.attention;
   }
 
@@ -422,6 +448,7 @@ class PagedCacheInserter {
   std::vector<Site> sites_;
   LatentSites latent_sites_;
   std::map<int64_t, Group> groups_;  // by window, 0 for full attention
+  TokenOwners owners_;
   Value* query_start_loc_ = nullptr;
   Value* seq_lens_ = nullptr;
   std::vector<Value*> cache_outputs_;

@@ -1,6 +1,7 @@
 #include "pagefuse/passes/page/latent_sites.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,10 @@ namespace pagefuse {
 namespace {
 
 using ports::Attention;
+
+constexpr auto kFloat = static_cast<int64_t>(DataType::kFloat);
+constexpr auto kInt32 = static_cast<int64_t>(DataType::kInt32);
+constexpr auto kInt64 = static_cast<int64_t>(DataType::kInt64);
 
 absl::Status Unfit(const Node& node, std::string_view why) {
   return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
@@ -51,7 +56,7 @@ Value* WithHeadAxis(GraphBuilder& builder, Value* rows) {
 
 class Lowering {
  public:
-  explicit Lowering(Graph& graph) : graph_(graph) {}
+  Lowering(Graph& graph, const SymbolicContents& contents) : graph_(graph), contents_(contents) {}
 
   absl::Status Lower(Node* node, const LatentAttention& found) {
     PF_RETURN_IF_ERROR(Check(*node));
@@ -63,6 +68,7 @@ class Lowering {
                     .latent_size = found.latent_size,
                     .rope_size = found.rope};
     PF_RETURN_IF_ERROR(CheckJoins(*node, latent, k_pe));
+    PF_RETURN_IF_ERROR(ReadSelection(node, site));
     if (node->input(Attention::kPastKey)) {
       PF_RETURN_IF_ERROR(StandIn(*node, found, latent, k_pe, site));
     }
@@ -103,6 +109,21 @@ class Lowering {
     if (!rows || !rotated || !ProvablyEqual(rows->back(1), rotated->back(1))) {
       return Unfit(node, "its pasts are not known to be of one length");
     }
+    return absl::OkStatus();
+  }
+
+  // A mask of chosen keys gives way to the one that they are chosen under.
+  absl::Status ReadSelection(Node* node, LatentSite& site) {
+    Value* mask = node->input(Attention::kMask);
+    if (!mask) return absl::OkStatus();
+    GraphBuilder builder(graph_, node, StrCat(node->output(0)->name(), ".chosen"));
+    absl::StatusOr<KeySelection> selection = ReadKeySelection(builder, mask, contents_);
+    if (absl::IsNotFound(selection.status())) return absl::OkStatus();
+    if (!selection.ok()) return Unfit(*node, StdView(selection.status().message()));
+    node->SetInput(Attention::kMask, selection->mask);
+    if (selection->past) site.pasts.push_back(selection->past);
+    if (selection->keys) DropOutput(selection->keys);
+    site.selection = *std::move(selection);
     return absl::OkStatus();
   }
 
@@ -158,14 +179,15 @@ class Lowering {
   }
 
   Graph& graph_;
+  const SymbolicContents& contents_;
   LatentSites sites_;
 };
 
 }  // namespace
 
-absl::StatusOr<LatentSites> LowerLatentAttention(Model& model) {
+absl::StatusOr<LatentSites> LowerLatentAttention(Model& model, const SymbolicContents& contents) {
   Graph& graph = *model.graph;
-  Lowering lowering(graph);
+  Lowering lowering(graph, contents);
   bool any = false;
   for (Node* node : NodesOf(graph)) {
     if (!node->Is("Attention")) continue;
@@ -183,6 +205,69 @@ absl::StatusOr<LatentSites> LowerLatentAttention(Model& model) {
   return lowering.sites();
 }
 
+TokenOwners FindTokenOwners(GraphBuilder& builder, Value* slot_mapping, Value* seq_lens,
+                            Value* query_start_loc) {
+  Value* zero = builder.Int(0);
+  Value* one = builder.Int(1);
+  const auto wide = [&](Value* value) { return builder.Add("Cast", {value}, "to", kInt64); };
+  Value* count = builder.Add("Shape", {slot_mapping});
+  Value* token = builder.Add("Range", {zero, builder.Add("Squeeze", {count}), one});
+  Value* most = builder.Ints({std::numeric_limits<int32_t>::max()});
+  Value* ends =
+      builder.Add("Slice", {wide(query_start_loc), builder.Ints({1}), most, builder.Ints({0})});
+  Value* behind =
+      builder.Add("GreaterOrEqual", {builder.Add("Unsqueeze", {token, builder.Ints({1})}),
+                                     builder.Add("Unsqueeze", {ends, builder.Ints({0})})});
+  Value* sequence =
+      builder.Add("ReduceSum", {wide(behind), builder.Ints({1})}, "keepdims", int64_t{0});
+  Value* length = builder.Add("Gather", {wide(seq_lens), sequence});
+  Value* to_end = builder.Add("Sub", {builder.Add("Gather", {ends, sequence}), token});
+  Value* visible = builder.Add("Add", {builder.Add("Sub", {length, to_end}), one});
+  const auto narrow = [&](Value* value) { return builder.Add("Cast", {value}, "to", kInt32); };
+  return {.sequence = narrow(sequence),
+          .visible = narrow(visible),
+          .none = narrow(builder.Add("Mul", {sequence, zero}))};
+}
+
+namespace {
+
+// The slots of the chosen rows [T, most], and the cache of index keys with the new ones.
+struct ChosenRows {
+  Value* slots = nullptr;
+  Value* index_cache = nullptr;
+};
+
+ChosenRows ChooseRows(GraphBuilder& builder, const KeySelection& selection,
+                      const LatentCacheInputs& inputs) {
+  const auto rows = [&](Value* value, std::vector<int64_t> dims) {
+    dims.insert(dims.begin(), -1);
+    return builder.Add("Reshape", {value, builder.Ints(std::move(dims))});
+  };
+  Node* insert = builder.AddNode(
+      "pagefuse", "MlaCacheInsert",
+      {rows(selection.key, {selection.size}), nullptr, inputs.slot_mapping, inputs.index_cache}, 1);
+  Value* weights = rows(selection.weights, {selection.heads});
+  if (weights->dtype() != DataType::kFloat) {
+    weights = builder.Add("Cast", {weights}, "to", kFloat);
+  }
+  Node* scores = builder.AddNode(
+      "pagefuse", "PagedMqaLogits",
+      {rows(selection.query, {selection.heads, selection.size}), insert->output(0), weights,
+       inputs.seq_lens, inputs.block_table, nullptr, inputs.query_start_loc},
+      1);
+  scores->SetAttribute("format", MakeAttribute(std::string("bf16")));
+  const TokenOwners& owners = *inputs.owners;
+  Node* topk = builder.AddNode("pagefuse", "IndexerTopK",
+                               {scores->output(0), owners.none, owners.visible}, 1);
+  topk->SetAttribute("topk", MakeAttribute(selection.most));
+  Node* slots = builder.AddNode("pagefuse", "ReqIndexToSlot",
+                                {owners.sequence, inputs.block_table, topk->output(0)}, 2);
+  slots->SetAttribute("block_size", MakeAttribute(inputs.block_size));
+  return {.slots = slots->output(0), .index_cache = insert->output(0)};
+}
+
+}  // namespace
+
 LatentRows AttendLatentRows(GraphBuilder& builder, const Node& attention, const LatentSite& site,
                             const LatentCacheInputs& inputs, float scale) {
   const auto rows = [&](Value* value, int64_t size) {
@@ -198,13 +283,21 @@ LatentRows AttendLatentRows(GraphBuilder& builder, const Node& attention, const 
   std::vector<Value*> ports(kSparseMlaIn["query_start_loc"] + 1);
   ports[kSparseMlaIn["q"]] = query;
   ports[kSparseMlaIn["kv_cache"]] = insert->output(0);
-  ports[kSparseMlaIn["block_table"]] = inputs.block_table;
-  ports[kSparseMlaIn["seq_lens"]] = inputs.seq_lens;
-  ports[kSparseMlaIn["query_start_loc"]] = inputs.query_start_loc;
-  Node* attend = builder.AddNode("pagefuse", "SparseMlaAttention", std::move(ports), 1);
-  attend->SetAttribute("scale", MakeAttribute(scale));
-  attend->SetAttribute("head_dim_v", MakeAttribute(site.latent_size));
-  return {.cache = insert->output(0), .attention = attend};
+  LatentRows result{.cache = insert->output(0)};
+  if (site.selection) {
+    const ChosenRows chosen = ChooseRows(builder, *site.selection, inputs);
+    ports[kSparseMlaIn["indices"]] = chosen.slots;
+    result.index_cache = chosen.index_cache;
+  } else {
+    ports[kSparseMlaIn["block_table"]] = inputs.block_table;
+    ports[kSparseMlaIn["seq_lens"]] = inputs.seq_lens;
+    ports[kSparseMlaIn["query_start_loc"]] = inputs.query_start_loc;
+  }
+  while (!ports.back()) ports.pop_back();
+  result.attention = builder.AddNode("pagefuse", "SparseMlaAttention", std::move(ports), 1);
+  result.attention->SetAttribute("scale", MakeAttribute(scale));
+  result.attention->SetAttribute("head_dim_v", MakeAttribute(site.latent_size));
+  return result;
 }
 
 }  // namespace pagefuse

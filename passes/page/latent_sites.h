@@ -1,8 +1,9 @@
 // Attention over expanded latent rows (latent_attention.h) as a site whose cache holds the latent
-// rows themselves.
+// rows themselves, and of these all or what an indexer chooses (key_selection.h).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -10,6 +11,7 @@
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/page/key_selection.h"
 
 namespace pagefuse {
 
@@ -18,6 +20,8 @@ struct LatentSite {
   Value* k_pe = nullptr;    // [B, 1, S, R], of the new tokens
   int64_t heads = 0, latent_size = 0, rope_size = 0;
   std::vector<Value*> pasts = {};  // graph inputs that held the rows of earlier tokens
+  std::optional<KeySelection> selection =
+      std::nullopt;  // none: a token sees all rows up to its own
 
   int64_t row_size() const { return latent_size + rope_size; }
 };
@@ -29,21 +33,35 @@ using LatentSites = absl::flat_hash_map<const Node*, LatentSite>;
 // past is one of expanded keys and values, inputs for latent rows take its place: both hold what
 // earlier steps gave back, and what those were expanded from. FailedPrecondition naming the node if
 // the past cannot be told from the new rows.
-absl::StatusOr<LatentSites> LowerLatentAttention(Model& model);
+absl::StatusOr<LatentSites> LowerLatentAttention(Model& model, const SymbolicContents& contents);
+
+// What a packed step tells of each token, int32 [T]; computed once.
+struct TokenOwners {
+  Value* sequence = nullptr;  // number of its sequence
+  Value* visible = nullptr;   // rows up to its own
+  Value* none = nullptr;      // 0
+};
+TokenOwners FindTokenOwners(GraphBuilder& builder, Value* slot_mapping, Value* seq_lens,
+                            Value* query_start_loc);
 
 // The inputs of the insert and the attention over the paged rows.
 struct LatentCacheInputs {
-  Value* cache = nullptr;  // [NB, BS, L + R]
+  Value* cache = nullptr;        // [NB, BS, L + R]
+  Value* index_cache = nullptr;  // [NB, BS, D] of index keys; null without a selection
+  int64_t block_size = 0;        // BS
   Value* slot_mapping = nullptr;
   Value* block_table = nullptr;
   Value* seq_lens = nullptr;
   Value* query_start_loc = nullptr;
+  const TokenOwners* owners = nullptr;  // of a selection
 };
 struct LatentRows {
-  Value* cache = nullptr;  // with the new rows
+  Value* cache = nullptr;        // with the new rows
+  Value* index_cache = nullptr;  // likewise
   Node* attention = nullptr;
 };
-// The packed form, in place of `attention`: MlaCacheInsert, then SparseMlaAttention [T, H, L].
+// The packed form, in place of `attention`: MlaCacheInsert, then SparseMlaAttention [T, H, L]; with
+// a selection, over the rows that IndexerTopK takes by the scores of PagedMqaLogits.
 LatentRows AttendLatentRows(GraphBuilder& builder, const Node& attention, const LatentSite& site,
                             const LatentCacheInputs& inputs, float scale);
 

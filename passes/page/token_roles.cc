@@ -53,6 +53,10 @@ class Tracer {
 
  private:
   bool IsSite(const Node* node) const { return node && sources_.sites.contains(node); }
+  std::vector<const Value*> Beside(const Node& site) const {
+    const auto it = sources_.beside.find(&site);
+    return it == sources_.beside.end() ? std::vector<const Value*>() : it->second;
+  }
   bool IsPresent(const Value* value) const {
     return IsSite(value->producer()) && value->producer_index() > 0;
   }
@@ -70,6 +74,7 @@ class Tracer {
     }
     for (const Node* site : sources_.sites) {
       for (int i = 0; i < kSiteInputs; ++i) open.push_back(site->input(i));
+      for (const Value* value : Beside(*site)) open.push_back(value);
     }
     while (!open.empty()) {
       const Value* value = open.back();
@@ -118,11 +123,21 @@ class Tracer {
       }
       inputs.push_back(std::move(role));
     }
+    for (const Value* value : Beside(node)) PF_RETURN_IF_ERROR(CheckBeside(node, value));
     PF_ASSIGN_OR_RETURN(const TokenDependence result, Depends(node, inputs));
     for (const Value* output : node.outputs()) {
       if (output) trace_.values[output] = result;
     }
     return absl::OkStatus();
+  }
+
+  absl::Status CheckBeside(const Node& site, const Value* value) {
+    PF_ASSIGN_OR_RETURN(const TokenDependence of, RoleOf(site, value));
+    const bool by_token = of.role == TokenRole::kRows && of.axes.token == 1 &&
+                          of.axes.per_token == 1 && of.axes.batch <= 0;
+    if (by_token) return absl::OkStatus();
+    return Stopped(site, StrCat("chooses keys by \"", value->name(),
+                                "\", whose tokens do not run along axis 1"));
   }
 
   absl::Status VisitSubgraphs(const Node& node) {

@@ -52,6 +52,8 @@ struct TokenSources {
   std::vector<const Value*> rows;          // inputs [B, S] that hold a number for every token
   const Value* padding = nullptr;          // input [B, T]; nothing is padded: all ones
   absl::flat_hash_set<const Node*> sites;  // Attention nodes that become paged
+  // What takes part in a site's attention beside query, key and value: rows of tokens on axis 1.
+  absl::flat_hash_map<const Node*, std::vector<const Value*>> beside;
 };
 
 struct TokenTrace {

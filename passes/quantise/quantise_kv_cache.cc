@@ -1,5 +1,7 @@
 // quantise-kv-cache: the paged cache is stored in fewer bits an element: rows of codes with scales
 // (row_cache.h), or slots of codes of keys and values (slot_cache.h), layer by layer.
+#include <algorithm>
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
@@ -18,14 +20,24 @@ absl::Status OfPass(const absl::Status& status) {
   return absl::Status(status.code(), StrCat("quantise-kv-cache: ", StdView(status.message())));
 }
 
+// Writes the index keys by which a layer chooses among its rows.
+bool WritesIndexKeys(const Node& insert) {
+  const std::vector<Use>& uses = insert.output(0)->uses();
+  return insert.Is("MlaCacheInsert", "pagefuse") &&
+         std::any_of(uses.begin(), uses.end(),
+                     [](const Use& use) { return use.node->Is("PagedMqaLogits", "pagefuse"); });
+}
+
+bool WritesRows(const Node& node) {
+  return node.Is("PagedCacheInsert", "pagefuse") || node.Is("RopeCacheInsert", "pagefuse") ||
+         node.Is("TurboQuantInsert", "pagefuse") || node.Is("MlaCacheInsert", "pagefuse");
+}
+
 // Nodes that write what a layer keeps of its tokens, in order.
 std::vector<Node*> LayersOf(const Graph& graph) {
   std::vector<Node*> layers;
   for (const auto& node : graph.nodes()) {
-    if (node->Is("PagedCacheInsert", "pagefuse") || node->Is("RopeCacheInsert", "pagefuse") ||
-        node->Is("TurboQuantInsert", "pagefuse") || node->Is("MlaCacheInsert", "pagefuse")) {
-      layers.push_back(node.get());
-    }
+    if (WritesRows(*node) && !WritesIndexKeys(*node)) layers.push_back(node.get());
   }
   return layers;
 }

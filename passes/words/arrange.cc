@@ -1,6 +1,7 @@
 #include "pagefuse/passes/words/arrange.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -31,6 +32,25 @@ bool Fills(const IndexAtom& atom, const Dim& stride, const Dim& dim) {
   return ProvablyEqual(atom.extent * stride, dim) ||
          std::any_of(atom.also_extent.begin(), atom.also_extent.end(),
                      [&](const Dim& extent) { return ProvablyEqual(extent * stride, dim); });
+}
+
+struct Range {
+  int64_t begin = 0, end = 0;
+};
+
+// The numbers that an index of atoms of known lengths runs over, if its steps are not negative.
+std::optional<Range> RangeOf(const IndexForm& index) {
+  const auto offset = index.constant().constant();
+  if (!offset) return std::nullopt;
+  Range range{.begin = *offset, .end = *offset + 1};
+  for (const auto& [key, term] : index.terms()) {
+    const auto extent = term.first->extent.constant(), step = term.second.constant();
+    if (term.first->kind != IndexAtom::Kind::kAxis || !extent || !step || *step < 0) {
+      return std::nullopt;
+    }
+    range.end += (*extent - 1) * *step;
+  }
+  return range;
 }
 
 Dim ProductOf(const std::vector<Dim>& dims) {
@@ -120,6 +140,31 @@ absl::StatusOr<Value*> Arranger::Gathered(const Element& element,
   if (!IsIdentity(perm)) value = builder_.Add("Transpose", {value}, "perm", perm);
   if (!join) return value;
   return Reshaped(value, dims);
+}
+
+absl::StatusOr<Value*> Arranger::GatheredPart(Element element, const std::vector<AxisAtoms>& axes) {
+  const auto& shape = element.value->shape();
+  if (!shape || shape->rank() != static_cast<int>(element.at.size())) {
+    return CannotArrange(element.value, "its shape is not known");
+  }
+  for (int axis = 0; axis < static_cast<int>(element.at.size()); ++axis) Cut(element, axis);
+  return Gathered(element, axes);
+}
+
+void Arranger::Cut(Element& element, int axis) {
+  IndexForm& index = element.at[axis];
+  const auto length = (*element.value->shape())[axis].constant();
+  const std::optional<Range> range = RangeOf(index);
+  if (!length || !range || range->end - range->begin == *length || range->begin < 0 ||
+      range->end > *length) {
+    return;
+  }
+  Shape shape = *element.value->shape();
+  shape.dims()[axis] = Dim(range->end - range->begin);
+  element.value = builder_.Add("Slice", {element.value, builder_.Ints({range->begin}),
+                                         builder_.Ints({range->end}), builder_.Ints({axis})});
+  element.value->set_shape(std::move(shape));
+  index = index - IndexForm(range->begin);
 }
 
 absl::StatusOr<Value*> Arranger::Spread(Value* value, const std::vector<AxisAtoms>& axes,

@@ -24,6 +24,8 @@ class Arranger {
   // A tensor with these axes of what `element` shows when its atoms run. FailedPrecondition if it
   // depends on other atoms than those, not on all of them, or on a part of its tensor alone.
   absl::StatusOr<Value*> Gathered(const Element& element, const std::vector<AxisAtoms>& axes);
+  // The same of an element that runs over a part of axes of known lengths.
+  absl::StatusOr<Value*> GatheredPart(Element element, const std::vector<AxisAtoms>& axes);
   // The way back: `value`, whose axes are `axes`, as `element` shows it (its value gives the
   // shape).
   absl::StatusOr<Value*> Spread(Value* value, const std::vector<AxisAtoms>& axes,
@@ -38,6 +40,7 @@ class Arranger {
 
  private:
   absl::StatusOr<Value*> SizeVector(const Dim& dim);
+  void Cut(Element& element, int axis);
 
   GraphBuilder& builder_;
   std::vector<Value*> sizes_;

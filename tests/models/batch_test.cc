@@ -7,10 +7,12 @@
 namespace pagefuse {
 namespace {
 
-// Heads of keys and values in two groups, and latent rows.
+// Heads of keys and values in two groups, latent rows, and latent rows of which an indexer chooses
+// 12: prompts of 3 tokens see fewer.
 class Batch : public testing::TestWithParam<const char*> {};
 
-INSTANTIATE_TEST_SUITE_P(Exports, Batch, testing::Values("gemma3_B18", "deepseek_v3_B18"),
+INSTANTIATE_TEST_SUITE_P(Exports, Batch,
+                         testing::Values("gemma3_B18", "deepseek_v3_B18", "deepseek_v32_B18"),
                          [](const auto& info) { return std::string(info.param); });
 
 std::vector<Request> EightPrompts(const std::string& name) {
@@ -70,6 +72,31 @@ TEST_P(Batch, PreemptionByAFullCacheChangesNothing) {
   EngineOptions small;
   small.cache_tokens = 176;  // the longest request needs 141
   EXPECT_EQ(Together(GetParam(), requests, small), Alone(GetParam(), requests, {}));
+}
+
+TEST_P(Batch, ForksWithinABlockGoOnAsEachAlone) {
+  Request request = EightPrompts(GetParam())[1];
+  request.prompt.resize(19);
+  request.samples = 4;
+  request.keep_logits = true;
+  request.sampling.temperature = 1.5;
+  request.sampling.seed = 7;
+  auto engine = Engine::Create(LoadBundled(GetParam()), {});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto together = (*engine)->Generate({request});
+  ASSERT_TRUE(together.ok()) << together.status();
+  ASSERT_EQ(together->size(), 4u);
+  EXPECT_NE((*together)[0].tokens, (*together)[1].tokens);
+  EXPECT_EQ((*engine)->stats().prefill_tokens, 19);
+  request.samples = 1;
+  for (const Completion& forked : *together) {
+    request.forced = forked.tokens;
+    const auto alone = (*engine)->Generate({request});
+    ASSERT_TRUE(alone.ok()) << alone.status();
+    for (size_t t = 0; t < forked.tokens.size(); ++t) {
+      EXPECT_LE(MaxDifference((*alone)[0].logits[t], forked.logits[t]), 2e-5) << "token " << t;
+    }
+  }
 }
 
 TEST(QuantisedBatch, KeepsRequestsApartToo) {

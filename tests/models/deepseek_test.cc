@@ -1,5 +1,8 @@
-// DeepSeek-V3 exports against the reference: latent attention absorbed, and paged.
-#include <set>
+// DeepSeek-V3 and V3.2 exports against the reference: latent attention absorbed, and paged over all
+// rows or those that an indexer chooses.
+#include <map>
+#include <ostream>
+#include <string>
 
 #include "tests/models/model_data.h"
 #include <gtest/gtest.h>
@@ -65,38 +68,68 @@ TEST(DeepseekV3, TheAbsorbedGraphReproducesEveryDataSet) {
   }
 }
 
-// Without a past (A) and with one of latent rows (B): one graph when paged.
-class PagedLatents : public testing::TestWithParam<const char*> {};
+// One paged graph whether an export has a past (B) or none (A).
+struct Paged {
+  const char* name;
+  int64_t bytes;                           // a token
+  std::map<std::string, int> ops_a_layer;  // of what reads and writes the cache
+};
+
+void PrintTo(const Paged& paged, std::ostream* out) { *out << paged.name; }
+
+// 32 latent and 8 rotated elements of float32 in 4 layers.
+Paged Dense(const char* name) {
+  return {name, 640, {{"MlaCacheInsert", 1}, {"SparseMlaAttention", 1}}};
+}
+
+// 16 elements of an index key besides.
+Paged Chosen(const char* name) {
+  return {name,
+          896,
+          {{"MlaCacheInsert", 2},
+           {"PagedMqaLogits", 1},
+           {"IndexerTopK", 1},
+           {"ReqIndexToSlot", 1},
+           {"SparseMlaAttention", 1}}};
+}
+
+class PagedLatents : public testing::TestWithParam<Paged> {
+ protected:
+  static const char* name() { return GetParam().name; }
+};
 
 INSTANTIATE_TEST_SUITE_P(Exports, PagedLatents,
-                         testing::Values("deepseek_v3_A18", "deepseek_v3_B18"),
-                         [](const auto& info) { return std::string(info.param); });
+                         testing::Values(Dense("deepseek_v3_A18"), Dense("deepseek_v3_B18"),
+                                         Chosen("deepseek_v32_A18"), Chosen("deepseek_v32_B18")),
+                         [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(PagedLatents, EveryLayerIsOneInsertAndOneAttentionOverLatentRows) {
-  Model model = LoadBundled(GetParam());
+TEST_P(PagedLatents, EveryLayerReadsAndWritesItsCacheByFusedOps) {
+  Model model = LoadBundled(name());
   const auto report = RunPipeline(model, {});
   ASSERT_TRUE(report.ok()) << report.status();
   std::map<std::string, int> counts;
-  for (const auto& node : model.graph->nodes()) ++counts[std::string(node->op_type())];
-  EXPECT_EQ(counts["MlaCacheInsert"], kLayers);
-  EXPECT_EQ(counts["SparseMlaAttention"], kLayers);
-  EXPECT_EQ(counts["Attention"], 0);
-  EXPECT_EQ(counts["ScatterND"], 0);
+  for (const auto& node : model.graph->nodes()) {
+    if (node->domain() == "pagefuse") ++counts[std::string(node->op_type())];
+    EXPECT_FALSE(node->Is("Attention") || node->Is("ScatterND") || node->Is("Softmax"))
+        << node->Description();
+  }
+  for (const auto& [op, count] : GetParam().ops_a_layer) {
+    EXPECT_EQ(counts[op], count * kLayers) << op;
+  }
   for (const Value* input : model.graph->inputs()) {
     EXPECT_EQ(input->name().find("past"), std::string::npos) << input->name();
   }
-  // 32 latent and 8 rotated elements of float32 in 4 layers.
   const auto layout = CacheLayout::FromModel(model);
   ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->bytes_per_token(), 640);
+  EXPECT_EQ(layout->bytes_per_token(), GetParam().bytes);
 }
 
 TEST_P(PagedLatents, KeepTheirTypeAndSayWhatTheyAre) {
-  auto model = PagedModel::Create(LoadBundled(GetParam()), {.block_size = 8});
+  auto model = PagedModel::Create(LoadBundled(name()), {.block_size = 8});
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ((*model)->cache_settings().format, "none");
   EXPECT_EQ((*model)->cache_settings().block_size, 8);
-  const auto refused = PagedModel::Create(LoadBundled(GetParam()), {.kv_cache = "bf16"});
+  const auto refused = PagedModel::Create(LoadBundled(name()), {.kv_cache = "bf16"});
   EXPECT_NE(std::string(refused.status().message())
                 .find("layer 0: bf16: expected keys and values of heads, got latent rows"),
             std::string::npos)
@@ -104,11 +137,11 @@ TEST_P(PagedLatents, KeepTheirTypeAndSayWhatTheyAre) {
 }
 
 TEST_P(PagedLatents, PrefillGivesTheLogitsOfTheReference) {
-  auto model = PagedModel::Create(LoadBundled(GetParam()), {.all_logits = true});
+  auto model = PagedModel::Create(LoadBundled(name()), {.all_logits = true});
   ASSERT_TRUE(model.ok()) << model.status();
   int compared = 0;
-  for (int i = 0; i < CountDataSets(GetParam()); ++i) {
-    const DataSet data = LoadDataSet(GetParam(), i);
+  for (int i = 0; i < CountDataSets(name()); ++i) {
+    const DataSet data = LoadDataSet(name(), i);
     const Tensor& ids = data.inputs.at("input_ids");
     const Tensor& mask = data.inputs.at("attention_mask");
     if (ids.dims() != mask.dims()) continue;  // of a later step
@@ -136,11 +169,11 @@ TEST_P(PagedLatents, PrefillGivesTheLogitsOfTheReference) {
 }
 
 TEST_P(PagedLatents, GreedyTokensEqualTheReference) {
-  const Greedy greedy = LoadGreedy(GetParam());
+  const Greedy greedy = LoadGreedy(name());
   for (int64_t step : {1, 7, 512}) {
     EngineOptions options;
     options.max_tokens_per_step = step;
-    auto engine = Engine::Create(LoadBundled(GetParam()), options);
+    auto engine = Engine::Create(LoadBundled(name()), options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     const Request request{.prompt = greedy.prompt,
                           .max_new_tokens = static_cast<int64_t>(greedy.tokens.size())};

@@ -82,6 +82,11 @@ OpCase GatherCase(const Gather& gather) {
 OpCases MlaCacheInsertCases() {
   Insert typed = Plain("typed", 512, 64);
   typed.format = "fp8_ds_mla";
+  const auto latent_only = [](Insert insert) {
+    OpCase op_case = InsertCase(insert);
+    op_case.inputs[1] = Tensor();
+    return op_case;
+  };
   OpCase fewer_rows = InsertCase({.name = "fewer_rows"});
   fewer_rows.inputs[1] = Random(DataType::kBfloat16, {4, 64}, Normal{}, 2);
   return OpCases("pagefuse.MlaCacheInsert")
@@ -95,6 +100,11 @@ OpCases MlaCacheInsertCases() {
       .Add(InsertCase(Plain("plain_without_latent", 0, 8)))
       .Add(InsertCase(Plain("plain_float", 32, 8, DataType::kFloat)))
       .Add(InsertCase(Plain("plain_float16", 31, 5, DataType::kFloat16)))
+      .Add(latent_only(Plain("latent_only", 16, 0, DataType::kFloat)))
+      .Rejects(latent_only({.name = "latent_only_quantised"}), "input 1 \"k_pe\"")
+      .Rejects(
+          latent_only(Plain("latent_only_row", 16, 8)),
+          "input 3 \"kv_cache\": expected [NB, BS, L] with L = 16 of \"kv_c\", format = bf16, no \"k_pe\"")
       .Rejects(InsertCase({.name = "past_the_end", .slots = {8}}),
                "input 2 \"slot_mapping\": expected slots below 8")
       .Rejects(InsertCase({.name = "latent", .latent = 256}),

@@ -136,7 +136,40 @@ OpCase PagedCase(const std::string& name, const std::vector<int32_t>& lengths,
 }
 
 OpCase WithLength(OpCase op_case, int64_t length) {
-  op_case.inputs.push_back(Ints({}, {length}));
+  op_case.inputs.resize(std::max<size_t>(op_case.inputs.size(), 6));
+  op_case.inputs[5] = Ints({}, {length});
+  return op_case;
+}
+
+// The same sequences with another number of queries each, packed.
+OpCase Packed(OpCase op_case, const std::vector<int32_t>& queries) {
+  std::vector<int32_t> starts = {0};
+  for (const int32_t count : queries) starts.push_back(starts.back() + count);
+  const std::vector<int64_t> dims = op_case.inputs[0].dims();
+  op_case.inputs[0] = NormalCodes({starts.back(), dims[2], dims[3]}, 21);
+  op_case.inputs[2] = Random(DataType::kFloat, {starts.back(), dims[2]}, Normal{0, 0.1}, 22);
+  op_case.inputs.resize(6);
+  op_case.inputs.push_back(Int32s({static_cast<int64_t>(starts.size())}, starts));
+  return op_case;
+}
+
+// Numbers in place of codes.
+OpCase Plain(OpCase op_case, DataType query_type, DataType key_type) {
+  const std::vector<int64_t> q = op_case.inputs[0].dims(), cache = op_case.inputs[1].dims();
+  op_case.inputs[0] = Random(query_type, q, Normal{}, 23);
+  op_case.inputs[1] = Random(key_type, {cache[0], cache[1], cache[3] - 4}, Normal{}, 24);
+  op_case.attributes.emplace_back("format", std::string("bf16"));
+  return op_case;
+}
+
+// Numbers as queries of keys that are codes.
+OpCase PlainQueries(OpCase op_case, DataType type) {
+  op_case.inputs[0] = Random(type, op_case.inputs[0].dims(), Normal{}, 25);
+  return op_case;
+}
+
+OpCase WithRatio(OpCase op_case, int64_t ratio) {
+  op_case.attributes.emplace_back("ratio", ratio);
   return op_case;
 }
 
@@ -165,12 +198,14 @@ OpCases& AddRejectedPaged(OpCases& cases) {
                "input 4 \"block_tables\": block -1 at [0, 0] is outside [0, 2)")
       .Rejects(With(good, 5, Ints({}, {-1})), "input 5 \"max_model_len\": expected 0 to")
       .Rejects(With(good, 5, Ints({2}, {4, 4})), "input 5 \"max_model_len\": expected [] or [1]")
-      .Rejects(
-          With(good, 2, Floats({1, 1}, {1})),
-          "input 2 \"weights\": expected [B * n, H] with B = 1 of \"q\", n = 2 of \"q\", H = 1 of")
+      .Rejects(With(good, 2, Floats({1, 1}, {1})),
+               "input 2 \"weights\": expected [rows, H] with rows = 2")
+      .Rejects(With(Packed(PagedCase("starts", {9, 30}, {1, 3, 16, 4}), {0, 2}), 6,
+                    Int32s({3}, {0, 1, 3})),
+               "input 6 \"query_start_loc\": expected 2 last, the number of query tokens, got 3")
+      .Rejects(WithRatio(PagedByHand(), 0), "attribute \"ratio\": expected at least 1, got 0")
       .Rejects(With(good, 1, Codes(DataType::kUint8, {2, 2, 1, 7}, std::vector<uint8_t>(28))),
-               "input 1 \"kv_cache\": expected [NB, BS, 1, D + 4] or [NB, BS, D + 4] with D = 2 of "
-               "\"q\", got [2, 2, 1, 7]");
+               "input 1 \"kv_cache\": expected [NB, BS, 1, row] or [NB, BS, row] with row = 6");
 }
 
 }  // namespace
@@ -193,6 +228,23 @@ OpCases PagedMqaLogitsCases() {
       .Add(PagedCase("many_queries", {90, 30}, {20, 2, 16, 8}))
       .Add(PagedCase("long", {2100}, {1, 2, 16, 64}))
       .Add(PagedCase("no_sequences", {}, {1, 2, 16, 8}))
+      .Add(Packed(PagedCase("packed", {40, 2, 0, 17}, {1, 8, 48, 16}), {5, 1, 0, 17}))
+      .Add(WithLength(Packed(PagedCase("packed_length", {9, 30}, {1, 3, 16, 4}), {0, 2}), 33))
+      .Add(Plain(Packed(PagedCase("plain_packed", {90, 3, 33}, {1, 5, 24, 8}), {90, 1, 2}),
+                 DataType::kFloat, DataType::kFloat))
+      .Add(Plain(Packed(PagedCase("plain_bf16_keys", {20, 31}, {1, 4, 17, 16}), {1, 9}),
+                 DataType::kFloat, DataType::kBfloat16))
+      .Add(Plain(PagedCase("plain_float16", {20, 31}, {2, 4, 32, 16}), DataType::kFloat16,
+                 DataType::kFloat16))
+      .Add(PlainQueries(Packed(PagedCase("plain_queries", {90, 3, 33}, {1, 5, 24, 8}), {90, 1, 2}),
+                        DataType::kFloat))
+      .Add(PlainQueries(PagedCase("plain_queries_bf16", {20, 31}, {2, 4, 32, 16}),
+                        DataType::kBfloat16))
+      // context_lens counts tokens: tables have room for them all.
+      .Add(WithRatio(Plain(Packed(PagedCase("plain_ratio", {90, 3, 33}, {1, 5, 24, 8}), {90, 3, 2}),
+                           DataType::kFloat, DataType::kFloat),
+                     4))
+      .Add(WithRatio(PagedCase("ratio", {41, 26}, {3, 2, 16, 8}), 8))
       .Add(flat_cache)
       .Add(uint8)
       .Add(not_clean)

@@ -4,8 +4,8 @@
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 
-# No pages yet: over the graph's own past, and from the first token again.
-for form in deepseek_v3_A18 deepseek_v3_B18; do
+# Paged, or over the graph's own past, and from the first token again.
+for form in deepseek_v3_A18 deepseek_v3_B18 deepseek_v32_A18 deepseek_v32_B18; do
   model=models/$form/model.onnx
   prompt=$(sed -n 's/.*"prompt": \[\([^]]*\)\].*/\1/p' models/$form/greedy.json | tr -d ' ')
   tokens=$(sed -n 's/.*"greedy": \[\([^]]*\)\].*/\1/p' models/$form/greedy.json | tr -d ' ')

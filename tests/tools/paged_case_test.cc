@@ -189,6 +189,18 @@ TEST(PagedCase, PutsPastsOfLatentRowsBesideEachOther) {
   EXPECT_FALSE(Check(std::move(without)).ok());
 }
 
+TEST(PagedCase, RunsTheTokensOfAnExpandedPastAgain) {
+  absl::StatusOr<TestCase> test_case = LoadTestCase(SourcePath("models/deepseek_v32_B18"));
+  ASSERT_TRUE(test_case.ok()) << test_case.status();
+  ASSERT_EQ(test_case->data_sets.size(), 6u);
+  EXPECT_TRUE(Check(*test_case).ok()) << Check(*test_case);
+  // A step alone, or one whose past no other gave back, says nothing of the tokens behind it.
+  test_case->data_sets.erase(test_case->data_sets.begin());
+  EXPECT_THAT(Check(*std::move(test_case)).ToString(),
+              HasSubstr("test_data_set_2: input \"past_key_values.0.key\": expected "
+                        "float[1, 1, 40, 24], got float[1, 4, 40, 24]"));
+}
+
 TEST(PagedCase, RefusesGraphsThatAreNotPaged) {
   // Every token's row depends on all others.
   TestCase mixed = WithPast();

@@ -77,7 +77,7 @@ class PieceDecoding : public KeyDecoding {
   PieceDecoding(const MqaLogitsProblem& problem, const MqaEngine& engine, const Item& item)
       : problem_(problem),
         engine_(engine),
-        sequence_(problem.SequenceOf(item.first_row)),
+        sequence_(problem.sequences[item.first_row]),
         item_end_(item.range.end),
         keys_(problem, sequence_, item.range.begin),
         asked_(keys_) {
@@ -115,6 +115,10 @@ class PieceDecoding : public KeyDecoding {
     engine_.DecodeRun({keys.data, count, problem_.keys.data_strides.row, first}, decoded_);
     const int64_t stride = problem_.keys.scale_strides.row;
     float* scales = decoded_.scales + first;
+    if (!keys.scale) {
+      std::fill_n(scales, count, 1.0f);
+      return;
+    }
     if (stride == sizeof(float)) {
       std::memcpy(scales, keys.scale, static_cast<size_t>(count) * sizeof(float));
     } else {
@@ -223,8 +227,9 @@ class MqaRun {
   std::vector<Item> RowGroups(int64_t last_row) const {
     std::vector<Item> groups;
     for (int64_t row = first_row_; row < last_row;) {
-      const int64_t sequence_end = (problem_.SequenceOf(row) + 1) * problem_.rows_a_sequence;
-      const int64_t end = std::min({row + kItemRows, sequence_end, last_row});
+      const int64_t most = std::min(row + kItemRows, last_row);
+      int64_t end = row + 1;
+      while (end < most && problem_.sequences[end] == problem_.sequences[row]) ++end;
       groups.push_back({row, end, Hull(row, end)});
       row = end;
     }

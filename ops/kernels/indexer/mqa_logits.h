@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 
+#include "pagefuse/base/data_type.h"
 #include "pagefuse/kernels/formats/cache_format.h"
 #include "pagefuse/kernels/scratch.h"
 
@@ -21,19 +22,22 @@ struct KeyRange {
 //
 //   logits[m, p] = sum over h of weights[m, h] * max(0, (q[m, h] . key(m, p)) * scale(m, p))
 //
-// for the positions p of row m's range, -inf for the others of filled[m]. Keys are e4m3fn codes of
-// head_size elements with a float scale, dense or in a paged cache: the key of position p is in
-// block p / block_size of the row's sequence, at offset p % block_size. Dense keys are one block.
+// for the positions p of row m's range, -inf for the others of filled[m]. Keys are head_size
+// elements, dense or in a paged cache: the key of position p is in block p / block_size of the
+// row's sequence, at offset p % block_size. Dense keys are one block. e4m3fn codes have a float
+// scale each; keys of another type have none (1).
 struct MqaLogitsProblem {
-  const uint8_t* q = nullptr;      // e4m3fn codes [rows, heads, head_size]
-  const float* weights = nullptr;  // [rows, heads]
+  DataType query_type = DataType::kFloat8E4M3FN;  // or float, float16, bfloat16
+  DataType key_type = DataType::kFloat8E4M3FN;    // likewise
+  const uint8_t* q = nullptr;                     // [rows, heads, head_size]
+  const float* weights = nullptr;                 // [rows, heads]
   int64_t rows = 0;
   int64_t heads = 0;
   int64_t head_size = 0;
 
   CacheRows keys;
-  int64_t rows_a_sequence = 1;           // rows that follow each other and see the same keys
-  const int32_t* block_table = nullptr;  // [rows / rows_a_sequence, table_columns]
+  std::vector<int32_t> sequences;        // [rows]: whose keys a row sees; never falls
+  const int32_t* block_table = nullptr;  // [sequences, table_columns]
   int64_t table_columns = 0;
 
   float* logits = nullptr;  // [rows, width]
@@ -42,7 +46,7 @@ struct MqaLogitsProblem {
   // [rows]: columns [0, filled) outside the range become -inf; columns behind them are not written.
   std::vector<int64_t> filled;
 
-  int64_t SequenceOf(int64_t row) const { return row / rows_a_sequence; }
+  int64_t QueryRowBytes() const { return head_size * BitWidth(query_type) / 8; }
   RowAddress Key(int64_t sequence, int64_t position) const {
     const int64_t column = position / keys.block_size;
     return keys.At(block_table[sequence * table_columns + column], position % keys.block_size, 0);
@@ -53,8 +57,8 @@ struct MqaLogitsProblem {
 void FillOutside(const MqaLogitsProblem& problem, int64_t row);
 
 // Three ways to compute the same numbers but for rounding: plain loops in double; vectors of float;
-// tiles of bfloat16 (linalg/bf16_tiles.h), which hold e4m3fn exactly. All but the first are
-// parallel.
+// tiles of bfloat16 (linalg/bf16_tiles.h), which hold e4m3fn exactly: of queries and keys of that
+// type. All but the first are parallel.
 void MqaLogitsReference(const MqaLogitsProblem& problem);
 void MqaLogitsHwy(const MqaLogitsProblem& problem, Scratch* scratch);
 void MqaLogitsTiles(const MqaLogitsProblem& problem, Scratch* scratch);

@@ -100,23 +100,40 @@ void ScoreRange(const HeadsByDim& query, const DecodedKeys& decoded, const KeyRa
   for (; k < range.end; ++k) ScoreKeys<1>(query, key(k), decoded.scales + k, out + k);
 }
 
+template <typename T>
+void ToFloats(const uint8_t* from, int64_t count, float* to) {
+  vec::ConvertArray(reinterpret_cast<const T*>(from), static_cast<size_t>(count), to);
+}
+
+void ToFloats(DataType type, const uint8_t* from, int64_t count, float* to) {
+  switch (type) {
+    case DataType::kFloat8E4M3FN:
+      return ToFloats<Float8E4M3FN>(from, count, to);
+    case DataType::kBfloat16:
+      return ToFloats<Bfloat16>(from, count, to);
+    case DataType::kFloat16:
+      return ToFloats<Float16>(from, count, to);
+    default:
+      return ToFloats<float>(from, count, to);
+  }
+}
+
 void PackFloats(const MqaLogitsProblem& problem, int64_t row, int64_t padded_heads, float* packed) {
   const int64_t size = problem.head_size;
   std::vector<float> values(size);
   std::fill_n(packed, (size + 1) * padded_heads, 0.0f);
   for (int64_t h = 0; h < problem.heads; ++h) {
-    const uint8_t* codes = problem.q + (row * problem.heads + h) * size;
-    vec::ConvertArray(reinterpret_cast<const Float8E4M3FN*>(codes), static_cast<size_t>(size),
-                      values.data());
+    const uint8_t* query = problem.q + (row * problem.heads + h) * problem.QueryRowBytes();
+    ToFloats(problem.query_type, query, size, values.data());
     for (int64_t d = 0; d < size; ++d) packed[d * padded_heads + h] = values[d];
   }
   std::copy_n(problem.weights + row * problem.heads, problem.heads, packed + size * padded_heads);
 }
 
-void DecodeFloats(const KeyRun& run, int64_t size, float* keys) {
+void DecodeFloats(const MqaLogitsProblem& problem, const KeyRun& run, float* keys) {
+  const int64_t size = problem.head_size;
   for (int64_t i = 0; i < run.count; ++i) {
-    vec::ConvertArray(reinterpret_cast<const Float8E4M3FN*>(run.codes + i * run.stride),
-                      static_cast<size_t>(size), keys + (run.first + i) * size);
+    ToFloats(problem.key_type, run.codes + i * run.stride, size, keys + (run.first + i) * size);
   }
 }
 
@@ -153,7 +170,7 @@ class HwyEngine : public MqaEngine {
   }
   void DecodeRun(const KeyRun& run, const DecodedKeys& decoded) const override {
     HWY_DYNAMIC_DISPATCH(DecodeFloats)
-    (run, problem().head_size, static_cast<float*>(decoded.keys));
+    (problem(), run, static_cast<float*>(decoded.keys));
   }
   void NegateKey(int64_t key, const DecodedKeys& decoded) const override {
     const int64_t size = problem().head_size;

@@ -2,28 +2,41 @@
 #include <cstring>
 #include <limits>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/kernels/indexer/mqa_logits.h"
+#include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/kernels/numeric/small_float.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
+double ElementAt(DataType type, const uint8_t* row, int64_t i) {
+  double value = 0;
+  const absl::Status status = DispatchType(type, [&]<typename T>() {
+    T element;
+    std::memcpy(&element, row + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    value = static_cast<double>(ConvertElement<float>(element));
+  });
+  PF_CHECK(status.ok());
+  return value;
+}
+
 // e4m3fn products of any head size that fits memory are exact in double.
-double Dot(const uint8_t* a, const uint8_t* b, int64_t size) {
+double Dot(const MqaLogitsProblem& p, const uint8_t* query, const uint8_t* key) {
   double sum = 0;
-  for (int64_t d = 0; d < size; ++d) {
-    sum += double{DecodeFloat<E4M3FNFormat>(a[d])} * DecodeFloat<E4M3FNFormat>(b[d]);
+  for (int64_t d = 0; d < p.head_size; ++d) {
+    sum += ElementAt(p.query_type, query, d) * ElementAt(p.key_type, key, d);
   }
   return sum;
 }
 
 float Logit(const MqaLogitsProblem& p, int64_t row, int64_t position) {
-  const RowAddress key = p.Key(p.SequenceOf(row), position);
-  float scale;
-  std::memcpy(&scale, key.scale, sizeof(scale));
+  const RowAddress key = p.Key(p.sequences[row], position);
+  float scale = 1;
+  if (key.scale) std::memcpy(&scale, key.scale, sizeof(scale));
   double sum = 0;
   for (int64_t h = 0; h < p.heads; ++h) {
-    const double score = Dot(p.q + (row * p.heads + h) * p.head_size, key.data, p.head_size);
+    const double score = Dot(p, p.q + (row * p.heads + h) * p.QueryRowBytes(), key.data);
     sum += p.weights[row * p.heads + h] * std::max(0.0, score * scale);
   }
   return static_cast<float>(sum);

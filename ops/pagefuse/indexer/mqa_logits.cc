@@ -49,7 +49,7 @@ absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
   problem.keys.block_size = std::max<int64_t>(problem.width, 1);
   problem.keys.data_strides.row = problem.head_size;
   problem.keys.scale_strides.row = sizeof(float);
-  problem.rows_a_sequence = std::max<int64_t>(problem.rows, 1);
+  problem.sequences.assign(problem.rows, 0);
   problem.block_table = &kOnlyBlock;
   problem.table_columns = 1;
   problem.logits = args.output(0).as<float>();
@@ -137,6 +137,14 @@ std::vector<DecompositionVariant> Variants() {
   return variants;
 }
 
+absl::Status TilesSupport(const KernelQuery& query) {
+  const DataType type = query.node->input(kIn["q"])->dtype();
+  if (type != DataType::kFloat8E4M3FN && type != DataType::kUint8) {
+    return absl::FailedPreconditionError("queries are no float8e4m3fn codes");
+  }
+  return MqaLogitsTilesSupported();
+}
+
 }  // namespace
 
 void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem) {
@@ -150,10 +158,8 @@ void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem) {
   const auto plain = [](const MqaLogitsProblem& problem, Scratch*) { MqaLogitsReference(problem); };
   op.AddKernel({.name = "reference", .run = run(plain)})
       .AddKernel({.name = "hwy", .priority = 10, .run = run(MqaLogitsHwy)})
-      .AddKernel({.name = "tiles",
-                  .priority = 20,
-                  .supports = [](const KernelQuery&) { return MqaLogitsTilesSupported(); },
-                  .run = run(MqaLogitsTiles)});
+      .AddKernel(
+          {.name = "tiles", .priority = 20, .supports = TilesSupport, .run = run(MqaLogitsTiles)});
 }
 
 OpDef MqaLogitsDef() {

@@ -2,14 +2,14 @@
 // cache.
 #include "pagefuse/ops/pagefuse/indexer/paged_mqa_logits_body.h"
 
-#include <utility>
+#include <string_view>
 
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr char kSizes[] = R"(  i_0 = Constant <value_int: int = 0> ()
+constexpr char kConstants[] = R"(  i_0 = Constant <value_int: int = 0> ()
   i_1 = Constant <value_int: int = 1> ()
   i_4 = Constant <value_int: int = 4> ()
   l_m1 = Constant <value_ints: ints = [-1]> ()
@@ -18,20 +18,28 @@ constexpr char kSizes[] = R"(  i_0 = Constant <value_int: int = 0> ()
   l_2 = Constant <value_ints: ints = [2]> ()
   l_3 = Constant <value_ints: ints = [3]> ()
   l_4 = Constant <value_ints: ints = [4]> ()
-  sequences_1 = Shape <start = 0, end = 1> (q)
+)";
+
+// Of q [B, n, H, D].
+constexpr char kSequenceSizes[] = R"(  sequences_1 = Shape <start = 0, end = 1> (q)
   queries_1 = Shape <start = 1, end = 2> (q)
   heads_1 = Shape <start = 2, end = 3> (q)
   size_1 = Shape <start = 3, end = 4> (q)
-  blocks_1 = Shape <start = 0, end = 1> (kv_cache)
+  queries = Squeeze (queries_1)
+)";
+
+// Of q [T, H, D].
+constexpr char kPackedSizes[] = R"(  sequences_1 = Shape <start = 0, end = 1> (block_tables)
+  size_1 = Shape <start = 2, end = 3> (q)
+)";
+
+constexpr char kCacheSizes[] = R"(  blocks_1 = Shape <start = 0, end = 1> (kv_cache)
   block_size_1 = Shape <start = 1, end = 2> (kv_cache)
   columns_1 = Shape <start = 1, end = 2> (block_tables)
-  queries = Squeeze (queries_1)
   size = Squeeze (size_1)
   blocks = Squeeze (blocks_1)
   block_size = Squeeze (block_size_1)
   columns = Squeeze (columns_1)
-  token_bytes = Add (size, i_4)
-  block_bytes = Mul (block_size, token_bytes)
 )";
 
 constexpr char kGivenLength[] = "  length_1 = Reshape (max_model_len, l_1)\n";
@@ -53,7 +61,9 @@ constexpr char kSlots[] = R"(  length = Squeeze (length_1)
 )";
 
 // Codes and scales out of the blocks: | codes of all tokens | scales of all tokens |.
-constexpr char kTake[] = R"(  flat = Reshape (kv_cache, l_m1)
+constexpr char kTakeCodes[] = R"(  token_bytes = Add (size, i_4)
+  block_bytes = Mul (block_size, token_bytes)
+  flat = Reshape (kv_cache, l_m1)
   code_block = Div (slot, block_size)
   code_token = Mod (slot, block_size)
   code_block_start = Mul (code_block, block_bytes)
@@ -91,17 +101,24 @@ std::string JoinByte(int i) {
                 " = BitwiseOr (bits_", i - 1, ", high_", n, ")\n");
 }
 
-constexpr char kProduct[] = R"(  scale_column = BitCast <to = 1> (bits_3)
+constexpr char kScaleOfSequence[] = R"(  scale_column = BitCast <to = 1> (bits_3)
   scale_shape = Concat <axis = 0> (sequences_1, l_1, length_1)
   scale_across = Reshape (scale_column, scale_shape)
-  query_heads = Mul (queries_1, heads_1)
+)";
+
+// The rows of a cache of numbers.
+constexpr char kTakeRows[] = R"(  row_shape = Concat <axis = 0> (l_m1, size_1)
+  flat = Reshape (kv_cache, row_shape)
+)";
+
+// rectified [B, n, H, L], logits [B * n, L].
+constexpr char kSequenceDots[] = R"(  query_heads = Mul (queries_1, heads_1)
   query_shape = Concat <axis = 0> (sequences_1, query_heads, size_1)
   query_rows = Reshape (queries_float, query_shape)
   keys_across = Transpose <perm = [0, 2, 1]> (keys)
   dots = MatMul (query_rows, keys_across)
-  scaled = Mul (dots, scale_across)
-  rectified = Relu (scaled)
-  lead = Shape <start = 0, end = 3> (q)
+)";
+constexpr char kSequenceSums[] = R"(  lead = Shape <start = 0, end = 3> (q)
   dots_shape = Concat <axis = 0> (lead, length_1)
   by_head = Reshape (rectified, dots_shape)
   weight_shape = Concat <axis = 0> (lead, l_1)
@@ -113,8 +130,9 @@ constexpr char kProduct[] = R"(  scale_column = BitCast <to = 1> (bits_3)
   first_seen = Sub (lens, queries_before)
   first_seen_column = Unsqueeze (first_seen, l_1)
   query_step = Range (i_0, queries, i_1)
-  seen = Add (first_seen_column, query_step)
-  seen_column = Unsqueeze (seen, l_2)
+  tokens_seen = Add (first_seen_column, query_step)
+)";
+constexpr char kSequenceEnd[] = R"(  seen_column = Unsqueeze (seen, l_2)
   inside = Less (key, seen_column)
   f_0 = Constant <value_float: float = 0.0> ()
   neg_inf = Log (f_0)
@@ -125,21 +143,90 @@ constexpr char kProduct[] = R"(  scale_column = BitCast <to = 1> (bits_3)
 }
 )";
 
+// `seq` [T]: the sequence of each token; tokens_seen [T]: the tokens up to it.
+constexpr char kOwners[] = R"(  starts = Cast <to = 7> (query_start_loc)
+  l_max = Constant <value_ints: ints = [2147483647]> ()
+  ends = Slice (starts, l_1, l_max, l_0)
+  tokens_1 = Shape <start = 0, end = 1> (q)
+  tokens = Squeeze (tokens_1)
+  token = Range (i_0, tokens, i_1)
+  token_column = Unsqueeze (token, l_1)
+  end_row = Unsqueeze (ends, l_0)
+  past = GreaterOrEqual (token_column, end_row)
+  past_count = Cast <to = 7> (past)
+  seq = ReduceSum <keepdims = 0> (past_count, l_1)
+  lens = Cast <to = 7> (context_lens)
+  len = Gather <axis = 0> (lens, seq)
+  end = Gather <axis = 0> (ends, seq)
+  to_end = Sub (end, token)
+  pos = Sub (len, to_end)
+  tokens_seen = Add (pos, i_1)
+  keys_of_token = Gather <axis = 0> (keys, seq)
+  keys_across = Transpose <perm = [0, 2, 1]> (keys_of_token)
+  dots = MatMul (queries_float, keys_across)
+)";
+constexpr char kPackedSums[] = R"(  weight_column = Unsqueeze (weights, l_2)
+  weighted = Mul (rectified, weight_column)
+  sums = ReduceSum <keepdims = 0> (weighted, l_1)
+)";
+constexpr char kPackedEnd[] = R"(  seen_column = Unsqueeze (seen, l_1)
+  inside = Less (key, seen_column)
+  f_0 = Constant <value_float: float = 0.0> ()
+  neg_inf = Log (f_0)
+  logits = Where (inside, sums, neg_inf)
+}
+)";
+
+std::string AsFloat(DataType type, std::string_view from, std::string_view to) {
+  if (type == DataType::kFloat) return StrCat("  ", to, " = Identity (", from, ")\n");
+  if (type != DataType::kUint8) return StrCat("  ", to, " = Cast <to = 1> (", from, ")\n");
+  return StrCat("  ", to, "_codes = BitCast <to = 17> (", from, ")\n  ", to, " = Cast <to = 1> (",
+                to, "_codes)\n");
+}
+
+std::string Keys(const PagedMqaLogitsBody& body) {
+  if (body.key_type == DataType::kUint8) {
+    return StrCat(kTakeCodes, JoinByte(1), JoinByte(2), JoinByte(3), kScaleOfSequence);
+  }
+  return StrCat(kTakeRows, "  stored = Gather <axis = 0> (flat, slot)\n",
+                AsFloat(body.key_type, "stored", "keys"));
+}
+
+// `rectified` of `dots`.
+std::string Rectified(const PagedMqaLogitsBody& body) {
+  if (body.key_type != DataType::kUint8) return "  rectified = Relu (dots)\n";
+  std::string text;
+  if (body.packed) text = "  scale_of_token = Gather <axis = 0> (scale_across, seq)\n";
+  return StrCat(text, "  scaled = Mul (dots, ", body.packed ? "scale_of_token" : "scale_across",
+                ")\n  rectified = Relu (scaled)\n");
+}
+
+std::string Seen(const PagedMqaLogitsBody& body) {
+  if (body.ratio == 1) return "  seen = Identity (tokens_seen)\n";
+  return StrCat("  ratio = Constant <value_int: int = ", body.ratio,
+                "> ()\n  seen = Div (tokens_seen, ratio)\n");
+}
+
 }  // namespace
 
 std::string PagedMqaLogitsBody::Name() const {
-  return StrCat("fp8", uint8_q ? "_uint8_q" : "", has_length ? "_length" : "");
+  const bool plain = key_type != DataType::kUint8;
+  const bool codes = query_type == DataType::kFloat8E4M3FN;
+  const std::string_view queries = plain || codes                   ? ""
+                                   : query_type == DataType::kUint8 ? "_uint8_q"
+                                                                    : "_plain_q";
+  return StrCat(plain ? "bf16" : "fp8", queries, packed ? "_packed" : "",
+                has_length ? "_length" : "");
 }
 
 std::string PagedMqaLogitsBody::Text() const {
   return StrCat("PagedMqaLogits (q, kv_cache, weights, context_lens, block_tables",
-                has_length ? ", max_model_len" : "", ") => (logits) {\n", kSizes,
-                has_length ? kGivenLength : kTableLength, kSlots, kTake, JoinByte(1), JoinByte(2),
-                JoinByte(3),
-                uint8_q ? "  query_codes = BitCast <to = 17> (q)\n"
-                          "  queries_float = Cast <to = 1> (query_codes)\n"
-                        : "  queries_float = Cast <to = 1> (q)\n",
-                kProduct);
+                has_length ? ", max_model_len" : "", packed ? ", query_start_loc" : "",
+                ") => (logits) {\n", kConstants, packed ? kPackedSizes : kSequenceSizes,
+                kCacheSizes, has_length ? kGivenLength : kTableLength, kSlots, Keys(*this),
+                AsFloat(query_type, "q", "queries_float"), packed ? kOwners : kSequenceDots,
+                Rectified(*this), packed ? kPackedSums : kSequenceSums, Seen(*this),
+                packed ? kPackedEnd : kSequenceEnd);
 }
 
 }  // namespace pagefuse::pagefuse_ops

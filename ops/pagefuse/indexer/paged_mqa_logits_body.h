@@ -1,14 +1,20 @@
 // The text of PagedMqaLogits' decomposition.
 #pragma once
 
+#include <cstdint>
 #include <string>
+
+#include "pagefuse/base/data_type.h"
 
 namespace pagefuse::pagefuse_ops {
 
 // What decides the nodes.
 struct PagedMqaLogitsBody {
-  bool uint8_q = false;     // codes under another type
-  bool has_length = false;  // max_model_len is given
+  DataType query_type = DataType::kFloat8E4M3FN;  // kUint8: codes under another type
+  DataType key_type = DataType::kUint8;           // kUint8: codes and scales; else numbers
+  bool has_length = false;                        // max_model_len is given
+  bool packed = false;                            // query_start_loc is given
+  int64_t ratio = 1;
 
   std::string Name() const;
   std::string Text() const;

@@ -18,10 +18,12 @@ namespace {
 
 constexpr Ports kIn({
     {"kv_c", "TC if format = bf16, else bfloat16", "[T, 512] if format = fp8_ds_mla, else [T, L]"},
-    {"k_pe", "TC if format = bf16, else bfloat16", "[T, 64] if format = fp8_ds_mla, else [T, P]"},
+    PortSpec("k_pe", "TC if format = bf16, else bfloat16",
+             "[T, 64] if format = fp8_ds_mla, else [T, P]")
+        .RequiredIf("format = fp8_ds_mla"),
     PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
     {"kv_cache", "TC if format = bf16, else uint8",
-     "[NB, BS, 656] if format = fp8_ds_mla, else [NB, BS, L + P]"},
+     "[NB, BS, 656] if format = fp8_ds_mla, [NB, BS, L + P] if k_pe, else [NB, BS, L]"},
 });
 constexpr Ports kOut({{"kv_cache_out", "TC if format = bf16, else uint8", "as kv_cache"}});
 // Not looked up in lambdas: clang 14 takes no consteval call there.
@@ -39,6 +41,7 @@ absl::Status Validate(const KernelArgs& args) {
 void CopyRows(const KernelArgs& args, const CacheRows& rows, const std::vector<SlotWrite>& writes) {
   const auto copy = [&](int input, const SlotWrite& write, int64_t at) {
     const TensorArg& source = args.input(input);
+    if (!source.present()) return int64_t{0};
     const int64_t bytes = source.dim(1) * BitWidth(source.dtype) / 8;
     if (bytes == 0) return int64_t{0};
     std::memcpy(rows.AtSlot(write.slot, 0).data + at,
@@ -74,23 +77,30 @@ absl::Status Run(KernelArgs& args) {
   return absl::OkStatus();
 }
 
-DecompositionVariant MakeVariant(const BodyWriter& w, const char* format) {
-  return {format,
-          w.Function("MlaCacheInsert", "kv_c, k_pe, slot_mapping, kv_cache", "kv_cache_out"),
+enum class Parts { kLatentOnly, kBoth };
+
+DecompositionVariant MakeVariant(const BodyWriter& w, const char* format,
+                                 Parts parts = Parts::kBoth) {
+  const bool both = parts == Parts::kBoth;
+  return {StrCat(format, both ? "" : "_latent_only"),
+          w.Function("MlaCacheInsert",
+                     both ? "kv_c, k_pe, slot_mapping, kv_cache" : "kv_c, slot_mapping, kv_cache",
+                     "kv_cache_out"),
           {{"format", Attribute{std::string(format), "", ""}}}};
 }
 
-DecompositionVariant PlainBody(DataType slot_type, int64_t block_size, int64_t width) {
+DecompositionVariant PlainBody(DataType slot_type, int64_t block_size, int64_t width, Parts parts) {
   BodyWriter w;
   const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
-  const std::string rows =
-      w.Call("Concat <axis = 1>", {w.Call("Gather <axis = 0>", {"kv_c", kept.keep}),
-                                   w.Call("Gather <axis = 0>", {"k_pe", kept.keep})});
+  std::string rows = w.Call("Gather <axis = 0>", {"kv_c", kept.keep});
+  if (parts == Parts::kBoth) {
+    rows = w.Call("Concat <axis = 1>", {rows, w.Call("Gather <axis = 0>", {"k_pe", kept.keep})});
+  }
   const std::string old_rows = w.Reshape("kv_cache", {-1, width});
   const std::string new_rows =
       w.Call("ScatterND", {old_rows, w.Call("Unsqueeze", {kept.slots, w.Ints({1})}), rows});
   w.Set("kv_cache_out", StrCat("Reshape (", new_rows, ", ", w.Ints({-1, block_size, width}), ")"));
-  return MakeVariant(w, kPlain);
+  return MakeVariant(w, kPlain, parts);
 }
 
 DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size) {
@@ -118,11 +128,14 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   const DataType slot_type = node.input(kIn["slot_mapping"])->dtype();
   if (format == kQuantised) return QuantisedBody(slot_type, block_size);
   PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kIn["kv_cache"], 2));
-  return PlainBody(slot_type, block_size, width);
+  const bool both = node.input(kIn["k_pe"]) != nullptr;
+  return PlainBody(slot_type, block_size, width, both ? Parts::kBoth : Parts::kLatentOnly);
 }
 
 std::vector<DecompositionVariant> Variants() {
-  return {PlainBody(DataType::kInt64, 64, 576), QuantisedBody(DataType::kInt64, 64)};
+  return {PlainBody(DataType::kInt64, 64, 576, Parts::kBoth),
+          PlainBody(DataType::kInt64, 64, 128, Parts::kLatentOnly),
+          QuantisedBody(DataType::kInt64, 64)};
 }
 
 }  // namespace
@@ -131,10 +144,10 @@ OpDef MlaCacheInsertDef() {
   using enum DataType;
   return OpDef("pagefuse", "MlaCacheInsert", 1)
       .Doc(
-          "Writes the step's latent rows and rotated key parts side by side into their slots of a "
-          "paged cache: as they are (bf16: bfloat16, float or float16), or the latent part quantised in groups of 128 under float "
-          "scales (fp8_ds_mla, 656 bytes a token). A negative slot is skipped; of two tokens with "
-          "one slot the later wins.")
+          "Writes the step's latent rows and rotated key parts, if there are any, side by side "
+          "into their slots of a paged cache: as they are (bf16: bfloat16, float or float16), or "
+          "the latent part quantised in groups of 128 under float scales (fp8_ds_mla, 656 bytes a "
+          "token). A negative slot is skipped; of two tokens with one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
       .Attr("format", std::string(kPlain))

@@ -135,7 +135,7 @@ class Scores {
     problem_.keys.block_size = 8;
     problem_.keys.data_strides = {.block = kBlockBytes, .row = kSize};
     problem_.keys.scale_strides = {.block = kBlockBytes, .row = 4};
-    problem_.rows_a_sequence = 2;
+    problem_.sequences = {0, 0, 1, 1, 2, 2};
     problem_.block_table = table_;
     problem_.table_columns = 2;
     problem_.width = kWidth;
@@ -236,7 +236,8 @@ TEST(MqaLogits, GiveTheSameBitsOnAnyNumberOfThreads) {
   MqaLogitsProblem problem;
   problem.q = q.data();
   problem.weights = weights.data();
-  problem.rows = problem.rows_a_sequence = 2;
+  problem.rows = 2;
+  problem.sequences = {0, 0};
   problem.heads = kHeads;
   problem.head_size = kSize;
   problem.keys.data = cache.data();

@@ -1,4 +1,4 @@
-#include "pagefuse/passes/fuse/logits_site.h"
+#include "pagefuse/passes/words/logits_site.h"
 
 #include <algorithm>
 
@@ -21,15 +21,23 @@ bool Mentions(const Element& element, const AtomPtr& atom) {
 
 class LogitsReader {
  public:
-  LogitsReader(ElementReader& reader, Value* output) : reader_(reader), output_(output) {}
+  explicit LogitsReader(ElementReader& reader) : reader_(reader) {}
 
-  absl::StatusOr<LogitsSite> Read(const std::vector<IndexForm>& rows) {
-    PF_ASSIGN_OR_RETURN(site_.output, reader_.Whole(output_));
+  absl::StatusOr<LogitsSite> Read(Value* output, const std::vector<IndexForm>& rows) {
+    PF_ASSIGN_OR_RETURN(site_.output, reader_.Whole(output));
     if (site_.output.at.size() != 2) return absl::NotFoundError("no matrix");
     site_.n = site_.output.at[1].atom();
     if (!site_.n) return absl::NotFoundError("one key");
     if (!rows.empty()) site_.output.at[0] = rows[0];
     PF_RETURN_IF_ERROR(ReadMask());
+    return std::move(site_);
+  }
+
+  absl::StatusOr<LogitsSite> ReadScores(const Element& scores, const AtomPtr& key_axis) {
+    site_.output = scores;
+    site_.n = key_axis;
+    PF_RETURN_IF_ERROR(ReadFactors(scores, false));
+    if (!site_.key.value) return Refused(scores, "no product of queries and keys is rectified");
     return std::move(site_);
   }
 
@@ -62,6 +70,7 @@ class LogitsReader {
     if (!in_sum && factor.From("ReduceSum")) return ReadSum(factor);
     if (!in_sum) {
       if (const auto product = ProductOf(reader_, factor)) {
+        if (site_.h) return Refused(factor, "is a sum beside that over heads");
         site_.h = product->summed;
         PF_RETURN_IF_ERROR(ReadFactors(product->left, true));
         return ReadFactors(product->right, true);
@@ -74,6 +83,7 @@ class LogitsReader {
   }
 
   absl::Status ReadSum(const Element& sum) {
+    if (site_.h) return Refused(sum, "is a sum beside that over heads");
     const Node& node = *sum.producer();
     const auto axes = KnownInts(node.input(1), reader_.contents());
     const auto& shape = node.input(0)->shape();
@@ -115,7 +125,7 @@ class LogitsReader {
     for (const Element& factor : factors.others) {
       const auto product = site_.d ? std::nullopt : ProductOf(reader_, factor);
       if (!product) {
-        PF_RETURN_IF_ERROR(Place(factor));
+        PF_RETURN_IF_ERROR(PlaceRectified(factor));
         continue;
       }
       site_.d = product->summed;
@@ -133,7 +143,7 @@ class LogitsReader {
     site_.number *= factors.number;
     for (const Element& factor : factors.others) {
       if (!Mentions(factor, site_.d)) {
-        PF_RETURN_IF_ERROR(Place(factor));
+        PF_RETURN_IF_ERROR(PlaceRectified(factor));
         continue;
       }
       Element& port = Mentions(factor, site_.n) ? site_.key : site_.query;
@@ -146,13 +156,19 @@ class LogitsReader {
     return absl::OkStatus();
   }
 
+  // The scale of a key is rectified in the ops too; a factor of the row comes out of the Relu only
+  // if it is not negative.
+  absl::Status PlaceRectified(const Element& factor) {
+    if (Mentions(factor, site_.n)) return Place(factor);
+    return Refused(factor, "is a factor of unknown sign that is rectified");
+  }
+
   absl::Status Place(const Element& factor) {
     (Mentions(factor, site_.n) ? site_.key_factors : site_.row_factors).push_back(factor);
     return absl::OkStatus();
   }
 
   ElementReader& reader_;
-  Value* output_;
   LogitsSite site_;
 };
 
@@ -160,7 +176,12 @@ class LogitsReader {
 
 absl::StatusOr<LogitsSite> ReadLogits(ElementReader& reader, Value* output,
                                       const std::vector<IndexForm>& rows) {
-  return LogitsReader(reader, output).Read(rows);
+  return LogitsReader(reader).Read(output, rows);
+}
+
+absl::StatusOr<LogitsSite> ReadIndexScores(ElementReader& reader, const Element& scores,
+                                           const AtomPtr& key_axis) {
+  return LogitsReader(reader).ReadScores(scores, key_axis);
 }
 
 }  // namespace pagefuse

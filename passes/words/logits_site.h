@@ -25,4 +25,8 @@ struct LogitsSite {
 absl::StatusOr<LogitsSite> ReadLogits(ElementReader& reader, Value* output,
                                       const std::vector<IndexForm>& rows);
 
+// As ReadLogits, of scores that nothing hides yet: those of the keys along `key_axis`.
+absl::StatusOr<LogitsSite> ReadIndexScores(ElementReader& reader, const Element& scores,
+                                           const AtomPtr& key_axis);
+
 }  // namespace pagefuse
