@@ -147,6 +147,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
 
   // ---- tidy ----
   tidy();
+  // What a paged attention's result becomes at once.
+  add(FusePagedOutput());
   // What is left of elementwise ops, in chains.
   add(FuseElementwise());
   return passes;

@@ -12,6 +12,7 @@ std::unique_ptr<Pass> SeeRotatedHeads();
 std::unique_ptr<Pass> FuseRopeQuant();
 std::unique_ptr<Pass> FuseCacheInsert();
 std::unique_ptr<Pass> FusePagedAttention();
+std::unique_ptr<Pass> FusePagedOutput();
 std::unique_ptr<Pass> FuseSparseMla();
 std::unique_ptr<Pass> FuseTurboQuantAttention();
 std::unique_ptr<Pass> FuseContiguousInsert();

@@ -23,6 +23,7 @@ struct Reading {
   PagedAxes axes;
   VisibleKeys visible;
   CacheFormat format;
+  ScoreBiases biases;
   std::optional<LogSums> sums;
 };
 
@@ -34,16 +35,24 @@ absl::Status IsWorthPaging(const Reading& reading) {
   return absl::NotFoundError("keys are contiguous floats");
 }
 
+// Queries that are codes of e4m3fn, whose numbers are multiplied as they are.
+std::optional<Element> QueryCodes(ElementReader& reader, const Element& query) {
+  if (!query.From("Cast")) return std::nullopt;
+  const Element codes = reader.Operand(query, 0);
+  const bool is_code = codes.value->dtype() == DataType::kFloat8E4M3FN;
+  return is_code ? std::optional(codes) : std::nullopt;
+}
+
 absl::StatusOr<Reading> ReadSite(ElementReader& reader, Value* output, const AxisSplits& splits) {
   Reading reading;
   PF_ASSIGN_OR_RETURN(reading.site, ReadAttention(reader, output, splits));
-  reading.site.query = NarrowQuery(reader, reading.site);
+  const std::optional<Element> codes = QueryCodes(reader, reading.site.query);
+  reading.site.query = codes ? *codes : NarrowQuery(reader, reading.site);
   const DataType type = reading.site.query.value->dtype();
   PF_ASSIGN_OR_RETURN(reading.key, RowsOf(reader, reading.site.key, reading.site.e, type));
   PF_ASSIGN_OR_RETURN(reading.value, RowsOf(reader, reading.site.value, reading.site.d, type));
   PF_ASSIGN_OR_RETURN(reading.axes, PagedAxesOf(reading.site, reading.key));
   PF_RETURN_IF_ERROR(IsWorthPaging(reading));
-  PF_RETURN_IF_ERROR(CheckNoBias(reading.site));
   PF_ASSIGN_OR_RETURN(reading.visible, VisibleKeysOf(reading.site, reading.axes));
   PF_ASSIGN_OR_RETURN(reading.format, FormatOf(reading.key, reading.value));
   return reading;
@@ -76,6 +85,9 @@ class SiteFuser {
     PF_ASSIGN_OR_RETURN(Reading reading, ReadSite(reader, output, SplitsOf(site)));
     reading.sums = LogSumsOf(reader, *scope_.graph, reading.site);
     PF_RETURN_IF_ERROR(CheckLowSums(reading.sums));
+    const bool shifts = reading.sums || reading.site.sink;
+    PF_ASSIGN_OR_RETURN(reading.biases, ReadScoreBiases(reader, reading.site, reading.axes,
+                                                        reading.visible, shifts));
     std::vector<const Value*> results = {output};
     if (reading.sums) results.push_back(reading.sums->element.value);
     PF_RETURN_IF_ERROR(ServesOnly(reader, results));
@@ -93,7 +105,8 @@ class SiteFuser {
   // The result, and the log-sum-exps if there are any.
   static absl::StatusOr<std::vector<Value*>> Build(const Reading& r, Replacement& replacement) {
     PagedAttentionPorts ports(replacement.builder(), r.site, r.axes, r.visible);
-    PF_ASSIGN_OR_RETURN(std::vector<Value*> inputs, ports.Inputs(r.key, r.value, r.format));
+    PF_ASSIGN_OR_RETURN(std::vector<Value*> inputs,
+                        ports.Inputs(r.key, r.value, r.format, r.biases));
     Node* node =
         replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, r.sums ? 2 : 1);
     node->name = r.site.output.producer()->name;
@@ -104,7 +117,14 @@ class SiteFuser {
     const int64_t chunks = r.visible.chunk * (r.visible.chunks_before + 1);
     node->SetAttribute("sliding_window", MakeAttribute(chunks > 0 ? chunks : r.visible.window));
     if (chunks > 0) node->SetAttribute("chunk_lookback", MakeAttribute(r.visible.chunks_before));
+    if (r.visible.ranges_clamped) {
+      node->SetAttribute("mm_prefix_clamp_window", MakeAttribute(int64_t{1}));
+    }
+    if (r.biases.root) node->SetAttribute("use_alibi_sqrt", MakeAttribute(int64_t{1}));
     node->SetAttribute("softcap", MakeAttribute(static_cast<float>(r.site.softcap)));
+    if (r.site.query.value->dtype() == DataType::kFloat8E4M3FN) {
+      node->SetAttribute("output_dtype", MakeAttribute(static_cast<int64_t>(DataType::kFloat)));
+    }
     node->SetAttribute("kv_quant_mode", MakeAttribute(std::string(r.format.name())));
     PF_ASSIGN_OR_RETURN(Value * result, ports.Result(node->output(0), r.key, r.value));
     if (!r.sums) return std::vector<Value*>{result};

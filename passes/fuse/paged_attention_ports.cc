@@ -11,8 +11,9 @@ namespace {
 using Kind = IndexAtom::Kind;
 
 // Ports of PagedAttention.
-constexpr int kKScale = 6, kVScale = 7, kKScaleCache = 9, kVScaleCache = 10, kSink = 11;
-constexpr int kCausalFlags = 15, kNumPorts = 18;
+constexpr int kKScale = 6, kVScale = 7, kQScale = 8, kKScaleCache = 9, kVScaleCache = 10,
+              kSink = 11;
+constexpr int kSlopes = 12, kBiasAmongQueries = 13, kRanges = 14, kCausalFlags = 15, kNumPorts = 18;
 
 AxisAtoms Joined(AxisAtoms a, const AxisAtoms& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -60,7 +61,8 @@ Dim PagedAttentionPorts::NumSequences() const { return LengthOf(axes_.sequence);
 
 absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& key,
                                                                 const ReadRows& value,
-                                                                const CacheFormat& format) {
+                                                                const CacheFormat& format,
+                                                                const ScoreBiases& biases) {
   std::vector<Value*> inputs(kNumPorts, nullptr);
   PF_ASSIGN_OR_RETURN(inputs[0], arranger_.Gathered(site_.query, {Tokens(), Heads(), {site_.e}}));
   PF_ASSIGN_OR_RETURN(inputs[1], Cache(key.codes, site_.e));
@@ -71,6 +73,9 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
   if (format.has_tensor_scale()) {
     PF_ASSIGN_OR_RETURN(inputs[kKScale], TensorScale(key, /*with_number=*/false));
     PF_ASSIGN_OR_RETURN(inputs[kVScale], TensorScale(value, /*with_number=*/true));
+    if (site_.query.value->dtype() == DataType::kFloat8E4M3FN) {
+      inputs[kQScale] = key.query_scale ? AsSingle(key.query_scale->value) : builder_.Float(1);
+    }
   } else if (format.has_row_scales()) {
     PF_ASSIGN_OR_RETURN(inputs[kKScaleCache], ScaleCache(*key.scale));
     PF_ASSIGN_OR_RETURN(inputs[kVScaleCache], ScaleCache(*value.scale));
@@ -78,6 +83,14 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
   if (site_.sink) {
     PF_ASSIGN_OR_RETURN(inputs[kSink], arranger_.Gathered(*site_.sink, {Heads()}));
   }
+  if (biases.slopes) {
+    PF_ASSIGN_OR_RETURN(Value * slopes, arranger_.Gathered(*biases.slopes, {Heads()}));
+    const bool narrow = slopes->dtype() != DataType::kFloat;
+    constexpr auto kFloat = static_cast<int64_t>(DataType::kFloat);
+    inputs[kSlopes] = narrow ? builder_.Add("Cast", {slopes}, "to", kFloat) : slopes;
+  }
+  inputs[kBiasAmongQueries] = biases.among_queries;
+  if (visible_.ranges) inputs[kRanges] = arranger_.AsInt32(visible_.ranges);
   inputs[kCausalFlags] = visible_.causal_flags;
   while (!inputs.back()) inputs.pop_back();
   return inputs;
@@ -123,6 +136,11 @@ absl::StatusOr<Value*> PagedAttentionPorts::TensorScale(const ReadRows& rows, bo
   if (!rows.scale) return builder_.Float(number);
   Value* scale = rows.scale->value;
   if (number != 1) scale = builder_.Add("Mul", {scale, builder_.Float(number)});
+  return AsSingle(scale);
+}
+
+// A scale of one element, as [] or [1].
+Value* PagedAttentionPorts::AsSingle(Value* scale) {
   if (scale->shape() && scale->shape()->rank() < 2) return scale;
   return builder_.Add("Reshape", {scale, builder_.Ints({1})});
 }
@@ -181,7 +199,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::Lengths() {
   if (length.terms().size() != 1) return refuse();
   const auto& [atom, factor] = length.terms().begin()->second;
   if (atom->kind != Kind::kLoad || factor.constant() != 1) return refuse();
-  if (axes_.ragged) {
+  if (visible_.first_tokens) {
     const bool owned = atom->args.size() == 1 && atom->args[0].Key() == axes_.owner.Key() &&
                        length.constant().constant() == 0;
     return owned ? absl::StatusOr<Value*>(arranger_.AsInt32(atom->tensor)) : refuse();
@@ -218,8 +236,10 @@ absl::StatusOr<Value*> PagedAttentionPorts::BlockTable() {
       }
     }
   }
-  if (axes_.ragged) return RaggedTable(table);
-  PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(table, {owner, {column}}));
+  if (visible_.first_tokens) return RaggedTable(table);
+  const bool one_column = table.at.size() == 2 && table.at[1].number() == 0;
+  const AxisAtoms columns = one_column ? AxisAtoms() : AxisAtoms{column};
+  PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(table, {owner, columns}));
   return arranger_.AsInt32(value);
 }
 
@@ -242,7 +262,9 @@ absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const ReadRows
   PF_ASSIGN_OR_RETURN(Value * result,
                       arranger_.Spread(output, {Tokens(), Heads(), {site_.d}}, site_.output));
   const DataType wanted = site_.output.value->dtype();
-  if (site_.query.value->dtype() == wanted) return result;
+  const DataType query = site_.query.value->dtype();
+  const DataType given = query == DataType::kFloat8E4M3FN ? DataType::kFloat : query;
+  if (given == wanted) return result;
   return builder_.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
 }
 

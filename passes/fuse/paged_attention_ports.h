@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/passes/fuse/visible_keys.h"
+#include "pagefuse/passes/fuse/score_biases.h"
 
 namespace pagefuse {
 
@@ -18,7 +18,7 @@ class PagedAttentionPorts {
                       const VisibleKeys& visible);
 
   absl::StatusOr<std::vector<Value*>> Inputs(const ReadRows& key, const ReadRows& value,
-                                             const CacheFormat& format);
+                                             const CacheFormat& format, const ScoreBiases& biases);
   // The op's output as the site's.
   absl::StatusOr<Value*> Result(Value* output, const ReadRows& key, const ReadRows& value);
 
@@ -38,6 +38,7 @@ class PagedAttentionPorts {
   absl::StatusOr<Value*> ValueCache(const ReadRows& key, const ReadRows& value);
   absl::StatusOr<Value*> ScaleCache(const Element& scale);
   absl::StatusOr<Value*> TensorScale(const ReadRows& rows, bool with_number);
+  Value* AsSingle(Value* scale);
   absl::StatusOr<Value*> BySequence(const Element& element);
   absl::StatusOr<Value*> RaggedTable(const Element& table);
   Dim NumSequences() const;

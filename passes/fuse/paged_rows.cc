@@ -74,6 +74,12 @@ class AxesReader {
                          [&](const IndexForm& arg) { return arg.Mentions(n); });
     };
     for (const IndexForm& index : key_.codes.at) Collect(index, is_table, tables);
+    if (const AtomPtr only = OnlyColumn(); tables.empty() && only) {
+      axes_.block = only;
+      axes_.owner = only->args[0];
+      axes_.row = {site_.n};
+      return FindOwner();
+    }
     if (tables.empty()) {
       axes_.row = {site_.n};
       return absl::OkStatus();
@@ -83,6 +89,15 @@ class AxesReader {
     }
     axes_.block = tables[0];
     return ReadTable();
+  }
+
+  // table[owner, 0] of a table of one column: a sequence's rows are one block.
+  AtomPtr OnlyColumn() const {
+    const AtomPtr entry = key_.codes.at.empty() ? nullptr : key_.codes.at[0].atom();
+    if (!entry || entry->kind != Kind::kLoad || entry->args.size() != 2) return nullptr;
+    const auto& shape = entry->tensor->shape();
+    const bool one = shape && shape->rank() == 2 && (*shape)[1].constant() == 1;
+    return one && entry->args[1].number() == 0 ? entry : nullptr;
   }
 
   // table[owner, n / block_size], and the row n mod block_size.
@@ -95,7 +110,6 @@ class AxesReader {
         axes_.owner = axes_.owner + arg;
       }
     }
-    const auto is_axis = [](const IndexAtom& atom) { return atom.kind == Kind::kAxis; };
     std::vector<AtomPtr> atoms;
     for (const auto& [key, term] : column.terms()) atoms.push_back(term.first);
     // One table [B * M] holds the owner in the same index.
@@ -107,10 +121,10 @@ class AxesReader {
                   [&](const AtomPtr& atom) { return !IndexForm::Of(atom).Mentions(site_.n->key); });
     if (atoms.size() != 1) return NoColumn(column);
     const AtomPtr& place = atoms[0];
-    if (place->key == site_.n->key) return FindOwner(is_axis);  // one row a block
+    if (place->key == site_.n->key) return FindOwner();  // one row a block
     if (place->kind != Kind::kDiv || place->args[0].Key() != site_.n->key) return NoColumn(column);
     axes_.row = {DivMod(IndexForm::Of(site_.n), place->divisor).second.atom()};
-    return FindOwner(is_axis);
+    return FindOwner();
   }
 
   static absl::Status NoColumn(const IndexForm& column) {
@@ -118,8 +132,7 @@ class AxesReader {
         StrCat("the table's column ", column.Key(), " is no position divided by a block size"));
   }
 
-  template <typename IsAxis>
-  absl::Status FindOwner(const IsAxis& is_axis) {
+  absl::Status FindOwner() {
     for (const auto& [key, term] : axes_.owner.terms()) {
       const AtomPtr& atom = term.first;
       if (atom->kind == Kind::kAxis) continue;
@@ -129,9 +142,8 @@ class AxesReader {
       }
       axes_.ragged = true;
     }
-    std::vector<AtomPtr> atoms;
-    Collect(axes_.owner, is_axis, atoms);
-    owners_ = atoms;
+    const auto is_axis = [](const IndexAtom& atom) { return atom.kind == Kind::kAxis; };
+    Collect(axes_.owner, is_axis, owners_);
     return absl::OkStatus();
   }
 
@@ -194,6 +206,10 @@ absl::StatusOr<ReadRows> RowsOf(ElementReader& reader, const Factors& read, cons
       found = true;
     } else if (!is_codes && !rows.scale) {
       rows.scale = factor;
+    } else if (type == DataType::kFloat8E4M3FN && !rows.query_scale && !is_codes &&
+               ReadRows::IsSingle(factor)) {
+      // Both scales are factors of every score, in whichever order.
+      rows.query_scale = factor;
     } else {
       return absl::FailedPreconditionError(
           StrCat("\"", factor.value->name(), "\" is one factor too many of keys or values"));

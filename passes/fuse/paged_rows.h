@@ -12,10 +12,11 @@ namespace pagefuse {
 
 // One side, keys or values.
 struct ReadRows {
-  Element codes;                 // as they lie in the cache
-  bool e4m3 = false;             // codes are bytes that stand for them
-  std::optional<Element> scale;  // a tensor's, or one for each row and head
-  double number = 1;             // a factor that is no element
+  Element codes;                       // as they lie in the cache
+  bool e4m3 = false;                   // codes are bytes that stand for them
+  std::optional<Element> scale;        // a tensor's, or one for each row and head
+  std::optional<Element> query_scale;  // a tensor's, of queries that are codes too
+  double number = 1;                   // a factor that is no element
 
   bool quantised() const;
   DataType element() const { return e4m3 ? DataType::kFloat8E4M3FN : codes.value->dtype(); }

@@ -1,6 +1,8 @@
 #include "pagefuse/passes/fuse/visible_keys.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -51,18 +53,31 @@ absl::StatusOr<FirstTokens> FirstTokensOf(const IndexForm& owner) {
   return first;
 }
 
+// Behind the last token of a ragged sequence.
+IndexForm EndOf(const PagedAxes& axes, const VisibleKeys& visible) {
+  return IndexForm::Of(MakeLoad(visible.first_tokens, {axes.owner + IndexForm(1)}));
+}
+
+// A bound of keys, and the condition that it was read of.
+struct Bound {
+  IndexForm form, condition;
+  bool outside_ranges = false;
+};
+
 class VisibleReader {
  public:
   VisibleReader(const AttentionSite& site, const PagedAxes& axes) : site_(site), axes_(axes) {}
 
   absl::StatusOr<VisibleKeys> Read() {
     if (axes_.ragged) PF_RETURN_IF_ERROR(ReadFirstTokens());
+    if (!axes_.ragged && axes_.query && axes_.owner.number() == 0) FindOnlySequence();
     for (const IndexForm& condition : site_.visible) {
       PF_RETURN_IF_ERROR(Sort(condition));
     }
     PF_RETURN_IF_ERROR(ReadUpper());
-    for (const auto& [lower, condition] : lowers_) {
-      PF_RETURN_IF_ERROR(ReadWindow(lower, condition));
+    if (ranges_) PF_RETURN_IF_ERROR(ReadRanges());
+    for (const Bound& lower : lowers_) {
+      PF_RETURN_IF_ERROR(ReadWindow(lower.form, lower.condition));
     }
     if (ahead_ && (keys_.causal_flags || keys_.window != *ahead_ + 1)) {
       return absl::FailedPreconditionError(
@@ -81,9 +96,26 @@ class VisibleReader {
       return absl::FailedPreconditionError("a token's sequence depends on more than the token");
     }
     keys_.first_tokens = first.tensor;
-    token_ = first.token;
-    end_ = IndexForm::Of(MakeLoad(first.tensor, {axes_.owner + IndexForm(1)}));
+    keys_.token = first.token;
     return absl::OkStatus();
+  }
+
+  // A packed batch of one sequence reads where that ends, [0, end][1], to know a row's position.
+  void FindOnlySequence() {
+    for (const IndexForm& condition : site_.visible) FindEnd(condition);
+  }
+
+  void FindEnd(const IndexForm& form) {
+    for (const auto& [key, term] : form.terms()) {
+      const AtomPtr& atom = term.first;
+      const bool second =
+          atom->kind == Kind::kLoad && atom->args.size() == 1 && atom->args[0].number() == 1;
+      if (second && (*atom->tensor->shape())[0].constant() == 2) {
+        keys_.first_tokens = atom->tensor;
+        keys_.token = axes_.query;
+      }
+      for (const IndexForm& arg : atom->args) FindEnd(arg);
+    }
   }
 
   // upper - n >= 0, or n - lower >= 0; what always holds is dropped.
@@ -99,7 +131,16 @@ class VisibleReader {
       keys_.causal_flags = past->second;
       return Sort(past->first);
     }
+    if (const auto elsewhere = OutsideRanges(condition)) {
+      if (ranges_) return NotVisible(condition, "is a second choice of ranges");
+      ranges_ = elsewhere->second;
+      outside_ranges_ = true;
+      const absl::Status sorted = Sort(elsewhere->first);
+      outside_ranges_ = false;
+      return sorted;
+    }
     if (const AtomPtr chunk = ChunkOf(condition)) {
+      clamps_ = clamps_ || !outside_ranges_;
       chunks_.emplace_back(chunk, condition);
       return absl::OkStatus();
     }
@@ -108,9 +149,10 @@ class VisibleReader {
     const IndexForm n = IndexForm::Of(site_.n);
     const std::optional<int64_t> sign = term->second.second.constant();
     if (sign == -1) {
-      uppers_.emplace_back(condition + n, condition);
+      uppers_.push_back({condition + n, condition, outside_ranges_});
     } else if (sign == 1) {
-      lowers_.emplace_back(n - condition, condition);
+      clamps_ = clamps_ || !outside_ranges_;
+      lowers_.push_back({n - condition, condition, outside_ranges_});
     } else {
       return NotVisible(condition, "is no bound of keys");
     }
@@ -138,11 +180,97 @@ class VisibleReader {
     for (int side : {0, 1}) {
       const AtomPtr flag = either->args[side].Times(Dim(-1)).atom();
       const bool owned = flag && flag->kind == Kind::kLoad && flag->args.size() == 1 &&
-                         flag->tensor->dtype() == DataType::kBool && axes_.ragged &&
+                         flag->tensor->dtype() == DataType::kBool && keys_.first_tokens &&
                          flag->args[0].Key() == axes_.owner.Key();
       if (owned) return std::make_pair(either->args[1 - side], flag->tensor);
     }
     return std::nullopt;
+  }
+
+  // x >= 0 but where a range holds key and query: max(x, count of ranges - 1).
+  static std::optional<std::pair<IndexForm, AtomPtr>> OutsideRanges(const IndexForm& condition) {
+    const AtomPtr either = condition.atom();
+    if (!either || either->kind != Kind::kMax) return std::nullopt;
+    for (int side : {0, 1}) {
+      const AtomPtr count = (either->args[side] + IndexForm(1)).atom();
+      if (count && count->kind == Kind::kCount)
+        return std::make_pair(either->args[1 - side], count);
+    }
+    return std::nullopt;
+  }
+
+  // The ranges [sequence, range, 2] that are counted: lo < hi, lo <= p, n <= hi.
+  absl::Status ReadRanges() {
+    const auto counted = ranges_->args[0].atom();
+    const std::vector<IndexForm> conditions(ranges_->args.begin() + 1, ranges_->args.end());
+    for (const Bound& upper : uppers_) {
+      const bool hides = Advances(upper.form) && !upper.outside_ranges;
+      if (hides) return NotVisible(upper.condition, "hides keys of ranges");
+    }
+    if (keys_.causal_flags)
+      return absl::FailedPreconditionError("ranges beside a choice of causality");
+    const AtomPtr entry = EntryOf(conditions);
+    const auto& shape = entry ? entry->tensor->shape() : std::nullopt;
+    const bool known =
+        shape && (entry->args[1].Key() == counted->key || (*shape)[1].constant() == 1);
+    if (!known) return NotVisible(IndexForm::Of(ranges_), "counts no ranges [sequence, range, 2]");
+    const IndexForm& owner = entry->args[0];
+    if (!IsSameCount(owner, axes_.owner)) {
+      return NotVisible(owner, "is not the sequence whose ranges are counted");
+    }
+    const auto bound = [&](int64_t which) {
+      return IndexForm::Of(MakeLoad(entry->tensor, {owner, entry->args[1], IndexForm(which)}));
+    };
+    const IndexForm low = bound(0), high = bound(1), n = IndexForm::Of(site_.n);
+    const IndexForm position = PositionWithin(owner);
+    std::set<std::string> expected, found;
+    for (const IndexForm& form :
+         {high - low - IndexForm(1), position - low, high - position, n - low, high - n}) {
+      expected.insert(form.Key());
+    }
+    for (const IndexForm& form : conditions) found.insert(form.Key());
+    if (found != expected) {
+      return NotVisible(IndexForm::Of(ranges_), "counts other ranges than those that hold both");
+    }
+    keys_.ranges = entry->tensor;
+    keys_.ranges_clamped = clamps_;
+    return absl::OkStatus();
+  }
+
+  // A row's position by another name of its sequence: within a count, axes have other names.
+  IndexForm PositionWithin(const IndexForm& owner) const {
+    PagedAxes axes = axes_;
+    VisibleKeys keys = keys_;
+    axes.owner = owner;
+    const AtomPtr length = keys.length.atom();
+    const bool owned = length && length->kind == Kind::kLoad && length->args.size() == 1 &&
+                       length->args[0].Key() == axes_.owner.Key();
+    if (owned) keys.length = IndexForm::Of(MakeLoad(length->tensor, {owner}));
+    return PositionOf(axes, keys);
+  }
+
+  // The same form, but for the name of the axis that it counts along.
+  static bool IsSameCount(const IndexForm& a, const IndexForm& b) {
+    if (a.Key() == b.Key()) return true;
+    if (a.terms().size() != 1 || b.terms().size() != 1) return false;
+    const auto& [count, factor] = a.terms().begin()->second;
+    const auto& [other, other_factor] = b.terms().begin()->second;
+    const bool counts = count->kind == Kind::kCount && other->kind == Kind::kCount &&
+                        count->args.size() == 2 && other->args.size() == 2;
+    return counts && factor == other_factor && a.constant() == b.constant() &&
+           Renamed(count->args[1], count->args[0].atom(), other->args[0].atom()).Key() ==
+               other->args[1].Key();
+  }
+
+  // An element of the tensor of rank 3 that conditions read.
+  static AtomPtr EntryOf(const std::vector<IndexForm>& conditions) {
+    for (const IndexForm& condition : conditions) {
+      for (const auto& [key, term] : condition.terms()) {
+        const AtomPtr& atom = term.first;
+        if (atom->kind == Kind::kLoad && atom->args.size() == 3) return atom;
+      }
+    }
+    return nullptr;
   }
 
   // n / size, if that is what is compared.
@@ -157,7 +285,7 @@ class VisibleReader {
   // n / size - position / size + back >= 0
   absl::Status ReadChunk(const AtomPtr& chunk, const IndexForm& condition) {
     const auto size = chunk->divisor.constant();
-    const IndexForm own = DivMod(Position(), chunk->divisor).first;
+    const IndexForm own = DivMod(PositionOf(axes_, keys_), chunk->divisor).first;
     const auto back = (condition - IndexForm::Of(chunk) + own).number();
     if (!size || !back || *back < 0 || keys_.chunk != 0 || keys_.window != 0) {
       return NotVisible(condition, "is no chunk of the row's own position");
@@ -168,11 +296,11 @@ class VisibleReader {
   }
 
   // The axis along which queries of one sequence advance.
-  AtomPtr Advance() const { return axes_.ragged ? token_ : axes_.query; }
+  AtomPtr Advance() const { return keys_.first_tokens ? keys_.token : axes_.query; }
 
   // The length that follows from the last key that a query sees: that of the sequence's last query.
   IndexForm LengthOf(const IndexForm& upper) const {
-    if (axes_.ragged) return upper - IndexForm::Of(token_) + end_;
+    if (keys_.first_tokens) return upper - IndexForm::Of(keys_.token) + EndOf(axes_, keys_);
     if (!axes_.query) return upper + IndexForm(1);
     return upper - IndexForm::Of(axes_.query) + IndexForm(axes_.query->extent);
   }
@@ -187,9 +315,9 @@ class VisibleReader {
     bool causal = false;
     // What ends at the sequence's length says more than what ends at a position.
     std::stable_sort(uppers_.begin(), uppers_.end(), [this](const auto& a, const auto& b) {
-      return Advances(a.first) < Advances(b.first);
+      return Advances(a.form) < Advances(b.form);
     });
-    for (const auto& [upper, condition] : uppers_) {
+    for (const auto& [upper, condition, outside] : uppers_) {
       const bool advances = Advances(upper);
       if (advances && length) {
         const auto ahead = (LengthOf(upper) - *length).number();
@@ -202,7 +330,7 @@ class VisibleReader {
       if (length && length->Key() != here.Key()) {
         return NotVisible(condition, StrCat("gives another length than ", length->Key()));
       }
-      if (Advance() && here.Mentions(Advance()->key) && !axes_.ragged) {
+      if (Advance() && here.Mentions(Advance()->key) && !keys_.first_tokens) {
         return NotVisible(condition, "does not advance by one key a query");
       }
       length = here;
@@ -214,18 +342,11 @@ class VisibleReader {
     return absl::OkStatus();
   }
 
-  // Of the row.
-  IndexForm Position() const {
-    if (axes_.ragged) return keys_.length - end_ + IndexForm::Of(token_);
-    if (!axes_.query) return keys_.length - IndexForm(1);
-    return keys_.length - IndexForm(axes_.query->extent) + IndexForm::Of(axes_.query);
-  }
-
   // n - lower >= 0 with lower = position - window + 1.
   absl::Status ReadWindow(const IndexForm& lower, const IndexForm& condition) {
     if (!keys_.causal && !ahead_) return NotVisible(condition, "is a window without causality");
     if (keys_.causal_flags) return NotVisible(condition, "is a window of causal rows alone");
-    const IndexForm window = Position() - lower + IndexForm(1);
+    const IndexForm window = PositionOf(axes_, keys_) - lower + IndexForm(1);
     const auto width = window.number();
     if (!width || *width < 1) {
       return NotVisible(condition, StrCat("is a window of ", window.Key(), " keys"));
@@ -237,14 +358,30 @@ class VisibleReader {
   const AttentionSite& site_;
   const PagedAxes& axes_;
   VisibleKeys keys_;
-  AtomPtr token_;
-  IndexForm end_;
   std::optional<int64_t> ahead_;  // keys behind the own position that are seen
-  std::vector<std::pair<IndexForm, IndexForm>> uppers_, lowers_;
+  AtomPtr ranges_;                // counted where they hold key and query
+  bool outside_ranges_ = false;   // what is sorted now holds outside of them alone
+  bool clamps_ = false;           // some window holds within them too
+  std::vector<Bound> uppers_, lowers_;
   std::vector<std::pair<AtomPtr, IndexForm>> chunks_;
 };
 
 }  // namespace
+
+IndexForm PositionOf(const PagedAxes& axes, const VisibleKeys& visible) {
+  if (visible.first_tokens)
+    return visible.length - EndOf(axes, visible) + IndexForm::Of(visible.token);
+  if (!axes.query) return visible.length - IndexForm(1);
+  return visible.length - IndexForm(axes.query->extent) + IndexForm::Of(axes.query);
+}
+
+IndexForm ContextOf(const PagedAxes& axes, const VisibleKeys& visible) {
+  if (visible.first_tokens) {
+    const IndexForm start = IndexForm::Of(MakeLoad(visible.first_tokens, {axes.owner}));
+    return visible.length - EndOf(axes, visible) + start;
+  }
+  return visible.length - IndexForm(axes.query ? axes.query->extent : Dim(1));
+}
 
 absl::StatusOr<VisibleKeys> VisibleKeysOf(const AttentionSite& site, const PagedAxes& axes) {
   return VisibleReader(site, axes).Read();

@@ -14,10 +14,19 @@ struct VisibleKeys {
   int64_t chunk = 0;
   int64_t chunks_before = 0;
   Value* causal_flags = nullptr;  // which sequences are causal; null: all or none
-  Value* first_tokens = nullptr;  // of a ragged batch: query_start_loc
+  // [sequence, range, 2]: a row and a key in one range see each other; null: none.
+  Value* ranges = nullptr;
+  bool ranges_clamped = false;  // within the window alone
+  // Of a packed batch: query_start_loc, and the axis of its tokens.
+  Value* first_tokens = nullptr;
+  AtomPtr token;
 };
 
 // FailedPrecondition with the condition that is none of these.
 absl::StatusOr<VisibleKeys> VisibleKeysOf(const AttentionSite& site, const PagedAxes& axes);
+
+// The position of a row of queries, and of the first query of its sequence.
+IndexForm PositionOf(const PagedAxes& axes, const VisibleKeys& visible);
+IndexForm ContextOf(const PagedAxes& axes, const VisibleKeys& visible);
 
 }  // namespace pagefuse

@@ -27,21 +27,15 @@ bool IsFusedByResults(const std::string& op) {
   return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
 }
 
-// Modes of attention that are read by element.
-bool IsReadByElement(const std::string& name) {
-  static constexpr std::string_view kNames[] = {"PagedAttention.causal", "PagedAttention.chunks",
-                                                "PagedAttention.fp8_per_tensor",
-                                                "PagedAttention.lse"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
-}
+// The ops whose sites are read by element.
+bool IsReadByElement(const std::string& op) { return op == "PagedAttention"; }
 
 std::vector<std::string> Decompositions() {
   std::vector<std::string> names;
   for (const auto& file : std::filesystem::directory_iterator(SourcePath(kFolder))) {
     const std::string name = file.path().stem().string();
-    if (IsFusedByResults(name.substr(0, name.find('.'))) || IsReadByElement(name)) {
-      names.push_back(name);
-    }
+    const std::string op = name.substr(0, name.find('.'));
+    if (IsFusedByResults(op) || IsReadByElement(op)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
