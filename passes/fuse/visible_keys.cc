@@ -140,7 +140,7 @@ class VisibleReader {
       return sorted;
     }
     if (const AtomPtr chunk = ChunkOf(condition)) {
-      clamps_ = clamps_ || !outside_ranges_;
+      (outside_ranges_ ? narrows_ : clamps_) = true;
       chunks_.emplace_back(chunk, condition);
       return absl::OkStatus();
     }
@@ -151,7 +151,7 @@ class VisibleReader {
     if (sign == -1) {
       uppers_.push_back({condition + n, condition, outside_ranges_});
     } else if (sign == 1) {
-      clamps_ = clamps_ || !outside_ranges_;
+      (outside_ranges_ ? narrows_ : clamps_) = true;
       lowers_.push_back({n - condition, condition, outside_ranges_});
     } else {
       return NotVisible(condition, "is no bound of keys");
@@ -193,8 +193,8 @@ class VisibleReader {
     if (!either || either->kind != Kind::kMax) return std::nullopt;
     for (int side : {0, 1}) {
       const AtomPtr count = (either->args[side] + IndexForm(1)).atom();
-      if (count && count->kind == Kind::kCount)
-        return std::make_pair(either->args[1 - side], count);
+      if (!count || count->kind != Kind::kCount) continue;
+      return std::make_pair(either->args[1 - side], count);
     }
     return std::nullopt;
   }
@@ -207,8 +207,12 @@ class VisibleReader {
       const bool hides = Advances(upper.form) && !upper.outside_ranges;
       if (hides) return NotVisible(upper.condition, "hides keys of ranges");
     }
-    if (keys_.causal_flags)
+    if (keys_.causal_flags) {
       return absl::FailedPreconditionError("ranges beside a choice of causality");
+    }
+    if (clamps_ && narrows_) {
+      return absl::FailedPreconditionError("one window outside of ranges, another within them too");
+    }
     const AtomPtr entry = EntryOf(conditions);
     const auto& shape = entry ? entry->tensor->shape() : std::nullopt;
     const bool known =
@@ -362,6 +366,7 @@ class VisibleReader {
   AtomPtr ranges_;                // counted where they hold key and query
   bool outside_ranges_ = false;   // what is sorted now holds outside of them alone
   bool clamps_ = false;           // some window holds within them too
+  bool narrows_ = false;          // some window holds outside of them alone
   std::vector<Bound> uppers_, lowers_;
   std::vector<std::pair<AtomPtr, IndexForm>> chunks_;
 };
