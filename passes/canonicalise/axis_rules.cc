@@ -4,6 +4,7 @@
 #include "pagefuse/passes/canonicalise/view_rules.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
 namespace {
@@ -69,7 +70,53 @@ int OnlyOutputRead(const Node& node) {
   return read;
 }
 
+// Where along the axis a part of a value lies: an output of a Split, or a Slice.
+struct Part {
+  Value* whole = nullptr;
+  int64_t begin = 0, end = 0;
+};
+std::optional<Part> PartOf(const Value& value, int64_t axis, const SymbolicContents& contents) {
+  const Node* node = value.producer();
+  const Shape* shape = ShapeOf(&value);
+  const auto length =
+      shape && axis < shape->rank() ? (*shape)[static_cast<int>(axis)].constant() : std::nullopt;
+  if (!node || !length) return std::nullopt;
+  if (node->Is("Slice")) {
+    const auto cut = OnlyCut(*node, contents);
+    const auto begin = cut ? cut->start.constant() : std::nullopt;
+    if (!begin || *begin < 0 || cut->axis != axis) return std::nullopt;
+    return Part{node->input(0), *begin, *begin + *length};
+  }
+  if (!node->Is("Split") || NormalAxis(IntOr(*node, "axis", 0), shape->rank()) != axis) {
+    return std::nullopt;
+  }
+  Part part{node->input(0), 0, 0};
+  for (int i = 0; i < value.producer_index(); ++i) {
+    const Shape* before = node->output(i) ? ShapeOf(node->output(i)) : nullptr;
+    const auto taken = before ? (*before)[static_cast<int>(axis)].constant() : std::nullopt;
+    if (!taken) return std::nullopt;
+    part.begin += *taken;
+  }
+  part.end = part.begin + *length;
+  return part;
+}
+
 }  // namespace
+
+bool JoinParts(Node& node, Peephole& peephole) {
+  const Shape* shape = ShapeOf(node.output(0));
+  if (!shape || node.num_inputs() < 2) return false;
+  const int64_t axis = NormalAxis(IntOr(node, "axis", 0), shape->rank());
+  Value* whole = nullptr;
+  int64_t end = 0;
+  for (const Value* input : node.inputs()) {
+    const auto part = PartOf(*input, axis, peephole.contents());
+    if (!part || (whole && part->whole != whole) || part->begin != end) return false;
+    whole = part->whole;
+    end = part->end;
+  }
+  return SameShapes(node.output(0), whole) && peephole.Replace(node, whole);
+}
 
 bool SplitToSlice(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.input(0));

@@ -30,6 +30,7 @@ std::unique_ptr<Pass> SimplifyShapes() {
        {"merge-realignments", kViews, MergeRealignments},
        {"merge-unsqueezes", "Unsqueeze", MergeUnsqueezes},
        {"canonical-reshape", "Reshape Flatten", CanonicalReshape},
+       {"join-parts", "Concat", JoinParts},
        {"split-to-slice", "Split", SplitToSlice},
        {"gather-to-slice", "Gather", GatherToSlice},
        {"canonical-slice", "Slice", CanonicalSlice}});

@@ -15,6 +15,7 @@ bool CanonicalReshape(Node& node,
 bool MergeUnsqueezes(Node& node, Peephole& peephole);
 
 // --- axis_rules.cc: along one axis ---
+bool JoinParts(Node& node, Peephole& peephole);      // all parts of one value, in order
 bool SplitToSlice(Node& node, Peephole& peephole);   // of which one part is read
 bool GatherToSlice(Node& node, Peephole& peephole);  // indices that count up
 bool ViewOfReduction(Node& node,

@@ -32,6 +32,7 @@
 #include "pagefuse/passes/page/paged_inputs.h"
 #include "pagefuse/passes/page/paged_logits.h"
 #include "pagefuse/passes/page/row_guard.h"
+#include "pagefuse/passes/page/sink_attention.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/words/stacked_caches.h"
@@ -153,12 +154,12 @@ class PagedCacheInserter {
       contents_.clear();
       PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
     }
-    PF_ASSIGN_OR_RETURN(const GroupedAttentionSites grouped,
-                        LowerGroupedAttention(model_, contents_));
+    PF_ASSIGN_OR_RETURN(GroupedAttentionSites grouped, LowerGroupedAttention(model_, contents_));
     if (!grouped.empty()) {
       contents_.clear();
       PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
     }
+    PF_RETURN_IF_ERROR(LowerSinkAttention(model_, contents_, grouped));
     PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_, contents_));
     if (!latent_sites_.empty()) {
       contents_.clear();

@@ -4,10 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/runtime/engine.h"
-#include "pagefuse/runtime/plain_decoder.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {
@@ -72,32 +70,6 @@ TEST_P(BuilderExport, GivesItsReferenceOutputs) {
       EXPECT_LE(MaxDifference(FloatsOf((*results)[i]), FloatsOf(want)), limit)
           << outputs[i]->name();
     }
-  }
-}
-
-// Rotation, scores with a bias of a mask, and past and present, as the builder writes models with as
-// many key heads as query heads. The graph as it is runs the ops of com.microsoft by their kernels.
-TEST(BuilderExport, WithMultiHeadAttentionIsPaged) {
-  const std::string path = SourcePath("tests/data/builder/multi_head_attention.onnxtxt");
-  const std::vector<Request> requests = {{.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 12},
-                                         {.prompt = {7}, .max_new_tokens = 12},
-                                         {.prompt = {15, 0, 3}, .max_new_tokens = 12}};
-  const auto engine = Engine::Load(path, {});
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ(CountFused((*engine)->session().model(), "PagedAttention"), 1);
-  EXPECT_EQ(CountFused((*engine)->session().model(), "RopeCacheInsert"), 1);
-  const auto paged = (*engine)->Generate(requests);
-  ASSERT_TRUE(paged.ok()) << paged.status();
-  auto model = LoadModel(path);
-  ASSERT_TRUE(model.ok()) << model.status();
-  EngineOptions as_it_is;
-  as_it_is.session.optimise = false;
-  const auto plain = PlainDecoder::Create(*std::move(model), as_it_is);
-  ASSERT_TRUE(plain.ok()) << plain.status();
-  const auto expected = (*plain)->Generate(requests);
-  ASSERT_TRUE(expected.ok()) << expected.status();
-  for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_EQ((*paged)[i].tokens, (*expected)[i].tokens) << i;
   }
 }
 

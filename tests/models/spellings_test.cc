@@ -44,7 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Exports, Spellings,
                                            "gemma3_D_fp32", "gemma3_D_int4", "gemma3_D_kvint8",
                                            "gemma3_D_windowed", "gemma3_recall", "deepseek_v3_A18",
                                            "deepseek_v3_B18",
-                                           "tests/data/builder/multi_head_attention.onnxtxt"));
+                                           "tests/data/decoders/multi_head_attention.onnxtxt",
+                                           "tests/data/decoders/sinks.onnxtxt"));
 
 }  // namespace
 }  // namespace pagefuse
