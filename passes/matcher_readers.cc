@@ -39,11 +39,24 @@ class ReaderCheck {
   }
 
  private:
+  // Moved elements of what comes into the match cost their other readers nothing: the nodes that move
+  // them stay for those, as one for the keys of layers that share them.
+  bool MovesInput(const Value& value) const {
+    const Value* moved = &value;
+    while (moved && !inputs_.contains(moved)) {
+      const Node* node = moved->producer();
+      if (!node || (!node->Is("Transpose") && !IsViewNode(*node))) return false;
+      moved = node->input(0);
+    }
+    return moved != nullptr;
+  }
+
   absl::Status Check(const Value& value) {
     if (outputs_.contains(&value)) return absl::OkStatus();
     if (value.is_output()) {
       return absl::NotFoundError(StrCat("\"", value.name(), "\" is a graph output"));
     }
+    if (MovesInput(value)) return absl::OkStatus();
     for (const Use& use : value.uses()) {
       if (Serves(use.node, 0)) continue;
       return absl::NotFoundError(StrCat("\"", value.name(), "\" is read by ",

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
@@ -351,21 +352,30 @@ class PagedCacheInserter {
     return rows.attention;
   }
 
+  // Layers that share keys and values share their cache: the first of them writes it.
+  const Node* InsertOf(GraphBuilder& builder, const Site& site, int layer) {
+    Value* heads[] = {site.node->input(Attention::kKey), site.node->input(Attention::kValue)};
+    const Node*& insert = inserts_[{heads[0], heads[1], site.window}];
+    if (insert) return insert;
+    Value* key = PackedHeads(builder, heads[0], site.kv_heads, site.head_size);
+    Value* value = PackedHeads(builder, heads[1], site.kv_heads, site.head_size);
+    const std::vector<Dim> row = {Dim(site.kv_heads), Dim(site.head_size)};
+    Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"), row);
+    Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"), row);
+    Node* node =
+        builder.AddNode("pagefuse", "PagedCacheInsert",
+                        {key, value, key_cache, value_cache, groups_[site.window].slot_mapping}, 2);
+    AddCacheOutput(node->output(0), layer, "key");
+    AddCacheOutput(node->output(1), layer, "value");
+    return insert = node;
+  }
+
   absl::StatusOr<Node*> AttendHeads(GraphBuilder& builder, const Site& site, int layer) {
     const Node& node = *site.node;
     Value* query =
         PackedHeads(builder, node.input(Attention::kQuery), site.query_heads, site.head_size);
-    Value* key = PackedHeads(builder, node.input(Attention::kKey), site.kv_heads, site.head_size);
-    Value* value =
-        PackedHeads(builder, node.input(Attention::kValue), site.kv_heads, site.head_size);
-    const std::vector<Dim> row = {Dim(site.kv_heads), Dim(site.head_size)};
-    Value* key_cache = AddCache(site, StrCat("kv_cache.", layer, ".key"), row);
-    Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"), row);
+    const Node* insert = InsertOf(builder, site, layer);
     const Group& group = groups_[site.window];
-    Node* insert = builder.AddNode("pagefuse", "PagedCacheInsert",
-                                   {key, value, key_cache, value_cache, group.slot_mapping}, 2);
-    AddCacheOutput(insert->output(0), layer, "key");
-    AddCacheOutput(insert->output(1), layer, "value");
     Node* attention = builder.AddNode("pagefuse", "PagedAttention",
                                       {query, insert->output(0), insert->output(1),
                                        query_start_loc_, seq_lens_, group.block_table},
@@ -448,6 +458,7 @@ class PagedCacheInserter {
   SymbolicContents contents_;
   std::vector<Site> sites_;
   LatentSites latent_sites_;
+  std::map<std::tuple<const Value*, const Value*, int64_t>, const Node*> inserts_;
   std::map<int64_t, Group> groups_;  // by window, 0 for full attention
   TokenOwners owners_;
   Value* query_start_loc_ = nullptr;

@@ -5,8 +5,13 @@
 //   y = Attention (q, Reshape (Expand (Unsqueeze (k_all, 2))), .., mask)
 //     =>  y, k_all, v_all = Attention (q, k, v, mask, past_k, past_v)
 //
-// k_all and v_all, the present caches, may be outputs of the graph, and the past ones parts of one
+// Layers that share keys and values (Gemma 3n) read those of the first one. k_all and v_all, the
+// present caches, may be outputs of the graph, and the past ones parts of one
 // input (stacked_caches.h).
+#include <optional>
+
+#include "absl/container/flat_hash_set.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
@@ -73,14 +78,25 @@ absl::Status Unfit(const Value& value, std::string_view why) {
   return absl::FailedPreconditionError(StrCat("\"", value.name(), "\" ", why));
 }
 
-// Concat(past, new) along the sequence axis of [B, K, T, D], read by one Attention alone.
+// Concat(past, new) along the sequence axis of [B, K, T, D], read as keys or values alone; or what
+// another Attention, which has taken it, gives as its present.
 struct Joined {
-  Node* concat = nullptr;
+  Node* concat = nullptr;  // null: a present
   Value* past = nullptr;
   Value* fresh = nullptr;
 };
 
-absl::StatusOr<Joined> JoinedCache(const Node& attention, const Value& all) {
+std::optional<Joined> PresentOf(const Value& all) {
+  const Node* node = all.producer();
+  if (!node || !node->Is("Attention")) return std::nullopt;
+  const bool key = all.producer_index() == Attention::kPresentKey;
+  if (!key && all.producer_index() != Attention::kPresentValue) return std::nullopt;
+  return Joined{nullptr, node->input(key ? Attention::kPastKey : Attention::kPastValue),
+                node->input(key ? Attention::kKey : Attention::kValue)};
+}
+
+absl::StatusOr<Joined> JoinedCache(const Value& all, int port) {
+  if (const auto present = PresentOf(all); present && present->past) return *present;
   Node* concat = all.producer();
   if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) {
     return Unfit(all, "is not a past and new rows, joined");
@@ -92,7 +108,8 @@ absl::StatusOr<Joined> JoinedCache(const Node& attention, const Value& all) {
     return Unfit(*past, "is no input [B, H, P, D], and no part of one [2, B, H, P, D]");
   }
   for (const Use& use : all.uses()) {
-    if (use.node != &attention && StackedOutputOf(use) == nullptr) {
+    const bool attends = use.node->Is("Attention") && use.index == port;
+    if (!attends && StackedOutputOf(use) == nullptr) {
       return Unfit(all, StrCat("is read by ", use.node->Description(), " too"));
     }
   }
@@ -124,10 +141,14 @@ absl::StatusOr<Cache> FindCache(const Node& attention) {
     return absl::FailedPreconditionError(StrCat(attention.Description(), " has further outputs"));
   }
   Cache cache;
-  PF_ASSIGN_OR_RETURN(cache.key, JoinedCache(attention, *attention.input(Attention::kKey)));
-  PF_ASSIGN_OR_RETURN(cache.value, JoinedCache(attention, *attention.input(Attention::kValue)));
+  PF_ASSIGN_OR_RETURN(cache.key, JoinedCache(*attention.input(Attention::kKey), Attention::kKey));
+  PF_ASSIGN_OR_RETURN(cache.value,
+                      JoinedCache(*attention.input(Attention::kValue), Attention::kValue));
   // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
-  if (cache.key.concat == cache.value.concat) {
+  if ((cache.key.concat == nullptr) != (cache.value.concat == nullptr)) {
+    return Unfit(*attention.input(Attention::kKey), "is shared, or its values are, but not both");
+  }
+  if (cache.key.concat && cache.key.concat == cache.value.concat) {
     return Unfit(*attention.input(Attention::kKey), "is keys and values");
   }
   PF_RETURN_IF_ERROR(CheckCountsNoPositions(attention));
@@ -150,8 +171,13 @@ class AttentionInputs : public Pass {
     for (const auto& node : graph.nodes()) {
       if (node->Is("Attention")) attentions.push_back(node.get());
     }
+    // First all, since several may share what they repeat.
+    absl::flat_hash_set<const Node*> sharing;
     for (Node* node : attentions) {
-      const bool shared = ShareHeads(graph, node);
+      if (ShareHeads(graph, node)) sharing.insert(node);
+    }
+    for (Node* node : attentions) {
+      const bool shared = sharing.contains(node);
       const absl::StatusOr<Cache> cache = FindCache(*node);
       if (cache.ok()) {
         TakeCache(graph, node, *cache);
@@ -202,17 +228,18 @@ class AttentionInputs : public Pass {
     Node* cached = builder.AddNode("", "Attention",
                                    {node->input(Attention::kQuery), key.fresh, value.fresh,
                                     node->input(Attention::kMask), key.past, value.past},
-                                   3);
+                                   key.concat ? 3 : 1);
     cached->name = node->name;
     cached->metadata = node->metadata;
     for (const auto& [attribute, content] : node->attributes())
       cached->SetAttribute(attribute, content);
     Value* present_key = node->input(Attention::kKey);
     Value* present_value = node->input(Attention::kValue);
-    MoveStackingToEnd(graph, *present_key);
-    MoveStackingToEnd(graph, *present_value);
+    if (key.concat) MoveStackingToEnd(graph, *present_key);
+    if (value.concat) MoveStackingToEnd(graph, *present_value);
     graph.ReplaceAllUses(node->output(0), cached->output(0));
     graph.EraseNode(node);
+    if (!key.concat) return;
     graph.ReplaceAllUses(present_key, cached->output(Attention::kPresentKey));
     graph.ReplaceAllUses(present_value, cached->output(Attention::kPresentValue));
     graph.EraseIfDead(key.concat);

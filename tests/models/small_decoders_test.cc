@@ -1,4 +1,4 @@
-// Decoders of one layer, written by hand as exporters write larger ones (tests/data/decoders): with
+// Decoders of a layer or two, written by hand as exporters write larger ones (tests/data/decoders): with
 // pages they give the tokens that they give as they are.
 #include "gtest/gtest.h"
 #include "paths.h"
@@ -11,16 +11,21 @@
 namespace pagefuse {
 namespace {
 
-class SmallDecoder : public testing::TestWithParam<const char*> {};
+struct Decoder {
+  const char* file;
+  int attentions;
+};
+
+class SmallDecoder : public testing::TestWithParam<Decoder> {};
 
 TEST_P(SmallDecoder, GivesItsTokensWithPages) {
-  const std::string path = SourcePath(std::string("tests/data/decoders/") + GetParam());
+  const std::string path = SourcePath(std::string("tests/data/decoders/") + GetParam().file);
   const std::vector<Request> requests = {{.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 12},
                                          {.prompt = {7}, .max_new_tokens = 12},
                                          {.prompt = {15, 0, 3}, .max_new_tokens = 12}};
   const auto engine = Engine::Load(path, {});
   ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ(CountFused((*engine)->session().model(), "PagedAttention"), 1);
+  EXPECT_EQ(CountFused((*engine)->session().model(), "PagedAttention"), GetParam().attentions);
   EXPECT_EQ(CountFused((*engine)->session().model(), "RopeCacheInsert"), 1);
   const auto paged = (*engine)->Generate(requests);
   ASSERT_TRUE(paged.ok()) << paged.status();
@@ -38,9 +43,12 @@ TEST_P(SmallDecoder, GivesItsTokensWithPages) {
 }
 
 // Rotation and attention of com.microsoft under a bias that is a mask, as the builder of ONNX Runtime
-// GenAI writes models with as many key heads as query heads; sinks, as gpt-oss has them.
+// GenAI writes models with as many key heads as query heads; sinks, as gpt-oss has them; two layers
+// with one cache, as Gemma 3n has them.
 INSTANTIATE_TEST_SUITE_P(Decoders, SmallDecoder,
-                         testing::Values("multi_head_attention.onnxtxt", "sinks.onnxtxt"));
+                         testing::Values(Decoder{"multi_head_attention.onnxtxt", 1},
+                                         Decoder{"sinks.onnxtxt", 1},
+                                         Decoder{"shared_keys_and_values.onnxtxt", 2}));
 
 }  // namespace
 }  // namespace pagefuse

@@ -45,7 +45,8 @@ INSTANTIATE_TEST_SUITE_P(Exports, Spellings,
                                            "gemma3_D_windowed", "gemma3_recall", "deepseek_v3_A18",
                                            "deepseek_v3_B18",
                                            "tests/data/decoders/multi_head_attention.onnxtxt",
-                                           "tests/data/decoders/sinks.onnxtxt"));
+                                           "tests/data/decoders/sinks.onnxtxt",
+                                           "tests/data/decoders/shared_keys_and_values.onnxtxt"));
 
 }  // namespace
 }  // namespace pagefuse
