@@ -177,7 +177,9 @@ QuestionSets MakeQuestions(const Options& bench) {
 std::vector<std::string> Modes(const Options& bench) {
   if (!bench.modes.empty()) return bench.modes;
   std::vector<std::string> modes;
-  for (const CacheChoice& choice : CacheChoices()) modes.emplace_back(choice.name);
+  for (const CacheChoice& choice : CacheChoices()) {
+    if (!choice.grouped()) modes.emplace_back(choice.name);
+  }
   return modes;
 }
 

@@ -17,7 +17,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
     decoder->engine_ = *std::move(engine);
     return decoder;
   }
-  const bool asks_for_pages = require_paged || options.kv_cache || options.block_size;
+  const bool asks_for_pages = require_paged || options.kv_cache || options.block_size ||
+                              options.session.pipeline.options.contains("indexer_cache");
   if (asks_for_pages || engine.status().code() != absl::StatusCode::kFailedPrecondition) {
     return engine.status();
   }

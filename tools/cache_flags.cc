@@ -52,16 +52,20 @@ std::vector<Option> AddCacheFlags(Command command, CacheFlags& flags) {
                       "layers whose cache keeps the type of keys and values, with commas; negative "
                       "ones from the last, -1"),
       command.AddText("--kv-cache-scales", flags.scales,
-                      "scales for fp8_per_tensor, a file of `pagefuse calibrate`")};
+                      "scales for fp8_per_tensor, a file of `pagefuse calibrate`"),
+      command.AddText(
+          "--indexer-cache", flags.index_format,
+          StrCat("index keys by which rows are chosen: ", IndexChoiceNames(), " [none]"))};
 }
 
 absl::Status ReadCacheFlags(const CacheFlags& flags, std::map<std::string, std::string>& options) {
-  if (!flags.format && flags.wanted()) {
+  if (!flags.format && (flags.skip_layers || !flags.scales.empty())) {
     return absl::InvalidArgumentError(
         StrCat(flags.skip_layers ? "--kv-cache-skip-layers" : "--kv-cache-scales",
                ": says nothing without --kv-cache"));
   }
   if (flags.format) options["kv_cache"] = *flags.format;
+  if (flags.index_format) options["indexer_cache"] = *flags.index_format;
   if (flags.skip_layers) options["kv_cache_skip_layers"] = *flags.skip_layers;
   if (flags.scales.empty()) return absl::OkStatus();
   PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.scales));

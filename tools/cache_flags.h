@@ -11,13 +11,13 @@
 namespace pagefuse::tools {
 
 struct CacheFlags {
-  std::optional<std::string> format, skip_layers;
+  std::optional<std::string> format, skip_layers, index_format;
   std::string scales;  // a file
 
-  bool wanted() const { return format || skip_layers || !scales.empty(); }
+  bool wanted() const { return format || skip_layers || index_format || !scales.empty(); }
 };
 
-// Adds --kv-cache, --kv-cache-skip-layers and --kv-cache-scales, and returns them.
+// Adds --kv-cache, --kv-cache-skip-layers, --kv-cache-scales and --indexer-cache, and returns them.
 std::vector<Option> AddCacheFlags(Command command, CacheFlags& flags);
 
 // Writes what the flags say into options of passes. InvalidArgument if a flag says nothing without

@@ -31,6 +31,8 @@ struct GenerateFlags {
   std::string model, graph;
   std::vector<std::string> prompt_ids, prompts, stops;
   std::string prompt_file, system, chat_template;
+  std::optional<std::string> forced_ids;
+  std::string logits_out;  // a file
   std::optional<int64_t> max_new_tokens;
   int64_t samples = 1;
   SamplingFlags sampling;

@@ -33,7 +33,7 @@ Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
   request.prompt = std::move(prompt);
   request.samples = flags.samples;
   request.sampling = setup.sampling;
-  request.keep_logits = flags.logit_error;
+  request.keep_logits = flags.logit_error || !flags.logits_out.empty();
   if (!flags.ignore_end) request.stop_tokens = setup.folder.config.end_tokens;
   return request;
 }
@@ -100,6 +100,21 @@ absl::Status NoText(const GenerateSetup& setup, int64_t vocabulary) {
       ": use --prompt-ids"));
 }
 
+// The one prompt is followed by these tokens, whatever the model prefers.
+absl::Status ForceTokens(const std::string& text, std::vector<Request>& requests) {
+  auto ids = ParseIds(text);
+  if (!ids.ok()) {
+    return absl::InvalidArgumentError(StrCat("--forced-ids: ", StdView(ids.status().message())));
+  }
+  if (requests.size() != 1) {
+    return absl::InvalidArgumentError(
+        StrCat("--forced-ids: expected one prompt, got ", requests.size()));
+  }
+  requests[0].forced = *std::move(ids);
+  requests[0].stop_tokens.clear();
+  return absl::OkStatus();
+}
+
 // All prompts. Texts need a tokenizer.
 absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
                                                   const GenerateSetup& setup, int64_t vocabulary) {
@@ -120,11 +135,25 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
   if (requests.empty()) {
     return absl::InvalidArgumentError("no prompt: use --prompt, --prompt-ids or --chat");
   }
+  if (flags.forced_ids) PF_RETURN_IF_ERROR(ForceTokens(*flags.forced_ids, requests));
   for (Request& request : requests) {
+    const auto forced = static_cast<int64_t>(request.forced.size());
     PF_ASSIGN_OR_RETURN(request.max_new_tokens,
-                        NewTokens(flags, setup.folder.config, request.prompt.size(), kUsualTokens));
+                        NewTokens(flags, setup.folder.config, request.prompt.size(),
+                                  forced > 0 ? forced : kUsualTokens));
   }
   return requests;
+}
+
+// The rows of logits by which each new token was chosen, [steps, vocabulary].
+absl::Status WriteLogits(const Completion& completion, const std::string& path) {
+  std::vector<float> values;
+  for (const std::vector<float>& row : completion.logits) {
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  const auto steps = static_cast<int64_t>(completion.logits.size());
+  const int64_t vocabulary = steps == 0 ? 0 : static_cast<int64_t>(completion.logits[0].size());
+  return SaveTensor(Tensor::Of<float>({steps, vocabulary}, values), "logits", path);
 }
 
 // Largest difference of logits against an unquantised cache and the weights of the file, fed the
@@ -134,6 +163,7 @@ absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
                                   const std::vector<Completion>& completions) {
   EngineOptions reference_options = options;
   reference_options.kv_cache = "none";
+  reference_options.session.pipeline.options.erase("indexer_cache");
   UseWeights({}, reference_options.session);
   reference_options.on_step = nullptr;
   PF_ASSIGN_OR_RETURN(auto reference, Engine::Create(std::move(model), reference_options));
@@ -174,6 +204,12 @@ absl::Status CheckFlags(const GenerateFlags& flags) {
     return refuse("--chat goes with none of --json, --n and --logit-error");
   }
   if (flags.logit_error && flags.samples > 1) return refuse("--logit-error goes with one sample");
+  if (flags.chat && (flags.forced_ids || !flags.logits_out.empty())) {
+    return refuse("--chat goes with neither --forced-ids nor --logits-out");
+  }
+  if (flags.forced_ids && flags.max_new_tokens) {
+    return refuse("--forced-ids says how many tokens there are, which --max-new-tokens does too");
+  }
   constexpr size_t kMaxStops = 16;
   if (flags.stops.size() > kMaxStops) return refuse("--stop: expected 16 texts at most");
   if (flags.stream && !flags.json)
@@ -234,6 +270,9 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
                       const std::vector<Request>& requests, std::optional<Model> kept) {
   size_t count = 0;
   for (const Request& request : requests) count += request.samples;
+  if (!flags.logits_out.empty() && count != 1) {
+    return absl::InvalidArgumentError(StrCat("--logits-out: expected one answer, got ", count));
+  }
   const auto output = flags.json
                           ? (flags.stream ? Answers::Output::kJson : Answers::Output::kNothing)
                           : (count == 1 ? Answers::Output::kText : Answers::Output::kNothing);
@@ -243,6 +282,7 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
       const std::vector<Completion> completions,
       decoder.Generate(requests, [&](const NewToken& token) { return answers.Take(token); }));
   answers.Finish();
+  if (!flags.logits_out.empty()) PF_RETURN_IF_ERROR(WriteLogits(completions[0], flags.logits_out));
   nlohmann::ordered_json json = GenerateReport(flags, decoder, requests, completions, answers);
   if (flags.logit_error) {
     PF_ASSIGN_OR_RETURN(json["max_logit_error"],
@@ -347,6 +387,12 @@ void AddAnswerFlags(Command command, GenerateFlags& flags) {
   command.AddFlag("--logit-error", flags.logit_error,
                   "also run with an unquantised cache and the weights of the file, and tell the "
                   "largest difference of logits");
+  command.AddText("--forced-ids", flags.forced_ids,
+                  "token ids with commas that follow the prompt whatever the model prefers; the "
+                  "tokens told are those that it prefers");
+  command.AddText("--logits-out", flags.logits_out,
+                  "a file for the logits by which the new tokens were chosen, a TensorProto "
+                  "float[steps, vocabulary]");
   command.AddFlag("--json", flags.json, "one JSON object");
   command.AddFlag("--stream", flags.stream, "with --json: a line for each token before it");
 }

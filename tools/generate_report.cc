@@ -47,6 +47,7 @@ Json GenerateFigures(const GenerateFlags& flags, const Decoder& decoder) {
     const CacheSettings& cache = engine->cache_settings();
     json["kv_cache"] = cache.format;
     if (!cache.skipped_layers.empty()) json["kv_cache_skip_layers"] = cache.skipped_layers;
+    if (cache.index_format) json["indexer_cache"] = *cache.index_format;
     if (cache.block_size) json["block_size"] = *cache.block_size;
   } else {
     json["why_not_paged"] = decoder.why_not_paged();
@@ -88,6 +89,9 @@ void PrintFigures(const Decoder& decoder, const Json& json) {
   std::cerr << "cache: " << json["kv_cache"].get<std::string>()
             << (json.contains("kv_cache_skip_layers")
                     ? StrCat(" but in layers ", JsonText(json["kv_cache_skip_layers"]))
+                    : "")
+            << (json.contains("indexer_cache")
+                    ? StrCat(", index keys: ", json["indexer_cache"].get<std::string>())
                     : "")
             << ", " << json["cache_bytes_per_token"] << " bytes a token\n";
   std::cerr << "prefill: " << json["prefill_tokens"] << " tokens, "

@@ -132,9 +132,12 @@ void PrintReport(const PipelineReport& report, const Flags& flags) {
 
 // Whoever asks for a cache wants one.
 absl::Status CheckPaged(const Model& model, const Flags& flags) {
-  if ((!flags.cache.format && !flags.block_size) || CacheSettingsOf(model)) return absl::OkStatus();
+  const bool wants = flags.cache.format || flags.cache.index_format || flags.block_size;
+  if (!wants || CacheSettingsOf(model)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      StrCat(flags.cache.format ? "--kv-cache" : "--block-size",
+      StrCat(flags.cache.format         ? "--kv-cache"
+             : flags.cache.index_format ? "--indexer-cache"
+                                        : "--block-size",
              ": the graph has no paged cache that it could be said of"));
 }
 

@@ -39,6 +39,16 @@ std::string SlotFormatOf(const Node& attention) {
       NameOfSlots(bits("key_bits"), bits("value_bits"), bits("norm_correction") == 1));
 }
 
+// Of latent rows or index keys that `reader` reads.
+std::string FormatOfSharedRows(const Node& reader) {
+  const DataType stored = reader.input(kSparseMlaIn["kv_cache"])->dtype();
+  if (stored == DataType::kUint8) {
+    const bool packed = reader.StringAttribute("format", "").value_or("") == "mxfp4";
+    return packed ? "mxfp4" : "fp8";
+  }
+  return std::string(NameOfCache(KvQuantMode::kNone, stored, reader.input(0)->dtype()));
+}
+
 struct LayerSettings {
   CacheLayer layer;
   std::string format;
@@ -65,7 +75,9 @@ std::vector<LayerSettings> LayersOf(const Model& model) {
     LayerSettings& settings = layers.emplace_back();
     settings.layer.index = static_cast<int64_t>(layers.size()) - 1;
     settings.layer.has_window = node->IntAttribute("sliding_window", 0).value_or(0) > 0;
-    settings.format = has_rows ? "none" : has_slots ? SlotFormatOf(*node) : FormatOf(*node);
+    settings.format = has_rows    ? FormatOfSharedRows(*node)
+                      : has_slots ? SlotFormatOf(*node)
+                                  : FormatOf(*node);
   }
   for (LayerSettings& settings : layers) {
     settings.layer.count = static_cast<int64_t>(layers.size());
@@ -86,6 +98,28 @@ std::string FormatOfKind(const std::vector<LayerSettings>& layers, bool has_wind
 std::string FormatOfAll(const std::string& full, const std::string& window) {
   if (full.empty() || window.empty() || full == window) return full.empty() ? window : full;
   return StrCat("full=", full, ",window=", window);
+}
+
+// The formats of index keys by which rows of paged sequences are chosen.
+std::optional<std::string> IndexFormatOf(const Model& model) {
+  std::set<std::string> formats;
+  for (const auto& node : model.graph->nodes()) {
+    const Value* keys = node->Is("PagedMqaLogits", "pagefuse") ? node->input(1) : nullptr;
+    if (keys && keys->producer() && keys->producer()->domain() == "pagefuse") {
+      formats.insert(FormatOfSharedRows(*node));
+    }
+  }
+  if (formats.empty()) return std::nullopt;
+  return absl::StrJoin(formats, ", ");
+}
+
+absl::Status CheckIndexFormat(const CacheSettings& has, const std::string& asked) {
+  const std::string format = has.index_format.value_or("none");
+  if (asked == format) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(
+      "option indexer_cache: \"", asked, "\" is asked for, but the paged cache of the graph ",
+      has.index_format ? StrCat("has index keys in \"", format, "\" already")
+                       : std::string("has no index keys")));
 }
 
 std::string Described(const CacheSettings& settings) {
@@ -114,7 +148,9 @@ std::optional<CacheSettings> CacheSettingsOf(const Model& model) {
   if (layers.empty()) return std::nullopt;
   const std::string full = FormatOfKind(layers, /*has_window=*/false);
   const std::string window = FormatOfKind(layers, /*has_window=*/true);
-  CacheSettings settings{.format = FormatOfAll(full, window), .block_size = BlockSizeOf(model)};
+  CacheSettings settings{.format = FormatOfAll(full, window),
+                         .block_size = BlockSizeOf(model),
+                         .index_format = IndexFormatOf(model)};
   for (const auto& [layer, format] : layers) {
     if (format == "none" && (layer.has_window ? window : full) != "none") {
       settings.skipped_layers.push_back(layer.index);
@@ -132,6 +168,9 @@ absl::Status CheckCacheOptions(const Model& model,
   if (format != options.end()) {
     PF_RETURN_IF_ERROR(
         CheckFormats(model, *has, format->second, skipped == options.end() ? "" : skipped->second));
+  }
+  if (const auto index = options.find("indexer_cache"); index != options.end()) {
+    PF_RETURN_IF_ERROR(CheckIndexFormat(*has, index->second));
   }
   const auto size = options.find("block_size");
   if (size != options.end() && has->block_size && size->second != StrCat(*has->block_size)) {

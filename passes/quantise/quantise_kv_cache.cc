@@ -1,6 +1,8 @@
 // quantise-kv-cache: the paged cache is stored in fewer bits an element: rows of codes with scales
-// (row_cache.h), or slots of codes of keys and values (slot_cache.h), layer by layer.
+// (row_cache.h), slots of codes of keys and values (slot_cache.h), or latent rows and index keys
+// (latent_cache.h), layer by layer.
 #include <algorithm>
+#include <span>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -8,6 +10,7 @@
 #include "pagefuse/passes/page/cache_plan.h"
 #include "pagefuse/passes/quantise/cache_scales.h"
 #include "pagefuse/passes/quantise/cache_site.h"
+#include "pagefuse/passes/quantise/latent_cache.h"
 #include "pagefuse/passes/quantise/quantise.h"
 #include "pagefuse/passes/quantise/row_cache.h"
 #include "pagefuse/passes/quantise/slot_cache.h"
@@ -18,14 +21,6 @@ namespace {
 absl::Status OfPass(const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), StrCat("quantise-kv-cache: ", StdView(status.message())));
-}
-
-// Writes the index keys by which a layer chooses among its rows.
-bool WritesIndexKeys(const Node& insert) {
-  const std::vector<Use>& uses = insert.output(0)->uses();
-  return insert.Is("MlaCacheInsert", "pagefuse") &&
-         std::any_of(uses.begin(), uses.end(),
-                     [](const Use& use) { return use.node->Is("PagedMqaLogits", "pagefuse"); });
 }
 
 bool WritesRows(const Node& node) {
@@ -52,7 +47,7 @@ bool HasWindow(const Node& insert) {
 // Whether the cache is one of rows as keys or latent rows are, and the format another.
 bool Changes(const CacheSite& site) {
   const Node& insert = *site.insert;
-  if (insert.Is("MlaCacheInsert", "pagefuse")) return !site.choice.changes_nothing();
+  if (insert.Is("MlaCacheInsert", "pagefuse")) return ChangesSharedRows(site);
   if (!insert.Is("PagedCacheInsert", "pagefuse") || site.choice.changes_nothing()) return false;
   if (insert.StringAttribute("kv_quant_mode", "none").value_or("none") != "none") return false;
   // Where only the type tells, a cache of it is what was asked for.
@@ -76,9 +71,35 @@ absl::StatusOr<std::vector<CacheSite>> FindSites(const Graph& graph, const Cache
   return sites;
 }
 
-std::vector<std::string> ChoiceNames() {
+// Inserts of index keys that are to have another format; each layer is that of the rows they choose.
+absl::StatusOr<std::vector<CacheSite>> FindIndexSites(const Graph& graph,
+                                                      const CacheChoice& choice) {
+  const std::vector<Node*> layers = LayersOf(graph);
+  std::vector<CacheSite> sites;
+  bool any = choice.changes_nothing() || layers.empty();
+  for (const auto& node : graph.nodes()) {
+    if (!WritesIndexKeys(*node)) continue;
+    any = true;
+    const auto layer = std::find(layers.begin(), layers.end(), RowsChosenBy(*node));
+    const CacheSite site{
+        .insert = node.get(),
+        .layer = {.index = layer - layers.begin(), .count = static_cast<int64_t>(layers.size())},
+        .choice = choice};
+    if (ChangesSharedRows(site)) sites.push_back(site);
+  }
+  if (any) return sites;
+  return OfPass(absl::InvalidArgumentError(
+      StrCat("option indexer_cache: ", choice.name, " is asked for, but no layer has index keys")));
+}
+
+std::vector<std::string> NamesOf(std::span<const CacheChoice> choices) {
   std::vector<std::string> names;
-  for (const CacheChoice& choice : CacheChoices()) names.emplace_back(choice.name);
+  for (const CacheChoice& choice : choices) names.emplace_back(choice.name);
+  return names;
+}
+
+std::vector<std::string> RowNames() {
+  std::vector<std::string> names = NamesOf(CacheChoices());
   names.emplace_back(kCacheByWindow);
   return names;
 }
@@ -91,7 +112,10 @@ class QuantiseKvCachePass : public Pass {
   }
   std::vector<PassOption> options() const override {
     return {
-        {"kv_cache", "format of cached keys and values, none by default", ChoiceNames()},
+        {"kv_cache", "format of cached keys and values or latent rows, none by default",
+         RowNames()},
+        {"indexer_cache", "format of the index keys by which rows are chosen, none by default",
+         NamesOf(IndexChoices())},
         {.name = "kv_cache_skip_layers",
          .description = "layers that keep the type of keys and values, with commas; negative ones "
                         "from the last, -1; none by default"},
@@ -105,31 +129,47 @@ class QuantiseKvCachePass : public Pass {
     const auto plan = CachePlan::Parse(context.Option("kv_cache", "none"),
                                        context.Option("kv_cache_skip_layers", ""));
     if (!plan.ok()) return OfPass(plan.status());
-    if (plan->changes_nothing()) return false;
+    const auto index = FindIndexChoice(context.Option("indexer_cache", "none"));
+    if (!index.ok()) {
+      return OfPass(absl::InvalidArgumentError(
+          StrCat("option indexer_cache: ", StdView(index.status().message()))));
+    }
+    if (plan->changes_nothing() && index->changes_nothing()) return false;
     PF_ASSIGN_OR_RETURN(const ScaleOptions options, ScaleOptions::Read(context));
+    PF_ASSIGN_OR_RETURN(const std::vector<CacheSite> index_sites,
+                        FindIndexSites(*model.graph, *index));
     PF_ASSIGN_OR_RETURN(const std::vector<CacheSite> sites, FindSites(*model.graph, *plan));
+    for (const CacheSite& site : index_sites) PF_RETURN_IF_ERROR(CheckIndexKeys(site));
     PF_ASSIGN_OR_RETURN(const std::vector<KvScales> scales, Check(sites, options));
     CacheNames names;
-    for (size_t i = 0; i < sites.size(); ++i) {
-      if (sites[i].choice.turboquant) {
-        StoreSlots(*model.graph, sites[i], names);
-      } else {
-        StoreRows(*model.graph, sites[i], scales[i], names);
-      }
-    }
+    for (size_t i = 0; i < sites.size(); ++i) Store(*model.graph, sites[i], scales[i], names);
+    for (const CacheSite& site : index_sites) StoreIndexKeys(*model.graph, site);
     PF_RETURN_IF_ERROR(RenameInGroups(model, names));
-    if (!sites.empty()) context.counts[std::string(this->name())] += static_cast<int>(sites.size());
-    return !sites.empty();
+    const size_t count = sites.size() + index_sites.size();
+    if (count > 0) context.counts[std::string(this->name())] += static_cast<int>(count);
+    return count > 0;
   }
 
  private:
+  static void Store(Graph& graph, const CacheSite& site, const KvScales& scales,
+                    CacheNames& names) {
+    if (site.insert->Is("MlaCacheInsert", "pagefuse")) return StoreLatentRows(graph, site);
+    if (site.choice.turboquant) return StoreSlots(graph, site, names);
+    StoreRows(graph, site, scales, names);
+  }
+
   // The scales of the sites, all of which can be stored as they are to be.
   static absl::StatusOr<std::vector<KvScales>> Check(const std::vector<CacheSite>& sites,
                                                      const ScaleOptions& options) {
     std::vector<KvScales> scales;
     for (const CacheSite& site : sites) {
       if (site.insert->Is("MlaCacheInsert", "pagefuse")) {
-        return SiteError(site, *site.insert, "expected keys and values of heads, got latent rows");
+        PF_RETURN_IF_ERROR(CheckLatentRows(site));
+        scales.emplace_back();
+        continue;
+      }
+      if (site.choice.grouped()) {
+        return SiteError(site, *site.insert, "expected latent rows, got keys and values of heads");
       }
       PF_RETURN_IF_ERROR(CheckCache(*site.insert));
       PF_RETURN_IF_ERROR(site.choice.turboquant ? CheckSlots(site) : CheckRows(site));

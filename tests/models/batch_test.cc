@@ -21,7 +21,7 @@ std::vector<Request> EightPrompts(const std::string& name) {
   for (int64_t i = 0; i < 8; ++i) {
     Request request;
     for (int64_t t = 0; t < 3 + 17 * i; ++t) {
-      request.prompt.push_back((base[t % base.size()] * (i + 1) + 31 * t) % 256);
+      request.prompt.push_back((base[t % base.size()] * (i + 1) + 31 * t) % 128);
     }
     request.max_new_tokens = 12 + i;
     requests.push_back(request);
@@ -104,6 +104,18 @@ TEST(QuantisedBatch, KeepsRequestsApartToo) {
   EngineOptions options;
   options.kv_cache = "int8_per_token_head";
   EXPECT_EQ(Together("gemma3_B18", requests, options), Alone("gemma3_B18", requests, options));
+}
+
+TEST(QuantisedBatch, KeepsLatentRowsAndIndexKeysApartToo) {
+  const std::vector<Request> requests = EightPrompts("deepseek_v32p_A18");
+  EngineOptions options;
+  options.kv_cache = "fp8";
+  options.session.pipeline.options["indexer_cache"] = "fp8";
+  EngineOptions tight = options;
+  tight.max_tokens_per_step = 24;
+  tight.cache_tokens = 176;
+  EXPECT_EQ(Together("deepseek_v32p_A18", requests, tight),
+            Alone("deepseek_v32p_A18", requests, options));
 }
 
 TEST(Engine, ARequestThatCannotFitSaysSoAndLeavesNothing) {

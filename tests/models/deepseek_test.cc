@@ -1,12 +1,20 @@
 // DeepSeek-V3 and V3.2 exports against the reference: latent attention absorbed, and paged over all
 // rows or those that an indexer chooses.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
 #include <map>
 #include <ostream>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "nlohmann/json.hpp"
 #include "tests/models/model_data.h"
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "pagefuse/ops/infer.h"
 #include "pagefuse/passes/pipeline.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/paged_model.h"
@@ -14,6 +22,8 @@
 
 namespace pagefuse {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr const char* kExport = "deepseek_v3_B18";
 constexpr int kLayers = 4;
@@ -96,6 +106,7 @@ Paged Chosen(const char* name) {
 class PagedLatents : public testing::TestWithParam<Paged> {
  protected:
   static const char* name() { return GetParam().name; }
+  static bool has_index_keys() { return GetParam().ops_a_layer.contains("PagedMqaLogits"); }
 };
 
 INSTANTIATE_TEST_SUITE_P(Exports, PagedLatents,
@@ -127,13 +138,39 @@ TEST_P(PagedLatents, EveryLayerReadsAndWritesItsCacheByFusedOps) {
 TEST_P(PagedLatents, KeepTheirTypeAndSayWhatTheyAre) {
   auto model = PagedModel::Create(LoadBundled(name()), {.block_size = 8});
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ((*model)->cache_settings().format, "none");
-  EXPECT_EQ((*model)->cache_settings().block_size, 8);
-  const auto refused = PagedModel::Create(LoadBundled(name()), {.kv_cache = "bf16"});
-  EXPECT_NE(std::string(refused.status().message())
-                .find("layer 0: bf16: expected keys and values of heads, got latent rows"),
-            std::string::npos)
-      << refused.status();
+  const CacheSettings& settings = (*model)->cache_settings();
+  EXPECT_EQ(settings.format, "none");
+  EXPECT_EQ(settings.block_size, 8);
+  EXPECT_EQ(settings.index_format.value_or("no keys"), has_index_keys() ? "none" : "no keys");
+}
+
+TEST_P(PagedLatents, NameTheLayerAndTheSizeThatAFormatCannotTake) {
+  const auto refusal = [&](const std::string& format, const std::string& index_format) {
+    PagedModelOptions options{.kv_cache = format};
+    options.session.pipeline.options["indexer_cache"] = index_format;
+    return std::string(PagedModel::Create(LoadBundled(name()), options).status().message());
+  };
+  EXPECT_THAT(refusal("int8_per_token_head", "none"),
+              HasSubstr("layer 0: int8_per_token_head: expected keys and values of heads, got "
+                        "latent rows"));
+  EXPECT_THAT(refusal("fp8", "none"), HasSubstr("layer 0: fp8: expected latent rows of 512 and "
+                                                "rotated parts of 64, got 32 and 8"));
+  EXPECT_THAT(refusal("none", "fp8"),
+              HasSubstr(has_index_keys() ? "layer 0: fp8: expected index keys of 128, got 16"
+                                         : "indexer_cache: fp8 is asked for, but no layer has"));
+  EXPECT_THAT(refusal("none", "int4"), HasSubstr("expected none, bf16, fp8, mxfp4, got \"int4\""));
+}
+
+TEST_P(PagedLatents, TakeHalfTheBytesAsBfloat16) {
+  EngineOptions options{.kv_cache = "bf16"};
+  if (has_index_keys()) options.session.pipeline.options["indexer_cache"] = "bf16";
+  auto engine = Engine::Create(LoadBundled(name()), options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->cache_settings().format, "bf16");
+  const Greedy greedy = LoadGreedy(name());
+  const auto completions = (*engine)->Generate({{.prompt = greedy.prompt, .max_new_tokens = 4}});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ((*engine)->stats().cache_bytes_per_token, GetParam().bytes / 2);
 }
 
 TEST_P(PagedLatents, PrefillGivesTheLogitsOfTheReference) {
@@ -180,6 +217,171 @@ TEST_P(PagedLatents, GreedyTokensEqualTheReference) {
     const auto completions = (*engine)->Generate({request});
     ASSERT_TRUE(completions.ok()) << completions.status();
     EXPECT_EQ((*completions)[0].tokens, greedy.tokens) << "steps of " << step << " tokens";
+  }
+}
+
+// Makes the places that each layer chooses an output: output `port` of the nodes for which `chooses`.
+template <typename Chooses>
+std::vector<std::string> ShowPlaces(Model& model, int port, const Chooses& chooses) {
+  std::vector<std::string> names;
+  for (const auto& node : model.graph->nodes()) {
+    if (!chooses(*node)) continue;
+    model.graph->AddOutput(node->output(port));
+    names.push_back(node->output(port)->name());
+  }
+  return names;
+}
+
+// TopK along the keys, whose number is a symbol; experts are counted.
+bool ChoosesKeys(const Node& node) {
+  const auto& shape = node.Is("TopK") ? node.input(0)->shape() : std::nullopt;
+  return shape && !shape->back(0).is_constant();
+}
+
+// [layer, token]: the chosen places that the token sees.
+using Places = std::vector<std::vector<std::set<int64_t>>>;
+
+template <typename T>
+void AddPlaces(const Tensor& tensor, Places& places) {
+  const int64_t count = tensor.dims().back(), tokens = tensor.size() / count;
+  auto& layer = places.emplace_back(tokens);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (const T place : tensor.values<T>().subspan(t * count, count)) {
+      if (place >= 0 && place <= t) layer[t].insert(place);
+    }
+  }
+}
+
+Places PlacesOfTheExport(const char* name, const DataSet& data) {
+  Model model = LoadBundled(name);
+  EXPECT_TRUE(InferShapes(model).ok());
+  const std::vector<std::string> names = ShowPlaces(model, 1, ChoosesKeys);
+  SessionOptions options;
+  options.optimise = false;
+  const auto session = Session::Create(std::move(model), options);
+  EXPECT_TRUE(session.ok()) << session.status();
+  const auto outputs = (*session)->Run(data.inputs, names);
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  Places places;
+  for (const Tensor& output : *outputs) AddPlaces<int64_t>(output, places);
+  return places;
+}
+
+Places PlacesOfThePagedGraph(const char* name, const std::vector<int64_t>& tokens) {
+  Model model = LoadBundled(name);
+  EXPECT_TRUE(RunPipeline(model, {}).ok());
+  const std::vector<std::string> names =
+      ShowPlaces(model, 0, [](const Node& node) { return node.Is("IndexerTopK", "pagefuse"); });
+  const auto paged = PagedModel::Create(std::move(model), {});
+  EXPECT_TRUE(paged.ok()) << paged.status();
+  const auto length = static_cast<int64_t>(tokens.size());
+  EXPECT_TRUE((*paged)->Reserve({length}, length).ok());
+  PagedCache& cache = (*paged)->cache();
+  const auto step = cache.Append({{cache.AddSequence(), length}});
+  EXPECT_TRUE(step.ok()) << step.status();
+  std::map<std::string, Tensor> feeds = (*paged)->cache_tensors();
+  (*paged)->layout().AddStepFeeds(tokens, *step, feeds);
+  const auto outputs = (*paged)->session().Run(feeds, names);
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  Places places;
+  for (const Tensor& output : *outputs) AddPlaces<int32_t>(output, places);
+  return places;
+}
+
+TEST(ChosenKeys, AreThoseOfTheExportForEveryToken) {
+  constexpr const char* kModel = "deepseek_v32_A18";
+  for (int set : {0, 2}) {  // those without padding, of 40 and 57 tokens
+    const DataSet data = LoadDataSet(kModel, set);
+    const auto ids = data.inputs.at("input_ids").values<int64_t>();
+    const Places paged = PlacesOfThePagedGraph(kModel, {ids.begin(), ids.end()});
+    ASSERT_EQ(paged.size(), static_cast<size_t>(kLayers));
+    for (size_t t = 0; t < ids.size(); ++t) {
+      EXPECT_EQ(paged[0][t].size(), std::min<size_t>(t + 1, 12)) << "token " << t;
+    }
+    EXPECT_EQ(paged, PlacesOfTheExport(kModel, data)) << "data set " << set;
+  }
+}
+
+// The published sizes in each format, beside the errors of an independent implementation.
+struct Rounded {
+  const char* model;
+  const char* rows;
+  const char* index_keys;
+  const char* recorded;  // its name in quantised.json
+  int64_t bytes;         // a token and layer
+};
+
+void PrintTo(const Rounded& rounded, std::ostream* out) {
+  *out << rounded.model << " " << rounded.recorded;
+}
+
+class RoundedLatents : public testing::TestWithParam<Rounded> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, RoundedLatents,
+    testing::Values(Rounded{"deepseek_v3p_B18", "bf16", "", "bfloat16", 1152},
+                    Rounded{"deepseek_v3p_B18", "fp8", "", "fp8_ds_mla", 656},
+                    Rounded{"deepseek_v32p_A18", "bf16", "bf16", "bfloat16", 1408},
+                    Rounded{"deepseek_v32p_A18", "fp8", "none", "fp8_ds_mla", 1168},
+                    Rounded{"deepseek_v32p_A18", "none", "fp8", "indexer_fp8", 2436},
+                    Rounded{"deepseek_v32p_A18", "none", "mxfp4", "indexer_mxfp4", 2372},
+                    Rounded{"deepseek_v32p_A18", "fp8", "fp8", "fp8_ds_mla+indexer_fp8", 788}));
+
+// Logits of all positions of the prompt and its greedy continuation.
+std::vector<float> LogitsOf(const Rounded& rounded, const std::vector<int64_t>& tokens) {
+  PagedModelOptions options{.kv_cache = rounded.rows, .all_logits = true};
+  const std::string index_keys = rounded.index_keys;
+  const bool chooses = !index_keys.empty();
+  if (chooses) options.session.pipeline.options["indexer_cache"] = index_keys;
+  auto model = PagedModel::Create(LoadBundled(rounded.model), options);
+  EXPECT_TRUE(model.ok()) << model.status();
+  if (!model.ok()) return {};
+  EXPECT_EQ((*model)->cache_settings().format, rounded.rows);
+  EXPECT_EQ((*model)->cache_settings().index_format.value_or(""), index_keys);
+  const auto length = static_cast<int64_t>(tokens.size());
+  EXPECT_TRUE((*model)->Reserve({length}, length).ok());
+  const SequenceId sequence = (*model)->cache().AddSequence();
+  const auto logits = (*model)->Step({{.sequence = sequence, .ids = tokens}});
+  EXPECT_TRUE(logits.ok()) << logits.status();
+  const int64_t layers = chooses ? 3 : 2;
+  if (rounded.bytes > 0) {
+    EXPECT_EQ((*model)->layout().bytes_per_token(), layers * rounded.bytes);
+  }
+  const auto values = logits->values<float>();
+  return {values.begin(), values.end()};
+}
+
+TEST_P(RoundedLatents, MoveLogitsAsFarAsTheReferenceSays) {
+  const Rounded& rounded = GetParam();
+  const Greedy greedy = LoadGreedy(rounded.model);
+  std::vector<int64_t> tokens = greedy.prompt;
+  tokens.insert(tokens.end(), greedy.tokens.begin(), greedy.tokens.end() - 1);
+  const bool chooses = *rounded.index_keys != '\0';
+  const std::vector<float> exact =
+      LogitsOf({rounded.model, "none", chooses ? "none" : "", "", 0}, tokens);
+  const std::vector<float> got = LogitsOf(rounded, tokens);
+  ASSERT_EQ(got.size(), exact.size());
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - exact[i], 2);
+    norm += std::pow(static_cast<double>(exact[i]), 2);
+  }
+  std::ifstream file(ModelDir(rounded.model) + "/quantised.json");
+  const double recorded = nlohmann::json::parse(file)[rounded.recorded]["rel_l2"];
+  const double error = std::sqrt(difference / norm);
+  EXPECT_GT(error, recorded / 4) << "was the format used?";
+  EXPECT_LE(error, 1.5 * recorded);
+}
+
+TEST(PublishedLatents, GreedyTokensEqualTheReference) {
+  for (const char* name : {"deepseek_v3p_B18", "deepseek_v32p_A18"}) {
+    const Greedy greedy = LoadGreedy(name);
+    auto engine = Engine::Create(LoadBundled(name), {});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const auto completions = (*engine)->Generate(
+        {{.prompt = greedy.prompt, .max_new_tokens = static_cast<int64_t>(greedy.tokens.size())}});
+    ASSERT_TRUE(completions.ok()) << completions.status();
+    EXPECT_EQ((*completions)[0].tokens, greedy.tokens) << name;
   }
 }
 

@@ -225,8 +225,12 @@ OpCases IndexerKQuantInsertCases() {
   const OpCase good = KInsert("ue8m0", kBfloat16, 2);
   OpCase four_dims = good;
   four_dims.inputs[2] = Random(kUint8, {3, 4, 1, 132}, Uniform{0, 255}, 7);
+  OpCase packed = WithAttribute(good, "format", std::string("mxfp4"));
+  packed.inputs[2] = Random(kUint8, {3, 4, 68}, Uniform{0, 255}, 8);
+  packed.name += "_mxfp4";
   return OpCases("pagefuse.IndexerKQuantInsert")
       .Add(good)
+      .Add(packed)
       .Add(KInsert("float", kBfloat16, 2))
       .Add(KInsertMany("ue8m0"))
       .Add(KInsertMany("float"))
@@ -241,7 +245,7 @@ OpCases IndexerKQuantInsertCases() {
       .Rejects(With(good, 0, Random(kBfloat16, {6, 64}, Normal{}, 1)),
                "input 0 \"k\": expected [T, 128], got [6, 64]")
       .Rejects(With(good, 2, Random(kUint8, {3, 4, 130}, Uniform{}, 1)),
-               "input 2 \"kv_cache\": expected [NB, BS, 132] or [NB, BS, 1, 132], got [3, 4, 130]")
+               "input 2 \"kv_cache\": expected [NB, BS, row] or [NB, BS, 1, row] with row = 132")
       .Rejects(WithAttribute(good, "quant_block_size", int64_t{64}),
                "attribute \"quant_block_size\": expected 128, got 64")
       .Rejects(WithAttribute(good, "scale_fmt", std::string("int")),

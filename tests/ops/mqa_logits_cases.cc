@@ -168,6 +168,22 @@ OpCase PlainQueries(OpCase op_case, DataType type) {
   return op_case;
 }
 
+// Keys of any nibbles, under scales from 1/8 to 8.
+OpCase Packed4(OpCase op_case) {
+  const std::vector<int64_t> q = op_case.inputs[0].dims(), cache = op_case.inputs[1].dims();
+  const int64_t blocks = cache[0], tokens = cache[1], size = q.back(), row = size / 2 + size / 32;
+  Tensor keys = Random(DataType::kUint8, {blocks, tokens, row}, Uniform{0, 255}, 26);
+  for (int64_t block = 0; block < blocks; ++block) {
+    uint8_t* scales = keys.mutable_values<uint8_t>().data() + (block * row + size / 2) * tokens;
+    for (int64_t i = 0; i < tokens * size / 32; ++i) {
+      scales[i] = static_cast<uint8_t>(124 + (i + block) % 7);
+    }
+  }
+  op_case.inputs[1] = keys;
+  op_case.attributes.emplace_back("format", std::string("mxfp4"));
+  return op_case;
+}
+
 OpCase WithRatio(OpCase op_case, int64_t ratio) {
   op_case.attributes.emplace_back("ratio", ratio);
   return op_case;
@@ -240,6 +256,14 @@ OpCases PagedMqaLogitsCases() {
                         DataType::kFloat))
       .Add(PlainQueries(PagedCase("plain_queries_bf16", {20, 31}, {2, 4, 32, 16}),
                         DataType::kBfloat16))
+      .Add(Packed4(
+          PlainQueries(Packed(PagedCase("mxfp4_packed", {90, 3, 33}, {1, 5, 64, 8}), {90, 1, 2}),
+                       DataType::kFloat)))
+      .Add(
+          Packed4(PlainQueries(PagedCase("mxfp4", {20, 31}, {2, 4, 128, 16}), DataType::kBfloat16)))
+      .Rejects(
+          Packed4(PlainQueries(PagedCase("mxfp4_part", {9}, {1, 4, 48, 16}), DataType::kFloat)),
+          "input 0 \"q\"")
       // context_lens counts tokens: tables have room for them all.
       .Add(WithRatio(Plain(Packed(PagedCase("plain_ratio", {90, 3, 33}, {1, 5, 24, 8}), {90, 3, 2}),
                            DataType::kFloat, DataType::kFloat),

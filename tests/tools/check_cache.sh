@@ -56,3 +56,16 @@ expect 1 'k_scale: expected a number, or one for each of 6 layers, got 2' \
   opt $model --kv-cache fp8_per_tensor --kv-cache-scales "$out/two.json"
 : >"$out/none.txt"
 expect 1 'none.txt": expected a prompt a line, got none' calibrate $model --prompts "$out/none.txt"
+
+# Latent rows and index keys: a saved graph keeps its formats, and knows them.
+model=models/deepseek_v32p_A18/model.onnx
+expect 0 '' opt $model -o "$out/latent.onnx" --kv-cache fp8 --indexer-cache fp8
+expect 0 '^cache: fp8, index keys: fp8, 2364 bytes a token' generate "$out/latent.onnx" --prompt-ids 1,2,3 --max-new-tokens 2
+expect 0 '"kv_cache":"fp8","indexer_cache":"fp8"' generate "$out/latent.onnx" --prompt-ids 1 --indexer-cache fp8 --json
+expect 1 'indexer_cache: "bf16" is asked for, but the paged cache of the graph has index keys in "fp8" already' \
+  generate "$out/latent.onnx" --prompt-ids 1 --indexer-cache bf16
+expect 1 'indexer_cache: fp8 is asked for, but no layer has index keys' \
+  generate models/deepseek_v3_B18/model.onnx --prompt-ids 1 --indexer-cache fp8
+expect 1 'indexer_cache: expected none, bf16, fp8, mxfp4, got "int8"' generate $model --prompt-ids 1 --indexer-cache int8
+expect 1 'layer 0: fp8: expected latent rows, got keys and values of heads' \
+  generate models/gemma3_A18/model.onnx --prompt-ids 1 --kv-cache fp8

@@ -39,3 +39,14 @@ expect 0 '"tokens":\[[0-9]+(,[0-9]+){4}\]' generate "$model" --prompt-ids 15,186
 expect 1 'a prompt of 5 tokens and 6 new ones: expected 10 at most, the positions of the model \(.*config.json, max_position_embeddings\)' \
   generate "$model" --prompt-ids 15,186,80,234,31 --max-new-tokens 6
 expect 1 'a prompt of 10 tokens and 32 new ones: expected 10 at most' generate "$model" --prompt-ids 1,2,3,4,5,6,7,8,9,10
+
+# Tokens that are given, and the logits by which they would have been chosen.
+model=models/gemma3_A18/model.onnx
+expect 0 '"tokens":\[7,7,[0-9]+\]' generate $model --prompt-ids 15,186,80,234,31 --forced-ids 7,9,221 --json \
+  --logits-out "$out/logits.pb"
+# float32 [3, 256] and the name.
+[ "$(stat -c %s "$out/logits.pb")" -ge $((3 * 256 * 4)) ] || fail 'logits.pb: expected 3 rows of 256 numbers'
+expect 1 '\-\-forced-ids: expected one prompt, got 2' generate $model --prompt-ids 1 --prompt-ids 2 --forced-ids 7
+expect 1 '\-\-logits-out: expected one answer, got 2' generate $model --prompt-ids 1 --n 2 --logits-out "$out/no.pb"
+expect 1 '\-\-forced-ids' generate $model --prompt-ids 1 --forced-ids 7,x
+expect 1 'token 999 is outside the vocabulary' generate $model --prompt-ids 1 --forced-ids 999

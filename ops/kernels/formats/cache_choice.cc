@@ -7,6 +7,13 @@
 namespace pagefuse {
 namespace {
 
+constexpr CacheChoice kGrouped8 = {.name = "fp8", .stored = DataType::kUint8, .grouped_bits = 8};
+constexpr CacheChoice kIndexChoices[] = {
+    {.name = "none"},
+    {.name = "bf16", .stored = DataType::kBfloat16},
+    kGrouped8,
+    {.name = "mxfp4", .stored = DataType::kUint8, .grouped_bits = 4}};
+
 std::vector<CacheChoice> MakeChoices() {
   std::vector<CacheChoice> choices;
   for (const RowFormat& format : RowFormats()) {
@@ -17,7 +24,24 @@ std::vector<CacheChoice> MakeChoices() {
   for (const TurboQuantPreset& preset : kTurboQuantPresets) {
     choices.push_back({.name = preset.name, .stored = DataType::kUint8, .turboquant = &preset});
   }
+  choices.push_back(kGrouped8);
   return choices;
+}
+
+std::string NamesOf(std::span<const CacheChoice> choices) {
+  std::string names;
+  for (const CacheChoice& choice : choices) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", std::string(choice.name));
+  }
+  return names;
+}
+
+absl::StatusOr<CacheChoice> Find(std::string_view name, std::span<const CacheChoice> choices) {
+  for (const CacheChoice& choice : choices) {
+    if (choice.name == name) return choice;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected ", NamesOf(choices), ", got \"", std::string(name), "\""));
 }
 
 }  // namespace
@@ -27,20 +51,18 @@ std::span<const CacheChoice> CacheChoices() {
   return choices;
 }
 
-std::string CacheChoiceNames() {
-  std::string names;
-  for (const CacheChoice& choice : CacheChoices()) {
-    absl::StrAppend(&names, names.empty() ? "" : ", ", std::string(choice.name));
-  }
-  return names;
-}
+std::string CacheChoiceNames() { return NamesOf(CacheChoices()); }
 
 absl::StatusOr<CacheChoice> FindCacheChoice(std::string_view name) {
-  for (const CacheChoice& choice : CacheChoices()) {
-    if (choice.name == name) return choice;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected ", CacheChoiceNames(), ", got \"", std::string(name), "\""));
+  return Find(name, CacheChoices());
+}
+
+std::span<const CacheChoice> IndexChoices() { return kIndexChoices; }
+
+std::string IndexChoiceNames() { return NamesOf(kIndexChoices); }
+
+absl::StatusOr<CacheChoice> FindIndexChoice(std::string_view name) {
+  return Find(name, kIndexChoices);
 }
 
 std::string_view NameOfCache(KvQuantMode mode, DataType stored, DataType computed) {

@@ -112,10 +112,11 @@ class PieceDecoding : public KeyDecoding {
 
  private:
   void Decode(const RowAddress& keys, int64_t count, int64_t first) const {
-    engine_.DecodeRun({keys.data, count, problem_.keys.data_strides.row, first}, decoded_);
     const int64_t stride = problem_.keys.scale_strides.row;
+    engine_.DecodeRun({keys.data, count, problem_.keys.data_strides.row, first, keys.scale, stride},
+                      decoded_);
     float* scales = decoded_.scales + first;
-    if (!keys.scale) {
+    if (!keys.scale || problem_.key_groups) {
       std::fill_n(scales, count, 1.0f);
       return;
     }

@@ -20,8 +20,10 @@ struct DecodedKeys {
 struct KeyRun {
   const uint8_t* codes = nullptr;
   int64_t count = 0;
-  int64_t stride = 0;  // bytes from key to key
-  int64_t first = 0;   // number of the first one in the piece
+  int64_t stride = 0;               // bytes from key to key
+  int64_t first = 0;                // number of the first one in the piece
+  const uint8_t* scales = nullptr;  // of the groups of a key, where there are such
+  int64_t scale_stride = 0;
 };
 
 // The decoding of the next piece, in steps of 16 keys, so that it fits between the tile products of

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 
 #include "pagefuse/base/data_type.h"
 #include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
 #include "pagefuse/kernels/scratch.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -25,12 +27,14 @@ struct KeyRange {
 // for the positions p of row m's range, -inf for the others of filled[m]. Keys are head_size
 // elements, dense or in a paged cache: the key of position p is in block p / block_size of the
 // row's sequence, at offset p % block_size. Dense keys are one block. e4m3fn codes have a float
-// scale each; keys of another type have none (1).
+// scale each; keys of another type have none (1), nor have those whose groups have scales.
 struct MqaLogitsProblem {
   DataType query_type = DataType::kFloat8E4M3FN;  // or float, float16, bfloat16
   DataType key_type = DataType::kFloat8E4M3FN;    // likewise
-  const uint8_t* q = nullptr;                     // [rows, heads, head_size]
-  const float* weights = nullptr;                 // [rows, heads]
+  // Keys are rows of this format, which is decoded to floats; key_type says nothing then.
+  std::optional<GroupedRowFormat> key_groups = std::nullopt;
+  const uint8_t* q = nullptr;      // [rows, heads, head_size]
+  const float* weights = nullptr;  // [rows, heads]
   int64_t rows = 0;
   int64_t heads = 0;
   int64_t head_size = 0;

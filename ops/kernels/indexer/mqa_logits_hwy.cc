@@ -133,6 +133,12 @@ void PackFloats(const MqaLogitsProblem& problem, int64_t row, int64_t padded_hea
 void DecodeFloats(const MqaLogitsProblem& problem, const KeyRun& run, float* keys) {
   const int64_t size = problem.head_size;
   for (int64_t i = 0; i < run.count; ++i) {
+    if (problem.key_groups) {
+      const RowAddress row = {const_cast<uint8_t*>(run.codes) + i * run.stride,
+                              const_cast<uint8_t*>(run.scales) + i * run.scale_stride};
+      DecodeGroupedRow(*problem.key_groups, row, keys + (run.first + i) * size);
+      continue;
+    }
     ToFloats(problem.key_type, run.codes + i * run.stride, size, keys + (run.first + i) * size);
   }
 }

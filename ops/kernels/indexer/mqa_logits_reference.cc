@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/kernels/indexer/mqa_logits.h"
@@ -21,23 +22,38 @@ double ElementAt(DataType type, const uint8_t* row, int64_t i) {
   return value;
 }
 
-// e4m3fn products of any head size that fits memory are exact in double.
-double Dot(const MqaLogitsProblem& p, const uint8_t* query, const uint8_t* key) {
-  double sum = 0;
-  for (int64_t d = 0; d < p.head_size; ++d) {
-    sum += ElementAt(p.query_type, query, d) * ElementAt(p.key_type, key, d);
+// A key's elements, and what their products are multiplied by.
+struct Key {
+  std::vector<double> elements;
+  float scale = 1;
+};
+
+Key ReadKey(const MqaLogitsProblem& p, const RowAddress& row) {
+  Key key{.elements = std::vector<double>(p.head_size)};
+  if (p.key_groups) {
+    std::vector<float> values(p.head_size);
+    DecodeGroupedRow(*p.key_groups, row, values.data());
+    std::copy(values.begin(), values.end(), key.elements.begin());
+    return key;
   }
+  for (int64_t d = 0; d < p.head_size; ++d) key.elements[d] = ElementAt(p.key_type, row.data, d);
+  if (row.scale) std::memcpy(&key.scale, row.scale, sizeof(key.scale));
+  return key;
+}
+
+// e4m3fn products of any head size that fits memory are exact in double.
+double Dot(const MqaLogitsProblem& p, const uint8_t* query, const std::vector<double>& key) {
+  double sum = 0;
+  for (int64_t d = 0; d < p.head_size; ++d) sum += ElementAt(p.query_type, query, d) * key[d];
   return sum;
 }
 
 float Logit(const MqaLogitsProblem& p, int64_t row, int64_t position) {
-  const RowAddress key = p.Key(p.sequences[row], position);
-  float scale = 1;
-  if (key.scale) std::memcpy(&scale, key.scale, sizeof(scale));
+  const Key key = ReadKey(p, p.Key(p.sequences[row], position));
   double sum = 0;
   for (int64_t h = 0; h < p.heads; ++h) {
-    const double score = Dot(p, p.q + (row * p.heads + h) * p.QueryRowBytes(), key.data);
-    sum += p.weights[row * p.heads + h] * std::max(0.0, score * scale);
+    const double score = Dot(p, p.q + (row * p.heads + h) * p.QueryRowBytes(), key.elements);
+    sum += p.weights[row * p.heads + h] * std::max(0.0, score * key.scale);
   }
   return static_cast<float>(sum);
 }

@@ -18,15 +18,19 @@ namespace {
 constexpr Ports kIn({
     {"k", "T", "[T, 128]"},
     PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
-    {"kv_cache", "uint8", "[NB, BS, 132] or [NB, BS, 1, 132]"},
+    {"kv_cache", "uint8", "[NB, BS, row] or [NB, BS, 1, row]"},
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 // Version 1: one group a key, of the size that the public kernel reduces over.
 constexpr int64_t kGroup = 128;
 constexpr char kPowerOfTwo[] = "ue8m0";
 constexpr char kFloatScale[] = "float";
+constexpr char kEightBits[] = "fp8";
+constexpr char kFourBits[] = "mxfp4";
 
 absl::StatusOr<GroupedRowFormat> ReadFormat(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const std::string codes, node.StringAttribute("format", kEightBits));
+  if (codes == kFourBits) return IndexerMxfp4Row(kGroup);
   PF_ASSIGN_OR_RETURN(const std::string scale, node.StringAttribute("scale_fmt", kPowerOfTwo));
   return IndexerFp8Row(kGroup, kGroup, scale == kPowerOfTwo);
 }
@@ -72,11 +76,13 @@ DecompositionVariant Body(const GroupedRowFormat& format, const BodyOptions& o) 
   WriteGroupedPut(
       w, {.format = format, .paged = paged, .clip = false, .cache_dims = std::move(cache_dims)},
       {.x = x, .tail = "", .slots = kept.slots, .cache = "kv_cache"}, "kv_cache_out");
-  const std::string scale =
-      format.groups.scale == GroupScale::kPowerOfTwo ? kPowerOfTwo : kFloatScale;
-  return {StrCat(scale, "_", o.block_size, o.four_dims ? "_4d" : ""),
+  const bool packed = format.groups.codes == GroupCodes::kE2M1;
+  const std::string codes = packed ? kFourBits : kEightBits;
+  const std::string scale = format.groups.scale == GroupScale::kFloat ? kFloatScale : kPowerOfTwo;
+  return {StrCat(packed ? codes : scale, "_", o.block_size, o.four_dims ? "_4d" : ""),
           w.Function("IndexerKQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out"),
-          {{"quant_block_size", Attribute{format.group, "", ""}},
+          {{"format", Attribute{codes, "", ""}},
+           {"quant_block_size", Attribute{kGroup, "", ""}},
            {"scale_fmt", Attribute{scale, "", ""}}}};
 }
 
@@ -101,6 +107,7 @@ std::vector<DecompositionVariant> Variants() {
       }
     }
   }
+  variants.push_back(Body(IndexerMxfp4Row(kGroup), {.block_size = 64}));
   return variants;
 }
 
@@ -110,16 +117,20 @@ OpDef IndexerKQuantInsertDef() {
   using enum DataType;
   return OpDef("pagefuse", "IndexerKQuantInsert", 1)
       .Doc(
-          "Quantises the step's indexer keys to e4m3fn under one scale a key and writes them into "
-          "their slots of a paged cache: a block is the codes of its BS keys, then their float "
-          "scales. A negative slot is skipped; of two tokens with one slot the later wins.")
+          "Quantises the step's indexer keys and writes them into their slots of a paged cache. "
+          "fp8: e4m3fn under one scale a key; a block is the codes of its BS keys, then their float "
+          "scales. mxfp4: e2m1 under a power of two for 32 channels; the codes, two a byte, then a "
+          "byte for each scale. A negative slot is skipped; of two tokens with one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
-      .Attr("quant_block_size", kGroup, "channels with one scale")
+      .Attr("format", std::string(kEightBits))
+      .OneOf({kEightBits, kFourBits})
+      .Attr("quant_block_size", kGroup, "fp8: channels with one scale")
       .OneOf({kGroup})
       .Attr("scale_fmt", std::string(kPowerOfTwo),
-            "ue8m0: the scale is rounded up to a power of two; float: it is not")
+            "fp8: ue8m0: the scale is rounded up to a power of two; float: it is not")
       .OneOf({kPowerOfTwo, kFloatScale})
+      .Let("row", "68 if format = mxfp4, else 132")
       .Types("T", {kBfloat16, kFloat16, kFloat})
       .Types("I", {kInt64, kInt32})
       .Validate(Validate)

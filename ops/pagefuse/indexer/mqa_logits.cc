@@ -142,6 +142,9 @@ absl::Status TilesSupport(const KernelQuery& query) {
   if (type != DataType::kFloat8E4M3FN && type != DataType::kUint8) {
     return absl::FailedPreconditionError("queries are no float8e4m3fn codes");
   }
+  if (query.node->StringAttribute("format", "fp8").value_or("") != "fp8") {
+    return absl::FailedPreconditionError("keys are no float8e4m3fn codes");
+  }
   return MqaLogitsTilesSupported();
 }
 

@@ -18,7 +18,8 @@ namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr Ports kIn({
-    {"q", "TQ if format = bf16, else Q", "[T, H, D] if query_start_loc, else [B, n, H, D], D >= 1"},
+    {"q", "TQ if format = bf16, else Q",
+     "[T, H, D] if query_start_loc, else [B, n, H, D], D >= 1, D % unit = 0"},
     {"kv_cache", "TC if format = bf16, else uint8", "[NB, BS, 1, row] or [NB, BS, row]"},
     {"weights", "float", "[rows, H]"},
     PortSpec("context_lens", "int32", "[B]").Metadata(),
@@ -27,9 +28,9 @@ constexpr Ports kIn({
     PortSpec("query_start_loc", "int32", "[B + 1]").Optional().Metadata(),
 });
 constexpr Ports kOut({{"logits", "float", "[rows, width]"}});
-constexpr int64_t kScaleBytes = sizeof(float);
 constexpr char kCodes[] = "fp8";
 constexpr char kNumbers[] = "bf16";
+constexpr char kPacked[] = "mxfp4";
 constexpr PackedBatchPorts kBatch = {.tokens = kIn["q"],
                                      .query_start_loc = kIn["query_start_loc"],
                                      .seq_lens = kIn["context_lens"],
@@ -48,18 +49,24 @@ int64_t FirstRow(const KernelArgs& args, int64_t b) {
   return args.input(kIn["query_start_loc"]).as<const int32_t>()[b];
 }
 
-void SetKeys(const KernelArgs& args, MqaLogitsProblem& problem) {
+absl::Status SetKeys(const KernelArgs& args, MqaLogitsProblem& problem) {
+  PF_ASSIGN_OR_RETURN(const std::string format, args.node->StringAttribute("format", kCodes));
   const TensorArg& cache = args.input(kIn["kv_cache"]);
-  const bool codes = cache.dtype == DataType::kUint8;
-  const int64_t row_bytes =
-      codes ? problem.head_size + kScaleBytes : problem.head_size * BitWidth(cache.dtype) / 8;
+  const int64_t row_bytes = cache.dim(-1) * BitWidth(cache.dtype) / 8;
   const PagedBytes paged = {.num_blocks = cache.dim(0),
                             .block_size = std::max<int64_t>(cache.dim(1), 1),
                             .block_bytes = cache.dim(1) * row_bytes};
-  problem.keys =
-      codes ? GroupedRows(IndexerFp8Row(problem.head_size, problem.head_size), paged, cache.data)
-            : PlainRows(row_bytes, paged, cache.data);
-  if (!codes) problem.key_type = cache.dtype;
+  if (format == kNumbers) {
+    problem.keys = PlainRows(row_bytes, paged, cache.data);
+    problem.key_type = cache.dtype;
+    return absl::OkStatus();
+  }
+  const bool packed = format == kPacked;
+  const GroupedRowFormat rows = packed ? IndexerMxfp4Row(problem.head_size)
+                                       : IndexerFp8Row(problem.head_size, problem.head_size);
+  problem.keys = GroupedRows(rows, paged, cache.data);
+  if (packed) problem.key_groups = rows;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
@@ -74,7 +81,7 @@ absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
   problem.width = args.output(0).dim(1);
   problem.heads = q.dim(-2);
   problem.head_size = q.dim(-1);
-  SetKeys(args, problem);
+  PF_RETURN_IF_ERROR(SetKeys(args, problem));
   problem.block_table = args.input(kIn["block_tables"]).as<const int32_t>();
   problem.table_columns = args.input(kIn["block_tables"]).dim(1);
   problem.logits = args.output(0).as<float>();
@@ -122,8 +129,10 @@ absl::Status Validate(const KernelArgs& args) {
 // With clean_logits 0 the masked logits are one of the allowed results.
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t ratio, node.IntAttribute("ratio", 1));
+  PF_ASSIGN_OR_RETURN(const std::string format, node.StringAttribute("format", kCodes));
   const PagedMqaLogitsBody body = {.query_type = node.input(kIn["q"])->dtype(),
                                    .key_type = node.input(kIn["kv_cache"])->dtype(),
+                                   .packed_keys = format == kPacked,
                                    .has_length = node.input(kIn["max_model_len"]) != nullptr,
                                    .packed = node.input(kIn["query_start_loc"]) != nullptr,
                                    .ratio = ratio};
@@ -146,6 +155,7 @@ std::vector<DecompositionVariant> Variants() {
   add({.packed = true}, kCodes);
   add({.query_type = DataType::kFloat, .packed = true}, kCodes);
   add({.query_type = DataType::kFloat, .key_type = DataType::kFloat, .packed = true}, kNumbers);
+  add({.query_type = DataType::kFloat, .packed_keys = true, .packed = true}, kPacked);
   return variants;
 }
 
@@ -158,7 +168,8 @@ OpDef PagedMqaLogitsDef() {
           .Doc(
               "MqaLogits over a paged cache. format fp8: e4m3fn keys, a block is the codes of its "
               "BS keys, then their float scales, queries are codes too or numbers; uint8 stands for "
-              "float8e4m3fn. bf16: bfloat16, float or float16 numbers without scales. The n queries of a sequence are its last "
+              "float8e4m3fn. bf16: bfloat16, float or float16 numbers without scales. mxfp4: e2m1 keys, two elements a byte, then a "
+              "power of two for 32 of them, for queries that are numbers. The n queries of a sequence are its last "
               "tokens: those of sequence b are rows b * n to b * n + n - 1, or with "
               "query_start_loc rows query_start_loc[b] to query_start_loc[b + 1] - 1. A query at "
               "position p sees the first (p + 1) / ratio keys.")
@@ -169,13 +180,14 @@ OpDef PagedMqaLogitsDef() {
               "1: -inf in all columns that a row does not see; 0: anything at or past the context "
               "length")
           .Attr("format", std::string(kCodes))
-          .OneOf({kCodes, kNumbers})
+          .OneOf({kCodes, kNumbers, kPacked})
           .Attr("ratio", int64_t{1}, "tokens a key; context_lens counts tokens")
           .AtLeast(1)
           .Types("Q", {kFloat8E4M3FN, kUint8, kFloat, kFloat16, kBfloat16})
           .Types("TQ", {kFloat, kFloat16, kBfloat16})
           .Types("TC", {kFloat, kFloat16, kBfloat16})
-          .Let("row", "D if format = bf16, else D + 4")
+          .Let("unit", "32 if format = mxfp4, else 1")
+          .Let("row", "D if format = bf16, D/2 + D/32 if format = mxfp4, else D + 4")
           .Let("rows", "T if query_start_loc, else B * n")
           .Let("width", "max_model_len, or MB * BS without it", WidthOf)
           .Validate(Validate)

@@ -90,6 +90,57 @@ constexpr char kTakeCodes[] = R"(  token_bytes = Add (size, i_4)
   bits_0 = Cast <to = 12> (byte_0)
 )";
 
+// Packed codes and scales out of the blocks: the even element is in the low half of its byte, a
+// scale is a power of two.
+constexpr char kTakePacked[] = R"(  i_2 = Constant <value_int: int = 2> ()
+  i_32 = Constant <value_int: int = 32> ()
+  code_count = Div (size, i_2)
+  group_count = Div (size, i_32)
+  token_bytes = Add (code_count, group_count)
+  block_bytes = Mul (block_size, token_bytes)
+  flat = Reshape (kv_cache, l_m1)
+  code_block = Div (slot, block_size)
+  code_token = Mod (slot, block_size)
+  block_start = Mul (code_block, block_bytes)
+  code_token_start = Mul (code_token, code_count)
+  code_start = Add (block_start, code_token_start)
+  code_start_column = Unsqueeze (code_start, l_m1)
+  code_step = Range (i_0, code_count, i_1)
+  code_at = Add (code_start_column, code_step)
+  code_bytes = Gather <axis = 0> (flat, code_at)
+  bytes = Cast <to = 7> (code_bytes)
+  i_16 = Constant <value_int: int = 16> ()
+  low = Mod (bytes, i_16)
+  high = Div (bytes, i_16)
+  low_column = Unsqueeze (low, l_m1)
+  high_column = Unsqueeze (high, l_m1)
+  pairs = Concat <axis = -1> (low_column, high_column)
+  e2m1 = Constant <value_floats: floats = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]> ()
+  elements = Gather <axis = 0> (e2m1, pairs)
+  scale_token_start = Mul (code_token, group_count)
+  all_codes = Mul (block_size, code_count)
+  scale_part = Add (block_start, all_codes)
+  scale_start = Add (scale_part, scale_token_start)
+  scale_start_column = Unsqueeze (scale_start, l_m1)
+  scale_step = Range (i_0, group_count, i_1)
+  scale_at = Add (scale_start_column, scale_step)
+  scale_bytes = Gather <axis = 0> (flat, scale_at)
+  exponents = Cast <to = 1> (scale_bytes)
+  f_bias = Constant <value_float: float = 127.0> ()
+  unbiased = Sub (exponents, f_bias)
+  f_2 = Constant <value_float: float = 2.0> ()
+  scales = Pow (f_2, unbiased)
+  scale_of_group = Unsqueeze (scales, l_m1)
+  lead_2 = Shape <start = 0, end = 2> (slot)
+  group_count_1 = Reshape (group_count, l_1)
+  i_32_1 = Reshape (i_32, l_1)
+  group_shape = Concat <axis = 0> (lead_2, group_count_1, i_32_1)
+  groups = Reshape (elements, group_shape)
+  scaled_groups = Mul (groups, scale_of_group)
+  key_shape = Concat <axis = 0> (lead_2, size_1)
+  keys = Reshape (scaled_groups, key_shape)
+)";
+
 // Byte `i` of a little-endian float joins the bits below it.
 std::string JoinByte(int i) {
   const std::string n = StrCat(i);
@@ -185,6 +236,7 @@ std::string AsFloat(DataType type, std::string_view from, std::string_view to) {
 }
 
 std::string Keys(const PagedMqaLogitsBody& body) {
+  if (body.packed_keys) return kTakePacked;
   if (body.key_type == DataType::kUint8) {
     return StrCat(kTakeCodes, JoinByte(1), JoinByte(2), JoinByte(3), kScaleOfSequence);
   }
@@ -194,7 +246,7 @@ std::string Keys(const PagedMqaLogitsBody& body) {
 
 // `rectified` of `dots`.
 std::string Rectified(const PagedMqaLogitsBody& body) {
-  if (body.key_type != DataType::kUint8) return "  rectified = Relu (dots)\n";
+  if (body.key_type != DataType::kUint8 || body.packed_keys) return "  rectified = Relu (dots)\n";
   std::string text;
   if (body.packed) text = "  scale_of_token = Gather <axis = 0> (scale_across, seq)\n";
   return StrCat(text, "  scaled = Mul (dots, ", body.packed ? "scale_of_token" : "scale_across",
@@ -215,8 +267,10 @@ std::string PagedMqaLogitsBody::Name() const {
   const std::string_view queries = plain || codes                   ? ""
                                    : query_type == DataType::kUint8 ? "_uint8_q"
                                                                     : "_plain_q";
-  return StrCat(plain ? "bf16" : "fp8", queries, packed ? "_packed" : "",
-                has_length ? "_length" : "");
+  return StrCat(plain         ? "bf16"
+                : packed_keys ? "mxfp4"
+                              : "fp8",
+                queries, packed ? "_packed" : "", has_length ? "_length" : "");
 }
 
 std::string PagedMqaLogitsBody::Text() const {

@@ -19,6 +19,7 @@ TEST(CacheChoice, IsFoundByItsNameAndNamesWhatItMakes) {
                 choice.name);
       continue;
     }
+    if (choice.grouped()) continue;
     const DataType stored =
         choice.stored == DataType::kUndefined ? DataType::kFloat : choice.stored;
     EXPECT_EQ(NameOfCache(choice.mode, stored, DataType::kFloat), choice.name);
@@ -27,9 +28,18 @@ TEST(CacheChoice, IsFoundByItsNameAndNamesWhatItMakes) {
 
 TEST(CacheChoice, IsATypeThatItsModeTakes) {
   for (const CacheChoice& choice : CacheChoices()) {
-    if (choice.changes_nothing() || choice.turboquant) continue;
+    if (choice.changes_nothing() || choice.turboquant || choice.grouped()) continue;
     EXPECT_TRUE(CacheFormat::Make(choice.mode, choice.stored).ok()) << choice.name;
   }
+}
+
+TEST(CacheChoice, OfIndexKeysIsOneOfFour) {
+  for (const char* name : {"none", "bf16", "fp8", "mxfp4"}) {
+    EXPECT_TRUE(FindIndexChoice(name).ok()) << name;
+  }
+  EXPECT_FALSE(FindCacheChoice("mxfp4").ok());
+  EXPECT_EQ(FindIndexChoice("int8_per_token_head").status().message(),
+            "expected none, bf16, fp8, mxfp4, got \"int8_per_token_head\"");
 }
 
 TEST(CacheChoice, OfBfloat16KeysThemselvesIsNone) {

@@ -1,0 +1,46 @@
+// Paged caches of latent rows, and of the index keys by which a token chooses among them, in fewer
+// bits an element.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/graph.h"
+#include "pagefuse/passes/quantise/cache_site.h"
+
+namespace pagefuse {
+
+// Whether the rows that a node writes, latent ones or index keys, are stored as they come, and the
+// format is another.
+bool ChangesSharedRows(const CacheSite& site);
+
+// InvalidArgument if the format does not take the site's latent rows, FailedPrecondition if
+// something else than SparseMlaAttention reads them.
+absl::Status CheckLatentRows(const CacheSite& site);
+
+// Rewrites a checked site:
+//   kv_cache_out = MlaCacheInsert (c, k_pe, slots, kv_cache)
+//   y = SparseMlaAttention (q, kv_cache_out, ..)
+//     =>  the same of c and k_pe rounded to bfloat16, over a cache of bfloat16 or of fp8_ds_mla
+void StoreLatentRows(Graph& graph, const CacheSite& site);
+
+// Whether the node writes the index keys of a layer.
+bool WritesIndexKeys(const Node& insert);
+// The layer that attends to what is chosen by the keys that a node writes: the node that inserts
+// its rows. Null if there is none.
+const Node* RowsChosenBy(const Node& index_insert);
+
+// As CheckLatentRows, of index keys and PagedMqaLogits.
+absl::Status CheckIndexKeys(const CacheSite& site);
+
+// Rewrites a checked site:
+//   kv_cache_out = MlaCacheInsert (k, , slots, kv_cache)
+//   s = PagedMqaLogits <format = bf16> (q, kv_cache_out, ..)
+//     =>  kv_cache_out = IndexerKQuantInsert <format = F> (k rounded to bfloat16, slots, kv_cache)
+//         s = PagedMqaLogits <format = F> (q, kv_cache_out, ..)
+// or, for bf16, the same over a cache of bfloat16.
+void StoreIndexKeys(Graph& graph, const CacheSite& site);
+
+}  // namespace pagefuse
