@@ -17,19 +17,24 @@ absl::StatusOr<bool> SitePass::TryAt(Node& node, const GraphScope& scope,
   return false;
 }
 
+absl::StatusOr<bool> SitePass::FuseFirst(const GraphScope& scope, PassContext& context) const {
+  for (Node* node : Places(*scope.graph)) {
+    PF_ASSIGN_OR_RETURN(const bool fused, TryAt(*node, scope, context));
+    if (fused) return true;  // nodes behind it may be gone
+  }
+  return false;
+}
+
 absl::StatusOr<bool> SitePass::Run(Model& model, PassContext& context) const {
   bool changed = false;
   bool again = true;
   while (again) {
     again = false;
     for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : Places(*scope.graph)) {
-        PF_ASSIGN_OR_RETURN(const bool fused, TryAt(*node, scope, context));
-        if (!fused) continue;
-        PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-        changed = again = true;
-        break;  // nodes behind it may be gone
-      }
+      PF_ASSIGN_OR_RETURN(const bool fused, FuseFirst(scope, context));
+      if (!fused) continue;
+      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
+      changed = again = true;
     }
   }
   return changed;

@@ -23,8 +23,9 @@ class SitePass : public Pass {
   // graph is broken; others: it is nothing for this pass.
   virtual absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const = 0;
 
-  // Whether it fused something.
+  // Whether they fused something.
   absl::StatusOr<bool> TryAt(Node& node, const GraphScope& scope, PassContext& context) const;
+  absl::StatusOr<bool> FuseFirst(const GraphScope& scope, PassContext& context) const;
 };
 
 }  // namespace pagefuse
