@@ -118,7 +118,7 @@ void RunCase(const Case& c, const Peaks& peaks, const std::vector<int64_t>& rows
     double seconds = Time(products, [&](int64_t i) {
       const WeightView* w = &weights.views[i * matrices];
       const absl::Status status =
-          c.gated ? GatedLinearF32(in, w[0], w[1], Activation::kGeluTanh, aligned, out)
+          c.gated ? GatedLinearF32(in, {w[0], w[1], Activation::kGeluTanh}, aligned, out)
                   : LinearF32(in, w[0], aligned, out);
       if (!status.ok()) std::abort();
     });

@@ -95,20 +95,19 @@ double Swiglu(const MoeAttributes& a, double gate, double linear) {
   return gate / (1 + std::exp(-a.alpha * gate)) * (linear + a.beta);
 }
 
-// Element i of fc2's input from rows of fc1 and fc3.
+// Element i of fc2's input from rows of fc1 and fc3, if there is one.
 template <typename T>
 double Hidden(const Moe& moe, const T* fc1, const T* fc3, int64_t i) {
   const MoeAttributes& a = moe.attributes;
-  if (a.activation != MoeActivation::kSwiglu) {
-    return Activate(a.activation, fc1[i]) * (fc3 != nullptr ? static_cast<double>(fc3[i]) : 1.0);
-  }
+  const double linear = fc3 != nullptr ? static_cast<double>(fc3[i]) : 1.0;
+  if (a.activation != MoeActivation::kSwiglu) return Activate(a.activation, fc1[i]) * linear;
   switch (a.fusion) {
     case SwigluFusion::kInterleaved:
       return Swiglu(a, fc1[2 * i], fc1[2 * i + 1]);
     case SwigluFusion::kHalves:
       return Swiglu(a, fc1[i], fc1[moe.inter + i]);
     default:
-      return Swiglu(a, fc1[i], fc3[i]);
+      return Swiglu(a, fc1[i], linear);
   }
 }
 
@@ -126,25 +125,40 @@ std::vector<double> ReferenceProduct(const Moe& moe, int product, int64_t expert
   return y;
 }
 
-// y of every choice [tokens * k, n]: row r is made of row r / repeat of x.
-absl::Status Product(const Moe& moe, const Choices& choices, int product, const float* x,
-                     int64_t repeat, float* y, Scratch& scratch) {
-  const ExpertGroups groups = GroupByExpert(choices.experts, moe.experts);
-  const int64_t n = moe.columns(product);
-  const GroupedRows rows{x, repeat, y, product == 1 ? moe.inter : moe.hidden, n};
-  PF_RETURN_IF_ERROR(GroupedProduct(
-      groups, rows,
-      [&](int64_t expert, const RowsView& from, const OutputView& to, Scratch& memory) {
-        return moe.product(product, expert, from, to, memory);
-      },
-      scratch));
-  if (!moe.biases[product].present()) return absl::OkStatus();
-  for (size_t r = 0; r < choices.experts.size(); ++r) {
-    float* row = y + static_cast<int64_t>(r) * n;
-    onnx_ops::AddRow({row, 1, moe.biases[product].data() + choices.experts[r] * n, 1}, row, n);
+// Products of all choices, rows of one expert together.
+class GroupedProducts {
+ public:
+  GroupedProducts(const Moe& moe, const Choices& choices, Scratch& scratch)
+      : moe_(moe),
+        choices_(choices),
+        scratch_(scratch),
+        groups_(GroupByExpert(choices.experts, moe.experts)) {}
+
+  // y [tokens * k, n]: row r is made of row r / repeat of x.
+  absl::Status Run(int product, const float* x, int64_t repeat, float* y) {
+    const int64_t n = moe_.columns(product);
+    const GroupedRows rows{x, repeat, y, product == 1 ? moe_.inter : moe_.hidden, n};
+    PF_RETURN_IF_ERROR(GroupedProduct(
+        groups_, rows,
+        [&](int64_t expert, const RowsView& from, const OutputView& to, Scratch& memory) {
+          return moe_.product(product, expert, from, to, memory);
+        },
+        scratch_));
+    if (!moe_.biases[product].present()) return absl::OkStatus();
+    for (size_t r = 0; r < choices_.experts.size(); ++r) {
+      float* row = y + static_cast<int64_t>(r) * n;
+      const float* bias = moe_.biases[product].data() + choices_.experts[r] * n;
+      onnx_ops::AddRow({row, 1, bias, 1}, row, n);
+    }
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
+
+ private:
+  const Moe& moe_;
+  const Choices& choices_;
+  Scratch& scratch_;
+  ExpertGroups groups_;
+};
 
 }  // namespace
 
@@ -220,10 +234,9 @@ absl::Status RunMoeGrouped(const Moe& moe, const TensorArg& output, Scratch& scr
   std::vector<float> fc3(static_cast<size_t>(moe.has_fc3 ? rows * moe.inter : 0));
   std::vector<float> hidden(static_cast<size_t>(rows * moe.inter));
   std::vector<float> out(static_cast<size_t>(rows * moe.hidden));
-  PF_RETURN_IF_ERROR(Product(moe, choices, 0, moe.x.data(), k, fc1.data(), scratch));
-  if (moe.has_fc3) {
-    PF_RETURN_IF_ERROR(Product(moe, choices, 2, moe.x.data(), k, fc3.data(), scratch));
-  }
+  GroupedProducts products(moe, choices, scratch);
+  PF_RETURN_IF_ERROR(products.Run(0, moe.x.data(), k, fc1.data()));
+  if (moe.has_fc3) PF_RETURN_IF_ERROR(products.Run(2, moe.x.data(), k, fc3.data()));
   ParallelFor(rows, moe.inter * 64, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* gate = fc1.data() + r * moe.columns(0);
@@ -233,7 +246,7 @@ absl::Status RunMoeGrouped(const Moe& moe, const TensorArg& output, Scratch& scr
       }
     }
   });
-  PF_RETURN_IF_ERROR(Product(moe, choices, 1, hidden.data(), 1, out.data(), scratch));
+  PF_RETURN_IF_ERROR(products.Run(1, hidden.data(), 1, out.data()));
   ParallelFor(moe.tokens, k * moe.hidden * 8, [&](int64_t begin, int64_t end) {
     std::vector<float> sum(static_cast<size_t>(moe.hidden));
     for (int64_t t = begin; t < end; ++t) {

@@ -45,9 +45,14 @@ struct Sizes {
 
 Dim Times(const Dim& dim, int64_t factor) { return dim * Dim(factor); }
 
+// Of the weights of a product.
+struct WeightSizes {
+  Dim experts, n, k;
+};
+
 absl::Status CheckProduct(const ShapeContext& c, const Ports& ports, const Quantisation& q, int p,
-                          const std::pair<Dim, Dim>& size, const Dim& experts) {
-  const auto& [n, k] = size;
+                          const WeightSizes& sizes) {
+  const auto& [experts, n, k] = sizes;
   const int64_t per_byte = q.bits == 4 ? 2 : 1;
   PF_RETURN_IF_ERROR(ExpectShape(
       c, ports.weights[p], Shape({experts, n, per_byte == 2 ? (k + Dim(1)).FloorDiv(Dim(2)) : k})));
@@ -118,9 +123,9 @@ absl::Status InferMoe(ShapeContext& c, const Ports& ports) {
     PF_RETURN_IF_ERROR(ExpectShape(c, ports.router_weights, Shape({s.tokens, s.experts})));
   }
   const Dim fc1 = Times(s.inter, Fc1Columns(a, 1));
-  PF_RETURN_IF_ERROR(CheckProduct(c, ports, q, 0, {fc1, s.hidden}, s.experts));
-  PF_RETURN_IF_ERROR(CheckProduct(c, ports, q, 1, {s.hidden, s.inter}, s.experts));
-  return CheckProduct(c, ports, q, 2, {s.inter, s.hidden}, s.experts);
+  PF_RETURN_IF_ERROR(CheckProduct(c, ports, q, 0, {s.experts, fc1, s.hidden}));
+  PF_RETURN_IF_ERROR(CheckProduct(c, ports, q, 1, {s.experts, s.hidden, s.inter}));
+  return CheckProduct(c, ports, q, 2, {s.experts, s.inter, s.hidden});
 }
 
 // Sizes, routing and biases; weights are the caller's.

@@ -127,8 +127,13 @@ absl::Status Narrow(DataType type, const Wide* from, int64_t count, void* to,
   });
 }
 
-absl::Status CastChunk(DataType from_type, const void* from, DataType to_type, int64_t count,
-                       void* to, const CastRules& rules) {
+struct Cast {
+  DataType from_type, to_type;
+  CastRules rules;
+};
+
+absl::Status CastChunk(const Cast& cast, const void* from, int64_t count, void* to) {
+  const auto& [from_type, to_type, rules] = cast;
   if (from_type == DataType::kDouble) {
     return Narrow(to_type, static_cast<const double*>(from), count, to, rules);
   }
@@ -162,14 +167,15 @@ absl::Status RunCast(KernelArgs& args) {
   const TensorArg& y = args.output(0);
   if (x.dtype == y.dtype) return CopyBytes(args);
   PF_ASSIGN_OR_RETURN(const CastRules rules, ReadRules(*args.node));
+  const Cast cast = {x.dtype, y.dtype, rules};
   const int64_t size = x.size();
   const int64_t chunks = (size + kChunk - 1) / kChunk;
   ParallelFor(chunks, kChunk, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       // A chunk's conversion cannot fail: inference has checked both types.
-      CastChunk(x.dtype, x.as<char>() + i * kChunk * BitWidth(x.dtype) / 8, y.dtype,
+      CastChunk(cast, x.as<char>() + i * kChunk * BitWidth(x.dtype) / 8,
                 std::min(kChunk, size - i * kChunk),
-                y.as<char>() + i * kChunk * BitWidth(y.dtype) / 8, rules)
+                y.as<char>() + i * kChunk * BitWidth(y.dtype) / 8)
           .IgnoreError();
     }
   });

@@ -116,8 +116,10 @@ absl::Status RunConstantOfShape(KernelArgs& args) {
 
 // --- Range ---
 
+// Nullopt if delta is 0 or a bound is not a number.
 template <typename T>
-int64_t RangeCount(T start, T limit, T delta) {
+std::optional<int64_t> RangeCount(T start, T limit, T delta) {
+  if (delta == T(0) || start != start || limit != limit) return std::nullopt;
   if constexpr (std::is_integral_v<T>) {
     const bool forwards = delta > 0;
     if (forwards ? start >= limit : start <= limit) return 0;
@@ -136,6 +138,15 @@ int64_t RangeCount(T start, T limit, T delta) {
 template <typename T>
 using RangeType = std::conditional_t<kIsSmallFloat<T>, float, T>;
 
+// The same of inputs, each a T.
+template <typename T>
+std::optional<int64_t> RangeCountOf(const ShapeContext& c) {
+  const auto read = [&](int i) {
+    return static_cast<RangeType<T>>(c.input_tensor(i)->values<T>()[0]);
+  };
+  return RangeCount(read(0), read(1), read(2));
+}
+
 // Nullopt if the inputs are not known; an error if delta is 0.
 absl::StatusOr<std::optional<int64_t>> CountOf(const ShapeContext& c) {
   std::optional<int64_t> count;
@@ -143,16 +154,10 @@ absl::StatusOr<std::optional<int64_t>> CountOf(const ShapeContext& c) {
     if (c.input_tensor(i) == nullptr) return count;
     if (c.input_tensor(i)->size() != 1) return c.InputError(i, "expected one element");
   }
-  bool is_valid = true;
   PF_RETURN_IF_ERROR(DispatchType(c.input_type(0), [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, bool>) {
-      using C = RangeType<T>;
-      const auto read = [&](int i) { return static_cast<C>(c.input_tensor(i)->values<T>()[0]); };
-      is_valid = read(2) != C(0) && read(0) == read(0) && read(1) == read(1);
-      if (is_valid) count = RangeCount<C>(read(0), read(1), read(2));
-    }
+    if constexpr (!std::is_same_v<T, bool>) count = RangeCountOf<T>(c);
   }));
-  if (!is_valid) return c.InputError(2, "delta is 0 or a bound is not a number");
+  if (!count) return c.InputError(2, "delta is 0 or a bound is not a number");
   return count;
 }
 

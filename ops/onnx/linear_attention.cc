@@ -111,9 +111,10 @@ struct Call {
   double scale = 1;
   Doubles in[6];
 
-  // Row `t` of head `h` of a packed input with `heads` heads of `size` elements.
-  const double* Row(int i, int64_t b, int64_t t, int64_t h, int64_t heads, int64_t size) const {
-    return in[i].data() + ((b * tokens + t) * heads + h) * size;
+  int64_t rows() const { return batch * tokens; }
+  // Head `h` of row `row` of a packed input with `heads` heads of `size` elements.
+  const double* Row(int i, int64_t row, int64_t h, int64_t heads, int64_t size) const {
+    return in[i].data() + (row * heads + h) * size;
   }
 };
 
@@ -137,14 +138,14 @@ absl::StatusOr<Call> ReadCall(const KernelArgs& args) {
 }
 
 // One token: S = decay(S) + k (x) u, where u is v, or beta * (v - S^T k).
-void Update(const Call& call, int64_t b, int64_t t, int64_t h, double* state) {
+void Update(const Call& call, int64_t row, int64_t h, double* state) {
   const int64_t heads = call.p.kv_heads;
-  const double* k = call.Row(kKey, b, t, h, heads, call.dk);
-  const double* v = call.Row(kValue, b, t, h, heads, call.dv);
+  const double* k = call.Row(kKey, row, h, heads, call.dk);
+  const double* v = call.Row(kValue, row, h, heads, call.dv);
   if (call.p.decays) {
-    const int64_t size = static_cast<int64_t>(call.in[kDecay].size()) /
-                         std::max<int64_t>(call.batch * call.tokens * heads, 1);
-    const double* decay = call.Row(kDecay, b, t, h, heads, size);
+    const int64_t size =
+        static_cast<int64_t>(call.in[kDecay].size()) / std::max<int64_t>(call.rows() * heads, 1);
+    const double* decay = call.Row(kDecay, row, h, heads, size);
     for (int64_t i = 0; i < call.dk; ++i) {
       const double factor = std::exp(decay[size == 1 ? 0 : i]);
       for (int64_t j = 0; j < call.dv; ++j) state[i * call.dv + j] *= factor;
@@ -155,12 +156,21 @@ void Update(const Call& call, int64_t b, int64_t t, int64_t h, double* state) {
     for (int64_t i = 0; i < call.dk; ++i) {
       for (int64_t j = 0; j < call.dv; ++j) update[j] -= state[i * call.dv + j] * k[i];
     }
-    const bool shared = static_cast<int64_t>(call.in[kBeta].size()) == call.batch * call.tokens;
-    const double beta = *call.Row(kBeta, b, t, shared ? 0 : h, shared ? 1 : heads, 1);
+    const bool shared = static_cast<int64_t>(call.in[kBeta].size()) == call.rows();
+    const double beta = *call.Row(kBeta, row, shared ? 0 : h, shared ? 1 : heads, 1);
     for (double& value : update) value *= beta;
   }
   for (int64_t i = 0; i < call.dk; ++i) {
     for (int64_t j = 0; j < call.dv; ++j) state[i * call.dv + j] += k[i] * update[j];
+  }
+}
+
+// output += scale * S^T q, of one query head.
+void AddOutput(const Call& call, const double* q, const double* state, double* output) {
+  for (int64_t i = 0; i < call.dk; ++i) {
+    for (int64_t j = 0; j < call.dv; ++j) {
+      output[j] += call.scale * q[i] * state[i * call.dv + j];
+    }
   }
 }
 
@@ -176,16 +186,11 @@ absl::Status RunLinearAttention(KernelArgs& args) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t b = n / call.p.kv_heads, h = n % call.p.kv_heads;
       double* state = states.data() + n * size;
-      for (int64_t t = 0; t < call.tokens; ++t) {
-        Update(call, b, t, h, state);
+      for (int64_t row = b * call.tokens; row < (b + 1) * call.tokens; ++row) {
+        Update(call, row, h, state);
         for (int64_t head = h * group; head < (h + 1) * group; ++head) {
-          const double* q = call.Row(kQuery, b, t, head, call.p.q_heads, call.dk);
-          double* out = output.data() + ((b * call.tokens + t) * call.p.q_heads + head) * call.dv;
-          for (int64_t i = 0; i < call.dk; ++i) {
-            for (int64_t j = 0; j < call.dv; ++j) {
-              out[j] += call.scale * q[i] * state[i * call.dv + j];
-            }
-          }
+          AddOutput(call, call.Row(kQuery, row, head, call.p.q_heads, call.dk), state,
+                    output.data() + (row * call.p.q_heads + head) * call.dv);
         }
       }
     }

@@ -154,19 +154,24 @@ absl::StatusOr<IntegerOperand> IntegerOperandOf(const KernelArgs& args, int i) {
   return operand;
 }
 
-// [m, n] sums as rows of y.
+struct IntegerOutput {
+  const TensorArg& tensor;
+  double scale, zero;
+};
+
+// [m, n] sums as rows of y, from `first` on.
 void RequantizeMatrix(const int32_t* sums, const IntegerOperand& a, const IntegerOperand& b,
-                      const std::pair<double, double>& y, const TensorArg& to, int64_t first) {
-  const int64_t m = to.dim(-2), n = to.dim(-1);
+                      const IntegerOutput& y, int64_t first) {
+  const int64_t m = y.tensor.dim(-2), n = y.tensor.dim(-1);
   ParallelFor(m, n * 16, [&](int64_t begin, int64_t end) {
     std::vector<double> scales(static_cast<size_t>(n));
     for (int64_t i = begin; i < end; ++i) {
       const bool known = i > begin && a.scales.size() == 1;
-      for (int64_t j = 0; !known && j < n; ++j) scales[j] = a.Scale(i) * b.Scale(j) / y.first;
+      for (int64_t j = 0; !known && j < n; ++j) scales[j] = a.Scale(i) * b.Scale(j) / y.scale;
       RequantizeRow(
           sums + i * n, n,
-          {.scales = scales.data(), .zero = y.second, .is_signed = to.dtype == DataType::kInt8},
-          to.as<uint8_t>() + (first + i) * n);
+          {.scales = scales.data(), .zero = y.zero, .is_signed = y.tensor.dtype == DataType::kInt8},
+          y.tensor.as<uint8_t>() + (first + i) * n);
     }
   });
 }
@@ -198,7 +203,7 @@ absl::Status RunIntegers(KernelArgs& args) {
       product.b = {args.input(kB).as<uint8_t>() + right * k * n, n,
                    args.input(kB).dtype == DataType::kInt8};
       MultiplyIntegers(product, scratch);
-      RequantizeMatrix(product.y, a, b, {y_scale[0], y_zero[0]}, y, (position + i) * m);
+      RequantizeMatrix(product.y, a, b, {y, y_scale[0], y_zero[0]}, (position + i) * m);
     }
   });
   return absl::OkStatus();

@@ -70,7 +70,14 @@ void ChooseRow(const uint8_t* condition, const T* x, const T* y, T* to, int64_t 
 }
 
 template <typename T>
-void WhereRow(const uint8_t* condition, const T* x, const T* y, T* to, int64_t size, RowStrides s) {
+struct WhereInputs {
+  const uint8_t* condition;
+  const T *x, *y;
+};
+
+template <typename T>
+void WhereRow(const WhereInputs<T>& from, RowStrides s, int64_t size, T* to) {
+  const auto& [condition, x, y] = from;
   if constexpr (std::is_integral_v<T>) {
     if (s.condition == 1) {
       const auto choose = s.x == 1 ? (s.y == 1 ? ChooseRow<1, 1, T> : ChooseRow<1, 0, T>)
@@ -101,8 +108,10 @@ absl::Status RunWhere(KernelArgs& args) {
     ParallelFor(out.size() / row, row, [&](int64_t begin, int64_t end) {
       T* to = out.as<T>() + begin * row;
       ForEachPoint<3>(outer, strides, {begin, end}, [&](const auto& offset) {
-        WhereRow(args.input(0).as<uint8_t>() + offset[0], args.input(1).as<T>() + offset[1],
-                 args.input(2).as<T>() + offset[2], to, row, along);
+        const WhereInputs<T> from = {args.input(0).as<uint8_t>() + offset[0],
+                                     args.input(1).as<T>() + offset[1],
+                                     args.input(2).as<T>() + offset[2]};
+        WhereRow(from, along, row, to);
         to += row;
       });
     });

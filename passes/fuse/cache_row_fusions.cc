@@ -51,10 +51,10 @@ absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWri
   return false;
 }
 
-// "(formal) => (cache_out) { ... }" around a call of the op on `cache` and `slots`.
-std::string WriteText(const std::string& formal, const std::string& cache, const SlotForm& form,
-                      const CacheView& view, const std::string& rows, const std::string& call) {
-  return StrCat("(", formal, ") => (", cache, "_out) { ", view.before, form.text, rows,
+// "(formal) => (<port>_out) { ... }" around a call of the op on `cache` and `slots`.
+std::string WriteText(const std::string& formal, const SlotForm& form, const CacheView& view,
+                      const std::string& rows, const std::string& call) {
+  return StrCat("(", formal, ") => (", view.port, "_out) { ", view.before, form.text, rows,
                 "written = pagefuse.", call, "  ", view.after, "}");
 }
 
@@ -74,7 +74,7 @@ absl::StatusOr<bool> FuseKCacheQuantInsert(FusionSearch& search, Value* output) 
       const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
                              const std::string& formal) -> std::vector<std::string> {
         return {WriteText(
-            formal, "kv_cache", form, view, RowsText("rows", "k", ports, form, {kElements}),
+            formal, form, view, RowsText("rows", "k", ports, form, {kElements}),
             StrCat("KCacheQuantInsert <block_size = ", block_size, "> (rows, slots, cache)"))};
       };
       PF_ASSIGN_OR_RETURN(const bool fused, FuseWrite(search, output, write, texts));
@@ -103,10 +103,10 @@ absl::StatusOr<bool> FuseIndexerKQuantInsert(FusionSearch& search, Value* output
                            const std::string& formal) {
       std::vector<std::string> result;
       for (const char* scales : {"ue8m0", "float"}) {
-        result.push_back(WriteText(
-            formal, "kv_cache", form, view, RowsText("rows", "k", ports, form, {kElements}),
-            StrCat("IndexerKQuantInsert <quant_block_size = 128, scale_fmt = \"", scales,
-                   "\"> (rows, slots, cache)")));
+        result.push_back(
+            WriteText(formal, form, view, RowsText("rows", "k", ports, form, {kElements}),
+                      StrCat("IndexerKQuantInsert <quant_block_size = 128, scale_fmt = \"", scales,
+                             "\"> (rows, slots, cache)")));
       }
       return result;
     };
@@ -143,7 +143,7 @@ absl::StatusOr<bool> FuseMlaCacheInsert(FusionSearch& search, Value* output) {
     const int64_t rope = BackDim(*ports.at("k_pe"), 1);
     const bool fits = coded ? latent == kLatent && rope == kRope : latent + rope == width;
     if (!fits) return {};
-    return {WriteText(formal, "kv_cache", form, view,
+    return {WriteText(formal, form, view,
                       RowsText("latent", "kv_c", ports, form, {latent}) +
                           RowsText("rope", "k_pe", ports, form, {rope}),
                       StrCat("MlaCacheInsert <format = \"", coded ? "fp8_ds_mla" : "bf16",
@@ -194,7 +194,7 @@ absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* outp
       return {};
     }
     return {
-        WriteText(formal, "state_cache", form, view,
+        WriteText(formal, form, view,
                   RowsText("rows", "kv", ports, form, {row}) +
                       RowsText("scores", "score", ports, form, {row}) +
                       RowsText("places", "positions", ports, form, {}),

@@ -55,9 +55,10 @@ std::vector<int64_t> BlockSizes(const FusionSearch& search, Value* cache, int64_
 CacheView ViewCache(const Value& cache, const std::string& port, const std::string& dims) {
   const auto original = ReshapeDims(cache);
   if (!original || *original == dims) {
-    return {StrCat("cache = Identity (", port, ")  "), StrCat(port, "_out = Identity (written)  ")};
+    return {port, StrCat("cache = Identity (", port, ")  "),
+            StrCat(port, "_out = Identity (written)  ")};
   }
-  return {ReshapeText("cache", port, dims), ReshapeText(port + "_out", "written", *original)};
+  return {port, ReshapeText("cache", port, dims), ReshapeText(port + "_out", "written", *original)};
 }
 
 RowCache ReadRowCache(const Value& cache) {

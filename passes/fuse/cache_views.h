@@ -22,6 +22,7 @@ std::vector<int64_t> BlockSizes(const FusionSearch& search, Value* cache, int64_
 
 // The port under the shape that the op takes, and back.
 struct CacheView {
+  std::string port;
   std::string before;  // defines `cache`
   std::string after;   // defines `<port>_out` of `written`
 };

@@ -10,6 +10,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/replacement.h"
@@ -73,7 +74,7 @@ class InsertBuilder {
                             insert.key->input(TensorScatter::kCache)}) {}
 
   // The caches as they were shaped, written.
-  absl::StatusOr<std::pair<Value*, Value*>> Build() {
+  absl::StatusOr<std::vector<Value*>> Build() {
     PF_ASSIGN_OR_RETURN(Value * key, Rows(insert_.key->input(TensorScatter::kUpdate), Dim(1)));
     PF_ASSIGN_OR_RETURN(Value * value, Rows(insert_.value->input(TensorScatter::kUpdate), Dim(1)));
     PF_ASSIGN_OR_RETURN(Value * key_cache,
@@ -89,7 +90,7 @@ class InsertBuilder {
     };
     PF_ASSIGN_OR_RETURN(Value * new_keys, shaped(0, insert_.key));
     PF_ASSIGN_OR_RETURN(Value * new_values, shaped(1, insert_.value));
-    return std::make_pair(new_keys, new_values);
+    return std::vector<Value*>{new_keys, new_values};
   }
 
  private:
@@ -136,54 +137,32 @@ class InsertBuilder {
   Arranger arranger_;
 };
 
-absl::Status Fuse(const Node& attention, const GraphScope& scope, PassContext& context) {
-  PF_ASSIGN_OR_RETURN(const Insert insert, InsertOf(attention));
-  // After the later of the two, whose inputs are there then.
-  Value* last = insert.value->output(0);
-  for (const auto& node : scope.graph->nodes()) {
-    if (node.get() == insert.key) last = insert.key->output(0);
-    if (node.get() == insert.value) last = insert.value->output(0);
-  }
-  Replacement replacement(*scope.graph, *last, kName);
-  const auto caches = InsertBuilder(replacement.builder(), insert).Build();
-  if (!caches.ok()) {
-    replacement.Undo();
-    return caches.status();
-  }
-  PF_RETURN_IF_ERROR(replacement.Infer(*scope.opsets, context.contents));
-  ReplaceValue(*scope.graph, insert.key->output(0), caches->first);
-  ReplaceValue(*scope.graph, insert.value->output(0), caches->second);
-  EraseDead(insert.key, context.contents);
-  EraseDead(insert.value, context.contents);
-  return scope.graph->SortTopologically();
-}
-
-class FuseContiguousInsertPass : public Pass {
+class FuseContiguousInsertPass : public SitePass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
     return "Fuses scatters of new keys and values into the contiguous caches of a PagedAttention.";
   }
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : NodesOf(*scope.graph)) {
-        if (!node->Is("PagedAttention", "pagefuse")) continue;
-        const absl::Status fused = Fuse(*node, scope, context);
-        if (fused.ok()) {
-          changed = true;
-          PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-          break;  // nodes behind it may be gone
-        }
-        if (fused.code() == absl::StatusCode::kFailedPrecondition) {
-          context.AddMiss(kName, NodeLabel(*node), StdView(fused.message()), 2);
-        }
-      }
+ private:
+  std::vector<Node*> Places(const Graph& graph) const override {
+    std::vector<Node*> nodes = NodesOf(graph);
+    std::erase_if(nodes, [](const Node* node) { return !node->Is("PagedAttention", "pagefuse"); });
+    return nodes;
+  }
+
+  absl::Status Fuse(Node& attention, const GraphScope& scope, PassContext& context) const override {
+    PF_ASSIGN_OR_RETURN(const Insert insert, InsertOf(attention));
+    // After the later of the two, whose inputs are there then.
+    Value* last = insert.value->output(0);
+    for (const auto& node : scope.graph->nodes()) {
+      if (node.get() == insert.key) last = insert.key->output(0);
+      if (node.get() == insert.value) last = insert.value->output(0);
     }
-    if (!changed) return false;
-    PF_RETURN_IF_ERROR(Run(model, context).status());
-    return true;
+    Replacement replacement(*scope.graph, *last, kName);
+    return replacement.Finish(InsertBuilder(replacement.builder(), insert).Build(),
+                              {insert.key->output(0), insert.value->output(0)}, *scope.opsets,
+                              context.contents);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/replacement.h"
@@ -168,7 +169,7 @@ class TopKReader {
   IndexForm offset_;
 };
 
-absl::StatusOr<Value*> Build(Replacement& replacement, const TopKSite& site) {
+absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const TopKSite& site) {
   GraphBuilder& builder = replacement.builder();
   Value* logits = site.topk->input(0);
   const auto count = site.rank->extent.constant();
@@ -180,53 +181,37 @@ absl::StatusOr<Value*> Build(Replacement& replacement, const TopKSite& site) {
                                {logits, arranger.AsInt32(begin), arranger.AsInt32(end)}, 1);
   node->SetAttribute("topk", MakeAttribute(*count));
   const DataType type = site.output.value->dtype();
-  if (type == DataType::kInt32) return node->output(0);
-  return builder.Add("Cast", {node->output(0)}, "to", static_cast<int64_t>(type));
+  if (type == DataType::kInt32) return std::vector<Value*>{node->output(0)};
+  return std::vector<Value*>{
+      builder.Add("Cast", {node->output(0)}, "to", static_cast<int64_t>(type))};
 }
 
-absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) {
-  ElementReader reader(context.contents);
-  PF_ASSIGN_OR_RETURN(const TopKSite site, TopKReader(reader, output).Read());
-  const auto& values = site.topk->output(0);
-  const bool values_read = values && (values->is_output() || !values->uses().empty());
-  // The values themselves may have been compared; the op has no such output.
-  if (values_read && values->is_output()) return Refused("the values of TopK are a graph output");
-  Replacement replacement(*scope.graph, *output, kName);
-  const absl::StatusOr<Value*> result = Build(replacement, site);
-  if (!result.ok()) {
-    replacement.Undo();
-    return result.status();
-  }
-  return replacement.Finish(*result, *scope.opsets, context.contents);
-}
-
-class FuseIndexerTopKPass : public Pass {
+class FuseIndexerTopKPass : public SitePass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
     return "Fuses the selection of the best columns within each row's range.";
   }
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : NodesOf(*scope.graph)) {
-        if (!node->Is("Where") || IsFloatingPoint(node->output(0)->dtype())) continue;
-        const std::string at = node->output(0)->name();
-        const absl::Status fused = Fuse(node->output(0), scope, context);
-        if (fused.ok()) {
-          changed = true;
-          PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-          break;  // nodes behind it may be gone
-        }
-        if (fused.code() == absl::StatusCode::kFailedPrecondition) {
-          context.AddMiss(kName, at, StdView(fused.message()), 2);
-        }
-      }
-    }
-    if (!changed) return false;
-    PF_RETURN_IF_ERROR(Run(model, context).status());
-    return true;
+ private:
+  std::vector<Node*> Places(const Graph& graph) const override {
+    std::vector<Node*> nodes = NodesOf(graph);
+    std::erase_if(nodes, [](const Node* node) {
+      return !node->Is("Where") || IsFloatingPoint(node->output(0)->dtype());
+    });
+    return nodes;
+  }
+
+  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
+    Value* output = node.output(0);
+    ElementReader reader(context.contents);
+    PF_ASSIGN_OR_RETURN(const TopKSite site, TopKReader(reader, output).Read());
+    const auto& values = site.topk->output(0);
+    const bool values_read = values && (values->is_output() || !values->uses().empty());
+    // The values themselves may have been compared; the op has no such output.
+    if (values_read && values->is_output()) return Refused("the values of TopK are a graph output");
+    Replacement replacement(*scope.graph, *output, kName);
+    return replacement.Finish(Build(replacement, site), {output}, *scope.opsets, context.contents);
   }
 };
 

@@ -5,6 +5,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/logits_site.h"
@@ -64,13 +65,14 @@ class LogitsPorts {
         reader_(reader),
         arranger_(builder_, Sources(site)) {}
 
-  absl::StatusOr<Value*> Build() {
+  absl::StatusOr<std::vector<Value*>> Build() {
     if (!IsE4m3(*site_.query.value) || !IsE4m3(*site_.key.value)) {
       return Refused("queries and keys are no float8e4m3fn codes");
     }
     if (site_.key_factors.size() != 1) return Refused("keys have no scale, or more than one");
     const AtomPtr block = BlockOf(site_);
-    return block ? BuildPaged(block) : BuildDense();
+    PF_ASSIGN_OR_RETURN(Value * result, block ? BuildPaged(block) : BuildDense());
+    return std::vector<Value*>{result};
   }
 
  private:
@@ -230,38 +232,24 @@ std::optional<Dim> RowsOfSequence(const LogitsSite& site) {
   return std::nullopt;
 }
 
-class FuseIndexLogitsPass : public Pass {
+class FuseIndexLogitsPass : public SitePass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
     return "Fuses an indexer's scores over dense keys or a paged cache, read by element.";
   }
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : NodesOf(*scope.graph)) {
-        Value* output = node->Is("Where") ? node->output(0) : nullptr;
-        if (!output || output->dtype() != DataType::kFloat) continue;
-        const std::string at = output->name();
-        const absl::Status fused = Fuse(output, scope, context);
-        if (fused.ok()) {
-          changed = true;
-          PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-          break;  // nodes behind it may be gone
-        }
-        if (fused.code() == absl::StatusCode::kFailedPrecondition) {
-          context.AddMiss(kName, at, StdView(fused.message()), 2);
-        }
-      }
-    }
-    if (!changed) return false;
-    PF_RETURN_IF_ERROR(Run(model, context).status());
-    return true;
+ private:
+  std::vector<Node*> Places(const Graph& graph) const override {
+    std::vector<Node*> nodes = NodesOf(graph);
+    std::erase_if(nodes, [](const Node* node) {
+      return !node->Is("Where") || node->output(0)->dtype() != DataType::kFloat;
+    });
+    return nodes;
   }
 
- private:
-  static absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) {
+  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
+    Value* output = node.output(0);
     ElementReader whole(context.contents);
     PF_ASSIGN_OR_RETURN(LogitsSite site, ReadLogits(whole, output, {}));
     ElementReader split(context.contents);
@@ -275,12 +263,8 @@ class FuseIndexLogitsPass : public Pass {
     }
     PF_RETURN_IF_ERROR(ServesOnly(*reader, {output}));
     Replacement replacement(*scope.graph, *output, kName);
-    const absl::StatusOr<Value*> result = LogitsPorts(replacement, site, *reader).Build();
-    if (!result.ok()) {
-      replacement.Undo();
-      return result.status();
-    }
-    return replacement.Finish(*result, *scope.opsets, context.contents);
+    return replacement.Finish(LogitsPorts(replacement, site, *reader).Build(), {output},
+                              *scope.opsets, context.contents);
   }
 };
 

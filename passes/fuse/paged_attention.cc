@@ -10,6 +10,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_attention_ports.h"
+#include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/words/replacement.h"
 
 namespace pagefuse {
@@ -58,105 +59,61 @@ absl::StatusOr<Reading> ReadSite(ElementReader& reader, Value* output, const Axi
   return reading;
 }
 
-class SiteFuser {
- public:
-  SiteFuser(Model& model, PassContext& context, const GraphScope& scope)
-      : model_(model), context_(context), scope_(scope) {}
-
-  absl::StatusOr<bool> TryAt(Value* output) {
-    const std::string at = output->name();
-    const absl::Status fused = Fuse(output);
-    if (fused.ok()) {
-      PF_RETURN_IF_ERROR(context_.Rewrote(model_, kName));
-      return true;
-    }
-    if (fused.code() == absl::StatusCode::kInternal) return fused;
-    if (fused.code() == absl::StatusCode::kFailedPrecondition) {
-      context_.AddMiss(kName, at, StdView(fused.message()), 2);
-    }
-    return false;
+// The result, and the log-sum-exps if there are any.
+absl::StatusOr<std::vector<Value*>> Build(const Reading& r, Replacement& replacement) {
+  PagedAttentionPorts ports(replacement.builder(), r.site, r.axes, r.visible);
+  PF_ASSIGN_OR_RETURN(std::vector<Value*> inputs, ports.Inputs(r.key, r.value, r.format, r.biases));
+  Node* node = replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, r.sums ? 2 : 1);
+  node->name = r.site.output.producer()->name;
+  node->metadata = r.site.output.producer()->metadata;
+  node->SetAttribute("scale", MakeAttribute(static_cast<float>(r.site.scale)));
+  node->SetAttribute("is_causal", MakeAttribute(int64_t{r.visible.causal ? 1 : 0}));
+  // Chunks are said as the window that they and those before them make up.
+  const int64_t chunks = r.visible.chunk * (r.visible.chunks_before + 1);
+  node->SetAttribute("sliding_window", MakeAttribute(chunks > 0 ? chunks : r.visible.window));
+  if (chunks > 0) node->SetAttribute("chunk_lookback", MakeAttribute(r.visible.chunks_before));
+  if (r.visible.ranges_clamped) {
+    node->SetAttribute("mm_prefix_clamp_window", MakeAttribute(int64_t{1}));
   }
-
- private:
-  absl::Status Fuse(Value* output) {
-    ElementReader whole(context_.contents);
-    PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(whole, output));
-    ElementReader reader(context_.contents);
-    PF_ASSIGN_OR_RETURN(Reading reading, ReadSite(reader, output, SplitsOf(site)));
-    reading.sums = LogSumsOf(reader, *scope_.graph, reading.site);
-    PF_RETURN_IF_ERROR(CheckLowSums(reading.sums));
-    const bool shifts = reading.sums || reading.site.sink;
-    PF_ASSIGN_OR_RETURN(reading.biases, ReadScoreBiases(reader, reading.site, reading.axes,
-                                                        reading.visible, shifts));
-    std::vector<const Value*> results = {output};
-    if (reading.sums) results.push_back(reading.sums->element.value);
-    PF_RETURN_IF_ERROR(ServesOnly(reader, results));
-    Replacement replacement(*scope_.graph, *output, kName);
-    const absl::StatusOr<std::vector<Value*>> built = Build(reading, replacement);
-    if (!built.ok()) {
-      replacement.Undo();
-      return built.status();
-    }
-    PF_RETURN_IF_ERROR(replacement.Finish(built->front(), *scope_.opsets, context_.contents));
-    if (!reading.sums) return absl::OkStatus();
-    return replacement.Also(reading.sums->element.value, built->back(), context_.contents);
+  if (r.biases.root) node->SetAttribute("use_alibi_sqrt", MakeAttribute(int64_t{1}));
+  node->SetAttribute("softcap", MakeAttribute(static_cast<float>(r.site.softcap)));
+  if (r.site.query.value->dtype() == DataType::kFloat8E4M3FN) {
+    node->SetAttribute("output_dtype", MakeAttribute(static_cast<int64_t>(DataType::kFloat)));
   }
+  node->SetAttribute("kv_quant_mode", MakeAttribute(std::string(r.format.name())));
+  PF_ASSIGN_OR_RETURN(Value * result, ports.Result(node->output(0), r.key, r.value));
+  if (!r.sums) return std::vector<Value*>{result};
+  PF_ASSIGN_OR_RETURN(Value * sums, ports.Sums(node->output(1), *r.sums));
+  return std::vector<Value*>{result, sums};
+}
 
-  // The result, and the log-sum-exps if there are any.
-  static absl::StatusOr<std::vector<Value*>> Build(const Reading& r, Replacement& replacement) {
-    PagedAttentionPorts ports(replacement.builder(), r.site, r.axes, r.visible);
-    PF_ASSIGN_OR_RETURN(std::vector<Value*> inputs,
-                        ports.Inputs(r.key, r.value, r.format, r.biases));
-    Node* node =
-        replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, r.sums ? 2 : 1);
-    node->name = r.site.output.producer()->name;
-    node->metadata = r.site.output.producer()->metadata;
-    node->SetAttribute("scale", MakeAttribute(static_cast<float>(r.site.scale)));
-    node->SetAttribute("is_causal", MakeAttribute(int64_t{r.visible.causal ? 1 : 0}));
-    // Chunks are said as the window that they and those before them make up.
-    const int64_t chunks = r.visible.chunk * (r.visible.chunks_before + 1);
-    node->SetAttribute("sliding_window", MakeAttribute(chunks > 0 ? chunks : r.visible.window));
-    if (chunks > 0) node->SetAttribute("chunk_lookback", MakeAttribute(r.visible.chunks_before));
-    if (r.visible.ranges_clamped) {
-      node->SetAttribute("mm_prefix_clamp_window", MakeAttribute(int64_t{1}));
-    }
-    if (r.biases.root) node->SetAttribute("use_alibi_sqrt", MakeAttribute(int64_t{1}));
-    node->SetAttribute("softcap", MakeAttribute(static_cast<float>(r.site.softcap)));
-    if (r.site.query.value->dtype() == DataType::kFloat8E4M3FN) {
-      node->SetAttribute("output_dtype", MakeAttribute(static_cast<int64_t>(DataType::kFloat)));
-    }
-    node->SetAttribute("kv_quant_mode", MakeAttribute(std::string(r.format.name())));
-    PF_ASSIGN_OR_RETURN(Value * result, ports.Result(node->output(0), r.key, r.value));
-    if (!r.sums) return std::vector<Value*>{result};
-    PF_ASSIGN_OR_RETURN(Value * sums, ports.Sums(node->output(1), *r.sums));
-    return std::vector<Value*>{result, sums};
-  }
-
-  Model& model_;
-  PassContext& context_;
-  const GraphScope& scope_;
-};
-
-class FusePagedAttentionPass : public Pass {
+class FusePagedAttentionPass : public SitePass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
     return "Fuses attention over paged or quantised caches, read by element.";
   }
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : AttentionNodes(*scope.graph)) {
-        PF_ASSIGN_OR_RETURN(const bool here,
-                            SiteFuser(model, context, scope).TryAt(node->output(0)));
-        changed = changed || here;
-        if (here) break;  // nodes behind it may be gone
-      }
-    }
-    if (!changed) return false;
-    PF_RETURN_IF_ERROR(Run(model, context).status());
-    return true;
+ private:
+  std::vector<Node*> Places(const Graph& graph) const override { return AttentionNodes(graph); }
+
+  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
+    Value* output = node.output(0);
+    ElementReader whole(context.contents);
+    PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(whole, output));
+    ElementReader reader(context.contents);
+    PF_ASSIGN_OR_RETURN(Reading reading, ReadSite(reader, output, SplitsOf(site)));
+    reading.sums = LogSumsOf(reader, *scope.graph, reading.site);
+    PF_RETURN_IF_ERROR(CheckLowSums(reading.sums));
+    const bool shifts = reading.sums || reading.site.sink;
+    PF_ASSIGN_OR_RETURN(reading.biases, ReadScoreBiases(reader, reading.site, reading.axes,
+                                                        reading.visible, shifts));
+    std::vector<Value*> results = {output};
+    if (reading.sums) results.push_back(reading.sums->element.value);
+    PF_RETURN_IF_ERROR(ServesOnly(reader, results));
+    Replacement replacement(*scope.graph, *output, kName);
+    return replacement.Finish(Build(reading, replacement), results, *scope.opsets,
+                              context.contents);
   }
 };
 

@@ -10,6 +10,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/attention_site.h"
 #include "pagefuse/passes/words/byte_rows.h"
@@ -287,36 +288,18 @@ class SparsePorts {
   AxisAtoms tokens_, heads_;
 };
 
-class FuseSparseMlaPass : public Pass {
+class FuseSparseMlaPass : public SitePass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
     return "Fuses attention over listed rows of a latent cache, read by element.";
   }
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : AttentionNodes(*scope.graph)) {
-        const std::string at = node->output(0)->name();
-        const absl::Status fused = Fuse(node->output(0), scope, context);
-        if (fused.ok()) {
-          changed = true;
-          PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-          break;  // nodes behind it may be gone
-        }
-        if (fused.code() == absl::StatusCode::kFailedPrecondition) {
-          context.AddMiss(kName, at, StdView(fused.message()), 2);
-        }
-      }
-    }
-    if (!changed) return false;
-    PF_RETURN_IF_ERROR(Run(model, context).status());
-    return true;
-  }
-
  private:
-  static absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) {
+  std::vector<Node*> Places(const Graph& graph) const override { return AttentionNodes(graph); }
+
+  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
+    Value* output = node.output(0);
     ElementReader reader(context.contents);
     PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output));
     PF_RETURN_IF_ERROR(CheckNoBias(site));
@@ -324,19 +307,12 @@ class FuseSparseMlaPass : public Pass {
     PF_ASSIGN_OR_RETURN(const Listing listing, ListingOf(site, latent));
     const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
     PF_RETURN_IF_ERROR(CheckSums(site, sums));
-    std::vector<const Value*> results = {output};
+    std::vector<Value*> results = {output};
     if (sums) results.push_back(sums->element.value);
     PF_RETURN_IF_ERROR(ServesOnly(reader, results));
     Replacement replacement(*scope.graph, *output, kName);
-    const absl::StatusOr<std::vector<Value*>> built =
-        SparsePorts(replacement.builder(), reader, site, latent, listing).Build(sums);
-    if (!built.ok()) {
-      replacement.Undo();
-      return built.status();
-    }
-    PF_RETURN_IF_ERROR(replacement.Finish(built->front(), *scope.opsets, context.contents));
-    if (!sums) return absl::OkStatus();
-    return replacement.Also(sums->element.value, built->back(), context.contents);
+    SparsePorts ports(replacement.builder(), reader, site, latent, listing);
+    return replacement.Finish(ports.Build(sums), results, *scope.opsets, context.contents);
   }
 
   // The op's sums leave the sink out, and are +inf in rows that see no key.

@@ -9,6 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/replacement.h"
 
@@ -130,7 +131,14 @@ Value* CountOf(ElementReader& reader, const SlotSite& site, const Graph& graph) 
   return nullptr;
 }
 
-absl::StatusOr<Node*> Build(Replacement& replacement, const SlotSite& site) {
+Value* InType(GraphBuilder& builder, Value* value, DataType type) {
+  if (type == DataType::kInt32) return value;
+  return builder.Add("Cast", {value}, "to", static_cast<int64_t>(type));
+}
+
+// What stands for the slots, and for their count if there is one.
+absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const SlotSite& site,
+                                          const std::vector<Value*>& old) {
   GraphBuilder& builder = replacement.builder();
   Arranger arranger(builder, {site.chosen->tensor, site.output.value});
   const Element chosen{site.chosen->tensor, site.chosen->args};
@@ -150,57 +158,36 @@ absl::StatusOr<Node*> Build(Replacement& replacement, const SlotSite& site) {
                                 arranger.AsInt32(site.table->tensor), flags},
                                2);
   node->SetAttribute("block_size", MakeAttribute(site.block_size));
-  return node;
-}
-
-Value* InType(GraphBuilder& builder, Value* value, DataType type) {
-  if (type == DataType::kInt32) return value;
-  return builder.Add("Cast", {value}, "to", static_cast<int64_t>(type));
-}
-
-absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) {
-  ElementReader reader(context.contents);
-  PF_ASSIGN_OR_RETURN(const SlotSite site, SlotReader(reader, output).Read());
-  Value* count = CountOf(reader, site, *scope.graph);
-  Replacement replacement(*scope.graph, *output, kName);
-  const absl::StatusOr<Node*> node = Build(replacement, site);
-  if (!node.ok()) {
-    replacement.Undo();
-    return node.status();
+  std::vector<Value*> results;
+  for (size_t i = 0; i < old.size(); ++i) {
+    results.push_back(InType(builder, node->output(static_cast<int>(i)), old[i]->dtype()));
   }
-  Value* slots = InType(replacement.builder(), (*node)->output(0), output->dtype());
-  Value* lens = count ? InType(replacement.builder(), (*node)->output(1), count->dtype()) : nullptr;
-  PF_RETURN_IF_ERROR(replacement.Finish(slots, *scope.opsets, context.contents));
-  return count ? replacement.Also(count, lens, context.contents) : absl::OkStatus();
+  return results;
 }
 
-class FuseTopKSlotsPass : public Pass {
+class FuseTopKSlotsPass : public SitePass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
     return "Fuses positions that become slots through a block table, in any arithmetic.";
   }
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : NodesOf(*scope.graph)) {
-        if (!node->Is("Where") || IsFloatingPoint(node->output(0)->dtype())) continue;
-        const std::string at = node->output(0)->name();
-        const absl::Status fused = Fuse(node->output(0), scope, context);
-        if (fused.ok()) {
-          changed = true;
-          PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-          break;  // nodes behind it may be gone
-        }
-        if (fused.code() == absl::StatusCode::kFailedPrecondition) {
-          context.AddMiss(kName, at, StdView(fused.message()), 2);
-        }
-      }
-    }
-    if (!changed) return false;
-    PF_RETURN_IF_ERROR(Run(model, context).status());
-    return true;
+ private:
+  std::vector<Node*> Places(const Graph& graph) const override {
+    std::vector<Node*> nodes = NodesOf(graph);
+    std::erase_if(nodes, [](const Node* node) {
+      return !node->Is("Where") || IsFloatingPoint(node->output(0)->dtype());
+    });
+    return nodes;
+  }
+
+  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
+    ElementReader reader(context.contents);
+    std::vector<Value*> old = {node.output(0)};
+    PF_ASSIGN_OR_RETURN(const SlotSite site, SlotReader(reader, old[0]).Read());
+    if (Value* count = CountOf(reader, site, *scope.graph)) old.push_back(count);
+    Replacement replacement(*scope.graph, *old[0], kName);
+    return replacement.Finish(Build(replacement, site, old), old, *scope.opsets, context.contents);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "pagefuse/kernels/formats/turboquant_format.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_attention_ports.h"
+#include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/element_function.h"
 #include "pagefuse/passes/words/packed_codes.h"
@@ -311,54 +312,31 @@ class SlotFuser {
   const AttentionSite& site_;
 };
 
-absl::Status Fuse(Value* output, const GraphScope& scope, PassContext& context) {
-  ElementReader whole(context.contents);
-  PF_ASSIGN_OR_RETURN(const AttentionSite first, ReadAttention(whole, output));
-  ElementReader reader(context.contents);
-  PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output, SplitsOf(first)));
-  PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
-  const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
-  PF_RETURN_IF_ERROR(CheckLowSums(sums));
-  std::vector<const Value*> results = {output};
-  if (sums) results.push_back(sums->element.value);
-  PF_RETURN_IF_ERROR(ServesOnly(reader, results));
-  Replacement replacement(*scope.graph, *output, kName);
-  const auto built = SlotFuser(site).Build(replacement, slot, sums);
-  if (!built.ok()) {
-    replacement.Undo();
-    return built.status();
-  }
-  PF_RETURN_IF_ERROR(replacement.Finish(built->front(), *scope.opsets, context.contents));
-  if (!sums) return absl::OkStatus();
-  return replacement.Also(sums->element.value, built->back(), context.contents);
-}
-
-class FuseTurboQuantAttentionPass : public Pass {
+class FuseTurboQuantAttentionPass : public SitePass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
     return "Fuses attention over codebook keys and stepped values that a graph unpacks.";
   }
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : AttentionNodes(*scope.graph)) {
-        const std::string at = node->output(0)->name();
-        const absl::Status fused = Fuse(node->output(0), scope, context);
-        if (fused.ok()) {
-          changed = true;
-          PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-          break;  // nodes behind it may be gone
-        }
-        if (fused.code() == absl::StatusCode::kFailedPrecondition) {
-          context.AddMiss(kName, at, StdView(fused.message()), 2);
-        }
-      }
-    }
-    if (!changed) return false;
-    PF_RETURN_IF_ERROR(Run(model, context).status());
-    return true;
+ private:
+  std::vector<Node*> Places(const Graph& graph) const override { return AttentionNodes(graph); }
+
+  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
+    Value* output = node.output(0);
+    ElementReader whole(context.contents);
+    PF_ASSIGN_OR_RETURN(const AttentionSite first, ReadAttention(whole, output));
+    ElementReader reader(context.contents);
+    PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output, SplitsOf(first)));
+    PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
+    const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
+    PF_RETURN_IF_ERROR(CheckLowSums(sums));
+    std::vector<Value*> results = {output};
+    if (sums) results.push_back(sums->element.value);
+    PF_RETURN_IF_ERROR(ServesOnly(reader, results));
+    Replacement replacement(*scope.graph, *output, kName);
+    return replacement.Finish(SlotFuser(site).Build(replacement, slot, sums), results,
+                              *scope.opsets, context.contents);
   }
 };
 

@@ -13,21 +13,22 @@
 namespace pagefuse {
 namespace {
 
-using namespace microsoft_ops;  // NOLINT(google-build-using-namespace): the ports
+namespace ms = microsoft_ops;
 
 // What stands in the same place of both ops, from here to there.
 struct Moved {
   int from;
   int to;
 };
-constexpr Moved kMoved[] = {{kMspCos, 7},         {kMspSin, 8},     {kMspHeadSink, 11},
-                            {kMspKScale, 12},     {kMspVScale, 13}, {kMspQNormWeight, 14},
-                            {kMspKNormWeight, 15}};
+constexpr Moved kMoved[] = {
+    {ms::kMspCos, 7},     {ms::kMspSin, 8},          {ms::kMspHeadSink, 11},   {ms::kMspKScale, 12},
+    {ms::kMspVScale, 13}, {ms::kMspQNormWeight, 14}, {ms::kMspKNormWeight, 15}};
 constexpr int kLengths = 5, kTotal = 6, kPorts = 16;
 
 // Inputs that describe the packed step or hold its cache.
-constexpr int kOfTheStep[] = {kMspKeyCache,   kMspValueCache, kMspCumulative, kMspPast,
-                              kMspBlockTable, kMspSlots,      kMspMetadata};
+constexpr int kOfTheStep[] = {ms::kMspKeyCache, ms::kMspValueCache, ms::kMspCumulative,
+                              ms::kMspPast,     ms::kMspBlockTable, ms::kMspSlots,
+                              ms::kMspMetadata};
 
 absl::Status Unfit(const Node& node, std::string_view why) {
   return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
@@ -44,7 +45,7 @@ absl::Status CheckNode(const Node& node) {
     if (!value || value->is_input()) continue;
     return Unfit(node, StrCat("\"", value->name(), "\" is no input of the graph"));
   }
-  const Value* cache = node.input(kMspKeyCache);
+  const Value* cache = node.input(ms::kMspKeyCache);
   if (cache->dtype() == DataType::kFloat8E4M3FN) return Unfit(node, "has a cache of 8-bit floats");
   for (int output = 1; output < node.num_outputs(); ++output) {
     const Value* value = node.output(output);
@@ -82,7 +83,7 @@ class Batching {
 
  private:
   absl::Status FindTokens(const Node& node) {
-    const auto& query = node.input(kMspQuery)->shape();
+    const auto& query = node.input(ms::kMspQuery)->shape();
     if (!query || query->rank() != 2 || !(*query)[0].symbol()) {
       return Unfit(node, "expected a query [tokens, columns] of any number of tokens");
     }
@@ -98,7 +99,7 @@ class Batching {
   void Replace(Node* node) {
     GraphBuilder builder(graph_, node, node->output(0)->name());
     std::vector<Value*> inputs(kPorts, nullptr);
-    for (int port : {kMspQuery, kMspKey, kMspValue}) {
+    for (int port : {ms::kMspQuery, ms::kMspKey, ms::kMspValue}) {
       if (Value* rows = node->input(port)) {
         inputs[port] = builder.Add("Unsqueeze", {rows, builder.Ints({0})});
       }

@@ -24,9 +24,8 @@ class IndexForm {
   using Term = std::pair<AtomPtr, Dim>;
 
   IndexForm() : constant_(0) {}
-  IndexForm(Dim constant)
-      : constant_(std::move(constant)) {}               // NOLINT(google-explicit-constructor)
-  IndexForm(int64_t constant) : constant_(constant) {}  // NOLINT(google-explicit-constructor)
+  explicit IndexForm(Dim constant) : constant_(std::move(constant)) {}
+  explicit IndexForm(int64_t constant) : constant_(constant) {}
   static IndexForm Of(AtomPtr atom);
 
   const Dim& constant() const { return constant_; }

@@ -23,7 +23,7 @@ bool Moves(const Node& node) {
 
 }  // namespace
 
-absl::Status ServesOnly(const ElementReader& reader, const std::vector<const Value*>& results) {
+absl::Status ServesOnly(const ElementReader& reader, const std::vector<Value*>& results) {
   for (const Node* node : reader.visited()) {
     if (Moves(*node)) continue;
     for (const Value* value : node->outputs()) {
@@ -42,11 +42,8 @@ absl::Status ServesOnly(const ElementReader& reader, const std::vector<const Val
   return absl::OkStatus();
 }
 
-Replacement::Replacement(Graph& graph, Value& output, std::string_view rule)
-    : graph_(graph),
-      output_(output),
-      rule_(rule),
-      builder_(graph, output.producer(), output.name()) {
+Replacement::Replacement(Graph& graph, const Value& output, std::string_view rule)
+    : graph_(graph), rule_(rule), builder_(graph, output.producer(), output.name()) {
   for (const auto& node : graph.nodes()) before_.insert(node.get());
   for (const Value* value : graph.initializers()) constants_.insert(value);
 }
@@ -76,20 +73,21 @@ absl::Status Replacement::Infer(OpsetImports& opsets, SymbolicContents& contents
   return absl::OkStatus();
 }
 
-absl::Status Replacement::Finish(Value* result, OpsetImports& opsets, SymbolicContents& contents) {
+absl::Status Replacement::Finish(const absl::StatusOr<std::vector<Value*>>& results,
+                                 const std::vector<Value*>& old, OpsetImports& opsets,
+                                 SymbolicContents& contents) {
+  if (!results.ok()) {
+    Undo();
+    return results.status();
+  }
   PF_RETURN_IF_ERROR(Infer(opsets, contents));
-  Node* old = output_.producer();
-  ReplaceValue(graph_, &output_, result);
-  EraseDead(old, contents);
-  return absl::OkStatus();
-}
-
-absl::Status Replacement::Also(Value* old, Value* result, SymbolicContents& contents) {
-  Node* node = old->producer();
-  ReplaceValue(graph_, old, result);
-  EraseDead(node, contents);
-  // The value may be read before the other one is.
-  return graph_.SortTopologically();
+  for (size_t i = 0; i < old.size(); ++i) {
+    Node* node = old[i]->producer();
+    ReplaceValue(graph_, old[i], (*results)[i]);
+    EraseDead(node, contents);
+  }
+  // The others may be read before the first is.
+  return old.size() > 1 ? graph_.SortTopologically() : absl::OkStatus();
 }
 
 }  // namespace pagefuse

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
@@ -16,20 +17,21 @@ namespace pagefuse {
 
 // FailedPrecondition where a value that was computed between the reading's borders and its results
 // is a graph output or has other readers. Moved elements and integers may have some.
-absl::Status ServesOnly(const ElementReader& reader, const std::vector<const Value*>& results);
+absl::Status ServesOnly(const ElementReader& reader, const std::vector<Value*>& results);
 
 class Replacement {
  public:
   // Nodes go before that of `output`; fused ones are marked with the rule's name.
-  Replacement(Graph& graph, Value& output, std::string_view rule);
+  Replacement(Graph& graph, const Value& output, std::string_view rule);
 
   GraphBuilder& builder() { return builder_; }
   // Erases what was built.
   void Undo();
-  // Lets the readers of `output` read `result` and erases what is dead then.
-  absl::Status Finish(Value* result, OpsetImports& opsets, SymbolicContents& contents);
-  // After that: the same for another value that only dead nodes compute then.
-  absl::Status Also(Value* old, Value* result, SymbolicContents& contents);
+  // Lets the readers of each value of `old` read the same one of `results` and erases what is dead
+  // then. Undone where there are no results.
+  absl::Status Finish(const absl::StatusOr<std::vector<Value*>>& results,
+                      const std::vector<Value*>& old, OpsetImports& opsets,
+                      SymbolicContents& contents);
   // Types and shapes of what was built.
   absl::Status Infer(OpsetImports& opsets, SymbolicContents& contents);
 
@@ -37,7 +39,6 @@ class Replacement {
   std::vector<Node*> Built() const;
 
   Graph& graph_;
-  Value& output_;
   std::string rule_;
   GraphBuilder builder_;
   absl::flat_hash_set<const Node*> before_;

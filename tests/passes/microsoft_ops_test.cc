@@ -5,9 +5,8 @@
 
 #include "gtest/gtest.h"
 #include "paths.h"
-#include "tools/testcase.h"
+#include "recorded_op.h"
 
-#include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
@@ -15,27 +14,9 @@ namespace {
 
 std::vector<std::string> Folders() { return FindTestCases(SourcePath("tests/microsoft_ops")); }
 
-class MicrosoftOp : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    absl::StatusOr<TestCase> loaded = LoadTestCase(GetParam());
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
-    case_ = *std::move(loaded);
-  }
-  void Check(const EvaluateOptions& options) const {
-    const absl::Status status =
-        CheckTestCase(case_, [&](const Model& model, const std::map<std::string, Tensor>& feeds) {
-          return EvaluateModel(model, feeds, options);
-        });
-    EXPECT_TRUE(status.ok()) << status;
-  }
+class MicrosoftOp : public RecordedOp {};
 
-  TestCase case_;
-};
-
-TEST_P(MicrosoftOp, GivesWhatOnnxRuntimeGives) {
-  for (const char* kernel : {"reference", ""}) Check({.force_kernel = kernel});
-}
+TEST_P(MicrosoftOp, GivesWhatOnnxRuntimeGives) { CheckEveryKernel(); }
 
 TEST_P(MicrosoftOp, GivesTheSameWrittenOut) {
   const std::string op = case_.model.graph->nodes().front()->op_type();
@@ -46,11 +27,7 @@ TEST_P(MicrosoftOp, GivesTheSameWrittenOut) {
   Check({});
 }
 
-std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
-  return info.param.substr(info.param.rfind('/') + 1);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, MicrosoftOp, ::testing::ValuesIn(Folders()), NameOf);
+INSTANTIATE_TEST_SUITE_P(All, MicrosoftOp, ::testing::ValuesIn(Folders()), RecordedOp::Name);
 
 // A suite without cases would pass.
 TEST(MicrosoftOps, AreFound) { EXPECT_GE(Folders().size(), 24u); }

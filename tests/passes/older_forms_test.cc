@@ -5,9 +5,8 @@
 
 #include "gtest/gtest.h"
 #include "paths.h"
-#include "tools/testcase.h"
+#include "recorded_op.h"
 
-#include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
@@ -15,27 +14,11 @@ namespace {
 
 std::vector<std::string> Folders() { return FindTestCases(SourcePath("tests/older_opsets")); }
 
-class OlderForm : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    absl::StatusOr<TestCase> loaded = LoadTestCase(GetParam());
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
-    case_ = *std::move(loaded);
-  }
-  void Check(const EvaluateOptions& options) const {
-    const absl::Status status =
-        CheckTestCase(case_, [&](const Model& model, const std::map<std::string, Tensor>& feeds) {
-          return EvaluateModel(model, feeds, options);
-        });
-    EXPECT_TRUE(status.ok()) << status;
-  }
-
-  TestCase case_;
-};
+class OlderForm : public RecordedOp {};
 
 TEST_P(OlderForm, GivesWhatOnnxRuntimeGives) {
   EXPECT_LT(case_.model.OpsetVersion(""), 13);
-  for (const char* kernel : {"reference", ""}) Check({.force_kernel = kernel});
+  CheckEveryKernel();
 }
 
 TEST_P(OlderForm, GivesTheSameWhenRaised) {
@@ -45,11 +28,7 @@ TEST_P(OlderForm, GivesTheSameWhenRaised) {
   Check({});
 }
 
-std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
-  return info.param.substr(info.param.rfind('/') + 1);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, OlderForm, ::testing::ValuesIn(Folders()), NameOf);
+INSTANTIATE_TEST_SUITE_P(All, OlderForm, ::testing::ValuesIn(Folders()), RecordedOp::Name);
 
 // A suite without cases would pass.
 TEST(OlderForms, AreFound) { EXPECT_GE(Folders().size(), 40u); }

@@ -1,5 +1,6 @@
 #include "pagefuse/kernels/formats/cache_format.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <string>
@@ -79,14 +80,15 @@ absl::StatusOr<CacheFormat> CacheFormat::Make(KvQuantMode mode, DataType cache_t
 }
 
 absl::StatusOr<CacheFormat> CacheFormat::StoredAs(DataType cache_type) const {
-  CacheFormat stored = *this;
-  for (const DataType type : row().types) {
-    stored.element = is_plain() ? type : row().element;
-    if (type == cache_type) return stored;
+  const RowFormat& format = row();
+  if (std::find(format.types.begin(), format.types.end(), cache_type) == format.types.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected type ", Alternatives(format.types),
+                                                   " for mode \"", std::string(name()), "\", got ",
+                                                   std::string(DataTypeName(cache_type))));
   }
-  return absl::InvalidArgumentError(absl::StrCat("expected type ", Alternatives(row().types),
-                                                 " for mode \"", std::string(name()), "\", got ",
-                                                 std::string(DataTypeName(cache_type))));
+  CacheFormat stored = *this;
+  stored.element = is_plain() ? cache_type : format.element;
+  return stored;
 }
 
 bool CacheFormat::TakesSize(int64_t head_size) const {

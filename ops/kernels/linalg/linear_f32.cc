@@ -161,8 +161,9 @@ size_t GatedLinearF32ScratchBytes(int64_t m, const WeightView& gate) {
   return m * gate.n * sizeof(float) + LinearF32ScratchBytes(m, gate);
 }
 
-absl::Status GatedLinearF32(const RowsView& x, const WeightView& gate, const WeightView& up,
-                            Activation activation, void* scratch, const OutputView& y) {
+absl::Status GatedLinearF32(const RowsView& x, const GatedWeights& w, void* scratch,
+                            const OutputView& y) {
+  const auto& [gate, up, activation] = w;
   if (x.m == 0 || gate.n == 0) return absl::OkStatus();
   float* up_values = static_cast<float*>(scratch);
   if (!Streamed(x.m) && gate.k > 0) {

@@ -28,7 +28,11 @@ absl::Status LinearF32(const RowsView& x, const WeightView& w, void* scratch, co
 size_t GatedLinearF32ScratchBytes(int64_t m, const WeightView& gate);
 
 // y [m, n] = activation(x * gate) * (x * up); both weights have the same k, n and order.
-absl::Status GatedLinearF32(const RowsView& x, const WeightView& gate, const WeightView& up,
-                            Activation activation, void* scratch, const OutputView& y);
+struct GatedWeights {
+  WeightView gate, up;
+  Activation activation;
+};
+absl::Status GatedLinearF32(const RowsView& x, const GatedWeights& w, void* scratch,
+                            const OutputView& y);
 
 }  // namespace pagefuse

@@ -84,18 +84,18 @@ void LinearNBitsInt8(const RowsView& x, const NBitsWeight& w, void* scratch, con
   });
 }
 
-void GatedLinearNBitsInt8(const RowsView& x, const NBitsWeight& gate, const NBitsWeight& up,
-                          Activation activation, void* scratch, const OutputView& y) {
+void GatedLinearNBitsInt8(const RowsView& x, const GatedNBits& w, void* scratch,
+                          const OutputView& y) {
   if (x.m == 0) return;
-  const Int8Rows rows = RoundRows(x, gate, scratch);
-  ForParts(x.m, gate, [&](const Int8Part& part, Memory& memory) {
+  const Int8Rows rows = RoundRows(x, w.gate, scratch);
+  ForParts(x.m, w.gate, [&](const Int8Part& part, Memory& memory) {
     const OutputView to = CornerOf(part, y);
     memory.up.resize(static_cast<size_t>(part.rows() * part.columns()));
-    Multiply(rows, gate, part, memory, to);
-    Multiply(rows, up, part, memory, {memory.up.data(), part.columns()});
+    Multiply(rows, w.gate, part, memory, to);
+    Multiply(rows, w.up, part, memory, {memory.up.data(), part.columns()});
     for (int64_t r = 0; r < part.rows(); ++r) {
       float* out = to.data + r * to.stride;
-      GatedProduct(activation, out, memory.up.data() + r * part.columns(), part.columns(), out);
+      GatedProduct(w.activation, out, memory.up.data() + r * part.columns(), part.columns(), out);
     }
   });
 }

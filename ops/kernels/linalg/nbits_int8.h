@@ -32,7 +32,11 @@ size_t NBitsInt8ScratchBytes(int64_t m, const NBitsWeight& w);
 void LinearNBitsInt8(const RowsView& x, const NBitsWeight& w, void* scratch, const OutputView& y);
 
 // y [m, n] = activation(x * gate^T) * (x * up^T); both weights have the same bits, block, n and k.
-void GatedLinearNBitsInt8(const RowsView& x, const NBitsWeight& gate, const NBitsWeight& up,
-                          Activation activation, void* scratch, const OutputView& y);
+struct GatedNBits {
+  NBitsWeight gate, up;
+  Activation activation;
+};
+void GatedLinearNBitsInt8(const RowsView& x, const GatedNBits& w, void* scratch,
+                          const OutputView& y);
 
 }  // namespace pagefuse

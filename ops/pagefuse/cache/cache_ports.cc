@@ -20,8 +20,8 @@ absl::Status CheckType(const ShapeContext& c, int cache, const CacheFormat& form
 template <class Parse>
 auto Parsed(const Node& node, std::string_view attribute, std::string_view fallback,
             const Parse& parse) -> decltype(parse(fallback)) {
-  PF_ASSIGN_OR_RETURN(const std::string text,
-                      node.StringAttribute(attribute, std::string(fallback)));
+  if (node.attribute(attribute) == nullptr) return parse(fallback);
+  PF_ASSIGN_OR_RETURN(const std::string text, node.StringAttribute(attribute, fallback));
   auto parsed = parse(text);
   if (parsed.ok()) return parsed;
   return absl::InvalidArgumentError(

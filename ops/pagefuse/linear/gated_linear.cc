@@ -112,7 +112,7 @@ absl::Status Linear(KernelArgs& args) {
   const WeightView gate = ViewOf(w.as<float>(), w.dims, spec);
   const WeightView up = ViewOf(args.input(kIn["w_up"]).as<float>(), w.dims, spec);
   void* scratch = args.scratch->Get(GatedLinearF32ScratchBytes(rows, gate));
-  return GatedLinearF32(x, gate, up, activation, scratch, y);
+  return GatedLinearF32(x, {gate, up, activation}, scratch, y);
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ absl::Status RunFloat(KernelArgs& args) {
 absl::Status RunInt8(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
   void* scratch = args.scratch->Get(NBitsInt8ScratchBytes(call.x.m, call.gate));
-  GatedLinearNBitsInt8(call.x, call.gate, call.up, call.activation, scratch, call.y);
+  GatedLinearNBitsInt8(call.x, {call.gate, call.up, call.activation}, scratch, call.y);
   return absl::OkStatus();
 }
 

@@ -120,7 +120,7 @@ TEST(GatedLinearF32, AgreesWithDoubleForEveryActivation) {
       const DoubleProduct u = MultiplyInDouble(rows, up);
       std::vector<float> scratch(GatedLinearF32ScratchBytes(m, gate) / sizeof(float) + 16);
       std::vector<float> y(m * n);
-      ASSERT_TRUE(GatedLinearF32(rows, gate, up, activation, scratch.data(), {y.data(), n}).ok());
+      ASSERT_TRUE(GatedLinearF32(rows, {gate, up, activation}, scratch.data(), {y.data(), n}).ok());
       for (int64_t i = 0; i < m * n; ++i) {
         const double want = ApplyActivation(activation, g.y[i]) * u.y[i];
         // The activation's slope is at most 1.13; so errors of both products add up.

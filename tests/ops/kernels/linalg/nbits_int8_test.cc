@@ -239,7 +239,7 @@ TEST(NBitsInt8, GatedProductIsThatOfBothProducts) {
     }
     std::vector<float> y(g.size());
     std::vector<char> scratch(NBitsInt8ScratchBytes(m, gate.view) + 64);
-    GatedLinearNBitsInt8(rows, gate.view, up.view, Activation::kGeluTanh, scratch.data(),
+    GatedLinearNBitsInt8(rows, {gate.view, up.view, Activation::kGeluTanh}, scratch.data(),
                          {y.data(), 130});
     for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], want[i], 1e-6 * std::abs(want[i]));
   }
