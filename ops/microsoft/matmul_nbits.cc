@@ -273,6 +273,10 @@ absl::Status CheckCount(const ShapeContext& c, int i, int64_t count, std::string
       i, StrCat("expected ", shape, ", ", count, " elements, got ", actual->ToString()));
 }
 
+// Rounding pays where a product waits for its codes; those that the first cache holds are as fast
+// with the activations as they are.
+constexpr int64_t kLeastInt8Bytes = int64_t{16} << 10;
+
 absl::Status SupportsInt8(const KernelQuery& query) {
   PF_ASSIGN_OR_RETURN(const int64_t level, query.node->IntAttribute("accuracy_level", 0));
   if (level != 4) {
@@ -280,6 +284,11 @@ absl::Status SupportsInt8(const KernelQuery& query) {
         StrCat("accuracy_level ", level, " keeps activations in float"));
   }
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*query.node));
+  const int64_t bytes = s.n * s.blocks() * s.block_bytes();
+  if (bytes < kLeastInt8Bytes) {
+    return absl::FailedPreconditionError(
+        StrCat("codes of ", bytes, " bytes stay in cache, expected ", kLeastInt8Bytes, " or more"));
+  }
   if (SuitsInt8(s.block)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       StrCat("block_size ", s.block, " is not a multiple of ", kInt8Block));

@@ -38,8 +38,8 @@ OpCase Case(std::string name, const Problem& p, Zeros zeros = Zeros::kNone, bool
   return made;
 }
 
-// Activations that are integers already, 127 the largest of each 32: as int8 they are what they
-// were.
+// Activations that are integers already, 127 the largest of each 32, and an exact 128th of that: as
+// int8 they are what they were.
 OpCase Rounded(std::string name, const Problem& p, Zeros zeros = Zeros::kNone, bool bias = false,
                DataType type = DataType::kFloat) {
   OpCase made = Case(std::move(name), p, zeros, bias, type);
@@ -47,7 +47,8 @@ OpCase Rounded(std::string name, const Problem& p, Zeros zeros = Zeros::kNone, b
   std::vector<float> x(static_cast<size_t>(p.batch * p.m * p.k));
   for (size_t i = 0; i < x.size(); ++i) {
     const auto column = static_cast<int64_t>(i) % p.k;
-    x[i] = column % 32 == 5 ? 127 : static_cast<float>(static_cast<int>(i * 37 % 255) - 127);
+    const int number = column % 32 == 5 ? 127 : static_cast<int>(i * 37 % 255) - 127;
+    x[i] = static_cast<float>(number) / 128;
   }
   made.inputs[0] = As(type, Floats({p.batch, p.m, p.k}, x));
   return made;
@@ -89,14 +90,14 @@ OpCases MatMulNBitsCases() {
       .Add(Case("many_rows_of_bytes", {9, 40, 33, 8, 16}, Zeros::kFloat))
       .Add(Case("half", {3, 64, 11, 4, 32}, Zeros::kPacked, true, DataType::kFloat16))
       .Add(Case("no_rows", {0, 64, 11, 4, 32}))
-      .Add(Rounded("rounded_row", {1, 128, 19, 4, 32, 1}))
-      .Add(Rounded("rounded_row_of_bytes", {1, 128, 19, 8, 32, 1}, Zeros::kPacked))
-      .Add(Rounded("rounded_blocks_of_64", {3, 160, 7, 4, 64}, Zeros::kFloat, true))
-      .Add(Rounded("rounded_padded_block", {3, 102, 7, 8, 128}, Zeros::kPacked, true))
+      .Add(Rounded("rounded_row", {1, 128, 301, 4, 32, 1}))
+      .Add(Rounded("rounded_row_of_bytes", {1, 128, 151, 8, 32, 1}, Zeros::kPacked))
+      .Add(Rounded("rounded_blocks_of_64", {3, 160, 215, 4, 64}, Zeros::kFloat, true))
+      .Add(Rounded("rounded_padded_block", {3, 102, 135, 8, 128}, Zeros::kPacked, true))
       .Add(Rounded("rounded_blocks_of_16", {2, 96, 5, 4, 16}))
-      .Add(Rounded("rounded_rows", {25, 96, 70, 4, 32}, Zeros::kPacked, true))
-      .Add(Rounded("rounded_rows_of_bytes", {25, 96, 70, 8, 32}))
-      .Add(Rounded("rounded_half", {3, 64, 11, 4, 32}, Zeros::kPacked, true, DataType::kFloat16))
+      .Add(Rounded("rounded_rows", {25, 96, 350, 4, 32}, Zeros::kPacked, true))
+      .Add(Rounded("rounded_rows_of_bytes", {25, 96, 182, 8, 32}))
+      .Add(Rounded("rounded_half", {3, 64, 523, 4, 32}, Zeros::kPacked, true, DataType::kFloat16))
       .Within(DataType::kFloat, {.rtol = 2e-4, .atol = 3e-5}, "float sums of codes against double")
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 2e-3}, "float sums of codes")
       .Rejects(indexed, "are not supported")
@@ -110,16 +111,17 @@ namespace {
 
 // Codes near the centre, so that activations lie where they are no straight lines.
 OpCase Gated(std::string activation, int64_t m, int64_t bits, int64_t level) {
-  constexpr int64_t kK = 96, kN = 70, kBlock = 32, kBlocks = kK / kBlock;
+  constexpr int64_t kK = 96, kN = 350, kBlock = 32, kBlocks = kK / kBlock;
   const Tensor codes = Random(DataType::kUint8, {kN, kBlocks, kBlock * bits / 8},
                               Uniform{-0.49, 255.49}, static_cast<uint64_t>(m));
   const Tensor scales = Random(DataType::kFloat, {kN, kBlocks},
                                Uniform{0.01, bits == 4 ? 0.03 : 0.012}, static_cast<uint64_t>(m));
   OpCase made{.name = std::move(activation)};
-  // Integers, 127 the largest of each 32: as int8 they are what they were.
+  // 16ths of integers, 127 the largest of each 32: as int8 they are what they were.
   std::vector<float> x(static_cast<size_t>(m * kK));
   for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = i % 32 == 5 ? 127 : static_cast<float>(static_cast<int>(i * 37 % 9) - 4);
+    const int number = i % 32 == 5 ? 127 : static_cast<int>(i * 37 % 9) - 4;
+    x[i] = static_cast<float>(number) / 16;
   }
   made.inputs = {Floats({m, kK}, x), codes, scales,
                  Random(DataType::kUint8, {kN, kBlocks, kBlock * bits / 8}, Uniform{-0.49, 255.49},
@@ -147,20 +149,21 @@ OpCases GatedLinearNBitsCases() {
   wide.inputs[0] = Floats({1, 95}, std::vector<float>(95, 1));
   OpCase unknown = Gated("relu", 1, 4, 4);
   OpCase narrow = Gated("silu", 1, 4, 4);
-  narrow.inputs[4] = Floats({70, 2}, std::vector<float>(140, 1));
+  narrow.inputs[4] = Floats({350, 2}, std::vector<float>(700, 1));
   OpCase few_blocks = Gated("silu", 1, 4, 4);
   for (const size_t scales : {2, 4}) few_blocks.inputs[scales] = narrow.inputs[4];
   for (const size_t codes : {1, 3}) {
     few_blocks.inputs[codes] =
-        Codes(DataType::kUint8, {70, 2, 16}, std::vector<uint8_t>(70 * 2 * 16, 1));
+        Codes(DataType::kUint8, {350, 2, 16}, std::vector<uint8_t>(350 * 2 * 16, 1));
   }
   return cases
       .Within(DataType::kFloat, {.rtol = 2e-4, .atol = 3e-3},
               "float sums of codes, to 200 and more, against double")
       .Rejects(wide, "expected [..., K] with \"K\" = 96, got [1, 95]")
       .Rejects(unknown, "expected gelu, gelu_tanh or silu, got \"relu\"")
-      .Rejects(narrow, "expected [N, blocks] with \"N\" = 70, blocks = 3 of \"gate\", got [70, 2]")
-      .Rejects(few_blocks, "expected [N, blocks, block_size * bits / 8], 3360 elements");
+      .Rejects(narrow,
+               "expected [N, blocks] with \"N\" = 350, blocks = 3 of \"gate\", got [350, 2]")
+      .Rejects(few_blocks, "expected [N, blocks, block_size * bits / 8], 16800 elements");
 }
 
 }  // namespace pagefuse::pagefuse_ops

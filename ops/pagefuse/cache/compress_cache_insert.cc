@@ -106,16 +106,20 @@ void CollectWindows(const KernelArgs& args, CompressCall& call) {
   }
 }
 
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kNormWeight = kCcIn["rms_weight"], kTable = kCcIn["cos_sin"],
+              kStates = kCcIn["state_cache"];
+
 template <auto compute>
 absl::Status Run(KernelArgs& args) {
   CompressCall call;
   PF_ASSIGN_OR_RETURN(const CompressAttributes a, ReadCompress(*args.node));
   call.window = a.window;
   call.epsilon = a.eps;
-  const TensorArg& weight = args.input(kCcIn["rms_weight"]);
-  const TensorArg& table = args.input(kCcIn["cos_sin"]);
+  const TensorArg& weight = args.input(kNormWeight);
+  const TensorArg& table = args.input(kTable);
   call.size = weight.size();
-  call.half = args.input(kCcIn["state_cache"]).dim(2) / 2;
+  call.half = args.input(kStates).dim(2) / 2;
   PF_ASSIGN_OR_RETURN(call.format, a.RowFormat(call.size));
   call.weight.resize(call.size);
   PF_RETURN_IF_ERROR(DecodeToFloat(weight.dtype, weight.data, call.size, call.weight.data()));
