@@ -79,6 +79,19 @@ std::vector<Value*> SourcesOf(const Node& node) {
   return sources;
 }
 
+// Those behind more than one view, of known shape, that are looked at: the farthest, and a few near
+// ones, so that long chains cost no more than their length.
+std::vector<Value*> FarSources(const Node& node) {
+  constexpr size_t kNear = 6;
+  const std::vector<Value*> sources = SourcesOf(node);
+  std::vector<Value*> far;
+  for (size_t i = sources.size(); i-- > 1;) {
+    const bool looked_at = i + 1 == sources.size() || i <= kNear;
+    if (looked_at && ShapeOf(sources[i]) != nullptr) far.push_back(sources[i]);
+  }
+  return far;
+}
+
 // A view that moves nothing but dims of 1: those that it takes out, by axes of its source, and those
 // that it puts in, by axes of its result.
 struct Realignment {
@@ -139,24 +152,20 @@ bool RemoveView(Node& node, Peephole& peephole) {
 
 // Views inside of a chain are left to the last one, which sees what all of them come to.
 bool MergeViews(Node& node, Peephole& peephole) {
-  const std::vector<Value*> sources = SourcesOf(node);
   if (ShapeOf(node.output(0)) == nullptr || IsReadByViewsAlone(*node.output(0))) return false;
   const auto minus_one = WrittenMinusOne(node, peephole.contents());
-  for (size_t i = sources.size(); i-- > 1;) {
-    if (ShapeOf(sources[i]) == nullptr) continue;
-    const auto target = ConstantTarget(*ShapeOf(sources[i]), *ShapeOf(node.output(0)), minus_one);
-    if (target.has_value()) return ReshapeTo(node, sources[i], *target, peephole);
+  for (Value* source : FarSources(node)) {
+    const auto target = ConstantTarget(*ShapeOf(source), *ShapeOf(node.output(0)), minus_one);
+    if (target.has_value()) return ReshapeTo(node, source, *target, peephole);
   }
   return false;
 }
 
 bool MergeRealignments(Node& node, Peephole& peephole) {
-  const std::vector<Value*> sources = SourcesOf(node);
   if (ShapeOf(node.output(0)) == nullptr) return false;
-  for (size_t i = sources.size(); i-- > 1;) {
-    if (ShapeOf(sources[i]) == nullptr) continue;
-    const auto by = RealignmentOf(*ShapeOf(sources[i]), *ShapeOf(node.output(0)));
-    if (by && by->nodes() == 1) return Realign(node, sources[i], *by, peephole);
+  for (Value* source : FarSources(node)) {
+    const auto by = RealignmentOf(*ShapeOf(source), *ShapeOf(node.output(0)));
+    if (by && by->nodes() == 1) return Realign(node, source, *by, peephole);
   }
   return false;
 }
