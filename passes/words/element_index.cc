@@ -295,10 +295,27 @@ AtomPtr ElementReader::ReadCounted(const Element& element) {
   return MakeCount(counted, is_truth ? truth->args : Conditions{summand - IndexForm(1)});
 }
 
+namespace {
+
+// What an axis counts whose places are compared with a number that does not depend on them: as many
+// as are below it. Nullopt if that may be fewer than none or more than all.
+std::optional<IndexForm> ClosedCount(const IndexAtom& count) {
+  if (count.args.size() != 2) return std::nullopt;
+  const AtomPtr axis = count.args[0].atom();
+  const IndexForm below = count.args[1] + IndexForm::Of(axis) + IndexForm(1);
+  const bool bounded =
+      !below.Mentions(axis->key) && below.ProvablyIn(Dim(0), axis->extent + Dim(1));
+  return bounded ? std::optional<IndexForm>(below) : std::nullopt;
+}
+
+}  // namespace
+
 // The sum of a condition along one axis, or of the few numbers of a short one.
 std::optional<IndexForm> ElementReader::ReadCount(const Element& element) {
-  if (const AtomPtr count = ReadCounted(element)) return IndexForm::Of(count);
-  return ReadShortSum(element);
+  const AtomPtr count = ReadCounted(element);
+  if (!count) return ReadShortSum(element);
+  const std::optional<IndexForm> closed = ClosedCount(*count);
+  return closed ? *closed : IndexForm::Of(count);
 }
 
 std::optional<IndexForm> ElementReader::ReadShortSum(const Element& element) {
