@@ -44,18 +44,30 @@ std::optional<IndexForm> AffineConstant(const Tensor& tensor, const std::vector<
   return form;
 }
 
-// `tensor[i] = c + i / d`, rounded down.
-std::optional<IndexForm> QuotientConstant(const Tensor& tensor, const std::vector<IndexForm>& at) {
+// `tensor[i] = c + i / d`, rounded down, or `c + i mod d`.
+std::optional<IndexForm> DigitConstant(const Tensor& tensor, const std::vector<IndexForm>& at) {
   if (tensor.rank() != 1 || at.size() != 1 || !IsInteger(tensor.dtype())) return std::nullopt;
   const auto numbers = IntegerValues(tensor);
   if (!numbers.ok() || numbers->empty()) return std::nullopt;
-  int64_t divisor = 1;
+  const int64_t first = numbers->front();
   const auto count = static_cast<int64_t>(numbers->size());
-  while (divisor < count && (*numbers)[divisor] == numbers->front()) ++divisor;
-  for (int64_t i = 0; i < count; ++i) {
-    if ((*numbers)[i] != numbers->front() + i / divisor) return std::nullopt;
+  const auto all = [&](const auto& digit) {
+    for (int64_t i = 0; i < count; ++i) {
+      if ((*numbers)[i] != first + digit(i)) return false;
+    }
+    return true;
+  };
+  // The quotient steps where it first differs, the remainder falls where it first repeats.
+  int64_t step = 1, period = 1;
+  while (step < count && (*numbers)[step] == first) ++step;
+  while (period < count && (*numbers)[period] != first) ++period;
+  if (all([step](int64_t i) { return i / step; })) {
+    return DivMod(at[0], Dim(step)).first + IndexForm(first);
   }
-  return DivMod(at[0], Dim(divisor)).first + IndexForm(numbers->front());
+  if (all([period](int64_t i) { return i % period; })) {
+    return DivMod(at[0], Dim(period)).second + IndexForm(first);
+  }
+  return std::nullopt;
 }
 
 bool AllHold(const Conditions& conditions) {
@@ -111,7 +123,7 @@ IndexForm ElementReader::ReadIndex(const Element& unresolved) {
 std::optional<IndexForm> ElementReader::ReadConstant(const Element& element) {
   if (const Tensor* tensor = ConstantOf(element.value)) {
     const auto affine = AffineConstant(*tensor, element.at);
-    return affine ? affine : QuotientConstant(*tensor, element.at);
+    return affine ? affine : DigitConstant(*tensor, element.at);
   }
   const auto dims = KnownDims(element.value, contents_);
   if (!dims) return std::nullopt;
@@ -192,17 +204,19 @@ std::optional<IndexForm> ElementReader::ReadQuotient(const Element& element) {
 }
 
 std::optional<IndexForm> ElementReader::ReadBits(const Element& element) {
-  const auto number = OperandIndex(element, 1).number();
-  if (!number || *number < 0 || *number > 62) return std::nullopt;
   const Node& node = *element.producer();
+  IndexForm x = OperandIndex(element, 0);
+  IndexForm bits = OperandIndex(element, 1);
+  if (node.Is("BitwiseAnd") && x.number()) std::swap(x, bits);
+  const auto number = bits.number();
+  if (!number || *number < 0 || *number > 62) return std::nullopt;
   if (node.Is("BitShift")) {
     const Dim factor(int64_t{1} << *number);
-    const IndexForm x = OperandIndex(element, 0);
     return StringOr(node, "direction", "") == "LEFT" ? x.Times(factor) : DivMod(x, factor).first;
   }
   // Below a power of two.
   if ((*number & (*number + 1)) != 0) return std::nullopt;
-  return DivMod(OperandIndex(element, 0), Dim(*number + 1)).second;
+  return DivMod(x, Dim(*number + 1)).second;
 }
 
 // a | b is a + b where no bit is in both.

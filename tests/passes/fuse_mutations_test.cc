@@ -44,7 +44,8 @@ bool AlwaysFusesBack(const std::string& op, const std::string& name) {
       "IndexerKQuantInsert", "IndexerQRopeQuant",   "IndexerTopK",           "InvRopeQuant",
       "KCacheDequantGather", "KCacheQuantInsert",   "MergeAttnStates",       "MlaCacheInsert",
       "MlaGatherUpconvert",  "PagedMqaLogits",      "QNormRopeKvInsert",     "ReqIndexToSlot",
-      "TopKSlots",           "TurboQuantDequant",   "TurboQuantInsert"};
+      "SparseMlaAttention",  "TopKSlots",           "TurboQuantAttention",   "TurboQuantDequant",
+      "TurboQuantInsert"};
   return kOps.contains(op);
 }
 
