@@ -1,12 +1,15 @@
 // fuse-turboquant-attention: attention over a cache that is unpacked in the graph, keys from a
 // codebook with their norm, values from steps with a scale and a zero of float16, becomes
 // TurboQuantAttention. The site is read by element; nibbles and float16 by what they compute.
+#include "pagefuse/ops/pagefuse/turboquant/turboquant_attention.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_attention_ports.h"
 #include "pagefuse/passes/fuse/site_pass.h"
@@ -23,6 +26,13 @@ constexpr int64_t kHalfBytes = 2;
 
 absl::Status Refused(std::string_view why) {
   return absl::FailedPreconditionError({why.data(), why.size()});
+}
+
+// False for known numbers of which one is less than the one before it.
+bool DoNotFall(const Value& value) {
+  const Tensor* tensor = ConstantOf(&value);
+  const auto numbers = tensor ? Numbers(*tensor) : std::nullopt;
+  return !numbers || std::is_sorted(numbers->begin(), numbers->end());
 }
 
 bool Mentions(const Element& element, const AtomPtr& atom) {
@@ -131,6 +141,7 @@ class SlotReader {
     if (centroid.at.size() != 1 || centroid.producer() != nullptr) {
       return absl::NotFoundError("keys are no entries of a codebook");
     }
+    if (!DoNotFall(*centroid.value)) return Refused("entries of the codebook fall");
     slot_.centroids = centroid;
     PackedCodes codes;
     PF_RETURN_IF_ERROR(ReadCodes(centroid.at[0], slot_.e, codes));
@@ -150,9 +161,10 @@ class SlotReader {
     if (!length.From("Sqrt")) return false;
     Element sum = reader_.Operand(length, 0);
     if (sum.From("Add")) {
-      const auto little = reader_.Number(reader_.Operand(sum, 1));
+      const bool first = reader_.Number(reader_.Operand(sum, 0)).has_value();
+      const auto little = reader_.Number(reader_.Operand(sum, first ? 0 : 1));
       if (!little || std::abs(*little) > 1e-12) return false;
-      sum = reader_.Operand(sum, 0);
+      sum = reader_.Operand(sum, first ? 1 : 0);
     }
     if (sum.producer()) reader_.Visit(*sum.producer());
     if (sum.From("ReduceSumSquare")) return sum.producer()->input(0) == divided;
@@ -240,13 +252,10 @@ class SlotReader {
   Element norm_;
 };
 
-// The op has windows, soft caps and sinks here, but not elsewhere: who unpacks slots in a graph means
-// the op without.
-absl::Status CheckPlain(const AttentionSite& site, const VisibleKeys& visible) {
+absl::Status CheckRules(const AttentionSite& site, const VisibleKeys& visible) {
   PF_RETURN_IF_ERROR(CheckNoBias(site));
-  if (site.softcap != 0 || site.sink || visible.window != 0 || visible.chunk != 0 ||
-      visible.causal_flags) {
-    return Refused("expected attention without window, soft cap and sink");
+  if (visible.chunk != 0 || visible.causal_flags) {
+    return Refused("rows see chunks of keys, or are causal in some sequences alone");
   }
   return visible.causal ? absl::OkStatus() : Refused("rows see keys behind their own");
 }
@@ -273,12 +282,12 @@ class SlotFuser {
     PF_ASSIGN_OR_RETURN(const PagedAxes axes, PagedAxesOf(site_, rows));
     if (!axes.block) return Refused("the cache has no block table");
     PF_ASSIGN_OR_RETURN(const VisibleKeys visible, VisibleKeysOf(site_, axes));
-    PF_RETURN_IF_ERROR(CheckPlain(site_, visible));
+    PF_RETURN_IF_ERROR(CheckRules(site_, visible));
     GraphBuilder& builder = replacement.builder();
     PagedAttentionPorts ports(builder, site_, axes, visible);
     Arranger& arranger = ports.arranger();
     const AtomPtr along = slot.rotated ? slot.rotated : slot.e;
-    std::vector<Value*> inputs(7, nullptr);
+    std::vector<Value*> inputs(kTurboQuantAttentionIn.size(), nullptr);
     PF_ASSIGN_OR_RETURN(inputs[0],
                         arranger.Gathered(slot.query, {ports.Tokens(), ports.Heads(), {along}}));
     PF_ASSIGN_OR_RETURN(inputs[1], CacheOf(arranger, axes, slot));
@@ -294,12 +303,18 @@ class SlotFuser {
     } else if (slot.rotation) {
       return Refused("keys of 8 bits are rotated");
     }
+    if (site_.sink) {
+      PF_ASSIGN_OR_RETURN(inputs[kTurboQuantAttentionIn["head_sink"]],
+                          arranger.Gathered(*site_.sink, {ports.Heads()}));
+    }
     while (!inputs.back()) inputs.pop_back();
     Node* node = builder.AddNode("pagefuse", "TurboQuantAttention", inputs, sums ? 2 : 1);
     node->SetAttribute("key_bits", MakeAttribute(int64_t{slot.key_bits}));
     node->SetAttribute("value_bits", MakeAttribute(int64_t{slot.value_bits}));
     node->SetAttribute("norm_correction", MakeAttribute(int64_t{slot.norm_correction ? 1 : 0}));
     node->SetAttribute("scale", MakeAttribute(static_cast<float>(site_.scale)));
+    node->SetAttribute("sliding_window", MakeAttribute(visible.window));
+    node->SetAttribute("softcap", MakeAttribute(static_cast<float>(site_.softcap)));
     PF_ASSIGN_OR_RETURN(
         Value * result,
         arranger.Spread(node->output(0), {ports.Tokens(), ports.Heads(), {site_.d}}, site_.output));

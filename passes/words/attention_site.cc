@@ -64,6 +64,7 @@ class SiteReader {
         AddFactors(weights, i, site_.value);
         PF_RETURN_IF_ERROR(SetValueAxis());
         PF_RETURN_IF_ERROR(ReadScores(*scores));
+        PF_RETURN_IF_ERROR(CheckKept(kept_keys_));
         return CheckKept(kept);
       }
     }
@@ -83,6 +84,9 @@ class SiteReader {
         break;
       }
     }
+    if (result.From("Div") && ReadSinkBehind(reader_.Operand(result, 1))) {
+      result = reader_.Operand(result, 0);
+    }
     if (result.From("Div") && !reader_.Number(reader_.Operand(result, 1))) {
       divisor_ = reader_.Operand(result, 1);
       result = reader_.Operand(result, 0);
@@ -90,7 +94,22 @@ class SiteReader {
     sum_of_products_ = result;
   }
 
-  // x of Where (condition, x, 0): weights, or values, that are 0 where their key is hidden.
+  // 1 + exp(sink - log sum): a sum without its sink, divided by that, is one with it.
+  bool ReadSinkBehind(const Element& divisor) {
+    if (!divisor.From("Add")) return false;
+    for (int side : {0, 1}) {
+      const Element power = reader_.Operand(divisor, 1 - side);
+      if (reader_.Number(reader_.Operand(divisor, side)) != 1.0 || !power.From("Exp")) continue;
+      const Element difference = reader_.Operand(power, 0);
+      if (!difference.From("Sub")) continue;
+      sink_ = reader_.Operand(difference, 0);
+      sink_logsum_ = reader_.Operand(difference, 1);
+      return true;
+    }
+    return false;
+  }
+
+  // x of Where (condition, x, 0): weights, keys or values that are 0 where their key is hidden.
   absl::StatusOr<Element> Kept(const Element& element, Conditions& kept) {
     const Element source = reader_.Source(element);
     if (!source.From("Where")) return element;
@@ -114,8 +133,8 @@ class SiteReader {
           std::any_of(site_.visible.begin(), site_.visible.end(),
                       [&](const IndexForm& visible) { return visible.Key() == condition.Key(); });
       if (!seen) {
-        return Refused(site_.output, StrCat("weights or values are 0 but where ", condition.Key(),
-                                            " >= 0, which the scores do not say"));
+        return Refused(site_.output, StrCat("weights, keys or values are 0 but where ",
+                                            condition.Key(), " >= 0, which the scores do not say"));
       }
     }
     return absl::OkStatus();
@@ -147,7 +166,7 @@ class SiteReader {
     }
     if (element.From("Exp")) return divisor_ ? OfPowers(element, *divisor_, n) : std::nullopt;
     if (divisor_) return std::nullopt;
-    if (element.From("Softmax")) return guard_ ? std::nullopt : OfSoftmax(element, n);
+    if (element.From("Softmax")) return guard_ || sink_ ? std::nullopt : OfSoftmax(element, n);
     if (!element.From("Div")) return std::nullopt;
     return OfPowers(reader_.Operand(element, 0), reader_.Operand(element, 1), n);
   }
@@ -170,6 +189,11 @@ class SiteReader {
     }
     softmax_axis_ = softmax->axis();
     site_.sink = softmax->sink();
+    if (sink_) {
+      WrittenSoftmax sums = *softmax;
+      if (site_.sink || !sums.ReadLogSum(sink_logsum_)) return std::nullopt;
+      site_.sink = sink_;
+    }
     site_.softmax = softmax;
     return softmax->scores();
   }
@@ -322,7 +346,10 @@ class SiteReader {
       const Element& key = left_is_key ? product->left : product->right;
       const Element& query = left_is_key ? product->right : product->left;
       if (Mentions(query, site_.n)) return Refused(scores, "both factors depend on the key");
-      site_.key = FactorsOf(reader_, key);
+      Conditions kept;
+      const auto kept_key = Kept(key, kept);
+      kept_keys_ = kept_key.ok() ? kept : Conditions();
+      site_.key = FactorsOf(reader_, kept_key.ok() ? *kept_key : key);
       AddFactors({1, factors.others}, i, site_.key);
       return ReadQuery(query);
     }
@@ -431,8 +458,11 @@ class SiteReader {
   AttentionSite site_;
   Element sum_of_products_;
   std::optional<Element> divisor_;  // behind the sum of products
-  std::optional<Element> guard_;    // of rows that see no key
-  bool guard_keeps_ = false;        // it is true in the other rows
+  std::optional<Element> sink_;     // of the divisor behind that, with the logarithm of the sum
+  Element sink_logsum_;
+  std::optional<Element> guard_;  // of rows that see no key
+  bool guard_keeps_ = false;      // it is true in the other rows
+  Conditions kept_keys_;          // where keys are not 0
   int softmax_axis_ = -1;
 };
 
@@ -462,23 +492,34 @@ bool IsSum(const Value* value, const Value* sum) {
   return value == sum || chosen;
 }
 
+// The value and what nodes that move or choose make of it, the last first.
+void AddFollowers(Value* value, int steps, std::vector<Value*>& followers) {
+  for (const Use& use : value->uses()) {
+    const Node& next = *use.node;
+    const bool follows = next.Is("Add") || next.Is("Where") || next.Is("Transpose") ||
+                         next.Is("Identity") || IsViewNode(next);
+    if (steps == 0 || !follows || next.graph() != value->producer()->graph()) continue;
+    AddFollowers(next.output(0), steps - 1, followers);
+  }
+  followers.push_back(value);
+}
+
 // Values that may be logarithms of the sum and a little more, the last first.
 std::vector<Value*> LogSumCandidates(const Graph& graph, const Value* sum) {
   constexpr int kMostSteps = 8;
   std::vector<Value*> candidates;
   for (const auto& node : graph.nodes()) {
     if (!node->Is("Log") || !IsSum(node->input(0), sum)) continue;
-    std::vector<Value*> chain = {node->output(0)};
-    for (int step = 0; step < kMostSteps && chain.back()->uses().size() == 1; ++step) {
-      Node* next = chain.back()->uses()[0].node;
-      const bool follows = next->Is("Add") || next->Is("Where") || next->Is("Transpose") ||
-                           next->Is("Identity") || IsViewNode(*next);
-      if (!follows || next->graph() != node->graph()) break;
-      chain.push_back(next->output(0));
-    }
-    candidates.insert(candidates.end(), chain.rbegin(), chain.rend());
+    AddFollowers(node->output(0), kMostSteps, candidates);
   }
   return candidates;
+}
+
+// True if something else reads the value than what was read so far.
+bool IsReadElsewhere(const ElementReader& reader, const Value& value) {
+  return value.is_output() ||
+         std::any_of(value.uses().begin(), value.uses().end(),
+                     [&](const Use& use) { return !reader.visited().contains(use.node); });
 }
 
 // The value at the axes of rows, in one of their orders.
@@ -507,6 +548,12 @@ absl::Status CheckNoBias(const AttentionSite& site) {
 
 std::optional<LogSums> LogSumsOf(ElementReader& reader, const Graph& graph,
                                  const AttentionSite& site) {
+  if (site.sink && site.softmax && !site.softmax->sink()) return std::nullopt;
+  return LogSumsOfKeys(reader, graph, site);
+}
+
+std::optional<LogSums> LogSumsOfKeys(ElementReader& reader, const Graph& graph,
+                                     const AttentionSite& site) {
   if (!site.softmax || !site.softmax->sum()) return std::nullopt;
   std::vector<IndexForm> rows;
   for (const IndexForm& index : site.output.at) {
@@ -515,6 +562,7 @@ std::optional<LogSums> LogSumsOf(ElementReader& reader, const Graph& graph,
   std::sort(rows.begin(), rows.end(),
             [](const IndexForm& a, const IndexForm& b) { return a.Key() < b.Key(); });
   for (Value* value : LogSumCandidates(graph, site.softmax->sum()->value)) {
+    if (!IsReadElsewhere(reader, *value)) continue;
     std::vector<IndexForm> order = rows;
     do {
       const std::optional<Element> element = AtRows(value, order);

@@ -31,7 +31,8 @@ struct AttentionSite {
   std::optional<Element> sink;  // a score without a key
   Conditions visible;
   std::vector<ScoreBias> biases;
-  std::shared_ptr<WrittenSoftmax> softmax;  // where it is written out
+  // Where it is written out. It has the sink too, unless that stands behind it.
+  std::shared_ptr<WrittenSoftmax> softmax;
 };
 
 // What may stand where an attention's result is: NotFound if the node is no weighted sum by a
@@ -47,13 +48,16 @@ absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output
 // sum of a softmax, and 0 in rows that see no key, behind the sum of products.
 std::vector<Node*> AttentionNodes(const Graph& graph);
 
-// The log-sum-exps of a site's rows, where the graph has them.
+// The log-sum-exps of a site's rows, sinks included, where the graph has them.
 struct LogSums {
   Element element;              // at the axes of a row of queries
   std::optional<double> empty;  // what stands for it in rows that see no key
 };
 std::optional<LogSums> LogSumsOf(ElementReader& reader, const Graph& graph,
                                  const AttentionSite& site);
+// As LogSumsOf, of what the softmax itself sums: a sink that stands behind it is left out.
+std::optional<LogSums> LogSumsOfKeys(ElementReader& reader, const Graph& graph,
+                                     const AttentionSite& site);
 
 // FailedPrecondition if something is added to the scores that is no mask.
 absl::Status CheckNoBias(const AttentionSite& site);

@@ -36,6 +36,13 @@ IndexForm AlsoOver(const IndexForm& index, const Dim& dim) {
   return IndexForm::Of(MakeAxis(axis->key, axis->extent, std::move(lengths)));
 }
 
+// True if one of the axes from `first` to `end` is none of length 1.
+bool IsOneAxis(const Shape& shape, int first, int end) {
+  const auto& dims = shape.dims();
+  return std::count_if(dims.begin() + first, dims.begin() + end,
+                       [](const Dim& dim) { return !IsOne(dim); }) == 1;
+}
+
 // Indices of `from` of the element that a view shows at `at` of `to`: axes are taken together
 // from the left as far as their products differ.
 class ViewReader {
@@ -66,6 +73,7 @@ class ViewReader {
 
   bool ReadGroup(std::vector<IndexForm>& result) {
     const int first = i_;
+    const int first_of_theirs = j_;
     IndexForm linear;
     Dim ours(1);
     Dim theirs(1);
@@ -85,6 +93,8 @@ class ViewReader {
           take_ours();
         } else if (j_ < to_.rank()) {
           take_theirs();
+        } else if (IsOneAxis(from_, first, i_) && IsOneAxis(to_, first_of_theirs, j_)) {
+          break;  // as long as each other, because all before them is
         } else {
           return false;
         }

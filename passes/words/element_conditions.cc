@@ -35,7 +35,8 @@ absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolv
     return Conditions{IndexForm(-1)};
   }
   const Node* node = element.producer();
-  if (node == nullptr) {
+  // What is joined of conditions is one of its own where it is not known of which part.
+  if (node == nullptr || node->Is("Concat")) {
     return Conditions{IndexForm::Of(MakeLoad(element.value, element.at)) - IndexForm(1)};
   }
   if (node->Is("And") || node->Is("Mul") || node->Is("BitwiseAnd")) {

@@ -157,4 +157,19 @@ bool IsFloat16(ElementReader& reader, const std::vector<Element>& factors,
   return *found == expected;  // 0 equals -0
 }
 
+bool IsE8m0(ElementReader& reader, const Element& factor, const OpsetImports& opsets,
+            Element& byte) {
+  const auto function = ElementFunction::Of(reader, {factor}, opsets);
+  if (!function.ok() || function->bytes().size() != 1) return false;
+  std::vector<uint8_t> codes;
+  std::vector<float> expected;
+  for (int code = 0; code < 255; ++code) {
+    codes.push_back(static_cast<uint8_t>(code));
+    expected.push_back(std::ldexp(1.0F, code - 127));
+  }
+  const auto found = function->At({codes});
+  byte = function->bytes()[0];
+  return found.ok() && *found == expected;
+}
+
 }  // namespace pagefuse

@@ -34,4 +34,8 @@ class ElementFunction {
 bool IsFloat16(ElementReader& reader, const std::vector<Element>& factors,
                const OpsetImports& opsets, Element& first);
 
+// True if it is 2^(byte - 127) of a byte that is no NaN.
+bool IsE8m0(ElementReader& reader, const Element& factor, const OpsetImports& opsets,
+            Element& byte);
+
 }  // namespace pagefuse

@@ -6,57 +6,11 @@
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/words/constant_forms.h"
 #include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 namespace {
-
-// `tensor[i0, i1, ..] = c + k0 * i0 + k1 * i1 ..` at `at`.
-std::optional<IndexForm> AffineConstant(const Tensor& tensor, const std::vector<IndexForm>& at) {
-  const auto numbers = Numbers(tensor);
-  if (!numbers || numbers->empty() || static_cast<int>(at.size()) != tensor.rank()) {
-    return std::nullopt;
-  }
-  const auto whole = [](double number) { return number == std::floor(number); };
-  if (!whole(numbers->front())) return std::nullopt;
-  const int rank = tensor.rank();
-  std::vector<int64_t> strides(rank, 1);
-  for (int axis = rank - 2; axis >= 0; --axis) {
-    strides[axis] = strides[axis + 1] * tensor.dims()[axis + 1];
-  }
-  std::vector<double> steps(rank, 0);
-  for (int axis = 0; axis < rank; ++axis) {
-    if (tensor.dims()[axis] > 1) steps[axis] = (*numbers)[strides[axis]] - numbers->front();
-    if (!whole(steps[axis])) return std::nullopt;
-  }
-  for (size_t i = 0; i < numbers->size(); ++i) {
-    double expected = numbers->front();
-    for (int axis = 0; axis < rank; ++axis) {
-      const int64_t index = static_cast<int64_t>(i) / strides[axis] % tensor.dims()[axis];
-      expected += steps[axis] * static_cast<double>(index);
-    }
-    if (expected != (*numbers)[i]) return std::nullopt;
-  }
-  IndexForm form(static_cast<int64_t>(numbers->front()));
-  for (int axis = 0; axis < rank; ++axis) {
-    form = form + at[axis].Times(Dim(static_cast<int64_t>(steps[axis])));
-  }
-  return form;
-}
-
-// `tensor[i] = c + i / d`, rounded down.
-std::optional<IndexForm> QuotientConstant(const Tensor& tensor, const std::vector<IndexForm>& at) {
-  if (tensor.rank() != 1 || at.size() != 1 || !IsInteger(tensor.dtype())) return std::nullopt;
-  const auto numbers = IntegerValues(tensor);
-  if (!numbers.ok() || numbers->empty()) return std::nullopt;
-  int64_t divisor = 1;
-  const auto count = static_cast<int64_t>(numbers->size());
-  while (divisor < count && (*numbers)[divisor] == numbers->front()) ++divisor;
-  for (int64_t i = 0; i < count; ++i) {
-    if ((*numbers)[i] != numbers->front() + i / divisor) return std::nullopt;
-  }
-  return DivMod(at[0], Dim(divisor)).first + IndexForm(numbers->front());
-}
 
 bool AllHold(const Conditions& conditions) {
   for (const IndexForm& condition : conditions) {
@@ -110,8 +64,7 @@ IndexForm ElementReader::ReadIndex(const Element& unresolved) {
 
 std::optional<IndexForm> ElementReader::ReadConstant(const Element& element) {
   if (const Tensor* tensor = ConstantOf(element.value)) {
-    const auto affine = AffineConstant(*tensor, element.at);
-    return affine ? affine : QuotientConstant(*tensor, element.at);
+    return ReadConstantTensor(*tensor, element.at);
   }
   const auto dims = KnownDims(element.value, contents_);
   if (!dims) return std::nullopt;
@@ -192,17 +145,19 @@ std::optional<IndexForm> ElementReader::ReadQuotient(const Element& element) {
 }
 
 std::optional<IndexForm> ElementReader::ReadBits(const Element& element) {
-  const auto number = OperandIndex(element, 1).number();
-  if (!number || *number < 0 || *number > 62) return std::nullopt;
   const Node& node = *element.producer();
+  IndexForm x = OperandIndex(element, 0);
+  IndexForm bits = OperandIndex(element, 1);
+  if (node.Is("BitwiseAnd") && x.number()) std::swap(x, bits);
+  const auto number = bits.number();
+  if (!number || *number < 0 || *number > 62) return std::nullopt;
   if (node.Is("BitShift")) {
     const Dim factor(int64_t{1} << *number);
-    const IndexForm x = OperandIndex(element, 0);
     return StringOr(node, "direction", "") == "LEFT" ? x.Times(factor) : DivMod(x, factor).first;
   }
   // Below a power of two.
   if ((*number & (*number + 1)) != 0) return std::nullopt;
-  return DivMod(OperandIndex(element, 0), Dim(*number + 1)).second;
+  return DivMod(x, Dim(*number + 1)).second;
 }
 
 // a | b is a + b where no bit is in both.
@@ -295,10 +250,27 @@ AtomPtr ElementReader::ReadCounted(const Element& element) {
   return MakeCount(counted, is_truth ? truth->args : Conditions{summand - IndexForm(1)});
 }
 
+namespace {
+
+// What an axis counts whose places are compared with a number that does not depend on them: as many
+// as are below it. Nullopt if that may be fewer than none or more than all.
+std::optional<IndexForm> ClosedCount(const IndexAtom& count) {
+  if (count.args.size() != 2) return std::nullopt;
+  const AtomPtr axis = count.args[0].atom();
+  const IndexForm below = count.args[1] + IndexForm::Of(axis) + IndexForm(1);
+  const bool bounded =
+      !below.Mentions(axis->key) && below.ProvablyIn(Dim(0), axis->extent + Dim(1));
+  return bounded ? std::optional<IndexForm>(below) : std::nullopt;
+}
+
+}  // namespace
+
 // The sum of a condition along one axis, or of the few numbers of a short one.
 std::optional<IndexForm> ElementReader::ReadCount(const Element& element) {
-  if (const AtomPtr count = ReadCounted(element)) return IndexForm::Of(count);
-  return ReadShortSum(element);
+  const AtomPtr count = ReadCounted(element);
+  if (!count) return ReadShortSum(element);
+  const std::optional<IndexForm> closed = ClosedCount(*count);
+  return closed ? *closed : IndexForm::Of(count);
 }
 
 std::optional<IndexForm> ElementReader::ReadShortSum(const Element& element) {

@@ -25,10 +25,10 @@ class LogitsReader {
 
   absl::StatusOr<LogitsSite> Read(Value* output, const std::vector<IndexForm>& rows) {
     PF_ASSIGN_OR_RETURN(site_.output, reader_.Whole(output));
-    if (site_.output.at.size() != 2) return absl::NotFoundError("no matrix");
-    site_.n = site_.output.at[1].atom();
+    if (site_.output.at.size() < 2) return absl::NotFoundError("no matrix");
+    site_.n = site_.output.at.back().atom();
     if (!site_.n) return absl::NotFoundError("one key");
-    if (!rows.empty()) site_.output.at[0] = rows[0];
+    std::copy(rows.begin(), rows.end(), site_.output.at.begin());
     PF_RETURN_IF_ERROR(ReadMask());
     return std::move(site_);
   }
@@ -151,6 +151,8 @@ class LogitsReader {
       port = factor;
       if (port.From("BitCast") && port.value->dtype() == DataType::kFloat8E4M3FN) {
         port = reader_.Operand(port, 0);
+      } else if (!IsFloatingPoint(port.value->dtype())) {
+        return Refused(port, "is no float and no code of one");
       }
     }
     return absl::OkStatus();

@@ -8,20 +8,19 @@
 
 namespace pagefuse {
 
-// output[m, n] = sum over h of weights * max(0, sum over d of query * key), where `visible` holds;
+// output[.., n] = sum over h of weights * max(0, sum over d of query * key), where `visible` holds;
 // scales of keys and queries stand among the factors wherever they stood.
 struct LogitsSite {
-  Element output;
-  AtomPtr m, n, h, d;
+  Element output;  // at the axes of a row and a key
+  AtomPtr n, h, d;
   double number = 1;
-  Element query, key;
+  Element query, key;                // floats, or codes: uint8 stands for float8e4m3fn
   std::vector<Element> row_factors;  // of a row and head: weights
   std::vector<Element> key_factors;  // of a key: its scale
   Conditions visible;
 };
 
-// `fast`, if known: m is read as two digits, of which this is the length of the fast one; they are
-// m's place then.
+// `rows`, if known: the digits that the first indices of the output are made of.
 absl::StatusOr<LogitsSite> ReadLogits(ElementReader& reader, Value* output,
                                       const std::vector<IndexForm>& rows);
 

@@ -28,7 +28,8 @@ Computed Compute(std::string_view lines) {
     <ir_version: 10, opset_import: ["" : 24]>
     g (float[6, 4, 2, 8] pool, int64[B, 3] table, int64[B] lens, int64[B, 12] places, bool[B, 12] flags) => (y)
     <int64[12] n = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, int64 size = {4}, int64 zero = {0}, int64 three = {3},
-     int64[1] last = {-1}, int64[4] joined = {-1, 12, 2, 8}, int64[3] rows = {24, 2, 8}, int64 two = {2}>
+     int64[1] last = {-1}, int64[4] joined = {-1, 12, 2, 8}, int64[3] rows = {24, 2, 8}, int64 two = {2},
+     int64[8] threes = {5, 6, 7, 5, 6, 7, 5, 6}>
     {
       )",
                                  lines, "\n}"));
@@ -94,6 +95,31 @@ TEST(Element, PartsJoinedInAnotherOrderAreNot) {
   EXPECT_EQ(
       SourceOf("a, b = Split <axis = 3, num_outputs = 2> (pool)  y = Concat <axis = 3> (b, a)"),
       R"("y"[i0, i1, i2, i3])");
+}
+
+TEST(Element, PlacesBelowANumberAreAsManyAsIt) {
+  EXPECT_THAT(ConditionsOf("row = Unsqueeze (n, last)  past = GreaterOrEqual (row, n)  "
+                           "counts = Cast <to = 7> (past)  axis = Identity (last)  "
+                           "below = ReduceSum <keepdims = 0> (counts, axis)  "
+                           "y = Less (below, three)"),
+              ElementsAre("(-1)*i0 + 1"));
+}
+
+TEST(Element, PlacesBelowALengthThatMayBeAnyAreCounted) {
+  EXPECT_THAT(ConditionsOf("column = Unsqueeze (lens, last)  inside = Less (n, column)  "
+                           "counts = Cast <to = 7> (inside)  axis = Identity (last)  "
+                           "below = ReduceSum <keepdims = 0> (counts, axis)  "
+                           "y = Less (below, three)"),
+              ElementsAre(HasSubstr("count(n0")));
+}
+
+TEST(Element, ConstantsMayBeRemainders) {
+  EXPECT_THAT(ConditionsOf("y = Less (threes, two)"), ElementsAre("(-1)*mod(i0; 3) + -4"));
+}
+
+TEST(Element, AMaskOfBitsMayStandFirst) {
+  EXPECT_THAT(ConditionsOf("low = BitwiseAnd (three, lens)  y = Less (low, two)"),
+              ElementsAre(R"((-1)*mod("lens"[i0]; 4) + 1)"));
 }
 
 TEST(Element, ALengthIsAnUpperBound) {

@@ -28,7 +28,11 @@ bool IsFusedByResults(const std::string& op) {
 }
 
 // The ops whose sites are read by element.
-bool IsReadByElement(const std::string& op) { return op == "PagedAttention"; }
+bool IsReadByElement(const std::string& op) {
+  static constexpr std::string_view kOps[] = {"MqaLogits", "PagedAttention", "PagedMqaLogits",
+                                              "SparseMlaAttention", "TurboQuantAttention"};
+  return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
+}
 
 std::vector<std::string> Decompositions() {
   std::vector<std::string> names;

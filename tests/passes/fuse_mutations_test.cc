@@ -43,8 +43,9 @@ bool AlwaysFusesBack(const std::string& op, const std::string& name) {
       "CombineTopKWindow",   "CompressCacheInsert", "CompressorStateInsert", "IndexerKGather",
       "IndexerKQuantInsert", "IndexerQRopeQuant",   "IndexerTopK",           "InvRopeQuant",
       "KCacheDequantGather", "KCacheQuantInsert",   "MergeAttnStates",       "MlaCacheInsert",
-      "MlaGatherUpconvert",  "QNormRopeKvInsert",   "ReqIndexToSlot",        "TopKSlots",
-      "TurboQuantDequant",   "TurboQuantInsert"};
+      "MlaGatherUpconvert",  "PagedMqaLogits",      "QNormRopeKvInsert",     "ReqIndexToSlot",
+      "SparseMlaAttention",  "TopKSlots",           "TurboQuantAttention",   "TurboQuantDequant",
+      "TurboQuantInsert"};
   return kOps.contains(op);
 }
 

@@ -13,6 +13,7 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/shape_language.h"
 #include "pagefuse/passes/compare_models.h"
 #include "pagefuse/passes/graph_edit.h"
 
@@ -133,13 +134,31 @@ bool IsTokens(std::string_view dim) {
   return dim == "T" || dim == "T'" || dim == "T''" || dim == "M";
 }
 
-// The dims of tokens, as the port declares them, become symbols.
-void SymboliseTokens(const Port& port, Value& value) {
-  const size_t begin = port.shape.find('['), end = port.shape.find(']');
-  if (begin == std::string::npos || !value.shape()) return;
-  const std::vector<std::string> names =
-      absl::StrSplit(port.shape.substr(begin + 1, end - begin - 1), ", ");
-  if (static_cast<int>(names.size()) != value.shape()->rank()) return;
+// Whether the node's port or attribute makes the condition true.
+bool Holds(const PortCondition& condition, const OpDef& op, const Node& node) {
+  const Value* port = PortValue(op.inputs(), node.inputs(), condition.name);
+  bool holds = port != nullptr || IntOr(node, condition.name, 0) != 0;
+  if (condition.value) holds = StringOr(node, condition.name, "") == *condition.value;
+  return holds != condition.negated;
+}
+
+// The dims that the port declares, as this node has it: {"B", "M"}.
+std::vector<std::string> DeclaredDims(const Port& port, const OpDef& op, const Node& node) {
+  SizeNames sizes;
+  const auto pattern = ParseShapePattern(port.shape, sizes);
+  if (!pattern.ok()) return {};
+  std::vector<DimList> lists = pattern->any;
+  for (const auto& [condition, dims] : pattern->chosen) {
+    if (lists.empty() && (!condition || Holds(*condition, op, node))) lists.push_back(dims);
+  }
+  if (lists.empty()) return {};
+  const std::string& text = lists.front().text;
+  return absl::StrSplit(text.substr(1, text.size() - 2), ", ");
+}
+
+// Those of tokens become symbols.
+void SymboliseTokens(const std::vector<std::string>& names, Value& value) {
+  if (!value.shape() || static_cast<int>(names.size()) != value.shape()->rank()) return;
   std::vector<Dim> dims = value.shape()->dims();
   for (size_t axis = 0; axis < names.size(); ++axis) {
     if (IsTokens(names[axis])) dims[axis] = Dim::Symbol(names[axis]);
@@ -152,7 +171,8 @@ void SymboliseTokens(Model& calls) {
     const OpDef* op = FindOpDef(*node, calls.opset_imports);
     if (!op) continue;
     for (int i = 0; i < node->num_inputs(); ++i) {
-      if (node->input(i)) SymboliseTokens(op->inputs()[i], *node->input(i));
+      if (!node->input(i)) continue;
+      SymboliseTokens(DeclaredDims(op->inputs()[i], *op, *node), *node->input(i));
     }
   }
   for (Value* output : calls.graph->outputs()) output->set_shape(std::nullopt);

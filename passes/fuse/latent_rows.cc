@@ -1,0 +1,264 @@
+#include "pagefuse/passes/fuse/latent_rows.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/passes/words/byte_rows.h"
+#include "pagefuse/passes/words/element_function.h"
+
+namespace pagefuse {
+namespace {
+
+using Kind = IndexAtom::Kind;
+
+absl::Status Refused(std::string_view why) {
+  return absl::FailedPreconditionError({why.data(), why.size()});
+}
+
+// The axis of a Concat, if it joins along that index.
+std::optional<int> JoinedAxis(const Element& joined, const AtomPtr& along) {
+  if (!joined.From("Concat")) return std::nullopt;
+  const int rank = static_cast<int>(joined.at.size());
+  const auto axis = static_cast<int>(NormalAxis(IntOr(*joined.producer(), "axis", 0), rank));
+  return joined.at[axis].Key() == along->key ? std::optional<int>(axis) : std::nullopt;
+}
+
+// The length of input `index` of a Concat.
+std::optional<Dim> PartLength(const Element& joined, int axis, int index) {
+  const Value* part = joined.producer()->input(index);
+  return part->shape() ? std::optional<Dim>((*part->shape())[axis]) : std::nullopt;
+}
+
+// Input `index` of a Concat, read along its own axis.
+Element PartOf(ElementReader& reader, const Element& joined, int axis, int index,
+               const AtomPtr& part_axis) {
+  Element part{joined.producer()->input(index), joined.at};
+  part.at[axis] = IndexForm::Of(part_axis);
+  reader.Visit(*joined.producer());
+  return reader.Source(part);
+}
+
+// --- rows of bytes ---
+
+// Rows of codes with a scale a group, and bfloat16 behind them.
+class GroupedRowReader {
+ public:
+  GroupedRowReader(ElementReader& reader, const OpsetImports& opsets)
+      : reader_(reader), opsets_(opsets) {}
+
+  // The first elements of rows, along an axis: codes alone, or codes and bfloat16.
+  absl::Status ReadSide(const Element& side, const AtomPtr& along) {
+    const std::optional<int> axis = JoinedAxis(side, along);
+    if (!axis) return ReadCoded(side, along);
+    const auto coded = PartLength(side, *axis, 0);
+    const auto plain = PartLength(side, *axis, 1);
+    if (side.producer()->num_inputs() != 2 || !coded || !plain) {
+      return Refused("rows are not joined of two parts");
+    }
+    const AtomPtr first = reader_.NewAxis(*coded), second = reader_.NewAxis(*plain);
+    PF_RETURN_IF_ERROR(ReadCoded(PartOf(reader_, side, *axis, 0, first), first));
+    return ReadPlain(PartOf(reader_, side, *axis, 1, second), second);
+  }
+
+  const LatentRows& rows() const { return rows_; }
+  int64_t elements() const { return format_.elements(); }
+
+ private:
+  // Codes times scales, rounded as the formats are read.
+  absl::Status ReadCoded(const Element& rounded, const AtomPtr& along) {
+    if (!rounded.From("Cast") || rounded.value->dtype() != DataType::kBfloat16) {
+      return Refused("codes times scales are not rounded to bfloat16");
+    }
+    const Factors factors = FactorsOf(reader_, reader_.Operand(rounded, 0));
+    if (factors.others.size() != 2 || factors.number != 1) {
+      return Refused("codes have not one scale");
+    }
+    const auto is_codes = [](const Element& factor) {
+      return factor.From("BitCast") && factor.value->dtype() == DataType::kFloat8E4M3FN;
+    };
+    const int codes = is_codes(factors.others[0]) ? 0 : 1;
+    if (!is_codes(factors.others[codes])) return Refused("no factor is a code");
+    const Element bytes = reader_.Operand(factors.others[codes], 0);
+    PF_ASSIGN_OR_RETURN(const ByteNumber scale, ReadScale(factors.others[1 - codes]));
+    PF_RETURN_IF_ERROR(SetRow(bytes, along));
+    if (along->extent != Dim(format_.coded)) {
+      return Refused(StrCat("rows have ", along->extent.ToString(), " codes, expected ",
+                            format_.coded, " of ", rows_.format));
+    }
+    if (scale.bytes != rows_.cache) return Refused("scales lie in another cache than codes");
+    const IndexForm group = DivMod(IndexForm::Of(along), Dim(format_.group)).first;
+    const IndexForm expected = scales_ + group.Times(Dim(format_.groups.ScaleBytes()));
+    if (scale.first.Key() == expected.Key()) return absl::OkStatus();
+    return Refused(StrCat("scales lie at ", scale.first.Key(), ", expected ", expected.Key()));
+  }
+
+  // A float of four bytes, or the exponent that a byte is; the format follows from that.
+  absl::StatusOr<ByteNumber> ReadScale(const Element& scale) {
+    if (const auto number = BytesOf(reader_, scale); number && number->count == 4) {
+      PF_RETURN_IF_ERROR(SetFormat("fp8_ds_mla", Fp8DsMlaRow()));
+      return *number;
+    }
+    Element byte;
+    const auto address = IsE8m0(reader_, scale, opsets_, byte) ? AddressOf(byte) : std::nullopt;
+    if (!address) return Refused("scales are no floats of four bytes and no exponents");
+    PF_RETURN_IF_ERROR(SetFormat("fp8_ue8m0", Fp8Ue8m0Row()));
+    return ByteNumber{byte.value, *address, 1};
+  }
+
+  absl::Status SetFormat(std::string_view name, const GroupedRowFormat& format) {
+    if (!rows_.format.empty() && rows_.format != name) return Refused("rows are of two formats");
+    rows_.format = name;
+    format_ = format;
+    return absl::OkStatus();
+  }
+
+  // The row whose first code is at `along` 0, and where its bytes and its scales begin.
+  absl::Status SetRow(const Element& bytes, const AtomPtr& along) {
+    const auto address = AddressOf(bytes);
+    if (!address) return Refused("codes lie in a cache of unknown shape");
+    const IndexForm first = *address - IndexForm::Of(along);
+    const bool is_inline = format_.layout == GroupedLayout::kInline;
+    LatentRows rows = rows_;
+    rows.cache = bytes.value;
+    int64_t stride = 0;
+    for (const auto& [key, term] : first.terms()) {
+      const AtomPtr& atom = term.first;
+      if (!is_inline && atom->kind != Kind::kDiv) continue;
+      rows.row = is_inline ? atom : atom->args[0].atom();
+      rows.block_size = is_inline ? 0 : atom->divisor.constant().value_or(0);
+      stride = term.second.constant().value_or(0);
+    }
+    if (!rows.row || bytes.value->shape()->back(0) != Dim(stride) ||
+        (!is_inline && (rows.block_size < 1 || bytes.value->shape()->rank() != 2))) {
+      return absl::NotFoundError("rows are not taken by number");
+    }
+    const bool other = rows_.row && (rows_.row->key != rows.row->key || rows_.cache != rows.cache ||
+                                     rows_.block_size != rows.block_size);
+    if (other) return Refused("values are of other rows than keys");
+    rows_ = rows;
+    SetPlaces(stride);
+    if (first.Key() == data_.Key()) return absl::OkStatus();
+    return Refused(StrCat("codes lie at ", first.Key(), ", expected ", data_.Key()));
+  }
+
+  void SetPlaces(int64_t stride) {
+    const IndexForm row = IndexForm::Of(rows_.row);
+    if (rows_.block_size == 0) {
+      data_ = row.Times(Dim(stride));
+      scales_ = data_ + IndexForm(format_.CodeBytes());
+      return;
+    }
+    const auto [block, offset] = DivMod(row, Dim(rows_.block_size));
+    const IndexForm start = block.Times(Dim(stride));
+    data_ = start + offset.Times(Dim(format_.DataBytes()));
+    scales_ = start + IndexForm(format_.ScaleBase(rows_.block_size)) +
+              offset.Times(Dim(format_.ScaleBytes()));
+  }
+
+  absl::Status ReadPlain(const Element& plain, const AtomPtr& along) {
+    const auto bytes = BytesOf(reader_, plain);
+    const IndexForm expected =
+        data_ + IndexForm(format_.PlainOffset()) + IndexForm::Of(along).Times(Dim(2));
+    if (bytes && bytes->count == 2 && bytes->bytes == rows_.cache &&
+        plain.value->dtype() == DataType::kBfloat16 && bytes->first.Key() == expected.Key()) {
+      return absl::OkStatus();
+    }
+    return Refused("the second part is not the bfloat16 tail of a row");
+  }
+
+  ElementReader& reader_;
+  const OpsetImports& opsets_;
+  GroupedRowFormat format_;
+  LatentRows rows_;
+  IndexForm data_, scales_;  // of the row
+};
+
+// --- rows of numbers ---
+
+// address = width * row + e
+absl::StatusOr<LatentRows> ReadPlainRows(const RowList& list) {
+  const Element& key = list.key.others[0];
+  const auto address = AddressOf(key);
+  if (!address) return absl::NotFoundError("rows of unknown shape");
+  const IndexForm rest = *address - IndexForm::Of(list.e);
+  if (rest.terms().size() != 1 || rest.constant().constant() != 0) {
+    return absl::NotFoundError("rows are not taken by number");
+  }
+  const auto& [row, width] = rest.terms().begin()->second;
+  if (key.value->shape()->back(0) != width || list.e->extent != width) {
+    return absl::NotFoundError("keys are parts of rows");
+  }
+  if (list.value.others.size() != 1) return Refused("values have a factor of their own");
+  const Element& value = list.value.others[0];
+  const auto place = value.value == key.value ? AddressOf(value) : std::nullopt;
+  if (!place || place->Key() != (rest + IndexForm::Of(list.d)).Key()) {
+    return Refused("values are not the first elements of the rows that are keys");
+  }
+  return LatentRows{.cache = key.value, .format = "bf16", .row = row};
+}
+
+}  // namespace
+
+absl::StatusOr<LatentRows> ReadLatentRows(ElementReader& reader, const OpsetImports& opsets,
+                                          const RowList& list) {
+  if (list.key.others.size() != 1) return absl::NotFoundError("keys have scales of their own");
+  const Element& key = list.key.others[0];
+  if (!JoinedAxis(key, list.e)) return ReadPlainRows(list);
+  GroupedRowReader grouped(reader, opsets);
+  PF_RETURN_IF_ERROR(grouped.ReadSide(key, list.e));
+  if (list.e->extent != Dim(grouped.elements())) return Refused("keys are parts of rows");
+  if (list.value.others.size() != 1 || list.value.number != 1) {
+    return Refused("values have scales of their own");
+  }
+  PF_RETURN_IF_ERROR(grouped.ReadSide(list.value.others[0], list.d));
+  return grouped.rows();
+}
+
+absl::StatusOr<std::vector<RowList>> RowListsOf(ElementReader& reader, const AttentionSite& site) {
+  const auto joined_side = [&](const Factors& side) {
+    return side.others.size() == 1 ? JoinedAxis(side.others[0], site.n) : std::nullopt;
+  };
+  const std::optional<int> key_axis = joined_side(site.key), value_axis = joined_side(site.value);
+  if (!key_axis || !value_axis) {
+    return std::vector<RowList>{{site.n, site.e, site.d, site.key, site.value, site.visible}};
+  }
+  const Element& key = site.key.others[0];
+  const Element& value = site.value.others[0];
+  std::vector<RowList> lists;
+  for (int i = 0; i < key.producer()->num_inputs(); ++i) {
+    const auto length = PartLength(key, *key_axis, i);
+    if (!length || i >= value.producer()->num_inputs())
+      return Refused("values are joined otherwise");
+    RowList list;
+    list.n = reader.NewAxis(*length);
+    list.e = site.e;
+    list.d = site.d;
+    for (const IndexForm& condition : site.visible) {
+      const AtomPtr joined = (condition + IndexForm(1)).atom();
+      const bool load = joined && joined->kind == Kind::kLoad;
+      const Element all = load ? Element{joined->tensor, joined->args} : Element{};
+      const std::optional<int> axis = load ? JoinedAxis(all, site.n) : std::nullopt;
+      if (!axis || i >= all.producer()->num_inputs()) {
+        return Refused(
+            StrCat("the condition ", condition.Key(), " >= 0 is not joined as keys are"));
+      }
+      PF_ASSIGN_OR_RETURN(const Conditions here,
+                          reader.ReadConditions(PartOf(reader, all, *axis, i, list.n)));
+      list.visible.insert(list.visible.end(), here.begin(), here.end());
+    }
+    lists.push_back(std::move(list));
+  }
+  // The conditions first: what is read then may follow from them.
+  for (const RowList& list : lists) reader.Assume(list.visible);
+  for (size_t i = 0; i < lists.size(); ++i) {
+    const int part = static_cast<int>(i);
+    RowList& list = lists[i];
+    list.key = FactorsOf(reader, PartOf(reader, key, *key_axis, part, list.n));
+    list.value = FactorsOf(reader, PartOf(reader, value, *value_axis, part, list.n));
+    list.key.number *= site.key.number;
+    list.value.number *= site.value.number;
+  }
+  return lists;
+}
+
+}  // namespace pagefuse

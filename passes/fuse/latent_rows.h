@@ -1,0 +1,35 @@
+// Rows of a latent cache, read by element: in which format they lie, and which of them are listed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/words/attention_site.h"
+
+namespace pagefuse {
+
+struct LatentRows {
+  Value* cache = nullptr;
+  std::string format;
+  int64_t block_size = 0;  // tokens a block, where the format asks for it
+  AtomPtr row;             // its number, as it is gathered
+};
+
+// One list of rows that an attention sees: of a site, or of a part of the keys that it joins.
+struct RowList {
+  AtomPtr n, e, d;  // keys, their elements, and those of values
+  Factors key, value;
+  Conditions visible;
+};
+
+// The lists that a site's keys are joined of, one if they are not joined.
+absl::StatusOr<std::vector<RowList>> RowListsOf(ElementReader& reader, const AttentionSite& site);
+
+// FailedPrecondition if keys are no rows of a latent cache whose first elements are the values,
+// NotFound if they look like nothing of the kind.
+absl::StatusOr<LatentRows> ReadLatentRows(ElementReader& reader, const OpsetImports& opsets,
+                                          const RowList& list);
+
+}  // namespace pagefuse

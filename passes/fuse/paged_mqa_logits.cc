@@ -1,0 +1,362 @@
+#include "pagefuse/passes/fuse/paged_mqa_logits.h"
+
+#include <algorithm>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/visible_keys.h"
+#include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/words/byte_rows.h"
+#include "pagefuse/passes/words/index_tensor.h"
+
+namespace pagefuse {
+namespace {
+
+using Kind = IndexAtom::Kind;
+
+constexpr int64_t kScaleBytes = 4;
+
+absl::Status Refused(std::string_view why) {
+  return absl::FailedPreconditionError({why.data(), why.size()});
+}
+
+// An index into an axis of that length, without the limits that keep it inside.
+IndexForm WithoutLimits(const IndexForm& index, const Dim& length) {
+  const AtomPtr atom = index.atom();
+  if (!atom || (atom->kind != Kind::kMax && atom->kind != Kind::kMin)) return index;
+  const Dim limit = atom->kind == Kind::kMax ? Dim(0) : length - Dim(1);
+  for (int side : {0, 1}) {
+    const IndexForm& other = atom->args[side];
+    if (other.is_constant() && limit.known() && ProvablyEqual(other.constant(), limit)) {
+      return WithoutLimits(atom->args[1 - side], length);
+    }
+  }
+  return index;
+}
+
+// A table's entry whose indices are read without limits.
+AtomPtr WithoutLimits(const IndexAtom& entry) {
+  const auto& shape = entry.tensor->shape();
+  std::vector<IndexForm> at = entry.args;
+  for (size_t axis = 0; shape && axis < at.size(); ++axis) {
+    at[axis] = WithoutLimits(at[axis], (*shape)[static_cast<int>(axis)]);
+  }
+  return MakeLoad(entry.tensor, std::move(at));
+}
+
+// The entry of the block table in the address of a key, and how far blocks lie apart.
+struct Blocks {
+  AtomPtr entry;  // without limits
+  int64_t size = 0;
+  IndexForm limited;  // as it stands in addresses
+};
+std::optional<Blocks> BlocksOf(const LogitsSite& site) {
+  const auto address = AddressOf(site.key);
+  if (!address) return std::nullopt;
+  Dim all(1);
+  for (const Dim& dim : site.key.value->shape()->dims()) all = all * dim;
+  for (const auto& [key, term] : address->terms()) {
+    const auto size = term.second.constant();
+    if (!size || *size <= 0) continue;
+    const IndexForm block = IndexForm::Of(term.first);
+    const AtomPtr entry = WithoutLimits(block, all.FloorDiv(Dim(*size))).atom();
+    if (entry && entry->kind == Kind::kLoad && entry->args.size() == 2) {
+      return Blocks{WithoutLimits(*entry), *size, block};
+    }
+  }
+  return std::nullopt;
+}
+
+// What the op needs besides the table: how rows lie in a block and belong to sequences.
+struct PagedSite {
+  std::string format;
+  int64_t block_size = 0;
+  PagedAxes axes;
+  VisibleKeys visible;
+  int64_t ratio = 1;
+};
+
+class PagedReader {
+ public:
+  PagedReader(ElementReader& reader, const LogitsSite& site, const Blocks& blocks)
+      : reader_(reader), site_(site), blocks_(blocks) {}
+
+  absl::StatusOr<PagedSite> Read() {
+    const DataType type = site_.key.value->dtype();
+    const bool codes = type == DataType::kUint8 || type == DataType::kFloat8E4M3FN;
+    PF_RETURN_IF_ERROR(codes ? ReadCodes() : ReadNumbers());
+    paged_.format = codes ? "fp8" : "bf16";
+    PF_RETURN_IF_ERROR(ReadAxes());
+    return std::move(paged_);
+  }
+
+ private:
+  // An address with the block's number as the table has it.
+  IndexForm InBlocks(const IndexForm& address) const {
+    const Dim size(blocks_.size);
+    return address - blocks_.limited.Times(size) + IndexForm::Of(blocks_.entry).Times(size);
+  }
+
+  // How many keys a block holds, if they take that many units each; 0 if they do not.
+  int64_t KeysOfBlock(int64_t units) const {
+    return blocks_.size % units == 0 ? blocks_.size / units : 0;
+  }
+
+  absl::Status CheckAddress(std::string_view what, const IndexForm& found,
+                            const IndexForm& in_block) const {
+    const IndexForm expected = IndexForm::Of(blocks_.entry).Times(Dim(blocks_.size)) + in_block;
+    const IndexForm here = InBlocks(found);
+    if (here.Key() == expected.Key()) return absl::OkStatus();
+    return Refused(StrCat(what, " lie at ", here.Key(), ", expected ", expected.Key()));
+  }
+
+  // A block holds the codes of all its keys, then their scales.
+  absl::Status ReadCodes() {
+    const auto head_size = site_.d->extent.constant();
+    if (site_.key_factors.size() != 1) return Refused("keys have no scale, or more than one");
+    const auto scale = BytesOf(reader_, site_.key_factors[0]);
+    if (!head_size || !scale || scale->bytes != site_.key.value || scale->count != kScaleBytes) {
+      return Refused("keys and scales do not lie as bytes in one cache");
+    }
+    paged_.block_size = KeysOfBlock(*head_size + kScaleBytes);
+    if (paged_.block_size == 0)
+      return Refused("a block of the cache holds no whole number of keys");
+    const IndexForm row = Row();
+    PF_RETURN_IF_ERROR(CheckAddress("codes", *AddressOf(site_.key),
+                                    row.Times(Dim(*head_size)) + IndexForm::Of(site_.d)));
+    return CheckAddress("scales", scale->first,
+                        IndexForm(paged_.block_size * *head_size) + row.Times(Dim(kScaleBytes)));
+  }
+
+  // A block holds its keys one behind the other.
+  absl::Status ReadNumbers() {
+    const auto head_size = site_.d->extent.constant();
+    if (!site_.key_factors.empty()) return Refused("keys that are no codes have a scale");
+    if (!head_size) return Refused("the size of keys is not known");
+    paged_.block_size = KeysOfBlock(*head_size);
+    if (paged_.block_size == 0)
+      return Refused("a block of the cache holds no whole number of keys");
+    return CheckAddress("keys", *AddressOf(site_.key),
+                        Row().Times(Dim(*head_size)) + IndexForm::Of(site_.d));
+  }
+
+  // The place of a key in its block.
+  IndexForm Row() const { return DivMod(IndexForm::Of(site_.n), Dim(paged_.block_size)).second; }
+
+  // Scores see keys as rows of an attention do that has no values.
+  absl::Status ReadAxes() {
+    AttentionSite rows;
+    rows.output = site_.output;
+    rows.n = rows.d = site_.n;
+    for (const IndexForm& condition : site_.visible) {
+      PF_ASSIGN_OR_RETURN(const IndexForm in_tokens, InTokens(condition));
+      rows.visible.push_back(in_tokens);
+    }
+    ReadRows keys;
+    keys.codes = {site_.key.value, {InBlocks(*AddressOf(site_.key))}};
+    PF_ASSIGN_OR_RETURN(paged_.axes, PagedAxesOf(rows, keys));
+    if (paged_.axes.sequence.size() != 1 || !paged_.axes.heads.empty() ||
+        !paged_.axes.groups.empty()) {
+      return Refused("the table is not read by sequence");
+    }
+    PF_ASSIGN_OR_RETURN(paged_.visible, VisibleKeysOf(rows, paged_.axes));
+    const VisibleKeys& visible = paged_.visible;
+    if (visible.causal && visible.window == 0 && visible.chunk == 0 && !visible.causal_flags) {
+      return absl::OkStatus();
+    }
+    return Refused("rows do not see all keys up to their own");
+  }
+
+  // n < tokens / ratio, asked of n as if a key were a token.
+  absl::StatusOr<IndexForm> InTokens(const IndexForm& condition) {
+    const Dim least = condition.Lower();
+    if (least.known() && ProvablyNotNegative(least)) return condition;
+    IndexForm in_tokens = condition;
+    int64_t ratio = 1;
+    for (const auto& [key, term] : condition.terms()) {
+      const IndexAtom& atom = *term.first;
+      const bool seen = atom.kind == Kind::kDiv && term.second.constant() == 1 &&
+                        !atom.args[0].Mentions(site_.n->key) && atom.divisor.constant();
+      if (!seen || ratio != 1) continue;
+      // tokens / ratio + more - 1 - n
+      ratio = *atom.divisor.constant();
+      const IndexForm n = IndexForm::Of(site_.n);
+      const auto more = (condition - IndexForm::Of(term.first) + n + IndexForm(1)).number();
+      if (!more) return Refused(StrCat("the condition ", condition.Key(), " >= 0 is no count"));
+      in_tokens = atom.args[0] + IndexForm(*more * ratio - 1) - n;
+    }
+    if (ratio_ && *ratio_ != ratio) {
+      return Refused(StrCat("rows see keys of ", *ratio_, " and of ", ratio, " tokens"));
+    }
+    ratio_ = paged_.ratio = ratio;
+    return in_tokens;
+  }
+
+  ElementReader& reader_;
+  const LogitsSite& site_;
+  const Blocks& blocks_;
+  PagedSite paged_;
+  std::optional<int64_t> ratio_;
+};
+
+class PagedLogitsPorts {
+ public:
+  PagedLogitsPorts(GraphBuilder& builder, ElementReader& reader, const LogitsSite& site,
+                   const PagedSite& paged)
+      : builder_(builder),
+        reader_(reader),
+        site_(site),
+        axes_(paged.axes),
+        paged_(paged),
+        arranger_(builder, {site.query.value, site.key.value, paged.axes.block->tensor}) {}
+
+  absl::StatusOr<Value*> Build() {
+    PF_ASSIGN_OR_RETURN(const AxisAtoms rows, RowsOfLogits(site_));
+    std::vector<Value*> inputs(7, nullptr);
+    PF_ASSIGN_OR_RETURN(inputs[0], Query(rows));
+    PF_ASSIGN_OR_RETURN(inputs[1], Cache());
+    PF_ASSIGN_OR_RETURN(inputs[2], WeightsOfLogits(builder_, arranger_, site_));
+    PF_ASSIGN_OR_RETURN(inputs[3], Lengths());
+    PF_ASSIGN_OR_RETURN(inputs[4], Table());
+    PF_ASSIGN_OR_RETURN(inputs[5], Width());
+    if (axes_.ragged) inputs[6] = arranger_.AsInt32(paged_.visible.first_tokens);
+    while (!inputs.back()) inputs.pop_back();
+    Node* node = builder_.AddNode("pagefuse", "PagedMqaLogits", inputs, 1);
+    node->SetAttribute("clean_logits", MakeAttribute(int64_t{1}));
+    node->SetAttribute("format", MakeAttribute(paged_.format));
+    node->SetAttribute("ratio", MakeAttribute(paged_.ratio));
+    return arranger_.Spread(node->output(0), {rows, {site_.n}}, site_.output);
+  }
+
+ private:
+  absl::StatusOr<Value*> Query(const AxisAtoms& rows) {
+    if (axes_.ragged) return arranger_.Gathered(site_.query, {rows, {site_.h}, {site_.d}});
+    if (rows.front()->key != axes_.sequence[0]->key) return Refused("rows are not by sequence");
+    AxisAtoms queries;
+    if (axes_.query) queries.push_back(axes_.query);
+    return arranger_.Gathered(site_.query, {axes_.sequence, queries, {site_.h}, {site_.d}});
+  }
+
+  absl::StatusOr<Value*> Cache() {
+    const int64_t row = *site_.d->extent.constant() + (paged_.format == "fp8" ? kScaleBytes : 0);
+    const std::vector<int64_t> dims = {-1, paged_.block_size, 1, row};
+    return builder_.Add("Reshape", {site_.key.value, builder_.Ints(dims)});
+  }
+
+  absl::StatusOr<Value*> Lengths() {
+    const IndexForm& length = paged_.visible.length;
+    const AtomPtr load = length.atom();
+    if (!load || load->kind != Kind::kLoad) {
+      if (axes_.ragged) return Refused(StrCat("a length ", length.Key(), " is no element"));
+      PF_ASSIGN_OR_RETURN(Value * value,
+                          IndexVector(builder_, arranger_, length, axes_.sequence[0]));
+      return arranger_.AsInt32(value);
+    }
+    if (!axes_.ragged) {
+      PF_ASSIGN_OR_RETURN(Value * value,
+                          arranger_.Gathered({load->tensor, load->args}, {axes_.sequence}));
+      return arranger_.AsInt32(value);
+    }
+    const bool owned = load->args.size() == 1 && load->args[0].Key() == axes_.owner.Key();
+    if (!owned) return Refused(StrCat("the length ", length.Key(), " is not the sequence's"));
+    return arranger_.AsInt32(load->tensor);
+  }
+
+  // table[sequence, n / block_size]
+  absl::StatusOr<Value*> Table() {
+    const IndexAtom& block = *axes_.block;
+    if (axes_.ragged && block.args[0].Key() == axes_.owner.Key()) {
+      return arranger_.AsInt32(block.tensor);
+    }
+    Element table{block.tensor, block.args};
+    AtomPtr column;
+    for (size_t axis = 0; axis < table.at.size(); ++axis) {
+      if (!table.at[axis].Mentions(site_.n->key)) continue;
+      column = reader_.NewAxis((*table.value->shape())[static_cast<int>(axis)]);
+      table.at[axis] = IndexForm::Of(column);
+    }
+    PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(table, {axes_.sequence, {column}}));
+    return arranger_.AsInt32(value);
+  }
+
+  // How many keys rows have scores of, where that is not what the table has room for.
+  absl::StatusOr<Value*> Width() {
+    const Dim room = axes_.block->tensor->shape()->back(0) * Dim(paged_.block_size);
+    const Dim width = site_.output.value->shape()->back(0);
+    if (ProvablyEqual(room, width)) return nullptr;
+    for (const Dim& length : LengthsOfKeys(width)) {
+      if (ProvablyEqual(room, length)) return nullptr;
+      if (Value* limit = LimitOfRange(length)) return limit;
+    }
+    return arranger_.Size(width);
+  }
+
+  // The axis of keys, wherever it was met.
+  std::vector<Dim> LengthsOfKeys(const Dim& width) const {
+    std::vector<Dim> lengths = {width};
+    for (const IndexForm& condition : site_.visible) {
+      const auto n = condition.terms().find(site_.n->key);
+      if (n == condition.terms().end()) continue;
+      const IndexAtom& axis = *n->second.first;
+      lengths.push_back(axis.extent);
+      lengths.insert(lengths.end(), axis.also_extent.begin(), axis.also_extent.end());
+    }
+    return lengths;
+  }
+
+  // The end of the counted positions, if there are that many of them.
+  Value* LimitOfRange(const Dim& length) const {
+    for (const Node* node : reader_.visited()) {
+      const auto& shape = node->Is("Range") ? node->output(0)->shape() : std::nullopt;
+      if (!shape || !ProvablyEqual((*shape)[0], length)) continue;
+      const auto start = reader_.Number({node->input(ports::Range::kStart), {}});
+      const auto step = reader_.Number({node->input(ports::Range::kDelta), {}});
+      if (start == 0.0 && step == 1.0) return node->input(ports::Range::kLimit);
+    }
+    return nullptr;
+  }
+
+  GraphBuilder& builder_;
+  ElementReader& reader_;
+  const LogitsSite& site_;
+  const PagedAxes& axes_;
+  const PagedSite& paged_;
+  Arranger arranger_;
+};
+
+}  // namespace
+
+absl::StatusOr<AxisAtoms> RowsOfLogits(const LogitsSite& site) {
+  AxisAtoms rows;
+  const Shape& shape = *site.output.value->shape();
+  for (int axis = 0; axis + 1 < shape.rank(); ++axis) {
+    PF_ASSIGN_OR_RETURN(const Digits digits, DigitsOf(site.output.at[axis], shape[axis]));
+    rows.insert(rows.end(), digits.atoms.begin(), digits.atoms.end());
+  }
+  return rows;
+}
+
+absl::StatusOr<Value*> WeightsOfLogits(GraphBuilder& builder, Arranger& arranger,
+                                       const LogitsSite& site) {
+  PF_ASSIGN_OR_RETURN(const AxisAtoms rows, RowsOfLogits(site));
+  Value* weights = nullptr;
+  for (const Element& factor : site.row_factors) {
+    PF_ASSIGN_OR_RETURN(Value * here, arranger.Gathered(factor, {rows, {site.h}}));
+    weights = weights ? builder.Add("Mul", {weights, here}) : here;
+  }
+  if (!weights) return Refused("there are no weights of heads");
+  const auto number = static_cast<float>(site.number);
+  return number == 1 ? weights : builder.Add("Mul", {weights, builder.Float(number)});
+}
+
+bool IsPaged(const LogitsSite& site) { return BlocksOf(site).has_value(); }
+
+absl::StatusOr<Value*> BuildPagedLogits(GraphBuilder& builder, ElementReader& reader,
+                                        const LogitsSite& site) {
+  const std::optional<Blocks> blocks = BlocksOf(site);
+  if (!blocks) return Refused("keys are not read through a table of blocks");
+  PF_ASSIGN_OR_RETURN(const PagedSite paged, PagedReader(reader, site, *blocks).Read());
+  return PagedLogitsPorts(builder, reader, site, paged).Build();
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,78 @@
+#include "pagefuse/passes/words/constant_forms.h"
+
+#include <cmath>
+
+#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+// `tensor[i0, i1, ..] = c + k0 * i0 + k1 * i1 ..` at `at`.
+std::optional<IndexForm> AffineConstant(const Tensor& tensor, const std::vector<IndexForm>& at) {
+  const auto numbers = Numbers(tensor);
+  if (!numbers || numbers->empty() || static_cast<int>(at.size()) != tensor.rank()) {
+    return std::nullopt;
+  }
+  const auto whole = [](double number) { return number == std::floor(number); };
+  if (!whole(numbers->front())) return std::nullopt;
+  const int rank = tensor.rank();
+  std::vector<int64_t> strides(rank, 1);
+  for (int axis = rank - 2; axis >= 0; --axis) {
+    strides[axis] = strides[axis + 1] * tensor.dims()[axis + 1];
+  }
+  std::vector<double> steps(rank, 0);
+  for (int axis = 0; axis < rank; ++axis) {
+    if (tensor.dims()[axis] > 1) steps[axis] = (*numbers)[strides[axis]] - numbers->front();
+    if (!whole(steps[axis])) return std::nullopt;
+  }
+  for (size_t i = 0; i < numbers->size(); ++i) {
+    double expected = numbers->front();
+    for (int axis = 0; axis < rank; ++axis) {
+      const int64_t index = static_cast<int64_t>(i) / strides[axis] % tensor.dims()[axis];
+      expected += steps[axis] * static_cast<double>(index);
+    }
+    if (expected != (*numbers)[i]) return std::nullopt;
+  }
+  IndexForm form(static_cast<int64_t>(numbers->front()));
+  for (int axis = 0; axis < rank; ++axis) {
+    form = form + at[axis].Times(Dim(static_cast<int64_t>(steps[axis])));
+  }
+  return form;
+}
+
+// `tensor[i] = c + i / d`, rounded down, or `c + i mod d`.
+std::optional<IndexForm> DigitConstant(const Tensor& tensor, const std::vector<IndexForm>& at) {
+  if (tensor.rank() != 1 || at.size() != 1 || !IsInteger(tensor.dtype())) return std::nullopt;
+  const auto numbers = IntegerValues(tensor);
+  if (!numbers.ok() || numbers->empty()) return std::nullopt;
+  const int64_t first = numbers->front();
+  const auto count = static_cast<int64_t>(numbers->size());
+  const auto all = [&](const auto& digit) {
+    for (int64_t i = 0; i < count; ++i) {
+      if ((*numbers)[i] != first + digit(i)) return false;
+    }
+    return true;
+  };
+  // The quotient steps where it first differs, the remainder falls where it first repeats.
+  int64_t step = 1, period = 1;
+  while (step < count && (*numbers)[step] == first) ++step;
+  while (period < count && (*numbers)[period] != first) ++period;
+  if (all([step](int64_t i) { return i / step; })) {
+    return DivMod(at[0], Dim(step)).first + IndexForm(first);
+  }
+  if (all([period](int64_t i) { return i % period; })) {
+    return DivMod(at[0], Dim(period)).second + IndexForm(first);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<IndexForm> ReadConstantTensor(const Tensor& tensor,
+                                            const std::vector<IndexForm>& at) {
+  const auto affine = AffineConstant(tensor, at);
+  return affine ? affine : DigitConstant(tensor, at);
+}
+
+}  // namespace pagefuse
