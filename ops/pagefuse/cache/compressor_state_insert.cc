@@ -25,6 +25,10 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"state_cache_out", "float", "as state_cache"}});
 
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kKvPort = kIn["kv"], kScorePort = kIn["score"], kApePort = kIn["ape"],
+              kSlotMappingPort = kIn["slot_mapping"], kPositionsPort = kIn["positions"];
+
 absl::Status Validate(const KernelArgs& args) {
   const TensorArg& state = args.input(kIn["state_cache"]);
   PF_RETURN_IF_ERROR(CheckSlots(args, kIn["slot_mapping"], state.dim(0), state.dim(1)));
@@ -42,18 +46,18 @@ absl::Status Run(KernelArgs& args) {
   const TensorArg& state = args.output(0);
   const int64_t row_bytes = 4 * state.dim(2);
   StateInsert insert;
-  insert.type = args.input(kIn["kv"]).dtype;
-  insert.width = args.input(kIn["kv"]).dim(1);
+  insert.type = args.input(kKvPort).dtype;
+  insert.width = args.input(kKvPort).dim(1);
   insert.half = state.dim(2) / 2;
-  insert.kv = args.input(kIn["kv"]).as<const uint8_t>();
-  insert.score = args.input(kIn["score"]).as<const uint8_t>();
-  insert.ape = args.input(kIn["ape"]).as<const float>();
+  insert.kv = args.input(kKvPort).as<const uint8_t>();
+  insert.score = args.input(kScorePort).as<const uint8_t>();
+  insert.ape = args.input(kApePort).as<const float>();
   insert.rows =
       PlainRows(row_bytes, {state.dim(0), state.dim(1), state.dim(1) * row_bytes}, state.data);
   PF_ASSIGN_OR_RETURN(const int64_t ratio, args.node->IntAttribute("compress_ratio", 1));
-  for (const SlotWrite& write : SlotWrites(args.input(kIn["slot_mapping"]))) {
+  for (const SlotWrite& write : SlotWrites(args.input(kSlotMappingPort))) {
     insert.writes.push_back(
-        {write.token, write.slot, IndexAt(args.input(kIn["positions"]), write.token) % ratio});
+        {write.token, write.slot, IndexAt(args.input(kPositionsPort), write.token) % ratio});
   }
   if (insert.width > 0) compute(insert);
   return absl::OkStatus();

@@ -27,6 +27,9 @@ constexpr Ports kOut({
      "[T, n_groups, H/n_groups] if scale_format = ue8m0_int32, "
      "else [T, n_groups, H/n_groups * scales]"},
 });
+
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kOPort = kIn["o"], kCosSinPort = kIn["cos_sin"], kPositionsPort = kIn["positions"];
 constexpr int64_t kGroup = 128;
 constexpr char kFloatScales[] = "float32";
 constexpr char kPackedScales[] = "ue8m0_int32";
@@ -45,8 +48,8 @@ absl::Status Validate(const KernelArgs& args) {
 
 template <auto compute>
 absl::Status Run(KernelArgs& args) {
-  const TensorArg& source = args.input(kIn["o"]);
-  const TensorArg& table = args.input(kIn["cos_sin"]);
+  const TensorArg& source = args.input(kOPort);
+  const TensorArg& table = args.input(kCosSinPort);
   InvRopeCall call;
   call.type = source.dtype;
   call.source = source.as<const uint8_t>();
@@ -60,7 +63,7 @@ absl::Status Run(KernelArgs& args) {
                  kOutputScaleFloor};
   call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
   call.layout = {call.table.pairs(), call.size - table.dim(1), /*interleaved=*/true};
-  call.positions = IndicesOf(args.input(kIn["positions"]));
+  call.positions = IndicesOf(args.input(kPositionsPort));
   call.codes = args.output(0).as<uint8_t>();
   call.scales = args.output(1).as<uint8_t>();
   if (call.rows() > 0 && call.size > 0) compute(call);

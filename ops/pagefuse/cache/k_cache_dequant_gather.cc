@@ -24,6 +24,9 @@ constexpr Ports kIn({
     PortSpec("gather_lens", "int32", "[R]: default seq_lens").Optional().Metadata(),
 });
 constexpr Ports kOut({{"workspace_out", "bfloat16", "as workspace"}});
+
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kBlockTablePort = kIn["block_table"], kKvCachePort = kIn["kv_cache"];
 constexpr int64_t kBlockSize = 64;
 
 // What a call reads, request by request.
@@ -89,12 +92,12 @@ absl::Status Run(KernelArgs& args) {
   for (int64_t r = 0; r < call.lens->size(); ++r) {
     const TableRange range = call.Range(r);
     int64_t row = r * workspace.dim(1) + call.offset;
-    ForSlots(args.input(kIn["block_table"]), range, call.paged.block_size, [&](int64_t slot) {
+    ForSlots(args.input(kBlockTablePort), range, call.paged.block_size, [&](int64_t slot) {
       reads.push_back({slot, row++});
     });
   }
   gather_rows({.format = format,
-               .rows = GroupedRows(format, call.paged, args.input(kIn["kv_cache"]).data),
+               .rows = GroupedRows(format, call.paged, args.input(kKvCachePort).data),
                .workspace = workspace.as<uint8_t>()},
               reads);
   return absl::OkStatus();

@@ -20,6 +20,9 @@ constexpr Ports kIn({
     {"kv_cache", "uint8", "[NB, S], S >= block_size * 584"},
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
+
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kKPort = kIn["k"], kSlotMappingPort = kIn["slot_mapping"];
 constexpr int64_t kBlockSize = 64;
 
 absl::StatusOr<PagedBytes> ReadPaged(const KernelArgs& args) {
@@ -39,11 +42,11 @@ absl::Status Run(KernelArgs& args) {
   const GroupedRowFormat format = Fp8Ue8m0Row();
   GroupedInsert insert = {.format = format,
                           .rows = GroupedRows(format, paged, args.output(0).data),
-                          .coded = args.input(kIn["k"]).as<const uint8_t>(),
+                          .coded = args.input(kKPort).as<const uint8_t>(),
                           .coded_stride = 2 * format.elements(),
                           .plain_stride = 2 * format.elements()};
   if (insert.coded != nullptr) insert.plain = insert.coded + 2 * format.coded;
-  insert_rows(insert, SlotWrites(args.input(kIn["slot_mapping"])));
+  insert_rows(insert, SlotWrites(args.input(kSlotMappingPort)));
   return absl::OkStatus();
 }
 

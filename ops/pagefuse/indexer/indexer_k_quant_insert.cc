@@ -21,6 +21,9 @@ constexpr Ports kIn({
     {"kv_cache", "uint8", "[NB, BS, row] or [NB, BS, 1, row]"},
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
+
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kKPort = kIn["k"], kSlotMappingPort = kIn["slot_mapping"];
 // Version 1: one group a key, of the size that the public kernel reduces over.
 constexpr int64_t kGroup = 128;
 constexpr char kPowerOfTwo[] = "ue8m0";
@@ -50,10 +53,10 @@ absl::Status Run(KernelArgs& args) {
   const GroupedInsert insert = {
       .format = format,
       .rows = GroupedRows(format, paged, cache.data),
-      .source_type = args.input(kIn["k"]).dtype,
-      .coded = args.input(kIn["k"]).as<const uint8_t>(),
-      .coded_stride = format.elements() * BitWidth(args.input(kIn["k"]).dtype) / 8};
-  insert_rows(insert, SlotWrites(args.input(kIn["slot_mapping"])));
+      .source_type = args.input(kKPort).dtype,
+      .coded = args.input(kKPort).as<const uint8_t>(),
+      .coded_stride = format.elements() * BitWidth(args.input(kKPort).dtype) / 8};
+  insert_rows(insert, SlotWrites(args.input(kSlotMappingPort)));
   return absl::OkStatus();
 }
 

@@ -33,6 +33,10 @@ constexpr Ports kOut({
     PortSpec("q_scale", "uint8", "[T, H, D/32]").ExactlyIf("format = mxfp4"),
 });
 
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kQPort = kIn["q"], kCosSinPort = kIn["cos_sin"], kPositionsPort = kIn["positions"],
+              kQScaleResult = kOut["q_scale"], kWeightsPort = kIn["weights"];
+
 struct Attributes {
   bool mxfp4 = false;
   bool interleaved = true;
@@ -62,8 +66,8 @@ absl::Status Validate(const KernelArgs& args) {
 template <auto compute>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Attributes a, ReadAttributes(*args.node));
-  const TensorArg& q = args.input(kIn["q"]);
-  const TensorArg& table = args.input(kIn["cos_sin"]);
+  const TensorArg& q = args.input(kQPort);
+  const TensorArg& table = args.input(kCosSinPort);
   IndexerQCall call;
   call.type = q.dtype;
   call.source = q.as<const uint8_t>();
@@ -72,16 +76,16 @@ absl::Status Run(KernelArgs& args) {
   call.size = q.dim(2);
   call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
   call.layout = {call.table.pairs(), a.offset.value_or(call.size - table.dim(1)), a.interleaved};
-  call.positions = IndicesOf(args.input(kIn["positions"]));
+  call.positions = IndicesOf(args.input(kPositionsPort));
   IndexerQBody body;
   body.mxfp4 = a.mxfp4;
   body.size = call.size;
   call.group = body.group();
   call.format = body.format();
   call.codes = args.output(0).as<uint8_t>();
-  if (a.mxfp4) call.scales = args.output(kOut["q_scale"]).as<uint8_t>();
-  call.weight_type = args.input(kIn["weights"]).dtype;
-  call.weights = args.input(kIn["weights"]).as<const uint8_t>();
+  if (a.mxfp4) call.scales = args.output(kQScaleResult).as<uint8_t>();
+  call.weight_type = args.input(kWeightsPort).dtype;
+  call.weights = args.input(kWeightsPort).as<const uint8_t>();
   call.weights_out = args.output(1).as<float>();
   call.softmax_scale = a.softmax_scale;
   call.head_scale = a.head_scale;

@@ -26,7 +26,9 @@ constexpr Ports kIn({
      "[NB, BS, 656] if format = fp8_ds_mla, [NB, BS, L + P] if k_pe, else [NB, BS, L]"},
 });
 constexpr Ports kOut({{"kv_cache_out", "TC if format = bf16, else uint8", "as kv_cache"}});
-// Not looked up in lambdas: clang 14 takes no consteval call there.
+
+// Not looked up in lambdas and templates: clang 14 takes no consteval call there.
+constexpr int kSlots = kIn["slot_mapping"];
 constexpr int kLatent = kIn["kv_c"];
 constexpr int kRotated = kIn["k_pe"];
 constexpr char kQuantised[] = "fp8_ds_mla";
@@ -59,7 +61,7 @@ void CopyRows(const KernelArgs& args, const CacheRows& rows, const std::vector<S
 template <auto insert_rows>
 absl::Status Run(KernelArgs& args) {
   const TensorArg& cache = args.output(0);
-  const std::vector<SlotWrite> writes = SlotWrites(args.input(kIn["slot_mapping"]));
+  const std::vector<SlotWrite> writes = SlotWrites(args.input(kSlots));
   const int64_t row_bytes = cache.dim(2) * BitWidth(cache.dtype) / 8;
   const PagedBytes paged = {cache.dim(0), cache.dim(1), cache.dim(1) * row_bytes};
   if (cache.dtype != DataType::kUint8) {
@@ -69,9 +71,9 @@ absl::Status Run(KernelArgs& args) {
   const GroupedRowFormat format = Fp8DsMlaRow();
   insert_rows({.format = format,
                .rows = GroupedRows(format, paged, cache.data),
-               .coded = args.input(kIn["kv_c"]).as<const uint8_t>(),
+               .coded = args.input(kLatent).as<const uint8_t>(),
                .coded_stride = 2 * format.coded,
-               .plain = args.input(kIn["k_pe"]).as<const uint8_t>(),
+               .plain = args.input(kRotated).as<const uint8_t>(),
                .plain_stride = 2 * format.plain},
               writes);
   return absl::OkStatus();

@@ -26,6 +26,10 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"workspace", "bfloat16", "[rows, 576]"}});
 
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kKvCachePort = kIn["kv_cache"], kSeqLensPort = kIn["seq_lens"],
+              kWorkspaceStartsPort = kIn["workspace_starts"], kBlockTablePort = kIn["block_table"];
+
 // The rows of the workspace: up to the last one of any request.
 absl::StatusOr<Dim> Rows(const ShapeContext& c) {
   const auto lens = c.input_ints(kIn["seq_lens"]);
@@ -110,18 +114,18 @@ void ClearGaps(const KernelArgs& args) {
 template <auto gather_rows>
 absl::Status Run(KernelArgs& args) {
   const GroupedRowFormat format = Fp8DsMlaRow();
-  const PagedBytes paged = PagedOf(args.input(kIn["kv_cache"]));
+  const PagedBytes paged = PagedOf(args.input(kKvCachePort));
   ClearGaps(args);
   std::vector<SlotRead> reads;
-  for (int64_t r = 0; r < args.input(kIn["seq_lens"]).size(); ++r) {
-    int64_t row = IndexAt(args.input(kIn["workspace_starts"]), r);
-    const int64_t count = IndexAt(args.input(kIn["seq_lens"]), r);
-    ForSlots(args.input(kIn["block_table"]), {r, 0, count}, paged.block_size, [&](int64_t slot) {
+  for (int64_t r = 0; r < args.input(kSeqLensPort).size(); ++r) {
+    int64_t row = IndexAt(args.input(kWorkspaceStartsPort), r);
+    const int64_t count = IndexAt(args.input(kSeqLensPort), r);
+    ForSlots(args.input(kBlockTablePort), {r, 0, count}, paged.block_size, [&](int64_t slot) {
       reads.push_back({slot, row++});
     });
   }
   gather_rows({.format = format,
-               .rows = GroupedRows(format, paged, args.input(kIn["kv_cache"]).data),
+               .rows = GroupedRows(format, paged, args.input(kKvCachePort).data),
                .workspace = args.output(0).as<uint8_t>()},
               reads);
   return absl::OkStatus();

@@ -24,6 +24,9 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"y", "T", "[..., N]"}});
 
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kXPort = kIn["x"], kWGatePort = kIn["w_gate"], kWUpPort = kIn["w_up"];
+
 DecompositionVariant Variant(const std::string& name, bool trans_b) {
   const Activation activation = *ActivationFromName(name);
   const std::string turned =
@@ -52,12 +55,12 @@ absl::StatusOr<ProductSpec> SpecOf(const Node& node) {
 
 template <typename T>
 void ReferenceLoops(KernelArgs& args, Activation activation, const ProductSpec& spec) {
-  const ProductDims dims = DimsOf(spec, args.input(kIn["x"]), args.input(kIn["w_gate"]));
+  const ProductDims dims = DimsOf(spec, args.input(kXPort), args.input(kWGatePort));
   const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
   const int64_t column_step = spec.trans_b ? dims.k : 1, row_step = spec.trans_b ? 1 : dims.n;
-  const T* x = args.input(kIn["x"]).as<T>();
-  const T* gate = args.input(kIn["w_gate"]).as<T>();
-  const T* up = args.input(kIn["w_up"]).as<T>();
+  const T* x = args.input(kXPort).as<T>();
+  const T* gate = args.input(kWGatePort).as<T>();
+  const T* up = args.input(kWUpPort).as<T>();
   T* y = args.output(0).as<T>();
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < dims.n; ++column) {

@@ -27,6 +27,9 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"y", "T", "[T, N]"}});
 
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kXPort = kIn["x"], kWeightsPort = kIn["weights"];
+
 struct Sizes {
   int64_t rows = 0, experts = 0, k = 0, n = 0;
   bool trans_b = false;
@@ -68,8 +71,8 @@ std::vector<int64_t> ExpertsOf(const KernelArgs& args, int64_t experts) {
 template <typename T>
 void ReferenceLoops(KernelArgs& args, const Sizes& s) {
   const std::vector<int64_t> experts = ExpertsOf(args, s.experts);
-  const T* x = args.input(kIn["x"]).as<T>();
-  const T* w = args.input(kIn["weights"]).as<T>();
+  const T* x = args.input(kXPort).as<T>();
+  const T* w = args.input(kWeightsPort).as<T>();
   T* y = args.output(0).as<T>();
   for (int64_t row = 0; row < s.rows; ++row) {
     const T* matrix = w + experts[row] * s.k * s.n;

@@ -24,6 +24,10 @@ constexpr Ports kIn({
     PortSpec("centroids", "float", "[2^key_bits]").Optional(),
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
+
+// Not looked up in templates: clang 14 takes no consteval call there.
+constexpr int kKeyPort = kIn["key"], kValuePort = kIn["value"],
+              kSlotMappingPort = kIn["slot_mapping"];
 constexpr TurboQuantPorts kPorts = TurboQuantPortsOf(kIn);
 
 absl::Status CheckRotation(ShapeContext& c) { return CheckRotationGiven(c, kPorts, c.size("D")); }
@@ -37,16 +41,16 @@ absl::Status Validate(const KernelArgs& args) {
 template <auto insert>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(*args.node));
-  const TensorArg& key = args.input(kIn["key"]);
+  const TensorArg& key = args.input(kKeyPort);
   TurboQuantInsertCall call;
   call.format = attributes.Format(key.dim(2));
   call.tables = ReadTurboQuantTables(args, kPorts, call.format);
   call.source_type = key.dtype;
   call.key = key.as<const uint8_t>();
-  call.value = args.input(kIn["value"]).as<const uint8_t>();
+  call.value = args.input(kValuePort).as<const uint8_t>();
   call.heads = key.dim(1);
   call.slots = TurboQuantSlots(args.output(0));
-  insert(call, SlotWrites(args.input(kIn["slot_mapping"])));
+  insert(call, SlotWrites(args.input(kSlotMappingPort)));
   return absl::OkStatus();
 }
 
