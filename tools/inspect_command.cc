@@ -31,7 +31,8 @@ std::string Describe(const Value& value) {
   return StrCat(DataTypeName(value.dtype()), value.shape() ? value.shape()->ToString() : "[...]");
 }
 
-nlohmann::ordered_json Summary(const Model& model) {
+// `inferred`: what inference said of the model.
+nlohmann::ordered_json Summary(const Model& model, const absl::Status& inferred) {
   nlohmann::ordered_json json;
   json["ir_version"] = model.ir_version;
   for (const auto& [domain, version] : model.opset_imports) {
@@ -63,6 +64,7 @@ nlohmann::ordered_json Summary(const Model& model) {
   for (const auto& [key, value] : model.metadata) json["metadata"][key] = value;
   absl::Status runnable = VerifyOps(model);
   if (runnable.ok()) runnable = CheckDataPresent(model);
+  if (runnable.ok()) runnable = inferred;
   json["runnable"] = runnable.ok() ? "yes" : std::string(StdView(runnable.message()));
   return json;
 }
@@ -139,7 +141,7 @@ absl::Status Inspect(const Flags& flags) {
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
   // Shapes are told as far as they can be inferred; a model that contradicts itself is still shown.
   const absl::Status inferred = InferShapes(model);
-  nlohmann::ordered_json json = Summary(model);
+  nlohmann::ordered_json json = Summary(model, inferred);
   if (!inferred.ok()) json["shapes"] = std::string(StdView(inferred.message()));
   nlohmann::ordered_json fusions = Fusions(std::move(model), options);
   if (flags.json) {

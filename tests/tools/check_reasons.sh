@@ -58,3 +58,13 @@ for command in "opt $paged" "inspect $paged" "generate $paged --prompt-ids 1 --m
     $command --option logits
 done
 expect 0 '^tokens: ' generate $paged --prompt-ids 1,2 --max-new-tokens 1 --option block_size=8
+
+# A node that inference refuses cannot run, and inspect does not say that it can.
+wrong=$out/wrong.onnxtxt
+cat >"$wrong" <<'END'
+<ir_version: 10, opset_import: ["" : 24]>
+wrong (float[1, 2, 3, 4] x, float[1, 3, 2] c, float[1, 3, 2] s) => (float[1, 2, 3, 4] y) {
+  y = RotaryEmbedding <interleaved = 2> (x, c, s)
+}
+END
+expect 0 '^runnable: .*"interleaved": expected 0 or 1, got 2' inspect "$wrong"
