@@ -15,7 +15,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/pass.h"
 #include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
@@ -106,25 +106,34 @@ std::optional<Ending> EndingOf(const Value& result) {
   return bytes ? Ending{twin, scale, walk.views} : ending;
 }
 
-class FusePagedOutputPass : public NodePass {
+class FusePagedOutputPass : public Pass {
  public:
-  FusePagedOutputPass()
-      : NodePass("fuse-paged-output",
-                 "Lets paged attention give what its result is scaled, cast or quantised to.") {}
+  std::string_view name() const override { return "fuse-paged-output"; }
+  std::string_view description() const override {
+    return "Lets paged attention give what its result is scaled, cast or quantised to.";
+  }
 
-  // Each step may make the next one possible.
+  // One rewrite at a time: it erases nodes behind the one that it looks at, and may make another one
+  // possible.
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     bool changed = false;
-    while (true) {
-      PF_ASSIGN_OR_RETURN(const bool again, NodePass::Run(model, context));
-      if (!again) return changed;
+    while (RewriteOne(*model.graph)) {
+      context.contents.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
+      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
       changed = true;
     }
+    return changed;
   }
 
  private:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const SymbolicContents& /*contents*/) const override {
+  static bool RewriteOne(Graph& graph) {
+    const std::vector<Node*> nodes = NodesOf(graph);
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [&](Node* node) { return Rewrite(graph, node); });
+  }
+
+  static bool Rewrite(Graph& graph, Node* node) {
     if (!node->Is("PagedAttention", "pagefuse")) return false;
     // What was rounded before would be rounded twice. Log-sum-exps may be read before the result.
     const Value& result = *node->output(0);

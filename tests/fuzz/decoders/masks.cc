@@ -216,9 +216,7 @@ std::string LowNumber(DecoderText& text) {
     return text.graph.Float(multiplied ? kLowest : -std::numeric_limits<double>::infinity());
   }
   if (text.Is("mask_low", "lowest")) return text.graph.Float(kLowest);
-  // Scores that grow by squares, as they do behind gated MLPs without norms, are not hidden by -1e4.
-  const bool grows = text.Is("mlp", "gated") && text.Is("norm", "none");
-  return text.graph.Float(text.Is("mask_low", "1e9") || grows ? -1e9 : -1e4);
+  return text.graph.Float(text.Is("mask_low", "1e9") ? -1e9 : -1e4);
 }
 
 ScoreMask WriteMask(DecoderText& text, int64_t layer) {

@@ -68,8 +68,11 @@ std::string ReadExtraInput(DecoderText& text, const std::string& x) {
   return ReadTypes(text, x);
 }
 
-std::string Mlp(DecoderText& text, const std::string& x) {
+std::string Mlp(DecoderText& text, std::string x) {
   constexpr int64_t kInner = 12;
+  // Without a norm, products of two halves grow from layer to layer until rounding decides.
+  const bool grows = text.Is("mlp", "gated") && text.Is("norm", "none");
+  if (grows) x = text.Add("Mul", {x, text.graph.Float(0.125)});
   std::string inner = text.Add("MatMul", {x, text.Matrix(text.hidden, kInner)});
   if (text.Is("mlp", "gated")) {
     const std::string up = text.Add("MatMul", {x, text.Matrix(text.hidden, kInner)});
