@@ -116,7 +116,6 @@ void LeaveSinkOut(Graph& graph, const SinkSite& site) {
     result = builder.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
   }
   graph.ReplaceAllUses(site.cut->output(0), result);
-  graph.EraseIfDead(site.cut);
 }
 
 absl::Status Recognise(Model& model, SymbolicContents& contents) {
@@ -144,6 +143,7 @@ absl::Status LowerSinkAttention(Model& model, SymbolicContents& contents,
     std::string name;
   };
   std::map<std::string, Named> named;
+  std::vector<Node*> cuts;  // erased behind the walk, which comes to them
   for (Node* node : NodesOf(graph)) {
     const auto site = SinkSiteAt(node, contents);
     if (!site) continue;
@@ -152,7 +152,9 @@ absl::Status LowerSinkAttention(Model& model, SymbolicContents& contents,
     named[mark] = {sinks, site->sum->name};
     site->sum->name = mark;
     LeaveSinkOut(graph, *site);
+    cuts.push_back(site->cut);
   }
+  for (Node* cut : cuts) graph.EraseIfDead(cut);
   if (named.empty()) return absl::OkStatus();
   PF_RETURN_IF_ERROR(Recognise(model, contents));
   for (const auto& node : graph.nodes()) {
