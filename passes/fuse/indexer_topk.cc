@@ -194,13 +194,7 @@ class FuseIndexerTopKPass : public SitePass {
   }
 
  private:
-  std::vector<Node*> Places(const Graph& graph) const override {
-    std::vector<Node*> nodes = NodesOf(graph);
-    std::erase_if(nodes, [](const Node* node) {
-      return !node->Is("Where") || IsFloatingPoint(node->output(0)->dtype());
-    });
-    return nodes;
-  }
+  std::vector<Node*> Places(const Graph& graph) const override { return IntegerChoices(graph); }
 
   absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
     Value* output = node.output(0);

@@ -40,4 +40,12 @@ absl::StatusOr<bool> SitePass::Run(Model& model, PassContext& context) const {
   return changed;
 }
 
+std::vector<Node*> IntegerChoices(const Graph& graph) {
+  std::vector<Node*> nodes = NodesOf(graph);
+  std::erase_if(nodes, [](const Node* node) {
+    return !node->Is("Where") || IsFloatingPoint(node->output(0)->dtype());
+  });
+  return nodes;
+}
+
 }  // namespace pagefuse

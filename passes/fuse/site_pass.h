@@ -28,4 +28,7 @@ class SitePass : public Pass {
   absl::StatusOr<bool> FuseFirst(const GraphScope& scope, PassContext& context) const;
 };
 
+// Choices between integers: where lists of slots and of columns end.
+std::vector<Node*> IntegerChoices(const Graph& graph);
+
 }  // namespace pagefuse
