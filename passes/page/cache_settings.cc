@@ -3,25 +3,25 @@
 #include <set>
 
 #include "absl/strings/str_join.h"
-#include "nlohmann/json.hpp"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/cache_choice.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
+#include "pagefuse/passes/page/cache_groups.h"
 #include "pagefuse/passes/page/cache_plan.h"
 
 namespace pagefuse {
 namespace {
 
+// Of groups that are given their block size: a state has its own.
 std::optional<int64_t> BlockSizeOf(const Model& model) {
-  const auto text = FindMetadata(model.metadata, "pagefuse.cache_groups");
-  if (!text) return std::nullopt;
-  const nlohmann::json groups = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!groups.is_array() || groups.empty() || !groups[0].is_object()) return std::nullopt;
-  const auto size = groups[0].find("block_size");
-  if (size == groups[0].end() || !size->is_number_integer()) return std::nullopt;
-  return size->get<int64_t>();
+  const auto groups = ReadCacheGroups(model);
+  if (!groups.ok()) return std::nullopt;
+  for (const CacheGroup& group : *groups) {
+    if (group.kind != CacheKind::kState) return group.block_size;
+  }
+  return std::nullopt;
 }
 
 std::string FormatOf(const Node& attention) {

@@ -26,6 +26,7 @@
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/page/batched_tokens.h"
+#include "pagefuse/passes/page/cache_groups.h"
 #include "pagefuse/passes/page/grouped_attention.h"
 #include "pagefuse/passes/page/latent_sites.h"
 #include "pagefuse/passes/page/packed_heads.h"
@@ -204,6 +205,12 @@ class PagedCacheInserter {
   }
 
  private:
+  struct Group {
+    CacheGroup layers;
+    Value* block_table = nullptr;
+    Value* slot_mapping = nullptr;
+  };
+
   absl::StatusOr<DecoderInputs> FindInputs() {
     std::vector<Value*> pasts;
     Value* padding = nullptr;
@@ -257,9 +264,11 @@ class PagedCacheInserter {
     return TraceTokens(graph_, sources, contents_);
   }
 
-  static std::string GroupName(int64_t window) {
-    return window == 0 ? "full" : StrCat("window_", window);
+  static CacheGroupKey KeyOf(const Site& site) {
+    return site.window == 0 ? CacheGroupKey::Full() : CacheGroupKey::Window(site.window);
   }
+
+  Group& GroupOf(const Site& site) { return groups_.at(KeyOf(site)); }
 
   Value* AddStepInput(const std::string& name, DataType dtype, Shape shape) {
     return graph_.AddInput(graph_.UniqueName(name), dtype, std::move(shape));
@@ -270,9 +279,11 @@ class PagedCacheInserter {
     query_start_loc_ = AddStepInput("query_start_loc", DataType::kInt32, Shape{sequences + Dim(1)});
     seq_lens_ = AddStepInput("seq_lens", DataType::kInt32, Shape{sequences});
     for (const Site& site : sites_) {
-      if (groups_.contains(site.window)) continue;
-      const std::string name = GroupName(site.window);
-      Group& group = groups_[site.window];
+      const CacheGroupKey key = KeyOf(site);
+      if (groups_.contains(key)) continue;
+      Group& group = groups_[key];
+      group.layers = MakeCacheGroup(key, block_size_);
+      const std::string& name = group.layers.name;
       group.block_table = AddStepInput("block_table." + name, DataType::kInt32,
                                        Shape{sequences, Dim::Symbol("max_blocks." + name)});
       group.slot_mapping =
@@ -285,17 +296,16 @@ class PagedCacheInserter {
     for (const Site& site : sites_) {
       if (!site.latent || !site.latent->selection) continue;
       GraphBuilder builder(graph_, site.node, "tokens");
-      owners_ =
-          FindTokenOwners(builder, groups_[site.window].slot_mapping, seq_lens_, query_start_loc_);
+      owners_ = FindTokenOwners(builder, GroupOf(site).slot_mapping, seq_lens_, query_start_loc_);
       return;
     }
   }
 
   Value* AddCache(const Site& site, const std::string& name, std::vector<Dim> row) {
-    row.insert(row.begin(),
-               {Dim::Symbol("num_blocks." + GroupName(site.window)), Dim(block_size_)});
+    CacheGroup& layers = GroupOf(site).layers;
+    row.insert(row.begin(), {Dim::Symbol("num_blocks." + layers.name), Dim(layers.block_size)});
     Value* cache = graph_.AddInput(graph_.UniqueName(name), site.dtype, Shape(std::move(row)));
-    groups_[site.window].caches.push_back(cache->name());
+    layers.caches.push_back(cache->name());
     return cache;
   }
 
@@ -336,7 +346,7 @@ class PagedCacheInserter {
       index_cache = AddCache(site, StrCat("kv_cache.", layer, ".index_key"),
                              {Dim(site.latent->selection->size)});
     }
-    const Group& group = groups_[site.window];
+    const Group& group = GroupOf(site);
     const LatentRows rows = AttendLatentRows(builder, *site.node, *site.latent,
                                              {.cache = cache,
                                               .index_cache = index_cache,
@@ -364,7 +374,7 @@ class PagedCacheInserter {
     Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"), row);
     Node* node =
         builder.AddNode("pagefuse", "PagedCacheInsert",
-                        {key, value, key_cache, value_cache, groups_[site.window].slot_mapping}, 2);
+                        {key, value, key_cache, value_cache, GroupOf(site).slot_mapping}, 2);
     AddCacheOutput(node->output(0), layer, "key");
     AddCacheOutput(node->output(1), layer, "value");
     return insert = node;
@@ -375,7 +385,7 @@ class PagedCacheInserter {
     Value* query =
         PackedHeads(builder, node.input(Attention::kQuery), site.query_heads, site.head_size);
     const Node* insert = InsertOf(builder, site, layer);
-    const Group& group = groups_[site.window];
+    const Group& group = GroupOf(site);
     Node* attention = builder.AddNode("pagefuse", "PagedAttention",
                                       {query, insert->output(0), insert->output(1),
                                        query_start_loc_, seq_lens_, group.block_table},
@@ -436,21 +446,10 @@ class PagedCacheInserter {
   }
 
   void WriteGroups() {
-    nlohmann::json list = nlohmann::json::array();
-    for (const auto& [window, group] : groups_) {
-      list.push_back({{"name", GroupName(window)},
-                      {"sliding_window", window},
-                      {"block_size", block_size_},
-                      {"caches", group.caches}});
-    }
-    SetMetadata(model_.metadata, "pagefuse.cache_groups", list.dump());
+    std::vector<CacheGroup> groups;
+    for (const auto& [key, group] : groups_) groups.push_back(group.layers);
+    WriteCacheGroups(model_, groups);
   }
-
-  struct Group {
-    Value* block_table = nullptr;
-    Value* slot_mapping = nullptr;
-    std::vector<std::string> caches;
-  };
 
   Model& model_;
   Graph& graph_;
@@ -459,7 +458,7 @@ class PagedCacheInserter {
   std::vector<Site> sites_;
   LatentSites latent_sites_;
   std::map<std::tuple<const Value*, const Value*, int64_t>, const Node*> inserts_;
-  std::map<int64_t, Group> groups_;  // by window, 0 for full attention
+  std::map<CacheGroupKey, Group> groups_;
   TokenOwners owners_;
   Value* query_start_loc_ = nullptr;
   Value* seq_lens_ = nullptr;
