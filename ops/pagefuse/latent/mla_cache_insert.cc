@@ -98,9 +98,7 @@ DecompositionVariant PlainBody(DataType slot_type, int64_t block_size, int64_t w
   if (parts == Parts::kBoth) {
     rows = w.Call("Concat <axis = 1>", {rows, w.Call("Gather <axis = 0>", {"k_pe", kept.keep})});
   }
-  const std::string old_rows = w.Reshape("kv_cache", {-1, width});
-  const std::string new_rows =
-      w.Call("ScatterND", {old_rows, w.Call("Unsqueeze", {kept.slots, w.Ints({1})}), rows});
+  const std::string new_rows = WriteRowPut(w, "kv_cache", rows, kept.slots, width);
   w.Set("kv_cache_out", StrCat("Reshape (", new_rows, ", ", w.Ints({-1, block_size, width}), ")"));
   return MakeVariant(w, kPlain, parts);
 }
