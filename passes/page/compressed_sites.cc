@@ -50,7 +50,7 @@ class SiteReader {
     b_ = whole.at[0];
     s_ = whole.at[2];
     t_ = whole.at[3].atom();
-    if (!t_ || !s_.atom()) return absl::NotFoundError("one query or key");
+    if (!t_) return absl::NotFoundError("one key");
     PF_ASSIGN_OR_RETURN(const Scores scores, ReadScores(whole));
     PF_ASSIGN_OR_RETURN(const std::vector<Segment> segments, ReadSegments(whole, scores));
     PF_RETURN_IF_ERROR(ReadWindow(scores, segments[0]));
@@ -115,6 +115,12 @@ class SiteReader {
                          });
     if (value.Key() != scores.key.Key() || by_head) {
       return absl::NotFoundError("keys and values are not the same rows for all heads");
+    }
+    // What a step of one token does depends on which windows it closes.
+    if (!s_.atom()) {
+      return Refused(
+          "reads the rows of one token and of earlier ones: it closes no window, or a fixed one; "
+          "page the export of the prefill, or that without a cache");
     }
     std::vector<Segment> segments = SegmentsOf(scores.key);
     if (segments.size() > 2)
