@@ -72,6 +72,12 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
   add(RecogniseGroupedMatMul());
   // Rotary embedding written out.
   add(RecogniseRope());
+  // The same of neighbouring channels.
+  add(RecogniseInterleavedRope());
+  // Windows of rows, each summed into one row.
+  add(RecogniseWindowCompress());
+  // Streams of a residual, read, written and mixed.
+  add(RecogniseHyperConnections());
   // Keys that an exporter transposes by way of three axes.
   add(RecogniseLastAxesTranspose());
   // Keys filled in by two scatters, as DeepSeek exports have them.

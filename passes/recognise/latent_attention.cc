@@ -130,6 +130,7 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
   const Value* v = attention.input(Attention::kValue);
   const Node* joined = LastAxisPair(k);
   if (joined == nullptr) return absl::NotFoundError("keys are not joined of two parts");
+  if (k == v) return absl::NotFoundError("keys are values");
   if (k->uses().size() != 1 || v->uses().size() != 1 || k->is_output() || v->is_output()) {
     return Missing("expanded keys or values are read elsewhere");
   }
