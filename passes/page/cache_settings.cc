@@ -60,7 +60,17 @@ bool AttendsToLatentPages(const Node& node) {
   if (!node.Is("SparseMlaAttention", "pagefuse")) return false;
   if (node.input(kSparseMlaIn["block_table"])) return true;
   const Value* cache = node.input(kSparseMlaIn["kv_cache"]);
-  return cache && cache->producer() && cache->producer()->Is("MlaCacheInsert", "pagefuse");
+  return cache && cache->producer() &&
+         (cache->producer()->Is("MlaCacheInsert", "pagefuse") ||
+          cache->producer()->Is("QNormRopeKvInsert", "pagefuse"));
+}
+
+// Rows of a window are those of QNormRopeKvInsert where no compressed ones are read besides.
+bool HasWindow(const Node& attention) {
+  if (attention.IntAttribute("sliding_window", 0).value_or(0) > 0) return true;
+  const Node* insert = attention.input(1)->producer();
+  return insert && insert->Is("QNormRopeKvInsert", "pagefuse") &&
+         !attention.input(kSparseMlaIn["extra_kv_cache"]);
 }
 
 // A layer is a cache that something attends over, however often.
@@ -74,7 +84,7 @@ std::vector<LayerSettings> LayersOf(const Model& model) {
     if (!caches.insert(node->input(1)).second) continue;
     LayerSettings& settings = layers.emplace_back();
     settings.layer.index = static_cast<int64_t>(layers.size()) - 1;
-    settings.layer.has_window = node->IntAttribute("sliding_window", 0).value_or(0) > 0;
+    settings.layer.has_window = HasWindow(*node);
     settings.format = has_rows    ? FormatOfSharedRows(*node)
                       : has_slots ? SlotFormatOf(*node)
                                   : FormatOf(*node);

@@ -80,6 +80,36 @@ absl::Status CheckCache(const Node& insert) {
   return CheckReaders(insert);
 }
 
+absl::Status CheckRowCache(const Node& insert, const CachePorts& ports, const CacheReader& reader) {
+  const Value& cache = *insert.input(ports.in);
+  if (!cache.is_input() || !cache.shape() || cache.shape()->rank() != 3) {
+    return absl::FailedPreconditionError(
+        StrCat("quantise-kv-cache: ", insert.Description(), ": input ", ports.in,
+               ": expected a graph input of shape [num_blocks, block_size, row], got \"",
+               cache.name(), "\""));
+  }
+  for (const Use& use : insert.output(ports.out)->uses()) {
+    if (use.node->Is(reader.op, "pagefuse") && use.index == reader.port) continue;
+    return absl::FailedPreconditionError(StrCat("quantise-kv-cache: ", use.node->Description(),
+                                                " reads \"", insert.output(ports.out)->name(),
+                                                "\" and takes no quantised cache"));
+  }
+  return absl::OkStatus();
+}
+
+void RetypeRowCache(Node& insert, const CachePorts& ports, DataType type,
+                    const std::vector<int64_t>& block_dims) {
+  Value* cache = insert.input(ports.in);
+  cache->set_dtype(type);
+  if (!block_dims.empty() && cache->shape()) {
+    Shape shape{(*cache->shape())[0]};
+    for (const int64_t dim : block_dims) shape.dims().push_back(Dim(dim));
+    cache->set_shape(std::move(shape));
+  }
+  insert.output(ports.out)->set_dtype(type);
+  if (cache->shape()) insert.output(ports.out)->set_shape(*cache->shape());
+}
+
 absl::Status RenameInGroups(Model& model, const CacheNames& names) {
   if (names.empty()) return absl::OkStatus();
   auto groups = ReadCacheGroups(model);

@@ -154,11 +154,10 @@ TEST_P(PagedLatents, NameTheLayerAndTheSizeThatAFormatCannotTake) {
   EXPECT_THAT(refusal("int8_per_token_head", "none"),
               HasSubstr("layer 0: int8_per_token_head: expected keys and values of heads, got "
                         "latent rows"));
-  EXPECT_THAT(refusal("fp8", "none"), HasSubstr("layer 0: fp8: expected latent rows of 512 and "
-                                                "rotated parts of 64, got 32 and 8"));
-  EXPECT_THAT(refusal("none", "fp8"),
-              HasSubstr(has_index_keys() ? "layer 0: fp8: expected index keys of 128, got 16"
-                                         : "indexer_cache: fp8 is asked for, but no layer has"));
+  EXPECT_THAT(refusal("none", "mxfp4"),
+              HasSubstr(has_index_keys() ? "layer 0: mxfp4: indexer_mxfp4: expected index keys of "
+                                           "a multiple of 32, got 16"
+                                         : "indexer_cache: mxfp4 is asked for, but no layer has"));
   EXPECT_THAT(refusal("none", "int4"), HasSubstr("expected none, bf16, fp8, mxfp4, got \"int4\""));
 }
 
@@ -172,6 +171,20 @@ TEST_P(PagedLatents, TakeHalfTheBytesAsBfloat16) {
   const auto completions = (*engine)->Generate({{.prompt = greedy.prompt, .max_new_tokens = 4}});
   ASSERT_TRUE(completions.ok()) << completions.status();
   EXPECT_EQ((*engine)->stats().cache_bytes_per_token, GetParam().bytes / 2);
+}
+
+// 32 codes and their scale, 8 rotated elements; index keys of 16 and a scale.
+TEST_P(PagedLatents, TakeEightBitsAtTheirOwnSizes) {
+  EngineOptions options{.kv_cache = "fp8"};
+  if (has_index_keys()) options.session.pipeline.options["indexer_cache"] = "fp8";
+  auto engine = Engine::Create(LoadBundled(name()), options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->cache_settings().format, "fp8");
+  const Greedy greedy = LoadGreedy(name());
+  const auto completions = (*engine)->Generate({{.prompt = greedy.prompt, .max_new_tokens = 4}});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ((*engine)->stats().cache_bytes_per_token,
+            kLayers * (32 + 4 + 2 * 8 + (has_index_keys() ? 16 + 4 : 0)));
 }
 
 TEST_P(PagedLatents, PrefillGivesTheLogitsOfTheReference) {

@@ -173,6 +173,9 @@ OpCases CompressCacheInsertCases() {
                                    .kv_slots = {-1, -1, -1, -1, -1},
                                    .cache_type = kFloat});
   no_blocks.inputs[8] = Random(kFloat, {0, 3, 128}, Normal{}, 4);
+  // As the op that reads index keys has them.
+  OpCase rows_of_bytes = CompressCase({.name = "rows_of_bytes"});
+  rows_of_bytes.inputs[8] = Random(kUint8, {2, 3, 132}, Uniform{0, 255}, 4);
   return OpCases("pagefuse.CompressCacheInsert")
       .Add(ByHand())
       .Add(PlainByHand())
@@ -218,6 +221,7 @@ OpCases CompressCacheInsertCases() {
       .Add(CompressCase(
           {.name = "attention_small", .format = "fp8_ue8m0", .size = 32, .rotated = 8, .group = 8}))
       .Add(CompressCase({.name = "indexer_fp8_small", .size = 16, .rotated = 8}))
+      .Add(rows_of_bytes)
       .Add(CompressCase({.name = "indexer_fp8"}))
       .Add(WithoutOverlapAttribute(CompressCase({.name = "overlap_by_ratio"})))
       .Add(CompressCase({.name = "indexer_mxfp4", .format = "indexer_mxfp4"}))
@@ -276,8 +280,8 @@ OpCases CompressCacheInsertCases() {
       .Rejects(CompressCase({.name = "plain_type", .format = "bf16", .cache_type = kFloat}),
                "input 8 \"kv_cache\": expected type bfloat16")
       .Rejects(CompressCase({.name = "block_bytes", .row = 395}),
-               "input 8 \"kv_cache\": expected [NB, S], S >= kv_block_size * row_bytes with "
-               "\"kv_block_size\" = 3, row_bytes = 132, format = indexer_fp8, got")
+               "input 8 \"kv_cache\": expected blocks of at least kv_block_size * row_bytes = 3 * "
+               "132 bytes, got [2, 395]")
       .Rejects(CompressCase({.name = "ratio", .ratio = 0}),
                "attribute \"compress_ratio\": expected 1 to 1073741824, got 0")
       .Rejects(

@@ -4,7 +4,9 @@
 #include "pagefuse/ops/pagefuse/cache/compress_cache_insert.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
@@ -17,7 +19,11 @@ namespace {
 
 PagedBytes PagedOf(const KernelArgs& args, const CompressAttributes& a) {
   const TensorArg& cache = args.input(kCcIn["kv_cache"]);
-  if (!a.is_plain()) return {cache.dim(0), a.kv_block_size, cache.dim(1)};
+  if (!a.is_plain()) {
+    const int64_t block_bytes =
+        std::accumulate(cache.dims.begin() + 1, cache.dims.end(), int64_t{1}, std::multiplies<>());
+    return {cache.dim(0), a.kv_block_size, block_bytes};
+  }
   const int64_t row_bytes = cache.dim(2) * BitWidth(cache.dtype) / 8;
   return {cache.dim(0), cache.dim(1), cache.dim(1) * row_bytes};
 }
@@ -156,6 +162,26 @@ absl::StatusOr<Dim> RowBytes(const ShapeContext& c) {
   return Dim(format->TokenBytes());
 }
 
+// A block of codes has room for its rows.
+absl::Status CheckBlockBytes(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const CompressAttributes a, ReadCompress(c.node()));
+  const Shape* cache = c.input_shape(kCcIn["kv_cache"]);
+  PF_ASSIGN_OR_RETURN(const Dim row_bytes, RowBytes(c));
+  const std::optional<int64_t> row = row_bytes.constant();
+  if (a.is_plain() || !cache || cache->rank() < 1 || !row) return absl::OkStatus();
+  int64_t bytes = 1;
+  for (int axis = 1; axis < cache->rank(); ++axis) {
+    const std::optional<int64_t> dim = (*cache)[axis].constant();
+    if (!dim) return absl::OkStatus();
+    bytes = CheckedMul(bytes, *dim).value_or(std::numeric_limits<int64_t>::max());
+  }
+  const std::optional<int64_t> needed = CheckedMul(a.kv_block_size, *row);
+  if (needed && bytes >= *needed) return absl::OkStatus();
+  return c.InputError(kCcIn["kv_cache"],
+                      StrCat("expected blocks of at least kv_block_size * row_bytes = ",
+                             a.kv_block_size, " * ", *row, " bytes, got ", cache->ToString()));
+}
+
 }  // namespace
 
 absl::StatusOr<GroupedRowFormat> CompressAttributes::RowFormat(int64_t size,
@@ -230,6 +256,7 @@ OpDef CompressCacheInsertDef() {
       .Let("W", "(1 + overlap) * D", StateWidth)
       .Let("table_rows", "T if cos_sin_rows, else 0")
       .Let("row_bytes", "bytes of a compressed row of D elements in the format", RowBytes)
+      .InferShapes(CheckBlockBytes)
       .Validate(Validate)
       .Decomposition(DecomposeCompressCacheInsert)
       .Variants(CompressCacheInsertVariants)

@@ -25,8 +25,8 @@ inline constexpr Ports kCcIn({
         .Metadata(),
     PortSpec("kv_slot_mapping", "K", "[T]: slots of compressed rows").Metadata(),
     {"kv_cache", "TC if format = none, bfloat16 if format = bf16, else uint8",
-     "[NB, KBS, D] if format = none, [NB, KBS, D] if format = bf16, else [NB, S], "
-     "S >= kv_block_size * row_bytes"},
+     "[NB, KBS, D] if format = none, [NB, KBS, D] if format = bf16, else [NB, ...]: of codes, "
+     "kv_block_size * row_bytes bytes a block or more, in any dims"},
 });
 inline constexpr Ports kCcOut({{"kv_cache_out",
                                 "TC if format = none, bfloat16 if format = bf16, else uint8",

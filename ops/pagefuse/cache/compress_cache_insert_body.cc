@@ -1,4 +1,6 @@
 // CompressCacheInsert in standard ONNX ops, as text.
+#include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,11 +22,19 @@ struct BodyOptions {
   DataType weight_type = DataType::kBfloat16;
   DataType table_type = DataType::kFloat;
   DataType cache_type = DataType::kUint8;
-  int64_t size = 0;              // D
-  int64_t rotated = 0;           // R
-  int64_t state_block_size = 0;  // tokens
-  int64_t block_bytes = 0;       // of kv_cache, for formats of codes
-  int64_t block_rows = 0;        // of kv_cache, for rows of numbers
+  int64_t size = 0;                      // D
+  int64_t rotated = 0;                   // R
+  int64_t state_block_size = 0;          // tokens
+  std::vector<int64_t> block_dims = {};  // of kv_cache, without the first
+
+  int64_t block_bytes() const {
+    return std::accumulate(block_dims.begin(), block_dims.end(), int64_t{1}, std::multiplies<>());
+  }
+  std::vector<int64_t> cache_dims() const {
+    std::vector<int64_t> dims = block_dims;
+    dims.insert(dims.begin(), -1);
+    return dims;
+  }
 
   int64_t half() const { return (1 + attributes.window.overlap) * size; }
 };
@@ -113,8 +123,7 @@ void WritePlain(BodyWriter& w, const BodyOptions& o, const std::string& row,
                 const Boundary& boundary) {
   const std::string rounded = w.CastFrom(row, DataType::kFloat, o.cache_type);
   const std::string updated = WriteRowPut(w, "kv_cache", rounded, boundary.slots, o.size);
-  w.Set("kv_cache_out",
-        StrCat("Reshape (", updated, ", ", w.Ints({-1, o.block_rows, o.size}), ")"));
+  w.Set("kv_cache_out", StrCat("Reshape (", updated, ", ", w.Ints(o.cache_dims()), ")"));
 }
 
 // The same as codes.
@@ -131,9 +140,12 @@ absl::Status WriteCoded(BodyWriter& w, const BodyOptions& o, const std::string& 
                       format.plain);
   }
   const std::string x = w.Cast(coded, DataType::kFloat);
-  WriteGroupedPut(
-      w, {.format = format, .paged = {.block_size = a.kv_block_size, .block_bytes = o.block_bytes}},
-      {.x = x, .tail = tail, .slots = boundary.slots, .cache = "kv_cache"}, "kv_cache_out");
+  WriteGroupedPut(w,
+                  {.format = format,
+                   .paged = {.block_size = a.kv_block_size, .block_bytes = o.block_bytes()},
+                   .cache_dims = o.cache_dims()},
+                  {.x = x, .tail = tail, .slots = boundary.slots, .cache = "kv_cache"},
+                  "kv_cache_out");
   return absl::OkStatus();
 }
 
@@ -178,8 +190,10 @@ absl::StatusOr<DecompositionVariant> DecomposeCompressCacheInsert(const Node& no
   PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kCcIn["cos_sin"], 1));
   PF_ASSIGN_OR_RETURN(o.state_block_size, NumberOf(node, kCcIn["state_cache"], 1));
   o.cache_type = node.input(kCcIn["kv_cache"])->dtype();
-  PF_ASSIGN_OR_RETURN(const int64_t block, NumberOf(node, kCcIn["kv_cache"], 1));
-  (o.attributes.is_plain() ? o.block_rows : o.block_bytes) = block;
+  const Value& cache = *node.input(kCcIn["kv_cache"]);
+  for (int axis = 1; cache.shape() && axis < cache.shape()->rank(); ++axis) {
+    PF_ASSIGN_OR_RETURN(o.block_dims.emplace_back(), NumberOf(node, kCcIn["kv_cache"], axis));
+  }
   return Body(o, o.attributes.format);
 }
 
@@ -204,11 +218,11 @@ std::vector<DecompositionVariant> CompressCacheInsertVariants() {
                      .state_block_size = p.state_block_size};
     if (o.attributes.is_plain()) {
       o.cache_type = DataType::kFloat;
-      o.block_rows = o.attributes.kv_block_size;
+      o.block_dims = {o.attributes.kv_block_size, p.size};
     } else {
       const absl::StatusOr<GroupedRowFormat> format = o.attributes.RowFormat(p.size, o.rotated);
       if (!format.ok()) continue;
-      o.block_bytes = GroupedBlockBytes(*format, o.attributes.kv_block_size);
+      o.block_dims = {GroupedBlockBytes(*format, o.attributes.kv_block_size)};
     }
     absl::StatusOr<DecompositionVariant> body = Body(o, StrCat(p.format, "_ratio", p.ratio));
     if (body.ok()) variants.push_back(*std::move(body));
