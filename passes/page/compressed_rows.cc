@@ -26,9 +26,15 @@ class RowsReader {
   absl::StatusOr<CompressedRows> Read() {
     rows_.size = key_.channel->extent.constant().value_or(0);
     const Element key = reader_.Source(key_.key);
-    if (!key.From("Concat")) return Refused(key, "channels that pass beside rotated ones");
-    PF_RETURN_IF_ERROR(ReadParts(key));
+    if (key.From("RotaryEmbedding")) {
+      TakeAllRotated(key);
+    } else if (key.From("Concat")) {
+      PF_RETURN_IF_ERROR(ReadParts(key));
+    } else {
+      return Refused(key, "channels that pass beside rotated ones");
+    }
     PF_RETURN_IF_ERROR(ReadNorm());
+    PF_RETURN_IF_ERROR(ReadRotation());
     rows_.states = {key.value, rows_.kv, rows_.gate};
     return std::move(rows_);
   }
@@ -37,6 +43,12 @@ class RowsReader {
   absl::Status Refused(const Element& got, std::string_view expected) const {
     return absl::FailedPreconditionError(StrCat("compressed rows \"", key_.key.value->name(),
                                                 "\": expected ", expected, ", got ", Text(got)));
+  }
+
+  void TakeAllRotated(const Element& key) {
+    passed_ = turned_ = IndexForm::Of(key_.channel);
+    rotated_ = key;
+    normed_ = reader_.Source({key.producer()->input(0), key.at});
   }
 
   // The channels that pass, then those that are rotated.
@@ -53,10 +65,11 @@ class RowsReader {
       return Element{concat.input(i), ChannelsOf(key, axis, shape ? (*shape)[axis] : Dim())};
     };
     const Element passed = part(0), rotated = part(1);
-    const IndexForm pass_channel = passed.at[axis], turned_channel = rotated.at[axis];
+    passed_ = passed.at[axis];
+    turned_ = rotated.at[axis];
     normed_ = reader_.Source(passed);
-    passed_ = pass_channel;
-    return ReadRotation(reader_.Source(rotated), turned_channel);
+    rotated_ = reader_.Source(rotated);
+    return absl::OkStatus();
   }
 
   std::vector<IndexForm> ChannelsOf(const Element& key, int axis, const Dim& count) {
@@ -65,10 +78,11 @@ class RowsReader {
     return at;
   }
 
-  absl::Status ReadRotation(const Element& rotated, const IndexForm& channel) {
+  absl::Status ReadRotation() {
+    const Element& rotated = rotated_;
+    const IndexForm& channel = turned_;
     const Node* rope = rotated.producer();
-    const AtomPtr turned = channel.atom();
-    const auto size = turned ? turned->extent.constant() : std::nullopt;
+    const auto size = channel.atom()->extent.constant();
     const bool fits = rope && rope->Is("RotaryEmbedding") && IntOr(*rope, "interleaved", 0) == 1 &&
                       !rope->input(RotaryEmbedding::kPositions) && rotated.at.size() == 4 &&
                       rotated.at[3].Key() == channel.Key() && size && *size % 2 == 0 &&
@@ -123,7 +137,7 @@ class RowsReader {
         !RunsAlong(frequency, table.pair)) {
       return Refused(frequency, StrCat("a constant of ", rows_.angles.pairs, " frequencies"));
     }
-    const IndexForm begin = IndexForm::Of(key_.window).Times(Dim(ratio()));
+    const IndexForm begin = IndexForm::Of(key_.window).Times(Dim(rows_.ratio));
     const IndexForm read = reader_.ReadIndex(place);
     if (read.Key() != begin.Key()) {
       return Refused(place, StrCat("the place where a window begins, ", begin.Key(), ", in \"",
@@ -148,14 +162,6 @@ class RowsReader {
       }
     }
     return along == 1;
-  }
-
-  // Known once the compressed rows are: looked up ahead, since angles are read first.
-  int64_t ratio() {
-    const Node* norm = normed_.producer();
-    if (!norm || !norm->Is("RMSNormalization")) return 0;
-    const Element rows = reader_.Source({norm->input(0), normed_.at});
-    return rows.producer() ? IntOr(*rows.producer(), "ratio", 0) : 0;
   }
 
   absl::Status ReadNorm() {
@@ -196,8 +202,9 @@ class RowsReader {
   ElementReader& reader_;
   const CompressedKey& key_;
   CompressedRows rows_;
-  Element normed_;    // where channels pass
-  IndexForm passed_;  // their index
+  // The parts of the channels, and the index that runs over each.
+  Element normed_, rotated_;
+  IndexForm passed_, turned_;
 };
 
 }  // namespace

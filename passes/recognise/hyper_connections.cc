@@ -215,10 +215,10 @@ class HyperConnections : public Pass {
         continue;
       }
       Replace(graph, split, *mixing);
+      model.opset_imports["pagefuse"] = 1;
       PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
       changed = true;
     }
-    if (changed) model.opset_imports["pagefuse"] = 1;
     return changed;
   }
 

@@ -234,10 +234,10 @@ class WindowCompress : public Pass {
         continue;
       }
       Replace(graph, sum, *windows);
+      model.opset_imports["pagefuse"] = 1;
       PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
       changed = true;
     }
-    if (changed) model.opset_imports["pagefuse"] = 1;
     return changed;
   }
 
