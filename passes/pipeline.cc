@@ -105,6 +105,8 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
     // Packed tokens, and a paged cache under every Attention.
     add(InsertPagedCache());
     tidy();
+    // Queries and rows of sliding windows as they are stored.
+    add(FuseWindowRows());
     // Logits of last tokens only.
     add(SelectLogits());
     tidy();

@@ -65,6 +65,9 @@ absl::Status CheckLatentRows(const CacheSite& site) {
   }
   if (WritesWindowRows(insert)) return CheckWindowRows(site);
   PF_RETURN_IF_ERROR(CheckRowCache(insert, kPorts, {"SparseMlaAttention", kReadCache}));
+  for (const Use& use : insert.output(0)->uses()) {
+    PF_RETURN_IF_ERROR(CheckCompressedRows(*use.node));
+  }
   if (!site.choice.grouped()) return absl::OkStatus();
   const Value *rows = insert.input(kRows), *rotated = insert.input(kRotated);
   if (LatentFormatOf(insert).group > 0 && SizeOf(rotated) > 0) return absl::OkStatus();
@@ -80,7 +83,10 @@ void StoreLatentRows(Graph& graph, const CacheSite& site) {
   GraphBuilder builder(graph, insert, insert->output(0)->name());
   const GroupedRowFormat rows = LatentFormatOf(*insert);
   for (int i : {kRows, kRotated}) insert->SetInput(i, Rounded(builder, insert->input(i)));
-  if (!site.choice.grouped()) return RetypeRowCache(*insert, kPorts, DataType::kBfloat16);
+  if (!site.choice.grouped()) {
+    for (const Use& use : insert->output(0)->uses()) StoreCompressedRows(*use.node);
+    return RetypeRowCache(*insert, kPorts, DataType::kBfloat16);
+  }
   RetypeRowCache(*insert, kPorts, DataType::kUint8, {BlockSizeOf(*insert), rows.TokenBytes()});
   const Attribute format = MakeAttribute(std::string("fp8_ds_mla"));
   const bool published = rows == Fp8DsMlaRow();

@@ -43,24 +43,6 @@ GroupedRowFormat RowFormatOf(const Node& insert) {
   return Fp8Ue8m0Row(coded, rotated, GroupSizeFor(coded, Fp8Ue8m0Row().group));
 }
 
-// What writes the compressed rows that an attention reads beside the window; null if it reads none.
-Node* CompressedRowsOf(const Node& attention) {
-  const Value* rows = attention.input(kAttentionToMore.port);
-  return rows ? rows->producer() : nullptr;
-}
-
-absl::Status CheckCompressedRows(const Node& attention) {
-  if (!attention.input(kAttentionToMore.port)) return absl::OkStatus();
-  const Node* insert = CompressedRowsOf(attention);
-  if (!insert || !WritesCompressedRows(*insert) || FormatOf(*insert) != "none") {
-    return absl::FailedPreconditionError(
-        StrCat("quantise-kv-cache: ", attention.Description(), ": input ", kAttentionToMore.port,
-               ": expected rows of CompressCacheInsert <format = none>, got \"",
-               attention.input(kAttentionToMore.port)->name(), "\""));
-  }
-  return CheckRowCache(*insert, kCompressed, kAttentionToMore);
-}
-
 // The attributes that tell codes of rows; those of published sizes are the defaults.
 void SetGroups(Node& node, const GroupedRowFormat& rows) {
   if (rows.group != Fp8Ue8m0Row().group) {
@@ -97,6 +79,27 @@ void ReadCodes(Node& attention, int64_t block_size, const GroupedRowFormat& rows
 }
 
 }  // namespace
+
+Node* CompressedRowsOf(const Node& attention) {
+  const Value* rows = attention.input(kAttentionToMore.port);
+  return rows ? rows->producer() : nullptr;
+}
+
+absl::Status CheckCompressedRows(const Node& attention) {
+  if (!attention.input(kAttentionToMore.port)) return absl::OkStatus();
+  const Node* insert = CompressedRowsOf(attention);
+  if (!insert || !WritesCompressedRows(*insert) || FormatOf(*insert) != "none") {
+    return absl::FailedPreconditionError(
+        StrCat("quantise-kv-cache: ", attention.Description(), ": input ", kAttentionToMore.port,
+               ": expected rows of CompressCacheInsert <format = none>, got \"",
+               attention.input(kAttentionToMore.port)->name(), "\""));
+  }
+  return CheckRowCache(*insert, kCompressed, kAttentionToMore);
+}
+
+void StoreCompressedRows(const Node& attention) {
+  if (Node* insert = CompressedRowsOf(attention)) StoreNumbers(*insert, kCompressed);
+}
 
 bool WritesWindowRows(const Node& insert) { return insert.Is("QNormRopeKvInsert", "pagefuse"); }
 
@@ -143,8 +146,8 @@ void StoreWindowRows(const CacheSite& site) {
   for (const Use& use : insert.output(kWindow.out)->uses()) {
     if (site.choice.grouped()) {
       ReadCodes(*use.node, block_size, rows);
-    } else if (Node* compressed = CompressedRowsOf(*use.node)) {
-      StoreNumbers(*compressed, kCompressed);
+    } else {
+      StoreCompressedRows(*use.node);
     }
   }
 }

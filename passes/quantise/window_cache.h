@@ -17,6 +17,13 @@ bool WritesCompressedRows(const Node& insert);
 // Whether what attends to the rows of a window reads compressed ones besides.
 bool ReadsCompressedRows(const Node& insert);
 
+// Of an attention: what writes the compressed rows that it reads beside the window; null if none.
+Node* CompressedRowsOf(const Node& attention);
+// FailedPrecondition if an attention reads compressed rows that cannot be stored otherwise.
+absl::Status CheckCompressedRows(const Node& attention);
+// Stores them as bfloat16.
+void StoreCompressedRows(const Node& attention);
+
 // Whether the rows are stored as they come, and the format is another.
 bool ChangesWindowRows(const CacheSite& site);
 
