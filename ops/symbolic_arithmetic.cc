@@ -18,6 +18,15 @@ bool IsNonNegative(const Dim& dim) {
 
 namespace {
 
+// True for k * (size // k), which is not above `size`.
+bool IsWholePartOf(const Dim& dim, const Dim& size) {
+  if (!IsNonNegative(size) || !dim.known() || dim.terms().size() != 1) return false;
+  const Dim step(dim.terms()[0].second);
+  return IsNonNegative(step) && ProvablyEqual(size.FloorDiv(step) * step, dim);
+}
+
+bool IsAtMost(const Dim& a, const Dim& b) { return IsNonNegative(b - a) || IsWholePartOf(a, b); }
+
 // One symbol named after the call, with the operands in a fixed order.
 Dim Call(const char* function, const Dim& a, const Dim& b) {
   if (!IsNonNegative(a) || !IsNonNegative(b)) return Dim();
@@ -31,8 +40,8 @@ Dim Call(const char* function, const Dim& a, const Dim& b) {
 
 Dim DimMin(const Dim& a, const Dim& b) {
   if (!a.known() || !b.known()) return Dim();
-  if (IsNonNegative(b - a)) return a;
-  if (IsNonNegative(a - b)) return b;
+  if (IsAtMost(a, b)) return a;
+  if (IsAtMost(b, a)) return b;
   return Call("min", a, b);
 }
 
@@ -51,8 +60,8 @@ std::optional<int64_t> NumberInMin(const Dim& dim, const Dim& other) {
 
 Dim DimMax(const Dim& a, const Dim& b) {
   if (!a.known() || !b.known()) return Dim();
-  if (IsNonNegative(b - a)) return b;
-  if (IsNonNegative(a - b)) return a;
+  if (IsAtMost(a, b)) return b;
+  if (IsAtMost(b, a)) return a;
   return Call("max", a, b);
 }
 

@@ -73,6 +73,12 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(RecogniseGroupedMatMul());
   // Rotary embedding written out.
   add(RecogniseRope());
+  // The same of neighbouring channels.
+  add(RecogniseInterleavedRope());
+  // Windows of rows, each summed into one row.
+  add(RecogniseWindowCompress());
+  // Streams of a residual, read, written and mixed.
+  add(RecogniseHyperConnections());
   // Keys that an exporter transposes by way of three axes.
   add(RecogniseLastAxesTranspose());
   // Keys filled in by two scatters, as DeepSeek exports have them.
@@ -100,6 +106,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
     // Packed tokens, and a paged cache under every Attention.
     add(InsertPagedCache());
     tidy();
+    // Queries and rows of sliding windows as they are stored.
+    add(FuseWindowRows());
     // Logits of last tokens only.
     add(SelectLogits());
     tidy();

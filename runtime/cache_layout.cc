@@ -1,48 +1,17 @@
 #include "pagefuse/runtime/cache_layout.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "nlohmann/json.hpp"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/page/page.h"
 
 namespace pagefuse {
 namespace {
 
-constexpr std::string_view kGroupsKey = "pagefuse.cache_groups";
 constexpr std::string_view kZeroInputsKey = "pagefuse.zero_inputs";
-
-absl::StatusOr<std::vector<CacheGroup>> ParseGroups(std::string_view text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  auto bad = [](std::string_view what) {
-    return absl::InvalidArgumentError(StrCat("metadata \"", kGroupsKey, "\": ", what));
-  };
-  if (!json.is_array()) return bad("expected a JSON list");
-  std::vector<CacheGroup> groups;
-  for (const auto& item : json) {
-    if (!item.is_object() || !item.contains("name") || !item["name"].is_string() ||
-        !item.contains("sliding_window") || !item["sliding_window"].is_number_integer() ||
-        !item.contains("block_size") || !item["block_size"].is_number_integer() ||
-        !item.contains("caches") || !item["caches"].is_array()) {
-      return bad("a group needs name, sliding_window, block_size and caches");
-    }
-    CacheGroup group;
-    group.name = item["name"];
-    group.sliding_window = item["sliding_window"];
-    group.block_size = item["block_size"];
-    if (group.block_size < 1 || group.block_size > kMaxBlockSize || group.sliding_window < 0) {
-      return bad("a size is out of range");
-    }
-    for (const auto& cache : item["caches"]) {
-      if (!cache.is_string()) return bad("a cache is named by a string");
-      group.caches.push_back(cache);
-    }
-    groups.push_back(std::move(group));
-  }
-  return groups;
-}
 
 // The names that the metadata lists, each an input of one int64 for each token.
 absl::StatusOr<std::vector<std::string>> ParseZeroInputs(const Model& model) {
@@ -66,57 +35,88 @@ absl::StatusOr<std::vector<std::string>> ParseZeroInputs(const Model& model) {
   return names;
 }
 
+// A cache is [num_blocks, block_size, ...], or bytes whose rows only the ops find, [num_blocks, S].
+absl::StatusOr<CacheLayout::CacheTensor> ReadCache(const Graph& graph, const CacheGroup& group,
+                                                   const std::string& name) {
+  const Value* value = graph.FindValue(name);
+  if (!value || !value->is_input() || !value->shape() || value->shape()->rank() < 2) {
+    return absl::InvalidArgumentError(StrCat("cache \"", name, "\" is no input of the graph"));
+  }
+  const std::vector<Dim> block(value->shape()->dims().begin() + 1, value->shape()->dims().end());
+  const auto dims = Shape(block).constant();
+  const bool is_bytes = value->dtype() == DataType::kUint8 && block.size() == 1;
+  if (dims && (is_bytes || dims->front() == group.block_size)) {
+    return CacheLayout::CacheTensor{.dtype = value->dtype(), .block_dims = *dims};
+  }
+  return absl::InvalidArgumentError(
+      StrCat("cache \"", name, "\": expected [num_blocks, ", group.block_size,
+             ", ...] or bytes [num_blocks, S], got ", value->shape()->ToString()));
+}
+
 }  // namespace
 
 absl::StatusOr<CacheLayout> CacheLayout::FromModel(const Model& model) {
-  auto text = FindMetadata(model.metadata, kGroupsKey);
-  if (!text) {
+  auto groups = ReadCacheGroups(model);
+  if (groups.status().code() == absl::StatusCode::kNotFound) {
     return absl::FailedPreconditionError(
         "the graph has no paged cache: insert-paged-cache did not rewrite it");
   }
+  PF_RETURN_IF_ERROR(groups.status());
   CacheLayout layout;
-  PF_ASSIGN_OR_RETURN(layout.groups_, ParseGroups(*text));
+  layout.groups_ = *std::move(groups);
   PF_ASSIGN_OR_RETURN(layout.zero_inputs_, ParseZeroInputs(model));
   for (const Value* input : model.graph->inputs()) layout.inputs_.push_back(input->name());
   for (const CacheGroup& group : layout.groups_) {
     for (const std::string& name : group.caches) {
-      const Value* value = model.graph->FindValue(name);
-      if (!value || !value->is_input() || !value->shape() || value->shape()->rank() < 2) {
-        return absl::InvalidArgumentError(StrCat("cache \"", name, "\" is no input of the graph"));
-      }
-      std::vector<Dim> rest(value->shape()->dims().begin() + 1, value->shape()->dims().end());
-      auto dims = Shape(rest).constant();
-      if (!dims || (*dims)[0] != group.block_size) {
-        return absl::InvalidArgumentError(StrCat("cache \"", name, "\": expected [num_blocks, ",
-                                                 group.block_size, ", ...], got ",
-                                                 value->shape()->ToString()));
-      }
-      layout.tensors_[name] = {.dtype = value->dtype(), .row_dims = *std::move(dims)};
+      PF_ASSIGN_OR_RETURN(layout.tensors_[name], ReadCache(*model.graph, group, name));
     }
   }
   return layout;
 }
 
-int64_t CacheLayout::bytes_per_token() const {
+int64_t CacheLayout::BlockBytes(const CacheGroup& group) const {
   int64_t bytes = 0;
-  for (const auto& [name, tensor] : tensors_) {
+  for (const std::string& name : group.caches) {
+    const CacheTensor& cache = tensors_.at(name);
     int64_t elements = 1;
-    for (size_t i = 1; i < tensor.row_dims.size(); ++i) elements *= tensor.row_dims[i];
-    bytes += elements * BitWidth(tensor.dtype) / 8;
+    for (const int64_t dim : cache.block_dims) elements *= dim;
+    bytes += elements * BitWidth(cache.dtype) / 8;
   }
   return bytes;
 }
 
+int64_t CacheLayout::bytes_per_token() const {
+  double bytes = 0;
+  for (const CacheGroup& group : groups_) {
+    if (group.sliding_window > 0) continue;
+    const int64_t block_tokens = group.block_size * group.tokens_per_row();
+    bytes += static_cast<double>(BlockBytes(group)) / static_cast<double>(block_tokens);
+  }
+  return std::llround(bytes);
+}
+
+int64_t CacheLayout::bytes_per_sequence() const {
+  double bytes = 0;
+  for (const CacheGroup& group : groups_) {
+    const double blocks =
+        static_cast<double>(group.sliding_window) / static_cast<double>(group.block_size);
+    bytes += static_cast<double>(BlockBytes(group)) * blocks;
+  }
+  return std::llround(bytes);
+}
+
 int64_t CacheLayout::BlocksFor(const CacheGroup& group, const std::vector<int64_t>& lengths,
                                int64_t step_tokens) const {
+  const auto blocks_of = [&](int64_t rows) {
+    return rows / group.block_size + (rows % group.block_size != 0 ? 1 : 0);
+  };
   int64_t blocks = 0;
   for (int64_t length : lengths) {
-    int64_t needed = (length + group.block_size - 1) / group.block_size;
+    int64_t needed = blocks_of(group.RowsOf(length));
     const int64_t outside = length - group.sliding_window;
     if (group.sliding_window > 0 && step_tokens < outside) {
       // The window, the step's own tokens, and one block cut at either end.
-      const int64_t held = group.sliding_window + step_tokens;
-      needed = std::min(needed, (held + group.block_size - 1) / group.block_size + 2);
+      needed = std::min(needed, blocks_of(group.sliding_window + step_tokens) + 2);
     }
     blocks += needed;
   }
@@ -130,7 +130,7 @@ absl::StatusOr<std::map<std::string, Tensor>> CacheLayout::Allocate(
     for (const std::string& name : group.caches) {
       const CacheTensor& cache = tensors_.at(name);
       std::vector<int64_t> dims = {group.num_blocks};
-      dims.insert(dims.end(), cache.row_dims.begin(), cache.row_dims.end());
+      dims.insert(dims.end(), cache.block_dims.begin(), cache.block_dims.end());
       PF_ASSIGN_OR_RETURN(tensors[name], Tensor::Allocate(cache.dtype, std::move(dims)));
     }
   }

@@ -14,14 +14,19 @@
 
 namespace pagefuse {
 
-// A paged graph carries metadata_props "pagefuse.cache_groups", a JSON list
-//   [{"name": "full", "sliding_window": 0, "block_size": 16, "caches": ["kv_cache.5.key", ..]}, ..]
-// and the inputs input_ids [T], positions [T] (i64), query_start_loc [B+1], seq_lens [B] (i32), for
-// each group block_table.<name> [B, M] (i32) and slot_mapping.<name> [T] (i64), and each cache
-// [num_blocks, block_size, ...]. Inputs that the graph dropped are not fed. Inputs [T] (i64) that
-// metadata_props "pagefuse.zero_inputs", a JSON list of names, lists are fed zeros: token types.
+// A paged graph carries metadata_props "pagefuse.cache_groups" (cache_groups.h) and the inputs
+// input_ids [T], positions [T] (i64), query_start_loc [B+1], seq_lens [B] (i32), for each group
+// block_table.<name> [B, M] (i32) and slot_mapping.<name> [T] (i64), and each cache [num_blocks,
+// block_size, ...], or uint8 [num_blocks, S] where the rows of a block lie in S bytes. Inputs that
+// the graph dropped are not fed. Inputs [T] (i64) that metadata_props "pagefuse.zero_inputs", a
+// JSON list of names, lists are fed zeros: token types.
 class CacheLayout {
  public:
+  struct CacheTensor {
+    DataType dtype = DataType::kUndefined;
+    std::vector<int64_t> block_dims;  // without the first dim
+  };
+
   // FailedPrecondition if the model has no such metadata; InvalidArgument if it does not fit the
   // inputs.
   static absl::StatusOr<CacheLayout> FromModel(const Model& model);
@@ -30,8 +35,11 @@ class CacheLayout {
   const std::vector<CacheGroup>& groups() const { return groups_; }
   // Inputs that are fed a zero for each token.
   const std::vector<std::string>& zero_inputs() const { return zero_inputs_; }
-  // Of all layers, scales included.
+  // By which a sequence grows with a token: all layers that keep all rows, scales and what fills
+  // blocks up included, those of which windows make one row divided among the tokens.
   int64_t bytes_per_token() const;
+  // That a sequence has besides, however long it is: sliding windows and states of compressors.
+  int64_t bytes_per_sequence() const;
   // Blocks that sequences of these lengths need at most when they run at once with steps of at most
   // `step_tokens`.
   int64_t BlocksFor(const CacheGroup& group, const std::vector<int64_t>& lengths,
@@ -42,12 +50,10 @@ class CacheLayout {
   // Adds the step's packed inputs.
   void AddStepFeeds(const std::vector<int64_t>& input_ids, const StepMetadata& step,
                     std::map<std::string, Tensor>& feeds) const;
+  // Of one block of the group's caches together.
+  int64_t BlockBytes(const CacheGroup& group) const;
 
  private:
-  struct CacheTensor {
-    DataType dtype = DataType::kUndefined;
-    std::vector<int64_t> row_dims;  // without the first dim
-  };
   std::vector<CacheGroup> groups_;
   std::map<std::string, CacheTensor> tensors_;
   std::vector<std::string> inputs_;  // names of all graph inputs

@@ -54,6 +54,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Model model, const Engine
                                                             .kv_cache = options.kv_cache,
                                                             .block_size = options.block_size}));
   impl->stats.cache_bytes_per_token = impl->model->layout().bytes_per_token();
+  impl->stats.cache_bytes_per_sequence = impl->model->layout().bytes_per_sequence();
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 

@@ -37,7 +37,7 @@ struct EngineOptions {
       512;  // token budget: prompts longer than what is left are prefilled in chunks
   int64_t max_sequences = 64;
   int64_t cache_tokens =
-      0;  // tokens that the full-attention group can hold in all; 0: what the requests need
+      0;  // tokens that groups without a window can hold in all; 0: what the requests need
   std::function<void(const EngineStep&)> on_step = nullptr;  // called after every step; may be null
 };
 
@@ -47,7 +47,8 @@ struct EngineStats {
   int64_t decode_tokens = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;
-  int64_t cache_bytes_per_token = 0;  // of all layers, scales included
+  int64_t cache_bytes_per_token = 0;     // by which a sequence grows with each, scales included
+  int64_t cache_bytes_per_sequence = 0;  // besides: of windows and states, which do not grow
   int64_t peak_blocks = 0;
 };
 

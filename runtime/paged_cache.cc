@@ -1,6 +1,7 @@
 #include "pagefuse/runtime/paged_cache.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,19 +11,34 @@
 namespace pagefuse {
 namespace {
 
-int64_t BlocksFor(int64_t tokens, int64_t block_size) {
-  return (tokens + block_size - 1) / block_size;
+int64_t BlocksFor(int64_t rows, int64_t block_size) {
+  return rows / block_size + (rows % block_size != 0 ? 1 : 0);
 }
 
-// The first position that a token at `position` or later can still see.
+// The first row that a token at `position` or later can still see.
 int64_t FirstVisible(const CacheGroup& group, int64_t position) {
   if (group.sliding_window == 0) return 0;
   return std::max<int64_t>(0, position - group.sliding_window + 1);
 }
 
+// The same in a sequence of that length: a state is read by the tokens that close windows only.
+int64_t FirstNeeded(const CacheGroup& group, int64_t length) {
+  if (group.kind != CacheKind::kState) return FirstVisible(group, length);
+  const int64_t last = length / group.ratio * group.ratio + group.ratio - 1;
+  return FirstVisible(group, last);
+}
+
+// The length after so many tokens more, or the largest there is.
+int64_t LengthAfter(int64_t length, int64_t num_tokens) {
+  return length + std::min(num_tokens, std::numeric_limits<int64_t>::max() - length);
+}
+
 }  // namespace
 
-PagedCache::PagedCache(std::vector<CacheGroup> groups) : groups_(std::move(groups)) {
+PagedCache::PagedCache(std::vector<CacheGroup> groups) : PagedCache(std::move(groups), Options()) {}
+
+PagedCache::PagedCache(std::vector<CacheGroup> groups, const Options& options)
+    : groups_(std::move(groups)), options_(options) {
   for (const CacheGroup& group : groups_) {
     pools_.emplace_back(BlockPool::Options{.num_blocks = group.num_blocks});
   }
@@ -48,6 +64,69 @@ absl::StatusOr<SequenceId> PagedCache::Fork(SequenceId parent) {
   return next_id_++;
 }
 
+// A row is held if its block is; rows of no block are none.
+bool PagedCache::HoldsRows(int group, const Sequence& sequence, int64_t length) const {
+  const int64_t first = FirstNeeded(groups_[group], length);
+  if (first >= groups_[group].RowsOf(length)) return true;
+  return first / groups_[group].block_size >= sequence.freed[group];
+}
+
+bool PagedCache::Holds(SequenceId sequence, int64_t length) const {
+  const auto it = sequences_.find(sequence);
+  if (it == sequences_.end() || length < 0 || length > it->second.length) return false;
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    if (!HoldsRows(g, it->second, length)) return false;
+  }
+  return true;
+}
+
+absl::Status PagedCache::CheckHeld(SequenceId sequence, int64_t length) const {
+  const auto it = sequences_.find(sequence);
+  if (it == sequences_.end()) return absl::NotFoundError(absl::StrCat("no sequence ", sequence));
+  if (length < 0 || length > it->second.length) {
+    return absl::FailedPreconditionError(absl::StrCat("sequence ", sequence,
+                                                      ": expected a length of 0 to ",
+                                                      it->second.length, ", got ", length));
+  }
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    if (HoldsRows(g, it->second, length)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "sequence ", sequence, " of ", it->second.length, " tokens, back to ", length,
+        ": expected row ", FirstNeeded(groups_[g], length), " of cache group \"", groups_[g].name,
+        "\", got rows from ", it->second.freed[g] * groups_[g].block_size, " on"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SequenceId> PagedCache::ForkAt(SequenceId parent, int64_t length) {
+  PF_RETURN_IF_ERROR(CheckHeld(parent, length));
+  PF_ASSIGN_OR_RETURN(const SequenceId fork, Fork(parent));
+  PF_RETURN_IF_ERROR(Return(fork, length));
+  return fork;
+}
+
+absl::Status PagedCache::Return(SequenceId sequence, int64_t length) {
+  PF_RETURN_IF_ERROR(CheckHeld(sequence, length));
+  Sequence& state = sequences_[sequence];
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) ReturnRows(g, state, length);
+  state.length = length;
+  return absl::OkStatus();
+}
+
+void PagedCache::ReturnRows(int group, Sequence& sequence, int64_t length) {
+  std::vector<int32_t>& blocks = sequence.blocks[group];
+  const int64_t block_size = groups_[group].block_size;
+  const int64_t rows = groups_[group].RowsOf(length);
+  int64_t count = std::min(BlocksFor(rows, block_size), static_cast<int64_t>(blocks.size()));
+  // Where the block of the next row is freed, it takes a new one.
+  if (rows % block_size != 0 && count > 0 && blocks[count - 1] < 0) --count;
+  for (auto i = static_cast<size_t>(count); i < blocks.size(); ++i) {
+    if (blocks[i] >= 0) pools_[group].Release(blocks[i]);
+  }
+  blocks.resize(static_cast<size_t>(count));
+  sequence.freed[group] = std::min(sequence.freed[group], count);
+}
+
 void PagedCache::Remove(SequenceId sequence) {
   auto it = sequences_.find(sequence);
   if (it == sequences_.end()) return;
@@ -64,20 +143,25 @@ int64_t PagedCache::Length(SequenceId sequence) const {
   return it == sequences_.end() ? 0 : it->second.length;
 }
 
-// Blocks behind the last one that the sequence has.
+// Blocks behind the last one that the sequence has, for new rows; one more than there are stands
+// for many.
 int64_t PagedCache::NewBlocks(int group, const Sequence& sequence, int64_t num_tokens) const {
-  const int64_t block_size = groups_[group].block_size;
-  // More tokens than the pool has room for need more blocks than it has, however many they are.
-  num_tokens = std::min(num_tokens, (pools_[group].num_blocks() + 1) * block_size);
+  const CacheGroup& layers = groups_[group];
+  const int64_t rows = layers.RowsOf(LengthAfter(sequence.length, num_tokens));
+  if (rows == layers.RowsOf(sequence.length)) return 0;
   const auto have = static_cast<int64_t>(sequence.blocks[group].size());
-  return std::max<int64_t>(0, BlocksFor(sequence.length + num_tokens, block_size) - have);
+  return std::clamp<int64_t>(BlocksFor(rows, layers.block_size) - have, 0,
+                             pools_[group].num_blocks() + 1);
 }
 
-// The block that gets the first new token, if the sequence shares it with others; else -1.
+// The block that gets the first new row, if the sequence shares it with others; else -1.
 int32_t PagedCache::SharedTail(int group, const Sequence& sequence, int64_t num_tokens) const {
+  const CacheGroup& layers = groups_[group];
   const std::vector<int32_t>& blocks = sequence.blocks[group];
-  const int64_t first = sequence.length / groups_[group].block_size;
-  if (num_tokens == 0 || first >= static_cast<int64_t>(blocks.size()) || blocks[first] < 0) {
+  const int64_t row = layers.RowsOf(sequence.length);
+  const int64_t first = row / layers.block_size;
+  if (layers.RowsOf(LengthAfter(sequence.length, num_tokens)) == row ||
+      first >= static_cast<int64_t>(blocks.size()) || blocks[first] < 0) {
     return -1;
   }
   return pools_[group].references(blocks[first]) > 1 ? blocks[first] : -1;
@@ -151,27 +235,33 @@ absl::StatusOr<StepMetadata> PagedCache::Append(const std::vector<StepEntry>& en
 }
 
 void PagedCache::TakeBlocks(int group, Sequence& sequence, int64_t num_tokens) {
-  if (num_tokens == 0) return;
-  const int64_t block_size = groups_[group].block_size;
+  const CacheGroup& layers = groups_[group];
+  const int64_t rows = layers.RowsOf(sequence.length + num_tokens);
+  if (rows == layers.RowsOf(sequence.length)) return;
   std::vector<int32_t>& blocks = sequence.blocks[group];
   BlockPool& pool = pools_[group];
   if (const int32_t shared = SharedTail(group, sequence, num_tokens); shared >= 0) {
     const int32_t copy = *pool.Allocate();
     copies_.push_back({group, shared, copy});
     pool.Release(shared);
-    blocks[sequence.length / block_size] = copy;
+    blocks[layers.RowsOf(sequence.length) / layers.block_size] = copy;
   }
-  const int64_t end = BlocksFor(sequence.length + num_tokens, block_size);
+  const int64_t end = BlocksFor(rows, layers.block_size);
   while (static_cast<int64_t>(blocks.size()) < end) blocks.push_back(*pool.Allocate());
 }
 
 void PagedCache::MapSlots(int group, const Sequence& sequence, int64_t num_tokens,
                           std::vector<int64_t>& slots) const {
-  const int64_t block_size = groups_[group].block_size;
+  const CacheGroup& layers = groups_[group];
   for (int64_t i = 0; i < num_tokens; ++i) {
-    const int64_t position = sequence.length + i;
-    slots.push_back(sequence.blocks[group][position / block_size] * block_size +
-                    position % block_size);
+    const int64_t length = sequence.length + i + 1;
+    if (length % layers.tokens_per_row() != 0) {
+      slots.push_back(-1);
+      continue;
+    }
+    const int64_t row = layers.RowsOf(length) - 1;
+    slots.push_back(sequence.blocks[group][row / layers.block_size] * layers.block_size +
+                    row % layers.block_size);
   }
 }
 
@@ -192,8 +282,9 @@ void PagedCache::WriteTable(int group, const std::vector<StepEntry>& entries,
 
 void PagedCache::FreeBehindWindow(Sequence& sequence) {
   for (size_t g = 0; g < groups_.size(); ++g) {
-    // The next token is at position `length`.
-    const int64_t keep = FirstVisible(groups_[g], sequence.length) / groups_[g].block_size;
+    // The next token is at position `length`, or before it after a return.
+    const int64_t next = std::max<int64_t>(0, sequence.length - options_.keep);
+    const int64_t keep = FirstVisible(groups_[g], next) / groups_[g].block_size;
     std::vector<int32_t>& blocks = sequence.blocks[g];
     const int64_t end = std::min<int64_t>(keep, static_cast<int64_t>(blocks.size()));
     for (int64_t i = sequence.freed[g]; i < end; ++i) {

@@ -11,21 +11,10 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/tensor.h"
+#include "pagefuse/passes/page/cache_groups.h"
 #include "pagefuse/runtime/block_pool.h"
 
 namespace pagefuse {
-
-// Layers that keep the same tokens: full attention keeps all, a sliding window of W the last W. A
-// group has one block table and one pool; its layers' cache tensors are indexed by the same block
-// ids.
-struct CacheGroup {
-  std::string name;  // "full", "window_512": suffix of block_table.<name> and slot_mapping.<name>
-  int64_t sliding_window = 0;  // 0: keeps everything
-  int64_t block_size = 16;     // tokens a block
-  int64_t num_blocks = 0;
-  std::vector<std::string>
-      caches;  // graph inputs: kv_cache.N.key, .value (, .key_scale, .value_scale)
-};
 
 using SequenceId = int64_t;
 
@@ -49,16 +38,36 @@ struct StepMetadata {
   std::vector<Group> groups;  // in the order of the cache's groups
 };
 
-// Owns the bookkeeping, not the tensors. Blocks of a sliding-window group are freed as soon as no
-// later token can see them. Not thread-safe.
+// Owns the bookkeeping, not the tensors. Blocks of a group that keeps last rows, of a window or of a
+// compressor's state, are freed as soon as no later token can see them. A compressed group has a
+// row for each window of `ratio` tokens: the token that closes one has its slot, others have -1.
+// Not thread-safe.
 class PagedCache {
  public:
+  struct Options {
+    // Tokens that groups which keep last rows keep besides, so that a sequence can return to a
+    // length that is shorter by as many.
+    int64_t keep = 0;
+  };
   explicit PagedCache(std::vector<CacheGroup> groups);
+  PagedCache(std::vector<CacheGroup> groups, const Options& options);
 
   SequenceId AddSequence();
   // A sequence that shares all blocks of `parent`; the first write to a shared block copies it (see
   // TakeCopies).
   absl::StatusOr<SequenceId> Fork(SequenceId parent);
+
+  // Whether the sequence holds all that tokens from position `length` on read of those before: the
+  // last window - 1 rows of a window; of a compressor's state the rows of the window that is open
+  // there, and where windows overlap those of the one before it. So it is for every length that
+  // the sequence never exceeded by more than `keep`. Where it is a multiple of all ratios and of
+  // the tokens of blocks, no block is copied; compressed rows behind it are written again.
+  bool Holds(SequenceId sequence, int64_t length) const;
+  // A sequence that shares the first `length` tokens with `parent`. FailedPrecondition if the
+  // parent does not hold them.
+  absl::StatusOr<SequenceId> ForkAt(SequenceId parent, int64_t length);
+  // Takes tokens back, down to the first `length`. FailedPrecondition as ForkAt.
+  absl::Status Return(SequenceId sequence, int64_t length);
   // Frees everything that only this sequence holds.
   void Remove(SequenceId sequence);
   int64_t Length(SequenceId sequence) const;
@@ -88,6 +97,9 @@ class PagedCache {
     std::vector<std::vector<int32_t>> blocks;  // by group; -1 where freed behind the window
     std::vector<int64_t> freed;                // by group: how many leading blocks are freed
   };
+  bool HoldsRows(int group, const Sequence& sequence, int64_t length) const;
+  absl::Status CheckHeld(SequenceId sequence, int64_t length) const;
+  void ReturnRows(int group, Sequence& sequence, int64_t length);
   int64_t NewBlocks(int group, const Sequence& sequence, int64_t num_tokens) const;
   int32_t SharedTail(int group, const Sequence& sequence, int64_t num_tokens) const;
   absl::Status CheckEntries(const std::vector<StepEntry>& entries) const;
@@ -98,6 +110,7 @@ class PagedCache {
   void FreeBehindWindow(Sequence& sequence);
 
   std::vector<CacheGroup> groups_;
+  Options options_;
   std::vector<BlockPool> pools_;
   std::map<SequenceId, Sequence> sequences_;
   std::vector<Copy> copies_;

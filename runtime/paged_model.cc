@@ -59,7 +59,8 @@ absl::Status PagedModel::Reserve(const std::vector<int64_t>& lengths, int64_t st
   for (CacheGroup& group : groups) {
     group.num_blocks = layout_.BlocksFor(group, lengths, step_tokens);
     if (cache_tokens > 0 && group.sliding_window == 0) {
-      group.num_blocks = (cache_tokens - 1) / group.block_size + 1;
+      const int64_t rows = std::max<int64_t>(group.RowsOf(cache_tokens), 1);
+      group.num_blocks = (rows - 1) / group.block_size + 1;
     }
     if (group.num_blocks > BlockPool::kMaxBlocks) {
       return absl::ResourceExhaustedError(StrCat("cache group \"", group.name,

@@ -37,8 +37,8 @@ class PagedModel {
                                                             const PagedModelOptions& options);
 
   // Makes the cache: room for sequences of these lengths at once in steps of at most `step_tokens`.
-  // `cache_tokens` > 0 bounds the full-attention group instead. Drops all sequences of the old
-  // cache.
+  // `cache_tokens` > 0 bounds the groups that keep all rows instead. Drops all sequences of the
+  // old cache.
   absl::Status Reserve(const std::vector<int64_t>& lengths, int64_t step_tokens,
                        int64_t cache_tokens = 0);
 

@@ -56,6 +56,7 @@ Json GenerateFigures(const GenerateFlags& flags, const Decoder& decoder) {
     json["kv_cache"] = decoder.plain()->keeps_past() ? "of the graph" : "nothing";
   }
   json["cache_bytes_per_token"] = stats.cache_bytes_per_token;
+  json["cache_bytes_per_sequence"] = stats.cache_bytes_per_sequence;
   json["prefill_tokens"] = stats.prefill_tokens;
   json["decode_tokens"] = stats.decode_tokens;
   json["prefill_tokens_per_second"] = PerSecond(stats.prefill_tokens, stats.prefill_seconds);
@@ -95,7 +96,11 @@ void PrintFigures(const Decoder& decoder, const Json& json) {
             << (json.contains("indexer_cache")
                     ? StrCat(", index keys: ", json["indexer_cache"].get<std::string>())
                     : "")
-            << ", " << json["cache_bytes_per_token"] << " bytes a token\n";
+            << ", " << json["cache_bytes_per_token"] << " bytes a token"
+            << (json["cache_bytes_per_sequence"] > 0
+                    ? StrCat(" and ", HumanBytes(json["cache_bytes_per_sequence"]), " a sequence")
+                    : "")
+            << "\n";
   std::cerr << "prefill: " << json["prefill_tokens"] << " tokens, "
             << static_cast<int64_t>(json["prefill_tokens_per_second"].get<double>())
             << " a second\n";

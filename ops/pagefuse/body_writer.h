@@ -131,6 +131,11 @@ std::string WriteBytes(BodyWriter& w, const std::string& x, DataType type, int64
 std::string WriteFromBytes(BodyWriter& w, const std::string& bytes, DataType type,
                            const std::vector<int64_t>& dims);
 
+// The rows [N, width] of a cache [blocks, block_size, width] of numbers put at the slots [N]:
+// the cache's rows [blocks * block_size, width]; of two rows for one slot the later stays.
+std::string WriteRowPut(BodyWriter& w, const std::string& cache, const std::string& rows,
+                        const std::string& slots, int64_t width);
+
 // Where one part of a token's bytes lies in a paged cache: slot s has `width` bytes at
 // (s / block_size) * block_bytes + base + (s % block_size) * stride.
 struct PagedPart {

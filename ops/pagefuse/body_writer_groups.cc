@@ -153,6 +153,12 @@ std::string WriteGroupedRead(BodyWriter& w, const GroupedRowFormat& format,
                 {coded, WriteFromBytes(w, plain, DataType::kBfloat16, Dims(lead, {format.plain}))});
 }
 
+std::string WriteRowPut(BodyWriter& w, const std::string& cache, const std::string& rows,
+                        const std::string& slots, int64_t width) {
+  return w.Call("ScatterND",
+                {w.Reshape(cache, {-1, width}), w.Call("Unsqueeze", {slots, w.Ints({1})}), rows});
+}
+
 std::string WriteAddresses(BodyWriter& w, const std::string& slots, const PagedPart& part) {
   const std::string block_size = w.Int(part.block_size);
   const std::string block =

@@ -4,6 +4,7 @@
 
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/canonicalise/choice_rules.h"
+#include "pagefuse/passes/canonicalise/floor_division.h"
 #include "pagefuse/passes/canonicalise/peephole.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/ports.h"
@@ -199,7 +200,8 @@ std::unique_ptr<Pass> SimplifyArithmetic() {
   return MakePeepholePass(
       "simplify-arithmetic",
       "Removes neutral operands and gives one spelling to equal sums: Clip "
-      "with one bound, 1 / x, x ^ 2, x ^ 0.5, means, a + -b, max (x, -x), Where of Not, of a "
+      "with one bound, 1 / x, x ^ 2, x ^ 0.5, means, a + -b, quotients rounded down, max (x, "
+      "-x), Where of Not, of a "
       "comparison of its operands, of 1 and 0, GatherND of one index, "
       "transposed lists.",
       {{"remove-neutral-operand", "Mul Div Pow And Or Add Sub", RemoveNeutral},
@@ -210,6 +212,7 @@ std::unique_ptr<Pass> SimplifyArithmetic() {
        {"square-to-mul", "Pow", SquareToMul},
        {"pow-to-sqrt", "Pow", PowToSqrt},
        {"max-to-abs", "Max", MaxToAbs},
+       {"floor-division", "Sub", FloorDivision},
        {"remove-double-not", "Not", RemoveDoubleNot},
        {"where-of-not", "Where", WhereOfNot},
        {"where-of-constant", "Where", WhereOfConstant},

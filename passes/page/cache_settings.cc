@@ -3,25 +3,25 @@
 #include <set>
 
 #include "absl/strings/str_join.h"
-#include "nlohmann/json.hpp"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/cache_choice.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
+#include "pagefuse/passes/page/cache_groups.h"
 #include "pagefuse/passes/page/cache_plan.h"
 
 namespace pagefuse {
 namespace {
 
+// Of groups that are given their block size: a state has its own.
 std::optional<int64_t> BlockSizeOf(const Model& model) {
-  const auto text = FindMetadata(model.metadata, "pagefuse.cache_groups");
-  if (!text) return std::nullopt;
-  const nlohmann::json groups = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!groups.is_array() || groups.empty() || !groups[0].is_object()) return std::nullopt;
-  const auto size = groups[0].find("block_size");
-  if (size == groups[0].end() || !size->is_number_integer()) return std::nullopt;
-  return size->get<int64_t>();
+  const auto groups = ReadCacheGroups(model);
+  if (!groups.ok()) return std::nullopt;
+  for (const CacheGroup& group : *groups) {
+    if (group.kind != CacheKind::kState) return group.block_size;
+  }
+  return std::nullopt;
 }
 
 std::string FormatOf(const Node& attention) {
@@ -60,7 +60,17 @@ bool AttendsToLatentPages(const Node& node) {
   if (!node.Is("SparseMlaAttention", "pagefuse")) return false;
   if (node.input(kSparseMlaIn["block_table"])) return true;
   const Value* cache = node.input(kSparseMlaIn["kv_cache"]);
-  return cache && cache->producer() && cache->producer()->Is("MlaCacheInsert", "pagefuse");
+  return cache && cache->producer() &&
+         (cache->producer()->Is("MlaCacheInsert", "pagefuse") ||
+          cache->producer()->Is("QNormRopeKvInsert", "pagefuse"));
+}
+
+// Rows of a window are those of QNormRopeKvInsert where no compressed ones are read besides.
+bool HasWindow(const Node& attention) {
+  if (attention.IntAttribute("sliding_window", 0).value_or(0) > 0) return true;
+  const Node* insert = attention.input(1)->producer();
+  return insert && insert->Is("QNormRopeKvInsert", "pagefuse") &&
+         !attention.input(kSparseMlaIn["extra_kv_cache"]);
 }
 
 // A layer is a cache that something attends over, however often.
@@ -74,7 +84,7 @@ std::vector<LayerSettings> LayersOf(const Model& model) {
     if (!caches.insert(node->input(1)).second) continue;
     LayerSettings& settings = layers.emplace_back();
     settings.layer.index = static_cast<int64_t>(layers.size()) - 1;
-    settings.layer.has_window = node->IntAttribute("sliding_window", 0).value_or(0) > 0;
+    settings.layer.has_window = HasWindow(*node);
     settings.format = has_rows    ? FormatOfSharedRows(*node)
                       : has_slots ? SlotFormatOf(*node)
                                   : FormatOf(*node);

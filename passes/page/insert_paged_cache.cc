@@ -26,6 +26,9 @@
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/page/batched_tokens.h"
+#include "pagefuse/passes/page/cache_groups.h"
+#include "pagefuse/passes/page/compressed_attention.h"
+#include "pagefuse/passes/page/compressed_sites.h"
 #include "pagefuse/passes/page/grouped_attention.h"
 #include "pagefuse/passes/page/latent_sites.h"
 #include "pagefuse/passes/page/packed_heads.h"
@@ -53,7 +56,8 @@ struct Site {
   int64_t query_heads = 0, kv_heads = 0, head_size = 0;
   const Value* padding = nullptr;
   Value* sinks = nullptr;
-  const LatentSite* latent = nullptr;  // null: keys and values of heads
+  const LatentSite* latent = nullptr;          // null: keys and values of heads
+  const CompressedSite* compressed = nullptr;  // likewise
 };
 
 Attribute Of(int64_t value) { return {.value = value, .doc_string = {}, .unknown_fields = {}}; }
@@ -83,7 +87,9 @@ absl::Status ReadHeads(Site& site) {
   }
   const Dim& query_length = (*node.input(Attention::kQuery)->shape())[2];
   if (!ProvablyEqual(query_length, (*node.input(Attention::kKey)->shape())[2])) {
-    return Unfit(node, "new keys are not as many as queries");
+    return Unfit(node, StrCat("new keys are not as many as queries: expected ",
+                              query_length.ToString(), ", got ",
+                              (*node.input(Attention::kKey)->shape())[2].ToString()));
   }
   return absl::OkStatus();
 }
@@ -160,6 +166,7 @@ class PagedCacheInserter {
       contents_.clear();
       PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
     }
+    PF_ASSIGN_OR_RETURN(compressed_sites_, LowerCompressedAttention(model_, contents_));
     PF_RETURN_IF_ERROR(LowerSinkAttention(model_, contents_, grouped));
     PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_, contents_));
     if (!latent_sites_.empty()) {
@@ -174,6 +181,11 @@ class PagedCacheInserter {
       if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
         site.sinks = extras->second.sinks;
       }
+      if (const auto compressed = compressed_sites_.find(node.get());
+          compressed != compressed_sites_.end()) {
+        site.compressed = &compressed->second;
+        site.padding = compressed->second.padding;
+      }
       sites_.push_back(site);
     }
     if (sites_.empty()) return NoSite();
@@ -181,8 +193,10 @@ class PagedCacheInserter {
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, Trace(inputs));
     FreeStepNames(graph_);
     PF_ASSIGN_OR_RETURN(const DecoderLogits logits, FindLogits(graph_, inputs, trace));
-    const bool needs_positions = !trace.places.empty() || !trace.cuts.empty();
-    ReplacePlaces(graph_, trace, PackTokenInputs(graph_, inputs, needs_positions));
+    const bool needs_positions =
+        !trace.places.empty() || !trace.cuts.empty() || !compressed_sites_.empty();
+    positions_ = PackTokenInputs(graph_, inputs, needs_positions);
+    ReplacePlaces(graph_, trace, positions_);
     PassOnAllRows(graph_, trace);
     AddStepInputs();
     AddTokenOwners();
@@ -204,6 +218,12 @@ class PagedCacheInserter {
   }
 
  private:
+  struct Group {
+    CacheGroup layers;
+    Value* block_table = nullptr;
+    Value* slot_mapping = nullptr;
+  };
+
   absl::StatusOr<DecoderInputs> FindInputs() {
     std::vector<Value*> pasts;
     Value* padding = nullptr;
@@ -248,6 +268,7 @@ class PagedCacheInserter {
     sources.rows.insert(sources.rows.end(), inputs.segments.begin(), inputs.segments.end());
     for (const Site& site : sites_) {
       sources.sites.insert(site.node);
+      if (site.compressed) sources.beside[site.node] = RowsBeside(*site.compressed);
       if (!site.latent || !site.latent->selection) continue;
       const KeySelection& chosen = *site.latent->selection;
       sources.beside[site.node] = {chosen.query, chosen.weights, chosen.key};
@@ -257,9 +278,21 @@ class PagedCacheInserter {
     return TraceTokens(graph_, sources, contents_);
   }
 
-  static std::string GroupName(int64_t window) {
-    return window == 0 ? "full" : StrCat("window_", window);
+  static std::vector<const Value*> RowsBeside(const CompressedSite& site) {
+    std::vector<const Value*> rows;
+    if (site.rows) rows = {site.rows->kv, site.rows->gate};
+    if (site.choice) {
+      rows.insert(rows.end(), {site.choice->query, site.choice->weights, site.choice->keys.kv,
+                               site.choice->keys.gate});
+    }
+    return rows;
   }
+
+  static CacheGroupKey KeyOf(const Site& site) {
+    return site.window == 0 ? CacheGroupKey::Full() : CacheGroupKey::Window(site.window);
+  }
+
+  Group& GroupOf(const Site& site) { return groups_.at(KeyOf(site)); }
 
   Value* AddStepInput(const std::string& name, DataType dtype, Shape shape) {
     return graph_.AddInput(graph_.UniqueName(name), dtype, std::move(shape));
@@ -270,32 +303,57 @@ class PagedCacheInserter {
     query_start_loc_ = AddStepInput("query_start_loc", DataType::kInt32, Shape{sequences + Dim(1)});
     seq_lens_ = AddStepInput("seq_lens", DataType::kInt32, Shape{sequences});
     for (const Site& site : sites_) {
-      if (groups_.contains(site.window)) continue;
-      const std::string name = GroupName(site.window);
-      Group& group = groups_[site.window];
-      group.block_table = AddStepInput("block_table." + name, DataType::kInt32,
-                                       Shape{sequences, Dim::Symbol("max_blocks." + name)});
-      group.slot_mapping =
-          AddStepInput("slot_mapping." + name, DataType::kInt64, Shape{Dim::Symbol("num_tokens")});
+      for (const CacheGroupKey& key : KeysOf(site)) AddGroup(key);
     }
+  }
+
+  // The site's own group, and those of what it compresses.
+  static std::vector<CacheGroupKey> KeysOf(const Site& site) {
+    std::vector<CacheGroupKey> keys = {KeyOf(site)};
+    if (!site.compressed || !site.compressed->rows) return keys;
+    const CompressedRows& rows = *site.compressed->rows;
+    keys.push_back(StateKey(rows));
+    if (site.compressed->choice) keys.push_back(StateKey(site.compressed->choice->keys));
+    keys.push_back(CacheGroupKey::Compressed(rows.ratio));
+    return keys;
+  }
+
+  static CacheGroupKey StateKey(const CompressedRows& rows) {
+    return CacheGroupKey::State(rows.ratio, rows.overlap);
+  }
+
+  void AddGroup(const CacheGroupKey& key) {
+    if (groups_.contains(key)) return;
+    Group& group = groups_[key];
+    group.layers = MakeCacheGroup(key, block_size_);
+    const std::string& name = group.layers.name;
+    group.block_table =
+        AddStepInput("block_table." + name, DataType::kInt32,
+                     Shape{Dim::Symbol("num_sequences"), Dim::Symbol("max_blocks." + name)});
+    group.slot_mapping =
+        AddStepInput("slot_mapping." + name, DataType::kInt64, Shape{Dim::Symbol("num_tokens")});
   }
 
   // Read by the sites that choose among their rows, before the first of which they are computed.
   void AddTokenOwners() {
     for (const Site& site : sites_) {
-      if (!site.latent || !site.latent->selection) continue;
+      if (!site.compressed && (!site.latent || !site.latent->selection)) continue;
       GraphBuilder builder(graph_, site.node, "tokens");
-      owners_ =
-          FindTokenOwners(builder, groups_[site.window].slot_mapping, seq_lens_, query_start_loc_);
+      owners_ = FindTokenOwners(builder, GroupOf(site).slot_mapping, seq_lens_, query_start_loc_);
       return;
     }
   }
 
   Value* AddCache(const Site& site, const std::string& name, std::vector<Dim> row) {
-    row.insert(row.begin(),
-               {Dim::Symbol("num_blocks." + GroupName(site.window)), Dim(block_size_)});
-    Value* cache = graph_.AddInput(graph_.UniqueName(name), site.dtype, Shape(std::move(row)));
-    groups_[site.window].caches.push_back(cache->name());
+    return AddCache(KeyOf(site), site.dtype, name, std::move(row));
+  }
+
+  Value* AddCache(const CacheGroupKey& key, DataType dtype, const std::string& name,
+                  std::vector<Dim> row) {
+    CacheGroup& layers = groups_.at(key).layers;
+    row.insert(row.begin(), {Dim::Symbol("num_blocks." + layers.name), Dim(layers.block_size)});
+    Value* cache = graph_.AddInput(graph_.UniqueName(name), dtype, Shape(std::move(row)));
+    layers.caches.push_back(cache->name());
     return cache;
   }
 
@@ -310,6 +368,8 @@ class PagedCacheInserter {
     Node* attention = nullptr;
     if (site.latent) {
       PF_ASSIGN_OR_RETURN(attention, AttendLatent(builder, site, layer));
+    } else if (site.compressed) {
+      attention = AttendRows(builder, site, layer);
     } else {
       PF_ASSIGN_OR_RETURN(attention, AttendHeads(builder, site, layer));
     }
@@ -326,6 +386,52 @@ class PagedCacheInserter {
     return absl::OkStatus();
   }
 
+  GroupInputs InputsOf(const CacheGroupKey& key) const {
+    const Group& group = groups_.at(key);
+    return {group.block_table, group.slot_mapping, group.layers.block_size};
+  }
+
+  // Over a window, and over what is compressed.
+  Node* AttendRows(GraphBuilder& builder, const Site& site, int layer) {
+    const CompressedSite& compressed = *site.compressed;
+    CompressedStep step{.window = InputsOf(KeyOf(site)),
+                        .positions = positions_,
+                        .seq_lens = seq_lens_,
+                        .query_start_loc = query_start_loc_,
+                        .owners = &owners_};
+    const auto part = [&](std::string_view name) { return StrCat("kv_cache.", layer, ".", name); };
+    CompressedCaches caches;
+    caches.row = AddCache(site, part("row"), {Dim(compressed.size)});
+    if (compressed.rows) {
+      const CompressedRows& rows = *compressed.rows;
+      const CacheGroupKey windows = CacheGroupKey::Compressed(rows.ratio);
+      step.state = InputsOf(StateKey(rows));
+      step.compressed = InputsOf(windows);
+      caches.state = AddCache(StateKey(rows), DataType::kFloat, part("compressor_state"),
+                              {Dim(2 * rows.width())});
+      caches.compressed = AddCache(windows, site.dtype, part("compressed"), {Dim(rows.size)});
+    }
+    if (compressed.choice) {
+      const CompressedRows& keys = compressed.choice->keys;
+      step.index_state = InputsOf(StateKey(keys));
+      caches.index_state = AddCache(StateKey(keys), DataType::kFloat, part("indexer_state"),
+                                    {Dim(2 * keys.width())});
+      caches.compressed_index = AddCache(CacheGroupKey::Compressed(keys.ratio), site.dtype,
+                                         part("compressed_index"), {Dim(keys.size)});
+    }
+    Node* attention = AttendCompressed(builder, *site.node, compressed, step, caches);
+    const std::pair<Value*, std::string_view> updated[] = {
+        {caches.row, "row"},
+        {caches.state, "compressor_state"},
+        {caches.compressed, "compressed"},
+        {caches.index_state, "indexer_state"},
+        {caches.compressed_index, "compressed_index"}};
+    for (const auto& [cache, name] : updated) {
+      if (cache) AddCacheOutput(cache, layer, name);
+    }
+    return attention;
+  }
+
   absl::StatusOr<Node*> AttendLatent(GraphBuilder& builder, const Site& site, int layer) {
     if (!site.node->attribute("scale")) return Unfit(*site.node, "has no scale");
     PF_ASSIGN_OR_RETURN(const float scale, site.node->FloatAttribute("scale", 0.0f));
@@ -336,7 +442,7 @@ class PagedCacheInserter {
       index_cache = AddCache(site, StrCat("kv_cache.", layer, ".index_key"),
                              {Dim(site.latent->selection->size)});
     }
-    const Group& group = groups_[site.window];
+    const Group& group = GroupOf(site);
     const LatentRows rows = AttendLatentRows(builder, *site.node, *site.latent,
                                              {.cache = cache,
                                               .index_cache = index_cache,
@@ -364,7 +470,7 @@ class PagedCacheInserter {
     Value* value_cache = AddCache(site, StrCat("kv_cache.", layer, ".value"), row);
     Node* node =
         builder.AddNode("pagefuse", "PagedCacheInsert",
-                        {key, value, key_cache, value_cache, groups_[site.window].slot_mapping}, 2);
+                        {key, value, key_cache, value_cache, GroupOf(site).slot_mapping}, 2);
     AddCacheOutput(node->output(0), layer, "key");
     AddCacheOutput(node->output(1), layer, "value");
     return insert = node;
@@ -375,7 +481,7 @@ class PagedCacheInserter {
     Value* query =
         PackedHeads(builder, node.input(Attention::kQuery), site.query_heads, site.head_size);
     const Node* insert = InsertOf(builder, site, layer);
-    const Group& group = groups_[site.window];
+    const Group& group = GroupOf(site);
     Node* attention = builder.AddNode("pagefuse", "PagedAttention",
                                       {query, insert->output(0), insert->output(1),
                                        query_start_loc_, seq_lens_, group.block_table},
@@ -436,21 +542,10 @@ class PagedCacheInserter {
   }
 
   void WriteGroups() {
-    nlohmann::json list = nlohmann::json::array();
-    for (const auto& [window, group] : groups_) {
-      list.push_back({{"name", GroupName(window)},
-                      {"sliding_window", window},
-                      {"block_size", block_size_},
-                      {"caches", group.caches}});
-    }
-    SetMetadata(model_.metadata, "pagefuse.cache_groups", list.dump());
+    std::vector<CacheGroup> groups;
+    for (const auto& [key, group] : groups_) groups.push_back(group.layers);
+    WriteCacheGroups(model_, groups);
   }
-
-  struct Group {
-    Value* block_table = nullptr;
-    Value* slot_mapping = nullptr;
-    std::vector<std::string> caches;
-  };
 
   Model& model_;
   Graph& graph_;
@@ -458,9 +553,11 @@ class PagedCacheInserter {
   SymbolicContents contents_;
   std::vector<Site> sites_;
   LatentSites latent_sites_;
+  CompressedSites compressed_sites_;
   std::map<std::tuple<const Value*, const Value*, int64_t>, const Node*> inserts_;
-  std::map<int64_t, Group> groups_;  // by window, 0 for full attention
+  std::map<CacheGroupKey, Group> groups_;
   TokenOwners owners_;
+  Value* positions_ = nullptr;
   Value* query_start_loc_ = nullptr;
   Value* seq_lens_ = nullptr;
   std::vector<Value*> cache_outputs_;

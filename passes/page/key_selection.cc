@@ -54,7 +54,7 @@ class SelectionReader {
     PF_ASSIGN_OR_RETURN(const Element scores, ReadMaskedScores(*topk, choice.mask));
     PF_ASSIGN_OR_RETURN(const LogitsSite site, ReadIndexScores(reader_, scores, t_));
     PF_ASSIGN_OR_RETURN(KeySelection result, Build(choice.mask, site));
-    PF_ASSIGN_OR_RETURN(result.most, ReadMost(*topk));
+    PF_ASSIGN_OR_RETURN(result.most, MostChosen(reader_, *topk, t_->extent));
     return result;
   }
 
@@ -188,29 +188,6 @@ class SelectionReader {
     return of_a && of_a == keys(b);
   }
 
-  // The k of TopK: a number, or that and the number of keys, whichever is less.
-  absl::StatusOr<int64_t> ReadMost(const Node& topk) {
-    const IndexForm k = reader_.ReadIndex({topk.input(1), {IndexForm(0)}});
-    if (const auto number = k.number()) return *number;
-    if (k.is_constant()) {
-      if (const auto number = NumberInMin(k.constant(), t_->extent)) return *number;
-    }
-    const AtomPtr least = k.atom();
-    if (least && least->kind == Kind::kMin && least->args.size() == 2) {
-      for (int side : {0, 1}) {
-        const auto number = least->args[side].number();
-        const IndexForm& other = least->args[1 - side];
-        if (number && other.is_constant() && ProvablyEqual(other.constant(), t_->extent)) {
-          return *number;
-        }
-      }
-    }
-    return absl::FailedPreconditionError(StrCat("the number of keys that ", topk.Description(),
-                                                " chooses is no constant, nor all keys if that "
-                                                "is less: got ",
-                                                k.Key()));
-  }
-
   AxisAtoms Batch() const { return b_ ? AxisAtoms{b_} : AxisAtoms{}; }
 
   absl::StatusOr<KeySelection> Build(const Element& mask, const LogitsSite& site) {
@@ -287,6 +264,26 @@ class SelectionReader {
 };
 
 }  // namespace
+
+absl::StatusOr<int64_t> MostChosen(ElementReader& reader, const Node& topk, const Dim& all) {
+  const IndexForm k = reader.ReadIndex({topk.input(1), {IndexForm(0)}});
+  if (const auto number = k.number()) return *number;
+  if (k.is_constant()) {
+    if (const auto number = NumberInMin(k.constant(), all)) return *number;
+  }
+  const AtomPtr least = k.atom();
+  if (least && least->kind == Kind::kMin && least->args.size() == 2) {
+    for (int side : {0, 1}) {
+      const auto number = least->args[side].number();
+      const IndexForm& other = least->args[1 - side];
+      if (number && other.is_constant() && ProvablyEqual(other.constant(), all)) return *number;
+    }
+  }
+  return absl::FailedPreconditionError(StrCat("the number of keys that ", topk.Description(),
+                                              " chooses is no constant, nor all keys if that "
+                                              "is less: got ",
+                                              k.Key()));
+}
 
 absl::StatusOr<KeySelection> ReadKeySelection(GraphBuilder& builder, Value* mask,
                                               const SymbolicContents& contents) {

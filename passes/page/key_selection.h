@@ -15,6 +15,7 @@
 
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 
@@ -34,5 +35,8 @@ struct KeySelection {
 // chosen places; FailedPrecondition saying what differs from the form above.
 absl::StatusOr<KeySelection> ReadKeySelection(GraphBuilder& builder, Value* mask,
                                               const SymbolicContents& contents);
+
+// The k of a TopK over `all` keys: a number, or that and the number of keys, whichever is less.
+absl::StatusOr<int64_t> MostChosen(ElementReader& reader, const Node& topk, const Dim& all);
 
 }  // namespace pagefuse

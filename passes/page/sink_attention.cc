@@ -17,15 +17,6 @@
 namespace pagefuse {
 namespace {
 
-// A softmax over scores and a sink, of which the sink's part is cut off.
-struct SinkSite {
-  Node* softmax = nullptr;
-  Node* cut = nullptr;
-  Node* sum = nullptr;  // of values, behind the cut
-  Value* scores = nullptr;
-  Value* sinks = nullptr;  // beside the scores
-};
-
 Node* OnlyReader(const Value& value) {
   return !value.is_output() && value.uses().size() == 1 ? value.uses()[0].node : nullptr;
 }
@@ -54,6 +45,8 @@ bool CutsLast(const Node& slice, const Value& scores, const SymbolicContents& co
          (cut->end == Dim(-1) || ProvablyEqual(*shape, *scores.shape()));
 }
 
+}  // namespace
+
 std::optional<SinkSite> SinkSiteAt(Node* softmax, const SymbolicContents& contents) {
   if (!softmax->Is("Softmax") || !IsLastAxis(*softmax, *softmax->input(0), -1)) return std::nullopt;
   const Node* joined = JoinedScores(*softmax);
@@ -75,7 +68,6 @@ std::optional<SinkSite> SinkSiteAt(Node* softmax, const SymbolicContents& conten
   return site.sum && site.sum->Is("MatMul") ? std::optional(site) : std::nullopt;
 }
 
-// One number for each head, [H], of what stands beside scores [B, H, S, T].
 absl::StatusOr<Value*> SinksByHead(Graph& graph, const SinkSite& site,
                                    const SymbolicContents& contents) {
   const auto refuse = [&](std::string_view why) {
@@ -103,6 +95,8 @@ absl::StatusOr<Value*> SinksByHead(Graph& graph, const SinkSite& site,
   if (by_head == 0) list = builder.Add("Expand", {list, builder.Ints({*heads})});
   return list;
 }
+
+namespace {
 
 // The probabilities of the keys, as if there were no sink.
 void LeaveSinkOut(Graph& graph, const SinkSite& site) {

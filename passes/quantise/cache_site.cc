@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include "nlohmann/json.hpp"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
+#include "pagefuse/passes/page/cache_groups.h"
 
 namespace pagefuse {
 namespace {
@@ -44,14 +43,14 @@ absl::Status CheckReaders(const Node& insert) {
 }
 
 // The list of a group's caches, each as what takes its place.
-nlohmann::json Renamed(const nlohmann::json& caches, const CacheNames& names) {
-  nlohmann::json renamed = nlohmann::json::array();
-  for (const nlohmann::json& cache : caches) {
-    const auto it = cache.is_string() ? names.find(cache.get<std::string>()) : names.end();
+std::vector<std::string> Renamed(const std::vector<std::string>& caches, const CacheNames& names) {
+  std::vector<std::string> renamed;
+  for (const std::string& cache : caches) {
+    const auto it = names.find(cache);
     if (it == names.end()) {
       renamed.push_back(cache);
     } else {
-      for (const std::string& name : it->second) renamed.push_back(name);
+      renamed.insert(renamed.end(), it->second.begin(), it->second.end());
     }
   }
   return renamed;
@@ -81,21 +80,43 @@ absl::Status CheckCache(const Node& insert) {
   return CheckReaders(insert);
 }
 
+absl::Status CheckRowCache(const Node& insert, const CachePorts& ports, const CacheReader& reader) {
+  const Value& cache = *insert.input(ports.in);
+  if (!cache.is_input() || !cache.shape() || cache.shape()->rank() != 3) {
+    return absl::FailedPreconditionError(
+        StrCat("quantise-kv-cache: ", insert.Description(), ": input ", ports.in,
+               ": expected a graph input of shape [num_blocks, block_size, row], got \"",
+               cache.name(), "\""));
+  }
+  for (const Use& use : insert.output(ports.out)->uses()) {
+    if (use.node->Is(reader.op, "pagefuse") && use.index == reader.port) continue;
+    return absl::FailedPreconditionError(StrCat("quantise-kv-cache: ", use.node->Description(),
+                                                " reads \"", insert.output(ports.out)->name(),
+                                                "\" and takes no quantised cache"));
+  }
+  return absl::OkStatus();
+}
+
+void RetypeRowCache(Node& insert, const CachePorts& ports, DataType type,
+                    const std::vector<int64_t>& block_dims) {
+  Value* cache = insert.input(ports.in);
+  cache->set_dtype(type);
+  if (!block_dims.empty() && cache->shape()) {
+    Shape shape{(*cache->shape())[0]};
+    for (const int64_t dim : block_dims) shape.dims().push_back(Dim(dim));
+    cache->set_shape(std::move(shape));
+  }
+  insert.output(ports.out)->set_dtype(type);
+  if (cache->shape()) insert.output(ports.out)->set_shape(*cache->shape());
+}
+
 absl::Status RenameInGroups(Model& model, const CacheNames& names) {
-  const auto text = FindMetadata(model.metadata, "pagefuse.cache_groups");
-  if (!text || names.empty()) return absl::OkStatus();
-  nlohmann::json groups = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!groups.is_array()) {
-    return absl::InvalidArgumentError("metadata \"pagefuse.cache_groups\" is no list");
-  }
-  for (auto& group : groups) {
-    if (!group.is_object() || !group["caches"].is_array()) {
-      return absl::InvalidArgumentError(
-          "metadata \"pagefuse.cache_groups\": a group has no list \"caches\"");
-    }
-    group["caches"] = Renamed(group["caches"], names);
-  }
-  SetMetadata(model.metadata, "pagefuse.cache_groups", groups.dump());
+  if (names.empty()) return absl::OkStatus();
+  auto groups = ReadCacheGroups(model);
+  if (groups.status().code() == absl::StatusCode::kNotFound) return absl::OkStatus();
+  PF_RETURN_IF_ERROR(groups.status());
+  for (CacheGroup& group : *groups) group.caches = Renamed(group.caches, names);
+  WriteCacheGroups(model, *groups);
   return absl::OkStatus();
 }
 

@@ -10,43 +10,20 @@
 #include "pagefuse/kernels/formats/grouped_row.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/quantise/window_cache.h"
 
 namespace pagefuse {
 namespace {
 
 // Of MlaCacheInsert.
 constexpr int kRows = 0, kRotated = 1, kSlots = 2, kCache = 3;
+constexpr CachePorts kPorts = {kCache, 0};
 // Of what reads the cache.
 constexpr int kReadCache = 1;
-constexpr int64_t kIndexKey = 128;
+constexpr int64_t kPublishedKey = 128;  // elements of an index key
 
 std::string SizeText(const Value* rows) {
   return rows && rows->shape() ? rows->shape()->back(0).ToString() : "none";
-}
-
-bool HasSize(const Value* rows, int64_t size) {
-  return rows && rows->shape() && rows->shape()->back(0).constant() == size;
-}
-
-bool IsCacheInput(const Value* cache) {
-  return cache->is_input() && cache->shape() && cache->shape()->rank() == 3;
-}
-
-// Another type only the caller of the graph can give a cache, and only `reader` reads it.
-absl::Status CheckCacheOf(const Node& insert, std::string_view reader) {
-  if (!IsCacheInput(insert.input(kCache))) {
-    return absl::FailedPreconditionError(
-        StrCat("quantise-kv-cache: ", insert.Description(), ": input ", kCache,
-               ": expected a graph input of shape [num_blocks, block_size, row], got \"",
-               insert.input(kCache)->name(), "\""));
-  }
-  for (const Use& use : insert.output(0)->uses()) {
-    if (use.node->Is(reader, "pagefuse") && use.index == kReadCache) continue;
-    return absl::FailedPreconditionError(StrCat("quantise-kv-cache: ", use.node->Description(),
-                                                " reads \"", insert.output(0)->name(),
-                                                "\" and takes no quantised cache"));
-  }
-  return absl::OkStatus();
 }
 
 Value* Rounded(GraphBuilder& builder, Value* rows) {
@@ -56,25 +33,26 @@ Value* Rounded(GraphBuilder& builder, Value* rows) {
   return rounded;
 }
 
-// The cache, and what comes back of it, has rows of `size` elements of another type.
-void Retype(Value* cache, DataType type, std::optional<int64_t> size) {
-  cache->set_dtype(type);
-  if (!size || !cache->shape()) return;
-  Shape shape = *cache->shape();
-  shape.dims().back() = Dim(*size);
-  cache->set_shape(std::move(shape));
+int64_t BlockSizeOf(const Node& insert) {
+  return (*insert.input(kCache)->shape())[1].constant().value_or(0);
 }
 
-void RetypeCache(Node& insert, DataType type, std::optional<int64_t> size = std::nullopt) {
-  Retype(insert.input(kCache), type, size);
-  insert.output(0)->set_dtype(type);
-  if (insert.input(kCache)->shape()) insert.output(0)->set_shape(*insert.input(kCache)->shape());
+int64_t SizeOf(const Value* rows) {
+  return rows && rows->shape() ? rows->shape()->back(0).constant().value_or(0) : 0;
+}
+
+// fp8_ds_mla of the site's rows: the published group, or one that divides them. Group 0: none.
+GroupedRowFormat LatentFormatOf(const Node& insert) {
+  const int64_t latent = SizeOf(insert.input(kRows));
+  return Fp8DsMlaRow(latent, SizeOf(insert.input(kRotated)),
+                     GroupSizeFor(latent, Fp8DsMlaRow().group));
 }
 
 }  // namespace
 
 bool ChangesSharedRows(const CacheSite& site) {
   const Node& insert = *site.insert;
+  if (WritesWindowRows(insert) || WritesCompressedRows(insert)) return ChangesWindowRows(site);
   if (!insert.Is("MlaCacheInsert", "pagefuse") || site.choice.changes_nothing()) return false;
   return insert.StringAttribute("format", "bf16").value_or("") == "bf16" &&
          insert.input(kCache)->dtype() != site.choice.stored;
@@ -85,29 +63,46 @@ absl::Status CheckLatentRows(const CacheSite& site) {
   if (!site.choice.takes_latent_rows()) {
     return SiteError(site, insert, "expected keys and values of heads, got latent rows");
   }
-  PF_RETURN_IF_ERROR(CheckCacheOf(insert, "SparseMlaAttention"));
+  if (WritesWindowRows(insert)) return CheckWindowRows(site);
+  PF_RETURN_IF_ERROR(CheckRowCache(insert, kPorts, {"SparseMlaAttention", kReadCache}));
+  for (const Use& use : insert.output(0)->uses()) {
+    PF_RETURN_IF_ERROR(CheckCompressedRows(*use.node));
+  }
   if (!site.choice.grouped()) return absl::OkStatus();
-  const GroupedRowFormat format = Fp8DsMlaRow();
   const Value *rows = insert.input(kRows), *rotated = insert.input(kRotated);
-  if (HasSize(rows, format.coded) && HasSize(rotated, format.plain)) return absl::OkStatus();
+  if (LatentFormatOf(insert).group > 0 && SizeOf(rotated) > 0) return absl::OkStatus();
   return SiteError(site, insert,
-                   StrCat("expected latent rows of ", format.coded, " and rotated parts of ",
-                          format.plain, ", got ", SizeText(rows), " and ", SizeText(rotated)));
+                   StrCat("fp8_ds_mla: expected latent rows of a multiple of 8 beside rotated "
+                          "parts, got ",
+                          SizeText(rows), " and ", SizeText(rotated)));
 }
 
 void StoreLatentRows(Graph& graph, const CacheSite& site) {
   Node* insert = site.insert;
+  if (WritesWindowRows(*insert)) return StoreWindowRows(site);
   GraphBuilder builder(graph, insert, insert->output(0)->name());
+  const GroupedRowFormat rows = LatentFormatOf(*insert);
   for (int i : {kRows, kRotated}) insert->SetInput(i, Rounded(builder, insert->input(i)));
-  if (!site.choice.grouped()) return RetypeCache(*insert, DataType::kBfloat16);
-  RetypeCache(*insert, DataType::kUint8, Fp8DsMlaRow().TokenBytes());
+  if (!site.choice.grouped()) {
+    for (const Use& use : insert->output(0)->uses()) StoreCompressedRows(*use.node);
+    return RetypeRowCache(*insert, kPorts, DataType::kBfloat16);
+  }
+  RetypeRowCache(*insert, kPorts, DataType::kUint8, {BlockSizeOf(*insert), rows.TokenBytes()});
   const Attribute format = MakeAttribute(std::string("fp8_ds_mla"));
+  const bool published = rows == Fp8DsMlaRow();
   insert->SetAttribute("format", format);
-  for (const Use& use : insert->output(0)->uses()) use.node->SetAttribute("format", format);
+  if (!published) insert->SetAttribute("quant_group_size", MakeAttribute(rows.group));
+  for (const Use& use : insert->output(0)->uses()) {
+    use.node->SetAttribute("format", format);
+    if (published) continue;
+    use.node->SetAttribute("rope_size", MakeAttribute(rows.plain));
+    use.node->SetAttribute("quant_group_size", MakeAttribute(rows.group));
+  }
 }
 
 bool WritesIndexKeys(const Node& insert) {
-  if (!insert.Is("MlaCacheInsert", "pagefuse") && !insert.Is("IndexerKQuantInsert", "pagefuse")) {
+  if (!insert.Is("MlaCacheInsert", "pagefuse") && !insert.Is("IndexerKQuantInsert", "pagefuse") &&
+      !insert.Is("CompressCacheInsert", "pagefuse")) {
     return false;
   }
   const std::vector<Use>& uses = insert.output(0)->uses();
@@ -129,34 +124,52 @@ const Node* RowsChosenBy(const Node& index_insert) {
   return nullptr;
 }
 
+absl::Status CheckIndexSize(const CacheSite& site, const Value* rows) {
+  if (!site.choice.grouped()) return absl::OkStatus();
+  const bool packed = site.choice.grouped_bits == 4;
+  const int64_t unit = packed ? IndexerMxfp4Row(0).group : 1;
+  const int64_t size = SizeOf(rows);
+  if (size > 0 && size % unit == 0) return absl::OkStatus();
+  return SiteError(site, *site.insert,
+                   StrCat(packed ? "indexer_mxfp4: expected index keys of a multiple of 32"
+                                 : "indexer_fp8: expected index keys of a known size",
+                          ", got ", SizeText(rows)));
+}
+
+GroupedRowFormat IndexFormatFor(const CacheSite& site, int64_t size) {
+  return site.choice.grouped_bits == 4 ? IndexerMxfp4Row(size) : IndexerFp8Row(size, size);
+}
+
 absl::Status CheckIndexKeys(const CacheSite& site) {
   const Node& insert = *site.insert;
-  PF_RETURN_IF_ERROR(CheckCacheOf(insert, "PagedMqaLogits"));
-  if (!site.choice.grouped() || HasSize(insert.input(kRows), kIndexKey)) return absl::OkStatus();
-  return SiteError(
-      site, insert,
-      StrCat("expected index keys of ", kIndexKey, ", got ", SizeText(insert.input(kRows))));
+  if (WritesCompressedRows(insert)) return CheckCompressedKeys(site);
+  PF_RETURN_IF_ERROR(CheckRowCache(insert, kPorts, {"PagedMqaLogits", kReadCache}));
+  return CheckIndexSize(site, insert.input(kRows));
 }
 
 void StoreIndexKeys(Graph& graph, const CacheSite& site) {
   Node* insert = site.insert;
+  if (WritesCompressedRows(*insert)) return StoreCompressedKeys(site);
   GraphBuilder builder(graph, insert, insert->output(0)->name());
+  const GroupedRowFormat rows = IndexFormatFor(site, SizeOf(insert->input(kRows)));
   Value* keys = Rounded(builder, insert->input(kRows));
   if (!site.choice.grouped()) {
     insert->SetInput(kRows, keys);
-    return RetypeCache(*insert, DataType::kBfloat16);
+    return RetypeRowCache(*insert, kPorts, DataType::kBfloat16);
   }
   const bool packed = site.choice.grouped_bits == 4;
-  const GroupedRowFormat rows =
-      packed ? IndexerMxfp4Row(kIndexKey) : IndexerFp8Row(kIndexKey, kIndexKey);
   const Attribute format = MakeAttribute(std::string(packed ? "mxfp4" : "fp8"));
-  RetypeCache(*insert, DataType::kUint8, rows.TokenBytes());
+  RetypeRowCache(*insert, kPorts, DataType::kUint8, {BlockSizeOf(*insert), rows.TokenBytes()});
   Node* quantised = builder.AddNode("pagefuse", "IndexerKQuantInsert",
                                     {keys, insert->input(kSlots), insert->input(kCache)}, 1);
   Value* out = quantised->output(0);
   out->set_dtype(DataType::kUint8);
   out->set_shape(insert->output(0)->shape());
-  if (packed) quantised->SetAttribute("format", format);
+  if (packed) {
+    quantised->SetAttribute("format", format);
+  } else if (rows != IndexerFp8Row(kPublishedKey, kPublishedKey)) {
+    quantised->SetAttribute("quant_block_size", MakeAttribute(rows.coded));
+  }
   for (const Use& use : insert->output(0)->uses()) use.node->SetAttribute("format", format);
   graph.ReplaceAllUses(insert->output(0), out);
   graph.EraseNode(insert);

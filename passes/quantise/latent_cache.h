@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/graph.h"
+#include "pagefuse/kernels/formats/grouped_row.h"
 #include "pagefuse/passes/quantise/cache_site.h"
 
 namespace pagefuse {
@@ -24,6 +25,7 @@ absl::Status CheckLatentRows(const CacheSite& site);
 //   kv_cache_out = MlaCacheInsert (c, k_pe, slots, kv_cache)
 //   y = SparseMlaAttention (q, kv_cache_out, ..)
 //     =>  the same of c and k_pe rounded to bfloat16, over a cache of bfloat16 or of fp8_ds_mla
+// and rows of windows as window_cache.h has them.
 void StoreLatentRows(Graph& graph, const CacheSite& site);
 
 // Whether the node writes the index keys of a layer.
@@ -31,6 +33,11 @@ bool WritesIndexKeys(const Node& insert);
 // The layer that attends to what is chosen by the keys that a node writes: the node that inserts
 // its rows. Null if there is none.
 const Node* RowsChosenBy(const Node& index_insert);
+
+// InvalidArgument naming layer, size and format if the format has no codes for index keys `rows`.
+absl::Status CheckIndexSize(const CacheSite& site, const Value* rows);
+// How keys of so many elements are stored.
+GroupedRowFormat IndexFormatFor(const CacheSite& site, int64_t size);
 
 // As CheckLatentRows, of index keys and PagedMqaLogits.
 absl::Status CheckIndexKeys(const CacheSite& site);

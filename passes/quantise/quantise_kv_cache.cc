@@ -14,6 +14,7 @@
 #include "pagefuse/passes/quantise/quantise.h"
 #include "pagefuse/passes/quantise/row_cache.h"
 #include "pagefuse/passes/quantise/slot_cache.h"
+#include "pagefuse/passes/quantise/window_cache.h"
 
 namespace pagefuse {
 namespace {
@@ -23,9 +24,14 @@ absl::Status OfPass(const absl::Status& status) {
   return absl::Status(status.code(), StrCat("quantise-kv-cache: ", StdView(status.message())));
 }
 
+// Rows that all heads share.
+bool WritesSharedRows(const Node& node) {
+  return node.Is("MlaCacheInsert", "pagefuse") || WritesWindowRows(node);
+}
+
 bool WritesRows(const Node& node) {
   return node.Is("PagedCacheInsert", "pagefuse") || node.Is("RopeCacheInsert", "pagefuse") ||
-         node.Is("TurboQuantInsert", "pagefuse") || node.Is("MlaCacheInsert", "pagefuse");
+         node.Is("TurboQuantInsert", "pagefuse") || WritesSharedRows(node);
 }
 
 // Nodes that write what a layer keeps of its tokens, in order.
@@ -38,6 +44,8 @@ std::vector<Node*> LayersOf(const Graph& graph) {
 }
 
 bool HasWindow(const Node& insert) {
+  // A layer that reads compressed rows besides sees all tokens.
+  if (WritesWindowRows(insert)) return !ReadsCompressedRows(insert);
   for (const Node* reader : ReadersOf(insert)) {
     if (reader->IntAttribute("sliding_window", 0).value_or(0) > 0) return true;
   }
@@ -47,7 +55,7 @@ bool HasWindow(const Node& insert) {
 // Whether the cache is one of rows as keys or latent rows are, and the format another.
 bool Changes(const CacheSite& site) {
   const Node& insert = *site.insert;
-  if (insert.Is("MlaCacheInsert", "pagefuse")) return ChangesSharedRows(site);
+  if (WritesSharedRows(insert)) return ChangesSharedRows(site);
   if (!insert.Is("PagedCacheInsert", "pagefuse") || site.choice.changes_nothing()) return false;
   if (insert.StringAttribute("kv_quant_mode", "none").value_or("none") != "none") return false;
   // Where only the type tells, a cache of it is what was asked for.
@@ -62,7 +70,7 @@ absl::StatusOr<std::vector<CacheSite>> FindSites(const Graph& graph, const Cache
   std::vector<CacheSite> sites;
   for (int64_t i = 0; i < count; ++i) {
     CacheSite site{.insert = layers[i], .layer = {.index = i, .count = count}};
-    if (site.insert->Is("PagedCacheInsert", "pagefuse")) {
+    if (site.insert->Is("PagedCacheInsert", "pagefuse") || WritesWindowRows(*site.insert)) {
       site.layer.has_window = HasWindow(*site.insert);
     }
     site.choice = plan.FormatOf(site.layer);
@@ -153,7 +161,7 @@ class QuantiseKvCachePass : public Pass {
  private:
   static void Store(Graph& graph, const CacheSite& site, const KvScales& scales,
                     CacheNames& names) {
-    if (site.insert->Is("MlaCacheInsert", "pagefuse")) return StoreLatentRows(graph, site);
+    if (WritesSharedRows(*site.insert)) return StoreLatentRows(graph, site);
     if (site.choice.turboquant) return StoreSlots(graph, site, names);
     StoreRows(graph, site, scales, names);
   }
@@ -163,7 +171,7 @@ class QuantiseKvCachePass : public Pass {
                                                      const ScaleOptions& options) {
     std::vector<KvScales> scales;
     for (const CacheSite& site : sites) {
-      if (site.insert->Is("MlaCacheInsert", "pagefuse")) {
+      if (WritesSharedRows(*site.insert)) {
         PF_RETURN_IF_ERROR(CheckLatentRows(site));
         scales.emplace_back();
         continue;

@@ -4,12 +4,12 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/words/last_axis_part.h"
 
 namespace pagefuse {
 namespace {
 
 using ports::Attention;
-using ports::Slice;
 
 std::optional<int64_t> ConstantDim(const Value* value, int axis) {
   if (!value->shape() || axis >= value->shape()->rank()) return std::nullopt;
@@ -17,49 +17,6 @@ std::optional<int64_t> ConstantDim(const Value* value, int axis) {
 }
 
 bool HasRank4(const Value* value) { return value->shape() && value->shape()->rank() == 4; }
-
-// Elements [begin, end) of the last axis of `whole`.
-struct LastAxisPart {
-  Value* whole = nullptr;
-  int64_t begin = 0, end = 0;
-};
-
-std::optional<LastAxisPart> PartOfSplit(const Value* part) {
-  const Node* split = part->producer();
-  if (NormalAxis(IntOr(*split, "axis", 0), 4) != 3) return std::nullopt;
-  LastAxisPart result{.whole = split->input(0)};
-  for (const Value* output : split->outputs()) {
-    const std::optional<int64_t> size = output ? ConstantDim(output, 3) : std::nullopt;
-    if (!size) return std::nullopt;
-    result.end = result.begin + *size;
-    if (output == part) return result;
-    result.begin = result.end;
-  }
-  return std::nullopt;
-}
-
-std::optional<LastAxisPart> PartOfSlice(const Value* part) {
-  const Node* slice = part->producer();
-  const auto only = [&](int input) -> std::optional<int64_t> {
-    const Tensor* tensor = slice->input(input) ? ConstantOf(slice->input(input)) : nullptr;
-    if (tensor == nullptr || tensor->size() != 1) return std::nullopt;
-    const absl::StatusOr<std::vector<int64_t>> values = IntegerValues(*tensor);
-    return values.ok() ? std::optional<int64_t>(values->front()) : std::nullopt;
-  };
-  const std::optional<int64_t> begin = only(Slice::kStarts), axis = only(Slice::kAxes);
-  const std::optional<int64_t> size = ConstantDim(part, 3);
-  if (!begin || *begin < 0 || !axis || NormalAxis(*axis, 4) != 3 || !size) return std::nullopt;
-  if (slice->input(Slice::kSteps) != nullptr && only(Slice::kSteps) != 1) return std::nullopt;
-  return LastAxisPart{slice->input(Slice::kData), *begin, *begin + *size};
-}
-
-std::optional<LastAxisPart> FindPart(const Value* part) {
-  const Node* node = part->producer();
-  if (node == nullptr || !HasRank4(part)) return std::nullopt;
-  if (node->Is("Split")) return PartOfSplit(part);
-  if (node->Is("Slice")) return PartOfSlice(part);
-  return std::nullopt;
-}
 
 // latent [B, 1, T, L] or [B, T, L] times weight, as [B, H, T, width].
 struct Expansion {
@@ -130,6 +87,7 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
   const Value* v = attention.input(Attention::kValue);
   const Node* joined = LastAxisPair(k);
   if (joined == nullptr) return absl::NotFoundError("keys are not joined of two parts");
+  if (k == v) return absl::NotFoundError("keys are values");
   if (k->uses().size() != 1 || v->uses().size() != 1 || k->is_output() || v->is_output()) {
     return Missing("expanded keys or values are read elsewhere");
   }
@@ -140,25 +98,23 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
       !HasRank4(expand->input(0))) {
     return Missing("the second part of the keys is no expanded head");
   }
-  const std::optional<LastAxisPart> key = FindPart(joined->input(0));
-  const std::optional<LastAxisPart> value = FindPart(v);
-  if (!key || !value || key->whole != value->whole || key->begin != 0 || value->begin != key->end ||
-      ConstantDim(key->whole, 3) != value->end) {
+  const std::optional<LastAxisHalves> parts = FindHalves(joined->input(0), v);
+  if (!parts) {
     return Missing("keys and values are not the two parts of one tensor");
   }
-  const std::optional<Expansion> expansion = FindExpansion(key->whole);
+  const std::optional<Expansion> expansion = FindExpansion(parts->whole);
   if (!expansion) return Missing("keys and values are no product with a constant matrix");
   const std::optional<int64_t> rope = ConstantDim(expand->input(0), 3);
   const std::optional<int64_t> query_heads = ConstantDim(attention.input(Attention::kQuery), 1);
-  const std::optional<int64_t> heads = ConstantDim(key->whole, 1);
+  const std::optional<int64_t> heads = ConstantDim(parts->whole, 1);
   if (!rope || query_heads != heads || !HasRank4(attention.input(Attention::kQuery))) {
     return Missing("query and keys have other numbers of heads");
   }
   // Concat does not broadcast, as the Expand that goes away may have done along other axes too.
   const Shape& shared = *expand->input(0)->shape();
-  const Shape& rows = *key->whole->shape();
+  const Shape& rows = *parts->whole->shape();
   if (!ProvablyEqual(shared[0], rows[0]) || !ProvablyEqual(shared[2], rows[2]) ||
-      ConstantDim(k, 3) != key->end + *rope) {
+      ConstantDim(k, 3) != parts->first + *rope) {
     return Missing("the expanded head is not as long as the latent rows, or not of their batch");
   }
   // Another row size would be another default.
@@ -167,9 +123,9 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
                          .weight = expansion->weight,
                          .k_pe = expand->input(0),
                          .heads = *heads,
-                         .nope = key->end,
+                         .nope = parts->first,
                          .rope = *rope,
-                         .value = value->end - value->begin,
+                         .value = parts->second,
                          .latent_size = ConstantOf(expansion->weight)->dims()[0]};
 }
 

@@ -14,6 +14,9 @@ inline PassOption AbsorbMlaOption() {
 
 std::unique_ptr<Pass> RecogniseRmsNorm();
 std::unique_ptr<Pass> RecogniseRope();
+std::unique_ptr<Pass> RecogniseInterleavedRope();
+std::unique_ptr<Pass> RecogniseWindowCompress();
+std::unique_ptr<Pass> RecogniseHyperConnections();
 std::unique_ptr<Pass> RecogniseActivation();
 std::unique_ptr<Pass> RecogniseLastAxesTranspose();
 std::unique_ptr<Pass> RecogniseFilledConcat();

@@ -4,9 +4,11 @@
 #include <limits>
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/symbolic_arithmetic.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
@@ -193,11 +195,13 @@ bool ElementReader::Step(Element& element) {
   if (node.Is("Transpose")) return StepTranspose(element);
   if (IsViewNode(node)) return StepView(element);
   if (node.Is("Expand")) return StepExpand(element);
+  if (node.Is("Tile")) return StepTile(element);
   if (node.Is("Slice")) return StepSlice(element);
   if (node.Is("Split")) return StepSplit(element);
   if (node.Is("Gather")) return StepGather(element);
   if (node.Is("GatherND")) return StepGatherND(element);
   if (node.Is("GatherElements")) return StepGatherElements(element);
+  if (node.Is("ScatterND")) return StepScatterND(element);
   if (node.Is("Concat")) return StepConcat(element);
   return false;
 }
@@ -240,6 +244,22 @@ bool ElementReader::StepExpand(Element& element) {
     at.push_back(IsOne(dim) ? IndexForm() : AlsoOver(element.at[axis + missing], dim));
   }
   element = {source, std::move(at)};
+  return true;
+}
+
+bool ElementReader::StepTile(Element& element) {
+  const Node& node = *element.producer();
+  const auto& from = node.input(0)->shape();
+  const auto repeats = KnownInts(node.input(1), contents_);
+  if (!from || !repeats || repeats->size() != element.at.size()) return false;
+  std::vector<IndexForm> at = element.at;
+  for (int axis = 0; axis < from->rank(); ++axis) {
+    const Dim& dim = (*from)[axis];
+    if ((*repeats)[axis] == 1 || IsOne(dim)) continue;
+    if (!dim.known()) return false;
+    at[axis] = DivMod(at[axis], dim).second;
+  }
+  element = {node.input(0), std::move(at)};
   return true;
 }
 
@@ -323,6 +343,39 @@ bool ElementReader::StepGatherElements(Element& element) {
   std::vector<IndexForm> at = element.at;
   at[axis] = ReadIndex({node.input(1), element.at});
   element = {node.input(0), std::move(at)};
+  return true;
+}
+
+// Rows from `first` on, one behind the other, are overwritten; the others stay.
+bool ElementReader::StepScatterND(Element& element) {
+  const Node& node = *element.producer();
+  Value* indices = node.input(ports::ScatterND::kIndices);
+  Value* updates = node.input(ports::ScatterND::kUpdates);
+  const bool sets = StringOr(node, "reduction", "none") == "none";
+  const bool by_rows =
+      indices->shape() && indices->shape()->rank() == 2 && IsOne(indices->shape()->back(0));
+  const auto& data = node.input(0)->shape();
+  if (!sets || !by_rows || !data || !updates->shape()) return false;
+  const Dim count = (*updates->shape())[0];
+  const AtomPtr row = MakeAxis(StrCat("n", depth_), count);
+  ++depth_;
+  const IndexForm first =
+      ReadIndex({indices, {IndexForm::Of(row), IndexForm()}}) - IndexForm::Of(row);
+  --depth_;
+  const Dim& begin = first.constant();
+  // A range up to the last row has none where the tensor is that short.
+  const Dim& all = (*data)[0];
+  const bool to_the_end = ProvablyEqual(count, all - DimMin(begin, all));
+  const Dim end = to_the_end ? all : begin + count;
+  if (!first.is_constant() || !ProvablyNotNegative(begin) || !end.known()) return false;
+  const IndexForm& place = element.at[0];
+  if (place.ProvablyIn(begin, end)) {
+    element.at[0] = place - IndexForm(begin);
+    element.value = updates;
+    return true;
+  }
+  if (!place.ProvablyIn(Dim(0), begin) && !place.ProvablyIn(end, all)) return false;
+  element.value = node.input(0);
   return true;
 }
 

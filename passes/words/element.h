@@ -72,11 +72,13 @@ class ElementReader {
   bool StepTranspose(Element& element);
   bool StepView(Element& element);
   bool StepExpand(Element& element);
+  bool StepTile(Element& element);
   bool StepSlice(Element& element);
   bool StepSplit(Element& element);
   bool StepGather(Element& element);
   bool StepGatherND(Element& element);
   bool StepGatherElements(Element& element);
+  bool StepScatterND(Element& element);
   bool StepConcat(Element& element);
   bool StepJoinedParts(Element& element, int axis);
 

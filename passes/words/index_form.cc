@@ -291,6 +291,23 @@ std::optional<Steps> StepsOf(const IndexForm& x, int64_t divisor) {
 
 }  // namespace
 
+namespace {
+
+// The x of a form x - x mod divisor.
+std::optional<IndexForm> WithRemainder(const IndexForm& form, const Dim& divisor) {
+  for (const auto& [key, term] : form.terms()) {
+    const AtomPtr& mod = term.first;
+    const bool taken_off = mod->kind == IndexAtom::Kind::kMod &&
+                           ProvablyEqual(mod->divisor, divisor) &&
+                           ProvablyEqual(term.second, Dim(-1));
+    if (!taken_off) continue;
+    if ((form + IndexForm::Of(mod)).Key() == mod->args[0].Key()) return mod->args[0];
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::pair<IndexForm, IndexForm> DivMod(const IndexForm& x, const Dim& divisor) {
   if (ProvablyEqual(divisor, Dim(1))) return {x, IndexForm()};
   IndexForm quotient;
@@ -314,6 +331,10 @@ std::pair<IndexForm, IndexForm> DivMod(const IndexForm& x, const Dim& divisor) {
     rest = rest + IndexForm(x.constant());
   }
   if (rest.ProvablyIn(Dim(0), divisor)) return {quotient, rest};
+  // x - x mod s is s * (x / s), which leaves nothing over.
+  if (const std::optional<IndexForm> whole = WithRemainder(rest, divisor)) {
+    return {quotient + DivMod(*whole, divisor).first, IndexForm()};
+  }
   if (const AtomPtr mod = rest.atom();
       mod && mod->kind == IndexAtom::Kind::kMod && ProvablyEqual(mod->divisor, divisor)) {
     return {quotient, rest};

@@ -8,11 +8,12 @@ namespace pagefuse {
 namespace {
 
 // Heads of keys and values in two groups, latent rows, and latent rows of which an indexer chooses
-// 12: prompts of 3 tokens see fewer.
+// 12: prompts of 3 tokens see fewer; windows, states and compressed rows of two ratios.
 class Batch : public testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Exports, Batch,
-                         testing::Values("gemma3_B18", "deepseek_v3_B18", "deepseek_v32_B18"),
+                         testing::Values("gemma3_B18", "deepseek_v3_B18", "deepseek_v32_B18",
+                                         "deepseek_v4_A18"),
                          [](const auto& info) { return std::string(info.param); });
 
 std::vector<Request> EightPrompts(const std::string& name) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
+#include "tests/models/chosen_places.h"
 #include "tests/models/model_data.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -153,11 +154,10 @@ TEST_P(PagedLatents, NameTheLayerAndTheSizeThatAFormatCannotTake) {
   EXPECT_THAT(refusal("int8_per_token_head", "none"),
               HasSubstr("layer 0: int8_per_token_head: expected keys and values of heads, got "
                         "latent rows"));
-  EXPECT_THAT(refusal("fp8", "none"), HasSubstr("layer 0: fp8: expected latent rows of 512 and "
-                                                "rotated parts of 64, got 32 and 8"));
-  EXPECT_THAT(refusal("none", "fp8"),
-              HasSubstr(has_index_keys() ? "layer 0: fp8: expected index keys of 128, got 16"
-                                         : "indexer_cache: fp8 is asked for, but no layer has"));
+  EXPECT_THAT(refusal("none", "mxfp4"),
+              HasSubstr(has_index_keys() ? "layer 0: mxfp4: indexer_mxfp4: expected index keys of "
+                                           "a multiple of 32, got 16"
+                                         : "indexer_cache: mxfp4 is asked for, but no layer has"));
   EXPECT_THAT(refusal("none", "int4"), HasSubstr("expected none, bf16, fp8, mxfp4, got \"int4\""));
 }
 
@@ -171,6 +171,20 @@ TEST_P(PagedLatents, TakeHalfTheBytesAsBfloat16) {
   const auto completions = (*engine)->Generate({{.prompt = greedy.prompt, .max_new_tokens = 4}});
   ASSERT_TRUE(completions.ok()) << completions.status();
   EXPECT_EQ((*engine)->stats().cache_bytes_per_token, GetParam().bytes / 2);
+}
+
+// 32 codes and their scale, 8 rotated elements; index keys of 16 and a scale.
+TEST_P(PagedLatents, TakeEightBitsAtTheirOwnSizes) {
+  EngineOptions options{.kv_cache = "fp8"};
+  if (has_index_keys()) options.session.pipeline.options["indexer_cache"] = "fp8";
+  auto engine = Engine::Create(LoadBundled(name()), options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->cache_settings().format, "fp8");
+  const Greedy greedy = LoadGreedy(name());
+  const auto completions = (*engine)->Generate({{.prompt = greedy.prompt, .max_new_tokens = 4}});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ((*engine)->stats().cache_bytes_per_token,
+            kLayers * (32 + 4 + 2 * 8 + (has_index_keys() ? 16 + 4 : 0)));
 }
 
 TEST_P(PagedLatents, PrefillGivesTheLogitsOfTheReference) {
@@ -220,85 +234,17 @@ TEST_P(PagedLatents, GreedyTokensEqualTheReference) {
   }
 }
 
-// Makes the places that each layer chooses an output: output `port` of the nodes for which `chooses`.
-template <typename Chooses>
-std::vector<std::string> ShowPlaces(Model& model, int port, const Chooses& chooses) {
-  std::vector<std::string> names;
-  for (const auto& node : model.graph->nodes()) {
-    if (!chooses(*node)) continue;
-    model.graph->AddOutput(node->output(port));
-    names.push_back(node->output(port)->name());
-  }
-  return names;
-}
-
-// TopK along the keys, whose number is a symbol; experts are counted.
-bool ChoosesKeys(const Node& node) {
-  const auto& shape = node.Is("TopK") ? node.input(0)->shape() : std::nullopt;
-  return shape && !shape->back(0).is_constant();
-}
-
-// [layer, token]: the chosen places that the token sees.
-using Places = std::vector<std::vector<std::set<int64_t>>>;
-
-template <typename T>
-void AddPlaces(const Tensor& tensor, Places& places) {
-  const int64_t count = tensor.dims().back(), tokens = tensor.size() / count;
-  auto& layer = places.emplace_back(tokens);
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (const T place : tensor.values<T>().subspan(t * count, count)) {
-      if (place >= 0 && place <= t) layer[t].insert(place);
-    }
-  }
-}
-
-Places PlacesOfTheExport(const char* name, const DataSet& data) {
-  Model model = LoadBundled(name);
-  EXPECT_TRUE(InferShapes(model).ok());
-  const std::vector<std::string> names = ShowPlaces(model, 1, ChoosesKeys);
-  SessionOptions options;
-  options.optimise = false;
-  const auto session = Session::Create(std::move(model), options);
-  EXPECT_TRUE(session.ok()) << session.status();
-  const auto outputs = (*session)->Run(data.inputs, names);
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  Places places;
-  for (const Tensor& output : *outputs) AddPlaces<int64_t>(output, places);
-  return places;
-}
-
-Places PlacesOfThePagedGraph(const char* name, const std::vector<int64_t>& tokens) {
-  Model model = LoadBundled(name);
-  EXPECT_TRUE(RunPipeline(model, {}).ok());
-  const std::vector<std::string> names =
-      ShowPlaces(model, 0, [](const Node& node) { return node.Is("IndexerTopK", "pagefuse"); });
-  const auto paged = PagedModel::Create(std::move(model), {});
-  EXPECT_TRUE(paged.ok()) << paged.status();
-  const auto length = static_cast<int64_t>(tokens.size());
-  EXPECT_TRUE((*paged)->Reserve({length}, length).ok());
-  PagedCache& cache = (*paged)->cache();
-  const auto step = cache.Append({{cache.AddSequence(), length}});
-  EXPECT_TRUE(step.ok()) << step.status();
-  std::map<std::string, Tensor> feeds = (*paged)->cache_tensors();
-  (*paged)->layout().AddStepFeeds(tokens, *step, feeds);
-  const auto outputs = (*paged)->session().Run(feeds, names);
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  Places places;
-  for (const Tensor& output : *outputs) AddPlaces<int32_t>(output, places);
-  return places;
-}
-
 TEST(ChosenKeys, AreThoseOfTheExportForEveryToken) {
   constexpr const char* kModel = "deepseek_v32_A18";
   for (int set : {0, 2}) {  // those without padding, of 40 and 57 tokens
     const DataSet data = LoadDataSet(kModel, set);
     const auto ids = data.inputs.at("input_ids").values<int64_t>();
-    const Places paged = PlacesOfThePagedGraph(kModel, {ids.begin(), ids.end()});
+    const Places paged = PlacesOfThePagedGraph(LoadBundled(kModel), {ids.begin(), ids.end()});
     ASSERT_EQ(paged.size(), static_cast<size_t>(kLayers));
     for (size_t t = 0; t < ids.size(); ++t) {
       EXPECT_EQ(paged[0][t].size(), std::min<size_t>(t + 1, 12)) << "token " << t;
     }
-    EXPECT_EQ(paged, PlacesOfTheExport(kModel, data)) << "data set " << set;
+    EXPECT_EQ(paged, PlacesOfTheExport(LoadBundled(kModel), data)) << "data set " << set;
   }
 }
 

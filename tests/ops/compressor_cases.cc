@@ -51,17 +51,21 @@ struct Compress {
   DataType weight_type = DataType::kBfloat16;
   double deviation = 2;
   int64_t state_block = 4;
+  DataType cache_type = DataType::kUint8;  // else of rows of numbers
+  int64_t group = 64;
+  int64_t cos_sin_rows = 0;
 };
 
 GroupedRowFormat RowOf(const Compress& c) {
-  if (c.format == "fp8_ue8m0") return Fp8Ue8m0Row();
+  if (c.format == "fp8_ue8m0") return Fp8Ue8m0Row(c.size - c.rotated, c.rotated, c.group);
   return c.format == "indexer_fp8" ? IndexerFp8Row(c.size, c.size) : IndexerMxfp4Row(c.size);
 }
 
 OpCase CompressCase(const Compress& c) {
   const int64_t tokens = static_cast<int64_t>(c.positions.size());
   const int64_t columns = static_cast<int64_t>(c.table.size()) / 2;
-  const int64_t block_bytes = c.row > 0 ? c.row : GroupedBlockBytes(RowOf(c), 3) + 5;
+  const bool plain = c.cache_type != DataType::kUint8;
+  const int64_t block_bytes = c.row > 0 || plain ? c.row : GroupedBlockBytes(RowOf(c), 3) + 5;
   const int64_t state_row = 2 * (1 + c.overlap) * c.size;
   return {
       .name = c.name,
@@ -70,11 +74,14 @@ OpCase CompressCase(const Compress& c) {
                  Int32s({2, columns}, c.table), Random(c.weight_type, {c.size}, Normal{1, 0.2}, 2),
                  Random(DataType::kFloat, {16, c.rotated}, Uniform{-1, 1}, 3),
                  Ints({tokens}, c.kv_slots),
-                 Random(DataType::kUint8, {2, block_bytes}, Uniform{0, 255}, 4)},
+                 plain ? Random(c.cache_type, {2, 3, c.size}, Normal{}, 4)
+                       : Random(DataType::kUint8, {2, block_bytes}, Uniform{0, 255}, 4)},
       .attributes = {{"format", c.format},
                      {"compress_ratio", c.ratio},
                      {"overlap", c.overlap},
-                     {"kv_block_size", int64_t{3}}}};
+                     {"kv_block_size", int64_t{3}},
+                     {"quant_group_size", c.group},
+                     {"cos_sin_rows", c.cos_sin_rows}}};
 }
 
 // The default of `overlap` for this ratio.
@@ -103,6 +110,24 @@ OpCase ByHand() {
                          {"eps", 0.0f}},
           .outputs = {Codes(DataType::kUint8, {1, 9},
                             {0x78, 0x78, 0x78, 0x78, 0x00, 0x00, 0x80, 0x3B, 9})}};
+}
+
+// The same window in a cache of float: c = (4 * 1 + 8 * 3) / 4 = 7 in each column, normed by weights
+// 1 to 4, and the last two columns turned by a quarter with the row of the second token.
+OpCase PlainByHand() {
+  OpCase op_case = ByHand();
+  op_case.inputs[1] = Int32s({2}, {0, 0});
+  op_case.inputs[2] = Ints({2}, {0, 1});
+  op_case.inputs[3] = Ints({2}, {0, 1});
+  op_case.inputs[5] = Floats({4}, {1, 2, 3, 4});
+  op_case.inputs[6] = Floats({2, 2}, {9, 9, 0, 1});
+  op_case.inputs[7] = Ints({2}, {-1, 0});
+  op_case.inputs[8] = Floats({1, 1, 4}, {9, 9, 9, 9});
+  op_case.attributes[0].second = std::string("none");
+  op_case.attributes.emplace_back("cos_sin_rows", int64_t{1});
+  op_case.name = "plain_by_hand";
+  op_case.outputs = {Floats({1, 1, 4}, {1, 2, -4, 3})};
+  return op_case;
 }
 
 }  // namespace
@@ -142,8 +167,61 @@ OpCases CompressCacheInsertCases() {
   using enum DataType;
   OpCase slots_of_all = CompressCase({.name = "kv_slots"});
   slots_of_all.inputs[7] = Ints({1}, {0});
+  OpCase no_blocks = CompressCase({.name = "no_blocks",
+                                   .format = "none",
+                                   .positions = {0, 1, 2, 4, 5},
+                                   .kv_slots = {-1, -1, -1, -1, -1},
+                                   .cache_type = kFloat});
+  no_blocks.inputs[8] = Random(kFloat, {0, 3, 128}, Normal{}, 4);
+  // As the op that reads index keys has them.
+  OpCase rows_of_bytes = CompressCase({.name = "rows_of_bytes"});
+  rows_of_bytes.inputs[8] = Random(kUint8, {2, 3, 132}, Uniform{0, 255}, 4);
   return OpCases("pagefuse.CompressCacheInsert")
       .Add(ByHand())
+      .Add(PlainByHand())
+      .Add(no_blocks)
+      .Add(CompressCase({.name = "none", .format = "none", .size = 512, .cache_type = kFloat}))
+      .Add(CompressCase({.name = "none_without_overlap",
+                         .format = "none",
+                         .ratio = 8,
+                         .overlap = 0,
+                         .size = 32,
+                         .rotated = 8,
+                         .positions = {7, 8, 15, 7, 15},
+                         .weight_type = kFloat,
+                         .state_block = 8,
+                         .cache_type = kFloat,
+                         .cos_sin_rows = 1}))
+      .Add(CompressCase({.name = "none_odd_size",
+                         .format = "none",
+                         .ratio = 3,
+                         .size = 19,
+                         .rotated = 6,
+                         .positions = {2, 5, 8, 11, 14},
+                         .cache_type = kFloat16}))
+      .Add(CompressCase({.name = "none_last_of_a_slot_wins",
+                         .format = "none",
+                         .size = 40,
+                         .rotated = 40,
+                         .positions = {3, 7, 3, 7, 15},
+                         .kv_slots = {1, 1, 1, 4, 4},
+                         .cache_type = kFloat,
+                         .cos_sin_rows = 1}))
+      .Add(CompressCase({.name = "bf16", .format = "bf16", .size = 512, .cache_type = kBfloat16}))
+      .Add(CompressCase({.name = "bf16_small",
+                         .format = "bf16",
+                         .size = 16,
+                         .rotated = 8,
+                         .cache_type = kBfloat16,
+                         .cos_sin_rows = 1}))
+      .Add(CompressCase({.name = "attention_rows_of_tokens",
+                         .format = "fp8_ue8m0",
+                         .size = 512,
+                         .cos_sin_rows = 1}))
+      .Add(CompressCase(
+          {.name = "attention_small", .format = "fp8_ue8m0", .size = 32, .rotated = 8, .group = 8}))
+      .Add(CompressCase({.name = "indexer_fp8_small", .size = 16, .rotated = 8}))
+      .Add(rows_of_bytes)
       .Add(CompressCase({.name = "indexer_fp8"}))
       .Add(WithoutOverlapAttribute(CompressCase({.name = "overlap_by_ratio"})))
       .Add(CompressCase({.name = "indexer_mxfp4", .format = "indexer_mxfp4"}))
@@ -189,15 +267,26 @@ OpCases CompressCacheInsertCases() {
                              .table = {3, 0, 1, 1, 1, 5, 1, 4, 2, 2}}),
                "input 2 \"positions\": expected windows that start in [0, 16), got 16 at 0")
       .Rejects(CompressCase({.name = "rotated", .rotated = 130}), "input 6 \"cos_sin\"")
-      .Rejects(CompressCase({.name = "width", .format = "fp8_ue8m0"}),
-               "input 5 \"rms_weight\": expected [512] for format \"fp8_ue8m0\", got [128]")
+      .Rejects(CompressCase({.name = "width", .format = "fp8_ue8m0", .size = 100}),
+               "input 5 \"rms_weight\": expected a multiple of 64 elements before 64 for format "
+               "\"fp8_ue8m0\", got [100]")
+      .Rejects(CompressCase({.name = "row_of_a_token",
+                             .positions = std::vector<int64_t>(17, 0),
+                             .requests = std::vector<int64_t>(17, 0),
+                             .slots = std::vector<int64_t>(17, -1),
+                             .kv_slots = std::vector<int64_t>(17, -1),
+                             .cos_sin_rows = 1}),
+               "input 6 \"cos_sin\": expected [P, R], P >= table_rows with table_rows = 17, got")
+      .Rejects(CompressCase({.name = "plain_type", .format = "bf16", .cache_type = kFloat}),
+               "input 8 \"kv_cache\": expected type bfloat16")
       .Rejects(CompressCase({.name = "block_bytes", .row = 395}),
-               "input 8 \"kv_cache\": expected [NB, S], S >= kv_block_size * row_bytes with "
-               "\"kv_block_size\" = 3, row_bytes = 132, got [2, 395]")
+               "input 8 \"kv_cache\": expected blocks of at least kv_block_size * row_bytes = 3 * "
+               "132 bytes, got [2, 395]")
       .Rejects(CompressCase({.name = "ratio", .ratio = 0}),
                "attribute \"compress_ratio\": expected 1 to 1073741824, got 0")
-      .Rejects(CompressCase({.name = "format", .format = "fp8"}),
-               "attribute \"format\": expected fp8_ue8m0, indexer_fp8 or indexer_mxfp4, got")
+      .Rejects(
+          CompressCase({.name = "format", .format = "fp8"}),
+          "attribute \"format\": expected none, bf16, fp8_ue8m0, indexer_fp8 or indexer_mxfp4, got")
       .Rejects(slots_of_all,
                "input 7 \"kv_slot_mapping\": expected [T] with T = 5 of \"token_to_req\", got [1]");
 }

@@ -111,6 +111,15 @@ OpCase KInsert(const std::string& scale_fmt, DataType type, double deviation) {
           .attributes = {{"scale_fmt", scale_fmt}}};
 }
 
+// Keys of another size.
+OpCase KInsertOf(const std::string& format, int64_t size, int64_t row) {
+  return {
+      .name = format + "_" + std::to_string(size),
+      .inputs = {Random(DataType::kFloat, {6, size}, Normal{0, 2}, 4), Ints({5}, {7, -1, 0, 11, 0}),
+                 Random(DataType::kUint8, {3, 4, row}, Uniform{0, 255}, 5)},
+      .attributes = {{"format", format}, {"quant_block_size", size}}};
+}
+
 // Runs of tokens of several lengths.
 OpCase KInsertMany(const std::string& scale_fmt) {
   constexpr int64_t kTokens = 50;
@@ -232,6 +241,9 @@ OpCases IndexerKQuantInsertCases() {
       .Add(good)
       .Add(packed)
       .Add(KInsert("float", kBfloat16, 2))
+      .Add(KInsertOf("fp8", 16, 20))
+      .Add(KInsertOf("fp8", 37, 41))
+      .Add(KInsertOf("mxfp4", 64, 34))
       .Add(KInsertMany("ue8m0"))
       .Add(KInsertMany("float"))
       .Add(KInsert("float", kFloat, 1e-6))
@@ -243,11 +255,12 @@ OpCases IndexerKQuantInsertCases() {
       .Rejects(With(good, 1, Ints({7}, {0, 1, 2, 3, 4, 5, 6})),
                "input 1 \"slot_mapping\": expected")
       .Rejects(With(good, 0, Random(kBfloat16, {6, 64}, Normal{}, 1)),
-               "input 0 \"k\": expected [T, 128], got [6, 64]")
+               "input 0 \"k\": expected [T, D], D = group with group = 128, got [6, 64]")
+      .Rejects(KInsertOf("mxfp4", 48, 27), "D % unit = 0 with unit = 32, got [6, 48]")
       .Rejects(With(good, 2, Random(kUint8, {3, 4, 130}, Uniform{}, 1)),
                "input 2 \"kv_cache\": expected [NB, BS, row] or [NB, BS, 1, row] with row = 132")
       .Rejects(WithAttribute(good, "quant_block_size", int64_t{64}),
-               "attribute \"quant_block_size\": expected 128, got 64")
+               "input 0 \"k\": expected [T, D], D = group with group = 64, got [6, 128]")
       .Rejects(WithAttribute(good, "scale_fmt", std::string("int")),
                "attribute \"scale_fmt\": expected ue8m0 or float, got \"int\"");
 }

@@ -18,6 +18,7 @@ struct Insert {
   int64_t row = 656;
   DataType type = DataType::kUint8;
   double deviation = 3;
+  int64_t group = 128;
 };
 
 OpCase InsertCase(const Insert& insert) {
@@ -31,7 +32,7 @@ OpCase InsertCase(const Insert& insert) {
   return {.name = insert.name,
           .inputs = {rows(insert.latent, 1), rows(insert.rotated, 2), Ints({count}, insert.slots),
                      Random(insert.type, {2, 4, insert.row}, filling, 3)},
-          .attributes = {{"format", insert.format}}};
+          .attributes = {{"format", insert.format}, {"quant_group_size", insert.group}}};
 }
 
 Insert Plain(std::string name, int64_t latent, int64_t rotated,
@@ -95,6 +96,10 @@ OpCases MlaCacheInsertCases() {
       .Add(InsertCase({.name = "quantised_zero", .deviation = 0}))
       .Add(InsertCase({.name = "quantised_last_wins", .slots = {1, 2, 1, 2, 6}}))
       .Add(InsertCase({.name = "quantised_no_tokens", .slots = {}, .tokens = 0}))
+      .Add(InsertCase(
+          {.name = "quantised_small", .latent = 32, .rotated = 8, .row = 32 + 4 + 16, .group = 32}))
+      .Add(InsertCase(
+          {.name = "quantised_by_8", .latent = 24, .rotated = 6, .row = 24 + 12 + 12, .group = 8}))
       .Add(InsertCase(Plain("plain", 512, 64)))
       .Add(InsertCase(Plain("plain_odd", 17, 3)))
       .Add(InsertCase(Plain("plain_without_latent", 0, 8)))
@@ -107,11 +112,11 @@ OpCases MlaCacheInsertCases() {
           "input 3 \"kv_cache\": expected [NB, BS, L] with L = 16 of \"kv_c\", format = bf16, no \"k_pe\"")
       .Rejects(InsertCase({.name = "past_the_end", .slots = {8}}),
                "input 2 \"slot_mapping\": expected slots below 8")
-      .Rejects(InsertCase({.name = "latent", .latent = 256}),
-               "input 0 \"kv_c\": expected [T, 512] with format = fp8_ds_mla, got [5, 256]")
-      .Rejects(InsertCase({.name = "rotated", .rotated = 32}), "input 1 \"k_pe\"")
+      .Rejects(InsertCase({.name = "latent", .latent = 500}),
+               "input 0 \"kv_c\": expected [T, L], L % group = 0 with group = 128, got [5, 500]")
+      .Rejects(InsertCase({.name = "rotated", .rotated = 32}), "input 3 \"kv_cache\"")
       .Rejects(InsertCase({.name = "row", .row = 657}),
-               "input 3 \"kv_cache\": expected [NB, BS, 656]")
+               "input 3 \"kv_cache\": expected [NB, BS, row_bytes] with row_bytes = 656")
       .Rejects(InsertCase({.name = "slots", .slots = {0, 1, 2, 3, 4, 5}}),
                "input 2 \"slot_mapping\": expected [T'], T' <= T with T = 5 of \"kv_c\", got [6]")
       .Rejects(InsertCase(typed), "input 3 \"kv_cache\": expected type uint8")

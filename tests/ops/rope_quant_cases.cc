@@ -47,6 +47,8 @@ struct QNorm {
   DataType cache_type = DataType::kUint8;
   std::string storage = "float8e4m3fn";
   int64_t block_bytes = 2881;
+  DataType type = DataType::kBfloat16;
+  int64_t group = 64;
 };
 
 OpCase QNormCase(const QNorm& o) {
@@ -58,16 +60,23 @@ OpCase QNormCase(const QNorm& o) {
   const int64_t count = static_cast<int64_t>(o.slots.size());
   const bool fp8 = o.format == "fp8";
   return {.name = o.name,
-          .inputs = {Random(DataType::kBfloat16, {5, o.heads, o.size}, Normal{0, 3}, 1),
-                     Random(DataType::kBfloat16, {5, o.size}, Normal{0, 3}, 2),
+          .inputs = {Random(o.type, {5, o.heads, o.size}, Normal{0, 3}, 1),
+                     Random(o.type, {5, o.size}, Normal{0, 3}, 2),
                      Random(o.cache_type, cache_dims, filling, 3), Ints({count}, o.slots),
                      Ints({5}, o.positions),
                      Random(DataType::kFloat, {9, o.rotated}, Uniform{-1, 1}, 4),
                      fp8 ? Floats({1}, {0.37f}) : Tensor(), fp8 ? Floats({}, {23.0f}) : Tensor()},
           .attributes = {{"format", o.format},
                          {"block_size", int64_t{4}},
+                         {"quant_group_size", o.group},
                          {"padded_heads", o.padded_heads},
                          {"fp8_storage", o.storage}}};
+}
+
+// A query and a key row of that type.
+QNorm Of(DataType type, QNorm o) {
+  o.type = type;
+  return o;
 }
 
 QNorm Dense(std::string name, std::string format, DataType cache_type, int64_t size,
@@ -147,6 +156,27 @@ OpCases QNormRopeKvInsertCases() {
       .Add(QNormCase(Dense("bf16_odd", "bf16", kBfloat16, 19, 6)))
       .Add(QNormCase(Dense("fp8", "fp8", kFloat8E4M3FN, 512, 64)))
       .Add(QNormCase(twin))
+      .Add(QNormCase(Of(kFloat, Dense("none", "none", kFloat, 512, 64))))
+      .Add(QNormCase(Of(kFloat, Dense("none_small", "none", kFloat, 32, 8))))
+      .Add(QNormCase(Of(kFloat, Dense("none_all_rotated", "none", kFloat, 6, 6))))
+      .Add(QNormCase(Of(kFloat16, Dense("none_float16", "none", kFloat16, 19, 6))))
+      .Add(QNormCase(Dense("none_bfloat16", "none", kBfloat16, 48, 16)))
+      .Add(QNormCase(Of(kFloat, Dense("bf16_of_float", "bf16", kBfloat16, 32, 8))))
+      .Add(QNormCase(Of(kFloat16, Dense("bf16_of_float16", "bf16", kBfloat16, 96, 32))))
+      .Add(QNormCase(Of(kFloat, Dense("fp8_of_float", "fp8", kFloat8E4M3FN, 64, 16))))
+      .Add(QNormCase(Of(kFloat, {.name = "grouped_of_float", .padded_heads = 4})))
+      .Add(QNormCase({.name = "grouped_small",
+                      .size = 32,
+                      .rotated = 8,
+                      .block_bytes = 4 * (24 + 16 + 3 + 1) + 5,
+                      .type = kFloat,
+                      .group = 8}))
+      .Add(QNormCase({.name = "grouped_by_32",
+                      .size = 224,
+                      .rotated = 32,
+                      .block_bytes = 4 * (192 + 64 + 6 + 1),
+                      .type = kFloat16,
+                      .group = 32}))
       .Rejects(QNormCase({.name = "past_the_end", .slots = {8}}),
                "input 3 \"slot_mapping\": expected slots below 8")
       .Rejects(QNormCase({.name = "far", .positions = {0, 9, 0, 0, 0}}),
@@ -156,11 +186,11 @@ OpCases QNormRopeKvInsertCases() {
       .Rejects(QNormCase({.name = "slots", .slots = {0, 1, 2, 3, 4, 5}}),
                "input 3 \"slot_mapping\": expected [N'], N' <= N with N = 5 of \"q\", got [6]")
       .Rejects(QNormCase({.name = "block", .block_bytes = 2335}), "input 2 \"kv_cache\"")
-      .Rejects(QNormCase({.name = "size", .size = 448}),
-               "input 0 \"q\": expected [N, H, D], D = row with row = 512, got")
+      .Rejects(QNormCase({.name = "size", .size = 500}),
+               "input 5 \"cos_sin\": expected [P, R], (D - R) % group = 0 with D = 500")
       .Rejects(QNormCase(dense_pad), "attribute \"padded_heads\": expected 0")
       .Rejects(QNormCase({.name = "format", .format = "int8"}),
-               "attribute \"format\": expected fp8_ue8m0, bf16 or fp8, got")
+               "attribute \"format\": expected fp8_ue8m0, none, bf16 or fp8, got")
       .Rejects(QNormCase(Dense("type", "bf16", kUint8, 32, 8)),
                "input 2 \"kv_cache\": expected type bfloat16")
       .Rejects(no_scale, "input 6 \"kv_scale\": is missing with format = fp8")

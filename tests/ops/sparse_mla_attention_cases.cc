@@ -110,10 +110,11 @@ OpCases& AddRejectedValues(OpCases& cases) {
       .Rejects(With(ue8m0, 6, Int32s({3, 1}, {0, 112, 0})),
                "input 6 \"extra_indices\": row 112 at [1, 0] is outside [0, 112)")
       .Rejects(WithAttribute(ue8m0, "block_size", int64_t{17}),
-               "input 1 \"kv_cache\": expected [NB, S], S >= block_size * 584 with \"block_size\" "
-               "= 17, ")
-      .Rejects(WithAttribute(ue8m0, "extra_block_size", int64_t{1} << 56),
-               "input 5 \"extra_kv_cache\": expected [NB', S'], S' >= extra_block_size * 584 with")
+               "input 1 \"kv_cache\": expected [NB, S], S >= block_size * row_bytes with "
+               "\"block_size\" = 17, row_bytes = 584")
+      .Rejects(
+          WithAttribute(ue8m0, "extra_block_size", int64_t{1} << 56),
+          "input 5 \"extra_kv_cache\": expected [NB', S'], S' >= extra_block_size * row_bytes with")
       .Rejects(With(dense, 10, Int32s({3}, {0, 2, 2})),
                "input 10 \"query_start_loc\": expected 3 last")
       .Rejects(With(dense, 9, Int32s({2}, {5, 0})),
@@ -145,6 +146,41 @@ OpCases SparseMlaAttentionCases() {
                          {.format = "fp8_ds_mla", .query = kFloat, .extra_columns = 5}))
       .Add(SparseMlaCase("ue8m0",
                          {.format = "fp8_ue8m0", .extra_columns = 20, .lens = true, .sink = true}))
+      // Groups and coded parts that end within a vector.
+      .Add(SparseMlaCase("ue8m0_small", {.format = "fp8_ue8m0",
+                                         .query = kFloat,
+                                         .head_size = 32,
+                                         .value_size = 32,
+                                         .group = 8,
+                                         .rope_size = 8,
+                                         .extra_columns = 9,
+                                         .sink = true}))
+      .Add(SparseMlaCase("ue8m0_by_24", {.format = "fp8_ue8m0",
+                                         .heads = 20,
+                                         .head_size = 78,
+                                         .value_size = 70,
+                                         .group = 24,
+                                         .rope_size = 6,
+                                         .lens = true}))
+      .Add(SparseMlaCase("ds_mla_small", {.format = "fp8_ds_mla",
+                                          .query = kFloat,
+                                          .head_size = 40,
+                                          .value_size = 32,
+                                          .group = 32,
+                                          .rope_size = 8}))
+      .Add(SparseMlaCase("ds_mla_by_8", {.format = "fp8_ds_mla",
+                                         .heads = 17,
+                                         .head_size = 31,
+                                         .value_size = 24,
+                                         .group = 8,
+                                         .rope_size = 7,
+                                         .sequences = {{3, 18}, {1, 40}}}))
+      .Add(SparseMlaCase("ds_mla_coded_alone", {.format = "fp8_ds_mla",
+                                                .query = kFloat16,
+                                                .head_size = 48,
+                                                .value_size = 48,
+                                                .group = 16,
+                                                .rope_size = 0}))
       .Add(SparseMlaCase("ue8m0_half", {.format = "fp8_ue8m0", .query = kFloat16}))
       .Add(SparseMlaCase("dense", {.sequences = {{1, 37}, {9, 20}, {0, 5}, {2, 1}, {1, 0}}}))
       .Add(SparseMlaCase(

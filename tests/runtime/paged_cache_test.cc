@@ -22,6 +22,7 @@ CacheGroup Full(int64_t blocks) {
 CacheGroup Window(int64_t window, int64_t blocks) {
   CacheGroup group = Full(blocks);
   group.name = "window";
+  group.kind = CacheKind::kWindow;
   group.sliding_window = window;
   return group;
 }

@@ -5,9 +5,10 @@
 //   const auto row = codec.Open(rows.AtSlot(slot, 0));
 //   for (size_t d = 0; d < 512; d += lanes) v = codec.Load(df, row, d);
 //
-// Elements [d, d + Lanes(df)) must lie in one group, or all among the plain ones: so they do where
-// d is a multiple of the lanes and the group a multiple of 16. LoadN takes up to Lanes(df) elements
-// under the same rule. A cache of bfloat16 rows is PlainCodec<Bfloat16>.
+// With a codec of one group size, elements [d, d + Lanes(df)) must lie in one group, or all among
+// the plain ones: so they do where d is a multiple of the lanes and the group a multiple of 16.
+// LoadN takes up to Lanes(df) elements under the same rule. WithGroupedCodec gives a codec that
+// takes any. A cache of bfloat16 rows is PlainCodec<Bfloat16>.
 #if defined(PAGEFUSE_KERNELS_FORMATS_GROUPED_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_KERNELS_FORMATS_GROUPED_ROW_INL_H_
 #undef PAGEFUSE_KERNELS_FORMATS_GROUPED_ROW_INL_H_
@@ -110,12 +111,14 @@ class GroupedE4M3Codec {
   template <class DF>
   HWY_INLINE hn::Vec<DF> Load(DF df, const Row& row, size_t d) const {
     if (d >= coded_) return LoadToFloat(df, Plain(row, d));
+    if (!InOneGroup(d, hn::Lanes(df))) return OneByOne(df, row, d, hn::Lanes(df));
     const auto codes = LoadToFloat(df, reinterpret_cast<const Float8E4M3FN*>(row.data) + d);
     return Scaled(df, codes, ScaleAt(row, d));
   }
   template <class DF>
   HWY_INLINE hn::Vec<DF> LoadN(DF df, const Row& row, size_t d, size_t count) const {
     if (d >= coded_) return LoadToFloatN(df, Plain(row, d), count);
+    if (!InOneGroup(d, count)) return OneByOne(df, row, d, count);
     const auto codes = LoadToFloatN(df, reinterpret_cast<const Float8E4M3FN*>(row.data) + d, count);
     return hn::IfThenElseZero(hn::FirstN(df, count), Scaled(df, codes, ScaleAt(row, d)));
   }
@@ -125,6 +128,28 @@ class GroupedE4M3Codec {
   }
 
  private:
+  // Whether coded element d and those behind it are under one scale.
+  HWY_INLINE bool InOneGroup(size_t d, size_t count) const {
+    if constexpr (group_size != 0) return true;
+    return d + count <= coded_ && d / group_ == (d + count - 1) / group_;
+  }
+  // Elements of groups that are smaller than a vector, or end within it.
+  template <class DF>
+  HWY_NOINLINE hn::Vec<DF> OneByOne(DF df, const Row& row, size_t d, size_t count) const {
+    HWY_ALIGN float x[hn::MaxLanes(DF())] = {};
+    for (size_t i = 0; i < count; ++i) {
+      if (d + i < coded_) {
+        x[i] = DecodeFloat<E4M3FNFormat>(row.data[d + i]) * ScaleAt(row, d + i);
+      } else {
+        uint16_t bits;
+        std::memcpy(&bits, Plain(row, d + i), sizeof(bits));
+        x[i] = DecodeFloat<Bfloat16Format>(bits);
+      }
+    }
+    const auto values = hn::Load(df, x);
+    if constexpr (round) return RoundThrough<Bfloat16>(df, values);
+    return values;
+  }
   // The address of plain element d; may be odd, so it is never dereferenced as it is.
   HWY_INLINE const Bfloat16* Plain(const Row& row, size_t d) const {
     return reinterpret_cast<const Bfloat16*>(row.data + plain_offset_ + 2 * (d - coded_));

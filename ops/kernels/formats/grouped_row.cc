@@ -1,6 +1,7 @@
 #include "pagefuse/kernels/formats/grouped_row.h"
 
 #include <cstring>
+#include <numeric>
 
 namespace pagefuse {
 
@@ -29,6 +30,12 @@ GroupedRowFormat IndexerMxfp4Row(int64_t size, int64_t group) {
   return {.groups = {GroupCodes::kE2M1, GroupScale::kUe8m0, kMxfp4Floor},
           .coded = size,
           .group = group};
+}
+
+int64_t GroupSizeFor(int64_t coded, int64_t published) {
+  constexpr int64_t kLeast = 8;
+  const int64_t group = std::gcd(coded, published);
+  return coded > 0 && group >= kLeast ? group : 0;
 }
 
 int64_t GroupedBlockBytes(const GroupedRowFormat& format, int64_t block_size) {

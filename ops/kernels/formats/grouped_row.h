@@ -65,6 +65,11 @@ GroupedRowFormat IndexerFp8Row(int64_t size, int64_t group, bool power_of_two = 
 // "indexer_mxfp4": packed e2m1 and a UE8M0 byte for 32 elements, split; 68 bytes for 128 elements.
 GroupedRowFormat IndexerMxfp4Row(int64_t size, int64_t group = 32);
 
+// The elements with one scale that pagefuse chooses for `coded` of them where the published format
+// has `published`: that many, or as many as the largest power of two that divides both; 0 where
+// that is so little that scales would take more than an eighth of the row.
+int64_t GroupSizeFor(int64_t coded, int64_t published);
+
 // The stride of a block that pagefuse gives a cache of its own: its tokens' bytes, for "fp8_ue8m0"
 // rounded up to a multiple of the data of a token, as the public kernels want it.
 int64_t GroupedBlockBytes(const GroupedRowFormat& format, int64_t block_size);

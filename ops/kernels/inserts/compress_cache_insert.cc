@@ -40,11 +40,15 @@ void CompressCacheInsertPlain(const CompressCall& call) {
     }
     NormRow(call.weight.data(), call.epsilon, call.size, y.data());
     RotateByTable(call.layout, call.table, call.table_rows[i], y.data());
+    const RowAddress row = call.rows.AtSlot(call.writes[i].slot, 0);
     // The types here are float types: never an error.
+    if (call.plain_type != DataType::kUndefined) {
+      EncodeFromFloat(call.plain_type, y.data(), call.size, row.data).IgnoreError();
+      continue;
+    }
     EncodeFromFloat(DataType::kBfloat16, y.data(), call.size, rounded.data()).IgnoreError();
     DecodeToFloat(DataType::kBfloat16, rounded.data(), call.size, y.data()).IgnoreError();
-    EncodeGroupedRow(call.format, y.data(), rounded.data() + 2 * call.format.coded,
-                     call.rows.AtSlot(call.writes[i].slot, 0));
+    EncodeGroupedRow(call.format, y.data(), rounded.data() + 2 * call.format.coded, row);
   }
 }
 

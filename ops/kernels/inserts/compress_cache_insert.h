@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "pagefuse/base/data_type.h"
 #include "pagefuse/kernels/formats/grouped_row.h"
 #include "pagefuse/kernels/inserts/slot_writes.h"
 #include "pagefuse/kernels/rows/rope_row.h"
@@ -22,7 +23,9 @@ struct CompressWindow {
 struct CompressCall {
   CompressWindow window;
   float epsilon = 0;
-  GroupedRowFormat format;
+  GroupedRowFormat format;  // of rows of codes
+  // Of rows of numbers: each is rounded to it once, and nothing before. kUndefined: rows of codes.
+  DataType plain_type = DataType::kUndefined;
   int64_t size = 0;  // D
   int64_t half = 0;  // W
   std::vector<SlotWrite> writes;

@@ -91,20 +91,17 @@ class RowFinisher {
   HWY_INLINE void Finish(int64_t begin, int64_t end, float* HWY_RESTRICT y) {
     const auto n = static_cast<size_t>(call_.size);
     const auto count = static_cast<size_t>(end - begin);
-    const RopeRow rope = {call_.layout,       n,
-                          cos_sin_.data(),    cos_sin_.data() + call_.layout.pairs,
-                          RowNorm::kWeighted, call_.weight.data()};
-    float* rows = y + begin * call_.size;
-    float factors[kRows];
-    NormFactors(rows, n, count, call_.epsilon, factors);
-    for (size_t r = 0; r < count; ++r) {
-      LoadCosSin(call_.table, call_.table_rows[begin + static_cast<int64_t>(r)], cos_sin_.data());
-      NormRotateRow(rope, factors[r], rows + r * n, rounded_.data() + r * n, rows + r * n);
-    }
-    const auto source_at = [&](size_t r) -> const Bfloat16* { return rounded_.data() + r * n; };
     const auto address_at = [&](size_t r) {
       return call_.rows.AtSlot(call_.writes[begin + static_cast<int64_t>(r)].slot, 0);
     };
+    if (call_.plain_type != DataType::kUndefined) {
+      return WithRowType(call_.plain_type, [&]<typename To>() HWY_ATTR {
+        const auto row_at = [&](size_t r) { return reinterpret_cast<To*>(address_at(r).data); };
+        NormRotate(begin, count, y, row_at);
+      });
+    }
+    const auto source_at = [&](size_t r) { return rounded_.data() + r * n; };
+    NormRotate(begin, count, y, source_at);
     if (vec::EncodeRowsOfOneGroup(call_.format, count, source_at, address_at)) return;
     for (size_t r = 0; r < count; ++r) {
       vec::EncodeGroupedRowVectors(call_.format, source_at(r), source_at(r) + call_.format.coded,
@@ -113,6 +110,23 @@ class RowFinisher {
   }
 
  private:
+  // Rows of y from `begin` on, row r rounded to what target_at(r) points to.
+  template <class TargetAt>
+  HWY_INLINE void NormRotate(int64_t begin, size_t count, float* HWY_RESTRICT y,
+                             const TargetAt& target_at) {
+    const auto n = static_cast<size_t>(call_.size);
+    const RopeRow rope = {call_.layout,       n,
+                          cos_sin_.data(),    cos_sin_.data() + call_.layout.pairs,
+                          RowNorm::kWeighted, call_.weight.data()};
+    float* rows = y + begin * call_.size;
+    float factors[kRows];
+    NormFactors(rows, n, count, call_.epsilon, factors);
+    for (size_t r = 0; r < count; ++r) {
+      LoadCosSin(call_.table, call_.table_rows[begin + static_cast<int64_t>(r)], cos_sin_.data());
+      NormRotateRow(rope, factors[r], rows + r * n, target_at(r), rows + r * n);
+    }
+  }
+
   const CompressCall& call_;
   std::vector<float> cos_sin_;
   std::vector<Bfloat16> rounded_;

@@ -7,19 +7,27 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-// A row of bfloat16 at `from` to x, rotated to the token's position.
+// A row at `from` to x, rotated to the token's position.
 void LoadRotated(const QNormCall& call, int64_t token, const uint8_t* from, bool norm,
                  std::vector<float>& x) {
   // The type is a float type: never an error.
-  DecodeToFloat(DataType::kBfloat16, from, call.size, x.data()).IgnoreError();
+  DecodeToFloat(call.type, from, call.size, x.data()).IgnoreError();
   if (norm) NormRow(nullptr, call.epsilon, call.size, x.data());
   RotateByTable(call.layout, call.table, call.positions[token], x.data());
 }
 
-// x * factor as e4m3fn, or x as bfloat16.
-void StoreRow(const QNormCall& call, float factor, const std::vector<float>& x, uint8_t* to) {
+// Where a row goes that has no groups.
+struct Target {
+  DataType type;  // of numbers
+  float factor;   // of codes
+  uint8_t* to;
+};
+
+// x * factor as e4m3fn, or x in the target's type.
+void StoreRow(const QNormCall& call, const std::vector<float>& x, const Target& target) {
+  const auto& [type, factor, to] = target;
   if (call.format != QNormFormat::kFp8) {
-    EncodeFromFloat(DataType::kBfloat16, x.data(), call.size, to).IgnoreError();
+    EncodeFromFloat(type, x.data(), call.size, to).IgnoreError();
     return;
   }
   for (int64_t i = 0; i < call.size; ++i) to[i] = EncodeFloat<E4M3FNFormat>(x[i] * factor);
@@ -37,18 +45,18 @@ void QNormRopeKvInsertPlain(const QNormCall& call) {
         std::memset(out, 0, call.QueryOutBytes());
         continue;
       }
-      LoadRotated(call, t, call.query + (t * call.heads + head) * 2 * call.size, true, x);
-      StoreRow(call, call.query_factor, x, out);
+      LoadRotated(call, t, call.query + (t * call.heads + head) * call.RowBytes(), true, x);
+      StoreRow(call, x, {call.type, call.query_factor, out});
     }
     if (call.slots[t] < 0) continue;
     const RowAddress row = call.rows.AtSlot(call.slots[t], 0);
-    LoadRotated(call, t, call.kv + t * 2 * call.size, false, x);
+    LoadRotated(call, t, call.kv + t * call.RowBytes(), false, x);
     if (call.format != QNormFormat::kFp8Ue8m0) {
-      StoreRow(call, call.kv_factor, x, row.data);
+      StoreRow(call, x, {call.row_type, call.kv_factor, row.data});
       continue;
     }
     // Every element is rounded to bfloat16 before it is quantised or copied.
-    const GroupedRowFormat format = call.RowFormat();
+    const GroupedRowFormat& format = call.row_format;
     EncodeFromFloat(DataType::kBfloat16, x.data(), call.size, rounded.data()).IgnoreError();
     DecodeToFloat(DataType::kBfloat16, rounded.data(), call.size, x.data()).IgnoreError();
     EncodeGroupedRow(format, x.data(), rounded.data() + 2 * format.coded, row);

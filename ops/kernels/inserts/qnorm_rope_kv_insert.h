@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "pagefuse/base/data_type.h"
 #include "pagefuse/kernels/formats/grouped_row.h"
 #include "pagefuse/kernels/numeric/index_array.h"
 #include "pagefuse/kernels/rows/rope_row.h"
@@ -12,14 +13,17 @@ namespace pagefuse::pagefuse_ops {
 
 // How key rows and the query are stored.
 enum class QNormFormat {
-  kFp8Ue8m0,  // "fp8_ue8m0": grouped rows, bfloat16 query
-  kBf16,      // "bf16": bfloat16 rows, bfloat16 query
+  kPlain,     // "none", "bf16": rows of numbers, the query in its own type
+  kFp8Ue8m0,  // "fp8_ue8m0": grouped rows, the query in its own type
   kFp8,       // "fp8": e4m3fn rows and query, each under one scale
 };
 
 // One call with checked arguments.
 struct QNormCall {
   QNormFormat format = QNormFormat::kFp8Ue8m0;
+  DataType type = DataType::kBfloat16;      // of query, key row and the query's result
+  DataType row_type = DataType::kBfloat16;  // kPlain: of the cache
+  GroupedRowFormat row_format;              // kFp8Ue8m0
   int64_t tokens = 0;
   int64_t heads = 0;
   int64_t padded_heads = 0;  // of the output; those past `heads` are zero
@@ -28,16 +32,16 @@ struct QNormCall {
   RopeLayout layout;
   CosSinTable table;
   IndexArray positions;
-  const uint8_t* query = nullptr;  // bfloat16 [tokens, heads, size]
-  const uint8_t* kv = nullptr;     // bfloat16 [tokens, size]
-  uint8_t* query_out = nullptr;    // [tokens, padded_heads, size], bfloat16 or e4m3fn
+  const uint8_t* query = nullptr;  // [tokens, heads, size]
+  const uint8_t* kv = nullptr;     // [tokens, size]
+  uint8_t* query_out = nullptr;    // [tokens, padded_heads, size], of `type` or e4m3fn
   float query_factor = 1.0f;       // fp8: code of x * query_factor
   float kv_factor = 1.0f;          // fp8: code of v * kv_factor
   CacheRows rows;
   std::vector<int64_t> slots;  // of each token; -1: not written
 
-  GroupedRowFormat RowFormat() const { return Fp8Ue8m0Row(); }
-  int64_t QueryOutBytes() const { return format == QNormFormat::kFp8 ? size : 2 * size; }
+  int64_t RowBytes() const { return size * BitWidth(type) / 8; }
+  int64_t QueryOutBytes() const { return format == QNormFormat::kFp8 ? size : RowBytes(); }
 };
 
 // The plain way; and the same, vectorised, parallel over rows, but for the order of the norm's sum.

@@ -28,8 +28,8 @@ struct QNormScratch {
 };
 
 // A row of the token, normed if that is asked for, and rotated.
-template <typename To>
-HWY_INLINE void RotateTo(const QNormCall& call, int64_t token, const Bfloat16* from, RowNorm norm,
+template <typename From, typename To>
+HWY_INLINE void RotateTo(const QNormCall& call, int64_t token, const From* from, RowNorm norm,
                          QNormScratch& scratch, To* to) {
   const float* cos = scratch.cos_sin.data();
   if (scratch.token != token) {
@@ -43,12 +43,10 @@ HWY_INLINE void RotateTo(const QNormCall& call, int64_t token, const Bfloat16* f
   NormRotateRow(row, factor, from, to, scratch.x.data());
 }
 
-// Such a row as e4m3fn of its product with a factor, or as bfloat16.
-HWY_INLINE void RotateToOutput(const QNormCall& call, int64_t token, const Bfloat16* from,
-                               RowNorm norm, float factor, QNormScratch& scratch, uint8_t* to) {
-  if (call.format != QNormFormat::kFp8) {
-    return RotateTo(call, token, from, norm, scratch, reinterpret_cast<Bfloat16*>(to));
-  }
+// Such a row as e4m3fn of its product with a factor.
+template <typename From>
+HWY_INLINE void RotateToCodes(const QNormCall& call, int64_t token, const From* from, RowNorm norm,
+                              float factor, QNormScratch& scratch, uint8_t* to) {
   const hn::ScalableTag<float> df;
   const auto factors = hn::Set(df, factor);
   RotateTo(call, token, from, norm, scratch, scratch.x.data());
@@ -56,27 +54,34 @@ HWY_INLINE void RotateToOutput(const QNormCall& call, int64_t token, const Bfloa
                       [&](auto v) HWY_ATTR { return hn::Mul(v, factors); });
 }
 
+template <typename From>
 HWY_INLINE void InsertKv(const QNormCall& call, int64_t token, QNormScratch& scratch) {
   const RowAddress row = call.rows.AtSlot(call.slots[token], 0);
-  const auto* from = reinterpret_cast<const Bfloat16*>(call.kv) + token * call.size;
-  if (call.format != QNormFormat::kFp8Ue8m0) {
-    return RotateToOutput(call, token, from, RowNorm::kNone, call.kv_factor, scratch, row.data);
+  const auto* from = reinterpret_cast<const From*>(call.kv) + token * call.size;
+  if (call.format == QNormFormat::kFp8) {
+    return RotateToCodes(call, token, from, RowNorm::kNone, call.kv_factor, scratch, row.data);
   }
-  const GroupedRowFormat format = call.RowFormat();
+  if (call.format == QNormFormat::kPlain) {
+    return WithRowType(call.row_type, [&]<typename To>() HWY_ATTR {
+      RotateTo(call, token, from, RowNorm::kNone, scratch, reinterpret_cast<To*>(row.data));
+    });
+  }
+  const GroupedRowFormat& format = call.row_format;
   RotateTo(call, token, from, RowNorm::kNone, scratch, scratch.rounded.data());
   vec::EncodeGroupedRowVectors(format, scratch.rounded.data(),
                                scratch.rounded.data() + format.coded, row);
 }
 
 // Items [begin, end): of each token its query heads, the padding, and last its key row.
-void QNormItems(const QNormCall& call, int64_t begin, int64_t end) {
+template <typename T>
+HWY_INLINE void QNormItemsOf(const QNormCall& call, int64_t begin, int64_t end) {
   QNormScratch scratch(call);
   const int64_t out_bytes = call.QueryOutBytes();
   for (int64_t item = begin; item < end; ++item) {
     const int64_t token = item / (call.padded_heads + 1);
     const int64_t head = item % (call.padded_heads + 1);
     if (head == call.padded_heads) {
-      if (call.slots[token] >= 0) InsertKv(call, token, scratch);
+      if (call.slots[token] >= 0) InsertKv<T>(call, token, scratch);
       continue;
     }
     uint8_t* out = call.query_out + (token * call.padded_heads + head) * out_bytes;
@@ -85,9 +90,17 @@ void QNormItems(const QNormCall& call, int64_t begin, int64_t end) {
       continue;
     }
     const auto* from =
-        reinterpret_cast<const Bfloat16*>(call.query) + (token * call.heads + head) * call.size;
-    RotateToOutput(call, token, from, RowNorm::kFactor, call.query_factor, scratch, out);
+        reinterpret_cast<const T*>(call.query) + (token * call.heads + head) * call.size;
+    if (call.format == QNormFormat::kFp8) {
+      RotateToCodes(call, token, from, RowNorm::kFactor, call.query_factor, scratch, out);
+    } else {
+      RotateTo(call, token, from, RowNorm::kFactor, scratch, reinterpret_cast<T*>(out));
+    }
   }
+}
+
+void QNormItems(const QNormCall& call, int64_t begin, int64_t end) {
+  WithRowType(call.type, [&]<typename T>() HWY_ATTR { QNormItemsOf<T>(call, begin, end); });
 }
 
 }  // namespace HWY_NAMESPACE

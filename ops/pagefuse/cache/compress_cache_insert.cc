@@ -4,7 +4,9 @@
 #include "pagefuse/ops/pagefuse/cache/compress_cache_insert.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
@@ -17,7 +19,13 @@ namespace {
 
 PagedBytes PagedOf(const KernelArgs& args, const CompressAttributes& a) {
   const TensorArg& cache = args.input(kCcIn["kv_cache"]);
-  return {cache.dim(0), a.kv_block_size, cache.dim(1)};
+  if (!a.is_plain()) {
+    const int64_t block_bytes =
+        std::accumulate(cache.dims.begin() + 1, cache.dims.end(), int64_t{1}, std::multiplies<>());
+    return {cache.dim(0), a.kv_block_size, block_bytes};
+  }
+  const int64_t row_bytes = cache.dim(2) * BitWidth(cache.dtype) / 8;
+  return {cache.dim(0), cache.dim(1), cache.dim(1) * row_bytes};
 }
 
 // Whether token t ends a window that is written; slot and position are looked at in that order.
@@ -44,7 +52,7 @@ absl::Status CheckToken(const KernelArgs& args, const CompressAttributes& a, int
                            StrCat("expected positions within ", table.dim(1), " blocks of ",
                                   paged.block_size, ", got ", position, " at ", t));
   }
-  const int64_t rope_row = position / a.window.ratio * a.window.ratio;
+  const int64_t rope_row = a.TableRow(t, position);
   const int64_t rope_rows = args.input(kCcIn["cos_sin"]).dim(0);
   if (rope_row >= rope_rows) {
     return InputValueError(
@@ -79,7 +87,7 @@ absl::Status Validate(const KernelArgs& args) {
 }
 
 // Finds the windows of the tokens that are written.
-void CollectWindows(const KernelArgs& args, CompressCall& call) {
+void CollectWindows(const KernelArgs& args, const CompressAttributes& a, CompressCall& call) {
   const TensorArg& state = args.input(kCcIn["state_cache"]);
   const TensorArg& table = args.input(kCcIn["block_table"]);
   const TensorArg& requests = args.input(kCcIn["token_to_req"]);
@@ -102,7 +110,7 @@ void CollectWindows(const KernelArgs& args, CompressCall& call) {
     ForSlots(table, {request, first, present}, block_size, [&](int64_t slot) {
       call.state_rows.push_back(state.as<const float>() + slot * 2 * call.half);
     });
-    call.table_rows.push_back(last / call.window.ratio * call.window.ratio);
+    call.table_rows.push_back(a.TableRow(write.token, last));
   }
 }
 
@@ -120,13 +128,19 @@ absl::Status Run(KernelArgs& args) {
   const TensorArg& table = args.input(kTable);
   call.size = weight.size();
   call.half = args.input(kStates).dim(2) / 2;
-  PF_ASSIGN_OR_RETURN(call.format, a.RowFormat(call.size));
   call.weight.resize(call.size);
   PF_RETURN_IF_ERROR(DecodeToFloat(weight.dtype, weight.data, call.size, call.weight.data()));
   call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
   call.layout = {call.table.pairs(), call.size - table.dim(1), /*interleaved=*/true};
-  call.rows = GroupedRows(call.format, PagedOf(args, a), args.output(0).data);
-  CollectWindows(args, call);
+  const TensorArg& cache = args.output(0);
+  if (a.is_plain()) {
+    call.plain_type = cache.dtype;
+    call.rows = PlainRows(call.size * BitWidth(cache.dtype) / 8, PagedOf(args, a), cache.data);
+  } else {
+    PF_ASSIGN_OR_RETURN(call.format, a.RowFormat(call.size, table.dim(1)));
+    call.rows = GroupedRows(call.format, PagedOf(args, a), cache.data);
+  }
+  CollectWindows(args, a, call);
   compute(call);
   return absl::OkStatus();
 }
@@ -139,16 +153,39 @@ absl::StatusOr<Dim> StateWidth(const ShapeContext& c) {
 
 absl::StatusOr<Dim> RowBytes(const ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const CompressAttributes a, ReadCompress(c.node()));
+  if (a.is_plain()) return Dim(0);
   const std::optional<int64_t> size = c.size("D").constant();
-  if (!size) return Dim::Unknown();
-  const absl::StatusOr<GroupedRowFormat> format = a.RowFormat(*size);
+  const std::optional<int64_t> rotated = c.size("R").constant();
+  if (!size || !rotated) return Dim::Unknown();
+  const absl::StatusOr<GroupedRowFormat> format = a.RowFormat(*size, *rotated);
   if (!format.ok()) return c.InputError(kCcIn["rms_weight"], StdView(format.status().message()));
   return Dim(format->TokenBytes());
 }
 
+// A block of codes has room for its rows.
+absl::Status CheckBlockBytes(ShapeContext& c) {
+  PF_ASSIGN_OR_RETURN(const CompressAttributes a, ReadCompress(c.node()));
+  const Shape* cache = c.input_shape(kCcIn["kv_cache"]);
+  PF_ASSIGN_OR_RETURN(const Dim row_bytes, RowBytes(c));
+  const std::optional<int64_t> row = row_bytes.constant();
+  if (a.is_plain() || !cache || cache->rank() < 1 || !row) return absl::OkStatus();
+  int64_t bytes = 1;
+  for (int axis = 1; axis < cache->rank(); ++axis) {
+    const std::optional<int64_t> dim = (*cache)[axis].constant();
+    if (!dim) return absl::OkStatus();
+    bytes = CheckedMul(bytes, *dim).value_or(std::numeric_limits<int64_t>::max());
+  }
+  const std::optional<int64_t> needed = CheckedMul(a.kv_block_size, *row);
+  if (needed && bytes >= *needed) return absl::OkStatus();
+  return c.InputError(kCcIn["kv_cache"],
+                      StrCat("expected blocks of at least kv_block_size * row_bytes = ",
+                             a.kv_block_size, " * ", *row, " bytes, got ", cache->ToString()));
+}
+
 }  // namespace
 
-absl::StatusOr<GroupedRowFormat> CompressAttributes::RowFormat(int64_t size) const {
+absl::StatusOr<GroupedRowFormat> CompressAttributes::RowFormat(int64_t size,
+                                                               int64_t rotated) const {
   constexpr int64_t kFp4Group = 32;
   const auto expect = [&](bool fits, std::string_view sizes,
                           const GroupedRowFormat& row) -> absl::StatusOr<GroupedRowFormat> {
@@ -157,8 +194,10 @@ absl::StatusOr<GroupedRowFormat> CompressAttributes::RowFormat(int64_t size) con
         StrCat("expected ", sizes, " for format \"", format, "\", got [", size, "]"));
   };
   if (format == "fp8_ue8m0") {
-    const GroupedRowFormat row = Fp8Ue8m0Row();
-    return expect(size == row.elements(), StrCat("[", row.elements(), "]"), row);
+    const int64_t coded = size - rotated;
+    return expect(coded >= 0 && coded % quant_group_size == 0,
+                  StrCat("a multiple of ", quant_group_size, " elements before ", rotated),
+                  Fp8Ue8m0Row(coded, rotated, quant_group_size));
   }
   if (format == "indexer_fp8") {
     return expect(size > 0, "at least one element",
@@ -174,6 +213,9 @@ absl::StatusOr<CompressAttributes> ReadCompress(const Node& node) {
   PF_ASSIGN_OR_RETURN(a.window.ratio, node.IntAttribute("compress_ratio", 0));
   PF_ASSIGN_OR_RETURN(a.window.overlap, node.IntAttribute("overlap", a.window.ratio == 4 ? 1 : 0));
   PF_ASSIGN_OR_RETURN(a.kv_block_size, node.IntAttribute("kv_block_size", kCcBlockSize));
+  PF_ASSIGN_OR_RETURN(a.quant_group_size, node.IntAttribute("quant_group_size", kCcGroupSize));
+  PF_ASSIGN_OR_RETURN(const int64_t cos_sin_rows, node.IntAttribute("cos_sin_rows", 0));
+  a.cos_sin_rows = cos_sin_rows != 0;
   PF_ASSIGN_OR_RETURN(a.eps, node.FloatAttribute("eps", kCcEpsilon));
   return a;
 }
@@ -184,27 +226,37 @@ OpDef CompressCacheInsertDef() {
       .Doc(
           "For each token whose position ends a window of compress_ratio tokens: the sum of the "
           "window's kv rows, each column weighted by the softmax of its scores; RMS norm; rotation "
-          "to the window's first position; bfloat16; then the row in the cache's format at its "
-          "slot. Tokens with a negative slot (of state or of cache) are skipped.")
+          "to the window's first position; then the row at its slot: in the type of the cache "
+          "(none, bf16), or rounded to bfloat16 and as codes. Tokens with a negative slot (of "
+          "state or of cache) are skipped.")
       .Inputs(kCcIn)
       .Outputs(kCcOut)
       .Attr("format", std::string("fp8_ue8m0"))
-      .OneOf({"fp8_ue8m0", "indexer_fp8", "indexer_mxfp4"})
+      .OneOf({"none", "bf16", "fp8_ue8m0", "indexer_fp8", "indexer_mxfp4"})
       .RequiredAttr("compress_ratio", "tokens a window")
       .Within(1, int64_t{1} << 30)
       .Attr("overlap", std::monostate(),
             "1: a window reaches back over the one before it; default 1 for ratio 4, else 0")
       .Within(0, 1)
-      .Attr("kv_block_size", kCcBlockSize, "compressed rows a block of kv_cache")
+      .Attr("kv_block_size", kCcBlockSize,
+            "compressed rows a block of kv_cache, for formats of codes")
       .AtLeast(1)
+      .Attr("quant_group_size", kCcGroupSize, "channels with one scale, for fp8_ue8m0")
+      .AtLeast(1)
+      .FlagAttr("cos_sin_rows", int64_t{0},
+                "1: row t of cos_sin is that of token t; 0: a window has that of its first "
+                "position")
       .Attr("eps", kCcEpsilon, "of the norm")
       .Types("P", {kInt64, kInt32})
       .Types("I", {kInt64, kInt32})
       .Types("K", {kInt64, kInt32})
       .Types("N", {kBfloat16, kFloat})
       .Types("R", {kFloat, kBfloat16})
+      .Types("TC", {kFloat, kFloat16, kBfloat16})
       .Let("W", "(1 + overlap) * D", StateWidth)
+      .Let("table_rows", "T if cos_sin_rows, else 0")
       .Let("row_bytes", "bytes of a compressed row of D elements in the format", RowBytes)
+      .InferShapes(CheckBlockBytes)
       .Validate(Validate)
       .Decomposition(DecomposeCompressCacheInsert)
       .Variants(CompressCacheInsertVariants)

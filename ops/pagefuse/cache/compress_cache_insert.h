@@ -20,22 +20,38 @@ inline constexpr Ports kCcIn({
     PortSpec("slot_mapping", "I", "[T]: of the state; only the sign matters").Metadata(),
     PortSpec("block_table", "int32", "[Q, MB]: of the state").Metadata(),
     {"rms_weight", "N", "[D]"},
-    PortSpec("cos_sin", "R", "[P, R], R % 2 = 0, R <= D: R/2 cosines, then R/2 sines").Metadata(),
+    PortSpec("cos_sin", "R",
+             "[P, R], R % 2 = 0, R <= D, P >= table_rows: R/2 cosines, then R/2 sines")
+        .Metadata(),
     PortSpec("kv_slot_mapping", "K", "[T]: slots of compressed rows").Metadata(),
-    {"kv_cache", "uint8", "[NB, S], S >= kv_block_size * row_bytes"},
+    {"kv_cache", "TC if format = none, bfloat16 if format = bf16, else uint8",
+     "[NB, KBS, D] if format = none, [NB, KBS, D] if format = bf16, else [NB, ...]: of codes, "
+     "kv_block_size * row_bytes bytes a block or more, in any dims"},
 });
-inline constexpr Ports kCcOut({{"kv_cache_out", "uint8", "as kv_cache"}});
+inline constexpr Ports kCcOut({{"kv_cache_out",
+                                "TC if format = none, bfloat16 if format = bf16, else uint8",
+                                "as kv_cache"}});
 inline constexpr int64_t kCcBlockSize = 64;
+inline constexpr int64_t kCcGroupSize = 64;
 inline constexpr float kCcEpsilon = 1e-6f;
 
 struct CompressAttributes {
-  std::string format;  // "fp8_ue8m0", "indexer_fp8", "indexer_mxfp4"
+  std::string format;  // "none", "bf16", "fp8_ue8m0", "indexer_fp8", "indexer_mxfp4"
   CompressWindow window;
   int64_t kv_block_size = kCcBlockSize;
+  int64_t quant_group_size = kCcGroupSize;
+  bool cos_sin_rows = false;
   float eps = kCcEpsilon;
 
-  // The format of a compressed row of `size` elements. InvalidArgument where the format has none.
-  absl::StatusOr<GroupedRowFormat> RowFormat(int64_t size) const;
+  // Rows of numbers, without codes.
+  bool is_plain() const { return format == "none" || format == "bf16"; }
+  // The format of a compressed row of `size` elements, the last `rotated` of which are rotated; a
+  // format of codes. InvalidArgument where it has none for them.
+  absl::StatusOr<GroupedRowFormat> RowFormat(int64_t size, int64_t rotated) const;
+  // Of the cosine table, for the token whose window ends at `position`.
+  int64_t TableRow(int64_t token, int64_t position) const {
+    return cos_sin_rows ? token : position / window.ratio * window.ratio;
+  }
 };
 // Of checked attributes.
 absl::StatusOr<CompressAttributes> ReadCompress(const Node& node);

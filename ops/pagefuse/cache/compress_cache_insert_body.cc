@@ -1,4 +1,6 @@
 // CompressCacheInsert in standard ONNX ops, as text.
+#include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,17 +21,27 @@ struct BodyOptions {
   DataType kv_slot_type = DataType::kInt64;
   DataType weight_type = DataType::kBfloat16;
   DataType table_type = DataType::kFloat;
-  int64_t size = 0;              // D
-  int64_t rotated = 0;           // R
-  int64_t state_block_size = 0;  // tokens
-  int64_t block_bytes = 0;       // of kv_cache
+  DataType cache_type = DataType::kUint8;
+  int64_t size = 0;                      // D
+  int64_t rotated = 0;                   // R
+  int64_t state_block_size = 0;          // tokens
+  std::vector<int64_t> block_dims = {};  // of kv_cache, without the first
+
+  int64_t block_bytes() const {
+    return std::accumulate(block_dims.begin(), block_dims.end(), int64_t{1}, std::multiplies<>());
+  }
+  std::vector<int64_t> cache_dims() const {
+    std::vector<int64_t> dims = block_dims;
+    dims.insert(dims.begin(), -1);
+    return dims;
+  }
 
   int64_t half() const { return (1 + attributes.window.overlap) * size; }
 };
 
-// The tokens that are written: their slots, positions and requests.
+// The tokens that are written: their numbers, slots, positions and requests.
 struct Boundary {
-  std::string slots, position, request;
+  std::string token, slots, position, request;
 };
 
 Boundary WriteBoundary(BodyWriter& w, const BodyOptions& o) {
@@ -46,7 +58,7 @@ Boundary WriteBoundary(BodyWriter& w, const BodyOptions& o) {
       w.Call("And", {w.Call("GreaterOrEqual", {kv_slots, w.Int(0)}), inside});
   const std::string keep = w.Call("Squeeze", {w.Call("NonZero", {written}), w.Ints({0})});
   const auto kept = [&](const std::string& x) { return w.Call("Gather <axis = 0>", {x, keep}); };
-  return {kept(kv_slots), kept(positions), w.Cast(kept("token_to_req"), DataType::kInt64)};
+  return {keep, kept(kv_slots), kept(positions), w.Cast(kept("token_to_req"), DataType::kInt64)};
 }
 
 // The window of each token that is written: kv and score [N, rows, D], masked where absent.
@@ -98,29 +110,55 @@ std::string WriteCompressed(BodyWriter& w, const BodyOptions& o, const Boundary&
   const std::string scaled = w.Call("Mul", {normed, weight});
   w.Comment("rotation to the first position of the window");
   const std::string ratio = w.Int(o.attributes.window.ratio);
-  const std::string start = w.Call("Mul", {w.Call("Div", {boundary.position, ratio}), ratio});
-  const CosSinText table = WriteCosSin(w, "cos_sin", o.table_type, start);
+  const std::string row = o.attributes.cos_sin_rows
+                              ? boundary.token
+                              : w.Call("Mul", {w.Call("Div", {boundary.position, ratio}), ratio});
+  const CosSinText table = WriteCosSin(w, "cos_sin", o.table_type, row);
   const RopeLayout layout = {o.rotated / 2, o.size - o.rotated, /*interleaved=*/true};
   return WriteRope(w, scaled, table, {layout, o.size, 0});
 }
 
-absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name) {
+// Float rows [N, D] in a cache of numbers.
+void WritePlain(BodyWriter& w, const BodyOptions& o, const std::string& row,
+                const Boundary& boundary) {
+  const std::string rounded = w.CastFrom(row, DataType::kFloat, o.cache_type);
+  const std::string updated = WriteRowPut(w, "kv_cache", rounded, boundary.slots, o.size);
+  w.Set("kv_cache_out", StrCat("Reshape (", updated, ", ", w.Ints(o.cache_dims()), ")"));
+}
+
+// The same as codes.
+absl::Status WriteCoded(BodyWriter& w, const BodyOptions& o, const std::string& row,
+                        const Boundary& boundary) {
   const CompressAttributes& a = o.attributes;
-  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, a.RowFormat(o.size));
-  BodyWriter w;
-  const Boundary boundary = WriteBoundary(w, o);
-  const std::string row = w.Cast(WriteCompressed(w, o, boundary), DataType::kBfloat16);
-  std::string coded = row;
+  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, a.RowFormat(o.size, o.rotated));
+  const std::string rounded = w.Cast(row, DataType::kBfloat16);
+  std::string coded = rounded;
   std::string tail;
   if (format.plain > 0) {
-    coded = w.Slice(row, 0, format.coded, 1);
-    tail = WriteBytes(w, w.Slice(row, format.coded, format.elements(), 1), DataType::kBfloat16,
+    coded = w.Slice(rounded, 0, format.coded, 1);
+    tail = WriteBytes(w, w.Slice(rounded, format.coded, format.elements(), 1), DataType::kBfloat16,
                       format.plain);
   }
   const std::string x = w.Cast(coded, DataType::kFloat);
-  WriteGroupedPut(
-      w, {.format = format, .paged = {.block_size = a.kv_block_size, .block_bytes = o.block_bytes}},
-      {.x = x, .tail = tail, .slots = boundary.slots, .cache = "kv_cache"}, "kv_cache_out");
+  WriteGroupedPut(w,
+                  {.format = format,
+                   .paged = {.block_size = a.kv_block_size, .block_bytes = o.block_bytes()},
+                   .cache_dims = o.cache_dims()},
+                  {.x = x, .tail = tail, .slots = boundary.slots, .cache = "kv_cache"},
+                  "kv_cache_out");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name) {
+  const CompressAttributes& a = o.attributes;
+  BodyWriter w;
+  const Boundary boundary = WriteBoundary(w, o);
+  const std::string row = WriteCompressed(w, o, boundary);
+  if (a.is_plain()) {
+    WritePlain(w, o, row, boundary);
+  } else {
+    PF_RETURN_IF_ERROR(WriteCoded(w, o, row, boundary));
+  }
   DecompositionVariant variant;
   variant.name = std::move(name);
   variant.text = w.Function("CompressCacheInsert",
@@ -130,7 +168,11 @@ absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name
   variant.attributes = {{"format", Attribute{a.format, "", ""}},
                         {"compress_ratio", Attribute{a.window.ratio, "", ""}},
                         {"overlap", Attribute{a.window.overlap, "", ""}},
-                        {"kv_block_size", Attribute{a.kv_block_size, "", ""}}};
+                        {"cos_sin_rows", Attribute{int64_t{a.cos_sin_rows}, "", ""}}};
+  if (!a.is_plain()) {
+    variant.attributes.emplace_back("kv_block_size", Attribute{a.kv_block_size, "", ""});
+    variant.attributes.emplace_back("quant_group_size", Attribute{a.quant_group_size, "", ""});
+  }
   return variant;
 }
 
@@ -147,7 +189,11 @@ absl::StatusOr<DecompositionVariant> DecomposeCompressCacheInsert(const Node& no
   PF_ASSIGN_OR_RETURN(o.size, NumberOf(node, kCcIn["rms_weight"], 0));
   PF_ASSIGN_OR_RETURN(o.rotated, NumberOf(node, kCcIn["cos_sin"], 1));
   PF_ASSIGN_OR_RETURN(o.state_block_size, NumberOf(node, kCcIn["state_cache"], 1));
-  PF_ASSIGN_OR_RETURN(o.block_bytes, NumberOf(node, kCcIn["kv_cache"], 1));
+  o.cache_type = node.input(kCcIn["kv_cache"])->dtype();
+  const Value& cache = *node.input(kCcIn["kv_cache"]);
+  for (int axis = 1; cache.shape() && axis < cache.shape()->rank(); ++axis) {
+    PF_ASSIGN_OR_RETURN(o.block_dims.emplace_back(), NumberOf(node, kCcIn["kv_cache"], axis));
+  }
   return Body(o, o.attributes.format);
 }
 
@@ -162,16 +208,22 @@ std::vector<DecompositionVariant> CompressCacheInsertVariants() {
   std::vector<DecompositionVariant> variants;
   for (const Published& p :
        {Published{"fp8_ue8m0", 4, 4, 512}, Published{"fp8_ue8m0", 128, 8, 512},
-        Published{"indexer_fp8", 4, 4, 128}, Published{"indexer_mxfp4", 4, 4, 128}}) {
+        Published{"indexer_fp8", 4, 4, 128}, Published{"indexer_mxfp4", 4, 4, 128},
+        Published{"none", 4, 4, 512}, Published{"none", 128, 8, 512}}) {
     BodyOptions o = {.attributes = {.format = p.format,
                                     .window = {p.ratio, p.ratio == 4 ? 1 : 0},
                                     .kv_block_size = kPageTokens / p.ratio},
                      .size = p.size,
                      .rotated = 64,
                      .state_block_size = p.state_block_size};
-    const absl::StatusOr<GroupedRowFormat> format = o.attributes.RowFormat(p.size);
-    if (!format.ok()) continue;
-    o.block_bytes = GroupedBlockBytes(*format, o.attributes.kv_block_size);
+    if (o.attributes.is_plain()) {
+      o.cache_type = DataType::kFloat;
+      o.block_dims = {o.attributes.kv_block_size, p.size};
+    } else {
+      const absl::StatusOr<GroupedRowFormat> format = o.attributes.RowFormat(p.size, o.rotated);
+      if (!format.ok()) continue;
+      o.block_dims = {GroupedBlockBytes(*format, o.attributes.kv_block_size)};
+    }
     absl::StatusOr<DecompositionVariant> body = Body(o, StrCat(p.format, "_ratio", p.ratio));
     if (body.ok()) variants.push_back(*std::move(body));
   }

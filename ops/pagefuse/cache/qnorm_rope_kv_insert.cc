@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::pair<std::string_view, QNormFormat> kFormats[] = {
     {"fp8_ue8m0", QNormFormat::kFp8Ue8m0},
-    {"bf16", QNormFormat::kBf16},
+    {"none", QNormFormat::kPlain},
+    {"bf16", QNormFormat::kPlain},
     {"fp8", QNormFormat::kFp8},
 };
 
@@ -50,11 +51,22 @@ absl::Status Validate(const KernelArgs& args) {
   return CheckScale(args, kQnIn["q_scale_inv"]);
 }
 
+absl::StatusOr<CacheRows> CacheRowsOf(const KernelArgs& args, const QNormCall& call) {
+  PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args));
+  const TensorArg& cache = args.output(1);
+  if (call.format == QNormFormat::kFp8Ue8m0) {
+    return GroupedRows(call.row_format, paged, cache.data);
+  }
+  return PlainRows(call.size * BitWidth(cache.dtype) / 8, paged, cache.data);
+}
+
 absl::StatusOr<QNormCall> MakeCall(const KernelArgs& args) {
   QNormCall call;
   PF_ASSIGN_OR_RETURN(call.format, ParseQNormFormat(*args.node));
   PF_ASSIGN_OR_RETURN(call.epsilon, args.node->FloatAttribute("eps", kQnEpsilon));
   const TensorArg& query = args.input(kQnIn["q"]);
+  call.type = query.dtype;
+  call.row_type = args.output(1).dtype;
   call.tokens = query.dim(0);
   call.heads = query.dim(1);
   call.size = query.dim(2);
@@ -70,11 +82,10 @@ absl::StatusOr<QNormCall> MakeCall(const KernelArgs& args) {
     call.kv_factor = 1.0f / *args.input(kQnIn["kv_scale"]).as<const float>();
     call.query_factor = *args.input(kQnIn["q_scale_inv"]).as<const float>();
   }
-  PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args));
-  void* cache = args.output(1).data;
-  const int64_t row_bytes = call.format == QNormFormat::kBf16 ? 2 * call.size : call.size;
-  call.rows = call.format == QNormFormat::kFp8Ue8m0 ? GroupedRows(call.RowFormat(), paged, cache)
-                                                    : PlainRows(row_bytes, paged, cache);
+  PF_ASSIGN_OR_RETURN(const int64_t group,
+                      args.node->IntAttribute("quant_group_size", kQnGroupSize));
+  call.row_format = Fp8Ue8m0Row(call.layout.offset, call.table.rotated, group);
+  PF_ASSIGN_OR_RETURN(call.rows, CacheRowsOf(args, call));
   call.slots.assign(call.tokens, -1);
   for (const SlotWrite& write : SlotWrites(args.input(kQnIn["slot_mapping"]))) {
     call.slots[write.token] = write.slot;
@@ -97,7 +108,7 @@ absl::StatusOr<QNormFormat> ParseQNormFormat(const Node& node) {
     if (name == known) return format;
   }
   return absl::InvalidArgumentError(
-      StrCat("expected one of fp8_ue8m0, bf16, fp8, got \"", name, "\""));
+      StrCat("expected one of fp8_ue8m0, none, bf16, fp8, got \"", name, "\""));
 }
 
 OpDef QNormRopeKvInsertDef() {
@@ -105,25 +116,31 @@ OpDef QNormRopeKvInsertDef() {
   return OpDef("pagefuse", "QNormRopeKvInsert", 1)
       .Doc(
           "Norms each query head (without weight) and rotates its last R channels; rotates the key "
-          "row and writes it into its slot of the paged cache. Everything between inputs and "
-          "results is float, rounded once. A negative slot is skipped; of two tokens with one slot "
-          "the later wins.")
+          "row and writes it into its slot of the paged cache: as it is (none), as bfloat16 "
+          "(bf16), as codes under one scale (fp8), or rounded to bfloat16, the channels that are "
+          "not rotated then in groups under a power of two (fp8_ue8m0). Everything between inputs "
+          "and results is float, rounded once. A negative slot is skipped; of two tokens with one "
+          "slot the later wins.")
       .Inputs(kQnIn)
       .Outputs(kQnOut)
       .Attr("format", std::string("fp8_ue8m0"))
-      .OneOf({"fp8_ue8m0", "bf16", "fp8"})
+      .OneOf({"fp8_ue8m0", "none", "bf16", "fp8"})
       .Attr("eps", kQnEpsilon, "of the norm")
       .Attr("block_size", kQnBlockSize, "tokens a block, for fp8_ue8m0")
+      .AtLeast(1)
+      .Attr("quant_group_size", kQnGroupSize, "channels with one scale, for fp8_ue8m0")
       .AtLeast(1)
       .Attr("padded_heads", int64_t{0}, "heads of q_out, for fp8_ue8m0; 0: H")
       .AtLeast(0)
       .Attr("fp8_storage", std::string("float8e4m3fn"), "type of q_out for fp8")
       .OneOf({"float8e4m3fn", "uint8"})
+      .Types("T", {kBfloat16, kFloat, kFloat16})
       .Types("F", {kFloat8E4M3FN, kUint8})
       .Types("I", {kInt64, kInt32})
       .Types("P", {kInt64, kInt32})
       .Types("R", {kFloat, kBfloat16})
-      .Let("row", "512 if format = fp8_ue8m0, else D")
+      .Let("group", "quant_group_size if format = fp8_ue8m0, else 1")
+      .Let("row_bytes", "D + R + (D - R) / quant_group_size + 1 if format = fp8_ue8m0, else 0")
       .Let("Hp", "padded_heads if padded_heads, else H")
       .InferShapes(CheckPadding)
       .Validate(Validate)

@@ -14,14 +14,17 @@ namespace {
 // What the text depends on.
 struct BodyOptions {
   QNormFormat format = QNormFormat::kFp8Ue8m0;
+  std::string name = "fp8_ue8m0";  // of the format
+  DataType type = DataType::kBfloat16;
   DataType cache_type = DataType::kUint8;
-  DataType query_type = DataType::kBfloat16;  // of q_out
+  DataType query_type = DataType::kFloat8E4M3FN;  // of q_out, for kFp8
   DataType table_type = DataType::kFloat;
   DataType slot_type = DataType::kInt64;
   int64_t heads = 0;
   int64_t padded_heads = 0;  // 0: heads
   int64_t size = 0;
   int64_t rotated = 0;
+  int64_t group = kQnGroupSize;
   PagedBytes paged;
 
   RopeText Rope(int64_t rope_heads) const {
@@ -38,7 +41,7 @@ std::string WriteFp8(BodyWriter& w, const std::string& x, const std::string& fac
 
 void WriteQuery(BodyWriter& w, const BodyOptions& o, const CosSinText& table) {
   w.Comment("query: norm without weight, rotation");
-  const std::string x = w.Cast("q", DataType::kFloat);
+  const std::string x = w.CastFrom("q", o.type, DataType::kFloat);
   const std::string normed = WriteNorm(w, x, w.FloatAttribute("eps"));
   const std::string rotated = WriteRope(w, normed, table, o.Rope(o.heads));
   if (o.format == QNormFormat::kFp8) {
@@ -48,10 +51,10 @@ void WriteQuery(BodyWriter& w, const BodyOptions& o, const CosSinText& table) {
     return;
   }
   if (o.padded_heads <= o.heads) {
-    w.Set("q_out", StrCat("Cast <to = 16> (", rotated, ")"));
+    w.Set("q_out", StrCat("Cast <to = ", static_cast<int>(o.type), "> (", rotated, ")"));
     return;
   }
-  const std::string narrow = w.Cast(rotated, DataType::kBfloat16);
+  const std::string narrow = w.CastFrom(rotated, DataType::kFloat, o.type);
   w.Set("q_out",
         StrCat("Pad (", narrow, ", ", w.Ints({0, 0, 0, 0, o.padded_heads - o.heads, 0}), ")"));
 }
@@ -61,9 +64,7 @@ void WriteDense(BodyWriter& w, const BodyOptions& o, const std::string& rows,
                 const std::string& slots) {
   const bool typed_fp8 = o.cache_type == DataType::kFloat8E4M3FN;
   const std::string cache = typed_fp8 ? w.BitCast("kv_cache", DataType::kUint8) : "kv_cache";
-  const std::string updated =
-      w.Call("ScatterND",
-             {w.Reshape(cache, {-1, o.size}), w.Call("Unsqueeze", {slots, w.Ints({1})}), rows});
+  const std::string updated = WriteRowPut(w, cache, rows, slots, o.size);
   const std::string shape = w.Ints({-1, o.paged.block_size, o.size});
   if (!typed_fp8) {
     w.Set("kv_cache_out", StrCat("Reshape (", updated, ", ", shape, ")"));
@@ -79,19 +80,19 @@ void WriteKv(BodyWriter& w, const BodyOptions& o, const CosSinText& table) {
   const auto keep = [&](const std::string& rows) {
     return w.Call("Gather <axis = 0>", {rows, kept.keep});
   };
-  const std::string x = w.Cast(keep("kv"), DataType::kFloat);
+  const std::string x = w.CastFrom(keep("kv"), o.type, DataType::kFloat);
   const std::string rotated = WriteRope(w, x, {keep(table.cos), keep(table.sin)}, o.Rope(0));
   if (o.format == QNormFormat::kFp8) {
     const std::string factor = w.Call("Reciprocal", {w.Call("Squeeze", {"kv_scale"})});
     WriteDense(w, o, w.BitCast(WriteFp8(w, rotated, factor), DataType::kUint8), kept.slots);
     return;
   }
-  const std::string narrow = w.Cast(rotated, DataType::kBfloat16);
-  if (o.format == QNormFormat::kBf16) {
-    WriteDense(w, o, narrow, kept.slots);
+  if (o.format == QNormFormat::kPlain) {
+    WriteDense(w, o, w.CastFrom(rotated, DataType::kFloat, o.cache_type), kept.slots);
     return;
   }
-  const GroupedRowFormat format = Fp8Ue8m0Row();
+  const std::string narrow = w.Cast(rotated, DataType::kBfloat16);
+  const GroupedRowFormat format = Fp8Ue8m0Row(o.size - o.rotated, o.rotated, o.group);
   const std::string coded = w.Cast(w.Slice(narrow, 0, format.coded, 1), DataType::kFloat);
   const std::string plain = w.Slice(narrow, format.coded, format.elements(), 1);
   const std::string tail = WriteBytes(w, plain, DataType::kBfloat16, format.plain);
@@ -105,20 +106,19 @@ DecompositionVariant Body(const BodyOptions& o, std::string name) {
   const CosSinText table = WriteCosSin(w, "cos_sin", o.table_type, "positions");
   WriteQuery(w, o, table);
   WriteKv(w, o, table);
-  const char* formats[] = {"fp8_ue8m0", "bf16", "fp8"};
-  const char* format = formats[static_cast<int>(o.format)];
   DecompositionVariant variant;
   variant.name = std::move(name);
   variant.text = w.Function("QNormRopeKvInsert",
                             StrCat("q, kv, kv_cache, slot_mapping, positions, cos_sin",
                                    o.format == QNormFormat::kFp8 ? ", kv_scale, q_scale_inv" : ""),
                             "q_out, kv_cache_out");
-  variant.attributes = {{"format", Attribute{std::string(format), "", ""}}};
+  variant.attributes = {{"format", Attribute{o.name, "", ""}}};
   const auto fix = [&](const char* attribute, auto value) {
     variant.attributes.emplace_back(attribute, Attribute{value, "", ""});
   };
   if (o.format == QNormFormat::kFp8Ue8m0) {
     fix("block_size", o.paged.block_size);
+    fix("quant_group_size", o.group);
     fix("padded_heads", o.padded_heads);
   }
   if (o.format == QNormFormat::kFp8) {
@@ -132,6 +132,8 @@ DecompositionVariant Body(const BodyOptions& o, std::string name) {
 absl::StatusOr<DecompositionVariant> DecomposeQNormRopeKvInsert(const Node& node) {
   BodyOptions o;
   PF_ASSIGN_OR_RETURN(o.format, ParseQNormFormat(node));
+  PF_ASSIGN_OR_RETURN(o.name, node.StringAttribute("format", o.name));
+  o.type = node.input(kQnIn["q"])->dtype();
   o.cache_type = node.input(kQnIn["kv_cache"])->dtype();
   o.table_type = node.input(kQnIn["cos_sin"])->dtype();
   o.slot_type = node.input(kQnIn["slot_mapping"])->dtype();
@@ -145,10 +147,11 @@ absl::StatusOr<DecompositionVariant> DecomposeQNormRopeKvInsert(const Node& node
   if (o.format == QNormFormat::kFp8Ue8m0) {
     PF_ASSIGN_OR_RETURN(o.paged.block_size, node.IntAttribute("block_size", kQnBlockSize));
     PF_ASSIGN_OR_RETURN(o.paged.block_bytes, NumberOf(node, kQnIn["kv_cache"], 1));
-    return Body(o, "fp8_ue8m0");
+    PF_ASSIGN_OR_RETURN(o.group, node.IntAttribute("quant_group_size", kQnGroupSize));
+    return Body(o, o.name);
   }
   PF_ASSIGN_OR_RETURN(o.paged.block_size, NumberOf(node, kQnIn["kv_cache"], 1));
-  return Body(o, o.format == QNormFormat::kBf16 ? "bf16" : "fp8");
+  return Body(o, o.name);
 }
 
 // DeepSeek-V4: 512 channels, 64 of them rotated, 64 or 128 heads, blocks of 64 tokens.
@@ -160,13 +163,17 @@ std::vector<DecompositionVariant> QNormRopeKvInsertVariants() {
                      .size = 512,
                      .rotated = 64,
                      .paged = {.block_size = kQnBlockSize, .block_bytes = block_bytes}};
-    variants.push_back(Body(o, StrCat("fp8_ue8m0_", heads)));
-    o.format = QNormFormat::kBf16;
-    o.cache_type = DataType::kBfloat16;
-    variants.push_back(Body(o, StrCat("bf16_", heads)));
-    o.format = QNormFormat::kFp8;
-    o.cache_type = DataType::kFloat8E4M3FN;
-    variants.push_back(Body(o, StrCat("fp8_", heads)));
+    const auto add = [&](QNormFormat format, const char* name, DataType cache_type) {
+      o.format = format;
+      o.name = name;
+      o.cache_type = cache_type;
+      variants.push_back(Body(o, StrCat(name, "_", heads)));
+    };
+    add(QNormFormat::kFp8Ue8m0, "fp8_ue8m0", DataType::kUint8);
+    add(QNormFormat::kPlain, "bf16", DataType::kBfloat16);
+    add(QNormFormat::kFp8, "fp8", DataType::kFloat8E4M3FN);
+    o.type = DataType::kFloat;
+    add(QNormFormat::kPlain, "none", DataType::kFloat);
   }
   return variants;
 }

@@ -16,7 +16,7 @@ namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr Ports kIn({
-    {"k", "T", "[T, 128]"},
+    {"k", "T", "[T, D], D >= 1, D = group, D % unit = 0"},
     PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
     {"kv_cache", "uint8", "[NB, BS, row] or [NB, BS, 1, row]"},
 });
@@ -24,18 +24,18 @@ constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 
 // Not looked up in templates: clang 14 takes no consteval call there.
 constexpr int kKPort = kIn["k"], kSlotMappingPort = kIn["slot_mapping"];
-// Version 1: one group a key, of the size that the public kernel reduces over.
+// That of the public kernel; one group a key.
 constexpr int64_t kGroup = 128;
 constexpr char kPowerOfTwo[] = "ue8m0";
 constexpr char kFloatScale[] = "float";
 constexpr char kEightBits[] = "fp8";
 constexpr char kFourBits[] = "mxfp4";
 
-absl::StatusOr<GroupedRowFormat> ReadFormat(const Node& node) {
+absl::StatusOr<GroupedRowFormat> ReadFormat(const Node& node, int64_t size) {
   PF_ASSIGN_OR_RETURN(const std::string codes, node.StringAttribute("format", kEightBits));
-  if (codes == kFourBits) return IndexerMxfp4Row(kGroup);
+  if (codes == kFourBits) return IndexerMxfp4Row(size);
   PF_ASSIGN_OR_RETURN(const std::string scale, node.StringAttribute("scale_fmt", kPowerOfTwo));
-  return IndexerFp8Row(kGroup, kGroup, scale == kPowerOfTwo);
+  return IndexerFp8Row(size, size, scale == kPowerOfTwo);
 }
 
 absl::Status Validate(const KernelArgs& args) {
@@ -45,7 +45,8 @@ absl::Status Validate(const KernelArgs& args) {
 
 template <auto insert_rows>
 absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(*args.node));
+  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format,
+                      ReadFormat(*args.node, args.input(kKPort).dim(1)));
   const TensorArg& cache = args.output(0);
   const PagedBytes paged = {.num_blocks = cache.dim(0),
                             .block_size = std::max<int64_t>(cache.dim(1), 1),
@@ -85,12 +86,13 @@ DecompositionVariant Body(const GroupedRowFormat& format, const BodyOptions& o) 
   return {StrCat(packed ? codes : scale, "_", o.block_size, o.four_dims ? "_4d" : ""),
           w.Function("IndexerKQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out"),
           {{"format", Attribute{codes, "", ""}},
-           {"quant_block_size", Attribute{kGroup, "", ""}},
+           {"quant_block_size", Attribute{format.coded, "", ""}},
            {"scale_fmt", Attribute{scale, "", ""}}}};
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(node));
+  PF_ASSIGN_OR_RETURN(const int64_t size, NumberOf(node, kIn["k"], 1));
+  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(node, size));
   BodyOptions o;
   o.type = node.input(kIn["k"])->dtype();
   o.slot_type = node.input(kIn["slot_mapping"])->dtype();
@@ -128,12 +130,14 @@ OpDef IndexerKQuantInsertDef() {
       .Outputs(kOut)
       .Attr("format", std::string(kEightBits))
       .OneOf({kEightBits, kFourBits})
-      .Attr("quant_block_size", kGroup, "fp8: channels with one scale")
-      .OneOf({kGroup})
+      .Attr("quant_block_size", kGroup, "fp8: channels with one scale, all of a key")
+      .AtLeast(1)
       .Attr("scale_fmt", std::string(kPowerOfTwo),
             "fp8: ue8m0: the scale is rounded up to a power of two; float: it is not")
       .OneOf({kPowerOfTwo, kFloatScale})
-      .Let("row", "68 if format = mxfp4, else 132")
+      .Let("group", "D if format = mxfp4, else quant_block_size")
+      .Let("unit", "32 if format = mxfp4, else 1")
+      .Let("row", "D/2 + D/32 if format = mxfp4, else D + 4")
       .Types("T", {kBfloat16, kFloat16, kFloat})
       .Types("I", {kInt64, kInt32})
       .Validate(Validate)

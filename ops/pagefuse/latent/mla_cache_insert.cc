@@ -17,13 +17,12 @@ namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr Ports kIn({
-    {"kv_c", "TC if format = bf16, else bfloat16", "[T, 512] if format = fp8_ds_mla, else [T, L]"},
-    PortSpec("k_pe", "TC if format = bf16, else bfloat16",
-             "[T, 64] if format = fp8_ds_mla, else [T, P]")
+    {"kv_c", "TC if format = bf16, else bfloat16", "[T, L], L % group = 0"},
+    PortSpec("k_pe", "TC if format = bf16, else bfloat16", "[T, P]")
         .RequiredIf("format = fp8_ds_mla"),
     PortSpec("slot_mapping", "I", "[T'], T' <= T").Metadata(),
     {"kv_cache", "TC if format = bf16, else uint8",
-     "[NB, BS, 656] if format = fp8_ds_mla, [NB, BS, L + P] if k_pe, else [NB, BS, L]"},
+     "[NB, BS, row_bytes] if format = fp8_ds_mla, [NB, BS, L + P] if k_pe, else [NB, BS, L]"},
 });
 constexpr Ports kOut({{"kv_cache_out", "TC if format = bf16, else uint8", "as kv_cache"}});
 
@@ -33,6 +32,7 @@ constexpr int kLatent = kIn["kv_c"];
 constexpr int kRotated = kIn["k_pe"];
 constexpr char kQuantised[] = "fp8_ds_mla";
 constexpr char kPlain[] = "bf16";
+constexpr int64_t kGroupSize = 128;
 
 absl::Status Validate(const KernelArgs& args) {
   const TensorArg& cache = args.input(kIn["kv_cache"]);
@@ -68,7 +68,9 @@ absl::Status Run(KernelArgs& args) {
     CopyRows(args, PlainRows(row_bytes, paged, cache.data), writes);
     return absl::OkStatus();
   }
-  const GroupedRowFormat format = Fp8DsMlaRow();
+  PF_ASSIGN_OR_RETURN(const int64_t group, args.node->IntAttribute("quant_group_size", kGroupSize));
+  const GroupedRowFormat format =
+      Fp8DsMlaRow(args.input(kLatent).dim(1), args.input(kRotated).dim(1), group);
   insert_rows({.format = format,
                .rows = GroupedRows(format, paged, cache.data),
                .coded = args.input(kLatent).as<const uint8_t>(),
@@ -98,15 +100,13 @@ DecompositionVariant PlainBody(DataType slot_type, int64_t block_size, int64_t w
   if (parts == Parts::kBoth) {
     rows = w.Call("Concat <axis = 1>", {rows, w.Call("Gather <axis = 0>", {"k_pe", kept.keep})});
   }
-  const std::string old_rows = w.Reshape("kv_cache", {-1, width});
-  const std::string new_rows =
-      w.Call("ScatterND", {old_rows, w.Call("Unsqueeze", {kept.slots, w.Ints({1})}), rows});
+  const std::string new_rows = WriteRowPut(w, "kv_cache", rows, kept.slots, width);
   w.Set("kv_cache_out", StrCat("Reshape (", new_rows, ", ", w.Ints({-1, block_size, width}), ")"));
   return MakeVariant(w, kPlain, parts);
 }
 
-DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size) {
-  const GroupedRowFormat format = Fp8DsMlaRow();
+DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size,
+                                   const GroupedRowFormat& format) {
   BodyWriter w;
   const KeptRows kept = WriteKeptRows(w, "slot_mapping", slot_type);
   const std::string latent = w.Call("Gather <axis = 0>", {"kv_c", kept.keep});
@@ -121,14 +121,21 @@ DecompositionVariant QuantisedBody(DataType slot_type, int64_t block_size) {
        .clip = false,
        .cache_dims = {-1, block_size, format.TokenBytes()}},
       {.x = x, .tail = tail, .slots = kept.slots, .cache = "kv_cache"}, "kv_cache_out");
-  return MakeVariant(w, kQuantised);
+  DecompositionVariant variant = MakeVariant(w, kQuantised);
+  variant.attributes.emplace_back("quant_group_size", Attribute{format.group, "", ""});
+  return variant;
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const std::string format, node.StringAttribute("format", kPlain));
   PF_ASSIGN_OR_RETURN(const int64_t block_size, NumberOf(node, kIn["kv_cache"], 1));
   const DataType slot_type = node.input(kIn["slot_mapping"])->dtype();
-  if (format == kQuantised) return QuantisedBody(slot_type, block_size);
+  if (format == kQuantised) {
+    PF_ASSIGN_OR_RETURN(const int64_t latent, NumberOf(node, kIn["kv_c"], 1));
+    PF_ASSIGN_OR_RETURN(const int64_t rotated, NumberOf(node, kIn["k_pe"], 1));
+    PF_ASSIGN_OR_RETURN(const int64_t group, node.IntAttribute("quant_group_size", kGroupSize));
+    return QuantisedBody(slot_type, block_size, Fp8DsMlaRow(latent, rotated, group));
+  }
   PF_ASSIGN_OR_RETURN(const int64_t width, NumberOf(node, kIn["kv_cache"], 2));
   const bool both = node.input(kIn["k_pe"]) != nullptr;
   return PlainBody(slot_type, block_size, width, both ? Parts::kBoth : Parts::kLatentOnly);
@@ -137,7 +144,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
 std::vector<DecompositionVariant> Variants() {
   return {PlainBody(DataType::kInt64, 64, 576, Parts::kBoth),
           PlainBody(DataType::kInt64, 64, 128, Parts::kLatentOnly),
-          QuantisedBody(DataType::kInt64, 64)};
+          QuantisedBody(DataType::kInt64, 64, Fp8DsMlaRow())};
 }
 
 }  // namespace
@@ -148,12 +155,17 @@ OpDef MlaCacheInsertDef() {
       .Doc(
           "Writes the step's latent rows and rotated key parts, if there are any, side by side "
           "into their slots of a paged cache: as they are (bf16: bfloat16, float or float16), or "
-          "the latent part quantised in groups of 128 under float scales (fp8_ds_mla, 656 bytes a "
-          "token). A negative slot is skipped; of two tokens with one slot the later wins.")
+          "the latent part quantised in groups under float scales (fp8_ds_mla, 656 bytes a token "
+          "with 512 and 64 elements). A negative slot is skipped; of two tokens with one slot the "
+          "later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
       .Attr("format", std::string(kPlain))
       .OneOf({kPlain, kQuantised})
+      .Attr("quant_group_size", kGroupSize, "latent elements with one scale, for fp8_ds_mla")
+      .AtLeast(1)
+      .Let("group", "quant_group_size if format = fp8_ds_mla, else 1")
+      .Let("row_bytes", "L + 4 * (L / quant_group_size) + 2 * P if format = fp8_ds_mla, else 0")
       .Types("TC", {kFloat, kFloat16, kBfloat16})
       .Types("I", {kInt64, kInt32})
       .Validate(Validate)

@@ -25,6 +25,16 @@ absl::StatusOr<LatentFormat> ReadFormat(const Node& node) {
       StrCat(node.Description(), ": there is no format \"", text, "\""));
 }
 
+// The size by name of a row of codes; `plain` for rows of numbers.
+SizeDef::ComputeFn OfCodes(int64_t plain, int64_t (*size)(const SparseMlaAttributes&, int64_t)) {
+  return [plain, size](const ShapeContext& c) -> absl::StatusOr<Dim> {
+    PF_ASSIGN_OR_RETURN(const SparseMlaAttributes a, ReadSparseMla(c.node()));
+    if (a.format == LatentFormat::kPlain) return Dim(plain);
+    const std::optional<int64_t> row = c.size("D").constant();
+    return row ? Dim(size(a, *row)) : Dim::Unknown();
+  };
+}
+
 // A block has at least one token: without indices, positions are looked up in blocks.
 absl::Status CheckBlocks(ShapeContext& c) {
   constexpr int kCache = kSparseMlaIn["kv_cache"];
@@ -44,9 +54,22 @@ std::string_view LatentFormatName(LatentFormat format) {
   return kFormats[static_cast<int>(format)].second;
 }
 
+int64_t SparseMlaAttributes::group_size() const {
+  if (quant_group_size > 0) return quant_group_size;
+  return format == LatentFormat::kFp8Ue8m0 ? Fp8Ue8m0Row().group : Fp8DsMlaRow().group;
+}
+
+GroupedRowFormat SparseMlaAttributes::grouped(int64_t size) const {
+  const int64_t coded = size - rope_size;
+  return format == LatentFormat::kFp8Ue8m0 ? Fp8Ue8m0Row(coded, rope_size, group_size())
+                                           : Fp8DsMlaRow(coded, rope_size, group_size());
+}
+
 absl::StatusOr<SparseMlaAttributes> ReadSparseMla(const Node& node) {
   SparseMlaAttributes a;
   PF_ASSIGN_OR_RETURN(a.format, ReadFormat(node));
+  PF_ASSIGN_OR_RETURN(a.rope_size, node.IntAttribute("rope_size", 64));
+  PF_ASSIGN_OR_RETURN(a.quant_group_size, node.IntAttribute("quant_group_size", 0));
   PF_ASSIGN_OR_RETURN(a.scale, node.FloatAttribute("scale", 1));
   PF_ASSIGN_OR_RETURN(a.head_dim_v, node.IntAttribute("head_dim_v", 512));
   PF_ASSIGN_OR_RETURN(a.block_size, node.IntAttribute("block_size", 64));
@@ -72,6 +95,11 @@ OpDef SparseMlaAttentionDef() {
       .RequiredAttr("scale", "factor of the scores")
       .Attr("head_dim_v", int64_t{512}, "leading elements of a row that are its value")
       .AtLeast(1)
+      .Attr("rope_size", int64_t{64}, "last elements of a row, without codes, in uint8 formats")
+      .AtLeast(0)
+      .Attr("quant_group_size", int64_t{0},
+            "elements with one scale, in uint8 formats; 0: 64 in fp8_ue8m0, 128 in fp8_ds_mla")
+      .AtLeast(0)
       .Attr("block_size", int64_t{64}, "tokens a block of kv_cache, fp8_ue8m0 only")
       .AtLeast(1)
       .Attr("extra_block_size", int64_t{64}, "tokens a block of extra_kv_cache, fp8_ue8m0 only")
@@ -79,7 +107,12 @@ OpDef SparseMlaAttentionDef() {
       .FlagAttr("is_causal", int64_t{1}, "without indices: a token sees itself and those before it")
       .Types("TQ", {kFloat, kFloat16, kBfloat16})
       .Types("TC", {kFloat, kFloat16, kBfloat16})
-      .Let("row", "576 if format = fp8_ds_mla, 512 if format = fp8_ue8m0, else D")
+      .Let("tail", "0 if format = bf16, else rope_size")
+      .Let("group", "elements with one scale; 1 if format = bf16",
+           OfCodes(1, [](const SparseMlaAttributes& a, int64_t) { return a.group_size(); }))
+      .Let("row_bytes", "bytes of a row of D elements in the format; 0 if format = bf16",
+           OfCodes(0, [](const SparseMlaAttributes& a,
+                         int64_t size) { return a.grouped(size).TokenBytes(); }))
       .InferShapes(CheckBlocks)
       .Validate(ValidateSparseMla)
       .Decomposition(DecomposeSparseMla)

@@ -15,6 +15,8 @@
 // its leading dims the rows; "fp8_ds_mla" uint8 [..., 656]; "fp8_ue8m0" uint8 [blocks, S] with
 // block_size tokens a block. See kernels/formats/grouped_row.h. In the dense case a cache has its
 // blocks in the first dim, and the tokens of a block in the dims between the first and the last.
+// The numbers are those of the published sizes, rows of 576 and of 512 elements; others follow from
+// D, rope_size and quant_group_size.
 //
 // Sources: DeepSeek-V3.2 and V4 (FlashMLA's flash_mla_sparse_prefill and flash_mla_with_kvcache).
 #pragma once
@@ -33,16 +35,16 @@
 namespace pagefuse {
 
 inline constexpr Ports kSparseMlaIn({
-    {"q", "TQ", "[T, H, D], D >= 1, D = row, head_dim_v <= D"},
+    {"q", "TQ", "[T, H, D], D >= 1, D >= tail, (D - tail) % group = 0, head_dim_v <= D"},
     {"kv_cache", "TC if format = bf16, else uint8",
-     "[NB, S] if format = fp8_ue8m0, [NB, ..., 656] if format = fp8_ds_mla, else [NB, ..., D], "
-     "S >= block_size * 584"},
+     "[NB, S] if format = fp8_ue8m0, [NB, ..., row_bytes] if format = fp8_ds_mla, "
+     "else [NB, ..., D], S >= block_size * row_bytes"},
     PortSpec("indices", "int32", "[T, K]").Optional().Metadata(),
     PortSpec("topk_lens", "int32", "[T]").OnlyIf("indices").Metadata(),
     PortSpec("attn_sink", "float", "[H]").Optional(),
     PortSpec("extra_kv_cache", "TC if format = bf16, else uint8",
-             "[NB', S'] if format = fp8_ue8m0, [NB', ...', 656] if format = fp8_ds_mla, "
-             "else [NB', ...', D], S' >= extra_block_size * 584")
+             "[NB', S'] if format = fp8_ue8m0, [NB', ...', row_bytes] if format = fp8_ds_mla, "
+             "else [NB', ...', D], S' >= extra_block_size * row_bytes")
         .RequiredIf("extra_indices")
         .OnlyIf("indices"),
     PortSpec("extra_indices", "int32", "[T, K']")
@@ -65,16 +67,17 @@ std::string_view LatentFormatName(LatentFormat format);
 
 struct SparseMlaAttributes {
   LatentFormat format = LatentFormat::kPlain;
+  int64_t rope_size = 64;        // elements of a row that have no codes, in the uint8 formats
+  int64_t quant_group_size = 0;  // elements with one scale; 0: that of the published format
   float scale = 1;
   int64_t head_dim_v = 512;
   int64_t block_size = 64;  // fp8_ue8m0; the other formats have it in the shape
   int64_t extra_block_size = 64;
   bool is_causal = true;  // dense
 
-  // How rows of the uint8 formats lie in memory.
-  GroupedRowFormat grouped() const {
-    return format == LatentFormat::kFp8Ue8m0 ? Fp8Ue8m0Row() : Fp8DsMlaRow();
-  }
+  int64_t group_size() const;
+  // How rows of `size` elements lie in memory in the uint8 formats.
+  GroupedRowFormat grouped(int64_t size) const;
 };
 
 // Of checked attributes.

@@ -70,7 +70,7 @@ std::string SparseMlaBody::PlainRowsAt(const std::string& cache, const std::stri
 }
 
 std::string SparseMlaBody::DsMlaRowsAt(const std::string& cache, const std::string& numbers) {
-  const GroupedRowFormat f = o_.attributes.grouped();
+  const GroupedRowFormat f = o_.attributes.grouped(o_.row_size);
   const std::string flat = Reshape(cache, {-1, f.TokenBytes()});
   const std::string rows = Call("Gather <axis = 0>", {flat, numbers});
   const std::string scales = Slice(rows, f.CodeBytes(), f.PlainOffset(), -1);
@@ -87,7 +87,7 @@ std::string SparseMlaBody::BytesAt(const std::string& base, const std::string& f
 
 // As WriteTake, but for any number of bytes a block.
 std::string SparseMlaBody::Ue8m0RowsAt(const Source& source, const std::string& numbers) {
-  const GroupedRowFormat f = o_.attributes.grouped();
+  const GroupedRowFormat f = o_.attributes.grouped(o_.row_size);
   const std::string flat = Reshape(source.cache, {-1});
   const std::string tokens =
       Constant(source.block_size, StrCat("value_int: int = ", source.block_size_value));

@@ -16,6 +16,7 @@ class SparseMlaBody : private pagefuse_ops::BodyWriter {
  public:
   struct Options {
     SparseMlaAttributes attributes;
+    int64_t row_size = 0;  // elements, of the uint8 formats
     DataType query_type = DataType::kBfloat16;
     DataType cache_type = DataType::kBfloat16;
     bool has_lens = false, has_sink = false, has_extra = false, has_extra_lens = false;

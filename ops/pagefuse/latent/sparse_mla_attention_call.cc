@@ -22,18 +22,22 @@ constexpr ListPorts kLists[] = {
     {kSparseMlaIn["extra_kv_cache"], kSparseMlaIn["extra_indices"],
      kSparseMlaIn["extra_topk_lens"]}};
 
-CacheRows RowsOf(const SparseMlaAttributes& a, const TensorArg& cache, int64_t block_size) {
-  PagedBytes paged{.num_blocks = cache.dim(0), .block_size = block_size};
+CacheRows RowsOf(const KernelArgs& args, const SparseMlaAttributes& a, const ListPorts& ports) {
+  const TensorArg& cache = args.input(ports.cache);
+  const int64_t row_size = args.input(kSparseMlaIn["q"]).dim(2);
+  const bool is_extra = ports.cache == kSparseMlaIn["extra_kv_cache"];
+  PagedBytes paged{.num_blocks = cache.dim(0),
+                   .block_size = is_extra ? a.extra_block_size : a.block_size};
   if (a.format == LatentFormat::kFp8Ue8m0) {
     paged.block_bytes = cache.dim(1);
-    return GroupedRows(a.grouped(), paged, cache.data);
+    return GroupedRows(a.grouped(row_size), paged, cache.data);
   }
   // Rows one behind the other.
   paged.block_size = 1;
   for (size_t axis = 1; axis + 1 < cache.dims.size(); ++axis) paged.block_size *= cache.dims[axis];
   if (a.format == LatentFormat::kFp8DsMla) {
     paged.block_bytes = paged.block_size * cache.dim(-1);
-    return GroupedRows(a.grouped(), paged, cache.data);
+    return GroupedRows(a.grouped(row_size), paged, cache.data);
   }
   const int64_t row_bytes = cache.dim(-1) * BitWidth(cache.dtype) / 8;
   paged.block_bytes = paged.block_size * row_bytes;
@@ -44,8 +48,7 @@ SparseMlaProblem::List MakeList(const KernelArgs& args, const SparseMlaAttribute
                                 const ListPorts& ports) {
   const TensorArg& indices = args.input(ports.indices);
   SparseMlaProblem::List list;
-  list.cache = RowsOf(a, args.input(ports.cache),
-                      ports.cache == kSparseMlaIn["kv_cache"] ? a.block_size : a.extra_block_size);
+  list.cache = RowsOf(args, a, ports);
   list.num_rows = list.cache.num_blocks * list.cache.block_size;
   if (indices.present()) list.columns = indices.dim(1);
   list.indices = indices.as<const int32_t>();
@@ -93,7 +96,7 @@ absl::StatusOr<SparseMlaProblem> MakeSparseMlaProblem(const KernelArgs& args) {
   p.scale = a.scale;
   p.is_causal = a.is_causal;
   p.plain = a.format == LatentFormat::kPlain;
-  p.grouped = a.grouped();
+  p.grouped = a.grouped(q.dim(2));
   p.query_type = q.dtype;
   p.cache_type = args.input(kSparseMlaIn["kv_cache"]).dtype;
   p.num_tokens = q.dim(0);

@@ -23,6 +23,8 @@ struct Structure {
 DecompositionVariant MakeVariant(const Structure& s) {
   SparseMlaBody::Options o;
   o.attributes.format = s.format;
+  o.row_size =
+      s.format == LatentFormat::kFp8Ue8m0 ? Fp8Ue8m0Row().elements() : Fp8DsMlaRow().elements();
   o.query_type = s.query;
   o.cache_type = s.format == LatentFormat::kPlain ? s.query : DataType::kUint8;
   o.has_lens = o.has_extra_lens = s.lens;
@@ -42,6 +44,10 @@ DecompositionVariant MakeVariant(const Structure& s) {
   variant.text = SparseMlaBody(o).Text();
   variant.attributes = {{"format", Attribute{std::string(LatentFormatName(s.format)), "", ""}}};
   variant.attributes.emplace_back("head_dim_v", Attribute{int64_t{512}, "", ""});
+  if (s.format != LatentFormat::kPlain) {
+    variant.attributes.emplace_back("rope_size", Attribute{o.attributes.rope_size, "", ""});
+    variant.attributes.emplace_back("quant_group_size", Attribute{int64_t{0}, "", ""});
+  }
   if (s.dense) variant.attributes.emplace_back("is_causal", Attribute{int64_t{1}, "", ""});
   return variant;
 }
@@ -59,6 +65,9 @@ absl::StatusOr<DecompositionVariant> DecomposeSparseMla(const Node& node) {
   if (o.query_type == DataType::kUndefined || o.cache_type == DataType::kUndefined) {
     return absl::FailedPreconditionError(
         StrCat(node.Description(), ": the types of \"q\" and \"kv_cache\" are not known"));
+  }
+  if (o.attributes.format != LatentFormat::kPlain) {
+    PF_ASSIGN_OR_RETURN(o.row_size, pagefuse_ops::NumberOf(node, kSparseMlaIn["q"], 2));
   }
   o.has_lens = node.input(kSparseMlaIn["topk_lens"]) != nullptr;
   o.has_sink = node.input(kSparseMlaIn["attn_sink"]) != nullptr;

@@ -83,12 +83,16 @@ class Compress : public ::testing::TestWithParam<Published> {
              Tensor::Of<int64_t>(t, {0, 0, 0}), Tensor::Of<int32_t>({1, blocks}, table),
              Filled(DataType::kBfloat16, {p.size}, 2, 1, 0.2f),
              Filled(DataType::kFloat, {kWindows * p.ratio, kRotated}, 3, 0, 0.6f),
-             Tensor::Of<int64_t>(t, kv_slots),
-             Filled(DataType::kUint8, {1, GroupedBlockBytes(Format(), kWindows)}, 4, 90, 40)},
+             Tensor::Of<int64_t>(t, kv_slots), Cache()},
             {{"format", p.format},
              {"compress_ratio", p.ratio},
              {"overlap", p.overlap},
              {"kv_block_size", kWindows}}};
+  }
+  Tensor Cache() const {
+    const Published& p = GetParam();
+    if (p.format == "none") return Filled(DataType::kFloat, {1, kWindows, p.size}, 4);
+    return Filled(DataType::kUint8, {1, GroupedBlockBytes(Format(), kWindows)}, 4, 90, 40);
   }
   GroupedRowFormat Format() const {
     const Published& p = GetParam();
@@ -189,6 +193,82 @@ INSTANTIATE_TEST_SUITE_P(Formats, Compress,
                                            Published{"indexer_mxfp4", "indexer_mxfp4", 4, 1, 128,
                                                      4}),
                          [](const auto& info) { return info.param.name; });
+
+// Nothing is rounded but the sums: so choices by compressed index keys are those of the export.
+using CompressToFloat = Compress;
+
+TEST_P(CompressToFloat, AgreesWithItsTwinInDouble) {
+  const OpCall call = Call();
+  for (const char* kernel : {"reference", "hwy"}) {
+    SCOPED_TRACE(kernel);
+    ForEachSimdTarget([&] {
+      const auto outputs = RunOp(call, {.force_kernel = kernel});
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      const std::span<const float> got = (*outputs)[0].values<float>();
+      for (int64_t w = 0; w < kWindows; ++w) {
+        const std::vector<double> want = Twin(call, w);
+        const float* row = got.data() + (kWindows - 1 - w) * GetParam().size;
+        for (size_t d = 0; d < want.size(); ++d) {
+          ASSERT_NEAR(row[d], want[d], std::fabs(want[d]) * 2e-6 + 4e-6) << w << ", " << d;
+        }
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, CompressToFloat,
+                         ::testing::Values(Published{"attention_4", "none", 4, 1, 512, 4},
+                                           Published{"attention_128", "none", 128, 0, 512, 8},
+                                           Published{"indexer", "none", 4, 1, 128, 4}),
+                         [](const auto& info) { return info.param.name; });
+
+// Without rounding to bfloat16 anywhere.
+TEST(QNormRopeKvInsert, FloatAgreesWithItsTwinInDouble) {
+  constexpr int64_t kTokens = 3, kHeads = 4, kSize = 512, kRotated = 64;
+  const OpCall call = {
+      "QNormRopeKvInsert",
+      {Filled(DataType::kFloat, {kTokens, kHeads, kSize}, 1, 0.5f, 2),
+       Filled(DataType::kFloat, {kTokens, kSize}, 2), Filled(DataType::kFloat, {1, 4, kSize}, 3),
+       Tensor::Of<int64_t>({kTokens}, {3, 1, 0}), Tensor::Of<int64_t>({kTokens}, {5, 0, 2}),
+       Filled(DataType::kFloat, {8, kRotated}, 4)},
+      {{"format", std::string("none")}, {"eps", 1e-3f}},
+      2};
+  const std::vector<double> query = Doubles(call.inputs[0]);
+  const std::vector<double> kv = Doubles(call.inputs[1]);
+  const std::vector<double> table = Doubles(call.inputs[5]);
+  const auto rotated = [&](std::vector<double> x, int64_t token, bool norm) {
+    const int64_t position = call.inputs[4].values<int64_t>()[token];
+    double sum = 0;
+    for (double v : x) sum += v * v;
+    const double scale = std::sqrt(sum / kSize + double{1e-3f});
+    NormRotate(x, {}, double{1e-3f}, table.data() + position * kRotated, kRotated);
+    // The key row is not normed.
+    if (!norm) std::for_each(x.begin(), x.end(), [&](double& v) { v *= scale; });
+    return x;
+  };
+  for (const char* kernel : {"reference", "hwy"}) {
+    SCOPED_TRACE(kernel);
+    ForEachSimdTarget([&] {
+      const auto outputs = RunOp(call, {.force_kernel = kernel});
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      const auto check = [&](const float* got, const std::vector<double>& want) {
+        for (int64_t d = 0; d < kSize; ++d) {
+          ASSERT_NEAR(got[d], want[d], std::fabs(want[d]) * 1e-6 + 2e-6) << d;
+        }
+      };
+      for (int64_t row = 0; row < kTokens * kHeads; ++row) {
+        check((*outputs)[0].values<float>().data() + row * kSize,
+              rotated({query.begin() + row * kSize, query.begin() + (row + 1) * kSize},
+                      row / kHeads, true));
+      }
+      for (int64_t t = 0; t < kTokens; ++t) {
+        const int64_t slot = call.inputs[3].values<int64_t>()[t];
+        check((*outputs)[1].values<float>().data() + slot * kSize,
+              rotated({kv.begin() + t * kSize, kv.begin() + (t + 1) * kSize}, t, false));
+      }
+    });
+  }
+}
 
 TEST(QNormRopeKvInsert, QueryAgreesWithItsTwinInDouble) {
   constexpr int64_t kTokens = 4, kHeads = 5, kSize = 512, kRotated = 64;

@@ -23,7 +23,14 @@ class Filler {
  public:
   explicit Filler(const SparseMlaSpec& spec) : s_(spec), random_(spec.seed) {
     if (s_.format != "bf16") {
-      grouped_ = s_.format == "fp8_ds_mla" ? Fp8DsMlaRow() : Fp8Ue8m0Row();
+      const bool ds_mla = s_.format == "fp8_ds_mla";
+      if (s_.group > 0) {
+        const int64_t coded = s_.head_size - s_.rope_size;
+        grouped_ = ds_mla ? Fp8DsMlaRow(coded, s_.rope_size, s_.group)
+                          : Fp8Ue8m0Row(coded, s_.rope_size, s_.group);
+        return;
+      }
+      grouped_ = ds_mla ? Fp8DsMlaRow() : Fp8Ue8m0Row();
       s_.head_size = grouped_.elements();
       s_.value_size = 512;
     }
@@ -160,6 +167,8 @@ OpCase SparseMlaCase(std::string name, const SparseMlaSpec& spec) {
   op_case.attributes = {{"format", spec.format},
                         {"scale", 2 / std::sqrt(static_cast<float>(filler.head_size()))},
                         {"head_dim_v", filler.value_size()},
+                        {"rope_size", spec.rope_size},
+                        {"quant_group_size", spec.group},
                         {"block_size", spec.block_size},
                         {"extra_block_size", spec.block_size},
                         {"is_causal", int64_t{spec.causal}}};

@@ -16,7 +16,10 @@ struct SparseMlaSpec {
   DataType query = DataType::kBfloat16;
   DataType cache = DataType::kBfloat16;  // "bf16" only
   int64_t heads = 4;
-  int64_t head_size = 40, value_size = 24;  // "bf16" only; else those of the format, and 512
+  // "bf16", or with groups of another size than the published one: else those of the format, and
+  // 512.
+  int64_t head_size = 40, value_size = 24;
+  int64_t group = 0, rope_size = 64;
   int64_t num_blocks = 5, block_size = 16;
   // Listed rows: `columns` a token, some of them none.
   int64_t tokens = 3, columns = 40, extra_columns = 0;

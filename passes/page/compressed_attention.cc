@@ -1,0 +1,158 @@
+#include "pagefuse/passes/page/compressed_attention.h"
+
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/page/packed_heads.h"
+#include "pagefuse/passes/ports.h"
+
+namespace pagefuse {
+namespace {
+
+using ports::Attention;
+
+constexpr auto kInt32 = static_cast<int64_t>(DataType::kInt32);
+constexpr auto kFloat = static_cast<int64_t>(DataType::kFloat);
+
+class CompressedBuilder {
+ public:
+  CompressedBuilder(GraphBuilder& builder, const CompressedStep& step)
+      : builder_(builder), step_(step) {}
+
+  Value* InsertRow(const Value* row, int64_t size, Value* cache) {
+    Node* insert = builder_.AddNode(
+        "pagefuse", "MlaCacheInsert",
+        {Rows(const_cast<Value*>(row), {size}), nullptr, step_.window.slot_mapping, cache}, 1);
+    return insert->output(0);
+  }
+
+  // The slots of the tokens that a window of `window` shows.
+  Value* WindowSlots(int64_t window) {
+    std::vector<int64_t> back(static_cast<size_t>(window));
+    std::iota(back.begin(), back.end(), 0);
+    Value* column = builder_.Add("Unsqueeze", {step_.positions, builder_.Ints({1})});
+    Value* tokens = builder_.Add("Sub", {column, builder_.Ints(back)});
+    return SlotsOf(step_.window, Narrow(tokens));
+  }
+
+  // The cache of windows with those that the step closes; `state` becomes that with its tokens.
+  Value* Compress(const CompressedRows& rows, const GroupInputs& kept, Value*& state,
+                  Value* cache) {
+    Value* kv = AsFloat(Rows(rows.kv, {rows.width()}));
+    Value* gate = AsFloat(Rows(rows.gate, {rows.width()}));
+    Node* keep =
+        builder_.AddNode("pagefuse", "CompressorStateInsert",
+                         {kv, gate, rows.bias, step_.positions, kept.slot_mapping, state}, 1);
+    keep->SetAttribute("compress_ratio", MakeAttribute(rows.ratio));
+    state = keep->output(0);
+    Value* begin = Times(Quotient(step_.positions, rows.ratio), rows.ratio);
+    Node* compress = builder_.AddNode(
+        "pagefuse", "CompressCacheInsert",
+        {state, step_.owners->sequence, step_.positions, kept.slot_mapping, kept.block_table,
+         rows.norm_weight, CosSinRows(builder_, rows.angles, begin), step_.compressed.slot_mapping,
+         cache},
+        1);
+    compress->SetAttribute("format", MakeAttribute(std::string("none")));
+    compress->SetAttribute("compress_ratio", MakeAttribute(rows.ratio));
+    compress->SetAttribute("overlap", MakeAttribute(int64_t{rows.overlap}));
+    compress->SetAttribute("eps", MakeAttribute(rows.epsilon));
+    compress->SetAttribute("cos_sin_rows", MakeAttribute(int64_t{1}));
+    return compress->output(0);
+  }
+
+  // The slots of all windows that are closed.
+  Value* ClosedSlots(int64_t ratio) {
+    Value* columns = builder_.Size(step_.compressed.block_table, 1);
+    Value* count = Times(builder_.Add("Squeeze", {columns}), step_.compressed.block_size);
+    Value* windows = Narrow(builder_.Add("Range", {builder_.Int(0), count, builder_.Int(1)}));
+    Value* closed = builder_.Add("Unsqueeze", {Closed(ratio), builder_.Ints({1})});
+    Value* seen = builder_.Add("Less", {windows, closed});
+    Value* none = Narrow(builder_.Int(-1));
+    return SlotsOf(step_.compressed, builder_.Add("Where", {seen, windows, none}));
+  }
+
+  // The slots of the windows that an indexer chooses.
+  Value* ChosenSlots(const WindowChoice& choice, Value* index_cache) {
+    const int64_t ratio = choice.keys.ratio;
+    Node* scores =
+        builder_.AddNode("pagefuse", "PagedMqaLogits",
+                         {Rows(choice.query, {choice.heads, choice.keys.size}), index_cache,
+                          AsFloat(Rows(choice.weights, {choice.heads})), step_.seq_lens,
+                          step_.compressed.block_table, nullptr, step_.query_start_loc},
+                         1);
+    scores->SetAttribute("format", MakeAttribute(std::string("bf16")));
+    scores->SetAttribute("ratio", MakeAttribute(ratio));
+    Node* topk = builder_.AddNode("pagefuse", "IndexerTopK",
+                                  {scores->output(0), step_.owners->none, Closed(ratio)}, 1);
+    topk->SetAttribute("topk", MakeAttribute(choice.most));
+    return SlotsOf(step_.compressed, topk->output(0));
+  }
+
+ private:
+  Value* Rows(Value* value, std::vector<int64_t> dims) {
+    dims.insert(dims.begin(), -1);
+    return builder_.Add("Reshape", {value, builder_.Ints(std::move(dims))});
+  }
+  Value* AsFloat(Value* value) {
+    if (value->dtype() == DataType::kFloat) return value;
+    return builder_.Add("Cast", {value}, "to", kFloat);
+  }
+  Value* Narrow(Value* value) { return builder_.Add("Cast", {value}, "to", kInt32); }
+  Value* Times(Value* value, int64_t factor) {
+    return builder_.Add("Mul", {value, builder_.Int(factor)});
+  }
+  Value* Quotient(Value* value, int64_t divisor) {
+    return builder_.Add("Div", {value, builder_.Int(divisor)});
+  }
+  // How many windows are closed at a token's position, int32 [T].
+  Value* Closed(int64_t ratio) {
+    Value* tokens = builder_.Add("Add", {step_.positions, builder_.Int(1)});
+    return Narrow(Quotient(tokens, ratio));
+  }
+  Value* SlotsOf(const GroupInputs& group, Value* rows) {
+    Node* slots = builder_.AddNode("pagefuse", "ReqIndexToSlot",
+                                   {step_.owners->sequence, group.block_table, rows}, 2);
+    slots->SetAttribute("block_size", MakeAttribute(group.block_size));
+    return slots->output(0);
+  }
+
+  GraphBuilder& builder_;
+  const CompressedStep& step_;
+};
+
+}  // namespace
+
+Node* AttendCompressed(GraphBuilder& builder, const Node& attention, const CompressedSite& site,
+                       const CompressedStep& step, CompressedCaches& caches) {
+  CompressedBuilder parts(builder, step);
+  caches.row = parts.InsertRow(attention.input(Attention::kKey), site.size, caches.row);
+  std::vector<Value*> ports(kSparseMlaIn["extra_indices"] + 1);
+  ports[kSparseMlaIn["q"]] =
+      PackedHeads(builder, attention.input(Attention::kQuery), site.heads, site.size);
+  ports[kSparseMlaIn["kv_cache"]] = caches.row;
+  ports[kSparseMlaIn["indices"]] = parts.WindowSlots(IntOr(attention, "left_window_size", 0) + 1);
+  ports[kSparseMlaIn["attn_sink"]] = site.sinks;
+  if (site.rows) {
+    caches.compressed = parts.Compress(*site.rows, step.state, caches.state, caches.compressed);
+    ports[kSparseMlaIn["extra_kv_cache"]] = caches.compressed;
+    if (site.choice) {
+      caches.compressed_index = parts.Compress(site.choice->keys, step.index_state,
+                                               caches.index_state, caches.compressed_index);
+      ports[kSparseMlaIn["extra_indices"]] =
+          parts.ChosenSlots(*site.choice, caches.compressed_index);
+    } else {
+      ports[kSparseMlaIn["extra_indices"]] = parts.ClosedSlots(site.rows->ratio);
+    }
+  }
+  while (!ports.back()) ports.pop_back();
+  Node* sparse = builder.AddNode("pagefuse", "SparseMlaAttention", std::move(ports), 1);
+  sparse->SetAttribute("scale", *attention.attribute("scale"));
+  sparse->SetAttribute("head_dim_v", MakeAttribute(site.size));
+  return sparse;
+}
+
+}  // namespace pagefuse

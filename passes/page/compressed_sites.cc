@@ -1,0 +1,323 @@
+#include "pagefuse/passes/page/compressed_sites.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/page/sink_attention.h"
+#include "pagefuse/passes/words/arrange.h"
+#include "pagefuse/passes/words/factors.h"
+
+namespace pagefuse {
+namespace {
+
+absl::Status Unfit(const Node& node, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
+}
+
+// What the softmax with a sink is over, taken apart.
+struct Scores {
+  Element query, key;
+  float scale = 1;
+  std::vector<Element> masks;  // added one by one
+};
+
+// A stretch of keys: rows of one tensor.
+struct Segment {
+  AtomPtr axis;
+  Dim begin;
+  Element key;  // at (b, axis, d)
+};
+
+class SiteReader {
+ public:
+  SiteReader(Graph& graph, const SinkSite& sink, const SymbolicContents& contents)
+      : graph_(graph),
+        sink_(sink),
+        contents_(contents),
+        reader_(contents),
+        builder_(graph, sink.softmax, sink.softmax->output(0)->name()) {}
+
+  // NotFound if this is another attention; FailedPrecondition if it is nearly one.
+  absl::Status Read() {
+    PF_ASSIGN_OR_RETURN(const Element whole, reader_.Whole(sink_.scores));
+    b_ = whole.at[0];
+    s_ = whole.at[2];
+    t_ = whole.at[3].atom();
+    if (!t_) return absl::NotFoundError("one key");
+    PF_ASSIGN_OR_RETURN(const Scores scores, ReadScores(whole));
+    PF_ASSIGN_OR_RETURN(const std::vector<Segment> segments, ReadSegments(whole, scores));
+    PF_RETURN_IF_ERROR(ReadWindow(scores, segments[0]));
+    site_.heads = (*sink_.scores->shape())[1].constant().value_or(0);
+    site_.size = d_->extent.constant().value_or(0);
+    if (site_.heads < 1 || site_.size < 1) return Refused("heads of known number and size");
+    if (segments.size() > 1) PF_RETURN_IF_ERROR(ReadCompressed(scores, segments[1]));
+    PF_ASSIGN_OR_RETURN(site_.sinks, SinksByHead(graph_, sink_, contents_));
+    if (site_.sinks->dtype() != DataType::kFloat) {
+      site_.sinks =
+          builder_.Add("Cast", {site_.sinks}, "to", static_cast<int64_t>(DataType::kFloat));
+    }
+    return BuildNode(scores, segments[0]);
+  }
+
+  const Node* node() const { return node_; }
+  CompressedSite site() { return std::move(site_); }
+  // What the keys were read from: outputs that give back parts of them are those of a cache.
+  const std::vector<const Value*>& states() const { return states_; }
+
+ private:
+  absl::Status Refused(std::string_view why) const { return Unfit(*sink_.softmax, why); }
+
+  // The summands of the scores: one product of queries and keys, and masks.
+  absl::StatusOr<Scores> ReadScores(const Element& whole) {
+    std::vector<Element> open = {whole};
+    Scores scores;
+    while (!open.empty()) {
+      const Element term = reader_.Source(open.back());
+      open.pop_back();
+      if (term.From("Add")) {
+        open.push_back(reader_.Operand(term, 0));
+        open.push_back(reader_.Operand(term, 1));
+        continue;
+      }
+      const Factors factors = FactorsOf(reader_, term);
+      const auto product =
+          factors.others.size() == 1 ? ProductOf(reader_, factors.others[0]) : std::nullopt;
+      if (!product) {
+        scores.masks.push_back(term);
+        continue;
+      }
+      if (d_) return absl::NotFoundError("two products");
+      d_ = product->summed;
+      query_ = factors.others[0].producer()->input(0);
+      scores.scale = static_cast<float>(factors.number);
+      scores.key = product->right;
+    }
+    if (!d_) return absl::NotFoundError("no product");
+    return scores;
+  }
+
+  // Keys that are values, of one head.
+  absl::StatusOr<std::vector<Segment>> ReadSegments(const Element& whole, const Scores& scores) {
+    Value* values = sink_.sum->input(1);
+    if (!values->shape() || values->shape()->rank() != 4) return absl::NotFoundError("values");
+    const Element value =
+        reader_.Source({values, {b_, whole.at[1], IndexForm::Of(t_), IndexForm::Of(d_)}});
+    const bool by_head = whole.at[1].atom() &&
+                         std::any_of(value.at.begin(), value.at.end(), [&](const IndexForm& index) {
+                           return index.Mentions(whole.at[1].atom()->key);
+                         });
+    if (value.Key() != scores.key.Key() || by_head) {
+      return absl::NotFoundError("keys and values are not the same rows for all heads");
+    }
+    // What a step of one token does depends on which windows it closes.
+    if (!s_.atom()) {
+      return Refused(
+          "reads the rows of one token and of earlier ones: it closes no window, or a fixed one; "
+          "page the export of the prefill, or that without a cache");
+    }
+    std::vector<Segment> segments = SegmentsOf(scores.key);
+    if (segments.size() > 2)
+      return Refused(StrCat("expected keys of at most two kinds, got ", segments.size()));
+    const Dim queries = (*sink_.scores->shape())[2];
+    if (ProvablyEqual(segments[0].axis->extent, queries)) return segments;
+    return Refused(StrCat("expected a row for each of ", queries.ToString(),
+                          " tokens first among the keys, got ",
+                          segments[0].axis->extent.ToString()));
+  }
+
+  std::vector<Segment> SegmentsOf(const Element& key) {
+    const int rank = static_cast<int>(key.at.size());
+    const Node* join = key.producer();
+    const int axis = join ? static_cast<int>(NormalAxis(IntOr(*join, "axis", 0), rank)) : 0;
+    if (!key.From("Concat") || key.at[axis].Key() != IndexForm::Of(t_).Key()) {
+      return {{t_, Dim(0), key}};
+    }
+    std::vector<Segment> segments;
+    Dim begin(0);
+    for (Value* part : join->inputs()) {
+      const Dim length = part->shape() ? (*part->shape())[axis] : Dim();
+      Segment segment{reader_.NewAxis(length), begin, {part, key.at}};
+      segment.key.at[axis] = IndexForm::Of(segment.axis);
+      segment.key = reader_.Source(segment.key);
+      segments.push_back(std::move(segment));
+      begin = begin + length;
+    }
+    return segments;
+  }
+
+  // The mask where its keys are those of a segment.
+  Element MaskOver(const Element& mask, const Segment& segment) {
+    Element part = mask;
+    const IndexForm place = IndexForm::Of(segment.axis) + IndexForm(segment.begin);
+    for (IndexForm& index : part.at) index = reader_.ReadAt(index, t_, place);
+    return reader_.Source(part);
+  }
+
+  // t <= s, t > s - W, and tokens that are no padding.
+  absl::Status ReadWindow(const Scores& scores, const Segment& rows) {
+    const IndexForm t = IndexForm::Of(rows.axis);
+    bool causal = false;
+    for (const Element& mask : scores.masks) {
+      PF_ASSIGN_OR_RETURN(const Conditions seen, Hiding(MaskOver(mask, rows)));
+      for (const IndexForm& condition : seen) {
+        const auto reach = (condition + s_ - t).number();
+        if (condition.Key() == (s_ - t).Key()) {
+          causal = true;
+        } else if (reach && *reach >= 0) {
+          window_ = window_ == 0 ? *reach + 1 : std::min(window_, *reach + 1);
+        } else if (!TakePadding(condition, t)) {
+          return Refused(StrCat("its mask over the tokens' own rows shows a row t where ",
+                                condition.Key(), " >= 0: expected limits of a window"));
+        }
+      }
+    }
+    if (!causal) return Refused("is not causal");
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Conditions> Hiding(const Element& mask) {
+    auto seen = reader_.ReadHiding(mask);
+    if (seen.ok()) return seen;
+    return Refused(StrCat("its mask: ", StdView(seen.status().message())));
+  }
+
+  // padding[b, t] is not 0.
+  bool TakePadding(const IndexForm& condition, const IndexForm& t) {
+    const AtomPtr load = (condition + IndexForm(1)).atom();
+    const bool is_padding =
+        load && load->kind == IndexAtom::Kind::kLoad && load->tensor->is_input() &&
+        !load->tensor->initializer() && load->args.size() == 2 && load->args[0].Key() == b_.Key() &&
+        load->args[1].Key() == t.Key() && (!site_.padding || site_.padding == load->tensor);
+    if (is_padding) site_.padding = load->tensor;
+    return is_padding;
+  }
+
+  absl::Status ReadCompressed(const Scores& scores, const Segment& windows) {
+    auto rows = ReadCompressedRows(reader_, {windows.key, b_, windows.axis, d_});
+    if (!rows.ok()) return Refused(StdView(rows.status().message()));
+    const WindowMask of{b_, s_, windows.axis, rows->ratio};
+    if (scores.masks.size() != 1) {
+      return Refused(StrCat("expected one mask over compressed rows, got ", scores.masks.size()));
+    }
+    auto choice = ReadClosedWindows(builder_, reader_, MaskOver(scores.masks[0], windows), of);
+    if (!choice.ok()) return Refused(StdView(choice.status().message()));
+    site_.rows = *std::move(rows);
+    site_.choice = *std::move(choice);
+    TakeStates(*site_.rows);
+    if (site_.choice) TakeStates(site_.choice->keys);
+    return absl::OkStatus();
+  }
+
+  void TakeStates(const CompressedRows& rows) {
+    states_.insert(states_.end(), rows.states.begin(), rows.states.end());
+  }
+
+  absl::Status BuildNode(const Scores& scores, const Segment& rows) {
+    if (window_ == 0) return absl::NotFoundError("no window");
+    Arranger arranger(builder_, {rows.key.value});
+    const AxisAtoms batch = b_.atom() ? AxisAtoms{b_.atom()} : AxisAtoms{};
+    const bool as_it_is = rows.key.at.size() == 4 && rows.key.at[0].Key() == b_.Key() &&
+                          rows.key.at[2].Key() == IndexForm::Of(rows.axis).Key() &&
+                          rows.key.at[3].Key() == IndexForm::Of(d_).Key();
+    auto row = as_it_is ? absl::StatusOr<Value*>(rows.key.value)
+                        : arranger.GatheredPart(rows.key, {batch, {}, {rows.axis}, {d_}});
+    if (!row.ok()) return Refused(StdView(row.status().message()));
+    states_.push_back(rows.key.value);
+    Node* attention = builder_.AddNode("", "Attention", {query_, *row, *row}, 1);
+    attention->name = sink_.sum->name;
+    attention->metadata = sink_.sum->metadata;
+    attention->SetAttribute("is_causal", MakeAttribute(int64_t{1}));
+    attention->SetAttribute("left_window_size", MakeAttribute(window_ - 1));
+    attention->SetAttribute("scale", MakeAttribute(scores.scale));
+    node_ = attention;
+    return absl::OkStatus();
+  }
+
+  Graph& graph_;
+  const SinkSite& sink_;
+  const SymbolicContents& contents_;
+  ElementReader reader_;
+  GraphBuilder builder_;
+  IndexForm b_, s_;
+  AtomPtr t_, d_;
+  Value* query_ = nullptr;
+  int64_t window_ = 0;
+  const Node* node_ = nullptr;
+  CompressedSite site_;
+  std::vector<const Value*> states_;
+};
+
+using States = absl::flat_hash_set<const Value*>;
+
+// Parts of states, moved; scores with their bias are such a part.
+bool IsPartOf(const Value* value, const States& states) {
+  if (states.contains(value)) return true;
+  const Node* node = value->producer();
+  if (!node) return false;
+  if (node->Is("Concat")) {
+    return std::all_of(node->inputs().begin(), node->inputs().end(),
+                       [&](const Value* input) { return IsPartOf(input, states); });
+  }
+  if (node->Is("Add")) {
+    return (node->input(1)->IsConstant() && IsPartOf(node->input(0), states)) ||
+           (node->input(0)->IsConstant() && IsPartOf(node->input(1), states));
+  }
+  for (std::string_view op : {"Slice", "Gather", "Split", "Identity", "Reshape", "Squeeze",
+                              "Unsqueeze", "Transpose", "Expand"}) {
+    if (node->Is(op)) return IsPartOf(node->input(0), states);
+  }
+  return false;
+}
+
+// Nothing sums by the softmax any longer. What it was computed from stays: sites have a use for it.
+void EraseSum(Graph& graph, const SinkSite& sink) {
+  Node* node = sink.sum;
+  while (node != sink.softmax) {
+    Node* before = node->input(0)->producer();
+    graph.EraseNode(node);
+    node = before;
+  }
+  graph.EraseNode(node);
+}
+
+void DropStates(Graph& graph, const States& states) {
+  for (int i = static_cast<int>(graph.outputs().size()) - 1; i >= 0; --i) {
+    if (IsPartOf(graph.outputs()[i], states)) graph.RemoveOutput(i);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<CompressedSites> LowerCompressedAttention(Model& model, SymbolicContents& contents) {
+  Graph& graph = *model.graph;
+  CompressedSites sites;
+  States states;
+  std::vector<SinkSite> replaced;  // erased behind the walk, which comes to them
+  for (Node* node : NodesOf(graph)) {
+    const auto sink = SinkSiteAt(node, contents);
+    if (!sink) continue;
+    SiteReader reader(graph, *sink, contents);
+    const absl::Status read = reader.Read();
+    if (absl::IsNotFound(read)) continue;
+    PF_RETURN_IF_ERROR(read);
+    graph.ReplaceAllUses(sink->sum->output(0), reader.node()->output(0));
+    states.insert(reader.states().begin(), reader.states().end());
+    sites.emplace(reader.node(), reader.site());
+    replaced.push_back(*sink);
+  }
+  if (sites.empty()) return sites;
+  for (const SinkSite& sink : replaced) EraseSum(graph, sink);
+  DropStates(graph, states);
+  contents.clear();
+  PF_RETURN_IF_ERROR(InferShapes(model, &contents));
+  return sites;
+}
+
+}  // namespace pagefuse

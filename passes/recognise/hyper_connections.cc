@@ -1,0 +1,255 @@
+// hyper-connections: how a layer reads and mixes the streams of its residual, written out round by
+// round, becomes pagefuse.HyperConnectionMix.
+//
+//   a [.., M], b [.., M], c [.., M * M] = Split (logits)
+//   pre  = Sigmoid (a * s0 + base0) + eps
+//   post = Sigmoid (b * s1 + base1) * f
+//   comb = Softmax (c in squares * s2 + base2) + eps, divided by its sums + eps over rows, then over
+//          columns and rows in turn
+//     =>  pagefuse.HyperConnectionMix <streams = M, rounds, epsilon = eps, post_factor = f>
+//             (logits, Concat (s0, s1, s2), Concat (base0, base1, base2))
+//
+// The rounds are counted; M and the numbers are those of the graph.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/recognise/recognise.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr std::string_view kName = "hyper-connections";
+
+const Node* OnlyReader(const Value& value, std::string_view op) {
+  if (value.is_output() || value.uses().size() != 1) return nullptr;
+  const Node* reader = value.uses()[0].node;
+  return reader->Is(op) ? reader : nullptr;
+}
+
+// The other operand of a node with two.
+Value* Beside(const Node& node, const Value& value) {
+  return node.input(0) == &value ? node.input(1) : node.input(0);
+}
+
+std::optional<double> NumberBeside(const Node& node, const Value& value) {
+  const Tensor* tensor = ConstantOf(Beside(node, value));
+  return tensor ? ScalarNumber(*tensor) : std::nullopt;
+}
+
+// value * a number + constants of `dims`.
+struct Moved {
+  Value* scale = nullptr;
+  Value* base = nullptr;
+  const Value* result = nullptr;
+};
+std::optional<Moved> MovedOf(const Value& value, const std::vector<int64_t>& dims) {
+  const Node* product = OnlyReader(value, "Mul");
+  if (!product || !NumberBeside(*product, value)) return std::nullopt;
+  const Value& scaled = *product->output(0);
+  const Node* sum = OnlyReader(scaled, "Add");
+  const Tensor* base = sum ? ConstantOf(Beside(*sum, scaled)) : nullptr;
+  if (!base || base->dims() != dims) return std::nullopt;
+  return Moved{Beside(*product, value), Beside(*sum, scaled), sum->output(0)};
+}
+
+// A number that is joined to a sigmoid of `value` by `op`.
+struct Opened {
+  Value* result = nullptr;
+  double number = 0;
+};
+std::optional<Opened> OpenedOf(const Value& value, std::string_view op) {
+  const Node* sigmoid = OnlyReader(value, "Sigmoid");
+  const Node* joined = sigmoid ? OnlyReader(*sigmoid->output(0), op) : nullptr;
+  const auto number = joined ? NumberBeside(*joined, *sigmoid->output(0)) : std::nullopt;
+  if (!number) return std::nullopt;
+  return Opened{joined->output(0), *number};
+}
+
+// The matrix divided by its sums + epsilon along the axis `from_end` from the last, or null.
+Value* Balanced(const Value& matrix, int from_end, double epsilon,
+                const SymbolicContents& contents) {
+  if (matrix.is_output() || matrix.uses().size() != 2) return nullptr;
+  for (const Use& use : matrix.uses()) {
+    const Node* sum = use.node;
+    if (!sum->Is("ReduceSum") || !sum->input(1) || IntOr(*sum, "keepdims", 1) == 0) continue;
+    const auto axes = KnownInts(sum->input(1), contents);
+    const int rank = matrix.shape() ? matrix.shape()->rank() : 0;
+    if (!axes || axes->size() != 1 || NormalAxis(axes->front(), rank) != rank - 1 - from_end) {
+      continue;
+    }
+    const Node* least = OnlyReader(*sum->output(0), "Add");
+    if (!least || NumberBeside(*least, *sum->output(0)) != epsilon) return nullptr;
+    const Node* quotient = OnlyReader(*least->output(0), "Div");
+    if (quotient && quotient->input(0) == &matrix && quotient->input(1) == least->output(0)) {
+      return quotient->output(0);
+    }
+  }
+  return nullptr;
+}
+
+struct Mixing {
+  Value* logits = nullptr;
+  int64_t streams = 0, rounds = 0;
+  Moved pre_moved, post_moved, comb_moved;
+  Opened pre, post;
+  Value* comb = nullptr;
+};
+
+// FailedPrecondition saying where the chain ends; NotFound for a Split of other sizes.
+class MixingReader {
+ public:
+  MixingReader(const Node& split, const SymbolicContents& contents)
+      : split_(split), contents_(contents) {}
+
+  absl::StatusOr<Mixing> Read() {
+    PF_RETURN_IF_ERROR(ReadSizes());
+    const int64_t m = mixing_.streams;
+    const auto pre = MovedOf(*split_.output(0), {m}), post = MovedOf(*split_.output(1), {m});
+    const auto comb = Square() ? MovedOf(*Square(), {m, m}) : std::nullopt;
+    if (!pre || !post || !comb) return absl::NotFoundError("no factor and base for each part");
+    mixing_.pre_moved = *pre;
+    mixing_.post_moved = *post;
+    mixing_.comb_moved = *comb;
+    const auto opened = OpenedOf(*pre->result, "Add"), doubled = OpenedOf(*post->result, "Mul");
+    if (!opened || !doubled) return absl::NotFoundError("no sigmoids");
+    mixing_.pre = *opened;
+    mixing_.post = *doubled;
+    PF_RETURN_IF_ERROR(ReadRounds(*comb->result));
+    return mixing_;
+  }
+
+ private:
+  absl::Status ReadSizes() {
+    const auto& shape = split_.input(0)->shape();
+    const int rank = shape ? shape->rank() : 0;
+    if (!split_.Is("Split") || split_.num_outputs() != 3 || rank < 1 ||
+        NormalAxis(IntOr(split_, "axis", 0), rank) != rank - 1) {
+      return absl::NotFoundError("no three parts");
+    }
+    std::vector<int64_t> sizes;
+    for (const Value* part : split_.outputs()) {
+      const auto& of = part->shape();
+      sizes.push_back(of ? of->back(0).constant().value_or(0) : 0);
+    }
+    if (sizes[0] < 1 || sizes[1] != sizes[0] || sizes[2] != sizes[0] * sizes[0]) {
+      return absl::NotFoundError("parts of other sizes");
+    }
+    mixing_.logits = split_.input(0);
+    mixing_.streams = sizes[0];
+    return absl::OkStatus();
+  }
+
+  // The third part as a square.
+  const Value* Square() const {
+    const Value& part = *split_.output(2);
+    const Node* view = part.uses().size() == 1 ? part.uses()[0].node : nullptr;
+    if (!view || !view->Is("Reshape") || part.is_output()) return nullptr;
+    const auto& shape = view->output(0)->shape();
+    const Shape& flat = *part.shape();
+    const Dim streams(mixing_.streams);
+    if (!shape || shape->rank() != flat.rank() + 1 || shape->back(0) != streams ||
+        shape->back(1) != streams) {
+      return nullptr;
+    }
+    for (int axis = 0; axis + 1 < flat.rank(); ++axis) {
+      if (!ProvablyEqual(flat[axis], (*shape)[axis])) return nullptr;
+    }
+    return view->output(0);
+  }
+
+  absl::Status ReadRounds(const Value& scores) {
+    const Node* softmax = OnlyReader(scores, "Softmax");
+    const int rank = scores.shape() ? scores.shape()->rank() : 0;
+    if (!softmax || NormalAxis(IntOr(*softmax, "axis", -1), rank) != rank - 1) {
+      return absl::FailedPreconditionError("the mixing matrix is no softmax of rows");
+    }
+    const Node* sum = OnlyReader(*softmax->output(0), "Add");
+    const auto epsilon = sum ? NumberBeside(*sum, *softmax->output(0)) : std::nullopt;
+    if (!epsilon || *epsilon != mixing_.pre.number) {
+      return absl::FailedPreconditionError(
+          StrCat("the softmax is not added to ", mixing_.pre.number, ", as what is read by is"));
+    }
+    // Over rows first, then over columns and rows.
+    Value* matrix = Balanced(*sum->output(0), 1, *epsilon, contents_);
+    while (matrix) {
+      mixing_.comb = matrix;
+      ++mixing_.rounds;
+      const Value* by_rows = Balanced(*matrix, 0, *epsilon, contents_);
+      matrix = by_rows ? Balanced(*by_rows, 1, *epsilon, contents_) : nullptr;
+    }
+    if (mixing_.rounds > 0) return absl::OkStatus();
+    return absl::FailedPreconditionError("the mixing matrix is not divided by the sums of columns");
+  }
+
+  const Node& split_;
+  const SymbolicContents& contents_;
+  Mixing mixing_;
+};
+
+class HyperConnections : public Pass {
+ public:
+  std::string_view name() const override { return kName; }
+  std::string_view description() const override {
+    return "Recognises what streams of a residual are read, written and mixed by.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    SymbolicContents contents;
+    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
+    Graph& graph = *model.graph;
+    // What is erased behind a Split are no other Splits.
+    std::vector<Node*> splits = NodesOf(graph);
+    std::erase_if(splits, [](const Node* node) { return !node->Is("Split"); });
+    bool changed = false;
+    for (Node* split : splits) {
+      const absl::StatusOr<Mixing> mixing = MixingReader(*split, contents).Read();
+      if (absl::IsNotFound(mixing.status())) continue;
+      if (!mixing.ok()) {
+        context.AddMiss(kName, NodeLabel(*split), StdView(mixing.status().message()), 4);
+        continue;
+      }
+      Replace(graph, split, *mixing);
+      model.opset_imports["pagefuse"] = 1;
+      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+      changed = true;
+    }
+    return changed;
+  }
+
+ private:
+  static void Replace(Graph& graph, Node* split, const Mixing& mixing) {
+    GraphBuilder builder(graph, split, split->output(0)->name());
+    const auto joined = [&](Value* a, Value* b, Value* c) {
+      std::vector<Value*> parts;
+      for (Value* part : {a, b, c}) {
+        parts.push_back(builder.Add("Reshape", {part, builder.Ints({-1})}));
+      }
+      return builder.Add("Concat", parts, "axis", int64_t{0});
+    };
+    Value* scale = joined(mixing.pre_moved.scale, mixing.post_moved.scale, mixing.comb_moved.scale);
+    Value* base = joined(mixing.pre_moved.base, mixing.post_moved.base, mixing.comb_moved.base);
+    Node* op = builder.AddNode("pagefuse", "HyperConnectionMix", {mixing.logits, scale, base}, 3);
+    op->SetAttribute("streams", MakeAttribute(mixing.streams));
+    op->SetAttribute("rounds", MakeAttribute(mixing.rounds));
+    op->SetAttribute("epsilon", MakeAttribute(static_cast<float>(mixing.pre.number)));
+    op->SetAttribute("post_factor", MakeAttribute(static_cast<float>(mixing.post.number)));
+    Value* results[] = {mixing.pre.result, mixing.post.result, mixing.comb};
+    for (int i = 0; i < 3; ++i) {
+      Node* last = results[i]->producer();
+      graph.ReplaceAllUses(results[i], op->output(i));
+      graph.EraseIfDead(last);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseHyperConnections() { return std::make_unique<HyperConnections>(); }
+
+}  // namespace pagefuse

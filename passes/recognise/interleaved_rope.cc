@@ -1,0 +1,195 @@
+// rope-interleaved: pairs of neighbouring channels that are rotated, written out, become
+// RotaryEmbedding <interleaved = 1>.
+//
+//   y = x * c + t * s,  t[2i] = -x[2i + 1], t[2i + 1] = x[2i],  c[2i] = c[2i + 1] = cos[i], s alike
+//     =>  RotaryEmbedding <interleaved = 1> (x, cos, sin)
+//
+// Turned pairs and widened tables are read by element, so that it does not matter how they are made
+// (DeepSeek-V4 exports stack and tile them). Where x is the last channels of heads, the others pass
+// beside it as exported. The op takes tables of each sequence and token; those that are the same for
+// all sequences are repeated.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/words/arrange.h"
+#include "pagefuse/passes/words/element.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr std::string_view kName = "rope-interleaved";
+constexpr int kRank = 4;  // [B, H, S, R]
+
+// One reading of y = x * c + t * s.
+struct Terms {
+  Value* x = nullptr;
+  Value* cos = nullptr;  // widened
+  Value* turned = nullptr;
+  Value* sin = nullptr;  // widened
+};
+
+// y as a sum of two products, in every order of their factors; empty if it is none.
+std::vector<Terms> TermsOf(const Node& sum) {
+  const auto& shape = sum.output(0) ? sum.output(0)->shape() : std::nullopt;
+  if (!sum.Is("Add") || !shape || shape->rank() != kRank) return {};
+  if (shape->back(0).constant().value_or(1) % 2 != 0) return {};
+  const Node* products[] = {sum.input(0)->producer(), sum.input(1)->producer()};
+  for (const Node* product : products) {
+    if (!product || !product->Is("Mul")) return {};
+  }
+  std::vector<Terms> orders;
+  for (int straight : {0, 1}) {
+    const Node& a = *products[straight];
+    const Node& b = *products[1 - straight];
+    for (int x : {0, 1}) {
+      for (int turned : {0, 1}) {
+        orders.push_back({a.input(x), a.input(1 - x), b.input(turned), b.input(1 - turned)});
+      }
+    }
+  }
+  return orders;
+}
+
+// A table [B or 1, S, R/2], and whether all sequences share it.
+struct Table {
+  Element row;
+  bool shared = false;
+};
+struct Rotation {
+  Value* x = nullptr;
+  Table cos, sin;
+};
+
+class RotationReader {
+ public:
+  RotationReader(const Shape& shape, const SymbolicContents& contents)
+      : shape_(shape), reader_(contents) {
+    for (int axis = 0; axis + 1 < kRank; ++axis) {
+      at_.push_back(shape[axis] == Dim(1) ? IndexForm()
+                                          : IndexForm::Of(reader_.NewAxis(shape[axis])));
+    }
+    pair_ = reader_.NewAxis(Dim(*shape.back(0).constant() / 2));
+  }
+
+  // Nullopt if the terms are no rotation of pairs.
+  std::optional<Rotation> Read(const Terms& terms) {
+    const bool fits = terms.x->shape() && ProvablyEqual(*terms.x->shape(), shape_) &&
+                      terms.turned->shape() && ProvablyEqual(*terms.turned->shape(), shape_);
+    if (!fits || !IsTurned(terms)) return std::nullopt;
+    const auto cos = ReadTable(terms.cos), sin = ReadTable(terms.sin);
+    if (!cos || !sin) return std::nullopt;
+    return Rotation{terms.x, *cos, *sin};
+  }
+
+  // The table as the op takes it, built before the sum.
+  absl::StatusOr<Value*> Arranged(GraphBuilder& builder, const Table& table, Value* x) {
+    Arranger arranger(builder, {table.row.value, x});
+    const auto axis = [&](int i) {
+      const AtomPtr atom = at_[i].atom();
+      return atom ? AxisAtoms{atom} : AxisAtoms{};
+    };
+    if (!table.shared) return arranger.Gathered(table.row, {axis(0), axis(2), {pair_}});
+    PF_ASSIGN_OR_RETURN(Value * once, arranger.Gathered(table.row, {{}, axis(2), {pair_}}));
+    PF_ASSIGN_OR_RETURN(Value * sizes, arranger.Sizes({shape_[0], Dim(1), Dim(1)}));
+    return builder.Add("Expand", {once, sizes});
+  }
+
+ private:
+  // The element of a value that is broadcast to the shape, at one channel of the pair.
+  Element At(Value* value, int channel) {
+    const auto& shape = value->shape();
+    Element element{value, {}};
+    if (!shape || shape->rank() > kRank) return element;
+    std::vector<IndexForm> at = at_;
+    at.push_back(IndexForm::Of(pair_).Times(Dim(2)) + IndexForm(channel));
+    element.at.assign(at.end() - shape->rank(), at.end());
+    return reader_.Source(element);
+  }
+
+  // (-x[2i + 1], x[2i])
+  bool IsTurned(const Terms& terms) {
+    const Element first = At(terms.turned, 0), second = At(terms.turned, 1);
+    return first.From("Neg") && second.Key() == At(terms.x, 0).Key() &&
+           reader_.Operand(first, 0).Key() == At(terms.x, 1).Key();
+  }
+
+  // The same number for both channels of a pair and all heads.
+  std::optional<Table> ReadTable(Value* value) {
+    const Element first = At(value, 0), second = At(value, 1);
+    if (first.at.empty() || first.Key() != second.Key()) return std::nullopt;
+    const auto mentions = [&](int axis) {
+      const AtomPtr atom = at_[axis].atom();
+      return atom && std::any_of(first.at.begin(), first.at.end(),
+                                 [&](const IndexForm& at) { return at.Mentions(atom->key); });
+    };
+    if (mentions(1)) return std::nullopt;
+    return Table{first, at_[0].atom() != nullptr && !mentions(0)};
+  }
+
+  const Shape& shape_;
+  ElementReader reader_;
+  std::vector<IndexForm> at_;  // b, h, s
+  AtomPtr pair_;
+};
+
+class InterleavedRope : public Pass {
+ public:
+  std::string_view name() const override { return kName; }
+  std::string_view description() const override {
+    return "Recognises rotary embedding of neighbouring channels.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    SymbolicContents contents;
+    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
+    Graph& graph = *model.graph;
+    std::vector<Node*> sums = NodesOf(graph);
+    std::erase_if(sums, [](const Node* node) { return TermsOf(*node).empty(); });
+    bool changed = false;
+    for (Node* sum : sums) {
+      const Shape shape = *sum->output(0)->shape();
+      if (!shape.back(0).constant()) continue;
+      RotationReader reader(shape, contents);
+      for (const Terms& terms : TermsOf(*sum)) {
+        const auto rotation = reader.Read(terms);
+        if (!rotation) continue;
+        PF_ASSIGN_OR_RETURN(const bool replaced, Replace(graph, sum, *rotation, reader, context));
+        if (replaced) PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+        changed = changed || replaced;
+        break;
+      }
+    }
+    return changed;
+  }
+
+ private:
+  static absl::StatusOr<bool> Replace(Graph& graph, Node* sum, const Rotation& rotation,
+                                      RotationReader& reader, PassContext& context) {
+    GraphBuilder builder(graph, sum, sum->output(0)->name());
+    const auto cos = reader.Arranged(builder, rotation.cos, rotation.x);
+    const auto sin = reader.Arranged(builder, rotation.sin, rotation.x);
+    for (const auto* table : {&cos, &sin}) {
+      if (table->ok()) continue;
+      context.AddMiss(kName, NodeLabel(*sum), StdView(table->status().message()), 3);
+      return false;
+    }
+    Node* rotated = builder.AddNode("", "RotaryEmbedding", {rotation.x, *cos, *sin}, 1);
+    rotated->SetAttribute("interleaved", MakeAttribute(int64_t{1}));
+    graph.ReplaceAllUses(sum->output(0), rotated->output(0));
+    graph.EraseIfDead(sum);
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseInterleavedRope() { return std::make_unique<InterleavedRope>(); }
+
+}  // namespace pagefuse
