@@ -108,12 +108,8 @@ class FusePagedAttentionPass : public SitePass {
     const bool shifts = reading.sums || reading.site.sink;
     PF_ASSIGN_OR_RETURN(reading.biases, ReadScoreBiases(reader, reading.site, reading.axes,
                                                         reading.visible, shifts));
-    std::vector<Value*> results = {output};
-    if (reading.sums) results.push_back(reading.sums->element.value);
-    PF_RETURN_IF_ERROR(ServesOnly(reader, results));
-    Replacement replacement(*scope.graph, *output, kName);
-    return replacement.Finish(Build(reading, replacement), results, *scope.opsets,
-                              context.contents);
+    return ReplaceSite(reader, reading.site, reading.sums, kName, scope, context,
+                       [&](Replacement& replacement) { return Build(reading, replacement); });
   }
 };
 

@@ -35,6 +35,23 @@ IndexForm TruthOf(const Conditions& conditions) {
   return IndexForm::Of(MakeTruth(conditions));
 }
 
+// The running sum of a number that is the same everywhere.
+std::optional<IndexForm> CountedUp(ElementReader& reader, const Element& element) {
+  const Node& node = *element.producer();
+  const auto axes = KnownInts(node.input(1), reader.contents());
+  const auto step = reader.Number(reader.Operand(element, 0));
+  if (!axes || axes->size() != 1 || !step || *step != std::floor(*step)) return std::nullopt;
+  const auto axis = NormalAxis(axes->front(), static_cast<int64_t>(element.at.size()));
+  IndexForm place = element.at[axis];
+  if (IntOr(node, "reverse", 0) != 0) {
+    const auto& shape = element.value->shape();
+    if (!shape) return std::nullopt;
+    place = IndexForm((*shape)[static_cast<int>(axis)] - Dim(1)) - place;
+  }
+  if (IntOr(node, "exclusive", 0) == 0) place = place + IndexForm(1);
+  return place.Times(Dim(static_cast<int64_t>(*step)));
+}
+
 }  // namespace
 
 void ElementReader::Assume(const Conditions& conditions) {
@@ -123,6 +140,7 @@ std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
   if (node.Is("BitwiseOr")) return ReadJoinedBits(element);
   if (node.Is("Where")) return ReadChoice(element);
   if (node.Is("Range")) return ReadRange(element);
+  if (node.Is("CumSum")) return CountedUp(*this, element);
   if (node.Is("ReduceSum")) return ReadCount(element);
   return std::nullopt;
 }

@@ -40,11 +40,13 @@ void PrintTo(const Source& source, std::ostream* os) { *os << source.name(); }
 bool AlwaysFusesBack(const std::string& op, const std::string& name) {
   if (op == "PagedAttention") return name.find("int4") == std::string::npos;
   static const std::set<std::string> kOps = {
-      "CombineTopKWindow",   "CompressCacheInsert", "CompressorStateInsert", "IndexerKGather",
-      "IndexerKQuantInsert", "IndexerQRopeQuant",   "IndexerTopK",           "InvRopeQuant",
-      "KCacheDequantGather", "KCacheQuantInsert",   "MergeAttnStates",       "MlaCacheInsert",
-      "MlaGatherUpconvert",  "PagedMqaLogits",      "QNormRopeKvInsert",     "ReqIndexToSlot",
-      "SparseMlaAttention",  "TopKSlots",           "TurboQuantAttention",   "TurboQuantDequant",
+      "CombineTopKWindow",  "CompressCacheInsert", "CompressorStateInsert",
+      "IndexerKGather",     "IndexerKQuantInsert", "IndexerQRopeQuant",
+      "IndexerTopK",        "InvRopeQuant",        "KCacheDequantGather",
+      "KCacheQuantInsert",  "MergeAttnStates",     "MlaCacheInsert",
+      "MlaGatherUpconvert", "PagedCacheInsert",    "PagedMqaLogits",
+      "QNormRopeKvInsert",  "ReqIndexToSlot",      "SparseMlaAttention",
+      "TopKSlots",          "TurboQuantAttention", "TurboQuantDequant",
       "TurboQuantInsert"};
   return kOps.contains(op);
 }
