@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
 // [NB, BS, Hk, D]; a contiguous cache is a block of all rows for each sequence and KV head.
 absl::StatusOr<Value*> PagedAttentionPorts::Cache(const Element& codes, const AtomPtr& along) {
   const AxisAtoms blocks = axes_.block ? AxisAtoms{axes_.block} : axes_.sequence;
-  return arranger_.Gathered(codes, {blocks, axes_.row, axes_.heads, {along}});
+  return arranger_.GatheredPart(codes, {blocks, axes_.row, axes_.heads, {along}});
 }
 
 // Latent rows are keys as a whole and values in their first elements.
@@ -128,7 +128,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const ReadRows& key, cons
 
 absl::StatusOr<Value*> PagedAttentionPorts::ScaleCache(const Element& scale) {
   const AxisAtoms blocks = axes_.block ? AxisAtoms{axes_.block} : axes_.sequence;
-  return arranger_.Gathered(scale, {blocks, axes_.row, axes_.heads});
+  return arranger_.GatheredPart(scale, {blocks, axes_.row, axes_.heads});
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::TensorScale(const ReadRows& rows, bool with_number) {

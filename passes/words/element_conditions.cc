@@ -44,6 +44,14 @@ Conditions Unwrapped(const IndexForm& condition) {
 // not (x >= 0) is -x - 1 >= 0.
 IndexForm Negated(const IndexForm& condition) { return condition.Times(Dim(-1)) - IndexForm(1); }
 
+// One of them fails.
+Conditions NegationOf(const Conditions& conditions) {
+  if (conditions.empty()) return Conditions{IndexForm(-1)};
+  IndexForm most = Negated(conditions.front());
+  for (size_t i = 1; i < conditions.size(); ++i) most = MaxOf(most, Negated(conditions[i]));
+  return Conditions{most};
+}
+
 }  // namespace
 
 absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolved) {
@@ -113,10 +121,7 @@ absl::StatusOr<Conditions> ElementReader::ReadNegation(const Element& unresolved
     return Both(a, b);
   }
   PF_ASSIGN_OR_RETURN(const Conditions conditions, ReadConditions(element));
-  if (conditions.empty()) return Conditions{IndexForm(-1)};
-  IndexForm most = Negated(conditions.front());
-  for (size_t i = 1; i < conditions.size(); ++i) most = MaxOf(most, Negated(conditions[i]));
-  return Conditions{most};
+  return NegationOf(conditions);
 }
 
 absl::StatusOr<Conditions> ElementReader::ReadComparison(const Element& element) {
@@ -142,7 +147,12 @@ absl::StatusOr<Conditions> ElementReader::ReadComparison(const Element& element)
     if (const auto number = Number(Operand(element, 1)); number && *number == 0) {
       if (first.value->dtype() == DataType::kBool) return ReadNegation(first);
     }
-    const IndexForm gap = ReadIndex(first) - OperandIndex(element, 1);
+    const IndexForm form = ReadIndex(first);
+    const AtomPtr truth = form.atom();
+    if (truth && truth->kind == IndexAtom::Kind::kTruth && (bound == 0.0 || bound == 1.0)) {
+      return bound == 1.0 ? truth->args : NegationOf(truth->args);
+    }
+    const IndexForm gap = form - OperandIndex(element, 1);
     return Conditions{gap, gap.Times(Dim(-1))};
   }
   return NotUnderstood(element, StrCat("(", node.op_type(), ") is no range of indices"));
