@@ -1,7 +1,9 @@
 #include "pagefuse/ops/infer.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -69,8 +71,40 @@ class Inference {
     return absl::OkStatus();
   }
 
+  // Gives sizes that the main graph's inputs and outputs name twice, as `total` and as
+  // `past + sequence`, the name that says what they are made of.
+  void JoinNames(Graph& graph) {
+    std::set<std::string> given;
+    for (const Value* input : graph.inputs()) AddSymbols(*input, given);
+    std::erase_if(same_, [&](const auto& pair) {
+      const auto& terms = pair.second.terms();
+      return !given.contains(pair.first) ||
+             !std::all_of(terms.begin(), terms.end(), [&](const auto& term) {
+               return given.contains(term.first) && !same_.contains(term.first);
+             });
+    });
+    if (same_.empty()) return;
+    const auto rename = [&](Value* value) {
+      if (value && value->shape()) value->set_shape(value->shape()->Substitute(same_));
+    };
+    for (Value* input : graph.inputs()) rename(input);
+    for (const auto& node : graph.nodes()) {
+      for (Value* output : node->outputs()) rename(output);
+    }
+    for (auto& [value, dims] : contents_) {
+      for (Dim& dim : dims) dim = dim.Substitute(same_);
+    }
+  }
+
  private:
   using Known = ShapeContext::Known;
+
+  static void AddSymbols(const Value& value, std::set<std::string>& symbols) {
+    if (!value.shape()) return;
+    for (const Dim& dim : value.shape()->dims()) {
+      for (const auto& [symbol, coefficient] : dim.terms()) symbols.insert(symbol);
+    }
+  }
 
   Known KnownOf(const Value& value) const {
     Known known{value.dtype(), value.shape(), std::nullopt, nullptr};
@@ -158,12 +192,25 @@ class Inference {
       return error(shape.ToString(), known.shape->ToString());
     }
     for (int i = 0; i < shape.rank(); ++i) {
-      const std::optional<Dim> dim = Refine(shape[i], (*known.shape)[i]);
+      const Dim& inferred = (*known.shape)[i];
+      const std::optional<Dim> dim = Refine(shape[i], inferred);
       if (!dim) return error(value.shape()->ToString(), known.shape->ToString());
+      if (value.is_output() && !(shape[i] == inferred)) NoteSame(shape[i], inferred);
       shape[i] = *dim;
     }
     value.set_shape(std::move(shape));
     return absl::OkStatus();
+  }
+
+  // An output declares by a name of its own what is computed of others: one size.
+  void NoteSame(const Dim& declared, const Dim& inferred) {
+    const std::optional<std::string> name = declared.symbol();
+    const bool sum = inferred.known() && inferred.terms().size() > 1 && !IsFresh(inferred);
+    if (!name || !sum || IsFresh(declared)) return;
+    for (const auto& [symbol, coefficient] : inferred.terms()) {
+      if (symbol == *name) return;
+    }
+    same_.emplace(*name, inferred);
   }
 
   // Computes small outputs of a node whose inputs are all known numbers.
@@ -262,7 +309,8 @@ class Inference {
   std::unordered_map<const Value*, Tensor> folded_;  // references to its tensors stay valid
   const FunctionIndex functions_;
   InferredCalls inferred_calls_;
-  int64_t body_nodes_ = 0;  // of all bodies that were inferred
+  std::map<std::string, Dim> same_;  // names that outputs declare for sizes of other names
+  int64_t body_nodes_ = 0;           // of all bodies that were inferred
 };
 
 }  // namespace
@@ -271,7 +319,9 @@ absl::Status InferShapes(Model& model, SymbolicContents* contents, const OpRegis
   PF_RETURN_IF_ERROR(CheckExpansion(model, registry));
   SymbolicContents own;
   Inference inference(model, registry, contents != nullptr ? *contents : own);
-  return inference.Run(*model.graph, model.opset_imports, "");
+  PF_RETURN_IF_ERROR(inference.Run(*model.graph, model.opset_imports, ""));
+  inference.JoinNames(*model.graph);
+  return absl::OkStatus();
 }
 
 }  // namespace pagefuse

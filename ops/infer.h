@@ -18,7 +18,8 @@ using SymbolicContents = absl::flat_hash_map<const Value*, std::vector<Dim>>;
 // Infers types and shapes of all values of the graph and its subgraphs, in order, and writes them
 // to the values. A declared shape is refined, never contradicted: InvalidArgument naming the node
 // if inference disagrees with numbers in the file. Unknown ops (without a function) leave their
-// outputs as declared. The body of a function is inferred once for each kind of call;
+// outputs as declared. A size that inputs and an output of the graph call by a name of its own and
+// that is computed as a sum of others becomes that sum wherever it stands. The body of a function is inferred once for each kind of call;
 // ResourceExhausted as CheckExpansion.
 absl::Status InferShapes(Model& model, SymbolicContents* contents = nullptr,
                          const OpRegistry& registry = OpRegistry::Global());

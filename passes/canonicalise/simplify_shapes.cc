@@ -28,7 +28,6 @@ std::unique_ptr<Pass> SimplifyShapes() {
        {"view-of-reduction", kViews, ViewOfReduction},
        {"merge-views", kViews, MergeViews},
        {"merge-realignments", kViews, MergeRealignments},
-       {"merge-unsqueezes", "Unsqueeze", MergeUnsqueezes},
        {"canonical-reshape", "Reshape Flatten", CanonicalReshape},
        {"join-parts", "Concat", JoinParts},
        {"split-to-slice", "Split", SplitToSlice},

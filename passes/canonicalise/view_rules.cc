@@ -178,29 +178,4 @@ bool CanonicalReshape(Node& node, Peephole& peephole) {
   return ReshapeTo(node, node.input(0), *target, peephole);
 }
 
-bool MergeUnsqueezes(Node& node, Peephole& peephole) {
-  const Node* inner = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
-  if (inner == nullptr || !inner->Is("Unsqueeze") || inner->graph() != node.graph()) return false;
-  const Shape* shape = ShapeOf(node.output(0));
-  const Shape* middle = ShapeOf(node.input(0));
-  const auto outer_axes = KnownInts(node.input(1), peephole.contents());
-  const auto inner_axes = KnownInts(inner->input(1), peephole.contents());
-  if (shape == nullptr || middle == nullptr || !outer_axes || !inner_axes) return false;
-  // Axes of the result: the outer ones as they are, the inner ones at the places where they end up.
-  std::vector<int64_t> axes;
-  for (int64_t axis : *outer_axes) axes.push_back(NormalAxis(axis, shape->rank()));
-  std::vector<int64_t> places;  // of the middle value's axes in the result
-  for (int64_t i = 0; i < shape->rank(); ++i) {
-    if (std::find(axes.begin(), axes.end(), i) == axes.end()) places.push_back(i);
-  }
-  for (int64_t axis : *inner_axes) {
-    const int64_t normal = NormalAxis(axis, middle->rank());
-    if (normal < 0 || normal >= static_cast<int64_t>(places.size())) return false;
-    axes.push_back(places[normal]);
-  }
-  std::sort(axes.begin(), axes.end());
-  Value* operand = AddInts(peephole.graph(), "axes", axes, peephole.contents());
-  return peephole.ReplaceByNode(node, "Unsqueeze", {inner->input(0), operand});
-}
-
 }  // namespace pagefuse

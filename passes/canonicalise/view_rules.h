@@ -12,7 +12,6 @@ bool MergeViews(Node& node, Peephole& peephole);  // a view of a view
 bool MergeRealignments(Node& node, Peephole& peephole);
 bool CanonicalReshape(Node& node,
                       Peephole& peephole);  // a computed target becomes a constant with 0 and -1
-bool MergeUnsqueezes(Node& node, Peephole& peephole);
 
 // --- axis_rules.cc: along one axis ---
 bool JoinParts(Node& node, Peephole& peephole);      // all parts of one value, in order

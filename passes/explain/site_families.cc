@@ -11,8 +11,8 @@ namespace {
 
 const OpTypes kViews = {"Reshape", "Squeeze",   "Unsqueeze", "Flatten",
                         "Cast",    "Transpose", "Identity"};
-const OpTypes kProducts = {"MatMul",      "FusedMatMul", "Gemm",
-                           "MatMulNBits", "Einsum",      "GroupedMatMul"};
+// Of which a gated op takes two. There is none over the products of experts.
+const OpTypes kProducts = {"MatMul", "FusedMatMul", "Gemm", "MatMulNBits", "Einsum"};
 
 bool IsComputed(const Value* value) { return value != nullptr && ConstantOf(value) == nullptr; }
 

@@ -235,21 +235,37 @@ void SetSlotLimits(const BoundPorts& ports, int64_t blocks, int64_t block_size, 
   draft.limits["places_in_block"] = block_size;
 }
 
-std::string RowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
-                     const SlotForm& slots, const std::vector<int64_t>& tail) {
-  const Value& value = *ports.at(port);
-  const Value& places = *ports.at(slots.first);
+namespace {
+
+// `from`: a value of the shape that `value` has.
+std::string RowsOfText(const std::string& name, const std::string& from, const Value& value,
+                       const Value& places, const std::vector<int64_t>& tail) {
   const bool flat = Rank(value) == static_cast<int>(tail.size()) + 1;
   if (!flat || Rank(places) != 1 || ProvablyEqual((*value.shape())[0], (*places.shape())[0])) {
-    return tail.empty() ? ReshapeText(name, port, "[-1]") : FlatText(name, port, value, tail);
+    return tail.empty() ? ReshapeText(name, from, "[-1]") : FlatText(name, from, value, tail);
   }
   const std::string count =
-      StrCat(name, "_slots = Shape (slots)  ", name, "_rows = Shape <start = 0, end = 1> (", port,
+      StrCat(name, "_slots = Shape (slots)  ", name, "_rows = Shape <start = 0, end = 1> (", from,
              ")  ", name, "_count = Max (", name, "_slots, ", name, "_rows)  ");
-  if (tail.empty()) return StrCat(count, name, " = Expand (", port, ", ", name, "_count)  ");
+  if (tail.empty()) return StrCat(count, name, " = Expand (", from, ", ", name, "_count)  ");
   return StrCat(count, name, "_width = Constant <value_ints: ints = [", absl::StrJoin(tail, ", "),
                 "]> ()  ", name, "_sizes = Concat <axis = 0> (", name, "_count, ", name,
-                "_width)  ", name, " = Expand (", port, ", ", name, "_sizes)  ");
+                "_width)  ", name, " = Expand (", from, ", ", name, "_sizes)  ");
+}
+
+}  // namespace
+
+std::string RowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
+                     const SlotForm& slots, const std::vector<int64_t>& tail) {
+  return RowsOfText(name, port, *ports.at(port), *ports.at(slots.first), tail);
+}
+
+std::string CodeRowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
+                         const SlotForm& slots, const std::vector<int64_t>& tail) {
+  return StrCat(
+      name, "_bits = BitCast <to = 2> (", port, ")  ",
+      RowsOfText(name + "_bytes", name + "_bits", *ports.at(port), *ports.at(slots.first), tail),
+      name, " = BitCast <to = 17> (", name, "_bytes)  ");
 }
 
 }  // namespace pagefuse

@@ -74,5 +74,8 @@ void SetSlotLimits(const BoundPorts& ports, int64_t blocks, int64_t block_size, 
 // repeated for all of them; where there may be fewer, the first rows are theirs.
 std::string RowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
                      const SlotForm& slots, const std::vector<int64_t>& tail);
+// The same of rows of float8, which pass as bytes.
+std::string CodeRowsText(const std::string& name, const std::string& port, const BoundPorts& ports,
+                         const SlotForm& slots, const std::vector<int64_t>& tail);
 
 }  // namespace pagefuse

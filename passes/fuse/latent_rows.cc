@@ -38,6 +38,18 @@ Element PartOf(ElementReader& reader, const Element& joined, int axis, int index
   return reader.Source(part);
 }
 
+// The form divided by the number, where that divides all of it.
+std::optional<IndexForm> DividedBy(const IndexForm& form, int64_t number) {
+  if (number < 1 || form.constant().constant() != 0) return std::nullopt;
+  IndexForm quotient;
+  for (const auto& [key, term] : form.terms()) {
+    const auto factor = term.second.constant();
+    if (!factor || *factor % number != 0) return std::nullopt;
+    quotient = quotient + IndexForm::Of(term.first).Times(Dim(*factor / number));
+  }
+  return quotient;
+}
+
 // --- rows of bytes ---
 
 // Rows of codes with a scale a group, and bfloat16 behind them.
@@ -120,29 +132,51 @@ class GroupedRowReader {
     const bool is_inline = format_.layout == GroupedLayout::kInline;
     LatentRows rows = rows_;
     rows.cache = bytes.value;
-    int64_t stride = 0;
-    for (const auto& [key, term] : first.terms()) {
-      const AtomPtr& atom = term.first;
-      if (!is_inline && atom->kind != Kind::kDiv) continue;
-      rows.row = is_inline ? atom : atom->args[0].atom();
-      rows.block_size = is_inline ? 0 : atom->divisor.constant().value_or(0);
-      stride = term.second.constant().value_or(0);
-    }
-    if (!rows.row || bytes.value->shape()->back(0) != Dim(stride) ||
-        (!is_inline && (rows.block_size < 1 || bytes.value->shape()->rank() != 2))) {
-      return absl::NotFoundError("rows are not taken by number");
-    }
-    const bool other = rows_.row && (rows_.row->key != rows.row->key || rows_.cache != rows.cache ||
-                                     rows_.block_size != rows.block_size);
+    rows.codes = bytes;
+    const int64_t stride = bytes.value->shape()->back(0).constant().value_or(0);
+    const bool taken = is_inline ? stride == format_.TokenBytes() && ReadInlineRow(first, rows)
+                                 : bytes.value->shape()->rank() == 2 && ReadPlanarRow(first, rows);
+    if (!taken) return absl::NotFoundError("rows are not taken by number");
+    const bool other = !rows_.row.is_constant() &&
+                       (rows_.row.Key() != rows.row.Key() || rows_.cache != rows.cache ||
+                        rows_.block_size != rows.block_size);
     if (other) return Refused("values are of other rows than keys");
+    rows.codes = rows_.row.is_constant() ? bytes : rows_.codes;
     rows_ = rows;
     SetPlaces(stride);
     if (first.Key() == data_.Key()) return absl::OkStatus();
     return Refused(StrCat("codes lie at ", first.Key(), ", expected ", data_.Key()));
   }
 
+  // first = bytes of a row * row
+  bool ReadInlineRow(const IndexForm& first, LatentRows& rows) const {
+    const auto row = DividedBy(first, format_.TokenBytes());
+    if (row) rows.row = *row;
+    return row && !row->is_constant();
+  }
+
+  // first = bytes of a block * (row / tokens) + bytes of codes * (row mod tokens)
+  bool ReadPlanarRow(const IndexForm& first, LatentRows& rows) const {
+    IndexForm block;
+    AtomPtr place;
+    for (const auto& [key, term] : first.terms()) {
+      const AtomPtr& atom = term.first;
+      if (atom->kind == Kind::kMod && term.second == Dim(format_.DataBytes())) {
+        place = atom;
+      } else {
+        block = block + IndexForm::Of(atom).Times(term.second);
+      }
+    }
+    const int64_t stride = (*rows.cache->shape())[1].constant().value_or(0);
+    const auto number = DividedBy(block, stride);
+    rows.block_size = place ? place->divisor.constant().value_or(0) : 0;
+    if (!number || number->is_constant() || rows.block_size < 1) return false;
+    rows.row = number->Times(Dim(rows.block_size)) + IndexForm::Of(place);
+    return true;
+  }
+
   void SetPlaces(int64_t stride) {
-    const IndexForm row = IndexForm::Of(rows_.row);
+    const IndexForm& row = rows_.row;
     if (rows_.block_size == 0) {
       data_ = row.Times(Dim(stride));
       scales_ = data_ + IndexForm(format_.CodeBytes());
@@ -181,20 +215,17 @@ absl::StatusOr<LatentRows> ReadPlainRows(const RowList& list) {
   const auto address = AddressOf(key);
   if (!address) return absl::NotFoundError("rows of unknown shape");
   const IndexForm rest = *address - IndexForm::Of(list.e);
-  if (rest.terms().size() != 1 || rest.constant().constant() != 0) {
-    return absl::NotFoundError("rows are not taken by number");
-  }
-  const auto& [row, width] = rest.terms().begin()->second;
-  if (key.value->shape()->back(0) != width || list.e->extent != width) {
-    return absl::NotFoundError("keys are parts of rows");
-  }
+  const Dim& width = key.value->shape()->back(0);
+  const auto row = DividedBy(rest, width.constant().value_or(0));
+  if (!row || row->is_constant()) return absl::NotFoundError("rows are not taken by number");
+  if (list.e->extent != width) return absl::NotFoundError("keys are parts of rows");
   if (list.value.others.size() != 1) return Refused("values have a factor of their own");
   const Element& value = list.value.others[0];
   const auto place = value.value == key.value ? AddressOf(value) : std::nullopt;
   if (!place || place->Key() != (rest + IndexForm::Of(list.d)).Key()) {
     return Refused("values are not the first elements of the rows that are keys");
   }
-  return LatentRows{.cache = key.value, .format = "bf16", .row = row};
+  return LatentRows{.cache = key.value, .format = "bf16", .row = *row, .codes = key};
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ struct LatentRows {
   Value* cache = nullptr;
   std::string format;
   int64_t block_size = 0;  // tokens a block, where the format asks for it
-  AtomPtr row;             // its number, as it is gathered
+  IndexForm row;           // its number, as it is gathered
+  Element codes;           // what lies first in it, as keys read it
 };
 
 // One list of rows that an attention sees: of a site, or of a part of the keys that it joins.

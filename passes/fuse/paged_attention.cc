@@ -4,6 +4,8 @@
 //
 //   softmax(q . dequantise(pool[table])^T, j < len) . dequantise(pool[table])
 //     =>  PagedAttention (q, pool, pool, query_start_loc, seq_lens, table, ..)
+#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
@@ -11,6 +13,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_attention_ports.h"
 #include "pagefuse/passes/fuse/site_pass.h"
+#include "pagefuse/passes/fuse/transformed_rows.h"
 #include "pagefuse/passes/words/replacement.h"
 
 namespace pagefuse {
@@ -21,6 +24,7 @@ constexpr const char* kName = "fuse-paged-attention";
 struct Reading {
   AttentionSite site;
   ReadRows key, value;
+  std::optional<Element> signs;  // of rows behind a transform
   PagedAxes axes;
   VisibleKeys visible;
   CacheFormat format;
@@ -44,9 +48,24 @@ std::optional<Element> QueryCodes(ElementReader& reader, const Element& query) {
   return is_code ? std::optional(codes) : std::nullopt;
 }
 
-absl::StatusOr<Reading> ReadSite(ElementReader& reader, Value* output, const AxisSplits& splits) {
+// Codes of 4 bits.
+absl::StatusOr<Reading> ReadTransformed(TransformedRows rows, Reading reading) {
+  reading.key = std::move(rows.key);
+  reading.value = std::move(rows.value);
+  reading.signs = std::move(rows.signs);
+  reading.format = {.mode = KvQuantMode::kInt4PerTokenHead};
+  PF_ASSIGN_OR_RETURN(reading.axes, PagedAxesOf(reading.site, reading.key));
+  PF_ASSIGN_OR_RETURN(reading.visible, VisibleKeysOf(reading.site, reading.axes));
+  return reading;
+}
+
+absl::StatusOr<Reading> ReadSite(ElementReader& reader, const OpsetImports& opsets, Value* output,
+                                 const AxisSplits& splits) {
   Reading reading;
   PF_ASSIGN_OR_RETURN(reading.site, ReadAttention(reader, output, splits));
+  auto transformed = ReadTransformedRows(reader, opsets, reading.site);
+  if (transformed.ok()) return ReadTransformed(*std::move(transformed), std::move(reading));
+  if (!absl::IsNotFound(transformed.status())) return transformed.status();
   const std::optional<Element> codes = QueryCodes(reader, reading.site.query);
   reading.site.query = codes ? *codes : NarrowQuery(reader, reading.site);
   const DataType type = reading.site.query.value->dtype();
@@ -63,6 +82,11 @@ absl::StatusOr<Reading> ReadSite(ElementReader& reader, Value* output, const Axi
 absl::StatusOr<std::vector<Value*>> Build(const Reading& r, Replacement& replacement) {
   PagedAttentionPorts ports(replacement.builder(), r.site, r.axes, r.visible);
   PF_ASSIGN_OR_RETURN(std::vector<Value*> inputs, ports.Inputs(r.key, r.value, r.format, r.biases));
+  if (r.signs) {
+    constexpr int kSigns = kPagedAttentionIn["rht_signs"];
+    inputs.resize(kSigns + 1, nullptr);
+    PF_ASSIGN_OR_RETURN(inputs[kSigns], ports.arranger().Gathered(*r.signs, {{r.site.e}}));
+  }
   Node* node = replacement.builder().AddNode("pagefuse", "PagedAttention", inputs, r.sums ? 2 : 1);
   node->name = r.site.output.producer()->name;
   node->metadata = r.site.output.producer()->metadata;
@@ -102,18 +126,14 @@ class FusePagedAttentionPass : public SitePass {
     ElementReader whole(context.contents);
     PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(whole, output));
     ElementReader reader(context.contents);
-    PF_ASSIGN_OR_RETURN(Reading reading, ReadSite(reader, output, SplitsOf(site)));
+    PF_ASSIGN_OR_RETURN(Reading reading, ReadSite(reader, *scope.opsets, output, SplitsOf(site)));
     reading.sums = LogSumsOf(reader, *scope.graph, reading.site);
     PF_RETURN_IF_ERROR(CheckLowSums(reading.sums));
     const bool shifts = reading.sums || reading.site.sink;
     PF_ASSIGN_OR_RETURN(reading.biases, ReadScoreBiases(reader, reading.site, reading.axes,
                                                         reading.visible, shifts));
-    std::vector<Value*> results = {output};
-    if (reading.sums) results.push_back(reading.sums->element.value);
-    PF_RETURN_IF_ERROR(ServesOnly(reader, results));
-    Replacement replacement(*scope.graph, *output, kName);
-    return replacement.Finish(Build(reading, replacement), results, *scope.opsets,
-                              context.contents);
+    return ReplaceSite(reader, reading.site, reading.sums, kName, scope, context,
+                       [&](Replacement& replacement) { return Build(reading, replacement); });
   }
 };
 

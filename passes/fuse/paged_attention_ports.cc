@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
                                                                 const ScoreBiases& biases) {
   std::vector<Value*> inputs(kNumPorts, nullptr);
   PF_ASSIGN_OR_RETURN(inputs[0], arranger_.Gathered(site_.query, {Tokens(), Heads(), {site_.e}}));
-  PF_ASSIGN_OR_RETURN(inputs[1], Cache(key.codes, site_.e));
+  PF_ASSIGN_OR_RETURN(inputs[1], Cache(key.codes, key.along ? key.along : site_.e));
   PF_ASSIGN_OR_RETURN(inputs[2], ValueCache(key, value));
   PF_ASSIGN_OR_RETURN(inputs[3], FirstTokens());
   PF_ASSIGN_OR_RETURN(inputs[4], Lengths());
@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
 // [NB, BS, Hk, D]; a contiguous cache is a block of all rows for each sequence and KV head.
 absl::StatusOr<Value*> PagedAttentionPorts::Cache(const Element& codes, const AtomPtr& along) {
   const AxisAtoms blocks = axes_.block ? AxisAtoms{axes_.block} : axes_.sequence;
-  return arranger_.Gathered(codes, {blocks, axes_.row, axes_.heads, {along}});
+  return arranger_.GatheredPart(codes, {blocks, axes_.row, axes_.heads, {along}});
 }
 
 // Latent rows are keys as a whole and values in their first elements.
@@ -123,12 +123,12 @@ absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const ReadRows& key, cons
         StrCat("values of ", site_.d->extent.ToString(), " elements for keys of ",
                site_.e->extent.ToString(), " that are no first part of the keys"));
   }
-  return Cache(value.codes, site_.d);
+  return Cache(value.codes, value.along ? value.along : site_.d);
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::ScaleCache(const Element& scale) {
   const AxisAtoms blocks = axes_.block ? AxisAtoms{axes_.block} : axes_.sequence;
-  return arranger_.Gathered(scale, {blocks, axes_.row, axes_.heads});
+  return arranger_.GatheredPart(scale, {blocks, axes_.row, axes_.heads});
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::TensorScale(const ReadRows& rows, bool with_number) {

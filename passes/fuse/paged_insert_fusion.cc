@@ -26,6 +26,21 @@ struct InsertCaches {
   bool row_scales() const { return key_scales != nullptr; }
 };
 
+// What is done to rows on their way into the caches.
+enum class RowCoding {
+  kCopied,       // they are of the caches' numbers
+  kTensorScale,  // divided by one scale
+  kRowScales,    // divided by scales of their own
+  kTransformed,  // the same behind a transform with signs
+  kCodes,        // they are codes already
+};
+
+ScaleKind ScalesOf(RowCoding coding) {
+  if (coding == RowCoding::kCopied) return ScaleKind::kNone;
+  const bool tensor = coding == RowCoding::kTensorScale || coding == RowCoding::kCodes;
+  return tensor ? ScaleKind::kTensor : ScaleKind::kRow;
+}
+
 bool IsCacheType(DataType type) {
   return IsRowType(type) || type == DataType::kInt8 || type == DataType::kUint8 ||
          type == DataType::kFloat8E4M3FN;
@@ -57,21 +72,34 @@ std::vector<Value*> CachesBefore(const FusionSearch& search, const Value* output
   return found;
 }
 
-FusionPort Rows(std::string name, const Value* cache) {
+// Rows of codes are what the graph is given: what it computes codes of is for the other codings.
+FusionPort Rows(std::string name, const Value* cache, RowCoding coding) {
   return {.name = std::move(name),
           .role = ProbeRole::kRows,
-          .inner = true,
-          .fits = [cache](const Value& value) {
-            if (!IsRowType(value.dtype()) || Rank(value) < 3 || BackDim(value, 2) < 1) return false;
-            if (Rank(*cache) == 2) {
-              return BackDim(value, 1) * BackDim(value, 2) == BackDim(*cache, 1);
-            }
-            return EndsIn(value, {BackDim(*cache, 2), BackDim(*cache, 1)});
+          .inner = coding != RowCoding::kCodes,
+          .fits = [cache, coding](const Value& value) {
+            const bool is_code = value.dtype() == DataType::kFloat8E4M3FN;
+            const bool typed = coding == RowCoding::kCodes ? is_code : IsRowType(value.dtype());
+            if (!typed || Rank(value) < 3 || BackDim(value, 2) < 1) return false;
+            // Two codes of a transformed row lie in one byte.
+            const int64_t elements = coding == RowCoding::kTransformed ? 2 : 1;
+            const int64_t last = elements * BackDim(*cache, 1);
+            if (Rank(*cache) == 2) return BackDim(value, 1) * BackDim(value, 2) == last;
+            return EndsIn(value, {BackDim(*cache, 2), last});
+          }};
+}
+
+FusionPort SignsPort() {
+  return {.name = "rht_signs",
+          .role = ProbeRole::kSigns,
+          .metadata = true,
+          .fits = [](const Value& value) {
+            return value.dtype() == DataType::kFloat && Rank(value) == 1 && BackDim(value, 1) > 1;
           }};
 }
 
 std::vector<FusionPort> InsertPorts(const InsertCaches& caches, const SlotForm& slots,
-                                    bool tensor_scales) {
+                                    RowCoding coding) {
   std::vector<FusionPort> ports = {CachePort("key_cache", caches.key)};
   ports.insert(ports.end(), slots.ports.begin(), slots.ports.end());
   ports.push_back(CachePort("value_cache", caches.value));
@@ -79,22 +107,23 @@ std::vector<FusionPort> InsertPorts(const InsertCaches& caches, const SlotForm& 
     ports.push_back(CachePort("k_scale_cache", caches.key_scales));
     ports.push_back(CachePort("v_scale_cache", caches.value_scales));
   }
-  if (tensor_scales) {
+  if (coding == RowCoding::kTensorScale) {
     ports.push_back(ScalePort("k_scale"));
     ports.push_back(ScalePort("v_scale"));
   }
-  ports.push_back(Rows("key", caches.key));
-  ports.push_back(Rows("value", caches.value));
+  if (coding == RowCoding::kTransformed) ports.push_back(SignsPort());
+  ports.push_back(Rows("key", caches.key, coding));
+  ports.push_back(Rows("value", caches.value, coding));
   return ports;
 }
 
-// The formats that such caches may be in, with their roundings. Rows that are transformed would take
-// signs.
-std::vector<CacheFormat> FormatsOf(const InsertCaches& caches, ScaleKind scales) {
+// The formats that such caches may be in, with their roundings.
+std::vector<CacheFormat> FormatsOf(const InsertCaches& caches, RowCoding coding) {
   std::vector<CacheFormat> formats;
   for (const RowFormat& row : RowFormats()) {
     const CacheFormat format{.mode = row.mode};
-    if (row.scales != scales || format.needs_signs()) continue;
+    const bool transformed = coding == RowCoding::kTransformed;
+    if (row.scales != ScalesOf(coding) || format.needs_signs() != transformed) continue;
     if (!format.StoredAs(caches.key->dtype()).ok()) continue;
     formats.push_back(format);
     if (row.has_rounding) {
@@ -123,8 +152,11 @@ std::string InsertText(const InsertCaches& caches, const SlotForm& slots,
   };
   std::vector<std::string> formal;
   for (const FusionPort& spec : specs) formal.push_back(spec.name);
-  std::string body = StrCat(slots.text, RowsText("key_rows", "key", ports, slots, tail("key")),
-                            RowsText("value_rows", "value", ports, slots, tail("value")),
+  const bool codes = ports.at("key")->dtype() == DataType::kFloat8E4M3FN;
+  const auto rows = [&](const char* name, const char* port) {
+    return (codes ? CodeRowsText : RowsText)(name, port, ports, slots, tail(port));
+  };
+  std::string body = StrCat(slots.text, rows("key_rows", "key"), rows("value_rows", "value"),
                             BlocksText("keys", "key_cache", block_size, cache_tail("key")),
                             BlocksText("values", "value_cache", block_size, cache_tail("value")));
   std::string results = "new_keys, new_values";
@@ -132,11 +164,15 @@ std::string InsertText(const InsertCaches& caches, const SlotForm& slots,
   std::string inputs = "key_rows, value_rows, keys, values, slots";
   std::string after = ReshapeText("key_cache_out", "new_keys", *ReshapeDims(*caches.key)) +
                       ReshapeText("value_cache_out", "new_values", *ReshapeDims(*caches.value));
-  if (format.has_tensor_scale()) StrAppend(&inputs, ", k_scale, v_scale");
+  if (format.has_tensor_scale()) {
+    // Nothing divides codes by it.
+    if (codes) StrAppend(&body, "one = Constant <value_float: float = 1.0> ()  ");
+    StrAppend(&inputs, codes ? ", one, one" : ", k_scale, v_scale");
+  }
   if (format.has_row_scales()) {
     StrAppend(&body, BlocksText("key_scales", "k_scale_cache", block_size, {tail("key")[0]}),
               BlocksText("value_scales", "v_scale_cache", block_size, {tail("value")[0]}));
-    StrAppend(&inputs, ", , , key_scales, value_scales");
+    StrAppend(&inputs, ", , , key_scales, value_scales", format.needs_signs() ? ", rht_signs" : "");
     StrAppend(&results, ", new_key_scales, new_value_scales");
     StrAppend(&outputs, ", k_scale_cache_out, v_scale_cache_out");
     StrAppend(
@@ -150,8 +186,15 @@ std::string InsertText(const InsertCaches& caches, const SlotForm& slots,
                 ")  ", after, "}");
 }
 
+// Rows of that many elements are of the format, and the signs are as many.
+bool Fits(const CacheFormat& format, const BoundPorts& ports) {
+  if (!format.needs_signs()) return true;
+  const int64_t size = BackDim(*ports.at("key"), 1);
+  return format.TakesSize(size) && BackDim(*ports.at("rht_signs"), 1) == size;
+}
+
 absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches,
-                                ScaleKind scales) {
+                                RowCoding coding) {
   const int64_t block_size = BlockSize(*caches.key);
   std::vector<OutputSpec> outputs = {{"key_cache_out", caches.key, "key_cache"},
                                      {"value_cache_out", caches.value, "value_cache"}};
@@ -160,11 +203,14 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches
     outputs.push_back({"v_scale_cache_out", caches.value_scales, "v_scale_cache"});
   }
   for (const SlotForm& slots : SlotForms(block_size)) {
-    const std::vector<FusionPort> specs = InsertPorts(caches, slots, scales == ScaleKind::kTensor);
+    const std::vector<FusionPort> specs = InsertPorts(caches, slots, coding);
     const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
       Draft result;
-      const int64_t row = BackDim(*ports.at("key"), 1) * BackDim(*ports.at("key"), 2);
-      for (const CacheFormat& format : FormatsOf(caches, scales)) {
+      const int64_t row = coding == RowCoding::kTransformed
+                              ? BackDim(*ports.at("key"), 1) * BackDim(*ports.at("key"), 2) / 2
+                              : BackDim(*ports.at("key"), 1) * BackDim(*ports.at("key"), 2);
+      for (const CacheFormat& format : FormatsOf(caches, coding)) {
+        if (!Fits(format, ports)) continue;
         result.texts.push_back(InsertText(caches, slots, specs, ports, format));
       }
       // Quotients and products with the reciprocal round apart here and there.
@@ -194,8 +240,11 @@ absl::StatusOr<bool> FuseWithRowScales(FusionSearch& search, InsertCaches caches
       if (key_scales == value_scales) continue;
       caches.key_scales = key_scales;
       caches.value_scales = value_scales;
-      PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, ScaleKind::kRow));
-      if (fused) return true;
+      for (const RowCoding coding : {RowCoding::kRowScales, RowCoding::kTransformed}) {
+        if (coding == RowCoding::kTransformed && last->dtype() != DataType::kUint8) continue;
+        PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, coding));
+        if (fused) return true;
+      }
     }
   }
   return false;
@@ -214,13 +263,14 @@ absl::StatusOr<bool> FusePagedCacheInsert(FusionSearch& search, Value* output) {
   for (Value* key : CachesBefore(search, output, like_output)) {
     const InsertCaches caches = {.key = key, .value = output};
     if (IsRowType(output->dtype())) {
-      PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, ScaleKind::kNone));
+      PF_ASSIGN_OR_RETURN(const bool fused, FuseInsert(search, caches, RowCoding::kCopied));
       if (fused) return true;
       continue;
     }
     PF_ASSIGN_OR_RETURN(bool fused, FuseWithRowScales(search, caches));
-    if (!fused && output->dtype() != DataType::kInt8) {
-      PF_ASSIGN_OR_RETURN(fused, FuseInsert(search, caches, ScaleKind::kTensor));
+    for (const RowCoding coding : {RowCoding::kTensorScale, RowCoding::kCodes}) {
+      if (fused || output->dtype() == DataType::kInt8) continue;
+      PF_ASSIGN_OR_RETURN(fused, FuseInsert(search, caches, coding));
     }
     if (fused) return true;
   }

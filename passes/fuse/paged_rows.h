@@ -17,6 +17,7 @@ struct ReadRows {
   std::optional<Element> scale;        // a tensor's, or one for each row and head
   std::optional<Element> query_scale;  // a tensor's, of queries that are codes too
   double number = 1;                   // a factor that is no element
+  AtomPtr along = nullptr;             // of bytes that hold two codes; null: the row's elements
 
   bool quantised() const;
   DataType element() const { return e4m3 ? DataType::kFloat8E4M3FN : codes.value->dtype(); }

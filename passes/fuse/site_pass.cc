@@ -40,6 +40,17 @@ absl::StatusOr<bool> SitePass::Run(Model& model, PassContext& context) const {
   return changed;
 }
 
+absl::Status ReplaceSite(
+    const ElementReader& reader, const AttentionSite& site, const std::optional<LogSums>& sums,
+    std::string_view rule, const GraphScope& scope, PassContext& context,
+    const std::function<absl::StatusOr<std::vector<Value*>>(Replacement&)>& build) {
+  std::vector<Value*> results = {site.output.value};
+  if (sums) results.push_back(sums->element.value);
+  PF_RETURN_IF_ERROR(ServesOnly(reader, results));
+  Replacement replacement(*scope.graph, *site.output.value, rule);
+  return replacement.Finish(build(replacement), results, *scope.opsets, context.contents);
+}
+
 std::vector<Node*> IntegerChoices(const Graph& graph) {
   std::vector<Node*> nodes = NodesOf(graph);
   std::erase_if(nodes, [](const Node* node) {

@@ -1,6 +1,9 @@
 // The passes that fuse what they read by element, one place at a time.
 #pragma once
 
+#include <functional>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -8,6 +11,8 @@
 
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pass.h"
+#include "pagefuse/passes/words/attention_site.h"
+#include "pagefuse/passes/words/replacement.h"
 
 namespace pagefuse {
 
@@ -27,6 +32,13 @@ class SitePass : public Pass {
   absl::StatusOr<bool> TryAt(Node& node, const GraphScope& scope, PassContext& context) const;
   absl::StatusOr<bool> FuseFirst(const GraphScope& scope, PassContext& context) const;
 };
+
+// Puts what `build` makes in place of the result of a site that was read, and of its log-sum-exps
+// where it has some. FailedPrecondition where somebody else reads what was computed between.
+absl::Status ReplaceSite(
+    const ElementReader& reader, const AttentionSite& site, const std::optional<LogSums>& sums,
+    std::string_view rule, const GraphScope& scope, PassContext& context,
+    const std::function<absl::StatusOr<std::vector<Value*>>(Replacement&)>& build);
 
 // Choices between integers: where lists of slots and of columns end.
 std::vector<Node*> IntegerChoices(const Graph& graph);

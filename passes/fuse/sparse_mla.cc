@@ -4,12 +4,15 @@
 //   rows = cache[max (indices [T, K], 0)]
 //   softmax (q . rows^T, indices >= 0) . rows[:, :512]
 //     =>  SparseMlaAttention (q, cache, indices, ..)
+//
+// Rows may also be those of the token's sequence, through a block table (dense_latent.h).
 #include <algorithm>
 #include <cmath>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
+#include "pagefuse/passes/fuse/dense_latent.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/latent_rows.h"
 #include "pagefuse/passes/fuse/site_pass.h"
@@ -39,8 +42,8 @@ struct Listed {
 
 // indices[t, n], or not less than 0.
 absl::StatusOr<AtomPtr> EntryOf(const LatentRows& rows, const AtomPtr& n) {
-  AtomPtr atom = rows.row;
-  if (atom->kind == Kind::kMax) {
+  AtomPtr atom = rows.row.atom();
+  if (atom && atom->kind == Kind::kMax) {
     const bool first = atom->args[0].number() == 0;
     const bool second = atom->args[1].number() == 0;
     if (!first && !second) return absl::NotFoundError("rows are not listed");
@@ -69,7 +72,7 @@ absl::StatusOr<Listed> ListedOf(ElementReader& reader, const OpsetImports& opset
     }
     listed.count = count;
   }
-  if (!listed.by_sign && listed.rows.row->kind == Kind::kMax) {
+  if (!listed.by_sign && listed.rows.row.atom()->kind == Kind::kMax) {
     return Refused("entries that are negative are read as row 0 and not masked");
   }
   if (!listed.by_sign && !listed.count) return absl::NotFoundError("every row is read");
@@ -100,45 +103,30 @@ constexpr ListPorts kFirst = {kSparseMlaIn["kv_cache"], kSparseMlaIn["indices"],
 constexpr ListPorts kExtra = {kSparseMlaIn["extra_kv_cache"], kSparseMlaIn["extra_indices"],
                               kSparseMlaIn["extra_topk_lens"]};
 
-class SparsePorts {
+// The ports of listed rows.
+class ListedPorts {
  public:
-  SparsePorts(GraphBuilder& builder, ElementReader& reader, const AttentionSite& site,
+  ListedPorts(GraphBuilder& builder, ElementReader& reader, const AttentionSite& site,
               const std::vector<Listed>& lists)
-      : builder_(builder),
-        reader_(reader),
-        site_(site),
+      : site_(site),
         lists_(lists),
+        query_(NarrowQuery(reader, site)),
         arranger_(builder, {site.query.value, lists[0].entry->tensor, lists[0].rows.cache}) {}
 
-  // The result, and the log-sum-exps if the graph has them.
-  absl::StatusOr<std::vector<Value*>> Build(const std::optional<LogSums>& sums) {
-    if (site_.softcap != 0) return Refused("the op has no soft cap");
+  absl::StatusOr<LatentCall> Call() {
     SortAxes();
-    std::vector<Value*> inputs(kSparseMlaIn.size(), nullptr);
-    const Element query = NarrowQuery(reader_, site_);
-    PF_ASSIGN_OR_RETURN(inputs[kSparseMlaIn["q"]],
-                        arranger_.Gathered(query, {tokens_, heads_, {site_.e}}));
-    PF_RETURN_IF_ERROR(AddList(lists_[0], kFirst, inputs));
-    if (lists_.size() > 1) PF_RETURN_IF_ERROR(AddList(lists_[1], kExtra, inputs));
-    if (site_.sink) {
-      PF_ASSIGN_OR_RETURN(inputs[kSparseMlaIn["attn_sink"]],
-                          arranger_.Gathered(*site_.sink, {heads_}));
-    }
-    while (!inputs.back()) inputs.pop_back();
-    Node* node = builder_.AddNode("pagefuse", "SparseMlaAttention", inputs, sums ? 2 : 1);
-    PF_RETURN_IF_ERROR(SetAttributes(*node));
-    PF_ASSIGN_OR_RETURN(
-        Value * result,
-        arranger_.Spread(node->output(0), {tokens_, heads_, {site_.d}}, site_.output));
-    const DataType wanted = site_.output.value->dtype();
-    if (query.value->dtype() != wanted) {
-      result = builder_.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
-    }
-    if (!sums) return std::vector<Value*>{result};
-    PF_ASSIGN_OR_RETURN(Value * spread,
-                        arranger_.Spread(node->output(1), {tokens_, heads_}, sums->element));
-    return std::vector<Value*>{result, spread};
+    call_.format = lists_[0].rows.format;
+    call_.block_size = lists_[0].rows.block_size;
+    if (lists_.size() > 1) call_.extra_block_size = lists_[1].rows.block_size;
+    call_.inputs.resize(kSparseMlaIn.size(), nullptr);
+    PF_ASSIGN_OR_RETURN(call_.inputs[kSparseMlaIn["q"]],
+                        arranger_.Gathered(query_, {call_.tokens, call_.heads, {site_.e}}));
+    PF_RETURN_IF_ERROR(AddList(lists_[0], kFirst));
+    if (lists_.size() > 1) PF_RETURN_IF_ERROR(AddList(lists_[1], kExtra));
+    return call_;
   }
+
+  Arranger& arranger() { return arranger_; }
 
  private:
   void SortAxes() {
@@ -149,42 +137,28 @@ class SparsePorts {
         const bool token =
             std::any_of(entry.begin(), entry.end(),
                         [&key = key](const IndexForm& arg) { return arg.Mentions(key); });
-        (token ? tokens_ : heads_).push_back(term.first);
+        (token ? call_.tokens : call_.heads).push_back(term.first);
       }
     }
   }
 
-  absl::Status AddList(const Listed& list, const ListPorts& ports, std::vector<Value*>& inputs) {
-    inputs[ports.cache] = list.rows.cache;
+  absl::Status AddList(const Listed& list, const ListPorts& ports) {
+    call_.inputs[ports.cache] = list.rows.cache;
     const Element entry{list.entry->tensor, list.entry->args};
-    PF_ASSIGN_OR_RETURN(Value * indices, arranger_.Gathered(entry, {tokens_, {list.n}}));
-    inputs[ports.indices] = arranger_.AsInt32(indices);
+    PF_ASSIGN_OR_RETURN(Value * indices, arranger_.Gathered(entry, {call_.tokens, {list.n}}));
+    call_.inputs[ports.indices] = arranger_.AsInt32(indices);
     if (!list.count) return absl::OkStatus();
     const Element count{list.count->tensor, list.count->args};
-    PF_ASSIGN_OR_RETURN(Value * lens, arranger_.Gathered(count, {tokens_}));
-    inputs[ports.lens] = arranger_.AsInt32(lens);
+    PF_ASSIGN_OR_RETURN(Value * lens, arranger_.Gathered(count, {call_.tokens}));
+    call_.inputs[ports.lens] = arranger_.AsInt32(lens);
     return absl::OkStatus();
   }
 
-  absl::Status SetAttributes(Node& node) const {
-    const auto size = site_.d->extent.constant();
-    if (!size) return Refused("the size of values is not known");
-    node.SetAttribute("format", MakeAttribute(lists_[0].rows.format));
-    node.SetAttribute("scale", MakeAttribute(static_cast<float>(site_.scale)));
-    node.SetAttribute("head_dim_v", MakeAttribute(*size));
-    if (lists_[0].rows.block_size == 0) return absl::OkStatus();
-    node.SetAttribute("block_size", MakeAttribute(lists_[0].rows.block_size));
-    if (lists_.size() == 1) return absl::OkStatus();
-    node.SetAttribute("extra_block_size", MakeAttribute(lists_[1].rows.block_size));
-    return absl::OkStatus();
-  }
-
-  GraphBuilder& builder_;
-  ElementReader& reader_;
   const AttentionSite& site_;
   const std::vector<Listed>& lists_;
+  const Element query_;
+  LatentCall call_;
   Arranger arranger_;
-  AxisAtoms tokens_, heads_;
 };
 
 class FuseSparseMlaPass : public SitePass {
@@ -206,15 +180,24 @@ class FuseSparseMlaPass : public SitePass {
     ElementReader reader(context.contents);
     reader.Assume(first.visible);
     PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output));
-    PF_ASSIGN_OR_RETURN(const std::vector<Listed> lists, ListsOf(reader, *scope.opsets, site));
+    const auto lists = ListsOf(reader, *scope.opsets, site);
+    std::optional<DenseLatentRows> dense;
+    if (absl::IsNotFound(lists.status())) {
+      PF_ASSIGN_OR_RETURN(dense, ReadDenseLatentRows(reader, *scope.opsets, site));
+    } else {
+      PF_RETURN_IF_ERROR(lists.status());
+    }
     const std::optional<LogSums> sums = LogSumsOfKeys(reader, *scope.graph, site);
     PF_RETURN_IF_ERROR(CheckSums(site, sums));
-    std::vector<Value*> results = {output};
-    if (sums) results.push_back(sums->element.value);
-    PF_RETURN_IF_ERROR(ServesOnly(reader, results));
-    Replacement replacement(*scope.graph, *output, kName);
-    SparsePorts ports(replacement.builder(), reader, site, lists);
-    return replacement.Finish(ports.Build(sums), results, *scope.opsets, context.contents);
+    using Results = absl::StatusOr<std::vector<Value*>>;
+    return ReplaceSite(reader, site, sums, kName, scope, context,
+                       [&](Replacement& replacement) -> Results {
+                         GraphBuilder& builder = replacement.builder();
+                         if (dense) return BuildDenseLatent(builder, reader, site, *dense, sums);
+                         ListedPorts ports(builder, reader, site, *lists);
+                         PF_ASSIGN_OR_RETURN(const LatentCall call, ports.Call());
+                         return BuildLatentCall(builder, ports.arranger(), site, call, sums);
+                       });
   }
 
   // The op's sums leave the sink out, and are +inf in rows that see no key.

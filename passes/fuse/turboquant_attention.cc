@@ -346,12 +346,9 @@ class FuseTurboQuantAttentionPass : public SitePass {
     PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
     const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
     PF_RETURN_IF_ERROR(CheckLowSums(sums));
-    std::vector<Value*> results = {output};
-    if (sums) results.push_back(sums->element.value);
-    PF_RETURN_IF_ERROR(ServesOnly(reader, results));
-    Replacement replacement(*scope.graph, *output, kName);
-    return replacement.Finish(SlotFuser(site).Build(replacement, slot, sums), results,
-                              *scope.opsets, context.contents);
+    return ReplaceSite(reader, site, sums, kName, scope, context, [&](Replacement& replacement) {
+      return SlotFuser(site).Build(replacement, slot, sums);
+    });
   }
 };
 

@@ -23,7 +23,7 @@ struct Moved {
 constexpr Moved kMoved[] = {
     {ms::kMspCos, 7},     {ms::kMspSin, 8},          {ms::kMspHeadSink, 11},   {ms::kMspKScale, 12},
     {ms::kMspVScale, 13}, {ms::kMspQNormWeight, 14}, {ms::kMspKNormWeight, 15}};
-constexpr int kLengths = 5, kTotal = 6, kPorts = 16;
+constexpr int kPasts = 3, kLengths = 5, kTotal = 6, kPorts = 16;
 
 // Inputs that describe the packed step or hold its cache.
 constexpr int kOfTheStep[] = {ms::kMspKeyCache, ms::kMspValueCache, ms::kMspCumulative,
@@ -46,7 +46,12 @@ absl::Status CheckNode(const Node& node) {
     return Unfit(node, StrCat("\"", value->name(), "\" is no input of the graph"));
   }
   const Value* cache = node.input(ms::kMspKeyCache);
-  if (cache->dtype() == DataType::kFloat8E4M3FN) return Unfit(node, "has a cache of 8-bit floats");
+  const auto& shape = cache->shape();
+  const bool sized =
+      shape && shape->rank() == 4 && (*shape)[2].constant() && (*shape)[3].constant();
+  if (cache->dtype() == DataType::kFloat8E4M3FN && !sized) {
+    return Unfit(node, "has a cache of 8-bit floats of unknown size");
+  }
   for (int output = 1; output < node.num_outputs(); ++output) {
     const Value* value = node.output(output);
     if (value && !value->uses().empty()) return Unfit(node, "its cache is read inside the graph");
@@ -104,6 +109,9 @@ class Batching {
         inputs[port] = builder.Add("Unsqueeze", {rows, builder.Ints({0})});
       }
     }
+    if (node->input(ms::kMspKeyCache)->dtype() == DataType::kFloat8E4M3FN) {
+      for (int i : {0, 1}) inputs[kPasts + i] = EmptyPast(*node->input(ms::kMspKeyCache + i));
+    }
     inputs[kLengths] = lengths_;
     inputs[kTotal] = total_;
     for (const Moved& moved : kMoved) inputs[moved.to] = node->input(moved.from);
@@ -119,6 +127,14 @@ class Batching {
     for (int output = 1; output < node->num_outputs(); ++output) DropOutput(node->output(output));
     graph_.ReplaceAllUses(node->output(0), rows);
     graph_.EraseIfDead(node);
+  }
+
+  // No rows, of the type that new ones are rounded to: [1, Hk, 0, D].
+  Value* EmptyPast(const Value& cache) {
+    const Shape& shape = *cache.shape();
+    return graph_.AddInitializer(
+        graph_.UniqueName(cache.name() + ".empty"),
+        *Tensor::Allocate(cache.dtype(), {1, *shape[2].constant(), 0, *shape[3].constant()}));
   }
 
   void DropOutput(const Value* value) {

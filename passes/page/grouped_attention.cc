@@ -138,9 +138,20 @@ class Lowering {
     return rotated->output(0);
   }
 
-  // What a cache of 8 or 4 bits with `scale` gives back.
+  // What a cache of 8 or 4 bits with `scale` gives back. An empty past says the type, which is that
+  // of codes otherwise.
   Value* Rounded(GraphBuilder& builder, const Node& node, Value* heads, Gqa::In scale) {
     if (!node.input(scale)) return heads;
+    const Value* past = node.input(Gqa::kPastKey);
+    if (past && past->dtype() == DataType::kFloat8E4M3FN) {
+      Value* quotient = builder.Add("Div", {heads, node.input(scale)});
+      Value* kept = builder.Add("Clip", {quotient, builder.Float(-448), builder.Float(448)});
+      Value* codes =
+          builder.Add("Cast", {kept}, "to", static_cast<int64_t>(DataType::kFloat8E4M3FN));
+      Value* back = builder.Add("Cast", {codes}, "to",
+                                static_cast<int64_t>(node.input(Gqa::kQuery)->dtype()));
+      return builder.Add("Mul", {back, node.input(scale)});
+    }
     const float most = IntOr(node, "kv_cache_bit_width", 8) == 4 ? 7.0f : 127.0f;
     Value* codes = builder.Add("Round", {builder.Add("Div", {heads, node.input(scale)})});
     Value* kept = builder.Add("Clip", {codes, builder.Float(-most - 1), builder.Float(most)});
@@ -168,9 +179,11 @@ class Lowering {
     key = Rotated(builder, *node, Normed(builder, *node, key, Gqa::kKeyNorm));
     key = Rounded(builder, *node, key, Gqa::kKeyScale);
     value = Rounded(builder, *node, value, Gqa::kValueScale);
+    // What is paged reads it where the attention stands.
+    Value* sinks = Sinks(builder, *node, heads);
     Node* attention = builder.AddNode("", "Attention", {query, key, value}, 1);
     SetAttributes(*node, attention);
-    sites_[attention] = {.sinks = Sinks(builder, *node, heads)};
+    sites_[attention] = {.sinks = sinks};
     Value* back =
         builder.Add("Transpose", {attention->output(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
     Value* joined = builder.Add("Reshape", {back, builder.Ints({0, 0, heads * size})});

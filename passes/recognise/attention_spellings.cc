@@ -5,6 +5,7 @@
 //   Softmax (Where (causal, scores, low) + padding)
 //     =>  Softmax (scores + (Where (causal, 0, low) + padding))
 //   scores * causal - 1e4 * (1 - causal)     =>  Where (causal, scores, -1e4)
+//   a . k[:m] + b . k[m:]                    =>  [a, b] . k
 //   Attention <q_num_heads = H> (q [B, S, H * D], k, v)
 //     =>  Attention over [B, H, S, D], with Reshape and Transpose before and behind
 //
@@ -18,6 +19,7 @@
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/node_pass.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/recognise/joined_products.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/recognise/mask_constants.h"
 #include "pagefuse/passes/recognise/recognise.h"
@@ -156,12 +158,14 @@ class AttentionSpellings : public NodePass {
   AttentionSpellings()
       : NodePass(
             "attention-spellings",
-            "Joins masks that are applied one by one; splits rows of heads before Attention.") {}
+            "Joins masks that are applied one by one and products over parts of rows; splits rows of "
+            "heads before Attention.") {}
 
  private:
   absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
                                const SymbolicContents& contents) const override {
-    return ChooseByMask(graph, node) || JoinMasks(graph, node, contents) || SplitHeads(graph, node);
+    return ChooseByMask(graph, node) || JoinMasks(graph, node, contents) ||
+           JoinProducts(graph, node, contents) || SplitHeads(graph, node);
   }
 };
 

@@ -59,6 +59,19 @@ Dim ProductOf(const std::vector<Dim>& dims) {
   return product;
 }
 
+// Where an atom is, or its quotient and its remainder, which lie on two axes.
+std::vector<int> PlacesOf(const AxisAtoms& atoms, const AtomPtr& atom) {
+  if (const int place = PlaceOf(atoms, atom); place >= 0) return {place};
+  for (size_t slow = 0; slow < atoms.size(); ++slow) {
+    const IndexAtom& quotient = *atoms[slow];
+    if (quotient.kind != IndexAtom::Kind::kDiv || quotient.args[0].Key() != atom->key) continue;
+    const AtomPtr rest = DivMod(IndexForm::Of(atom), quotient.divisor).second.atom();
+    const int fast = rest ? PlaceOf(atoms, rest) : -1;
+    if (fast >= 0) return {static_cast<int>(slow), fast};
+  }
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<Digits> DigitsOf(const IndexForm& index, const Dim& dim) {
@@ -120,10 +133,15 @@ absl::StatusOr<Value*> Arranger::Gathered(const Element& element,
   for (const AxisAtoms& axis : axes) {
     std::vector<Dim> lengths;
     for (const AtomPtr& atom : axis) {
-      const int place = PlaceOf(digits.atoms, atom);
-      if (place < 0) return CannotArrange(element.value, StrCat("does not depend on ", atom->key));
-      perm.push_back(place);
-      lengths.push_back(digits.lengths[place]);
+      const std::vector<int> places = PlacesOf(digits.atoms, atom);
+      if (places.empty()) {
+        return CannotArrange(element.value, StrCat("does not depend on ", atom->key));
+      }
+      for (const int place : places) {
+        perm.push_back(place);
+        lengths.push_back(digits.lengths[place]);
+      }
+      join = join || places.size() > 1;
     }
     join = join || axis.size() != 1;
     dims.push_back(ProductOf(lengths));

@@ -51,7 +51,9 @@ bool IsRotation(const Value* value) {
 
 // Products with a constant or a rotation mix the elements of a token.
 bool IsProductOfRows(const Node& node) {
-  if (!node.Is("MatMul") && !node.Is("FusedMatMul", "com.microsoft")) return false;
+  const bool product = node.Is("MatMul") || node.Is("Gemm") || node.Is("Einsum") ||
+                       node.Is("FusedMatMul", "com.microsoft");
+  if (!product) return false;
   return std::any_of(node.inputs().begin(), node.inputs().end(), [](const Value* input) {
     return IsSmallConstant(input) || IsRotation(input);
   });

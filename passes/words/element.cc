@@ -131,6 +131,26 @@ class ViewReader {
   int j_ = 0;
 };
 
+// Copies one behind the other along each axis.
+bool StepTile(Element& element) {
+  Value* source = element.producer()->input(0);
+  const auto& from = source->shape();
+  const auto& to = element.value->shape();
+  if (!from || !to || to->rank() != from->rank()) return false;
+  std::vector<IndexForm> at = element.at;
+  for (int axis = 0; axis < from->rank(); ++axis) {
+    const Dim& dim = (*from)[axis];
+    if (IsOne(dim)) {
+      at[axis] = IndexForm();
+    } else if (!ProvablyEqual(dim, (*to)[axis])) {
+      if (!dim.known()) return false;
+      at[axis] = DivMod(at[axis], dim).second;
+    }
+  }
+  element = {source, std::move(at)};
+  return true;
+}
+
 }  // namespace
 
 std::string Element::Key() const { return MakeLoad(value, at)->key; }

@@ -1,6 +1,7 @@
 // Bool tensors, and floats that hide scores, read as conjunctions of inequalities.
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
@@ -23,8 +24,33 @@ IndexForm AllOf(const Conditions& conditions) {
   return least;
 }
 
+// At an element of Trilu: where what it was made of is kept.
+IndexForm KeptByTrilu(ElementReader& reader, const Element& element) {
+  const Node& node = *element.producer();
+  const IndexForm row = element.at[element.at.size() - 2], column = element.at.back();
+  const bool shifted = node.num_inputs() > 1 && node.input(1) != nullptr;
+  const IndexForm k = shifted ? reader.ReadIndex({node.input(1), {}}) : IndexForm();
+  const IndexForm above = column - row - k;
+  return IntOr(node, "upper", 1) != 0 ? above : above.Times(Dim(-1));
+}
+
+// 1 where all of some conditions hold, compared with 0 or 1: the conditions, or that one fails.
+Conditions Unwrapped(const IndexForm& condition) {
+  const AtomPtr all = (condition + IndexForm(1)).atom();
+  if (all && all->kind == IndexAtom::Kind::kTruth) return all->args;
+  return Conditions{condition};
+}
+
 // not (x >= 0) is -x - 1 >= 0.
 IndexForm Negated(const IndexForm& condition) { return condition.Times(Dim(-1)) - IndexForm(1); }
+
+// One of them fails.
+Conditions NegationOf(const Conditions& conditions) {
+  if (conditions.empty()) return Conditions{IndexForm(-1)};
+  IndexForm most = Negated(conditions.front());
+  for (size_t i = 1; i < conditions.size(); ++i) most = MaxOf(most, Negated(conditions[i]));
+  return Conditions{most};
+}
 
 }  // namespace
 
@@ -39,16 +65,29 @@ absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolv
   if (node == nullptr || node->Is("Concat")) {
     return Conditions{IndexForm::Of(MakeLoad(element.value, element.at)) - IndexForm(1)};
   }
-  if (node->Is("And") || node->Is("Mul") || node->Is("BitwiseAnd")) {
+  if (node->Is("And") || node->Is("Mul") || node->Is("BitwiseAnd") || node->Is("Min")) {
+    if (node->num_inputs() != 2) return NotUnderstood(element, "joins more than two conditions");
     PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
     PF_ASSIGN_OR_RETURN(const Conditions b, ReadConditions(Operand(element, 1)));
     return Both(a, b);
   }
   // a or b is max(a, b) >= 0.
-  if (node->Is("Or")) {
+  if (node->Is("Or") || (node->Is("Max") && node->num_inputs() == 2)) {
     PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
     PF_ASSIGN_OR_RETURN(const Conditions b, ReadConditions(Operand(element, 1)));
     return Conditions{MaxOf(AllOf(a), AllOf(b))};
+  }
+  // x xor true, 1 - x.
+  if (node->Is("Xor") || node->Is("Sub")) {
+    for (int side : {0, 1}) {
+      if (node->Is("Sub") && side == 1) break;
+      if (Number(Operand(element, side)) == 1.0) return ReadNegation(Operand(element, 1 - side));
+    }
+  }
+  if (node->Is("Trilu") && element.at.size() >= 2) {
+    const IndexForm kept = KeptByTrilu(*this, element);
+    PF_ASSIGN_OR_RETURN(const Conditions inside, ReadConditions(Operand(element, 0)));
+    return Both({kept}, inside);
   }
   // Some of them is true: at least one is counted.
   if (node->Is("ReduceMax")) {
@@ -82,30 +121,38 @@ absl::StatusOr<Conditions> ElementReader::ReadNegation(const Element& unresolved
     return Both(a, b);
   }
   PF_ASSIGN_OR_RETURN(const Conditions conditions, ReadConditions(element));
-  if (conditions.empty()) return Conditions{IndexForm(-1)};
-  IndexForm most = Negated(conditions.front());
-  for (size_t i = 1; i < conditions.size(); ++i) most = MaxOf(most, Negated(conditions[i]));
-  return Conditions{most};
+  return NegationOf(conditions);
 }
 
 absl::StatusOr<Conditions> ElementReader::ReadComparison(const Element& element) {
   const Node& node = *element.producer();
   const bool less = node.Is("Less");
   const bool greater = node.Is("Greater");
+  // A truth as a number, against what lies between false and true.
+  const auto bound = Number(Operand(element, 1));
+  if ((greater || less) && bound && *bound > 0 && *bound < 1) {
+    const Element truth = Operand(element, 0);
+    return greater ? ReadConditions(truth) : ReadNegation(truth);
+  }
   if (less || node.Is("LessOrEqual")) {
     const IndexForm gap = OperandIndex(element, 1) - OperandIndex(element, 0);
-    return Conditions{less ? gap - IndexForm(1) : gap};
+    return Unwrapped(less ? gap - IndexForm(1) : gap);
   }
   if (greater || node.Is("GreaterOrEqual")) {
     const IndexForm gap = OperandIndex(element, 0) - OperandIndex(element, 1);
-    return Conditions{greater ? gap - IndexForm(1) : gap};
+    return Unwrapped(greater ? gap - IndexForm(1) : gap);
   }
   if (node.Is("Equal")) {
     const Element first = Operand(element, 0);
     if (const auto number = Number(Operand(element, 1)); number && *number == 0) {
       if (first.value->dtype() == DataType::kBool) return ReadNegation(first);
     }
-    const IndexForm gap = ReadIndex(first) - OperandIndex(element, 1);
+    const IndexForm form = ReadIndex(first);
+    const AtomPtr truth = form.atom();
+    if (truth && truth->kind == IndexAtom::Kind::kTruth && (bound == 0.0 || bound == 1.0)) {
+      return bound == 1.0 ? truth->args : NegationOf(truth->args);
+    }
+    const IndexForm gap = form - OperandIndex(element, 1);
     return Conditions{gap, gap.Times(Dim(-1))};
   }
   return NotUnderstood(element, StrCat("(", node.op_type(), ") is no range of indices"));
@@ -140,7 +187,26 @@ absl::StatusOr<Conditions> ElementReader::ReadHiding(const Element& unresolved) 
     }
     return NotUnderstood(element, "chooses between numbers that hide nothing");
   }
+  // Nothing above or below a diagonal, and what hides all on its other side.
+  if (node->Is("Trilu") && element.at.size() >= 2) {
+    const auto low = Number(Operand(element, 0));
+    if (low && HidesScore(*low)) return Conditions{Negated(KeptByTrilu(*this, element))};
+  }
+  // log 1 = 0, log 0 is the lowest.
+  if (node->Is("Log") && Operand(element, 0).From("Cast")) {
+    const Element seen = Operand(Operand(element, 0), 0);
+    if (seen.value->dtype() == DataType::kBool) return ReadConditions(seen);
+  }
   if (node->Is("Mul")) {
+    // (visible - 1) * largest.
+    for (int side : {0, 1}) {
+      const auto factor = Number(Operand(element, side));
+      const Element less = Operand(element, 1 - side);
+      if (!factor || !HidesScore(-*factor)) continue;
+      const bool one_less = (less.From("Sub") && Number(Operand(less, 1)) == 1.0) ||
+                            (less.From("Add") && Number(Operand(less, 1)) == -1.0);
+      if (one_less) return ReadConditions(Operand(less, 0));
+    }
     // (1 - visible) * lowest.
     for (int side : {0, 1}) {
       const auto factor = Number(Operand(element, side));

@@ -35,6 +35,31 @@ IndexForm TruthOf(const Conditions& conditions) {
   return IndexForm::Of(MakeTruth(conditions));
 }
 
+// x mod a power of two.
+bool IsLowBits(const IndexForm& low, const IndexForm& x) {
+  const AtomPtr rest = low.atom();
+  const bool of_x = rest && rest->kind == IndexAtom::Kind::kMod && rest->args[0].Key() == x.Key();
+  const auto divisor = of_x ? rest->divisor.constant() : std::nullopt;
+  return divisor && (*divisor & (*divisor - 1)) == 0;
+}
+
+// The running sum of a number that is the same everywhere.
+std::optional<IndexForm> CountedUp(ElementReader& reader, const Element& element) {
+  const Node& node = *element.producer();
+  const auto axes = KnownInts(node.input(1), reader.contents());
+  const auto step = reader.Number(reader.Operand(element, 0));
+  if (!axes || axes->size() != 1 || !step || *step != std::floor(*step)) return std::nullopt;
+  const auto axis = NormalAxis(axes->front(), static_cast<int64_t>(element.at.size()));
+  IndexForm place = element.at[axis];
+  if (IntOr(node, "reverse", 0) != 0) {
+    const auto& shape = element.value->shape();
+    if (!shape) return std::nullopt;
+    place = IndexForm((*shape)[static_cast<int>(axis)] - Dim(1)) - place;
+  }
+  if (IntOr(node, "exclusive", 0) == 0) place = place + IndexForm(1);
+  return place.Times(Dim(static_cast<int64_t>(*step)));
+}
+
 }  // namespace
 
 void ElementReader::Assume(const Conditions& conditions) {
@@ -120,9 +145,15 @@ std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
   if (node.Is("Relu")) return Greater(OperandIndex(element, 0), IndexForm(0));
   if (node.Is("Div") || node.Is("Mod") || node.Is("Floor")) return ReadQuotient(element);
   if (node.Is("BitShift") || node.Is("BitwiseAnd")) return ReadBits(element);
+  if (node.Is("BitwiseXor")) {
+    // Low bits of x from x.
+    const IndexForm x = OperandIndex(element, 0), low = OperandIndex(element, 1);
+    return IsLowBits(low, x) ? std::optional(x - low) : std::nullopt;
+  }
   if (node.Is("BitwiseOr")) return ReadJoinedBits(element);
   if (node.Is("Where")) return ReadChoice(element);
   if (node.Is("Range")) return ReadRange(element);
+  if (node.Is("CumSum")) return CountedUp(*this, element);
   if (node.Is("ReduceSum")) return ReadCount(element);
   return std::nullopt;
 }
@@ -150,7 +181,14 @@ std::optional<IndexForm> ElementReader::ReadBits(const Element& element) {
   IndexForm bits = OperandIndex(element, 1);
   if (node.Is("BitwiseAnd") && x.number()) std::swap(x, bits);
   const auto number = bits.number();
-  if (!number || *number < 0 || *number > 62) return std::nullopt;
+  if (!number || *number < 0) return std::nullopt;
+  // All but some low bits of 32.
+  const int64_t low = (int64_t{1} << 32) - 1 - *number;
+  if (node.Is("BitwiseAnd") && element.value->dtype() == DataType::kUint32 && low >= 0 &&
+      (low & (low + 1)) == 0) {
+    return x - DivMod(x, Dim(low + 1)).second;
+  }
+  if (*number > 62) return std::nullopt;
   if (node.Is("BitShift")) {
     const Dim factor(int64_t{1} << *number);
     return StringOr(node, "direction", "") == "LEFT" ? x.Times(factor) : DivMod(x, factor).first;

@@ -137,6 +137,30 @@ std::optional<Product> EinsumOf(ElementReader& reader, const Element& element) {
   return product;
 }
 
+// ReduceSum of an elementwise product along one axis.
+std::optional<Product> ReducedProductOf(ElementReader& reader, const Element& element) {
+  const Node& node = *element.producer();
+  const auto axes =
+      node.num_inputs() > 1 ? KnownInts(node.input(1), reader.contents()) : std::nullopt;
+  const auto& shape = node.input(0)->shape();
+  if (!axes || axes->size() != 1 || !shape) return std::nullopt;
+  const auto axis = NormalAxis(axes->front(), shape->rank());
+  Product product;
+  product.summed = reader.NewAxis((*shape)[static_cast<int>(axis)]);
+  Element factors{node.input(0), element.at};
+  if (IntOr(node, "keepdims", 1) != 0) {
+    factors.at[axis] = IndexForm::Of(product.summed);
+  } else {
+    factors.at.insert(factors.at.begin() + axis, IndexForm::Of(product.summed));
+  }
+  factors = reader.Source(factors);
+  if (!factors.From("Mul")) return std::nullopt;
+  product.left = reader.Operand(factors, 0);
+  product.right = reader.Operand(factors, 1);
+  reader.Visit(node);
+  return product;
+}
+
 }  // namespace
 
 bool KeepsNumbers(const Node& cast) {
@@ -157,6 +181,7 @@ std::optional<Product> ProductOf(ElementReader& reader, const Element& unresolve
   std::optional<Product> product;
   if (element.From("MatMul")) product = MatMulOf(reader, element);
   if (element.From("Einsum")) product = EinsumOf(reader, element);
+  if (element.From("ReduceSum")) return ReducedProductOf(reader, element);
   if (!product) return product;
   (void)reader.Operand(element, 0);  // went through
   // A broadcast axis is read at 0.

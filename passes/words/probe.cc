@@ -51,6 +51,11 @@ class ProbeWriter {
         std::sort(levels.begin(), levels.end());
         return Encoded(std::move(tensor), levels);
       }
+      case ProbeRole::kSigns: {
+        std::vector<float> signs(size);
+        for (float& sign : signs) sign = Signed(1);
+        return Encoded(std::move(tensor), signs);
+      }
       case ProbeRole::kTable:
         return Encoded(std::move(tensor), Numbers(size, 1.0f, IsFine(port)));
       case ProbeRole::kIndices:

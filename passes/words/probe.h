@@ -20,6 +20,7 @@ enum class ProbeRole {
   kFactors,     // near 1, with a sign
   kScale,       // positive, near 1
   kLevels,      // near 0, ascending: the entries of a codebook
+  kSigns,       // 1 and -1
   kTable,       // cosines and sines: no two alike, so that exchanging them shows
   kIndices,     // integers in [0, limit), in any order
   kEntries,     // integers in [-1, limit): -1 for none

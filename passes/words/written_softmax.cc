@@ -14,16 +14,41 @@ std::optional<int> WrittenSoftmax::ReducedAxis(const Element& element) const {
 
 bool WrittenSoftmax::ReadPower(const Element& power, const AtomPtr& key) {
   if (!power.From("Exp")) return false;
-  const Element shifted = reader_.Operand(power, 0);
-  if (!shifted.From("Sub")) return false;
   power_ = power;
-  (void)reader_.Operand(shifted, 0);
-  scores_ = {shifted.producer()->input(0), shifted.at};
+  const Element shifted = reader_.Operand(power, 0);
   for (size_t axis = 0; axis < shifted.at.size(); ++axis) {
     if (shifted.at[axis].Mentions(key->key)) axis_ = static_cast<int>(axis);
   }
-  most_ = reader_.Operand(shifted, 1);
-  return axis_ >= 0 && ReadMost(most_);
+  if (axis_ < 0) return false;
+  if (shifted.From("Sub")) {
+    scores_ = {shifted.producer()->input(0), shifted.at};
+    most_ = reader_.Operand(shifted, 1);
+    if (ReadMost(most_)) return true;
+    sink_.reset();
+  }
+  // Powers of the scores themselves.
+  most_ = {};
+  scores_ = {power.producer()->input(0), power.at};
+  return true;
+}
+
+bool WrittenSoftmax::ReadLogProbability(const Element& power, const AtomPtr& key) {
+  if (!ReadPower(power, key) || most_.value) return false;
+  const Element difference = reader_.Operand(power, 0);
+  if (difference.From("LogSoftmax")) {
+    const auto rank = static_cast<int64_t>(difference.at.size());
+    const auto axis = NormalAxis(IntOr(*difference.producer(), "axis", -1), rank);
+    (void)reader_.Operand(difference, 0);
+    scores_ = {difference.producer()->input(0), difference.at};
+    return axis == axis_;
+  }
+  if (!difference.From("Sub")) return false;
+  (void)reader_.Operand(difference, 0);
+  scores_ = {difference.producer()->input(0), difference.at};
+  const Element sum = reader_.Operand(difference, 1);
+  if (!sum.From("ReduceLogSumExp")) return false;
+  (void)reader_.Operand(sum, 0);
+  return sum.producer()->input(0) == scores_.value && ReducedAxis(sum) == axis_;
 }
 
 bool WrittenSoftmax::ReadMost(const Element& most) {
@@ -78,24 +103,33 @@ bool WrittenSoftmax::ReadLogSum(const Element& element) {
     const auto inner = BehindGuard(element);
     return inner && ReadLogSum(*inner);
   }
-  if (!element.From("Add") || !sum_) return false;
+  if (!sum_) return false;
+  if (!most_.value && element.From("Log")) return IsLogOfSum(element);
+  if (!element.From("Add")) return false;
   for (int side : {0, 1}) {
     const Element log = reader_.Operand(element, side);
     if (!log.From("Log")) continue;
-    Element sum = reader_.Operand(log, 0);
-    if (sum.From("Where")) sum = BehindGuard(sum).value_or(sum);
-    return sum.Key() == sum_->Key() && ReadMost(reader_.Operand(element, 1 - side));
+    return most_.value && IsLogOfSum(log) && ReadMost(reader_.Operand(element, 1 - side));
   }
   return false;
+}
+
+bool WrittenSoftmax::IsLogOfSum(const Element& log) {
+  Element sum = reader_.Operand(log, 0);
+  if (sum.From("Where")) sum = BehindGuard(sum).value_or(sum);
+  return sum.Key() == sum_->Key();
 }
 
 // exp(sink - most)
 bool WrittenSoftmax::ReadSinkPower(const Element& power) {
   if (!power.From("Exp")) return false;
   const Element shifted = reader_.Operand(power, 0);
-  if (!shifted.From("Sub")) return false;
-  const Element sink = reader_.Operand(shifted, 0);
-  if (reader_.Operand(shifted, 1).Key() != most_.Key()) return false;
+  Element sink = shifted;
+  if (most_.value) {
+    if (!shifted.From("Sub")) return false;
+    sink = reader_.Operand(shifted, 0);
+    if (reader_.Operand(shifted, 1).Key() != most_.Key()) return false;
+  }
   if (sink_ && sink_->Key() != sink.Key()) return false;
   sink_ = sink;
   return true;

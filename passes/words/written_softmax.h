@@ -8,14 +8,17 @@
 
 namespace pagefuse {
 
-// What goes with one row of scores: exp(x - most) and sum exp(x - most) of the same x and most.
+// What goes with one row of scores: exp(x - most) and sum exp(x - most) of the same x and most,
+// which may be nothing.
 // Guards for rows in which no key is visible are looked through: `most` may be 0 there, the sum 1.
 class WrittenSoftmax {
  public:
   explicit WrittenSoftmax(ElementReader& reader) : reader_(reader) {}
 
-  // exp(x - most): false if the element is nothing of the kind, or `most` is not the largest x.
+  // exp(x - most) with the largest x, or exp(x): false if the element is nothing of the kind.
   bool ReadPower(const Element& power, const AtomPtr& key);
+  // exp(log of the softmax): a power that no sum divides.
+  bool ReadLogProbability(const Element& power, const AtomPtr& key);
   // The sum of these powers, with a sink or without.
   bool ReadSum(const Element& sum);
   // log (the sum) + most, whatever stands for it in rows that see no key.
@@ -40,10 +43,12 @@ class WrittenSoftmax {
   std::optional<Element> BehindGuard(const Element& choice);
   bool ReadMost(const Element& most);
   bool ReadSinkPower(const Element& power);
+  bool IsLogOfSum(const Element& log);
   std::optional<int> ReducedAxis(const Element& element) const;
 
   ElementReader& reader_;
-  Element power_, most_, scores_;
+  Element power_, scores_;
+  Element most_;                // no value: powers are of the scores themselves
   std::optional<Element> sum_;  // without a guard
   std::optional<double> empty_;
   int axis_ = -1;

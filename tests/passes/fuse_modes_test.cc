@@ -59,6 +59,26 @@ constexpr Mode kModes[] = {
      "bfloat16[T, 2, 512] q, uint8[5, 4672] kv_cache, int32[T, 6] indices",
      "y = pagefuse.SparseMlaAttention <format = \"fp8_ue8m0\", scale = 0.5, block_size = 8> (q, "
      "kv_cache, indices)"},
+    {"DenseLatentRows",
+     "bfloat16[T, 2, 48] q, bfloat16[5, 4, 48] kv_cache, int32[B, 3] block_table, "
+     "int32[B] seq_lens, int32[S] query_start_loc",
+     "y = pagefuse.SparseMlaAttention <scale = 0.5, head_dim_v = 32> (q, kv_cache, , , , , , , "
+     "block_table, seq_lens, query_start_loc)"},
+    {"DenseLatentRowsOfWholeSequencesWithASink",
+     "bfloat16[T, 2, 48] q, bfloat16[5, 4, 48] kv_cache, float[2] sink, int32[B, 3] block_table, "
+     "int32[B] seq_lens, int32[S] query_start_loc",
+     "y = pagefuse.SparseMlaAttention <scale = 0.5, head_dim_v = 48, is_causal = 0> (q, kv_cache, "
+     ", , sink, , , , block_table, seq_lens, query_start_loc)"},
+    {"DenseFp8LatentRows",
+     "float16[T, 2, 576] q, uint8[5, 4, 656] kv_cache, int32[B, 3] block_table, "
+     "int32[B] seq_lens, int32[S] query_start_loc",
+     "y = pagefuse.SparseMlaAttention <format = \"fp8_ds_mla\", scale = 0.5> (q, kv_cache, , , , "
+     ", , , block_table, seq_lens, query_start_loc)"},
+    {"DenseUe8m0LatentRows",
+     "bfloat16[T, 2, 512] q, uint8[5, 4672] kv_cache, int32[B, 3] block_table, "
+     "int32[B] seq_lens, int32[S] query_start_loc",
+     "y = pagefuse.SparseMlaAttention <format = \"fp8_ue8m0\", scale = 0.5, block_size = 8> (q, "
+     "kv_cache, , , , , , , block_table, seq_lens, query_start_loc)"},
     {"TurboQuantWithWindowAndSoftCap",
      "float[T, 4, 64] query, uint8[4, 16, 2, 100] kv_cache, int32[B, M] block_table, "
      "int32[B] seq_lens, int32[S] query_start_loc",

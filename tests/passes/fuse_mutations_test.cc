@@ -3,7 +3,6 @@
 // mutation_sweep runs more of the same, and what is computed otherwise.
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "fusion_case.h"
 #include "graph_mutations.h"
@@ -35,26 +34,11 @@ struct Source {
 };
 void PrintTo(const Source& source, std::ostream* os) { *os << source.name(); }
 
-// Ops whose every call fuses back, of PagedAttention but for 4-bit caches. Of the others only some
-// modes do (mutation_sweep --golden).
-bool AlwaysFusesBack(const std::string& op, const std::string& name) {
-  if (op == "PagedAttention") return name.find("int4") == std::string::npos;
-  static const std::set<std::string> kOps = {
-      "CombineTopKWindow",   "CompressCacheInsert", "CompressorStateInsert", "IndexerKGather",
-      "IndexerKQuantInsert", "IndexerQRopeQuant",   "IndexerTopK",           "InvRopeQuant",
-      "KCacheDequantGather", "KCacheQuantInsert",   "MergeAttnStates",       "MlaCacheInsert",
-      "MlaGatherUpconvert",  "PagedMqaLogits",      "QNormRopeKvInsert",     "ReqIndexToSlot",
-      "SparseMlaAttention",  "TopKSlots",           "TurboQuantAttention",   "TurboQuantDequant",
-      "TurboQuantInsert"};
-  return kOps.contains(op);
-}
-
 std::vector<Source> Sources() {
   std::vector<Source> sources;
   for (const std::string& folder : FindTestCases(SourcePath("tests/golden"))) {
-    const std::string op = std::filesystem::path(folder).parent_path().filename().string();
     const bool refused = folder.find("/err_") != std::string::npos;
-    if (AlwaysFusesBack(op, folder) && !refused) sources.push_back({folder, true});
+    if (!refused) sources.push_back({folder, true});
   }
   for (const std::string& folder : FindTestCases(CorpusFolder(""))) {
     const absl::StatusOr<FusionCase> one = LoadCorpusCase(folder);

@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 std::vector<std::string> Unfused(const std::string& body, PipelineOptions options = {}) {
-  auto model = ParseModel("<ir_version: 10, opset_import: [\"\" : 24]>\n" + body);
+  auto model = ParseModel("<ir_version: 10, opset_import: [\"\" : 24, \"pagefuse\" : 1]>\n" + body);
   EXPECT_TRUE(model.ok()) << model.status();
   const auto report = RunPipeline(*model, options);
   EXPECT_TRUE(report.ok()) << report.status();
@@ -120,6 +120,18 @@ TEST(UnfusedSites, NameAGatedMlpWhoseWeightsAreComputed) {
                       {.options = {}}),
               ElementsAre(AllOf(StartsWith("gated MLP at node \"y\" (Mul); nearest is gated-mlp"),
                                 HasSubstr("\"w_gate\" is no constant matrix"))));
+}
+
+// No op gates the products of experts: none is missing.
+TEST(UnfusedSites, ExpectNothingOfGatedExperts) {
+  EXPECT_THAT(Unfused(R"(
+    g (float[T, 8] x, int64[T] experts, float[4, 16, 8] w_in) => (float[T, 8] y) {
+      both = pagefuse.GroupedMatMul <transB = 1> (x, experts, w_in)
+      gate, up = Split <axis = 1, num_outputs = 2> (both)
+      act = Swish (gate)
+      y = Mul (act, up)
+    })"),
+              IsEmpty());
 }
 
 TEST(UnfusedSites, TakeNoRouterForAttention) {

@@ -1,0 +1,263 @@
+#include "pagefuse/passes/fuse/transformed_rows.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/words/byte_rows.h"
+#include "pagefuse/passes/words/computed_region.h"
+#include "pagefuse/passes/words/packed_codes.h"
+
+namespace pagefuse {
+namespace {
+
+using Kind = IndexAtom::Kind;
+
+// A scale keeps the zero point of its row in so many of its low bits.
+constexpr int64_t kZeroPoints = 16;
+
+absl::Status Refused(std::string_view why) {
+  return absl::FailedPreconditionError({why.data(), why.size()});
+}
+
+bool Mentions(const Element& element, const AtomPtr& atom) {
+  return std::any_of(element.at.begin(), element.at.end(),
+                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
+}
+
+// (-1)^(number of bits that row and column share)
+bool IsHadamard(const Tensor& tensor) {
+  if (tensor.rank() != 2 || tensor.dims()[0] != tensor.dims()[1]) return false;
+  const auto numbers = Numbers(tensor, 1 << 20);
+  const int64_t size = tensor.dims()[0];
+  if (!numbers || static_cast<int64_t>(numbers->size()) != size * size) return false;
+  for (int64_t i = 0; i < size * size; ++i) {
+    const auto shared = static_cast<uint64_t>(i / size & i % size);
+    if ((*numbers)[i] != (std::popcount(shared) % 2 == 0 ? 1 : -1)) return false;
+  }
+  return true;
+}
+
+// The value's numbers, where it is computed from constants alone: folding leaves large ones.
+std::optional<Tensor> FixedTensor(Value* value, const RegionScope& scope) {
+  if (const Tensor* tensor = ConstantOf(value)) return *tensor;
+  const auto region = RegionBetween({}, {value}, scope);
+  if (!region.ok()) return std::nullopt;
+  const auto computed = EvaluateRegion(*region, scope, {});
+  return computed.ok() ? std::optional(computed->front()) : std::nullopt;
+}
+
+// Rows of one side: (code - zero point) * scale.
+class StoredRows {
+ public:
+  StoredRows(ElementReader& reader, const Factors& factors, const AtomPtr& along)
+      : reader_(reader), factors_(factors), along_(along) {}
+
+  absl::StatusOr<ReadRows> Read() {
+    if (factors_.others.size() != 2) return absl::NotFoundError("rows have not one scale each");
+    const bool first = Mentions(factors_.others[0], along_);
+    const Element& centred = factors_.others[first ? 0 : 1];
+    if (!centred.From("Sub")) return absl::NotFoundError("rows have no zero points");
+    const auto codes =
+        PackedCodesOf(reader_, reader_.ReadIndex(reader_.Operand(centred, 0)), along_);
+    if (!codes || codes->bits != 4) return absl::NotFoundError("rows are no codes of 4 bits");
+    rows_.number = factors_.number;
+    PF_RETURN_IF_ERROR(SetCodes(*codes));
+    PF_RETURN_IF_ERROR(SetScale(factors_.others[first ? 1 : 0], reader_.Operand(centred, 1)));
+    return rows_;
+  }
+
+ private:
+  // Bytes that run along the cache's last axis.
+  absl::Status SetCodes(const PackedCodes& codes) {
+    const auto& shape = codes.byte.value->shape();
+    if (!shape || shape->rank() == 0) return Refused("codes lie in a cache of unknown shape");
+    rows_.codes = codes.byte;
+    IndexForm& last = rows_.codes.at.back();
+    last = IndexForm();
+    const auto address = AddressOf(rows_.codes);
+    const bool whole = address && address->Key() == codes.first.Key() &&
+                       ProvablyEqual(shape->back(0) * Dim(2), along_->extent);
+    if (!whole) return Refused("codes of a row are no row of the cache");
+    rows_.along = reader_.NewAxis(shape->back(0));
+    last = IndexForm::Of(rows_.along);
+    return absl::OkStatus();
+  }
+
+  // The scale without its low bits, and the zero point that these are.
+  absl::Status SetScale(const Element& scale, const Element& zero_point) {
+    const auto bits = LowBitsOf(reader_.ReadIndex(zero_point));
+    if (!scale.From("BitCast") || !bits) {
+      return Refused("zero points are not the low bits of scales");
+    }
+    const IndexForm all = IndexForm::Of(*bits);
+    const auto [high, low] = DivMod(all, Dim(kZeroPoints));
+    const std::string rest = reader_.ReadIndex(reader_.Operand(scale, 0)).Key();
+    if (rest != (all - low).Key() && rest != high.Times(Dim(kZeroPoints)).Key()) {
+      return Refused("scales are not what is left without their zero points");
+    }
+    const Element stored{(*bits)->tensor, (*bits)->args};
+    if (!stored.From("BitCast")) return Refused("zero points are no bits of a scale");
+    rows_.scale = reader_.Operand(stored, 0);
+    return absl::OkStatus();
+  }
+
+  // x of x mod 16.
+  static std::optional<AtomPtr> LowBitsOf(const IndexForm& form) {
+    const AtomPtr low = form.atom();
+    if (!low || low->kind != Kind::kMod || low->divisor != Dim(kZeroPoints)) return std::nullopt;
+    const AtomPtr all = low->args[0].atom();
+    return all && all->kind == Kind::kLoad ? std::optional(all) : std::nullopt;
+  }
+
+  ElementReader& reader_;
+  const Factors& factors_;
+  const AtomPtr along_;
+  ReadRows rows_;
+};
+
+class TransformReader {
+ public:
+  TransformReader(ElementReader& reader, const OpsetImports& opsets, AttentionSite& site)
+      : reader_(reader), scope_{&opsets, &reader.contents(), {}}, site_(site) {}
+
+  absl::Status Read() {
+    const auto size = site_.e->extent.constant();
+    if (!size || site_.d->extent != site_.e->extent)
+      return Refused("the size of rows is not known");
+    size_ = *size;
+    PF_RETURN_IF_ERROR(ReadQuery());
+    PF_RETURN_IF_ERROR(ReadResult());
+    site_.scale *= static_cast<double>(size_);
+    return absl::OkStatus();
+  }
+
+  const Element& signs() const { return signs_; }
+
+ private:
+  // Cast (Cast (MatMul (query * signs, H))), rounded to the query's type.
+  absl::Status ReadQuery() {
+    Element transformed = site_.query;
+    DataType rounded = DataType::kFloat;
+    while (transformed.From("Cast")) {
+      if (transformed.value->dtype() != DataType::kFloat) rounded = transformed.value->dtype();
+      transformed = reader_.Operand(transformed, 0);
+    }
+    const auto product = ProductOf(reader_, transformed);
+    if (!product) return Refused("queries are not transformed");
+    const bool right = Transforms(product->right.value);
+    if (!right && !Transforms(product->left.value)) return Refused("queries are not transformed");
+    const Element signed_rows = right ? product->left : product->right;
+    if (!signed_rows.From("Mul")) return Refused("queries have no signs");
+    for (int side : {0, 1}) {
+      const Element signs = reader_.Operand(signed_rows, side);
+      if (signs.at.size() != 1 || signs.value->dtype() != DataType::kFloat) continue;
+      signs_ = signs;
+      Element query = reader_.Operand(signed_rows, 1 - side);
+      if (query.From("Cast") && query.producer()->input(0)->dtype() == rounded) {
+        query = reader_.Operand(query, 0);
+      }
+      if (query.value->dtype() != rounded) return Refused("queries are rounded to another type");
+      site_.query = query;
+      site_.e = product->summed;
+      return absl::OkStatus();
+    }
+    return Refused("queries have no signs");
+  }
+
+  // Behind the result, with no other reader: H, signs, 1 / size, each once.
+  absl::Status ReadResult() {
+    Value* value = site_.output.value;
+    bool back = false, has_signs = false, divided = false;
+    DataType rounded = DataType::kFloat, type = value->dtype();
+    while (Node* next = OnlyReader(*value)) {
+      const int side = value->uses()[0].index;
+      const Value* other = next->num_inputs() == 2 ? next->input(1 - side) : nullptr;
+      if (next->Is("Cast")) {
+        if (back && !(has_signs && divided)) break;
+        type = next->output(0)->dtype();
+        if (!back && type != DataType::kFloat) rounded = type;
+        if (back && type != site_.query.value->dtype()) break;
+      } else if (next->Is("MatMul") && side == 0 && !back && Transforms(next->input(1))) {
+        back = true;
+      } else if (next->Is("Mul") && back && other == signs_.value && !has_signs) {
+        has_signs = true;
+      } else if (next->Is("Div") && side == 0 && back && IsSize(other) && !divided) {
+        divided = true;
+      } else if (!IsViewNode(*next) || side != 0) {
+        break;
+      }
+      reader_.Visit(*next);
+      value = next->output(0);
+    }
+    if (!back || !has_signs || !divided || rounded != site_.query.value->dtype()) {
+      return Refused("the result is not transformed back");
+    }
+    return SetOutput(value);
+  }
+
+  bool Transforms(Value* value) const {
+    const auto& shape = value->shape();
+    const Shape square{Dim(size_), Dim(size_)};
+    if (!shape || !ProvablyEqual(*shape, square)) return false;
+    const std::optional<Tensor> tensor = FixedTensor(value, scope_);
+    return tensor && IsHadamard(*tensor);
+  }
+
+  static Node* OnlyReader(const Value& value) {
+    const bool one = value.uses().size() == 1 && !value.is_output();
+    return one ? value.uses()[0].node : nullptr;
+  }
+
+  bool IsSize(const Value* value) const {
+    const Tensor* tensor = value ? ConstantOf(value) : nullptr;
+    return tensor && IsFilledWith(*tensor, static_cast<double>(size_));
+  }
+
+  // The site's rows as `value` shows them, which views alone lie between.
+  absl::Status SetOutput(Value* value) {
+    const auto& from = site_.output.value->shape();
+    const auto& to = value->shape();
+    if (!from || !to) return Refused("the shape of the result is not known");
+    Element output{value, {}};
+    int axis = 0;
+    for (const Dim& dim : to->dims()) {
+      IndexForm index;
+      Dim length(1);
+      while (axis < from->rank() && !ProvablyEqual(length, dim)) {
+        index = index.Times((*from)[axis]) + site_.output.at[axis];
+        length = length * (*from)[axis++];
+      }
+      if (!ProvablyEqual(length, dim)) return Refused("the result is seen in other rows");
+      output.at.push_back(index);
+    }
+    site_.output = std::move(output);
+    return absl::OkStatus();
+  }
+
+  ElementReader& reader_;
+  const RegionScope scope_;
+  AttentionSite& site_;
+  int64_t size_ = 0;
+  Element signs_;
+};
+
+}  // namespace
+
+absl::StatusOr<TransformedRows> ReadTransformedRows(ElementReader& reader,
+                                                    const OpsetImports& opsets,
+                                                    AttentionSite& site) {
+  TransformedRows rows;
+  PF_ASSIGN_OR_RETURN(rows.key, StoredRows(reader, site.key, site.e).Read());
+  PF_ASSIGN_OR_RETURN(rows.value, StoredRows(reader, site.value, site.d).Read());
+  if (rows.value.number != 1) return Refused("values have a factor beside their scales");
+  TransformReader transform(reader, opsets, site);
+  PF_RETURN_IF_ERROR(transform.Read());
+  rows.signs = transform.signs();
+  return rows;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,23 @@
+// Attention over rows of 4 bits behind a Hadamard transform: keys and values are multiplied as they
+// are stored, queries are transformed before, and the result is transformed back behind.
+#pragma once
+
+#include <optional>
+
+#include "pagefuse/passes/fuse/paged_rows.h"
+
+namespace pagefuse {
+
+struct TransformedRows {
+  ReadRows key, value;
+  Element signs;  // [element of a row]
+};
+
+// NotFound if keys are no such rows. Else makes the site that of the op: its query before the
+// transform, its result behind the way back, and the scale of rows that are not transformed.
+// FailedPrecondition if one of these is not understood.
+absl::StatusOr<TransformedRows> ReadTransformedRows(ElementReader& reader,
+                                                    const OpsetImports& opsets,
+                                                    AttentionSite& site);
+
+}  // namespace pagefuse

@@ -1,0 +1,34 @@
+// The parts that an attention is read in: its scores, its query, and the op as a whole.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/status.h"
+
+#include "pagefuse/passes/words/attention_site.h"
+
+namespace pagefuse {
+
+// FailedPrecondition naming the element's value.
+absl::Status RefusedElement(const Element& element, std::string_view why);
+
+// x of Where (condition, x, 0): weights, keys or values that are 0 where their key is hidden. Adds
+// what holds where x is kept to `kept`.
+absl::StatusOr<Element> KeptElement(ElementReader& reader, const Element& element,
+                                    Conditions& kept);
+
+// All factors but one, and the number.
+void AddFactors(const Factors& from, size_t except, Factors& to);
+
+// The query of a product over `site.e`; its numbers and those of keys go into the scale.
+void ReadQuery(ElementReader& reader, const Element& query, AttentionSite& site);
+
+// Scores of the keys `site.n`: sets scale, cap, sink, mask, biases, keys and query. `axis`: the one
+// that the softmax runs along. `kept_keys`: where keys are not 0.
+absl::Status ReadScores(ElementReader& reader, const Element& scores, int axis,
+                        Conditions& kept_keys, AttentionSite& site);
+
+// ONNX's Attention, whose result the site's output is.
+absl::Status ReadAttentionOp(ElementReader& reader, AttentionSite& site);
+
+}  // namespace pagefuse

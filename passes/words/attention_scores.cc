@@ -1,0 +1,236 @@
+#include <cmath>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/words/attention_parts.h"
+
+namespace pagefuse {
+namespace {
+
+bool NearlyEqual(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
+
+bool Mentions(const Element& element, const AtomPtr& atom) {
+  return std::any_of(element.at.begin(), element.at.end(),
+                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
+}
+
+class ScoreReader {
+ public:
+  ScoreReader(ElementReader& reader, Conditions& kept_keys, AttentionSite& site)
+      : reader_(reader), kept_keys_(kept_keys), site_(site) {}
+
+  // Softmax(Concat(scores, sink)), of which the columns of the scores were taken.
+  absl::Status Read(const Element& scores, int axis) {
+    softmax_axis_ = axis;
+    const Element source = reader_.Source(scores);
+    Element whole = scores;
+    while (whole.producer() && whole.producer() != source.producer() && !whole.From("Concat")) {
+      whole = reader_.OneStep(whole);
+    }
+    if (whole.From("Concat")) {
+      PF_RETURN_IF_ERROR(ReadSink(whole));
+    } else if (!CoversKeys(scores)) {
+      return RefusedElement(scores, "a part of the probabilities is cut away that is no sink");
+    }
+    return ReadMasked(source, /*inside_cap=*/false);
+  }
+
+ private:
+  bool CoversKeys(const Element& scores) const {
+    const auto& shape = scores.value->shape();
+    const AtomPtr key = scores.at[softmax_axis_].atom();
+    return shape && key && (ProvablyEqual((*shape)[softmax_axis_], key->extent));
+  }
+
+  absl::Status ReadSink(const Element& joined) {
+    const Node& concat = *joined.producer();
+    const int rank = static_cast<int>(joined.at.size());
+    const auto axis = NormalAxis(IntOr(concat, "axis", 0), rank);
+    if (concat.num_inputs() != 2)
+      return RefusedElement(joined, "joins more than scores and a sink");
+    const Element scores = reader_.OneStep(joined);
+    for (Value* part : concat.inputs()) {
+      if (part == scores.value) continue;
+      if (!part->shape() || (*part->shape())[static_cast<int>(axis)].constant() != 1) {
+        return RefusedElement(joined, "joins more than one column to the scores");
+      }
+      Element sink{part, joined.at};
+      sink.at[axis] = IndexForm();
+      site_.sink = reader_.Source(sink);
+    }
+    if (!site_.sink) return RefusedElement(joined, "joins scores with themselves");
+    return absl::OkStatus();
+  }
+
+  // mask (softcap (scale * product)), the mask outermost.
+  absl::Status ReadMasked(const Element& scores, bool inside_cap) {
+    if (scores.From("Where") || scores.From("Add") || scores.From("Sub")) {
+      if (inside_cap) return RefusedElement(scores, "the soft cap comes after the mask");
+      return scores.From("Where") ? ReadWhere(scores) : ReadAdded(scores);
+    }
+    if (scores.From("Cast") && KeepsNumbers(*scores.producer()))
+      return ReadMasked(reader_.Operand(scores, 0), inside_cap);
+    if (inside_cap || !IsCapped(scores)) return ReadProduct(scores);
+    return ReadCapped(scores);
+  }
+
+  absl::Status ReadWhere(const Element& scores) {
+    const auto chosen = reader_.Number(reader_.Operand(scores, 1));
+    const auto other = reader_.Number(reader_.Operand(scores, 2));
+    if (!(other && HidesScore(*other)) && !(chosen && HidesScore(*chosen))) {
+      return RefusedElement(scores, "chooses between scores and a number that hides nothing");
+    }
+    const bool keeps = other.has_value();
+    const Element condition = reader_.Operand(scores, 0);
+    PF_ASSIGN_OR_RETURN(const Conditions conditions, keeps ? reader_.ReadConditions(condition)
+                                                           : reader_.ReadNegation(condition));
+    AddVisible(conditions);
+    return ReadMasked(reader_.Operand(scores, keeps ? 1 : 2), false);
+  }
+
+  absl::Status ReadAdded(const Element& scores) {
+    absl::Status why = absl::OkStatus();
+    for (int side : {1, 0}) {
+      if (scores.From("Sub")) break;
+      const auto hidden = reader_.ReadHiding(reader_.Operand(scores, side));
+      if (!hidden.ok()) {
+        if (why.ok()) why = hidden.status();
+        continue;
+      }
+      AddVisible(*hidden);
+      return ReadMasked(reader_.Operand(scores, 1 - side), false);
+    }
+    return ReadBiased(scores, why);
+  }
+
+  // Scores and what is added to them, in either order.
+  absl::Status ReadBiased(const Element& scores, const absl::Status& no_mask) {
+    const bool subtracts = scores.From("Sub");
+    absl::Status why = no_mask;
+    for (int side : {1, 0}) {
+      if (subtracts && side == 0) break;
+      AttentionSite before = site_;
+      const absl::Status read = ReadMasked(reader_.Operand(scores, 1 - side), false);
+      if (read.ok()) {
+        site_.biases.push_back({reader_.Operand(scores, side), subtracts ? -1.0 : 1.0});
+        return read;
+      }
+      if (why.ok()) why = read;
+      site_ = std::move(before);
+    }
+    return why;
+  }
+
+  void AddVisible(const Conditions& conditions) {
+    site_.visible.insert(site_.visible.end(), conditions.begin(), conditions.end());
+  }
+
+  // cap * tanh(scores / cap)
+  bool IsCapped(const Element& scores) {
+    if (!scores.From("Mul")) return false;
+    return reader_.Operand(scores, 0).From("Tanh") || reader_.Operand(scores, 1).From("Tanh");
+  }
+
+  absl::Status ReadCapped(const Element& scores) {
+    const int side = reader_.Operand(scores, 0).From("Tanh") ? 0 : 1;
+    const auto cap = reader_.Number(reader_.Operand(scores, 1 - side));
+    const Element inner = reader_.Operand(reader_.Operand(scores, side), 0);
+    std::optional<double> divisor;
+    Element capped = inner;
+    if (inner.From("Div")) {
+      divisor = reader_.Number(reader_.Operand(inner, 1));
+      capped = reader_.Operand(inner, 0);
+    }
+    if (!cap || !(*cap > 0)) return RefusedElement(scores, "its soft cap is no positive number");
+    site_.softcap = *cap;
+    if (!divisor) {
+      // The factor 1 / cap may have gone into the scale.
+      site_.scale *= *cap;
+    } else if (!NearlyEqual(*divisor, *cap)) {
+      site_.scale *= *cap / *divisor;
+    }
+    return ReadMasked(capped, /*inside_cap=*/true);
+  }
+
+  absl::Status ReadProduct(const Element& scores) {
+    const Factors factors = FactorsOf(reader_, scores);
+    for (size_t i = 0; i < factors.others.size(); ++i) {
+      const auto product = ProductOf(reader_, factors.others[i]);
+      if (!product) continue;
+      site_.e = product->summed;
+      site_.scale *= factors.number;
+      const bool left_is_key = Mentions(product->left, site_.n);
+      const Element& key = left_is_key ? product->left : product->right;
+      const Element& query = left_is_key ? product->right : product->left;
+      if (Mentions(query, site_.n)) return RefusedElement(scores, "both factors depend on the key");
+      Conditions kept;
+      const auto kept_key = KeptElement(reader_, key, kept);
+      kept_keys_ = kept_key.ok() ? kept : Conditions();
+      site_.key = FactorsOf(reader_, kept_key.ok() ? *kept_key : key);
+      AddFactors({1, factors.others}, i, site_.key);
+      ReadQuery(reader_, query, site_);
+      return absl::OkStatus();
+    }
+    return RefusedElement(scores, "is no scaled product of queries and keys");
+  }
+
+  ElementReader& reader_;
+  Conditions& kept_keys_;
+  AttentionSite& site_;
+  int softmax_axis_ = -1;
+};
+
+}  // namespace
+
+absl::Status RefusedElement(const Element& element, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat("\"", element.value->name(), "\": ", why));
+}
+
+absl::StatusOr<Element> KeptElement(ElementReader& reader, const Element& element,
+                                    Conditions& kept) {
+  const Element source = reader.Source(element);
+  if (!source.From("Where")) return element;
+  for (int side : {1, 2}) {
+    if (reader.Number(reader.Operand(source, side)) != 0.0) continue;
+    const Element condition = reader.Operand(source, 0);
+    // As ScoresOf takes it.
+    if (condition.From("IsNaN")) return element;
+    PF_ASSIGN_OR_RETURN(const Conditions conditions, side == 2 ? reader.ReadConditions(condition)
+                                                               : reader.ReadNegation(condition));
+    kept.insert(kept.end(), conditions.begin(), conditions.end());
+    return reader.Operand(source, 3 - side);
+  }
+  return element;
+}
+
+void AddFactors(const Factors& from, size_t except, Factors& to) {
+  to.number *= from.number;
+  for (size_t i = 0; i < from.others.size(); ++i) {
+    if (i != except) to.others.push_back(from.others[i]);
+  }
+}
+
+void ReadQuery(ElementReader& reader, const Element& query, AttentionSite& site) {
+  const Factors factors = FactorsOf(reader, query, Casts::kKeep);
+  site.scale *= factors.number * site.key.number;
+  site.key.number = 1;
+  std::vector<Element> mains;
+  for (const Element& factor : factors.others) {
+    if (Mentions(factor, site.e)) mains.push_back(factor);
+  }
+  if (mains.size() != 1 || factors.others.size() != 1) {
+    // A product that is the query itself.
+    site.query = query;
+    site.scale /= factors.number;
+    return;
+  }
+  site.query = mains[0];
+}
+
+absl::Status ReadScores(ElementReader& reader, const Element& scores, int axis,
+                        Conditions& kept_keys, AttentionSite& site) {
+  return ScoreReader(reader, kept_keys, site).Read(scores, axis);
+}
+
+}  // namespace pagefuse
