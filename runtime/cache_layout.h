@@ -50,10 +50,10 @@ class CacheLayout {
   // Adds the step's packed inputs.
   void AddStepFeeds(const std::vector<int64_t>& input_ids, const StepMetadata& step,
                     std::map<std::string, Tensor>& feeds) const;
-
- private:
+  // Of one block of the group's caches together.
   int64_t BlockBytes(const CacheGroup& group) const;
 
+ private:
   std::vector<CacheGroup> groups_;
   std::map<std::string, CacheTensor> tensors_;
   std::vector<std::string> inputs_;  // names of all graph inputs

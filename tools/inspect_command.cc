@@ -8,6 +8,7 @@
 #include "tools/cache_flags.h"
 #include "tools/command.h"
 #include "tools/output.h"
+#include "tools/paged_layers.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
@@ -79,6 +80,9 @@ nlohmann::ordered_json Fusions(Model model, const PipelineOptions& options) {
     return json;
   }
   for (const auto& [op, count] : CountOps(*model.graph, "pagefuse")) json["fused"][op] = count;
+  if (nlohmann::ordered_json paged = PagedLayers(model); !paged.empty()) {
+    json["paged"] = std::move(paged);
+  }
   for (const UnfusedSite& site : report->unfused) {
     json["left"].push_back({{"what", site.family},
                             {"count", site.places},
@@ -105,6 +109,7 @@ void PrintFusions(const nlohmann::ordered_json& json) {
   }
   std::cout << "would fuse:" << (json["fused"].empty() ? " nothing" : "") << "\n";
   for (const auto& [op, count] : json["fused"].items()) PrintRow(op, count.get<int>(), "");
+  if (json.contains("paged")) PrintPagedLayers(json["paged"]);
   if (json.contains("not_paged")) {
     std::cout << "not paged: " << json["not_paged"].get<std::string>() << "\n";
   }

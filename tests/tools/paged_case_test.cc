@@ -82,6 +82,15 @@ TEST(PagedCase, BundledDecodersAgree) {
               ElementsAre("test_data_set_1: 11 tokens are padding, their rows were not compared"));
 }
 
+TEST(PagedCase, LeavesOutPaddingThatWindowsCount) {
+  std::vector<std::string> notes;
+  EXPECT_TRUE(Check(CaseOf("deepseek_v4_A18", 0), &notes).ok());
+  EXPECT_TRUE(notes.empty());
+  EXPECT_TRUE(Check(CaseOf("deepseek_v4_A18", 1), &notes).ok());
+  EXPECT_THAT(notes, ElementsAre("test_data_set_1: not compared, the export's windows count "
+                                 "padding on the left"));
+}
+
 TEST(PagedCase, SeesALogitThatIsOff) {
   TestCase test_case = WithPast();
   Tensor& logits = test_case.data_sets[0].outputs[0];
