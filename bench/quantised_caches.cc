@@ -29,11 +29,15 @@ struct Mode {
   const char* indexer_cache;
   const char* recorded;  // its name in quantised.json
 };
+// Latent rows have fp8_ds_mla, those of DeepSeek-V4's windows fp8_ue8m0: a folder has one of both.
 constexpr Mode kModes[] = {{"bf16", "bf16", "bfloat16"},
                            {"fp8", "none", "fp8_ds_mla"},
+                           {"fp8", "none", "fp8_ue8m0"},
                            {"none", "fp8", "indexer_fp8"},
                            {"none", "mxfp4", "indexer_mxfp4"},
-                           {"fp8", "fp8", "fp8_ds_mla+indexer_fp8"}};
+                           {"fp8", "fp8", "fp8_ds_mla+indexer_fp8"},
+                           {"fp8", "fp8", "fp8_ue8m0+indexer_fp8"},
+                           {"fp8", "mxfp4", "fp8_ue8m0+indexer_mxfp4"}};
 
 struct Folder {
   std::string path;
@@ -151,6 +155,7 @@ absl::Status PrintTable(const std::string& path) {
       "| rows | index keys | bytes a token | relative L2 | recorded | ratio | same best token | "
       "decode part | recorded |\n|---|---|---|---|---|---|---|---|---|\n");
   for (Mode mode : kModes) {
+    if (!folder.recorded.contains(mode.recorded)) continue;
     if (!exact.has_index_keys) {
       const std::string_view keys = mode.indexer_cache;
       if (keys == "fp8" || keys == "mxfp4") continue;

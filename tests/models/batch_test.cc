@@ -119,6 +119,18 @@ TEST(QuantisedBatch, KeepsLatentRowsAndIndexKeysApartToo) {
             Alone("deepseek_v32p_A18", requests, options));
 }
 
+TEST(QuantisedBatch, KeepsWindowsAndCompressedRowsApartToo) {
+  const std::vector<Request> requests = EightPrompts("deepseek_v4_A18");
+  EngineOptions options;
+  options.kv_cache = "fp8";
+  options.session.pipeline.options["indexer_cache"] = "fp8";
+  EngineOptions tight = options;
+  tight.max_tokens_per_step = 24;
+  tight.cache_tokens = 176;
+  EXPECT_EQ(Together("deepseek_v4_A18", requests, tight),
+            Alone("deepseek_v4_A18", requests, options));
+}
+
 TEST(Engine, ARequestThatCannotFitSaysSoAndLeavesNothing) {
   EngineOptions options;
   options.cache_tokens = 32;

@@ -115,7 +115,9 @@ TEST(TurboQuantSlotsOfTheAnswer, HoldItInChunks) {
 TEST(TurboQuantSlotsOfTheAnswer, TakeTheirBytesAndNoMore) {
   const auto engine = Recall(Options("turboquant_4bit_nc"));
   ASSERT_NE(engine, nullptr);
-  EXPECT_EQ(engine->stats().cache_bytes_per_token, 6 * 2 * 70);  // layers, heads, slot of D = 64
+  // Layers, heads, slot of D = 64; four of six layers keep a window of 64.
+  EXPECT_EQ(engine->stats().cache_bytes_per_token, 2 * 2 * 70);
+  EXPECT_EQ(engine->stats().cache_bytes_per_sequence, 4 * 2 * 70 * 64);
 }
 
 // 2 of 6 layers see all keys.
@@ -126,7 +128,8 @@ TEST(FormatsByKindOfLayer, HoldTheAnswer) {
   std::map<std::string, int> fused = FusedOps(engine->session());
   EXPECT_EQ(fused["TurboQuantAttention"], 2);
   EXPECT_EQ(fused["PagedAttention"], 4);
-  EXPECT_EQ(engine->stats().cache_bytes_per_token, 2 * 2 * 70 + 4 * 2 * 2 * (64 + 4));
+  EXPECT_EQ(engine->stats().cache_bytes_per_token, 2 * 2 * 70);
+  EXPECT_EQ(engine->stats().cache_bytes_per_sequence, 4 * 2 * 2 * (64 + 4) * 64);
   EXPECT_EQ(Answer(*engine), kAnswer);
 }
 
@@ -142,7 +145,10 @@ TEST(SkippedLayers, KeepTheTypeOfTheirKeys) {
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(engine->cache_settings().format, "turboquant_3bit_nc");
   EXPECT_EQ(engine->cache_settings().skipped_layers, (std::vector<int64_t>{0, 1, 4, 5}));
-  EXPECT_EQ(engine->stats().cache_bytes_per_token, 2 * 2 * 54 + 4 * 2 * 2 * 64 * 4);
+  // Layers 2 and 5 see all keys, the others a window of 64.
+  constexpr int64_t kSlots = 2 * 54, kNumbers = 2 * 2 * 64 * 4;
+  EXPECT_EQ(engine->stats().cache_bytes_per_token, kSlots + kNumbers);
+  EXPECT_EQ(engine->stats().cache_bytes_per_sequence, (kSlots + 3 * kNumbers) * 64);
   EXPECT_EQ(Answer(*engine), kAnswer);
 }
 

@@ -254,7 +254,7 @@ struct Rounded {
   const char* rows;
   const char* index_keys;
   const char* recorded;  // its name in quantised.json
-  int64_t bytes;         // a token and layer
+  int64_t bytes;         // a token and layer; of V4 all layers
 };
 
 void PrintTo(const Rounded& rounded, std::ostream* out) {
@@ -271,7 +271,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Rounded{"deepseek_v32p_A18", "fp8", "none", "fp8_ds_mla", 1168},
                     Rounded{"deepseek_v32p_A18", "none", "fp8", "indexer_fp8", 2436},
                     Rounded{"deepseek_v32p_A18", "none", "mxfp4", "indexer_mxfp4", 2372},
-                    Rounded{"deepseek_v32p_A18", "fp8", "fp8", "fp8_ds_mla+indexer_fp8", 788}));
+                    Rounded{"deepseek_v32p_A18", "fp8", "fp8", "fp8_ds_mla+indexer_fp8", 788},
+                    // In blocks of 16 rows: 9792 bytes, of 584 a row what fills them up included.
+                    Rounded{"deepseek_v4p_A18", "bf16", "bf16", "bfloat16", 648},
+                    Rounded{"deepseek_v4p_A18", "fp8", "none", "fp8_ue8m0", 567},
+                    Rounded{"deepseek_v4p_A18", "none", "fp8", "indexer_fp8", 1106},
+                    Rounded{"deepseek_v4p_A18", "none", "mxfp4", "indexer_mxfp4", 1074},
+                    Rounded{"deepseek_v4p_A18", "fp8", "fp8", "fp8_ue8m0+indexer_fp8", 377},
+                    Rounded{"deepseek_v4p_A18", "fp8", "mxfp4", "fp8_ue8m0+indexer_mxfp4", 345}));
+
+int64_t LayersCounted(const std::string& model) {
+  if (model == "deepseek_v4p_A18") return 1;
+  return model == "deepseek_v32p_A18" ? 3 : 2;
+}
 
 // Logits of all positions of the prompt and its greedy continuation.
 std::vector<float> LogitsOf(const Rounded& rounded, const std::vector<int64_t>& tokens) {
@@ -289,9 +301,8 @@ std::vector<float> LogitsOf(const Rounded& rounded, const std::vector<int64_t>& 
   const SequenceId sequence = (*model)->cache().AddSequence();
   const auto logits = (*model)->Step({{.sequence = sequence, .ids = tokens}});
   EXPECT_TRUE(logits.ok()) << logits.status();
-  const int64_t layers = chooses ? 3 : 2;
   if (rounded.bytes > 0) {
-    EXPECT_EQ((*model)->layout().bytes_per_token(), layers * rounded.bytes);
+    EXPECT_EQ((*model)->layout().bytes_per_token(), LayersCounted(rounded.model) * rounded.bytes);
   }
   const auto values = logits->values<float>();
   return {values.begin(), values.end()};
@@ -320,7 +331,7 @@ TEST_P(RoundedLatents, MoveLogitsAsFarAsTheReferenceSays) {
 }
 
 TEST(PublishedLatents, GreedyTokensEqualTheReference) {
-  for (const char* name : {"deepseek_v3p_B18", "deepseek_v32p_A18"}) {
+  for (const char* name : {"deepseek_v3p_B18", "deepseek_v32p_A18", "deepseek_v4p_A18"}) {
     const Greedy greedy = LoadGreedy(name);
     auto engine = Engine::Create(LoadBundled(name), {});
     ASSERT_TRUE(engine.ok()) << engine.status();

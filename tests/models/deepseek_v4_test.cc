@@ -97,7 +97,8 @@ TEST_P(PagedWindows, EveryLayerReadsAndWritesItsCachesByFusedOps) {
         << node->Description();
   }
   // One layer of the window alone, two with an indexer, one without.
-  EXPECT_EQ(counts["MlaCacheInsert"], 4);
+  EXPECT_EQ(counts["QNormRopeKvInsert"], 4);
+  EXPECT_EQ(counts["MlaCacheInsert"], 0);
   EXPECT_EQ(counts["SparseMlaAttention"], 4);
   EXPECT_EQ(counts["CompressorStateInsert"], 2 * 2 + 1);
   EXPECT_EQ(counts["CompressCacheInsert"], 2 * 2 + 1);

@@ -15,7 +15,7 @@ odd (float[T, 2, 6] q, float[T, 2, 6] k, float[T, 2, 6] v, float[NB, 16, 2, 6] k
 END
 ask="generate $model --max-new-tokens 16 --prompt-file models/gemma3_recall/demo.txt"
 
-expect 0 '^cache: turboquant_4bit_nc, 840 bytes a token' $ask --kv-cache turboquant_4bit_nc
+expect 0 '^cache: turboquant_4bit_nc, 280 bytes a token and 35.0 KiB a sequence' $ask --kv-cache turboquant_4bit_nc
 expect 0 '^86 nails' $ask --kv-cache turboquant_4bit_nc
 expect 0 '^cache: full=turboquant_k8v4,window=bf16, ' $ask --kv-cache full=turboquant_k8v4,window=bf16
 expect 0 '^cache: turboquant_3bit_nc but in layers \[0,1,4,5\], ' \

@@ -1,4 +1,4 @@
-// EncodeGroup in vectors: the same bytes. Include inside a file that
+// EncodeGroup and DecodeGroup in vectors: the same bytes and numbers. Include inside a file that
 // hwy/foreach_target.h recompiles.
 #if defined(PAGEFUSE_KERNELS_FORMATS_GROUP_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PAGEFUSE_KERNELS_FORMATS_GROUP_CODEC_INL_H_
@@ -63,6 +63,43 @@ HWY_INLINE float EncodeGroupVectors(const GroupFormat& format, const float* HWY_
   const float scale = format.ScaleOf(LargestMagnitude(x, n));
   EncodeUnderScale(format, scale, x, n, codes);
   return scale;
+}
+
+// e2m1 codes in 32-bit lanes, nothing above them, times `scale`. Twice a code is an integer: its low
+// bits below 2, else a 2 or 3 that is shifted by the exponent less one.
+template <class DU, class VU = hn::Vec<DU>>
+HWY_INLINE hn::Vec<hn::RebindToFloat<DU>> DecodeE2M1Lanes(DU du, VU codes, float scale) {
+  const hn::RebindToFloat<DU> df;
+  const hn::RebindToSigned<DU> di;
+  const auto magnitude = hn::And(codes, hn::Set(du, 7));
+  const auto two = hn::Set(du, 2);
+  const auto mantissa = hn::Or(hn::And(magnitude, hn::Set(du, 1)), two);
+  const auto exponent = hn::ShiftRight<1>(hn::Max(magnitude, two));
+  const auto shifted = hn::Shl(mantissa, hn::Sub(exponent, hn::Set(du, 1)));
+  const auto doubled = hn::IfThenElse(hn::Lt(magnitude, two), magnitude, shifted);
+  const auto value =
+      hn::Mul(hn::ConvertTo(df, hn::BitCast(di, doubled)), hn::Set(df, 0.5f * scale));
+  const auto sign = hn::ShiftLeft<31>(hn::ShiftRight<3>(codes));
+  return hn::BitCast(df, hn::Or(hn::BitCast(du, value), sign));
+}
+
+// DecodeGroup of e2m1 codes, n of them, under a power of two: x[0, n), exact.
+HWY_INLINE void DecodeE2M1Group(const uint8_t* HWY_RESTRICT packed, float scale, size_t n,
+                                float* HWY_RESTRICT x) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const hn::Rebind<uint8_t, decltype(df)> d8;
+  const size_t lanes = hn::Lanes(df);
+  size_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const auto bytes = hn::PromoteTo(du, hn::LoadU(d8, packed + i / 2));
+    const auto even = DecodeE2M1Lanes(du, hn::And(bytes, hn::Set(du, 15)), scale);
+    const auto odd = DecodeE2M1Lanes(du, hn::ShiftRight<4>(bytes), scale);
+    hn::StoreInterleaved2(even, odd, df, x + i);
+  }
+  if (i < n) {
+    DecodeGroup(GroupCodes::kE2M1, packed + i / 2, scale, static_cast<int64_t>(n - i), x + i);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -54,6 +54,18 @@ HWY_INLINE void EncodeGroupedRowVectors(const GroupedRowFormat& format, const Fr
   if (format.plain > 0) std::memcpy(row.data + format.PlainOffset(), tail, 2 * format.plain);
 }
 
+// As DecodeGroupedRow, of rows of e2m1 groups without plain elements: x[0, coded).
+HWY_INLINE void DecodeE2M1Row(const GroupedRowFormat& format, RowAddress row,
+                              float* HWY_RESTRICT x) {
+  const int64_t code_bytes = format.groups.CodeBytes(format.group);
+  for (int64_t g = 0; g < format.num_groups(); ++g) {
+    const float scale =
+        LoadGroupScale(format.groups.scale, row.scale + g * format.groups.ScaleBytes());
+    DecodeE2M1Group(row.data + g * code_bytes, scale, static_cast<size_t>(format.group),
+                    x + g * format.group);
+  }
+}
+
 // The same for `count` rows of one group each, at most kGroupsAtOnce, row r at source_at(r) and
 // going to address_at(r): one at a time they would wait for their scales. False, with nothing
 // written, if the rows are not so or their scales not usual.

@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "pagefuse/kernels/formats/grouped_row-inl.h"
 #include "pagefuse/kernels/indexer/mqa_engine.h"
 #include "pagefuse/kernels/numeric/convert-inl.h"
 
@@ -136,7 +137,7 @@ void DecodeFloats(const MqaLogitsProblem& problem, const KeyRun& run, float* key
     if (problem.key_groups) {
       const RowAddress row = {const_cast<uint8_t*>(run.codes) + i * run.stride,
                               const_cast<uint8_t*>(run.scales) + i * run.scale_stride};
-      DecodeGroupedRow(*problem.key_groups, row, keys + (run.first + i) * size);
+      vec::DecodeE2M1Row(*problem.key_groups, row, keys + (run.first + i) * size);
       continue;
     }
     ToFloats(problem.key_type, run.codes + i * run.stride, size, keys + (run.first + i) * size);

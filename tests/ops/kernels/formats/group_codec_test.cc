@@ -65,9 +65,10 @@ void CodecBack(const GroupedRowFormat& format, RowAddress row, bool pieces, floa
     const auto opened = codec.Open(row);
     std::vector<float> buffer(lanes);
     for (size_t d = 0; d < n;) {
-      const size_t left = format.group - d % format.group;
-      const size_t count = pieces ? std::min<size_t>({3, left, n - d, lanes}) : lanes;
-      hn::StoreU(pieces ? codec.LoadN(df, opened, d, count) : codec.Load(df, opened, d), df,
+      // Codecs of one group size take elements of one group; the others lie across groups too.
+      const size_t left = format.group % 16 == 0 ? format.group - d % format.group : n;
+      const size_t count = std::min<size_t>({pieces ? 3 : lanes, left, n - d, lanes});
+      hn::StoreU(count < lanes ? codec.LoadN(df, opened, d, count) : codec.Load(df, opened, d), df,
                  buffer.data());
       for (size_t i = 0; i < lanes; ++i) {
         if (i < count) x[d + i] = buffer[i] * opened.scale;
@@ -76,6 +77,10 @@ void CodecBack(const GroupedRowFormat& format, RowAddress row, bool pieces, floa
       d += count;
     }
   });
+}
+
+void E2M1Back(const GroupedRowFormat& format, RowAddress row, float* x) {
+  DecodeE2M1Row(format, row, x);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -90,6 +95,7 @@ HWY_EXPORT(VectorGroup);
 HWY_EXPORT(VectorGroups);
 HWY_EXPORT(VectorRow);
 HWY_EXPORT(CodecBack);
+HWY_EXPORT(E2M1Back);
 
 std::vector<float> RandomRow(int64_t n, uint32_t seed) {
   std::mt19937 random(seed);
@@ -232,8 +238,10 @@ TEST(GroupVectors, EncodeEveryBfloat16) {
 
 // What attention reads.
 std::vector<GroupedRowFormat> ReadFormats() {
-  return {Fp8Ue8m0Row(),          Fp8Ue8m0Row(96, 32, 32), Fp8DsMlaRow(),
-          Fp8DsMlaRow(64, 0, 32), IndexerFp8Row(128, 128), IndexerFp8Row(96, 48, false)};
+  return {Fp8Ue8m0Row(), Fp8Ue8m0Row(96, 32, 32), Fp8DsMlaRow(), Fp8DsMlaRow(64, 0, 32),
+          IndexerFp8Row(128, 128), IndexerFp8Row(96, 48, false),
+          // Groups and coded parts that end within a vector.
+          Fp8Ue8m0Row(24, 8, 8), Fp8Ue8m0Row(72, 6, 24), Fp8DsMlaRow(40, 7, 8)};
 }
 
 std::vector<GroupedRowFormat> Formats() {
@@ -298,6 +306,30 @@ TEST_P(GroupedRowCodecs, DecodeAsTheDefinition) {
   });
 }
 
+class E2M1Rows : public GroupedRowVectors {};
+
+// Every code, under scales from the least to the largest: the same bits, signs of zeros included.
+TEST_P(E2M1Rows, DecodeAsTheDefinition) {
+  const GroupedRowFormat& format = GetParam();
+  Bytes bytes(format);
+  for (int64_t i = 0; i < format.CodeBytes(); ++i) {
+    bytes.row.data[i] = static_cast<uint8_t>(i * 0x5F + 0x80);
+  }
+  for (int64_t g = 0; g < format.num_groups(); ++g) {
+    bytes.row.scale[g] = static_cast<uint8_t>(g == 0 ? 0 : g == 1 ? 1 : 254 - g);
+  }
+  std::vector<float> want(format.elements());
+  DecodeGroupedRow(format, bytes.row, want.data());
+  testing::ForEachSimdTarget([&] {
+    std::vector<float> got(format.elements());
+    HWY_DYNAMIC_DISPATCH(E2M1Back)(format, bytes.row, got.data());
+    EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, E2M1Rows,
+                         ::testing::Values(IndexerMxfp4Row(1024), IndexerMxfp4Row(128),
+                                           IndexerMxfp4Row(60, 10)));
 INSTANTIATE_TEST_SUITE_P(Formats, GroupedRowVectors, ::testing::ValuesIn(Formats()));
 INSTANTIATE_TEST_SUITE_P(ReadFormats, GroupedRowCodecs, ::testing::ValuesIn(ReadFormats()));
 
