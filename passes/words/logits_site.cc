@@ -45,7 +45,10 @@ class LogitsReader {
   // scores + a mask of 0 and the lowest
   absl::Status ReadAdded() {
     for (int side : {1, 0}) {
-      const auto visible = reader_.ReadHiding(reader_.Operand(site_.output, side));
+      const Element mask = reader_.Operand(site_.output, side);
+      // Sums of sums would be followed to their end from each of them.
+      if (mask.From("Add") || mask.From("Sub")) continue;
+      const auto visible = reader_.ReadHiding(mask);
       if (!visible.ok() || visible->empty()) continue;
       PF_RETURN_IF_ERROR(ReadFactors(reader_.Operand(site_.output, 1 - side), false));
       if (!site_.key.value) return absl::NotFoundError("no rectified product");
