@@ -6,6 +6,7 @@
 #include "pagefuse/ir/onnx_proto.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/verify.h"
+#include "pagefuse/ir/written_bodies.h"
 
 namespace pagefuse {
 namespace {
@@ -128,6 +129,7 @@ absl::StatusOr<Model> ImportModel(std::string_view bytes, const ImportOptions& o
   onnx::ModelProto proto;
   PF_RETURN_IF_ERROR(ParseProto(bytes, MessageDepth(options.max_depth), proto));
   if (!proto.has_graph()) return absl::InvalidArgumentError("the model has no graph");
+  RestoreCalls(proto);
   Model model;
   model.ir_version = proto.ir_version();
   if (model.ir_version < kMinIrVersion || model.ir_version > kMaxIrVersion) {

@@ -13,14 +13,15 @@ std::string PassReference() {
       "# Passes\n\n"
       "Generated from the passes in `passes/`; do not edit. Written anew by "
       "`PAGEFUSE_UPDATE_DOCS=1 build/release/passes_test`.\n\n"
-      "The pipeline, in order (tidying passes run again between stages):\n\n"
+      "The pipeline, in order (tidying passes run again between stages); from `expand-elementwise` on, "
+      "what runs when ONNX is written:\n\n"
       "| pass | what it does |\n|---|---|\n";
   std::string rules;
   std::string options =
       "\n## Options\n\nSet by `--option name=value`.\n\n| option | read by | what it sets |\n"
       "|---|---|---|\n";
   std::set<std::string> seen;
-  for (const auto& pass : DefaultPipeline()) {
+  for (const auto& pass : AllPasses()) {
     const std::string name(pass->name());
     if (!seen.insert(name).second) continue;
     StrAppend(&page, "| `", name, "` | ", pass->description(), " |\n");

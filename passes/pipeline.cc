@@ -4,6 +4,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/explain/explain.h"
+#include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/quantise/quantise.h"
@@ -18,7 +19,7 @@ enum class Stages { kAll, kFusion };
 
 // The pipeline. `kFusion` leaves out what changes inputs and outputs.
 // NOLINTNEXTLINE(readability-function-size): one list, so that the order can be read.
-std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
+std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   std::vector<std::unique_ptr<Pass>> passes;
   const auto add = [&passes](std::unique_ptr<Pass> pass) { passes.push_back(std::move(pass)); };
   // Twice: what is recognised leaves views and sizes behind.
@@ -156,9 +157,21 @@ std::vector<std::unique_ptr<Pass>> AllPasses(Stages stages) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Pass>> DefaultPipeline() { return AllPasses(Stages::kAll); }
+std::vector<std::unique_ptr<Pass>> DefaultPipeline() { return PassesOf(Stages::kAll); }
 
-std::vector<std::unique_ptr<Pass>> FusionPipeline() { return AllPasses(Stages::kFusion); }
+std::vector<std::unique_ptr<Pass>> FusionPipeline() { return PassesOf(Stages::kFusion); }
+
+std::vector<std::unique_ptr<Pass>> AllPasses() {
+  std::vector<std::unique_ptr<Pass>> passes = DefaultPipeline();
+  for (std::unique_ptr<Pass>& pass : ExportPasses()) passes.push_back(std::move(pass));
+  return passes;
+}
+
+std::vector<std::string> ExportStage() {
+  std::vector<std::string> names;
+  for (const std::unique_ptr<Pass>& pass : ExportPasses()) names.emplace_back(pass->name());
+  return names;
+}
 
 std::vector<std::string> LoadPasses() {
   return {"constant-views", "grouped-matmul", "fuse-transposed-factors", "fuse-elementwise"};
@@ -166,7 +179,7 @@ std::vector<std::string> LoadPasses() {
 
 absl::StatusOr<std::unique_ptr<Pass>> FindPass(std::string_view name) {
   std::vector<std::string> others;
-  for (std::unique_ptr<Pass>& pass : DefaultPipeline()) {
+  for (std::unique_ptr<Pass>& pass : AllPasses()) {
     if (pass->name() == name) return std::move(pass);
     others.emplace_back(pass->name());
   }

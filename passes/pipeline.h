@@ -21,6 +21,11 @@ namespace pagefuse {
 std::vector<std::unique_ptr<Pass>> DefaultPipeline();
 // The stages canonicalise, recognise and fuse only: for graphs that keep their inputs and outputs.
 std::vector<std::unique_ptr<Pass>> FusionPipeline();
+// All of them, and behind them those of stage export, which run when a file is written for other
+// runtimes (export/export.h).
+std::vector<std::unique_ptr<Pass>> AllPasses();
+// Names of the passes of stage export, in order.
+std::vector<std::string> ExportStage();
 // Names of the passes for a graph that is run as it came. They only take away copies that no memory
 // has room for: a matrix of an expert for each token, slices of constants, a transposed embedding;
 // and let elementwise ops run in one pass over memory, each by its own kernel.

@@ -98,7 +98,7 @@ absl::Status CheckPipelineNames(const PipelineOptions& options) {
       options.options.empty()) {
     return absl::OkStatus();
   }
-  const Passes passes = DefaultPipeline();
+  const Passes passes = AllPasses();
   Names pass_names, all_names;
   for (const auto& pass : passes) {
     pass_names.emplace_back(pass->name());
@@ -120,7 +120,7 @@ std::vector<PassRule> ExplainedRules(const Names& explain) {
   std::vector<PassRule> explained;
   if (explain.empty()) return explained;
   std::set<std::string> seen;
-  for (const auto& pass : DefaultPipeline()) {
+  for (const auto& pass : AllPasses()) {
     const std::string name(pass->name());
     if (!seen.insert(name).second) continue;
     const bool whole = Contains(explain, kAll) || Contains(explain, name);

@@ -43,6 +43,7 @@ absl::StatusOr<Completion> Decoder::Continue(const Request& request, int64_t roo
                                              const OnToken& on_token) {
   if (engine_) return engine_->Continue(request, room, on_token);
   PF_ASSIGN_OR_RETURN(std::vector<Completion> completions, plain_->Generate({request}, on_token));
+  PF_RETURN_IF_ERROR(FirstError(completions));
   return std::move(completions[0]);
 }
 

@@ -111,12 +111,11 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
     scheduled.push_back(&item);
     tokens_of.push_back(&item);
   };
-  const auto take = [&](size_t index, std::span<const float> logits) -> absl::Status {
+  const auto take = [&](size_t index, std::span<const float> logits) {
     Progress& item = *scheduled[index];
     const size_t completion = &item - progress.data();
-    PF_RETURN_IF_ERROR(AddToken(requests[item.request], logits, item, completion, on_token));
-    scheduler.AddToken(index);
-    return absl::OkStatus();
+    AddToken(requests[item.request], logits, item, completion, on_token);
+    if (item.completion.error.ok()) scheduler.AddToken(index);
   };
   for (size_t i = 0; i < progress.size(); i += requests[progress[i].request].samples) {
     scheduler.Add(static_cast<int64_t>(progress[i].tokens.size()));
@@ -138,7 +137,7 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
         PF_ASSIGN_OR_RETURN(indices.emplace_back(), scheduler.Fork(indices[0]));
         add(first[sample]);
       }
-      for (size_t index : indices) PF_RETURN_IF_ERROR(take(index, values));
+      for (size_t index : indices) take(index, values);
       for (size_t index : indices) {
         if (scheduled[index]->done) scheduler.Finish(index);
       }

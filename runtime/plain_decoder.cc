@@ -143,7 +143,7 @@ absl::Status PlainDecoder::RunOne(const Request& request, Progress& progress, si
   while (!progress.done) {
     PF_ASSIGN_OR_RETURN(const std::vector<float> logits, Step(progress.tokens, first));
     first = static_cast<int64_t>(progress.tokens.size());
-    PF_RETURN_IF_ERROR(AddToken(request, logits, progress, completion, on_token));
+    AddToken(request, logits, progress, completion, on_token);
   }
   return absl::OkStatus();
 }

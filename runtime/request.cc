@@ -74,17 +74,27 @@ std::vector<Completion> Completions(std::vector<Progress> progress) {
   return completions;
 }
 
-absl::Status AddToken(const Request& request, std::span<const float> logits, Progress& progress,
-                      size_t index, const OnToken& on_token) {
+absl::Status FirstError(const std::vector<Completion>& completions) {
+  for (const Completion& completion : completions) {
+    if (!completion.error.ok()) return completion.error;
+  }
+  return absl::OkStatus();
+}
+
+void AddToken(const Request& request, std::span<const float> logits, Progress& progress,
+              size_t index, const OnToken& on_token) {
   Completion& completion = progress.completion;
   const size_t produced = completion.tokens.size();
   std::span<const int64_t> forbidden;
   if (static_cast<int64_t>(produced) < request.sampling.min_tokens) forbidden = request.stop_tokens;
   auto sampled = progress.sampler.Next(logits, progress.tokens, request.prompt.size(), forbidden);
   if (!sampled.ok()) {
-    return absl::Status(sampled.status().code(),
-                        StrCat("request ", progress.request, ", new token ", produced, ": ",
-                               StdView(sampled.status().message())));
+    completion.error = absl::Status(sampled.status().code(),
+                                    StrCat("request ", progress.request, ", new token ", produced,
+                                           ": ", StdView(sampled.status().message())));
+    completion.finish = FinishReason::kFailed;
+    progress.done = true;
+    return;
   }
   const int64_t token = sampled->token;
   completion.tokens.push_back(token);
@@ -101,7 +111,6 @@ absl::Status AddToken(const Request& request, std::span<const float> logits, Pro
   const bool goes_on = !on_token || on_token({index, token, logprobs});
   if (!goes_on && !stopped) completion.finish = FinishReason::kEnded;
   progress.done = stopped || full || !goes_on;
-  return absl::OkStatus();
 }
 
 }  // namespace pagefuse

@@ -29,6 +29,7 @@ enum class FinishReason {
   kLength,  // max_new_tokens
   kStop,    // a stop token
   kEnded,   // OnToken did not go on
+  kFailed,  // Completion::error says why; other completions go on
 };
 
 struct Completion {
@@ -37,6 +38,9 @@ struct Completion {
   std::vector<TokenLogprobs> logprobs = {};  // one a new token, if asked for
   FinishReason finish = FinishReason::kLength;
   uint64_t seed = 0;  // that it was drawn with
+  // kFailed: InvalidArgument naming request and token for logits that are no numbers. What came
+  // before that token is there.
+  absl::Status error = {};
 };
 
 // A token that has just come.
@@ -64,9 +68,12 @@ struct Progress {
 std::vector<Progress> Begin(const std::vector<Request>& requests);
 std::vector<Completion> Completions(std::vector<Progress> progress);
 
+// The first error among them, OK if there is none.
+absl::Status FirstError(const std::vector<Completion>& completions);
+
 // Adds the token that the sampler takes of a row of logits, and tells `on_token`, which may be null.
-// InvalidArgument naming request and token for logits that are no numbers.
-absl::Status AddToken(const Request& request, std::span<const float> logits, Progress& progress,
-                      size_t completion, const OnToken& on_token);
+// Logits that are no numbers end this completion alone.
+void AddToken(const Request& request, std::span<const float> logits, Progress& progress,
+              size_t completion, const OnToken& on_token);
 
 }  // namespace pagefuse

@@ -101,7 +101,8 @@ class Bench {
   // All tokens that were computed, by the time of the steps alone.
   absl::StatusOr<double> TokensPerSecond(const std::vector<Request>& requests) {
     const EngineStats before = decoder_.stats();
-    PF_RETURN_IF_ERROR(decoder_.Generate(requests).status());
+    PF_ASSIGN_OR_RETURN(const std::vector<Completion> completions, decoder_.Generate(requests));
+    PF_RETURN_IF_ERROR(FirstError(completions));
     const EngineStats after = decoder_.stats();
     const int64_t tokens =
         after.prefill_tokens - before.prefill_tokens + after.decode_tokens - before.decode_tokens;

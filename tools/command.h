@@ -38,6 +38,7 @@ void AddGenerateCommand(Command app, Outcome& outcome);
 void AddBenchCommand(Command app, Outcome& outcome);
 void AddCalibrateCommand(Command app, Outcome& outcome);
 void AddOpsCommand(Command app, Outcome& outcome);
+void AddOrtCommand(Command app, Outcome& outcome);
 
 // Flags that every command with a session takes.
 struct SessionFlags {

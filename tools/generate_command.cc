@@ -282,6 +282,8 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
       const std::vector<Completion> completions,
       decoder.Generate(requests, [&](const NewToken& token) { return answers.Take(token); }));
   answers.Finish();
+  // What was asked of the logits needs all of them.
+  if (flags.logit_error || !flags.logits_out.empty()) PF_RETURN_IF_ERROR(FirstError(completions));
   if (!flags.logits_out.empty()) PF_RETURN_IF_ERROR(WriteLogits(completions[0], flags.logits_out));
   nlohmann::ordered_json json = GenerateReport(flags, decoder, requests, completions, answers);
   if (flags.logit_error) {
@@ -290,12 +292,12 @@ absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, De
   }
   if (flags.json) {
     std::cout << JsonText(json) << "\n";
-    return absl::OkStatus();
+    return FirstError(completions);
   }
   PrintAnswers(answers, completions);
   std::cout << std::flush;
   PrintFigures(decoder, json);
-  return absl::OkStatus();
+  return FirstError(completions);
 }
 
 absl::Status Generate(GenerateFlags flags) {

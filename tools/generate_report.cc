@@ -16,6 +16,7 @@ double PerSecond(int64_t count, double seconds) {
 }
 
 std::string FinishName(const Completion& completion, bool stopped) {
+  if (completion.finish == FinishReason::kFailed) return "failed";
   const bool stop = stopped || completion.finish == FinishReason::kStop;
   return stop ? "stop" : completion.finish == FinishReason::kLength ? "length" : "ended";
 }
@@ -27,6 +28,7 @@ Json CompletionJson(size_t i, const Request& request, const Completion& completi
   if (answers.has_text()) item["text"] = answers.text(i);
   item["prompt_tokens"] = request.prompt.size();
   item["finish"] = FinishName(completion, answers.stopped(i));
+  if (!completion.error.ok()) item["error"] = std::string(StdView(completion.error.message()));
   if (request.sampling.temperature > 0) item["seed"] = completion.seed;
   for (size_t t = 0; t < completion.logprobs.size(); ++t) {
     item["logprobs"].push_back(answers.LogprobsJson(completion.tokens[t], completion.logprobs[t]));

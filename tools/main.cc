@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
             AddBenchCommand(app, outcome);
             AddCalibrateCommand(app, outcome);
             AddOpsCommand(app, outcome);
+            AddOrtCommand(app, outcome);
           },
   };
   try {

@@ -16,7 +16,9 @@
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/explain/near_misses.h"
+#include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/page/cache_settings.h"
 #include "pagefuse/passes/page/page.h"
 
@@ -33,6 +35,9 @@ struct Flags {
   bool print_after_changed = false, verify = false, stats = false, timing = false,
        fuse_only = false;
   bool list_passes = false;
+  // Of the file that is written.
+  std::optional<int64_t> target_opset;
+  bool no_bodies = false, keep_float8 = false;
 };
 
 // A file holds the weights that its graph has.
@@ -78,8 +83,23 @@ absl::StatusOr<std::string> EmitOf(const Flags& flags) {
       StrCat("--emit: expected text, onnx or dot, got \"", flags.emit, "\""));
 }
 
-absl::Status Write(const Model& model, const std::string& emit, const Flags& flags) {
-  if (emit == "onnx") return SaveModel(model, flags.output);
+// Brings the model into the form that other runtimes read, and says what that took.
+absl::Status PrepareFile(Model& model, const Flags& flags) {
+  if (flags.no_bodies) return absl::OkStatus();
+  PipelineOptions options = {.passes = ExportStage(), .explain = {"lower-opset", "write-bodies"}};
+  if (flags.keep_float8) options.disabled = {"byte-caches"};
+  if (flags.target_opset) options.options["target_opset"] = StrCat(*flags.target_opset);
+  PF_ASSIGN_OR_RETURN(const PipelineReport report, RunPipeline(model, options));
+  for (const Miss& miss : report.misses) std::cerr << MissText(miss) << "\n";
+  std::cerr << WrittenReport(model) << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Write(Model& model, const std::string& emit, const Flags& flags) {
+  if (emit == "onnx") {
+    PF_RETURN_IF_ERROR(PrepareFile(model, flags));
+    return SaveModel(model, flags.output);
+  }
   const std::string printed =
       emit == "dot" ? PrintDot(*model.graph)
                     : PrintModel(model, {.max_elements = flags.max_elements, .value_infos = true});
@@ -143,7 +163,7 @@ absl::Status CheckPaged(const Model& model, const Flags& flags) {
 
 absl::Status Opt(const Flags& flags) {
   if (flags.list_passes) {
-    for (const auto& pass : DefaultPipeline()) {
+    for (const auto& pass : AllPasses()) {
       std::cout << pass->name() << ": " << pass->description() << "\n";
     }
     return absl::OkStatus();
@@ -192,6 +212,17 @@ void AddOptCommand(Command app, Outcome& outcome) {
   command.AddFlag("--stats", flags->stats, "print how often each rule fired");
   command.AddFlag("--timing", flags->timing, "print the time of each pass");
   command.AddText("--reproducer", flags->reproducer, "folder for a reproducer if a pass fails");
+  const Option no_bodies =
+      command.AddFlag("--no-function-bodies", flags->no_bodies,
+                      "write fused ops alone: a file for pagefuse, which no other runtime loads");
+  command
+      .AddNumber("--target-opset", flags->target_opset, {kOldestTarget, kNewestOpset},
+                 "opset of the written file; newer ops are written as functions [21]")
+      .Excludes(no_bodies);
+  command
+      .AddFlag("--keep-fp8", flags->keep_float8,
+               "float8 caches stay float8 in the written file, not uint8")
+      .Excludes(no_bodies);
   command
       .AddNumber(
           "--max-elements", flags->max_elements, {.least = -1},

@@ -18,6 +18,7 @@
 #include "pagefuse/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/newer_forms.h"
 #include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::onnx_ops {
@@ -204,7 +205,7 @@ OpDef RmsNorm(std::string_view name, int since) {
 
 }  // namespace
 
-OpDef RMSNormalizationDef() { return RmsNorm("RMSNormalization", 23); }
+OpDef RMSNormalizationDef() { return RmsNorm("RMSNormalization", 23).Decomposition(RmsNormBody); }
 
 OpDef SimplifiedLayerNormalizationDef() {
   return RmsNorm("SimplifiedLayerNormalization", 1)

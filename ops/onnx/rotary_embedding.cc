@@ -13,6 +13,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/newer_forms.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -178,6 +179,7 @@ OpDef RotaryEmbeddingDef() {
       .InferShapes(InferRotary)
       .Validate(ValidatePositions)
       .AddKernel({.name = "reference", .run = RunRotary})
+      .Decomposition(RotaryBody)
       .InPlace(0, 0);
 }
 

@@ -12,6 +12,7 @@
 #include "pagefuse/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/newer_forms.h"
 #include "pagefuse/ops/onnx/unary_math.h"
 
 namespace pagefuse::onnx_ops {
@@ -279,7 +280,8 @@ OpDef MishDef() {
 OpDef SwishDef() {
   return Unary<SwishFn>("Swish", 24, "X * sigmoid(alpha * X).", {.alpha = 1.0f})
       .Attr("alpha", 1.0f, "factor inside the sigmoid")
-      .AddKernel(HwyKernel(SwishRow, 1.0f));
+      .AddKernel(HwyKernel(SwishRow, 1.0f))
+      .Decomposition(SwishBody);
 }
 OpDef BitwiseNotDef() { return Unary<BitwiseNotFn, Ints>("BitwiseNot", 18, "Every bit flipped."); }
 OpDef NotDef() {

@@ -313,5 +313,52 @@ TEST(EngineContinue, StartsAnewForAnotherTextAndForAGenerateBetween) {
               HasSubstr("the prompt is empty"));
 }
 
+// The decoder with a token whose embedding is no number.
+Model PoisonedDecoder(int64_t token) {
+  Model model = TinyDecoder();
+  Value* table = model.graph->FindValue("table");
+  Tensor poisoned = *table->initializer()->Clone();
+  const int64_t width = poisoned.dims()[1];
+  for (float& x : poisoned.mutable_values<float>().subspan(token * width, width)) {
+    x = std::numeric_limits<float>::quiet_NaN();
+  }
+  model.graph->SetInitializer(table, std::move(poisoned));
+  return model;
+}
+
+TEST(Engine, LogitsThatAreNoNumbersEndTheirRequestAlone) {
+  constexpr int64_t kPoison = 22;
+  std::vector<Request> requests(4);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    for (int64_t t = 0; t < 9; ++t)
+      requests[i].prompt.push_back((5 * t + static_cast<int64_t>(i)) % 20);
+    requests[i].max_new_tokens = 12;
+  }
+  requests[1].prompt[4] = kPoison;
+  requests[2].samples = 2;
+  requests[2].prompt.back() = kPoison;
+  const auto engine = Engine::Create(PoisonedDecoder(kPoison), {.block_size = 4});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto completions = (*engine)->Generate(requests);
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  ASSERT_EQ(completions->size(), 5u);
+  for (const int failed : {1, 2, 3}) {
+    SCOPED_TRACE(failed);
+    const Completion& completion = (*completions)[failed];
+    EXPECT_EQ(completion.finish, FinishReason::kFailed);
+    EXPECT_TRUE(completion.tokens.empty());
+    EXPECT_EQ(completion.error.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(StdView(completion.error.message())),
+                HasSubstr("new token 0: logits: expected numbers, got NaN"));
+  }
+  EXPECT_EQ(FirstError(*completions), (*completions)[1].error);
+  EXPECT_EQ((*engine)->cache().blocks_in_use(), 0);
+  // The others are what they are alone.
+  const std::vector<std::vector<int64_t>> alone =
+      OneByOne({requests[0], requests[3]}, /*window=*/0);
+  EXPECT_EQ((*completions)[0].tokens, alone[0]);
+  EXPECT_EQ((*completions)[4].tokens, alone[1]);
+}
+
 }  // namespace
 }  // namespace pagefuse

@@ -1,0 +1,24 @@
+// Domains in which a file for other runtimes calls what they do not know.
+//
+// Such a file has a model-local function for every body of a fused op (passes/export/). A runtime
+// finds a body by domain and name alone, so an op with several bodies has them in several domains:
+// `pagefuse`, `pagefuse.2`, `pagefuse.3`. Ops of ai.onnx that are newer than the file's opset are
+// called in `pagefuse.onnx` (and `pagefuse.onnx.2`), where a body says what they mean. Import reads
+// such a file as it was before (written_bodies.h).
+#pragma once
+
+#include <string_view>
+
+namespace pagefuse {
+
+// Metadata of the model: the opset of ai.onnx that its graph was in before it was written for
+// others. What has it was written here.
+inline constexpr std::string_view kWrittenFromOpset = "pagefuse.written_from_opset";
+
+// Metadata: names of values, a line each, that are float8 and are declared as bytes.
+inline constexpr std::string_view kFloat8Values = "pagefuse.float8_values";
+
+inline constexpr std::string_view kFusedDomain = "pagefuse";
+inline constexpr std::string_view kNewerOpsDomain = "pagefuse.onnx";
+
+}  // namespace pagefuse

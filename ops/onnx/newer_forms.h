@@ -1,0 +1,20 @@
+// Ops of ai.onnx that came with opset 23 and later, in ops of opset 21: what a file says of them
+// that a runtime of that opset reads.
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/graph.h"
+#include "pagefuse/ops/op_def.h"
+
+namespace pagefuse::onnx_ops {
+
+absl::StatusOr<DecompositionVariant> SwishBody(const Node& node);
+
+// FailedPrecondition if the axes that are normalised depend on a rank that is not known.
+absl::StatusOr<DecompositionVariant> RmsNormBody(const Node& node);
+
+// FailedPrecondition if the rank of X is not known.
+absl::StatusOr<DecompositionVariant> RotaryBody(const Node& node);
+
+}  // namespace pagefuse::onnx_ops

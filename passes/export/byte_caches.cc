@@ -1,0 +1,60 @@
+// byte-caches: caches of float8 come and go as bytes.
+#include <string>
+#include <vector>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/infer.h"
+#include "pagefuse/passes/export/export.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+// Bytes say no more what they are: attention over float8 queries is told by an attribute.
+void NameQueryTypes(const Graph& graph) {
+  constexpr const char* kAttribute = "query_type";
+  for (const auto& node : graph.nodes()) {
+    const Value* query = node->input(0);
+    if (!node->Is("PagedAttention", "pagefuse") || query == nullptr ||
+        query->dtype() != DataType::kFloat8E4M3FN || node->attribute(kAttribute) != nullptr) {
+      continue;
+    }
+    node->SetAttribute(kAttribute, MakeAttribute(std::string(DataTypeName(query->dtype()))));
+  }
+}
+
+class ByteCachesPass : public Pass {
+ public:
+  std::string_view name() const override { return "byte-caches"; }
+  std::string_view description() const override {
+    return "Makes float8 caches that enter and leave the graph uint8.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    Graph& graph = *model.graph;
+    std::vector<Value*> caches;
+    for (Value* input : graph.inputs()) {
+      if (input->dtype() == DataType::kFloat8E4M3FN) caches.push_back(input);
+    }
+    if (caches.empty()) return false;
+    NameQueryTypes(graph);
+    for (Value* cache : caches) {
+      cache->set_dtype(DataType::kUint8);
+      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
+    }
+    // What the ops make of them is uint8 then too.
+    for (Value* value : graph.values()) {
+      if (value->dtype() == DataType::kFloat8E4M3FN && value->producer() != nullptr) {
+        value->set_dtype(DataType::kUndefined);
+      }
+    }
+    PF_RETURN_IF_ERROR(InferShapes(model));
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> ByteCaches() { return std::make_unique<ByteCachesPass>(); }
+
+}  // namespace pagefuse

@@ -1,0 +1,251 @@
+#include "pagefuse/passes/export/call_bodies.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/body_domains.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/infer.h"
+#include "pagefuse/passes/export/export.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+// AttributeProto.AttributeType of what a node may be given.
+int32_t OnnxType(const Attribute& attribute) {
+  enum : int32_t { kFloat = 1, kInt = 2, kString = 3, kFloats = 6, kInts = 7 };
+  if (std::holds_alternative<float>(attribute.value)) return kFloat;
+  if (std::holds_alternative<int64_t>(attribute.value)) return kInt;
+  if (std::holds_alternative<std::string>(attribute.value)) return kString;
+  if (std::holds_alternative<std::vector<float>>(attribute.value)) return kFloats;
+  if (std::holds_alternative<std::vector<int64_t>>(attribute.value)) return kInts;
+  if (const auto* outer = std::get_if<AttributeRef>(&attribute.value)) return outer->onnx_type;
+  return 0;
+}
+
+std::optional<Attribute> DefaultOf(const OpDef& op, std::string_view name) {
+  for (const AttributeDef& def : op.attributes()) {
+    if (def.name != name) continue;
+    return std::visit(
+        [](const auto& value) -> std::optional<Attribute> {
+          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
+            return std::nullopt;
+          } else {
+            return MakeAttribute(value);
+          }
+        },
+        def.default_value);
+  }
+  return std::nullopt;
+}
+
+// What the call has for an attribute, or what the op says where it has none.
+std::optional<Attribute> ValueOf(const Node& call, const OpDef& op, std::string_view name) {
+  if (const Attribute* given = call.attribute(name)) return *given;
+  return DefaultOf(op, name);
+}
+
+// A reference to a float stays one. Others decide what a node computes, and not only with which
+// number: older runtimes may lack the node, and what stands for it depends on that.
+bool IsWrittenOut(const Node& node, const Attribute& value) {
+  return !std::holds_alternative<float>(value.value) &&
+         !std::holds_alternative<AttributeRef>(value.value) && !node.Is("Constant");
+}
+
+// References say of what type they are; those to what the call does not have go.
+void TypeReferences(Function& function, const Node& call, const OpDef& op) {
+  std::set<std::string> names;
+  for (const auto& node : function.body->nodes()) {
+    std::vector<std::string> gone;
+    for (const auto& [name, attribute] : node->attributes()) {
+      const auto* reference = std::get_if<AttributeRef>(&attribute.value);
+      if (reference == nullptr) continue;
+      const std::optional<Attribute> value = ValueOf(call, op, reference->name);
+      if (!value.has_value()) {
+        gone.push_back(name);
+        continue;
+      }
+      if (IsWrittenOut(*node, *value)) {
+        node->SetAttribute(name, *value);
+        continue;
+      }
+      names.insert(reference->name);
+      node->SetAttribute(name, MakeAttribute(AttributeRef{reference->name, OnnxType(*value)}));
+    }
+    for (const std::string& name : gone) node->RemoveAttribute(name);
+  }
+  function.attributes.assign(names.begin(), names.end());
+}
+
+template <typename Values>
+Value* FindPort(const Values& formal, std::string_view name) {
+  const auto found = std::find_if(formal.begin(), formal.end(),
+                                  [&](const Value* value) { return value->name() == name; });
+  return found == formal.end() ? nullptr : *found;
+}
+
+// The ports of the body are those of the call: a text lists what it uses.
+absl::Status SetPorts(Graph& body, const Node& call, const OpDef& op) {
+  const std::vector<Value*> used = body.inputs();
+  while (!body.inputs().empty()) body.RemoveInput(0);
+  for (int i = 0; i < call.num_inputs(); ++i) {
+    const std::string& name = op.inputs()[i].name;
+    Value* formal = FindPort(used, name);
+    if (formal == nullptr) {
+      formal = body.AddValue(body.UniqueName(name));
+    }
+    body.MarkInput(formal);
+    if (call.input(i) == nullptr) continue;
+    formal->set_dtype(call.input(i)->dtype());
+    formal->set_shape(call.input(i)->shape());
+  }
+  const std::vector<Value*> made = body.outputs();
+  while (!body.outputs().empty()) body.RemoveOutput(0);
+  for (int i = 0; i < call.num_outputs(); ++i) {
+    const std::string& name = op.outputs()[i].name;
+    Value* formal = FindPort(made, name);
+    if (formal == nullptr && call.output(i) != nullptr) {
+      return absl::FailedPreconditionError(
+          StrCat(call.Description(), ": its body does not compute output ", i, " \"", name, "\""));
+    }
+    // An output that the call leaves out, in front of others: something has to stand there.
+    if (formal == nullptr) formal = body.AddInitializer(body.UniqueName(name), Tensor::Scalar(0.F));
+    body.AddOutput(formal);
+  }
+  return absl::OkStatus();
+}
+
+// The body with numbers for its references: the call's, or any where the call is itself part of a
+// body and only that body's caller knows.
+std::unique_ptr<Graph> WithNumbers(const Function& function, const Node& call, const OpDef& op) {
+  std::unique_ptr<Graph> body = function.body->Clone();
+  for (const auto& node : body->nodes()) {
+    for (const auto& [name, attribute] : node->attributes()) {
+      const auto* reference = std::get_if<AttributeRef>(&attribute.value);
+      if (reference == nullptr) continue;
+      Attribute value = *ValueOf(call, op, reference->name);
+      if (std::holds_alternative<AttributeRef>(value.value)) value = MakeAttribute(1.F);
+      node->SetAttribute(name, std::move(value));
+    }
+  }
+  return body;
+}
+
+// Types of the values in between, as they are for this call.
+absl::Status InferBody(const Function& function, const Node& call, const OpDef& op) {
+  Model model;
+  model.opset_imports = {{"", kNewestOpset}, {std::string(kFusedDomain), 1}, {"com.microsoft", 1}};
+  model.graph = WithNumbers(function, call, op);
+  PF_RETURN_IF_ERROR(InferShapes(model));
+  for (Value* value : function.body->values()) {
+    const Value* typed = model.graph->FindValue(value->name());
+    if (typed == nullptr) continue;
+    value->set_dtype(typed->dtype());
+    // Sizes are those of this call, and the body serves others.
+    std::optional<Shape> ranked;
+    if (typed->shape()) ranked = Shape(std::vector<Dim>(typed->shape()->rank(), Dim::Unknown()));
+    value->set_shape(std::move(ranked));
+  }
+  return absl::OkStatus();
+}
+
+// The same for bodies that are written alike: types decide how BitCast and float8 are lowered.
+std::string TextOf(const Function& body) {
+  std::string text = PrintFunction(body, {.value_infos = false});
+  for (const Value* value : body.body->values()) {
+    StrAppend(&text, static_cast<int>(value->dtype()), " ");
+  }
+  return text;
+}
+
+std::string BodyDomain(std::string_view domain, size_t index) {
+  return index == 0 ? std::string(domain) : StrCat(domain, ".", index + 1);
+}
+
+// A call of the same op in another domain, under the same names.
+void MoveCall(Node* call, const std::string& domain) {
+  if (call->domain() == domain) return;
+  Graph& graph = *call->graph();
+  std::vector<Value*> outputs;
+  for (const Value* old : call->outputs()) {
+    outputs.push_back(
+        old == nullptr ? nullptr
+                       : graph.AddValue(graph.UniqueName(old->name()), old->dtype(), old->shape()));
+  }
+  Node* moved = graph.AddNode(domain, call->op_type(), call->inputs(), outputs, call);
+  moved->name = call->name;
+  moved->doc_string = call->doc_string;
+  moved->metadata = call->metadata;
+  for (const auto& [name, attribute] : call->attributes()) moved->SetAttribute(name, attribute);
+  std::vector<std::string> names;
+  for (Value* old : call->outputs()) {
+    names.push_back(old == nullptr ? "" : old->name());
+    if (old != nullptr)
+      graph.ReplaceAllUses(old, moved->output(static_cast<int>(names.size()) - 1));
+  }
+  graph.EraseNode(call);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i] != nullptr && outputs[i]->name() != names[i]) graph.Rename(outputs[i], names[i]);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op) {
+  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(call));
+  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
+  function.name = call.op_type();
+  function.doc_string = op.doc();
+  function.defaults.clear();
+  TypeReferences(function, call, op);
+  PF_RETURN_IF_ERROR(SetPorts(*function.body, call, op));
+  PF_RETURN_IF_ERROR(InferBody(function, call, op));
+  function.opset_imports = {{"", kNewestOpset}};
+  for (const auto& node : function.body->nodes()) {
+    if (!node->domain().empty()) function.opset_imports[node->domain()] = 1;
+    // ONNX Runtime 1.20 names what it fuses after the nodes, and takes two without a name for one.
+    if (node->name.empty()) node->name = NodeLabel(*node);
+  }
+  return function;
+}
+
+absl::StatusOr<std::string> CallBodies::DomainOf(const Node& call, Function body) {
+  std::vector<std::string>& texts = texts_[call.op_type()];
+  std::string text = TextOf(body);
+  const auto known = std::find(texts.begin(), texts.end(), text);
+  const auto index = static_cast<size_t>(known - texts.begin());
+  if (known == texts.end()) {
+    if (texts.size() == kMaxBodies) {
+      return absl::ResourceExhaustedError(
+          StrCat(call.Description(), ": expected at most ", kMaxBodies, " different bodies of ",
+                 call.op_type(),
+                 ", which differ in modes, types, sizes that the text holds and "
+                 "ports that are given; this is one more"));
+    }
+    texts.push_back(std::move(text));
+    body.domain = BodyDomain(domain_, index);
+    model_.functions.push_back(std::move(body));
+  }
+  return BodyDomain(domain_, index);
+}
+
+absl::StatusOr<std::string> CallBodies::Add(Node* call, const OpDef& op) {
+  PF_ASSIGN_OR_RETURN(Function body, BodyOfCall(*call, op));
+  const std::vector<std::string> attributes = body.attributes;
+  PF_ASSIGN_OR_RETURN(const std::string domain, DomainOf(*call, std::move(body)));
+  // Said at the call: what a function says of defaults is not read everywhere.
+  for (const std::string& name : attributes) {
+    if (call->attribute(name) == nullptr) call->SetAttribute(name, *DefaultOf(op, name));
+  }
+  model_.opset_imports[domain] = 1;
+  MoveCall(call, domain);
+  return domain;
+}
+
+}  // namespace pagefuse

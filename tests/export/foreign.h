@@ -1,0 +1,30 @@
+// A model as another runtime sees it: written with bodies for all that is pagefuse's own.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/testcase.h"
+
+#include "pagefuse/ir/model.h"
+#include "pagefuse/passes/pipeline.h"
+
+namespace pagefuse {
+
+// The model after the stage export. FailedPrecondition with the reason where an op got no body.
+absl::StatusOr<Model> Written(const Model& model, int64_t target_opset);
+
+// The same graph with calls of functions that no registry here knows: their bodies run.
+absl::StatusOr<Model> WithForeignNames(const Model& written);
+
+// Float8 tensors as bytes, as the inputs of a written model are.
+absl::StatusOr<std::map<std::string, Tensor>> AsBytes(const std::map<std::string, Tensor>& feeds);
+// And back, for outputs that are float8 in `model`.
+absl::StatusOr<std::vector<Tensor>> FromBytes(std::vector<Tensor> outputs, const Model& model);
+
+// Bytes of 16-bit floats are compared as numbers: a wider type makes a signalling NaN quiet.
+void LetNansDiffer(TestCase& test_case);
+
+}  // namespace pagefuse

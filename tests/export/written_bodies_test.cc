@@ -1,0 +1,166 @@
+// What is written for other runtimes computes what the ops compute: every golden case, through the
+// bodies alone and in ops of the oldest target.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "foreign.h"
+#include "gtest/gtest.h"
+#include "paths.h"
+#include "tools/testcase.h"
+
+#include "pagefuse/ir/body_domains.h"
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/passes/export/export.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+std::vector<std::string> FoldersWithAnswers() {
+  std::vector<std::string> folders = FindTestCases(SourcePath("tests/golden"));
+  std::erase_if(folders,
+                [](const std::string& path) { return path.find("/err_") != std::string::npos; });
+  return folders;
+}
+
+// Runs the bodies of a model's ops and nothing else of pagefuse's.
+absl::StatusOr<std::vector<Tensor>> RunBodies(const Model& model,
+                                              const std::map<std::string, Tensor>& feeds) {
+  auto written = Written(model, kOldestTarget);
+  if (!written.ok()) return written.status();
+  auto foreign = WithForeignNames(*written);
+  if (!foreign.ok()) return foreign.status();
+  auto bytes = AsBytes(feeds);
+  if (!bytes.ok()) return bytes.status();
+  auto outputs = EvaluateModel(*foreign, *bytes);
+  if (!outputs.ok()) return outputs.status();
+  return FromBytes(*std::move(outputs), model);
+}
+
+class WrittenGolden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(WrittenGolden, BodyGivesTheAnswer) {
+  absl::StatusOr<TestCase> test_case = LoadTestCase(GetParam());
+  ASSERT_TRUE(test_case.ok()) << test_case.status();
+  LetNansDiffer(*test_case);
+  const absl::Status status = CheckTestCase(*test_case, RunBodies);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_P(WrittenGolden, ReadsBackAsItWas) {
+  absl::StatusOr<TestCase> test_case = LoadTestCase(GetParam());
+  ASSERT_TRUE(test_case.ok()) << test_case.status();
+  const auto written = Written(test_case->model, kOldestTarget);
+  ASSERT_TRUE(written.ok()) << written.status();
+  const auto bytes = ExportModel(*written);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  const auto back = ImportModel(*bytes, {});
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(back->functions.empty());
+  EXPECT_EQ(back->opset_imports, test_case->model.opset_imports);
+  const Node& was = *test_case->model.graph->nodes().front();
+  const Node& is = *back->graph->nodes().front();
+  EXPECT_EQ(is.domain(), was.domain());
+  EXPECT_EQ(is.op_type(), was.op_type());
+  // Attributes that stood at their defaults may be said now.
+  for (const auto& [name, attribute] : was.attributes()) {
+    ASSERT_NE(is.attribute(name), nullptr) << name;
+    EXPECT_EQ(is.attribute(name)->value.index(), attribute.value.index()) << name;
+  }
+}
+
+std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
+  const std::string& path = info.param;
+  const size_t op = path.rfind('/', path.rfind('/') - 1) + 1;
+  std::string name = path.substr(op);
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WrittenGolden, ::testing::ValuesIn(FoldersWithAnswers()), NameOf);
+
+// A suite without cases would pass.
+TEST(WrittenGoldens, AreFound) { EXPECT_GE(FoldersWithAnswers().size(), 28u); }
+
+TEST(WrittenModel, LayersShareTheirBodies) {
+  auto model = LoadModel(SourcePath("models/gemma3_B18/model.onnx"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_TRUE(RunPipeline(*model).ok());
+  const auto written = Written(*model, kOldestTarget);
+  ASSERT_TRUE(written.ok()) << written.status();
+  std::map<std::string, int> bodies;
+  for (const Function& function : written->functions) ++bodies[function.name];
+  // Attention over a window and over all keys; all else once.
+  EXPECT_EQ(bodies, (std::map<std::string, int>{{"GatedLinear", 1},
+                                                {"PagedAttention", 2},
+                                                {"RMSNormalization", 1},
+                                                {"RopeCacheInsert", 1},
+                                                {"RotaryEmbedding", 1}}));
+  EXPECT_EQ(written->OpsetVersion(""), kOldestTarget);
+  EXPECT_EQ(written->ir_version, 10);
+}
+
+TEST(WrittenModel, NamesOverloadsNowhere) {
+  auto model = LoadModel(SourcePath("models/deepseek_v32_A18/model.onnx"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_TRUE(RunPipeline(*model).ok());
+  const auto written = Written(*model, kOldestTarget);
+  ASSERT_TRUE(written.ok()) << written.status();
+  ASSERT_FALSE(written->functions.empty());
+  std::set<std::pair<std::string, std::string>> names;
+  for (const Function& function : written->functions) {
+    EXPECT_EQ(function.overload, "");
+    EXPECT_TRUE(names.emplace(function.domain, function.name).second)
+        << function.domain << "." << function.name;
+  }
+}
+
+// A runtime that takes input and output for one memory copies nothing.
+TEST(WrittenModel, CachesAreWrittenStraight) {
+  for (const char* mode : {"none", "fp8_per_token_head", "int8_per_token_head"}) {
+    SCOPED_TRACE(mode);
+    auto model = LoadModel(SourcePath("models/gemma3_B18/model.onnx"));
+    ASSERT_TRUE(model.ok()) << model.status();
+    ASSERT_TRUE(RunPipeline(*model, {.options = {{"kv_cache", mode}}}).ok());
+    const auto written = Written(*model, kOldestTarget);
+    ASSERT_TRUE(written.ok()) << written.status();
+    int caches = 0;
+    for (const Function& function : written->functions) {
+      if (function.name != "RopeCacheInsert") continue;
+      for (const Value* output : function.body->outputs()) {
+        if (output->name().find("cache_out") == std::string::npos) continue;
+        ++caches;
+        ASSERT_NE(output->producer(), nullptr) << output->name();
+        EXPECT_TRUE(output->producer()->Is("ScatterND")) << output->name();
+        EXPECT_EQ(output->producer()->input(0)->producer(), nullptr) << output->name();
+      }
+    }
+    EXPECT_EQ(caches, std::string(mode) == "none" ? 2 : 4);
+  }
+}
+
+TEST(WrittenModel, RefusesASecondWriter) {
+  auto model = ParseModel(R"(
+<ir_version: 10, opset_import: ["" : 24, "pagefuse" : 1]>
+g (float[T, 2, 8] k, float[T, 2, 8] v, float[NB, 4, 2, 8] kc, float[NB, 4, 2, 8] vc, int64[T] slots)
+  => (float[NB, 4, 2, 8] kc_out, float[NB, 4, 2, 8] vc_out)
+{
+  kc_1, vc_1 = pagefuse.PagedCacheInsert (k, v, kc, vc, slots)
+  kc_out, vc_out = pagefuse.PagedCacheInsert (k, v, kc_1, vc_1, slots)
+}
+)");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto written = Written(*model, kOldestTarget);
+  ASSERT_FALSE(written.ok());
+  EXPECT_NE(written.status().message().find("a file has one writer for each cache"),
+            absl::string_view::npos)
+      << written.status();
+}
+
+}  // namespace
+}  // namespace pagefuse

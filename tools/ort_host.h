@@ -1,0 +1,72 @@
+// ONNX Runtime, loaded from a path while the program runs: how its graphs are run beside ours.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "plugin/ort_abi.h"
+
+#include "pagefuse/ir/tensor.h"
+
+namespace pagefuse::tools {
+
+// A library of ONNX Runtime. Stays loaded until the program ends: its threads may outlive a
+// session.
+class OrtLibrary {
+ public:
+  // `path`: the shared object (libonnxruntime.so.1). NotFound or InvalidArgument in one sentence:
+  // no such file, not ONNX Runtime, or a release older than 1.17.
+  static absl::StatusOr<std::shared_ptr<OrtLibrary>> Load(const std::string& path);
+  ~OrtLibrary();
+
+  const std::string& version() const { return version_; }
+  ort::Api* api() const { return api_; }
+  const ort::Env* env() const { return env_; }
+  const ort::MemoryInfo* memory() const { return memory_; }
+  // OK for null; takes what it gets. The message is ONNX Runtime's own.
+  absl::Status ToStatus(ort::Status* status) const;
+
+ private:
+  OrtLibrary() = default;
+  ort::Api* api_ = nullptr;
+  ort::Env* env_ = nullptr;
+  ort::MemoryInfo* memory_ = nullptr;
+  std::string version_;
+};
+
+struct OrtSessionOptions {
+  std::string custom_ops = {};  // a library with custom ops; empty: none
+  int threads = 0;              // 0: as ONNX Runtime likes
+};
+
+// A model in ONNX Runtime. Not thread-safe.
+class OrtSession {
+ public:
+  // ONNX Runtime reads the file itself. Errors are those it gives.
+  static absl::StatusOr<std::unique_ptr<OrtSession>> Create(std::shared_ptr<OrtLibrary> library,
+                                                            const std::string& model,
+                                                            const OrtSessionOptions& options);
+  ~OrtSession();
+
+  // Runs the model. An output in `bound` is written to that tensor's memory, which may be that of a
+  // feed: then ONNX Runtime computes in place what it can. Others get memory of their own.
+  // Outputs in the order of `outputs`.
+  absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& feeds,
+                                          const std::vector<std::string>& outputs,
+                                          const std::map<std::string, Tensor>& bound = {});
+
+ private:
+  struct Values;
+  explicit OrtSession(std::shared_ptr<OrtLibrary> library) : library_(std::move(library)) {}
+  absl::StatusOr<ort::Value*> Wrap(const std::string& name, const Tensor& tensor, Values& values);
+  absl::StatusOr<Tensor> CopyOut(ort::Value* value);
+
+  std::shared_ptr<OrtLibrary> library_;
+  ort::Session* session_ = nullptr;
+};
+
+}  // namespace pagefuse::tools

@@ -1,0 +1,36 @@
+// What a model is run on to compare runtimes: for a paged graph the steps of two sequences, for
+// others inputs that are made up.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/tensor.h"
+
+namespace pagefuse::tools {
+
+// One run: inputs as they are before it, and what the outputs are here.
+struct OrtStep {
+  std::map<std::string, Tensor> feeds;
+  std::vector<std::string> output_names;
+  std::vector<Tensor> expected;
+  // Outputs that are inputs written to, with the input's name: caches.
+  std::map<std::string, std::string> in_place;
+};
+
+// A paged graph: the prompts of two sequences of different lengths, then two steps of a token each.
+// Others: one run on inputs that are made up. Runs the model here.
+absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model);
+
+// Tensors for one run of a step; what is written in place is a copy.
+struct StepMemory {
+  std::map<std::string, Tensor> feeds;
+  std::map<std::string, Tensor> bound;  // by output; empty without `bind`
+};
+absl::StatusOr<StepMemory> MemoryOf(const OrtStep& step, bool bind);
+
+}  // namespace pagefuse::tools
