@@ -39,6 +39,11 @@ bool IsViewOrCast(const Node& node) {
   return IsViewNode(node) || node.Is("Cast") || node.Is("Identity");
 }
 
+// A part of what the graph is given, as caches are that lie in one tensor.
+bool IsPart(const Node& node) {
+  return node.Is("Slice") || node.Is("Split") || (node.Is("Gather") && ConstantOf(node.input(1)));
+}
+
 }  // namespace
 
 struct FusionSearch::Attempt {
@@ -122,8 +127,8 @@ std::vector<Value*> FusionSearch::Candidates(const Attempt& attempt, const Fusio
   for (Value* leaf : upstream.leaves) add(leaf);
   for (Value* constant : upstream.constants) add(constant);
   for (Node* node : upstream.nodes) {
-    const bool still_outer =
-        IsViewOrCast(*node) && node->input(0) && outer.contains(node->input(0));
+    const bool moves = IsViewOrCast(*node) || (spec.role == ProbeRole::kContents && IsPart(*node));
+    const bool still_outer = moves && node->input(0) && outer.contains(node->input(0));
     for (Value* output : node->outputs()) {
       if (!output) continue;
       if (still_outer) outer.insert(output);

@@ -134,7 +134,8 @@ class FuseIndexLogitsPass : public SitePass {
   std::vector<Node*> Places(const Graph& graph) const override {
     std::vector<Node*> nodes = NodesOf(graph);
     std::erase_if(nodes, [](const Node* node) {
-      return !node->Is("Where") || node->output(0)->dtype() != DataType::kFloat;
+      const bool masks = node->Is("Where") || node->Is("Add");
+      return !masks || node->output(0)->dtype() != DataType::kFloat;
     });
     return nodes;
   }

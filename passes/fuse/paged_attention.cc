@@ -48,12 +48,11 @@ std::optional<Element> QueryCodes(ElementReader& reader, const Element& query) {
   return is_code ? std::optional(codes) : std::nullopt;
 }
 
-// Codes of 4 bits.
 absl::StatusOr<Reading> ReadTransformed(TransformedRows rows, Reading reading) {
   reading.key = std::move(rows.key);
   reading.value = std::move(rows.value);
   reading.signs = std::move(rows.signs);
-  reading.format = {.mode = KvQuantMode::kInt4PerTokenHead};
+  reading.format = rows.format;
   PF_ASSIGN_OR_RETURN(reading.axes, PagedAxesOf(reading.site, reading.key));
   PF_ASSIGN_OR_RETURN(reading.visible, VisibleKeysOf(reading.site, reading.axes));
   return reading;

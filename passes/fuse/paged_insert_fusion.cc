@@ -72,6 +72,16 @@ std::vector<Value*> CachesBefore(const FusionSearch& search, const Value* output
   return found;
 }
 
+// [tokens, elements], of caches [slots, elements].
+bool IsFlat(const Value& rows, const Value& cache) {
+  return Rank(rows) == 2 && Rank(cache) == 2 && BackDim(rows, 1) > 0 &&
+         BackDim(rows, 1) == BackDim(cache, 1);
+}
+// Heads of rows, and elements of a head.
+std::vector<int64_t> RowTail(const Value& rows) {
+  return {Rank(rows) == 2 ? 1 : BackDim(rows, 2), BackDim(rows, 1)};
+}
+
 // Rows of codes are what the graph is given: what it computes codes of is for the other codings.
 FusionPort Rows(std::string name, const Value* cache, RowCoding coding) {
   return {.name = std::move(name),
@@ -80,6 +90,8 @@ FusionPort Rows(std::string name, const Value* cache, RowCoding coding) {
           .fits = [cache, coding](const Value& value) {
             const bool is_code = value.dtype() == DataType::kFloat8E4M3FN;
             const bool typed = coding == RowCoding::kCodes ? is_code : IsRowType(value.dtype());
+            // Without their heads, rows that are copied are of one.
+            if (typed && IsFlat(value, *cache) && coding == RowCoding::kCopied) return true;
             if (!typed || Rank(value) < 3 || BackDim(value, 2) < 1) return false;
             // Two codes of a transformed row lie in one byte.
             const int64_t elements = coding == RowCoding::kTransformed ? 2 : 1;
@@ -143,10 +155,7 @@ std::string InsertText(const InsertCaches& caches, const SlotForm& slots,
                        const std::vector<FusionPort>& specs, const BoundPorts& ports,
                        const CacheFormat& format) {
   const int64_t block_size = BlockSize(*caches.key);
-  const auto tail = [&](const char* port) -> std::vector<int64_t> {
-    const Value& rows = *ports.at(port);
-    return {BackDim(rows, 2), BackDim(rows, 1)};
-  };
+  const auto tail = [&](const char* port) { return RowTail(*ports.at(port)); };
   const auto cache_tail = [&](const char* port) -> std::vector<int64_t> {
     return {tail(port)[0], format.StoredElements(tail(port)[1])};
   };
@@ -206,9 +215,8 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches
     const std::vector<FusionPort> specs = InsertPorts(caches, slots, coding);
     const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
       Draft result;
-      const int64_t row = coding == RowCoding::kTransformed
-                              ? BackDim(*ports.at("key"), 1) * BackDim(*ports.at("key"), 2) / 2
-                              : BackDim(*ports.at("key"), 1) * BackDim(*ports.at("key"), 2);
+      const std::vector<int64_t> tail = RowTail(*ports.at("key"));
+      const int64_t row = tail[0] * tail[1] / (coding == RowCoding::kTransformed ? 2 : 1);
       for (const CacheFormat& format : FormatsOf(caches, coding)) {
         if (!Fits(format, ports)) continue;
         result.texts.push_back(InsertText(caches, slots, specs, ports, format));
@@ -250,6 +258,15 @@ absl::StatusOr<bool> FuseWithRowScales(FusionSearch& search, InsertCaches caches
   return false;
 }
 
+// Whether [slots, n] may be the scales of codes that are written beside them.
+bool MayBeScales(const FusionSearch& search, const Value& cache) {
+  if (cache.dtype() != DataType::kFloat || Rank(cache) != 2) return false;
+  const std::vector<Value*> values = search.ComputedValues();
+  return std::any_of(values.begin(), values.end(), [](const Value* value) {
+    return IsCacheType(value->dtype()) && !IsRowType(value->dtype()) && IsWrittenCache(*value);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<bool> FusePagedCacheInsert(FusionSearch& search, Value* output) {
@@ -257,6 +274,7 @@ absl::StatusOr<bool> FusePagedCacheInsert(FusionSearch& search, Value* output) {
       !ReshapeDims(*output)) {
     return false;
   }
+  if (MayBeScales(search, *output)) return false;
   const auto like_output = [output](const Value& value) {
     return value.dtype() == output->dtype() && Rank(value) == Rank(*output);
   };

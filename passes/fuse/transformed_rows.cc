@@ -250,7 +250,14 @@ class TransformReader {
 absl::StatusOr<TransformedRows> ReadTransformedRows(ElementReader& reader,
                                                     const OpsetImports& opsets,
                                                     AttentionSite& site) {
+  constexpr int kCodeBits = 4;
   TransformedRows rows;
+  for (const RowFormat& row : RowFormats()) {
+    const CacheFormat format{.mode = row.mode};
+    const bool fits = format.needs_signs() && format.has_row_scales() && row.code_bits == kCodeBits;
+    if (fits) rows.format = format;
+  }
+  if (!rows.format.needs_signs()) return absl::NotFoundError("no format transforms rows");
   PF_ASSIGN_OR_RETURN(rows.key, StoredRows(reader, site.key, site.e).Read());
   PF_ASSIGN_OR_RETURN(rows.value, StoredRows(reader, site.value, site.d).Read());
   if (rows.value.number != 1) return Refused("values have a factor beside their scales");

@@ -9,6 +9,7 @@
 namespace pagefuse {
 
 struct TransformedRows {
+  CacheFormat format;
   ReadRows key, value;
   Element signs;  // [element of a row]
 };

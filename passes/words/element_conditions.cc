@@ -34,6 +34,11 @@ IndexForm KeptByTrilu(ElementReader& reader, const Element& element) {
   return IntOr(node, "upper", 1) != 0 ? above : above.Times(Dim(-1));
 }
 
+// A bool as a number.
+bool IsTruth(const Element& element) {
+  return element.From("Cast") && element.producer()->input(0)->dtype() == DataType::kBool;
+}
+
 // 1 where all of some conditions hold, compared with 0 or 1: the conditions, or that one fails.
 Conditions Unwrapped(const IndexForm& condition) {
   const AtomPtr all = (condition + IndexForm(1)).atom();
@@ -78,7 +83,7 @@ absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolv
     return Conditions{MaxOf(AllOf(a), AllOf(b))};
   }
   // x xor true, 1 - x.
-  if (node->Is("Xor") || node->Is("Sub")) {
+  if (node->Is("Xor") || (node->Is("Sub") && IsTruth(Operand(element, 1)))) {
     for (int side : {0, 1}) {
       if (node->Is("Sub") && side == 1) break;
       if (Number(Operand(element, side)) == 1.0) return ReadNegation(Operand(element, 1 - side));
@@ -130,8 +135,8 @@ absl::StatusOr<Conditions> ElementReader::ReadComparison(const Element& element)
   const bool greater = node.Is("Greater");
   // A truth as a number, against what lies between false and true.
   const auto bound = Number(Operand(element, 1));
-  if ((greater || less) && bound && *bound > 0 && *bound < 1) {
-    const Element truth = Operand(element, 0);
+  const Element truth = Operand(element, 0);
+  if ((greater || less) && bound && *bound > 0 && *bound < 1 && IsTruth(truth)) {
     return greater ? ReadConditions(truth) : ReadNegation(truth);
   }
   if (less || node.Is("LessOrEqual")) {
@@ -148,9 +153,9 @@ absl::StatusOr<Conditions> ElementReader::ReadComparison(const Element& element)
       if (first.value->dtype() == DataType::kBool) return ReadNegation(first);
     }
     const IndexForm form = ReadIndex(first);
-    const AtomPtr truth = form.atom();
-    if (truth && truth->kind == IndexAtom::Kind::kTruth && (bound == 0.0 || bound == 1.0)) {
-      return bound == 1.0 ? truth->args : NegationOf(truth->args);
+    const AtomPtr holds = form.atom();
+    if (holds && holds->kind == IndexAtom::Kind::kTruth && (bound == 0.0 || bound == 1.0)) {
+      return bound == 1.0 ? holds->args : NegationOf(holds->args);
     }
     const IndexForm gap = form - OperandIndex(element, 1);
     return Conditions{gap, gap.Times(Dim(-1))};

@@ -117,7 +117,7 @@ std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
     if (from == DataType::kBool) {
       const auto conditions = ReadConditions(Operand(element, 0));
       if (!conditions.ok()) return std::nullopt;
-      return TruthOf(*conditions);
+      return Assumed(*conditions) ? IndexForm(1) : TruthOf(*conditions);
     }
     // Whole numbers stay what they are in the floats that exporters count in.
     if (IsFloatingPoint(from) && !IsFloatingPoint(element.value->dtype()) &&

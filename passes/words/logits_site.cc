@@ -42,7 +42,24 @@ class LogitsReader {
   }
 
  private:
+  // scores + a mask of 0 and the lowest
+  absl::Status ReadAdded() {
+    for (int side : {1, 0}) {
+      const Element mask = reader_.Operand(site_.output, side);
+      // Sums of sums would be followed to their end from each of them.
+      if (mask.From("Add") || mask.From("Sub")) continue;
+      const auto visible = reader_.ReadHiding(mask);
+      if (!visible.ok() || visible->empty()) continue;
+      PF_RETURN_IF_ERROR(ReadFactors(reader_.Operand(site_.output, 1 - side), false));
+      if (!site_.key.value) return absl::NotFoundError("no rectified product");
+      site_.visible = *visible;
+      return absl::OkStatus();
+    }
+    return absl::NotFoundError("no mask is added");
+  }
+
   absl::Status ReadMask() {
+    if (site_.output.From("Add")) return ReadAdded();
     if (!site_.output.From("Where")) return absl::NotFoundError("no mask");
     const auto chosen = reader_.Number(reader_.Operand(site_.output, 1));
     const auto other = reader_.Number(reader_.Operand(site_.output, 2));
@@ -58,12 +75,41 @@ class LogitsReader {
 
   // Factors outside and inside of the sum over heads, then of the rectification.
   absl::Status ReadFactors(const Element& element, bool in_sum) {
-    const Factors factors = FactorsOf(reader_, element);
+    Factors factors = FactorsOf(reader_, element);
     site_.number *= factors.number;
+    if (in_sum) PF_RETURN_IF_ERROR(ReadSigned(factors));
     for (const Element& factor : factors.others) {
       PF_RETURN_IF_ERROR(ReadFactor(factor, in_sum));
     }
     return absl::OkStatus();
+  }
+
+  // x * (x > 0)
+  absl::Status ReadSigned(Factors& factors) {
+    std::vector<Element>& others = factors.others;
+    for (size_t sign = 0; sign < others.size(); ++sign) {
+      const Element condition = others[sign];  // its cast is followed
+      if (condition.value->dtype() != DataType::kBool) continue;
+      for (size_t i = 0; i < others.size(); ++i) {
+        if (i == sign || !IsAboveZero(condition, others[i])) continue;
+        PF_RETURN_IF_ERROR(ReadProduct(others[i]));
+        others.erase(others.begin() + static_cast<int64_t>(std::max(i, sign)));
+        others.erase(others.begin() + static_cast<int64_t>(std::min(i, sign)));
+        return absl::OkStatus();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // x > 0, or not less: where it is 0 both are the same.
+  bool IsAboveZero(const Element& condition, const Element& x) {
+    for (int side : {0, 1}) {
+      const bool above = side == 0 ? condition.From("Greater") || condition.From("GreaterOrEqual")
+                                   : condition.From("Less") || condition.From("LessOrEqual");
+      if (!above || reader_.Number(reader_.Operand(condition, 1 - side)) != 0.0) continue;
+      if (reader_.Operand(condition, side).Key() == x.Key()) return true;
+    }
+    return false;
   }
 
   absl::Status ReadFactor(const Element& factor, bool in_sum) {
@@ -103,6 +149,11 @@ class LogitsReader {
   // What is cut off below 0.
   std::optional<Element> Rectified(const Element& element) {
     if (element.From("Relu")) return reader_.Operand(element, 0);
+    if (element.From("Where")) {
+      const Element chosen = reader_.Operand(element, 1);
+      const bool zero = reader_.Number(reader_.Operand(element, 2)) == 0.0;
+      if (zero && IsAboveZero(reader_.Operand(element, 0), chosen)) return chosen;
+    }
     if (element.From("Max")) {
       for (int side : {0, 1}) {
         const auto number = reader_.Number(reader_.Operand(element, side));
