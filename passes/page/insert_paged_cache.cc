@@ -87,9 +87,9 @@ absl::Status ReadHeads(Site& site) {
   }
   const Dim& query_length = (*node.input(Attention::kQuery)->shape())[2];
   if (!ProvablyEqual(query_length, (*node.input(Attention::kKey)->shape())[2])) {
-    return Unfit(node, StrCat("new keys are not as many as queries: expected ",
-                              query_length.ToString(), ", got ",
-                              (*node.input(Attention::kKey)->shape())[2].ToString()));
+    return Unfit(node,
+                 StrCat("new keys are not as many as queries: expected ", query_length.ToString(),
+                        ", got ", (*node.input(Attention::kKey)->shape())[2].ToString()));
   }
   return absl::OkStatus();
 }
