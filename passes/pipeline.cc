@@ -140,6 +140,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(FuseContiguousInsert());
   // Attention over a paged cache, as the op's decomposition has it.
   add(FuseDequantAttention());
+  // Attention with a sink that has no paged cache.
+  add(FuseSinkAttention());
   // Rows that are rotated as they leave their projection, as heads.
   add(SeeRotatedHeads());
   // Norm, rotation, quantisation and insert in one op.

@@ -27,15 +27,17 @@ class ClosedWindowsReader {
   ClosedWindowsReader(GraphBuilder& builder, ElementReader& reader, const WindowMask& of)
       : builder_(builder), reader_(reader), of_(of) {}
 
-  absl::StatusOr<std::optional<WindowChoice>> Read(const Element& mask) {
+  absl::StatusOr<ClosedWindows> Read(const Element& mask) {
     const Element source = reader_.Source(mask);
-    if (!source.From("ScatterElements")) {
+    ClosedWindows closed;
+    if (source.From("ScatterElements")) {
+      PF_ASSIGN_OR_RETURN(closed.choice, ReadChoice(source));
+    } else {
       PF_ASSIGN_OR_RETURN(const Conditions seen, reader_.ReadHiding(source));
       PF_RETURN_IF_ERROR(CheckClosed(source, seen));
-      return std::nullopt;
     }
-    PF_ASSIGN_OR_RETURN(WindowChoice choice, ReadChoice(source));
-    return choice;
+    closed.positions = positions_;
+    return closed;
   }
 
  private:
@@ -48,7 +50,7 @@ class ClosedWindowsReader {
   }
 
   // The number of windows that are closed at a token's position, if `form` is that.
-  bool IsClosedCount(const IndexForm& form) const {
+  bool IsClosedCount(const IndexForm& form) {
     const AtomPtr quotient = form.atom();
     if (!quotient || quotient->kind != Kind::kDiv ||
         !ProvablyEqual(quotient->divisor, Dim(of_.ratio))) {
@@ -57,13 +59,17 @@ class ClosedWindowsReader {
     const IndexForm position = quotient->args[0] - IndexForm(1);
     if (position.Key() == of_.token.Key()) return true;
     const AtomPtr load = position.atom();
-    return load && load->kind == Kind::kLoad && load->tensor->is_input() &&
-           !load->tensor->initializer() && load->args.size() == 2 &&
-           load->args[0].Key() == of_.batch.Key() && load->args[1].Key() == of_.token.Key();
+    const bool is_position = load && load->kind == Kind::kLoad && load->tensor->is_input() &&
+                             !load->tensor->initializer() && load->args.size() == 2 &&
+                             load->args[0].Key() == of_.batch.Key() &&
+                             load->args[1].Key() == of_.token.Key() &&
+                             (!positions_ || positions_ == load->tensor);
+    if (is_position) positions_ = load->tensor;
+    return is_position;
   }
 
   // j < closed windows, and no more.
-  absl::Status CheckClosed(const Element& mask, const Conditions& seen) const {
+  absl::Status CheckClosed(const Element& mask, const Conditions& seen) {
     const IndexForm window = IndexForm::Of(of_.window);
     if (seen.size() == 1 && IsClosedCount(seen[0] + window + IndexForm(1))) return absl::OkStatus();
     std::string got;
@@ -275,19 +281,18 @@ class ClosedWindowsReader {
   GraphBuilder& builder_;
   ElementReader& reader_;
   const WindowMask& of_;
-  AtomPtr place_;               // rank of a chosen window
-  const Node* topk_ = nullptr;  // that chose
-  std::string chosen_at_;       // which of its places
-  std::vector<IndexForm> row_;  // of those
-  AtomPtr chosen_;              // one of them
+  AtomPtr place_;                     // rank of a chosen window
+  const Value* positions_ = nullptr;  // of tokens
+  const Node* topk_ = nullptr;        // that chose
+  std::string chosen_at_;             // which of its places
+  std::vector<IndexForm> row_;        // of those
+  AtomPtr chosen_;                    // one of them
 };
 
 }  // namespace
 
-absl::StatusOr<std::optional<WindowChoice>> ReadClosedWindows(GraphBuilder& builder,
-                                                              ElementReader& reader,
-                                                              const Element& mask,
-                                                              const WindowMask& of) {
+absl::StatusOr<ClosedWindows> ReadClosedWindows(GraphBuilder& builder, ElementReader& reader,
+                                                const Element& mask, const WindowMask& of) {
   return ClosedWindowsReader(builder, reader, of).Read(mask);
 }
 

@@ -37,11 +37,14 @@ struct WindowMask {
   int64_t ratio = 1;
 };
 
-// Reads what hides windows: `mask` at (b, s, j). None: all closed windows are seen.
-// FailedPrecondition saying what differs from the forms above.
-absl::StatusOr<std::optional<WindowChoice>> ReadClosedWindows(GraphBuilder& builder,
-                                                              ElementReader& reader,
-                                                              const Element& mask,
-                                                              const WindowMask& of);
+struct ClosedWindows {
+  std::optional<WindowChoice> choice;  // none: all closed windows are seen
+  const Value* positions = nullptr;    // the input that tells positions; null: places are counted
+};
+
+// Reads what hides windows: `mask` at (b, s, j). FailedPrecondition saying what differs from the
+// forms above.
+absl::StatusOr<ClosedWindows> ReadClosedWindows(GraphBuilder& builder, ElementReader& reader,
+                                                const Element& mask, const WindowMask& of);
 
 }  // namespace pagefuse

@@ -44,17 +44,17 @@ class CompressedBuilder {
                   Value* cache) {
     Value* kv = AsFloat(Rows(rows.kv, {rows.width()}));
     Value* gate = AsFloat(Rows(rows.gate, {rows.width()}));
-    Node* keep =
-        builder_.AddNode("pagefuse", "CompressorStateInsert",
-                         {kv, gate, rows.bias, step_.positions, kept.slot_mapping, state}, 1);
+    Node* keep = builder_.AddNode(
+        "pagefuse", "CompressorStateInsert",
+        {kv, gate, AsFloat(rows.bias), step_.positions, kept.slot_mapping, state}, 1);
     keep->SetAttribute("compress_ratio", MakeAttribute(rows.ratio));
     state = keep->output(0);
     Value* begin = Times(Quotient(step_.positions, rows.ratio), rows.ratio);
     Node* compress = builder_.AddNode(
         "pagefuse", "CompressCacheInsert",
         {state, step_.owners->sequence, step_.positions, kept.slot_mapping, kept.block_table,
-         rows.norm_weight, CosSinRows(builder_, rows.angles, begin), step_.compressed.slot_mapping,
-         cache},
+         AsFloat(rows.norm_weight), CosSinRows(builder_, rows.angles, begin),
+         step_.compressed.slot_mapping, cache},
         1);
     compress->SetAttribute("format", MakeAttribute(std::string("none")));
     compress->SetAttribute("compress_ratio", MakeAttribute(rows.ratio));

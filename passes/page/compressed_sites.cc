@@ -59,7 +59,7 @@ class SiteReader {
     if (site_.heads < 1 || site_.size < 1) return Refused("heads of known number and size");
     if (segments.size() > 1) PF_RETURN_IF_ERROR(ReadCompressed(scores, segments[1]));
     PF_ASSIGN_OR_RETURN(site_.sinks, SinksByHead(graph_, sink_, contents_));
-    if (site_.sinks->dtype() != DataType::kFloat) {
+    if (sink_.sinks->dtype() != DataType::kFloat) {
       site_.sinks =
           builder_.Add("Cast", {site_.sinks}, "to", static_cast<int64_t>(DataType::kFloat));
     }
@@ -206,10 +206,11 @@ class SiteReader {
     if (scores.masks.size() != 1) {
       return Refused(StrCat("expected one mask over compressed rows, got ", scores.masks.size()));
     }
-    auto choice = ReadClosedWindows(builder_, reader_, MaskOver(scores.masks[0], windows), of);
-    if (!choice.ok()) return Refused(StdView(choice.status().message()));
+    auto closed = ReadClosedWindows(builder_, reader_, MaskOver(scores.masks[0], windows), of);
+    if (!closed.ok()) return Refused(StdView(closed.status().message()));
     site_.rows = *std::move(rows);
-    site_.choice = *std::move(choice);
+    site_.choice = std::move(closed->choice);
+    site_.positions = closed->positions;
     TakeStates(*site_.rows);
     if (site_.choice) TakeStates(site_.choice->keys);
     return absl::OkStatus();

@@ -21,8 +21,9 @@
 namespace pagefuse {
 
 struct CompressedSite {
-  Value* sinks = nullptr;          // [H]
-  const Value* padding = nullptr;  // input [B, S] that hid rows; null: none
+  Value* sinks = nullptr;            // [H]
+  const Value* padding = nullptr;    // input [B, S] that hid rows; null: none
+  const Value* positions = nullptr;  // input [B, S] by which windows are closed; null: by place
   int64_t heads = 0, size = 0;
   std::optional<CompressedRows> rows;  // none: the window alone
   std::optional<WindowChoice> choice;  // none: all closed windows

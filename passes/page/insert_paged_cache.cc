@@ -240,7 +240,14 @@ class PagedCacheInserter {
       }
       if (site.padding) padding = const_cast<Value*>(site.padding);
     }
-    return FindDecoderInputs(graph_, pasts, padding);
+    PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindDecoderInputs(graph_, pasts, padding));
+    for (const Site& site : sites_) {
+      const Value* positions = site.compressed ? site.compressed->positions : nullptr;
+      if (!positions || positions == inputs.positions) continue;
+      return Unfit(*site.node, StrCat("closes windows by \"", positions->name(),
+                                      "\", which is no position of tokens"));
+    }
+    return inputs;
   }
 
   // OK for a graph that is paged, or that does not attend.

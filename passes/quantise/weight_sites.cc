@@ -211,7 +211,9 @@ Node* PutCodes(Graph& graph, const WeightSite& site, const std::vector<CodeValue
     made = builder.AddNode(
         "pagefuse", "GatedLinearNBits",
         {old->input(0), codes[0].codes, codes[0].scales, codes[1].codes, codes[1].scales}, 1);
-    made->SetAttribute("activation", *old->attribute("activation"));
+    for (std::string_view name : {"activation", "limit"}) {
+      if (old->attribute(name)) made->SetAttribute(name, *old->attribute(name));
+    }
     SetSizes(*made, site.weights[0].matrix, bits);
   } else {
     std::vector<Value*> inputs = {old->input(0), codes[0].codes, codes[0].scales};

@@ -141,6 +141,7 @@ class MixingReader {
       return absl::NotFoundError("parts of other sizes");
     }
     mixing_.logits = split_.input(0);
+    if (mixing_.logits->dtype() != DataType::kFloat) return absl::NotFoundError("no floats");
     mixing_.streams = sizes[0];
     return absl::OkStatus();
   }

@@ -72,6 +72,9 @@ class WindowReader {
   absl::StatusOr<Windows> Read() {
     PF_ASSIGN_OR_RETURN(const Element whole, reader_.Whole(sum_.scores));
     const Shape& shape = *sum_.scores->shape();
+    if (sum_.scores->dtype() != DataType::kFloat) {
+      return Refused("floats", DataTypeName(sum_.scores->dtype()));
+    }
     const auto rows = shape[2].constant(), size = shape[3].constant();
     b_ = whole.at[0];
     w_ = whole.at[1];

@@ -102,6 +102,23 @@ TEST_F(InferTest, SliceOfASymbolIsClamped) {
   EXPECT_EQ(ShapeOf("first"), "[batch, min(2, past), 8]");
 }
 
+TEST_F(InferTest, WholeStepsOfALengthAreNotAboveIt) {
+  const absl::Status status = Infer(R"(
+    four = Constant <value_ints = [4]> ()
+    three = Constant <value_ints = [3]> ()
+    size = Shape <start = 1, end = 2> (p)
+    count = Div (size, four)
+    whole = Mul (count, four)
+    less = Mul (count, three)
+    part = Slice (p, zero, whole, one)
+    other = Slice (p, zero, less, one)
+    out = Shape (part))");
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ShapeOf("part"), "[batch, 4*(past//4), 8]");
+  // That is not above it either, which is not looked for.
+  EXPECT_EQ(ShapeOf("other"), "[batch, min(3*(past//4), past), 8]");
+}
+
 TEST_F(InferTest, FunctionsAreInferredForEachCall) {
   const absl::Status status = Infer(R"(
     y = f.Twice <along = 0> (x)

@@ -117,7 +117,14 @@ OpCases GatedLinearCases() {
                     {{1, 2, 65}, {33, 65}, {33, 65}},
                     {{17, 32}, {16, 32}, {16, 32}},
                     {{0, 3}, {2, 3}, {2, 3}}});
+    cases.Attributes({{"activation", std::string(activation)}, {"limit", 0.5f}})
+        .ShapeSets({{{2, 3}, {3, 5}, {3, 5}}, {{17, 65}, {65, 33}, {65, 33}}});
   }
+  cases.Add({.name = "limit_by_hand",
+             .inputs = {Floats({1, 1}, {1}), Floats({1, 2}, {5, -1}), Floats({1, 2}, {-7, 1})},
+             .attributes = {{"activation", std::string("silu")}, {"limit", 2.0f}},
+             // 2 / (1 + e^-2) * -2, -1 / (1 + e) * 1
+             .outputs = {Floats({1, 2}, {-3.5231884f, -0.26894143f})}});
   return cases.Within(DataType::kFloat, kSums, kSumsReason)
       .Within(DataType::kFloat16, {.rtol = 6e-3, .atol = 4e-3},
               "the decomposition rounds both products and the activation")

@@ -64,6 +64,31 @@ TEST(Element, RowsOfATableAreReadByBlockAndRow) {
   EXPECT_EQ(SourceOf("blocks = Gather (pool, table)  y = Reshape (blocks, joined)"), kRow);
 }
 
+TEST(Element, TiledElementsRepeat) {
+  EXPECT_EQ(SourceOf("repeats = Constant <value_ints = [1, 2]> ()  y = Tile (table, repeats)"),
+            "\"table\"[i0, mod(i1; 3)]");
+}
+
+TEST(Element, ScatteredRowsAreUpdatesOrWhatWasThere) {
+  // Blocks 2 and 3 of six are overwritten.
+  const std::string scatter =
+      "begin = Constant <value_ints = [2]> ()  stop = Constant <value_ints = [4]> ()  "
+      "written = Slice (n, begin, stop)  index = Unsqueeze (written, last)  "
+      "first = Constant <value_ints = [0]> ()  other = Constant <value_ints = [4]> ()  "
+      "updates = Slice (pool, other, end, first)  all = ScatterND (pool, index, updates)  ";
+  const std::string end = "end = Constant <value_ints = [6]> ()  ";
+  const auto block = [&](int number) {
+    return SourceOf(end + scatter + "at = Constant <value_int = " + std::to_string(number) +
+                    "> ()  y = Gather (all, at)");
+  };
+  EXPECT_EQ(block(1), "\"pool\"[1, i0, i1, i2]");
+  EXPECT_EQ(block(2), "\"pool\"[4, i0, i1, i2]");
+  EXPECT_EQ(block(3), "\"pool\"[5, i0, i1, i2]");
+  EXPECT_EQ(block(4), "\"pool\"[4, i0, i1, i2]");
+  // Which of them a block is of is not known.
+  EXPECT_EQ(SourceOf(end + scatter + "y = Identity (all)"), "\"all\"[i0, i1, i2, i3]");
+}
+
 TEST(Element, RowsOfATableAreReadByIndexTuples) {
   EXPECT_EQ(SourceOf("index = Unsqueeze (table, last)  blocks = GatherND (pool, index)  "
                      "y = Reshape (blocks, joined)"),

@@ -28,6 +28,16 @@ TEST(IndexForm, DigitsDivideExactly) {
   EXPECT_EQ(rest.Key(), "low");
 }
 
+TEST(IndexForm, WhatIsLeftOverIsTakenOffOfAQuotient) {
+  const IndexForm x = Axis("x", Dim::Unknown());
+  const auto [whole, rest] = DivMod(x, 4);
+
+  EXPECT_EQ(DivMod(x - rest, 4).first.Key(), whole.Key());
+  EXPECT_EQ(DivMod(x - rest, 4).second.number(), 0);
+  // Of another quotient nothing is known.
+  EXPECT_NE(DivMod(x - rest, 8).first.Key(), DivMod(x, 8).first.Key());
+}
+
 TEST(IndexForm, DigitsOfSymbolicLengthDivideExactly) {
   const Dim size = Dim::Symbol("S");
   const IndexForm high = Axis("high", 5);

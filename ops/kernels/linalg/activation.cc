@@ -1,5 +1,6 @@
 #include "pagefuse/kernels/linalg/activation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -53,34 +54,61 @@ struct Gelu {
   }
 };
 
-template <class Function>
-HWY_INLINE void Loop(const float* gate, const float* up, int64_t n, float* out) {
+struct Unlimited {
+  explicit Unlimited(float) {}
+  HWY_INLINE hn::Vec<DF> Below(hn::Vec<DF> x) const { return x; }
+  HWY_INLINE hn::Vec<DF> Within(hn::Vec<DF> x) const { return x; }
+};
+
+struct Limited {
+  explicit Limited(float at) : limit(at) {}
+  HWY_INLINE hn::Vec<DF> Below(hn::Vec<DF> x) const { return hn::Min(x, hn::Set(DF(), limit)); }
+  HWY_INLINE hn::Vec<DF> Within(hn::Vec<DF> x) const {
+    return hn::Max(Below(x), hn::Set(DF(), -limit));
+  }
+
+  float limit;
+};
+
+template <class Function, class Limit>
+HWY_INLINE void Loop(const Limit& limit, const float* gate, const float* up, int64_t n,
+                     float* out) {
   const DF df;
   const Function function;
+  const auto product = [&](hn::Vec<DF> g, hn::Vec<DF> u) {
+    return hn::Mul(function(limit.Below(g)), limit.Within(u));
+  };
   const int64_t lanes = hn::Lanes(df);
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::Mul(function(hn::LoadU(df, gate + i)), hn::LoadU(df, up + i)), df, out + i);
+    hn::StoreU(product(hn::LoadU(df, gate + i), hn::LoadU(df, up + i)), df, out + i);
   }
   if (i == n) return;
   HWY_ALIGN float g[16] = {};
   HWY_ALIGN float u[16] = {};
   std::memcpy(g, gate + i, (n - i) * sizeof(float));
   std::memcpy(u, up + i, (n - i) * sizeof(float));
-  hn::Store(hn::Mul(function(hn::Load(df, g)), hn::Load(df, u)), df, g);
+  hn::Store(product(hn::Load(df, g), hn::Load(df, u)), df, g);
   std::memcpy(out + i, g, (n - i) * sizeof(float));
 }
 
-void GatedProductImpl(Activation activation, const float* gate, const float* up, int64_t n,
-                      float* out) {
-  switch (activation) {
+template <class Limit>
+HWY_INLINE void ByActivation(const Gate& by, const float* gate, const float* up, int64_t n,
+                             float* out) {
+  const Limit limit(by.limit);
+  switch (by.activation) {
     case Activation::kGelu:
-      return Loop<Gelu>(gate, up, n, out);
+      return Loop<Gelu>(limit, gate, up, n, out);
     case Activation::kGeluTanh:
-      return Loop<GeluTanh>(gate, up, n, out);
+      return Loop<GeluTanh>(limit, gate, up, n, out);
     case Activation::kSilu:
-      return Loop<Silu>(gate, up, n, out);
+      return Loop<Silu>(limit, gate, up, n, out);
   }
+}
+
+void GatedProductImpl(const Gate& by, const float* gate, const float* up, int64_t n, float* out) {
+  if (by.limit == Gate::kNoLimit) return ByActivation<Unlimited>(by, gate, up, n, out);
+  ByActivation<Limited>(by, gate, up, n, out);
 }
 
 }  // namespace
@@ -93,9 +121,13 @@ namespace pagefuse {
 
 HWY_EXPORT(GatedProductImpl);
 
-void GatedProduct(Activation activation, const float* gate, const float* up, int64_t n,
-                  float* out) {
-  HWY_DYNAMIC_DISPATCH(GatedProductImpl)(activation, gate, up, n, out);
+void GatedProduct(const Gate& by, const float* gate, const float* up, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(GatedProductImpl)(by, gate, up, n, out);
+}
+
+double ApplyGate(const Gate& gate, double x, double up) {
+  const double limit = gate.limit;
+  return ApplyActivation(gate.activation, std::min(x, limit)) * std::clamp(up, -limit, limit);
 }
 
 std::optional<Activation> ActivationFromName(std::string_view name) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -19,8 +20,23 @@ std::optional<Activation> ActivationFromName(std::string_view name);
 // activation(x) in double precision, the definition.
 double ApplyActivation(Activation activation, double x);
 
-// out[i] = activation(gate[i]) * up[i] for i in [0, n); `out` may be `gate` or `up`. Error of the
-// activation at most a few units in the last place of float32 where the result is normal.
-void GatedProduct(Activation activation, const float* gate, const float* up, int64_t n, float* out);
+// What joins both products: activation(gate) * up, both cut off at a limit first.
+struct Gate {
+  static constexpr float kNoLimit = std::numeric_limits<float>::infinity();
+
+  // NOLINTNEXTLINE(google-explicit-constructor): an activation alone is a gate without a limit.
+  Gate(Activation with, float at_most = kNoLimit) : activation(with), limit(at_most) {}
+
+  Activation activation;
+  float limit;  // gate <= limit, -limit <= up <= limit
+};
+
+// In double precision, the definition.
+double ApplyGate(const Gate& gate, double x, double up);
+
+// out[i] = activation(gate[i]) * up[i] for i in [0, n), cut off first; `out` may be `gate` or `up`.
+// Error of the activation at most a few units in the last place of float32 where the result is
+// normal.
+void GatedProduct(const Gate& by, const float* gate, const float* up, int64_t n, float* out);
 
 }  // namespace pagefuse

@@ -57,13 +57,13 @@ size_t LinearBf16ScratchBytes(int64_t m, int64_t k) {
 
 void LinearBf16(const RowsView& x, const PackedBf16& w, void* scratch, const OutputView& y) {
   PF_CHECK(!w.gated());
-  Run(x, {.weight = &w, .m = x.m, .activation = Activation::kSilu, .y = y}, scratch);
+  Run(x, {.weight = &w, .m = x.m, .gate = Activation::kSilu, .y = y}, scratch);
 }
 
-void GatedLinearBf16(const RowsView& x, const PackedBf16& w, Activation activation, void* scratch,
+void GatedLinearBf16(const RowsView& x, const PackedBf16& w, const Gate& gate, void* scratch,
                      const OutputView& y) {
   PF_CHECK(w.gated());
-  Run(x, {.weight = &w, .m = x.m, .activation = activation, .y = y}, scratch);
+  Run(x, {.weight = &w, .m = x.m, .gate = gate, .y = y}, scratch);
 }
 
 }  // namespace pagefuse

@@ -26,8 +26,8 @@ size_t LinearBf16ScratchBytes(int64_t m, int64_t k);
 // LinearBf16ScratchBytes(m, k) bytes aligned to 64. `w` is not gated.
 void LinearBf16(const RowsView& x, const PackedBf16& w, void* scratch, const OutputView& y);
 
-// y [m, n] = activation(x * gate) * (x * up), for a gated `w`. The products stay in cache.
-void GatedLinearBf16(const RowsView& x, const PackedBf16& w, Activation activation, void* scratch,
+// y [m, n] = activation(x * gate) * (x * up), cut off as `gate` says, for a gated `w`. The products stay in cache.
+void GatedLinearBf16(const RowsView& x, const PackedBf16& w, const Gate& gate, void* scratch,
                      const OutputView& y);
 
 }  // namespace pagefuse

@@ -107,7 +107,7 @@ void Group(const Bf16Product& product, const float* x, int64_t group) {
            out[i]);
     }
     if (w.gated()) {
-      GatedProduct(product.activation, out[0], out[1], rows * kBlockColumns, out[0]);
+      GatedProduct(product.gate, out[0], out[1], rows * kBlockColumns, out[0]);
     }
     float* y = product.y.data + first * product.y.stride + group * kBlockColumns;
     for (int64_t r = 0; r < rows; ++r, y += product.y.stride) {

@@ -9,11 +9,11 @@
 
 namespace pagefuse {
 
-// One call. `activation` is read if `weight` is gated.
+// One call. `gate` is read if `weight` is gated.
 struct Bf16Product {
   const PackedBf16* weight;
   int64_t m;
-  Activation activation;
+  Gate gate;
   OutputView y;
 };
 

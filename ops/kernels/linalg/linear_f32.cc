@@ -101,19 +101,18 @@ void ZeroRows(int64_t m, int64_t n, const OutputView& y) {
   for (int64_t r = 0; r < m; ++r) std::memset(y.data + r * y.stride, 0, n * sizeof(float));
 }
 
-void ApplyGate(Activation activation, int64_t m, int64_t columns, const float* up,
-               const OutputView& y) {
+void GateRows(const Gate& by, int64_t m, int64_t columns, const float* up, const OutputView& y) {
   const int64_t bytes = 3 * columns * static_cast<int64_t>(sizeof(float));
   ParallelFor(m, bytes, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* gate = y.data + r * y.stride;
-      GatedProduct(activation, gate, up + r * columns, columns, gate);
+      GatedProduct(by, gate, up + r * columns, columns, gate);
     }
   });
 }
 
 // Tile by tile: both products and what becomes of them, while they are in cache.
-bool GatedTiles(const Sgemm& gate, const float* up, Activation activation, float* scratch) {
+bool GatedTiles(const Sgemm& gate, const float* up, const Gate& by, float* scratch) {
   const SgemmTiles tiles(gate);
   std::atomic<bool> ok = true;
   ParallelTasks(tiles.count(), [&](int64_t i, int worker) {
@@ -125,7 +124,7 @@ bool GatedTiles(const Sgemm& gate, const float* up, Activation activation, float
     if (!RunSgemm(gate_tile) || !RunSgemm(up_tile)) ok = false;
     for (int64_t r = 0; r < gate_tile.m; ++r) {
       float* y = gate_tile.c + r * gate_tile.ldc;
-      GatedProduct(activation, y, up_tile.c + r * up_tile.ldc, up_tile.n, y);
+      GatedProduct(by, y, up_tile.c + r * up_tile.ldc, up_tile.n, y);
     }
   });
   return ok;
@@ -163,16 +162,16 @@ size_t GatedLinearF32ScratchBytes(int64_t m, const WeightView& gate) {
 
 absl::Status GatedLinearF32(const RowsView& x, const GatedWeights& w, void* scratch,
                             const OutputView& y) {
-  const auto& [gate, up, activation] = w;
+  const auto& [gate, up, by] = w;
   if (x.m == 0 || gate.n == 0) return absl::OkStatus();
   float* up_values = static_cast<float*>(scratch);
   if (!Streamed(x.m) && gate.k > 0) {
-    return Done(GatedTiles(ManyRows(x, gate, y), up.data, activation, up_values));
+    return Done(GatedTiles(ManyRows(x, gate, y), up.data, by, up_values));
   }
   float* partials = up_values + x.m * gate.n;
   PF_RETURN_IF_ERROR(LinearF32(x, gate, partials, y));
   PF_RETURN_IF_ERROR(LinearF32(x, up, partials, {up_values, gate.n}));
-  ApplyGate(activation, x.m, gate.n, up_values, y);
+  GateRows(by, x.m, gate.n, up_values, y);
   return absl::OkStatus();
 }
 

@@ -27,10 +27,10 @@ absl::Status LinearF32(const RowsView& x, const WeightView& w, void* scratch, co
 // Bytes of scratch memory (aligned to 64) that GatedLinearF32 needs.
 size_t GatedLinearF32ScratchBytes(int64_t m, const WeightView& gate);
 
-// y [m, n] = activation(x * gate) * (x * up); both weights have the same k, n and order.
+// y [m, n] = activation(x * gate) * (x * up), cut off as `by` says; both weights have the same k, n and order.
 struct GatedWeights {
   WeightView gate, up;
-  Activation activation;
+  Gate by;
 };
 absl::Status GatedLinearF32(const RowsView& x, const GatedWeights& w, void* scratch,
                             const OutputView& y);

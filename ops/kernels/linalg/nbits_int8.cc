@@ -95,7 +95,7 @@ void GatedLinearNBitsInt8(const RowsView& x, const GatedNBits& w, void* scratch,
     Multiply(rows, w.up, part, memory, {memory.up.data(), part.columns()});
     for (int64_t r = 0; r < part.rows(); ++r) {
       float* out = to.data + r * to.stride;
-      GatedProduct(w.activation, out, memory.up.data() + r * part.columns(), part.columns(), out);
+      GatedProduct(w.by, out, memory.up.data() + r * part.columns(), part.columns(), out);
     }
   });
 }

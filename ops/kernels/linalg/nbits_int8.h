@@ -34,7 +34,7 @@ void LinearNBitsInt8(const RowsView& x, const NBitsWeight& w, void* scratch, con
 // y [m, n] = activation(x * gate^T) * (x * up^T); both weights have the same bits, block, n and k.
 struct GatedNBits {
   NBitsWeight gate, up;
-  Activation activation;
+  Gate by;
 };
 void GatedLinearNBitsInt8(const RowsView& x, const GatedNBits& w, void* scratch,
                           const OutputView& y);

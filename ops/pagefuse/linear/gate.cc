@@ -7,10 +7,11 @@
 
 namespace pagefuse::pagefuse_ops {
 
-absl::StatusOr<Activation> GateOf(const Node& node) {
+absl::StatusOr<Gate> GateOf(const Node& node) {
   PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
   const std::optional<Activation> activation = ActivationFromName(name);
-  if (activation) return *activation;
+  PF_ASSIGN_OR_RETURN(const float limit, node.FloatAttribute("limit", 0.0f));
+  if (activation) return Gate(*activation, limit > 0 ? limit : Gate::kNoLimit);
   return absl::InvalidArgumentError(StrCat("expected gelu, gelu_tanh or silu, got \"", name, "\""));
 }
 

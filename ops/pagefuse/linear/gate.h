@@ -1,4 +1,4 @@
-// The attribute `activation` of gated products.
+// The attributes `activation` and `limit` of gated products.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace pagefuse::pagefuse_ops {
 
-// InvalidArgument if the attribute names none.
-absl::StatusOr<Activation> GateOf(const Node& node);
+// InvalidArgument if the attribute names no activation. A limit that is not above 0 is none.
+absl::StatusOr<Gate> GateOf(const Node& node);
 
 // The lines of standard ops that compute `activated` from `gate`.
 std::string GateText(Activation activation, std::string_view gate, std::string_view activated);

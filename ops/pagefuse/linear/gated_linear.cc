@@ -27,25 +27,35 @@ constexpr Ports kOut({{"y", "T", "[..., N]"}});
 // Not looked up in templates: clang 14 takes no consteval call there.
 constexpr int kXPort = kIn["x"], kWGatePort = kIn["w_gate"], kWUpPort = kIn["w_up"];
 
-DecompositionVariant Variant(const std::string& name, bool trans_b) {
+// Both cut off at `limit`.
+enum class Cut { kNone, kLimit };
+
+DecompositionVariant Variant(const std::string& name, bool trans_b, Cut cut = Cut::kNone) {
+  const bool cuts = cut == Cut::kLimit;
   const Activation activation = *ActivationFromName(name);
   const std::string turned =
       "  gate_rows = Transpose <perm = [1, 0]> (w_gate)\n"
       "  up_rows = Transpose <perm = [1, 0]> (w_up)\n";
+  const std::string limits =
+      "  number = Constant <value_float: float = @limit> ()\n  limit = CastLike (number, x)\n"
+      "  lowest = Neg (limit)\n";
   return {
-      trans_b ? name + ".transB" : name,
+      absl::StrCat(name, trans_b ? ".transB" : "", cuts ? ".limit" : ""),
       absl::StrCat("GatedLinear (x, w_gate, w_up) => (y) {\n", trans_b ? turned : "",
-                   "  gate = MatMul (x, ", trans_b ? "gate_rows" : "w_gate", ")\n",
-                   GateText(activation, "gate", "activated"), "  up = MatMul (x, ",
-                   trans_b ? "up_rows" : "w_up", ")\n  y = Mul (activated, up)\n}"),
+                   cuts ? limits : "", "  gate = MatMul (x, ", trans_b ? "gate_rows" : "w_gate",
+                   ")\n", cuts ? "  gate_below = Min (gate, limit)\n" : "",
+                   GateText(activation, cuts ? "gate_below" : "gate", "activated"),
+                   "  up = MatMul (x, ", trans_b ? "up_rows" : "w_up", ")\n",
+                   cuts ? "  up_within = Clip (up, lowest, limit)\n" : "", "  y = Mul (activated, ",
+                   cuts ? "up_within" : "up", ")\n}"),
       {{"activation", Attribute{name, "", ""}}, {"transB", Attribute{int64_t{trans_b}, "", ""}}}};
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_RETURN_IF_ERROR(GateOf(node).status());
+  PF_ASSIGN_OR_RETURN(const Gate gate, GateOf(node));
   PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
   PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
-  return Variant(name, trans_b != 0);
+  return Variant(name, trans_b != 0, gate.limit == Gate::kNoLimit ? Cut::kNone : Cut::kLimit);
 }
 
 absl::StatusOr<ProductSpec> SpecOf(const Node& node) {
@@ -54,7 +64,7 @@ absl::StatusOr<ProductSpec> SpecOf(const Node& node) {
 }
 
 template <typename T>
-void ReferenceLoops(KernelArgs& args, Activation activation, const ProductSpec& spec) {
+void ReferenceLoops(KernelArgs& args, const Gate& by, const ProductSpec& spec) {
   const ProductDims dims = DimsOf(spec, args.input(kXPort), args.input(kWGatePort));
   const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
   const int64_t column_step = spec.trans_b ? dims.k : 1, row_step = spec.trans_b ? 1 : dims.n;
@@ -67,16 +77,16 @@ void ReferenceLoops(KernelArgs& args, Activation activation, const ProductSpec& 
       const int64_t at = column * column_step;
       const double g = ReferenceDot(x + row * dims.k, 1, gate + at, row_step, dims.k);
       const double u = ReferenceDot(x + row * dims.k, 1, up + at, row_step, dims.k);
-      *y++ = static_cast<T>(static_cast<float>(ApplyActivation(activation, g) * u));
+      *y++ = static_cast<T>(static_cast<float>(ApplyGate(by, g, u)));
     }
   }
 }
 
 absl::Status Reference(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Activation activation, GateOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const Gate by, GateOf(*args.node));
   PF_ASSIGN_OR_RETURN(const ProductSpec spec, SpecOf(*args.node));
   return DispatchFloat(args.input(kIn["x"]).dtype,
-                       [&]<typename T>() { ReferenceLoops<T>(args, activation, spec); });
+                       [&]<typename T>() { ReferenceLoops<T>(args, by, spec); });
 }
 
 WeightView ViewOf(const float* data, const std::vector<int64_t>& dims, const ProductSpec& spec) {
@@ -99,7 +109,7 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
 }
 
 absl::Status Linear(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Activation activation, GateOf(*args.node));
+  PF_ASSIGN_OR_RETURN(const Gate by, GateOf(*args.node));
   PF_ASSIGN_OR_RETURN(const ProductSpec spec, SpecOf(*args.node));
   const TensorArg& w = args.input(kIn["w_gate"]);
   const ProductDims dims = DimsOf(spec, args.input(kIn["x"]), w);
@@ -109,13 +119,13 @@ absl::Status Linear(KernelArgs& args) {
   if (args.state != nullptr) {
     const PackedBf16& packed = static_cast<const PackedWeight*>(args.state)->packed();
     void* scratch = args.scratch->Get(LinearBf16ScratchBytes(rows, dims.k));
-    GatedLinearBf16(x, packed, activation, scratch, y);
+    GatedLinearBf16(x, packed, by, scratch, y);
     return absl::OkStatus();
   }
   const WeightView gate = ViewOf(w.as<float>(), w.dims, spec);
   const WeightView up = ViewOf(args.input(kIn["w_up"]).as<float>(), w.dims, spec);
   void* scratch = args.scratch->Get(GatedLinearF32ScratchBytes(rows, gate));
-  return GatedLinearF32(x, {gate, up, activation}, scratch, y);
+  return GatedLinearF32(x, {gate, up, by}, scratch, y);
 }
 
 }  // namespace
@@ -128,12 +138,16 @@ OpDef GatedLinearDef() {
       .RequiredAttr("activation", "gelu_tanh is the tanh form")
       .OneOf({"gelu", "gelu_tanh", "silu"})
       .FlagAttr("transB", int64_t{0}, "1: weights are stored transposed")
+      .Attr("limit", 0.0f, "above 0: x * w_gate is cut off above it, x * w_up also below -limit")
       .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
       .Decomposition(Decompose)
       .Variants([] {
         std::vector<DecompositionVariant> variants;
         for (const char* activation : {"gelu_tanh", "gelu", "silu"}) {
-          for (const bool trans_b : {false, true}) variants.push_back(Variant(activation, trans_b));
+          for (const bool trans_b : {false, true}) {
+            variants.push_back(Variant(activation, trans_b));
+            variants.push_back(Variant(activation, trans_b, Cut::kLimit));
+          }
         }
         return variants;
       })

@@ -46,7 +46,8 @@ absl::Status Infer(ShapeContext& c) {
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_RETURN_IF_ERROR(GateOf(node).status());
+  PF_ASSIGN_OR_RETURN(const Gate gate, GateOf(node));
+  const bool cuts = gate.limit != Gate::kNoLimit;
   PF_ASSIGN_OR_RETURN(const std::string name, node.StringAttribute("activation", ""));
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(node));
   const auto product = [&](const std::string& y, const std::string& w) {
@@ -57,14 +58,18 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   return DecompositionVariant{
       name,
       StrCat("GatedLinearNBits (x, gate, gate_scales, up, up_scales) => (y) {\n",
-             product("gated", "gate"), GateText(*ActivationFromName(name), "gated", "activated"),
-             product("upped", "up"), "  y = Mul (activated, upped)\n}"),
+             cuts ? "  limit = Constant <value_float: float = @limit> ()\n  lowest = Neg (limit)\n"
+                  : "",
+             product("gated", "gate"), cuts ? "  gate_below = Min (gated, limit)\n" : "",
+             GateText(gate.activation, cuts ? "gate_below" : "gated", "activated"),
+             product("upped", "up"), cuts ? "  up_within = Clip (upped, lowest, limit)\n" : "",
+             "  y = Mul (activated, ", cuts ? "up_within" : "upped", ")\n}"),
       {}};
 }
 
 // What one call computes from.
 struct Call {
-  Activation activation;
+  Gate by = Activation::kSilu;
   RowsView x;
   NBitsWeight gate, up;
   OutputView y;
@@ -72,7 +77,7 @@ struct Call {
 
 absl::StatusOr<Call> CallOf(KernelArgs& args) {
   Call call;
-  PF_ASSIGN_OR_RETURN(call.activation, GateOf(*args.node));
+  PF_ASSIGN_OR_RETURN(call.by, GateOf(*args.node));
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(*args.node));
   const TensorArg& x = args.input(kIn["x"]);
   call.x = {x.as<float>(), x.size() / s.k, s.k};
@@ -103,8 +108,8 @@ absl::Status RunReference(KernelArgs& args) {
   for (int64_t r = 0; r < call.x.m; ++r) {
     const float* x = call.x.data + r * call.x.stride;
     for (int64_t n = 0; n < call.gate.n; ++n) {
-      const double gate = ApplyActivation(call.activation, DotInDouble(x, call.gate, n));
-      call.y.data[r * call.y.stride + n] = static_cast<float>(gate * DotInDouble(x, call.up, n));
+      const double gate = DotInDouble(x, call.gate, n), up = DotInDouble(x, call.up, n);
+      call.y.data[r * call.y.stride + n] = static_cast<float>(ApplyGate(call.by, gate, up));
     }
   }
   return absl::OkStatus();
@@ -121,7 +126,7 @@ absl::Status RunFloat(KernelArgs& args) {
   PF_RETURN_IF_ERROR(LinearNBits(call.x, call.up, kPrecision, scratch, {up, n}));
   for (int64_t r = 0; r < call.x.m; ++r) {
     float* y = call.y.data + r * call.y.stride;
-    GatedProduct(call.activation, y, up + r * n, n, y);
+    GatedProduct(call.by, y, up + r * n, n, y);
   }
   return absl::OkStatus();
 }
@@ -129,7 +134,7 @@ absl::Status RunFloat(KernelArgs& args) {
 absl::Status RunInt8(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
   void* scratch = args.scratch->Get(NBitsInt8ScratchBytes(call.x.m, call.gate));
-  GatedLinearNBitsInt8(call.x, {call.gate, call.up, call.activation}, scratch, call.y);
+  GatedLinearNBitsInt8(call.x, {call.gate, call.up, call.by}, scratch, call.y);
   return absl::OkStatus();
 }
 
@@ -144,6 +149,7 @@ OpDef GatedLinearNBitsDef() {
       .Outputs(kOut)
       .RequiredAttr("activation", "gelu_tanh is the tanh form")
       .OneOf({"gelu", "gelu_tanh", "silu"})
+      .Attr("limit", 0.0f, "above 0: x * gate^T is cut off above it, x * up^T also below -limit")
       .RequiredAttr("K", "columns of both weights")
       .RequiredAttr("N", "rows of both weights")
       .Attr("bits", int64_t{4}, "4 or 8")
