@@ -42,6 +42,18 @@ void Paged(benchmark::State& state, const std::string& kernel, int64_t queries, 
   state.counters["share_of_flops"] = flops / best / PeakOf(kernel);
 }
 
+void Packed(benchmark::State& state, int64_t queries, int64_t length) {
+  constexpr int64_t kSequences = 8;
+  const int64_t keys = kSequences * length;
+  const double best =
+      RunCalls(state,
+               MakeCalls(keys * kPackedTokenBytes,
+                         [&] { return PackedMqaLogitsCall(kSequences, queries, length); }),
+               "hwy");
+  const double flops = 2.0 * static_cast<double>(keys * queries * kIndexerHeads * kIndexerHeadSize);
+  state.counters["share_of_flops"] = flops / best / PeakOf("hwy");
+}
+
 void TopK(benchmark::State& state, LogitOrder order, int64_t rows, int64_t columns) {
   const double best =
       RunCalls(state, OneCall(IndexerTopKCall(order, rows, columns, /*topk=*/2048)), "hwy");
@@ -103,6 +115,13 @@ void RegisterScores() {
   }
 }
 
+void RegisterPackedScores() {
+  for (const int64_t queries : {1, 2}) {
+    Add("PagedMqaLogits/mxfp4/n" + std::to_string(queries) + "/4096",
+        [=](benchmark::State& state) { Packed(state, queries, 4096); });
+  }
+}
+
 void RegisterTopK() {
   const std::pair<const char*, LogitOrder> orders[] = {{"random", LogitOrder::kRandom},
                                                        {"rising", LogitOrder::kRising},
@@ -124,6 +143,7 @@ void RegisterTopK() {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   pagefuse::RegisterScores();
+  pagefuse::RegisterPackedScores();
   pagefuse::RegisterTopK();
   pagefuse::RegisterCopies();
   benchmark::RunSpecifiedBenchmarks();

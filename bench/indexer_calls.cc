@@ -25,15 +25,36 @@ std::unique_ptr<OpCall> MqaLogitsCall(int64_t rows, int64_t keys) {
   return call;
 }
 
-std::unique_ptr<OpCall> PagedMqaLogitsCall(int64_t sequences, int64_t queries, int64_t length) {
+namespace {
+
+struct ScoredTokens {
+  int64_t sequences, queries, length;
+};
+
+// Queries of `type` over keys of `token_bytes` bytes each.
+std::unique_ptr<OpCall> PagedScores(const ScoredTokens& tokens, DataType type,
+                                    int64_t token_bytes) {
+  const auto& [sequences, queries, length] = tokens;
   auto call = std::make_unique<OpCall>("PagedMqaLogits");
   const int64_t columns = length / kIndexerBlockSize;
-  call->Normal(DataType::kFloat8E4M3FN, {sequences, queries, kIndexerHeads, kIndexerHeadSize}, 2);
-  call->Bytes({sequences * columns, kIndexerBlockSize, 1, kIndexerTokenBytes}, kCacheByte);
+  call->Normal(type, {sequences, queries, kIndexerHeads, kIndexerHeadSize}, 2);
+  call->Bytes({sequences * columns, kIndexerBlockSize, 1, token_bytes}, kCacheByte);
   call->Normal(DataType::kFloat, {sequences * queries, kIndexerHeads}, 0.1f);
   call->Ints({sequences}, Same(sequences, length));
   call->BlockTable(sequences, columns);
   *call->Input<int64_t>(DataType::kInt64, {}) = length;
+  return call;
+}
+
+}  // namespace
+
+std::unique_ptr<OpCall> PagedMqaLogitsCall(int64_t sequences, int64_t queries, int64_t length) {
+  return PagedScores({sequences, queries, length}, DataType::kFloat8E4M3FN, kIndexerTokenBytes);
+}
+
+std::unique_ptr<OpCall> PackedMqaLogitsCall(int64_t sequences, int64_t queries, int64_t length) {
+  auto call = PagedScores({sequences, queries, length}, DataType::kFloat, kPackedTokenBytes);
+  call->Attribute("format", std::string("mxfp4"));
   return call;
 }
 

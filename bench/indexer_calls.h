@@ -13,12 +13,15 @@ inline constexpr int64_t kIndexerHeads = 64;
 inline constexpr int64_t kIndexerHeadSize = 128;
 inline constexpr int64_t kIndexerBlockSize = 64;
 inline constexpr int64_t kIndexerTokenBytes = kIndexerHeadSize + 4;
+inline constexpr int64_t kPackedTokenBytes = kIndexerHeadSize / 2 + kIndexerHeadSize / 32;
 
 // `rows` queries that all see `keys` keys.
 std::unique_ptr<OpCall> MqaLogitsCall(int64_t rows, int64_t keys);
 
 // One layer's cache and `sequences` sequences of `length` keys with `queries` queries each.
 std::unique_ptr<OpCall> PagedMqaLogitsCall(int64_t sequences, int64_t queries, int64_t length);
+// The same of float queries over mxfp4 keys.
+std::unique_ptr<OpCall> PackedMqaLogitsCall(int64_t sequences, int64_t queries, int64_t length);
 
 enum class LogitOrder { kRandom, kRising, kFewValues };
 

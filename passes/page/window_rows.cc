@@ -69,9 +69,10 @@ absl::Status CheckNorm(const Match& match) {
     return Unlike("the query is no RMSNormalization of its channels");
   }
   const Tensor* weight = ConstantOf(norm->input(1));
+  const auto is_one = [](float channel) { return channel == 1.0f; };
   const bool is_unit =
       weight && weight->dtype() == DataType::kFloat &&
-      std::ranges::all_of(weight->values<float>(), [](float channel) { return channel == 1.0f; });
+      std::all_of(weight->values<float>().begin(), weight->values<float>().end(), is_one);
   if (is_unit) return absl::OkStatus();
   return Unlike(StrCat("the norm of the query: expected weights of 1 in float, got \"",
                        norm->input(1)->name(), "\""));
