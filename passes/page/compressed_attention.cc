@@ -42,8 +42,8 @@ class CompressedBuilder {
   // The cache of windows with those that the step closes; `state` becomes that with its tokens.
   Value* Compress(const CompressedRows& rows, const GroupInputs& kept, Value*& state,
                   Value* cache) {
-    Value* kv = AsFloat(Rows(rows.kv, {rows.width()}));
-    Value* gate = AsFloat(Rows(rows.gate, {rows.width()}));
+    Value* kv = Rows(AsFloat(rows.kv), {rows.width()});
+    Value* gate = Rows(AsFloat(rows.gate), {rows.width()});
     Node* keep = builder_.AddNode(
         "pagefuse", "CompressorStateInsert",
         {kv, gate, AsFloat(rows.bias), step_.positions, kept.slot_mapping, state}, 1);
@@ -81,7 +81,7 @@ class CompressedBuilder {
     Node* scores =
         builder_.AddNode("pagefuse", "PagedMqaLogits",
                          {Rows(choice.query, {choice.heads, choice.keys.size}), index_cache,
-                          AsFloat(Rows(choice.weights, {choice.heads})), step_.seq_lens,
+                          Rows(AsFloat(choice.weights), {choice.heads}), step_.seq_lens,
                           step_.compressed.block_table, nullptr, step_.query_start_loc},
                          1);
     scores->SetAttribute("format", MakeAttribute(std::string("bf16")));

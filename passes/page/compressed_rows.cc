@@ -161,7 +161,7 @@ class RowsReader {
         return false;
       }
     }
-    return along == 1;
+    return along == (atom->extent == Dim(1) ? 0 : 1);
   }
 
   absl::Status ReadNorm() {

@@ -32,7 +32,8 @@ struct Scores {
 struct Segment {
   AtomPtr axis;
   Dim begin;
-  Element key;  // at (b, axis, d)
+  Element part;  // at (b, axis, d), as it was joined
+  Element key;   // and where it comes from
 };
 
 class SiteReader {
@@ -137,15 +138,15 @@ class SiteReader {
     const Node* join = key.producer();
     const int axis = join ? static_cast<int>(NormalAxis(IntOr(*join, "axis", 0), rank)) : 0;
     if (!key.From("Concat") || key.at[axis].Key() != IndexForm::Of(t_).Key()) {
-      return {{t_, Dim(0), key}};
+      return {{t_, Dim(0), key, key}};
     }
     std::vector<Segment> segments;
     Dim begin(0);
     for (Value* part : join->inputs()) {
       const Dim length = part->shape() ? (*part->shape())[axis] : Dim();
-      Segment segment{reader_.NewAxis(length), begin, {part, key.at}};
-      segment.key.at[axis] = IndexForm::Of(segment.axis);
-      segment.key = reader_.Source(segment.key);
+      Segment segment{reader_.NewAxis(length), begin, {part, key.at}, {}};
+      segment.part.at[axis] = IndexForm::Of(segment.axis);
+      segment.key = reader_.Source(segment.part);
       segments.push_back(std::move(segment));
       begin = begin + length;
     }
@@ -222,15 +223,16 @@ class SiteReader {
 
   absl::Status BuildNode(const Scores& scores, const Segment& rows) {
     if (window_ == 0) return absl::NotFoundError("no window");
-    Arranger arranger(builder_, {rows.key.value});
+    const Element& part = rows.part;
+    Arranger arranger(builder_, {part.value});
     const AxisAtoms batch = b_.atom() ? AxisAtoms{b_.atom()} : AxisAtoms{};
-    const bool as_it_is = rows.key.at.size() == 4 && rows.key.at[0].Key() == b_.Key() &&
-                          rows.key.at[2].Key() == IndexForm::Of(rows.axis).Key() &&
-                          rows.key.at[3].Key() == IndexForm::Of(d_).Key();
-    auto row = as_it_is ? absl::StatusOr<Value*>(rows.key.value)
-                        : arranger.GatheredPart(rows.key, {batch, {}, {rows.axis}, {d_}});
+    const bool as_it_is = part.at.size() == 4 && part.at[0].Key() == b_.Key() &&
+                          part.at[2].Key() == IndexForm::Of(rows.axis).Key() &&
+                          part.at[3].Key() == IndexForm::Of(d_).Key();
+    auto row = as_it_is ? absl::StatusOr<Value*>(part.value)
+                        : arranger.GatheredPart(part, {batch, {}, {rows.axis}, {d_}});
     if (!row.ok()) return Refused(StdView(row.status().message()));
-    states_.push_back(rows.key.value);
+    states_.insert(states_.end(), {part.value, rows.key.value});
     Node* attention = builder_.AddNode("", "Attention", {query_, *row, *row}, 1);
     attention->name = sink_.sum->name;
     attention->metadata = sink_.sum->metadata;

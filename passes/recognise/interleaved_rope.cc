@@ -76,6 +76,11 @@ class RotationReader {
                                           : IndexForm::Of(reader_.NewAxis(shape[axis])));
     }
     pair_ = reader_.NewAxis(Dim(*shape.back(0).constant() / 2));
+    // An axis of length 1 is read at 0.
+    if (pair_->extent != Dim(1)) {
+      pair_at_ = IndexForm::Of(pair_);
+      pairs_ = {pair_};
+    }
   }
 
   // Nullopt if the terms are no rotation of pairs.
@@ -95,8 +100,8 @@ class RotationReader {
       const AtomPtr atom = at_[i].atom();
       return atom ? AxisAtoms{atom} : AxisAtoms{};
     };
-    if (!table.shared) return arranger.Gathered(table.row, {axis(0), axis(2), {pair_}});
-    PF_ASSIGN_OR_RETURN(Value * once, arranger.Gathered(table.row, {{}, axis(2), {pair_}}));
+    if (!table.shared) return arranger.Gathered(table.row, {axis(0), axis(2), pairs_});
+    PF_ASSIGN_OR_RETURN(Value * once, arranger.Gathered(table.row, {{}, axis(2), pairs_}));
     PF_ASSIGN_OR_RETURN(Value * sizes, arranger.Sizes({shape_[0], Dim(1), Dim(1)}));
     return builder.Add("Expand", {once, sizes});
   }
@@ -108,7 +113,7 @@ class RotationReader {
     Element element{value, {}};
     if (!shape || shape->rank() > kRank) return element;
     std::vector<IndexForm> at = at_;
-    at.push_back(IndexForm::Of(pair_).Times(Dim(2)) + IndexForm(channel));
+    at.push_back(pair_at_.Times(Dim(2)) + IndexForm(channel));
     element.at.assign(at.end() - shape->rank(), at.end());
     return reader_.Source(element);
   }
@@ -137,6 +142,8 @@ class RotationReader {
   ElementReader reader_;
   std::vector<IndexForm> at_;  // b, h, s
   AtomPtr pair_;
+  IndexForm pair_at_;
+  AxisAtoms pairs_;
 };
 
 class InterleavedRope : public Pass {

@@ -28,8 +28,7 @@ PF_AVX512 inline void WriteTiles(const Bf16Product& product, const TileTarget& t
     const int64_t column = (target.block + c) / step * kTileColumns;
     const int64_t columns = std::min(kTileColumns, w.n() - column);
     if (w.gated()) {
-      GatedProduct(product.gate, tiles[c], tiles[c + 1], target.rows * kTileColumns,
-                   tiles[c]);
+      GatedProduct(product.gate, tiles[c], tiles[c + 1], target.rows * kTileColumns, tiles[c]);
     }
     float* y = product.y.data + target.first * product.y.stride + column;
     const float* tile = tiles[c];
