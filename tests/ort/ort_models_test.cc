@@ -106,7 +106,8 @@ INSTANTIATE_TEST_SUITE_P(
                       WrittenCase{"gemma3_B18", "turboquant_4bit_nc"},
                       WrittenCase{"deepseek_v3_B18", ""}, WrittenCase{"deepseek_v32_A18", ""},
                       WrittenCase{"deepseek_v3p_B18", "fp8"},
-                      WrittenCase{"deepseek_v32p_A18", "fp8"}),
+                      WrittenCase{"deepseek_v32p_A18", "fp8"}, WrittenCase{"deepseek_v4_A18", ""},
+                      WrittenCase{"deepseek_v4p_A18", "fp8"}),
     [](const ::testing::TestParamInfo<WrittenCase>& info) {
       return StrCat(info.param.model, *info.param.cache == 0 ? "" : "_", info.param.cache);
     });
