@@ -17,6 +17,62 @@ absl::StatusOr<int> RankOf(const Node& node) {
       StrCat(node.Description(), ": input 0: expected a known rank to write its body"));
 }
 
+// The parts of a rotation. X as tokens, then heads: [B, S, H, D].
+constexpr char kHeadsOfRows[] = R"(  zeros = Constant <value_ints: ints = [0, 0]> ()
+  heads = Constant <value_int: int = @num_heads> ()
+  first = Constant <value_ints: ints = [0]> ()
+  rest_of = Constant <value_ints: ints = [-1]> ()
+  head_list = Unsqueeze (heads, first)
+  by_head = Concat <axis: int = 0> (zeros, head_list, rest_of)
+  x = Reshape (X, by_head)
+)";
+constexpr char kHeadsOfTensor[] = "  x = Transpose <perm: ints = [0, 2, 1, 3]> (X)\n";
+constexpr char kWide[] = R"(  last = Constant <value_ints: ints = [-1]> ()
+  head_axis = Constant <value_ints: ints = [2]> ()
+  wide = Cast <to: int = 1> (x)
+)";
+
+// Cosines or sines of each token, [B, S, 1, R / 2].
+std::string TableRows(const char* table, bool by_position) {
+  return absl::StrReplaceAll(
+      StrCat(by_position ? "  $t_rows = Gather <axis: int = 0> ($t_cache, position_ids)\n"
+                         : "  $t_rows = Identity ($t_cache)\n",
+             "  $t_wide = Cast <to: int = 1> ($t_rows)\n  $t = Unsqueeze ($t_wide, head_axis)\n"),
+      {{"$t", table}});
+}
+
+constexpr char kSomeChannels[] = R"(  begin = Constant <value_ints: ints = [0]> ()
+  size = Constant <value_int: int = @rotary_embedding_dim> ()
+  size_axis = Constant <value_ints: ints = [0]> ()
+  size_list = Unsqueeze (size, size_axis)
+  end = Constant <value_ints: ints = [2147483647]> ()
+  turning = Slice (wide, begin, size_list, last)
+  staying = Slice (wide, size_list, end, last)
+)";
+
+// Pairs (a, b): neighbours, or as far apart as half of what turns.
+constexpr char kNeighbours[] = R"(  as_pairs = Constant <value_ints: ints = [0, 0, 0, -1, 2]> ()
+  pairs = Reshape (turning, as_pairs)
+  a_last, b_last = Split <axis: int = -1, num_outputs: int = 2> (pairs)
+  a = Squeeze (a_last, last)
+  b = Squeeze (b_last, last)
+)";
+constexpr char kHalves[] = "  a, b = Split <axis: int = -1, num_outputs: int = 2> (turning)\n";
+constexpr char kTurn[] = R"(  a_cos = Mul (a, cos)
+  b_sin = Mul (b, sin)
+  b_cos = Mul (b, cos)
+  a_sin = Mul (a, sin)
+  new_a = Sub (a_cos, b_sin)
+  new_b = Add (b_cos, a_sin)
+)";
+constexpr char kJoinNeighbours[] = R"(  new_a_last = Unsqueeze (new_a, last)
+  new_b_last = Unsqueeze (new_b, last)
+  new_pairs = Concat <axis: int = -1> (new_a_last, new_b_last)
+  as_row = Constant <value_ints: ints = [0, 0, 0, -1]> ()
+  turned = Reshape (new_pairs, as_row)
+)";
+constexpr char kJoinHalves[] = "  turned = Concat <axis: int = -1> (new_a, new_b)\n";
+
 }  // namespace
 
 absl::StatusOr<DecompositionVariant> SwishBody(const Node& node) {
@@ -73,81 +129,19 @@ absl::StatusOr<DecompositionVariant> RotaryBody(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t interleaved, node.IntAttribute("interleaved", 0));
   PF_ASSIGN_OR_RETURN(const int64_t rotated, node.IntAttribute("rotary_embedding_dim", 0));
   const bool by_position = node.input(3) != nullptr;
-  std::string text = StrCat("RotaryEmbedding (X, cos_cache, sin_cache",
-                            by_position ? ", position_ids" : "", ") => (Y) {\n");
-  const auto add = [&](std::string_view lines) { StrAppend(&text, lines); };
-  // Tokens, then heads: [B, S, H, D].
-  if (rank == 3) {
-    add(R"(  zeros = Constant <value_ints: ints = [0, 0]> ()
-  heads = Constant <value_int: int = @num_heads> ()
-  first = Constant <value_ints: ints = [0]> ()
-  rest_of = Constant <value_ints: ints = [-1]> ()
-  head_list = Unsqueeze (heads, first)
-  by_head = Concat <axis: int = 0> (zeros, head_list, rest_of)
-  x = Reshape (X, by_head)
-)");
-  } else {
-    add("  x = Transpose <perm: ints = [0, 2, 1, 3]> (X)\n");
-  }
-  add(R"(  last = Constant <value_ints: ints = [-1]> ()
-  head_axis = Constant <value_ints: ints = [2]> ()
-  wide = Cast <to: int = 1> (x)
-)");
-  for (const char* table : {"cos", "sin"}) {
-    add(absl::StrReplaceAll(by_position
-                                ? "  $t_rows = Gather <axis: int = 0> ($t_cache, position_ids)\n"
-                                : "  $t_rows = Identity ($t_cache)\n",
-                            {{"$t", table}}));
-    add(absl::StrReplaceAll(R"(  $t_wide = Cast <to: int = 1> ($t_rows)
-  $t = Unsqueeze ($t_wide, head_axis)
-)",
-                            {{"$t", table}}));
-  }
-  if (rotated > 0) {
-    add(R"(  begin = Constant <value_ints: ints = [0]> ()
-  size = Constant <value_int: int = @rotary_embedding_dim> ()
-  size_axis = Constant <value_ints: ints = [0]> ()
-  size_list = Unsqueeze (size, size_axis)
-  end = Constant <value_ints: ints = [2147483647]> ()
-  turning = Slice (wide, begin, size_list, last)
-  staying = Slice (wide, size_list, end, last)
-)");
-  } else {
-    add("  turning = Identity (wide)\n");
-  }
-  if (interleaved != 0) {
-    add(R"(  as_pairs = Constant <value_ints: ints = [0, 0, 0, -1, 2]> ()
-  pairs = Reshape (turning, as_pairs)
-  a_last, b_last = Split <axis: int = -1, num_outputs: int = 2> (pairs)
-  a = Squeeze (a_last, last)
-  b = Squeeze (b_last, last)
-)");
-  } else {
-    add("  a, b = Split <axis: int = -1, num_outputs: int = 2> (turning)\n");
-  }
-  add(R"(  a_cos = Mul (a, cos)
-  b_sin = Mul (b, sin)
-  b_cos = Mul (b, cos)
-  a_sin = Mul (a, sin)
-  new_a = Sub (a_cos, b_sin)
-  new_b = Add (b_cos, a_sin)
-)");
-  if (interleaved != 0) {
-    add(R"(  new_a_last = Unsqueeze (new_a, last)
-  new_b_last = Unsqueeze (new_b, last)
-  new_pairs = Concat <axis: int = -1> (new_a_last, new_b_last)
-  as_row = Constant <value_ints: ints = [0, 0, 0, -1]> ()
-  turned = Reshape (new_pairs, as_row)
-)");
-  } else {
-    add("  turned = Concat <axis: int = -1> (new_a, new_b)\n");
-  }
-  add(rotated > 0 ? "  whole = Concat <axis: int = -1> (turned, staying)\n"
-                  : "  whole = Identity (turned)\n");
-  add("  y = CastLike (whole, X)\n");
-  add(rank == 3 ? "  sizes = Shape (X)\n  Y = Reshape (y, sizes)\n}"
-                : "  Y = Transpose <perm: ints = [0, 2, 1, 3]> (y)\n}");
-  return DecompositionVariant{.name = "rows", .text = std::move(text)};
+  const std::string text =
+      StrCat("RotaryEmbedding (X, cos_cache, sin_cache", by_position ? ", position_ids" : "",
+             ") => (Y) {\n", rank == 3 ? kHeadsOfRows : kHeadsOfTensor, kWide,
+             TableRows("cos", by_position), TableRows("sin", by_position),
+             rotated > 0 ? kSomeChannels : "  turning = Identity (wide)\n",
+             interleaved != 0 ? kNeighbours : kHalves, kTurn,
+             interleaved != 0 ? kJoinNeighbours : kJoinHalves,
+             rotated > 0 ? "  whole = Concat <axis: int = -1> (turned, staying)\n"
+                         : "  whole = Identity (turned)\n",
+             "  y = CastLike (whole, X)\n",
+             rank == 3 ? "  sizes = Shape (X)\n  Y = Reshape (y, sizes)\n}"
+                       : "  Y = Transpose <perm: ints = [0, 2, 1, 3]> (y)\n}");
+  return DecompositionVariant{.name = "rows", .text = text};
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -9,7 +9,8 @@
 //     =>  pagefuse.HyperConnectionMix <streams = M, rounds, epsilon = eps, post_factor = f>
 //             (logits, Concat (s0, s1, s2), Concat (base0, base1, base2))
 //
-// The rounds are counted; M and the numbers are those of the graph.
+// The rounds are counted; M and the numbers are those of the graph. A scale of 1 or a base of zeros
+// need not be there.
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,20 +43,28 @@ std::optional<double> NumberBeside(const Node& node, const Value& value) {
   return tensor ? ScalarNumber(*tensor) : std::nullopt;
 }
 
-// value * a number + constants of `dims`.
+// value * a number + constants of `dims`. Null: a factor of 1, a base of zeros, which are not
+// written.
 struct Moved {
   Value* scale = nullptr;
   Value* base = nullptr;
   const Value* result = nullptr;
+  std::vector<int64_t> dims;
 };
-std::optional<Moved> MovedOf(const Value& value, const std::vector<int64_t>& dims) {
+Moved MovedOf(const Value& value, const std::vector<int64_t>& dims) {
+  Moved moved{.result = &value, .dims = dims};
   const Node* product = OnlyReader(value, "Mul");
-  if (!product || !NumberBeside(*product, value)) return std::nullopt;
-  const Value& scaled = *product->output(0);
-  const Node* sum = OnlyReader(scaled, "Add");
-  const Tensor* base = sum ? ConstantOf(Beside(*sum, scaled)) : nullptr;
-  if (!base || base->dims() != dims) return std::nullopt;
-  return Moved{Beside(*product, value), Beside(*sum, scaled), sum->output(0)};
+  if (product && NumberBeside(*product, value)) {
+    moved.scale = Beside(*product, value);
+    moved.result = product->output(0);
+  }
+  const Node* sum = OnlyReader(*moved.result, "Add");
+  const Tensor* base = sum ? ConstantOf(Beside(*sum, *moved.result)) : nullptr;
+  if (base && base->dims() == dims) {
+    moved.base = Beside(*sum, *moved.result);
+    moved.result = sum->output(0);
+  }
+  return moved;
 }
 
 // A number that is joined to a sigmoid of `value` by `op`.
@@ -110,17 +119,16 @@ class MixingReader {
   absl::StatusOr<Mixing> Read() {
     PF_RETURN_IF_ERROR(ReadSizes());
     const int64_t m = mixing_.streams;
-    const auto pre = MovedOf(*split_.output(0), {m}), post = MovedOf(*split_.output(1), {m});
-    const auto comb = Square() ? MovedOf(*Square(), {m, m}) : std::nullopt;
-    if (!pre || !post || !comb) return absl::NotFoundError("no factor and base for each part");
-    mixing_.pre_moved = *pre;
-    mixing_.post_moved = *post;
-    mixing_.comb_moved = *comb;
-    const auto opened = OpenedOf(*pre->result, "Add"), doubled = OpenedOf(*post->result, "Mul");
+    if (!Square()) return absl::NotFoundError("the third part is not seen as a square");
+    mixing_.pre_moved = MovedOf(*split_.output(0), {m});
+    mixing_.post_moved = MovedOf(*split_.output(1), {m});
+    mixing_.comb_moved = MovedOf(*Square(), {m, m});
+    const auto opened = OpenedOf(*mixing_.pre_moved.result, "Add"),
+               doubled = OpenedOf(*mixing_.post_moved.result, "Mul");
     if (!opened || !doubled) return absl::NotFoundError("no sigmoids");
     mixing_.pre = *opened;
     mixing_.post = *doubled;
-    PF_RETURN_IF_ERROR(ReadRounds(*comb->result));
+    PF_RETURN_IF_ERROR(ReadRounds(*mixing_.comb_moved.result));
     return mixing_;
   }
 
@@ -224,17 +232,24 @@ class HyperConnections : public Pass {
   }
 
  private:
+  static Value* Zeros(Graph& graph, const std::vector<int64_t>& dims) {
+    int64_t size = 1;
+    for (const int64_t dim : dims) size *= dim;
+    return graph.AddInitializer(graph.UniqueName("no_base"),
+                                Tensor::Of(dims, std::vector<float>(size)));
+  }
+
   static void Replace(Graph& graph, Node* split, const Mixing& mixing) {
     GraphBuilder builder(graph, split, split->output(0)->name());
-    const auto joined = [&](Value* a, Value* b, Value* c) {
-      std::vector<Value*> parts;
-      for (Value* part : {a, b, c}) {
-        parts.push_back(builder.Add("Reshape", {part, builder.Ints({-1})}));
-      }
-      return builder.Add("Concat", parts, "axis", int64_t{0});
-    };
-    Value* scale = joined(mixing.pre_moved.scale, mixing.post_moved.scale, mixing.comb_moved.scale);
-    Value* base = joined(mixing.pre_moved.base, mixing.post_moved.base, mixing.comb_moved.base);
+    std::vector<Value*> scales, bases;
+    for (const Moved* moved : {&mixing.pre_moved, &mixing.post_moved, &mixing.comb_moved}) {
+      Value* factor = moved->scale ? moved->scale : builder.Float(1);
+      scales.push_back(builder.Add("Reshape", {factor, builder.Ints({-1})}));
+      Value* added = moved->base ? moved->base : Zeros(graph, moved->dims);
+      bases.push_back(builder.Add("Reshape", {added, builder.Ints({-1})}));
+    }
+    Value* scale = builder.Add("Concat", scales, "axis", int64_t{0});
+    Value* base = builder.Add("Concat", bases, "axis", int64_t{0});
     Node* op = builder.AddNode("pagefuse", "HyperConnectionMix", {mixing.logits, scale, base}, 3);
     op->SetAttribute("streams", MakeAttribute(mixing.streams));
     op->SetAttribute("rounds", MakeAttribute(mixing.rounds));
