@@ -131,7 +131,7 @@ class FusePagedAttentionPass : public SitePass {
     const bool shifts = reading.sums || reading.site.sink;
     PF_ASSIGN_OR_RETURN(reading.biases, ReadScoreBiases(reader, reading.site, reading.axes,
                                                         reading.visible, shifts));
-    return ReplaceSite(reader, reading.site, reading.sums, kName, scope, context,
+    return ReplaceSite({reader, reading.site, reading.sums}, {kName, scope, context},
                        [&](Replacement& replacement) { return Build(reading, replacement); });
   }
 };

@@ -41,14 +41,15 @@ absl::StatusOr<bool> SitePass::Run(Model& model, PassContext& context) const {
 }
 
 absl::Status ReplaceSite(
-    const ElementReader& reader, const AttentionSite& site, const std::optional<LogSums>& sums,
-    std::string_view rule, const GraphScope& scope, PassContext& context,
+    const ReadSite& read, const FusionPlace& place,
     const std::function<absl::StatusOr<std::vector<Value*>>(Replacement&)>& build) {
-  std::vector<Value*> results = {site.output.value};
-  if (sums) results.push_back(sums->element.value);
-  PF_RETURN_IF_ERROR(ServesOnly(reader, results));
-  Replacement replacement(*scope.graph, *site.output.value, rule);
-  return replacement.Finish(build(replacement), results, *scope.opsets, context.contents);
+  Value* output = read.site.output.value;
+  std::vector<Value*> results = {output};
+  if (read.sums) results.push_back(read.sums->element.value);
+  PF_RETURN_IF_ERROR(ServesOnly(read.reader, results));
+  Replacement replacement(*place.scope.graph, *output, place.rule);
+  return replacement.Finish(build(replacement), results, *place.scope.opsets,
+                            place.context.contents);
 }
 
 std::vector<Node*> IntegerChoices(const Graph& graph) {

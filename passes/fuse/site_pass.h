@@ -33,11 +33,24 @@ class SitePass : public Pass {
   absl::StatusOr<bool> FuseFirst(const GraphScope& scope, PassContext& context) const;
 };
 
-// Puts what `build` makes in place of the result of a site that was read, and of its log-sum-exps
-// where it has some. FailedPrecondition where somebody else reads what was computed between.
+// A site of attention as it was read, with its log-sum-exps where it has some.
+struct ReadSite {
+  const ElementReader& reader;
+  const AttentionSite& site;
+  const std::optional<LogSums>& sums;
+};
+
+// Where a pass works, and in whose name.
+struct FusionPlace {
+  std::string_view rule;
+  const GraphScope& scope;
+  PassContext& context;
+};
+
+// Puts what `build` makes in place of the results of a site. FailedPrecondition where somebody else
+// reads what was computed between.
 absl::Status ReplaceSite(
-    const ElementReader& reader, const AttentionSite& site, const std::optional<LogSums>& sums,
-    std::string_view rule, const GraphScope& scope, PassContext& context,
+    const ReadSite& read, const FusionPlace& place,
     const std::function<absl::StatusOr<std::vector<Value*>>(Replacement&)>& build);
 
 // Choices between integers: where lists of slots and of columns end.

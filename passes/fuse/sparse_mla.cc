@@ -190,7 +190,7 @@ class FuseSparseMlaPass : public SitePass {
     const std::optional<LogSums> sums = LogSumsOfKeys(reader, *scope.graph, site);
     PF_RETURN_IF_ERROR(CheckSums(site, sums));
     using Results = absl::StatusOr<std::vector<Value*>>;
-    return ReplaceSite(reader, site, sums, kName, scope, context,
+    return ReplaceSite({reader, site, sums}, {kName, scope, context},
                        [&](Replacement& replacement) -> Results {
                          GraphBuilder& builder = replacement.builder();
                          if (dense) return BuildDenseLatent(builder, reader, site, *dense, sums);

@@ -346,9 +346,9 @@ class FuseTurboQuantAttentionPass : public SitePass {
     PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
     const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
     PF_RETURN_IF_ERROR(CheckLowSums(sums));
-    return ReplaceSite(reader, site, sums, kName, scope, context, [&](Replacement& replacement) {
-      return SlotFuser(site).Build(replacement, slot, sums);
-    });
+    return ReplaceSite(
+        {reader, site, sums}, {kName, scope, context},
+        [&](Replacement& replacement) { return SlotFuser(site).Build(replacement, slot, sums); });
   }
 };
 
