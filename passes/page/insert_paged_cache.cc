@@ -155,39 +155,7 @@ class PagedCacheInserter {
   // OK with `changed` false if there is no Attention; FailedPrecondition, nothing changed, if one
   // cannot be paged.
   absl::StatusOr<bool> Run() {
-    PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
-    PF_ASSIGN_OR_RETURN(const bool batched, BatchPackedTokens(model_));
-    if (batched) {
-      contents_.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
-    }
-    PF_ASSIGN_OR_RETURN(GroupedAttentionSites grouped, LowerGroupedAttention(model_, contents_));
-    if (!grouped.empty()) {
-      contents_.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
-    }
-    PF_ASSIGN_OR_RETURN(compressed_sites_, LowerCompressedAttention(model_, contents_));
-    PF_RETURN_IF_ERROR(LowerSinkAttention(model_, contents_, grouped));
-    PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_, contents_));
-    if (!latent_sites_.empty()) {
-      contents_.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
-    }
-    for (const auto& node : graph_.nodes()) {
-      if (!node->Is("Attention")) continue;
-      const auto latent = latent_sites_.find(node.get());
-      const LatentSite* rows = latent == latent_sites_.end() ? nullptr : &latent->second;
-      PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), rows, contents_));
-      if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
-        site.sinks = extras->second.sinks;
-      }
-      if (const auto compressed = compressed_sites_.find(node.get());
-          compressed != compressed_sites_.end()) {
-        site.compressed = &compressed->second;
-        site.padding = compressed->second.padding;
-      }
-      sites_.push_back(site);
-    }
+    PF_RETURN_IF_ERROR(FindSites());
     if (sites_.empty()) return NoSite();
     PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindInputs());
     PF_ASSIGN_OR_RETURN(const TokenTrace trace, Trace(inputs));
@@ -223,6 +191,44 @@ class PagedCacheInserter {
     Value* block_table = nullptr;
     Value* slot_mapping = nullptr;
   };
+
+  // Every attention of the graph, in the form of Attention.
+  absl::Status FindSites() {
+    PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    PF_ASSIGN_OR_RETURN(const bool batched, BatchPackedTokens(model_));
+    if (batched) {
+      contents_.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    }
+    PF_ASSIGN_OR_RETURN(GroupedAttentionSites grouped, LowerGroupedAttention(model_, contents_));
+    if (!grouped.empty()) {
+      contents_.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    }
+    PF_ASSIGN_OR_RETURN(compressed_sites_, LowerCompressedAttention(model_, contents_));
+    PF_RETURN_IF_ERROR(LowerSinkAttention(model_, contents_, grouped));
+    PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_, contents_));
+    if (!latent_sites_.empty()) {
+      contents_.clear();
+      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    }
+    for (const auto& node : graph_.nodes()) {
+      if (!node->Is("Attention")) continue;
+      const auto latent = latent_sites_.find(node.get());
+      const LatentSite* rows = latent == latent_sites_.end() ? nullptr : &latent->second;
+      PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), rows, contents_));
+      if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
+        site.sinks = extras->second.sinks;
+      }
+      if (const auto compressed = compressed_sites_.find(node.get());
+          compressed != compressed_sites_.end()) {
+        site.compressed = &compressed->second;
+        site.padding = compressed->second.padding;
+      }
+      sites_.push_back(site);
+    }
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<DecoderInputs> FindInputs() {
     std::vector<Value*> pasts;
