@@ -57,6 +57,29 @@ Conditions NegationOf(const Conditions& conditions) {
   return Conditions{most};
 }
 
+// (visible - 1) * largest, (1 - visible) * lowest, hidden * lowest; nullopt for another product.
+std::optional<absl::StatusOr<Conditions>> HidingOfProduct(ElementReader& reader,
+                                                          const Element& product) {
+  for (int side : {0, 1}) {
+    const auto factor = reader.Number(reader.Operand(product, side));
+    const Element less = reader.Operand(product, 1 - side);
+    if (!factor || !HidesScore(-*factor)) continue;
+    const bool one_less = (less.From("Sub") && reader.Number(reader.Operand(less, 1)) == 1.0) ||
+                          (less.From("Add") && reader.Number(reader.Operand(less, 1)) == -1.0);
+    if (one_less) return reader.ReadConditions(reader.Operand(less, 0));
+  }
+  for (int side : {0, 1}) {
+    const auto factor = reader.Number(reader.Operand(product, side));
+    const Element hidden = reader.Operand(product, 1 - side);
+    if (!factor || !HidesScore(*factor)) continue;
+    if (hidden.From("Sub") && reader.Number(reader.Operand(hidden, 0)).value_or(0) == 1) {
+      return reader.ReadConditions(reader.Operand(hidden, 1));
+    }
+    return reader.ReadNegation(hidden);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolved) {
@@ -203,25 +226,7 @@ absl::StatusOr<Conditions> ElementReader::ReadHiding(const Element& unresolved) 
     if (seen.value->dtype() == DataType::kBool) return ReadConditions(seen);
   }
   if (node->Is("Mul")) {
-    // (visible - 1) * largest.
-    for (int side : {0, 1}) {
-      const auto factor = Number(Operand(element, side));
-      const Element less = Operand(element, 1 - side);
-      if (!factor || !HidesScore(-*factor)) continue;
-      const bool one_less = (less.From("Sub") && Number(Operand(less, 1)) == 1.0) ||
-                            (less.From("Add") && Number(Operand(less, 1)) == -1.0);
-      if (one_less) return ReadConditions(Operand(less, 0));
-    }
-    // (1 - visible) * lowest.
-    for (int side : {0, 1}) {
-      const auto factor = Number(Operand(element, side));
-      const Element hidden = Operand(element, 1 - side);
-      if (!factor || !HidesScore(*factor)) continue;
-      if (hidden.From("Sub") && Number(Operand(hidden, 0)).value_or(0) == 1) {
-        return ReadConditions(Operand(hidden, 1));
-      }
-      return ReadNegation(hidden);
-    }
+    if (auto hiding = HidingOfProduct(*this, element)) return *std::move(hiding);
   }
   return NotUnderstood(element, StrCat("(", node->op_type(), ") is not understood as a mask"));
 }
