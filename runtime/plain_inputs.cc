@@ -9,6 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/paged_inputs.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
@@ -30,13 +31,26 @@ const Value* PresentOf(const Graph& graph, const std::string& past) {
   return nullptr;
 }
 
-// A past of no tokens: one axis at least, the batch aside, is as long as the past is.
+// Caches of GroupQueryAttention have a length of their own, and what is in them counts for nothing
+// before the first token.
+bool IsReadByLength(const Value* past) {
+  return !past->uses().empty() &&
+         std::all_of(past->uses().begin(), past->uses().end(), [](const Use& use) {
+           return use.node->Is("GroupQueryAttention", "com.microsoft") &&
+                  (use.index == ports::GroupQueryAttention::kPastKey ||
+                   use.index == ports::GroupQueryAttention::kPastValue);
+         });
+}
+
+// A past of no tokens: one axis at least, the batch aside, is as long as the past is; or it is read
+// as far as it was written.
 absl::Status CheckStartsEmpty(const Value* past) {
   const auto& shape = past->shape();
   if (!shape || shape->rank() < 2) {
     return absl::FailedPreconditionError(
         StrCat("input \"", past->name(), "\": the axes of a past must be declared"));
   }
+  if (IsReadByLength(past)) return absl::OkStatus();
   const auto& dims = shape->dims();
   if (std::any_of(dims.begin() + 1, dims.end(), [](const Dim& dim) { return !dim.constant(); })) {
     return absl::OkStatus();

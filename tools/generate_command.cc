@@ -167,7 +167,9 @@ absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
   UseWeights({}, reference_options.session);
   reference_options.on_step = nullptr;
   PF_ASSIGN_OR_RETURN(auto reference, Engine::Create(std::move(model), reference_options));
-  for (size_t i = 0; i < requests.size(); ++i) requests[i].forced = completions[i].tokens;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].forced.empty()) requests[i].forced = completions[i].tokens;
+  }
   for (Request& request : requests) request.stop_tokens.clear();
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].max_new_tokens = static_cast<int64_t>(completions[i].tokens.size());

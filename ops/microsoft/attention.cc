@@ -1,5 +1,6 @@
 #include "pagefuse/ops/microsoft/attention.h"
 
+#include <cmath>
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
@@ -24,12 +25,24 @@ absl::StatusOr<int64_t> HeadsOf(const ShapeContext& c) {
 }
 
 absl::Status CheckSupported(const ShapeContext& c) {
-  for (const char* name : {"do_rotary", "past_present_share_buffer"}) {
-    PF_ASSIGN_OR_RETURN(const int64_t value, c.node().IntAttribute(name, 0));
-    if (value != 0) return c.AttributeError(name, StrCat("expected 0, got ", value));
-  }
+  constexpr char kShared[] = "past_present_share_buffer";
+  PF_ASSIGN_OR_RETURN(const int64_t shared, c.node().IntAttribute(kShared, 0));
+  if (shared != 0) return c.AttributeError(kShared, StrCat("expected 0, got ", shared));
   if (!c.has_input(kAttentionPastLength)) return absl::OkStatus();
   return c.InputError(kAttentionPastLength, "expected none: past and present are two tensors");
+}
+
+// [B, 1, S, T], or [B, 1, max, max] of all places, of which the queries' are read.
+absl::Status CheckMaskByHead(const ShapeContext& c, const Shape& mask, const Sizes& s) {
+  const bool batch_fits = mask[0] == Dim(1) || !Differ(mask[0], s.batch);
+  const bool direct = !Differ(mask[2], s.length) && !Differ(mask[3], s.total());
+  const auto most = mask[2].constant(), total = s.total().constant();
+  const bool of_places = !Differ(mask[2], mask[3]) && !(most && total && *most < *total);
+  if (batch_fits && !Differ(mask[1], Dim(1)) && (direct || of_places)) return absl::OkStatus();
+  return c.InputError(kAttentionMask,
+                      StrCat("expected ", Shape({s.batch, Dim(1), s.length, s.total()}).ToString(),
+                             ", or [B, 1, max, max] of at least ", s.total().ToString(),
+                             " places, got ", mask.ToString()));
 }
 
 absl::Status CheckMask(const ShapeContext& c, const Sizes& s) {
@@ -45,8 +58,11 @@ absl::Status CheckMask(const ShapeContext& c, const Sizes& s) {
   if (mask->rank() == 3) {
     return ExpectShape(c, kAttentionMask, Shape({s.batch, s.length, s.total()}));
   }
+  if (mask->rank() == 4) return CheckMaskByHead(c, *mask, s);
   return c.InputError(kAttentionMask,
-                      StrCat("expected [B], [2 B], [B, T] or [B, S, T], got ", mask->ToString()));
+                      StrCat("expected [B], [2 B], [B, T], [B, S, T], [B, 1, S, T] or "
+                             "[B, 1, max, max], got ",
+                             mask->ToString()));
 }
 
 absl::Status CheckScoreBias(const ShapeContext& c, const Sizes& s, int64_t heads) {
@@ -96,6 +112,7 @@ absl::Status Infer(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const ProjectedColumns columns,
                       ProjectedColumnsOf(c.node(), (*weights)[1], heads));
   Sizes s{(*x)[0], (*x)[1], Dim(0), columns.query, columns.value};
+  PF_RETURN_IF_ERROR(RotatedChannels(c.node(), s.query.FloorDiv(Dim(heads))).status());
   PF_RETURN_IF_ERROR(CheckPast(c, heads, s));
   PF_RETURN_IF_ERROR(CheckMask(c, s));
   PF_RETURN_IF_ERROR(CheckScoreBias(c, s, heads));
@@ -124,6 +141,29 @@ absl::Status Validate(const KernelArgs& args) {
 }
 
 }  // namespace
+
+absl::StatusOr<Dim> RotatedChannels(const Node& node, const Dim& head_size) {
+  PF_ASSIGN_OR_RETURN(const int64_t rotates, node.IntAttribute("do_rotary", 0));
+  if (rotates == 0) return Dim(0);
+  PF_ASSIGN_OR_RETURN(const int64_t told, node.IntAttribute("rotary_embedding_dim", 0));
+  const Dim rotated = told == 0 ? head_size : Dim(told);
+  const auto number = rotated.constant(), size = head_size.constant();
+  if (!number || (*number > 0 && *number % 2 == 0 && (!size || *number <= *size))) return rotated;
+  return absl::InvalidArgumentError(
+      StrCat(node.Description(),
+             ": attribute \"rotary_embedding_dim\": expected an even number up to the ",
+             head_size.ToString(), " channels of a head, got ", *number));
+}
+
+std::vector<float> RotaryFrequencies(int64_t rotated) {
+  constexpr double kBase = 10000;
+  std::vector<float> frequencies;
+  for (int64_t pair = 0; 2 * pair < rotated; ++pair) {
+    const double part = 2 * static_cast<double>(pair) / static_cast<double>(rotated);
+    frequencies.push_back(static_cast<float>(std::pow(kBase, -part)));
+  }
+  return frequencies;
+}
 
 absl::StatusOr<ProjectedColumns> ProjectedColumnsOf(const Node& node, const Dim& all,
                                                     int64_t heads) {
@@ -167,8 +207,9 @@ OpDef AttentionDef() {
       .Input("weights", "T", "[K, 2 Nq + Nv], of query, key and value beside each other")
       .Input("bias", "T", "[2 Nq + Nv]", kOptional)
       .Input("mask_index", "int32",
-             "[B]: keys of each sequence; [2 B]: where they end, then where they begin; [B, T] or "
-             "[B, S, T]: 1 where seen",
+             "[B]: keys of each sequence; [2 B]: where they end, then where they begin; [B, T], "
+             "[B, S, T] or [B, 1, S, T]: 1 where seen; [B, 1, max, max]: likewise of all places, "
+             "rows P to T are read",
              kOptional)
       .Input("past", "T", "[2, B, H, P, D]: keys, then values", kOptional)
       .Input("attention_bias", "T", "[B or 1, H or 1, S, T]", kOptional)
@@ -180,8 +221,10 @@ OpDef AttentionDef() {
       .Attr("scale", 0.0f, "factor of the scores, 0: 1 / sqrt(D)")
       .Attr("mask_filter_value", -10000.0f, "added to the scores of keys that are not seen")
       .Attr("qkv_hidden_sizes", std::vector<int64_t>(), "Nq, Nq, Nv; thirds if left out")
-      .Attr("do_rotary", int64_t{0}, "only 0")
-      .Attr("rotary_embedding_dim", int64_t{0}, "not read without do_rotary")
+      .Attr("do_rotary", int64_t{0},
+            "1: pairs R / 2 apart of queries and keys are rotated by their place, angle "
+            "place / 10000^(2 i / R) for pair i")
+      .Attr("rotary_embedding_dim", int64_t{0}, "R, 0: D")
       .Attr("past_present_share_buffer", int64_t{0}, "only 0")
       .Types("T", {kFloat, kFloat16, kBfloat16})
       .InferShapes(Infer)

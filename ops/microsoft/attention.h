@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -15,7 +16,7 @@ enum AttentionInput {
   kAttentionInput,       // [B, S, K]
   kAttentionWeights,     // [K, Nq + Nk + Nv], Nq = Nk
   kAttentionBias,        // [Nq + Nk + Nv]
-  kAttentionMask,        // int32 [B], [2 B], [B, T] or [B, S, T]
+  kAttentionMask,        // int32 [B], [2 B], [B, T], [B, S, T], [B, 1, S, T] or [B, 1, max, max]
   kAttentionPast,        // [2, B, H, P, D]
   kAttentionScoreBias,   // [B or 1, H or 1, S, T]
   kAttentionPastLength,  // not supported
@@ -28,6 +29,13 @@ struct ProjectedColumns {
 };
 absl::StatusOr<ProjectedColumns> ProjectedColumnsOf(const Node& node, const Dim& all,
                                                     int64_t heads);
+
+// Channels that each head of queries and keys is rotated in, 0 without do_rotary; all of `head_size`
+// where the node does not say. InvalidArgument naming the attribute if they do not fit.
+absl::StatusOr<Dim> RotatedChannels(const Node& node, const Dim& head_size);
+
+// The angle by which place 1 turns each of the pairs of `rotated` channels.
+std::vector<float> RotaryFrequencies(int64_t rotated);
 
 // The op in standard ones: projection, heads, ONNX's Attention.
 absl::StatusOr<DecompositionVariant> DecomposeAttention(const Node& node);

@@ -13,11 +13,14 @@ namespace pagefuse::microsoft_ops {
 
 // What hides keys from queries. Names are those of the body's ports.
 struct ScoreMask {
-  const Value* seen = nullptr;     // [B], [2 B], [B, T] or [B, S, T]; null: none
+  // [B], [2 B], [B, T], [B, S, T], [B, 1, S, T] or [B, 1, max, max]; null: none
+  const Value* seen = nullptr;
   std::string_view seen_name;      // of the port
   const Value* batched = nullptr;  // a port whose first axis is B
   std::string_view batched_name;
-  std::string keys;       // lines that define `keys` [1], the number T of past and new keys
+  // Lines that define `keys` [1], the number T of past and new keys, and `fresh` [1], that of new
+  // ones.
+  std::string keys;
   bool has_bias = false;  // the port attention_bias is there
 };
 

@@ -1,11 +1,13 @@
 // com.microsoft.Attention computed: the projection, then MultiHeadAttention over its parts.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/microsoft/attention.h"
+#include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/multi_head_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/onnx/product.h"
@@ -58,6 +60,36 @@ TensorArg Columns(KernelArgs& args, const TensorArg& rows, int64_t first, int64_
   return part;
 }
 
+// Adds the bias to the projected rows, then rotates the heads of queries and keys among them by
+// their places.
+absl::Status AddBiasAndRotate(const KernelArgs& args, const TensorArg& rows, int64_t head_size,
+                              int64_t rotated, int64_t past) {
+  PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kAttentionBias)));
+  PF_ASSIGN_OR_RETURN(const int64_t heads, args.node->IntAttribute("num_heads", 0));
+  const std::vector<float> frequencies = RotaryFrequencies(rotated);
+  const int64_t length = rows.dims[1], width = rows.dims[2];
+  std::vector<float> cosines, sines;
+  for (int64_t place = past; place < past + length; ++place) {
+    for (const float frequency : frequencies) {
+      const float angle = static_cast<float>(place) * frequency;
+      cosines.push_back(std::cos(angle));
+      sines.push_back(std::sin(angle));
+    }
+  }
+  const Rotation rotation{
+      .cosines = cosines.data(), .sines = sines.data(), .positions = length, .half = rotated / 2};
+  ParallelFor(rows.dims[0] * length, width * 2, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* row = rows.as<float>() + i * width;
+      for (int64_t j = 0; bias.present() && j < width; ++j) row[j] += bias.data()[j];
+      for (int64_t head = 0; head < 2 * heads; ++head) {
+        rotation.Apply(i % length, row + head * head_size);
+      }
+    }
+  });
+  return absl::OkStatus();
+}
+
 // Keys or values of a past or present [2, B, H, T, D].
 TensorArg Half(const TensorArg& stack, int which) {
   if (!stack.present()) return {};
@@ -67,9 +99,28 @@ TensorArg Half(const TensorArg& stack, int which) {
   return half;
 }
 
-// The mask [B, T] that lengths [B], or ends and begins [2 B], stand for; others as they are.
-TensorArg PaddingOf(KernelArgs& args, int64_t batch, int64_t total) {
+// The mask [B, S, T] of one with four axes: rows of all places from `past` on, or of the queries.
+TensorArg SeenByQuery(KernelArgs& args, int64_t batch, int64_t length, int64_t total) {
   const TensorArg& mask = args.input(kAttentionMask);
+  const int64_t rows = mask.dims[2], columns = mask.dims[3];
+  const int64_t first = rows == length ? 0 : total - length;
+  TensorArg seen{DataType::kInt32, {batch, length, total}, nullptr};
+  seen.data = args.scratch->Get(static_cast<size_t>(seen.size()) * sizeof(int32_t), kSeen);
+  for (int64_t b = 0; b < batch; ++b) {
+    const auto* of_batch = mask.as<int32_t>() + (mask.dims[0] == 1 ? 0 : b * rows * columns);
+    for (int64_t s = 0; s < length; ++s) {
+      std::copy_n(of_batch + (first + s) * columns, total,
+                  seen.as<int32_t>() + (b * length + s) * total);
+    }
+  }
+  return seen;
+}
+
+// The mask [B, T] that lengths [B], or ends and begins [2 B], stand for; [B, S, T] of one with four
+// axes; others as they are.
+TensorArg PaddingOf(KernelArgs& args, int64_t batch, int64_t length, int64_t total) {
+  const TensorArg& mask = args.input(kAttentionMask);
+  if (mask.present() && mask.dims.size() == 4) return SeenByQuery(args, batch, length, total);
   if (!mask.present() || mask.dims.size() != 1) return mask;
   TensorArg seen{DataType::kInt32, {batch, total}, nullptr};
   seen.data = args.scratch->Get(static_cast<size_t>(batch * total) * sizeof(int32_t), kSeen);
@@ -91,6 +142,12 @@ absl::Status Run(KernelArgs& args, ProductFn product, RunFn attend) {
   const int64_t query = *columns.query.constant(), value = *columns.value.constant();
   const TensorArg& past = args.input(kAttentionPast);
   const int64_t total = rows.dims[1] + (past.present() ? past.dims[3] : 0);
+  PF_ASSIGN_OR_RETURN(const Dim rotated, RotatedChannels(*args.node, Dim(query / heads)));
+  const bool rotates = *rotated.constant() > 0;
+  if (rotates) {
+    PF_RETURN_IF_ERROR(
+        AddBiasAndRotate(args, rows, query / heads, *rotated.constant(), total - rows.dims[1]));
+  }
   KernelArgs call;
   call.node = args.node;
   call.opset = args.opset;
@@ -98,8 +155,8 @@ absl::Status Run(KernelArgs& args, ProductFn product, RunFn attend) {
   call.inputs = {Columns(args, rows, 0, query, kQueryRows),
                  Columns(args, rows, query, query, kKeyRows),
                  Columns(args, rows, 2 * query, value, kValueRows),
-                 args.input(kAttentionBias),
-                 PaddingOf(args, rows.dims[0], total),
+                 rotates ? TensorArg{} : args.input(kAttentionBias),
+                 PaddingOf(args, rows.dims[0], rows.dims[1], total),
                  args.input(kAttentionScoreBias),
                  Half(past, 0),
                  Half(past, 1)};

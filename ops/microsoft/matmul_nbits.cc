@@ -151,7 +151,30 @@ absl::Status Run(KernelArgs& args, Product product) {
 }
 
 // codes -> [N, K] in float -> MatMul.
-std::string Body(const NBitsSizes& s, bool packed_zeros, bool zeros, bool bias) {
+std::string Body(const NBitsSizes& s, ZeroPoints zeros, bool bias) {
+  std::string text =
+      StrCat("MatMulNBits (A, B, scales", zeros != ZeroPoints::kNone ? ", zero_points" : "",
+             bias ? ", bias" : "", ") => (Y) {\n", DecodedRowsText(s, "B", zeros),
+             "  weight = Transpose <perm = [1, 0]> (decoded)\n  x = Cast <to = 1> (A)\n",
+             "  product = MatMul (x, weight)\n");
+  if (bias) StrAppend(&text, "  b = Cast <to = 1> (bias)\n  y = Add (product, b)\n");
+  if (!bias) StrAppend(&text, "  y = Identity (product)\n");
+  return text + "  Y = CastLike (y, A)\n}";
+}
+
+absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
+  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(node));
+  const Value* zeros = node.input(kZeros);
+  const ZeroPoints form = zeros == nullptr                     ? ZeroPoints::kNone
+                          : zeros->dtype() == DataType::kUint8 ? ZeroPoints::kPacked
+                                                               : ZeroPoints::kOfAType;
+  return DecompositionVariant{
+      StrCat("int", s.bits), Body(s, form, node.input(kBias) != nullptr), {}};
+}
+
+}  // namespace
+
+std::string DecodedRowsText(const NBitsSizes& s, std::string_view codes, ZeroPoints zeros) {
   const auto unpack = [&](const std::string& to, const std::string& from, int64_t columns) {
     if (s.bits == 8) {
       return StrCat("  ", to, "_all = Cast <to = 1> (", from, ")\n", "  ", to,
@@ -171,17 +194,16 @@ std::string Body(const NBitsSizes& s, bool packed_zeros, bool zeros, bool bias) 
         to, "_from, ", to, "_to, ", to, "_axis)\n  ", to, " = Cast <to = 1> (", to, "_codes)\n");
   };
   const int64_t padded = s.blocks() * s.block;
-  std::string text =
-      StrCat("MatMulNBits (A, B, scales", zeros ? ", zero_points" : "", bias ? ", bias" : "",
-             ") => (Y) {\n  mask = Constant <value: tensor = uint8 {15}> ()\n",
-             "  four = Constant <value: tensor = uint8 {4}> ()\n", unpack("w", "B", padded),
-             "  by_block = Constant <value_ints: ints = [", s.n, ", ", s.blocks(), ", ", s.block,
-             "]> ()\n  one_each = Constant <value_ints: ints = [", s.n, ", ", s.blocks(),
-             ", 1]> ()\n  blocks = Reshape (w, by_block)\n",
-             "  s = Cast <to = 1> (scales)\n  scale = Reshape (s, one_each)\n");
-  if (packed_zeros) {
+  std::string text = StrCat("  mask = Constant <value: tensor = uint8 {15}> ()\n",
+                            "  four = Constant <value: tensor = uint8 {4}> ()\n",
+                            unpack("w", std::string(codes), padded),
+                            "  by_block = Constant <value_ints: ints = [", s.n, ", ", s.blocks(),
+                            ", ", s.block, "]> ()\n  one_each = Constant <value_ints: ints = [",
+                            s.n, ", ", s.blocks(), ", 1]> ()\n  blocks = Reshape (w, by_block)\n",
+                            "  s = Cast <to = 1> (scales)\n  scale = Reshape (s, one_each)\n");
+  if (zeros == ZeroPoints::kPacked) {
     StrAppend(&text, unpack("z", "zero_points", s.blocks()), "  zero = Reshape (z, one_each)\n");
-  } else if (zeros) {
+  } else if (zeros == ZeroPoints::kOfAType) {
     StrAppend(&text, "  z = Cast <to = 1> (zero_points)\n  zero = Reshape (z, one_each)\n");
   } else {
     StrAppend(&text, "  zero = Constant <value_float: float = ", s.bits == 4 ? "8.0" : "128.0",
@@ -192,23 +214,9 @@ std::string Body(const NBitsSizes& s, bool packed_zeros, bool zeros, bool bias) 
             "  rows = Reshape (scaled, flat)\n  begin = Constant <value_ints: ints = [0]> ()\n",
             "  end = Constant <value_ints: ints = [", s.k, "]> ()\n",
             "  axis = Constant <value_ints: ints = [1]> ()\n",
-            "  cut = Slice (rows, begin, end, axis)\n",
-            "  weight = Transpose <perm = [1, 0]> (cut)\n  x = Cast <to = 1> (A)\n",
-            "  product = MatMul (x, weight)\n");
-  if (bias) StrAppend(&text, "  b = Cast <to = 1> (bias)\n  y = Add (product, b)\n");
-  if (!bias) StrAppend(&text, "  y = Identity (product)\n");
-  return text + "  Y = CastLike (y, A)\n}";
+            "  decoded = Slice (rows, begin, end, axis)\n");
+  return text;
 }
-
-absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
-  PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(node));
-  const Value* zeros = node.input(kZeros);
-  const bool packed = zeros != nullptr && zeros->dtype() == DataType::kUint8;
-  return DecompositionVariant{
-      StrCat("int", s.bits), Body(s, packed, zeros != nullptr, node.input(kBias) != nullptr), {}};
-}
-
-}  // namespace
 
 absl::StatusOr<NBitsParameters> NBitsParameters::Of(const TensorArg& scales,
                                                     const TensorArg& zeros) {

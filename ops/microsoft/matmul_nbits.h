@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,6 +41,12 @@ struct NBitsSizes {
 
 // InvalidArgument unless input `i` is absent, of unknown shape, or has `count` elements.
 absl::Status CheckCount(const ShapeContext& context, int i, int64_t count, std::string_view shape);
+
+enum class ZeroPoints { kNone, kPacked, kOfAType };
+
+// Lines that define `decoded` [N, K] of float from the port `codes` and the ports scales and
+// zero_points.
+std::string DecodedRowsText(const NBitsSizes& sizes, std::string_view codes, ZeroPoints zeros);
 
 // OK if activations are to be rounded to int8 (accuracy_level 4) and the kernel takes the blocks.
 absl::Status SupportsInt8(const KernelQuery& query);

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/passes/constants.h"
@@ -91,25 +90,6 @@ void RaiseFlatRows(Graph& graph, Node* node, SymbolicContents& contents) {
   EraseDead(node, contents);
 }
 
-// True for ConstantOfShape of one dim, and a number that is not 0.
-bool IsListOfOnes(const Node* node) {
-  if (node == nullptr || !node->Is("ConstantOfShape")) return false;
-  const auto& sizes = node->input(0)->shape();
-  const Attribute* fill = node->attribute("value");
-  const auto* tensor = fill ? std::get_if<Tensor>(&fill->value) : nullptr;
-  return sizes && sizes->constant() == std::vector<int64_t>{1} && tensor != nullptr &&
-         !IsAbsent(*tensor) && !IsFilledWith(*tensor, 0);
-}
-
-// The places of n ones count up to n: how exporters write a range before opset 11.
-void RaisePlacesOfOnes(Graph& graph, Node* node, SymbolicContents& contents) {
-  GraphBuilder builder(graph, node, "range");
-  Value* count = builder.Add("Squeeze", {node->input(0)->producer()->input(0), builder.Ints({0})});
-  Value* range = builder.Add("Range", {builder.Int(0), count, builder.Int(1)});
-  ReplaceValue(graph, node->output(0), builder.Add("Unsqueeze", {range, builder.Ints({0})}));
-  EraseDead(node, contents);
-}
-
 }  // namespace
 
 bool MeansTheSame(const Node& node, int64_t from, int64_t to) {
@@ -148,11 +128,7 @@ void RaiseForm(Graph& graph, Node* node, int64_t opset, SymbolicContents& conten
       node->attribute("num_outputs") == nullptr) {
     node->SetAttribute("num_outputs", MakeAttribute(static_cast<int64_t>(node->num_outputs())));
   }
-  if (HasFlatRows(*node, opset)) {
-    RaiseFlatRows(graph, node, contents);
-  } else if (opset < 11 && node->Is("NonZero") && IsListOfOnes(node->input(0)->producer())) {
-    RaisePlacesOfOnes(graph, node, contents);
-  }
+  if (HasFlatRows(*node, opset)) RaiseFlatRows(graph, node, contents);
 }
 
 }  // namespace pagefuse

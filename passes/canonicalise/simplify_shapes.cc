@@ -11,7 +11,8 @@ std::unique_ptr<Pass> SimplifyShapes() {
       "Removes Identity, Dropout, Expand, Slice, Transpose and Reshape that "
       "change nothing, joins chains of them, writes computed Reshape targets as "
       "constants and Gather of places that count up and Split of which one part is read as Slice, lets reductions "
-      "keep or drop their axes themselves, and reads sizes from graph inputs.",
+      "keep or drop their axes themselves, reads sizes from graph inputs, and writes places of ones "
+      "as ranges.",
       {{"remove-identity", "Identity", RemoveIdentity},
        {"remove-dropout", "Dropout", RemoveDropout},
        {"remove-expand", "Expand", RemoveExpand},
@@ -24,6 +25,7 @@ std::unique_ptr<Pass> SimplifyShapes() {
         "Size",
         ReadSizeFromInput},
        {"add-sizes-of-inputs", "Shape Squeeze Gather Slice", AddSizesOfInputs},
+       {"places-of-ones", "NonZero", PlacesOfOnes},
        {"remove-view", kViews, RemoveView},
        {"view-of-reduction", kViews, ViewOfReduction},
        {"merge-views", kViews, MergeViews},

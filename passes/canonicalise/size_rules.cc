@@ -1,9 +1,12 @@
 // Sizes are read from graph inputs, so that no inner value is kept alive only to be asked for its
 // shape, and so that the same size is one value wherever an exporter read it.
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/passes/canonicalise/view_rules.h"
+#include "pagefuse/passes/constants.h"
 
 namespace pagefuse {
 namespace {
@@ -78,6 +81,16 @@ bool ReadsInnerSize(const Node& node) {
   return shape != nullptr && shape->Is("Shape") && !shape->input(0)->is_input();
 }
 
+// True for ConstantOfShape of one dim, and a number that is not 0.
+bool IsListOfOnes(const Node* node) {
+  if (node == nullptr || !node->Is("ConstantOfShape")) return false;
+  const Shape* sizes = ShapeOf(node->input(0));
+  const Attribute* fill = node->attribute("value");
+  const auto* tensor = fill ? std::get_if<Tensor>(&fill->value) : nullptr;
+  return sizes != nullptr && sizes->constant() == std::vector<int64_t>{1} && tensor != nullptr &&
+         !IsAbsent(*tensor) && !IsFilledWith(*tensor, 0);
+}
+
 }  // namespace
 
 bool AddSizesOfInputs(Node& node, Peephole& peephole) {
@@ -114,6 +127,20 @@ bool ReadSizeFromInput(Node& node, Peephole& peephole) {
   Value* size = AddShape(node, *place, peephole);
   Value* axes = AddInts(peephole.graph(), "axes", {0}, peephole.contents());
   return peephole.ReplaceByNode(node, "Squeeze", {size, axes});
+}
+
+bool PlacesOfOnes(Node& node, Peephole& peephole) {
+  constexpr int64_t kRangeTakesNumbers = 11;
+  const Node* ones = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
+  if (OpsetOf(peephole.opsets(), "") < kRangeTakesNumbers || !IsListOfOnes(ones)) return false;
+  const auto scalar = [&](int64_t number) {
+    Tensor tensor = Tensor::Of<int64_t>({}, {number});
+    return AddConstant(peephole.graph(), "place", std::move(tensor), peephole.contents());
+  };
+  Value* axes = AddInts(peephole.graph(), "axes", {0}, peephole.contents());
+  Value* count = peephole.AddNode(node, "Squeeze", {ones->input(0), axes});
+  Value* range = peephole.AddNode(node, "Range", {scalar(0), count, scalar(1)});
+  return peephole.ReplaceByNode(node, "Unsqueeze", {range, axes});
 }
 
 }  // namespace pagefuse

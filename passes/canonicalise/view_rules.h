@@ -33,5 +33,7 @@ bool CanonicalSlice(Node& node, Peephole& peephole);
 bool ReadSizeFromInput(Node& node, Peephole& peephole);
 // The same for a size that is the sum of those of inputs, as that of past and new keys.
 bool AddSizesOfInputs(Node& node, Peephole& peephole);
+// The places of n ones count up to n: how exporters write a range before opset 11.
+bool PlacesOfOnes(Node& node, Peephole& peephole);
 
 }  // namespace pagefuse

@@ -7,6 +7,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/paged_inputs.h"
+#include "pagefuse/passes/ports.h"
 
 namespace pagefuse {
 namespace {
@@ -52,6 +53,8 @@ const Value* TableIndexedBy(const Use& use) {
 bool IsAngleReader(const Use& use) {
   return use.node->Is("Cos") || use.node->Is("Sin") ||
          (use.node->Is("RotaryEmbedding") && use.index == 3) ||
+         (use.node->Is("GroupQueryAttention", "com.microsoft") &&
+          use.index == ports::GroupQueryAttention::kPositionIds) ||
          (use.node->Is("RotaryEmbedding", "com.microsoft") && use.index == 1);
 }
 

@@ -10,6 +10,7 @@
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/token_index.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/recognise/mask_analysis.h"
 
 namespace pagefuse {
 namespace {
@@ -61,6 +62,50 @@ absl::Status CheckLengths(const Node& node, const SymbolicContents& contents) {
   return absl::OkStatus();
 }
 
+// The window of a node under what its bias hides, 0 for none. The bias may hide keys behind a query,
+// keys a fixed distance before it, and the padding that lengths are counted from: all that the node
+// hides itself, or by its window. Anything else would be left out of the scores.
+absl::StatusOr<int64_t> WindowUnderBias(const Node& node, const SymbolicContents& contents) {
+  const int64_t own = std::max<int64_t>(IntOr(node, "local_window_size", -1), 0);
+  const Value* bias = node.input(Gqa::kBias);
+  if (!bias) return own;
+  const auto unfit = [&](std::string_view why) {
+    return Unfit(node, StrCat("attention_bias \"", bias->name(), "\": ", why));
+  };
+  const absl::StatusOr<MaskForm> form = AnalyseMask(bias, contents);
+  if (!form.ok()) {
+    return unfit(StrCat("expected a mask of padding and distance, got a bias on scores; ",
+                        StdView(form.status().message())));
+  }
+  const Value* counted = CountedInput(node.input(Gqa::kLengths));
+  if (form->padding && form->padding != counted) {
+    return unfit(StrCat("expected padding of \"", counted ? counted->name() : "",
+                        "\", which lengths are counted from, got \"", form->padding->name(), "\""));
+  }
+  if (!form->upper && !form->lower) return own;
+  const auto total = KnownDims(node.input(Gqa::kTotal), contents);
+  const auto& query = node.input(Gqa::kQuery)->shape();
+  if (!total || total->size() != 1 || !query || query->rank() != 3) {
+    return unfit("expected a total length that is known, for limits by distance");
+  }
+  const Dim& length = (*query)[1];
+  if (!ProvablyEqual(form->queries, length) || !ProvablyEqual(form->keys, (*total)[0])) {
+    return unfit(StrCat("expected limits over ", length.ToString(), " queries and ",
+                        (*total)[0].ToString(), " keys, got ", form->queries.ToString(), " and ",
+                        form->keys.ToString()));
+  }
+  // Query 0 is key total - length.
+  const Dim own_key = (*total)[0] - length;
+  if (form->upper && !ProvablyEqual(*form->upper, own_key)) {
+    return unfit(StrCat("expected keys up to i + ", own_key.ToString(), ", got i + ",
+                        form->upper->ToString()));
+  }
+  if (!form->lower) return own;
+  const auto width = (own_key - *form->lower + Dim(1)).constant();
+  if (!width || *width < 1) return unfit("its window has no constant positive width");
+  return own > 0 ? std::min(own, *width) : *width;
+}
+
 class Lowering {
  public:
   Lowering(Model& model, const SymbolicContents& contents)
@@ -71,7 +116,10 @@ class Lowering {
     for (const auto& node : graph_.nodes()) {
       if (node->Is("GroupQueryAttention", "com.microsoft")) nodes.push_back(node.get());
     }
-    for (Node* node : nodes) PF_RETURN_IF_ERROR(Check(*node));
+    for (Node* node : nodes) {
+      PF_RETURN_IF_ERROR(Check(*node));
+      PF_ASSIGN_OR_RETURN(windows_[node], WindowUnderBias(*node, contents_));
+    }
     for (Node* node : nodes) Lower(node);
     return std::move(sites_);
   }
@@ -79,7 +127,6 @@ class Lowering {
  private:
   absl::Status Check(const Node& node) const {
     PF_RETURN_IF_ERROR(CheckLengths(node, contents_));
-    if (node.input(Gqa::kBias)) return Unfit(node, "has a bias on its scores");
     if (IntOr(node, "causal", 1) != 1) return Unfit(node, "is not causal");
     for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
       const Value* value = node.output(present);
@@ -182,7 +229,7 @@ class Lowering {
     // What is paged reads it where the attention stands.
     Value* sinks = Sinks(builder, *node, heads);
     Node* attention = builder.AddNode("", "Attention", {query, key, value}, 1);
-    SetAttributes(*node, attention);
+    SetAttributes(*node, windows_.at(node), attention);
     sites_[attention] = {.sinks = sinks};
     Value* back =
         builder.Add("Transpose", {attention->output(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
@@ -192,13 +239,12 @@ class Lowering {
     graph_.EraseIfDead(node);
   }
 
-  static void SetAttributes(const Node& node, Node* attention) {
+  static void SetAttributes(const Node& node, int64_t window, Node* attention) {
     attention->name = node.name;
     attention->metadata = node.metadata;
     attention->SetAttribute("is_causal", MakeAttribute(int64_t{1}));
     const float scale = FloatOr(node, "scale", 0);
     const float cap = FloatOr(node, "softcap", 0);
-    const int64_t window = IntOr(node, "local_window_size", -1);
     if (scale != 0) attention->SetAttribute("scale", MakeAttribute(scale));
     if (cap != 0) attention->SetAttribute("softcap", MakeAttribute(cap));
     if (window > 0) attention->SetAttribute("left_window_size", MakeAttribute(window - 1));
@@ -223,6 +269,7 @@ class Lowering {
   const SymbolicContents& contents_;
   GroupedAttentionSites sites_;
   Value* positions_ = nullptr;
+  absl::flat_hash_map<const Node*, int64_t> windows_;  // keys that a query sees, 0: all
 };
 
 }  // namespace

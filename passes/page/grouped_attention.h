@@ -21,8 +21,9 @@ using GroupedAttentionSites = absl::flat_hash_map<const Node*, GroupedAttentionE
 // ONNX's Attention over the new tokens alone, for a graph that is being paged: past, present and
 // lengths are those of the paged cache from here on, and a scaled cache of integers becomes the
 // rounding that it does. Adds an input `position_ids` [B, S] if the op counted positions itself.
-// FailedPrecondition naming the node if its lengths are not those of the attention mask, or if it
-// has what paged attention lacks.
+// A bias that is a mask of distance and padding becomes the window that it is. FailedPrecondition
+// naming the node if its lengths are not those of the attention mask, if its bias is no such mask,
+// or if it has what paged attention lacks.
 absl::StatusOr<GroupedAttentionSites> LowerGroupedAttention(Model& model,
                                                             const SymbolicContents& contents);
 

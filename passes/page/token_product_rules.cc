@@ -189,6 +189,7 @@ TokenRule FindProductRule(std::string_view op, std::string_view domain) {
       {"pagefuse.GatedLinear", RowsTimesFixedRule},
       {"pagefuse.GatedLinearNBits", RowsTimesFixedRule},
       {"pagefuse.GroupedMatMul", GroupedRule},
+      {"pagefuse.GroupedMatMulNBits", GroupedRule},
       {"pagefuse.HyperConnectionMix", RowsTimesFixedRule},
   };
   const auto it = rules.find(StrCat(domain, ".", op));

@@ -3,6 +3,7 @@
 //
 //   y = MatMul (x, w)              =>  y = com.microsoft.MatMulNBits (x, codes, scales)
 //   y = pagefuse.GatedLinear (..)  =>  y = pagefuse.GatedLinearNBits (..)
+//   y = pagefuse.GroupedMatMul (..) => y = pagefuse.GroupedMatMulNBits (..), expert by expert
 //   y = Gather (table, ids)        =>  y = com.microsoft.GatherBlockQuantized (codes, ids, scales)
 //
 // A matrix that several nodes read is stored once: the table of embeddings and a tied head share
@@ -168,7 +169,7 @@ class QuantiseWeightsPass : public Pass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
-    return "Stores constant matrices of products and tables as codes of 4 or 8 bits.";
+    return "Stores constant matrices of products, of experts, and tables as codes of 4 or 8 bits.";
   }
   std::vector<PassOption> options() const override {
     std::vector<std::string> choices;

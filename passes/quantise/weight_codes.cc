@@ -28,47 +28,51 @@ class Quantiser {
 
   void Run() {
     const int64_t tasks = (matrix_.n() + kLines - 1) / kLines;
-    ParallelTasks(tasks, [&](int64_t task) {
-      const int64_t first = task * kLines;
+    ParallelTasks(matrix_.count() * tasks, [&](int64_t task) {
+      const int64_t index = task / tasks;
+      const int64_t first = task % tasks * kLines;
       const int64_t end = std::min(first + kLines, matrix_.n());
-      matrix_.columns_sum ? Rows(first, end) : Columns(first, end);
+      matrix_.columns_sum ? Rows(index, first, end) : Columns(index, first, end);
     });
   }
 
  private:
-  void Decode(int64_t first, int64_t count, float* to) const {
+  // `first` counts from the start of the matrix.
+  void Decode(int64_t index, int64_t first, int64_t count, float* to) const {
     const int width = BitWidth(matrix_.tensor->dtype()) / 8;
-    const auto* from = static_cast<const std::byte*>(matrix_.tensor->data()) + first * width;
+    const auto* from = static_cast<const std::byte*>(matrix_.tensor->data()) +
+                       (index * matrix_.n() * matrix_.k() + first) * width;
     DecodeToFloat(matrix_.tensor->dtype(), from, count, to).IgnoreError();  // a float type
   }
 
-  NBitsBlocks At(int64_t n, int64_t block) const {
+  NBitsBlocks At(int64_t index, int64_t n, int64_t block) const {
     const int64_t bytes = kWeightBlock * bits_ / 8;
-    return {.codes = codes_ + (n * blocks_ + block) * bytes,
+    const int64_t row = index * matrix_.n() + n;
+    return {.codes = codes_ + (row * blocks_ + block) * bytes,
             .code_stride = bytes,
-            .scales = scales_ + n * blocks_ + block,
+            .scales = scales_ + row * blocks_ + block,
             .scale_stride = 1};
   }
 
-  void Rows(int64_t first, int64_t end) const {
+  void Rows(int64_t index, int64_t first, int64_t end) const {
     std::vector<float> row(static_cast<size_t>(blocks_ * kWeightBlock));
     for (int64_t n = first; n < end; ++n) {
-      Decode(n * matrix_.k(), matrix_.k(), row.data());
-      QuantiseNBits(row.data(), blocks_, bits_, At(n, 0));
+      Decode(index, n * matrix_.k(), matrix_.k(), row.data());
+      QuantiseNBits(row.data(), blocks_, bits_, At(index, n, 0));
     }
   }
 
   // A block of each column at a time: what is read lies in runs.
-  void Columns(int64_t first, int64_t end) const {
+  void Columns(int64_t index, int64_t first, int64_t end) const {
     float run[kLines];
     std::vector<float> patch(kLines * kWeightBlock);
     for (int64_t b = 0; b < blocks_; ++b) {
       std::fill(patch.begin(), patch.end(), 0.0f);
       for (int64_t i = 0; i < std::min(kWeightBlock, matrix_.k() - b * kWeightBlock); ++i) {
-        Decode((b * kWeightBlock + i) * matrix_.n() + first, end - first, run);
+        Decode(index, (b * kWeightBlock + i) * matrix_.n() + first, end - first, run);
         for (int64_t c = 0; c < end - first; ++c) patch[c * kWeightBlock + i] = run[c];
       }
-      NBitsBlocks to = At(first, b);
+      NBitsBlocks to = At(index, first, b);
       to.code_stride *= blocks_;
       to.scale_stride = blocks_;
       QuantiseNBits(patch.data(), end - first, bits_, to);
@@ -88,10 +92,12 @@ absl::StatusOr<WeightCodes> QuantiseMatrix(const WeightMatrix& matrix, int bits)
   const int64_t blocks = (matrix.k() + kWeightBlock - 1) / kWeightBlock;
   const Tensor& tensor = *matrix.tensor;
   WeightCodes to;
-  PF_ASSIGN_OR_RETURN(
-      to.codes, Tensor::Allocate(DataType::kUint8, {matrix.n(), blocks, kWeightBlock * bits / 8}));
-  PF_ASSIGN_OR_RETURN(to.scales, Tensor::Allocate(tensor.dtype(), {matrix.n(), blocks}));
-  std::vector<float> scales(static_cast<size_t>(matrix.n() * blocks));
+  std::vector<int64_t> dims = {matrix.n(), blocks};
+  if (matrix.is_stack()) dims.insert(dims.begin(), matrix.count());
+  PF_ASSIGN_OR_RETURN(to.scales, Tensor::Allocate(tensor.dtype(), dims));
+  dims.push_back(kWeightBlock * bits / 8);
+  PF_ASSIGN_OR_RETURN(to.codes, Tensor::Allocate(DataType::kUint8, dims));
+  std::vector<float> scales(static_cast<size_t>(to.scales.size()));
   Quantiser(matrix, bits, to, scales).Run();
   ReleasePages(*tensor.buffer(), tensor.data(), static_cast<size_t>(tensor.byte_size()));
   if (std::any_of(scales.begin(), scales.end(), [](float s) { return std::isnan(s); })) {

@@ -18,14 +18,18 @@ constexpr char kMicrosoft[] = "com.microsoft";
 
 absl::Status Kept(std::string_view why) { return absl::FailedPreconditionError(AbslView(why)); }
 
-// The matrix that a product takes on its right, [K, N], or [N, K] where `transposed`. A Transpose
-// of a constant is looked through.
-absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed) {
+constexpr int kMatrix = 2, kStack = 3;
+
+// The matrix that a product takes on its right, [K, N], or [N, K] where `transposed`; with an axis
+// of experts in front where `rank` is that of a stack. A Transpose of a constant is looked through.
+absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed, int rank = kMatrix) {
   const Node* producer = value->producer();
   if (producer != nullptr && producer->Is("Transpose")) {
+    const std::vector<int64_t> turned =
+        rank == kStack ? std::vector<int64_t>{0, 2, 1} : std::vector<int64_t>{1, 0};
     const auto perm = producer->IntsAttribute("perm", {1, 0});
-    if (perm.ok() && *perm == std::vector<int64_t>{1, 0}) {
-      return MatrixOf(producer->input(0), !transposed);
+    if (perm.ok() && *perm == turned) {
+      return MatrixOf(producer->input(0), !transposed, rank);
     }
   }
   const Tensor* tensor = ConstantOf(value);
@@ -34,7 +38,10 @@ absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed) {
   const auto expected = [&](std::string_view what, std::string_view found) {
     return Kept(StrCat("weight \"", value->name(), "\": expected ", what, ", got ", found));
   };
-  if (tensor->rank() != 2) return expected("a matrix", StrCat("rank ", tensor->rank()));
+  if (tensor->rank() != rank) {
+    return expected(rank == kStack ? "a stack of matrices" : "a matrix",
+                    StrCat("rank ", tensor->rank()));
+  }
   const DataType type = tensor->dtype();
   if (type != DataType::kFloat && type != DataType::kFloat16 && type != DataType::kBfloat16) {
     return expected("float, float16 or bfloat16", DataTypeName(type));
@@ -43,7 +50,7 @@ absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed) {
   if (matrix.k() < kWeightBlock) {
     return expected(StrCat("a sum of ", kWeightBlock, " terms at least"), StrCat(matrix.k()));
   }
-  if (matrix.n() == 0) return expected("columns", "none");
+  if (matrix.n() == 0 || matrix.count() == 0) return expected("columns", "none");
   if (IsAbsent(*tensor)) return expected("data", "a model without its file of weights");
   use.matrix = matrix;
   return use;
@@ -91,6 +98,18 @@ absl::StatusOr<WeightSite> GemmSite(Node* node) {
   if (shape && shape->rank() == 1 && ProvablyEqual((*shape)[0], columns[0])) return site;
   return Kept(StrCat("bias \"", site.bias->name(), "\": expected ", columns.ToString(), ", got ",
                      shape ? shape->ToString() : "an unknown shape"));
+}
+
+// Experts are quantised each by itself: blocks run along what their products sum over.
+absl::StatusOr<WeightSite> GroupedSite(Node* node) {
+  PF_ASSIGN_OR_RETURN(const WeightUse weight,
+                      MatrixOf(node->input(2), IntOr(*node, "transB", 0) != 0, kStack));
+  if (IsComputed(weight)) return WeightSite{};
+  if (weight.matrix.tensor->dtype() != DataType::kFloat) {
+    return Kept(StrCat("weight \"", weight.value->name(), "\": expected float, got ",
+                       DataTypeName(weight.matrix.tensor->dtype())));
+  }
+  return WeightSite{.node = node, .weights = {weight}, .is_grouped = true};
 }
 
 absl::StatusOr<WeightSite> GatedSite(Node* node) {
@@ -162,7 +181,7 @@ struct SiteOp {
 constexpr SiteOp kSiteOps[] = {
     {"", "MatMul", MatMulSite}, {kMicrosoft, "FusedMatMul", FusedMatMulSite},
     {"", "Gemm", GemmSite},     {"pagefuse", "GatedLinear", GatedSite},
-    {"", "Gather", TableSite},
+    {"", "Gather", TableSite},  {"pagefuse", "GroupedMatMul", GroupedSite},
 };
 
 void SetInts(Node& node, std::vector<std::pair<const char*, int64_t>> attributes) {
@@ -207,6 +226,10 @@ Node* PutCodes(Graph& graph, const WeightSite& site, const std::vector<CodeValue
     SetInts(
         *made,
         {{"gather_axis", 0}, {"quantize_axis", 1}, {"block_size", kWeightBlock}, {"bits", bits}});
+  } else if (site.is_grouped) {
+    made = builder.AddNode("pagefuse", "GroupedMatMulNBits",
+                           {old->input(0), old->input(1), codes[0].codes, codes[0].scales}, 1);
+    SetSizes(*made, site.weights[0].matrix, bits);
   } else if (codes.size() == 2) {
     made = builder.AddNode(
         "pagefuse", "GatedLinearNBits",

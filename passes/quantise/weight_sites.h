@@ -24,6 +24,7 @@ struct WeightSite {
   std::vector<WeightUse> weights = {};
   Value* bias = nullptr;  // of a product
   bool is_table = false;
+  bool is_grouped = false;  // rows that each have a matrix of a stack
 };
 
 // The site of a node; OK and without weights for one that is none (another op, a product of two

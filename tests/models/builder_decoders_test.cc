@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/models/model_data.h"
 
@@ -33,6 +34,7 @@ struct Call {
   int64_t scales = 0;           // of keys, and of values: 1, or one a channel
   int64_t capacity = 0;         // rows of caches that do not grow
   int64_t rotated = 0;          // channels
+  const char* bias = "";        // lines that make `bias`, which is added to the scores
 };
 void PrintTo(const Call& call, std::ostream* out) { *out << call.name; }
 
@@ -113,11 +115,51 @@ std::string Projections(const Call& call) {
 std::string OtherInputs(const Call& call) {
   const auto or_none = [](bool there, const char* name) { return there ? name : "\"\""; };
   return absl::StrJoin({or_none(call.rotated > 0, "cos"), or_none(call.rotated > 0, "sin"),
-                        or_none(call.positions, "position_ids"), "\"\"", or_none(call.sink, "sink"),
-                        or_none(call.scales > 0, "k_scale"), or_none(call.scales > 0, "v_scale"),
-                        or_none(call.norm, "q_norm"), or_none(call.norm, "k_norm")},
+                        or_none(call.positions, "position_ids"), or_none(*call.bias, "bias"),
+                        or_none(call.sink, "sink"), or_none(call.scales > 0, "k_scale"),
+                        or_none(call.scales > 0, "v_scale"), or_none(call.norm, "q_norm"),
+                        or_none(call.norm, "k_norm")},
                        ", ");
 }
+
+// Places of keys, places of queries as a column, what is seen of the mask by every query.
+constexpr char kPlaceLines[] = R"(
+  zero = Constant <value_int = 0> ()
+  ids_shape = Shape (input_ids)
+  fresh = Gather <axis = 0> (ids_shape, one)
+  old = Sub (columns, fresh)
+  key_places = Range (zero, columns, one)
+  own_places = Range (old, columns, one)
+  place_column = Unsqueeze (own_places, last)
+  axes = Constant <value_ints = [0, 1]> ()
+  inner = Constant <value_ints = [1, 2]> ()
+  seen_4d = Unsqueeze (attention_mask, inner)
+  seen_bool = Cast <to = 9> (seen_4d)
+  nothing = Constant <value_float = 0.0> ()
+  lowest = Constant <value_float = -3.4028235e38> ()
+)";
+constexpr char kCausalBias[] = R"(
+  visible = LessOrEqual (key_places, place_column)
+  visible_4d = Unsqueeze (visible, axes)
+  bias = Where (visible_4d, nothing, lowest)
+)";
+constexpr char kPaddingBias[] = R"(
+  row_shape = Shape (place_column)
+  bias_row = Where (seen_bool, nothing, lowest)
+  front = Constant <value_ints = [1, 1]> ()
+  wide = Concat <axis = 0> (front, row_shape)
+  bias = Expand (bias_row, wide)
+)";
+constexpr char kWindowBias[] = R"(
+  visible = LessOrEqual (key_places, place_column)
+  reach = Constant <value_int = 4> ()
+  least = Sub (place_column, reach)
+  near = Greater (key_places, least)
+  in_window = And (visible, near)
+  window_4d = Unsqueeze (in_window, axes)
+  both = And (window_4d, seen_bool)
+  bias = Where (both, nothing, lowest)
+)";
 
 // GroupQueryAttention over a past and a mask, as the builder writes it.
 std::string GroupedText(const Call& call) {
@@ -135,7 +177,8 @@ std::string GroupedText(const Call& call) {
       "  x = Gather (table, input_ids)\n", Projections(call),
       "  seen = ReduceSum <keepdims = 0> (attention_mask, last)\n  less = Sub (seen, one)\n"
       "  lengths = Cast <to = 6> (less)\n  sizes = Shape (attention_mask)\n"
-      "  columns = Gather <axis = 0> (sizes, one)\n  longest = Cast <to = 6> (columns)\n"
+      "  columns = Gather <axis = 0> (sizes, one)\n  longest = Cast <to = 6> (columns)\n",
+      *call.bias ? kPlaceLines : "", call.bias,
       "  y, present_key, present_value = com.microsoft.GroupQueryAttention <num_heads = "
       "4, kv_num_heads = 2",
       call.attributes, "> (", call.packed ? "qkv, \"\", \"\"" : "q, k, v",
@@ -252,28 +295,63 @@ constexpr Call kCalls[] = {
      .sink = true,
      .capacity = 7,
      .rotated = 8},
+    {.name = "CacheThatDoesNotGrow",
+     .attributes = ", do_rotary = 1",
+     .positions = true,
+     .capacity = 40,
+     .rotated = 8},
+    {.name = "CausalBias", .bias = kCausalBias},
+    {.name = "PaddingBias", .attributes = ", do_rotary = 1", .rotated = 8, .bias = kPaddingBias},
+    {.name = "WindowAndPaddingBias",
+     .attributes = ", do_rotary = 1",
+     .sink = true,
+     .rotated = 8,
+     .bias = kWindowBias},
+    {.name = "WindowBiasUnderAWindow",
+     .attributes = ", local_window_size = 6",
+     .packed = true,
+     .bias = kWindowBias},
 };
-
-// The call that gives the same tokens over a past that starts empty and grows, positions counted by
-// the op itself: what runs as it is.
-std::string PlainText(const Call& call) {
-  const std::string attributes =
-      absl::StrReplaceAll(call.attributes, {{", sliding_window_cache = 1", ""}});
-  Call plain = call;
-  plain.attributes = attributes.c_str();
-  plain.positions = false;
-  plain.capacity = 0;
-  return GroupedText(plain);
-}
 
 class GroupedDecoder : public testing::TestWithParam<Call> {};
 
 TEST_P(GroupedDecoder, GivesItsTokensWithPages) {
-  EXPECT_EQ(PagedTokens(GroupedText(GetParam())), PlainTokens(PlainText(GetParam())));
+  EXPECT_EQ(PagedTokens(GroupedText(GetParam())), PlainTokens(GroupedText(GetParam())));
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, GroupedDecoder, testing::ValuesIn(kCalls),
                          [](const auto& info) { return info.param.name; });
+
+std::string RefusalToPage(const std::string& text) {
+  auto model = ParseModel(text);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return std::string(Engine::Create(*std::move(model), {}).status().message());
+}
+
+TEST(GroupedDecoderTest, RunsAsItIsUnderABiasThatIsNoMask) {
+  const std::string text = GroupedText({.name = "Slopes", .bias = R"(
+  distance = Sub (key_places, place_column)
+  distance_4d = Unsqueeze (distance, axes)
+  distance_float = Cast <to = 1> (distance_4d)
+  slope = Constant <value_float = 0.25> ()
+  bias = Mul (distance_float, slope)
+)"});
+  EXPECT_THAT(
+      RefusalToPage(text),
+      testing::HasSubstr("attention_bias \"bias\": expected a mask of padding and distance, "
+                         "got a bias on scores"));
+  EXPECT_EQ(PlainTokens(text).size(), Prompts().size());
+}
+
+TEST(GroupedDecoderTest, NamesTheKeysThatABiasHidesOtherwise) {
+  const std::string text = GroupedText({.name = "Strict", .bias = R"(
+  visible = Less (key_places, place_column)
+  visible_4d = Unsqueeze (visible, axes)
+  bias = Where (visible_4d, nothing, lowest)
+)"});
+  EXPECT_THAT(RefusalToPage(text),
+              testing::HasSubstr("attention_bias \"bias\": expected keys up to i + "));
+}
 
 // PagedAttention of com.microsoft over packed tokens, in the same calls.
 std::string PackedText(const Call& call) {
@@ -300,11 +378,11 @@ std::string PackedText(const Call& call) {
                 others, ")\n  logits = MatMul (y, head)\n}");
 }
 
-// The op has neither position ids nor caches that do not grow.
+// The op has neither position ids nor a bias nor caches that do not grow.
 std::vector<Call> PackedCalls() {
   std::vector<Call> calls;
   for (const Call& call : kCalls) {
-    if (call.capacity == 0 && !call.positions) calls.push_back(call);
+    if (call.capacity == 0 && !call.positions && !*call.bias) calls.push_back(call);
   }
   return calls;
 }
@@ -434,6 +512,74 @@ TEST_P(HeadsDecoder, GivesItsTokensWithPages) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls, HeadsDecoder, testing::ValuesIn(kHeadsCalls),
+                         [](const auto& info) { return info.param.name; });
+
+// --- Attention ---
+
+struct ProjectedCall {
+  const char* name;
+  const char* attributes = ", unidirectional = 1";
+  const char* mask = "\"\"";
+};
+void PrintTo(const ProjectedCall& call, std::ostream* out) { *out << call.name; }
+
+// Zeros and ones, 1 where key j is not behind place i.
+std::string Triangle(const std::string& name) {
+  std::vector<std::string> numbers;
+  for (int64_t i = 0; i < kPositions * kPositions; ++i) {
+    numbers.push_back(i % kPositions <= i / kPositions ? "1" : "0");
+  }
+  return StrCat("int32[1, 1, ", kPositions, ", ", kPositions, "] ", name, " = {",
+                absl::StrJoin(numbers, ", "), "}");
+}
+
+std::string ProjectedText(const ProjectedCall& call) {
+  WeightText write;
+  const std::string weights = absl::StrJoin(
+      {write.Of("table", {24, kWidth}, 1.0f), write.Of("w", {kWidth, 3 * kWidth}),
+       write.Of("head", {kWidth, 24}), write.Of("bias", {3 * kWidth}), Triangle("triangle"),
+       std::string("int64 one = {1}, int64[1] last = {1}, int64[3] sides = {1, 48, 48}")},
+      ", ");
+  // The past's length is one behind that of keys and values.
+  const std::string lines = absl::StrReplaceAll(
+      kMaskLines, {{"(past_key)", "(past_0)"}, {"value_int = 2", "value_int = 3"}});
+  return StrCat(
+      "<ir_version: 10, opset_import: [\"\" : 21, \"com.microsoft\" : 1]>\n",
+      "g (int64[batch, seq] input_ids, int64[batch, total] attention_mask, "
+      "float[2, batch, 4, past, 8] past_0) => (float[batch, seq, 24] logits, "
+      "float[2, batch, 4, total, 8] present_0)\n<",
+      weights, "> {\n  x = Gather (table, input_ids)\n  padding = Cast <to = 6> (attention_mask)\n",
+      lines,
+      "  seen_by_query = Cast <to = 6> (both)\n  batch_only = Shape <end = 1> (input_ids)\n"
+      "  target = Concat <axis = 0> (batch_only, sides)\n  triangles = Expand (triangle, target)\n"
+      "  y, present_0 = com.microsoft.Attention <num_heads = 4",
+      call.attributes, "> (x, w, bias, ", call.mask, ", past_0)\n  logits = MatMul (y, head)\n}");
+}
+
+constexpr ProjectedCall kProjectedCalls[] = {
+    {"Causal"},
+    {.name = "Padding", .mask = "padding"},
+    {.name = "Rotated", .attributes = ", unidirectional = 1, do_rotary = 1"},
+    {.name = "RotatedInPart",
+     .attributes = ", unidirectional = 1, do_rotary = 1, rotary_embedding_dim = 4"},
+    {.name = "RotatedWithPadding",
+     .attributes = ", unidirectional = 1, do_rotary = 1, scale = 0.3",
+     .mask = "padding"},
+    {.name = "SeenByQuery", .attributes = "", .mask = "seen_by_query"},
+    {.name = "SeenByQueryAndCausal", .mask = "seen_by_query"},
+    {.name = "SeenOfAllPlaces", .attributes = "", .mask = "triangles"},
+    {.name = "SeenOfAllPlacesOfOne", .mask = "triangle"},
+    {.name = "RotatedAndSeenOfAllPlaces", .attributes = ", do_rotary = 1", .mask = "triangles"},
+};
+
+class ProjectedDecoder : public testing::TestWithParam<ProjectedCall> {};
+
+TEST_P(ProjectedDecoder, GivesItsTokensWithPages) {
+  const std::string text = ProjectedText(GetParam());
+  EXPECT_EQ(PagedTokens(text), PlainTokens(text));
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, ProjectedDecoder, testing::ValuesIn(kProjectedCalls),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -12,12 +12,16 @@
 namespace pagefuse {
 namespace {
 
+std::string PathOf(const std::string& name) {
+  if (name.find('/') != std::string::npos) return SourcePath(name);
+  return name.starts_with("opset") ? Gpt2Path(name + ".onnx") : ModelDir(name) + "/model.onnx";
+}
+
 class Spellings : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Spellings, EndInTheSameOps) {
   const std::string name = GetParam();
-  const bool bundled = name.find('/') == std::string::npos;
-  auto plain = LoadModel(bundled ? ModelDir(name) + "/model.onnx" : SourcePath(name));
+  auto plain = LoadModel(PathOf(name));
   ASSERT_TRUE(plain.ok()) << plain.status();
   ASSERT_TRUE(InferShapes(*plain).ok());
   const auto expected = FusedOps(*plain);
@@ -43,7 +47,9 @@ INSTANTIATE_TEST_SUITE_P(Exports, Spellings,
                          ::testing::Values("gemma3_A18", "gemma3_B18", "gemma3_A23",
                                            "gemma3_D_fp32", "gemma3_D_int4", "gemma3_D_kvint8",
                                            "gemma3_D_windowed", "gemma3_recall", "deepseek_v3_A18",
-                                           "deepseek_v3_B18",
+                                           "deepseek_v3_B18", "opset9_product_none",
+                                           "opset9_modern_separate_mask",
+                                           "opset9_where_stacked_mask",
                                            "tests/data/decoders/multi_head_attention.onnxtxt",
                                            "tests/data/decoders/sinks.onnxtxt",
                                            "tests/data/decoders/shared_keys_and_values.onnxtxt"));

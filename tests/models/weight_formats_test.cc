@@ -8,6 +8,7 @@
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/kernels/formats/weight_choice.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pipeline.h"
 #include "pagefuse/runtime/engine.h"
 
@@ -73,7 +74,14 @@ TEST_P(WeightFormats, StoreEveryMatrixOfAnExport) {
   EXPECT_EQ(after["GatedLinear"], 0);
   EXPECT_EQ(after["GatherBlockQuantized"], 1);
   EXPECT_GT(after["MatMulNBits"], 0);
-  // Weights of experts may be stacks, and sums shorter than a block.
+  for (const auto& node : coded.graph->nodes()) {
+    if (!node->Is("GroupedMatMul", "pagefuse")) continue;
+    const std::vector<int64_t>& dims = node->input(2)->initializer()->dims();
+    EXPECT_LT(dims[IntOr(*node, "transB", 0) != 0 ? 2 : 1], 32) << node->Description();
+  }
+  EXPECT_EQ(after["GroupedMatMul"] + after["GroupedMatMulNBits"], before["GroupedMatMul"]);
+  EXPECT_EQ(after["GroupedMatMulNBits"] > 0, before["GroupedMatMul"] > 0);
+  // Weights of other products may be stacks, and sums shorter than a block.
   for (const auto& node : coded.graph->nodes()) {
     const Value* weight = node->num_inputs() > 1 ? node->input(1) : nullptr;
     const bool product = node->Is("MatMul") || node->Is("FusedMatMul", "com.microsoft");

@@ -1,4 +1,4 @@
-// Cases of GroupedMatMul.
+// Cases of GroupedMatMul and GroupedMatMulNBits.
 #include "op_test.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -42,6 +42,79 @@ OpCases GroupedMatMulCases() {
       .Rejects(
           {.inputs = {Floats({1, 2}, {1, 2}), Ints({1}, {0}), Floats({1, 3, 1}, {1, 2, 3})}},
           "input 2 \"weights\": expected [E, K, N] with K = 2 of \"x\", transB = 0, got [1, 3, 1]");
+}
+
+namespace {
+
+struct NBits {
+  int64_t experts, n, k, bits;
+  int64_t level = 0;
+};
+
+// Rows are 16ths of integers, 127 the largest of each 32: rounded to int8 they are what they were.
+OpCase Coded(std::string name, std::vector<int64_t> ids, const NBits& w) {
+  constexpr int64_t kBlock = 32;
+  const auto rows = static_cast<int64_t>(ids.size());
+  const int64_t blocks = (w.k + kBlock - 1) / kBlock;
+  std::vector<float> x(static_cast<size_t>(rows * w.k));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const auto column = static_cast<int64_t>(i) % w.k;
+    const int number = column % 32 == 5 ? 127 : static_cast<int>(i * 37 % 9) - 4;
+    x[i] = static_cast<float>(number) / 16;
+  }
+  OpCase made{.name = std::move(name)};
+  made.inputs = {Floats({rows, w.k}, x), Ints({rows}, ids),
+                 Random(DataType::kUint8, {w.experts, w.n, blocks, kBlock * w.bits / 8},
+                        Uniform{-0.49, 255.49}, 1),
+                 Random(DataType::kFloat, {w.experts, w.n, blocks},
+                        Uniform{0.01, w.bits == 4 ? 0.03 : 0.012}, 2)};
+  made.attributes = {{"K", w.k},
+                     {"N", w.n},
+                     {"bits", w.bits},
+                     {"block_size", kBlock},
+                     {"accuracy_level", w.level}};
+  made.constants = {2, 3};
+  return made;
+}
+
+}  // namespace
+
+OpCases GroupedMatMulNBitsCases() {
+  const std::vector<int64_t> ids = {2, 0, 2, 5, 0, -1, 2};
+  std::vector<int64_t> many;
+  for (int64_t i = 0; i < 60; ++i) many.push_back(i * i % 3);
+  // Codes 9 and 10 of expert 1 stand for 0.5 and 1, those of expert 0, 7, for -0.5.
+  std::vector<float> codes(2 * 16, 0x77);
+  codes[16] = 0xA9;
+  OpCase by_hand{.name = "by_hand",
+                 .inputs = {Floats({2, 2}, {10, 1, 4, 2}), Ints({2}, {1, 0}),
+                            As(DataType::kUint8, Floats({2, 1, 1, 16}, codes)),
+                            Floats({2, 1, 1}, {0.5f, 0.5f})},
+                 .attributes = {{"K", int64_t{2}}, {"N", int64_t{1}}, {"block_size", int64_t{32}}},
+                 .outputs = {Floats({2, 1}, {6, -3})}};
+  by_hand.constants = {2, 3};
+  OpCase narrow = Coded("narrow", ids, {6, 17, 64, 4});
+  narrow.inputs[1] = As(DataType::kInt32, narrow.inputs[1]);
+  OpCase few_blocks = Coded("blocks", ids, {6, 17, 64, 4});
+  few_blocks.inputs[3] = Floats({6, 17, 1}, std::vector<float>(6 * 17, 1));
+  OpCases cases("pagefuse.GroupedMatMulNBits");
+  cases.Add(by_hand).Add(narrow);
+  for (const int64_t bits : {4, 8}) {
+    const std::string suffix = bits == 4 ? "_int4" : "_int8";
+    cases.Add(Coded("few_of_many_experts" + suffix, ids, {6, 17, 64, bits}))
+        .Add(Coded("part_of_a_block" + suffix, ids, {6, 17, 48, bits}))
+        .Add(Coded("large_matrices" + suffix, {1, 1, 0}, {2, 300, 256, bits}))
+        .Add(Coded("rounded" + suffix, ids, {6, 350, 96, bits, 4}))
+        .Add(Coded("rounded_large_matrices" + suffix, {1, 1, 0}, {2, 300, 256, bits, 4}))
+        .Add(Coded("more_rows_than_stream" + suffix, many, {3, 40, 64, bits}))
+        .Add(Coded("more_rounded_rows_than_stream" + suffix, many, {3, 350, 96, bits, 4}))
+        .Add(Coded("no_rows" + suffix, {}, {6, 17, 64, bits}));
+  }
+  return cases
+      .Within(DataType::kFloat, {.rtol = 2e-4, .atol = 3e-3},
+              "float sums of codes, to 200 and more, against double")
+      .Rejects(Coded("expert", {0, 6}, {6, 17, 64, 4}), "row 1 asks for expert 6 of 6")
+      .Rejects(few_blocks, "expected [E, N, blocks]");
 }
 
 }  // namespace pagefuse::pagefuse_ops

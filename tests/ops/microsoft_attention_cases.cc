@@ -1,4 +1,7 @@
 // Cases of Attention and EmbedLayerNormalization of com.microsoft.
+#include <cmath>
+#include <random>
+
 #include "op_test.h"
 
 namespace pagefuse::microsoft_ops {
@@ -10,6 +13,17 @@ Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType
 
 Tensor Int32s(std::vector<int64_t> dims, const std::vector<float>& values) {
   return As(DataType::kInt32, Floats(std::move(dims), values));
+}
+
+// Zeros and ones; every query sees key 0.
+Tensor Bits(std::vector<int64_t> dims, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> values;
+  const int64_t columns = dims.back();
+  for (int64_t i = 0; i < ElementCount(dims); ++i) {
+    values.push_back(i % columns == 0 || random() % 2 == 0 ? 1.0f : 0.0f);
+  }
+  return Int32s(std::move(dims), values);
 }
 
 using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
@@ -47,6 +61,16 @@ OpCases AttentionCases() {
       .inputs = {Floats({1, 2, 1}, {2, 4}), Floats({1, 3}, {0, 1, 1})},
       .attributes = {{"num_heads", int64_t{1}}},
       .outputs = {Floats({1, 2, 1}, {3, 3}), Floats({2, 1, 1, 2, 1}, {2, 4, 2, 4})}};
+  const Attributes rotary = {{"unidirectional", int64_t{1}}, {"do_rotary", int64_t{1}}};
+  // Token 0 stays, token 1 turns by one radian: the query (1, 0) and keys of both tokens (1, 0).
+  const float c = std::cos(1.0f), s = std::sin(1.0f);
+  const float other = 1 / (1 + std::exp((1 - c) / std::sqrt(2.0f)));  // by a key one place away
+  const OpCase rotated_by_hand{.name = "rotated_by_hand",
+                               .inputs = {Floats({1, 2, 2}, {1, 0, 1, 2}),
+                                          Floats({2, 6}, {1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0})},
+                               .attributes = {{"num_heads", int64_t{1}}, {"do_rotary", int64_t{1}}},
+                               .outputs = {Floats({1, 2, 2}, {2 * other, 0, 2 * (1 - other), 0}),
+                                           Floats({2, 1, 1, 2, 2}, {1, 0, c, s, 0, 0, 2, 0})}};
   OpCase alone = Case("alone", causal);
   alone.num_outputs = 1;
   OpCase sizes =
@@ -74,6 +98,19 @@ OpCases AttentionCases() {
                 Int32s({2, 3, 3}, {1, 0, 0, 1, 1, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 0, 1})))
       .Add(With(Case("another_filter", {{"mask_filter_value", -2.0f}}), 3,
                 Int32s({2, 3}, {1, 0, 1, 0, 1, 1})))
+      .Add(With(Case("keys_seen_by_head"), 3,
+                Int32s({2, 1, 3, 3}, {1, 0, 0, 1, 1, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 0, 1})))
+      .Add(With(Case("keys_seen_of_one"), 3, Int32s({1, 1, 3, 3}, {1, 1, 0, 0, 1, 1, 1, 0, 1})))
+      .Add(With(WithPast("keys_seen_by_head_with_a_past"), 3, Bits({2, 1, 3, 8}, 11)))
+      .Add(With(WithPast("places", causal), 3, Bits({2, 1, 10, 10}, 12)))
+      .Add(With(WithPast("just_these_places"), 3, Bits({2, 1, 8, 8}, 13)))
+      .Add(rotated_by_hand)
+      .Add(Case("rotary", rotary))
+      .Add(With(Case("rotary_without_bias", rotary), 2, Tensor()))
+      .Add(WithPast("rotary_with_a_past", rotary))
+      .Add(With(WithPast("rotary_in_part_and_places",
+                         {{"do_rotary", int64_t{1}}, {"rotary_embedding_dim", int64_t{2}}}),
+                3, Bits({2, 1, 10, 10}, 12)))
       .Add(With(Case("score_bias"), 5, Values({1, 2, 3, 3}, 5)))
       .Add(With(With(Case("score_bias_and_lengths", causal), 3, Int32s({2}, {2, 3})), 5,
                 Values({2, 1, 3, 3}, 5)))
@@ -82,13 +119,18 @@ OpCases AttentionCases() {
       .Within(DataType::kFloat16, {.rtol = 2e-2, .atol = 2e-2},
               "the decomposition rounds the projection, the kernel does not")
       .Rejects(Case("heads", {{"num_heads", int64_t{5}}}), "expected 5 heads of one size")
-      .Rejects(Case("rotary", {{"do_rotary", int64_t{1}}}), "expected 0, got 1")
+      .Rejects(Case("rotary", {{"do_rotary", int64_t{1}}, {"rotary_embedding_dim", int64_t{6}}}),
+               "expected an even number up to the 4 channels of a head, got 6")
+      .Rejects(Case("rotary", {{"do_rotary", int64_t{1}}, {"rotary_embedding_dim", int64_t{3}}}),
+               "expected an even number up to the 4 channels of a head, got 3")
       .Rejects(Case("shared", {{"past_present_share_buffer", int64_t{1}}}), "expected 0, got 1")
       .Rejects(With(Case("past_length"), 6, Int32s({1}, {0})), "expected none")
       .Rejects(With(Case("bias"), 2, Values({23}, 3)), "expected shape [24]")
       .Rejects(With(Case("mask"), 3, Int32s({3}, {1, 1, 1})), "expected [B] or [2 B]")
-      .Rejects(With(Case("mask_rank"), 3, Int32s({2, 1, 3, 3}, std::vector<float>(18, 1))),
-               "expected [B], [2 B], [B, T] or [B, S, T]")
+      .Rejects(With(Case("mask_rank"), 3, Int32s({2, 1, 1, 3, 3}, std::vector<float>(18, 1))),
+               "expected [B], [2 B], [B, T], [B, S, T], [B, 1, S, T] or [B, 1, max, max]")
+      .Rejects(With(WithPast("too_few_places"), 3, Bits({2, 1, 7, 7}, 12)),
+               "expected [2, 1, 3, 8], or [B, 1, max, max] of at least 8 places, got [2, 1, 7, 7]")
       .Rejects(With(Case("lengths"), 3, Int32s({2}, {3, 4})), "expected 0 to 3 keys, got 4")
       .Rejects(With(Case("past"), 4, Values({2, 2, 2, 5, 3}, 4)), "expected shape")
       .Rejects(sizes_with_present, "expected keys and values of one size in a cache");

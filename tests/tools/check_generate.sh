@@ -46,6 +46,9 @@ expect 0 '"tokens":\[7,7,[0-9]+\]' generate $model --prompt-ids 15,186,80,234,31
   --logits-out "$out/logits.pb"
 # float32 [3, 256] and the name.
 [ "$(stat -c %s "$out/logits.pb")" -ge $((3 * 256 * 4)) ] || fail 'logits.pb: expected 3 rows of 256 numbers'
+# The reference is fed them too: int8 weights are near it, not off by what another token does.
+expect 0 '"max_logit_error":0\.[0-9]' generate $model --prompt-ids 15,186,80,234,31 --forced-ids 7,9,221 --json \
+  --weights int8 --logit-error
 expect 1 '\-\-forced-ids: expected one prompt, got 2' generate $model --prompt-ids 1 --prompt-ids 2 --forced-ids 7
 expect 1 '\-\-logits-out: expected one answer, got 2' generate $model --prompt-ids 1 --n 2 --logits-out "$out/no.pb"
 expect 1 '\-\-forced-ids' generate $model --prompt-ids 1 --forced-ids 7,x

@@ -15,7 +15,7 @@
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/pagefuse/cache/cache_insert.h"
+#include "pagefuse/ops/pagefuse/linear/expert_ids.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -28,7 +28,7 @@ constexpr Ports kIn({
 constexpr Ports kOut({{"y", "T", "[T, N]"}});
 
 // Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kXPort = kIn["x"], kWeightsPort = kIn["weights"];
+constexpr int kXPort = kIn["x"], kIdsPort = kIn["expert_ids"], kWeightsPort = kIn["weights"];
 
 struct Sizes {
   int64_t rows = 0, experts = 0, k = 0, n = 0;
@@ -48,29 +48,12 @@ absl::StatusOr<Sizes> SizesOf(const KernelArgs& args) {
 }
 
 absl::Status Validate(const KernelArgs& args) {
-  const int64_t experts = args.input(kIn["weights"]).dims[0];
-  for (int64_t i = 0; i < args.input(kIn["expert_ids"]).size(); ++i) {
-    const int64_t expert = IndexAt(args.input(kIn["expert_ids"]), i);
-    if (expert >= -experts && expert < experts) continue;
-    return InputRangeError(args, kIn["expert_ids"],
-                           absl::StrCat("row ", i, " asks for expert ", expert, " of ", experts));
-  }
-  return absl::OkStatus();
-}
-
-// Negative numbers count from the end, as indices of Gather do.
-std::vector<int64_t> ExpertsOf(const KernelArgs& args, int64_t experts) {
-  std::vector<int64_t> result(static_cast<size_t>(args.input(kIn["expert_ids"]).size()));
-  for (size_t i = 0; i < result.size(); ++i) {
-    const int64_t expert = IndexAt(args.input(kIn["expert_ids"]), static_cast<int64_t>(i));
-    result[i] = expert < 0 ? expert + experts : expert;
-  }
-  return result;
+  return CheckExpertIds(args, kIn["expert_ids"], args.input(kIn["weights"]).dims[0]);
 }
 
 template <typename T>
 void ReferenceLoops(KernelArgs& args, const Sizes& s) {
-  const std::vector<int64_t> experts = ExpertsOf(args, s.experts);
+  const std::vector<int64_t> experts = ExpertsOf(args, kIdsPort, s.experts);
   const T* x = args.input(kXPort).as<T>();
   const T* w = args.input(kWeightsPort).as<T>();
   T* y = args.output(0).as<T>();
@@ -120,7 +103,7 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
 
 absl::Status Linear(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(args));
-  const ExpertGroups groups = GroupByExpert(ExpertsOf(args, s.experts), s.experts);
+  const ExpertGroups groups = GroupByExpert(ExpertsOf(args, kIdsPort, s.experts), s.experts);
   const float* w = args.input(kIn["weights"]).as<float>();
   const auto* state = static_cast<const PackedExperts*>(args.state);
   const auto product = [&](int64_t expert, const RowsView& x, const OutputView& y,
