@@ -196,6 +196,8 @@ Element ElementReader::OneStep(Element element) {
 Element ElementReader::Operand(const Element& element, int index) {
   Visit(*element.producer());
   Element operand{element.producer()->input(index), {}};
+  // An input that is left out says no more than the result does.
+  if (operand.value == nullptr) return element;
   const auto& shape = operand.value->shape();
   const int rank = shape ? shape->rank() : static_cast<int>(element.at.size());
   const int missing = static_cast<int>(element.at.size()) - rank;
