@@ -79,6 +79,20 @@ bool AreAdded(const Value* rows) {
   });
 }
 
+// Notes what a reader of the input does with it.
+void NoteUse(const Use& use, bool only_views, Reading& reading) {
+  reading.more_than_sizes = true;
+  if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
+    reading.tables.push_back(table);
+    reading.angles |= AreAngles(use.node->output(0));
+    reading.added &= AreAdded(use.node->output(0));
+  } else if (!only_views || !IsView(use.node)) {
+    reading.computed_with = true;
+  }
+  reading.angles |= IsAngleReader(use);
+  reading.counted |= only_views && (use.node->Is("CumSum") || use.node->Is("ReduceSum"));
+}
+
 Reading ReadingOf(const Value* input) {
   Reading reading;
   absl::flat_hash_set<const Value*> seen = {input};
@@ -88,21 +102,11 @@ Reading ReadingOf(const Value* input) {
     open.pop_back();
     for (const Use& use : value->uses()) {
       if (use.node->Is("Shape") || use.node->Is("Size")) continue;
-      reading.more_than_sizes = true;
-      if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
-        reading.tables.push_back(table);
-        reading.angles |= AreAngles(use.node->output(0));
-        reading.added &= AreAdded(use.node->output(0));
-      } else if (!only_views || !IsView(use.node)) {
-        reading.computed_with = true;
-      }
-      reading.angles |= IsAngleReader(use);
-      reading.counted |= only_views && (use.node->Is("CumSum") || use.node->Is("ReduceSum"));
+      NoteUse(use, only_views, reading);
       if (!LeadsToAngles(use.node)) continue;
       for (const Value* output : use.node->outputs()) {
-        if (output && seen.insert(output).second) {
-          open.emplace_back(output, only_views && IsView(use.node));
-        }
+        if (!output || !seen.insert(output).second) continue;
+        open.emplace_back(output, only_views && IsView(use.node));
       }
     }
   }
