@@ -1,4 +1,8 @@
 // Requests never change each other's results, and the cache accounts for every block.
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "tests/models/model_data.h"
 #include <gtest/gtest.h>
 
@@ -68,27 +72,57 @@ TEST_P(Batch, ChunkedPrefillAndFewSequencesAtOnceChangeNothing) {
   EXPECT_EQ(Together(GetParam(), requests, tight), Alone(GetParam(), requests, {}));
 }
 
-TEST_P(Batch, PreemptionByAFullCacheChangesNothing) {
-  const std::vector<Request> requests = EightPrompts(GetParam());
-  EngineOptions small;
-  small.cache_tokens = 176;  // the longest request needs 141
-  EXPECT_EQ(Together(GetParam(), requests, small), Alone(GetParam(), requests, {}));
+int64_t ComputedTokens(const Engine& engine) {
+  return engine.stats().prefill_tokens + engine.stats().decode_tokens;
 }
 
-TEST_P(Batch, ForksWithinABlockGoOnAsEachAlone) {
-  Request request = EightPrompts(GetParam())[1];
-  request.prompt.resize(19);
+TEST_P(Batch, PreemptionByAFullCacheChangesNothing) {
+  const std::vector<Request> requests = EightPrompts(GetParam());
+  int64_t once = 0;  // the last token of each is not computed
+  for (const Request& request : requests) {
+    once += static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens - 1;
+  }
+  const auto alone = Alone(GetParam(), requests, {});
+  for (const int64_t cache_tokens : {0, 176}) {  // the longest request needs 141
+    int64_t computed = 0;
+    EngineOptions options{.cache_tokens = cache_tokens};
+    options.on_step = [&computed](const EngineStep& step) { computed += step.tokens; };
+    EXPECT_EQ(Together(GetParam(), requests, options), alone);
+    if (cache_tokens == 0) {
+      EXPECT_EQ(computed, once);
+    } else {
+      EXPECT_GT(computed, once) << "no request gave its blocks back";
+    }
+  }
+}
+
+// A prompt ends inside a block, and behind 1 to 3 tokens of a window of 4 and 1 to 7 of one of 8.
+class Forks : public testing::TestWithParam<std::tuple<const char*, int>> {};
+
+INSTANTIATE_TEST_SUITE_P(Exports, Forks,
+                         testing::Combine(testing::Values("gemma3_B18", "deepseek_v3_B18",
+                                                          "deepseek_v32_B18", "deepseek_v4_A18"),
+                                          testing::Values(3, 9, 14, 19, 23)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(Forks, GoOnAsEachAlone) {
+  const auto& [name, length] = GetParam();
+  Request request = EightPrompts(name)[2];
+  request.prompt.resize(length);
   request.samples = 4;
   request.keep_logits = true;
   request.sampling.temperature = 1.5;
   request.sampling.seed = 7;
-  auto engine = Engine::Create(LoadBundled(GetParam()), {});
+  auto engine = Engine::Create(LoadBundled(name), {});
   ASSERT_TRUE(engine.ok()) << engine.status();
   const auto together = (*engine)->Generate({request});
   ASSERT_TRUE(together.ok()) << together.status();
   ASSERT_EQ(together->size(), 4u);
   EXPECT_NE((*together)[0].tokens, (*together)[1].tokens);
-  EXPECT_EQ((*engine)->stats().prefill_tokens, 19);
+  EXPECT_EQ((*engine)->stats().prefill_tokens, length);
   request.samples = 1;
   for (const Completion& forked : *together) {
     request.forced = forked.tokens;
@@ -98,6 +132,38 @@ TEST_P(Batch, ForksWithinABlockGoOnAsEachAlone) {
       EXPECT_LE(MaxDifference((*alone)[0].logits[t], forked.logits[t]), 2e-5) << "token " << t;
     }
   }
+}
+
+// Turns of 5 and 6 new tokens behind 13: each ends at another place of a window of 4 or 8.
+TEST_P(Batch, TurnsOfAConversationAreAnsweredAsFromTheBeginning) {
+  auto engine = Engine::Create(LoadBundled(GetParam()), {});
+  auto fresh = Engine::Create(LoadBundled(GetParam()), {});
+  ASSERT_TRUE(engine.ok() && fresh.ok()) << engine.status() << fresh.status();
+  const std::vector<int64_t> source = EightPrompts(GetParam())[7].prompt;
+  std::vector<int64_t> text(source.begin(), source.begin() + 13);
+  const auto expect_answer = [&](int64_t prefill) {
+    const Request request{.prompt = text, .max_new_tokens = 10, .keep_logits = true};
+    const int64_t before = ComputedTokens(**engine);
+    const auto got = (*engine)->Continue(request, 200);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(ComputedTokens(**engine) - before, prefill + 9);
+    const auto want = (*fresh)->Generate({request});
+    ASSERT_TRUE(want.ok()) << want.status();
+    EXPECT_EQ(got->tokens, (*want)[0].tokens);
+    for (size_t t = 0; t < got->tokens.size(); ++t) {
+      EXPECT_LE(MaxDifference(got->logits[t], (*want)[0].logits[t]), 2e-5) << "token " << t;
+    }
+    text.insert(text.end(), got->tokens.begin(), got->tokens.end());
+  };
+  expect_answer(13);
+  for (const int turn : {5, 6}) {
+    text.insert(text.end(), source.end() - turn, source.end());
+    expect_answer(1 + turn);  // the last token of an answer was not computed
+  }
+  // Another answer was given to the last prompt: what stands behind that prompt is computed anew.
+  text.resize(text.size() - 10);
+  text.insert(text.end(), source.begin(), source.begin() + 3);
+  expect_answer(3);
 }
 
 TEST(QuantisedBatch, KeepsRequestsApartToo) {

@@ -59,8 +59,9 @@ Places PlacesOfTheExport(Model model, const DataSet& data, int64_t ratio) {
   return places;
 }
 
-Places PlacesOfThePagedGraph(Model model, const std::vector<int64_t>& tokens, int64_t ratio) {
-  EXPECT_TRUE(RunPipeline(model, {}).ok());
+Places PlacesOfThePagedGraph(Model model, const std::vector<int64_t>& tokens, int64_t ratio,
+                             const std::map<std::string, std::string>& options) {
+  EXPECT_TRUE(RunPipeline(model, {.options = options}).ok());
   const std::vector<std::string> names =
       ShowPlaces(model, 0, [](const Node& node) { return node.Is("IndexerTopK", "pagefuse"); });
   const auto paged = PagedModel::Create(std::move(model), {});

@@ -248,6 +248,54 @@ TEST(ChosenKeys, AreThoseOfTheExportForEveryToken) {
   }
 }
 
+// What index keys keep of the choice in each format: V3.2 chooses among tokens, V4 among windows.
+struct RoundedKeys {
+  const char* model;
+  const char* format;
+  int64_t ratio;
+  double least;  // share of the keys that are chosen in both formats, over rows that leave keys out
+};
+
+void PrintTo(const RoundedKeys& keys, std::ostream* out) {
+  *out << keys.model << " " << keys.format;
+}
+
+class RoundedChoice : public testing::TestWithParam<RoundedKeys> {};
+
+INSTANTIATE_TEST_SUITE_P(Formats, RoundedChoice,
+                         testing::Values(RoundedKeys{"deepseek_v32p_A18", "bf16", 1, 0.99},
+                                         RoundedKeys{"deepseek_v32p_A18", "fp8", 1, 0.96},
+                                         RoundedKeys{"deepseek_v4p_A18", "bf16", 4, 0.99},
+                                         RoundedKeys{"deepseek_v4p_A18", "fp8", 4, 0.95}));
+
+TEST_P(RoundedChoice, KeepsMostOfTheKeys) {
+  const RoundedKeys& keys = GetParam();
+  const Greedy greedy = LoadGreedy(keys.model);
+  std::vector<int64_t> tokens = greedy.prompt;
+  tokens.insert(tokens.end(), greedy.tokens.begin(), greedy.tokens.end() - 1);
+  const auto places = [&](const char* format) {
+    return PlacesOfThePagedGraph(LoadBundled(keys.model), tokens, keys.ratio,
+                                 {{"indexer_cache", format}});
+  };
+  const Places exact = places("none"), rounded = places(keys.format);
+  ASSERT_EQ(rounded.size(), exact.size());
+  int64_t chosen = 0, both = 0;
+  for (size_t layer = 0; layer < exact.size(); ++layer) {
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      const std::set<int64_t>&want = exact[layer][t], &got = rounded[layer][t];
+      ASSERT_EQ(got.size(), want.size());
+      if (static_cast<int64_t>(want.size()) == static_cast<int64_t>(t + 1) / keys.ratio) continue;
+      chosen += static_cast<int64_t>(want.size());
+      both += std::count_if(want.begin(), want.end(), [&](int64_t j) { return got.contains(j); });
+    }
+  }
+  ASSERT_GT(chosen, 0) << "every key is chosen";
+  const double share = static_cast<double>(both) / static_cast<double>(chosen);
+  RecordProperty("chosen", std::to_string(chosen));
+  RecordProperty("share", std::to_string(share));
+  EXPECT_GE(share, keys.least);
+}
+
 // The published sizes in each format, beside the errors of an independent implementation.
 struct Rounded {
   const char* model;

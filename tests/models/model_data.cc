@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/passes/pipeline.h"
 
 namespace pagefuse {
 
@@ -63,6 +64,12 @@ int64_t CountFused(const Model& model, std::string_view op) {
   const auto& nodes = model.graph->nodes();
   return std::count_if(nodes.begin(), nodes.end(),
                        [op](const auto& node) { return node->Is(op, "pagefuse"); });
+}
+
+std::string ReasonOf(Model model) {
+  const auto report = RunPipeline(model, {});
+  if (!report.ok()) return std::string(report.status().message());
+  return report->why_not_paged.empty() ? "it is paged" : report->why_not_paged;
 }
 
 double MaxDifference(std::span<const float> a, std::span<const float> b) {

@@ -36,6 +36,9 @@ Greedy LoadGreedy(const std::string& model);
 // Nodes of that op of the project.
 int64_t CountFused(const Model& model, std::string_view op);
 
+// Why paging leaves the graph as it is, or "it is paged".
+std::string ReasonOf(Model model);
+
 // The largest absolute difference; infinity if the shapes differ or a value is NaN on one side.
 double MaxDifference(std::span<const float> a, std::span<const float> b);
 
