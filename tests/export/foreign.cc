@@ -1,8 +1,10 @@
 #include "foreign.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_replace.h"
+#include "paths.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -48,6 +50,19 @@ absl::StatusOr<std::vector<Tensor>> FromBytes(std::vector<Tensor> outputs, const
     PF_ASSIGN_OR_RETURN(outputs[i], Retyped(outputs[i], type));
   }
   return outputs;
+}
+
+std::vector<std::string> GoldenFoldersWithAnswers() {
+  std::vector<std::string> folders = FindTestCases(SourcePath("tests/golden"));
+  std::erase_if(folders,
+                [](const std::string& path) { return path.find("/err_") != std::string::npos; });
+  return folders;
+}
+
+std::string GoldenName(const std::string& folder) {
+  std::string name = folder.substr(folder.rfind('/', folder.rfind('/') - 1) + 1);
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
 }
 
 void LetNansDiffer(TestCase& test_case) {

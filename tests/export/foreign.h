@@ -24,6 +24,10 @@ absl::StatusOr<std::map<std::string, Tensor>> AsBytes(const std::map<std::string
 // And back, for outputs that are float8 in `model`.
 absl::StatusOr<std::vector<Tensor>> FromBytes(std::vector<Tensor> outputs, const Model& model);
 
+// Folders of tests/golden that have an answer, and names of tests for them: Op_case.
+std::vector<std::string> GoldenFoldersWithAnswers();
+std::string GoldenName(const std::string& folder);
+
 // Bytes of 16-bit floats are compared as numbers: a wider type makes a signalling NaN quiet.
 void LetNansDiffer(TestCase& test_case);
 

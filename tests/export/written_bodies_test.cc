@@ -21,13 +21,6 @@
 namespace pagefuse {
 namespace {
 
-std::vector<std::string> FoldersWithAnswers() {
-  std::vector<std::string> folders = FindTestCases(SourcePath("tests/golden"));
-  std::erase_if(folders,
-                [](const std::string& path) { return path.find("/err_") != std::string::npos; });
-  return folders;
-}
-
 // Runs the bodies of a model's ops and nothing else of pagefuse's.
 absl::StatusOr<std::vector<Tensor>> RunBodies(const Model& model,
                                               const std::map<std::string, Tensor>& feeds) {
@@ -75,17 +68,14 @@ TEST_P(WrittenGolden, ReadsBackAsItWas) {
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
-  const std::string& path = info.param;
-  const size_t op = path.rfind('/', path.rfind('/') - 1) + 1;
-  std::string name = path.substr(op);
-  std::replace(name.begin(), name.end(), '/', '_');
-  return name;
+  return GoldenName(info.param);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, WrittenGolden, ::testing::ValuesIn(FoldersWithAnswers()), NameOf);
+INSTANTIATE_TEST_SUITE_P(All, WrittenGolden, ::testing::ValuesIn(GoldenFoldersWithAnswers()),
+                         NameOf);
 
 // A suite without cases would pass.
-TEST(WrittenGoldens, AreFound) { EXPECT_GE(FoldersWithAnswers().size(), 28u); }
+TEST(WrittenGoldens, AreFound) { EXPECT_GE(GoldenFoldersWithAnswers().size(), 28u); }
 
 TEST(WrittenModel, LayersShareTheirBodies) {
   auto model = LoadModel(SourcePath("models/gemma3_B18/model.onnx"));

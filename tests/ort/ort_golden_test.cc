@@ -23,13 +23,6 @@
 namespace pagefuse {
 namespace {
 
-std::vector<std::string> FoldersWithAnswers() {
-  std::vector<std::string> folders = FindTestCases(SourcePath("tests/golden"));
-  std::erase_if(folders,
-                [](const std::string& path) { return path.find("/err_") != std::string::npos; });
-  return folders;
-}
-
 class OrtGolden : public ::testing::TestWithParam<std::string> {};
 
 absl::StatusOr<std::vector<Tensor>> RunInOrt(const std::string& path, const Model& model,
@@ -66,14 +59,10 @@ TEST_P(OrtGolden, BodyGivesTheAnswer) {
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
-  const std::string& path = info.param;
-  const size_t op = path.rfind('/', path.rfind('/') - 1) + 1;
-  std::string name = path.substr(op);
-  std::replace(name.begin(), name.end(), '/', '_');
-  return name;
+  return GoldenName(info.param);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OrtGolden, ::testing::ValuesIn(FoldersWithAnswers()), NameOf);
+INSTANTIATE_TEST_SUITE_P(All, OrtGolden, ::testing::ValuesIn(GoldenFoldersWithAnswers()), NameOf);
 
 }  // namespace
 }  // namespace pagefuse
