@@ -21,10 +21,7 @@ struct SessionOptions;
 struct RunOptions;
 struct MemoryInfo;
 struct TensorTypeAndShapeInfo;
-struct TypeInfo;
-struct Allocator;
 
-enum class ErrorCode : int { kOk = 0, kFail = 1, kInvalidArgument = 2, kNotImplemented = 9 };
 enum class LoggingLevel : int { kVerbose = 0, kInfo = 1, kWarning = 2, kError = 3, kFatal = 4 };
 // Element types have the numbers of ONNX's TensorProto.DataType.
 using ElementType = int;
@@ -52,7 +49,6 @@ struct Function<Result(Args...)> {
 };
 
 // Null is success. Whoever gets a status releases it.
-inline constexpr Function<ErrorCode(const Status*)> kGetErrorCode{1};
 inline constexpr Function<const char*(const Status*)> kGetErrorMessage{2};
 inline constexpr Function<Status*(LoggingLevel, const char*, Env**)> kCreateEnv{3};
 inline constexpr Function<Status*(const Env*, const char*, const SessionOptions*, Session**)>
@@ -64,7 +60,6 @@ inline constexpr Function<Status*(SessionOptions**)> kCreateSessionOptions{10};
 inline constexpr Function<Status*(SessionOptions*, int)> kSetIntraOpNumThreads{24};
 inline constexpr Function<Status*(SessionOptions*, const char*, void**)> kRegisterCustomOpsLibrary{
     29};
-inline constexpr Function<Status*(const Session*, size_t*)> kSessionGetInputCount{30};
 inline constexpr Function<Status*(const MemoryInfo*, void*, size_t, const int64_t*, size_t,
                                   ElementType, Value**)>
     kCreateTensorWithDataAsOrtValue{49};

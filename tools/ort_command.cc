@@ -21,7 +21,7 @@ namespace {
 
 struct Flags {
   std::string model, library;
-  bool json = false, no_bind = false;
+  bool no_bind = false;
   int threads = 1, repeat = 1;
 };
 

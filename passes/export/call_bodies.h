@@ -26,8 +26,8 @@ class CallBodies {
   // `domain`: of first bodies.
   CallBodies(Model& model, std::string_view domain) : model_(model), domain_(domain) {}
 
-  // Lets the call, a node of `op`, run its body: sets its domain, which is returned, and those attributes that the body
-  // refers to. ResourceExhausted naming the op where it has kMaxBodies others.
+  // Lets the call, a node of `op`, run its body: sets its domain, which is returned, and those
+  // attributes that the body refers to. ResourceExhausted naming the op where it has kMaxBodies others.
   absl::StatusOr<std::string> Add(Node* call, const OpDef& op);
 
  private:

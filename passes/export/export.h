@@ -17,7 +17,7 @@ inline constexpr int64_t kOldestTarget = 21;
 // Bodies an op may have.
 inline constexpr int kMaxBodies = 8;
 
-// The option of all of these passes.
+// The option of lower-opset.
 inline PassOption TargetOpsetOption() {
   return {"target_opset", "opset of ai.onnx that is written, 21"};
 }
@@ -35,7 +35,7 @@ std::unique_ptr<Pass> WriteBodies();
 // Ops newer than the target: BitCast and float8 in arithmetic, others by bodies.
 std::unique_ptr<Pass> LowerOpset();
 
-// What was written: "bodies: GatedLinear 1, PagedAttention 2 (10 KiB); opset 21, IR 10".
+// What was written: "bodies: GatedLinear 1, PagedAttention 2 (193 nodes); opset 21, IR 10".
 std::string WrittenReport(const Model& model);
 
 }  // namespace pagefuse

@@ -181,7 +181,7 @@ class LowerOpsetPass : public Pass {
   static constexpr int64_t kBitCastOpset = 26;
 };
 
-// Bytes that the functions take in a file, about: those of their constants, and of names.
+// Nodes of all bodies.
 int64_t BodyNodes(const Model& model) {
   int64_t nodes = 0;
   for (const Function& function : model.functions) nodes += function.body->num_nodes();

@@ -173,28 +173,24 @@ TEST(QuantisedBatch, KeepsRequestsApartToo) {
   EXPECT_EQ(Together("gemma3_B18", requests, options), Alone("gemma3_B18", requests, options));
 }
 
-TEST(QuantisedBatch, KeepsLatentRowsAndIndexKeysApartToo) {
-  const std::vector<Request> requests = EightPrompts("deepseek_v32p_A18");
+// Rows and index keys in 8 bits, in short steps and a cache that not all fit into at once.
+void ExpectApartInEightBits(const std::string& model) {
+  const std::vector<Request> requests = EightPrompts(model);
   EngineOptions options;
   options.kv_cache = "fp8";
   options.session.pipeline.options["indexer_cache"] = "fp8";
   EngineOptions tight = options;
   tight.max_tokens_per_step = 24;
   tight.cache_tokens = 176;
-  EXPECT_EQ(Together("deepseek_v32p_A18", requests, tight),
-            Alone("deepseek_v32p_A18", requests, options));
+  EXPECT_EQ(Together(model, requests, tight), Alone(model, requests, options));
+}
+
+TEST(QuantisedBatch, KeepsLatentRowsAndIndexKeysApartToo) {
+  ExpectApartInEightBits("deepseek_v32p_A18");
 }
 
 TEST(QuantisedBatch, KeepsWindowsAndCompressedRowsApartToo) {
-  const std::vector<Request> requests = EightPrompts("deepseek_v4_A18");
-  EngineOptions options;
-  options.kv_cache = "fp8";
-  options.session.pipeline.options["indexer_cache"] = "fp8";
-  EngineOptions tight = options;
-  tight.max_tokens_per_step = 24;
-  tight.cache_tokens = 176;
-  EXPECT_EQ(Together("deepseek_v4_A18", requests, tight),
-            Alone("deepseek_v4_A18", requests, options));
+  ExpectApartInEightBits("deepseek_v4_A18");
 }
 
 TEST(Engine, ARequestThatCannotFitSaysSoAndLeavesNothing) {
