@@ -3,7 +3,7 @@
 #
 #   bench/peer_1b.sh BUILD_DIR WORK_DIR [ROUNDS]
 #
-# BUILD_DIR has fill_weights and generate_bench. WORK_DIR (6 GB) gets the weights, ONNX Runtime and the reports.
+# BUILD_DIR has fill_weights and pagefuse. WORK_DIR (6 GB) gets the weights, ONNX Runtime and the reports.
 # PREFILL, CONTEXTS, STEPS and THREADS may be set in the environment.
 set -eu
 [ $# -ge 2 ] || { echo "usage: peer_1b.sh BUILD_DIR WORK_DIR [ROUNDS]" >&2; exit 1; }
@@ -26,11 +26,9 @@ round=0
 while [ "$round" -lt "$rounds" ]; do
   node "$work/ort_peer/peer.js" "$model" --prefill="$prefill" --contexts="$contexts" \
     --steps="$steps" --threads="$threads" --repeats=1 >> "$reports"
-  for weights in float32 bf16; do
-    "$build/generate_bench" "$model" --prefill "$prefill" \
-      --contexts "$contexts" --steps "$steps" --threads "$threads" --repeats 1 \
-      --weights "$weights" >> "$reports"
-  done
+  "$build/pagefuse" bench "$model" -p "$prefill" -n "$steps" -d "$contexts" -r 1 \
+    --threads "$threads" --weights float32,bf16 --format json | tr -d '\n' >> "$reports"
+  echo >> "$reports"
   round=$((round + 1))
 done
 node "$here/ort_peer/table.js" < "$reports"

@@ -4,7 +4,7 @@
 #
 #   bench/peer_llama.sh BUILD_DIR WORK_DIR [ROUNDS]
 #
-# BUILD_DIR has fill_weights and generate_bench. WORK_DIR (7 GB) gets the weights, llama.cpp and the reports.
+# BUILD_DIR has fill_weights and pagefuse. WORK_DIR (7 GB) gets the weights, llama.cpp and the reports.
 # PREFILL, CONTEXTS, STEPS and THREADS may be set in the environment.
 set -eu
 [ $# -ge 2 ] || { echo "usage: peer_llama.sh BUILD_DIR WORK_DIR [ROUNDS]" >&2; exit 1; }
@@ -30,8 +30,9 @@ reports=$work/llama_reports.jsonl
 round=0
 while [ "$round" -lt "$rounds" ]; do
   for pair in int4:q4_0 int8:q8_0; do
-    "$build/generate_bench" "$model" --prefill "$prefill" --contexts "$contexts" --steps "$steps" \
-      --threads "$threads" --repeats 1 --weights "${pair%:*}" >> "$reports"
+    "$build/pagefuse" bench "$model" -p "$prefill" -n "$steps" -d "$contexts" -r 1 \
+      --threads "$threads" --weights "${pair%:*}" --format json | tr -d '\n' >> "$reports"
+    echo >> "$reports"
     node "$peer/peer.mjs" "$work/${pair#*:}.gguf" "${pair#*:}" --prefill="$prefill" \
       --contexts="$contexts" --steps="$steps" --threads="$threads" >> "$reports"
   done

@@ -98,7 +98,10 @@ std::string Json(const std::vector<BenchRow>& rows) {
                     {"weights", row.weights},
                     {"cache", row.cache},
                     {"batch", row.batch},
-                    {"test", row.test},
+                    {"test", row.generates ? "generate" : "prompt"},
+                    {"tokens", row.tokens},
+                    {"depth", row.depth},
+                    {"load_seconds", row.load_seconds},
                     {"mean_tokens_per_second", spread.mean},
                     {"deviation", spread.deviation},
                     {"tokens_per_second", row.tokens_per_second}});

@@ -13,7 +13,11 @@ namespace pagefuse::tools {
 struct BenchRow {
   std::string model, weights, cache;
   int64_t batch = 1;
-  std::string test;                       // "prompt 512", "generate 128"
+  std::string test;        // "prompt 512", "generate 128 at 4096"
+  bool generates = false;  // else it reads prompts
+  int64_t tokens = 0;      // of the prompt, or generated
+  int64_t depth = 0;       // tokens before those that are generated
+  double load_seconds = 0;
   std::vector<double> tokens_per_second;  // one a repetition
 };
 

@@ -25,6 +25,10 @@ absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& opti
 
 void AddSessionFlags(Command command, SessionFlags& flags) {
   AddWeightFlags(command, flags.weights);
+  AddRunFlags(command, flags);
+}
+
+void AddRunFlags(Command command, SessionFlags& flags) {
   command
       .AddNumber("--threads", flags.threads, {.most = kMaxThreads},
                  StrCat("threads, at most ", kMaxThreads, "; 0 for all cores"))

@@ -51,6 +51,8 @@ struct SessionFlags {
   std::vector<std::string> options;  // "logits=all"
 };
 void AddSessionFlags(Command command, SessionFlags& flags);
+// All of them but those of weights.
+void AddRunFlags(Command command, SessionFlags& flags);
 // Of those that load the model by SessionOptions.
 void AddLoadFlags(Command command, SessionFlags& flags);
 // Options of passes, as name=value.

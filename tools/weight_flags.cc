@@ -1,7 +1,5 @@
 #include "tools/weight_flags.h"
 
-#include <vector>
-
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/similar_names.h"
 
@@ -14,19 +12,28 @@ std::vector<std::string> Names() {
   return names;
 }
 
-}  // namespace
+std::string WeightsHelp() {
+  return StrCat("weights of products and tables: ", WeightChoiceNames(),
+                "; bf16 rounds activations of products too, int8 and int4 round them to int8");
+}
 
-void AddWeightFlags(Command command, WeightFlags& flags) {
-  command
-      .AddText(
-          "--weights", flags.format,
-          StrCat("weights of products and tables: ", WeightChoiceNames(),
-                 "; bf16 rounds activations of products too, int8 and int4 round them to int8"))
-      .ShowsDefault();
+void AddExclude(Command command, WeightFlags& flags) {
   command.AddText(
       "--weights-exclude", flags.exclude,
       "names of nodes or weights that int8 and int4 leave alone, with commas; * for any "
       "letters");
+}
+
+}  // namespace
+
+void AddWeightFlags(Command command, WeightFlags& flags) {
+  command.AddText("--weights", flags.format, WeightsHelp()).ShowsDefault();
+  AddExclude(command, flags);
+}
+
+void AddWeightsList(Command command, std::vector<std::string>& formats, WeightFlags& flags) {
+  command.AddList("--weights", formats, StrCat("with commas, ", WeightsHelp())).ShowsDefault();
+  AddExclude(command, flags);
 }
 
 absl::StatusOr<WeightChoice> ReadWeightFlags(const WeightFlags& flags,

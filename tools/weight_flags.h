@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tools/command_line.h"
@@ -18,6 +19,9 @@ struct WeightFlags {
 
 // Adds --weights and --weights-exclude.
 void AddWeightFlags(Command command, WeightFlags& flags);
+
+// The same where --weights is a list, each of which is measured.
+void AddWeightsList(Command command, std::vector<std::string>& formats, WeightFlags& flags);
 
 // What --weights says; what --weights-exclude says goes into the options of passes. InvalidArgument
 // naming the flag for an unknown format, or names that are excluded from nothing.

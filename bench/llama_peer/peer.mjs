@@ -1,5 +1,5 @@
 // Times prefill and decode of a GGUF file in llama.cpp, and prints one JSON object with the keys of
-// generate_bench.
+// ort_peer/peer.js.
 //
 //   node peer.mjs FILE NAME [--prefill=512] [--contexts=512] [--steps=8] [--threads=2] [--repeats=1]
 import {getLlama} from 'node-llama-cpp';

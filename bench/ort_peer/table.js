@@ -1,13 +1,27 @@
-// Reads the JSON lines of peer.js and generate_bench, or of graph.js and graph_bench (stdin, rounds in turns), and prints the best of each program and its ratio to
-// ONNX Runtime: above 1 is faster or smaller than ONNX Runtime.
+// Reads the JSON lines of peer.js and pagefuse bench, or of graph.js and graph_bench (stdin, rounds in turns), and prints the best of
+// each program and its ratio to ONNX Runtime: above 1 is faster or smaller than ONNX Runtime.
 'use strict';
 
 const fs = require('fs');
 
+// A row of `pagefuse bench --format json` with the keys of peer.js.
+function fromBench(row) {
+  const report = {program: 'pagefuse', version: row.weights, session_seconds: row.load_seconds};
+  const rate = Math.max(...row.tokens_per_second);
+  if (row.test === 'prompt') {
+    return {...report, prefill_tokens: row.tokens, prefill_seconds: row.tokens / rate};
+  }
+  return {...report, decode: [{context: row.depth, seconds_per_token: 1 / rate}]};
+}
+
+function reports(line) {
+  const parsed = JSON.parse(line);
+  return Array.isArray(parsed) ? parsed.map(fromBench) : [parsed];
+}
+
 function collect(lines) {
   const programs = new Map();
-  for (const line of lines) {
-    const report = JSON.parse(line);
+  for (const report of lines.flatMap(reports)) {
     const name = `${report.program} ${report.version}`;
     if (!programs.has(name)) programs.set(name, new Map());
     const best = programs.get(name);
@@ -16,7 +30,7 @@ function collect(lines) {
     };
     add('session s', report.session_seconds);
     add('to first token s', report.first_token_seconds);
-    add(`prefill ${report.prefill_tokens} s`, report.prefill_seconds);
+    if (report.prefill_tokens) add(`prefill ${report.prefill_tokens} s`, report.prefill_seconds);
     for (const run of report.runs ?? []) add(`${run.name} ms`, run.seconds * 1e3);
     for (const entry of report.decode ?? []) add(`decode at ${entry.context} ms`, entry.seconds_per_token * 1e3);
     add('peak GB', report.peak_rss_bytes / 1e9);
@@ -25,7 +39,7 @@ function collect(lines) {
 }
 
 function main() {
-  const lines = fs.readFileSync(0, 'utf8').split('\n').filter((line) => line.startsWith('{'));
+  const lines = fs.readFileSync(0, 'utf8').split('\n').filter((line) => /^[{[]/.test(line));
   const programs = collect(lines);
   const peer = [...programs.keys()].find((name) => name.startsWith('onnxruntime'));
   const names = [...programs.keys()];

@@ -51,6 +51,11 @@ same 13 "$("$pagefuse" "${measure[@]}" --format csv | grep -c .)"
 expect 0 '^models/gemma3_recall,float32,fp8_per_token_head,3,generate 4,[0-9.]+,[0-9.]+$' "${measure[@]}" --format csv
 expect 0 '^\| models/gemma3_recall \| float32 +\| none ' "${measure[@]}" --format md
 expect 0 '"mean_tokens_per_second": [0-9.]+' "${measure[@]}" --format json
+expect 0 '^models/gemma3_recall,int8,none,1,generate 4 at 16,[0-9.]+,[0-9.]+$' \
+  bench $model -p 0 -n 4 -d 0,16 -r 2 --weights float32,int8 --format csv
+expect 1 '--depth: expected 0 to 2147483647, got "deep"' bench $model -d deep
+expect 1 '8196 tokens: expected less than 8192, the positions of the model' bench $model -p 0 -n 4 -d 8192
+expect 1 '--weights: expected float32, .*, got "int5"; similar names: "int4", "int8"' bench $model --weights float32,int5
 expect 1 '--format: expected text, md, csv or json, got "xml"' "${measure[@]}" --format xml
 expect 1 '--batch: expected 1 to 2147483647, got "0"' bench $model -b 0
 expect 1 '9000 tokens: expected less than 8192, the positions of the model' bench $model -p 9000
