@@ -157,12 +157,9 @@ void Store(const Instruction& in) {
 
 // C (reg) += A (rm) B (vvvv): the sums over even and over odd numbers are made in ascending order
 // and added to each other, then to C. Subnormal numbers are zero, going in and coming out.
-__attribute__((target("avx512f"))) bool MultiplyBf16(const Instruction& in) {
-  const Config& config = unit.config;
-  const int m = config.rows[in.reg];
-  const int pairs = config.row_bytes[in.rm] / 4;
-  if (config.rows[in.rm] != m || config.rows[in.vvvv] != pairs) return false;
-  if (config.row_bytes[in.reg] != config.row_bytes[in.vvvv]) return false;
+__attribute__((target("avx512f"))) void MultiplyBf16(const Instruction& in) {
+  const int m = unit.config.rows[in.reg];
+  const int pairs = unit.config.rows[in.vvvv];
   constexpr unsigned kZeroSubnormals = 0x8040;  // FTZ and DAZ
   const unsigned before = _mm_getcsr();
   _mm_setcsr(before | kZeroSubnormals);
@@ -185,12 +182,34 @@ __attribute__((target("avx512f"))) bool MultiplyBf16(const Instruction& in) {
     _mm512_store_ps(c, _mm512_add_ps(_mm512_load_ps(c), _mm512_add_ps(even, odd)));
   }
   _mm_setcsr(before);
-  return true;
+}
+
+// True if the shapes of C (reg) += A (rm) B (vvvv) fit each other.
+bool ShapesFit(const Instruction& in) {
+  const Config& config = unit.config;
+  const bool distinct = in.reg != in.rm && in.reg != in.vvvv && in.rm != in.vvvv;
+  return distinct && IsConfigured(in.rm) && IsConfigured(in.vvvv) &&
+         config.rows[in.rm] == config.rows[in.reg] &&
+         config.rows[in.vvvv] == config.row_bytes[in.rm] / 4 &&
+         config.row_bytes[in.reg] == config.row_bytes[in.vvvv];
+}
+
+// The same of signed bytes, four in a column.
+void MultiplySignedBytes(const Instruction& in) {
+  const Config& config = unit.config;
+  for (int r = 0; r < config.rows[in.reg]; ++r) {
+    const auto* a = reinterpret_cast<const int8_t*>(unit.tiles[in.rm].rows[r]);
+    auto* c = reinterpret_cast<int32_t*>(unit.tiles[in.reg].rows[r]);
+    for (int k = 0; k < config.rows[in.vvvv]; ++k) {
+      const auto* b = reinterpret_cast<const int8_t*>(unit.tiles[in.vvvv].rows[k]);
+      for (int i = 0; i < config.row_bytes[in.reg]; ++i) c[i / 4] += a[4 * k + i % 4] * b[i];
+    }
+  }
 }
 
 bool Execute(const Instruction& in) {
   enum Prefix { kNone, k66, kF3, kF2 };
-  constexpr uint8_t kConfig = 0x49, kMove = 0x4B, kDot = 0x5C;
+  constexpr uint8_t kConfig = 0x49, kMove = 0x4B, kDot = 0x5C, kByteDot = 0x5E;
   if (in.opcode == kConfig && in.prefix == kNone) {
     if (in.is_memory) return LoadConfig(in);
     unit = {};  // tilerelease
@@ -205,9 +224,14 @@ bool Execute(const Instruction& in) {
     in.prefix == kF3 ? Store(in) : Load(in);
     return true;
   }
-  if (in.opcode == kDot && in.prefix == kF3 && !in.is_memory) {
-    const bool distinct = in.reg != in.rm && in.reg != in.vvvv && in.rm != in.vvvv;
-    return distinct && IsConfigured(in.rm) && IsConfigured(in.vvvv) && MultiplyBf16(in);
+  if (in.is_memory || !ShapesFit(in)) return false;
+  if (in.opcode == kDot && in.prefix == kF3) {
+    MultiplyBf16(in);
+    return true;
+  }
+  if (in.opcode == kByteDot && in.prefix == kF2) {
+    MultiplySignedBytes(in);
+    return true;
   }
   return false;
 }

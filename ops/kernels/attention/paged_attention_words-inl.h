@@ -105,9 +105,10 @@ struct WordProducts<Bfloat16> {
   using Element = float;
   using Sums = hn::Vec<FloatTag>;
 
-  // Where the query is bfloat16, and the processor multiplies that.
+  // Where the query is bfloat16, and the processor multiplies that no slower than floats.
   static HWY_INLINE bool Suit(const PagedAttentionProblem& p) {
-    return WordProducts<int16_t>::Suit(p) && p.compute_type == DataType::kBfloat16 && HasBf16Dots();
+    return WordProducts<int16_t>::Suit(p) && p.compute_type == DataType::kBfloat16 &&
+           HasFastBf16Dots();
   }
 
   static HWY_INLINE Sums Add(Sums sums, Words a, Words b) {

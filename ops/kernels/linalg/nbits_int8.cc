@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
+#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/kernels/linalg/nbits_int8_amx.h"
 #include "pagefuse/kernels/linalg/nbits_int8_hwy.h"
 
 namespace pagefuse {
@@ -25,22 +27,32 @@ struct Memory {
   std::vector<float> up;  // of a gated product
 };
 
+// More rows of x pay for laying out W.
+bool Streams(int64_t m, const NBitsWeight& w) { return m <= (w.bits == 4 ? 32 : 16); }
+
+// How the rows of x are multiplied.
+enum class Way { kStream, kTiles, kAmx };
+
+Way WayOf(int64_t m, const NBitsWeight& w) {
+  if (Streams(m, w)) return Way::kStream;
+  return HasAmxInt8() ? Way::kAmx : Way::kTiles;
+}
+
 Int8Rows RoundRows(const RowsView& x, const NBitsWeight& w, void* scratch) {
   Int8Rows rows{.m = x.m, .blocks = PaddedBlocks(w)};
   const int64_t blocks = x.m * rows.blocks;
   rows.codes = static_cast<int8_t*>(scratch);
   rows.units = reinterpret_cast<float*>(rows.codes + blocks * kInt8Block);
   rows.unit_sums = rows.units + blocks;
+  // Tiles of AMX take integers in order, whatever the bits.
+  const int order = WayOf(x.m, w) == Way::kAmx ? 8 : w.bits;
   ParallelFor(x.m, w.k * 8, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      RoundToInt8(x.data + r * x.stride, w.k, w.bits, r, rows);
+      RoundToInt8(x.data + r * x.stride, w.k, order, r, rows);
     }
   });
   return rows;
 }
-
-// More rows of x pay for laying out W.
-bool Streams(int64_t m, const NBitsWeight& w) { return m <= (w.bits == 4 ? 32 : 16); }
 
 // Calls body(part, memory) for parts that make up m rows of x by all rows of W. No cut depends on
 // the number of threads.
@@ -62,8 +74,14 @@ void ForParts(int64_t m, const NBitsWeight& w, const Body& body) {
 
 void Multiply(const Int8Rows& x, const NBitsWeight& w, const Int8Part& part, Memory& memory,
               const OutputView& y) {
-  if (Streams(x.m, w)) return StreamInt8(x, w, part, memory.zeros, y);
-  MultiplyInt8Tile(x, w, part, memory.tile, y);
+  switch (WayOf(x.m, w)) {
+    case Way::kStream:
+      return StreamInt8(x, w, part, memory.zeros, y);
+    case Way::kTiles:
+      return MultiplyInt8Tile(x, w, part, memory.tile, y);
+    case Way::kAmx:
+      return MultiplyInt8TileAmx(x, w, part, memory.tile, y);
+  }
 }
 
 OutputView CornerOf(const Int8Part& part, const OutputView& y) {
