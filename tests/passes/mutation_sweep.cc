@@ -1,11 +1,14 @@
 // Recall of fusions under other spellings, and what becomes of graphs whose meaning is another:
-//   mutation_sweep [--golden] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N] [--breakages]
-//                  [--print] [--explain RULE]
+//   mutation_sweep [--golden] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N]
+//                  [--spellings | --idioms | --breakages] [--part I N] [--print]
+//                  [--explain RULE]
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "fusion_case.h"
 #include "graph_mutations.h"
@@ -24,10 +27,11 @@ using testing::Random;
 
 struct Arguments {
   bool golden = false;
-  bool breakages = false;
+  bool spellings = false, idioms = false, breakages = false;  // all that is the same, by default
   bool print = false;
   std::string corpus, only, mutation, explain;
   int seeds = 1;
+  int part = 0, parts = 1;  // every so many cases one
 };
 
 struct Share {
@@ -58,8 +62,7 @@ class Sweep {
     if (!same.ok()) Line("other numbers", one, "as it is", same);
     if (!one.must_fuse) return;
     for (int seed = 0; seed < arguments_.seeds; ++seed) {
-      for (const Mutation& mutation :
-           arguments_.breakages ? testing::Breakages() : testing::Spellings()) {
+      for (const Mutation& mutation : Mutations()) {
         if (!arguments_.mutation.empty() && mutation.name != arguments_.mutation) continue;
         if (arguments_.breakages) {
           Break(one, mutation, seed);
@@ -80,6 +83,18 @@ class Sweep {
   }
 
  private:
+  std::vector<Mutation> Mutations() const {
+    std::vector<Mutation> all;
+    const auto add = [&all](std::span<const Mutation> some) {
+      all.insert(all.end(), some.begin(), some.end());
+    };
+    if (arguments_.breakages) add(testing::Breakages());
+    const bool same = !arguments_.breakages;
+    if (same && !arguments_.idioms) add(testing::Spellings());
+    if (same && !arguments_.spellings) add(testing::Idioms());
+    return all;
+  }
+
   void Respell(const FusionCase& one, const Mutation& mutation, int seed) {
     Model mutated = one.plain.Clone();
     Random random(seed);
@@ -160,6 +175,8 @@ Arguments Read(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "--golden") arguments.golden = true;
+    if (name == "--spellings") arguments.spellings = true;
+    if (name == "--idioms") arguments.idioms = true;
     if (name == "--breakages") arguments.breakages = true;
     if (name == "--print") arguments.print = true;
     if (i + 1 == argc) break;
@@ -168,6 +185,10 @@ Arguments Read(int argc, char** argv) {
     if (name == "--explain") arguments.explain = argv[i + 1];
     if (name == "--mutation") arguments.mutation = argv[i + 1];
     if (name == "--seeds") arguments.seeds = std::stoi(argv[i + 1]);
+    if (name == "--part" && i + 2 < argc) {
+      arguments.part = std::stoi(argv[i + 1]);
+      arguments.parts = std::stoi(argv[i + 2]);
+    }
   }
   return arguments;
 }
@@ -175,8 +196,10 @@ Arguments Read(int argc, char** argv) {
 int Main(int argc, char** argv) {
   const Arguments arguments = Read(argc, argv);
   Sweep sweep(arguments);
+  int cases = 0;
   const auto run = [&](const std::string& folder, auto load) {
     if (folder.find(arguments.only) == std::string::npos) return;
+    if (cases++ % arguments.parts != arguments.part) return;
     const absl::StatusOr<FusionCase> one = load(folder);
     if (one.ok()) return sweep.Run(*one);
     std::printf("%s: %s\n", folder.c_str(), std::string(one.status().message()).c_str());
