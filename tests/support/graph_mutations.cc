@@ -27,8 +27,8 @@ std::span<const Mutation> Spellings() {
 }
 
 std::span<const Mutation> Idioms() {
-  static const auto& all =
-      *new std::vector<Mutation>(Joined({SumSpellings(), NumberSpellings(), PlaceSpellings()}));
+  static const auto& all = *new std::vector<Mutation>(
+      Joined({SumSpellings(), NumberSpellings(), PlaceSpellings(), WriteSpellings()}));
   return all;
 }
 

@@ -70,5 +70,6 @@ std::span<const Mutation> IndexSpellings();
 std::span<const Mutation> SumSpellings();
 std::span<const Mutation> NumberSpellings();
 std::span<const Mutation> PlaceSpellings();
+std::span<const Mutation> WriteSpellings();
 
 }  // namespace pagefuse::testing
