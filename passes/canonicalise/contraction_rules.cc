@@ -81,61 +81,6 @@ bool SumOfOuterProducts(Node& node, Peephole& peephole) {
 
 namespace {
 
-// [B, H, m, k] behind a view [B * H, m, k]; null if it is another view.
-Value* BatchBehind(const Value* flat) {
-  const Node* view = flat->producer();
-  const Shape* to = ShapeOf(flat);
-  const Shape* from = view && view->Is("Reshape") ? ShapeOf(view->input(0)) : nullptr;
-  if (!to || !from || to->rank() != 3 || from->rank() != 4) return nullptr;
-  const bool joins = ProvablyEqual((*from)[2], (*to)[1]) && ProvablyEqual((*from)[3], (*to)[2]) &&
-                     ProvablyEqual((*from)[0] * (*from)[1], (*to)[0]);
-  return joins ? view->input(0) : nullptr;
-}
-
-// The value [B * H, m, k] as [B, H, m, k]; null if that cannot be said.
-Value* AsBatch(Node& before, Peephole& peephole, Value* flat, const Shape& like) {
-  if (Value* batch = BatchBehind(flat)) {
-    const Shape& shape = *ShapeOf(batch);
-    const bool same = ProvablyEqual(shape[0], like[0]) && ProvablyEqual(shape[1], like[1]);
-    return same ? batch : nullptr;
-  }
-  const Shape& shape = *ShapeOf(flat);
-  std::vector<int64_t> target;
-  for (const Dim& dim : {like[0], like[1], shape[1], shape[2]}) {
-    target.push_back(dim.constant().value_or(-1));
-  }
-  const bool whole = ProvablyEqual(like[0] * like[1], shape[0]);
-  if (!whole || std::ranges::count(target, -1) > 1 || std::ranges::count(target, 0) > 0) {
-    return nullptr;
-  }
-  Value* dims = AddInts(peephole.graph(), "dims", target, peephole.contents());
-  return peephole.AddNode(before, "Reshape", {flat, dims});
-}
-
-}  // namespace
-
-bool ProductOfFlatBatches(Node& node, Peephole& peephole) {
-  const Shape *left = ShapeOf(node.input(0)), *right = ShapeOf(node.input(1));
-  if (!left || !right || left->rank() != 3 || right->rank() != 3) return false;
-  const Value* first = BatchBehind(node.input(0));
-  const Value* known = first ? first : BatchBehind(node.input(1));
-  if (!known) return false;
-  const Shape like = *ShapeOf(known);
-  Value* a = AsBatch(node, peephole, node.input(0), like);
-  Value* b = a ? AsBatch(node, peephole, node.input(1), like) : nullptr;
-  if (!a || !b) return false;
-  const int64_t rows = (*left)[1].constant().value_or(-1);
-  const int64_t columns = (*right)[2].constant().value_or(-1);
-  const int64_t batch = (like[0] * like[1]).constant().value_or(-1);
-  const std::vector<int64_t> target = {batch, rows, columns};
-  if (std::ranges::count(target, -1) > 1 || std::ranges::count(target, 0) > 0) return false;
-  Value* product = peephole.AddNode(node, "MatMul", {a, b});
-  Value* dims = AddInts(peephole.graph(), "dims", target, peephole.contents());
-  return peephole.ReplaceByNode(node, "Reshape", {product, dims});
-}
-
-namespace {
-
 int64_t ReducedAxis(const Node& reduction, const SymbolicContents& contents) {
   const Shape* shape = ShapeOf(reduction.input(0));
   const auto axes =

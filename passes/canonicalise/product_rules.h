@@ -20,11 +20,14 @@ bool SoftmaxOfTranspose(Node& node, Peephole& peephole);
 bool TransposedProduct(Node& node, Peephole& peephole);  // of operands that are transposed too
 
 // --- contraction_rules.cc ---
-bool SumOfOuterProducts(Node& node, Peephole& peephole);    // as Einsum
-bool ProductOfFlatBatches(Node& node, Peephole& peephole);  // of views [B, H, ..] -> [B * H, ..]
+bool SumOfOuterProducts(Node& node, Peephole& peephole);  // as Einsum
 bool PowersToSoftmax(Node& node, Peephole& peephole);
 bool PowersOfLogSoftmax(Node& node, Peephole& peephole);
 bool ElementwiseBetweenTransposes(Node& node, Peephole& peephole);
+
+// --- flat_batches.cc: views [B, H, ..] -> [B * H, ..] ---
+bool ProductOfFlatBatches(Node& node, Peephole& peephole);
+bool ElementwiseOfFlatBatches(Node& node, Peephole& peephole);
 
 // --- mask_rules.cc ---
 bool ProductWithBoolToWhere(Node& node, Peephole& peephole);  // x * c is c ? x : 0

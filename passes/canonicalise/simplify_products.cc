@@ -19,6 +19,7 @@ std::unique_ptr<Pass> SimplifyProducts() {
        {"softmax-of-transpose", "Softmax LogSoftmax", SoftmaxOfTranspose},
        {"sum-of-outer-products", "ReduceSum", SumOfOuterProducts},
        {"product-of-flat-batches", "MatMul", ProductOfFlatBatches},
+       {"elementwise-of-flat-batches", "Reshape", ElementwiseOfFlatBatches},
        {"powers-to-softmax", "Div Mul", PowersToSoftmax},
        {"powers-of-log-softmax", "Exp", PowersOfLogSoftmax},
        {"elementwise-between-transposes", "Transpose", ElementwiseBetweenTransposes},

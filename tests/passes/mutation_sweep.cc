@@ -1,6 +1,6 @@
 // Recall of fusions under other spellings, and what becomes of graphs whose meaning is another:
 //   mutation_sweep [--golden] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N]
-//                  [--spellings | --idioms | --breakages] [--part I N] [--print]
+//                  [--spellings | --idioms | --interfaces | --breakages] [--part I N] [--print]
 //                  [--explain RULE]
 #include <cstdio>
 #include <cstring>
@@ -12,6 +12,7 @@
 
 #include "fusion_case.h"
 #include "graph_mutations.h"
+#include "interfaces.h"
 #include "paths.h"
 #include "tools/expect_case.h"
 #include "tools/testcase.h"
@@ -27,7 +28,8 @@ using testing::Random;
 
 struct Arguments {
   bool golden = false;
-  bool spellings = false, idioms = false, breakages = false;  // all that is the same, by default
+  bool spellings = false, idioms = false, interfaces = false;  // all of these by default
+  bool breakages = false;
   bool print = false;
   std::string corpus, only, mutation, explain;
   int seeds = 1;
@@ -61,6 +63,7 @@ class Sweep {
     const absl::Status same = SameNumbers(one, feeds, base->model, one.plain);
     if (!same.ok()) Line("other numbers", one, "as it is", same);
     if (!one.must_fuse) return;
+    if (Wants(arguments_.interfaces)) GiveOtherwise(one);
     for (int seed = 0; seed < arguments_.seeds; ++seed) {
       for (const Mutation& mutation : Mutations()) {
         if (!arguments_.mutation.empty() && mutation.name != arguments_.mutation) continue;
@@ -83,16 +86,39 @@ class Sweep {
   }
 
  private:
+  bool Wants(bool kind) const {
+    const bool some = arguments_.spellings || arguments_.idioms || arguments_.interfaces;
+    return !arguments_.breakages && (kind || !some);
+  }
+
   std::vector<Mutation> Mutations() const {
     std::vector<Mutation> all;
     const auto add = [&all](std::span<const Mutation> some) {
       all.insert(all.end(), some.begin(), some.end());
     };
     if (arguments_.breakages) add(testing::Breakages());
-    const bool same = !arguments_.breakages;
-    if (same && !arguments_.idioms) add(testing::Spellings());
-    if (same && !arguments_.spellings) add(testing::Idioms());
+    if (Wants(arguments_.spellings)) add(testing::Spellings());
+    if (Wants(arguments_.idioms)) add(testing::Idioms());
     return all;
+  }
+
+  void GiveOtherwise(const FusionCase& one) {
+    for (const Interface& interface : Interfaces()) {
+      if (!arguments_.mutation.empty() && interface.name != arguments_.mutation) continue;
+      Model changed = one.plain.Clone();
+      std::vector<Feeds> feeds = one.feeds;
+      if (!interface.change(changed, feeds)) continue;
+      const auto outcome = RunFusion(one, changed);
+      if (!outcome.ok()) {
+        Line("broken", one, interface.name, outcome.status());
+        continue;
+      }
+      Count(interface.name, one, outcome->fusion.ok());
+      if (!outcome->fusion.ok()) Line("lost", one, interface.name, outcome->fusion);
+      const absl::Status numbers = SameNumbers(one, feeds, outcome->model, changed);
+      if (!numbers.ok()) Line("other numbers", one, interface.name, numbers);
+      Print(changed, outcome->model);
+    }
   }
 
   void Respell(const FusionCase& one, const Mutation& mutation, int seed) {
@@ -177,6 +203,7 @@ Arguments Read(int argc, char** argv) {
     if (name == "--golden") arguments.golden = true;
     if (name == "--spellings") arguments.spellings = true;
     if (name == "--idioms") arguments.idioms = true;
+    if (name == "--interfaces") arguments.interfaces = true;
     if (name == "--breakages") arguments.breakages = true;
     if (name == "--print") arguments.print = true;
     if (i + 1 == argc) break;
