@@ -76,10 +76,7 @@ bool SumOfChoices(Node& node, Peephole& peephole) {
   const bool opposite = a->condition == b->condition
                             ? a->when != b->when
                             : IsOpposite(a->condition, b->condition) && a->when == b->when;
-  if (!opposite || !SameShapes(node.output(0), node.input(0)) ||
-      !SameShapes(node.output(0), node.input(1))) {
-    return false;
-  }
+  if (!opposite) return false;
   return peephole.ReplaceByNode(
       node, "Where",
       {a->condition, a->when ? a->chosen : b->chosen, a->when ? b->chosen : a->chosen});
@@ -93,6 +90,43 @@ bool OneLessBoolToNot(Node& node, Peephole& peephole) {
   Value* opposite = peephole.AddNode(node, "Not", {condition});
   return peephole.ReplaceByNode(node, "Cast", {opposite}, [&node](Node& cast) {
     cast.SetAttribute("to", MakeAttribute(static_cast<int64_t>(node.output(0)->dtype())));
+  });
+}
+
+bool ChoiceToMax(Node& node, Peephole& peephole) {
+  const Node* condition = node.input(Where::kCondition)->producer();
+  if (!condition || !IsFloatingPoint(node.output(0)->dtype())) return false;
+  const bool less = condition->Is("Less") || condition->Is("LessOrEqual");
+  if (!less && !condition->Is("Greater") && !condition->Is("GreaterOrEqual")) return false;
+  for (int first : {Where::kTrue, Where::kFalse}) {
+    const int second = first == Where::kTrue ? Where::kFalse : Where::kTrue;
+    if (!AreTheSame(node.input(first), condition->input(0)) ||
+        !AreTheSame(node.input(second), condition->input(1))) {
+      continue;
+    }
+    const bool least = (first == Where::kTrue) == less;
+    return peephole.ReplaceByNode(node, least ? "Min" : "Max",
+                                  {node.input(first), node.input(second)});
+  }
+  return false;
+}
+
+bool CountOfBools(Node& node, Peephole& peephole) {
+  // As floats, and an integer again.
+  const Node* sum = node.input(0)->producer();
+  if (!IsInteger(node.output(0)->dtype()) || !sum || !sum->Is("ReduceSum") ||
+      !IsFloatingPoint(node.input(0)->dtype())) {
+    return false;
+  }
+  Value* condition = BoolBehind(sum->input(0));
+  if (!condition) return false;
+  Value* numbers = peephole.AddNode(node, "Cast", {condition}, [&node](Node& cast) {
+    cast.SetAttribute("to", *node.attribute("to"));
+  });
+  std::vector<Value*> inputs(sum->inputs().begin(), sum->inputs().end());
+  inputs[0] = numbers;
+  return peephole.ReplaceByNode(node, "ReduceSum", inputs, [sum](Node& count) {
+    for (const auto& [name, attribute] : sum->attributes()) count.SetAttribute(name, attribute);
   });
 }
 
@@ -178,17 +212,52 @@ bool NegationToNeg(Node& node, Peephole& peephole) {
   return false;
 }
 
-bool NotOfNots(Node& node, Peephole& peephole) {
-  const Node* inner = node.input(0)->producer();
+namespace {
+
+// What !a | !b is the opposite of, a & b; null if it is another condition.
+Value* OppositeOfNots(Node& before, Peephole& peephole, const Value* condition) {
+  const Node* inner = condition->producer();
   const bool either = inner && inner->Is("Or");
-  if (!either && !(inner && inner->Is("And"))) return false;
+  if (!either && !(inner && inner->Is("And"))) return nullptr;
   std::vector<Value*> operands;
   for (const Value* input : inner->inputs()) {
     const Node* opposite = input->producer();
-    if (!opposite || !opposite->Is("Not")) return false;
+    if (!opposite || !opposite->Is("Not")) return nullptr;
     operands.push_back(opposite->input(0));
   }
-  return peephole.ReplaceByNode(node, either ? "And" : "Or", operands);
+  return peephole.AddNode(before, either ? "And" : "Or", operands);
+}
+
+}  // namespace
+
+bool NotOfNots(Node& node, Peephole& peephole) {
+  Value* opposite = OppositeOfNots(node, peephole, node.input(0));
+  return opposite && peephole.Replace(node, opposite);
+}
+
+bool WhereOfNots(Node& node, Peephole& peephole) {
+  Value* opposite = OppositeOfNots(node, peephole, node.input(Where::kCondition));
+  return opposite &&
+         peephole.ReplaceByNode(node, "Where",
+                                {opposite, node.input(Where::kFalse), node.input(Where::kTrue)});
+}
+
+bool BitsToRemainder(Node& node, Peephole& peephole) {
+  const DataType type = node.output(0)->dtype();
+  if (type != DataType::kInt64 && type != DataType::kInt32) return false;
+  for (int side : {0, 1}) {
+    const Tensor* mask = ConstantOf(node.input(side));
+    const auto number = mask ? ScalarNumber(*mask) : std::nullopt;
+    if (!number || *number < 1 || *number >= 1 << 30) continue;
+    const auto bits = static_cast<int64_t>(*number);
+    if ((bits & (bits + 1)) != 0) continue;
+    Tensor divisor = type == DataType::kInt64
+                         ? Tensor::Of<int64_t>(mask->dims(), {bits + 1})
+                         : Tensor::Of<int32_t>(mask->dims(), {static_cast<int32_t>(bits + 1)});
+    Value* by = AddConstant(peephole.graph(), "divisor", std::move(divisor), peephole.contents());
+    return peephole.ReplaceByNode(node, "Mod", {node.input(1 - side), by});
+  }
+  return false;
 }
 
 bool ProductOfBoolsToAnd(Node& node, Peephole& peephole) {

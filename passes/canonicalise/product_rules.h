@@ -33,10 +33,14 @@ bool ElementwiseOfFlatBatches(Node& node, Peephole& peephole);
 bool ProductWithBoolToWhere(Node& node, Peephole& peephole);  // x * c is c ? x : 0
 bool SumOfChoices(Node& node, Peephole& peephole);            // (c ? x : 0) + (c ? 0 : y)
 bool OneLessBoolToNot(Node& node, Peephole& peephole);        // 1 - c
-bool WhereOfWhere(Node& node, Peephole& peephole);            // c ? (d ? x : y) : y
+bool ChoiceToMax(Node& node, Peephole& peephole);   // a < b ? b : a, of floats that are numbers
+bool CountOfBools(Node& node, Peephole& peephole);  // in floats
+bool WhereOfWhere(Node& node, Peephole& peephole);  // c ? (d ? x : y) : y
 bool ProductWithOnesToExpand(Node& node, Peephole& peephole);
 bool RepeatToExpand(Node& node, Peephole& peephole);       // Tile or Gather along axes of length 1
 bool NegationToNeg(Node& node, Peephole& peephole);        // -1 * x, 0 - x
+bool WhereOfNots(Node& node, Peephole& peephole);          // !a | !b ? x : y is a & b ? y : x
+bool BitsToRemainder(Node& node, Peephole& peephole);      // x & 15 is x mod 16
 bool NotOfNots(Node& node, Peephole& peephole);            // !(!a | !b) is a & b
 bool ProductOfBoolsToAnd(Node& node, Peephole& peephole);  // as numbers, and a bool again
 bool CountToRange(Node& node, Peephole& peephole);         // cumulative sums of ones, less one
@@ -44,7 +48,8 @@ bool SumOfPadsToConcat(Node& node, Peephole& peephole);    // each 0 where the o
 bool SigmoidToTanh(Node& node, Peephole& peephole);        // 2 * sigmoid (2 x) - 1
 
 // --- unrolled_heads.cc ---
-bool JoinHeads(Node& node, Peephole& peephole);  // the same of each part, joined again
+bool JoinHeads(Node& node, Peephole& peephole);   // the same of each part, joined again
+bool JoinWrites(Node& node, Peephole& peephole);  // rows that are written part by part
 
 // The permutation of a Transpose; nullopt if it is reversed implicitly and the rank is unknown.
 std::optional<std::vector<int64_t>> PermutationOf(const Node& transpose);

@@ -27,15 +27,20 @@ std::unique_ptr<Pass> SimplifyProducts() {
        {"product-with-bool-to-where", "Mul", ProductWithBoolToWhere},
        {"sum-of-choices", "Add", SumOfChoices},
        {"one-less-bool-to-not", "Sub", OneLessBoolToNot},
+       {"choice-to-max", "Where", ChoiceToMax},
+       {"count-of-bools", "Cast", CountOfBools},
        {"where-of-where", "Where", WhereOfWhere},
        {"product-with-ones-to-expand", "Mul Add", ProductWithOnesToExpand},
        {"repeat-to-expand", "Tile Gather", RepeatToExpand},
        {"negation-to-neg", "Mul Sub", NegationToNeg},
+       {"where-of-nots", "Where", WhereOfNots},
+       {"bits-to-remainder", "BitwiseAnd", BitsToRemainder},
        {"not-of-nots", "Not", NotOfNots},
        {"product-of-bools-to-and", "Cast", ProductOfBoolsToAnd},
        {"count-to-range", "Sub CumSum", CountToRange},
        {"sum-of-pads-to-concat", "Add", SumOfPadsToConcat},
        {"sigmoid-to-tanh", "Sub", SigmoidToTanh},
+       {"join-writes", "Concat", JoinWrites},
        {"join-heads", "Concat", JoinHeads}});
 }
 

@@ -162,6 +162,40 @@ class HeadJoiner {
 
 }  // namespace
 
+bool JoinWrites(Node& node, Peephole& peephole) {
+  const Shape* shape = ShapeOf(node.output(0));
+  if (!shape) return false;
+  const int64_t axis = NormalAxis(IntOr(node, "axis", 0), shape->rank());
+  Value *whole = nullptr, *indices = nullptr;
+  int64_t end = 0;
+  std::vector<Value*> updates;
+  for (const Value* input : node.inputs()) {
+    const Node* write = input->producer();
+    if (!write || !write->Is("ScatterND") || !write->attributes().empty() || !IsReadOnce(input)) {
+      return false;
+    }
+    const auto part = PartOf(*write->input(0), axis, peephole.contents());
+    if (!part || part->begin != end || (whole && part->whole != whole) ||
+        (indices && write->input(1) != indices)) {
+      return false;
+    }
+    whole = part->whole;
+    indices = write->input(1);
+    end = part->end;
+    updates.push_back(write->input(2));
+  }
+  const Shape* places = indices ? ShapeOf(indices) : nullptr;
+  const auto depth = places ? places->back(0).constant() : std::nullopt;
+  if (!depth || axis < *depth || updates.size() < 2 || !SameShapes(node.output(0), whole)) {
+    return false;
+  }
+  const int64_t joined = axis - *depth + places->rank() - 1;
+  Value* rows = peephole.AddNode(node, "Concat", updates, [joined](Node& concat) {
+    concat.SetAttribute("axis", MakeAttribute(joined));
+  });
+  return peephole.ReplaceByNode(node, "ScatterND", {whole, indices, rows});
+}
+
 bool JoinHeads(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.output(0));
   if (!shape || node.num_inputs() < 2 || !node.input(0)->producer()) return false;
