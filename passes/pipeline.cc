@@ -32,6 +32,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
     add(SimplifyShapes());
     // One spelling for equal sums.
     add(SimplifyArithmetic());
+    // Sums and choices by other ops.
+    add(SimplifyProducts());
     // One value for what is computed twice.
     add(Cse());
     // Erases what nothing reads.
@@ -71,6 +73,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(RecogniseActivation());
   // Products with matrices that were gathered, one for each row.
   add(RecogniseGroupedMatMul());
+  // Tensors filled by slice assignments, halves of rotations among them.
+  add(RecogniseFilledConcat());
   // Rotary embedding written out.
   add(RecogniseRope());
   // The same of neighbouring channels.

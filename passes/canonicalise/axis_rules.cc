@@ -70,12 +70,9 @@ int OnlyOutputRead(const Node& node) {
   return read;
 }
 
-// Where along the axis a part of a value lies: an output of a Split, or a Slice.
-struct Part {
-  Value* whole = nullptr;
-  int64_t begin = 0, end = 0;
-};
-std::optional<Part> PartOf(const Value& value, int64_t axis, const SymbolicContents& contents) {
+}  // namespace
+
+std::optional<AxisPart> PartOf(const Value& value, int64_t axis, const SymbolicContents& contents) {
   const Node* node = value.producer();
   const Shape* shape = ShapeOf(&value);
   const auto length =
@@ -85,12 +82,12 @@ std::optional<Part> PartOf(const Value& value, int64_t axis, const SymbolicConte
     const auto cut = OnlyCut(*node, contents);
     const auto begin = cut ? cut->start.constant() : std::nullopt;
     if (!begin || *begin < 0 || cut->axis != axis) return std::nullopt;
-    return Part{node->input(0), *begin, *begin + *length};
+    return AxisPart{node->input(0), *begin, *begin + *length};
   }
   if (!node->Is("Split") || NormalAxis(IntOr(*node, "axis", 0), shape->rank()) != axis) {
     return std::nullopt;
   }
-  Part part{node->input(0), 0, 0};
+  AxisPart part{node->input(0), 0, 0};
   for (int i = 0; i < value.producer_index(); ++i) {
     const Shape* before = node->output(i) ? ShapeOf(node->output(i)) : nullptr;
     const auto taken = before ? (*before)[static_cast<int>(axis)].constant() : std::nullopt;
@@ -100,8 +97,6 @@ std::optional<Part> PartOf(const Value& value, int64_t axis, const SymbolicConte
   part.end = part.begin + *length;
   return part;
 }
-
-}  // namespace
 
 bool JoinParts(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.output(0));

@@ -23,6 +23,7 @@ std::unique_ptr<Pass> GatherCutRows();
 std::unique_ptr<Pass> SimplifyCasts();
 std::unique_ptr<Pass> SimplifyShapes();
 std::unique_ptr<Pass> SimplifyArithmetic();
+std::unique_ptr<Pass> SimplifyProducts();
 std::unique_ptr<Pass> Cse();
 std::unique_ptr<Pass> DeadCode();
 

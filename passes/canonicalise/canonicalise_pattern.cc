@@ -17,6 +17,7 @@ const std::vector<std::unique_ptr<Pass>>& PatternPasses() {
     all->push_back(SimplifyCasts());
     all->push_back(SimplifyShapes());
     all->push_back(SimplifyArithmetic());
+    all->push_back(SimplifyProducts());
     all->push_back(RecogniseScalarFunctions());
     all->push_back(Cse());
     all->push_back(DeadCode());

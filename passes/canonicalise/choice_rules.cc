@@ -29,6 +29,7 @@ bool PowToSqrt(Node& node, Peephole& peephole) {
   if (!exponent || !IsFloatingPoint(node.input(0)->dtype())) return false;
   if (!SameShapes(node.output(0), node.input(0))) return false;
   if (*exponent == 0.5) return peephole.ReplaceByNode(node, "Sqrt", {node.input(0)});
+  if (*exponent == -1) return peephole.ReplaceByNode(node, "Reciprocal", {node.input(0)});
   if (*exponent != -0.5) return false;
   Value* root = peephole.AddNode(node, "Sqrt", {node.input(0)});
   return peephole.ReplaceByNode(node, "Reciprocal", {root});

@@ -5,7 +5,7 @@
 
 namespace pagefuse {
 
-bool PowToSqrt(Node& node, Peephole& peephole);    // x ^ 0.5, x ^ -0.5
+bool PowToSqrt(Node& node, Peephole& peephole);    // x ^ 0.5, x ^ -0.5, x ^ -1
 bool MaxToAbs(Node& node, Peephole& peephole);     // max (x, -x)
 bool WhereToMax(Node& node, Peephole& peephole);   // a < b ? b : a, of integers
 bool WhereToCast(Node& node, Peephole& peephole);  // c ? 1 : 0

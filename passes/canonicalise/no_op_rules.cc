@@ -2,6 +2,7 @@
 #include <limits>
 #include <optional>
 
+#include "pagefuse/passes/canonicalise/product_rules.h"
 #include "pagefuse/passes/canonicalise/view_rules.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/ports.h"
@@ -10,20 +11,6 @@ namespace pagefuse {
 namespace {
 
 using ports::Slice;
-
-// The permutation of a Transpose; nullopt if it is reversed implicitly and the rank is unknown.
-std::optional<std::vector<int64_t>> Permutation(const Node& node) {
-  if (node.attribute("perm") != nullptr) {
-    auto perm = node.IntsAttribute("perm", {});
-    if (!perm.ok()) return std::nullopt;
-    return *std::move(perm);
-  }
-  const Shape* shape = ShapeOf(node.input(0));
-  if (shape == nullptr) return std::nullopt;
-  std::vector<int64_t> perm(shape->rank());
-  for (int i = 0; i < shape->rank(); ++i) perm[i] = shape->rank() - 1 - i;
-  return perm;
-}
 
 bool IsIdentity(const std::vector<int64_t>& perm) {
   for (size_t i = 0; i < perm.size(); ++i) {
@@ -73,12 +60,12 @@ bool RemoveSingleConcat(Node& node, Peephole& peephole) {
 }
 
 bool SimplifyTranspose(Node& node, Peephole& peephole) {
-  const auto perm = Permutation(node);
+  const auto perm = PermutationOf(node);
   if (!perm.has_value()) return false;
   if (IsIdentity(*perm)) return peephole.Replace(node, node.input(0));
   const Node* inner = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
   if (inner != nullptr && inner->Is("Transpose") && inner->graph() == node.graph()) {
-    const auto first = Permutation(*inner);
+    const auto first = PermutationOf(*inner);
     if (!first.has_value() || first->size() != perm->size()) return false;
     std::vector<int64_t> both;
     for (int64_t axis : *perm) {

@@ -142,6 +142,13 @@ bool Realign(Node& node, Value* source, const Realignment& by, Peephole& peephol
 }  // namespace
 
 bool RemoveView(Node& node, Peephole& peephole) {
+  // A list that stays a list, whatever is known of its length.
+  const Shape *from = ShapeOf(node.input(0)), *to = ShapeOf(node.output(0));
+  if (from && to && from->rank() == 1 && to->rank() == 1 &&
+      CanReplaceWholly(*node.output(0), *node.input(0))) {
+    if (!(*from)[0].is_constant()) node.input(0)->set_shape(*to);
+    return peephole.Replace(node, node.input(0));
+  }
   for (Value* value : SourcesOf(node)) {
     if (SameShapes(node.output(0), value) && CanReplaceWholly(*node.output(0), *value)) {
       return peephole.Replace(node, value);

@@ -1,6 +1,8 @@
 // The rules of simplify-shapes, by file.
 #pragma once
 
+#include <optional>
+
 #include "pagefuse/passes/canonicalise/peephole.h"
 
 namespace pagefuse {
@@ -14,6 +16,12 @@ bool CanonicalReshape(Node& node,
                       Peephole& peephole);  // a computed target becomes a constant with 0 and -1
 
 // --- axis_rules.cc: along one axis ---
+// Where along the axis a part of a value lies: an output of a Split, or a Slice.
+struct AxisPart {
+  Value* whole = nullptr;
+  int64_t begin = 0, end = 0;
+};
+std::optional<AxisPart> PartOf(const Value& value, int64_t axis, const SymbolicContents& contents);
 bool JoinParts(Node& node, Peephole& peephole);      // all parts of one value, in order
 bool SplitToSlice(Node& node, Peephole& peephole);   // of which one part is read
 bool GatherToSlice(Node& node, Peephole& peephole);  // indices that count up

@@ -5,8 +5,29 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/attribute_numbers.h"
 #include "pagefuse/passes/fuse/fusion_parts.h"
+#include "pagefuse/passes/pattern.h"
 
 namespace pagefuse {
+
+namespace {
+
+// Rows of a cache that the graph is given, each kept or replaced.
+bool IsChoiceBesideCache(const Node& node) {
+  if (!node.Is("Where")) return false;
+  const auto& shape = node.output(0)->shape();
+  for (int branch : {1, 2}) {
+    const Value* kept = node.input(branch);
+    const Value* cache = kept;
+    while (cache->producer() && IsViewNode(*cache->producer())) {
+      cache = cache->producer()->input(0);
+    }
+    const bool given = !cache->producer() && !cache->IsConstant();
+    if (given && shape && kept->shape() && ProvablyEqual(*kept->shape(), *shape)) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 // Scatters stand at most a few views away from the cache that they give.
 bool IsWrittenCache(const Value& value) {
@@ -16,6 +37,7 @@ bool IsWrittenCache(const Value& value) {
     if (node->Is("ScatterND") || node->Is("ScatterElements") || node->Is("TensorScatter")) {
       return Rank(value) > 0;
     }
+    if (IsChoiceBesideCache(*node)) return Rank(value) > 0;
     const bool passes = node->Is("Reshape") || node->Is("Squeeze") || node->Is("Unsqueeze") ||
                         node->Is("Slice") || node->Is("Where") || node->Is("Transpose") ||
                         node->Is("BitCast") || node->Is("Cast");

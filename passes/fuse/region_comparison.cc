@@ -230,6 +230,11 @@ absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const Compa
     if (!other.Prepare().ok() || !other.Run(kRound).ok()) continue;
     const absl::Status same = other.Compare(left.front().second);
     if (absl::IsFailedPrecondition(same)) return same;
+    // The op may want sizes alike that the graph leaves apart, but not one that a constant has.
+    const bool constant = std::any_of(region.ports.begin(), region.ports.end(), ConstantOf);
+    if (!same.ok() && constant) {
+      return absl::FailedPreconditionError("a constant is as long as a symbol of one size only");
+    }
   }
   PF_ASSIGN_OR_RETURN(std::string assumes, Assumptions(comparison, left.front().second));
   return FoundText{left.front().first, std::move(assumes)};

@@ -9,6 +9,7 @@
 #include "pagefuse/passes/fuse/cache_views.h"
 #include "pagefuse/passes/fuse/fusion_parts.h"
 #include "pagefuse/passes/fuse/fusions.h"
+#include "pagefuse/passes/pattern.h"
 
 namespace pagefuse {
 namespace {
@@ -138,7 +139,14 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const SlotInsert& insert) 
   return false;
 }
 
-// Sizes of the heads that [.., heads, size] values above the cache have.
+// Moves elements of rows, computes none.
+bool MovesRows(const Node& node) {
+  return IsViewNode(node) || node.Is("Transpose") || node.Is("Cast") || node.Is("Slice") ||
+         node.Is("Split") || node.Is("Gather");
+}
+
+// Sizes of the heads that [.., heads, size] values above the cache have, as the graph is given them
+// or as it views them.
 std::vector<int64_t> HeadSizes(const Upstream& upstream, int64_t heads) {
   std::vector<int64_t> sizes;
   const auto add = [&](const Value* value) {
@@ -148,6 +156,12 @@ std::vector<int64_t> HeadSizes(const Upstream& upstream, int64_t heads) {
     if (fits && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
   };
   for (const Value* leaf : upstream.leaves) add(leaf);
+  for (const Node* node : upstream.nodes) {
+    if (!MovesRows(*node)) continue;
+    for (const Value* output : node->outputs()) {
+      if (output) add(output);
+    }
+  }
   return sizes;
 }
 

@@ -12,7 +12,9 @@ namespace pagefuse {
 
 // What the op has that ONNX's Attention has not.
 struct GroupedAttentionExtras {
-  Value* sinks = nullptr;  // [H]: scores that take probability and have no value; null: none
+  Value* sinks = nullptr;   // [H]: scores that take probability and have no value; null: none
+  Value* slopes = nullptr;  // [H]: of a linear bias; null: none
+  const Value* counted = nullptr;  // the mask whose ones count the keys of the bias
 };
 // By the Attention nodes that took the place of the op.
 using GroupedAttentionSites = absl::flat_hash_map<const Node*, GroupedAttentionExtras>;

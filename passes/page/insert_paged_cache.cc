@@ -25,6 +25,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/page/alibi_attention.h"
 #include "pagefuse/passes/page/batched_tokens.h"
 #include "pagefuse/passes/page/cache_groups.h"
 #include "pagefuse/passes/page/compressed_attention.h"
@@ -47,6 +48,7 @@ namespace {
 using ports::Attention;
 
 constexpr int kHeadSink = kPagedAttentionIn["head_sink"];
+constexpr int kAlibiSlopes = kPagedAttentionIn["alibi_slopes"];
 
 // An Attention node that can be paged.
 struct Site {
@@ -56,6 +58,7 @@ struct Site {
   int64_t query_heads = 0, kv_heads = 0, head_size = 0;
   const Value* padding = nullptr;
   Value* sinks = nullptr;
+  Value* slopes = nullptr;                     // of a linear bias
   const LatentSite* latent = nullptr;          // null: keys and values of heads
   const CompressedSite* compressed = nullptr;  // likewise
 };
@@ -128,13 +131,16 @@ absl::StatusOr<Site> ReadSite(Node* node, const LatentSite* latent,
   Site site{.node = node, .dtype = node->input(Attention::kKey)->dtype(), .latent = latent};
   if (!latent) PF_RETURN_IF_ERROR(ReadHeads(site));
   PF_ASSIGN_OR_RETURN(int64_t causal, node->IntAttribute("is_causal", 0));
-  if (causal != 1) return Unfit(*node, "is not causal");
+  const Value* mask = node->input(Attention::kMask);
+  if (causal != 1) {
+    const absl::Status understood = mask ? AnalyseMask(mask, contents).status() : absl::OkStatus();
+    return Unfit(*node, understood.ok() ? "is not causal" : StdView(understood.message()));
+  }
   PF_ASSIGN_OR_RETURN(int64_t left, node->IntAttribute("left_window_size", -1));
   PF_ASSIGN_OR_RETURN(int64_t right, node->IntAttribute("right_window_size", -1));
   if (right > 0) return Unfit(*node, "looks ahead");
   const bool has_window = left >= 0 && left < kMaxElements;
   site.window = has_window ? left + 1 : 0;
-  const Value* mask = node->input(Attention::kMask);
   site.padding = mask ? PaddingInputOf(mask) : nullptr;
   if (mask && !site.padding) {
     const absl::StatusOr<MaskForm> form = AnalyseMask(mask, contents);
@@ -207,6 +213,7 @@ class PagedCacheInserter {
     }
     PF_ASSIGN_OR_RETURN(compressed_sites_, LowerCompressedAttention(model_, contents_));
     PF_RETURN_IF_ERROR(LowerSinkAttention(model_, contents_, grouped));
+    PF_RETURN_IF_ERROR(LowerAlibiAttention(model_, contents_, grouped));
     PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_, contents_));
     if (!latent_sites_.empty()) {
       contents_.clear();
@@ -219,6 +226,7 @@ class PagedCacheInserter {
       PF_ASSIGN_OR_RETURN(Site site, ReadSite(node.get(), rows, contents_));
       if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
         site.sinks = extras->second.sinks;
+        PF_RETURN_IF_ERROR(ReadLinearBias(extras->second, site));
       }
       if (const auto compressed = compressed_sites_.find(node.get());
           compressed != compressed_sites_.end()) {
@@ -227,6 +235,20 @@ class PagedCacheInserter {
       }
       sites_.push_back(site);
     }
+    return absl::OkStatus();
+  }
+
+  static absl::Status ReadLinearBias(const GroupedAttentionExtras& extras, Site& site) {
+    if (!extras.slopes) return absl::OkStatus();
+    if (site.latent) return Unfit(*site.node, "has a linear bias over latent rows");
+    // A sink sees what all keys have in common, which the bias was read without.
+    if (site.sinks) return Unfit(*site.node, "has a sink beside a linear bias");
+    if (!site.padding) site.padding = extras.counted;
+    if (extras.counted && extras.counted != site.padding) {
+      return Unfit(*site.node, StrCat("counts keys by \"", extras.counted->name(),
+                                      "\", which is not its padding mask"));
+    }
+    site.slopes = extras.slopes;
     return absl::OkStatus();
   }
 
@@ -500,6 +522,7 @@ class PagedCacheInserter {
                                        query_start_loc_, seq_lens_, group.block_table},
                                       1);
     if (site.sinks) attention->SetInput(kHeadSink, site.sinks);
+    if (site.slopes) attention->SetInput(kAlibiSlopes, site.slopes);
     PF_RETURN_IF_ERROR(SetAttributes(site, attention));
     return attention;
   }

@@ -8,8 +8,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass.h"
-#include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/page/recognise_again.h"
 
 namespace pagefuse {
 namespace {
@@ -26,20 +25,6 @@ void LeaveSinkOut(Graph& graph, const SinkSite& site) {
     result = builder.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
   }
   graph.ReplaceAllUses(site.cut->output(0), result);
-}
-
-absl::Status Recognise(Model& model, SymbolicContents& contents) {
-  const std::unique_ptr<Pass> passes[] = {RecogniseAttentionSpellings(), RecogniseAttention(),
-                                          RecogniseAttentionInputs(), RecogniseAttentionMask()};
-  for (const auto& pass : passes) {
-    PassContext context;
-    contents.clear();
-    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
-    context.contents = contents;
-    PF_RETURN_IF_ERROR(pass->Run(model, context).status());
-  }
-  contents.clear();
-  return InferShapes(model, &contents);
 }
 
 }  // namespace
@@ -66,7 +51,7 @@ absl::Status LowerSinkAttention(Model& model, SymbolicContents& contents,
   }
   for (Node* cut : cuts) graph.EraseIfDead(cut);
   if (named.empty()) return absl::OkStatus();
-  PF_RETURN_IF_ERROR(Recognise(model, contents));
+  PF_RETURN_IF_ERROR(RecogniseAgain(model, contents));
   for (const auto& node : graph.nodes()) {
     const auto it = node->Is("Attention") ? named.find(node->name) : named.end();
     if (it == named.end()) continue;

@@ -2,6 +2,9 @@
 
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
@@ -47,8 +50,10 @@ absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed, int rank
     return expected("float, float16 or bfloat16", DataTypeName(type));
   }
   const WeightMatrix matrix{.tensor = tensor, .columns_sum = transposed};
-  if (matrix.k() < kWeightBlock) {
-    return expected(StrCat("a sum of ", kWeightBlock, " terms at least"), StrCat(matrix.k()));
+  // A shorter sum has little more codes than scales.
+  constexpr int64_t kLeastTerms = kWeightBlock / 2;
+  if (matrix.k() < kLeastTerms) {
+    return expected(StrCat("a sum of ", kLeastTerms, " terms at least"), StrCat(matrix.k()));
   }
   if (matrix.n() == 0 || matrix.count() == 0) return expected("columns", "none");
   if (IsAbsent(*tensor)) return expected("data", "a model without its file of weights");
@@ -127,8 +132,25 @@ absl::StatusOr<WeightSite> GatedSite(Node* node) {
   return site;
 }
 
-// Cosines and sines: ops that rotate take them, or something computed of other values is multiplied
-// by them.
+// True if rows of the look-up have a part in the value, or nothing but constants has.
+bool ComesFrom(const Value* value, const Node& gather) {
+  if (ConstantOf(value) != nullptr) return true;
+  absl::flat_hash_set<const Node*> seen;
+  std::vector<const Node*> above = {value->producer()};
+  while (!above.empty()) {
+    const Node* node = above.back();
+    above.pop_back();
+    if (node == &gather) return true;
+    if (node == nullptr || !seen.insert(node).second) continue;
+    for (const Value* input : node->inputs()) {
+      if (input != nullptr) above.push_back(input->producer());
+    }
+  }
+  return false;
+}
+
+// Cosines and sines: ops that rotate take them, or something that they have no part in is
+// multiplied by them. Embeddings have a part in all that they are multiplied by.
 bool HoldsAngles(const Node& gather) {
   constexpr int kSteps = 6;
   const auto rotates = [&gather](const Node& reader) {
@@ -137,16 +159,8 @@ bool HoldsAngles(const Node& gather) {
       return reader.op_type().find("Rope") != std::string::npos ||
              reader.op_type().find("Insert") != std::string::npos;
     }
-    if (!reader.Is("Mul")) return false;
-    const auto is_gather = [&gather](const Node& above) { return &above == &gather; };
-    const auto is_of_table = [&](const Value* operand) {
-      return ConstantOf(operand) != nullptr ||
-             Above(operand, is_gather,
-                   {"Mul", "Add", "Div", "Sqrt", "Pow", "Reciprocal", "ReduceMean", "Reshape",
-                    "Unsqueeze", "Squeeze", "Cast", "Expand", "Identity", "CastLike"},
-                   kSteps) != nullptr;
-    };
-    return !is_of_table(reader.input(0)) || !is_of_table(reader.input(1));
+    return reader.Is("Mul") &&
+           (!ComesFrom(reader.input(0), gather) || !ComesFrom(reader.input(1), gather));
   };
   return Below(gather, rotates,
                {"Reshape", "Unsqueeze", "Squeeze", "Cast", "Split", "Slice", "Concat", "Identity",

@@ -48,12 +48,24 @@ Value* GatheredHeads(const Node& gather, const Shape& wide) {
   return source;
 }
 
+// The value [B, 1, T, D] that is expanded to all heads, or null.
+Value* OnlyHead(const Node& expand, const Shape& wide) {
+  Value* source = expand.input(0);
+  const auto& narrow = source->shape();
+  if (!narrow || narrow->rank() != 4 || (*narrow)[1].constant() != 1) return nullptr;
+  for (int axis : {0, 2, 3}) {
+    if (!ProvablyEqual((*narrow)[axis], wide[axis])) return nullptr;
+  }
+  return source;
+}
+
 // The value [B, K, T, D] that `expanded` [B, K*G, T, D] repeats G times along heads, or null.
 Value* SharedHeads(Value* expanded) {
   if (!expanded || !expanded->shape() || expanded->shape()->rank() != 4) return nullptr;
   const Shape& wide = *expanded->shape();
   const Node* reshape = expanded->producer();
   if (reshape && reshape->Is("Gather")) return GatheredHeads(*reshape, wide);
+  if (reshape && reshape->Is("Expand")) return OnlyHead(*reshape, wide);
   if (!reshape || !IsView(reshape)) return nullptr;
   const Node* expand = reshape->input(0)->producer();
   if (!expand || !expand->Is("Expand")) return nullptr;

@@ -5,6 +5,7 @@
 //
 // Where a and b are transposed alike, the Concat stands before the Transpose, and a Transpose of
 // the whole joins it.
+#include <algorithm>
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
@@ -119,8 +120,9 @@ class FilledConcat : public Pass {
       perm = outer;
       last = reader;
     }
-    Value* transposed = builder.Add("Transpose", {joined}, "perm", *perm);
-    graph.ReplaceAllUses(last->output(0), transposed);
+    const bool in_place = std::is_sorted(perm->begin(), perm->end());
+    Value* whole = in_place ? joined : builder.Add("Transpose", {joined}, "perm", *perm);
+    graph.ReplaceAllUses(last->output(0), whole);
     graph.EraseIfDead(last);
   }
 

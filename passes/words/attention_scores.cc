@@ -164,10 +164,7 @@ class ScoreReader {
       const Element& key = left_is_key ? product->left : product->right;
       const Element& query = left_is_key ? product->right : product->left;
       if (Mentions(query, site_.n)) return RefusedElement(scores, "both factors depend on the key");
-      Conditions kept;
-      const auto kept_key = KeptElement(reader_, key, kept);
-      kept_keys_ = kept_key.ok() ? kept : Conditions();
-      site_.key = FactorsOf(reader_, kept_key.ok() ? *kept_key : key);
+      ReadKey(key);
       AddFactors({1, factors.others}, i, site_.key);
       ReadQuery(reader_, query, site_);
       return absl::OkStatus();
@@ -175,6 +172,22 @@ class ScoreReader {
     return RefusedElement(scores, "is no scaled product of queries and keys");
   }
 
+  // Keys may be 0 where they are hidden, before or behind their own factors.
+  void ReadKey(const Element& key) {
+    Conditions kept;
+    bool whole = true;
+    const auto take = [&](const Element& element) {
+      const auto taken = KeptElement(reader_, element, kept);
+      whole = whole && taken.ok();
+      return FactorsOf(reader_, taken.ok() ? *taken : element);
+    };
+    const Factors outer = take(key);
+    site_.key = {outer.number, {}};
+    for (const Element& factor : outer.others) AddFactors(take(factor), kNone, site_.key);
+    kept_keys_ = whole ? kept : Conditions();
+  }
+
+  static constexpr size_t kNone = static_cast<size_t>(-1);
   ElementReader& reader_;
   Conditions& kept_keys_;
   AttentionSite& site_;

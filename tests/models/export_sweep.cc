@@ -1,5 +1,6 @@
 // Exports under other spellings: what each ends in must be what the export ends in.
-//   export_sweep FOLDER|MODEL.. [--mutation NAME] [--seeds N] [--share X] [--save FILE]
+//   export_sweep FOLDER|MODEL.. [--idioms] [--mutation NAME] [--seeds N] [--share X]
+//                [--save FILE]
 // A line for each graph that ends in other fused ops, which --save writes, the last of them; then how
 // many of each mutation end alike.
 #include <cstdio>
@@ -23,6 +24,7 @@ using Ops = std::map<std::string, int>;
 struct Arguments {
   std::vector<std::string> models;
   std::string mutation, save;
+  bool idioms = false;
   int seeds = 1;
   double share = 0.5;
 };
@@ -45,7 +47,8 @@ class Sweep {
     Line(path, "as it is", Text(*base));
     if (!InferShapes(*plain).ok()) return Line(path, "", "its shapes cannot be inferred");
     for (int seed = 0; seed < arguments_.seeds; ++seed) {
-      for (const testing::Mutation& mutation : testing::Spellings()) {
+      for (const testing::Mutation& mutation :
+           arguments_.idioms ? testing::Idioms() : testing::Spellings()) {
         if (!arguments_.mutation.empty() && mutation.name != arguments_.mutation) continue;
         Respell(path, *plain, mutation, seed, *base);
       }
@@ -93,7 +96,9 @@ int Main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const bool has_value = i + 1 < argc;
-    if (name == "--mutation" && has_value) {
+    if (name == "--idioms") {
+      arguments.idioms = true;
+    } else if (name == "--mutation" && has_value) {
       arguments.mutation = argv[++i];
     } else if (name == "--save" && has_value) {
       arguments.save = argv[++i];

@@ -1,14 +1,18 @@
 // Recall of fusions under other spellings, and what becomes of graphs whose meaning is another:
-//   mutation_sweep [--golden] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N] [--breakages]
-//                  [--print] [--explain RULE]
+//   mutation_sweep [--golden] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N]
+//                  [--spellings | --idioms | --interfaces | --breakages] [--part I N] [--print]
+//                  [--explain RULE]
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "fusion_case.h"
 #include "graph_mutations.h"
+#include "interfaces.h"
 #include "paths.h"
 #include "tools/expect_case.h"
 #include "tools/testcase.h"
@@ -24,10 +28,12 @@ using testing::Random;
 
 struct Arguments {
   bool golden = false;
+  bool spellings = false, idioms = false, interfaces = false;  // all of these by default
   bool breakages = false;
   bool print = false;
   std::string corpus, only, mutation, explain;
   int seeds = 1;
+  int part = 0, parts = 1;  // every so many cases one
 };
 
 struct Share {
@@ -57,9 +63,9 @@ class Sweep {
     const absl::Status same = SameNumbers(one, feeds, base->model, one.plain);
     if (!same.ok()) Line("other numbers", one, "as it is", same);
     if (!one.must_fuse) return;
+    if (Wants(arguments_.interfaces)) GiveOtherwise(one);
     for (int seed = 0; seed < arguments_.seeds; ++seed) {
-      for (const Mutation& mutation :
-           arguments_.breakages ? testing::Breakages() : testing::Spellings()) {
+      for (const Mutation& mutation : Mutations()) {
         if (!arguments_.mutation.empty() && mutation.name != arguments_.mutation) continue;
         if (arguments_.breakages) {
           Break(one, mutation, seed);
@@ -80,6 +86,41 @@ class Sweep {
   }
 
  private:
+  bool Wants(bool kind) const {
+    const bool some = arguments_.spellings || arguments_.idioms || arguments_.interfaces;
+    return !arguments_.breakages && (kind || !some);
+  }
+
+  std::vector<Mutation> Mutations() const {
+    std::vector<Mutation> all;
+    const auto add = [&all](std::span<const Mutation> some) {
+      all.insert(all.end(), some.begin(), some.end());
+    };
+    if (arguments_.breakages) add(testing::Breakages());
+    if (Wants(arguments_.spellings)) add(testing::Spellings());
+    if (Wants(arguments_.idioms)) add(testing::Idioms());
+    return all;
+  }
+
+  void GiveOtherwise(const FusionCase& one) {
+    for (const Interface& interface : Interfaces()) {
+      if (!arguments_.mutation.empty() && interface.name != arguments_.mutation) continue;
+      Model changed = one.plain.Clone();
+      std::vector<Feeds> feeds = one.feeds;
+      if (!interface.change(changed, feeds)) continue;
+      const auto outcome = RunFusion(one, changed);
+      if (!outcome.ok()) {
+        Line("broken", one, interface.name, outcome.status());
+        continue;
+      }
+      Count(interface.name, one, outcome->fusion.ok());
+      if (!outcome->fusion.ok()) Line("lost", one, interface.name, outcome->fusion);
+      const absl::Status numbers = SameNumbers(one, feeds, outcome->model, changed);
+      if (!numbers.ok()) Line("other numbers", one, interface.name, numbers);
+      Print(changed, outcome->model);
+    }
+  }
+
   void Respell(const FusionCase& one, const Mutation& mutation, int seed) {
     Model mutated = one.plain.Clone();
     Random random(seed);
@@ -160,6 +201,9 @@ Arguments Read(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "--golden") arguments.golden = true;
+    if (name == "--spellings") arguments.spellings = true;
+    if (name == "--idioms") arguments.idioms = true;
+    if (name == "--interfaces") arguments.interfaces = true;
     if (name == "--breakages") arguments.breakages = true;
     if (name == "--print") arguments.print = true;
     if (i + 1 == argc) break;
@@ -168,6 +212,10 @@ Arguments Read(int argc, char** argv) {
     if (name == "--explain") arguments.explain = argv[i + 1];
     if (name == "--mutation") arguments.mutation = argv[i + 1];
     if (name == "--seeds") arguments.seeds = std::stoi(argv[i + 1]);
+    if (name == "--part" && i + 2 < argc) {
+      arguments.part = std::stoi(argv[i + 1]);
+      arguments.parts = std::stoi(argv[i + 2]);
+    }
   }
   return arguments;
 }
@@ -175,8 +223,10 @@ Arguments Read(int argc, char** argv) {
 int Main(int argc, char** argv) {
   const Arguments arguments = Read(argc, argv);
   Sweep sweep(arguments);
+  int cases = 0;
   const auto run = [&](const std::string& folder, auto load) {
     if (folder.find(arguments.only) == std::string::npos) return;
+    if (cases++ % arguments.parts != arguments.part) return;
     const absl::StatusOr<FusionCase> one = load(folder);
     if (one.ok()) return sweep.Run(*one);
     std::printf("%s: %s\n", folder.c_str(), std::string(one.status().message()).c_str());

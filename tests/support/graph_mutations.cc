@@ -12,18 +12,23 @@
 namespace pagefuse::testing {
 namespace {
 
-std::vector<Mutation> AllSpellings() {
+std::vector<Mutation> Joined(std::initializer_list<std::span<const Mutation>> parts) {
   std::vector<Mutation> all;
-  for (const auto& part : {ViewSpellings(), ArithmeticSpellings(), IndexSpellings()}) {
-    all.insert(all.end(), part.begin(), part.end());
-  }
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
   return all;
 }
 
 }  // namespace
 
 std::span<const Mutation> Spellings() {
-  static const auto& all = *new std::vector<Mutation>(AllSpellings());
+  static const auto& all = *new std::vector<Mutation>(
+      Joined({ViewSpellings(), ArithmeticSpellings(), IndexSpellings()}));
+  return all;
+}
+
+std::span<const Mutation> Idioms() {
+  static const auto& all = *new std::vector<Mutation>(
+      Joined({SumSpellings(), NumberSpellings(), PlaceSpellings(), WriteSpellings()}));
   return all;
 }
 

@@ -26,6 +26,8 @@ struct Mutation {
 
 // Other spellings of the same function.
 std::span<const Mutation> Spellings();
+// The same, by other ops: a sum as a product with ones, a remainder by its bits. Sums round apart.
+std::span<const Mutation> Idioms();
 // Another function, mostly: a node may be where it makes no difference.
 std::span<const Mutation> Breakages();
 

@@ -107,6 +107,14 @@ std::vector<Value*> Rewriter::Split(Value* value, int64_t axis, Value* sizes, in
   return outputs;
 }
 
+Value* Rewriter::TopOne(Value* value, int64_t axis) {
+  Value* largest = graph_.AddValue(graph_.UniqueName("largest"));
+  Value* places = graph_.AddValue(graph_.UniqueName("places"));
+  Node* node = graph_.AddNode("", "TopK", {value, Ints({1})}, {largest, places}, &node_);
+  node->SetAttribute("axis", MakeAttribute(axis));
+  return largest;
+}
+
 Value* Rewriter::Constant(Tensor tensor) {
   return graph_.AddInitializer(graph_.UniqueName("constant"), std::move(tensor));
 }
@@ -119,6 +127,7 @@ Value* Rewriter::Ints(std::vector<int64_t> values) {
 void Rewriter::Replace(int output, Value* value) {
   Value* old = node_.output(output);
   value->set_dtype(old->dtype());
+  if (!value->shape()) value->set_shape(old->shape());
   graph_.ReplaceAllUses(old, value);
 }
 

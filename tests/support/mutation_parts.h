@@ -44,6 +44,8 @@ class Rewriter {
                  std::vector<int64_t> values);
   Value* Cast(Value* value, DataType type);
   std::vector<Value*> Split(Value* value, int64_t axis, Value* sizes, int parts);
+  // The largest along an axis, which stays with length 1.
+  Value* TopOne(Value* value, int64_t axis);
   Value* Constant(Tensor tensor);
   Value* Ints(std::vector<int64_t> values);
   // Lets the readers of an output read `value`.
@@ -65,5 +67,9 @@ bool Rename(Node& node, std::string_view op);
 std::span<const Mutation> ViewSpellings();
 std::span<const Mutation> ArithmeticSpellings();
 std::span<const Mutation> IndexSpellings();
+std::span<const Mutation> SumSpellings();
+std::span<const Mutation> NumberSpellings();
+std::span<const Mutation> PlaceSpellings();
+std::span<const Mutation> WriteSpellings();
 
 }  // namespace pagefuse::testing

@@ -1,0 +1,211 @@
+// Products and softmaxes that are written out, or taken of views that undo each other.
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "pagefuse/passes/canonicalise/product_rules.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsOne(const Dim& dim) { return dim == Dim(1); }
+
+// The only axis of length 1 where the other operand is longer; -1 if there are none or more.
+int OuterAxis(const Shape& own, const Shape& other) {
+  int found = -1;
+  for (int axis = 0; axis < own.rank(); ++axis) {
+    if (!IsOne(own[axis]) || IsOne(other[axis])) continue;
+    if (found >= 0) return -1;
+    found = axis;
+  }
+  return found;
+}
+
+// The only axis of length 1 of both; -1 if there are none or more.
+int SharedUnitAxis(const Shape& a, const Shape& b) {
+  int found = -1;
+  for (int axis = 0; axis < a.rank(); ++axis) {
+    if (!IsOne(a[axis]) || !IsOne(b[axis])) continue;
+    if (found >= 0) return -1;
+    found = axis;
+  }
+  return found;
+}
+
+std::string Without(std::string labels, int place) {
+  labels.erase(static_cast<size_t>(place), 1);
+  return labels;
+}
+
+}  // namespace
+
+// Rows [.., m, 1, k] times columns [.., 1, n, k], summed along k.
+bool SumOfOuterProducts(Node& node, Peephole& peephole) {
+  const Node* product = node.input(0)->producer();
+  const auto axes =
+      node.num_inputs() > 1 ? KnownInts(node.input(1), peephole.contents()) : std::nullopt;
+  if (!product || !product->Is("Mul") || !axes || axes->size() != 1 || !IsReadOnce(node.input(0)) ||
+      !IsFloatingPoint(node.output(0)->dtype())) {
+    return false;
+  }
+  const Shape *left = ShapeOf(product->input(0)), *right = ShapeOf(product->input(1));
+  if (!left || !right || left->rank() != right->rank()) return false;
+  const int rank = left->rank();
+  const auto summed = static_cast<int>(NormalAxis(axes->front(), rank));
+  int rows = OuterAxis(*right, *left), columns = OuterAxis(*left, *right);
+  // One row, or one column.
+  if (summed == rank - 1 && (rows < 0) != (columns < 0)) {
+    (rows < 0 ? rows : columns) = SharedUnitAxis(*left, *right);
+  }
+  if (rows < 0 || columns < 0 || summed == rows || summed == columns) return false;
+  for (int axis = 0; axis < rank; ++axis) {
+    const bool outer = axis == rows || axis == columns;
+    if (!outer && !ProvablyEqual((*left)[axis], (*right)[axis])) return false;
+  }
+  std::string labels(rank, 'a');
+  std::iota(labels.begin(), labels.end(), 'a');
+  const auto squeezed = [&](int side, int axis) {
+    Value* at = AddInts(peephole.graph(), "axis", {axis}, peephole.contents());
+    return peephole.AddNode(node, "Squeeze", {product->input(side), at});
+  };
+  const bool keeps = IntOr(node, "keepdims", 1) != 0;
+  const std::string equation =
+      Without(labels, columns) + "," + Without(labels, rows) + "->" + Without(labels, summed);
+  Value* sum = peephole.AddNode(
+      node, "Einsum", {squeezed(0, columns), squeezed(1, rows)},
+      [&equation](Node& einsum) { einsum.SetAttribute("equation", MakeAttribute(equation)); });
+  if (!keeps) return peephole.Replace(node, sum);
+  Value* at = AddInts(peephole.graph(), "axis", {summed}, peephole.contents());
+  return peephole.ReplaceByNode(node, "Unsqueeze", {sum, at});
+}
+
+namespace {
+
+int64_t ReducedAxis(const Node& reduction, const SymbolicContents& contents) {
+  const Shape* shape = ShapeOf(reduction.input(0));
+  const auto axes =
+      reduction.num_inputs() > 1 ? KnownInts(reduction.input(1), contents) : std::nullopt;
+  const bool one = shape && axes && axes->size() == 1 && IntOr(reduction, "keepdims", 1) != 0;
+  return one ? NormalAxis(axes->front(), shape->rank()) : -1;
+}
+
+bool MakeSoftmax(Node& node, Peephole& peephole, Value* scores, int64_t axis) {
+  if (!SameShapes(node.output(0), scores)) return false;
+  return peephole.ReplaceByNode(node, "Softmax", {scores}, [axis](Node& softmax) {
+    softmax.SetAttribute("axis", MakeAttribute(axis));
+  });
+}
+
+const Node* ProducerIf(const Value* value, std::string_view op) {
+  const Node* node = value ? value->producer() : nullptr;
+  return node && node->Is(op) ? node : nullptr;
+}
+
+}  // namespace
+
+// exp (x - max (x)) / sum (exp (x - max (x)))
+bool PowersToSoftmax(Node& node, Peephole& peephole) {
+  for (int side : {0, 1}) {
+    const Node* powers = ProducerIf(node.input(side), "Exp");
+    const Value* divisor = node.input(1 - side);
+    if (node.Is("Mul")) {
+      const Node* reciprocal = ProducerIf(divisor, "Reciprocal");
+      divisor = reciprocal ? reciprocal->input(0) : nullptr;
+    } else if (side == 1) {
+      break;
+    }
+    const Node* sum = ProducerIf(divisor, "ReduceSum");
+    if (!powers || !sum || sum->input(0) != powers->output(0)) continue;
+    const int64_t axis = ReducedAxis(*sum, peephole.contents());
+    const Node* less = ProducerIf(powers->input(0), "Sub");
+    const Node* most = less ? ProducerIf(less->input(1), "ReduceMax") : nullptr;
+    if (!most || axis < 0 || most->input(0) != less->input(0) ||
+        ReducedAxis(*most, peephole.contents()) != axis) {
+      continue;
+    }
+    return MakeSoftmax(node, peephole, less->input(0), axis);
+  }
+  return false;
+}
+
+bool PowersOfLogSoftmax(Node& node, Peephole& peephole) {
+  const Node* logarithm = ProducerIf(node.input(0), "LogSoftmax");
+  return logarithm &&
+         MakeSoftmax(node, peephole, logarithm->input(0), IntOr(*logarithm, "axis", -1));
+}
+
+namespace {
+
+// Elementwise ops between transposes that undo each other.
+class Untransposer {
+ public:
+  Untransposer(Node& node, Peephole& peephole, std::vector<int64_t> perm, bool writes)
+      : node_(node), peephole_(peephole), perm_(std::move(perm)), writes_(writes) {}
+
+  // The value under perm_; null if that takes more transposes. What is read elsewhere too is computed
+  // twice, until its other readers are turned as well.
+  Value* Turned(Value* value) {
+    const auto known = turned_.find(value);
+    if (known != turned_.end()) return known->second;
+    return turned_[value] = Turn(value);
+  }
+
+ private:
+  Value* Turn(Value* value) {
+    constexpr int kMostNodes = 32;
+    const Node* node = value->producer();
+    if (!node || ++nodes_ > kMostNodes) return nullptr;
+    if (node->Is("Transpose")) {
+      const auto own = PermutationOf(*node);
+      return own && UndoneBy(*own) ? node->input(0) : nullptr;
+    }
+    if (!IsElementwiseOp(*node) || node->num_outputs() != 1 || value->is_output()) return nullptr;
+    std::vector<Value*> operands;
+    bool any = false;
+    for (Value* input : node->inputs()) {
+      if (!input) return nullptr;
+      const Shape* shape = ShapeOf(input);
+      if (!shape) return nullptr;
+      if (shape->rank() == 0) {
+        operands.push_back(input);
+        continue;
+      }
+      if (shape->rank() != static_cast<int>(perm_.size())) return nullptr;
+      Value* turned = Turned(input);
+      if (!turned) return nullptr;
+      operands.push_back(turned);
+      any = true;
+    }
+    if (!any || !writes_) return any ? value : nullptr;
+    return peephole_.AddNode(node_, node->op_type(), operands, [node](Node& copy) {
+      for (const auto& [name, attribute] : node->attributes()) copy.SetAttribute(name, attribute);
+    });
+  }
+
+  bool UndoneBy(const std::vector<int64_t>& own) const {
+    for (size_t i = 0; i < perm_.size(); ++i) {
+      if (own.size() != perm_.size() || own[perm_[i]] != static_cast<int64_t>(i)) return false;
+    }
+    return true;
+  }
+
+  Node& node_;
+  Peephole& peephole_;
+  const std::vector<int64_t> perm_;
+  const bool writes_;
+  int nodes_ = 0;
+  std::map<const Value*, Value*> turned_;
+};
+
+}  // namespace
+
+bool ElementwiseBetweenTransposes(Node& node, Peephole& peephole) {
+  const auto perm = PermutationOf(node);
+  const Node* inner = node.input(0)->producer();
+  if (!perm || !inner || !IsElementwiseOp(*inner)) return false;
+  if (!Untransposer(node, peephole, *perm, /*writes=*/false).Turned(node.input(0))) return false;
+  Value* turned = Untransposer(node, peephole, *perm, /*writes=*/true).Turned(node.input(0));
+  return turned && peephole.Replace(node, turned);
+}
+
+}  // namespace pagefuse

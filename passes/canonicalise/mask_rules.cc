@@ -1,0 +1,372 @@
+#include <algorithm>
+
+#include "pagefuse/passes/canonicalise/product_rules.h"
+#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/ports.h"
+
+namespace pagefuse {
+namespace {
+
+using ports::Where;
+
+bool IsNumber(const Value* value, double number) {
+  const Tensor* tensor = ConstantOf(value);
+  return tensor && tensor->size() == 1 && IsFilledWith(*tensor, number);
+}
+
+// The condition that is 1 or 0 in the value.
+Value* BoolBehind(const Value* value) {
+  const Node* cast = value ? value->producer() : nullptr;
+  const bool holds = cast && cast->Is("Cast") && cast->input(0)->dtype() == DataType::kBool;
+  return holds ? cast->input(0) : nullptr;
+}
+
+bool IsOpposite(const Value* a, const Value* b) {
+  const Node *first = a->producer(), *second = b->producer();
+  return (first && first->Is("Not") && first->input(0) == b) ||
+         (second && second->Is("Not") && second->input(0) == a);
+}
+
+// The condition under which the value is another than 0: c of c ? x : 0.
+struct Choice {
+  Value* condition = nullptr;
+  Value* chosen = nullptr;
+  bool when = true;  // where the condition is so
+};
+std::optional<Choice> ChoiceBesideZero(const Value* value) {
+  const Node* where = value ? value->producer() : nullptr;
+  if (!where || !where->Is("Where")) return std::nullopt;
+  Value *yes = where->input(Where::kTrue), *no = where->input(Where::kFalse);
+  if (IsNumber(no, 0)) return Choice{where->input(Where::kCondition), yes, true};
+  if (IsNumber(yes, 0)) return Choice{where->input(Where::kCondition), no, false};
+  return std::nullopt;
+}
+
+bool AreTheSame(const Value* a, const Value* b) {
+  if (a == b) return true;
+  const Tensor *first = ConstantOf(a), *second = ConstantOf(b);
+  return first && second && first->dtype() == second->dtype() && SameShapes(a, b) &&
+         first->size() == 1 && ScalarNumber(*first) == ScalarNumber(*second);
+}
+
+Value* Zero(Peephole& peephole, DataType type) {
+  auto zero = Tensor::Allocate(type, {});
+  if (!zero.ok()) return nullptr;
+  std::fill_n(static_cast<std::byte*>(zero->mutable_data()), zero->byte_size(), std::byte{0});
+  return AddConstant(peephole.graph(), "zero", *std::move(zero), peephole.contents());
+}
+
+}  // namespace
+
+bool ProductWithBoolToWhere(Node& node, Peephole& peephole) {
+  for (int side : {0, 1}) {
+    Value* condition = BoolBehind(node.input(side));
+    Value* x = node.input(1 - side);
+    // Weights of one or none are products elsewhere too.
+    if (!condition || BoolBehind(x)) continue;
+    Value* zero = Zero(peephole, node.output(0)->dtype());
+    return zero && peephole.ReplaceByNode(node, "Where", {condition, x, zero});
+  }
+  return false;
+}
+
+bool SumOfChoices(Node& node, Peephole& peephole) {
+  const auto a = ChoiceBesideZero(node.input(0)), b = ChoiceBesideZero(node.input(1));
+  if (!a || !b) return false;
+  const bool opposite = a->condition == b->condition
+                            ? a->when != b->when
+                            : IsOpposite(a->condition, b->condition) && a->when == b->when;
+  if (!opposite) return false;
+  return peephole.ReplaceByNode(
+      node, "Where",
+      {a->condition, a->when ? a->chosen : b->chosen, a->when ? b->chosen : a->chosen});
+}
+
+bool OneLessBoolToNot(Node& node, Peephole& peephole) {
+  Value* condition = BoolBehind(node.input(1));
+  if (!condition || !IsNumber(node.input(0), 1) || !SameShapes(node.output(0), node.input(1))) {
+    return false;
+  }
+  Value* opposite = peephole.AddNode(node, "Not", {condition});
+  return peephole.ReplaceByNode(node, "Cast", {opposite}, [&node](Node& cast) {
+    cast.SetAttribute("to", MakeAttribute(static_cast<int64_t>(node.output(0)->dtype())));
+  });
+}
+
+bool ChoiceToMax(Node& node, Peephole& peephole) {
+  const Node* condition = node.input(Where::kCondition)->producer();
+  if (!condition || !IsFloatingPoint(node.output(0)->dtype())) return false;
+  const bool less = condition->Is("Less") || condition->Is("LessOrEqual");
+  if (!less && !condition->Is("Greater") && !condition->Is("GreaterOrEqual")) return false;
+  for (int first : {Where::kTrue, Where::kFalse}) {
+    const int second = first == Where::kTrue ? Where::kFalse : Where::kTrue;
+    if (!AreTheSame(node.input(first), condition->input(0)) ||
+        !AreTheSame(node.input(second), condition->input(1))) {
+      continue;
+    }
+    const bool least = (first == Where::kTrue) == less;
+    return peephole.ReplaceByNode(node, least ? "Min" : "Max",
+                                  {node.input(first), node.input(second)});
+  }
+  return false;
+}
+
+bool CountOfBools(Node& node, Peephole& peephole) {
+  // As floats, and an integer again.
+  const Node* sum = node.input(0)->producer();
+  if (!IsInteger(node.output(0)->dtype()) || !sum || !sum->Is("ReduceSum") ||
+      !IsFloatingPoint(node.input(0)->dtype())) {
+    return false;
+  }
+  Value* condition = BoolBehind(sum->input(0));
+  if (!condition) return false;
+  Value* numbers = peephole.AddNode(node, "Cast", {condition}, [&node](Node& cast) {
+    cast.SetAttribute("to", *node.attribute("to"));
+  });
+  std::vector<Value*> inputs(sum->inputs().begin(), sum->inputs().end());
+  inputs[0] = numbers;
+  return peephole.ReplaceByNode(node, "ReduceSum", inputs, [sum](Node& count) {
+    for (const auto& [name, attribute] : sum->attributes()) count.SetAttribute(name, attribute);
+  });
+}
+
+bool WhereOfWhere(Node& node, Peephole& peephole) {
+  // c ? (d ? x : y) : y, and c ? x : (d ? x : y).
+  for (int branch : {Where::kTrue, Where::kFalse}) {
+    const Node* inner = node.input(branch)->producer();
+    const int other = branch == Where::kTrue ? Where::kFalse : Where::kTrue;
+    if (!inner || !inner->Is("Where") || !IsReadOnce(node.input(branch)) ||
+        !AreTheSame(inner->input(other), node.input(other))) {
+      continue;
+    }
+    Value* both =
+        peephole.AddNode(node, branch == Where::kTrue ? "And" : "Or",
+                         {node.input(Where::kCondition), inner->input(Where::kCondition)});
+    return peephole.ReplaceByNode(node, "Where",
+                                  {both, inner->input(Where::kTrue), inner->input(Where::kFalse)});
+  }
+  return false;
+}
+
+bool ProductWithOnesToExpand(Node& node, Peephole& peephole) {
+  for (int side : {0, 1}) {
+    const Node* filled = node.input(side)->producer();
+    Value* x = node.input(1 - side);
+    if (!filled || !filled->Is("ConstantOfShape") || SameShapes(node.output(0), x)) continue;
+    const Attribute* value = filled->attribute("value");
+    const auto tensor = value ? ConstantNodeValue(*value, "value") : std::nullopt;
+    const double neutral = node.Is("Mul") ? 1 : 0;
+    const bool fills = tensor ? IsFilledWith(*tensor, neutral) : neutral == 0;
+    if (!fills) continue;
+    return peephole.Replace(node, peephole.AddNode(node, "Expand", {x, filled->input(0)}));
+  }
+  return false;
+}
+
+namespace {
+
+// How often a node repeats the only element of axes: the shape to expand to, or nullopt.
+std::optional<std::vector<int64_t>> RepeatsOf(const Node& node, const Shape& shape,
+                                              const SymbolicContents& contents) {
+  std::vector<int64_t> repeats(shape.rank(), 1);
+  if (node.Is("Tile")) {
+    const auto known = KnownInts(node.input(1), contents);
+    if (!known || known->size() != repeats.size()) return std::nullopt;
+    repeats = *known;
+  } else {
+    const Tensor* places = ConstantOf(node.input(1));
+    const int64_t axis = NormalAxis(IntOr(node, "axis", 0), shape.rank());
+    if (!places || places->rank() != 1 || places->size() < 2 || !IsFilledWith(*places, 0) ||
+        axis >= shape.rank()) {
+      return std::nullopt;
+    }
+    repeats[axis] = places->size();
+  }
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const bool repeated = repeats[axis] != 1;
+    if (repeats[axis] < 1 || (repeated && shape[axis] != Dim(1))) return std::nullopt;
+  }
+  return repeats;
+}
+
+}  // namespace
+
+bool RepeatToExpand(Node& node, Peephole& peephole) {
+  const Shape* shape = ShapeOf(node.input(0));
+  const auto repeats = shape ? RepeatsOf(node, *shape, peephole.contents()) : std::nullopt;
+  if (!repeats) return false;
+  Value* dims = AddInts(peephole.graph(), "repeats", *repeats, peephole.contents());
+  return peephole.ReplaceByNode(node, "Expand", {node.input(0), dims});
+}
+
+bool NegationToNeg(Node& node, Peephole& peephole) {
+  if (node.Is("Sub")) {
+    return IsNumber(node.input(0), 0) && SameShapes(node.output(0), node.input(1)) &&
+           peephole.ReplaceByNode(node, "Neg", {node.input(1)});
+  }
+  for (int side : {0, 1}) {
+    Value* x = node.input(1 - side);
+    if (!IsNumber(node.input(side), -1) || !SameShapes(node.output(0), x)) continue;
+    return peephole.ReplaceByNode(node, "Neg", {x});
+  }
+  return false;
+}
+
+namespace {
+
+// What !a | !b is the opposite of, a & b; null if it is another condition.
+Value* OppositeOfNots(Node& before, Peephole& peephole, const Value* condition) {
+  const Node* inner = condition->producer();
+  const bool either = inner && inner->Is("Or");
+  if (!either && !(inner && inner->Is("And"))) return nullptr;
+  std::vector<Value*> operands;
+  for (const Value* input : inner->inputs()) {
+    const Node* opposite = input->producer();
+    if (!opposite || !opposite->Is("Not")) return nullptr;
+    operands.push_back(opposite->input(0));
+  }
+  return peephole.AddNode(before, either ? "And" : "Or", operands);
+}
+
+}  // namespace
+
+bool NotOfNots(Node& node, Peephole& peephole) {
+  Value* opposite = OppositeOfNots(node, peephole, node.input(0));
+  return opposite && peephole.Replace(node, opposite);
+}
+
+bool WhereOfNots(Node& node, Peephole& peephole) {
+  Value* opposite = OppositeOfNots(node, peephole, node.input(Where::kCondition));
+  return opposite &&
+         peephole.ReplaceByNode(node, "Where",
+                                {opposite, node.input(Where::kFalse), node.input(Where::kTrue)});
+}
+
+bool BitsToRemainder(Node& node, Peephole& peephole) {
+  const DataType type = node.output(0)->dtype();
+  if (type != DataType::kInt64 && type != DataType::kInt32) return false;
+  for (int side : {0, 1}) {
+    const Tensor* mask = ConstantOf(node.input(side));
+    const auto number = mask ? ScalarNumber(*mask) : std::nullopt;
+    if (!number || *number < 1 || *number >= 1 << 30) continue;
+    const auto bits = static_cast<int64_t>(*number);
+    if ((bits & (bits + 1)) != 0) continue;
+    Tensor divisor = type == DataType::kInt64
+                         ? Tensor::Of<int64_t>(mask->dims(), {bits + 1})
+                         : Tensor::Of<int32_t>(mask->dims(), {static_cast<int32_t>(bits + 1)});
+    Value* by = AddConstant(peephole.graph(), "divisor", std::move(divisor), peephole.contents());
+    return peephole.ReplaceByNode(node, "Mod", {node.input(1 - side), by});
+  }
+  return false;
+}
+
+bool ProductOfBoolsToAnd(Node& node, Peephole& peephole) {
+  const Node* inner = node.input(0)->producer();
+  if (node.output(0)->dtype() != DataType::kBool || !inner || inner->num_inputs() != 2) {
+    return false;
+  }
+  const bool both = inner->Is("Mul") || inner->Is("Min");
+  if (!both && !inner->Is("Max") && !inner->Is("Add")) return false;
+  Value *first = BoolBehind(inner->input(0)), *second = BoolBehind(inner->input(1));
+  return first && second && peephole.ReplaceByNode(node, both ? "And" : "Or", {first, second});
+}
+
+namespace {
+
+// The length of a list of ones.
+Value* CountOfOnes(const Value* value) {
+  const Node* filled = value ? value->producer() : nullptr;
+  const Shape* shape = ShapeOf(value);
+  if (!filled || !filled->Is("ConstantOfShape") || !shape || shape->rank() != 1) return nullptr;
+  const Attribute* number = filled->attribute("value");
+  const auto tensor = number ? ConstantNodeValue(*number, "value") : std::nullopt;
+  return tensor && IsFilledWith(*tensor, 1) ? filled->input(0) : nullptr;
+}
+
+}  // namespace
+
+bool CountToRange(Node& node, Peephole& peephole) {
+  const Node* sum = node.Is("Sub") ? node.input(0)->producer() : &node;
+  if (!sum || !sum->Is("CumSum") || node.output(0)->dtype() != DataType::kInt64) return false;
+  const bool exclusive = IntOr(*sum, "exclusive", 0) != 0;
+  const bool from_zero = node.Is("Sub") ? !exclusive && IsNumber(node.input(1), 1) : exclusive;
+  Value* length =
+      from_zero && IntOr(*sum, "reverse", 0) == 0 ? CountOfOnes(sum->input(0)) : nullptr;
+  if (!length) return false;
+  const auto number = [&](int64_t value) {
+    return AddConstant(peephole.graph(), "number", Tensor::Scalar<int64_t>(value),
+                       peephole.contents());
+  };
+  Value* axis = AddInts(peephole.graph(), "axis", {0}, peephole.contents());
+  Value* count = peephole.AddNode(node, "Squeeze", {length, axis});
+  return peephole.ReplaceByNode(node, "Range", {number(0), count, number(1)});
+}
+
+namespace {
+
+// Zeros before or behind a value along one axis.
+struct Padded {
+  Value* value = nullptr;
+  int64_t axis = -1, before = 0, behind = 0;
+};
+std::optional<Padded> ReadPad(const Value* value, const SymbolicContents& contents) {
+  const Node* pad = value ? value->producer() : nullptr;
+  if (!pad || !pad->Is("Pad") || StringOr(*pad, "mode", "constant") != "constant") {
+    return std::nullopt;
+  }
+  if (pad->num_inputs() > 2 && pad->input(2) && !IsNumber(pad->input(2), 0)) return std::nullopt;
+  if (pad->num_inputs() > 3 && pad->input(3)) return std::nullopt;
+  const auto pads = KnownInts(pad->input(1), contents);
+  if (!pads || pads->size() % 2 != 0) return std::nullopt;
+  const size_t rank = pads->size() / 2;
+  Padded padded = {.value = pad->input(0)};
+  for (size_t axis = 0; axis < rank; ++axis) {
+    const int64_t before = (*pads)[axis], behind = (*pads)[rank + axis];
+    if (before == 0 && behind == 0) continue;
+    if (padded.axis >= 0 || before < 0 || behind < 0) return std::nullopt;
+    padded.axis = static_cast<int64_t>(axis);
+    padded.before = before;
+    padded.behind = behind;
+  }
+  return padded.axis < 0 ? std::nullopt : std::optional(padded);
+}
+
+int64_t Length(const Padded& padded) {
+  const Shape* shape = ShapeOf(padded.value);
+  return shape ? (*shape)[static_cast<int>(padded.axis)].constant().value_or(-1) : -1;
+}
+
+}  // namespace
+
+bool SumOfPadsToConcat(Node& node, Peephole& peephole) {
+  auto first = ReadPad(node.input(0), peephole.contents());
+  auto second = ReadPad(node.input(1), peephole.contents());
+  if (!first || !second || first->axis != second->axis) return false;
+  if (first->before > 0) std::swap(first, second);
+  if (first->before != 0 || second->behind != 0 || Length(*first) != second->before ||
+      Length(*second) != first->behind) {
+    return false;
+  }
+  return peephole.ReplaceByNode(
+      node, "Concat", {first->value, second->value},
+      [&first](Node& concat) { concat.SetAttribute("axis", MakeAttribute(first->axis)); });
+}
+
+bool SigmoidToTanh(Node& node, Peephole& peephole) {
+  if (!IsNumber(node.input(1), 1)) return false;
+  // The other factor beside a 2.
+  const auto beside_two = [](const Value* value) -> Value* {
+    const Node* product = value->producer();
+    if (!product || !product->Is("Mul")) return nullptr;
+    for (int side : {0, 1}) {
+      if (IsNumber(product->input(side), 2)) return product->input(1 - side);
+    }
+    return nullptr;
+  };
+  const Value* sigmoid = beside_two(node.input(0));
+  const Node* inner = sigmoid ? sigmoid->producer() : nullptr;
+  Value* x = inner && inner->Is("Sigmoid") ? beside_two(inner->input(0)) : nullptr;
+  return x && SameShapes(node.output(0), x) && peephole.ReplaceByNode(node, "Tanh", {x});
+}
+
+}  // namespace pagefuse

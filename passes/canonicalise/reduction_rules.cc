@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <numeric>
+
+#include "pagefuse/passes/canonicalise/product_rules.h"
+#include "pagefuse/passes/constants.h"
+
+namespace pagefuse {
+namespace {
+
+void KeepAxes(Node& reduction, bool keeps) {
+  reduction.SetAttribute("keepdims", MakeAttribute(int64_t{keeps ? 1 : 0}));
+}
+
+// The only axis of a reduction, counted from the front; -1 if there are more or it is not known.
+int64_t OnlyAxis(const Node& reduction, const SymbolicContents& contents) {
+  const Shape* shape = ShapeOf(reduction.input(0));
+  const Value* axes = reduction.num_inputs() > 1 ? reduction.input(1) : nullptr;
+  const auto read = axes ? KnownInts(axes, contents) : std::nullopt;
+  if (!shape || !read || read->size() != 1) return -1;
+  return NormalAxis(read->front(), shape->rank());
+}
+
+const Node* TransposeBefore(const Value* value) {
+  const Node* node = value ? value->producer() : nullptr;
+  return node && node->Is("Transpose") ? node : nullptr;
+}
+
+Value* Transposed(Node& before, Peephole& peephole, Value* value,
+                  const std::vector<int64_t>& perm) {
+  return peephole.AddNode(before, "Transpose", {value}, [&perm](Node& transpose) {
+    transpose.SetAttribute("perm", MakeAttribute(perm));
+  });
+}
+
+}  // namespace
+
+std::optional<std::vector<int64_t>> PermutationOf(const Node& transpose) {
+  if (transpose.attribute("perm") != nullptr) {
+    auto perm = transpose.IntsAttribute("perm", {});
+    return perm.ok() ? std::optional(*std::move(perm)) : std::nullopt;
+  }
+  const Shape* shape = ShapeOf(transpose.input(0));
+  if (!shape) return std::nullopt;
+  std::vector<int64_t> perm(shape->rank());
+  std::iota(perm.rbegin(), perm.rend(), 0);
+  return perm;
+}
+
+bool TopOneToMax(Node& node, Peephole& peephole) {
+  const auto count = KnownInts(node.input(1), peephole.contents());
+  if (!count || *count != std::vector<int64_t>{1}) return false;
+  const Value* places = node.output(1);
+  if (places && (!places->uses().empty() || places->is_output())) return false;
+  const bool largest = IntOr(node, "largest", 1) != 0;
+  Value* axis = AddInts(peephole.graph(), "axis", {IntOr(node, "axis", -1)}, peephole.contents());
+  return peephole.ReplaceByNode(node, largest ? "ReduceMax" : "ReduceMin", {node.input(0), axis});
+}
+
+bool ReductionOfSquares(Node& node, Peephole& peephole) {
+  const bool keeps = IntOr(node, "keepdims", 1) != 0;
+  std::vector<Value*> inputs(node.inputs().begin(), node.inputs().end());
+  Value* x = inputs[0];
+  const auto fill = [&](Node& sum) {
+    KeepAxes(sum, keeps);
+    if (const Attribute* empty = node.attribute("noop_with_empty_axes")) {
+      sum.SetAttribute("noop_with_empty_axes", *empty);
+    }
+  };
+  inputs[0] = node.Is("ReduceL1") ? peephole.AddNode(node, "Abs", {x})
+                                  : peephole.AddNode(node, "Mul", {x, x});
+  if (!node.Is("ReduceL2")) return peephole.ReplaceByNode(node, "ReduceSum", inputs, fill);
+  Value* sum = peephole.AddNode(node, "ReduceSum", inputs, fill);
+  return peephole.ReplaceByNode(node, "Sqrt", {sum});
+}
+
+bool ProductWithOnesToSum(Node& node, Peephole& peephole) {
+  const Tensor* column = ConstantOf(node.input(1));
+  const Shape* shape = ShapeOf(node.input(0));
+  if (!column || !shape || shape->rank() < 2 || column->dtype() != DataType::kFloat) return false;
+  if (column->rank() != 2 || column->dims()[1] != 1 || column->dims()[0] < 2) return false;
+  const float weight = column->values<float>()[0];
+  if (!IsFilledWith(*column, weight)) return false;
+  const bool mean = weight == 1.0f / static_cast<float>(column->dims()[0]);
+  if (!mean && weight != 1.0f) return false;
+  Value* axis = AddInts(peephole.graph(), "axis", {shape->rank() - 1}, peephole.contents());
+  return peephole.ReplaceByNode(node, mean ? "ReduceMean" : "ReduceSum", {node.input(0), axis},
+                                [](Node& sum) { KeepAxes(sum, true); });
+}
+
+bool ReductionOfTranspose(Node& node, Peephole& peephole) {
+  const Node* transpose = TransposeBefore(node.input(0));
+  const auto perm = transpose ? PermutationOf(*transpose) : std::nullopt;
+  const int64_t axis = perm ? OnlyAxis(node, peephole.contents()) : -1;
+  if (axis < 0 || axis + 1 == static_cast<int64_t>(perm->size())) return false;
+  const int64_t own = (*perm)[axis];
+  if (own + 1 != static_cast<int64_t>(perm->size())) return false;
+  Value* axes = AddInts(peephole.graph(), "axis", {own}, peephole.contents());
+  Value* reduced = peephole.AddNode(node, node.op_type(), {transpose->input(0), axes},
+                                    [](Node& reduction) { KeepAxes(reduction, true); });
+  Value* turned = Transposed(node, peephole, reduced, *perm);
+  if (IntOr(node, "keepdims", 1) != 0) return peephole.Replace(node, turned);
+  Value* dropped = AddInts(peephole.graph(), "axis", {axis}, peephole.contents());
+  return peephole.ReplaceByNode(node, "Squeeze", {turned, dropped});
+}
+
+bool SoftmaxOfTranspose(Node& node, Peephole& peephole) {
+  const Node* transpose = TransposeBefore(node.input(0));
+  const auto perm = transpose ? PermutationOf(*transpose) : std::nullopt;
+  if (!perm || !IsReadOnce(node.input(0))) return false;
+  const auto rank = static_cast<int64_t>(perm->size());
+  const int64_t axis = NormalAxis(IntOr(node, "axis", -1), rank);
+  if (axis + 1 == rank || (*perm)[axis] + 1 != rank) return false;
+  Value* softmax = peephole.AddNode(node, node.op_type(), {transpose->input(0)}, [rank](Node& one) {
+    one.SetAttribute("axis", MakeAttribute(rank - 1));
+  });
+  return peephole.ReplaceByNode(node, "Transpose", {softmax}, [&perm](Node& turned) {
+    turned.SetAttribute("perm", MakeAttribute(*perm));
+  });
+}
+
+bool TransposedProduct(Node& node, Peephole& peephole) {
+  const Node* product = node.input(0)->producer();
+  auto perm = PermutationOf(node);
+  if (!product || !product->Is("MatMul") || !perm || !IsReadOnce(node.input(0))) return false;
+  const auto rank = static_cast<int64_t>(perm->size());
+  if (rank < 2) return false;
+  const auto place = [&perm](int64_t axis) { return std::ranges::find(*perm, axis); };
+  // Columns come before rows.
+  if (place(rank - 1) > place(rank - 2)) return false;
+  bool turned = false;
+  std::vector<int64_t> swap(rank);
+  std::iota(swap.begin(), swap.end(), 0);
+  std::swap(swap[rank - 1], swap[rank - 2]);
+  for (const Value* operand : product->inputs()) {
+    const Shape* shape = ShapeOf(operand);
+    if (!shape || shape->rank() != rank) return false;
+    const Node* before = TransposeBefore(operand);
+    const auto own = before ? PermutationOf(*before) : std::nullopt;
+    turned = turned || (own && own->back() + 1 != rank);
+  }
+  // One that is transposed already loses a transpose; otherwise there would be more of them.
+  if (!turned) return false;
+  Value* left = Transposed(node, peephole, product->input(1), swap);
+  Value* right = Transposed(node, peephole, product->input(0), swap);
+  Value* other = peephole.AddNode(node, "MatMul", {left, right});
+  std::iter_swap(place(rank - 1), place(rank - 2));
+  return peephole.ReplaceByNode(node, "Transpose", {other}, [&perm](Node& rest) {
+    rest.SetAttribute("perm", MakeAttribute(*perm));
+  });
+}
+
+}  // namespace pagefuse
