@@ -73,8 +73,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(RecogniseGroupedMatMul());
   // Rotary embedding written out.
   add(RecogniseRope());
-  // The same of neighbouring channels.
-  add(RecogniseInterleavedRope());
+  // The same by element: neighbouring channels, heads behind tokens, scaled tables.
+  add(RecogniseRopeByElement());
   // Windows of rows, each summed into one row.
   add(RecogniseWindowCompress());
   // Streams of a residual, read, written and mixed.

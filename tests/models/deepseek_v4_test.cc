@@ -36,7 +36,7 @@ TEST(DeepseekV4, RecognisedGraphReproducesEveryDataSet) {
   options.page = false;
   auto report = RunPipeline(model, options);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->counts["rope-interleaved"], 19);
+  EXPECT_EQ(report->counts["rope-by-element"], 19);
   EXPECT_EQ(report->counts["window-compress"], 5);    // 2 with an indexer, 1 without
   EXPECT_EQ(report->counts["hyper-connections"], 8);  // 2 a layer
   EXPECT_EQ(report->counts["fuse-sink-attention"], 4);
