@@ -108,6 +108,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
     tidy();
     // Queries and rows of sliding windows as they are stored.
     add(FuseWindowRows());
+    // Queries that choose among rows.
+    add(FuseIndexQueries());
     // Logits of last tokens only.
     add(SelectLogits());
     tidy();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/formats/hadamard.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -181,6 +182,20 @@ std::string WriteRope(BodyWriter& w, const std::string& x, const CosSinText& tab
   parts.push_back(tail);
   if (end < rope.size) parts.push_back(w.Slice(x, end, rope.size, -1));
   return parts.size() == 1 ? tail : w.Call("Concat <axis = -1>", parts);
+}
+
+// By butterflies, whose sums are those of the kernels: at distance h a row is [size / 2h, 2, h].
+std::string WriteHadamardRotation(BodyWriter& w, const std::string& x,
+                                  const std::vector<int64_t>& dims, bool round) {
+  const int64_t size = dims.back();
+  std::string y = x;
+  for (int64_t h = 1; h < size; h *= 2) {
+    const std::string pairs = w.Reshape(y, {-1, size / (2 * h), 2, h});
+    const auto [a, b] = w.AddPair(StrCat("Split <axis = 2, num_outputs = 2> (", pairs, ")"));
+    y = w.Call("Concat <axis = 2>", {w.Call("Add", {a, b}), w.Call("Sub", {a, b})});
+  }
+  y = w.Call("Mul", {w.Reshape(y, dims), w.Float(HadamardEntry(size))});
+  return round ? w.Cast(w.Cast(y, DataType::kBfloat16), DataType::kFloat) : y;
 }
 
 std::string WriteNorm(BodyWriter& w, const std::string& x, const std::string& eps) {

@@ -101,6 +101,11 @@ struct RopeText {
 std::string WriteRope(BodyWriter& w, const std::string& x, const CosSinText& table,
                       const RopeText& rope);
 
+// HadamardRotate of each row of float x [lead..., size], `dims` as Reshape takes them; behind it
+// rounded to bfloat16 and back with `round`.
+std::string WriteHadamardRotation(BodyWriter& w, const std::string& x,
+                                  const std::vector<int64_t>& dims, bool round);
+
 // The RMS norm of float x over its last axis, without weight: x / sqrt(mean(x^2) + eps).
 std::string WriteNorm(BodyWriter& w, const std::string& x, const std::string& eps);
 
