@@ -128,6 +128,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(FuseIndexerTopK());
   // Their slots in a paged cache.
   add(FuseTopKSlots());
+  // Scores and choice over a paged cache in one op.
+  add(FusePagedTopK());
   // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
   // The same ops in any other spelling, by what is computed.

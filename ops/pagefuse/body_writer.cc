@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/hadamard.h"
@@ -107,6 +110,48 @@ std::string BodyWriter::Slice(const std::string& x, int64_t begin, int64_t end, 
 std::string BodyWriter::Function(std::string_view name, std::string_view inputs,
                                  std::string_view outputs) const {
   return StrCat(name, " (", inputs, ") => (", outputs, ") {\n", lines_, "}\n");
+}
+
+namespace {
+
+bool IsNameChar(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+// "a, b" of each line "a, b = Op (..)".
+absl::flat_hash_set<std::string> AssignedNames(std::string_view lines) {
+  absl::flat_hash_set<std::string> names;
+  for (const auto line : absl::StrSplit(AbslView(lines), '\n')) {
+    const auto equals = line.find(" = ");
+    if (equals == absl::string_view::npos) continue;
+    for (const auto name : absl::StrSplit(line.substr(0, equals), ',')) {
+      names.emplace(absl::StripAsciiWhitespace(name));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string WithPrefix(std::string_view lines, std::string_view prefix,
+                       const std::vector<std::string>& kept) {
+  absl::flat_hash_set<std::string> names = AssignedNames(lines);
+  for (const std::string& name : kept) names.erase(name);
+  std::string text;
+  bool in_attributes = false;
+  for (size_t i = 0; i < lines.size();) {
+    size_t end = i;
+    while (end < lines.size() && IsNameChar(lines[end])) ++end;
+    if (end == i) {
+      if (lines[i] == '<') in_attributes = true;
+      if (lines[i] == '>') in_attributes = false;
+      text += lines[i++];
+      continue;
+    }
+    const std::string name(lines.substr(i, end - i));
+    if (!in_attributes && names.contains(name)) text += prefix;
+    text += name;
+    i = end;
+  }
+  return text;
 }
 
 // H[i][j] = (-1)^(number of common one bits of i and j).

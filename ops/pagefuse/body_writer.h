@@ -71,6 +71,11 @@ class BodyWriter {
   int next_ = 0;
 };
 
+// Lines of a function's text where the names that they assign begin with `prefix`, so that they can
+// stand beside others; names in `kept` stay. Names of attributes are no such names.
+std::string WithPrefix(std::string_view lines, std::string_view prefix,
+                       const std::vector<std::string>& kept);
+
 // `hadamard`, the Sylvester-Hadamard matrix of size `d` (a value [1]): entries 1 and -1.
 void WriteHadamard(BodyWriter& w);
 

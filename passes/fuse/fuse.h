@@ -19,6 +19,7 @@ std::unique_ptr<Pass> FuseContiguousInsert();
 std::unique_ptr<Pass> FuseIndexLogits();
 std::unique_ptr<Pass> FuseIndexerTopK();
 std::unique_ptr<Pass> FuseTopKSlots();
+std::unique_ptr<Pass> FusePagedTopK();
 std::unique_ptr<Pass> FuseDequantAttention();
 std::unique_ptr<Pass> FuseSinkAttention();
 std::unique_ptr<Pass> FuseByResults();

@@ -115,8 +115,10 @@ bool WritesIndexKeys(const Node& insert) {
     return false;
   }
   const std::vector<Use>& uses = insert.output(0)->uses();
-  return std::any_of(uses.begin(), uses.end(),
-                     [](const Use& use) { return use.node->Is("PagedMqaLogits", "pagefuse"); });
+  return std::any_of(uses.begin(), uses.end(), [](const Use& use) {
+    return use.node->Is("PagedMqaLogits", "pagefuse") ||
+           use.node->Is("PagedIndexerTopK", "pagefuse");
+  });
 }
 
 const Node* RowsChosenBy(const Node& index_insert) {

@@ -99,8 +99,7 @@ Paged Chosen(const char* name) {
           896,
           {{"MlaCacheInsert", 2},
            {"IndexerQRopeQuant", 1},
-           {"PagedMqaLogits", 1},
-           {"IndexerTopK", 1},
+           {"PagedIndexerTopK", 1},
            {"ReqIndexToSlot", 1},
            {"SparseMlaAttention", 1}}};
 }
@@ -108,7 +107,7 @@ Paged Chosen(const char* name) {
 class PagedLatents : public testing::TestWithParam<Paged> {
  protected:
   static const char* name() { return GetParam().name; }
-  static bool has_index_keys() { return GetParam().ops_a_layer.contains("PagedMqaLogits"); }
+  static bool has_index_keys() { return GetParam().ops_a_layer.contains("PagedIndexerTopK"); }
 };
 
 INSTANTIATE_TEST_SUITE_P(Exports, PagedLatents,

@@ -101,8 +101,8 @@ TEST_P(PagedWindows, EveryLayerReadsAndWritesItsCachesByFusedOps) {
   EXPECT_EQ(counts["SparseMlaAttention"], 4);
   EXPECT_EQ(counts["CompressorStateInsert"], 2 * 2 + 1);
   EXPECT_EQ(counts["CompressCacheInsert"], 2 * 2 + 1);
-  EXPECT_EQ(counts["PagedMqaLogits"], 2);
-  EXPECT_EQ(counts["IndexerTopK"], 2);
+  EXPECT_EQ(counts["IndexerQRopeQuant"], 2);
+  EXPECT_EQ(counts["PagedIndexerTopK"], 2);
   // The window once a step, all windows of the layer without an indexer, chosen ones of the others.
   EXPECT_EQ(counts["ReqIndexToSlot"], 1 + 1 + 2);
   EXPECT_EQ(counts["WindowCompress"], 0);
