@@ -153,6 +153,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   // What no fused op took up, and why; before products look otherwise than rules know them.
   add(DeadCode());
   add(UnfusedSites(/*pages=*/stages == Stages::kAll));
+  // Rows of several experts, where they are.
+  add(FuseRepeatedRows());
   // Products with any other transposed right side read it as it lies.
   add(FuseTransposedFactors());
 

@@ -26,5 +26,6 @@ std::unique_ptr<Pass> FuseByResults();
 std::unique_ptr<Pass> FuseElementwise();
 std::unique_ptr<Pass> FuseTransposedWeights();
 std::unique_ptr<Pass> FuseTransposedFactors();
+std::unique_ptr<Pass> FuseRepeatedRows();
 
 }  // namespace pagefuse
