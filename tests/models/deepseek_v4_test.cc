@@ -1,4 +1,5 @@
 // DeepSeek-V4 exports against the reference: windows and compressed rows, unfused and paged.
+#include <algorithm>
 #include <map>
 #include <ostream>
 #include <string>
@@ -196,6 +197,19 @@ TEST(DeepseekV4, ChoosesTheWindowsOfTheExportForEveryToken) {
 TEST(DeepseekV4, AStepOfOneTokenIsRefusedByItsReason) {
   EXPECT_THAT(ReasonOf(LoadBundled("deepseek_v4_B18", "decode_open.onnx")),
               HasSubstr("closes no window, or a fixed one; page the export of the prefill"));
+}
+
+TEST(DeepseekV4, AStepOfOneTokenTellsWhyItsAttentionGotNoPages) {
+  Model model = LoadBundled("deepseek_v4_B18", "decode_open.onnx");
+  const auto report = RunPipeline(model, {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  const auto told = std::find_if(
+      report->unfused.begin(), report->unfused.end(),
+      [](const UnfusedSite& site) { return site.family == "attention without pages"; });
+  ASSERT_NE(told, report->unfused.end());
+  EXPECT_EQ(told->places, 4);
+  EXPECT_EQ(told->rule, "insert-paged-cache");
+  EXPECT_THAT(told->reason, HasSubstr("it closes no window, or a fixed one"));
 }
 
 TEST(DeepseekV4, PublishedSizesArePagedWithoutTheirWeights) {
