@@ -20,6 +20,7 @@
 #include "pagefuse/passes/page/page.h"
 #include "pagefuse/passes/page/rotary_rows.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/element.h"
 
@@ -240,11 +241,8 @@ class FuseIndexQueriesPass : public Pass {
  private:
   static absl::Status Rewrite(Graph& graph, Node& logits, const SymbolicContents& contents) {
     Value* q = logits.input(kQueries);
-    if (q->is_output()) return Unlike(q->name(), "no reader but the scores", "a graph output");
-    for (const Use& use : q->uses()) {
-      if (use.node == &logits) continue;
-      return Unlike(q->name(), "no reader but the scores", use.node->Description());
-    }
+    if (!HasOneReader(*q))
+      return Unlike(q->name(), "no reader but the scores", ReadersAndCallerText(*q));
     GraphBuilder builder(graph, &logits, logits.output(0)->name());
     PF_ASSIGN_OR_RETURN(const IndexQuery query, IndexQueryReader(builder, contents, logits).Read());
     Node* fused = builder.AddNode(
