@@ -174,8 +174,10 @@ void StoreIndexQueries(const CacheSite& site, Node& logits) {
   // Scores over keys of 4 bits are those of queries that are numbers.
   const Value& codes = *queries->output(0);
   if (packed || !site.codes_queries || codes.uses().size() != 1 || codes.is_output()) return;
+  // As bytes, like those of the cache: files of older opsets have no other.
   queries->SetAttribute("format", MakeAttribute(std::string("fp8")));
-  queries->output(0)->set_dtype(DataType::kFloat8E4M3FN);
+  queries->SetAttribute("fp8_storage", MakeAttribute(std::string("uint8")));
+  queries->output(0)->set_dtype(DataType::kUint8);
 }
 
 GroupedRowFormat IndexFormatFor(const CacheSite& site, int64_t size) {

@@ -194,6 +194,32 @@ TEST(DeepseekV4, ChoosesTheWindowsOfTheExportForEveryToken) {
   }
 }
 
+// Each step is exported as the graph of the windows that it closes: none, one of 4 tokens, one of 4
+// and one of 8.
+TEST(DeepseekV4, TheGraphOfThePrefillGivesTheStepsOfAllExports) {
+  auto model =
+      PagedModel::Create(LoadBundled("deepseek_v4_B18", "prefill.onnx"), {.all_logits = true});
+  ASSERT_TRUE(model.ok()) << model.status();
+  struct Step {
+    const char* graph;
+    int set;
+  };
+  constexpr Step kSteps[] = {{"prefill", 0},     {"decode_open", 0},      {"decode_open", 1},
+                             {"decode_open", 2}, {"decode_close_csa", 0}, {"decode_open", 3},
+                             {"decode_open", 4}, {"decode_open", 5},      {"decode_close_both", 0}};
+  ASSERT_TRUE((*model)->Reserve({48}, 48).ok());
+  const SequenceId sequence = (*model)->cache().AddSequence();
+  for (const Step& step : kSteps) {
+    const DataSet data = LoadDataSet(std::string("deepseek_v4_B18/") + step.graph, step.set);
+    const auto ids = data.inputs.at("input_ids").values<int64_t>();
+    const auto logits = (*model)->Step({{.sequence = sequence, .ids = {ids.begin(), ids.end()}}});
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    EXPECT_LE(MaxDifference(logits->values<float>(), data.outputs.at("logits").values<float>()),
+              kTolerance)
+        << step.graph << " " << step.set;
+  }
+}
+
 TEST(DeepseekV4, AStepOfOneTokenIsRefusedByItsReason) {
   EXPECT_THAT(ReasonOf(LoadBundled("deepseek_v4_B18", "decode_open.onnx")),
               HasSubstr("closes no window, or a fixed one; page the export of the prefill"));
