@@ -67,6 +67,7 @@ absl::StatusOr<Json> Measure(const Options& options) {
   EngineOptions engine_options;
   engine_options.session.num_threads = options.threads;
   engine_options.kv_cache = options.kv_cache;
+  engine_options.share_prefixes = false;  // every prompt is computed
   PF_ASSIGN_OR_RETURN(const WeightChoice weights, FindWeightChoice(options.weights));
   UseWeights(weights, engine_options.session);
   const double start = Now();

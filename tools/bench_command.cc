@@ -140,6 +140,7 @@ absl::Status RunBench(Flags flags) {
   PF_ASSIGN_OR_RETURN(const ModelFolder folder, OpenModelFolder(flags.model, flags.graph));
   PF_ASSIGN_OR_RETURN(const Plan plan, MakePlan(flags, folder.config));
   PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
+  flags.engine.share_prefixes = false;  // every prompt is computed
   for (int64_t batch : plan.batches) {
     flags.engine.max_sequences = std::max(flags.engine.max_sequences, batch);
   }
