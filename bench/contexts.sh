@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a decoded token costs at growing contexts: the step, and in it attention, index scores and the choice of rows. For graphs
+# What a decoded token costs at growing contexts: the step, and in it attention and the choice of rows by index scores. For graphs
 # whose attention does not read all of the context: DeepSeek V3.2 and V4.
 #
 #   CONTEXTS=1024,4096,16384 bench/contexts.sh BUILD_DIR MODEL [OPTIONS OF GENERATE...]
@@ -25,13 +25,13 @@ ms() {
   awk -v op="$1" -v steps="$steps" '/^decode:/ {on = 1} /^prefill:/ {on = 0} on && $5 == op {sum += $1} END {printf "%.3f", sum / steps}' "$work/profile"
 }
 
-echo "| context | step, ms | SparseMlaAttention, ms | PagedMqaLogits, ms | IndexerTopK, ms |"
-echo "|---|---|---|---|---|"
+echo "| context | step, ms | SparseMlaAttention, ms | PagedIndexerTopK, ms |"
+echo "|---|---|---|---|"
 for context in $(echo "$contexts" | tr ',' ' '); do
   ids=$(awk -v n="$context" 'BEGIN {for (i = 0; i < n; ++i) printf "%s%d", i ? "," : "", (i * 37 + 11) % 1000}')
   "$build/pagefuse" generate "$model" --prompt-ids "$ids" --max-new-tokens $((steps + 1)) --ignore-end --require-paged --json --profile \
     "$@" > "$work/figures" 2> "$work/profile"
   rate=$(grep -o '"decode_tokens_per_second":[0-9.e+]*' "$work/figures" | cut -d: -f2)
   step=$(awk -v rate="$rate" 'BEGIN {printf "%.1f", 1000 / rate}')
-  echo "| $context | $step | $(ms SparseMlaAttention) | $(ms PagedMqaLogits) | $(ms IndexerTopK) |"
+  echo "| $context | $step | $(ms SparseMlaAttention) | $(ms PagedIndexerTopK) |"
 done

@@ -134,6 +134,7 @@ absl::StatusOr<std::vector<std::string>> FusedAnswers(const Options& bench,
   PF_ASSIGN_OR_RETURN(const WeightChoice choice, FindWeightChoice(weights));
   UseWeights(choice, options.session);
   options.max_sequences = 16;
+  options.share_prefixes = false;  // every prompt is computed
   PF_ASSIGN_OR_RETURN(auto engine, Engine::Load(GraphOf(bench), options));
   std::vector<Request> requests;
   for (const Question& question : questions) {

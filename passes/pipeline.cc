@@ -77,8 +77,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(RecogniseFilledConcat());
   // Rotary embedding written out.
   add(RecogniseRope());
-  // The same of neighbouring channels.
-  add(RecogniseInterleavedRope());
+  // The same by element: neighbouring channels, heads behind tokens, scaled tables.
+  add(RecogniseRopeByElement());
   // Windows of rows, each summed into one row.
   add(RecogniseWindowCompress());
   // Streams of a residual, read, written and mixed.
@@ -112,6 +112,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
     tidy();
     // Queries and rows of sliding windows as they are stored.
     add(FuseWindowRows());
+    // Queries that choose among rows.
+    add(FuseIndexQueries());
     // Logits of last tokens only.
     add(SelectLogits());
     tidy();
@@ -130,6 +132,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(FuseIndexerTopK());
   // Their slots in a paged cache.
   add(FuseTopKSlots());
+  // Scores and choice over a paged cache in one op.
+  add(FusePagedTopK());
   // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
   // The same ops in any other spelling, by what is computed.
@@ -153,6 +157,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   // What no fused op took up, and why; before products look otherwise than rules know them.
   add(DeadCode());
   add(UnfusedSites(/*pages=*/stages == Stages::kAll));
+  // Rows of several experts, where they are.
+  add(FuseRepeatedRows());
   // Products with any other transposed right side read it as it lies.
   add(FuseTransposedFactors());
 

@@ -8,6 +8,7 @@
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/runtime/engine_impl.h"
+#include "pagefuse/runtime/prefix_index.h"
 
 namespace pagefuse {
 namespace {
@@ -118,8 +119,11 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
     AddToken(requests[item.request], logits, item, completion, on_token);
     if (item.completion.error.ok()) scheduler.AddToken(index);
   };
+  PrefixIndex prefixes;
   for (size_t i = 0; i < progress.size(); i += requests[progress[i].request].samples) {
-    scheduler.Add(static_cast<int64_t>(progress[i].tokens.size()));
+    const std::vector<int64_t>& tokens = progress[i].tokens;
+    scheduler.Add(static_cast<int64_t>(tokens.size()),
+                  options.share_prefixes ? prefixes.Add(tokens) : std::nullopt);
     add(progress[i]);
     if (progress[i].done) scheduler.Finish(scheduled.size() - 1);
   }
@@ -144,6 +148,7 @@ absl::Status Engine::Impl::RunAll(const std::vector<Request>& requests,
       }
     }
   }
+  stats.shared_tokens += scheduler.shared_tokens();
   return absl::OkStatus();
 }
 

@@ -38,12 +38,14 @@ struct EngineOptions {
   int64_t max_sequences = 64;
   int64_t cache_tokens =
       0;  // tokens that groups without a window can hold in all; 0: what the requests need
+  bool share_prefixes = true;  // what prompts begin with alike is computed once
   std::function<void(const EngineStep&)> on_step = nullptr;  // called after every step; may be null
 };
 
 struct EngineStats {
   int64_t steps = 0;
   int64_t prefill_tokens = 0;
+  int64_t shared_tokens = 0;  // of prompts that begin alike, computed for one of them
   int64_t decode_tokens = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;
@@ -53,7 +55,8 @@ struct EngineStats {
 };
 
 // Runs requests to the end with continuous batching: decode first, then prefill chunks within the
-// token budget. Requests never change each other's results. Not thread-safe.
+// token budget. Prompts that begin alike share the cache of it. Requests never change each other's
+// results. Not thread-safe.
 class Engine {
  public:
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const std::string& path,

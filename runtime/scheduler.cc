@@ -15,8 +15,8 @@ Scheduler::~Scheduler() {
   for (size_t request : running_) cache_->Remove(requests_[request].sequence);
 }
 
-size_t Scheduler::Add(int64_t num_tokens) {
-  requests_.push_back({.num_tokens = num_tokens});
+size_t Scheduler::Add(int64_t num_tokens, std::optional<SharedPrefix> prefix) {
+  requests_.push_back({.num_tokens = num_tokens, .prefix = prefix});
   waiting_.push_back(requests_.size() - 1);
   return requests_.size() - 1;
 }
@@ -40,6 +40,7 @@ absl::StatusOr<size_t> Scheduler::Fork(size_t request) {
 void Scheduler::Finish(size_t request) {
   std::erase(running_, request);
   std::erase(waiting_, request);
+  requests_[request].prefix.reset();
   if (requests_[request].sequence < 0) return;
   cache_->Remove(requests_[request].sequence);
   requests_[request].sequence = -1;
@@ -48,6 +49,45 @@ void Scheduler::Finish(size_t request) {
 int64_t Scheduler::Computed(size_t request) const {
   const SequenceId sequence = requests_[request].sequence;
   return sequence < 0 ? 0 : cache_->Length(sequence);
+}
+
+bool Scheduler::Awaits(size_t request) const {
+  const std::optional<SharedPrefix>& prefix = requests_[request].prefix;
+  if (!prefix) return false;
+  if (requests_[prefix->request].sequence < 0) return Awaits(prefix->request);
+  return Computed(prefix->request) < prefix->length;
+}
+
+// Requests whose beginning has been computed go on from it. They take no blocks yet.
+void Scheduler::ForkShared() {
+  for (size_t i = 0; i < waiting_.size() && i < static_cast<size_t>(options_.max_sequences) &&
+                     static_cast<int64_t>(running_.size()) < options_.max_sequences;) {
+    Request& request = requests_[waiting_[i]];
+    const std::optional<SharedPrefix> prefix = request.prefix;
+    if (!prefix || Computed(prefix->request) < prefix->length) {
+      ++i;
+      continue;
+    }
+    request.prefix.reset();
+    const auto sequence = cache_->ForkAt(requests_[prefix->request].sequence, prefix->length);
+    if (!sequence.ok()) continue;  // a window has left it behind
+    request.sequence = *sequence;
+    shared_tokens_ += prefix->length;
+    running_.push_back(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<int64_t>(i));
+  }
+}
+
+// As many of the tokens left as the next step may compute: no further than a beginning that others
+// wait for, since a window keeps no more of it.
+int64_t Scheduler::Chunk(size_t request, int64_t left) const {
+  const int64_t computed = Computed(request);
+  for (size_t i = 0; i < waiting_.size() && i < static_cast<size_t>(options_.max_sequences); ++i) {
+    const std::optional<SharedPrefix>& prefix = requests_[waiting_[i]].prefix;
+    if (!prefix || prefix->request != request || prefix->length <= computed) continue;
+    left = std::min(left, prefix->length - computed);
+  }
+  return left;
 }
 
 std::vector<StepEntry> Scheduler::Entries(const std::vector<Work>& work) const {
@@ -96,22 +136,27 @@ void Scheduler::PlanPrefills(int64_t& budget, std::vector<Work>& work) {
     const size_t request = running_[i];
     const int64_t left = requests_[request].num_tokens - Computed(request);
     if (left <= 1) continue;
-    const int64_t chunk = std::min(left, budget);
+    const int64_t chunk = std::min(Chunk(request, left), budget);
     // Blocks that an older request waits for are not given to a younger one.
     if (!Admit(request, chunk, work)) return;
     budget -= chunk;
   }
-  while (budget > 0 && !waiting_.empty() &&
-         static_cast<int64_t>(running_.size()) < options_.max_sequences) {
-    const size_t request = waiting_.front();
-    const int64_t chunk = std::min(requests_[request].num_tokens, budget);
+  for (size_t i = 0; budget > 0 && i < waiting_.size() &&
+                     static_cast<int64_t>(running_.size()) < options_.max_sequences;) {
+    const size_t request = waiting_[i];
+    if (Awaits(request)) {
+      ++i;
+      continue;
+    }
+    const int64_t chunk = std::min(Chunk(request, requests_[request].num_tokens), budget);
     requests_[request].sequence = cache_->AddSequence();
     if (!Admit(request, chunk, work)) {
       cache_->Remove(requests_[request].sequence);
       requests_[request].sequence = -1;
       return;
     }
-    waiting_.pop_front();
+    requests_[request].prefix.reset();
+    waiting_.erase(waiting_.begin() + static_cast<int64_t>(i));
     running_.push_back(request);
     budget -= chunk;
   }
@@ -120,6 +165,7 @@ void Scheduler::PlanPrefills(int64_t& budget, std::vector<Work>& work) {
 absl::StatusOr<Scheduler::Step> Scheduler::Next() {
   Step step;
   if (done()) return step;
+  ForkShared();
   int64_t budget = options_.max_tokens_per_step;
   PlanDecodes(budget, step.work);
   PlanPrefills(budget, step.work);

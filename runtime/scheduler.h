@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +12,12 @@
 #include "pagefuse/runtime/paged_cache.h"
 
 namespace pagefuse {
+
+// A beginning that a request has in common with another one.
+struct SharedPrefix {
+  size_t request = 0;
+  int64_t length = 0;
+};
 
 // Continuous batching over a paged cache: decode first, then prefill chunks, within a token budget.
 // When blocks run out the youngest request gives its blocks back and is computed again later. Knows
@@ -37,8 +44,10 @@ class Scheduler {
   Scheduler(PagedCache* cache, const Options& options);
   ~Scheduler();
 
-  // A request with `num_tokens` known tokens; returns its index, 0, 1, ...
-  size_t Add(int64_t num_tokens);
+  // A request with `num_tokens` known tokens; returns its index, 0, 1, ... One that begins like an
+  // earlier one, by fewer tokens than it has, waits while that one is on its way there, and goes on
+  // from its blocks. If they are gone, or never were, it is computed from the beginning.
+  size_t Add(int64_t num_tokens, std::optional<SharedPrefix> prefix = std::nullopt);
   // One more token is known of a request whose last one was computed.
   void AddToken(size_t request);
   // A request that goes on from where `request` is, sharing its blocks; returns its index. One that
@@ -48,6 +57,8 @@ class Scheduler {
   void Finish(size_t request);
   bool done() const { return running_.empty() && waiting_.empty(); }
   int64_t preemptions() const { return preemptions_; }
+  // Tokens of prompts that were not computed since another request had them.
+  int64_t shared_tokens() const { return shared_tokens_; }
 
   // Takes cache slots for the next step. ResourceExhausted naming the request if it alone does not
   // fit. Empty if nothing is left to do.
@@ -55,10 +66,15 @@ class Scheduler {
 
  private:
   struct Request {
-    int64_t num_tokens = 0;    // known
-    SequenceId sequence = -1;  // -1 while waiting
+    int64_t num_tokens = 0;                             // known
+    SequenceId sequence = -1;                           // -1 while waiting
+    std::optional<SharedPrefix> prefix = std::nullopt;  // until the request runs
   };
   int64_t Computed(size_t request) const;
+  // Whether what the request begins with is still to be computed by the one that has it too.
+  bool Awaits(size_t request) const;
+  void ForkShared();
+  int64_t Chunk(size_t request, int64_t left) const;
   bool Admit(size_t request, int64_t num_tokens, std::vector<Work>& work);
   void PlanDecodes(int64_t& budget, std::vector<Work>& work);
   void PlanPrefills(int64_t& budget, std::vector<Work>& work);
@@ -71,6 +87,7 @@ class Scheduler {
   std::vector<size_t> running_;  // oldest first
   std::deque<size_t> waiting_;
   int64_t preemptions_ = 0;
+  int64_t shared_tokens_ = 0;
 };
 
 }  // namespace pagefuse

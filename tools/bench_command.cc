@@ -203,6 +203,7 @@ absl::Status RunBench(Flags flags) {
   PF_ASSIGN_OR_RETURN(const ModelFolder folder, OpenModelFolder(flags.model, flags.graph));
   PF_ASSIGN_OR_RETURN(const Plan plan, MakePlan(flags, folder.config));
   flags.engine.max_sequences = std::max(flags.engine.max_sequences, Largest(plan.batches));
+  flags.engine.share_prefixes = false;  // every prompt is computed
   std::vector<BenchRow> rows;
   for (const WeightChoice& weights : plan.weights) {
     flags.session.weights.format = weights.name;

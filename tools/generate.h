@@ -42,6 +42,7 @@ struct GenerateFlags {
   ProfileFlags profiling;
   bool chat = false, json = false, stream = false;
   bool logit_error = false, warm_up = false, require_paged = false, ignore_end = false;
+  bool no_shared_prefixes = false;
 };
 
 // The model's folder and its texts; the tokenizer is null where ids are all there is.

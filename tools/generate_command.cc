@@ -307,6 +307,7 @@ absl::Status Generate(GenerateFlags flags) {
   PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
   PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, flags.engine.session.pipeline.options));
   flags.engine.kv_cache = flags.cache.format;
+  flags.engine.share_prefixes = !flags.no_shared_prefixes;
   ProfileLog log;
   PrefillProgress progress;
   flags.engine.session.profile = flags.profiling.wanted();
@@ -386,6 +387,8 @@ void AddAnswerFlags(Command command, GenerateFlags& flags) {
   AddSamplingFlags(command, flags.sampling);
   command.AddNumber("--n", flags.samples, {1, 16}, "answers to each prompt, which is computed once")
       .ShowsDefault();
+  command.AddFlag("--no-shared-prefixes", flags.no_shared_prefixes,
+                  "compute all of each prompt, also what it has in common with others");
   command.AddFlag("--warm-up", flags.warm_up,
                   "prime memory and tables first, so that the first step costs what later ones do");
   command.AddFlag("--logit-error", flags.logit_error,

@@ -58,6 +58,7 @@ Json GenerateFigures(const GenerateFlags& flags, const Decoder& decoder) {
   json["cache_bytes_per_token"] = stats.cache_bytes_per_token;
   json["cache_bytes_per_sequence"] = stats.cache_bytes_per_sequence;
   json["prefill_tokens"] = stats.prefill_tokens;
+  json["shared_tokens"] = stats.shared_tokens;
   json["decode_tokens"] = stats.decode_tokens;
   json["prefill_tokens_per_second"] = PerSecond(stats.prefill_tokens, stats.prefill_seconds);
   json["decode_tokens_per_second"] = PerSecond(stats.decode_tokens, stats.decode_seconds);

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/formats/hadamard.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -108,6 +112,48 @@ std::string BodyWriter::Function(std::string_view name, std::string_view inputs,
   return StrCat(name, " (", inputs, ") => (", outputs, ") {\n", lines_, "}\n");
 }
 
+namespace {
+
+bool IsNameChar(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+
+// "a, b" of each line "a, b = Op (..)".
+absl::flat_hash_set<std::string> AssignedNames(std::string_view lines) {
+  absl::flat_hash_set<std::string> names;
+  for (const auto line : absl::StrSplit(AbslView(lines), '\n')) {
+    const auto equals = line.find(" = ");
+    if (equals == absl::string_view::npos) continue;
+    for (const auto name : absl::StrSplit(line.substr(0, equals), ',')) {
+      names.emplace(absl::StripAsciiWhitespace(name));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string WithPrefix(std::string_view lines, std::string_view prefix,
+                       const std::vector<std::string>& kept) {
+  absl::flat_hash_set<std::string> names = AssignedNames(lines);
+  for (const std::string& name : kept) names.erase(name);
+  std::string text;
+  bool in_attributes = false;
+  for (size_t i = 0; i < lines.size();) {
+    size_t end = i;
+    while (end < lines.size() && IsNameChar(lines[end])) ++end;
+    if (end == i) {
+      if (lines[i] == '<') in_attributes = true;
+      if (lines[i] == '>') in_attributes = false;
+      text += lines[i++];
+      continue;
+    }
+    const std::string name(lines.substr(i, end - i));
+    if (!in_attributes && names.contains(name)) text += prefix;
+    text += name;
+    i = end;
+  }
+  return text;
+}
+
 // H[i][j] = (-1)^(number of common one bits of i and j).
 void WriteHadamard(BodyWriter& w) {
   w.Set("d0", "Squeeze (d)");
@@ -181,6 +227,20 @@ std::string WriteRope(BodyWriter& w, const std::string& x, const CosSinText& tab
   parts.push_back(tail);
   if (end < rope.size) parts.push_back(w.Slice(x, end, rope.size, -1));
   return parts.size() == 1 ? tail : w.Call("Concat <axis = -1>", parts);
+}
+
+// By butterflies, whose sums are those of the kernels: at distance h a row is [size / 2h, 2, h].
+std::string WriteHadamardRotation(BodyWriter& w, const std::string& x,
+                                  const std::vector<int64_t>& dims, bool round) {
+  const int64_t size = dims.back();
+  std::string y = x;
+  for (int64_t h = 1; h < size; h *= 2) {
+    const std::string pairs = w.Reshape(y, {-1, size / (2 * h), 2, h});
+    const auto [a, b] = w.AddPair(StrCat("Split <axis = 2, num_outputs = 2> (", pairs, ")"));
+    y = w.Call("Concat <axis = 2>", {w.Call("Add", {a, b}), w.Call("Sub", {a, b})});
+  }
+  y = w.Call("Mul", {w.Reshape(y, dims), w.Float(HadamardEntry(size))});
+  return round ? w.Cast(w.Cast(y, DataType::kBfloat16), DataType::kFloat) : y;
 }
 
 std::string WriteNorm(BodyWriter& w, const std::string& x, const std::string& eps) {

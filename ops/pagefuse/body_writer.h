@@ -71,6 +71,11 @@ class BodyWriter {
   int next_ = 0;
 };
 
+// Lines of a function's text where the names that they assign begin with `prefix`, so that they can
+// stand beside others; names in `kept` stay. Names of attributes are no such names.
+std::string WithPrefix(std::string_view lines, std::string_view prefix,
+                       const std::vector<std::string>& kept);
+
 // `hadamard`, the Sylvester-Hadamard matrix of size `d` (a value [1]): entries 1 and -1.
 void WriteHadamard(BodyWriter& w);
 
@@ -100,6 +105,11 @@ struct RopeText {
 };
 std::string WriteRope(BodyWriter& w, const std::string& x, const CosSinText& table,
                       const RopeText& rope);
+
+// HadamardRotate of each row of float x [lead..., size], `dims` as Reshape takes them; behind it
+// rounded to bfloat16 and back with `round`.
+std::string WriteHadamardRotation(BodyWriter& w, const std::string& x,
+                                  const std::vector<int64_t>& dims, bool round);
 
 // The RMS norm of float x over its last axis, without weight: x / sqrt(mean(x^2) + eps).
 std::string WriteNorm(BodyWriter& w, const std::string& x, const std::string& eps);

@@ -191,6 +191,8 @@ bool IsDequantisingRead(const Node& node) {
 }  // namespace
 
 bool IsAttentionOp(const Node& node) {
+  // Attention with a sink that no paged op took up.
+  if (node.Is("SinkAttention", "pagefuse")) return true;
   const bool known = node.domain().empty() || node.domain() == "com.microsoft";
   return known && IsOneOf(node, {"Attention", "GroupQueryAttention", "MultiHeadAttention",
                                  "PagedAttention", "DecoderMaskedMultiHeadAttention"});

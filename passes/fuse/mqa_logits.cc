@@ -24,6 +24,17 @@ bool IsE4m3(const Value& value) {
   return value.dtype() == DataType::kFloat8E4M3FN || value.dtype() == DataType::kUint8;
 }
 
+// Dense keys are codes; numbers are scored over paged keys, which the page stage puts in.
+absl::Status CheckCodes(const LogitsSite& site) {
+  for (const Value* value : {site.query.value, site.key.value}) {
+    if (IsE4m3(*value)) continue;
+    return Refused(StrCat("\"", value->name(),
+                          "\": expected float8e4m3fn codes, or keys in a paged ",
+                          "cache, got dense ", DataTypeName(value->dtype())));
+  }
+  return absl::OkStatus();
+}
+
 // Bounds of the keys that a row sees: first <= n <= last.
 struct Range {
   std::optional<IndexForm> first, last;
@@ -52,9 +63,6 @@ class DenseLogitsPorts {
       : builder_(builder), site_(site), arranger_(builder, Sources(site)) {}
 
   absl::StatusOr<Value*> Build() {
-    if (!IsE4m3(*site_.query.value) || !IsE4m3(*site_.key.value)) {
-      return Refused("queries and keys are no float8e4m3fn codes");
-    }
     if (site_.key_factors.size() != 1) return Refused("keys have no scale, or more than one");
     PF_ASSIGN_OR_RETURN(const AxisAtoms rows, RowsOfLogits(site_));
     if (rows.size() != 1) return Refused("a row of queries is no single axis");
@@ -144,6 +152,7 @@ class FuseIndexLogitsPass : public SitePass {
     Value* output = node.output(0);
     ElementReader whole(context.contents);
     PF_ASSIGN_OR_RETURN(LogitsSite site, ReadLogits(whole, output, {}));
+    if (!IsPaged(site)) PF_RETURN_IF_ERROR(CheckCodes(site));
     ElementReader split(context.contents);
     ElementReader* reader = &whole;
     if (const auto fast = RowsOfSequence(site)) {

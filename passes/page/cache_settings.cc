@@ -114,7 +114,9 @@ std::string FormatOfAll(const std::string& full, const std::string& window) {
 std::optional<std::string> IndexFormatOf(const Model& model) {
   std::set<std::string> formats;
   for (const auto& node : model.graph->nodes()) {
-    const Value* keys = node->Is("PagedMqaLogits", "pagefuse") ? node->input(1) : nullptr;
+    const bool scores =
+        node->Is("PagedMqaLogits", "pagefuse") || node->Is("PagedIndexerTopK", "pagefuse");
+    const Value* keys = scores ? node->input(1) : nullptr;
     if (keys && keys->producer() && keys->producer()->domain() == "pagefuse") {
       formats.insert(FormatOfSharedRows(*node));
     }

@@ -10,6 +10,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/symbolic_arithmetic.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/logits_site.h"
 
@@ -244,8 +245,7 @@ class SelectionReader {
         return Refused(key, "keys [B, T, D] joined along axis 1", StrCat("axis ", axis));
       }
       if (key.value->uses().size() != 1) {
-        return Refused(key, "keys that the scores alone read",
-                       StrCat(key.value->uses().size(), " uses"));
+        return Refused(key, "keys that the scores alone read", ReadersText(*key.value));
       }
       result.past = join->input(0);
       result.keys = key.value;

@@ -11,6 +11,7 @@
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/packed_heads.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/latent_attention.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
@@ -43,8 +44,10 @@ bool IsJoin(const Node* node, int rank) {
 absl::StatusOr<Joined> SplitJoin(const Node& attention, Value* all) {
   const Node* concat = all->producer();
   if (!IsJoin(concat, all->shape()->rank())) return Joined{.fresh = all};
+  // The present that an export gives back is no reader: paging drops it.
   if (all->uses().size() != 1) {
-    return Unfit(attention, StrCat("its latent rows \"", all->name(), "\" are read elsewhere"));
+    return Unfit(attention, StrCat("its latent rows \"", all->name(),
+                                   "\": expected one reader, got ", ReadersText(*all)));
   }
   return Joined{.fresh = concat->input(1), .past = concat->input(0)};
 }

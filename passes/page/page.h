@@ -16,6 +16,8 @@ inline constexpr int64_t kMaxBlockSize = int64_t{1} << 20;
 std::unique_ptr<Pass> InsertPagedCache();
 // Query, rotation and insert of rows that a window keeps, in one op.
 std::unique_ptr<Pass> FuseWindowRows();
+// Rotation of an indexer's queries and the factors of its weights, in one op.
+std::unique_ptr<Pass> FuseIndexQueries();
 // Logits of each sequence's last token only. Option logits=all keeps all rows.
 std::unique_ptr<Pass> SelectLogits();
 

@@ -100,13 +100,14 @@ absl::StatusOr<TokenAxes> RowsTimesFixedRule(const RowsNode& node) {
   return node.axes(0);
 }
 
-// Row t of x times the matrix that expert_ids[t] names.
+// Row t / repeat of x times the matrix that expert_ids[t] names.
 absl::StatusOr<TokenAxes> GroupedRule(const RowsNode& node) {
   PF_RETURN_IF_ERROR(node.CheckFixedFrom(2));
   PF_RETURN_IF_ERROR(node.CheckApart(0, 1));
-  PF_ASSIGN_OR_RETURN(TokenAxes axes, node.Joined(node.axes(0), node.axes(1)));
-  if (node.axes(0) != node.axes(1)) return node.Mixes("rows and experts are of different tokens");
-  return axes;
+  TokenAxes rows = node.axes(0);
+  if (rows.token >= 0) rows.per_token *= node.Int("repeat", 1);
+  if (rows != node.axes(1)) return node.Mixes("rows and experts are of different tokens");
+  return rows;
 }
 
 // com.microsoft.MoE and QMoE: rows [B, S, H] or [T, H] and their router's probabilities [T, E].

@@ -19,6 +19,7 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/page.h"
+#include "pagefuse/passes/page/rotary_rows.h"
 #include "pagefuse/passes/rule.h"
 #include "pagefuse/passes/words/last_axis_part.h"
 
@@ -104,19 +105,9 @@ absl::Status CheckTypes(const Match& match) {
                        DataTypeName(q)));
 }
 
-// Rows [1, T, R/2] of cosines and sines, side by side [T, R].
-Value* CosSin(GraphBuilder& builder, Value* cos, Value* sin) {
-  const auto row = [&](Value* table) {
-    Value* rows = builder.Add("Squeeze", {table, builder.Ints({0})});
-    if (table->dtype() != DataType::kFloat16) return rows;
-    return builder.Add("Cast", {rows}, "to", static_cast<int64_t>(DataType::kFloat));
-  };
-  return builder.Add("Concat", {row(cos), row(sin)}, "axis", int64_t{1});
-}
-
-Value* PlacesOf(GraphBuilder& builder, Value* slots) {
-  Value* count = builder.Add("Squeeze", {builder.Size(slots, 0)});
-  return builder.Add("Range", {builder.Int(0), count, builder.Int(1)});
+// The row of a table [1, T, R/2].
+Value* TableRows(GraphBuilder& builder, Value* table) {
+  return builder.Add("Squeeze", {table, builder.Ints({0})});
 }
 
 absl::StatusOr<std::vector<Value*>> Fused(const Match& match, Graph& graph, Node* anchor) {
@@ -129,11 +120,11 @@ absl::StatusOr<std::vector<Value*>> Fused(const Match& match, Graph& graph, Node
   Value* query = builder.Add("Reshape", {tokens, builder.Ints({-1, heads, size})});
   Value* row = builder.Add("Reshape", {HalvesOf(match, "kv").whole, builder.Ints({-1, size})});
   Value* slots = match.value("slots");
-  Node* insert =
-      builder.AddNode("pagefuse", "QNormRopeKvInsert",
-                      {query, row, match.value("kv_cache"), slots, PlacesOf(builder, slots),
-                       CosSin(builder, match.value("cos"), match.value("sin"))},
-                      2);
+  Value* cos_sin = CosSinRows(builder, TableRows(builder, match.value("cos")),
+                              TableRows(builder, match.value("sin")));
+  Node* insert = builder.AddNode(
+      "pagefuse", "QNormRopeKvInsert",
+      {query, row, match.value("kv_cache"), slots, RowNumbers(builder, slots), cos_sin}, 2);
   PF_ASSIGN_OR_RETURN(const float epsilon, norm.FloatAttribute("epsilon", 1e-5f));
   insert->SetAttribute("format", MakeAttribute(std::string("none")));
   insert->SetAttribute("eps", MakeAttribute(epsilon));

@@ -29,14 +29,18 @@ absl::Status CheckInputs(const Node& insert) {
   return absl::OkStatus();
 }
 
+absl::Status TakesNoCodes(const Value& cache, std::string_view reader, const Node& other) {
+  return absl::FailedPreconditionError(StrCat("quantise-kv-cache: \"", cache.name(),
+                                              "\": expected no reader but ", reader, ", got ",
+                                              other.Description()));
+}
+
 // Only PagedAttention knows how to read a quantised cache.
 absl::Status CheckReaders(const Node& insert) {
   for (int i : kCacheOuts) {
     for (const Use& use : insert.output(i)->uses()) {
       if (use.node->Is("PagedAttention", "pagefuse")) continue;
-      return absl::FailedPreconditionError(StrCat("quantise-kv-cache: ", use.node->Description(),
-                                                  " reads \"", insert.output(i)->name(),
-                                                  "\" and takes no quantised cache"));
+      return TakesNoCodes(*insert.output(i), "PagedAttention", *use.node);
     }
   }
   return absl::OkStatus();
@@ -90,9 +94,7 @@ absl::Status CheckRowCache(const Node& insert, const CachePorts& ports, const Ca
   }
   for (const Use& use : insert.output(ports.out)->uses()) {
     if (use.node->Is(reader.op, "pagefuse") && use.index == reader.port) continue;
-    return absl::FailedPreconditionError(StrCat("quantise-kv-cache: ", use.node->Description(),
-                                                " reads \"", insert.output(ports.out)->name(),
-                                                "\" and takes no quantised cache"));
+    return TakesNoCodes(*insert.output(ports.out), reader.op, *use.node);
   }
   return absl::OkStatus();
 }

@@ -17,6 +17,10 @@ struct CacheSite {
   Node* insert = nullptr;  // PagedCacheInsert without a format, or MlaCacheInsert
   CacheLayer layer = {};
   CacheChoice choice = {};
+  // Of index keys: whether queries become codes too, where an op rotates them, and whether both are
+  // rotated by a Hadamard matrix first.
+  bool codes_queries = false;
+  bool hadamard = false;
 };
 
 // InvalidArgument naming the pass, the node, the layer and the format. `what` says what was expected

@@ -1,6 +1,7 @@
 #include "pagefuse/passes/quantise/latent_cache.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,6 +47,14 @@ GroupedRowFormat LatentFormatOf(const Node& insert) {
   const int64_t latent = SizeOf(insert.input(kRows));
   return Fp8DsMlaRow(latent, SizeOf(insert.input(kRotated)),
                      GroupSizeFor(latent, Fp8DsMlaRow().group));
+}
+
+// The op that rotates the queries of scores, or null.
+Node* QueryOpOf(const Node& logits) {
+  Node* op = logits.input(0)->producer();
+  const bool rotates = op && op->Is("IndexerQRopeQuant", "pagefuse") &&
+                       op->StringAttribute("format", "fp8").value_or("") == "none";
+  return rotates ? op : nullptr;
 }
 
 }  // namespace
@@ -106,8 +115,10 @@ bool WritesIndexKeys(const Node& insert) {
     return false;
   }
   const std::vector<Use>& uses = insert.output(0)->uses();
-  return std::any_of(uses.begin(), uses.end(),
-                     [](const Use& use) { return use.node->Is("PagedMqaLogits", "pagefuse"); });
+  return std::any_of(uses.begin(), uses.end(), [](const Use& use) {
+    return use.node->Is("PagedMqaLogits", "pagefuse") ||
+           use.node->Is("PagedIndexerTopK", "pagefuse");
+  });
 }
 
 const Node* RowsChosenBy(const Node& index_insert) {
@@ -129,11 +140,44 @@ absl::Status CheckIndexSize(const CacheSite& site, const Value* rows) {
   const bool packed = site.choice.grouped_bits == 4;
   const int64_t unit = packed ? IndexerMxfp4Row(0).group : 1;
   const int64_t size = SizeOf(rows);
+  if (site.hadamard && !std::has_single_bit(static_cast<uint64_t>(size))) {
+    return SiteError(
+        site, *site.insert,
+        StrCat("indexer_hadamard: expected index keys of a power of two, got ", SizeText(rows)));
+  }
   if (size > 0 && size % unit == 0) return absl::OkStatus();
   return SiteError(site, *site.insert,
                    StrCat(packed ? "indexer_mxfp4: expected index keys of a multiple of 32"
                                  : "indexer_fp8: expected index keys of a known size",
                           ", got ", SizeText(rows)));
+}
+
+absl::Status CheckIndexQueries(const CacheSite& site, const Value& keys) {
+  if (!site.hadamard) return absl::OkStatus();
+  for (const Use& use : keys.uses()) {
+    if (QueryOpOf(*use.node)) continue;
+    const Value* q = use.node->input(0);
+    return SiteError(
+        site, *use.node,
+        StrCat("indexer_hadamard: expected queries of IndexerQRopeQuant, got \"", q->name(),
+               "\" of ", q->producer() ? q->producer()->Description() : "the graph's inputs"));
+  }
+  return absl::OkStatus();
+}
+
+void StoreIndexQueries(const CacheSite& site, Node& logits) {
+  const bool packed = site.choice.grouped_bits == 4;
+  logits.SetAttribute("format", MakeAttribute(std::string(packed ? "mxfp4" : "fp8")));
+  Node* queries = QueryOpOf(logits);
+  if (!queries) return;
+  if (site.hadamard) queries->SetAttribute("hadamard", MakeAttribute(int64_t{1}));
+  // Scores over keys of 4 bits are those of queries that are numbers.
+  const Value& codes = *queries->output(0);
+  if (packed || !site.codes_queries || codes.uses().size() != 1 || codes.is_output()) return;
+  // As bytes, like those of the cache: files of older opsets have no other.
+  queries->SetAttribute("format", MakeAttribute(std::string("fp8")));
+  queries->SetAttribute("fp8_storage", MakeAttribute(std::string("uint8")));
+  queries->output(0)->set_dtype(DataType::kUint8);
 }
 
 GroupedRowFormat IndexFormatFor(const CacheSite& site, int64_t size) {
@@ -144,6 +188,7 @@ absl::Status CheckIndexKeys(const CacheSite& site) {
   const Node& insert = *site.insert;
   if (WritesCompressedRows(insert)) return CheckCompressedKeys(site);
   PF_RETURN_IF_ERROR(CheckRowCache(insert, kPorts, {"PagedMqaLogits", kReadCache}));
+  PF_RETURN_IF_ERROR(CheckIndexQueries(site, *insert.output(0)));
   return CheckIndexSize(site, insert.input(kRows));
 }
 
@@ -158,7 +203,6 @@ void StoreIndexKeys(Graph& graph, const CacheSite& site) {
     return RetypeRowCache(*insert, kPorts, DataType::kBfloat16);
   }
   const bool packed = site.choice.grouped_bits == 4;
-  const Attribute format = MakeAttribute(std::string(packed ? "mxfp4" : "fp8"));
   RetypeRowCache(*insert, kPorts, DataType::kUint8, {BlockSizeOf(*insert), rows.TokenBytes()});
   Node* quantised = builder.AddNode("pagefuse", "IndexerKQuantInsert",
                                     {keys, insert->input(kSlots), insert->input(kCache)}, 1);
@@ -166,11 +210,12 @@ void StoreIndexKeys(Graph& graph, const CacheSite& site) {
   out->set_dtype(DataType::kUint8);
   out->set_shape(insert->output(0)->shape());
   if (packed) {
-    quantised->SetAttribute("format", format);
+    quantised->SetAttribute("format", MakeAttribute(std::string("mxfp4")));
   } else if (rows != IndexerFp8Row(kPublishedKey, kPublishedKey)) {
     quantised->SetAttribute("quant_block_size", MakeAttribute(rows.coded));
   }
-  for (const Use& use : insert->output(0)->uses()) use.node->SetAttribute("format", format);
+  if (site.hadamard) quantised->SetAttribute("hadamard", MakeAttribute(int64_t{1}));
+  for (const Use& use : insert->output(0)->uses()) StoreIndexQueries(site, *use.node);
   graph.ReplaceAllUses(insert->output(0), out);
   graph.EraseNode(insert);
 }

@@ -36,6 +36,10 @@ const Node* RowsChosenBy(const Node& index_insert);
 
 // InvalidArgument naming layer, size and format if the format has no codes for index keys `rows`.
 absl::Status CheckIndexSize(const CacheSite& site, const Value* rows);
+// FailedPrecondition naming the node if queries of the keys cannot be rotated as the site says.
+absl::Status CheckIndexQueries(const CacheSite& site, const Value& keys);
+// Gives what scores the keys, and the op that rotates its queries, the format of the site.
+void StoreIndexQueries(const CacheSite& site, Node& logits);
 // How keys of so many elements are stored.
 GroupedRowFormat IndexFormatFor(const CacheSite& site, int64_t size);
 
@@ -47,7 +51,7 @@ absl::Status CheckIndexKeys(const CacheSite& site);
 //   s = PagedMqaLogits <format = bf16> (q, kv_cache_out, ..)
 //     =>  kv_cache_out = IndexerKQuantInsert <format = F> (k rounded to bfloat16, slots, kv_cache)
 //         s = PagedMqaLogits <format = F> (q, kv_cache_out, ..)
-// or, for bf16, the same over a cache of bfloat16.
+// where IndexerQRopeQuant <format = none> gives q, that op quantises it too, if F is fp8; or, for bf16, the same over a cache of bfloat16.
 void StoreIndexKeys(Graph& graph, const CacheSite& site);
 
 }  // namespace pagefuse

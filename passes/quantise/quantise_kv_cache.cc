@@ -2,6 +2,7 @@
 // (row_cache.h), slots of codes of keys and values (slot_cache.h), or latent rows and index keys
 // (latent_cache.h), layer by layer.
 #include <algorithm>
+#include <array>
 #include <span>
 
 #include "pagefuse/base/status_macros.h"
@@ -18,6 +19,10 @@
 
 namespace pagefuse {
 namespace {
+
+// Values of options, the default first.
+constexpr std::array<std::string_view, 2> kIndexQueries = {"fp8", "none"};
+constexpr std::array<std::string_view, 2> kOffOn = {"off", "on"};
 
 absl::Status OfPass(const absl::Status& status) {
   if (status.ok()) return status;
@@ -79,9 +84,33 @@ absl::StatusOr<std::vector<CacheSite>> FindSites(const Graph& graph, const Cache
   return sites;
 }
 
+// What the options say of index keys and the queries that score them.
+struct IndexOptions {
+  CacheChoice keys;
+  bool codes_queries = false;
+  bool hadamard = false;
+
+  static absl::StatusOr<IndexOptions> Read(const PassContext& context) {
+    const auto keys = FindIndexChoice(context.Option("indexer_cache", "none"));
+    if (!keys.ok()) {
+      return absl::InvalidArgumentError(
+          StrCat("option indexer_cache: ", StdView(keys.status().message())));
+    }
+    const IndexOptions options = {
+        .keys = *keys,
+        .codes_queries = context.Option("indexer_query", kIndexQueries[0]) == kIndexQueries[0],
+        .hadamard = context.Option("indexer_hadamard", kOffOn[0]) == kOffOn[1]};
+    if (!options.hadamard || options.keys.grouped()) return options;
+    return absl::InvalidArgumentError(
+        StrCat("option indexer_hadamard: expected an indexer_cache of codes, fp8 or mxfp4, got ",
+               options.keys.name));
+  }
+};
+
 // Inserts of index keys that are to have another format; each layer is that of the rows they choose.
 absl::StatusOr<std::vector<CacheSite>> FindIndexSites(const Graph& graph,
-                                                      const CacheChoice& choice) {
+                                                      const IndexOptions& options) {
+  const CacheChoice& choice = options.keys;
   const std::vector<Node*> layers = LayersOf(graph);
   std::vector<CacheSite> sites;
   bool any = choice.changes_nothing() || layers.empty();
@@ -92,7 +121,9 @@ absl::StatusOr<std::vector<CacheSite>> FindIndexSites(const Graph& graph,
     const CacheSite site{
         .insert = node.get(),
         .layer = {.index = layer - layers.begin(), .count = static_cast<int64_t>(layers.size())},
-        .choice = choice};
+        .choice = choice,
+        .codes_queries = options.codes_queries,
+        .hadamard = options.hadamard};
     if (ChangesSharedRows(site)) sites.push_back(site);
   }
   if (any) return sites;
@@ -124,6 +155,14 @@ class QuantiseKvCachePass : public Pass {
          RowNames()},
         {"indexer_cache", "format of the index keys by which rows are chosen, none by default",
          NamesOf(IndexChoices())},
+        {"indexer_query",
+         "format of index queries beside index keys of fp8, fp8 by default, as published kernels "
+         "have it",
+         {kIndexQueries.begin(), kIndexQueries.end()}},
+        {"indexer_hadamard",
+         "rotation of index queries and keys by a Hadamard matrix before they become codes, off by "
+         "default",
+         {kOffOn.begin(), kOffOn.end()}},
         {.name = "kv_cache_skip_layers",
          .description = "layers that keep the type of keys and values, with commas; negative ones "
                         "from the last, -1; none by default"},
@@ -137,12 +176,9 @@ class QuantiseKvCachePass : public Pass {
     const auto plan = CachePlan::Parse(context.Option("kv_cache", "none"),
                                        context.Option("kv_cache_skip_layers", ""));
     if (!plan.ok()) return OfPass(plan.status());
-    const auto index = FindIndexChoice(context.Option("indexer_cache", "none"));
-    if (!index.ok()) {
-      return OfPass(absl::InvalidArgumentError(
-          StrCat("option indexer_cache: ", StdView(index.status().message()))));
-    }
-    if (plan->changes_nothing() && index->changes_nothing()) return false;
+    const auto index = IndexOptions::Read(context);
+    if (!index.ok()) return OfPass(index.status());
+    if (plan->changes_nothing() && index->keys.changes_nothing()) return false;
     PF_ASSIGN_OR_RETURN(const ScaleOptions options, ScaleOptions::Read(context));
     PF_ASSIGN_OR_RETURN(const std::vector<CacheSite> index_sites,
                         FindIndexSites(*model.graph, *index));

@@ -243,6 +243,7 @@ Node* PutCodes(Graph& graph, const WeightSite& site, const std::vector<CodeValue
   } else if (site.is_grouped) {
     made = builder.AddNode("pagefuse", "GroupedMatMulNBits",
                            {old->input(0), old->input(1), codes[0].codes, codes[0].scales}, 1);
+    if (old->attribute("repeat")) made->SetAttribute("repeat", *old->attribute("repeat"));
     SetSizes(*made, site.weights[0].matrix, bits);
   } else if (codes.size() == 2) {
     made = builder.AddNode(

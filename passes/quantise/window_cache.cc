@@ -154,6 +154,7 @@ void StoreWindowRows(const CacheSite& site) {
 
 absl::Status CheckCompressedKeys(const CacheSite& site) {
   PF_RETURN_IF_ERROR(CheckRowCache(*site.insert, kCompressed, kLogits));
+  PF_RETURN_IF_ERROR(CheckIndexQueries(site, *site.insert->output(kCompressed.out)));
   return CheckIndexSize(site, site.insert->input(kCcIn["rms_weight"]));
 }
 
@@ -167,9 +168,8 @@ void StoreCompressedKeys(const CacheSite& site) {
                       MakeAttribute(std::string(packed ? "indexer_mxfp4" : "indexer_fp8")));
   insert.SetAttribute("kv_block_size", MakeAttribute(block_size));
   RetypeRowCache(insert, kCompressed, DataType::kUint8, {block_size, rows.TokenBytes()});
-  for (const Use& use : insert.output(kCompressed.out)->uses()) {
-    use.node->SetAttribute("format", MakeAttribute(std::string(packed ? "mxfp4" : "fp8")));
-  }
+  if (site.hadamard) insert.SetAttribute("hadamard", MakeAttribute(int64_t{1}));
+  for (const Use& use : insert.output(kCompressed.out)->uses()) StoreIndexQueries(site, *use.node);
 }
 
 }  // namespace pagefuse

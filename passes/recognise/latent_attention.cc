@@ -3,7 +3,9 @@
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/words/last_axis_part.h"
 
 namespace pagefuse {
@@ -88,8 +90,11 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
   const Node* joined = LastAxisPair(k);
   if (joined == nullptr) return absl::NotFoundError("keys are not joined of two parts");
   if (k == v) return absl::NotFoundError("keys are values");
-  if (k->uses().size() != 1 || v->uses().size() != 1 || k->is_output() || v->is_output()) {
-    return Missing("expanded keys or values are read elsewhere");
+  for (const Value* expanded : {k, v}) {
+    if (HasOneReader(*expanded)) continue;
+    return Missing(StrCat("expanded ", expanded == k ? "keys" : "values", " \"", expanded->name(),
+                          "\": expected no reader but ", attention.Description(), ", got ",
+                          ReadersAndCallerText(*expanded)));
   }
   if (attention.input(Attention::kKeyLengths) != nullptr)
     return Missing("attention has its own key lengths");

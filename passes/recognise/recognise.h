@@ -14,7 +14,7 @@ inline PassOption AbsorbMlaOption() {
 
 std::unique_ptr<Pass> RecogniseRmsNorm();
 std::unique_ptr<Pass> RecogniseRope();
-std::unique_ptr<Pass> RecogniseInterleavedRope();
+std::unique_ptr<Pass> RecogniseRopeByElement();
 std::unique_ptr<Pass> RecogniseWindowCompress();
 std::unique_ptr<Pass> RecogniseHyperConnections();
 std::unique_ptr<Pass> RecogniseActivation();

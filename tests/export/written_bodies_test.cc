@@ -110,6 +110,17 @@ TEST(WrittenModel, NamesOverloadsNowhere) {
   }
 }
 
+// Index queries that are codes leave one op and enter another as bytes, in a file as here.
+TEST(WrittenModel, CodesOfIndexQueriesAreReadAgain) {
+  auto model = LoadModel(SourcePath("models/deepseek_v32_A18/model.onnx"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_TRUE(RunPipeline(*model, {.options = {{"indexer_cache", "fp8"}}}).ok());
+  auto written = Written(*model, kOldestTarget);
+  ASSERT_TRUE(written.ok()) << written.status();
+  const auto report = RunPipeline(*written);
+  EXPECT_TRUE(report.ok()) << report.status();
+}
+
 // A runtime that takes input and output for one memory copies nothing.
 TEST(WrittenModel, CachesAreWrittenStraight) {
   for (const char* mode : {"none", "fp8_per_token_head", "int8_per_token_head"}) {

@@ -96,6 +96,28 @@ TEST_P(Batch, PreemptionByAFullCacheChangesNothing) {
   }
 }
 
+// Beginnings that end inside blocks and windows: 16 to 37 tokens.
+TEST_P(Batch, PromptsThatBeginAlikeShareTheirCache) {
+  std::vector<Request> requests = EightPrompts(GetParam());
+  const std::vector<int64_t> beginning = requests[3].prompt;
+  for (size_t i = 4; i < requests.size(); ++i) {
+    std::copy_n(beginning.begin(), 16 + 7 * (i - 4), requests[i].prompt.begin());
+  }
+  const auto alone = Alone(GetParam(), requests, {});
+  for (const int64_t step : {19, 512}) {
+    auto engine = Engine::Create(LoadBundled(GetParam()), {.max_tokens_per_step = step});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const auto completions = (*engine)->Generate(requests);
+    ASSERT_TRUE(completions.ok()) << completions.status();
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ((*completions)[i].tokens, alone[i]) << i;
+    EXPECT_GE((*engine)->stats().shared_tokens, 16) << step;
+    if (step == 512) {
+      EXPECT_EQ((*engine)->stats().shared_tokens, 16 + 23 + 30 + 37);
+    }
+    EXPECT_EQ((*engine)->cache().blocks_in_use(), 0);
+  }
+}
+
 // A prompt ends inside a block, and behind 1 to 3 tokens of a window of 4 and 1 to 7 of one of 8.
 class Forks : public testing::TestWithParam<std::tuple<const char*, int>> {};
 

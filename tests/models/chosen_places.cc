@@ -63,7 +63,7 @@ Places PlacesOfThePagedGraph(Model model, const std::vector<int64_t>& tokens, in
                              const std::map<std::string, std::string>& options) {
   EXPECT_TRUE(RunPipeline(model, {.options = options}).ok());
   const std::vector<std::string> names =
-      ShowPlaces(model, 0, [](const Node& node) { return node.Is("IndexerTopK", "pagefuse"); });
+      ShowPlaces(model, 0, [](const Node& node) { return node.Is("PagedIndexerTopK", "pagefuse"); });
   const auto paged = PagedModel::Create(std::move(model), {});
   EXPECT_TRUE(paged.ok()) << paged.status();
   const auto length = static_cast<int64_t>(tokens.size());

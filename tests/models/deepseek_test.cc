@@ -98,8 +98,8 @@ Paged Chosen(const char* name) {
   return {name,
           896,
           {{"MlaCacheInsert", 2},
-           {"PagedMqaLogits", 1},
-           {"IndexerTopK", 1},
+           {"IndexerQRopeQuant", 1},
+           {"PagedIndexerTopK", 1},
            {"ReqIndexToSlot", 1},
            {"SparseMlaAttention", 1}}};
 }
@@ -107,7 +107,7 @@ Paged Chosen(const char* name) {
 class PagedLatents : public testing::TestWithParam<Paged> {
  protected:
   static const char* name() { return GetParam().name; }
-  static bool has_index_keys() { return GetParam().ops_a_layer.contains("PagedMqaLogits"); }
+  static bool has_index_keys() { return GetParam().ops_a_layer.contains("PagedIndexerTopK"); }
 };
 
 INSTANTIATE_TEST_SUITE_P(Exports, PagedLatents,
@@ -254,30 +254,45 @@ struct RoundedKeys {
   const char* format;
   int64_t ratio;
   double least;  // share of the keys that are chosen in both formats, over rows that leave keys out
+  const char* query = "fp8";
+  const char* hadamard = "off";
 };
 
 void PrintTo(const RoundedKeys& keys, std::ostream* out) {
-  *out << keys.model << " " << keys.format;
+  *out << keys.model << " " << keys.format << ", queries " << keys.query << ", hadamard "
+       << keys.hadamard;
 }
 
 class RoundedChoice : public testing::TestWithParam<RoundedKeys> {};
 
-INSTANTIATE_TEST_SUITE_P(Formats, RoundedChoice,
-                         testing::Values(RoundedKeys{"deepseek_v32p_A18", "bf16", 1, 0.99},
-                                         RoundedKeys{"deepseek_v32p_A18", "fp8", 1, 0.96},
-                                         RoundedKeys{"deepseek_v4p_A18", "bf16", 4, 0.99},
-                                         RoundedKeys{"deepseek_v4p_A18", "fp8", 4, 0.95}));
+INSTANTIATE_TEST_SUITE_P(
+    Formats, RoundedChoice,
+    testing::Values(RoundedKeys{"deepseek_v32p_A18", "bf16", 1, 0.99},
+                    RoundedKeys{"deepseek_v32p_A18", "fp8", 1, 0.96},
+                    RoundedKeys{"deepseek_v32p_A18", "fp8", 1, 0.96, "none"},
+                    RoundedKeys{"deepseek_v32p_A18", "fp8", 1, 0.96, "none", "on"},
+                    RoundedKeys{"deepseek_v32p_A18", "fp8", 1, 0.96, "fp8", "on"},
+                    RoundedKeys{"deepseek_v32p_A18", "mxfp4", 1, 0.9, "none", "off"},
+                    RoundedKeys{"deepseek_v32p_A18", "mxfp4", 1, 0.9, "none", "on"},
+                    RoundedKeys{"deepseek_v4p_A18", "bf16", 4, 0.99},
+                    RoundedKeys{"deepseek_v4p_A18", "fp8", 4, 0.95},
+                    RoundedKeys{"deepseek_v4p_A18", "fp8", 4, 0.95, "none"},
+                    RoundedKeys{"deepseek_v4p_A18", "fp8", 4, 0.95, "none", "on"},
+                    RoundedKeys{"deepseek_v4p_A18", "fp8", 4, 0.95, "fp8", "on"},
+                    RoundedKeys{"deepseek_v4p_A18", "mxfp4", 4, 0.88, "none", "off"},
+                    RoundedKeys{"deepseek_v4p_A18", "mxfp4", 4, 0.88, "none", "on"}));
 
 TEST_P(RoundedChoice, KeepsMostOfTheKeys) {
   const RoundedKeys& keys = GetParam();
   const Greedy greedy = LoadGreedy(keys.model);
   std::vector<int64_t> tokens = greedy.prompt;
   tokens.insert(tokens.end(), greedy.tokens.begin(), greedy.tokens.end() - 1);
-  const auto places = [&](const char* format) {
-    return PlacesOfThePagedGraph(LoadBundled(keys.model), tokens, keys.ratio,
-                                 {{"indexer_cache", format}});
+  const auto places = [&](std::map<std::string, std::string> options) {
+    return PlacesOfThePagedGraph(LoadBundled(keys.model), tokens, keys.ratio, options);
   };
-  const Places exact = places("none"), rounded = places(keys.format);
+  const Places exact = places({}), rounded = places({{"indexer_cache", keys.format},
+                                                     {"indexer_query", keys.query},
+                                                     {"indexer_hadamard", keys.hadamard}});
   ASSERT_EQ(rounded.size(), exact.size());
   int64_t chosen = 0, both = 0;
   for (size_t layer = 0; layer < exact.size(); ++layer) {
@@ -303,6 +318,7 @@ struct Rounded {
   const char* index_keys;
   const char* recorded;  // its name in quantised.json
   int64_t bytes;         // a token and layer; of V4 all layers
+  const char* index_query = "none";
 };
 
 void PrintTo(const Rounded& rounded, std::ostream* out) {
@@ -313,20 +329,23 @@ class RoundedLatents : public testing::TestWithParam<Rounded> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Formats, RoundedLatents,
-    testing::Values(Rounded{"deepseek_v3p_B18", "bf16", "", "bfloat16", 1152},
-                    Rounded{"deepseek_v3p_B18", "fp8", "", "fp8_ds_mla", 656},
-                    Rounded{"deepseek_v32p_A18", "bf16", "bf16", "bfloat16", 1408},
-                    Rounded{"deepseek_v32p_A18", "fp8", "none", "fp8_ds_mla", 1168},
-                    Rounded{"deepseek_v32p_A18", "none", "fp8", "indexer_fp8", 2436},
-                    Rounded{"deepseek_v32p_A18", "none", "mxfp4", "indexer_mxfp4", 2372},
-                    Rounded{"deepseek_v32p_A18", "fp8", "fp8", "fp8_ds_mla+indexer_fp8", 788},
-                    // In blocks of 16 rows: 9792 bytes, of 584 a row what fills them up included.
-                    Rounded{"deepseek_v4p_A18", "bf16", "bf16", "bfloat16", 648},
-                    Rounded{"deepseek_v4p_A18", "fp8", "none", "fp8_ue8m0", 567},
-                    Rounded{"deepseek_v4p_A18", "none", "fp8", "indexer_fp8", 1106},
-                    Rounded{"deepseek_v4p_A18", "none", "mxfp4", "indexer_mxfp4", 1074},
-                    Rounded{"deepseek_v4p_A18", "fp8", "fp8", "fp8_ue8m0+indexer_fp8", 377},
-                    Rounded{"deepseek_v4p_A18", "fp8", "mxfp4", "fp8_ue8m0+indexer_mxfp4", 345}));
+    testing::Values(
+        Rounded{"deepseek_v3p_B18", "bf16", "", "bfloat16", 1152},
+        Rounded{"deepseek_v3p_B18", "fp8", "", "fp8_ds_mla", 656},
+        Rounded{"deepseek_v32p_A18", "bf16", "bf16", "bfloat16", 1408},
+        Rounded{"deepseek_v32p_A18", "fp8", "none", "fp8_ds_mla", 1168},
+        Rounded{"deepseek_v32p_A18", "none", "fp8", "indexer_fp8", 2436},
+        Rounded{"deepseek_v32p_A18", "none", "mxfp4", "indexer_mxfp4", 2372},
+        Rounded{"deepseek_v32p_A18", "fp8", "fp8", "fp8_ds_mla+indexer_fp8", 788},
+        Rounded{"deepseek_v32p_A18", "fp8", "fp8", "fp8_ds_mla+indexer_fp8+query_fp8", 788, "fp8"},
+        // In blocks of 16 rows: 9792 bytes, of 584 a row what fills them up included.
+        Rounded{"deepseek_v4p_A18", "bf16", "bf16", "bfloat16", 648},
+        Rounded{"deepseek_v4p_A18", "fp8", "none", "fp8_ue8m0", 567},
+        Rounded{"deepseek_v4p_A18", "none", "fp8", "indexer_fp8", 1106},
+        Rounded{"deepseek_v4p_A18", "none", "mxfp4", "indexer_mxfp4", 1074},
+        Rounded{"deepseek_v4p_A18", "fp8", "fp8", "fp8_ue8m0+indexer_fp8", 377},
+        Rounded{"deepseek_v4p_A18", "fp8", "fp8", "fp8_ue8m0+indexer_fp8+query_fp8", 377, "fp8"},
+        Rounded{"deepseek_v4p_A18", "fp8", "mxfp4", "fp8_ue8m0+indexer_mxfp4", 345}));
 
 int64_t LayersCounted(const std::string& model) {
   if (model == "deepseek_v4p_A18") return 1;
@@ -337,6 +356,7 @@ int64_t LayersCounted(const std::string& model) {
 std::vector<float> LogitsOf(const Rounded& rounded, const std::vector<int64_t>& tokens) {
   PagedModelOptions options{.kv_cache = rounded.rows, .all_logits = true};
   const std::string index_keys = rounded.index_keys;
+  options.session.pipeline.options["indexer_query"] = rounded.index_query;
   const bool chooses = !index_keys.empty();
   if (chooses) options.session.pipeline.options["indexer_cache"] = index_keys;
   auto model = PagedModel::Create(LoadBundled(rounded.model), options);

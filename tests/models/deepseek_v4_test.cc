@@ -1,4 +1,5 @@
 // DeepSeek-V4 exports against the reference: windows and compressed rows, unfused and paged.
+#include <algorithm>
 #include <map>
 #include <ostream>
 #include <string>
@@ -36,7 +37,7 @@ TEST(DeepseekV4, RecognisedGraphReproducesEveryDataSet) {
   options.page = false;
   auto report = RunPipeline(model, options);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->counts["rope-interleaved"], 19);
+  EXPECT_EQ(report->counts["rope-by-element"], 19);
   EXPECT_EQ(report->counts["window-compress"], 5);    // 2 with an indexer, 1 without
   EXPECT_EQ(report->counts["hyper-connections"], 8);  // 2 a layer
   EXPECT_EQ(report->counts["fuse-sink-attention"], 4);
@@ -101,8 +102,8 @@ TEST_P(PagedWindows, EveryLayerReadsAndWritesItsCachesByFusedOps) {
   EXPECT_EQ(counts["SparseMlaAttention"], 4);
   EXPECT_EQ(counts["CompressorStateInsert"], 2 * 2 + 1);
   EXPECT_EQ(counts["CompressCacheInsert"], 2 * 2 + 1);
-  EXPECT_EQ(counts["PagedMqaLogits"], 2);
-  EXPECT_EQ(counts["IndexerTopK"], 2);
+  EXPECT_EQ(counts["IndexerQRopeQuant"], 2);
+  EXPECT_EQ(counts["PagedIndexerTopK"], 2);
   // The window once a step, all windows of the layer without an indexer, chosen ones of the others.
   EXPECT_EQ(counts["ReqIndexToSlot"], 1 + 1 + 2);
   EXPECT_EQ(counts["WindowCompress"], 0);
@@ -193,9 +194,48 @@ TEST(DeepseekV4, ChoosesTheWindowsOfTheExportForEveryToken) {
   }
 }
 
+// Each step is exported as the graph of the windows that it closes: none, one of 4 tokens, one of 4
+// and one of 8.
+TEST(DeepseekV4, TheGraphOfThePrefillGivesTheStepsOfAllExports) {
+  auto model =
+      PagedModel::Create(LoadBundled("deepseek_v4_B18", "prefill.onnx"), {.all_logits = true});
+  ASSERT_TRUE(model.ok()) << model.status();
+  struct Step {
+    const char* graph;
+    int set;
+  };
+  constexpr Step kSteps[] = {{"prefill", 0},     {"decode_open", 0},      {"decode_open", 1},
+                             {"decode_open", 2}, {"decode_close_csa", 0}, {"decode_open", 3},
+                             {"decode_open", 4}, {"decode_open", 5},      {"decode_close_both", 0}};
+  ASSERT_TRUE((*model)->Reserve({48}, 48).ok());
+  const SequenceId sequence = (*model)->cache().AddSequence();
+  for (const Step& step : kSteps) {
+    const DataSet data = LoadDataSet(std::string("deepseek_v4_B18/") + step.graph, step.set);
+    const auto ids = data.inputs.at("input_ids").values<int64_t>();
+    const auto logits = (*model)->Step({{.sequence = sequence, .ids = {ids.begin(), ids.end()}}});
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    EXPECT_LE(MaxDifference(logits->values<float>(), data.outputs.at("logits").values<float>()),
+              kTolerance)
+        << step.graph << " " << step.set;
+  }
+}
+
 TEST(DeepseekV4, AStepOfOneTokenIsRefusedByItsReason) {
   EXPECT_THAT(ReasonOf(LoadBundled("deepseek_v4_B18", "decode_open.onnx")),
               HasSubstr("closes no window, or a fixed one; page the export of the prefill"));
+}
+
+TEST(DeepseekV4, AStepOfOneTokenTellsWhyItsAttentionGotNoPages) {
+  Model model = LoadBundled("deepseek_v4_B18", "decode_open.onnx");
+  const auto report = RunPipeline(model, {});
+  ASSERT_TRUE(report.ok()) << report.status();
+  const auto told = std::find_if(
+      report->unfused.begin(), report->unfused.end(),
+      [](const UnfusedSite& site) { return site.family == "attention without pages"; });
+  ASSERT_NE(told, report->unfused.end());
+  EXPECT_EQ(told->places, 4);
+  EXPECT_EQ(told->rule, "insert-paged-cache");
+  EXPECT_THAT(told->reason, HasSubstr("it closes no window, or a fixed one"));
 }
 
 TEST(DeepseekV4, PublishedSizesArePagedWithoutTheirWeights) {

@@ -54,6 +54,7 @@ struct Compress {
   DataType cache_type = DataType::kUint8;  // else of rows of numbers
   int64_t group = 64;
   int64_t cos_sin_rows = 0;
+  int64_t hadamard = 0;
 };
 
 GroupedRowFormat RowOf(const Compress& c) {
@@ -81,7 +82,8 @@ OpCase CompressCase(const Compress& c) {
                      {"overlap", c.overlap},
                      {"kv_block_size", int64_t{3}},
                      {"quant_group_size", c.group},
-                     {"cos_sin_rows", c.cos_sin_rows}}};
+                     {"cos_sin_rows", c.cos_sin_rows},
+                     {"hadamard", c.hadamard}}};
 }
 
 // The default of `overlap` for this ratio.
@@ -222,6 +224,9 @@ OpCases CompressCacheInsertCases() {
           {.name = "attention_small", .format = "fp8_ue8m0", .size = 32, .rotated = 8, .group = 8}))
       .Add(CompressCase({.name = "indexer_fp8_small", .size = 16, .rotated = 8}))
       .Add(rows_of_bytes)
+      .Add(CompressCase({.name = "hadamard_fp8", .hadamard = 1}))
+      .Add(CompressCase({.name = "hadamard_fp8_small", .size = 16, .rotated = 8, .hadamard = 1}))
+      .Add(CompressCase({.name = "hadamard_mxfp4", .format = "indexer_mxfp4", .hadamard = 1}))
       .Add(CompressCase({.name = "indexer_fp8"}))
       .Add(WithoutOverlapAttribute(CompressCase({.name = "overlap_by_ratio"})))
       .Add(CompressCase({.name = "indexer_mxfp4", .format = "indexer_mxfp4"}))
@@ -282,6 +287,14 @@ OpCases CompressCacheInsertCases() {
       .Rejects(CompressCase({.name = "block_bytes", .row = 395}),
                "input 8 \"kv_cache\": expected blocks of at least kv_block_size * row_bytes = 3 * "
                "132 bytes, got [2, 395]")
+      .Rejects(
+          CompressCase(
+              {.name = "hadamard_rows", .format = "fp8_ue8m0", .size = 512, .hadamard = 1}),
+          "attribute \"hadamard\": expected 0 with format = fp8_ue8m0, whose rows are no index "
+          "keys")
+      .Rejects(
+          CompressCase({.name = "hadamard_size", .size = 96, .hadamard = 1}),
+          "input 5 \"rms_weight\": expected rows of a power of two with hadamard = 1, got [96]")
       .Rejects(CompressCase({.name = "ratio", .ratio = 0}),
                "attribute \"compress_ratio\": expected 1 to 1073741824, got 0")
       .Rejects(

@@ -15,6 +15,16 @@ OpCase Case(std::string name, std::vector<int64_t> ids, std::vector<int64_t> wei
   return made;
 }
 
+// The same ids for rows of x that are shared by `repeat` of them.
+OpCase Shared(OpCase op_case, int64_t repeat) {
+  const std::vector<int64_t> dims = op_case.inputs[0].dims();
+  op_case.name += "_shared";
+  op_case.inputs[0] =
+      Random(op_case.inputs[0].dtype(), {dims[0] / repeat, dims[1]}, Normal{0, 1}, 3);
+  op_case.attributes.emplace_back("repeat", repeat);
+  return op_case;
+}
+
 }  // namespace
 
 OpCases GroupedMatMulCases() {
@@ -35,6 +45,19 @@ OpCases GroupedMatMulCases() {
       .Add(Case("more_rows_than_stream", many, {3, 40, 24}))
       .Add(Case("half", ids, {6, 17, 33}, true, DataType::kFloat16))
       .Add(Case("no_rows", {}, {6, 17, 33}))
+      .Add({.name = "shared_by_hand",
+            .inputs = {Floats({1, 2}, {3, 4}), Ints({2}, {1, 0}),
+                       Floats({2, 2, 1}, {1, 1, 10, 100})},
+            .attributes = {{"repeat", int64_t{2}}},
+            .outputs = {Floats({2, 1}, {430, 7})}})
+      .Add(Shared(Case("few", {2, 0, 5, 2, 0, 1}, {6, 17, 33}), 3))
+      .Add(Shared(Case("transposed", {2, 0, 5, 2, 0, 1}, {6, 33, 17}, true), 2))
+      .Add(Shared(Case("large", {1, 1, 0, 1}, {2, 260, 259}, true), 4))
+      .Add(Shared(Case("many", many, {3, 40, 24}), 6))
+      .Add(Shared(Case("half", {2, 0, 5, 2}, {6, 17, 33}, true, DataType::kFloat16), 2))
+      .Add(Shared(Case("none", {}, {6, 17, 33}), 2))
+      .Rejects(Shared(Case("rows", {2, 0, 5, 2, 0}, {6, 17, 33}), 2),
+               "input 1 \"expert_ids\": expected [M * repeat]")
       .Add(narrow)
       .Within(DataType::kFloat, {.rtol = 1e-4, .atol = 3e-5}, "float sums against double ones")
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 2e-2}, "sums in float, other orders")
@@ -77,6 +100,15 @@ OpCase Coded(std::string name, std::vector<int64_t> ids, const NBits& w) {
   return made;
 }
 
+// The first rows, each for `repeat` ids.
+OpCase SharedRows(OpCase op_case, int64_t repeat) {
+  const std::vector<int64_t> dims = op_case.inputs[0].dims();
+  const auto x = op_case.inputs[0].values<float>().first(dims[0] / repeat * dims[1]);
+  op_case.inputs[0] = Floats({dims[0] / repeat, dims[1]}, {x.begin(), x.end()});
+  op_case.attributes.emplace_back("repeat", repeat);
+  return op_case;
+}
+
 }  // namespace
 
 OpCases GroupedMatMulNBitsCases() {
@@ -108,7 +140,9 @@ OpCases GroupedMatMulNBitsCases() {
         .Add(Coded("rounded_large_matrices" + suffix, {1, 1, 0}, {2, 300, 256, bits, 4}))
         .Add(Coded("more_rows_than_stream" + suffix, many, {3, 40, 64, bits}))
         .Add(Coded("more_rounded_rows_than_stream" + suffix, many, {3, 350, 96, bits, 4}))
-        .Add(Coded("no_rows" + suffix, {}, {6, 17, 64, bits}));
+        .Add(Coded("no_rows" + suffix, {}, {6, 17, 64, bits}))
+        .Add(SharedRows(Coded("shared" + suffix, {2, 0, 5, 2, 0, 1}, {6, 17, 64, bits}), 3))
+        .Add(SharedRows(Coded("rounded_shared" + suffix, many, {3, 350, 96, bits, 4}), 4));
   }
   return cases
       .Within(DataType::kFloat, {.rtol = 2e-4, .atol = 3e-3},

@@ -93,13 +93,32 @@ OpCases& AddRejectedQ(OpCases& cases) {
       .Rejects(WithAttribute(good, "rotary_offset", std::numeric_limits<int64_t>::max()),
                "to 72057594037927936, got 9223372036854775807")
       .Rejects(WithAttribute(good, "format", std::string("fp6")),
-               "attribute \"format\": expected fp8 or mxfp4, got \"fp6\"")
+               "attribute \"format\": expected fp8, mxfp4 or none, got \"fp6\"")
       .Rejects(WithAttribute(good, "fp8_storage", std::string("int8")),
                "attribute \"fp8_storage\": expected float8e4m3fn or uint8, got")
       .Rejects(scale_output, "output 2 \"q_scale\": is not expected with format = fp8")
       .Rejects(no_scale_output, "output 2 \"q_scale\": is missing with format = mxfp4")
+      .Rejects(WithAttribute(IndexerQ({.name = "", .size = 96}), "hadamard", int64_t{1}),
+               "input 1 \"q\": expected rows of a power of two with hadamard = 1, got [4, 3, 96]")
       .Rejects(IndexerQ({.name = "", .format = "mxfp4", .size = 112}),
                "input 1 \"q\": expected [T, H, D], D % unit = 0 with unit = 32, got");
+}
+
+OpCase Rotated(OpCase op_case) {
+  op_case.name += "_hadamard";
+  return WithAttribute(std::move(op_case), "hadamard", int64_t{1});
+}
+
+// A head that stands out in one channel is spread over all: 4 * H / sqrt(4) e_0 = (2, 2, 2, 2).
+OpCase HadamardByHand() {
+  return {.name = "hadamard_by_hand",
+          .inputs = {Ints({1}, {0}), Floats({1, 1, 4}, {4, 0, 0, 0}), Floats({1, 2}, {1, 0}),
+                     Floats({1, 1}, {3})},
+          .attributes = {{"format", std::string("none")},
+                         {"hadamard", int64_t{1}},
+                         {"softmax_scale", 0.5f},
+                         {"head_scale", 4.0f}},
+          .outputs = {Floats({1, 1, 4}, {2, 2, 2, 2}), Floats({1, 1}, {6})}};
 }
 
 // --- IndexerKQuantInsert ---
@@ -222,6 +241,22 @@ OpCases IndexerQRopeQuantCases() {
           {.name = "mxfp4_large", .format = "mxfp4", .size = 96, .rotated = 32, .deviation = 1e37}))
       .Add(WithAttribute(IndexerQ({.name = "mxfp4_half_split", .format = "mxfp4"}), "interleaved",
                          int64_t{0}))
+      .Add(IndexerQ({.name = "none", .format = "none"}))
+      .Add(
+          IndexerQ({.name = "none_float", .format = "none", .type = kFloat, .weight_type = kFloat}))
+      .Add(WithAttribute(IndexerQ({.name = "none_v32",
+                                   .format = "none",
+                                   .type = kFloat16,
+                                   .table_type = kBfloat16,
+                                   .size = 50,
+                                   .rotated = 22}),
+                         "rotary_offset", int64_t{0}))
+      .Add(HadamardByHand())
+      .Add(Rotated(IndexerQ({.name = "fp8"})))
+      .Add(Rotated(IndexerQ({.name = "fp8_float", .type = kFloat, .size = 16, .rotated = 8})))
+      .Add(Rotated(IndexerQ({.name = "mxfp4", .format = "mxfp4"})))
+      .Add(Rotated(IndexerQ({.name = "none", .format = "none", .type = kFloat})))
+      .Add(Rotated(IndexerQ({.name = "none_bf16", .format = "none", .size = 64})))
       .Add(zeros)
       .Add(fp4_zeros)
       .Add(no_tokens)
@@ -244,6 +279,10 @@ OpCases IndexerKQuantInsertCases() {
       .Add(KInsertOf("fp8", 16, 20))
       .Add(KInsertOf("fp8", 37, 41))
       .Add(KInsertOf("mxfp4", 64, 34))
+      .Add(Rotated(good))
+      .Add(Rotated(packed))
+      .Add(Rotated(KInsertOf("fp8", 16, 20)))
+      .Add(Rotated(KInsertMany("float")))
       .Add(KInsertMany("ue8m0"))
       .Add(KInsertMany("float"))
       .Add(KInsert("float", kFloat, 1e-6))
@@ -256,6 +295,8 @@ OpCases IndexerKQuantInsertCases() {
                "input 1 \"slot_mapping\": expected")
       .Rejects(With(good, 0, Random(kBfloat16, {6, 64}, Normal{}, 1)),
                "input 0 \"k\": expected [T, D], D = group with group = 128, got [6, 64]")
+      .Rejects(Rotated(KInsertOf("fp8", 37, 41)),
+               "input 0 \"k\": expected rows of a power of two with hadamard = 1, got [6, 37]")
       .Rejects(KInsertOf("mxfp4", 48, 27), "D % unit = 0 with unit = 32, got [6, 48]")
       .Rejects(With(good, 2, Random(kUint8, {3, 4, 130}, Uniform{}, 1)),
                "input 2 \"kv_cache\": expected [NB, BS, row] or [NB, BS, 1, row] with row = 132")

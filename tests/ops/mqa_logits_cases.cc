@@ -1,6 +1,7 @@
 // MqaLogits and PagedMqaLogits: index scores, dense and paged keys.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -275,6 +276,99 @@ OpCases PagedMqaLogitsCases() {
       .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 2e-3},
               "sums over the heads of float sums that cancel; logits reach some thousands");
   return AddRejectedPaged(cases);
+}
+
+namespace {
+
+// Small whole numbers, so that every sum is exact and equal scores are equal in any order of sums.
+Tensor WholeNumbers(DataType type, std::vector<int64_t> dims, int most, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> values(*ElementCount(dims));
+  for (float& value : values)
+    value = static_cast<float>(static_cast<int>(random() % (2 * most + 1)) - most);
+  return As(type, Floats(std::move(dims), values));
+}
+
+// e4m3fn codes of whole numbers under scales of 1/2, 1 and 2.
+Tensor WholeKeys(int64_t blocks, const PagedSizes& s) {
+  Tensor cache = RandomCache(blocks, s);
+  auto* bytes = static_cast<uint8_t*>(cache.mutable_data());
+  const int64_t codes = s.block_size * s.head_size;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const Tensor keys =
+        WholeNumbers(DataType::kFloat8E4M3FN, {codes}, 2, static_cast<uint32_t>(34 + b));
+    bytes = std::copy_n(static_cast<const uint8_t*>(keys.data()), codes, bytes);
+    for (int64_t i = 0; i < s.block_size; ++i) {
+      const float scale = i % 3 == 0 ? 0.5f : static_cast<float>(i % 3);
+      std::memcpy(bytes, &scale, sizeof(scale));
+      bytes += sizeof(scale);
+    }
+  }
+  return cache;
+}
+
+struct Choice {
+  std::string name;
+  std::vector<int32_t> lengths;
+  std::vector<int32_t> queries;  // of each sequence
+  PagedSizes sizes;
+  int64_t topk = 4;
+  int64_t ratio = 1;
+  DataType type = DataType::kFloat;  // of queries and keys
+  int32_t skipped = 0;               // columns before the range
+  int32_t behind = 0;                // columns of the range that a row does not see
+};
+
+// The columns that each row may choose among: those that it sees, but for the first `skipped`, and
+// `behind` more.
+OpCase ChoiceCase(const Choice& c) {
+  OpCase result = Packed(PagedCase(c.name, c.lengths, c.sizes), c.queries);
+  const std::vector<int64_t> q = result.inputs[0].dims(), cache = result.inputs[1].dims();
+  const bool coded = c.type == DataType::kFloat8E4M3FN;
+  result.inputs[0] = WholeNumbers(c.type, q, 2, 31);
+  result.inputs[1] = coded ? WholeKeys(cache[0], c.sizes)
+                           : WholeNumbers(c.type, {cache[0], cache[1], cache[3] - 4}, 2, 32);
+  result.inputs[2] = WholeNumbers(DataType::kFloat, {q[0], q[1]}, 3, 33);
+  std::vector<int32_t> begins, ends;
+  for (size_t b = 0; b < c.lengths.size(); ++b) {
+    for (int32_t i = 0; i < c.queries[b]; ++i) {
+      const auto seen =
+          std::max(c.lengths[b] - c.queries[b] + i + 1, 0) / static_cast<int32_t>(c.ratio);
+      begins.push_back(std::min(c.skipped, seen));
+      ends.push_back(seen + c.behind);
+    }
+  }
+  const auto rows = static_cast<int64_t>(begins.size());
+  result.inputs.push_back(Int32s({rows}, begins));
+  result.inputs.push_back(Int32s({rows}, ends));
+  result.attributes = {
+      {"format", std::string(coded ? "fp8" : "bf16")}, {"topk", c.topk}, {"ratio", c.ratio}};
+  return result;
+}
+
+}  // namespace
+
+OpCases PagedIndexerTopKCases() {
+  OpCases cases("pagefuse.PagedIndexerTopK");
+  const OpCase good = ChoiceCase({"packed", {40, 2, 0, 17}, {5, 1, 0, 17}, {1, 8, 48, 16}});
+  return cases.Add(good)
+      .Add(ChoiceCase({"half", {90, 3, 33}, {90, 1, 2}, {1, 5, 24, 8}, 12, 1, DataType::kFloat16}))
+      .Add(ChoiceCase(
+          {"codes", {50, 3, 33}, {50, 1, 2}, {1, 18, 40, 8}, 12, 1, DataType::kFloat8E4M3FN}))
+      .Add(ChoiceCase({"ratio", {90, 3, 33}, {90, 3, 2}, {1, 5, 24, 8}, 7, 4}))
+      .Add(ChoiceCase({"one", {61}, {9}, {1, 1, 2, 4}, 1}))
+      .Add(ChoiceCase({"more_than_there_are", {9, 5}, {3, 5}, {1, 2, 16, 4}, 50}))
+      .Add(ChoiceCase({"none", {9}, {3}, {1, 2, 16, 4}, 0}))
+      .Add(ChoiceCase({"ranges", {30, 20}, {4, 7}, {1, 3, 8, 4}, 6, 1, DataType::kFloat, 5, 2}))
+      .Add(ChoiceCase({"no_tokens", {9}, {0}, {1, 2, 16, 4}}))
+      .Add(ChoiceCase({"long", {5000}, {2}, {1, 2, 4, 64}, 300}))
+      .Rejects(With(good, 8, Int32s({23}, std::vector<int32_t>(23, 49))),
+               "input 8 \"ke\": expected")
+      .Rejects(With(good, 7, Int32s({1}, {0})), "input 7 \"ks\": expected [rows] with rows = 23")
+      .Rejects(With(good, 3, Int32s({4}, {50, 2, 0, 17})),
+               "input 3 \"context_lens\": expected 0 to 48")
+      .Rejects(With(good, 6, Int32s({5}, {0, 5, 6, 6, 22})),
+               "input 6 \"query_start_loc\": expected 23 last, the number of query tokens, got 22");
 }
 
 OpCases MqaLogitsCases() {

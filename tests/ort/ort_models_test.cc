@@ -22,6 +22,8 @@ namespace {
 struct WrittenCase {
   const char* model;
   const char* cache;
+  const char* index_keys = "";
+  const char* hadamard = "off";
 };
 
 class OrtModels : public ::testing::TestWithParam<WrittenCase> {
@@ -34,6 +36,8 @@ class OrtModels : public ::testing::TestWithParam<WrittenCase> {
     ASSERT_TRUE(model.ok()) << model.status();
     PipelineOptions options;
     if (*GetParam().cache != 0) options.options["kv_cache"] = GetParam().cache;
+    if (*GetParam().index_keys != 0) options.options["indexer_cache"] = GetParam().index_keys;
+    options.options["indexer_hadamard"] = GetParam().hadamard;
     ASSERT_TRUE(RunPipeline(*model, options).ok());
     auto written = Written(*model, kOldestTarget);
     ASSERT_TRUE(written.ok()) << written.status();
@@ -107,9 +111,13 @@ INSTANTIATE_TEST_SUITE_P(
                       WrittenCase{"deepseek_v3_B18", ""}, WrittenCase{"deepseek_v32_A18", ""},
                       WrittenCase{"deepseek_v3p_B18", "fp8"},
                       WrittenCase{"deepseek_v32p_A18", "fp8"}, WrittenCase{"deepseek_v4_A18", ""},
-                      WrittenCase{"deepseek_v4p_A18", "fp8"}),
+                      WrittenCase{"deepseek_v4p_A18", "fp8"},
+                      WrittenCase{"deepseek_v32p_A18", "fp8", "fp8", "on"},
+                      WrittenCase{"deepseek_v4p_A18", "fp8", "fp8"},
+                      WrittenCase{"deepseek_v4p_A18", "fp8", "mxfp4", "on"}),
     [](const ::testing::TestParamInfo<WrittenCase>& info) {
-      return StrCat(info.param.model, *info.param.cache == 0 ? "" : "_", info.param.cache);
+      return StrCat(info.param.model, *info.param.cache == 0 ? "" : "_", info.param.cache,
+                    *info.param.index_keys == 0 ? "" : "_index_", info.param.index_keys);
     });
 
 }  // namespace

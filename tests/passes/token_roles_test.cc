@@ -125,6 +125,10 @@ INSTANTIATE_TEST_SUITE_P(
              "f = Reshape (x, flat)  e = ArgMax <axis = 1, keepdims = 0> (f)  "
              "y = pagefuse.GroupedMatMul (f, e, experts)",
              {0, 0}},
+        Kept{"experts_that_share_rows",
+             "f = Reshape (x, flat)  v, i = TopK <axis = 1> (f, third)  e = Reshape (i, last)  "
+             "y = pagefuse.GroupedMatMul <repeat = 2> (f, e, experts)",
+             {0, 0, 2}},
         Kept{"an_equation", "y = Einsum <equation = \"bsh,hk->bsk\"> (x, w)", {0, 1}},
         Kept{"one_expert_of_each",
              "e = ArgMax <axis = 2, keepdims = 0> (x)  y = Gather (learned, e)",

@@ -76,6 +76,44 @@ TEST(Engine, ABatchGivesTheTokensThatEachRequestGivesAlone) {
   }
 }
 
+// Prompts that begin alike: all of one, parts of others, and one with nothing of them.
+std::vector<Request> AlikeRequests() {
+  std::vector<Request> requests(6);
+  for (int64_t i = 0; i < 6; ++i) {
+    const int64_t shared = i == 4 ? 0 : 17 + 3 * (i % 3);
+    for (int64_t t = 0; t < 24 + i; ++t) {
+      requests[i].prompt.push_back((5 * t + (t < shared ? 1 : i * t + 2)) % kTinyVocabulary);
+    }
+    requests[i].max_new_tokens = 9 + i;
+  }
+  requests[5].prompt = requests[0].prompt;
+  return requests;
+}
+
+TEST(Engine, PromptsThatBeginAlikeAreComputedOnceAndAnswerAsAlone) {
+  for (int64_t window : {0, 5}) {
+    const auto alone = OneByOne(AlikeRequests(), window);
+    EngineOptions apart;
+    apart.share_prefixes = false;
+    const auto engine_apart = MakeEngine(apart, window);
+    EXPECT_EQ(Tokens(*engine_apart, AlikeRequests()), alone);
+    EXPECT_EQ(engine_apart->stats().shared_tokens, 0);
+    for (const int64_t step : {4, 512}) {
+      EngineOptions options;
+      options.max_tokens_per_step = step;
+      const auto engine = MakeEngine(options, window);
+      EXPECT_EQ(Tokens(*engine, AlikeRequests()), alone) << window << " " << step;
+      EXPECT_GT(engine->stats().shared_tokens, 16) << window << " " << step;
+      EXPECT_EQ(engine->stats().shared_tokens + engine->stats().prefill_tokens +
+                    engine->stats().decode_tokens,
+                engine_apart->stats().prefill_tokens + engine_apart->stats().decode_tokens);
+    }
+    EngineOptions small;
+    small.cache_tokens = 44;  // the longest request has 42 tokens
+    EXPECT_EQ(Tokens(*MakeEngine(small, window), AlikeRequests()), alone);
+  }
+}
+
 TEST(Engine, TokensDependOnWhatStandsBefore) {
   // Else the other tests here would prove little.
   const auto tokens = OneByOne(SixRequests(), 0);

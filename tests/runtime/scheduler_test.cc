@@ -1,5 +1,7 @@
 #include "pagefuse/runtime/scheduler.h"
 
+#include <algorithm>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -122,6 +124,73 @@ TEST(Scheduler, ARequestMayFinishWhileItWaits) {
   EXPECT_EQ(cache.blocks_in_use(), 0);
 }
 
+CacheGroup Window(int64_t blocks) {
+  CacheGroup group = Group(blocks);
+  group.name = "window";
+  group.sliding_window = 6;
+  return group;
+}
+
+TEST(Scheduler, AnEqualBeginningIsComputedOnce) {
+  PagedCache cache({Group(20), Window(20)});
+  Scheduler scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
+  const size_t first = scheduler.Add(20);
+  const size_t second = scheduler.Add(18, SharedPrefix{first, 14});
+  const size_t other = scheduler.Add(5);
+  // The second waits, the first goes as far as both are equal, the other is not held up.
+  Scheduler::Step step = *scheduler.Next();
+  ASSERT_EQ(step.work.size(), 2u);
+  EXPECT_EQ(step.work[0].request, first);
+  EXPECT_EQ(step.work[0].num_tokens, 14);
+  EXPECT_EQ(step.work[1].request, other);
+  scheduler.Finish(other);
+  EXPECT_EQ(cache.pool(0).num_used(), 4);
+  step = *scheduler.Next();
+  ASSERT_EQ(step.work.size(), 2u);
+  EXPECT_EQ(step.work[0].num_tokens, 6);
+  EXPECT_EQ(step.work[1].request, second);
+  EXPECT_EQ(step.work[1].first_token, 14);
+  EXPECT_EQ(step.work[1].num_tokens, 4);
+  EXPECT_TRUE(step.work[1].last);
+  EXPECT_EQ(scheduler.shared_tokens(), 14);
+  // Three blocks are whole and shared, the fourth has a copy, and the first has a fifth.
+  EXPECT_EQ(cache.pool(0).num_used(), 3 + 2 + 1 + 1);
+}
+
+TEST(Scheduler, ABeginningWhoseRequestIsDoneIsComputedAgain) {
+  PagedCache cache({Group(20)});
+  Scheduler scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
+  const size_t first = scheduler.Add(20);
+  const size_t second = scheduler.Add(24, SharedPrefix{first, 20});
+  ASSERT_EQ(scheduler.Next()->work.size(), 1u);
+  scheduler.Finish(first);
+  const Scheduler::Step step = *scheduler.Next();
+  ASSERT_EQ(step.work.size(), 1u);
+  EXPECT_EQ(step.work[0].request, second);
+  EXPECT_EQ(step.work[0].first_token, 0);
+  EXPECT_EQ(scheduler.shared_tokens(), 0);
+}
+
+TEST(Scheduler, BeginningsOfBeginningsWaitInTurn) {
+  PagedCache cache({Group(40)});
+  Scheduler scheduler(&cache, {.max_tokens_per_step = 64, .max_sequences = 4});
+  const size_t a = scheduler.Add(20);
+  const size_t b = scheduler.Add(30, SharedPrefix{a, 8});
+  scheduler.Add(28, SharedPrefix{b, 24});
+  std::vector<int64_t> first_tokens(3, -1);
+  while (!scheduler.done()) {
+    const Scheduler::Step step = *scheduler.Next();
+    ASSERT_FALSE(step.work.empty());
+    for (const Scheduler::Work& work : step.work) {
+      if (first_tokens[work.request] < 0) first_tokens[work.request] = work.first_token;
+      if (work.last) scheduler.Finish(work.request);
+    }
+  }
+  EXPECT_EQ(first_tokens, (std::vector<int64_t>{0, 8, 24}));
+  EXPECT_EQ(scheduler.shared_tokens(), 32);
+  EXPECT_EQ(cache.blocks_in_use(), 0);
+}
+
 TEST(Scheduler, LeavesNothingBehindWhenItGoes) {
   PagedCache cache({Group(8)});
   {
@@ -131,6 +200,52 @@ TEST(Scheduler, LeavesNothingBehindWhenItGoes) {
     EXPECT_GT(cache.blocks_in_use(), 0);
   }
   EXPECT_EQ(cache.blocks_in_use(), 0);
+}
+
+// Whatever shares with what, in caches that are too small for all: every token of a request is
+// computed or shared, in order, and nothing is left.
+TEST(Scheduler, RandomBeginningsEndAll) {
+  std::mt19937 random(31);
+  int64_t shared = 0, preemptions = 0;
+  for (int round = 0; round < 300; ++round) {
+    PagedCache cache({Group(8 + random() % 12), Window(20)});
+    Scheduler scheduler(&cache, {.max_tokens_per_step = 3 + static_cast<int64_t>(random() % 20),
+                                 .max_sequences = 1 + static_cast<int64_t>(random() % 4)});
+    std::vector<int64_t> tokens, left;
+    for (size_t i = 0; i < 8; ++i) {
+      tokens.push_back(1 + random() % 20);
+      left.push_back(random() % 5);
+      std::optional<SharedPrefix> prefix;
+      const size_t other = i == 0 ? 0 : random() % i;
+      const int64_t most = i == 0 ? 0 : std::min(tokens[other], tokens[i] - 1);
+      if (most > 0)
+        prefix =
+            SharedPrefix{other, 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(most))};
+      scheduler.Add(tokens[i], prefix);
+    }
+    int steps = 0;
+    while (!scheduler.done()) {
+      ASSERT_LT(++steps, 2000);
+      const absl::StatusOr<Scheduler::Step> step = scheduler.Next();
+      ASSERT_TRUE(step.ok()) << step.status();
+      ASSERT_FALSE(step->work.empty());
+      for (const Scheduler::Work& work : step->work) {
+        ASSERT_LE(work.first_token + work.num_tokens, tokens[work.request]);
+        if (!work.last) continue;
+        if (left[work.request]-- == 0) {
+          scheduler.Finish(work.request);
+        } else {
+          scheduler.AddToken(work.request);
+          ++tokens[work.request];
+        }
+      }
+    }
+    EXPECT_EQ(cache.blocks_in_use(), 0);
+    shared += scheduler.shared_tokens();
+    preemptions += scheduler.preemptions();
+  }
+  EXPECT_GT(shared, 100);
+  EXPECT_GT(preemptions, 10);
 }
 
 // In every step: the budget and the number of sequences hold, decodes stand before prefills, each

@@ -17,6 +17,7 @@
 
 #include "hwy/highway.h"
 
+#include "pagefuse/kernels/formats/hadamard.h"
 #include "pagefuse/kernels/formats/pack_codes-inl.h"
 #include "pagefuse/kernels/formats/turboquant_codec-inl.h"
 #include "pagefuse/kernels/formats/turboquant_format.h"
@@ -29,17 +30,6 @@ HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// x[0, n) *= factor.
-HWY_INLINE void ScaleVectors(float* HWY_RESTRICT x, size_t n, float factor) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  const size_t whole = n / lanes * lanes;
-  for (size_t i = 0; i < whole; i += lanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(df, x + i), hn::Set(df, factor)), df, x + i);
-  }
-  for (size_t i = whole; i < n; ++i) x[i] *= factor;
-}
 
 HWY_INLINE float DotProduct(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t n) {
   const hn::ScalableTag<float> df;
@@ -96,8 +86,7 @@ HWY_INLINE void RotateTurboRow(const float* HWY_RESTRICT rotation, const float* 
                                size_t n, float* HWY_RESTRICT y) {
   if (rotation == nullptr) {
     std::memcpy(y, x, n * sizeof(float));
-    HadamardVectors(y, n);
-    ScaleVectors(y, n, HadamardEntry(static_cast<int64_t>(n)));
+    HadamardRotateVectors(y, n);
     return;
   }
   MatrixTimesRow(rotation, x, n, y);

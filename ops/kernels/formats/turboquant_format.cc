@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/kernels/formats/hadamard.h"
 #include "pagefuse/kernels/numeric/small_float.h"
 
 namespace pagefuse {
@@ -122,14 +122,10 @@ std::vector<float> Midpoints(std::span<const float> centroids) {
   return midpoints;
 }
 
-float HadamardEntry(int64_t head_size) { return 1.0f / std::sqrt(static_cast<float>(head_size)); }
-
 void RotateTurboQuant(const float* rotation, const float* x, int64_t head_size, float* y) {
   if (rotation == nullptr) {
     std::copy_n(x, head_size, y);
-    HadamardTransform(y, head_size);
-    const float entry = HadamardEntry(head_size);
-    for (int64_t d = 0; d < head_size; ++d) y[d] *= entry;
+    HadamardRotate(y, head_size);
     return;
   }
   for (int64_t i = 0; i < head_size; ++i) {

@@ -83,8 +83,6 @@ std::span<const float> DefaultCentroids(int64_t head_size, int bits);
 // Borders between neighbouring centroids, one fewer than these.
 std::vector<float> Midpoints(std::span<const float> centroids);
 
-// Each entry of the default rotation is plus or minus this: 1 / sqrt(head_size).
-float HadamardEntry(int64_t head_size);
 // y = P x, x and y of `head_size` elements that do not overlap.
 void RotateTurboQuant(const float* rotation, const float* x, int64_t head_size, float* y);
 

@@ -1,10 +1,45 @@
 #include "pagefuse/kernels/indexer/indexer_q_rope_quant.h"
 
+#include <span>
 #include <vector>
 
+#include "pagefuse/kernels/formats/hadamard.h"
 #include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
+namespace {
+
+void RoundToBfloat16(std::span<float> x) {
+  for (float& channel : x) channel = static_cast<float>(Bfloat16(channel));
+}
+
+void Rotate(const IndexerQCall& call, int64_t position, std::span<float> x) {
+  RotateByTable(call.layout, call.table, position, x.data());
+  if (!call.is_plain) RoundToBfloat16(x.subspan(call.layout.offset, call.table.rotated));
+  if (!call.hadamard) return;
+  HadamardRotate(x.data(), call.size);
+  if (!call.is_plain) RoundToBfloat16(x);
+}
+
+// The scale of the last group.
+float Encode(const IndexerQCall& call, int64_t row, const float* x) {
+  uint8_t* codes = call.codes + row * call.CodeRowBytes();
+  if (call.is_plain) {
+    EncodeFromFloat(call.type, x, call.size, codes).IgnoreError();
+    return 1.0f;
+  }
+  const int64_t groups = call.size / call.group;
+  float scale = 1.0f;
+  for (int64_t g = 0; g < groups; ++g) {
+    scale = EncodeGroup(call.format, x + g * call.group, call.group,
+                        codes + g * call.format.CodeBytes(call.group));
+    if (call.folds_scale()) continue;
+    StoreGroupScale(call.format.scale, scale, call.scales + row * groups + g);
+  }
+  return scale;
+}
+
+}  // namespace
 
 int64_t IndexerQCall::SourceRowBytes() const { return size * BitWidth(type) / 8; }
 
@@ -14,21 +49,8 @@ void IndexerQRopeQuantPlain(const IndexerQCall& call) {
     // The source is of a float type: never an error.
     DecodeToFloat(call.type, call.source + row * call.SourceRowBytes(), call.size, x.data())
         .IgnoreError();
-    const int64_t position = call.positions[row / call.heads];
-    RotateByTable(call.layout, call.table, position, x.data());
-    for (int64_t i = 0; i < call.table.rotated; ++i) {
-      float& channel = x[call.layout.offset + i];
-      channel = static_cast<float>(Bfloat16(channel));
-    }
-    const int64_t groups = call.size / call.group;
-    float scale = 1.0f;
-    for (int64_t g = 0; g < groups; ++g) {
-      scale = EncodeGroup(
-          call.format, x.data() + g * call.group, call.group,
-          call.codes + row * call.CodeRowBytes() + g * call.format.CodeBytes(call.group));
-      if (call.folds_scale()) continue;
-      StoreGroupScale(call.format.scale, scale, call.scales + row * groups + g);
-    }
+    Rotate(call, call.positions[row / call.heads], x);
+    const float scale = Encode(call, row, x.data());
     float weight = 0;
     // Weights are of a float type too.
     DecodeToFloat(call.weight_type, call.weights + row * call.WeightBytes(), 1, &weight)

@@ -1,4 +1,4 @@
-// Queries of the indexer rotated and quantised, their scales folded into weights.
+// Queries of the indexer rotated and quantised, or kept as numbers, their scales folded into weights.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,11 @@ struct IndexerQCall {
   CosSinTable table;
   IndexArray positions;
 
-  int64_t group = 0;  // channels with one scale: size for fp8
+  bool is_plain = false;  // numbers of `type` instead of codes; nothing is rounded before
+  bool hadamard = false;  // heads are rotated by HadamardRotate behind their positions
+  int64_t group = 0;      // channels with one scale: size for fp8
   GroupFormat format;
-  uint8_t* codes = nullptr;   // [rows, format.CodeBytes(size)]
+  uint8_t* codes = nullptr;   // [rows, CodeRowBytes()]
   uint8_t* scales = nullptr;  // [rows, size / group]; null for fp8, whose scale goes into weights
 
   DataType weight_type = DataType::kFloat;
@@ -33,7 +35,7 @@ struct IndexerQCall {
 
   int64_t rows() const { return tokens * heads; }
   int64_t SourceRowBytes() const;
-  int64_t CodeRowBytes() const { return format.CodeBytes(size); }
+  int64_t CodeRowBytes() const { return is_plain ? SourceRowBytes() : format.CodeBytes(size); }
   bool folds_scale() const { return scales == nullptr; }
   int64_t WeightBytes() const { return BitWidth(weight_type) / 8; }
   // A weight times the query scale (unless that is stored) and both factors, each product rounded

@@ -11,6 +11,7 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/kernels/formats/grouped_row-inl.h"
 #include "pagefuse/kernels/indexer/indexer_q_rope_quant.h"
+#include "pagefuse/kernels/numeric/hadamard-inl.h"
 #include "pagefuse/kernels/numeric/round_through-inl.h"
 #include "pagefuse/kernels/rows/rope_row-inl.h"
 
@@ -73,8 +74,25 @@ HWY_INLINE void RotateRows(const IndexerQCall& call, const uint8_t* source, int6
   for (int64_t i = 0; i < rows; ++i) {
     float* row = scratch.x.data() + i * call.size;
     RotateRowVectors(call.layout, scratch.cos(), scratch.sin(), row);
-    vec::RoundThroughVectors<Bfloat16>(row + call.layout.offset, scratch.cos_sin.size());
+    if (!call.is_plain) {
+      vec::RoundThroughVectors<Bfloat16>(row + call.layout.offset, scratch.cos_sin.size());
+    }
+    if (!call.hadamard) continue;
+    const auto size = static_cast<size_t>(call.size);
+    vec::HadamardRotateVectors(row, size);
+    if (!call.is_plain) vec::RoundThroughVectors<Bfloat16>(row, size);
   }
+}
+
+// Rows as numbers of their type; their scales are 1.
+template <typename Element>
+HWY_INLINE void StoreRows(const IndexerQCall& call, int64_t begin, int64_t rows,
+                          QueryScratch<Element>& scratch) {
+  WithRowType(call.type, [&]<typename To>() HWY_ATTR {
+    vec::ConvertArray(scratch.x.data(), static_cast<size_t>(rows * call.size),
+                      reinterpret_cast<To*>(call.codes + begin * call.CodeRowBytes()));
+  });
+  std::fill_n(scratch.scales.begin(), rows, 1.0f);
 }
 
 // Rows [begin, end) of one token, at most kRowsAtOnce.
@@ -85,9 +103,13 @@ HWY_INLINE void QuantiseRows(const IndexerQCall& call, int64_t begin, int64_t en
   const int64_t groups = call.size / call.group;
   Prefetch(call, end, rows);
   RotateRows(call, call.source + begin * call.SourceRowBytes(), rows, scratch);
-  vec::EncodeGroupsVectors(call.format, scratch.x.data(),
-                           {static_cast<size_t>(rows * groups), static_cast<size_t>(call.group)},
-                           call.codes + begin * call.CodeRowBytes(), scratch.scales.data());
+  if (call.is_plain) {
+    StoreRows(call, begin, rows, scratch);
+  } else {
+    vec::EncodeGroupsVectors(call.format, scratch.x.data(),
+                             {static_cast<size_t>(rows * groups), static_cast<size_t>(call.group)},
+                             call.codes + begin * call.CodeRowBytes(), scratch.scales.data());
+  }
   float weights[kRowsAtOnce];
   LoadRow(call.weight_type, call.weights + begin * call.WeightBytes(), static_cast<size_t>(rows),
           weights);
@@ -117,7 +139,7 @@ HWY_INLINE void QuantiseQueriesAs(const IndexerQCall& call, int64_t begin, int64
 
 void QuantiseQueries(const IndexerQCall& call, int64_t begin, int64_t end) {
   const bool whole_vectors = call.layout.pairs % hn::Lanes(hn::ScalableTag<float>()) == 0;
-  if (call.type == DataType::kBfloat16 && whole_vectors) {
+  if (call.type == DataType::kBfloat16 && whole_vectors && !call.hadamard) {
     return QuantiseQueriesAs<Bfloat16>(call, begin, end);
   }
   QuantiseQueriesAs<float>(call, begin, end);

@@ -26,8 +26,9 @@ struct CompressCall {
   GroupedRowFormat format;  // of rows of codes
   // Of rows of numbers: each is rounded to it once, and nothing before. kUndefined: rows of codes.
   DataType plain_type = DataType::kUndefined;
-  int64_t size = 0;  // D
-  int64_t half = 0;  // W
+  bool hadamard = false;  // rows of codes are rotated by HadamardRotate and rounded once more
+  int64_t size = 0;       // D
+  int64_t half = 0;       // W
   std::vector<SlotWrite> writes;
   std::vector<int64_t> absent;  // [writes]: rows of the window before position 0
   // The state rows of each write's window, those that are present, one write after the other.

@@ -11,6 +11,7 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/kernels/formats/grouped_row-inl.h"
 #include "pagefuse/kernels/inserts/compress_cache_insert.h"
+#include "pagefuse/kernels/numeric/hadamard-inl.h"
 #include "pagefuse/kernels/rows/math-inl.h"
 #include "pagefuse/kernels/rows/rope_row-inl.h"
 
@@ -102,6 +103,7 @@ class RowFinisher {
     }
     const auto source_at = [&](size_t r) { return rounded_.data() + r * n; };
     NormRotate(begin, count, y, source_at);
+    if (call_.hadamard) Transform(count, y + begin * call_.size);
     if (vec::EncodeRowsOfOneGroup(call_.format, count, source_at, address_at)) return;
     for (size_t r = 0; r < count; ++r) {
       vec::EncodeGroupedRowVectors(call_.format, source_at(r), source_at(r) + call_.format.coded,
@@ -110,6 +112,14 @@ class RowFinisher {
   }
 
  private:
+  // The rounded rows, by way of the memory of y.
+  HWY_INLINE void Transform(size_t count, float* HWY_RESTRICT y) {
+    const auto n = static_cast<size_t>(call_.size);
+    vec::ConvertArray(rounded_.data(), count * n, y);
+    for (size_t r = 0; r < count; ++r) vec::HadamardRotateVectors(y + r * n, n);
+    vec::ConvertArray(y, count * n, rounded_.data());
+  }
+
   // Rows of y from `begin` on, row r rounded to what target_at(r) points to.
   template <class TargetAt>
   HWY_INLINE void NormRotate(int64_t begin, size_t count, float* HWY_RESTRICT y,

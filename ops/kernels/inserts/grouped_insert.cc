@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "pagefuse/kernels/formats/hadamard.h"
 #include "pagefuse/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -13,6 +14,10 @@ void InsertGroupedRows(const GroupedInsert& insert, const std::vector<SlotWrite>
     const uint8_t* source = insert.coded + write.token * insert.coded_stride;
     // The source is of a float type: never an error.
     DecodeToFloat(insert.source_type, source, format.coded, x.data()).IgnoreError();
+    if (insert.hadamard) {
+      HadamardRotate(x.data(), format.coded);
+      for (float& element : x) element = static_cast<float>(Bfloat16(element));
+    }
     const uint8_t* plain =
         format.plain == 0 ? nullptr : insert.plain + write.token * insert.plain_stride;
     EncodeGroupedRow(format, x.data(), plain, insert.rows.AtSlot(write.slot, 0));

@@ -21,6 +21,8 @@ struct GroupedInsert {
   int64_t coded_stride = 0;
   const uint8_t* plain = nullptr;
   int64_t plain_stride = 0;
+  // Coded elements are rotated by HadamardRotate and rounded to bfloat16 first.
+  bool hadamard = false;
 };
 
 // Writes the tokens' rows, the plain way; and the same bytes, vectorised, parallel over tokens.

@@ -12,6 +12,7 @@
 #include "pagefuse/kernels/formats/grouped_row-inl.h"
 #include "pagefuse/kernels/formats/grouped_words-inl.h"
 #include "pagefuse/kernels/inserts/grouped_insert.h"
+#include "pagefuse/kernels/numeric/hadamard-inl.h"
 #include "pagefuse/kernels/rows/rope_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -20,16 +21,58 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace vec = pagefuse::HWY_NAMESPACE;
 
+// Coded elements as they come.
 template <typename From>
+class GivenRows {
+ public:
+  explicit GivenRows(const GroupedInsert& insert) : insert_(insert) {}
+  HWY_INLINE void Prepare(const SlotWrite*, size_t) {}
+  HWY_INLINE const From* At(const SlotWrite* writes, size_t i) const {
+    return reinterpret_cast<const From*>(insert_.coded + writes[i].token * insert_.coded_stride);
+  }
+
+ private:
+  const GroupedInsert& insert_;
+};
+
+// The same, rotated by HadamardRotate and rounded.
+class RotatedRows {
+ public:
+  explicit RotatedRows(const GroupedInsert& insert)
+      : insert_(insert),
+        size_(static_cast<size_t>(insert.format.coded)),
+        row_(size_),
+        rounded_(size_ * vec::kGroupsAtOnce) {}
+
+  HWY_INLINE void Prepare(const SlotWrite* writes, size_t rows) {
+    for (size_t i = 0; i < rows; ++i) {
+      LoadRow(insert_.source_type, insert_.coded + writes[i].token * insert_.coded_stride, size_,
+              row_.data());
+      vec::HadamardRotateVectors(row_.data(), size_);
+      vec::ConvertArray(row_.data(), size_, rounded_.data() + i * size_);
+    }
+  }
+  HWY_INLINE const Bfloat16* At(const SlotWrite*, size_t i) const {
+    return rounded_.data() + i * size_;
+  }
+
+ private:
+  const GroupedInsert& insert_;
+  size_t size_;
+  std::vector<float> row_;
+  std::vector<Bfloat16> rounded_;
+};
+
+template <class Source>
 HWY_INLINE void EncodeGroupedRowsOf(const GroupedInsert& insert, const SlotWrite* writes,
                                     int64_t count) {
   const GroupedRowFormat& format = insert.format;
+  Source source(insert);
   for (int64_t left = count; left > 0;) {
-    const auto source_at = [&](size_t i) {
-      return reinterpret_cast<const From*>(insert.coded + writes[i].token * insert.coded_stride);
-    };
+    const auto source_at = [&](size_t i) HWY_ATTR { return source.At(writes, i); };
     const auto address_at = [&](size_t i) { return insert.rows.AtSlot(writes[i].slot, 0); };
     const size_t rows = std::min(static_cast<size_t>(left), vec::kGroupsAtOnce);
+    source.Prepare(writes, rows);
     if (!vec::EncodeRowsOfOneGroup(format, rows, source_at, address_at)) {
       for (size_t i = 0; i < rows; ++i) {
         const uint8_t* plain =
@@ -43,8 +86,10 @@ HWY_INLINE void EncodeGroupedRowsOf(const GroupedInsert& insert, const SlotWrite
 }
 
 void EncodeGroupedRows(const GroupedInsert& insert, const SlotWrite* writes, int64_t count) {
-  WithRowType(insert.source_type,
-              [&]<typename T>() HWY_ATTR { EncodeGroupedRowsOf<T>(insert, writes, count); });
+  if (insert.hadamard) return EncodeGroupedRowsOf<RotatedRows>(insert, writes, count);
+  WithRowType(insert.source_type, [&]<typename T>() HWY_ATTR {
+    EncodeGroupedRowsOf<GivenRows<T>>(insert, writes, count);
+  });
 }
 
 // Codes of one group as bfloat16, each code * scale rounded to float, then once more.

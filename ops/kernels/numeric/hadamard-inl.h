@@ -6,6 +6,7 @@
 #define PAGEFUSE_KERNELS_NUMERIC_HADAMARD_INL_H_
 #endif
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -102,6 +103,23 @@ HWY_INLINE void HadamardVectors(float* HWY_RESTRICT x, size_t n) {
       }
     }
   }
+}
+
+// x[0, n) *= factor.
+HWY_INLINE void ScaleVectors(float* HWY_RESTRICT x, size_t n, float factor) {
+  const hn::ScalableTag<float> df;
+  const size_t lanes = hn::Lanes(df);
+  const size_t whole = n / lanes * lanes;
+  for (size_t i = 0; i < whole; i += lanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(df, x + i), hn::Set(df, factor)), df, x + i);
+  }
+  for (size_t i = whole; i < n; ++i) x[i] *= factor;
+}
+
+// HadamardRotate.
+HWY_INLINE void HadamardRotateVectors(float* HWY_RESTRICT x, size_t n) {
+  HadamardVectors(x, n);
+  ScaleVectors(x, n, 1.0f / std::sqrt(static_cast<float>(n)));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "pagefuse/kernels/formats/hadamard.h"
 #include "pagefuse/kernels/turboquant/turboquant.h"
 
 namespace pagefuse {

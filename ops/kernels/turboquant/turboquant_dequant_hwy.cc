@@ -11,6 +11,7 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
+#include "pagefuse/kernels/formats/hadamard.h"
 #include "pagefuse/kernels/formats/turboquant-inl.h"
 #include "pagefuse/kernels/numeric/hadamard-inl.h"
 #include "pagefuse/kernels/turboquant/turboquant.h"

@@ -13,6 +13,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/pagefuse/cache/block_tables.h"
+#include "pagefuse/ops/pagefuse/hadamard_attribute.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -124,6 +125,7 @@ absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const CompressAttributes a, ReadCompress(*args.node));
   call.window = a.window;
   call.epsilon = a.eps;
+  call.hadamard = a.hadamard;
   const TensorArg& weight = args.input(kNormWeight);
   const TensorArg& table = args.input(kTable);
   call.size = weight.size();
@@ -165,6 +167,11 @@ absl::StatusOr<Dim> RowBytes(const ShapeContext& c) {
 // A block of codes has room for its rows.
 absl::Status CheckBlockBytes(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const CompressAttributes a, ReadCompress(c.node()));
+  if (a.hadamard && !a.holds_index_keys()) {
+    return c.AttributeError(
+        kHadamard, StrCat("expected 0 with format = ", a.format, ", whose rows are no index keys"));
+  }
+  PF_RETURN_IF_ERROR(CheckHadamardSize(c, kCcIn["rms_weight"]));
   const Shape* cache = c.input_shape(kCcIn["kv_cache"]);
   PF_ASSIGN_OR_RETURN(const Dim row_bytes, RowBytes(c));
   const std::optional<int64_t> row = row_bytes.constant();
@@ -216,6 +223,7 @@ absl::StatusOr<CompressAttributes> ReadCompress(const Node& node) {
   PF_ASSIGN_OR_RETURN(a.quant_group_size, node.IntAttribute("quant_group_size", kCcGroupSize));
   PF_ASSIGN_OR_RETURN(const int64_t cos_sin_rows, node.IntAttribute("cos_sin_rows", 0));
   a.cos_sin_rows = cos_sin_rows != 0;
+  PF_ASSIGN_OR_RETURN(a.hadamard, HasHadamard(node));
   PF_ASSIGN_OR_RETURN(a.eps, node.FloatAttribute("eps", kCcEpsilon));
   return a;
 }
@@ -246,6 +254,7 @@ OpDef CompressCacheInsertDef() {
       .FlagAttr("cos_sin_rows", int64_t{0},
                 "1: row t of cos_sin is that of token t; 0: a window has that of its first "
                 "position")
+      .FlagAttr(kHadamard, int64_t{0}, kHadamardDoc)
       .Attr("eps", kCcEpsilon, "of the norm")
       .Types("P", {kInt64, kInt32})
       .Types("I", {kInt64, kInt32})

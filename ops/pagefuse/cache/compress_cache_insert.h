@@ -41,10 +41,12 @@ struct CompressAttributes {
   int64_t kv_block_size = kCcBlockSize;
   int64_t quant_group_size = kCcGroupSize;
   bool cos_sin_rows = false;
+  bool hadamard = false;
   float eps = kCcEpsilon;
 
   // Rows of numbers, without codes.
   bool is_plain() const { return format == "none" || format == "bf16"; }
+  bool holds_index_keys() const { return format == "indexer_fp8" || format == "indexer_mxfp4"; }
   // The format of a compressed row of `size` elements, the last `rotated` of which are rotated; a
   // format of codes. InvalidArgument where it has none for them.
   absl::StatusOr<GroupedRowFormat> RowFormat(int64_t size, int64_t rotated) const;

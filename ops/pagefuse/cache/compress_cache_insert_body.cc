@@ -139,7 +139,8 @@ absl::Status WriteCoded(BodyWriter& w, const BodyOptions& o, const std::string& 
     tail = WriteBytes(w, w.Slice(rounded, format.coded, format.elements(), 1), DataType::kBfloat16,
                       format.plain);
   }
-  const std::string x = w.Cast(coded, DataType::kFloat);
+  std::string x = w.Cast(coded, DataType::kFloat);
+  if (a.hadamard) x = WriteHadamardRotation(w, x, {-1, o.size}, /*round=*/true);
   WriteGroupedPut(w,
                   {.format = format,
                    .paged = {.block_size = a.kv_block_size, .block_bytes = o.block_bytes()},
@@ -168,6 +169,7 @@ absl::StatusOr<DecompositionVariant> Body(const BodyOptions& o, std::string name
   variant.attributes = {{"format", Attribute{a.format, "", ""}},
                         {"compress_ratio", Attribute{a.window.ratio, "", ""}},
                         {"overlap", Attribute{a.window.overlap, "", ""}},
+                        {"hadamard", Attribute{int64_t{a.hadamard}, "", ""}},
                         {"cos_sin_rows", Attribute{int64_t{a.cos_sin_rows}, "", ""}}};
   if (!a.is_plain()) {
     variant.attributes.emplace_back("kv_block_size", Attribute{a.kv_block_size, "", ""});

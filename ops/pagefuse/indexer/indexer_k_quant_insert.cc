@@ -11,6 +11,7 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/hadamard_attribute.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -47,6 +48,7 @@ template <auto insert_rows>
 absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const GroupedRowFormat format,
                       ReadFormat(*args.node, args.input(kKPort).dim(1)));
+  PF_ASSIGN_OR_RETURN(const bool hadamard, HasHadamard(*args.node));
   const TensorArg& cache = args.output(0);
   const PagedBytes paged = {.num_blocks = cache.dim(0),
                             .block_size = std::max<int64_t>(cache.dim(1), 1),
@@ -56,7 +58,8 @@ absl::Status Run(KernelArgs& args) {
       .rows = GroupedRows(format, paged, cache.data),
       .source_type = args.input(kKPort).dtype,
       .coded = args.input(kKPort).as<const uint8_t>(),
-      .coded_stride = format.elements() * BitWidth(args.input(kKPort).dtype) / 8};
+      .coded_stride = format.elements() * BitWidth(args.input(kKPort).dtype) / 8,
+      .hadamard = hadamard};
   insert_rows(insert, SlotWrites(args.input(kSlotMappingPort)));
   return absl::OkStatus();
 }
@@ -66,13 +69,15 @@ struct BodyOptions {
   DataType slot_type = DataType::kInt64;
   int64_t block_size = 0;
   bool four_dims = false;
+  bool hadamard = false;
 };
 
 DecompositionVariant Body(const GroupedRowFormat& format, const BodyOptions& o) {
   BodyWriter w;
   const KeptRows kept = WriteKeptRows(w, "slot_mapping", o.slot_type);
   const std::string rows = w.Call("Gather <axis = 0>", {"k", kept.keep});
-  const std::string x = w.CastFrom(rows, o.type, DataType::kFloat);
+  std::string x = w.CastFrom(rows, o.type, DataType::kFloat);
+  if (o.hadamard) x = WriteHadamardRotation(w, x, {-1, format.coded}, /*round=*/true);
   std::vector<int64_t> cache_dims = {-1, o.block_size, format.TokenBytes()};
   if (o.four_dims) cache_dims.insert(cache_dims.begin() + 2, 1);
   const PagedBytes paged = {.block_size = o.block_size,
@@ -83,9 +88,11 @@ DecompositionVariant Body(const GroupedRowFormat& format, const BodyOptions& o) 
   const bool packed = format.groups.codes == GroupCodes::kE2M1;
   const std::string codes = packed ? kFourBits : kEightBits;
   const std::string scale = format.groups.scale == GroupScale::kFloat ? kFloatScale : kPowerOfTwo;
-  return {StrCat(packed ? codes : scale, "_", o.block_size, o.four_dims ? "_4d" : ""),
+  return {StrCat(packed ? codes : scale, "_", o.block_size, o.four_dims ? "_4d" : "",
+                 o.hadamard ? "_hadamard" : ""),
           w.Function("IndexerKQuantInsert", "k, slot_mapping, kv_cache", "kv_cache_out"),
           {{"format", Attribute{codes, "", ""}},
+           {kHadamard, Attribute{int64_t{o.hadamard}, "", ""}},
            {"quant_block_size", Attribute{format.coded, "", ""}},
            {"scale_fmt", Attribute{scale, "", ""}}}};
 }
@@ -98,6 +105,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   o.slot_type = node.input(kIn["slot_mapping"])->dtype();
   PF_ASSIGN_OR_RETURN(o.block_size, NumberOf(node, kIn["kv_cache"], 1));
   o.four_dims = node.input(kIn["kv_cache"])->shape()->rank() == 4;
+  PF_ASSIGN_OR_RETURN(o.hadamard, HasHadamard(node));
   return Body(format, o);
 }
 
@@ -130,6 +138,7 @@ OpDef IndexerKQuantInsertDef() {
       .Outputs(kOut)
       .Attr("format", std::string(kEightBits))
       .OneOf({kEightBits, kFourBits})
+      .FlagAttr(kHadamard, int64_t{0}, kHadamardDoc)
       .Attr("quant_block_size", kGroup, "fp8: channels with one scale, all of a key")
       .AtLeast(1)
       .Attr("scale_fmt", std::string(kPowerOfTwo),
@@ -140,6 +149,7 @@ OpDef IndexerKQuantInsertDef() {
       .Let("row", "D/2 + D/32 if format = mxfp4, else D + 4")
       .Types("T", {kBfloat16, kFloat16, kFloat})
       .Types("I", {kInt64, kInt32})
+      .InferShapes([](ShapeContext& c) { return CheckHadamardSize(c, kKPort); })
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)

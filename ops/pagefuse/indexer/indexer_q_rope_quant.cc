@@ -12,6 +12,7 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/hadamard_attribute.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant_body.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -27,7 +28,7 @@ constexpr Ports kIn({
     {"weights", "W", "[T, H]"},
 });
 constexpr Ports kOut({
-    {"q_out", "uint8 if format = mxfp4, else fp8_storage",
+    {"q_out", "T if format = none, uint8 if format = mxfp4, else fp8_storage",
      "[T, H, D/2] if format = mxfp4, else [T, H, D]"},
     {"weights_out", "float", "[T, H]"},
     PortSpec("q_scale", "uint8", "[T, H, D/32]").ExactlyIf("format = mxfp4"),
@@ -39,6 +40,8 @@ constexpr int kQPort = kIn["q"], kCosSinPort = kIn["cos_sin"], kPositionsPort = 
 
 struct Attributes {
   bool mxfp4 = false;
+  bool is_plain = false;
+  bool hadamard = false;
   bool interleaved = true;
   std::optional<int64_t> offset;  // of the rotated part; the end of the row without
   float softmax_scale = 0;
@@ -49,6 +52,8 @@ absl::StatusOr<Attributes> ReadAttributes(const Node& node) {
   Attributes a;
   PF_ASSIGN_OR_RETURN(const std::string format, node.StringAttribute("format", "fp8"));
   a.mxfp4 = format == "mxfp4";
+  a.is_plain = format == "none";
+  PF_ASSIGN_OR_RETURN(a.hadamard, HasHadamard(node));
   PF_ASSIGN_OR_RETURN(const int64_t interleaved, node.IntAttribute("interleaved", 1));
   a.interleaved = interleaved != 0;
   if (node.attribute("rotary_offset") != nullptr) {
@@ -80,6 +85,8 @@ absl::Status Run(KernelArgs& args) {
   IndexerQBody body;
   body.mxfp4 = a.mxfp4;
   body.size = call.size;
+  call.is_plain = a.is_plain;
+  call.hadamard = a.hadamard;
   call.group = body.group();
   call.format = body.format();
   call.codes = args.output(0).as<uint8_t>();
@@ -99,6 +106,8 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
                       node.StringAttribute("fp8_storage", "float8e4m3fn"));
   IndexerQBody body;
   body.mxfp4 = a.mxfp4;
+  body.is_plain = a.is_plain;
+  body.hadamard = a.hadamard;
   if (storage == "uint8") body.storage = DataType::kUint8;
   body.type = node.input(kIn["q"])->dtype();
   body.table_type = node.input(kIn["cos_sin"])->dtype();
@@ -107,7 +116,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(body.size, NumberOf(node, kIn["q"], 2));
   PF_ASSIGN_OR_RETURN(const int64_t rotated, NumberOf(node, kIn["cos_sin"], 1));
   body.layout = {rotated / 2, a.offset.value_or(body.size - rotated), a.interleaved};
-  return body.Variant(a.mxfp4 ? "mxfp4" : "fp8");
+  return body.Variant(body.format_name());
 }
 
 // 64 heads of 128 channels, 64 of them rotated: DeepSeek-V4 (interleaved pairs at the end) and V3.2
@@ -139,17 +148,18 @@ OpDef IndexerQRopeQuantDef() {
       .Doc(
           "Rotates R channels of each head of the indexer's query, rounds them to bfloat16, and "
           "quantises the head: fp8 under one power of two, which goes into the head's weight, or "
-          "mxfp4 with a scale for 32 channels. weights_out = weights (* query scale) * "
-          "softmax_scale * head_scale.")
+          "mxfp4 with a scale for 32 channels; or leaves it as numbers, without rounding (none). "
+          "weights_out = weights (* query scale) * softmax_scale * head_scale.")
       .Inputs(kIn)
       .Outputs(kOut)
       .Attr("format", std::string("fp8"))
-      .OneOf({"fp8", "mxfp4"})
+      .OneOf({"fp8", "mxfp4", "none"})
       .RequiredAttr("softmax_scale", "factor of the weights, a float")
       .RequiredAttr("head_scale", "factor of the weights, a float")
       .FlagAttr("interleaved", int64_t{1}, "1: pairs (2i, 2i + 1); 0: pairs (i, i + R/2)")
       .Attr("rotary_offset", std::monostate(), "first rotated channel; D - R if absent")
       .AtLeast(0)
+      .FlagAttr(kHadamard, int64_t{0}, kHadamardDoc)
       .Attr("fp8_storage", std::string("float8e4m3fn"), "type of q_out for fp8")
       .OneOf({"float8e4m3fn", "uint8"})
       .Let("unit", "32 if format = mxfp4, else 1")
@@ -157,6 +167,7 @@ OpDef IndexerQRopeQuantDef() {
       .Types("T", {kBfloat16, kFloat16, kFloat})
       .Types("R", {kFloat, kBfloat16})
       .Types("W", {kBfloat16, kFloat16, kFloat})
+      .InferShapes([](ShapeContext& c) { return CheckHadamardSize(c, kQPort); })
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)

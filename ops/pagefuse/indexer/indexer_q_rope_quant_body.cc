@@ -7,6 +7,11 @@
 
 namespace pagefuse::pagefuse_ops {
 
+const char* IndexerQBody::format_name() const {
+  if (is_plain) return "none";
+  return mxfp4 ? "mxfp4" : "fp8";
+}
+
 GroupFormat IndexerQBody::format() const {
   if (mxfp4) return {GroupCodes::kE2M1, GroupScale::kUe8m0, kMxfp4Floor};
   return {GroupCodes::kE4M3, GroupScale::kPowerOfTwo, kCacheScaleFloor};
@@ -18,9 +23,16 @@ std::string IndexerQBody::Text() const {
   BodyWriter w;
   const std::string x = w.CastFrom("q", type, DataType::kFloat);
   const CosSinText table = WriteCosSin(w, "cos_sin", table_type, "positions");
-  const std::string rotated = WriteRope(
-      w, x, table, {.layout = layout, .size = size, .heads = heads, .round_rotated = true});
+  std::string rotated = WriteRope(
+      w, x, table, {.layout = layout, .size = size, .heads = heads, .round_rotated = !is_plain});
+  if (hadamard) rotated = WriteHadamardRotation(w, rotated, {-1, heads, size}, !is_plain);
   std::string weight = w.CastFrom("weights", weight_type, DataType::kFloat);
+  if (is_plain) {
+    w.Set("q_out", StrCat("Cast <to = ", static_cast<int>(type), "> (", rotated, ")"));
+    weight = w.Call("Mul", {weight, w.FloatAttribute("softmax_scale")});
+    w.Set("weights_out", StrCat("Mul (", weight, ", ", w.FloatAttribute("head_scale"), ")"));
+    return w.Function("IndexerQRopeQuant", "positions, q, cos_sin, weights", "q_out, weights_out");
+  }
   const GroupTextOptions options = {
       .format = format(), .lead = {-1, heads}, .size = size, .group = group(), .clip = false};
   const GroupText groups = WriteGroups(w, rotated, options);
@@ -45,7 +57,8 @@ DecompositionVariant IndexerQBody::Variant(std::string name) const {
   const auto text = [](const char* value) { return Attribute{std::string(value), "", ""}; };
   return {std::move(name),
           Text(),
-          {{"format", text(mxfp4 ? "mxfp4" : "fp8")},
+          {{"format", text(format_name())},
+           {"hadamard", Attribute{int64_t{hadamard}, "", ""}},
            {"interleaved", Attribute{int64_t{layout.interleaved}, "", ""}},
            {"rotary_offset", Attribute{layout.offset, "", ""}},
            {"fp8_storage", text(storage == DataType::kUint8 ? "uint8" : "float8e4m3fn")}}};

@@ -14,6 +14,8 @@ namespace pagefuse::pagefuse_ops {
 // What the nodes depend on.
 struct IndexerQBody {
   bool mxfp4 = false;
+  bool is_plain = false;  // numbers instead of codes
+  bool hadamard = false;
   DataType storage = DataType::kFloat8E4M3FN;  // of fp8 codes
   DataType type = DataType::kBfloat16;
   DataType table_type = DataType::kFloat;
@@ -22,6 +24,8 @@ struct IndexerQBody {
   int64_t size = 0;
   RopeLayout layout;
 
+  // "fp8", "mxfp4" or "none".
+  const char* format_name() const;
   // fp8: one power of two a head, kept in the weights. mxfp4: a byte for 32 channels.
   GroupFormat format() const;
   int64_t group() const;

@@ -1,6 +1,6 @@
 // IndexerTopK: the top-k keys of each query by index score. Equals vLLM's top_k_per_row_prefill and
 // top_k_per_row_decode with a fixed order and tie rule.
-#include "pagefuse/kernels/indexer/indexer_topk.h"
+#include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,6 +10,7 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/indexer/indexer_topk.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
@@ -58,7 +59,6 @@ absl::Status Hwy(KernelArgs& args) {
 
 // With fewer columns than topk, TopK takes all of them and the rest is filled up.
 constexpr char kWideNodes[] = R"(
-IndexerTopK (logits, ks, ke) => (indices) {
   i_0 = Constant <value_int: int = 0> ()
   i_1 = Constant <value_int: int = 1> ()
   l_1 = Constant <value_ints: ints = [1]> ()
@@ -97,12 +97,11 @@ constexpr char kLastNodes[] = R"(  rank = Range (i_0, topk, i_1)
   i_m1 = Constant <value_int: int = -1> ()
   relative_or_none = Where (given, relative, i_m1)
   indices = Cast <to = 6> (relative_or_none)
-}
 )";
 
 DecompositionVariant MakeVariant(bool padded) {
   return {padded ? "padded" : "topk",
-          StrCat(kWideNodes, padded ? kPaddedTopKNodes : kTopKNodes, kLastNodes),
+          StrCat("IndexerTopK (logits, ks, ke) => (indices) {", IndexerTopKLines(padded), "}\n"),
           {}};
 }
 
@@ -114,6 +113,10 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
 }
 
 }  // namespace
+
+std::string IndexerTopKLines(bool padded) {
+  return StrCat(kWideNodes, padded ? kPaddedTopKNodes : kTopKNodes, kLastNodes);
+}
 
 OpDef IndexerTopKDef() {
   return OpDef("pagefuse", "IndexerTopK", 1)

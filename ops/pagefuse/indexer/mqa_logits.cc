@@ -150,19 +150,26 @@ absl::Status TilesSupport(const KernelQuery& query) {
 
 }  // namespace
 
-void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem) {
-  const auto run = [make_problem](auto compute) {
-    return [make_problem, compute](KernelArgs& args) -> absl::Status {
-      PF_ASSIGN_OR_RETURN(const MqaLogitsProblem problem, make_problem(args));
-      compute(problem, args.scratch);
-      return absl::OkStatus();
-    };
+void AddMqaKernels(OpDef& op, const MqaRun& run) {
+  const auto by = [&run](MqaLogitsFn score) {
+    return [run, score](KernelArgs& args) { return run(args, score); };
   };
-  const auto plain = [](const MqaLogitsProblem& problem, Scratch*) { MqaLogitsReference(problem); };
-  op.AddKernel({.name = "reference", .run = run(plain)})
-      .AddKernel({.name = "hwy", .priority = 10, .run = run(MqaLogitsHwy)})
+  op.AddKernel({.name = "reference", .run = by(nullptr)})
+      .AddKernel({.name = "hwy", .priority = 10, .run = by(MqaLogitsHwy)})
       .AddKernel(
-          {.name = "tiles", .priority = 20, .supports = TilesSupport, .run = run(MqaLogitsTiles)});
+          {.name = "tiles", .priority = 20, .supports = TilesSupport, .run = by(MqaLogitsTiles)});
+}
+
+void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem) {
+  AddMqaKernels(op, [make_problem](KernelArgs& args, MqaLogitsFn score) -> absl::Status {
+    PF_ASSIGN_OR_RETURN(const MqaLogitsProblem problem, make_problem(args));
+    if (score) {
+      score(problem, args.scratch);
+    } else {
+      MqaLogitsReference(problem);
+    }
+    return absl::OkStatus();
+  });
 }
 
 OpDef MqaLogitsDef() {

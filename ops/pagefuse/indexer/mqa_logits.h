@@ -1,8 +1,11 @@
-// What MqaLogits and PagedMqaLogits share: their kernels.
+// What MqaLogits, PagedMqaLogits and PagedIndexerTopK share: their kernels.
 #pragma once
+
+#include <functional>
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/kernels/indexer/key_choice.h"
 #include "pagefuse/kernels/indexer/mqa_logits.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/op_def.h"
@@ -13,5 +16,9 @@ namespace pagefuse::pagefuse_ops {
 // arguments are checked but for attributes.
 using MqaProblemOf = absl::StatusOr<MqaLogitsProblem> (*)(const KernelArgs& args);
 void AddMqaLogitsKernels(OpDef& op, MqaProblemOf make_problem);
+
+// Kernels of the same names, of an op that `run` computes by scores of its own; null: plainly.
+using MqaRun = std::function<absl::Status(KernelArgs& args, MqaLogitsFn score)>;
+void AddMqaKernels(OpDef& op, const MqaRun& run);
 
 }  // namespace pagefuse::pagefuse_ops

@@ -191,7 +191,6 @@ constexpr char kSequenceEnd[] = R"(  seen_column = Unsqueeze (seen, l_2)
   rows_1 = Mul (sequences_1, queries_1)
   logits_shape = Concat <axis = 0> (rows_1, length_1)
   logits = Reshape (masked, logits_shape)
-}
 )";
 
 // `seq` [T]: the sequence of each token; tokens_seen [T]: the tokens up to it.
@@ -225,7 +224,6 @@ constexpr char kPackedEnd[] = R"(  seen_column = Unsqueeze (seen, l_1)
   f_0 = Constant <value_float: float = 0.0> ()
   neg_inf = Log (f_0)
   logits = Where (inside, sums, neg_inf)
-}
 )";
 
 std::string AsFloat(DataType type, std::string_view from, std::string_view to) {
@@ -273,14 +271,21 @@ std::string PagedMqaLogitsBody::Name() const {
                 queries, packed ? "_packed" : "", has_length ? "_length" : "");
 }
 
-std::string PagedMqaLogitsBody::Text() const {
-  return StrCat("PagedMqaLogits (q, kv_cache, weights, context_lens, block_tables",
-                has_length ? ", max_model_len" : "", packed ? ", query_start_loc" : "",
-                ") => (logits) {\n", kConstants, packed ? kPackedSizes : kSequenceSizes,
-                kCacheSizes, has_length ? kGivenLength : kTableLength, kSlots, Keys(*this),
+std::string PagedMqaLogitsBody::Inputs() const {
+  return StrCat("q, kv_cache, weights, context_lens, block_tables",
+                has_length ? ", max_model_len" : "", packed ? ", query_start_loc" : "");
+}
+
+std::string PagedMqaLogitsBody::Lines() const {
+  return StrCat(kConstants, packed ? kPackedSizes : kSequenceSizes, kCacheSizes,
+                has_length ? kGivenLength : kTableLength, kSlots, Keys(*this),
                 AsFloat(query_type, "q", "queries_float"), packed ? kOwners : kSequenceDots,
                 Rectified(*this), packed ? kPackedSums : kSequenceSums, Seen(*this),
                 packed ? kPackedEnd : kSequenceEnd);
+}
+
+std::string PagedMqaLogitsBody::Text() const {
+  return StrCat("PagedMqaLogits (", Inputs(), ") => (logits) {\n", Lines(), "}\n");
 }
 
 }  // namespace pagefuse::pagefuse_ops

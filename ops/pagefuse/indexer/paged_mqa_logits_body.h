@@ -19,6 +19,9 @@ struct PagedMqaLogitsBody {
 
   std::string Name() const;
   std::string Text() const;
+  // Of the text: the inputs by name, and the nodes, the last of which gives `logits`.
+  std::string Inputs() const;
+  std::string Lines() const;
 };
 
 }  // namespace pagefuse::pagefuse_ops

@@ -16,22 +16,23 @@
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/linear/expert_ids.h"
+#include "pagefuse/ops/pagefuse/linear/repeated_rows.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
 constexpr Ports kIn({
-    {"x", "T", "[T, K]"},
-    PortSpec("expert_ids", "Tind", "[T]: negative ones count from the end").Metadata(),
+    {"x", "T", "[M, K]"},
+    PortSpec("expert_ids", "Tind", "[M * repeat]: negative ones count from the end").Metadata(),
     {"weights", "T", "[E, N, K] if transB, else [E, K, N]"},
 });
-constexpr Ports kOut({{"y", "T", "[T, N]"}});
+constexpr Ports kOut({{"y", "T", "[M * repeat, N]"}});
 
 // Not looked up in templates: clang 14 takes no consteval call there.
 constexpr int kXPort = kIn["x"], kIdsPort = kIn["expert_ids"], kWeightsPort = kIn["weights"];
 
 struct Sizes {
-  int64_t rows = 0, experts = 0, k = 0, n = 0;
+  int64_t rows = 0, repeat = 1, experts = 0, k = 0, n = 0;
   bool trans_b = false;
 };
 
@@ -40,7 +41,8 @@ absl::StatusOr<Sizes> SizesOf(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t trans_b, args.node->IntAttribute("transB", 0));
   Sizes s;
   s.trans_b = trans_b != 0;
-  s.rows = args.input(kIn["x"]).dims[0];
+  PF_ASSIGN_OR_RETURN(s.repeat, RepeatOf(*args.node));
+  s.rows = args.output(0).dims[0];
   s.experts = w[0];
   s.k = w[s.trans_b ? 2 : 1];
   s.n = w[s.trans_b ? 1 : 2];
@@ -60,7 +62,8 @@ void ReferenceLoops(KernelArgs& args, const Sizes& s) {
   for (int64_t row = 0; row < s.rows; ++row) {
     const T* matrix = w + experts[row] * s.k * s.n;
     for (int64_t column = 0; column < s.n; ++column) {
-      *y++ = static_cast<T>(ReferenceDot(x + row * s.k, 1, matrix + column * (s.trans_b ? s.k : 1),
+      *y++ = static_cast<T>(ReferenceDot(x + row / s.repeat * s.k, 1,
+                                         matrix + column * (s.trans_b ? s.k : 1),
                                          s.trans_b ? 1 : s.n, s.k));
     }
   }
@@ -116,30 +119,34 @@ absl::Status Linear(KernelArgs& args) {
     const size_t bytes = LinearF32ScratchBytes(x.m, matrix);
     return LinearF32(x, matrix, bytes > 0 ? scratch.Get(bytes) : nullptr, y);
   };
-  const GroupedRows rows{args.input(kIn["x"]).as<float>(), 1, args.output(0).as<float>(), s.k, s.n};
+  const GroupedRows rows{args.input(kIn["x"]).as<float>(), s.repeat, args.output(0).as<float>(),
+                         s.k, s.n};
   return GroupedProduct(groups, rows, product, *args.scratch);
 }
 
 // What exporters write: a copy of the matrix for every row. Indices of GatherND are 64 bits wide.
-DecompositionVariant Variant(bool trans_b, bool casts) {
+DecompositionVariant Variant(bool trans_b, bool casts, int64_t repeat = 1) {
   const char* axis = trans_b ? "last" : "middle";
   const char* factors = trans_b ? "matrices, vectors" : "vectors, matrices";
+  const char* rows = repeat == 1 ? "x" : "repeated";
   return {absl::StrCat(trans_b ? "columns" : "rows", casts ? "_int32" : ""),
           absl::StrCat(
               "GroupedMatMul (x, expert_ids, weights) => (y) {\n",
+              repeat == 1 ? std::string() : RepeatedRowsText(repeat),
               "  last = Constant <value_ints: ints = [-1]> ()\n",
               "  middle = Constant <value_ints: ints = [1]> ()\n",
               casts ? "  ids = Cast <to = 7> (expert_ids)\n" : "  ids = Identity (expert_ids)\n",
               "  index = Unsqueeze (ids, last)\n", "  matrices = GatherND (weights, index)\n",
-              "  vectors = Unsqueeze (x, ", axis, ")\n", "  products = MatMul (", factors, ")\n",
-              "  y = Squeeze (products, ", axis, ")\n}"),
+              "  vectors = Unsqueeze (", rows, ", ", axis, ")\n", "  products = MatMul (", factors,
+              ")\n", "  y = Squeeze (products, ", axis, ")\n}"),
           {{"transB", Attribute{int64_t{trans_b}, "", ""}}}};
 }
 
 absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   PF_ASSIGN_OR_RETURN(const int64_t trans_b, node.IntAttribute("transB", 0));
   const Value* ids = node.input(kIn["expert_ids"]);
-  return Variant(trans_b != 0, ids != nullptr && ids->dtype() == DataType::kInt32);
+  PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(node));
+  return Variant(trans_b != 0, ids != nullptr && ids->dtype() == DataType::kInt32, repeat);
 }
 
 }  // namespace
@@ -147,11 +154,13 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
 OpDef GroupedMatMulDef() {
   return OpDef("pagefuse", "GroupedMatMul", /*since=*/1)
       .Doc(
-          "Row t of x times matrix expert_ids[t]. Reads the matrices of experts that a row asks "
-          "for, each once.")
+          "Row t / repeat of x times matrix expert_ids[t]. Reads the matrices of experts that a row "
+          "asks for, each once.")
       .Inputs(kIn)
       .Outputs(kOut)
       .FlagAttr("transB", int64_t{0}, "1: matrices are stored transposed")
+      .Attr(kRepeat, int64_t{1}, kRepeatDoc)
+      .AtLeast(1)
       .Types("T", {DataType::kFloat, DataType::kFloat16, DataType::kBfloat16})
       .Types("Tind", {DataType::kInt32, DataType::kInt64})
       .Validate(Validate)

@@ -11,6 +11,7 @@
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/linear/expert_ids.h"
+#include "pagefuse/ops/pagefuse/linear/repeated_rows.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -19,12 +20,12 @@ using microsoft_ops::ExpectShape;
 using microsoft_ops::NBitsSizes;
 
 constexpr Ports kIn({
-    {"x", "T", "[T, K]"},
-    PortSpec("expert_ids", "Tind", "[T]: negative ones count from the end").Metadata(),
+    {"x", "T", "[M, K]"},
+    PortSpec("expert_ids", "Tind", "[M * repeat]: negative ones count from the end").Metadata(),
     {"weights", "uint8", "[E, N, blocks, block_size * bits / 8]"},
     {"scales", "T", "[E, N, blocks]"},
 });
-constexpr Ports kOut({{"y", "T", "[T, N]"}});
+constexpr Ports kOut({{"y", "T", "[M * repeat, N]"}});
 
 absl::Status Infer(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const NBitsSizes s, NBitsSizes::Of(c.node()));
@@ -36,7 +37,8 @@ absl::Status Infer(ShapeContext& c) {
   PF_RETURN_IF_ERROR(ExpectShape(c, kIn["scales"], Shape({experts, Dim(s.n), Dim(s.blocks())})));
   const Shape* x = c.input_shape(kIn["x"]);
   std::optional<Shape> y;
-  if (x != nullptr) y = Shape({(*x)[0], Dim(s.n)});
+  PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(c.node()));
+  if (x != nullptr) y = Shape({(*x)[0] * Dim(repeat), Dim(s.n)});
   c.SetOutput(0, c.input_type(kIn["x"]), y);
   return absl::OkStatus();
 }
@@ -52,6 +54,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   const auto experts =
       codes && codes->rank() == 4 ? (*codes)[0].constant() : std::optional<int64_t>();
   if (!experts) return absl::FailedPreconditionError("the number of experts is not known");
+  PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(node));
   NBitsSizes all = s;
   all.n = *experts * s.n;
   return DecompositionVariant{
@@ -62,7 +65,8 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
              "]> ()\n  stacked = Reshape (decoded, stack)\n",
              "  last = Constant <value_ints: ints = [-1]> ()\n",
              "  ids = Cast <to = 7> (expert_ids)\n  index = Unsqueeze (ids, last)\n",
-             "  matrices = GatherND (stacked, index)\n  vectors = Unsqueeze (x, last)\n",
+             "  matrices = GatherND (stacked, index)\n", RepeatedRowsText(repeat),
+             "  vectors = Unsqueeze (repeated, last)\n",
              "  products = MatMul (matrices, vectors)\n  y = Squeeze (products, last)\n}"),
       {}};
 }
@@ -70,6 +74,7 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
 // What one call computes from. Points into the arguments: scales are float.
 struct Call {
   NBitsSizes sizes;
+  int64_t repeat = 1;
   const uint8_t* codes = nullptr;
   const float* scales = nullptr;
   std::vector<int64_t> experts;  // of each row
@@ -86,6 +91,7 @@ struct Call {
 absl::StatusOr<Call> CallOf(const KernelArgs& args) {
   Call call;
   PF_ASSIGN_OR_RETURN(call.sizes, NBitsSizes::Of(*args.node));
+  PF_ASSIGN_OR_RETURN(call.repeat, RepeatOf(*args.node));
   call.codes = args.input(kIn["weights"]).as<uint8_t>();
   call.scales = args.input(kIn["scales"]).as<float>();
   call.num_experts = args.input(kIn["weights"]).dims[0];
@@ -98,8 +104,8 @@ absl::Status RunReference(KernelArgs& args) {
   const NBitsSizes& s = call.sizes;
   const auto* x = args.input(kIn["x"]).as<float>();
   auto* y = args.output(0).as<float>();
-  for (const int64_t expert : call.experts) {
-    const NBitsWeight w = call.Weight(expert);
+  for (size_t row = 0; row < call.experts.size(); ++row) {
+    const NBitsWeight w = call.Weight(call.experts[row]);
     for (int64_t n = 0; n < s.n; ++n) {
       double sum = 0;
       for (int64_t k = 0; k < s.k; ++k) {
@@ -109,7 +115,7 @@ absl::Status RunReference(KernelArgs& args) {
       }
       *y++ = static_cast<float>(sum);
     }
-    x += s.k;
+    if ((row + 1) % static_cast<size_t>(call.repeat) == 0) x += s.k;
   }
   return absl::OkStatus();
 }
@@ -131,7 +137,7 @@ absl::Status Int8Product(const RowsView& x, const NBitsWeight& w, Scratch& scrat
 absl::Status Run(KernelArgs& args, Product product) {
   PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
   const ExpertGroups groups = GroupByExpert(call.experts, call.num_experts);
-  const GroupedRows rows{args.input(kIn["x"]).as<float>(), 1, args.output(0).as<float>(),
+  const GroupedRows rows{args.input(kIn["x"]).as<float>(), call.repeat, args.output(0).as<float>(),
                          call.sizes.k, call.sizes.n};
   const auto of_expert = [&](int64_t expert, const RowsView& x, const OutputView& y,
                              Scratch& scratch) {
@@ -145,13 +151,15 @@ absl::Status Run(KernelArgs& args, Product product) {
 OpDef GroupedMatMulNBitsDef() {
   return OpDef("pagefuse", "GroupedMatMulNBits", /*since=*/1)
       .Doc(
-          "Row t of x times matrix expert_ids[t], transposed, of matrices as com.microsoft."
+          "Row t / repeat of x times matrix expert_ids[t], transposed, of matrices as com.microsoft."
           "MatMulNBits has them, without zero points: (code - 2^(bits - 1)) * scale. Reads the "
           "matrices of experts that a row asks for, each once.")
       .Inputs(kIn)
       .Outputs(kOut)
       .RequiredAttr("K", "columns of a matrix")
       .RequiredAttr("N", "rows of a matrix")
+      .Attr(kRepeat, int64_t{1}, kRepeatDoc)
+      .AtLeast(1)
       .Attr("bits", int64_t{4}, "4 or 8")
       .RequiredAttr("block_size", "a power of two from 16 on")
       .Attr("accuracy_level", int64_t{0}, microsoft_ops::kAccuracyLevelDoc)

@@ -16,6 +16,7 @@
 
 #include "pagefuse/base/thread_pool.h"
 #include "pagefuse/kernels/indexer/indexer_topk.h"
+#include "pagefuse/kernels/indexer/key_choice.h"
 #include "pagefuse/kernels/indexer/mqa_logits.h"
 #include "pagefuse/kernels/indexer/slot_lookup.h"
 #include "pagefuse/kernels/linalg/cpu_features.h"
@@ -264,6 +265,73 @@ TEST(MqaLogits, GiveTheSameBitsOnAnyNumberOfThreads) {
     const std::vector<float> alone = on_threads(1);
     for (int size : {2, 3}) EXPECT_EQ(on_threads(size), alone) << size << " threads";
   });
+}
+
+// Two sequences of 40 and 25 keys, all of whose queries are there; whole numbers, so that scores are
+// exact.
+struct ChoiceInstance {
+  static constexpr int64_t kHeads = 3, kSize = 8, kTopK = 5;
+  std::vector<float> q, keys, weights;
+  std::vector<int32_t> table;
+  KeyChoice choice;
+
+  ChoiceInstance() {
+    constexpr int64_t kLengths[] = {40, 25}, kBlock = 8, kColumns = 5;
+    std::mt19937 random(5);
+    const auto fill = [&](std::vector<float>& values, int64_t count) {
+      values.resize(count);
+      for (float& value : values) value = static_cast<float>(random() % 5) - 2;
+    };
+    const int64_t rows = kLengths[0] + kLengths[1];
+    fill(q, rows * kHeads * kSize);
+    fill(keys, 2 * kColumns * kBlock * kSize);
+    fill(weights, rows * kHeads);
+    for (int32_t i = 0; i < 2 * kColumns; ++i) table.push_back((i * 3 + 1) % (2 * kColumns));
+    MqaLogitsProblem& scores = choice.scores;
+    scores.query_type = scores.key_type = DataType::kFloat;
+    scores.q = reinterpret_cast<const uint8_t*>(q.data());
+    scores.weights = weights.data();
+    scores.rows = rows;
+    scores.heads = kHeads;
+    scores.head_size = kSize;
+    const int64_t row_bytes = kSize * static_cast<int64_t>(sizeof(float));
+    scores.keys = PlainRows(row_bytes, {2 * kColumns, kBlock, kBlock * row_bytes}, keys.data());
+    scores.block_table = table.data();
+    scores.table_columns = kColumns;
+    for (int32_t b = 0; b < 2; ++b) {
+      for (int64_t i = 0; i < kLengths[b]; ++i) {
+        scores.sequences.push_back(b);
+        scores.ranges.push_back({0, i + 1});
+        choice.columns.push_back({i / 4, i + 1});
+      }
+    }
+    choice.topk = kTopK;
+  }
+
+  template <typename Choose>
+  std::vector<int32_t> Indices(int64_t score_bytes, const Choose& choose) {
+    std::vector<int32_t> indices(choice.scores.rows * kTopK, -7);
+    choice.indices = indices.data();
+    choice.score_bytes = score_bytes;
+    Scratch scratch;
+    choose(choice, &scratch);
+    return indices;
+  }
+};
+
+TEST(KeyChoice, IsTheSameHoweverFewScoresAreKept) {
+  ChoiceInstance instance;
+  const std::vector<int32_t> want = instance.Indices(int64_t{1} << 30, ChooseKeysPlain);
+  EXPECT_EQ(std::count(want.begin(), want.end(), -7), 0);
+  for (const int64_t bytes : {1, 7 * 40 * 4, 64 * 40 * 4, 1 << 20}) {
+    EXPECT_EQ(instance.Indices(bytes, ChooseKeysPlain), want) << bytes;
+    ForEachSimdTarget([&] {
+      const auto with_vectors = [](const KeyChoice& choice, Scratch* scratch) {
+        ChooseKeys(choice, MqaLogitsHwy, scratch);
+      };
+      EXPECT_EQ(instance.Indices(bytes, with_vectors), want) << bytes;
+    });
+  }
 }
 
 }  // namespace
