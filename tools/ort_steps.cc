@@ -1,5 +1,6 @@
 #include "tools/ort_steps.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -69,7 +70,7 @@ absl::StatusOr<OrtStep> RunStep(PagedModel& model, const std::vector<int64_t>& t
   return made;
 }
 
-absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model) {
+absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, int64_t cache_bytes) {
   PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), {}));
   std::vector<int64_t> lengths;
   std::vector<StepEntry> entries;
@@ -78,7 +79,8 @@ absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model) {
     lengths.push_back(prompt + kDecodeSteps);
     tokens += prompt;
   }
-  PF_RETURN_IF_ERROR(paged->Reserve(lengths, tokens));
+  const int64_t token_bytes = std::max<int64_t>(paged->layout().bytes_per_token(), 1);
+  PF_RETURN_IF_ERROR(paged->Reserve(lengths, tokens, cache_bytes / token_bytes));
   for (const int64_t prompt : kPrompts) entries.push_back({paged->cache().AddSequence(), prompt});
   std::vector<OrtStep> steps;
   for (int i = 0; i <= kDecodeSteps; ++i) {
@@ -106,8 +108,9 @@ absl::StatusOr<std::vector<OrtStep>> RandomStep(Model model) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model) {
-  return CacheSettingsOf(model) ? PagedSteps(std::move(model)) : RandomStep(std::move(model));
+absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, int64_t cache_bytes) {
+  return CacheSettingsOf(model) ? PagedSteps(std::move(model), cache_bytes)
+                                : RandomStep(std::move(model));
 }
 
 absl::StatusOr<StepMemory> MemoryOf(const OrtStep& step, bool bind) {

@@ -24,7 +24,8 @@ struct OrtStep {
 
 // A paged graph: the prompts of two sequences of different lengths, then two steps of a token each.
 // Others: one run on inputs that are made up. Runs the model here.
-absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model);
+// `cache_bytes`: what all caches take about together; 0: no more than the steps need.
+absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, int64_t cache_bytes = 0);
 
 // Tensors for one run of a step; what is written in place is a copy.
 struct StepMemory {

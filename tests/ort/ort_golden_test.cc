@@ -1,4 +1,4 @@
-// Every golden case in ONNX Runtime, by the bodies that are written for it.
+// Every golden case in ONNX Runtime, by the bodies that are written for it and by our kernels.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -25,7 +25,9 @@ namespace {
 
 class OrtGolden : public ::testing::TestWithParam<std::string> {};
 
-absl::StatusOr<std::vector<Tensor>> RunInOrt(const std::string& path, const Model& model,
+// By kernels if `custom_ops` is a library of them.
+absl::StatusOr<std::vector<Tensor>> RunInOrt(const std::string& path, const std::string& custom_ops,
+                                             const Model& model,
                                              const std::map<std::string, Tensor>& feeds) {
   PF_ASSIGN_OR_RETURN(auto library, tools::OrtLibrary::Load(path));
   PF_ASSIGN_OR_RETURN(const Model written, Written(model, kOldestTarget));
@@ -33,7 +35,7 @@ absl::StatusOr<std::vector<Tensor>> RunInOrt(const std::string& path, const Mode
       (std::filesystem::temp_directory_path() / StrCat("pagefuse_ort_", getpid(), ".onnx"))
           .string();
   PF_RETURN_IF_ERROR(SaveModel(written, file));
-  auto session = tools::OrtSession::Create(library, file, {.threads = 1});
+  auto session = tools::OrtSession::Create(library, file, {.custom_ops = custom_ops, .threads = 1});
   std::filesystem::remove(file);
   PF_RETURN_IF_ERROR(session.status());
   std::vector<std::string> names;
@@ -44,19 +46,23 @@ absl::StatusOr<std::vector<Tensor>> RunInOrt(const std::string& path, const Mode
   return FromBytes(std::move(outputs), model);
 }
 
-TEST_P(OrtGolden, BodyGivesTheAnswer) {
-  absl::StatusOr<TestCase> test_case = LoadTestCase(GetParam());
+void CheckInEveryRelease(const std::string& folder, const std::string& custom_ops) {
+  absl::StatusOr<TestCase> test_case = LoadTestCase(folder);
   ASSERT_TRUE(test_case.ok()) << test_case.status();
   LetNansDiffer(*test_case);
   for (const std::string& path : OrtLibraries()) {
     SCOPED_TRACE(path);
     const auto run = [&](const Model& model, const std::map<std::string, Tensor>& feeds) {
-      return RunInOrt(path, model, feeds);
+      return RunInOrt(path, custom_ops, model, feeds);
     };
     const absl::Status status = CheckTestCase(*test_case, run);
     EXPECT_TRUE(status.ok()) << status;
   }
 }
+
+TEST_P(OrtGolden, BodyGivesTheAnswer) { CheckInEveryRelease(GetParam(), ""); }
+
+TEST_P(OrtGolden, KernelGivesTheAnswer) { CheckInEveryRelease(GetParam(), CustomOpsLibrary()); }
 
 std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
   return GoldenName(info.param);
