@@ -1,8 +1,11 @@
 #include "plugin/op_table.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <string_view>
 
 #include "plugin/ort_status.h"
 
@@ -15,6 +18,10 @@ namespace {
 
 // Files are written for opsets from this on: ops of ai.onnx that are newer are calls.
 constexpr int kOldestWrittenOpset = 21;
+// Ops of ONNX Runtime's own domain that it computes on other devices alone. Never one that it
+// computes on the CPU: ours would stand before it.
+constexpr std::string_view kMicrosoftDomain = "com.microsoft";
+constexpr std::string_view kMicrosoftOps[] = {"PagedAttention"};
 // Release 1.20 ends the program where a function for shapes is set and a node omits an input.
 constexpr int kFirstMinorWithShapes = 24;
 
@@ -24,6 +31,11 @@ int MinorVersion(const char* version) {
   const long major = std::strtol(version, &end, 10);
   if (major > 1) return kFirstMinorWithShapes;
   return *end == '.' ? static_cast<int>(std::strtol(end + 1, nullptr, 10)) : 0;
+}
+
+bool IsMicrosoftOp(const OpDef& op) {
+  return op.domain() == kMicrosoftDomain &&
+         std::count(std::begin(kMicrosoftOps), std::end(kMicrosoftOps), op.name()) > 0;
 }
 
 }  // namespace
@@ -49,6 +61,12 @@ absl::Status OpTable::AddOp(const OpDef& op, const std::string& base) {
   return absl::OkStatus();
 }
 
+absl::Status OpTable::AddMicrosoftOp(const OpDef& op) {
+  PF_ASSIGN_OR_RETURN(const std::vector<TypeRow> rows, TypeRows(op));
+  for (const TypeRow& row : rows) PF_RETURN_IF_ERROR(AddRow(op, row, op.domain()));
+  return absl::OkStatus();
+}
+
 absl::Status OpTable::Fill() {
   for (const OpDef* op : OpRegistry::Global().ops()) {
     // Ops with graphs among their attributes are written out as nodes.
@@ -58,6 +76,8 @@ absl::Status OpTable::Fill() {
     } else if (op->domain().empty() && op->since() > kOldestWrittenOpset &&
                op->has_decomposition()) {
       PF_RETURN_IF_ERROR(AddOp(*op, std::string(kNewerOpsDomain)));
+    } else if (settings_.microsoft_ops && IsMicrosoftOp(*op)) {
+      PF_RETURN_IF_ERROR(AddMicrosoftOp(*op));
     }
   }
   return absl::OkStatus();

@@ -27,6 +27,7 @@ class OpTable {
       : api_(api), settings_(std::move(settings)), infers_shapes_(infers_shapes) {}
   absl::Status Fill();
   absl::Status AddOp(const OpDef& op, const std::string& base);
+  absl::Status AddMicrosoftOp(const OpDef& op);
   absl::Status AddRow(const OpDef& op, const TypeRow& types, const std::string& domain);
 
   Api* const api_;
