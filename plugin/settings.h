@@ -17,8 +17,10 @@ enum class LogChoice {
 };
 
 struct Settings {
-  // pagefuse.microsoft_ops: "on" or "off".
-  bool microsoft_ops = true;
+  // pagefuse.microsoft_ops: "on" or "off". Not on by itself: a release takes a graph that does not
+  // import com.microsoft for one of the newest version of that domain that anybody registered, and
+  // then refuses ops that its own optimiser makes there ("FusedMatMul(-1) is not registered").
+  bool microsoft_ops = false;
   // pagefuse.force_kernel: "PagedAttention=reference,GatedLinear=reference".
   std::map<std::string, std::string> force_kernel = {};
   // pagefuse.log: "off", "copies" or "kernels".

@@ -26,6 +26,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr std::string_view kMicrosoftDomain = "com.microsoft";
+
 struct Flags {
   std::string model, runtime, library;
   std::vector<std::string> config;
@@ -104,7 +106,7 @@ int FusedNodes(const Model& model, const CustomOps& ops) {
   return count;
 }
 
-absl::StatusOr<OrtSessionOptions> OptionsOf(const Flags& flags) {
+absl::StatusOr<OrtSessionOptions> OptionsOf(const Flags& flags, const Model& model) {
   OrtSessionOptions options{.threads = flags.threads};
   for (const std::string& entry : flags.config) {
     const std::pair<std::string, std::string> parts =
@@ -113,6 +115,9 @@ absl::StatusOr<OrtSessionOptions> OptionsOf(const Flags& flags) {
   }
   if (flags.no_library) return options;
   options.config.insert({"pagefuse.log", "kernels"});
+  if (model.OpsetVersion(kMicrosoftDomain) > 0) {
+    options.config.insert({"pagefuse.microsoft_ops", "on"});
+  }
   options.custom_ops = flags.library;
   if (flags.library.empty()) {
     PF_ASSIGN_OR_RETURN(options.custom_ops, OwnLibrary());
@@ -136,14 +141,14 @@ absl::Status RunStep(const Flags& flags, const OrtStep& step, OrtSession& sessio
 }
 
 absl::StatusOr<Result> RunBoth(const Flags& flags) {
-  PF_ASSIGN_OR_RETURN(const OrtSessionOptions options, OptionsOf(flags));
   PF_ASSIGN_OR_RETURN(std::shared_ptr<OrtLibrary> runtime, OrtLibrary::Load(flags.runtime));
-  PF_ASSIGN_OR_RETURN(auto session, OrtSession::Create(runtime, flags.model, options));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
+  PF_ASSIGN_OR_RETURN(const OrtSessionOptions options, OptionsOf(flags, model));
+  PF_ASSIGN_OR_RETURN(auto session, OrtSession::Create(runtime, flags.model, options));
   Result result;
   result.version = runtime->version();
   if (session->custom_ops() != nullptr) {
-    PF_ASSIGN_OR_RETURN(result.ops, LookAtCustomOps(session->custom_ops()));
+    PF_ASSIGN_OR_RETURN(result.ops, LookAtCustomOps(session->custom_ops(), options.config));
     result.registered_ms = session->registered_ms();
     result.library = std::filesystem::path(options.custom_ops).filename().string();
   }
@@ -157,14 +162,14 @@ absl::StatusOr<Result> RunBoth(const Flags& flags) {
   return result;
 }
 
-size_t OpsOf(const CustomOps& ops, const std::string& domain) {
-  const auto found = ops.names.find(domain);
+size_t OpsOf(const CustomOps& ops, std::string_view domain) {
+  const auto found = ops.names.find(std::string(domain));
   return found == ops.names.end() ? 0 : found->second.size();
 }
 
 void PrintLibrary(const Result& result) {
   std::cout << result.library << ": " << OpsOf(result.ops, "pagefuse") << " pagefuse ops and "
-            << OpsOf(result.ops, "com.microsoft") << " of com.microsoft, " << result.ops.rows
+            << OpsOf(result.ops, kMicrosoftDomain) << " of com.microsoft, " << result.ops.rows
             << " rows, registered in " << std::llround(result.registered_ms) << " ms\n";
   const int by_kernels = result.chosen.fused_nodes();
   std::cout << by_kernels << " of " << result.fused_nodes << " pagefuse nodes by kernels ("
@@ -208,7 +213,7 @@ void PrintJson(const Result& result, bool has_library) {
   if (has_library) {
     json["library"] = {{"name", result.library},
                        {"pagefuse_ops", OpsOf(result.ops, "pagefuse")},
-                       {"microsoft_ops", OpsOf(result.ops, "com.microsoft")},
+                       {"microsoft_ops", OpsOf(result.ops, kMicrosoftDomain)},
                        {"rows", result.ops.rows},
                        {"registered_ms", result.registered_ms}};
     json["nodes"] = {{"pagefuse", result.fused_nodes},

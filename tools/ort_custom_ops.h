@@ -15,7 +15,8 @@ struct CustomOps {
 };
 
 // Registers the library that `handle` is of (dlopen) with nobody, and looks at what it brings.
-// NotFound if it has no ops to register.
-absl::StatusOr<CustomOps> LookAtCustomOps(void* handle);
+// `config`: entries of the session's configuration. NotFound if it has no ops to register.
+absl::StatusOr<CustomOps> LookAtCustomOps(void* handle,
+                                          const std::map<std::string, std::string>& config);
 
 }  // namespace pagefuse::tools
