@@ -5,8 +5,10 @@ namespace pagefuse::ort {
 Status* ToOrtStatus(Api* api, const absl::Status& status) {
   if (status.ok()) return nullptr;
   ErrorCode code = ErrorCode::kFail;
-  if (status.code() == absl::StatusCode::kInvalidArgument) code = ErrorCode::kInvalidArgument;
-  if (status.code() == absl::StatusCode::kUnimplemented) code = ErrorCode::kNotImplemented;
+  if (absl::IsInvalidArgument(status) || absl::IsOutOfRange(status)) {
+    code = ErrorCode::kInvalidArgument;
+  }
+  if (absl::IsUnimplemented(status)) code = ErrorCode::kNotImplemented;
   return kCreateStatus(api, code, std::string(status.message()).c_str());
 }
 

@@ -12,7 +12,8 @@
 
 namespace pagefuse::ort {
 
-// Null for OK. InvalidArgument and Unimplemented have codes of the host's, all else is a failure.
+// Null for OK. InvalidArgument (also a number out of range) and Unimplemented have codes of the
+// host's, all else is a failure.
 Status* ToOrtStatus(Api* api, const absl::Status& status);
 // Takes what it gets. The message is the host's.
 absl::Status FromOrtStatus(Api* api, Status* status);
