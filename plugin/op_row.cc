@@ -183,7 +183,11 @@ OpRow::OpRow(Api* api, const OpDef& op, const TypeRow& types, const Settings& se
   create_kernel_v2 = CreateKernel;
   compute_v2 = ComputeNode;
   if (infers_shapes) infer_output_shapes = InferRowShapes;
-  start_version = [](const CustomOp*) { return 1; };
+  // A file that imports an older version of the domain than an op is of runs the body.
+  start_version = [](const CustomOp* self) {
+    const OpDef& op = RowOf(self).op;
+    return op.domain().empty() ? 1 : op.since();  // ops of ai.onnx are in a domain of ours
+  };
   end_version = [](const CustomOp*) { return kNoEndVersion; };
 }
 
