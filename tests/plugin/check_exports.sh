@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# check_exports.sh libpagefuse_ort.so: the library exports one function, and needs no library of ONNX Runtime.
+# check_exports.sh libpagefuse_ort.so: the library exports one function, and needs none of ONNX Runtime's, ONNX's and protobuf's:
+# a program has those of its own, of other versions.
 set -euo pipefail
 exported=$(nm -D --defined-only "$1" | awk '{print $3}')
 if [ "$exported" != RegisterCustomOps ]; then
@@ -7,7 +8,7 @@ if [ "$exported" != RegisterCustomOps ]; then
   exit 1
 fi
 needed=$(readelf -d "$1" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
-if grep -q onnxruntime <<< "$needed"; then
-  echo "expected no library of ONNX Runtime among what it needs, got: $needed"
+if grep -qE 'onnx|protobuf' <<< "$needed"; then
+  echo "expected no library of ONNX Runtime, ONNX or protobuf among what it needs, got: $needed"
   exit 1
 fi
