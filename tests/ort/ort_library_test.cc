@@ -117,6 +117,27 @@ TEST_P(OrtWithLibrary, TwoThreadsGetTheSerialResults) {
   EXPECT_THAT(problems, Each(IsEmpty()));
 }
 
+// Threads of the process.
+size_t Threads() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/task")) {
+    ++count;
+  }
+  return count;
+}
+
+// A session of one thread stays one.
+TEST_P(OrtWithLibrary, TheLibraryStartsNoThreads) {
+  const size_t before = Threads();
+  auto session = Open();
+  ASSERT_TRUE(session.ok()) << session.status();
+  for (const tools::OrtStep& step : steps_) {
+    const auto memory = tools::MemoryOf(step, true);
+    ASSERT_TRUE((*session)->Run(memory->feeds, step.output_names, memory->bound).ok());
+  }
+  EXPECT_EQ(Threads(), before);
+}
+
 TEST_P(OrtWithLibrary, ForcedKernelsRun) {
   auto session =
       Open({{"pagefuse.force_kernel", "PagedAttention=reference"}, {"pagefuse.log", "kernels"}});

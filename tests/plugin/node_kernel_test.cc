@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -132,6 +133,24 @@ TEST(NodeKernel, ChoosesAKernelOnceForCallsOfOneKind) {
     ASSERT_TRUE(kernel.Run(insert.Args(), host).ok());
   }
   EXPECT_THAT(host.kernels, ElementsAre("hwy"));
+}
+
+TEST(NodeKernel, RunsOnTwoThreadsAtOnce) {
+  NodeKernel kernel(InsertOp(), Insert::Spec());
+  constexpr int kRuns = 200;
+  const auto run = [&](int64_t tokens) {
+    for (int i = 0; i < kRuns; ++i) {
+      Insert insert(tokens);
+      FakeHost host;
+      const absl::Status status = kernel.Run(insert.Args(), host);
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(host.memory(0)[tokens * kRow - 1], 1.0F);
+      ASSERT_EQ(host.memory(0)[tokens * kRow], 7.0F);
+    }
+  };
+  std::thread other(run, 1);
+  run(3);
+  other.join();
 }
 
 TEST(NodeKernel, TakesTheKernelThatIsForced) {
