@@ -58,6 +58,7 @@ absl::StatusOr<std::shared_ptr<OrtLibrary>> OrtLibrary::Open(const std::string& 
   return library;
 }
 
+// NOLINTNEXTLINE(readability-function-size): ONNX Runtime says what it is given.
 void OrtLibrary::Keep(void* library, ort::LoggingLevel /*level*/, const char* /*category*/,
                       const char* /*id*/, const char* place, const char* message) {
   // What ONNX Runtime itself has to say of an error comes as a status.
