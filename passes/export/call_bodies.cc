@@ -177,6 +177,10 @@ absl::StatusOr<std::string> SaidType(const Node& call, const OpDef& op) {
   std::vector<DataType> inputs, outputs;
   for (const Value* input : call.inputs()) inputs.push_back(type_in_file(input));
   for (const Value* output : call.outputs()) outputs.push_back(type_in_file(output));
+  // Unless it is a cache that came as float8.
+  for (const auto& [out, in] : op.aliases()) {
+    if (call.output(out) != nullptr && call.input(in) != nullptr) outputs[out] = inputs[in];
+  }
   const TypeRow* row = FindTypeRow(rows, inputs, outputs);
   return row == nullptr ? std::string() : row->said_type;
 }
