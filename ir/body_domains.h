@@ -5,8 +5,13 @@
 // `pagefuse`, `pagefuse.2`, `pagefuse.3`. Ops of ai.onnx that are newer than the file's opset are
 // called in `pagefuse.onnx` (and `pagefuse.onnx.2`), where a body says what they mean. Import reads
 // such a file as it was before (written_bodies.h).
+//
+// A runtime that has the ops in a library chooses the types of outputs by those of the inputs. Where
+// an attribute says that an output is something else, its type is part of the domain:
+// `pagefuse.float16`, `pagefuse.float16.2`.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace pagefuse {
@@ -20,5 +25,13 @@ inline constexpr std::string_view kFloat8Values = "pagefuse.float8_values";
 
 inline constexpr std::string_view kFusedDomain = "pagefuse";
 inline constexpr std::string_view kNewerOpsDomain = "pagefuse.onnx";
+
+// Bodies an op may have in a domain.
+inline constexpr int kMaxBodies = 8;
+
+// Where the body of that index (from 0) is. `base`: one of the two above; `said_type`: TypeRow.
+std::string BodyDomain(std::string_view base, std::string_view said_type, size_t index);
+// True if BodyDomain gives `domain` for `base`.
+bool IsBodyDomain(std::string_view domain, std::string_view base);
 
 }  // namespace pagefuse

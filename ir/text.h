@@ -19,6 +19,9 @@ absl::StatusOr<Model> ParseModel(std::string_view text);
 // Parses one function: `<domain: "pagefuse", opset_import: ["" : 23]> Name <attr> (x) => (y) { ...
 // }`, header optional.
 absl::StatusOr<Function> ParseFunction(std::string_view text);
+// The same for texts in which all types are those of tensors and no attribute is one. A program that
+// reads no others needs no protobuf.
+absl::StatusOr<Function> ParsePlainFunction(std::string_view text);
 
 struct PrintOptions {
   // Tensors with more elements are printed as `float[2304, 1152] name = ...`, and a comment at the

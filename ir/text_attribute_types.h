@@ -7,6 +7,24 @@
 
 namespace pagefuse {
 
+// AttributeProto.AttributeType.
+enum AttributeType : int {
+  kFloatAttribute = 1,
+  kIntAttribute = 2,
+  kStringAttribute = 3,
+  kTensorAttribute = 4,
+  kGraphAttribute = 5,
+  kFloatsAttribute = 6,
+  kIntsAttribute = 7,
+  kStringsAttribute = 8,
+  kTensorsAttribute = 9,
+  kGraphsAttribute = 10,
+  kSparseTensorAttribute = 11,
+  kSparseTensorsAttribute = 12,
+  kTypeProtoAttribute = 13,
+  kTypeProtosAttribute = 14,
+};
+
 // "int", "floats", ...; "undefined" for 0 and unknown codes.
 std::string_view AttributeTypeName(int type);
 // 0 for an unknown name.

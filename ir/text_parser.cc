@@ -316,10 +316,8 @@ absl::Status TextParser::ParseFunctionAttributes(Function& function) {
   return Expect(">");
 }
 
-absl::StatusOr<Model> ParseModel(std::string_view text) { return TextParser(text).ParseModel(); }
-
-absl::StatusOr<Function> ParseFunction(std::string_view text) {
-  return TextParser(text).ParseFunction();
+absl::StatusOr<Function> ParsePlainFunction(std::string_view text) {
+  return TextParser(text, /*protos=*/nullptr).ParseFunction();
 }
 
 }  // namespace pagefuse

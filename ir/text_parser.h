@@ -13,23 +13,24 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "onnx/onnx_pb.h"
 
 #include "pagefuse/ir/graph.h"
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ir/text_lexer.h"
+#include "pagefuse/ir/text_type.h"
 
 namespace pagefuse {
 
 // One use: make one for a text, call one Parse function.
 class TextParser {
  public:
-  explicit TextParser(std::string_view text) : lexer_(text) {}
+  // Without `protos` all types are those of tensors, and no attribute is kept as bytes.
+  TextParser(std::string_view text, const TextProtos* protos) : lexer_(text), protos_(protos) {}
 
   absl::StatusOr<Model> ParseModel();
   absl::StatusOr<Function> ParseFunction();
-  // A type alone, as TypeProto.
-  absl::StatusOr<onnx::TypeProto> ParseWholeType();
+  // A type alone.
+  absl::StatusOr<TextType> ParseWholeType();
 
  private:
   // Subgraphs may nest this deep, types and parentheses too; the import of protobuf files has the
@@ -50,7 +51,7 @@ class TextParser {
     Token place;  // the name's
     std::string name;
     bool typed = false;
-    onnx::TypeProto type;
+    TextType type;
     Properties properties;
   };
 
@@ -123,23 +124,25 @@ class TextParser {
   absl::Status AppendItem(Attribute& list, Attribute item, const Token& place);
   absl::StatusOr<Attribute> ParseNumber(int type);
   absl::StatusOr<Attribute> ParseTensorOrType();
+  absl::StatusOr<Attribute> EmptyList(int type) const;
+  absl::Status SetType(const TextType& type, Value& value) const;
+  bool SameKind(const TextType& type, const Value& value) const;
 
   // --- types (text_parser_type.cc) ---
-  absl::Status ParseType(onnx::TypeProto& type);
-  absl::Status ParseTypeKeyword(std::string_view keyword, onnx::TypeProto& type);
-  absl::Status ParseNestedType(onnx::TypeProto& type);
-  absl::Status ParseProtoType(onnx::TypeProto& type);
-  absl::Status ParseOpaqueType(onnx::TypeProto& type);
+  absl::Status ParseType(TextType& type);
+  absl::Status ParseTypeKeyword(std::string_view keyword, TextType& type);
+  absl::Status ParseInnerType(TextType::Kind kind, TextType& type);
+  absl::Status ParseProtoType(TextType& type);
+  absl::Status ParseOpaqueType(TextType& type);
   absl::StatusOr<DataType> ParseElementType();
-  template <typename TensorType>
-  absl::Status ParseTensorType(TensorType& type);
-  absl::Status ParseDim(onnx::TensorShapeProto::Dimension& dim);
+  absl::Status ParseTensorType(TextType& type);
+  absl::Status ParseDim(TextType::TextDim& dim);
   absl::StatusOr<Dim> ParseDimSum();
   absl::StatusOr<Dim> ParseDimProduct();
   absl::StatusOr<Dim> ParseDimFactor();
 
   // --- tensor literals (text_parser_tensor.cc) ---
-  absl::StatusOr<Tensor> ParseTensorData(const onnx::TypeProto& type, const Token& place);
+  absl::StatusOr<Tensor> ParseTensorData(const TextType& type, const Token& place);
   absl::StatusOr<Tensor> ParseElements(DataType type, const std::vector<int64_t>& dims);
   absl::StatusOr<Tensor> ParseStrings(const std::vector<int64_t>& dims, int64_t count);
   absl::Status ParseBraced(int64_t count, const std::function<absl::Status()>& parse_element);
@@ -151,6 +154,7 @@ class TextParser {
   absl::StatusOr<Float> ParseFloatWord(bool negative);
 
   TextLexer lexer_;
+  const TextProtos* protos_;
   int graph_depth_ = 0;
   int type_depth_ = 0;
   Graph* scope_ = nullptr;  // the graph whose nodes are being read

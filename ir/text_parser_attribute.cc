@@ -2,52 +2,30 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_proto.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_attribute_types.h"
 #include "pagefuse/ir/text_parser.h"
 
 namespace pagefuse {
-namespace {
-
-using onnx::AttributeProto;
-
-// An attribute that is kept as proto: a type, or a list of types.
-Attribute OpaqueOf(const AttributeProto& proto) {
-  return {.value = OpaqueAttribute{proto.SerializeAsString()}};
-}
 
 // The empty list of a list type.
-Attribute EmptyList(int type) {
+absl::StatusOr<Attribute> TextParser::EmptyList(int type) const {
   switch (type) {
-    case AttributeProto::FLOATS:
-      return {.value = std::vector<float>()};
-    case AttributeProto::INTS:
-      return {.value = std::vector<int64_t>()};
-    case AttributeProto::STRINGS:
-      return {.value = std::vector<std::string>()};
-    case AttributeProto::TENSORS:
-      return {.value = std::vector<Tensor>()};
-    case AttributeProto::GRAPHS:
-      return {.value = Attribute::Graphs()};
-    default: {
-      AttributeProto proto;
-      proto.set_type(static_cast<AttributeProto::AttributeType>(type));
-      return OpaqueOf(proto);
-    }
+    case kFloatsAttribute:
+      return Attribute{.value = std::vector<float>()};
+    case kIntsAttribute:
+      return Attribute{.value = std::vector<int64_t>()};
+    case kStringsAttribute:
+      return Attribute{.value = std::vector<std::string>()};
+    case kTensorsAttribute:
+      return Attribute{.value = std::vector<Tensor>()};
+    case kGraphsAttribute:
+      return Attribute{.value = Attribute::Graphs()};
+    default:
+      if (protos_ == nullptr) return Unexpected("no list of types");
+      return Attribute{.value = protos_->EmptyAttribute(type)};
   }
 }
-
-// OpaqueAttributes carry the name too.
-void NameOpaque(Attribute& attribute, const std::string& name) {
-  auto* opaque = std::get_if<OpaqueAttribute>(&attribute.value);
-  AttributeProto proto;
-  if (opaque == nullptr || !proto.ParseFromString(opaque->proto)) return;
-  proto.set_name(name);
-  attribute = OpaqueOf(proto);
-}
-
-}  // namespace
 
 // `<name: type = value, ...>`, in which properties of the node may stand too.
 absl::Status TextParser::ParseAttributeList(AttributeList& list) {
@@ -74,7 +52,7 @@ absl::Status TextParser::ParseAttribute(std::vector<NamedAttribute>& attributes)
   int type = 0;
   bool is_proto = false;
   if (Matches(":")) {
-    is_proto = lexer_.Peek().text == "proto";
+    is_proto = protos_ != nullptr && lexer_.Peek().text == "proto";
     if (is_proto) {
       lexer_.Next();
     } else {
@@ -88,14 +66,15 @@ absl::Status TextParser::ParseAttribute(std::vector<NamedAttribute>& attributes)
     const Token place = lexer_.Peek();
     OpaqueAttribute opaque;
     PF_RETURN_IF_ERROR(ParseHexBytes(opaque.proto));
-    AttributeProto proto;
-    if (!ParseProto(opaque.proto, kKeptMessageDepth, proto).ok()) {
+    if (!protos_->IsAttribute(opaque.proto)) {
       return lexer_.Error(place, "expected a serialised AttributeProto");
     }
     attribute.value = std::move(opaque);
   } else {
     PF_ASSIGN_OR_RETURN(attribute, ParseAttributeValue(type));
-    NameOpaque(attribute, name);
+    if (auto* opaque = std::get_if<OpaqueAttribute>(&attribute.value)) {
+      *opaque = protos_->Named(*opaque, name);
+    }
   }
   Properties properties;
   PF_RETURN_IF_ERROR(ParseOptionalProperties(properties));
@@ -138,24 +117,23 @@ absl::StatusOr<Attribute> TextParser::ParseItems(int type) {
     return EmptyList(type);
   }
   Attribute list;
-  AttributeProto types;
+  std::vector<OpaqueAttribute> types;
   bool first = true;
   do {
     const Token place = lexer_.Peek();
     PF_ASSIGN_OR_RETURN(Attribute item, ParseItem(ItemType(type)));
-    if (first) list = EmptyList(ListType(AttributeTypeOf(item)));
+    if (first) {
+      PF_ASSIGN_OR_RETURN(list, EmptyList(ListType(AttributeTypeOf(item))));
+    }
     first = false;
-    if (const auto* opaque = std::get_if<OpaqueAttribute>(&item.value)) {
-      AttributeProto proto;
-      proto.ParseFromString(opaque->proto);
-      types.add_type_protos()->Swap(proto.mutable_tp());
+    if (const auto* type_item = std::get_if<OpaqueAttribute>(&item.value)) {
+      types.push_back(*type_item);
     }
     PF_RETURN_IF_ERROR(AppendItem(list, std::move(item), place));
   } while (Matches(","));
   PF_RETURN_IF_ERROR(Expect("]"));
-  if (types.type_protos_size() == 0) return list;
-  types.set_type(AttributeProto::TYPE_PROTOS);
-  return OpaqueOf(types);
+  if (types.empty()) return list;
+  return Attribute{.value = protos_->TypeList(types)};
 }
 
 // Adds an item to a list of its kind. Integers among floats become floats.
@@ -218,7 +196,7 @@ absl::StatusOr<Attribute> TextParser::ParseUncheckedItem(int type) {
 
 absl::StatusOr<Attribute> TextParser::ParseNumber(int type) {
   const Token& digits = lexer_.Peek(lexer_.Peek().Is("-") ? 1 : 0);
-  if (digits.kind == TokenKind::kInteger && type != AttributeProto::FLOAT) {
+  if (digits.kind == TokenKind::kInteger && type != kFloatAttribute) {
     PF_ASSIGN_OR_RETURN(const int64_t value, ParseInteger());
     return Attribute{.value = value};
   }
@@ -229,22 +207,24 @@ absl::StatusOr<Attribute> TextParser::ParseNumber(int type) {
 // `float[2] {1, 2}`, `float[2] name {1, 2}`, or a type alone.
 absl::StatusOr<Attribute> TextParser::ParseTensorOrType() {
   const Token place = lexer_.Peek();
-  AttributeProto proto;
-  PF_RETURN_IF_ERROR(ParseType(*proto.mutable_tp()));
+  TextType type;
+  PF_RETURN_IF_ERROR(ParseType(type));
   const Token& next = lexer_.Peek();
   if (next.Is("{") || next.Is("=") || next.Is("...") || NextIsName()) {
-    onnx::TensorProto fields;
+    std::optional<std::string> name;
     if (NextIsName()) {
-      PF_ASSIGN_OR_RETURN(*fields.mutable_name(), ParseName("the name of a tensor"));
+      PF_ASSIGN_OR_RETURN(name, ParseName("the name of a tensor"));
     }
     Matches("=");
-    PF_ASSIGN_OR_RETURN(Tensor tensor, ParseTensorData(proto.tp(), place));
+    PF_ASSIGN_OR_RETURN(Tensor tensor, ParseTensorData(type, place));
     Attribute attribute{.value = std::move(tensor)};
-    if (fields.has_name()) attribute.tensor_fields.push_back(fields.SerializePartialAsString());
+    if (name && protos_ != nullptr) {
+      attribute.tensor_fields.push_back(protos_->TensorFields(*name));
+    }
     return attribute;
   }
-  proto.set_type(AttributeProto::TYPE_PROTO);
-  return OpaqueOf(proto);
+  if (protos_ == nullptr) return Unexpected("the data of a tensor");
+  return Attribute{.value = protos_->TypeAttribute(type)};
 }
 
 }  // namespace pagefuse

@@ -2,7 +2,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
-#include "pagefuse/ir/type_proto.h"
 
 namespace pagefuse {
 namespace {
@@ -10,13 +9,6 @@ namespace {
 // Nothing is known of the type of the value yet.
 bool IsUntyped(const Value& value) {
   return value.dtype() == DataType::kUndefined && !value.shape() && value.type_proto.empty();
-}
-
-// Whether a type agrees with what is known of the value, shapes aside.
-bool SameKind(const onnx::TypeProto& type, const Value& value) {
-  if (!type.has_tensor_type()) return type.SerializeAsString() == value.type_proto;
-  const bool any = value.dtype() == DataType::kUndefined && value.type_proto.empty();
-  return any || static_cast<int32_t>(value.dtype()) == type.tensor_type().elem_type();
 }
 
 // Whether a tensor can be a value of that shape.
@@ -160,6 +152,26 @@ absl::Status TextParser::Conflict(const Declaration& declaration) const {
                                                 "\" is declared with two different types"));
 }
 
+// Whether a type agrees with what is known of the value, shapes aside.
+bool TextParser::SameKind(const TextType& type, const Value& value) const {
+  // Only with protobuf are there others than tensors.
+  if (!type.is_tensor()) return protos_->TypeBytes(type) == value.type_proto;
+  const bool any = value.dtype() == DataType::kUndefined && value.type_proto.empty();
+  return any || value.dtype() == type.element;
+}
+
+absl::Status TextParser::SetType(const TextType& type, Value& value) const {
+  if (protos_ != nullptr) return protos_->SetType(type, value);
+  value.set_dtype(type.element);
+  if (!type.dims) return absl::OkStatus();
+  std::vector<Dim> dims;
+  for (const TextType::TextDim& dim : *type.dims) {
+    dims.push_back(dim.number ? Dim(*dim.number) : Dim::Parse(dim.symbol.value_or("")));
+  }
+  value.set_shape(Shape(std::move(dims)));
+  return absl::OkStatus();
+}
+
 // Gives a value that exists what the text says of it. The first shape given stays.
 absl::Status TextParser::Declare(Graph& graph, Declaration& declaration) {
   Value* const value = graph.FindValue(declaration.name);
@@ -175,9 +187,9 @@ absl::Status TextParser::Declare(Graph& graph, Declaration& declaration) {
   if (!declaration.typed) return absl::OkStatus();
   if (!IsUntyped(*value)) {
     if (!SameKind(declaration.type, *value)) return Conflict(declaration);
-    if (value->shape() || !declaration.type.has_tensor_type()) return absl::OkStatus();
+    if (value->shape() || !declaration.type.is_tensor()) return absl::OkStatus();
   }
-  const absl::Status status = ImportType(declaration.type, *value);
+  const absl::Status status = SetType(declaration.type, *value);
   return status.ok() ? status : lexer_.Error(declaration.place, StdView(status.message()));
 }
 

@@ -53,34 +53,32 @@ void AppendBits(uint64_t bits, int width, int64_t index, std::vector<uint8_t>& b
 }  // namespace
 
 // `{1, 2, 3}` as a tensor of a type with numeric dims; `...` as one without data.
-absl::StatusOr<Tensor> TextParser::ParseTensorData(const onnx::TypeProto& type,
-                                                   const Token& place) {
-  const auto dtype = DataTypeFromCode(type.tensor_type().elem_type());
-  if (!type.has_tensor_type() || !dtype)
+absl::StatusOr<Tensor> TextParser::ParseTensorData(const TextType& type, const Token& place) {
+  const DataType dtype = type.element;
+  if (!type.is_tensor() || dtype == DataType::kUndefined) {
     return lexer_.Error(place, "expected a tensor type before data");
-  if (!type.tensor_type().has_shape()) {
-    return lexer_.Error(place, "expected a tensor type with dims before data");
   }
+  if (!type.dims) return lexer_.Error(place, "expected a tensor type with dims before data");
   std::vector<int64_t> dims;
-  for (const auto& dim : type.tensor_type().shape().dim()) {
-    if (!dim.has_dim_value() || dim.dim_value() < 0) {
+  for (const TextType::TextDim& dim : *type.dims) {
+    if (dim.number.value_or(-1) < 0) {
       return lexer_.Error(place, "expected a tensor type with numeric dims before data");
     }
-    dims.push_back(dim.dim_value());
+    dims.push_back(*dim.number);
   }
-  if (!ByteSize(*dtype, dims).ok() || !ElementCount(dims)) {
+  if (!ByteSize(dtype, dims).ok() || !ElementCount(dims)) {
     return lexer_.Error(place, StrCat("a tensor of dims ", DimsToString(dims), " is too large"));
   }
   if (lexer_.Peek().Is("["))
     return lexer_.Error(lexer_.Peek(), "external data cannot be read from text");
   if (lexer_.Peek().Is("...")) {
-    absl::StatusOr<Tensor> absent = AbsentTensor(*dtype, dims);
+    absl::StatusOr<Tensor> absent = AbsentTensor(dtype, dims);
     if (!absent.ok()) return lexer_.Error(lexer_.Peek(), StdView(absent.status().message()));
     lexer_.Next();
     return absent;
   }
-  if (*dtype == DataType::kString) return ParseStrings(dims, *ElementCount(dims));
-  return ParseElements(*dtype, dims);
+  if (dtype == DataType::kString) return ParseStrings(dims, *ElementCount(dims));
+  return ParseElements(dtype, dims);
 }
 
 // `{...}` with exactly `count` elements. Grows with the text, whatever the count.

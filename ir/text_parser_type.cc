@@ -2,7 +2,6 @@
 #include <limits>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_proto.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text_parser.h"
 
@@ -16,8 +15,8 @@ bool TextParser::NextIsType() const {
   return token.text == "undefined" && lexer_.Peek(1).Is("[");
 }
 
-absl::StatusOr<onnx::TypeProto> TextParser::ParseWholeType() {
-  onnx::TypeProto type;
+absl::StatusOr<TextType> TextParser::ParseWholeType() {
+  TextType type;
   PF_RETURN_IF_ERROR(ParseType(type));
   if (lexer_.Peek().kind != TokenKind::kEnd) return Unexpected("the end of the text");
   return type;
@@ -33,10 +32,11 @@ absl::StatusOr<DataType> TextParser::ParseElementType() {
   return *dtype;
 }
 
-absl::Status TextParser::ParseType(onnx::TypeProto& type) {
+absl::Status TextParser::ParseType(TextType& type) {
   if (lexer_.Peek().kind != TokenKind::kIdentifier) return Unexpected("a type");
   const std::string_view word = lexer_.Peek().text;
-  if (!IsTypeKeyword(word)) return ParseTensorType(*type.mutable_tensor_type());
+  if (!IsTypeKeyword(word)) return ParseTensorType(type);
+  if (protos_ == nullptr) return Unexpected("the type of a tensor");
   lexer_.Next();
   PF_RETURN_IF_ERROR(EnterNesting(type_depth_));
   PF_RETURN_IF_ERROR(Expect("("));
@@ -47,30 +47,39 @@ absl::Status TextParser::ParseType(onnx::TypeProto& type) {
 }
 
 // What stands between the parentheses.
-absl::Status TextParser::ParseTypeKeyword(std::string_view keyword, onnx::TypeProto& type) {
-  if (keyword == "seq") return ParseType(*type.mutable_sequence_type()->mutable_elem_type());
-  if (keyword == "optional") return ParseType(*type.mutable_optional_type()->mutable_elem_type());
-  if (keyword == "sparse_tensor") return ParseTensorType(*type.mutable_sparse_tensor_type());
+absl::Status TextParser::ParseTypeKeyword(std::string_view keyword, TextType& type) {
+  using Kind = TextType::Kind;
+  if (keyword == "seq") return ParseInnerType(Kind::kSequence, type);
+  if (keyword == "optional") return ParseInnerType(Kind::kOptional, type);
+  if (keyword == "sparse_tensor") {
+    type.kind = Kind::kSparseTensor;
+    return ParseTensorType(type);
+  }
   if (keyword == "opaque") return ParseOpaqueType(type);
   if (keyword == "proto") return ParseProtoType(type);
-  PF_ASSIGN_OR_RETURN(const DataType key, ParseElementType());
-  type.mutable_map_type()->set_key_type(static_cast<int32_t>(key));
+  PF_ASSIGN_OR_RETURN(type.element, ParseElementType());
   PF_RETURN_IF_ERROR(Expect(","));
-  return ParseType(*type.mutable_map_type()->mutable_value_type());
+  return ParseInnerType(Kind::kMap, type);
+}
+
+absl::Status TextParser::ParseInnerType(TextType::Kind kind, TextType& type) {
+  type.kind = kind;
+  return ParseType(type.inner.emplace_back());
 }
 
 // A TypeProto that the syntax cannot say, as hexadecimal bytes.
-absl::Status TextParser::ParseProtoType(onnx::TypeProto& type) {
+absl::Status TextParser::ParseProtoType(TextType& type) {
   const Token place = lexer_.Peek();
   std::string bytes;
   PF_RETURN_IF_ERROR(ParseHexBytes(bytes));
-  if (!ParseProto(bytes, kKeptMessageDepth, type).ok())
+  if (!protos_->ReadType(bytes, type)) {
     return lexer_.Error(place, "expected a serialised TypeProto");
+  }
   return absl::OkStatus();
 }
 
 // `opaque()`, `opaque(name)`, `opaque(domain, name)`; both may be dotted.
-absl::Status TextParser::ParseOpaqueType(onnx::TypeProto& type) {
+absl::Status TextParser::ParseOpaqueType(TextType& type) {
   auto dotted = [this]() -> absl::StatusOr<std::string> {
     PF_ASSIGN_OR_RETURN(std::string name, ParseName("the name of an opaque type"));
     while (Matches(".")) {
@@ -79,49 +88,43 @@ absl::Status TextParser::ParseOpaqueType(onnx::TypeProto& type) {
     }
     return name;
   };
-  auto* opaque = type.mutable_opaque_type();
+  type.kind = TextType::Kind::kOpaque;
   if (lexer_.Peek().Is(")")) return absl::OkStatus();
-  PF_ASSIGN_OR_RETURN(std::string name, dotted());
-  if (Matches(",")) {
-    opaque->set_domain(name);
-    PF_ASSIGN_OR_RETURN(name, dotted());
-  }
-  opaque->set_name(name);
+  PF_ASSIGN_OR_RETURN(type.name, dotted());
+  if (!Matches(",")) return absl::OkStatus();
+  type.domain = std::move(type.name);
+  PF_ASSIGN_OR_RETURN(type.name, dotted());
   return absl::OkStatus();
 }
 
 // `float` is a scalar, `float[]` has unknown rank, `float[2, N]` has rank 2.
-template <typename TensorType>
-absl::Status TextParser::ParseTensorType(TensorType& type) {
-  PF_ASSIGN_OR_RETURN(const DataType dtype, ParseElementType());
-  if (dtype != DataType::kUndefined) type.set_elem_type(static_cast<int32_t>(dtype));
+absl::Status TextParser::ParseTensorType(TextType& type) {
+  PF_ASSIGN_OR_RETURN(type.element, ParseElementType());
   if (!Matches("[")) {
-    type.mutable_shape();
+    type.dims.emplace();
     return absl::OkStatus();
   }
   if (Matches("]")) return absl::OkStatus();
+  type.dims.emplace();
   do {
-    PF_RETURN_IF_ERROR(ParseDim(*type.mutable_shape()->add_dim()));
+    PF_RETURN_IF_ERROR(ParseDim(type.dims->emplace_back()));
   } while (Matches(","));
   return Expect("]");
 }
 
 // `?`, a number, a name, a quoted expression as ONNX keeps it, or an expression without quotes.
-absl::Status TextParser::ParseDim(onnx::TensorShapeProto::Dimension& dim) {
+absl::Status TextParser::ParseDim(TextType::TextDim& dim) {
   if (Matches("?")) return absl::OkStatus();
   const Token& next = lexer_.Peek(1);
   if (NextIsName() && (next.Is(",") || next.Is("]"))) {
-    PF_ASSIGN_OR_RETURN(*dim.mutable_dim_param(), ParseName("a dim"));
+    PF_ASSIGN_OR_RETURN(dim.symbol, ParseName("a dim"));
     return absl::OkStatus();
   }
   const Token place = lexer_.Peek();
   PF_ASSIGN_OR_RETURN(const Dim value, ParseDimSum());
   if (!value.known()) return lexer_.Error(place, "dim expression does not fit in 64 bits");
-  if (const auto number = value.constant()) {
-    dim.set_dim_value(*number);
-  } else {
-    dim.set_dim_param(value.ToString());
-  }
+  dim.number = value.constant();
+  if (!dim.number) dim.symbol = value.ToString();
   return absl::OkStatus();
 }
 

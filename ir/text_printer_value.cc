@@ -154,9 +154,10 @@ std::string PrintTensorType(DataType type, const std::vector<int64_t>& dims) {
 std::string PrintType(const onnx::TypeProto& type) {
   const std::string text = PrintTypeInWords(type);
   const std::string bytes = type.SerializeAsString();
-  const auto parsed = TextParser(text).ParseWholeType();
+  const TextProtos& protos = OnnxTextProtos();
+  const auto parsed = TextParser(text, &protos).ParseWholeType();
   // Denotations, unknown fields and nesting past the limit have no words.
-  if (parsed.ok() && parsed->SerializeAsString() == bytes) return text;
+  if (parsed.ok() && protos.TypeBytes(*parsed) == bytes) return text;
   return StrCat("proto(\"", absl::BytesToHexString(bytes), "\")");
 }
 

@@ -6,7 +6,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 #include "pagefuse/base/data_type.h"
 #include "pagefuse/ir/body_domains.h"
@@ -16,14 +15,6 @@ namespace pagefuse {
 namespace {
 
 using google::protobuf::RepeatedPtrField;
-
-// True for the domain itself and for those of further bodies.
-bool IsBodyDomain(absl::string_view domain, std::string_view of) {
-  if (!absl::ConsumePrefix(&domain, AbslView(of))) return false;
-  int index = 0;
-  return domain.empty() ||
-         (absl::ConsumePrefix(&domain, ".") && absl::SimpleAtoi(domain, &index) && index > 1);
-}
 
 // The domain whose op a call in `domain` means; nullopt where it means what it says.
 std::optional<std::string> RestoredDomain(const std::string& domain) {

@@ -185,7 +185,7 @@ absl::StatusOr<std::vector<Tensor>> RunDecomposition(Call& call, const OpDef& op
                                                      const EvaluateOptions& options) {
   Node& node = call.node();
   PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(node));
-  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
+  PF_ASSIGN_OR_RETURN(Function function, ParsePlainFunction(variant.text));
   call.FillDefaults(op);
   std::vector<Tensor> actual;
   for (const Value* formal : function.body->inputs()) {

@@ -21,7 +21,15 @@ struct SessionOptions;
 struct RunOptions;
 struct MemoryInfo;
 struct TensorTypeAndShapeInfo;
+struct TypeInfo;
+struct CustomOpDomain;
+struct KernelInfo;
+struct KernelContext;
+struct Logger;
+struct OpAttr;
+struct ShapeInferContext;
 
+enum class ErrorCode : int { kFail = 1, kInvalidArgument = 2, kNotImplemented = 9 };
 enum class LoggingLevel : int { kVerbose = 0, kInfo = 1, kWarning = 2, kError = 3, kFatal = 4 };
 // Element types have the numbers of ONNX's TensorProto.DataType.
 using ElementType = int;
@@ -37,6 +45,50 @@ struct ApiBase {
 inline constexpr char kGetApiBase[] = "OrtGetApiBase";
 using GetApiBase = const ApiBase*();
 
+// How a port of a custom op may be used.
+enum class Characteristic : int { kRequired = 0, kOptional = 1, kVariadic = 2 };
+// What the host asks of memory: as it is by default.
+inline constexpr int kDefaultMemoryType = 0;
+// Kinds of attributes, by the numbers of OrtOpAttrType.
+enum class OpAttrType : int { kInt = 1, kInts = 2, kFloat = 3, kFloats = 4, kString = 5 };
+
+// A custom op, as the host sees it. Whoever implements one puts its own after it.
+struct CustomOp {
+  uint32_t version;
+  void* (*create_kernel)(const CustomOp*, Api*, const KernelInfo*);
+  const char* (*name)(const CustomOp*);
+  const char* (*execution_provider)(const CustomOp*);
+  ElementType (*input_type)(const CustomOp*, size_t);
+  size_t (*input_count)(const CustomOp*);
+  ElementType (*output_type)(const CustomOp*, size_t);
+  size_t (*output_count)(const CustomOp*);
+  void (*compute)(void*, KernelContext*);
+  void (*destroy)(void*);
+  Characteristic (*input_characteristic)(const CustomOp*, size_t);
+  Characteristic (*output_characteristic)(const CustomOp*, size_t);
+  int (*input_memory_type)(const CustomOp*, size_t);
+  int (*variadic_input_min_arity)(const CustomOp*);
+  int (*variadic_input_homogeneity)(const CustomOp*);
+  int (*variadic_output_min_arity)(const CustomOp*);
+  int (*variadic_output_homogeneity)(const CustomOp*);
+  Status* (*create_kernel_v2)(const CustomOp*, Api*, const KernelInfo*, void**);
+  Status* (*compute_v2)(void*, KernelContext*);
+  Status* (*infer_output_shapes)(const CustomOp*, ShapeInferContext*);
+  int (*start_version)(const CustomOp*);
+  int (*end_version)(const CustomOp*);
+};
+
+// Of CreateEnvWithCustomLogger: parameter, level, category, id, place in the code, message.
+using LoggingFunction = void (*)(void*, LoggingLevel, const char*, const char*, const char*,
+                                 const char*);
+
+// The file that messages of our library come from, as the log says it.
+inline constexpr char kLogFile[] = "pagefuse_ort";
+
+// The one function that a library of custom ops exports.
+inline constexpr char kRegisterCustomOps[] = "RegisterCustomOps";
+using RegisterCustomOps = Status*(SessionOptions*, const ApiBase*);
+
 // A function of the table; calling it calls the one of that table.
 template <typename Signature>
 struct Function;
@@ -49,8 +101,11 @@ struct Function<Result(Args...)> {
 };
 
 // Null is success. Whoever gets a status releases it.
+inline constexpr Function<Status*(ErrorCode, const char*)> kCreateStatus{0};
 inline constexpr Function<const char*(const Status*)> kGetErrorMessage{2};
 inline constexpr Function<Status*(LoggingLevel, const char*, Env**)> kCreateEnv{3};
+inline constexpr Function<Status*(LoggingFunction, void*, LoggingLevel, const char*, Env**)>
+    kCreateEnvWithCustomLogger{4};
 inline constexpr Function<Status*(const Env*, const char*, const SessionOptions*, Session**)>
     kCreateSession{7};
 inline constexpr Function<Status*(Session*, const RunOptions*, const char* const*,
@@ -58,27 +113,93 @@ inline constexpr Function<Status*(Session*, const RunOptions*, const char* const
     kRun{9};
 inline constexpr Function<Status*(SessionOptions**)> kCreateSessionOptions{10};
 inline constexpr Function<Status*(SessionOptions*, int)> kSetIntraOpNumThreads{24};
+inline constexpr Function<Status*(const char*, CustomOpDomain**)> kCreateCustomOpDomain{26};
+inline constexpr Function<Status*(CustomOpDomain*, const CustomOp*)> kCustomOpDomainAdd{27};
+inline constexpr Function<Status*(SessionOptions*, CustomOpDomain*)> kAddCustomOpDomain{28};
 inline constexpr Function<Status*(SessionOptions*, const char*, void**)> kRegisterCustomOpsLibrary{
     29};
 inline constexpr Function<Status*(const MemoryInfo*, void*, size_t, const int64_t*, size_t,
                                   ElementType, Value**)>
     kCreateTensorWithDataAsOrtValue{49};
 inline constexpr Function<Status*(Value*, void**)> kGetTensorMutableData{51};
+inline constexpr Function<Status*(const TypeInfo*, const TensorTypeAndShapeInfo**)>
+    kCastTypeInfoToTensorInfo{55};
+inline constexpr Function<Status*(TensorTypeAndShapeInfo**)> kCreateTensorTypeAndShapeInfo{57};
+inline constexpr Function<Status*(TensorTypeAndShapeInfo*, ElementType)> kSetTensorElementType{58};
+inline constexpr Function<Status*(TensorTypeAndShapeInfo*, const int64_t*, size_t)> kSetDimensions{
+    59};
 inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, ElementType*)>
     kGetTensorElementType{60};
 inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, size_t*)> kGetDimensionsCount{61};
 inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, int64_t*, size_t)> kGetDimensions{
     62};
+// Names of dims that are symbols, empty for others; they last as long as the object.
+inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, const char**, size_t)>
+    kGetSymbolicDimensions{63};
 inline constexpr Function<Status*(const Value*, TensorTypeAndShapeInfo**)> kGetTensorTypeAndShape{
     65};
 inline constexpr Function<Status*(int allocator, int memory, MemoryInfo**)> kCreateCpuMemoryInfo{
     69};
+inline constexpr Function<Status*(const KernelInfo*, const char*, float*)>
+    kKernelInfoGetAttributeFloat{85};
+inline constexpr Function<Status*(const KernelInfo*, const char*, int64_t*)>
+    kKernelInfoGetAttributeInt64{86};
+inline constexpr Function<Status*(const KernelInfo*, const char*, char*, size_t*)>
+    kKernelInfoGetAttributeString{87};
+inline constexpr Function<Status*(const KernelContext*, size_t, const Value**)>
+    kKernelContextGetInput{90};
+inline constexpr Function<Status*(KernelContext*, size_t, const int64_t*, size_t, Value**)>
+    kKernelContextGetOutput{91};
 inline constexpr Function<void(Env*)> kReleaseEnv{92};
 inline constexpr Function<void(Status*)> kReleaseStatus{93};
 inline constexpr Function<void(MemoryInfo*)> kReleaseMemoryInfo{94};
 inline constexpr Function<void(Session*)> kReleaseSession{95};
 inline constexpr Function<void(Value*)> kReleaseValue{96};
+inline constexpr Function<void(TypeInfo*)> kReleaseTypeInfo{98};
 inline constexpr Function<void(TensorTypeAndShapeInfo*)> kReleaseTensorTypeAndShapeInfo{99};
 inline constexpr Function<void(SessionOptions*)> kReleaseSessionOptions{100};
+inline constexpr Function<Status*(SessionOptions*, const char*, const char*)>
+    kAddSessionConfigEntry{130};
+inline constexpr Function<Status*(const KernelInfo*, const char*, float*, size_t*)>
+    kKernelInfoGetAttributeFloats{162};
+inline constexpr Function<Status*(const KernelInfo*, const char*, int64_t*, size_t*)>
+    kKernelInfoGetAttributeInt64s{163};
+inline constexpr Function<Status*(const KernelInfo*, size_t*)> kKernelInfoGetInputCount{230};
+inline constexpr Function<Status*(const KernelInfo*, size_t*)> kKernelInfoGetOutputCount{231};
+inline constexpr Function<Status*(const KernelInfo*, size_t, char*, size_t*)>
+    kKernelInfoGetInputName{232};
+inline constexpr Function<Status*(const KernelInfo*, size_t, char*, size_t*)>
+    kKernelInfoGetOutputName{233};
+inline constexpr Function<Status*(const KernelInfo*, size_t, TypeInfo**)>
+    kKernelInfoGetInputTypeInfo{234};
+inline constexpr Function<Status*(const KernelInfo*, size_t, TypeInfo**)>
+    kKernelInfoGetOutputTypeInfo{235};
+inline constexpr Function<Status*(const SessionOptions*, const char*, int*)> kHasSessionConfigEntry{
+    237};
+inline constexpr Function<Status*(const SessionOptions*, const char*, char*, size_t*)>
+    kGetSessionConfigEntry{238};
+inline constexpr Function<Status*(const KernelInfo*, char*, size_t*)> kKernelInfoGetNodeName{244};
+inline constexpr Function<Status*(const KernelContext*, const Logger**)> kKernelContextGetLogger{
+    246};
+inline constexpr Function<Status*(const Logger*, LoggingLevel, const char*, const char*, int,
+                                  const char*)>
+    kLoggerLogMessage{247};
+inline constexpr Function<Status*(const KernelInfo*, size_t, int*, const Value**)>
+    kKernelInfoGetConstantInput{249};
+inline constexpr Function<Status*(const ShapeInferContext*, size_t*)>
+    kShapeInferContextGetInputCount{267};
+inline constexpr Function<Status*(const ShapeInferContext*, size_t, TensorTypeAndShapeInfo**)>
+    kShapeInferContextGetInputTypeShape{268};
+inline constexpr Function<Status*(const ShapeInferContext*, const char*, const OpAttr**)>
+    kShapeInferContextGetAttribute{269};
+inline constexpr Function<Status*(const ShapeInferContext*, size_t, const TensorTypeAndShapeInfo*)>
+    kShapeInferContextSetOutputTypeShape{270};
+inline constexpr Function<Status*(TensorTypeAndShapeInfo*, const char**, size_t)>
+    kSetSymbolicDimensions{271};
+inline constexpr Function<Status*(const OpAttr*, OpAttrType, void*, size_t, size_t*)> kReadOpAttr{
+    272};
+inline constexpr Function<Status*(const KernelContext*, void (*)(void*, size_t), size_t, size_t,
+                                  void*)>
+    kKernelContextParallelFor{274};
 
 }  // namespace pagefuse::ort

@@ -1,5 +1,6 @@
 #include "tools/ort_host.h"
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -19,6 +20,18 @@ constexpr int kDefaultMemory = 0;
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<OrtLibrary>> OrtLibrary::Load(const std::string& path) {
+  // A process has one environment of a library, and the log is part of it.
+  static std::mutex mutex;
+  static auto* const loaded = new std::map<std::string, std::weak_ptr<OrtLibrary>>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::weak_ptr<OrtLibrary>& known = (*loaded)[std::filesystem::absolute(path).string()];
+  if (std::shared_ptr<OrtLibrary> library = known.lock()) return library;
+  PF_ASSIGN_OR_RETURN(std::shared_ptr<OrtLibrary> library, Open(path));
+  known = library;
+  return library;
+}
+
+absl::StatusOr<std::shared_ptr<OrtLibrary>> OrtLibrary::Open(const std::string& path) {
   if (!std::filesystem::exists(path)) {
     return absl::NotFoundError(StrCat("no ONNX Runtime at \"", path, "\""));
   }
@@ -38,11 +51,26 @@ absl::StatusOr<std::shared_ptr<OrtLibrary>> OrtLibrary::Load(const std::string& 
                                              ", expected 1.", ort::kApiVersion, " or newer"));
   }
   ort::Api* api = library->api_;
-  PF_RETURN_IF_ERROR(library->ToStatus(
-      ort::kCreateEnv(api, ort::LoggingLevel::kError, "pagefuse", &library->env_)));
+  PF_RETURN_IF_ERROR(library->ToStatus(ort::kCreateEnvWithCustomLogger(
+      api, Keep, library.get(), ort::LoggingLevel::kWarning, "pagefuse", &library->env_)));
   PF_RETURN_IF_ERROR(library->ToStatus(
       ort::kCreateCpuMemoryInfo(api, kDeviceAllocator, kDefaultMemory, &library->memory_)));
   return library;
+}
+
+// NOLINTNEXTLINE(readability-function-size): ONNX Runtime says what it is given.
+void OrtLibrary::Keep(void* library, ort::LoggingLevel /*level*/, const char* /*category*/,
+                      const char* /*id*/, const char* place, const char* message) {
+  // What ONNX Runtime itself has to say of an error comes as a status.
+  if (std::strstr(place, ort::kLogFile) == nullptr) return;
+  auto& self = *static_cast<OrtLibrary*>(library);
+  const std::lock_guard<std::mutex> lock(self.mutex_);
+  self.messages_.emplace_back(message);
+}
+
+std::vector<std::string> OrtLibrary::TakeMessages() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(messages_, {});
 }
 
 OrtLibrary::~OrtLibrary() {
@@ -69,11 +97,7 @@ absl::StatusOr<std::unique_ptr<OrtSession>> OrtSession::Create(std::shared_ptr<O
     if (options.threads > 0) {
       PF_RETURN_IF_ERROR(lib.ToStatus(ort::kSetIntraOpNumThreads(api, made, options.threads)));
     }
-    if (!options.custom_ops.empty()) {
-      void* handle = nullptr;
-      PF_RETURN_IF_ERROR(lib.ToStatus(
-          ort::kRegisterCustomOpsLibrary(api, made, options.custom_ops.c_str(), &handle)));
-    }
+    PF_RETURN_IF_ERROR(session->Register(options, made));
     return lib.ToStatus(
         ort::kCreateSession(api, lib.env(), model.c_str(), made, &session->session_));
   };
@@ -81,6 +105,21 @@ absl::StatusOr<std::unique_ptr<OrtSession>> OrtSession::Create(std::shared_ptr<O
   ort::kReleaseSessionOptions(api, made);
   PF_RETURN_IF_ERROR(status);
   return session;
+}
+
+absl::Status OrtSession::Register(const OrtSessionOptions& options, ort::SessionOptions* made) {
+  ort::Api* api = library_->api();
+  for (const auto& [key, value] : options.config) {
+    PF_RETURN_IF_ERROR(
+        library_->ToStatus(ort::kAddSessionConfigEntry(api, made, key.c_str(), value.c_str())));
+  }
+  if (options.custom_ops.empty()) return absl::OkStatus();
+  const auto start = std::chrono::steady_clock::now();
+  PF_RETURN_IF_ERROR(library_->ToStatus(
+      ort::kRegisterCustomOpsLibrary(api, made, options.custom_ops.c_str(), &custom_ops_)));
+  const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+  registered_ms_ = time.count();
+  return absl::OkStatus();
 }
 
 OrtSession::~OrtSession() {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ class OrtLibrary {
   ~OrtLibrary();
 
   const std::string& version() const { return version_; }
+  // Lines that a library of custom ops wrote to the log since they were taken last.
+  std::vector<std::string> TakeMessages();
   ort::Api* api() const { return api_; }
   const ort::Env* env() const { return env_; }
   const ort::MemoryInfo* memory() const { return memory_; }
@@ -32,6 +35,12 @@ class OrtLibrary {
 
  private:
   OrtLibrary() = default;
+  static absl::StatusOr<std::shared_ptr<OrtLibrary>> Open(const std::string& path);
+  static void Keep(void* library, ort::LoggingLevel level, const char* category, const char* id,
+                   const char* place, const char* message);
+
+  std::mutex mutex_;
+  std::vector<std::string> messages_;
   ort::Api* api_ = nullptr;
   ort::Env* env_ = nullptr;
   ort::MemoryInfo* memory_ = nullptr;
@@ -39,8 +48,9 @@ class OrtLibrary {
 };
 
 struct OrtSessionOptions {
-  std::string custom_ops = {};  // a library with custom ops; empty: none
-  int threads = 0;              // 0: as ONNX Runtime likes
+  std::string custom_ops = {};                     // a library with custom ops; empty: none
+  std::map<std::string, std::string> config = {};  // entries of the session's configuration
+  int threads = 0;                                 // 0: as ONNX Runtime likes
 };
 
 // A model in ONNX Runtime. Not thread-safe.
@@ -51,6 +61,10 @@ class OrtSession {
                                                             const std::string& model,
                                                             const OrtSessionOptions& options);
   ~OrtSession();
+
+  // The library of custom ops, null without one, and the time that it took to be registered.
+  void* custom_ops() const { return custom_ops_; }
+  double registered_ms() const { return registered_ms_; }
 
   // Runs the model. An output in `bound` is written to that tensor's memory, which may be that of a
   // feed: then ONNX Runtime computes in place what it can. Others get memory of their own.
@@ -65,8 +79,12 @@ class OrtSession {
   absl::StatusOr<ort::Value*> Wrap(const std::string& name, const Tensor& tensor, Values& values);
   absl::StatusOr<Tensor> CopyOut(ort::Value* value);
 
+  absl::Status Register(const OrtSessionOptions& options, ort::SessionOptions* made);
+
   std::shared_ptr<OrtLibrary> library_;
   ort::Session* session_ = nullptr;
+  void* custom_ops_ = nullptr;
+  double registered_ms_ = 0;
 };
 
 }  // namespace pagefuse::tools

@@ -1,12 +1,14 @@
 #include "tools/ort_steps.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/strip.h"
+#include "tools/builder_steps.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/compare_models.h"
 #include "pagefuse/passes/page/cache_settings.h"
 #include "pagefuse/runtime/paged_model.h"
@@ -14,10 +16,6 @@
 
 namespace pagefuse::tools {
 namespace {
-
-// Prompts of two sequences: one longer than a block, none of a length that blocks have.
-constexpr int64_t kPrompts[] = {21, 6};
-constexpr int kDecodeSteps = 2;
 
 absl::StatusOr<std::map<std::string, Tensor>> Copies(const std::map<std::string, Tensor>& tensors) {
   std::map<std::string, Tensor> copies;
@@ -33,57 +31,49 @@ std::vector<std::string> OutputNames(const Graph& graph) {
   return names;
 }
 
-// kv_cache_out.3.key is kv_cache.3.key, written to.
-std::map<std::string, std::string> WrittenCaches(const Graph& graph) {
+// By output of the graph the input that it is, written to: caches.
+std::map<std::string, std::string> WrittenCaches(const Model& model) {
   std::map<std::string, std::string> written;
-  for (const Value* output : graph.outputs()) {
-    absl::string_view part = output->name();
-    if (!absl::ConsumePrefix(&part, "kv_cache_out.")) continue;
-    written[output->name()] = absl::StrCat("kv_cache.", part);
+  for (const Value* output : model.graph->outputs()) {
+    const Node* writer = output->producer();
+    if (writer == nullptr) continue;
+    const OpDef* op = OpRegistry::Global().Find(writer->domain(), writer->op_type(),
+                                                model.OpsetVersion(writer->domain()));
+    if (op == nullptr) continue;
+    for (const auto& [out, in] : op->aliases()) {
+      const Value* cache = writer->input(in);
+      if (writer->output(out) != output || cache == nullptr || !cache->is_input()) continue;
+      written[output->name()] = cache->name();
+    }
   }
   return written;
 }
 
-// Any tokens, the same in every run.
-std::vector<int64_t> Tokens(int64_t count, int64_t vocabulary) {
-  std::vector<int64_t> tokens(count);
-  for (int64_t i = 0; i < count; ++i) tokens[i] = (i * 7 + 3) % vocabulary;
-  return tokens;
-}
-
 absl::StatusOr<OrtStep> RunStep(PagedModel& model, const std::vector<int64_t>& tokens,
                                 const StepMetadata& step) {
-  OrtStep made;
-  const Graph& graph = *model.session().model().graph;
-  made.output_names = OutputNames(graph);
-  made.in_place = WrittenCaches(graph);
-  PF_ASSIGN_OR_RETURN(made.feeds, Copies(model.cache_tensors()));
   std::map<std::string, Tensor> feeds = model.cache_tensors();
   model.layout().AddStepFeeds(tokens, step, feeds);
-  model.layout().AddStepFeeds(tokens, step, made.feeds);
-  PF_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, model.session().Run(feeds));
-  for (const Tensor& output : outputs) {
-    PF_ASSIGN_OR_RETURN(Tensor copy, output.Clone());
-    made.expected.push_back(std::move(copy));
-  }
-  return made;
+  return RecordStep(model.session(), feeds);
 }
 
-absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model) {
+absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, int64_t cache_bytes) {
   PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), {}));
   std::vector<int64_t> lengths;
   std::vector<StepEntry> entries;
   int64_t tokens = 0;
-  for (const int64_t prompt : kPrompts) {
+  for (const int64_t prompt : kStepPrompts) {
     lengths.push_back(prompt + kDecodeSteps);
     tokens += prompt;
   }
-  PF_RETURN_IF_ERROR(paged->Reserve(lengths, tokens));
-  for (const int64_t prompt : kPrompts) entries.push_back({paged->cache().AddSequence(), prompt});
+  const int64_t token_bytes = std::max<int64_t>(paged->layout().bytes_per_token(), 1);
+  PF_RETURN_IF_ERROR(paged->Reserve(lengths, tokens, cache_bytes / token_bytes));
+  for (const int64_t prompt : kStepPrompts)
+    entries.push_back({paged->cache().AddSequence(), prompt});
   std::vector<OrtStep> steps;
   for (int i = 0; i <= kDecodeSteps; ++i) {
     PF_ASSIGN_OR_RETURN(const StepMetadata step, paged->cache().Append(entries));
-    PF_ASSIGN_OR_RETURN(OrtStep made, RunStep(*paged, Tokens(tokens, paged->vocabulary()), step));
+    PF_ASSIGN_OR_RETURN(OrtStep made,
+                        RunStep(*paged, StepTokens(tokens, paged->vocabulary()), step));
     steps.push_back(std::move(made));
     tokens = 0;
     for (StepEntry& entry : entries) tokens += entry.num_tokens = 1;
@@ -92,26 +82,44 @@ absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model) {
 }
 
 absl::StatusOr<std::vector<OrtStep>> RandomStep(Model model) {
-  OrtStep made;
-  PF_ASSIGN_OR_RETURN(made.feeds, RandomFeeds(model, 0));
-  made.output_names = OutputNames(*model.graph);
+  PF_ASSIGN_OR_RETURN(const auto feeds, RandomFeeds(model, 0));
   SessionOptions options;
   options.optimise = false;
   PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), options));
-  auto feeds = Copies(made.feeds);
-  PF_RETURN_IF_ERROR(feeds.status());
-  PF_ASSIGN_OR_RETURN(made.expected, session->Run(*feeds));
+  PF_ASSIGN_OR_RETURN(OrtStep made, RecordStep(*session, feeds));
   return std::vector<OrtStep>{std::move(made)};
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model) {
-  return CacheSettingsOf(model) ? PagedSteps(std::move(model)) : RandomStep(std::move(model));
+std::vector<int64_t> StepTokens(int64_t count, int64_t vocabulary) {
+  std::vector<int64_t> tokens(count);
+  for (int64_t i = 0; i < count; ++i) tokens[i] = (i * 7 + 3) % vocabulary;
+  return tokens;
+}
+
+absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string, Tensor>& feeds) {
+  OrtStep step;
+  step.output_names = OutputNames(*session.model().graph);
+  step.in_place = WrittenCaches(session.model());
+  PF_ASSIGN_OR_RETURN(step.feeds, Copies(feeds));
+  PF_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, session.Run(feeds));
+  for (const Tensor& output : outputs) {
+    PF_ASSIGN_OR_RETURN(Tensor copy, output.Clone());
+    step.expected.push_back(std::move(copy));
+  }
+  return step;
+}
+
+absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, int64_t cache_bytes) {
+  if (CacheSettingsOf(model)) return PagedSteps(std::move(model), cache_bytes);
+  if (IsPagedBuilderExport(model)) return BuilderSteps(std::move(model));
+  return RandomStep(std::move(model));
 }
 
 absl::StatusOr<StepMemory> MemoryOf(const OrtStep& step, bool bind) {
-  StepMemory memory{.feeds = step.feeds};
+  StepMemory memory;
+  memory.feeds = step.feeds;
   for (const auto& [output, input] : step.in_place) {
     PF_ASSIGN_OR_RETURN(memory.feeds[input], step.feeds.at(input).Clone());
     if (bind) memory.bound[output] = memory.feeds[input];

@@ -10,6 +10,7 @@
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ir/tensor.h"
+#include "pagefuse/runtime/session.h"
 
 namespace pagefuse::tools {
 
@@ -22,9 +23,22 @@ struct OrtStep {
   std::map<std::string, std::string> in_place;
 };
 
+// Prompts of two sequences: one longer than a block, none of a length that blocks have. Then steps of
+// a token each.
+inline constexpr int64_t kStepPrompts[] = {21, 6};
+inline constexpr int kDecodeSteps = 2;
+// Tokens that every model has.
+inline constexpr int64_t kAnyVocabulary = 64;
+// Any tokens, the same in every run.
+std::vector<int64_t> StepTokens(int64_t count, int64_t vocabulary);
+
+// Runs the feeds here, in which caches are written to, and keeps them as they were before.
+absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string, Tensor>& feeds);
+
 // A paged graph: the prompts of two sequences of different lengths, then two steps of a token each.
 // Others: one run on inputs that are made up. Runs the model here.
-absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model);
+// `cache_bytes`: what all caches take about together; 0: no more than the steps need.
+absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, int64_t cache_bytes = 0);
 
 // Tensors for one run of a step; what is written in place is a copy.
 struct StepMemory {

@@ -11,6 +11,7 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/infer.h"
+#include "pagefuse/ops/type_rows.h"
 #include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/graph_edit.h"
 
@@ -164,8 +165,24 @@ std::string TextOf(const Function& body) {
   return text;
 }
 
-std::string BodyDomain(std::string_view domain, size_t index) {
-  return index == 0 ? std::string(domain) : StrCat(domain, ".", index + 1);
+// The type of an output that the types of the inputs do not tell, see TypeRow; empty: they tell all.
+absl::StatusOr<std::string> SaidType(const Node& call, const OpDef& op) {
+  PF_ASSIGN_OR_RETURN(const std::vector<TypeRow> rows, TypeRows(op));
+  // What a node gives as float8 is bytes in the file.
+  const auto type_in_file = [](const Value* value) {
+    if (value == nullptr) return DataType::kUndefined;
+    return IsFloat8(value->dtype()) && value->producer() != nullptr ? DataType::kUint8
+                                                                    : value->dtype();
+  };
+  std::vector<DataType> inputs, outputs;
+  for (const Value* input : call.inputs()) inputs.push_back(type_in_file(input));
+  for (const Value* output : call.outputs()) outputs.push_back(type_in_file(output));
+  // Unless it is a cache that came as float8.
+  for (const auto& [out, in] : op.aliases()) {
+    if (call.output(out) != nullptr && call.input(in) != nullptr) outputs[out] = inputs[in];
+  }
+  const TypeRow* row = FindTypeRow(rows, inputs, outputs);
+  return row == nullptr ? std::string() : row->said_type;
 }
 
 // A call of the same op in another domain, under the same names.
@@ -215,8 +232,9 @@ absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op) {
   return function;
 }
 
-absl::StatusOr<std::string> CallBodies::DomainOf(const Node& call, Function body) {
-  std::vector<std::string>& texts = texts_[call.op_type()];
+absl::StatusOr<std::string> CallBodies::DomainOf(const Node& call, const OpDef& op, Function body) {
+  PF_ASSIGN_OR_RETURN(const std::string said_type, SaidType(call, op));
+  std::vector<std::string>& texts = texts_[{call.op_type(), said_type}];
   std::string text = TextOf(body);
   const auto known = std::find(texts.begin(), texts.end(), text);
   const auto index = static_cast<size_t>(known - texts.begin());
@@ -229,16 +247,16 @@ absl::StatusOr<std::string> CallBodies::DomainOf(const Node& call, Function body
                  "ports that are given; this is one more"));
     }
     texts.push_back(std::move(text));
-    body.domain = BodyDomain(domain_, index);
+    body.domain = BodyDomain(domain_, said_type, index);
     model_.functions.push_back(std::move(body));
   }
-  return BodyDomain(domain_, index);
+  return BodyDomain(domain_, said_type, index);
 }
 
 absl::StatusOr<std::string> CallBodies::Add(Node* call, const OpDef& op) {
   PF_ASSIGN_OR_RETURN(Function body, BodyOfCall(*call, op));
   const std::vector<std::string> attributes = body.attributes;
-  PF_ASSIGN_OR_RETURN(const std::string domain, DomainOf(*call, std::move(body)));
+  PF_ASSIGN_OR_RETURN(const std::string domain, DomainOf(*call, op, std::move(body)));
   // Said at the call: what a function says of defaults is not read everywhere.
   for (const std::string& name : attributes) {
     if (call->attribute(name) == nullptr) call->SetAttribute(name, *DefaultOf(op, name));

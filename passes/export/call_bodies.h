@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -31,12 +32,12 @@ class CallBodies {
   absl::StatusOr<std::string> Add(Node* call, const OpDef& op);
 
  private:
-  absl::StatusOr<std::string> DomainOf(const Node& call, Function body);
+  absl::StatusOr<std::string> DomainOf(const Node& call, const OpDef& op, Function body);
 
   Model& model_;
   std::string domain_;
-  // Texts of the bodies of an op, in the order of their domains.
-  absl::flat_hash_map<std::string, std::vector<std::string>> texts_;
+  // Texts of the bodies of an op that has its types in one way, in the order of their domains.
+  absl::flat_hash_map<std::pair<std::string, std::string>, std::vector<std::string>> texts_;
 };
 
 }  // namespace pagefuse

@@ -14,8 +14,6 @@ namespace pagefuse {
 
 // Opsets of ai.onnx that a file may be written in: what ONNX Runtime 1.20 takes, to the newest here.
 inline constexpr int64_t kOldestTarget = 21;
-// Bodies an op may have.
-inline constexpr int kMaxBodies = 8;
 
 // The option of lower-opset.
 inline PassOption TargetOpsetOption() {

@@ -3,6 +3,7 @@
 // opset that knows the op.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -56,6 +57,34 @@ bool CanLower(const Node& node, const OpDef& op) {
   return op.since() == NeededOpset(node, op) && op.has_decomposition() && op.Decompose(node).ok();
 }
 
+constexpr int64_t kFusedVersion = 1;
+
+// Caches that came as float8 and were not made bytes: what fused ops alone read, and give back. They
+// stay float8, for runtimes that have the ops.
+std::set<Value*> KeptFloat8(const Model& model) {
+  std::set<Value*> kept;
+  const auto is_called = [](const Use& use) {
+    return IsBodyDomain(use.node->domain(), kFusedDomain);
+  };
+  for (Value* input : model.graph->inputs()) {
+    const auto& uses = input->uses();
+    if (input->dtype() == DataType::kFloat8E4M3FN &&
+        std::all_of(uses.begin(), uses.end(), is_called)) {
+      kept.insert(input);
+    }
+  }
+  for (Value* output : model.graph->outputs()) {
+    const Node* writer = output->producer();
+    if (writer == nullptr || !IsBodyDomain(writer->domain(), kFusedDomain)) continue;
+    const OpDef* op = OpRegistry::Global().Find(kFusedDomain, writer->op_type(), kFusedVersion);
+    if (op == nullptr) continue;
+    for (const auto& [out, in] : op->aliases()) {
+      if (writer->output(out) == output && kept.count(writer->input(in)) > 0) kept.insert(output);
+    }
+  }
+  return kept;
+}
+
 class LowerOpsetPass : public Pass {
  public:
   std::string_view name() const override { return kName; }
@@ -76,8 +105,10 @@ class LowerOpsetPass : public Pass {
     const bool is_written = FindMetadata(model.metadata, kWrittenFromOpset).has_value();
     if (is_written || (from <= target && model.functions.empty())) return false;
     target = std::max(target, Blocked(model, target, context));
+    const std::set<Value*> kept = KeptFloat8(model);
     PF_RETURN_IF_ERROR(Lower(model, target));
-    NameFloat8(model);
+    for (Value* value : kept) value->set_dtype(DataType::kFloat8E4M3FN);
+    NameFloat8(model, kept);
     SetMetadata(model.metadata, kWrittenFromOpset, StrCat(from));
     model.ir_version = std::min(model.ir_version, IrVersionOf(target));
     PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
@@ -86,10 +117,11 @@ class LowerOpsetPass : public Pass {
 
  private:
   // What the bodies give as bytes: other runtimes are told so, and metadata keeps what it is here.
-  static void NameFloat8(Model& model) {
+  static void NameFloat8(Model& model, const std::set<Value*>& kept) {
     std::string names;
     for (Value* value : model.graph->values()) {
       if (value->dtype() != DataType::kFloat8E4M3FN || value->producer() == nullptr) continue;
+      if (kept.count(value) > 0) continue;
       StrAppend(&names, names.empty() ? "" : "\n", value->name());
       value->set_dtype(DataType::kUint8);
     }

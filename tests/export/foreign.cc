@@ -20,12 +20,13 @@ absl::StatusOr<Tensor> Retyped(const Tensor& tensor, DataType type) {
 
 }  // namespace
 
-absl::StatusOr<Model> Written(const Model& model, int64_t target_opset) {
+absl::StatusOr<Model> Written(const Model& model, int64_t target_opset, bool keep_float8) {
   Model written = model.Clone();
-  PF_ASSIGN_OR_RETURN(const PipelineReport report,
-                      RunPipeline(written, {.passes = ExportStage(),
-                                            .options = {{"target_opset", StrCat(target_opset)}},
-                                            .explain = {"write-bodies", "lower-opset"}}));
+  PipelineOptions options = {.passes = ExportStage(),
+                             .options = {{"target_opset", StrCat(target_opset)}},
+                             .explain = {"write-bodies", "lower-opset"}};
+  if (keep_float8) options.disabled = {"byte-caches"};
+  PF_ASSIGN_OR_RETURN(const PipelineReport report, RunPipeline(written, options));
   if (report.misses.empty()) return written;
   return absl::FailedPreconditionError(MissText(report.misses[0]));
 }

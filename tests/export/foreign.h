@@ -14,7 +14,8 @@
 namespace pagefuse {
 
 // The model after the stage export. FailedPrecondition with the reason where an op got no body.
-absl::StatusOr<Model> Written(const Model& model, int64_t target_opset);
+// `keep_float8`: caches of float8 stay that, which runtimes can read that have the ops.
+absl::StatusOr<Model> Written(const Model& model, int64_t target_opset, bool keep_float8 = false);
 
 // The same graph with calls of functions that no registry here knows: their bodies run.
 absl::StatusOr<Model> WithForeignNames(const Model& written);

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "foreign.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "paths.h"
 #include "tools/testcase.h"
@@ -15,6 +18,8 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/type_rows.h"
 #include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/graph_edit.h"
 
@@ -161,6 +166,101 @@ g (float[T, 2, 8] k, float[T, 2, 8] v, float[NB, 4, 2, 8] kc, float[NB, 4, 2, 8]
   EXPECT_NE(written.status().message().find("a file has one writer for each cache"),
             absl::string_view::npos)
       << written.status();
+}
+
+// The op behind a call of a written graph, and the domain of its first body; null for other nodes.
+std::pair<const OpDef*, std::string_view> OpOfCall(const Node& node) {
+  const OpRegistry& ops = OpRegistry::Global();
+  if (IsBodyDomain(node.domain(), kNewerOpsDomain)) {
+    return {ops.Find("", node.op_type(), kNewestOpset), kNewerOpsDomain};
+  }
+  if (!IsBodyDomain(node.domain(), kFusedDomain)) return {nullptr, {}};
+  return {ops.Find(kFusedDomain, node.op_type(), 1), kFusedDomain};
+}
+
+// Hosts with a library of ops choose by types and domain.
+void ExpectRowsForAllCalls(const Model& written) {
+  int calls = 0;
+  for (const auto& node : written.graph->nodes()) {
+    const auto [op, base] = OpOfCall(*node);
+    if (op == nullptr) continue;
+    ++calls;
+    const auto rows = TypeRows(*op);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    std::vector<DataType> inputs, outputs;
+    for (const Value* value : node->inputs()) {
+      inputs.push_back(value == nullptr ? DataType::kUndefined : value->dtype());
+    }
+    for (const Value* value : node->outputs()) {
+      outputs.push_back(value == nullptr ? DataType::kUndefined : value->dtype());
+    }
+    const TypeRow* row = FindTypeRow(*rows, inputs, outputs);
+    ASSERT_NE(row, nullptr) << PrintNode(*node);
+    std::vector<std::string> domains;
+    for (size_t body = 0; body < kMaxBodies; ++body) {
+      domains.push_back(BodyDomain(base, row->said_type, body));
+    }
+    EXPECT_THAT(domains, ::testing::Contains(node->domain())) << PrintNode(*node);
+  }
+  EXPECT_GT(calls, 0);
+}
+
+TEST_P(WrittenGolden, HasRowsForItsTypes) {
+  const absl::StatusOr<TestCase> test_case = LoadTestCase(GetParam());
+  ASSERT_TRUE(test_case.ok()) << test_case.status();
+  for (const bool keep_float8 : {false, true}) {
+    const auto written = Written(test_case->model, kOldestTarget, keep_float8);
+    ASSERT_TRUE(written.ok()) << written.status();
+    ExpectRowsForAllCalls(*written);
+  }
+}
+
+TEST(WrittenModel, HasRowsForItsTypes) {
+  for (const auto& [name, mode] :
+       std::vector<std::pair<std::string, std::string>>{{"gemma3_B18", "fp8_per_token_head"},
+                                                        {"gemma3_A18", "turboquant_4bit_nc"},
+                                                        {"gemma3_D_paged", ""},
+                                                        {"deepseek_v3p_B18", "fp8"},
+                                                        {"deepseek_v32_A18", ""},
+                                                        {"deepseek_v4_A18", ""},
+                                                        {"deepseek_v4p_A18", "fp8"}}) {
+    SCOPED_TRACE(name);
+    auto model = LoadModel(SourcePath(StrCat("models/", name, "/model.onnx")));
+    ASSERT_TRUE(model.ok()) << model.status();
+    PipelineOptions options;
+    if (!mode.empty()) options.options["kv_cache"] = mode;
+    ASSERT_TRUE(RunPipeline(*model, options).ok());
+    const auto written = Written(*model, kOldestTarget);
+    ASSERT_TRUE(written.ok()) << written.status();
+    ExpectRowsForAllCalls(*written);
+  }
+}
+
+TEST(WrittenModel, KeepsFloat8CachesWhereItIsAsked) {
+  const auto test_case =
+      LoadTestCase(SourcePath("tests/golden/PagedCacheInsert/fp8_bf16_d128_b16"));
+  ASSERT_TRUE(test_case.ok()) << test_case.status();
+  for (const bool keep_float8 : {false, true}) {
+    const auto written = Written(test_case->model, kOldestTarget, keep_float8);
+    ASSERT_TRUE(written.ok()) << written.status();
+    const DataType expected = keep_float8 ? DataType::kFloat8E4M3FN : DataType::kUint8;
+    EXPECT_EQ(written->graph->FindValue("key_cache")->dtype(), expected);
+    EXPECT_EQ(written->graph->FindValue("key_cache_out")->dtype(), expected);
+  }
+}
+
+TEST(BodyDomains, HaveTypesAndNumbers) {
+  EXPECT_EQ(BodyDomain("pagefuse", "", 0), "pagefuse");
+  EXPECT_EQ(BodyDomain("pagefuse", "", 1), "pagefuse.2");
+  EXPECT_EQ(BodyDomain("pagefuse", "float16", 0), "pagefuse.float16");
+  EXPECT_EQ(BodyDomain("pagefuse", "uint8", 2), "pagefuse.uint8.3");
+  for (const char* domain : {"pagefuse", "pagefuse.2", "pagefuse.float16", "pagefuse.uint8.3"}) {
+    EXPECT_TRUE(IsBodyDomain(domain, "pagefuse")) << domain;
+  }
+  for (const char* domain : {"", "pagefused", "pagefuse.", "pagefuse.1", "pagefuse.onnx",
+                             "pagefuse.float16.1", "pagefuse.float16.2.3", "pagefuse.2.float16"}) {
+    EXPECT_FALSE(IsBodyDomain(domain, "pagefuse")) << domain;
+  }
 }
 
 }  // namespace

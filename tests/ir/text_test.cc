@@ -301,5 +301,41 @@ TEST(Text, RefusesWhatCannotBeLeftOut) {
   EXPECT_FALSE(ParseModel("g () => () <float[1000000000000000000] a = ...> {}").ok());
 }
 
+// Without protobuf the text means the same.
+TEST(PlainText, IsReadAsOtherTextIs) {
+  const std::string text =
+      R"(<opset_import: ["" : 23]> Body <scale, axis: int = 1> (float[2, N + 1] x, w) => (y) {
+    one = Constant <value = float[2] one {1.5, -0.0}> ()
+    sizes = Constant <value_ints: ints = []> ()
+    s = Softmax <axis: int = @axis> (x)
+    y = If <then_branch = a () => (t) { t = Add (s, one) }, else_branch = b () => (e) { e = Identity (w) }> (w)
+  })";
+  const auto plain = ParsePlainFunction(text);
+  const auto full = ParseFunction(text);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  ASSERT_TRUE(full.ok()) << full.status();
+  const Value& x = *plain->body->inputs()[0];
+  EXPECT_EQ(x.dtype(), DataType::kFloat);
+  EXPECT_EQ(x.shape(), full->body->inputs()[0]->shape());
+  const std::string named = " one {";
+  std::string expected = PrintFunction(*full);
+  expected.erase(expected.find(named), named.size() - 2);  // names of constants go
+  EXPECT_EQ(PrintFunction(*plain), expected);
+}
+
+TEST(PlainText, HasNoTypesButThoseOfTensors) {
+  for (const auto& [text, what] : std::vector<std::pair<std::string, std::string>>{
+           {"F (seq(float) x) => () {}", "expected the type of a tensor"},
+           {"F (proto(\"\") x) => () {}", "expected the type of a tensor"},
+           {"F (x) => () { y = A <t = float[2]> () }", "expected the data of a tensor"},
+           {"F (x) => () { y = A <t: type_protos = []> () }", "expected no list of types"},
+           {"F (x) => () { y = A <t: proto = \"\"> () }", "expected the type of an attribute"}}) {
+    EXPECT_THAT(std::string(ParsePlainFunction(text).status().message()),
+                ::testing::HasSubstr(what))
+        << text;
+    EXPECT_TRUE(ParseFunction(text).ok()) << ParseFunction(text).status();
+  }
+}
+
 }  // namespace
 }  // namespace pagefuse

@@ -16,6 +16,8 @@ std::vector<std::string> OrtLibraries() {
   return absl::StrSplit(paths, ':', absl::SkipEmpty());
 }
 
+std::string CustomOpsLibrary() { return PAGEFUSE_ORT_LIBRARY; }
+
 }  // namespace pagefuse
 
 int main(int argc, char** argv) {

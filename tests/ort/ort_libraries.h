@@ -1,4 +1,4 @@
-// The releases of ONNX Runtime that tests run in.
+// The releases of ONNX Runtime that tests run in, and the library that they get.
 #pragma once
 
 #include <string>
@@ -8,5 +8,7 @@ namespace pagefuse {
 
 // Paths of libonnxruntime.so.1, from the environment variable PAGEFUSE_ORT_LIBS, with colons.
 std::vector<std::string> OrtLibraries();
+// Path of libpagefuse_ort.so.
+std::string CustomOpsLibrary();
 
 }  // namespace pagefuse

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # check_tidy.sh CLANG_TIDY BUILD: reads names of sources and headers, runs the checks of .clang-tidy over those of ir, ops,
-# passes, runtime, text and tools, with the headers that they include, and fails on any finding. A header is seen through the
+# passes, plugin, runtime, text and tools, with the headers that they include, and fails on any finding. A header is seen through the
 # source of its name, or one that includes it. What was clean is not looked at again until its source, one of the project's
 # headers that it includes, its compile command or the checks change: BUILD/tidy has an empty file for every clean one,
 # named by the hash of all that.
@@ -14,7 +14,7 @@ sed -E 's/ -fpch-preprocess| -Winvalid-pch -include [^ ]*cmake_pch\.hxx//g' "$bu
   >"$build/tidy/compile_commands.json"
 
 is_checked() {
-  [[ $1 =~ ^(ir|ops|passes|runtime|text|tools)/ && ! $1 =~ _(hwy|avx512|amx)\.cc$ ]]
+  [[ $1 =~ ^(ir|ops|passes|plugin|runtime|text|tools)/ && ! $1 =~ _(hwy|avx512|amx)\.cc$ ]]
 }
 
 # The sources to look at for the names that come in, each once.
