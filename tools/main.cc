@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
             AddCalibrateCommand(app, outcome);
             AddOpsCommand(app, outcome);
             AddOrtCommand(app, outcome);
+            AddExpectCommand(app, outcome);
+            AddVerifyCommand(app, outcome);
           },
   };
   try {

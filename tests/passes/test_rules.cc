@@ -1,6 +1,6 @@
 // Rules that exercise the matcher, in standard ops only: each shows one thing that a pattern can
 // say.
-#include "pass_case.h"
+#include "test_rules.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/pipeline.h"

@@ -1,7 +1,9 @@
 // One pass test file: what to run, the graph before, and what has to come out.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,7 +13,7 @@
 
 namespace pagefuse {
 
-// tests/passes/<folder>/<name>.onnxtxt:
+// A file <name>.onnxtxt:
 //
 //   # What this is about.
 //   # run: pass-a, pass-b
@@ -41,18 +43,24 @@ struct PassCase {
   std::vector<Because> because;
 };
 
+// True for the text of a pass test: it has a line that starts with `# ---- ` and one `# run:`.
+bool IsPassCase(const std::string& text);
+
 // InvalidArgument naming the file and what is wrong with it.
 absl::StatusOr<PassCase> ReadPassCase(const std::string& path);
 
-// The model as text in which only what matters is left: values are named by their place, nodes are
-// ordered by what reads them, names of nodes, metadata and types of inner values are gone. Names of
-// inputs and outputs stay.
-std::string CanonicalText(const Model& model);
+// What running a case shows.
+struct CaseResult {
+  std::vector<std::string> failures;  // each of one line or more; none: it is as the file says
+  std::string updated;  // the file as it would be written now; empty where it expects an error
+};
 
-// The two texts, with the lines marked that only one of them has.
-std::string TextDiff(const std::string& expected, const std::string& got);
+// The pass of a name in `# run:`.
+using PassFinder = std::function<absl::StatusOr<std::unique_ptr<Pass>>(const std::string&)>;
 
-// The pass of that name: a test rule (test_rules.cc) or a pass of the pipeline.
-absl::StatusOr<std::unique_ptr<Pass>> FindTestPass(const std::string& name);
+// Runs the passes and checks the graph that comes out, the reasons, what each pass says of
+// `changed`, that the graph is valid after every rewrite, that a second run changes nothing, that
+// nobody has to ask for explanations to get the same, and the numbers on made-up inputs.
+CaseResult RunPassCase(const PassCase& test, const PassFinder& find);
 
 }  // namespace pagefuse
