@@ -59,7 +59,9 @@ struct PipelineOptions {
   bool keep_going = false;                    // with `verify`: a difference is noted and no error
   int samples = 1;                            // with `verify`: made-up inputs to compare on
   std::vector<std::map<std::string, Tensor>> feeds = {};  // with `verify`: inputs in their place
-  std::vector<RuleFile> rules = {};                       // further rules (authoring/rule_text.h)
+  bool side_by_side = false;               // with `explain`: misses show pattern and graph
+  std::vector<std::string> left_out = {};  // rules that do nothing
+  std::vector<RuleFile> rules = {};        // further rules (authoring/rule_text.h)
 };
 
 // PassRun::verified of a pass that changed no number.

@@ -15,6 +15,7 @@
 #include "pagefuse/ir/verify.h"
 #include "pagefuse/ops/verify_ports.h"
 #include "pagefuse/passes/authoring/rewrite_watch.h"
+#include "pagefuse/passes/authoring/rule_text.h"
 #include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/cache_settings.h"
@@ -44,13 +45,16 @@ class Runner {
   Runner(Model& model, const PipelineOptions& options) : model_(model), options_(options) {
     context_.options = options.options;
     context_.explain = !options.explain.empty();
+    context_.side_by_side = options.side_by_side;
+    context_.left_out.insert(options.left_out.begin(), options.left_out.end());
     context_.after_rewrite = [this](const Model&, std::string_view rule) {
       return CountRewrite(rule);
     };
   }
 
   absl::StatusOr<PipelineReport> Run() {
-    PF_RETURN_IF_ERROR(CheckPipelineNames(options_));
+    PF_ASSIGN_OR_RETURN(rules_, ReadRuleFiles(options_.rules));
+    PF_RETURN_IF_ERROR(CheckPipelineNames(options_, rules_));
     PF_RETURN_IF_ERROR(VerifyPorts(model_));
     PF_ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Pass>> passes, Passes());
     PF_RETURN_IF_ERROR(StartWatch());
@@ -70,12 +74,22 @@ class Runner {
 
  private:
   absl::StatusOr<std::vector<std::unique_ptr<Pass>>> Passes() const {
-    if (options_.passes.empty()) return options_.page ? DefaultPipeline() : FusionPipeline();
     std::vector<std::unique_ptr<Pass>> passes;
-    for (const std::string& name : options_.passes) {
-      PF_ASSIGN_OR_RETURN(std::unique_ptr<Pass> pass, FindPass(name));
-      passes.push_back(std::move(pass));
+    if (options_.passes.empty()) {
+      passes = options_.page ? DefaultPipeline() : FusionPipeline();
+      PlaceRules(rules_, passes);
+      return passes;
     }
+    bool has_rules = false;
+    for (const std::string& name : options_.passes) {
+      std::vector<std::unique_ptr<Pass>> of_rules = RulePasses(rules_, name);
+      has_rules = has_rules || !of_rules.empty();
+      if (of_rules.empty()) {
+        PF_ASSIGN_OR_RETURN(of_rules.emplace_back(), FindPass(name));
+      }
+      for (std::unique_ptr<Pass>& pass : of_rules) passes.push_back(std::move(pass));
+    }
+    if (!has_rules) PlaceRules(rules_, passes);
     return passes;
   }
 
@@ -197,7 +211,7 @@ class Runner {
 
   // The misses that were asked for, and what there is none of.
   void CollectMisses() {
-    const std::vector<PassRule> rules = ExplainedRules(options_.explain);
+    const std::vector<PassRule> rules = ExplainedRules(options_.explain, rules_);
     std::set<std::string> names;
     for (const PassRule& rule : rules) names.insert({rule.name, rule.pass});
     std::vector<Miss> told;
@@ -229,6 +243,7 @@ class Runner {
   const PipelineOptions& options_;
   PassContext context_;
   PipelineReport report_;
+  std::vector<PlacedPass> rules_;
   std::optional<RewriteWatch> watch_;
   std::string pass_;  // that runs
   bool stale_ = true;

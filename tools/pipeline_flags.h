@@ -21,7 +21,7 @@ struct PipelineFlags {
   CacheFlags cache;
   WeightFlags weights;
   std::optional<int64_t> block_size, rewrite_limit;
-  std::vector<std::string> passes, disabled, options;
+  std::vector<std::string> passes, disabled, options, rules;
   bool fuse_only = false;
 };
 

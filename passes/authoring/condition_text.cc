@@ -20,6 +20,11 @@ namespace {
 using Expression = ConditionExpression;
 using Kind = Expression::Kind;
 
+// The lexer knows no `!` and no `%`.
+bool IsSign(const Token& token, std::string_view sign) {
+  return token.Is(sign) || (token.kind == TokenKind::kError && token.text == sign);
+}
+
 class Parser {
  public:
   Parser(std::string_view text, const PlaceError& error)
@@ -88,7 +93,7 @@ class Parser {
     const Token start = lexer_.Peek();
     if (TakeWord("not")) {
       PF_ASSIGN_OR_RETURN(Expression inner, ParseCondition());
-      Expression negation{.kind = Kind::kNot, .name = {}, .literal = {}, .values = {}};
+      Expression negation{.kind = Kind::kNot};
       negation.operands.push_back(std::move(inner));
       return negation;
     }
@@ -107,7 +112,7 @@ class Parser {
     if (lexer_.Peek().Is("=>")) return "";
     std::string op;
     for (std::string_view first : {"=", "!", "<", ">"}) {
-      if (!lexer_.Peek().Is(first)) continue;
+      if (!IsSign(lexer_.Peek(), first)) continue;
       if (lexer_.Peek(1).Is("=")) {
         Next();
         Next();
@@ -123,7 +128,7 @@ class Parser {
 
   // Types or numbers. What stands behind a comma and no comma or end behind it is a condition.
   absl::StatusOr<Expression> ParseList(Expression value) {
-    Expression list{.kind = Kind::kIn, .name = {}, .literal = {}, .values = {}};
+    Expression list{.kind = Kind::kIn};
     list.operands.push_back(std::move(value));
     while (true) {
       if (lexer_.Peek().kind == TokenKind::kIdentifier) {
@@ -145,7 +150,7 @@ class Parser {
     PF_ASSIGN_OR_RETURN(Expression value, ParseSum());
     if (!TakeWord("else")) return value;
     PF_ASSIGN_OR_RETURN(Expression other, ParseElse());
-    Expression choice{.kind = Kind::kElse, .name = {}, .literal = {}, .values = {}};
+    Expression choice{.kind = Kind::kElse};
     choice.operands.push_back(std::move(value));
     choice.operands.push_back(std::move(other));
     return choice;
@@ -165,7 +170,7 @@ class Parser {
     PF_ASSIGN_OR_RETURN(Expression left, ParseUnary());
     while (true) {
       const Token& token = lexer_.Peek();
-      if (!token.Is("*") && !token.Is("/") && !token.Is("//") && !token.Is("%")) return left;
+      if (!token.Is("*") && !token.Is("/") && !token.Is("//") && !IsSign(token, "%")) return left;
       const std::string op(Next().text);
       PF_ASSIGN_OR_RETURN(Expression right, ParseUnary());
       left = Operator(op, std::move(left), std::move(right));
@@ -203,11 +208,7 @@ class Parser {
     if (token.Is("@")) {
       const Token name = Next();
       if (name.kind != TokenKind::kIdentifier) return Unexpected(name, "the name of an attribute");
-      return Expression{.kind = Kind::kAttribute,
-                        .name = std::string(name.text),
-                        .literal = {},
-                        .values = {},
-                        .operands = {}};
+      return Expression{.kind = Kind::kAttribute, .name = std::string(name.text)};
     }
     if (token.kind == TokenKind::kIdentifier) return ParseCall(token);
     return Unexpected(token, "a number, an @attribute or a function");
@@ -224,8 +225,7 @@ class Parser {
       return error_(name.text, StrCat("there is no function \"", name.text, "\"",
                                       SimilarNames(name.text, known)));
     }
-    Expression call{
-        .kind = Kind::kCall, .name = std::string(name.text), .literal = {}, .values = {}};
+    Expression call{.kind = Kind::kCall, .name = std::string(name.text)};
     PF_RETURN_IF_ERROR(Expect("("));
     for (int i = 0; i < function->num_values; ++i) {
       if (i > 0) PF_RETURN_IF_ERROR(Expect(","));
@@ -247,15 +247,10 @@ class Parser {
   }
 
   static Expression Literal(ConditionValue value) {
-    return {.kind = Kind::kLiteral,
-            .name = {},
-            .literal = std::move(value),
-            .values = {},
-            .operands = {}};
+    return {.kind = Kind::kLiteral, .literal = std::move(value)};
   }
   static Expression Operator(std::string op, Expression left, Expression right) {
-    Expression expression{
-        .kind = Kind::kOperator, .name = std::move(op), .literal = {}, .values = {}};
+    Expression expression{.kind = Kind::kOperator, .name = std::move(op)};
     expression.operands.push_back(std::move(left));
     expression.operands.push_back(std::move(right));
     return expression;

@@ -20,10 +20,10 @@ std::string ConditionValueText(const ConditionValue& value);
 struct ConditionExpression {
   enum class Kind { kLiteral, kAttribute, kCall, kOperator, kNot, kIn, kElse };
   Kind kind = Kind::kLiteral;
-  std::string name;                           // of the attribute, function or operator
-  ConditionValue literal;                     // kLiteral
-  std::vector<std::string> values;            // kCall: the names of values
-  std::vector<ConditionExpression> operands;  // others; kCall: its number
+  std::string name = {};                           // of the attribute, function or operator
+  ConditionValue literal = {};                     // kLiteral
+  std::vector<std::string> values = {};            // kCall: the names of values
+  std::vector<ConditionExpression> operands = {};  // others; kCall: its number
 };
 
 // A function over values of the match: its name, how many values it takes, and whether a number.

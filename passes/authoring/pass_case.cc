@@ -1,6 +1,7 @@
 #include "pagefuse/passes/authoring/pass_case.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -55,6 +56,10 @@ absl::Status ParseHead(PassCase& test) {
         if (equals == std::string::npos) return absl::InvalidArgumentError("expected name=value");
         test.options[text.substr(0, equals)] = text.substr(equals + 1);
       }
+    } else if (Take(line, "# rules:", rest)) {
+      const auto beside = std::filesystem::path(test.path).parent_path() / rest;
+      PF_ASSIGN_OR_RETURN(std::string text, ReadFile(beside.string()));
+      test.rules.push_back({beside.string(), std::move(text)});
     } else if (Take(line, "# numbers: not compared, ", rest)) {
       test.compare_numbers = false;
     }

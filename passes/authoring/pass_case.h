@@ -1,14 +1,13 @@
 // One pass test file: what to run, the graph before, and what has to come out.
 #pragma once
 
-#include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/passes/authoring/rewrite.h"
 #include "pagefuse/passes/pass.h"
 
 namespace pagefuse {
@@ -18,6 +17,7 @@ namespace pagefuse {
 //   # What this is about.
 //   # run: pass-a, pass-b
 //   # options: block_size=16            (optional)
+//   # rules: mine.rules.txt             (optional, beside the file; `run` names it, or one of its rules)
 //   # numbers: not compared, <reason>   (optional)
 //   <model>
 //   # ---- after | # ---- after: unchanged | # ---- error: <message>
@@ -34,6 +34,7 @@ struct PassCase {
   std::string head;  // the file up to the line of `# ---- `
   std::vector<std::string> passes;
   std::map<std::string, std::string> options;
+  std::vector<RuleFile> rules;
   bool compare_numbers = true;
   std::string before;
   Outcome outcome = Outcome::kAfter;
@@ -55,12 +56,9 @@ struct CaseResult {
   std::string updated;  // the file as it would be written now; empty where it expects an error
 };
 
-// The pass of a name in `# run:`.
-using PassFinder = std::function<absl::StatusOr<std::unique_ptr<Pass>>(const std::string&)>;
-
 // Runs the passes and checks the graph that comes out, the reasons, what each pass says of
 // `changed`, that the graph is valid after every rewrite, that a second run changes nothing, that
 // nobody has to ask for explanations to get the same, and the numbers on made-up inputs.
-CaseResult RunPassCase(const PassCase& test, const PassFinder& find);
+CaseResult RunPassCase(const PassCase& test);
 
 }  // namespace pagefuse

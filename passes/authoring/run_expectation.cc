@@ -245,7 +245,7 @@ CaseResult RunExpectFile(const std::string& path, const PagedComparison& compare
   if (!text.ok()) return Failed(text.status());
   if (IsPassCase(*text)) {
     const auto test = ReadPassCase(path);
-    return test.ok() ? RunPassCase(*test, FindPass) : Failed(test.status());
+    return test.ok() ? RunPassCase(*test) : Failed(test.status());
   }
   if (!IsExpectation(*text)) {
     return Failed(absl::InvalidArgumentError(

@@ -1,5 +1,6 @@
 // Runs a pass test file.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
@@ -8,6 +9,7 @@
 #include "pagefuse/ir/verify.h"
 #include "pagefuse/passes/authoring/canonical_text.h"
 #include "pagefuse/passes/authoring/pass_case.h"
+#include "pagefuse/passes/authoring/rule_text.h"
 #include "pagefuse/passes/compare_models.h"
 #include "pagefuse/passes/pipeline.h"
 
@@ -31,7 +33,7 @@ std::string Names(const std::vector<Miss>& misses) {
 
 class CaseRun {
  public:
-  CaseRun(const PassCase& test, const PassFinder& find) : test_(test), find_(find) {}
+  explicit CaseRun(const PassCase& test) : test_(test) {}
 
   CaseResult Run() {
     const absl::Status status = Check();
@@ -43,6 +45,7 @@ class CaseRun {
   void Fail(std::string_view what) { result_.failures.emplace_back(what); }
 
   absl::Status Check() {
+    PF_ASSIGN_OR_RETURN(rules_, ReadRuleFiles(test_.rules));
     PF_ASSIGN_OR_RETURN(Model model, ParseModel(test_.before));
     PF_RETURN_IF_ERROR(Verify(model));
     const Model before = model.Clone();
@@ -73,26 +76,34 @@ class CaseRun {
   absl::Status RunPasses(Model& model, bool& changed, bool explain) {
     changed = false;
     for (const std::string& name : test_.passes) {
-      PF_ASSIGN_OR_RETURN(const std::unique_ptr<Pass> pass, find_(name));
-      PassContext context;
-      context.options = test_.options;
-      context.explain = explain;
-      context.after_rewrite = [](const Model& now, std::string_view rule) {
-        const absl::Status status = Verify(now);
-        if (status.ok()) return status;
-        return absl::InternalError(StrCat("after a rewrite by ", rule, ": ", status.message()));
-      };
-      // Inference may say more of an output than the file does; that is no change by the pass.
-      PF_RETURN_IF_ERROR(InferShapes(model));
-      const std::string before = Whole(model);
-      PF_ASSIGN_OR_RETURN(const bool pass_changed, RunPass(*pass, model, context));
-      if (pass_changed != (before != Whole(model))) {
-        Fail(name + " does not tell the truth about `changed`");
+      std::vector<std::unique_ptr<Pass>> passes = RulePasses(rules_, name);
+      if (passes.empty()) {
+        PF_ASSIGN_OR_RETURN(passes.emplace_back(), FindPass(name));
       }
-      PF_RETURN_IF_ERROR(Verify(model));
-      changed = changed || pass_changed;
-      misses_.insert(misses_.end(), context.misses.begin(), context.misses.end());
+      for (const auto& pass : passes) PF_RETURN_IF_ERROR(RunOne(*pass, model, changed, explain));
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOne(const Pass& pass, Model& model, bool& changed, bool explain) {
+    PassContext context;
+    context.options = test_.options;
+    context.explain = explain;
+    context.after_rewrite = [](const Model& now, std::string_view rule) {
+      const absl::Status status = Verify(now);
+      if (status.ok()) return status;
+      return absl::InternalError(StrCat("after a rewrite by ", rule, ": ", status.message()));
+    };
+    // Inference may say more of an output than the file does; that is no change by the pass.
+    PF_RETURN_IF_ERROR(InferShapes(model));
+    const std::string before = Whole(model);
+    PF_ASSIGN_OR_RETURN(const bool pass_changed, RunPass(pass, model, context));
+    if (pass_changed != (before != Whole(model))) {
+      Fail(StrCat(pass.name(), " does not tell the truth about `changed`"));
+    }
+    PF_RETURN_IF_ERROR(Verify(model));
+    changed = changed || pass_changed;
+    misses_.insert(misses_.end(), context.misses.begin(), context.misses.end());
     return absl::OkStatus();
   }
 
@@ -162,15 +173,13 @@ class CaseRun {
   }
 
   const PassCase& test_;
-  const PassFinder& find_;
+  std::vector<PlacedPass> rules_;
   CaseResult result_;
   std::vector<Miss> misses_;
 };
 
 }  // namespace
 
-CaseResult RunPassCase(const PassCase& test, const PassFinder& find) {
-  return CaseRun(test, find).Run();
-}
+CaseResult RunPassCase(const PassCase& test) { return CaseRun(test).Run(); }
 
 }  // namespace pagefuse

@@ -5,7 +5,6 @@
 
 #include "gtest/gtest.h"
 #include "paths.h"
-#include "test_rules.h"
 
 #include "pagefuse/passes/authoring/pass_case.h"
 
@@ -43,7 +42,7 @@ class PassFile : public testing::TestWithParam<std::string> {};
 TEST_P(PassFile, DoesWhatItSays) {
   const auto test = ReadPassCase((Root() / GetParam()).string());
   ASSERT_TRUE(test.ok()) << test.status();
-  const CaseResult result = RunPassCase(*test, FindTestPass);
+  const CaseResult result = RunPassCase(*test);
   if (UpdatesFiles() && !result.updated.empty()) {
     std::ofstream(test->path) << result.updated;
     return;
