@@ -114,7 +114,7 @@ absl::Status CheckPipelineNames(const PipelineOptions& options,
   }
   PF_RETURN_IF_ERROR(CheckAll("disabled passes", "pass", options.disabled, pass_names));
   all_names.insert(all_names.end(), pass_names.begin(), pass_names.end());
-  PF_RETURN_IF_ERROR(CheckAll("left out", "rule or pass", options.left_out, all_names));
+  PF_RETURN_IF_ERROR(CheckAll("disabled rules", "rule", options.left_out, all_names));
   all_names.emplace_back(kAll);
   PF_RETURN_IF_ERROR(CheckAll("explain", "rule or pass", options.explain, all_names));
   pass_names.emplace_back(kAll);

@@ -13,6 +13,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/explain/layers.h"
 #include "pagefuse/passes/explain/near_misses.h"
+#include "pagefuse/passes/pipeline_names.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -111,18 +112,34 @@ void PrintLeftovers(const std::vector<Leftover>& leftovers, bool all) {
   }
 }
 
+// How often the rules fired that were asked for by name.
+void PrintFired(const PipelineReport& report, const std::vector<std::string>& names) {
+  for (const PassRule& rule : ExplainedRules(names)) {
+    const auto count = report.counts.find(rule.name);
+    if (count == report.counts.end()) continue;
+    std::cout << rule.name << " fired "
+              << (count->second == 1 ? "once" : StrCat(count->second, " times")) << "\n";
+  }
+}
+
 // The misses of rules that were asked for.
 void PrintMisses(const PipelineReport& report, const Flags& flags) {
+  int far = 0;
   for (const Miss& miss : report.misses) {
     if (flags.at && miss.at != *flags.at) continue;
-    if (!flags.all && flags.rules.empty() && !IsNear(miss)) continue;
+    if (!flags.all && !IsNear(miss)) {
+      ++far;
+      continue;
+    }
     std::cout << HowFar(miss) << " at \"" << miss.at << "\"";
     if (miss.places > 1) std::cout << " and " << miss.places - 1 << " like it";
     std::cout << "\n";
     PrintMiss(miss);
   }
-  if (flags.at) return;
-  for (const std::string& line : report.unmissed) std::cout << line << "\n";
+  if (far > 0) {
+    std::cout << far << (far == 1 ? " candidate" : " candidates")
+              << " of which less than half of the pattern fits (--all)\n";
+  }
 }
 
 // What fusions that compare numbers came near to.
@@ -207,8 +224,14 @@ absl::StatusOr<int> Run(const Flags& flags) {
     PrintJson(layers,
               flags.rules.empty() && !flags.at ? NearPlaces(model, report.misses) : report.misses);
   } else if (!flags.rules.empty() || flags.at) {
+    if (std::count(flags.rules.begin(), flags.rules.end(), "*") == 0) {
+      PrintFired(report, flags.rules);
+    }
     PrintMisses(report, flags);
-    PrintLeftovers(layers.leftovers, flags.all);
+    if (flags.rules.empty()) PrintLeftovers(layers.leftovers, flags.all);
+    for (const std::string& line : report.unmissed) {
+      if (!flags.at && !absl::StrContains(line, " fired")) std::cout << line << "\n";
+    }
   } else {
     for (const std::string& line : LayerLines(layers)) std::cout << line << "\n";
     PrintLeftovers(layers.leftovers, flags.all);

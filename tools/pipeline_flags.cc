@@ -32,6 +32,7 @@ absl::Status UseWeightFlags(const WeightFlags& flags, PipelineOptions& options) 
 void AddPipelineFlags(Command command, PipelineFlags& flags) {
   command.AddList("--passes", flags.passes, "run these passes in this order");
   command.AddList("--disable-pass", flags.disabled, "passes to leave out");
+  command.AddList("--disable-rule", flags.disabled_rules, "rules to leave out");
   const Option no_page =
       command.AddFlag("--no-page", flags.fuse_only, "canonicalise, recognise and fuse only");
   for (Option& option : AddCacheFlags(command, flags.cache)) option.Excludes(no_page);
@@ -50,6 +51,7 @@ absl::StatusOr<PipelineOptions> ReadPipelineFlags(const PipelineFlags& flags) {
   PipelineOptions options;
   options.passes = flags.passes;
   options.disabled = flags.disabled;
+  options.left_out = flags.disabled_rules;
   options.page = !flags.fuse_only;
   options.rewrite_limit = flags.rewrite_limit;
   PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, options.options));

@@ -21,7 +21,7 @@ struct PipelineFlags {
   CacheFlags cache;
   WeightFlags weights;
   std::optional<int64_t> block_size, rewrite_limit;
-  std::vector<std::string> passes, disabled, options, rules;
+  std::vector<std::string> passes, disabled, disabled_rules, options, rules;
   bool fuse_only = false;
 };
 
