@@ -86,7 +86,10 @@ std::string CaseText(const Rewrite& bad, const PipelineOptions& options, const s
                      const Model& model) {
   std::string text = StrCat("# ", RewriteName(bad), ".\n# run: ", bad.pass, "\n");
   for (const RuleFile& file : options.rules) {
-    StrAppend(&text, "# rules: ", fs::relative(file.path, folder).string(), "\n");
+    // As the user wrote it, links in it or not.
+    const fs::path rules = fs::absolute(file.path).lexically_normal();
+    StrAppend(&text, "# rules: ",
+              rules.lexically_relative(fs::absolute(folder).lexically_normal()).string(), "\n");
   }
   return StrCat(text, OptionsLine(options), PrintModel(model, {.max_elements = -1}),
                 "# ---- after: unchanged\n");
