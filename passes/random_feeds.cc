@@ -114,7 +114,7 @@ std::optional<int64_t> IndexedSize(const Value& value, const Sizes& sizes, int d
 class FeedMaker {
  public:
   FeedMaker(const Graph& graph, int attempt, int sample)
-      : sizes_(ChooseSizes(graph, attempt)), random_(20240501 + attempt + kFeedAttempts * sample) {
+      : sizes_(ChooseSizes(graph, attempt)), random_(20240501 + attempt + 1000 * sample) {
     // In a packed batch the first tensor of data has one row a token.
     for (const Value* input : graph.inputs()) {
       if (packed_tokens_ > 0 || !input->shape().has_value() || input->shape()->empty()) continue;

@@ -1,4 +1,5 @@
 // pagefuse verify: numbers before and after every rewrite of the pipeline.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -38,6 +39,13 @@ bool Differs(const PipelineReport& report) {
   return false;
 }
 
+bool ComparedAny(const PipelineReport& report) {
+  return report.log.empty() ||
+         std::any_of(report.log.begin(), report.log.end(), [](const Rewrite& rewrite) {
+           return rewrite.numbers != Rewrite::Numbers::kNotCompared;
+         });
+}
+
 // Whether the inputs of the graph became others on the way.
 bool ChangedInterface(const Model& before, const Model& after) {
   return before.graph->inputs().size() != after.graph->inputs().size();
@@ -75,6 +83,9 @@ absl::StatusOr<int> Run(const Flags& flags) {
   PrintPlaces(report);
   std::printf("%s; %.1f s\n", VerifySummary(report.log).c_str(), seconds.count());
   std::fflush(stdout);
+  if (flags.samples.data.empty() && !ComparedAny(report)) {
+    std::cout << "made-up inputs do not fit the graph: --data DIR takes those of a test case\n";
+  }
   bool equal = !Differs(report);
   if (ChangedInterface(before, model)) {
     PF_ASSIGN_OR_RETURN(const bool same, PrintPaging(before, options));

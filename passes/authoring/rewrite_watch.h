@@ -32,6 +32,7 @@ class RewriteWatch {
  private:
   void Start(const Model& model);
   std::string StartOn(const Model& model, int attempt);
+  void DoesNotRun(const Model& model, std::string_view why, Rewrite& rewrite);
   void Compare(const Model& model, const GraphChange& change, Rewrite& rewrite);
 
   WatchOptions options_;

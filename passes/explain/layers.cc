@@ -186,13 +186,16 @@ std::vector<Miss> NearPlaces(const Model& model, const std::vector<Miss>& misses
                        miss.rule != "fuse-elementwise" && miss.matched_nodes >= kLeastMatched;
     const Value* value = reads ? model.graph->FindValue(miss.at) : nullptr;
     if (value == nullptr || value->producer() == nullptr || IsFused(*value->producer())) continue;
-    const auto known = std::find_if(places.begin(), places.end(),
-                                    [&miss](const Miss& place) { return place.at == miss.at; });
-    if (known == places.end()) {
-      places.push_back(miss);
-    } else if (miss.matched_nodes > known->matched_nodes) {
-      *known = miss;
-    }
+    // Several rules may have come as near.
+    const auto further = [&miss](const Miss& place) {
+      return place.at == miss.at && place.matched_nodes > miss.matched_nodes;
+    };
+    const auto nearer = [&miss](const Miss& place) {
+      return place.at == miss.at && place.matched_nodes < miss.matched_nodes;
+    };
+    if (std::any_of(places.begin(), places.end(), further)) continue;
+    places.erase(std::remove_if(places.begin(), places.end(), nearer), places.end());
+    places.push_back(miss);
   }
   std::stable_sort(places.begin(), places.end(),
                    [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
