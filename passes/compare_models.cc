@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/compute_type.h"
@@ -15,6 +17,8 @@
 namespace pagefuse {
 namespace {
 
+constexpr int64_t kMaxCompared = int64_t{1} << 28;
+
 // Steps between neighbouring numbers of a narrow type are larger than any tolerance for float.
 double ToleranceOf(DataType type, double tolerance) {
   switch (type) {
@@ -27,7 +31,42 @@ double ToleranceOf(DataType type, double tolerance) {
   }
 }
 
-// The tolerance by the type that a model computes in, whatever float its outputs are.
+bool Close(double a, double b, double tolerance) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) == std::isnan(b);
+  if (std::isinf(a) || std::isinf(b)) return a == b;
+  return std::abs(a - b) <= tolerance * (1 + std::abs(a));
+}
+
+// How many elements differ, and how many are no numbers or infinite on one side only.
+struct Counts {
+  int64_t differ = 0;
+  int64_t nan_before = 0, nan_after = 0, inf_before = 0, inf_after = 0;
+};
+
+Counts Count(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  Counts counts;
+  for (size_t i = 0; i < a.size(); ++i) {
+    counts.differ += Close(a[i], b[i], tolerance) ? 0 : 1;
+    counts.nan_before += std::isnan(a[i]) ? 1 : 0;
+    counts.nan_after += std::isnan(b[i]) ? 1 : 0;
+    counts.inf_before += std::isinf(a[i]) ? 1 : 0;
+    counts.inf_after += std::isinf(b[i]) ? 1 : 0;
+  }
+  return counts;
+}
+
+std::string Changed(std::string_view what, int64_t before, int64_t after) {
+  return before == after ? "" : StrCat("; ", what, " ", before, " before, ", after, " after");
+}
+
+std::string Scientific(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1e", value);
+  return text;
+}
+
+}  // namespace
+
 double ModelTolerance(const Model& model, double tolerance) {
   // double has 29 bits more than float, some of which are left to the order of sums.
   constexpr double kDouble = 0x1p-20;
@@ -41,27 +80,57 @@ double ModelTolerance(const Model& model, double tolerance) {
   return ToleranceOf(type, tolerance) * (many ? kManyRoundings : 1);
 }
 
-bool Close(double a, double b, double tolerance) {
-  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) == std::isnan(b);
-  if (std::isinf(a) || std::isinf(b)) return a == b;
-  return std::abs(a - b) <= tolerance * (1 + std::abs(a));
+Interface InterfaceOf(const Graph& graph) {
+  Interface interface;
+  const auto port = [](const Value* value) {
+    Interface::Port port{.name = value->name(), .dtype = value->dtype()};
+    if (value->shape()) port.rank = value->shape()->rank();
+    return port;
+  };
+  for (const Value* input : graph.inputs()) interface.inputs.push_back(port(input));
+  for (const Value* output : graph.outputs()) interface.outputs.push_back(port(output));
+  return interface;
 }
 
-// Names and, where both are known, ranks: a pass may say of an output that it is another tensor
-// now.
-bool SameInterface(const Model& a, const Model& b) {
-  const auto same = [](const Value* x, const Value* y) {
-    if (x->name() != y->name()) return false;
-    return !x->shape() || !y->shape() || x->shape()->rank() == y->shape()->rank();
+bool SameInterface(const Interface& a, const Interface& b) {
+  using Port = Interface::Port;
+  const auto same = [](const Port& x, const Port& y) {
+    return x.name == y.name && (!x.rank || !y.rank || x.rank == y.rank);
   };
-  const auto all_same = [&](const std::vector<Value*>& x, const std::vector<Value*>& y) {
-    return std::equal(x.begin(), x.end(), y.begin(), y.end(), same);
+  const auto same_input = [&same](const Port& x, const Port& y) {
+    return same(x, y) && x.dtype == y.dtype;
   };
-  return all_same(a.graph->inputs(), b.graph->inputs()) &&
-         all_same(a.graph->outputs(), b.graph->outputs());
+  return std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end(),
+                    same_input) &&
+         std::equal(a.outputs.begin(), a.outputs.end(), b.outputs.begin(), b.outputs.end(), same);
 }
 
-}  // namespace
+std::string DifferenceText(const Tensor& before, const Tensor& after, double tolerance) {
+  const std::string type = std::string(DataTypeName(before.dtype()));
+  if (before.dtype() != after.dtype() || before.dims() != after.dims()) {
+    return StrCat("expected ", type, DimsToString(before.dims()), ", got ",
+                  DataTypeName(after.dtype()), DimsToString(after.dims()));
+  }
+  const auto a = Numbers(before, kMaxCompared);
+  const auto b = Numbers(after, kMaxCompared);
+  if (!a.has_value() || !b.has_value()) return before.IdenticalTo(after) ? "" : "its bytes differ";
+  const double allowed =
+      IsFloatingPoint(before.dtype()) ? ToleranceOf(before.dtype(), tolerance) : 0;
+  for (size_t i = 0; i < a->size(); ++i) {
+    const double x = (*a)[i];
+    const double y = (*b)[i];
+    if (Close(x, y, allowed)) continue;
+    const Counts counts = Count(*a, *b, allowed);
+    std::string how = StrCat(type, ", ", Scientific(std::abs(x - y)), " over ",
+                             Scientific(allowed * (1 + std::abs(x))));
+    if (!std::isfinite(x - y)) how = type;
+    if (a->size() > 1) StrAppend(&how, "; ", counts.differ, " of ", a->size(), " differ");
+    StrAppend(&how, Changed("NaN", counts.nan_before, counts.nan_after),
+              Changed("infinite", counts.inf_before, counts.inf_after));
+    return StrCat("element ", i, ": expected ", x, ", got ", y, " (", how, ")");
+  }
+  return "";
+}
 
 absl::Status CompareTensors(const std::string& name, const Tensor& before, const Tensor& after,
                             double tolerance) {
@@ -72,7 +141,6 @@ absl::Status CompareTensors(const std::string& name, const Tensor& before, const
     return differs(StrCat("expected ", DataTypeName(before.dtype()), DimsToString(before.dims()),
                           ", got ", DataTypeName(after.dtype()), DimsToString(after.dims())));
   }
-  constexpr int64_t kMaxCompared = int64_t{1} << 28;
   const auto a = Numbers(before, kMaxCompared);
   const auto b = Numbers(after, kMaxCompared);
   if (!a.has_value() || !b.has_value()) {
@@ -89,7 +157,9 @@ absl::Status CompareTensors(const std::string& name, const Tensor& before, const
 
 absl::StatusOr<std::string> CompareOnRandomInputs(const Model& before, const Model& after,
                                                   double tolerance) {
-  if (!SameInterface(before, after)) return std::string("inputs or outputs changed");
+  if (!SameInterface(InterfaceOf(*before.graph), InterfaceOf(*after.graph))) {
+    return std::string(kInterfaceChanged);
+  }
   const double allowed =
       std::max(ModelTolerance(before, tolerance), ModelTolerance(after, tolerance));
   const MemoryBudgetScope scope(std::make_shared<MemoryBudget>(DefaultMemoryBytes()));

@@ -68,6 +68,7 @@ class MatchSolver {
     if (!scope_.explain || !kept) return false;
     result_.matched_nodes = depth;
     result_.reason = StrCat(Told(parts)...);
+    result_.nodes.assign(state_.nodes.begin(), state_.nodes.end());
     return false;
   }
   template <typename... Parts>

@@ -163,6 +163,7 @@ bool MatchSolver::Accept() {
   // A refusal of a whole match is nearer than any partial one.
   result_.matched_nodes = state_.depth();
   result_.reason = std::string(status.message());
+  if (scope_.explain) result_.nodes.assign(state_.nodes.begin(), state_.nodes.end());
   return false;
 }
 

@@ -18,6 +18,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,6 +43,8 @@ struct MatchResult {
   bool matched = false;
   int matched_nodes = 0;  // of the attempt that got furthest
   std::string reason;     // the first thing that failed in it; empty unless asked for
+  // Nodes of the pattern and what they are in the graph, in that attempt; if asked for.
+  std::vector<std::pair<const Node*, const Node*>> nodes;
 };
 
 // The position in Pattern::outputs where a search starts.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -25,15 +26,22 @@ struct Miss {
   std::string condition;  // the first thing that failed: `"silu" is a graph output`
   int matched_nodes = 0;  // how far the match got; the explanation shows the nearest ones first
   int places = 1;         // that failed alike, this one among them (explain.h)
+  // Of a rule's pattern: its spelling, its nodes, and with PassContext::side_by_side each of them as
+  // text, beside the node of the graph that it is (empty where the match did not get).
+  std::string spelling = {};
+  int pattern_nodes = 0;
+  std::vector<std::pair<std::string, std::string>> side_by_side = {};
 };
 
 // A place that is of a family of fusions by what it is made of, and that no fused op took up.
 struct UnfusedSite {
-  std::string family;       // "attention without pages"
-  std::string node;         // Node::Description() of the first place
-  int places = 1;           // where it is left for the same reason
-  std::string rule = {};    // the nearest one; empty: nothing resembles it
-  std::string reason = {};  // the first condition that failed
+  std::string family;                    // "attention without pages"
+  std::string node;                      // Node::Description() of the first place
+  int places = 1;                        // where it is left for the same reason
+  std::string rule = {};                 // the nearest one; empty: nothing resembles it
+  std::string reason = {};               // the first condition that failed
+  Miss nearest = {};                     // of the rule, where it is one
+  std::vector<std::string> values = {};  // what the places compute
 };
 
 // What passes share during a pipeline run.
@@ -45,11 +53,14 @@ struct PassContext {
   // Rules note their misses while explaining is on; passes that look at few places note them
   // always.
   bool explain = false;
+  bool side_by_side = false;  // misses show pattern and graph
   std::vector<Miss> misses;
   std::vector<UnfusedSite> unfused;
   // Set where somebody asks and nothing is to happen: rules try the matches whose anchor these
   // nodes compute, and rewrite none.
   const absl::flat_hash_set<const Node*>* asked_at = nullptr;
+  // Rules that do nothing.
+  absl::flat_hash_set<std::string> left_out;
   // Symbolic contents of the model as it comes into a pass, inferred by whoever runs the pass
   // (RunPass, RunPipeline). A pass keeps them true while it rewrites (graph_edit.h does).
   SymbolicContents contents;

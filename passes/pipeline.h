@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/passes/authoring/rewrite.h"
 #include "pagefuse/passes/pass.h"
 
 namespace pagefuse {
@@ -49,9 +51,17 @@ struct PipelineOptions {
   std::ostream* print_to = nullptr;
   int64_t print_max_elements = -1;        // PrintOptions::max_elements of what is printed
   std::vector<std::string> explain = {};  // rule or pass names, "*" for all; a pass has its rules'
-  bool verify = false;  // compare outputs before and after each pass on random inputs
+  bool verify = false;  // compare numbers before and after each rewrite on made-up inputs
   std::string reproducer_dir =
       {};  // on failure: the graph before the failing pass, and the command
+  std::optional<int64_t> rewrite_limit = {};  // stop after so many rewrites
+  bool log_rewrites = false;                  // PipelineReport::log
+  bool keep_going = false;                    // with `verify`: a difference is noted and no error
+  int samples = 1;                            // with `verify`: made-up inputs to compare on
+  std::vector<std::map<std::string, Tensor>> feeds = {};  // with `verify`: inputs in their place
+  bool side_by_side = false;               // with `explain`: misses show pattern and graph
+  std::vector<std::string> left_out = {};  // rules that do nothing
+  std::vector<RuleFile> rules = {};        // further rules (authoring/rule_text.h)
 };
 
 // PassRun::verified of a pass that changed no number.
@@ -59,7 +69,7 @@ inline constexpr std::string_view kVerifiedEqual = "equal";
 
 struct PassRun {
   std::string name;
-  // With `verify`: kVerifiedEqual, or why nothing could be compared. A difference is an error.
+  // With `verify`: kVerifiedEqual, or why a rewrite could not be compared, or how it differs.
   std::string verified = {};
   bool changed = false;
   double milliseconds = 0;
@@ -78,6 +88,9 @@ struct PipelineReport {
   // (explain/near_misses.h), and lines on what there is none of.
   std::vector<Miss> misses;
   std::vector<std::string> unmissed;
+  int64_t rewrites = 0;      // that were done
+  bool stopped = false;      // at PipelineOptions::rewrite_limit
+  std::vector<Rewrite> log;  // with `log_rewrites` or `verify`: all of them, in order
 };
 
 // Runs the passes on the model in place. On failure the Status names the pass; the model is then in

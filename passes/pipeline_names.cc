@@ -91,14 +91,22 @@ absl::Status CheckOption(const Passes& passes, const std::string& name, const st
       StrCat("options: there is no pass option \"", name, "\"", SimilarNames(name, known)));
 }
 
+// Those of the pipeline, and the rules of files in their places.
+Passes AllPassesWith(const std::vector<PlacedPass>& rules) {
+  Passes passes = AllPasses();
+  PlaceRules(rules, passes);
+  return passes;
+}
+
 }  // namespace
 
-absl::Status CheckPipelineNames(const PipelineOptions& options) {
-  if (options.disabled.empty() && options.print_after.empty() && options.explain.empty() &&
-      options.options.empty()) {
+absl::Status CheckPipelineNames(const PipelineOptions& options,
+                                const std::vector<PlacedPass>& rules) {
+  if (options.left_out.empty() && options.disabled.empty() && options.print_after.empty() &&
+      options.explain.empty() && options.options.empty()) {
     return absl::OkStatus();
   }
-  const Passes passes = AllPasses();
+  const Passes passes = AllPassesWith(rules);
   Names pass_names, all_names;
   for (const auto& pass : passes) {
     pass_names.emplace_back(pass->name());
@@ -106,6 +114,7 @@ absl::Status CheckPipelineNames(const PipelineOptions& options) {
   }
   PF_RETURN_IF_ERROR(CheckAll("disabled passes", "pass", options.disabled, pass_names));
   all_names.insert(all_names.end(), pass_names.begin(), pass_names.end());
+  PF_RETURN_IF_ERROR(CheckAll("disabled rules", "rule", options.left_out, all_names));
   all_names.emplace_back(kAll);
   PF_RETURN_IF_ERROR(CheckAll("explain", "rule or pass", options.explain, all_names));
   pass_names.emplace_back(kAll);
@@ -116,11 +125,11 @@ absl::Status CheckPipelineNames(const PipelineOptions& options) {
   return absl::OkStatus();
 }
 
-std::vector<PassRule> ExplainedRules(const Names& explain) {
+std::vector<PassRule> ExplainedRules(const Names& explain, const std::vector<PlacedPass>& rules) {
   std::vector<PassRule> explained;
   if (explain.empty()) return explained;
   std::set<std::string> seen;
-  for (const auto& pass : AllPasses()) {
+  for (const auto& pass : AllPassesWith(rules)) {
     const std::string name(pass->name());
     if (!seen.insert(name).second) continue;
     const bool whole = Contains(explain, kAll) || Contains(explain, name);

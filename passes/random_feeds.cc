@@ -113,8 +113,8 @@ std::optional<int64_t> IndexedSize(const Value& value, const Sizes& sizes, int d
 
 class FeedMaker {
  public:
-  FeedMaker(const Graph& graph, int attempt)
-      : sizes_(ChooseSizes(graph, attempt)), random_(20240501 + attempt) {
+  FeedMaker(const Graph& graph, int attempt, int sample)
+      : sizes_(ChooseSizes(graph, attempt)), random_(20240501 + attempt + 1000 * sample) {
     // In a packed batch the first tensor of data has one row a token.
     for (const Value* input : graph.inputs()) {
       if (packed_tokens_ > 0 || !input->shape().has_value() || input->shape()->empty()) continue;
@@ -200,8 +200,9 @@ class FeedMaker {
 
 }  // namespace
 
-absl::StatusOr<std::map<std::string, Tensor>> RandomFeeds(const Model& model, int attempt) {
-  FeedMaker maker(*model.graph, attempt);
+absl::StatusOr<std::map<std::string, Tensor>> RandomFeeds(const Model& model, int attempt,
+                                                          int sample) {
+  FeedMaker maker(*model.graph, attempt, sample);
   std::map<std::string, Tensor> feeds;
   for (const Value* input : model.graph->inputs()) {
     if (input->initializer() != nullptr) continue;

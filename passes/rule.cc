@@ -8,6 +8,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/registry.h"
+#include "pagefuse/passes/authoring/condition_text.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/rule_impl.h"
 
@@ -142,6 +143,17 @@ Rule& Rule::Where(std::string name, std::function<absl::Status(const Match&)> ru
   return Where(Condition{std::move(name), std::move(run)});
 }
 
+Rule& Rule::Where(std::string_view conditions) {
+  const PlaceError error = ErrorsIn(StrCat("rule \"", impl_->name, "\""), conditions);
+  absl::StatusOr<std::vector<ParsedCondition>> parsed = ParseConditions(conditions, error);
+  if (!parsed.ok()) {
+    impl_->declared.Update(parsed.status());
+    return *this;
+  }
+  for (ParsedCondition& one : *parsed) Where(std::move(one.condition));
+  return *this;
+}
+
 Rule& Rule::Derive(Derivation derivation) {
   impl_->steps.emplace_back(std::move(derivation));
   return *this;
@@ -272,6 +284,7 @@ struct Compiler {
 
 absl::Status Rule::Compile() const {
   if (impl_->compiled != nullptr) return absl::OkStatus();
+  PF_RETURN_IF_ERROR(impl_->declared);
   Compiler compiler{*impl_, {}};
   for (const auto& source : impl_->sources) {
     if (const auto* op = std::get_if<std::string>(&source)) {

@@ -64,6 +64,9 @@ class Rule {
   // reason of the miss.
   Rule& Where(Condition condition);
   Rule& Where(std::string name, std::function<absl::Status(const Match&)> run);
+  // Conditions as text: "rank(weight) == 1, dim(weight, 0) == dim(x, -1)"
+  // (authoring/condition_text.h). What does not parse is an error of Compile.
+  Rule& Where(std::string_view conditions);
   Rule& Derive(Derivation derivation);
   // Names among the pattern's inputs whose dependants may be read from outside the match, beside
   // the op's own metadata ports.

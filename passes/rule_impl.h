@@ -36,6 +36,7 @@ struct Rule::Impl {
   std::vector<std::string> needs;  // op types
   std::string replacement_text;
   Builder builder;
+  absl::Status declared;  // what a declaration in text says that does not parse
 
   // Filled by Compile.
   struct Compiled {

@@ -4,10 +4,24 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/authoring/graph_snapshot.h"
 #include "pagefuse/passes/rule_impl.h"
 
 namespace pagefuse {
 namespace {
+
+// The pattern's nodes, in order, and what they are in the graph.
+std::vector<std::pair<std::string, std::string>> SideBySide(const Pattern& pattern,
+                                                            const MatchResult& result) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const Node* node : pattern.nodes) {
+    const auto found = std::find_if(result.nodes.begin(), result.nodes.end(),
+                                    [node](const auto& pair) { return pair.first == node; });
+    lines.emplace_back(NodeLine(*node),
+                       found == result.nodes.end() ? "" : NodeLine(*found->second));
+  }
+  return lines;
+}
 
 // The work of one pass run on one graph.
 class RuleRun {
@@ -40,6 +54,7 @@ class RuleRun {
 
  private:
   absl::Status Apply(const Rule& rule) {
+    if (context_.left_out.contains(rule.name())) return absl::OkStatus();
     if (!context_.explain && !HasAll(index_, rule.impl().needs)) return absl::OkStatus();
     PF_RETURN_IF_ERROR(rule.Compile());
     const auto& patterns = rule.impl().compiled->patterns;
@@ -93,10 +108,17 @@ class RuleRun {
       return context_.Rewrote(model_, rule.name());
     }
     // The root alone is a near miss too.
-    if (context_.explain && result.matched_nodes >= 1) {
-      misses_.push_back({rule.name(), at, result.reason, result.matched_nodes});
-    }
+    if (context_.explain && result.matched_nodes >= 1) NoteMiss(rule, pattern, at, result);
     return absl::OkStatus();
+  }
+
+  void NoteMiss(const Rule& rule, const Pattern& pattern, const std::string& at,
+                const MatchResult& result) {
+    Miss miss{rule.name(), at, result.reason, result.matched_nodes};
+    miss.spelling = pattern.name;
+    miss.pattern_nodes = static_cast<int>(pattern.nodes.size());
+    if (context_.side_by_side) miss.side_by_side = SideBySide(pattern, result);
+    misses_.push_back(std::move(miss));
   }
 
   absl::Status Rewrite(const Rule& rule, int pattern_index, Match& match) {

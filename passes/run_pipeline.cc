@@ -3,6 +3,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_replace.h"
@@ -12,7 +14,8 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ir/verify.h"
 #include "pagefuse/ops/verify_ports.h"
-#include "pagefuse/passes/compare_models.h"
+#include "pagefuse/passes/authoring/rewrite_watch.h"
+#include "pagefuse/passes/authoring/rule_text.h"
 #include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/cache_settings.h"
@@ -42,17 +45,27 @@ class Runner {
   Runner(Model& model, const PipelineOptions& options) : model_(model), options_(options) {
     context_.options = options.options;
     context_.explain = !options.explain.empty();
+    context_.side_by_side = options.side_by_side;
+    context_.left_out.insert(options.left_out.begin(), options.left_out.end());
+    context_.after_rewrite = [this](const Model&, std::string_view rule) {
+      return CountRewrite(rule);
+    };
   }
 
   absl::StatusOr<PipelineReport> Run() {
-    PF_RETURN_IF_ERROR(CheckPipelineNames(options_));
+    PF_ASSIGN_OR_RETURN(rules_, ReadRuleFiles(options_.rules));
+    PF_RETURN_IF_ERROR(CheckPipelineNames(options_, rules_));
     PF_RETURN_IF_ERROR(VerifyPorts(model_));
     PF_ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Pass>> passes, Passes());
+    PF_RETURN_IF_ERROR(StartWatch());
     for (const auto& pass : passes) {
       if (Contains(options_.disabled, pass->name())) continue;
+      if (report_.rewrites >= options_.rewrite_limit.value_or(kNoLimit)) report_.stopped = true;
+      if (report_.stopped) break;
       PF_RETURN_IF_ERROR(RunOne(*pass));
     }
-    PF_RETURN_IF_ERROR(CheckCacheOptions(model_, options_.options));
+    // A graph that is not done yet need not have the cache that was asked for.
+    if (!report_.stopped) PF_RETURN_IF_ERROR(CheckCacheOptions(model_, options_.options));
     report_.counts = context_.counts;
     report_.unfused = std::move(context_.unfused);
     CollectMisses();
@@ -61,21 +74,58 @@ class Runner {
 
  private:
   absl::StatusOr<std::vector<std::unique_ptr<Pass>>> Passes() const {
-    if (options_.passes.empty()) return options_.page ? DefaultPipeline() : FusionPipeline();
     std::vector<std::unique_ptr<Pass>> passes;
-    for (const std::string& name : options_.passes) {
-      PF_ASSIGN_OR_RETURN(std::unique_ptr<Pass> pass, FindPass(name));
-      passes.push_back(std::move(pass));
+    if (options_.passes.empty()) {
+      passes = options_.page ? DefaultPipeline() : FusionPipeline();
+      PlaceRules(rules_, passes);
+      return passes;
     }
+    bool has_rules = false;
+    for (const std::string& name : options_.passes) {
+      std::vector<std::unique_ptr<Pass>> of_rules = RulePasses(rules_, name);
+      has_rules = has_rules || !of_rules.empty();
+      if (of_rules.empty()) {
+        PF_ASSIGN_OR_RETURN(of_rules.emplace_back(), FindPass(name));
+      }
+      for (std::unique_ptr<Pass>& pass : of_rules) passes.push_back(std::move(pass));
+    }
+    if (!has_rules) PlaceRules(rules_, passes);
     return passes;
   }
 
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+  absl::Status StartWatch() {
+    if (!options_.verify && !options_.log_rewrites) return absl::OkStatus();
+    PF_RETURN_IF_ERROR(Infer());
+    watch_.emplace(model_, WatchOptions{.verify = options_.verify,
+                                        .samples = options_.samples,
+                                        .feeds = options_.feeds});
+    return absl::OkStatus();
+  }
+
+  // Numbers a rewrite and looks at it. An error ends the pass: a difference, or Cancelled where no
+  // more rewrites were asked for.
+  absl::Status CountRewrite(std::string_view rule) {
+    ++report_.rewrites;
+    if (watch_) {
+      report_.log.push_back(watch_->After(model_, pass_, rule));
+      const Rewrite& rewrite = report_.log.back();
+      if (rewrite.numbers == Rewrite::Numbers::kDiffer && !options_.keep_going) {
+        return absl::InvalidArgumentError(StrCat(RewriteName(rewrite), ": ", rewrite.detail));
+      }
+    }
+    if (report_.rewrites < options_.rewrite_limit.value_or(kNoLimit)) return absl::OkStatus();
+    report_.stopped = true;
+    return absl::CancelledError("no more rewrites were asked for");
+  }
+
   absl::Status RunOne(const Pass& pass) {
-    const bool keeps_copy = options_.verify || !options_.reproducer_dir.empty();
     Model before;
-    if (keeps_copy) before = model_.Clone();
+    if (!options_.reproducer_dir.empty()) before = model_.Clone();
+    pass_ = pass.name();
     PassRun run{.name = std::string(pass.name())};
-    absl::Status status = Attempt(pass, before, run);
+    absl::Status status = Attempt(pass, run);
     if (!status.ok()) {
       const std::string written = WriteReproducer(pass, before);
       return absl::Status(status.code(),
@@ -98,21 +148,37 @@ class Runner {
     return InferShapes(model_, &context_.contents);
   }
 
-  absl::Status Attempt(const Pass& pass, const Model& before, PassRun& run) {
+  absl::Status Attempt(const Pass& pass, PassRun& run) {
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
+    const int64_t rewrites = report_.rewrites;
     // Nothing has to be inferred again while no pass changes anything.
     if (stale_) PF_RETURN_IF_ERROR(Infer());
-    PF_ASSIGN_OR_RETURN(run.changed, pass.Run(model_, context_));
+    const absl::StatusOr<bool> changed = pass.Run(model_, context_);
+    if (!report_.stopped) PF_RETURN_IF_ERROR(changed.status());
+    run.changed = !changed.ok() || *changed;
     stale_ = run.changed;
     if (run.changed) context_.indices.clear();
-    run.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     if (run.changed) PF_RETURN_IF_ERROR(Verify(model_));
-    if (options_.verify && run.changed) {
-      PF_RETURN_IF_ERROR(Infer());  // whether outputs are still what they were, shapes tell
-      PF_ASSIGN_OR_RETURN(run.verified, CompareOnRandomInputs(before, model_));
-    }
+    // A pass that counts nothing is one rewrite.
+    if (run.changed && report_.rewrites == rewrites) PF_RETURN_IF_ERROR(CountWholePass(pass));
+    run.milliseconds = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    if (options_.verify && run.changed) run.verified = VerdictOf(rewrites);
     return absl::OkStatus();
+  }
+
+  absl::Status CountWholePass(const Pass& pass) {
+    if (watch_) PF_RETURN_IF_ERROR(Infer());  // what inputs and outputs are now, shapes tell
+    const absl::Status status = CountRewrite(pass.name());
+    return report_.stopped ? absl::OkStatus() : status;
+  }
+
+  // Of the rewrites behind the first so many.
+  std::string VerdictOf(int64_t first) const {
+    for (auto it = report_.log.begin() + first; it != report_.log.end(); ++it) {
+      if (it->numbers != Rewrite::Numbers::kEqual) return it->detail;
+    }
+    return std::string(kVerifiedEqual);
   }
 
   bool ShouldPrint(const PassRun& run) const {
@@ -145,7 +211,7 @@ class Runner {
 
   // The misses that were asked for, and what there is none of.
   void CollectMisses() {
-    const std::vector<PassRule> rules = ExplainedRules(options_.explain);
+    const std::vector<PassRule> rules = ExplainedRules(options_.explain, rules_);
     std::set<std::string> names;
     for (const PassRule& rule : rules) names.insert({rule.name, rule.pass});
     std::vector<Miss> told;
@@ -177,6 +243,9 @@ class Runner {
   const PipelineOptions& options_;
   PassContext context_;
   PipelineReport report_;
+  std::vector<PlacedPass> rules_;
+  std::optional<RewriteWatch> watch_;
+  std::string pass_;  // that runs
   bool stale_ = true;
   int64_t num_nodes_ = 0;
 };

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "tools/padding.h"
 
 #include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/padding.h"
 
 namespace pagefuse {
 namespace {

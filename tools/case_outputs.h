@@ -17,7 +17,7 @@ namespace pagefuse {
 CompareRule RuleFor(const TestCase& test_case, const std::string& output, const Tensor& want);
 
 // Compares the outputs of a run with those of the data set, where there are any; rows of padding
-// (padding.h) are left out. `notes` (may be null) gets what was left out, and by which quantum a
+// (pagefuse/ops/padding.h) are left out. `notes` (may be null) gets what was left out, and by which quantum a
 // decoder was compared whose 8-bit cache got another code here and there.
 absl::Status CompareOutputs(const TestCase& test_case, const TestDataSet& data_set,
                             const std::vector<Tensor>& outputs, std::vector<std::string>* notes);

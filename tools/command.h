@@ -39,6 +39,12 @@ void AddBenchCommand(Command app, Outcome& outcome);
 void AddCalibrateCommand(Command app, Outcome& outcome);
 void AddOpsCommand(Command app, Outcome& outcome);
 void AddOrtCommand(Command app, Outcome& outcome);
+void AddBisectCommand(Command app, Outcome& outcome);
+void AddDiffCommand(Command app, Outcome& outcome);
+void AddExpectCommand(Command app, Outcome& outcome);
+void AddExplainCommand(Command app, Outcome& outcome);
+void AddReduceCommand(Command app, Outcome& outcome);
+void AddVerifyCommand(Command app, Outcome& outcome);
 
 // Flags that every command with a session takes.
 struct SessionFlags {

@@ -33,6 +33,12 @@ int main(int argc, char** argv) {
             AddCalibrateCommand(app, outcome);
             AddOpsCommand(app, outcome);
             AddOrtCommand(app, outcome);
+            AddExplainCommand(app, outcome);
+            AddVerifyCommand(app, outcome);
+            AddBisectCommand(app, outcome);
+            AddReduceCommand(app, outcome);
+            AddDiffCommand(app, outcome);
+            AddExpectCommand(app, outcome);
           },
   };
   try {

@@ -5,10 +5,9 @@
 #include <memory>
 #include <optional>
 
-#include "tools/cache_flags.h"
 #include "tools/command.h"
 #include "tools/output.h"
-#include "tools/weight_flags.h"
+#include "tools/pipeline_flags.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
@@ -19,55 +18,32 @@
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/passes/export/export.h"
-#include "pagefuse/passes/page/cache_settings.h"
-#include "pagefuse/passes/page/page.h"
 
 namespace pagefuse::tools {
 namespace {
 
 struct Flags {
-  std::string model, output, emit, reproducer;
-  CacheFlags cache;
-  WeightFlags weights;
-  std::optional<int64_t> block_size;
-  std::vector<std::string> passes, disabled, print_after, explain, options;
+  std::string model, output, emit, reproducer, rewrite_log;
+  PipelineFlags pipeline;
+  std::vector<std::string> print_after, explain;
   int64_t max_elements = 16;
-  bool print_after_changed = false, verify = false, stats = false, timing = false,
-       fuse_only = false;
+  bool print_after_changed = false, verify = false, stats = false, timing = false;
   bool list_passes = false;
   // Of the file that is written.
   std::optional<int64_t> target_opset;
   bool no_bodies = false, keep_float8 = false;
 };
 
-// A file holds the weights that its graph has.
-absl::Status UseWeightFlags(const WeightFlags& flags, PipelineOptions& options) {
-  PF_ASSIGN_OR_RETURN(const WeightChoice choice, ReadWeightFlags(flags, options.options));
-  if (choice.packs_bfloat16) {
-    return absl::InvalidArgumentError(StrCat(
-        "--weights: ", choice.name,
-        " is packed when a graph is loaded, no file has it: ", "give it to generate or run"));
-  }
-  if (choice.bits > 0) options.options["weights"] = choice.name;
-  return absl::OkStatus();
-}
-
 absl::StatusOr<PipelineOptions> MakeOptions(const Flags& flags) {
-  PipelineOptions options;
-  options.passes = flags.passes;
-  options.disabled = flags.disabled;
+  PF_ASSIGN_OR_RETURN(PipelineOptions options, ReadPipelineFlags(flags.pipeline));
   options.print_after = flags.print_after;
   if (flags.print_after_changed) options.print_after.push_back("*");
   options.print_to = &std::cerr;
   options.print_max_elements = flags.max_elements;
   options.explain = flags.explain;
   options.verify = flags.verify;
-  options.page = !flags.fuse_only;
   options.reproducer_dir = flags.reproducer;
-  PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, options.options));
-  PF_RETURN_IF_ERROR(UseWeightFlags(flags.weights, options));
-  if (flags.block_size) options.options["block_size"] = StrCat(*flags.block_size);
-  PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options));
+  options.log_rewrites = !flags.rewrite_log.empty();
   return options;
 }
 
@@ -119,20 +95,12 @@ void PrintTimes(const PipelineReport& report) {
   std::fprintf(stderr, "%8.2f ms in all\n", total);
 }
 
-// A line for every pass that changed the graph, so that nobody takes what could not be compared for
-// equal.
+// What could not be compared by name, so that nobody takes it for equal.
 void PrintVerified(const PipelineReport& report) {
-  int compared = 0, changed = 0;
-  for (const PassRun& run : report.runs) {
-    if (!run.changed) continue;
-    const bool equal = run.verified == kVerifiedEqual;
-    std::cerr << "verify: " << run.name << ": "
-              << (equal ? "compared, equal" : "not compared: " + run.verified) << "\n";
-    compared += equal ? 1 : 0;
-    ++changed;
+  for (const std::string& line : NotComparedLines(report.log)) {
+    std::cerr << "verify: " << line << "\n";
   }
-  std::cerr << "verify: " << compared << " of " << changed
-            << " passes that changed the graph were compared\n";
+  std::cerr << "verify: " << VerifySummary(report.log) << "\n";
 }
 
 void PrintReport(const PipelineReport& report, const Flags& flags) {
@@ -148,17 +116,6 @@ void PrintReport(const PipelineReport& report, const Flags& flags) {
   }
   for (const Miss& miss : report.misses) std::cerr << MissText(miss) << "\n";
   for (const std::string& line : report.unmissed) std::cerr << line << "\n";
-}
-
-// Whoever asks for a cache wants one.
-absl::Status CheckPaged(const Model& model, const Flags& flags) {
-  const bool wants = flags.cache.format || flags.cache.index_format || flags.block_size;
-  if (!wants || CacheSettingsOf(model)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat(flags.cache.format         ? "--kv-cache"
-             : flags.cache.index_format ? "--indexer-cache"
-                                        : "--block-size",
-             ": the graph has no paged cache that it could be said of"));
 }
 
 absl::Status Opt(const Flags& flags) {
@@ -177,7 +134,10 @@ absl::Status Opt(const Flags& flags) {
   }
   PF_ASSIGN_OR_RETURN(PipelineReport report, RunPipeline(model, options));
   PrintReport(report, flags);
-  PF_RETURN_IF_ERROR(CheckPaged(model, flags));
+  if (!flags.rewrite_log.empty()) {
+    PF_RETURN_IF_ERROR(WriteFile(flags.rewrite_log, RewriteLog(report.log)));
+  }
+  if (!report.stopped) PF_RETURN_IF_ERROR(CheckPaged(model, flags.pipeline));
   return Write(model, emit, flags);
 }
 
@@ -190,25 +150,18 @@ void AddOptCommand(Command app, Outcome& outcome) {
   command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input");
   command.AddText("-o,--output", flags->output, "file to write (ONNX unless --emit=text)");
   command.AddText("--emit", flags->emit, "text, onnx or dot (a picture for Graphviz)");
-  command.AddList("--passes", flags->passes, "run these passes in this order");
-  command.AddList("--disable-pass", flags->disabled, "passes to leave out");
   command.AddFlag("--list-passes", flags->list_passes, "lists the passes in pipeline order");
-  const Option no_page =
-      command.AddFlag("--no-page", flags->fuse_only, "canonicalise, recognise and fuse only");
-  for (Option& option : AddCacheFlags(command, flags->cache)) option.Excludes(no_page);
-  AddWeightFlags(command, flags->weights);
-  command
-      .AddNumber("--block-size", flags->block_size, {1, kMaxBlockSize},
-                 "tokens a block of the paged cache [16]")
-      .Excludes(no_page);
-  AddPassOptions(command, flags->options);
+  AddPipelineFlags(command, flags->pipeline);
+  command.AddText("--rewrite-log", flags->rewrite_log,
+                  "file for the list of all rewrites: number, place, nodes taken and made");
   command.AddList("--print-after", flags->print_after, "print the graph after these passes");
   command.AddFlag("--print-after-changed", flags->print_after_changed,
                   "print the graph after every pass that changed it");
   command.AddList("--explain", flags->explain,
                   "say why these rules, or the rules of these passes, did not fire (* for all)");
   command.AddFlag("--verify", flags->verify,
-                  "compare numbers before and after each pass, and say what was compared");
+                  "compare numbers before and after each rewrite, stop where they differ, and say "
+                  "what was compared");
   command.AddFlag("--stats", flags->stats, "print how often each rule fired");
   command.AddFlag("--timing", flags->timing, "print the time of each pass");
   command.AddText("--reproducer", flags->reproducer, "folder for a reproducer if a pass fails");

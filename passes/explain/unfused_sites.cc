@@ -119,6 +119,7 @@ class Finder {
     PassContext asking;
     asking.options = context_.options;
     asking.explain = true;
+    asking.side_by_side = context_.side_by_side;
     asking.asked_at = &nodes;
     std::swap(asking.contents, context_.contents);
     std::swap(asking.indices, context_.indices);
@@ -143,12 +144,15 @@ class Finder {
     const auto [it, added] = by_reason_.try_emplace(key, context_.unfused.size());
     if (!added) {
       ++context_.unfused[it->second].places;
+      context_.unfused[it->second].values.push_back(node.output(0)->name());
       return;
     }
     context_.unfused.push_back({.family = std::string(family),
                                 .node = node.Description(),
                                 .rule = miss.rule,
-                                .reason = miss.condition});
+                                .reason = miss.condition,
+                                .nearest = miss,
+                                .values = {node.output(0)->name()}});
   }
 
   Model& model_;

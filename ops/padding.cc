@@ -1,4 +1,4 @@
-#include "tools/padding.h"
+#include "pagefuse/ops/padding.h"
 
 #include <algorithm>
 #include <cstring>

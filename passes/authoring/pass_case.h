@@ -7,15 +7,17 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/passes/authoring/rewrite.h"
 #include "pagefuse/passes/pass.h"
 
 namespace pagefuse {
 
-// tests/passes/<folder>/<name>.onnxtxt:
+// A file <name>.onnxtxt:
 //
 //   # What this is about.
 //   # run: pass-a, pass-b
 //   # options: block_size=16            (optional)
+//   # rules: mine.rules.txt             (optional, beside the file; `run` names it, or one of its rules)
 //   # numbers: not compared, <reason>   (optional)
 //   <model>
 //   # ---- after | # ---- after: unchanged | # ---- error: <message>
@@ -32,6 +34,7 @@ struct PassCase {
   std::string head;  // the file up to the line of `# ---- `
   std::vector<std::string> passes;
   std::map<std::string, std::string> options;
+  std::vector<RuleFile> rules;
   bool compare_numbers = true;
   std::string before;
   Outcome outcome = Outcome::kAfter;
@@ -41,18 +44,21 @@ struct PassCase {
   std::vector<Because> because;
 };
 
+// True for the text of a pass test: it has a line that starts with `# ---- ` and one `# run:`.
+bool IsPassCase(const std::string& text);
+
 // InvalidArgument naming the file and what is wrong with it.
 absl::StatusOr<PassCase> ReadPassCase(const std::string& path);
 
-// The model as text in which only what matters is left: values are named by their place, nodes are
-// ordered by what reads them, names of nodes, metadata and types of inner values are gone. Names of
-// inputs and outputs stay.
-std::string CanonicalText(const Model& model);
+// What running a case shows.
+struct CaseResult {
+  std::vector<std::string> failures;  // each of one line or more; none: it is as the file says
+  std::string updated;  // the file as it would be written now; empty where it expects an error
+};
 
-// The two texts, with the lines marked that only one of them has.
-std::string TextDiff(const std::string& expected, const std::string& got);
-
-// The pass of that name: a test rule (test_rules.cc) or a pass of the pipeline.
-absl::StatusOr<std::unique_ptr<Pass>> FindTestPass(const std::string& name);
+// Runs the passes and checks the graph that comes out, the reasons, what each pass says of
+// `changed`, that the graph is valid after every rewrite, that a second run changes nothing, that
+// nobody has to ask for explanations to get the same, and the numbers on made-up inputs.
+CaseResult RunPassCase(const PassCase& test);
 
 }  // namespace pagefuse

@@ -1,0 +1,14 @@
+# pagefuse_add_expectations(<folder>): a CTest case that runs `pagefuse expect` over the pass tests and expectations in
+# the folder. PAGEFUSE_EXECUTABLE names the program where it is no target of this build.
+function(pagefuse_add_expectations folder)
+  cmake_path(ABSOLUTE_PATH folder OUTPUT_VARIABLE absolute)
+  if(NOT IS_DIRECTORY ${absolute})
+    message(FATAL_ERROR "pagefuse_add_expectations: there is no folder ${absolute}")
+  endif()
+  set(program ${PAGEFUSE_EXECUTABLE})
+  if(TARGET pagefuse)
+    set(program $<TARGET_FILE:pagefuse>)
+  endif()
+  cmake_path(GET absolute FILENAME name)
+  add_test(NAME expect.${name} COMMAND ${program} expect ${absolute})
+endfunction()

@@ -1,0 +1,40 @@
+// Conditions and derivations of rules as text: `rank(weight) == 1`, `@half * 2`.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/authoring/text_place.h"
+#include "pagefuse/passes/rule.h"
+
+namespace pagefuse {
+
+// Conditions with commas between them, each named by its text. What they may say:
+//
+//   rank(v), dim(v, i), size(v), value(v), uses(v), type(v), @name, numbers, "text", + - * / // %
+//   compared by == != < <= > >=, or `in` a list of types or numbers; dims are compared by proof
+//   constant(v), scalar(v), float(v), output(v), present(v), same_shape(a, b), same_type(a, b)
+//   not <condition>
+//
+// A condition that does not hold says so with the values: `dim(weight, 0) == dim(x, -1): 64 and 80`.
+// What is not known holds no condition.
+struct ParsedCondition {
+  Condition condition;
+  std::vector<std::string_view> names;  // of values, where the text has them
+};
+absl::StatusOr<std::vector<ParsedCondition>> ParseConditions(std::string_view text,
+                                                             const PlaceError& error);
+
+// `@eps = @epsilon`, `@half = dim(x, -1) // 2`, `@scale = @scale else 1`: numbers without a point
+// give an integer attribute, others a float. An attribute alone keeps its kind.
+struct ParsedDerivation {
+  std::string name;
+  Derivation derivation;
+  std::vector<std::string_view> names;
+};
+absl::StatusOr<ParsedDerivation> ParseDerivation(std::string_view text, const PlaceError& error);
+
+}  // namespace pagefuse

@@ -1,0 +1,42 @@
+// A file of rules, cut into its parts. Views are into the file's text.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/authoring/text_place.h"
+
+namespace pagefuse {
+
+// `# key: value`
+struct RuleKey {
+  std::string_view key, value;
+};
+
+// A function text under `# ---- either: Square pow`, `# ---- or: fused` or `# ---- after`.
+struct RuleSection {
+  std::string_view title;  // the whole line
+  std::string_view kind;   // "either", "or", "after"
+  std::string_view part;   // either: the part's name
+  std::string_view name;   // either, or: the spelling's
+  std::string_view text;
+};
+
+struct RuleParts {
+  std::string description;
+  std::string_view name;
+  std::vector<RuleKey> keys;  // but the name, in order
+  std::string_view pattern;   // the first text; blank where there is none
+  std::vector<RuleSection> sections;
+};
+
+absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const PlaceError& error);
+
+// True if nothing stands there but blanks and comments.
+bool IsBlankText(std::string_view text);
+
+}  // namespace pagefuse

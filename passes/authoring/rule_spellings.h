@@ -1,0 +1,29 @@
+// The spellings of a rule's pattern: every choice among its parts.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/authoring/rule_sections.h"
+#include "pagefuse/passes/authoring/text_place.h"
+
+namespace pagefuse {
+
+struct Spelling {
+  std::string name;  // "pow sqrt-div"
+  std::string text;  // as Rule::MatchText takes it
+};
+
+// OK if the text is a function that parses. `names` gets its values, `attributes` its @names.
+struct TextNames {
+  std::vector<std::string> values, attributes;
+};
+absl::Status CheckFunctionText(std::string_view text, const PlaceError& error, TextNames* names);
+
+// The pattern and the further ones of `or`, with every choice of parts put in.
+absl::StatusOr<std::vector<Spelling>> SpellingsOf(const RuleParts& rule, const PlaceError& error);
+
+}  // namespace pagefuse

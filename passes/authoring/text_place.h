@@ -1,0 +1,21 @@
+// Errors that show a place in a file.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace pagefuse {
+
+// InvalidArgument: `mine.rules.txt:3:9: <message>`, the line, and a mark under the column.
+absl::Status ErrorAt(std::string_view path, std::string_view text, size_t offset,
+                     std::string_view message);
+
+// The same for a part of a text.
+using PlaceError = std::function<absl::Status(std::string_view at, std::string_view message)>;
+PlaceError ErrorsIn(std::string path, std::string_view text);
+
+}  // namespace pagefuse

@@ -1,0 +1,172 @@
+// The first bad rewrite by halving, and models that fail made small.
+#include "pagefuse/passes/authoring/reduce.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "paths.h"
+
+#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/verify.h"
+#include "pagefuse/passes/authoring/bisect.h"
+
+namespace pagefuse {
+namespace {
+
+using testing::HasSubstr;
+
+Model Load(const std::string& name) {
+  auto model = LoadModel(SourcePath("models/" + name + "/model.onnx"));
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+PipelineOptions WithWrongRules(std::vector<std::string> left_out) {
+  const std::string path = SourcePath("tests/data/wrong.rules.txt");
+  auto text = ReadFile(path);
+  EXPECT_TRUE(text.ok()) << text.status();
+  PipelineOptions options{.page = false};
+  options.left_out = std::move(left_out);
+  options.rules = {{path, *text}};
+  return options;
+}
+
+struct Planted {
+  const char* model;
+  const char* rule;
+  std::vector<std::string> left_out;
+  int64_t nodes = 0;  // that the rule needs to fire
+};
+
+class PlantedRule : public testing::TestWithParam<Planted> {};
+
+TEST_P(PlantedRule, IsFoundAndItsModelMadeSmall) {
+  const Model model = Load(GetParam().model);
+  const PipelineOptions options = WithWrongRules(GetParam().left_out);
+  const auto judge = OutputJudge(model, options);
+  ASSERT_TRUE(judge.ok()) << judge.status();
+  const auto bisection = Bisect(model, options, *judge);
+  ASSERT_TRUE(bisection.ok()) << bisection.status();
+  ASSERT_TRUE(bisection->bad.has_value());
+  EXPECT_EQ(bisection->bad->rule, GetParam().rule) << BisectionText(*bisection);
+
+  const auto reduced = Reduce(model, VerifyCheck(options));
+  ASSERT_TRUE(reduced.ok()) << reduced.status();
+  EXPECT_EQ(reduced->reason, GetParam().rule);
+  EXPECT_EQ(reduced->after.nodes, GetParam().nodes) << PrintModel(reduced->smallest.model);
+  EXPECT_TRUE(Verify(reduced->smallest.model).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, PlantedRule,
+    testing::Values(Planted{"gemma3_B18", "bad-tanh", {"bad-norm", "bad-swish"}, 1},
+                    // A norm as the exporter writes it.
+                    Planted{"gemma3_B18", "bad-norm", {"bad-tanh", "bad-swish"}, 6},
+                    Planted{"deepseek_v3_A18", "bad-norm", {"bad-tanh", "bad-swish"}, 6},
+                    Planted{"deepseek_v3_A18", "bad-swish", {"bad-tanh", "bad-norm"}, 2},
+                    Planted{"deepseek_v32_A18", "bad-swish", {"bad-tanh", "bad-norm"}, 2}),
+    [](const testing::TestParamInfo<Planted>& info) {
+      std::string name = StrCat(info.param.model, "_", info.param.rule);
+      for (char& c : name) c = c == '-' ? '_' : c;
+      return name;
+    });
+
+TEST(Bisect, FindsNothingWhereAllIsGood) {
+  const Model model = Load("gemma3_B18");
+  const PipelineOptions options{.page = false};
+  const auto judge = OutputJudge(model, options);
+  ASSERT_TRUE(judge.ok()) << judge.status();
+  const auto bisection = Bisect(model, options, *judge);
+  ASSERT_TRUE(bisection.ok()) << bisection.status();
+  EXPECT_FALSE(bisection->bad.has_value());
+  EXPECT_THAT(BisectionText(*bisection), HasSubstr(" rewrites; all: equal"));
+}
+
+// Any judge will do: the first rewrite that leaves a node of some type.
+TEST(Bisect, AsksTheJudge) {
+  const Model model = Load("gemma3_B18");
+  const auto has_norm = [](const Model& after, int64_t) -> absl::StatusOr<std::string> {
+    for (const auto& node : after.graph->nodes()) {
+      if (node->Is("RMSNormalization")) return std::string("has a norm");
+    }
+    return std::string();
+  };
+  const auto bisection = Bisect(model, {.page = false}, has_norm);
+  ASSERT_TRUE(bisection.ok()) << bisection.status();
+  ASSERT_TRUE(bisection->bad.has_value());
+  EXPECT_EQ(bisection->bad->rule, "rms-norm");
+  EXPECT_THAT(BisectionText(*bisection), HasSubstr("all: has a norm; 1-"));
+}
+
+TEST(Bisect, RefusesAModelThatIsWrongBeforeAnyRewrite) {
+  const auto wrong = [](const Model&, int64_t) -> absl::StatusOr<std::string> {
+    return std::string("never good");
+  };
+  const auto bisection = Bisect(Load("gemma3_B18"), {.page = false}, wrong);
+  EXPECT_EQ(std::string(StdView(bisection.status().message())),
+            "the model is wrong before any rewrite: never good");
+}
+
+Model Parse(std::string_view text) {
+  absl::StatusOr<Model> model = ParseModel(text);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+// Keeps an op, whatever else goes.
+ReduceCheck Has(std::string op) {
+  return [op](const ReduceCase& attempt) -> std::optional<std::string> {
+    for (const auto& node : attempt.model.graph->nodes()) {
+      if (node->Is(op)) return StrCat("has \"", node->output(0)->name(), "\"");
+    }
+    return std::nullopt;
+  };
+}
+
+TEST(Reduce, KeepsOmittedInputsOmittedAndSymbolsBound) {
+  const Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T, 4] x) => (float[T, 4] y, float[T, 4] z) <float max = {2}, float[4] w = {1, 2, 3, 4}> {
+      a = Mul (x, w)
+      b = Clip (a, , max)
+      y = Neg (b)
+      z = Relu (b)
+    })");
+  const auto reduced = Reduce(model, Has("Clip"));
+  ASSERT_TRUE(reduced.ok()) << reduced.status();
+  const Graph& graph = *reduced->smallest.model.graph;
+  ASSERT_EQ(graph.num_nodes(), 1);
+  EXPECT_EQ(graph.nodes().front()->input(1), nullptr);
+  EXPECT_NE(graph.nodes().front()->input(2), nullptr);
+  EXPECT_EQ(graph.inputs()[0]->shape()->ToString(), "[T, 4]");
+  EXPECT_EQ(reduced->after.constant_bytes, 0);
+  ASSERT_EQ(reduced->smallest.feeds.size(), 1u);
+  EXPECT_EQ(reduced->smallest.feeds[0].size(), graph.inputs().size());
+}
+
+TEST(Reduce, StaysWithTheReason) {
+  const Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (float[T] x) => (float[T] y) { a = Neg (x) b = Abs (a) y = Relu (b) })");
+  // With all nodes it fails by one reason, with fewer by another.
+  const ReduceCheck check = [](const ReduceCase& attempt) -> std::optional<std::string> {
+    return attempt.model.graph->num_nodes() == 3 ? "three" : "fewer";
+  };
+  auto reduced = Reduce(model, check);
+  ASSERT_TRUE(reduced.ok()) << reduced.status();
+  EXPECT_EQ(reduced->after.nodes, 3);
+  reduced = Reduce(model, check, {.any_reason = true});
+  ASSERT_TRUE(reduced.ok()) << reduced.status();
+  EXPECT_EQ(reduced->after.nodes, 1);
+}
+
+TEST(Reduce, CallsWhatPassesTheCheckWrong) {
+  const Model model =
+      Parse("<ir_version: 10, opset_import: [\"\" : 24]> g (float x) => (float y) { y = Neg (x) }");
+  EXPECT_EQ(std::string(StdView(Reduce(model, Has("Clip")).status().message())),
+            "the whole model passes the check");
+}
+
+}  // namespace
+}  // namespace pagefuse
