@@ -1,4 +1,4 @@
-// optimize(path): what `pagefuse opt` does.
+// optimize(path): what `pagefuse opt` does; register_rules(text): rules for all that load a model.
 #include <map>
 #include <optional>
 #include <string>
@@ -11,6 +11,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/passes/authoring/rule_text.h"
 #include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/pipeline.h"
 
@@ -76,9 +77,23 @@ py::dict ReportOf(const Result& result) {
   return report;
 }
 
+// All or nothing.
+void RegisterRules(const std::string& text, const std::string& name) {
+  std::vector<RuleFile> rules = RegisteredRules();
+  rules.push_back({name, text});
+  Check(ReadRuleFiles(rules).status());
+  RegisteredRules() = std::move(rules);
+}
+
 }  // namespace
 
+std::vector<RuleFile>& RegisteredRules() {
+  static std::vector<RuleFile> rules;
+  return rules;
+}
+
 void BindOptimize(py::module_& module) {
+  module.def("register_rules", &RegisterRules, py::arg("text"), py::arg("name"));
   module.def(
       "optimize",
       [](const std::string& path, const std::optional<std::string>& output, bool page,
@@ -86,7 +101,10 @@ void BindOptimize(py::module_& module) {
          const std::map<std::string, std::string>& options, bool function_bodies,
          std::optional<int64_t> target_opset) {
         Arguments arguments{.output = output,
-                            .pipeline = {.disabled = disabled, .options = options, .page = page},
+                            .pipeline = {.disabled = disabled,
+                                         .options = options,
+                                         .page = page,
+                                         .rules = RegisteredRules()},
                             .bodies = function_bodies,
                             .target_opset = target_opset};
         const auto run = [&] {

@@ -3,9 +3,11 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "pybind11/pybind11.h"
 
+#include "pagefuse/passes/authoring/rewrite.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse::python {
@@ -17,6 +19,8 @@ struct LoadArguments {
   int64_t max_memory;                          // bytes, 0: what SessionOptions says
   std::map<std::string, std::string> options;  // of passes
 };
+// What register_rules() was given so far; guarded by the interpreter's lock.
+std::vector<RuleFile>& RegisteredRules();
 SessionOptions MakeSessionOptions(const LoadArguments& arguments);
 
 void BindOptimize(pybind11::module_& module);

@@ -76,6 +76,7 @@ SessionOptions MakeSessionOptions(const LoadArguments& arguments) {
   }
   options.num_threads = arguments.threads;
   options.max_memory_bytes = arguments.max_memory;
+  options.pipeline.rules = RegisteredRules();
   for (const auto& [name, value] : arguments.options) options.pipeline.options[name] = value;
   return options;
 }

@@ -33,6 +33,7 @@ __all__ = [
     "UnfusedSite",
     "optimize",
     "ort_library_path",
+    "register_rules",
     "__version__",
 ]
 
@@ -109,6 +110,14 @@ def optimize(
     )
     report["unfused"] = [UnfusedSite(**site) for site in report["unfused"]]
     return Report(**report)
+
+
+def register_rules(text: str, *, name: str = "registered.rules.txt") -> None:
+    """Adds rules in the text form of `opt --rules` to all that is optimised or loaded from now on.
+
+    name: what errors call the text. ValueError with line, column and a mark if it is wrong; then nothing is added.
+    """
+    _pagefuse.register_rules(text, name)
 
 
 @dataclass(frozen=True)

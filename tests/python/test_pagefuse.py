@@ -264,6 +264,31 @@ class OptimizeTest(unittest.TestCase):
         self.assertTrue(report.unfused)
         self.assertTrue(report.unfused[0].reason or report.unfused[0].node)
 
+    def test_registered_rules_fire(self):
+        rule = """# Doubles are shifts here.
+# rule: double-is-twice
+(x) => (y) { y = Add (x, x) }
+# ---- after
+(x) => (y) { two = Constant <value_float = 2.0> ()  y = Mul (x, two) }
+"""
+        with self.assertRaisesRegex(ValueError, r"mine:3:"):
+            pagefuse.register_rules(rule.replace("Add (x", "Add (("), name="mine")
+        pagefuse.register_rules(rule)
+        with self.assertRaisesRegex(ValueError, "double-is-twice"):
+            pagefuse.register_rules(rule)
+        with tempfile.TemporaryDirectory() as folder:
+            path = write_model(
+                folder,
+                '<ir_version: 10, opset_import: ["" : 21]>\ng (float[N] a) => (float[N] c) { c = Add (a, a) }\n',
+            )
+            self.assertEqual(pagefuse.optimize(path).rewrites["double-is-twice"], 1)
+            session = pagefuse.Session(path)
+        self.assertIn("Mul", session.kernels())
+        np.testing.assert_array_equal(session.run({"a": np.float32([3])})["c"], [6])
+
+    def test_library_for_onnx_runtime_is_there(self):
+        self.assertTrue(pagefuse.ort_library_path().is_file())
+
     def test_unknown_names_are_errors(self):
         with self.assertRaisesRegex(FileNotFoundError, "rms-nrm.*rms-norm"):
             pagefuse.optimize(MODELS / "gemma3_B18" / "model.onnx", disabled=["rms-nrm"])
