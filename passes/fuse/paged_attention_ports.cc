@@ -124,9 +124,7 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
   }
   if (biases.slopes) {
     PF_ASSIGN_OR_RETURN(Value * slopes, arranger_.Gathered(*biases.slopes, {Heads()}));
-    const bool narrow = slopes->dtype() != DataType::kFloat;
-    constexpr auto kFloat = static_cast<int64_t>(DataType::kFloat);
-    inputs[kSlopes] = narrow ? builder_.Add("Cast", {slopes}, "to", kFloat) : slopes;
+    inputs[kSlopes] = AsFloat(slopes, *biases.slopes->value);
   }
   inputs[kBiasAmongQueries] = biases.among_queries;
   if (visible_.ranges) inputs[kRanges] = arranger_.AsInt32(visible_.ranges);
@@ -165,15 +163,23 @@ absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const ReadRows& key, cons
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::ScaleCache(const Element& scale) {
-  return arranger_.GatheredPart(scale, {Blocks(), axes_.row, axes_.heads});
+  PF_ASSIGN_OR_RETURN(Value * scales,
+                      arranger_.GatheredPart(scale, {Blocks(), axes_.row, axes_.heads}));
+  return AsFloat(scales, *scale.value);
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::TensorScale(const ReadRows& rows, bool with_number) {
   const auto number = static_cast<float>(with_number ? rows.number : 1);
   if (!rows.scale) return builder_.Float(number);
-  Value* scale = rows.scale->value;
+  Value* scale = AsFloat(rows.scale->value, *rows.scale->value);
   if (number != 1) scale = builder_.Add("Mul", {scale, builder_.Float(number)});
   return AsSingle(scale);
+}
+
+// Scales may have been rounded to a narrower type. `like`: a value of the type of `scales`.
+Value* PagedAttentionPorts::AsFloat(Value* scales, const Value& like) {
+  if (like.dtype() == DataType::kFloat) return scales;
+  return builder_.Add("Cast", {scales}, "to", static_cast<int64_t>(DataType::kFloat));
 }
 
 // A scale of one element, as [] or [1].

@@ -44,6 +44,7 @@ class PagedAttentionPorts {
   absl::StatusOr<Value*> ValueCache(const ReadRows& key, const ReadRows& value);
   absl::StatusOr<Value*> ScaleCache(const Element& scale);
   absl::StatusOr<Value*> TensorScale(const ReadRows& rows, bool with_number);
+  Value* AsFloat(Value* scales, const Value& like);
   Value* AsSingle(Value* scale);
   absl::StatusOr<Value*> BySequence(const Element& element);
   absl::StatusOr<Value*> RaggedTable(const Element& table);
