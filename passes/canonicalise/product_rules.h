@@ -48,8 +48,9 @@ bool SumOfPadsToConcat(Node& node, Peephole& peephole);    // each 0 where the o
 bool SigmoidToTanh(Node& node, Peephole& peephole);        // 2 * sigmoid (2 x) - 1
 
 // --- unrolled_heads.cc ---
-bool JoinHeads(Node& node, Peephole& peephole);   // the same of each part, joined again
-bool JoinWrites(Node& node, Peephole& peephole);  // rows that are written part by part
+bool JoinHeads(Node& node, Peephole& peephole);    // the same of each part, joined again
+bool JoinConcats(Node& node, Peephole& peephole);  // of Concats along the same axis
+bool JoinWrites(Node& node, Peephole& peephole);   // rows that are written part by part
 
 // The permutation of a Transpose; nullopt if it is reversed implicitly and the rank is unknown.
 std::optional<std::vector<int64_t>> PermutationOf(const Node& transpose);

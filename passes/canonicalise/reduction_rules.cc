@@ -91,7 +91,10 @@ bool ReductionOfTranspose(Node& node, Peephole& peephole) {
   const Node* transpose = TransposeBefore(node.input(0));
   const auto perm = transpose ? PermutationOf(*transpose) : std::nullopt;
   const int64_t axis = perm ? OnlyAxis(node, peephole.contents()) : -1;
-  if (axis < 0 || axis + 1 == static_cast<int64_t>(perm->size())) return false;
+  // What else reads it, as a softmax written out does, reads the same axis.
+  if (axis < 0 || axis + 1 == static_cast<int64_t>(perm->size()) || !IsReadOnce(node.input(0))) {
+    return false;
+  }
   const int64_t own = (*perm)[axis];
   if (own + 1 != static_cast<int64_t>(perm->size())) return false;
   Value* axes = AddInts(peephole.graph(), "axis", {own}, peephole.contents());

@@ -40,6 +40,7 @@ std::unique_ptr<Pass> SimplifyProducts() {
        {"count-to-range", "Sub CumSum", CountToRange},
        {"sum-of-pads-to-concat", "Add", SumOfPadsToConcat},
        {"sigmoid-to-tanh", "Sub", SigmoidToTanh},
+       {"join-concats", "Concat", JoinConcats},
        {"join-writes", "Concat", JoinWrites},
        {"join-heads", "Concat", JoinHeads}});
 }

@@ -196,6 +196,27 @@ bool JoinWrites(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, "ScatterND", {whole, indices, rows});
 }
 
+bool JoinConcats(Node& node, Peephole& peephole) {
+  const Shape* shape = ShapeOf(node.output(0));
+  if (!shape) return false;
+  const int64_t axis = NormalAxis(IntOr(node, "axis", 0), shape->rank());
+  std::vector<Value*> parts;
+  for (Value* input : node.inputs()) {
+    const Node* inner = input->producer();
+    const bool joins = inner && inner->Is("Concat") && IsReadOnce(input) &&
+                       NormalAxis(IntOr(*inner, "axis", 0), shape->rank()) == axis;
+    if (joins) {
+      parts.insert(parts.end(), inner->inputs().begin(), inner->inputs().end());
+    } else {
+      parts.push_back(input);
+    }
+  }
+  if (parts.size() == node.inputs().size()) return false;
+  return peephole.ReplaceByNode(node, "Concat", parts, [axis](Node& concat) {
+    concat.SetAttribute("axis", MakeAttribute(axis));
+  });
+}
+
 bool JoinHeads(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.output(0));
   if (!shape || node.num_inputs() < 2 || !node.input(0)->producer()) return false;

@@ -120,6 +120,12 @@ class FusePagedAttentionPass : public SitePass {
  private:
   std::vector<Node*> Places(const Graph& graph) const override { return AttentionNodes(graph); }
 
+  // Fused it is all the same; a pool that is transposed in each step is worth a word.
+  static void SayTransposed(const Reading& reading, const std::string& why, PassContext& context) {
+    context.AddMiss(kName, reading.key.codes.value->name(),
+                    StrCat("the cache lies heads first and is transposed in each step: ", why), 2);
+  }
+
   absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
     Value* output = node.output(0);
     ElementReader whole(context.contents);
@@ -131,6 +137,10 @@ class FusePagedAttentionPass : public SitePass {
     const bool shifts = reading.sums || reading.site.sink;
     PF_ASSIGN_OR_RETURN(reading.biases, ReadScoreBiases(reader, reading.site, reading.axes,
                                                         reading.visible, shifts));
+    std::string why;
+    if (reading.biases.slopes || reading.site.sink) why = "slopes or sinks are of all heads";
+    reading.axes = AxesByHead(reading.axes, reading.key, reading.value, reading.visible, why);
+    if (!why.empty()) SayTransposed(reading, why, context);
     return ReplaceSite({reader, reading.site, reading.sums}, {kName, scope, context},
                        [&](Replacement& replacement) { return Build(reading, replacement); });
   }

@@ -44,6 +44,41 @@ absl::Status CheckLowSums(const std::optional<LogSums>& sums) {
                                               " in rows that see no key, expected -inf"));
 }
 
+namespace {
+
+// The axis of the cache that an atom runs along; -1 if none or several do.
+int AxisOf(const Element& codes, const AxisAtoms& atoms) {
+  int found = -1;
+  for (size_t axis = 0; axis < codes.at.size(); ++axis) {
+    const bool here = std::any_of(atoms.begin(), atoms.end(), [&](const AtomPtr& atom) {
+      return codes.at[axis].Mentions(atom->key);
+    });
+    if (here && found >= 0) return -1;
+    if (here) found = static_cast<int>(axis);
+  }
+  return found;
+}
+
+bool HasHeadsFirst(const ReadRows& rows, const PagedAxes& axes) {
+  const int heads = AxisOf(rows.codes, axes.heads), row = AxisOf(rows.codes, axes.row);
+  return heads >= 0 && heads < row;
+}
+
+}  // namespace
+
+PagedAxes AxesByHead(const PagedAxes& axes, const ReadRows& key, const ReadRows& value,
+                     const VisibleKeys& visible, std::string& why) {
+  if (!axes.block || !HasHeadsFirst(key, axes) || !HasHeadsFirst(value, axes)) return axes;
+  if (axes.ragged || visible.first_tokens) why = "sequences have tokens of their own number";
+  if (visible.ranges || visible.causal_flags) why = "ranges or flags are of whole sequences";
+  if (!why.empty()) return axes;
+  PagedAxes by_head = axes;
+  by_head.sequence = Joined(axes.sequence, axes.heads);
+  by_head.sequence_heads = axes.heads;
+  by_head.heads.clear();
+  return by_head;
+}
+
 PagedAttentionPorts::PagedAttentionPorts(GraphBuilder& builder, const AttentionSite& site,
                                          const PagedAxes& axes, const VisibleKeys& visible)
     : builder_(builder),
@@ -56,6 +91,10 @@ AxisAtoms PagedAttentionPorts::Tokens() const {
   return axes_.query ? Joined(axes_.sequence, {axes_.query}) : axes_.sequence;
 }
 AxisAtoms PagedAttentionPorts::Heads() const { return Joined(axes_.heads, axes_.groups); }
+
+AxisAtoms PagedAttentionPorts::Blocks() const {
+  return axes_.block ? Joined({axes_.block}, axes_.sequence_heads) : axes_.sequence;
+}
 
 Dim PagedAttentionPorts::NumSequences() const { return LengthOf(axes_.sequence); }
 
@@ -85,9 +124,7 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
   }
   if (biases.slopes) {
     PF_ASSIGN_OR_RETURN(Value * slopes, arranger_.Gathered(*biases.slopes, {Heads()}));
-    const bool narrow = slopes->dtype() != DataType::kFloat;
-    constexpr auto kFloat = static_cast<int64_t>(DataType::kFloat);
-    inputs[kSlopes] = narrow ? builder_.Add("Cast", {slopes}, "to", kFloat) : slopes;
+    inputs[kSlopes] = AsFloat(slopes, *biases.slopes->value);
   }
   inputs[kBiasAmongQueries] = biases.among_queries;
   if (visible_.ranges) inputs[kRanges] = arranger_.AsInt32(visible_.ranges);
@@ -98,8 +135,7 @@ absl::StatusOr<std::vector<Value*>> PagedAttentionPorts::Inputs(const ReadRows& 
 
 // [NB, BS, Hk, D]; a contiguous cache is a block of all rows for each sequence and KV head.
 absl::StatusOr<Value*> PagedAttentionPorts::Cache(const Element& codes, const AtomPtr& along) {
-  const AxisAtoms blocks = axes_.block ? AxisAtoms{axes_.block} : axes_.sequence;
-  return arranger_.GatheredPart(codes, {blocks, axes_.row, axes_.heads, {along}});
+  return arranger_.GatheredPart(codes, {Blocks(), axes_.row, axes_.heads, {along}});
 }
 
 // Latent rows are keys as a whole and values in their first elements.
@@ -127,16 +163,23 @@ absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const ReadRows& key, cons
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::ScaleCache(const Element& scale) {
-  const AxisAtoms blocks = axes_.block ? AxisAtoms{axes_.block} : axes_.sequence;
-  return arranger_.GatheredPart(scale, {blocks, axes_.row, axes_.heads});
+  PF_ASSIGN_OR_RETURN(Value * scales,
+                      arranger_.GatheredPart(scale, {Blocks(), axes_.row, axes_.heads}));
+  return AsFloat(scales, *scale.value);
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::TensorScale(const ReadRows& rows, bool with_number) {
   const auto number = static_cast<float>(with_number ? rows.number : 1);
   if (!rows.scale) return builder_.Float(number);
-  Value* scale = rows.scale->value;
+  Value* scale = AsFloat(rows.scale->value, *rows.scale->value);
   if (number != 1) scale = builder_.Add("Mul", {scale, builder_.Float(number)});
   return AsSingle(scale);
+}
+
+// Scales may have been rounded to a narrower type. `like`: a value of the type of `scales`.
+Value* PagedAttentionPorts::AsFloat(Value* scales, const Value& like) {
+  if (like.dtype() == DataType::kFloat) return scales;
+  return builder_.Add("Cast", {scales}, "to", static_cast<int64_t>(DataType::kFloat));
 }
 
 // A scale of one element, as [] or [1].
@@ -240,7 +283,21 @@ absl::StatusOr<Value*> PagedAttentionPorts::BlockTable() {
   const bool one_column = table.at.size() == 2 && table.at[1].number() == 0;
   const AxisAtoms columns = one_column ? AxisAtoms() : AxisAtoms{column};
   PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(table, {owner, columns}));
+  if (!axes_.sequence_heads.empty()) return TableByHead(value, LengthOf(columns));
   return arranger_.AsInt32(value);
+}
+
+// table[b, m] * Hk + h for each sequence and head; what is no block stays negative.
+absl::StatusOr<Value*> PagedAttentionPorts::TableByHead(Value* table, const Dim& columns) {
+  PF_ASSIGN_OR_RETURN(Value * heads, arranger_.Size(LengthOf(axes_.sequence_heads)));
+  Value* numbers = builder_.Add("Range", {builder_.Int(0), heads, builder_.Int(1)});
+  Value* wide = builder_.Add("Cast", {table}, "to", static_cast<int64_t>(DataType::kInt64));
+  Value* first =
+      builder_.Add("Unsqueeze", {builder_.Add("Mul", {wide, heads}), builder_.Ints({1})});
+  Value* by_head = builder_.Add("Unsqueeze", {numbers, builder_.Ints({1})});
+  Value* blocks = builder_.Add("Add", {first, by_head});
+  PF_ASSIGN_OR_RETURN(blocks, arranger_.Reshaped(blocks, {NumSequences(), columns}));
+  return arranger_.AsInt32(blocks);
 }
 
 // table[owner, column] as it is: the op finds the owner itself.

@@ -12,6 +12,12 @@ namespace pagefuse {
 // FailedPrecondition where log-sum-exps are not -inf in rows that see no key.
 absl::Status CheckLowSums(const std::optional<LogSums>& sums);
 
+// The axes where a pool [NB, Hk, BS, D] is one of NB * Hk blocks of one head, so that it is read as
+// it lies: each sequence becomes one for each of its heads. `axes` themselves where rows lie before
+// heads, or where something else is of a whole sequence; `why` says what.
+PagedAxes AxesByHead(const PagedAxes& axes, const ReadRows& key, const ReadRows& value,
+                     const VisibleKeys& visible, std::string& why);
+
 class PagedAttentionPorts {
  public:
   PagedAttentionPorts(GraphBuilder& builder, const AttentionSite& site, const PagedAxes& axes,
@@ -38,9 +44,12 @@ class PagedAttentionPorts {
   absl::StatusOr<Value*> ValueCache(const ReadRows& key, const ReadRows& value);
   absl::StatusOr<Value*> ScaleCache(const Element& scale);
   absl::StatusOr<Value*> TensorScale(const ReadRows& rows, bool with_number);
+  Value* AsFloat(Value* scales, const Value& like);
   Value* AsSingle(Value* scale);
   absl::StatusOr<Value*> BySequence(const Element& element);
   absl::StatusOr<Value*> RaggedTable(const Element& table);
+  absl::StatusOr<Value*> TableByHead(Value* table, const Dim& columns);
+  AxisAtoms Blocks() const;
   Dim NumSequences() const;
   static bool IsPrefix(const ReadRows& key, const ReadRows& value, const AttentionSite& site);
 

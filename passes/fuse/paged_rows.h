@@ -33,11 +33,13 @@ struct PagedAxes {
   // The entry of a block table, or of a table of slots: pool[block, row, ..]. Null: the cache is
   // contiguous, one block for a sequence and KV head.
   AtomPtr block;
-  AxisAtoms row;        // of a block; none where it holds one
-  IndexForm owner;      // the sequence, as the table is read
-  AxisAtoms sequence;   // axes that make it up
-  AxisAtoms heads;      // of keys and values
-  AxisAtoms groups;     // query heads of one KV head
+  AxisAtoms row;       // of a block; none where it holds one
+  IndexForm owner;     // the sequence, as the table is read
+  AxisAtoms sequence;  // axes that make it up
+  AxisAtoms heads;     // of keys and values
+  AxisAtoms groups;    // query heads of one KV head
+  // Heads that are the last digits of `sequence`: a block of each has its own number.
+  AxisAtoms sequence_heads;
   AtomPtr query;        // rows of queries of a sequence; null: one
   bool ragged = false;  // the sequence is computed from its first token, `sequence` is the token
 };

@@ -251,6 +251,14 @@ absl::StatusOr<Value*> Arranger::SizeVector(const Dim& dim) {
       return shape->output(0);
     }
   }
+  // As many times an axis.
+  if (dim.terms().size() == 1 && dim.offset() == 0) {
+    const auto& [symbol, times] = *dim.terms().begin();
+    if (times > 1) {
+      PF_ASSIGN_OR_RETURN(Value * one, SizeVector(Dim::Symbol(symbol)));
+      return builder_.Add("Mul", {one, builder_.Ints({times})});
+    }
+  }
   return absl::FailedPreconditionError(StrCat("no port has an axis of length ", dim.ToString()));
 }
 

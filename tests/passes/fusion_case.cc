@@ -201,7 +201,11 @@ absl::StatusOr<Tensor> Scaled(const Tensor& tensor, float factor) {
   }
   std::vector<float> numbers(tensor.size());
   PF_RETURN_IF_ERROR(DecodeToFloat(type, tensor.data(), tensor.size(), numbers.data()));
-  for (float& number : numbers) number *= factor;
+  // What the type cannot hold stays as it is: infinities are no numbers.
+  const float most = type == DataType::kFloat16 ? 65504.0f : 0x1.fep127f;
+  for (float& number : numbers) {
+    if (std::abs(number * factor) <= most) number *= factor;
+  }
   PF_ASSIGN_OR_RETURN(Tensor scaled, Tensor::Allocate(type, tensor.dims()));
   PF_RETURN_IF_ERROR(EncodeFromFloat(type, numbers.data(), tensor.size(), scaled.mutable_data()));
   return scaled;

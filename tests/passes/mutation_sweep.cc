@@ -1,6 +1,6 @@
 // Recall of fusions under other spellings, and what becomes of graphs whose meaning is another:
 //   mutation_sweep [--golden] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N]
-//                  [--spellings | --idioms | --interfaces | --breakages] [--part I N] [--print]
+//                  [--spellings | --idioms | --interfaces | --breakages] [--mix N] [--part I N] [--print]
 //                  [--explain RULE]
 #include <cstdio>
 #include <cstring>
@@ -33,6 +33,7 @@ struct Arguments {
   bool print = false;
   std::string corpus, only, mutation, explain;
   int seeds = 1;
+  int mix = 0;              // so many spellings at once, instead of one
   int part = 0, parts = 1;  // every so many cases one
 };
 
@@ -65,6 +66,10 @@ class Sweep {
     if (!one.must_fuse) return;
     if (Wants(arguments_.interfaces)) GiveOtherwise(one);
     for (int seed = 0; seed < arguments_.seeds; ++seed) {
+      if (arguments_.mix > 0) {
+        Mix(one, seed);
+        continue;
+      }
       for (const Mutation& mutation : Mutations()) {
         if (!arguments_.mutation.empty() && mutation.name != arguments_.mutation) continue;
         if (arguments_.breakages) {
@@ -136,6 +141,32 @@ class Sweep {
     const absl::Status numbers = SameNumbers(one, one.feeds, outcome->model, mutated);
     if (!numbers.ok()) Line("other numbers", one, mutation.name, numbers);
     Print(mutated, outcome->model);
+  }
+
+  // Several spellings one after the other, as another exporter has habits of its own.
+  void Mix(const FusionCase& one, int seed) {
+    const std::vector<Mutation> mutations = Mutations();
+    Random random(seed + 1);
+    Model mixed = one.plain.Clone();
+    std::string names;
+    int written = 0;
+    for (int tried = 0; written < arguments_.mix && tried < 10 * arguments_.mix; ++tried) {
+      const Mutation& mutation = mutations[random() % mutations.size()];
+      Model next = mixed.Clone();
+      const auto count = Mutate(next, mutation, 0.5, random);
+      if (!count.ok() || *count == 0) continue;
+      if (!SameNumbers(one, one.feeds, next, one.plain).ok()) continue;
+      mixed = std::move(next);
+      StrAppend(&names, names.empty() ? "" : " + ", mutation.name);
+      ++written;
+    }
+    const auto outcome = RunFusion(one, mixed);
+    if (!outcome.ok()) return Line("broken", one, names, outcome.status());
+    Count("several", one, outcome->fusion.ok());
+    if (!outcome->fusion.ok()) Line("lost", one, names, outcome->fusion);
+    const absl::Status numbers = SameNumbers(one, one.feeds, outcome->model, mixed);
+    if (!numbers.ok()) Line("other numbers", one, names, numbers);
+    Print(mixed, outcome->model);
   }
 
   void Print(const Model& before, const Model& after) const {
@@ -212,6 +243,7 @@ Arguments Read(int argc, char** argv) {
     if (name == "--explain") arguments.explain = argv[i + 1];
     if (name == "--mutation") arguments.mutation = argv[i + 1];
     if (name == "--seeds") arguments.seeds = std::stoi(argv[i + 1]);
+    if (name == "--mix") arguments.mix = std::stoi(argv[i + 1]);
     if (name == "--part" && i + 2 < argc) {
       arguments.part = std::stoi(argv[i + 1]);
       arguments.parts = std::stoi(argv[i + 2]);
