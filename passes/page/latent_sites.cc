@@ -80,8 +80,7 @@ class Lowering {
     }
     DropOutput(found.latent);
     DropOutput(found.k_pe);
-    Build(node, found, latent, k_pe, std::move(site));
-    return absl::OkStatus();
+    return Build(node, found, latent, k_pe, std::move(site));
   }
 
   LatentSites sites() { return std::move(sites_); }
@@ -155,10 +154,12 @@ class Lowering {
     }
   }
 
-  void Build(Node* node, const LatentAttention& found, const Joined& latent, const Joined& k_pe,
-             LatentSite site) {
+  absl::Status Build(Node* node, const LatentAttention& found, const Joined& latent,
+                     const Joined& k_pe, LatentSite site) {
     GraphBuilder builder(graph_, node, node->output(0)->name());
-    const auto [query, w_uv] = AbsorbExpansion(builder, *node, found);
+    PF_ASSIGN_OR_RETURN(const AbsorbedOperands operands,
+                        AbsorbExpansion(graph_, builder, *node, found));
+    const auto& [query, w_uv] = operands;
     Value* value = WithHeadAxis(builder, latent.fresh);
     Value* key = builder.Add("Concat", {value, k_pe.fresh}, "axis", int64_t{-1});
     std::vector<Value*> inputs = {query, key, value, node->input(Attention::kMask)};
@@ -179,6 +180,7 @@ class Lowering {
       if (node->output(present)) DropOutput(node->output(present));
     }
     graph_.EraseNode(node);
+    return absl::OkStatus();
   }
 
   Graph& graph_;

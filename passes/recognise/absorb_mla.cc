@@ -31,9 +31,11 @@ absl::StatusOr<LatentAttention> FindSite(const Node& attention) {
 }
 
 // The absorbed form before `attention`; what its result becomes.
-Value* Absorbed(Graph& graph, Node* attention, const LatentAttention& site) {
+absl::StatusOr<Value*> Absorbed(Graph& graph, Node* attention, const LatentAttention& site) {
   GraphBuilder builder(graph, attention, attention->output(0)->name());
-  const auto [query, w_uv] = AbsorbExpansion(builder, *attention, site);
+  PF_ASSIGN_OR_RETURN(const AbsorbedOperands operands,
+                      AbsorbExpansion(graph, builder, *attention, site));
+  const auto& [query, w_uv] = operands;
   Value* latent = site.latent;
   if (latent->shape()->rank() == 3) latent = builder.Add("Unsqueeze", {latent, builder.Ints({1})});
   Value* key = builder.Add("Concat", {latent, site.k_pe}, "axis", int64_t{-1});
@@ -68,7 +70,7 @@ class AbsorbMlaPass : public Pass {
         continue;
       }
       changed = true;
-      Value* y = Absorbed(graph, node, *site);
+      PF_ASSIGN_OR_RETURN(Value * y, Absorbed(graph, node, *site));
       graph.ReplaceAllUses(node->output(0), y);
       graph.EraseIfDead(node);
       PF_RETURN_IF_ERROR(context.Rewrote(model, kName));

@@ -1,11 +1,14 @@
 #include "pagefuse/passes/recognise/latent_attention.h"
 
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/readers_text.h"
+#include "pagefuse/passes/recognise/coded_matrix.h"
 #include "pagefuse/passes/words/last_axis_part.h"
 
 namespace pagefuse {
@@ -22,9 +25,24 @@ bool HasRank4(const Value* value) { return value->shape() && value->shape()->ran
 
 // latent [B, 1, T, L] or [B, T, L] times weight, as [B, H, T, width].
 struct Expansion {
+  const Node* product = nullptr;
   Value* latent = nullptr;
-  Value* weight = nullptr;
 };
+
+// The sizes [L, H (P + V)] of the constant matrix that a product multiplies by.
+std::optional<std::pair<int64_t, int64_t>> MatrixSizes(const Node& product) {
+  if (IsProductWithCodes(product)) {
+    return std::pair(IntOr(product, "K", 0), IntOr(product, "N", 0));
+  }
+  const Value* matrix = product.Is("MatMul") ? product.input(1) : nullptr;
+  if (matrix == nullptr || !matrix->shape() || matrix->shape()->rank() != 2 ||
+      (ConstantOf(matrix) == nullptr && !IsDequantisedConstant(*matrix))) {
+    return std::nullopt;
+  }
+  const auto sizes = matrix->shape()->constant();
+  if (!sizes) return std::nullopt;
+  return std::pair((*sizes)[0], (*sizes)[1]);
+}
 
 std::optional<Expansion> FindExpansion(const Value* whole) {
   const Node* transpose = whole->producer();
@@ -34,20 +52,19 @@ std::optional<Expansion> FindExpansion(const Value* whole) {
   const Node* reshape = transpose->input(0)->producer();
   if (reshape == nullptr || !reshape->Is("Reshape")) return std::nullopt;
   const Node* product = reshape->input(0)->producer();
-  if (product == nullptr || !product->Is("MatMul")) return std::nullopt;
+  const auto sizes = product == nullptr ? std::nullopt : MatrixSizes(*product);
+  if (!sizes) return std::nullopt;
   Value* latent = product->input(0);
-  Value* weight = product->input(1);
-  const Tensor* matrix = ConstantOf(weight);
   const auto& rows = latent->shape();
   const auto& heads = reshape->output(0)->shape();
-  if (matrix == nullptr || matrix->rank() != 2 || !rows || !heads) return std::nullopt;
+  if (!rows || !heads) return std::nullopt;
   if (rows->rank() != 3 && !(rows->rank() == 4 && (*rows)[1].constant() == 1)) return std::nullopt;
   // [B, T, H (P + V)] as [B, T, H, P + V].
   if (!ProvablyEqual((*rows)[0], (*heads)[0])) return std::nullopt;
   if (!ProvablyEqual((*rows)[rows->rank() - 2], (*heads)[1])) return std::nullopt;
   const std::optional<int64_t> count = ConstantDim(whole, 1), width = ConstantDim(whole, 3);
-  if (!count || !width || *count * *width != matrix->dims()[1]) return std::nullopt;
-  return Expansion{latent, weight};
+  if (!count || !width || *count * *width != sizes->second) return std::nullopt;
+  return Expansion{product, latent};
 }
 
 // Two values joined along the last of four axes.
@@ -125,26 +142,48 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
   // Another row size would be another default.
   if (attention.attribute("scale") == nullptr) return Missing("attention has no scale");
   return LatentAttention{.latent = expansion->latent,
-                         .weight = expansion->weight,
+                         .expansion = expansion->product,
                          .k_pe = expand->input(0),
                          .heads = *heads,
                          .nope = parts->first,
                          .rope = *rope,
                          .value = parts->second,
-                         .latent_size = ConstantOf(expansion->weight)->dims()[0]};
+                         .latent_size = MatrixSizes(*expansion->product)->first};
 }
 
-AbsorbedOperands AbsorbExpansion(GraphBuilder& builder, const Node& attention,
-                                 const LatentAttention& site) {
-  // [L, H (P + V)] -> [H, P + V, L] -> [H, P, L] and [H, V, L]
-  Value* matrices = builder.Add(
-      "Reshape",
-      {site.weight, builder.Ints({site.latent_size, site.heads, site.nope + site.value})});
-  Value* heads = builder.Add("Transpose", {matrices}, "perm", std::vector<int64_t>{1, 2, 0});
+namespace {
+
+// The matrix of the expansion by heads, [H, P + V, L].
+absl::StatusOr<Value*> MatricesOfHeads(Graph& graph, GraphBuilder& builder,
+                                       const LatentAttention& site) {
+  const int64_t width = site.nope + site.value;
+  if (!IsProductWithCodes(*site.expansion)) {
+    Value* matrix = site.expansion->input(1);
+    if (IsDequantisedConstant(*matrix)) {
+      PF_ASSIGN_OR_RETURN(Tensor floats, DequantisedConstant(*matrix));
+      matrix = graph.AddInitializer(graph.UniqueName(matrix->name()), std::move(floats));
+    }
+    Value* matrices =
+        builder.Add("Reshape", {matrix, builder.Ints({site.latent_size, site.heads, width})});
+    return builder.Add("Transpose", {matrices}, "perm", std::vector<int64_t>{1, 2, 0});
+  }
+  PF_ASSIGN_OR_RETURN(const Tensor decoded, DecodedMatrix(*site.expansion));
+  PF_ASSIGN_OR_RETURN(Tensor matrices, decoded.Reshaped({site.heads, width, site.latent_size}));
+  const std::string name = graph.UniqueName(site.expansion->input(1)->name() + ".float");
+  return graph.AddInitializer(name, std::move(matrices));
+}
+
+}  // namespace
+
+absl::StatusOr<AbsorbedOperands> AbsorbExpansion(Graph& graph, GraphBuilder& builder,
+                                                 const Node& attention,
+                                                 const LatentAttention& site) {
+  // [H, P + V, L] -> [H, P, L] and [H, V, L]
+  PF_ASSIGN_OR_RETURN(Value * heads, MatricesOfHeads(graph, builder, site));
   const Parts weights = SplitInTwo(builder, heads, {site.nope, site.value}, 1);
   const Parts query = QueryParts(builder, attention, site);
   Value* latent_query = builder.Add("MatMul", {query.first, weights.first});
-  return {
+  return AbsorbedOperands{
       .query = builder.Add("Concat", {latent_query, query.second}, "axis", int64_t{-1}),
       .w_uv = builder.Add("Transpose", {weights.second}, "perm", std::vector<int64_t>{0, 2, 1})};
 }

@@ -13,12 +13,12 @@ namespace pagefuse {
 
 // The pieces of one attention over expanded rows.
 //
-//   latent [B, 1, T, L] or [B, T, L] -- MatMul weight [L, H (P + V)] -- Reshape -- Transpose
+//   latent [B, 1, T, L] or [B, T, L] -- MatMul [L, H (P + V)] or MatMulNBits -- Reshape -- Transpose
 //     -- Split -- k_nope [B, H, T, P], v [B, H, T, V]
 //   Attention (q [B, H, S, P + R], Concat (k_nope, Expand (k_pe [B, 1, T, R])), v)
 struct LatentAttention {
   Value* latent = nullptr;
-  Value* weight = nullptr;  // constant
+  const Node* expansion = nullptr;  // a product with a constant matrix, which may be codes
   Value* k_pe = nullptr;
   int64_t heads = 0, nope = 0, rope = 0, value = 0, latent_size = 0;
 };
@@ -32,7 +32,9 @@ struct AbsorbedOperands {
   Value* query = nullptr;  // [B, H, S, L + R]: Concat (q_nope W_UK, q_pe)
   Value* w_uv = nullptr;   // [H, L, V]: what the result [B, H, S, L] is multiplied by
 };
-AbsorbedOperands AbsorbExpansion(GraphBuilder& builder, const Node& attention,
-                                 const LatentAttention& site);
+// Codes of the expansion become floats, since it moves to both sides of attention.
+absl::StatusOr<AbsorbedOperands> AbsorbExpansion(Graph& graph, GraphBuilder& builder,
+                                                 const Node& attention,
+                                                 const LatentAttention& site);
 
 }  // namespace pagefuse

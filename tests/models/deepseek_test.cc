@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "pagefuse/ops/infer.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pipeline.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/paged_model.h"
@@ -77,6 +78,47 @@ TEST(DeepseekV3, TheAbsorbedGraphReproducesEveryDataSet) {
           << "data set " << i << ", output " << values[o]->name();
     }
   }
+}
+
+// The export with products in codes, as files have it; activations stay floats.
+Model WithCodes(const char* weights) {
+  Model model = LoadBundled(kExport);
+  PipelineOptions options;
+  options.page = false;
+  options.options["weights"] = weights;
+  options.disabled = {"fuse-elementwise"};
+  EXPECT_TRUE(RunPipeline(model, options).ok());
+  int products = 0;
+  for (const auto& node : model.graph->nodes()) {
+    if (node->attribute("accuracy_level")) {
+      node->SetAttribute("accuracy_level", MakeAttribute(int64_t{0}));
+    }
+    if (node->Is("MatMulNBits", "com.microsoft")) ++products;
+  }
+  EXPECT_GE(products, kLayers * 5);  // kv_b_proj among them
+  return model;
+}
+
+TEST(DeepseekV3, AnExpansionOfCodesIsPaged) {
+  EXPECT_EQ(ReasonOf(WithCodes("int4")), "it is paged");
+  Model coded = WithCodes("int8");
+  const DataSet data = LoadDataSet(kExport, 0);
+  SessionOptions plain;
+  plain.optimise = false;
+  const auto session = Session::Create(coded.Clone(), plain);
+  ASSERT_TRUE(session.ok()) << session.status();
+  const auto outputs = (*session)->Run(data.inputs, {"logits"});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  auto paged = PagedModel::Create(std::move(coded), {.all_logits = true});
+  ASSERT_TRUE(paged.ok()) << paged.status();
+  EXPECT_EQ((*paged)->layout().bytes_per_token(), 640);
+  const auto ids = data.inputs.at("input_ids").values<int64_t>();
+  const auto length = static_cast<int64_t>(ids.size());
+  ASSERT_TRUE((*paged)->Reserve({length}, length).ok());
+  const auto logits = (*paged)->Step(
+      {{.sequence = (*paged)->cache().AddSequence(), .ids = {ids.begin(), ids.end()}}});
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  EXPECT_LE(MaxDifference(logits->values<float>(), (*outputs)[0].values<float>()), kTolerance);
 }
 
 // One paged graph whether an export has a past (B) or none (A).

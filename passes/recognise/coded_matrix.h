@@ -1,0 +1,23 @@
+// Constant matrices that products read as codes of a few bits.
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/graph.h"
+
+namespace pagefuse {
+
+// Whether the node is com.microsoft.MatMulNBits over floats by constants alone, without order of
+// columns and bias.
+bool IsProductWithCodes(const Node& node);
+
+// The matrix [N, K] of such a product as floats.
+absl::StatusOr<Tensor> DecodedMatrix(const Node& product);
+
+// Whether DequantizeLinear gives the value from constants alone.
+bool IsDequantisedConstant(const Value& value);
+
+// What it gives.
+absl::StatusOr<Tensor> DequantisedConstant(const Value& value);
+
+}  // namespace pagefuse
