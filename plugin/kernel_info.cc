@@ -102,18 +102,36 @@ class AttributeReader {
   const KernelInfo* info_;
 };
 
-// Element type of a port; undefined where the host has none: the port is omitted.
+// Dims with the names of those that are symbols.
+std::optional<Shape> AskShape(Api* api, const TensorTypeAndShapeInfo* info) {
+  size_t rank = 0;
+  if (!IsAnswered(api, kGetDimensionsCount(api, info, &rank))) return std::nullopt;
+  std::vector<int64_t> dims(rank);
+  std::vector<const char*> symbols(rank, "");
+  if (!IsAnswered(api, kGetDimensions(api, info, dims.data(), rank)) ||
+      !IsAnswered(api, kGetSymbolicDimensions(api, info, symbols.data(), rank))) {
+    return std::nullopt;
+  }
+  Shape shape;
+  for (size_t i = 0; i < rank; ++i) {
+    shape.dims().push_back(dims[i] >= 0 ? Dim(dims[i]) : Dim::Parse(symbols[i]));
+  }
+  return shape;
+}
+
+// Sets type and shape of a port. It stays omitted where the host has no type.
 template <typename Ask>
-DataType AskType(Api* api, const Ask& ask) {
+void AskType(Api* api, const Ask& ask, NodeSpec::Port& port) {
   TypeInfo* info = nullptr;
-  if (!IsAnswered(api, ask(&info))) return DataType::kUndefined;
+  if (!IsAnswered(api, ask(&info))) return;
   const TensorTypeAndShapeInfo* tensor = nullptr;
   ElementType type = 0;
-  const bool is_tensor = IsAnswered(api, kCastTypeInfoToTensorInfo(api, info, &tensor)) &&
-                         tensor != nullptr &&
-                         IsAnswered(api, kGetTensorElementType(api, tensor, &type));
+  if (IsAnswered(api, kCastTypeInfoToTensorInfo(api, info, &tensor)) && tensor != nullptr &&
+      IsAnswered(api, kGetTensorElementType(api, tensor, &type))) {
+    port.dtype = DataTypeFromCode(type).value_or(DataType::kUndefined);
+    port.shape = AskShape(api, tensor);
+  }
   kReleaseTypeInfo(api, info);
-  return is_tensor ? DataTypeFromCode(type).value_or(DataType::kUndefined) : DataType::kUndefined;
 }
 
 // The value of an input, if it is a constant.
@@ -139,8 +157,8 @@ absl::StatusOr<std::vector<NodeSpec::Port>> ReadInputs(Api* api, const KernelInf
                   return kKernelInfoGetInputName(api, info, i, out, size);
                 }).value_or("");
     if (port.name.empty()) continue;
-    port.dtype = AskType(
-        api, [&](TypeInfo** out) { return kKernelInfoGetInputTypeInfo(api, info, i, out); });
+    AskType(
+        api, [&](TypeInfo** out) { return kKernelInfoGetInputTypeInfo(api, info, i, out); }, port);
     if (port.dtype == DataType::kUndefined) continue;
     PF_ASSIGN_OR_RETURN(port.constant, Constant(api, info, i));
   }
@@ -158,8 +176,8 @@ absl::StatusOr<std::vector<NodeSpec::Port>> ReadOutputs(Api* api, const KernelIn
                   return kKernelInfoGetOutputName(api, info, i, out, size);
                 }).value_or("");
     if (port.name.empty()) continue;
-    port.dtype = AskType(
-        api, [&](TypeInfo** out) { return kKernelInfoGetOutputTypeInfo(api, info, i, out); });
+    AskType(
+        api, [&](TypeInfo** out) { return kKernelInfoGetOutputTypeInfo(api, info, i, out); }, port);
   }
   return outputs;
 }

@@ -22,6 +22,12 @@ bool IsWrittenAs(DataType inferred, DataType in_file) {
   return inferred == in_file || (IsFloat8(inferred) && in_file == DataType::kUint8);
 }
 
+std::vector<std::optional<Shape>> DeclaredShapes(const NodeSpec& spec) {
+  std::vector<std::optional<Shape>> shapes;
+  for (const NodeSpec::Port& input : spec.inputs) shapes.push_back(input.shape);
+  return shapes;
+}
+
 // What one call has for itself.
 struct Lease {
   Scratch scratch;
@@ -68,7 +74,10 @@ struct NodeKernel::Choice {
 };
 
 NodeKernel::NodeKernel(const OpDef& op, NodeSpec spec, std::string force_kernel)
-    : op_(op), spec_(std::move(spec)), force_kernel_(std::move(force_kernel)) {}
+    : op_(op),
+      spec_(std::move(spec)),
+      force_kernel_(std::move(force_kernel)),
+      seen_(DeclaredShapes(spec_)) {}
 NodeKernel::~NodeKernel() = default;
 
 absl::StatusOr<std::shared_ptr<NodeKernel::Choice>> NodeKernel::Choose() const {

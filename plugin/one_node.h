@@ -1,6 +1,7 @@
 // A node of the host's as a graph of ours that holds nothing else.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ struct NodeSpec {
     std::string name;
     DataType dtype = DataType::kUndefined;  // omitted
     Tensor constant = {};                   // undefined where the host computes it
+    std::optional<Shape> shape = {};        // as far as the graph declares it
   };
   std::string name;
   std::vector<std::pair<std::string, Attribute>> attributes;

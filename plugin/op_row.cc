@@ -58,6 +58,9 @@ class HostedCall final : public CallHost {
     Value* value = nullptr;
     PF_RETURN_IF_ERROR(FromOrtStatus(
         api_, kKernelContextGetOutput(api_, context_, output, dims.data(), dims.size(), &value)));
+    if (value == nullptr) {
+      return absl::InternalError(StrCat(Place(), ": the host gives no memory for output ", output));
+    }
     void* data = nullptr;
     PF_RETURN_IF_ERROR(FromOrtStatus(api_, kGetTensorMutableData(api_, value, &data)));
     return data;

@@ -12,14 +12,28 @@ constexpr int64_t kNotMet = -1;
 
 }  // namespace
 
-bool SeenShapes::Start(const std::vector<const std::vector<int64_t>*>& dims) {
+SeenShapes::Size SeenShapes::StartSize(size_t shape, size_t axis, const std::vector<int64_t>& dims,
+                                       std::map<std::string, int64_t>& symbols) const {
+  const bool is_declared = shape < declared_.size() && declared_[shape] &&
+                           static_cast<size_t>(declared_[shape]->rank()) == dims.size();
+  if (!is_declared) return {false, dims[axis]};
+  const Dim& declared = (*declared_[shape])[static_cast<int>(axis)];
+  if (declared.is_constant()) return {false, dims[axis]};
+  // One that has no name is like no other.
+  const std::string name = declared.known() ? declared.ToString() : StrCat("?", shape, ",", axis);
+  return {true, symbols.try_emplace(name, symbols.size()).first->second};
+}
+
+void SeenShapes::Start(const std::vector<const std::vector<int64_t>*>& dims) {
   sizes_.clear();
-  values_.clear();
-  for (const std::vector<int64_t>* each : dims) {
+  std::map<std::string, int64_t> symbols;
+  for (size_t i = 0; i < dims.size(); ++i) {
     std::vector<Size>& sizes = sizes_.emplace_back();
-    for (const int64_t dim : *each) sizes.push_back({false, dim});
+    for (size_t axis = 0; axis < dims[i]->size(); ++axis) {
+      sizes.push_back(StartSize(i, axis, *dims[i], symbols));
+    }
   }
-  return true;
+  values_.resize(symbols.size());
 }
 
 bool SeenShapes::IsAsBefore(const std::vector<const std::vector<int64_t>*>& dims) {
@@ -41,12 +55,18 @@ bool SeenShapes::IsAsBefore(const std::vector<const std::vector<int64_t>*>& dims
 }
 
 bool SeenShapes::Add(const std::vector<const std::vector<int64_t>*>& dims) {
-  if (sizes_.size() != dims.size()) return Start(dims);
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (sizes_[i].size() != dims[i]->size()) return Start(dims);
+  bool has_ranks = sizes_.size() == dims.size();
+  for (size_t i = 0; i < dims.size() && has_ranks; ++i) {
+    has_ranks = sizes_[i].size() == dims[i]->size();
   }
-  if (IsAsBefore(dims)) return false;
-  // What was one thing and is one thing now is one symbol.
+  if (!has_ranks) Start(dims);
+  if (IsAsBefore(dims)) return !has_ranks;
+  Generalise(dims);
+  return true;
+}
+
+// What was one thing and is one thing now is one symbol.
+void SeenShapes::Generalise(const std::vector<const std::vector<int64_t>*>& dims) {
   std::map<std::tuple<bool, int64_t, int64_t>, int64_t> symbols;
   for (size_t i = 0; i < dims.size(); ++i) {
     for (size_t axis = 0; axis < sizes_[i].size(); ++axis) {
@@ -59,7 +79,6 @@ bool SeenShapes::Add(const std::vector<const std::vector<int64_t>*>& dims) {
     }
   }
   values_.resize(symbols.size());
-  return true;
 }
 
 std::vector<Shape> SeenShapes::shapes() const {

@@ -34,7 +34,8 @@ class DescribedNode {
     for (const Port& port : op_.outputs()) {
       const bool is_given = port.kind != PortKind::kOptional;
       // Any type: inference tells which.
-      spec_.outputs.push_back({port.name, is_given ? DataType::kFloat : DataType::kUndefined, {}});
+      spec_.outputs.push_back(
+          {port.name, is_given ? DataType::kFloat : DataType::kUndefined, {}, {}});
     }
     return node.Build(op_, spec_, shapes_);
   }

@@ -60,11 +60,11 @@ struct Insert {
     NodeSpec spec;
     spec.name = "insert";
     for (const char* name : {"key", "value", "key_cache", "value_cache"}) {
-      spec.inputs.push_back({name, DataType::kFloat, {}});
+      spec.inputs.push_back({name, DataType::kFloat, {}, {}});
     }
-    spec.inputs.push_back({"slot_mapping", DataType::kInt64, {}});
+    spec.inputs.push_back({"slot_mapping", DataType::kInt64, {}, {}});
     for (const char* name : {"key_cache_out", "value_cache_out"}) {
-      spec.outputs.push_back({name, DataType::kFloat, {}});
+      spec.outputs.push_back({name, DataType::kFloat, {}, {}});
     }
     return spec;
   }
@@ -173,8 +173,8 @@ TEST(NodeKernel, RunsTheDecompositionOfAnOpWithoutKernels) {
       .Decomposition("Twice (x) => (y) { y = Add (x, x) }");
   ASSERT_TRUE(OpRegistry::Global().Add(op).ok());
   NodeSpec spec;
-  spec.inputs = {{"x", DataType::kFloat, {}}};
-  spec.outputs = {{"y", DataType::kFloat, {}}};
+  spec.inputs = {{"x", DataType::kFloat, {}, {}}};
+  spec.outputs = {{"y", DataType::kFloat, {}, {}}};
   NodeKernel kernel(*OpRegistry::Global().Find("acme", "Twice", 1), spec);
   std::vector<float> x = {1, 2, 3};
   FakeHost host;

@@ -1,6 +1,7 @@
 // What the shapes of a node's calls have in common.
 #include "plugin/seen_shapes.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,22 @@ TEST(SeenShapes, ASizeOfZeroIsASize) {
   EXPECT_FALSE(Add(seen, {{0, 4}}));
   EXPECT_TRUE(Add(seen, {{3, 4}}));
   EXPECT_EQ(Text(seen), "[n0, 4]");
+}
+
+TEST(SeenShapes, DeclaredSymbolsAreSymbolsFromTheStart) {
+  SeenShapes seen({Shape{Dim::Symbol("T"), 4}, Shape{Dim::Symbol("T")}, std::nullopt,
+                   Shape{Dim::Unknown(), Dim::Unknown()}});
+  EXPECT_TRUE(Add(seen, {{27, 4}, {27}, {9}, {2, 3}}));
+  EXPECT_EQ(Text(seen), "[n0, 4][n0][9][n1, n2]");
+  EXPECT_FALSE(Add(seen, {{1, 4}, {1}, {9}, {7, 7}}));
+}
+
+TEST(SeenShapes, DeclarationsThatCallsContradictDoNotCount) {
+  SeenShapes seen(
+      {Shape{Dim::Symbol("T")}, Shape{Dim::Symbol("T")}, Shape{5}, Shape{Dim::Symbol("N")}});
+  EXPECT_TRUE(Add(seen, {{3}, {4}, {6}, {1, 2}}));
+  EXPECT_EQ(Text(seen), "[n0][n1][6][1, 2]");
+  EXPECT_FALSE(Add(seen, {{8}, {9}, {6}, {1, 2}}));
 }
 
 }  // namespace
