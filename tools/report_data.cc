@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "tools/paged_layers.h"
 
@@ -126,7 +127,26 @@ int64_t BytesRead(const Node& node) {
   return bytes;
 }
 
-ReportJson TimesOf(const Session& session, double milliseconds) {
+// Of the cache, in one step of one token behind `context` others.
+struct CacheBytes {
+  int64_t read = 0, written = 0;
+
+  static CacheBytes Of(const CacheLayout& layout, int64_t context) {
+    CacheBytes bytes;
+    bytes.read = layout.bytes_per_token() * context + layout.bytes_per_sequence();
+    for (const CacheGroup& group : layout.groups()) {
+      bytes.written += layout.BlockBytes(group) / group.block_size;
+    }
+    return bytes;
+  }
+  // The ops of all layers share what is read, and what is written.
+  int64_t OfOp(const std::string& op) const {
+    if (absl::StrContains(op, "Insert")) return written;
+    return absl::StrContains(op, "Attention") ? read : 0;
+  }
+};
+
+ReportJson TimesOf(const Session& session, double milliseconds, const CacheBytes& cache) {
   struct Sum {
     double us = 0;
     int64_t bytes = 0;
@@ -148,13 +168,15 @@ ReportJson TimesOf(const Session& session, double milliseconds) {
                    [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
   ReportJson ops = ReportJson::array();
   for (const auto& [op, sum] : sorted) {
-    ops.push_back(
-        {{"op", op},
-         {"nodes", sum.nodes},
-         {"milliseconds", sum.us / 1e3},
-         {"share", all > 0 ? sum.us / all : 0},
-         {"constant_bytes", sum.bytes},
-         {"gigabytes_per_second", sum.us > 0 ? static_cast<double>(sum.bytes) / sum.us / 1e3 : 0}});
+    const int64_t cache_bytes = cache.OfOp(op);
+    const auto bytes = static_cast<double>(sum.bytes + cache_bytes);
+    ops.push_back({{"op", op},
+                   {"nodes", sum.nodes},
+                   {"milliseconds", sum.us / 1e3},
+                   {"share", all > 0 ? sum.us / all : 0},
+                   {"constant_bytes", sum.bytes},
+                   {"cache_bytes", cache_bytes},
+                   {"gigabytes_per_second", sum.us > 0 ? bytes / sum.us / 1e3 : 0}});
   }
   return {{"milliseconds", milliseconds}, {"ops", ops}};
 }
@@ -178,15 +200,16 @@ absl::StatusOr<ReportJson> RunTimes(const ReportSource& source) {
     PF_RETURN_IF_ERROR(model->Step({{.sequence = sequence, .ids = std::move(ids)}}).status());
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   };
+  const CacheBytes cache = CacheBytes::Of(model->layout(), kPrefillTokens + 1);
   ReportJson times;
   for (int repeat = 0; repeat < 2; ++repeat) {
     const SequenceId sequence = model->cache().AddSequence();
     PF_ASSIGN_OR_RETURN(const double prefill, timed(sequence, prompt));
-    times["prefill"] = TimesOf(model->session(), prefill);
+    times["prefill"] = TimesOf(model->session(), prefill, {});
     times["prefill"]["tokens"] = kPrefillTokens;
     PF_RETURN_IF_ERROR(timed(sequence, {1}).status());
     PF_ASSIGN_OR_RETURN(const double decode, timed(sequence, {2}));
-    times["decode"] = TimesOf(model->session(), decode);
+    times["decode"] = TimesOf(model->session(), decode, cache);
     times["decode"]["tokens"] = 1;
     model->cache().Remove(sequence);
   }

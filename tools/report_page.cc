@@ -156,13 +156,13 @@ std::string RewritesSection(const ReportJson& data) {
 std::string TimesTable(std::string_view title, const ReportJson& times) {
   std::string body = StrCat(
       "<h3>", title, ": ", Number(times["milliseconds"], "%.2f"), " ms</h3><table><tr>",
-      "<th>op (kernel)</th><th>nodes</th><th>ms</th><th>share</th><th>bytes of constants</th>",
+      "<th>op (kernel)</th><th>nodes</th><th>ms</th><th>share</th><th>bytes of constants</th><th>bytes of cache</th>",
       "<th>GB/s</th></tr>");
   for (const ReportJson& op : times["ops"]) {
     StrAppend(&body, "<tr>", Cell(op["op"]), Cell(op["nodes"]), "<td class=\"number\">",
               Number(op["milliseconds"], "%.3f"), "</td><td class=\"number\">",
               Number(100 * op["share"].get<double>(), "%.1f %%"), "</td>",
-              Cell(op["constant_bytes"]), "<td class=\"number\">",
+              Cell(op["constant_bytes"]), Cell(op["cache_bytes"]), "<td class=\"number\">",
               Number(op["gigabytes_per_second"], "%.2f"), "</td></tr>");
   }
   return body + "</table>";
