@@ -40,6 +40,19 @@ void AddRunFlags(Command command, SessionFlags& flags) {
   command.AddList("--disable-pass", flags.disabled_passes, "passes to leave out");
   command.AddList("--kernel", flags.kernels, "kernel to use for an op, as Op=name");
   AddPassOptions(command, flags.options);
+  AddRuleFiles(command, flags.rules);
+}
+
+void AddRuleFiles(Command command, std::vector<std::string>& rules) {
+  command.AddTexts("--rules", rules, "file of further rules (docs/authoring.md)");
+}
+
+absl::Status ReadRuleFiles(const std::vector<std::string>& paths, PipelineOptions& options) {
+  for (const std::string& path : paths) {
+    PF_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+    options.rules.push_back({path, std::move(text)});
+  }
+  return absl::OkStatus();
 }
 
 void AddPassOptions(Command command, std::vector<std::string>& options) {
@@ -82,6 +95,7 @@ absl::StatusOr<SessionOptions> MakeSessionOptions(const SessionFlags& flags) {
   options.max_memory_bytes = static_cast<int64_t>(std::min(flags.max_memory, kMost));
   options.pipeline.disabled = flags.disabled_passes;
   PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options.pipeline));
+  PF_RETURN_IF_ERROR(ReadRuleFiles(flags.rules, options.pipeline));
   for (const std::string& choice : flags.kernels) {
     const size_t equals = choice.find('=');
     if (equals == std::string::npos) {

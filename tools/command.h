@@ -43,6 +43,7 @@ void AddBisectCommand(Command app, Outcome& outcome);
 void AddDiffCommand(Command app, Outcome& outcome);
 void AddExpectCommand(Command app, Outcome& outcome);
 void AddExplainCommand(Command app, Outcome& outcome);
+void AddReportCommand(Command app, Outcome& outcome);
 void AddReduceCommand(Command app, Outcome& outcome);
 void AddVerifyCommand(Command app, Outcome& outcome);
 
@@ -55,6 +56,7 @@ struct SessionFlags {
   std::vector<std::string> disabled_passes;
   std::vector<std::string> kernels;  // "MatMul=reference"
   std::vector<std::string> options;  // "logits=all"
+  std::vector<std::string> rules;    // files
 };
 void AddSessionFlags(Command command, SessionFlags& flags);
 // All of them but those of weights.
@@ -65,6 +67,9 @@ void AddLoadFlags(Command command, SessionFlags& flags);
 void AddPassOptions(Command command, std::vector<std::string>& options);
 // InvalidArgument naming a text that is no name=value.
 absl::Status ReadPassOptions(const std::vector<std::string>& texts, PipelineOptions& options);
+// Files of rules as text.
+void AddRuleFiles(Command command, std::vector<std::string>& rules);
+absl::Status ReadRuleFiles(const std::vector<std::string>& paths, PipelineOptions& options);
 // On the error stream a line for each place that no fused op took up (PipelineReport::unfused).
 // Without `attention` not for attention, of which the user was told.
 void PrintUnfused(const PipelineReport& report, bool attention = true);

@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
             AddBisectCommand(app, outcome);
             AddReduceCommand(app, outcome);
             AddDiffCommand(app, outcome);
+            AddReportCommand(app, outcome);
             AddExpectCommand(app, outcome);
           },
   };

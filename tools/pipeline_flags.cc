@@ -6,7 +6,6 @@
 #include "tools/testcase.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/authoring/missing_weights.h"
 #include "pagefuse/passes/page/cache_settings.h"
@@ -42,7 +41,7 @@ void AddPipelineFlags(Command command, PipelineFlags& flags) {
                  "tokens a block of the paged cache [16]")
       .Excludes(no_page);
   AddPassOptions(command, flags.options);
-  command.AddTexts("--rules", flags.rules, "file of further rules (docs/authoring.md)");
+  AddRuleFiles(command, flags.rules);
   command.AddNumber("--rewrite-limit", flags.rewrite_limit, {.least = 0},
                     "stop after so many rewrites");
 }
@@ -58,10 +57,7 @@ absl::StatusOr<PipelineOptions> ReadPipelineFlags(const PipelineFlags& flags) {
   PF_RETURN_IF_ERROR(UseWeightFlags(flags.weights, options));
   if (flags.block_size) options.options["block_size"] = StrCat(*flags.block_size);
   PF_RETURN_IF_ERROR(ReadPassOptions(flags.options, options));
-  for (const std::string& path : flags.rules) {
-    PF_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
-    options.rules.push_back({path, std::move(text)});
-  }
+  PF_RETURN_IF_ERROR(ReadRuleFiles(flags.rules, options));
   return options;
 }
 

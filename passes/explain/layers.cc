@@ -69,7 +69,7 @@ class Reader {
     }
     NumberNodes();
     for (const auto& node : graph_.nodes()) {
-      const int layer = layers_.at(node.get());
+      const int layer = report_.nodes.at(node.get());
       if (IsFused(*node) && layer >= 0) ++report_.ops[layer][node->op_type()];
     }
     AddLeftovers();
@@ -100,7 +100,7 @@ class Reader {
       const int named = NamedLayer(node);
       int layer = marks ? behind[position] : named;
       if (layer < 0) layer = IsInFront(node) && next >= 0 ? next : behind[position];
-      layers_[&node] = layer;
+      report_.nodes[&node] = layer;
     }
   }
 
@@ -114,7 +114,7 @@ class Reader {
       const auto found = output == nullptr ? sites.end() : sites.find(output->name());
       if (found == sites.end()) continue;
       report_.leftovers.push_back(
-          {layers_.at(node.get()), output->name(), node->op_type(), *found->second});
+          {report_.nodes.at(node.get()), output->name(), node->op_type(), *found->second});
     }
   }
 
@@ -140,7 +140,6 @@ class Reader {
   const Graph& graph_;
   const std::vector<UnfusedSite>& unfused_;
   absl::flat_hash_set<std::string> written_out_;
-  absl::flat_hash_map<const Node*, int> layers_;
   LayerReport report_;
 };
 

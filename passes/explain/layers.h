@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+
 #include "pagefuse/ir/model.h"
 #include "pagefuse/passes/pass.h"
 
@@ -20,6 +22,7 @@ struct Leftover {
 
 struct LayerReport {
   std::map<int, std::map<std::string, int>> ops;  // fused ops by layer
+  absl::flat_hash_map<const Node*, int> nodes;    // the layer of each node; -1 where none is told
   std::vector<Leftover> leftovers;                // in the order of the graph
   // Ops that more than half of the layers have and that a layer with leftovers lacks: how many were
   // to be expected, and how many there are.
