@@ -136,19 +136,22 @@ bool PowersOfLogSoftmax(Node& node, Peephole& peephole) {
 
 namespace {
 
-// Elementwise ops between transposes that undo each other.
+// Elementwise ops over values that are all transposed alike.
 class Untransposer {
  public:
-  Untransposer(Node& node, Peephole& peephole, std::vector<int64_t> perm, bool writes)
-      : node_(node), peephole_(peephole), perm_(std::move(perm)), writes_(writes) {}
+  Untransposer(Node& node, Peephole& peephole, bool writes)
+      : node_(node), peephole_(peephole), writes_(writes) {}
 
-  // The value under perm_; null if that takes more transposes. What is read elsewhere too is computed
-  // twice, until its other readers are turned as well.
+  // What the value is the transpose of; null if that takes more transposes. What is read elsewhere
+  // too is computed twice, until its other readers are turned as well.
   Value* Turned(Value* value) {
     const auto known = turned_.find(value);
     if (known != turned_.end()) return known->second;
     return turned_[value] = Turn(value);
   }
+
+  // How all of them are transposed.
+  const std::optional<std::vector<int64_t>>& perm() const { return perm_; }
 
  private:
   Value* Turn(Value* value) {
@@ -157,20 +160,22 @@ class Untransposer {
     if (!node || ++nodes_ > kMostNodes) return nullptr;
     if (node->Is("Transpose")) {
       const auto own = PermutationOf(*node);
-      return own && UndoneBy(*own) ? node->input(0) : nullptr;
+      if (!own || (perm_ && *perm_ != *own)) return nullptr;
+      perm_ = own;
+      return node->input(0);
     }
     if (!IsElementwiseOp(*node) || node->num_outputs() != 1 || value->is_output()) return nullptr;
     std::vector<Value*> operands;
     bool any = false;
     for (Value* input : node->inputs()) {
-      if (!input) return nullptr;
-      const Shape* shape = ShapeOf(input);
+      const Shape* shape = input ? ShapeOf(input) : nullptr;
       if (!shape) return nullptr;
       if (shape->rank() == 0) {
         operands.push_back(input);
         continue;
       }
-      if (shape->rank() != static_cast<int>(perm_.size())) return nullptr;
+      // Axes are those of the result.
+      if (!ShapeOf(value) || shape->rank() != ShapeOf(value)->rank()) return nullptr;
       Value* turned = Turned(input);
       if (!turned) return nullptr;
       operands.push_back(turned);
@@ -182,17 +187,10 @@ class Untransposer {
     });
   }
 
-  bool UndoneBy(const std::vector<int64_t>& own) const {
-    for (size_t i = 0; i < perm_.size(); ++i) {
-      if (own.size() != perm_.size() || own[perm_[i]] != static_cast<int64_t>(i)) return false;
-    }
-    return true;
-  }
-
   Node& node_;
   Peephole& peephole_;
-  const std::vector<int64_t> perm_;
   const bool writes_;
+  std::optional<std::vector<int64_t>> perm_;
   int nodes_ = 0;
   std::map<const Value*, Value*> turned_;
 };
@@ -200,12 +198,19 @@ class Untransposer {
 }  // namespace
 
 bool ElementwiseBetweenTransposes(Node& node, Peephole& peephole) {
-  const auto perm = PermutationOf(node);
+  const auto outer = PermutationOf(node);
   const Node* inner = node.input(0)->producer();
-  if (!perm || !inner || !IsElementwiseOp(*inner)) return false;
-  if (!Untransposer(node, peephole, *perm, /*writes=*/false).Turned(node.input(0))) return false;
-  Value* turned = Untransposer(node, peephole, *perm, /*writes=*/true).Turned(node.input(0));
-  return turned && peephole.Replace(node, turned);
+  if (!outer || !inner || !IsElementwiseOp(*inner)) return false;
+  Untransposer dry(node, peephole, /*writes=*/false);
+  if (!dry.Turned(node.input(0)) || dry.perm()->size() != outer->size()) return false;
+  Value* turned = Untransposer(node, peephole, /*writes=*/true).Turned(node.input(0));
+  if (!turned) return false;
+  std::vector<int64_t> both;
+  for (int64_t axis : *outer) both.push_back((*dry.perm())[axis]);
+  if (std::is_sorted(both.begin(), both.end())) return peephole.Replace(node, turned);
+  return peephole.ReplaceByNode(node, "Transpose", {turned}, [&both](Node& transpose) {
+    transpose.SetAttribute("perm", MakeAttribute(both));
+  });
 }
 
 }  // namespace pagefuse

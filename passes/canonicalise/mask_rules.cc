@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/passes/canonicalise/product_rules.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/ports.h"
@@ -33,7 +34,9 @@ struct Choice {
   Value* chosen = nullptr;
   bool when = true;  // where the condition is so
 };
+// A bool as a number chooses 1, which `chosen` leaves open.
 std::optional<Choice> ChoiceBesideZero(const Value* value) {
+  if (Value* condition = BoolBehind(value)) return Choice{condition, nullptr, true};
   const Node* where = value ? value->producer() : nullptr;
   if (!where || !where->Is("Where")) return std::nullopt;
   Value *yes = where->input(Where::kTrue), *no = where->input(Where::kFalse);
@@ -49,11 +52,23 @@ bool AreTheSame(const Value* a, const Value* b) {
          first->size() == 1 && ScalarNumber(*first) == ScalarNumber(*second);
 }
 
-Value* Zero(Peephole& peephole, DataType type) {
-  auto zero = Tensor::Allocate(type, {});
-  if (!zero.ok()) return nullptr;
-  std::fill_n(static_cast<std::byte*>(zero->mutable_data()), zero->byte_size(), std::byte{0});
-  return AddConstant(peephole.graph(), "zero", *std::move(zero), peephole.contents());
+// 0 or 1.
+Value* ZeroOrOne(Peephole& peephole, DataType type, bool one) {
+  if (type == DataType::kInt32) {
+    return AddConstant(peephole.graph(), "number", Tensor::Scalar<int32_t>(one ? 1 : 0),
+                       peephole.contents());
+  }
+  if (type == DataType::kInt64) {
+    return AddConstant(peephole.graph(), "number", Tensor::Scalar<int64_t>(one ? 1 : 0),
+                       peephole.contents());
+  }
+  auto number = Tensor::Allocate(type, {});
+  const float value = one ? 1.0f : 0.0f;
+  if (!IsFloatingPoint(type) || !number.ok() ||
+      !EncodeFromFloat(type, &value, 1, number->mutable_data()).ok()) {
+    return nullptr;
+  }
+  return AddConstant(peephole.graph(), "number", *std::move(number), peephole.contents());
 }
 
 }  // namespace
@@ -64,7 +79,7 @@ bool ProductWithBoolToWhere(Node& node, Peephole& peephole) {
     Value* x = node.input(1 - side);
     // Weights of one or none are products elsewhere too.
     if (!condition || BoolBehind(x)) continue;
-    Value* zero = Zero(peephole, node.output(0)->dtype());
+    Value* zero = ZeroOrOne(peephole, node.output(0)->dtype(), false);
     return zero && peephole.ReplaceByNode(node, "Where", {condition, x, zero});
   }
   return false;
@@ -76,10 +91,15 @@ bool SumOfChoices(Node& node, Peephole& peephole) {
   const bool opposite = a->condition == b->condition
                             ? a->when != b->when
                             : IsOpposite(a->condition, b->condition) && a->when == b->when;
-  if (!opposite) return false;
-  return peephole.ReplaceByNode(
-      node, "Where",
-      {a->condition, a->when ? a->chosen : b->chosen, a->when ? b->chosen : a->chosen});
+  // Two bools are counted.
+  if (!opposite || (!a->chosen && !b->chosen)) return false;
+  const auto chosen = [&](const Choice& choice) {
+    return choice.chosen ? choice.chosen : ZeroOrOne(peephole, node.output(0)->dtype(), true);
+  };
+  Value *first = chosen(*a), *second = chosen(*b);
+  if (!first || !second) return false;
+  return peephole.ReplaceByNode(node, "Where",
+                                {a->condition, a->when ? first : second, a->when ? second : first});
 }
 
 bool OneLessBoolToNot(Node& node, Peephole& peephole) {

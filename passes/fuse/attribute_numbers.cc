@@ -1,7 +1,9 @@
 #include "pagefuse/passes/fuse/attribute_numbers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include "absl/container/flat_hash_set.h"
 
@@ -54,20 +56,44 @@ std::vector<float> Epsilons(const ComputedRegion& region) {
   return epsilons;
 }
 
+namespace {
+
+// What a node divides integers by, or takes remainders of: also by shifts, bits, and in floats.
+std::optional<int64_t> DivisorOf(const Node& node) {
+  const bool divides = node.Is("Div") || node.Is("Mod");
+  const bool shifts = node.Is("BitShift") && StringOr(node, "direction", "") == "RIGHT";
+  if (!divides && !shifts && !node.Is("BitwiseAnd")) return std::nullopt;
+  for (const Value* input : node.inputs()) {
+    if (divides && input != node.input(1)) continue;
+    const Tensor* constant = ConstantOf(input);
+    const auto number = constant ? ScalarNumber(*constant) : std::nullopt;
+    constexpr double kMost = 1 << 20;
+    if (!number || *number < 1 || *number > kMost || *number != std::floor(*number)) continue;
+    const auto integer = static_cast<int64_t>(*number);
+    constexpr int64_t kMostBits = 20;
+    if (shifts && integer > kMostBits) continue;
+    return shifts ? int64_t{1} << integer : divides ? integer : integer + 1;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::vector<int64_t> Divisors(const std::vector<Node*>& nodes) {
   std::vector<int64_t> divisors;
-  for (const Node* node : nodes) {
-    if (!node->Is("Div") && !node->Is("Mod")) continue;
-    const Tensor* constant = ConstantOf(node->input(1));
-    if (!constant || !IsInteger(constant->dtype())) continue;
-    const auto number = ScalarNumber(*constant);
-    if (!number || *number < 1) continue;
-    const auto divisor = static_cast<int64_t>(*number);
+  const auto add = [&divisors](int64_t divisor) {
     if (std::find(divisors.begin(), divisors.end(), divisor) == divisors.end()) {
       divisors.push_back(divisor);
     }
+  };
+  // Those of integers first: floats are divided by much else.
+  for (const bool integers : {true, false}) {
+    for (const Node* node : nodes) {
+      if (node->num_outputs() == 0 || IsInteger(node->output(0)->dtype()) != integers) continue;
+      if (const auto divisor = DivisorOf(*node)) add(*divisor);
+    }
   }
-  if (std::find(divisors.begin(), divisors.end(), 1) == divisors.end()) divisors.push_back(1);
+  add(1);
   return divisors;
 }
 

@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/fuse/paged_attention_ports.h"
 #include "pagefuse/passes/rule.h"
 
 namespace pagefuse {
@@ -29,6 +31,7 @@ Condition HaveOneBatch() {
       "query_start_loc is [B + 1], seq_lens [B]", [](const Match& match) -> absl::Status {
         const AxisOf starts = {match.value("query_start_loc"), 0};
         const AxisOf lengths = {match.value("seq_lens"), 0};
+        PF_RETURN_IF_ERROR(CheckFirstTokens(*starts.value));
         if (ProvablyEqual(starts.dim(), lengths.dim() + Dim(1))) return absl::OkStatus();
         return absl::FailedPreconditionError(StrCat(
             "\"", starts.value->name(), "\": expected one more than the ", lengths.dim().ToString(),

@@ -188,9 +188,20 @@ Value* PagedAttentionPorts::AsSingle(Value* scale) {
   return builder_.Add("Reshape", {scale, builder_.Ints({1})});
 }
 
+absl::Status CheckFirstTokens(const Value& first_tokens) {
+  const Node* node = first_tokens.producer();
+  while (node && (node->Is("Cast") || node->Is("Identity"))) node = node->input(0)->producer();
+  if (!node || !node->Is("Gather") || !ConstantOf(node->input(1))) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("\"", first_tokens.name(), "\": first tokens in another order"));
+}
+
 // [0, S, 2 S, ..] of sequences with S queries each.
 absl::StatusOr<Value*> PagedAttentionPorts::FirstTokens() {
-  if (visible_.first_tokens) return arranger_.AsInt32(visible_.first_tokens);
+  if (visible_.first_tokens) {
+    PF_RETURN_IF_ERROR(CheckFirstTokens(*visible_.first_tokens));
+    return arranger_.AsInt32(visible_.first_tokens);
+  }
   const Dim count = NumSequences();
   const Dim step = axes_.query ? axes_.query->extent : Dim(1);
   if (count.constant() && step.constant()) {

@@ -345,9 +345,13 @@ absl::Status SameNumbers(const FusionCase& fusion_case, const std::vector<Feeds>
     auto expected = EvaluateModel(want, one);
     if (!expected.ok()) return absl::UnimplementedError(expected.status().message());
     PF_ASSIGN_OR_RETURN(std::vector<Tensor> found, EvaluateModel(got, one));
+    bool identical = expected->size() == found.size();
     for (size_t i = 0; i < std::min(expected->size(), found.size()); ++i) {
       PF_RETURN_IF_ERROR(LeaveOpen((*expected)[i], found[i]));
+      identical = identical && (*expected)[i].IdenticalTo(found[i]);
     }
+    // The case's rule may refuse what no op would give.
+    if (identical) continue;
     PF_RETURN_IF_ERROR(fusion_case.compare(found, *expected));
   }
   return absl::OkStatus();

@@ -27,9 +27,12 @@ bool ReciprocalOtherwise(Node& node, Random& random) {
   return rewriter.ReplaceWith(rewriter.Add("Pow", {node.input(0), exponent}));
 }
 
-// x * (1 / y) as x / y: rounded once less, so sums and norms only.
+// x * (1 / y) as x / y: rounded once less, so not what is rounded to codes.
 bool ProductWithReciprocalAsQuotient(Node& node, Random&) {
   if (!node.Is("Mul") || !IsPlainFloat(node.input(0))) return false;
+  for (const Use& use : node.output(0)->uses()) {
+    if (IsOneOf(*use.node, {"Round", "Floor", "Cast", "Clip", "Abs", "Max", "Min"})) return false;
+  }
   for (int i : {0, 1}) {
     const Node* reciprocal = node.input(i)->producer();
     if (!reciprocal || !reciprocal->Is("Reciprocal")) continue;

@@ -168,28 +168,6 @@ bool ExponentAsCount(Node& node, Random&) {
   return rewriter.ReplaceWith(rewriter.Add("Add", {counted, least}));
 }
 
-// The entry of a short table as a sum of choices.
-bool TableAsChoices(Node& node, Random&) {
-  if (!node.Is("Gather") || IntOr(node, "axis", 0) != 0 || RankOf(node.input(0)) != 1) return false;
-  constexpr int64_t kFew = 16;
-  const auto size = DimAt(node.input(0), 0);
-  if (!size || *size > kFew || *size < 2 || node.input(0)->dtype() != DataType::kFloat ||
-      !IsSignedInteger(node.input(1)) || ConstantTensor(node.input(1))) {
-    return false;
-  }
-  Rewriter rewriter(node);
-  const auto entry = [&](int64_t i) {
-    return rewriter.AddInt("Gather", {node.input(0), Long(rewriter, i)}, "axis", 0);
-  };
-  Value* index = rewriter.Cast(node.input(1), DataType::kInt64);
-  Value* result = entry(0);
-  for (int64_t i = 1; i < *size; ++i) {
-    Value* is = rewriter.Add("Equal", {index, Long(rewriter, i)});
-    result = rewriter.Add("Where", {is, entry(i), result});
-  }
-  return rewriter.ReplaceWith(result);
-}
-
 bool ShiftOfNibblesAsDiv(Node& node, Random&) {
   if (!node.Is("BitShift") || node.input(0)->dtype() != DataType::kUint8) return false;
   const auto by = ConstantNumber(node.input(1));
@@ -231,17 +209,11 @@ bool CountAsProduct(Node& node, Random&) {
 }
 
 constexpr Mutation kMutations[] = {
-    {"write with spare row", WriteWithSpareRow},
-    {"write of chosen rows", WriteOfChosenRows},
-    {"write in two parts", WriteInTwoParts},
-    {"write as choice", WriteAsChoice},
-    {"blocks as slots", BlocksAsSlots},
-    {"gather by int32", GatherByInt32},
-    {"exponent as count", ExponentAsCount},
-    {"table as choices", TableAsChoices},
-    {"shift of nibbles as div", ShiftOfNibblesAsDiv},
-    {"and of nibbles as mod", AndOfNibblesAsMod},
-    {"count as product", CountAsProduct},
+    {"write with spare row", WriteWithSpareRow},  {"write of chosen rows", WriteOfChosenRows},
+    {"write in two parts", WriteInTwoParts},      {"write as choice", WriteAsChoice},
+    {"blocks as slots", BlocksAsSlots},           {"gather by int32", GatherByInt32},
+    {"exponent as count", ExponentAsCount},       {"shift of nibbles as div", ShiftOfNibblesAsDiv},
+    {"and of nibbles as mod", AndOfNibblesAsMod}, {"count as product", CountAsProduct},
 };
 
 }  // namespace
