@@ -133,23 +133,29 @@ std::optional<Rotation> RotationReader::ReadPairs(Value* y) {
   return std::nullopt;
 }
 
-// a * c - b * s and, in any order, b * c + a * s.
-std::optional<Rotation> RotationReader::ReadProducts(const Element& first, const Element& second) {
-  const auto same = [](const Product& a, const Element& number, const Element& factor) {
-    return a.number.Key() == number.Key() && a.factor.Key() == factor.Key();
+// Whether the sum is b * c + a * s, in any order, of straight a * c and crossed b * s.
+bool RotationReader::IsCrossedSum(const Element& sum, const Product& straight,
+                                  const Product& crossed) {
+  const auto is = [](const Product& product, const Element& number, const Element& factor) {
+    return product.number.Key() == number.Key() && product.factor.Key() == factor.Key();
   };
+  for (int side : {0, 1}) {
+    bool first = false, second = false;
+    for (const Product& product : ProductsOf(reader_.Operand(sum, side))) {
+      first = first || is(product, crossed.number, straight.factor);
+    }
+    for (const Product& product : ProductsOf(reader_.Operand(sum, 1 - side))) {
+      second = second || is(product, straight.number, crossed.factor);
+    }
+    if (first && second) return true;
+  }
+  return false;
+}
+
+std::optional<Rotation> RotationReader::ReadProducts(const Element& first, const Element& second) {
   for (const Product& straight : ProductsOf(reader_.Operand(first, 0))) {
     for (const Product& crossed : ProductsOf(reader_.Operand(first, 1))) {
-      bool turned = false;
-      for (int side : {0, 1}) {
-        for (const Product& a : ProductsOf(reader_.Operand(second, side))) {
-          for (const Product& b : ProductsOf(reader_.Operand(second, 1 - side))) {
-            turned = turned || (same(a, crossed.number, straight.factor) &&
-                                same(b, straight.number, crossed.factor));
-          }
-        }
-      }
-      if (!turned) continue;
+      if (!IsCrossedSum(second, straight, crossed)) continue;
       const auto x = WholeOf(straight, crossed);
       const auto cos = ReadTable(straight.factor, straight.factor);
       const auto sin = ReadTable(crossed.factor, crossed.factor);
