@@ -80,21 +80,26 @@ std::string NodeLine(const Node& node) {
 }
 
 GraphSnapshot::Seen GraphSnapshot::Look(const Model& model, const Node& node) {
-  return {.op = OpOf(node),
-          .inputs = NamesOf(node.inputs()),
-          .outputs = NamesOf(node.outputs()),
-          .attributes = node.attributes(),
-          .text = NodeLine(node),
-          .opaque = !node.Subgraphs().empty() ||
-                    model.FindFunction(node.domain(), node.op_type(), node.overload) != nullptr};
+  const bool has_graphs = !node.Subgraphs().empty();
+  Seen seen{.op = OpOf(node),
+            .inputs = NamesOf(node.inputs()),
+            .outputs = NamesOf(node.outputs()),
+            .attributes = {},
+            .text = NodeLine(node),
+            .opaque = has_graphs ||
+                      model.FindFunction(node.domain(), node.op_type(), node.overload) != nullptr};
+  // A graph that is kept keeps reading what it reads, and would be seen by passes.
+  if (!has_graphs) seen.attributes = node.attributes();
+  return seen;
 }
 
 void GraphSnapshot::Visit(const Model& model, const Node& node, GraphChange& change) {
   const auto it = nodes_.find(&node);
   const bool known = it != nodes_.end() && it->second.op == OpOf(node) &&
                      SameNames(it->second.outputs, node.outputs());
-  const bool same = known && SameNames(it->second.inputs, node.inputs()) &&
-                    SameAttributes(it->second.attributes, node.attributes());
+  const bool same =
+      known && SameNames(it->second.inputs, node.inputs()) &&
+      (!node.Subgraphs().empty() || SameAttributes(it->second.attributes, node.attributes()));
   if (same) {
     it->second.look = look_;
     it->second.position = position_++;

@@ -203,6 +203,17 @@ absl::Status CheckPlace(const RuleParts& parts, const Builder& builder, const Pl
 
 }  // namespace
 
+absl::StatusOr<std::vector<Rule>> ParseRules(const RuleFile& file) {
+  const PlaceError error = ErrorsIn(file.path, file.text);
+  PF_ASSIGN_OR_RETURN(const std::vector<RuleParts> parts, CutRules(file.text, error));
+  std::vector<Rule> rules;
+  for (const RuleParts& one : parts) {
+    PF_ASSIGN_OR_RETURN(Rule rule, Builder(one, error).Build());
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
 absl::StatusOr<std::vector<PlacedPass>> ReadRules(const RuleFile& file) {
   const PlaceError error = ErrorsIn(file.path, file.text);
   PF_ASSIGN_OR_RETURN(const std::vector<RuleParts> rules, CutRules(file.text, error));

@@ -42,6 +42,9 @@ struct PlacedPass {
 // All spellings of a rule together may be this many.
 inline constexpr int kMaxSpellings = 256;
 
+// The rules of a file, in order; where they say that they stand is left out.
+absl::StatusOr<std::vector<Rule>> ParseRules(const RuleFile& file);
+
 // Parses and compiles. InvalidArgument with file, line, column and a mark under it.
 absl::StatusOr<std::vector<PlacedPass>> ReadRules(const RuleFile& file);
 

@@ -118,6 +118,29 @@ TEST(RewriteWatch, ComparesNothingWhereInputsChange) {
   EXPECT_EQ(watch.After(model, "p", "nothing").numbers, Rewrite::Numbers::kEqual);
 }
 
+// What a graph in an attribute reads is read no longer once its node is gone, looked at or not.
+TEST(RewriteWatch, KeepsNoGraphsAlive) {
+  Model model = Parse(R"(
+    <ir_version: 10, opset_import: ["" : 24]>
+    g (bool c, float[2] x) => (float[2] y) {
+      a = Neg (x)
+      r = If (c) <then_branch = t () => (float[2] p) { p = Relu (a) },
+                  else_branch = e () => (float[2] q) { q = Abs (a) }>
+      y = Exp (r)
+    })");
+  RewriteWatch watch(model, {.verify = true});
+  Graph& graph = *model.graph;
+  const Value* inner = graph.FindValue("a");
+  EXPECT_EQ(inner->uses().size(), 2u);
+  Value* replaced = graph.FindValue("r");
+  graph.ReplaceAllUses(replaced, graph.FindValue("x"));
+  graph.EraseNode(replaced->producer());
+  EXPECT_EQ(inner->uses().size(), 0u);
+  const Rewrite rewrite = watch.After(model, "p", "drops");
+  EXPECT_EQ(rewrite.numbers, Rewrite::Numbers::kDiffer);
+  EXPECT_EQ(rewrite.at, "r");
+}
+
 constexpr std::string_view kRedundant = R"(
   <ir_version: 10, opset_import: ["" : 24]>
   g (float[T] x) => (float[T] y) { a = Identity (x) b = Identity (a) c = Relu (b) y = Identity (c) })";
