@@ -196,6 +196,18 @@ bool JoinWrites(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, "ScatterND", {whole, indices, rows});
 }
 
+namespace {
+
+// True if a rotation may have made the parts: rope reads its halves as one value.
+bool MayBeHalves(const Node& concat) {
+  return std::any_of(concat.inputs().begin(), concat.inputs().end(), [](const Value* part) {
+    const Node* producer = part->producer();
+    return producer && (producer->Is("Add") || producer->Is("Sub"));
+  });
+}
+
+}  // namespace
+
 bool JoinConcats(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.output(0));
   if (!shape) return false;
@@ -203,7 +215,7 @@ bool JoinConcats(Node& node, Peephole& peephole) {
   std::vector<Value*> parts;
   for (Value* input : node.inputs()) {
     const Node* inner = input->producer();
-    const bool joins = inner && inner->Is("Concat") && IsReadOnce(input) &&
+    const bool joins = inner && inner->Is("Concat") && IsReadOnce(input) && !MayBeHalves(*inner) &&
                        NormalAxis(IntOr(*inner, "axis", 0), shape->rank()) == axis;
     if (joins) {
       parts.insert(parts.end(), inner->inputs().begin(), inner->inputs().end());
