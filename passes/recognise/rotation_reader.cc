@@ -133,23 +133,27 @@ std::optional<Rotation> RotationReader::ReadPairs(Value* y) {
   return std::nullopt;
 }
 
-// a * c - b * s and, in any order, b * c + a * s.
-std::optional<Rotation> RotationReader::ReadProducts(const Element& first, const Element& second) {
+// Whether the sum is, in any order, b * c + a * s of the straight a * c and the crossed b * s.
+bool RotationReader::IsTurned(const Element& sum, const Product& straight, const Product& crossed) {
   const auto same = [](const Product& a, const Element& number, const Element& factor) {
     return a.number.Key() == number.Key() && a.factor.Key() == factor.Key();
   };
+  for (int side : {0, 1}) {
+    for (const Product& a : ProductsOf(reader_.Operand(sum, side))) {
+      if (!same(a, crossed.number, straight.factor)) continue;
+      for (const Product& b : ProductsOf(reader_.Operand(sum, 1 - side))) {
+        if (same(b, straight.number, crossed.factor)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// a * c - b * s and, in any order, b * c + a * s.
+std::optional<Rotation> RotationReader::ReadProducts(const Element& first, const Element& second) {
   for (const Product& straight : ProductsOf(reader_.Operand(first, 0))) {
     for (const Product& crossed : ProductsOf(reader_.Operand(first, 1))) {
-      bool turned = false;
-      for (int side : {0, 1}) {
-        for (const Product& a : ProductsOf(reader_.Operand(second, side))) {
-          for (const Product& b : ProductsOf(reader_.Operand(second, 1 - side))) {
-            turned = turned || (same(a, crossed.number, straight.factor) &&
-                                same(b, straight.number, crossed.factor));
-          }
-        }
-      }
-      if (!turned) continue;
+      if (!IsTurned(second, straight, crossed)) continue;
       const auto x = WholeOf(straight, crossed);
       const auto cos = ReadTable(straight.factor, straight.factor);
       const auto sin = ReadTable(crossed.factor, crossed.factor);

@@ -61,6 +61,7 @@ class RotationReader {
   bool AreSame(const Element& a, const Element& b);
   std::optional<RotationTable> ReadTable(const Element& first, const Element& second);
   std::vector<Product> ProductsOf(const Element& element);
+  bool IsTurned(const Element& sum, const Product& straight, const Product& crossed);
   std::optional<Rotation> ReadProducts(const Element& first, const Element& second);
   std::optional<Element> WholeOf(const Product& first, const Product& second);
   std::optional<Element> WholeSource(const Element& first, const Element& second);

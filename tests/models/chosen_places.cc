@@ -62,8 +62,8 @@ Places PlacesOfTheExport(Model model, const DataSet& data, int64_t ratio) {
 Places PlacesOfThePagedGraph(Model model, const std::vector<int64_t>& tokens, int64_t ratio,
                              const std::map<std::string, std::string>& options) {
   EXPECT_TRUE(RunPipeline(model, {.options = options}).ok());
-  const std::vector<std::string> names =
-      ShowPlaces(model, 0, [](const Node& node) { return node.Is("PagedIndexerTopK", "pagefuse"); });
+  const std::vector<std::string> names = ShowPlaces(
+      model, 0, [](const Node& node) { return node.Is("PagedIndexerTopK", "pagefuse"); });
   const auto paged = PagedModel::Create(std::move(model), {});
   EXPECT_TRUE(paged.ok()) << paged.status();
   const auto length = static_cast<int64_t>(tokens.size());
