@@ -127,7 +127,7 @@ class Bench {
     BenchRow row = row_;
     row.test = StrCat("prompt ", length);
     row.tokens = length;
-    return Measure(Requests(row.batch, length, 1, vocabulary()), std::move(row), rows);
+    return Measure(Requests(row_.batch, length, 1, vocabulary()), std::move(row), rows);
   }
 
   // Behind a prompt of `depth` tokens, which is not timed. Without one the single token that has to be there
@@ -140,7 +140,7 @@ class Bench {
     row.depth = depth;
     // The step that reads the prompt gives the first of the new tokens.
     const int64_t new_tokens = depth > 0 ? length + 1 : length;
-    return Measure(Requests(row.batch, std::max<int64_t>(depth, 1), new_tokens, vocabulary()),
+    return Measure(Requests(row_.batch, std::max<int64_t>(depth, 1), new_tokens, vocabulary()),
                    std::move(row), rows);
   }
 

@@ -33,7 +33,8 @@ bool AreSame(const Tensor& a, const Tensor& b, const PagedBatch& batch) {
 
 bool GaveBack(const TestDataSet& earlier, const TestDataSet& later, const PagedBatch& batch) {
   bool any = false;
-  for (const auto& [name, feed] : later.feeds) {
+  for (const auto& named : later.feeds) {
+    const Tensor& feed = named.second;
     if (!IsPast(feed)) continue;
     any = true;
     if (std::none_of(earlier.outputs.begin(), earlier.outputs.end(),

@@ -48,6 +48,12 @@ void FillRows(const KernelArgs& args, const GqaCall& call, bool keys,
   const TensorArg& past = args.input(keys ? kGqaPastKey : kGqaPastValue);
   const int64_t heads = call.attributes.kv_heads;
   const int64_t row_bytes = out.format.RowBytes();
+  const auto load_new = [&](int64_t b, int64_t head, int64_t s, float* row) {
+    source.Load(b * call.kv_len + s, head, row);
+    if (preparation != nullptr) {
+      preparation->Apply(PositionOf(args, call, b, s), row, call.head_size);
+    }
+  };
   ParallelFor(call.batch * heads, out.rows * row_bytes * 2, [&](int64_t begin, int64_t end) {
     std::vector<float> row(static_cast<size_t>(call.head_size));
     for (int64_t unit = begin; unit < end; ++unit) {
@@ -60,10 +66,7 @@ void FillRows(const KernelArgs& args, const GqaCall& call, bool keys,
                     static_cast<size_t>(resident * row_bytes));
       }
       for (int64_t s = 0; s < call.kv_len; ++s) {
-        source.Load(b * call.kv_len + s, head, row.data());
-        if (preparation != nullptr) {
-          preparation->Apply(PositionOf(args, call, b, s), row.data(), call.head_size);
-        }
+        load_new(b, head, s, row.data());
         out.format.Encode(head, row.data(), to + (resident + s) * row_bytes);
       }
       const int64_t used = resident + call.kv_len;

@@ -125,6 +125,13 @@ bool Sees(const TensorArg& padding, const MhaCall& call, int64_t b, int64_t i, i
   }
 }
 
+// Adds the filter at the keys that query i of sequence b does not see.
+void AddPadding(const TensorArg& padding, const MhaCall& call, int64_t b, int64_t i, float* row) {
+  for (int64_t j = 0; j < call.total(); ++j) {
+    if (!Sees(padding, call, b, i, j)) row[j] += call.filter;
+  }
+}
+
 ScoreBias ScoreBiasOf(const KernelArgs& args, const MhaCall& call, const FloatValues& bias) {
   const TensorArg& padding = args.input(kMhaKeyPadding);
   ScoreBias sum;
@@ -137,18 +144,17 @@ ScoreBias ScoreBiasOf(const KernelArgs& args, const MhaCall& call, const FloatVa
     sum.batches = call.batch;
     if (padding.dims.size() == 3) sum.rows = call.q_len;
   }
-  sum.values.resize(static_cast<size_t>(sum.batches * sum.heads * sum.rows * call.total()));
-  float* to = sum.values.data();
+  const int64_t rows = sum.heads * sum.rows, size = rows * call.total();
+  sum.values.resize(static_cast<size_t>(sum.batches * size));
   for (int64_t b = 0; b < sum.batches; ++b) {
-    const int64_t bias_batch = bias.present() && args.input(kMhaAttentionBias).dims[0] > 1 ? b : 0;
-    for (int64_t h = 0; h < sum.heads; ++h) {
-      for (int64_t i = 0; i < sum.rows; ++i) {
-        const int64_t row = (bias_batch * sum.heads + h) * sum.rows + i;
-        for (int64_t j = 0; j < call.total(); ++j, ++to) {
-          if (bias.present()) *to = bias.data()[row * call.total() + j];
-          if (padding.present() && !Sees(padding, call, b, i, j)) *to += call.filter;
-        }
-      }
+    float* to = sum.values.data() + b * size;
+    if (bias.present()) {
+      const int64_t from = args.input(kMhaAttentionBias).dims[0] > 1 ? b : 0;
+      std::copy_n(bias.data() + from * size, size, to);
+    }
+    if (!padding.present()) continue;
+    for (int64_t row = 0; row < rows; ++row) {
+      AddPadding(padding, call, b, row % sum.rows, to + row * call.total());
     }
   }
   return sum;

@@ -89,30 +89,60 @@ void ForEachPart(const GatheredRows& rows, int64_t begin, int64_t end, const F& 
   }
 }
 
+// Reads gathered rows one by one, with the memory that new tokens' ones need on their way.
+class RowReader {
+ public:
+  RowReader(const MsPagedCall& call, const GatheredRows& rows, const Side& side)
+      : call_(call),
+        rows_(rows),
+        side_(side),
+        row_(static_cast<size_t>(call.head_size)),
+        bytes_(static_cast<size_t>(side.format.RowBytes())) {}
+
+  // Row j of sequence b, all heads.
+  void Read(int64_t b, int64_t j, float* out) {
+    const int64_t slot = ReadSlot(call_, rows_, b, j);
+    const int64_t size = call_.head_size;
+    for (int64_t head = 0; head < call_.attributes.kv_heads; ++head, out += size) {
+      if (slot == -2) {
+        std::fill(out, out + size, 0.0f);
+      } else if (slot >= 0) {
+        side_.format.Decode(head, side_.Row(call_, slot, head), out);
+      } else {
+        EncodeNew(call_, side_, {b, j - rows_.kept[b], head}, row_.data(), bytes_.data());
+        side_.format.Decode(head, bytes_.data(), out);
+      }
+    }
+  }
+
+ private:
+  const MsPagedCall& call_;
+  const GatheredRows& rows_;
+  const Side& side_;
+  std::vector<float> row_;
+  std::vector<uint8_t> bytes_;
+};
+
 // Rows [count, Hk, D] as attention reads them: what the cache holds, or will hold.
 void Gather(const MsPagedCall& call, const GatheredRows& rows, const Side& side, float* to) {
-  const int64_t heads = call.attributes.kv_heads;
-  const int64_t size = call.head_size;
-  ParallelFor(rows.count, heads * size * kFloatBytes * 2, [&](int64_t begin, int64_t end) {
-    std::vector<float> row(static_cast<size_t>(size));
-    std::vector<uint8_t> bytes(static_cast<size_t>(side.format.RowBytes()));
+  const int64_t size = call.attributes.kv_heads * call.head_size;
+  ParallelFor(rows.count, size * kFloatBytes * 2, [&](int64_t begin, int64_t end) {
+    RowReader reader(call, rows, side);
     ForEachPart(rows, begin, end, [&](int64_t b, int64_t first, int64_t last) {
-      for (int64_t j = first; j < last; ++j) {
-        const int64_t slot = ReadSlot(call, rows, b, j);
-        float* out = to + (rows.starts[b] + j) * heads * size;
-        for (int64_t head = 0; head < heads; ++head, out += size) {
-          if (slot == -2) {
-            std::fill(out, out + size, 0.0f);
-          } else if (slot >= 0) {
-            side.format.Decode(head, side.Row(call, slot, head), out);
-          } else {
-            EncodeNew(call, side, {b, j - rows.kept[b], head}, row.data(), bytes.data());
-            side.format.Decode(head, bytes.data(), out);
-          }
-        }
-      }
+      for (int64_t j = first; j < last; ++j) reader.Read(b, j, to + (rows.starts[b] + j) * size);
     });
   });
+}
+
+// The new rows of one head; `row` has memory for one.
+void StoreHead(const MsPagedCall& call, const Side& side, int64_t head, float* row) {
+  for (int64_t b = 0; b < call.batch; ++b) {
+    for (int64_t i = 0; i < call.queries(b); ++i) {
+      const int64_t slot = call.WriteSlot(b, i);
+      if (slot < 0) continue;
+      EncodeNew(call, side, {b, i, head}, row, side.Row(call, slot, head));
+    }
+  }
 }
 
 // New rows to their slots; of two on one slot the later token stays.
@@ -120,15 +150,7 @@ void Store(const MsPagedCall& call, const Side& side) {
   const int64_t heads = call.attributes.kv_heads;
   ParallelFor(heads, call.tokens * call.head_size * 8, [&](int64_t begin, int64_t end) {
     std::vector<float> row(static_cast<size_t>(call.head_size));
-    for (int64_t head = begin; head < end; ++head) {
-      for (int64_t b = 0; b < call.batch; ++b) {
-        for (int64_t i = 0; i < call.queries(b); ++i) {
-          const int64_t slot = call.WriteSlot(b, i);
-          if (slot < 0) continue;
-          EncodeNew(call, side, {b, i, head}, row.data(), side.Row(call, slot, head));
-        }
-      }
-    }
+    for (int64_t head = begin; head < end; ++head) StoreHead(call, side, head, row.data());
   });
 }
 
@@ -153,16 +175,16 @@ const float* Queries(const KernelArgs& args, const MsPagedCall& call,
   const int64_t size = call.head_size;
   auto* rows = static_cast<float*>(args.scratch->Get(
       static_cast<size_t>(call.tokens * a.q_heads * size * kFloatBytes), kQuerySlot));
+  const auto load = [&](int64_t token, int64_t position) {
+    float* row = rows + token * a.q_heads * size;
+    for (int64_t head = 0; head < a.q_heads; ++head, row += size) {
+      source.Load(token, head, row);
+      preparation.Apply(position, row, size);
+    }
+  };
   for (int64_t b = 0; b < call.batch; ++b) {
-    const int64_t first = call.cumulative[b];
     ParallelFor(call.queries(b), a.q_heads * size * 8, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        for (int64_t head = 0; head < a.q_heads; ++head) {
-          float* row = rows + ((first + i) * a.q_heads + head) * size;
-          source.Load(first + i, head, row);
-          preparation.Apply(call.past[b] + i, row, size);
-        }
-      }
+      for (int64_t i = begin; i < end; ++i) load(call.cumulative[b] + i, call.past[b] + i);
     });
   }
   return rows;

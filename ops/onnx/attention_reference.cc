@@ -98,6 +98,16 @@ const Doubles& Stage(const Stages& stages, int64_t mode) {
   return *all[mode];
 }
 
+// out += the rows v [probabilities, size], each by its probability.
+void AddWeightedRows(const Doubles& probability, const double* v, int64_t size, double* out) {
+  for (const double p : probability) {
+    if (p != 0) {
+      for (int64_t d = 0; d < size; ++d) out[d] += p * v[d];
+    }
+    v += size;
+  }
+}
+
 }  // namespace
 
 absl::Status AttentionReference(KernelArgs& args) {
@@ -110,14 +120,9 @@ absl::Status AttentionReference(KernelArgs& args) {
     for (int64_t h = 0; h < call.q_heads; ++h) {
       for (int64_t i = 0; i < call.q_len; ++i) {
         const Stages stages = StagesOf(call, x, b, h, i);
-        double* out = y.data() + call.y.At(b, h, i);
-        for (int64_t j = 0; j < total; ++j) {
-          const double p = stages.probability[j];
-          if (p == 0) continue;
-          const double* v =
-              x.v.data() + ((b * call.kv_heads + call.KvHead(h)) * total + j) * call.v_size;
-          for (int64_t d = 0; d < call.v_size; ++d) out[d] += p * v[d];
-        }
+        const int64_t head = b * call.kv_heads + call.KvHead(h);
+        AddWeightedRows(stages.probability, x.v.data() + head * total * call.v_size, call.v_size,
+                        y.data() + call.y.At(b, h, i));
         if (!args.output(3).present()) continue;
         const Doubles& stage = Stage(stages, call.output_mode);
         scores.insert(scores.end(), stage.begin(), stage.end());

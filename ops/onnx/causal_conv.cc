@@ -72,6 +72,13 @@ struct Channel {
     if (i >= kept) return Load(input[i - kept]);
     return past == nullptr ? Compute<T>{0} : Load(past[i]);
   }
+  // sum + the kernel w over the inputs from i on.
+  double AddTaps(double sum, const T* w, int64_t i) const {
+    for (int64_t k = 0; k < kept + 1; ++k) {
+      sum += static_cast<double>(Load(w[k])) * static_cast<double>(At(i + k));
+    }
+    return sum;
+  }
 };
 
 template <typename T>
@@ -87,10 +94,8 @@ void RunTyped(const KernelArgs& args, bool silu) {
       const Channel<T> x{past == nullptr ? nullptr : past + n * (taps - 1),
                          args.input(0).as<T>() + n * length, taps - 1, length};
       for (int64_t t = 0; t < length; ++t) {
-        double sum = bias == nullptr ? 0 : static_cast<double>(Load(bias[n % channels]));
-        for (int64_t k = 0; k < taps; ++k) {
-          sum += static_cast<double>(Load(w[k])) * static_cast<double>(x.At(t + k));
-        }
+        const double start = bias == nullptr ? 0 : static_cast<double>(Load(bias[n % channels]));
+        double sum = x.AddTaps(start, w, t);
         if (silu) sum = SwishFn::Apply(sum, UnaryParams{.alpha = 1});
         args.output(0).as<T>()[n * length + t] = Store<T>(static_cast<Compute<T>>(sum));
       }

@@ -105,31 +105,44 @@ void Affine(const T* x, int64_t n, double factor, double offset, T* y) {
 // --- GroupNormalization, InstanceNormalization ---
 
 // Channels are normalised in groups. Scale and bias have a value for each channel, or each group.
-absl::Status NormaliseGroups(const KernelArgs& args, int64_t groups) {
-  const Planes planes = PlanesOf(args.input(0));
-  PF_ASSIGN_OR_RETURN(const float epsilon, args.node->FloatAttribute("epsilon", 1e-5f));
-  PF_ASSIGN_OR_RETURN(const Doubles scale, Decode(args.input(1)));
-  PF_ASSIGN_OR_RETURN(const Doubles bias, Decode(args.input(2)));
-  const int64_t per_group = planes.channels / std::max<int64_t>(groups, 1);
+struct GroupNorm {
+  Planes planes;
+  int64_t groups = 1;
+  double epsilon = 0;
+  Doubles scale, bias;
+};
+
+template <typename T>
+void NormaliseGroupsTyped(const KernelArgs& args, const GroupNorm& norm) {
+  const Planes& planes = norm.planes;
+  const int64_t per_group = planes.channels / std::max<int64_t>(norm.groups, 1);
   const int64_t n = per_group * planes.size;
-  const bool by_group = static_cast<int64_t>(scale.size()) != planes.channels;
-  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
-    ParallelFor(planes.images * groups, n + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T* x = args.input(0).as<T>() + i * n;
-        T* y = args.output(0).as<T>() + i * n;
-        const Statistics s = StatisticsOf(x, n);
-        const double inverse = 1 / std::sqrt(s.variance + static_cast<double>(epsilon));
-        for (int64_t c = 0; c < per_group; ++c) {
-          const int64_t group = i % groups;
-          const int64_t k = by_group ? group : group * per_group + c;
-          const double factor = inverse * scale[k];
-          Affine(x + c * planes.size, planes.size, factor, bias[k] - s.mean * factor,
-                 y + c * planes.size);
-        }
+  const bool by_group = static_cast<int64_t>(norm.scale.size()) != planes.channels;
+  ParallelFor(planes.images * norm.groups, n + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* x = args.input(0).as<T>() + i * n;
+      T* y = args.output(0).as<T>() + i * n;
+      const Statistics s = StatisticsOf(x, n);
+      const double inverse = 1 / std::sqrt(s.variance + norm.epsilon);
+      for (int64_t c = 0; c < per_group; ++c) {
+        const int64_t group = i % norm.groups;
+        const int64_t k = by_group ? group : group * per_group + c;
+        const double factor = inverse * norm.scale[k];
+        Affine(x + c * planes.size, planes.size, factor, norm.bias[k] - s.mean * factor,
+               y + c * planes.size);
       }
-    });
+    }
   });
+}
+
+absl::Status NormaliseGroups(const KernelArgs& args, int64_t groups) {
+  GroupNorm norm = {.planes = PlanesOf(args.input(0)), .groups = groups};
+  PF_ASSIGN_OR_RETURN(const float epsilon, args.node->FloatAttribute("epsilon", 1e-5f));
+  norm.epsilon = static_cast<double>(epsilon);
+  PF_ASSIGN_OR_RETURN(norm.scale, Decode(args.input(1)));
+  PF_ASSIGN_OR_RETURN(norm.bias, Decode(args.input(2)));
+  return Dispatch(Floats(), args.input(0).dtype,
+                  [&]<typename T>() { NormaliseGroupsTyped<T>(args, norm); });
 }
 
 absl::Status InferGroupNorm(ShapeContext& c) {
@@ -193,34 +206,50 @@ Statistics ChannelStatistics(const T* x, const Planes& planes, int64_t channel) 
   return s;
 }
 
+struct BatchNorm {
+  double epsilon = 0, momentum = 0;
+  bool training = false;
+  Doubles scale, bias;
+  Doubles mean, variance;  // running ones, which training updates
+};
+
+template <typename T>
+void NormaliseBatch(const TensorArg& x, const TensorArg& y, BatchNorm& norm) {
+  const Planes planes = PlanesOf(x);
+  for (int64_t c = 0; c < planes.channels; ++c) {
+    double& mean = norm.mean[c];
+    double& variance = norm.variance[c];
+    Statistics s{mean, variance};
+    if (norm.training) {
+      s = ChannelStatistics(x.as<T>(), planes, c);
+      mean = mean * norm.momentum + s.mean * (1 - norm.momentum);
+      variance = variance * norm.momentum + s.variance * (1 - norm.momentum);
+    }
+    const double factor = norm.scale[c] / std::sqrt(s.variance + norm.epsilon);
+    for (int64_t n = 0; n < planes.images; ++n) {
+      const int64_t at = (n * planes.channels + c) * planes.size;
+      Affine(x.as<T>() + at, planes.size, factor, norm.bias[c] - s.mean * factor, y.as<T>() + at);
+    }
+  }
+}
+
 absl::Status RunBatchNorm(KernelArgs& args) {
   const TensorArg& x = args.input(0);
-  const Planes planes = PlanesOf(x);
+  BatchNorm norm;
   PF_ASSIGN_OR_RETURN(const float epsilon, args.node->FloatAttribute("epsilon", 1e-5f));
   PF_ASSIGN_OR_RETURN(const float momentum, args.node->FloatAttribute("momentum", 0.9f));
   PF_ASSIGN_OR_RETURN(const int64_t training, args.node->IntAttribute("training_mode", 0));
-  PF_ASSIGN_OR_RETURN(const Doubles scale, Decode(args.input(1)));
-  PF_ASSIGN_OR_RETURN(const Doubles bias, Decode(args.input(2)));
-  PF_ASSIGN_OR_RETURN(Doubles mean, Decode(args.input(3)));
-  PF_ASSIGN_OR_RETURN(Doubles variance, Decode(args.input(4)));
-  PF_RETURN_IF_ERROR(Dispatch(Floats(), x.dtype, [&]<typename T>() {
-    for (int64_t c = 0; c < planes.channels; ++c) {
-      Statistics s{mean[c], variance[c]};
-      if (training != 0) {
-        s = ChannelStatistics(x.as<T>(), planes, c);
-        mean[c] = mean[c] * momentum + s.mean * (1 - static_cast<double>(momentum));
-        variance[c] = variance[c] * momentum + s.variance * (1 - static_cast<double>(momentum));
-      }
-      const double factor = scale[c] / std::sqrt(s.variance + static_cast<double>(epsilon));
-      for (int64_t n = 0; n < planes.images; ++n) {
-        const int64_t at = (n * planes.channels + c) * planes.size;
-        Affine(x.as<T>() + at, planes.size, factor, bias[c] - s.mean * factor,
-               args.output(0).as<T>() + at);
-      }
-    }
-  }));
-  if (args.output(1).present()) PF_RETURN_IF_ERROR(EncodeDoubles(mean, args.output(1), 0));
-  if (args.output(2).present()) PF_RETURN_IF_ERROR(EncodeDoubles(variance, args.output(2), 0));
+  norm.epsilon = static_cast<double>(epsilon);
+  norm.momentum = static_cast<double>(momentum);
+  norm.training = training != 0;
+  PF_ASSIGN_OR_RETURN(norm.scale, Decode(args.input(1)));
+  PF_ASSIGN_OR_RETURN(norm.bias, Decode(args.input(2)));
+  PF_ASSIGN_OR_RETURN(norm.mean, Decode(args.input(3)));
+  PF_ASSIGN_OR_RETURN(norm.variance, Decode(args.input(4)));
+  PF_RETURN_IF_ERROR(Dispatch(Floats(), x.dtype,
+                              [&]<typename T>() { NormaliseBatch<T>(x, args.output(0), norm); }));
+  if (args.output(1).present()) PF_RETURN_IF_ERROR(EncodeDoubles(norm.mean, args.output(1), 0));
+  if (args.output(2).present()) PF_RETURN_IF_ERROR(EncodeDoubles(norm.variance, args.output(2), 0));
   return absl::OkStatus();
 }
 

@@ -73,6 +73,20 @@ absl::Status ConvolveBytes(const KernelArgs& args, const ConvPlan& plan, int wei
   });
 }
 
+// Where the rows of a part's product go: output channels from `first` on, whose elements from `at`
+// on are `stride` apart.
+struct PartPlace {
+  int64_t first, at, stride;
+};
+template <typename Store>
+void StorePart(const IntegerProduct& product, const PartPlace& to, const Store& store) {
+  ParallelFor(product.m, product.n * 4, [&](int64_t row, int64_t end) {
+    for (; row < end; ++row) {
+      store(to.first + row, to.at + row * to.stride, product.y + row * product.y_stride, product.n);
+    }
+  });
+}
+
 // Calls store(m, at, sums, count): sums of output channel m at elements [at, at + count) of y. The
 // windows of a part of the output become the columns of a matrix, the weights are its left factor.
 template <typename Store>
@@ -112,12 +126,7 @@ absl::Status MultiplyWindows(KernelArgs& args, const ConvPlan& plan, int weights
       columns.Gather(shifts ? shifted : x, static_cast<uint8_t>(x_zeros[0]),
                      {begin, begin + product.n}, gathered);
       MultiplyIntegers(product, scratch);
-      ParallelFor(product.m, product.n * 4, [&](int64_t row, int64_t end) {
-        for (; row < end; ++row) {
-          store(first + row, (task * plan.group_outputs + row) * points + begin,
-                product.y + row * part, product.n);
-        }
-      });
+      StorePart(product, {first, task * plan.group_outputs * points + begin, points}, store);
     }
   }
   return absl::OkStatus();

@@ -254,6 +254,18 @@ class Walk {
   std::vector<int64_t> index_;
 };
 
+// The product of the inputs' elements at the offsets.
+template <typename T>
+Accumulator<Compute<T>> ProductAt(const KernelArgs& args, const std::vector<int64_t>& offsets) {
+  using Sum = Accumulator<Compute<T>>;
+  Sum product = 1;
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    const T* input = args.inputs[i].template as<T>();
+    product = MulFn::Apply(product, static_cast<Sum>(Load(input[offsets[i]])));
+  }
+  return product;
+}
+
 template <typename T>
 void EinsumTyped(const KernelArgs& args, const Loops& loops) {
   using Sum = Accumulator<Compute<T>>;
@@ -267,12 +279,7 @@ void EinsumTyped(const KernelArgs& args, const Loops& loops) {
       Walk inner(loops, loops.outputs, loops.dims.size());
       Sum sum = 0;
       for (int64_t k = 0; k < sum_size; ++k, inner.Next(at)) {
-        Sum product = 1;
-        for (size_t i = 0; i < at.size(); ++i) {
-          product =
-              MulFn::Apply(product, static_cast<Sum>(Load(args.inputs[i].template as<T>()[at[i]])));
-        }
-        sum = AddFn::Apply(sum, product);
+        sum = AddFn::Apply(sum, ProductAt<T>(args, at));
       }
       args.output(0).template as<T>()[point] = Store<T>(static_cast<Compute<T>>(sum));
     }

@@ -99,19 +99,23 @@ struct Product {
   bool transposed = false;  // the right side is [columns, inner]
 };
 
+void MultiplyRow(const Product& p, const double* left, const double* right, double* y) {
+  for (int64_t c = 0; c < p.columns; ++c) {
+    double sum = 0;
+    for (int64_t i = 0; i < p.inner; ++i) {
+      sum += left[i] * right[p.transposed ? c * p.inner + i : i * p.columns + c];
+    }
+    y[c] = sum;
+  }
+}
+
 Doubles Multiply(const Product& p, const Doubles& a, const Doubles& b) {
   Doubles y(static_cast<size_t>(p.count * p.rows * p.columns));
   ParallelFor(p.count * p.rows, p.inner * p.columns + 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const double* left = a.data() + row * p.inner;
-      const double* right = b.data() + row / p.rows / p.group * p.inner * p.columns;
-      for (int64_t c = 0; c < p.columns; ++c) {
-        double sum = 0;
-        for (int64_t i = 0; i < p.inner; ++i) {
-          sum += left[i] * right[p.transposed ? c * p.inner + i : i * p.columns + c];
-        }
-        y[row * p.columns + c] = sum;
-      }
+      const int64_t matrix = row / p.rows / p.group;
+      MultiplyRow(p, a.data() + row * p.inner, b.data() + matrix * p.inner * p.columns,
+                  y.data() + row * p.columns);
     }
   });
   return y;

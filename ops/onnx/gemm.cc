@@ -52,6 +52,21 @@ Bias BiasOf(const TensorArg& c) {
   return {rows == 1 ? 0 : columns, columns == 1 ? 0 : 1};
 }
 
+// alpha * dot + beta * c, where there is a c. Integers have the factors as whole numbers.
+template <typename T>
+T ScaledSum(ProductSum<T> dot, float alpha, float beta, const T* c) {
+  const auto factor = [](float value) {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<uint64_t>(static_cast<int64_t>(value));
+    } else {
+      return static_cast<ProductSum<T>>(value);
+    }
+  };
+  ProductSum<T> sum = dot * factor(alpha);
+  if (c != nullptr) sum += factor(beta) * static_cast<ProductSum<T>>(*c);
+  return static_cast<T>(sum);
+}
+
 template <typename T>
 void ReferenceLoops(KernelArgs& args, const ProductSpec& spec, float beta) {
   const ProductDims dims = DimsOf(spec, args.input(0), args.input(1));
@@ -60,28 +75,13 @@ void ReferenceLoops(KernelArgs& args, const ProductSpec& spec, float beta) {
   const T* c = args.input(2).present() ? args.input(2).as<T>() : nullptr;
   const Bias bias = BiasOf(args.input(2));
   T* y = args.output(0).as<T>();
-  using Sum = std::conditional_t<kIsSmallFloat<T>, float, double>;
   for (int64_t row = 0; row < dims.m; ++row) {
     for (int64_t column = 0; column < dims.n; ++column) {
       const auto dot =
           ReferenceDot(a + row * (spec.trans_a ? 1 : dims.k), spec.trans_a ? dims.m : 1,
                        b + column * (spec.trans_b ? dims.k : 1), spec.trans_b ? 1 : dims.n, dims.k);
-      if constexpr (std::is_integral_v<T>) {
-        // Integers have the factors as whole numbers.
-        uint64_t sum = dot * static_cast<uint64_t>(static_cast<int64_t>(spec.alpha));
-        if (c != nullptr) {
-          sum += static_cast<uint64_t>(static_cast<int64_t>(beta)) *
-                 static_cast<uint64_t>(c[row * bias.row_stride + column * bias.column_stride]);
-        }
-        *y++ = static_cast<T>(sum);
-      } else {
-        Sum sum = dot * static_cast<Sum>(spec.alpha);
-        if (c != nullptr) {
-          sum += static_cast<Sum>(beta) *
-                 static_cast<Sum>(c[row * bias.row_stride + column * bias.column_stride]);
-        }
-        *y++ = static_cast<T>(sum);
-      }
+      const int64_t at = row * bias.row_stride + column * bias.column_stride;
+      *y++ = ScaledSum(dot, spec.alpha, beta, c == nullptr ? nullptr : c + at);
     }
   }
 }

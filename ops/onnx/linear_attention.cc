@@ -174,6 +174,19 @@ void AddOutput(const Call& call, const double* q, const double* state, double* o
   }
 }
 
+// All tokens of sequence and key head n, through its state, for the query heads that share it.
+void RunHead(const Call& call, int64_t n, double* state, double* output) {
+  const int64_t b = n / call.p.kv_heads, h = n % call.p.kv_heads;
+  const int64_t group = call.p.q_heads / call.p.kv_heads;
+  for (int64_t row = b * call.tokens; row < (b + 1) * call.tokens; ++row) {
+    Update(call, row, h, state);
+    for (int64_t head = h * group; head < (h + 1) * group; ++head) {
+      AddOutput(call, call.Row(kQuery, row, head, call.p.q_heads, call.dk), state,
+                output + (row * call.p.q_heads + head) * call.dv);
+    }
+  }
+}
+
 absl::Status RunLinearAttention(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Call call, ReadCall(args));
   const int64_t size = call.dk * call.dv;
@@ -184,15 +197,7 @@ absl::Status RunLinearAttention(KernelArgs& args) {
   const int64_t work = call.tokens * size * (group + 2) + 1;
   ParallelFor(call.batch * call.p.kv_heads, work, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      const int64_t b = n / call.p.kv_heads, h = n % call.p.kv_heads;
-      double* state = states.data() + n * size;
-      for (int64_t row = b * call.tokens; row < (b + 1) * call.tokens; ++row) {
-        Update(call, row, h, state);
-        for (int64_t head = h * group; head < (h + 1) * group; ++head) {
-          AddOutput(call, call.Row(kQuery, row, head, call.p.q_heads, call.dk), state,
-                    output.data() + (row * call.p.q_heads + head) * call.dv);
-        }
-      }
+      RunHead(call, n, states.data() + n * size, output.data());
     }
   });
   PF_RETURN_IF_ERROR(EncodeDoubles(output, args.output(0), 0));

@@ -21,6 +21,22 @@ absl::Status InferLp(ShapeContext& c) {
   return InferSameShape(c);
 }
 
+// A line of n elements, `stride` apart, over its p-norm.
+template <typename T>
+void NormaliseLine(const T* from, T* to, int64_t n, int64_t stride, int64_t p) {
+  double norm = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto value = static_cast<double>(Load(from[i * stride]));
+    norm += p == 1 ? std::fabs(value) : value * value;
+  }
+  if (p == 2) norm = std::sqrt(norm);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto value = static_cast<double>(Load(from[i * stride]));
+    // Nothing has no direction: zeros stay zeros.
+    to[i * stride] = Store<T>(static_cast<Compute<T>>(norm == 0 ? 0 : value / norm));
+  }
+}
+
 absl::Status RunLp(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   PF_ASSIGN_OR_RETURN(const int64_t p, args.node->IntAttribute("p", 2));
@@ -33,19 +49,7 @@ absl::Status RunLp(KernelArgs& args) {
     ParallelFor(lines, n + 1, [&](int64_t begin, int64_t end) {
       for (int64_t line = begin; line < end; ++line) {
         const int64_t start = line / stride * stride * n + line % stride;
-        const T* from = x.as<T>() + start;
-        T* to = args.output(0).as<T>() + start;
-        double norm = 0;
-        for (int64_t i = 0; i < n; ++i) {
-          const auto value = static_cast<double>(Load(from[i * stride]));
-          norm += p == 1 ? std::fabs(value) : value * value;
-        }
-        if (p == 2) norm = std::sqrt(norm);
-        for (int64_t i = 0; i < n; ++i) {
-          const auto value = static_cast<double>(Load(from[i * stride]));
-          // Nothing has no direction: zeros stay zeros.
-          to[i * stride] = Store<T>(static_cast<Compute<T>>(norm == 0 ? 0 : value / norm));
-        }
+        NormaliseLine(x.as<T>() + start, args.output(0).as<T>() + start, n, stride, p);
       }
     });
   });

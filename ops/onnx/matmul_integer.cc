@@ -76,6 +76,15 @@ int32_t ZeroPoint(const TensorArg& zero, int64_t matrix, int64_t line, int64_t l
   return values[zero.dims.size() == 1 ? line : matrix * lines + line];
 }
 
+// row += value * (b - b_zero). Through uint32_t: a sum that overflows wraps, as the hardware's does.
+template <typename B>
+void AddProducts(int32_t value, const B* b, const std::vector<int32_t>& b_zero, int32_t* row) {
+  for (size_t j = 0; j < b_zero.size(); ++j) {
+    row[j] = static_cast<int32_t>(static_cast<uint32_t>(row[j]) +
+                                  static_cast<uint32_t>(value * (b[j] - b_zero[j])));
+  }
+}
+
 // One [M, K] by [K, N] product.
 template <typename A, typename B>
 void Multiply(const KernelArgs& args, const int64_t (&sizes)[3], const int64_t (&matrices)[3]) {
@@ -90,14 +99,7 @@ void Multiply(const KernelArgs& args, const int64_t (&sizes)[3], const int64_t (
       const int32_t a_zero = ZeroPoint<A>(args.input(2), matrices[0], i, m);
       int32_t* row = y + i * n;
       std::fill(row, row + n, 0);
-      for (int64_t t = 0; t < k; ++t) {
-        const int32_t value = a[i * k + t] - a_zero;
-        // Through uint32_t: a sum that overflows wraps, as the hardware's does.
-        for (int64_t j = 0; j < n; ++j) {
-          row[j] = static_cast<int32_t>(static_cast<uint32_t>(row[j]) +
-                                        static_cast<uint32_t>(value * (b[t * n + j] - b_zero[j])));
-        }
-      }
+      for (int64_t t = 0; t < k; ++t) AddProducts(a[i * k + t] - a_zero, b + t * n, b_zero, row);
     }
   });
 }
@@ -119,6 +121,19 @@ void MultiplyFast(const KernelArgs& args, const int64_t (&sizes)[3], const int64
   MultiplyIntegers(product, args.scratch->Get(IntegerProductScratchBytes(m, k, n)));
 }
 
+// The products of all matrices, broadcast.
+template <bool fast, typename A, typename B>
+void MultiplyAll(const KernelArgs& args, const BroadcastPlan& plan, const int64_t (&sizes)[3]) {
+  plan.ForEachRow(0, plan.size(), [&](int64_t position, int64_t n, const int64_t* offsets) {
+    for (int64_t i = 0; i < n; ++i) {
+      (fast ? MultiplyFast<A, B> : Multiply<A, B>)(args, sizes,
+                                                   {offsets[0] + i * plan.row_stride(0),
+                                                    offsets[1] + i * plan.row_stride(1),
+                                                    position + i});
+    }
+  });
+}
+
 template <bool fast>
 absl::Status RunMatMulInteger(KernelArgs& args) {
   const std::vector<int64_t> a = MatrixDims(args.input(0).dims, true);
@@ -134,16 +149,8 @@ absl::Status RunMatMulInteger(KernelArgs& args) {
   const BroadcastPlan plan(batch, {a_batch, b_batch});
   const int64_t sizes[3] = {a[a.size() - 2], a.back(), b.back()};
   return Dispatch(Bytes(), args.input(0).dtype, [&]<typename A>() {
-    return Dispatch(Bytes(), args.input(1).dtype, [&]<typename B>() {
-      plan.ForEachRow(0, plan.size(), [&](int64_t position, int64_t n, const int64_t* offsets) {
-        for (int64_t i = 0; i < n; ++i) {
-          (fast ? MultiplyFast<A, B> : Multiply<A, B>)(args, sizes,
-                                                       {offsets[0] + i * plan.row_stride(0),
-                                                        offsets[1] + i * plan.row_stride(1),
-                                                        position + i});
-        }
-      });
-    });
+    return Dispatch(Bytes(), args.input(1).dtype,
+                    [&]<typename B>() { MultiplyAll<fast, A, B>(args, plan, sizes); });
   });
 }
 

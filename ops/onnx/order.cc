@@ -70,6 +70,20 @@ void Accumulate(const Lines& lines, CumulativeRules rules, const T* x, T* y, int
   }
 }
 
+// Of all lines; x and y are not empty.
+template <typename Fn, typename T>
+void AccumulateAll(const Lines& lines, CumulativeRules rules, const T* x, T* y) {
+  const int64_t groups = (lines.stride + kLineGroup - 1) / kLineGroup;
+  const int64_t work = 8 * lines.size * std::min(lines.stride, kLineGroup);
+  ParallelFor(lines.count / lines.stride * groups, work, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t first = task % groups * kLineGroup;
+      const int64_t at = task / groups * lines.stride * lines.size + first;
+      Accumulate<Fn>(lines, rules, x + at, y + at, std::min(kLineGroup, lines.stride - first));
+    }
+  });
+}
+
 template <typename Fn>
 absl::Status RunCumulative(KernelArgs& args) {
   const TensorArg& x = args.input(0);
@@ -79,19 +93,8 @@ absl::Status RunCumulative(KernelArgs& args) {
   if (x.size() == 0) return absl::OkStatus();
   const Lines lines(x.dims, KernelAxis(IndexValues(args.input(1))[0], x.dims.size()));
   const CumulativeRules rules = {exclusive != 0, reverse != 0};
-  const int64_t groups = (lines.stride + kLineGroup - 1) / kLineGroup;
-  const int64_t work = 8 * lines.size * std::min(lines.stride, kLineGroup);
   return DispatchType(x.dtype, [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, bool>) {
-      ParallelFor(lines.count / lines.stride * groups, work, [&](int64_t begin, int64_t end) {
-        for (int64_t task = begin; task < end; ++task) {
-          const int64_t first = task % groups * kLineGroup;
-          const int64_t at = task / groups * lines.stride * lines.size + first;
-          Accumulate<Fn>(lines, rules, x.as<T>() + at, y.as<T>() + at,
-                         std::min(kLineGroup, lines.stride - first));
-        }
-      });
-    }
+    if constexpr (!std::is_same_v<T, bool>) AccumulateAll<Fn>(lines, rules, x.as<T>(), y.as<T>());
   });
 }
 

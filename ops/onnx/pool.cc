@@ -76,6 +76,16 @@ int64_t CountOf(const Window& window, size_t axes, int64_t point, bool with_pads
   return count;
 }
 
+// What the sums of a row are divided by: the taps that count, `across` in the other axes.
+void SetDivisors(const WindowAxis& axis, int64_t across, bool with_pads,
+                 std::vector<float>& divisors) {
+  for (int64_t o = 0; o < axis.output; ++o) {
+    // No tap counts where the sum is 0: 1 is as good a divisor.
+    const int64_t count = across * CountOf(axis, o, with_pads);
+    divisors[o] = static_cast<float>(std::max<int64_t>(count, 1));
+  }
+}
+
 absl::Status RunAverageRows(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t with_pads, args.node->IntAttribute("count_include_pad", 0));
   constexpr PoolFold kSum = {nullptr, AddRow, 0};
@@ -88,15 +98,24 @@ absl::Status RunAverageRows(KernelArgs& args) {
                const int64_t across = CountOf(window, rows.outer().size(), row, with_pads != 0);
                if (across != divisors_of) {
                  divisors_of = across;
-                 for (int64_t o = 0; o < width; ++o) {
-                   // No tap counts where the sum is 0: 1 is as good a divisor.
-                   const int64_t count = across * CountOf(window.back(), o, with_pads != 0);
-                   divisors[o] = static_cast<float>(std::max<int64_t>(count, 1));
-                 }
+                 SetDivisors(window.back(), across, with_pads != 0, divisors);
                }
                DivRow({y, 1, divisors.data(), 1}, y, width);
              });
   });
+}
+
+// Of the elements of plane x under output point `point`.
+template <typename T>
+double MeanOf(const Window& window, int64_t point, bool with_pads, const T* x) {
+  double sum = 0;
+  int64_t count = 0;
+  ForEachTap(window, point, [&](int64_t, int64_t offset) {
+    sum += static_cast<double>(Load(x[offset]));
+    ++count;
+  });
+  if (with_pads) count = CountOf(window, window.size(), point, true);
+  return count == 0 ? 0 : sum / static_cast<double>(count);
 }
 
 absl::Status RunAverage(KernelArgs& args) {
@@ -106,14 +125,7 @@ absl::Status RunAverage(KernelArgs& args) {
       const T* x = args.input(0).as<T>() + plane * NumInputs(window);
       T* y = args.output(0).as<T>() + plane * NumOutputs(window);
       for (int64_t point = 0, points = NumOutputs(window); point < points; ++point) {
-        double sum = 0;
-        int64_t count = 0;
-        ForEachTap(window, point, [&](int64_t, int64_t offset) {
-          sum += static_cast<double>(Load(x[offset]));
-          ++count;
-        });
-        if (with_pads != 0) count = CountOf(window, window.size(), point, true);
-        const double mean = count == 0 ? 0 : sum / static_cast<double>(count);
+        const double mean = MeanOf(window, point, with_pads != 0, x);
         y[point] = Store<T>(static_cast<Compute<T>>(mean));
       }
     });
@@ -122,6 +134,16 @@ absl::Status RunAverage(KernelArgs& args) {
 
 // --- LpPool ---
 
+// The p-norm of the elements of plane x under output point `point`.
+template <typename T>
+double NormOf(const Window& window, int64_t point, int64_t p, const T* x) {
+  double sum = 0;
+  ForEachTap(window, point, [&](int64_t, int64_t offset) {
+    sum += std::pow(std::fabs(static_cast<double>(Load(x[offset]))), p);
+  });
+  return std::pow(sum, 1.0 / static_cast<double>(p));
+}
+
 absl::Status RunLp(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t p, args.node->IntAttribute("p", 2));
   return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
@@ -129,11 +151,7 @@ absl::Status RunLp(KernelArgs& args) {
       const T* x = args.input(0).as<T>() + plane * NumInputs(window);
       T* y = args.output(0).as<T>() + plane * NumOutputs(window);
       for (int64_t point = 0, points = NumOutputs(window); point < points; ++point) {
-        double sum = 0;
-        ForEachTap(window, point, [&](int64_t, int64_t offset) {
-          sum += std::pow(std::fabs(static_cast<double>(Load(x[offset]))), p);
-        });
-        y[point] = Store<T>(static_cast<Compute<T>>(std::pow(sum, 1.0 / static_cast<double>(p))));
+        y[point] = Store<T>(static_cast<Compute<T>>(NormOf(window, point, p, x)));
       }
     });
   });

@@ -87,6 +87,17 @@ absl::Status RunReference(KernelArgs& args) {
   });
 }
 
+// One row of n elements, `stride` apart: 1 at the first of the largest.
+template <typename T>
+void HardmaxStrided(const T* x, T* y, int64_t n, int64_t stride) {
+  int64_t best = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (Load(x[i * stride]) > Load(x[best * stride])) best = i;
+    y[i * stride] = Store<T>(0);
+  }
+  y[best * stride] = Store<T>(1);
+}
+
 absl::Status RunHardmax(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const AxisView view, ViewOf(args));
   return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
@@ -96,13 +107,7 @@ absl::Status RunHardmax(KernelArgs& args) {
     ParallelFor(rows, std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t offset = row / view.inner * view.n * view.inner + row % view.inner;
-        int64_t best = 0;
-        for (int64_t i = 0; i < view.n; ++i) {
-          const int64_t at = offset + i * view.inner;
-          if (Load(x[at]) > Load(x[offset + best * view.inner])) best = i;
-          y[at] = Store<T>(0);
-        }
-        y[offset + best * view.inner] = Store<T>(1);
+        HardmaxStrided(x + offset, y + offset, view.n, view.inner);
       }
     });
   });

@@ -36,27 +36,28 @@ std::vector<TurboQuantFormat> FormatsFor(int64_t head_size, int64_t slot_bytes,
   return formats;
 }
 
+// Whether the value is a float table of these dims; 0 stands for 8 or 16.
+bool IsTable(const Value& value, const std::vector<int64_t>& dims) {
+  const int rank = static_cast<int>(dims.size());
+  if (value.dtype() != DataType::kFloat || Rank(value) != rank) return false;
+  for (int axis = 0; axis < rank; ++axis) {
+    const int64_t dim = BackDim(value, rank - axis);
+    if (dims[axis] > 0 ? dim != dims[axis] : dim != 8 && dim != 16) return false;
+  }
+  return true;
+}
+
 void AddTablePorts(const TableInputs& tables, int64_t head_size, std::vector<FusionPort>& ports) {
   const auto table = [](std::string name, ProbeRole role, std::vector<int64_t> dims) {
-    return FusionPort{.name = std::move(name),
-                      .role = role,
-                      .metadata = true,
-                      .fits = [dims = std::move(dims)](const Value& value) {
-                        const int rank = static_cast<int>(dims.size());
-                        if (value.dtype() != DataType::kFloat || Rank(value) != rank) return false;
-                        for (int axis = 0; axis < rank; ++axis) {
-                          const int64_t dim = BackDim(value, rank - axis);
-                          if (dims[axis] > 0 ? dim != dims[axis] : dim != 8 && dim != 16) {
-                            return false;
-                          }
-                        }
-                        return true;
-                      }};
+    return FusionPort{
+        .name = std::move(name),
+        .role = role,
+        .metadata = true,
+        .fits = [dims = std::move(dims)](const Value& value) { return IsTable(value, dims); }};
   };
   if (tables.rotation) {
     ports.push_back(table("rotation", ProbeRole::kTable, {head_size, head_size}));
   }
-  // 8 or 16 of them.
   if (tables.centroids) ports.push_back(table("centroids", ProbeRole::kLevels, {0}));
 }
 
@@ -108,6 +109,21 @@ std::string InsertText(const SlotInsert& insert, const SlotForm& slots, const Bo
                 TablesText(insert.tables, transposed), ")  ", view.after, "}");
 }
 
+// One text for each format, and each way round of a rotation, that the bound ports may have.
+std::vector<std::string> InsertTexts(const SlotInsert& insert, const SlotForm& slots,
+                                     const BoundPorts& ports) {
+  std::vector<std::string> texts;
+  for (const TurboQuantFormat& format :
+       FormatsFor(insert.head_size, insert.slot_bytes, insert.tables)) {
+    if (!TablesFit(insert.tables, format, ports)) continue;
+    for (const bool transposed : {false, true}) {
+      if (transposed && !insert.tables.rotation) continue;
+      texts.push_back(InsertText(insert, slots, ports, format, transposed));
+    }
+  }
+  return texts;
+}
+
 absl::StatusOr<bool> FuseInsert(FusionSearch& search, const SlotInsert& insert) {
   for (const SlotForm& slots : SlotForms(insert.block_size)) {
     std::vector<FusionPort> ports = {CachePort("kv_cache", insert.output)};
@@ -118,14 +134,7 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const SlotInsert& insert) 
     const auto draft = [&](const BoundPorts& bound, const ComputedRegion&) {
       Draft result;
       if (bound.at("key")->dtype() != bound.at("value")->dtype()) return result;
-      for (const TurboQuantFormat& format :
-           FormatsFor(insert.head_size, insert.slot_bytes, insert.tables)) {
-        if (!TablesFit(insert.tables, format, bound)) continue;
-        for (const bool transposed : {false, true}) {
-          if (transposed && !insert.tables.rotation) continue;
-          result.texts.push_back(InsertText(insert, slots, bound, format, transposed));
-        }
-      }
+      result.texts = InsertTexts(insert, slots, bound);
       result.rules = {kSlotBytes};
       const int64_t row = insert.heads * insert.slot_bytes * insert.block_size;
       SetSlotLimits(bound, UnitsOf(*insert.output, row), insert.block_size, result);

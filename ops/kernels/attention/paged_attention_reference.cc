@@ -225,15 +225,20 @@ class RowAttention {
   float lse_ = 0;
 };
 
+absl::Status RunSequence(const PagedAttentionProblem& problem, int64_t b) {
+  for (int64_t i = 0; i < problem.num_queries(b); ++i) {
+    for (int64_t h = 0; h < problem.num_heads; ++h) {
+      PF_RETURN_IF_ERROR(RowAttention(problem, b, i, h).Run());
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunPagedAttentionReference(const PagedAttentionProblem& problem) {
   for (int64_t b = 0; b < problem.num_sequences; ++b) {
-    for (int64_t i = 0; i < problem.num_queries(b); ++i) {
-      for (int64_t h = 0; h < problem.num_heads; ++h) {
-        PF_RETURN_IF_ERROR(RowAttention(problem, b, i, h).Run());
-      }
-    }
+    PF_RETURN_IF_ERROR(RunSequence(problem, b));
   }
   return absl::OkStatus();
 }

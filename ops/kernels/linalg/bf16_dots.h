@@ -13,6 +13,31 @@
 namespace pagefuse {
 
 #define PF_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512bf16")))
+// A step of an inner loop, whose sums have to stay in registers.
+#define PF_AVX512_BF16_INLINE PF_AVX512_BF16 __attribute__((always_inline)) inline
+
+// One pair of k, the first of which is at `words`, in all places.
+PF_AVX512_BF16_INLINE __m512bh Pair(const uint16_t* words) {
+  int32_t pair;
+  std::memcpy(&pair, words, sizeof(pair));
+  return (__m512bh)_mm512_set1_epi32(pair);
+}
+
+// sums += the products of one pair of k: rows `a`, kTileDepth words apart, times the columns `b`
+// of kBlocks streams, b_stride words apart.
+template <int kRows, int kBlocks>
+PF_AVX512_BF16_INLINE void AddPairs(const uint16_t* a, const uint16_t* b, int64_t b_stride,
+                                    __m512 (&sums)[kBlocks][kRows]) {
+  __m512bh columns[kBlocks];
+#pragma GCC unroll 4
+  for (int n = 0; n < kBlocks; ++n) columns[n] = (__m512bh)_mm512_load_si512(b + n * b_stride);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const __m512bh row = Pair(a + r * kTileDepth);
+#pragma GCC unroll 4
+    for (int n = 0; n < kBlocks; ++n) sums[n][r] = _mm512_dpbf16_ps(sums[n][r], columns[n], row);
+  }
+}
 
 // c[block][r][16] (+)= rows [0, kRows) of A tiles times kBlocks streams of B tiles, b_stride words
 // apart; C tiles are c_stride floats apart. A row's sum takes pair after pair of k, whatever kRows
@@ -44,21 +69,7 @@ PF_AVX512_BF16 void DotTiles(const DotOperands& in) {
   for (int64_t t = 0; t < in.k_tiles; ++t, a += kTileWords) {
     in.coming.Ask(t);
     for (int64_t k = 0; k < kTileDepth; k += 2, b += 2 * kTileColumns) {
-      __m512bh columns[kBlocks];
-#pragma GCC unroll 4
-      for (int n = 0; n < kBlocks; ++n) {
-        columns[n] = (__m512bh)_mm512_load_si512(b + n * in.b_stride);
-      }
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        int32_t pair;
-        std::memcpy(&pair, a + r * kTileDepth + k, sizeof(pair));
-        const auto row = (__m512bh)_mm512_set1_epi32(pair);
-#pragma GCC unroll 4
-        for (int n = 0; n < kBlocks; ++n) {
-          sums[n][r] = _mm512_dpbf16_ps(sums[n][r], columns[n], row);
-        }
-      }
+      AddPairs(a + k, b, in.b_stride, sums);
     }
   }
 #pragma GCC unroll 4

@@ -12,12 +12,6 @@ namespace {
 // As many sums as registers hold, beside the operands.
 constexpr int kSums = 16;
 
-PF_AVX512_BF16 inline __m512bh Pair(const uint16_t* words) {
-  int32_t pair;
-  std::memcpy(&pair, words, sizeof(pair));
-  return (__m512bh)_mm512_set1_epi32(pair);
-}
-
 PF_AVX512_BF16 inline __m512bh Quad(const uint16_t* words) {
   int64_t quad;
   std::memcpy(&quad, words, sizeof(quad));
@@ -36,6 +30,37 @@ template <int kCount>
 PF_AVX512_BF16 inline void EndSums(const __m512 (&sums)[kCount], float* c) {
 #pragma GCC unroll 16
   for (int r = 0; r < kCount; ++r) _mm512_store_ps(c + r * kTileColumns, sums[r]);
+}
+
+// low, high += the products of quads k of the rows and the two vectors of columns at q.
+template <int kCount>
+PF_AVX512_BF16_INLINE void AddQuads(const uint16_t* q, const uint16_t* const (&rows)[kCount],
+                                    int64_t k, __m512 (&low)[kCount], __m512 (&high)[kCount]) {
+  const auto low_columns = (__m512bh)_mm512_load_si512(q);
+  const auto high_columns = (__m512bh)_mm512_load_si512(q + 32);
+#pragma GCC unroll 8
+  for (int r = 0; r < kCount; ++r) {
+    const __m512bh row = Quad(rows[r] + k);
+    low[r] = _mm512_dpbf16_ps(low[r], low_columns, row);
+    high[r] = _mm512_dpbf16_ps(high[r], high_columns, row);
+  }
+}
+
+// low, high += the products of pairs `a`, kTileDepth words apart, and 32 columns of two rows.
+template <int kCount>
+PF_AVX512_BF16_INLINE void AddRowPairs(const uint16_t* a, const uint16_t* even_row,
+                                       const uint16_t* odd_row, __m512 (&low)[kCount],
+                                       __m512 (&high)[kCount]) {
+  const __m512i even = _mm512_loadu_si512(even_row);
+  const __m512i odd = _mm512_loadu_si512(odd_row);
+  const auto low_columns = (__m512bh)_mm512_unpacklo_epi16(even, odd);
+  const auto high_columns = (__m512bh)_mm512_unpackhi_epi16(even, odd);
+#pragma GCC unroll 8
+  for (int r = 0; r < kCount; ++r) {
+    const __m512bh weights = Pair(a + r * kTileDepth);
+    low[r] = _mm512_dpbf16_ps(low[r], low_columns, weights);
+    high[r] = _mm512_dpbf16_ps(high[r], high_columns, weights);
+  }
 }
 
 }  // namespace
@@ -59,15 +84,8 @@ PF_AVX512_BF16 void MultiplyRowsByQuads(const RowsByQuads& in) {
     for (int64_t t = 0; t < in.k_tiles; ++t) {
       coming.Ask(t);
       for (int64_t k = t * kTileDepth; k < (t + 1) * kTileDepth; k += kQuad) {
-        const auto low_columns = (__m512bh)_mm512_load_si512(q);
-        const auto high_columns = (__m512bh)_mm512_load_si512(q + 32);
+        AddQuads(q, rows, k, low, high);
         q += kQuad * kTileColumns;
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const __m512bh row = Quad(rows[r] + k);
-          low[r] = _mm512_dpbf16_ps(low[r], low_columns, row);
-          high[r] = _mm512_dpbf16_ps(high[r], high_columns, row);
-        }
       }
     }
 #pragma GCC unroll 8
@@ -91,16 +109,7 @@ PF_AVX512_BF16 void MultiplyTilesByRows(const TilesByRows& in) {
     const uint16_t* const* rows = in.rows;
     for (int64_t t = 0; t < in.k_tiles; ++t, a += kTileWords) {
       for (int64_t k = 0; k < kTileDepth; k += 2, rows += 2) {
-        const __m512i even = _mm512_loadu_si512(rows[0] + in.column);
-        const __m512i odd = _mm512_loadu_si512(rows[1] + in.column);
-        const auto low_columns = (__m512bh)_mm512_unpacklo_epi16(even, odd);
-        const auto high_columns = (__m512bh)_mm512_unpackhi_epi16(even, odd);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const __m512bh weights = Pair(a + r * kTileDepth + k);
-          low[r] = _mm512_dpbf16_ps(low[r], low_columns, weights);
-          high[r] = _mm512_dpbf16_ps(high[r], high_columns, weights);
-        }
+        AddRowPairs(a + k, rows[0] + in.column, rows[1] + in.column, low, high);
       }
     }
     EndSums(low, in.c[0] + first * kTileColumns);

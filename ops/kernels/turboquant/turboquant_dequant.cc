@@ -48,24 +48,28 @@ void DequantRow(const TurboQuantDequantCall& call, const std::vector<float>& rot
   for (int64_t d = 0; d < size; ++d) value[d] = Float16(row[d]);
 }
 
+// All positions of one head of sequence b; zeros behind its last.
+void DequantHead(const TurboQuantDequantCall& call, const std::vector<float>& rotation, int64_t b,
+                 int64_t head) {
+  const int64_t size = call.cache.format.head_size;
+  for (int64_t j = 0; j < call.num_positions; ++j) {
+    const int64_t at = ((b * call.num_heads + head) * call.num_positions + j) * size;
+    if (j < call.seq_lens[b]) {
+      DequantRow(call, rotation, call.Slot(b, head, j), call.key + at, call.value + at);
+      continue;
+    }
+    std::fill_n(call.key + at, size, Float16::FromBits(0));
+    std::fill_n(call.value + at, size, Float16::FromBits(0));
+  }
+}
+
 }  // namespace
 
 void DequantTurboQuant(const TurboQuantDequantCall& call) {
-  const int64_t size = call.cache.format.head_size;
   std::vector<float> rotation;
   if (call.inverse_rotate) rotation = RoundedRotation(call);
   for (int64_t b = 0; b < call.num_sequences; ++b) {
-    for (int64_t head = 0; head < call.num_heads; ++head) {
-      for (int64_t j = 0; j < call.num_positions; ++j) {
-        const int64_t at = ((b * call.num_heads + head) * call.num_positions + j) * size;
-        if (j < call.seq_lens[b]) {
-          DequantRow(call, rotation, call.Slot(b, head, j), call.key + at, call.value + at);
-          continue;
-        }
-        std::fill_n(call.key + at, size, Float16::FromBits(0));
-        std::fill_n(call.value + at, size, Float16::FromBits(0));
-      }
-    }
+    for (int64_t head = 0; head < call.num_heads; ++head) DequantHead(call, rotation, b, head);
   }
 }
 
