@@ -44,22 +44,27 @@ class Comparison {
         found_(NumbersOf(found)) {
     if (before.defined()) before_ = NumbersOf(before);
     row_ = expected.rank() == 0 ? 1 : std::max<int64_t>(expected.dims().back(), 1);
+    places_.resize(row_);
   }
 
   absl::Status Run() {
     for (size_t i = 0; i < expected_.size(); ++i) {
-      written_ += before_.empty() || before_[i] != expected_[i] ? 1 : 0;
+      const bool written = before_.empty() || before_[i] != expected_[i];
+      written_ += written ? 1 : 0;
+      Place& place = places_[static_cast<int64_t>(i) % row_];
+      place.written += written ? 1 : 0;
       unequal_ += expected_[i] != found_[i] && !std::isnan(found_[i]) ? 1 : 0;
       if (Same(i)) continue;
       if (first_ < 0) first_ = static_cast<int64_t>(i);
       const int64_t row = static_cast<int64_t>(i) / row_;
       rows_ += row != last_row_ ? 1 : 0;
       last_row_ = row;
+      ++place.differing;
       ++differing_;
     }
     if (written_ == 0) return absl::FailedPreconditionError("nothing is written");
     const double all_rows = static_cast<double>(expected_.size()) / static_cast<double>(row_);
-    const bool few = differing_ <= rule_.share * static_cast<double>(written_) &&
+    const bool few = differing_ <= rule_.share * static_cast<double>(written_) && AreSpread() &&
                      unequal_ <= rule_.unequal * static_cast<double>(expected_.size());
     const bool few_rows = before_.empty() && rows_ <= rule_.rows * all_rows;
     if (few || few_rows) return absl::OkStatus();
@@ -73,6 +78,19 @@ class Comparison {
   }
 
  private:
+  // The elements at one place of all rows.
+  struct Place {
+    int64_t written = 0, differing = 0;
+  };
+
+  // Rounding differs anywhere; what differs again and again at one place is computed otherwise.
+  bool AreSpread() const {
+    constexpr int64_t kRowsPerDifference = 4;
+    return std::all_of(places_.begin(), places_.end(), [](const Place& place) {
+      return place.differing <= std::max<int64_t>(place.written / kRowsPerDifference, 1);
+    });
+  }
+
   bool Same(size_t i) const {
     const double a = expected_[i], b = found_[i];
     if (a == b || (std::isnan(b) && (std::isnan(a) || rule_.nan))) return true;
@@ -95,6 +113,7 @@ class Comparison {
   const ResultRule& rule_;
   DataType type_;
   std::vector<double> expected_, found_, before_;
+  std::vector<Place> places_;
   int64_t row_ = 1;
   int64_t written_ = 0, differing_ = 0, unequal_ = 0, rows_ = 0, last_row_ = -1, first_ = -1;
 };

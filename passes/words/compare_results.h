@@ -9,8 +9,8 @@
 namespace pagefuse {
 
 struct ResultRule {
-  // Of the elements that are not those of `before`, how many may differ: the rounding of sums that
-  // are taken in another order. 0: all are computed exactly.
+  // Of the elements that are not those of `before`, how many may differ, spread over the places of
+  // a row: the rounding of sums taken in another order. 0: all are computed exactly.
   double share = 0;
   // Rows that may differ as a whole: an exponent that a logarithm rounds the other way.
   double rows = 0;

@@ -85,14 +85,21 @@ class ProbeWriter {
   int Uniform(int low, int high) { return low + static_cast<int>(random_() % (high - low + 1)); }
   float Signed(float x) { return Uniform(0, 1) == 0 ? x : -x; }
 
+  // Near 1 rows have five bits, or twelve where the type has more than bfloat16: rounding to it must
+  // show. Elsewhere they have all bits of a bfloat16 or a float16, the last one set, so that a graph
+  // that drops bits of what it writes is another function.
+  int RowBits(bool fine) const {
+    if (round_.exponent == 0) return fine ? 12 : 5;
+    return fine ? 11 : 8;
+  }
+
   // The first number of a run is larger than the others and no multiple of 7, so that it decides
-  // the scale, and its share of a format's largest number is no power of two by accident. Five
-  // bits, or twelve where the type has more than bfloat16: rounding to it must show.
+  // the scale, and its share of a format's largest number is no power of two by accident.
   std::vector<float> Rows(int64_t size, bool fine) {
     std::vector<float> rows(size, 0.0f);
     if (round_.zero) return rows;
     if (round_.exact) return ExactRows(size);
-    const int bits = fine ? 12 : 5;
+    const int bits = RowBits(fine);
     const int half = 1 << (bits - 1);
     int exponent = 0;
     for (int64_t i = 0; i < size; ++i) {

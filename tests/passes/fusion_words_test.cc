@@ -1,4 +1,5 @@
 // Regions, probes and comparisons: what fusions by results are made of.
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -141,7 +142,7 @@ std::vector<Tensor> Probe(const std::vector<ProbePort>& ports, const ProbeRound&
   return *tensors;
 }
 
-TEST(Probe, RowsOfABfloat16HaveFiveBitsAndOfAFloatMore) {
+TEST(Probe, RowsNearOneHaveFewBitsAndThoseOfAFloatMore) {
   for (DataType type : {DataType::kBfloat16, DataType::kFloat}) {
     const Tensor rows = Probe({{.role = ProbeRole::kRows, .dtype = type, .dims = {4, 64}}}, {})[0];
     std::vector<float> numbers(rows.size()), rounded(rows.size());
@@ -150,6 +151,14 @@ TEST(Probe, RowsOfABfloat16HaveFiveBitsAndOfAFloatMore) {
     ASSERT_TRUE(RoundThrough(DataType::kBfloat16, rounded.data(), rows.size()).ok());
     EXPECT_EQ(rounded == numbers, type == DataType::kBfloat16);
   }
+}
+
+TEST(Probe, RowsAwayFromOneHaveAllBitsOfAHalfType) {
+  const Tensor rows =
+      Probe({{.role = ProbeRole::kRows, .dtype = DataType::kBfloat16, .dims = {4, 64}}},
+            {.exponent = 3})[0];
+  const auto* bits = static_cast<const uint16_t*>(rows.data());
+  EXPECT_TRUE(std::any_of(bits, bits + rows.size(), [](uint16_t word) { return word % 2 == 1; }));
 }
 
 TEST(Probe, RowsReachTheMagnitudeOfTheRound) {
@@ -216,6 +225,22 @@ TEST(CompareResults, CountsDifferencesAmongWhatWasWritten) {
   EXPECT_FALSE(CompareResults(few, Bytes(written), Bytes(other), before).ok());
   const ResultRule more = {.share = 0.1};
   EXPECT_TRUE(CompareResults(more, Bytes(written), Bytes(other), before).ok());
+}
+
+TEST(CompareResults, RefusesDifferencesAtOnePlaceOfTheRows) {
+  constexpr int kRows = 16, kWidth = 100;
+  const std::vector<uint8_t> zeros(kRows * kWidth, 0);
+  std::vector<uint8_t> column = zeros, spread = zeros;
+  for (int row = 0; row < kRows; ++row) {
+    column[row * kWidth + 7] = 1;
+    spread[row * kWidth + 3 * row] = 1;
+  }
+  const auto rows = [](const std::vector<uint8_t>& bytes) {
+    return Tensor::Of<uint8_t>({kRows, kWidth}, bytes);
+  };
+  const ResultRule rule = {.share = 0.02};
+  EXPECT_TRUE(CompareResults(rule, rows(zeros), rows(spread), Tensor()).ok());
+  EXPECT_FALSE(CompareResults(rule, rows(zeros), rows(column), Tensor()).ok());
 }
 
 TEST(CompareResults, JudgesCancelledSumsBesideTheLargestOfTheirRow) {
