@@ -341,11 +341,12 @@ HWY_INLINE hn::Vec<hn::Repartition<uint8_t, DF>> IntegersOfFour(DF df, V q0, V q
 
 // Stores four vectors as T, a saturating format of a byte; false, with nothing written, if a NaN
 // may be among them.
-template <typename T, class DF, class V>
-HWY_INLINE bool StoreFourNumbers(DF df, V q0, V q1, V q2, V q3, T* HWY_RESTRICT p) {
+template <typename T, class V>
+HWY_INLINE bool StoreFourNumbers(V q0, V q1, V q2, V q3, T* HWY_RESTRICT p) {
+  const hn::DFromV<V> df;
   const auto sum = hn::Add(hn::Add(q0, q1), hn::Add(q2, q3));
   if (!hn::AllFalse(df, hn::IsNaN(sum))) return false;
-  const hn::Repartition<uint8_t, DF> d8;
+  const hn::Repartition<uint8_t, decltype(df)> d8;
   auto* to = reinterpret_cast<uint8_t*>(p);
   if constexpr (std::is_same_v<T, int8_t>) {
     hn::StoreU(IntegersOfFour(df, q0, q1, q2, q3), d8, to);
@@ -371,7 +372,7 @@ HWY_INLINE void TransformArray(const From* HWY_RESTRICT from, size_t count, To* 
   if constexpr (std::is_same_v<To, Float8E4M3FN> || std::is_same_v<To, Float8E5M2> ||
                 std::is_same_v<To, int8_t>) {
     for (; i + 4 * lanes <= count; i += 4 * lanes) {
-      if (StoreFourNumbers(df, get(i), get(i + lanes), get(i + 2 * lanes), get(i + 3 * lanes),
+      if (StoreFourNumbers(get(i), get(i + lanes), get(i + 2 * lanes), get(i + 3 * lanes),
                            to + i)) {
         continue;
       }
