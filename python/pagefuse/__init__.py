@@ -112,12 +112,18 @@ def optimize(
     return Report(**report)
 
 
-def register_rules(text: str, *, name: str = "registered.rules.txt") -> None:
+def register_rules(text: str, *, name: str | None = None) -> None:
     """Adds rules in the text form of `opt --rules` to all that is optimised or loaded from now on.
 
-    name: what errors call the text. ValueError with line, column and a mark if it is wrong; then nothing is added.
+    name: what errors call the text, and the pass of its rules; each text has its own. ValueError with line, column
+    and a mark if the text is wrong, or a rule has a name that there is already; then nothing is added.
     """
-    _pagefuse.register_rules(text, name)
+    global _registered
+    _pagefuse.register_rules(text, name or f"registered-{_registered + 1}.rules.txt")
+    _registered += 1
+
+
+_registered = 0  # texts so far
 
 
 @dataclass(frozen=True)

@@ -259,10 +259,11 @@ class OptimizeTest(unittest.TestCase):
             self.assertEqual(*tokens)
 
     def test_shows_the_graph_and_says_what_is_left(self):
-        report = pagefuse.optimize(MODELS / "gemma3_B18" / "model.onnx", disabled=["rope"])
-        self.assertIn("RotaryEmbedding" if "RotaryEmbedding" in report.text else "Softmax", report.text)
-        self.assertTrue(report.unfused)
-        self.assertTrue(report.unfused[0].reason or report.unfused[0].node)
+        report = pagefuse.optimize(MODELS / "gemma3_B18" / "model.onnx", disabled=["insert-paged-cache"])
+        self.assertIn("RMSNormalization", report.text)
+        site = report.unfused[0]
+        self.assertEqual((site.family, site.places), ("attention without pages", 6))
+        self.assertTrue(site.node)
 
     def test_registered_rules_fire(self):
         rule = """# Doubles are shifts here.
