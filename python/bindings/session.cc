@@ -25,24 +25,26 @@ std::unique_ptr<Session> Load(const std::string& path, bool optimise,
   return Unwrap(std::move(session));
 }
 
-// Name, type and dims: numbers, names, None for those that are not known.
+// A number, a name, or None where it is not known.
+py::object DimOf(const Dim& dim) {
+  if (dim.constant()) return py::int_(*dim.constant());
+  if (dim.known()) return py::str(dim.ToString());
+  return py::none();
+}
+
+py::object DimsOf(const Value& value) {
+  if (!value.shape()) return py::none();
+  py::list dims;
+  for (const Dim& dim : value.shape()->dims()) dims.append(DimOf(dim));
+  return py::tuple(dims);
+}
+
+// Name, type and dims.
 py::list Ports(const std::vector<Value*>& values) {
   py::list ports;
   for (const Value* value : values) {
-    py::object dims = py::none();
-    if (value->shape()) {
-      py::list list;
-      for (const Dim& dim : value->shape()->dims()) {
-        if (dim.constant()) {
-          list.append(*dim.constant());
-        } else {
-          list.append(dim.known() ? py::object(py::str(dim.ToString())) : py::none());
-        }
-      }
-      dims = py::tuple(list);
-    }
     ports.append(
-        py::make_tuple(value->name(), std::string(DataTypeName(value->dtype())), std::move(dims)));
+        py::make_tuple(value->name(), std::string(DataTypeName(value->dtype())), DimsOf(*value)));
   }
   return ports;
 }
