@@ -1,12 +1,11 @@
 #include "tools/shell_check.h"
 
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
+#include "tools/temporary_folder.h"
 #include <sys/wait.h>
 
 #include "pagefuse/base/status_macros.h"
@@ -16,27 +15,6 @@
 
 namespace pagefuse::tools {
 namespace {
-
-namespace fs = std::filesystem;
-
-// A folder that goes with it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "pagefuse_XXXXXX").string();
-    if (mkdtemp(name.data()) != nullptr) path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 absl::Status Write(const Model& model, const std::string& path, bool exports) {
   Model copy = model.Clone();
@@ -56,7 +34,7 @@ absl::StatusOr<std::optional<std::string>> RunShellCheck(const std::string& comm
                                                          const Model& model, bool exports) {
   const TemporaryFolder folder;
   if (folder.path().empty()) return absl::InvalidArgumentError("cannot make a temporary folder");
-  const std::string path = folder.path() + "/model.onnx";
+  const std::string path = (folder.path() / "model.onnx").string();
   if (const absl::Status written = Write(model, path, exports); !written.ok()) {
     return std::optional<std::string>(std::string(StdView(written.message())));
   }

@@ -1,11 +1,11 @@
 #include "tools/structure_case.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 
 #include "nlohmann/json.hpp"
+#include "tools/temporary_folder.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
@@ -17,25 +17,6 @@ namespace pagefuse {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A folder that goes when this does.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "pagefuse_structure_XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 absl::StatusOr<int64_t> DataBytes(const fs::path& list) {
   std::ifstream file(list);
@@ -56,7 +37,7 @@ absl::StatusOr<Model> LoadStructure(const std::string& folder) {
     return LoadModel((from / "model.onnx").string());
   }
   PF_ASSIGN_OR_RETURN(const int64_t bytes, DataBytes(list));
-  const TemporaryFolder copy;
+  const tools::TemporaryFolder copy;
   fs::copy_file(from / "model.onnx", copy.path() / "model.onnx", error);
   if (!error) std::ofstream(copy.path() / "model.onnx.data");
   // A hole: it reads as zeros.

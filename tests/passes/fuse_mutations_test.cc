@@ -93,15 +93,22 @@ TEST_P(FuseMutations, FuseOtherSpellings) {
 }
 
 TEST_P(FuseMutations, FuseOtherIdioms) {
-  // Which of its blocks a pool of one block is read at does not show.
-  if (case_.name.starts_with("PagedAttention.decode_bf16_d256_b64_g2")) GTEST_SKIP();
+  if (case_.name.starts_with("PagedAttention.decode_bf16_d256_b64_g2")) {
+    GTEST_SKIP() << "which of its blocks a pool of one block is read at does not show";
+  }
+  // One that rounds otherwise on the case's numbers, as sums in another order do, tells nothing.
+  constexpr int kTries = 20;
   Random random(seed_);
-  const auto mutated = Mutated(Idioms(), random, /*share=*/0.5);
-  if (!mutated) GTEST_SKIP() << "no node is of an idiom";
-  SCOPED_TRACE(mutated->first);
-  const absl::Status same = SameNumbers(case_, case_.feeds, mutated->second, case_.plain);
-  if (!same.ok()) GTEST_SKIP() << mutated->first << " rounds otherwise here: " << same;
-  ExpectFused(mutated->second);
+  absl::Status same;
+  for (int i = 0; i < kTries; ++i) {
+    const auto mutated = Mutated(Idioms(), random, /*share=*/0.5);
+    if (!mutated) GTEST_SKIP() << "no node is of an idiom";
+    same = SameNumbers(case_, case_.feeds, mutated->second, case_.plain);
+    if (!same.ok()) continue;
+    SCOPED_TRACE(mutated->first);
+    return ExpectFused(mutated->second);
+  }
+  FAIL() << "all of " << kTries << " mutations change numbers: " << same;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, FuseMutations, ::testing::ValuesIn(Sources()),

@@ -16,7 +16,8 @@ namespace pagefuse {
 // The inner sum is exact, the outer one is of float32. So y is off from the product in float by at
 // most the sum over b of unit[r, b] / 2 * (sum over k of |W[n, k]|), and by rounding. Where a block
 // of x has NaN or infinity, its row of y is NaN. No result depends on the number of threads; a row
-// of y may differ by rounding between a product of few rows and one of many.
+// of y may differ by rounding between a product of few rows and one of many, which goes through tiles
+// of AMX-INT8 where there is that.
 
 // Elements of x in a block.
 inline constexpr int64_t kInt8Block = 32;
