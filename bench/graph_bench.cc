@@ -3,8 +3,8 @@
 //
 //   graph_bench MODEL --run prefill:batch=1,sequence=512,past_sequence=0 [--run ...] [--repeats 3]
 //
-// A run is a name and the sizes of the inputs' symbols; `first` is the first position. Integers are
-// token ids, ones for a mask and positions, by the input's name; floats lie between -1 and 1.
+// A run is a name and the sizes of the inputs' symbols; `first` is the first position, `ids` bounds the
+// token ids (1002). Integers are token ids, ones for a mask and positions, by the input's name; floats lie between -1 and 1.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -56,7 +56,8 @@ absl::StatusOr<NamedRun> ParseRun(const std::string& text) {
   for (const std::string& part : parts) {
     const std::vector<std::string> sides = absl::StrSplit(part, '=');
     int64_t size = 0;
-    if (sides.size() != 2 || !absl::SimpleAtoi(sides[1], &size) || size < 0) {
+    if (sides.size() != 2 || !absl::SimpleAtoi(sides[1], &size) || size < 0 ||
+        (sides[0] == "ids" && size < 3)) {
       return absl::InvalidArgumentError(StrCat("--run: expected SYMBOL=SIZE, got \"", part, "\""));
     }
     run.sizes[sides[0]] = size;
@@ -65,9 +66,12 @@ absl::StatusOr<NamedRun> ParseRun(const std::string& text) {
 }
 
 int64_t Integer(const std::string& input, const Sizes& sizes, int64_t i) {
+  const auto size = [&](const char* name, int64_t fallback) {
+    return sizes.contains(name) ? sizes.at(name) : fallback;
+  };
   if (input == "attention_mask") return 1;
-  if (input == "position_ids") return (sizes.contains("first") ? sizes.at("first") : 0) + i;
-  return 2 + i * 37 % 1000;
+  if (input == "position_ids") return size("first", 0) + i;
+  return 2 + i * 37 % (size("ids", 1002) - 2);
 }
 
 absl::StatusOr<Tensor> MakeFeed(const Value& input, const Sizes& sizes) {

@@ -4,7 +4,7 @@
 #   bench/peer_1b.sh BUILD_DIR WORK_DIR [ROUNDS]
 #
 # BUILD_DIR has fill_weights and pagefuse. WORK_DIR (6 GB) gets the weights, ONNX Runtime and the reports.
-# PREFILL, CONTEXTS, STEPS and THREADS may be set in the environment.
+# PREFILL, CONTEXTS, STEPS and THREADS may be set in the environment; LOOPS (0) is a number of endless loops that run beside both.
 set -eu
 [ $# -ge 2 ] || { echo "usage: peer_1b.sh BUILD_DIR WORK_DIR [ROUNDS]" >&2; exit 1; }
 build=$1
@@ -19,6 +19,16 @@ threads=${THREADS:-2}
 
 [ -f "$model.data" ] || "$build/fill_weights" "$here/../models/gemma3_1b_graph" "$work/gemma3_1b"
 [ -f "$work/ort_peer/peer.js" ] || "$here/ort_peer/install.sh" "$work/ort_peer"
+
+pids=
+trap '[ -z "$pids" ] || kill $pids' EXIT
+trap 'exit 1' INT TERM
+loop=0
+while [ "$loop" -lt "${LOOPS:-0}" ]; do
+  sh -c 'while :; do :; done' &
+  pids="$pids $!"
+  loop=$((loop + 1))
+done
 
 reports=$work/reports.jsonl
 : > "$reports"

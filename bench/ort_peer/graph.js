@@ -42,7 +42,7 @@ function peakBytes() {
 function integer(input, sizes, i) {
   if (input === 'attention_mask') return 1;
   if (input === 'position_ids') return (sizes.get('first') ?? 0) + i;
-  return 2 + (i * 37) % 1000;
+  return 2 + (i * 37) % ((sizes.get('ids') ?? 1002) - 2);
 }
 
 function makeFeed(input, sizes) {

@@ -19,6 +19,16 @@ function reports(line) {
   return Array.isArray(parsed) ? parsed.map(fromBench) : [parsed];
 }
 
+// Runs of graph.js and graph_bench under the names of the rows of peer.js and pagefuse bench.
+function addRun(run, add) {
+  const [kind, tokens] = run.name.split('-');
+  if (kind === 'prefill') {
+    add(`prefill ${tokens} s`, run.seconds);
+  } else {
+    add(`${kind} at ${tokens} ms`, run.seconds * 1e3);
+  }
+}
+
 function collect(lines) {
   const programs = new Map();
   for (const report of lines.flatMap(reports)) {
@@ -31,9 +41,9 @@ function collect(lines) {
     add('session s', report.session_seconds);
     add('to first token s', report.first_token_seconds);
     if (report.prefill_tokens) add(`prefill ${report.prefill_tokens} s`, report.prefill_seconds);
-    for (const run of report.runs ?? []) add(`${run.name} ms`, run.seconds * 1e3);
+    for (const run of report.runs ?? []) addRun(run, add);
     for (const entry of report.decode ?? []) add(`decode at ${entry.context} ms`, entry.seconds_per_token * 1e3);
-    add('peak GB', report.peak_rss_bytes / 1e9);
+    if (report.peak_rss_bytes) add('peak GB', report.peak_rss_bytes / 1e9);
   }
   return programs;
 }
