@@ -39,21 +39,31 @@ absl::Status Validate(const KernelArgs& args) {
   return CheckSlots(args, kIn["slot_mapping"], cache.dim(0), cache.dim(1));
 }
 
+// Rows of an input; none if it is left out or has no columns.
+struct SourceRows {
+  const uint8_t* rows = nullptr;
+  int64_t bytes = 0;
+
+  explicit SourceRows(const TensorArg& source) {
+    if (!source.present()) return;
+    rows = source.as<const uint8_t>();
+    bytes = source.dim(1) * BitWidth(source.dtype) / 8;
+  }
+  void Copy(int64_t row, uint8_t* to) const {
+    if (bytes != 0) std::memcpy(to, rows + row * bytes, bytes);
+  }
+};
+
 // The two rows of a token side by side.
 void CopyRows(const KernelArgs& args, const CacheRows& rows, const std::vector<SlotWrite>& writes) {
-  const auto copy = [&](int input, const SlotWrite& write, int64_t at) {
-    const TensorArg& source = args.input(input);
-    if (!source.present()) return int64_t{0};
-    const int64_t bytes = source.dim(1) * BitWidth(source.dtype) / 8;
-    if (bytes == 0) return int64_t{0};
-    std::memcpy(rows.AtSlot(write.slot, 0).data + at,
-                source.as<const uint8_t>() + write.token * bytes, bytes);
-    return bytes;
-  };
+  const SourceRows latent(args.input(kLatent));
+  const SourceRows rotated(args.input(kRotated));
   ParallelFor(static_cast<int64_t>(writes.size()), 2 * rows.data_strides.row,
               [&](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) {
-                  copy(kRotated, writes[i], copy(kLatent, writes[i], 0));
+                  uint8_t* to = rows.AtSlot(writes[i].slot, 0).data;
+                  latent.Copy(writes[i].token, to);
+                  rotated.Copy(writes[i].token, to + latent.bytes);
                 }
               });
 }
