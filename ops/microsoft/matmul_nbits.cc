@@ -80,7 +80,11 @@ class NBitsState : public KernelState {
  public:
   NBitsPrecision precision = NBitsPrecision::kFloat32;
   Tensor scales, zeros;
-  int64_t packed_bytes() const override { return scales.byte_size() + zeros.byte_size(); }
+  std::vector<Float16> half_scales;
+  int64_t packed_bytes() const override {
+    return scales.byte_size() + zeros.byte_size() +
+           static_cast<int64_t>(half_scales.size() * sizeof(Float16));
+  }
 };
 
 absl::StatusOr<Tensor> FloatCopy(const Tensor* tensor) {
@@ -103,6 +107,14 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
     PF_ASSIGN_OR_RETURN(state->zeros, FloatCopy(args.constants[kZeros]));
   }
   return state;
+}
+
+// The same for products with x rounded to int8.
+absl::StatusOr<std::unique_ptr<KernelState>> PrepareInt8(const PrepareArgs& args) {
+  PF_ASSIGN_OR_RETURN(std::unique_ptr<KernelState> prepared, Prepare(args));
+  auto& state = static_cast<NBitsState&>(*prepared);
+  PF_ASSIGN_OR_RETURN(state.half_scales, ConstantHalfScales(args.constants[kScales]));
+  return prepared;
 }
 
 TensorArg Converted(const Tensor& copy, const TensorArg& original) {
@@ -136,7 +148,8 @@ absl::Status Run(KernelArgs& args, Product product) {
                                           Converted(state.zeros, args.input(kZeros))));
   PF_ASSIGN_OR_RETURN(const FloatValues x, FloatValues::Of(args.input(kA)));
   PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kBias)));
-  const NBitsWeight w = s.Weight(args.input(kB).as<uint8_t>(), parameters);
+  NBitsWeight w = s.Weight(args.input(kB).as<uint8_t>(), parameters);
+  if (!state.half_scales.empty()) w.half_scales = state.half_scales.data();
   const TensorArg& output = args.output(0);
   const int64_t rows = x.size() / s.k;
   const bool direct = output.dtype == DataType::kFloat;
@@ -228,6 +241,14 @@ absl::StatusOr<NBitsParameters> NBitsParameters::Of(const TensorArg& scales,
     PF_ASSIGN_OR_RETURN(parameters.zeros, FloatValues::Of(zeros));
   }
   return parameters;
+}
+
+absl::StatusOr<std::vector<Float16>> ConstantHalfScales(const Tensor* scales) {
+  if (scales == nullptr) return std::vector<Float16>();
+  PF_ASSIGN_OR_RETURN(
+      const FloatValues values,
+      FloatValues::Of({scales->dtype(), scales->dims(), const_cast<void*>(scales->data())}));
+  return HalfScales(values.data(), values.size());
 }
 
 absl::StatusOr<NBitsSizes> NBitsSizes::Of(const Node& node) {
@@ -335,7 +356,7 @@ OpDef MatMulNBitsDef() {
       .AddKernel({.name = "int8",
                   .priority = 20,
                   .supports = SupportsInt8,
-                  .prepare = Prepare,
+                  .prepare = PrepareInt8,
                   .run = [](KernelArgs& args) { return Run(args, Int8Product); }});
 }
 

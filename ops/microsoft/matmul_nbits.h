@@ -24,6 +24,9 @@ struct NBitsParameters {
   static absl::StatusOr<NBitsParameters> Of(const TensorArg& scales, const TensorArg& zeros);
 };
 
+// HalfScales of constant scales of any float type; nothing of others.
+absl::StatusOr<std::vector<Float16>> ConstantHalfScales(const Tensor* scales);
+
 // What the attributes K, N, bits and block_size say.
 struct NBitsSizes {
   int64_t k = 0, n = 0, bits = 4, block = 0;

@@ -10,6 +10,7 @@
 #include "pagefuse/kernels/linalg/nbits_hwy.h"
 #include "pagefuse/kernels/linalg/onednn.h"
 #include "pagefuse/kernels/linalg/packed_bf16.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/kernels/numeric/packing.h"
 #include "pagefuse/kernels/rows/rows_hwy.h"
 
@@ -116,6 +117,20 @@ float NBitsWeight::Zero(int64_t row, int64_t index) const {
   if (zeros != nullptr) return zeros[row * blocks() + index];
   if (zero_codes != nullptr) return CodeAt(zero_codes + row * zero_row_bytes, bits, index);
   return bits == 4 ? 8.0f : 128.0f;
+}
+
+std::vector<Float16> HalfScales(const float* scales, int64_t count) {
+  constexpr int64_t kPart = 4096;
+  std::vector<Float16> halves(static_cast<size_t>(count));
+  float back[kPart];
+  for (int64_t i = 0; i < count; i += kPart) {
+    const int64_t part = std::min(kPart, count - i);
+    const bool done =
+        EncodeFromFloat(DataType::kFloat16, scales + i, part, halves.data() + i).ok() &&
+        DecodeToFloat(DataType::kFloat16, halves.data() + i, part, back).ok();
+    if (!done || !std::equal(back, back + part, scales + i)) return {};
+  }
+  return halves;
 }
 
 size_t NBitsScratchBytes(int64_t m, const NBitsWeight& w) {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/kernels/linalg/matrix.h"
+#include "pagefuse/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 
@@ -24,6 +25,9 @@ struct NBitsWeight {
   const uint8_t* codes = nullptr;
   int64_t row_bytes = 0;
   const float* scales = nullptr;  // [n, blocks]
+  // The scales once more as float16, or null: products of few rows, which wait for what they read of
+  // W, read these. See HalfScales.
+  const Float16* half_scales = nullptr;
   // Zero points: codes packed as the weight's, rows zero_row_bytes apart; or floats [n, blocks]; or
   // neither, and then 2^(bits - 1).
   const uint8_t* zero_codes = nullptr;
@@ -34,6 +38,9 @@ struct NBitsWeight {
   uint8_t Code(int64_t row, int64_t column) const;
   float Zero(int64_t row, int64_t index) const;
 };
+
+// The scales as float16, if that is what all of them are; else nothing.
+std::vector<Float16> HalfScales(const float* scales, int64_t count);
 
 // Row `row` of W as floats: to[0, k).
 void DecodeNBitsRow(const NBitsWeight& w, int64_t row, float* to);

@@ -13,6 +13,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
+#include "pagefuse/kernels/numeric/convert-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
@@ -91,6 +93,11 @@ HWY_INLINE VF LoadFirst(const float* from, int64_t count) {
   std::copy(from, from + count, lanes);
   return hn::Load(DF(), lanes);
 #endif
+}
+
+HWY_INLINE VF LoadFirst(const Float16* from, int64_t count) {
+  if (count >= kLanes) return LoadToFloat(DF(), from);
+  return LoadToFloatN(DF(), from, static_cast<size_t>(count));
 }
 
 HWY_INLINE VU8 LoadFirst(const uint8_t* from, int64_t count) {
@@ -211,16 +218,30 @@ template <int kCols>
 struct WeightRows {
   const uint8_t* codes[kCols];
   const float* scales[kCols];
-  const float* zeros[kCols];  // scale * zero point; null where all are the centre
+  const Float16* half_scales[kCols];  // null: there are none
+  const float* zeros[kCols];          // scale * zero point; null where all are the centre
 };
 
 // One number of each of kLanes blocks of x, from those of W's blocks.
-template <int kBits>
-HWY_INLINE VF PerBlock(const float* row, const WeightShape& w, int64_t block,
+template <int kBits, typename T>
+HWY_INLINE VF PerBlock(const T* row, const WeightShape& w, int64_t block,
                        const ScaleLanes<kBits>& lanes) {
   const int64_t first = block >> w.shift;
   const VF v = LoadFirst(row + first, w.blocks - first);
   return w.shift == 0 ? v : hn::TableLookupLanes(v, lanes.shared);
+}
+
+// The scales of kLanes blocks of row c. Asks for those that are read with the codes kAhead.
+template <int kBits, int kCols>
+HWY_INLINE VF ScalesOf(const WeightRows<kCols>& from, int c, const WeightShape& w, int64_t block,
+                       const ScaleLanes<kBits>& lanes) {
+  const int64_t ahead = (block >> w.shift) + (kAhead / (kInt8Block * kBits / 8) >> w.shift);
+  if (from.half_scales[c] != nullptr) {
+    hwy::Prefetch(from.half_scales[c] + ahead);
+    return PerBlock<kBits>(from.half_scales[c], w, block, lanes);
+  }
+  hwy::Prefetch(from.scales[c] + ahead);
+  return PerBlock<kBits>(from.scales[c], w, block, lanes);
 }
 
 // totals += the products of kRows rows' integers and the codes that load(c) gives, those from byte
@@ -266,8 +287,7 @@ HWY_INLINE void StreamTile(const Int8Rows& x, int64_t first, const WeightShape& 
   for (int64_t b = 0; b < w.x_blocks; b += kLanes) {
     VF scales[kCols][kRows];
     for (int c = 0; c < kCols; ++c) {
-      const VF own = PerBlock<kBits>(from.scales[c], w, b, lanes);
-      hwy::Prefetch(from.scales[c] + (b >> w.shift) + (kAhead / kBlockBytes >> w.shift));
+      const VF own = ScalesOf<kBits>(from, c, w, b, lanes);
       const VF zeros = from.zeros[c] == nullptr ? hn::Mul(own, hn::Set(DF(), w.centre))
                                                 : PerBlock<kBits>(from.zeros[c], w, b, lanes);
       for (int r = 0; r < kRows; ++r) {
@@ -340,6 +360,8 @@ struct Stream {
     for (int c = 0; c < kCols; ++c) {
       from.codes[c] = w.codes + (n + c) * w.row_bytes;
       from.scales[c] = w.scales + (n + c) * shape.blocks;
+      from.half_scales[c] =
+          w.half_scales == nullptr ? nullptr : w.half_scales + (n + c) * shape.blocks;
       from.zeros[c] = ZerosOf(w, n + c, memory.data() + c * shape.blocks);
     }
     StreamTile<kBits, kCols, kRows>(x, first, shape, from, lanes, y);

@@ -1,6 +1,8 @@
 // GatedLinearNBits: GatedLinear with weights of 4 or 8 bits, as MatMulNBits has them.
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -75,6 +77,25 @@ struct Call {
   OutputView y;
 };
 
+// Of the kernel that rounds x.
+class HalfScaleState : public KernelState {
+ public:
+  std::vector<Float16> gate, up;
+  int64_t packed_bytes() const override {
+    return static_cast<int64_t>((gate.size() + up.size()) * sizeof(Float16));
+  }
+};
+
+absl::StatusOr<std::unique_ptr<KernelState>> PrepareInt8(const PrepareArgs& args) {
+  auto state = std::make_unique<HalfScaleState>();
+  const auto halves = [&](int port) {
+    return microsoft_ops::ConstantHalfScales(args.constants[port]);
+  };
+  PF_ASSIGN_OR_RETURN(state->gate, halves(kIn["gate_scales"]));
+  PF_ASSIGN_OR_RETURN(state->up, halves(kIn["up_scales"]));
+  return state;
+}
+
 absl::StatusOr<Call> CallOf(KernelArgs& args) {
   Call call;
   PF_ASSIGN_OR_RETURN(call.by, GateOf(*args.node));
@@ -132,7 +153,10 @@ absl::Status RunFloat(KernelArgs& args) {
 }
 
 absl::Status RunInt8(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const Call call, CallOf(args));
+  PF_ASSIGN_OR_RETURN(Call call, CallOf(args));
+  const auto& state = static_cast<const HalfScaleState&>(*args.state);
+  if (!state.gate.empty()) call.gate.half_scales = state.gate.data();
+  if (!state.up.empty()) call.up.half_scales = state.up.data();
   void* scratch = args.scratch->Get(NBitsInt8ScratchBytes(call.x.m, call.gate));
   GatedLinearNBitsInt8(call.x, {call.gate, call.up, call.by}, scratch, call.y);
   return absl::OkStatus();
@@ -163,6 +187,7 @@ OpDef GatedLinearNBitsDef() {
       .AddKernel({.name = "int8",
                   .priority = 20,
                   .supports = microsoft_ops::SupportsInt8,
+                  .prepare = PrepareInt8,
                   .run = RunInt8});
 }
 

@@ -225,6 +225,43 @@ TEST(NBitsInt8, DoesNotDependOnTheNumberOfThreads) {
   }
 }
 
+TEST(NBitsInt8, ScalesInHalvesGiveTheSameBits) {
+  for (int bits : {4, 8}) {
+    for (const Sizes& s : kSizes) {
+      Weight weight = MakeWeight(bits, s.k, s.n, s.block, s.zeros);
+      for (size_t i = 0; i < weight.scales.size(); ++i) {
+        weight.scales[i] = static_cast<float>(Float16(0.001f * static_cast<float>(i * 7 % 91)));
+      }
+      const std::vector<Float16> halves =
+          HalfScales(weight.scales.data(), static_cast<int64_t>(weight.scales.size()));
+      ASSERT_EQ(halves.size(), weight.scales.size());
+      NBitsWeight with_halves = weight.view;
+      with_halves.half_scales = halves.data();
+      // The float ones are not read where there are the others.
+      const std::vector<float> none(weight.scales.size(), 3.0f);
+      if (s.zeros == Zeros::kNone) with_halves.scales = none.data();
+      const std::vector<float> x = RandomFloats(3 * s.k, 9);
+      ForEachSimdTarget([&] {
+        for (int64_t m : {1, 3}) {
+          EXPECT_EQ(Multiply({x.data(), m, s.k}, with_halves),
+                    Multiply({x.data(), m, s.k}, weight.view));
+        }
+      });
+    }
+  }
+}
+
+TEST(HalfScales, AreThereOnlyIfAllScalesAreFloat16) {
+  std::vector<float> scales(5000, 0.25f);
+  scales[4999] = 1.0f / (1 << 24);  // the least subnormal number
+  EXPECT_EQ(HalfScales(scales.data(), 5000).size(), 5000U);
+  for (const float other :
+       {0.1f, 65520.0f, 1.0f / (1 << 25), std::numeric_limits<float>::quiet_NaN()}) {
+    scales[4999] = other;
+    EXPECT_TRUE(HalfScales(scales.data(), 5000).empty()) << other;
+  }
+}
+
 TEST(NBitsInt8, GatedProductIsThatOfBothProducts) {
   const Weight gate = MakeWeight(4, 160, 130, 32, Zeros::kNone);
   const Weight up = MakeWeight(4, 160, 130, 32, Zeros::kCodes);

@@ -8,6 +8,8 @@
 #include "linear_support.h"
 #include "simd_targets.h"
 
+#include "pagefuse/kernels/linalg/nbits.h"
+
 namespace pagefuse {
 namespace {
 
@@ -85,6 +87,20 @@ TEST(QuantiseNBits, TheScaleIsThatOfTheLeastSquares) {
     EXPECT_LT(error(q.scales[0]), error(q.scales[0] * 1.001f));
     EXPECT_LT(error(q.scales[0]), error(q.scales[0] * 0.999f));
   });
+}
+
+TEST(QuantiseNBits, ScalesAreFloat16WhereThoseAreNormal) {
+  for (const float unit : {1.0f, 3e-3f, 1e-9f, 1e9f}) {
+    std::vector<float> w = RandomFloats(64 * kWeightBlock, 5);
+    for (float& number : w) number *= unit;
+    ForEachSimdTarget([&] {
+      const Quantised q = Quantise(w, 4);
+      const bool normal = unit == 1.0f || unit == 3e-3f;
+      EXPECT_EQ(HalfScales(q.scales.data(), 64).empty(), !normal) << unit;
+      // Those that no float16 holds are there as they are.
+      for (const float scale : q.scales) EXPECT_GT(std::abs(scale), 0.01f * unit / 8);
+    });
+  }
 }
 
 TEST(QuantiseNBits, SaysWhereThereAreNoNumbers) {
