@@ -322,7 +322,10 @@ absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& name,
     PF_ASSIGN_OR_RETURN(std::vector<PlacedPass> placed,
                         PassesOf(name, file, parts.rules, functions));
     PF_RETURN_IF_ERROR(names.Add(name, file, placed));
-    for (PlacedPass& pass : placed) all.push_back(std::move(pass));
+    for (PlacedPass& pass : placed) {
+      pass.of_plugin = true;
+      all.push_back(std::move(pass));
+    }
   }
   return all;
 }

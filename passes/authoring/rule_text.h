@@ -39,6 +39,7 @@ struct PlacedPass {
   std::shared_ptr<const Pass> pass;
   std::vector<Rule> rules;
   std::string before, after;  // a pass; both empty: the place of rules that recognise
+  bool of_plugin = false;     // then a list of passes that does not name it goes without
 };
 
 // All spellings of a rule together may be this many.

@@ -141,7 +141,10 @@ std::unique_ptr<Graph> WithNumbers(const Function& function, const Node& call, c
 // Types of the values in between, as they are for this call.
 absl::Status InferBody(const Function& function, const Node& call, const OpDef& op) {
   Model model;
-  model.opset_imports = {{"", kNewestOpset}, {std::string(kFusedDomain), 1}, {"com.microsoft", 1}};
+  model.opset_imports = function.opset_imports;
+  for (const std::string_view domain : {kFusedDomain, std::string_view("com.microsoft")}) {
+    model.opset_imports.emplace(domain, 1);
+  }
   model.graph = WithNumbers(function, call, op);
   PF_RETURN_IF_ERROR(InferShapes(model));
   for (Value* value : function.body->values()) {
@@ -185,7 +188,8 @@ absl::StatusOr<std::string> SaidType(const Node& call, const OpDef& op) {
   return row == nullptr ? std::string() : row->said_type;
 }
 
-// A call of the same op in another domain, under the same names.
+}  // namespace
+
 void MoveCall(Node* call, const std::string& domain) {
   if (call->domain() == domain) return;
   Graph& graph = *call->graph();
@@ -212,20 +216,18 @@ void MoveCall(Node* call, const std::string& domain) {
   }
 }
 
-}  // namespace
-
 absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op) {
   PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(call));
   PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
   function.name = call.op_type();
   function.doc_string = op.doc();
   function.defaults.clear();
+  function.opset_imports.emplace("", kNewestOpset);
   TypeReferences(function, call, op);
   PF_RETURN_IF_ERROR(SetPorts(*function.body, call, op));
   PF_RETURN_IF_ERROR(InferBody(function, call, op));
-  function.opset_imports = {{"", kNewestOpset}};
   for (const auto& node : function.body->nodes()) {
-    if (!node->domain().empty()) function.opset_imports[node->domain()] = 1;
+    if (!node->domain().empty()) function.opset_imports.emplace(node->domain(), 1);
     // ONNX Runtime 1.20 names what it fuses after the nodes, and takes two without a name for one.
     if (node->name.empty()) node->name = NodeLabel(*node);
   }
