@@ -12,6 +12,7 @@
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/type_rows.h"
+#include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/graph_edit.h"
 
@@ -159,6 +160,24 @@ absl::Status InferBody(const Function& function, const Node& call, const OpDef& 
   return absl::OkStatus();
 }
 
+// Bodies of plug-ins may be of older opsets than those that files have.
+absl::Status RaiseBody(Function& function, const Node& call, const OpDef& op) {
+  const int64_t opset = OpsetOf(function.opset_imports, "");
+  if (opset >= kCanonicalOpset) return absl::OkStatus();
+  Model model;
+  model.graph = function.body;
+  model.opset_imports = function.opset_imports;
+  PassContext context;
+  context.explain = true;
+  PF_RETURN_IF_ERROR(RaiseOpset()->Run(model, context).status());
+  function.opset_imports = model.opset_imports;
+  if (OpsetOf(function.opset_imports, "") >= kOldestTarget) return InferBody(function, call, op);
+  const std::string reason = context.misses.empty() ? "" : context.misses.front().condition;
+  return absl::FailedPreconditionError(StrCat(call.Description(), ": its body of opset ", opset,
+                                              " cannot be written as one of opset ", kOldestTarget,
+                                              ": ", reason));
+}
+
 // The same for bodies that are written alike: types decide how BitCast and float8 are lowered.
 std::string TextOf(const Function& body) {
   std::string text = PrintFunction(body, {.value_infos = false});
@@ -226,6 +245,7 @@ absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op) {
   TypeReferences(function, call, op);
   PF_RETURN_IF_ERROR(SetPorts(*function.body, call, op));
   PF_RETURN_IF_ERROR(InferBody(function, call, op));
+  PF_RETURN_IF_ERROR(RaiseBody(function, call, op));
   for (const auto& node : function.body->nodes()) {
     if (!node->domain().empty()) function.opset_imports.emplace(node->domain(), 1);
     // ONNX Runtime 1.20 names what it fuses after the nodes, and takes two without a name for one.
