@@ -89,7 +89,10 @@ class Runner {
       }
       for (std::unique_ptr<Pass>& pass : of_rules) passes.push_back(std::move(pass));
     }
-    if (!has_rules) PlaceRules(rules_, passes);
+    if (has_rules) return passes;
+    std::vector<PlacedPass> of_files = rules_;
+    std::erase_if(of_files, [](const PlacedPass& placed) { return placed.of_plugin; });
+    PlaceRules(of_files, passes);
     return passes;
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -40,6 +41,8 @@ RuleKey KeyOf(std::string_view line) {
 }
 
 bool StartsRule(std::string_view line) { return KeyOf(line).key == "rule"; }
+bool StartsOp(std::string_view line) { return KeyOf(line).key == "op"; }
+bool Starts(std::string_view line) { return StartsRule(line) || StartsOp(line); }
 
 // The text from the start of `first` to the start of `last`, both of one text.
 std::string_view Between(std::string_view first, const char* last) {
@@ -51,24 +54,26 @@ class Cutter {
   Cutter(std::string_view text, const PlaceError& error)
       : text_(text), lines_(Lines(text)), error_(error) {}
 
-  absl::StatusOr<std::vector<RuleParts>> Cut() {
-    std::vector<RuleParts> rules;
+  absl::StatusOr<TextParts> Cut() {
+    TextParts parts;
     size_t line = Skip(0);
     while (line < lines_.size()) {
-      if (!StartsRule(lines_[line])) {
+      if (StartsOp(lines_[line])) {
+        PF_ASSIGN_OR_RETURN(parts.ops.emplace_back(), CutOp(line));
+      } else if (StartsRule(lines_[line])) {
+        PF_ASSIGN_OR_RETURN(parts.rules.emplace_back(), CutRule(line));
+      } else {
         return error_(lines_[line], "expected \"# rule: NAME\" before anything else");
       }
-      PF_ASSIGN_OR_RETURN(RuleParts rule, CutRule(line));
-      rules.push_back(std::move(rule));
     }
-    if (rules.empty()) return error_(text_, "expected \"# rule: NAME\"");
-    return rules;
+    if (parts.ops.empty() && parts.rules.empty()) return error_(text_, "expected \"# rule: NAME\"");
+    return parts;
   }
 
  private:
-  // Past blank lines and comments that are no rule.
+  // Past blank lines and comments that start nothing.
   size_t Skip(size_t line) const {
-    while (line < lines_.size() && !StartsRule(lines_[line]) &&
+    while (line < lines_.size() && !Starts(lines_[line]) &&
            (Trim(lines_[line]).empty() || lines_[line].starts_with("#"))) {
       ++line;
     }
@@ -94,13 +99,54 @@ class Cutter {
     return line < lines_.size() ? lines_[line].data() : text_.data() + text_.size();
   }
 
-  // The first line that starts a section or a rule.
+  // The first line that starts a section, a rule or an op.
   size_t EndOfText(size_t line) const {
-    while (line < lines_.size() && !lines_[line].starts_with(kSeparator) &&
-           !StartsRule(lines_[line])) {
+    while (line < lines_.size() && !lines_[line].starts_with(kSeparator) && !Starts(lines_[line])) {
       ++line;
     }
     return line;
+  }
+
+  // The keys from a line on, which becomes that of the text.
+  std::vector<RuleKey> CutKeys(size_t& line) const {
+    std::vector<RuleKey> keys;
+    for (; line < lines_.size(); ++line) {
+      if (Starts(lines_[line]) || lines_[line].starts_with(kSeparator)) break;
+      const RuleKey key = KeyOf(lines_[line]);
+      if (!key.key.empty()) {
+        keys.push_back(key);
+      } else if (!Trim(lines_[line]).empty() && !lines_[line].starts_with("#")) {
+        break;
+      }
+    }
+    return keys;
+  }
+
+  // The text from a line on, which becomes the one behind it.
+  std::string_view CutFunction(size_t& line) const {
+    const size_t begin = line;
+    line = EndOfText(line);
+    return begin < lines_.size() ? Between(lines_[begin], StartOf(line)) : std::string_view();
+  }
+
+  absl::StatusOr<OpParts> CutOp(size_t& line) {
+    const std::string_view title = lines_[line];
+    const std::string_view value = KeyOf(title).value;
+    const size_t space = std::min(value.find_first_of(" \t"), value.size());
+    OpParts op{.doc = std::string(Trim(value.substr(space))),
+               .name = value.substr(0, space),
+               .keys = {},
+               .text = {},
+               .sections = {}};
+    if (op.name.empty()) return error_(title, "the op has no name");
+    if (op.doc.empty()) op.doc = DescriptionAbove(line);
+    op.keys = CutKeys(++line);
+    op.text = CutFunction(line);
+    if (IsBlankText(op.text)) return error_(title, "the op has no body");
+    while (line < lines_.size() && !Starts(lines_[line])) {
+      PF_ASSIGN_OR_RETURN(op.sections.emplace_back(), CutSection(line, {"without"}));
+    }
+    return op;
   }
 
   absl::StatusOr<RuleParts> CutRule(size_t& line) {
@@ -110,26 +156,16 @@ class Cutter {
                    .pattern = {},
                    .sections = {}};
     if (rule.name.empty()) return error_(lines_[line], "the rule has no name");
-    for (++line; line < lines_.size(); ++line) {
-      if (StartsRule(lines_[line]) || lines_[line].starts_with(kSeparator)) break;
-      const RuleKey key = KeyOf(lines_[line]);
-      if (!key.key.empty()) {
-        rule.keys.push_back(key);
-      } else if (!Trim(lines_[line]).empty() && !lines_[line].starts_with("#")) {
-        break;
-      }
-    }
-    const size_t begin = line;
-    line = EndOfText(line);
-    if (begin < lines_.size()) rule.pattern = Between(lines_[begin], StartOf(line));
-    while (line < lines_.size() && !StartsRule(lines_[line])) {
-      PF_ASSIGN_OR_RETURN(RuleSection section, CutSection(line));
+    rule.keys = CutKeys(++line);
+    rule.pattern = CutFunction(line);
+    while (line < lines_.size() && !Starts(lines_[line])) {
+      PF_ASSIGN_OR_RETURN(RuleSection section, CutSection(line, {"either", "or", "after"}));
       rule.sections.push_back(section);
     }
     return rule;
   }
 
-  absl::StatusOr<RuleSection> CutSection(size_t& line) {
+  absl::StatusOr<RuleSection> CutSection(size_t& line, const std::vector<std::string>& kinds) {
     const std::string_view title = lines_[line];
     RuleSection section{.title = title, .kind = {}, .part = {}, .name = {}, .text = {}};
     const std::string_view rest = Trim(title.substr(kSeparator.size()));
@@ -137,20 +173,19 @@ class Cutter {
     section.kind = Trim(rest.substr(0, colon));
     const std::string_view names =
         colon == std::string_view::npos ? std::string_view() : Trim(rest.substr(colon + 1));
+    if (std::find(kinds.begin(), kinds.end(), section.kind) == kinds.end()) {
+      return error_(title, StrCat("expected ", absl::StrJoin(kinds, ", "), "; got \"", section.kind,
+                                  "\"", SimilarNames(section.kind, kinds)));
+    }
     if (section.kind == "either") {
       const size_t space = names.find(' ');
       section.part = names.substr(0, space);
       if (space != std::string_view::npos) section.name = Trim(names.substr(space));
       if (section.name.empty()) return error_(title, "expected \"# ---- either: PART SPELLING\"");
-    } else if (section.kind == "or") {
+    } else if (section.kind == "or" || section.kind == "without") {
       section.name = names;
-    } else if (section.kind != "after") {
-      return error_(title, StrCat("expected either, or, after; got \"", section.kind, "\"",
-                                  SimilarNames(section.kind, {"either", "or", "after"})));
     }
-    const size_t begin = line + 1;
-    line = EndOfText(begin);
-    if (begin < lines_.size()) section.text = Between(lines_[begin], StartOf(line));
+    section.text = CutFunction(++line);
     if (IsBlankText(section.text)) return error_(title, "no text stands under it");
     return section;
   }
@@ -169,8 +204,17 @@ bool IsBlankText(std::string_view text) {
   });
 }
 
-absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const PlaceError& error) {
+absl::StatusOr<TextParts> CutText(std::string_view text, const PlaceError& error) {
   return Cutter(text, error).Cut();
+}
+
+absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const PlaceError& error) {
+  PF_ASSIGN_OR_RETURN(TextParts parts, CutText(text, error));
+  if (!parts.ops.empty()) {
+    return error(parts.ops.front().name,
+                 "an op is declared where rules alone are read; a file with ops is a plug-in");
+  }
+  return std::move(parts.rules);
 }
 
 }  // namespace pagefuse

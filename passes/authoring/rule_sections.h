@@ -1,4 +1,4 @@
-// A file of rules, cut into its parts. Views are into the file's text.
+// A file of rules and ops, cut into its parts. Views are into the file's text.
 #pragma once
 
 #include <string>
@@ -17,12 +17,13 @@ struct RuleKey {
   std::string_view key, value;
 };
 
-// A function text under `# ---- either: Square pow`, `# ---- or: fused` or `# ---- after`.
+// A function text under `# ---- either: Square pow`, `# ---- or: fused` or `# ---- after`; of an op
+// under `# ---- without: bias`.
 struct RuleSection {
   std::string_view title;  // the whole line
-  std::string_view kind;   // "either", "or", "after"
+  std::string_view kind;   // "either", "or", "after", "without"
   std::string_view part;   // either: the part's name
-  std::string_view name;   // either, or: the spelling's
+  std::string_view name;   // either, or: the spelling's; without: ports
   std::string_view text;
 };
 
@@ -34,6 +35,22 @@ struct RuleParts {
   std::vector<RuleSection> sections;
 };
 
+// What stands from `# op:` to the next op or rule.
+struct OpParts {
+  std::string doc;        // behind the name, or else the comments above
+  std::string_view name;  // with its domain: "acme.Scale"
+  std::vector<RuleKey> keys;
+  std::string_view text;              // of the function
+  std::vector<RuleSection> sections;  // further ones
+};
+
+struct TextParts {
+  std::vector<OpParts> ops;
+  std::vector<RuleParts> rules;
+};
+
+absl::StatusOr<TextParts> CutText(std::string_view text, const PlaceError& error);
+// Of a file that holds rules alone.
 absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const PlaceError& error);
 
 // True if nothing stands there but blanks and comments.
