@@ -6,15 +6,12 @@
 #include <string>
 #include <vector>
 
-#include <dlfcn.h>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "hosted.h"
 #include "paths.h"
 
-#include "pagefuse/custom_ops/library.h"
 #include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/text.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/registry.h"
@@ -26,13 +23,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::UnorderedElementsAre;
+
+using Feeds = std::map<std::string, Tensor>;
 
 const std::vector<OpDef>& ThirdParty() {
   static const auto* const ops = [] {
-    void* handle = dlopen(PAGEFUSE_THIRD_PARTY, RTLD_NOW | RTLD_LOCAL);
-    EXPECT_NE(handle, nullptr) << dlerror();
-    auto made = HostedOps(dlsym(handle, kRegisterCustomOps), "libthird_party_ort.so");
+    auto made = OpsOfLibrary(PAGEFUSE_THIRD_PARTY);
     EXPECT_TRUE(made.ok()) << made.status();
     return new std::vector<OpDef>(*std::move(made));
   }();
@@ -54,30 +50,8 @@ const OpDef& Find(std::string_view name) {
   return *std::find_if(ops.begin(), ops.end(), [&](const OpDef& op) { return op.name() == name; });
 }
 
-Model Parse(const std::string& ports, const std::string& body) {
-  auto model = ParseModel("<ir_version: 10, opset_import: [\"\" : 21, \"third.party\" : 1]>\ng " +
-                          ports + " {\n" + body + "\n}");
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
-
-using Feeds = std::map<std::string, Tensor>;
-
-absl::StatusOr<std::vector<Tensor>> RunModel(Model model, const Feeds& feeds) {
-  SessionOptions options;
-  options.optimise = false;
-  options.num_threads = 2;
-  auto session = Session::Create(std::move(model), options);
-  if (!session.ok()) return session.status();
-  return (*session)->Run(feeds);
-}
-
 std::string ErrorOf(const std::string& ports, const std::string& body, const Feeds& feeds) {
-  return std::string(RunModel(Parse(ports, body), feeds).status().message());
-}
-
-std::vector<float> Floats(const Tensor& tensor) {
-  return {tensor.values<float>().begin(), tensor.values<float>().end()};
+  return std::string(RunModel(ThirdPartyModel(ports, body), feeds).status().message());
 }
 
 TEST(CustomOpRows, RowsOfOneNameAreOneOp) {
@@ -142,9 +116,10 @@ TEST_F(CustomOps, TheFileOfAllKindsRuns) {
 TEST_F(CustomOps, ShapesThatTheKernelTellsChangeFromRunToRun) {
   SessionOptions options;
   options.optimise = false;
-  auto session = Session::Create(Parse("(float[N] x) => (float[M] y)",
-                                       "  some = third.party.Positive (x)\n  y = Add (some, some)"),
-                                 options);
+  auto session =
+      Session::Create(ThirdPartyModel("(float[N] x) => (float[M] y)",
+                                      "  some = third.party.Positive (x)\n  y = Add (some, some)"),
+                      options);
   ASSERT_TRUE(session.ok()) << session.status();
   for (const int count : {1, 40000, 0, 3, 40001}) {
     std::vector<float> x(count + 5, -1.0F);
@@ -160,7 +135,8 @@ TEST_F(CustomOps, OutputsGoToMemoryOfTheCallers) {
   SessionOptions options;
   options.optimise = false;
   auto session = Session::Create(
-      Parse("(float[N] x) => (float[N] y)", "  y = third.party.Scale <factor = 3.0> (x)"), options);
+      ThirdPartyModel("(float[N] x) => (float[N] y)", "  y = third.party.Scale <factor = 3.0> (x)"),
+      options);
   ASSERT_TRUE(session.ok()) << session.status();
   Tensor y = Tensor::Of<float>({2}, {0, 0});
   const Feeds feeds = {{"x", Tensor::Of<float>({2}, {1, 2})}};
@@ -174,22 +150,23 @@ TEST_F(CustomOps, OutputsGoToMemoryOfTheCallers) {
 }
 
 TEST_F(CustomOps, AnOutputThatNobodyWantsMayBeLeftOut) {
-  const auto y = RunModel(
-      Parse("(float[N] x) => (int64[M] places)", "  some, places = third.party.Positive (x)"),
-      {{"x", Tensor::Of<float>({3}, {1, -1, 2})}});
+  const auto y = RunModel(ThirdPartyModel("(float[N] x) => (int64[M] places)",
+                                          "  some, places = third.party.Positive (x)"),
+                          {{"x", Tensor::Of<float>({3}, {1, -1, 2})}});
   ASSERT_TRUE(y.ok()) << y.status();
   EXPECT_THAT((*y)[0].values<int64_t>(), ElementsAre(0, 2));
 }
 
 TEST_F(CustomOps, ShapesOfTheFunctionReachTheGraph) {
-  Model model = Parse("(float[batch, 2*seq] x) => (float[A, B] y)", "  y = third.party.Scale (x)");
+  Model model =
+      ThirdPartyModel("(float[batch, 2*seq] x) => (float[A, B] y)", "  y = third.party.Scale (x)");
   ASSERT_TRUE(InferShapes(model).ok());
   EXPECT_EQ(model.graph->outputs()[0]->shape()->ToString(), "[batch, 2*seq]");
 }
 
 TEST_F(CustomOps, EvaluationOfOneNodeComputesTheSame) {
-  const Model model = Parse("(float[N] x) => (float[M] y, int64[M] places)",
-                            "  y, places = third.party.Positive <threshold = 1.0> (x)");
+  const Model model = ThirdPartyModel("(float[N] x) => (float[M] y, int64[M] places)",
+                                      "  y, places = third.party.Positive <threshold = 1.0> (x)");
   const auto outputs = EvaluateModel(model, {{"x", Tensor::Of<float>({4}, {1, 3, 0, 2})}});
   ASSERT_TRUE(outputs.ok()) << outputs.status();
   EXPECT_THAT(Floats((*outputs)[0]), ElementsAre(3, 2));
@@ -198,10 +175,10 @@ TEST_F(CustomOps, EvaluationOfOneNodeComputesTheSame) {
 
 // Nothing says that such an op is a function of its inputs.
 TEST_F(CustomOps, TwoEqualNodesStayTwoAndNoneIsComputedAhead) {
-  Model model = Parse("(float[N] x) => (float[N] y, float[] z)",
-                      "  a = third.party.Scale (x)\n  b = third.party.Scale (x)\n"
-                      "  y = Sub (a, b)\n  one = Constant <value = float {1.0}> ()\n"
-                      "  z = third.party.Scale (one)");
+  Model model = ThirdPartyModel("(float[N] x) => (float[N] y, float[] z)",
+                                "  a = third.party.Scale (x)\n  b = third.party.Scale (x)\n"
+                                "  y = Sub (a, b)\n  one = Constant <value = float {1.0}> ()\n"
+                                "  z = third.party.Scale (one)");
   SessionOptions options;
   auto session = Session::Create(std::move(model), options);
   ASSERT_TRUE(session.ok()) << session.status();
@@ -250,9 +227,10 @@ TEST_F(CustomOps, WhatANodeIsCanBeAsked) {
   const Feeds feeds = {{"x", Tensor::Of<float>({4, 2}, std::vector<float>(8))}};
   for (const auto& [what, expected] :
        std::map<std::string, float>{{"inputs", 1}, {"dims", 4}, {"rank", 2}}) {
-    const auto y = RunModel(Parse("(float[4, N] x) => (float y)",
-                                  "  y = third.party.Numbers <what = \"" + what + "\"> (x)"),
-                            feeds);
+    const auto y =
+        RunModel(ThirdPartyModel("(float[4, N] x) => (float y)",
+                                 "  y = third.party.Numbers <what = \"" + what + "\"> (x)"),
+                 feeds);
     ASSERT_TRUE(y.ok()) << y.status();
     EXPECT_EQ((*y)[0].values<float>()[0], expected) << what;
   }
