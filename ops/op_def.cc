@@ -59,6 +59,16 @@ OpDef& OpDef::Output(std::string_view name, std::string_view type, std::string_v
   return *this;
 }
 
+OpDef& OpDef::Input(Port port) {
+  inputs_.push_back(std::move(port));
+  return *this;
+}
+
+OpDef& OpDef::Output(Port port) {
+  outputs_.push_back(std::move(port));
+  return *this;
+}
+
 OpDef& OpDef::Attr(std::string_view name, AttributeDef::Default default_value,
                    std::string_view doc) {
   attributes_.push_back({.name = std::string(name),

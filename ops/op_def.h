@@ -115,6 +115,9 @@ class OpDef {
                PortKind kind = PortKind::kRequired, PortRole role = PortRole::kData);
   OpDef& Output(std::string_view name, std::string_view type, std::string_view shape = "",
                 PortKind kind = PortKind::kRequired);
+  // A port that is made at run time.
+  OpDef& Input(Port port);
+  OpDef& Output(Port port);
   OpDef& Attr(std::string_view name, AttributeDef::Default default_value,
               std::string_view doc = "");
   OpDef& RequiredAttr(std::string_view name, std::string_view doc = "");

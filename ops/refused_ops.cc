@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "pagefuse/ops/registry.h"
 
@@ -48,6 +49,16 @@ constexpr Kind kKinds[] = {
     {"decompositions of matrices", kLinearAlgebra},
 };
 
+// A domain of which plug-ins may have ops.
+bool IsForeign(std::string_view domain) {
+  return !domain.empty() && domain != "pagefuse" && !domain.starts_with("ai.onnx");
+}
+
+std::string PluginsText(const OpRegistry& registry) {
+  if (registry.sources().empty()) return "; no plug-in is loaded";
+  return absl::StrCat("; plug-ins that are loaded: ", absl::StrJoin(registry.sources(), ", "));
+}
+
 }  // namespace
 
 std::string_view WhyRefused(std::string_view domain, std::string_view op) {
@@ -70,6 +81,7 @@ absl::Status UnknownOp(const Node& node, int64_t opset, const OpRegistry& regist
   const std::string reason(WhyRefused(node.domain(), node.op_type()));
   std::string rest = reason.empty() ? "" : absl::StrCat("; out of scope: ", reason);
   if (oldest) rest = absl::StrCat("; known from version ", *oldest, " on");
+  if (!oldest && IsForeign(domain)) rest = PluginsText(registry);
   return absl::UnimplementedError(absl::StrCat(node.Description(), ": no op \"", node.op_type(),
                                                "\" in domain \"", node.domain(), "\" at version ",
                                                opset, rest));

@@ -1,6 +1,7 @@
 #include "pagefuse/ops/registry.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <iterator>
 #include <memory>
@@ -22,7 +23,7 @@ using Key = std::tuple<std::string_view, std::string_view, int64_t>;
 
 Key KeyOf(const OpDef& op) { return {op.domain(), op.name(), op.since()}; }
 
-bool KeyLess(const std::unique_ptr<OpDef>& op, const Key& key) { return KeyOf(*op) < key; }
+bool KeyLess(const std::shared_ptr<const OpDef>& op, const Key& key) { return KeyOf(*op) < key; }
 
 bool IsBefore(int64_t opset, const OpDef* op) { return opset < op->since(); }
 
@@ -126,18 +127,44 @@ absl::Status VerifyGraph(const Graph& graph, const Imports& imports) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-OpRegistry& OpRegistry::Global() {
-  static OpRegistry* registry = [] {
-    auto* ops = new OpRegistry;
-#define PF_OP(family, op) AddBuiltIn(*ops, family##_ops::op##Def());
+OpRegistry BuiltInOps() {
+  OpRegistry ops;
+#define PF_OP(family, op) AddBuiltIn(ops, family##_ops::op##Def());
 #include "pagefuse/ops/ops.inc"
 #undef PF_OP
-    return ops;
-  }();
-  return *registry;
+  return ops;
 }
+
+// What Global() is, and was.
+struct Snapshots {
+  std::vector<std::unique_ptr<const OpRegistry>> all;
+  std::atomic<const OpRegistry*> current = nullptr;
+
+  void Add(OpRegistry registry) {
+    all.push_back(std::make_unique<const OpRegistry>(std::move(registry)));
+    current.store(all.back().get(), std::memory_order_release);
+  }
+};
+
+Snapshots& AllSnapshots() {
+  static auto* snapshots = [] {
+    auto* made = new Snapshots;
+    made->Add(BuiltInOps());
+    return made;
+  }();
+  return *snapshots;
+}
+
+thread_local const OpRegistry* tried_registry = nullptr;
+
+}  // namespace
+
+const OpRegistry& OpRegistry::Global() {
+  if (tried_registry != nullptr) return *tried_registry;
+  return *AllSnapshots().current.load(std::memory_order_acquire);
+}
+
+void OpRegistry::Publish(OpRegistry next) { AllSnapshots().Add(std::move(next)); }
 
 absl::Status OpRegistry::Add(OpDef op) {
   const auto it = std::lower_bound(ops_.begin(), ops_.end(), KeyOf(op), KeyLess);
@@ -147,12 +174,46 @@ absl::Status OpRegistry::Add(OpDef op) {
                                                    ", is already registered"));
   }
   PF_RETURN_IF_ERROR(op.Compile());
-  const OpDef* added = ops_.insert(it, std::make_unique<OpDef>(std::move(op)))->get();
-  std::vector<const OpDef*>& versions = versions_[{added->domain(), added->name()}];
-  versions.insert(std::upper_bound(versions.begin(), versions.end(), added->since(), IsBefore),
-                  added);
+  Index(ops_.insert(it, std::make_shared<const OpDef>(std::move(op)))->get());
   return absl::OkStatus();
 }
+
+void OpRegistry::Index(const OpDef* op) {
+  std::vector<const OpDef*>& versions = versions_[{op->domain(), op->name()}];
+  versions.insert(std::upper_bound(versions.begin(), versions.end(), op->since(), IsBefore), op);
+}
+
+absl::Status OpRegistry::AddKernel(std::string_view domain, std::string_view name,
+                                   const Kernel& kernel) {
+  bool found = false;
+  for (std::shared_ptr<const OpDef>& op : ops_) {
+    if (op->domain() != domain || op->name() != name) continue;
+    found = true;
+    for (const Kernel& known : op->kernels()) {
+      if (known.name != kernel.name) continue;
+      return absl::InvalidArgumentError(absl::StrCat("op \"", std::string(name), "\" of domain \"",
+                                                     std::string(domain), "\" has a kernel \"",
+                                                     kernel.name, "\" already"));
+    }
+    OpDef extended = *op;
+    extended.AddKernel(kernel);
+    op = std::make_shared<const OpDef>(std::move(extended));
+  }
+  if (!found) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no op \"", std::string(name),
+                                                   "\" in domain \"", std::string(domain), "\""));
+  }
+  // Its keys lie in the definitions.
+  versions_.clear();
+  for (const std::shared_ptr<const OpDef>& op : ops_) Index(op.get());
+  return absl::OkStatus();
+}
+
+ScopedOpRegistry::ScopedOpRegistry(const OpRegistry& registry) : before_(tried_registry) {
+  tried_registry = &registry;
+}
+
+ScopedOpRegistry::~ScopedOpRegistry() { tried_registry = before_; }
 
 const OpDef* OpRegistry::Find(std::string_view domain, std::string_view name, int64_t opset) const {
   if (domain == "ai.onnx") domain = "";

@@ -145,7 +145,8 @@ Rule& Rule::Where(std::string name, std::function<absl::Status(const Match&)> ru
 
 Rule& Rule::Where(std::string_view conditions) {
   const PlaceError error = ErrorsIn(StrCat("rule \"", impl_->name, "\""), conditions);
-  absl::StatusOr<std::vector<ParsedCondition>> parsed = ParseConditions(conditions, error);
+  absl::StatusOr<std::vector<ParsedCondition>> parsed =
+      ParseConditions(conditions, KnownConditionFunctions(), error);
   if (!parsed.ok()) {
     impl_->declared.Update(parsed.status());
     return *this;

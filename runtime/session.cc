@@ -19,6 +19,7 @@
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/similar_names.h"
+#include "pagefuse/plugin/load_plugin.h"
 #include "pagefuse/runtime/executor.h"
 
 namespace pagefuse {
@@ -177,6 +178,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Load(const std::string& path,
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
                                                          const SessionOptions& options) {
+  for (const std::string& path : options.plugins) PF_RETURN_IF_ERROR(LoadPlugin(path).status());
   PF_RETURN_IF_ERROR(CheckForcedKernels(options.force_kernel));
   if (options.num_threads < 0 || options.num_threads > ThreadPool::kMaxSize) {
     return absl::InvalidArgumentError(

@@ -52,6 +52,8 @@ struct SessionOptions {
   WorkerPool* workers = nullptr;
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;
+  // Files of ops, rules and kernels that are loaded first (plugin/load_plugin.h), for the process.
+  std::vector<std::string> plugins = {};
 };
 
 // Lets weights have that format: packed when the session is made, or written into its graph

@@ -39,6 +39,7 @@ void AddBenchCommand(Command app, Outcome& outcome);
 void AddCalibrateCommand(Command app, Outcome& outcome);
 void AddOpsCommand(Command app, Outcome& outcome);
 void AddOrtCommand(Command app, Outcome& outcome);
+void AddPluginCommand(Command app, Outcome& outcome);
 void AddBisectCommand(Command app, Outcome& outcome);
 void AddDiffCommand(Command app, Outcome& outcome);
 void AddExpectCommand(Command app, Outcome& outcome);

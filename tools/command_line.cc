@@ -162,8 +162,20 @@ bool RunCommandLine(const Program& program, int argc, char** argv) {
   app.set_help_all_flag("--help-all", "help of all subcommands");
   app.set_version_flag("--version", program.version);
   program.declare(Command(app));
+  if (program.add_common) {
+    for (CLI::App* command : app.get_subcommands(nullptr)) program.add_common(Command(*command));
+  }
+  // What is called before the commands' own callbacks.
+  struct NotPrepared {};
+  if (program.prepare) {
+    app.parse_complete_callback([&program] {
+      if (!program.prepare()) throw NotPrepared();
+    });
+  }
   try {
     app.parse(argc, argv);
+  } catch (const NotPrepared&) {
+    return true;
   } catch (const CLI::ParseError& error) {
     const std::string unknown = UnknownName(app);
     if (error.get_exit_code() == 0 || unknown.empty()) return app.exit(error) == 0;

@@ -83,6 +83,11 @@ struct Program {
   std::string description;
   std::string version;
   std::function<void(Command)> declare;  // adds the commands
+  // Adds the options that every command has. May be null.
+  std::function<void(Command)> add_common = {};
+  // Runs behind the command line and before the command, which is left out if it returns false. May
+  // be null.
+  std::function<bool()> prepare = {};
 };
 
 // Reads the command line and runs the command. False if it does not say what to do, of which the

@@ -2,8 +2,11 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "tools/command.h"
+#include "tools/plugins.h"
 
 namespace {
 
@@ -17,6 +20,7 @@ int ExitCodeOf(const absl::Status& status) {
 int main(int argc, char** argv) {
   using namespace pagefuse::tools;  // NOLINT(google-build-using-namespace)
   Outcome outcome;
+  std::vector<std::string> plugins;
   const Program program = {
       .description =
           "pagefuse rewrites exported decoder graphs into fused ops over a paged KV "
@@ -33,6 +37,7 @@ int main(int argc, char** argv) {
             AddCalibrateCommand(app, outcome);
             AddOpsCommand(app, outcome);
             AddOrtCommand(app, outcome);
+            AddPluginCommand(app, outcome);
             AddExplainCommand(app, outcome);
             AddVerifyCommand(app, outcome);
             AddBisectCommand(app, outcome);
@@ -40,6 +45,12 @@ int main(int argc, char** argv) {
             AddDiffCommand(app, outcome);
             AddReportCommand(app, outcome);
             AddExpectCommand(app, outcome);
+          },
+      .add_common = [&plugins](Command command) { AddPlugins(command, plugins); },
+      .prepare =
+          [&plugins, &outcome] {
+            outcome.status = LoadPlugins(plugins);
+            return outcome.status.ok();
           },
   };
   try {

@@ -27,8 +27,8 @@ bool IsSign(const Token& token, std::string_view sign) {
 
 class Parser {
  public:
-  Parser(std::string_view text, const PlaceError& error)
-      : text_(text), lexer_(text), error_(error) {}
+  Parser(std::string_view text, const ConditionFunctions& functions, const PlaceError& error)
+      : text_(text), lexer_(text), functions_(functions), error_(error) {}
 
   absl::StatusOr<std::vector<ParsedCondition>> Conditions() {
     std::vector<ParsedCondition> conditions;
@@ -215,17 +215,17 @@ class Parser {
   }
 
   absl::StatusOr<Expression> ParseCall(const Token& name) {
-    const ConditionFunction* function = nullptr;
+    std::shared_ptr<const ConditionFunction> function;
     std::vector<std::string> known;
-    for (const ConditionFunction& one : ConditionFunctions()) {
-      known.emplace_back(one.name);
-      if (one.name == name.text) function = &one;
+    for (const auto& one : functions_) {
+      known.push_back(one->name);
+      if (one->name == name.text) function = one;
     }
     if (function == nullptr) {
       return error_(name.text, StrCat("there is no function \"", name.text, "\"",
                                       SimilarNames(name.text, known)));
     }
-    Expression call{.kind = Kind::kCall, .name = std::string(name.text)};
+    Expression call{.kind = Kind::kCall, .name = std::string(name.text), .function = function};
     PF_RETURN_IF_ERROR(Expect("("));
     for (int i = 0; i < function->num_values; ++i) {
       if (i > 0) PF_RETURN_IF_ERROR(Expect(","));
@@ -322,6 +322,7 @@ class Parser {
 
   std::string_view text_;
   TextLexer lexer_;
+  const ConditionFunctions& functions_;
   const PlaceError& error_;
   size_t end_ = 0;  // of the last token
   int depth_ = 0;
@@ -331,12 +332,15 @@ class Parser {
 }  // namespace
 
 absl::StatusOr<std::vector<ParsedCondition>> ParseConditions(std::string_view text,
+                                                             const ConditionFunctions& functions,
                                                              const PlaceError& error) {
-  return Parser(text, error).Conditions();
+  return Parser(text, functions, error).Conditions();
 }
 
-absl::StatusOr<ParsedDerivation> ParseDerivation(std::string_view text, const PlaceError& error) {
-  return Parser(text, error).OneDerivation();
+absl::StatusOr<ParsedDerivation> ParseDerivation(std::string_view text,
+                                                 const ConditionFunctions& functions,
+                                                 const PlaceError& error) {
+  return Parser(text, functions, error).OneDerivation();
 }
 
 }  // namespace pagefuse

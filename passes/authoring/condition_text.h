@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/passes/authoring/condition_value.h"
 #include "pagefuse/passes/authoring/text_place.h"
 #include "pagefuse/passes/rule.h"
 
@@ -18,6 +19,7 @@ namespace pagefuse {
 //   compared by == != < <= > >=, or `in` a list of types or numbers; dims are compared by proof
 //   constant(v), scalar(v), float(v), output(v), present(v), same_shape(a, b), same_type(a, b)
 //   not <condition>
+//   what plug-ins add, for a value or several
 //
 // A condition that does not hold says so with the values: `dim(weight, 0) == dim(x, -1): 64 and 80`.
 // What is not known holds no condition.
@@ -26,6 +28,7 @@ struct ParsedCondition {
   std::vector<std::string_view> names;  // of values, where the text has them
 };
 absl::StatusOr<std::vector<ParsedCondition>> ParseConditions(std::string_view text,
+                                                             const ConditionFunctions& functions,
                                                              const PlaceError& error);
 
 // `@eps = @epsilon`, `@half = dim(x, -1) // 2`, `@scale = @scale else 1`: numbers without a point
@@ -35,6 +38,8 @@ struct ParsedDerivation {
   Derivation derivation;
   std::vector<std::string_view> names;
 };
-absl::StatusOr<ParsedDerivation> ParseDerivation(std::string_view text, const PlaceError& error);
+absl::StatusOr<ParsedDerivation> ParseDerivation(std::string_view text,
+                                                 const ConditionFunctions& functions,
+                                                 const PlaceError& error);
 
 }  // namespace pagefuse

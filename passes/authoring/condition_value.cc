@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <mutex>
+#include <utility>
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/constants.h"
@@ -98,10 +100,7 @@ ConditionValue Call(const ConditionExpression& call, const Match& match) {
     if (!operand) return {};
     number = static_cast<int64_t>(*operand);
   }
-  for (const ConditionFunction& function : ConditionFunctions()) {
-    if (function.name == call.name) return function.run(values, number);
-  }
-  return {};
+  return call.function->run(values, number);
 }
 
 ConditionValue Known(Dim dim) {
@@ -189,18 +188,46 @@ ConditionValue In(const ConditionExpression& expression, const Match& match) {
   return false;
 }
 
+ConditionFunctions BuiltInFunctions() {
+  ConditionFunctions functions;
+  for (ConditionFunction function : {ConditionFunction{"rank", 1, false, RankOf},
+                                     {"dim", 1, true, DimOf},
+                                     {"size", 1, false, SizeOf},
+                                     {"value", 1, false, NumberOf},
+                                     {"uses", 1, false, UsesOf},
+                                     {"type", 1, false, TypeOf},
+                                     {"constant", 1, false, IsConstant},
+                                     {"scalar", 1, false, IsScalar},
+                                     {"float", 1, false, IsFloat},
+                                     {"output", 1, false, IsOutput},
+                                     {"present", 1, false, nullptr},
+                                     {"same_shape", 2, false, SameShapes},
+                                     {"same_type", 2, false, SameTypes}}) {
+    functions.push_back(std::make_shared<const ConditionFunction>(std::move(function)));
+  }
+  return functions;
+}
+
+std::mutex& FunctionsLock() {
+  static auto* lock = new std::mutex;
+  return *lock;
+}
+
+ConditionFunctions& AllFunctions() {
+  static auto* functions = new ConditionFunctions(BuiltInFunctions());
+  return *functions;
+}
+
 }  // namespace
 
-const std::vector<ConditionFunction>& ConditionFunctions() {
-  static const auto* functions = new std::vector<ConditionFunction>{
-      {"rank", 1, false, RankOf},         {"dim", 1, true, DimOf},
-      {"size", 1, false, SizeOf},         {"value", 1, false, NumberOf},
-      {"uses", 1, false, UsesOf},         {"type", 1, false, TypeOf},
-      {"constant", 1, false, IsConstant}, {"scalar", 1, false, IsScalar},
-      {"float", 1, false, IsFloat},       {"output", 1, false, IsOutput},
-      {"present", 1, false, nullptr},     {"same_shape", 2, false, SameShapes},
-      {"same_type", 2, false, SameTypes}};
-  return *functions;
+ConditionFunctions KnownConditionFunctions() {
+  const std::lock_guard lock(FunctionsLock());
+  return AllFunctions();
+}
+
+void PublishConditionFunctions(const ConditionFunctions& added) {
+  const std::lock_guard lock(FunctionsLock());
+  AllFunctions().insert(AllFunctions().end(), added.begin(), added.end());
 }
 
 ConditionValue AttributeValue(const Match& match, const std::string& name) {

@@ -40,6 +40,8 @@ RuleKey KeyOf(std::string_view line) {
 }
 
 bool StartsRule(std::string_view line) { return KeyOf(line).key == "rule"; }
+bool StartsOp(std::string_view line) { return KeyOf(line).key == "op"; }
+bool Starts(std::string_view line) { return StartsRule(line) || StartsOp(line); }
 
 // The text from the start of `first` to the start of `last`, both of one text.
 std::string_view Between(std::string_view first, const char* last) {
@@ -51,24 +53,26 @@ class Cutter {
   Cutter(std::string_view text, const PlaceError& error)
       : text_(text), lines_(Lines(text)), error_(error) {}
 
-  absl::StatusOr<std::vector<RuleParts>> Cut() {
-    std::vector<RuleParts> rules;
+  absl::StatusOr<TextParts> Cut() {
+    TextParts parts;
     size_t line = Skip(0);
     while (line < lines_.size()) {
-      if (!StartsRule(lines_[line])) {
+      if (StartsOp(lines_[line])) {
+        PF_ASSIGN_OR_RETURN(parts.ops.emplace_back(), CutOp(line));
+      } else if (StartsRule(lines_[line])) {
+        PF_ASSIGN_OR_RETURN(parts.rules.emplace_back(), CutRule(line));
+      } else {
         return error_(lines_[line], "expected \"# rule: NAME\" before anything else");
       }
-      PF_ASSIGN_OR_RETURN(RuleParts rule, CutRule(line));
-      rules.push_back(std::move(rule));
     }
-    if (rules.empty()) return error_(text_, "expected \"# rule: NAME\"");
-    return rules;
+    if (parts.ops.empty() && parts.rules.empty()) return error_(text_, "expected \"# rule: NAME\"");
+    return parts;
   }
 
  private:
-  // Past blank lines and comments that are no rule.
+  // Past blank lines and comments that start nothing.
   size_t Skip(size_t line) const {
-    while (line < lines_.size() && !StartsRule(lines_[line]) &&
+    while (line < lines_.size() && !Starts(lines_[line]) &&
            (Trim(lines_[line]).empty() || lines_[line].starts_with("#"))) {
       ++line;
     }
@@ -94,13 +98,53 @@ class Cutter {
     return line < lines_.size() ? lines_[line].data() : text_.data() + text_.size();
   }
 
-  // The first line that starts a section or a rule.
+  // The first line that starts a section, a rule or an op.
   size_t EndOfText(size_t line) const {
-    while (line < lines_.size() && !lines_[line].starts_with(kSeparator) &&
-           !StartsRule(lines_[line])) {
+    while (line < lines_.size() && !lines_[line].starts_with(kSeparator) && !Starts(lines_[line])) {
       ++line;
     }
     return line;
+  }
+
+  // The keys from a line on, which becomes that of the text.
+  std::vector<RuleKey> CutKeys(size_t& line) const {
+    std::vector<RuleKey> keys;
+    for (; line < lines_.size(); ++line) {
+      if (Starts(lines_[line]) || lines_[line].starts_with(kSeparator)) break;
+      const RuleKey key = KeyOf(lines_[line]);
+      if (!key.key.empty()) {
+        keys.push_back(key);
+      } else if (!Trim(lines_[line]).empty() && !lines_[line].starts_with("#")) {
+        break;
+      }
+    }
+    return keys;
+  }
+
+  // The text from a line on, which becomes the one behind it.
+  std::string_view CutFunction(size_t& line) const {
+    const size_t begin = line;
+    line = EndOfText(line);
+    return begin < lines_.size() ? Between(lines_[begin], StartOf(line)) : std::string_view();
+  }
+
+  absl::StatusOr<OpParts> CutOp(size_t& line) {
+    const std::string_view title = lines_[line];
+    const std::string_view value = KeyOf(title).value;
+    const size_t space = std::min(value.find_first_of(" \t"), value.size());
+    OpParts op{.doc = std::string(Trim(value.substr(space))),
+               .name = value.substr(0, space),
+               .keys = {},
+               .text = {}};
+    if (op.name.empty()) return error_(title, "the op has no name");
+    if (op.doc.empty()) op.doc = DescriptionAbove(line);
+    op.keys = CutKeys(++line);
+    op.text = CutFunction(line);
+    if (IsBlankText(op.text)) return error_(title, "the op has no body");
+    if (line < lines_.size() && lines_[line].starts_with(kSeparator)) {
+      return error_(lines_[line], "expected \"# rule: NAME\" before it: an op is one text");
+    }
+    return op;
   }
 
   absl::StatusOr<RuleParts> CutRule(size_t& line) {
@@ -110,19 +154,9 @@ class Cutter {
                    .pattern = {},
                    .sections = {}};
     if (rule.name.empty()) return error_(lines_[line], "the rule has no name");
-    for (++line; line < lines_.size(); ++line) {
-      if (StartsRule(lines_[line]) || lines_[line].starts_with(kSeparator)) break;
-      const RuleKey key = KeyOf(lines_[line]);
-      if (!key.key.empty()) {
-        rule.keys.push_back(key);
-      } else if (!Trim(lines_[line]).empty() && !lines_[line].starts_with("#")) {
-        break;
-      }
-    }
-    const size_t begin = line;
-    line = EndOfText(line);
-    if (begin < lines_.size()) rule.pattern = Between(lines_[begin], StartOf(line));
-    while (line < lines_.size() && !StartsRule(lines_[line])) {
+    rule.keys = CutKeys(++line);
+    rule.pattern = CutFunction(line);
+    while (line < lines_.size() && !Starts(lines_[line])) {
       PF_ASSIGN_OR_RETURN(RuleSection section, CutSection(line));
       rule.sections.push_back(section);
     }
@@ -148,9 +182,7 @@ class Cutter {
       return error_(title, StrCat("expected either, or, after; got \"", section.kind, "\"",
                                   SimilarNames(section.kind, {"either", "or", "after"})));
     }
-    const size_t begin = line + 1;
-    line = EndOfText(begin);
-    if (begin < lines_.size()) section.text = Between(lines_[begin], StartOf(line));
+    section.text = CutFunction(++line);
     if (IsBlankText(section.text)) return error_(title, "no text stands under it");
     return section;
   }
@@ -169,8 +201,17 @@ bool IsBlankText(std::string_view text) {
   });
 }
 
-absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const PlaceError& error) {
+absl::StatusOr<TextParts> CutText(std::string_view text, const PlaceError& error) {
   return Cutter(text, error).Cut();
+}
+
+absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const PlaceError& error) {
+  PF_ASSIGN_OR_RETURN(TextParts parts, CutText(text, error));
+  if (!parts.ops.empty()) {
+    return error(parts.ops.front().name,
+                 "an op is declared where rules alone are read; a file with ops is a plug-in");
+  }
+  return std::move(parts.rules);
 }
 
 }  // namespace pagefuse

@@ -1,4 +1,4 @@
-// A file of rules, cut into its parts. Views are into the file's text.
+// A file of rules and ops, cut into its parts. Views are into the file's text.
 #pragma once
 
 #include <string>
@@ -34,6 +34,21 @@ struct RuleParts {
   std::vector<RuleSection> sections;
 };
 
+// What stands from `# op:` to the next op or rule.
+struct OpParts {
+  std::string doc;        // behind the name, or else the comments above
+  std::string_view name;  // with its domain: "acme.Scale"
+  std::vector<RuleKey> keys;
+  std::string_view text;  // of the function
+};
+
+struct TextParts {
+  std::vector<OpParts> ops;
+  std::vector<RuleParts> rules;
+};
+
+absl::StatusOr<TextParts> CutText(std::string_view text, const PlaceError& error);
+// Of a file that holds rules alone.
 absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const PlaceError& error);
 
 // True if nothing stands there but blanks and comments.

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
@@ -46,26 +45,6 @@ size_t StartOf(std::string_view text) {
   return std::min(at, text.size());
 }
 
-// `line 3, column 5: message\n...` of the parser, as an error at that place of `text`. `shift`
-// columns of the first line were put in.
-absl::Status Moved(std::string_view message, std::string_view text, size_t shift,
-                   const PlaceError& error) {
-  int64_t line = 0, column = 0;
-  const size_t comma = message.find(", column ");
-  const size_t colon = message.find(": ");
-  const bool placed =
-      message.starts_with("line ") && comma != std::string_view::npos &&
-      absl::SimpleAtoi(AbslView(message.substr(5, comma - 5)), &line) &&
-      absl::SimpleAtoi(AbslView(message.substr(comma + 9, colon - comma - 9)), &column);
-  if (!placed) return error(text, message);
-  size_t at = 0;
-  for (int64_t i = 1; i < line; ++i) at = std::min(text.find('\n', at), text.size() - 1) + 1;
-  at += column - 1;
-  if (line == 1) at -= std::min(at, shift);
-  const std::string_view what = message.substr(colon + 2);
-  return error(text.substr(std::min(at, text.size())), what.substr(0, what.find('\n')));
-}
-
 absl::StatusOr<Function> Parse(std::string_view text, const PlaceError& error) {
   const std::string_view body = text.substr(StartOf(text));
   const bool named = !body.starts_with("(") && !body.starts_with("<");
@@ -75,7 +54,7 @@ absl::StatusOr<Function> Parse(std::string_view text, const PlaceError& error) {
                                         ? ParseFunction(NormaliseFunctionText(body, nullptr))
                                         : ParseFunction(whole);
   if (parsed.ok()) return parsed;
-  return Moved(StdView(parsed.status().message()), body, named ? 0 : kName.size(), error);
+  return ParserError(StdView(parsed.status().message()), body, named ? 0 : kName.size(), error);
 }
 
 bool IsPart(const Node& node) { return node.domain() == kParts; }

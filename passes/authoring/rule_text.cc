@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -21,22 +22,10 @@
 namespace pagefuse {
 namespace {
 
-// The last pass that recognises; rules that name no place run behind it.
-constexpr std::string_view kLastRecognised = "gated-mlp";
-
 const std::vector<std::string>& RuleKeys() {
   static const auto* keys = new std::vector<std::string>{"rule",  "before", "after",   "metadata",
                                                          "where", "let",    "match-op"};
   return *keys;
-}
-
-// "mine" of "dir/mine.rules.txt".
-std::string PassNameOf(const std::string& path) {
-  std::string name = std::filesystem::path(path).filename().string();
-  for (const std::string_view ending : {".txt", ".rules"}) {
-    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
-  }
-  return name;
 }
 
 bool Contains(const std::vector<std::string>& names, std::string_view name) {
@@ -46,8 +35,8 @@ bool Contains(const std::vector<std::string>& names, std::string_view name) {
 // One rule of a file.
 class Builder {
  public:
-  Builder(const RuleParts& parts, const PlaceError& error)
-      : parts_(parts), error_(error), rule_(parts.name, parts.description) {}
+  Builder(const RuleParts& parts, const ConditionFunctions& functions, const PlaceError& error)
+      : parts_(parts), functions_(functions), error_(error), rule_(parts.name, parts.description) {}
 
   absl::StatusOr<Rule> Build() {
     PF_RETURN_IF_ERROR(AddPatterns());
@@ -113,7 +102,8 @@ class Builder {
   }
 
   absl::Status AddConditions(std::string_view value) {
-    PF_ASSIGN_OR_RETURN(std::vector<ParsedCondition> conditions, ParseConditions(value, error_));
+    PF_ASSIGN_OR_RETURN(std::vector<ParsedCondition> conditions,
+                        ParseConditions(value, functions_, error_));
     for (ParsedCondition& condition : conditions) {
       for (const std::string_view name : condition.names) PF_RETURN_IF_ERROR(CheckName(name));
       rule_.Where(std::move(condition.condition));
@@ -122,7 +112,7 @@ class Builder {
   }
 
   absl::Status AddDerivation(std::string_view value) {
-    PF_ASSIGN_OR_RETURN(ParsedDerivation derivation, ParseDerivation(value, error_));
+    PF_ASSIGN_OR_RETURN(ParsedDerivation derivation, ParseDerivation(value, functions_, error_));
     for (const std::string_view name : derivation.names) PF_RETURN_IF_ERROR(CheckName(name));
     names_.attributes.push_back(derivation.name);
     rule_.Derive(std::move(derivation.derivation));
@@ -154,6 +144,7 @@ class Builder {
   }
 
   const RuleParts& parts_;
+  const ConditionFunctions& functions_;
   const PlaceError& error_;
   Rule rule_;
   TextNames names_;
@@ -201,31 +192,18 @@ absl::Status CheckPlace(const RuleParts& parts, const Builder& builder, const Pl
   return found;
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<Rule>> ParseRules(const RuleFile& file) {
+absl::StatusOr<std::vector<PlacedPass>> PassesOf(const std::string& name, const RuleFile& file,
+                                                 const std::vector<RuleParts>& rules,
+                                                 const ConditionFunctions& functions) {
   const PlaceError error = ErrorsIn(file.path, file.text);
-  PF_ASSIGN_OR_RETURN(const std::vector<RuleParts> parts, CutRules(file.text, error));
-  std::vector<Rule> rules;
-  for (const RuleParts& one : parts) {
-    PF_ASSIGN_OR_RETURN(Rule rule, Builder(one, error).Build());
-    rules.push_back(std::move(rule));
-  }
-  return rules;
-}
-
-absl::StatusOr<std::vector<PlacedPass>> ReadRules(const RuleFile& file) {
-  const PlaceError error = ErrorsIn(file.path, file.text);
-  PF_ASSIGN_OR_RETURN(const std::vector<RuleParts> rules, CutRules(file.text, error));
   std::vector<Group> groups;
   for (const RuleParts& parts : rules) {
-    Builder builder(parts, error);
+    Builder builder(parts, functions, error);
     PF_ASSIGN_OR_RETURN(Rule rule, builder.Build());
     PF_RETURN_IF_ERROR(CheckPlace(parts, builder, error));
     GroupOf(groups, builder.before(), builder.after()).rules.push_back(std::move(rule));
   }
   std::vector<PlacedPass> placed;
-  const std::string name = PassNameOf(file.path);
   for (Group& group : groups) {
     std::shared_ptr<const Pass> pass =
         MakeRulePass(name, StrCat("Rules of ", file.path, "."), group.rules);
@@ -234,35 +212,124 @@ absl::StatusOr<std::vector<PlacedPass>> ReadRules(const RuleFile& file) {
   return placed;
 }
 
-absl::StatusOr<std::vector<PlacedPass>> ReadRuleFiles(const std::vector<RuleFile>& files) {
-  std::vector<PlacedPass> all;
-  if (files.empty()) return all;
-  std::set<std::string> names;
-  for (const auto& pass : AllPasses()) {
-    names.emplace(pass->name());
-    for (const RuleSummary& rule : pass->rules()) names.insert(rule.name);
+// Names that passes and rules have; a file's or plug-in's may be added.
+class TakenNames {
+ public:
+  explicit TakenNames(const std::vector<PlacedPass>& others) {
+    for (const auto& pass : AllPasses()) Take(*pass);
+    for (const PlacedPass& placed : others) Take(*placed.pass);
   }
-  for (const RuleFile& file : files) {
-    PF_ASSIGN_OR_RETURN(std::vector<PlacedPass> placed, ReadRules(file));
-    std::set<std::string> here = {PassNameOf(file.path)};
-    if (names.contains(*here.begin())) {
-      return absl::InvalidArgumentError(StrCat(file.path, ": there is a pass or rule \"",
-                                               *here.begin(),
-                                               "\" already: name the file otherwise"));
-    }
-    for (const PlacedPass& pass : placed) {
+
+  // Those of passes that are called `name`.
+  absl::Status Add(const std::string& name, const RuleFile& file,
+                   const std::vector<PlacedPass>& added) {
+    std::set<std::string> here = {name};
+    for (const PlacedPass& pass : added) {
       for (const RuleSummary& rule : pass.pass->rules()) {
-        const bool is_new = !names.contains(rule.name) && here.insert(rule.name).second;
-        if (is_new || rule.name == PassNameOf(file.path)) continue;
+        const bool is_new = !names_.contains(rule.name) && here.insert(rule.name).second;
+        if (is_new || rule.name == name) continue;
         const size_t at = file.text.find("# rule: " + rule.name);
         return ErrorAt(file.path, file.text, at == std::string::npos ? 0 : at + 8,
                        StrCat("there is a pass or rule \"", rule.name, "\" already"));
       }
     }
-    names.insert(here.begin(), here.end());
+    names_.insert(here.begin(), here.end());
+    return absl::OkStatus();
+  }
+
+  bool Has(const std::string& name) const { return names_.contains(name); }
+
+ private:
+  void Take(const Pass& pass) {
+    names_.emplace(pass.name());
+    for (const RuleSummary& rule : pass.rules()) names_.insert(rule.name);
+  }
+
+  std::set<std::string> names_;
+};
+
+std::mutex& PluginRulesLock() {
+  static auto* lock = new std::mutex;
+  return *lock;
+}
+
+std::vector<PlacedPass>& AllPluginRules() {
+  static auto* rules = new std::vector<PlacedPass>;
+  return *rules;
+}
+
+std::vector<PlacedPass> PluginRules() {
+  const std::lock_guard lock(PluginRulesLock());
+  return AllPluginRules();
+}
+
+}  // namespace
+
+std::string RulePassName(const std::string& path) {
+  std::string name = std::filesystem::path(path).filename().string();
+  for (const std::string_view ending : {".txt", ".rules"}) {
+    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+  }
+  return name;
+}
+
+absl::StatusOr<std::vector<Rule>> ParseRules(const RuleFile& file) {
+  const PlaceError error = ErrorsIn(file.path, file.text);
+  PF_ASSIGN_OR_RETURN(const std::vector<RuleParts> parts, CutRules(file.text, error));
+  const ConditionFunctions functions = KnownConditionFunctions();
+  std::vector<Rule> rules;
+  for (const RuleParts& one : parts) {
+    PF_ASSIGN_OR_RETURN(Rule rule, Builder(one, functions, error).Build());
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+absl::StatusOr<std::vector<PlacedPass>> ReadRules(const RuleFile& file) {
+  PF_ASSIGN_OR_RETURN(const std::vector<RuleParts> rules,
+                      CutRules(file.text, ErrorsIn(file.path, file.text)));
+  return PassesOf(RulePassName(file.path), file, rules, KnownConditionFunctions());
+}
+
+absl::StatusOr<std::vector<PlacedPass>> ReadRuleFiles(const std::vector<RuleFile>& files) {
+  std::vector<PlacedPass> all = PluginRules();
+  if (files.empty()) return all;
+  TakenNames names(all);
+  for (const RuleFile& file : files) {
+    PF_ASSIGN_OR_RETURN(std::vector<PlacedPass> placed, ReadRules(file));
+    const std::string name = RulePassName(file.path);
+    if (names.Has(name)) {
+      return absl::InvalidArgumentError(StrCat(file.path, ": there is a pass or rule \"", name,
+                                               "\" already: name the file otherwise"));
+    }
+    PF_RETURN_IF_ERROR(names.Add(name, file, placed));
     for (PlacedPass& pass : placed) all.push_back(std::move(pass));
   }
   return all;
+}
+
+absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& name,
+                                                        const std::vector<RuleFile>& files,
+                                                        const ConditionFunctions& functions) {
+  std::vector<PlacedPass> all;
+  TakenNames names(PluginRules());
+  if (names.Has(name)) {
+    return absl::InvalidArgumentError(
+        StrCat("there is a pass or rule \"", name, "\" already, and its rules would be called so"));
+  }
+  for (const RuleFile& file : files) {
+    PF_ASSIGN_OR_RETURN(const TextParts parts, CutText(file.text, ErrorsIn(file.path, file.text)));
+    PF_ASSIGN_OR_RETURN(std::vector<PlacedPass> placed,
+                        PassesOf(name, file, parts.rules, functions));
+    PF_RETURN_IF_ERROR(names.Add(name, file, placed));
+    for (PlacedPass& pass : placed) all.push_back(std::move(pass));
+  }
+  return all;
+}
+
+void PublishPluginRules(const std::vector<PlacedPass>& added) {
+  const std::lock_guard lock(PluginRulesLock());
+  AllPluginRules().insert(AllPluginRules().end(), added.begin(), added.end());
 }
 
 std::vector<std::unique_ptr<Pass>> RulePasses(const std::vector<PlacedPass>& rules,

@@ -20,11 +20,13 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/passes/authoring/condition_value.h"
 #include "pagefuse/passes/authoring/rewrite.h"
 #include "pagefuse/passes/pass.h"
 #include "pagefuse/passes/rule.h"
@@ -42,15 +44,31 @@ struct PlacedPass {
 // All spellings of a rule together may be this many.
 inline constexpr int kMaxSpellings = 256;
 
+// What the rules of a file are a pass of: "mine" of "dir/mine.rules.txt".
+std::string RulePassName(const std::string& path);
+
+// The last pass that recognises; rules that name no place run behind it.
+inline constexpr std::string_view kLastRecognised = "gated-mlp";
+
 // The rules of a file, in order; where they say that they stand is left out.
 absl::StatusOr<std::vector<Rule>> ParseRules(const RuleFile& file);
 
 // Parses and compiles. InvalidArgument with file, line, column and a mark under it.
 absl::StatusOr<std::vector<PlacedPass>> ReadRules(const RuleFile& file);
 
-// The rules of several files. InvalidArgument for a name that two rules have, or a rule and a pass
-// or rule of the pipeline; NotFound for a place that is no pass.
+// The rules of plug-ins (PublishPluginRules), then those of several files. InvalidArgument for a name
+// that two rules have, or a rule and a pass or rule of the pipeline; NotFound for a place that is no
+// pass.
 absl::StatusOr<std::vector<PlacedPass>> ReadRuleFiles(const std::vector<RuleFile>& files);
+
+// The rules of a plug-in: in passes called `name`, with conditions that may call `functions`. The
+// same errors.
+absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& name,
+                                                        const std::vector<RuleFile>& files,
+                                                        const ConditionFunctions& functions);
+
+// From now on those are part of every pipeline. For who loads plug-ins, one at a time.
+void PublishPluginRules(const std::vector<PlacedPass>& added);
 
 // Puts them in their places among the passes: before the first, after the last of that name, at the
 // end where there is none.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse {
@@ -24,6 +26,24 @@ PlaceError ErrorsIn(std::string path, std::string_view text) {
     const bool inside = at.data() >= text.data() && at.data() <= text.data() + text.size();
     return ErrorAt(path, text, inside ? at.data() - text.data() : text.size(), message);
   };
+}
+
+absl::Status ParserError(std::string_view message, std::string_view text, size_t shift,
+                         const PlaceError& error) {
+  int64_t line = 0, column = 0;
+  const size_t comma = message.find(", column ");
+  const size_t colon = message.find(": ");
+  const bool placed =
+      message.starts_with("line ") && comma != std::string_view::npos &&
+      absl::SimpleAtoi(AbslView(message.substr(5, comma - 5)), &line) &&
+      absl::SimpleAtoi(AbslView(message.substr(comma + 9, colon - comma - 9)), &column);
+  if (!placed) return error(text, message);
+  size_t at = 0;
+  for (int64_t i = 1; i < line; ++i) at = std::min(text.find('\n', at), text.size() - 1) + 1;
+  at += column - 1;
+  if (line == 1) at -= std::min(at, shift);
+  const std::string_view what = message.substr(colon + 2);
+  return error(text.substr(std::min(at, text.size())), what.substr(0, what.find('\n')));
 }
 
 }  // namespace pagefuse

@@ -18,4 +18,9 @@ absl::Status ErrorAt(std::string_view path, std::string_view text, size_t offset
 using PlaceError = std::function<absl::Status(std::string_view at, std::string_view message)>;
 PlaceError ErrorsIn(std::string path, std::string_view text);
 
+// `line 3, column 5: message\n...`, as the text parser says it, as an error at that place of `text`.
+// `shift` columns of the first line were put in front for the parser.
+absl::Status ParserError(std::string_view message, std::string_view text, size_t shift,
+                         const PlaceError& error);
+
 }  // namespace pagefuse

@@ -171,7 +171,9 @@ TEST(NodeKernel, RunsTheDecompositionOfAnOpWithoutKernels) {
         return absl::OkStatus();
       })
       .Decomposition("Twice (x) => (y) { y = Add (x, x) }");
-  ASSERT_TRUE(OpRegistry::Global().Add(op).ok());
+  OpRegistry ops = OpRegistry::Global();
+  ASSERT_TRUE(ops.Add(op).ok());
+  OpRegistry::Publish(std::move(ops));
   NodeSpec spec;
   spec.inputs = {{"x", DataType::kFloat, {}, {}}};
   spec.outputs = {{"y", DataType::kFloat, {}, {}}};
