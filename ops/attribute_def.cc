@@ -7,6 +7,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/shape.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/foreign_op.h"
 #include "pagefuse/ops/shape_context.h"
 
 namespace pagefuse {
@@ -97,10 +98,13 @@ absl::Status CheckAttributes(const ShapeContext& c, const std::vector<AttributeD
       return c.AttributeError(def.name, StrCat("expected ", KindName(def.default_value)));
     }
   }
+  const bool takes_any = std::any_of(
+      defs.begin(), defs.end(), [](const AttributeDef& def) { return def.name == kAnyAttribute; });
   for (const auto& [name, attribute] : c.node().attributes()) {
     const auto def = std::find_if(defs.begin(), defs.end(),
                                   [&name = name](const AttributeDef& d) { return d.name == name; });
     // An attribute that is not understood may change what the node means, so it is not skipped.
+    if (def == defs.end() && takes_any) continue;
     if (def == defs.end()) return c.AttributeError(name, "is not an attribute of this op");
     PF_RETURN_IF_ERROR(CheckSize(c, *def, attribute));
     PF_RETURN_IF_ERROR(CheckAllowed(c, *def, attribute));

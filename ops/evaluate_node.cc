@@ -12,6 +12,7 @@
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/output_bytes.h"
+#include "pagefuse/ops/placing_kernel.h"
 #include "pagefuse/ops/refused_ops.h"
 
 namespace pagefuse {
@@ -142,12 +143,29 @@ absl::Status RefuseAbsent(const Node& node, const std::vector<Tensor>& inputs) {
   return absl::OkStatus();
 }
 
-absl::Status RunKernel(const KernelQuery& query, const KernelChoice& choice,
-                       const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
+absl::StatusOr<std::unique_ptr<KernelState>> PrepareKernel(const KernelQuery& query,
+                                                           const Kernel& kernel) {
+  if (!kernel.prepare) return nullptr;
+  PrepareArgs prepare{query, {}};
+  for (int i = 0; i < query.node->num_inputs(); ++i) {
+    const Value* value = query.node->input(i);
+    const bool constant = value != nullptr && value->IsConstant();
+    prepare.constants.push_back(constant ? value->initializer() : nullptr);
+  }
+  return kernel.prepare(prepare);
+}
+
+KernelArgs ArgsOf(const KernelQuery& query, const std::vector<Tensor>& inputs) {
   KernelArgs args;
   args.node = query.node;
   args.opset = query.opset;
   for (const Tensor& input : inputs) args.inputs.push_back(ArgOf(input));
+  return args;
+}
+
+absl::Status RunKernel(const KernelQuery& query, const KernelChoice& choice, KernelState* state,
+                       const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
+  KernelArgs args = ArgsOf(query, inputs);
   for (const auto& [output, input] : choice.op->aliases()) {
     if (output >= static_cast<int>(outputs.size()) || !outputs[output].defined()) continue;
     if (input >= static_cast<int>(inputs.size()) || !inputs[input].defined()) continue;
@@ -156,20 +174,51 @@ absl::Status RunKernel(const KernelQuery& query, const KernelChoice& choice,
   }
   for (const Tensor& output : outputs) args.outputs.push_back(ArgOf(output));
   PF_RETURN_IF_ERROR(choice.op->CheckValues(args));
-  std::unique_ptr<KernelState> state;
-  if (choice.kernel->prepare) {
-    PrepareArgs prepare{query, {}};
-    for (int i = 0; i < query.node->num_inputs(); ++i) {
-      const Value* value = query.node->input(i);
-      const bool constant = value != nullptr && value->IsConstant();
-      prepare.constants.push_back(constant ? value->initializer() : nullptr);
-    }
-    PF_ASSIGN_OR_RETURN(state, choice.kernel->prepare(prepare));
-  }
   Scratch scratch;
-  args.state = state.get();
+  args.state = state;
   args.scratch = &scratch;
   return choice.kernel->run(args);
+}
+
+// Tensors for the outputs of a call, as its kernel asks for them.
+class TensorPlacer final : public OutputPlacer {
+ public:
+  TensorPlacer(KernelArgs& args, const RunLimits& limits)
+      : args_(args), limits_(limits), tensors_(args.outputs.size()) {}
+
+  absl::Status Place(int output, const std::vector<int64_t>& dims) override {
+    TensorArg& arg = args_.outputs[output];
+    PF_ASSIGN_OR_RETURN(const int64_t bytes, OutputBytes(*args_.node, output, arg.dtype, dims));
+    PF_RETURN_IF_ERROR(CheckTensorBytes(*args_.node, output, bytes, limits_));
+    PF_ASSIGN_OR_RETURN(tensors_[output], Tensor::Allocate(arg.dtype, dims));
+    arg = ArgOf(tensors_[output]);
+    return absl::OkStatus();
+  }
+
+  std::vector<Tensor> Take() { return std::move(tensors_); }
+
+ private:
+  KernelArgs& args_;
+  const RunLimits& limits_;
+  std::vector<Tensor> tensors_;
+};
+
+absl::StatusOr<std::vector<Tensor>> RunPlacing(const KernelQuery& query, PlacingKernel& kernel,
+                                               const std::vector<Tensor>& inputs,
+                                               const RunLimits& limits) {
+  KernelArgs args = ArgsOf(query, inputs);
+  Scratch scratch;
+  args.scratch = &scratch;
+  for (int i = 0; i < query.node->num_outputs(); ++i) {
+    TensorArg& output = args.outputs.emplace_back();
+    if (const Value* value = query.node->output(i)) {
+      PF_RETURN_IF_ERROR(CheckTypeIsKnown(*query.node, i, value->dtype()));
+      output.dtype = value->dtype();
+    }
+  }
+  TensorPlacer placer(args, limits);
+  PF_RETURN_IF_ERROR(kernel.Run(args, placer));
+  return placer.Take();
 }
 
 int FindPort(const std::vector<Port>& ports, std::string_view name) {
@@ -238,9 +287,13 @@ absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset
   if (choice.kernel == nullptr || (options.decompose && op->has_decomposition())) {
     return RunDecomposition(call, *op, inputs, options);
   }
+  PF_ASSIGN_OR_RETURN(const auto state, PrepareKernel(query, *choice.kernel));
+  if (auto* placing = dynamic_cast<PlacingKernel*>(state.get())) {
+    return RunPlacing(query, *placing, inputs, options.limits);
+  }
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, AllocateOutputs(call.node(), context, options));
   PF_RETURN_IF_ERROR(RefuseStrings(node, outputs));
-  PF_RETURN_IF_ERROR(RunKernel(query, choice, inputs, outputs));
+  PF_RETURN_IF_ERROR(RunKernel(query, choice, state.get(), inputs, outputs));
   return outputs;
 }
 

@@ -14,6 +14,7 @@
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/foreign_op.h"
 #include "pagefuse/ops/function_body.h"
 #include "pagefuse/ops/function_expansion.h"
 #include "pagefuse/ops/inferred_calls.h"
@@ -154,7 +155,7 @@ class Inference {
         PF_RETURN_IF_ERROR(Merge(node, *node.output(i), context.outputs()[i]));
       }
     }
-    Fold(node, opset, context);
+    if (!IsForeign(*op)) Fold(node, opset, context);
     return absl::OkStatus();
   }
 

@@ -12,6 +12,13 @@ absl::StatusOr<int64_t> OutputBytes(const Node& node, int output, DataType dtype
                                                     StdView(bytes.status().message())));
 }
 
+absl::Status CheckTypeIsKnown(const Node& node, int output, DataType dtype) {
+  if (dtype != DataType::kUndefined && dtype != DataType::kString) return absl::OkStatus();
+  const char* what = dtype == DataType::kString ? " is of strings, which are not computed"
+                                                : ": neither op nor graph tells its type";
+  return absl::UnimplementedError(StrCat(node.Description(), ": output ", output, what));
+}
+
 absl::Status CheckResult(const Node& node, int output, DataType dtype,
                          const std::vector<int64_t>& dims, const Tensor& result) {
   if (result.dtype() == dtype && result.dims() == dims) return absl::OkStatus();

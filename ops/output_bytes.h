@@ -14,6 +14,9 @@ namespace pagefuse {
 absl::StatusOr<int64_t> OutputBytes(const Node& node, int output, DataType dtype,
                                     const std::vector<int64_t>& dims);
 
+// Unimplemented naming the node if nothing tells the type of output `output`.
+absl::Status CheckTypeIsKnown(const Node& node, int output, DataType dtype);
+
 // That a tensor that stands for output `output` is of the type and the dims that were inferred.
 // Internal naming the node otherwise: its definition contradicts its inference.
 absl::Status CheckResult(const Node& node, int output, DataType dtype,

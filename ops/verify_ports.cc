@@ -9,6 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/body_ops.h"
+#include "pagefuse/ops/foreign_op.h"
 
 namespace pagefuse {
 namespace {
@@ -18,8 +19,8 @@ absl::Status Missing(const Node& node, const char* what, int i, const Port& port
       StrCat(node.Description(), ": ", what, " ", i, " \"", port.name, "\" is missing"));
 }
 
-// One side of a node against its ports.
-absl::Status CheckSide(const Node& node, const std::vector<Port>& ports,
+// One side of a node against the ports of its op.
+absl::Status CheckSide(const Node& node, const OpDef& op, const std::vector<Port>& ports,
                        const std::vector<Value*>& values, const char* what) {
   const int count = static_cast<int>(values.size());
   if (count > 0 && FindPort(ports, count - 1) == nullptr) {
@@ -27,7 +28,7 @@ absl::Status CheckSide(const Node& node, const std::vector<Port>& ports,
                                              ports.size(), " ", what, "s, got ", count));
   }
   // A graph may have no inputs, and outputs that nobody wants.
-  const bool any_number = FindBodyOp(node.domain(), node.op_type()) != nullptr;
+  const bool any_number = FindBodyOp(node.domain(), node.op_type()) != nullptr || IsForeign(op);
   for (int i = 0; i < std::max(count, static_cast<int>(ports.size())); ++i) {
     const Port& port = *FindPort(ports, i);
     const bool variadic = port.kind == PortKind::kVariadic;
@@ -97,8 +98,8 @@ const Port* FindPort(const std::vector<Port>& ports, int index) {
 }
 
 absl::Status CheckPorts(const Node& node, const OpDef& op) {
-  PF_RETURN_IF_ERROR(CheckSide(node, op.inputs(), node.inputs(), "input"));
-  return CheckSide(node, op.outputs(), node.outputs(), "output");
+  PF_RETURN_IF_ERROR(CheckSide(node, op, op.inputs(), node.inputs(), "input"));
+  return CheckSide(node, op, op.outputs(), node.outputs(), "output");
 }
 
 absl::Status VerifyPorts(const Model& model, const OpRegistry& registry) {

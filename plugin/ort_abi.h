@@ -1,6 +1,7 @@
 // The part of ONNX Runtime's C API that the project uses, by the places of its functions in the
 // table that every release since 1.17 gives out: the table only grows at its end, so a function
-// keeps its place. Written for version 17 of the API, so that releases from 1.17 on serve.
+// keeps its place. What calls the table is written for version 17 of the API, so that releases from
+// 1.17 on serve; custom_ops/ is a table of our own, for libraries of others.
 //
 // Source: onnxruntime_c_api.h of ONNX Runtime (MIT licence); names are the API's, without "Ort".
 #pragma once
@@ -29,10 +30,22 @@ struct Logger;
 struct OpAttr;
 struct ShapeInferContext;
 
-enum class ErrorCode : int { kFail = 1, kInvalidArgument = 2, kNotImplemented = 9 };
+enum class ErrorCode : int { kOk = 0, kFail = 1, kInvalidArgument = 2, kNotImplemented = 9 };
 enum class LoggingLevel : int { kVerbose = 0, kInfo = 1, kWarning = 2, kError = 3, kFatal = 4 };
 // Element types have the numbers of ONNX's TensorProto.DataType.
 using ElementType = int;
+
+// Kinds of values, by the numbers of ONNXType.
+enum class ValueType : int { kUnknown = 0, kTensor = 1 };
+
+// Gives memory. The first release that knows `reserve` is 1.18, as `version` 18.
+struct Allocator {
+  uint32_t version;
+  void* (*alloc)(Allocator*, size_t);
+  void (*free)(Allocator*, void*);
+  const MemoryInfo* (*info)(const Allocator*);
+  void* (*reserve)(Allocator*, size_t);
+};
 
 // The table of functions.
 using Api = const void* const;
@@ -50,7 +63,14 @@ enum class Characteristic : int { kRequired = 0, kOptional = 1, kVariadic = 2 };
 // What the host asks of memory: as it is by default.
 inline constexpr int kDefaultMemoryType = 0;
 // Kinds of attributes, by the numbers of OrtOpAttrType.
-enum class OpAttrType : int { kInt = 1, kInts = 2, kFloat = 3, kFloats = 4, kString = 5 };
+enum class OpAttrType : int {
+  kInt = 1,
+  kInts = 2,
+  kFloat = 3,
+  kFloats = 4,
+  kString = 5,
+  kStrings = 6
+};
 
 // A custom op, as the host sees it. Whoever implements one puts its own after it.
 struct CustomOp {
@@ -101,7 +121,9 @@ struct Function<Result(Args...)> {
 };
 
 // Null is success. Whoever gets a status releases it.
+// Names of dims that are symbols, empty for others; they last as long as the object.
 inline constexpr Function<Status*(ErrorCode, const char*)> kCreateStatus{0};
+inline constexpr Function<ErrorCode(const Status*)> kGetErrorCode{1};
 inline constexpr Function<const char*(const Status*)> kGetErrorMessage{2};
 inline constexpr Function<Status*(LoggingLevel, const char*, Env**)> kCreateEnv{3};
 inline constexpr Function<Status*(LoggingFunction, void*, LoggingLevel, const char*, Env**)>
@@ -118,12 +140,20 @@ inline constexpr Function<Status*(CustomOpDomain*, const CustomOp*)> kCustomOpDo
 inline constexpr Function<Status*(SessionOptions*, CustomOpDomain*)> kAddCustomOpDomain{28};
 inline constexpr Function<Status*(SessionOptions*, const char*, void**)> kRegisterCustomOpsLibrary{
     29};
+inline constexpr Function<Status*(Allocator*, const int64_t*, size_t, ElementType, Value**)>
+    kCreateTensorAsOrtValue{48};
 inline constexpr Function<Status*(const MemoryInfo*, void*, size_t, const int64_t*, size_t,
                                   ElementType, Value**)>
     kCreateTensorWithDataAsOrtValue{49};
+inline constexpr Function<Status*(const Value*, int*)> kIsTensor{50};
 inline constexpr Function<Status*(Value*, void**)> kGetTensorMutableData{51};
+inline constexpr Function<Status*(Value*, const char* const*, size_t)> kFillStringTensor{52};
+inline constexpr Function<Status*(const Value*, size_t*)> kGetStringTensorDataLength{53};
+inline constexpr Function<Status*(const Value*, void*, size_t, size_t*, size_t)>
+    kGetStringTensorContent{54};
 inline constexpr Function<Status*(const TypeInfo*, const TensorTypeAndShapeInfo**)>
     kCastTypeInfoToTensorInfo{55};
+inline constexpr Function<Status*(const TypeInfo*, ValueType*)> kGetOnnxTypeFromTypeInfo{56};
 inline constexpr Function<Status*(TensorTypeAndShapeInfo**)> kCreateTensorTypeAndShapeInfo{57};
 inline constexpr Function<Status*(TensorTypeAndShapeInfo*, ElementType)> kSetTensorElementType{58};
 inline constexpr Function<Status*(TensorTypeAndShapeInfo*, const int64_t*, size_t)> kSetDimensions{
@@ -133,19 +163,36 @@ inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, ElementType*)>
 inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, size_t*)> kGetDimensionsCount{61};
 inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, int64_t*, size_t)> kGetDimensions{
     62};
-// Names of dims that are symbols, empty for others; they last as long as the object.
 inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, const char**, size_t)>
     kGetSymbolicDimensions{63};
+inline constexpr Function<Status*(const TensorTypeAndShapeInfo*, size_t*)>
+    kGetTensorShapeElementCount{64};
 inline constexpr Function<Status*(const Value*, TensorTypeAndShapeInfo**)> kGetTensorTypeAndShape{
     65};
+inline constexpr Function<Status*(const Value*, TypeInfo**)> kGetTypeInfo{66};
+inline constexpr Function<Status*(const Value*, ValueType*)> kGetValueType{67};
+inline constexpr Function<Status*(const char*, int allocator, int id, int memory, MemoryInfo**)>
+    kCreateMemoryInfo{68};
 inline constexpr Function<Status*(int allocator, int memory, MemoryInfo**)> kCreateCpuMemoryInfo{
     69};
+inline constexpr Function<Status*(const MemoryInfo*, const MemoryInfo*, int*)> kCompareMemoryInfo{
+    70};
+inline constexpr Function<Status*(const MemoryInfo*, const char**)> kMemoryInfoGetName{71};
+inline constexpr Function<Status*(const MemoryInfo*, int*)> kMemoryInfoGetId{72};
+inline constexpr Function<Status*(const MemoryInfo*, int*)> kMemoryInfoGetMemType{73};
+inline constexpr Function<Status*(const MemoryInfo*, int*)> kMemoryInfoGetType{74};
+inline constexpr Function<Status*(Allocator*, size_t, void**)> kAllocatorAlloc{75};
+inline constexpr Function<Status*(Allocator*, void*)> kAllocatorFree{76};
+inline constexpr Function<Status*(const Allocator*, const MemoryInfo**)> kAllocatorGetInfo{77};
+inline constexpr Function<Status*(Allocator**)> kGetAllocatorWithDefaultOptions{78};
 inline constexpr Function<Status*(const KernelInfo*, const char*, float*)>
     kKernelInfoGetAttributeFloat{85};
 inline constexpr Function<Status*(const KernelInfo*, const char*, int64_t*)>
     kKernelInfoGetAttributeInt64{86};
 inline constexpr Function<Status*(const KernelInfo*, const char*, char*, size_t*)>
     kKernelInfoGetAttributeString{87};
+inline constexpr Function<Status*(const KernelContext*, size_t*)> kKernelContextGetInputCount{88};
+inline constexpr Function<Status*(const KernelContext*, size_t*)> kKernelContextGetOutputCount{89};
 inline constexpr Function<Status*(const KernelContext*, size_t, const Value**)>
     kKernelContextGetInput{90};
 inline constexpr Function<Status*(KernelContext*, size_t, const int64_t*, size_t, Value**)>
@@ -158,12 +205,19 @@ inline constexpr Function<void(Value*)> kReleaseValue{96};
 inline constexpr Function<void(TypeInfo*)> kReleaseTypeInfo{98};
 inline constexpr Function<void(TensorTypeAndShapeInfo*)> kReleaseTensorTypeAndShapeInfo{99};
 inline constexpr Function<void(SessionOptions*)> kReleaseSessionOptions{100};
+inline constexpr Function<void(CustomOpDomain*)> kReleaseCustomOpDomain{101};
 inline constexpr Function<Status*(SessionOptions*, const char*, const char*)>
     kAddSessionConfigEntry{130};
+inline constexpr Function<void(Allocator*)> kReleaseAllocator{132};
 inline constexpr Function<Status*(const KernelInfo*, const char*, float*, size_t*)>
     kKernelInfoGetAttributeFloats{162};
 inline constexpr Function<Status*(const KernelInfo*, const char*, int64_t*, size_t*)>
     kKernelInfoGetAttributeInt64s{163};
+inline constexpr Function<Status*(const Value*, int*)> kHasValue{192};
+inline constexpr Function<Status*(const KernelContext*, void**)> kKernelContextGetGpuComputeStream{
+    193};
+inline constexpr Function<Status*(const Value*, const MemoryInfo**)> kGetTensorMemoryInfo{194};
+inline constexpr Function<void(const MemoryInfo*, int*)> kMemoryInfoGetDeviceType{225};
 inline constexpr Function<Status*(const KernelInfo*, size_t*)> kKernelInfoGetInputCount{230};
 inline constexpr Function<Status*(const KernelInfo*, size_t*)> kKernelInfoGetOutputCount{231};
 inline constexpr Function<Status*(const KernelInfo*, size_t, char*, size_t*)>
@@ -174,18 +228,28 @@ inline constexpr Function<Status*(const KernelInfo*, size_t, TypeInfo**)>
     kKernelInfoGetInputTypeInfo{234};
 inline constexpr Function<Status*(const KernelInfo*, size_t, TypeInfo**)>
     kKernelInfoGetOutputTypeInfo{235};
+inline constexpr Function<Status*(const KernelInfo*, const char*, Allocator*, Value**)>
+    kKernelInfoGetAttributeTensor{236};
 inline constexpr Function<Status*(const SessionOptions*, const char*, int*)> kHasSessionConfigEntry{
     237};
 inline constexpr Function<Status*(const SessionOptions*, const char*, char*, size_t*)>
     kGetSessionConfigEntry{238};
 inline constexpr Function<Status*(const KernelInfo*, char*, size_t*)> kKernelInfoGetNodeName{244};
+inline constexpr Function<Status*(const KernelInfo*, const Logger**)> kKernelInfoGetLogger{245};
 inline constexpr Function<Status*(const KernelContext*, const Logger**)> kKernelContextGetLogger{
     246};
 inline constexpr Function<Status*(const Logger*, LoggingLevel, const char*, const char*, int,
                                   const char*)>
     kLoggerLogMessage{247};
+inline constexpr Function<Status*(const Logger*, LoggingLevel*)> kLoggerGetLoggingSeverityLevel{
+    248};
 inline constexpr Function<Status*(const KernelInfo*, size_t, int*, const Value**)>
     kKernelInfoGetConstantInput{249};
+inline constexpr Function<Status*(const KernelContext*, const MemoryInfo*, Allocator**)>
+    kKernelContextGetAllocator{253};
+inline constexpr Function<const char*()> kGetBuildInfoString{254};
+inline constexpr Function<Status*(const KernelContext*, int version, int id, void**)>
+    kKernelContextGetResource{265};
 inline constexpr Function<Status*(const ShapeInferContext*, size_t*)>
     kShapeInferContextGetInputCount{267};
 inline constexpr Function<Status*(const ShapeInferContext*, size_t, TensorTypeAndShapeInfo**)>
@@ -201,5 +265,12 @@ inline constexpr Function<Status*(const OpAttr*, OpAttrType, void*, size_t, size
 inline constexpr Function<Status*(const KernelContext*, void (*)(void*, size_t), size_t, size_t,
                                   void*)>
     kKernelContextParallelFor{274};
+
+inline constexpr Function<Status*(const KernelContext*, const MemoryInfo*, size_t, void**)>
+    kKernelContextGetScratchBuffer{277};
+inline constexpr Function<Status*(const KernelInfo*, int memory, Allocator**)>
+    kKernelInfoGetAllocator{278};
+inline constexpr Function<Status*(const Value*, size_t*)> kGetTensorSizeInBytes{318};
+inline constexpr Function<Status*(const Value*, const void**)> kGetTensorData{378};
 
 }  // namespace pagefuse::ort

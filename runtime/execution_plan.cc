@@ -86,6 +86,7 @@ class Planner {
       args.constants.push_back(input && input->IsConstant() ? input->initializer() : nullptr);
     }
     PF_ASSIGN_OR_RETURN(step.state, step.kernel->prepare(args));
+    step.placing = dynamic_cast<PlacingKernel*>(step.state.get());
     return absl::OkStatus();
   }
 

@@ -16,6 +16,7 @@
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/placing_kernel.h"
 #include "pagefuse/runtime/memory_plan.h"
 
 namespace pagefuse {
@@ -52,6 +53,7 @@ struct PlannedStep {
   int64_t opset = 0;
   std::vector<std::string> refusals;
   std::unique_ptr<KernelState> state;
+  PlacingKernel* placing = nullptr;  // `state`, where the kernel tells the shapes of its outputs
   std::vector<int> inputs;
   std::vector<int> outputs;
   std::vector<PlannedBody> bodies;  // of ops such as If and Loop

@@ -110,6 +110,28 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
   return outputs;
 }
 
+// Memory for the outputs of a step, as its kernel asks for it.
+class Executor::StepPlacer final : public OutputPlacer {
+ public:
+  StepPlacer(Executor& executor, const PlannedStep& step, RunState& run, KernelArgs& args)
+      : executor_(executor), step_(step), run_(run), args_(args) {}
+
+  absl::Status Place(int output, const std::vector<int64_t>& dims) override {
+    TensorArg& arg = args_.outputs[output];
+    PF_RETURN_IF_ERROR(OutputBytes(*step_.node, output, arg.dtype, dims).status());
+    arg.dims = dims;
+    PF_RETURN_IF_ERROR(executor_.PlaceOutput(step_, output, run_, arg));
+    run_.args[step_.outputs[output]] = arg;
+    return absl::OkStatus();
+  }
+
+ private:
+  Executor& executor_;
+  const PlannedStep& step_;
+  RunState& run_;
+  KernelArgs& args_;
+};
+
 absl::Status Executor::RunStep(int index, RunState& run) {
   PlannedStep& step = plan_.steps[index];
   if (step.body_op != nullptr) return RunBodies(index, run);
@@ -123,6 +145,10 @@ absl::Status Executor::RunStep(int index, RunState& run) {
   PF_RETURN_IF_ERROR(InferOutputs(index, run, args.outputs));
   // Values are checked before an output that is a caller's cache is touched.
   PF_RETURN_IF_ERROR(step.op->CheckValues(args));
+  if (step.placing != nullptr) {
+    StepPlacer placer(*this, step, run, args);
+    return step.placing->Run(args, placer);
+  }
   bool all_views = !step.outputs.empty();
   for (int out = 0; out < static_cast<int>(step.outputs.size()); ++out) {
     if (step.outputs[out] < 0) continue;
@@ -155,6 +181,13 @@ absl::Status Executor::InferOutputs(int index, RunState& run, std::vector<Tensor
     if (step.outputs[out] < 0) continue;
     const ShapeContext::Known& inferred = context.outputs()[out];
     auto dims = inferred.shape ? inferred.shape->constant() : std::nullopt;
+    if (step.placing != nullptr) {
+      PF_RETURN_IF_ERROR(CheckTypeIsKnown(*step.node, static_cast<int>(out), inferred.dtype));
+      outputs[out] = {.dtype = inferred.dtype,
+                      .dims = std::move(dims).value_or(std::vector<int64_t>()),
+                      .data = nullptr};
+      continue;
+    }
     if (!dims) {
       return absl::InvalidArgumentError(
           StrCat(step.node->Description(), ": output ", out,

@@ -48,6 +48,7 @@ class Executor {
 
  private:
   struct RunState;
+  class StepPlacer;
   absl::Status RunStep(int index, RunState& run);
   absl::Status InferOutputs(int index, RunState& run, std::vector<TensorArg>& outputs);
   absl::Status PlaceOutput(const PlannedStep& step, int out, RunState& run, TensorArg& output);

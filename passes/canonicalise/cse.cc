@@ -12,6 +12,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/foreign_op.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/match_state.h"
@@ -142,13 +143,13 @@ class ValueNumbering {
     if (node.op_type().starts_with("Random") || node.Is("Multinomial") || node.Is("Bernoulli")) {
       return std::nullopt;
     }
-    if (!node.Subgraphs().empty()) return std::nullopt;
+    const OpDef* op = FindOpDef(node, opsets_);
+    if (!node.Subgraphs().empty() || (op != nullptr && IsForeign(*op))) return std::nullopt;
     std::string key = StrCat(node.domain(), "\n", node.op_type(), "\n", node.overload, "\n");
     std::vector<const Value*> inputs(node.inputs().begin(), node.inputs().end());
     if (IsCommutative(node)) std::sort(inputs.begin(), inputs.end());
     for (const Value* input : inputs) AppendBytes(key, input);
     for (const Value* output : node.outputs()) key += output == nullptr ? '-' : '+';
-    const OpDef* op = FindOpDef(node, opsets_);
     std::vector<std::string> attributes;
     for (const auto& [name, attribute] : node.attributes()) {
       if (op != nullptr && IsDefault(*op, name, attribute)) continue;

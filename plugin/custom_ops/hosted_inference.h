@@ -1,0 +1,20 @@
+// Types and shapes of what a custom op computes, as far as its library tells.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "pagefuse/custom_ops/row.h"
+#include "pagefuse/ops/shape_context.h"
+
+namespace pagefuse::ort {
+
+absl::Status InferHosted(const std::vector<Row>& rows, const std::string& library, ShapeContext& c);
+
+// Whether that version of the row's domain has it.
+bool IsInVersion(const Row& row, int64_t opset);
+
+}  // namespace pagefuse::ort

@@ -1,0 +1,16 @@
+// A row of a custom op as a kernel.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "pagefuse/custom_ops/row.h"
+#include "pagefuse/ops/kernel.h"
+
+namespace pagefuse::ort {
+
+// `library`: what errors call it; `name`: of the kernel.
+Kernel HostedRow(std::shared_ptr<const Row> row, const std::string& library,
+                 const std::string& name);
+
+}  // namespace pagefuse::ort

@@ -1,0 +1,18 @@
+// A custom op of a library as an op of ours, whose kernels are the library's rows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/custom_ops/row.h"
+#include "pagefuse/ops/op_def.h"
+
+namespace pagefuse::ort {
+
+// `rows`: all of one domain and name, at least one, in the order in which they were added.
+// `library`: what errors call it.
+absl::StatusOr<OpDef> HostedOp(std::vector<Row> rows, const std::string& library);
+
+}  // namespace pagefuse::ort

@@ -1,0 +1,50 @@
+#include "pagefuse/custom_ops/library.h"
+
+#include <map>
+#include <utility>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/custom_ops/hosted_op.h"
+#include "pagefuse/custom_ops/library_call.h"
+#include "pagefuse/custom_ops/row.h"
+#include "pagefuse/custom_ops/table.h"
+#include "pagefuse/ir/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+using ort::Row;
+using RowsByOp = std::map<std::pair<std::string, std::string>, std::vector<Row>>;
+
+absl::StatusOr<RowsByOp> ReadRows(const ort::SessionOptions& options) {
+  RowsByOp ops;
+  for (const auto& domain : options.domains) {
+    for (const ort::CustomOp* op : domain->rows) {
+      PF_ASSIGN_OR_RETURN(Row row, ort::ReadRow(*op, domain->name));
+      ops[{row.domain, row.name}].push_back(std::move(row));
+    }
+  }
+  return ops;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<OpDef>> HostedOps(void* register_ops, const std::string& library) {
+  auto* const run = reinterpret_cast<ort::RegisterCustomOps*>(register_ops);
+  ort::SessionOptions options;
+  PF_RETURN_IF_ERROR(ort::CallLibrary([&] { return run(&options, &ort::HostApiBase()); }));
+  absl::StatusOr<RowsByOp> rows = RowsByOp();
+  PF_RETURN_IF_ERROR(ort::CallLibrary([&]() -> ort::Status* {
+    rows = ReadRows(options);
+    return nullptr;
+  }));
+  PF_RETURN_IF_ERROR(rows.status());
+  std::vector<OpDef> ops;
+  for (auto& [name, of_op] : *rows) {
+    PF_ASSIGN_OR_RETURN(OpDef op, ort::HostedOp(std::move(of_op), library));
+    ops.push_back(std::move(op));
+  }
+  return ops;
+}
+
+}  // namespace pagefuse

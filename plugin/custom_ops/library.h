@@ -1,0 +1,21 @@
+// Libraries of custom ops that were written for ONNX Runtime, and know nothing of us.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ops/op_def.h"
+
+namespace pagefuse {
+
+// The function that such a library exports.
+inline constexpr char kRegisterCustomOps[] = "RegisterCustomOps";
+
+// The ops that a library registers, sorted by domain and name. `register_ops`: the address of its
+// function kRegisterCustomOps. The library stays loaded as long as the ops are there. `library`: its
+// name in errors and among kernels. An error in one sentence, ours or the library's.
+absl::StatusOr<std::vector<OpDef>> HostedOps(void* register_ops, const std::string& library);
+
+}  // namespace pagefuse

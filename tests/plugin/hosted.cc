@@ -1,0 +1,47 @@
+#include "hosted.h"
+
+#include <filesystem>
+#include <utility>
+
+#include <dlfcn.h>
+
+#include "gtest/gtest.h"
+
+#include "pagefuse/custom_ops/library.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ir/text.h"
+#include "pagefuse/runtime/session.h"
+
+namespace pagefuse {
+
+absl::StatusOr<std::vector<OpDef>> OpsOfLibrary(const std::string& path) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return absl::NotFoundError(dlerror());
+  return HostedOps(dlsym(handle, kRegisterCustomOps),
+                   std::filesystem::path(path).filename().string());
+}
+
+Model ThirdPartyModel(const std::string& ports, const std::string& body) {
+  auto model = ParseModel(StrCat(
+      "<ir_version: 10, opset_import: [\"\" : 21, \"third.party\" : 1, \"third.party.c\" : 1, "
+      "\"third.party.cxx\" : 1]>\ng ",
+      ports, " {\n", body, "\n}"));
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+absl::StatusOr<std::vector<Tensor>> RunModel(Model model,
+                                             const std::map<std::string, Tensor>& feeds) {
+  SessionOptions options;
+  options.optimise = false;
+  options.num_threads = 2;
+  auto session = Session::Create(std::move(model), options);
+  if (!session.ok()) return session.status();
+  return (*session)->Run(feeds);
+}
+
+std::vector<float> Floats(const Tensor& tensor) {
+  return {tensor.values<float>().begin(), tensor.values<float>().end()};
+}
+
+}  // namespace pagefuse
