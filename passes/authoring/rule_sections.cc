@@ -54,6 +54,7 @@ class Cutter {
   absl::StatusOr<std::vector<RuleParts>> Cut() {
     std::vector<RuleParts> rules;
     size_t line = Skip(0);
+    PF_RETURN_IF_ERROR(CutSharedParts(line));
     while (line < lines_.size()) {
       if (!StartsRule(lines_[line])) {
         return error_(lines_[line], "expected \"# rule: NAME\" before anything else");
@@ -66,13 +67,26 @@ class Cutter {
   }
 
  private:
-  // Past blank lines and comments that are no rule.
+  // Past blank lines and comments that are no rule and no section.
   size_t Skip(size_t line) const {
     while (line < lines_.size() && !StartsRule(lines_[line]) &&
+           !lines_[line].starts_with(kSeparator) &&
            (Trim(lines_[line]).empty() || lines_[line].starts_with("#"))) {
       ++line;
     }
     return line;
+  }
+
+  absl::Status CutSharedParts(size_t& line) {
+    while (line < lines_.size() && lines_[line].starts_with(kSeparator)) {
+      PF_ASSIGN_OR_RETURN(RuleSection section, CutSection(line));
+      if (section.kind != "either") {
+        return error_(section.title, "expected \"# rule: NAME\" before anything but parts");
+      }
+      section.is_shared = true;
+      shared_.push_back(section);
+    }
+    return absl::OkStatus();
   }
 
   // Comments right above a line.
@@ -108,7 +122,7 @@ class Cutter {
                    .name = KeyOf(lines_[line]).value,
                    .keys = {},
                    .pattern = {},
-                   .sections = {}};
+                   .sections = shared_};
     if (rule.name.empty()) return error_(lines_[line], "the rule has no name");
     for (++line; line < lines_.size(); ++line) {
       if (StartsRule(lines_[line]) || lines_[line].starts_with(kSeparator)) break;
@@ -158,9 +172,15 @@ class Cutter {
   std::string_view text_;
   std::vector<std::string_view> lines_;
   const PlaceError& error_;
+  std::vector<RuleSection> shared_;
 };
 
 }  // namespace
+
+std::string_view PassDescriptionOf(std::string_view text) {
+  const RuleKey key = KeyOf(text.substr(0, text.find('\n')));
+  return key.key == "pass" ? key.value : std::string_view();
+}
 
 bool IsBlankText(std::string_view text) {
   const std::vector<std::string_view> lines = Lines(text);
