@@ -2,6 +2,7 @@
 #include "pagefuse/passes/pipeline.h"
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/authoring/embedded_rules.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/explain/explain.h"
 #include "pagefuse/passes/export/export.h"
@@ -64,19 +65,19 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   // Codes of number formats, by what is computed.
   add(RecogniseScalarFunctions());
   // Rows written by slot.
-  add(RecogniseRowWrites());
+  add(EmbeddedRulePass("row-writes"));
   // RMSNorm written out.
-  add(RecogniseRmsNorm());
+  add(EmbeddedRulePass("rms-norm"));
   // x * sigmoid(x).
-  add(RecogniseSwish());
+  add(EmbeddedRulePass("swish"));
   // GELU written out.
-  add(RecogniseActivation());
+  add(EmbeddedRulePass("activation"));
   // Products with matrices that were gathered, one for each row.
-  add(RecogniseGroupedMatMul());
+  add(EmbeddedRulePass("grouped-matmul"));
   // Tensors filled by slice assignments, halves of rotations among them.
   add(RecogniseFilledConcat());
   // Rotary embedding written out.
-  add(RecogniseRope());
+  add(EmbeddedRulePass("rope"));
   // The same by element: neighbouring channels, heads behind tokens, scaled tables.
   add(RecogniseRopeByElement());
   // Windows of rows, each summed into one row.
@@ -99,11 +100,11 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(RecogniseAttentionMask());
   tidy();
   // Products with a transposed constant read it as it lies.
-  add(FuseTransposedWeights());
+  add(EmbeddedRulePass("fuse-transposed-weights"));
   // Gate and up in one product.
   add(RecogniseGatedHalves());
   // Both products of a gated MLP in one op.
-  add(RecogniseGatedMlp());
+  add(EmbeddedRulePass("gated-mlp"));
 
   // ---- page ----
   if (stages == Stages::kAll) {
@@ -133,7 +134,7 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   // Their slots in a paged cache.
   add(FuseTopKSlots());
   // Scores and choice over a paged cache in one op.
-  add(FusePagedTopK());
+  add(EmbeddedRulePass("fuse-paged-topk"));
   // Quantisation and the write into a paged cache, written out.
   add(FuseCacheInsert());
   // The same ops in any other spelling, by what is computed.
@@ -160,7 +161,7 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   // Rows of several experts, where they are.
   add(FuseRepeatedRows());
   // Products with any other transposed right side read it as it lies.
-  add(FuseTransposedFactors());
+  add(EmbeddedRulePass("fuse-transposed-factors"));
 
   // ---- weights ----
   // Codes in place of float matrices, where all other rules have seen those.

@@ -9,6 +9,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/match_state.h"
 #include "pagefuse/passes/rule_impl.h"
@@ -129,7 +130,21 @@ class Rewrite {
       }
       new_outputs_.push_back(value);
     }
+    EraseUnreadConstants();
     return absl::OkStatus();
+  }
+
+  // What constants of the text were computed from.
+  void EraseUnreadConstants() {
+    std::erase_if(new_constants_, [this](Value* value) {
+      const bool read =
+          !value->uses().empty() ||
+          std::find(new_outputs_.begin(), new_outputs_.end(), value) != new_outputs_.end();
+      if (read) return false;
+      scope_.contents->erase(value);
+      scope_.graph->EraseValue(value);
+      return true;
+    });
   }
 
   Value* NewConstant(std::string_view name, Tensor tensor) {
@@ -183,6 +198,31 @@ class Rewrite {
       if (resolved != nullptr) created->SetAttribute(name, *resolved);
     }
     if (replacement_.takes_all_attributes) TakeAttributes(*created);
+    return IsComputedByText(*created) ? Fold(node, values) : absl::OkStatus();
+  }
+
+  // Whether a node reads constants of the text alone.
+  bool IsComputedByText(const Node& node) const {
+    return node.num_inputs() > 0 &&
+           std::all_of(node.inputs().begin(), node.inputs().end(), [this](const Value* input) {
+             return std::find(new_constants_.begin(), new_constants_.end(), input) !=
+                    new_constants_.end();
+           });
+  }
+
+  // Constants in place of the node that was made last, for `node` of the text.
+  absl::Status Fold(const Node& node, absl::flat_hash_map<const Value*, Value*>& values) {
+    Node* created = new_nodes_.back();
+    std::vector<Tensor> inputs;
+    for (const Value* input : created->inputs()) inputs.push_back(*input->initializer());
+    PF_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs,
+                        EvaluateNode(*created, OpsetOf(*scope_.opsets, created->domain()), inputs));
+    new_nodes_.pop_back();
+    scope_.graph->EraseNode(created);
+    for (int i = 0; i < node.num_outputs(); ++i) {
+      if (node.output(i) == nullptr) continue;
+      values[node.output(i)] = NewConstant(node.output(i)->name(), outputs[i]);
+    }
     return absl::OkStatus();
   }
 

@@ -7,8 +7,8 @@
 #include <set>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "tools/cache_traffic.h"
 #include "tools/paged_layers.h"
 
 #include "pagefuse/base/status_macros.h"
@@ -127,29 +127,11 @@ int64_t BytesRead(const Node& node) {
   return bytes;
 }
 
-// Of the cache, in one step of one token behind `context` others.
-struct CacheBytes {
-  int64_t read = 0, written = 0;
-
-  static CacheBytes Of(const CacheLayout& layout, int64_t context) {
-    CacheBytes bytes;
-    bytes.read = layout.bytes_per_token() * context + layout.bytes_per_sequence();
-    for (const CacheGroup& group : layout.groups()) {
-      bytes.written += layout.BlockBytes(group) / group.block_size;
-    }
-    return bytes;
-  }
-  // The ops of all layers share what is read, and what is written.
-  int64_t OfOp(const std::string& op) const {
-    if (absl::StrContains(op, "Insert")) return written;
-    return absl::StrContains(op, "Attention") ? read : 0;
-  }
-};
-
-ReportJson TimesOf(const Session& session, double milliseconds, const CacheBytes& cache) {
+ReportJson TimesOf(const Session& session, double milliseconds, const CacheTraffic& cache) {
   struct Sum {
     double us = 0;
-    int64_t bytes = 0;
+    int64_t constants = 0;
+    CacheTraffic::Bytes cache;
     int nodes = 0;
   };
   std::map<std::string, Sum> sums;
@@ -159,7 +141,10 @@ ReportJson TimesOf(const Session& session, double milliseconds, const CacheBytes
     Sum& sum = sums[StrCat(node.domain().empty() ? "" : node.domain() + ".", node.op_type(), " (",
                            profile.kernel, ")")];
     sum.us += profile.duration_us;
-    sum.bytes += BytesRead(node);
+    sum.constants += BytesRead(node);
+    const CacheTraffic::Bytes moved = cache.OfNode(node);
+    sum.cache.read += moved.read;
+    sum.cache.written += moved.written;
     ++sum.nodes;
     all += profile.duration_us;
   }
@@ -168,14 +153,14 @@ ReportJson TimesOf(const Session& session, double milliseconds, const CacheBytes
                    [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
   ReportJson ops = ReportJson::array();
   for (const auto& [op, sum] : sorted) {
-    const int64_t cache_bytes = cache.OfOp(op);
-    const auto bytes = static_cast<double>(sum.bytes + cache_bytes);
+    const auto bytes = static_cast<double>(sum.constants + sum.cache.read + sum.cache.written);
     ops.push_back({{"op", op},
                    {"nodes", sum.nodes},
                    {"milliseconds", sum.us / 1e3},
                    {"share", all > 0 ? sum.us / all : 0},
-                   {"constant_bytes", sum.bytes},
-                   {"cache_bytes", cache_bytes},
+                   {"constant_bytes", sum.constants},
+                   {"cache_bytes_read", sum.cache.read},
+                   {"cache_bytes_written", sum.cache.written},
                    {"gigabytes_per_second", sum.us > 0 ? bytes / sum.us / 1e3 : 0}});
   }
   return {{"milliseconds", milliseconds}, {"ops", ops}};
@@ -200,16 +185,17 @@ absl::StatusOr<ReportJson> RunTimes(const ReportSource& source) {
     PF_RETURN_IF_ERROR(model->Step({{.sequence = sequence, .ids = std::move(ids)}}).status());
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   };
-  const CacheBytes cache = CacheBytes::Of(model->layout(), kPrefillTokens + 1);
+  const CacheTraffic first(model->layout(), 0, kPrefillTokens);
+  const CacheTraffic more(model->layout(), kPrefillTokens + 1, 1);
   ReportJson times;
   for (int repeat = 0; repeat < 2; ++repeat) {
     const SequenceId sequence = model->cache().AddSequence();
     PF_ASSIGN_OR_RETURN(const double prefill, timed(sequence, prompt));
-    times["prefill"] = TimesOf(model->session(), prefill, {});
+    times["prefill"] = TimesOf(model->session(), prefill, first);
     times["prefill"]["tokens"] = kPrefillTokens;
     PF_RETURN_IF_ERROR(timed(sequence, {1}).status());
     PF_ASSIGN_OR_RETURN(const double decode, timed(sequence, {2}));
-    times["decode"] = TimesOf(model->session(), decode, cache);
+    times["decode"] = TimesOf(model->session(), decode, more);
     times["decode"]["tokens"] = 1;
     model->cache().Remove(sequence);
   }

@@ -26,7 +26,8 @@ struct ReportSource {
 // "facts", "options", "layers", "kinds", "missing", "leftovers", "rewrites", "verify", "cache".
 ReportJson ReportData(const ReportSource& source);
 
-// "prefill" and "decode": milliseconds, and by op milliseconds, share, bytes of constants and GB/s;
+// "prefill" and "decode": milliseconds, and by op milliseconds, share, bytes of constants and
+// caches, and GB/s;
 // "kernels": a line for each node. Only "refused", with the reason, where the model does not run over
 // a paged cache.
 ReportJson ReportTimes(const ReportSource& source);

@@ -1,33 +1,25 @@
 #include "tools/report_page.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
 #include "tools/command.h"
 #include "tools/layer_picture.h"
 #include "tools/output.h"
+#include "tools/report_style.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/authoring/node_pairing.h"
 
 namespace pagefuse::tools {
 namespace {
-
-constexpr std::string_view kHead = R"(<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>pagefuse report</title><style>
-body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #222; }
-table { border-collapse: collapse; margin: .5em 0; } td, th { border: 1px solid #ccc; padding: .2em .6em; text-align: left; vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; } td.bad { background: #fbd5d5; }
-pre, code { font: 12px/1.5 ui-monospace, monospace; } pre { overflow-x: auto; } a { color: #0550ae; text-decoration: none; }
-:target { background: #fff3b0; } details { margin: .6em 0; } summary { cursor: pointer; }
-svg { max-width: 100%; height: auto; } svg line { stroke: #999; } svg rect { fill: #f2f2f2; stroke: #888; } svg .fused rect { fill: #cfe8d5; stroke: #3a7d4d; }
-svg text { font: 12px system-ui, sans-serif; text-anchor: middle; }
-</style></head><body>
-)";
 
 std::string Number(double value, const char* format) {
   char text[48];
@@ -39,21 +31,70 @@ std::string Text(const ReportJson& json) {
   return EscapeHtml(json.is_string() ? json.get<std::string>() : json.dump());
 }
 
-std::string Cell(const ReportJson& json) {
-  return StrCat(json.is_number() ? "<td class=\"number\">" : "<td>", Text(json), "</td>");
+// Where a long name may break: "Compress<wbr>Cache<wbr>Insert", behind dots and dashes.
+std::string Breakable(std::string_view name) {
+  const auto is = [name](size_t i, int (*kind)(int)) {
+    return i < name.size() && kind(static_cast<unsigned char>(name[i])) != 0;
+  };
+  std::string text;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const bool word =
+        i > 0 && is(i, std::isupper) && is(i - 1, std::islower) && is(i + 1, std::islower);
+    if (word || (i > 0 && (name[i - 1] == '.' || name[i - 1] == '-'))) text += "<wbr>";
+    text += EscapeHtml(name.substr(i, 1));
+  }
+  return text;
 }
 
-std::string Section(std::string_view title, std::string_view body) {
-  return StrCat("<h2>", title, "</h2>\n", body, "\n");
+constexpr std::pair<std::string_view, std::string_view> kSections[] = {
+    {"facts", "Facts"},  {"layers", "Layers"},     {"left", "Left over"},
+    {"times", "Times"},  {"rewrites", "Rewrites"}, {"pictures", "Layers as pictures"},
+    {"graphs", "Graphs"}};
+
+std::string Section(std::string_view id, std::string_view body) {
+  const auto* section = std::find_if(std::begin(kSections), std::end(kSections),
+                                     [id](const auto& one) { return one.first == id; });
+  return StrCat("<h2 id=\"", id, "\">", section->second, "</h2>\n", body, "\n");
+}
+
+std::string Navigation(std::string_view body) {
+  std::string links = "<nav>";
+  for (const auto& [id, title] : kSections) {
+    if (body.find(StrCat("<h2 id=\"", id, "\"")) == std::string_view::npos) continue;
+    StrAppend(&links, "<a href=\"#", id, "\">", title, "</a>");
+  }
+  return links + "</nav>\n";
+}
+
+// A table that scrolls by itself where it is wider than the page. Columns in `numbers` hold such.
+std::string Table(const std::vector<std::string>& titles, const std::set<size_t>& numbers,
+                  std::string_view rows) {
+  std::string head;
+  for (size_t i = 0; i < titles.size(); ++i) {
+    StrAppend(&head, numbers.contains(i) ? "<th class=\"number\">" : "<th>", titles[i], "</th>");
+  }
+  return StrCat("<div class=\"wide\"><table><thead><tr>", head, "</tr></thead>", rows,
+                "</table></div>");
+}
+
+std::string NumberCell(std::string_view text) {
+  return StrCat("<td class=\"number\">", text, "</td>");
+}
+
+// Nothing for nothing, so that what is there stands out.
+std::string CountCell(const ReportJson& count) { return NumberCell(count == 0 ? "" : Text(count)); }
+
+std::string BytesCell(const ReportJson& bytes) {
+  return NumberCell(bytes == 0 ? "" : HumanBytes(bytes.get<int64_t>()));
 }
 
 std::string FactsSection(const ReportJson& data) {
   const ReportJson& facts = data["facts"];
-  std::string body = "<table>";
+  std::string body;
   const auto row = [&body](std::string_view name, const std::string& value) {
     if (!value.empty()) StrAppend(&body, "<tr><th>", name, "</th><td>", value, "</td></tr>");
   };
-  row("model", Text(facts["model"]));
+  row("model", StrCat("<code>", Text(facts["model"]), "</code>"));
   row("producer", Text(facts["producer"]));
   row("opset", Text(facts["opset"]));
   row("nodes",
@@ -63,14 +104,14 @@ std::string FactsSection(const ReportJson& data) {
   for (const auto& [name, value] : data["options"].items()) {
     row(EscapeHtml(name), Text(value));
   }
-  row("numbers", Text(data["verify"]));
+  row("rewrites", Text(data["verify"]));
   if (data["cache"].contains("bytes_per_token")) {
     row("cache",
         StrCat(Text(data["cache"]["bytes_per_token"]), " bytes a token and ",
                Text(data["cache"]["bytes_per_sequence"]), " a sequence; all rows of tokens: ",
                Text(data["cache"]["bytes_per_token_of_all_rows"]), " bytes a token"));
   }
-  return Section("Facts", body + "</table>");
+  return Section("facts", StrCat("<div class=\"wide\"><table>", body, "</table></div>"));
 }
 
 // The id of the first node of that op in a layer.
@@ -95,15 +136,19 @@ std::string LayersSection(const ReportSource& source) {
   std::set<std::string> missing;
   for (const LayerReport::Missing& one : source.layers.missing) missing.insert(one.op);
   const auto first = FirstNodes(source);
-  std::string body = "<table><tr><th>layer</th>";
-  for (const std::string& op : ops) StrAppend(&body, "<th>", op, "</th>");
-  body += "</tr>";
+  std::vector<std::string> titles = {"layer"};
+  std::set<size_t> numbers;
+  for (const std::string& op : ops) {
+    numbers.insert(titles.size());
+    titles.push_back(Breakable(op));
+  }
+  std::string body;
   for (const auto& [layer, counts] : source.layers.ops) {
     StrAppend(&body, "<tr><th>", layer, "</th>");
     for (const std::string& op : ops) {
       const auto count = counts.find(op);
       if (count == counts.end()) {
-        StrAppend(&body, missing.contains(op) ? "<td class=\"bad\">none</td>" : "<td></td>");
+        StrAppend(&body, missing.contains(op) ? "<td class=\"number bad\">none</td>" : "<td></td>");
         continue;
       }
       const auto node = first.find({layer, op});
@@ -113,19 +158,22 @@ std::string LayersSection(const ReportSource& source) {
     }
     body += "</tr>";
   }
-  return Section("Layers", body + "</table>");
+  return Section("layers", Table(titles, numbers, body));
 }
 
 std::string LeftoversSection(const ReportJson& data) {
-  if (data["leftovers"].empty()) return Section("Left over", "<p>Nothing.</p>");
+  if (data["leftovers"].empty()) {
+    return Section("left", "<p class=\"note\">Every place of a known family fused.</p>");
+  }
   std::string body;
   for (const ReportJson& left : data["leftovers"]) {
-    StrAppend(&body, "<details open><summary>layer ", Text(left["layer"]), ", ", Text(left["op"]),
-              " <code>", Text(left["value"]), "</code>: ", Text(left["family"]), "; ",
+    StrAppend(&body, "<details open class=\"left\"><summary>layer ", Text(left["layer"]), ", ",
+              Text(left["op"]), " <code>", Text(left["value"]), "</code>: ", Text(left["family"]),
+              "; ",
               left["rule"].get<std::string>().empty() ? "no rule resembles it" : Text(left["rule"]),
               "</summary><p>", Text(left["failed"]), "</p>");
     if (!left["side_by_side"].empty()) {
-      body += "<table><tr><th>pattern</th><th>graph</th></tr>";
+      body += "<table class=\"sides\"><thead><tr><th>pattern</th><th>graph</th></tr></thead>";
       for (const ReportJson& side : left["side_by_side"]) {
         StrAppend(
             &body, "<tr><td><code>", Text(side[0]), "</code></td><td>",
@@ -136,49 +184,80 @@ std::string LeftoversSection(const ReportJson& data) {
     }
     body += "</details>";
   }
-  return Section("Left over", body);
+  return Section("left", body);
 }
 
 std::string RewritesSection(const ReportJson& data) {
-  std::string body =
-      "<table><tr><th>rule</th><th>pass</th><th>rewrites</th><th>equal</th><th>differ</th>"
-      "<th>not compared</th><th></th></tr>";
+  std::string rows;
   for (const ReportJson& rule : data["rewrites"]) {
-    StrAppend(&body, "<tr>", Cell(rule["rule"]), Cell(rule["pass"]), Cell(rule["rewrites"]),
-              Cell(rule["equal"]),
-              rule["differ"] == 0 ? "<td></td>"
-                                  : StrCat("<td class=\"bad\">", Text(rule["differ"]), "</td>"),
-              Cell(rule["not_compared"]), Cell(rule["detail"]), "</tr>");
+    const bool same_name = rule["rule"] == rule["pass"];
+    StrAppend(
+        &rows, "<tr><td>", Breakable(rule["rule"].get<std::string>()), "</td><td>",
+        same_name ? "" : Breakable(rule["pass"].get<std::string>()), "</td>",
+        CountCell(rule["rewrites"]), CountCell(rule["equal"]),
+        rule["differ"] == 0 ? "<td></td>"
+                            : StrCat("<td class=\"number bad\">", Text(rule["differ"]), "</td>"),
+        CountCell(rule["not_compared"]), "<td class=\"note\">", Text(rule["detail"]), "</td></tr>");
   }
-  return Section("Rewrites", body + "</table>");
+  return Section("rewrites",
+                 Table({"rule", "of pass", "rewrites", "equal", "differ", "not compared", ""},
+                       {2, 3, 4, 5}, rows));
 }
 
+std::string TimesRow(std::string_view name, const ReportJson& op, std::string_view style) {
+  const std::string share = Number(100 * op["share"].get<double>(), "%.1f");
+  return StrCat("<tr", style, "><td>", name, "</td>", CountCell(op["nodes"]),
+                NumberCell(Number(op["milliseconds"], "%.3f")),
+                "<td class=\"share\" style=\"--part:", share, "\">", share, " %</td>",
+                BytesCell(op["constant_bytes"]), BytesCell(op["cache_bytes_read"]),
+                BytesCell(op["cache_bytes_written"]),
+                NumberCell(Number(op["gigabytes_per_second"], "%.2f")), "</tr>");
+}
+
+// What takes less than this goes into one row.
+constexpr double kShareOfRest = 0.01;
+
 std::string TimesTable(std::string_view title, const ReportJson& times) {
-  std::string body = StrCat(
-      "<h3>", title, ": ", Number(times["milliseconds"], "%.2f"), " ms</h3><table><tr>",
-      "<th>op (kernel)</th><th>nodes</th><th>ms</th><th>share</th><th>bytes of constants</th><th>bytes of cache</th>",
-      "<th>GB/s</th></tr>");
+  std::string rows;
+  ReportJson rest = {{"nodes", 0},          {"milliseconds", 0.0},   {"share", 0.0},
+                     {"constant_bytes", 0}, {"cache_bytes_read", 0}, {"cache_bytes_written", 0}};
+  int others = 0;
   for (const ReportJson& op : times["ops"]) {
-    StrAppend(&body, "<tr>", Cell(op["op"]), Cell(op["nodes"]), "<td class=\"number\">",
-              Number(op["milliseconds"], "%.3f"), "</td><td class=\"number\">",
-              Number(100 * op["share"].get<double>(), "%.1f %%"), "</td>",
-              Cell(op["constant_bytes"]), Cell(op["cache_bytes"]), "<td class=\"number\">",
-              Number(op["gigabytes_per_second"], "%.2f"), "</td></tr>");
+    if (op["share"].get<double>() >= kShareOfRest) {
+      rows += TimesRow(Breakable(op["op"].get<std::string>()), op, "");
+      continue;
+    }
+    ++others;
+    for (auto& [key, value] : rest.items()) {
+      value = value.is_number_float() ? ReportJson(value.get<double>() + op[key].get<double>())
+                                      : ReportJson(value.get<int64_t>() + op[key].get<int64_t>());
+    }
   }
-  return body + "</table>";
+  if (others > 0) {
+    const double bytes = rest["constant_bytes"].get<double>() +
+                         rest["cache_bytes_read"].get<double>() +
+                         rest["cache_bytes_written"].get<double>();
+    const double milliseconds = rest["milliseconds"];
+    rest["gigabytes_per_second"] = milliseconds > 0 ? bytes / milliseconds / 1e6 : 0;
+    rows += TimesRow(StrCat(others, " others, each less than 1 %"), rest, " class=\"rest\"");
+  }
+  return StrCat("<h3>", title, ": ", Number(times["milliseconds"], "%.2f"), " ms</h3>",
+                Table({"op (kernel)", "nodes", "ms", "share", "weights", "cache read",
+                       "cache written", "GB/s"},
+                      {1, 2, 3, 4, 5, 6, 7}, rows));
 }
 
 std::string TimesSection(const ReportJson& data) {
   if (!data.contains("times")) return "";
   const ReportJson& times = data["times"];
   if (times.contains("refused")) {
-    return Section("Times", StrCat("<p>Not measured: ", Text(times["refused"]), "</p>"));
+    return Section("times", StrCat("<p>Not measured: ", Text(times["refused"]), "</p>"));
   }
   std::string body = TimesTable("Prefill of 512 tokens", times["prefill"]) +
                      TimesTable("One token more", times["decode"]);
   body += "<details><summary>Kernels, and why others were refused</summary><pre>";
   for (const ReportJson& line : times["kernels"]) StrAppend(&body, Text(line), "\n");
-  return Section("Times", body + "</pre></details>");
+  return Section("times", body + "</pre></details>");
 }
 
 // What one layer of each kind is made of: from one attention to the next.
@@ -197,9 +276,9 @@ std::string PicturesSection(const ReportSource& source) {
     constexpr size_t kMostDrawn = 400;
     if (nodes.size() > kMostDrawn) nodes.resize(kMostDrawn);
     StrAppend(&body, "<details><summary>layer ", layer, ", ", nodes.size(), " nodes</summary>",
-              LayerPicture(nodes), "</details>");
+              "<div class=\"wide\">", LayerPicture(nodes), "</div></details>");
   }
-  return body.empty() ? "" : Section("Layers as pictures", body);
+  return body.empty() ? "" : Section("pictures", body);
 }
 
 std::string ValueLink(const Value* value, const std::map<const Node*, std::string>& ids) {
@@ -241,16 +320,20 @@ std::string EscapeHtml(std::string_view text) {
 }
 
 std::string ReportPage(const ReportSource& source, const ReportJson& data) {
-  std::string page(kHead);
-  StrAppend(&page, "<h1>", EscapeHtml(source.path), "</h1>\n", FactsSection(data),
-            LayersSection(source), LeftoversSection(data), TimesSection(data),
-            RewritesSection(data), PicturesSection(source));
-  page += Section("Graphs", GraphListing("After", "after", *source.after.graph) +
-                                GraphListing("Before", "before", *source.before.graph));
+  const std::string body =
+      StrCat(FactsSection(data), LayersSection(source), LeftoversSection(data), TimesSection(data),
+             RewritesSection(data), PicturesSection(source),
+             Section("graphs", GraphListing("After", "after", *source.after.graph) +
+                                   GraphListing("Before", "before", *source.before.graph)));
+  const std::string name = EscapeHtml(source.path);
   // "</script>" in a name would end the element.
-  StrAppend(&page, "<script type=\"application/json\" id=\"report\">",
-            absl::StrReplaceAll(JsonText(data), {{"</", "<\\/"}}), "</script>\n</body></html>\n");
-  return page;
+  const std::string json = absl::StrReplaceAll(JsonText(data), {{"</", "<\\/"}});
+  return StrCat("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">",
+                "<meta name=\"viewport\" content=\"width=device-width\"><title>", name,
+                " - pagefuse report</title><style>", kReportStyle, "</style></head><body>\n",
+                Navigation(body), "<h1>", name, "</h1>\n", body,
+                "<script type=\"application/json\" id=\"report\">", json,
+                "</script>\n</body></html>\n");
 }
 
 }  // namespace pagefuse::tools

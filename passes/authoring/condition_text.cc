@@ -126,12 +126,13 @@ class Parser {
     return op;
   }
 
-  // Types or numbers. What stands behind a comma and no comma or end behind it is a condition.
+  // Types, numbers or, before those, functions of values. What stands behind a comma and no comma or
+  // end behind it is a condition.
   absl::StatusOr<Expression> ParseList(Expression value) {
     Expression list{.kind = Kind::kIn};
     list.operands.push_back(std::move(value));
     while (true) {
-      if (lexer_.Peek().kind == TokenKind::kIdentifier) {
+      if (lexer_.Peek().kind == TokenKind::kIdentifier && !lexer_.Peek(1).Is("(")) {
         list.operands.push_back(Literal(std::string(Next().text)));
       } else {
         PF_ASSIGN_OR_RETURN(Expression member, ParseUnary());

@@ -16,8 +16,10 @@ namespace pagefuse {
 // Conditions with commas between them, each named by its text. What they may say:
 //
 //   rank(v), dim(v, i), size(v), value(v), uses(v), type(v), @name, numbers, "text", + - * / // %
-//   compared by == != < <= > >=, or `in` a list of types or numbers; dims are compared by proof
-//   constant(v), scalar(v), float(v), output(v), present(v), same_shape(a, b), same_type(a, b)
+//   compared by == != < <= > >=, or `in` a list of types or numbers (functions of values first);
+//   dims are compared by proof
+//   constant(v), scalar(v), float(v), output(v), present(v), same_shape(a, b), same_type(a, b),
+//   same_rows(a, b) (shapes from the second dim on)
 //   not <condition>
 //   what plug-ins add, for a value or several
 //

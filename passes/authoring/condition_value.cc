@@ -83,6 +83,14 @@ ConditionValue SameShapes(const Values& values, int64_t) {
   return a && b && ProvablyEqual(*a, *b);
 }
 
+ConditionValue SameRows(const Values& values, int64_t) {
+  const auto& a = values[0]->shape();
+  const auto& b = values[1]->shape();
+  bool same = a && b && a->rank() == b->rank();
+  for (int axis = 1; same && axis < a->rank(); ++axis) same = ProvablyEqual((*a)[axis], (*b)[axis]);
+  return same;
+}
+
 ConditionValue SameTypes(const Values& values, int64_t) {
   return values[0]->dtype() == values[1]->dtype();
 }
@@ -202,7 +210,8 @@ ConditionFunctions BuiltInFunctions() {
                                      {"output", 1, false, IsOutput},
                                      {"present", 1, false, nullptr},
                                      {"same_shape", 2, false, SameShapes},
-                                     {"same_type", 2, false, SameTypes}}) {
+                                     {"same_type", 2, false, SameTypes},
+                                     {"same_rows", 2, false, SameRows}}) {
     functions.push_back(std::make_shared<const ConditionFunction>(std::move(function)));
   }
   return functions;

@@ -8,26 +8,59 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/authoring/rule_sections.h"
 #include "pagefuse/passes/authoring/rule_text.h"
 #include "pagefuse/passes/rule.h"
 
 namespace pagefuse {
+namespace {
 
-std::unique_ptr<Pass> EmbeddedRulePass(std::string_view name, std::string_view description) {
-  // Parsed and compiled once; after that nobody writes to a rule.
-  static auto* mutex = new std::mutex;
-  static auto* parsed = new std::map<std::string, std::vector<Rule>, std::less<>>;
-  const std::lock_guard lock(*mutex);
-  auto it = parsed->find(name);
-  if (it == parsed->end()) {
-    const RuleFile file{.path = StrCat(name, ".rules.txt"),
-                        .text = std::string(EmbeddedRules(name))};
-    absl::StatusOr<std::vector<Rule>> rules = ParseRules(file);
-    if (!rules.ok()) std::cerr << rules.status().message() << "\n";
-    PF_CHECK(rules.ok());
-    it = parsed->emplace(std::string(name), *std::move(rules)).first;
+template <typename T>
+T ValueOrEnd(absl::StatusOr<T> value) {
+  if (!value.ok()) std::cerr << value.status().message() << "\n";
+  PF_CHECK(value.ok());
+  return *std::move(value);
+}
+
+class EmbeddedPass : public Pass {
+ public:
+  explicit EmbeddedPass(std::string_view name)
+      : name_(name), file_{StrCat(name, ".rules.txt"), std::string(EmbeddedRules(name))} {}
+
+  std::string_view name() const override { return name_; }
+  std::string_view description() const override { return PassDescriptionOf(file_.text); }
+
+  std::vector<RuleSummary> rules() const override {
+    std::vector<RuleSummary> summaries;
+    for (RuleParts& rule : ValueOrEnd(CutRules(file_.text, ErrorsIn(file_.path, file_.text)))) {
+      summaries.push_back({std::string(rule.name), std::move(rule.description)});
+    }
+    return summaries;
   }
-  return MakeRulePass(name, description, it->second);
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    return Parsed().Run(model, context);
+  }
+
+ private:
+  // Once for the program; after that nobody writes to a rule.
+  const Pass& Parsed() const {
+    static auto* mutex = new std::mutex;
+    static auto* parsed = new std::map<std::string, std::unique_ptr<Pass>>;
+    const std::lock_guard lock(*mutex);
+    std::unique_ptr<Pass>& pass = (*parsed)[name_];
+    if (!pass) pass = MakeRulePass(name_, description(), ValueOrEnd(ParseRules(file_)));
+    return *pass;
+  }
+
+  std::string name_;
+  RuleFile file_;
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> EmbeddedRulePass(std::string_view name) {
+  return std::make_unique<EmbeddedPass>(name);
 }
 
 }  // namespace pagefuse

@@ -12,8 +12,9 @@ namespace pagefuse {
 // passes/CMakeLists.txt.
 std::string_view EmbeddedRules(std::string_view name);
 
-// A pass of these rules, which have no places of their own. A file that does not parse is a mistake of
-// the tree: the program ends with what is wrong and where.
-std::unique_ptr<Pass> EmbeddedRulePass(std::string_view name, std::string_view description);
+// The pass of that name whose rules have no places of their own; its first line describes it. Parsed
+// when it first runs: a file that does not parse is a mistake of the tree, which ends the program
+// with what is wrong and where.
+std::unique_ptr<Pass> EmbeddedRulePass(std::string_view name);
 
 }  // namespace pagefuse

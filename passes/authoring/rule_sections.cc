@@ -57,6 +57,7 @@ class Cutter {
   absl::StatusOr<TextParts> Cut() {
     TextParts parts;
     size_t line = Skip(0);
+    PF_RETURN_IF_ERROR(CutSharedParts(line));
     while (line < lines_.size()) {
       if (StartsOp(lines_[line])) {
         PF_ASSIGN_OR_RETURN(parts.ops.emplace_back(), CutOp(line));
@@ -73,11 +74,23 @@ class Cutter {
  private:
   // Past blank lines and comments that start nothing.
   size_t Skip(size_t line) const {
-    while (line < lines_.size() && !Starts(lines_[line]) &&
+    while (line < lines_.size() && !Starts(lines_[line]) && !lines_[line].starts_with(kSeparator) &&
            (Trim(lines_[line]).empty() || lines_[line].starts_with("#"))) {
       ++line;
     }
     return line;
+  }
+
+  absl::Status CutSharedParts(size_t& line) {
+    while (line < lines_.size() && lines_[line].starts_with(kSeparator)) {
+      PF_ASSIGN_OR_RETURN(RuleSection section, CutSection(line, {"either", "or", "after"}));
+      if (section.kind != "either") {
+        return error_(section.title, "expected \"# rule: NAME\" before anything but parts");
+      }
+      section.is_shared = true;
+      shared_.push_back(section);
+    }
+    return absl::OkStatus();
   }
 
   // Comments right above a line.
@@ -154,7 +167,7 @@ class Cutter {
                    .name = KeyOf(lines_[line]).value,
                    .keys = {},
                    .pattern = {},
-                   .sections = {}};
+                   .sections = shared_};
     if (rule.name.empty()) return error_(lines_[line], "the rule has no name");
     rule.keys = CutKeys(++line);
     rule.pattern = CutFunction(line);
@@ -193,9 +206,15 @@ class Cutter {
   std::string_view text_;
   std::vector<std::string_view> lines_;
   const PlaceError& error_;
+  std::vector<RuleSection> shared_;
 };
 
 }  // namespace
+
+std::string_view PassDescriptionOf(std::string_view text) {
+  const RuleKey key = KeyOf(text.substr(0, text.find('\n')));
+  return key.key == "pass" ? key.value : std::string_view();
+}
 
 bool IsBlankText(std::string_view text) {
   const std::vector<std::string_view> lines = Lines(text);

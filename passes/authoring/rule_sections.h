@@ -25,6 +25,7 @@ struct RuleSection {
   std::string_view part;   // either: the part's name
   std::string_view name;   // either, or: the spelling's; without: ports
   std::string_view text;
+  bool is_shared = false;  // a part for all rules of the file
 };
 
 struct RuleParts {
@@ -51,7 +52,11 @@ struct TextParts {
 
 absl::StatusOr<TextParts> CutText(std::string_view text, const PlaceError& error);
 // Of a file that holds rules alone.
+// Parts in front of the first rule are among the sections of each.
 absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const PlaceError& error);
+
+// What the first line says of all rules together, `# pass: ...`; empty if it does not.
+std::string_view PassDescriptionOf(std::string_view text);
 
 // True if nothing stands there but blanks and comments.
 bool IsBlankText(std::string_view text);

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -104,7 +105,9 @@ class Expander {
     const std::string prefix = call.output(0)->name();
     for (const Value* value : body.values()) {
       if (map.contains(value)) continue;
-      map[value] = to_.AddValue(to_.UniqueName(StrCat(prefix, "_", value->name())));
+      const bool is_free = to_.FindValue(value->name()) == nullptr;
+      map[value] = to_.AddValue(is_free ? std::string(value->name())
+                                        : to_.UniqueName(StrCat(prefix, "_", value->name())));
     }
     for (const auto& node : body.nodes()) Copy(*node, map);
   }
@@ -135,7 +138,7 @@ class Speller {
       if (section.kind == "or") PF_RETURN_IF_ERROR(Add(section.text, section.name));
     }
     for (const auto& [name, spellings] : parts_) {
-      if (used_[name]) continue;
+      if (used_[name] || shared_.contains(name)) continue;
       return error_(titles_.find(name)->second, StrCat("no text has either.", name));
     }
     return std::move(spellings_);
@@ -147,6 +150,7 @@ class Speller {
       if (section.kind != "either") continue;
       PF_ASSIGN_OR_RETURN(Function part, Parse(section.text, error_));
       std::vector<Part>& spellings = parts_[std::string(section.part)];
+      if (section.is_shared) shared_.emplace(section.part);
       titles_.emplace(section.part, section.title);
       const Graph& body = *part.body;
       for (const Value* output : body.outputs()) {
@@ -199,19 +203,21 @@ class Speller {
     PF_ASSIGN_OR_RETURN(const Function function, Parse(text, error_));
     PF_ASSIGN_OR_RETURN(const std::vector<std::string> names, CheckCalls(text, *function.body));
     if (names.empty()) {
-      spellings_.push_back({std::string(name), std::string(text)});
+      spellings_.push_back({std::string(name), std::string(text), {}});
       return CheckNumber(text);
     }
     const std::string head(text.substr(0, text.find('{', text.find("=>"))));
     Choice choice;
     for (const std::string& part : names) choice[part] = 0;
     while (true) {
-      std::string full(name);
+      Spelling spelling{.name = std::string(name), .text = {}, .parts = {}};
       for (const std::string& part : names) {
-        StrAppend(&full, full.empty() ? "" : " ", parts_.find(part)->second[choice[part]].name);
+        const std::string_view chosen = parts_.find(part)->second[choice[part]].name;
+        StrAppend(&spelling.name, spelling.name.empty() ? "" : " ", chosen);
+        spelling.parts.emplace_back(part, chosen);
       }
-      const std::string lines = Expander(parts_, choice).Lines(*function.body);
-      spellings_.push_back({full, StrCat(head, "{\n", lines, "}")});
+      spelling.text = StrCat(head, "{\n", Expander(parts_, choice).Lines(*function.body), "}");
+      spellings_.push_back(std::move(spelling));
       PF_RETURN_IF_ERROR(CheckNumber(text));
       if (!Advance(names, choice)) return absl::OkStatus();
     }
@@ -236,6 +242,7 @@ class Speller {
   Parts parts_;
   std::map<std::string, std::string_view, std::less<>> titles_;
   std::map<std::string, bool> used_;
+  std::set<std::string, std::less<>> shared_;  // parts that a rule may do without
   std::vector<Spelling> spellings_;
 };
 

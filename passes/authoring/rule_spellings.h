@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,8 +14,9 @@
 namespace pagefuse {
 
 struct Spelling {
-  std::string name;  // "pow sqrt-div"
-  std::string text;  // as Rule::MatchText takes it
+  std::string name;                                        // "pow sqrt-div"
+  std::string text;                                        // as Rule::MatchText takes it
+  std::vector<std::pair<std::string, std::string>> parts;  // the spelling of each part
 };
 
 // OK if the text is a function that parses. `names` gets its values, `attributes` its @names.

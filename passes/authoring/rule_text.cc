@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "pagefuse/passes/authoring/condition_text.h"
 #include "pagefuse/passes/authoring/rule_sections.h"
 #include "pagefuse/passes/authoring/rule_spellings.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pipeline.h"
 #include "pagefuse/passes/rule.h"
 #include "pagefuse/passes/similar_names.h"
@@ -57,11 +59,34 @@ class Builder {
       rule_.MatchText(spelling.text, spelling.name);
       PF_RETURN_IF_ERROR(CheckFunctionText(spelling.text, error_, &names_));
     }
+    PF_RETURN_IF_ERROR(NameParts(spellings));
     for (const RuleKey& key : parts_.keys) {
       if (key.key == "match-op") rule_.MatchDecompositionOf(key.value);
       any_name_ = any_name_ || key.key == "match-op";
     }
     if (spellings.empty() && !any_name_) return error_(parts_.name, "the rule has no pattern");
+    return absl::OkStatus();
+  }
+
+  // @PART is what the part's spelling is called where it matched.
+  absl::Status NameParts(const std::vector<Spelling>& spellings) {
+    std::map<std::string, std::vector<std::pair<std::string, std::string>>> parts;
+    for (const Spelling& spelling : spellings) {
+      if (spelling.parts.empty()) continue;
+      if (!parts.emplace(spelling.name, spelling.parts).second) {
+        return error_(parts_.name, StrCat("two spellings are called \"", spelling.name, "\""));
+      }
+      for (const auto& [part, name] : spelling.parts) names_.attributes.push_back(part);
+    }
+    if (parts.empty()) return absl::OkStatus();
+    rule_.Derive([parts = std::move(parts)](Match& match) {
+      const auto found = parts.find(match.pattern);
+      if (found == parts.end()) return absl::OkStatus();
+      for (const auto& [part, name] : found->second) {
+        match.attributes.insert_or_assign(part, MakeAttribute(name));
+      }
+      return absl::OkStatus();
+    });
     return absl::OkStatus();
   }
 
@@ -204,9 +229,10 @@ absl::StatusOr<std::vector<PlacedPass>> PassesOf(const std::string& name, const 
     GroupOf(groups, builder.before(), builder.after()).rules.push_back(std::move(rule));
   }
   std::vector<PlacedPass> placed;
+  std::string description(PassDescriptionOf(file.text));
+  if (description.empty()) description = StrCat("Rules of ", file.path, ".");
   for (Group& group : groups) {
-    std::shared_ptr<const Pass> pass =
-        MakeRulePass(name, StrCat("Rules of ", file.path, "."), group.rules);
+    std::shared_ptr<const Pass> pass = MakeRulePass(name, description, group.rules);
     placed.push_back({std::move(pass), std::move(group.rules), group.before, group.after});
   }
   return placed;

@@ -40,12 +40,14 @@ bool IsMarker(const Node& node, const absl::flat_hash_set<std::string>& written_
   return node.domain() == "pagefuse" && absl::EndsWith(node.op_type(), "Attention");
 }
 
-// What stands in front of the attention that it belongs to.
-bool IsInFront(const Node& node) {
-  return !node.Is("GatedLinear", "pagefuse") && !node.Is("GroupedMatMul", "pagefuse") &&
-         !node.Is("Gelu") && !node.Is("Erf") && !node.Is("Tanh") && !node.Is("Sigmoid") &&
-         !node.Is("Mul");
+// What a layer has behind its attention.
+bool IsOfMlp(const Node& node) {
+  return node.Is("GatedLinear", "pagefuse") || node.Is("GroupedMatMul", "pagefuse") ||
+         node.Is("Gelu") || node.Is("Erf") || node.Is("Tanh") || node.Is("Sigmoid");
 }
+
+// What stands in front of the attention that it belongs to.
+bool IsInFront(const Node& node) { return !IsOfMlp(node) && !node.Is("Mul"); }
 
 int NamedLayer(const Node& node) {
   int layer = LayerNumber(node.name);
@@ -78,7 +80,8 @@ class Reader {
   }
 
  private:
-  // Markers first, by name or in their order; then what stands before or behind them.
+  // Markers first, by name or in their order; then what stands before or behind them. From a marker
+  // to the last op of an MLP before the next one all is behind.
   void NumberNodes() {
     std::vector<int> behind;  // by position: the last marker's layer
     int last = -1;
@@ -91,15 +94,18 @@ class Reader {
       behind.push_back(last);
     }
     int next = -1;
+    bool behind_mlp = true;
     size_t position = behind.size();
     for (auto it = graph_.nodes().rbegin(); it != graph_.nodes().rend(); ++it) {
       const Node& node = **it;
       --position;
       const bool marks = IsMarker(node, written_out_);
       if (marks) next = behind[position];
+      behind_mlp = marks || (behind_mlp && !IsOfMlp(node));
       const int named = NamedLayer(node);
       int layer = marks ? behind[position] : named;
-      if (layer < 0) layer = IsInFront(node) && next >= 0 ? next : behind[position];
+      const bool in_front = IsInFront(node) && next >= 0 && (behind_mlp || behind[position] < 0);
+      if (layer < 0) layer = in_front ? next : behind[position];
       report_.nodes[&node] = layer;
     }
   }

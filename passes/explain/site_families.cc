@@ -1,5 +1,6 @@
 #include "pagefuse/passes/explain/site_families.h"
 
+#include "pagefuse/passes/authoring/embedded_rules.h"
 #include "pagefuse/passes/explain/site_walk.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_edit.h"
@@ -205,15 +206,15 @@ std::span<const SiteFamily> SiteFamilies() {
        {RecogniseAttention},
        {"fuse-paged-attention", "fuse-sparse-mla", "fuse-turboquant-attention"}},
       {"scores of an indexer", IsIndexerScore, {}, {"fuse-index-logits"}},
-      {"rotary embedding written out", IsRopeWrittenOut, {RecogniseRope}},
+      {"rotary embedding written out", IsRopeWrittenOut, {[] { return EmbeddedRulePass("rope"); }}},
       {"rotary embedding beside its cache insert", IsRopeBesideInsert, {FuseRopeQuant}},
-      {"RMSNorm written out", IsRmsNormWrittenOut, {RecogniseRmsNorm}},
-      {"Swish written out", IsSwishWrittenOut, {RecogniseSwish}},
-      {"GELU written out", IsGeluWrittenOut, {RecogniseActivation}},
-      {"gated MLP", IsGatedMlp, {RecogniseGatedMlp}},
+      {"RMSNorm written out", IsRmsNormWrittenOut, {[] { return EmbeddedRulePass("rms-norm"); }}},
+      {"Swish written out", IsSwishWrittenOut, {[] { return EmbeddedRulePass("swish"); }}},
+      {"GELU written out", IsGeluWrittenOut, {[] { return EmbeddedRulePass("activation"); }}},
+      {"gated MLP", IsGatedMlp, {[] { return EmbeddedRulePass("gated-mlp"); }}},
       {"write into a cache",
        IsCacheWrite,
-       {RecogniseRowWrites, FuseCacheInsert},
+       {[] { return EmbeddedRulePass("row-writes"); }, FuseCacheInsert},
        {"fuse-by-results", "fuse-contiguous-insert"}},
       {"read of a quantised cache",
        IsDequantisingRead,

@@ -90,23 +90,39 @@ class Finder {
     return false;
   }
 
-  static void Nearest(const Node& node, const MissesByPlace& places, const Miss*& nearest) {
+  // The value that a condition speaks of first; empty if it speaks of none.
+  static std::string_view NamedBy(std::string_view condition) {
+    const size_t open = condition.find('"');
+    if (open == std::string_view::npos) return {};
+    return condition.substr(open + 1, condition.find('"', open + 1) - open - 1);
+  }
+
+  // Of as many nodes that fit, what failed behind the site comes before what failed elsewhere.
+  static const Miss* NearestAhead(const Node& site, const MissesByPlace& places) {
+    const std::vector<const Node*> ahead = Ahead(site, kReach);
+    absl::flat_hash_set<std::string_view> names;
+    for (const Node* node : ahead) {
+      for (const Value* output : node->outputs()) {
+        if (output != nullptr) names.insert(output->name());
+      }
+    }
+    const auto nearness = [&names](const Miss& miss) {
+      return std::pair(miss.matched_nodes, names.contains(NamedBy(miss.condition)));
+    };
+    const Miss* nearest = nullptr;
     const auto look = [&](const std::string& name) {
       const auto found = places.find(name);
       if (found == places.end() || found->second.matched_nodes < kLeastMatched) return;
-      if (nearest == nullptr || found->second.matched_nodes > nearest->matched_nodes) {
+      if (nearest == nullptr || nearness(found->second) > nearness(*nearest)) {
         nearest = &found->second;
       }
     };
-    for (const Value* output : node.outputs()) {
-      if (output != nullptr) look(output->name());
+    for (const Node* node : ahead) {
+      for (const Value* output : node->outputs()) {
+        if (output != nullptr) look(output->name());
+      }
+      if (!node->name.empty()) look(node->name);
     }
-    if (!node.name.empty()) look(node.name);
-  }
-
-  static const Miss* NearestAhead(const Node& site, const MissesByPlace& places) {
-    const Miss* nearest = nullptr;
-    for (const Node* node : Ahead(site, kReach)) Nearest(*node, places, nearest);
     return nearest;
   }
 

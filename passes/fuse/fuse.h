@@ -19,13 +19,10 @@ std::unique_ptr<Pass> FuseContiguousInsert();
 std::unique_ptr<Pass> FuseIndexLogits();
 std::unique_ptr<Pass> FuseIndexerTopK();
 std::unique_ptr<Pass> FuseTopKSlots();
-std::unique_ptr<Pass> FusePagedTopK();
 std::unique_ptr<Pass> FuseDequantAttention();
 std::unique_ptr<Pass> FuseSinkAttention();
 std::unique_ptr<Pass> FuseByResults();
 std::unique_ptr<Pass> FuseElementwise();
-std::unique_ptr<Pass> FuseTransposedWeights();
-std::unique_ptr<Pass> FuseTransposedFactors();
 std::unique_ptr<Pass> FuseRepeatedRows();
 
 }  // namespace pagefuse

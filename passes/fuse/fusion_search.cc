@@ -81,6 +81,13 @@ Upstream FusionSearch::UpstreamOf(const std::vector<Value*>& outputs) const {
   return pagefuse::UpstreamOf(outputs, {}, region_scope_);
 }
 
+void FusionSearch::NoteMiss(const std::string& rule, const Value& output,
+                            std::string_view condition) {
+  constexpr int kLeastTold = 2;  // nodes
+  misses_.try_emplace({rule, output.name()},
+                      Miss{rule, output.name(), std::string(condition), kLeastTold});
+}
+
 void FusionSearch::ReportMisses() const {
   for (const auto& [key, miss] : misses_) {
     // What became part of another op is no miss.

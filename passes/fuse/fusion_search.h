@@ -81,6 +81,8 @@ class FusionSearch {
 
   // All that `outputs` are computed by.
   Upstream UpstreamOf(const std::vector<Value*>& outputs) const;
+  // A reason not to try at all, which is less near than any reading.
+  void NoteMiss(const std::string& rule, const Value& output, std::string_view condition);
   // Notes for each rule and output how near the nearest reading came.
   void ReportMisses() const;
 

@@ -156,6 +156,14 @@ absl::StatusOr<bool> FuseIndexerQuery(FusionSearch& search, const IndexerQuery& 
   return false;
 }
 
+// Whether channels are put together on the way to the codes, as a rotation puts its own.
+bool MayBeRotated(const FusionSearch& search, Value* codes) {
+  const std::vector<Node*> nodes = search.UpstreamOf({codes}).nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    return node->Is("Concat") || node->Is("RotaryEmbedding");
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<bool> FuseIndexerQRopeQuant(FusionSearch& search, Value* output) {
@@ -164,7 +172,13 @@ absl::StatusOr<bool> FuseIndexerQRopeQuant(FusionSearch& search, Value* output) 
       BackDim(*output, 1) < kSmallestHead) {
     return false;
   }
-  for (Value* weights : ScaledWeights(search, *output)) {
+  const std::vector<Value*> scaled = ScaledWeights(search, *output);
+  if (scaled.empty() && MayBeRotated(search, output)) {
+    search.NoteMiss("fuse-IndexerQRopeQuant", *output,
+                    StrCat("no weights of the ", BackDim(*output, 2),
+                           " heads, float, are scaled beside the codes"));
+  }
+  for (Value* weights : scaled) {
     PF_ASSIGN_OR_RETURN(bool fused, FuseIndexerQuery(search, {"fp8", output, weights}));
     if (fused) return true;
     if (output->dtype() != DataType::kUint8) continue;

@@ -12,12 +12,9 @@ inline PassOption AbsorbMlaOption() {
   return {"absorb_mla", "attention over latent rows themselves, off by default", {"off", "on"}};
 }
 
-std::unique_ptr<Pass> RecogniseRmsNorm();
-std::unique_ptr<Pass> RecogniseRope();
 std::unique_ptr<Pass> RecogniseRopeByElement();
 std::unique_ptr<Pass> RecogniseWindowCompress();
 std::unique_ptr<Pass> RecogniseHyperConnections();
-std::unique_ptr<Pass> RecogniseActivation();
 std::unique_ptr<Pass> RecogniseLastAxesTranspose();
 std::unique_ptr<Pass> RecogniseFilledConcat();
 std::unique_ptr<Pass> RecogniseAttentionSpellings();
@@ -27,8 +24,5 @@ std::unique_ptr<Pass> AbsorbMla();
 std::unique_ptr<Pass> RecogniseAttentionInputs();
 std::unique_ptr<Pass> RecogniseAttentionMask();
 std::unique_ptr<Pass> RecogniseGatedHalves();
-std::unique_ptr<Pass> RecogniseGatedMlp();
-std::unique_ptr<Pass> RecogniseGroupedMatMul();
-std::unique_ptr<Pass> RecogniseSwish();
 
 }  // namespace pagefuse

@@ -15,6 +15,5 @@ std::unique_ptr<Pass> RecogniseScalarFunctions();
 // Block tables laid out by the sequences that read them.
 std::unique_ptr<Pass> TablesBySequence();
 // Rows written by slot: scatters of whole rows in any spelling become one ScatterND.
-std::unique_ptr<Pass> RecogniseRowWrites();
 
 }  // namespace pagefuse

@@ -6,6 +6,7 @@
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/passes/authoring/embedded_rules.h"
 #include "pagefuse/passes/pipeline.h"
 #include "pagefuse/passes/rule.h"
 
@@ -135,11 +136,41 @@ TEST(RuleText, StandsWhereItSays) {
   EXPECT_THAT(NamesAround("# after: swish\n", "my"), ElementsAre("swish", "activation"));
 }
 
+// Parts in front of all rules, and none but parts.
+TEST(RuleText, SharesParts) {
+  const std::string part = "# ---- either: Square mul\n(x) => (y) { y = Mul (x, x) }\n";
+  EXPECT_EQ(ErrorOf(part + With("")), "");
+  EXPECT_THAT(ErrorOf("# ---- after\n(x) => (y) { y = Abs (x) }\n" + With("")),
+              HasSubstr(":1:1: expected \"# rule: NAME\" before anything but parts"));
+  EXPECT_THAT(ErrorOf(With("") + part), HasSubstr(":5:1: no text has either.Square"));
+  EXPECT_THAT(ErrorOf(part + part +
+                      "# rule: mine\n(x) => (y) { y = either.Square (x) }\n# ---- after\n"
+                      "(x) => (y) { y = Abs (x) }\n"),
+              HasSubstr("two spellings are called \"mul\""));
+}
+
+// A file of the tree that does not parse would end the program where its pass first runs.
+TEST(RuleText, FilesOfTheTreeParse) {
+  int files = 0;
+  for (const std::unique_ptr<Pass>& pass : AllPasses()) {
+    const std::string text(EmbeddedRules(pass->name()));
+    if (text.empty()) continue;
+    ++files;
+    EXPECT_FALSE(pass->description().empty()) << pass->name();
+    const auto rules = ParseRules({StrCat(pass->name(), ".rules.txt"), text});
+    ASSERT_TRUE(rules.ok()) << rules.status();
+    EXPECT_EQ(rules->size(), pass->rules().size());
+  }
+  EXPECT_EQ(files, 10);
+}
+
 TEST(RuleText, DescribesItsRules) {
   const auto rules = ReadRuleFiles(
-      {{"my.rules.txt", "# A file.\n\n# What it is,\n# and more.\n" + With("# before: rope\n")}});
+      {{"my.rules.txt",
+        "# pass: A file.\n\n# What it is,\n# and more.\n" + With("# before: rope\n")}});
   ASSERT_TRUE(rules.ok()) << rules.status();
   ASSERT_EQ(rules->size(), 1u);
+  EXPECT_EQ((*rules)[0].pass->description(), "A file.");
   ASSERT_EQ((*rules)[0].pass->rules().size(), 1u);
   EXPECT_EQ((*rules)[0].pass->rules()[0].description, "What it is, and more");
 }

@@ -119,7 +119,7 @@ TEST(UnfusedSites, NameAGatedMlpWhoseWeightsAreComputed) {
     })",
                       {.options = {}}),
               ElementsAre(AllOf(StartsWith("gated MLP at node \"y\" (Mul); nearest is gated-mlp"),
-                                HasSubstr("\"w_gate\" is no constant matrix"))));
+                                HasSubstr("constant(w_gate): \"w_gate\" is float[8, 16]"))));
 }
 
 // No op gates the products of experts: none is missing.

@@ -68,3 +68,15 @@ wrong (float[1, 2, 3, 4] x, float[1, 3, 2] c, float[1, 3, 2] s) => (float[1, 2, 
 }
 END
 expect 0 '^runnable: .*"interleaved": expected 0 or 1, got 2' inspect "$wrong"
+
+# Every near miss of the corpus: a rule of an op that it nearly is, and the condition that failed.
+negatives=0
+for case in "$(dirname "$pagefuse")"/test_data/corpus/*_neg_*/; do
+  ops=$(python3 -c 'import json, sys; print("\n".join(json.load(open(sys.argv[1])).get("near_miss_of", [])))' "$case/expect.json")
+  [ -n "$ops" ] || continue
+  negatives=$((negatives + 1))
+  rules=$(sed -E 's/pagefuse\.//; s/^(PagedAttention)$/fuse-paged-attention/; s/^SparseMlaAttention$/fuse-sparse-mla/
+    s/^TopKSlots$/fuse-topk-slots/; s/^([A-Z])/fuse-\1/' <<< "$ops" | paste -sd '|')
+  expect 0 "^near: ($rules) at \"[^\"]*\" \([0-9]+ nodes matched\): ." explain "$case/model.onnx"
+done
+[ "$negatives" -eq 13 ] || fail "$negatives near misses in the corpus"

@@ -21,3 +21,9 @@ expect() {
 unlike() {
   ! grep -qaE -- "$1" "$out/printed" || fail "a line is like \"$1\""
 }
+
+# mutated_export FILE: an export of which one norm is not the one that fuses.
+mutated_export() {
+  "$pagefuse" opt models/gemma3_B18/model.onnx --passes dead-code --max-elements -1 --emit text -o "$out/export.onnxtxt" 2>/dev/null
+  sed '0,/= Reciprocal (/s//= Neg (/' "$out/export.onnxtxt" >"$1"
+}

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# check_browser.sh PAGEFUSE: pages of `pagefuse report` as Chromium shows them. Run in the top folder; status 77 where there is no
+# Chromium. With PAGEFUSE_SCREENSHOTS=DIR it leaves pictures of them there.
+set -euo pipefail
+. "$(dirname "$0")/expect.sh"
+
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
+  { echo "skipped: there is no Chromium; ./dev report installs it"; exit 77; }
+
+mutated_export "$out/mutated.onnxtxt"
+"$pagefuse" report models/gemma3_B18/model.onnx --kv-cache fp8_per_token_head -o "$out/gemma3.html" 2>/dev/null
+"$pagefuse" report "$out/mutated.onnxtxt" -o "$out/mutated.html" 2>/dev/null
+"$pagefuse" report models/deepseek_v4_A18/model.onnx -o "$out/deepseek.html" 2>/dev/null
+mkdir -p "${PAGEFUSE_SCREENSHOTS:-$out}"
+python3 "$(dirname "$0")/open_pages.py" "$browser" "$out"/{gemma3,mutated,deepseek}.html ${PAGEFUSE_SCREENSHOTS:+--screenshots "$PAGEFUSE_SCREENSHOTS"} ||
+  fail "a page is not as it should be"
+
+# What the check would see: a page with each fault, and a page without any.
+plain='<!DOCTYPE html><title>t</title><meta name="color-scheme" content="light dark"><table><tr><td><a href="#a">a</a></table><p id="a">text'
+faults=(
+  '<script>console.log("said")</script>|console: log'
+  '<script>missing()</script>|script: Uncaught'
+  '<img src="missing.png" alt="">|asks for file:'
+  '<div style="width: 3000px">wide</div>|px wider than the window'
+  '<p style="color: #888; background: #999">hard</p>|contrast of 1'
+)
+echo "$plain" >"$out/plain.html"
+python3 "$(dirname "$0")/open_pages.py" "$browser" "$out/plain.html" || fail "a plain page is said to be wrong"
+for fault in "${faults[@]}"; do
+  echo "$plain${fault%|*}" >"$out/fault.html"
+  ! python3 "$(dirname "$0")/open_pages.py" "$browser" "$out/fault.html" >"$out/said" || fail "not seen: $fault"
+  grep -qF "${fault#*|}" "$out/said" || fail "$fault: got $(cat "$out/said")"
+done
