@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "pagefuse/passes/canonicalise/product_rules.h"
 #include "pagefuse/passes/constants.h"
@@ -146,6 +147,8 @@ bool FactorOutOfProduct(Node& node, Peephole& peephole) {
   }
   if (!factor) return false;
   Value* product = peephole.AddNode(node, "MatMul", operands);
+  // What is said of the product says its name.
+  product->producer()->name = std::exchange(node.name, "");
   return peephole.ReplaceByNode(node, "Mul", {product, factor});
 }
 

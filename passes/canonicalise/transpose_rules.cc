@@ -189,6 +189,7 @@ class ElementwiseTree {
     std::vector<Value*> operands;
     for (Value* input : node->inputs()) operands.push_back(Write(input, after, before, peephole));
     return peephole.AddNode(before, node->op_type(), operands, [node](Node& copy) {
+      copy.name = node->name;
       for (const auto& [name, attribute] : node->attributes()) copy.SetAttribute(name, attribute);
     });
   }
