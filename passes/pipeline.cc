@@ -68,6 +68,7 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(EmbeddedRulePass("row-writes"));
   // RMSNorm written out.
   add(EmbeddedRulePass("rms-norm"));
+  add(RecogniseNormForms());
   // x * sigmoid(x).
   add(EmbeddedRulePass("swish"));
   // GELU written out.

@@ -50,9 +50,9 @@ struct TextParts {
   std::vector<RuleParts> rules;
 };
 
+// Parts in front of the first rule are among the sections of each.
 absl::StatusOr<TextParts> CutText(std::string_view text, const PlaceError& error);
 // Of a file that holds rules alone.
-// Parts in front of the first rule are among the sections of each.
 absl::StatusOr<std::vector<RuleParts>> CutRules(std::string_view text, const PlaceError& error);
 
 // What the first line says of all rules together, `# pass: ...`; empty if it does not.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <mutex>
 #include <map>
+#include <mutex>
 #include <set>
 #include <utility>
 

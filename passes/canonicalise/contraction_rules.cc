@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "pagefuse/passes/canonicalise/product_rules.h"
+#include "pagefuse/passes/constants.h"
 
 namespace pagefuse {
 namespace {
@@ -77,6 +79,77 @@ bool SumOfOuterProducts(Node& node, Peephole& peephole) {
   if (!keeps) return peephole.Replace(node, sum);
   Value* at = AddInts(peephole.graph(), "axis", {summed}, peephole.contents());
   return peephole.ReplaceByNode(node, "Unsqueeze", {sum, at});
+}
+
+namespace {
+
+// A factor of a product that is a number times something; through a Transpose.
+struct ScaledOperand {
+  Value* value = nullptr;  // without it
+  const Node* transpose = nullptr;
+  double number = 1;
+  Value* factor = nullptr;
+};
+ScaledOperand ScaledOf(Value* operand) {
+  ScaledOperand scaled{.value = operand, .transpose = nullptr, .factor = nullptr};
+  const Value* inner = operand;
+  const Node* node = operand->producer();
+  if (node && node->Is("Transpose") && IsReadOnce(inner)) {
+    scaled.transpose = node;
+    inner = node->input(0);
+    node = inner->producer();
+  }
+  if (!node || !node->Is("Mul") || !IsReadOnce(inner)) return scaled;
+  for (int side : {0, 1}) {
+    const Tensor* tensor = ConstantOf(node->input(side));
+    const auto number = tensor && tensor->rank() == 0 ? ScalarNumber(*tensor) : std::nullopt;
+    if (!number) continue;
+    scaled.value = node->input(1 - side);
+    scaled.number = *number;
+    scaled.factor = node->input(side);
+    break;
+  }
+  return scaled;
+}
+
+}  // namespace
+
+// (a * x) (b * y) as (x y) * (a b). Of half types scores would overflow that are scaled before.
+bool FactorOutOfProduct(Node& node, Peephole& peephole) {
+  if (node.output(0)->dtype() != DataType::kFloat || ConstantOf(node.input(0)) ||
+      ConstantOf(node.input(1)) || !ShapeOf(node.output(0))) {
+    return false;
+  }
+  std::vector<Value*> operands;
+  Value* factor = nullptr;
+  double number = 1;
+  for (Value* operand : node.inputs()) {
+    const ScaledOperand scaled = ScaledOf(operand);
+    if (!scaled.factor || ConstantOf(scaled.value)) {
+      operands.push_back(operand);
+      continue;
+    }
+    number *= scaled.number;
+    const bool both = factor != nullptr;
+    factor =
+        both ? peephole.graph().AddInitializer(peephole.graph().UniqueName("factor"),
+                                               Tensor::Scalar<float>(static_cast<float>(number)))
+             : scaled.factor;
+    Value* plain = scaled.value;
+    if (scaled.transpose) {
+      plain = peephole.AddNode(node, "Transpose", {plain}, [&scaled](Node& transpose) {
+        for (const auto& [name, value] : scaled.transpose->attributes()) {
+          transpose.SetAttribute(name, value);
+        }
+      });
+    }
+    operands.push_back(plain);
+  }
+  if (!factor) return false;
+  Value* product = peephole.AddNode(node, "MatMul", operands);
+  // What is said of the product says its name.
+  product->producer()->name = std::exchange(node.name, "");
+  return peephole.ReplaceByNode(node, "Mul", {product, factor});
 }
 
 namespace {

@@ -1,58 +1,22 @@
 #include "pagefuse/passes/canonicalise/floor_division.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <set>
+#include <vector>
 
 #include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/words/scalar_region.h"
 
 namespace pagefuse {
 namespace {
 
-bool IsNumber(const Value* value, double number) {
-  const Tensor* tensor = ConstantOf(value);
-  return tensor != nullptr && ScalarNumber(*tensor) == number;
-}
+// Shorter than any that divides by other ops, longer than any that an exporter writes.
+constexpr size_t kLeastNodes = 3, kMostNodes = 24;
 
-// True where `a` is below 0, or 0 itself, as exporters write that.
-bool TellsNegative(const Value* value, const Value* a) {
-  const Node* node = value->producer();
-  if (!node) return false;
-  // c == true
-  if (node->Is("Equal")) {
-    const Value* other = node->input(0);
-    return other->dtype() == DataType::kBool && IsNumber(node->input(1), 1) &&
-           TellsNegative(other, a);
-  }
-  if (node->Is("Not")) {
-    const Node* equal = node->input(0)->producer();
-    const Node* sign = equal && equal->Is("Equal") ? equal->input(0)->producer() : nullptr;
-    return sign && sign->Is("Sign") && sign->input(0) == a && IsNumber(equal->input(1), 1);
-  }
-  return (node->Is("Less") || node->Is("LessOrEqual")) && node->input(0) == a &&
-         IsNumber(node->input(1), 0);
-}
-
-// a mod b as a truth.
-const Node* RemainderTold(const Value* value) {
-  const Node* node = value->producer();
-  while (node && (node->Is("Cast") || node->Is("Identity"))) node = node->input(0)->producer();
-  const bool whole = node && node->Is("Mod") && IntOr(*node, "fmod", 0) == 0;
-  return whole ? node : nullptr;
-}
-
-// The remainder of a quotient that is rounded to zero, where `less` is what is taken off of it to
-// round it down: one where it is negative and something is left over.
-const Node* RemainderOfFloor(const Node& quotient, const Value* less) {
-  const Node* cast = less->producer();
-  const Node* both = cast && cast->Is("Cast") ? cast->input(0)->producer() : nullptr;
-  if (!both || !both->Is("And")) return nullptr;
-  for (int side : {0, 1}) {
-    const Node* mod = RemainderTold(both->input(side));
-    if (mod && mod->input(0) == quotient.input(0) && mod->input(1) == quotient.input(1) &&
-        TellsNegative(both->input(1 - side), quotient.input(0))) {
-      return mod;
-    }
-  }
-  return nullptr;
+bool Divides(const Node& node) {
+  return node.Is("Div") || node.Is("BitShift") || node.Is("Floor") || node.Is("Mod");
 }
 
 bool IsNeverNegative(const Value* value, const SymbolicContents& contents) {
@@ -64,23 +28,133 @@ bool IsNeverNegative(const Value* value, const SymbolicContents& contents) {
          });
 }
 
+// The integers that the region's nodes are given.
+std::set<int64_t> ConstantsOf(const ScalarRegion& region) {
+  std::set<int64_t> constants;
+  for (const Node* node : region.nodes) {
+    for (const Value* input : node->inputs()) {
+      const Tensor* tensor = input ? ConstantOf(input) : nullptr;
+      auto number = tensor ? ScalarNumber(*tensor) : std::nullopt;
+      // A quarter stands for what divides by 4.
+      if (number && *number > 0 && *number < 1) number = 1 / *number;
+      if (number && *number == std::floor(*number) && std::abs(*number) < 1e9) {
+        constants.insert(static_cast<int64_t>(*number));
+      }
+    }
+  }
+  return constants;
+}
+
+// What a quotient may be of: everything near 0, near each constant and its multiples, and some far.
+// Sizes are below 2^24, which floats count to.
+Tensor PointsFor(const std::set<int64_t>& constants, DataType type, bool sizes) {
+  constexpr int64_t kNear = 40;
+  std::set<int64_t> points;
+  const auto around = [&](int64_t centre, int64_t reach) {
+    for (int64_t at = centre - reach; at <= centre + reach; ++at) {
+      points.insert({at, -at});
+    }
+  };
+  around(0, kNear);
+  for (int64_t constant : constants) {
+    for (int64_t times : {1, 2, 7}) around(constant * times, 2);
+  }
+  for (int64_t far : {5000, 65537, (1 << 23) + 3}) around(far, 1);
+  if (!sizes) {
+    around((int64_t{1} << 31) - 2, 1);
+    if (type == DataType::kInt64) around((int64_t{1} << 40) + 7, 1);
+  }
+  std::vector<int64_t> kept;
+  for (int64_t point : points) {
+    const bool fits = type == DataType::kInt64 || std::abs(point) < (int64_t{1} << 31);
+    if (fits && (!sizes || (point >= 0 && point < (1 << 24)))) kept.push_back(point);
+  }
+  const std::vector<int64_t> dims = {static_cast<int64_t>(kept.size())};
+  if (type == DataType::kInt64) return Tensor::Of<int64_t>(dims, kept);
+  return Tensor::Of<int32_t>(dims, {kept.begin(), kept.end()});
+}
+
+template <typename T>
+bool AreQuotients(const Tensor& points, const Tensor& results, int64_t divisor) {
+  const auto x = points.values<T>(), y = results.values<T>();
+  for (size_t i = 0; i < x.size(); ++i) {
+    const int64_t rest = (static_cast<int64_t>(x[i]) % divisor + divisor) % divisor;
+    if (y[i] != (static_cast<int64_t>(x[i]) - rest) / divisor) return false;
+  }
+  return true;
+}
+
+// The number that the region divides by, rounding down; nullopt if it does something else.
+std::optional<int64_t> DivisorOf(const ScalarRegion& region, const OpsetImports& opsets,
+                                 bool sizes) {
+  const DataType type = region.source->dtype();
+  const bool integers = type == DataType::kInt64 || type == DataType::kInt32;
+  if (!integers || region.result->dtype() != type || region.nodes.size() < kLeastNodes ||
+      region.nodes.size() > kMostNodes ||
+      std::none_of(region.nodes.begin(), region.nodes.end(),
+                   [](const Node* node) { return Divides(*node); })) {
+    return std::nullopt;
+  }
+  const std::set<int64_t> constants = ConstantsOf(region);
+  const Tensor points = PointsFor(constants, type, sizes);
+  const auto results = EvaluateRegion(region, opsets, points);
+  if (!results.ok() || results->dtype() != type || results->dims() != points.dims()) {
+    return std::nullopt;
+  }
+  constexpr int64_t kMostBits = 20;
+  for (int64_t constant : constants) {
+    std::vector<int64_t> divisors = {constant};
+    if (constant > 0 && constant <= kMostBits) divisors.push_back(int64_t{1} << constant);
+    for (int64_t divisor : divisors) {
+      if (divisor < 2) continue;
+      const bool same = type == DataType::kInt64 ? AreQuotients<int64_t>(points, *results, divisor)
+                                                 : AreQuotients<int32_t>(points, *results, divisor);
+      if (same) return divisor;
+    }
+  }
+  return std::nullopt;
+}
+
+// The number as the nodes have it, or a new constant.
+Value* DivisorFor(const ScalarRegion& region, int64_t number, Graph& graph) {
+  const DataType type = region.source->dtype();
+  for (const Node* node : region.nodes) {
+    for (Value* input : node->inputs()) {
+      const Tensor* tensor = input && input->dtype() == type ? ConstantOf(input) : nullptr;
+      if (tensor && tensor->rank() == 0 && ScalarNumber(*tensor) == number) return input;
+    }
+  }
+  Tensor scalar = type == DataType::kInt64 ? Tensor::Scalar<int64_t>(number)
+                                           : Tensor::Scalar<int32_t>(static_cast<int32_t>(number));
+  return graph.AddInitializer(graph.UniqueName("divisor"), std::move(scalar));
+}
+
+// (a - a mod n) / n
+bool IsWritten(const ScalarRegion& region) {
+  static constexpr std::string_view kOps[] = {"Mod", "Sub", "Div"};
+  return std::equal(region.nodes.begin(), region.nodes.end(), std::begin(kOps), std::end(kOps),
+                    [](const Node* node, std::string_view op) { return node->Is(op); });
+}
+
 }  // namespace
 
 bool FloorDivision(Node& node, Peephole& peephole) {
-  const Node* quotient = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
-  if (!quotient || !quotient->Is("Div") || node.input(1) == nullptr) return false;
-  if (!IsInteger(node.output(0)->dtype()) || !SameShapes(node.output(0), node.input(0))) {
-    return false;
+  if (!IsInteger(node.output(0)->dtype())) return false;
+  for (const ScalarRegion& region : ScalarRegionsOf(node.output(0), peephole.opsets())) {
+    if (region.nodes.size() > kMostNodes) break;
+    if (IsWritten(region) || !SameShapes(region.source, node.output(0))) continue;
+    const bool size = IsNeverNegative(region.source, peephole.contents());
+    const auto number = DivisorOf(region, peephole.opsets(), size);
+    if (!number) continue;
+    Value* a = region.source;
+    Value* divisor = DivisorFor(region, *number, peephole.graph());
+    if (!size) {
+      Value* rest = peephole.AddNode(node, "Mod", {a, divisor});
+      a = peephole.AddNode(node, "Sub", {a, rest});
+    }
+    return peephole.ReplaceByNode(node, "Div", {a, divisor});
   }
-  const Tensor* divisor = ConstantOf(quotient->input(1));
-  const auto number = divisor ? ScalarNumber(*divisor) : std::nullopt;
-  const Node* remainder =
-      number && *number > 0 ? RemainderOfFloor(*quotient, node.input(1)) : nullptr;
-  if (!remainder) return false;
-  Value* a = quotient->input(0);
-  if (IsNeverNegative(a, peephole.contents())) return peephole.Replace(node, node.input(0));
-  Value* whole = peephole.AddNode(node, "Sub", {a, remainder->output(0)});
-  return peephole.ReplaceByNode(node, "Div", {whole, quotient->input(1)});
+  return false;
 }
 
 }  // namespace pagefuse

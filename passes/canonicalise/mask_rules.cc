@@ -168,17 +168,37 @@ bool WhereOfWhere(Node& node, Peephole& peephole) {
   return false;
 }
 
+namespace {
+
+// The number that a tensor of more than one element is filled with.
+std::optional<double> FilledWith(const Value* value) {
+  if (const Tensor* tensor = ConstantOf(value)) {
+    for (double number : {0.0, 1.0}) {
+      if (tensor->size() > 1 && IsFilledWith(*tensor, number)) return number;
+    }
+    return std::nullopt;
+  }
+  const Node* filled = value->producer();
+  if (!filled || !filled->Is("ConstantOfShape")) return std::nullopt;
+  const Attribute* attribute = filled->attribute("value");
+  if (!attribute) return 0;
+  const auto tensor = ConstantNodeValue(*attribute, "value");
+  return tensor ? ScalarNumber(*tensor) : std::nullopt;
+}
+
+}  // namespace
+
 bool ProductWithOnesToExpand(Node& node, Peephole& peephole) {
   for (int side : {0, 1}) {
-    const Node* filled = node.input(side)->producer();
     Value* x = node.input(1 - side);
-    if (!filled || !filled->Is("ConstantOfShape") || SameShapes(node.output(0), x)) continue;
-    const Attribute* value = filled->attribute("value");
-    const auto tensor = value ? ConstantNodeValue(*value, "value") : std::nullopt;
-    const double neutral = node.Is("Mul") ? 1 : 0;
-    const bool fills = tensor ? IsFilledWith(*tensor, neutral) : neutral == 0;
-    if (!fills) continue;
-    return peephole.Replace(node, peephole.AddNode(node, "Expand", {x, filled->input(0)}));
+    const Value* filled = node.input(side);
+    if (SameShapes(node.output(0), x)) continue;
+    if (FilledWith(filled) != (node.Is("Mul") ? 1 : 0)) continue;
+    const Tensor* constant = ConstantOf(filled);
+    Value* dims = constant
+                      ? AddInts(peephole.graph(), "shape", constant->dims(), peephole.contents())
+                      : filled->producer()->input(0);
+    return peephole.Replace(node, peephole.AddNode(node, "Expand", {x, dims}));
   }
   return false;
 }

@@ -15,15 +15,21 @@ bool EinsumToProduct(Node& node, Peephole& peephole);  // as MatMul, Mul, Reduce
 bool TopOneToMax(Node& node, Peephole& peephole);           // TopK of one, its place not read
 bool ReductionOfSquares(Node& node, Peephole& peephole);    // ReduceSumSquare, ReduceL2, ReduceL1
 bool ProductWithOnesToSum(Node& node, Peephole& peephole);  // rows times a column of one number
+bool ProductThatPicks(Node& node, Peephole& peephole);      // rows times columns of one 1 each
 bool ReductionOfTranspose(Node& node, Peephole& peephole);  // along what was the last axis
 bool SoftmaxOfTranspose(Node& node, Peephole& peephole);
 bool TransposedProduct(Node& node, Peephole& peephole);  // of operands that are transposed too
 
 // --- contraction_rules.cc ---
 bool SumOfOuterProducts(Node& node, Peephole& peephole);  // as Einsum
+bool FactorOutOfProduct(Node& node, Peephole& peephole);  // numbers that operands are scaled by
 bool PowersToSoftmax(Node& node, Peephole& peephole);
 bool PowersOfLogSoftmax(Node& node, Peephole& peephole);
 bool ElementwiseBetweenTransposes(Node& node, Peephole& peephole);
+
+// --- transpose_rules.cc ---
+bool TransposeIntoElementwise(Node& node, Peephole& peephole);  // where that leaves fewer
+bool TransposeOfElementwise(Node& node, Peephole& peephole);    // of operands that are transposed
 
 // --- flat_batches.cc: views [B, H, ..] -> [B * H, ..] ---
 bool ProductOfFlatBatches(Node& node, Peephole& peephole);

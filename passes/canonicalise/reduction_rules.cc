@@ -87,6 +87,40 @@ bool ProductWithOnesToSum(Node& node, Peephole& peephole) {
                                 [](Node& sum) { KeepAxes(sum, true); });
 }
 
+namespace {
+
+// The row of the only 1 in each column of a matrix that is 0 elsewhere; empty for another.
+std::vector<int64_t> PickedRows(const Tensor& matrix) {
+  const int64_t rows = matrix.dims()[0], columns = matrix.dims()[1];
+  const auto numbers = matrix.values<float>();
+  std::vector<int64_t> picked(columns, -1);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const float number = numbers[row * columns + column];
+      if (number == 0) continue;
+      if (number != 1 || picked[column] >= 0) return {};
+      picked[column] = row;
+    }
+  }
+  return std::ranges::find(picked, -1) == picked.end() ? picked : std::vector<int64_t>();
+}
+
+}  // namespace
+
+bool ProductThatPicks(Node& node, Peephole& peephole) {
+  constexpr int64_t kMostElements = 1 << 20;
+  const Tensor* matrix = ConstantOf(node.input(1));
+  const Shape* shape = ShapeOf(node.input(0));
+  if (!matrix || !shape || shape->rank() < 2 || matrix->rank() != 2) return false;
+  if (matrix->dtype() != DataType::kFloat || matrix->size() > kMostElements) return false;
+  const std::vector<int64_t> rows = PickedRows(*matrix);
+  if (rows.empty()) return false;
+  Value* at = AddInts(peephole.graph(), "places", rows, peephole.contents());
+  return peephole.ReplaceByNode(node, "Gather", {node.input(0), at}, [shape](Node& gather) {
+    gather.SetAttribute("axis", MakeAttribute(int64_t{shape->rank() - 1}));
+  });
+}
+
 bool ReductionOfTranspose(Node& node, Peephole& peephole) {
   const Node* transpose = TransposeBefore(node.input(0));
   const auto perm = transpose ? PermutationOf(*transpose) : std::nullopt;

@@ -1,6 +1,7 @@
 // simplify-arithmetic: one spelling for small sums that exporters write in several, bit for bit the
 // same.
 #include <algorithm>
+#include <utility>
 
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/canonicalise/choice_rules.h"
@@ -63,6 +64,35 @@ bool DivToReciprocal(Node& node, Peephole& peephole) {
   }
   if (one->rank() > 0 && !SameShapes(node.output(0), node.input(1))) return false;
   return peephole.ReplaceByNode(node, "Reciprocal", {node.input(1)});
+}
+
+// The number of a scalar.
+std::optional<double> BoundOf(const Value* value) {
+  const Tensor* tensor = ConstantOf(value);
+  return tensor && tensor->rank() == 0 ? ScalarNumber(*tensor) : std::nullopt;
+}
+
+// A maximum within a minimum, in either order.
+bool MaxOfMinToClip(Node& node, Peephole& peephole) {
+  if (node.num_inputs() != 2) return false;
+  for (int side : {0, 1}) {
+    const Value* inner = node.input(side);
+    const Node* bounded = inner->producer();
+    const auto outer = BoundOf(node.input(1 - side));
+    if (!outer || !bounded || !bounded->Is(node.Is("Min") ? "Max" : "Min") ||
+        bounded->num_inputs() != 2 || inner->uses().size() != 1 || inner->is_output()) {
+      continue;
+    }
+    for (int other : {0, 1}) {
+      const auto own = BoundOf(bounded->input(1 - other));
+      if (!own || BoundOf(bounded->input(other))) continue;
+      Value *low = bounded->input(1 - other), *high = node.input(1 - side);
+      if (node.Is("Max")) std::swap(low, high);
+      if (*BoundOf(low) > *BoundOf(high)) return false;
+      return peephole.ReplaceByNode(node, "Clip", {bounded->input(other), low, high});
+    }
+  }
+  return false;
 }
 
 // How many elements each result of a ReduceSum is the sum of; nullopt if that is no known number.
@@ -179,6 +209,23 @@ bool GatherNdToGather(Node& node, Peephole& peephole) {
   return peephole.ReplaceByNode(node, "Gather", {node.input(0), squeezed}, on_first_axis);
 }
 
+// GatherElements of whole rows, by an index that is the same along each.
+bool GatherElementsToGather(Node& node, Peephole& peephole) {
+  const Shape *data = ShapeOf(node.input(0)), *from = ShapeOf(node.output(0));
+  const Node* expand = node.input(1)->producer();
+  if (!data || !from || data->rank() != 2 || !expand || !expand->Is("Expand")) return false;
+  const Shape* column = ShapeOf(expand->input(0));
+  const bool whole = NormalAxis(IntOr(node, "axis", 0), 2) == 0 && column && column->rank() == 2 &&
+                     (*column)[1] == Dim(1) && ProvablyEqual((*column)[0], (*from)[0]) &&
+                     ProvablyEqual((*from)[1], (*data)[1]);
+  if (!whole) return false;
+  Value* axes = AddInts(peephole.graph(), "last_axis", {1}, peephole.contents());
+  Value* index = peephole.AddNode(node, "Squeeze", {expand->input(0), axes});
+  return peephole.ReplaceByNode(node, "Gather", {node.input(0), index}, [](Node& gather) {
+    gather.SetAttribute("axis", MakeAttribute(int64_t{0}));
+  });
+}
+
 // A list as a row, transposed, is the list as a column.
 bool TransposedRowToColumn(Node& node, Peephole& peephole) {
   Node* row = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
@@ -200,25 +247,27 @@ std::unique_ptr<Pass> SimplifyArithmetic() {
   return MakePeepholePass(
       "simplify-arithmetic",
       "Removes neutral operands and gives one spelling to equal sums: Clip "
-      "with one bound, 1 / x, x ^ 2, x ^ 0.5, means, a + -b, quotients rounded down, max (x, "
+      "with one bound and with two, 1 / x, x ^ 2, x ^ 0.5, means, a + -b, quotients rounded down, max (x, "
       "-x), Where of Not, of a "
-      "comparison of its operands, of 1 and 0, GatherND of one index, "
+      "comparison of its operands, of 1 and 0, GatherND of one index, GatherElements of rows, "
       "transposed lists.",
       {{"remove-neutral-operand", "Mul Div Pow And Or Add Sub", RemoveNeutral},
        {"clip-to-max-or-min", "Clip", ClipToMaxOrMin},
        {"div-to-reciprocal", "Div", DivToReciprocal},
+       {"max-of-min-to-clip", "Max Min", MaxOfMinToClip},
        {"sum-to-mean", "Div Mul", SumToMean},
        {"add-of-neg-to-sub", "Add", AddOfNegToSub},
        {"square-to-mul", "Pow", SquareToMul},
        {"pow-to-sqrt", "Pow", PowToSqrt},
        {"max-to-abs", "Max", MaxToAbs},
-       {"floor-division", "Sub", FloorDivision},
+       {"floor-division", "Sub Add Cast Where", FloorDivision},
        {"remove-double-not", "Not", RemoveDoubleNot},
        {"where-of-not", "Where", WhereOfNot},
        {"where-of-constant", "Where", WhereOfConstant},
        {"where-to-max", "Where", WhereToMax},
        {"where-to-cast", "Where", WhereToCast},
        {"gather-nd-to-gather", "GatherND", GatherNdToGather},
+       {"gather-elements-to-gather", "GatherElements", GatherElementsToGather},
        {"transposed-row-to-column", "Transpose", TransposedRowToColumn}});
 }
 

@@ -19,6 +19,36 @@ std::optional<size_t> WrittenMinusOne(const Node& node, const SymbolicContents& 
   return std::nullopt;
 }
 
+// The same of a node that only puts dims of 1 into what a Reshape gives, or takes them out.
+std::optional<size_t> MinusOneOf(const Node& node, const SymbolicContents& contents) {
+  const bool in = node.Is("Unsqueeze");
+  const Node* reshape = node.input(0)->producer();
+  const Shape* shape = ShapeOf(in ? node.output(0) : node.input(0));
+  if ((!in && !node.Is("Squeeze")) || !reshape || !reshape->Is("Reshape") || !shape) {
+    return WrittenMinusOne(node, contents);
+  }
+  const auto at = WrittenMinusOne(*reshape, contents);
+  const auto axes =
+      node.num_inputs() > 1 && node.input(1) ? KnownInts(node.input(1), contents) : std::nullopt;
+  if (!at || !axes) return std::nullopt;
+  std::vector<bool> ones(shape->rank());
+  for (int64_t axis : *axes) {
+    const int64_t normal = NormalAxis(axis, shape->rank());
+    if (normal < 0 || normal >= shape->rank()) return std::nullopt;
+    ones[normal] = true;
+  }
+  // The longer of both shapes has them; the others are counted.
+  size_t others = 0;
+  for (size_t i = 0; i < ones.size(); ++i) {
+    if (in ? !ones[i] && others == *at : i == *at) {
+      if (ones[i]) return std::nullopt;
+      return in ? i : others;
+    }
+    others += ones[i] ? 0 : 1;
+  }
+  return std::nullopt;
+}
+
 // A constant target (0 copies the input's dim, one -1 is inferred) for Reshape from `from` to `to`.
 // A -1 is used only where it stands alone beside positive numbers, or where the target had it
 // already: beside a dim that may be 0 it has no answer.
@@ -160,7 +190,7 @@ bool RemoveView(Node& node, Peephole& peephole) {
 // Views inside of a chain are left to the last one, which sees what all of them come to.
 bool MergeViews(Node& node, Peephole& peephole) {
   if (ShapeOf(node.output(0)) == nullptr || IsReadByViewsAlone(*node.output(0))) return false;
-  const auto minus_one = WrittenMinusOne(node, peephole.contents());
+  const auto minus_one = MinusOneOf(node, peephole.contents());
   for (Value* source : FarSources(node)) {
     const auto target = ConstantTarget(*ShapeOf(source), *ShapeOf(node.output(0)), minus_one);
     if (target.has_value()) return ReshapeTo(node, source, *target, peephole);

@@ -185,7 +185,7 @@ class TransformReader {
         back = true;
       } else if (next->Is("Mul") && back && other == signs_.value && !has_signs) {
         has_signs = true;
-      } else if (next->Is("Div") && side == 0 && back && IsSize(other) && !divided) {
+      } else if (back && !divided && Divides(*next, side, other)) {
         divided = true;
       } else if (!IsViewNode(*next) || side != 0) {
         break;
@@ -212,9 +212,13 @@ class TransformReader {
     return one ? value.uses()[0].node : nullptr;
   }
 
-  bool IsSize(const Value* value) const {
-    const Tensor* tensor = value ? ConstantOf(value) : nullptr;
-    return tensor && IsFilledWith(*tensor, static_cast<double>(size_));
+  // By the size, or times its inverse.
+  bool Divides(const Node& node, int side, const Value* other) const {
+    const Tensor* tensor = other ? ConstantOf(other) : nullptr;
+    if (!tensor) return false;
+    const auto size = static_cast<double>(size_);
+    if (node.Is("Mul")) return IsFilledWith(*tensor, 1 / size);
+    return node.Is("Div") && side == 0 && IsFilledWith(*tensor, size);
   }
 
   // The site's rows as `value` shows them, which views alone lie between.

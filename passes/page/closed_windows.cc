@@ -140,6 +140,10 @@ class ClosedWindowsReader {
   // An integer by cases: choices are followed as far as comparisons are between such integers.
   absl::StatusOr<std::vector<Piece>> PiecesOf(const Element& unresolved) {
     const Element element = reader_.Source(unresolved);
+    if (element.From("Cast") && element.producer()->input(0)->dtype() != DataType::kBool) {
+      return PiecesOf(reader_.Operand(element, 0));
+    }
+    if (element.From("Add") || element.From("Sub")) return PiecesOfSum(element);
     if (!element.From("Where")) return std::vector<Piece>{{{}, FormOf(element)}};
     std::vector<Piece> result;
     PF_ASSIGN_OR_RETURN(const auto truths, TruthsOf(reader_.Operand(element, 0)));
@@ -152,6 +156,28 @@ class ClosedWindowsReader {
       }
     }
     return result;
+  }
+
+  absl::StatusOr<std::vector<Piece>> PiecesOfSum(const Element& sum) {
+    PF_ASSIGN_OR_RETURN(const auto first, PiecesOf(reader_.Operand(sum, 0)));
+    PF_ASSIGN_OR_RETURN(const auto second, PiecesOf(reader_.Operand(sum, 1)));
+    // Of a quotient it knows what corrects it.
+    if (first.size() == 1 && second.size() == 1 && !IsChosen(first[0]) && !IsChosen(second[0])) {
+      return std::vector<Piece>{{{}, FormOf(sum)}};
+    }
+    std::vector<Piece> result;
+    for (const Piece& a : first) {
+      for (const Piece& b : second) {
+        Conditions both = a.when;
+        if (!Join(both, b.when)) continue;
+        result.push_back({std::move(both), sum.From("Sub") ? a.form - b.form : a.form + b.form});
+      }
+    }
+    return result;
+  }
+
+  bool IsChosen(const Piece& piece) const {
+    return chosen_ != nullptr && piece.form.Mentions(chosen_->key);
   }
 
   // A place that TopK gave is a window.

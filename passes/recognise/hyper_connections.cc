@@ -1,7 +1,7 @@
 // hyper-connections: how a layer reads and mixes the streams of its residual, written out round by
 // round, becomes pagefuse.HyperConnectionMix.
 //
-//   a [.., M], b [.., M], c [.., M * M] = Split (logits)
+//   a [.., M], b [.., M], c [.., M * M] = Split (logits), or three Slices
 //   pre  = Sigmoid (a * s0 + base0) + eps
 //   post = Sigmoid (b * s1 + base1) * f
 //   comb = Softmax (c in squares * s2 + base2) + eps, divided by its sums + eps over rows, then over
@@ -11,12 +11,15 @@
 //
 // The rounds are counted; M and the numbers are those of the graph. A scale of 1 or a base of zeros
 // need not be there.
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/canonicalise/view_rules.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
@@ -67,17 +70,21 @@ Moved MovedOf(const Value& value, const std::vector<int64_t>& dims) {
   return moved;
 }
 
-// A number that is joined to a sigmoid of `value` by `op`.
+// A number that is joined to a sigmoid of `value` by `op`. A quotient is a product with the inverse.
 struct Opened {
   Value* result = nullptr;
   double number = 0;
 };
 std::optional<Opened> OpenedOf(const Value& value, std::string_view op) {
   const Node* sigmoid = OnlyReader(value, "Sigmoid");
-  const Node* joined = sigmoid ? OnlyReader(*sigmoid->output(0), op) : nullptr;
-  const auto number = joined ? NumberBeside(*joined, *sigmoid->output(0)) : std::nullopt;
-  if (!number) return std::nullopt;
-  return Opened{joined->output(0), *number};
+  if (!sigmoid) return std::nullopt;
+  const Value& open = *sigmoid->output(0);
+  const Node* joined = OnlyReader(open, op);
+  const Node* quotient = op == "Mul" ? OnlyReader(open, "Div") : nullptr;
+  if (quotient && quotient->input(0) == &open) joined = quotient;
+  const auto number = joined ? NumberBeside(*joined, open) : std::nullopt;
+  if (!number || *number == 0) return std::nullopt;
+  return Opened{joined->output(0), joined == quotient ? 1 / *number : *number};
 }
 
 // The matrix divided by its sums + epsilon along the axis `from_end` from the last, or null.
@@ -110,18 +117,58 @@ struct Mixing {
   Value* comb = nullptr;
 };
 
-// FailedPrecondition saying where the chain ends; NotFound for a Split of other sizes.
+// The last axis of `whole`, cut into three.
+struct Cut {
+  Value* whole = nullptr;
+  std::vector<Value*> parts;
+  Node* first = nullptr;  // of the nodes that cut
+};
+
+// By a Split, or by Slices.
+std::vector<Cut> CutsOf(const Graph& graph, const SymbolicContents& contents) {
+  std::vector<Cut> cuts;
+  std::map<Value*, std::map<int64_t, AxisPart>> slices;  // of a whole, by where they begin
+  std::map<Value*, Cut> sliced;
+  for (Node* node : NodesOf(graph)) {
+    const auto& shape =
+        node->num_inputs() > 0 && node->input(0) ? node->input(0)->shape() : std::optional<Shape>();
+    if (!shape || shape->rank() < 1) continue;
+    const int last = shape->rank() - 1;
+    if (node->Is("Split") && node->num_outputs() == 3 &&
+        NormalAxis(IntOr(*node, "axis", 0), shape->rank()) == last) {
+      cuts.push_back({node->input(0), node->outputs(), node});
+    }
+    const auto part = node->Is("Slice") ? PartOf(*node->output(0), last, contents) : std::nullopt;
+    if (!part) continue;
+    Cut& cut = sliced[part->whole];
+    if (!cut.first) cut = {part->whole, {}, node};
+    if (slices[part->whole].emplace(part->begin, *part).second) {
+      cut.parts.push_back(node->output(0));
+    }
+  }
+  for (auto& [whole, cut] : sliced) {
+    int64_t end = 0;
+    for (const auto& [begin, part] : slices[whole]) end = begin == end ? part.end : -1;
+    if (cut.parts.size() != 3 || whole->shape()->back(0).constant() != end) continue;
+    std::ranges::sort(cut.parts, {}, [&, last = whole->shape()->rank() - 1](const Value* part) {
+      return PartOf(*part, last, contents)->begin;
+    });
+    cuts.push_back(std::move(cut));
+  }
+  return cuts;
+}
+
+// FailedPrecondition saying where the chain ends; NotFound for a cut of other sizes.
 class MixingReader {
  public:
-  MixingReader(const Node& split, const SymbolicContents& contents)
-      : split_(split), contents_(contents) {}
+  MixingReader(const Cut& cut, const SymbolicContents& contents) : cut_(cut), contents_(contents) {}
 
   absl::StatusOr<Mixing> Read() {
     PF_RETURN_IF_ERROR(ReadSizes());
     const int64_t m = mixing_.streams;
     if (!Square()) return absl::NotFoundError("the third part is not seen as a square");
-    mixing_.pre_moved = MovedOf(*split_.output(0), {m});
-    mixing_.post_moved = MovedOf(*split_.output(1), {m});
+    mixing_.pre_moved = MovedOf(*cut_.parts[0], {m});
+    mixing_.post_moved = MovedOf(*cut_.parts[1], {m});
     mixing_.comb_moved = MovedOf(*Square(), {m, m});
     const auto opened = OpenedOf(*mixing_.pre_moved.result, "Add"),
                doubled = OpenedOf(*mixing_.post_moved.result, "Mul");
@@ -134,21 +181,15 @@ class MixingReader {
 
  private:
   absl::Status ReadSizes() {
-    const auto& shape = split_.input(0)->shape();
-    const int rank = shape ? shape->rank() : 0;
-    if (!split_.Is("Split") || split_.num_outputs() != 3 || rank < 1 ||
-        NormalAxis(IntOr(split_, "axis", 0), rank) != rank - 1) {
-      return absl::NotFoundError("no three parts");
-    }
     std::vector<int64_t> sizes;
-    for (const Value* part : split_.outputs()) {
-      const auto& of = part->shape();
+    for (const Value* part : cut_.parts) {
+      const auto& of = part ? part->shape() : std::nullopt;
       sizes.push_back(of ? of->back(0).constant().value_or(0) : 0);
     }
     if (sizes[0] < 1 || sizes[1] != sizes[0] || sizes[2] != sizes[0] * sizes[0]) {
       return absl::NotFoundError("parts of other sizes");
     }
-    mixing_.logits = split_.input(0);
+    mixing_.logits = cut_.whole;
     if (mixing_.logits->dtype() != DataType::kFloat) return absl::NotFoundError("no floats");
     mixing_.streams = sizes[0];
     return absl::OkStatus();
@@ -156,7 +197,7 @@ class MixingReader {
 
   // The third part as a square.
   const Value* Square() const {
-    const Value& part = *split_.output(2);
+    const Value& part = *cut_.parts[2];
     const Node* view = part.uses().size() == 1 ? part.uses()[0].node : nullptr;
     if (!view || !view->Is("Reshape") || part.is_output()) return nullptr;
     const auto& shape = view->output(0)->shape();
@@ -196,7 +237,7 @@ class MixingReader {
     return absl::FailedPreconditionError("the mixing matrix is not divided by the sums of columns");
   }
 
-  const Node& split_;
+  const Cut& cut_;
   const SymbolicContents& contents_;
   Mixing mixing_;
 };
@@ -212,18 +253,16 @@ class HyperConnections : public Pass {
     SymbolicContents contents;
     PF_RETURN_IF_ERROR(InferShapes(model, &contents));
     Graph& graph = *model.graph;
-    // What is erased behind a Split are no other Splits.
-    std::vector<Node*> splits = NodesOf(graph);
-    std::erase_if(splits, [](const Node* node) { return !node->Is("Split"); });
+    // What is erased behind a cut are no other cuts.
     bool changed = false;
-    for (Node* split : splits) {
-      const absl::StatusOr<Mixing> mixing = MixingReader(*split, contents).Read();
+    for (const Cut& cut : CutsOf(graph, contents)) {
+      const absl::StatusOr<Mixing> mixing = MixingReader(cut, contents).Read();
       if (absl::IsNotFound(mixing.status())) continue;
       if (!mixing.ok()) {
-        context.AddMiss(kName, NodeLabel(*split), StdView(mixing.status().message()), 4);
+        context.AddMiss(kName, NodeLabel(*cut.first), StdView(mixing.status().message()), 4);
         continue;
       }
-      Replace(graph, split, *mixing);
+      Replace(graph, cut, *mixing);
       model.opset_imports["pagefuse"] = 1;
       PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
       changed = true;
@@ -239,8 +278,8 @@ class HyperConnections : public Pass {
                                 Tensor::Of(dims, std::vector<float>(size)));
   }
 
-  static void Replace(Graph& graph, Node* split, const Mixing& mixing) {
-    GraphBuilder builder(graph, split, split->output(0)->name());
+  static void Replace(Graph& graph, const Cut& cut, const Mixing& mixing) {
+    GraphBuilder builder(graph, cut.first, cut.parts[0]->name());
     std::vector<Value*> scales, bases;
     for (const Moved* moved : {&mixing.pre_moved, &mixing.post_moved, &mixing.comb_moved}) {
       Value* factor = moved->scale ? moved->scale : builder.Float(1);

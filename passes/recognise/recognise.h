@@ -16,6 +16,7 @@ std::unique_ptr<Pass> RecogniseRopeByElement();
 std::unique_ptr<Pass> RecogniseWindowCompress();
 std::unique_ptr<Pass> RecogniseHyperConnections();
 std::unique_ptr<Pass> RecogniseLastAxesTranspose();
+std::unique_ptr<Pass> RecogniseNormForms();
 std::unique_ptr<Pass> RecogniseFilledConcat();
 std::unique_ptr<Pass> RecogniseAttentionSpellings();
 std::unique_ptr<Pass> RecogniseAttention();

@@ -84,6 +84,7 @@ class ElementReader {
 
   std::optional<IndexForm> ReadArithmetic(const Element& element);
   std::optional<IndexForm> ReadQuotient(const Element& element);
+  std::optional<IndexForm> ReadShare(const Element& product);
   std::optional<IndexForm> ReadBits(const Element& element);
   std::optional<IndexForm> ReadJoinedBits(const Element& element);
   std::optional<IndexForm> ReadChoice(const Element& element);
@@ -99,6 +100,8 @@ class ElementReader {
   bool Assumed(const Conditions& conditions) const;
   IndexForm Greater(const IndexForm& a, const IndexForm& b) const;
   absl::StatusOr<Conditions> ReadComparison(const Element& element);
+  // Where a bool, or a number, is true.
+  absl::StatusOr<Conditions> ReadTruthOf(const Element& element);
   const SymbolicContents& contents_;
   absl::flat_hash_set<const Node*> visited_;
   int num_axes_ = 0;

@@ -124,7 +124,7 @@ absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolv
     }
   }
   if (node->Is("Not")) return ReadNegation(Operand(element, 0));
-  if (node->Is("Cast")) return ReadConditions(Operand(element, 0));
+  if (node->Is("Cast")) return ReadTruthOf(Operand(element, 0));
   if (node->Is("Where")) {
     const auto chosen = Number(Operand(element, 1));
     const auto other = Number(Operand(element, 2));
@@ -137,6 +137,16 @@ absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolv
     }
   }
   return ReadComparison(element);
+}
+
+absl::StatusOr<Conditions> ElementReader::ReadTruthOf(const Element& element) {
+  auto conditions = ReadConditions(element);
+  const DataType type = element.value->dtype();
+  if (conditions.ok() || (type != DataType::kInt64 && type != DataType::kInt32)) return conditions;
+  // What is not negative is true where it is above 0.
+  const IndexForm number = ReadIndex(element);
+  if (!ProvablyNotNegative(number.Lower())) return conditions;
+  return Conditions{number - IndexForm(1)};
 }
 
 absl::StatusOr<Conditions> ElementReader::ReadNegation(const Element& unresolved) {
@@ -172,8 +182,13 @@ absl::StatusOr<Conditions> ElementReader::ReadComparison(const Element& element)
   }
   if (node.Is("Equal")) {
     const Element first = Operand(element, 0);
-    if (const auto number = Number(Operand(element, 1)); number && *number == 0) {
-      if (first.value->dtype() == DataType::kBool) return ReadNegation(first);
+    if (first.value->dtype() == DataType::kBool) {
+      if (bound == 0.0) return ReadNegation(first);
+      if (bound == 1.0) return ReadConditions(first);
+    }
+    if (first.From("Sign") && bound && std::abs(*bound) == 1) {
+      return Conditions{OperandIndex(first, 0).Times(Dim(static_cast<int64_t>(*bound))) -
+                        IndexForm(1)};
     }
     const IndexForm form = ReadIndex(first);
     const AtomPtr holds = form.atom();

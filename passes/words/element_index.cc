@@ -35,6 +35,28 @@ IndexForm TruthOf(const Conditions& conditions) {
   return IndexForm::Of(MakeTruth(conditions));
 }
 
+// True if the conditions hold only for a negative x of which `form` has a quotient: exporters take
+// one off where that rounds to zero and something is left over. Indices are not negative where they
+// are divided.
+bool CorrectsQuotient(const IndexForm& form, const Conditions& conditions) {
+  for (const auto& [key, term] : form.terms()) {
+    const IndexAtom& quotient = *term.first;
+    if (quotient.kind != IndexAtom::Kind::kDiv) continue;
+    const IndexForm& x = quotient.args[0];
+    const IndexForm rest = DivMod(x, quotient.divisor).second;
+    bool not_above = false, left_over = false;
+    for (const IndexForm& condition : conditions) {
+      const auto least = (condition + x).number();
+      if (least && *least < 0) return true;
+      not_above = not_above || least == 0;
+      left_over = left_over || (condition - rest).number() == -1;
+    }
+    // 0 leaves nothing over.
+    if (not_above && left_over) return true;
+  }
+  return false;
+}
+
 // x mod a power of two.
 bool IsLowBits(const IndexForm& low, const IndexForm& x) {
   const AtomPtr rest = low.atom();
@@ -103,7 +125,13 @@ std::optional<IndexForm> ElementReader::ReadConstant(const Element& element) {
 std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
   const Node& node = *element.producer();
   if (node.Is("Add")) return OperandIndex(element, 0) + OperandIndex(element, 1);
-  if (node.Is("Sub")) return OperandIndex(element, 0) - OperandIndex(element, 1);
+  if (node.Is("Sub")) {
+    const IndexForm a = OperandIndex(element, 0), b = OperandIndex(element, 1);
+    const AtomPtr truth = b.atom();
+    if (truth && truth->kind == IndexAtom::Kind::kTruth && CorrectsQuotient(a, truth->args))
+      return a;
+    return a - b;
+  }
   if (node.Is("Neg")) return OperandIndex(element, 0).Times(Dim(-1));
   if (node.Is("Mul")) {
     const IndexForm a = OperandIndex(element, 0);
@@ -165,6 +193,7 @@ std::optional<IndexForm> ElementReader::ReadQuotient(const Element& element) {
   if (floor) {
     Visit(*element.producer());
     quotient = Operand(element, 0);
+    if (quotient.From("Mul")) return ReadShare(quotient);
     if (!quotient.From("Div")) return std::nullopt;
   }
   if (!floor && IsFloatingPoint(element.value->dtype())) return std::nullopt;
@@ -173,6 +202,17 @@ std::optional<IndexForm> ElementReader::ReadQuotient(const Element& element) {
   if (!divisor.is_constant() || (number && *number <= 0)) return std::nullopt;
   const auto [whole, rest] = DivMod(OperandIndex(quotient, 0), divisor.constant());
   return element.From("Mod") ? rest : whole;
+}
+
+// x times a number whose inverse is whole, rounded down.
+std::optional<IndexForm> ElementReader::ReadShare(const Element& product) {
+  for (int side : {0, 1}) {
+    const auto factor = Number(Operand(product, side));
+    const double inverse = factor && *factor > 0 ? 1 / *factor : 0;
+    if (inverse < 1 || inverse != std::floor(inverse) || inverse > (1 << 20)) continue;
+    return DivMod(OperandIndex(product, 1 - side), Dim(static_cast<int64_t>(inverse))).first;
+  }
+  return std::nullopt;
 }
 
 std::optional<IndexForm> ElementReader::ReadBits(const Element& element) {
@@ -221,7 +261,7 @@ std::optional<IndexForm> ElementReader::ReadChoice(const Element& element) {
   const IndexForm chosen = OperandIndex(element, 1);
   const IndexForm other = OperandIndex(element, 2);
   if (AllHold(*conditions) || Assumed(*conditions) || chosen.Key() == other.Key()) return chosen;
-  if (SomeFails(*conditions)) return other;
+  if (SomeFails(*conditions) || CorrectsQuotient(other, *conditions)) return other;
   if (conditions->size() != 1) return std::nullopt;
   const IndexForm& condition = conditions->front();
   const std::string difference = (chosen - other).Key();

@@ -10,8 +10,16 @@
 
 namespace pagefuse {
 
-// The fused ops that the default pipeline leaves in a copy of the model, how many of each. Chains of
-// elementwise ops are left out: they are as many as there are other ops between.
+// What the default pipeline makes of a copy of a model.
+struct Ending {
+  // The fused ops, how many of each. Chains of elementwise ops are left out: they are as many as
+  // there are other ops between.
+  std::map<std::string, int> ops;
+  std::string why_not_paged;  // empty if it is
+};
+
+absl::StatusOr<Ending> EndOf(const Model& plain);
+// Its fused ops alone.
 absl::StatusOr<std::map<std::string, int>> FusedOps(const Model& plain);
 
 }  // namespace pagefuse

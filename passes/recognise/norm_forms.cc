@@ -1,0 +1,60 @@
+// norm-forms: RMSNorm as fusions expect it, with the weight inside and behind the transpose of heads.
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/rule.h"
+
+namespace pagefuse {
+namespace {
+
+Condition IsUnit() {
+  return {"the norm has no weight of its own", [](const Match& match) -> absl::Status {
+            const Tensor* unit = match.constant("unit");
+            if (unit && IsFilledWith(*unit, 1)) return absl::OkStatus();
+            return absl::FailedPreconditionError("the norm has a weight already");
+          }};
+}
+
+// The channels stay the last axis.
+Condition KeepsChannels() {
+  return {"the last axis stays the last", [](const Match& match) -> absl::Status {
+            const auto& perm = std::get<std::vector<int64_t>>(match.attributes.at("perm").value);
+            const auto rank = static_cast<int64_t>(perm.size());
+            const int64_t axis = std::get<int64_t>(match.attributes.at("axis").value);
+            if (rank > 1 && perm.back() == rank - 1 && (axis == -1 || axis == rank - 1)) {
+              return absl::OkStatus();
+            }
+            return absl::FailedPreconditionError("the transposed axes are those of the norm");
+          }};
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseNormForms() {
+  std::vector<Rule> rules;
+  // Heads are transposed before they are normed, as most exporters have it.
+  rules.push_back(
+      Rule("rms-norm-behind-transpose", "RMSNorm, then a Transpose")
+          .MatchText("(x, weight) => (y) { normed = RMSNormalization <axis: int = @axis, epsilon: "
+                     "float = @epsilon> (x, weight)  y = Transpose <perm: ints = @perm> (normed) }")
+          .Where(KeepsChannels())
+          .ReplaceWith("(x, weight) => (y) { turned = Transpose <perm: ints = @perm> (x)  y = "
+                       "RMSNormalization <axis: int = @axis, epsilon: float = @epsilon> (turned, "
+                       "weight) }"));
+  rules.push_back(
+      Rule("rms-norm-weight", "RMSNorm without a weight, then the weight")
+          .MatchText("(x, unit, weight) => (y) { normed = RMSNormalization <axis: int = @axis, "
+                     "epsilon: float = @epsilon> (x, unit)  y = Mul (normed, weight) }")
+          .Where("rank(weight) == 1, dim(weight, 0) == dim(x, -1)")
+          .Where(IsUnit())
+          .ReplaceWith("(x, unit, weight) => (y) { y = RMSNormalization <axis: int = @axis, "
+                       "epsilon: float = @epsilon> (x, weight) }"));
+  return MakeRulePass("norm-forms", "Brings RMSNorm into the form that fusions expect.",
+                      std::move(rules));
+}
+
+}  // namespace pagefuse
