@@ -71,6 +71,11 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(RecogniseSwish());
   // GELU written out.
   add(RecogniseActivation());
+  // Products of rows that were sorted by their experts.
+  add(RecogniseSortedExperts());
+  add(UnsortRows());
+  // Rows gathered once for each of their experts.
+  add(RecogniseCopiedRows());
   // Products with matrices that were gathered, one for each row.
   add(RecogniseGroupedMatMul());
   // Tensors filled by slice assignments, halves of rotations among them.

@@ -30,5 +30,8 @@ std::unique_ptr<Pass> RecogniseGatedHalves();
 std::unique_ptr<Pass> RecogniseGatedMlp();
 std::unique_ptr<Pass> RecogniseGroupedMatMul();
 std::unique_ptr<Pass> RecogniseSwish();
+std::unique_ptr<Pass> RecogniseCopiedRows();
+std::unique_ptr<Pass> RecogniseSortedExperts();
+std::unique_ptr<Pass> UnsortRows();
 
 }  // namespace pagefuse
