@@ -43,6 +43,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   // ---- canonicalise ----
   // Bodies for calls, so that patterns see them.
   add(InlineFunctions());
+  // Chains of elementwise ops, in a graph that was fused before, as the nodes that patterns know.
+  add(ExpandElementwise());
   // The opset that the vocabulary of the next stage needs.
   add(RaiseOpset());
   // Attention and embedding that ONNX Runtime's tools fused, in standard ops again.
