@@ -20,7 +20,6 @@ inline constexpr int64_t kNewestOpset = 28;
 struct EvaluateOptions {
   std::string force_kernel = {};  // "reference" for the definition, empty for the best kernel
   bool decompose = false;         // run decompositions instead of kernels where an op has one
-  WeightType weight_type = WeightType::kFloat32;
   RunLimits limits = {};
 };
 

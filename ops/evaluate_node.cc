@@ -282,7 +282,7 @@ absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset
     return EvaluateBodies(call.node(), *bodies, opset, inputs, options);
   }
   call.SetOutputTypes(context);
-  const KernelQuery query{&call.node(), opset, options.weight_type};
+  const KernelQuery query{&call.node(), opset};
   PF_ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernel(query, options.force_kernel));
   if (choice.kernel == nullptr || (options.decompose && op->has_decomposition())) {
     return RunDecomposition(call, *op, inputs, options);

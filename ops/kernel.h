@@ -61,14 +61,10 @@ struct KernelArgs {
   const TensorArg& output(int i) const;
 };
 
-// Weights at run time may be kept in another type than in the file.
-enum class WeightType { kFloat32, kBfloat16 };
-
 // What is known of a node before any run.
 struct KernelQuery {
   const Node* node = nullptr;
   int64_t opset = 0;
-  WeightType weight_type = WeightType::kFloat32;  // session option
   // Session option, for kernels that choose others: op name -> kernel name. May be null.
   const std::map<std::string, std::string>* force_kernel = nullptr;
 };

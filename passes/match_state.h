@@ -77,6 +77,8 @@ struct MatchState {
 absl::Status MatchAttributes(const Node& pattern, const Node& graph, const OpsetImports& opsets,
                              std::vector<std::pair<std::string, Attribute>>& bindings);
 bool SameAttribute(const Attribute& a, const Attribute& b);
+// True if both nodes have the same attributes.
+bool HaveSameAttributes(const Node& a, const Node& b);
 bool IsCommutative(const Node& node);
 // The op that computes the same with exchanged operands: Less for Greater; empty for others.
 std::string_view MirroredType(std::string_view op_type);

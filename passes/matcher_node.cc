@@ -128,6 +128,14 @@ bool SameAttribute(const Attribute& a, const Attribute& b) {
   return false;
 }
 
+bool HaveSameAttributes(const Node& a, const Node& b) {
+  if (a.attributes().size() != b.attributes().size()) return false;
+  return std::all_of(a.attributes().begin(), a.attributes().end(), [&](const auto& entry) {
+    const Attribute* other = b.attribute(entry.first);
+    return other && SameAttribute(*other, entry.second);
+  });
+}
+
 absl::Status MatchAttributes(const Node& pattern, const Node& graph, const OpsetImports& opsets,
                              std::vector<std::pair<std::string, Attribute>>& bindings) {
   const OpDef* op = FindOpDef(graph, opsets);

@@ -44,6 +44,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   // ---- canonicalise ----
   // Bodies for calls, so that patterns see them.
   add(InlineFunctions());
+  // Chains of elementwise ops, in a graph that was fused before, as the nodes that patterns know.
+  add(ExpandElementwise());
   // The opset that the vocabulary of the next stage needs.
   add(RaiseOpset());
   // Attention and embedding that ONNX Runtime's tools fused, in standard ops again.
@@ -73,6 +75,11 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(EmbeddedRulePass("swish"));
   // GELU written out.
   add(EmbeddedRulePass("activation"));
+  // Products of rows that were sorted by their experts.
+  add(RecogniseSortedExperts());
+  add(UnsortRows());
+  // Rows gathered once for each of their experts.
+  add(RecogniseCopiedRows());
   // Products with matrices that were gathered, one for each row.
   add(EmbeddedRulePass("grouped-matmul"));
   // Tensors filled by slice assignments, halves of rotations among them.

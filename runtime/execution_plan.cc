@@ -42,10 +42,7 @@ class Planner {
     PlannedStep step;
     step.node = &node;
     step.opset = model_.OpsetVersion(node.domain());
-    KernelQuery query{.node = &node,
-                      .opset = step.opset,
-                      .weight_type = options_.weight_type,
-                      .force_kernel = &options_.force_kernel};
+    KernelQuery query{.node = &node, .opset = step.opset, .force_kernel = &options_.force_kernel};
     auto force = options_.force_kernel.find(node.op_type());
     PF_ASSIGN_OR_RETURN(
         KernelChoice choice,

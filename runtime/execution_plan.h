@@ -73,7 +73,6 @@ struct ExecutionPlan {
 };
 
 struct PlanOptions {
-  WeightType weight_type = WeightType::kFloat32;
   std::map<std::string, std::string> force_kernel;  // op name -> kernel name
 };
 

@@ -158,7 +158,6 @@ struct Session::Impl {
 };
 
 void UseWeights(const WeightChoice& choice, SessionOptions& options) {
-  options.weight_type = choice.packs_bfloat16 ? WeightType::kBfloat16 : WeightType::kFloat32;
   std::map<std::string, std::string>& passes = options.pipeline.options;
   if (choice.bits > 0) {
     passes["weights"] = choice.name;
@@ -211,8 +210,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(Model model,
   impl->weight_bytes = WeightBytes(*impl->model.graph);
   impl->files = FilesOf(impl->model);
   PF_ASSIGN_OR_RETURN(ExecutionPlan plan,
-                      MakePlan(impl->model, {.weight_type = options.weight_type,
-                                             .force_kernel = options.force_kernel}));
+                      MakePlan(impl->model, {.force_kernel = options.force_kernel}));
   impl->executor = std::make_unique<Executor>(std::move(plan), options.limits);
   impl->executor->set_profile(options.profile);
   return std::unique_ptr<Session>(new Session(std::move(impl)));

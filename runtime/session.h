@@ -31,10 +31,6 @@ struct SessionOptions {
   bool optimise = true;
   bool load_passes = true;
   PipelineOptions pipeline = {};
-  // Type that constant matrices of matrix products are packed to. kBfloat16 halves the bytes a
-  // token and rounds the weights and the activations of products to bfloat16 (float32
-  // accumulation); it uses AMX or AVX512-BF16 where the machine has them.
-  WeightType weight_type = WeightType::kFloat32;
   RunLimits limits = {};
   // Bytes that the session may hold at one time: packed weights, the arena, tensors between nodes,
   // what Loops and Scans gather, outputs as long as somebody holds them, and the cache of an
@@ -56,8 +52,8 @@ struct SessionOptions {
   std::vector<std::string> plugins = {};
 };
 
-// Lets weights have that format: packed when the session is made, or written into its graph
-// (options of the pass quantise-weights).
+// Lets weights have that format: it is written into the session's graph (options of the pass
+// quantise-weights).
 void UseWeights(const WeightChoice& choice, SessionOptions& options);
 
 // A run's statistics, in bytes and counts.

@@ -17,11 +17,6 @@ namespace {
 // A file holds the weights that its graph has.
 absl::Status UseWeightFlags(const WeightFlags& flags, PipelineOptions& options) {
   PF_ASSIGN_OR_RETURN(const WeightChoice choice, ReadWeightFlags(flags, options.options));
-  if (choice.packs_bfloat16) {
-    return absl::InvalidArgumentError(StrCat(
-        "--weights: ", choice.name,
-        " is packed when a graph is loaded, no file has it: ", "give it to generate or run"));
-  }
   if (choice.bits > 0) options.options["weights"] = choice.name;
   return absl::OkStatus();
 }

@@ -20,7 +20,7 @@ std::string WeightsHelp() {
 void AddExclude(Command command, WeightFlags& flags) {
   command.AddText(
       "--weights-exclude", flags.exclude,
-      "names of nodes or weights that int8 and int4 leave alone, with commas; * for any "
+      "names of nodes or weights that bf16, int8 and int4 leave alone, with commas; * for any "
       "letters");
 }
 

@@ -82,7 +82,6 @@ OpDef FusedMatMulDef() {
       .AddKernel({.name = "linear",
                   .dtypes = {DataType::kFloat},
                   .priority = 10,
-                  .prepare = PrepareProduct,
                   .run = WithSpec<LinearProduct>});
 }
 

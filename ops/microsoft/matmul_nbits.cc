@@ -99,7 +99,9 @@ absl::StatusOr<Tensor> FloatCopy(const Tensor* tensor) {
 
 absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
   auto state = std::make_unique<NBitsState>();
-  if (args.query.weight_type == WeightType::kBfloat16) {
+  constexpr int64_t kBfloat16Level = 3;
+  PF_ASSIGN_OR_RETURN(const int64_t level, args.query.node->IntAttribute("accuracy_level", 0));
+  if (level == kBfloat16Level) {
     state->precision = NBitsPrecision::kBfloat16;
   }
   PF_ASSIGN_OR_RETURN(state->scales, FloatCopy(args.constants[kScales]));
@@ -343,7 +345,7 @@ OpDef MatMulNBitsDef() {
       .RequiredAttr("N", "rows of W")
       .Attr("bits", int64_t{4}, "4 or 8")
       .RequiredAttr("block_size", "a power of two from 16 on")
-      .Attr("accuracy_level", int64_t{0}, kAccuracyLevelDoc)
+      .Attr("accuracy_level", int64_t{0}, kProductAccuracyLevelDoc)
       .Types("T1", {kFloat, kFloat16, kBfloat16})
       .Types("T3", {kUint8, kFloat, kFloat16, kBfloat16})
       .InferShapes(Infer)

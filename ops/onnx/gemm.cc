@@ -129,11 +129,7 @@ OpDef GemmDef() {
                    DataType::kInt32, DataType::kInt64, DataType::kUint32, DataType::kUint64})
       .InferShapes(Infer)
       .AddKernel({.name = "reference", .run = Reference})
-      .AddKernel({.name = "linear",
-                  .dtypes = {DataType::kFloat},
-                  .priority = 10,
-                  .prepare = PrepareProduct,
-                  .run = Linear});
+      .AddKernel({.name = "linear", .dtypes = {DataType::kFloat}, .priority = 10, .run = Linear});
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -19,7 +19,6 @@ OpDef MatMulDef() {
       .AddKernel({.name = "linear",
                   .dtypes = {DataType::kFloat},
                   .priority = 10,
-                  .prepare = PrepareProduct,
                   .run = [](KernelArgs& args) { return LinearProduct(args, {}); }});
 }
 

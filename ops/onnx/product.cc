@@ -9,8 +9,6 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/resident_pages.h"
-#include "pagefuse/kernels/linalg/linear_bf16.h"
 #include "pagefuse/kernels/linalg/linear_f32.h"
 #include "pagefuse/kernels/linalg/onednn.h"
 #include "pagefuse/kernels/numeric/dispatch.h"
@@ -153,16 +151,6 @@ absl::Status BatchedProduct(KernelArgs& args, const ProductSpec& spec, const Pro
   return ok ? absl::OkStatus() : absl::InternalError("oneDNN sgemm failed");
 }
 
-// The constant matrix that input 1 is; nullopt if it is none, or another type than float32.
-std::optional<WeightView> ConstantWeight(const Tensor* tensor, bool transposed) {
-  if (tensor == nullptr || tensor->dtype() != DataType::kFloat || tensor->rank() != 2) {
-    return std::nullopt;
-  }
-  const std::vector<int64_t>& dims = tensor->dims();
-  return WeightView{static_cast<const float*>(tensor->data()), dims[transposed ? 1 : 0],
-                    dims[transposed ? 0 : 1], transposed};
-}
-
 }  // namespace
 
 absl::StatusOr<ProductSpec> ProductSpecOf(const Node& node) {
@@ -216,24 +204,6 @@ absl::Status ReferenceProduct(KernelArgs& args, const ProductSpec& spec) {
   return DispatchType(args.input(0).dtype, [&]<typename T>() { ReferenceLoops<T>(args, spec); });
 }
 
-absl::StatusOr<std::unique_ptr<KernelState>> PrepareProduct(const PrepareArgs& args) {
-  PF_ASSIGN_OR_RETURN(const ProductSpec spec, ProductSpecOf(*args.query.node));
-  const std::optional<WeightView> weight = ConstantWeight(args.constants[1], spec.trans_b);
-  if (args.query.weight_type != WeightType::kBfloat16 || !weight || spec.trans_a) return nullptr;
-  PF_ASSIGN_OR_RETURN(PackedBf16 packed, PackedBf16::Pack(*weight, ReleaseOf({args.constants[1]})));
-  return std::make_unique<PackedWeight>(std::move(packed));
-}
-
-PackedBf16::ReleaseFn ReleaseOf(std::vector<const Tensor*> weights) {
-  return [weights = std::move(weights)](const float* begin, int64_t count) {
-    for (const Tensor* weight : weights) {
-      const auto* data = static_cast<const float*>(weight->data());
-      if (begin < data || begin >= data + weight->size()) continue;
-      ReleasePages(*weight->buffer(), begin, count * sizeof(float));
-    }
-  };
-}
-
 absl::Status LinearProduct(KernelArgs& args, const ProductSpec& spec) {
   const TensorArg& a = args.input(0);
   const TensorArg& b = args.input(1);
@@ -243,14 +213,9 @@ absl::Status LinearProduct(KernelArgs& args, const ProductSpec& spec) {
   const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
   const RowsView x{a.as<float>(), rows, dims.k};
   const OutputView y{args.output(0).as<float>(), dims.n};
-  if (args.state != nullptr) {
-    const PackedBf16& packed = static_cast<const PackedWeight*>(args.state)->packed();
-    LinearBf16(x, packed, ScratchFloats(args, LinearBf16ScratchBytes(rows, dims.k)), y);
-  } else {
-    const WeightView weight{b.as<float>(), dims.k, dims.n, spec.trans_b};
-    float* scratch = ScratchFloats(args, LinearF32ScratchBytes(rows, weight));
-    PF_RETURN_IF_ERROR(LinearF32(x, weight, scratch, y));
-  }
+  const WeightView weight{b.as<float>(), dims.k, dims.n, spec.trans_b};
+  float* scratch = ScratchFloats(args, LinearF32ScratchBytes(rows, weight));
+  PF_RETURN_IF_ERROR(LinearF32(x, weight, scratch, y));
   Scale(spec.alpha, rows * dims.n, y.data);
   return absl::OkStatus();
 }

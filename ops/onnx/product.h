@@ -1,16 +1,13 @@
-// What MatMul, FusedMatMul and Gemm share: shapes, the reference loops, the float32 and bfloat16
-// kernels.
+// What MatMul, FusedMatMul and Gemm share: shapes, the reference loops and the float32 kernel.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/linalg/packed_bf16.h"
 #include "pagefuse/kernels/numeric/small_float.h"
 #include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/shape_context.h"
@@ -63,26 +60,7 @@ ProductSum<T> ReferenceDot(const T* a, int64_t a_step, const T* b, int64_t b_ste
 // The definition: plain loops, for every type.
 absl::Status ReferenceProduct(KernelArgs& args, const ProductSpec& spec);
 
-// A constant weight packed to bfloat16.
-class PackedWeight : public KernelState {
- public:
-  explicit PackedWeight(PackedBf16 packed) : packed_(std::move(packed)) {}
-  int64_t packed_bytes() const override { return static_cast<int64_t>(packed_.byte_size()); }
-  const PackedBf16& packed() const { return packed_; }
-
- private:
-  PackedBf16 packed_;
-};
-
-// Packs a constant float32 matrix (input 1), if the session wants bfloat16 weights and the left
-// side is not transposed; null otherwise, and then the weight is read where it lies.
-absl::StatusOr<std::unique_ptr<KernelState>> PrepareProduct(const PrepareArgs& args);
-
-// For PackedBf16: gives pages of the weights' file back as they are packed. The tensors must
-// outlive it.
-PackedBf16::ReleaseFn ReleaseOf(std::vector<const Tensor*> weights);
-
-// float32, any spec, packed weight or not.
+// float32, any spec.
 absl::Status LinearProduct(KernelArgs& args, const ProductSpec& spec);
 
 }  // namespace pagefuse

@@ -136,6 +136,11 @@ GroupText WriteGroups(BodyWriter& w, const std::string& x, const GroupTextOption
 std::string WriteCodeBytes(BodyWriter& w, const GroupText& text, const GroupTextOptions& options);
 std::string WriteScaleBytes(BodyWriter& w, const GroupText& text, const GroupTextOptions& options);
 
+// The other way: elements of packed e2m1 codes, uint8 [...] to float [..., 2], and scales of ue8m0
+// bytes in float.
+std::string WriteE2m1Elements(BodyWriter& w, const std::string& codes);
+std::string WriteUe8m0Scales(BodyWriter& w, const std::string& bytes);
+
 // Little-endian bytes of x [N, count], bfloat16 or float: uint8 [N, count * size]; and back.
 std::string WriteBytes(BodyWriter& w, const std::string& x, DataType type, int64_t count);
 std::string WriteFromBytes(BodyWriter& w, const std::string& bytes, DataType type,

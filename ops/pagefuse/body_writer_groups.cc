@@ -2,7 +2,11 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/numeric/small_float.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -93,6 +97,25 @@ std::string WriteScaleBytes(BodyWriter& w, const GroupText& text, const GroupTex
   return w.Reshape(WriteBytes(w, flat, DataType::kFloat, groups), Dims(o.lead, {4 * groups}));
 }
 
+std::string WriteE2m1Elements(BodyWriter& w, const std::string& codes) {
+  const std::string bytes = w.Cast(codes, DataType::kInt64);
+  const std::string last = w.Ints({-1});
+  const auto half = [&](std::string_view op) {
+    return w.Call("Unsqueeze", {w.Call(op, {bytes, w.Int(16)}), last});
+  };
+  const std::string pairs = w.Call("Concat <axis = -1>", {half("Mod"), half("Div")});
+  std::vector<std::string> numbers;
+  for (const float number : kFloat4E2M1Table) numbers.push_back(absl::StrFormat("%.1f", number));
+  const std::string table =
+      w.Constant("e2m1", StrCat("value_floats: floats = [", absl::StrJoin(numbers, ", "), "]"));
+  return w.Call("Gather <axis = 0>", {table, pairs});
+}
+
+std::string WriteUe8m0Scales(BodyWriter& w, const std::string& bytes) {
+  const std::string exponents = w.Cast(bytes, DataType::kFloat);
+  return w.Call("Pow", {w.Float(2), w.Call("Sub", {exponents, w.Float(127)})});
+}
+
 std::string WriteBytes(BodyWriter& w, const std::string& x, DataType type, int64_t count) {
   const DataType bits_type = type == DataType::kFloat ? DataType::kUint32 : DataType::kUint16;
   const int64_t size = type == DataType::kFloat ? 4 : 2;
@@ -138,8 +161,7 @@ std::string WriteGroupedRead(BodyWriter& w, const GroupedRowFormat& format,
       w.Reshape(w.Cast(codes, DataType::kFloat), Dims(lead, {groups, format.group}));
   std::string scale;
   if (format.groups.scale == GroupScale::kUe8m0) {
-    const std::string bytes = w.Cast(w.Slice(scales, 0, groups, -1), DataType::kFloat);
-    scale = w.Call("Pow", {w.Float(2), w.Call("Sub", {bytes, w.Float(127)})});
+    scale = WriteUe8m0Scales(w, w.Slice(scales, 0, groups, -1));
   } else {
     scale = WriteFromBytes(w, scales, DataType::kFloat, Dims(lead, {groups}));
   }

@@ -27,14 +27,6 @@ namespace {
 
 constexpr int kMostNodes = 64;  // above one part
 
-bool SameAttributes(const Node& a, const Node& b) {
-  if (a.attributes().size() != b.attributes().size()) return false;
-  return std::all_of(a.attributes().begin(), a.attributes().end(), [&](const auto& entry) {
-    const Attribute* other = b.attribute(entry.first);
-    return other && SameAttribute(*other, entry.second);
-  });
-}
-
 int64_t LengthOf(const AxisPart& part) { return part.end - part.begin; }
 
 using Parts = std::vector<Value*>;
@@ -63,7 +55,7 @@ class HeadJoiner {
     for (const Value* part : parts) {
       const Node* node = part->producer();
       if (!node || node->op_type() != first->op_type() || node->domain() != first->domain() ||
-          node->num_inputs() != first->num_inputs() || !SameAttributes(*node, *first) ||
+          node->num_inputs() != first->num_inputs() || !HaveSameAttributes(*node, *first) ||
           !IsReadOnce(part)) {
         return nullptr;
       }

@@ -19,7 +19,8 @@ namespace pagefuse {
 namespace {
 
 bool TakesRowsOfExperts(const Node& node) {
-  return (node.Is("GroupedMatMul", "pagefuse") || node.Is("GroupedMatMulNBits", "pagefuse")) &&
+  return (node.Is("GroupedMatMul", "pagefuse") || node.Is("GroupedMatMulNBits", "pagefuse") ||
+          node.Is("GroupedMatMulBf16", "pagefuse")) &&
          IntOr(node, "repeat", 1) == 1;
 }
 

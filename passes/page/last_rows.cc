@@ -58,7 +58,8 @@ bool NormalisesLastAxis(const Node& node) {
 
 bool MultipliesRows(const Node& node) {
   if (node.Is("MatMulNBits", "com.microsoft") || node.Is("GatedLinear", "pagefuse") ||
-      node.Is("GatedLinearNBits", "pagefuse")) {
+      node.Is("GatedLinearNBits", "pagefuse") || node.Is("GatedLinearBf16", "pagefuse") ||
+      node.Is("MatMulBf16", "pagefuse")) {
     return true;
   }
   const bool fused = node.Is("FusedMatMul", "com.microsoft") && IntOr(node, "transA", 0) == 0;

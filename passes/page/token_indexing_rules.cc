@@ -38,6 +38,11 @@ absl::StatusOr<TokenAxes> GatherBlockQuantizedRule(const RowsNode& node) {
   return GatherAlong(node, node.Axis(node.Int("gather_axis", 0)));
 }
 
+absl::StatusOr<TokenAxes> GatherBf16Rule(const RowsNode& node) {
+  if (!node.fixed(0)) return node.Mixes("its table depends on tokens");
+  return GatherAlong(node, 0);
+}
+
 // Data, indices (and updates) have the same axes; the op works along one of them.
 absl::StatusOr<TokenAxes> ElementsRule(const RowsNode& node) {
   TokenAxes axes;
@@ -93,9 +98,13 @@ absl::StatusOr<TokenAxes> OneHotRule(const RowsNode& node) {
 
 TokenRule FindIndexingRule(std::string_view op) {
   static const auto& rules = *new absl::flat_hash_map<std::string_view, TokenRule>{
-      {"Gather", GatherRule},           {"GatherBlockQuantized", GatherBlockQuantizedRule},
-      {"GatherElements", ElementsRule}, {"ScatterElements", ElementsRule},
-      {"GatherND", GatherNdRule},       {"ScatterND", ScatterNdRule},
+      {"Gather", GatherRule},
+      {"GatherBlockQuantized", GatherBlockQuantizedRule},
+      {"GatherBf16", GatherBf16Rule},
+      {"GatherElements", ElementsRule},
+      {"ScatterElements", ElementsRule},
+      {"GatherND", GatherNdRule},
+      {"ScatterND", ScatterNdRule},
       {"OneHot", OneHotRule},
   };
   const auto it = rules.find(op);

@@ -188,10 +188,13 @@ TokenRule FindProductRule(std::string_view op, std::string_view domain) {
       {"com.microsoft.MoE", MixtureRule},
       {"com.microsoft.QMoE", MixtureRule},
       {"pagefuse.GatedLinear", RowsTimesFixedRule},
+      {"pagefuse.GatedLinearBf16", RowsTimesFixedRule},
       {"pagefuse.GatedLinearNBits", RowsTimesFixedRule},
       {"pagefuse.GroupedMatMul", GroupedRule},
+      {"pagefuse.GroupedMatMulBf16", GroupedRule},
       {"pagefuse.GroupedMatMulNBits", GroupedRule},
       {"pagefuse.HyperConnectionMix", RowsTimesFixedRule},
+      {"pagefuse.MatMulBf16", RowsTimesFixedRule},
   };
   const auto it = rules.find(StrCat(domain, ".", op));
   return it == rules.end() ? nullptr : it->second;

@@ -283,6 +283,7 @@ TokenRule FindTokenRule(const Node& node) {
     const auto it = MicrosoftRules().find(op);
     return it == MicrosoftRules().end() ? nullptr : it->second;
   }
+  if (node.Is("GatherBf16", "pagefuse")) return FindIndexingRule(op);
   if (!node.domain().empty()) return nullptr;
   if (TokenRule rule = FindLayoutRule(op)) return rule;
   if (TokenRule rule = FindIndexingRule(op)) return rule;

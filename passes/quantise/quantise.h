@@ -11,7 +11,7 @@ namespace pagefuse {
 // k_scale and v_scale for fp8_per_tensor (1: the range of
 // e4m3 itself, +-448).
 std::unique_ptr<Pass> QuantiseKvCache();
-// Stores constant matrices as codes of 4 or 8 bits. Options: weights
+// Stores constant matrices as bfloat16 or codes of 4 or 8 bits. Options: weights
 // (kernels/formats/weight_choice.h), weights_exclude.
 std::unique_ptr<Pass> QuantiseWeights();
 

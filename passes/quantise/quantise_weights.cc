@@ -1,15 +1,19 @@
-// quantise-weights: constant matrices of products and tables become codes of 4 or 8 bits in blocks
-// of 32, symmetric. What a product sums over runs along the blocks:
+// quantise-weights: constant matrices of products and tables become bfloat16, or codes of 4 or 8 bits
+// in blocks of 32, symmetric. What a product sums over runs along the blocks:
 //
 //   y = MatMul (x, w)              =>  y = com.microsoft.MatMulNBits (x, codes, scales)
 //   y = pagefuse.GatedLinear (..)  =>  y = pagefuse.GatedLinearNBits (..)
 //   y = pagefuse.GroupedMatMul (..) => y = pagefuse.GroupedMatMulNBits (..), expert by expert
 //   y = Gather (table, ids)        =>  y = com.microsoft.GatherBlockQuantized (codes, ids, scales)
 //
+// As bfloat16, in the order in which products read them, so that a file's memory is what kernels run
+// on: pagefuse.MatMulBf16, GatedLinearBf16, GroupedMatMulBf16 and GatherBf16.
+//
 // A matrix that several nodes read is stored once: the table of embeddings and a tied head share
-// their codes.
+// their memory.
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,6 +27,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/weight_choice.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/quantise/packed_weights.h"
 #include "pagefuse/passes/quantise/quantise.h"
 #include "pagefuse/passes/quantise/weight_sites.h"
 #include "pagefuse/passes/similar_names.h"
@@ -45,6 +50,9 @@ class Exclusions {
   const std::string* Find(const WeightSite& site) {
     std::vector<std::string> names = {site.node->name, site.node->output(0)->name()};
     for (const WeightUse& weight : site.weights) names.push_back(weight.value->name());
+    return Find(names);
+  }
+  const std::string* Find(const std::vector<std::string>& names) {
     const std::string* found = nullptr;
     for (const std::string& name : names) {
       if (!name.empty()) known_.insert(name);
@@ -84,6 +92,7 @@ class Rewriter {
   absl::StatusOr<bool> Run() {
     for (const GraphScope& scope : AllGraphs(model_)) {
       codes_.clear();
+      packed_.emplace(*scope.graph);
       for (Node* node : NodesOf(*scope.graph)) PF_RETURN_IF_ERROR(Visit(scope, node));
     }
     PF_RETURN_IF_ERROR(excluded_.CheckUsed());
@@ -92,7 +101,8 @@ class Rewriter {
 
  private:
   absl::Status Visit(const GraphScope& scope, Node* node) {
-    const absl::StatusOr<WeightSite> site = WeightSiteOf(node);
+    if (bits_ == kBf16Bits && RoundsInFloat(*node)) return RoundActivations(node);
+    const absl::StatusOr<WeightSite> site = WeightSiteOf(node, bits_);
     if (!site.ok()) {
       context_.AddMiss(kName, NodeLabel(*node), StdView(site.status().message()));
       return absl::OkStatus();
@@ -102,20 +112,52 @@ class Rewriter {
       context_.AddMiss(kName, NodeLabel(*node), StrCat("\"", *pattern, "\" is excluded"));
       return absl::OkStatus();
     }
-    std::vector<CodeValues> codes;
+    const absl::StatusOr<Node*> made =
+        bits_ == kBf16Bits ? Packed(*scope.graph, *site) : Coded(*scope.graph, *site);
+    if (!made.ok()) {
+      return absl::Status(made.status().code(),
+                          StrCat(kName, ": ", node->Description(), ": ", made.status().message()));
+    }
     std::vector<std::string> names;
-    for (const WeightUse& weight : site->weights) {
-      const auto stored = CodesOf(*scope.graph, weight);
+    for (const WeightUse& weight : site->weights) names.push_back(weight.value->name());
+    Replace(scope, *made, node);
+    for (const std::string& name : names) EraseUnused(scope, name);
+    return context_.Rewrote(model_, kName);
+  }
+
+  absl::StatusOr<Node*> Packed(Graph& graph, const WeightSite& site) {
+    PF_ASSIGN_OR_RETURN(Value * packed, packed_->Of(site));
+    return PutPacked(graph, site, packed);
+  }
+
+  absl::StatusOr<Node*> Coded(Graph& graph, const WeightSite& site) {
+    std::vector<CodeValues> codes;
+    for (const WeightUse& weight : site.weights) {
+      const auto stored = CodesOf(graph, weight);
       if (!stored.ok()) {
-        return absl::Status(stored.status().code(),
-                            StrCat(kName, ": ", node->Description(), ": weight \"",
-                                   weight.value->name(), "\": ", stored.status().message()));
+        return absl::Status(stored.status().code(), StrCat("weight \"", weight.value->name(),
+                                                           "\": ", stored.status().message()));
       }
       codes.push_back(*stored);
-      names.push_back(weight.value->name());
     }
-    Replace(scope, PutCodes(*scope.graph, *site, codes, bits_), node);
-    for (const std::string& name : names) EraseUnused(scope, name);
+    return PutCodes(graph, site, codes, bits_);
+  }
+
+  // Products with codes keep those: where they leave the activations' precision open, many rows are
+  // multiplied as bfloat16.
+  static bool RoundsInFloat(const Node& node) {
+    return node.Is("MatMulNBits", "com.microsoft") && IntOr(node, "accuracy_level", 0) == 0;
+  }
+
+  absl::Status RoundActivations(Node* node) {
+    constexpr int64_t kBfloat16Level = 3;
+    std::vector<std::string> names = {node->name, node->output(0)->name(), node->input(1)->name()};
+    if (const std::string* pattern = excluded_.Find(names)) {
+      context_.AddMiss(kName, NodeLabel(*node), StrCat("\"", *pattern, "\" is excluded"));
+      return absl::OkStatus();
+    }
+    node->SetAttribute("accuracy_level", MakeAttribute(kBfloat16Level));
+    changed_ = true;
     return context_.Rewrote(model_, kName);
   }
 
@@ -162,6 +204,7 @@ class Rewriter {
   Exclusions excluded_;
   // By memory, and which way it is summed.
   std::map<std::pair<const void*, bool>, Stored> codes_;
+  std::optional<PackedWeights> packed_;
   bool changed_ = false;
 };
 
@@ -169,13 +212,12 @@ class QuantiseWeightsPass : public Pass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
-    return "Stores constant matrices of products, of experts, and tables as codes of 4 or 8 bits.";
+    return "Stores constant matrices of products, of experts, and tables as bfloat16 or codes of 4 "
+           "or 8 bits.";
   }
   std::vector<PassOption> options() const override {
     std::vector<std::string> choices;
-    for (const WeightChoice& choice : WeightChoices()) {
-      if (!choice.packs_bfloat16) choices.emplace_back(choice.name);
-    }
+    for (const WeightChoice& choice : WeightChoices()) choices.emplace_back(choice.name);
     return {{"weights", "format of weights, float32 by default", choices},
             {.name = "weights_exclude",
              .description = "names of nodes, their outputs or weights that stay as they are, with "

@@ -9,6 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/formats/weight_choice.h"
 #include "pagefuse/kernels/linalg/nbits_quantise.h"
 #include "pagefuse/passes/explain/site_walk.h"
 #include "pagefuse/passes/graph_builder.h"
@@ -63,6 +64,13 @@ absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed, int rank
 
 bool IsComputed(const WeightUse& use) { return use.matrix.tensor == nullptr; }
 
+absl::Status ExpectFloat(const WeightUse& weight) {
+  const DataType type = weight.matrix.tensor->dtype();
+  if (type == DataType::kFloat) return absl::OkStatus();
+  return Kept(
+      StrCat("weight \"", weight.value->name(), "\": expected float, got ", DataTypeName(type)));
+}
+
 absl::Status ExpectNumber(const Node& node, const char* attribute, float number) {
   const auto value = node.FloatAttribute(attribute, number);
   if (value.ok() && *value == number) return absl::OkStatus();
@@ -110,10 +118,7 @@ absl::StatusOr<WeightSite> GroupedSite(Node* node) {
   PF_ASSIGN_OR_RETURN(const WeightUse weight,
                       MatrixOf(node->input(2), IntOr(*node, "transB", 0) != 0, kStack));
   if (IsComputed(weight)) return WeightSite{};
-  if (weight.matrix.tensor->dtype() != DataType::kFloat) {
-    return Kept(StrCat("weight \"", weight.value->name(), "\": expected float, got ",
-                       DataTypeName(weight.matrix.tensor->dtype())));
-  }
+  PF_RETURN_IF_ERROR(ExpectFloat(weight));
   return WeightSite{.node = node, .weights = {weight}, .is_grouped = true};
 }
 
@@ -123,10 +128,7 @@ absl::StatusOr<WeightSite> GatedSite(Node* node) {
     PF_ASSIGN_OR_RETURN(const WeightUse weight,
                         MatrixOf(node->input(input), IntOr(*node, "transB", 0) != 0));
     if (IsComputed(weight)) return WeightSite{};
-    if (weight.matrix.tensor->dtype() != DataType::kFloat) {
-      return Kept(StrCat("weight \"", weight.value->name(), "\": expected float, got ",
-                         DataTypeName(weight.matrix.tensor->dtype())));
-    }
+    PF_RETURN_IF_ERROR(ExpectFloat(weight));
     site.weights.push_back(weight);
   }
   return site;
@@ -168,7 +170,6 @@ bool HoldsAngles(const Node& gather) {
                kSteps) != nullptr;
 }
 
-// Rows of codes are whole bytes and blocks only of widths that blocks divide.
 absl::StatusOr<WeightSite> TableSite(Node* node) {
   const Tensor* tensor = ConstantOf(node->input(0));
   const bool is_table = tensor != nullptr && tensor->rank() == 2 &&
@@ -176,15 +177,27 @@ absl::StatusOr<WeightSite> TableSite(Node* node) {
                         NormalAxis(IntOr(*node, "axis", 0), 2) == 0;
   if (!is_table) return WeightSite{};
   PF_ASSIGN_OR_RETURN(const WeightUse table, MatrixOf(node->input(0), true));
-  if (table.matrix.k() % kWeightBlock != 0) {
-    return Kept(StrCat("table \"", table.value->name(), "\": expected rows of a multiple of ",
-                       kWeightBlock, " numbers, got ", table.matrix.k()));
-  }
   if (HoldsAngles(*node)) {
     return Kept(StrCat("table \"", table.value->name(),
                        "\": expected embeddings, got factors of a rotation"));
   }
   return WeightSite{.node = node, .weights = {table}, .is_table = true};
+}
+
+// Rows of codes in a table are whole bytes and blocks only of widths that blocks divide.
+absl::Status CheckBlocks(const WeightSite& site) {
+  const WeightUse& table = site.weights[0];
+  if (!site.is_table || table.matrix.k() % kWeightBlock == 0) return absl::OkStatus();
+  return Kept(StrCat("table \"", table.value->name(), "\": expected rows of a multiple of ",
+                     kWeightBlock, " numbers, got ", table.matrix.k()));
+}
+
+// Products of half types keep their type.
+absl::Status CheckPackable(const WeightSite& site) {
+  for (const WeightUse& weight : site.weights) {
+    PF_RETURN_IF_ERROR(ExpectFloat(weight));
+  }
+  return absl::OkStatus();
 }
 
 struct SiteOp {
@@ -221,11 +234,22 @@ Value* TableOf(Graph& graph, const WeightSite& site, Value* codes, int bits) {
 
 }  // namespace
 
-absl::StatusOr<WeightSite> WeightSiteOf(Node* node) {
+absl::StatusOr<WeightSite> WeightSiteOf(Node* node, int bits) {
   for (const SiteOp& op : kSiteOps) {
-    if (node->Is(op.op, op.domain)) return op.site(node);
+    if (!node->Is(op.op, op.domain)) continue;
+    PF_ASSIGN_OR_RETURN(WeightSite site, op.site(node));
+    if (site.weights.empty()) return site;
+    PF_RETURN_IF_ERROR(bits == kBf16Bits ? CheckPackable(site) : CheckBlocks(site));
+    return site;
   }
   return WeightSite{};
+}
+
+void TakePlaceOf(const Node& old, Node& made) {
+  made.name = old.name;
+  made.metadata = old.metadata;
+  made.output(0)->set_dtype(old.output(0)->dtype());
+  if (old.output(0)->shape()) made.output(0)->set_shape(*old.output(0)->shape());
 }
 
 Node* PutCodes(Graph& graph, const WeightSite& site, const std::vector<CodeValues>& codes,
@@ -245,7 +269,7 @@ Node* PutCodes(Graph& graph, const WeightSite& site, const std::vector<CodeValue
                            {old->input(0), old->input(1), codes[0].codes, codes[0].scales}, 1);
     if (old->attribute("repeat")) made->SetAttribute("repeat", *old->attribute("repeat"));
     SetSizes(*made, site.weights[0].matrix, bits);
-  } else if (codes.size() == 2) {
+  } else if (site.is_gated()) {
     made = builder.AddNode(
         "pagefuse", "GatedLinearNBits",
         {old->input(0), codes[0].codes, codes[0].scales, codes[1].codes, codes[1].scales}, 1);
@@ -259,10 +283,7 @@ Node* PutCodes(Graph& graph, const WeightSite& site, const std::vector<CodeValue
     made = builder.AddNode(kMicrosoft, "MatMulNBits", inputs, 1);
     SetSizes(*made, site.weights[0].matrix, bits);
   }
-  made->name = old->name;
-  made->metadata = old->metadata;
-  made->output(0)->set_dtype(old->output(0)->dtype());
-  if (old->output(0)->shape()) made->output(0)->set_shape(*old->output(0)->shape());
+  TakePlaceOf(*old, *made);
   return made;
 }
 

@@ -25,12 +25,17 @@ struct WeightSite {
   Value* bias = nullptr;  // of a product
   bool is_table = false;
   bool is_grouped = false;  // rows that each have a matrix of a stack
+  // Gate and up: both are read in one pass.
+  bool is_gated() const { return weights.size() == 2; }
 };
 
-// The site of a node; OK and without weights for one that is none (another op, a product of two
-// computed values); FailedPrecondition with what was expected and found for one whose weights stay
-// as they are.
-absl::StatusOr<WeightSite> WeightSiteOf(Node* node);
+// The site of a node for numbers of `bits` (WeightChoice); OK and without weights for one that is
+// none (another op, a product of two computed values); FailedPrecondition with what was expected and
+// found for one whose weights stay as they are.
+absl::StatusOr<WeightSite> WeightSiteOf(Node* node, int bits);
+
+// Gives `made` the name, the metadata, and the output's type and shape of the node that it replaces.
+void TakePlaceOf(const Node& old, Node& made);
 
 // Codes and scales in a graph.
 struct CodeValues {

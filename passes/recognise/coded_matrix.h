@@ -1,4 +1,4 @@
-// Constant matrices that products read as codes of a few bits.
+// Constant matrices that products read as codes of a few bits, or as bfloat16 in blocks.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,8 +7,8 @@
 
 namespace pagefuse {
 
-// Whether the node is com.microsoft.MatMulNBits over floats by constants alone, without order of
-// columns and bias.
+// Whether the node is com.microsoft.MatMulNBits or pagefuse.MatMulBf16 over floats by constants alone,
+// without order of columns and bias.
 bool IsProductWithCodes(const Node& node);
 
 // The matrix [N, K] of such a product as floats.

@@ -3,7 +3,8 @@
 //
 //   z -- ScatterND([[0], .. [P-1]], a) -- ScatterND([[P], .. [D-1]], b)    =>    Concat<0>(a, b)
 //
-// Where a and b are transposed alike, the Concat stands before the Transpose, and a Transpose of
+// The TorchScript exporter gives the place of every element instead, [.., D, axes], a part for each
+// axis: the same along the axis of which the parts have a range. Where a and b are transposed alike, the Concat stands before the Transpose, and a Transpose of
 // the whole joins it.
 #include <algorithm>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/recognise/index_expression.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
@@ -19,45 +21,89 @@ namespace {
 
 constexpr std::string_view kName = "filled-concat";
 
-// The rows [first, first + count) of the first axis that a ScatterND with these indices overwrites.
-struct RowRange {
-  int64_t first = 0, count = 0;
+// What a ScatterND overwrites: elements [first, first + count) of one axis, all of the others.
+struct AxisRange {
+  int64_t axis = 0, first = 0, count = 0;
 };
 
-std::optional<RowRange> RowsOf(const Node& scatter) {
-  if (StringOr(scatter, "reduction", "none") != "none") return std::nullopt;
-  const Tensor* indices = ConstantOf(scatter.input(1));
-  if (indices == nullptr || indices->rank() != 2 || indices->dims()[1] != 1) return std::nullopt;
-  const absl::StatusOr<std::vector<int64_t>> rows = IntegerValues(*indices);
+// Rows of the first axis by a list of their numbers.
+std::optional<AxisRange> RowsOf(const Tensor& indices) {
+  if (indices.rank() != 2 || indices.dims()[1] != 1) return std::nullopt;
+  const absl::StatusOr<std::vector<int64_t>> rows = IntegerValues(indices);
   if (!rows.ok() || rows->empty() || rows->front() < 0) return std::nullopt;
   for (size_t i = 1; i < rows->size(); ++i) {
     if ((*rows)[i] != rows->front() + static_cast<int64_t>(i)) return std::nullopt;
   }
-  return RowRange{rows->front(), static_cast<int64_t>(rows->size())};
+  return AxisRange{.first = rows->front(), .count = static_cast<int64_t>(rows->size())};
+}
+
+// Where part `axis` of a grid of indices starts; nullopt unless it counts by 1 along its own axis.
+std::optional<int64_t> GridStart(const Value* part, int axis, const SymbolicContents& contents) {
+  const auto index = ReadIndexExpression(part, contents);
+  if (!index.ok() || !index->constant.constant()) return std::nullopt;
+  for (int i = 0; i < static_cast<int>(index->coefficients.size()); ++i) {
+    const bool may_be_one = part->shape() && (*part->shape())[i].constant() == 1;
+    if (index->coefficients[i] != (i == axis && !may_be_one ? 1 : 0)) return std::nullopt;
+  }
+  return index->constant.constant();
+}
+
+// A grid [d0, .., dn, n + 1] of the places of all elements of a box, a part for each axis.
+std::optional<AxisRange> BoxOf(const Node& scatter, const SymbolicContents& contents) {
+  const Value* indices = scatter.input(1);
+  const Node* join = indices->producer();
+  const auto& grid = indices->shape();
+  const auto& whole = scatter.output(0)->shape();
+  if (!join || !join->Is("Concat") || !grid || !whole) return std::nullopt;
+  const int rank = whole->rank();
+  if (grid->rank() != rank + 1 || join->num_inputs() != rank ||
+      NormalAxis(IntOr(*join, "axis", 0), rank + 1) != rank) {
+    return std::nullopt;
+  }
+  std::optional<AxisRange> range;
+  for (int axis = 0; axis < rank; ++axis) {
+    const std::optional<int64_t> start = GridStart(join->input(axis), axis, contents);
+    if (!start) return std::nullopt;
+    if (*start == 0 && ProvablyEqual((*grid)[axis], (*whole)[axis])) continue;
+    const std::optional<int64_t> count = (*grid)[axis].constant();
+    if (range || !count || *start < 0) return std::nullopt;
+    range = AxisRange{axis, *start, *count};
+  }
+  return range;
+}
+
+std::optional<AxisRange> RangeOf(const Node& scatter, const SymbolicContents& contents) {
+  if (StringOr(scatter, "reduction", "none") != "none") return std::nullopt;
+  const Tensor* constant = ConstantOf(scatter.input(1));
+  return constant != nullptr ? RowsOf(*constant) : BoxOf(scatter, contents);
 }
 
 // The first and second part of the tensor that `second` completes.
 struct Filled {
   Value* first = nullptr;
   Value* second = nullptr;
+  int64_t axis = 0;
 };
 
 // `why` says what is missing where the node nearly matches.
-std::optional<Filled> FindFilled(const Node& second, std::string& why) {
+std::optional<Filled> FindFilled(const Node& second, const SymbolicContents& contents,
+                                 std::string& why) {
   const Node* first = second.Is("ScatterND") ? second.input(0)->producer() : nullptr;
   if (first == nullptr || !first->Is("ScatterND")) return std::nullopt;
-  const std::optional<RowRange> a = RowsOf(*first);
-  const std::optional<RowRange> b = RowsOf(second);
+  const std::optional<AxisRange> a = RangeOf(*first, contents);
+  const std::optional<AxisRange> b = RangeOf(second, contents);
   const auto& shape = second.output(0)->shape();
   if (!a || !b || !shape || shape->rank() < 1) {
-    why = "the indices are no constant ranges of rows";
+    why = "the indices are no known range of one axis";
     return std::nullopt;
   }
-  if (a->first != 0 || b->first != a->count || (*shape)[0].constant() != a->count + b->count) {
+  if (a->axis != b->axis || a->first != 0 || b->first != a->count ||
+      (*shape)[static_cast<int>(a->axis)].constant() != a->count + b->count) {
     why = "the scatters do not fill the tensor, first part first";
     return std::nullopt;
   }
-  return Filled{first->input(ports::ScatterND::kUpdates), second.input(ports::ScatterND::kUpdates)};
+  return Filled{first->input(ports::ScatterND::kUpdates), second.input(ports::ScatterND::kUpdates),
+                a->axis};
 }
 
 // The permutation that both values were made with, or nullopt.
@@ -89,7 +135,7 @@ class FilledConcat : public Pass {
     std::erase_if(scatters, [](const Node* node) { return !node->Is("ScatterND"); });
     for (Node* node : scatters) {
       std::string why;
-      const std::optional<Filled> filled = FindFilled(*node, why);
+      const std::optional<Filled> filled = FindFilled(*node, context.contents, why);
       if (!why.empty()) context.AddMiss(kName, NodeLabel(*node), why, 2);
       if (!filled) continue;
       changed = true;
@@ -104,14 +150,14 @@ class FilledConcat : public Pass {
     GraphBuilder builder(graph, node, node->output(0)->name());
     std::optional<std::vector<int64_t>> perm = SharedPermutation(filled);
     if (!perm) {
-      Value* joined = builder.Add("Concat", {filled.first, filled.second}, "axis", int64_t{0});
+      Value* joined = builder.Add("Concat", {filled.first, filled.second}, "axis", filled.axis);
       graph.ReplaceAllUses(node->output(0), joined);
       graph.EraseIfDead(node);
       return;
     }
     Value* joined = builder.Add(
         "Concat", {filled.first->producer()->input(0), filled.second->producer()->input(0)}, "axis",
-        perm->front());
+        (*perm)[static_cast<size_t>(filled.axis)]);
     Node* last = node;
     if (Node* reader = OnlyTranspose(node->output(0))) {
       // Both permutations at once, in which form a key is known.

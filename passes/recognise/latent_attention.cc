@@ -44,6 +44,21 @@ std::optional<std::pair<int64_t, int64_t>> MatrixSizes(const Node& product) {
   return std::pair((*sizes)[0], (*sizes)[1]);
 }
 
+// Rows [B, T, L] whose one head was left out are [B, 1, T, L].
+Value* WithHead(Value* rows) {
+  const Node* squeeze = rows->producer();
+  if (squeeze == nullptr || !squeeze->Is("Squeeze")) return rows;
+  Value* whole = squeeze->input(0);
+  if (!HasRank4(whole) || ConstantDim(whole, 1) != 1 || !rows->shape() ||
+      rows->shape()->rank() != 3) {
+    return rows;
+  }
+  const Shape& from = *whole->shape();
+  const bool drops_head =
+      ProvablyEqual(from[2], (*rows->shape())[1]) && ProvablyEqual(from[0], (*rows->shape())[0]);
+  return drops_head && HasOneReader(*rows) ? whole : rows;
+}
+
 std::optional<Expansion> FindExpansion(const Value* whole) {
   const Node* transpose = whole->producer();
   if (transpose == nullptr || !transpose->Is("Transpose") || !HasRank4(whole)) return std::nullopt;
@@ -54,7 +69,7 @@ std::optional<Expansion> FindExpansion(const Value* whole) {
   const Node* product = reshape->input(0)->producer();
   const auto sizes = product == nullptr ? std::nullopt : MatrixSizes(*product);
   if (!sizes) return std::nullopt;
-  Value* latent = product->input(0);
+  Value* latent = WithHead(product->input(0));
   const auto& rows = latent->shape();
   const auto& heads = reshape->output(0)->shape();
   if (!rows || !heads) return std::nullopt;

@@ -12,6 +12,7 @@
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/recognise/flat_gather.h"
 #include "pagefuse/passes/recognise/mask_constants.h"
 #include "pagefuse/passes/slice_cuts.h"
 #include "pagefuse/passes/words/index_form.h"
@@ -47,6 +48,7 @@ class MaskReader {
     if (node->Is("Sub")) return ReadDifferenceFromOne(*node, negated);
     if (node->Is("Identity") || node->Is("Cast")) return ReadBool(node->input(0), negated);
     if (node->Is("GatherND")) return ReadGatherND(*node, negated);
+    if (const auto flat = FindFlatGather(*node, contents_)) return ReadFlat(*node, *flat, negated);
     if (node->Is("Trilu")) return ReadTriangle(*node, SeesTruth(negated), contents_);
     if (node->Is("ConstantOfShape")) return ReadFilled(*node, SeesTruth(negated));
     return ReadMoved(*node, kTruth, negated);
@@ -255,17 +257,38 @@ class MaskReader {
     if (batch_dims != 0 || !join || !join->Is("Concat") || join->num_inputs() != 2) {
       return MaskStoppedAt(node.output(0), "(GatherND) does not read a mask by (batch, key)");
     }
-    PF_ASSIGN_OR_RETURN(Predicate source, ReadBool(node.input(0), negated));
-    if (source.size() != 1 || !source[0].padding || MaskRank(node.input(0)) != 2) {
-      return MaskStoppedAt(node.input(0), "is no [batch, key] mask");
+    PF_ASSIGN_OR_RETURN(Atom atom, ReadIndexed(node, node.input(0), negated));
+    PF_ASSIGN_OR_RETURN(atom.batch_axis, BatchAxis(join->input(0), *node.input(0)->shape()));
+    PF_ASSIGN_OR_RETURN(atom.key_axis, SingleAxis(join->input(1)));
+    return Predicate{atom};
+  }
+
+  // The same by one index.
+  absl::StatusOr<Predicate> ReadFlat(const Node& node, const FlatGather& flat, bool negated) {
+    PF_ASSIGN_OR_RETURN(Atom atom, ReadIndexed(node, flat.matrix, negated));
+    PF_ASSIGN_OR_RETURN(atom.batch_axis, BatchAxis(flat.rows, *flat.matrix->shape()));
+    PF_ASSIGN_OR_RETURN(atom.key_axis, SingleAxis(flat.columns));
+    const int rank = MaskRank(node.input(1));
+    if (atom.batch_axis >= 0) atom.batch_axis += rank - MaskRank(flat.rows);
+    atom.key_axis += rank - MaskRank(flat.columns);
+    if (!ProvablyEqual(atom.lengths[atom.key_axis], (*flat.matrix->shape())[1])) {
+      return MaskStoppedAt(node.output(0), "may read keys of the next row");
+    }
+    return Predicate{atom};
+  }
+
+  // A factor of a [batch, key] mask that `node` reads by indices; which axes they run along is left
+  // open.
+  absl::StatusOr<Atom> ReadIndexed(const Node& node, const Value* mask, bool negated) {
+    PF_ASSIGN_OR_RETURN(const Predicate source, ReadBool(mask, negated));
+    if (source.size() != 1 || !source[0].padding || MaskRank(mask) != 2) {
+      return MaskStoppedAt(mask, "is no [batch, key] mask");
     }
     Atom atom = source[0];
     atom.indexed = true;
-    PF_ASSIGN_OR_RETURN(atom.batch_axis, BatchAxis(join->input(0), *node.input(0)->shape()));
-    PF_ASSIGN_OR_RETURN(atom.key_axis, SingleAxis(join->input(1)));
     if (!node.output(0)->shape()) return MaskStoppedAt(node.output(0), "has an unknown shape");
     atom.lengths = node.output(0)->shape()->dims();
-    return Predicate{atom};
+    return atom;
   }
 
   // As SingleAxis; -1 for the only row of a batch of one.

@@ -25,5 +25,8 @@ std::unique_ptr<Pass> AbsorbMla();
 std::unique_ptr<Pass> RecogniseAttentionInputs();
 std::unique_ptr<Pass> RecogniseAttentionMask();
 std::unique_ptr<Pass> RecogniseGatedHalves();
+std::unique_ptr<Pass> RecogniseCopiedRows();
+std::unique_ptr<Pass> RecogniseSortedExperts();
+std::unique_ptr<Pass> UnsortRows();
 
 }  // namespace pagefuse

@@ -106,7 +106,7 @@ SessionOptions MakeOptions(int pipeline, Feeds kind) {
   options.limits = kLimits;
   options.optimise = pipeline > 0;
   options.pipeline.page = pipeline == 2;
-  if (pipeline == 1 && kind == Feeds::kEqualSizes) options.weight_type = WeightType::kBfloat16;
+  if (pipeline == 1 && kind == Feeds::kEqualSizes) options.pipeline.options = {{"weights", "bf16"}};
   if (pipeline == 2) {
     options.pipeline.options = {{"kv_cache", kCaches[static_cast<int>(kind)]},
                                 {"block_size", "4"},

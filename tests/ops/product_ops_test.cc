@@ -11,6 +11,7 @@
 
 #include "pagefuse/kernels/linalg/activation.h"
 #include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/kernels/linalg/packed_bf16.h"
 #include "pagefuse/kernels/numeric/small_float.h"
 #include "pagefuse/ops/evaluate.h"
 
@@ -45,11 +46,6 @@ struct Call {
   Call& Set(std::string_view name, T value) {
     node->SetAttribute(name, Attribute{std::move(value), "", ""});
     return *this;
-  }
-  absl::StatusOr<Tensor> RunWithBf16Weights() const {
-    EvaluateOptions options;
-    options.weight_type = WeightType::kBfloat16;
-    return Run(options);
   }
   absl::StatusOr<Tensor> Run(const EvaluateOptions& options = {}) const {
     absl::StatusOr<std::vector<Tensor>> outputs = EvaluateNode(*node, 20, inputs, options);
@@ -167,18 +163,35 @@ TEST(MatMul, SixteenBitTypesAddInFloat) {
   EXPECT_EQ(static_cast<float>(call.Run()->values<Float16>()[0]), 4096.0f);
 }
 
-TEST(MatMul, Bfloat16WeightsRoundWeightsAndActivations) {
+// The blocks of one matrix, or of gate and up.
+Tensor PackedTensor(const std::vector<WeightView>& weights) {
+  const int64_t columns = (weights[0].n + 15) / 16, rows = (weights[0].k + 31) / 32;
+  std::vector<int64_t> dims = {columns, rows, 16, 16, 2};
+  if (weights.size() == 2) dims.insert(dims.begin() + 1, 2);
+  Tensor packed = *Tensor::Allocate(DataType::kBfloat16, dims);
+  PackedBf16::PackInto(weights, static_cast<uint16_t*>(packed.mutable_data()));
+  return packed;
+}
+
+Call& SetSizes(Call& call, const WeightView& weight) {
+  return call.Set("K", weight.k).Set("N", weight.n);
+}
+
+TEST(MatMulBf16, GivesTheDefinedBitsOfBothOrders) {
   const Tensor a = RandomTensor({19, 70}, 1);
-  const Tensor b = RandomTensor({70, 21}, 2);
-  const Call call("", "MatMul", {a, b});
-  const WeightView w{b.values<float>().data(), 70, 21, false};
-  for (const Bf16Unit most : {Bf16Unit::kAmx, Bf16Unit::kAvx512, Bf16Unit::kNone}) {
-    const ScopedBf16Limit limit(most);
-    const absl::StatusOr<Tensor> y = call.RunWithBf16Weights();
-    ASSERT_TRUE(y.ok()) << y.status();
-    for (int64_t i = 0; i < y->size(); ++i) {
-      ASSERT_EQ(y->values<float>()[i],
-                testing::Bf16Dot(a.values<float>().data() + i / 21 * 70, w, i % 21));
+  const Tensor b = RandomTensor({70 * 21}, 2);
+  for (const bool transposed : {false, true}) {
+    const WeightView w{b.values<float>().data(), 70, 21, transposed};
+    Call call("pagefuse", "MatMulBf16", {a, PackedTensor({w})});
+    SetSizes(call, w);
+    for (const Bf16Unit most : {Bf16Unit::kAmx, Bf16Unit::kAvx512, Bf16Unit::kNone}) {
+      const ScopedBf16Limit limit(most);
+      const absl::StatusOr<Tensor> y = call.Run();
+      ASSERT_TRUE(y.ok()) << y.status();
+      for (int64_t i = 0; i < y->size(); ++i) {
+        ASSERT_EQ(y->values<float>()[i],
+                  testing::Bf16Dot(a.values<float>().data() + i / 21 * 70, w, i % 21));
+      }
     }
   }
 }
@@ -216,19 +229,13 @@ TEST(FusedMatMul, TransposesAndScales) {
   ExpectAllNear(call, {2, 6, 17}, want);
 }
 
-TEST(FusedMatMul, TransposedWeightInBothWeightTypes) {
+TEST(FusedMatMul, TransposedWeight) {
   const Tensor a = RandomTensor({3, 70}, 1);
   const Tensor b = RandomTensor({50, 70}, 2);
   const WeightView w{b.values<float>().data(), 70, 50, true};
   Call call("com.microsoft", "FusedMatMul", {a, b});
   call.Set("transB", int64_t{1});
   ExpectAllNear(call, {3, 50}, testing::MultiplyInDouble({a.values<float>().data(), 3, 70}, w).y);
-  const absl::StatusOr<Tensor> y = call.RunWithBf16Weights();
-  ASSERT_TRUE(y.ok()) << y.status();
-  for (int64_t i = 0; i < y->size(); ++i) {
-    ASSERT_EQ(y->values<float>()[i],
-              testing::Bf16Dot(a.values<float>().data() + i / 50 * 70, w, i % 50));
-  }
 }
 
 TEST(FusedMatMul, RefusesATransposedVectorAndTransposedBatches) {
@@ -273,7 +280,7 @@ TEST(Gemm, RefusesABiasThatDoesNotBroadcast) {
               HasSubstr("input 2 \"C\": expected a shape that broadcasts to [2, 4], got [3]"));
 }
 
-TEST(GatedLinear, EveryActivationAndWeightType) {
+TEST(GatedLinear, EveryActivationInFloatAndBfloat16) {
   const int64_t k = 70, n = 37;
   for (int64_t m : {1, 3, 20}) {
     Tensor x = RandomTensor({1, m, k}, 1);
@@ -301,7 +308,9 @@ TEST(GatedLinear, EveryActivationAndWeightType) {
                             testing::Bf16Dot(row.data, u, i % n));
       }
       ExpectAllNear(call, {1, m, n}, want);
-      ExpectNear(call.RunWithBf16Weights(), {1, m, n}, want_bf16, 1e-5);
+      Call packed("pagefuse", "GatedLinearBf16", {x, PackedTensor({g, u})});
+      SetSizes(packed, g).Set("activation", std::string(name));
+      ExpectAllNear(packed, {1, m, n}, want_bf16);
     }
   }
 }

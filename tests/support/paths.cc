@@ -14,6 +14,10 @@ std::string Gpt2Path(std::string_view file) {
   return std::string(PAGEFUSE_GPT2_DIR "/").append(file);
 }
 
+std::string DeepseekPath(std::string_view file) {
+  return std::string(PAGEFUSE_DEEPSEEK_DIR "/").append(file);
+}
+
 std::string CorpusFolder(std::string_view name) {
   return std::string(PAGEFUSE_CORPUS_DIR "/").append(name);
 }

@@ -12,6 +12,8 @@ std::string SourcePath(std::string_view relative);
 std::string WentWrongPath(std::string_view file);
 // A file of data/gpt2/models.tar.xz, unpacked likewise.
 std::string Gpt2Path(std::string_view file);
+// A file of data/deepseek/models.tar.xz, unpacked likewise.
+std::string DeepseekPath(std::string_view file);
 // A case of data/corpus, unpacked likewise; all of them for the empty name.
 std::string CorpusFolder(std::string_view name);
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr WeightChoice kChoices[] = {
     {.name = "float32"},
-    {.name = "bf16", .alias = "bfloat16", .packs_bfloat16 = true},
+    {.name = "bf16", .alias = "bfloat16", .bits = kBf16Bits},
     {.name = "int8", .bits = 8},
     {.name = "int4", .bits = 4},
 };

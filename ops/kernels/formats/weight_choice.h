@@ -10,14 +10,15 @@
 
 namespace pagefuse {
 
+// bfloat16, in the blocks that products read; they round activations to it too.
+inline constexpr int kBf16Bits = 16;
+
 struct WeightChoice {
   std::string_view name;
   std::string_view alias = {};  // another name for it
-  // Bits of codes in blocks, written into the graph (pass quantise-weights); 0: the type of the
-  // file.
+  // Of a number, as the pass quantise-weights writes it into the graph: codes in blocks, or kBf16Bits.
+  // 0: the type of the file.
   int bits = 0;
-  // Packed to bfloat16 when a session is made; activations of products are rounded to it too.
-  bool packs_bfloat16 = false;
 };
 
 std::span<const WeightChoice> WeightChoices();

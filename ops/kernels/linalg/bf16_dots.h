@@ -30,7 +30,7 @@ PF_AVX512_BF16_INLINE void AddPairs(const uint16_t* a, const uint16_t* b, int64_
                                     __m512 (&sums)[kBlocks][kRows]) {
   __m512bh columns[kBlocks];
 #pragma GCC unroll 4
-  for (int n = 0; n < kBlocks; ++n) columns[n] = (__m512bh)_mm512_load_si512(b + n * b_stride);
+  for (int n = 0; n < kBlocks; ++n) columns[n] = (__m512bh)_mm512_loadu_si512(b + n * b_stride);
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     const __m512bh row = Pair(a + r * kTileDepth);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "absl/status/statusor.h"
 
@@ -14,7 +15,8 @@
 
 namespace pagefuse {
 
-// A matrix [k, n], or two of them (gate and up of a gated MLP) whose column blocks alternate.
+// A matrix [k, n], or two of them (gate and up of a gated MLP) whose column blocks alternate. The
+// memory is its own, or a caller's that was packed before.
 //
 // A block holds 32 rows and 16 columns in 1024 bytes, rows in pairs (the VNNI order of AMX-BF16 and
 // AVX512-BF16):
@@ -41,6 +43,18 @@ class PackedBf16 {
   static absl::StatusOr<PackedBf16> PackGated(const WeightView& gate, const WeightView& up,
                                               const ReleaseFn& release = {});
 
+  // Over words that PackInto wrote, which outlive it.
+  static PackedBf16 Over(const uint16_t* words, int64_t k, int64_t n, int matrices = 1);
+  // Packs one matrix, or gate and up of equal sizes, into the words that such a matrix has.
+  static void PackInto(std::span<const WeightView> weights, uint16_t* words,
+                       const ReleaseFn& release = {});
+  // The bits of one element.
+  uint16_t Word(int64_t row, int64_t column, int matrix = 0) const {
+    const int64_t block = column / kBlockColumns * matrices_ + matrix;
+    return column_block(block)[row / kBlockRows * kBlockWords + row % kBlockRows / 2 * kBlockRows +
+                               column % kBlockColumns * 2 + row % 2];
+  }
+
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }  // columns of one matrix
   bool gated() const { return matrices_ == 2; }
@@ -49,7 +63,7 @@ class PackedBf16 {
   size_t byte_size() const { return k_blocks() * column_blocks() * kBlockWords * sizeof(uint16_t); }
   // The stream of column block `block`.
   const uint16_t* column_block(int64_t block) const {
-    return words_.get() + block * k_blocks() * kBlockWords;
+    return words_ + block * k_blocks() * kBlockWords;
   }
 
  private:
@@ -57,13 +71,14 @@ class PackedBf16 {
     void operator()(uint16_t* words) const { std::free(words); }
   };
 
-  static absl::StatusOr<PackedBf16> Allocate(int64_t k, int64_t n, int matrices);
-  void PackMatrix(const WeightView& weight, int index, const ReleaseFn& release);
+  static absl::StatusOr<PackedBf16> PackAll(std::span<const WeightView> weights,
+                                            const ReleaseFn& release);
 
   int64_t k_ = 0;
   int64_t n_ = 0;
   int matrices_ = 1;
-  std::unique_ptr<uint16_t, Free> words_;
+  const uint16_t* words_ = nullptr;
+  std::unique_ptr<uint16_t, Free> own_;  // null: the memory is a caller's
 };
 
 }  // namespace pagefuse

@@ -116,7 +116,7 @@ absl::StatusOr<const Kernel*> KernelFor(const Node& node, const KernelQuery& que
     const auto it = query.force_kernel->find(node.op_type());
     if (it != query.force_kernel->end()) force = it->second;
   }
-  const KernelQuery inner{&node, kNewestOpset, query.weight_type, query.force_kernel};
+  const KernelQuery inner{&node, kNewestOpset, query.force_kernel};
   PF_ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernel(inner, force));
   if (choice.kernel == nullptr || choice.kernel->prepare) {
     return Unsuited(node, "has no kernel for a part of its input");

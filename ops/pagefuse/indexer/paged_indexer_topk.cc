@@ -17,23 +17,11 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr Ports kIn({
-    {"q", "TQ if format = bf16, else Q",
-     "[T, H, D] if query_start_loc, else [B, n, H, D], D >= 1, D % unit = 0"},
-    {"kv_cache", "TC if format = bf16, else uint8", "[NB, BS, 1, row] or [NB, BS, row]"},
-    {"weights", "float", "[rows, H]"},
-    PortSpec("context_lens", "int32", "[B]").Metadata(),
-    PortSpec("block_tables", "int32", "[B, MB]").Metadata(),
-    PortSpec("max_model_len", "int64", "[] or [1]").Optional().Metadata(),
-    PortSpec("query_start_loc", "int32", "[B + 1]").Optional().Metadata(),
+constexpr auto kIn = WithPagedScorePorts({
     PortSpec("ks", "int32", "[rows]").Metadata(),
     PortSpec("ke", "int32", "[rows]: columns ks <= n < ke of the scores").Metadata(),
 });
 constexpr Ports kOut({{"indices", "int32", "[rows, topk]"}});
-static_assert(kIn["q"] == kPagedQ && kIn["kv_cache"] == kPagedKeys &&
-              kIn["weights"] == kPagedWeights && kIn["context_lens"] == kPagedLengths &&
-              kIn["block_tables"] == kPagedTables && kIn["max_model_len"] == kPagedWidth &&
-              kIn["query_start_loc"] == kPagedStarts);
 
 absl::Status Validate(const KernelArgs& args) {
   const int64_t width = PagedWidth(args);

@@ -11,20 +11,6 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-constexpr Ports kIn({
-    {"q", "TQ if format = bf16, else Q",
-     "[T, H, D] if query_start_loc, else [B, n, H, D], D >= 1, D % unit = 0"},
-    {"kv_cache", "TC if format = bf16, else uint8", "[NB, BS, 1, row] or [NB, BS, row]"},
-    {"weights", "float", "[rows, H]"},
-    PortSpec("context_lens", "int32", "[B]").Metadata(),
-    PortSpec("block_tables", "int32", "[B, MB]").Metadata(),
-    PortSpec("max_model_len", "int64", "[] or [1]").Optional().Metadata(),
-    PortSpec("query_start_loc", "int32", "[B + 1]").Optional().Metadata(),
-});
-static_assert(kIn["q"] == kPagedQ && kIn["kv_cache"] == kPagedKeys &&
-              kIn["weights"] == kPagedWeights && kIn["context_lens"] == kPagedLengths &&
-              kIn["block_tables"] == kPagedTables && kIn["max_model_len"] == kPagedWidth &&
-              kIn["query_start_loc"] == kPagedStarts);
 constexpr Ports kOut({{"logits", "float", "[rows, width]"}});
 
 absl::Status Validate(const KernelArgs& args) {
@@ -84,7 +70,7 @@ OpDef PagedMqaLogitsDef() {
               "tokens: those of sequence b are rows b * n to b * n + n - 1, or with "
               "query_start_loc rows query_start_loc[b] to query_start_loc[b + 1] - 1. A query at "
               "position p sees the first (p + 1) / ratio keys.")
-          .Inputs(kIn)
+          .Inputs(kPagedScorePorts)
           .Outputs(kOut)
           .FlagAttr(
               "clean_logits", int64_t{1},

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/body_writer.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -90,8 +91,7 @@ constexpr char kTakeCodes[] = R"(  token_bytes = Add (size, i_4)
   bits_0 = Cast <to = 12> (byte_0)
 )";
 
-// Packed codes and scales out of the blocks: the even element is in the low half of its byte, a
-// scale is a power of two.
+// Packed codes and scales out of the blocks: `code_bytes` and `scale_bytes` of all slots.
 constexpr char kTakePacked[] = R"(  i_2 = Constant <value_int: int = 2> ()
   i_32 = Constant <value_int: int = 32> ()
   code_count = Div (size, i_2)
@@ -108,15 +108,6 @@ constexpr char kTakePacked[] = R"(  i_2 = Constant <value_int: int = 2> ()
   code_step = Range (i_0, code_count, i_1)
   code_at = Add (code_start_column, code_step)
   code_bytes = Gather <axis = 0> (flat, code_at)
-  bytes = Cast <to = 7> (code_bytes)
-  i_16 = Constant <value_int: int = 16> ()
-  low = Mod (bytes, i_16)
-  high = Div (bytes, i_16)
-  low_column = Unsqueeze (low, l_m1)
-  high_column = Unsqueeze (high, l_m1)
-  pairs = Concat <axis = -1> (low_column, high_column)
-  e2m1 = Constant <value_floats: floats = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0]> ()
-  elements = Gather <axis = 0> (e2m1, pairs)
   scale_token_start = Mul (code_token, group_count)
   all_codes = Mul (block_size, code_count)
   scale_part = Add (block_start, all_codes)
@@ -125,12 +116,10 @@ constexpr char kTakePacked[] = R"(  i_2 = Constant <value_int: int = 2> ()
   scale_step = Range (i_0, group_count, i_1)
   scale_at = Add (scale_start_column, scale_step)
   scale_bytes = Gather <axis = 0> (flat, scale_at)
-  exponents = Cast <to = 1> (scale_bytes)
-  f_bias = Constant <value_float: float = 127.0> ()
-  unbiased = Sub (exponents, f_bias)
-  f_2 = Constant <value_float: float = 2.0> ()
-  scales = Pow (f_2, unbiased)
-  scale_of_group = Unsqueeze (scales, l_m1)
+)";
+
+// `elements` [.., D/2, 2] under `scales` [.., D/32]: keys in float.
+constexpr char kScaleElements[] = R"(  scale_of_group = Unsqueeze (scales, l_m1)
   lead_2 = Shape <start = 0, end = 2> (slot)
   group_count_1 = Reshape (group_count, l_1)
   i_32_1 = Reshape (i_32, l_1)
@@ -233,8 +222,15 @@ std::string AsFloat(DataType type, std::string_view from, std::string_view to) {
                 to, "_codes)\n");
 }
 
+std::string PackedKeys() {
+  BodyWriter w;
+  w.Set("elements", StrCat("Identity (", WriteE2m1Elements(w, "code_bytes"), ")"));
+  w.Set("scales", StrCat("Identity (", WriteUe8m0Scales(w, "scale_bytes"), ")"));
+  return StrCat(kTakePacked, WithPrefix(w.lines(), "of_", {"elements", "scales"}), kScaleElements);
+}
+
 std::string Keys(const PagedMqaLogitsBody& body) {
-  if (body.packed_keys) return kTakePacked;
+  if (body.packed_keys) return PackedKeys();
   if (body.key_type == DataType::kUint8) {
     return StrCat(kTakeCodes, JoinByte(1), JoinByte(2), JoinByte(3), kScaleOfSequence);
   }

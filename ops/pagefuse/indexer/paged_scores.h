@@ -1,8 +1,9 @@
-// What ops of index scores over a paged cache share: PagedMqaLogits and PagedIndexerTopK. The ports
-// of both begin with these, in this order.
+// What ops of index scores over a paged cache share: PagedMqaLogits and PagedIndexerTopK.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,8 +16,32 @@
 
 namespace pagefuse::pagefuse_ops {
 
-inline constexpr int kPagedQ = 0, kPagedKeys = 1, kPagedWeights = 2, kPagedLengths = 3,
-                     kPagedTables = 4, kPagedWidth = 5, kPagedStarts = 6;
+// The ports that both begin with.
+inline constexpr Ports kPagedScorePorts({
+    {"q", "TQ if format = bf16, else Q",
+     "[T, H, D] if query_start_loc, else [B, n, H, D], D >= 1, D % unit = 0"},
+    {"kv_cache", "TC if format = bf16, else uint8", "[NB, BS, 1, row] or [NB, BS, row]"},
+    {"weights", "float", "[rows, H]"},
+    PortSpec("context_lens", "int32", "[B]").Metadata(),
+    PortSpec("block_tables", "int32", "[B, MB]").Metadata(),
+    PortSpec("max_model_len", "int64", "[] or [1]").Optional().Metadata(),
+    PortSpec("query_start_loc", "int32", "[B + 1]").Optional().Metadata(),
+});
+inline constexpr int kPagedQ = kPagedScorePorts["q"], kPagedKeys = kPagedScorePorts["kv_cache"],
+                     kPagedWeights = kPagedScorePorts["weights"],
+                     kPagedLengths = kPagedScorePorts["context_lens"],
+                     kPagedTables = kPagedScorePorts["block_tables"],
+                     kPagedWidth = kPagedScorePorts["max_model_len"],
+                     kPagedStarts = kPagedScorePorts["query_start_loc"];
+
+// They and those of one op behind them.
+template <size_t N>
+consteval Ports<N + kPagedScorePorts.size()> WithPagedScorePorts(const PortSpec (&more)[N]) {
+  PortSpec all[N + kPagedScorePorts.size()];
+  std::copy(more, more + N,
+            std::copy(std::begin(kPagedScorePorts.specs), std::end(kPagedScorePorts.specs), all));
+  return Ports(all);
+}
 
 // Formats of keys: e4m3fn codes and a scale, numbers, e2m1 codes in groups.
 inline constexpr char kKeysOfCodes[] = "fp8";

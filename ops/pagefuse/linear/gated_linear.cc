@@ -1,5 +1,4 @@
 // GatedLinear: activation(x * w_gate) * (x * w_up), the first half of a gated MLP.
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -7,7 +6,6 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/kernels/linalg/activation.h"
-#include "pagefuse/kernels/linalg/linear_bf16.h"
 #include "pagefuse/kernels/linalg/linear_f32.h"
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/product.h"
@@ -93,21 +91,6 @@ WeightView ViewOf(const float* data, const std::vector<int64_t>& dims, const Pro
   return {data, dims[spec.trans_b ? 1 : 0], dims[spec.trans_b ? 0 : 1], spec.trans_b};
 }
 
-absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
-  const Tensor* gate = args.constants[kIn["w_gate"]];
-  const Tensor* up = args.constants[kIn["w_up"]];
-  if (args.query.weight_type != WeightType::kBfloat16 || gate == nullptr || up == nullptr) {
-    return nullptr;
-  }
-  PF_ASSIGN_OR_RETURN(const ProductSpec spec, SpecOf(*args.query.node));
-  PF_ASSIGN_OR_RETURN(
-      PackedBf16 packed,
-      PackedBf16::PackGated(ViewOf(gate->values<float>().data(), gate->dims(), spec),
-                            ViewOf(up->values<float>().data(), up->dims(), spec),
-                            ReleaseOf({gate, up})));
-  return std::make_unique<PackedWeight>(std::move(packed));
-}
-
 absl::Status Linear(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Gate by, GateOf(*args.node));
   PF_ASSIGN_OR_RETURN(const ProductSpec spec, SpecOf(*args.node));
@@ -116,12 +99,6 @@ absl::Status Linear(KernelArgs& args) {
   const int64_t rows = static_cast<int64_t>(dims.a_index.size()) * dims.m;
   const RowsView x{args.input(kIn["x"]).as<float>(), rows, dims.k};
   const OutputView y{args.output(0).as<float>(), dims.n};
-  if (args.state != nullptr) {
-    const PackedBf16& packed = static_cast<const PackedWeight*>(args.state)->packed();
-    void* scratch = args.scratch->Get(LinearBf16ScratchBytes(rows, dims.k));
-    GatedLinearBf16(x, packed, by, scratch, y);
-    return absl::OkStatus();
-  }
   const WeightView gate = ViewOf(w.as<float>(), w.dims, spec);
   const WeightView up = ViewOf(args.input(kIn["w_up"]).as<float>(), w.dims, spec);
   void* scratch = args.scratch->Get(GatedLinearF32ScratchBytes(rows, gate));
@@ -152,11 +129,7 @@ OpDef GatedLinearDef() {
         return variants;
       })
       .AddKernel({.name = "reference", .run = Reference})
-      .AddKernel({.name = "linear",
-                  .dtypes = {DataType::kFloat},
-                  .priority = 10,
-                  .prepare = Prepare,
-                  .run = Linear});
+      .AddKernel({.name = "linear", .dtypes = {DataType::kFloat}, .priority = 10, .run = Linear});
 }
 
 }  // namespace pagefuse::pagefuse_ops

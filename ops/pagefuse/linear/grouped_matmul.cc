@@ -1,7 +1,6 @@
 // GroupedMatMul: each row of x times the matrix of its expert. The products of a mixture of experts
 // (MegaBlocks, arXiv 2211.15841, section 4; vLLM's fused_moe).
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,7 +9,6 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/kernels/linalg/expert_groups.h"
-#include "pagefuse/kernels/linalg/linear_bf16.h"
 #include "pagefuse/kernels/linalg/linear_f32.h"
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/product.h"
@@ -75,46 +73,12 @@ absl::Status Reference(KernelArgs& args) {
                        [&]<typename T>() { ReferenceLoops<T>(args, s); });
 }
 
-// Every expert's matrix packed to bfloat16.
-class PackedExperts : public KernelState {
- public:
-  int64_t packed_bytes() const override {
-    int64_t bytes = 0;
-    for (const PackedBf16& packed : experts) bytes += static_cast<int64_t>(packed.byte_size());
-    return bytes;
-  }
-  std::vector<PackedBf16> experts;
-};
-
-absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
-  const Tensor* w = args.constants[kIn["weights"]];
-  const bool packs = args.query.weight_type == WeightType::kBfloat16 && w != nullptr &&
-                     w->dtype() == DataType::kFloat && w->rank() == 3;
-  if (!packs) return nullptr;
-  PF_ASSIGN_OR_RETURN(const int64_t trans_b, args.query.node->IntAttribute("transB", 0));
-  const std::vector<int64_t>& dims = w->dims();
-  auto state = std::make_unique<PackedExperts>();
-  for (int64_t e = 0; e < dims[0]; ++e) {
-    const float* matrix = static_cast<const float*>(w->data()) + e * dims[1] * dims[2];
-    const WeightView view{matrix, dims[trans_b != 0 ? 2 : 1], dims[trans_b != 0 ? 1 : 2],
-                          trans_b != 0};
-    PF_ASSIGN_OR_RETURN(PackedBf16 packed, PackedBf16::Pack(view, ReleaseOf({w})));
-    state->experts.push_back(std::move(packed));
-  }
-  return state;
-}
-
 absl::Status Linear(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Sizes s, SizesOf(args));
   const ExpertGroups groups = GroupByExpert(ExpertsOf(args, kIdsPort, s.experts), s.experts);
   const float* w = args.input(kIn["weights"]).as<float>();
-  const auto* state = static_cast<const PackedExperts*>(args.state);
   const auto product = [&](int64_t expert, const RowsView& x, const OutputView& y,
                            Scratch& scratch) -> absl::Status {
-    if (state != nullptr) {
-      LinearBf16(x, state->experts[expert], scratch.Get(LinearBf16ScratchBytes(x.m, s.k)), y);
-      return absl::OkStatus();
-    }
     const WeightView matrix{w + expert * s.k * s.n, s.k, s.n, s.trans_b};
     const size_t bytes = LinearF32ScratchBytes(x.m, matrix);
     return LinearF32(x, matrix, bytes > 0 ? scratch.Get(bytes) : nullptr, y);
@@ -169,11 +133,7 @@ OpDef GroupedMatMulDef() {
         return std::vector<DecompositionVariant>{Variant(true, false), Variant(false, false)};
       })
       .AddKernel({.name = "reference", .run = Reference})
-      .AddKernel({.name = "linear",
-                  .dtypes = {DataType::kFloat},
-                  .priority = 10,
-                  .prepare = Prepare,
-                  .run = Linear});
+      .AddKernel({.name = "linear", .dtypes = {DataType::kFloat}, .priority = 10, .run = Linear});
 }
 
 }  // namespace pagefuse::pagefuse_ops

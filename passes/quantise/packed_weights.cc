@@ -1,0 +1,105 @@
+#include "pagefuse/passes/quantise/packed_weights.h"
+
+#include <string>
+#include <utility>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/resident_pages.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/linalg/packed_bf16.h"
+#include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+using pagefuse_ops::Bf16Sizes;
+
+constexpr char kDomain[] = "pagefuse";
+
+Bf16Sizes SizesOf(const WeightMatrix& matrix) { return {.k = matrix.k(), .n = matrix.n()}; }
+
+// Matrix `index` of a stack, or the only one.
+WeightView ViewOf(const WeightMatrix& matrix, int64_t index) {
+  const auto* data = static_cast<const float*>(matrix.tensor->data());
+  return {data + index * matrix.n() * matrix.k(), matrix.k(), matrix.n(), matrix.columns_sum};
+}
+
+// Gives pages of the weights' file back as they are packed.
+PackedBf16::ReleaseFn ReleaseOf(const std::vector<WeightUse>& weights) {
+  return [&weights](const float* begin, int64_t count) {
+    for (const WeightUse& weight : weights) {
+      const Tensor& tensor = *weight.matrix.tensor;
+      const auto* data = static_cast<const float*>(tensor.data());
+      if (begin < data || begin >= data + tensor.size()) continue;
+      ReleasePages(*tensor.buffer(), begin, count * sizeof(float));
+    }
+  };
+}
+
+absl::StatusOr<Tensor> Pack(const WeightSite& site) {
+  const WeightMatrix& first = site.weights[0].matrix;
+  const Bf16Sizes sizes = SizesOf(first);
+  std::vector<int64_t> dims = site.is_gated() ? sizes.GatedDims() : sizes.Dims();
+  if (first.is_stack()) dims.insert(dims.begin(), first.count());
+  PF_ASSIGN_OR_RETURN(Tensor packed, Tensor::Allocate(DataType::kBfloat16, dims));
+  auto* words = static_cast<uint16_t*>(packed.mutable_data());
+  const PackedBf16::ReleaseFn release = ReleaseOf(site.weights);
+  for (int64_t i = 0; i < first.count(); ++i) {
+    std::vector<WeightView> views;
+    for (const WeightUse& weight : site.weights) views.push_back(ViewOf(weight.matrix, i));
+    PackedBf16::PackInto(views, words + i * sizes.words(), release);
+  }
+  return packed;
+}
+
+void SetSizes(Node& node, const WeightMatrix& matrix) {
+  node.SetAttribute("K", MakeAttribute(matrix.k()));
+  node.SetAttribute("N", MakeAttribute(matrix.n()));
+}
+
+void CopyAttributes(const Node& from, std::initializer_list<std::string_view> names, Node& to) {
+  for (const std::string_view name : names) {
+    if (from.attribute(name)) to.SetAttribute(name, *from.attribute(name));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Value*> PackedWeights::Of(const WeightSite& site) {
+  std::vector<const void*> memory;
+  for (const WeightUse& weight : site.weights) memory.push_back(weight.matrix.tensor->data());
+  Stored& stored = stored_[{memory, site.weights[0].matrix.columns_sum}];
+  if (stored.value != nullptr) return stored.value;
+  PF_ASSIGN_OR_RETURN(Tensor packed, Pack(site));
+  for (const WeightUse& weight : site.weights) stored.matrices.push_back(*weight.matrix.tensor);
+  std::string name = site.weights[0].value->name();
+  if (site.is_gated()) name += "." + site.weights[1].value->name();
+  stored.value = graph_.AddInitializer(graph_.UniqueName(StrCat(name, ".bf16")), std::move(packed));
+  return stored.value;
+}
+
+Node* PutPacked(Graph& graph, const WeightSite& site, Value* packed) {
+  Node* old = site.node;
+  GraphBuilder builder(graph, old, old->output(0)->name());
+  Node* made = nullptr;
+  if (site.is_table) {
+    made = builder.AddNode(kDomain, "GatherBf16", {packed, old->input(1)}, 1);
+  } else if (site.is_grouped) {
+    made = builder.AddNode(kDomain, "GroupedMatMulBf16", {old->input(0), old->input(1), packed}, 1);
+    CopyAttributes(*old, {"repeat"}, *made);
+  } else if (site.is_gated()) {
+    made = builder.AddNode(kDomain, "GatedLinearBf16", {old->input(0), packed}, 1);
+    CopyAttributes(*old, {"activation", "limit"}, *made);
+  } else {
+    std::vector<Value*> inputs = {old->input(0), packed};
+    if (site.bias != nullptr) inputs.push_back(site.bias);
+    made = builder.AddNode(kDomain, "MatMulBf16", inputs, 1);
+  }
+  SetSizes(*made, site.weights[0].matrix);
+  TakePlaceOf(*old, *made);
+  return made;
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,164 @@
+// unsorted-rows: rows that are put in the order of their experts, and back behind ops that look at a row
+// alone, stay in the order in which they are:
+//
+//   sorted, order = TopK <largest = 0> (ids)     back = places of order, sorted
+//   y = Gather (f (Gather (x, order), sorted), back)  =>  y = f (x, ids)
+//
+// Rows x [M, ..] that each ask for k experts are taken by order / k: k copies of each row.
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/canonicalise/product_rules.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/recognise/sorted_rows.h"
+#include "pagefuse/passes/slice_cuts.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsRowsGather(const Node& node) {
+  return node.Is("Gather") && IntOr(node, "axis", 0) == 0 && node.input(0)->shape() &&
+         node.input(1)->shape() && node.input(1)->shape()->rank() == 1;
+}
+
+// Finds rows as they were before they were sorted; makes nodes where `writes`, else only looks.
+class Unsorter {
+ public:
+  Unsorter(Graph& graph, Node& back, const SymbolicContents& contents, const SortedIds& sort,
+           bool writes)
+      : builder_(graph, &back, back.output(0)->name()),
+        contents_(contents),
+        sort_(sort),
+        writes_(writes) {}
+
+  // Null if that is not known; without `writes`, any value that is not null.
+  Value* Unsorted(Value* rows) {
+    const auto known = unsorted_.find(rows);
+    if (known != unsorted_.end()) return known->second;
+    Value* found = rows == sort_.sorted ? sort_.ids : Find(rows);
+    unsorted_[rows] = found;
+    return found;
+  }
+
+ private:
+  Value* Find(Value* rows) {
+    const Node* node = rows->producer();
+    if (node == nullptr || !rows->shape() || !IsLong(rows)) return nullptr;
+    if (IsRowsGather(*node)) return Taken(*node);
+    if (node->Is("GroupedMatMul", "pagefuse")) {
+      return IntOr(*node, "repeat", 1) == 1 ? Copied(*node, rows, 2) : nullptr;
+    }
+    if (IsElementwiseOp(*node)) return Copied(*node, rows, node->num_inputs());
+    return KeepsRows(*node) ? Copied(*node, rows, 1) : nullptr;
+  }
+
+  // One element of the first axis is one row.
+  bool IsLong(const Value* value) const {
+    return value->shape() && value->shape()->rank() > 0 && sort_.ids->shape() &&
+           ProvablyEqual((*value->shape())[0], (*sort_.ids->shape())[0]);
+  }
+
+  // Views and cuts that leave the first axis as it is.
+  bool KeepsRows(const Node& node) const {
+    if (!IsLong(node.input(0))) return false;
+    const int rank = node.input(0)->shape()->rank();
+    if (node.Is("Split")) return NormalAxis(IntOr(node, "axis", 0), rank) != 0;
+    if (node.Is("Slice")) {
+      const auto cut = OnlyCut(node, contents_);
+      return cut && cut->axis != 0;
+    }
+    return node.Is("Unsqueeze") || node.Is("Reshape") || node.Is("Squeeze");
+  }
+
+  // Rows by the order itself, or by the row that each of k experts was asked for by.
+  Value* Taken(const Node& gather) {
+    Value* rows = gather.input(0);
+    Value* index = gather.input(1);
+    if (index == sort_.order) return IsLong(rows) ? rows : nullptr;
+    const Node* quotient = index->producer();
+    if (quotient == nullptr || !quotient->Is("Div") || quotient->input(0) != sort_.order)
+      return nullptr;
+    const auto times = KnownInts(quotient->input(1), contents_);
+    const Shape& shape = *rows->shape();
+    if (!times || times->size() != 1 || times->front() < 1 || shape.rank() != 2 ||
+        !shape[1].is_constant() ||
+        !ProvablyEqual(shape[0] * Dim(times->front()), (*sort_.ids->shape())[0])) {
+      return nullptr;
+    }
+    if (!writes_) return rows;
+    Value* once = builder_.Add("Unsqueeze", {rows, builder_.Ints({1})});
+    Value* each = builder_.Add("Expand", {once, builder_.Ints({1, times->front(), 1})});
+    return builder_.Add("Reshape", {each, builder_.Ints({-1, *shape[1].constant()})});
+  }
+
+  // The node again over its first `rows` inputs as they were; what is the same for all rows stays.
+  Value* Copied(const Node& node, const Value* output, int rows) {
+    std::vector<Value*> inputs;
+    const int rank = output->shape()->rank();
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      Value* input = node.input(i);
+      const bool is_row = input != nullptr && i < rows && input->shape() && IsLong(input);
+      // A row of a lower rank lies along another axis.
+      if (is_row && IsElementwiseOp(node) && input->shape()->rank() != rank) return nullptr;
+      if (input != nullptr && i < rows && !is_row && !IsSameForAllRows(*input, rank))
+        return nullptr;
+      Value* unsorted = is_row ? Unsorted(input) : input;
+      if (is_row && unsorted == nullptr) return nullptr;
+      inputs.push_back(unsorted);
+    }
+    if (!writes_) return node.output(0);
+    Node*& copy = copies_[&node];
+    if (copy == nullptr) {
+      copy = builder_.AddNode(node.domain(), node.op_type(), inputs, node.num_outputs());
+      for (const auto& [name, attribute] : node.attributes()) copy->SetAttribute(name, attribute);
+    }
+    for (int i = 0; i < node.num_outputs(); ++i) {
+      if (node.output(i) == output) return copy->output(i);
+    }
+    return nullptr;
+  }
+
+  static bool IsSameForAllRows(const Value& value, int rank) {
+    if (!value.shape()) return false;
+    return value.shape()->rank() < rank || (*value.shape())[0].constant() == 1;
+  }
+
+  GraphBuilder builder_;
+  const SymbolicContents& contents_;
+  const SortedIds sort_;
+  const bool writes_;
+  std::map<const Value*, Value*> unsorted_;
+  std::map<const Node*, Node*> copies_;
+};
+
+class UnsortedRowsPass : public NodePass {
+ public:
+  UnsortedRowsPass()
+      : NodePass("unsorted-rows", "Leaves rows where they are that are sorted and put back.") {}
+
+ private:
+  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
+                               const SymbolicContents& contents) const override {
+    if (!IsRowsGather(*node)) return false;
+    const auto back = SortOf(node->input(1), contents);
+    if (!back || back->order != node->input(1)) return false;
+    const auto sort = SortOf(back->ids, contents);
+    if (!sort || sort->order != back->ids) return false;
+    Unsorter looker(graph, *node, contents, *sort, /*writes=*/false);
+    if (looker.Unsorted(node->input(0)) == nullptr) return false;
+    Unsorter writer(graph, *node, contents, *sort, /*writes=*/true);
+    if (!ReplaceValue(graph, node->output(0), writer.Unsorted(node->input(0)))) return false;
+    graph.EraseIfDead(node);
+    return true;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> UnsortRows() { return std::make_unique<UnsortedRowsPass>(); }
+
+}  // namespace pagefuse
