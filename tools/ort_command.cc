@@ -19,6 +19,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/plugin/load_plugin.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse::tools {
@@ -88,7 +89,7 @@ std::string KernelCounts(const std::map<std::string, int>& counts) {
 
 struct Result {
   std::string version, library;
-  CustomOps ops;
+  RegisteredOps ops;
   double registered_ms = 0;
   OrtComparison comparison;
   Chosen chosen;
@@ -97,7 +98,7 @@ struct Result {
 };
 
 // Nodes that the library has ops for.
-int FusedNodes(const Model& model, const CustomOps& ops) {
+int FusedNodes(const Model& model, const RegisteredOps& ops) {
   int count = 0;
   for (const auto& node : model.graph->nodes()) {
     const auto domain = ops.names.find(node->domain());
@@ -140,18 +141,32 @@ absl::Status RunStep(const Flags& flags, const OrtStep& step, OrtSession& sessio
   return absl::OkStatus();
 }
 
+// A library that is loaded as a plug-in too has to be there twice: what one runtime registered it
+// with would be what it calls for the other.
+absl::Status KeepApart(OrtSessionOptions& options, const TemporaryFolder& folder) {
+  std::error_code error;
+  for (const Plugin& plugin : LoadedPlugins()) {
+    if (!std::filesystem::equivalent(plugin.path, options.custom_ops, error)) continue;
+    PF_ASSIGN_OR_RETURN(options.custom_ops, CopyOfLibrary(options.custom_ops, folder));
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Result> RunBoth(const Flags& flags) {
+  const TemporaryFolder folder;
   PF_ASSIGN_OR_RETURN(std::shared_ptr<OrtLibrary> runtime, OrtLibrary::Load(flags.runtime));
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
-  PF_ASSIGN_OR_RETURN(const OrtSessionOptions options, OptionsOf(flags, model));
-  PF_ASSIGN_OR_RETURN(auto session, OrtSession::Create(runtime, flags.model, options));
+  PF_ASSIGN_OR_RETURN(OrtSessionOptions options, OptionsOf(flags, model));
   Result result;
-  result.version = runtime->version();
-  if (session->custom_ops() != nullptr) {
-    PF_ASSIGN_OR_RETURN(result.ops, LookAtCustomOps(session->custom_ops(), options.config));
-    result.registered_ms = session->registered_ms();
+  if (!options.custom_ops.empty()) {
+    PF_RETURN_IF_ERROR(KeepApart(options, folder));
     result.library = std::filesystem::path(options.custom_ops).filename().string();
+    PF_ASSIGN_OR_RETURN(result.ops, LookAtCustomOps(options.custom_ops, options.config));
   }
+  PF_ASSIGN_OR_RETURN(auto session, OrtSession::Create(runtime, flags.model, options));
+  result.version = runtime->version();
+  result.registered_ms = session->registered_ms();
   result.fused_nodes = FusedNodes(model, result.ops);
   PF_ASSIGN_OR_RETURN(const std::vector<OrtStep> steps,
                       MakeSteps(std::move(model), static_cast<int64_t>(flags.cache_bytes)));
@@ -162,12 +177,22 @@ absl::StatusOr<Result> RunBoth(const Flags& flags) {
   return result;
 }
 
-size_t OpsOf(const CustomOps& ops, std::string_view domain) {
+size_t OpsOf(const RegisteredOps& ops, std::string_view domain) {
   const auto found = ops.names.find(std::string(domain));
   return found == ops.names.end() ? 0 : found->second.size();
 }
 
+// Of somebody else's: its log says nothing of kernels, and there is nothing else that computes its ops.
+void PrintForeignLibrary(const Result& result) {
+  size_t ops = 0;
+  for (const auto& [domain, names] : result.ops.names) ops += names.size();
+  std::cout << result.library << ": " << ops << " ops, " << result.ops.rows
+            << " rows, registered in " << std::llround(result.registered_ms) << " ms; "
+            << result.fused_nodes << " nodes\n";
+}
+
 void PrintLibrary(const Result& result) {
+  if (OpsOf(result.ops, "pagefuse") == 0) return PrintForeignLibrary(result);
   std::cout << result.library << ": " << OpsOf(result.ops, "pagefuse") << " pagefuse ops and "
             << OpsOf(result.ops, kMicrosoftDomain) << " of com.microsoft, " << result.ops.rows
             << " rows, registered in " << std::llround(result.registered_ms) << " ms\n";

@@ -1,22 +1,23 @@
-// What a library of custom ops for ONNX Runtime has in it.
+// Libraries of custom ops for ONNX Runtime, as files.
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tools/temporary_folder.h"
+
+#include "pagefuse/custom_ops/library.h"
 
 namespace pagefuse::tools {
 
-struct CustomOps {
-  std::map<std::string, std::set<std::string>> names;  // of ops, by domain
-  int rows = 0;  // an op has a row for each combination of types, in each domain
-};
+// Registers the library with nobody, and looks at what it brings. A library may keep what it is
+// registered with in a variable of its own: call it before the library is in use. `config`: entries
+// of the session's configuration. An error if it cannot be loaded, or has no ops to register.
+absl::StatusOr<RegisteredOps> LookAtCustomOps(const std::string& path,
+                                              const std::map<std::string, std::string>& config);
 
-// Registers the library that `handle` is of (dlopen) with nobody, and looks at what it brings.
-// `config`: entries of the session's configuration. NotFound if it has no ops to register.
-absl::StatusOr<CustomOps> LookAtCustomOps(void* handle,
-                                          const std::map<std::string, std::string>& config);
+// The path of a copy in `folder`: a second instance of the library, for a second host.
+absl::StatusOr<std::string> CopyOfLibrary(const std::string& path, const TemporaryFolder& folder);
 
 }  // namespace pagefuse::tools

@@ -115,8 +115,9 @@ absl::Status OrtSession::Register(const OrtSessionOptions& options, ort::Session
   }
   if (options.custom_ops.empty()) return absl::OkStatus();
   const auto start = std::chrono::steady_clock::now();
+  void* handle = nullptr;
   PF_RETURN_IF_ERROR(library_->ToStatus(
-      ort::kRegisterCustomOpsLibrary(api, made, options.custom_ops.c_str(), &custom_ops_)));
+      ort::kRegisterCustomOpsLibrary(api, made, options.custom_ops.c_str(), &handle)));
   const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
   registered_ms_ = time.count();
   return absl::OkStatus();

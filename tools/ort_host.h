@@ -62,8 +62,7 @@ class OrtSession {
                                                             const OrtSessionOptions& options);
   ~OrtSession();
 
-  // The library of custom ops, null without one, and the time that it took to be registered.
-  void* custom_ops() const { return custom_ops_; }
+  // The time that the library of custom ops took to be registered.
   double registered_ms() const { return registered_ms_; }
 
   // Runs the model. An output in `bound` is written to that tensor's memory, which may be that of a
@@ -83,7 +82,6 @@ class OrtSession {
 
   std::shared_ptr<OrtLibrary> library_;
   ort::Session* session_ = nullptr;
-  void* custom_ops_ = nullptr;
   double registered_ms_ = 0;
 };
 

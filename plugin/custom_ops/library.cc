@@ -27,12 +27,29 @@ absl::StatusOr<RowsByOp> ReadRows(const ort::SessionOptions& options) {
   return ops;
 }
 
+absl::Status Register(void* register_ops, ort::SessionOptions& options) {
+  auto* const run = reinterpret_cast<ort::RegisterCustomOps*>(register_ops);
+  return ort::CallLibrary([&] { return run(&options, &ort::HostApiBase()); });
+}
+
 }  // namespace
 
+absl::StatusOr<RegisteredOps> LookAtOps(void* register_ops,
+                                        const std::map<std::string, std::string>& config) {
+  ort::SessionOptions options{.config = config};
+  PF_RETURN_IF_ERROR(Register(register_ops, options));
+  RegisteredOps registered;
+  for (const auto& domain : options.domains) {
+    for (const ort::CustomOp* op : domain->rows)
+      registered.names[domain->name].insert(op->name(op));
+    registered.rows += static_cast<int>(domain->rows.size());
+  }
+  return registered;
+}
+
 absl::StatusOr<std::vector<OpDef>> HostedOps(void* register_ops, const std::string& library) {
-  auto* const run = reinterpret_cast<ort::RegisterCustomOps*>(register_ops);
   ort::SessionOptions options;
-  PF_RETURN_IF_ERROR(ort::CallLibrary([&] { return run(&options, &ort::HostApiBase()); }));
+  PF_RETURN_IF_ERROR(Register(register_ops, options));
   absl::StatusOr<RowsByOp> rows = RowsByOp();
   PF_RETURN_IF_ERROR(ort::CallLibrary([&]() -> ort::Status* {
     rows = ReadRows(options);

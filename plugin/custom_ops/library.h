@@ -1,6 +1,8 @@
 // Libraries of custom ops that were written for ONNX Runtime, and know nothing of us.
 #pragma once
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,5 +19,15 @@ inline constexpr char kRegisterCustomOps[] = "RegisterCustomOps";
 // function kRegisterCustomOps. The library stays loaded as long as the ops are there. `library`: its
 // name in errors and among kernels. An error in one sentence, ours or the library's.
 absl::StatusOr<std::vector<OpDef>> HostedOps(void* register_ops, const std::string& library);
+
+// What is registered, as a list.
+struct RegisteredOps {
+  std::map<std::string, std::set<std::string>> names;  // of ops, by domain
+  int rows = 0;  // an op has a row for each combination of types, in each domain
+};
+
+// Registers the library with nobody. `config`: entries of the session's configuration.
+absl::StatusOr<RegisteredOps> LookAtOps(void* register_ops,
+                                        const std::map<std::string, std::string>& config);
 
 }  // namespace pagefuse

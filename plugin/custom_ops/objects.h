@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,9 +74,10 @@ struct CustomOpDomain {
   std::shared_ptr<DomainRows> rows;
 };
 
-// What a registration leaves.
+// What a library reads while it registers, and what that leaves.
 struct SessionOptions {
-  std::vector<std::shared_ptr<const DomainRows>> domains;
+  std::map<std::string, std::string> config = {};
+  std::vector<std::shared_ptr<const DomainRows>> domains = {};
 };
 
 // A node, while its kernel is made and as long as that lives.

@@ -26,14 +26,14 @@ Status* AddDomain(SessionOptions* options, CustomOpDomain* domain) {
 
 void ReleaseDomain(CustomOpDomain* domain) { const std::unique_ptr<CustomOpDomain> owned(domain); }
 
-// Nobody has written a configuration for the library.
-Status* HasEntry(const SessionOptions* /*options*/, const char* /*key*/, int* is_there) {
-  *is_there = 0;
+Status* HasEntry(const SessionOptions* options, const char* key, int* is_there) {
+  *is_there = options->config.count(key) > 0 ? 1 : 0;
   return nullptr;
 }
 
-Status* GetEntry(const SessionOptions* /*options*/, const char* key, char* /*value*/,
-                 size_t* /*size*/) {
+Status* GetEntry(const SessionOptions* options, const char* key, char* value, size_t* size) {
+  const auto entry = options->config.find(key);
+  if (entry != options->config.end()) return GiveText(entry->second, value, size);
   return Refuse(ErrorCode::kInvalidArgument,
                 std::string("there is no entry \"") + key + "\" in the configuration");
 }

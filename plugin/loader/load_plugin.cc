@@ -11,6 +11,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/plugin/child_process.h"
 #include "pagefuse/plugin/commit_plugin.h"
+#include "pagefuse/plugin/custom_ops_plugin.h"
 #include "pagefuse/plugin/elf_file.h"
 #include "pagefuse/plugin/native_plugin.h"
 #include "pagefuse/plugin/text_plugin.h"
@@ -44,6 +45,7 @@ absl::StatusOr<PluginContents> ReadPlugin(const std::string& path, const std::st
   PF_ASSIGN_OR_RETURN(std::string bytes, ReadFile(file));
   if (!IsElf(bytes)) return ReadTextPlugin(path, std::move(bytes));
   PF_ASSIGN_OR_RETURN(const ElfFile object, ElfFile::Open(bytes));
+  if (IsCustomOpsPlugin(object)) return ReadCustomOpsPlugin(file);
   return ReadNativePlugin(path, file, object);
 }
 

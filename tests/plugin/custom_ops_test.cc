@@ -14,7 +14,6 @@
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/infer.h"
-#include "pagefuse/ops/registry.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {
@@ -38,10 +37,8 @@ const std::vector<OpDef>& ThirdParty() {
 class CustomOps : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    for (const OpDef& op : ThirdParty()) {
-      const absl::Status added = OpRegistry::Global().Add(op);
-      ASSERT_TRUE(added.ok()) << added;
-    }
+    const absl::Status published = Publish(ThirdParty());
+    ASSERT_TRUE(published.ok()) << published;
   }
 };
 

@@ -7,9 +7,11 @@
 
 #include "gtest/gtest.h"
 
+#include "pagefuse/base/status_macros.h"
 #include "pagefuse/custom_ops/library.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/ops/registry.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {
@@ -19,6 +21,13 @@ absl::StatusOr<std::vector<OpDef>> OpsOfLibrary(const std::string& path) {
   if (handle == nullptr) return absl::NotFoundError(dlerror());
   return HostedOps(dlsym(handle, kRegisterCustomOps),
                    std::filesystem::path(path).filename().string());
+}
+
+absl::Status Publish(const std::vector<OpDef>& ops) {
+  OpRegistry next = OpRegistry::Global();
+  for (const OpDef& op : ops) PF_RETURN_IF_ERROR(next.Add(op));
+  OpRegistry::Publish(std::move(next));
+  return absl::OkStatus();
 }
 
 Model ThirdPartyModel(const std::string& ports, const std::string& body) {

@@ -15,6 +15,9 @@ namespace pagefuse {
 // The ops of a library, which stays loaded. `path` ends in what errors call it.
 absl::StatusOr<std::vector<OpDef>> OpsOfLibrary(const std::string& path);
 
+// All of the process may call them from now on.
+absl::Status Publish(const std::vector<OpDef>& ops);
+
 // A graph of the domains "third.party...".
 Model ThirdPartyModel(const std::string& ports, const std::string& body);
 

@@ -8,7 +8,6 @@
 #include "hosted.h"
 
 #include "pagefuse/ops/infer.h"
-#include "pagefuse/ops/registry.h"
 
 namespace pagefuse {
 namespace {
@@ -23,7 +22,8 @@ class OrtHeaderLibraries : public ::testing::Test {
     for (const char* path : {PAGEFUSE_THIRD_PARTY_C, PAGEFUSE_THIRD_PARTY_CXX}) {
       const auto ops = OpsOfLibrary(path);
       ASSERT_TRUE(ops.ok()) << ops.status();
-      for (const OpDef& op : *ops) ASSERT_TRUE(OpRegistry::Global().Add(op).ok());
+      const absl::Status published = Publish(*ops);
+      ASSERT_TRUE(published.ok()) << published;
     }
   }
 
