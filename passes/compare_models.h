@@ -21,7 +21,7 @@ namespace pagefuse {
 // other. Unimplemented, naming the input, for types that cannot be made up.
 absl::StatusOr<std::map<std::string, Tensor>> RandomFeeds(const Model& model, int attempt,
                                                           int sample = 0);
-constexpr int kFeedAttempts = 5;
+constexpr int kFeedAttempts = 6;
 
 // Of numbers before and after, for models that compute in float.
 constexpr double kTolerance = 2e-4;

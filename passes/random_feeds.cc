@@ -34,13 +34,14 @@ bool HasWord(const std::string& name, std::initializer_list<std::string_view> wo
   });
 }
 
-// Past and new tokens together, where the graph has a size that means their sum.
+// Past and new tokens together, where the graph has a size that means their sum. A cache may be cut
+// to a window beside another one that is not.
 int64_t TotalTokens(const Sizes& sizes) {
   int64_t past = 0, fresh = 0;
   for (const auto& [symbol, size] : sizes) {
     if (HasWord(symbol, {"total"})) continue;
     if (HasWord(symbol, {"past"})) {
-      past = size;
+      if (past == 0 || HasWord(symbol, {"seq"})) past = size;
     } else if (HasWord(symbol, {"seq"})) {
       fresh = size;
     }
@@ -48,25 +49,67 @@ int64_t TotalTokens(const Sizes& sizes) {
   return past + fresh;
 }
 
-// Different sizes for different symbols at first, so that mixed-up dims show; then equal ones of
-// several magnitudes, for graphs that want that.
-Sizes ChooseSizes(const Graph& graph, int attempt) {
+// A symbol of a cache whose size the cache that comes out has as a number: exporters give both names
+// that end alike, `past_key_values.0.key` and `present.0.key`.
+Sizes SizesOfPresents(const Graph& graph) {
+  const auto ending = [](const Value& value) {
+    const std::string& name = value.name();
+    return name.substr(std::min(name.find('.'), name.size()));
+  };
+  Sizes sizes;
+  for (const Value* input : graph.inputs()) {
+    if (!HasWord(input->name(), {"past"}) || !input->shape()) continue;
+    for (const Value* output : graph.outputs()) {
+      if (!output->shape() || output->shape()->rank() != input->shape()->rank() ||
+          ending(*output) != ending(*input)) {
+        continue;
+      }
+      for (int i = 0; i < input->shape()->rank(); ++i) {
+        const auto symbol = (*input->shape())[i].symbol();
+        const auto size = (*output->shape())[i].constant();
+        if (symbol && size) sizes.emplace(*symbol, *size);
+      }
+    }
+  }
+  return sizes;
+}
+
+// Caches that are as long as a window hold one: the widest that an op of the graph asks for.
+int64_t WidestWindow(const Graph& graph) {
+  int64_t widest = 0;
+  for (const auto& node : graph.nodes()) {
+    widest = std::max(widest, node->IntAttribute("local_window_size", 0).value_or(0));
+  }
+  return widest;
+}
+
+// What the sizes of one attempt are. Different ones for different symbols at first, so that mixed-up
+// dims show; then equal ones of several magnitudes, for graphs that want that; at last long
+// sequences, for windows of many tokens.
+int64_t ChosenSize(int attempt, const std::string& symbol, size_t number) {
   static constexpr int64_t kSizes[] = {3, 2, 5, 4, 7, 6};
   static constexpr int64_t kEqual[] = {0, 8, 4, 1, 2};  // by attempt; 0: different ones
-  Sizes sizes;
+  constexpr int64_t kBatch = 2, kLong = 136;
+  if (attempt == 0) return kSizes[number % std::size(kSizes)];
+  if (attempt < static_cast<int>(std::size(kEqual))) return kEqual[attempt];
+  return HasWord(symbol, {"batch"}) ? kBatch : kLong;
+}
+
+Sizes ChooseSizes(const Graph& graph, int attempt) {
+  Sizes sizes = SizesOfPresents(graph);
   for (const Value* input : graph.inputs()) {
     if (!input->shape().has_value()) continue;
     for (const Dim& dim : input->shape()->dims()) {
       for (const auto& [symbol, coefficient] : dim.terms()) {
-        const int64_t size =
-            attempt == 0 ? kSizes[sizes.size() % std::size(kSizes)] : kEqual[attempt];
-        sizes.emplace(symbol, size);
+        if (!sizes.contains(symbol)) sizes[symbol] = ChosenSize(attempt, symbol, sizes.size());
       }
     }
   }
+  const int64_t window = WidestWindow(graph);
+  const int64_t total = TotalTokens(sizes);
   for (auto& [symbol, size] : sizes) {
-    const int64_t total = TotalTokens(sizes);
     if (HasWord(symbol, {"total"}) && total > 0) size = total;
+    if (HasWord(symbol, {"sliding", "window"}) && window > 0) size = window;
   }
   return sizes;
 }

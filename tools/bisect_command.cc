@@ -50,7 +50,7 @@ absl::StatusOr<RewriteJudge> MakeJudge(const Flags& flags, const Model& model,
     if (!absl::IsUnimplemented(wrong.status())) return wrong;
     PipelineOptions here = options;
     here.rewrite_limit = limit;
-    const absl::Status paged = CheckPaging(model, here);
+    const absl::Status paged = CheckPaging(model, here).status();
     if (absl::IsInvalidArgument(paged)) return std::string("\"logits\" differ");
     return paged.ok() ? absl::StatusOr<std::string>("") : paged;
   });

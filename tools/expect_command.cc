@@ -63,7 +63,7 @@ void Print(const Ran& test) {
 }
 
 absl::Status ComparePaged(const Model& before, const PipelineOptions& options, double tolerance) {
-  return CheckPaging(before, options, tolerance);
+  return CheckPaging(before, options, tolerance).status();
 }
 
 // Writes what is there now where it is not what the file says; true if it did.

@@ -9,6 +9,7 @@
 #include "tools/report_page.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
 
 namespace pagefuse::tools {
@@ -28,7 +29,8 @@ absl::StatusOr<ReportSource> Read(const Flags& flags) {
   PF_ASSIGN_OR_RETURN(source.before, ReadModel(flags.model, {.allow_missing_data = true}));
   source.after = source.before.Clone();
   // Of weights that are not there the graph is told, and no numbers.
-  source.options.verify = ReadSampleFlags(flags.samples, source.after, source.options).ok();
+  source.options.verify = CheckDataPresent(source.before).ok() &&
+                          ReadSampleFlags(flags.samples, source.after, source.options).ok();
   source.options.log_rewrites = true;
   source.options.keep_going = true;
   source.options.side_by_side = true;

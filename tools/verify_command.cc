@@ -53,10 +53,10 @@ bool ChangedInterface(const Model& before, const Model& after) {
 
 // Prints what became of the logits; false if they differ.
 absl::StatusOr<bool> PrintPaging(const Model& model, const PipelineOptions& options) {
-  const absl::Status status = CheckPaging(model, options);
-  const int steps = PagingSteps(model);
+  const absl::StatusOr<int> steps = CheckPaging(model, options);
+  const absl::Status& status = steps.status();
   if (status.ok()) {
-    std::cout << "paging: logits of 2 sequences, " << steps << (steps == 1 ? " step" : " steps")
+    std::cout << "paging: logits of 2 sequences, " << *steps << (*steps == 1 ? " step" : " steps")
               << " equal\n";
     return true;
   }

@@ -8,8 +8,8 @@
 namespace pagefuse {
 
 // Puts small random numbers, the same from run to run, in place of initialisers whose data was left
-// out. ResourceExhausted, and nothing is done, if they would take more than 2 GiB; Unimplemented
-// naming a value of a type that cannot be made up.
+// out. ResourceExhausted, and nothing is done, if they would take more than half of the memory;
+// Unimplemented naming a value of a type that cannot be made up.
 absl::Status FillMissingWeights(Model& model);
 
 }  // namespace pagefuse
