@@ -334,7 +334,8 @@ absl::StatusOr<std::vector<PlacedPass>> ReadRuleFiles(const std::vector<RuleFile
   return all;
 }
 
-absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& name,
+absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& path,
+                                                        const std::string& name,
                                                         const std::vector<RuleFile>& files,
                                                         const ConditionFunctions& functions) {
   std::vector<PlacedPass> all;
@@ -349,7 +350,7 @@ absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& name,
                         PassesOf(name, file, parts.rules, functions));
     PF_RETURN_IF_ERROR(names.Add(name, file, placed));
     for (PlacedPass& pass : placed) {
-      pass.of_plugin = true;
+      pass.plugin = path;
       all.push_back(std::move(pass));
     }
   }

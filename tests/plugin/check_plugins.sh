@@ -86,4 +86,26 @@ expect 0 '^1 passed, 0 failed$' expect "$out/shop"
 expect 0 '^shop, text$' plugin "$out/shop/shop.txt"
 sed -i 's/Add (x, x)/Addd (x, x)/' "$out/shop/shop.txt"
 expect 1 'shop.txt:2:20: node "y" .Addd.: no op "Addd" in domain "" at version 28$' expect "$out/shop"
+# A rule that is wrong is found, and its test names the plug-in.
+cat >"$out/bad.txt" <<'END'
+# rule: bad-tanh
+# before: rms-norm
+(x) => (y) { y = Tanh (x) }
+# ---- after
+(x) => (y) { s = Sin (x)  c = Constant <value_float: float = 0.99> ()  y = Mul (s, c) }
+END
+expect 1 '^first bad rewrite .*, rule bad-tanh ' bisect $model --no-page --plugin "$out/bad.txt" -o "$out/found"
+grep -qx '# plugin: ../bad.txt' "$out/found/bad-tanh.onnxtxt" || fail 'the test that bisect wrote names no plug-in'
+expect 1 'a pass changed the graph' expect "$out/found/bad-tanh.onnxtxt"
 expect 1 "an op is declared where rules alone are read" opt "$out/scale.onnxtxt" --rules "$out/shop/shop.txt"
+
+# Bodies of an old opset, without types, with two outputs and in each other.
+expect 0 '^1 passed, 0 failed$' expect tests/plugin/texts
+norm="--plugin tests/plugin/texts/norm.txt"
+expect 0 '^bodies: Doubled 1, Norm 2 ' opt tests/plugin/texts/norm.onnxtxt --no-page $norm -o "$out/norm.onnx"
+expect 0 '' run "$out/norm.onnx" -i $x
+IFS=: read -ra libraries <<< "${PAGEFUSE_ORT_LIBS:-}"
+for library in "${libraries[@]}"; do
+  [ -n "$library" ] || continue
+  expect 0 '^1 steps, 4 outputs equal' ort "$out/norm.onnx" --ort "$library" --no-library $norm
+done

@@ -223,6 +223,30 @@ TEST(Plugin, AKernelPacksConstantsAndUsesThreads) {
   EXPECT_EQ(status.message(), "node \"y\" (probe.Gather): row 3 of 3");
 }
 
+TEST(Plugin, AnElementwiseOpRunsInChains) {
+  ASSERT_TRUE(LoadPlugin(Object("probe")).ok());
+  Model model = Parse(R"(
+      <ir_version: 10, opset_import: ["" : 24, "probe" : 1]>
+      g (float[N, 4] x) => (float[N, 4] y) {
+        a = Abs (x)
+        b = probe.Double (a)
+        y = Neg (b)
+      })");
+  SessionOptions options;
+  options.pipeline.page = false;
+  auto session = Session::Create(model.Clone(), options);
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_THAT((*session)->KernelReport(), HasSubstr("(pagefuse.Elementwise): tiles\n"));
+  const auto run = (*session)->Run({{"x", Tensor::Of<float>({1, 4}, {1, -2, 3, -4})}});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_THAT(Values((*run)[0]), ElementsAre(-2, -4, -6, -8));
+  // In a file the op is a function, and calls of it are nodes again.
+  ASSERT_TRUE(RunPipeline(model, options.pipeline).ok());
+  ASSERT_TRUE(RunPipeline(model, {.passes = ExportStage()}).ok());
+  ASSERT_EQ(model.functions.size(), 1u);
+  EXPECT_EQ(model.functions[0].name, "Double");
+}
+
 TEST(Plugin, AConditionOfItsOwnSaysWhyARuleDoesNotFire) {
   ASSERT_TRUE(LoadPlugin(Object("probe")).ok());
   Model model = Parse(R"(

@@ -22,6 +22,12 @@ static const char kText[] =
     "  y = Mul (taken, factor)\n"
     "}\n"
     "\n"
+    "# op: probe.Double\n"
+    "# types: T in float\n"
+    "# elementwise:\n"
+    "# in-place: y = x\n"
+    "Double (T[...] x) => (T[...] y) { y = Add (x, x) }\n"
+    "\n"
     "# Gathers of tables whose rows are whole vectors.\n"
     "# rule: probe-gather\n"
     "# where: divides(table, 4), rank(table) == 2, rank(rows) == 1\n"
@@ -139,6 +145,16 @@ static pf_status Run(void* user, const pf_host* host, const pf_node* node, void*
   return host->parallel_for(host, rows->dims[0], 1 << 20, Rows, &loop);
 }
 
+static pf_status Double(void* user, const pf_host* host, const pf_node* node, void* state) {
+  const float* x = host->input(node, 0)->data;
+  float* y = host->output(node, 0)->data;
+  int64_t count = 1;
+  (void)user;
+  for (int32_t i = 0; i < host->input(node, 0)->rank; ++i) count *= host->input(node, 0)->dims[i];
+  for (int64_t i = 0; i < count; ++i) y[i] = 2.0f * x[i];
+  return state == NULL ? PF_OK : host->error(host, PF_INTERNAL, "a state that nobody prepared");
+}
+
 static int32_t Divides(void* user, const pf_host* host, const pf_tensor* const* values,
                        int64_t number) {
   (void)user, (void)host;
@@ -170,10 +186,13 @@ static pf_status Register(const pf_host* host, pf_registrar* registrar) {
   if (registrar->add_text(registrar, kText) != PF_OK) return PF_INTERNAL;
   if (registrar->add_condition(registrar, &divides) != PF_OK) return PF_INTERNAL;
   if (registrar->add_kernel(registrar, "probe.Gather", &kernel) != PF_OK) return PF_INTERNAL;
+  const pf_kernel doubling = {
+      .size = sizeof(pf_kernel), .name = "doubling", .priority = 10, .run = Double};
+  if (registrar->add_kernel(registrar, "probe.Double", &doubling) != PF_OK) return PF_INTERNAL;
   kernel.name = "other";
   kernel.user = "other";
   kernel.priority = 30;
-  host->log(host, "registered %d kernels", 2);
+  host->log(host, "registered %d kernels", 3);
   return registrar->add_kernel(registrar, "probe.Gather", &kernel);
 }
 
