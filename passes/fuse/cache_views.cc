@@ -39,8 +39,8 @@ bool IsWrittenCache(const Value& value) {
     }
     if (IsChoiceBesideCache(*node)) return Rank(value) > 0;
     const bool passes = node->Is("Reshape") || node->Is("Squeeze") || node->Is("Unsqueeze") ||
-                        node->Is("Slice") || node->Is("Where") || node->Is("Transpose") ||
-                        node->Is("BitCast") || node->Is("Cast");
+                        node->Is("Slice") || node->Is("Where") || node->Is("Concat") ||
+                        node->Is("Transpose") || node->Is("BitCast") || node->Is("Cast");
     if (!passes || !node->input(0)) return false;
     const Value* next = node->Is("Where") ? node->input(1) : node->input(0);
     node = next->producer();

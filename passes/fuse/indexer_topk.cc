@@ -94,6 +94,7 @@ class TopKReader {
     }
     if (node && node->Is("PagedMqaLogits", "pagefuse")) return ReadPaged(*node, logits.at[0]);
     if (node && node->Is("Where")) return ReadMasked(logits, column);
+    if (node && node->Is("Add")) return ReadAdded(logits, column);
     return Refused("the scores are not hidden outside a range of columns");
   }
 
@@ -116,6 +117,19 @@ class TopKReader {
     const Element condition = reader_.Operand(logits, 0);
     PF_ASSIGN_OR_RETURN(const Conditions conditions, keeps ? reader_.ReadConditions(condition)
                                                            : reader_.ReadNegation(condition));
+    return SetBounds(conditions, column);
+  }
+
+  // Scores and a mask of 0 and the lowest.
+  absl::Status ReadAdded(const Element& logits, const AtomPtr& column) {
+    for (int side : {1, 0}) {
+      const auto seen = reader_.ReadHiding(reader_.Operand(logits, side));
+      if (seen.ok() && !seen->empty()) return SetBounds(*seen, column);
+    }
+    return Refused("what is added to the scores hides no range of columns");
+  }
+
+  absl::Status SetBounds(const Conditions& conditions, const AtomPtr& column) {
     site_.begin = IndexForm(0);
     site_.end = IndexForm(column->extent);
     const IndexForm n = IndexForm::Of(column);

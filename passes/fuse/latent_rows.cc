@@ -76,8 +76,16 @@ class GroupedRowReader {
   int64_t elements() const { return format_.elements(); }
 
  private:
+  // The bfloat16 that a float was.
+  Element Narrow(const Element& element) {
+    if (!element.From("Cast") || element.value->dtype() != DataType::kFloat) return element;
+    const Element inner = reader_.Operand(element, 0);
+    return inner.value->dtype() == DataType::kBfloat16 ? inner : element;
+  }
+
   // Codes times scales, rounded as the formats are read.
-  absl::Status ReadCoded(const Element& rounded, const AtomPtr& along) {
+  absl::Status ReadCoded(const Element& element, const AtomPtr& along) {
+    const Element rounded = Narrow(element);
     if (!rounded.From("Cast") || rounded.value->dtype() != DataType::kBfloat16) {
       return Refused("codes times scales are not rounded to bfloat16");
     }
@@ -189,7 +197,8 @@ class GroupedRowReader {
               offset.Times(Dim(format_.ScaleBytes()));
   }
 
-  absl::Status ReadPlain(const Element& plain, const AtomPtr& along) {
+  absl::Status ReadPlain(const Element& element, const AtomPtr& along) {
+    const Element plain = Narrow(element);
     const auto bytes = BytesOf(reader_, plain);
     const IndexForm expected =
         data_ + IndexForm(format_.PlainOffset()) + IndexForm::Of(along).Times(Dim(2));

@@ -142,7 +142,8 @@ class FuseIndexLogitsPass : public SitePass {
   std::vector<Node*> Places(const Graph& graph) const override {
     std::vector<Node*> nodes = NodesOf(graph);
     std::erase_if(nodes, [](const Node* node) {
-      const bool masks = node->Is("Where") || node->Is("Add");
+      const Node* last = node->Is("Transpose") ? node->input(0)->producer() : node;
+      const bool masks = last && (last->Is("Where") || last->Is("Add"));
       return !masks || node->output(0)->dtype() != DataType::kFloat;
     });
     return nodes;

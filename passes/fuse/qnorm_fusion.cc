@@ -33,6 +33,10 @@ std::vector<QNormCache> QNormCaches(const FusionSearch& search, Value* output) {
             {"fp8_ue8m0", StrCat("[-1, ", width, "]"), size, UnitsOf(cache, width), size});
       }
     }
+    if (BackDim(cache, 1) == kElements) {
+      const RowCache rows = ReadRowCache(cache);
+      caches.push_back({"fp8", rows.dims, 0, rows.blocks, rows.block_size});
+    }
     return caches;
   }
   if (BackDim(cache, 1) != kElements) return caches;

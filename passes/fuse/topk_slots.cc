@@ -65,14 +65,7 @@ class SlotReader {
     for (const auto& [key, term] : slot.terms()) {
       const AtomPtr& atom = term.first;
       if (atom->kind != Kind::kLoad || atom->args.size() != 2) continue;
-      const AtomPtr column = atom->args[1].atom();
-      if (!column || column->kind != Kind::kDiv) continue;
-      const AtomPtr chosen = column->args[0].atom();
-      if (!chosen || chosen->kind != Kind::kLoad) continue;
-      site_.table = atom;
-      site_.chosen = chosen;
-      site_.request = atom->args[0];
-      site_.block_size = column->divisor.constant().value_or(0);
+      TakeEntry(atom);
     }
     if (!site_.table || site_.block_size < 1) {
       return absl::NotFoundError("no table is read by a quotient of positions");
@@ -82,6 +75,26 @@ class SlotReader {
         IndexForm::Of(site_.table).Times(size) + DivMod(IndexForm::Of(site_.chosen), size).second;
     if (expected.Key() == slot.Key()) return absl::OkStatus();
     return Refused(StrCat("slots are ", slot.Key(), ", expected ", expected.Key()));
+  }
+
+  // table[request, v / size], or the entry of the flat table at request * width + v / size: a position
+  // beyond the table has no slot.
+  void TakeEntry(const AtomPtr& entry) {
+    IndexForm request = entry->args[0];
+    AtomPtr column = entry->args[1].atom();
+    const auto& shape = entry->tensor->shape();
+    if (column && column->kind == Kind::kMod && shape &&
+        ProvablyEqual(column->divisor, shape->back(0))) {
+      request = request - DivMod(column->args[0], column->divisor).first;
+      column = column->args[0].atom();
+    }
+    if (!column || column->kind != Kind::kDiv) return;
+    const AtomPtr chosen = column->args[0].atom();
+    if (!chosen || chosen->kind != Kind::kLoad) return;
+    site_.table = entry;
+    site_.chosen = chosen;
+    site_.request = request;
+    site_.block_size = column->divisor.constant().value_or(0);
   }
 
   absl::Status ReadValid() {
@@ -113,7 +126,9 @@ class SlotReader {
 Value* CountOf(ElementReader& reader, const SlotSite& site, const Graph& graph) {
   const AtomPtr counted = MakeAxis("n0", site.rank->extent);
   for (const auto& node : graph.nodes()) {
-    if (!node->Is("ReduceSum") || IntOr(*node, "keepdims", 1) != 0) continue;
+    // In floats, and cast.
+    const Node* sum = node->Is("Cast") ? node->input(0)->producer() : node.get();
+    if (!sum || !sum->Is("ReduceSum") || IntOr(*sum, "keepdims", 1) != 0) continue;
     Value* output = node->output(0);
     const auto& shape = output->shape();
     if (IsFloatingPoint(output->dtype()) || !shape || shape->rank() != 1) continue;

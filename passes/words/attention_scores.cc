@@ -78,7 +78,7 @@ class ScoreReader {
   absl::Status ReadWhere(const Element& scores) {
     const auto chosen = reader_.Number(reader_.Operand(scores, 1));
     const auto other = reader_.Number(reader_.Operand(scores, 2));
-    if (!(other && HidesScore(*other)) && !(chosen && HidesScore(*chosen))) {
+    if (!(other && reader_.Hides(*other)) && !(chosen && reader_.Hides(*chosen))) {
       return RefusedElement(scores, "chooses between scores and a number that hides nothing");
     }
     const bool keeps = other.has_value();

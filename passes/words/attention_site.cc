@@ -239,6 +239,7 @@ std::vector<Node*> AttentionNodes(const Graph& graph) {
 
 absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output,
                                             const AxisSplits& split) {
+  reader.HideFrom(kLowBesideSoftmax);
   return SiteReader(reader, output).Read(split);
 }
 

@@ -49,13 +49,20 @@ bool IsRotation(const Value* value) {
          IsGiven(*value);
 }
 
-// Products with a constant or a rotation mix the elements of a token.
+// Numbers that are conditions: rows of a product with them are picked.
+bool IsTruths(const Value* value) {
+  const Node* node = value->producer();
+  return node &&
+         (node->Is("OneHot") || (node->Is("Cast") && node->input(0)->dtype() == DataType::kBool));
+}
+
+// Products with a constant, a rotation or a choice mix the elements of a token.
 bool IsProductOfRows(const Node& node) {
   const bool product = node.Is("MatMul") || node.Is("Gemm") || node.Is("Einsum") ||
                        node.Is("FusedMatMul", "com.microsoft");
   if (!product) return false;
   return std::any_of(node.inputs().begin(), node.inputs().end(), [](const Value* input) {
-    return IsSmallConstant(input) || IsRotation(input);
+    return IsSmallConstant(input) || IsRotation(input) || IsTruths(input);
   });
 }
 

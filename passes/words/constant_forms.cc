@@ -41,16 +41,17 @@ std::optional<IndexForm> AffineConstant(const Tensor& tensor, const std::vector<
   return form;
 }
 
-// `tensor[i] = c + i / d`, rounded down, or `c + i mod d`.
+// `tensor[i] = c + k (i / d)`, rounded down, or `c + k (i mod d)`.
 std::optional<IndexForm> DigitConstant(const Tensor& tensor, const std::vector<IndexForm>& at) {
   if (tensor.rank() != 1 || at.size() != 1 || !IsInteger(tensor.dtype())) return std::nullopt;
   const auto numbers = IntegerValues(tensor);
   if (!numbers.ok() || numbers->empty()) return std::nullopt;
   const int64_t first = numbers->front();
   const auto count = static_cast<int64_t>(numbers->size());
+  int64_t factor = 1;
   const auto all = [&](const auto& digit) {
     for (int64_t i = 0; i < count; ++i) {
-      if ((*numbers)[i] != first + digit(i)) return false;
+      if ((*numbers)[i] != first + factor * digit(i)) return false;
     }
     return true;
   };
@@ -58,11 +59,12 @@ std::optional<IndexForm> DigitConstant(const Tensor& tensor, const std::vector<I
   int64_t step = 1, period = 1;
   while (step < count && (*numbers)[step] == first) ++step;
   while (period < count && (*numbers)[period] != first) ++period;
+  if (step < count) factor = (*numbers)[step] - first;
   if (all([step](int64_t i) { return i / step; })) {
-    return DivMod(at[0], Dim(step)).first + IndexForm(first);
+    return DivMod(at[0], Dim(step)).first.Times(Dim(factor)) + IndexForm(first);
   }
   if (all([period](int64_t i) { return i % period; })) {
-    return DivMod(at[0], Dim(period)).second + IndexForm(first);
+    return DivMod(at[0], Dim(period)).second.Times(Dim(factor)) + IndexForm(first);
   }
   return std::nullopt;
 }

@@ -28,6 +28,8 @@ struct Element {
 // True where every form is not negative.
 using Conditions = std::vector<IndexForm>;
 
+inline constexpr double kLowScore = -1e30;
+
 // Reads elements of one graph. Keeps what it went through.
 class ElementReader {
  public:
@@ -51,6 +53,10 @@ class ElementReader {
   IndexForm ReadAt(const IndexForm& form, const AtomPtr& axis, const IndexForm& place);
   // What holds wherever the following readings are looked at: their choices and limits follow it.
   void Assume(const Conditions& conditions);
+  // What is added to scores hides them from here on: by default what is as low as a lowest float.
+  // Beside a softmax what exp makes nothing of is enough.
+  void HideFrom(double low) { low_ = low; }
+  bool Hides(double value) const { return value <= low_; }
   // A bool element as a conjunction of inequalities.
   absl::StatusOr<Conditions> ReadConditions(const Element& element);
   // Where it is false.
@@ -107,9 +113,13 @@ class ElementReader {
   int num_axes_ = 0;
   int depth_ = 0;  // of counted axes
   absl::flat_hash_set<std::string> assumed_;
+  double low_ = kLowScore;
 };
 
-// A score that much below others has no part in a softmax.
-inline bool HidesScore(double value) { return value <= -1e30; }
+// A score that much below others has no part in a softmax, nor among the best.
+inline bool HidesScore(double value) { return value <= kLowScore; }
+// In a softmax it has none either that exporters write less low: -1e9, or -1e4 as GPT-2 and BERT have
+// it; e^-104 is 0 in float.
+inline constexpr double kLowBesideSoftmax = -1e4;
 
 }  // namespace pagefuse

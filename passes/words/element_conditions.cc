@@ -63,7 +63,7 @@ std::optional<absl::StatusOr<Conditions>> HidingOfProduct(ElementReader& reader,
   for (int side : {0, 1}) {
     const auto factor = reader.Number(reader.Operand(product, side));
     const Element less = reader.Operand(product, 1 - side);
-    if (!factor || !HidesScore(-*factor)) continue;
+    if (!factor || !reader.Hides(-*factor)) continue;
     const bool one_less = (less.From("Sub") && reader.Number(reader.Operand(less, 1)) == 1.0) ||
                           (less.From("Add") && reader.Number(reader.Operand(less, 1)) == -1.0);
     if (one_less) return reader.ReadConditions(reader.Operand(less, 0));
@@ -71,7 +71,7 @@ std::optional<absl::StatusOr<Conditions>> HidingOfProduct(ElementReader& reader,
   for (int side : {0, 1}) {
     const auto factor = reader.Number(reader.Operand(product, side));
     const Element hidden = reader.Operand(product, 1 - side);
-    if (!factor || !HidesScore(*factor)) continue;
+    if (!factor || !reader.Hides(*factor)) continue;
     if (hidden.From("Sub") && reader.Number(reader.Operand(hidden, 0)).value_or(0) == 1) {
       return reader.ReadConditions(reader.Operand(hidden, 1));
     }
@@ -218,12 +218,12 @@ absl::StatusOr<Conditions> ElementReader::ReadHiding(const Element& unresolved) 
   if (node->Is("Where")) {
     const auto chosen = Number(Operand(element, 1));
     const auto other = Number(Operand(element, 2));
-    if (other && HidesScore(*other)) {
+    if (other && Hides(*other)) {
       PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
       PF_ASSIGN_OR_RETURN(const Conditions b, ReadHiding(Operand(element, 1)));
       return Both(a, b);
     }
-    if (chosen && HidesScore(*chosen)) {
+    if (chosen && Hides(*chosen)) {
       PF_ASSIGN_OR_RETURN(const Conditions a, ReadNegation(Operand(element, 0)));
       PF_ASSIGN_OR_RETURN(const Conditions b, ReadHiding(Operand(element, 2)));
       return Both(a, b);
@@ -233,7 +233,7 @@ absl::StatusOr<Conditions> ElementReader::ReadHiding(const Element& unresolved) 
   // Nothing above or below a diagonal, and what hides all on its other side.
   if (node->Is("Trilu") && element.at.size() >= 2) {
     const auto low = Number(Operand(element, 0));
-    if (low && HidesScore(*low)) return Conditions{Negated(KeptByTrilu(*this, element))};
+    if (low && Hides(*low)) return Conditions{Negated(KeptByTrilu(*this, element))};
   }
   // log 1 = 0, log 0 is the lowest.
   if (node->Is("Log") && Operand(element, 0).From("Cast")) {

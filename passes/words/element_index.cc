@@ -97,6 +97,9 @@ bool ElementReader::Assumed(const Conditions& conditions) const {
 IndexForm ElementReader::Greater(const IndexForm& a, const IndexForm& b) const {
   if (Assumed({a - b})) return a;
   if (Assumed({b - a})) return b;
+  // The quotient of what is not negative is not.
+  const AtomPtr quotient = (a - b).atom();
+  if (quotient && quotient->kind == IndexAtom::Kind::kDiv && Assumed({quotient->args[0]})) return a;
   return MaxOf(a, b);
 }
 
