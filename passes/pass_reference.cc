@@ -13,7 +13,7 @@ std::string PassReference() {
       "# Passes\n\n"
       "Generated from the passes in `passes/`; do not edit. Written anew by "
       "`PAGEFUSE_UPDATE_DOCS=1 build/release/passes_test`.\n\n"
-      "The pipeline, in order (tidying passes run again between stages); from `expand-elementwise` on, "
+      "The pipeline, in order (tidying passes run again between stages); from `byte-caches` on, "
       "what runs when ONNX is written:\n\n"
       "| pass | what it does |\n|---|---|\n";
   std::string rules;

@@ -50,6 +50,8 @@ std::vector<std::unique_ptr<Pass>> PassesOf(Stages stages) {
   add(RaiseOpset());
   // Attention and embedding that ONNX Runtime's tools fused, in standard ops again.
   add(WriteOutMicrosoftOps());
+  // Attention with sinks of a graph that was fused before.
+  add(WriteOutSinkAttention());
   // Rows cut out of constant tables, one for each token, are gathered by place: before sizes are
   // read from inputs, since until then nothing is known of the length of what they meet.
   add(ConstantFolding());

@@ -17,6 +17,7 @@ inline constexpr int64_t kCanonicalOpset = 24;
 std::unique_ptr<Pass> InlineFunctions();
 std::unique_ptr<Pass> RaiseOpset();
 std::unique_ptr<Pass> WriteOutMicrosoftOps();
+std::unique_ptr<Pass> WriteOutSinkAttention();
 std::unique_ptr<Pass> ConstantFolding();
 std::unique_ptr<Pass> ConstantViews();
 std::unique_ptr<Pass> GatherCutRows();

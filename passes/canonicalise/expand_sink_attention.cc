@@ -1,0 +1,83 @@
+// expand-sink-attention: pagefuse.SinkAttention, which a graph has that was fused without pages before, is
+// written out again, so that paging finds its softmax. Keys and values that heads share are repeated as
+// exporters repeat them:
+//
+//   y = pagefuse.SinkAttention (q [B, H, ..], k [B, G, T, D], v, mask, sinks)
+//     =>  .. (q, Reshape (Expand (Unsqueeze (k, 2))) [B, H, T, D], ..)
+#include <string>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/canonicalise/write_out.h"
+#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_edit.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr int kQuery = 0, kKey = 1, kValue = 2;
+
+// [B, H, T, D] of the heads [B, G, T, D], each H / G times; null if sizes are not known.
+Value* RepeatedHeads(Graph& graph, Node* node, Value* heads) {
+  const auto& shape = heads->shape();
+  const auto& wanted = node->input(kQuery)->shape();
+  if (!shape || !wanted) return nullptr;
+  const auto groups = (*shape)[1].constant(), all = (*wanted)[1].constant();
+  const auto size = (*shape)[3].constant();
+  if (!groups || !all || !size || *groups == 0 || *all % *groups != 0) return nullptr;
+  if (*groups == *all) return heads;
+  GraphBuilder builder(graph, node, heads->name());
+  Value* beside = builder.Add("Unsqueeze", {heads, builder.Ints({2})});
+  Value* each = builder.Add("Expand", {beside, builder.Ints({1, 1, *all / *groups, 1, 1})});
+  Value* repeated = builder.Add("Reshape", {each, builder.Ints({0, *all, -1, *size})});
+  repeated->set_dtype(heads->dtype());
+  repeated->set_shape(Shape{(*shape)[0], Dim(*all), (*shape)[2], Dim(*size)});
+  return repeated;
+}
+
+class ExpandSinkAttention : public Pass {
+ public:
+  std::string_view name() const override { return "expand-sink-attention"; }
+  std::string_view description() const override {
+    return "Puts the nodes of attention with sinks back.";
+  }
+
+  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
+    bool changed = false;
+    for (Node* node : NodesOf(*model.graph)) {
+      if (!node->Is("SinkAttention", "pagefuse")) continue;
+      const OpDef* op = FindOpDef(*node, model.opset_imports);
+      const std::string at = NodeLabel(*node);
+      const absl::Status done = op ? Expand(*model.graph, node, *op, context.contents)
+                                   : absl::FailedPreconditionError("its version is not known");
+      if (!done.ok()) {
+        context.AddMiss(name(), at, std::string(StdView(done.message())));
+        continue;
+      }
+      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
+      changed = true;
+    }
+    return changed;
+  }
+
+ private:
+  static absl::Status Expand(Graph& graph, Node* node, const OpDef& op,
+                             SymbolicContents& contents) {
+    Value* key = node->input(kKey);
+    Value* value = node->input(kValue);
+    Value* keys = RepeatedHeads(graph, node, key);
+    Value* values = value == key ? keys : RepeatedHeads(graph, node, value);
+    if (!keys || !values) return absl::FailedPreconditionError("its heads are not known");
+    node->SetInput(kKey, keys);
+    node->SetInput(kValue, values);
+    return WriteOut(node, op, contents);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Pass> WriteOutSinkAttention() { return std::make_unique<ExpandSinkAttention>(); }
+
+}  // namespace pagefuse
