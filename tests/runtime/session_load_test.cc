@@ -224,7 +224,8 @@ TEST(SessionLoad, AFileOfWeightsThatBecameShorterStopsRuns) {
 
 // An op whose definition gives twice as many elements as its inference says.
 TEST(SessionLoad, ADecompositionThatIsNotWhatWasInferredIsAnError) {
-  ASSERT_TRUE(OpRegistry::Global()
+  OpRegistry registry = OpRegistry::Global();
+  ASSERT_TRUE(registry
                   .Add(OpDef("load_test", "Doubled", 1)
                            .Input("x", "T")
                            .Output("y", "T")
@@ -235,6 +236,7 @@ TEST(SessionLoad, ADecompositionThatIsNotWhatWasInferredIsAnError) {
                            })
                            .Decomposition("Doubled (x) => (y) { y = Concat <axis = 0> (x, x) }"))
                   .ok());
+  const ScopedOpRegistry scope(registry);
   const std::string expected =
       "node \"y\" (load_test.Doubled): output 0 of its decomposition: expected float[2] as "
       "inferred, "
