@@ -24,13 +24,17 @@ using pagefuse::Node;
 using pagefuse::PassContext;
 using pagefuse::Value;
 
-// x * x for Pow (x, 2), as a rule.
-std::unique_ptr<pagefuse::Pass> SquaresAreProducts() {
-  pagefuse::Rule rule("app-square", "Squares are products");
-  rule.MatchText("(x) => (y) { two = Constant <value_float: float = 2.0> ()  y = Pow (x, two) }")
-      .Where("float(x)")
-      .ReplaceWith("(x) => (y) { y = Mul (x, x) }");
-  return pagefuse::MakeRulePass("app-squares", "Writes squares as products.", {rule});
+// Products with reciprocal roots are quotients, as a rule.
+std::unique_ptr<pagefuse::Pass> QuotientsByRoots() {
+  pagefuse::Rule rule("app-quotient", "Products with reciprocal roots are quotients");
+  rule.MatchText(R"((x, square) => (y) {
+          root = Sqrt (square)
+          inverse = Reciprocal (root)
+          y = Mul (x, inverse)
+        })")
+      .Where("float(x), rank(x) == rank(square)")
+      .ReplaceWith("(x, square) => (y) { root = Sqrt (square)  y = Div (x, root) }");
+  return pagefuse::MakeRulePass("app-quotients", "Writes quotients by roots as such.", {rule});
 }
 
 // Tanh (x) as 2 * Sigmoid (2 * x) - 1, node by node.
@@ -58,7 +62,7 @@ absl::Status Run(const std::string& path) {
   Model before = model->Clone();
   std::vector<std::unique_ptr<pagefuse::Pass>> passes;
   passes.push_back(*pagefuse::FindPass("constant-folding"));
-  passes.push_back(SquaresAreProducts());
+  passes.push_back(QuotientsByRoots());
   passes.push_back(std::make_unique<TanhBySigmoid>());
   for (const auto& pass : passes) {
     PassContext context;
