@@ -2,6 +2,7 @@
 include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/pagefuse)
 install(EXPORT pagefuse-targets NAMESPACE pagefuse:: DESTINATION ${config_dir})
+install(EXPORT pagefuse-plugin-api-targets NAMESPACE pagefuse:: DESTINATION ${config_dir})
 set(executable ${CMAKE_INSTALL_BINDIR}/pagefuse)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/pagefuse-config.cmake.in
                               ${PROJECT_BINARY_DIR}/pagefuse-config.cmake

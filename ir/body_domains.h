@@ -23,6 +23,10 @@ inline constexpr std::string_view kWrittenFromOpset = "pagefuse.written_from_ops
 // Metadata: names of values, a line each, that are float8 and are declared as bytes.
 inline constexpr std::string_view kFloat8Values = "pagefuse.float8_values";
 
+// Metadata: other domains, those of plug-ins, whose ops have bodies in the file, a line each. Who has
+// the plug-in restores their calls (passes/export/export.h); for others the functions stay.
+inline constexpr std::string_view kBodyDomains = "pagefuse.body_domains";
+
 inline constexpr std::string_view kFusedDomain = "pagefuse";
 inline constexpr std::string_view kNewerOpsDomain = "pagefuse.onnx";
 

@@ -1,5 +1,6 @@
 #include "pagefuse/ops/body_inference.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -68,14 +69,20 @@ class OwnNames {
   std::map<std::string, std::string> names_;
 };
 
+int IndexOf(const std::vector<std::string>& names, const std::string& name) {
+  const auto it = std::find(names.begin(), names.end(), name);
+  return it == names.end() ? -1 : static_cast<int>(it - names.begin());
+}
+
 // The body with what is known of the call's inputs.
 Model BodyFor(const OpBody& body, const ShapeContext& c, SymbolicContents& contents) {
+  const Function& function = body.FormOf(c.node()).function;
   Model model;
-  model.opset_imports = body.function.opset_imports;
-  model.graph = InstantiateBody(body.function, c.node());
-  for (int i = 0; i < c.num_inputs(); ++i) {
-    if (!c.has_input(i)) continue;
-    Value* formal = model.graph->inputs()[static_cast<size_t>(i)];
+  model.opset_imports = function.opset_imports;
+  model.graph = InstantiateBody(function, c.node());
+  for (Value* formal : model.graph->inputs()) {
+    const int i = IndexOf(body.inputs, formal->name());
+    if (i < 0 || !c.has_input(i)) continue;
     formal->set_dtype(c.input_type(i));
     if (c.input_shape(i) != nullptr) formal->set_shape(*c.input_shape(i));
     if (auto value = c.input_value(i)) contents[formal] = *std::move(value);
@@ -108,6 +115,14 @@ absl::Status MergeOutput(const Value& from, int i, OwnNames& names, ShapeContext
 
 }  // namespace
 
+const OpBody::Form& OpBody::FormOf(const Node& call) const {
+  const auto fits = std::find_if(forms.begin(), forms.end() - 1, [&call](const Form& form) {
+    return std::all_of(form.without.begin(), form.without.end(),
+                       [&call](int input) { return call.input(input) == nullptr; });
+  });
+  return *fits;
+}
+
 absl::Status InferByBody(const OpBody& body, ShapeContext& c) {
   if (!IsOpen(body, c)) return absl::OkStatus();
   SymbolicContents contents;
@@ -115,10 +130,10 @@ absl::Status InferByBody(const OpBody& body, ShapeContext& c) {
   const absl::Status status = InferShapes(model, &contents);
   if (!status.ok()) return c.Error(StrCat("in its body: ", StdView(status.message())));
   OwnNames names(c);
-  for (int i = 0; i < c.num_outputs(); ++i) {
-    if (!c.has_output(i)) continue;
-    const Value& output = *model.graph->outputs()[static_cast<size_t>(i)];
-    PF_RETURN_IF_ERROR(MergeOutput(output, i, names, c));
+  for (const Value* output : model.graph->outputs()) {
+    const int i = IndexOf(body.outputs, output->name());
+    if (i < 0 || !c.has_output(i)) continue;
+    PF_RETURN_IF_ERROR(MergeOutput(*output, i, names, c));
   }
   return absl::OkStatus();
 }

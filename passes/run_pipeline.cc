@@ -89,7 +89,10 @@ class Runner {
       }
       for (std::unique_ptr<Pass>& pass : of_rules) passes.push_back(std::move(pass));
     }
-    if (!has_rules) PlaceRules(rules_, passes);
+    if (has_rules) return passes;
+    std::vector<PlacedPass> of_files = rules_;
+    std::erase_if(of_files, [](const PlacedPass& placed) { return !placed.plugin.empty(); });
+    PlaceRules(of_files, passes);
     return passes;
   }
 
@@ -199,6 +202,12 @@ class Runner {
     // PAGEFUSE names another program than that of the path.
     command << "#!/bin/sh\nexec \"${PAGEFUSE:-pagefuse}\" opt --passes=" << pass.name()
             << (options_.verify ? " --verify" : "");
+    for (const RuleFile& file : options_.rules) command << " --rules " << ShellWord(file.path);
+    std::set<std::string> plugins;
+    for (const PlacedPass& placed : rules_) plugins.insert(placed.plugin);
+    for (const std::string& path : plugins) {
+      if (!path.empty()) command << " --plugin " << ShellWord(path);
+    }
     for (const auto& [name, value] : options_.options) {
       command << " --option " << ShellWord(StrCat(name, "=", value));
     }

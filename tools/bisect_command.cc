@@ -17,6 +17,7 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/passes/authoring/bisect.h"
 #include "pagefuse/passes/authoring/reduce.h"
+#include "pagefuse/plugin/load_plugin.h"
 
 namespace pagefuse::tools {
 namespace {
@@ -82,14 +83,22 @@ std::string OptionsLine(const PipelineOptions& options) {
   return texts.empty() ? "" : StrCat("# options: ", absl::StrJoin(texts, ", "), "\n");
 }
 
+// A path as the user wrote it, links in it or not, as seen from the folder.
+std::string Beside(const std::string& folder, const std::string& path) {
+  return fs::absolute(path)
+      .lexically_normal()
+      .lexically_relative(fs::absolute(folder).lexically_normal())
+      .string();
+}
+
 std::string CaseText(const Rewrite& bad, const PipelineOptions& options, const std::string& folder,
                      const Model& model) {
   std::string text = StrCat("# ", RewriteName(bad), ".\n# run: ", bad.pass, "\n");
   for (const RuleFile& file : options.rules) {
-    // As the user wrote it, links in it or not.
-    const fs::path rules = fs::absolute(file.path).lexically_normal();
-    StrAppend(&text, "# rules: ",
-              rules.lexically_relative(fs::absolute(folder).lexically_normal()).string(), "\n");
+    StrAppend(&text, "# rules: ", Beside(folder, file.path), "\n");
+  }
+  for (const Plugin& plugin : LoadedPlugins()) {
+    StrAppend(&text, "# plugin: ", Beside(folder, plugin.path), "\n");
   }
   return StrCat(text, OptionsLine(options), PrintModel(model, {.max_elements = -1}),
                 "# ---- after: unchanged\n");

@@ -10,17 +10,26 @@
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/explain/near_misses.h"
+#include "pagefuse/passes/export/export.h"
 
 namespace pagefuse::tools {
+namespace {
 
-absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& options) {
-  if (path != "-") return LoadModel(path, options);
+absl::StatusOr<Model> ReadStandardInput() {
   const std::string bytes((std::istreambuf_iterator<char>(std::cin)),
                           std::istreambuf_iterator<char>());
   absl::StatusOr<Model> model = ReadModelBytes(bytes, {});
   if (model.ok()) return model;
   return absl::Status(model.status().code(),
                       StrCat("standard input: ", StdView(model.status().message())));
+}
+
+}  // namespace
+
+absl::StatusOr<Model> ReadModel(const std::string& path, const LoadOptions& options) {
+  absl::StatusOr<Model> model = path == "-" ? ReadStandardInput() : LoadModel(path, options);
+  if (model.ok()) RestorePluginCalls(*model);
+  return model;
 }
 
 void AddSessionFlags(Command command, SessionFlags& flags) {

@@ -10,6 +10,7 @@
 #include "tools/command.h"
 #include "tools/output.h"
 #include "tools/paging_check.h"
+#include "tools/plugins.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
@@ -76,15 +77,18 @@ absl::StatusOr<bool> Update(const std::string& path, const CaseResult& result) {
 }
 
 absl::StatusOr<int> Run(const Flags& flags) {
+  const ExpectHooks hooks = {
+      .compare_paged = ComparePaged,
+      .load_plugin = [](const std::string& path) { return LoadPlugins({path}); }};
   std::vector<Ran> ran;
   int failed = 0;
   for (const std::string& path : flags.paths) {
     PF_ASSIGN_OR_RETURN(const std::vector<std::string> files, FindExpectations(path));
     for (const std::string& file : files) {
-      CaseResult result = RunExpectFile(file, ComparePaged);
+      CaseResult result = RunExpectFile(file, hooks);
       if (flags.update) {
         PF_ASSIGN_OR_RETURN(const bool updated, Update(file, result));
-        if (updated) result = RunExpectFile(file, ComparePaged);
+        if (updated) result = RunExpectFile(file, hooks);
       }
       ran.push_back({file, std::move(result.failures)});
       failed += ran.back().failures.empty() ? 0 : 1;

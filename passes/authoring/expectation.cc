@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string>& Keys() {
   static const auto* keys = new std::vector<std::string>{
-      "model",      "options",     "page",         "rules",   "run",  "expect",
-      "expect-not", "expect-node", "expect-input", "numbers", "nodes"};
+      "model",  "options",    "page",        "rules",        "plugin",  "run",
+      "expect", "expect-not", "expect-node", "expect-input", "numbers", "nodes"};
   return *keys;
 }
 
@@ -87,6 +87,8 @@ class Reader {
       out_.options.page = value != "no";
     } else if (key == "rules") {
       return ReadRules(value);
+    } else if (key == "plugin") {
+      out_.plugins.push_back((folder_ / value).string());
     } else if (key == "run") {
       for (absl::string_view name : absl::StrSplit(value, ',')) {
         out_.options.passes.push_back(Trim(name));

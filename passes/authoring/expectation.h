@@ -24,6 +24,7 @@ namespace pagefuse {
 //   # options: kv_cache=none             (optional)
 //   # page: no                           (optional: stages canonicalise, recognise and fuse only)
 //   # rules: mine.rules.txt              (optional, beside the file)
+//   # plugin: acme.txt                   (optional, beside the file)
 //   # expect: pagefuse.PagedAttention x6, pagefuse.GatedLinear     (without a count: at least one)
 //   # expect-not: Softmax, Concat
 //   # expect-node: pagefuse.PagedAttention <sliding_window = 16> x5
@@ -49,6 +50,7 @@ struct Expectation {
   std::vector<std::string> lines;
   std::string model;  // empty: the text of the file
   PipelineOptions options;
+  std::vector<std::string> plugins;  // paths, loaded before it runs (RunExpectFile)
   std::vector<Op> ops, nodes;
   std::vector<std::string> absent;
   std::vector<Input> inputs;
@@ -74,7 +76,14 @@ CaseResult RunExpectation(const Expectation& expectation, const PagedComparison&
 // NotFound if there are none.
 absl::StatusOr<std::vector<std::string>> FindExpectations(const std::string& path);
 
+// What the layers above do for a file.
+struct ExpectHooks {
+  PagedComparison compare_paged;
+  // Loads a plug-in that a file names. What it adds is there for files behind it too.
+  std::function<absl::Status(const std::string& path)> load_plugin;
+};
+
 // Runs one file of either kind.
-CaseResult RunExpectFile(const std::string& path, const PagedComparison& compare_paged);
+CaseResult RunExpectFile(const std::string& path, const ExpectHooks& hooks);
 
 }  // namespace pagefuse

@@ -55,15 +55,95 @@ bool IsTaken(std::string_view domain) {
          domain.starts_with("pagefuse.") || domain == "ai.onnx" || domain.starts_with("ai.onnx.");
 }
 
-// The function under an op, with the imports that it means.
-absl::StatusOr<Function> ReadFunction(const OpParts& parts, const TextHead& head,
-                                      const PlaceError& error) {
-  absl::StatusOr<Function> function = ParsePlainFunction(head.plain);
-  if (!function.ok()) {
-    return ParserError(StdView(function.status().message()), parts.text, 0, error);
+// One of an op's functions.
+struct Form {
+  std::vector<int> without;  // inputs
+  Function function;
+  std::string plain;      // what the text parser reads
+  std::string_view text;  // as it stands in the file
+};
+
+// What stands under an op: its ports, and its functions, the main one last.
+struct Bodies {
+  TextHead head;
+  std::vector<Form> forms;
+};
+
+absl::StatusOr<Function> ParseFunctionAt(const std::string& plain, std::string_view text,
+                                         const PlaceError& error) {
+  absl::StatusOr<Function> function = ParsePlainFunction(plain);
+  if (function.ok()) return function;
+  return ParserError(StdView(function.status().message()), text, plain.size() - text.size(), error);
+}
+
+// What a further function of the op means by the names of domains, on the line that it starts in.
+std::string HeaderOf(const Function& main) {
+  std::string imports;
+  for (const auto& [domain, version] : main.opset_imports) {
+    StrAppend(&imports, imports.empty() ? "" : ", ", "\"", domain, "\" : ", version);
   }
-  function->opset_imports.emplace("", kNewestOpset);
-  return function;
+  return StrCat("<domain: \"", main.domain, "\", opset_import: [", imports, "]> ", main.name, " ");
+}
+
+class BodiesReader {
+ public:
+  BodiesReader(const OpParts& parts, const PlaceError& error) : parts_(parts), error_(error) {}
+
+  absl::StatusOr<Bodies> Read() {
+    PF_ASSIGN_OR_RETURN(bodies_.head, ReadHead(parts_.text, error_));
+    Form main{.without = {}, .function = {}, .plain = bodies_.head.plain, .text = parts_.text};
+    PF_ASSIGN_OR_RETURN(main.function, ParseFunctionAt(main.plain, main.text, error_));
+    main.function.opset_imports.emplace("", kNewestOpset);
+    for (const RuleSection& section : parts_.sections) {
+      PF_ASSIGN_OR_RETURN(bodies_.forms.emplace_back(), ReadForm(section, main.function));
+    }
+    bodies_.forms.push_back(std::move(main));
+    return std::move(bodies_);
+  }
+
+ private:
+  // `# ---- without: bias`
+  absl::StatusOr<Form> ReadForm(const RuleSection& section, const Function& main) const {
+    Form form{.without = {}, .function = {}, .plain = {}, .text = section.text};
+    for (const std::string_view name : Split(section.name, ',')) {
+      const int input = IndexOf(bodies_.head.inputs, name);
+      if (input < 0 || !bodies_.head.inputs[static_cast<size_t>(input)].is_optional) {
+        return error_(section.name, StrCat("there is no optional input \"", name, "\""));
+      }
+      form.without.push_back(input);
+    }
+    form.plain = StrCat(HeaderOf(main), section.text);
+    PF_ASSIGN_OR_RETURN(form.function, ParseFunctionAt(form.plain, form.text, error_));
+    form.function.defaults = main.defaults;
+    PF_RETURN_IF_ERROR(CheckPorts(form));
+    return form;
+  }
+
+  absl::Status CheckPorts(const Form& form) const {
+    const Graph& body = *form.function.body;
+    for (const Value* input : body.inputs()) {
+      const int port = IndexOf(bodies_.head.inputs, input->name());
+      const bool left_out =
+          std::find(form.without.begin(), form.without.end(), port) != form.without.end();
+      if (port >= 0 && !left_out) continue;
+      return error_(form.text, StrCat("\"", input->name(), "\" is ",
+                                      left_out ? "left out" : "no input of the op"));
+    }
+    bool all = body.outputs().size() == bodies_.head.outputs.size();
+    for (const Value* output : body.outputs()) {
+      all = all && IndexOf(bodies_.head.outputs, output->name()) >= 0;
+    }
+    return all ? absl::OkStatus() : error_(form.text, "expected the outputs of the op");
+  }
+
+  const OpParts& parts_;
+  const PlaceError& error_;
+  Bodies bodies_;
+};
+
+bool LeavesOut(const Form& form, const Node& call) {
+  return std::all_of(form.without.begin(), form.without.end(),
+                     [&call](int input) { return call.input(input) == nullptr; });
 }
 
 // One op of a file.
@@ -72,17 +152,16 @@ class Builder {
   Builder(const OpParts& parts, const PlaceError& error) : parts_(parts), error_(error) {}
 
   absl::StatusOr<TextOp> Build() {
-    PF_ASSIGN_OR_RETURN(head_, ReadHead(parts_.text, error_));
-    PF_ASSIGN_OR_RETURN(Function function, ReadFunction(parts_, head_, error_));
+    PF_ASSIGN_OR_RETURN(Bodies bodies, BodiesReader(parts_, error_).Read());
+    head_ = std::move(bodies.head);
+    const Function& function = bodies.forms.back().function;
     PF_ASSIGN_OR_RETURN(const std::string domain, Domain(function));
     TextOp op{.def = OpDef(domain, function.name, /*since=*/1)};
-    op.def.Doc(parts_.doc).Decomposition(head_.plain);
+    op.def.Doc(parts_.doc);
     PF_RETURN_IF_ERROR(AddKeys(op));
     PF_RETURN_IF_ERROR(AddPorts(op.def));
     PF_RETURN_IF_ERROR(AddAttributes(function, op.def));
-    OpBody body{.function = std::move(function), .typed = {}};
-    for (const TextPort& port : head_.outputs) body.typed.push_back(!port.type.empty());
-    op.def.InferShapes([body = std::move(body)](ShapeContext& c) { return InferByBody(body, c); });
+    AddBodies(std::move(bodies.forms), op.def);
     const absl::Status compiled = op.def.Compile();
     if (!compiled.ok()) return error_(parts_.name, StdView(compiled.message()));
     return op;
@@ -226,6 +305,35 @@ class Builder {
     return absl::OkStatus();
   }
 
+  void AddBodies(std::vector<Form> forms, OpDef& def) const {
+    OpBody body;
+    for (const TextPort& port : head_.inputs) body.inputs.emplace_back(port.name);
+    for (const TextPort& port : head_.outputs) {
+      body.outputs.emplace_back(port.name);
+      body.typed.push_back(!port.type.empty());
+    }
+    // What graphs are looked through for: the whole one first, of which the others are parts.
+    std::vector<DecompositionVariant> variants;
+    for (const Form& form : forms) {
+      std::string name;
+      for (const int input : form.without) {
+        StrAppend(&name, name.empty() ? "without " : ", ", body.inputs[static_cast<size_t>(input)]);
+      }
+      variants.push_back({.name = std::move(name), .text = form.plain, .attributes = {}});
+    }
+    std::reverse(variants.begin(), variants.end());
+    def.Variants([variants] { return variants; });
+    def.Decomposition([forms](const Node& call) -> absl::StatusOr<DecompositionVariant> {
+      const auto form = std::find_if(forms.begin(), forms.end() - 1,
+                                     [&call](const Form& one) { return LeavesOut(one, call); });
+      return DecompositionVariant{.name = "", .text = form->plain, .attributes = {}};
+    });
+    for (Form& form : forms) {
+      body.forms.push_back({std::move(form.without), std::move(form.function)});
+    }
+    def.InferShapes([body = std::move(body)](ShapeContext& c) { return InferByBody(body, c); });
+  }
+
   static std::optional<AttributeDef::Default> DefaultOf(const Attribute& attribute) {
     return std::visit(
         [](const auto& value) -> std::optional<AttributeDef::Default> {
@@ -312,9 +420,11 @@ absl::Status CheckBodies(const RuleFile& file) {
   std::set<std::string> later;
   for (const OpParts& one : parts.ops) later.emplace(one.name);
   for (const OpParts& one : parts.ops) {
-    PF_ASSIGN_OR_RETURN(const TextHead head, ReadHead(one.text, error));
-    PF_ASSIGN_OR_RETURN(const Function function, ReadFunction(one, head, error));
-    PF_RETURN_IF_ERROR(BodyCheck(function, one.text, later, error).Nodes(*function.body));
+    PF_ASSIGN_OR_RETURN(const Bodies bodies, BodiesReader(one, error).Read());
+    for (const Form& form : bodies.forms) {
+      const BodyCheck check(form.function, form.text, later, error);
+      PF_RETURN_IF_ERROR(check.Nodes(*form.function.body));
+    }
     later.erase(std::string(one.name));
   }
   return absl::OkStatus();

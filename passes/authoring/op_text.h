@@ -6,8 +6,10 @@
 //   # in-place: y = x                     y may use the memory of x
 //   <domain: "acme", opset_import: ["" : 21]>
 //   Scale <factor: float = 1.0> (T[N, D] x, T[D] bias?) => (T[N, D] y) {
-//     factor = Constant <value_float: float = @factor> ()  ...
+//     constant = Constant <value_float: float = @factor> ()  ...  y = Add (scaled, bias)
 //   }
+//   # ---- without: bias                  what it is for calls that leave an optional input out
+//   (x) => (y) { ... }
 //
 // Dims of ports are the language of ops/op_def.h. An output whose type or dims the ports do not tell
 // has those that the body gives. Further keys, as in OpDef: `# alias: cache_out = cache` (the output

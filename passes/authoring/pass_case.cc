@@ -60,6 +60,8 @@ absl::Status ParseHead(PassCase& test) {
       const auto beside = std::filesystem::path(test.path).parent_path() / rest;
       PF_ASSIGN_OR_RETURN(std::string text, ReadFile(beside.string()));
       test.rules.push_back({beside.string(), std::move(text)});
+    } else if (Take(line, "# plugin:", rest)) {
+      test.plugins.push_back((std::filesystem::path(test.path).parent_path() / rest).string());
     } else if (Take(line, "# numbers: not compared, ", rest)) {
       test.compare_numbers = false;
     }

@@ -18,6 +18,7 @@ namespace pagefuse {
 //   # run: pass-a, pass-b
 //   # options: block_size=16            (optional)
 //   # rules: mine.rules.txt             (optional, beside the file; `run` names it, or one of its rules)
+//   # plugin: acme.txt                  (optional, beside the file)
 //   # numbers: not compared, <reason>   (optional)
 //   <model>
 //   # ---- after | # ---- after: unchanged | # ---- error: <message>
@@ -35,6 +36,7 @@ struct PassCase {
   std::vector<std::string> passes;
   std::map<std::string, std::string> options;
   std::vector<RuleFile> rules;
+  std::vector<std::string> plugins;  // paths, loaded before the case runs (RunExpectFile)
   bool compare_numbers = true;
   std::string before;
   Outcome outcome = Outcome::kAfter;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -135,14 +136,15 @@ class Cutter {
     OpParts op{.doc = std::string(Trim(value.substr(space))),
                .name = value.substr(0, space),
                .keys = {},
-               .text = {}};
+               .text = {},
+               .sections = {}};
     if (op.name.empty()) return error_(title, "the op has no name");
     if (op.doc.empty()) op.doc = DescriptionAbove(line);
     op.keys = CutKeys(++line);
     op.text = CutFunction(line);
     if (IsBlankText(op.text)) return error_(title, "the op has no body");
-    if (line < lines_.size() && lines_[line].starts_with(kSeparator)) {
-      return error_(lines_[line], "expected \"# rule: NAME\" before it: an op is one text");
+    while (line < lines_.size() && !Starts(lines_[line])) {
+      PF_ASSIGN_OR_RETURN(op.sections.emplace_back(), CutSection(line, {"without"}));
     }
     return op;
   }
@@ -157,13 +159,13 @@ class Cutter {
     rule.keys = CutKeys(++line);
     rule.pattern = CutFunction(line);
     while (line < lines_.size() && !Starts(lines_[line])) {
-      PF_ASSIGN_OR_RETURN(RuleSection section, CutSection(line));
+      PF_ASSIGN_OR_RETURN(RuleSection section, CutSection(line, {"either", "or", "after"}));
       rule.sections.push_back(section);
     }
     return rule;
   }
 
-  absl::StatusOr<RuleSection> CutSection(size_t& line) {
+  absl::StatusOr<RuleSection> CutSection(size_t& line, const std::vector<std::string>& kinds) {
     const std::string_view title = lines_[line];
     RuleSection section{.title = title, .kind = {}, .part = {}, .name = {}, .text = {}};
     const std::string_view rest = Trim(title.substr(kSeparator.size()));
@@ -171,16 +173,17 @@ class Cutter {
     section.kind = Trim(rest.substr(0, colon));
     const std::string_view names =
         colon == std::string_view::npos ? std::string_view() : Trim(rest.substr(colon + 1));
+    if (std::find(kinds.begin(), kinds.end(), section.kind) == kinds.end()) {
+      return error_(title, StrCat("expected ", absl::StrJoin(kinds, ", "), "; got \"", section.kind,
+                                  "\"", SimilarNames(section.kind, kinds)));
+    }
     if (section.kind == "either") {
       const size_t space = names.find(' ');
       section.part = names.substr(0, space);
       if (space != std::string_view::npos) section.name = Trim(names.substr(space));
       if (section.name.empty()) return error_(title, "expected \"# ---- either: PART SPELLING\"");
-    } else if (section.kind == "or") {
+    } else if (section.kind == "or" || section.kind == "without") {
       section.name = names;
-    } else if (section.kind != "after") {
-      return error_(title, StrCat("expected either, or, after; got \"", section.kind, "\"",
-                                  SimilarNames(section.kind, {"either", "or", "after"})));
     }
     section.text = CutFunction(++line);
     if (IsBlankText(section.text)) return error_(title, "no text stands under it");

@@ -17,12 +17,13 @@ struct RuleKey {
   std::string_view key, value;
 };
 
-// A function text under `# ---- either: Square pow`, `# ---- or: fused` or `# ---- after`.
+// A function text under `# ---- either: Square pow`, `# ---- or: fused` or `# ---- after`; of an op
+// under `# ---- without: bias`.
 struct RuleSection {
   std::string_view title;  // the whole line
-  std::string_view kind;   // "either", "or", "after"
+  std::string_view kind;   // "either", "or", "after", "without"
   std::string_view part;   // either: the part's name
-  std::string_view name;   // either, or: the spelling's
+  std::string_view name;   // either, or: the spelling's; without: ports
   std::string_view text;
 };
 
@@ -39,7 +40,8 @@ struct OpParts {
   std::string doc;        // behind the name, or else the comments above
   std::string_view name;  // with its domain: "acme.Scale"
   std::vector<RuleKey> keys;
-  std::string_view text;  // of the function
+  std::string_view text;              // of the function
+  std::vector<RuleSection> sections;  // further ones
 };
 
 struct TextParts {

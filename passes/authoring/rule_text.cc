@@ -308,7 +308,8 @@ absl::StatusOr<std::vector<PlacedPass>> ReadRuleFiles(const std::vector<RuleFile
   return all;
 }
 
-absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& name,
+absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& path,
+                                                        const std::string& name,
                                                         const std::vector<RuleFile>& files,
                                                         const ConditionFunctions& functions) {
   std::vector<PlacedPass> all;
@@ -322,7 +323,10 @@ absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& name,
     PF_ASSIGN_OR_RETURN(std::vector<PlacedPass> placed,
                         PassesOf(name, file, parts.rules, functions));
     PF_RETURN_IF_ERROR(names.Add(name, file, placed));
-    for (PlacedPass& pass : placed) all.push_back(std::move(pass));
+    for (PlacedPass& pass : placed) {
+      pass.plugin = path;
+      all.push_back(std::move(pass));
+    }
   }
   return all;
 }

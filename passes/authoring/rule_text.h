@@ -39,6 +39,8 @@ struct PlacedPass {
   std::shared_ptr<const Pass> pass;
   std::vector<Rule> rules;
   std::string before, after;  // a pass; both empty: the place of rules that recognise
+  // Its file, where they are of a plug-in: a list of passes that does not name them goes without.
+  std::string plugin = {};
 };
 
 // All spellings of a rule together may be this many.
@@ -61,9 +63,10 @@ absl::StatusOr<std::vector<PlacedPass>> ReadRules(const RuleFile& file);
 // pass.
 absl::StatusOr<std::vector<PlacedPass>> ReadRuleFiles(const std::vector<RuleFile>& files);
 
-// The rules of a plug-in: in passes called `name`, with conditions that may call `functions`. The
-// same errors.
-absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& name,
+// The rules of a plug-in: in passes called `name`, with conditions that may call `functions`. `path`:
+// its file. The same errors.
+absl::StatusOr<std::vector<PlacedPass>> ReadPluginRules(const std::string& path,
+                                                        const std::string& name,
                                                         const std::vector<RuleFile>& files,
                                                         const ConditionFunctions& functions);
 

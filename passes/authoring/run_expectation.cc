@@ -234,18 +234,24 @@ CaseResult Failed(const absl::Status& status) {
   return {.failures = {std::string(StdView(status.message()))}, .updated = {}};
 }
 
+absl::Status LoadAll(const std::vector<std::string>& plugins, const ExpectHooks& hooks) {
+  for (const std::string& path : plugins) PF_RETURN_IF_ERROR(hooks.load_plugin(path));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 CaseResult RunExpectation(const Expectation& expectation, const PagedComparison& compare_paged) {
   return Runner(expectation, compare_paged).Run();
 }
 
-CaseResult RunExpectFile(const std::string& path, const PagedComparison& compare_paged) {
+CaseResult RunExpectFile(const std::string& path, const ExpectHooks& hooks) {
   const auto text = ReadFile(path);
   if (!text.ok()) return Failed(text.status());
   if (IsPassCase(*text)) {
     const auto test = ReadPassCase(path);
-    return test.ok() ? RunPassCase(*test) : Failed(test.status());
+    const absl::Status status = test.ok() ? LoadAll(test->plugins, hooks) : test.status();
+    return status.ok() ? RunPassCase(*test) : Failed(status);
   }
   if (!IsExpectation(*text)) {
     return Failed(absl::InvalidArgumentError(
@@ -253,8 +259,9 @@ CaseResult RunExpectFile(const std::string& path, const PagedComparison& compare
         "(`# expect:`)"));
   }
   const auto expectation = ReadExpectation(path);
-  return expectation.ok() ? RunExpectation(*expectation, compare_paged)
-                          : Failed(expectation.status());
+  const absl::Status status =
+      expectation.ok() ? LoadAll(expectation->plugins, hooks) : expectation.status();
+  return status.ok() ? RunExpectation(*expectation, hooks.compare_paged) : Failed(status);
 }
 
 }  // namespace pagefuse

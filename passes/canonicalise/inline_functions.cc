@@ -11,6 +11,7 @@
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/canonicalise/older_forms.h"
+#include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pipeline.h"
 #include "pagefuse/passes/splice_body.h"
@@ -140,6 +141,7 @@ class InlineFunctionsPass : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
+    RestorePluginCalls(model);
     return Inliner(model, context).Run();
   }
 };
@@ -166,6 +168,7 @@ std::unique_ptr<Pass> InlineFunctions() { return std::make_unique<InlineFunction
 
 absl::Status InlineAllFunctions(Model& model) {
   if (model.functions.empty()) return absl::OkStatus();
+  RestorePluginCalls(model);
   PassContext context;
   PF_RETURN_IF_ERROR(Inliner(model, context).Run().status());
   return CheckNoCalls(*model.graph, FunctionIndex(model.functions), model.opset_imports);

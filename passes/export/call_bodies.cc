@@ -12,6 +12,7 @@
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/type_rows.h"
+#include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/graph_edit.h"
 
@@ -141,7 +142,10 @@ std::unique_ptr<Graph> WithNumbers(const Function& function, const Node& call, c
 // Types of the values in between, as they are for this call.
 absl::Status InferBody(const Function& function, const Node& call, const OpDef& op) {
   Model model;
-  model.opset_imports = {{"", kNewestOpset}, {std::string(kFusedDomain), 1}, {"com.microsoft", 1}};
+  model.opset_imports = function.opset_imports;
+  for (const std::string_view domain : {kFusedDomain, std::string_view("com.microsoft")}) {
+    model.opset_imports.emplace(domain, 1);
+  }
   model.graph = WithNumbers(function, call, op);
   PF_RETURN_IF_ERROR(InferShapes(model));
   for (Value* value : function.body->values()) {
@@ -154,6 +158,24 @@ absl::Status InferBody(const Function& function, const Node& call, const OpDef& 
     value->set_shape(std::move(ranked));
   }
   return absl::OkStatus();
+}
+
+// Bodies of plug-ins may be of older opsets than those that files have.
+absl::Status RaiseBody(Function& function, const Node& call, const OpDef& op) {
+  const int64_t opset = OpsetOf(function.opset_imports, "");
+  if (opset >= kCanonicalOpset) return absl::OkStatus();
+  Model model;
+  model.graph = function.body;
+  model.opset_imports = function.opset_imports;
+  PassContext context;
+  context.explain = true;
+  PF_RETURN_IF_ERROR(RaiseOpset()->Run(model, context).status());
+  function.opset_imports = model.opset_imports;
+  if (OpsetOf(function.opset_imports, "") >= kOldestTarget) return InferBody(function, call, op);
+  const std::string reason = context.misses.empty() ? "" : context.misses.front().condition;
+  return absl::FailedPreconditionError(StrCat(call.Description(), ": its body of opset ", opset,
+                                              " cannot be written as one of opset ", kOldestTarget,
+                                              ": ", reason));
 }
 
 // The same for bodies that are written alike: types decide how BitCast and float8 are lowered.
@@ -185,7 +207,8 @@ absl::StatusOr<std::string> SaidType(const Node& call, const OpDef& op) {
   return row == nullptr ? std::string() : row->said_type;
 }
 
-// A call of the same op in another domain, under the same names.
+}  // namespace
+
 void MoveCall(Node* call, const std::string& domain) {
   if (call->domain() == domain) return;
   Graph& graph = *call->graph();
@@ -212,20 +235,19 @@ void MoveCall(Node* call, const std::string& domain) {
   }
 }
 
-}  // namespace
-
 absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op) {
   PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(call));
   PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
   function.name = call.op_type();
   function.doc_string = op.doc();
   function.defaults.clear();
+  function.opset_imports.emplace("", kNewestOpset);
   TypeReferences(function, call, op);
   PF_RETURN_IF_ERROR(SetPorts(*function.body, call, op));
   PF_RETURN_IF_ERROR(InferBody(function, call, op));
-  function.opset_imports = {{"", kNewestOpset}};
+  PF_RETURN_IF_ERROR(RaiseBody(function, call, op));
   for (const auto& node : function.body->nodes()) {
-    if (!node->domain().empty()) function.opset_imports[node->domain()] = 1;
+    if (!node->domain().empty()) function.opset_imports.emplace(node->domain(), 1);
     // ONNX Runtime 1.20 names what it fuses after the nodes, and takes two without a name for one.
     if (node->name.empty()) node->name = NodeLabel(*node);
   }

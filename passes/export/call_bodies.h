@@ -20,6 +20,9 @@ namespace pagefuse {
 // them open. FailedPrecondition, naming the node, where the op has no body for it.
 absl::StatusOr<Function> BodyOfCall(const Node& call, const OpDef& op);
 
+// Makes it a call of the same op in another domain, under the same names.
+void MoveCall(Node* call, const std::string& domain);
+
 // The bodies of one model, each once. Overloads are of no use: ONNX Runtime before 1.30 ignores them
 // and runs the last body for every call, so a further body of an op is in a domain of its own.
 class CallBodies {

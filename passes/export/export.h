@@ -33,6 +33,10 @@ std::unique_ptr<Pass> WriteBodies();
 // Ops newer than the target: BitCast and float8 in arithmetic, others by bodies.
 std::unique_ptr<Pass> LowerOpset();
 
+// Lets calls in a file that was written so name their ops again where those are of plug-ins that are
+// loaded; import has done it for ours.
+void RestorePluginCalls(Model& model);
+
 // What was written: "bodies: GatedLinear 1, PagedAttention 2 (193 nodes); opset 21, IR 10".
 std::string WrittenReport(const Model& model);
 

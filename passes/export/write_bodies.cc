@@ -1,6 +1,10 @@
 // write-bodies: a fused op is a call of a function that says what it computes, so that a runtime
 // which does not have the op runs its body.
+#include <map>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -32,11 +36,75 @@ absl::Status CheckOneWriter(const Node& node, const OpDef& op) {
   return absl::OkStatus();
 }
 
+// Other runtimes have its ops, or are known to lack them.
+bool IsStandard(std::string_view domain) {
+  return domain.empty() || domain.starts_with("ai.onnx") || domain == "com.microsoft";
+}
+
+// Writes the bodies of one model.
+class Writer {
+ public:
+  Writer(Model& model, PassContext& context) : model_(model), context_(context) {}
+
+  // True if there were any.
+  absl::StatusOr<bool> Run() {
+    PF_RETURN_IF_ERROR(Write(*model_.graph, model_.opset_imports));
+    // Bodies come to the end of the list, and may call ops themselves.
+    for (size_t i = 0; i < model_.functions.size(); ++i) {
+      const std::shared_ptr<Graph> body = model_.functions[i].body;
+      OpsetImports opsets = model_.functions[i].opset_imports;
+      PF_RETURN_IF_ERROR(Write(*body, opsets));
+      model_.functions[i].opset_imports = std::move(opsets);
+    }
+    NameDomains();
+    return changed_;
+  }
+
+ private:
+  absl::Status Write(Graph& graph, OpsetImports& opsets) {
+    for (Node* node : NodesOf(graph)) {
+      for (Graph* subgraph : node->Subgraphs()) PF_RETURN_IF_ERROR(Write(*subgraph, opsets));
+      if (!IsStandard(node->domain())) PF_RETURN_IF_ERROR(Write(node, opsets));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(Node* node, OpsetImports& opsets) {
+    const OpDef* op = FindOpDef(*node, opsets);
+    if (op == nullptr || !op->has_decomposition()) {
+      if (node->domain() == kFusedDomain || op != nullptr) {
+        context_.AddMiss(kName, NodeLabel(*node), StrCat(node->Description(), " has no body"));
+      }
+      return absl::OkStatus();
+    }
+    PF_RETURN_IF_ERROR(CheckOneWriter(*node, *op));
+    CallBodies& bodies = bodies_.try_emplace(node->domain(), model_, node->domain()).first->second;
+    PF_ASSIGN_OR_RETURN(const std::string domain, bodies.Add(node, *op));
+    opsets[domain] = 1;
+    changed_ = true;
+    return context_.Rewrote(model_, kName);
+  }
+
+  // Says which domains besides ours have bodies.
+  void NameDomains() {
+    std::string names;
+    for (const auto& [domain, bodies] : bodies_) {
+      if (domain != kFusedDomain) StrAppend(&names, names.empty() ? "" : "\n", domain);
+    }
+    if (!names.empty()) SetMetadata(model_.metadata, kBodyDomains, names);
+  }
+
+  Model& model_;
+  PassContext& context_;
+  std::map<std::string, CallBodies> bodies_;  // by domain
+  bool changed_ = false;
+};
+
 class WriteBodiesPass : public Pass {
  public:
   std::string_view name() const override { return kName; }
   std::string_view description() const override {
-    return "Writes a model-local function for every distinct body of a fused op.";
+    return "Writes a model-local function for every distinct body of a fused op or one of a plug-in.";
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
@@ -44,22 +112,8 @@ class WriteBodiesPass : public Pass {
     for (const Function& function : model.functions) {
       if (function.domain == kFusedDomain) return false;
     }
-    CallBodies bodies(model, kFusedDomain);
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (Node* node : NodesOf(*scope.graph)) {
-        if (node->domain() != kFusedDomain) continue;
-        const OpDef* op = FindOpDef(*node, *scope.opsets);
-        if (op == nullptr || !op->has_decomposition()) {
-          context.AddMiss(kName, NodeLabel(*node), StrCat(node->Description(), " has no body"));
-          continue;
-        }
-        PF_RETURN_IF_ERROR(CheckOneWriter(*node, *op));
-        PF_RETURN_IF_ERROR(bodies.Add(node, *op).status());
-        PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-        changed = true;
-      }
-    }
+    if (FindMetadata(model.metadata, kBodyDomains)) return false;
+    PF_ASSIGN_OR_RETURN(const bool changed, Writer(model, context).Run());
     if (!changed) return false;
     for (Function& function : model.functions) ScatterInPlace(*function.body);
     return true;

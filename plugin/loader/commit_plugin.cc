@@ -151,7 +151,8 @@ class Commit {
       functions.push_back(added);
       plugin_.conditions.push_back(added->name);
     }
-    PF_ASSIGN_OR_RETURN(rules_, ReadPluginRules(contents_.name, contents_.texts, functions));
+    PF_ASSIGN_OR_RETURN(rules_,
+                        ReadPluginRules(plugin_.path, contents_.name, contents_.texts, functions));
     for (const PlacedPass& placed : rules_) {
       const std::string place = !placed.before.empty() ? StrCat("before: ", placed.before)
                                 : placed.after.empty() ? StrCat("after: ", kLastRecognised)

@@ -27,6 +27,11 @@ struct Head {
 };
 static_assert(offsetof(pf_plugin, name) == sizeof(Head));
 
+// Sizes in version 1.0.
+constexpr size_t kLeastPlugin = offsetof(pf_plugin, register_all) + sizeof(void*);
+constexpr size_t kLeastKernel = offsetof(pf_kernel, release) + sizeof(void*);
+constexpr size_t kLeastCondition = offsetof(pf_condition, holds) + sizeof(void*);
+
 absl::Status CheckHead(const ElfFile& object) {
   if (!object.Defines(kSymbol)) {
     return absl::InvalidArgumentError("has no symbol pagefuse_plugin or RegisterCustomOps");
@@ -74,18 +79,19 @@ pf_status AddText(pf_registrar* registrar, const char* text) {
   return PF_OK;
 }
 
-// `what` is for messages; structs of older minor versions are shorter, and copied as far as they go.
+// A struct that starts with its size. Those of older minor versions are shorter, but not than
+// `least`; what they lack says nothing.
 template <typename T>
-bool CopyStruct(const T* from, T& to) {
-  if (from == nullptr || from->size < sizeof(T)) return false;
-  std::memcpy(&to, from, sizeof(T));
+bool CopyStruct(const T* from, size_t least, T& to) {
+  if (from == nullptr || from->size < least) return false;
+  std::memcpy(&to, from, std::min(from->size, sizeof(T)));
   return true;
 }
 
 pf_status AddKernel(pf_registrar* registrar, const char* op, const pf_kernel* kernel) {
   Registrar& to = Of(registrar);
   pf_kernel copy = {};
-  if (op == nullptr || !CopyStruct(kernel, copy)) {
+  if (op == nullptr || !CopyStruct(kernel, kLeastKernel, copy)) {
     return to.Fail("add_kernel: expected an op and a pf_kernel with its size");
   }
   absl::StatusOr<Kernel> made = MakeNativeKernel(to.host, copy);
@@ -97,7 +103,7 @@ pf_status AddKernel(pf_registrar* registrar, const char* op, const pf_kernel* ke
 pf_status AddCondition(pf_registrar* registrar, const pf_condition* condition) {
   Registrar& to = Of(registrar);
   pf_condition copy = {};
-  if (!CopyStruct(condition, copy)) {
+  if (!CopyStruct(condition, kLeastCondition, copy)) {
     return to.Fail("add_condition: expected a pf_condition with its size");
   }
   auto made = MakeNativeCondition(to.host, copy);

@@ -1,4 +1,5 @@
-// optimize(path): what `pagefuse opt` does; register_rules(text): rules for all that load a model.
+// optimize(path): what `pagefuse opt` does; register_rules(text): rules for all that load a model;
+// load_plugin(path): ops, kernels and rules for the process.
 #include <map>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "pagefuse/passes/authoring/rule_text.h"
 #include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/pipeline.h"
+#include "pagefuse/plugin/load_plugin.h"
 
 namespace pagefuse::python {
 namespace {
@@ -85,6 +87,19 @@ void RegisterRules(const std::string& text, const std::string& name) {
   RegisteredRules() = std::move(rules);
 }
 
+py::dict LoadPluginFile(const std::string& path) {
+  const Plugin plugin = Unwrap(LoadPlugin(path));
+  py::dict entry;
+  entry["name"] = plugin.name;
+  entry["version"] = plugin.version;
+  py::list ops, rules;
+  for (const Plugin::Op& op : plugin.ops) ops.append(op.name);
+  for (const Plugin::Rule& rule : plugin.rules) rules.append(rule.name);
+  entry["ops"] = ops;
+  entry["rules"] = rules;
+  return entry;
+}
+
 }  // namespace
 
 std::vector<RuleFile>& RegisteredRules() {
@@ -93,6 +108,7 @@ std::vector<RuleFile>& RegisteredRules() {
 }
 
 void BindOptimize(py::module_& module) {
+  module.def("load_plugin", &LoadPluginFile, py::arg("path"));
   module.def("register_rules", &RegisterRules, py::arg("text"), py::arg("name"));
   module.def(
       "optimize",

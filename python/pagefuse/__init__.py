@@ -25,12 +25,14 @@ from ._pagefuse import Tensor, __version__
 __all__ = [
     "Completion",
     "Engine",
+    "Plugin",
     "Port",
     "Report",
     "Session",
     "Tensor",
     "Tokenizer",
     "UnfusedSite",
+    "load_plugin",
     "optimize",
     "ort_library_path",
     "register_rules",
@@ -110,6 +112,25 @@ def optimize(
     )
     report["unfused"] = [UnfusedSite(**site) for site in report["unfused"]]
     return Report(**report)
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What a plug-in that was loaded has: names of ops with their domains, and of rules."""
+
+    name: str
+    version: str
+    ops: list[str]
+    rules: list[str]
+
+
+def load_plugin(path: Path_) -> Plugin:
+    """Loads ops, kernels and rules from a shared object or a text of ops and rules, for this process.
+
+    A file that is loaded already is left as it is. FileNotFoundError or ValueError for one that is not there or is wrong,
+    and what the plug-in itself says; then nothing of it is added. Code of a shared object that crashes ends the process.
+    """
+    return Plugin(**_pagefuse.load_plugin(os.fspath(path)))
 
 
 def register_rules(text: str, *, name: str | None = None) -> None:

@@ -287,6 +287,35 @@ class OptimizeTest(unittest.TestCase):
         self.assertIn("Mul", session.kernels())
         np.testing.assert_array_equal(session.run({"a": np.float32([3])})["c"], [6])
 
+    def test_plugin_of_text_adds_an_op_and_a_rule(self):
+        text = """# op: shop.Twice
+Twice (x) => (y) { y = Add (x, x) }
+# rule: shop-twice
+(x) => (y) { two = Constant <value_float: float = 2.0> ()  y = Mul (x, two) }
+# ---- after
+(x) => (y) { y = shop.Twice (x) }
+"""
+        with self.assertRaises(FileNotFoundError):
+            pagefuse.load_plugin("/none/shop.txt")
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = Path(folder) / "wrong.txt"
+            wrong.write_text(text.replace("Add (x", "Add (("))
+            with self.assertRaisesRegex(ValueError, r"wrong.txt:2:"):
+                pagefuse.load_plugin(wrong)
+            shop = Path(folder) / "shop.txt"
+            shop.write_text(text)
+            plugin = pagefuse.load_plugin(shop)
+            self.assertEqual(plugin, pagefuse.load_plugin(str(shop)))
+            path = write_model(
+                folder,
+                '<ir_version: 10, opset_import: ["" : 21]>\ng (float[N] a) => (float[N] c) {\n'
+                "  two = Constant <value_float: float = 2.0> ()\n  c = Mul (a, two)\n}\n",
+            )
+            session = pagefuse.Session(path)
+        self.assertEqual((plugin.name, plugin.ops, plugin.rules), ("shop", ["shop.Twice"], ["shop-twice"]))
+        self.assertIn("shop.Twice", session.kernels())
+        np.testing.assert_array_equal(session.run({"a": np.float32([3])})["c"], [6])
+
     def test_library_for_onnx_runtime_is_there(self):
         self.assertTrue(pagefuse.ort_library_path().is_file())
 

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# check_transcripts.sh PAGEFUSE: the commands that docs/authoring.md shows print what it shows, numbers aside, which change with
-# the passes. With PAGEFUSE_UPDATE_DOCS=1 the page is written anew. Run in the top folder.
+# check_transcripts.sh PAGEFUSE: the commands that docs/authoring.md and docs/plugins.md show print what is shown, numbers aside,
+# which change with the passes. With PAGEFUSE_UPDATE_DOCS=1 the pages are written anew. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
-page=$PWD/docs/authoring.md
-ln -s "$PWD/models" "$PWD/tests" "$out"
+docs=$PWD/docs
+ln -s "$PWD/models" "$PWD/tests" "$PWD"/plugin/example/* "$out"
+export CPATH=$PWD/plugin/include  # as where the package is installed
 mkdir "$out/bin"
 ln -s "$(realpath "$pagefuse")" "$out/bin/pagefuse"
 PATH=$out/bin:$PATH
 cd "$out"
 
-# The page, with what the commands in its blocks of ```console print now.
+# A page, with what the commands in its blocks of ```console print now.
 replay() {
   local line inside=
   while IFS= read -r line; do
@@ -21,15 +22,18 @@ replay() {
       ' '*) if [ -z "$inside" ]; then echo "$line"; fi ;;
       *) echo "$line" ;;
     esac
-  done <"$page" | sed -E 's/ +$//'
+  done <"$1" | sed -E 's/ +$//'
 }
 
 # As many steps as it takes to find a rewrite.
 without_numbers() { sed -E 's/(; 1-[0-9]+ (equal|differ))+//; s/[0-9]+(\.[0-9]+)?(e-[0-9]+)?/N/g'; }
 
-replay >"$out/replayed.md"
-if [ "${PAGEFUSE_UPDATE_DOCS:-}" = 1 ]; then
-  cp "$out/replayed.md" "$page"
-fi
-diff <(without_numbers <"$page") <(without_numbers <"$out/replayed.md") >"$out/printed" ||
-  fail "docs/authoring.md shows other lines than the commands print"
+for name in authoring plugins; do
+  page=$docs/$name.md
+  replay "$page" >"$out/replayed.md"
+  if [ "${PAGEFUSE_UPDATE_DOCS:-}" = 1 ]; then
+    cp "$out/replayed.md" "$page"
+  fi
+  diff <(without_numbers <"$page") <(without_numbers <"$out/replayed.md") >"$out/printed" ||
+    fail "docs/$name.md shows other lines than the commands print"
+done

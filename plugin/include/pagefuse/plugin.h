@@ -150,7 +150,7 @@ struct pf_host {
                                 size_t* count);
 
   /* In `run`, on its own thread: `size` bytes, aligned to 64, contents unspecified, until `run`
-     returns. NULL if there is no memory. Blocks are kept for later runs. */
+     returns. NULL if there is no memory, and for elementwise ops. Blocks are kept for later runs. */
   void* (*scratch)(const pf_node* node, size_t size);
 
   /* Calls body(context, begin, end) on disjoint parts of [0, count), which make up all of it, on the
