@@ -141,8 +141,7 @@ absl::Status RunStep(const Flags& flags, const OrtStep& step, OrtSession& sessio
   return absl::OkStatus();
 }
 
-// A library that is loaded as a plug-in too has to be there twice: what one runtime registered it
-// with would be what it calls for the other.
+// A library that is loaded as a plug-in too has to be there twice.
 absl::Status KeepApart(OrtSessionOptions& options, const TemporaryFolder& folder) {
   std::error_code error;
   for (const Plugin& plugin : LoadedPlugins()) {

@@ -11,13 +11,13 @@
 
 namespace pagefuse::tools {
 
-// Registers the library with nobody, and looks at what it brings. A library may keep what it is
-// registered with in a variable of its own: call it before the library is in use. `config`: entries
-// of the session's configuration. An error if it cannot be loaded, or has no ops to register.
+// The path of a copy in `folder`: a second instance of the library. One may keep what it was first or
+// last registered with in a variable of its own, so each host needs an instance.
+absl::StatusOr<std::string> CopyOfLibrary(const std::string& path, const TemporaryFolder& folder);
+
+// Registers a copy of the library with nobody, and looks at what it brings. `config`: entries of the
+// session's configuration. An error if it cannot be loaded, or has no ops to register.
 absl::StatusOr<RegisteredOps> LookAtCustomOps(const std::string& path,
                                               const std::map<std::string, std::string>& config);
-
-// The path of a copy in `folder`: a second instance of the library, for a second host.
-absl::StatusOr<std::string> CopyOfLibrary(const std::string& path, const TemporaryFolder& folder);
 
 }  // namespace pagefuse::tools

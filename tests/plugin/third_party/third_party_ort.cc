@@ -448,13 +448,15 @@ Op Sames() {
   return op;
 }
 
-// All that a host of the first version does not know points to nowhere.
+// All that a host of the first version does not know points to nowhere, but what releases of ONNX
+// Runtime ask such an op too: whether its ports are optional, and then take no notice of it.
 Op Olds() {
   Op op = MakeOp("Old");
   op.version = 1;
   op.create_kernel = CreateOld;
   op.compute = ComputeOld;
-  auto* const first = reinterpret_cast<char*>(&op.input_characteristic);
+  op.input_kinds[0] = Characteristic::kOptional;
+  auto* const first = reinterpret_cast<char*>(&op.input_memory_type);
   auto* const end = reinterpret_cast<char*>(&op.end_version + 1);
   std::memset(first, 0x5a, static_cast<size_t>(end - first));
   return op;
