@@ -29,6 +29,7 @@ class LogitsReader {
     site_.n = site_.output.at.back().atom();
     if (!site_.n) return absl::NotFoundError("one key");
     std::copy(rows.begin(), rows.end(), site_.output.at.begin());
+    masked_ = reader_.Source(site_.output);
     PF_RETURN_IF_ERROR(ReadMask());
     return std::move(site_);
   }
@@ -45,12 +46,12 @@ class LogitsReader {
   // scores + a mask of 0 and the lowest
   absl::Status ReadAdded() {
     for (int side : {1, 0}) {
-      const Element mask = reader_.Operand(site_.output, side);
+      const Element mask = reader_.Operand(masked_, side);
       // Sums of sums would be followed to their end from each of them.
       if (mask.From("Add") || mask.From("Sub")) continue;
       const auto visible = reader_.ReadHiding(mask);
       if (!visible.ok() || visible->empty()) continue;
-      PF_RETURN_IF_ERROR(ReadFactors(reader_.Operand(site_.output, 1 - side), false));
+      PF_RETURN_IF_ERROR(ReadFactors(reader_.Operand(masked_, 1 - side), false));
       if (!site_.key.value) return absl::NotFoundError("no rectified product");
       site_.visible = *visible;
       return absl::OkStatus();
@@ -59,15 +60,15 @@ class LogitsReader {
   }
 
   absl::Status ReadMask() {
-    if (site_.output.From("Add")) return ReadAdded();
-    if (!site_.output.From("Where")) return absl::NotFoundError("no mask");
-    const auto chosen = reader_.Number(reader_.Operand(site_.output, 1));
-    const auto other = reader_.Number(reader_.Operand(site_.output, 2));
+    if (masked_.From("Add")) return ReadAdded();
+    if (!masked_.From("Where")) return absl::NotFoundError("no mask");
+    const auto chosen = reader_.Number(reader_.Operand(masked_, 1));
+    const auto other = reader_.Number(reader_.Operand(masked_, 2));
     const bool keeps = other && HidesScore(*other);
     if (!keeps && !(chosen && HidesScore(*chosen))) return absl::NotFoundError("nothing is hidden");
-    PF_RETURN_IF_ERROR(ReadFactors(reader_.Operand(site_.output, keeps ? 1 : 2), false));
+    PF_RETURN_IF_ERROR(ReadFactors(reader_.Operand(masked_, keeps ? 1 : 2), false));
     if (!site_.key.value) return absl::NotFoundError("no rectified product");
-    const Element condition = reader_.Operand(site_.output, 0);
+    const Element condition = reader_.Operand(masked_, 0);
     PF_ASSIGN_OR_RETURN(
         site_.visible, keeps ? reader_.ReadConditions(condition) : reader_.ReadNegation(condition));
     return absl::OkStatus();
@@ -223,6 +224,7 @@ class LogitsReader {
 
   ElementReader& reader_;
   LogitsSite site_;
+  Element masked_;  // the output, behind what only moves it
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "graph_mutations.h"
 #include "gtest/gtest.h"
 #include "paths.h"
+#include "text_case.h"
 #include "tools/testcase.h"
 
 namespace pagefuse {
@@ -113,6 +114,24 @@ TEST_P(FuseMutations, FuseOtherIdioms) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, FuseMutations, ::testing::ValuesIn(Sources()),
                          [](const auto& info) { return info.param.name(); });
+
+// Graphs that were written from the specifications of the ops, in the manner of several exporters.
+class OtherExporters : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(OtherExporters, FuseAndGiveTheSameNumbers) {
+  const auto one = LoadTextCase(GetParam());
+  ASSERT_TRUE(one.ok()) << one.status();
+  const auto outcome = RunFusion(*one, one->plain);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(outcome->fusion.ok()) << outcome->fusion;
+  const absl::Status same = SameNumbers(*one, one->feeds, outcome->model, one->plain);
+  EXPECT_TRUE(same.ok()) << same;
+}
+
+INSTANTIATE_TEST_SUITE_P(Texts, OtherExporters, ::testing::ValuesIn(TextCases()),
+                         [](const auto& info) {
+                           return std::filesystem::path(info.param).stem().string();
+                         });
 
 }  // namespace
 }  // namespace pagefuse

@@ -1,5 +1,5 @@
 // Recall of fusions under other spellings, and what becomes of graphs whose meaning is another:
-//   mutation_sweep [--golden] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N]
+//   mutation_sweep [--golden] [--texts] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N]
 //                  [--spellings | --idioms | --interfaces | --breakages] [--mix N] [--part I N] [--print]
 //                  [--explain RULE]
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include "in_doubles.h"
 #include "interfaces.h"
 #include "paths.h"
+#include "text_case.h"
 #include "tools/expect_case.h"
 #include "tools/testcase.h"
 
@@ -34,6 +35,7 @@ using testing::Random;
 
 struct Arguments {
   bool golden = false;
+  bool texts = false;                                          // tests/data/other_exporters
   bool spellings = false, idioms = false, interfaces = false;  // all of these by default
   bool breakages = false;
   bool print = false;
@@ -283,6 +285,7 @@ Arguments Read(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "--golden") arguments.golden = true;
+    if (name == "--texts") arguments.texts = true;
     if (name == "--spellings") arguments.spellings = true;
     if (name == "--idioms") arguments.idioms = true;
     if (name == "--interfaces") arguments.interfaces = true;
@@ -321,6 +324,9 @@ int Main(int argc, char** argv) {
         run(folder, [symbols](const auto& path) { return LoadDecompositionCase(path, symbols); });
       }
     }
+  }
+  if (arguments.texts) {
+    for (const std::string& path : TextCases()) run(path, LoadTextCase);
   }
   if (!arguments.corpus.empty()) {
     for (const std::string& folder : FindTestCases(arguments.corpus)) run(folder, LoadCorpusCase);
