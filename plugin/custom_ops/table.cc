@@ -1,6 +1,7 @@
 #include "pagefuse/custom_ops/table.h"
 
 #include <array>
+#include <cstdio>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -60,6 +61,9 @@ Api* Table() {
 
 Api* GetApi(uint32_t version) {
   if (version >= 1 && version <= kNewestVersion) return Table();
+  // Few libraries look whether they got a table: this may be the last that is heard of one.
+  std::fprintf(stderr, "it asks for version %u of ONNX Runtime's C API, expected 1 to %u\n",
+               version, kNewestVersion);
   NoteRefusedVersion(version);
   return nullptr;
 }
