@@ -196,14 +196,14 @@ absl::StatusOr<std::vector<Tensor>> RunPlacing(PlacingKernel& kernel, KernelArgs
 // `outputs`: allocated where inference told all shapes, else why not.
 absl::StatusOr<std::vector<Tensor>> RunKernel(const KernelQuery& query, const KernelChoice& choice,
                                               const std::vector<Tensor>& inputs,
-                                              absl::StatusOr<std::vector<Tensor>> outputs,
+                                              const absl::StatusOr<std::vector<Tensor>>& outputs,
                                               const RunLimits& limits) {
   KernelArgs args;
   args.node = query.node;
   args.opset = query.opset;
   for (const Tensor& input : inputs) args.inputs.push_back(ArgOf(input));
   std::vector<Tensor> results;
-  if (outputs.ok()) results = *std::move(outputs);
+  if (outputs.ok()) results = *outputs;
   for (const auto& [output, input] : choice.op->aliases()) {
     if (output >= static_cast<int>(results.size()) || !results[output].defined()) continue;
     if (input >= static_cast<int>(inputs.size()) || !inputs[input].defined()) continue;
@@ -290,11 +290,12 @@ absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset
   if (choice.kernel == nullptr || (options.decompose && op->has_decomposition())) {
     return RunDecomposition(call, *op, inputs, options);
   }
-  absl::StatusOr<std::vector<Tensor>> outputs = AllocateOutputs(call.node(), context, options);
+  const absl::StatusOr<std::vector<Tensor>> outputs =
+      AllocateOutputs(call.node(), context, options);
   // A kernel may tell the shapes, of an op of which nothing is known.
   if (!outputs.ok() && !IsForeign(*op)) return outputs.status();
   if (outputs.ok()) PF_RETURN_IF_ERROR(RefuseStrings(node, *outputs));
-  return RunKernel(query, choice, inputs, std::move(outputs), options.limits);
+  return RunKernel(query, choice, inputs, outputs, options.limits);
 }
 
 }  // namespace pagefuse
