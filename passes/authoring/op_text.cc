@@ -197,15 +197,21 @@ class Builder {
         PF_RETURN_IF_ERROR(CheckElementwise(key));
         op.elementwise = true;
       } else if (key.key == "metadata") {
-        for (const std::string_view name : Split(key.value, ',')) {
-          PF_RETURN_IF_ERROR(Port(head_.inputs, "input", name).status());
-        }
+        PF_RETURN_IF_ERROR(CheckMetadata(key.value));
       } else if (key.key == "in-place" || key.key == "alias" || key.key == "view") {
         PF_RETURN_IF_ERROR(AddSharedMemory(key, op.def));
       } else {
         return error_(key.key,
                       StrCat("there is no key \"", key.key, "\"", SimilarNames(key.key, OpKeys())));
       }
+    }
+    return absl::OkStatus();
+  }
+
+  // IsMetadata reads it.
+  absl::Status CheckMetadata(std::string_view value) const {
+    for (const std::string_view name : Split(value, ',')) {
+      PF_RETURN_IF_ERROR(Port(head_.inputs, "input", name).status());
     }
     return absl::OkStatus();
   }

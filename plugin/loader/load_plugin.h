@@ -24,8 +24,8 @@ struct PluginOptions {
 // What a plug-in that is loaded added.
 struct Plugin {
   struct Op {
-    std::string name;                                  // with its domain
-    std::vector<std::pair<std::string, int>> kernels;  // of the plug-in, with their priorities
+    std::string name;                                       // with its domain
+    std::vector<std::pair<std::string, int>> kernels = {};  // of the plug-in, with their priorities
     bool has_body = false;
     bool is_new = false;  // else the kernels are for an op that was there
   };

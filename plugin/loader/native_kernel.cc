@@ -47,6 +47,29 @@ bool IsName(const char* name) {
   });
 }
 
+absl::StatusOr<std::vector<DataType>> TypesOf(const pf_kernel& from) {
+  std::vector<DataType> types;
+  for (size_t i = 0; i < from.num_dtypes; ++i) {
+    const std::optional<DataType> type = DataTypeFromCode(from.dtypes[i]);
+    if (!type) {
+      return absl::InvalidArgumentError(StrCat("kernel \"", std::string_view(from.name),
+                                               "\": there is no type ", from.dtypes[i]));
+    }
+    types.push_back(*type);
+  }
+  return types;
+}
+
+absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const pf_host* host, const pf_kernel& from,
+                                                     const PrepareArgs& args) {
+  const pf_node node(args.query);
+  void* state = nullptr;
+  const absl::Status status =
+      RunCallback([&] { return from.prepare(from.user, host, &node, &state); });
+  PF_RETURN_IF_ERROR(AtNode(*args.query.node, status));
+  return std::make_unique<NativeState>(state, from.release, from.user);
+}
+
 }  // namespace
 
 absl::StatusOr<Kernel> MakeNativeKernel(const pf_host* host, const pf_kernel& from) {
@@ -58,14 +81,7 @@ absl::StatusOr<Kernel> MakeNativeKernel(const pf_host* host, const pf_kernel& fr
         StrCat("kernel \"", std::string_view(from.name), "\" has no function `run`"));
   }
   Kernel kernel{.name = from.name, .priority = from.priority};
-  for (size_t i = 0; i < from.num_dtypes; ++i) {
-    const std::optional<DataType> type = DataTypeFromCode(from.dtypes[i]);
-    if (!type) {
-      return absl::InvalidArgumentError(
-          StrCat("kernel \"", kernel.name, "\": there is no type ", from.dtypes[i]));
-    }
-    kernel.dtypes.push_back(*type);
-  }
+  PF_ASSIGN_OR_RETURN(kernel.dtypes, TypesOf(from));
   if (from.supports != nullptr) {
     kernel.supports = [host, from](const KernelQuery& query) {
       const pf_node node(query);
@@ -73,15 +89,7 @@ absl::StatusOr<Kernel> MakeNativeKernel(const pf_host* host, const pf_kernel& fr
     };
   }
   if (from.prepare != nullptr) {
-    kernel.prepare =
-        [host, from](const PrepareArgs& args) -> absl::StatusOr<std::unique_ptr<KernelState>> {
-      const pf_node node(args.query);
-      void* state = nullptr;
-      PF_RETURN_IF_ERROR(AtNode(*args.query.node, RunCallback([&] {
-        return from.prepare(from.user, host, &node, &state);
-      })));
-      return std::make_unique<NativeState>(state, from.release, from.user);
-    };
+    kernel.prepare = [host, from](const PrepareArgs& args) { return Prepare(host, from, args); };
   }
   kernel.run = [host, from](KernelArgs& args) {
     const pf_node node(args);

@@ -49,9 +49,9 @@ absl::Status CheckHead(const ElfFile& object) {
                                              ", this pagefuse takes ", PF_ABI_MAJOR, ".0 to ",
                                              PF_ABI_MAJOR, ".", PF_ABI_MINOR));
   }
-  if (head.size < sizeof(pf_plugin)) {
+  if (head.size < kLeastPlugin) {
     return absl::InvalidArgumentError(
-        StrCat("pagefuse_plugin has ", head.size, " bytes, expected at least ", sizeof(pf_plugin)));
+        StrCat("pagefuse_plugin has ", head.size, " bytes, expected at least ", kLeastPlugin));
   }
   return absl::OkStatus();
 }

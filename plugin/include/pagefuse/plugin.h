@@ -47,6 +47,8 @@
 extern "C" {
 #endif
 
+/* NOLINTBEGIN(readability-identifier-naming): names as C has them */
+
 #define PF_PLUGIN_MAGIC UINT32_C(0x47504650) /* "PFPG" in a little-endian file */
 #define PF_ABI_MAJOR UINT32_C(1)
 #define PF_ABI_MINOR UINT32_C(0)
@@ -221,6 +223,8 @@ typedef struct pf_plugin {
   }
 
 PF_EXPORT extern const pf_plugin pagefuse_plugin;
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 }

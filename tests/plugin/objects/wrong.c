@@ -35,7 +35,8 @@ static pf_status Register(const pf_host* host, pf_registrar* registrar) {
       registrar, "# op: acme.Scale\nScale (float[N] x) => (float[N] y) {\n  y = Neg (x)\n}\n");
 #elif defined(WRONG_ADDRESS)
   registrar->add_text(registrar, OP("Op"));
-  *(volatile int*)8 = 1;
+  int* volatile nowhere = (int*)8;
+  *nowhere = 1;
   return PF_OK;
 #elif defined(WRONG_FAILURE)
   registrar->add_text(registrar, OP("Op"));
