@@ -37,14 +37,13 @@ Status* Unfilled() {
 }
 
 template <int... kPlace>
-void FillAll(const void** table, std::integer_sequence<int, kPlace...>) {
-  ((table[kPlace] = reinterpret_cast<const void*>(&Unfilled<kPlace>)), ...);
+std::array<const void*, kPlaces> AllUnfilled(std::integer_sequence<int, kPlace...>) {
+  return {reinterpret_cast<const void*>(&Unfilled<kPlace>)...};
 }
 
 Api* Table() {
   static const auto* const table = [] {
-    static std::array<const void*, kPlaces> places;
-    FillAll(places.data(), std::make_integer_sequence<int, kPlaces>());
+    static auto places = AllUnfilled(std::make_integer_sequence<int, kPlaces>());
     const TableFiller filler(places.data());
     FillStatuses(filler);
     FillRegistration(filler);
