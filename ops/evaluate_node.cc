@@ -11,6 +11,7 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/body_ops.h"
 #include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/foreign_op.h"
 #include "pagefuse/ops/output_bytes.h"
 #include "pagefuse/ops/placing_kernel.h"
 #include "pagefuse/ops/refused_ops.h"
@@ -155,31 +156,6 @@ absl::StatusOr<std::unique_ptr<KernelState>> PrepareKernel(const KernelQuery& qu
   return kernel.prepare(prepare);
 }
 
-KernelArgs ArgsOf(const KernelQuery& query, const std::vector<Tensor>& inputs) {
-  KernelArgs args;
-  args.node = query.node;
-  args.opset = query.opset;
-  for (const Tensor& input : inputs) args.inputs.push_back(ArgOf(input));
-  return args;
-}
-
-absl::Status RunKernel(const KernelQuery& query, const KernelChoice& choice, KernelState* state,
-                       const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) {
-  KernelArgs args = ArgsOf(query, inputs);
-  for (const auto& [output, input] : choice.op->aliases()) {
-    if (output >= static_cast<int>(outputs.size()) || !outputs[output].defined()) continue;
-    if (input >= static_cast<int>(inputs.size()) || !inputs[input].defined()) continue;
-    PF_ASSIGN_OR_RETURN(outputs[output], inputs[input].Clone());
-    args.inputs[input].data = outputs[output].mutable_data();
-  }
-  for (const Tensor& output : outputs) args.outputs.push_back(ArgOf(output));
-  PF_RETURN_IF_ERROR(choice.op->CheckValues(args));
-  Scratch scratch;
-  args.state = state;
-  args.scratch = &scratch;
-  return choice.kernel->run(args);
-}
-
 // Tensors for the outputs of a call, as its kernel asks for them.
 class TensorPlacer final : public OutputPlacer {
  public:
@@ -203,22 +179,49 @@ class TensorPlacer final : public OutputPlacer {
   std::vector<Tensor> tensors_;
 };
 
-absl::StatusOr<std::vector<Tensor>> RunPlacing(const KernelQuery& query, PlacingKernel& kernel,
-                                               const std::vector<Tensor>& inputs,
+absl::StatusOr<std::vector<Tensor>> RunPlacing(PlacingKernel& kernel, KernelArgs args,
                                                const RunLimits& limits) {
-  KernelArgs args = ArgsOf(query, inputs);
-  Scratch scratch;
-  args.scratch = &scratch;
-  for (int i = 0; i < query.node->num_outputs(); ++i) {
-    TensorArg& output = args.outputs.emplace_back();
-    if (const Value* value = query.node->output(i)) {
-      PF_RETURN_IF_ERROR(CheckTypeIsKnown(*query.node, i, value->dtype()));
-      output.dtype = value->dtype();
-    }
+  args.outputs.assign(args.node->num_outputs(), {});
+  for (int i = 0; i < args.node->num_outputs(); ++i) {
+    const Value* value = args.node->output(i);
+    if (value == nullptr) continue;
+    PF_RETURN_IF_ERROR(CheckTypeIsKnown(*args.node, i, value->dtype()));
+    args.outputs[i].dtype = value->dtype();
   }
   TensorPlacer placer(args, limits);
   PF_RETURN_IF_ERROR(kernel.Run(args, placer));
   return placer.Take();
+}
+
+// `outputs`: allocated where inference told all shapes, else why not.
+absl::StatusOr<std::vector<Tensor>> RunKernel(const KernelQuery& query, const KernelChoice& choice,
+                                              const std::vector<Tensor>& inputs,
+                                              const absl::StatusOr<std::vector<Tensor>>& outputs,
+                                              const RunLimits& limits) {
+  KernelArgs args;
+  args.node = query.node;
+  args.opset = query.opset;
+  for (const Tensor& input : inputs) args.inputs.push_back(ArgOf(input));
+  std::vector<Tensor> results;
+  if (outputs.ok()) results = *outputs;
+  for (const auto& [output, input] : choice.op->aliases()) {
+    if (output >= static_cast<int>(results.size()) || !results[output].defined()) continue;
+    if (input >= static_cast<int>(inputs.size()) || !inputs[input].defined()) continue;
+    PF_ASSIGN_OR_RETURN(results[output], inputs[input].Clone());
+    args.inputs[input].data = results[output].mutable_data();
+  }
+  for (const Tensor& output : results) args.outputs.push_back(ArgOf(output));
+  PF_RETURN_IF_ERROR(choice.op->CheckValues(args));
+  PF_ASSIGN_OR_RETURN(const auto state, PrepareKernel(query, *choice.kernel));
+  Scratch scratch;
+  args.state = state.get();
+  args.scratch = &scratch;
+  if (auto* placing = dynamic_cast<PlacingKernel*>(state.get())) {
+    return RunPlacing(*placing, std::move(args), limits);
+  }
+  PF_RETURN_IF_ERROR(outputs.status());
+  PF_RETURN_IF_ERROR(choice.kernel->run(args));
+  return results;
 }
 
 int FindPort(const std::vector<Port>& ports, std::string_view name) {
@@ -287,14 +290,12 @@ absl::StatusOr<std::vector<Tensor>> EvaluateNode(const Node& node, int64_t opset
   if (choice.kernel == nullptr || (options.decompose && op->has_decomposition())) {
     return RunDecomposition(call, *op, inputs, options);
   }
-  PF_ASSIGN_OR_RETURN(const auto state, PrepareKernel(query, *choice.kernel));
-  if (auto* placing = dynamic_cast<PlacingKernel*>(state.get())) {
-    return RunPlacing(query, *placing, inputs, options.limits);
-  }
-  PF_ASSIGN_OR_RETURN(std::vector<Tensor> outputs, AllocateOutputs(call.node(), context, options));
-  PF_RETURN_IF_ERROR(RefuseStrings(node, outputs));
-  PF_RETURN_IF_ERROR(RunKernel(query, choice, state.get(), inputs, outputs));
-  return outputs;
+  const absl::StatusOr<std::vector<Tensor>> outputs =
+      AllocateOutputs(call.node(), context, options);
+  // A kernel may tell the shapes, of an op of which nothing is known.
+  if (!outputs.ok() && !IsForeign(*op)) return outputs.status();
+  if (outputs.ok()) PF_RETURN_IF_ERROR(RefuseStrings(node, *outputs));
+  return RunKernel(query, choice, inputs, outputs, options.limits);
 }
 
 }  // namespace pagefuse

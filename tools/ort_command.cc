@@ -158,12 +158,12 @@ absl::StatusOr<Result> RunBoth(const Flags& flags) {
   PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model));
   PF_ASSIGN_OR_RETURN(OrtSessionOptions options, OptionsOf(flags, model));
   Result result;
+  PF_RETURN_IF_ERROR(KeepApart(options, folder));
+  PF_ASSIGN_OR_RETURN(auto session, OrtSession::Create(runtime, flags.model, options));
   if (!options.custom_ops.empty()) {
-    PF_RETURN_IF_ERROR(KeepApart(options, folder));
     result.library = std::filesystem::path(options.custom_ops).filename().string();
     PF_ASSIGN_OR_RETURN(result.ops, LookAtCustomOps(options.custom_ops, options.config));
   }
-  PF_ASSIGN_OR_RETURN(auto session, OrtSession::Create(runtime, flags.model, options));
   result.version = runtime->version();
   result.registered_ms = session->registered_ms();
   result.fused_nodes = FusedNodes(model, result.ops);

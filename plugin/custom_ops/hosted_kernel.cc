@@ -70,7 +70,7 @@ class HostedKernel final : public PlacingKernel {
     PF_RETURN_IF_ERROR(Placed(status));
     for (size_t i = 0; i < context.outputs.size(); ++i) {
       if (context.outputs[i] || args.node->output(static_cast<int>(i)) == nullptr) continue;
-      return Placed(absl::InternalError(StrCat("it gave no output ", i)));
+      return Placed(absl::AbortedError(StrCat("it gave no output ", i)));
     }
     return absl::OkStatus();
   }

@@ -46,7 +46,7 @@ absl::Status FromAnswer(Status* status) {
     case ErrorCode::kNotImplemented:
       return absl::UnimplementedError(owned->message);
     default:
-      return absl::InternalError(owned->message);
+      return absl::AbortedError(owned->message);
   }
 }
 

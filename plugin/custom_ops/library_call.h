@@ -39,7 +39,7 @@ class MissingNotes {
 };
 
 // OK for null; takes what it gets. Not implemented becomes Unimplemented, a bad argument
-// InvalidArgument, all else Internal.
+// InvalidArgument, all else Aborted: it is not our fault.
 absl::Status FromAnswer(Status* status);
 
 // Runs `call`, which answers a status of the library's. Nothing is thrown past it.
@@ -50,9 +50,9 @@ absl::Status CallLibrary(const Call& call) {
   try {
     status = FromAnswer(call());
   } catch (const std::exception& error) {
-    status = absl::InternalError(error.what());
+    status = absl::AbortedError(error.what());
   } catch (...) {
-    status = absl::InternalError("an exception of unknown type");
+    status = absl::AbortedError("an exception of unknown type");
   }
   return notes.Judge(status);
 }

@@ -1,6 +1,7 @@
 #include "pagefuse/custom_ops/table.h"
 
 #include <array>
+#include <cstdio>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -36,14 +37,13 @@ Status* Unfilled() {
 }
 
 template <int... kPlace>
-void FillAll(const void** table, std::integer_sequence<int, kPlace...>) {
-  ((table[kPlace] = reinterpret_cast<const void*>(&Unfilled<kPlace>)), ...);
+std::array<const void*, kPlaces> AllUnfilled(std::integer_sequence<int, kPlace...>) {
+  return {reinterpret_cast<const void*>(&Unfilled<kPlace>)...};
 }
 
 Api* Table() {
   static const auto* const table = [] {
-    static std::array<const void*, kPlaces> places;
-    FillAll(places.data(), std::make_integer_sequence<int, kPlaces>());
+    static auto places = AllUnfilled(std::make_integer_sequence<int, kPlaces>());
     const TableFiller filler(places.data());
     FillStatuses(filler);
     FillRegistration(filler);
@@ -60,6 +60,9 @@ Api* Table() {
 
 Api* GetApi(uint32_t version) {
   if (version >= 1 && version <= kNewestVersion) return Table();
+  // Few libraries look whether they got a table: this may be the last that is heard of one.
+  std::fprintf(stderr, "it asks for version %u of ONNX Runtime's C API, expected 1 to %u\n",
+               version, kNewestVersion);
   NoteRefusedVersion(version);
   return nullptr;
 }
