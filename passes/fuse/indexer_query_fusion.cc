@@ -70,6 +70,7 @@ struct IndexerAttributes {
   float head_scale = 1;
   int64_t interleaved = 1;
   int64_t rotary_offset = 0;
+  int64_t hadamard = 0;
 };
 
 std::string IndexerText(const IndexerQuery& query, const TableForm& form, const BoundPorts& ports,
@@ -90,7 +91,8 @@ std::string IndexerText(const IndexerQuery& query, const TableForm& form, const 
                 "\", softmax_scale = ", FloatText(attributes.softmax_scale),
                 ", head_scale = ", FloatText(attributes.head_scale),
                 ", interleaved = ", attributes.interleaved,
-                ", rotary_offset = ", attributes.rotary_offset, ", fp8_storage = \"",
+                ", rotary_offset = ", attributes.rotary_offset,
+                attributes.hadamard != 0 ? ", hadamard = 1" : "", ", fp8_storage = \"",
                 query.scales ? "float8e4m3fn" : StorageOf(*query.codes),
                 "\"> (places, rows, table, factors)  ", absl::StrJoin(views, ""), "}");
 }
@@ -114,12 +116,15 @@ Draft IndexerDraft(const IndexerQuery& query, const TableForm& form, const Bound
   const int64_t size = BackDim(q, 1);
   if (!width || *width > size || !SameRows(q, *query.codes)) return draft;
   SetTableLimit(form, ports, draft);
+  const bool transforms = MayTransformRows(region, size);
   for (const auto& [softmax, head] : ScalePairs(FactorsOn(region, ports.at("weights")))) {
     for (int64_t interleaved : {1, 0}) {
       for (int64_t offset : {size - *width, int64_t{0}}) {
-        const std::string text =
-            IndexerText(query, form, ports, *width, {softmax, head, interleaved, offset});
-        if (!text.empty()) draft.texts.push_back(text);
+        for (int64_t hadamard = 0; hadamard <= (transforms ? 1 : 0); ++hadamard) {
+          const std::string text = IndexerText(query, form, ports, *width,
+                                               {softmax, head, interleaved, offset, hadamard});
+          if (!text.empty()) draft.texts.push_back(text);
+        }
         if (*width == size) break;
       }
     }
@@ -128,6 +133,7 @@ Draft IndexerDraft(const IndexerQuery& query, const TableForm& form, const Bound
   constexpr double kProducts = 3e-7;
   draft.rules = {query.scales ? kPackedCodes : kExactCodes, {.rows = 0.04, .relative = kProducts}};
   if (query.scales) draft.rules.push_back(kExactCodes);
+  if (transforms) draft.rules[0].share = kTransformedShare;
   return draft;
 }
 
