@@ -108,6 +108,20 @@ std::vector<std::pair<float, float>> ScalePairs(const std::vector<float>& factor
   return pairs;
 }
 
+// What the op may do to the channels, of which `width` are rotated by position.
+std::vector<IndexerAttributes> Choices(const std::pair<float, float>& scales, int64_t size,
+                                       int64_t width, bool transforms) {
+  std::vector<IndexerAttributes> choices;
+  for (const int64_t interleaved : {1, 0}) {
+    for (const int64_t offset : {size - width, int64_t{0}}) {
+      choices.push_back({scales.first, scales.second, interleaved, offset, 0});
+      if (transforms) choices.push_back({scales.first, scales.second, interleaved, offset, 1});
+      if (width == size) break;
+    }
+  }
+  return choices;
+}
+
 Draft IndexerDraft(const IndexerQuery& query, const TableForm& form, const BoundPorts& ports,
                    const ComputedRegion& region) {
   Draft draft;
@@ -117,16 +131,10 @@ Draft IndexerDraft(const IndexerQuery& query, const TableForm& form, const Bound
   if (!width || *width > size || !SameRows(q, *query.codes)) return draft;
   SetTableLimit(form, ports, draft);
   const bool transforms = MayTransformRows(region, size);
-  for (const auto& [softmax, head] : ScalePairs(FactorsOn(region, ports.at("weights")))) {
-    for (int64_t interleaved : {1, 0}) {
-      for (int64_t offset : {size - *width, int64_t{0}}) {
-        for (int64_t hadamard = 0; hadamard <= (transforms ? 1 : 0); ++hadamard) {
-          const std::string text = IndexerText(query, form, ports, *width,
-                                               {softmax, head, interleaved, offset, hadamard});
-          if (!text.empty()) draft.texts.push_back(text);
-        }
-        if (*width == size) break;
-      }
+  for (const auto& scales : ScalePairs(FactorsOn(region, ports.at("weights")))) {
+    for (const IndexerAttributes& attributes : Choices(scales, size, *width, transforms)) {
+      const std::string text = IndexerText(query, form, ports, *width, attributes);
+      if (!text.empty()) draft.texts.push_back(text);
     }
   }
   // The weights' result is multiplied in the op's order, or a unit or two away.
