@@ -23,9 +23,9 @@ namespace {
 constexpr size_t kAlignment = 64;
 // From here on memory comes from mmap: zero pages cost nothing until they are written.
 constexpr size_t kMapThreshold = size_t{1} << 20;
-// From here on in huge pages where the system has them: blocks of a cache are read in any order,
-// and with pages of 4 KiB looking up their addresses takes longer than reading them.
-constexpr size_t kHugePageThreshold = size_t{8} << 20;
+// From here on in huge pages where the system has them: blocks of a cache are read in any order, and
+// weights once a token; with pages of 4 KiB looking up their addresses takes longer than reading them.
+constexpr size_t kHugePage = size_t{2} << 20;
 
 class HeapBuffer : public Buffer {
  public:
@@ -52,6 +52,31 @@ class BorrowedBuffer : public Buffer {
  public:
   BorrowedBuffer(std::byte* data, size_t size, bool writable) : Buffer(data, size, writable) {}
 };
+
+// Zero pages from mmap, whole huge pages where there is room for one; null without memory.
+void* MapPages(size_t bytes) {
+  const auto map = [](size_t size) {
+    return mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  };
+  if (bytes < kHugePage) {
+    void* data = map(bytes);
+    return data == MAP_FAILED ? nullptr : data;
+  }
+  // More than is asked for, of which the first and last part go back: then it starts at a huge page.
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t whole = (bytes + page - 1) / page * page;
+  void* mapped = map(whole + kHugePage);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* first = static_cast<std::byte*>(mapped);
+  const size_t skipped = (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage;
+  if (skipped > 0) munmap(first, skipped);
+  if (skipped < kHugePage) munmap(first + skipped + whole, kHugePage - skipped);
+#if defined(MADV_HUGEPAGE)
+  // The last, partial one would make bytes resident that hold nothing. Failure costs time, nothing else.
+  (void)madvise(first + skipped, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
+  return first + skipped;
+}
 
 // Closes a file descriptor at the end of a scope.
 class FileDescriptor {
@@ -119,12 +144,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Allocate(size_t bytes) {
   MemoryShare share;
   PF_RETURN_IF_ERROR(share.Take(static_cast<int64_t>(bytes)));
   if (bytes >= kMapThreshold) {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return OutOfMemory(bytes);
-#if defined(MADV_HUGEPAGE)
-    // Failure costs time, nothing else.
-    if (bytes >= kHugePageThreshold) (void)madvise(data, bytes, MADV_HUGEPAGE);
-#endif
+    void* data = MapPages(bytes);
+    if (data == nullptr) return OutOfMemory(bytes);
     return std::make_shared<PageBuffer>(static_cast<std::byte*>(data), bytes, std::move(share));
   }
   const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
@@ -171,9 +192,13 @@ absl::StatusOr<std::shared_ptr<Buffer>> Buffer::ReadFile(const std::string& path
   return buffer;
 }
 
+bool IsMappedFile(const Buffer& buffer) {
+  return dynamic_cast<const MappedBuffer*>(&buffer) != nullptr;
+}
+
 void ReleasePages(const Buffer& buffer, const void* data, size_t bytes) {
   // Dropping pages of anonymous memory would zero them.
-  if (dynamic_cast<const MappedBuffer*>(&buffer) == nullptr) return;
+  if (!IsMappedFile(buffer)) return;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
   const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;

@@ -13,4 +13,7 @@ namespace pagefuse {
 // Thread-safe.
 void ReleasePages(const Buffer& buffer, const void* data, size_t bytes);
 
+// Whether the buffer is a mapped file.
+bool IsMappedFile(const Buffer& buffer);
+
 }  // namespace pagefuse

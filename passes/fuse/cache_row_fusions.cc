@@ -20,9 +20,11 @@ struct RowWrite {
   std::vector<FusionPort> rows;
   int64_t blocks = 0;
   int64_t block_size = 0;
+  int64_t transformed = 0;  // 0: none are
 };
-using RowTexts =
-    std::function<std::vector<std::string>(const BoundPorts&, const SlotForm&, std::string formal)>;
+// `transforms`: rows of RowWrite::transformed elements may be multiplied by a Hadamard matrix.
+using RowTexts = std::function<std::vector<std::string>(
+    const BoundPorts&, const SlotForm&, const std::string& formal, bool transforms)>;
 
 absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWrite& write,
                                const RowTexts& texts) {
@@ -34,10 +36,12 @@ absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWri
       ports.push_back(rows);
       StrAppend(&formal, ", ", rows.name);
     }
-    const auto draft = [&](const BoundPorts& bound, const ComputedRegion&) {
+    const auto draft = [&](const BoundPorts& bound, const ComputedRegion& region) {
+      const bool transforms = MayTransformRows(region, write.transformed);
       Draft result;
-      result.texts = texts(bound, form, formal);
+      result.texts = texts(bound, form, formal, transforms);
       result.rules = {kWrittenBytes};
+      if (transforms) result.rules[0].share = kTransformedShare;
       SetSlotLimits(bound, write.blocks, write.block_size, result);
       constexpr int64_t kPositions = 1000;
       result.limits["positions"] = kPositions;
@@ -72,7 +76,7 @@ absl::StatusOr<bool> FuseKCacheQuantInsert(FusionSearch& search, Value* output) 
                               .blocks = UnitsOf(*output, width),
                               .block_size = block_size};
       const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
-                             const std::string& formal) -> std::vector<std::string> {
+                             const std::string& formal, bool) -> std::vector<std::string> {
         return {WriteText(
             formal, form, view, RowsText("rows", "k", ports, form, {kElements}),
             StrCat("KCacheQuantInsert <block_size = ", block_size, "> (rows, slots, cache)"))};
@@ -98,15 +102,18 @@ absl::StatusOr<bool> FuseIndexerKQuantInsert(FusionSearch& search, Value* output
     const RowWrite write = {.rule = "fuse-IndexerKQuantInsert",
                             .rows = {RowPort("k", {kElements})},
                             .blocks = UnitsOf(*output, width),
-                            .block_size = block_size};
-    const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
-                           const std::string& formal) {
+                            .block_size = block_size,
+                            .transformed = kElements};
+    const auto texts = [&](const BoundPorts& ports, const SlotForm& form, const std::string& formal,
+                           bool transforms) {
       std::vector<std::string> result;
       for (const char* scales : {"ue8m0", "float"}) {
-        result.push_back(
-            WriteText(formal, form, view, RowsText("rows", "k", ports, form, {kElements}),
-                      StrCat("IndexerKQuantInsert <quant_block_size = 128, scale_fmt = \"", scales,
-                             "\"> (rows, slots, cache)")));
+        for (int hadamard = 0; hadamard <= (transforms ? 1 : 0); ++hadamard) {
+          result.push_back(WriteText(
+              formal, form, view, RowsText("rows", "k", ports, form, {kElements}),
+              StrCat("IndexerKQuantInsert <quant_block_size = 128, scale_fmt = \"", scales,
+                     hadamard != 0 ? "\", hadamard = 1" : "\"", "> (rows, slots, cache)")));
+        }
       }
       return result;
     };
@@ -137,8 +144,8 @@ absl::StatusOr<bool> FuseMlaCacheInsert(FusionSearch& search, Value* output) {
                           .rows = {part("kv_c"), part("k_pe")},
                           .blocks = cache.blocks,
                           .block_size = cache.block_size};
-  const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
-                         const std::string& formal) -> std::vector<std::string> {
+  const auto texts = [&](const BoundPorts& ports, const SlotForm& form, const std::string& formal,
+                         bool) -> std::vector<std::string> {
     const int64_t latent = BackDim(*ports.at("kv_c"), 1);
     const int64_t rope = BackDim(*ports.at("k_pe"), 1);
     const bool fits = coded ? latent == kLatent && rope == kRope : latent + rope == width;
@@ -184,8 +191,8 @@ absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* outp
                           .rows = {rows("kv"), ape, PositionPort(), rows("score")},
                           .blocks = cache.blocks,
                           .block_size = cache.block_size};
-  const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
-                         const std::string& formal) -> std::vector<std::string> {
+  const auto texts = [&](const BoundPorts& ports, const SlotForm& form, const std::string& formal,
+                         bool) -> std::vector<std::string> {
     const Value& kv = *ports.at("kv");
     const Value& score = *ports.at("score");
     const int64_t row = BackDim(kv, 1);

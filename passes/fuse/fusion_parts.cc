@@ -1,6 +1,7 @@
 #include "pagefuse/passes/fuse/fusion_parts.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
@@ -38,6 +39,19 @@ bool IsCodeType(DataType type) {
 
 std::string StorageOf(const Value& codes) {
   return codes.dtype() == DataType::kUint8 ? "uint8" : "float8e4m3fn";
+}
+
+bool MayTransformRows(const ComputedRegion& region, int64_t size) {
+  if (size < 2 || (size & (size - 1)) != 0) return false;
+  int64_t differences = 0;
+  for (const Node* node : region.nodes) {
+    if (node->Is("MatMul") || node->Is("Gemm") || node->Is("Einsum") ||
+        node->Is("FusedMatMul", "com.microsoft")) {
+      return true;
+    }
+    differences += node->Is("Sub") || node->Is("Neg") ? 1 : 0;
+  }
+  return differences >= std::countr_zero(static_cast<uint64_t>(size));
 }
 
 bool SameRows(const Value& a, const Value& b) {

@@ -41,6 +41,12 @@ FusionPort CachePort(std::string name, const Value* written);
 inline constexpr ResultRule kExactCodes = {};
 inline constexpr ResultRule kWrittenBytes = {};
 
+// Whether rows of so many elements may be multiplied by a Hadamard matrix there: a product, or sums and
+// differences of halves, of halves of those, ..
+bool MayTransformRows(const ComputedRegion& region, int64_t size);
+// Of what becomes of such sums: taken in another order, a number is rounded otherwise at times.
+inline constexpr double kTransformedShare = 0.002;
+
 // Shapes as Reshape takes them: the dims but for one that is no number, which is -1; nullopt if
 // more are none.
 std::optional<std::string> ReshapeDims(const Value& value);

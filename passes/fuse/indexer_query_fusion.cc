@@ -70,6 +70,7 @@ struct IndexerAttributes {
   float head_scale = 1;
   int64_t interleaved = 1;
   int64_t rotary_offset = 0;
+  int64_t hadamard = 0;
 };
 
 std::string IndexerText(const IndexerQuery& query, const TableForm& form, const BoundPorts& ports,
@@ -90,7 +91,8 @@ std::string IndexerText(const IndexerQuery& query, const TableForm& form, const 
                 "\", softmax_scale = ", FloatText(attributes.softmax_scale),
                 ", head_scale = ", FloatText(attributes.head_scale),
                 ", interleaved = ", attributes.interleaved,
-                ", rotary_offset = ", attributes.rotary_offset, ", fp8_storage = \"",
+                ", rotary_offset = ", attributes.rotary_offset,
+                attributes.hadamard != 0 ? ", hadamard = 1" : "", ", fp8_storage = \"",
                 query.scales ? "float8e4m3fn" : StorageOf(*query.codes),
                 "\"> (places, rows, table, factors)  ", absl::StrJoin(views, ""), "}");
 }
@@ -106,6 +108,20 @@ std::vector<std::pair<float, float>> ScalePairs(const std::vector<float>& factor
   return pairs;
 }
 
+// What the op may do to the channels, of which `width` are rotated by position.
+std::vector<IndexerAttributes> Choices(const std::pair<float, float>& scales, int64_t size,
+                                       int64_t width, bool transforms) {
+  std::vector<IndexerAttributes> choices;
+  for (const int64_t interleaved : {1, 0}) {
+    for (const int64_t offset : {size - width, int64_t{0}}) {
+      choices.push_back({scales.first, scales.second, interleaved, offset, 0});
+      if (transforms) choices.push_back({scales.first, scales.second, interleaved, offset, 1});
+      if (width == size) break;
+    }
+  }
+  return choices;
+}
+
 Draft IndexerDraft(const IndexerQuery& query, const TableForm& form, const BoundPorts& ports,
                    const ComputedRegion& region) {
   Draft draft;
@@ -114,20 +130,18 @@ Draft IndexerDraft(const IndexerQuery& query, const TableForm& form, const Bound
   const int64_t size = BackDim(q, 1);
   if (!width || *width > size || !SameRows(q, *query.codes)) return draft;
   SetTableLimit(form, ports, draft);
-  for (const auto& [softmax, head] : ScalePairs(FactorsOn(region, ports.at("weights")))) {
-    for (int64_t interleaved : {1, 0}) {
-      for (int64_t offset : {size - *width, int64_t{0}}) {
-        const std::string text =
-            IndexerText(query, form, ports, *width, {softmax, head, interleaved, offset});
-        if (!text.empty()) draft.texts.push_back(text);
-        if (*width == size) break;
-      }
+  const bool transforms = MayTransformRows(region, size);
+  for (const auto& scales : ScalePairs(FactorsOn(region, ports.at("weights")))) {
+    for (const IndexerAttributes& attributes : Choices(scales, size, *width, transforms)) {
+      const std::string text = IndexerText(query, form, ports, *width, attributes);
+      if (!text.empty()) draft.texts.push_back(text);
     }
   }
   // The weights' result is multiplied in the op's order, or a unit or two away.
   constexpr double kProducts = 3e-7;
   draft.rules = {query.scales ? kPackedCodes : kExactCodes, {.rows = 0.04, .relative = kProducts}};
   if (query.scales) draft.rules.push_back(kExactCodes);
+  if (transforms) draft.rules[0].share = kTransformedShare;
   return draft;
 }
 

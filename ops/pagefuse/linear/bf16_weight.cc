@@ -1,8 +1,12 @@
 #include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
 
+#include <cstring>
 #include <optional>
+#include <utility>
 
+#include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/resident_pages.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/small_float.h"
 
@@ -33,6 +37,16 @@ LeadText TextOf(Bf16Lead lead) {
   return {"1, 2, 4, 0, 3", "start = 0, end = 1", ""};
 }
 
+class OwnWeight : public KernelState {
+ public:
+  explicit OwnWeight(Tensor weight) : weight_(std::move(weight)) {}
+  int64_t packed_bytes() const override { return weight_.byte_size(); }
+  const Tensor& weight() const { return weight_; }
+
+ private:
+  const Tensor weight_;
+};
+
 }  // namespace
 
 absl::StatusOr<Bf16Sizes> Bf16Sizes::Of(const Node& node) {
@@ -60,6 +74,30 @@ void SetRowsOutput(ShapeContext& c, int x, const Bf16Sizes& sizes) {
     y->dims().back() = Dim(sizes.n);
   }
   c.SetOutput(0, c.input_type(x), y);
+}
+
+absl::StatusOr<std::unique_ptr<KernelState>> PrepareBf16Weight(const PrepareArgs& args, int port) {
+  constexpr int64_t kLeastBytes = int64_t{2} << 20;  // a huge page
+  const Tensor* weight = args.constants[static_cast<size_t>(port)];
+  if (weight == nullptr || weight->byte_size() < kLeastBytes || !IsMappedFile(*weight->buffer())) {
+    return nullptr;
+  }
+  PF_ASSIGN_OR_RETURN(Tensor copy, Tensor::Allocate(weight->dtype(), weight->dims()));
+  const auto* from = static_cast<const std::byte*>(weight->data());
+  auto* to = static_cast<std::byte*>(copy.mutable_data());
+  ParallelFor(weight->byte_size(), 1, [&](int64_t begin, int64_t end) {
+    std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+    ReleasePages(*weight->buffer(), from + begin, static_cast<size_t>(end - begin));
+  });
+  return std::make_unique<OwnWeight>(std::move(copy));
+}
+
+TensorArg Bf16WeightOf(const KernelArgs& args, int port) {
+  TensorArg weight = args.input(port);
+  if (args.state == nullptr) return weight;
+  // Kernels read it.
+  weight.data = const_cast<void*>(static_cast<const OwnWeight*>(args.state)->weight().data());
+  return weight;
 }
 
 PackedBf16 PackedOf(const TensorArg& weight, const Bf16Sizes& sizes, int matrices) {

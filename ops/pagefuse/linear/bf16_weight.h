@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,13 @@ struct Bf16Sizes {
 
 // Sets output 0 to the shape of input `x` with N for its last dim.
 void SetRowsOutput(ShapeContext& c, int x, const Bf16Sizes& sizes);
+
+// Of a constant weight that lies in a mapped file and is large: a copy in memory of its own, whose huge
+// pages are read with fewer look-ups of addresses; the file's pages go back. Null for others, which
+// kernels read where they lie. ResourceExhausted if there is no memory.
+absl::StatusOr<std::unique_ptr<KernelState>> PrepareBf16Weight(const PrepareArgs& args, int port);
+// The copy, or the input.
+TensorArg Bf16WeightOf(const KernelArgs& args, int port);
 
 PackedBf16 PackedOf(const TensorArg& weight, const Bf16Sizes& sizes, int matrices = 1);
 

@@ -58,7 +58,7 @@ absl::StatusOr<Call> CallOf(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Gate by, GateOf(*args.node));
   const TensorArg& x = args.input(kIn["x"]);
   return Call{.by = by,
-              .weight = PackedOf(args.input(kIn["w"]), s, /*matrices=*/2),
+              .weight = PackedOf(Bf16WeightOf(args, kIn["w"]), s, /*matrices=*/2),
               .x = {x.as<float>(), x.size() / s.k, s.k},
               .y = {args.output(0).as<float>(), s.n}};
 }
@@ -83,6 +83,10 @@ absl::Status Run(KernelArgs& args) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
+  return PrepareBf16Weight(args, kIn["w"]);
+}
+
 }  // namespace
 
 OpDef GatedLinearBf16Def() {
@@ -103,7 +107,7 @@ OpDef GatedLinearBf16Def() {
       .InferShapes(Infer)
       .Decomposition(Decompose)
       .AddKernel({.name = "reference", .run = RunReference})
-      .AddKernel({.name = "bf16", .priority = 10, .run = Run});
+      .AddKernel({.name = "bf16", .priority = 10, .prepare = Prepare, .run = Run});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -74,7 +74,7 @@ absl::StatusOr<Call> CallOf(const KernelArgs& args) {
   Call call;
   PF_ASSIGN_OR_RETURN(call.sizes, Bf16Sizes::Of(*args.node));
   PF_ASSIGN_OR_RETURN(call.repeat, RepeatOf(*args.node));
-  call.words = args.input(kIn["w"]).as<uint16_t>();
+  call.words = Bf16WeightOf(args, kIn["w"]).as<uint16_t>();
   call.num_experts = args.input(kIn["w"]).dims[0];
   call.experts = ExpertsOf(args, kIn["expert_ids"], call.num_experts);
   return call;
@@ -107,6 +107,10 @@ absl::Status Run(KernelArgs& args) {
   return GroupedProduct(groups, rows, product, *args.scratch);
 }
 
+absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
+  return PrepareBf16Weight(args, kIn["w"]);
+}
+
 }  // namespace
 
 OpDef GroupedMatMulBf16Def() {
@@ -129,7 +133,7 @@ OpDef GroupedMatMulBf16Def() {
       .Validate(Validate)
       .Decomposition(Decompose)
       .AddKernel({.name = "reference", .run = RunReference})
-      .AddKernel({.name = "bf16", .priority = 10, .run = Run});
+      .AddKernel({.name = "bf16", .priority = 10, .prepare = Prepare, .run = Run});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -48,7 +48,7 @@ struct Call {
 absl::StatusOr<Call> CallOf(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Bf16Sizes s, Bf16Sizes::Of(*args.node));
   const TensorArg& x = args.input(kIn["x"]);
-  return Call{.weight = PackedOf(args.input(kIn["w"]), s),
+  return Call{.weight = PackedOf(Bf16WeightOf(args, kIn["w"]), s),
               .x = {x.as<float>(), x.size() / s.k, s.k},
               .y = {args.output(0).as<float>(), s.n},
               .bias = args.input(kIn["bias"]).as<float>()};
@@ -74,6 +74,10 @@ absl::Status Run(KernelArgs& args) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
+  return PrepareBf16Weight(args, kIn["w"]);
+}
+
 }  // namespace
 
 OpDef MatMulBf16Def() {
@@ -90,7 +94,7 @@ OpDef MatMulBf16Def() {
       .InferShapes(Infer)
       .Decomposition(Decompose)
       .AddKernel({.name = "reference", .run = RunReference})
-      .AddKernel({.name = "bf16", .priority = 10, .run = Run});
+      .AddKernel({.name = "bf16", .priority = 10, .prepare = Prepare, .run = Run});
 }
 
 }  // namespace pagefuse::pagefuse_ops
