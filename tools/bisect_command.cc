@@ -56,16 +56,6 @@ absl::StatusOr<RewriteJudge> MakeJudge(const Flags& flags, const Model& model,
   });
 }
 
-// The model as the bad rewrite finds it.
-absl::StatusOr<Model> ModelBefore(const Model& model, const PipelineOptions& options,
-                                  int64_t number) {
-  Model before = model.Clone();
-  PipelineOptions here = options;
-  here.rewrite_limit = number - 1;
-  PF_RETURN_IF_ERROR(RunPipeline(before, here).status());
-  return before;
-}
-
 // Whether the rule fires at all, for judges that see what comparisons do not.
 ReduceCheck FiresCheck(const PipelineOptions& options, const std::string& rule) {
   return [options, rule](const ReduceCase& attempt) -> std::optional<std::string> {
