@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "absl/strings/str_join.h"
-#include "tools/command.h"
 #include "tools/output.h"
 #include "tools/paging_check.h"
 #include "tools/pipeline_flags.h"
 #include "tools/shell_check.h"
+#include "tools/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -143,14 +143,10 @@ absl::StatusOr<int> Run(const Flags& flags) {
 
 void AddBisectCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  Command command = app.AddCommand(
-      "bisect", "finds the rewrite that first breaks what a model gives", [flags, &outcome] {
-        const auto code = Run(*flags);
-        outcome.status = code.status();
-        if (code.ok()) outcome.exit_code = *code;
-      });
-  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      .Required();
+  Command command = AddSubcommand(
+      app, outcome, {"bisect", "finds the rewrite that first breaks what a model gives"}, flags,
+      Run);
+  AddModelArgument(command, flags->model);
   command.AddText("-o,--output", flags->output, "folder for a small pass test of what was found");
   command.AddText("--check", flags->check,
                   "command that judges the written model, whose file is {}; status 0 is good");

@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "absl/strings/match.h"
-#include "tools/command.h"
 #include "tools/output.h"
 #include "tools/pipeline_flags.h"
 #include "tools/shell_check.h"
+#include "tools/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
@@ -82,10 +82,9 @@ absl::Status Run(const Flags& flags) {
 
 void AddReduceCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  Command command = app.AddCommand("reduce", "makes a failing model small",
-                                   [flags, &outcome] { outcome.status = Run(*flags); });
-  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      .Required();
+  Command command =
+      AddSubcommand(app, outcome, {"reduce", "makes a failing model small"}, flags, Run);
+  AddModelArgument(command, flags->model);
   command.AddText("-o,--output", flags->output,
                   "file to write, text if it ends with .onnxtxt; the screen if left out");
   command.AddText("--check", flags->check,
