@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "absl/strings/str_join.h"
-#include "tools/command.h"
 #include "tools/output.h"
 #include "tools/paging_check.h"
 #include "tools/pipeline_flags.h"
 #include "tools/shell_check.h"
+#include "tools/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -55,16 +55,6 @@ absl::StatusOr<RewriteJudge> MakeJudge(const Flags& flags, const Model& model,
     if (absl::IsInvalidArgument(paged)) return std::string("\"logits\" differ");
     return paged.ok() ? absl::StatusOr<std::string>("") : paged;
   });
-}
-
-// The model as the bad rewrite finds it.
-absl::StatusOr<Model> ModelBefore(const Model& model, const PipelineOptions& options,
-                                  int64_t number) {
-  Model before = model.Clone();
-  PipelineOptions here = options;
-  here.rewrite_limit = number - 1;
-  PF_RETURN_IF_ERROR(RunPipeline(before, here).status());
-  return before;
 }
 
 // Whether the rule fires at all, for judges that see what comparisons do not.
@@ -162,14 +152,10 @@ absl::StatusOr<int> Run(const Flags& flags) {
 
 void AddBisectCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  Command command = app.AddCommand(
-      "bisect", "finds the rewrite that first breaks what a model gives", [flags, &outcome] {
-        const auto code = Run(*flags);
-        outcome.status = code.status();
-        if (code.ok()) outcome.exit_code = *code;
-      });
-  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      .Required();
+  Command command = AddSubcommand(
+      app, outcome, {"bisect", "finds the rewrite that first breaks what a model gives"}, flags,
+      Run);
+  AddModelArgument(command, flags->model);
   command.AddText("-o,--output", flags->output, "folder for a small pass test of what was found");
   command.AddText("--check", flags->check,
                   "command that judges the written model, whose file is {}; status 0 is good");

@@ -2,8 +2,8 @@
 #include <iostream>
 #include <memory>
 
-#include "tools/command.h"
 #include "tools/output.h"
+#include "tools/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -73,11 +73,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
 void AddDiffCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
   Command command =
-      app.AddCommand("diff", "shows what two graphs do differently", [flags, &outcome] {
-        const auto code = Run(*flags);
-        outcome.status = code.status();
-        if (code.ok()) outcome.exit_code = *code;
-      });
+      AddSubcommand(app, outcome, {"diff", "shows what two graphs do differently"}, flags, Run);
   command.AddText("before", flags->before, "ONNX model, protobuf or text").Required();
   command.AddText("after", flags->after, "ONNX model, protobuf or text").Required();
   command.AddFlag("--numbers", flags->numbers, "run both on the same made-up inputs");

@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "tools/command.h"
 #include "tools/output.h"
 #include "tools/paging_check.h"
 #include "tools/plugins.h"
+#include "tools/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
@@ -104,12 +104,8 @@ absl::StatusOr<int> Run(const Flags& flags) {
 
 void AddExpectCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  Command command = app.AddCommand("expect", "runs pass tests and expectations of models, in files",
-                                   [flags, &outcome] {
-                                     const auto code = Run(*flags);
-                                     outcome.status = code.status();
-                                     if (code.ok()) outcome.exit_code = *code;
-                                   });
+  Command command = AddSubcommand(
+      app, outcome, {"expect", "runs pass tests and expectations of models, in files"}, flags, Run);
   command.AddArguments("files", flags->paths, "files, or folders that are searched for them")
       .Required();
   command.AddFlag("--update", flags->update, "write what is there now into files that fail");

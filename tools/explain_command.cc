@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "absl/strings/match.h"
-#include "tools/command.h"
 #include "tools/output.h"
 #include "tools/pipeline_flags.h"
+#include "tools/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -249,14 +249,9 @@ absl::StatusOr<int> Run(const Flags& flags) {
 
 void AddExplainCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  Command command =
-      app.AddCommand("explain", "tells what fused, what did not, and why", [flags, &outcome] {
-        const auto code = Run(*flags);
-        outcome.status = code.status();
-        if (code.ok()) outcome.exit_code = *code;
-      });
-  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      .Required();
+  Command command = AddSubcommand(
+      app, outcome, {"explain", "tells what fused, what did not, and why"}, flags, Run);
+  AddModelArgument(command, flags->model);
   command.AddList("--rule", flags->rules,
                   "tell where these rules, or the rules of these passes, came near (* for all)");
   command.AddText("--at", flags->at, "tell of this value alone");

@@ -2,11 +2,11 @@
 #include <iostream>
 #include <memory>
 
-#include "tools/command.h"
 #include "tools/output.h"
 #include "tools/pipeline_flags.h"
 #include "tools/report_data.h"
 #include "tools/report_page.h"
+#include "tools/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
@@ -59,10 +59,9 @@ absl::Status Run(const Flags& flags) {
 
 void AddReportCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  Command command = app.AddCommand("report", "what the passes made of a model, on one page",
-                                   [flags, &outcome] { outcome.status = Run(*flags); });
-  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      .Required();
+  Command command = AddSubcommand(
+      app, outcome, {"report", "what the passes made of a model, on one page"}, flags, Run);
+  AddModelArgument(command, flags->model);
   command.AddText("-o,--output", flags->output, "HTML file to write, which needs nothing else");
   command.AddFlag("--json", flags->json, "the data of the page on the screen");
   command.AddFlag("--no-times", flags->no_times, "measure nothing");

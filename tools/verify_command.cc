@@ -6,9 +6,9 @@
 #include <memory>
 #include <set>
 
-#include "tools/command.h"
 #include "tools/paging_check.h"
 #include "tools/pipeline_flags.h"
+#include "tools/subcommand.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -98,14 +98,10 @@ absl::StatusOr<int> Run(const Flags& flags) {
 
 void AddVerifyCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<Flags>();
-  Command command = app.AddCommand(
-      "verify", "compares numbers before and after every rewrite of the passes", [flags, &outcome] {
-        const auto code = Run(*flags);
-        outcome.status = code.status();
-        if (code.ok()) outcome.exit_code = *code;
-      });
-  command.AddText("model", flags->model, "ONNX model, protobuf or text; - for standard input")
-      .Required();
+  Command command = AddSubcommand(
+      app, outcome, {"verify", "compares numbers before and after every rewrite of the passes"},
+      flags, Run);
+  AddModelArgument(command, flags->model);
   AddPipelineFlags(command, flags->pipeline);
   AddSampleFlags(command, flags->samples);
   command.Footer(

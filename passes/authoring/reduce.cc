@@ -13,6 +13,7 @@
 #include "pagefuse/ir/verify.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/passes/authoring/graph_cut.h"
+#include "pagefuse/passes/authoring/shrink_sizes.h"
 #include "pagefuse/passes/authoring/value_bank.h"
 #include "pagefuse/passes/compare_models.h"
 
@@ -64,9 +65,11 @@ class Reducer {
     if (!reason) return absl::InvalidArgumentError("the whole model passes the check");
     out_.reason = *reason;
     essence_ = Essence(*reason);
+    TakeLaterForm();
     DropNodes();
     DropOutputs();
     DropConstants();
+    ShrinkSizes();
     Rename();
     out_.after = SizeOf(best_.model);
     out_.smallest = std::move(best_);
@@ -93,6 +96,22 @@ class Reducer {
       if (banks_.size() != all.size()) banks_.clear();
       if (!banks_.empty()) best_.feeds = std::move(all);
     }
+  }
+
+  // With feeds of its own: inputs may be others.
+  void TakeLaterForm() {
+    if (options_.later == nullptr ||
+        options_.later->graph->num_nodes() >= SizeOf(best_.model).nodes) {
+      return;
+    }
+    ReduceCase first = std::exchange(best_, {.model = options_.later->Clone(), .feeds = {}});
+    const std::vector<ValueBank> banks = std::exchange(banks_, {});
+    if (InferShapes(best_.model).ok()) {
+      MakeFeeds();
+      if (StillFails(best_)) return;
+    }
+    best_ = std::move(first);
+    banks_ = banks;
   }
 
   // Types and dims of what became an input, and its numbers.
@@ -199,6 +218,26 @@ class Reducer {
     }
   }
 
+  // 1 wherever that fails too, else 2, else half as often as it does.
+  void ShrinkSizes() {
+    for (const CaseSize& size : SizesOf(best_)) {
+      if (TrySize(size, 1) || TrySize(size, 2)) continue;
+      CaseSize now = size;
+      while (now.size > 4 && TrySize(now, now.size / 2)) {
+        now.size /= 2;
+        if (now.dim.is_constant()) now.dim = Dim(now.size);
+      }
+    }
+  }
+
+  bool TrySize(const CaseSize& from, int64_t size) {
+    if (size >= from.size) return false;
+    std::optional<ReduceCase> attempt = WithSize(best_, from, size);
+    if (!attempt || !StillFails(*attempt)) return false;
+    best_ = *std::move(attempt);
+    return true;
+  }
+
   void Rename() {
     ReduceCase attempt{.model = best_.model.Clone(), .feeds = best_.feeds};
     Graph& graph = *attempt.model.graph;
@@ -284,6 +323,28 @@ ReduceCheck VerifyCheck(const PipelineOptions& options) {
     }
     return std::nullopt;
   };
+}
+
+absl::StatusOr<Model> ModelBefore(const Model& model, const PipelineOptions& options,
+                                  int64_t number) {
+  Model before = model.Clone();
+  PipelineOptions here = options;
+  here.rewrite_limit = number - 1;
+  PF_RETURN_IF_ERROR(RunPipeline(before, here).status());
+  return before;
+}
+
+std::optional<int64_t> FirstDifference(const Model& model, const PipelineOptions& options) {
+  PipelineOptions here = options;
+  here.verify = true;
+  here.keep_going = true;
+  Model after = model.Clone();
+  const auto report = RunPipeline(after, here);
+  if (!report.ok()) return std::nullopt;
+  for (const Rewrite& rewrite : report->log) {
+    if (rewrite.numbers == Rewrite::Numbers::kDiffer) return rewrite.number;
+  }
+  return std::nullopt;
 }
 
 std::string ReductionText(const Reduction& reduction) {

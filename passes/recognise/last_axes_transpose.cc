@@ -145,8 +145,7 @@ class LastAxesTranspose : public Pass {
       Node* after = chain.end->producer();
       graph.ReplaceAllUses(chain.end, swapped);
       graph.EraseIfDead(after);
-      ++context.counts[std::string(name())];
-      if (context.after_rewrite) PF_RETURN_IF_ERROR(context.after_rewrite(model, name()));
+      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
     }
     return changed || !transposes.empty();
   }

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
+
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
@@ -100,6 +102,7 @@ class RopeByElement : public Pass {
 
   static absl::StatusOr<bool> Replace(Graph& graph, Node* node, const Rotation& rotation,
                                       RotationReader& reader, PassContext& context) {
+    const std::vector<Value*> values = graph.values();
     GraphBuilder builder(graph, node, node->output(0)->name());
     const auto x = reader.ArrangedRows(builder, rotation);
     const auto cos = reader.ArrangedTable(builder, rotation.cos);
@@ -107,11 +110,24 @@ class RopeByElement : public Pass {
     for (const auto* part : {&x, &cos, &sin}) {
       if (part->ok()) continue;
       context.AddMiss(kName, NodeLabel(*node), StdView(part->status().message()), 3);
+      EraseAllBut(graph, {values.begin(), values.end()});
       return false;
     }
     graph.ReplaceAllUses(node->output(0), Rotated(builder, rotation, {*x, *cos, *sin}));
     graph.EraseIfDead(node);
     return true;
+  }
+
+  // Takes back what was built for a rotation that came to nothing.
+  static void EraseAllBut(Graph& graph, const absl::flat_hash_set<const Value*>& kept) {
+    const std::vector<Node*> nodes = NodesOf(graph);
+    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+      const Value* output = (*node)->output(0);
+      if (output != nullptr && !kept.contains(output)) graph.EraseNode(*node);
+    }
+    for (Value* value : graph.initializers()) {
+      if (!kept.contains(value)) graph.EraseValue(value);
+    }
   }
 
   struct Operands {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # check_tidy.sh CLANG_TIDY BUILD: reads names of sources and headers, runs the checks of .clang-tidy over those of ir, ops,
-# passes, plugin, runtime, text and tools, with the headers that they include, and fails on any finding. A header is seen through the
-# source of its name, or one that includes it. What was clean is not looked at again until its source, one of the project's
-# headers that it includes, its compile command or the checks change: BUILD/tidy has an empty file for every clean one,
-# named by the hash of all that.
+# passes, plugin, python, runtime, text and tools, with the headers that they include, and fails on any finding. A header is
+# seen through the source of its name, or one that includes it. What was clean is not looked at again until its source, one of
+# the project's headers that it includes, its compile command or the checks change: BUILD/tidy has an empty file for every
+# clean one, named by the hash of all that.
 # Left out are kernels that are compiled once per SIMD target, by including themselves.
 set -euo pipefail
 tidy=$1 build=$2
@@ -13,7 +13,12 @@ mkdir -p "$build/tidy"
 sed -E 's/ -fpch-preprocess| -Winvalid-pch -include [^ ]*cmake_pch\.hxx//g' "$build/compile_commands.json" \
   >"$build/tidy/compile_commands.json"
 
+# Bindings for Python where the build has them.
 is_checked() {
+  if [[ $1 =~ ^python/ ]]; then
+    grep -q "\"file\": \".*/$1\"" "$build/tidy/compile_commands.json"
+    return
+  fi
   [[ $1 =~ ^(ir|ops|passes|plugin|runtime|text|tools)/ && ! $1 =~ _(hwy|avx512|amx)\.cc$ ]]
 }
 
