@@ -20,6 +20,7 @@ struct RowWrite {
   std::vector<FusionPort> rows;
   int64_t blocks = 0;
   int64_t block_size = 0;
+  bool copies = false;  // quantises nothing
 };
 using RowTexts =
     std::function<std::vector<std::string>(const BoundPorts&, const SlotForm&, std::string formal)>;
@@ -38,6 +39,7 @@ absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWri
       Draft result;
       result.texts = texts(bound, form, formal);
       result.rules = {kWrittenBytes};
+      result.copies_rows = write.copies;
       SetSlotLimits(bound, write.blocks, write.block_size, result);
       constexpr int64_t kPositions = 1000;
       result.limits["positions"] = kPositions;
@@ -183,7 +185,8 @@ absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* outp
                           .cache = "state_cache",
                           .rows = {rows("kv"), ape, PositionPort(), rows("score")},
                           .blocks = cache.blocks,
-                          .block_size = cache.block_size};
+                          .block_size = cache.block_size,
+                          .copies = true};
   const auto texts = [&](const BoundPorts& ports, const SlotForm& form,
                          const std::string& formal) -> std::vector<std::string> {
     const Value& kv = *ports.at("kv");
