@@ -1,5 +1,6 @@
 // Products and softmaxes that are written out, or taken of views that undo each other.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -176,10 +177,47 @@ const Node* ProducerIf(const Value* value, std::string_view op) {
 
 }  // namespace
 
-// exp (x - max (x)) / sum (exp (x - max (x)))
+namespace {
+
+// exp (x) or 2^x: what x is, and by what it is scaled to be a power of e.
+struct Power {
+  const Node* node = nullptr;
+  Value* exponent = nullptr;
+  double scale = 1;
+};
+Power PowerOf(const Value* value) {
+  if (const Node* node = ProducerIf(value, "Exp")) return {node, node->input(0), 1};
+  const Node* node = ProducerIf(value, "Pow");
+  const Tensor* base = node ? ConstantOf(node->input(0)) : nullptr;
+  if (!base || ScalarNumber(*base) != 2.0) return {};
+  return {node, node->input(1), M_LN2};
+}
+
+// The scores times a number, within the choice of what hides some.
+Value* ScaledScores(Value* scores, double scale, Node& before, Peephole& peephole) {
+  if (scale == 1) return scores;
+  const Node* choice = ProducerIf(scores, "Where");
+  for (int branch : {1, 2}) {
+    const Tensor* low = choice ? ConstantOf(choice->input(3 - branch)) : nullptr;
+    const auto number = low ? ScalarNumber(*low) : std::nullopt;
+    if (!number || *number > -1e30) continue;
+    std::vector<Value*> inputs(choice->inputs().begin(), choice->inputs().end());
+    inputs[branch] = ScaledScores(inputs[branch], scale, before, peephole);
+    return peephole.AddNode(before, "Where", inputs);
+  }
+  Graph& graph = peephole.graph();
+  Value* factor = graph.AddInitializer(graph.UniqueName("factor"),
+                                       Tensor::Scalar<float>(static_cast<float>(scale)));
+  return peephole.AddNode(before, "Mul", {scores, factor});
+}
+
+}  // namespace
+
+// exp (x - max (x)) / sum (exp (x - max (x))), also by powers of two.
 bool PowersToSoftmax(Node& node, Peephole& peephole) {
   for (int side : {0, 1}) {
-    const Node* powers = ProducerIf(node.input(side), "Exp");
+    const Power power = PowerOf(node.input(side));
+    const Node* powers = power.node;
     const Value* divisor = node.input(1 - side);
     if (node.Is("Mul")) {
       const Node* reciprocal = ProducerIf(divisor, "Reciprocal");
@@ -190,13 +228,16 @@ bool PowersToSoftmax(Node& node, Peephole& peephole) {
     const Node* sum = ProducerIf(divisor, "ReduceSum");
     if (!powers || !sum || sum->input(0) != powers->output(0)) continue;
     const int64_t axis = ReducedAxis(*sum, peephole.contents());
-    const Node* less = ProducerIf(powers->input(0), "Sub");
+    const Node* less = ProducerIf(power.exponent, "Sub");
     const Node* most = less ? ProducerIf(less->input(1), "ReduceMax") : nullptr;
     if (!most || axis < 0 || most->input(0) != less->input(0) ||
         ReducedAxis(*most, peephole.contents()) != axis) {
       continue;
     }
-    return MakeSoftmax(node, peephole, less->input(0), axis);
+    if (power.scale != 1 && node.output(0)->dtype() != DataType::kFloat) continue;
+    if (!SameShapes(node.output(0), less->input(0))) continue;
+    return MakeSoftmax(node, peephole, ScaledScores(less->input(0), power.scale, node, peephole),
+                       axis);
   }
   return false;
 }

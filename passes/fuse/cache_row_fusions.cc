@@ -21,6 +21,7 @@ struct RowWrite {
   int64_t blocks = 0;
   int64_t block_size = 0;
   int64_t transformed = 0;  // 0: none are
+  bool copies = false;      // quantises nothing
 };
 // `transforms`: rows of RowWrite::transformed elements may be multiplied by a Hadamard matrix.
 using RowTexts = std::function<std::vector<std::string>(
@@ -42,6 +43,7 @@ absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWri
       result.texts = texts(bound, form, formal, transforms);
       result.rules = {kWrittenBytes};
       if (transforms) result.rules[0].share = kTransformedShare;
+      result.copies_rows = write.copies;
       SetSlotLimits(bound, write.blocks, write.block_size, result);
       constexpr int64_t kPositions = 1000;
       result.limits["positions"] = kPositions;
@@ -190,7 +192,8 @@ absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* outp
                           .cache = "state_cache",
                           .rows = {rows("kv"), ape, PositionPort(), rows("score")},
                           .blocks = cache.blocks,
-                          .block_size = cache.block_size};
+                          .block_size = cache.block_size,
+                          .copies = true};
   const auto texts = [&](const BoundPorts& ports, const SlotForm& form, const std::string& formal,
                          bool) -> std::vector<std::string> {
     const Value& kv = *ports.at("kv");

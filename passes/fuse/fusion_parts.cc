@@ -238,12 +238,33 @@ bool AreBlocksAndPlaces(const Value& blocks, const Value& places) {
 
 }  // namespace
 
+namespace {
+
+// True if the value is chosen among others, one of which is a constant from `limit` on.
+bool MayBeAtLeast(const Value& value, int64_t limit) {
+  const Node* node = value.producer();
+  while (node && (node->Is("Cast") || IsViewNode(*node))) node = node->input(0)->producer();
+  if (!node || !node->Is("Where")) return false;
+  for (int branch : {1, 2}) {
+    const Tensor* tensor = ConstantOf(node->input(branch));
+    const auto number = tensor ? ScalarNumber(*tensor) : std::nullopt;
+    if (number && *number >= static_cast<double>(limit)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void SetSlotLimits(const BoundPorts& ports, int64_t blocks, int64_t block_size, Draft& draft) {
   const auto block = ports.find("blocks");
   const bool apart = block != ports.end();
   if (apart && !AreBlocksAndPlaces(*block->second, *ports.at("places_in_block"))) {
     draft.texts.clear();
   }
+  const auto slots = ports.find("slot_mapping");
+  // The op refuses a slot that a graph has for what it throws away.
+  if (slots != ports.end() && MayBeAtLeast(*slots->second, blocks * block_size))
+    draft.texts.clear();
   draft.limits["slot_mapping"] = blocks * block_size;
   draft.limits["blocks"] = blocks;
   draft.limits["places_in_block"] = block_size;

@@ -55,6 +55,7 @@ struct FusionSearch::Attempt {
   std::vector<Value*> bound = {};
   int bindings = 0;
   int comparisons = 0;
+  bool only_leaves = false;  // ports are not taken behind views and casts
 };
 
 FusionSearch::FusionSearch(Model& model, PassContext& context, const GraphScope& scope)
@@ -103,6 +104,14 @@ absl::StatusOr<bool> FusionSearch::Fuse(
     const std::function<Draft(const BoundPorts&, const ComputedRegion&)>& draft) {
   Attempt attempt{.rule = rule, .outputs = outputs, .ports = ports, .draft = draft};
   for (const OutputSpec& output : outputs) attempt.output_values.push_back(output.value);
+  PF_ASSIGN_OR_RETURN(const bool fused, Bind(attempt, 0));
+  const bool gave_up = attempt.bindings > kMaxBindings || attempt.comparisons > kMaxComparisons;
+  if (fused || !gave_up) return fused;
+  // Too many to try all, mostly since each may be taken behind a cast: as they come, then.
+  attempt.bound.clear();
+  attempt.bindings = 0;
+  attempt.comparisons = 0;
+  attempt.only_leaves = true;
   return Bind(attempt, 0);
 }
 
@@ -133,6 +142,7 @@ std::vector<Value*> FusionSearch::Candidates(const Attempt& attempt, const Fusio
   };
   for (Value* leaf : upstream.leaves) add(leaf);
   for (Value* constant : upstream.constants) add(constant);
+  if (attempt.only_leaves && !spec.inner) return candidates;
   for (Node* node : upstream.nodes) {
     const bool moves = IsViewOrCast(*node) || (spec.role == ProbeRole::kContents && IsPart(*node));
     const bool still_outer = moves && node->input(0) && outer.contains(node->input(0));

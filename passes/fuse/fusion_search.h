@@ -47,6 +47,8 @@ struct Draft {
   DimSizes sizes = {};  // of symbols that depend on each other
   // There are probes whose sums no order changes, and on these all results are equal.
   bool has_exact_sums = false;
+  // Rows become rows of the result as they are, or with one number added: in floats all bits count.
+  bool copies_rows = false;
   // Makes integers of ports what they are together, such as lengths that fit offsets.
   std::function<void(uint32_t seed, PortIntegers& integers)> arrange = {};
 };

@@ -4,7 +4,8 @@
 //   values, place = TopK (logits that are -inf outside [ks, ke), K)
 //   indices = Where (k < ke - ks, place - ks, -1)
 //     =>  indices = IndexerTopK <topk = K> (logits, ks, ke)
-#include <algorithm>
+#include <cmath>
+#include <optional>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -28,6 +29,7 @@ absl::Status Refused(std::string_view why) {
 struct TopKSite {
   Element output;
   AtomPtr row, rank;
+  AtomPtr column;
   const Node* topk = nullptr;
   IndexForm begin, end;  // of the columns that a row has
 };
@@ -84,6 +86,7 @@ class TopKReader {
   // The range outside of which scores are hidden.
   absl::Status ReadColumns() {
     const AtomPtr column = reader_.NewAxis((*site_.topk->input(0)->shape())[1]);
+    site_.column = column;
     const Element logits =
         reader_.Source({site_.topk->input(0), {IndexForm::Of(site_.row), IndexForm::Of(column)}});
     const Node* node = logits.producer();
@@ -153,7 +156,10 @@ class TopKReader {
       return Refused(StrCat("places are counted from ", offset_.Key(), ", columns begin at ",
                             site_.begin.Key()));
     }
-    if (IsByValue(condition)) return absl::OkStatus();
+    if (const auto hidden = TrueOfHidden(condition)) {
+      if (*hidden != keeps) return absl::OkStatus();
+      return Refused("entries are given where the value is a hidden one");
+    }
     PF_ASSIGN_OR_RETURN(const Conditions given, keeps ? reader_.ReadConditions(condition)
                                                       : reader_.ReadNegation(condition));
     const IndexForm expected = site_.end - site_.begin - IndexForm(1) - IndexForm::Of(site_.rank);
@@ -162,19 +168,30 @@ class TopKReader {
                           " >= 0, expected ", expected.Key()));
   }
 
-  // A comparison of the values that TopK took with what hides a score.
-  bool IsByValue(const Element& condition) {
-    static constexpr std::string_view kOps[] = {"IsInf", "Equal",          "Greater",
-                                                "Less",  "GreaterOrEqual", "LessOrEqual"};
-    if (condition.From("Not")) return IsByValue(reader_.Operand(condition, 0));
-    const bool compares = std::any_of(std::begin(kOps), std::end(kOps),
-                                      [&](std::string_view op) { return condition.From(op); });
-    if (!compares) return false;
+  // A comparison of the values that TopK took with what hides a score: whether it is true of those
+  // that are hidden. Nullopt for another condition.
+  std::optional<bool> TrueOfHidden(const Element& condition) {
+    if (condition.From("Not")) {
+      const auto inner = TrueOfHidden(reader_.Operand(condition, 0));
+      return inner ? std::optional(!*inner) : std::nullopt;
+    }
+    const bool hidden = condition.From("IsInf") || condition.From("Equal") ||
+                        condition.From("Less") || condition.From("LessOrEqual");
+    if (!hidden && !condition.From("Greater") && !condition.From("GreaterOrEqual")) {
+      return std::nullopt;
+    }
     const Element values = reader_.Operand(condition, 0);
-    if (values.value != site_.topk->output(0) || !IsOwnEntry(values.at)) return false;
-    if (condition.From("IsInf")) return true;
+    if (values.value != site_.topk->output(0) || !IsOwnEntry(values.at)) return std::nullopt;
+    if (condition.From("IsInf")) {
+      const bool negative = IntOr(*condition.producer(), "detect_negative", 1) != 0;
+      return negative ? std::optional(true) : std::nullopt;
+    }
     const auto limit = reader_.Number(reader_.Operand(condition, 1));
-    return limit && HidesScore(*limit);
+    // Nothing is less than -inf, and everything is not.
+    const bool says = limit && HidesScore(*limit) &&
+                      (std::isfinite(*limit) || condition.From("Equal") ||
+                       condition.From("Greater") || condition.From("LessOrEqual"));
+    return says ? std::optional(hidden) : std::nullopt;
   }
 
   ElementReader& reader_;
@@ -190,7 +207,8 @@ absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const TopKSi
   if (!count) return Refused("the number of indices a row is not known");
   Arranger arranger(builder, {logits});
   PF_ASSIGN_OR_RETURN(Value * begin, IndexVector(builder, arranger, site.begin, site.row));
-  PF_ASSIGN_OR_RETURN(Value * end, IndexVector(builder, arranger, site.end, site.row));
+  PF_ASSIGN_OR_RETURN(
+      Value * end, IndexVector(builder, arranger, WithinColumns(site.end, site.column), site.row));
   Node* node = builder.AddNode("pagefuse", "IndexerTopK",
                                {logits, arranger.AsInt32(begin), arranger.AsInt32(end)}, 1);
   node->SetAttribute("topk", MakeAttribute(*count));

@@ -73,8 +73,8 @@ class DenseLogitsPorts {
     PF_ASSIGN_OR_RETURN(const Range range, RangeOf(site_));
     const IndexForm first = range.first ? *range.first : IndexForm(0);
     const IndexForm end = range.last ? *range.last + IndexForm(1) : IndexForm(site_.n->extent);
-    PF_ASSIGN_OR_RETURN(Value * ks, Bound(first, rows[0]));
-    PF_ASSIGN_OR_RETURN(Value * ke, Bound(end, rows[0]));
+    PF_ASSIGN_OR_RETURN(Value * ks, Bound(WithinColumns(first, site_.n), rows[0]));
+    PF_ASSIGN_OR_RETURN(Value * ke, Bound(WithinColumns(end, site_.n), rows[0]));
     Node* node = builder_.AddNode("pagefuse", "MqaLogits", {q, k, scale, weights, ks, ke}, 1);
     node->SetAttribute("clean_logits", MakeAttribute(int64_t{1}));
     return arranger_.Spread(node->output(0), {rows, {site_.n}}, site_.output);

@@ -224,6 +224,9 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches
       // Quotients and products with the reciprocal round apart here and there.
       constexpr ResultRule kRows = {.share = 0.002}, kScales = {.relative = 3e-7};
       result.rules = {kRows, kRows, kScales, kScales};
+      result.copies_rows = IsFloatingPoint(caches.key->dtype()) &&
+                           caches.key->dtype() == ports.at("key")->dtype() &&
+                           caches.key->dtype() != DataType::kFloat8E4M3FN;
       SetSlotLimits(ports, Elements(*caches.key) / row / block_size, block_size, result);
       return result;
     };

@@ -7,6 +7,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/recognise_again.h"
@@ -45,12 +46,31 @@ class BiasTaker {
       return nullptr;
     }
     if (node->Is("Where")) return WithoutChosen(*node, depth);
+    if (node->Is("Mul") || node->Is("Div")) {
+      if (Value* rest = WithoutScaled(*node, depth); bias_) return rest;
+    }
     return Take(value);
   }
 
  private:
   Value* Take(Value* value) {
     bias_ = ReadLinearBias(value, contents_);
+    return nullptr;
+  }
+
+  // A sum that is scaled, as Falcon has it: so is the bias.
+  Value* WithoutScaled(const Node& node, int depth) {
+    for (int side : {0, 1}) {
+      const Tensor* tensor = ConstantOf(node.input(1 - side));
+      const auto number = tensor ? ScalarNumber(*tensor) : std::nullopt;
+      const Node* sum = node.input(side)->producer();
+      if (!number || *number == 0 || !sum || !sum->Is("Add")) continue;
+      if (node.Is("Div") && side == 1) continue;
+      Value* rest = Without(node.input(side), depth + 1);
+      if (!bias_) continue;
+      bias_->factor *= node.Is("Mul") ? *number : 1 / *number;
+      return rest ? builder_.Add(node.op_type(), {rest, node.input(1 - side)}) : nullptr;
+    }
     return nullptr;
   }
 
@@ -181,6 +201,16 @@ class AlibiLowering {
 };
 
 }  // namespace
+
+absl::Status CheckNoBiasBesideSink(Graph& graph, Node* softmax, const SymbolicContents& contents) {
+  BiasTaker taker(graph, softmax, contents);
+  taker.Without(softmax->input(0));
+  if (!taker.bias()) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat(
+      softmax->Description(),
+      ": a linear bias beside a sink: the sink is compared with what the biases of all keys have in "
+      "common, which depends on how a prompt is cut into steps"));
+}
 
 absl::Status LowerAlibiAttention(Model& model, SymbolicContents& contents,
                                  GroupedAttentionSites& sites) {

@@ -8,13 +8,14 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/page/alibi_attention.h"
 #include "pagefuse/passes/page/recognise_again.h"
 
 namespace pagefuse {
 namespace {
 
-// The probabilities of the keys, as if there were no sink.
-void LeaveSinkOut(Graph& graph, const SinkSite& site) {
+// The probabilities of the keys, as if there were no sink: their softmax.
+Node* LeaveSinkOut(Graph& graph, const SinkSite& site) {
   GraphBuilder builder(graph, site.softmax, site.softmax->output(0)->name());
   Node* alone = builder.AddNode("", "Softmax", {site.scores}, 1);
   alone->SetAttribute("axis", MakeAttribute(int64_t{-1}));
@@ -25,6 +26,7 @@ void LeaveSinkOut(Graph& graph, const SinkSite& site) {
     result = builder.Add("Cast", {result}, "to", static_cast<int64_t>(wanted));
   }
   graph.ReplaceAllUses(site.cut->output(0), result);
+  return alone;
 }
 
 }  // namespace
@@ -46,7 +48,7 @@ absl::Status LowerSinkAttention(Model& model, SymbolicContents& contents,
     const std::string mark = StrCat("attention with a sink, ", named.size());
     named[mark] = {sinks, site->sum->name};
     site->sum->name = mark;
-    LeaveSinkOut(graph, *site);
+    PF_RETURN_IF_ERROR(CheckNoBiasBesideSink(graph, LeaveSinkOut(graph, *site), contents));
     cuts.push_back(site->cut);
   }
   for (Node* cut : cuts) graph.EraseIfDead(cut);

@@ -124,11 +124,31 @@ struct Cut {
   Node* first = nullptr;  // of the nodes that cut
 };
 
+// The Slices of one value along its last axis, by where they begin.
+struct Slices {
+  Value* whole = nullptr;
+  Node* first = nullptr;
+  std::map<int64_t, std::pair<int64_t, Value*>> parts;  // to where they end
+};
+
+// All of the value in three parts.
+std::optional<Cut> CutBy(const Slices& slices) {
+  Cut cut = {slices.whole, {}, slices.first};
+  int64_t at = 0;
+  for (const auto& [begin, part] : slices.parts) {
+    if (begin != at) return std::nullopt;
+    at = part.first;
+    cut.parts.push_back(part.second);
+  }
+  const bool all = cut.parts.size() == 3 && slices.whole->shape()->back(0).constant() == at;
+  return all ? std::optional(cut) : std::nullopt;
+}
+
 // By a Split, or by Slices.
 std::vector<Cut> CutsOf(const Graph& graph, const SymbolicContents& contents) {
   std::vector<Cut> cuts;
-  std::map<Value*, std::map<int64_t, AxisPart>> slices;  // of a whole, by where they begin
-  std::map<Value*, Cut> sliced;
+  std::vector<Slices> sliced;  // as the graph has them
+  std::map<const Value*, size_t> places;
   for (Node* node : NodesOf(graph)) {
     const auto& shape =
         node->num_inputs() > 0 && node->input(0) ? node->input(0)->shape() : std::optional<Shape>();
@@ -140,20 +160,12 @@ std::vector<Cut> CutsOf(const Graph& graph, const SymbolicContents& contents) {
     }
     const auto part = node->Is("Slice") ? PartOf(*node->output(0), last, contents) : std::nullopt;
     if (!part) continue;
-    Cut& cut = sliced[part->whole];
-    if (!cut.first) cut = {part->whole, {}, node};
-    if (slices[part->whole].emplace(part->begin, *part).second) {
-      cut.parts.push_back(node->output(0));
-    }
+    const auto [place, is_new] = places.emplace(part->whole, sliced.size());
+    if (is_new) sliced.push_back({part->whole, node, {}});
+    sliced[place->second].parts.emplace(part->begin, std::pair(part->end, node->output(0)));
   }
-  for (auto& [whole, cut] : sliced) {
-    int64_t end = 0;
-    for (const auto& [begin, part] : slices[whole]) end = begin == end ? part.end : -1;
-    if (cut.parts.size() != 3 || whole->shape()->back(0).constant() != end) continue;
-    std::ranges::sort(cut.parts, {}, [&, last = whole->shape()->rank() - 1](const Value* part) {
-      return PartOf(*part, last, contents)->begin;
-    });
-    cuts.push_back(std::move(cut));
+  for (const Slices& slices : sliced) {
+    if (auto cut = CutBy(slices)) cuts.push_back(*std::move(cut));
   }
   return cuts;
 }

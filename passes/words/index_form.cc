@@ -221,6 +221,11 @@ IndexForm MinOf(IndexForm a, IndexForm b) {
   return Extreme(IndexAtom::Kind::kMin, "min", std::move(a), std::move(b));
 }
 
+IndexForm WithinColumns(const IndexForm& bound, const AtomPtr& axis) {
+  if (bound.atom() || bound.is_constant() || !axis->extent.known()) return bound;
+  return MaxOf(MinOf(bound, IndexForm(axis->extent)), IndexForm(0));
+}
+
 AtomPtr MakeCount(const AtomPtr& axis, std::vector<IndexForm> conditions) {
   std::vector<IndexForm> args = {IndexForm::Of(axis)};
   std::sort(conditions.begin(), conditions.end(),

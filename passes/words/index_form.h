@@ -87,6 +87,9 @@ AtomPtr MakeAxis(std::string key, Dim extent, std::vector<Dim> also_extent = {})
 AtomPtr MakeLoad(Value* tensor, std::vector<IndexForm> at);
 IndexForm MaxOf(IndexForm a, IndexForm b);
 IndexForm MinOf(IndexForm a, IndexForm b);
+// A bound of a range of the axis' places that may lie outside of them, where it is computed: a range
+// that ends behind the last place ends there. What a graph holds or is given stays as it is.
+IndexForm WithinColumns(const IndexForm& bound, const AtomPtr& axis);
 AtomPtr MakeCount(const AtomPtr& axis, std::vector<IndexForm> conditions);
 AtomPtr MakeTruth(std::vector<IndexForm> conditions);
 

@@ -34,7 +34,7 @@ class ProbeWriter {
     const int64_t size = tensor.size();
     switch (port.role) {
       case ProbeRole::kRows:
-        return Encoded(std::move(tensor), Rows(size, IsFine(port)));
+        return Encoded(std::move(tensor), Rows(size, RowBits(port)));
       case ProbeRole::kScores:
         return Encoded(std::move(tensor), Scores(size, port.dims.back(), IsFine(port)));
       case ProbeRole::kLogSums:
@@ -88,18 +88,20 @@ class ProbeWriter {
   // Near 1 rows have five bits, or twelve where the type has more than bfloat16: rounding to it must
   // show. Elsewhere they have all bits of a bfloat16 or a float16, the last one set, so that a graph
   // that drops bits of what it writes is another function.
-  int RowBits(bool fine) const {
+  int RowBits(const ProbePort& port) const {
+    constexpr int kFloatBits = 24;
+    if (round_.all_bits && port.dtype == DataType::kFloat) return kFloatBits;
+    const bool fine = IsFine(port);
     if (round_.exponent == 0) return fine ? 12 : 5;
     return fine ? 11 : 8;
   }
 
   // The first number of a run is larger than the others and no multiple of 7, so that it decides
   // the scale, and its share of a format's largest number is no power of two by accident.
-  std::vector<float> Rows(int64_t size, bool fine) {
+  std::vector<float> Rows(int64_t size, int bits) {
     std::vector<float> rows(size, 0.0f);
     if (round_.zero) return rows;
     if (round_.exact) return ExactRows(size);
-    const int bits = RowBits(fine);
     const int half = 1 << (bits - 1);
     int exponent = 0;
     for (int64_t i = 0; i < size; ++i) {

@@ -48,6 +48,8 @@ struct ProbeRound {
   // Sums are exact in any order: scores are so far apart that a softmax takes one of them, and the
   // squares of every eight numbers of a row have the mean 16.
   bool exact = false;
+  // Rows of floats have all their bits, so that one that is dropped shows where they are copied.
+  bool all_bits = false;
   bool padding = false;  // every third slot is -1
   bool beyond = false;   // every slot, or block, is the limit itself
 };

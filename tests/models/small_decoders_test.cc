@@ -49,13 +49,14 @@ TEST_P(SmallDecoder, GivesItsTokensWithPages) {
 
 // Rotation and attention of com.microsoft under a bias that is a mask, as the builder of ONNX Runtime
 // GenAI writes models with as many key heads as query heads; sinks, as gpt-oss has them; two layers
-// with one cache, as Gemma 3n has them; linear biases, as BLOOM and MPT have them, and in the mask of
+// with one cache, as Gemma 3n has them; linear biases, as BLOOM, Falcon and MPT have them, and in the mask of
 // Attention.
 INSTANTIATE_TEST_SUITE_P(
     Decoders, SmallDecoder,
     testing::Values(Decoder{"multi_head_attention.onnxtxt", 1}, Decoder{"sinks.onnxtxt", 1},
                     Decoder{"shared_keys_and_values.onnxtxt", 2}, Decoder{"bloom.onnxtxt", 1, 0},
-                    Decoder{"mpt.onnxtxt", 1, 0}, Decoder{"alibi_in_the_mask.onnxtxt", 1, 0}));
+                    Decoder{"falcon.onnxtxt", 1, 0}, Decoder{"mpt.onnxtxt", 1, 0},
+                    Decoder{"alibi_in_the_mask.onnxtxt", 1, 0}));
 
 // A decoder with another line in place of one, and why it is not paged then.
 struct Changed {
@@ -83,8 +84,8 @@ TEST_P(ChangedBias, IsNotPaged) {
   EXPECT_THAT(std::string(engine.status().message()), testing::HasSubstr(GetParam().reason));
 }
 
-// Squares of places, places counted by other ones, a table that bends, a distance to another key, and
-// a slope of each query.
+// Squares of places, places counted by other ones, a table that bends, a distance to another key, a
+// slope of each query, and a sink beside them.
 INSTANTIATE_TEST_SUITE_P(
     Biases, ChangedBias,
     testing::Values(
@@ -96,6 +97,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "\"probs\" (Softmax): belongs to no recognised Attention"},
         Changed{"mpt.onnxtxt", "-3.9375,", "-3.9,",
                 "\"probs\" (Softmax): belongs to no recognised Attention"},
+        Changed{"sinks.onnxtxt", "masked = Add (scaled, attention_bias)",
+                "places = Cast <to = 1> (cols)  slope = Constant <value = float[1, 2, 1, 1] {0.5, "
+                "0.25}> ()  alibi = Mul (places, slope)  biased = Add (scaled, alibi)  "
+                "masked = Add (biased, attention_bias)",
+                "a linear bias beside a sink"},
         Changed{"alibi_in_the_mask.onnxtxt", "distance = Abs (back)",
                 "other = Add (back, o)  distance = Abs (other)", "mask: "},
         Changed{"alibi_in_the_mask.onnxtxt", "alibi = Mul (distance_float, slopes)",

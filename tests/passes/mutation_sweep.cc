@@ -2,6 +2,7 @@
 //   mutation_sweep [--golden] [--texts] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N]
 //                  [--spellings | --idioms | --interfaces | --breakages] [--mix N] [--part I N] [--print]
 //                  [--explain RULE]
+// A line for each graph that is not as it should be, tables by op and mutation, and how many of all.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -92,6 +93,7 @@ class Sweep {
   explicit Sweep(const Arguments& arguments) : arguments_(arguments) {}
 
   void Run(const FusionCase& one) {
+    ++cases_;
     const auto base = RunFusion(one, one.plain);
     if (!base.ok()) return Line("broken", one, "", base.status());
     const bool fuses = base->fusion.ok();
@@ -134,6 +136,14 @@ class Sweep {
         std::printf("| %s | %d of %d |\n", name.c_str(), share.right, share.all);
       }
     }
+    Share all;
+    for (const auto& [name, share] : by_mutation_) {
+      all.right += share.right;
+      all.all += share.all;
+    }
+    std::printf("\n%d cases: %d of %d right", cases_, all.right, all.all);
+    for (const auto& [what, count] : lines_) std::printf(", %d %s", count, what.c_str());
+    std::printf("\n");
   }
 
  private:
@@ -268,8 +278,9 @@ class Sweep {
     by_mutation_[std::string(mutation)].Add(right);
   }
 
-  static void Line(std::string_view what, const FusionCase& one, std::string_view mutation,
-                   const absl::Status& status) {
+  void Line(std::string_view what, const FusionCase& one, std::string_view mutation,
+            const absl::Status& status) {
+    ++lines_[std::string(what)];
     std::printf("%s: %s, %s: %s\n", std::string(what).c_str(), one.name.c_str(),
                 std::string(mutation).c_str(), std::string(status.message()).c_str());
     std::fflush(stdout);
@@ -278,6 +289,8 @@ class Sweep {
   const Arguments& arguments_;
   std::vector<Feeds> feeds_;  // of the case that runs
   std::map<std::string, Share> by_group_, by_mutation_;
+  std::map<std::string, int> lines_;  // by what they say
+  int cases_ = 0;
 };
 
 Arguments Read(int argc, char** argv) {
