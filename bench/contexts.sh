@@ -5,7 +5,8 @@
 #   CONTEXTS=1024,4096,16384 bench/contexts.sh BUILD_DIR MODEL [OPTIONS OF GENERATE...]
 #
 # MODEL is a graph with weights, or a folder with initializers.json, which is filled with random ones under TMPDIR first (10 GB for
-# models/deepseek_v4_wide_graph_prefill). A row a context; milliseconds a token, of STEPS (16) of them.
+# models/deepseek_v4_wide_graph_prefill). A row a context; milliseconds a token, of STEPS (16) of them. Token ids are below IDS
+# (1000).
 set -eu
 [ $# -ge 2 ] || { echo "usage: contexts.sh BUILD_DIR MODEL [OPTIONS...]" >&2; exit 1; }
 build=$(cd "$1" && pwd)
@@ -28,8 +29,8 @@ ms() {
 echo "| context | step, ms | SparseMlaAttention, ms | PagedIndexerTopK, ms |"
 echo "|---|---|---|---|"
 for context in $(echo "$contexts" | tr ',' ' '); do
-  ids=$(awk -v n="$context" 'BEGIN {for (i = 0; i < n; ++i) printf "%s%d", i ? "," : "", (i * 37 + 11) % 1000}')
-  "$build/pagefuse" generate "$model" --prompt-ids "$ids" --max-new-tokens $((steps + 1)) --ignore-end --require-paged --json --profile \
+  awk -v n="$context" 'BEGIN {for (i = 0; i < n; ++i) print (i * 37 + 11) % '"${IDS:-1000}"'}' > "$work/ids"
+  "$build/pagefuse" generate "$model" --prompt-ids "@$work/ids" --max-new-tokens $((steps + 1)) --ignore-end --require-paged --json --profile \
     "$@" > "$work/figures" 2> "$work/profile"
   rate=$(grep -o '"decode_tokens_per_second":[0-9.e+]*' "$work/figures" | cut -d: -f2)
   step=$(awk -v rate="$rate" 'BEGIN {printf "%.1f", 1000 / rate}')

@@ -211,7 +211,10 @@ absl::StatusOr<std::shared_ptr<const Pattern>> Compile(const PatternSource& sour
           StrCat("pattern \"", source.name, "\": ", node->Description(), " has a subgraph"));
     }
   }
-  if (source.writes_every_slot && !DropSlotFilter(*pattern->model.graph)) return nullptr;
+  if (source.writes_every_slot) {
+    if (!DropSlotFilter(*pattern->model.graph)) return nullptr;
+    pattern->assumes = kSlotsAreNotNegative;
+  }
   PF_RETURN_IF_ERROR(CanonicalisePattern(pattern->model));
   Classifier(*pattern, source, optional).Run();
   return std::shared_ptr<const Pattern>(std::move(pattern));

@@ -45,6 +45,9 @@ struct Pattern {
   std::vector<int> outputs;
   // Op types of nodes that no match can do without, sorted.
   std::vector<std::string> needed_types;
+  // What must hold of inputs though no graph says it; empty: nothing. Stands on what a rewrite makes
+  // (pkg.pagefuse.assumes).
+  std::string assumes;
 
   int id(const Value* value) const { return ids.at(value); }
   const PatternValue& operator[](int id) const { return values[id]; }

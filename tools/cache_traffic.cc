@@ -64,7 +64,8 @@ CacheTraffic::Bytes CacheTraffic::OfNode(const Node& node) const {
   double read = 0, written = 0;
   for (int i = 0; i < node.num_inputs(); ++i) {
     const Value* memory = MemoryOf(node.input(i));
-    const auto cache = memory ? caches_.find(std::string(memory->name())) : caches_.end();
+    if (memory == nullptr) continue;
+    const auto cache = caches_.find(std::string(memory->name()));
     if (cache == caches_.end()) continue;
     const Rows& rows = cache->second;
     const double row_bytes =

@@ -102,7 +102,7 @@ absl::Status NoText(const GenerateSetup& setup, int64_t vocabulary) {
 
 // The one prompt is followed by these tokens, whatever the model prefers.
 absl::Status ForceTokens(const std::string& text, std::vector<Request>& requests) {
-  auto ids = ParseIds(text);
+  auto ids = ReadIds(text);
   if (!ids.ok()) {
     return absl::InvalidArgumentError(StrCat("--forced-ids: ", StdView(ids.status().message())));
   }
@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
                                                   const GenerateSetup& setup, int64_t vocabulary) {
   std::vector<Request> requests;
   for (const std::string& text : flags.prompt_ids) {
-    auto ids = ParseIds(text);
+    auto ids = ReadIds(text);
     if (!ids.ok()) {
       return absl::InvalidArgumentError(StrCat("--prompt-ids: ", StdView(ids.status().message())));
     }
@@ -358,8 +358,9 @@ void AddPromptFlags(Command command, GenerateFlags& flags) {
       .Required();
   command.AddText("--graph", flags.graph,
                   "which of several graphs of a folder; model.onnx if there is one");
-  command.AddTexts("--prompt-ids", flags.prompt_ids,
-                   "token ids with commas; several times for several prompts in one batch");
+  command.AddTexts(
+      "--prompt-ids", flags.prompt_ids,
+      "token ids with commas, or @FILE of them; several times for several prompts in one batch");
   command.AddTexts(
       "--prompt", flags.prompts,
       "text, for models with a tokenizer.json and byte vocabularies; several times for several in one batch");

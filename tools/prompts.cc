@@ -11,7 +11,8 @@ namespace pagefuse::tools {
 
 absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text) {
   std::vector<int64_t> ids;
-  for (absl::string_view part : absl::StrSplit(text, absl::ByAnyChar(", "), absl::SkipEmpty())) {
+  for (absl::string_view part :
+       absl::StrSplit(text, absl::ByAnyChar(", \t\r\n"), absl::SkipEmpty())) {
     int64_t id = 0;
     if (!absl::SimpleAtoi(part, &id)) {
       return absl::InvalidArgumentError(
@@ -20,6 +21,15 @@ absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text) {
     ids.push_back(id);
   }
   return ids;
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadIds(const std::string& text) {
+  if (!text.starts_with('@')) return ParseIds(text);
+  const std::string path = text.substr(1);
+  PF_ASSIGN_OR_RETURN(const std::string contents, ReadFile(path));
+  absl::StatusOr<std::vector<int64_t>> ids = ParseIds(contents);
+  if (ids.ok()) return ids;
+  return absl::InvalidArgumentError(StrCat("\"", path, "\": ", StdView(ids.status().message())));
 }
 
 std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t> begin) {

@@ -12,8 +12,10 @@
 
 namespace pagefuse::tools {
 
-// Numbers with commas or spaces.
+// Numbers with commas or blanks.
 absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text);
+// The same, or what the file holds that is called behind an @: a command line holds no long prompts.
+absl::StatusOr<std::vector<int64_t>> ReadIds(const std::string& text);
 
 // A token is a byte, with the beginning-of-sequence token in front.
 std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t> begin);

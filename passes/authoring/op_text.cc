@@ -190,22 +190,22 @@ class Builder {
   }
 
   absl::Status AddKeys(TextOp& op) const {
-    for (const RuleKey& key : parts_.keys) {
-      if (key.key == "types") {
-        PF_RETURN_IF_ERROR(AddTypes(key.value, op.def));
-      } else if (key.key == "elementwise") {
-        PF_RETURN_IF_ERROR(CheckElementwise(key));
-        op.elementwise = true;
-      } else if (key.key == "metadata") {
-        PF_RETURN_IF_ERROR(CheckMetadata(key.value));
-      } else if (key.key == "in-place" || key.key == "alias" || key.key == "view") {
-        PF_RETURN_IF_ERROR(AddSharedMemory(key, op.def));
-      } else {
-        return error_(key.key,
-                      StrCat("there is no key \"", key.key, "\"", SimilarNames(key.key, OpKeys())));
-      }
-    }
+    for (const RuleKey& key : parts_.keys) PF_RETURN_IF_ERROR(AddKey(key, op));
     return absl::OkStatus();
+  }
+
+  absl::Status AddKey(const RuleKey& key, TextOp& op) const {
+    if (key.key == "types") return AddTypes(key.value, op.def);
+    if (key.key == "elementwise") {
+      op.elementwise = true;
+      return CheckElementwise(key);
+    }
+    if (key.key == "metadata") return CheckMetadata(key.value);
+    if (key.key == "in-place" || key.key == "alias" || key.key == "view") {
+      return AddSharedMemory(key, op.def);
+    }
+    return error_(key.key,
+                  StrCat("there is no key \"", key.key, "\"", SimilarNames(key.key, OpKeys())));
   }
 
   // IsMetadata reads it.

@@ -113,6 +113,16 @@ ScaledOperand ScaledOf(Value* operand) {
   return scaled;
 }
 
+// The operand before it was scaled, transposed as it was.
+Value* WithoutFactor(Node& node, const ScaledOperand& scaled, Peephole& peephole) {
+  if (!scaled.transpose) return scaled.value;
+  return peephole.AddNode(node, "Transpose", {scaled.value}, [&scaled](Node& transpose) {
+    for (const auto& [name, value] : scaled.transpose->attributes()) {
+      transpose.SetAttribute(name, value);
+    }
+  });
+}
+
 }  // namespace
 
 // (a * x) (b * y) as (x y) * (a b). Of half types scores would overflow that are scaled before.
@@ -136,15 +146,7 @@ bool FactorOutOfProduct(Node& node, Peephole& peephole) {
         both ? peephole.graph().AddInitializer(peephole.graph().UniqueName("factor"),
                                                Tensor::Scalar<float>(static_cast<float>(number)))
              : scaled.factor;
-    Value* plain = scaled.value;
-    if (scaled.transpose) {
-      plain = peephole.AddNode(node, "Transpose", {plain}, [&scaled](Node& transpose) {
-        for (const auto& [name, value] : scaled.transpose->attributes()) {
-          transpose.SetAttribute(name, value);
-        }
-      });
-    }
-    operands.push_back(plain);
+    operands.push_back(WithoutFactor(node, scaled, peephole));
   }
   if (!factor) return false;
   Value* product = peephole.AddNode(node, "MatMul", operands);

@@ -7,6 +7,7 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/words/slot_filter.h"
 
 namespace pagefuse {
 namespace {
@@ -196,7 +197,7 @@ absl::StatusOr<std::string> Assumptions(RegionComparison& comparison, const Mode
     PF_RETURN_IF_ERROR(comparison.Run({.seed = 77, .padding = true}));
     const absl::Status same = comparison.Compare(text);
     if (absl::IsUnimplemented(same)) return same;
-    if (!same.ok()) assumes = "slots are not negative";
+    if (!same.ok()) assumes = kSlotsAreNotNegative;
   }
   PF_ASSIGN_OR_RETURN(const int others, CountOtherPowers(comparison, text));
   if (others == 0) return assumes;

@@ -88,6 +88,7 @@ class ElementReader {
   bool StepConcat(Element& element);
   bool StepJoinedParts(Element& element, int axis);
 
+  std::optional<IndexForm> ReadCast(const Element& element);
   std::optional<IndexForm> ReadArithmetic(const Element& element);
   std::optional<IndexForm> ReadQuotient(const Element& element);
   std::optional<IndexForm> ReadShare(const Element& product);

@@ -125,6 +125,21 @@ std::optional<IndexForm> ElementReader::ReadConstant(const Element& element) {
   return IndexForm((*dims)[*place]);
 }
 
+std::optional<IndexForm> ElementReader::ReadCast(const Element& element) {
+  const DataType from = element.producer()->input(0)->dtype();
+  if (from == DataType::kBool) {
+    const auto conditions = ReadConditions(Operand(element, 0));
+    if (!conditions.ok()) return std::nullopt;
+    return Assumed(*conditions) ? IndexForm(1) : TruthOf(*conditions);
+  }
+  // Whole numbers stay what they are in the floats that exporters count in.
+  if (IsFloatingPoint(from) && !IsFloatingPoint(element.value->dtype()) &&
+      !Operand(element, 0).From("Floor")) {
+    return std::nullopt;
+  }
+  return OperandIndex(element, 0);
+}
+
 std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
   const Node& node = *element.producer();
   if (node.Is("Add")) return OperandIndex(element, 0) + OperandIndex(element, 1);
@@ -143,20 +158,7 @@ std::optional<IndexForm> ElementReader::ReadArithmetic(const Element& element) {
     if (a.is_constant()) return b.Times(a.constant());
     return std::nullopt;
   }
-  if (node.Is("Cast")) {
-    const DataType from = node.input(0)->dtype();
-    if (from == DataType::kBool) {
-      const auto conditions = ReadConditions(Operand(element, 0));
-      if (!conditions.ok()) return std::nullopt;
-      return Assumed(*conditions) ? IndexForm(1) : TruthOf(*conditions);
-    }
-    // Whole numbers stay what they are in the floats that exporters count in.
-    if (IsFloatingPoint(from) && !IsFloatingPoint(element.value->dtype()) &&
-        !Operand(element, 0).From("Floor")) {
-      return std::nullopt;
-    }
-    return OperandIndex(element, 0);
-  }
+  if (node.Is("Cast")) return ReadCast(element);
   if (node.Is("Max") || node.Is("Min")) {
     IndexForm form = OperandIndex(element, 0);
     for (int i = 1; i < node.num_inputs(); ++i) {

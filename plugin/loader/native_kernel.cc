@@ -70,6 +70,19 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const pf_host* host, const 
   return std::make_unique<NativeState>(state, from.release, from.user);
 }
 
+absl::Status Supports(const pf_host* host, const pf_kernel& from, const KernelQuery& query) {
+  const pf_node node(query);
+  return RunCallback([&] { return from.supports(from.user, host, &node); });
+}
+
+absl::Status Run(const pf_host* host, const pf_kernel& from, const KernelArgs& args) {
+  const pf_node node(args);
+  const auto* state = static_cast<const NativeState*>(args.state);
+  void* prepared = state == nullptr ? nullptr : state->state();
+  return AtNode(*args.node,
+                RunCallback([&] { return from.run(from.user, host, &node, prepared); }));
+}
+
 }  // namespace
 
 absl::StatusOr<Kernel> MakeNativeKernel(const pf_host* host, const pf_kernel& from) {
@@ -84,20 +97,13 @@ absl::StatusOr<Kernel> MakeNativeKernel(const pf_host* host, const pf_kernel& fr
   PF_ASSIGN_OR_RETURN(kernel.dtypes, TypesOf(from));
   if (from.supports != nullptr) {
     kernel.supports = [host, from](const KernelQuery& query) {
-      const pf_node node(query);
-      return RunCallback([&] { return from.supports(from.user, host, &node); });
+      return Supports(host, from, query);
     };
   }
   if (from.prepare != nullptr) {
     kernel.prepare = [host, from](const PrepareArgs& args) { return Prepare(host, from, args); };
   }
-  kernel.run = [host, from](KernelArgs& args) {
-    const pf_node node(args);
-    const auto* state = static_cast<const NativeState*>(args.state);
-    void* prepared = state == nullptr ? nullptr : state->state();
-    return AtNode(*args.node,
-                  RunCallback([&] { return from.run(from.user, host, &node, prepared); }));
-  };
+  kernel.run = [host, from](KernelArgs& args) { return Run(host, from, args); };
   return kernel;
 }
 

@@ -165,9 +165,9 @@ TEST(RuleText, FilesOfTheTreeParse) {
 }
 
 TEST(RuleText, DescribesItsRules) {
-  const auto rules = ReadRuleFiles(
-      {{"my.rules.txt",
-        "# pass: A file.\n\n# What it is,\n# and more.\n" + With("# before: rope\n")}});
+  const auto rules =
+      ReadRuleFiles({{"my.rules.txt", "# pass: A file.\n\n# What it is,\n# and more.\n" +
+                                          With("# before: rope\n")}});
   ASSERT_TRUE(rules.ok()) << rules.status();
   ASSERT_EQ(rules->size(), 1u);
   EXPECT_EQ((*rules)[0].pass->description(), "A file.");

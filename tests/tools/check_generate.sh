@@ -24,6 +24,13 @@ model=$out/export/model.onnx
 expect 0 '"tokens":\[7,7,221,221,' generate "$model" --prompt-ids 15,186,80,234,31 --max-new-tokens 8 --json
 unlike 'NOT PAGED'
 
+# Ids in a file.
+printf '15,186\n80\n234 31\n' > "$out/ids"
+expect 0 '"tokens":\[7,7,221,221,' generate "$model" --prompt-ids "@$out/ids" --max-new-tokens 8 --json
+printf '15,x\n' > "$out/ids"
+expect 1 '^pagefuse: --prompt-ids: ".*/ids": "x" is no token id; expected numbers with commas' generate "$model" --prompt-ids "@$out/ids"
+expect 1 '^pagefuse: --prompt-ids: .*no_ids' generate "$model" --prompt-ids "@$out/no_ids"
+
 # The end of an answer: config.json beside the graph or around its folder, unless it is ignored.
 echo '{"eos_token_id": [221]}' >"$out/export/config.json"
 expect 0 '"tokens":\[7,7,221\]' generate "$model" --prompt-ids 15,186,80,234,31 --max-new-tokens 8 --json
