@@ -56,10 +56,8 @@ bool IsPagedBuilderExport(const Model& model) {
          model.graph->FindValue(kPast) != nullptr && model.graph->FindValue(kTokens) != nullptr;
 }
 
-absl::StatusOr<std::vector<OrtStep>> BuilderSteps(Model model) {
-  SessionOptions options;
-  options.optimise = false;
-  PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), options));
+absl::StatusOr<std::vector<OrtStep>> BuilderSteps(Model model, const StepOptions& options) {
+  PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), PlainSession(options)));
   PF_ASSIGN_OR_RETURN(auto feeds, Fixed(*session->model().graph));
   std::vector<int32_t> past(kSequences, 0);
   std::vector<OrtStep> steps;
@@ -72,7 +70,7 @@ absl::StatusOr<std::vector<OrtStep>> BuilderSteps(Model model) {
     feeds[kTokens] = Tensor::Of<int64_t>({first.back()}, StepTokens(first.back(), kAnyVocabulary));
     feeds[kCumulative] = Tensor::Of<int32_t>({kSequences + 1}, first);
     feeds[kPast] = Tensor::Of<int32_t>({kSequences}, past);
-    PF_ASSIGN_OR_RETURN(OrtStep step, RecordStep(*session, feeds));
+    PF_ASSIGN_OR_RETURN(OrtStep step, RecordStep(*session, feeds, options.repeats));
     steps.push_back(std::move(step));
     for (int sequence = 0; sequence < kSequences; ++sequence) past[sequence] += fresh[sequence];
   }

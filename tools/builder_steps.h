@@ -15,6 +15,6 @@ namespace pagefuse::tools {
 bool IsPagedBuilderExport(const Model& model);
 
 // The prompts of two sequences, then steps of a token each. Runs the model here, as it is.
-absl::StatusOr<std::vector<OrtStep>> BuilderSteps(Model model);
+absl::StatusOr<std::vector<OrtStep>> BuilderSteps(Model model, const StepOptions& options);
 
 }  // namespace pagefuse::tools

@@ -1,6 +1,8 @@
 #include "tools/ort_steps.h"
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -50,14 +52,16 @@ std::map<std::string, std::string> WrittenCaches(const Model& model) {
 }
 
 absl::StatusOr<OrtStep> RunStep(PagedModel& model, const std::vector<int64_t>& tokens,
-                                const StepMetadata& step) {
+                                const StepMetadata& step, int repeats) {
   std::map<std::string, Tensor> feeds = model.cache_tensors();
   model.layout().AddStepFeeds(tokens, step, feeds);
-  return RecordStep(model.session(), feeds);
+  return RecordStep(model.session(), feeds, repeats);
 }
 
-absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, int64_t cache_bytes) {
-  PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), {}));
+absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, const StepOptions& options) {
+  PagedModelOptions paging;
+  paging.session.num_threads = options.threads;
+  PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), paging));
   std::vector<int64_t> lengths;
   std::vector<StepEntry> entries;
   int64_t tokens = 0;
@@ -66,14 +70,14 @@ absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, int64_t cache_bytes
     tokens += prompt;
   }
   const int64_t token_bytes = std::max<int64_t>(paged->layout().bytes_per_token(), 1);
-  PF_RETURN_IF_ERROR(paged->Reserve(lengths, tokens, cache_bytes / token_bytes));
+  PF_RETURN_IF_ERROR(paged->Reserve(lengths, tokens, options.cache_bytes / token_bytes));
   for (const int64_t prompt : kStepPrompts)
     entries.push_back({paged->cache().AddSequence(), prompt});
   std::vector<OrtStep> steps;
   for (int i = 0; i <= kDecodeSteps; ++i) {
     PF_ASSIGN_OR_RETURN(const StepMetadata step, paged->cache().Append(entries));
-    PF_ASSIGN_OR_RETURN(OrtStep made,
-                        RunStep(*paged, StepTokens(tokens, paged->vocabulary()), step));
+    PF_ASSIGN_OR_RETURN(OrtStep made, RunStep(*paged, StepTokens(tokens, paged->vocabulary()), step,
+                                              options.repeats));
     steps.push_back(std::move(made));
     tokens = 0;
     for (StepEntry& entry : entries) tokens += entry.num_tokens = 1;
@@ -81,12 +85,10 @@ absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, int64_t cache_bytes
   return steps;
 }
 
-absl::StatusOr<std::vector<OrtStep>> RandomStep(Model model) {
+absl::StatusOr<std::vector<OrtStep>> RandomStep(Model model, const StepOptions& options) {
   PF_ASSIGN_OR_RETURN(const auto feeds, RandomFeeds(model, 0));
-  SessionOptions options;
-  options.optimise = false;
-  PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), options));
-  PF_ASSIGN_OR_RETURN(OrtStep made, RecordStep(*session, feeds));
+  PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), PlainSession(options)));
+  PF_ASSIGN_OR_RETURN(OrtStep made, RecordStep(*session, feeds, options.repeats));
   return std::vector<OrtStep>{std::move(made)};
 }
 
@@ -98,7 +100,15 @@ std::vector<int64_t> StepTokens(int64_t count, int64_t vocabulary) {
   return tokens;
 }
 
-absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string, Tensor>& feeds) {
+SessionOptions PlainSession(const StepOptions& options) {
+  SessionOptions session;
+  session.optimise = false;
+  session.num_threads = options.threads;
+  return session;
+}
+
+absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string, Tensor>& feeds,
+                                   int repeats) {
   OrtStep step;
   step.output_names = OutputNames(*session.model().graph);
   step.in_place = WrittenCaches(session.model());
@@ -108,13 +118,21 @@ absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string,
     PF_ASSIGN_OR_RETURN(Tensor copy, output.Clone());
     step.expected.push_back(std::move(copy));
   }
+  step.microseconds = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < repeats; ++i) {
+    PF_ASSIGN_OR_RETURN(const auto memory, Copies(step.feeds));
+    const auto start = std::chrono::steady_clock::now();
+    PF_RETURN_IF_ERROR(session.Run(memory).status());
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+    step.microseconds = std::min(step.microseconds, time.count());
+  }
   return step;
 }
 
-absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, int64_t cache_bytes) {
-  if (CacheSettingsOf(model)) return PagedSteps(std::move(model), cache_bytes);
-  if (IsPagedBuilderExport(model)) return BuilderSteps(std::move(model));
-  return RandomStep(std::move(model));
+absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, const StepOptions& options) {
+  if (CacheSettingsOf(model)) return PagedSteps(std::move(model), options);
+  if (IsPagedBuilderExport(model)) return BuilderSteps(std::move(model), options);
+  return RandomStep(std::move(model), options);
 }
 
 absl::StatusOr<StepMemory> MemoryOf(const OrtStep& step, bool bind) {

@@ -21,6 +21,13 @@ struct OrtStep {
   std::vector<Tensor> expected;
   // Outputs that are inputs written to, with the input's name: caches.
   std::map<std::string, std::string> in_place;
+  double microseconds = 0;  // that the run took here, the fastest
+};
+
+struct StepOptions {
+  int64_t cache_bytes = 0;  // what all caches take about together; 0: no more than the steps need
+  int threads = 0;          // that run them here; 0: all
+  int repeats = 1;          // runs of each
 };
 
 // Prompts of two sequences: one longer than a block, none of a length that blocks have. Then steps of
@@ -32,13 +39,15 @@ inline constexpr int64_t kAnyVocabulary = 64;
 // Any tokens, the same in every run.
 std::vector<int64_t> StepTokens(int64_t count, int64_t vocabulary);
 
+// A session that runs a graph as it is.
+SessionOptions PlainSession(const StepOptions& options);
 // Runs the feeds here, in which caches are written to, and keeps them as they were before.
-absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string, Tensor>& feeds);
+absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string, Tensor>& feeds,
+                                   int repeats);
 
 // A paged graph: the prompts of two sequences of different lengths, then two steps of a token each.
 // Others: one run on inputs that are made up. Runs the model here.
-// `cache_bytes`: what all caches take about together; 0: no more than the steps need.
-absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, int64_t cache_bytes = 0);
+absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, const StepOptions& options = {});
 
 // Tensors for one run of a step; what is written in place is a copy.
 struct StepMemory {
