@@ -4,32 +4,12 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/default_attribute.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/match_state.h"
 
 namespace pagefuse {
 namespace {
-
-// The default of an attribute as the op declares it; nullopt if there is none.
-std::optional<Attribute> DefaultAttribute(const OpDef* op, std::string_view name) {
-  if (op == nullptr) return std::nullopt;
-  for (const AttributeDef& def : op->attributes()) {
-    if (def.name != name) continue;
-    Attribute attribute;
-    const bool some = std::visit(
-        [&attribute](const auto& value) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
-            return false;
-          } else {
-            attribute.value = value;
-            return true;
-          }
-        },
-        def.default_value);
-    if (some) return attribute;
-  }
-  return std::nullopt;
-}
 
 std::optional<int> RankOfInput(const Node& node, int index) {
   const Value* input = node.input(index);
@@ -141,7 +121,7 @@ absl::Status MatchAttributes(const Node& pattern, const Node& graph, const Opset
   const OpDef* op = FindOpDef(graph, opsets);
   const auto effective = [&](const Node& node, std::string_view name) {
     std::optional<Attribute> attribute = Find(node, name);
-    if (!attribute.has_value()) attribute = DefaultAttribute(op, name);
+    if (!attribute.has_value() && op != nullptr) attribute = DefaultAttribute(*op, name);
     return Canonical(std::move(attribute), name, graph);
   };
   const auto differs = [&](std::string_view name, const std::string& wanted) {

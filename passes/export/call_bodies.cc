@@ -9,6 +9,7 @@
 #include "pagefuse/ir/body_domains.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/ops/default_attribute.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/type_rows.h"
@@ -31,26 +32,10 @@ int32_t OnnxType(const Attribute& attribute) {
   return 0;
 }
 
-std::optional<Attribute> DefaultOf(const OpDef& op, std::string_view name) {
-  for (const AttributeDef& def : op.attributes()) {
-    if (def.name != name) continue;
-    return std::visit(
-        [](const auto& value) -> std::optional<Attribute> {
-          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
-            return std::nullopt;
-          } else {
-            return MakeAttribute(value);
-          }
-        },
-        def.default_value);
-  }
-  return std::nullopt;
-}
-
 // What the call has for an attribute, or what the op says where it has none.
 std::optional<Attribute> ValueOf(const Node& call, const OpDef& op, std::string_view name) {
   if (const Attribute* given = call.attribute(name)) return *given;
-  return DefaultOf(op, name);
+  return DefaultAttribute(op, name);
 }
 
 // A reference to a float stays one. Others decide what a node computes, and not only with which
@@ -281,7 +266,7 @@ absl::StatusOr<std::string> CallBodies::Add(Node* call, const OpDef& op) {
   PF_ASSIGN_OR_RETURN(const std::string domain, DomainOf(*call, op, std::move(body)));
   // Said at the call: what a function says of defaults is not read everywhere.
   for (const std::string& name : attributes) {
-    if (call->attribute(name) == nullptr) call->SetAttribute(name, *DefaultOf(op, name));
+    if (call->attribute(name) == nullptr) call->SetAttribute(name, *DefaultAttribute(op, name));
   }
   model_.opset_imports[domain] = 1;
   MoveCall(call, domain);

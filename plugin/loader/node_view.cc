@@ -1,11 +1,10 @@
 #include "pagefuse/plugin/node_view.h"
 
 #include <optional>
-#include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "pagefuse/ir/absent_data.h"
+#include "pagefuse/ops/default_attribute.h"
 #include "pagefuse/ops/registry.h"
 
 namespace pagefuse {
@@ -17,22 +16,6 @@ pf_tensor TensorOfArg(const TensorArg& arg) {
   if (!arg.present()) return kOmitted;
   return {static_cast<pf_dtype>(arg.dtype), static_cast<int32_t>(arg.dims.size()), arg.dims.data(),
           arg.data};
-}
-
-std::optional<Attribute> DefaultOf(const OpDef& op, const std::string& name) {
-  for (const AttributeDef& def : op.attributes()) {
-    if (def.name != name) continue;
-    return std::visit(
-        [](const auto& value) -> std::optional<Attribute> {
-          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
-            return std::nullopt;
-          } else {
-            return Attribute{value};
-          }
-        },
-        def.default_value);
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -96,7 +79,7 @@ const pagefuse::Attribute* pf_node::attribute(const std::string& name) const {
   const pagefuse::OpDef* op =
       pagefuse::OpRegistry::Global().Find(node_.domain(), node_.op_type(), opset_);
   std::optional<pagefuse::Attribute> value;
-  if (op != nullptr) value = pagefuse::DefaultOf(*op, name);
+  if (op != nullptr) value = pagefuse::DefaultAttribute(*op, name);
   if (!value) return nullptr;
   return &defaults_.emplace_back(name, *std::move(value)).second;
 }
