@@ -21,7 +21,7 @@ threads=${THREADS:-2}
 [ -f "$work/ort_peer/peer.js" ] || "$here/ort_peer/install.sh" "$work/ort_peer"
 
 pids=
-trap '[ -z "$pids" ] || kill $pids' EXIT
+trap '[ -z "$pids" ] || kill $pids 2>/dev/null' EXIT
 trap 'exit 1' INT TERM
 loop=0
 while [ "$loop" -lt "${LOOPS:-0}" ]; do
