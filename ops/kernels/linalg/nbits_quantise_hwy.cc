@@ -32,7 +32,8 @@ HWY_INLINE float ExtremeOf(const float* w) {
   return high >= -low ? high : low;
 }
 
-// Rounding is off by 2^-11 of the scale at most, a hundredth of what the codes of 8 bits are off.
+// Rounding is off by 2^-11 of the scale at most: of the largest number by an eighth of what codes of
+// 8 bits may be off.
 HWY_INLINE float RoundScale(float scale) {
   constexpr float kLeastNormal = 1.0f / (1 << 14), kMost = 65504;
   const bool normal = std::abs(scale) >= kLeastNormal && std::abs(scale) <= kMost;

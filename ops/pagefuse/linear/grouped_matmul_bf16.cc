@@ -30,12 +30,7 @@ absl::Status Infer(ShapeContext& c) {
   expected.dims().insert(expected.dims().begin(),
                          stack != nullptr && stack->rank() > 0 ? (*stack)[0] : Dim::Unknown());
   PF_RETURN_IF_ERROR(microsoft_ops::ExpectShape(c, kIn["w"], expected));
-  const Shape* x = c.input_shape(kIn["x"]);
-  std::optional<Shape> y;
-  PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(c.node()));
-  if (x != nullptr) y = Shape({(*x)[0] * Dim(repeat), Dim(s.n)});
-  c.SetOutput(0, c.input_type(kIn["x"]), y);
-  return absl::OkStatus();
+  return SetRepeatedRowsOutput(c, kIn["x"], s.n);
 }
 
 absl::Status Validate(const KernelArgs& args) {

@@ -35,12 +35,7 @@ absl::Status Infer(ShapeContext& c) {
   PF_RETURN_IF_ERROR(ExpectShape(
       c, kIn["weights"], Shape({experts, Dim(s.n), Dim(s.blocks()), Dim(s.block_bytes())})));
   PF_RETURN_IF_ERROR(ExpectShape(c, kIn["scales"], Shape({experts, Dim(s.n), Dim(s.blocks())})));
-  const Shape* x = c.input_shape(kIn["x"]);
-  std::optional<Shape> y;
-  PF_ASSIGN_OR_RETURN(const int64_t repeat, RepeatOf(c.node()));
-  if (x != nullptr) y = Shape({(*x)[0] * Dim(repeat), Dim(s.n)});
-  c.SetOutput(0, c.input_type(kIn["x"]), y);
-  return absl::OkStatus();
+  return SetRepeatedRowsOutput(c, kIn["x"], s.n);
 }
 
 absl::Status Validate(const KernelArgs& args) {
