@@ -200,4 +200,11 @@ std::vector<Value*> Graph::values() const {
   return values;
 }
 
+AttributeValue::AttributeValue() = default;
+AttributeValue::AttributeValue(const AttributeValue&) = default;
+AttributeValue::AttributeValue(AttributeValue&&) noexcept = default;
+AttributeValue& AttributeValue::operator=(const AttributeValue&) = default;
+AttributeValue& AttributeValue::operator=(AttributeValue&&) noexcept = default;
+AttributeValue::~AttributeValue() = default;
+
 }  // namespace pagefuse

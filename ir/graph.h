@@ -47,12 +47,25 @@ struct OpaqueAttribute {
   bool operator==(const OpaqueAttribute&) const = default;
 };
 
+using AnyAttributeValue =
+    std::variant<float, int64_t, std::string, Tensor, std::shared_ptr<Graph>, std::vector<float>,
+                 std::vector<int64_t>, std::vector<std::string>, std::vector<Tensor>,
+                 std::vector<std::shared_ptr<Graph>>, AttributeRef, OpaqueAttribute>;
+
+// The variant, copied and destroyed in one place rather than in every source that has a node.
+struct AttributeValue : AnyAttributeValue {
+  using AnyAttributeValue::AnyAttributeValue;
+  AttributeValue();
+  AttributeValue(const AttributeValue&);
+  AttributeValue(AttributeValue&&) noexcept;
+  AttributeValue& operator=(const AttributeValue&);
+  AttributeValue& operator=(AttributeValue&&) noexcept;
+  ~AttributeValue();
+};
+
 struct Attribute {
   using Graphs = std::vector<std::shared_ptr<Graph>>;
-  std::variant<float, int64_t, std::string, Tensor, std::shared_ptr<Graph>, std::vector<float>,
-               std::vector<int64_t>, std::vector<std::string>, std::vector<Tensor>, Graphs,
-               AttributeRef, OpaqueAttribute>
-      value;
+  AttributeValue value;
   std::string doc_string = {};
   std::string unknown_fields = {};  // serialised protobuf fields newer than the importer's schema
   // For each tensor the rest of its serialised TensorProto (name, doc string, metadata); shorter

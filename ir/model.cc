@@ -12,6 +12,20 @@ std::string_view Canonical(std::string_view domain) { return domain == "ai.onnx"
 
 }  // namespace
 
+Function::Function() = default;
+Function::Function(const Function&) = default;
+Function::Function(Function&&) noexcept = default;
+Function& Function::operator=(const Function&) = default;
+Function& Function::operator=(Function&&) noexcept = default;
+Function::~Function() = default;
+
+Model::Model() = default;
+Model::Model(const Model&) = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(const Model&) = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
 int64_t Model::OpsetVersion(std::string_view domain) const {
   for (const auto& [name, version] : opset_imports) {
     if (Canonical(name) == Canonical(domain)) return version;

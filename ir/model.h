@@ -18,6 +18,13 @@ namespace pagefuse {
 // A function: a body whose graph inputs and outputs are the formal ones (untyped), and its
 // attributes.
 struct Function {
+  Function();
+  Function(const Function&);
+  Function(Function&&) noexcept;
+  Function& operator=(const Function&);
+  Function& operator=(Function&&) noexcept;
+  ~Function();
+
   std::string domain;
   std::string name;
   std::string overload;
@@ -31,6 +38,13 @@ struct Function {
 };
 
 struct Model {
+  Model();
+  Model(const Model&);
+  Model(Model&&) noexcept;
+  Model& operator=(const Model&);
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
   int64_t ir_version = 10;
   std::map<std::string, int64_t> opset_imports;  // domain ("" for ai.onnx) -> version
   std::shared_ptr<Graph> graph;                  // never null after import or parse

@@ -20,7 +20,7 @@ constexpr const char* kKindNames[] = {"a float",
                                       "graphs",
                                       "a reference to an attribute",
                                       "of another kind"};
-static_assert(std::size(kKindNames) == std::variant_size_v<decltype(Attribute::value)>);
+static_assert(std::size(kKindNames) == std::variant_size_v<AnyAttributeValue>);
 
 template <typename T>
 absl::StatusOr<T> TypedAttribute(const Node& node, std::string_view name, T default_value,

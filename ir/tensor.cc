@@ -82,6 +82,13 @@ absl::StatusOr<int64_t> ByteSize(DataType type, const std::vector<int64_t>& dims
   return *bytes;
 }
 
+Tensor::Tensor() = default;
+Tensor::Tensor(const Tensor&) = default;
+Tensor::Tensor(Tensor&&) noexcept = default;
+Tensor& Tensor::operator=(const Tensor&) = default;
+Tensor& Tensor::operator=(Tensor&&) noexcept = default;
+Tensor::~Tensor() = default;
+
 absl::StatusOr<Tensor> Tensor::Allocate(DataType type, std::vector<int64_t> dims) {
   if (type == DataType::kString) {
     PF_ASSIGN_OR_RETURN(const int64_t count, CheckedCount(type, dims));

@@ -55,7 +55,12 @@ absl::StatusOr<int64_t> ByteSize(DataType type, const std::vector<int64_t>& dims
 // A dense row-major tensor. Copying one shares its buffer.
 class Tensor {
  public:
-  Tensor() = default;
+  Tensor();
+  Tensor(const Tensor&);
+  Tensor(Tensor&&) noexcept;
+  Tensor& operator=(const Tensor&);
+  Tensor& operator=(Tensor&&) noexcept;
+  ~Tensor();
   // Zero-filled, owned.
   static absl::StatusOr<Tensor> Allocate(DataType type, std::vector<int64_t> dims);
   // A tensor over bytes [offset, offset + ByteSize) of `buffer`. InvalidArgument if they do not lie

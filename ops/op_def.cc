@@ -11,6 +11,12 @@
 
 namespace pagefuse {
 
+OpDef::OpDef(const OpDef&) = default;
+OpDef::OpDef(OpDef&&) noexcept = default;
+OpDef& OpDef::operator=(const OpDef&) = default;
+OpDef& OpDef::operator=(OpDef&&) noexcept = default;
+OpDef::~OpDef() = default;
+
 OpDef::OpDef(std::string_view domain, std::string_view name, int since)
     : domain_(domain == "ai.onnx" ? "" : domain), name_(name), since_(since) {}
 

@@ -95,6 +95,12 @@ class OpDef {
 
   // `since`: first opset version of the domain that has this meaning.
   OpDef(std::string_view domain, std::string_view name, int since);
+  // Copied and destroyed in one place rather than in every source that declares an op.
+  OpDef(const OpDef&);
+  OpDef(OpDef&&) noexcept;
+  OpDef& operator=(const OpDef&);
+  OpDef& operator=(OpDef&&) noexcept;
+  ~OpDef();
 
   OpDef& Doc(std::string_view text);
   template <size_t N>

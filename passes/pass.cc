@@ -2,6 +2,11 @@
 
 namespace pagefuse {
 
+PassContext::PassContext() = default;
+PassContext::PassContext(PassContext&&) noexcept = default;
+PassContext& PassContext::operator=(PassContext&&) noexcept = default;
+PassContext::~PassContext() = default;
+
 std::string PassContext::Option(std::string_view name, std::string_view default_value) const {
   auto it = options.find(std::string(name));
   return it == options.end() ? std::string(default_value) : it->second;

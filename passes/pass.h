@@ -46,6 +46,11 @@ struct UnfusedSite {
 
 // What passes share during a pipeline run.
 struct PassContext {
+  PassContext();
+  PassContext(PassContext&&) noexcept;
+  PassContext& operator=(PassContext&&) noexcept;
+  ~PassContext();
+
   // Options by name: kv_cache=fp8_per_token_head, block_size=16.
   std::map<std::string, std::string> options;
   // Counts by rule or pass name: how often it rewrote something.

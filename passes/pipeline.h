@@ -80,6 +80,13 @@ struct PassRun {
 absl::StatusOr<bool> RunPass(const Pass& pass, Model& model, PassContext& context);
 
 struct PipelineReport {
+  PipelineReport();
+  PipelineReport(const PipelineReport&);
+  PipelineReport(PipelineReport&&) noexcept;
+  PipelineReport& operator=(const PipelineReport&);
+  PipelineReport& operator=(PipelineReport&&) noexcept;
+  ~PipelineReport();
+
   std::vector<PassRun> runs;
   std::map<std::string, int> counts;  // rewrites by rule
   std::string why_not_paged;  // node and condition; empty if nobody wanted pages or all is paged

@@ -273,4 +273,11 @@ absl::StatusOr<PipelineReport> RunPipeline(Model& model, const PipelineOptions& 
   return Runner(model, options).Run();
 }
 
+PipelineReport::PipelineReport() = default;
+PipelineReport::PipelineReport(const PipelineReport&) = default;
+PipelineReport::PipelineReport(PipelineReport&&) noexcept = default;
+PipelineReport& PipelineReport::operator=(const PipelineReport&) = default;
+PipelineReport& PipelineReport::operator=(PipelineReport&&) noexcept = default;
+PipelineReport::~PipelineReport() = default;
+
 }  // namespace pagefuse

@@ -90,6 +90,12 @@ Tensor Random(DataType type, std::vector<int64_t> dims, const Filling& filling, 
   return type == DataType::kFloat ? tensor : As(type, tensor);
 }
 
+OpCases::OpCases(const OpCases&) = default;
+OpCases::OpCases(OpCases&&) noexcept = default;
+OpCases& OpCases::operator=(const OpCases&) = default;
+OpCases& OpCases::operator=(OpCases&&) noexcept = default;
+OpCases::~OpCases() = default;
+
 OpCases::OpCases(std::string_view op) {
   const size_t dot = op.rfind('.');
   if (dot != std::string_view::npos) domain_ = op.substr(0, dot);

@@ -70,8 +70,6 @@ struct Tolerance {
   double share = 0;
 };
 
-using AttributeValue = decltype(Attribute::value);
-
 struct OpCase {
   std::string name = {};
   std::vector<Tensor> inputs = {};  // undefined: omitted
@@ -86,6 +84,11 @@ class OpCases {
  public:
   // "MatMul" (ai.onnx), "com.microsoft.RotaryEmbedding", "pagefuse.SiluMul".
   explicit OpCases(std::string_view op);
+  OpCases(const OpCases&);
+  OpCases(OpCases&&) noexcept;
+  OpCases& operator=(const OpCases&);
+  OpCases& operator=(OpCases&&) noexcept;
+  ~OpCases();
 
   OpCases& Add(OpCase op_case);
   // Float lists as 1-d inputs and outputs.

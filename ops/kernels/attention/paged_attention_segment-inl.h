@@ -92,7 +92,9 @@ class SegmentDecoder {
   int64_t last_row() const { return task_.last_head * group_; }
   float* partial(int64_t h) const { return task_.partials + h * PagedDecodePartialSize(p_); }
 
-  HWY_INLINE void Begin() {
+  // Begin, End and what is called once a tile stand apart: they would be most of what is compiled
+  // for each pair of codecs.
+  HWY_NOINLINE void Begin() {
     for (int64_t h = first_row(); h < last_row(); ++h) {
       const float* from = task_.query + h * p_.head_size;
       float* query = at_.query + h * at_.row_floats;
@@ -114,7 +116,7 @@ class SegmentDecoder {
     }
   }
 
-  HWY_INLINE void End() {
+  HWY_NOINLINE void End() {
     for (int64_t h = first_row(); h < last_row(); ++h) {
       const float* output = at_.output + h * at_.row_floats;
       float* values = partial(h) + 2;
@@ -198,7 +200,7 @@ class SegmentDecoder {
   }
 
   // Prefetching runs some units ahead of the work. A unit is one head's rows of one step.
-  HWY_INLINE void StartPrefetch() {
+  HWY_NOINLINE void StartPrefetch() {
     const int64_t unit_bytes = kStepKeys * (p_.key_row_bytes() + p_.value_row_bytes()) / 2;
     units_ahead_ = (kPrefetchBytes + unit_bytes - 1) / unit_bytes;
     Prefetch(0);
@@ -236,8 +238,8 @@ class SegmentDecoder {
 
   // Rows of head 0 of keys [begin, end), none if it is empty. A step that reaches past the end
   // repeats the last row there, with a weight of 0.
-  HWY_INLINE void FindRows(const CacheRows& cache, int64_t begin, int64_t end,
-                           RowAddress* HWY_RESTRICT rows) const {
+  HWY_NOINLINE void FindRows(const CacheRows& cache, int64_t begin, int64_t end,
+                             RowAddress* HWY_RESTRICT rows) const {
     const int64_t count = end - begin;
     if (count == 0) return;
     const int32_t* block = p_.block_table + task_.b * p_.table_columns + begin / p_.block_size;
