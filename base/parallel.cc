@@ -29,8 +29,8 @@ constexpr int64_t kMinWorkerBytes = 32 << 10;
 constexpr int64_t kMinPartBytes = 16 << 10;
 constexpr int64_t kPartsAWorker = 4;
 // A thread that sleeps comes some tens of microseconds after it was called, when its caller has moved
-// about as much. To call it costs half a microsecond, and beside busy processes the caller may be
-// the one who makes room for it.
+// about as much, and to call it takes its caller up to 8 of them. Beside busy processes the caller
+// may be the one who makes room for it.
 constexpr int64_t kMinWakeBytes = 1 << 20;
 // Small items make parts of whole groups, so that parts of an array meet at the ends of cache lines
 // and of vectors.
