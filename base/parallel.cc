@@ -28,6 +28,10 @@ class InLoop {
 constexpr int64_t kMinWorkerBytes = 32 << 10;
 constexpr int64_t kMinPartBytes = 16 << 10;
 constexpr int64_t kPartsAWorker = 4;
+// A thread that sleeps comes some tens of microseconds after it was called, when its caller has moved
+// about as much, and to call it takes its caller up to 8 of them. Beside busy processes the caller
+// may be the one who makes room for it.
+constexpr int64_t kMinWakeBytes = 1 << 20;
 // Small items make parts of whole groups, so that parts of an array meet at the ends of cache lines
 // and of vectors.
 constexpr int64_t kItemGroup = 64;
@@ -41,6 +45,13 @@ struct Loop {
   const void* body;
   WorkerPool* pool;
 };
+
+// Whether a loop of so many bytes is handed over. Of a host's threads nobody knows if they sleep.
+bool IsShared(int64_t bytes) {
+  if (bytes >= kMinWakeBytes) return true;
+  auto* threads = dynamic_cast<ThreadPool*>(&CurrentWorkerPool());
+  return threads == nullptr || threads->SharesLittle();
+}
 
 void WorkOn(void* of, int worker) noexcept {
   Loop& loop = *static_cast<Loop*>(of);
@@ -72,7 +83,7 @@ Cut CutItems(int64_t count, int64_t item_bytes) {
   const int64_t wanted = bytes / kMinWorkerBytes;
   if (wanted < 2 || count < 2) return {std::max<int64_t>(count, 1), 1};
   const int64_t workers = std::min<int64_t>({wanted, count, MaxWorkers()});
-  if (workers == 1) return {count, 1};
+  if (in_loop || workers == 1 || !IsShared(bytes)) return {count, 1};
   const int64_t parts = std::min({workers * kPartsAWorker, bytes / kMinPartBytes, count});
   int64_t part = (count + parts - 1) / parts;
   if (item_bytes < kSmallItemBytes) part = (part + kItemGroup - 1) / kItemGroup * kItemGroup;

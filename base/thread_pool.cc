@@ -21,6 +21,8 @@ namespace {
 // costs its caller some microseconds, and some tens pass until it is there.
 constexpr std::chrono::microseconds kAwake{50};
 constexpr int kPausesALook = 8;
+// Of loops that are too short to wake a thread for, one in so many does.
+constexpr uint32_t kLittleLoops = 8;
 
 // The state of an offer: helpers at work, helpers that may still join, and two flags.
 constexpr uint32_t kWorking = 1;  // times the helpers at work
@@ -122,6 +124,12 @@ void ThreadPool::Run(int helpers, const Work& work) {
   const uint32_t state = offer->state.fetch_and(~kSeatMask, std::memory_order_acquire);
   if ((state & kWorkingMask) != 0) Wait(*offer);
   offer->state.store(0, std::memory_order_release);
+}
+
+bool ThreadPool::SharesLittle() {
+  const int sleeping = sleeping_.load(std::memory_order_relaxed);
+  if (sleeping < static_cast<int>(threads_.size())) return true;
+  return little_loops_.fetch_add(1, std::memory_order_relaxed) % kLittleLoops == kLittleLoops - 1;
 }
 
 ThreadPool::Offer* ThreadPool::TakeOffer() {

@@ -36,6 +36,10 @@ class ThreadPool final : public WorkerPool {
   int size() const override { return static_cast<int>(threads_.size()) + 1; }
   void Run(int helpers, const Work& work) override;
 
+  // Whether a loop that is over before a sleeping thread comes is worth a Run: a thread is awake, or
+  // this is the last of several such loops, and the next ones should find one awake.
+  bool SharesLittle();
+
  private:
   // Where a caller offers its loop.
   struct alignas(64) Offer {
@@ -55,6 +59,7 @@ class ThreadPool final : public WorkerPool {
 
   alignas(64) std::atomic<uint32_t> calls_{0};  // of Invite: what idle threads look at
   std::atomic<int> sleeping_{0};
+  std::atomic<uint32_t> little_loops_{0};  // that found all threads asleep
   std::atomic<bool> stop_{false};
   Offer offers_[kOffers];
   std::vector<std::thread> threads_;

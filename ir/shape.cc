@@ -256,24 +256,42 @@ std::optional<int64_t> CheckedMul(int64_t a, int64_t b) {
   return MulInts(a, b);
 }
 
-std::optional<int64_t> ElementCount(const std::vector<int64_t>& dims) {
-  int64_t count = 1;
-  bool empty = false;
-  for (const int64_t dim : dims) {
-    empty = empty || dim == 0;
-    const std::optional<int64_t> product = CheckedMul(count, dim == 0 ? 1 : dim);
-    if (!product || *product > kMaxElements) return std::nullopt;
-    count = *product;
+namespace {
+
+// The product of dims, one at a time.
+class CountedElements {
+ public:
+  // False past kMaxElements, or for a negative dim.
+  bool Add(int64_t dim) {
+    empty_ = empty_ || dim == 0;
+    const std::optional<int64_t> product = CheckedMul(count_, dim == 0 ? 1 : dim);
+    if (!product || *product > kMaxElements) return false;
+    count_ = *product;
+    return true;
   }
-  return empty ? 0 : count;
+  int64_t count() const { return empty_ ? 0 : count_; }
+
+ private:
+  int64_t count_ = 1;
+  bool empty_ = false;
+};
+
+}  // namespace
+
+std::optional<int64_t> ElementCount(const std::vector<int64_t>& dims) {
+  CountedElements elements;
+  for (const int64_t dim : dims) {
+    if (!elements.Add(dim)) return std::nullopt;
+  }
+  return elements.count();
 }
 
 bool WithinMaxElements(const Shape& shape) {
-  std::vector<int64_t> numbers;
+  CountedElements elements;
   for (const Dim& dim : shape.dims()) {
-    if (dim.constant()) numbers.push_back(std::max<int64_t>(*dim.constant(), 0));
+    if (dim.is_constant() && !elements.Add(std::max<int64_t>(dim.offset(), 0))) return false;
   }
-  return ElementCount(numbers).has_value();
+  return true;
 }
 
 std::string DimsToString(const std::vector<int64_t>& dims) {

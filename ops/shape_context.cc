@@ -8,6 +8,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/contents_read.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/signature.h"
 
@@ -53,12 +54,14 @@ std::optional<std::vector<Dim>> ShapeContext::input_value(int i) const {
     return std::nullopt;
   }
   if (!IsInteger(tensor->dtype()) && tensor->dtype() != DataType::kBool) return std::nullopt;
+  ContentsRead::Note(i);
   absl::StatusOr<std::vector<int64_t>> values = IntegerValues(*tensor);
   if (!values.ok()) return std::nullopt;
   return std::vector<Dim>(values->begin(), values->end());
 }
 
 const Tensor* ShapeContext::input_tensor(int i) const {
+  ContentsRead::Note(i);
   return i < static_cast<int>(inputs_.size()) ? inputs_[i].tensor : nullptr;
 }
 

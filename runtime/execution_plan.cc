@@ -122,6 +122,15 @@ class Planner {
       value.storage = static_cast<int>(plan_.storages.size());
       plan_.storages.push_back({.first_step = step_index, .last_step = step_index});
     }
+    step.only_views = OnlyViews(step);
+  }
+
+  static bool OnlyViews(const PlannedStep& step) {
+    for (size_t out = 0; out < step.outputs.size(); ++out) {
+      if (step.outputs[out] < 0) continue;
+      if (step.op->views().empty() || step.shares_input[out] < 0) return false;
+    }
+    return !step.outputs.empty();
   }
 
   // The last step that reads any value that shares memory with `value`.

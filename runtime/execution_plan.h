@@ -62,6 +62,7 @@ struct PlannedStep {
   std::vector<int> shares_input;
   // By output: shared memory that must be kept apart from a reader elsewhere is copied first.
   std::vector<bool> must_alias;
+  bool only_views = false;  // all outputs are inputs under other shapes: there is nothing to run
 };
 
 struct ExecutionPlan {

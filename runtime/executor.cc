@@ -1,5 +1,6 @@
 #include "pagefuse/runtime/executor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -14,18 +15,13 @@
 namespace pagefuse {
 namespace {
 
-TensorArg ArgOf(const Tensor& tensor) {
-  // Kernels do not write inputs; aliased outputs are checked to be writable before.
-  return {.dtype = tensor.dtype(), .dims = tensor.dims(), .data = const_cast<void*>(tensor.data())};
-}
-
 // Of an argument whose size was found to fit.
 int64_t ByteSizeOf(const TensorArg& arg) { return ByteSize(arg.dtype, arg.dims).value_or(0); }
 
 // Says at which node memory ran out, if nobody nearer did.
 absl::Status WhereMemoryRanOut(const Node& node, const absl::Status& status) {
-  const bool placed = absl::StartsWith(status.message(), "node \"");
-  if (status.code() != absl::StatusCode::kResourceExhausted || placed) return status;
+  if (status.code() != absl::StatusCode::kResourceExhausted) return status;
+  if (absl::StartsWith(status.message(), "node \"")) return status;
   return absl::ResourceExhaustedError(StrCat(node.Description(), ": ", StdView(status.message())));
 }
 
@@ -34,22 +30,27 @@ absl::StatusOr<Tensor> BorrowedTensor(const TensorArg& arg) {
                       Buffer::BorrowConst(arg.data, static_cast<size_t>(ByteSizeOf(arg))));
 }
 
+// That an output that lies in an input's memory has room there.
+absl::Status CheckShared(const PlannedStep& step, int out, const KernelArgs& args, int64_t bytes) {
+  const int in = step.shares_input[out];
+  if (in < 0 || bytes <= ByteSizeOf(args.inputs[in])) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(step.node->Description(), ": output ", out, " is ",
+                                           DimsToString(args.outputs[out].dims),
+                                           ", but was declared with the shape of input ", in,
+                                           ", which is ", DimsToString(args.inputs[in].dims)));
+}
+
 }  // namespace
 
-// Memory of one run, by value.
-struct Executor::RunState {
-  std::vector<TensorArg> args;
-  std::vector<Tensor> owners;  // feeds and outputs: what keeps external memory alive
-  std::vector<std::shared_ptr<Buffer>> spill;  // storages that the arena has no room for yet
-  const std::vector<Tensor>* bound = nullptr;
-};
-
 Executor::Executor(ExecutionPlan plan, const RunLimits& limits)
-    : plan_(std::move(plan)), limits_(limits) {
-  constants_.resize(plan_.values.size());
+    : plan_(std::move(plan)), limits_(limits), values_(plan_.values) {
   last_outputs_.resize(plan_.values.size());
-  for (size_t i = 0; i < plan_.values.size(); ++i) {
-    if (const Tensor* tensor = plan_.values[i].value->initializer()) constants_[i] = ArgOf(*tensor);
+  owners_.resize(plan_.values.size());
+  spill_.resize(plan_.storages.size());
+  calls_.reserve(plan_.steps.size());
+  for (const PlannedStep& step : plan_.steps) {
+    calls_.emplace_back(step);
+    calls_.back().args.scratch = &scratch_;
   }
   output_positions_.assign(plan_.values.size(), -1);
   for (int i = static_cast<int>(plan_.outputs.size()) - 1; i >= 0; --i) {
@@ -83,16 +84,21 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
                                                   const std::vector<Tensor>& bound) {
   own_body_runs_ = 0;
   output_bytes_ = 0;
-  RunState run;
-  run.args = constants_;
-  run.owners.resize(plan_.values.size());
-  run.spill.resize(plan_.storages.size());
-  run.bound = &bound;
+  bound_ = &bound;
+  values_.BeginRun();
   for (size_t i = 0; i < feeds.size(); ++i) {
-    if (!feeds[i].defined()) continue;
-    run.args[plan_.inputs[i]] = ArgOf(feeds[i]);
-    run.owners[plan_.inputs[i]] = feeds[i];
+    const int input = plan_.inputs[i];
+    const Tensor* initializer = plan_.values[input].value->initializer();
+    values_.Set(input, feeds[i].defined() || initializer == nullptr ? feeds[i] : *initializer);
+    owners_[input] = feeds[i];
   }
+  absl::StatusOr<std::vector<Tensor>> outputs = RunSteps();
+  if (outputs.ok()) LearnSizes();
+  LetGo();
+  return outputs;
+}
+
+absl::StatusOr<std::vector<Tensor>> Executor::RunSteps() {
   timings_.clear();
   const auto start = std::chrono::steady_clock::now();
   auto micros = [&] {
@@ -101,103 +107,107 @@ absl::StatusOr<std::vector<Tensor>> Executor::Run(const std::vector<Tensor>& fee
   };
   for (int step = 0; step < static_cast<int>(plan_.steps.size()); ++step) {
     const double begin = profile_ ? micros() : 0;
-    PF_RETURN_IF_ERROR(WhereMemoryRanOut(*plan_.steps[step].node, RunStep(step, run)));
+    PF_RETURN_IF_ERROR(WhereMemoryRanOut(*plan_.steps[step].node, RunStep(step)));
     if (profile_) timings_.push_back({step, begin, micros() - begin});
-    for (int storage : dying_[step]) run.spill[storage].reset();
+    for (int storage : dying_[step]) spill_[storage].reset();
   }
-  auto outputs = CollectOutputs(run);
-  LearnSizes();
-  return outputs;
+  return CollectOutputs();
+}
+
+// Nothing is kept of feeds and outputs.
+void Executor::LetGo() {
+  for (Tensor& owner : owners_) {
+    if (owner.defined()) owner = Tensor();
+  }
+  for (std::shared_ptr<Buffer>& memory : spill_) memory.reset();
+  bound_ = nullptr;
 }
 
 // Memory for the outputs of a step, as its kernel asks for it.
 class Executor::StepPlacer final : public OutputPlacer {
  public:
-  StepPlacer(Executor& executor, const PlannedStep& step, RunState& run, KernelArgs& args)
-      : executor_(executor), step_(step), run_(run), args_(args) {}
+  StepPlacer(Executor& executor, const PlannedStep& step, KernelArgs& args)
+      : executor_(executor), step_(step), args_(args) {}
 
   absl::Status Place(int output, const std::vector<int64_t>& dims) override {
     TensorArg& arg = args_.outputs[output];
-    PF_RETURN_IF_ERROR(OutputBytes(*step_.node, output, arg.dtype, dims).status());
+    PF_ASSIGN_OR_RETURN(const int64_t bytes, OutputBytes(*step_.node, output, arg.dtype, dims));
     arg.dims = dims;
-    PF_RETURN_IF_ERROR(executor_.PlaceOutput(step_, output, run_, arg));
-    run_.args[step_.outputs[output]] = arg;
-    return absl::OkStatus();
+    executor_.values_.SetShape(step_.outputs[output], arg.dtype, dims);
+    PF_RETURN_IF_ERROR(CheckShared(step_, output, args_, bytes));
+    return executor_.PlaceOutput(step_, output, arg, bytes);
   }
 
  private:
   Executor& executor_;
   const PlannedStep& step_;
-  RunState& run_;
   KernelArgs& args_;
 };
 
-absl::Status Executor::RunStep(int index, RunState& run) {
-  PlannedStep& step = plan_.steps[index];
-  if (step.body_op != nullptr) return RunBodies(index, run);
-  KernelArgs args;
-  args.node = step.node;
-  args.opset = step.opset;
-  args.state = step.state.get();
-  args.scratch = &scratch_;
-  args.inputs.reserve(step.inputs.size());
-  for (int input : step.inputs) args.inputs.push_back(input < 0 ? TensorArg() : run.args[input]);
-  PF_RETURN_IF_ERROR(InferOutputs(index, run, args.outputs));
+absl::Status Executor::RunStep(int index) {
+  const PlannedStep& step = plan_.steps[index];
+  if (step.body_op != nullptr) return RunBodies(index);
+  StepCall& call = calls_[index];
+  KernelArgs& args = call.args;
+  if (!call.TakeInputs(step, values_)) PF_RETURN_IF_ERROR(InferOutputs(step, call));
   // Values are checked before an output that is a caller's cache is touched.
   PF_RETURN_IF_ERROR(step.op->CheckValues(args));
   if (step.placing != nullptr) {
-    StepPlacer placer(*this, step, run, args);
+    StepPlacer placer(*this, step, args);
     return step.placing->Run(args, placer);
   }
-  bool all_views = !step.outputs.empty();
   for (int out = 0; out < static_cast<int>(step.outputs.size()); ++out) {
     if (step.outputs[out] < 0) continue;
-    PF_RETURN_IF_ERROR(PlaceOutput(step, out, run, args.outputs[out]));
-    run.args[step.outputs[out]] = args.outputs[out];
-    all_views = all_views && !step.op->views().empty() && step.shares_input[out] >= 0;
+    PF_RETURN_IF_ERROR(PlaceOutput(step, out, args.outputs[out], call.output_bytes[out]));
   }
-  if (all_views) return absl::OkStatus();
+  if (step.only_views) return absl::OkStatus();
   if (!step.kernel) return RunDecomposition(step, args);
   return step.kernel->run(args);
 }
 
-absl::Status Executor::InferOutputs(int index, RunState& run, std::vector<TensorArg>& outputs) {
-  PlannedStep& step = plan_.steps[index];
-  std::vector<Tensor> contents(step.inputs.size());
-  std::vector<ShapeContext::Known> known(step.inputs.size());
-  for (size_t i = 0; i < step.inputs.size(); ++i) {
+absl::Status Executor::InferOutputs(const PlannedStep& step, StepCall& call) {
+  const std::vector<TensorArg>& inputs = call.args.inputs;
+  std::vector<Tensor> contents(inputs.size());
+  std::vector<ShapeContext::Known> known(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
     if (step.inputs[i] < 0) continue;
-    const TensorArg& arg = run.args[step.inputs[i]];
-    PF_ASSIGN_OR_RETURN(contents[i], BorrowedTensor(arg));
-    known[i] = {.dtype = arg.dtype,
-                .shape = Shape::FromInts(arg.dims),
+    PF_ASSIGN_OR_RETURN(contents[i], BorrowedTensor(inputs[i]));
+    known[i] = {.dtype = inputs[i].dtype,
+                .shape = Shape::FromInts(inputs[i].dims),
                 .value = std::nullopt,
                 .tensor = &contents[i]};
   }
   ShapeContext context(*step.node, step.opset, std::move(known));
+  const ContentsRead read(inputs.size());
   PF_RETURN_IF_ERROR(step.op->Infer(context));
-  outputs.resize(step.outputs.size());
   for (size_t out = 0; out < step.outputs.size(); ++out) {
     if (step.outputs[out] < 0) continue;
-    const ShapeContext::Known& inferred = context.outputs()[out];
-    auto dims = inferred.shape ? inferred.shape->constant() : std::nullopt;
-    if (step.placing != nullptr) {
-      PF_RETURN_IF_ERROR(CheckTypeIsKnown(*step.node, static_cast<int>(out), inferred.dtype));
-      outputs[out] = {.dtype = inferred.dtype,
-                      .dims = std::move(dims).value_or(std::vector<int64_t>()),
-                      .data = nullptr};
-      continue;
-    }
-    if (!dims) {
-      return absl::InvalidArgumentError(
-          StrCat(step.node->Description(), ": output ", out,
-                 ": the inputs do not tell its shape, or it has a size that is no 64-bit number"));
-    }
-    PF_RETURN_IF_ERROR(
-        OutputBytes(*step.node, static_cast<int>(out), inferred.dtype, *dims).status());
-    outputs[out] = {.dtype = inferred.dtype, .dims = *std::move(dims), .data = nullptr};
+    PF_RETURN_IF_ERROR(TakeInferred(step, static_cast<int>(out), context.outputs()[out], call));
   }
+  if (step.placing == nullptr) call.KeepOutputs(step, values_, read);
   return absl::OkStatus();
+}
+
+absl::Status Executor::TakeInferred(const PlannedStep& step, int out,
+                                    const ShapeContext::Known& inferred, StepCall& call) {
+  TensorArg& output = call.args.outputs[out];
+  auto dims = inferred.shape ? inferred.shape->constant() : std::nullopt;
+  if (step.placing != nullptr) {
+    PF_RETURN_IF_ERROR(CheckTypeIsKnown(*step.node, out, inferred.dtype));
+    output = {.dtype = inferred.dtype,
+              .dims = std::move(dims).value_or(std::vector<int64_t>()),
+              .data = nullptr};
+    return absl::OkStatus();
+  }
+  if (!dims) {
+    return absl::InvalidArgumentError(
+        StrCat(step.node->Description(), ": output ", out,
+               ": the inputs do not tell its shape, or it has a size that is no 64-bit number"));
+  }
+  PF_ASSIGN_OR_RETURN(call.output_bytes[out], OutputBytes(*step.node, out, inferred.dtype, *dims));
+  output = {.dtype = inferred.dtype, .dims = *std::move(dims), .data = nullptr};
+  values_.SetShape(step.outputs[out], output.dtype, output.dims);
+  return CheckShared(step, out, call.args, call.output_bytes[out]);
 }
 
 absl::StatusOr<Tensor> Executor::OutputMemory(int value, const TensorArg& output) {
@@ -216,32 +226,37 @@ absl::StatusOr<Tensor> Executor::OutputMemory(int value, const TensorArg& output
   return tensor;
 }
 
-absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& run,
-                                   TensorArg& output) {
+// The output's memory: into the argument, and for the steps that read the value.
+absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, TensorArg& output,
+                                   int64_t bytes) {
   const int index = step.outputs[out];
-  const PlannedValue& value = plan_.values[index];
-  const int64_t bytes = ByteSizeOf(output);
-  if (const int in = step.shares_input[out]; in >= 0) {
-    output.data = run.args[step.inputs[in]].data;
-    if (bytes > ByteSizeOf(run.args[step.inputs[in]])) {
-      return absl::InvalidArgumentError(
-          StrCat(step.node->Description(), ": output ", out, " is ", DimsToString(output.dims),
-                 ", but was declared with the shape of input ", in, ", which is ",
-                 DimsToString(run.args[step.inputs[in]].dims)));
-    }
-    run.owners[index] = run.owners[step.inputs[in]];
-    if (step.must_alias[out] && value.placement == Placement::kExternal && bytes > 0 &&
-        run.owners[index].mutable_data() == nullptr) {
+  const int in = step.shares_input[out];
+  if (in < 0) {
+    PF_RETURN_IF_ERROR(PlaceNewOutput(step, out, output, bytes));
+  } else {
+    const int input = step.inputs[in];
+    output.data = values_[input].data;
+    // Of the arena nobody else may have a part.
+    if (plan_.values[index].placement != Placement::kArena) owners_[index] = owners_[input];
+    if (step.must_alias[out] && plan_.values[index].placement == Placement::kExternal &&
+        bytes > 0 && owners_[index].mutable_data() == nullptr) {
       return absl::InvalidArgumentError(
           StrCat(step.node->Description(), ": input ", in,
                  " is updated in place, but its memory is read-only"));
     }
-    return absl::OkStatus();
   }
+  values_.SetData(index, output.data);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::PlaceNewOutput(const PlannedStep& step, int out, TensorArg& output,
+                                      int64_t bytes) {
   PF_RETURN_IF_ERROR(CheckTensorBytes(*step.node, out, bytes, limits_));
+  const int index = step.outputs[out];
+  const PlannedValue& value = plan_.values[index];
   if (value.placement == Placement::kOutput) {
     // An output that is listed twice is bound by its name, so that the first place tells all.
-    Tensor tensor = (*run.bound)[output_positions_[index]];
+    Tensor tensor = (*bound_)[output_positions_[index]];
     if (tensor.defined() && (tensor.dtype() != output.dtype || tensor.dims() != output.dims)) {
       return absl::InvalidArgumentError(
           StrCat("output \"", value.value->name(), "\": bound memory is ",
@@ -253,26 +268,25 @@ absl::Status Executor::PlaceOutput(const PlannedStep& step, int out, RunState& r
       output_bytes_ += bytes;
     }
     output.data = tensor.mutable_data();
-    run.owners[index] = std::move(tensor);
+    owners_[index] = std::move(tensor);
   } else {
-    Storage& storage = plan_.storages[value.storage];
-    if (bytes <= memory_.sizes[value.storage] && arena_) {
-      output.data = arena_->data() + memory_.offsets[value.storage];
-    } else {
-      PF_ASSIGN_OR_RETURN(run.spill[value.storage], Buffer::Allocate(bytes));
-      output.data = run.spill[value.storage]->data();
-    }
-    if (bytes > storage.bytes) {
-      storage.bytes = bytes;
-      grew_ = true;
-    }
+    PF_ASSIGN_OR_RETURN(output.data, StorageMemory(value.storage, bytes));
   }
   if (step.must_alias[out] && bytes > 0) {
     for (const auto& [aliased, in] : step.op->aliases()) {
-      if (aliased == out) std::memcpy(output.data, run.args[step.inputs[in]].data, bytes);
+      if (aliased == out) std::memcpy(output.data, values_[step.inputs[in]].data, bytes);
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<void*> Executor::StorageMemory(int index, int64_t bytes) {
+  if (bytes <= memory_.sizes[index] && arena_) return arena_->data() + memory_.offsets[index];
+  PF_ASSIGN_OR_RETURN(spill_[index], Buffer::Allocate(bytes));
+  Storage& storage = plan_.storages[index];
+  grew_ = grew_ || bytes > storage.bytes;
+  storage.bytes = std::max(storage.bytes, bytes);
+  return spill_[index]->data();
 }
 
 absl::Status Executor::RunDecomposition(const PlannedStep& step, KernelArgs& args) {
@@ -296,20 +310,20 @@ absl::Status Executor::RunDecomposition(const PlannedStep& step, KernelArgs& arg
   return absl::OkStatus();
 }
 
-absl::Status Executor::RunBodies(int index, RunState& run) {
+absl::Status Executor::RunBodies(int index) {
   const PlannedStep& step = plan_.steps[index];
   std::vector<Tensor> inputs(step.inputs.size());
   std::vector<ShapeContext::Known> known(step.inputs.size());
   for (size_t i = 0; i < step.inputs.size(); ++i) {
     if (step.inputs[i] < 0) continue;
-    PF_ASSIGN_OR_RETURN(inputs[i], BorrowedTensor(run.args[step.inputs[i]]));
+    PF_ASSIGN_OR_RETURN(inputs[i], BorrowedTensor(values_[step.inputs[i]]));
     known[i] = {inputs[i].dtype(), Shape::FromInts(inputs[i].dims()), std::nullopt, &inputs[i]};
   }
   ShapeContext context(*step.node, step.opset, std::move(known));
   PF_RETURN_IF_ERROR(step.op->Infer(context));
   std::vector<Tensor> captures;
   for (int capture : step.captures) {
-    PF_ASSIGN_OR_RETURN(Tensor tensor, BorrowedTensor(run.args[capture]));
+    PF_ASSIGN_OR_RETURN(Tensor tensor, BorrowedTensor(values_[capture]));
     captures.push_back(std::move(tensor));
   }
   const auto run_body = [&](const Graph& graph,
@@ -329,17 +343,16 @@ absl::Status Executor::RunBodies(int index, RunState& run) {
   PF_ASSIGN_OR_RETURN(std::vector<Tensor> results, step.body_op->run(*step.node, inputs, run_body));
   for (size_t out = 0; out < step.outputs.size(); ++out) {
     if (step.outputs[out] < 0) continue;
-    PF_RETURN_IF_ERROR(KeepProduced(step, static_cast<int>(out), std::move(results[out]), run));
+    PF_RETURN_IF_ERROR(KeepProduced(step, static_cast<int>(out), std::move(results[out])));
   }
   return absl::OkStatus();
 }
 
-absl::Status Executor::KeepProduced(const PlannedStep& step, int out, Tensor tensor,
-                                    RunState& run) {
+absl::Status Executor::KeepProduced(const PlannedStep& step, int out, Tensor tensor) {
   const int index = step.outputs[out];
   const int position = output_positions_[index];
-  if (position >= 0 && (*run.bound)[position].defined()) {
-    Tensor bound = (*run.bound)[position];
+  if (position >= 0 && (*bound_)[position].defined()) {
+    Tensor bound = (*bound_)[position];
     if (bound.dtype() != tensor.dtype() || bound.dims() != tensor.dims()) {
       return absl::InvalidArgumentError(
           StrCat("output \"", plan_.values[index].value->name(), "\": bound memory is ",
@@ -355,23 +368,23 @@ absl::Status Executor::KeepProduced(const PlannedStep& step, int out, Tensor ten
   if (tensor.byte_size() > 0 && tensor.mutable_data() == nullptr) {
     PF_ASSIGN_OR_RETURN(tensor, tensor.Clone());
   }
-  run.args[index] = ArgOf(tensor);
-  run.owners[index] = std::move(tensor);
+  values_.Set(index, tensor);
+  owners_[index] = std::move(tensor);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Tensor>> Executor::CollectOutputs(RunState& run) {
+absl::StatusOr<std::vector<Tensor>> Executor::CollectOutputs() {
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < plan_.outputs.size(); ++i) {
     const int index = plan_.outputs[i];
     const PlannedValue& value = plan_.values[index];
     // A constant or a graph input that is an output as well, or an updated cache, has an owner or
     // is the model's.
-    Tensor tensor = run.owners[index];
+    Tensor tensor = owners_[index];
     if (!tensor.defined() && value.value->initializer()) tensor = *value.value->initializer();
-    const TensorArg& arg = run.args[index];
-    if (tensor.defined() && tensor.dims() != arg.dims) {
-      PF_ASSIGN_OR_RETURN(tensor, tensor.Reshaped(arg.dims));
+    const std::vector<int64_t>& dims = values_[index].dims;
+    if (tensor.defined() && tensor.dims() != dims) {
+      PF_ASSIGN_OR_RETURN(tensor, tensor.Reshaped(dims));
     }
     if (!tensor.defined()) {
       return absl::InternalError(StrCat("output \"", value.value->name(), "\" has no memory"));

@@ -1,4 +1,5 @@
-// Runs a plan: shapes first, then memory, then the kernel, step by step.
+// Runs a plan: shapes first, then memory, then the kernel, step by step. What follows from shapes
+// is found out once for runs in a row whose shapes are the same.
 #pragma once
 
 #include <map>
@@ -13,6 +14,7 @@
 #include "pagefuse/ops/run_limits.h"
 #include "pagefuse/ops/shape_context.h"
 #include "pagefuse/runtime/execution_plan.h"
+#include "pagefuse/runtime/step_call.h"
 
 namespace pagefuse {
 
@@ -47,16 +49,21 @@ class Executor {
   const std::vector<StepTiming>& timings() const { return timings_; }
 
  private:
-  struct RunState;
   class StepPlacer;
-  absl::Status RunStep(int index, RunState& run);
-  absl::Status InferOutputs(int index, RunState& run, std::vector<TensorArg>& outputs);
-  absl::Status PlaceOutput(const PlannedStep& step, int out, RunState& run, TensorArg& output);
+  absl::StatusOr<std::vector<Tensor>> RunSteps();
+  absl::Status RunStep(int index);
+  absl::Status InferOutputs(const PlannedStep& step, StepCall& call);
+  absl::Status TakeInferred(const PlannedStep& step, int out, const ShapeContext::Known& inferred,
+                            StepCall& call);
+  absl::Status PlaceOutput(const PlannedStep& step, int out, TensorArg& output, int64_t bytes);
+  absl::Status PlaceNewOutput(const PlannedStep& step, int out, TensorArg& output, int64_t bytes);
+  absl::StatusOr<void*> StorageMemory(int storage, int64_t bytes);
   absl::StatusOr<Tensor> OutputMemory(int value, const TensorArg& output);
   absl::Status RunDecomposition(const PlannedStep& step, KernelArgs& args);
-  absl::Status RunBodies(int index, RunState& run);
-  absl::Status KeepProduced(const PlannedStep& step, int out, Tensor tensor, RunState& run);
-  absl::StatusOr<std::vector<Tensor>> CollectOutputs(RunState& run);
+  absl::Status RunBodies(int index);
+  absl::Status KeepProduced(const PlannedStep& step, int out, Tensor tensor);
+  absl::StatusOr<std::vector<Tensor>> CollectOutputs();
+  void LetGo();
   void LearnSizes();
 
   ExecutionPlan plan_;
@@ -68,9 +75,14 @@ class Executor {
   int64_t output_bytes_ = 0;
   std::vector<std::shared_ptr<Buffer>> last_outputs_;  // by value: large memory of the last run
   std::vector<std::vector<std::unique_ptr<Executor>>> bodies_;  // by step
-  std::vector<TensorArg> constants_;     // by value; absent where the value is no constant
   std::vector<int> output_positions_;    // by value: where it is a graph output first, or -1
   std::vector<std::vector<int>> dying_;  // by step: storages that nothing reads after it
+  RunValues values_;
+  std::vector<StepCall> calls_;  // by step
+  // Of the run in progress.
+  std::vector<Tensor> owners_;  // by value: feeds and outputs, what keeps external memory alive
+  std::vector<std::shared_ptr<Buffer>> spill_;  // storages that the arena has no room for yet
+  const std::vector<Tensor>* bound_ = nullptr;
   Scratch scratch_;
   bool profile_ = false;
   bool grew_ = false;

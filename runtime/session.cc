@@ -1,5 +1,6 @@
 #include "pagefuse/runtime/session.h"
 
+#include <algorithm>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -29,24 +30,23 @@ namespace {
 // feed.
 absl::Status CheckFeed(const Value& input, const Tensor& feed,
                        std::map<std::string, int64_t>& symbols) {
-  auto error = [&](std::string_view expected) {
-    return absl::InvalidArgumentError(StrCat("input \"", input.name(), "\": expected ", expected,
-                                             ", got ", DataTypeName(feed.dtype()),
-                                             DimsToString(feed.dims())));
+  auto error = [&](std::string_view as_elsewhere = "") {
+    return absl::InvalidArgumentError(
+        StrCat("input \"", input.name(), "\": expected ", DataTypeName(input.dtype()),
+               input.shape() ? input.shape()->ToString() : "", as_elsewhere, ", got ",
+               DataTypeName(feed.dtype()), DimsToString(feed.dims())));
   };
-  const std::string wanted =
-      StrCat(DataTypeName(input.dtype()), input.shape() ? input.shape()->ToString() : "");
-  if (feed.dtype() != input.dtype()) return error(wanted);
+  if (feed.dtype() != input.dtype()) return error();
   if (!input.shape()) return absl::OkStatus();
-  if (feed.rank() != input.shape()->rank()) return error(wanted);
+  if (feed.rank() != input.shape()->rank()) return error();
   for (int axis = 0; axis < feed.rank(); ++axis) {
     const Dim& dim = (*input.shape())[axis];
-    if (auto number = dim.constant(); number && *number != feed.dims()[axis]) return error(wanted);
+    if (auto number = dim.constant(); number && *number != feed.dims()[axis]) return error();
     auto symbol = dim.symbol();
     if (!symbol) continue;
     auto [it, added] = symbols.try_emplace(*symbol, feed.dims()[axis]);
     if (!added && it->second != feed.dims()[axis]) {
-      return error(StrCat(wanted, " with ", *symbol, " = ", it->second, " as in other inputs"));
+      return error(StrCat(" with ", *symbol, " = ", it->second, " as in other inputs"));
     }
   }
   return absl::OkStatus();
@@ -136,6 +136,12 @@ void UseOptionsOfWeights(const PipelineOptions& from, PipelineOptions& to) {
 }  // namespace
 
 struct Session::Impl {
+  // What checks of a feed depend on.
+  struct FeedForm {
+    DataType dtype;
+    std::vector<int64_t> dims;
+  };
+
   Model model;
   SessionOptions options;
   std::unique_ptr<ThreadPool> threads;
@@ -147,9 +153,10 @@ struct Session::Impl {
   std::shared_ptr<MemoryBudget> memory;
   std::vector<std::shared_ptr<Buffer>> files;  // that weights are mapped from
   int64_t weight_bytes = 0;
+  std::vector<FeedForm> checked;  // by input: those that were found right last
 
-  absl::StatusOr<std::vector<Tensor>> FeedsInOrder(
-      const std::map<std::string, Tensor>& feeds) const;
+  absl::StatusOr<std::vector<Tensor>> FeedsInOrder(const std::map<std::string, Tensor>& feeds);
+  absl::Status CheckFeeds(const std::vector<Tensor>& ordered);
   std::vector<Tensor> BoundOutputs() const;
   // Adds zeros for the inputs that have no tensor.
   absl::Status AddZeroFeeds(std::map<std::string, Tensor>& feeds) const;
@@ -256,9 +263,8 @@ std::vector<NodeProfile> Session::Profile() const {
 }
 
 absl::StatusOr<std::vector<Tensor>> Session::Impl::FeedsInOrder(
-    const std::map<std::string, Tensor>& feeds) const {
+    const std::map<std::string, Tensor>& feeds) {
   std::vector<Tensor> ordered;
-  std::map<std::string, int64_t> symbols;
   size_t used = 0;
   for (const Value* input : model.graph->inputs()) {
     Tensor feed;
@@ -268,18 +274,12 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::FeedsInOrder(
     } else if (auto found = bound.find(input->name()); found != bound.end()) {
       feed = found->second;
     }
-    if (feed.defined()) {
-      PF_RETURN_IF_ERROR(CheckFeed(*input, feed, symbols));
-    } else if (!input->initializer()) {
+    if (!feed.defined() && !input->initializer()) {
       return absl::InvalidArgumentError(StrCat("input \"", input->name(), "\" was not fed"));
     }
     ordered.push_back(std::move(feed));
   }
-  const std::map<std::string, Dim> sizes(symbols.begin(), symbols.end());
-  for (size_t i = 0; i < ordered.size(); ++i) {
-    if (!ordered[i].defined()) continue;
-    PF_RETURN_IF_ERROR(CheckSums(*model.graph->inputs()[i], ordered[i], sizes));
-  }
+  PF_RETURN_IF_ERROR(CheckFeeds(ordered));
   if (used == feeds.size()) return ordered;
   for (const auto& [name, tensor] : feeds) {
     const Value* value = model.graph->FindValue(name);
@@ -290,6 +290,28 @@ absl::StatusOr<std::vector<Tensor>> Session::Impl::FeedsInOrder(
         StrCat("\"", name, "\" is fed but is no input; inputs are ", absl::StrJoin(names, ", ")));
   }
   return ordered;
+}
+
+absl::Status Session::Impl::CheckFeeds(const std::vector<Tensor>& ordered) {
+  const auto same = [](const FeedForm& form, const Tensor& feed) {
+    return form.dtype == feed.dtype() && form.dims == feed.dims();
+  };
+  if (std::equal(checked.begin(), checked.end(), ordered.begin(), ordered.end(), same)) {
+    return absl::OkStatus();
+  }
+  std::map<std::string, int64_t> symbols;
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    if (!ordered[i].defined()) continue;
+    PF_RETURN_IF_ERROR(CheckFeed(*model.graph->inputs()[i], ordered[i], symbols));
+  }
+  const std::map<std::string, Dim> sizes(symbols.begin(), symbols.end());
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    if (!ordered[i].defined()) continue;
+    PF_RETURN_IF_ERROR(CheckSums(*model.graph->inputs()[i], ordered[i], sizes));
+  }
+  checked.clear();
+  for (const Tensor& feed : ordered) checked.push_back({feed.dtype(), feed.dims()});
+  return absl::OkStatus();
 }
 
 std::vector<Tensor> Session::Impl::BoundOutputs() const {

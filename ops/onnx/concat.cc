@@ -1,6 +1,7 @@
 // Concat and Split: tensors joined along an axis, and cut.
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -90,11 +91,11 @@ struct PartCopy {
     const int64_t outer = Product(part_dims, 0, axis);
     auto* inside = static_cast<char*>(whole) + offset * inner;
     // Bytes as elements: runs are contiguous on both sides.
-    const StridedBox box{{outer, run}, {to_whole ? run : row, 1}, {to_whole ? row : run, 1}};
+    StridedBox box{{outer, run}, {to_whole ? run : row, 1}, {to_whole ? row : run, 1}};
     if (to_whole) {
-      CopyBox(box, 1, part, inside);
+      CopyBox(std::move(box), 1, part, inside);
     } else {
-      CopyBox(box, 1, inside, const_cast<void*>(part));
+      CopyBox(std::move(box), 1, inside, const_cast<void*>(part));
     }
   }
 };

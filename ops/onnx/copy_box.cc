@@ -16,21 +16,21 @@ constexpr int64_t kTile = 32;
 
 // Drops dims of size 1 and joins neighbours that both sides walk as one.
 void Simplify(StridedBox& box) {
-  StridedBox out;
+  size_t rank = 0;
   for (size_t i = 0; i < box.dims.size(); ++i) {
-    if (box.dims[i] == 1) continue;
-    if (!out.dims.empty() && out.from_strides.back() == box.from_strides[i] * box.dims[i] &&
-        out.to_strides.back() == box.to_strides[i] * box.dims[i]) {
-      out.dims.back() *= box.dims[i];
-      out.from_strides.back() = box.from_strides[i];
-      out.to_strides.back() = box.to_strides[i];
-      continue;
-    }
-    out.dims.push_back(box.dims[i]);
-    out.from_strides.push_back(box.from_strides[i]);
-    out.to_strides.push_back(box.to_strides[i]);
+    const int64_t dim = box.dims[i];
+    const int64_t from = box.from_strides[i], to = box.to_strides[i];
+    if (dim == 1) continue;
+    const bool joins = rank > 0 && box.from_strides[rank - 1] == from * dim &&
+                       box.to_strides[rank - 1] == to * dim;
+    if (!joins) ++rank;
+    box.dims[rank - 1] = joins ? box.dims[rank - 1] * dim : dim;
+    box.from_strides[rank - 1] = from;
+    box.to_strides[rank - 1] = to;
   }
-  box = std::move(out);
+  box.dims.resize(rank);
+  box.from_strides.resize(rank);
+  box.to_strides.resize(rank);
 }
 
 struct Dimension {

@@ -107,13 +107,14 @@ absl::Status RunWhere(KernelArgs& args) {
   DispatchSize(ElementSize(out.dtype), [&]<typename T>(T*) {
     ParallelFor(out.size() / row, row, [&](int64_t begin, int64_t end) {
       T* to = out.as<T>() + begin * row;
-      ForEachPoint<3>(outer, strides, {begin, end}, [&](const auto& offset) {
-        const WhereInputs<T> from = {args.input(0).as<uint8_t>() + offset[0],
-                                     args.input(1).as<T>() + offset[1],
-                                     args.input(2).as<T>() + offset[2]};
-        WhereRow(from, along, row, to);
-        to += row;
-      });
+      ForEachPoint<3>(outer, {strides[0], strides[1], strides[2]}, {begin, end},
+                      [&](const auto& offset) {
+                        const WhereInputs<T> from = {args.input(0).as<uint8_t>() + offset[0],
+                                                     args.input(1).as<T>() + offset[1],
+                                                     args.input(2).as<T>() + offset[2]};
+                        WhereRow(from, along, row, to);
+                        to += row;
+                      });
     });
   });
   return absl::OkStatus();

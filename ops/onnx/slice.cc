@@ -1,6 +1,7 @@
 // Slice: a range of every axis, forwards or backwards.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -194,7 +195,7 @@ absl::Status RunSlice(KernelArgs& args) {
     box.from_strides[axis] = taken.count > 1 ? taken.step * box.from_strides[axis] : 0;
   }
   const int64_t element_size = ElementSize(x.dtype);
-  CopyBox(box, element_size, x.as<char>() + origin * element_size, y.data);
+  CopyBox(std::move(box), element_size, x.as<char>() + origin * element_size, y.data);
   return absl::OkStatus();
 }
 

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <span>
+
+#include "absl/container/inlined_vector.h"
 
 namespace pagefuse::onnx_ops {
 
@@ -17,10 +19,10 @@ struct PointRange {
 // Calls f(offsets) for each point of the range; offsets[k] is the point's distance from the origin
 // by strides[k], which has one entry a dim.
 template <size_t N, typename F>
-void ForEachPoint(const std::vector<int64_t>& dims,
-                  const std::array<std::vector<int64_t>, N>& strides, PointRange range,
+void ForEachPoint(std::span<const int64_t> dims,
+                  const std::array<std::span<const int64_t>, N>& strides, PointRange range,
                   const F& f) {
-  std::vector<int64_t> index(dims.size());
+  absl::InlinedVector<int64_t, 8> index(dims.size());
   std::array<int64_t, N> offsets{};
   int64_t rest = range.begin;
   for (size_t i = dims.size(); i-- > 0;) {

@@ -61,7 +61,7 @@ TEST(Parallel, PartsOfSmallItemsBeginAtWholeGroups) {
   ThreadPool pool(3);
   const ScopedWorkerPool scope(&pool);
   std::atomic<int> parts = 0;
-  ParallelFor(100001, 8, [&](int64_t begin, int64_t) {
+  ParallelFor(1000001, 8, [&](int64_t begin, int64_t) {
     EXPECT_EQ(begin % 64, 0);
     ++parts;
   });

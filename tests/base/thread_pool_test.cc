@@ -95,6 +95,31 @@ TEST(ThreadPool, WakesThreadsThatSleep) {
 }
 
 // More callers than the pool can show loops to its threads at once: the others work alone.
+// By loop: into how many parts it was cut, one after the other behind threads that sleep.
+std::vector<int> PartsOfLoops(int loops, int64_t item_bytes) {
+  ThreadPool pool(2);
+  const ScopedWorkerPool scope(&pool);
+  std::vector<int> parts;
+  // What finds a thread awake is always shared.
+  int asked = 0;
+  while (pool.SharesLittle() && ++asked < 1000) std::this_thread::sleep_for(milliseconds(10));
+  for (int loop = 0; loop < loops; ++loop) {
+    std::atomic<int> calls = 0;
+    ParallelFor(1000, item_bytes, [&](int64_t, int64_t) { ++calls; });
+    parts.push_back(calls);
+  }
+  return parts;
+}
+
+TEST(ThreadPool, WakesNoThreadForALoopThatIsOverBeforeItComes) {
+  const std::vector<int> parts = PartsOfLoops(7, 200);
+  EXPECT_EQ(std::vector<int>(parts.begin(), parts.begin() + 6), std::vector<int>(6, 1));
+  // One was asked for when the thread was found asleep: the eighth in a row.
+  EXPECT_GT(parts[6], 1);
+}
+
+TEST(ThreadPool, WakesThreadsForALongLoop) { EXPECT_GT(PartsOfLoops(1, 2000)[0], 1); }
+
 TEST(ThreadPool, ManyCallersAtOnce) {
   for (int callers : {2, 5, 40}) {
     ThreadPool pool(3);

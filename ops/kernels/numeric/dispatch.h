@@ -69,10 +69,12 @@ absl::Status CallWithType(F& f) {
 
 template <typename... Ts, typename F>
 absl::Status DispatchAmong(DataType type, F& f) {
-  absl::Status status = absl::UnimplementedError(
+  absl::Status status;
+  if (((type == DataTypeOf<Ts> ? (status = CallWithType<Ts>(f), true) : false) || ...)) {
+    return status;
+  }
+  return absl::UnimplementedError(
       absl::StrCat("element type ", std::string(DataTypeName(type)), " is not supported here"));
-  (void)((type == DataTypeOf<Ts> ? (status = CallWithType<Ts>(f), true) : false) || ...);
-  return status;
 }
 
 }  // namespace internal

@@ -49,6 +49,8 @@ struct ChainValue {
   int slot = -1;  // of scratch memory; -1 for what comes from outside, and for the result
 };
 
+class ChainCall;
+
 // A chain as steps. Intermediate values share slots by lifetime.
 struct Chain : KernelState {
   std::unique_ptr<Graph> body;       // a copy with types; keeps the steps' nodes and constants
@@ -57,6 +59,7 @@ struct Chain : KernelState {
   std::vector<ChainStep> steps;
   std::vector<int64_t> slot_widths;  // by slot: bytes of its widest element
   int result = -1;
+  std::shared_ptr<ChainCall> last_call;  // of RunChain
 };
 
 // The chain of a node whose inputs have types. Unimplemented saying why there are no tiles: an
