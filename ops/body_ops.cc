@@ -1,7 +1,7 @@
 #include "pagefuse/ops/body_ops.h"
 
 #include <map>
-#include <string>
+#include <string_view>
 #include <utility>
 
 #include "pagefuse/ops/onnx/body_op.h"
@@ -10,7 +10,7 @@
 namespace pagefuse {
 
 const BodyOp* FindBodyOp(std::string_view domain, std::string_view op) {
-  using Name = std::pair<std::string, std::string>;
+  using Name = std::pair<std::string_view, std::string_view>;
   static const auto* ops = new std::map<Name, BodyOp>{
       {{"", "If"}, onnx_ops::IfBodies()},
       {{"", "Loop"}, onnx_ops::LoopBodies()},
