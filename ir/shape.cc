@@ -269,11 +269,14 @@ std::optional<int64_t> ElementCount(const std::vector<int64_t>& dims) {
 }
 
 bool WithinMaxElements(const Shape& shape) {
-  std::vector<int64_t> numbers;
+  int64_t count = 1;
   for (const Dim& dim : shape.dims()) {
-    if (dim.constant()) numbers.push_back(std::max<int64_t>(*dim.constant(), 0));
+    const int64_t number = dim.constant().value_or(1);
+    const std::optional<int64_t> product = CheckedMul(count, std::max<int64_t>(number, 1));
+    if (!product || *product > kMaxElements) return false;
+    count = *product;
   }
-  return ElementCount(numbers).has_value();
+  return true;
 }
 
 std::string DimsToString(const std::vector<int64_t>& dims) {

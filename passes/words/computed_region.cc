@@ -131,11 +131,14 @@ class UpstreamReader {
     }
     if (KnownSizes(value, scope_)) return;
     Node* node = value->producer();
-    if (!node || IsBorder(*node) || nodes_.size() > kMaxNodes) {
+    if (!node || IsBorder(*node) || entered_ > kMaxNodes) {
       result_.leaves.push_back(value);
       return;
     }
-    if (nodes_.insert(node).second) path_.emplace_back(node, 0);
+    // A node of one output was not entered before its output was.
+    if (node->num_outputs() > 1 && !nodes_.insert(node).second) return;
+    ++entered_;
+    path_.emplace_back(node, 0);
   }
 
   const absl::flat_hash_set<const Value*>& border_;
@@ -143,7 +146,8 @@ class UpstreamReader {
   const Reach reach_;
   Upstream result_;
   absl::flat_hash_set<const Value*> seen_;
-  absl::flat_hash_set<const Node*> nodes_;
+  absl::flat_hash_set<const Node*> nodes_;  // entered, of several outputs
+  size_t entered_ = 0;
   std::vector<std::pair<Node*, int>> path_;
 };
 
