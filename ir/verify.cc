@@ -38,13 +38,17 @@ class GraphVerifier {
  private:
   absl::Status CheckGraph(const Graph& graph) {
     graphs_.insert(&graph);
+    values_.push_back(graph.values());
+    // By place: graphs within this one add theirs.
+    const size_t place = values_.size() - 1;
+    seen_.reserve(seen_.size() + values_[place].size());
     absl::flat_hash_set<const Value*> inputs;
     for (const Value* value : graph.inputs()) {
       if (!inputs.insert(value).second || !value->is_input()) {
         return Invalid(ValuePlace(*value), ": is not once in the list of graph inputs");
       }
     }
-    for (const Value* value : graph.values()) {
+    for (const Value* value : values_[place]) {
       if (value->is_input() && !inputs.contains(value)) {
         return Invalid(ValuePlace(*value), ": is not once in the list of graph inputs");
       }
@@ -109,14 +113,15 @@ class GraphVerifier {
         return Invalid(node.Description(), ": output ", i, " \"", value->name(),
                        "\" has another producer");
       }
-      computed_.insert(value);
+      seen_[value].computed = true;
     }
     return absl::OkStatus();
   }
 
   absl::Status CheckInput(const Graph& graph, const Node& node, int index) {
     const Value* value = node.input(index);
-    reads_[value].push_back({const_cast<Node*>(&node), index});
+    Seen& seen = seen_[value];
+    seen.reads.push_back({const_cast<Node*>(&node), index});
     if (!IsDefined(*value)) {
       return Invalid(InputPlace(node, index),
                      ": expected a value that a node computes, an input or an initialiser, "
@@ -133,7 +138,7 @@ class GraphVerifier {
     // Only values of the graphs checked here: what encloses them was checked, or is not ours to
     // check.
     const bool ours = graphs_.contains(value->graph());
-    if (ours && value->producer() != nullptr && !computed_.contains(value)) {
+    if (ours && value->producer() != nullptr && !seen.computed) {
       return Invalid(InputPlace(node, index), ": is read before ", value->producer()->Description(),
                      " computes it");
     }
@@ -145,10 +150,10 @@ class GraphVerifier {
   // Own values can be read in these graphs only, so what was seen must be all.
   absl::Status CheckUses() const {
     static const auto* none = new Uses;
-    for (const Graph* graph : graphs_) {
-      for (const Value* value : graph->values()) {
-        const auto found = reads_.find(value);
-        const Uses& seen = found == reads_.end() ? *none : found->second;
+    for (const std::vector<Value*>& values : values_) {
+      for (const Value* value : values) {
+        const auto found = seen_.find(value);
+        const Uses& seen = found == seen_.end() ? *none : found->second.reads;
         if (!SameUses(seen, value->uses())) {
           return Invalid(ValuePlace(*value), ": expected a list of ", seen.size(),
                          " uses, got another one of ", value->uses().size());
@@ -171,9 +176,14 @@ class GraphVerifier {
     return a == b;
   }
 
+  struct Seen {
+    bool computed = false;  // by a node that was checked
+    Uses reads;
+  };
+
   absl::flat_hash_set<const Graph*> graphs_;
-  absl::flat_hash_set<const Value*> computed_;
-  absl::flat_hash_map<const Value*, Uses> reads_;
+  std::vector<std::vector<Value*>> values_;  // of each graph
+  absl::flat_hash_map<const Value*, Seen> seen_;
 };
 
 std::string_view Canonical(std::string_view domain) { return domain == "ai.onnx" ? "" : domain; }

@@ -134,6 +134,7 @@ class Inference {
 
   std::vector<Known> KnownInputs(const Node& node) const {
     std::vector<Known> inputs;
+    inputs.reserve(node.inputs().size());
     for (const Value* input : node.inputs()) inputs.push_back(input ? KnownOf(*input) : Known());
     return inputs;
   }
@@ -216,17 +217,20 @@ class Inference {
 
   // Computes small outputs of a node whose inputs are all known numbers.
   void Fold(const Node& node, int64_t opset, const ShapeContext& context) {
-    std::vector<Tensor> inputs;
     for (int i = 0; i < node.num_inputs(); ++i) {
       const Tensor* tensor = context.input_tensor(i);
       if (tensor == nullptr ? context.has_input(i) : tensor->size() > kMaxFoldedInput) return;
-      inputs.push_back(tensor == nullptr ? Tensor() : *tensor);
     }
     if (!node.Subgraphs().empty()) return;
     for (const Known& output : context.outputs()) {
       if (!output.shape) return;
       const std::optional<std::vector<int64_t>> dims = output.shape->constant();
       if (!dims || ElementCount(*dims).value_or(kMaxFoldedSize + 1) > kMaxFoldedSize) return;
+    }
+    std::vector<Tensor> inputs;
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      const Tensor* tensor = context.input_tensor(i);
+      inputs.push_back(tensor == nullptr ? Tensor() : *tensor);
     }
     absl::StatusOr<std::vector<Tensor>> outputs = EvaluateNode(node, opset, inputs);
     if (!outputs.ok())

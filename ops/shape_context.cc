@@ -135,14 +135,15 @@ absl::Status ShapeContext::AttributeError(std::string_view attribute, std::strin
 
 absl::StatusOr<Shape> BroadcastShapes(ShapeContext& context, const Shape& a, const Shape& b) {
   const int rank = std::max(a.rank(), b.rank());
+  const Dim one(1);
   std::vector<Dim> dims(rank);
   for (int i = 0; i < rank; ++i) {
-    const Dim x = i < a.rank() ? a.back(i) : Dim(1);
-    const Dim y = i < b.rank() ? b.back(i) : Dim(1);
+    const Dim& x = i < a.rank() ? a.back(i) : one;
+    const Dim& y = i < b.rank() ? b.back(i) : one;
     Dim& out = dims[rank - 1 - i];
-    if (x == Dim(1) || ProvablyEqual(x, y)) {
+    if (x == one || ProvablyEqual(x, y)) {
       out = y;
-    } else if (y == Dim(1)) {
+    } else if (y == one) {
       out = x;
     } else if (x.is_constant() && y.is_constant()) {
       return context.Error(

@@ -41,9 +41,10 @@ absl::Status TypeBindings::Bind(const ShapeContext& c, int input) {
                                Reason(port, c), ", got ", DataTypeName(type)));
   }
   if (allowed == nullptr) return absl::OkStatus();
-  const auto [it, inserted] = bound_.emplace(name, type);
-  if (inserted || it->second == type) return absl::OkStatus();
-  return c.InputError(input, StrCat("expected type ", DataTypeName(it->second),
+  const DataType before = Bound(name);
+  if (before == DataType::kUndefined) bound_.emplace_back(name, type);
+  if (before == DataType::kUndefined || before == type) return absl::OkStatus();
+  return c.InputError(input, StrCat("expected type ", DataTypeName(before),
                                     " as the inputs before, got ", DataTypeName(type)));
 }
 
@@ -86,9 +87,16 @@ const std::vector<DataType>* TypeBindings::Allowed(std::string_view variable) co
   return nullptr;
 }
 
+DataType TypeBindings::Bound(std::string_view variable) const {
+  for (const auto& [name, type] : bound_) {
+    if (name == variable) return type;
+  }
+  return DataType::kUndefined;
+}
+
 DataType TypeBindings::Find(std::string_view name) const {
-  const auto it = bound_.find(name);
-  if (it != bound_.end()) return it->second;
+  const DataType bound = Bound(name);
+  if (bound != DataType::kUndefined) return bound;
   if (const std::vector<DataType>* allowed = Allowed(name)) {
     return allowed->size() == 1 ? allowed->front() : DataType::kUndefined;
   }

@@ -1,9 +1,9 @@
 // What the type variables of an op stand for at one node.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,12 +31,14 @@ class TypeBindings {
   // " with format = fp8" where the port's type depends on it.
   std::string Reason(const PortSignature& port, const ShapeContext& c) const;
   const std::vector<DataType>* Allowed(std::string_view variable) const;
+  // Undefined where no input has bound the variable.
+  DataType Bound(std::string_view variable) const;
   DataType Find(std::string_view name) const;
   bool IsAllowed(std::string_view name, DataType type) const;
 
   const OpDef& op_;
   const Signature& signature_;
-  std::map<std::string_view, DataType> bound_;
+  std::vector<std::pair<std::string_view, DataType>> bound_;  // an op has few
 };
 
 }  // namespace pagefuse

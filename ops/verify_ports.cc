@@ -19,6 +19,11 @@ absl::Status Missing(const Node& node, const char* what, int i, const Port& port
       StrCat(node.Description(), ": ", what, " ", i, " \"", port.name, "\" is missing"));
 }
 
+// A graph may have no inputs, and outputs that nobody wants.
+bool MayHaveNone(const Node& node, const OpDef& op) {
+  return FindBodyOp(node.domain(), node.op_type()) != nullptr || IsForeign(op);
+}
+
 // One side of a node against the ports of its op.
 absl::Status CheckSide(const Node& node, const OpDef& op, const std::vector<Port>& ports,
                        const std::vector<Value*>& values, const char* what) {
@@ -27,13 +32,11 @@ absl::Status CheckSide(const Node& node, const OpDef& op, const std::vector<Port
     return absl::InvalidArgumentError(StrCat(node.Description(), ": expected at most ",
                                              ports.size(), " ", what, "s, got ", count));
   }
-  // A graph may have no inputs, and outputs that nobody wants.
-  const bool any_number = FindBodyOp(node.domain(), node.op_type()) != nullptr || IsForeign(op);
   for (int i = 0; i < std::max(count, static_cast<int>(ports.size())); ++i) {
     const Port& port = *FindPort(ports, i);
-    const bool variadic = port.kind == PortKind::kVariadic;
-    if (port.kind == PortKind::kOptional || (variadic && any_number)) continue;
-    if (i >= count || values[i] == nullptr) return Missing(node, what, i, port);
+    if (port.kind == PortKind::kOptional || (i < count && values[i] != nullptr)) continue;
+    if (port.kind == PortKind::kVariadic && MayHaveNone(node, op)) continue;
+    return Missing(node, what, i, port);
   }
   return absl::OkStatus();
 }

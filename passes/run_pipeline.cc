@@ -81,11 +81,12 @@ class Runner {
       return passes;
     }
     bool has_rules = false;
+    std::vector<std::unique_ptr<Pass>> all = AllPasses();
     for (const std::string& name : options_.passes) {
       std::vector<std::unique_ptr<Pass>> of_rules = RulePasses(rules_, name);
       has_rules = has_rules || !of_rules.empty();
       if (of_rules.empty()) {
-        PF_ASSIGN_OR_RETURN(of_rules.emplace_back(), FindPass(name));
+        PF_ASSIGN_OR_RETURN(of_rules.emplace_back(), Take(name, all));
       }
       for (std::unique_ptr<Pass>& pass : of_rules) passes.push_back(std::move(pass));
     }
@@ -94,6 +95,15 @@ class Runner {
     std::erase_if(of_files, [](const PlacedPass& placed) { return !placed.plugin.empty(); });
     PlaceRules(of_files, passes);
     return passes;
+  }
+
+  // One of that name out of `all`, which is made once for all names. Where it has no more of them, another.
+  static absl::StatusOr<std::unique_ptr<Pass>> Take(std::string_view name,
+                                                    std::vector<std::unique_ptr<Pass>>& all) {
+    for (std::unique_ptr<Pass>& pass : all) {
+      if (pass != nullptr && pass->name() == name) return std::move(pass);
+    }
+    return FindPass(name);
   }
 
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();

@@ -54,8 +54,6 @@ bool SameAttributes(const std::vector<std::pair<std::string, Attribute>>& a,
   });
 }
 
-std::string OpOf(const Node& node) { return StrCat(node.domain(), ".", node.op_type()); }
-
 // The place behind the first `end` that stands in no quotes.
 size_t Behind(std::string_view text, std::string_view end) {
   bool quoted = false;
@@ -81,7 +79,8 @@ std::string NodeLine(const Node& node) {
 
 GraphSnapshot::Seen GraphSnapshot::Look(const Model& model, const Node& node) {
   const bool has_graphs = !node.Subgraphs().empty();
-  Seen seen{.op = OpOf(node),
+  Seen seen{.domain = node.domain(),
+            .op_type = node.op_type(),
             .inputs = NamesOf(node.inputs()),
             .outputs = NamesOf(node.outputs()),
             .attributes = {},
@@ -95,7 +94,7 @@ GraphSnapshot::Seen GraphSnapshot::Look(const Model& model, const Node& node) {
 
 void GraphSnapshot::Visit(const Model& model, const Node& node, GraphChange& change) {
   const auto it = nodes_.find(&node);
-  const bool known = it != nodes_.end() && it->second.op == OpOf(node) &&
+  const bool known = it != nodes_.end() && node.Is(it->second.op_type, it->second.domain) &&
                      SameNames(it->second.outputs, node.outputs());
   const bool same =
       known && SameNames(it->second.inputs, node.inputs()) &&

@@ -38,7 +38,7 @@ class GraphSnapshot {
 
  private:
   struct Seen {
-    std::string op;
+    std::string domain, op_type;
     std::vector<std::string> inputs, outputs;
     std::vector<std::pair<std::string, Attribute>> attributes;
     std::string text;

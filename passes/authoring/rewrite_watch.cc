@@ -11,7 +11,7 @@
 namespace pagefuse {
 
 RewriteWatch::RewriteWatch(const Model& model, WatchOptions options)
-    : options_(std::move(options)), snapshot_(model) {
+    : options_(std::move(options)), memory_bytes_(DefaultMemoryBytes()), snapshot_(model) {
   if (options_.verify) Start(model);
 }
 
@@ -36,7 +36,7 @@ std::string RewriteWatch::StartOn(const Model& model, int attempt) {
 }
 
 void RewriteWatch::Start(const Model& model) {
-  const MemoryBudgetScope scope(std::make_shared<MemoryBudget>(DefaultMemoryBytes()));
+  const MemoryBudgetScope scope(std::make_shared<MemoryBudget>(memory_bytes_));
   interface_ = InterfaceOf(*model.graph);
   tolerance_ = ModelTolerance(model);
   for (int attempt = 0; attempt < kFeedAttempts; ++attempt) {
@@ -58,7 +58,7 @@ void RewriteWatch::Compare(const Model& model, const GraphChange& change, Rewrit
     rewrite.detail = why_no_bank_;
     return;
   }
-  const MemoryBudgetScope scope(std::make_shared<MemoryBudget>(DefaultMemoryBytes()));
+  const MemoryBudgetScope scope(std::make_shared<MemoryBudget>(memory_bytes_));
   rewrite.numbers = Rewrite::Numbers::kEqual;
   for (ValueBank& bank : banks_) {
     const auto difference = bank.Check(model, change, tolerance_);

@@ -36,6 +36,8 @@ class RewriteWatch {
   void Compare(const Model& model, const GraphChange& change, Rewrite& rewrite);
 
   WatchOptions options_;
+  // What evaluation may take: to ask the system for each rewrite takes longer than most of them.
+  int64_t memory_bytes_;
   GraphSnapshot snapshot_;
   Interface interface_;
   std::vector<ValueBank> banks_;

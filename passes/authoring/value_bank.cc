@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
@@ -147,9 +145,9 @@ void ValueBank::Replaced(const GraphChange& change, Attempt& attempt) const {
 }
 
 void ValueBank::Sweep(const Model& model) {
-  absl::flat_hash_set<std::string> names;
-  for (const Value* value : model.graph->values()) names.insert(value->name());
-  absl::erase_if(values_, [&names](const auto& entry) { return !names.contains(entry.first); });
+  absl::erase_if(values_, [&model](const auto& entry) {
+    return model.graph->FindValue(entry.first) == nullptr;
+  });
 }
 
 absl::StatusOr<BankDifference> ValueBank::Check(const Model& model, const GraphChange& change,

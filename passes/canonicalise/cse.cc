@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -94,9 +95,9 @@ class ValueNumbering {
 
  private:
   absl::StatusOr<bool> MergeInitializer(Value* value) {
-    const auto key = TensorKey(*value->initializer());
+    auto key = TensorKey(*value->initializer());
     if (!key.has_value()) return false;
-    const auto [it, inserted] = initializers_.emplace(*key, value);
+    const auto [it, inserted] = initializers_.emplace(*std::move(key), value);
     if (inserted || !ReplaceValue(graph_, value, it->second)) return false;
     if (value->uses().empty() && !value->is_output()) {
       context_.contents.erase(value);
@@ -118,16 +119,16 @@ class ValueNumbering {
                                          [](const Dim& dim) { return dim.known(); });
       if (!all_known) continue;
       for (const Dim& dim : known->second) StrAppend(&key, dim.ToString(), ",");
-      const auto [it, inserted] = contents_.emplace(key, output);
+      const auto [it, inserted] = contents_.emplace(std::move(key), output);
       if (!inserted) changed = ReplaceValue(graph_, output, it->second) || changed;
     }
     return changed;
   }
 
   bool MergeNode(Node& node) {
-    const auto key = NodeKey(node);
+    auto key = NodeKey(node);
     if (!key.has_value()) return false;
-    const auto [it, inserted] = nodes_.emplace(*key, &node);
+    const auto [it, inserted] = nodes_.emplace(*std::move(key), &node);
     if (inserted) return false;
     bool changed = false;
     for (int i = 0; i < node.num_outputs(); ++i) {

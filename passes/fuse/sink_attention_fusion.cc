@@ -120,8 +120,7 @@ class SinkAttentionFusion : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    SymbolicContents contents;
-    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
+    const SymbolicContents& contents = context.contents;
     Graph& graph = *model.graph;
     std::vector<SinkSite> sites;
     for (const auto& node : graph.nodes()) {

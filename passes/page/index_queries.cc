@@ -221,8 +221,7 @@ class FuseIndexQueriesPass : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    SymbolicContents contents;
-    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
+    const SymbolicContents& contents = context.contents;
     Graph& graph = *model.graph;
     bool changed = false;
     for (Node* logits : NodesOf(graph)) {

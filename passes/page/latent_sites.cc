@@ -205,6 +205,7 @@ absl::StatusOr<LatentSites> LowerLatentAttention(Model& model, const SymbolicCon
   if (any) {
     // Masks over joined rows are over a past and new rows now.
     PassContext context;
+    PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
     PF_RETURN_IF_ERROR(RecogniseAttentionMask()->Run(model, context).status());
   }
   return lowering.sites();

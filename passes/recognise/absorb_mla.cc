@@ -58,7 +58,6 @@ class AbsorbMlaPass : public Pass {
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
     const bool on = context.Option("absorb_mla", "off") == "on";
-    PF_RETURN_IF_ERROR(InferShapes(model));
     Graph& graph = *model.graph;
     bool changed = false;
     for (Node* node : NodesOf(graph)) {

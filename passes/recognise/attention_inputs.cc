@@ -176,7 +176,6 @@ class AttentionInputs : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    PF_RETURN_IF_ERROR(InferShapes(model));
     Graph& graph = *model.graph;
     bool changed = false;
     std::vector<Node*> attentions;

@@ -149,8 +149,7 @@ class AttentionMask : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    SymbolicContents contents;
-    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
+    const SymbolicContents& contents = context.contents;
     bool changed = false;
     for (const auto& node : model.graph->nodes()) {
       if (!node->Is("Attention") || !node->input(Attention::kMask) ||

@@ -127,7 +127,6 @@ class FilledConcat : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    PF_RETURN_IF_ERROR(InferShapes(model));
     Graph& graph = *model.graph;
     bool changed = false;
     // A rewrite may erase the Transpose behind its scatter, but no scatter behind it.

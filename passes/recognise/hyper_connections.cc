@@ -262,8 +262,7 @@ class HyperConnections : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    SymbolicContents contents;
-    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
+    const SymbolicContents& contents = context.contents;
     Graph& graph = *model.graph;
     // What is erased behind a cut are no other cuts.
     bool changed = false;

@@ -128,7 +128,7 @@ class LastAxesTranspose : public Pass {
       PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
       changed = true;
     }
-    PF_RETURN_IF_ERROR(InferShapes(model));
+    if (changed) PF_RETURN_IF_ERROR(InferShapes(model));
     std::vector<Node*> transposes;
     for (const auto& node : graph.nodes()) {
       if (FindChain(*node).start) transposes.push_back(node.get());

@@ -222,8 +222,7 @@ class WindowCompress : public Pass {
   }
 
   absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    SymbolicContents contents;
-    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
+    const SymbolicContents& contents = context.contents;
     Graph& graph = *model.graph;
     std::vector<Node*> sums = NodesOf(graph);
     std::erase_if(sums, [](const Node* node) { return !node->Is("ReduceSum"); });

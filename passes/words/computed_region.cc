@@ -85,23 +85,29 @@ std::optional<std::vector<int64_t>> KnownSizes(const Value* value, const RegionS
   return NumbersOf(it->second, scope.sizes);
 }
 
+// Whether an upstream is read to its end, or only as far as shows that it has a leaf.
+enum class Reach { kAll, kFirstLeaf };
+
 class UpstreamReader {
  public:
-  UpstreamReader(const absl::flat_hash_set<const Value*>& border, const RegionScope& scope)
-      : border_(border), scope_(scope) {}
+  UpstreamReader(const absl::flat_hash_set<const Value*>& border, const RegionScope& scope,
+                 Reach reach = Reach::kAll)
+      : border_(border), scope_(scope), reach_(reach) {}
 
   Upstream Read(const std::vector<Value*>& outputs) {
     for (Value* output : outputs) {
       // One at a time: one may be computed from another.
-      Enter(output);
+      if (!IsDone()) Enter(output);
       Drain();
     }
     return std::move(result_);
   }
 
  private:
+  bool IsDone() const { return reach_ == Reach::kFirstLeaf && !result_.leaves.empty(); }
+
   void Drain() {
-    while (!path_.empty()) {
+    while (!path_.empty() && !IsDone()) {
       auto& [node, next] = path_.back();
       if (next == node->num_inputs()) {
         result_.nodes.push_back(node);
@@ -125,18 +131,23 @@ class UpstreamReader {
     }
     if (KnownSizes(value, scope_)) return;
     Node* node = value->producer();
-    if (!node || IsBorder(*node) || nodes_.size() > kMaxNodes) {
+    if (!node || IsBorder(*node) || entered_ > kMaxNodes) {
       result_.leaves.push_back(value);
       return;
     }
-    if (nodes_.insert(node).second) path_.emplace_back(node, 0);
+    // A node of one output was not entered before its output was.
+    if (node->num_outputs() > 1 && !nodes_.insert(node).second) return;
+    ++entered_;
+    path_.emplace_back(node, 0);
   }
 
   const absl::flat_hash_set<const Value*>& border_;
   const RegionScope& scope_;
+  const Reach reach_;
   Upstream result_;
   absl::flat_hash_set<const Value*> seen_;
-  absl::flat_hash_set<const Node*> nodes_;
+  absl::flat_hash_set<const Node*> nodes_;  // entered, of several outputs
+  size_t entered_ = 0;
   std::vector<std::pair<Node*, int>> path_;
 };
 
@@ -223,10 +234,14 @@ class RegionModel {
 }  // namespace
 
 std::optional<std::vector<int64_t>> NumbersOf(const std::vector<Dim>& dims, const DimSizes& sizes) {
-  std::map<std::string, Dim> bindings(sizes.begin(), sizes.end());
+  std::optional<std::map<std::string, Dim>> bindings;  // made where a dim is no number
   std::vector<int64_t> numbers;
   for (const Dim& dim : dims) {
-    const std::optional<int64_t> number = dim.Substitute(bindings).constant();
+    std::optional<int64_t> number = dim.constant();
+    if (!number) {
+      if (!bindings) bindings.emplace(sizes.begin(), sizes.end());
+      number = dim.Substitute(*bindings).constant();
+    }
     if (!number) return std::nullopt;
     numbers.push_back(*number);
   }
@@ -241,7 +256,7 @@ Upstream UpstreamOf(const std::vector<Value*>& outputs,
 absl::StatusOr<ComputedRegion> RegionBetween(std::vector<Value*> ports, std::vector<Value*> outputs,
                                              const RegionScope& scope) {
   const absl::flat_hash_set<const Value*> border(ports.begin(), ports.end());
-  Upstream upstream = UpstreamOf(outputs, border, scope);
+  Upstream upstream = UpstreamReader(border, scope, Reach::kFirstLeaf).Read(outputs);
   if (!upstream.leaves.empty()) {
     return absl::FailedPreconditionError(
         StrCat("it reads \"", upstream.leaves.front()->name(), "\" too"));

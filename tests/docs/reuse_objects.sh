@@ -15,10 +15,13 @@ for ((i = 1; i <= $#; ++i)); do
 done
 made=$WALK_BUILD/$object
 # What CMake writes, such as the source of precompiled headers, is newer in every copy.
-if [ -f "$made" ] && { [ "$made" -nt "$source" ] || [[ $source == "$WALK_TREE"/build/* ]]; } && ! grep -qxF "$object" "$WALK_CHANGED"; then
+if [ -f "$made" ] && { [ "$made" -nt "$source" ] || [[ $source == "$WALK_TREE"/build/* ]]; } &&
+  [[ $'\n'$(<"$WALK_CHANGED")$'\n' != *$'\n'"$object"$'\n'* ]]; then
   cp "$made" "$object"
   if [ -n "$depfile" ]; then
-    echo "$object: $source" $(sed -n "s|^$object |$WALK_TREE/|p" "$WALK_USED") >"$depfile"
+    list=$WALK_USED/${object//\//%} used=
+    [ ! -f "$list" ] || used=$(<"$list")
+    echo "$object: $source" $used >"$depfile"
   fi
   exit 0
 fi

@@ -23,7 +23,7 @@ trap 'rm -rf "$tree" "$tree".*' EXIT
 git ls-files -co --exclude-standard | tar --create --files-from=- --ignore-failed-read 2>/dev/null |
   tar --extract --directory="$tree"
 
-export WALK_TREE=$tree WALK_BUILD=$build WALK_CHANGED=$tree.changed WALK_COMPILED=$tree.compiled WALK_USED=$tree.deps
+export WALK_TREE=$tree WALK_BUILD=$build WALK_CHANGED=$tree.changed WALK_COMPILED=$tree.compiled WALK_USED=$tree.of
 export CMAKE_CXX_COMPILER_LAUNCHER=$here/reuse_objects.sh
 : >"$WALK_CHANGED"
 : >"$WALK_COMPILED"
@@ -34,6 +34,17 @@ cut -d' ' -f2 "$tree.used" | sort -u >"$tree.names"
 (cd "$build" && xargs realpath -m <"$tree.names") | paste -d' ' "$tree.names" - |
   awk -v root="$source/" 'NR == FNR { if (index($2, root) == 1) name[$1] = substr($2, length(root) + 1); next }
     $2 in name { print $1, name[$2] }' - "$tree.used" >"$tree.deps"
+
+# The same as a file for each object, which reuse_objects.sh finds without a search.
+mkdir "$tree.of"
+awk -v folder="$tree.of" -v tree="$tree" '{
+    if ($1 != object) { if (object != "") close(file); object = $1; file = object; gsub("/", "%", file); file = folder "/" file }
+    print tree "/" $2 >file
+  }' "$tree.deps"
+
+# True for a header that only gets declarations of functions: objects that do not use the new name are the same without it, and who
+# uses it has changed too.
+only_declares() { [[ $1 == *.h ]] && ! grep '^[-+]' <<<"$2" | grep -qvE '^\+[A-Za-z_:<>]+( [A-Za-z_:<>]+)* [A-Za-z_]+\([^()]*\);$'; }
 
 # Objects that were made of the file are compiled again.
 mark_changed() { awk -v name="$1" '$2 == name { print $1 }' "$tree.deps" >>"$WALK_CHANGED"; }
@@ -61,7 +72,7 @@ change_file() {
       printf "%s", substr(text, 2)
     }' "$file" >"$tree.new" || fail "$1 does not hold these lines, or more than once"
   cp "$tree.new" "$file"
-  mark_changed "$1"
+  only_declares "$1" "$2" || mark_changed "$1"
 }
 
 run() {

@@ -324,17 +324,30 @@ INSTANTIATE_TEST_SUITE_P(
                     RoundedKeys{"deepseek_v4p_A18", "mxfp4", 4, 0.88, "none", "off"},
                     RoundedKeys{"deepseek_v4p_A18", "mxfp4", 4, 0.88, "none", "on"}));
 
-TEST_P(RoundedChoice, KeepsMostOfTheKeys) {
-  const RoundedKeys& keys = GetParam();
-  const Greedy greedy = LoadGreedy(keys.model);
+// A prompt and its greedy continuation.
+std::vector<int64_t> TokensOf(const std::string& model) {
+  const Greedy greedy = LoadGreedy(model);
   std::vector<int64_t> tokens = greedy.prompt;
   tokens.insert(tokens.end(), greedy.tokens.begin(), greedy.tokens.end() - 1);
-  const auto places = [&](std::map<std::string, std::string> options) {
-    return PlacesOfThePagedGraph(LoadBundled(keys.model), tokens, keys.ratio, options);
-  };
-  const Places exact = places({}), rounded = places({{"indexer_cache", keys.format},
-                                                     {"indexer_query", keys.query},
-                                                     {"indexer_hadamard", keys.hadamard}});
+  return tokens;
+}
+
+// What is chosen by keys as they are, found once.
+const Places& ExactPlaces(const RoundedKeys& keys, const std::vector<int64_t>& tokens) {
+  static auto* all = new std::map<std::string, Places>;
+  const auto [it, inserted] = all->try_emplace(keys.model);
+  if (inserted) it->second = PlacesOfThePagedGraph(LoadBundled(keys.model), tokens, keys.ratio);
+  return it->second;
+}
+
+TEST_P(RoundedChoice, KeepsMostOfTheKeys) {
+  const RoundedKeys& keys = GetParam();
+  const std::vector<int64_t> tokens = TokensOf(keys.model);
+  const Places& exact = ExactPlaces(keys, tokens);
+  const Places rounded = PlacesOfThePagedGraph(LoadBundled(keys.model), tokens, keys.ratio,
+                                               {{"indexer_cache", keys.format},
+                                                {"indexer_query", keys.query},
+                                                {"indexer_hadamard", keys.hadamard}});
   ASSERT_EQ(rounded.size(), exact.size());
   int64_t chosen = 0, both = 0;
   for (size_t layer = 0; layer < exact.size(); ++layer) {
@@ -418,14 +431,21 @@ std::vector<float> LogitsOf(const Rounded& rounded, const std::vector<int64_t>& 
   return {values.begin(), values.end()};
 }
 
+// Those of rows and keys as they are, computed once.
+const std::vector<float>& ExactLogits(const Rounded& rounded, const std::vector<int64_t>& tokens) {
+  static auto* all = new std::map<std::string, std::vector<float>>;
+  const auto [it, inserted] = all->try_emplace(rounded.model);
+  const bool chooses = *rounded.index_keys != '\0';  // as its model does
+  if (inserted) {
+    it->second = LogitsOf({rounded.model, "none", chooses ? "none" : "", "", 0}, tokens);
+  }
+  return it->second;
+}
+
 TEST_P(RoundedLatents, MoveLogitsAsFarAsTheReferenceSays) {
   const Rounded& rounded = GetParam();
-  const Greedy greedy = LoadGreedy(rounded.model);
-  std::vector<int64_t> tokens = greedy.prompt;
-  tokens.insert(tokens.end(), greedy.tokens.begin(), greedy.tokens.end() - 1);
-  const bool chooses = *rounded.index_keys != '\0';
-  const std::vector<float> exact =
-      LogitsOf({rounded.model, "none", chooses ? "none" : "", "", 0}, tokens);
+  const std::vector<int64_t> tokens = TokensOf(rounded.model);
+  const std::vector<float>& exact = ExactLogits(rounded, tokens);
   const std::vector<float> got = LogitsOf(rounded, tokens);
   ASSERT_EQ(got.size(), exact.size());
   double difference = 0, norm = 0;

@@ -23,6 +23,17 @@ Model LoadBundled(const std::string& name, const std::string& file) {
   return model.ok() ? *std::move(model) : Model();
 }
 
+Model PagedBundled(const std::string& name) {
+  static auto* paged = new std::map<std::string, Model>;
+  const auto [it, inserted] = paged->try_emplace(name);
+  if (inserted) {
+    it->second = LoadBundled(name);
+    const auto report = RunPipeline(it->second, {});
+    if (!report.ok()) ADD_FAILURE() << report.status();
+  }
+  return it->second.Clone();
+}
+
 namespace {
 
 std::map<std::string, Tensor> LoadTensors(const std::string& dir, const std::string& prefix) {

@@ -17,6 +17,8 @@ namespace pagefuse {
 // models/<name> in the source tree.
 std::string ModelDir(const std::string& name);
 Model LoadBundled(const std::string& name, const std::string& file = "model.onnx");
+// The export as passes with their default options leave it, a copy of what was made once: for tests of what runs a graph.
+Model PagedBundled(const std::string& name);
 
 // One test_data_set_N folder: tensors by name.
 struct DataSet {

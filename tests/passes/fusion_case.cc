@@ -294,17 +294,22 @@ absl::StatusOr<FusionCase> LoadCorpusCase(const std::string& folder) {
   return result;
 }
 
-absl::StatusOr<FusionOutcome> RunFusion(const FusionCase& fusion_case, const Model& plain) {
-  FusionOutcome outcome = {.model = plain.Clone(), .fusion = {}, .misses = {}};
+absl::StatusOr<std::vector<Miss>> MissesOf(const FusionCase& fusion_case, const Model& plain) {
+  Model model = plain.Clone();
   PipelineOptions options = fusion_case.options;
   options.explain = {"*"};
-  PF_ASSIGN_OR_RETURN(PipelineReport report, RunPipeline(outcome.model, options));
-  outcome.misses = std::move(report.misses);
+  PF_ASSIGN_OR_RETURN(PipelineReport report, RunPipeline(model, options));
+  return std::move(report.misses);
+}
+
+absl::StatusOr<FusionOutcome> RunFusion(const FusionCase& fusion_case, const Model& plain) {
+  FusionOutcome outcome = {.model = plain.Clone(), .fusion = {}, .misses = {}};
+  PF_RETURN_IF_ERROR(RunPipeline(outcome.model, fusion_case.options).status());
   outcome.fusion = fusion_case.check_fused(*outcome.model.graph);
-  if (!outcome.fusion.ok()) {
-    outcome.fusion = absl::FailedPreconditionError(
-        StrCat(StdView(outcome.fusion.message()), NearestMisses(outcome.misses)));
-  }
+  if (outcome.fusion.ok()) return outcome;
+  PF_ASSIGN_OR_RETURN(outcome.misses, MissesOf(fusion_case, plain));
+  outcome.fusion = absl::FailedPreconditionError(
+      StrCat(StdView(outcome.fusion.message()), NearestMisses(outcome.misses)));
   return outcome;
 }
 

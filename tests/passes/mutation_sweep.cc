@@ -97,7 +97,10 @@ class Sweep {
     const auto base = RunFusion(one, one.plain);
     if (!base.ok()) return Line("broken", one, "", base.status());
     const bool fuses = base->fusion.ok();
-    Explain(base->misses);
+    if (!arguments_.explain.empty()) {
+      const auto misses = MissesOf(one, one.plain);
+      if (misses.ok()) Explain(*misses);
+    }
     Count("as it is", one, fuses);
     if (!fuses) {
       Line("not fused", one, "as it is", base->fusion);
