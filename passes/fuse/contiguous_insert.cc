@@ -12,6 +12,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/replacement.h"
 
@@ -21,10 +22,6 @@ namespace {
 using ports::TensorScatter;
 
 constexpr const char* kName = "fuse-contiguous-insert";
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 // The keys or values of a PagedAttention, as the scatter that wrote them.
 Node* ScatterBehind(Value* cache) {

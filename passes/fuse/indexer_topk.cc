@@ -12,6 +12,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/replacement.h"
 
@@ -21,10 +22,6 @@ namespace {
 constexpr const char* kName = "fuse-indexer-topk";
 
 using Kind = IndexAtom::Kind;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 struct TopKSite {
   Element output;
@@ -144,7 +141,7 @@ class TopKReader {
       } else if (sign == -1) {
         site_.end = bound + n + IndexForm(1);
       } else {
-        return Refused(StrCat("the condition ", bound.Key(), " >= 0 is no bound of columns"));
+        return Refused("the condition ", bound.Key(), " >= 0 is no bound of columns");
       }
     }
     return absl::OkStatus();
@@ -153,8 +150,8 @@ class TopKReader {
   // rank < end - begin, or that the value is no hidden one.
   absl::Status ReadGiven(const Element& condition, bool keeps) {
     if (offset_.Key() != site_.begin.Key()) {
-      return Refused(StrCat("places are counted from ", offset_.Key(), ", columns begin at ",
-                            site_.begin.Key()));
+      return Refused("places are counted from ", offset_.Key(), ", columns begin at ",
+                     site_.begin.Key());
     }
     if (const auto hidden = TrueOfHidden(condition)) {
       if (*hidden != keeps) return absl::OkStatus();
@@ -164,8 +161,8 @@ class TopKReader {
                                                       : reader_.ReadNegation(condition));
     const IndexForm expected = site_.end - site_.begin - IndexForm(1) - IndexForm::Of(site_.rank);
     if (given.size() == 1 && given[0].Key() == expected.Key()) return absl::OkStatus();
-    return Refused(StrCat("entries are given where ", given.empty() ? "always" : given[0].Key(),
-                          " >= 0, expected ", expected.Key()));
+    return Refused("entries are given where ", given.empty() ? "always" : given[0].Key(),
+                   " >= 0, expected ", expected.Key());
   }
 
   // A comparison of the values that TopK took with what hides a score: whether it is true of those

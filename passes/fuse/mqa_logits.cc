@@ -7,6 +7,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_mqa_logits.h"
 #include "pagefuse/passes/fuse/site_pass.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/logits_site.h"
 #include "pagefuse/passes/words/replacement.h"
@@ -16,10 +17,6 @@ namespace {
 
 constexpr const char* kName = "fuse-index-logits";
 
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
-
 bool IsE4m3(const Value& value) {
   return value.dtype() == DataType::kFloat8E4M3FN || value.dtype() == DataType::kUint8;
 }
@@ -28,9 +25,8 @@ bool IsE4m3(const Value& value) {
 absl::Status CheckCodes(const LogitsSite& site) {
   for (const Value* value : {site.query.value, site.key.value}) {
     if (IsE4m3(*value)) continue;
-    return Refused(StrCat("\"", value->name(),
-                          "\": expected float8e4m3fn codes, or keys in a paged ",
-                          "cache, got dense ", DataTypeName(value->dtype())));
+    return Refused(*value, ": expected float8e4m3fn codes, or keys in a paged ",
+                   "cache, got dense ", DataTypeName(value->dtype()));
   }
   return absl::OkStatus();
 }
@@ -50,7 +46,7 @@ absl::StatusOr<Range> RangeOf(const LogitsSite& site) {
         term == condition.terms().end() ? std::nullopt : term->second.second.constant();
     std::optional<IndexForm>* bound = sign == -1 ? &range.last : sign == 1 ? &range.first : nullptr;
     if (!bound || *bound) {
-      return Refused(StrCat("the condition ", condition.Key(), " >= 0 is no bound of a range"));
+      return Refused("the condition ", condition.Key(), " >= 0 is no bound of a range");
     }
     *bound = sign == -1 ? condition + n : n - condition;
   }

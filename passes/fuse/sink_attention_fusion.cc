@@ -16,6 +16,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/element.h"
 #include "pagefuse/passes/words/sink_site.h"
 
@@ -24,10 +25,6 @@ namespace {
 
 constexpr std::string_view kName = "fuse-sink-attention";
 constexpr int kRank = 4;
-
-absl::Status Unfit(const Value& value, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat("\"", value.name(), "\": ", why));
-}
 
 bool IsHeads(const Value* value) {
   return value->shape() && value->shape()->rank() == kRank && value->dtype() == DataType::kFloat;
@@ -90,11 +87,11 @@ absl::StatusOr<Scores> ReadScores(const SinkSite& site) {
       open.insert(open.end(), node->inputs().begin(), node->inputs().end());
     } else if (!TakeProduct(value, scores)) {
       if (!IsHeads(value))
-        return Unfit(*value, "is added to the scores and no float mask of rank 4");
+        return Refused(*value, ": is added to the scores and no float mask of rank 4");
       scores.masks.push_back(value);
     }
   }
-  if (!scores.query) return Unfit(*site.scores, "is no product of queries and keys");
+  if (!scores.query) return Refused(*site.scores, ": is no product of queries and keys");
   return scores;
 }
 
@@ -147,10 +144,11 @@ class SinkAttentionFusion : public Pass {
     PF_ASSIGN_OR_RETURN(const Scores scores, ReadScores(site));
     Value* value = site.sum->input(1);
     for (const Value* rows : {scores.query, scores.key, value}) {
-      if (!IsHeads(rows)) return Unfit(*rows, "expected float rows of heads, of rank 4");
+      if (!IsHeads(rows)) return Refused(*rows, ": expected float rows of heads, of rank 4");
     }
     PF_ASSIGN_OR_RETURN(Value * sinks, SinksByHead(graph, site, contents));
-    if (site.sinks->dtype() != DataType::kFloat) return Unfit(*site.sinks, "expected float sinks");
+    if (site.sinks->dtype() != DataType::kFloat)
+      return Refused(*site.sinks, ": expected float sinks");
     GraphBuilder builder(graph, site.sum, site.sum->output(0)->name());
     Value* mask = nullptr;
     for (Value* part : scores.masks) {

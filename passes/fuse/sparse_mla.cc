@@ -16,6 +16,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/latent_rows.h"
 #include "pagefuse/passes/fuse/site_pass.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/attention_site.h"
 #include "pagefuse/passes/words/replacement.h"
@@ -26,10 +27,6 @@ namespace {
 constexpr const char* kName = "fuse-sparse-mla";
 
 using Kind = IndexAtom::Kind;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 // A list of rows: where they lie, and the entry that says which.
 struct Listed {
@@ -68,7 +65,7 @@ absl::StatusOr<Listed> ListedOf(ElementReader& reader, const OpsetImports& opset
     }
     const AtomPtr count = (condition + IndexForm::Of(list.n) + IndexForm(1)).atom();
     if (!count || count->kind != Kind::kLoad || listed.count) {
-      return Refused(StrCat("the condition ", condition.Key(), " >= 0 is not that of listed rows"));
+      return Refused("the condition ", condition.Key(), " >= 0 is not that of listed rows");
     }
     listed.count = count;
   }
@@ -205,8 +202,7 @@ class FuseSparseMlaPass : public SitePass {
     if (!sums) return absl::OkStatus();
     if (site.softmax->sink()) return Refused("log-sum-exps that hold a sink are none of the op's");
     if (!sums->empty || (std::isinf(*sums->empty) && *sums->empty > 0)) return absl::OkStatus();
-    return Refused(
-        StrCat("log-sum-exps are ", *sums->empty, " in rows that see no key, expected inf"));
+    return Refused("log-sum-exps are ", *sums->empty, " in rows that see no key, expected inf");
   }
 };
 

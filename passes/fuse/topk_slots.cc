@@ -10,6 +10,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/site_pass.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/replacement.h"
 
@@ -19,10 +20,6 @@ namespace {
 constexpr const char* kName = "fuse-topk-slots";
 
 using Kind = IndexAtom::Kind;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 struct SlotSite {
   Element output;
@@ -74,7 +71,7 @@ class SlotReader {
     const IndexForm expected =
         IndexForm::Of(site_.table).Times(size) + DivMod(IndexForm::Of(site_.chosen), size).second;
     if (expected.Key() == slot.Key()) return absl::OkStatus();
-    return Refused(StrCat("slots are ", slot.Key(), ", expected ", expected.Key()));
+    return Refused("slots are ", slot.Key(), ", expected ", expected.Key());
   }
 
   // table[request, v / size], or the entry of the flat table at request * width + v / size: a position
@@ -109,7 +106,7 @@ class SlotReader {
                            flag->tensor->dtype() == DataType::kBool && !site_.flag &&
                            !IndexForm::Of(flag).Mentions(site_.rank->key);
       if (!is_flag) {
-        return Refused(StrCat("the condition ", condition.Key(), " >= 0 is none of a slot"));
+        return Refused("the condition ", condition.Key(), " >= 0 is none of a slot");
       }
       site_.flag = flag;
     }

@@ -7,6 +7,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/computed_region.h"
 #include "pagefuse/passes/words/packed_codes.h"
@@ -18,10 +19,6 @@ using Kind = IndexAtom::Kind;
 
 // A scale keeps the zero point of its row in so many of its low bits.
 constexpr int64_t kZeroPoints = 16;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 bool Mentions(const Element& element, const AtomPtr& atom) {
   return std::any_of(element.at.begin(), element.at.end(),

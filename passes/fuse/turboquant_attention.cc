@@ -13,6 +13,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_attention_ports.h"
 #include "pagefuse/passes/fuse/site_pass.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/element_function.h"
 #include "pagefuse/passes/words/packed_codes.h"
@@ -23,10 +24,6 @@ namespace {
 
 constexpr const char* kName = "fuse-turboquant-attention";
 constexpr int64_t kHalfBytes = 2;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 // False for known numbers of which one is less than the one before it.
 bool DoNotFall(const Value& value) {
@@ -178,7 +175,7 @@ class SlotReader {
   // Where the codes lie, and of how many bits they are.
   absl::Status ReadCodes(const IndexForm& code, const AtomPtr& along, PackedCodes& codes) {
     const auto packed = PackedCodesOf(reader_, code, along);
-    if (!packed) return Refused(StrCat("codes ", code.Key(), " are no 3 or 4 bits of bytes"));
+    if (!packed) return Refused("codes ", code.Key(), " are no 3 or 4 bits of bytes");
     codes = *packed;
     return absl::OkStatus();
   }
@@ -190,14 +187,14 @@ class SlotReader {
   // `first` is the address of what lies `offset` bytes behind the slot's first byte.
   absl::Status CheckAddress(std::string_view what, const Value* cache, const IndexForm& first,
                             int64_t offset) const {
-    if (cache != slot_.codes.value) return Refused(StrCat(what, ": lies in another cache"));
+    if (cache != slot_.codes.value) return Refused(what, ": lies in another cache");
     const IndexForm distance = first - slot_.first;
     if (distance.number() == offset) return absl::OkStatus();
-    return Refused(StrCat(what, ": lies at ", distance.Key(), " of a slot, expected ", offset));
+    return Refused(what, ": lies at ", distance.Key(), " of a slot, expected ", offset);
   }
   absl::Status CheckNumber(std::string_view what, const Element& element, int64_t offset) const {
     const auto here = AddressOf(element);
-    if (!here) return Refused(StrCat(what, ": lies in a cache of unknown shape"));
+    if (!here) return Refused(what, ": lies in a cache of unknown shape");
     return CheckAddress(what, element.value, *here, offset);
   }
 

@@ -15,6 +15,7 @@
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/latent_attention.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -25,7 +26,7 @@ constexpr std::string_view kName = "absorb-mla";
 
 absl::StatusOr<LatentAttention> FindSite(const Node& attention) {
   if (attention.input(Attention::kPastKey) || attention.num_outputs() != 1) {
-    return absl::FailedPreconditionError("attention has a past, or further outputs");
+    return Refused("attention has a past, or further outputs");
   }
   return FindLatentAttention(attention);
 }
@@ -64,7 +65,7 @@ class AbsorbMlaPass : public Pass {
     for (Node* node : NodesOf(graph)) {
       if (!node->Is("Attention")) continue;
       const absl::StatusOr<LatentAttention> site =
-          on ? FindSite(*node) : absl::FailedPreconditionError("option absorb_mla is not on");
+          on ? FindSite(*node) : Refused("option absorb_mla is not on");
       if (!site.ok()) {
         context.AddMiss(kName, NodeLabel(*node), std::string(site.status().message()));
         continue;

@@ -27,6 +27,7 @@
 #include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/recognise/mask_constants.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/rule.h"
 #include "pagefuse/passes/words/index_form.h"
 
@@ -107,7 +108,7 @@ Condition HasHeads() {
             for (std::string_view name : {"q", "k", "v"}) {
               const Value* value = match.value(name);
               if (!value->shape() || value->shape()->rank() != 4) {
-                return absl::FailedPreconditionError(StrCat("\"", name, "\" is not [B, H, S, D]"));
+                return Refused("\"", name, "\" is not [B, H, S, D]");
               }
             }
             return absl::OkStatus();
@@ -136,7 +137,7 @@ Condition MaskFitsScores() {
   return {"mask repeats to [B, H, S, L]", [](const Match& match) -> absl::Status {
             const Value* mask = match.value("mask");
             if (!mask->shape() || mask->shape()->rank() > 4) {
-              return absl::FailedPreconditionError("\"mask\" has an unfit rank");
+              return Refused("\"mask\" has an unfit rank");
             }
             const int rank = mask->shape()->rank();
             for (int axis = std::max(0, 4 - rank); axis <= kLength; ++axis) {
@@ -215,11 +216,10 @@ absl::Status Hides(const Match& match, Masking masking) {
   const auto low = LowOf(match);
   if (!low || *low <= -1e30f) return absl::OkStatus();
   if (!HidesKey(*low)) {
-    return absl::FailedPreconditionError(StrCat("a score of ", *low, " hides no key"));
+    return Refused("a score of ", *low, " hides no key");
   }
   if (ShowsEveryQueryAKey(match, masking)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      StrCat("a score of ", *low, " hides no key from a query that may see none"));
+  return Refused("a score of ", *low, " hides no key from a query that may see none");
 }
 
 Rule AttentionRule(const std::string& name, Masking masking) {

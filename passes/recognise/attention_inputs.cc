@@ -19,6 +19,7 @@
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/stacked_caches.h"
 
 namespace pagefuse {
@@ -86,10 +87,6 @@ Value* SharedHeads(Value* expanded) {
   return source->shape() && ProvablyEqual(*source->shape(), heads) ? source : nullptr;
 }
 
-absl::Status Unfit(const Value& value, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat("\"", value.name(), "\" ", why));
-}
-
 // Concat(past, new) along the sequence axis of [B, K, T, D], read as keys or values alone; or what
 // another Attention, which has taken it, gives as its present.
 struct Joined {
@@ -111,18 +108,18 @@ absl::StatusOr<Joined> JoinedCache(const Value& all, int port) {
   if (const auto present = PresentOf(all); present && present->past) return *present;
   Node* concat = all.producer();
   if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) {
-    return Unfit(all, "is not a past and new rows, joined");
+    return Refused(all, " is not a past and new rows, joined");
   }
   const int64_t axis = IntOr(*concat, "axis", 0);
-  if (axis != 2 && axis != -2) return Unfit(all, "is not joined along axis 2");
+  if (axis != 2 && axis != -2) return Refused(all, " is not joined along axis 2");
   Value* past = concat->input(0);
   if (PastInputOf(past) == nullptr) {
-    return Unfit(*past, "is no input [B, H, P, D], and no part of one [2, B, H, P, D]");
+    return Refused(*past, " is no input [B, H, P, D], and no part of one [2, B, H, P, D]");
   }
   for (const Use& use : all.uses()) {
     const bool attends = use.node->Is("Attention") && use.index == port;
     if (!attends && StackedOutputOf(use) == nullptr) {
-      return Unfit(all, StrCat("is read by ", use.node->Description(), " too"));
+      return Refused(all, " is read by ", *use.node, " too");
     }
   }
   return Joined{concat, past, concat->input(1)};
@@ -139,18 +136,17 @@ absl::Status CheckCountsNoPositions(const Node& attention) {
     const int64_t none = std::string_view(name) == "is_causal" ? 0 : -1;
     const int64_t value = IntOr(attention, name, none);
     if (value == none) continue;
-    return absl::FailedPreconditionError(StrCat(attention.Description(), ": expected ", name, " = ",
-                                                none, " over joined keys, got ", value));
+    return Refused(attention, ": expected ", name, " = ", none, " over joined keys, got ", value);
   }
   if (!attention.input(Attention::kKeyLengths)) return absl::OkStatus();
-  return Unfit(*attention.input(Attention::kKeyLengths), "gives lengths of the joined keys");
+  return Refused(*attention.input(Attention::kKeyLengths), " gives lengths of the joined keys");
 }
 
 absl::StatusOr<Cache> FindCache(const Node& attention) {
   if (attention.input(Attention::kPastKey))
-    return Unfit(*attention.input(Attention::kPastKey), "is a past already");
+    return Refused(*attention.input(Attention::kPastKey), " is a past already");
   if (attention.num_outputs() > 1) {
-    return absl::FailedPreconditionError(StrCat(attention.Description(), " has further outputs"));
+    return Refused(attention, " has further outputs");
   }
   Cache cache;
   PF_ASSIGN_OR_RETURN(cache.key, JoinedCache(*attention.input(Attention::kKey), Attention::kKey));
@@ -158,10 +154,11 @@ absl::StatusOr<Cache> FindCache(const Node& attention) {
                       JoinedCache(*attention.input(Attention::kValue), Attention::kValue));
   // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
   if ((cache.key.concat == nullptr) != (cache.value.concat == nullptr)) {
-    return Unfit(*attention.input(Attention::kKey), "is shared, or its values are, but not both");
+    return Refused(*attention.input(Attention::kKey),
+                   " is shared, or its values are, but not both");
   }
   if (cache.key.concat && cache.key.concat == cache.value.concat) {
-    return Unfit(*attention.input(Attention::kKey), "is keys and values");
+    return Refused(*attention.input(Attention::kKey), " is keys and values");
   }
   PF_RETURN_IF_ERROR(CheckCountsNoPositions(attention));
   PF_RETURN_IF_ERROR(CheckSameLength({cache.value.past, 2}, {cache.key.past, 2}));

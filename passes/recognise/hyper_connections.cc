@@ -24,6 +24,7 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -229,13 +230,12 @@ class MixingReader {
     const Node* softmax = OnlyReader(scores, "Softmax");
     const int rank = scores.shape() ? scores.shape()->rank() : 0;
     if (!softmax || NormalAxis(IntOr(*softmax, "axis", -1), rank) != rank - 1) {
-      return absl::FailedPreconditionError("the mixing matrix is no softmax of rows");
+      return Refused("the mixing matrix is no softmax of rows");
     }
     const Node* sum = OnlyReader(*softmax->output(0), "Add");
     const auto epsilon = sum ? NumberBeside(*sum, *softmax->output(0)) : std::nullopt;
     if (!epsilon || *epsilon != mixing_.pre.number) {
-      return absl::FailedPreconditionError(
-          StrCat("the softmax is not added to ", mixing_.pre.number, ", as what is read by is"));
+      return Refused("the softmax is not added to ", mixing_.pre.number, ", as what is read by is");
     }
     // Over rows first, then over columns and rows.
     Value* matrix = Balanced(*sum->output(0), 1, *epsilon, contents_);
@@ -246,7 +246,7 @@ class MixingReader {
       matrix = by_rows ? Balanced(*by_rows, 1, *epsilon, contents_) : nullptr;
     }
     if (mixing_.rounds > 0) return absl::OkStatus();
-    return absl::FailedPreconditionError("the mixing matrix is not divided by the sums of columns");
+    return Refused("the mixing matrix is not divided by the sums of columns");
   }
 
   const Cut& cut_;

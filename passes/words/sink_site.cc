@@ -4,6 +4,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/slice_cuts.h"
 #include "pagefuse/passes/words/element.h"
 
@@ -64,8 +65,7 @@ std::optional<SinkSite> SinkSiteAt(Node* softmax, const SymbolicContents& conten
 absl::StatusOr<Value*> SinksByHead(Graph& graph, const SinkSite& site,
                                    const SymbolicContents& contents) {
   const auto refuse = [&](std::string_view why) {
-    return absl::FailedPreconditionError(StrCat(site.softmax->Description(), ": \"",
-                                                site.sinks->name(), "\" beside its scores: ", why));
+    return Refused(*site.softmax, ": ", *site.sinks, " beside its scores: ", why);
   };
   ElementReader reader(contents);
   PF_ASSIGN_OR_RETURN(const Element whole, reader.Whole(site.sinks));
