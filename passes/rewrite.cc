@@ -11,7 +11,6 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/registry.h"
-#include "pagefuse/passes/match_state.h"
 #include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/rule_impl.h"
 

@@ -1,7 +1,6 @@
 #include "pagefuse/passes/fuse/dense_latent.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 #include "pagefuse/passes/refused.h"
 

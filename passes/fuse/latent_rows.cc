@@ -1,7 +1,6 @@
 #include "pagefuse/passes/fuse/latent_rows.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/grouped_row.h"
 #include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/byte_rows.h"

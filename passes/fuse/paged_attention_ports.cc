@@ -218,9 +218,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::FirstTokens() {
 absl::StatusOr<Value*> PagedAttentionPorts::BySequence(const Element& element) {
   AxisAtoms known;
   for (const AtomPtr& atom : axes_.sequence) {
-    const bool here = std::any_of(element.at.begin(), element.at.end(),
-                                  [&](const IndexForm& at) { return at.Mentions(atom->key); });
-    if (here) known.push_back(atom);
+    if (element.Mentions(atom)) known.push_back(atom);
   }
   PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(element, {known}));
   if (known.size() == axes_.sequence.size()) return value;

@@ -4,6 +4,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/fusion_parts.h"
 #include "pagefuse/passes/fuse/visible_keys.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/refused.h"
@@ -80,7 +81,7 @@ class PagedReader {
 
   absl::StatusOr<PagedSite> Read() {
     const DataType type = site_.key.value->dtype();
-    const bool codes = type == DataType::kUint8 || type == DataType::kFloat8E4M3FN;
+    const bool codes = IsCodeType(type);
     PF_RETURN_IF_ERROR(codes ? ReadCodes() : ReadNumbers());
     paged_.format = codes ? "fp8" : "bf16";
     PF_RETURN_IF_ERROR(ReadAxes());
@@ -166,8 +167,7 @@ class PagedReader {
 
   // n < tokens / ratio, asked of n as if a key were a token.
   absl::StatusOr<IndexForm> InTokens(const IndexForm& condition) {
-    const Dim least = condition.Lower();
-    if (least.known() && ProvablyNotNegative(least)) return condition;
+    if (ProvablyNotNegative(condition.Lower())) return condition;
     IndexForm in_tokens = condition;
     int64_t ratio = 1;
     for (const auto& [key, term] : condition.terms()) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
@@ -199,7 +198,7 @@ absl::StatusOr<ReadRows> RowsOf(ElementReader& reader, const Factors& read, cons
   rows.number = factors.number;
   bool found = false;
   for (const Element& factor : factors.others) {
-    const bool is_codes = MentionsAny(factor.at, along);
+    const bool is_codes = factor.Mentions(along);
     if (is_codes && !found) {
       rows.codes = factor;
       found = true;

@@ -118,8 +118,7 @@ class VisibleReader {
 
   // upper - n >= 0, or n - lower >= 0; what always holds is dropped.
   absl::Status Sort(const IndexForm& condition) {
-    const Dim least = condition.Lower();
-    if (least.known() && ProvablyNotNegative(least)) return absl::OkStatus();
+    if (ProvablyNotNegative(condition.Lower())) return absl::OkStatus();
     if (const auto both = Halves(condition)) {
       PF_RETURN_IF_ERROR(Sort(both->first));
       return Sort(both->second);

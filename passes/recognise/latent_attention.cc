@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/coded_matrix.h"

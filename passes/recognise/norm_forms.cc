@@ -1,5 +1,4 @@
 // norm-forms: RMSNorm as fusions expect it, with the weight inside and behind the transpose of heads.
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>

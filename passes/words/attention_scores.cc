@@ -11,11 +11,6 @@ namespace {
 
 bool NearlyEqual(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 
-bool Mentions(const Element& element, const AtomPtr& atom) {
-  return std::any_of(element.at.begin(), element.at.end(),
-                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
-}
-
 class ScoreReader {
  public:
   ScoreReader(ElementReader& reader, Conditions& kept_keys, AttentionSite& site)
@@ -161,10 +156,10 @@ class ScoreReader {
       if (!product) continue;
       site_.e = product->summed;
       site_.scale *= factors.number;
-      const bool left_is_key = Mentions(product->left, site_.n);
+      const bool left_is_key = product->left.Mentions(site_.n);
       const Element& key = left_is_key ? product->left : product->right;
       const Element& query = left_is_key ? product->right : product->left;
-      if (Mentions(query, site_.n))
+      if (query.Mentions(site_.n))
         return Refused(*scores.value, ": both factors depend on the key");
       ReadKey(key);
       AddFactors({1, factors.others}, i, site_.key);
@@ -228,7 +223,7 @@ void ReadQuery(ElementReader& reader, const Element& query, AttentionSite& site)
   site.key.number = 1;
   std::vector<Element> mains;
   for (const Element& factor : factors.others) {
-    if (Mentions(factor, site.e)) mains.push_back(factor);
+    if (factor.Mentions(site.e)) mains.push_back(factor);
   }
   if (mains.size() != 1 || factors.others.size() != 1) {
     // A product that is the query itself.

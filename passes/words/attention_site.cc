@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/pattern.h"
 #include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/attention_parts.h"

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <vector>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/passes/refused.h"

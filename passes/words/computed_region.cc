@@ -4,7 +4,6 @@
 
 #include "absl/container/flat_hash_map.h"
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/refused.h"

@@ -1,6 +1,5 @@
 // Bool tensors, and floats that hide scores, read as conjunctions of inequalities.
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/element.h"

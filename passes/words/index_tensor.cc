@@ -1,7 +1,6 @@
 #include "pagefuse/passes/words/index_tensor.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/refused.h"
 
 namespace pagefuse {

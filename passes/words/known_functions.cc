@@ -7,7 +7,6 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/evaluate.h"
-#include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/refused.h"
 
 namespace pagefuse {

@@ -3,18 +3,13 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/refused.h"
+#include "pagefuse/passes/words/factors.h"
 
 namespace pagefuse {
 namespace {
-
-bool Mentions(const Element& element, const AtomPtr& atom) {
-  return std::any_of(element.at.begin(), element.at.end(),
-                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
-}
 
 class LogitsReader {
  public:
@@ -129,21 +124,11 @@ class LogitsReader {
 
   absl::Status ReadSum(const Element& sum) {
     if (site_.h) return Refused(*sum.value, ": is a sum beside that over heads");
-    const Node& node = *sum.producer();
-    const auto axes = KnownInts(node.input(1), reader_.contents());
-    const auto& shape = node.input(0)->shape();
-    if (!axes || axes->size() != 1 || !shape)
-      return Refused(*sum.value, ": sums over more than heads");
-    const int axis = static_cast<int>(NormalAxis(axes->front(), shape->rank()));
-    site_.h = reader_.NewAxis((*shape)[axis]);
-    Element summand{node.input(0), sum.at};
-    if (IntOr(node, "keepdims", 1) == 0) {
-      summand.at.insert(summand.at.begin() + axis, IndexForm::Of(site_.h));
-    } else {
-      summand.at[axis] = IndexForm::Of(site_.h);
-    }
-    reader_.Visit(node);
-    return ReadFactors(summand, true);
+    const auto reduced = ReducedBy(*sum.producer(), reader_.contents());
+    if (!reduced) return Refused(*sum.value, ": sums over more than heads");
+    site_.h = reader_.NewAxis(reduced->length);
+    reader_.Visit(*sum.producer());
+    return ReadFactors(reduced->At(sum, IndexForm::Of(site_.h)), true);
   }
 
   // What is cut off below 0.
@@ -193,11 +178,11 @@ class LogitsReader {
     if (!(factors.number > 0)) return Refused(*side.value, ": has a factor below 0");
     site_.number *= factors.number;
     for (const Element& factor : factors.others) {
-      if (!Mentions(factor, site_.d)) {
+      if (!factor.Mentions(site_.d)) {
         PF_RETURN_IF_ERROR(PlaceRectified(factor));
         continue;
       }
-      Element& port = Mentions(factor, site_.n) ? site_.key : site_.query;
+      Element& port = factor.Mentions(site_.n) ? site_.key : site_.query;
       if (port.value) return Refused(*factor.value, ": is one factor too many");
       port = factor;
       if (port.From("BitCast") && port.value->dtype() == DataType::kFloat8E4M3FN) {
@@ -212,12 +197,12 @@ class LogitsReader {
   // The scale of a key is rectified in the ops too; a factor of the row comes out of the Relu only
   // if it is not negative.
   absl::Status PlaceRectified(const Element& factor) {
-    if (Mentions(factor, site_.n)) return Place(factor);
+    if (factor.Mentions(site_.n)) return Place(factor);
     return Refused(*factor.value, ": is a factor of unknown sign that is rectified");
   }
 
   absl::Status Place(const Element& factor) {
-    (Mentions(factor, site_.n) ? site_.key_factors : site_.row_factors).push_back(factor);
+    (factor.Mentions(site_.n) ? site_.key_factors : site_.row_factors).push_back(factor);
     return absl::OkStatus();
   }
 
