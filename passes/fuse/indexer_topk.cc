@@ -215,31 +215,23 @@ absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const TopKSi
       builder.Add("Cast", {node->output(0)}, "to", static_cast<int64_t>(type))};
 }
 
-class FuseIndexerTopKPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses the selection of the best columns within each row's range.";
-  }
-
- private:
-  std::vector<Node*> Places(const Graph& graph) const override { return IntegerChoices(graph); }
-
-  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
-    Value* output = node.output(0);
-    ElementReader reader(context.contents);
-    PF_ASSIGN_OR_RETURN(const TopKSite site, TopKReader(reader, output).Read());
-    const auto& values = site.topk->output(0);
-    const bool values_read = values && (values->is_output() || !values->uses().empty());
-    // The values themselves may have been compared; the op has no such output.
-    if (values_read && values->is_output()) return Refused("the values of TopK are a graph output");
-    Replacement replacement(*scope.graph, *output, kName);
-    return replacement.Finish(Build(replacement, site), {output}, *scope.opsets, context.contents);
-  }
-};
+absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
+  Value* output = node.output(0);
+  ElementReader reader(context.contents);
+  PF_ASSIGN_OR_RETURN(const TopKSite site, TopKReader(reader, output).Read());
+  const auto& values = site.topk->output(0);
+  const bool values_read = values && (values->is_output() || !values->uses().empty());
+  // The values themselves may have been compared; the op has no such output.
+  if (values_read && values->is_output()) return Refused("the values of TopK are a graph output");
+  Replacement replacement(*scope.graph, *output, kName);
+  return replacement.Finish(Build(replacement, site), {output}, *scope.opsets, context.contents);
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseIndexerTopK() { return std::make_unique<FuseIndexerTopKPass>(); }
+std::unique_ptr<Pass> FuseIndexerTopK() {
+  return MakeSitePass(kName, "Fuses the selection of the best columns within each row's range.",
+                      IntegerChoices, Fuse);
+}
 
 }  // namespace pagefuse

@@ -177,28 +177,21 @@ absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const SlotSi
   return results;
 }
 
-class FuseTopKSlotsPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses positions that become slots through a block table, in any arithmetic.";
-  }
-
- private:
-  std::vector<Node*> Places(const Graph& graph) const override { return IntegerChoices(graph); }
-
-  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
-    ElementReader reader(context.contents);
-    std::vector<Value*> old = {node.output(0)};
-    PF_ASSIGN_OR_RETURN(const SlotSite site, SlotReader(reader, old[0]).Read());
-    if (Value* count = CountOf(reader, site, *scope.graph)) old.push_back(count);
-    Replacement replacement(*scope.graph, *old[0], kName);
-    return replacement.Finish(Build(replacement, site, old), old, *scope.opsets, context.contents);
-  }
-};
+absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
+  ElementReader reader(context.contents);
+  std::vector<Value*> old = {node.output(0)};
+  PF_ASSIGN_OR_RETURN(const SlotSite site, SlotReader(reader, old[0]).Read());
+  if (Value* count = CountOf(reader, site, *scope.graph)) old.push_back(count);
+  Replacement replacement(*scope.graph, *old[0], kName);
+  return replacement.Finish(Build(replacement, site, old), old, *scope.opsets, context.contents);
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseTopKSlots() { return std::make_unique<FuseTopKSlotsPass>(); }
+std::unique_ptr<Pass> FuseTopKSlots() {
+  return MakeSitePass(kName,
+                      "Fuses positions that become slots through a block table, in any arithmetic.",
+                      IntegerChoices, Fuse);
+}
 
 }  // namespace pagefuse

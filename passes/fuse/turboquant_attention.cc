@@ -32,11 +32,6 @@ bool DoNotFall(const Value& value) {
   return !numbers || std::is_sorted(numbers->begin(), numbers->end());
 }
 
-bool Mentions(const Element& element, const AtomPtr& atom) {
-  return std::any_of(element.at.begin(), element.at.end(),
-                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
-}
-
 // A slot, read: elements of the cache at its first byte.
 struct Slot {
   Element codes;    // a byte of keys
@@ -71,7 +66,7 @@ class SlotReader {
     for (size_t i = 0; i < factors.size(); ++i) {
       const auto product = ProductOf(reader_, factors[i]);
       if (!product) continue;
-      const bool left = Mentions(product->left, site_.n);
+      const bool left = product->left.Mentions(site_.n);
       slot_.rotation = left ? product->right : product->left;
       slot_.rotated = site_.e;
       slot_.e = product->summed;
@@ -82,8 +77,8 @@ class SlotReader {
     }
     const auto product = ProductOf(reader_, site_.query);
     if (!product) return absl::OkStatus();
-    const bool right = Mentions(product->right, site_.e) && product->right.at.size() == 2;
-    const bool left = Mentions(product->left, site_.e) && product->left.at.size() == 2;
+    const bool right = product->right.Mentions(site_.e) && product->right.at.size() == 2;
+    const bool left = product->left.Mentions(site_.e) && product->left.at.size() == 2;
     if (right == left) return absl::OkStatus();
     slot_.rotation = right ? product->right : product->left;
     slot_.rotated = product->summed;
@@ -96,7 +91,7 @@ class SlotReader {
     std::vector<Element> norm;
     std::optional<Element> entry;
     for (const Element& factor : factors) {
-      if (!Mentions(factor, slot_.e)) {
+      if (!factor.Mentions(slot_.e)) {
         norm.push_back(factor);
       } else if (!entry) {
         entry = factor;
@@ -207,7 +202,7 @@ class SlotReader {
     for (int side : {0, 1}) {
       const Element product = reader_.Operand(sum, side);
       const Element zero = reader_.Operand(sum, 1 - side);
-      if (!Mentions(product, site_.d) || Mentions(zero, site_.d)) continue;
+      if (!product.Mentions(site_.d) || zero.Mentions(site_.d)) continue;
       return ReadSteps(product, zero);
     }
     return Refused("values are no steps with one zero a row");
@@ -217,7 +212,7 @@ class SlotReader {
     std::vector<Element> scale;
     std::optional<Element> steps;
     for (const Element& factor : FactorsOf(reader_, product).others) {
-      if (Mentions(factor, site_.d)) {
+      if (factor.Mentions(site_.d)) {
         steps = factor;
       } else {
         scale.push_back(factor);
@@ -324,35 +319,26 @@ class SlotFuser {
   const AttentionSite& site_;
 };
 
-class FuseTurboQuantAttentionPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses attention over codebook keys and stepped values that a graph unpacks.";
-  }
-
- private:
-  std::vector<Node*> Places(const Graph& graph) const override { return AttentionNodes(graph); }
-
-  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
-    Value* output = node.output(0);
-    ElementReader whole(context.contents);
-    PF_ASSIGN_OR_RETURN(const AttentionSite first, ReadAttention(whole, output));
-    ElementReader reader(context.contents);
-    PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output, SplitsOf(first)));
-    PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
-    const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
-    PF_RETURN_IF_ERROR(CheckLowSums(sums));
-    return ReplaceSite(
-        {reader, site, sums}, {kName, scope, context},
-        [&](Replacement& replacement) { return SlotFuser(site).Build(replacement, slot, sums); });
-  }
-};
+absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
+  Value* output = node.output(0);
+  ElementReader whole(context.contents);
+  PF_ASSIGN_OR_RETURN(const AttentionSite first, ReadAttention(whole, output));
+  ElementReader reader(context.contents);
+  PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output, SplitsOf(first)));
+  PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
+  const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
+  PF_RETURN_IF_ERROR(CheckLowSums(sums));
+  return ReplaceSite({reader, site, sums}, {kName, scope, context}, [&](Replacement& replacement) {
+    return SlotFuser(site).Build(replacement, slot, sums);
+  });
+}
 
 }  // namespace
 
 std::unique_ptr<Pass> FuseTurboQuantAttention() {
-  return std::make_unique<FuseTurboQuantAttentionPass>();
+  return MakeSitePass(kName,
+                      "Fuses attention over codebook keys and stepped values that a graph unpacks.",
+                      AttentionNodes, Fuse);
 }
 
 }  // namespace pagefuse

@@ -18,6 +18,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/element.h"
@@ -36,12 +37,11 @@ struct WeightedSum {
 std::optional<WeightedSum> WeightedSumOf(const Node& sum, const SymbolicContents& contents) {
   constexpr int kRank = 4;
   constexpr int kRows = 2;
-  if (!sum.Is("ReduceSum") || sum.num_inputs() < 2 || !sum.input(1)) return std::nullopt;
+  const auto reduced = sum.Is("ReduceSum") ? ReducedBy(sum, contents) : std::nullopt;
+  if (!reduced) return std::nullopt;
   const Node* product = sum.input(0)->producer();
-  const auto axes = KnownInts(sum.input(1), contents);
   const auto& shape = sum.input(0)->shape();
-  if (!product || !product->Is("Mul") || !axes || axes->size() != 1 || !shape ||
-      shape->rank() != kRank || NormalAxis(axes->front(), kRank) != kRows) {
+  if (!product || !product->Is("Mul") || shape->rank() != kRank || reduced->axis != kRows) {
     return std::nullopt;
   }
   for (int side : {0, 1}) {
@@ -213,55 +213,48 @@ class WindowReader {
   Windows found_;
 };
 
-class WindowCompress : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Recognises windows of rows that a softmax sums into one row each.";
+// Nodes before the sum are erased with it; no sum is before another of its own.
+void Replace(Graph& graph, Node* sum, const Windows& windows) {
+  GraphBuilder builder(graph, sum, sum->output(0)->name());
+  Node* op =
+      builder.AddNode("pagefuse", "WindowCompress", {windows.kv, windows.gate, windows.bias}, 1);
+  op->SetAttribute("ratio", MakeAttribute(windows.ratio));
+  if (windows.overlap) op->SetAttribute("overlap", MakeAttribute(int64_t{1}));
+  Value* rows = op->output(0);
+  if (IntOr(*sum, "keepdims", 1) != 0) {
+    rows = builder.Add("Unsqueeze", {rows, builder.Ints({2})});
   }
+  graph.ReplaceAllUses(sum->output(0), rows);
+  graph.EraseIfDead(sum);
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    SymbolicContents contents;
-    PF_RETURN_IF_ERROR(InferShapes(model, &contents));
-    Graph& graph = *model.graph;
-    std::vector<Node*> sums = NodesOf(graph);
-    std::erase_if(sums, [](const Node* node) { return !node->Is("ReduceSum"); });
-    bool changed = false;
-    for (Node* sum : sums) {
-      const auto weighted = WeightedSumOf(*sum, contents);
-      if (!weighted) continue;
-      const absl::StatusOr<Windows> windows = WindowReader(*weighted, contents).Read();
-      if (!windows.ok()) {
-        context.AddMiss(kName, NodeLabel(*sum), StdView(windows.status().message()), 3);
-        continue;
-      }
-      Replace(graph, sum, *windows);
-      model.opset_imports["pagefuse"] = 1;
-      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-      changed = true;
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  SymbolicContents contents;
+  PF_RETURN_IF_ERROR(InferShapes(model, &contents));
+  Graph& graph = *model.graph;
+  std::vector<Node*> sums = NodesOf(graph);
+  std::erase_if(sums, [](const Node* node) { return !node->Is("ReduceSum"); });
+  bool changed = false;
+  for (Node* sum : sums) {
+    const auto weighted = WeightedSumOf(*sum, contents);
+    if (!weighted) continue;
+    const absl::StatusOr<Windows> windows = WindowReader(*weighted, contents).Read();
+    if (!windows.ok()) {
+      context.AddMiss(kName, NodeLabel(*sum), StdView(windows.status().message()), 3);
+      continue;
     }
-    return changed;
+    Replace(graph, sum, *windows);
+    model.opset_imports["pagefuse"] = 1;
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
   }
-
- private:
-  // Nodes before the sum are erased with it; no sum is before another of its own.
-  static void Replace(Graph& graph, Node* sum, const Windows& windows) {
-    GraphBuilder builder(graph, sum, sum->output(0)->name());
-    Node* op =
-        builder.AddNode("pagefuse", "WindowCompress", {windows.kv, windows.gate, windows.bias}, 1);
-    op->SetAttribute("ratio", MakeAttribute(windows.ratio));
-    if (windows.overlap) op->SetAttribute("overlap", MakeAttribute(int64_t{1}));
-    Value* rows = op->output(0);
-    if (IntOr(*sum, "keepdims", 1) != 0) {
-      rows = builder.Add("Unsqueeze", {rows, builder.Ints({2})});
-    }
-    graph.ReplaceAllUses(sum->output(0), rows);
-    graph.EraseIfDead(sum);
-  }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseWindowCompress() { return std::make_unique<WindowCompress>(); }
+std::unique_ptr<Pass> RecogniseWindowCompress() {
+  return MakePass(kName, "Recognises windows of rows that a softmax sums into one row each.", Run);
+}
 
 }  // namespace pagefuse
