@@ -12,6 +12,7 @@
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/index_expression.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -79,9 +80,8 @@ Dim AxisOf::dim() const {
 
 absl::Status CheckSameLength(const AxisOf& axis, const AxisOf& as) {
   if (ProvablyEqual(axis.dim(), as.dim())) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      StrCat(Described(*axis.value), ": expected ", as.dim().ToString(), " along axis ", axis.axis,
-             ", as ", Described(*as.value), " has it, got ", axis.dim().ToString()));
+  return Refused(Described(*axis.value), ": expected ", as.dim().ToString(), " along axis ",
+                 axis.axis, ", as ", Described(*as.value), " has it, got ", axis.dim().ToString());
 }
 
 Condition SameLengths(std::vector<SameLength> pairs) {

@@ -3,12 +3,10 @@
 #pragma once
 
 #include <functional>
-#include <string>
-#include <type_traits>
 #include <vector>
 
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/match_state.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 
@@ -85,16 +83,6 @@ class MatchSolver {
     const Node* producer = value.producer();
     if (producer != nullptr && producer->graph() == scope_.graph) return producer->op_type();
     return value.initializer() != nullptr ? "a constant" : "an input";
-  }
-  template <typename Part>
-  static decltype(auto) Told(const Part& part) {
-    if constexpr (std::is_same_v<Part, Value>) {
-      return StrCat("\"", part.name(), "\"");
-    } else if constexpr (std::is_same_v<Part, Node>) {
-      return part.Description();
-    } else {
-      return (part);
-    }
   }
 
   static constexpr int kMaxSteps = 20000;

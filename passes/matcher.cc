@@ -4,7 +4,6 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/match_solver.h"
 
 namespace pagefuse {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/default_attribute.h"
 #include "pagefuse/passes/constants.h"

@@ -1,5 +1,4 @@
 // Who reads the inner values of a match: the check that a rewrite takes nothing away from others.
-#include <algorithm>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/match_solver.h"
 

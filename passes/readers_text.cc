@@ -31,6 +31,10 @@ std::string Listed(const std::vector<std::string>& readers) {
 
 bool HasOneReader(const Value& value) { return value.uses().size() == 1 && !value.is_output(); }
 
+Node* OnlyReader(const Value& value) {
+  return HasOneReader(value) ? value.uses()[0].node : nullptr;
+}
+
 std::string ReadersText(const Value& value) { return Listed(ReadersOf(value)); }
 
 std::string ReadersAndCallerText(const Value& value) {

@@ -9,6 +9,8 @@ namespace pagefuse {
 
 // Whether exactly one node reads the value, once, and no caller of the graph.
 bool HasOneReader(const Value& value);
+// The node that does; null where HasOneReader is false.
+Node* OnlyReader(const Value& value);
 
 // "node "a" (Neg) and node "b" (Add)".
 std::string ReadersText(const Value& value);

@@ -11,7 +11,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/registry.h"
-#include "pagefuse/passes/match_state.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/rule_impl.h"
 
 namespace pagefuse {
@@ -79,8 +79,7 @@ class Rewrite {
       const Value* value = pending.back();
       pending.pop_back();
       if (inputs.contains(value)) {
-        return absl::FailedPreconditionError(
-            StrCat("input \"", value->name(), "\" is computed from an output of the match"));
+        return Refused("input ", *value, " is computed from an output of the match");
       }
       for (const Node* reader : ReadersToMove(*value)) {
         needs_sort_ = true;
@@ -126,8 +125,7 @@ class Rewrite {
     for (const Value* output : body.outputs()) {
       Value* value = values[output];
       if (value == nullptr) {
-        return absl::FailedPreconditionError(
-            StrCat("replacement output \"", output->name(), "\" is not bound"));
+        return Refused("replacement output ", *output, " is not bound");
       }
       new_outputs_.push_back(value);
     }
@@ -168,7 +166,7 @@ class Rewrite {
         }
       }
     }
-    return absl::FailedPreconditionError(StrCat("\"@", reference->name, "\" is not bound"));
+    return Refused("\"@", reference->name, "\" is not bound");
   }
 
   absl::Status Copy(const Node& node, absl::flat_hash_map<const Value*, Value*>& values) {
@@ -177,7 +175,7 @@ class Rewrite {
       PF_ASSIGN_OR_RETURN(const Attribute* resolved, Resolve(node, name, attribute));
       const auto tensor = resolved == nullptr ? std::nullopt : ConstantNodeValue(*resolved, name);
       if (!tensor.has_value()) {
-        return absl::FailedPreconditionError(StrCat(node.Description(), " has no value"));
+        return Refused(node, " has no value");
       }
       values[node.output(0)] = NewConstant(node.output(0)->name(), *tensor);
       return absl::OkStatus();
@@ -276,8 +274,8 @@ class Rewrite {
     }
     PF_RETURN_IF_ERROR(outputs.status());
     if (outputs->size() != old_outputs_.size()) {
-      return absl::FailedPreconditionError(StrCat("the builder returned ", outputs->size(),
-                                                  " values for ", old_outputs_.size(), " outputs"));
+      return Refused("the builder returned ", outputs->size(), " values for ", old_outputs_.size(),
+                     " outputs");
     }
     new_outputs_ = *std::move(outputs);
     return absl::OkStatus();
@@ -323,7 +321,7 @@ class Rewrite {
     }
     if (FindOpDef(node, *scope_.opsets) == nullptr &&
         OpRegistry::Global().Find(node.domain(), node.op_type(), kAnyOpset) != nullptr) {
-      return absl::FailedPreconditionError(StrCat("opset ", opset, " has no ", node.op_type()));
+      return Refused("opset ", opset, " has no ", node.op_type());
     }
     return absl::OkStatus();
   }
@@ -331,8 +329,7 @@ class Rewrite {
   // A replacement of another type or shape means that the pattern was not understood.
   static absl::Status CheckSameType(const Value& from, Value& to) {
     const auto differs = [&](const std::string& was, const std::string& is) {
-      return absl::FailedPreconditionError(
-          StrCat("the replacement of \"", from.name(), "\" is ", is, ", it was ", was));
+      return Refused("the replacement of ", from, " is ", is, ", it was ", was);
     };
     if (to.dtype() == DataType::kUndefined) to.set_dtype(from.dtype());
     if (!to.shape().has_value()) to.set_shape(from.shape());

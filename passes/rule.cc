@@ -10,6 +10,7 @@
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/authoring/condition_text.h"
 #include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/rule_impl.h"
 
 namespace pagefuse {
@@ -18,7 +19,7 @@ namespace {
 absl::StatusOr<Value*> Bound(const Match& match, const std::string& name) {
   Value* value = match.value(name);
   if (value != nullptr) return value;
-  return absl::FailedPreconditionError(StrCat("the pattern bound no value \"", name, "\""));
+  return Refused("the pattern bound no value \"", name, "\"");
 }
 
 std::string ShapeText(const Value& value) {
@@ -80,9 +81,9 @@ Condition SameShape(std::string a, std::string b) {
                 ProvablyEqual(*x->shape(), *y->shape())) {
               return absl::OkStatus();
             }
-            return absl::FailedPreconditionError(StrCat(
-                "\"", a, "\" and \"", b, "\" are not provably of the same shape: ", ShapeText(*x),
-                " and ", ShapeText(*y)));
+            return Refused("\"", a, "\" and \"", b,
+                           "\" are not provably of the same shape: ", ShapeText(*x), " and ",
+                           ShapeText(*y));
           }};
 }
 
@@ -91,8 +92,7 @@ Condition HasRank(std::string value, int rank) {
   return {std::move(name), [value = std::move(value), rank](const Match& match) -> absl::Status {
             PF_ASSIGN_OR_RETURN(const Value* x, Bound(match, value));
             if (x->shape().has_value() && x->shape()->rank() == rank) return absl::OkStatus();
-            return absl::FailedPreconditionError(
-                StrCat("\"", value, "\": expected rank ", rank, ", got shape ", ShapeText(*x)));
+            return Refused("\"", value, "\": expected rank ", rank, ", got shape ", ShapeText(*x));
           }};
 }
 
@@ -102,8 +102,7 @@ Condition ScalarConstant(std::string value) {
             PF_ASSIGN_OR_RETURN(const Value* x, Bound(match, value));
             const Tensor* tensor = ConstantOf(x);
             if (tensor != nullptr && ScalarNumber(*tensor).has_value()) return absl::OkStatus();
-            return absl::FailedPreconditionError(
-                StrCat("\"", value, "\" is not a constant of one element"));
+            return Refused("\"", value, "\" is not a constant of one element");
           }};
 }
 
@@ -112,7 +111,7 @@ Condition NotAGraphOutput(std::string value) {
   return {std::move(name), [value = std::move(value)](const Match& match) -> absl::Status {
             PF_ASSIGN_OR_RETURN(const Value* x, Bound(match, value));
             if (!x->is_output()) return absl::OkStatus();
-            return absl::FailedPreconditionError(StrCat("\"", value, "\" is a graph output"));
+            return Refused("\"", value, "\" is a graph output");
           }};
 }
 

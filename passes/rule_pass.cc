@@ -5,6 +5,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/authoring/graph_snapshot.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/rule_impl.h"
 
 namespace pagefuse {
@@ -133,8 +134,7 @@ class RuleRun {
       }
     }
     if (context_.asked_at != nullptr) {
-      return absl::FailedPreconditionError(
-          "it fits the graph as later passes left it, and only so");
+      return Refused("it fits the graph as later passes left it, and only so");
     }
     return ReplaceMatch(rule.impl(), pattern_index, match,
                         {scope_.graph, scope_.opsets, &index_, &context_.contents});

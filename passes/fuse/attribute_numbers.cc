@@ -37,10 +37,7 @@ std::vector<float> Epsilons(const ComputedRegion& region) {
   std::vector<float> epsilons;
   const auto add = [&](double number) {
     const auto epsilon = static_cast<float>(number);
-    if (epsilon > 0 && epsilon < 0.01f &&
-        std::find(epsilons.begin(), epsilons.end(), epsilon) == epsilons.end()) {
-      epsilons.push_back(epsilon);
-    }
+    if (epsilon > 0 && epsilon < 0.01f) AddOnce(epsilon, epsilons);
   };
   for (const Node* node : region.nodes) {
     if (const Attribute* attribute = node->attribute("epsilon")) {
@@ -81,29 +78,19 @@ std::optional<int64_t> DivisorOf(const Node& node) {
 
 std::vector<int64_t> Divisors(const std::vector<Node*>& nodes) {
   std::vector<int64_t> divisors;
-  const auto add = [&divisors](int64_t divisor) {
-    if (std::find(divisors.begin(), divisors.end(), divisor) == divisors.end()) {
-      divisors.push_back(divisor);
-    }
-  };
   // Those of integers first: floats are divided by much else.
   for (const bool integers : {true, false}) {
     for (const Node* node : nodes) {
       if (node->num_outputs() == 0 || IsInteger(node->output(0)->dtype()) != integers) continue;
-      if (const auto divisor = DivisorOf(*node)) add(*divisor);
+      if (const auto divisor = DivisorOf(*node)) AddOnce(*divisor, divisors);
     }
   }
-  add(1);
+  AddOnce(int64_t{1}, divisors);
   return divisors;
 }
 
 std::vector<int64_t> IntegersOf(const std::vector<Node*>& nodes) {
   std::vector<int64_t> integers = {0};
-  const auto add = [&](int64_t integer) {
-    if (std::find(integers.begin(), integers.end(), integer) == integers.end()) {
-      integers.push_back(integer);
-    }
-  };
   for (const Node* node : nodes) {
     for (const Value* input : node->inputs()) {
       const Tensor* constant = input ? ConstantOf(input) : nullptr;
@@ -111,7 +98,9 @@ std::vector<int64_t> IntegersOf(const std::vector<Node*>& nodes) {
       const auto numbers = IntegerValues(*constant);
       if (!numbers.ok()) continue;
       // A folded Range says where it began.
-      if (numbers->size() == 1 || numbers->front() < 0) add(std::abs(numbers->front()));
+      if (numbers->size() == 1 || numbers->front() < 0) {
+        AddOnce(std::abs(numbers->front()), integers);
+      }
     }
   }
   return integers;

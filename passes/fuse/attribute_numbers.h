@@ -2,12 +2,18 @@
 // what is computed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "pagefuse/passes/words/computed_region.h"
 
 namespace pagefuse {
+
+template <typename T>
+void AddOnce(T number, std::vector<T>& numbers) {
+  if (std::find(numbers.begin(), numbers.end(), number) == numbers.end()) numbers.push_back(number);
+}
 
 // Numbers of one element that products and quotients of what derives from `port` take; of a
 // divisor, the reciprocal.

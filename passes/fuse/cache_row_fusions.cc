@@ -29,7 +29,7 @@ using RowTexts = std::function<std::vector<std::string>(
 
 absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWrite& write,
                                const RowTexts& texts) {
-  for (const SlotForm& form : SlotForms(write.block_size)) {
+  return AnyFuses(SlotForms(write.block_size), [&](const SlotForm& form) {
     std::vector<FusionPort> ports = {CachePort(write.cache, output)};
     ports.insert(ports.end(), form.ports.begin(), form.ports.end());
     std::string formal = StrCat(write.cache, ", ", form.formal);
@@ -49,12 +49,8 @@ absl::StatusOr<bool> FuseWrite(FusionSearch& search, Value* output, const RowWri
       result.limits["positions"] = kPositions;
       return result;
     };
-    PF_ASSIGN_OR_RETURN(
-        const bool fused,
-        search.Fuse(write.rule, {{write.cache + "_out", output, write.cache}}, ports, draft));
-    if (fused) return true;
-  }
-  return false;
+    return search.Fuse(write.rule, {{write.cache + "_out", output, write.cache}}, ports, draft);
+  });
 }
 
 // "(formal) => (<port>_out) { ... }" around a call of the op on `cache` and `slots`.
@@ -134,13 +130,10 @@ absl::StatusOr<bool> FuseMlaCacheInsert(FusionSearch& search, Value* output) {
   const RowCache cache = ReadRowCache(*output);
   const CacheView view = ViewCache(*output, "kv_cache", cache.dims);
   const auto part = [width](std::string name) {
-    return FusionPort{.name = std::move(name),
-                      .role = ProbeRole::kRows,
-                      .inner = true,
-                      .fits = [width](const Value& value) {
-                        return value.dtype() == DataType::kBfloat16 && Rank(value) >= 2 &&
-                               BackDim(value, 1) > 0 && BackDim(value, 1) < width;
-                      }};
+    return InnerPort(std::move(name), ProbeRole::kRows, [width](const Value& value) {
+      return value.dtype() == DataType::kBfloat16 && Rank(value) >= 2 && BackDim(value, 1) > 0 &&
+             BackDim(value, 1) < width;
+    });
   };
   const RowWrite write = {.rule = "fuse-MlaCacheInsert",
                           .rows = {part("kv_c"), part("k_pe")},
@@ -170,24 +163,16 @@ absl::StatusOr<bool> FuseCompressorStateInsert(FusionSearch& search, Value* outp
   const RowCache cache = ReadRowCache(*output);
   const CacheView view = ViewCache(*output, "state_cache", cache.dims);
   const auto rows = [width](std::string name) {
-    return FusionPort{
-        .name = std::move(name),
-        .role = ProbeRole::kRows,
-        .inner = true,
-        .fits = [width](const Value& value) {
-          return (value.dtype() == DataType::kFloat || value.dtype() == DataType::kBfloat16) &&
-                 Rank(value) >= 2 && BackDim(value, 1) > 0 && 2 * BackDim(value, 1) <= width &&
-                 !ConstantOf(&value);
-        }};
+    return InnerPort(std::move(name), ProbeRole::kRows, [width](const Value& value) {
+      return (value.dtype() == DataType::kFloat || value.dtype() == DataType::kBfloat16) &&
+             Rank(value) >= 2 && BackDim(value, 1) > 0 && 2 * BackDim(value, 1) <= width &&
+             !ConstantOf(&value);
+    });
   };
-  const FusionPort ape = {.name = "ape",
-                          .role = ProbeRole::kFactors,
-                          .metadata = true,
-                          .fits = [width](const Value& value) {
-                            return value.dtype() == DataType::kFloat && Rank(value) == 2 &&
-                                   2 * BackDim(value, 1) <= width && BackDim(value, 1) > 0 &&
-                                   BackDim(value, 2) > 0;
-                          }};
+  const FusionPort ape = MetadataPort("ape", ProbeRole::kFactors, [width](const Value& value) {
+    return value.dtype() == DataType::kFloat && Rank(value) == 2 &&
+           2 * BackDim(value, 1) <= width && BackDim(value, 1) > 0 && BackDim(value, 2) > 0;
+  });
   const RowWrite write = {.rule = "fuse-CompressorStateInsert",
                           .cache = "state_cache",
                           .rows = {rows("kv"), ape, PositionPort(), rows("score")},

@@ -48,13 +48,10 @@ std::vector<Target> TargetsOf(const FusionSearch& search, Value* cache) {
 }
 
 FusionPort NormWeight(int64_t size) {
-  return {.name = "rms_weight",
-          .role = ProbeRole::kFactors,
-          .metadata = true,
-          .fits = [size](const Value& value) {
-            return (value.dtype() == DataType::kFloat || value.dtype() == DataType::kBfloat16) &&
-                   Rank(value) == 1 && BackDim(value, 1) == size;
-          }};
+  return MetadataPort("rms_weight", ProbeRole::kFactors, [size](const Value& value) {
+    return (value.dtype() == DataType::kFloat || value.dtype() == DataType::kBfloat16) &&
+           Rank(value) == 1 && BackDim(value, 1) == size;
+  });
 }
 
 FusionPort TablePort(int64_t size) {
@@ -227,19 +224,13 @@ absl::StatusOr<bool> FusePrefill(FusionSearch& search, Value* output, const Targ
                                  bool placed) {
   const int64_t size = target.format.size;
   const auto rows = [size](std::string name, ProbeRole role) {
-    return FusionPort{
-        .name = std::move(name), .role = role, .inner = true, .fits = [size](const Value& value) {
-          return HasWidth(value, size) && (Rank(value) == 2 || Rank(value) == 3) &&
-                 !ConstantOf(&value);
-        }};
+    return InnerPort(std::move(name), role, [size](const Value& value) {
+      return HasWidth(value, size) && (Rank(value) == 2 || Rank(value) == 3) && !ConstantOf(&value);
+    });
   };
-  const FusionPort ape = {.name = "ape",
-                          .role = ProbeRole::kScores,
-                          .metadata = true,
-                          .fits = [size](const Value& value) {
-                            return HasWidth(value, size) && Rank(value) == 2 &&
-                                   BackDim(value, 2) > 0;
-                          }};
+  const FusionPort ape = MetadataPort("ape", ProbeRole::kScores, [size](const Value& value) {
+    return HasWidth(value, size) && Rank(value) == 2 && BackDim(value, 2) > 0;
+  });
   std::vector<FusionPort> ports = {CachePort("kv_cache", output), SlotPort("kv_slot_mapping"),
                                    NormWeight(target.format.size), TablePort(target.format.size)};
   if (placed) ports.push_back(ape);

@@ -5,13 +5,13 @@
 //     =>  PagedCacheInsert (new [B H S, 1, D], .., cache [B H, N, 1, D], .., slots)
 //         slots[b, h, s] = (b H + h) N + first[b] + s
 #include <algorithm>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/replacement.h"
 
@@ -21,10 +21,6 @@ namespace {
 using ports::TensorScatter;
 
 constexpr const char* kName = "fuse-contiguous-insert";
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 // The keys or values of a PagedAttention, as the scatter that wrote them.
 Node* ScatterBehind(Value* cache) {
@@ -137,39 +133,33 @@ class InsertBuilder {
   Arranger arranger_;
 };
 
-class FuseContiguousInsertPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses scatters of new keys and values into the contiguous caches of a PagedAttention.";
-  }
+std::vector<Node*> Places(const Graph& graph) {
+  std::vector<Node*> nodes = NodesOf(graph);
+  std::erase_if(nodes, [](const Node* node) { return !node->Is("PagedAttention", "pagefuse"); });
+  return nodes;
+}
 
- private:
-  std::vector<Node*> Places(const Graph& graph) const override {
-    std::vector<Node*> nodes = NodesOf(graph);
-    std::erase_if(nodes, [](const Node* node) { return !node->Is("PagedAttention", "pagefuse"); });
-    return nodes;
+absl::Status Fuse(Node& attention, const GraphScope& scope, PassContext& context) {
+  PF_ASSIGN_OR_RETURN(const Insert insert, InsertOf(attention));
+  // After the later of the two, whose inputs are there then.
+  Value* last = insert.value->output(0);
+  for (const auto& node : scope.graph->nodes()) {
+    if (node.get() == insert.key) last = insert.key->output(0);
+    if (node.get() == insert.value) last = insert.value->output(0);
   }
-
-  absl::Status Fuse(Node& attention, const GraphScope& scope, PassContext& context) const override {
-    PF_ASSIGN_OR_RETURN(const Insert insert, InsertOf(attention));
-    // After the later of the two, whose inputs are there then.
-    Value* last = insert.value->output(0);
-    for (const auto& node : scope.graph->nodes()) {
-      if (node.get() == insert.key) last = insert.key->output(0);
-      if (node.get() == insert.value) last = insert.value->output(0);
-    }
-    Replacement replacement(*scope.graph, *last, kName);
-    return replacement.Finish(InsertBuilder(replacement.builder(), insert).Build(),
-                              {insert.key->output(0), insert.value->output(0)}, *scope.opsets,
-                              context.contents);
-  }
-};
+  Replacement replacement(*scope.graph, *last, kName);
+  return replacement.Finish(InsertBuilder(replacement.builder(), insert).Build(),
+                            {insert.key->output(0), insert.value->output(0)}, *scope.opsets,
+                            context.contents);
+}
 
 }  // namespace
 
 std::unique_ptr<Pass> FuseContiguousInsert() {
-  return std::make_unique<FuseContiguousInsertPass>();
+  return MakeSitePass(
+      kName,
+      "Fuses scatters of new keys and values into the contiguous caches of a PagedAttention.",
+      Places, Fuse);
 }
 
 }  // namespace pagefuse

@@ -1,15 +1,11 @@
 #include "pagefuse/passes/fuse/dense_latent.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 absl::Status SetAttributes(const AttentionSite& site, const LatentCall& call, Node& node) {
   const auto size = site.d->extent.constant();
@@ -35,7 +31,7 @@ absl::Status CheckBlocks(const LatentRows& rows, const PagedAxes& axes) {
   const IndexForm expected =
       IndexForm::Of(axes.block).Times(tokens) + (place ? IndexForm::Of(place) : IndexForm());
   if (rows.row.Key() == expected.Key()) return absl::OkStatus();
-  return Refused(StrCat("row ", rows.row.Key(), " is taken, expected ", expected.Key()));
+  return Refused("row ", rows.row.Key(), " is taken, expected ", expected.Key());
 }
 
 absl::Status CheckRules(const VisibleKeys& visible) {

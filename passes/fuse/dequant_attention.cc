@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_attention_ports.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/rule.h"
 
 namespace pagefuse {
@@ -27,16 +27,14 @@ Condition HaveOneLayout() {
 }
 
 Condition HaveOneBatch() {
-  return {
-      "query_start_loc is [B + 1], seq_lens [B]", [](const Match& match) -> absl::Status {
-        const AxisOf starts = {match.value("query_start_loc"), 0};
-        const AxisOf lengths = {match.value("seq_lens"), 0};
-        PF_RETURN_IF_ERROR(CheckFirstTokens(*starts.value));
-        if (ProvablyEqual(starts.dim(), lengths.dim() + Dim(1))) return absl::OkStatus();
-        return absl::FailedPreconditionError(StrCat(
-            "\"", starts.value->name(), "\": expected one more than the ", lengths.dim().ToString(),
-            " of \"", lengths.value->name(), "\", got ", starts.dim().ToString()));
-      }};
+  return {"query_start_loc is [B + 1], seq_lens [B]", [](const Match& match) -> absl::Status {
+            const AxisOf starts = {match.value("query_start_loc"), 0};
+            const AxisOf lengths = {match.value("seq_lens"), 0};
+            PF_RETURN_IF_ERROR(CheckFirstTokens(*starts.value));
+            if (ProvablyEqual(starts.dim(), lengths.dim() + Dim(1))) return absl::OkStatus();
+            return Refused(*starts.value, ": expected one more than the ", lengths.dim().ToString(),
+                           " of ", *lengths.value, ", got ", starts.dim().ToString());
+          }};
 }
 
 }  // namespace

@@ -21,15 +21,12 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
 
 constexpr std::string_view kName = "fuse-elementwise";
-
-absl::Status Miss(std::string_view text) {
-  return absl::FailedPreconditionError(std::string(text));
-}
 
 // True if elements of the type start at bytes, so that a tile may start at any of them.
 bool HasWholeBytes(const Value& value) {
@@ -114,16 +111,16 @@ class ChainFusion {
   absl::Status Joins(const Node& node, const Node& last, size_t reads_inside) const {
     const Value& value = *node.output(0);
     if (node.graph() != &graph_ || !IsLink(node, opsets_)) {
-      return Miss(StrCat(node.op_type(), " is not elementwise on tensors of floats or bools"));
+      return Refused(node.op_type(), " is not elementwise on tensors of floats or bools");
     }
-    if (value.is_output()) return Miss(StrCat("\"", value.name(), "\" is a graph output"));
+    if (value.is_output()) return Refused(value, " is a graph output");
     if (reads_inside < value.uses().size()) {
-      return Miss(StrCat("\"", value.name(), "\" is read outside of the chain"));
+      return Refused(value, " is read outside of the chain");
     }
     const Value& result = *last.output(0);
     if (ProvablyEqual(*value.shape(), *result.shape())) return absl::OkStatus();
-    return Miss(StrCat("\"", value.name(), "\" is ", value.shape()->ToString(), ", the chain is ",
-                       result.shape()->ToString()));
+    return Refused(value, " is ", value.shape()->ToString(), ", the chain is ",
+                   result.shape()->ToString());
   }
 
   // What the chain reads from outside, in order. Memory that the result may take comes first.

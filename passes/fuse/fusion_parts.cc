@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
@@ -67,13 +66,18 @@ bool EndsIn(const Value& value, const std::vector<int64_t>& tail) {
   return true;
 }
 
+FusionPort InnerPort(std::string name, ProbeRole role, std::function<bool(const Value&)> fits) {
+  return {.name = std::move(name), .role = role, .inner = true, .fits = std::move(fits)};
+}
+
+FusionPort MetadataPort(std::string name, ProbeRole role, std::function<bool(const Value&)> fits) {
+  return {.name = std::move(name), .role = role, .metadata = true, .fits = std::move(fits)};
+}
+
 FusionPort RowPort(std::string name, std::vector<int64_t> tail) {
-  return {.name = std::move(name),
-          .role = ProbeRole::kRows,
-          .inner = true,
-          .fits = [tail = std::move(tail)](const Value& value) {
-            return IsRowType(value.dtype()) && EndsIn(value, tail);
-          }};
+  return InnerPort(std::move(name), ProbeRole::kRows, [tail = std::move(tail)](const Value& value) {
+    return IsRowType(value.dtype()) && EndsIn(value, tail);
+  });
 }
 
 FusionPort Bfloat16Port(FusionPort spec) {
@@ -84,35 +88,28 @@ FusionPort Bfloat16Port(FusionPort spec) {
 }
 
 FusionPort SlotPort(std::string name) {
-  return {
-      .name = std::move(name), .role = ProbeRole::kSlots, .metadata = true, .fits = IsIndexVector};
+  return MetadataPort(std::move(name), ProbeRole::kSlots, IsIndexVector);
 }
 
 FusionPort PositionPort(std::string name) {
-  return {.name = std::move(name),
-          .role = ProbeRole::kIndices,
-          .metadata = true,
-          .inner = true,
-          .fits = IsIndexVector};
+  FusionPort port = MetadataPort(std::move(name), ProbeRole::kIndices, IsIndexVector);
+  port.inner = true;
+  return port;
 }
 
 FusionPort IndexPort(std::string name, int rank, ProbeRole role) {
-  return {
-      .name = std::move(name), .role = role, .metadata = true, .fits = [rank](const Value& value) {
-        const bool single = rank == 0 && Rank(value) == 1 && BackDim(value, 1) == 1;
-        return (value.dtype() == DataType::kInt64 || value.dtype() == DataType::kInt32) &&
-               (single || Rank(value) == rank) && !ConstantOf(&value);
-      }};
+  return MetadataPort(std::move(name), role, [rank](const Value& value) {
+    const bool single = rank == 0 && Rank(value) == 1 && BackDim(value, 1) == 1;
+    return (value.dtype() == DataType::kInt64 || value.dtype() == DataType::kInt32) &&
+           (single || Rank(value) == rank) && !ConstantOf(&value);
+  });
 }
 
 FusionPort ScalePort(std::string name) {
-  return {.name = std::move(name),
-          .role = ProbeRole::kScale,
-          .metadata = true,
-          .fits = [](const Value& value) {
-            return value.dtype() == DataType::kFloat &&
-                   (Rank(value) == 0 || (Rank(value) == 1 && BackDim(value, 1) == 1));
-          }};
+  return MetadataPort(std::move(name), ProbeRole::kScale, [](const Value& value) {
+    return value.dtype() == DataType::kFloat &&
+           (Rank(value) == 0 || (Rank(value) == 1 && BackDim(value, 1) == 1));
+  });
 }
 
 FusionPort CachePort(std::string name, const Value* written) {

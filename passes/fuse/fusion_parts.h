@@ -10,6 +10,16 @@
 
 namespace pagefuse {
 
+// Tries each of some readings until one fuses: whether one does.
+template <typename Readings, typename Fuse>
+absl::StatusOr<bool> AnyFuses(const Readings& readings, const Fuse& fuse) {
+  for (const auto& reading : readings) {
+    absl::StatusOr<bool> fused = fuse(reading);
+    if (!fused.ok() || *fused) return fused;
+  }
+  return false;
+}
+
 // The number of a dim counted from the end (1: the last); -1 if it is none.
 int64_t BackDim(const Value& value, int from_end);
 int Rank(const Value& value);  // -1 if unknown
@@ -24,6 +34,9 @@ bool SameRows(const Value& a, const Value& b);  // the first dims
 
 // True if the value has these last dims, and at least one before them: one or more axes of tokens.
 bool EndsIn(const Value& value, const std::vector<int64_t>& tail);
+// Ports with these marks of FusionPort.
+FusionPort InnerPort(std::string name, ProbeRole role, std::function<bool(const Value&)> fits);
+FusionPort MetadataPort(std::string name, ProbeRole role, std::function<bool(const Value&)> fits);
 // Rows of tokens that end in these dims.
 FusionPort RowPort(std::string name, std::vector<int64_t> tail);
 // `spec` for bfloat16 alone.

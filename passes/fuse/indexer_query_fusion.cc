@@ -150,24 +150,18 @@ absl::StatusOr<bool> FuseIndexerQuery(FusionSearch& search, const IndexerQuery& 
   const int64_t size = BackDim(*query.codes, 1) * (query.scales ? 2 : 1);
   std::vector<OutputSpec> outputs = {{"q_out", query.codes}, {"weights_out", query.weights}};
   if (query.scales) outputs.push_back({"q_scale", query.scales});
-  FusionPort weights = {.name = "weights",
-                        .role = ProbeRole::kFactors,
-                        .inner = true,
-                        .fits = [heads](const Value& value) {
-                          return IsRowType(value.dtype()) && IsPerHead(value, heads);
-                        }};
+  FusionPort weights = InnerPort("weights", ProbeRole::kFactors, [heads](const Value& value) {
+    return IsRowType(value.dtype()) && IsPerHead(value, heads);
+  });
   const FusionPort q = RowPort("q", {heads, size});
-  for (const TableForm& form : TableForms()) {
+  return AnyFuses(TableForms(), [&](const TableForm& form) {
     std::vector<FusionPort> ports = {q, weights};
     ports.insert(ports.end(), form.ports.begin(), form.ports.end());
-    PF_ASSIGN_OR_RETURN(const bool fused,
-                        search.Fuse("fuse-IndexerQRopeQuant", outputs, ports,
-                                    [&](const BoundPorts& bound, const ComputedRegion& region) {
-                                      return IndexerDraft(query, form, bound, region);
-                                    }));
-    if (fused) return true;
-  }
-  return false;
+    return search.Fuse("fuse-IndexerQRopeQuant", outputs, ports,
+                       [&](const BoundPorts& bound, const ComputedRegion& region) {
+                         return IndexerDraft(query, form, bound, region);
+                       });
+  });
 }
 
 // Whether channels are put together on the way to the codes, as a rotation puts its own.

@@ -12,6 +12,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/site_pass.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/replacement.h"
 
@@ -21,10 +22,6 @@ namespace {
 constexpr const char* kName = "fuse-indexer-topk";
 
 using Kind = IndexAtom::Kind;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 struct TopKSite {
   Element output;
@@ -144,7 +141,7 @@ class TopKReader {
       } else if (sign == -1) {
         site_.end = bound + n + IndexForm(1);
       } else {
-        return Refused(StrCat("the condition ", bound.Key(), " >= 0 is no bound of columns"));
+        return Refused("the condition ", bound.Key(), " >= 0 is no bound of columns");
       }
     }
     return absl::OkStatus();
@@ -153,8 +150,8 @@ class TopKReader {
   // rank < end - begin, or that the value is no hidden one.
   absl::Status ReadGiven(const Element& condition, bool keeps) {
     if (offset_.Key() != site_.begin.Key()) {
-      return Refused(StrCat("places are counted from ", offset_.Key(), ", columns begin at ",
-                            site_.begin.Key()));
+      return Refused("places are counted from ", offset_.Key(), ", columns begin at ",
+                     site_.begin.Key());
     }
     if (const auto hidden = TrueOfHidden(condition)) {
       if (*hidden != keeps) return absl::OkStatus();
@@ -164,8 +161,8 @@ class TopKReader {
                                                       : reader_.ReadNegation(condition));
     const IndexForm expected = site_.end - site_.begin - IndexForm(1) - IndexForm::Of(site_.rank);
     if (given.size() == 1 && given[0].Key() == expected.Key()) return absl::OkStatus();
-    return Refused(StrCat("entries are given where ", given.empty() ? "always" : given[0].Key(),
-                          " >= 0, expected ", expected.Key()));
+    return Refused("entries are given where ", given.empty() ? "always" : given[0].Key(),
+                   " >= 0, expected ", expected.Key());
   }
 
   // A comparison of the values that TopK took with what hides a score: whether it is true of those
@@ -218,31 +215,23 @@ absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const TopKSi
       builder.Add("Cast", {node->output(0)}, "to", static_cast<int64_t>(type))};
 }
 
-class FuseIndexerTopKPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses the selection of the best columns within each row's range.";
-  }
-
- private:
-  std::vector<Node*> Places(const Graph& graph) const override { return IntegerChoices(graph); }
-
-  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
-    Value* output = node.output(0);
-    ElementReader reader(context.contents);
-    PF_ASSIGN_OR_RETURN(const TopKSite site, TopKReader(reader, output).Read());
-    const auto& values = site.topk->output(0);
-    const bool values_read = values && (values->is_output() || !values->uses().empty());
-    // The values themselves may have been compared; the op has no such output.
-    if (values_read && values->is_output()) return Refused("the values of TopK are a graph output");
-    Replacement replacement(*scope.graph, *output, kName);
-    return replacement.Finish(Build(replacement, site), {output}, *scope.opsets, context.contents);
-  }
-};
+absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
+  Value* output = node.output(0);
+  ElementReader reader(context.contents);
+  PF_ASSIGN_OR_RETURN(const TopKSite site, TopKReader(reader, output).Read());
+  const auto& values = site.topk->output(0);
+  const bool values_read = values && (values->is_output() || !values->uses().empty());
+  // The values themselves may have been compared; the op has no such output.
+  if (values_read && values->is_output()) return Refused("the values of TopK are a graph output");
+  Replacement replacement(*scope.graph, *output, kName);
+  return replacement.Finish(Build(replacement, site), {output}, *scope.opsets, context.contents);
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseIndexerTopK() { return std::make_unique<FuseIndexerTopKPass>(); }
+std::unique_ptr<Pass> FuseIndexerTopK() {
+  return MakeSitePass(kName, "Fuses the selection of the best columns within each row's range.",
+                      IntegerChoices, Fuse);
+}
 
 }  // namespace pagefuse

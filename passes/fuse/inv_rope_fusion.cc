@@ -112,11 +112,10 @@ absl::StatusOr<bool> FuseInvRopeQuant(FusionSearch& search, Value* output) {
   const std::optional<GroupLayout> layout = ReadLayout(*output);
   if (!layout) return false;
   const int64_t elements = layout->groups * layout->width;
-  const FusionPort o = {
-      .name = "o", .role = ProbeRole::kRows, .inner = true, .fits = [elements](const Value& value) {
-        return IsRowType(value.dtype()) && Rank(value) >= 3 && BackDim(value, 1) > 0 &&
-               BackDim(value, 2) > 0 && BackDim(value, 1) * BackDim(value, 2) == elements;
-      }};
+  const FusionPort o = InnerPort("o", ProbeRole::kRows, [elements](const Value& value) {
+    return IsRowType(value.dtype()) && Rank(value) >= 3 && BackDim(value, 1) > 0 &&
+           BackDim(value, 2) > 0 && BackDim(value, 1) * BackDim(value, 2) == elements;
+  });
   for (Value* scales : GroupScales(search, *output, *layout)) {
     for (const TableForm& form : TableForms()) {
       std::vector<FusionPort> ports = {o};

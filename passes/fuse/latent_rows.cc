@@ -1,8 +1,8 @@
 #include "pagefuse/passes/fuse/latent_rows.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/element_function.h"
 
@@ -10,10 +10,6 @@ namespace pagefuse {
 namespace {
 
 using Kind = IndexAtom::Kind;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 // The axis of a Concat, if it joins along that index.
 std::optional<int> JoinedAxis(const Element& joined, const AtomPtr& along) {
@@ -102,14 +98,14 @@ class GroupedRowReader {
     PF_ASSIGN_OR_RETURN(const ByteNumber scale, ReadScale(factors.others[1 - codes]));
     PF_RETURN_IF_ERROR(SetRow(bytes, along));
     if (along->extent != Dim(format_.coded)) {
-      return Refused(StrCat("rows have ", along->extent.ToString(), " codes, expected ",
-                            format_.coded, " of ", rows_.format));
+      return Refused("rows have ", along->extent.ToString(), " codes, expected ", format_.coded,
+                     " of ", rows_.format);
     }
     if (scale.bytes != rows_.cache) return Refused("scales lie in another cache than codes");
     const IndexForm group = DivMod(IndexForm::Of(along), Dim(format_.group)).first;
     const IndexForm expected = scales_ + group.Times(Dim(format_.groups.ScaleBytes()));
     if (scale.first.Key() == expected.Key()) return absl::OkStatus();
-    return Refused(StrCat("scales lie at ", scale.first.Key(), ", expected ", expected.Key()));
+    return Refused("scales lie at ", scale.first.Key(), ", expected ", expected.Key());
   }
 
   // A float of four bytes, or the exponent that a byte is; the format follows from that.
@@ -153,7 +149,7 @@ class GroupedRowReader {
     rows_ = rows;
     SetPlaces(stride);
     if (first.Key() == data_.Key()) return absl::OkStatus();
-    return Refused(StrCat("codes lie at ", first.Key(), ", expected ", data_.Key()));
+    return Refused("codes lie at ", first.Key(), ", expected ", data_.Key());
   }
 
   // first = bytes of a row * row
@@ -279,8 +275,7 @@ absl::StatusOr<std::vector<RowList>> RowListsOf(ElementReader& reader, const Att
       const Element all = load ? Element{joined->tensor, joined->args} : Element{};
       const std::optional<int> axis = load ? JoinedAxis(all, site.n) : std::nullopt;
       if (!axis || i >= all.producer()->num_inputs()) {
-        return Refused(
-            StrCat("the condition ", condition.Key(), " >= 0 is not joined as keys are"));
+        return Refused("the condition ", condition.Key(), " >= 0 is not joined as keys are");
       }
       PF_ASSIGN_OR_RETURN(const Conditions here,
                           reader.ReadConditions(PartOf(reader, all, *axis, i, list.n)));

@@ -79,19 +79,14 @@ std::string MergeText(const Merge& merge, int64_t context) {
 absl::StatusOr<bool> FuseMerge(FusionSearch& search, const Merge& merge) {
   const Value* output = merge.output;
   const auto lse = [output](std::string name) {
-    return FusionPort{.name = std::move(name),
-                      .role = ProbeRole::kLogSums,
-                      .inner = true,
-                      .fits = [output](const Value& value) { return IsLogSums(value, *output); }};
+    return InnerPort(std::move(name), ProbeRole::kLogSums,
+                     [output](const Value& value) { return IsLogSums(value, *output); });
   };
   const auto part = [&merge](std::string name) {
-    return FusionPort{.name = std::move(name),
-                      .role = ProbeRole::kRows,
-                      .inner = true,
-                      .fits = [&merge](const Value& value) {
-                        return IsFloatTensor(value, 3) && SameShape(value, *merge.output) &&
-                               (merge.scaled || value.dtype() == merge.output->dtype());
-                      }};
+    return InnerPort(std::move(name), ProbeRole::kRows, [&merge](const Value& value) {
+      return IsFloatTensor(value, 3) && SameShape(value, *merge.output) &&
+             (merge.scaled || value.dtype() == merge.output->dtype());
+    });
   };
   std::vector<FusionPort> ports = {lse("prefix_lse"), lse("suffix_lse"), part("prefix_output"),
                                    part("suffix_output")};
@@ -128,11 +123,7 @@ absl::StatusOr<bool> FuseMergeAttnStates(FusionSearch& search, Value* output) {
     }
   }
   sums.push_back(nullptr);
-  for (Value* lse : sums) {
-    PF_ASSIGN_OR_RETURN(const bool fused, FuseMerge(search, {output, lse, scaled}));
-    if (fused) return true;
-  }
-  return false;
+  return AnyFuses(sums, [&](Value* lse) { return FuseMerge(search, {output, lse, scaled}); });
 }
 
 }  // namespace pagefuse

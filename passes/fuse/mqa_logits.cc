@@ -5,8 +5,10 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/fuse/fusion_parts.h"
 #include "pagefuse/passes/fuse/paged_mqa_logits.h"
 #include "pagefuse/passes/fuse/site_pass.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/logits_site.h"
 #include "pagefuse/passes/words/replacement.h"
@@ -16,21 +18,12 @@ namespace {
 
 constexpr const char* kName = "fuse-index-logits";
 
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
-
-bool IsE4m3(const Value& value) {
-  return value.dtype() == DataType::kFloat8E4M3FN || value.dtype() == DataType::kUint8;
-}
-
 // Dense keys are codes; numbers are scored over paged keys, which the page stage puts in.
 absl::Status CheckCodes(const LogitsSite& site) {
   for (const Value* value : {site.query.value, site.key.value}) {
-    if (IsE4m3(*value)) continue;
-    return Refused(StrCat("\"", value->name(),
-                          "\": expected float8e4m3fn codes, or keys in a paged ",
-                          "cache, got dense ", DataTypeName(value->dtype())));
+    if (IsCodeType(value->dtype())) continue;
+    return Refused(*value, ": expected float8e4m3fn codes, or keys in a paged ",
+                   "cache, got dense ", DataTypeName(value->dtype()));
   }
   return absl::OkStatus();
 }
@@ -43,14 +36,13 @@ absl::StatusOr<Range> RangeOf(const LogitsSite& site) {
   Range range;
   const IndexForm n = IndexForm::Of(site.n);
   for (const IndexForm& condition : site.visible) {
-    const Dim least = condition.Lower();
-    if (least.known() && ProvablyNotNegative(least)) continue;
+    if (ProvablyNotNegative(condition.Lower())) continue;
     const auto term = condition.terms().find(site.n->key);
     const auto sign =
         term == condition.terms().end() ? std::nullopt : term->second.second.constant();
     std::optional<IndexForm>* bound = sign == -1 ? &range.last : sign == 1 ? &range.first : nullptr;
     if (!bound || *bound) {
-      return Refused(StrCat("the condition ", condition.Key(), " >= 0 is no bound of a range"));
+      return Refused("the condition ", condition.Key(), " >= 0 is no bound of a range");
     }
     *bound = sign == -1 ? condition + n : n - condition;
   }
@@ -131,47 +123,42 @@ absl::StatusOr<std::vector<Value*>> Build(GraphBuilder& builder, ElementReader& 
   return std::vector<Value*>{result};
 }
 
-class FuseIndexLogitsPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses an indexer's scores over dense keys or a paged cache, read by element.";
-  }
+std::vector<Node*> Places(const Graph& graph) {
+  std::vector<Node*> nodes = NodesOf(graph);
+  std::erase_if(nodes, [](const Node* node) {
+    const Node* last = node->Is("Transpose") ? node->input(0)->producer() : node;
+    const bool masks = last && (last->Is("Where") || last->Is("Add"));
+    return !masks || node->output(0)->dtype() != DataType::kFloat;
+  });
+  return nodes;
+}
 
- private:
-  std::vector<Node*> Places(const Graph& graph) const override {
-    std::vector<Node*> nodes = NodesOf(graph);
-    std::erase_if(nodes, [](const Node* node) {
-      const Node* last = node->Is("Transpose") ? node->input(0)->producer() : node;
-      const bool masks = last && (last->Is("Where") || last->Is("Add"));
-      return !masks || node->output(0)->dtype() != DataType::kFloat;
-    });
-    return nodes;
+absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
+  Value* output = node.output(0);
+  ElementReader whole(context.contents);
+  PF_ASSIGN_OR_RETURN(LogitsSite site, ReadLogits(whole, output, {}));
+  if (!IsPaged(site)) PF_RETURN_IF_ERROR(CheckCodes(site));
+  ElementReader split(context.contents);
+  ElementReader* reader = &whole;
+  if (const auto fast = RowsOfSequence(site)) {
+    const Dim slow = site.output.at[0].atom()->extent.FloorDiv(*fast);
+    const IndexForm rows =
+        IndexForm::Of(split.NewAxis(slow)).Times(*fast) + IndexForm::Of(split.NewAxis(*fast));
+    PF_ASSIGN_OR_RETURN(site, ReadLogits(split, output, {rows}));
+    reader = &split;
   }
-
-  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
-    Value* output = node.output(0);
-    ElementReader whole(context.contents);
-    PF_ASSIGN_OR_RETURN(LogitsSite site, ReadLogits(whole, output, {}));
-    if (!IsPaged(site)) PF_RETURN_IF_ERROR(CheckCodes(site));
-    ElementReader split(context.contents);
-    ElementReader* reader = &whole;
-    if (const auto fast = RowsOfSequence(site)) {
-      const Dim slow = site.output.at[0].atom()->extent.FloorDiv(*fast);
-      const IndexForm rows =
-          IndexForm::Of(split.NewAxis(slow)).Times(*fast) + IndexForm::Of(split.NewAxis(*fast));
-      PF_ASSIGN_OR_RETURN(site, ReadLogits(split, output, {rows}));
-      reader = &split;
-    }
-    PF_RETURN_IF_ERROR(ServesOnly(*reader, {output}));
-    Replacement replacement(*scope.graph, *output, kName);
-    return replacement.Finish(Build(replacement.builder(), *reader, site), {output}, *scope.opsets,
-                              context.contents);
-  }
-};
+  PF_RETURN_IF_ERROR(ServesOnly(*reader, {output}));
+  Replacement replacement(*scope.graph, *output, kName);
+  return replacement.Finish(Build(replacement.builder(), *reader, site), {output}, *scope.opsets,
+                            context.contents);
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseIndexLogits() { return std::make_unique<FuseIndexLogitsPass>(); }
+std::unique_ptr<Pass> FuseIndexLogits() {
+  return MakeSitePass(
+      kName, "Fuses an indexer's scores over dense keys or a paged cache, read by element.", Places,
+      Fuse);
+}
 
 }  // namespace pagefuse

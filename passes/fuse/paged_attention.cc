@@ -110,44 +110,36 @@ absl::StatusOr<std::vector<Value*>> Build(const Reading& r, Replacement& replace
   return std::vector<Value*>{result, sums};
 }
 
-class FusePagedAttentionPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses attention over paged or quantised caches, read by element.";
-  }
+// Fused it is all the same; a pool that is transposed in each step is worth a word.
+void SayTransposed(const Reading& reading, const std::string& why, PassContext& context) {
+  context.AddMiss(kName, reading.key.codes.value->name(),
+                  StrCat("the cache lies heads first and is transposed in each step: ", why), 2);
+}
 
- private:
-  std::vector<Node*> Places(const Graph& graph) const override { return AttentionNodes(graph); }
-
-  // Fused it is all the same; a pool that is transposed in each step is worth a word.
-  static void SayTransposed(const Reading& reading, const std::string& why, PassContext& context) {
-    context.AddMiss(kName, reading.key.codes.value->name(),
-                    StrCat("the cache lies heads first and is transposed in each step: ", why), 2);
-  }
-
-  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
-    Value* output = node.output(0);
-    ElementReader whole(context.contents);
-    PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(whole, output));
-    ElementReader reader(context.contents);
-    PF_ASSIGN_OR_RETURN(Reading reading, ReadSite(reader, *scope.opsets, output, SplitsOf(site)));
-    reading.sums = LogSumsOf(reader, *scope.graph, reading.site);
-    PF_RETURN_IF_ERROR(CheckLowSums(reading.sums));
-    const bool shifts = reading.sums || reading.site.sink;
-    PF_ASSIGN_OR_RETURN(reading.biases, ReadScoreBiases(reader, reading.site, reading.axes,
-                                                        reading.visible, shifts));
-    std::string why;
-    if (reading.biases.slopes || reading.site.sink) why = "slopes or sinks are of all heads";
-    reading.axes = AxesByHead(reading.axes, reading.key, reading.value, reading.visible, why);
-    if (!why.empty()) SayTransposed(reading, why, context);
-    return ReplaceSite({reader, reading.site, reading.sums}, {kName, scope, context},
-                       [&](Replacement& replacement) { return Build(reading, replacement); });
-  }
-};
+absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
+  Value* output = node.output(0);
+  ElementReader whole(context.contents);
+  PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(whole, output));
+  ElementReader reader(context.contents);
+  PF_ASSIGN_OR_RETURN(Reading reading, ReadSite(reader, *scope.opsets, output, SplitsOf(site)));
+  reading.sums = LogSumsOf(reader, *scope.graph, reading.site);
+  PF_RETURN_IF_ERROR(CheckLowSums(reading.sums));
+  const bool shifts = reading.sums || reading.site.sink;
+  PF_ASSIGN_OR_RETURN(reading.biases,
+                      ReadScoreBiases(reader, reading.site, reading.axes, reading.visible, shifts));
+  std::string why;
+  if (reading.biases.slopes || reading.site.sink) why = "slopes or sinks are of all heads";
+  reading.axes = AxesByHead(reading.axes, reading.key, reading.value, reading.visible, why);
+  if (!why.empty()) SayTransposed(reading, why, context);
+  return ReplaceSite({reader, reading.site, reading.sums}, {kName, scope, context},
+                     [&](Replacement& replacement) { return Build(reading, replacement); });
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FusePagedAttention() { return std::make_unique<FusePagedAttentionPass>(); }
+std::unique_ptr<Pass> FusePagedAttention() {
+  return MakeSitePass(kName, "Fuses attention over paged or quantised caches, read by element.",
+                      AttentionNodes, Fuse);
+}
 
 }  // namespace pagefuse

@@ -4,6 +4,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -39,9 +40,8 @@ std::vector<Value*> SizeSources(const AttentionSite& site, const PagedAxes& axes
 
 absl::Status CheckLowSums(const std::optional<LogSums>& sums) {
   if (!sums || !sums->empty || HidesScore(*sums->empty)) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat("\"", sums->element.value->name(), "\" is ",
-                                              *sums->empty,
-                                              " in rows that see no key, expected -inf"));
+  return Refused(*sums->element.value, " is ", *sums->empty,
+                 " in rows that see no key, expected -inf");
 }
 
 namespace {
@@ -155,9 +155,8 @@ bool PagedAttentionPorts::IsPrefix(const ReadRows& key, const ReadRows& value,
 absl::StatusOr<Value*> PagedAttentionPorts::ValueCache(const ReadRows& key, const ReadRows& value) {
   if (IsPrefix(key, value, site_)) return Cache(key.codes, site_.e);
   if (!ProvablyEqual(site_.d->extent, site_.e->extent)) {
-    return absl::FailedPreconditionError(
-        StrCat("values of ", site_.d->extent.ToString(), " elements for keys of ",
-               site_.e->extent.ToString(), " that are no first part of the keys"));
+    return Refused("values of ", site_.d->extent.ToString(), " elements for keys of ",
+                   site_.e->extent.ToString(), " that are no first part of the keys");
   }
   return Cache(value.codes, value.along ? value.along : site_.d);
 }
@@ -192,8 +191,7 @@ absl::Status CheckFirstTokens(const Value& first_tokens) {
   const Node* node = first_tokens.producer();
   while (node && (node->Is("Cast") || node->Is("Identity"))) node = node->input(0)->producer();
   if (!node || !node->Is("Gather") || !ConstantOf(node->input(1))) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      StrCat("\"", first_tokens.name(), "\": first tokens in another order"));
+  return Refused(first_tokens, ": first tokens in another order");
 }
 
 // [0, S, 2 S, ..] of sequences with S queries each.
@@ -220,9 +218,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::FirstTokens() {
 absl::StatusOr<Value*> PagedAttentionPorts::BySequence(const Element& element) {
   AxisAtoms known;
   for (const AtomPtr& atom : axes_.sequence) {
-    const bool here = std::any_of(element.at.begin(), element.at.end(),
-                                  [&](const IndexForm& at) { return at.Mentions(atom->key); });
-    if (here) known.push_back(atom);
+    if (element.Mentions(atom)) known.push_back(atom);
   }
   PF_ASSIGN_OR_RETURN(Value * value, arranger_.Gathered(element, {known}));
   if (known.size() == axes_.sequence.size()) return value;
@@ -242,8 +238,7 @@ absl::StatusOr<Value*> PagedAttentionPorts::BySequence(const Element& element) {
 absl::StatusOr<Value*> PagedAttentionPorts::Lengths() {
   const IndexForm& length = visible_.length;
   const auto refuse = [&] {
-    return absl::FailedPreconditionError(
-        StrCat("a sequence's length ", length.Key(), " is no element of a tensor"));
+    return Refused("a sequence's length ", length.Key(), " is no element of a tensor");
   };
   if (length.is_constant()) {
     PF_ASSIGN_OR_RETURN(Value * size, arranger_.Size(length.constant()));
@@ -315,15 +310,14 @@ absl::StatusOr<Value*> PagedAttentionPorts::TableByHead(Value* table, const Dim&
 absl::StatusOr<Value*> PagedAttentionPorts::RaggedTable(const Element& table) {
   const bool whole = table.at.size() == 2 && table.at[0].Key() == axes_.owner.Key();
   if (whole) return arranger_.AsInt32(table.value);
-  return absl::FailedPreconditionError(
-      StrCat("\"", table.value->name(), "\": is no table [sequence, block]"));
+  return Refused(*table.value, ": is no table [sequence, block]");
 }
 
 absl::StatusOr<Value*> PagedAttentionPorts::Result(Value* output, const ReadRows& key,
                                                    const ReadRows& value) {
   if (IsPrefix(key, value, site_) && !ProvablyEqual(site_.d->extent, site_.e->extent)) {
     const auto size = site_.d->extent.constant();
-    if (!size) return absl::FailedPreconditionError("the size of values is not known");
+    if (!size) return Refused("the size of values is not known");
     output = builder_.Add("Slice",
                           {output, builder_.Ints({0}), builder_.Ints({*size}), builder_.Ints({2})});
   }

@@ -13,7 +13,6 @@
 namespace pagefuse {
 namespace {
 
-constexpr int64_t kSymbolSize = 8;
 // Caches of one layer stand near each other.
 constexpr size_t kMostNeighbours = 6;
 
@@ -49,12 +48,6 @@ bool IsCacheType(DataType type) {
 // Tokens a block where the shape says it: [blocks, tokens, heads, size].
 int64_t BlockSize(const Value& cache) {
   return Rank(cache) == 4 && BackDim(cache, 3) > 0 ? BackDim(cache, 3) : 1;
-}
-
-int64_t Elements(const Value& cache) {
-  int64_t elements = 1;
-  for (const Dim& dim : cache.shape()->dims()) elements *= dim.constant().value_or(kSymbolSize);
-  return elements;
 }
 
 // Written caches before `output` in the graph, the nearest first.
@@ -102,12 +95,9 @@ FusionPort Rows(std::string name, const Value* cache, RowCoding coding) {
 }
 
 FusionPort SignsPort() {
-  return {.name = "rht_signs",
-          .role = ProbeRole::kSigns,
-          .metadata = true,
-          .fits = [](const Value& value) {
-            return value.dtype() == DataType::kFloat && Rank(value) == 1 && BackDim(value, 1) > 1;
-          }};
+  return MetadataPort("rht_signs", ProbeRole::kSigns, [](const Value& value) {
+    return value.dtype() == DataType::kFloat && Rank(value) == 1 && BackDim(value, 1) > 1;
+  });
 }
 
 std::vector<FusionPort> InsertPorts(const InsertCaches& caches, const SlotForm& slots,
@@ -211,7 +201,7 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches
     outputs.push_back({"k_scale_cache_out", caches.key_scales, "k_scale_cache"});
     outputs.push_back({"v_scale_cache_out", caches.value_scales, "v_scale_cache"});
   }
-  for (const SlotForm& slots : SlotForms(block_size)) {
+  return AnyFuses(SlotForms(block_size), [&](const SlotForm& slots) {
     const std::vector<FusionPort> specs = InsertPorts(caches, slots, coding);
     const auto draft = [&](const BoundPorts& ports, const ComputedRegion&) {
       Draft result;
@@ -227,14 +217,11 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const InsertCaches& caches
       result.copies_rows = IsFloatingPoint(caches.key->dtype()) &&
                            caches.key->dtype() == ports.at("key")->dtype() &&
                            caches.key->dtype() != DataType::kFloat8E4M3FN;
-      SetSlotLimits(ports, Elements(*caches.key) / row / block_size, block_size, result);
+      SetSlotLimits(ports, UnitsOf(*caches.key, row * block_size), block_size, result);
       return result;
     };
-    PF_ASSIGN_OR_RETURN(const bool fused,
-                        search.Fuse("fuse-PagedCacheInsert", outputs, specs, draft));
-    if (fused) return true;
-  }
-  return false;
+    return search.Fuse("fuse-PagedCacheInsert", outputs, specs, draft);
+  });
 }
 
 absl::StatusOr<bool> FuseWithRowScales(FusionSearch& search, InsertCaches caches) {

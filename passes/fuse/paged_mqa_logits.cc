@@ -4,8 +4,10 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/fuse/fusion_parts.h"
 #include "pagefuse/passes/fuse/visible_keys.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/index_tensor.h"
 
@@ -15,10 +17,6 @@ namespace {
 using Kind = IndexAtom::Kind;
 
 constexpr int64_t kScaleBytes = 4;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 // An index into an axis of that length, without the limits that keep it inside.
 IndexForm WithoutLimits(const IndexForm& index, const Dim& length) {
@@ -83,7 +81,7 @@ class PagedReader {
 
   absl::StatusOr<PagedSite> Read() {
     const DataType type = site_.key.value->dtype();
-    const bool codes = type == DataType::kUint8 || type == DataType::kFloat8E4M3FN;
+    const bool codes = IsCodeType(type);
     PF_RETURN_IF_ERROR(codes ? ReadCodes() : ReadNumbers());
     paged_.format = codes ? "fp8" : "bf16";
     PF_RETURN_IF_ERROR(ReadAxes());
@@ -107,7 +105,7 @@ class PagedReader {
     const IndexForm expected = IndexForm::Of(blocks_.entry).Times(Dim(blocks_.size)) + in_block;
     const IndexForm here = InBlocks(found);
     if (here.Key() == expected.Key()) return absl::OkStatus();
-    return Refused(StrCat(what, " lie at ", here.Key(), ", expected ", expected.Key()));
+    return Refused(what, " lie at ", here.Key(), ", expected ", expected.Key());
   }
 
   // A block holds the codes of all its keys, then their scales.
@@ -169,8 +167,7 @@ class PagedReader {
 
   // n < tokens / ratio, asked of n as if a key were a token.
   absl::StatusOr<IndexForm> InTokens(const IndexForm& condition) {
-    const Dim least = condition.Lower();
-    if (least.known() && ProvablyNotNegative(least)) return condition;
+    if (ProvablyNotNegative(condition.Lower())) return condition;
     IndexForm in_tokens = condition;
     int64_t ratio = 1;
     for (const auto& [key, term] : condition.terms()) {
@@ -182,11 +179,11 @@ class PagedReader {
       ratio = *atom.divisor.constant();
       const IndexForm n = IndexForm::Of(site_.n);
       const auto more = (condition - IndexForm::Of(term.first) + n + IndexForm(1)).number();
-      if (!more) return Refused(StrCat("the condition ", condition.Key(), " >= 0 is no count"));
+      if (!more) return Refused("the condition ", condition.Key(), " >= 0 is no count");
       in_tokens = atom.args[0] + IndexForm(*more * ratio - 1) - n;
     }
     if (ratio_ && *ratio_ != ratio) {
-      return Refused(StrCat("rows see keys of ", *ratio_, " and of ", ratio, " tokens"));
+      return Refused("rows see keys of ", *ratio_, " and of ", ratio, " tokens");
     }
     ratio_ = paged_.ratio = ratio;
     return in_tokens;
@@ -247,7 +244,7 @@ class PagedLogitsPorts {
     const IndexForm& length = paged_.visible.length;
     const AtomPtr load = length.atom();
     if (!load || load->kind != Kind::kLoad) {
-      if (axes_.ragged) return Refused(StrCat("a length ", length.Key(), " is no element"));
+      if (axes_.ragged) return Refused("a length ", length.Key(), " is no element");
       PF_ASSIGN_OR_RETURN(Value * value,
                           IndexVector(builder_, arranger_, length, axes_.sequence[0]));
       return arranger_.AsInt32(value);
@@ -258,7 +255,7 @@ class PagedLogitsPorts {
       return arranger_.AsInt32(value);
     }
     const bool owned = load->args.size() == 1 && load->args[0].Key() == axes_.owner.Key();
-    if (!owned) return Refused(StrCat("the length ", length.Key(), " is not the sequence's"));
+    if (!owned) return Refused("the length ", length.Key(), " is not the sequence's");
     return arranger_.AsInt32(load->tensor);
   }
 

@@ -15,18 +15,17 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/readers_text.h"
 
 namespace pagefuse {
 namespace {
 
+constexpr std::string_view kName = "fuse-paged-output";
+
 constexpr int kScale = kPagedAttentionIn["output_scale"];
 constexpr double kLargestE4m3fn = 448;
-
-Node* OnlyReader(const Value& value) {
-  return !value.is_output() && value.uses().size() == 1 ? value.uses()[0].node : nullptr;
-}
 
 // From a result to what becomes of it: one reader after the other, behind views, which do not
 // matter to what is done to every element alike.
@@ -106,100 +105,93 @@ std::optional<Ending> EndingOf(const Value& result) {
   return bytes ? Ending{twin, scale, walk.views} : ending;
 }
 
-class FusePagedOutputPass : public Pass {
- public:
-  std::string_view name() const override { return "fuse-paged-output"; }
-  std::string_view description() const override {
-    return "Lets paged attention give what its result is scaled, cast or quantised to.";
-  }
-
-  // One rewrite at a time: it erases nodes behind the one that it looks at, and may make another one
-  // possible.
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    while (RewriteOne(*model.graph)) {
-      context.contents.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-      changed = true;
-    }
-    return changed;
-  }
-
- private:
-  static bool RewriteOne(Graph& graph) {
-    const std::vector<Node*> nodes = NodesOf(graph);
-    return std::any_of(nodes.begin(), nodes.end(),
-                       [&](Node* node) { return Rewrite(graph, node); });
-  }
-
-  static bool Rewrite(Graph& graph, Node* node) {
-    if (!node->Is("PagedAttention", "pagefuse")) return false;
-    // What was rounded before would be rounded twice. Log-sum-exps may be read before the result.
-    const Value& result = *node->output(0);
-    const bool sums = node->num_outputs() > 1 && node->output(1);
-    if (result.dtype() != DataType::kFloat || node->input(kScale) || sums) return false;
-    return TakeFactor(graph, *node) || TakeEnding(graph, *node);
-  }
-
-  // A factor of the result is one of all values.
-  static bool TakeFactor(Graph& graph, Node& node) {
-    constexpr int kValues = kPagedAttentionIn["v_scale"];
-    Walk walk{node.output(0)};
-    const Node* product = walk.Next();
-    if (!product || !product->Is("Mul") || !IsNumber(node.input(kValues), 1)) return false;
-    Value* factor = product->input(product->input(0) == walk.at ? 1 : 0);
-    const bool reciprocal = factor->producer() && factor->producer()->Is("Reciprocal");
-    if (!IsSingle(factor) || reciprocal) return false;
-    std::vector<Value*> inputs = node.inputs();
-    inputs[kValues] = factor;
-    Replace(graph, node, std::move(inputs), {product->output(0), walk.views});
-    return true;
-  }
-
-  static bool TakeEnding(Graph& graph, Node& node) {
-    const auto ending = EndingOf(*node.output(0));
-    if (!ending) return false;
-    Value* end = ending->last->output(0);
-    std::vector<Value*> inputs = node.inputs();
-    if (ending->scale) {
-      inputs.resize(std::max<size_t>(inputs.size(), kScale + 1), nullptr);
-      inputs[kScale] = ending->scale;
-    }
-    const DataType type = end->dtype();
-    Node* fused = Replace(graph, node, std::move(inputs), {end, ending->views});
-    fused->SetAttribute("output_dtype", MakeAttribute(static_cast<int64_t>(type)));
-    return true;
-  }
-
-  struct End {
-    Value* value = nullptr;
-    const std::vector<Node*>& views;
-  };
-
-  // The op stands where the end was computed, the views behind it: its new inputs are known there.
-  static Node* Replace(Graph& graph, const Node& node, std::vector<Value*> inputs, const End& end) {
-    Node* last = end.value->producer();
-    GraphBuilder builder(graph, last, end.value->name());
-    Node* fused = builder.AddNode("pagefuse", "PagedAttention", std::move(inputs), 1);
-    for (const auto& [name, attribute] : node.attributes()) fused->SetAttribute(name, attribute);
-    fused->name = node.name;
-    fused->metadata = node.metadata;
-    Value* result = fused->output(0);
-    for (const Node* view : end.views) {
-      Node* moved = builder.AddNode("", "Reshape", {result, view->input(1)}, 1);
-      for (const auto& [name, attribute] : view->attributes()) moved->SetAttribute(name, attribute);
-      moved->name = view->name;
-      result = moved->output(0);
-    }
-    graph.ReplaceAllUses(end.value, result);
-    graph.EraseIfDead(last);
-    return fused;
-  }
+struct End {
+  Value* value = nullptr;
+  const std::vector<Node*>& views;
 };
+
+// The op stands where the end was computed, the views behind it: its new inputs are known there.
+Node* Replace(Graph& graph, const Node& node, std::vector<Value*> inputs, const End& end) {
+  Node* last = end.value->producer();
+  GraphBuilder builder(graph, last, end.value->name());
+  Node* fused = builder.AddNode("pagefuse", "PagedAttention", std::move(inputs), 1);
+  for (const auto& [name, attribute] : node.attributes()) fused->SetAttribute(name, attribute);
+  fused->name = node.name;
+  fused->metadata = node.metadata;
+  Value* result = fused->output(0);
+  for (const Node* view : end.views) {
+    Node* moved = builder.AddNode("", "Reshape", {result, view->input(1)}, 1);
+    for (const auto& [name, attribute] : view->attributes()) moved->SetAttribute(name, attribute);
+    moved->name = view->name;
+    result = moved->output(0);
+  }
+  graph.ReplaceAllUses(end.value, result);
+  graph.EraseIfDead(last);
+  return fused;
+}
+
+// A factor of the result is one of all values.
+bool TakeFactor(Graph& graph, Node& node) {
+  constexpr int kValues = kPagedAttentionIn["v_scale"];
+  Walk walk{node.output(0)};
+  const Node* product = walk.Next();
+  if (!product || !product->Is("Mul") || !IsNumber(node.input(kValues), 1)) return false;
+  Value* factor = product->input(product->input(0) == walk.at ? 1 : 0);
+  const bool reciprocal = factor->producer() && factor->producer()->Is("Reciprocal");
+  if (!IsSingle(factor) || reciprocal) return false;
+  std::vector<Value*> inputs = node.inputs();
+  inputs[kValues] = factor;
+  Replace(graph, node, std::move(inputs), {product->output(0), walk.views});
+  return true;
+}
+
+bool TakeEnding(Graph& graph, Node& node) {
+  const auto ending = EndingOf(*node.output(0));
+  if (!ending) return false;
+  Value* end = ending->last->output(0);
+  std::vector<Value*> inputs = node.inputs();
+  if (ending->scale) {
+    inputs.resize(std::max<size_t>(inputs.size(), kScale + 1), nullptr);
+    inputs[kScale] = ending->scale;
+  }
+  const DataType type = end->dtype();
+  Node* fused = Replace(graph, node, std::move(inputs), {end, ending->views});
+  fused->SetAttribute("output_dtype", MakeAttribute(static_cast<int64_t>(type)));
+  return true;
+}
+
+bool Rewrite(Graph& graph, Node* node) {
+  if (!node->Is("PagedAttention", "pagefuse")) return false;
+  // What was rounded before would be rounded twice. Log-sum-exps may be read before the result.
+  const Value& result = *node->output(0);
+  const bool sums = node->num_outputs() > 1 && node->output(1);
+  if (result.dtype() != DataType::kFloat || node->input(kScale) || sums) return false;
+  return TakeFactor(graph, *node) || TakeEnding(graph, *node);
+}
+
+bool RewriteOne(Graph& graph) {
+  const std::vector<Node*> nodes = NodesOf(graph);
+  return std::any_of(nodes.begin(), nodes.end(), [&](Node* node) { return Rewrite(graph, node); });
+}
+
+// One rewrite at a time: it erases nodes behind the one that it looks at, and may make another one
+// possible.
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  bool changed = false;
+  while (RewriteOne(*model.graph)) {
+    context.contents.clear();
+    PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
+  }
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FusePagedOutput() { return std::make_unique<FusePagedOutputPass>(); }
+std::unique_ptr<Pass> FusePagedOutput() {
+  return MakePass(
+      kName, "Lets paged attention give what its result is scaled, cast or quantised to.", Run);
+}
 
 }  // namespace pagefuse

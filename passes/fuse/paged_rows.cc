@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -85,7 +85,7 @@ class AxesReader {
       return absl::OkStatus();
     }
     if (tables.size() > 1) {
-      return absl::FailedPreconditionError("keys are read through more than one table");
+      return Refused("keys are read through more than one table");
     }
     axes_.block = tables[0];
     return ReadTable();
@@ -128,8 +128,7 @@ class AxesReader {
   }
 
   static absl::Status NoColumn(const IndexForm& column) {
-    return absl::FailedPreconditionError(
-        StrCat("the table's column ", column.Key(), " is no position divided by a block size"));
+    return Refused("the table's column ", column.Key(), " is no position divided by a block size");
   }
 
   absl::Status FindOwner() {
@@ -137,8 +136,8 @@ class AxesReader {
       const AtomPtr& atom = term.first;
       if (atom->kind == Kind::kAxis) continue;
       if (atom->kind != Kind::kCount || axes_.owner.terms().size() != 1) {
-        return absl::FailedPreconditionError(
-            StrCat("a token's sequence ", axes_.owner.Key(), " is not computed from first tokens"));
+        return Refused("a token's sequence ", axes_.owner.Key(),
+                       " is not computed from first tokens");
       }
       axes_.ragged = true;
     }
@@ -166,8 +165,7 @@ class AxesReader {
     } else if (!axes_.query) {
       axes_.query = axis;
     } else {
-      return absl::FailedPreconditionError(
-          StrCat("the mask depends on two axes, ", axes_.query->key, " and ", axis->key));
+      return Refused("the mask depends on two axes, ", axes_.query->key, " and ", axis->key);
     }
     return absl::OkStatus();
   }
@@ -200,7 +198,7 @@ absl::StatusOr<ReadRows> RowsOf(ElementReader& reader, const Factors& read, cons
   rows.number = factors.number;
   bool found = false;
   for (const Element& factor : factors.others) {
-    const bool is_codes = MentionsAny(factor.at, along);
+    const bool is_codes = factor.Mentions(along);
     if (is_codes && !found) {
       rows.codes = factor;
       found = true;
@@ -211,11 +209,10 @@ absl::StatusOr<ReadRows> RowsOf(ElementReader& reader, const Factors& read, cons
       // Both scales are factors of every score, in whichever order.
       rows.query_scale = factor;
     } else {
-      return absl::FailedPreconditionError(
-          StrCat("\"", factor.value->name(), "\" is one factor too many of keys or values"));
+      return Refused(*factor.value, " is one factor too many of keys or values");
     }
   }
-  if (!found) return absl::FailedPreconditionError("no factor runs along keys or values");
+  if (!found) return Refused("no factor runs along keys or values");
   if (rows.codes.From("BitCast") && rows.codes.value->dtype() == DataType::kFloat8E4M3FN) {
     rows.codes = reader.Operand(rows.codes, 0);
     rows.e4m3 = true;
@@ -230,29 +227,27 @@ absl::StatusOr<PagedAxes> PagedAxesOf(const AttentionSite& site, const ReadRows&
 absl::StatusOr<CacheFormat> FormatOf(const ReadRows& key, const ReadRows& value) {
   const bool tokens = key.per_token() && value.per_token();
   if (key.per_token() != value.per_token() || key.quantised() != value.quantised()) {
-    return absl::FailedPreconditionError(StrCat("keys \"", key.codes.value->name(),
-                                                "\" and values \"", value.codes.value->name(),
-                                                "\" are of different formats"));
+    return Refused("keys ", *key.codes.value, " and values ", *value.codes.value,
+                   " are of different formats");
   }
   if (!key.quantised()) {
     if (key.scale || value.scale || value.number != 1) {
-      return absl::FailedPreconditionError("keys or values of floats have a scale");
+      return Refused("keys or values of floats have a scale");
     }
     return CacheFormat();
   }
   // The tensor's scale takes a number in, those of rows do not.
   if (tokens && value.number != 1) {
-    return absl::FailedPreconditionError(
-        StrCat("values with a scale for each row have a factor of ", value.number, " too"));
+    return Refused("values with a scale for each row have a factor of ", value.number, " too");
   }
   const RowFormat* format =
       FindRowFormat(key.element(), tokens ? ScaleKind::kRow : ScaleKind::kTensor);
   if (format != nullptr && key.element() == value.element()) {
     return CacheFormat{.mode = format->mode};
   }
-  return absl::FailedPreconditionError(
-      StrCat("caches of ", DataTypeName(key.codes.value->dtype()),
-             tokens ? " with a scale for each row" : " with one scale", " are of no known format"));
+  return Refused("caches of ", DataTypeName(key.codes.value->dtype()),
+                 tokens ? " with a scale for each row" : " with one scale",
+                 " are of no known format");
 }
 
 AxisSplits SplitsOf(const AttentionSite& site) {

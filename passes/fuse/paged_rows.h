@@ -2,8 +2,6 @@
 // format.
 #pragma once
 
-#include <string>
-
 #include "pagefuse/kernels/formats/cache_format.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/attention_site.h"

@@ -1,6 +1,5 @@
 // QNormRopeKvInsert, wherever a graph norms and rotates queries and rotates, quantises and writes
 // the rows of keys.
-#include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"

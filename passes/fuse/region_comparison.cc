@@ -7,6 +7,7 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/slot_filter.h"
 
 namespace pagefuse {
@@ -56,13 +57,11 @@ class RegionComparison {
       const auto dims =
           value.shape() ? NumbersOf(value.shape()->dims(), scope_.sizes) : std::nullopt;
       if (!dims) {
-        return absl::FailedPreconditionError(
-            StrCat("the shape of \"", value.name(), "\" is not known"));
+        return Refused("the shape of ", value, " is not known");
       }
       const auto bytes = ByteSize(value.dtype(), *dims);
       if (!bytes.ok() || *bytes > kMaxPortBytes) {
-        return absl::FailedPreconditionError(
-            StrCat("\"", value.name(), "\" ", DimsToString(*dims), " is too large to compare on"));
+        return Refused(value, " ", DimsToString(*dims), " is too large to compare on");
       }
       const auto limit = draft_.limits.find(specs_[i].name);
       ports_.push_back({.role = specs_[i].role,
@@ -105,8 +104,7 @@ class RegionComparison {
       for (size_t port = 0; port < specs_.size(); ++port) {
         if (specs_[port].name != outputs_[i].cache) continue;
         if (found_[i].IdenticalTo(feeds_[port])) continue;
-        return absl::FailedPreconditionError(StrCat(
-            "\"", outputs_[i].value->name(), "\": slots are written that the op's cache has not"));
+        return Refused(*outputs_[i].value, ": slots are written that the op's cache has not");
       }
     }
     return absl::OkStatus();
@@ -124,8 +122,7 @@ class RegionComparison {
       if (exact_) rule.share = 0;
       const absl::Status same = CompareResults(rule, (*expected)[i], found_[i], before);
       if (same.ok()) continue;
-      return absl::FailedPreconditionError(
-          StrCat("\"", outputs_[i].value->name(), "\": ", StdView(same.message())));
+      return Refused(*outputs_[i].value, ": ", StdView(same.message()));
     }
     return absl::OkStatus();
   }
@@ -185,7 +182,7 @@ absl::StatusOr<int> CountOtherPowers(RegionComparison& comparison, const Model& 
     others += comparison.Compare(text).ok() ? 0 : 1;
   }
   if (others <= kMost - kLeast) return others;
-  return absl::FailedPreconditionError("it rounds exponents of exact powers of two otherwise");
+  return Refused("it rounds exponents of exact powers of two otherwise");
 }
 
 // Where the graph and the op differ on what the graph leaves open: slots of padding, and exponents
@@ -217,13 +214,12 @@ absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const Compa
     PF_ASSIGN_OR_RETURN(Model model, ModelOf(text));
     left.emplace_back(text, std::move(model));
   }
-  if (left.empty()) return absl::FailedPreconditionError("there is nothing to compare with");
+  if (left.empty()) return Refused("there is nothing to compare with");
   for (const ProbeRound& round : Rounds(comparison.narrow(), draft)) {
     const absl::Status same = Narrow(comparison, round, left);
     if (same.ok()) continue;
     if (!left.empty()) return same;
-    return absl::FailedPreconditionError(
-        StrCat("numbers near 2^", round.exponent, ": ", StdView(same.message())));
+    return Refused("numbers near 2^", round.exponent, ": ", StdView(same.message()));
   }
   PF_RETURN_IF_ERROR(comparison.CheckSlots());
   for (const RegionScope& apart : scopes.apart) {
@@ -236,7 +232,7 @@ absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const Compa
     // The op may want sizes alike that the graph leaves apart, but not one that a constant has.
     const bool constant = std::any_of(region.ports.begin(), region.ports.end(), ConstantOf);
     if (!same.ok() && constant) {
-      return absl::FailedPreconditionError("a constant is as long as a symbol of one size only");
+      return Refused("a constant is as long as a symbol of one size only");
     }
   }
   PF_ASSIGN_OR_RETURN(std::string assumes, Assumptions(comparison, left.front().second));

@@ -4,14 +4,12 @@
 //     =>  x -- GroupedMatMul <repeat = R>
 //
 // Rows are read by element: row t of the copies is row t / R of x, however it is written.
-#include <string>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/element.h"
 
@@ -24,47 +22,41 @@ bool TakesRowsOfExperts(const Node& node) {
          IntOr(node, "repeat", 1) == 1;
 }
 
-class FuseRepeatedRowsPass : public NodePass {
- public:
-  FuseRepeatedRowsPass()
-      : NodePass("fuse-repeated-rows",
-                 "Lets experts read rows that were copied for each of them.") {}
-
- private:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const SymbolicContents& contents) const override {
-    if (!TakesRowsOfExperts(*node)) return false;
-    ElementReader reader(contents);
-    const absl::StatusOr<Element> copy = reader.Whole(node->input(0));
-    if (!copy.ok() || copy->at.size() != 2) return false;
-    const AtomPtr row = copy->at[0].atom(), channel = copy->at[1].atom();
-    if (!row || !channel) return false;
-    Element source = reader.Source(*copy);
-    // The place of the row, and of how many copies.
-    IndexForm* place = nullptr;
-    for (IndexForm& at : source.at) {
-      if (at.Mentions(row->key)) place = place ? nullptr : &at;
-    }
-    const AtomPtr quotient = place ? place->atom() : nullptr;
-    const bool is_copied = quotient && quotient->kind == IndexAtom::Kind::kDiv &&
-                           quotient->args[0].Key() == IndexForm::Of(row).Key();
-    const auto repeat = is_copied ? quotient->divisor.constant() : std::nullopt;
-    if (!repeat || *repeat < 2) return false;
-    const auto axis = static_cast<int>(place - source.at.data());
-    const AtomPtr once = reader.NewAxis((*source.value->shape())[axis]);
-    *place = IndexForm::Of(once);
-    GraphBuilder builder(graph, node, node->input(0)->name());
-    Arranger arranger(builder, {source.value});
-    const auto rows = arranger.Gathered(source, {AxisAtoms{once}, AxisAtoms{channel}});
-    if (!rows.ok()) return false;
-    node->SetInput(0, *rows);
-    node->SetAttribute("repeat", MakeAttribute(*repeat));
-    return true;
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  if (!TakesRowsOfExperts(*node)) return false;
+  ElementReader reader(contents);
+  const absl::StatusOr<Element> copy = reader.Whole(node->input(0));
+  if (!copy.ok() || copy->at.size() != 2) return false;
+  const AtomPtr row = copy->at[0].atom(), channel = copy->at[1].atom();
+  if (!row || !channel) return false;
+  Element source = reader.Source(*copy);
+  // The place of the row, and of how many copies.
+  IndexForm* place = nullptr;
+  for (IndexForm& at : source.at) {
+    if (at.Mentions(row->key)) place = place ? nullptr : &at;
   }
-};
+  const AtomPtr quotient = place ? place->atom() : nullptr;
+  const bool is_copied = quotient && quotient->kind == IndexAtom::Kind::kDiv &&
+                         quotient->args[0].Key() == IndexForm::Of(row).Key();
+  const auto repeat = is_copied ? quotient->divisor.constant() : std::nullopt;
+  if (!repeat || *repeat < 2) return false;
+  const auto axis = static_cast<int>(place - source.at.data());
+  const AtomPtr once = reader.NewAxis((*source.value->shape())[axis]);
+  *place = IndexForm::Of(once);
+  GraphBuilder builder(graph, node, node->input(0)->name());
+  Arranger arranger(builder, {source.value});
+  const auto rows = arranger.Gathered(source, {AxisAtoms{once}, AxisAtoms{channel}});
+  if (!rows.ok()) return false;
+  node->SetInput(0, *rows);
+  node->SetAttribute("repeat", MakeAttribute(*repeat));
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseRepeatedRows() { return std::make_unique<FuseRepeatedRowsPass>(); }
+std::unique_ptr<Pass> FuseRepeatedRows() {
+  return MakeNodePass("fuse-repeated-rows",
+                      "Lets experts read rows that were copied for each of them.", Rewrite);
+}
 
 }  // namespace pagefuse

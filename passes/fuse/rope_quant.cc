@@ -11,6 +11,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/fuse/fuse.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/rule.h"
 
 namespace pagefuse {
@@ -40,9 +41,8 @@ Condition RotatesHeadsOf(const std::string& side) {
                                         ? nullptr
                                         : std::get_if<int64_t>(&rotated->second.value);
             if (number && heads.dim().constant() == *number) return absl::OkStatus();
-            return absl::FailedPreconditionError(
-                StrCat("\"", heads.value->name(), "\" has ", heads.dim().ToString(),
-                       " heads and is rotated as ", number ? StrCat(*number) : "unknown"));
+            return Refused(*heads.value, " has ", heads.dim().ToString(),
+                           " heads and is rotated as ", number ? StrCat(*number) : "unknown");
           }};
 }
 

@@ -5,14 +5,14 @@
 //     =>  x -- Reshape [T, H, D] -- Reshape [1, T, H * D] -- RotaryEmbedding -- Reshape [T, H, D]
 //
 // The views cost nothing, and tidying takes them away where nothing fuses.
-#include <algorithm>
 
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/pattern.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/readers_text.h"
 
 namespace pagefuse {
 namespace {
@@ -23,38 +23,32 @@ bool HasRank(const Value* value, int rank) {
 
 // True if the rows that leave the rotation are read as heads [T, H, D] alone.
 bool IsReadAsHeads(const Value& rotated, int64_t heads) {
-  return !rotated.is_output() && rotated.uses().size() == 1 &&
-         rotated.uses()[0].node->Is("Reshape") && HasRank(rotated.uses()[0].node->output(0), 3) &&
-         (*rotated.uses()[0].node->output(0)->shape())[1].constant() == heads;
+  const Node* view = OnlyReader(rotated);
+  return view && view->Is("Reshape") && HasRank(view->output(0), 3) &&
+         (*view->output(0)->shape())[1].constant() == heads;
 }
 
-class RotatedHeads : public NodePass {
- public:
-  RotatedHeads()
-      : NodePass("rotated-heads", "Sees rows as heads before their rotation, as they are behind.") {
-  }
-
- private:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const SymbolicContents& /*contents*/) const override {
-    const int64_t heads = IntOr(*node, "num_heads", 0);
-    Value* rows = node->input(0);
-    const bool rotates = node->Is("RotaryEmbedding") && heads > 0 && HasRank(rows, 3) &&
-                         node->input(ports::RotaryEmbedding::kPositions) == nullptr;
-    if (!rotates || !IsReadAsHeads(*node->output(0), heads)) return false;
-    const Shape& shape = *rows->shape();
-    const auto columns = shape[2].constant();
-    const bool packed = shape[0].constant() == 1 && columns && *columns % heads == 0;
-    if (!packed || (rows->producer() != nullptr && IsViewNode(*rows->producer()))) return false;
-    GraphBuilder builder(graph, node, rows->name());
-    Value* split = builder.Add("Reshape", {rows, builder.Ints({-1, heads, *columns / heads})});
-    node->SetInput(0, builder.Add("Reshape", {split, builder.Ints({1, -1, *columns})}));
-    return true;
-  }
-};
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& /*contents*/) {
+  const int64_t heads = IntOr(*node, "num_heads", 0);
+  Value* rows = node->input(0);
+  const bool rotates = node->Is("RotaryEmbedding") && heads > 0 && HasRank(rows, 3) &&
+                       node->input(ports::RotaryEmbedding::kPositions) == nullptr;
+  if (!rotates || !IsReadAsHeads(*node->output(0), heads)) return false;
+  const Shape& shape = *rows->shape();
+  const auto columns = shape[2].constant();
+  const bool packed = shape[0].constant() == 1 && columns && *columns % heads == 0;
+  if (!packed || (rows->producer() != nullptr && IsViewNode(*rows->producer()))) return false;
+  GraphBuilder builder(graph, node, rows->name());
+  Value* split = builder.Add("Reshape", {rows, builder.Ints({-1, heads, *columns / heads})});
+  node->SetInput(0, builder.Add("Reshape", {split, builder.Ints({1, -1, *columns})}));
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> SeeRotatedHeads() { return std::make_unique<RotatedHeads>(); }
+std::unique_ptr<Pass> SeeRotatedHeads() {
+  return MakeNodePass("rotated-heads",
+                      "Sees rows as heads before their rotation, as they are behind.", Rewrite);
+}
 
 }  // namespace pagefuse

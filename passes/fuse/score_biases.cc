@@ -2,13 +2,13 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
 
-absl::Status Refused(const Element& bias, std::string_view why) {
-  return absl::FailedPreconditionError(
-      StrCat("\"", bias.value->name(), "\" is added to the scores and is no mask: ", why));
+absl::Status NoMask(const Element& bias, std::string_view why) {
+  return Refused(*bias.value, " is added to the scores and is no mask: ", why);
 }
 
 class BiasReader {
@@ -31,7 +31,7 @@ class BiasReader {
   absl::Status ReadSlopes(const ScoreBias& bias, const Element& element) {
     const Factors factors = FactorsOf(reader_, element);
     if (factors.others.size() != 2 || biases_.slopes) {
-      return Refused(element, "expected one slope times one distance");
+      return NoMask(element, "expected one slope times one distance");
     }
     for (int i : {0, 1}) {
       const Element& slope = factors.others[i];
@@ -39,7 +39,7 @@ class BiasReader {
       biases_.slopes = slope;
       return ReadDistance(factors.others[1 - i], bias.sign * factors.number);
     }
-    return Refused(element, "no factor depends on the heads alone");
+    return NoMask(element, "no factor depends on the heads alone");
   }
 
   bool RunsOverHeads(const Element& element) const {
@@ -59,19 +59,19 @@ class BiasReader {
   absl::Status ReadDistance(const Element& distance, double number) {
     if (!distance.From("Sqrt")) {
       const IndexForm to_key = reader_.ReadIndex(distance);
-      if (number != 1) return Refused(distance, StrCat("expected a factor of 1, got ", number));
+      if (number != 1) return NoMask(distance, StrCat("expected a factor of 1, got ", number));
       return CheckRelative(distance, to_key);
     }
     biases_.root = true;
-    if (number != -1) return Refused(distance, StrCat("expected a factor of -1, got ", number));
+    if (number != -1) return NoMask(distance, StrCat("expected a factor of -1, got ", number));
     const Element root = reader_.Operand(distance, 0);
     const int side = root.From("Max") && reader_.Number(reader_.Operand(root, 0)) == 0 ? 1 : 0;
     if (!root.From("Max") || reader_.Number(reader_.Operand(root, 1 - side)) != 0) {
-      return Refused(root, "the distance under the root may be negative");
+      return NoMask(root, "the distance under the root may be negative");
     }
     const IndexForm back = ReadInteger(reader_.Operand(root, side));
     if ((back - Position() + Key()).number() == 0) return absl::OkStatus();
-    return Refused(root, StrCat(back.Key(), " is no distance of a key from its query"));
+    return NoMask(root, StrCat(back.Key(), " is no distance of a key from its query"));
   }
 
   // An integer that may have been cast to float.
@@ -84,25 +84,25 @@ class BiasReader {
   absl::Status CheckRelative(const Element& element, const IndexForm& relative) {
     const IndexForm start = Key() - relative;
     if (start.Mentions(site_.n->key)) {
-      return Refused(element, StrCat(relative.Key(), " does not grow by 1 a key"));
+      return NoMask(element, StrCat(relative.Key(), " does not grow by 1 a key"));
     }
     if (!shifts_ || (start - Context()).number() == 0) return absl::OkStatus();
-    return Refused(element,
-                   StrCat("keys are counted from ", start.Key(), ", expected ", Context().Key()));
+    return NoMask(element,
+                  StrCat("keys are counted from ", start.Key(), ", expected ", Context().Key()));
   }
 
   // Where (query and key among the step's, bias[query, key], 0)
   absl::Status ReadAmongQueries(const ScoreBias& bias, const Element& element) {
-    if (bias.sign != 1 || biases_.among_queries) return Refused(element, "it is subtracted");
+    if (bias.sign != 1 || biases_.among_queries) return NoMask(element, "it is subtracted");
     if (reader_.Number(reader_.Operand(element, 2)) != 0.0) {
-      return Refused(element, "expected 0 beside a choice");
+      return NoMask(element, "expected 0 beside a choice");
     }
     PF_ASSIGN_OR_RETURN(const Conditions among,
                         reader_.ReadConditions(reader_.Operand(element, 0)));
     reader_.Assume(among);
     const Element table = reader_.Operand(element, 1);
     if (table.at.size() != 2 || !table.value->shape()) {
-      return Refused(element, "expected an element of a matrix");
+      return NoMask(element, "expected an element of a matrix");
     }
     const IndexForm key = Key() - Context();
     const IndexForm query = Position() - Context();
@@ -110,13 +110,13 @@ class BiasReader {
       return (at - expected).number() == 0;
     };
     if (!is_index(table.at[0], query) || !is_index(table.at[1], key)) {
-      return Refused(element, StrCat("it is read at [", table.at[0].Key(), ", ", table.at[1].Key(),
-                                     "], expected [", query.Key(), ", ", key.Key(), "]"));
+      return NoMask(element, StrCat("it is read at [", table.at[0].Key(), ", ", table.at[1].Key(),
+                                    "], expected [", query.Key(), ", ", key.Key(), "]"));
     }
     const IndexForm left = IndexForm((*table.value->shape())[1]) - key - IndexForm(1);
     for (const IndexForm& condition : among) {
       if (!is_index(condition, key) && !is_index(condition, left)) {
-        return Refused(element, StrCat("it is added where ", condition.Key(), " >= 0"));
+        return NoMask(element, StrCat("it is added where ", condition.Key(), " >= 0"));
       }
     }
     biases_.among_queries = table.value;

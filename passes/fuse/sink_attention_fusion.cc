@@ -16,6 +16,8 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/element.h"
 #include "pagefuse/passes/words/sink_site.h"
 
@@ -24,10 +26,6 @@ namespace {
 
 constexpr std::string_view kName = "fuse-sink-attention";
 constexpr int kRank = 4;
-
-absl::Status Unfit(const Value& value, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat("\"", value.name(), "\": ", why));
-}
 
 bool IsHeads(const Value* value) {
   return value->shape() && value->shape()->rank() == kRank && value->dtype() == DataType::kFloat;
@@ -90,11 +88,11 @@ absl::StatusOr<Scores> ReadScores(const SinkSite& site) {
       open.insert(open.end(), node->inputs().begin(), node->inputs().end());
     } else if (!TakeProduct(value, scores)) {
       if (!IsHeads(value))
-        return Unfit(*value, "is added to the scores and no float mask of rank 4");
+        return Refused(*value, ": is added to the scores and no float mask of rank 4");
       scores.masks.push_back(value);
     }
   }
-  if (!scores.query) return Unfit(*site.scores, "is no product of queries and keys");
+  if (!scores.query) return Refused(*site.scores, ": is no product of queries and keys");
   return scores;
 }
 
@@ -112,67 +110,61 @@ Value* SharedHead(Value* rows, const SymbolicContents& contents) {
   return shared ? source.value : rows;
 }
 
-class SinkAttentionFusion : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Makes one op of attention with a sink that no paged op took up.";
+// FailedPrecondition, nothing but unread nodes added, if the site is no such attention.
+absl::Status Fuse(Graph& graph, const SinkSite& site, const SymbolicContents& contents) {
+  PF_ASSIGN_OR_RETURN(const Scores scores, ReadScores(site));
+  Value* value = site.sum->input(1);
+  for (const Value* rows : {scores.query, scores.key, value}) {
+    if (!IsHeads(rows)) return Refused(*rows, ": expected float rows of heads, of rank 4");
   }
+  PF_ASSIGN_OR_RETURN(Value * sinks, SinksByHead(graph, site, contents));
+  if (site.sinks->dtype() != DataType::kFloat)
+    return Refused(*site.sinks, ": expected float sinks");
+  GraphBuilder builder(graph, site.sum, site.sum->output(0)->name());
+  Value* mask = nullptr;
+  for (Value* part : scores.masks) {
+    mask = mask ? builder.Add("Add", {mask, part}) : part;
+  }
+  if (!mask) {
+    mask = builder.Add("Reshape", {builder.Float(0), builder.Ints({1, 1, 1, 1})});
+  }
+  Node* attention = builder.AddNode(
+      "pagefuse", "SinkAttention",
+      {scores.query, SharedHead(scores.key, contents), SharedHead(value, contents), mask, sinks},
+      1);
+  attention->SetAttribute("scale", MakeAttribute(scores.scale));
+  attention->name = site.sum->name;
+  attention->metadata = site.sum->metadata;
+  graph.ReplaceAllUses(site.sum->output(0), attention->output(0));
+  graph.EraseIfDead(site.sum);
+  return absl::OkStatus();
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const SymbolicContents& contents = context.contents;
-    Graph& graph = *model.graph;
-    std::vector<SinkSite> sites;
-    for (const auto& node : graph.nodes()) {
-      if (const auto site = SinkSiteAt(node.get(), contents)) sites.push_back(*site);
-    }
-    bool changed = false;
-    for (const SinkSite& site : sites) {
-      const absl::Status fused = Fuse(graph, site, contents);
-      if (!fused.ok()) {
-        context.AddMiss(kName, NodeLabel(*site.softmax), StdView(fused.message()), 4);
-        continue;
-      }
-      model.opset_imports["pagefuse"] = 1;
-      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-      changed = true;
-    }
-    return changed;
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  const SymbolicContents& contents = context.contents;
+  Graph& graph = *model.graph;
+  std::vector<SinkSite> sites;
+  for (const auto& node : graph.nodes()) {
+    if (const auto site = SinkSiteAt(node.get(), contents)) sites.push_back(*site);
   }
-
- private:
-  // FailedPrecondition, nothing but unread nodes added, if the site is no such attention.
-  static absl::Status Fuse(Graph& graph, const SinkSite& site, const SymbolicContents& contents) {
-    PF_ASSIGN_OR_RETURN(const Scores scores, ReadScores(site));
-    Value* value = site.sum->input(1);
-    for (const Value* rows : {scores.query, scores.key, value}) {
-      if (!IsHeads(rows)) return Unfit(*rows, "expected float rows of heads, of rank 4");
+  bool changed = false;
+  for (const SinkSite& site : sites) {
+    const absl::Status fused = Fuse(graph, site, contents);
+    if (!fused.ok()) {
+      context.AddMiss(kName, NodeLabel(*site.softmax), StdView(fused.message()), 4);
+      continue;
     }
-    PF_ASSIGN_OR_RETURN(Value * sinks, SinksByHead(graph, site, contents));
-    if (site.sinks->dtype() != DataType::kFloat) return Unfit(*site.sinks, "expected float sinks");
-    GraphBuilder builder(graph, site.sum, site.sum->output(0)->name());
-    Value* mask = nullptr;
-    for (Value* part : scores.masks) {
-      mask = mask ? builder.Add("Add", {mask, part}) : part;
-    }
-    if (!mask) {
-      mask = builder.Add("Reshape", {builder.Float(0), builder.Ints({1, 1, 1, 1})});
-    }
-    Node* attention = builder.AddNode(
-        "pagefuse", "SinkAttention",
-        {scores.query, SharedHead(scores.key, contents), SharedHead(value, contents), mask, sinks},
-        1);
-    attention->SetAttribute("scale", MakeAttribute(scores.scale));
-    attention->name = site.sum->name;
-    attention->metadata = site.sum->metadata;
-    graph.ReplaceAllUses(site.sum->output(0), attention->output(0));
-    graph.EraseIfDead(site.sum);
-    return absl::OkStatus();
+    model.opset_imports["pagefuse"] = 1;
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
   }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseSinkAttention() { return std::make_unique<SinkAttentionFusion>(); }
+std::unique_ptr<Pass> FuseSinkAttention() {
+  return MakePass(kName, "Makes one op of attention with a sink that no paged op took up.", Run);
+}
 
 }  // namespace pagefuse

@@ -1,43 +1,51 @@
 #include "pagefuse/passes/fuse/site_pass.h"
 
 #include <string>
+#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/pass_function.h"
 
 namespace pagefuse {
 
-absl::StatusOr<bool> SitePass::TryAt(Node& node, const GraphScope& scope,
-                                     PassContext& context) const {
-  const std::string at = node.output(0)->name();
-  const absl::Status fused = Fuse(node, scope, context);
-  if (fused.ok()) return true;
-  if (absl::IsInternal(fused)) return fused;
-  if (absl::IsFailedPrecondition(fused)) context.AddMiss(name(), at, StdView(fused.message()), 2);
-  return false;
-}
+namespace {
 
-absl::StatusOr<bool> SitePass::FuseFirst(const GraphScope& scope, PassContext& context) const {
-  for (Node* node : Places(*scope.graph)) {
-    PF_ASSIGN_OR_RETURN(const bool fused, TryAt(*node, scope, context));
-    if (fused) return true;  // nodes behind it may be gone
+// Whether something was fused.
+absl::StatusOr<bool> FuseFirst(std::string_view name, const std::vector<Node*>& places,
+                               const SiteFusion& fuse, const GraphScope& scope,
+                               PassContext& context) {
+  for (Node* node : places) {
+    const std::string at = node->output(0)->name();
+    const absl::Status fused = fuse(*node, scope, context);
+    if (fused.ok()) return true;  // nodes behind it may be gone
+    if (absl::IsInternal(fused)) return fused;
+    if (absl::IsFailedPrecondition(fused)) context.AddMiss(name, at, StdView(fused.message()), 2);
   }
   return false;
 }
 
-absl::StatusOr<bool> SitePass::Run(Model& model, PassContext& context) const {
-  bool changed = false;
-  bool again = true;
-  while (again) {
-    again = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      PF_ASSIGN_OR_RETURN(const bool fused, FuseFirst(scope, context));
-      if (!fused) continue;
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-      changed = again = true;
+}  // namespace
+
+std::unique_ptr<Pass> MakeSitePass(std::string_view name, std::string_view description,
+                                   SitePlaces places, SiteFusion fuse) {
+  const auto run = [name = std::string(name), places = std::move(places), fuse = std::move(fuse)](
+                       Model& model, PassContext& context) -> absl::StatusOr<bool> {
+    bool changed = false;
+    bool again = true;
+    while (again) {
+      again = false;
+      for (const GraphScope& scope : AllGraphs(model)) {
+        PF_ASSIGN_OR_RETURN(const bool fused,
+                            FuseFirst(name, places(*scope.graph), fuse, scope, context));
+        if (!fused) continue;
+        PF_RETURN_IF_ERROR(context.Rewrote(model, name));
+        changed = again = true;
+      }
     }
-  }
-  return changed;
+    return changed;
+  };
+  return MakePass(name, description, run);
 }
 
 absl::Status ReplaceSite(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -16,22 +17,15 @@
 
 namespace pagefuse {
 
+// Where it is worth a look.
+using SitePlaces = std::function<std::vector<Node*>(const Graph&)>;
+// Fuses what the node ends. FailedPrecondition: why it is left, which the pass notes; Internal: the
+// graph is broken; others: it is nothing for this pass.
+using SiteFusion = std::function<absl::Status(Node&, const GraphScope&, PassContext&)>;
+
 // Tries each place of each graph, and all of them again when one has been fused, until none is.
-class SitePass : public Pass {
- public:
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const final;
-
- private:
-  // Where it is worth a look.
-  virtual std::vector<Node*> Places(const Graph& graph) const = 0;
-  // Fuses what `node` ends. FailedPrecondition: why it is left, which the pass notes; Internal: the
-  // graph is broken; others: it is nothing for this pass.
-  virtual absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const = 0;
-
-  // Whether they fused something.
-  absl::StatusOr<bool> TryAt(Node& node, const GraphScope& scope, PassContext& context) const;
-  absl::StatusOr<bool> FuseFirst(const GraphScope& scope, PassContext& context) const;
-};
+std::unique_ptr<Pass> MakeSitePass(std::string_view name, std::string_view description,
+                                   SitePlaces places, SiteFusion fuse);
 
 // A site of attention as it was read, with its log-sum-exps where it has some.
 struct ReadSite {

@@ -58,13 +58,10 @@ std::vector<OutputSpec> ListOutputs(const char* list_name, Value* list, const ch
 // --- ReqIndexToSlot ---
 
 FusionPort TokenIndices(const Value* list) {
-  return {.name = "token_indices",
-          .role = ProbeRole::kEntries,
-          .inner = true,
-          .fits = [list](const Value& value) {
-            return IsIndexMatrix(value) && value.shape() && list->shape() &&
-                   ProvablyEqual(*value.shape(), *list->shape());
-          }};
+  return InnerPort("token_indices", ProbeRole::kEntries, [list](const Value& value) {
+    return IsIndexMatrix(value) && value.shape() && list->shape() &&
+           ProvablyEqual(*value.shape(), *list->shape());
+  });
 }
 
 absl::StatusOr<bool> FuseSlots(FusionSearch& search, const std::vector<OutputSpec>& outputs,
@@ -157,12 +154,9 @@ void ArrangeStep(uint32_t seed, const Step& step, PortIntegers& integers) {
 absl::StatusOr<bool> FuseWindow(FusionSearch& search, const std::vector<OutputSpec>& outputs,
                                 const std::vector<WindowAttributes>& attributes) {
   const Value* list = outputs[0].value;
-  const FusionPort indices = {.name = "topk_indices",
-                              .role = ProbeRole::kIndices,
-                              .inner = true,
-                              .fits = [list](const Value& value) {
-                                return IsIndexMatrix(value) && SameRows(value, *list);
-                              }};
+  const FusionPort indices = InnerPort(
+      "topk_indices", ProbeRole::kIndices,
+      [list](const Value& value) { return IsIndexMatrix(value) && SameRows(value, *list); });
   const std::vector<FusionPort> ports = {indices,
                                          IndexPort("query_start_loc", 1),
                                          IndexPort("seq_lens", 1),
@@ -221,13 +215,9 @@ absl::StatusOr<bool> FuseCombineTopKWindow(FusionSearch& search, Value* output) 
   if (!IsListOfRows(*output) || BackDim(*output, 1) < 1) return false;
   const auto attributes = AttributesFor(BackDim(*output, 1), search.UpstreamOf({output}).nodes);
   if (attributes.empty()) return false;
-  for (Value* counts : CountsOf(search, *output)) {
-    PF_ASSIGN_OR_RETURN(
-        const bool fused,
-        FuseWindow(search, ListOutputs("combined", output, "lens", counts), attributes));
-    if (fused) return true;
-  }
-  return false;
+  return AnyFuses(CountsOf(search, *output), [&](Value* counts) {
+    return FuseWindow(search, ListOutputs("combined", output, "lens", counts), attributes);
+  });
 }
 
 }  // namespace pagefuse

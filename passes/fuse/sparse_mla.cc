@@ -16,6 +16,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/latent_rows.h"
 #include "pagefuse/passes/fuse/site_pass.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/attention_site.h"
 #include "pagefuse/passes/words/replacement.h"
@@ -26,10 +27,6 @@ namespace {
 constexpr const char* kName = "fuse-sparse-mla";
 
 using Kind = IndexAtom::Kind;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 // A list of rows: where they lie, and the entry that says which.
 struct Listed {
@@ -68,7 +65,7 @@ absl::StatusOr<Listed> ListedOf(ElementReader& reader, const OpsetImports& opset
     }
     const AtomPtr count = (condition + IndexForm::Of(list.n) + IndexForm(1)).atom();
     if (!count || count->kind != Kind::kLoad || listed.count) {
-      return Refused(StrCat("the condition ", condition.Key(), " >= 0 is not that of listed rows"));
+      return Refused("the condition ", condition.Key(), " >= 0 is not that of listed rows");
     }
     listed.count = count;
   }
@@ -161,57 +158,48 @@ class ListedPorts {
   Arranger arranger_;
 };
 
-class FuseSparseMlaPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses attention over listed rows of a latent cache, read by element.";
-  }
+// The op's sums leave the sink out, and are +inf in rows that see no key.
+absl::Status CheckSums(const AttentionSite& site, const std::optional<LogSums>& sums) {
+  if (!sums) return absl::OkStatus();
+  if (site.softmax->sink()) return Refused("log-sum-exps that hold a sink are none of the op's");
+  if (!sums->empty || (std::isinf(*sums->empty) && *sums->empty > 0)) return absl::OkStatus();
+  return Refused("log-sum-exps are ", *sums->empty, " in rows that see no key, expected inf");
+}
 
- private:
-  std::vector<Node*> Places(const Graph& graph) const override { return AttentionNodes(graph); }
-
-  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
-    Value* output = node.output(0);
-    ElementReader whole(context.contents);
-    PF_ASSIGN_OR_RETURN(const AttentionSite first, ReadAttention(whole, output));
-    PF_RETURN_IF_ERROR(CheckNoBias(first));
-    // What guards entries that are not visible says nothing of those that are.
-    ElementReader reader(context.contents);
-    reader.Assume(first.visible);
-    PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output));
-    const auto lists = ListsOf(reader, *scope.opsets, site);
-    std::optional<DenseLatentRows> dense;
-    if (absl::IsNotFound(lists.status())) {
-      PF_ASSIGN_OR_RETURN(dense, ReadDenseLatentRows(reader, *scope.opsets, site));
-    } else {
-      PF_RETURN_IF_ERROR(lists.status());
-    }
-    const std::optional<LogSums> sums = LogSumsOfKeys(reader, *scope.graph, site);
-    PF_RETURN_IF_ERROR(CheckSums(site, sums));
-    using Results = absl::StatusOr<std::vector<Value*>>;
-    return ReplaceSite({reader, site, sums}, {kName, scope, context},
-                       [&](Replacement& replacement) -> Results {
-                         GraphBuilder& builder = replacement.builder();
-                         if (dense) return BuildDenseLatent(builder, reader, site, *dense, sums);
-                         ListedPorts ports(builder, reader, site, *lists);
-                         PF_ASSIGN_OR_RETURN(const LatentCall call, ports.Call());
-                         return BuildLatentCall(builder, ports.arranger(), site, call, sums);
-                       });
+absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
+  Value* output = node.output(0);
+  ElementReader whole(context.contents);
+  PF_ASSIGN_OR_RETURN(const AttentionSite first, ReadAttention(whole, output));
+  PF_RETURN_IF_ERROR(CheckNoBias(first));
+  // What guards entries that are not visible says nothing of those that are.
+  ElementReader reader(context.contents);
+  reader.Assume(first.visible);
+  PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output));
+  const auto lists = ListsOf(reader, *scope.opsets, site);
+  std::optional<DenseLatentRows> dense;
+  if (absl::IsNotFound(lists.status())) {
+    PF_ASSIGN_OR_RETURN(dense, ReadDenseLatentRows(reader, *scope.opsets, site));
+  } else {
+    PF_RETURN_IF_ERROR(lists.status());
   }
-
-  // The op's sums leave the sink out, and are +inf in rows that see no key.
-  static absl::Status CheckSums(const AttentionSite& site, const std::optional<LogSums>& sums) {
-    if (!sums) return absl::OkStatus();
-    if (site.softmax->sink()) return Refused("log-sum-exps that hold a sink are none of the op's");
-    if (!sums->empty || (std::isinf(*sums->empty) && *sums->empty > 0)) return absl::OkStatus();
-    return Refused(
-        StrCat("log-sum-exps are ", *sums->empty, " in rows that see no key, expected inf"));
-  }
-};
+  const std::optional<LogSums> sums = LogSumsOfKeys(reader, *scope.graph, site);
+  PF_RETURN_IF_ERROR(CheckSums(site, sums));
+  using Results = absl::StatusOr<std::vector<Value*>>;
+  return ReplaceSite({reader, site, sums}, {kName, scope, context},
+                     [&](Replacement& replacement) -> Results {
+                       GraphBuilder& builder = replacement.builder();
+                       if (dense) return BuildDenseLatent(builder, reader, site, *dense, sums);
+                       ListedPorts ports(builder, reader, site, *lists);
+                       PF_ASSIGN_OR_RETURN(const LatentCall call, ports.Call());
+                       return BuildLatentCall(builder, ports.arranger(), site, call, sums);
+                     });
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseSparseMla() { return std::make_unique<FuseSparseMlaPass>(); }
+std::unique_ptr<Pass> FuseSparseMla() {
+  return MakeSitePass(kName, "Fuses attention over listed rows of a latent cache, read by element.",
+                      AttentionNodes, Fuse);
+}
 
 }  // namespace pagefuse

@@ -70,8 +70,7 @@ std::optional<int64_t> TableWidth(const BoundPorts& ports) {
 void SetTableLimit(const TableForm& form, const BoundPorts& ports, Draft& draft) {
   if (!form.indexed) return;
   const Value& table = *ports.at(ports.contains("cos_sin") ? "cos_sin" : "cos");
-  constexpr int64_t kSymbolRows = 8;  // as many as a symbol stands for
-  draft.limits["positions"] = (*table.shape())[0].constant().value_or(kSymbolRows);
+  draft.limits["positions"] = ComparedSize(table, 0);
 }
 
 std::string TablePrelude(const TableForm& form, int64_t width) {

@@ -10,6 +10,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/site_pass.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/index_tensor.h"
 #include "pagefuse/passes/words/replacement.h"
 
@@ -19,10 +20,6 @@ namespace {
 constexpr const char* kName = "fuse-topk-slots";
 
 using Kind = IndexAtom::Kind;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
 
 struct SlotSite {
   Element output;
@@ -74,7 +71,7 @@ class SlotReader {
     const IndexForm expected =
         IndexForm::Of(site_.table).Times(size) + DivMod(IndexForm::Of(site_.chosen), size).second;
     if (expected.Key() == slot.Key()) return absl::OkStatus();
-    return Refused(StrCat("slots are ", slot.Key(), ", expected ", expected.Key()));
+    return Refused("slots are ", slot.Key(), ", expected ", expected.Key());
   }
 
   // table[request, v / size], or the entry of the flat table at request * width + v / size: a position
@@ -109,7 +106,7 @@ class SlotReader {
                            flag->tensor->dtype() == DataType::kBool && !site_.flag &&
                            !IndexForm::Of(flag).Mentions(site_.rank->key);
       if (!is_flag) {
-        return Refused(StrCat("the condition ", condition.Key(), " >= 0 is none of a slot"));
+        return Refused("the condition ", condition.Key(), " >= 0 is none of a slot");
       }
       site_.flag = flag;
     }
@@ -180,28 +177,21 @@ absl::StatusOr<std::vector<Value*>> Build(Replacement& replacement, const SlotSi
   return results;
 }
 
-class FuseTopKSlotsPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses positions that become slots through a block table, in any arithmetic.";
-  }
-
- private:
-  std::vector<Node*> Places(const Graph& graph) const override { return IntegerChoices(graph); }
-
-  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
-    ElementReader reader(context.contents);
-    std::vector<Value*> old = {node.output(0)};
-    PF_ASSIGN_OR_RETURN(const SlotSite site, SlotReader(reader, old[0]).Read());
-    if (Value* count = CountOf(reader, site, *scope.graph)) old.push_back(count);
-    Replacement replacement(*scope.graph, *old[0], kName);
-    return replacement.Finish(Build(replacement, site, old), old, *scope.opsets, context.contents);
-  }
-};
+absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
+  ElementReader reader(context.contents);
+  std::vector<Value*> old = {node.output(0)};
+  PF_ASSIGN_OR_RETURN(const SlotSite site, SlotReader(reader, old[0]).Read());
+  if (Value* count = CountOf(reader, site, *scope.graph)) old.push_back(count);
+  Replacement replacement(*scope.graph, *old[0], kName);
+  return replacement.Finish(Build(replacement, site, old), old, *scope.opsets, context.contents);
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseTopKSlots() { return std::make_unique<FuseTopKSlotsPass>(); }
+std::unique_ptr<Pass> FuseTopKSlots() {
+  return MakeSitePass(kName,
+                      "Fuses positions that become slots through a block table, in any arithmetic.",
+                      IntegerChoices, Fuse);
+}
 
 }  // namespace pagefuse

@@ -7,6 +7,8 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/readers_text.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/computed_region.h"
 #include "pagefuse/passes/words/packed_codes.h"
@@ -18,15 +20,6 @@ using Kind = IndexAtom::Kind;
 
 // A scale keeps the zero point of its row in so many of its low bits.
 constexpr int64_t kZeroPoints = 16;
-
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
-
-bool Mentions(const Element& element, const AtomPtr& atom) {
-  return std::any_of(element.at.begin(), element.at.end(),
-                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
-}
 
 // (-1)^(number of bits that row and column share)
 bool IsHadamard(const Tensor& tensor) {
@@ -58,7 +51,7 @@ class StoredRows {
 
   absl::StatusOr<ReadRows> Read() {
     if (factors_.others.size() != 2) return absl::NotFoundError("rows have not one scale each");
-    const bool first = Mentions(factors_.others[0], along_);
+    const bool first = factors_.others[0].Mentions(along_);
     const Element& centred = factors_.others[first ? 0 : 1];
     if (!centred.From("Sub")) return absl::NotFoundError("rows have no zero points");
     const auto codes =
@@ -205,11 +198,6 @@ class TransformReader {
     if (!shape || !ProvablyEqual(*shape, square)) return false;
     const std::optional<Tensor> tensor = FixedTensor(value, scope_);
     return tensor && IsHadamard(*tensor);
-  }
-
-  static Node* OnlyReader(const Value& value) {
-    const bool one = value.uses().size() == 1 && !value.is_output();
-    return one ? value.uses()[0].node : nullptr;
   }
 
   // By the size, or times its inverse.

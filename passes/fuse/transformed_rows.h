@@ -2,8 +2,6 @@
 // are stored, queries are transformed before, and the result is transformed back behind.
 #pragma once
 
-#include <optional>
-
 #include "pagefuse/passes/fuse/paged_rows.h"
 
 namespace pagefuse {

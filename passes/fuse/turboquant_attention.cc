@@ -13,6 +13,7 @@
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/fuse/paged_attention_ports.h"
 #include "pagefuse/passes/fuse/site_pass.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/byte_rows.h"
 #include "pagefuse/passes/words/element_function.h"
 #include "pagefuse/passes/words/packed_codes.h"
@@ -24,20 +25,11 @@ namespace {
 constexpr const char* kName = "fuse-turboquant-attention";
 constexpr int64_t kHalfBytes = 2;
 
-absl::Status Refused(std::string_view why) {
-  return absl::FailedPreconditionError({why.data(), why.size()});
-}
-
 // False for known numbers of which one is less than the one before it.
 bool DoNotFall(const Value& value) {
   const Tensor* tensor = ConstantOf(&value);
   const auto numbers = tensor ? Numbers(*tensor) : std::nullopt;
   return !numbers || std::is_sorted(numbers->begin(), numbers->end());
-}
-
-bool Mentions(const Element& element, const AtomPtr& atom) {
-  return std::any_of(element.at.begin(), element.at.end(),
-                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
 }
 
 // A slot, read: elements of the cache at its first byte.
@@ -74,7 +66,7 @@ class SlotReader {
     for (size_t i = 0; i < factors.size(); ++i) {
       const auto product = ProductOf(reader_, factors[i]);
       if (!product) continue;
-      const bool left = Mentions(product->left, site_.n);
+      const bool left = product->left.Mentions(site_.n);
       slot_.rotation = left ? product->right : product->left;
       slot_.rotated = site_.e;
       slot_.e = product->summed;
@@ -85,8 +77,8 @@ class SlotReader {
     }
     const auto product = ProductOf(reader_, site_.query);
     if (!product) return absl::OkStatus();
-    const bool right = Mentions(product->right, site_.e) && product->right.at.size() == 2;
-    const bool left = Mentions(product->left, site_.e) && product->left.at.size() == 2;
+    const bool right = product->right.Mentions(site_.e) && product->right.at.size() == 2;
+    const bool left = product->left.Mentions(site_.e) && product->left.at.size() == 2;
     if (right == left) return absl::OkStatus();
     slot_.rotation = right ? product->right : product->left;
     slot_.rotated = product->summed;
@@ -99,7 +91,7 @@ class SlotReader {
     std::vector<Element> norm;
     std::optional<Element> entry;
     for (const Element& factor : factors) {
-      if (!Mentions(factor, slot_.e)) {
+      if (!factor.Mentions(slot_.e)) {
         norm.push_back(factor);
       } else if (!entry) {
         entry = factor;
@@ -178,7 +170,7 @@ class SlotReader {
   // Where the codes lie, and of how many bits they are.
   absl::Status ReadCodes(const IndexForm& code, const AtomPtr& along, PackedCodes& codes) {
     const auto packed = PackedCodesOf(reader_, code, along);
-    if (!packed) return Refused(StrCat("codes ", code.Key(), " are no 3 or 4 bits of bytes"));
+    if (!packed) return Refused("codes ", code.Key(), " are no 3 or 4 bits of bytes");
     codes = *packed;
     return absl::OkStatus();
   }
@@ -190,14 +182,14 @@ class SlotReader {
   // `first` is the address of what lies `offset` bytes behind the slot's first byte.
   absl::Status CheckAddress(std::string_view what, const Value* cache, const IndexForm& first,
                             int64_t offset) const {
-    if (cache != slot_.codes.value) return Refused(StrCat(what, ": lies in another cache"));
+    if (cache != slot_.codes.value) return Refused(what, ": lies in another cache");
     const IndexForm distance = first - slot_.first;
     if (distance.number() == offset) return absl::OkStatus();
-    return Refused(StrCat(what, ": lies at ", distance.Key(), " of a slot, expected ", offset));
+    return Refused(what, ": lies at ", distance.Key(), " of a slot, expected ", offset);
   }
   absl::Status CheckNumber(std::string_view what, const Element& element, int64_t offset) const {
     const auto here = AddressOf(element);
-    if (!here) return Refused(StrCat(what, ": lies in a cache of unknown shape"));
+    if (!here) return Refused(what, ": lies in a cache of unknown shape");
     return CheckAddress(what, element.value, *here, offset);
   }
 
@@ -210,7 +202,7 @@ class SlotReader {
     for (int side : {0, 1}) {
       const Element product = reader_.Operand(sum, side);
       const Element zero = reader_.Operand(sum, 1 - side);
-      if (!Mentions(product, site_.d) || Mentions(zero, site_.d)) continue;
+      if (!product.Mentions(site_.d) || zero.Mentions(site_.d)) continue;
       return ReadSteps(product, zero);
     }
     return Refused("values are no steps with one zero a row");
@@ -220,7 +212,7 @@ class SlotReader {
     std::vector<Element> scale;
     std::optional<Element> steps;
     for (const Element& factor : FactorsOf(reader_, product).others) {
-      if (Mentions(factor, site_.d)) {
+      if (factor.Mentions(site_.d)) {
         steps = factor;
       } else {
         scale.push_back(factor);
@@ -327,35 +319,26 @@ class SlotFuser {
   const AttentionSite& site_;
 };
 
-class FuseTurboQuantAttentionPass : public SitePass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses attention over codebook keys and stepped values that a graph unpacks.";
-  }
-
- private:
-  std::vector<Node*> Places(const Graph& graph) const override { return AttentionNodes(graph); }
-
-  absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) const override {
-    Value* output = node.output(0);
-    ElementReader whole(context.contents);
-    PF_ASSIGN_OR_RETURN(const AttentionSite first, ReadAttention(whole, output));
-    ElementReader reader(context.contents);
-    PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output, SplitsOf(first)));
-    PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
-    const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
-    PF_RETURN_IF_ERROR(CheckLowSums(sums));
-    return ReplaceSite(
-        {reader, site, sums}, {kName, scope, context},
-        [&](Replacement& replacement) { return SlotFuser(site).Build(replacement, slot, sums); });
-  }
-};
+absl::Status Fuse(Node& node, const GraphScope& scope, PassContext& context) {
+  Value* output = node.output(0);
+  ElementReader whole(context.contents);
+  PF_ASSIGN_OR_RETURN(const AttentionSite first, ReadAttention(whole, output));
+  ElementReader reader(context.contents);
+  PF_ASSIGN_OR_RETURN(const AttentionSite site, ReadAttention(reader, output, SplitsOf(first)));
+  PF_ASSIGN_OR_RETURN(const Slot slot, SlotReader(reader, *scope.opsets, site).Read());
+  const std::optional<LogSums> sums = LogSumsOf(reader, *scope.graph, site);
+  PF_RETURN_IF_ERROR(CheckLowSums(sums));
+  return ReplaceSite({reader, site, sums}, {kName, scope, context}, [&](Replacement& replacement) {
+    return SlotFuser(site).Build(replacement, slot, sums);
+  });
+}
 
 }  // namespace
 
 std::unique_ptr<Pass> FuseTurboQuantAttention() {
-  return std::make_unique<FuseTurboQuantAttentionPass>();
+  return MakeSitePass(kName,
+                      "Fuses attention over codebook keys and stepped values that a graph unpacks.",
+                      AttentionNodes, Fuse);
 }
 
 }  // namespace pagefuse

@@ -6,6 +6,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/passes/fuse/attribute_numbers.h"
 #include "pagefuse/passes/fuse/cache_views.h"
 #include "pagefuse/passes/fuse/fusion_parts.h"
 #include "pagefuse/passes/fuse/fusions.h"
@@ -49,11 +50,9 @@ bool IsTable(const Value& value, const std::vector<int64_t>& dims) {
 
 void AddTablePorts(const TableInputs& tables, int64_t head_size, std::vector<FusionPort>& ports) {
   const auto table = [](std::string name, ProbeRole role, std::vector<int64_t> dims) {
-    return FusionPort{
-        .name = std::move(name),
-        .role = role,
-        .metadata = true,
-        .fits = [dims = std::move(dims)](const Value& value) { return IsTable(value, dims); }};
+    return MetadataPort(std::move(name), role, [dims = std::move(dims)](const Value& value) {
+      return IsTable(value, dims);
+    });
   };
   if (tables.rotation) {
     ports.push_back(table("rotation", ProbeRole::kTable, {head_size, head_size}));
@@ -125,7 +124,7 @@ std::vector<std::string> InsertTexts(const SlotInsert& insert, const SlotForm& s
 }
 
 absl::StatusOr<bool> FuseInsert(FusionSearch& search, const SlotInsert& insert) {
-  for (const SlotForm& slots : SlotForms(insert.block_size)) {
+  return AnyFuses(SlotForms(insert.block_size), [&](const SlotForm& slots) {
     std::vector<FusionPort> ports = {CachePort("kv_cache", insert.output)};
     ports.insert(ports.end(), slots.ports.begin(), slots.ports.end());
     AddTablePorts(insert.tables, insert.head_size, ports);
@@ -140,12 +139,9 @@ absl::StatusOr<bool> FuseInsert(FusionSearch& search, const SlotInsert& insert) 
       SetSlotLimits(bound, UnitsOf(*insert.output, row), insert.block_size, result);
       return result;
     };
-    PF_ASSIGN_OR_RETURN(const bool fused,
-                        search.Fuse("fuse-TurboQuantInsert",
-                                    {{"kv_cache_out", insert.output, "kv_cache"}}, ports, draft));
-    if (fused) return true;
-  }
-  return false;
+    return search.Fuse("fuse-TurboQuantInsert", {{"kv_cache_out", insert.output, "kv_cache"}},
+                       ports, draft);
+  });
 }
 
 // Moves elements of rows, computes none.
@@ -162,7 +158,7 @@ std::vector<int64_t> HeadSizes(const Upstream& upstream, int64_t heads) {
     const int64_t size = BackDim(*value, 1);
     const bool fits =
         IsRowType(value->dtype()) && Rank(*value) >= 3 && size > 0 && BackDim(*value, 2) == heads;
-    if (fits && std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+    if (fits) AddOnce(size, sizes);
   };
   for (const Value* leaf : upstream.leaves) add(leaf);
   for (const Node* node : upstream.nodes) {

@@ -7,6 +7,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -14,8 +15,7 @@ namespace {
 using Kind = IndexAtom::Kind;
 
 absl::Status NotVisible(const IndexForm& condition, std::string_view why) {
-  return absl::FailedPreconditionError(
-      StrCat("the mask's condition ", condition.Key(), " >= 0 ", why));
+  return Refused("the mask's condition ", condition.Key(), " >= 0 ", why);
 }
 
 // The first tokens of sequences behind `owner`, which counts how many of them a token has passed:
@@ -26,8 +26,7 @@ struct FirstTokens {
 };
 absl::StatusOr<FirstTokens> FirstTokensOf(const IndexForm& owner) {
   const auto refuse = [&](std::string_view why) {
-    return absl::FailedPreconditionError(
-        StrCat("a token's sequence ", owner.Key(), " is no count of first tokens: ", why));
+    return Refused("a token's sequence ", owner.Key(), " is no count of first tokens: ", why);
   };
   const AtomPtr count = owner.terms().begin()->second.first;
   if (count->args.size() != 2) return refuse("it counts by more than one condition");
@@ -80,8 +79,7 @@ class VisibleReader {
       PF_RETURN_IF_ERROR(ReadWindow(lower.form, lower.condition));
     }
     if (ahead_ && (keys_.causal_flags || keys_.window != *ahead_ + 1)) {
-      return absl::FailedPreconditionError(
-          StrCat("rows see ", *ahead_, " keys ahead, and a window of ", keys_.window));
+      return Refused("rows see ", *ahead_, " keys ahead, and a window of ", keys_.window);
     }
     for (const auto& [chunk, condition] : chunks_) {
       PF_RETURN_IF_ERROR(ReadChunk(chunk, condition));
@@ -93,7 +91,7 @@ class VisibleReader {
   absl::Status ReadFirstTokens() {
     PF_ASSIGN_OR_RETURN(const FirstTokens first, FirstTokensOf(axes_.owner));
     if (axes_.sequence.size() != 1 || axes_.sequence[0]->key != first.token->key) {
-      return absl::FailedPreconditionError("a token's sequence depends on more than the token");
+      return Refused("a token's sequence depends on more than the token");
     }
     keys_.first_tokens = first.tensor;
     keys_.token = first.token;
@@ -120,8 +118,7 @@ class VisibleReader {
 
   // upper - n >= 0, or n - lower >= 0; what always holds is dropped.
   absl::Status Sort(const IndexForm& condition) {
-    const Dim least = condition.Lower();
-    if (least.known() && ProvablyNotNegative(least)) return absl::OkStatus();
+    if (ProvablyNotNegative(condition.Lower())) return absl::OkStatus();
     if (const auto both = Halves(condition)) {
       PF_RETURN_IF_ERROR(Sort(both->first));
       return Sort(both->second);
@@ -208,10 +205,10 @@ class VisibleReader {
       if (hides) return NotVisible(upper.condition, "hides keys of ranges");
     }
     if (keys_.causal_flags) {
-      return absl::FailedPreconditionError("ranges beside a choice of causality");
+      return Refused("ranges beside a choice of causality");
     }
     if (clamps_ && narrows_) {
-      return absl::FailedPreconditionError("one window outside of ranges, another within them too");
+      return Refused("one window outside of ranges, another within them too");
     }
     const AtomPtr entry = EntryOf(conditions);
     const auto& shape = entry ? entry->tensor->shape() : std::nullopt;

@@ -12,9 +12,11 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/latent_attention.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -25,7 +27,7 @@ constexpr std::string_view kName = "absorb-mla";
 
 absl::StatusOr<LatentAttention> FindSite(const Node& attention) {
   if (attention.input(Attention::kPastKey) || attention.num_outputs() != 1) {
-    return absl::FailedPreconditionError("attention has a past, or further outputs");
+    return Refused("attention has a past, or further outputs");
   }
   return FindLatentAttention(attention);
 }
@@ -47,39 +49,34 @@ absl::StatusOr<Value*> Absorbed(Graph& graph, Node* attention, const LatentAtten
   return builder.Add("MatMul", {absorbed->output(0), w_uv});
 }
 
-class AbsorbMlaPass : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Moves the expansion of latent keys and values out of attention (option "
-           "absorb_mla=on).";
-  }
-  std::vector<PassOption> options() const override { return {AbsorbMlaOption()}; }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const bool on = context.Option("absorb_mla", "off") == "on";
-    Graph& graph = *model.graph;
-    bool changed = false;
-    for (Node* node : NodesOf(graph)) {
-      if (!node->Is("Attention")) continue;
-      const absl::StatusOr<LatentAttention> site =
-          on ? FindSite(*node) : absl::FailedPreconditionError("option absorb_mla is not on");
-      if (!site.ok()) {
-        context.AddMiss(kName, NodeLabel(*node), std::string(site.status().message()));
-        continue;
-      }
-      changed = true;
-      PF_ASSIGN_OR_RETURN(Value * y, Absorbed(graph, node, *site));
-      graph.ReplaceAllUses(node->output(0), y);
-      graph.EraseIfDead(node);
-      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  const bool on = context.Option("absorb_mla", "off") == "on";
+  Graph& graph = *model.graph;
+  bool changed = false;
+  for (Node* node : NodesOf(graph)) {
+    if (!node->Is("Attention")) continue;
+    const absl::StatusOr<LatentAttention> site =
+        on ? FindSite(*node) : Refused("option absorb_mla is not on");
+    if (!site.ok()) {
+      context.AddMiss(kName, NodeLabel(*node), std::string(site.status().message()));
+      continue;
     }
-    return changed;
+    changed = true;
+    PF_ASSIGN_OR_RETURN(Value * y, Absorbed(graph, node, *site));
+    graph.ReplaceAllUses(node->output(0), y);
+    graph.EraseIfDead(node);
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
   }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> AbsorbMla() { return std::make_unique<AbsorbMlaPass>(); }
+std::unique_ptr<Pass> AbsorbMla() {
+  return MakePass(kName,
+                  "Moves the expansion of latent keys and values out of attention (option "
+                  "absorb_mla=on).",
+                  Run, {AbsorbMlaOption()});
+}
 
 }  // namespace pagefuse

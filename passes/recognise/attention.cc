@@ -27,6 +27,7 @@
 #include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/recognise/mask_constants.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/rule.h"
 #include "pagefuse/passes/words/index_form.h"
 
@@ -86,15 +87,20 @@ std::vector<Part> Softmaxes() {
            "zero = Constant <value_float: float = 0.0> ()  p = Where (broken, zero, soft)"}};
 }
 
+// A number that the pattern bound.
+std::optional<float> BoundNumber(const Match& match, std::string_view name) {
+  const auto it = match.attributes.find(name);
+  const float* number =
+      it == match.attributes.end() ? nullptr : std::get_if<float>(&it->second.value);
+  return number ? std::optional<float>(*number) : std::nullopt;
+}
+
 // The Attention op scales q k^T by `scale`; whatever was not scaled in the spelling counts as 1.
 absl::Status DeriveScale(Match& match) {
-  auto number = [&](std::string_view name, float otherwise) {
-    auto it = match.attributes.find(name);
-    const float* value =
-        it == match.attributes.end() ? nullptr : std::get_if<float>(&it->second.value);
-    return value ? *value : otherwise;
+  const auto number = [&](std::string_view name) {
+    return BoundNumber(match, name).value_or(1.0f);
   };
-  const float scale = number("factor", 1) * number("second", 1) / number("divisor", 1);
+  const float scale = number("factor") * number("second") / number("divisor");
   match.attributes["scale"] = {.value = scale, .doc_string = {}, .unknown_fields = {}};
   if (!match.attributes.contains("softcap")) {
     match.attributes["softcap"] = {.value = 0.0f, .doc_string = {}, .unknown_fields = {}};
@@ -107,7 +113,7 @@ Condition HasHeads() {
             for (std::string_view name : {"q", "k", "v"}) {
               const Value* value = match.value(name);
               if (!value->shape() || value->shape()->rank() != 4) {
-                return absl::FailedPreconditionError(StrCat("\"", name, "\" is not [B, H, S, D]"));
+                return Refused("\"", name, "\" is not [B, H, S, D]");
               }
             }
             return absl::OkStatus();
@@ -136,7 +142,7 @@ Condition MaskFitsScores() {
   return {"mask repeats to [B, H, S, L]", [](const Match& match) -> absl::Status {
             const Value* mask = match.value("mask");
             if (!mask->shape() || mask->shape()->rank() > 4) {
-              return absl::FailedPreconditionError("\"mask\" has an unfit rank");
+              return Refused("\"mask\" has an unfit rank");
             }
             const int rank = mask->shape()->rank();
             for (int axis = std::max(0, 4 - rank); axis <= kLength; ++axis) {
@@ -160,18 +166,11 @@ Value* Guarded(GraphBuilder& builder, const Match& match, Value* y) {
   return builder.Add("Where", {builder.Add("IsNaN", {y}), zero, y});
 }
 
-// What is chosen for hidden keys; nullopt without a choice.
-std::optional<float> LowOf(const Match& match) {
-  const auto it = match.attributes.find("low");
-  const float* low = it == match.attributes.end() ? nullptr : std::get_if<float>(&it->second.value);
-  return low ? std::optional<float>(*low) : std::nullopt;
-}
-
 // The mask as Attention takes it. A query that sees no key takes the mean of all of them where the
 // number for hidden keys is finite: so it is added then, which leaves it as it is.
 Value* MaskOf(GraphBuilder& builder, const Match& match, Masking masking) {
   Value* mask = OverAllKeys(builder, match);
-  const auto low = LowOf(match);
+  const auto low = BoundNumber(match, "low");
   if (low && std::isfinite(*low)) {
     Value* visible = builder.Float(0);
     Value* hidden = builder.Float(*low);
@@ -212,14 +211,13 @@ bool ShowsEveryQueryAKey(const Match& match, Masking masking) {
 // What is chosen for hidden keys has no part in the softmax. Where all scores are hidden it has: a
 // number that is not the lowest says less of them than the differences between scores.
 absl::Status Hides(const Match& match, Masking masking) {
-  const auto low = LowOf(match);
+  const auto low = BoundNumber(match, "low");
   if (!low || *low <= -1e30f) return absl::OkStatus();
   if (!HidesKey(*low)) {
-    return absl::FailedPreconditionError(StrCat("a score of ", *low, " hides no key"));
+    return Refused("a score of ", *low, " hides no key");
   }
   if (ShowsEveryQueryAKey(match, masking)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      StrCat("a score of ", *low, " hides no key from a query that may see none"));
+  return Refused("a score of ", *low, " hides no key from a query that may see none");
 }
 
 Rule AttentionRule(const std::string& name, Masking masking) {

@@ -17,12 +17,16 @@
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/stacked_caches.h"
 
 namespace pagefuse {
 namespace {
+
+constexpr std::string_view kName = "attention-inputs";
 
 using ports::Attention;
 
@@ -86,10 +90,6 @@ Value* SharedHeads(Value* expanded) {
   return source->shape() && ProvablyEqual(*source->shape(), heads) ? source : nullptr;
 }
 
-absl::Status Unfit(const Value& value, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat("\"", value.name(), "\" ", why));
-}
-
 // Concat(past, new) along the sequence axis of [B, K, T, D], read as keys or values alone; or what
 // another Attention, which has taken it, gives as its present.
 struct Joined {
@@ -111,18 +111,18 @@ absl::StatusOr<Joined> JoinedCache(const Value& all, int port) {
   if (const auto present = PresentOf(all); present && present->past) return *present;
   Node* concat = all.producer();
   if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) {
-    return Unfit(all, "is not a past and new rows, joined");
+    return Refused(all, " is not a past and new rows, joined");
   }
   const int64_t axis = IntOr(*concat, "axis", 0);
-  if (axis != 2 && axis != -2) return Unfit(all, "is not joined along axis 2");
+  if (axis != 2 && axis != -2) return Refused(all, " is not joined along axis 2");
   Value* past = concat->input(0);
   if (PastInputOf(past) == nullptr) {
-    return Unfit(*past, "is no input [B, H, P, D], and no part of one [2, B, H, P, D]");
+    return Refused(*past, " is no input [B, H, P, D], and no part of one [2, B, H, P, D]");
   }
   for (const Use& use : all.uses()) {
     const bool attends = use.node->Is("Attention") && use.index == port;
     if (!attends && StackedOutputOf(use) == nullptr) {
-      return Unfit(all, StrCat("is read by ", use.node->Description(), " too"));
+      return Refused(all, " is read by ", *use.node, " too");
     }
   }
   return Joined{concat, past, concat->input(1)};
@@ -139,18 +139,17 @@ absl::Status CheckCountsNoPositions(const Node& attention) {
     const int64_t none = std::string_view(name) == "is_causal" ? 0 : -1;
     const int64_t value = IntOr(attention, name, none);
     if (value == none) continue;
-    return absl::FailedPreconditionError(StrCat(attention.Description(), ": expected ", name, " = ",
-                                                none, " over joined keys, got ", value));
+    return Refused(attention, ": expected ", name, " = ", none, " over joined keys, got ", value);
   }
   if (!attention.input(Attention::kKeyLengths)) return absl::OkStatus();
-  return Unfit(*attention.input(Attention::kKeyLengths), "gives lengths of the joined keys");
+  return Refused(*attention.input(Attention::kKeyLengths), " gives lengths of the joined keys");
 }
 
 absl::StatusOr<Cache> FindCache(const Node& attention) {
   if (attention.input(Attention::kPastKey))
-    return Unfit(*attention.input(Attention::kPastKey), "is a past already");
+    return Refused(*attention.input(Attention::kPastKey), " is a past already");
   if (attention.num_outputs() > 1) {
-    return absl::FailedPreconditionError(StrCat(attention.Description(), " has further outputs"));
+    return Refused(attention, " has further outputs");
   }
   Cache cache;
   PF_ASSIGN_OR_RETURN(cache.key, JoinedCache(*attention.input(Attention::kKey), Attention::kKey));
@@ -158,108 +157,101 @@ absl::StatusOr<Cache> FindCache(const Node& attention) {
                       JoinedCache(*attention.input(Attention::kValue), Attention::kValue));
   // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
   if ((cache.key.concat == nullptr) != (cache.value.concat == nullptr)) {
-    return Unfit(*attention.input(Attention::kKey), "is shared, or its values are, but not both");
+    return Refused(*attention.input(Attention::kKey),
+                   " is shared, or its values are, but not both");
   }
   if (cache.key.concat && cache.key.concat == cache.value.concat) {
-    return Unfit(*attention.input(Attention::kKey), "is keys and values");
+    return Refused(*attention.input(Attention::kKey), " is keys and values");
   }
   PF_RETURN_IF_ERROR(CheckCountsNoPositions(attention));
   PF_RETURN_IF_ERROR(CheckSameLength({cache.value.past, 2}, {cache.key.past, 2}));
   return cache;
 }
 
-class AttentionInputs : public Pass {
- public:
-  std::string_view name() const override { return "attention-inputs"; }
-  std::string_view description() const override {
-    return "Lets Attention share heads and join past and new keys itself.";
-  }
+// Replaces an input and lets go of what only fed the old one.
+void Rewire(Graph& graph, Node* node, int index, Value* value) {
+  Node* before = node->input(index)->producer();
+  node->SetInput(index, value);
+  if (before) graph.EraseIfDead(before);
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    Graph& graph = *model.graph;
-    bool changed = false;
-    std::vector<Node*> attentions;
-    for (const auto& node : graph.nodes()) {
-      if (node->Is("Attention")) attentions.push_back(node.get());
+bool ShareHeads(Graph& graph, Node* node) {
+  // A past and presents have as many heads as the keys.
+  if (node->input(Attention::kPastKey) || node->num_outputs() > 1) return false;
+  Value* key = SharedHeads(node->input(Attention::kKey));
+  Value* value = SharedHeads(node->input(Attention::kValue));
+  if (!key || !value || !ProvablyEqual((*key->shape())[1], (*value->shape())[1])) return false;
+  Rewire(graph, node, 1, key);
+  Rewire(graph, node, 2, value);
+  return true;
+}
+
+// What makes one output of keys and values may stand before the node that joins them now.
+void MoveStackingToEnd(Graph& graph, const Value& all) {
+  for (const Use& use : all.uses()) {
+    const Value* stack = StackedOutputOf(use);
+    if (stack == nullptr) continue;
+    graph.MoveBefore(use.node, nullptr);
+    graph.MoveBefore(stack->producer(), nullptr);
+  }
+}
+
+void TakeCache(Graph& graph, Node* node, const Cache& cache) {
+  const auto& [key, value] = cache;
+  // A node's outputs are fixed, so a new node takes the old one's place.
+  GraphBuilder builder(graph, node, node->output(0)->name());
+  Node* cached = builder.AddNode("", "Attention",
+                                 {node->input(Attention::kQuery), key.fresh, value.fresh,
+                                  node->input(Attention::kMask), key.past, value.past},
+                                 key.concat ? 3 : 1);
+  cached->name = node->name;
+  cached->metadata = node->metadata;
+  for (const auto& [attribute, content] : node->attributes())
+    cached->SetAttribute(attribute, content);
+  Value* present_key = node->input(Attention::kKey);
+  Value* present_value = node->input(Attention::kValue);
+  if (key.concat) MoveStackingToEnd(graph, *present_key);
+  if (value.concat) MoveStackingToEnd(graph, *present_value);
+  graph.ReplaceAllUses(node->output(0), cached->output(0));
+  graph.EraseNode(node);
+  if (!key.concat) return;
+  graph.ReplaceAllUses(present_key, cached->output(Attention::kPresentKey));
+  graph.ReplaceAllUses(present_value, cached->output(Attention::kPresentValue));
+  graph.EraseIfDead(key.concat);
+  graph.EraseIfDead(value.concat);
+}
+
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  Graph& graph = *model.graph;
+  bool changed = false;
+  std::vector<Node*> attentions;
+  for (const auto& node : graph.nodes()) {
+    if (node->Is("Attention")) attentions.push_back(node.get());
+  }
+  // First all, since several may share what they repeat.
+  absl::flat_hash_set<const Node*> sharing;
+  for (Node* node : attentions) {
+    if (ShareHeads(graph, node)) sharing.insert(node);
+  }
+  for (Node* node : attentions) {
+    const bool shared = sharing.contains(node);
+    const absl::StatusOr<Cache> cache = FindCache(*node);
+    if (cache.ok()) {
+      TakeCache(graph, node, *cache);
+    } else {
+      context.AddMiss(kName, node->output(0)->name(), StdView(cache.status().message()));
     }
-    // First all, since several may share what they repeat.
-    absl::flat_hash_set<const Node*> sharing;
-    for (Node* node : attentions) {
-      if (ShareHeads(graph, node)) sharing.insert(node);
-    }
-    for (Node* node : attentions) {
-      const bool shared = sharing.contains(node);
-      const absl::StatusOr<Cache> cache = FindCache(*node);
-      if (cache.ok()) {
-        TakeCache(graph, node, *cache);
-      } else {
-        context.AddMiss(name(), node->output(0)->name(), StdView(cache.status().message()));
-      }
-      if (!shared && !cache.ok()) continue;
-      changed = true;
-      ++context.counts[std::string(name())];
-      if (context.after_rewrite) PF_RETURN_IF_ERROR(context.after_rewrite(model, name()));
-    }
-    return changed;
+    if (!shared && !cache.ok()) continue;
+    changed = true;
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
   }
-
- private:
-  // Replaces an input and lets go of what only fed the old one.
-  static void Rewire(Graph& graph, Node* node, int index, Value* value) {
-    Node* before = node->input(index)->producer();
-    node->SetInput(index, value);
-    if (before) graph.EraseIfDead(before);
-  }
-
-  static bool ShareHeads(Graph& graph, Node* node) {
-    // A past and presents have as many heads as the keys.
-    if (node->input(Attention::kPastKey) || node->num_outputs() > 1) return false;
-    Value* key = SharedHeads(node->input(Attention::kKey));
-    Value* value = SharedHeads(node->input(Attention::kValue));
-    if (!key || !value || !ProvablyEqual((*key->shape())[1], (*value->shape())[1])) return false;
-    Rewire(graph, node, 1, key);
-    Rewire(graph, node, 2, value);
-    return true;
-  }
-
-  // What makes one output of keys and values may stand before the node that joins them now.
-  static void MoveStackingToEnd(Graph& graph, const Value& all) {
-    for (const Use& use : all.uses()) {
-      const Value* stack = StackedOutputOf(use);
-      if (stack == nullptr) continue;
-      graph.MoveBefore(use.node, nullptr);
-      graph.MoveBefore(stack->producer(), nullptr);
-    }
-  }
-
-  static void TakeCache(Graph& graph, Node* node, const Cache& cache) {
-    const auto& [key, value] = cache;
-    // A node's outputs are fixed, so a new node takes the old one's place.
-    GraphBuilder builder(graph, node, node->output(0)->name());
-    Node* cached = builder.AddNode("", "Attention",
-                                   {node->input(Attention::kQuery), key.fresh, value.fresh,
-                                    node->input(Attention::kMask), key.past, value.past},
-                                   key.concat ? 3 : 1);
-    cached->name = node->name;
-    cached->metadata = node->metadata;
-    for (const auto& [attribute, content] : node->attributes())
-      cached->SetAttribute(attribute, content);
-    Value* present_key = node->input(Attention::kKey);
-    Value* present_value = node->input(Attention::kValue);
-    if (key.concat) MoveStackingToEnd(graph, *present_key);
-    if (value.concat) MoveStackingToEnd(graph, *present_value);
-    graph.ReplaceAllUses(node->output(0), cached->output(0));
-    graph.EraseNode(node);
-    if (!key.concat) return;
-    graph.ReplaceAllUses(present_key, cached->output(Attention::kPresentKey));
-    graph.ReplaceAllUses(present_value, cached->output(Attention::kPresentValue));
-    graph.EraseIfDead(key.concat);
-    graph.EraseIfDead(value.concat);
-  }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseAttentionInputs() { return std::make_unique<AttentionInputs>(); }
+std::unique_ptr<Pass> RecogniseAttentionInputs() {
+  return MakePass(kName, "Lets Attention share heads and join past and new keys itself.", Run);
+}
 
 }  // namespace pagefuse

@@ -17,12 +17,15 @@
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
 namespace {
+
+constexpr std::string_view kName = "attention-mask";
 
 using ports::Attention;
 
@@ -141,72 +144,62 @@ class PaddingBuilder {
   GraphBuilder builder_;
 };
 
-class AttentionMask : public Pass {
- public:
-  std::string_view name() const override { return "attention-mask"; }
-  std::string_view description() const override {
-    return "Turns understood masks of Attention into is_causal and left_window_size.";
+absl::Status Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  PF_ASSIGN_OR_RETURN(const MaskForm form, AnalyseMask(node->input(Attention::kMask), contents));
+  if (form.padding_is_counted) {
+    return Unfit(StrCat("shows as many keys as \"", form.padding->name(), "\" has ones"));
   }
+  PF_ASSIGN_OR_RETURN(const Lengths lengths, LengthsOf(*node));
+  PF_RETURN_IF_ERROR(CheckLimits(form, lengths));
+  PF_ASSIGN_OR_RETURN(const int64_t window, WindowOf(form));
+  const bool hides_nothing = !form.upper && !form.lower && !form.padding;
+  if (hides_nothing && !Reaches(node->input(Attention::kMask), 0, lengths.keys, contents)) {
+    return Unfit(StrCat("expected ", lengths.keys.ToString(), " keys, got ",
+                        node->input(Attention::kMask)->shape()->back(0).ToString()));
+  }
+  Value* rest = nullptr;
+  if (form.padding) {
+    PF_RETURN_IF_ERROR(CheckIndices(form, lengths));
+    PF_ASSIGN_OR_RETURN(const bool repeats,
+                        RepeatsKeys(node->input(Attention::kMask), form, lengths, contents));
+    rest = PaddingBuilder(graph, node, form, lengths).Build(repeats);
+  }
+  node->SetInput(Attention::kMask, rest);
+  if (form.upper) node->SetAttribute("is_causal", MakeAttribute(int64_t{1}));
+  if (window > 0) {
+    const int64_t left = IntOr(*node, "left_window_size", -1);
+    node->SetAttribute("left_window_size",
+                       MakeAttribute(left < 0 ? window - 1 : std::min(left, window - 1)));
+  }
+  return absl::OkStatus();
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const SymbolicContents& contents = context.contents;
-    bool changed = false;
-    for (const auto& node : model.graph->nodes()) {
-      if (!node->Is("Attention") || !node->input(Attention::kMask) ||
-          PaddingInputOf(node->input(Attention::kMask)))
-        continue;
-      absl::Status done = Rewrite(*model.graph, node.get(), contents);
-      if (done.ok()) {
-        changed = true;
-        ++context.counts[std::string(name())];
-        if (context.after_rewrite) PF_RETURN_IF_ERROR(context.after_rewrite(model, name()));
-      } else if (context.explain) {
-        context.misses.push_back({.rule = std::string(name()),
-                                  .at = node->output(0)->name(),
-                                  .condition = std::string(StdView(done.message())),
-                                  .matched_nodes = 1});
-      }
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  const SymbolicContents& contents = context.contents;
+  bool changed = false;
+  for (const auto& node : model.graph->nodes()) {
+    if (!node->Is("Attention") || !node->input(Attention::kMask) ||
+        PaddingInputOf(node->input(Attention::kMask)))
+      continue;
+    absl::Status done = Rewrite(*model.graph, node.get(), contents);
+    if (done.ok()) {
+      changed = true;
+      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    } else if (context.explain) {
+      context.misses.push_back({.rule = std::string(kName),
+                                .at = node->output(0)->name(),
+                                .condition = std::string(StdView(done.message())),
+                                .matched_nodes = 1});
     }
-    return changed;
   }
-
- private:
-  static absl::Status Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-    PF_ASSIGN_OR_RETURN(const MaskForm form, AnalyseMask(node->input(Attention::kMask), contents));
-    if (form.padding_is_counted) {
-      return Unfit(StrCat("shows as many keys as \"", form.padding->name(), "\" has ones"));
-    }
-    PF_ASSIGN_OR_RETURN(const Lengths lengths, LengthsOf(*node));
-    PF_RETURN_IF_ERROR(CheckLimits(form, lengths));
-    PF_ASSIGN_OR_RETURN(const int64_t window, WindowOf(form));
-    const bool hides_nothing = !form.upper && !form.lower && !form.padding;
-    if (hides_nothing && !Reaches(node->input(Attention::kMask), 0, lengths.keys, contents)) {
-      return Unfit(StrCat("expected ", lengths.keys.ToString(), " keys, got ",
-                          node->input(Attention::kMask)->shape()->back(0).ToString()));
-    }
-    Value* rest = nullptr;
-    if (form.padding) {
-      PF_RETURN_IF_ERROR(CheckIndices(form, lengths));
-      PF_ASSIGN_OR_RETURN(const bool repeats,
-                          RepeatsKeys(node->input(Attention::kMask), form, lengths, contents));
-      rest = PaddingBuilder(graph, node, form, lengths).Build(repeats);
-    }
-    node->SetInput(Attention::kMask, rest);
-    if (form.upper) SetInt(node, "is_causal", 1);
-    if (window > 0) {
-      const int64_t left = IntOr(*node, "left_window_size", -1);
-      SetInt(node, "left_window_size", left < 0 ? window - 1 : std::min(left, window - 1));
-    }
-    return absl::OkStatus();
-  }
-
-  static void SetInt(Node* node, std::string_view name, int64_t value) {
-    node->SetAttribute(name, {.value = value, .doc_string = {}, .unknown_fields = {}});
-  }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseAttentionMask() { return std::make_unique<AttentionMask>(); }
+std::unique_ptr<Pass> RecogniseAttentionMask() {
+  return MakePass(kName, "Turns understood masks of Attention into is_causal and left_window_size.",
+                  Run);
+}
 
 }  // namespace pagefuse

@@ -12,12 +12,11 @@
 // The first two hold where both are masks (mask_analysis.h): what they add is 0, or hides a key
 // whatever is added to it. The third holds for a mask of 0 and 1.
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/joined_products.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
@@ -153,26 +152,19 @@ bool SplitHeads(Graph& graph, Node* node) {
   return true;
 }
 
-class AttentionSpellings : public NodePass {
- public:
-  AttentionSpellings()
-      : NodePass(
-            "attention-spellings",
-            "Joins masks that are applied one by one and products over parts of rows; splits rows of "
-            "heads before Attention.") {}
-
- private:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const SymbolicContents& contents) const override {
-    return ChooseByMask(graph, node) || JoinMasks(graph, node, contents) ||
-           JoinProducts(graph, node, contents) || SplitHeads(graph, node);
-  }
-};
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  return ChooseByMask(graph, node) || JoinMasks(graph, node, contents) ||
+         JoinProducts(graph, node, contents) || SplitHeads(graph, node);
+}
 
 }  // namespace
 
 std::unique_ptr<Pass> RecogniseAttentionSpellings() {
-  return std::make_unique<AttentionSpellings>();
+  return MakeNodePass(
+      "attention-spellings",
+      "Joins masks that are applied one by one and products over parts of rows; splits rows of "
+      "heads before Attention.",
+      Rewrite);
 }
 
 }  // namespace pagefuse

@@ -9,7 +9,7 @@
 
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/words/element.h"
 
@@ -37,31 +37,26 @@ std::optional<int64_t> Repeats(Value* index, const SymbolicContents& contents) {
   return repeat && *repeat > 1 ? repeat : std::nullopt;
 }
 
-class CopiedRowsPass : public NodePass {
- public:
-  CopiedRowsPass()
-      : NodePass("copied-rows", "Repeats rows along an axis that were gathered several times.") {}
-
- private:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const SymbolicContents& contents) const override {
-    if (!GathersRows(*node)) return false;
-    const std::optional<int64_t> repeat = Repeats(node->input(1), contents);
-    const Shape& rows = *node->input(0)->shape();
-    if (!repeat || !ProvablyEqual(rows[0] * Dim(*repeat), (*node->input(1)->shape())[0]))
-      return false;
-    GraphBuilder builder(graph, node, node->output(0)->name());
-    Value* once = builder.Add("Unsqueeze", {node->input(0), builder.Ints({1})});
-    Value* each = builder.Add("Expand", {once, builder.Ints({1, *repeat, 1})});
-    Value* copies = builder.Add("Reshape", {each, builder.Ints({-1, *rows[1].constant()})});
-    if (!ReplaceValue(graph, node->output(0), copies)) return false;
-    graph.EraseIfDead(node);
-    return true;
-  }
-};
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  if (!GathersRows(*node)) return false;
+  const std::optional<int64_t> repeat = Repeats(node->input(1), contents);
+  const Shape& rows = *node->input(0)->shape();
+  if (!repeat || !ProvablyEqual(rows[0] * Dim(*repeat), (*node->input(1)->shape())[0]))
+    return false;
+  GraphBuilder builder(graph, node, node->output(0)->name());
+  Value* once = builder.Add("Unsqueeze", {node->input(0), builder.Ints({1})});
+  Value* each = builder.Add("Expand", {once, builder.Ints({1, *repeat, 1})});
+  Value* copies = builder.Add("Reshape", {each, builder.Ints({-1, *rows[1].constant()})});
+  if (!ReplaceValue(graph, node->output(0), copies)) return false;
+  graph.EraseIfDead(node);
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseCopiedRows() { return std::make_unique<CopiedRowsPass>(); }
+std::unique_ptr<Pass> RecogniseCopiedRows() {
+  return MakeNodePass("copied-rows", "Repeats rows along an axis that were gathered several times.",
+                      Rewrite);
+}
 
 }  // namespace pagefuse

@@ -12,7 +12,9 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/index_expression.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
@@ -119,70 +121,62 @@ std::optional<std::vector<int64_t>> SharedPermutation(const Filled& filled) {
   return shared;
 }
 
-class FilledConcat : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Recognises tensors filled by two scatters as their Concat.";
-  }
+// The Transpose that alone reads the value, or null.
+Node* OnlyTranspose(const Value* value) {
+  Node* reader = OnlyReader(*value);
+  if (!reader || !reader->Is("Transpose") || reader->graph() != value->graph()) return nullptr;
+  const auto perm = reader->IntsAttribute("perm", {});
+  return perm.ok() && !perm->empty() ? reader : nullptr;
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    Graph& graph = *model.graph;
-    bool changed = false;
-    // A rewrite may erase the Transpose behind its scatter, but no scatter behind it.
-    std::vector<Node*> scatters = NodesOf(graph);
-    std::erase_if(scatters, [](const Node* node) { return !node->Is("ScatterND"); });
-    for (Node* node : scatters) {
-      std::string why;
-      const std::optional<Filled> filled = FindFilled(*node, context.contents, why);
-      if (!why.empty()) context.AddMiss(kName, NodeLabel(*node), why, 2);
-      if (!filled) continue;
-      changed = true;
-      Replace(graph, node, *filled);
-      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-    }
-    return changed;
+void Replace(Graph& graph, Node* node, const Filled& filled) {
+  GraphBuilder builder(graph, node, node->output(0)->name());
+  std::optional<std::vector<int64_t>> perm = SharedPermutation(filled);
+  if (!perm) {
+    Value* joined = builder.Add("Concat", {filled.first, filled.second}, "axis", filled.axis);
+    graph.ReplaceAllUses(node->output(0), joined);
+    graph.EraseIfDead(node);
+    return;
   }
+  Value* joined = builder.Add(
+      "Concat", {filled.first->producer()->input(0), filled.second->producer()->input(0)}, "axis",
+      (*perm)[static_cast<size_t>(filled.axis)]);
+  Node* last = node;
+  if (Node* reader = OnlyTranspose(node->output(0))) {
+    // Both permutations at once, in which form a key is known.
+    std::vector<int64_t> outer = *reader->IntsAttribute("perm", {});
+    for (int64_t& axis : outer) axis = (*perm)[axis];
+    perm = outer;
+    last = reader;
+  }
+  const bool in_place = std::is_sorted(perm->begin(), perm->end());
+  Value* whole = in_place ? joined : builder.Add("Transpose", {joined}, "perm", *perm);
+  graph.ReplaceAllUses(last->output(0), whole);
+  graph.EraseIfDead(last);
+}
 
- private:
-  static void Replace(Graph& graph, Node* node, const Filled& filled) {
-    GraphBuilder builder(graph, node, node->output(0)->name());
-    std::optional<std::vector<int64_t>> perm = SharedPermutation(filled);
-    if (!perm) {
-      Value* joined = builder.Add("Concat", {filled.first, filled.second}, "axis", filled.axis);
-      graph.ReplaceAllUses(node->output(0), joined);
-      graph.EraseIfDead(node);
-      return;
-    }
-    Value* joined = builder.Add(
-        "Concat", {filled.first->producer()->input(0), filled.second->producer()->input(0)}, "axis",
-        (*perm)[static_cast<size_t>(filled.axis)]);
-    Node* last = node;
-    if (Node* reader = OnlyTranspose(node->output(0))) {
-      // Both permutations at once, in which form a key is known.
-      std::vector<int64_t> outer = *reader->IntsAttribute("perm", {});
-      for (int64_t& axis : outer) axis = (*perm)[axis];
-      perm = outer;
-      last = reader;
-    }
-    const bool in_place = std::is_sorted(perm->begin(), perm->end());
-    Value* whole = in_place ? joined : builder.Add("Transpose", {joined}, "perm", *perm);
-    graph.ReplaceAllUses(last->output(0), whole);
-    graph.EraseIfDead(last);
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  Graph& graph = *model.graph;
+  bool changed = false;
+  // A rewrite may erase the Transpose behind its scatter, but no scatter behind it.
+  std::vector<Node*> scatters = NodesOf(graph);
+  std::erase_if(scatters, [](const Node* node) { return !node->Is("ScatterND"); });
+  for (Node* node : scatters) {
+    std::string why;
+    const std::optional<Filled> filled = FindFilled(*node, context.contents, why);
+    if (!why.empty()) context.AddMiss(kName, NodeLabel(*node), why, 2);
+    if (!filled) continue;
+    changed = true;
+    Replace(graph, node, *filled);
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
   }
-
-  // The Transpose that alone reads the value, or null.
-  static Node* OnlyTranspose(const Value* value) {
-    if (value->uses().size() != 1 || value->is_output()) return nullptr;
-    Node* reader = value->uses()[0].node;
-    if (!reader->Is("Transpose") || reader->graph() != value->graph()) return nullptr;
-    const auto perm = reader->IntsAttribute("perm", {});
-    return perm.ok() && !perm->empty() ? reader : nullptr;
-  }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseFilledConcat() { return std::make_unique<FilledConcat>(); }
+std::unique_ptr<Pass> RecogniseFilledConcat() {
+  return MakePass(kName, "Recognises tensors filled by two scatters as their Concat.", Run);
+}
 
 }  // namespace pagefuse

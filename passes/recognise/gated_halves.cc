@@ -14,11 +14,12 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/canonicalise/view_rules.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/pass_function.h"
+#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/recognise.h"
-#include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
 namespace {
@@ -33,41 +34,24 @@ int64_t Columns(const Value& value) {
                                                     : -1;
 }
 
-bool IsHalf(const Value& half, const Value& whole) {
-  return Columns(whole) > 0 && 2 * Columns(half) == Columns(whole);
-}
-
-std::optional<Halves> HalvesOfSplit(const Value& whole) {
-  const Node& split = *whole.uses()[0].node;
-  const bool fits =
-      split.Is("Split") && split.num_outputs() == 2 && split.output(0) && split.output(1) &&
-      NormalAxis(IntOr(split, "axis", 0), whole.shape()->rank()) == whole.shape()->rank() - 1 &&
-      IsHalf(*split.output(0), whole) && IsHalf(*split.output(1), whole);
-  if (!fits) return std::nullopt;
-  return Halves{split.output(0), split.output(1)};
-}
-
-std::optional<Halves> HalvesOfSlices(const Value& whole, const SymbolicContents& contents) {
-  Halves halves;
-  for (const Use& use : whole.uses()) {
-    const auto cut = use.index == 0 ? OnlyCut(*use.node, contents) : std::nullopt;
-    if (!cut || cut->axis != whole.shape()->rank() - 1 || !IsHalf(*use.node->output(0), whole)) {
-      return std::nullopt;
-    }
-    (cut->start.constant() == 0 ? halves.low : halves.high) = use.node->output(0);
-  }
-  return halves.low && halves.high ? std::optional(halves) : std::nullopt;
-}
-
 // What nothing but two halves along the last axis is read of.
 std::optional<Halves> HalvesOf(const Value& whole, const SymbolicContents& contents) {
-  if (whole.is_output() || Columns(whole) < 2) return std::nullopt;
-  if (whole.uses().size() == 1) return HalvesOfSplit(whole);
-  return whole.uses().size() == 2 ? HalvesOfSlices(whole, contents) : std::nullopt;
-}
-
-const Node* OnlyReader(const Value& value) {
-  return !value.is_output() && value.uses().size() == 1 ? value.uses()[0].node : nullptr;
+  const int64_t columns = Columns(whole);
+  if (whole.is_output() || columns < 2) return std::nullopt;
+  Halves halves;
+  for (const Use& use : whole.uses()) {
+    for (Value* output : use.node->outputs()) {
+      const auto part =
+          output ? PartOf(*output, whole.shape()->rank() - 1, contents) : std::nullopt;
+      if (!part || part->whole != &whole || 2 * (part->end - part->begin) != columns) {
+        return std::nullopt;
+      }
+      Value*& half = part->begin == 0 ? halves.low : halves.high;
+      if (half || (part->begin != 0 && 2 * part->begin != columns)) return std::nullopt;
+      half = output;
+    }
+  }
+  return halves.low && halves.high ? std::optional(halves) : std::nullopt;
 }
 
 // act(gate) * up and nothing else.
@@ -141,54 +125,48 @@ std::optional<Product> ProductOf(Node* node) {
   return by_rows ? Product{node, {1}} : Product{node, {}};
 }
 
-class GatedHalves : public NodePass {
- public:
-  GatedHalves()
-      : NodePass("gated-halves", "Makes two products of one whose halves gate each other.") {}
-
- private:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const SymbolicContents& contents) const override {
-    const std::optional<Product> product = ProductOf(node);
-    if (!product || !node->output(0)->shape()) return false;
-    const std::optional<Halves> halves = HalvesOf(*node->output(0), contents);
-    if (!halves || (!Gates(*halves->low, *halves->high) && !Gates(*halves->high, *halves->low))) {
-      return false;
-    }
-    PF_ASSIGN_OR_RETURN(Value * low, Half(graph, *product, 0));
-    PF_ASSIGN_OR_RETURN(Value * high, Half(graph, *product, 1));
-    graph.ReplaceAllUses(halves->low, low);
-    graph.ReplaceAllUses(halves->high, high);
-    return true;
+// A product that gives one half of the columns.
+absl::StatusOr<Value*> Half(Graph& graph, const Product& product, int which) {
+  const Node& whole = *product.node;
+  std::vector<Value*> inputs = whole.inputs();
+  const auto cut = [&](int i, absl::StatusOr<Tensor> part) -> absl::Status {
+    PF_RETURN_IF_ERROR(part.status());
+    inputs[i] = graph.AddInitializer(graph.UniqueName(inputs[i]->name()), *std::move(part));
+    return absl::OkStatus();
+  };
+  for (int i : product.rows) PF_RETURN_IF_ERROR(cut(i, HalfOfRows(*ConstantOf(inputs[i]), which)));
+  if (product.rows.empty()) {
+    PF_RETURN_IF_ERROR(cut(1, HalfOfColumns(*ConstantOf(inputs[1]), which)));
   }
+  GraphBuilder builder(graph, product.node, whole.output(0)->name());
+  Node* half = builder.AddNode(whole.domain(), whole.op_type(), inputs, 1);
+  for (const auto& [name, attribute] : whole.attributes()) half->SetAttribute(name, attribute);
+  const int64_t columns = IntOr(whole, "N", 0);
+  if (columns > 0) half->SetAttribute("N", MakeAttribute(columns / 2));
+  half->name = StrCat(NodeLabel(whole), which == 0 ? ".low" : ".high");
+  half->metadata = whole.metadata;
+  return half->output(0);
+}
 
-  // A product that gives one half of the columns.
-  static absl::StatusOr<Value*> Half(Graph& graph, const Product& product, int which) {
-    const Node& whole = *product.node;
-    std::vector<Value*> inputs = whole.inputs();
-    const auto cut = [&](int i, absl::StatusOr<Tensor> part) -> absl::Status {
-      PF_RETURN_IF_ERROR(part.status());
-      inputs[i] = graph.AddInitializer(graph.UniqueName(inputs[i]->name()), *std::move(part));
-      return absl::OkStatus();
-    };
-    for (int i : product.rows)
-      PF_RETURN_IF_ERROR(cut(i, HalfOfRows(*ConstantOf(inputs[i]), which)));
-    if (product.rows.empty()) {
-      PF_RETURN_IF_ERROR(cut(1, HalfOfColumns(*ConstantOf(inputs[1]), which)));
-    }
-    GraphBuilder builder(graph, product.node, whole.output(0)->name());
-    Node* half = builder.AddNode(whole.domain(), whole.op_type(), inputs, 1);
-    for (const auto& [name, attribute] : whole.attributes()) half->SetAttribute(name, attribute);
-    const int64_t columns = IntOr(whole, "N", 0);
-    if (columns > 0) half->SetAttribute("N", MakeAttribute(columns / 2));
-    half->name = StrCat(NodeLabel(whole), which == 0 ? ".low" : ".high");
-    half->metadata = whole.metadata;
-    return half->output(0);
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  const std::optional<Product> product = ProductOf(node);
+  if (!product || !node->output(0)->shape()) return false;
+  const std::optional<Halves> halves = HalvesOf(*node->output(0), contents);
+  if (!halves || (!Gates(*halves->low, *halves->high) && !Gates(*halves->high, *halves->low))) {
+    return false;
   }
-};
+  PF_ASSIGN_OR_RETURN(Value * low, Half(graph, *product, 0));
+  PF_ASSIGN_OR_RETURN(Value * high, Half(graph, *product, 1));
+  graph.ReplaceAllUses(halves->low, low);
+  graph.ReplaceAllUses(halves->high, high);
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseGatedHalves() { return std::make_unique<GatedHalves>(); }
+std::unique_ptr<Pass> RecogniseGatedHalves() {
+  return MakeNodePass("gated-halves", "Makes two products of one whose halves gate each other.",
+                      Rewrite);
+}
 
 }  // namespace pagefuse

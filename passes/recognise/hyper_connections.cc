@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -23,7 +22,11 @@
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
+#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
+#include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 namespace {
@@ -31,9 +34,8 @@ namespace {
 constexpr std::string_view kName = "hyper-connections";
 
 const Node* OnlyReader(const Value& value, std::string_view op) {
-  if (value.is_output() || value.uses().size() != 1) return nullptr;
-  const Node* reader = value.uses()[0].node;
-  return reader->Is(op) ? reader : nullptr;
+  const Node* reader = OnlyReader(value);
+  return reader && reader->Is(op) ? reader : nullptr;
 }
 
 // The other operand of a node with two.
@@ -93,10 +95,9 @@ Value* Balanced(const Value& matrix, int from_end, double epsilon,
   if (matrix.is_output() || matrix.uses().size() != 2) return nullptr;
   for (const Use& use : matrix.uses()) {
     const Node* sum = use.node;
-    if (!sum->Is("ReduceSum") || !sum->input(1) || IntOr(*sum, "keepdims", 1) == 0) continue;
-    const auto axes = KnownInts(sum->input(1), contents);
-    const int rank = matrix.shape() ? matrix.shape()->rank() : 0;
-    if (!axes || axes->size() != 1 || NormalAxis(axes->front(), rank) != rank - 1 - from_end) {
+    const auto reduced = sum->Is("ReduceSum") ? ReducedBy(*sum, contents) : std::nullopt;
+    if (!reduced || IntOr(*sum, "keepdims", 1) == 0 ||
+        reduced->axis != matrix.shape()->rank() - 1 - from_end) {
       continue;
     }
     const Node* least = OnlyReader(*sum->output(0), "Add");
@@ -124,7 +125,7 @@ struct Cut {
   Node* first = nullptr;  // of the nodes that cut
 };
 
-// The Slices of one value along its last axis, by where they begin.
+// The parts of one value along its last axis, by where they begin.
 struct Slices {
   Value* whole = nullptr;
   Node* first = nullptr;
@@ -140,30 +141,26 @@ std::optional<Cut> CutBy(const Slices& slices) {
     at = part.first;
     cut.parts.push_back(part.second);
   }
-  const bool all = cut.parts.size() == 3 && slices.whole->shape()->back(0).constant() == at;
+  const auto& shape = slices.whole->shape();
+  const bool all = cut.parts.size() == 3 && shape && shape->back(0).constant() == at;
   return all ? std::optional(cut) : std::nullopt;
 }
 
 // By a Split, or by Slices.
 std::vector<Cut> CutsOf(const Graph& graph, const SymbolicContents& contents) {
-  std::vector<Cut> cuts;
   std::vector<Slices> sliced;  // as the graph has them
   std::map<const Value*, size_t> places;
   for (Node* node : NodesOf(graph)) {
-    const auto& shape =
-        node->num_inputs() > 0 && node->input(0) ? node->input(0)->shape() : std::optional<Shape>();
-    if (!shape || shape->rank() < 1) continue;
-    const int last = shape->rank() - 1;
-    if (node->Is("Split") && node->num_outputs() == 3 &&
-        NormalAxis(IntOr(*node, "axis", 0), shape->rank()) == last) {
-      cuts.push_back({node->input(0), node->outputs(), node});
+    for (Value* output : node->outputs()) {
+      const int rank = output && output->shape() ? output->shape()->rank() : 0;
+      const auto part = rank > 0 ? PartOf(*output, rank - 1, contents) : std::nullopt;
+      if (!part) continue;
+      const auto [place, is_new] = places.emplace(part->whole, sliced.size());
+      if (is_new) sliced.push_back({part->whole, node, {}});
+      sliced[place->second].parts.emplace(part->begin, std::pair(part->end, output));
     }
-    const auto part = node->Is("Slice") ? PartOf(*node->output(0), last, contents) : std::nullopt;
-    if (!part) continue;
-    const auto [place, is_new] = places.emplace(part->whole, sliced.size());
-    if (is_new) sliced.push_back({part->whole, node, {}});
-    sliced[place->second].parts.emplace(part->begin, std::pair(part->end, node->output(0)));
   }
+  std::vector<Cut> cuts;
   for (const Slices& slices : sliced) {
     if (auto cut = CutBy(slices)) cuts.push_back(*std::move(cut));
   }
@@ -210,8 +207,8 @@ class MixingReader {
   // The third part as a square.
   const Value* Square() const {
     const Value& part = *cut_.parts[2];
-    const Node* view = part.uses().size() == 1 ? part.uses()[0].node : nullptr;
-    if (!view || !view->Is("Reshape") || part.is_output()) return nullptr;
+    const Node* view = OnlyReader(part, "Reshape");
+    if (!view) return nullptr;
     const auto& shape = view->output(0)->shape();
     const Shape& flat = *part.shape();
     const Dim streams(mixing_.streams);
@@ -229,13 +226,12 @@ class MixingReader {
     const Node* softmax = OnlyReader(scores, "Softmax");
     const int rank = scores.shape() ? scores.shape()->rank() : 0;
     if (!softmax || NormalAxis(IntOr(*softmax, "axis", -1), rank) != rank - 1) {
-      return absl::FailedPreconditionError("the mixing matrix is no softmax of rows");
+      return Refused("the mixing matrix is no softmax of rows");
     }
     const Node* sum = OnlyReader(*softmax->output(0), "Add");
     const auto epsilon = sum ? NumberBeside(*sum, *softmax->output(0)) : std::nullopt;
     if (!epsilon || *epsilon != mixing_.pre.number) {
-      return absl::FailedPreconditionError(
-          StrCat("the softmax is not added to ", mixing_.pre.number, ", as what is read by is"));
+      return Refused("the softmax is not added to ", mixing_.pre.number, ", as what is read by is");
     }
     // Over rows first, then over columns and rows.
     Value* matrix = Balanced(*sum->output(0), 1, *epsilon, contents_);
@@ -246,7 +242,7 @@ class MixingReader {
       matrix = by_rows ? Balanced(*by_rows, 1, *epsilon, contents_) : nullptr;
     }
     if (mixing_.rounds > 0) return absl::OkStatus();
-    return absl::FailedPreconditionError("the mixing matrix is not divided by the sums of columns");
+    return Refused("the mixing matrix is not divided by the sums of columns");
   }
 
   const Cut& cut_;
@@ -254,68 +250,62 @@ class MixingReader {
   Mixing mixing_;
 };
 
-class HyperConnections : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Recognises what streams of a residual are read, written and mixed by.";
-  }
+Value* Zeros(Graph& graph, const std::vector<int64_t>& dims) {
+  int64_t size = 1;
+  for (const int64_t dim : dims) size *= dim;
+  return graph.AddInitializer(graph.UniqueName("no_base"),
+                              Tensor::Of(dims, std::vector<float>(size)));
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const SymbolicContents& contents = context.contents;
-    Graph& graph = *model.graph;
-    // What is erased behind a cut are no other cuts.
-    bool changed = false;
-    for (const Cut& cut : CutsOf(graph, contents)) {
-      const absl::StatusOr<Mixing> mixing = MixingReader(cut, contents).Read();
-      if (absl::IsNotFound(mixing.status())) continue;
-      if (!mixing.ok()) {
-        context.AddMiss(kName, NodeLabel(*cut.first), StdView(mixing.status().message()), 4);
-        continue;
-      }
-      Replace(graph, cut, *mixing);
-      model.opset_imports["pagefuse"] = 1;
-      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-      changed = true;
-    }
-    return changed;
+void Replace(Graph& graph, const Cut& cut, const Mixing& mixing) {
+  GraphBuilder builder(graph, cut.first, cut.parts[0]->name());
+  std::vector<Value*> scales, bases;
+  for (const Moved* moved : {&mixing.pre_moved, &mixing.post_moved, &mixing.comb_moved}) {
+    Value* factor = moved->scale ? moved->scale : builder.Float(1);
+    scales.push_back(builder.Add("Reshape", {factor, builder.Ints({-1})}));
+    Value* added = moved->base ? moved->base : Zeros(graph, moved->dims);
+    bases.push_back(builder.Add("Reshape", {added, builder.Ints({-1})}));
   }
+  Value* scale = builder.Add("Concat", scales, "axis", int64_t{0});
+  Value* base = builder.Add("Concat", bases, "axis", int64_t{0});
+  Node* op = builder.AddNode("pagefuse", "HyperConnectionMix", {mixing.logits, scale, base}, 3);
+  op->SetAttribute("streams", MakeAttribute(mixing.streams));
+  op->SetAttribute("rounds", MakeAttribute(mixing.rounds));
+  op->SetAttribute("epsilon", MakeAttribute(static_cast<float>(mixing.pre.number)));
+  op->SetAttribute("post_factor", MakeAttribute(static_cast<float>(mixing.post.number)));
+  Value* results[] = {mixing.pre.result, mixing.post.result, mixing.comb};
+  for (int i = 0; i < 3; ++i) {
+    Node* last = results[i]->producer();
+    graph.ReplaceAllUses(results[i], op->output(i));
+    graph.EraseIfDead(last);
+  }
+}
 
- private:
-  static Value* Zeros(Graph& graph, const std::vector<int64_t>& dims) {
-    int64_t size = 1;
-    for (const int64_t dim : dims) size *= dim;
-    return graph.AddInitializer(graph.UniqueName("no_base"),
-                                Tensor::Of(dims, std::vector<float>(size)));
-  }
-
-  static void Replace(Graph& graph, const Cut& cut, const Mixing& mixing) {
-    GraphBuilder builder(graph, cut.first, cut.parts[0]->name());
-    std::vector<Value*> scales, bases;
-    for (const Moved* moved : {&mixing.pre_moved, &mixing.post_moved, &mixing.comb_moved}) {
-      Value* factor = moved->scale ? moved->scale : builder.Float(1);
-      scales.push_back(builder.Add("Reshape", {factor, builder.Ints({-1})}));
-      Value* added = moved->base ? moved->base : Zeros(graph, moved->dims);
-      bases.push_back(builder.Add("Reshape", {added, builder.Ints({-1})}));
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  const SymbolicContents& contents = context.contents;
+  Graph& graph = *model.graph;
+  // What is erased behind a cut are no other cuts.
+  bool changed = false;
+  for (const Cut& cut : CutsOf(graph, contents)) {
+    const absl::StatusOr<Mixing> mixing = MixingReader(cut, contents).Read();
+    if (absl::IsNotFound(mixing.status())) continue;
+    if (!mixing.ok()) {
+      context.AddMiss(kName, NodeLabel(*cut.first), StdView(mixing.status().message()), 4);
+      continue;
     }
-    Value* scale = builder.Add("Concat", scales, "axis", int64_t{0});
-    Value* base = builder.Add("Concat", bases, "axis", int64_t{0});
-    Node* op = builder.AddNode("pagefuse", "HyperConnectionMix", {mixing.logits, scale, base}, 3);
-    op->SetAttribute("streams", MakeAttribute(mixing.streams));
-    op->SetAttribute("rounds", MakeAttribute(mixing.rounds));
-    op->SetAttribute("epsilon", MakeAttribute(static_cast<float>(mixing.pre.number)));
-    op->SetAttribute("post_factor", MakeAttribute(static_cast<float>(mixing.post.number)));
-    Value* results[] = {mixing.pre.result, mixing.post.result, mixing.comb};
-    for (int i = 0; i < 3; ++i) {
-      Node* last = results[i]->producer();
-      graph.ReplaceAllUses(results[i], op->output(i));
-      graph.EraseIfDead(last);
-    }
+    Replace(graph, cut, *mixing);
+    model.opset_imports["pagefuse"] = 1;
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
   }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseHyperConnections() { return std::make_unique<HyperConnections>(); }
+std::unique_ptr<Pass> RecogniseHyperConnections() {
+  return MakePass(kName, "Recognises what streams of a residual are read, written and mixed by.",
+                  Run);
+}
 
 }  // namespace pagefuse

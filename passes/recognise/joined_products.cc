@@ -6,7 +6,7 @@
 
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/words/factors.h"
+#include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 namespace {

@@ -15,14 +15,14 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
+#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
 namespace {
 
-const Node* OnlyReader(const Value* value) {
-  return value->uses().size() == 1 && !value->is_output() ? value->uses()[0].node : nullptr;
-}
+constexpr std::string_view kName = "last-axes-transpose";
 
 // The reshaped value [B, H, D, T] that `transpose` leads to, and x where it starts, with x's shape
 // as [B, H, T, D]; null if it is another chain.
@@ -40,11 +40,16 @@ std::optional<std::vector<int64_t>> TargetOf(const Shape& shape) {
   return target;
 }
 
+bool TransposesBy(const Node* node, const std::vector<int64_t>& wanted) {
+  if (!node || !node->Is("Transpose")) return false;
+  const auto perm = node->IntsAttribute("perm", {});
+  return perm.ok() && *perm == wanted;
+}
+
 Chain FindChain(const Node& transpose) {
-  auto perm = transpose.IntsAttribute("perm", {});
-  if (!transpose.Is("Transpose") || !perm.ok() || *perm != std::vector<int64_t>{0, 2, 1}) return {};
+  if (!TransposesBy(&transpose, {0, 2, 1})) return {};
   const Node* before = transpose.input(0)->producer();
-  const Node* after = OnlyReader(transpose.output(0));
+  const Node* after = OnlyReader(*transpose.output(0));
   if (!before || !before->Is("Reshape") || !after || !after->Is("Reshape")) return {};
   Value* x = before->input(0);
   Value* y = after->output(0);
@@ -57,12 +62,6 @@ Chain FindChain(const Node& transpose) {
   if (!ProvablyEqual((*joined)[0], heads[0] * heads[1])) return {};
   if (!ProvablyEqual((*joined)[1], heads[2]) || !ProvablyEqual((*joined)[2], heads[3])) return {};
   return {x, y, heads};
-}
-
-bool TransposesBy(const Node* node, const std::vector<int64_t>& wanted) {
-  if (!node || !node->Is("Transpose")) return false;
-  const auto perm = node->IntsAttribute("perm", {});
-  return perm.ok() && *perm == wanted;
 }
 
 bool IsBothAtOnce(const Node& node) { return TransposesBy(&node, {0, 2, 3, 1}); }
@@ -103,56 +102,51 @@ void TakeApart(Graph& graph, Node* transpose) {
   graph.EraseIfDead(transpose);
 }
 
-class LastAxesTranspose : public Pass {
- public:
-  std::string_view name() const override { return "last-axes-transpose"; }
-  std::string_view description() const override {
-    return "Transposes the last two of four axes in place of a detour through three.";
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  Graph& graph = *model.graph;
+  bool changed = false;
+  for (Node* node : NodesOf(graph)) {
+    if (!IsBothAtOnce(*node)) continue;
+    TakeApart(graph, node);
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
   }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    Graph& graph = *model.graph;
-    bool changed = false;
-    for (Node* node : NodesOf(graph)) {
-      if (!IsBothAtOnce(*node)) continue;
-      TakeApart(graph, node);
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-      changed = true;
-    }
-    std::vector<Node*> joins;
-    for (const auto& node : graph.nodes()) {
-      if (JoinsColumns(*node)) joins.push_back(node.get());
-    }
-    for (Node* join : joins) {
-      JoinRows(graph, join);
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-      changed = true;
-    }
-    if (changed) PF_RETURN_IF_ERROR(InferShapes(model));
-    std::vector<Node*> transposes;
-    for (const auto& node : graph.nodes()) {
-      if (FindChain(*node).start) transposes.push_back(node.get());
-    }
-    for (Node* transpose : transposes) {
-      const Chain chain = FindChain(*transpose);
-      GraphBuilder builder(graph, transpose, chain.end->name());
-      Value* heads = chain.start;
-      if (!ProvablyEqual(*heads->shape(), chain.heads)) {
-        heads = builder.Add("Reshape", {heads, builder.Ints(*TargetOf(chain.heads))});
-        heads->set_shape(chain.heads);
-      }
-      Value* swapped = builder.Add("Transpose", {heads}, "perm", std::vector<int64_t>{0, 1, 3, 2});
-      Node* after = chain.end->producer();
-      graph.ReplaceAllUses(chain.end, swapped);
-      graph.EraseIfDead(after);
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-    }
-    return changed || !transposes.empty();
+  std::vector<Node*> joins;
+  for (const auto& node : graph.nodes()) {
+    if (JoinsColumns(*node)) joins.push_back(node.get());
   }
-};
+  for (Node* join : joins) {
+    JoinRows(graph, join);
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
+  }
+  if (changed) PF_RETURN_IF_ERROR(InferShapes(model));
+  std::vector<Node*> transposes;
+  for (const auto& node : graph.nodes()) {
+    if (FindChain(*node).start) transposes.push_back(node.get());
+  }
+  for (Node* transpose : transposes) {
+    const Chain chain = FindChain(*transpose);
+    GraphBuilder builder(graph, transpose, chain.end->name());
+    Value* heads = chain.start;
+    if (!ProvablyEqual(*heads->shape(), chain.heads)) {
+      heads = builder.Add("Reshape", {heads, builder.Ints(*TargetOf(chain.heads))});
+      heads->set_shape(chain.heads);
+    }
+    Value* swapped = builder.Add("Transpose", {heads}, "perm", std::vector<int64_t>{0, 1, 3, 2});
+    Node* after = chain.end->producer();
+    graph.ReplaceAllUses(chain.end, swapped);
+    graph.EraseIfDead(after);
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+  }
+  return changed || !transposes.empty();
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseLastAxesTranspose() { return std::make_unique<LastAxesTranspose>(); }
+std::unique_ptr<Pass> RecogniseLastAxesTranspose() {
+  return MakePass(kName, "Transposes the last two of four axes in place of a detour through three.",
+                  Run);
+}
 
 }  // namespace pagefuse

@@ -5,10 +5,11 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/coded_matrix.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/last_axis_part.h"
 
 namespace pagefuse {
@@ -89,10 +90,6 @@ const Node* LastAxisPair(const Value* value) {
   return HasRank4(value) && NormalAxis(IntOr(*concat, "axis", 0), 4) == 3 ? concat : nullptr;
 }
 
-absl::Status Missing(std::string_view what) {
-  return absl::FailedPreconditionError({what.data(), what.size()});
-}
-
 struct Parts {
   Value* first = nullptr;
   Value* second = nullptr;
@@ -124,38 +121,38 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
   if (k == v) return absl::NotFoundError("keys are values");
   for (const Value* expanded : {k, v}) {
     if (HasOneReader(*expanded)) continue;
-    return Missing(StrCat("expanded ", expanded == k ? "keys" : "values", " \"", expanded->name(),
-                          "\": expected no reader but ", attention.Description(), ", got ",
-                          ReadersAndCallerText(*expanded)));
+    return Refused("expanded ", expanded == k ? "keys" : "values", " ", *expanded,
+                   ": expected no reader but ", attention, ", got ",
+                   ReadersAndCallerText(*expanded));
   }
   if (attention.input(Attention::kKeyLengths) != nullptr)
-    return Missing("attention has its own key lengths");
+    return Refused("attention has its own key lengths");
   const Node* expand = joined->input(1)->producer();
   if (expand == nullptr || !expand->Is("Expand") || ConstantDim(expand->input(0), 1) != 1 ||
       !HasRank4(expand->input(0))) {
-    return Missing("the second part of the keys is no expanded head");
+    return Refused("the second part of the keys is no expanded head");
   }
   const std::optional<LastAxisHalves> parts = FindHalves(joined->input(0), v);
   if (!parts) {
-    return Missing("keys and values are not the two parts of one tensor");
+    return Refused("keys and values are not the two parts of one tensor");
   }
   const std::optional<Expansion> expansion = FindExpansion(parts->whole);
-  if (!expansion) return Missing("keys and values are no product with a constant matrix");
+  if (!expansion) return Refused("keys and values are no product with a constant matrix");
   const std::optional<int64_t> rope = ConstantDim(expand->input(0), 3);
   const std::optional<int64_t> query_heads = ConstantDim(attention.input(Attention::kQuery), 1);
   const std::optional<int64_t> heads = ConstantDim(parts->whole, 1);
   if (!rope || query_heads != heads || !HasRank4(attention.input(Attention::kQuery))) {
-    return Missing("query and keys have other numbers of heads");
+    return Refused("query and keys have other numbers of heads");
   }
   // Concat does not broadcast, as the Expand that goes away may have done along other axes too.
   const Shape& shared = *expand->input(0)->shape();
   const Shape& rows = *parts->whole->shape();
   if (!ProvablyEqual(shared[0], rows[0]) || !ProvablyEqual(shared[2], rows[2]) ||
       ConstantDim(k, 3) != parts->first + *rope) {
-    return Missing("the expanded head is not as long as the latent rows, or not of their batch");
+    return Refused("the expanded head is not as long as the latent rows, or not of their batch");
   }
   // Another row size would be another default.
-  if (attention.attribute("scale") == nullptr) return Missing("attention has no scale");
+  if (attention.attribute("scale") == nullptr) return Refused("attention has no scale");
   return LatentAttention{.latent = expansion->latent,
                          .expansion = expansion->product,
                          .k_pe = expand->input(0),

@@ -7,7 +7,6 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
 

@@ -44,6 +44,21 @@ Sees SeesAdded(double element) {
   return HidesKey(element) ? Sees::kHidden : Sees::kNeither;
 }
 
+namespace {
+
+// j - i + constant <= 0, of keys up to a diagonal; or i - j + constant <= 0, of those from it on.
+MaskAtom Limit(const std::vector<Dim>& lengths, bool up_to, Dim constant) {
+  MaskAtom atom;
+  atom.lengths = lengths;
+  atom.bound.coefficients.assign(lengths.size(), 0);
+  atom.bound.coefficients.back() = up_to ? 1 : -1;
+  atom.bound.coefficients[lengths.size() - 2] = up_to ? -1 : 1;
+  atom.bound.constant = std::move(constant);
+  return atom;
+}
+
+}  // namespace
+
 absl::StatusOr<MaskPredicate> ReadConstantMask(const Value* value,
                                                const std::function<Sees(double)>& sees) {
   if (const auto scalar = MaskNumber(value)) {
@@ -52,19 +67,10 @@ absl::StatusOr<MaskPredicate> ReadConstantMask(const Value* value,
   }
   const auto band = ReadBand(*value->initializer(), sees);
   if (!band) return MaskStoppedAt(value, "is a constant that shows no band of keys");
-  const int rank = MaskRank(value);
+  const std::vector<Dim>& lengths = value->shape()->dims();
   MaskPredicate limits;
-  const auto add = [&](int64_t query, int64_t key, int64_t constant) {
-    MaskAtom atom;
-    atom.lengths = value->shape()->dims();
-    atom.bound.coefficients.assign(rank, 0);
-    atom.bound.coefficients[rank - 2] = query;
-    atom.bound.coefficients[rank - 1] = key;
-    atom.bound.constant = constant;
-    limits.push_back(std::move(atom));
-  };
-  if (band->upper) add(-1, 1, -*band->upper);
-  if (band->lower) add(1, -1, *band->lower);
+  if (band->upper) limits.push_back(Limit(lengths, /*up_to=*/true, -*band->upper));
+  if (band->lower) limits.push_back(Limit(lengths, /*up_to=*/false, *band->lower));
   return limits;
 }
 
@@ -92,18 +98,10 @@ absl::StatusOr<MaskPredicate> ReadTriangle(const Node& node,
   }
   const bool upper = IntOr(node, "upper", 1) != 0;
   const Dim& k = (*diagonal)[0];
-  MaskAtom atom;
-  atom.lengths = shape->dims();
-  atom.bound.coefficients.assign(shape->rank(), 0);
-  int64_t& query = atom.bound.coefficients[shape->rank() - 2];
-  int64_t& key = atom.bound.coefficients[shape->rank() - 1];
   const bool to_the_left = upper == (kept == Sees::kHidden);
-  query = to_the_left ? -1 : 1;
-  key = -query;
   // Visible: j <= i + k, i + k - 1 if hidden from i + k on; or j >= i + k, i + k + 1.
   const Dim strict = kept == Sees::kHidden ? Dim(1) : Dim(0);
-  atom.bound.constant = (to_the_left ? Dim(0) - k : k) + strict;
-  return MaskPredicate{atom};
+  return MaskPredicate{Limit(shape->dims(), to_the_left, (to_the_left ? Dim(0) - k : k) + strict)};
 }
 
 }  // namespace pagefuse

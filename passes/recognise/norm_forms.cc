@@ -1,11 +1,11 @@
 // norm-forms: RMSNorm as fusions expect it, with the weight inside and behind the transpose of heads.
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/rule.h"
 
 namespace pagefuse {
@@ -15,7 +15,7 @@ Condition IsUnit() {
   return {"the norm has no weight of its own", [](const Match& match) -> absl::Status {
             const Tensor* unit = match.constant("unit");
             if (unit && IsFilledWith(*unit, 1)) return absl::OkStatus();
-            return absl::FailedPreconditionError("the norm has a weight already");
+            return Refused("the norm has a weight already");
           }};
 }
 
@@ -28,7 +28,7 @@ Condition KeepsChannels() {
             if (rank > 1 && perm.back() == rank - 1 && (axis == -1 || axis == rank - 1)) {
               return absl::OkStatus();
             }
-            return absl::FailedPreconditionError("the transposed axes are those of the norm");
+            return Refused("the transposed axes are those of the norm");
           }};
 }
 

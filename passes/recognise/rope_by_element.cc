@@ -13,7 +13,6 @@
 // pass beside it as exported. The op takes tables of each sequence and token; those that are the
 // same for all sequences are repeated.
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,8 +22,10 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/recognise/rotation_reader.h"
+#include "pagefuse/passes/words/replacement.h"
 
 namespace pagefuse {
 namespace {
@@ -63,101 +64,83 @@ bool JoinsPairs(const Node& node) {
   return join && join->Is("Concat") && join->num_inputs() == 2;
 }
 
-class RopeByElement : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Recognises rotary embedding by which channels are turned into which.";
+std::optional<Rotation> FindRotation(RotationReader& reader, const Node& node,
+                                     const std::vector<RotationTerms>& terms) {
+  if (terms.empty()) return reader.ReadPairs(node.output(0));
+  for (const RotationTerms& reading : terms) {
+    if (auto rotation = reader.ReadTerms(reading)) return rotation;
   }
+  return std::nullopt;
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const SymbolicContents& contents = context.contents;
-    Graph& graph = *model.graph;
-    bool changed = false;
-    for (Node* node : NodesOf(graph)) {
-      const std::vector<RotationTerms> terms = TermsOf(*node);
-      if (terms.empty() && !JoinsPairs(*node)) continue;
-      const Shape shape = *node->output(0)->shape();
-      if (!shape.back(0).constant()) continue;
-      RotationReader reader(shape, contents);
-      const auto rotation = FindRotation(reader, *node, terms);
-      if (!rotation || (rotation->heads_are_behind() && !shape[2].constant())) continue;
-      PF_ASSIGN_OR_RETURN(const bool replaced, Replace(graph, node, *rotation, reader, context));
-      if (replaced) PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-      changed = changed || replaced;
-    }
-    return changed;
-  }
-
- private:
-  static std::optional<Rotation> FindRotation(RotationReader& reader, const Node& node,
-                                              const std::vector<RotationTerms>& terms) {
-    if (terms.empty()) return reader.ReadPairs(node.output(0));
-    for (const RotationTerms& reading : terms) {
-      if (auto rotation = reader.ReadTerms(reading)) return rotation;
-    }
-    return std::nullopt;
-  }
-
-  static absl::StatusOr<bool> Replace(Graph& graph, Node* node, const Rotation& rotation,
-                                      RotationReader& reader, PassContext& context) {
-    const std::vector<Value*> values = graph.values();
-    GraphBuilder builder(graph, node, node->output(0)->name());
-    const auto x = reader.ArrangedRows(builder, rotation);
-    const auto cos = reader.ArrangedTable(builder, rotation.cos);
-    const auto sin = reader.ArrangedTable(builder, rotation.sin);
-    for (const auto* part : {&x, &cos, &sin}) {
-      if (part->ok()) continue;
-      context.AddMiss(kName, NodeLabel(*node), StdView(part->status().message()), 3);
-      EraseAllBut(graph, {values.begin(), values.end()});
-      return false;
-    }
-    graph.ReplaceAllUses(node->output(0), Rotated(builder, rotation, {*x, *cos, *sin}));
-    graph.EraseIfDead(node);
-    return true;
-  }
-
-  // Takes back what was built for a rotation that came to nothing.
-  static void EraseAllBut(Graph& graph, const absl::flat_hash_set<const Value*>& kept) {
-    const std::vector<Node*> nodes = NodesOf(graph);
-    for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-      const Value* output = (*node)->output(0);
-      if (output != nullptr && !kept.contains(output)) graph.EraseNode(*node);
-    }
-    for (Value* value : graph.initializers()) {
-      if (!kept.contains(value)) graph.EraseValue(value);
-    }
-  }
-
-  struct Operands {
-    Value *x, *cos, *sin;
-  };
-
-  // The op takes heads behind tokens side by side, in rows [B, S, H * R].
-  static Value* Rotated(GraphBuilder& builder, const Rotation& rotation, Operands of) {
-    const Shape shape = *of.x->shape();
-    const int64_t heads = shape[2].constant().value_or(0), size = *shape.back(0).constant();
-    const bool beside = rotation.heads_are_behind();
-    for (auto [table, value] : {std::pair(&rotation.cos, &of.cos), {&rotation.sin, &of.sin}}) {
-      if (table->shared) *value = ForAllSequences(builder, *value, of.x);
-    }
-    if (beside) of.x = builder.Add("Reshape", {of.x, builder.Ints({0, 0, heads * size})});
-    Node* rope = builder.AddNode("", "RotaryEmbedding", {of.x, of.cos, of.sin}, 1);
-    rope->SetAttribute("interleaved", MakeAttribute(int64_t{rotation.interleaved}));
-    if (!beside) return rope->output(0);
-    rope->SetAttribute("num_heads", MakeAttribute(heads));
-    return builder.Add("Reshape", {rope->output(0), builder.Ints({0, 0, heads, size})});
-  }
-
-  static Value* ForAllSequences(GraphBuilder& builder, Value* table, Value* x) {
-    Value* sizes =
-        builder.Add("Concat", {builder.Size(x, 0), builder.Ints({1, 1})}, "axis", int64_t{0});
-    return builder.Add("Expand", {table, sizes});
-  }
+struct Operands {
+  Value *x, *cos, *sin;
 };
+
+Value* ForAllSequences(GraphBuilder& builder, Value* table, Value* x) {
+  Value* sizes =
+      builder.Add("Concat", {builder.Size(x, 0), builder.Ints({1, 1})}, "axis", int64_t{0});
+  return builder.Add("Expand", {table, sizes});
+}
+
+// The op takes heads behind tokens side by side, in rows [B, S, H * R].
+Value* Rotated(GraphBuilder& builder, const Rotation& rotation, Operands of) {
+  const Shape shape = *of.x->shape();
+  const int64_t heads = shape[2].constant().value_or(0), size = *shape.back(0).constant();
+  const bool beside = rotation.heads_are_behind();
+  for (auto [table, value] : {std::pair(&rotation.cos, &of.cos), {&rotation.sin, &of.sin}}) {
+    if (table->shared) *value = ForAllSequences(builder, *value, of.x);
+  }
+  if (beside) of.x = builder.Add("Reshape", {of.x, builder.Ints({0, 0, heads * size})});
+  Node* rope = builder.AddNode("", "RotaryEmbedding", {of.x, of.cos, of.sin}, 1);
+  rope->SetAttribute("interleaved", MakeAttribute(int64_t{rotation.interleaved}));
+  if (!beside) return rope->output(0);
+  rope->SetAttribute("num_heads", MakeAttribute(heads));
+  return builder.Add("Reshape", {rope->output(0), builder.Ints({0, 0, heads, size})});
+}
+
+absl::StatusOr<bool> Replace(Graph& graph, Node* node, const Rotation& rotation,
+                             RotationReader& reader, PassContext& context) {
+  Replacement replacement(graph, *node->output(0), kName);
+  GraphBuilder& builder = replacement.builder();
+  const auto x = reader.ArrangedRows(builder, rotation);
+  const auto cos = reader.ArrangedTable(builder, rotation.cos);
+  const auto sin = reader.ArrangedTable(builder, rotation.sin);
+  for (const auto* part : {&x, &cos, &sin}) {
+    if (part->ok()) continue;
+    context.AddMiss(kName, NodeLabel(*node), StdView(part->status().message()), 3);
+    replacement.Undo();
+    return false;
+  }
+  graph.ReplaceAllUses(node->output(0), Rotated(builder, rotation, {*x, *cos, *sin}));
+  graph.EraseIfDead(node);
+  return true;
+}
+
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  const SymbolicContents& contents = context.contents;
+  Graph& graph = *model.graph;
+  bool changed = false;
+  for (Node* node : NodesOf(graph)) {
+    const std::vector<RotationTerms> terms = TermsOf(*node);
+    if (terms.empty() && !JoinsPairs(*node)) continue;
+    const Shape shape = *node->output(0)->shape();
+    if (!shape.back(0).constant()) continue;
+    RotationReader reader(shape, contents);
+    const auto rotation = FindRotation(reader, *node, terms);
+    if (!rotation || (rotation->heads_are_behind() && !shape[2].constant())) continue;
+    PF_ASSIGN_OR_RETURN(const bool replaced, Replace(graph, node, *rotation, reader, context));
+    if (replaced) PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = changed || replaced;
+  }
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseRopeByElement() { return std::make_unique<RopeByElement>(); }
+std::unique_ptr<Pass> RecogniseRopeByElement() {
+  return MakePass(kName, "Recognises rotary embedding by which channels are turned into which.",
+                  Run);
+}
 
 }  // namespace pagefuse

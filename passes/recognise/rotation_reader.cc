@@ -100,8 +100,7 @@ std::optional<RotationTable> RotationReader::ReadTable(const Element& first,
   if (first.at.empty() || !AreSame(first, second)) return std::nullopt;
   const auto mentions = [&](int axis) {
     const AtomPtr atom = at_[axis].atom();
-    return atom && std::any_of(first.at.begin(), first.at.end(),
-                               [&](const IndexForm& at) { return at.Mentions(atom->key); });
+    return atom && first.Mentions(atom);
   };
   if (mentions(1) && mentions(2)) return std::nullopt;
   return RotationTable{first, at_[0].atom() != nullptr && !mentions(0), mentions(1) ? 1 : 2};

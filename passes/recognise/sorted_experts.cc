@@ -10,7 +10,6 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,12 +18,15 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/match_state.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/recognise/sorted_rows.h"
 #include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
 namespace {
+
+constexpr std::string_view kName = "sorted-experts";
 
 using Parts = std::vector<Value*>;
 
@@ -204,10 +206,7 @@ class ExpertJoiner {
       copy = builder_.AddNode(first.domain(), first.op_type(), inputs, first.num_outputs());
       for (const auto& [name, attribute] : first.attributes()) copy->SetAttribute(name, attribute);
     }
-    for (int i = 0; i < first.num_outputs(); ++i) {
-      if (first.output(i) == parts[0]) return copy->output(i);
-    }
-    return nullptr;
+    return copy->output(parts[0]->producer_index());
   }
 
   Graph& graph_;
@@ -220,48 +219,41 @@ class ExpertJoiner {
   std::map<const Node*, Node*> copies_;
 };
 
-class SortedExpertsPass : public Pass {
- public:
-  std::string_view name() const override { return "sorted-experts"; }
-  std::string_view description() const override {
-    return "Joins products of rows that were cut by their experts.";
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  const auto& shape = node->Is("Concat") ? node->output(0)->shape() : std::nullopt;
+  if (!shape || shape->rank() != 2 || node->num_inputs() < 2 ||
+      NormalAxis(IntOr(*node, "axis", 0), 2) != 0) {
+    return false;
   }
+  const Parts parts(node->inputs().begin(), node->inputs().end());
+  ExpertJoiner looker(graph, *node, contents, /*writes=*/false);
+  PF_ASSIGN_OR_RETURN(const Value* found, looker.Joined(parts));
+  if (found == nullptr || !looker.has_products()) return false;
+  ExpertJoiner writer(graph, *node, contents, /*writes=*/true);
+  PF_ASSIGN_OR_RETURN(Value * whole, writer.Joined(parts));
+  if (!ReplaceValue(graph, node->output(0), whole)) return false;
+  graph.EraseIfDead(node);
+  return true;
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (Node* node : NodesOf(*model.graph)) {
-      PF_ASSIGN_OR_RETURN(const bool joined, Rewrite(*model.graph, node, context.contents));
-      if (!joined) continue;
-      model.opset_imports["pagefuse"] = 1;
-      context.contents.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-      changed = true;
-    }
-    return changed;
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  bool changed = false;
+  for (Node* node : NodesOf(*model.graph)) {
+    PF_ASSIGN_OR_RETURN(const bool joined, Rewrite(*model.graph, node, context.contents));
+    if (!joined) continue;
+    model.opset_imports["pagefuse"] = 1;
+    context.contents.clear();
+    PF_RETURN_IF_ERROR(InferShapes(model, &context.contents));
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
   }
-
- private:
-  static absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
-    const auto& shape = node->Is("Concat") ? node->output(0)->shape() : std::nullopt;
-    if (!shape || shape->rank() != 2 || node->num_inputs() < 2 ||
-        NormalAxis(IntOr(*node, "axis", 0), 2) != 0) {
-      return false;
-    }
-    const Parts parts(node->inputs().begin(), node->inputs().end());
-    ExpertJoiner looker(graph, *node, contents, /*writes=*/false);
-    PF_ASSIGN_OR_RETURN(const Value* found, looker.Joined(parts));
-    if (found == nullptr || !looker.has_products()) return false;
-    ExpertJoiner writer(graph, *node, contents, /*writes=*/true);
-    PF_ASSIGN_OR_RETURN(Value * whole, writer.Joined(parts));
-    if (!ReplaceValue(graph, node->output(0), whole)) return false;
-    graph.EraseIfDead(node);
-    return true;
-  }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseSortedExperts() { return std::make_unique<SortedExpertsPass>(); }
+std::unique_ptr<Pass> RecogniseSortedExperts() {
+  return MakePass(kName, "Joins products of rows that were cut by their experts.", Run);
+}
 
 }  // namespace pagefuse

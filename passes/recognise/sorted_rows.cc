@@ -81,11 +81,6 @@ std::optional<SortedIds> SortOfIds(const Value* ids, const SymbolicContents& con
   return std::nullopt;
 }
 
-bool Inverts(const Value* back, const Value* order, const SymbolicContents& contents) {
-  const auto sort = SortOf(back, contents);
-  return sort && sort->order == back && sort->ids == order;
-}
-
 std::optional<Offset> OffsetOf(const Value* value, const SymbolicContents& contents) {
   const Node* node = value->producer();
   while (node != nullptr && IsView(*node)) node = node->input(0)->producer();

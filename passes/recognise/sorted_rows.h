@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "pagefuse/ir/graph.h"
 #include "pagefuse/ops/infer.h"
@@ -20,10 +19,6 @@ struct SortedIds {
 std::optional<SortedIds> SortOf(const Value* value, const SymbolicContents& contents);
 // The sort among the readers of ids.
 std::optional<SortedIds> SortOfIds(const Value* ids, const SymbolicContents& contents);
-
-// Whether `back` puts rows that were taken by `order` into their first order again: the places of the
-// order sorted in turn.
-bool Inverts(const Value* back, const Value* order, const SymbolicContents& contents);
 
 // How many ids are at most `expert`: CumSum (ScatterElements <reduction = "add"> (zeros [E], ids, ones)),
 // one element of it, behind views.

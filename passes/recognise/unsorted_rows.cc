@@ -6,13 +6,11 @@
 //
 // Rows x [M, ..] that each ask for k experts are taken by order / k: k copies of each row.
 #include <map>
-#include <optional>
 #include <vector>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/canonicalise/product_rules.h"
 #include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/recognise/sorted_rows.h"
 #include "pagefuse/passes/slice_cuts.h"
@@ -116,10 +114,7 @@ class Unsorter {
       copy = builder_.AddNode(node.domain(), node.op_type(), inputs, node.num_outputs());
       for (const auto& [name, attribute] : node.attributes()) copy->SetAttribute(name, attribute);
     }
-    for (int i = 0; i < node.num_outputs(); ++i) {
-      if (node.output(i) == output) return copy->output(i);
-    }
-    return nullptr;
+    return copy->output(output->producer_index());
   }
 
   static bool IsSameForAllRows(const Value& value, int rank) {
@@ -135,30 +130,25 @@ class Unsorter {
   std::map<const Node*, Node*> copies_;
 };
 
-class UnsortedRowsPass : public NodePass {
- public:
-  UnsortedRowsPass()
-      : NodePass("unsorted-rows", "Leaves rows where they are that are sorted and put back.") {}
-
- private:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const SymbolicContents& contents) const override {
-    if (!IsRowsGather(*node)) return false;
-    const auto back = SortOf(node->input(1), contents);
-    if (!back || back->order != node->input(1)) return false;
-    const auto sort = SortOf(back->ids, contents);
-    if (!sort || sort->order != back->ids) return false;
-    Unsorter looker(graph, *node, contents, *sort, /*writes=*/false);
-    if (looker.Unsorted(node->input(0)) == nullptr) return false;
-    Unsorter writer(graph, *node, contents, *sort, /*writes=*/true);
-    if (!ReplaceValue(graph, node->output(0), writer.Unsorted(node->input(0)))) return false;
-    graph.EraseIfDead(node);
-    return true;
-  }
-};
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  if (!IsRowsGather(*node)) return false;
+  const auto back = SortOf(node->input(1), contents);
+  if (!back || back->order != node->input(1)) return false;
+  const auto sort = SortOf(back->ids, contents);
+  if (!sort || sort->order != back->ids) return false;
+  Unsorter looker(graph, *node, contents, *sort, /*writes=*/false);
+  if (looker.Unsorted(node->input(0)) == nullptr) return false;
+  Unsorter writer(graph, *node, contents, *sort, /*writes=*/true);
+  if (!ReplaceValue(graph, node->output(0), writer.Unsorted(node->input(0)))) return false;
+  graph.EraseIfDead(node);
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> UnsortRows() { return std::make_unique<UnsortedRowsPass>(); }
+std::unique_ptr<Pass> UnsortRows() {
+  return MakeNodePass("unsorted-rows", "Leaves rows where they are that are sorted and put back.",
+                      Rewrite);
+}
 
 }  // namespace pagefuse

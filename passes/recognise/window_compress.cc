@@ -18,7 +18,9 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/recognise/recognise.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
@@ -35,12 +37,11 @@ struct WeightedSum {
 std::optional<WeightedSum> WeightedSumOf(const Node& sum, const SymbolicContents& contents) {
   constexpr int kRank = 4;
   constexpr int kRows = 2;
-  if (!sum.Is("ReduceSum") || sum.num_inputs() < 2 || !sum.input(1)) return std::nullopt;
+  const auto reduced = sum.Is("ReduceSum") ? ReducedBy(sum, contents) : std::nullopt;
+  if (!reduced) return std::nullopt;
   const Node* product = sum.input(0)->producer();
-  const auto axes = KnownInts(sum.input(1), contents);
   const auto& shape = sum.input(0)->shape();
-  if (!product || !product->Is("Mul") || !axes || axes->size() != 1 || !shape ||
-      shape->rank() != kRank || NormalAxis(axes->front(), kRank) != kRows) {
+  if (!product || !product->Is("Mul") || shape->rank() != kRank || reduced->axis != kRows) {
     return std::nullopt;
   }
   for (int side : {0, 1}) {
@@ -73,14 +74,14 @@ class WindowReader {
     PF_ASSIGN_OR_RETURN(const Element whole, reader_.Whole(sum_.scores));
     const Shape& shape = *sum_.scores->shape();
     if (sum_.scores->dtype() != DataType::kFloat) {
-      return Refused("floats", DataTypeName(sum_.scores->dtype()));
+      return Unlike("floats", DataTypeName(sum_.scores->dtype()));
     }
     const auto rows = shape[2].constant(), size = shape[3].constant();
     b_ = whole.at[0];
     w_ = whole.at[1];
     d_ = whole.at[3];
     count_ = shape[1];
-    if (!rows || !size) return Refused("windows of known length and width", shape.ToString());
+    if (!rows || !size) return Unlike("windows of known length and width", shape.ToString());
     size_ = *size;
     const absl::Status apart = ReadApart(*rows);
     if (apart.ok()) return found_;
@@ -88,15 +89,13 @@ class WindowReader {
     found_ = {};
     const absl::Status overlapping = ReadOverlapping(*rows / 2);
     if (overlapping.ok()) return found_;
-    return absl::FailedPreconditionError(StrCat(StdView(overlapping.message()),
-                                                ", if windows overlap; if not, ",
-                                                StdView(apart.message())));
+    return Refused(StdView(overlapping.message()), ", if windows overlap; if not, ",
+                   StdView(apart.message()));
   }
 
  private:
-  absl::Status Refused(std::string_view expected, std::string_view got) const {
-    return absl::FailedPreconditionError(StrCat("the windows summed in \"", sum_.scores->name(),
-                                                "\": expected ", expected, ", got ", got));
+  absl::Status Unlike(std::string_view expected, std::string_view got) const {
+    return Refused("the windows summed in ", *sum_.scores, ": expected ", expected, ", got ", got);
   }
 
   Element At(Value* value, const IndexForm& window, const IndexForm& row) {
@@ -132,7 +131,7 @@ class WindowReader {
   absl::Status ReadRows(const IndexForm& window, const IndexForm& i, const IndexForm& token,
                         const Place& place) {
     const Element score = At(sum_.scores, window, i);
-    if (!score.From("Add")) return Refused("scores that are a sum", Text(score));
+    if (!score.From("Add")) return Unlike("scores that are a sum", Text(score));
     const Element sides[] = {reader_.Operand(score, 0), reader_.Operand(score, 1)};
     const int bias = sides[0].value->IsConstant() ? 0 : 1;
     PF_RETURN_IF_ERROR(TakeBias(sides[bias], place));
@@ -144,8 +143,8 @@ class WindowReader {
     const bool constant = bias.value->IsConstant() && bias.at.size() == 2;
     if (!constant || bias.at[0].Key() != place.row.Key() ||
         bias.at[1].Key() != place.column.Key()) {
-      return Refused(StrCat("a constant bias at [", place.row.Key(), ", ", place.column.Key(), "]"),
-                     Text(bias));
+      return Unlike(StrCat("a constant bias at [", place.row.Key(), ", ", place.column.Key(), "]"),
+                    Text(bias));
     }
     return TakeValue(bias, found_.bias);
   }
@@ -155,15 +154,15 @@ class WindowReader {
     const bool fits = row.at.size() == 3 && row.at[0].Key() == b_.Key() &&
                       row.at[1].Key() == token.Key() && row.at[2].Key() == column.Key();
     if (!fits) {
-      return Refused(StrCat("rows [", b_.Key(), ", ", token.Key(), ", ", column.Key(), "]"),
-                     Text(row));
+      return Unlike(StrCat("rows [", b_.Key(), ", ", token.Key(), ", ", column.Key(), "]"),
+                    Text(row));
     }
     return TakeValue(row, taken);
   }
 
   absl::Status TakeValue(const Element& element, Value*& taken) const {
     if (taken && taken != element.value) {
-      return Refused(StrCat("parts of \"", taken->name(), "\""), Text(element));
+      return Unlike(StrCat("parts of \"", taken->name(), "\""), Text(element));
     }
     taken = element.value;
     return absl::OkStatus();
@@ -174,13 +173,13 @@ class WindowReader {
     const Element score = At(sum_.scores, IndexForm(), i);
     const auto low = reader_.Number(score);
     if (!low || !HidesScore(*low)) {
-      return Refused("a number that hides the rows before the first window",
-                     low ? StrCat(*low) : Text(score));
+      return Unlike("a number that hides the rows before the first window",
+                    low ? StrCat(*low) : Text(score));
     }
     const Element value = At(sum_.values, IndexForm(), i);
     const auto number = reader_.Number(value);
     if (number && std::isfinite(*number)) return absl::OkStatus();
-    return Refused("finite numbers before the first window", Text(value));
+    return Unlike("finite numbers before the first window", Text(value));
   }
 
   // All of what the op reads is what the windows were made of.
@@ -189,15 +188,15 @@ class WindowReader {
     const Shape& gates = *found_.gate->shape();
     const Shape& bias = *found_.bias->shape();
     if (rows[2] != Dim(width) || !ProvablyEqual(rows, gates)) {
-      return Refused(StrCat("rows and scores of ", width, " channels"),
-                     StrCat(rows.ToString(), " and ", gates.ToString()));
+      return Unlike(StrCat("rows and scores of ", width, " channels"),
+                    StrCat(rows.ToString(), " and ", gates.ToString()));
     }
     if (bias != Shape{Dim(found_.ratio), Dim(width)}) {
-      return Refused(StrCat("a bias [", found_.ratio, ", ", width, "]"), bias.ToString());
+      return Unlike(StrCat("a bias [", found_.ratio, ", ", width, "]"), bias.ToString());
     }
     if (!ProvablyEqual(count_, rows[1].FloorDiv(Dim(found_.ratio)))) {
-      return Refused(StrCat("as many windows as ", rows[1].ToString(), " rows fill"),
-                     count_.ToString());
+      return Unlike(StrCat("as many windows as ", rows[1].ToString(), " rows fill"),
+                    count_.ToString());
     }
     return absl::OkStatus();
   }
@@ -214,54 +213,47 @@ class WindowReader {
   Windows found_;
 };
 
-class WindowCompress : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Recognises windows of rows that a softmax sums into one row each.";
+// Nodes before the sum are erased with it; no sum is before another of its own.
+void Replace(Graph& graph, Node* sum, const Windows& windows) {
+  GraphBuilder builder(graph, sum, sum->output(0)->name());
+  Node* op =
+      builder.AddNode("pagefuse", "WindowCompress", {windows.kv, windows.gate, windows.bias}, 1);
+  op->SetAttribute("ratio", MakeAttribute(windows.ratio));
+  if (windows.overlap) op->SetAttribute("overlap", MakeAttribute(int64_t{1}));
+  Value* rows = op->output(0);
+  if (IntOr(*sum, "keepdims", 1) != 0) {
+    rows = builder.Add("Unsqueeze", {rows, builder.Ints({2})});
   }
+  graph.ReplaceAllUses(sum->output(0), rows);
+  graph.EraseIfDead(sum);
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const SymbolicContents& contents = context.contents;
-    Graph& graph = *model.graph;
-    std::vector<Node*> sums = NodesOf(graph);
-    std::erase_if(sums, [](const Node* node) { return !node->Is("ReduceSum"); });
-    bool changed = false;
-    for (Node* sum : sums) {
-      const auto weighted = WeightedSumOf(*sum, contents);
-      if (!weighted) continue;
-      const absl::StatusOr<Windows> windows = WindowReader(*weighted, contents).Read();
-      if (!windows.ok()) {
-        context.AddMiss(kName, NodeLabel(*sum), StdView(windows.status().message()), 3);
-        continue;
-      }
-      Replace(graph, sum, *windows);
-      model.opset_imports["pagefuse"] = 1;
-      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-      changed = true;
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  const SymbolicContents& contents = context.contents;
+  Graph& graph = *model.graph;
+  std::vector<Node*> sums = NodesOf(graph);
+  std::erase_if(sums, [](const Node* node) { return !node->Is("ReduceSum"); });
+  bool changed = false;
+  for (Node* sum : sums) {
+    const auto weighted = WeightedSumOf(*sum, contents);
+    if (!weighted) continue;
+    const absl::StatusOr<Windows> windows = WindowReader(*weighted, contents).Read();
+    if (!windows.ok()) {
+      context.AddMiss(kName, NodeLabel(*sum), StdView(windows.status().message()), 3);
+      continue;
     }
-    return changed;
+    Replace(graph, sum, *windows);
+    model.opset_imports["pagefuse"] = 1;
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
   }
-
- private:
-  // Nodes before the sum are erased with it; no sum is before another of its own.
-  static void Replace(Graph& graph, Node* sum, const Windows& windows) {
-    GraphBuilder builder(graph, sum, sum->output(0)->name());
-    Node* op =
-        builder.AddNode("pagefuse", "WindowCompress", {windows.kv, windows.gate, windows.bias}, 1);
-    op->SetAttribute("ratio", MakeAttribute(windows.ratio));
-    if (windows.overlap) op->SetAttribute("overlap", MakeAttribute(int64_t{1}));
-    Value* rows = op->output(0);
-    if (IntOr(*sum, "keepdims", 1) != 0) {
-      rows = builder.Add("Unsqueeze", {rows, builder.Ints({2})});
-    }
-    graph.ReplaceAllUses(sum->output(0), rows);
-    graph.EraseIfDead(sum);
-  }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseWindowCompress() { return std::make_unique<WindowCompress>(); }
+std::unique_ptr<Pass> RecogniseWindowCompress() {
+  return MakePass(kName, "Recognises windows of rows that a softmax sums into one row each.", Run);
+}
 
 }  // namespace pagefuse

@@ -5,13 +5,10 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
-
-absl::Status CannotArrange(const Value* value, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat("\"", value->name(), "\": ", why));
-}
 
 int PlaceOf(const AxisAtoms& atoms, const AtomPtr& atom) {
   for (size_t i = 0; i < atoms.size(); ++i) {
@@ -76,8 +73,7 @@ std::vector<int> PlacesOf(const AxisAtoms& atoms, const AtomPtr& atom) {
 
 absl::StatusOr<Digits> DigitsOf(const IndexForm& index, const Dim& dim) {
   const auto refuse = [&](std::string_view why) {
-    return absl::FailedPreconditionError(
-        StrCat("index ", index.Key(), " of an axis of length ", dim.ToString(), " ", why));
+    return Refused("index ", index.Key(), " of an axis of length ", dim.ToString(), " ", why);
   };
   Digits digits;
   if (index.is_constant()) {
@@ -116,13 +112,13 @@ absl::StatusOr<Value*> Arranger::Gathered(const Element& element,
                                           const std::vector<AxisAtoms>& axes) {
   const auto& shape = element.value->shape();
   if (!shape || shape->rank() != static_cast<int>(element.at.size())) {
-    return CannotArrange(element.value, "its shape is not known");
+    return Refused(*element.value, ": its shape is not known");
   }
   Digits digits;
   bool split = false;
   for (int axis = 0; axis < shape->rank(); ++axis) {
     const auto here = DigitsOf(element.at[axis], (*shape)[axis]);
-    if (!here.ok()) return CannotArrange(element.value, StdView(here.status().message()));
+    if (!here.ok()) return Refused(*element.value, ": ", StdView(here.status().message()));
     split = split || here->atoms.size() != 1;
     digits.atoms.insert(digits.atoms.end(), here->atoms.begin(), here->atoms.end());
     digits.lengths.insert(digits.lengths.end(), here->lengths.begin(), here->lengths.end());
@@ -135,7 +131,7 @@ absl::StatusOr<Value*> Arranger::Gathered(const Element& element,
     for (const AtomPtr& atom : axis) {
       const std::vector<int> places = PlacesOf(digits.atoms, atom);
       if (places.empty()) {
-        return CannotArrange(element.value, StrCat("does not depend on ", atom->key));
+        return Refused(*element.value, ": does not depend on ", atom->key);
       }
       for (const int place : places) {
         perm.push_back(place);
@@ -149,7 +145,7 @@ absl::StatusOr<Value*> Arranger::Gathered(const Element& element,
   if (perm.size() != digits.atoms.size()) {
     std::string all;
     for (const AtomPtr& atom : digits.atoms) StrAppend(&all, " ", atom->key);
-    return CannotArrange(element.value, StrCat("depends on more than it should:", all));
+    return Refused(*element.value, ": depends on more than it should:", all);
   }
   Value* value = element.value;
   if (split && !(IsIdentity(perm) && join)) {
@@ -163,7 +159,7 @@ absl::StatusOr<Value*> Arranger::Gathered(const Element& element,
 absl::StatusOr<Value*> Arranger::GatheredPart(Element element, const std::vector<AxisAtoms>& axes) {
   const auto& shape = element.value->shape();
   if (!shape || shape->rank() != static_cast<int>(element.at.size())) {
-    return CannotArrange(element.value, "its shape is not known");
+    return Refused(*element.value, ": its shape is not known");
   }
   for (int axis = 0; axis < static_cast<int>(element.at.size()); ++axis) Cut(element, axis);
   return Gathered(element, axes);
@@ -205,7 +201,7 @@ absl::StatusOr<Value*> Arranger::Spread(Value* value, const std::vector<AxisAtom
     join = join || digits.atoms.size() != 1;
     for (const AtomPtr& atom : digits.atoms) {
       const int place = PlaceOf(atoms, atom);
-      if (place < 0) return CannotArrange(element.value, StrCat("depends on ", atom->key));
+      if (place < 0) return Refused(*element.value, ": depends on ", atom->key);
       perm.push_back(place);
     }
   }
@@ -259,7 +255,7 @@ absl::StatusOr<Value*> Arranger::SizeVector(const Dim& dim) {
       return builder_.Add("Mul", {one, builder_.Ints({times})});
     }
   }
-  return absl::FailedPreconditionError(StrCat("no port has an axis of length ", dim.ToString()));
+  return Refused("no port has an axis of length ", dim.ToString());
 }
 
 absl::StatusOr<Value*> Arranger::Size(const Dim& dim) {

@@ -3,6 +3,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/attention_parts.h"
 
 namespace pagefuse {
@@ -24,17 +25,17 @@ class OpReader {
     const Value* value = node.input(Attention::kValue);
     if (site_.output.at.size() != 4 || !key->shape() || key->shape()->rank() != 4 ||
         !value->shape() || value->shape()->rank() != 4) {
-      return RefusedElement(site_.output, "queries, keys and values are not [B, H, S, D]");
+      return Refused(*site_.output.value, ": queries, keys and values are not [B, H, S, D]");
     }
     const std::vector<IndexForm>& at = site_.output.at;
     const Shape& shape = *key->shape();
     const Dim groups = (*site_.output.value->shape())[1].FloorDiv(shape[1]);
-    if (!groups.known()) return RefusedElement(site_.output, "its heads are not known");
+    if (!groups.known()) return Refused(*site_.output.value, ": its heads are not known");
     const IndexForm head = DivMod(at[1], groups).first;
     site_.d = at[3].atom();
     site_.n = reader_.NewAxis(shape[2], {(*value->shape())[2]});
     site_.e = reader_.NewAxis(shape[3]);
-    if (!site_.d) return RefusedElement(site_.output, "its last axis is no axis of values");
+    if (!site_.d) return Refused(*site_.output.value, ": its last axis is no axis of values");
     const IndexForm n = IndexForm::Of(site_.n);
     const IndexForm e = IndexForm::Of(site_.e);
     reader_.Visit(node);
@@ -52,7 +53,7 @@ class OpReader {
   absl::Status ReadAttributes(const Node& node, const Dim& head_size) {
     const auto size = head_size.constant();
     if (!node.attribute("scale") && !size)
-      return RefusedElement(site_.output, "its scale is not known");
+      return Refused(*site_.output.value, ": its scale is not known");
     const double usual = size ? 1 / std::sqrt(static_cast<double>(*size)) : 0;
     PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", static_cast<float>(usual)));
     PF_ASSIGN_OR_RETURN(const float softcap, node.FloatAttribute("softcap", 0));
@@ -79,7 +80,7 @@ class OpReader {
     Value* mask = node.input(Attention::kMask);
     if (!mask) return absl::OkStatus();
     const auto& shape = mask->shape();
-    if (!shape) return RefusedElement(site_.output, "the shape of its mask is not known");
+    if (!shape) return Refused(*site_.output.value, ": the shape of its mask is not known");
     std::vector<IndexForm> place = {at[0], at[1], at[2], n};
     place.erase(place.begin(), place.end() - std::min(4, shape->rank()));
     const Element element{mask, place};

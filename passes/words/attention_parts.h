@@ -1,16 +1,11 @@
 // The parts that an attention is read in: its scores, its query, and the op as a whole.
 #pragma once
 
-#include <string_view>
-
 #include "absl/status/status.h"
 
 #include "pagefuse/passes/words/attention_site.h"
 
 namespace pagefuse {
-
-// FailedPrecondition naming the element's value.
-absl::Status RefusedElement(const Element& element, std::string_view why);
 
 // x of Where (condition, x, 0): weights, keys or values that are 0 where their key is hidden. Adds
 // what holds where x is kept to `kept`.

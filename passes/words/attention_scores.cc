@@ -3,17 +3,13 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/attention_parts.h"
 
 namespace pagefuse {
 namespace {
 
 bool NearlyEqual(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
-
-bool Mentions(const Element& element, const AtomPtr& atom) {
-  return std::any_of(element.at.begin(), element.at.end(),
-                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
-}
 
 class ScoreReader {
  public:
@@ -31,7 +27,7 @@ class ScoreReader {
     if (whole.From("Concat")) {
       PF_RETURN_IF_ERROR(ReadSink(whole));
     } else if (!CoversKeys(scores)) {
-      return RefusedElement(scores, "a part of the probabilities is cut away that is no sink");
+      return Refused(*scores.value, ": a part of the probabilities is cut away that is no sink");
     }
     return ReadMasked(source, /*inside_cap=*/false);
   }
@@ -48,25 +44,25 @@ class ScoreReader {
     const int rank = static_cast<int>(joined.at.size());
     const auto axis = NormalAxis(IntOr(concat, "axis", 0), rank);
     if (concat.num_inputs() != 2)
-      return RefusedElement(joined, "joins more than scores and a sink");
+      return Refused(*joined.value, ": joins more than scores and a sink");
     const Element scores = reader_.OneStep(joined);
     for (Value* part : concat.inputs()) {
       if (part == scores.value) continue;
       if (!part->shape() || (*part->shape())[static_cast<int>(axis)].constant() != 1) {
-        return RefusedElement(joined, "joins more than one column to the scores");
+        return Refused(*joined.value, ": joins more than one column to the scores");
       }
       Element sink{part, joined.at};
       sink.at[axis] = IndexForm();
       site_.sink = reader_.Source(sink);
     }
-    if (!site_.sink) return RefusedElement(joined, "joins scores with themselves");
+    if (!site_.sink) return Refused(*joined.value, ": joins scores with themselves");
     return absl::OkStatus();
   }
 
   // mask (softcap (scale * product)), the mask outermost.
   absl::Status ReadMasked(const Element& scores, bool inside_cap) {
     if (scores.From("Where") || scores.From("Add") || scores.From("Sub")) {
-      if (inside_cap) return RefusedElement(scores, "the soft cap comes after the mask");
+      if (inside_cap) return Refused(*scores.value, ": the soft cap comes after the mask");
       return scores.From("Where") ? ReadWhere(scores) : ReadAdded(scores);
     }
     if (scores.From("Cast") && KeepsNumbers(*scores.producer()))
@@ -79,7 +75,7 @@ class ScoreReader {
     const auto chosen = reader_.Number(reader_.Operand(scores, 1));
     const auto other = reader_.Number(reader_.Operand(scores, 2));
     if (!(other && reader_.Hides(*other)) && !(chosen && reader_.Hides(*chosen))) {
-      return RefusedElement(scores, "chooses between scores and a number that hides nothing");
+      return Refused(*scores.value, ": chooses between scores and a number that hides nothing");
     }
     const bool keeps = other.has_value();
     const Element condition = reader_.Operand(scores, 0);
@@ -142,7 +138,7 @@ class ScoreReader {
       divisor = reader_.Number(reader_.Operand(inner, 1));
       capped = reader_.Operand(inner, 0);
     }
-    if (!cap || !(*cap > 0)) return RefusedElement(scores, "its soft cap is no positive number");
+    if (!cap || !(*cap > 0)) return Refused(*scores.value, ": its soft cap is no positive number");
     site_.softcap = *cap;
     if (!divisor) {
       // The factor 1 / cap may have gone into the scale.
@@ -160,16 +156,17 @@ class ScoreReader {
       if (!product) continue;
       site_.e = product->summed;
       site_.scale *= factors.number;
-      const bool left_is_key = Mentions(product->left, site_.n);
+      const bool left_is_key = product->left.Mentions(site_.n);
       const Element& key = left_is_key ? product->left : product->right;
       const Element& query = left_is_key ? product->right : product->left;
-      if (Mentions(query, site_.n)) return RefusedElement(scores, "both factors depend on the key");
+      if (query.Mentions(site_.n))
+        return Refused(*scores.value, ": both factors depend on the key");
       ReadKey(key);
       AddFactors({1, factors.others}, i, site_.key);
       ReadQuery(reader_, query, site_);
       return absl::OkStatus();
     }
-    return RefusedElement(scores, "is no scaled product of queries and keys");
+    return Refused(*scores.value, ": is no scaled product of queries and keys");
   }
 
   // Keys may be 0 where they are hidden, before or behind their own factors.
@@ -195,10 +192,6 @@ class ScoreReader {
 };
 
 }  // namespace
-
-absl::Status RefusedElement(const Element& element, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat("\"", element.value->name(), "\": ", why));
-}
 
 absl::StatusOr<Element> KeptElement(ElementReader& reader, const Element& element,
                                     Conditions& kept) {
@@ -230,7 +223,7 @@ void ReadQuery(ElementReader& reader, const Element& query, AttentionSite& site)
   site.key.number = 1;
   std::vector<Element> mains;
   for (const Element& factor : factors.others) {
-    if (Mentions(factor, site.e)) mains.push_back(factor);
+    if (factor.Mentions(site.e)) mains.push_back(factor);
   }
   if (mains.size() != 1 || factors.others.size() != 1) {
     // A product that is the query itself.

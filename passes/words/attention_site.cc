@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/attention_parts.h"
 #include "pagefuse/passes/words/written_softmax.h"
 
@@ -128,9 +128,8 @@ class SiteReader {
           std::any_of(site_.visible.begin(), site_.visible.end(),
                       [&](const IndexForm& visible) { return visible.Key() == condition.Key(); });
       if (!seen) {
-        return RefusedElement(site_.output,
-                              StrCat("weights, keys or values are 0 but where ", condition.Key(),
-                                     " >= 0, which the scores do not say"));
+        return Refused(*site_.output.value, ": weights, keys or values are 0 but where ",
+                       condition.Key(), " >= 0, which the scores do not say");
       }
     }
     return absl::OkStatus();
@@ -140,7 +139,7 @@ class SiteReader {
   absl::Status SetValueAxis() {
     site_.d = site_.output.at.back().atom();
     if (site_.d) return absl::OkStatus();
-    return RefusedElement(site_.output, "its last axis is no axis of values");
+    return Refused(*site_.output.value, ": its last axis is no axis of values");
   }
 
   // The scores whose softmax over `n` the element is.
@@ -245,7 +244,7 @@ absl::StatusOr<AttentionSite> ReadAttention(ElementReader& reader, Value* output
 
 absl::Status CheckNoBias(const AttentionSite& site) {
   if (site.biases.empty()) return absl::OkStatus();
-  return RefusedElement(site.biases.front().element, "is added to the scores and is no mask");
+  return Refused(*site.biases.front().element.value, ": is added to the scores and is no mask");
 }
 
 namespace {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <vector>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -64,19 +64,18 @@ class Comparison {
       ++place.differing;
       ++differing_;
     }
-    if (written_ == 0) return absl::FailedPreconditionError("nothing is written");
+    if (written_ == 0) return Refused("nothing is written");
     const double all_rows = static_cast<double>(expected_.size()) / static_cast<double>(row_);
     const bool few = differing_ <= rule_.share * static_cast<double>(written_) && AreSpread() &&
                      unequal_ <= rule_.unequal * static_cast<double>(expected_.size());
     const bool few_rows = before_.empty() && rows_ <= rule_.rows * all_rows;
     if (few || few_rows) return absl::OkStatus();
     if (first_ < 0) {
-      return absl::FailedPreconditionError(
-          StrCat(unequal_, " of ", expected_.size(), " elements are near the op's, but not equal"));
+      return Refused(unequal_, " of ", expected_.size(),
+                     " elements are near the op's, but not equal");
     }
-    return absl::FailedPreconditionError(StrCat("at element ", first_, " it gives ", found_[first_],
-                                                ", the op ", expected_[first_], " (", differing_,
-                                                " of ", written_, " differ)"));
+    return Refused("at element ", first_, " it gives ", found_[first_], ", the op ",
+                   expected_[first_], " (", differing_, " of ", written_, " differ)");
   }
 
  private:
@@ -125,9 +124,8 @@ class Comparison {
 absl::Status CompareResults(const ResultRule& rule, const Tensor& expected, const Tensor& found,
                             const Tensor& before) {
   if (expected.dtype() != found.dtype() || expected.dims() != found.dims()) {
-    return absl::FailedPreconditionError(
-        StrCat("it gives ", DataTypeName(found.dtype()), DimsToString(found.dims()), ", the op ",
-               DataTypeName(expected.dtype()), DimsToString(expected.dims())));
+    return Refused("it gives ", DataTypeName(found.dtype()), DimsToString(found.dims()),
+                   ", the op ", DataTypeName(expected.dtype()), DimsToString(expected.dims()));
   }
   const auto same_bytes = [&](const Tensor& other) {
     return other.defined() && std::memcmp(expected.data(), other.data(), expected.byte_size()) == 0;

@@ -4,9 +4,9 @@
 
 #include "absl/container/flat_hash_map.h"
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -258,13 +258,12 @@ absl::StatusOr<ComputedRegion> RegionBetween(std::vector<Value*> ports, std::vec
   const absl::flat_hash_set<const Value*> border(ports.begin(), ports.end());
   Upstream upstream = UpstreamReader(border, scope, Reach::kFirstLeaf).Read(outputs);
   if (!upstream.leaves.empty()) {
-    return absl::FailedPreconditionError(
-        StrCat("it reads \"", upstream.leaves.front()->name(), "\" too"));
+    return Refused("it reads ", *upstream.leaves.front(), " too");
   }
   for (const Value* port : ports) {
     const auto& reached = upstream.reached;
     if (std::find(reached.begin(), reached.end(), port) != reached.end()) continue;
-    return absl::FailedPreconditionError(StrCat("it does not read \"", port->name(), "\""));
+    return Refused("it does not read ", *port);
   }
   return ComputedRegion{std::move(ports), std::move(outputs), std::move(upstream.nodes)};
 }
@@ -287,12 +286,11 @@ absl::Status CheckReaders(const ComputedRegion& region,
       if (std::find(region.outputs.begin(), region.outputs.end(), output) != region.outputs.end())
         continue;
       if (output->is_output()) {
-        return absl::FailedPreconditionError(StrCat("\"", output->name(), "\" is a graph output"));
+        return Refused(*output, " is a graph output");
       }
       for (const Use& use : output->uses()) {
         if (inside.contains(use.node) || MeasuresFor(*use.node, inside)) continue;
-        return absl::FailedPreconditionError(
-            StrCat("\"", output->name(), "\" is read by ", use.node->Description(), " outside it"));
+        return Refused(*output, " is read by ", *use.node, " outside it");
       }
     }
   }

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "pagefuse/passes/constants.h"
-#include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
 namespace {

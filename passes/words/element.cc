@@ -1,11 +1,9 @@
 #include "pagefuse/passes/words/element.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/symbolic_arithmetic.h"
-#include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pattern.h"
 #include "pagefuse/passes/ports.h"
@@ -131,29 +129,14 @@ class ViewReader {
   int j_ = 0;
 };
 
-// Copies one behind the other along each axis.
-bool StepTile(Element& element) {
-  Value* source = element.producer()->input(0);
-  const auto& from = source->shape();
-  const auto& to = element.value->shape();
-  if (!from || !to || to->rank() != from->rank()) return false;
-  std::vector<IndexForm> at = element.at;
-  for (int axis = 0; axis < from->rank(); ++axis) {
-    const Dim& dim = (*from)[axis];
-    if (IsOne(dim)) {
-      at[axis] = IndexForm();
-    } else if (!ProvablyEqual(dim, (*to)[axis])) {
-      if (!dim.known()) return false;
-      at[axis] = DivMod(at[axis], dim).second;
-    }
-  }
-  element = {source, std::move(at)};
-  return true;
-}
-
 }  // namespace
 
 std::string Element::Key() const { return MakeLoad(value, at)->key; }
+
+bool Element::Mentions(const AtomPtr& atom) const {
+  return std::any_of(at.begin(), at.end(),
+                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
+}
 
 AtomPtr ElementReader::NewAxis(const Dim& extent, std::vector<Dim> also_extent) {
   return MakeAxis(StrCat("i", num_axes_++), extent, std::move(also_extent));

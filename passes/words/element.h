@@ -23,6 +23,7 @@ struct Element {
   Node* producer() const { return value ? value->producer() : nullptr; }
   bool From(std::string_view op) const { return producer() && producer()->Is(op); }
   std::string Key() const;
+  bool Mentions(const AtomPtr& atom) const;  // in some index
 };
 
 // True where every form is not negative.
@@ -116,6 +117,17 @@ class ElementReader {
   absl::flat_hash_set<std::string> assumed_;
   double low_ = kLowScore;
 };
+
+// What a reduction along one axis reads.
+struct Reduced {
+  Value* value = nullptr;
+  int axis = 0;
+  Dim length;
+
+  // The element at a place of the axis.
+  Element At(const Element& result, const IndexForm& place) const;
+};
+std::optional<Reduced> ReducedBy(const Node& node, const SymbolicContents& contents);
 
 // A score that much below others has no part in a softmax, nor among the best.
 inline bool HidesScore(double value) { return value <= kLowScore; }

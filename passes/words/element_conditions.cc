@@ -1,15 +1,11 @@
 // Bool tensors, and floats that hide scores, read as conjunctions of inequalities.
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 namespace {
-
-absl::Status NotUnderstood(const Element& element, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat("\"", element.value->name(), "\" ", why));
-}
 
 Conditions Both(Conditions a, const Conditions& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -94,7 +90,7 @@ absl::StatusOr<Conditions> ElementReader::ReadConditions(const Element& unresolv
     return Conditions{IndexForm::Of(MakeLoad(element.value, element.at)) - IndexForm(1)};
   }
   if (node->Is("And") || node->Is("Mul") || node->Is("BitwiseAnd") || node->Is("Min")) {
-    if (node->num_inputs() != 2) return NotUnderstood(element, "joins more than two conditions");
+    if (node->num_inputs() != 2) return Refused(*element.value, " joins more than two conditions");
     PF_ASSIGN_OR_RETURN(const Conditions a, ReadConditions(Operand(element, 0)));
     PF_ASSIGN_OR_RETURN(const Conditions b, ReadConditions(Operand(element, 1)));
     return Both(a, b);
@@ -198,17 +194,17 @@ absl::StatusOr<Conditions> ElementReader::ReadComparison(const Element& element)
     const IndexForm gap = form - OperandIndex(element, 1);
     return Conditions{gap, gap.Times(Dim(-1))};
   }
-  return NotUnderstood(element, StrCat("(", node.op_type(), ") is no range of indices"));
+  return Refused(*element.value, " (", node.op_type(), ") is no range of indices");
 }
 
 absl::StatusOr<Conditions> ElementReader::ReadHiding(const Element& unresolved) {
   const Element element = Source(unresolved);
   if (const auto number = Number(element)) {
     if (*number == 0) return Conditions{};
-    return NotUnderstood(element, "adds a number to every score");
+    return Refused(*element.value, " adds a number to every score");
   }
   const Node* node = element.producer();
-  if (node == nullptr) return NotUnderstood(element, "is a mask that nothing explains");
+  if (node == nullptr) return Refused(*element.value, " is a mask that nothing explains");
   if (node->Is("Cast")) return ReadHiding(Operand(element, 0));
   if (node->Is("Add") || node->Is("Min")) {
     PF_ASSIGN_OR_RETURN(const Conditions a, ReadHiding(Operand(element, 0)));
@@ -228,7 +224,7 @@ absl::StatusOr<Conditions> ElementReader::ReadHiding(const Element& unresolved) 
       PF_ASSIGN_OR_RETURN(const Conditions b, ReadHiding(Operand(element, 2)));
       return Both(a, b);
     }
-    return NotUnderstood(element, "chooses between numbers that hide nothing");
+    return Refused(*element.value, " chooses between numbers that hide nothing");
   }
   // Nothing above or below a diagonal, and what hides all on its other side.
   if (node->Is("Trilu") && element.at.size() >= 2) {
@@ -243,7 +239,7 @@ absl::StatusOr<Conditions> ElementReader::ReadHiding(const Element& unresolved) 
   if (node->Is("Mul")) {
     if (auto hiding = HidingOfProduct(*this, element)) return *std::move(hiding);
   }
-  return NotUnderstood(element, StrCat("(", node->op_type(), ") is not understood as a mask"));
+  return Refused(*element.value, " (", node->op_type(), ") is not understood as a mask");
 }
 
 }  // namespace pagefuse

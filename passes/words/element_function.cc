@@ -9,6 +9,7 @@
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/byte_rows.h"
 
 namespace pagefuse {
@@ -45,7 +46,7 @@ class FunctionCopier {
     const Node* node = element.producer();
     const bool copied = node && node->num_outputs() == 1 && IsElementwise(*node);
     if (!copied) return CopyByte(element);
-    if (++num_nodes_ > kMaxNodes) return absl::FailedPreconditionError("it takes too many steps");
+    if (++num_nodes_ > kMaxNodes) return Refused("it takes too many steps");
     std::vector<Value*> inputs;
     for (int i = 0; i < node->num_inputs(); ++i) {
       Value* copy = nullptr;
@@ -68,8 +69,7 @@ class FunctionCopier {
 
   absl::StatusOr<Value*> CopyByte(const Element& element) {
     if (element.value->dtype() != DataType::kUint8) {
-      return absl::FailedPreconditionError(
-          StrCat("\"", element.value->name(), "\" is no byte of a cache"));
+      return Refused(*element.value, " is no byte of a cache");
     }
     const std::string name = graph_.UniqueName("byte");
     bytes.emplace_back(element, name);
@@ -99,7 +99,7 @@ absl::StatusOr<ElementFunction> ElementFunction::Of(ElementReader& reader,
     GraphBuilder builder(graph, nullptr, "product");
     product = product ? builder.Add("Mul", {product, copy}) : copy;
   }
-  if (!product || copier.bytes.empty()) return absl::FailedPreconditionError("it reads no byte");
+  if (!product || copier.bytes.empty()) return Refused("it reads no byte");
   graph.AddOutput(product);
   // In the order of their addresses.
   const auto before = [](const auto& a, const auto& b) {

@@ -13,19 +13,15 @@ namespace pagefuse {
 namespace {
 
 bool AllHold(const Conditions& conditions) {
-  for (const IndexForm& condition : conditions) {
-    const Dim lower = condition.Lower();
-    if (!lower.known() || !ProvablyNotNegative(lower)) return false;
-  }
-  return true;
+  return std::all_of(conditions.begin(), conditions.end(), [](const IndexForm& condition) {
+    return ProvablyNotNegative(condition.Lower());
+  });
 }
 
 bool SomeFails(const Conditions& conditions) {
-  for (const IndexForm& condition : conditions) {
-    const Dim upper = condition.Upper();
-    if (upper.known() && ProvablyNotNegative(upper * Dim(-1) - Dim(1))) return true;
-  }
-  return false;
+  return std::any_of(conditions.begin(), conditions.end(), [](const IndexForm& condition) {
+    return ProvablyNotNegative(condition.Upper() * Dim(-1) - Dim(1));
+  });
 }
 
 // 1 where the conditions hold, else 0.
@@ -288,36 +284,23 @@ std::optional<IndexForm> ElementReader::ReadRange(const Element& element) {
   return ReadIndex({node.input(ports::Range::kStart), {}}) + element.at[0].Times(step.constant());
 }
 
-namespace {
-
-// What a reduction along one axis reads.
-struct Reduced {
-  Value* value = nullptr;
-  int axis = 0;
-  Dim length;
-
-  // The element at a place of the axis.
-  Element At(const Element& result, const IndexForm& place) const {
-    Element element{value, result.at};
-    const bool kept = IntOr(*result.producer(), "keepdims", 1) != 0;
-    if (kept) {
-      element.at[axis] = place;
-    } else {
-      element.at.insert(element.at.begin() + axis, place);
-    }
-    return element;
+Element Reduced::At(const Element& result, const IndexForm& place) const {
+  Element element{value, result.at};
+  if (IntOr(*result.producer(), "keepdims", 1) != 0) {
+    element.at[axis] = place;
+  } else {
+    element.at.insert(element.at.begin() + axis, place);
   }
-};
+  return element;
+}
+
 std::optional<Reduced> ReducedBy(const Node& node, const SymbolicContents& contents) {
-  const auto axes =
-      node.num_inputs() > 1 && node.input(1) ? KnownInts(node.input(1), contents) : std::nullopt;
+  const auto axes = KnownInts(node.input(1), contents);
   const auto& shape = node.input(0)->shape();
   if (!axes || axes->size() != 1 || !shape) return std::nullopt;
   const int axis = static_cast<int>(NormalAxis(axes->front(), shape->rank()));
   return Reduced{node.input(0), axis, (*shape)[axis]};
 }
-
-}  // namespace
 
 AtomPtr ElementReader::ReadCounted(const Element& element) {
   const auto reduced = ReducedBy(*element.producer(), contents_);

@@ -139,25 +139,15 @@ std::optional<Product> EinsumOf(ElementReader& reader, const Element& element) {
 
 // ReduceSum of an elementwise product along one axis.
 std::optional<Product> ReducedProductOf(ElementReader& reader, const Element& element) {
-  const Node& node = *element.producer();
-  const auto axes =
-      node.num_inputs() > 1 ? KnownInts(node.input(1), reader.contents()) : std::nullopt;
-  const auto& shape = node.input(0)->shape();
-  if (!axes || axes->size() != 1 || !shape) return std::nullopt;
-  const auto axis = NormalAxis(axes->front(), shape->rank());
+  const auto reduced = ReducedBy(*element.producer(), reader.contents());
+  if (!reduced) return std::nullopt;
   Product product;
-  product.summed = reader.NewAxis((*shape)[static_cast<int>(axis)]);
-  Element factors{node.input(0), element.at};
-  if (IntOr(node, "keepdims", 1) != 0) {
-    factors.at[axis] = IndexForm::Of(product.summed);
-  } else {
-    factors.at.insert(factors.at.begin() + axis, IndexForm::Of(product.summed));
-  }
-  factors = reader.Source(factors);
+  product.summed = reader.NewAxis(reduced->length);
+  const Element factors = reader.Source(reduced->At(element, IndexForm::Of(product.summed)));
   if (!factors.From("Mul")) return std::nullopt;
   product.left = reader.Operand(factors, 0);
   product.right = reader.Operand(factors, 1);
-  reader.Visit(node);
+  reader.Visit(*element.producer());
   return product;
 }
 

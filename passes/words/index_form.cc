@@ -174,16 +174,10 @@ Dim IndexForm::Lower() const {
   return lower;
 }
 
-Dim IndexForm::Upper() const {
-  const Dim negated = Times(Dim(-1)).Lower();
-  return negated.known() ? negated * Dim(-1) : negated;
-}
+Dim IndexForm::Upper() const { return Times(Dim(-1)).Lower() * Dim(-1); }
 
 bool IndexForm::ProvablyIn(const Dim& first, const Dim& end) const {
-  const Dim lower = Lower();
-  const Dim upper = Upper();
-  return lower.known() && upper.known() && ProvablyNotNegative(lower - first) &&
-         ProvablyNotNegative(end - upper - Dim(1));
+  return ProvablyNotNegative(Lower() - first) && ProvablyNotNegative(end - Upper() - Dim(1));
 }
 
 AtomPtr MakeAxis(std::string key, Dim extent, std::vector<Dim> also_extent) {
@@ -206,18 +200,14 @@ AtomPtr MakeLoad(Value* tensor, std::vector<IndexForm> at) {
 }
 
 IndexForm MaxOf(IndexForm a, IndexForm b) {
-  const Dim least = (a - b).Lower();
-  if (least.known() && ProvablyNotNegative(least)) return a;
-  const Dim other = (b - a).Lower();
-  if (other.known() && ProvablyNotNegative(other)) return b;
+  if (ProvablyNotNegative((a - b).Lower())) return a;
+  if (ProvablyNotNegative((b - a).Lower())) return b;
   return Extreme(IndexAtom::Kind::kMax, "max", std::move(a), std::move(b));
 }
 
 IndexForm MinOf(IndexForm a, IndexForm b) {
-  const Dim least = (a - b).Lower();
-  if (least.known() && ProvablyNotNegative(least)) return b;
-  const Dim other = (b - a).Lower();
-  if (other.known() && ProvablyNotNegative(other)) return a;
+  if (ProvablyNotNegative((a - b).Lower())) return b;
+  if (ProvablyNotNegative((b - a).Lower())) return a;
   return Extreme(IndexAtom::Kind::kMin, "min", std::move(a), std::move(b));
 }
 

@@ -1,7 +1,7 @@
 #include "pagefuse/passes/words/index_tensor.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -46,7 +46,7 @@ class VectorBuilder {
       PF_ASSIGN_OR_RETURN(Value * divisor, arranger_.Size(atom.divisor));
       return builder_.Add(atom.kind == Kind::kDiv ? "Div" : "Mod", {x, divisor});
     }
-    return absl::FailedPreconditionError(StrCat("index ", atom.key, " is no element of a tensor"));
+    return Refused("index ", atom.key, " is no element of a tensor");
   }
 
   absl::StatusOr<Value*> Load(const IndexAtom& atom) {

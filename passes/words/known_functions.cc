@@ -7,7 +7,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/evaluate.h"
-#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -160,13 +160,13 @@ absl::Status CompareAtPoints(const KnownFunction& function, const Tensor& values
   const std::vector<double> expected = AsDoubles(function.values);
   const std::vector<double> found = AsDoubles(values);
   if (found.size() != expected.size()) {
-    return absl::FailedPreconditionError(
-        StrCat("it gives ", found.size(), " numbers, \"", function.name, "\" ", expected.size()));
+    return Refused("it gives ", found.size(), " numbers, \"", function.name, "\" ",
+                   expected.size());
   }
   for (size_t i = 0; i < found.size(); ++i) {
     if (found[i] == expected[i]) continue;
-    return absl::FailedPreconditionError(StrCat("at ", points[i], " it gives ", found[i], ", \"",
-                                                function.name, "\" ", expected[i]));
+    return Refused("at ", points[i], " it gives ", found[i], ", \"", function.name, "\" ",
+                   expected[i]);
   }
   return absl::OkStatus();
 }

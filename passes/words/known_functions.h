@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-
 #include "pagefuse/ir/tensor.h"
 #include "pagefuse/passes/graph_builder.h"
 

@@ -1,4 +1,4 @@
-// A cut along the last axis of [.., .., .., D], written as Split or as Slice.
+// A tensor [.., .., .., D] cut in two along its last axis, by Split or by Slices.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,12 @@
 
 namespace pagefuse {
 
-// Elements [begin, end) of the last axis of `whole`.
-struct LastAxisPart {
-  Value* whole = nullptr;
-  int64_t begin = 0, end = 0;
-};
-
-// Nullopt if the value has another rank than 4, or is no such cut at known places.
-std::optional<LastAxisPart> FindPart(const Value* part);
-
 // Two parts of one tensor that are all of it.
 struct LastAxisHalves {
   Value* whole = nullptr;
   int64_t first = 0, second = 0;  // elements
 };
+// Nullopt if the values have another rank than 4, or are no such cuts at known places.
 std::optional<LastAxisHalves> FindHalves(const Value* first, const Value* second);
 
 }  // namespace pagefuse

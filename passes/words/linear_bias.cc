@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/words/factors.h"
 

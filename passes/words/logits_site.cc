@@ -3,21 +3,13 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/refused.h"
+#include "pagefuse/passes/words/factors.h"
 
 namespace pagefuse {
 namespace {
-
-absl::Status Refused(const Element& element, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat("\"", element.value->name(), "\": ", why));
-}
-
-bool Mentions(const Element& element, const AtomPtr& atom) {
-  return std::any_of(element.at.begin(), element.at.end(),
-                     [&](const IndexForm& index) { return index.Mentions(atom->key); });
-}
 
 class LogitsReader {
  public:
@@ -38,7 +30,8 @@ class LogitsReader {
     site_.output = scores;
     site_.n = key_axis;
     PF_RETURN_IF_ERROR(ReadFactors(scores, false));
-    if (!site_.key.value) return Refused(scores, "no product of queries and keys is rectified");
+    if (!site_.key.value)
+      return Refused(*scores.value, ": no product of queries and keys is rectified");
     return std::move(site_);
   }
 
@@ -117,7 +110,7 @@ class LogitsReader {
     if (!in_sum && factor.From("ReduceSum")) return ReadSum(factor);
     if (!in_sum) {
       if (const auto product = ProductOf(reader_, factor)) {
-        if (site_.h) return Refused(factor, "is a sum beside that over heads");
+        if (site_.h) return Refused(*factor.value, ": is a sum beside that over heads");
         site_.h = product->summed;
         PF_RETURN_IF_ERROR(ReadFactors(product->left, true));
         return ReadFactors(product->right, true);
@@ -130,21 +123,12 @@ class LogitsReader {
   }
 
   absl::Status ReadSum(const Element& sum) {
-    if (site_.h) return Refused(sum, "is a sum beside that over heads");
-    const Node& node = *sum.producer();
-    const auto axes = KnownInts(node.input(1), reader_.contents());
-    const auto& shape = node.input(0)->shape();
-    if (!axes || axes->size() != 1 || !shape) return Refused(sum, "sums over more than heads");
-    const int axis = static_cast<int>(NormalAxis(axes->front(), shape->rank()));
-    site_.h = reader_.NewAxis((*shape)[axis]);
-    Element summand{node.input(0), sum.at};
-    if (IntOr(node, "keepdims", 1) == 0) {
-      summand.at.insert(summand.at.begin() + axis, IndexForm::Of(site_.h));
-    } else {
-      summand.at[axis] = IndexForm::Of(site_.h);
-    }
-    reader_.Visit(node);
-    return ReadFactors(summand, true);
+    if (site_.h) return Refused(*sum.value, ": is a sum beside that over heads");
+    const auto reduced = ReducedBy(*sum.producer(), reader_.contents());
+    if (!reduced) return Refused(*sum.value, ": sums over more than heads");
+    site_.h = reader_.NewAxis(reduced->length);
+    reader_.Visit(*sum.producer());
+    return ReadFactors(reduced->At(sum, IndexForm::Of(site_.h)), true);
   }
 
   // What is cut off below 0.
@@ -170,9 +154,9 @@ class LogitsReader {
   }
 
   absl::Status ReadProduct(const Element& element) {
-    if (site_.key.value) return Refused(element, "more than one product is rectified");
+    if (site_.key.value) return Refused(*element.value, ": more than one product is rectified");
     const Factors factors = FactorsOf(reader_, element);
-    if (!(factors.number > 0)) return Refused(element, "a factor below 0 is rectified");
+    if (!(factors.number > 0)) return Refused(*element.value, ": a factor below 0 is rectified");
     site_.number *= factors.number;
     for (const Element& factor : factors.others) {
       const auto product = site_.d ? std::nullopt : ProductOf(reader_, factor);
@@ -186,25 +170,25 @@ class LogitsReader {
       }
     }
     if (site_.query.value && site_.key.value) return absl::OkStatus();
-    return Refused(element, "no product of queries and keys is rectified");
+    return Refused(*element.value, ": no product of queries and keys is rectified");
   }
 
   absl::Status ReadSide(const Element& side) {
     const Factors factors = FactorsOf(reader_, side);
-    if (!(factors.number > 0)) return Refused(side, "has a factor below 0");
+    if (!(factors.number > 0)) return Refused(*side.value, ": has a factor below 0");
     site_.number *= factors.number;
     for (const Element& factor : factors.others) {
-      if (!Mentions(factor, site_.d)) {
+      if (!factor.Mentions(site_.d)) {
         PF_RETURN_IF_ERROR(PlaceRectified(factor));
         continue;
       }
-      Element& port = Mentions(factor, site_.n) ? site_.key : site_.query;
-      if (port.value) return Refused(factor, "is one factor too many");
+      Element& port = factor.Mentions(site_.n) ? site_.key : site_.query;
+      if (port.value) return Refused(*factor.value, ": is one factor too many");
       port = factor;
       if (port.From("BitCast") && port.value->dtype() == DataType::kFloat8E4M3FN) {
         port = reader_.Operand(port, 0);
       } else if (!IsFloatingPoint(port.value->dtype())) {
-        return Refused(port, "is no float and no code of one");
+        return Refused(*port.value, ": is no float and no code of one");
       }
     }
     return absl::OkStatus();
@@ -213,12 +197,12 @@ class LogitsReader {
   // The scale of a key is rectified in the ops too; a factor of the row comes out of the Relu only
   // if it is not negative.
   absl::Status PlaceRectified(const Element& factor) {
-    if (Mentions(factor, site_.n)) return Place(factor);
-    return Refused(factor, "is a factor of unknown sign that is rectified");
+    if (factor.Mentions(site_.n)) return Place(factor);
+    return Refused(*factor.value, ": is a factor of unknown sign that is rectified");
   }
 
   absl::Status Place(const Element& factor) {
-    (Mentions(factor, site_.n) ? site_.key_factors : site_.row_factors).push_back(factor);
+    (factor.Mentions(site_.n) ? site_.key_factors : site_.row_factors).push_back(factor);
     return absl::OkStatus();
   }
 

@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/passes/words/factors.h"
+#include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 

@@ -8,6 +8,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/words/known_functions.h"
 #include "pagefuse/passes/words/scalar_region.h"
 #include "pagefuse/passes/words/words.h"
@@ -116,24 +117,19 @@ class FunctionReader {
   absl::flat_hash_set<const Node*> erased_;
 };
 
-class ScalarFunctionsPass : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Recognises codes of number formats by what is computed.";
+absl::StatusOr<bool> Run(Model& model, PassContext& context) {
+  bool changed = false;
+  for (const GraphScope& scope : AllGraphs(model)) {
+    PF_ASSIGN_OR_RETURN(const bool here, FunctionReader(model, context, scope).Run());
+    changed = changed || here;
   }
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      PF_ASSIGN_OR_RETURN(const bool here, FunctionReader(model, context, scope).Run());
-      changed = changed || here;
-    }
-    return changed;
-  }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RecogniseScalarFunctions() { return std::make_unique<ScalarFunctionsPass>(); }
+std::unique_ptr<Pass> RecogniseScalarFunctions() {
+  return MakePass(kName, "Recognises codes of number formats by what is computed.", Run);
+}
 
 }  // namespace pagefuse

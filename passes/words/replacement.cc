@@ -5,6 +5,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/pattern.h"
+#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -30,12 +31,11 @@ absl::Status ServesOnly(const ElementReader& reader, const std::vector<Value*>& 
       const bool result = std::find(results.begin(), results.end(), value) != results.end();
       if (!value || result || IsCount(value->dtype())) continue;
       if (value->is_output()) {
-        return absl::FailedPreconditionError(StrCat("\"", value->name(), "\" is a graph output"));
+        return Refused(*value, " is a graph output");
       }
       for (const Use& use : value->uses()) {
         if (reader.visited().contains(use.node)) continue;
-        return absl::FailedPreconditionError(
-            StrCat("\"", value->name(), "\" is also read by ", use.node->Description()));
+        return Refused(*value, " is also read by ", *use.node);
       }
     }
   }

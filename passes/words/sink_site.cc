@@ -1,18 +1,15 @@
 #include "pagefuse/passes/words/sink_site.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/readers_text.h"
+#include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/slice_cuts.h"
 #include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 namespace {
-
-Node* OnlyReader(const Value& value) {
-  return !value.is_output() && value.uses().size() == 1 ? value.uses()[0].node : nullptr;
-}
 
 bool IsLastAxis(const Node& node, const Value& of, int64_t fallback) {
   const int rank = of.shape() ? of.shape()->rank() : 0;
@@ -64,8 +61,7 @@ std::optional<SinkSite> SinkSiteAt(Node* softmax, const SymbolicContents& conten
 absl::StatusOr<Value*> SinksByHead(Graph& graph, const SinkSite& site,
                                    const SymbolicContents& contents) {
   const auto refuse = [&](std::string_view why) {
-    return absl::FailedPreconditionError(StrCat(site.softmax->Description(), ": \"",
-                                                site.sinks->name(), "\" beside its scores: ", why));
+    return Refused(*site.softmax, ": ", *site.sinks, " beside its scores: ", why);
   };
   ElementReader reader(contents);
   PF_ASSIGN_OR_RETURN(const Element whole, reader.Whole(site.sinks));

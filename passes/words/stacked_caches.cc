@@ -1,6 +1,7 @@
 #include "pagefuse/passes/words/stacked_caches.h"
 
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/readers_text.h"
 
 namespace pagefuse {
 namespace {
@@ -46,10 +47,8 @@ Value* StackOf(const Value* value) {
 
 Value* StackedOutputOf(const Use& use) {
   if (!AddsFirstAxis(*use.node)) return nullptr;
-  const Value* view = use.node->output(0);
-  if (view->uses().size() != 1 || view->is_output()) return nullptr;
-  const Node* join = view->uses()[0].node;
-  if (!join->Is("Concat") || !IsFirstAxis(*join, 5)) return nullptr;
+  const Node* join = OnlyReader(*use.node->output(0));
+  if (!join || !join->Is("Concat") || !IsFirstAxis(*join, 5)) return nullptr;
   Value* stack = join->output(0);
   return stack->is_output() && stack->uses().empty() ? stack : nullptr;
 }

@@ -10,13 +10,12 @@
 // as long as what it hides. Where a sequence would begin inside a block, the new view is refused as
 // a run, and nothing over whole blocks could compute it.
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/words/words.h"
 
 namespace pagefuse {
@@ -108,27 +107,22 @@ void CountByTable(Graph& graph, const Site& site, Value* table, const SymbolicCo
   }
 }
 
-class TablesBySequencePass : public NodePass {
- public:
-  TablesBySequencePass()
-      : NodePass("tables-by-sequence",
-                 "Lays block tables out by sequence where their rows are counted by another "
-                 "symbol.") {}
-
- private:
-  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
-                               const SymbolicContents& contents) const override {
-    const auto site = FindSite(*node, contents);
-    if (!site) return false;
-    Value* table = LayOut(graph, *site);
-    CountByTable(graph, *site, table, contents);
-    PF_RETURN_IF_ERROR(graph.SortTopologically());
-    return true;
-  }
-};
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  const auto site = FindSite(*node, contents);
+  if (!site) return false;
+  Value* table = LayOut(graph, *site);
+  CountByTable(graph, *site, table, contents);
+  PF_RETURN_IF_ERROR(graph.SortTopologically());
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> TablesBySequence() { return std::make_unique<TablesBySequencePass>(); }
+std::unique_ptr<Pass> TablesBySequence() {
+  return MakeNodePass("tables-by-sequence",
+                      "Lays block tables out by sequence where their rows are counted by another "
+                      "symbol.",
+                      Rewrite);
+}
 
 }  // namespace pagefuse

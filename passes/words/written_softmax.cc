@@ -5,11 +5,8 @@
 namespace pagefuse {
 
 std::optional<int> WrittenSoftmax::ReducedAxis(const Element& element) const {
-  const Node& node = *element.producer();
-  const auto axes = KnownInts(node.input(1), reader_.contents());
-  const auto& shape = node.input(0)->shape();
-  if (!axes || axes->size() != 1 || !shape) return std::nullopt;
-  return static_cast<int>(NormalAxis(axes->front(), shape->rank()));
+  const auto reduced = ReducedBy(*element.producer(), reader_.contents());
+  return reduced ? std::optional(reduced->axis) : std::nullopt;
 }
 
 bool WrittenSoftmax::ReadPower(const Element& power, const AtomPtr& key) {
