@@ -1,10 +1,8 @@
 // CausalConvWithState: a convolution along time, one kernel a channel, that carries its last inputs
 // from call to call.
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
@@ -96,7 +94,7 @@ void RunTyped(const KernelArgs& args, bool silu) {
       for (int64_t t = 0; t < length; ++t) {
         const double start = bias == nullptr ? 0 : static_cast<double>(Load(bias[n % channels]));
         double sum = x.AddTaps(start, w, t);
-        if (silu) sum = SwishFn::Apply(sum, UnaryParams{.alpha = 1});
+        if (silu) sum = kSwish(sum, UnaryParams{.alpha = 1});
         args.output(0).as<T>()[n * length + t] = Store<T>(static_cast<Compute<T>>(sum));
       }
       if (!args.output(1).present()) continue;

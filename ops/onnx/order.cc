@@ -52,18 +52,19 @@ absl::Status InferCumulative(ShapeContext& c) {
 
 struct CumulativeRules {
   bool exclusive, reverse;
+  int start;  // the result of no element
 };
 
 // Running results of `width` neighbouring lines, x the start of the first. Integers wrap.
 template <typename Fn, typename T>
 void Accumulate(const Lines& lines, CumulativeRules rules, const T* x, T* y, int64_t width) {
   std::array<Wide<T>, kLineGroup> so_far;
-  so_far.fill(static_cast<Wide<T>>(std::is_same_v<Fn, MulFn> ? 1 : 0));
+  so_far.fill(static_cast<Wide<T>>(rules.start));
   for (int64_t i = 0; i < lines.size; ++i) {
     const int64_t row = (rules.reverse ? lines.size - 1 - i : i) * lines.stride;
     for (int64_t c = 0; c < width; ++c) {
       const auto element = static_cast<Wide<T>>(x[row + c]);
-      const auto next = Fn::Apply(so_far[c], element);
+      const auto next = Fn()(so_far[c], element);
       y[row + c] = static_cast<T>(rules.exclusive ? so_far[c] : next);
       so_far[c] = next;
     }
@@ -84,7 +85,7 @@ void AccumulateAll(const Lines& lines, CumulativeRules rules, const T* x, T* y) 
   });
 }
 
-template <typename Fn>
+template <typename Fn, int start>
 absl::Status RunCumulative(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   const TensorArg& y = args.output(0);
@@ -92,7 +93,7 @@ absl::Status RunCumulative(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t reverse, args.node->IntAttribute("reverse", 0));
   if (x.size() == 0) return absl::OkStatus();
   const Lines lines(x.dims, KernelAxis(IndexValues(args.input(1))[0], x.dims.size()));
-  const CumulativeRules rules = {exclusive != 0, reverse != 0};
+  const CumulativeRules rules = {exclusive != 0, reverse != 0, start};
   return DispatchType(x.dtype, [&]<typename T>() {
     if constexpr (!std::is_same_v<T, bool>) AccumulateAll<Fn>(lines, rules, x.as<T>(), y.as<T>());
   });
@@ -312,12 +313,12 @@ OpDef CumSumDef() {
   return Cumulative("CumSum", 11,
                     "Running sums along an axis, from the back with `reverse`, without the element "
                     "itself with `exclusive`.")
-      .AddKernel({.name = "reference", .run = RunCumulative<AddFn>});
+      .AddKernel({.name = "reference", .run = RunCumulative<decltype(kAdd), 0>});
 }
 
 OpDef CumProdDef() {
   return Cumulative("CumProd", 26, "Running products along an axis, as CumSum.")
-      .AddKernel({.name = "reference", .run = RunCumulative<MulFn>});
+      .AddKernel({.name = "reference", .run = RunCumulative<decltype(kMul), 1>});
 }
 
 OpDef TopKDef() {
