@@ -22,6 +22,7 @@
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/onnx/reduce_math.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -166,7 +167,7 @@ absl::Status InferEinsum(ShapeContext& c) {
       const auto [it, added] = dims.emplace(label, dim);
       if (added || dim == Dim(1)) continue;
       Dim& known = it->second;
-      if (known.is_constant() && dim.is_constant() && known != dim && known != Dim(1)) {
+      if (Differ(known, dim) && known != Dim(1)) {
         return c.InputError(i, StrCat("axis ", axis, " is ", dim.ToString(), ", expected ",
                                       known.ToString(), " as its label has elsewhere"));
       }

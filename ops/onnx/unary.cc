@@ -172,7 +172,7 @@ absl::Status RunClip(KernelArgs& args) {
 
 absl::Status InferClip(ShapeContext& context) {
   for (int i = 1; i < context.num_inputs(); ++i) {
-    const Shape* shape = context.has_input(i) ? context.input_shape(i) : nullptr;
+    const Shape* shape = context.input_shape(i);
     if (shape == nullptr || shape->rank() == 0) continue;
     // Exporters write one-element vectors as well.
     if (shape->rank() != 1 || ((*shape)[0].constant() && (*shape)[0].constant() != 1)) {
