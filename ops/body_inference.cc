@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/function_body.h"
 #include "pagefuse/ops/infer.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse {
 namespace {
@@ -105,7 +105,7 @@ absl::Status MergeOutput(const Value& from, int i, OwnNames& names, ShapeContext
     for (int axis = 0; axis < shape->rank(); ++axis) {
       const Dim& given = (*from.shape())[axis];
       Dim& dim = (*shape)[axis];
-      if (dim.is_constant() && given.is_constant() && !(dim == given)) return error();
+      if (Differ(dim, given)) return error();
       if (IsOpen(dim) && given.known()) dim = names.Of(given);
     }
   }

@@ -177,13 +177,7 @@ class Inference {
     if (known.value) contents_[&value] = *known.value;
     if (!known.shape) return absl::OkStatus();
     // A constant says itself what it is; exporters declare theirs as scalars whatever they hold.
-    const bool constant = node.Is("Constant") && !value.is_output();
-    if (!value.shape() || constant) {
-      value.set_shape(known.shape);
-      return absl::OkStatus();
-    }
-    // A constant is what it is; exporters have declared [] for [1].
-    if (node.Is("Constant")) {
+    if (!value.shape() || node.Is("Constant")) {
       value.set_shape(known.shape);
       return absl::OkStatus();
     }

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <set>
-#include <utility>
 
 #include "pagefuse/ir/str_cat.h"
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdint>
-#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"

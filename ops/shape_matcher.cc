@@ -6,15 +6,12 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse {
 namespace {
 
 using NameKind = Signature::NameKind;
-
-bool Differ(const Dim& a, const Dim& b) {
-  return a.is_constant() && b.is_constant() && *a.constant() != *b.constant();
-}
 
 bool FitsRank(const DimList& list, int rank) {
   return list.rest.empty() ? rank == list.size() : rank >= list.size();
@@ -194,10 +191,7 @@ absl::Status ShapeMatcher::CheckSameShape(int input) const {
   int other_input = 0;
   while (op_.inputs()[other_input].name != as) ++other_input;
   const Shape* other = c_.input_shape(other_input);
-  if (other == nullptr) return absl::OkStatus();
-  bool same = shape.rank() == other->rank();
-  for (int i = 0; same && i < shape.rank(); ++i) same = !Differ(shape[i], (*other)[i]);
-  if (same) return absl::OkStatus();
+  if (other == nullptr || MayAgree(shape, *other)) return absl::OkStatus();
   return c_.InputError(input, StrCat("expected the shape of \"", as, "\", ", other->ToString(),
                                      ", got ", shape.ToString()));
 }
@@ -221,9 +215,7 @@ bool ShapeMatcher::FitsSize(const SizeExpression& size, const Dim& dim) const {
 bool ShapeMatcher::FitsRest(const DimList& list, const Shape& shape) const {
   const DeclaredSizes::Rest* expected = FindRest(sizes_, list.rest);
   if (list.rest.empty() || expected == nullptr) return true;
-  const std::vector<Dim> rest = RestOf(list, shape);
-  return std::equal(rest.begin(), rest.end(), expected->dims.begin(), expected->dims.end(),
-                    [](const Dim& a, const Dim& b) { return !Differ(a, b); });
+  return MayAgree(Shape(RestOf(list, shape)), Shape(expected->dims));
 }
 
 bool ShapeMatcher::HoldsHere(const Relation& relation) const {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/signature.h"
 
 namespace pagefuse {

@@ -1,7 +1,6 @@
 // FastGelu, QuickGelu, BiasGelu and Gelu of com.microsoft.
 #include <cmath>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +14,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

@@ -5,7 +5,9 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/microsoft/attention_checks.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -16,13 +18,6 @@ struct Sizes {
   Dim query, value;  // columns
   Dim total() const { return past + length; }
 };
-
-absl::StatusOr<int64_t> HeadsOf(const ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const int64_t heads, c.node().IntAttribute("num_heads", 0));
-  constexpr int64_t kMaxHeads = 1 << 20;
-  if (heads > 0 && heads <= kMaxHeads) return heads;
-  return c.AttributeError("num_heads", StrCat("expected a positive number, got ", heads));
-}
 
 absl::Status CheckSupported(const ShapeContext& c) {
   constexpr char kShared[] = "past_present_share_buffer";
@@ -46,7 +41,7 @@ absl::Status CheckMaskByHead(const ShapeContext& c, const Shape& mask, const Siz
 }
 
 absl::Status CheckMask(const ShapeContext& c, const Sizes& s) {
-  const Shape* mask = c.has_input(kAttentionMask) ? c.input_shape(kAttentionMask) : nullptr;
+  const Shape* mask = c.input_shape(kAttentionMask);
   if (mask == nullptr) return absl::OkStatus();
   if (mask->rank() == 1) {
     const bool fits = !Differ((*mask)[0], s.batch) || !Differ((*mask)[0], s.batch * Dim(2));
@@ -63,19 +58,6 @@ absl::Status CheckMask(const ShapeContext& c, const Sizes& s) {
                       StrCat("expected [B], [2 B], [B, T], [B, S, T], [B, 1, S, T] or "
                              "[B, 1, max, max], got ",
                              mask->ToString()));
-}
-
-absl::Status CheckScoreBias(const ShapeContext& c, const Sizes& s, int64_t heads) {
-  const Shape* bias =
-      c.has_input(kAttentionScoreBias) ? c.input_shape(kAttentionScoreBias) : nullptr;
-  if (bias == nullptr) return absl::OkStatus();
-  PF_RETURN_IF_ERROR(ExpectShape(c, kAttentionScoreBias,
-                                 Shape({Dim::Unknown(), Dim::Unknown(), s.length, s.total()})));
-  const bool batch_fits = (*bias)[0] == Dim(1) || !Differ((*bias)[0], s.batch);
-  const bool heads_fit = (*bias)[1] == Dim(1) || !Differ((*bias)[1], Dim(heads));
-  if (batch_fits && heads_fit) return absl::OkStatus();
-  return c.InputError(kAttentionScoreBias,
-                      StrCat("shape ", bias->ToString(), " does not broadcast"));
 }
 
 // Reads the past's length; the present's shape follows from it.
@@ -115,7 +97,8 @@ absl::Status Infer(ShapeContext& c) {
   PF_RETURN_IF_ERROR(RotatedChannels(c.node(), s.query.FloorDiv(Dim(heads))).status());
   PF_RETURN_IF_ERROR(CheckPast(c, heads, s));
   PF_RETURN_IF_ERROR(CheckMask(c, s));
-  PF_RETURN_IF_ERROR(CheckScoreBias(c, s, heads));
+  PF_RETURN_IF_ERROR(
+      CheckScoreBias(c, kAttentionScoreBias, Shape({s.batch, Dim(heads), s.length, s.total()})));
   const DataType type = c.input_type(kAttentionInput);
   c.SetOutput(0, type, Shape({s.batch, s.length, s.value}));
   if (c.num_outputs() > 1 && c.has_output(1)) {

@@ -1,7 +1,6 @@
 // com.microsoft.Attention computed: the projection, then MultiHeadAttention over its parts.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"

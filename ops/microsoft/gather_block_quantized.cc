@@ -1,5 +1,4 @@
 // GatherBlockQuantized: rows of a quantised table, decoded as they are gathered.
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

@@ -1,7 +1,6 @@
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 
 #include <cmath>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 

@@ -6,6 +6,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/microsoft/attention_checks.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 
@@ -27,8 +28,6 @@ absl::StatusOr<KvScales> ScalesOf(const Node& node, std::string_view name) {
 }
 
 absl::Status CheckHeads(const Node& node, const GqaAttributes& a) {
-  // Sizes up to this keep every product of them far from overflow.
-  constexpr int64_t kMaxHeads = 1 << 20;
   if (a.q_heads <= 0 || a.q_heads > kMaxHeads) {
     return AttributeError(node, "num_heads", StrCat("expected a positive number, got ", a.q_heads));
   }

@@ -1,13 +1,13 @@
 // Shapes and values of GroupQueryAttention.
 #include <algorithm>
-#include <cmath>
 #include <optional>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/microsoft/attention_checks.h"
 #include "pagefuse/ops/microsoft/group_query_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -26,11 +26,7 @@ absl::StatusOr<Sizes> SizesOf(const ShapeContext& c, const GqaAttributes& a) {
   }
   const bool packed = !c.has_input(kGqaKey);
   const int64_t heads = a.q_heads + (packed ? 2 * a.kv_heads : 0);
-  const std::optional<int64_t> width = query[2].constant();
-  if (width && (*width == 0 || *width % heads != 0)) {
-    return c.InputError(kGqaQuery,
-                        StrCat("width ", *width, " is no positive multiple of ", heads, " heads"));
-  }
+  PF_RETURN_IF_ERROR(CheckWidth(c, kGqaQuery, query[2], heads));
   Sizes sizes{query[0], query[1], query[1], query[2].FloorDiv(Dim(heads))};
   const Shape* key = packed ? nullptr : c.input_shape(kGqaKey);
   if (key != nullptr && key->rank() == 3) sizes.kv_len = (*key)[1];
@@ -79,7 +75,6 @@ absl::Status CheckCache(const ShapeContext& c, const GqaAttributes& a, const Siz
 }
 
 absl::Status CheckOptional(const ShapeContext& c, const GqaAttributes& a, const Sizes& sizes) {
-  const Dim unknown = Dim::Unknown();
   PF_RETURN_IF_ERROR(ExpectShape(c, kGqaSeqlensK, Shape({sizes.batch})));
   if (const Shape* total = c.input_shape(kGqaTotal); total != nullptr) {
     const auto dims = total->constant();
@@ -88,19 +83,10 @@ absl::Status CheckOptional(const ShapeContext& c, const GqaAttributes& a, const 
     }
   }
   PF_RETURN_IF_ERROR(ExpectShape(c, kGqaPositionIds, Shape({sizes.batch, sizes.q_len})));
-  PF_RETURN_IF_ERROR(ExpectShape(c, kGqaHeadSink, Shape({Dim(a.q_heads)})));
-  PF_RETURN_IF_ERROR(ExpectShape(c, kGqaBias, Shape({unknown, unknown, sizes.q_len, unknown})));
-  if (const Shape* bias = c.has_input(kGqaBias) ? c.input_shape(kGqaBias) : nullptr) {
-    if (((*bias)[0] != Dim(1) && Differ((*bias)[0], sizes.batch)) ||
-        ((*bias)[1] != Dim(1) && Differ((*bias)[1], Dim(a.q_heads)))) {
-      return c.InputError(kGqaBias, StrCat("shape ", bias->ToString(), " does not broadcast"));
-    }
-  }
-  if (c.has_input(kGqaQNormWeight) != c.has_input(kGqaKNormWeight)) {
-    return c.Error("q_norm_weight and k_norm_weight come together");
-  }
-  PF_RETURN_IF_ERROR(ExpectShape(c, kGqaQNormWeight, Shape({sizes.head_size})));
-  return ExpectShape(c, kGqaKNormWeight, Shape({sizes.head_size}));
+  PF_RETURN_IF_ERROR(CheckScoreBias(
+      c, kGqaBias, Shape({sizes.batch, Dim(a.q_heads), sizes.q_len, Dim::Unknown()})));
+  return CheckHeadWeights(c, {kGqaHeadSink, kGqaQNormWeight, kGqaKNormWeight}, a.q_heads,
+                          sizes.head_size);
 }
 
 absl::Status CheckRotation(const ShapeContext& c, const GqaAttributes& a, const Sizes& sizes) {
@@ -122,7 +108,7 @@ absl::Status CheckRotation(const ShapeContext& c, const GqaAttributes& a, const 
 }
 
 Dim PresentRows(ShapeContext& c, const GqaAttributes& a) {
-  const Shape* past = c.has_input(kGqaPastKey) ? c.input_shape(kGqaPastKey) : nullptr;
+  const Shape* past = c.input_shape(kGqaPastKey);
   if (c.has_input(kGqaPastKey) && past == nullptr) return c.FreshDim();
   if (a.windowed_cache && past != nullptr) return (*past)[2];
   const std::optional<std::vector<Dim>> total = c.input_value(kGqaTotal);
@@ -230,15 +216,8 @@ absl::Status ValidateGqa(const KernelArgs& args) {
     return ValueError(args, "input 10 \"attention_bias\"",
                       StrCat("expected ", total, " keys, got ", bias.dims[3]));
   }
-  for (const int i : {kGqaKScale, kGqaVScale}) {
-    const TensorArg& scales = args.input(i);
-    for (int64_t k = 0; scales.present() && k < scales.size(); ++k) {
-      const float scale = scales.as<float>()[k];
-      if (std::isfinite(scale) && scale > 0) continue;
-      return ValueError(args, i == kGqaKScale ? "input 12 \"k_scale\"" : "input 13 \"v_scale\"",
-                        StrCat("expected finite positive scales, got ", scale));
-    }
-  }
+  PF_RETURN_IF_ERROR(CheckScaleValues(args, kGqaKScale, "k_scale"));
+  PF_RETURN_IF_ERROR(CheckScaleValues(args, kGqaVScale, "v_scale"));
   return CheckPositions(args, call);
 }
 

@@ -5,7 +5,6 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/kernels/attention/dense_attention.h"
-#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/group_query_attention.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
@@ -212,16 +211,11 @@ absl::Status Run(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const FloatValues bias, FloatValues::Of(args.input(kGqaBias)));
   SetBias(args, call, bias, attention);
   PF_ASSIGN_OR_RETURN(attention.sinks, HeadSinks(args, a, kGqaHeadSink));
-  const TensorArg& output = args.output(0);
-  const bool direct = output.dtype == DataType::kFloat;
-  attention.y = direct ? output.as<float>()
-                       : static_cast<float*>(args.scratch->Get(
-                             static_cast<size_t>(output.size() * kFloatBytes), 5));
+  attention.y = FloatsOf(args, args.output(0), 5);
   attend(attention);
   StorePresent(call, keys, args.output(1));
   StorePresent(call, values, args.output(2));
-  if (direct) return absl::OkStatus();
-  return EncodeFromFloat(output.dtype, attention.y, output.size(), output.data);
+  return StoreFloats(attention.y, args.output(0));
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include <cstdint>
 
-#include "absl/status/statusor.h"
-
 #include "pagefuse/ops/microsoft/tensor_values.h"
 
 namespace pagefuse::microsoft_ops {

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -13,6 +12,7 @@
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -154,15 +154,12 @@ absl::Status Run(KernelArgs& args, Product product) {
   if (!state.half_scales.empty()) w.half_scales = state.half_scales.data();
   const TensorArg& output = args.output(0);
   const int64_t rows = x.size() / s.k;
-  const bool direct = output.dtype == DataType::kFloat;
-  auto* y = direct ? output.as<float>()
-                   : static_cast<float*>(
-                         args.scratch->Get(static_cast<size_t>(output.size()) * sizeof(float), 1));
+  float* y = FloatsOf(args, output, 1);
   PF_RETURN_IF_ERROR(product({x.data(), rows, s.k}, w, args, {y, s.n}));
   for (int64_t r = 0; bias.present() && r < rows; ++r) {
     for (int64_t n = 0; n < s.n; ++n) y[r * s.n + n] += bias.data()[n];
   }
-  return direct ? absl::OkStatus() : EncodeFromFloat(output.dtype, y, output.size(), output.data);
+  return StoreFloats(y, output);
 }
 
 // codes -> [N, K] in float -> MatMul.
@@ -297,7 +294,7 @@ NBitsWeight NBitsSizes::Weight(const uint8_t* codes, const NBitsParameters& para
 
 // Scales and zero points come as [N, blocks] or flat.
 absl::Status CheckCount(const ShapeContext& c, int i, int64_t count, std::string_view shape) {
-  const Shape* actual = c.has_input(i) ? c.input_shape(i) : nullptr;
+  const Shape* actual = c.input_shape(i);
   const auto dims = actual == nullptr ? std::nullopt : actual->constant();
   if (!dims || ElementCount(*dims) == count) return absl::OkStatus();
   return c.InputError(

@@ -1,7 +1,5 @@
 // MoE and QMoE: a layer of experts with its routing, weights in floats or in 4 or 8 bits.
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -10,6 +8,7 @@
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
 #include "pagefuse/ops/microsoft/moe.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -66,7 +65,7 @@ absl::Status CheckProduct(const ShapeContext& c, const Ports& ports, const Quant
   const bool by_row = q.block == 0 && scales != nullptr && scales->rank() == 2;
   PF_RETURN_IF_ERROR(
       ExpectShape(c, ports.scales[p], by_row ? Shape({experts, n}) : Shape({experts, n, blocks})));
-  const Shape* zeros = c.has_input(ports.zeros[p]) ? c.input_shape(ports.zeros[p]) : nullptr;
+  const Shape* zeros = c.input_shape(ports.zeros[p]);
   if (zeros == nullptr) return absl::OkStatus();
   const Dim packed = per_byte == 2 ? (blocks + Dim(1)).FloorDiv(Dim(2)) : blocks;
   const bool flat = q.block == 0 && zeros->rank() == 2;
@@ -108,7 +107,7 @@ absl::Status InferMoe(ShapeContext& c, const Ports& ports) {
   PF_ASSIGN_OR_RETURN(const Quantisation q, QuantisationOf(c.node(), ports));
   PF_RETURN_IF_ERROR(CheckQuantisation(c, ports, q));
   const Shape* x = c.input_shape(0);
-  c.SetOutput(0, c.input_type(0), x == nullptr ? std::nullopt : std::optional<Shape>(*x));
+  c.SetOutput(0, c.input_type(0), CopyOf(x));
   const bool has_fc3 = c.has_input(ports.weights[2]);
   const bool needs_fc3 = a.activation == MoeActivation::kSwiglu && a.fusion == SwigluFusion::kNone;
   if (needs_fc3 && !has_fc3) return c.Error("swiglu without fusion needs fc3");

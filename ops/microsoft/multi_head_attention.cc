@@ -6,7 +6,9 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/microsoft/attention_checks.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -19,12 +21,6 @@ struct Sizes {
 
 int RankOf(const ShapeContext& c, int i) { return c.has_input(i) ? c.input_shape(i)->rank() : 0; }
 
-absl::Status CheckWidth(const ShapeContext& c, int i, int64_t heads) {
-  const std::optional<int64_t> width = c.input_shape(i)->back(0).constant();
-  if (!width || (*width > 0 && *width % heads == 0)) return absl::OkStatus();
-  return c.InputError(i, StrCat("width ", *width, " is no positive multiple of ", heads, " heads"));
-}
-
 absl::StatusOr<Sizes> SizesOf(const ShapeContext& c, MhaForm form, int64_t heads) {
   const Shape& query = *c.input_shape(kMhaQuery);
   Sizes s{query[0], query[1], query[1], Dim(0), Dim(), Dim()};
@@ -33,13 +29,13 @@ absl::StatusOr<Sizes> SizesOf(const ShapeContext& c, MhaForm form, int64_t heads
         ExpectShape(c, kMhaQuery, Shape({s.batch, s.q_len, Dim(heads), Dim(3), Dim::Unknown()})));
     s.qk_size = s.v_size = query[4];
   } else {
-    PF_RETURN_IF_ERROR(CheckWidth(c, kMhaQuery, heads));
+    PF_RETURN_IF_ERROR(CheckWidth(c, kMhaQuery, query[2], heads));
     s.qk_size = s.v_size = query[2].FloorDiv(Dim(heads));
   }
-  const Shape* key = c.has_input(kMhaKey) ? c.input_shape(kMhaKey) : nullptr;
-  const Shape* value = c.has_input(kMhaValue) ? c.input_shape(kMhaValue) : nullptr;
+  const Shape* key = c.input_shape(kMhaKey);
+  const Shape* value = c.input_shape(kMhaValue);
   if (form == MhaForm::kSeparate) {
-    PF_RETURN_IF_ERROR(CheckWidth(c, kMhaValue, heads));
+    PF_RETURN_IF_ERROR(CheckWidth(c, kMhaValue, value->back(0), heads));
     s.new_len = (*key)[1];
     s.v_size = value->back(0).FloorDiv(Dim(heads));
     PF_RETURN_IF_ERROR(ExpectShape(c, kMhaKey, Shape({s.batch, s.new_len, query[2]})));
@@ -67,7 +63,7 @@ absl::StatusOr<Sizes> SizesOf(const ShapeContext& c, MhaForm form, int64_t heads
 }
 
 absl::Status CheckMasks(const ShapeContext& c, const Sizes& s, int64_t heads) {
-  const Shape* padding = c.has_input(kMhaKeyPadding) ? c.input_shape(kMhaKeyPadding) : nullptr;
+  const Shape* padding = c.input_shape(kMhaKeyPadding);
   if (padding != nullptr) {
     const Shape expected[] = {Shape({s.batch}), Shape({s.batch, s.total()}),
                               Shape({s.batch, s.q_len, s.total()})};
@@ -77,28 +73,7 @@ absl::Status CheckMasks(const ShapeContext& c, const Sizes& s, int64_t heads) {
     }
     PF_RETURN_IF_ERROR(ExpectShape(c, kMhaKeyPadding, expected[padding->rank() - 1]));
   }
-  const Shape* bias = c.has_input(kMhaAttentionBias) ? c.input_shape(kMhaAttentionBias) : nullptr;
-  if (bias == nullptr) return absl::OkStatus();
-  PF_RETURN_IF_ERROR(ExpectShape(c, kMhaAttentionBias,
-                                 Shape({Dim::Unknown(), Dim::Unknown(), s.q_len, s.total()})));
-  if (((*bias)[0] != Dim(1) && Differ((*bias)[0], s.batch)) ||
-      ((*bias)[1] != Dim(1) && Differ((*bias)[1], Dim(heads)))) {
-    return c.InputError(kMhaAttentionBias,
-                        StrCat("shape ", bias->ToString(), " does not broadcast"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckAttributes(const ShapeContext& c) {
-  PF_ASSIGN_OR_RETURN(const int64_t heads, c.node().IntAttribute("num_heads", 0));
-  constexpr int64_t kMaxHeads = 1 << 20;
-  if (heads <= 0 || heads > kMaxHeads) {
-    return c.AttributeError("num_heads", StrCat("expected a positive number, got ", heads));
-  }
-  if (c.has_input(kMhaPastKey) != c.has_input(kMhaPastValue)) {
-    return c.Error("past_key and past_value come together");
-  }
-  return absl::OkStatus();
+  return CheckScoreBias(c, kMhaAttentionBias, Shape({s.batch, Dim(heads), s.q_len, s.total()}));
 }
 
 }  // namespace
@@ -142,8 +117,10 @@ absl::StatusOr<MhaCall> MhaCallOf(const KernelArgs& args) {
 }
 
 absl::Status InferMha(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(CheckAttributes(c));
-  PF_ASSIGN_OR_RETURN(const int64_t heads, c.node().IntAttribute("num_heads", 0));
+  PF_ASSIGN_OR_RETURN(const int64_t heads, HeadsOf(c));
+  if (c.has_input(kMhaPastKey) != c.has_input(kMhaPastValue)) {
+    return c.Error("past_key and past_value come together");
+  }
   for (int i = 0; i < std::min(c.num_outputs(), 3); ++i) {
     if (c.has_output(i)) c.SetOutput(i, c.input_type(kMhaQuery), std::nullopt);
   }

@@ -211,20 +211,13 @@ absl::Status Run(KernelArgs& args) {
     attention.bias.strides[1] = scores.heads == 1 ? 0 : scores.rows * rows;
     attention.bias.strides[2] = scores.rows == 1 ? 0 : rows;
   }
-  const TensorArg& output = args.output(0);
-  const bool direct = output.dtype == DataType::kFloat;
-  attention.y = direct ? output.as<float>()
-                       : static_cast<float*>(args.scratch->Get(
-                             static_cast<size_t>(output.size() * kFloatBytes), 3));
+  attention.y = FloatsOf(args, args.output(0), 3);
   attend(attention);
-  if (direct) return absl::OkStatus();
   for (int i = 1; i < 3; ++i) {
-    const TensorArg& present = args.output(i);
-    if (!present.present()) continue;
-    PF_RETURN_IF_ERROR(EncodeFromFloat(present.dtype, i == 1 ? attention.k : attention.v,
-                                       present.size(), present.data));
+    if (!args.output(i).present()) continue;
+    PF_RETURN_IF_ERROR(StoreFloats(i == 1 ? attention.k : attention.v, args.output(i)));
   }
-  return EncodeFromFloat(output.dtype, attention.y, output.size(), output.data);
+  return StoreFloats(attention.y, args.output(0));
 }
 
 }  // namespace

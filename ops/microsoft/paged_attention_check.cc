@@ -1,12 +1,13 @@
 // Shapes and values of PagedAttention.
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/microsoft/attention_checks.h"
 #include "pagefuse/ops/microsoft/paged_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {
@@ -27,11 +28,7 @@ absl::StatusOr<Sizes> SizesOf(const ShapeContext& c, const GqaAttributes& a,
   sizes.packed = !c.has_input(kMspKey);
   sizes.latent = !sizes.packed && !c.has_input(kMspValue);
   const int64_t heads = a.q_heads + (sizes.packed ? 2 * a.kv_heads : 0);
-  const std::optional<int64_t> width = query[1].constant();
-  if (width && (*width == 0 || *width % heads != 0)) {
-    return c.InputError(kMspQuery,
-                        StrCat("width ", *width, " is no positive multiple of ", heads, " heads"));
-  }
+  PF_RETURN_IF_ERROR(CheckWidth(c, kMspQuery, query[1], heads));
   sizes.tokens = query[0];
   sizes.head_size = query[1].FloorDiv(Dim(heads));
   sizes.v_size = layout.v_size > 0 ? Dim(layout.v_size) : sizes.head_size;
@@ -78,7 +75,7 @@ absl::Status CheckCache(const ShapeContext& c, const GqaAttributes& a, const Siz
   if (!fits && type != DataType::kUndefined) {
     return c.InputError(i, StrCat("type ", DataTypeName(type), " does not fit the quantisation"));
   }
-  const Shape* scales = c.has_input(scale) ? c.input_shape(scale) : nullptr;
+  const Shape* scales = c.input_shape(scale);
   const auto dims = scales != nullptr ? scales->constant() : std::nullopt;
   const std::optional<int64_t> size = sizes.head_size.constant();
   const int64_t count = kind == KvScales::kPerChannel && size ? a.kv_heads * *size : 1;
@@ -105,12 +102,8 @@ absl::Status CheckTables(const ShapeContext& c, const Sizes& sizes) {
 
 absl::Status CheckWeights(const ShapeContext& c, const GqaAttributes& a,
                           const MsPagedLayout& layout, const Sizes& sizes) {
-  PF_RETURN_IF_ERROR(ExpectShape(c, kMspHeadSink, Shape({Dim(a.q_heads)})));
-  if (c.has_input(kMspQNormWeight) != c.has_input(kMspKNormWeight)) {
-    return c.Error("q_norm_weight and k_norm_weight come together");
-  }
-  PF_RETURN_IF_ERROR(ExpectShape(c, kMspQNormWeight, Shape({sizes.head_size})));
-  PF_RETURN_IF_ERROR(ExpectShape(c, kMspKNormWeight, Shape({sizes.head_size})));
+  PF_RETURN_IF_ERROR(CheckHeadWeights(c, {kMspHeadSink, kMspQNormWeight, kMspKNormWeight},
+                                      a.q_heads, sizes.head_size));
   if (!a.rotates) return absl::OkStatus();
   if (!c.has_input(kMspCos) || !c.has_input(kMspSin)) {
     return c.Error("do_rotary needs cos_cache and sin_cache");
@@ -200,8 +193,7 @@ absl::Status InferMsPaged(ShapeContext& c) {
     const int cache = i == 1 ? kMspKeyCache : kMspValueCache;
     if (!c.has_input(cache)) return c.Error("value_cache_out without value_cache");
     const Shape* shape = c.input_shape(cache);
-    c.SetOutput(i, c.input_type(cache),
-                shape == nullptr ? std::nullopt : std::optional<Shape>(*shape));
+    c.SetOutput(i, c.input_type(cache), CopyOf(shape));
   }
   if (c.input_shape(kMspQuery) == nullptr) return absl::OkStatus();
   PF_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(c, a, layout));
@@ -226,15 +218,8 @@ absl::Status ValidateMsPaged(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const MsPagedCall call, MsPagedCallOf(args));
   PF_RETURN_IF_ERROR(CheckSequences(args, call));
   PF_RETURN_IF_ERROR(CheckBlocks(args, call));
-  for (const int i : {kMspKScale, kMspVScale}) {
-    const TensorArg& scales = args.input(i);
-    for (int64_t k = 0; scales.present() && k < scales.size(); ++k) {
-      const float scale = scales.as<float>()[k];
-      if (std::isfinite(scale) && scale > 0) continue;
-      return ValueError(args, i == kMspKScale ? "input 14 \"k_scale\"" : "input 15 \"v_scale\"",
-                        StrCat("expected finite positive scales, got ", scale));
-    }
-  }
+  PF_RETURN_IF_ERROR(CheckScaleValues(args, kMspKScale, "k_scale"));
+  PF_RETURN_IF_ERROR(CheckScaleValues(args, kMspVScale, "v_scale"));
   return CheckPositions(args, call);
 }
 

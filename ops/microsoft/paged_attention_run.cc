@@ -10,7 +10,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/kernels/attention/dense_attention.h"
 #include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/paged_attention.h"
@@ -328,15 +327,10 @@ absl::Status Run(KernelArgs& args) {
     attention.bias.data = bias.data();
     attention.bias.first_keys = rows.starts;
   }
-  const TensorArg& output = args.output(0);
-  const bool direct = output.dtype == DataType::kFloat;
-  attention.y = direct ? output.as<float>()
-                       : static_cast<float*>(args.scratch->Get(
-                             static_cast<size_t>(output.size() * kFloatBytes), kOutputSlot));
+  attention.y = FloatsOf(args, args.output(0), kOutputSlot);
   attend(attention);
   for (const Side& side : sides) Store(call, side);
-  return direct ? absl::OkStatus()
-                : EncodeFromFloat(output.dtype, attention.y, output.size(), output.data);
+  return StoreFloats(attention.y, args.output(0));
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 // RotaryEmbedding of com.microsoft: as ai.onnx's, with tables by position and other defaults.
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

@@ -1,7 +1,5 @@
 #include "pagefuse/ops/microsoft/tensor_values.h"
 
-#include <utility>
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/convert.h"
@@ -22,18 +20,15 @@ absl::StatusOr<FloatValues> FloatValues::Of(const TensorArg& tensor) {
   return values;
 }
 
-bool Differ(const Dim& a, const Dim& b) {
-  return a.constant() && b.constant() && *a.constant() != *b.constant();
+float* FloatsOf(const KernelArgs& args, const TensorArg& output, int slot) {
+  if (output.dtype == DataType::kFloat) return output.as<float>();
+  const auto bytes = static_cast<size_t>(output.size()) * sizeof(float);
+  return static_cast<float*>(args.scratch->Get(bytes, slot));
 }
 
-absl::Status ExpectShape(const ShapeContext& context, int i, const Shape& expected) {
-  const Shape* shape = context.has_input(i) ? context.input_shape(i) : nullptr;
-  if (shape == nullptr) return absl::OkStatus();
-  bool fits = shape->rank() == expected.rank();
-  for (int d = 0; fits && d < shape->rank(); ++d) fits = !Differ((*shape)[d], expected[d]);
-  if (fits) return absl::OkStatus();
-  return context.InputError(
-      i, StrCat("expected shape ", expected.ToString(), ", got ", shape->ToString()));
+absl::Status StoreFloats(const float* values, const TensorArg& output) {
+  if (output.dtype == DataType::kFloat) return absl::OkStatus();
+  return EncodeFromFloat(output.dtype, values, output.size(), output.data);
 }
 
 int64_t IntAt(const TensorArg& tensor, int64_t i) {

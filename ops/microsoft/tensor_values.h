@@ -1,8 +1,7 @@
-// What the ops of this folder share: contents of tensors as floats, and checks of dims.
+// What the ops of this folder share: contents of tensors, and errors that name them.
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -10,7 +9,6 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/shape_context.h"
 
 namespace pagefuse::microsoft_ops {
 
@@ -31,12 +29,10 @@ class FloatValues {
   bool present_ = false;
 };
 
-// Two numbers that differ; symbols may yet agree.
-bool Differ(const Dim& a, const Dim& b);
-
-// InvalidArgument unless input `i` is absent, of unknown shape, or of a shape that may be
-// `expected` (unknown dims agree with all).
-absl::Status ExpectShape(const ShapeContext& context, int i, const Shape& expected);
+// Where an output is written as floats: in its own memory if that is its type, else in `slot` of
+// the scratch memory, from which StoreFloats rounds it.
+float* FloatsOf(const KernelArgs& args, const TensorArg& output, int slot);
+absl::Status StoreFloats(const float* values, const TensorArg& output);
 
 // Integer contents of int32 and int64 tensors.
 int64_t IntAt(const TensorArg& tensor, int64_t i);

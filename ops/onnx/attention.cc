@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +13,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -40,11 +39,6 @@ absl::StatusOr<Port> PortOf(const ShapeContext& context, int i, std::string_view
                               StrCat("width ", *width, " is not a multiple of ", heads, " heads"));
   }
   return Port{shape[0], Dim(heads), shape[1], shape[2].FloorDiv(Dim(heads))};
-}
-
-// Two numbers that differ; symbols may yet agree.
-bool Differ(const Dim& a, const Dim& b) {
-  return a.constant() && b.constant() && *a.constant() != *b.constant();
 }
 
 absl::Status CheckAttributes(const ShapeContext& context) {
@@ -98,7 +92,7 @@ absl::StatusOr<Dim> PastLength(const ShapeContext& context, int i, const Port& p
 }
 
 absl::Status CheckMask(const ShapeContext& context, const Shape& scores) {
-  const Shape* mask = context.has_input(3) ? context.input_shape(3) : nullptr;
+  const Shape* mask = context.input_shape(3);
   if (mask == nullptr) return absl::OkStatus();
   const auto error = [&] {
     return context.InputError(
@@ -142,7 +136,7 @@ absl::Status InferAttention(ShapeContext& context) {
     PF_ASSIGN_OR_RETURN(const Dim past_values, PastLength(context, 5, v));
     if (Differ(past, past_values)) return context.InputError(5, "length differs from past_key");
   }
-  const Shape* lengths = context.has_input(6) ? context.input_shape(6) : nullptr;
+  const Shape* lengths = context.input_shape(6);
   if (lengths != nullptr && (lengths->rank() != 1 || Differ((*lengths)[0], q.batch))) {
     return context.InputError(
         6, StrCat("expected one length a sequence, got shape ", lengths->ToString()));

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/attention.h"
 #include "pagefuse/ops/onnx/element.h"
 
@@ -14,12 +13,6 @@ namespace {
 
 using Doubles = std::vector<double>;
 constexpr double kMasked = -std::numeric_limits<double>::infinity();
-
-absl::StatusOr<Doubles> Decode(const TensorArg& tensor) {
-  Doubles values(static_cast<size_t>(tensor.size()));
-  PF_RETURN_IF_ERROR(DecodeToDouble(tensor.dtype, tensor.data, tensor.size(), values.data()));
-  return values;
-}
 
 // Past and new rows as doubles [B, Hkv, P + L, D].
 absl::StatusOr<Doubles> Rows(const KernelArgs& args, int past, int current,
@@ -31,7 +24,7 @@ absl::StatusOr<Doubles> Rows(const KernelArgs& args, int past, int current,
   std::vector<std::byte> bytes(static_cast<size_t>(all.size() * BitWidth(x.dtype) / 8));
   all.data = bytes.data();
   ConcatPast(args.input(past), x, layout, all);
-  return Decode(all);
+  return DecodedDoubles(all);
 }
 
 struct Operands {
@@ -42,13 +35,13 @@ struct Operands {
 
 absl::StatusOr<Operands> OperandsOf(const KernelArgs& args, const AttentionCall& call) {
   Operands operands;
-  PF_ASSIGN_OR_RETURN(operands.q, Decode(args.input(0)));
+  PF_ASSIGN_OR_RETURN(operands.q, DecodedDoubles(args.input(0)));
   PF_ASSIGN_OR_RETURN(operands.k, Rows(args, 4, 1, call.k));
   PF_ASSIGN_OR_RETURN(operands.v, Rows(args, 5, 2, call.v));
   const TensorArg& mask = args.input(3);
   operands.mask = MaskLayoutOf(call, mask);
   if (!mask.present()) return operands;
-  PF_ASSIGN_OR_RETURN(operands.bias, Decode(mask));
+  PF_ASSIGN_OR_RETURN(operands.bias, DecodedDoubles(mask));
   if (mask.dtype != DataType::kBool) return operands;
   for (double& value : operands.bias) value = value != 0 ? 0.0 : kMasked;
   return operands;

@@ -1,9 +1,6 @@
 // Elementwise ops of two inputs with numpy broadcast: arithmetic, comparison, logic, bits.
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 
@@ -23,16 +20,15 @@ void TypedRow(const RowOperands& x, void* y, int64_t n) {
   const auto* a = static_cast<const A*>(x.a);
   const auto* b = static_cast<const B*>(x.b);
   for (int64_t i = 0; i < n; ++i) {
-    static_cast<Y*>(y)[i] = Store<Y>(Fn::Apply(Load(a[i * x.a_stride]), Load(b[i * x.b_stride])));
+    static_cast<Y*>(y)[i] = Store<Y>(Fn()(Load(a[i * x.a_stride]), Load(b[i * x.b_stride])));
   }
 }
 
-enum class ResultType { kSame, kBool };
-
-template <typename Fn, ResultType result, typename Types>
-absl::Status RunReference(KernelArgs& args) {
+template <typename Types, typename Fn>
+absl::Status RunReference(Fn, KernelArgs& args) {
   const BinaryRowFn row = Choose(Types(), args.input(0).dtype, []<typename T>() -> BinaryRowFn {
-    return TypedRow<Fn, T, T, std::conditional_t<result == ResultType::kBool, bool, T>>;
+    using Result = decltype(Fn()(Compute<T>(), Compute<T>()));
+    return TypedRow<Fn, T, T, std::conditional_t<std::is_same_v<Result, bool>, bool, T>>;
   });
   return RunBinaryRows(args, row);
 }
@@ -44,23 +40,36 @@ Kernel HwyKernel(BinaryRowFn row) {
       }};
 }
 
-template <typename Fn, ResultType result, typename Types>
-OpDef Binary(std::string_view name, int since, std::string_view doc) {
-  const bool same = result == ResultType::kSame;
-  OpDef op("", name, since);
-  op.Doc(doc)
+// An op whose result has the type of its inputs.
+template <typename Types, typename Fn>
+OpDef Binary(Fn fn, std::string_view name, int since, std::string_view doc) {
+  return OpDef("", name, since)
+      .Doc(doc)
       .Input("A", "T", "[...]")
       .Input("B", "T", "[...], broadcast with A")
-      .Output("C", same ? "T" : "bool", "the broadcast shape")
+      .Output("C", "T", "the broadcast shape")
       .Types("T", TypesOf(Types()))
-      .InferShapes([](ShapeContext& context) {
-        return InferBroadcast(context,
-                              result == ResultType::kSame ? DataType::kUndefined : DataType::kBool);
-      })
-      .AddKernel({.name = "reference", .run = RunReference<Fn, result, Types>})
+      .InferShapes([](ShapeContext& context) { return InferBroadcast(context); })
+      .AddKernel({.name = "reference",
+                  .run = [fn](KernelArgs& args) { return RunReference<Types>(fn, args); }})
+      .Elementwise()
+      .InPlace(0, 0)
+      .InPlace(0, 1);
+}
+
+// An op whose result is bool.
+template <typename Types, typename Fn>
+OpDef Predicate(Fn fn, std::string_view name, int since, std::string_view doc) {
+  return OpDef("", name, since)
+      .Doc(doc)
+      .Input("A", "T", "[...]")
+      .Input("B", "T", "[...], broadcast with A")
+      .Output("C", "bool", "the broadcast shape")
+      .Types("T", TypesOf(Types()))
+      .InferShapes([](ShapeContext& context) { return InferBroadcast(context, DataType::kBool); })
+      .AddKernel({.name = "reference",
+                  .run = [fn](KernelArgs& args) { return RunReference<Types>(fn, args); }})
       .Elementwise();
-  if (same) op.InPlace(0, 0).InPlace(0, 1);
-  return op;
 }
 
 absl::Status CheckDivisor(const KernelArgs& args) {
@@ -82,14 +91,13 @@ absl::Status ValidateDivisor(const KernelArgs& args) {
 
 absl::Status RunMod(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t fmod, args.node->IntAttribute("fmod", 0));
-  if (fmod != 0) return RunReference<FmodFn, ResultType::kSame, Numbers>(args);
-  return RunReference<ModFn, ResultType::kSame, Numbers>(args);
+  return fmod != 0 ? RunReference<Numbers>(kFmod, args) : RunReference<Numbers>(kMod, args);
 }
 
 absl::Status RunBitShift(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const std::string direction, args.node->StringAttribute("direction", ""));
-  if (direction == "LEFT") return RunReference<ShiftLeftFn, ResultType::kSame, Ints>(args);
-  return RunReference<ShiftRightFn, ResultType::kSame, Ints>(args);
+  if (direction == "LEFT") return RunReference<Ints>(kShiftLeft, args);
+  return RunReference<Ints>(kShiftRight, args);
 }
 
 absl::Status InferBitShift(ShapeContext& context) {
@@ -106,7 +114,7 @@ using PowBases = decltype(Join(Floats(), TypeList<int32_t, int64_t>()));
 absl::Status RunPow(KernelArgs& args) {
   const BinaryRowFn row = Choose(PowBases(), args.input(0).dtype, [&]<typename T>() {
     return Choose(Numbers(), args.input(1).dtype,
-                  []<typename E>() -> BinaryRowFn { return TypedRow<PowFn, T, E, T>; });
+                  []<typename E>() -> BinaryRowFn { return TypedRow<decltype(kPow), T, E, T>; });
   });
   return RunBinaryRows(args, row);
 }
@@ -136,22 +144,19 @@ absl::Status RunFastPow(KernelArgs& args) {
 }  // namespace
 
 OpDef AddDef() {
-  return Binary<AddFn, ResultType::kSame, Numbers>("Add", 7, "A + B; integers wrap.")
-      .AddKernel(HwyKernel(AddRow));
+  return Binary<Numbers>(kAdd, "Add", 7, "A + B; integers wrap.").AddKernel(HwyKernel(AddRow));
 }
 
 OpDef SubDef() {
-  return Binary<SubFn, ResultType::kSame, Numbers>("Sub", 7, "A - B; integers wrap.")
-      .AddKernel(HwyKernel(SubRow));
+  return Binary<Numbers>(kSub, "Sub", 7, "A - B; integers wrap.").AddKernel(HwyKernel(SubRow));
 }
 
 OpDef MulDef() {
-  return Binary<MulFn, ResultType::kSame, Numbers>("Mul", 7, "A * B; integers wrap.")
-      .AddKernel(HwyKernel(MulRow));
+  return Binary<Numbers>(kMul, "Mul", 7, "A * B; integers wrap.").AddKernel(HwyKernel(MulRow));
 }
 
 OpDef DivDef() {
-  return Binary<DivFn, ResultType::kSame, Numbers>("Div", 7, "A / B; integers truncate towards 0.")
+  return Binary<Numbers>(kDiv, "Div", 7, "A / B; integers truncate towards 0.")
       .Validate(ValidateDivisor)
       .AddKernel(HwyKernel(DivRow));
 }
@@ -193,36 +198,32 @@ OpDef PowDef() {
 
 OpDef PReluDef() {
   using Types = decltype(Join(Floats(), TypeList<int32_t, int64_t, uint32_t, uint64_t>()));
-  return Binary<PReluFn, ResultType::kSame, Types>("PRelu", 7, "X where X >= 0, else slope * X.");
+  return Binary<Types>(kPRelu, "PRelu", 7, "X where X >= 0, else slope * X.");
 }
 
-OpDef AndDef() { return Binary<AndFn, ResultType::kBool, TypeList<bool>>("And", 7, "A and B."); }
-OpDef OrDef() { return Binary<OrFn, ResultType::kBool, TypeList<bool>>("Or", 7, "A or B."); }
-OpDef XorDef() { return Binary<XorFn, ResultType::kBool, TypeList<bool>>("Xor", 7, "A != B."); }
+OpDef AndDef() { return Predicate<TypeList<bool>>(kAnd, "And", 7, "A and B."); }
+OpDef OrDef() { return Predicate<TypeList<bool>>(kOr, "Or", 7, "A or B."); }
+OpDef XorDef() { return Predicate<TypeList<bool>>(kXor, "Xor", 7, "A != B."); }
 
 OpDef EqualDef() {
   using Types = decltype(Join(Numbers(), TypeList<bool>()));
-  return Binary<EqualFn, ResultType::kBool, Types>("Equal", 7, "A == B.");
+  return Predicate<Types>(kEqual, "Equal", 7, "A == B.");
 }
-OpDef LessDef() { return Binary<LessFn, ResultType::kBool, Numbers>("Less", 7, "A < B."); }
-OpDef LessOrEqualDef() {
-  return Binary<LessOrEqualFn, ResultType::kBool, Numbers>("LessOrEqual", 12, "A <= B.");
-}
-OpDef GreaterDef() { return Binary<GreaterFn, ResultType::kBool, Numbers>("Greater", 7, "A > B."); }
+OpDef LessDef() { return Predicate<Numbers>(kLess, "Less", 7, "A < B."); }
+OpDef LessOrEqualDef() { return Predicate<Numbers>(kLessOrEqual, "LessOrEqual", 12, "A <= B."); }
+OpDef GreaterDef() { return Predicate<Numbers>(kGreater, "Greater", 7, "A > B."); }
 OpDef GreaterOrEqualDef() {
-  return Binary<GreaterOrEqualFn, ResultType::kBool, Numbers>("GreaterOrEqual", 12, "A >= B.");
+  return Predicate<Numbers>(kGreaterOrEqual, "GreaterOrEqual", 12, "A >= B.");
 }
 
 OpDef BitwiseAndDef() {
-  return Binary<BitwiseAndFn, ResultType::kSame, Ints>("BitwiseAnd", 18,
-                                                       "The bits set in A and B.");
+  return Binary<Ints>(kBitwiseAnd, "BitwiseAnd", 18, "The bits set in A and B.");
 }
 OpDef BitwiseOrDef() {
-  return Binary<BitwiseOrFn, ResultType::kSame, Ints>("BitwiseOr", 18, "The bits set in A or B.");
+  return Binary<Ints>(kBitwiseOr, "BitwiseOr", 18, "The bits set in A or B.");
 }
 OpDef BitwiseXorDef() {
-  return Binary<BitwiseXorFn, ResultType::kSame, Ints>("BitwiseXor", 18,
-                                                       "The bits set in one of A and B.");
+  return Binary<Ints>(kBitwiseXor, "BitwiseXor", 18, "The bits set in one of A and B.");
 }
 
 OpDef BitShiftDef() {

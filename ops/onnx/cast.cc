@@ -12,6 +12,7 @@
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -43,7 +44,7 @@ absl::Status InferCastTo(ShapeContext& c, DataType type) {
   const std::optional<std::vector<Dim>> value = c.input_value(0);
   // Sizes fit in 32 bits; what is narrower may wrap.
   if (value && IsInteger(type) && BitWidth(type) >= 32) c.SetOutputValue(0, *value);
-  c.SetOutput(0, type, x ? std::optional<Shape>(*x) : std::nullopt);
+  c.SetOutput(0, type, CopyOf(x));
   return absl::OkStatus();
 }
 
@@ -191,7 +192,7 @@ absl::Status InferBitCast(ShapeContext& c) {
                                          std::string(DataTypeName(from))));
   }
   const Shape* x = c.input_shape(0);
-  c.SetOutput(0, type, x ? std::optional<Shape>(*x) : std::nullopt);
+  c.SetOutput(0, type, CopyOf(x));
   return absl::OkStatus();
 }
 
@@ -212,8 +213,7 @@ OpDef CastDef() {
   return CastBase("Cast", 6)
       .Doc(
           "The elements in another type. Floats round to nearest even; to integers they truncate, "
-          "and saturate where they do "
-          "not fit; integers wrap into narrower ones.")
+          "and saturate where they do not fit; integers wrap into narrower ones.")
       .Input("input", "T1", "[...]")
       .Output("output", "T2", "[...]")
       .RequiredAttr("to", "the type's ONNX code")

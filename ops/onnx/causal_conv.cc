@@ -1,10 +1,7 @@
 // CausalConvWithState: a convolution along time, one kernel a channel, that carries its last inputs
 // from call to call.
-#include <cmath>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
@@ -13,6 +10,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/unary_math.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -24,19 +22,6 @@ absl::StatusOr<bool> UsesSilu(const Node& node) {
   return absl::InvalidArgumentError(
       StrCat(node.Description(), ": attribute \"activation\": expected none, silu or swish, got \"",
              activation, "\""));
-}
-
-// Input i, if it is there, must have this shape.
-absl::Status CheckShape(const ShapeContext& c, int i, const std::vector<Dim>& dims) {
-  const Shape* shape = c.has_input(i) ? c.input_shape(i) : nullptr;
-  if (shape == nullptr) return absl::OkStatus();
-  bool fits = shape->rank() == static_cast<int>(dims.size());
-  for (int d = 0; fits && d < shape->rank(); ++d) {
-    fits = !dims[d].is_constant() || !(*shape)[d].is_constant() || dims[d] == (*shape)[d];
-  }
-  if (fits) return absl::OkStatus();
-  return c.InputError(
-      i, StrCat("expected shape ", Shape(dims).ToString(), ", got ", shape->ToString()));
 }
 
 absl::Status InferCausalConv(ShapeContext& c) {
@@ -53,10 +38,10 @@ absl::Status InferCausalConv(ShapeContext& c) {
   const Dim channels = x != nullptr ? (*x)[1] : Dim();
   const Dim kernel = w != nullptr ? (*w)[2] : Dim();
   const Dim kept = kernel.known() ? kernel - Dim(1) : Dim();
-  PF_RETURN_IF_ERROR(CheckShape(c, 1, {channels, Dim(1), kernel}));
-  PF_RETURN_IF_ERROR(CheckShape(c, 2, {channels}));
-  PF_RETURN_IF_ERROR(CheckShape(c, 3, {batch, channels, kept}));
-  c.SetOutput(0, c.input_type(0), x ? std::optional<Shape>(*x) : std::nullopt);
+  PF_RETURN_IF_ERROR(ExpectShape(c, 1, {channels, Dim(1), kernel}));
+  PF_RETURN_IF_ERROR(ExpectShape(c, 2, {channels}));
+  PF_RETURN_IF_ERROR(ExpectShape(c, 3, {batch, channels, kept}));
+  c.SetOutput(0, c.input_type(0), CopyOf(x));
   c.SetOutput(1, c.input_type(0), Shape({batch, channels, kept}));
   return absl::OkStatus();
 }
@@ -96,7 +81,7 @@ void RunTyped(const KernelArgs& args, bool silu) {
       for (int64_t t = 0; t < length; ++t) {
         const double start = bias == nullptr ? 0 : static_cast<double>(Load(bias[n % channels]));
         double sum = x.AddTaps(start, w, t);
-        if (silu) sum = SwishFn::Apply(sum, UnaryParams{.alpha = 1});
+        if (silu) sum = kSwish(sum, UnaryParams{.alpha = 1});
         args.output(0).as<T>()[n * length + t] = Store<T>(static_cast<Compute<T>>(sum));
       }
       if (!args.output(1).present()) continue;

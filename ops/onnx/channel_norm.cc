@@ -4,30 +4,22 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
 
 using Doubles = std::vector<double>;
-
-absl::StatusOr<Doubles> Decode(const TensorArg& tensor) {
-  Doubles values(static_cast<size_t>(tensor.size()));
-  PF_RETURN_IF_ERROR(DecodeToDouble(tensor.dtype, tensor.data, tensor.size(), values.data()));
-  return values;
-}
 
 // X as [images, channels, size].
 struct Planes {
@@ -45,14 +37,7 @@ Planes PlanesOf(const TensorArg& x) {
 // Inputs [first, last) must be vectors of `length`.
 absl::Status CheckVectors(const ShapeContext& c, int first, int last, const Dim& length) {
   for (int i = first; i < last; ++i) {
-    const Shape* shape = c.has_input(i) ? c.input_shape(i) : nullptr;
-    if (shape == nullptr) continue;
-    const bool fits = shape->rank() == 1 && (!length.is_constant() || !(*shape)[0].is_constant() ||
-                                             (*shape)[0] == length);
-    if (!fits) {
-      return c.InputError(
-          i, StrCat("expected shape [", length.ToString(), "], got ", shape->ToString()));
-    }
+    PF_RETURN_IF_ERROR(ExpectShape(c, i, Shape({length})));
   }
   return absl::OkStatus();
 }
@@ -139,8 +124,8 @@ absl::Status NormaliseGroups(const KernelArgs& args, int64_t groups) {
   GroupNorm norm = {.planes = PlanesOf(args.input(0)), .groups = groups};
   PF_ASSIGN_OR_RETURN(const float epsilon, args.node->FloatAttribute("epsilon", 1e-5f));
   norm.epsilon = static_cast<double>(epsilon);
-  PF_ASSIGN_OR_RETURN(norm.scale, Decode(args.input(1)));
-  PF_ASSIGN_OR_RETURN(norm.bias, Decode(args.input(2)));
+  PF_ASSIGN_OR_RETURN(norm.scale, DecodedDoubles(args.input(1)));
+  PF_ASSIGN_OR_RETURN(norm.bias, DecodedDoubles(args.input(2)));
   return Dispatch(Floats(), args.input(0).dtype,
                   [&]<typename T>() { NormaliseGroupsTyped<T>(args, norm); });
 }
@@ -242,10 +227,10 @@ absl::Status RunBatchNorm(KernelArgs& args) {
   norm.epsilon = static_cast<double>(epsilon);
   norm.momentum = static_cast<double>(momentum);
   norm.training = training != 0;
-  PF_ASSIGN_OR_RETURN(norm.scale, Decode(args.input(1)));
-  PF_ASSIGN_OR_RETURN(norm.bias, Decode(args.input(2)));
-  PF_ASSIGN_OR_RETURN(norm.mean, Decode(args.input(3)));
-  PF_ASSIGN_OR_RETURN(norm.variance, Decode(args.input(4)));
+  PF_ASSIGN_OR_RETURN(norm.scale, DecodedDoubles(args.input(1)));
+  PF_ASSIGN_OR_RETURN(norm.bias, DecodedDoubles(args.input(2)));
+  PF_ASSIGN_OR_RETURN(norm.mean, DecodedDoubles(args.input(3)));
+  PF_ASSIGN_OR_RETURN(norm.variance, DecodedDoubles(args.input(4)));
   PF_RETURN_IF_ERROR(Dispatch(Floats(), x.dtype,
                               [&]<typename T>() { NormaliseBatch<T>(x, args.output(0), norm); }));
   if (args.output(1).present()) PF_RETURN_IF_ERROR(EncodeDoubles(norm.mean, args.output(1), 0));

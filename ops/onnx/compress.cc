@@ -22,8 +22,7 @@ struct AxisView {
 
 absl::StatusOr<AxisView> ViewOf(const Node& node, const std::vector<int64_t>& dims) {
   if (node.attribute("axis") == nullptr) return AxisView{1, Product(dims, 0, dims.size()), 1};
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, node.IntAttribute("axis", 0));
-  const int axis = KernelAxis(attribute, dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(node, dims, 0));
   return AxisView{Product(dims, 0, axis), dims[axis], Product(dims, axis + 1, dims.size())};
 }
 

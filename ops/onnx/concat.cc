@@ -1,12 +1,11 @@
 // Concat and Split: tensors joined along an axis, and cut.
-#include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -23,7 +22,7 @@ absl::Status JoinDims(const ShapeContext& c, int i, int axis, Shape& joined) {
   for (int d = 0; d < joined.rank(); ++d) {
     if (d == axis) {
       joined[d] = joined[d] + next[d];
-    } else if (joined[d].is_constant() && next[d].is_constant() && joined[d] != next[d]) {
+    } else if (Differ(joined[d], next[d])) {
       return c.InputError(i, absl::StrCat("expected shape like ", c.input_shape(0)->ToString(),
                                           " off axis ", axis, ", got ", next.ToString()));
     } else if (next[d].is_constant() || !joined[d].known()) {
@@ -102,8 +101,7 @@ struct PartCopy {
 
 absl::Status RunConcat(KernelArgs& args) {
   const TensorArg& y = args.output(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
-  const int axis = KernelAxis(attribute, y.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, y.dims, 0));
   int64_t offset = 0;
   for (const TensorArg& x : args.inputs) {
     PartCopy{x.dims, y.dims, axis, ElementSize(x.dtype)}.Run(x.data, y.data, offset, true);
@@ -135,7 +133,7 @@ absl::StatusOr<std::vector<Dim>> PartSizes(ShapeContext& c, const Dim& size) {
     if (!total.is_constant() && Shape(*sizes).constant()) {
       return c.InputError(1, "the sum of the sizes is no 64-bit number");
     }
-    if (total.is_constant() && size.is_constant() && total != size) {
+    if (Differ(total, size)) {
       return c.InputError(
           1, absl::StrCat("sizes add up to ", total.ToString(), ", expected ", size.ToString()));
     }
@@ -187,8 +185,7 @@ absl::Status InferSplit(ShapeContext& c) {
 
 absl::Status RunSplit(KernelArgs& args) {
   const TensorArg& x = args.input(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
-  const int axis = KernelAxis(attribute, x.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, x.dims, 0));
   std::vector<int64_t> sizes = IndexValues(args, kSplit);
   if (sizes.empty()) {
     const int64_t parts = static_cast<int64_t>(args.outputs.size());

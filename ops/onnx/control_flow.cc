@@ -9,16 +9,10 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/body_op.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
-
-absl::Status CheckOneElement(const ShapeContext& c, int i) {
-  const Shape* shape = c.has_input(i) ? c.input_shape(i) : nullptr;
-  const auto dims = shape == nullptr ? std::nullopt : shape->constant();
-  if (!dims || ElementCount(*dims) == 1) return absl::OkStatus();
-  return c.InputError(i, StrCat("expected one element, got shape ", shape->ToString()));
-}
 
 // --- If ---
 
@@ -33,7 +27,7 @@ std::optional<Shape> CommonShape(const std::optional<Shape>& a, const std::optio
 }
 
 absl::Status InferIf(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(CheckOneElement(c, 0));
+  PF_RETURN_IF_ERROR(ExpectOneElement(c, 0));
   const BodyPorts ports{.inputs = 0, .min_outputs = static_cast<size_t>(c.num_outputs())};
   PF_ASSIGN_OR_RETURN(const Graph* yes, BodyOf(c.node(), "then_branch", ports));
   PF_ASSIGN_OR_RETURN(const Graph* no, BodyOf(c.node(), "else_branch", ports));
@@ -83,8 +77,8 @@ void BindLoop(const ShapeContext& c, Graph& body) {
 }
 
 absl::Status InferLoop(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(CheckOneElement(c, 0));
-  PF_RETURN_IF_ERROR(CheckOneElement(c, 1));
+  PF_RETURN_IF_ERROR(ExpectOneElement(c, 0));
+  PF_RETURN_IF_ERROR(ExpectOneElement(c, 1));
   const BodyPorts ports = LoopPorts(c.num_inputs());
   PF_ASSIGN_OR_RETURN(const Graph* body, BodyOf(c.node(), "body", ports));
   const int carried = static_cast<int>(ports.inputs) - 2;

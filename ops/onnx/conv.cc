@@ -2,7 +2,6 @@
 #include "pagefuse/ops/onnx/conv.h"
 
 #include <atomic>
-#include <utility>
 
 #include "dnnl.hpp"
 
@@ -10,6 +9,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/linalg/onednn.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 
@@ -59,14 +59,8 @@ absl::StatusOr<ConvPlan> PlanConv(const KernelArgs& args, int weights) {
 namespace {
 
 absl::Status InferPlainConv(ShapeContext& c) {
-  const Shape* bias = c.has_input(2) ? c.input_shape(2) : nullptr;
   const Shape* w = c.input_shape(1);
-  if (bias != nullptr && w != nullptr && w->rank() > 0 &&
-      (bias->rank() != 1 ||
-       ((*bias)[0].is_constant() && (*w)[0].is_constant() && (*bias)[0] != (*w)[0]))) {
-    return c.InputError(
-        2, StrCat("expected shape [", (*w)[0].ToString(), "], got ", bias->ToString()));
-  }
+  if (w != nullptr && w->rank() > 0) PF_RETURN_IF_ERROR(ExpectShape(c, 2, Shape({(*w)[0]})));
   return InferConv(c, 1, c.input_type(0));
 }
 

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
-#include <vector>
 
 #include "absl/status/statusor.h"
 

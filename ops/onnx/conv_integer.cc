@@ -12,6 +12,7 @@
 #include "pagefuse/ops/onnx/conv.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/window_columns.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -23,12 +24,8 @@ class PerChannel {
  public:
   static absl::StatusOr<PerChannel> Of(const TensorArg& arg, float otherwise) {
     PerChannel result;
-    if (!arg.present()) {
-      result.values_ = {otherwise};
-      return result;
-    }
-    result.values_.resize(static_cast<size_t>(arg.size()));
-    PF_RETURN_IF_ERROR(DecodeToFloat(arg.dtype, arg.data, arg.size(), result.values_.data()));
+    PF_ASSIGN_OR_RETURN(result.values_, DecodedFloats(arg));
+    if (!arg.present()) result.values_ = {otherwise};
     return result;
   }
   float operator[](int64_t m) const { return values_.size() == 1 ? values_[0] : values_[m]; }
@@ -39,16 +36,16 @@ class PerChannel {
   std::vector<float> values_;
 };
 
-absl::Status CheckPerChannel(const ShapeContext& c, int i, int weights, bool one) {
-  const Shape* shape = c.has_input(i) ? c.input_shape(i) : nullptr;
+absl::Status CheckPerChannel(const ShapeContext& c, int i, int weights) {
+  const Shape* shape = c.input_shape(i);
   const Shape* w = c.input_shape(weights);
   const auto dims = shape == nullptr ? std::nullopt : shape->constant();
   if (!dims || ElementCount(*dims) == 1) return absl::OkStatus();
-  const bool channels = !one && shape->rank() == 1 && w != nullptr && w->rank() > 0 &&
-                        (!(*w)[0].is_constant() || (*w)[0] == (*shape)[0]);
-  if (channels) return absl::OkStatus();
-  return c.InputError(i, StrCat("expected one element", one ? "" : " an output channel",
-                                ", got shape ", shape->ToString()));
+  if (shape->rank() == 1 && w != nullptr && w->rank() > 0 && !Differ((*w)[0], (*shape)[0])) {
+    return absl::OkStatus();
+  }
+  return c.InputError(
+      i, StrCat("expected one element an output channel, got shape ", shape->ToString()));
 }
 
 // Calls store(m, at, sum) with the exact sum of (x - its zero point) * (w - its zero point), which
@@ -133,8 +130,8 @@ absl::Status MultiplyWindows(KernelArgs& args, const ConvPlan& plan, int weights
 }
 
 absl::Status InferConvInteger(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(CheckPerChannel(c, 2, 1, /*one=*/true));
-  PF_RETURN_IF_ERROR(CheckPerChannel(c, 3, 1, /*one=*/false));
+  PF_RETURN_IF_ERROR(ExpectOneElement(c, 2));
+  PF_RETURN_IF_ERROR(CheckPerChannel(c, 3, 1));
   return InferConv(c, 1, DataType::kInt32);
 }
 
@@ -156,16 +153,10 @@ absl::Status RunConvIntegerFast(KernelArgs& args) {
 }
 
 absl::Status InferQLinearConv(ShapeContext& c) {
-  for (int i : {1, 2, 6, 7}) PF_RETURN_IF_ERROR(CheckPerChannel(c, i, 3, /*one=*/true));
-  for (int i : {4, 5}) PF_RETURN_IF_ERROR(CheckPerChannel(c, i, 3, /*one=*/false));
-  const Shape* bias = c.has_input(8) ? c.input_shape(8) : nullptr;
+  for (int i : {1, 2, 6, 7}) PF_RETURN_IF_ERROR(ExpectOneElement(c, i));
+  for (int i : {4, 5}) PF_RETURN_IF_ERROR(CheckPerChannel(c, i, 3));
   const Shape* w = c.input_shape(3);
-  if (bias != nullptr && w != nullptr && w->rank() > 0 &&
-      (bias->rank() != 1 ||
-       ((*bias)[0].is_constant() && (*w)[0].is_constant() && (*bias)[0] != (*w)[0]))) {
-    return c.InputError(
-        8, StrCat("expected shape [", (*w)[0].ToString(), "], got ", bias->ToString()));
-  }
+  if (w != nullptr && w->rank() > 0) PF_RETURN_IF_ERROR(ExpectShape(c, 8, Shape({(*w)[0]})));
   return InferConv(c, 3, c.input_type(7));
 }
 

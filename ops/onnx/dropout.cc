@@ -1,7 +1,6 @@
 // Dropout, which does nothing to a model that is not trained; and SwiGLU.
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -10,21 +9,16 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
 
 absl::Status InferDropout(ShapeContext& c) {
   const Shape* x = c.input_shape(0);
-  const std::optional<Shape> shape = x ? std::optional<Shape>(*x) : std::nullopt;
-  for (int i : {1, 2}) {
-    const Shape* scalar = c.has_input(i) ? c.input_shape(i) : nullptr;
-    const auto dims = scalar == nullptr ? std::nullopt : scalar->constant();
-    if (!dims || ElementCount(*dims) == 1) continue;
-    return c.InputError(i, StrCat("expected one element, got shape ", scalar->ToString()));
-  }
-  c.SetOutput(0, c.input_type(0), shape);
-  c.SetOutput(1, c.opset() < 10 ? c.input_type(0) : DataType::kBool, shape);
+  for (int i : {1, 2}) PF_RETURN_IF_ERROR(ExpectOneElement(c, i));
+  c.SetOutput(0, c.input_type(0), CopyOf(x));
+  c.SetOutput(1, c.opset() < 10 ? c.input_type(0) : DataType::kBool, CopyOf(x));
   return absl::OkStatus();
 }
 

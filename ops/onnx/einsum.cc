@@ -1,6 +1,5 @@
 // Einsum: sums of products over named axes.
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstdint>
 #include <initializer_list>
@@ -23,6 +22,7 @@
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/onnx/reduce_math.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -167,7 +167,7 @@ absl::Status InferEinsum(ShapeContext& c) {
       const auto [it, added] = dims.emplace(label, dim);
       if (added || dim == Dim(1)) continue;
       Dim& known = it->second;
-      if (known.is_constant() && dim.is_constant() && known != dim && known != Dim(1)) {
+      if (Differ(known, dim) && known != Dim(1)) {
         return c.InputError(i, StrCat("axis ", axis, " is ", dim.ToString(), ", expected ",
                                       known.ToString(), " as its label has elsewhere"));
       }
@@ -261,7 +261,7 @@ Accumulator<Compute<T>> ProductAt(const KernelArgs& args, const std::vector<int6
   Sum product = 1;
   for (size_t i = 0; i < offsets.size(); ++i) {
     const T* input = args.inputs[i].template as<T>();
-    product = MulFn::Apply(product, static_cast<Sum>(Load(input[offsets[i]])));
+    product = kMul(product, static_cast<Sum>(Load(input[offsets[i]])));
   }
   return product;
 }
@@ -279,7 +279,7 @@ void EinsumTyped(const KernelArgs& args, const Loops& loops) {
       Walk inner(loops, loops.outputs, loops.dims.size());
       Sum sum = 0;
       for (int64_t k = 0; k < sum_size; ++k, inner.Next(at)) {
-        sum = AddFn::Apply(sum, ProductAt<T>(args, at));
+        sum = kAdd(sum, ProductAt<T>(args, at));
       }
       args.output(0).template as<T>()[point] = Store<T>(static_cast<Compute<T>>(sum));
     }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "absl/status/statusor.h"
 
 #include "pagefuse/base/data_type.h"
 #include "pagefuse/kernels/numeric/dispatch.h"
@@ -70,6 +70,10 @@ absl::Status NoKernelForType(DataType dtype);
 
 // The address of an element; of the byte that it starts in where two share one.
 void* ElementAt(const TensorArg& tensor, int64_t element);
+
+// The elements of a tensor as floats, or doubles; none of an absent one.
+absl::StatusOr<std::vector<float>> DecodedFloats(const TensorArg& tensor);
+absl::StatusOr<std::vector<double>> DecodedDoubles(const TensorArg& tensor);
 
 // Rounds to the tensor's type (one of Floats) and stores from element `start` on.
 absl::Status EncodeDoubles(const std::vector<double>& values, const TensorArg& tensor,

@@ -6,15 +6,17 @@
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 
 absl::Status InferSameShape(ShapeContext& context, DataType dtype) {
   const Shape* shape = context.input_shape(0);
   context.SetOutput(0, dtype == DataType::kUndefined ? context.input_type(0) : dtype,
-                    shape ? std::optional<Shape>(*shape) : std::nullopt);
+                    CopyOf(shape));
   return absl::OkStatus();
 }
 
@@ -38,6 +40,22 @@ absl::Status NoKernelForType(DataType dtype) {
 
 void* ElementAt(const TensorArg& tensor, int64_t element) {
   return tensor.as<std::byte>() + element * BitWidth(tensor.dtype) / 8;
+}
+
+absl::StatusOr<std::vector<float>> DecodedFloats(const TensorArg& tensor) {
+  std::vector<float> values;
+  if (!tensor.present()) return values;
+  values.resize(static_cast<size_t>(tensor.size()));
+  PF_RETURN_IF_ERROR(DecodeToFloat(tensor.dtype, tensor.data, tensor.size(), values.data()));
+  return values;
+}
+
+absl::StatusOr<std::vector<double>> DecodedDoubles(const TensorArg& tensor) {
+  std::vector<double> values;
+  if (!tensor.present()) return values;
+  values.resize(static_cast<size_t>(tensor.size()));
+  PF_RETURN_IF_ERROR(DecodeToDouble(tensor.dtype, tensor.data, tensor.size(), values.data()));
+  return values;
 }
 
 absl::Status EncodeDoubles(const std::vector<double>& values, const TensorArg& tensor,

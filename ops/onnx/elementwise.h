@@ -1,8 +1,6 @@
 // Shape inference that elementwise ops share.
 #pragma once
 
-#include <cstdint>
-
 #include "absl/status/status.h"
 
 #include "pagefuse/kernels/rows/elementwise_hwy.h"

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/body_op.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -53,15 +53,12 @@ absl::Status InferFlex(ShapeContext& c) {
       return c.InputError(i, StrCat("expected rank 4, got shape ", shape->ToString()));
     }
   }
-  const auto differ = [](const Dim& a, const Dim& b) {
-    return a.is_constant() && b.is_constant() && a != b;
-  };
   if (q != nullptr && k != nullptr && v != nullptr) {
-    if (differ((*q)[0], (*k)[0]) || differ((*q)[3], (*k)[3])) {
+    if (Differ((*q)[0], (*k)[0]) || Differ((*q)[3], (*k)[3])) {
       return c.InputError(
           1, StrCat("shape ", k->ToString(), " does not fit queries of ", q->ToString()));
     }
-    if (differ((*k)[0], (*v)[0]) || differ((*k)[1], (*v)[1]) || differ((*k)[2], (*v)[2])) {
+    if (Differ((*k)[0], (*v)[0]) || Differ((*k)[1], (*v)[1]) || Differ((*k)[2], (*v)[2])) {
       return c.InputError(2,
                           StrCat("shape ", v->ToString(), " does not fit keys of ", k->ToString()));
     }

@@ -8,6 +8,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -52,17 +53,9 @@ absl::Status InferGather(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status ValidateAxisIndices(const KernelArgs& args) {
-  const TensorArg& x = args.input(0);
-  PF_ASSIGN_OR_RETURN(const int64_t axis, args.node->IntAttribute("axis", 0));
-  const int64_t size = x.dims[KernelAxis(axis, x.dims.size())];
-  return CheckIndexRange(args, 1, "indices", -size, size);
-}
-
 absl::Status RunGather(KernelArgs& args) {
   const TensorArg& x = args.input(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
-  const int axis = KernelAxis(attribute, x.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, x.dims, 0));
   const int64_t size = x.dims[axis];
   const int64_t run = Product(x.dims, axis + 1, x.dims.size()) * ElementSize(x.dtype);
   const int64_t outer = Product(x.dims, 0, axis);
@@ -78,32 +71,15 @@ absl::Status RunGather(KernelArgs& args) {
 // --- GatherElements ---
 
 absl::Status InferGatherElements(ShapeContext& c) {
-  const Shape* x = c.input_shape(0);
-  const Shape* indices = c.input_shape(1);
-  if (x != nullptr) PF_RETURN_IF_ERROR(AxisAttribute(c, x->rank(), 0).status());
-  if (x != nullptr && indices != nullptr) {
-    if (x->rank() != indices->rank()) {
-      return c.InputError(
-          1, absl::StrCat("expected rank ", x->rank(), ", got shape ", indices->ToString()));
-    }
-    PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), 0));
-    for (int i = 0; i < x->rank(); ++i) {
-      const std::optional<int64_t> have = (*x)[i].constant();
-      const std::optional<int64_t> want = (*indices)[i].constant();
-      if (i == axis || !have || !want || *want <= *have) continue;
-      return c.InputError(1, absl::StrCat("shape ", indices->ToString(), " reaches over ",
-                                          x->ToString(), " at axis ", i));
-    }
-  }
-  c.SetOutput(0, c.input_type(0), indices ? std::optional<Shape>(*indices) : std::nullopt);
+  PF_RETURN_IF_ERROR(CheckElementIndices(c));
+  c.SetOutput(0, c.input_type(0), CopyOf(c.input_shape(1)));
   return absl::OkStatus();
 }
 
 absl::Status RunGatherElements(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   const TensorArg& y = args.output(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
-  const int axis = KernelAxis(attribute, x.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, x.dims, 0));
   const std::vector<int64_t> indices = IndexValues(args.input(1));
   std::vector<int64_t> strides = RowMajorStrides(x.dims);
   const int64_t along = strides[axis];
@@ -144,7 +120,7 @@ absl::Status InferGatherND(ShapeContext& c) {
                                         x->ToString(), " after ", batch_dims, " batch dims"));
   }
   for (int i = 0; i < batch_dims; ++i) {
-    if ((*x)[i].is_constant() && (*indices)[i].is_constant() && (*x)[i] != (*indices)[i]) {
+    if (Differ((*x)[i], (*indices)[i])) {
       return c.InputError(1, absl::StrCat("batch dims of ", indices->ToString(),
                                           " are not those of ", x->ToString()));
     }
@@ -156,18 +132,8 @@ absl::Status InferGatherND(ShapeContext& c) {
 }
 
 absl::Status ValidateGatherND(const KernelArgs& args) {
-  const TensorArg& x = args.input(0);
-  const TensorArg& indices = args.input(1);
   PF_ASSIGN_OR_RETURN(const int64_t batch_dims, args.node->IntAttribute("batch_dims", 0));
-  const int64_t depth = indices.dims.back();
-  for (int64_t k = 0, size = indices.size(); k < size; ++k) {
-    const int64_t dim = x.dims[batch_dims + k % depth];
-    const int64_t index = indices.as<int64_t>()[k];
-    if (index >= -dim && index < dim) continue;
-    return ValueError(args, 1, "indices",
-                      absl::StrCat("index ", index, " is out of range [", -dim, ", ", dim, ")"));
-  }
-  return absl::OkStatus();
+  return CheckIndexTuples(args, batch_dims);
 }
 
 absl::Status RunGatherND(KernelArgs& args) {
@@ -208,7 +174,7 @@ OpDef GatherDef() {
       .Types("T", WideTypes())
       .Types("Tind", IndexTypes())
       .InferShapes(InferGather)
-      .Validate(ValidateAxisIndices)
+      .Validate(CheckAxisIndices)
       .AddKernel({.name = "reference", .run = RunGather});
 }
 
@@ -222,7 +188,7 @@ OpDef GatherElementsDef() {
       .Types("T", WideTypes())
       .Types("Tind", IndexTypes())
       .InferShapes(InferGatherElements)
-      .Validate(ValidateAxisIndices)
+      .Validate(CheckAxisIndices)
       .AddKernel({.name = "reference", .run = RunGatherElements});
 }
 

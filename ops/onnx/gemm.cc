@@ -8,6 +8,7 @@
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -18,7 +19,7 @@ absl::Status CheckBias(ShapeContext& c, const Shape& y) {
   bool fits = bias.rank() <= 2;
   for (int i = 0; fits && i < bias.rank(); ++i) {
     const Dim& dim = bias.back(i);
-    fits = dim == Dim(1) || !dim.is_constant() || !y.back(i).is_constant() || dim == y.back(i);
+    fits = dim == Dim(1) || !Differ(dim, y.back(i));
   }
   if (fits) return absl::OkStatus();
   return c.InputError(2, absl::StrCat("expected a shape that broadcasts to ", y.ToString(),

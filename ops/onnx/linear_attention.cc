@@ -12,6 +12,7 @@
 #include "pagefuse/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -60,11 +61,9 @@ absl::StatusOr<Dim> HeadSize(const ShapeContext& c, int i, int64_t heads) {
   return packed.known() ? packed.FloorDiv(Dim(heads)) : Dim();
 }
 
-bool Differ(const Dim& a, const Dim& b) { return a.is_constant() && b.is_constant() && a != b; }
-
 // Input i must be [B, T, one of `last`].
 absl::Status CheckPacked(const ShapeContext& c, int i, const std::vector<Dim>& last) {
-  const Shape* shape = c.has_input(i) ? c.input_shape(i) : nullptr;
+  const Shape* shape = c.input_shape(i);
   const Shape* query = c.input_shape(kQuery);
   if (shape == nullptr || query == nullptr) return absl::OkStatus();
   bool fits =
@@ -89,13 +88,7 @@ absl::Status InferLinearAttention(ShapeContext& c) {
   if (query != nullptr) {
     output = Shape({(*query)[0], (*query)[1], dv * Dim(p.q_heads)});
     state = Shape({(*query)[0], Dim(p.kv_heads), dk, dv});
-    const Shape* past = c.has_input(kPast) ? c.input_shape(kPast) : nullptr;
-    bool fits = past == nullptr || past->rank() == 4;
-    for (int d = 0; fits && past != nullptr && d < 4; ++d) fits = !Differ((*past)[d], (*state)[d]);
-    if (!fits) {
-      return c.InputError(kPast,
-                          StrCat("expected shape ", state->ToString(), ", got ", past->ToString()));
-    }
+    PF_RETURN_IF_ERROR(ExpectShape(c, kPast, *state));
   }
   c.SetOutput(0, c.input_type(kQuery), std::move(output));
   c.SetOutput(1, c.has_input(kPast) ? c.input_type(kPast) : c.input_type(kQuery), std::move(state));
@@ -122,10 +115,7 @@ absl::StatusOr<Call> ReadCall(const KernelArgs& args) {
   Call call;
   PF_ASSIGN_OR_RETURN(call.p, ReadProblem(*args.node));
   for (int i = 0; i < 6; ++i) {
-    const TensorArg& arg = args.input(i);
-    if (!arg.present()) continue;
-    call.in[i].resize(static_cast<size_t>(arg.size()));
-    PF_RETURN_IF_ERROR(DecodeToDouble(arg.dtype, arg.data, arg.size(), call.in[i].data()));
+    PF_ASSIGN_OR_RETURN(call.in[i], DecodedDoubles(args.input(i)));
   }
   call.batch = args.input(kQuery).dims[0];
   call.tokens = args.input(kQuery).dims[1];

@@ -2,12 +2,11 @@
 #include <cmath>
 #include <cstdint>
 
-#include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
-#include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/onnx/lines.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -40,17 +39,12 @@ void NormaliseLine(const T* from, T* to, int64_t n, int64_t stride, int64_t p) {
 absl::Status RunLp(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   PF_ASSIGN_OR_RETURN(const int64_t p, args.node->IntAttribute("p", 2));
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", -1));
-  const int axis = KernelAxis(attribute, x.dims.size());
-  const int64_t n = x.dims[axis];
-  const int64_t stride = Product(x.dims, axis + 1, x.dims.size());
-  const int64_t lines = Product(x.dims, 0, axis) * stride;
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, x.dims, -1));
+  const Lines lines(x.dims, axis);
   return Dispatch(Floats(), x.dtype, [&]<typename T>() {
-    ParallelFor(lines, n + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t line = begin; line < end; ++line) {
-        const int64_t start = line / stride * stride * n + line % stride;
-        NormaliseLine(x.as<T>() + start, args.output(0).as<T>() + start, n, stride, p);
-      }
+    ForEachLine(lines, 1, [&](int64_t line) {
+      const int64_t start = lines.Start(line);
+      NormaliseLine(x.as<T>() + start, args.output(0).as<T>() + start, lines.size, lines.stride, p);
     });
   });
 }

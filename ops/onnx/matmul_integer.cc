@@ -10,20 +10,15 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/linalg/integer_product.h"
-#include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
 
 using Bytes = TypeList<int8_t, uint8_t>;
-
-// Dims of A and B as matrices: vectors get a row or a column of 1, which the output lacks.
-std::vector<int64_t> MatrixDims(std::vector<int64_t> dims, bool left) {
-  if (dims.size() == 1) dims.insert(left ? dims.begin() : dims.end(), 1);
-  return dims;
-}
 
 absl::Status InferMatMulInteger(ShapeContext& context) {
   const Shape* a = context.input_shape(0);
@@ -36,20 +31,14 @@ absl::Status InferMatMulInteger(ShapeContext& context) {
   }
   const Dim& inner_a = a->back(0);
   const Dim& inner_b = b->rank() == 1 ? (*b)[0] : b->back(1);
-  if (inner_a.constant() && inner_b.constant() && inner_a != inner_b) {
+  if (Differ(inner_a, inner_b)) {
     return context.Error(
         StrCat("shapes ", a->ToString(), " and ", b->ToString(), " do not multiply"));
   }
-  const auto batch = [](const Shape& shape) {
-    const auto end = shape.dims().end() - std::min(shape.rank(), 2);
-    return Shape(std::vector<Dim>(shape.dims().begin(), end));
-  };
-  PF_ASSIGN_OR_RETURN(Shape y, BroadcastShapes(context, batch(*a), batch(*b)));
-  if (a->rank() > 1) y.dims().push_back(a->back(1));
-  if (b->rank() > 1) y.dims().push_back(b->back(0));
+  PF_ASSIGN_OR_RETURN(Shape y, ProductShape(context, {}, *a, *b));
   // A zero point is one number, one for each row of A (column of B), or the same with batch dims.
   for (int i = 2; i < context.num_inputs(); ++i) {
-    const Shape* zero = context.has_input(i) ? context.input_shape(i) : nullptr;
+    const Shape* zero = context.input_shape(i);
     const auto dims = zero == nullptr ? std::nullopt : zero->constant();
     const Shape& x = i == 2 ? *a : *b;
     if (!dims || ElementCount(*dims) == 1 || !x.constant()) continue;
@@ -57,7 +46,7 @@ absl::Status InferMatMulInteger(ShapeContext& context) {
     const bool per_line = zero->rank() == 1 && (*dims)[0] == lines;
     const Dim shared = zero->back(i == 2 || zero->rank() == 1 ? 0 : 1);
     const bool batched = zero->rank() == x.rank() && zero->rank() > 1 && shared == Dim(1) &&
-                         ElementCount(*dims) == *ElementCount(*batch(x).constant()) * lines;
+                         ElementCount(*dims) == *ElementCount(*BatchOf(x).constant()) * lines;
     if (!per_line && !batched) {
       return context.InputError(i,
                                 StrCat("shape ", zero->ToString(), " does not fit ", x.ToString()));
@@ -123,34 +112,20 @@ void MultiplyFast(const KernelArgs& args, const int64_t (&sizes)[3], const int64
 
 // The products of all matrices, broadcast.
 template <bool fast, typename A, typename B>
-void MultiplyAll(const KernelArgs& args, const BroadcastPlan& plan, const int64_t (&sizes)[3]) {
-  plan.ForEachRow(0, plan.size(), [&](int64_t position, int64_t n, const int64_t* offsets) {
-    for (int64_t i = 0; i < n; ++i) {
-      (fast ? MultiplyFast<A, B> : Multiply<A, B>)(args, sizes,
-                                                   {offsets[0] + i * plan.row_stride(0),
-                                                    offsets[1] + i * plan.row_stride(1),
-                                                    position + i});
-    }
-  });
+void MultiplyAll(const KernelArgs& args, const ProductDims& dims) {
+  for (size_t i = 0; i < dims.a_index.size(); ++i) {
+    (fast ? MultiplyFast<A, B>
+          : Multiply<A, B>)(args, {dims.m, dims.k, dims.n},
+                            {dims.a_index[i], dims.b_index[i], static_cast<int64_t>(i)});
+  }
 }
 
 template <bool fast>
 absl::Status RunMatMulInteger(KernelArgs& args) {
-  const std::vector<int64_t> a = MatrixDims(args.input(0).dims, true);
-  const std::vector<int64_t> b = MatrixDims(args.input(1).dims, false);
-  const std::vector<int64_t> a_batch(a.begin(), a.end() - 2);
-  const std::vector<int64_t> b_batch(b.begin(), b.end() - 2);
-  std::vector<int64_t> batch = a_batch.size() >= b_batch.size() ? a_batch : b_batch;
-  const std::vector<int64_t>& other = a_batch.size() >= b_batch.size() ? b_batch : a_batch;
-  for (size_t i = 0; i < other.size(); ++i) {
-    int64_t& dim = batch[batch.size() - 1 - i];
-    if (dim == 1) dim = other[other.size() - 1 - i];
-  }
-  const BroadcastPlan plan(batch, {a_batch, b_batch});
-  const int64_t sizes[3] = {a[a.size() - 2], a.back(), b.back()};
+  const ProductDims dims = DimsOf({}, args.input(0), args.input(1));
   return Dispatch(Bytes(), args.input(0).dtype, [&]<typename A>() {
     return Dispatch(Bytes(), args.input(1).dtype,
-                    [&]<typename B>() { MultiplyAll<fast, A, B>(args, plan, sizes); });
+                    [&]<typename B>() { MultiplyAll<fast, A, B>(args, dims); });
   });
 }
 

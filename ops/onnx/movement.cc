@@ -7,6 +7,7 @@
 
 #include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -67,9 +68,15 @@ absl::StatusOr<int> AxisAttribute(const ShapeContext& context, int rank, int64_t
   return ResolveAxis(context, axis, rank);
 }
 
+absl::StatusOr<int> AxisOf(const Node& node, const std::vector<int64_t>& dims,
+                           int64_t default_value) {
+  PF_ASSIGN_OR_RETURN(const int64_t axis, node.IntAttribute("axis", default_value));
+  return KernelAxis(axis, dims.size());
+}
+
 absl::Status InferLikeInput(ShapeContext& context) {
   const Shape* shape = context.input_shape(0);
-  context.SetOutput(0, context.input_type(0), shape ? std::optional<Shape>(*shape) : std::nullopt);
+  context.SetOutput(0, context.input_type(0), CopyOf(shape));
   return absl::OkStatus();
 }
 
@@ -153,6 +160,47 @@ absl::Status CheckIndexRange(const KernelArgs& args, int input, std::string_view
     return absl::OkStatus();
   };
   return arg.dtype == DataType::kInt32 ? check(arg.as<int32_t>()) : check(arg.as<int64_t>());
+}
+
+absl::Status CheckElementIndices(const ShapeContext& c) {
+  const Shape* x = c.input_shape(0);
+  const Shape* indices = c.input_shape(1);
+  if (x == nullptr) return absl::OkStatus();
+  PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), 0));
+  if (indices == nullptr) return absl::OkStatus();
+  if (x->rank() != indices->rank()) {
+    return c.InputError(
+        1, absl::StrCat("expected rank ", x->rank(), ", got shape ", indices->ToString()));
+  }
+  for (int i = 0; i < x->rank(); ++i) {
+    const std::optional<int64_t> have = (*x)[i].constant();
+    const std::optional<int64_t> want = (*indices)[i].constant();
+    if (i == axis || !have || !want || *want <= *have) continue;
+    return c.InputError(1, absl::StrCat("shape ", indices->ToString(), " reaches over ",
+                                        x->ToString(), " at axis ", i));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAxisIndices(const KernelArgs& args) {
+  const TensorArg& x = args.input(0);
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, x.dims, 0));
+  const int64_t size = x.dims[axis];
+  return CheckIndexRange(args, 1, "indices", -size, size);
+}
+
+absl::Status CheckIndexTuples(const KernelArgs& args, int64_t batch_dims) {
+  const TensorArg& x = args.input(0);
+  const TensorArg& indices = args.input(1);
+  const int64_t depth = indices.dims.back();
+  for (int64_t k = 0, size = indices.size(); k < size; ++k) {
+    const int64_t dim = x.dims[batch_dims + k % depth];
+    const int64_t index = indices.as<int64_t>()[k];
+    if (index >= -dim && index < dim) continue;
+    return ValueError(args, 1, "indices",
+                      absl::StrCat("index ", index, " is out of range [", -dim, ", ", dim, ")"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CopyBytes(KernelArgs& args) {

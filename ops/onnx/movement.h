@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -62,6 +61,9 @@ inline int64_t FromFront(int64_t index, int64_t size) { return index < 0 ? index
 inline int KernelAxis(int64_t axis, size_t rank) {
   return static_cast<int>(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
 }
+// The attribute "axis" of a tensor with these dims.
+absl::StatusOr<int> AxisOf(const Node& node, const std::vector<int64_t>& dims,
+                           int64_t default_value);
 // What an element is added up and compared as.
 template <typename T>
 using Wide = std::conditional_t<kIsSmallFloat<T>, float, T>;
@@ -76,6 +78,14 @@ absl::Status ValueError(const KernelArgs& args, int input, std::string_view name
 // ValueError unless every element of input `input` is in [low, high).
 absl::Status CheckIndexRange(const KernelArgs& args, int input, std::string_view name, int64_t low,
                              int64_t high);
+
+// --- indices in input 1 of elements of input 0 ---
+// One for each element that is picked along the attribute "axis", 0 by default: their shape, and
+// their values.
+absl::Status CheckElementIndices(const ShapeContext& context);
+absl::Status CheckAxisIndices(const KernelArgs& args);
+// Tuples in the last dim, int64, of axes from `batch_dims` on: their values.
+absl::Status CheckIndexTuples(const KernelArgs& args, int64_t batch_dims);
 
 // Moves an element of 16 bytes (complex128).
 using Bytes16 = std::array<uint64_t, 2>;

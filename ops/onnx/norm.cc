@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,7 +61,7 @@ absl::Status InferNorm(ShapeContext& context) {
     statistics = *shape;
     for (int64_t d = axis; d < shape->rank(); ++d) (*statistics)[static_cast<int>(d)] = Dim(1);
     for (int i = 1; i < context.num_inputs(); ++i) {
-      const Shape* scale = context.has_input(i) ? context.input_shape(i) : nullptr;
+      const Shape* scale = context.input_shape(i);
       if (scale == nullptr) continue;
       const absl::StatusOr<Shape> both = BroadcastShapes(context, *shape, *scale);
       if (scale->rank() > shape->rank() || !both.ok() ||
@@ -102,9 +101,7 @@ Statistics StatisticsOf(const Doubles& x, float epsilon, bool centred) {
 
 absl::StatusOr<Doubles> Decode(const TensorArg& tensor, double otherwise) {
   if (!tensor.present()) return Doubles(1, otherwise);
-  Doubles values(static_cast<size_t>(tensor.size()));
-  PF_RETURN_IF_ERROR(DecodeToDouble(tensor.dtype, tensor.data, tensor.size(), values.data()));
-  return values;
+  return DecodedDoubles(tensor);
 }
 
 // The formula, in double.

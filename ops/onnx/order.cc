@@ -10,40 +10,20 @@
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/kernels/rows/rows_hwy.h"
 #include "pagefuse/kernels/rows/top_k.h"
+#include "pagefuse/ops/onnx/lines.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
-
-// A tensor as lines along an axis: line k starts at Start(k), its elements are `stride` apart.
-struct Lines {
-  int64_t count, size, stride;
-
-  Lines(const std::vector<int64_t>& dims, int axis)
-      : count(Product(dims, 0, axis) * Product(dims, axis + 1, dims.size())),
-        size(dims[axis]),
-        stride(Product(dims, axis + 1, dims.size())) {}
-  int64_t Start(int64_t line) const { return line / stride * stride * size + line % stride; }
-};
-
-// Calls f(line) for all lines, in parallel if they are long.
-template <typename F>
-void ForEachLine(const Lines& lines, const F& f) {
-  ParallelFor(lines.count, 8 * std::max<int64_t>(lines.size, 1), [&](int64_t begin, int64_t end) {
-    for (int64_t line = begin; line < end; ++line) f(line);
-  });
-}
 
 // --- CumSum, CumProd ---
 
 constexpr int64_t kLineGroup = 64;  // neighbouring lines that are walked side by side
 
 absl::Status InferCumulative(ShapeContext& c) {
-  const Shape* axis = c.input_shape(1);
-  if (axis != nullptr && axis->constant() && ElementCount(*axis->constant()) != 1) {
-    return c.InputError(1, absl::StrCat("expected one element, got shape ", axis->ToString()));
-  }
+  PF_RETURN_IF_ERROR(ExpectOneElement(c, 1));
   const Shape* x = c.input_shape(0);
   const std::optional<std::vector<int64_t>> value = c.input_ints(1);
   if (x != nullptr && value) PF_RETURN_IF_ERROR(ResolveAxis(c, value->front(), x->rank()).status());
@@ -52,18 +32,19 @@ absl::Status InferCumulative(ShapeContext& c) {
 
 struct CumulativeRules {
   bool exclusive, reverse;
+  int start;  // the result of no element
 };
 
 // Running results of `width` neighbouring lines, x the start of the first. Integers wrap.
 template <typename Fn, typename T>
 void Accumulate(const Lines& lines, CumulativeRules rules, const T* x, T* y, int64_t width) {
   std::array<Wide<T>, kLineGroup> so_far;
-  so_far.fill(static_cast<Wide<T>>(std::is_same_v<Fn, MulFn> ? 1 : 0));
+  so_far.fill(static_cast<Wide<T>>(rules.start));
   for (int64_t i = 0; i < lines.size; ++i) {
     const int64_t row = (rules.reverse ? lines.size - 1 - i : i) * lines.stride;
     for (int64_t c = 0; c < width; ++c) {
       const auto element = static_cast<Wide<T>>(x[row + c]);
-      const auto next = Fn::Apply(so_far[c], element);
+      const auto next = Fn()(so_far[c], element);
       y[row + c] = static_cast<T>(rules.exclusive ? so_far[c] : next);
       so_far[c] = next;
     }
@@ -84,7 +65,7 @@ void AccumulateAll(const Lines& lines, CumulativeRules rules, const T* x, T* y) 
   });
 }
 
-template <typename Fn>
+template <typename Fn, int start>
 absl::Status RunCumulative(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   const TensorArg& y = args.output(0);
@@ -92,7 +73,7 @@ absl::Status RunCumulative(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t reverse, args.node->IntAttribute("reverse", 0));
   if (x.size() == 0) return absl::OkStatus();
   const Lines lines(x.dims, KernelAxis(IndexValues(args.input(1))[0], x.dims.size()));
-  const CumulativeRules rules = {exclusive != 0, reverse != 0};
+  const CumulativeRules rules = {exclusive != 0, reverse != 0, start};
   return DispatchType(x.dtype, [&]<typename T>() {
     if constexpr (!std::is_same_v<T, bool>) AccumulateAll<Fn>(lines, rules, x.as<T>(), y.as<T>());
   });
@@ -120,10 +101,7 @@ absl::Status InferTopK(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const bool has_k, IsGiven(c, kK));
   if (!has_k) return c.Error("expected k, got none");
   const Shape* x = c.input_shape(0);
-  const Shape* count = c.input_shape(1);
-  if (count != nullptr && count->constant() && ElementCount(*count->constant()) != 1) {
-    return c.InputError(1, absl::StrCat("expected one element, got shape ", count->ToString()));
-  }
+  PF_RETURN_IF_ERROR(ExpectOneElement(c, 1));
   if (x == nullptr) {
     c.SetOutput(0, c.input_type(0), std::nullopt);
     c.SetOutput(1, DataType::kInt64, std::nullopt);
@@ -176,14 +154,13 @@ absl::Status RunTopK(KernelArgs& args) {
   const TensorArg& x = args.input(0);
   const TensorArg& values = args.output(0);
   const TensorArg& indices = args.output(1);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", -1));
   PF_ASSIGN_OR_RETURN(const int64_t largest, args.node->IntAttribute("largest", 1));
-  const int axis = KernelAxis(attribute, x.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, x.dims, -1));
   const Lines from(x.dims, axis);
   const std::vector<int64_t>& to_dims = values.present() ? values.dims : indices.dims;
   const Lines to(to_dims, axis);
   return DispatchType(x.dtype, [&]<typename T>() {
-    ForEachLine(from, [&](int64_t line) {
+    ForEachLine(from, 8, [&](int64_t line) {
       std::vector<int64_t> order(from.size);
       const T* start = x.as<T>() + from.Start(line);
       TopKOfLine(start, from.stride, largest != 0, order, to.size);
@@ -198,9 +175,8 @@ absl::Status RunTopK(KernelArgs& args) {
 
 absl::Status RunTopKFast(KernelArgs& args) {
   const TensorArg& x = args.input(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", -1));
   PF_ASSIGN_OR_RETURN(const int64_t largest, args.node->IntAttribute("largest", 1));
-  const int axis = KernelAxis(attribute, x.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, x.dims, -1));
   const Lines from(x.dims, axis);
   const Lines to(args.output(0).present() ? args.output(0).dims : args.output(1).dims, axis);
   if (from.size > kMaxTopKLine) return RunTopK(args);
@@ -251,16 +227,16 @@ struct ArgCall {
 
 absl::StatusOr<ArgCall> ArgCallOf(const KernelArgs& args) {
   const std::vector<int64_t>& dims = args.input(0).dims;
-  PF_ASSIGN_OR_RETURN(const int64_t axis, args.node->IntAttribute("axis", 0));
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, dims, 0));
   PF_ASSIGN_OR_RETURN(const int64_t last, args.node->IntAttribute("select_last_index", 0));
-  return ArgCall{Lines(dims, KernelAxis(axis, dims.size())), last != 0};
+  return ArgCall{Lines(dims, axis), last != 0};
 }
 
 template <bool kLargest>
 absl::Status RunArg(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const ArgCall call, ArgCallOf(args));
   return DispatchType(args.input(0).dtype, [&]<typename T>() {
-    ForEachLine(call.lines, [&](int64_t line) {
+    ForEachLine(call.lines, 8, [&](int64_t line) {
       const T* start = args.input(0).as<T>() + call.lines.Start(line);
       auto best = static_cast<Wide<T>>(start[0]);
       int64_t index = 0;
@@ -282,7 +258,7 @@ absl::Status RunArgFast(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const ArgCall call, ArgCallOf(args));
   if (call.lines.stride != 1) return RunArg<kLargest>(args);
   const auto index_of = kLargest ? IndexOfMaxRow : IndexOfMinRow;
-  ForEachLine(call.lines, [&](int64_t line) {
+  ForEachLine(call.lines, 8, [&](int64_t line) {
     const float* row = args.input(0).as<float>() + call.lines.Start(line);
     args.output(0).as<int64_t>()[line] = index_of(row, call.lines.size, call.last);
   });
@@ -312,12 +288,12 @@ OpDef CumSumDef() {
   return Cumulative("CumSum", 11,
                     "Running sums along an axis, from the back with `reverse`, without the element "
                     "itself with `exclusive`.")
-      .AddKernel({.name = "reference", .run = RunCumulative<AddFn>});
+      .AddKernel({.name = "reference", .run = RunCumulative<decltype(kAdd), 0>});
 }
 
 OpDef CumProdDef() {
   return Cumulative("CumProd", 26, "Running products along an axis, as CumSum.")
-      .AddKernel({.name = "reference", .run = RunCumulative<MulFn>});
+      .AddKernel({.name = "reference", .run = RunCumulative<decltype(kMul), 1>});
 }
 
 OpDef TopKDef() {

@@ -12,6 +12,7 @@
 #include "pagefuse/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -82,10 +83,7 @@ absl::Status InferPad(ShapeContext& c) {
           1, absl::StrCat("removes more than axis ", i, " of ", x->ToString(), " has"));
     }
   }
-  const Shape* value = c.has_input(2) ? c.input_shape(2) : nullptr;
-  if (value != nullptr && value->constant() && ElementCount(*value->constant()) != 1) {
-    return c.InputError(2, absl::StrCat("expected one element, got shape ", value->ToString()));
-  }
+  PF_RETURN_IF_ERROR(ExpectOneElement(c, 2));
   c.SetOutput(0, c.input_type(0), std::move(y));
   return absl::OkStatus();
 }
@@ -184,8 +182,7 @@ OpDef PadDef() {
   return OpDef("", "Pad", 2)
       .Doc(
           "Adds elements at the ends of axes: a constant (0 by default), the edge, the reflection "
-          "or the other end. Negative "
-          "pads remove elements.")
+          "or the other end. Negative pads remove elements.")
       .Input("data", "T")
       .Input("pads", "int64", "[2 * axes]; an attribute before opset 11", PortKind::kOptional,
              PortRole::kMetadata)

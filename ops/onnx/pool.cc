@@ -40,6 +40,20 @@ absl::Status ForEachPlane(const KernelArgs& args, const F& f) {
   return absl::OkStatus();
 }
 
+// Sets output points of float planes: f(window, point, x) in double, of the elements of plane x.
+template <typename F>
+absl::Status SetPoints(const KernelArgs& args, const F& f) {
+  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
+    return ForEachPlane(args, [&](int64_t plane, const Window& window) {
+      const T* x = args.input(0).as<T>() + plane * NumInputs(window);
+      T* y = args.output(0).as<T>() + plane * NumOutputs(window);
+      for (int64_t point = 0, points = NumOutputs(window); point < points; ++point) {
+        y[point] = Store<T>(static_cast<Compute<T>>(f(window, point, x)));
+      }
+    });
+  });
+}
+
 // Calls run(plane, rows) for the planes of a float pool, `rows` with the memory of the thread.
 template <typename F>
 absl::Status ForEachFloatPlane(const KernelArgs& args, const PoolFold& fold, const F& run) {
@@ -120,15 +134,8 @@ double MeanOf(const Window& window, int64_t point, bool with_pads, const T* x) {
 
 absl::Status RunAverage(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t with_pads, args.node->IntAttribute("count_include_pad", 0));
-  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
-    return ForEachPlane(args, [&](int64_t plane, const Window& window) {
-      const T* x = args.input(0).as<T>() + plane * NumInputs(window);
-      T* y = args.output(0).as<T>() + plane * NumOutputs(window);
-      for (int64_t point = 0, points = NumOutputs(window); point < points; ++point) {
-        const double mean = MeanOf(window, point, with_pads != 0, x);
-        y[point] = Store<T>(static_cast<Compute<T>>(mean));
-      }
-    });
+  return SetPoints(args, [&](const Window& window, int64_t point, const auto* x) {
+    return MeanOf(window, point, with_pads != 0, x);
   });
 }
 
@@ -146,14 +153,8 @@ double NormOf(const Window& window, int64_t point, int64_t p, const T* x) {
 
 absl::Status RunLp(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t p, args.node->IntAttribute("p", 2));
-  return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
-    return ForEachPlane(args, [&](int64_t plane, const Window& window) {
-      const T* x = args.input(0).as<T>() + plane * NumInputs(window);
-      T* y = args.output(0).as<T>() + plane * NumOutputs(window);
-      for (int64_t point = 0, points = NumOutputs(window); point < points; ++point) {
-        y[point] = Store<T>(static_cast<Compute<T>>(NormOf(window, point, p, x)));
-      }
-    });
+  return SetPoints(args, [&](const Window& window, int64_t point, const auto* x) {
+    return NormOf(window, point, p, x);
   });
 }
 

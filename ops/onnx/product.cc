@@ -12,6 +12,7 @@
 #include "pagefuse/kernels/linalg/linear_f32.h"
 #include "pagefuse/kernels/linalg/onednn.h"
 #include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse {
 namespace {
@@ -172,18 +173,25 @@ absl::Status InferProduct(ShapeContext& c, const ProductSpec& spec) {
   const Shape& b = *c.input_shape(1);
   const Dim& a_k = a.back(spec.trans_a ? 1 : 0);
   const Dim& b_k = b.back(b.rank() == 1 || spec.trans_b ? 0 : 1);
-  if (a_k.is_constant() && b_k.is_constant() && !ProvablyEqual(a_k, b_k)) {
+  if (Differ(a_k, b_k)) {
     return c.InputError(1, absl::StrCat("expected ", a_k.ToString(), " rows to multiply ",
                                         a.ToString(), " by, got ", b.ToString()));
   }
-  const auto leading = [](const Shape& shape) {
-    return Shape({shape.dims().begin(), shape.dims().end() - std::min(shape.rank(), 2)});
-  };
-  PF_ASSIGN_OR_RETURN(Shape y, BroadcastShapes(c, leading(a), leading(b)));
-  if (a.rank() > 1) y.dims().push_back(a.back(spec.trans_a ? 0 : 1));
-  if (b.rank() > 1) y.dims().push_back(b.back(spec.trans_b ? 1 : 0));
+  PF_ASSIGN_OR_RETURN(Shape y, ProductShape(c, spec, a, b));
   c.SetOutput(0, type, std::move(y));
   return absl::OkStatus();
+}
+
+Shape BatchOf(const Shape& shape) {
+  return Shape({shape.dims().begin(), shape.dims().end() - std::min(shape.rank(), 2)});
+}
+
+absl::StatusOr<Shape> ProductShape(ShapeContext& c, const ProductSpec& spec, const Shape& a,
+                                   const Shape& b) {
+  PF_ASSIGN_OR_RETURN(Shape y, BroadcastShapes(c, BatchOf(a), BatchOf(b)));
+  if (a.rank() > 1) y.dims().push_back(a.back(spec.trans_a ? 0 : 1));
+  if (b.rank() > 1) y.dims().push_back(b.back(spec.trans_b ? 1 : 0));
+  return y;
 }
 
 ProductDims DimsOf(const ProductSpec& spec, const TensorArg& a, const TensorArg& b) {

@@ -1,4 +1,5 @@
-// What MatMul, FusedMatMul and Gemm share: shapes, the reference loops and the float32 kernel.
+// What MatMul, FusedMatMul and Gemm share: shapes, which those of integers have too, the reference
+// loops and the float32 kernel.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,12 @@ absl::StatusOr<ProductSpec> ProductSpecOf(const Node& node);
 // the result; leading dims broadcast. InvalidArgument if a rank is 0, a transposed operand is a
 // vector, or numbers disagree.
 absl::Status InferProduct(ShapeContext& c, const ProductSpec& spec);
+
+// The dims before a matrix or vector.
+Shape BatchOf(const Shape& shape);
+// The shape of the product of operands that multiply.
+absl::StatusOr<Shape> ProductShape(ShapeContext& c, const ProductSpec& spec, const Shape& a,
+                                   const Shape& b);
 
 // Output 0 is a batch of [m, n] matrices; matrix i is a's matrix a_index[i] by b's b_index[i].
 struct ProductDims {

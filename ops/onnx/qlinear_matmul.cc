@@ -1,5 +1,4 @@
 // QLinearMatMul: the product of quantised matrices, quantised.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -9,9 +8,10 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/linalg/integer_product.h"
 #include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
+#include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -41,35 +41,19 @@ absl::Status InferQLinear(ShapeContext& c) {
   c.SetOutput(0, type, std::nullopt);
   for (int i : {1, 2}) PF_RETURN_IF_ERROR(CheckParameter(c, i, a, true));
   for (int i : {4, 5}) PF_RETURN_IF_ERROR(CheckParameter(c, i, b, false));
-  for (int i : {kYScale, kYZero}) {
-    const Shape* shape = c.input_shape(i);
-    const auto dims = shape == nullptr ? std::nullopt : shape->constant();
-    if (!dims || ElementCount(*dims) == 1) continue;
-    return c.InputError(i, StrCat("expected one element, got shape ", shape->ToString()));
-  }
+  for (int i : {kYScale, kYZero}) PF_RETURN_IF_ERROR(ExpectOneElement(c, i));
   if (a == nullptr || b == nullptr) return absl::OkStatus();
   for (int i : {kA, kB}) {
     if (c.input_shape(i)->rank() >= 2) continue;
     return c.InputError(
         i, StrCat("expected rank 2 or more, got shape ", c.input_shape(i)->ToString()));
   }
-  if (a->back(0).is_constant() && b->back(1).is_constant() && a->back(0) != b->back(1)) {
+  if (Differ(a->back(0), b->back(1))) {
     return c.Error(StrCat("shapes ", a->ToString(), " and ", b->ToString(), " do not multiply"));
   }
-  const auto batch = [](const Shape& shape) {
-    return Shape(std::vector<Dim>(shape.dims().begin(), shape.dims().end() - 2));
-  };
-  PF_ASSIGN_OR_RETURN(Shape y, BroadcastShapes(c, batch(*a), batch(*b)));
-  y.dims().push_back(a->back(1));
-  y.dims().push_back(b->back(0));
+  PF_ASSIGN_OR_RETURN(Shape y, ProductShape(c, {}, *a, *b));
   c.SetOutput(0, type, std::move(y));
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<float>> Decode(const TensorArg& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.size()));
-  PF_RETURN_IF_ERROR(DecodeToFloat(tensor.dtype, tensor.data, tensor.size(), values.data()));
-  return values;
 }
 
 // A matrix stack as value - zero point, and the scale of each line.
@@ -80,9 +64,9 @@ struct Operand {
 
 absl::StatusOr<Operand> ReadOperand(const KernelArgs& args, int i, bool left) {
   Operand operand;
-  PF_ASSIGN_OR_RETURN(operand.values, Decode(args.input(i)));
-  PF_ASSIGN_OR_RETURN(operand.scales, Decode(args.input(i + 1)));
-  PF_ASSIGN_OR_RETURN(const std::vector<float> zeros, Decode(args.input(i + 2)));
+  PF_ASSIGN_OR_RETURN(operand.values, DecodedFloats(args.input(i)));
+  PF_ASSIGN_OR_RETURN(operand.scales, DecodedFloats(args.input(i + 1)));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> zeros, DecodedFloats(args.input(i + 2)));
   const int64_t columns = args.input(i).dim(-1);
   const int64_t rows = args.input(i).dim(-2);
   for (size_t k = 0; k < operand.values.size(); ++k) {
@@ -97,33 +81,27 @@ absl::StatusOr<Operand> ReadOperand(const KernelArgs& args, int i, bool left) {
 absl::Status RunQLinear(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const Operand a, ReadOperand(args, kA, true));
   PF_ASSIGN_OR_RETURN(const Operand b, ReadOperand(args, kB, false));
-  PF_ASSIGN_OR_RETURN(const std::vector<float> y_scale, Decode(args.input(kYScale)));
-  PF_ASSIGN_OR_RETURN(const std::vector<float> y_zero, Decode(args.input(kYZero)));
-  const auto batch = [](const TensorArg& arg) {
-    return std::vector<int64_t>(arg.dims.begin(), arg.dims.end() - 2);
-  };
+  PF_ASSIGN_OR_RETURN(const std::vector<float> y_scale, DecodedFloats(args.input(kYScale)));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> y_zero, DecodedFloats(args.input(kYZero)));
   const TensorArg& y = args.output(0);
-  const int64_t m = y.dim(-2), n = y.dim(-1), k = args.input(kA).dim(-1);
-  const BroadcastPlan plan(batch(y), {batch(args.input(kA)), batch(args.input(kB))});
+  const ProductDims dims = DimsOf({}, args.input(kA), args.input(kB));
+  const int64_t m = dims.m, n = dims.n, k = dims.k;
   std::vector<float> row(static_cast<size_t>(n));
   const bool rounds = IsInteger(y.dtype);
-  absl::Status status;
-  plan.ForEachRow(0, plan.size(), [&](int64_t position, int64_t count, const int64_t* offsets) {
-    for (int64_t i = 0; i < count * m; ++i) {
-      const int64_t line = i % m;
-      const float* left =
-          a.values.data() + ((offsets[0] + i / m * plan.row_stride(0)) * m + line) * k;
-      const float* right = b.values.data() + (offsets[1] + i / m * plan.row_stride(1)) * k * n;
-      for (int64_t j = 0; j < n; ++j) {
-        double sum = 0;
-        for (int64_t t = 0; t < k; ++t) sum += static_cast<double>(left[t]) * right[t * n + j];
-        const double scaled = sum * (a.Scale(line) * b.Scale(j) / y_scale[0]);
-        row[j] = static_cast<float>((rounds ? std::nearbyint(scaled) : scaled) + y_zero[0]);
-      }
-      status.Update(EncodeFromFloat(y.dtype, row.data(), n, ElementAt(y, (position * m + i) * n)));
+  const auto rows = static_cast<int64_t>(dims.a_index.size()) * m;
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t line = i % m;
+    const float* left = a.values.data() + (dims.a_index[i / m] * m + line) * k;
+    const float* right = b.values.data() + dims.b_index[i / m] * k * n;
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t t = 0; t < k; ++t) sum += static_cast<double>(left[t]) * right[t * n + j];
+      const double scaled = sum * (a.Scale(line) * b.Scale(j) / y_scale[0]);
+      row[j] = static_cast<float>((rounds ? std::nearbyint(scaled) : scaled) + y_zero[0]);
     }
-  });
-  return status;
+    PF_RETURN_IF_ERROR(EncodeFromFloat(y.dtype, row.data(), n, ElementAt(y, i * n)));
+  }
+  return absl::OkStatus();
 }
 
 // --- 8-bit integers throughout ---
@@ -148,8 +126,8 @@ struct IntegerOperand {
 
 absl::StatusOr<IntegerOperand> IntegerOperandOf(const KernelArgs& args, int i) {
   IntegerOperand operand;
-  PF_ASSIGN_OR_RETURN(operand.scales, Decode(args.input(i + 1)));
-  PF_ASSIGN_OR_RETURN(const std::vector<float> zeros, Decode(args.input(i + 2)));
+  PF_ASSIGN_OR_RETURN(operand.scales, DecodedFloats(args.input(i + 1)));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> zeros, DecodedFloats(args.input(i + 2)));
   operand.zeros.assign(zeros.begin(), zeros.end());
   return operand;
 }
@@ -179,14 +157,11 @@ void RequantizeMatrix(const int32_t* sums, const IntegerOperand& a, const Intege
 absl::Status RunIntegers(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const IntegerOperand a, IntegerOperandOf(args, kA));
   PF_ASSIGN_OR_RETURN(const IntegerOperand b, IntegerOperandOf(args, kB));
-  PF_ASSIGN_OR_RETURN(const std::vector<float> y_scale, Decode(args.input(kYScale)));
-  PF_ASSIGN_OR_RETURN(const std::vector<float> y_zero, Decode(args.input(kYZero)));
-  const auto batch = [](const TensorArg& arg) {
-    return std::vector<int64_t>(arg.dims.begin(), arg.dims.end() - 2);
-  };
+  PF_ASSIGN_OR_RETURN(const std::vector<float> y_scale, DecodedFloats(args.input(kYScale)));
+  PF_ASSIGN_OR_RETURN(const std::vector<float> y_zero, DecodedFloats(args.input(kYZero)));
   const TensorArg& y = args.output(0);
-  const BroadcastPlan plan(batch(y), {batch(args.input(kA)), batch(args.input(kB))});
-  const int64_t m = y.dim(-2), n = y.dim(-1), k = args.input(kA).dim(-1);
+  const ProductDims dims = DimsOf({}, args.input(kA), args.input(kB));
+  const int64_t m = dims.m, n = dims.n, k = dims.k;
   IntegerProduct product{.m = m, .k = k, .n = n};
   product.a_zeros = a.zero_points();
   product.b_zeros = b.zero_points();
@@ -194,18 +169,14 @@ absl::Status RunIntegers(KernelArgs& args) {
       args.scratch->Get(static_cast<size_t>(m * n) * sizeof(int32_t), /*slot=*/1));
   product.y_stride = n;
   void* scratch = args.scratch->Get(IntegerProductScratchBytes(m, k, n), /*slot=*/0);
-  plan.ForEachRow(0, plan.size(), [&](int64_t position, int64_t count, const int64_t* offsets) {
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t left = offsets[0] + i * plan.row_stride(0);
-      const int64_t right = offsets[1] + i * plan.row_stride(1);
-      product.a = {args.input(kA).as<uint8_t>() + left * m * k, k,
-                   args.input(kA).dtype == DataType::kInt8};
-      product.b = {args.input(kB).as<uint8_t>() + right * k * n, n,
-                   args.input(kB).dtype == DataType::kInt8};
-      MultiplyIntegers(product, scratch);
-      RequantizeMatrix(product.y, a, b, {y, y_scale[0], y_zero[0]}, (position + i) * m);
-    }
-  });
+  for (size_t i = 0; i < dims.a_index.size(); ++i) {
+    product.a = {args.input(kA).as<uint8_t>() + dims.a_index[i] * m * k, k,
+                 args.input(kA).dtype == DataType::kInt8};
+    product.b = {args.input(kB).as<uint8_t>() + dims.b_index[i] * k * n, n,
+                 args.input(kB).dtype == DataType::kInt8};
+    MultiplyIntegers(product, scratch);
+    RequantizeMatrix(product.y, a, b, {y, y_scale[0], y_zero[0]}, static_cast<int64_t>(i) * m);
+  }
   return absl::OkStatus();
 }
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "pagefuse/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -82,21 +82,15 @@ struct Quantization {
   }
 };
 
-absl::StatusOr<std::vector<float>> DecodeFloats(const TensorArg& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.size()));
-  PF_RETURN_IF_ERROR(DecodeToFloat(tensor.dtype, tensor.data, tensor.size(), values.data()));
-  return values;
-}
-
 absl::StatusOr<Quantization> QuantizationOf(const KernelArgs& args) {
   const std::vector<int64_t>& dims = args.input(0).dims;
   const int64_t rank = static_cast<int64_t>(dims.size());
   Quantization q;
   PF_ASSIGN_OR_RETURN(int64_t axis, args.node->IntAttribute("axis", 1));
-  PF_ASSIGN_OR_RETURN(q.scales, DecodeFloats(args.input(1)));
+  PF_ASSIGN_OR_RETURN(q.scales, DecodedFloats(args.input(1)));
   q.zero_points.assign(q.scales.size(), 0.0f);
   if (args.input(2).present()) {
-    PF_ASSIGN_OR_RETURN(q.zero_points, DecodeFloats(args.input(2)));
+    PF_ASSIGN_OR_RETURN(q.zero_points, DecodedFloats(args.input(2)));
   }
   if (q.scales.size() == 1) return q;
   if (axis < 0) axis += rank;
@@ -108,22 +102,15 @@ absl::StatusOr<Quantization> QuantizationOf(const KernelArgs& args) {
   return q;
 }
 
-bool Differ(const Dim& a, const Dim& b) {
-  return a.constant() && b.constant() && *a.constant() != *b.constant();
-}
-
 // Blocked: the scale's shape is the input's but for the axis, which has a scale for each block.
 absl::Status CheckBlocks(const ShapeContext& context, int64_t axis, int64_t block) {
   const Shape& x = *context.input_shape(0);
   const Shape& scale = *context.input_shape(1);
-  bool fits = scale.rank() == x.rank();
-  for (int d = 0; fits && d < x.rank(); ++d) {
-    const std::optional<int64_t> length = x[d].constant();
-    fits = !Differ(scale[d], d != axis ? x[d]
-                             : length  ? Dim(*length / block + (*length % block != 0))
-                                       : Dim::Unknown());
-  }
-  if (fits) return absl::OkStatus();
+  Shape expected = x;
+  Dim& blocks = expected[static_cast<int>(axis)];
+  const std::optional<int64_t> length = blocks.constant();
+  blocks = length ? Dim(*length / block + (*length % block != 0)) : Dim::Unknown();
+  if (MayAgree(scale, expected)) return absl::OkStatus();
   return context.InputError(1, StrCat("shape ", scale.ToString(), " does not fit ", x.ToString(),
                                       " in blocks of ", block, " along axis ", axis));
 }
@@ -137,11 +124,8 @@ absl::Status CheckParameters(const ShapeContext& context) {
   if (block < 0)
     return context.AttributeError("block_size", StrCat("expected 0 or more, got ", block));
   if (x == nullptr || scale == nullptr) return absl::OkStatus();
-  const Shape* zero_point = context.has_input(2) ? context.input_shape(2) : nullptr;
-  bool same = zero_point == nullptr || zero_point->rank() == scale->rank();
-  for (int d = 0; same && zero_point != nullptr && d < scale->rank(); ++d) {
-    same = !Differ((*zero_point)[d], (*scale)[d]);
-  }
+  const Shape* zero_point = context.input_shape(2);
+  const bool same = zero_point == nullptr || MayAgree(*zero_point, *scale);
   const auto count = [](const Shape& shape) {
     const auto dims = shape.constant();
     return dims ? ElementCount(*dims) : std::nullopt;
@@ -188,7 +172,7 @@ absl::Status InferQuantize(ShapeContext& context) {
                                   StrCat(DataTypeName(type), " is no type to quantise to"));
   }
   const Shape* x = context.input_shape(0);
-  context.SetOutput(0, type, x ? std::optional<Shape>(*x) : std::nullopt);
+  context.SetOutput(0, type, CopyOf(x));
   return absl::OkStatus();
 }
 
@@ -199,7 +183,7 @@ absl::Status InferDequantize(ShapeContext& context) {
       const DataType type,
       OutputType(context, scale == DataType::kFloat8E8M0 ? DataType::kFloat : scale));
   const Shape* x = context.input_shape(0);
-  context.SetOutput(0, type, x ? std::optional<Shape>(*x) : std::nullopt);
+  context.SetOutput(0, type, CopyOf(x));
   return absl::OkStatus();
 }
 
@@ -292,7 +276,7 @@ absl::Status RunDequantize(KernelArgs& args) {
 
 absl::Status InferDynamic(ShapeContext& context) {
   const Shape* x = context.input_shape(0);
-  context.SetOutput(0, DataType::kUint8, x ? std::optional<Shape>(*x) : std::nullopt);
+  context.SetOutput(0, DataType::kUint8, CopyOf(x));
   if (context.has_output(1)) context.SetOutput(1, DataType::kFloat, Shape());
   if (context.has_output(2)) context.SetOutput(2, DataType::kUint8, Shape());
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -104,19 +105,11 @@ absl::StatusOr<SequenceAxes> ReadAxes(const Node& node) {
 absl::Status InferReverse(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const SequenceAxes axes, ReadAxes(c.node()));
   const Shape* x = c.input_shape(0);
-  const Shape* lengths = c.input_shape(1);
   if (x != nullptr && x->rank() < 2) {
     return c.InputError(0, StrCat("expected rank 2 or more, got shape ", x->ToString()));
   }
-  if (x != nullptr && lengths != nullptr) {
-    const Dim& batch = (*x)[static_cast<int>(axes.batch)];
-    const bool fits =
-        lengths->rank() == 1 &&
-        (!batch.is_constant() || !(*lengths)[0].is_constant() || batch == (*lengths)[0]);
-    if (!fits) {
-      return c.InputError(
-          1, StrCat("expected shape [", batch.ToString(), "], got ", lengths->ToString()));
-    }
+  if (x != nullptr) {
+    PF_RETURN_IF_ERROR(ExpectShape(c, 1, Shape({(*x)[static_cast<int>(axes.batch)]})));
   }
   return InferLikeInput(c);
 }
@@ -213,7 +206,7 @@ absl::Status InferEye(ShapeContext& c) {
   if (x != nullptr && x->rank() != 2) {
     return c.InputError(0, StrCat("expected rank 2, got shape ", x->ToString()));
   }
-  c.SetOutput(0, type, x ? std::optional<Shape>(*x) : std::nullopt);
+  c.SetOutput(0, type, CopyOf(x));
   return absl::OkStatus();
 }
 

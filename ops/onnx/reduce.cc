@@ -178,8 +178,8 @@ constexpr FloatReduction kSum = {SumOfRow, nullptr, AddRow};
 constexpr FloatReduction kMean = {SumOfRow, nullptr, AddRow, [](float folded, int64_t count) {
                                     return folded / static_cast<float>(count);
                                   }};
-constexpr FloatReduction kMax = {MaxOfRow, nullptr, MaxRow};
-constexpr FloatReduction kMin = {MinOfRow, nullptr, MinRow};
+constexpr FloatReduction kMaximum = {MaxOfRow, nullptr, MaxRow};
+constexpr FloatReduction kMinimum = {MinOfRow, nullptr, MinRow};
 constexpr FloatReduction kProduct = {ProductOfRow, nullptr, MulRow};
 constexpr FloatReduction kL1 = {SumOfAbsRow, AbsRow, AddRow};
 constexpr FloatReduction kSumSquare = {SumOfSquaresOfRow, SquareRow, AddRow};
@@ -263,7 +263,7 @@ Kernel HwyKernel(const FloatReduction& f, ReduceFn otherwise) {
 }
 
 template <template <typename> class Reducer, typename Types = Reducible>
-OpDef Reduction(std::string_view name, std::string_view doc) {
+OpDef Reduction(std::string_view name, std::string_view doc, const FloatReduction& of_floats) {
   return OpDef("", name, 1)
       .Doc(doc)
       .Input("data", "T", "[...]")
@@ -275,50 +275,35 @@ OpDef Reduction(std::string_view name, std::string_view doc) {
       .FlagAttr("noop_with_empty_axes", int64_t{0}, "1: no axes given means none are reduced")
       .Types("T", TypesOf(Types()))
       .InferShapes(InferReduce)
-      .AddKernel({.name = "reference", .run = RunReference<Reducer, Types>});
+      .AddKernel({.name = "reference", .run = RunReference<Reducer, Types>})
+      .AddKernel(HwyKernel(of_floats, ReduceTyped<Reducer, float>));
 }
 
 }  // namespace
 
-OpDef ReduceSumDef() {
-  return Reduction<SumReducer>("ReduceSum", "The sum.")
-      .AddKernel(HwyKernel(kSum, ReduceTyped<SumReducer, float>));
-}
+OpDef ReduceSumDef() { return Reduction<SumReducer>("ReduceSum", "The sum.", kSum); }
 OpDef ReduceMeanDef() {
-  return Reduction<MeanReducer>("ReduceMean", "The mean; integers truncate.")
-      .AddKernel(HwyKernel(kMean, ReduceTyped<MeanReducer, float>));
+  return Reduction<MeanReducer>("ReduceMean", "The mean; integers truncate.", kMean);
 }
 OpDef ReduceMaxDef() {
-  return Reduction<MaxReducer, Ordered>("ReduceMax", "The largest; NaN wins.")
-      .AddKernel(HwyKernel(kMax, ReduceTyped<MaxReducer, float>));
+  return Reduction<MaxReducer, Ordered>("ReduceMax", "The largest; NaN wins.", kMaximum);
 }
 OpDef ReduceMinDef() {
-  return Reduction<MinReducer, Ordered>("ReduceMin", "The smallest; NaN wins.")
-      .AddKernel(HwyKernel(kMin, ReduceTyped<MinReducer, float>));
+  return Reduction<MinReducer, Ordered>("ReduceMin", "The smallest; NaN wins.", kMinimum);
 }
-OpDef ReduceProdDef() {
-  return Reduction<ProdReducer>("ReduceProd", "The product.")
-      .AddKernel(HwyKernel(kProduct, ReduceTyped<ProdReducer, float>));
-}
-OpDef ReduceL1Def() {
-  return Reduction<L1Reducer>("ReduceL1", "The sum of absolute values.")
-      .AddKernel(HwyKernel(kL1, ReduceTyped<L1Reducer, float>));
-}
+OpDef ReduceProdDef() { return Reduction<ProdReducer>("ReduceProd", "The product.", kProduct); }
+OpDef ReduceL1Def() { return Reduction<L1Reducer>("ReduceL1", "The sum of absolute values.", kL1); }
 OpDef ReduceL2Def() {
-  return Reduction<L2Reducer>("ReduceL2", "The root of the sum of squares.")
-      .AddKernel(HwyKernel(kL2, ReduceTyped<L2Reducer, float>));
+  return Reduction<L2Reducer>("ReduceL2", "The root of the sum of squares.", kL2);
 }
 OpDef ReduceSumSquareDef() {
-  return Reduction<SumSquareReducer>("ReduceSumSquare", "The sum of squares.")
-      .AddKernel(HwyKernel(kSumSquare, ReduceTyped<SumSquareReducer, float>));
+  return Reduction<SumSquareReducer>("ReduceSumSquare", "The sum of squares.", kSumSquare);
 }
 OpDef ReduceLogSumDef() {
-  return Reduction<LogSumReducer>("ReduceLogSum", "log of the sum.")
-      .AddKernel(HwyKernel(kLogSum, ReduceTyped<LogSumReducer, float>));
+  return Reduction<LogSumReducer>("ReduceLogSum", "log of the sum.", kLogSum);
 }
 OpDef ReduceLogSumExpDef() {
-  return Reduction<LogSumExpReducer>("ReduceLogSumExp", "log of the sum of e^x.")
-      .AddKernel(HwyKernel(kLogSumExp, ReduceTyped<LogSumExpReducer, float>));
+  return Reduction<LogSumExpReducer>("ReduceLogSumExp", "log of the sum of e^x.", kLogSumExp);
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -18,7 +18,7 @@ using Accumulator = std::conditional_t<std::is_floating_point_v<T>, double, T>;
 template <typename T>
 struct SumReducer {
   Accumulator<T> sum = 0;
-  void Add(T x) { sum = AddFn::Apply(sum, static_cast<Accumulator<T>>(x)); }
+  void Add(T x) { sum = kAdd(sum, static_cast<Accumulator<T>>(x)); }
   T Finish(int64_t) const { return static_cast<T>(sum); }
 };
 
@@ -37,7 +37,7 @@ struct MeanReducer : SumReducer<T> {
 template <typename T>
 struct ProdReducer {
   Accumulator<T> product = 1;
-  void Add(T x) { product = MulFn::Apply(product, static_cast<Accumulator<T>>(x)); }
+  void Add(T x) { product = kMul(product, static_cast<Accumulator<T>>(x)); }
   T Finish(int64_t) const { return static_cast<T>(product); }
 };
 
@@ -46,7 +46,7 @@ template <typename T>
 struct MaxReducer {
   using Limits = std::numeric_limits<T>;
   T best = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
-  void Add(T x) { best = MaxFn::Apply(best, x); }
+  void Add(T x) { best = kMax(best, x); }
   T Finish(int64_t) const { return best; }
 };
 
@@ -54,13 +54,13 @@ template <typename T>
 struct MinReducer {
   using Limits = std::numeric_limits<T>;
   T best = Limits::has_infinity ? Limits::infinity() : Limits::max();
-  void Add(T x) { best = MinFn::Apply(best, x); }
+  void Add(T x) { best = kMin(best, x); }
   T Finish(int64_t) const { return best; }
 };
 
 template <typename T>
 struct L1Reducer : SumReducer<T> {
-  void Add(T x) { SumReducer<T>::Add(x < T{0} ? SubFn::Apply(T{0}, x) : x); }
+  void Add(T x) { SumReducer<T>::Add(x < T{0} ? kSub(T{0}, x) : x); }
 };
 
 template <typename T>
@@ -68,7 +68,7 @@ struct SumSquareReducer {
   Accumulator<T> sum = 0;
   void Add(T x) {
     const auto wide = static_cast<Accumulator<T>>(x);
-    sum = AddFn::Apply(sum, MulFn::Apply(wide, wide));
+    sum = kAdd(sum, kMul(wide, wide));
   }
   T Finish(int64_t) const { return static_cast<T>(sum); }
 };

@@ -136,8 +136,7 @@ OpDef ReshapeDef() {
   return OpDef("", "Reshape", 5)
       .Doc(
           "The elements under another shape. In `shape`, -1 is what is left, and 0 copies the "
-          "input's dim "
-          "(with allowzero: is 0).")
+          "input's dim (with allowzero: is 0).")
       .Input("data", "T")
       .Input("shape", "int64", "[rank]", PortKind::kRequired, PortRole::kMetadata)
       .Output("reshaped", "T")

@@ -14,6 +14,7 @@
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/newer_forms.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -86,25 +87,13 @@ absl::Status RunRotary(KernelArgs& args) {
                   [&]<typename T>() { RunTyped<T>(args, call); });
 }
 
-bool Differ(const Dim& a, const Dim& b) {
-  return a.constant() && b.constant() && *a.constant() != *b.constant();
-}
-
 // Input 1 or 2: [max, half] with position_ids, else [B, S, half].
 absl::Status CheckCache(const ShapeContext& context, int i, const Dim& half) {
-  const Shape* cache = context.input_shape(i);
-  const Shape* x = context.input_shape(0);
-  if (cache == nullptr) return absl::OkStatus();
-  const bool by_position = context.has_input(3);
-  const Dim& length = (*x)[x->rank() == 3 ? 1 : 2];
-  const bool fits =
-      cache->rank() == (by_position ? 2 : 3) && !Differ(cache->back(0), half) &&
-      (by_position || (!Differ((*cache)[0], (*x)[0]) && !Differ((*cache)[1], length)));
-  if (fits) return absl::OkStatus();
-  const Shape expected =
-      by_position ? Shape({Dim::Symbol("positions"), half}) : Shape({(*x)[0], length, half});
-  return context.InputError(
-      i, StrCat("expected shape ", expected.ToString(), ", got ", cache->ToString()));
+  const Shape& x = *context.input_shape(0);
+  if (context.has_input(3)) {
+    return ExpectShape(context, i, Shape({Dim::Symbol("positions"), half}));
+  }
+  return ExpectShape(context, i, Shape({x[0], x[x.rank() == 3 ? 1 : 2], half}));
 }
 
 absl::Status InferRotary(ShapeContext& context) {
@@ -135,14 +124,11 @@ absl::Status InferRotary(ShapeContext& context) {
   }
   PF_RETURN_IF_ERROR(CheckCache(context, 1, rotated.FloorDiv(Dim(2))));
   PF_RETURN_IF_ERROR(CheckCache(context, 2, rotated.FloorDiv(Dim(2))));
-  if (!context.has_input(3) || context.input_shape(3) == nullptr) return absl::OkStatus();
-  const Shape& positions = *context.input_shape(3);
-  if (positions.rank() != 2 || Differ(positions[0], (*x)[0]) ||
-      Differ(positions[1], (*x)[x->rank() == 3 ? 1 : 2])) {
-    return context.InputError(
-        3, StrCat("expected one position a token, got shape ", positions.ToString()));
-  }
-  return absl::OkStatus();
+  const Shape* positions = context.input_shape(3);
+  const Shape tokens({(*x)[0], (*x)[x->rank() == 3 ? 1 : 2]});
+  if (positions == nullptr || MayAgree(*positions, tokens)) return absl::OkStatus();
+  return context.InputError(
+      3, StrCat("expected one position a token, got shape ", positions->ToString()));
 }
 
 absl::Status ValidatePositions(const KernelArgs& args) {
@@ -165,8 +151,7 @@ OpDef RotaryEmbeddingDef() {
   return OpDef("", "RotaryEmbedding", 23)
       .Doc(
           "Rotates pairs (a, b) of a head to (a cos - b sin, b cos + a sin). Pairs are neighbours "
-          "if "
-          "interleaved, else R / 2 apart, R being the part that is rotated.")
+          "if interleaved, else R / 2 apart, R being the part that is rotated.")
       .Input("X", "T", "[B, H, S, D] or [B, S, H * D]")
       .Input("cos_cache", "T", "[positions, R / 2], or [B, S, R / 2] without position_ids")
       .Input("sin_cache", "T", "as cos_cache")

@@ -10,6 +10,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/onnx/body_op.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -94,7 +95,7 @@ absl::StatusOr<Dim> LengthOf(const ShapeContext& c, const ScanSpec& spec) {
     if (shape == nullptr) continue;
     PF_ASSIGN_OR_RETURN(const int axis, ResolveAxis(c, spec.inputs[k].axis, shape->rank()));
     const Dim& dim = (*shape)[axis];
-    if (length.is_constant() && dim.is_constant() && length != dim) {
+    if (Differ(length, dim)) {
       return c.InputError(i, StrCat("expected ", length.ToString(), " elements along axis ", axis,
                                     ", got shape ", shape->ToString()));
     }

@@ -12,6 +12,7 @@
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -54,8 +55,6 @@ ReduceFn<T> FindReduction(Reduction reduction) {
   }
   return [](T a, T b) { return static_cast<Wide<T>>(b) < static_cast<Wide<T>>(a) ? b : a; };
 }
-
-absl::Status CheckReduction(const ShapeContext& c) { return ReductionOf(c.node()).status(); }
 
 absl::Status Supports(const KernelQuery& query) {
   PF_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(*query.node));
@@ -101,25 +100,10 @@ absl::Status Scatter(KernelArgs& args, int64_t run, const F& target) {
 // --- ScatterElements ---
 
 absl::Status InferScatterElements(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(CheckReduction(c));
-  const Shape* x = c.input_shape(0);
+  PF_RETURN_IF_ERROR(ReductionOf(c.node()).status());
+  PF_RETURN_IF_ERROR(CheckElementIndices(c));
   const Shape* indices = c.input_shape(1);
   const Shape* updates = c.input_shape(2);
-  if (x != nullptr) PF_RETURN_IF_ERROR(AxisAttribute(c, x->rank(), 0).status());
-  if (x != nullptr && indices != nullptr) {
-    if (x->rank() != indices->rank()) {
-      return c.InputError(
-          1, absl::StrCat("expected rank ", x->rank(), ", got shape ", indices->ToString()));
-    }
-    PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, x->rank(), 0));
-    for (int i = 0; i < x->rank(); ++i) {
-      const std::optional<int64_t> have = (*x)[i].constant();
-      const std::optional<int64_t> want = (*indices)[i].constant();
-      if (i == axis || !have || !want || *want <= *have) continue;
-      return c.InputError(1, absl::StrCat("shape ", indices->ToString(), " reaches over ",
-                                          x->ToString(), " at axis ", i));
-    }
-  }
   if (indices != nullptr && updates != nullptr) {
     const std::optional<std::vector<int64_t>> a = indices->constant();
     const std::optional<std::vector<int64_t>> b = updates->constant();
@@ -131,17 +115,9 @@ absl::Status InferScatterElements(ShapeContext& c) {
   return InferLikeInput(c);
 }
 
-absl::Status ValidateScatterElements(const KernelArgs& args) {
-  const TensorArg& x = args.input(0);
-  PF_ASSIGN_OR_RETURN(const int64_t axis, args.node->IntAttribute("axis", 0));
-  const int64_t size = x.dims[KernelAxis(axis, x.dims.size())];
-  return CheckIndexRange(args, 1, "indices", -size, size);
-}
-
 absl::Status RunScatterElements(KernelArgs& args) {
   const TensorArg& x = args.input(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", 0));
-  const int axis = KernelAxis(attribute, x.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, x.dims, 0));
   const std::vector<int64_t> indices = IndexValues(args.input(1));
   std::vector<int64_t> strides = RowMajorStrides(x.dims);
   const int64_t along = strides[axis];
@@ -161,23 +137,13 @@ absl::Status RunScatterElements(KernelArgs& args) {
 absl::Status CheckUpdates(const ShapeContext& c, int64_t depth) {
   const Shape& x = *c.input_shape(0);
   const Shape& indices = *c.input_shape(1);
-  const Shape* updates = c.input_shape(2);
-  if (updates == nullptr) return absl::OkStatus();
   std::vector<Dim> dims(indices.dims().begin(), indices.dims().end() - 1);
   dims.insert(dims.end(), x.dims().begin() + depth, x.dims().end());
-  const Shape expected(std::move(dims));
-  bool fits = expected.rank() == updates->rank();
-  for (int i = 0; fits && i < expected.rank(); ++i) {
-    fits =
-        !expected[i].is_constant() || !(*updates)[i].is_constant() || expected[i] == (*updates)[i];
-  }
-  if (fits) return absl::OkStatus();
-  return c.InputError(
-      2, absl::StrCat("expected shape ", expected.ToString(), ", got ", updates->ToString()));
+  return ExpectShape(c, 2, Shape(std::move(dims)));
 }
 
 absl::Status InferScatterND(ShapeContext& c) {
-  PF_RETURN_IF_ERROR(CheckReduction(c));
+  PF_RETURN_IF_ERROR(ReductionOf(c.node()).status());
   const Shape* x = c.input_shape(0);
   const Shape* indices = c.input_shape(1);
   if (indices != nullptr && indices->rank() == 0) return c.InputError(1, "expected rank 1 or more");
@@ -190,20 +156,6 @@ absl::Status InferScatterND(ShapeContext& c) {
     PF_RETURN_IF_ERROR(CheckUpdates(c, depth));
   }
   return InferLikeInput(c);
-}
-
-absl::Status ValidateScatterND(const KernelArgs& args) {
-  const TensorArg& x = args.input(0);
-  const TensorArg& indices = args.input(1);
-  const int64_t depth = indices.dims.back();
-  for (int64_t k = 0, size = indices.size(); k < size; ++k) {
-    const int64_t dim = x.dims[k % depth];
-    const int64_t index = indices.as<int64_t>()[k];
-    if (index >= -dim && index < dim) continue;
-    return ValueError(args, 1, "indices",
-                      absl::StrCat("index ", index, " is out of range [", -dim, ", ", dim, ")"));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status RunScatterND(KernelArgs& args) {
@@ -225,8 +177,7 @@ OpDef ScatterElementsAs(const char* name, int since) {
   return OpDef("", name, since)
       .Doc(
           "A copy of the data with y[i][indices[i][j][k]][k] = updates[i][j][k] for axis 1, and so "
-          "on; with a reduction "
-          "(opset 16, 18) the update is combined with what is there.")
+          "on; with a reduction (opset 16, 18) the update is combined with what is there.")
       .Input("data", "T")
       .Input("indices", "Tind")
       .Input("updates", "T", "as indices")
@@ -236,7 +187,7 @@ OpDef ScatterElementsAs(const char* name, int since) {
       .Types("T", WideTypes())
       .Types("Tind", IndexTypes())
       .InferShapes(InferScatterElements)
-      .Validate(ValidateScatterElements)
+      .Validate(CheckAxisIndices)
       .InPlace(0, 0)
       .AddKernel({.name = "reference", .supports = Supports, .run = RunScatterElements});
 }
@@ -261,7 +212,7 @@ OpDef ScatterNDDef() {
       .Attr("reduction", "none", "none, add, mul, max, min")
       .Types("T", WideTypes())
       .InferShapes(InferScatterND)
-      .Validate(ValidateScatterND)
+      .Validate([](const KernelArgs& args) { return CheckIndexTuples(args, 0); })
       .InPlace(0, 0)
       .AddKernel({.name = "reference", .supports = Supports, .run = RunScatterND});
 }

@@ -1,6 +1,5 @@
 // Where, NonZero, Trilu and OneHot: elements chosen by conditions and positions.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +9,7 @@
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -175,10 +175,7 @@ absl::Status InferTrilu(ShapeContext& c) {
   if (x != nullptr && x->rank() < 2) {
     return c.InputError(0, absl::StrCat("expected rank 2 or more, got shape ", x->ToString()));
   }
-  const Shape* k = c.has_input(1) ? c.input_shape(1) : nullptr;
-  if (k != nullptr && k->constant() && ElementCount(*k->constant()) != 1) {
-    return c.InputError(1, absl::StrCat("expected one element, got shape ", k->ToString()));
-  }
+  PF_RETURN_IF_ERROR(ExpectOneElement(c, 1));
   return InferLikeInput(c);
 }
 
@@ -237,8 +234,7 @@ absl::Status InferOneHot(ShapeContext& c) {
 absl::Status RunOneHot(KernelArgs& args) {
   const TensorArg& indices = args.input(0);
   const TensorArg& y = args.output(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", -1));
-  const int axis = KernelAxis(attribute, y.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, y.dims, -1));
   const int64_t depth = y.dims[axis];
   const int64_t inner = Product(y.dims, axis + 1, y.dims.size());
   const int64_t size = ElementSize(y.dtype);
@@ -302,8 +298,7 @@ OpDef OneHotDef() {
   return OpDef("", "OneHot", 9)
       .Doc(
           "A new axis of size `depth` with values[1] at the index and values[0] elsewhere; indices "
-          "outside [-depth, depth) name "
-          "no place.")
+          "outside [-depth, depth) name no place.")
       .Input("indices", "T1")
       .Input("depth", "T2", "[]")
       .Input("values", "T3", "[2]")

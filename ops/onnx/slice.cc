@@ -205,8 +205,7 @@ OpDef SliceDef() {
   return OpDef("", "Slice", 1)
       .Doc(
           "Elements [start, end) of each named axis by steps; bounds count from the back where "
-          "negative and are clamped, "
-          "negative steps go backwards.")
+          "negative and are clamped, negative steps go backwards.")
       .Input("data", "T")
       .Input("starts", "Tind", "[n]; an attribute before opset 10", PortKind::kOptional,
              PortRole::kMetadata)

@@ -14,6 +14,7 @@
 #include "pagefuse/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
+#include "pagefuse/ops/onnx/lines.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -77,13 +78,11 @@ absl::Status RunReference(KernelArgs& args) {
   return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
     const T* x = args.input(0).as<T>();
     T* y = args.output(0).as<T>();
-    ParallelFor(
-        view.outer * view.inner, std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
-          for (int64_t row = begin; row < end; ++row) {
-            const int64_t offset = row / view.inner * view.n * view.inner + row % view.inner;
-            SoftmaxStrided<log>(x + offset, y + offset, view.n, view.inner);
-          }
-        });
+    const Lines lines(view.outer, view.n, view.inner);
+    ForEachLine(lines, 1, [&](int64_t line) {
+      const int64_t start = lines.Start(line);
+      SoftmaxStrided<log>(x + start, y + start, view.n, view.inner);
+    });
   });
 }
 
@@ -103,12 +102,10 @@ absl::Status RunHardmax(KernelArgs& args) {
   return Dispatch(Floats(), args.input(0).dtype, [&]<typename T>() {
     const T* x = args.input(0).as<T>();
     T* y = args.output(0).as<T>();
-    const int64_t rows = view.n == 0 ? 0 : view.outer * view.inner;
-    ParallelFor(rows, std::max<int64_t>(view.n, 1), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const int64_t offset = row / view.inner * view.n * view.inner + row % view.inner;
-        HardmaxStrided(x + offset, y + offset, view.n, view.inner);
-      }
+    const Lines lines(view.n == 0 ? 0 : view.outer, view.n, view.inner);
+    ForEachLine(lines, 1, [&](int64_t line) {
+      const int64_t start = lines.Start(line);
+      HardmaxStrided(x + start, y + start, view.n, view.inner);
     });
   });
 }

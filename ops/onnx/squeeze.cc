@@ -5,6 +5,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -66,7 +67,7 @@ absl::Status InferUnsqueeze(ShapeContext& c) {
 
 absl::Status InferIdentity(ShapeContext& c) {
   const Shape* x = c.input_shape(0);
-  return SetOutput(c, x ? std::optional<Shape>(*x) : std::nullopt);
+  return SetOutput(c, CopyOf(x));
 }
 
 }  // namespace

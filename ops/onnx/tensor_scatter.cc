@@ -7,6 +7,7 @@
 #include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/onnx/movement.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -18,7 +19,6 @@ absl::Status InferTensorScatter(ShapeContext& c) {
   }
   const Shape* cache = c.input_shape(0);
   const Shape* update = c.input_shape(1);
-  const Shape* positions = c.has_input(2) ? c.input_shape(2) : nullptr;
   if (cache == nullptr) return InferLikeInput(c);
   PF_ASSIGN_OR_RETURN(const int axis, AxisAttribute(c, cache->rank(), -2));
   if (axis == 0) return c.AttributeError("axis", "is the batch axis");
@@ -34,24 +34,15 @@ absl::Status InferTensorScatter(ShapeContext& c) {
                                           cache->ToString(), " along axis ", axis));
     }
   }
-  if (positions != nullptr) {
-    const bool fits =
-        positions->rank() == 1 && (!(*positions)[0].is_constant() || !(*cache)[0].is_constant() ||
-                                   (*positions)[0] == (*cache)[0]);
-    if (!fits) {
-      return c.InputError(2, absl::StrCat("expected shape [", (*cache)[0].ToString(), "], got ",
-                                          positions->ToString()));
-    }
-  }
+  PF_RETURN_IF_ERROR(ExpectShape(c, 2, Shape({(*cache)[0]})));
   return InferLikeInput(c);
 }
 
 absl::Status ValidatePositions(const KernelArgs& args) {
   if (!args.input(2).present()) return absl::OkStatus();
   const TensorArg& cache = args.input(0);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", -2));
   PF_ASSIGN_OR_RETURN(const std::string mode, args.node->StringAttribute("mode", "linear"));
-  const int axis = KernelAxis(attribute, cache.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, cache.dims, -2));
   const int64_t room = cache.dims[axis] - args.input(1).dims[axis];
   return CheckIndexRange(args, 2, "write_indices", 0,
                          mode == "linear" ? room + 1 : std::max<int64_t>(cache.dims[axis], 1));
@@ -60,8 +51,7 @@ absl::Status ValidatePositions(const KernelArgs& args) {
 absl::Status RunTensorScatter(KernelArgs& args) {
   const TensorArg& cache = args.input(0);
   const TensorArg& update = args.input(1);
-  PF_ASSIGN_OR_RETURN(const int64_t attribute, args.node->IntAttribute("axis", -2));
-  const int axis = KernelAxis(attribute, cache.dims.size());
+  PF_ASSIGN_OR_RETURN(const int axis, AxisOf(*args.node, cache.dims, -2));
   PF_RETURN_IF_ERROR(CopyBytes(args));
   const int64_t capacity = cache.dims[axis];
   const int64_t rows = update.dims[axis];
@@ -85,8 +75,7 @@ OpDef TensorScatterDef() {
   return OpDef("", "TensorScatter", 24)
       .Doc(
           "A copy of the cache in which batch row b has the update's rows from write_indices[b] "
-          "on; past the end they are an "
-          "error (linear) or start again (circular).")
+          "on; past the end they are an error (linear) or start again (circular).")
       .Input("past_cache", "T", "[batch, ..., capacity, D]")
       .Input("update", "T", "[batch, ..., rows, D]")
       .Input("write_indices", "int64", "[batch]", PortKind::kOptional, PortRole::kMetadata)

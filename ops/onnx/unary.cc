@@ -46,11 +46,11 @@ void TypedRow(const void* x, void* y, int64_t n, const UnaryParams& params) {
     // As bytes: the compiler makes no vectors of bool.
     const auto* from = static_cast<const uint8_t*>(x);
     auto* to = static_cast<uint8_t*>(y);
-    for (int64_t i = 0; i < n; ++i) to[i] = Fn::Apply(from[i] != 0, params) ? 1 : 0;
+    for (int64_t i = 0; i < n; ++i) to[i] = Fn()(from[i] != 0, params) ? 1 : 0;
     return;
   }
   for (int64_t i = 0; i < n; ++i) {
-    static_cast<Y*>(y)[i] = Store<Y>(Fn::Apply(Load(static_cast<const X*>(x)[i]), params));
+    static_cast<Y*>(y)[i] = Store<Y>(Fn()(Load(static_cast<const X*>(x)[i]), params));
   }
 }
 
@@ -65,10 +65,10 @@ absl::Status RunRows(const KernelArgs& args, UnaryRowFn row, const Defaults& def
   return absl::OkStatus();
 }
 
-template <typename Fn, typename Types>
-absl::Status RunReference(KernelArgs& args, const Defaults& defaults) {
+template <typename Types, typename Fn>
+absl::Status RunReference(Fn, KernelArgs& args, const Defaults& defaults = {}) {
   const UnaryRowFn row = Choose(Types(), args.input(0).dtype, []<typename T>() -> UnaryRowFn {
-    using Result = decltype(Fn::Apply(Compute<T>(), UnaryParams()));
+    using Result = decltype(Fn()(Compute<T>(), UnaryParams()));
     return TypedRow<Fn, T, std::conditional_t<std::is_same_v<Result, bool>, bool, T>>;
   });
   return RunRows(args, row, defaults);
@@ -87,24 +87,23 @@ Kernel HwyKernel(UnaryRow row, float default_alpha = 0) {
 }
 
 // An op whose result has the input's type.
-template <typename Fn, typename Types = Floats>
-OpDef Unary(std::string_view name, int since, std::string_view doc, Defaults defaults = {}) {
+template <typename Types = Floats, typename Fn>
+OpDef Unary(Fn fn, std::string_view name, int since, std::string_view doc, Defaults defaults = {}) {
   return OpDef("", name, since)
       .Doc(doc)
       .Input("X", "T", "[...]")
       .Output("Y", "T", "as X")
       .Types("T", TypesOf(Types()))
       .InferShapes([](ShapeContext& context) { return InferSameShape(context); })
-      .AddKernel(
-          {.name = "reference",
-           .run = [defaults](KernelArgs& args) { return RunReference<Fn, Types>(args, defaults); }})
+      .AddKernel({.name = "reference",
+                  .run = [=](KernelArgs& args) { return RunReference<Types>(fn, args, defaults); }})
       .Elementwise()
       .InPlace(0, 0);
 }
 
 // An op whose result is bool.
-template <typename Fn, typename Types>
-OpDef Predicate(std::string_view name, int since, std::string_view doc) {
+template <typename Types, typename Fn>
+OpDef Predicate(Fn fn, std::string_view name, int since, std::string_view doc) {
   return OpDef("", name, since)
       .Doc(doc)
       .Input("X", "T", "[...]")
@@ -112,7 +111,7 @@ OpDef Predicate(std::string_view name, int since, std::string_view doc) {
       .Types("T", TypesOf(Types()))
       .InferShapes([](ShapeContext& context) { return InferSameShape(context, DataType::kBool); })
       .AddKernel({.name = "reference",
-                  .run = [](KernelArgs& args) { return RunReference<Fn, Types>(args, {}); }})
+                  .run = [fn](KernelArgs& args) { return RunReference<Types>(fn, args); }})
       .Elementwise();
 }
 
@@ -128,7 +127,7 @@ absl::StatusOr<bool> UsesTanh(const Node& node) {
 
 absl::Status RunGelu(KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const bool tanh, UsesTanh(*args.node));
-  return tanh ? RunReference<GeluTanhFn, Floats>(args, {}) : RunReference<GeluFn, Floats>(args, {});
+  return tanh ? RunReference<Floats>(kGeluTanh, args) : RunReference<Floats>(kGelu, args);
 }
 
 absl::Status RunGeluHwy(KernelArgs& args) {
@@ -173,7 +172,7 @@ absl::Status RunClip(KernelArgs& args) {
 
 absl::Status InferClip(ShapeContext& context) {
   for (int i = 1; i < context.num_inputs(); ++i) {
-    const Shape* shape = context.has_input(i) ? context.input_shape(i) : nullptr;
+    const Shape* shape = context.input_shape(i);
     if (shape == nullptr || shape->rank() == 0) continue;
     // Exporters write one-element vectors as well.
     if (shape->rank() != 1 || ((*shape)[0].constant() && (*shape)[0].constant() != 1)) {
@@ -185,115 +184,115 @@ absl::Status InferClip(ShapeContext& context) {
 
 }  // namespace
 
-OpDef NegDef() { return Unary<NegFn, SignedNumbers>("Neg", 6, "-X.").AddKernel(HwyKernel(NegRow)); }
-OpDef AbsDef() { return Unary<AbsFn, Numbers>("Abs", 6, "|X|.").AddKernel(HwyKernel(AbsRow)); }
-OpDef SignDef() { return Unary<SignFn, Numbers>("Sign", 9, "-1, 0 or 1."); }
-OpDef SqrtDef() { return Unary<SqrtFn>("Sqrt", 6, "Square root.").AddKernel(HwyKernel(SqrtRow)); }
-OpDef ExpDef() { return Unary<ExpFn>("Exp", 6, "e^X.").AddKernel(HwyKernel(ExpRow)); }
-OpDef LogDef() { return Unary<LogFn>("Log", 6, "Natural logarithm.").AddKernel(HwyKernel(LogRow)); }
+OpDef NegDef() { return Unary<SignedNumbers>(kNeg, "Neg", 6, "-X.").AddKernel(HwyKernel(NegRow)); }
+OpDef AbsDef() { return Unary<Numbers>(kAbs, "Abs", 6, "|X|.").AddKernel(HwyKernel(AbsRow)); }
+OpDef SignDef() { return Unary<Numbers>(kSign, "Sign", 9, "-1, 0 or 1."); }
+OpDef SqrtDef() { return Unary(kSqrt, "Sqrt", 6, "Square root.").AddKernel(HwyKernel(SqrtRow)); }
+OpDef ExpDef() { return Unary(kExp, "Exp", 6, "e^X.").AddKernel(HwyKernel(ExpRow)); }
+OpDef LogDef() { return Unary(kLog, "Log", 6, "Natural logarithm.").AddKernel(HwyKernel(LogRow)); }
 OpDef ReciprocalDef() {
-  return Unary<ReciprocalFn>("Reciprocal", 6, "1 / X.").AddKernel(HwyKernel(ReciprocalRow));
+  return Unary(kReciprocal, "Reciprocal", 6, "1 / X.").AddKernel(HwyKernel(ReciprocalRow));
 }
-OpDef SinDef() { return Unary<SinFn>("Sin", 7, "Sine.").AddKernel(HwyKernel(SinRow)); }
-OpDef CosDef() { return Unary<CosFn>("Cos", 7, "Cosine.").AddKernel(HwyKernel(CosRow)); }
-OpDef TanDef() { return Unary<TanFn>("Tan", 7, "Tangent."); }
-OpDef AsinDef() { return Unary<AsinFn>("Asin", 7, "Arc sine."); }
-OpDef AcosDef() { return Unary<AcosFn>("Acos", 7, "Arc cosine."); }
-OpDef AtanDef() { return Unary<AtanFn>("Atan", 7, "Arc tangent."); }
-OpDef SinhDef() { return Unary<SinhFn>("Sinh", 9, "Hyperbolic sine."); }
-OpDef CoshDef() { return Unary<CoshFn>("Cosh", 9, "Hyperbolic cosine."); }
-OpDef AsinhDef() { return Unary<AsinhFn>("Asinh", 9, "Inverse hyperbolic sine."); }
-OpDef AcoshDef() { return Unary<AcoshFn>("Acosh", 9, "Inverse hyperbolic cosine."); }
-OpDef AtanhDef() { return Unary<AtanhFn>("Atanh", 9, "Inverse hyperbolic tangent."); }
+OpDef SinDef() { return Unary(kSin, "Sin", 7, "Sine.").AddKernel(HwyKernel(SinRow)); }
+OpDef CosDef() { return Unary(kCos, "Cos", 7, "Cosine.").AddKernel(HwyKernel(CosRow)); }
+OpDef TanDef() { return Unary(kTan, "Tan", 7, "Tangent."); }
+OpDef AsinDef() { return Unary(kAsin, "Asin", 7, "Arc sine."); }
+OpDef AcosDef() { return Unary(kAcos, "Acos", 7, "Arc cosine."); }
+OpDef AtanDef() { return Unary(kAtan, "Atan", 7, "Arc tangent."); }
+OpDef SinhDef() { return Unary(kSinh, "Sinh", 9, "Hyperbolic sine."); }
+OpDef CoshDef() { return Unary(kCosh, "Cosh", 9, "Hyperbolic cosine."); }
+OpDef AsinhDef() { return Unary(kAsinh, "Asinh", 9, "Inverse hyperbolic sine."); }
+OpDef AcoshDef() { return Unary(kAcosh, "Acosh", 9, "Inverse hyperbolic cosine."); }
+OpDef AtanhDef() { return Unary(kAtanh, "Atanh", 9, "Inverse hyperbolic tangent."); }
 OpDef TanhDef() {
-  return Unary<TanhFn>("Tanh", 6, "Hyperbolic tangent.").AddKernel(HwyKernel(TanhRow));
+  return Unary(kTanh, "Tanh", 6, "Hyperbolic tangent.").AddKernel(HwyKernel(TanhRow));
 }
 OpDef SigmoidDef() {
-  return Unary<SigmoidFn>("Sigmoid", 6, "1 / (1 + e^-X).").AddKernel(HwyKernel(SigmoidRow));
+  return Unary(kSigmoid, "Sigmoid", 6, "1 / (1 + e^-X).").AddKernel(HwyKernel(SigmoidRow));
 }
 OpDef ErfDef() {
-  return Unary<ErfFn, Numbers>("Erf", 9, "The error function.").AddKernel(HwyKernel(ErfRow));
+  return Unary<Numbers>(kErf, "Erf", 9, "The error function.").AddKernel(HwyKernel(ErfRow));
 }
 OpDef FloorDef() {
-  return Unary<FloorFn>("Floor", 6, "The largest integer not above X.")
+  return Unary(kFloor, "Floor", 6, "The largest integer not above X.")
       .AddKernel(HwyKernel(FloorRow));
 }
 OpDef CeilDef() {
-  return Unary<CeilFn>("Ceil", 6, "The least integer not below X.").AddKernel(HwyKernel(CeilRow));
+  return Unary(kCeil, "Ceil", 6, "The least integer not below X.").AddKernel(HwyKernel(CeilRow));
 }
 OpDef RoundDef() {
-  return Unary<RoundFn>("Round", 11, "The nearest integer, halves to even.")
+  return Unary(kRound, "Round", 11, "The nearest integer, halves to even.")
       .AddKernel(HwyKernel(RoundRow));
 }
 OpDef ReluDef() {
-  return Unary<ReluFn, SignedNumbers>("Relu", 6, "max(X, 0).").AddKernel(HwyKernel(ReluRow));
+  return Unary<SignedNumbers>(kRelu, "Relu", 6, "max(X, 0).").AddKernel(HwyKernel(ReluRow));
 }
 OpDef LeakyReluDef() {
-  return Unary<LeakyReluFn>("LeakyRelu", 6, "X where X >= 0, else alpha * X.", {.alpha = 0.01f})
+  return Unary(kLeakyRelu, "LeakyRelu", 6, "X where X >= 0, else alpha * X.", {.alpha = 0.01f})
       .Attr("alpha", 0.01f, "slope of the negative part")
       .AddKernel(HwyKernel(LeakyReluRow, 0.01f));
 }
 OpDef EluDef() {
-  return Unary<EluFn>("Elu", 6, "X where X >= 0, else alpha * (e^X - 1).", {.alpha = 1.0f})
+  return Unary(kElu, "Elu", 6, "X where X >= 0, else alpha * (e^X - 1).", {.alpha = 1.0f})
       .Attr("alpha", 1.0f, "limit of the negative part")
       .AddKernel(HwyKernel(EluRow, 1.0f));
 }
 OpDef CeluDef() {
-  return Unary<CeluFn>("Celu", 12, "X where X >= 0, else alpha * (e^(X / alpha) - 1).",
-                       {.alpha = 1.0f})
+  return Unary(kCelu, "Celu", 12, "X where X >= 0, else alpha * (e^(X / alpha) - 1).",
+               {.alpha = 1.0f})
       .Attr("alpha", 1.0f, "limit of the negative part");
 }
 OpDef SeluDef() {
   constexpr float kAlpha = 1.67326319217681884765625f;
   constexpr float kGamma = 1.05070102214813232421875f;
-  return Unary<SeluFn>("Selu", 6, "gamma * X where X > 0, else gamma * alpha * (e^X - 1).",
-                       {.alpha = kAlpha, .beta = kGamma, .beta_name = "gamma"})
+  return Unary(kSelu, "Selu", 6, "gamma * X where X > 0, else gamma * alpha * (e^X - 1).",
+               {.alpha = kAlpha, .beta = kGamma, .beta_name = "gamma"})
       .Attr("alpha", kAlpha, "limit of the negative part over gamma")
       .Attr("gamma", kGamma, "factor of all");
 }
 OpDef HardSigmoidDef() {
-  return Unary<HardSigmoidFn>("HardSigmoid", 6, "clip(alpha * X + beta, 0, 1).",
-                              {.alpha = 0.2f, .beta = 0.5f})
+  return Unary(kHardSigmoid, "HardSigmoid", 6, "clip(alpha * X + beta, 0, 1).",
+               {.alpha = 0.2f, .beta = 0.5f})
       .Attr("alpha", 0.2f, "slope")
       .Attr("beta", 0.5f, "value at 0");
 }
-OpDef SoftsignDef() { return Unary<SoftsignFn>("Softsign", 1, "X / (1 + |X|)."); }
+OpDef SoftsignDef() { return Unary(kSoftsign, "Softsign", 1, "X / (1 + |X|)."); }
 OpDef ThresholdedReluDef() {
-  return Unary<ThresholdedReluFn>("ThresholdedRelu", 10, "X where X > alpha, else 0.",
-                                  {.alpha = 1.0f})
+  return Unary(kThresholdedRelu, "ThresholdedRelu", 10, "X where X > alpha, else 0.",
+               {.alpha = 1.0f})
       .Attr("alpha", 1.0f, "threshold");
 }
 OpDef ShrinkDef() {
-  return Unary<ShrinkFn, Numbers>(
-             "Shrink", 9, "X + bias where X < -lambd, X - bias where X > lambd, else 0.",
-             {.alpha = 0.0f, .alpha_name = "bias", .beta = 0.5f, .beta_name = "lambd"})
+  return Unary<Numbers>(kShrink, "Shrink", 9,
+                        "X + bias where X < -lambd, X - bias where X > lambd, else 0.",
+                        {.alpha = 0.0f, .alpha_name = "bias", .beta = 0.5f, .beta_name = "lambd"})
       .Attr("bias", 0.0f, "moved towards 0 by that")
       .Attr("lambd", 0.5f, "half the width of what becomes 0");
 }
-OpDef HardSwishDef() { return Unary<HardSwishFn>("HardSwish", 14, "X * clip(X / 6 + 0.5, 0, 1)."); }
+OpDef HardSwishDef() { return Unary(kHardSwish, "HardSwish", 14, "X * clip(X / 6 + 0.5, 0, 1)."); }
 OpDef SoftplusDef() {
-  return Unary<SoftplusFn>("Softplus", 1, "log(1 + e^X).").AddKernel(HwyKernel(SoftplusRow));
+  return Unary(kSoftplus, "Softplus", 1, "log(1 + e^X).").AddKernel(HwyKernel(SoftplusRow));
 }
 OpDef MishDef() {
-  return Unary<MishFn>("Mish", 18, "X * tanh(softplus(X)).").AddKernel(HwyKernel(MishRow));
+  return Unary(kMish, "Mish", 18, "X * tanh(softplus(X)).").AddKernel(HwyKernel(MishRow));
 }
 OpDef SwishDef() {
-  return Unary<SwishFn>("Swish", 24, "X * sigmoid(alpha * X).", {.alpha = 1.0f})
+  return Unary(kSwish, "Swish", 24, "X * sigmoid(alpha * X).", {.alpha = 1.0f})
       .Attr("alpha", 1.0f, "factor inside the sigmoid")
       .AddKernel(HwyKernel(SwishRow, 1.0f))
       .Decomposition(SwishBody);
 }
-OpDef BitwiseNotDef() { return Unary<BitwiseNotFn, Ints>("BitwiseNot", 18, "Every bit flipped."); }
+OpDef BitwiseNotDef() { return Unary<Ints>(kBitwiseNot, "BitwiseNot", 18, "Every bit flipped."); }
 OpDef NotDef() {
-  return Predicate<NotFn, TypeList<bool>>("Not", 1, "True where X is false.").InPlace(0, 0);
+  return Predicate<TypeList<bool>>(kNot, "Not", 1, "True where X is false.").InPlace(0, 0);
 }
 OpDef IsNaNDef() {
   using Types = decltype(Join(Floats(), Float8s()));
-  return Predicate<IsNaNFn, Types>("IsNaN", 9, "True where X is NaN.");
+  return Predicate<Types>(kIsNaN, "IsNaN", 9, "True where X is NaN.");
 }
 OpDef IsInfDef() {
   using Types = decltype(Join(Floats(), Float8s()));
-  return Predicate<IsInfFn, Types>("IsInf", 10, "True where X is an infinity that is asked for.")
+  return Predicate<Types>(kIsInf, "IsInf", 10, "True where X is an infinity that is asked for.")
       .Attr("detect_negative", int64_t{1}, "0: -inf does not count")
       .Attr("detect_positive", int64_t{1}, "0: +inf does not count");
 }

@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
@@ -33,7 +32,7 @@ void TypedRow(const KernelArgs& args, const Run& run) {
   for (int64_t i = 0; i < run.n; ++i) {
     Compute<T> result = Load(args.inputs[0].as<T>()[run.offsets[0] + i * run.strides[0]]);
     for (size_t k = 1; k < count; ++k) {
-      result = Fn::Apply(result, Load(args.inputs[k].as<T>()[run.offsets[k] + i * run.strides[k]]));
+      result = Fn()(result, Load(args.inputs[k].as<T>()[run.offsets[k] + i * run.strides[k]]));
     }
     if constexpr (mean) result /= static_cast<Compute<T>>(count);
     args.output(0).as<T>()[run.position + i] = Store<T>(result);
@@ -75,8 +74,8 @@ Kernel HwyKernel(BinaryRowFn row) {
           .run = [row](KernelArgs& args) { return RunBinaryRows(args, row); }};
 }
 
-template <typename Fn, bool mean, typename Types>
-OpDef Variadic(std::string_view name, std::string_view output, std::string_view doc) {
+template <bool mean, typename Types, typename Fn>
+OpDef Variadic(Fn, std::string_view name, std::string_view output, std::string_view doc) {
   return OpDef("", name, 8)
       .Doc(doc)
       .Input("data_0", "T", "[...]; all broadcast", PortKind::kVariadic)
@@ -91,21 +90,21 @@ OpDef Variadic(std::string_view name, std::string_view output, std::string_view 
 }  // namespace
 
 OpDef MaxDef() {
-  return Variadic<MaxFn, false, Numbers>("Max", "max", "The largest of the inputs; NaN wins.")
+  return Variadic<false, Numbers>(kMax, "Max", "max", "The largest of the inputs; NaN wins.")
       .AddKernel(HwyKernel(MaxRow));
 }
 
 OpDef MinDef() {
-  return Variadic<MinFn, false, Numbers>("Min", "min", "The smallest of the inputs; NaN wins.")
+  return Variadic<false, Numbers>(kMin, "Min", "min", "The smallest of the inputs; NaN wins.")
       .AddKernel(HwyKernel(MinRow));
 }
 
 OpDef SumDef() {
-  return Variadic<AddFn, false, Floats>("Sum", "sum", "The sum of the inputs, rounded once.");
+  return Variadic<false, Floats>(kAdd, "Sum", "sum", "The sum of the inputs, rounded once.");
 }
 
 OpDef MeanDef() {
-  return Variadic<AddFn, true, Floats>("Mean", "mean", "The mean of the inputs, rounded once.");
+  return Variadic<true, Floats>(kAdd, "Mean", "mean", "The mean of the inputs, rounded once.");
 }
 
 }  // namespace pagefuse::onnx_ops

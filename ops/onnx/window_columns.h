@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "pagefuse/ops/onnx/strided_loop.h"
 #include "pagefuse/ops/onnx/window.h"

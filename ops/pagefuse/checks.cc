@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/registry.h"
 

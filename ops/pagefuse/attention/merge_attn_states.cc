@@ -11,6 +11,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -49,13 +50,6 @@ absl::StatusOr<MergeCall> MakeCall(const KernelArgs& args) {
   const TensorArg& scale = args.input(kIn["output_scale"]);
   if (scale.present()) call.inverse_scale = 1.0f / *scale.as<const float>();
   return call;
-}
-
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const MergeCall call, MakeCall(args));
-  compute(call);
-  return absl::OkStatus();
 }
 
 // What decides the nodes of the decomposition.
@@ -188,8 +182,8 @@ OpDef MergeAttnStatesDef() {
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)
-      .AddKernel({.name = "reference", .run = Run<MergeAttnStatesPlain>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<MergeAttnStatesHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, MergeAttnStatesPlain>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, MergeAttnStatesHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

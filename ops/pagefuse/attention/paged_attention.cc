@@ -1,6 +1,5 @@
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 
-#include <algorithm>
 #include <string_view>
 
 #include "pagefuse/base/status_macros.h"

@@ -1,11 +1,10 @@
 #include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/packed_batch_text.h"
 
 namespace pagefuse {
 namespace {
@@ -25,31 +24,9 @@ std::string PagedAttentionBody::Float(std::string_view name, std::string_view va
 void PagedAttentionBody::Positions() {
   Set("f_0", "Constant <value_float: float = 0.0> ()");
   Set("neg_inf", "Log (f_0)");
-  w_.Comment("which sequence owns each token, and the token's absolute position");
-  Set("n_tokens1", "Shape <start = 0, end = 1> (query)");
-  Int(0), Int(1), Ints({0}), Ints({1}), Ints({2147483647});
-  Set("n_tokens", "Squeeze (n_tokens1)");
-  Set("token", "Range (i_0, n_tokens, i_1)");
-  if (o_.has_query_start_loc) {
-    Set("starts", "Cast <to = 7> (query_start_loc)");
-  } else {
-    const std::string past_last = Add(StrCat("Add (n_tokens, i_1)"));
-    Set("starts", StrCat("Range (i_0, ", past_last, ", i_1)"));
-  }
-  Set("ends", "Slice (starts, l_1, l_2147483647, l_0)");
-  Set("token1", "Unsqueeze (token, l_1)");
-  Set("ends1", "Unsqueeze (ends, l_0)");
-  Set("past", "GreaterOrEqual (token1, ends1)");
-  Set("past_count", "Cast <to = 7> (past)");
-  Set("seq", "ReduceSum <keepdims = 0> (past_count, l_1)");
-  Set("lens", "Cast <to = 7> (seq_lens)");
-  Set("len", "Gather <axis = 0> (lens, seq)");
-  Set("end", "Gather <axis = 0> (ends, seq)");
-  Set("to_end", "Sub (end, token)");
-  Set("pos", "Sub (len, to_end)");
-  Set("start", "Gather <axis = 0> (starts, seq)");
-  Set("qidx", "Sub (token, start)");
-  Set("rows", "Gather <axis = 0> (block_table, seq)");
+  pagefuse_ops::WriteTokenPositions(
+      w_, "query",
+      o_.has_query_start_loc ? pagefuse_ops::TokensOf::kStarts : pagefuse_ops::TokensOf::kOneEach);
 }
 
 void PagedAttentionBody::Dims() {

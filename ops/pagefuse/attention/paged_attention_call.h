@@ -1,8 +1,6 @@
 // A call of PagedAttention, from its arguments to what kernels take.
 #pragma once
 
-#include <cstdint>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 

@@ -1,11 +1,9 @@
 // PagedAttention in standard ONNX ops, as text: one function for each choice of attributes and
 // optional ports.
-#include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"

@@ -1,7 +1,5 @@
 // SinkAttention: attention under a mask that is added to the scores, with a score of each head that
 // takes probability and has no value (gpt-oss; DeepSeek-V4; arXiv 2309.17453).
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -9,6 +7,7 @@
 #include "pagefuse/kernels/attention/dense_attention.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -22,9 +21,7 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"y", "T", "[B, H, S, V]"}});
 
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kQuery = kIn["query"], kKey = kIn["key"], kValue = kIn["value"], kMask = kIn["mask"],
-              kSinks = kIn["sinks"];
+constexpr int kQuery = kIn["query"], kKey = kIn["key"], kMask = kIn["mask"];
 
 // A mask repeats along axes of length 1, and fits the scores along the others.
 absl::Status CheckMask(ShapeContext& c) {
@@ -47,10 +44,10 @@ onnx_ops::HeadLayout LayoutOf(const TensorArg& tensor) {
   return {tensor.dim(1) * head, head, row};
 }
 
-absl::StatusOr<onnx_ops::DenseAttention> CallOf(KernelArgs& args) {
+absl::StatusOr<onnx_ops::DenseAttention> CallOf(const KernelArgs& args) {
   const TensorArg& q = args.input(kQuery);
   const TensorArg& k = args.input(kKey);
-  const TensorArg& v = args.input(kValue);
+  const TensorArg& v = args.input(kIn["value"]);
   const TensorArg& mask = args.input(kMask);
   onnx_ops::DenseAttention call;
   PF_ASSIGN_OR_RETURN(call.scale, args.node->FloatAttribute("scale", 1));
@@ -69,7 +66,7 @@ absl::StatusOr<onnx_ops::DenseAttention> CallOf(KernelArgs& args) {
   call.k_layout = LayoutOf(k);
   call.v_layout = LayoutOf(v);
   call.y_layout = LayoutOf(args.output(0));
-  const float* sinks = args.input(kSinks).as<const float>();
+  const float* sinks = args.input(kIn["sinks"]).as<const float>();
   call.sinks.assign(sinks, sinks + q.dim(1));
   call.bias.data = mask.as<const float>();
   int64_t stride = 1;
@@ -78,13 +75,6 @@ absl::StatusOr<onnx_ops::DenseAttention> CallOf(KernelArgs& args) {
     stride *= mask.dim(axis);
   }
   return call;
-}
-
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const onnx_ops::DenseAttention call, CallOf(args));
-  compute(call);
-  return absl::OkStatus();
 }
 
 // Heads that share keys stand beside each other in a group.
@@ -159,8 +149,9 @@ OpDef SinkAttentionDef() {
       .Variants([] {
         return std::vector<DecompositionVariant>{Variant(false), Variant(true)};
       })
-      .AddKernel({.name = "reference", .run = Run<onnx_ops::DenseAttentionReference>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<onnx_ops::DenseAttentionHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<CallOf, onnx_ops::DenseAttentionReference>})
+      .AddKernel(
+          {.name = "hwy", .priority = 10, .run = RunCall<CallOf, onnx_ops::DenseAttentionHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -1,8 +1,6 @@
 // What PagedCacheInsert and RopeCacheInsert share: ports, checks, and the call of their kernels.
 #pragma once
 
-#include <cstdint>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 

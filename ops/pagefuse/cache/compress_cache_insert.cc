@@ -7,13 +7,14 @@
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/pagefuse/cache/block_tables.h"
 #include "pagefuse/ops/pagefuse/hadamard_attribute.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -115,23 +116,17 @@ void CollectWindows(const KernelArgs& args, const CompressAttributes& a, Compres
   }
 }
 
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kNormWeight = kCcIn["rms_weight"], kTable = kCcIn["cos_sin"],
-              kStates = kCcIn["state_cache"];
-
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
+absl::StatusOr<CompressCall> MakeCall(const KernelArgs& args) {
   CompressCall call;
   PF_ASSIGN_OR_RETURN(const CompressAttributes a, ReadCompress(*args.node));
   call.window = a.window;
   call.epsilon = a.eps;
   call.hadamard = a.hadamard;
-  const TensorArg& weight = args.input(kNormWeight);
-  const TensorArg& table = args.input(kTable);
+  const TensorArg& weight = args.input(kCcIn["rms_weight"]);
+  const TensorArg& table = args.input(kCcIn["cos_sin"]);
   call.size = weight.size();
-  call.half = args.input(kStates).dim(2) / 2;
-  call.weight.resize(call.size);
-  PF_RETURN_IF_ERROR(DecodeToFloat(weight.dtype, weight.data, call.size, call.weight.data()));
+  call.half = args.input(kCcIn["state_cache"]).dim(2) / 2;
+  PF_ASSIGN_OR_RETURN(call.weight, onnx_ops::DecodedFloats(weight));
   call.table = {table.dtype, table.as<const uint8_t>(), table.dim(1)};
   call.layout = {call.table.pairs(), call.size - table.dim(1), /*interleaved=*/true};
   const TensorArg& cache = args.output(0);
@@ -143,8 +138,7 @@ absl::Status Run(KernelArgs& args) {
     call.rows = GroupedRows(call.format, PagedOf(args, a), cache.data);
   }
   CollectWindows(args, a, call);
-  compute(call);
-  return absl::OkStatus();
+  return call;
 }
 
 // The default of overlap depends on the ratio.
@@ -270,8 +264,8 @@ OpDef CompressCacheInsertDef() {
       .Decomposition(DecomposeCompressCacheInsert)
       .Variants(CompressCacheInsertVariants)
       .Alias(kCcOut["kv_cache_out"], kCcIn["kv_cache"])
-      .AddKernel({.name = "reference", .run = Run<CompressCacheInsertPlain>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<CompressCacheInsertHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, CompressCacheInsertPlain>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, CompressCacheInsertHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -11,6 +11,7 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -25,10 +26,6 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"state_cache_out", "float", "as state_cache"}});
 
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kKvPort = kIn["kv"], kScorePort = kIn["score"], kApePort = kIn["ape"],
-              kSlotMappingPort = kIn["slot_mapping"], kPositionsPort = kIn["positions"];
-
 absl::Status Validate(const KernelArgs& args) {
   const TensorArg& state = args.input(kIn["state_cache"]);
   PF_RETURN_IF_ERROR(CheckSlots(args, kIn["slot_mapping"], state.dim(0), state.dim(1)));
@@ -41,26 +38,25 @@ absl::Status Validate(const KernelArgs& args) {
   return absl::OkStatus();
 }
 
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
+absl::StatusOr<StateInsert> MakeCall(const KernelArgs& args) {
   const TensorArg& state = args.output(0);
   const int64_t row_bytes = 4 * state.dim(2);
   StateInsert insert;
-  insert.type = args.input(kKvPort).dtype;
-  insert.width = args.input(kKvPort).dim(1);
+  insert.type = args.input(kIn["kv"]).dtype;
+  insert.width = args.input(kIn["kv"]).dim(1);
   insert.half = state.dim(2) / 2;
-  insert.kv = args.input(kKvPort).as<const uint8_t>();
-  insert.score = args.input(kScorePort).as<const uint8_t>();
-  insert.ape = args.input(kApePort).as<const float>();
+  insert.kv = args.input(kIn["kv"]).as<const uint8_t>();
+  insert.score = args.input(kIn["score"]).as<const uint8_t>();
+  insert.ape = args.input(kIn["ape"]).as<const float>();
   insert.rows =
       PlainRows(row_bytes, {state.dim(0), state.dim(1), state.dim(1) * row_bytes}, state.data);
   PF_ASSIGN_OR_RETURN(const int64_t ratio, args.node->IntAttribute("compress_ratio", 1));
-  for (const SlotWrite& write : SlotWrites(args.input(kSlotMappingPort))) {
+  if (insert.width == 0) return insert;
+  for (const SlotWrite& write : SlotWrites(args.input(kIn["slot_mapping"]))) {
     insert.writes.push_back(
-        {write.token, write.slot, IndexAt(args.input(kPositionsPort), write.token) % ratio});
+        {write.token, write.slot, IndexAt(args.input(kIn["positions"]), write.token) % ratio});
   }
-  if (insert.width > 0) compute(insert);
-  return absl::OkStatus();
+  return insert;
 }
 
 // Sizes and types that the text depends on.
@@ -142,9 +138,8 @@ OpDef CompressorStateInsertDef() {
   return OpDef("pagefuse", "CompressorStateInsert", 1)
       .Doc(
           "Writes the step's keys and scores as float into their slots of the compressor state, "
-          "the "
-          "scores with row (position mod compress_ratio) of ape added. A negative slot is skipped; "
-          "of two tokens with one slot the later wins.")
+          "the scores with row (position mod compress_ratio) of ape added. A negative slot is "
+          "skipped; of two tokens with one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
       .RequiredAttr("compress_ratio", "tokens a window")
@@ -156,8 +151,8 @@ OpDef CompressorStateInsertDef() {
       .Decomposition(Decompose)
       .Variants(Variants)
       .Alias(kOut["state_cache_out"], kIn["state_cache"])
-      .AddKernel({.name = "reference", .run = Run<InsertState>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertStateHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertState>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertStateHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -12,6 +12,7 @@
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/cache/block_tables.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -25,8 +26,6 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"workspace_out", "bfloat16", "as workspace"}});
 
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kBlockTablePort = kIn["block_table"], kKvCachePort = kIn["kv_cache"];
 constexpr int64_t kBlockSize = 64;
 
 // What a call reads, request by request.
@@ -83,8 +82,7 @@ absl::Status Validate(const KernelArgs& args) {
   return absl::OkStatus();
 }
 
-template <auto gather_rows>
-absl::Status Run(KernelArgs& args) {
+absl::StatusOr<std::pair<GroupedGather, std::vector<SlotRead>>> MakeCall(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const GatherCall call, ReadCall(args));
   const TensorArg& workspace = args.output(0);
   const GroupedRowFormat format = Fp8Ue8m0Row();
@@ -92,15 +90,15 @@ absl::Status Run(KernelArgs& args) {
   for (int64_t r = 0; r < call.lens->size(); ++r) {
     const TableRange range = call.Range(r);
     int64_t row = r * workspace.dim(1) + call.offset;
-    ForSlots(args.input(kBlockTablePort), range, call.paged.block_size, [&](int64_t slot) {
+    ForSlots(args.input(kIn["block_table"]), range, call.paged.block_size, [&](int64_t slot) {
       reads.push_back({slot, row++});
     });
   }
-  gather_rows({.format = format,
-               .rows = GroupedRows(format, call.paged, args.input(kKvCachePort).data),
-               .workspace = workspace.as<uint8_t>()},
-              reads);
-  return absl::OkStatus();
+  return std::pair(
+      GroupedGather{.format = format,
+                    .rows = GroupedRows(format, call.paged, args.input(kIn["kv_cache"]).data),
+                    .workspace = workspace.as<uint8_t>()},
+      std::move(reads));
 }
 
 // Sizes that the text has as numbers.
@@ -178,8 +176,8 @@ OpDef KCacheDequantGatherDef() {
       .Validate(Validate)
       .Decomposition(Decompose)
       .Alias(kOut["workspace_out"], kIn["workspace"])
-      .AddKernel({.name = "reference", .run = Run<GatherGroupedRows>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<GatherGroupedRowsHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, GatherGroupedRows>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, GatherGroupedRowsHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

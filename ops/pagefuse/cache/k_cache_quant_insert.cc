@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/inserts/grouped_insert.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -21,8 +21,6 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kKPort = kIn["k"], kSlotMappingPort = kIn["slot_mapping"];
 constexpr int64_t kBlockSize = 64;
 
 absl::StatusOr<PagedBytes> ReadPaged(const KernelArgs& args) {
@@ -36,18 +34,16 @@ absl::Status Validate(const KernelArgs& args) {
   return CheckSlots(args, kIn["slot_mapping"], paged.num_blocks, paged.block_size);
 }
 
-template <auto insert_rows>
-absl::Status Run(KernelArgs& args) {
+absl::StatusOr<std::pair<GroupedInsert, std::vector<SlotWrite>>> MakeCall(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const PagedBytes paged, ReadPaged(args));
   const GroupedRowFormat format = Fp8Ue8m0Row();
   GroupedInsert insert = {.format = format,
                           .rows = GroupedRows(format, paged, args.output(0).data),
-                          .coded = args.input(kKPort).as<const uint8_t>(),
+                          .coded = args.input(kIn["k"]).as<const uint8_t>(),
                           .coded_stride = 2 * format.elements(),
                           .plain_stride = 2 * format.elements()};
   if (insert.coded != nullptr) insert.plain = insert.coded + 2 * format.coded;
-  insert_rows(insert, SlotWrites(args.input(kSlotMappingPort)));
-  return absl::OkStatus();
+  return std::pair(insert, SlotWrites(args.input(kIn["slot_mapping"])));
 }
 
 DecompositionVariant Body(const PagedBytes& paged, DataType slot_type, std::string name) {
@@ -86,8 +82,7 @@ OpDef KCacheQuantInsertDef() {
   return OpDef("pagefuse", "KCacheQuantInsert", 1)
       .Doc(
           "Quantises the step's keys in groups of 64 under power-of-two scales, but for the "
-          "rotated "
-          "tail, which stays bfloat16, and writes them into their slots of a paged cache "
+          "rotated tail, which stays bfloat16, and writes them into their slots of a paged cache "
           "(fp8_ue8m0). A negative slot is skipped; of two tokens with one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
@@ -98,8 +93,8 @@ OpDef KCacheQuantInsertDef() {
       .Decomposition(Decompose)
       .Variants(Variants)
       .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
-      .AddKernel({.name = "reference", .run = Run<InsertGroupedRows>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertGroupedRowsHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertGroupedRows>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertGroupedRowsHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -81,8 +81,7 @@ OpDef PagedCacheInsertDef() {
   return OpDef("pagefuse", "PagedCacheInsert", 1)
       .Doc(
           "Writes the step's keys and values into their slots of a paged cache, quantising on the "
-          "way. "
-          "A negative slot is skipped; of two tokens with one slot the later wins.")
+          "way. A negative slot is skipped; of two tokens with one slot the later wins.")
       .Inputs(kIn)
       .Outputs(kOut)
       .Attr("kv_quant_mode", std::string("none"), KvQuantModeNames())

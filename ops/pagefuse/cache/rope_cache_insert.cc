@@ -4,12 +4,13 @@
 #include "pagefuse/kernels/inserts/rope_cache_insert.h"
 
 #include <string>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/rope_cache_insert_body.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -20,14 +21,6 @@ absl::Status Validate(const KernelArgs& args) {
   PF_RETURN_IF_ERROR(ValidateCacheInsert(args, kRopePorts));
   if (!args.input(kRopeIn["positions"]).present()) return absl::OkStatus();
   return CheckIndices(args, kRopeIn["positions"], args.input(kRopeIn["cos"]).dim(0), "positions");
-}
-
-absl::StatusOr<std::vector<float>> FloatsOf(const TensorArg& tensor) {
-  std::vector<float> values(tensor.present() ? tensor.size() : 0);
-  if (tensor.present()) {
-    PF_RETURN_IF_ERROR(DecodeToFloat(tensor.dtype, tensor.data, tensor.size(), values.data()));
-  }
-  return values;
 }
 
 absl::StatusOr<RopeCall> MakeRopeCall(const KernelArgs& args) {
@@ -49,21 +42,14 @@ absl::StatusOr<RopeCall> MakeRopeCall(const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const int64_t interleaved, args.node->IntAttribute("interleaved", 0));
   call.layout.interleaved = interleaved == 1;
   PF_ASSIGN_OR_RETURN(call.epsilon, args.node->FloatAttribute("epsilon", kRopeEpsilon));
-  PF_ASSIGN_OR_RETURN(call.q_norm, FloatsOf(args.input(kRopeIn["q_norm_weight"])));
-  PF_ASSIGN_OR_RETURN(call.k_norm, FloatsOf(args.input(kRopeIn["k_norm_weight"])));
+  PF_ASSIGN_OR_RETURN(call.q_norm, onnx_ops::DecodedFloats(args.input(kRopeIn["q_norm_weight"])));
+  PF_ASSIGN_OR_RETURN(call.k_norm, onnx_ops::DecodedFloats(args.input(kRopeIn["k_norm_weight"])));
   PF_ASSIGN_OR_RETURN(call.sides, MakeCacheSides(args, kRopePorts));
   call.slots.assign(call.tokens, -1);
   for (const SlotWrite& write : SlotWrites(args.input(kRopeIn["slot_mapping"]))) {
     call.slots[write.token] = write.slot;
   }
   return call;
-}
-
-template <auto compute>
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const RopeCall call, MakeRopeCall(args));
-  compute(call);
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -73,8 +59,7 @@ OpDef RopeCacheInsertDef() {
   return OpDef("pagefuse", "RopeCacheInsert", 1)
       .Doc(
           "Norms (optional) and rotates query and key, and writes key and value into their slots "
-          "of a "
-          "paged cache. Everything between inputs and results is float, rounded once.")
+          "of a paged cache. Everything between inputs and results is float, rounded once.")
       .Inputs(kRopeIn)
       .Outputs(kRopeOut)
       .FlagAttr("interleaved", int64_t{0}, "0: channel i pairs with i + R/2; 1: 2i with 2i + 1")
@@ -102,8 +87,8 @@ OpDef RopeCacheInsertDef() {
       .Alias(kRopeOut["value_cache_out"], kRopeIn["value_cache"])
       .Alias(kRopeOut["k_scale_cache_out"], kRopeIn["k_scale_cache"])
       .Alias(kRopeOut["v_scale_cache_out"], kRopeIn["v_scale_cache"])
-      .AddKernel({.name = "reference", .run = Run<RopeCacheInsertPlain>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<RopeCacheInsertHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeRopeCall, RopeCacheInsertPlain>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeRopeCall, RopeCacheInsertHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"

@@ -12,6 +12,7 @@
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/hadamard_attribute.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -23,8 +24,6 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kKPort = kIn["k"], kSlotMappingPort = kIn["slot_mapping"];
 // That of the public kernel; one group a key.
 constexpr int64_t kGroup = 128;
 constexpr char kPowerOfTwo[] = "ue8m0";
@@ -44,24 +43,21 @@ absl::Status Validate(const KernelArgs& args) {
   return CheckSlots(args, kIn["slot_mapping"], cache.dim(0), cache.dim(1));
 }
 
-template <auto insert_rows>
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format,
-                      ReadFormat(*args.node, args.input(kKPort).dim(1)));
+absl::StatusOr<std::pair<GroupedInsert, std::vector<SlotWrite>>> MakeCall(const KernelArgs& args) {
+  const TensorArg& k = args.input(kIn["k"]);
+  PF_ASSIGN_OR_RETURN(const GroupedRowFormat format, ReadFormat(*args.node, k.dim(1)));
   PF_ASSIGN_OR_RETURN(const bool hadamard, HasHadamard(*args.node));
   const TensorArg& cache = args.output(0);
   const PagedBytes paged = {.num_blocks = cache.dim(0),
                             .block_size = std::max<int64_t>(cache.dim(1), 1),
                             .block_bytes = cache.dim(1) * format.TokenBytes()};
-  const GroupedInsert insert = {
-      .format = format,
-      .rows = GroupedRows(format, paged, cache.data),
-      .source_type = args.input(kKPort).dtype,
-      .coded = args.input(kKPort).as<const uint8_t>(),
-      .coded_stride = format.elements() * BitWidth(args.input(kKPort).dtype) / 8,
-      .hadamard = hadamard};
-  insert_rows(insert, SlotWrites(args.input(kSlotMappingPort)));
-  return absl::OkStatus();
+  const GroupedInsert insert = {.format = format,
+                                .rows = GroupedRows(format, paged, cache.data),
+                                .source_type = k.dtype,
+                                .coded = k.as<const uint8_t>(),
+                                .coded_stride = format.elements() * BitWidth(k.dtype) / 8,
+                                .hadamard = hadamard};
+  return std::pair(insert, SlotWrites(args.input(kIn["slot_mapping"])));
 }
 
 struct BodyOptions {
@@ -149,13 +145,13 @@ OpDef IndexerKQuantInsertDef() {
       .Let("row", "D/2 + D/32 if format = mxfp4, else D + 4")
       .Types("T", {kBfloat16, kFloat16, kFloat})
       .Types("I", {kInt64, kInt32})
-      .InferShapes([](ShapeContext& c) { return CheckHadamardSize(c, kKPort); })
+      .InferShapes([](ShapeContext& c) { return CheckHadamardSize(c, kIn["k"]); })
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)
       .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
-      .AddKernel({.name = "reference", .run = Run<InsertGroupedRows>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertGroupedRowsHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertGroupedRows>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertGroupedRowsHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

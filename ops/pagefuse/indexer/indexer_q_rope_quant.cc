@@ -2,9 +2,7 @@
 // weights. Equals vLLM's fused_indexer_q_rope_quant (DeepSeek-V4; with half-split pairs, V3.2).
 #include "pagefuse/kernels/indexer/indexer_q_rope_quant.h"
 
-#include <cmath>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"

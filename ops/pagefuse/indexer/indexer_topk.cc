@@ -2,7 +2,6 @@
 // top_k_per_row_decode with a fixed order and tie rule.
 #include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"
 
-#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>

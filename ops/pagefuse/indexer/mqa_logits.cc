@@ -178,9 +178,8 @@ OpDef MqaLogitsDef() {
       OpDef("pagefuse", "MqaLogits", 1)
           .Doc(
               "Index score of every key for every query: logits[m, n] = sum over h of weights[m, "
-              "h] * "
-              "max(0, (q[m, h] . k[n]) * k_scale[n]) for ks[m] <= n < ke[m]. q and k hold e4m3fn "
-              "codes; uint8 stands for float8e4m3fn.")
+              "h] * max(0, (q[m, h] . k[n]) * k_scale[n]) for ks[m] <= n < ke[m]. q and k hold "
+              "e4m3fn codes; uint8 stands for float8e4m3fn.")
           .Inputs(kIn)
           .Outputs(kOut)
           .FlagAttr("clean_logits", int64_t{1}, "1: -inf outside the range; 0: anything")

@@ -2,7 +2,6 @@
 // PagedMqaLogits and IndexerTopK do, but for the scores of the whole context, of which no more than
 // a few rows exist at a time.
 #include <limits>
-#include <string>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

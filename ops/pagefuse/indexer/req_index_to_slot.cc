@@ -1,8 +1,6 @@
 // ReqIndexToSlot: token indices within requests to cache slots, or to rows of the prefill
 // workspace. Equals vLLM's triton_convert_req_index_to_global_index (DeepSeek-V3.2).
 #include <limits>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "absl/status/statusor.h"
-
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"

@@ -1,8 +1,6 @@
 // TopKSlots: the top-k indices of each token to slots of the paged cache. Equals vLLM's
 // compute_global_topk_indices_and_lens (DeepSeek-V4).
 #include <limits>
-#include <string>
-#include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
@@ -95,8 +93,7 @@ OpDef TopKSlotsDef() {
           .Doc(
               "Turns each token's top-k indices within its request into slots of the paged cache: "
               "block_table[req, v / block_size] * block_size + v mod block_size, -1 for a negative "
-              "v "
-              "and for padding tokens. lens counts the slots that are not -1.")
+              "v and for padding tokens. lens counts the slots that are not -1.")
           .Inputs(kIn)
           .Outputs(kOut)
           .RequiredAttr("block_size", "tokens a block")

@@ -2,7 +2,6 @@
 // cache of multi-head latent attention. Equals vLLM's concat_and_cache_mla (auto, fp8_ds_mla).
 #include <cstring>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"

@@ -2,7 +2,6 @@
 // Equals vLLM's cp_gather_and_upconvert_fp8_kv_cache.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/cache/block_tables.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -25,10 +25,6 @@ constexpr Ports kIn({
     PortSpec("workspace_starts", "int32", "[Q]").Metadata(),
 });
 constexpr Ports kOut({{"workspace", "bfloat16", "[rows, 576]"}});
-
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kKvCachePort = kIn["kv_cache"], kSeqLensPort = kIn["seq_lens"],
-              kWorkspaceStartsPort = kIn["workspace_starts"], kBlockTablePort = kIn["block_table"];
 
 // The rows of the workspace: up to the last one of any request.
 absl::StatusOr<Dim> Rows(const ShapeContext& c) {
@@ -111,24 +107,23 @@ void ClearGaps(const KernelArgs& args) {
   }
 }
 
-template <auto gather_rows>
-absl::Status Run(KernelArgs& args) {
+absl::StatusOr<std::pair<GroupedGather, std::vector<SlotRead>>> MakeCall(const KernelArgs& args) {
   const GroupedRowFormat format = Fp8DsMlaRow();
-  const PagedBytes paged = PagedOf(args.input(kKvCachePort));
+  const TensorArg& cache = args.input(kIn["kv_cache"]);
+  const PagedBytes paged = PagedOf(cache);
   ClearGaps(args);
   std::vector<SlotRead> reads;
-  for (int64_t r = 0; r < args.input(kSeqLensPort).size(); ++r) {
-    int64_t row = IndexAt(args.input(kWorkspaceStartsPort), r);
-    const int64_t count = IndexAt(args.input(kSeqLensPort), r);
-    ForSlots(args.input(kBlockTablePort), {r, 0, count}, paged.block_size, [&](int64_t slot) {
+  for (int64_t r = 0; r < args.input(kIn["seq_lens"]).size(); ++r) {
+    int64_t row = IndexAt(args.input(kIn["workspace_starts"]), r);
+    const int64_t count = IndexAt(args.input(kIn["seq_lens"]), r);
+    ForSlots(args.input(kIn["block_table"]), {r, 0, count}, paged.block_size, [&](int64_t slot) {
       reads.push_back({slot, row++});
     });
   }
-  gather_rows({.format = format,
-               .rows = GroupedRows(format, paged, args.input(kKvCachePort).data),
-               .workspace = args.output(0).as<uint8_t>()},
-              reads);
-  return absl::OkStatus();
+  return std::pair(GroupedGather{.format = format,
+                                 .rows = GroupedRows(format, paged, cache.data),
+                                 .workspace = args.output(0).as<uint8_t>()},
+                   std::move(reads));
 }
 
 DecompositionVariant Body(int64_t block_size, int64_t columns) {
@@ -195,8 +190,8 @@ OpDef MlaGatherUpconvertDef() {
       .Let("rows", "max(workspace_starts + seq_lens)", Rows)
       .Validate(Validate)
       .Decomposition(Decompose)
-      .AddKernel({.name = "reference", .run = Run<GatherGroupedRows>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<GatherGroupedRowsHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, GatherGroupedRows>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, GatherGroupedRowsHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

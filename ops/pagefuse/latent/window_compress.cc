@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"

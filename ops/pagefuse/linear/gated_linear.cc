@@ -1,6 +1,5 @@
 // GatedLinear: activation(x * w_gate) * (x * w_up), the first half of a gated MLP.
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 

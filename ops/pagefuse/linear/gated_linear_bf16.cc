@@ -4,10 +4,10 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/linalg/linear_bf16.h"
-#include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
 #include "pagefuse/ops/pagefuse/linear/gate.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -18,7 +18,7 @@ constexpr Ports kOut({{"y", "T", "[..., N]"}});
 
 absl::Status Infer(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const Bf16Sizes s, Bf16Sizes::Of(c.node()));
-  PF_RETURN_IF_ERROR(microsoft_ops::ExpectShape(c, kIn["w"], Shape::FromInts(s.GatedDims())));
+  PF_RETURN_IF_ERROR(ExpectShape(c, kIn["w"], Shape::FromInts(s.GatedDims())));
   SetRowsOutput(c, kIn["x"], s);
   return absl::OkStatus();
 }

@@ -7,10 +7,10 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/small_float.h"
-#include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -22,7 +22,7 @@ constexpr Ports kOut({{"y", "float", "[..., K]"}});
 
 absl::Status Infer(ShapeContext& c) {
   PF_ASSIGN_OR_RETURN(const Bf16Sizes s, Bf16Sizes::Of(c.node()));
-  PF_RETURN_IF_ERROR(microsoft_ops::ExpectShape(c, kIn["w"], Shape::FromInts(s.Dims())));
+  PF_RETURN_IF_ERROR(ExpectShape(c, kIn["w"], Shape::FromInts(s.Dims())));
   std::optional<Shape> y;
   if (c.input_shape(kIn["indices"]) != nullptr) {
     y = *c.input_shape(kIn["indices"]);

@@ -1,8 +1,6 @@
 // GroupedMatMul: each row of x times the matrix of its expert. The products of a mixture of experts
 // (MegaBlocks, arXiv 2211.15841, section 4; vLLM's fused_moe).
 #include <cstdint>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +11,7 @@
 #include "pagefuse/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/product.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/pagefuse/linear/expert_ids.h"
-#include "pagefuse/ops/pagefuse/linear/repeated_rows.h"
+#include "pagefuse/ops/pagefuse/linear/experts.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

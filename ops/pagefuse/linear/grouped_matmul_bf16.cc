@@ -1,17 +1,15 @@
 // GroupedMatMulBf16: GroupedMatMul with experts of bfloat16 that lie as kernels read them.
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/linalg/expert_groups.h"
 #include "pagefuse/kernels/linalg/linear_bf16.h"
-#include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
-#include "pagefuse/ops/pagefuse/linear/expert_ids.h"
-#include "pagefuse/ops/pagefuse/linear/repeated_rows.h"
+#include "pagefuse/ops/pagefuse/linear/experts.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -29,7 +27,7 @@ absl::Status Infer(ShapeContext& c) {
   Shape expected = Shape::FromInts(s.Dims());
   expected.dims().insert(expected.dims().begin(),
                          stack != nullptr && stack->rank() > 0 ? (*stack)[0] : Dim::Unknown());
-  PF_RETURN_IF_ERROR(microsoft_ops::ExpectShape(c, kIn["w"], expected));
+  PF_RETURN_IF_ERROR(ExpectShape(c, kIn["w"], expected));
   return SetRepeatedRowsOutput(c, kIn["x"], s.n);
 }
 

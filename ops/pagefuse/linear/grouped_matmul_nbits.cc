@@ -1,7 +1,6 @@
 // GroupedMatMulNBits: GroupedMatMul with experts of 4 or 8 bits, as MatMulNBits has them.
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -10,13 +9,12 @@
 #include "pagefuse/kernels/linalg/nbits_int8.h"
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
 #include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/pagefuse/linear/expert_ids.h"
-#include "pagefuse/ops/pagefuse/linear/repeated_rows.h"
+#include "pagefuse/ops/pagefuse/linear/experts.h"
+#include "pagefuse/ops/shape_checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-using microsoft_ops::ExpectShape;
 using microsoft_ops::NBitsSizes;
 
 constexpr Ports kIn({

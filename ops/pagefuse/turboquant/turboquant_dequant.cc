@@ -1,6 +1,5 @@
 // TurboQuantDequant: whole sequences of TurboQuant slots as float16. Equals vLLM's
 // _tq_full_dequant_kv and the inverse rotation that follows it.
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/packed_batch.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -96,13 +96,6 @@ absl::Status Validate(const KernelArgs& args) {
     PF_RETURN_IF_ERROR(CheckSequence(args, call, b));
   }
   return ValidateCentroids(args, kPorts);
-}
-
-template <auto dequant>
-absl::Status Run(KernelArgs& args) {
-  PF_ASSIGN_OR_RETURN(const TurboQuantDequantCall call, MakeCall(args));
-  dequant(call);
-  return absl::OkStatus();
 }
 
 // What decides the nodes; sizes are numbers or "@attribute".
@@ -238,8 +231,8 @@ OpDef TurboQuantDequantDef() {
       .Validate(Validate)
       .Decomposition(Decompose)
       .Variants(Variants)
-      .AddKernel({.name = "reference", .run = Run<DequantTurboQuant>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<DequantTurboQuantHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, DequantTurboQuant>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, DequantTurboQuantHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -1,7 +1,7 @@
 // TurboQuantInsert: writes the step's keys and values into their TurboQuant slots. Equals vLLM's
 // triton_turboquant_store.
-#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
@@ -10,6 +10,7 @@
 #include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/pagefuse/run_call.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
 
 namespace pagefuse::pagefuse_ops {
@@ -25,9 +26,6 @@ constexpr Ports kIn({
 });
 constexpr Ports kOut({{"kv_cache_out", "uint8", "as kv_cache"}});
 
-// Not looked up in templates: clang 14 takes no consteval call there.
-constexpr int kKeyPort = kIn["key"], kValuePort = kIn["value"],
-              kSlotMappingPort = kIn["slot_mapping"];
 constexpr TurboQuantPorts kPorts = TurboQuantPortsOf(kIn);
 
 absl::Status CheckRotation(ShapeContext& c) { return CheckRotationGiven(c, kPorts, c.size("D")); }
@@ -38,20 +36,19 @@ absl::Status Validate(const KernelArgs& args) {
   return ValidateCentroids(args, kPorts);
 }
 
-template <auto insert>
-absl::Status Run(KernelArgs& args) {
+absl::StatusOr<std::pair<TurboQuantInsertCall, std::vector<SlotWrite>>> MakeCall(
+    const KernelArgs& args) {
   PF_ASSIGN_OR_RETURN(const TurboQuantAttributes attributes, ReadTurboQuantAttributes(*args.node));
-  const TensorArg& key = args.input(kKeyPort);
+  const TensorArg& key = args.input(kIn["key"]);
   TurboQuantInsertCall call;
   call.format = attributes.Format(key.dim(2));
   call.tables = ReadTurboQuantTables(args, kPorts, call.format);
   call.source_type = key.dtype;
   call.key = key.as<const uint8_t>();
-  call.value = args.input(kValuePort).as<const uint8_t>();
+  call.value = args.input(kIn["value"]).as<const uint8_t>();
   call.heads = key.dim(1);
   call.slots = TurboQuantSlots(args.output(0));
-  insert(call, SlotWrites(args.input(kSlotMappingPort)));
-  return absl::OkStatus();
+  return std::pair(std::move(call), SlotWrites(args.input(kIn["slot_mapping"])));
 }
 
 // What decides the nodes besides the bits.
@@ -148,8 +145,8 @@ OpDef TurboQuantInsertDef() {
       .Decomposition(Decompose)
       .Variants(Variants)
       .Alias(kOut["kv_cache_out"], kIn["kv_cache"])
-      .AddKernel({.name = "reference", .run = Run<InsertTurboQuant>})
-      .AddKernel({.name = "hwy", .priority = 10, .run = Run<InsertTurboQuantHwy>});
+      .AddKernel({.name = "reference", .run = RunCall<MakeCall, InsertTurboQuant>})
+      .AddKernel({.name = "hwy", .priority = 10, .run = RunCall<MakeCall, InsertTurboQuantHwy>});
 }
 
 }  // namespace pagefuse::pagefuse_ops

@@ -1,16 +1,23 @@
-// The attribute `repeat` of products with experts: rows of x that rows of y share.
+// What products with experts share: which expert each row asks for, and the attribute `repeat`, rows
+// of x that rows of y share.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
+
+// OutOfRange naming the row if an id of input `port` is not one of `experts`.
+absl::Status CheckExpertIds(const KernelArgs& args, int port, int64_t experts);
+
+// 0 to experts - 1. Negative ids count from the end, as indices of Gather do.
+std::vector<int64_t> ExpertsOf(const KernelArgs& args, int port, int64_t experts);
 
 inline constexpr char kRepeat[] = "repeat";
 inline constexpr char kRepeatDoc[] =

@@ -1,11 +1,31 @@
-#include "pagefuse/ops/pagefuse/linear/repeated_rows.h"
+#include "pagefuse/ops/pagefuse/linear/experts.h"
 
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/pagefuse/checks.h"
 
 namespace pagefuse::pagefuse_ops {
+
+absl::Status CheckExpertIds(const KernelArgs& args, int port, int64_t experts) {
+  for (int64_t i = 0; i < args.input(port).size(); ++i) {
+    const int64_t expert = IndexAt(args.input(port), i);
+    if (expert >= -experts && expert < experts) continue;
+    return InputRangeError(args, port,
+                           StrCat("row ", i, " asks for expert ", expert, " of ", experts));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> ExpertsOf(const KernelArgs& args, int port, int64_t experts) {
+  std::vector<int64_t> result(static_cast<size_t>(args.input(port).size()));
+  for (size_t i = 0; i < result.size(); ++i) {
+    const int64_t expert = IndexAt(args.input(port), static_cast<int64_t>(i));
+    result[i] = expert < 0 ? expert + experts : expert;
+  }
+  return result;
+}
 
 absl::StatusOr<int64_t> RepeatOf(const Node& node) { return node.IntAttribute(kRepeat, 1); }
 
