@@ -15,10 +15,10 @@
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/loader/load_plugin.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/authoring/rule_text.h"
-#include "pagefuse/plugin/load_plugin.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {
