@@ -16,11 +16,11 @@
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/verify.h"
+#include "pagefuse/loader/load_plugin.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/similar_names.h"
-#include "pagefuse/plugin/load_plugin.h"
 #include "pagefuse/runtime/executor.h"
 
 namespace pagefuse {

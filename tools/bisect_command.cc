@@ -15,9 +15,9 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/loader/load_plugin.h"
 #include "pagefuse/passes/authoring/bisect.h"
 #include "pagefuse/passes/authoring/reduce.h"
-#include "pagefuse/plugin/load_plugin.h"
 
 namespace pagefuse::tools {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/plugin/load_plugin.h"
+#include "pagefuse/loader/load_plugin.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse::tools {

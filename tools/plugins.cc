@@ -5,7 +5,7 @@
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/plugin/load_plugin.h"
+#include "pagefuse/loader/load_plugin.h"
 
 namespace pagefuse::tools {
 

@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/child_process.h"
+#include "pagefuse/loader/child_process.h"
 
 #include <cerrno>
 #include <csignal>

@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/commit_plugin.h"
+#include "pagefuse/loader/commit_plugin.h"
 
 #include <algorithm>
 #include <cstdint>

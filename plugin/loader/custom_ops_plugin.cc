@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/custom_ops_plugin.h"
+#include "pagefuse/loader/custom_ops_plugin.h"
 
 #include <filesystem>
 #include <string_view>

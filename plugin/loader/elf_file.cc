@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/elf_file.h"
+#include "pagefuse/loader/elf_file.h"
 
 #include <cstring>
 #include <fstream>

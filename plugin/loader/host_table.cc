@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/host_table.h"
+#include "pagefuse/loader/host_table.h"
 
 #include <cstdarg>
 #include <cstdio>
@@ -12,7 +12,7 @@
 #include "pagefuse/base/data_type.h"
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/plugin/node_view.h"
+#include "pagefuse/loader/node_view.h"
 
 namespace pagefuse {
 namespace {

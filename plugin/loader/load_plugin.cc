@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/load_plugin.h"
+#include "pagefuse/loader/load_plugin.h"
 
 #include <filesystem>
 #include <mutex>
@@ -9,12 +9,12 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/plugin/child_process.h"
-#include "pagefuse/plugin/commit_plugin.h"
-#include "pagefuse/plugin/custom_ops_plugin.h"
-#include "pagefuse/plugin/elf_file.h"
-#include "pagefuse/plugin/native_plugin.h"
-#include "pagefuse/plugin/text_plugin.h"
+#include "pagefuse/loader/child_process.h"
+#include "pagefuse/loader/commit_plugin.h"
+#include "pagefuse/loader/custom_ops_plugin.h"
+#include "pagefuse/loader/elf_file.h"
+#include "pagefuse/loader/native_plugin.h"
+#include "pagefuse/loader/text_plugin.h"
 
 namespace pagefuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/native_kernel.h"
+#include "pagefuse/loader/native_kernel.h"
 
 #include <algorithm>
 #include <optional>
@@ -10,8 +10,8 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/plugin/host_table.h"
-#include "pagefuse/plugin/node_view.h"
+#include "pagefuse/loader/host_table.h"
+#include "pagefuse/loader/node_view.h"
 
 namespace pagefuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/native_plugin.h"
+#include "pagefuse/loader/native_plugin.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/loader/host_table.h"
+#include "pagefuse/loader/native_kernel.h"
 #include "pagefuse/plugin.h"
-#include "pagefuse/plugin/host_table.h"
-#include "pagefuse/plugin/native_kernel.h"
 
 namespace pagefuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/node_view.h"
+#include "pagefuse/loader/node_view.h"
 
 #include <optional>
 #include <utility>

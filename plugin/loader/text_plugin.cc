@@ -1,4 +1,4 @@
-#include "pagefuse/plugin/text_plugin.h"
+#include "pagefuse/loader/text_plugin.h"
 
 #include <utility>
 

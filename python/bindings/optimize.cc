@@ -12,10 +12,10 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/loader/load_plugin.h"
 #include "pagefuse/passes/authoring/rule_text.h"
 #include "pagefuse/passes/export/export.h"
 #include "pagefuse/passes/pipeline.h"
-#include "pagefuse/plugin/load_plugin.h"
 
 namespace pagefuse::python {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 #include "tools/testcase.h"
 
@@ -19,10 +20,9 @@ using ::testing::HasSubstr;
 class Corpus : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Corpus, FusesAsExpectedWithTheSameNumbers) {
-  const auto result = RunExpectCase(CorpusFolder(GetParam()));
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_TRUE(result->fusion.ok()) << result->fusion;
-  EXPECT_TRUE(result->equality.ok()) << result->equality;
+  const auto result = Must(RunExpectCase(CorpusFolder(GetParam())));
+  EXPECT_TRUE(result.fusion.ok()) << result.fusion;
+  EXPECT_TRUE(result.equality.ok()) << result.equality;
 }
 
 std::vector<std::string> CaseNames() {
@@ -53,9 +53,7 @@ class WrongExpectation : public ::testing::Test {
 
   ExpectResult RunWith(const std::string& expectation) {
     std::ofstream(folder_ / "expect.json") << expectation;
-    const auto result = RunExpectCase(folder_.string());
-    EXPECT_TRUE(result.ok()) << result.status();
-    return result.ok() ? *result : ExpectResult();
+    return Must(RunExpectCase(folder_.string()));
   }
 
   std::filesystem::path folder_;

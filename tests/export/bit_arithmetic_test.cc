@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -29,23 +30,18 @@ Both RunBoth(const std::string& from, const std::string& to, const std::string& 
   const std::string text = StrCat("<ir_version: 10, opset_import: [\"\" : 26]>\ng (", from,
                                   "[N] x) => (", to, "[N] y) {\n", node, "\n}\n");
   Both both;
-  auto model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  EXPECT_TRUE(InferShapes(*model).ok());
-  auto want = EvaluateModel(*model, {{"x", x}});
-  EXPECT_TRUE(want.ok()) << want.status();
-  both.want = (*want)[0];
-  const absl::Status lowered = LowerBits(*model->graph);
+  auto model = Must(ParseModel(text));
+  EXPECT_TRUE(InferShapes(model).ok());
+  both.want = Must(EvaluateModel(model, {{"x", x}}))[0];
+  const absl::Status lowered = LowerBits(*model.graph);
   EXPECT_TRUE(lowered.ok()) << lowered;
-  model->opset_imports[""] = 21;
-  for (const auto& left : model->graph->nodes()) EXPECT_FALSE(left->Is("BitCast"));
+  model.opset_imports[""] = 21;
+  for (const auto& left : model.graph->nodes()) EXPECT_FALSE(left->Is("BitCast"));
   Tensor feed = x;
   if (x.dtype() == DataType::kFloat8E4M3FN) {
     feed = *Tensor::View(DataType::kUint8, x.dims(), x.buffer(), x.buffer_offset());
   }
-  auto got = EvaluateModel(*model, {{"x", feed}});
-  EXPECT_TRUE(got.ok()) << got.status();
-  both.got = (*got)[0];
+  both.got = Must(EvaluateModel(model, {{"x", feed}}))[0];
   return both;
 }
 
@@ -189,13 +185,12 @@ TEST(BitArithmetic, Float8IsEncoded) {
 }
 
 TEST(BitArithmetic, RefusesArithmeticInFloat8) {
-  auto model = ParseModel(R"(
+  auto model = Must(ParseModel(R"(
 <ir_version: 10, opset_import: ["" : 26]>
 g (float8e4m3fn[N] x) => (bool[N] y) { y = IsNaN (x) }
-)");
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_TRUE(InferShapes(*model).ok());
-  const absl::Status status = LowerBits(*model->graph);
+)"));
+  ASSERT_TRUE(InferShapes(model).ok());
+  const absl::Status status = LowerBits(*model.graph);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(status.message().find("\"y\" (IsNaN)"), absl::string_view::npos) << status;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -24,28 +25,25 @@ Tensor All16(DataType type) {
 void ExpectTheSame(const std::string& type, const std::string& nodes, const std::string& op,
                    DataType wide) {
   SCOPED_TRACE(op);
-  auto model = ParseModel(StrCat("<ir_version: 10, opset_import: [\"\" : 21]>\ng (", type,
-                                 "[N] x) => (", type, "[M] y) {\n", nodes, "\n}\n"));
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_TRUE(InferShapes(*model).ok());
+  auto model = Must(ParseModel(StrCat("<ir_version: 10, opset_import: [\"\" : 21]>\ng (", type,
+                                      "[N] x) => (", type, "[M] y) {\n", nodes, "\n}\n")));
+  ASSERT_TRUE(InferShapes(model).ok());
   const Tensor x = All16(*DataTypeFromName(type));
-  const auto want = EvaluateModel(*model, {{"x", x}});
-  ASSERT_TRUE(want.ok()) << want.status();
-  WidenTypes(*model->graph);
+  const auto want = Must(EvaluateModel(model, {{"x", x}}));
+  WidenTypes(*model.graph);
   bool found = false;
-  for (const auto& node : model->graph->nodes()) {
+  for (const auto& node : model.graph->nodes()) {
     if (!node->Is(op)) continue;
     found = true;
     EXPECT_EQ(node->output(0)->dtype(), wide);
   }
   EXPECT_TRUE(found);
-  const auto got = EvaluateModel(*model, {{"x", x}});
-  ASSERT_TRUE(got.ok()) << got.status();
-  ASSERT_EQ((*got)[0].dtype(), (*want)[0].dtype());
-  ASSERT_EQ((*got)[0].dims(), (*want)[0].dims());
-  const auto* a = static_cast<const uint16_t*>((*want)[0].data());
-  const auto* b = static_cast<const uint16_t*>((*got)[0].data());
-  for (int64_t i = 0; i < (*want)[0].size(); ++i) {
+  const auto got = Must(EvaluateModel(model, {{"x", x}}));
+  ASSERT_EQ(got[0].dtype(), want[0].dtype());
+  ASSERT_EQ(got[0].dims(), want[0].dims());
+  const auto* a = static_cast<const uint16_t*>(want[0].data());
+  const auto* b = static_cast<const uint16_t*>(got[0].data());
+  for (int64_t i = 0; i < want[0].size(); ++i) {
     // A signalling NaN may have become quiet.
     if (a[i] != b[i] && ((a[i] & 0x7C00) != 0x7C00)) FAIL() << i << ": " << a[i] << ", " << b[i];
   }

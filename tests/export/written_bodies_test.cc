@@ -10,6 +10,7 @@
 #include "foreign.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 #include "tools/testcase.h"
 
@@ -43,26 +44,21 @@ absl::StatusOr<std::vector<Tensor>> RunBodies(const Model& model,
 class WrittenGolden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(WrittenGolden, BodyGivesTheAnswer) {
-  absl::StatusOr<TestCase> test_case = LoadTestCase(GetParam());
-  ASSERT_TRUE(test_case.ok()) << test_case.status();
-  LetNansDiffer(*test_case);
-  const absl::Status status = CheckTestCase(*test_case, RunBodies);
+  TestCase test_case = Must(LoadTestCase(GetParam()));
+  LetNansDiffer(test_case);
+  const absl::Status status = CheckTestCase(test_case, RunBodies);
   EXPECT_TRUE(status.ok()) << status;
 }
 
 TEST_P(WrittenGolden, ReadsBackAsItWas) {
-  absl::StatusOr<TestCase> test_case = LoadTestCase(GetParam());
-  ASSERT_TRUE(test_case.ok()) << test_case.status();
-  const auto written = Written(test_case->model, kOldestTarget);
-  ASSERT_TRUE(written.ok()) << written.status();
-  const auto bytes = ExportModel(*written);
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
-  const auto back = ImportModel(*bytes, {});
-  ASSERT_TRUE(back.ok()) << back.status();
-  EXPECT_TRUE(back->functions.empty());
-  EXPECT_EQ(back->opset_imports, test_case->model.opset_imports);
-  const Node& was = *test_case->model.graph->nodes().front();
-  const Node& is = *back->graph->nodes().front();
+  TestCase test_case = Must(LoadTestCase(GetParam()));
+  const auto written = Must(Written(test_case.model, kOldestTarget));
+  const auto bytes = Must(ExportModel(written));
+  const auto back = Must(ImportModel(bytes, {}));
+  EXPECT_TRUE(back.functions.empty());
+  EXPECT_EQ(back.opset_imports, test_case.model.opset_imports);
+  const Node& was = *test_case.model.graph->nodes().front();
+  const Node& is = *back.graph->nodes().front();
   EXPECT_EQ(is.domain(), was.domain());
   EXPECT_EQ(is.op_type(), was.op_type());
   // Attributes that stood at their defaults may be said now.
@@ -83,32 +79,28 @@ INSTANTIATE_TEST_SUITE_P(All, WrittenGolden, ::testing::ValuesIn(GoldenFoldersWi
 TEST(WrittenGoldens, AreFound) { EXPECT_GE(GoldenFoldersWithAnswers().size(), 28u); }
 
 TEST(WrittenModel, LayersShareTheirBodies) {
-  auto model = LoadModel(SourcePath("models/gemma3_B18/model.onnx"));
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_TRUE(RunPipeline(*model).ok());
-  const auto written = Written(*model, kOldestTarget);
-  ASSERT_TRUE(written.ok()) << written.status();
+  auto model = Must(LoadModel(SourcePath("models/gemma3_B18/model.onnx")));
+  ASSERT_TRUE(RunPipeline(model).ok());
+  const auto written = Must(Written(model, kOldestTarget));
   std::map<std::string, int> bodies;
-  for (const Function& function : written->functions) ++bodies[function.name];
+  for (const Function& function : written.functions) ++bodies[function.name];
   // Attention over a window and over all keys; all else once.
   EXPECT_EQ(bodies, (std::map<std::string, int>{{"GatedLinear", 1},
                                                 {"PagedAttention", 2},
                                                 {"RMSNormalization", 1},
                                                 {"RopeCacheInsert", 1},
                                                 {"RotaryEmbedding", 1}}));
-  EXPECT_EQ(written->OpsetVersion(""), kOldestTarget);
-  EXPECT_EQ(written->ir_version, 10);
+  EXPECT_EQ(written.OpsetVersion(""), kOldestTarget);
+  EXPECT_EQ(written.ir_version, 10);
 }
 
 TEST(WrittenModel, NamesOverloadsNowhere) {
-  auto model = LoadModel(SourcePath("models/deepseek_v32_A18/model.onnx"));
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_TRUE(RunPipeline(*model).ok());
-  const auto written = Written(*model, kOldestTarget);
-  ASSERT_TRUE(written.ok()) << written.status();
-  ASSERT_FALSE(written->functions.empty());
+  auto model = Must(LoadModel(SourcePath("models/deepseek_v32_A18/model.onnx")));
+  ASSERT_TRUE(RunPipeline(model).ok());
+  const auto written = Must(Written(model, kOldestTarget));
+  ASSERT_FALSE(written.functions.empty());
   std::set<std::pair<std::string, std::string>> names;
-  for (const Function& function : written->functions) {
+  for (const Function& function : written.functions) {
     EXPECT_EQ(function.overload, "");
     EXPECT_TRUE(names.emplace(function.domain, function.name).second)
         << function.domain << "." << function.name;
@@ -117,12 +109,10 @@ TEST(WrittenModel, NamesOverloadsNowhere) {
 
 // Index queries that are codes leave one op and enter another as bytes, in a file as here.
 TEST(WrittenModel, CodesOfIndexQueriesAreReadAgain) {
-  auto model = LoadModel(SourcePath("models/deepseek_v32_A18/model.onnx"));
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_TRUE(RunPipeline(*model, {.options = {{"indexer_cache", "fp8"}}}).ok());
-  auto written = Written(*model, kOldestTarget);
-  ASSERT_TRUE(written.ok()) << written.status();
-  const auto report = RunPipeline(*written);
+  auto model = Must(LoadModel(SourcePath("models/deepseek_v32_A18/model.onnx")));
+  ASSERT_TRUE(RunPipeline(model, {.options = {{"indexer_cache", "fp8"}}}).ok());
+  auto written = Must(Written(model, kOldestTarget));
+  const auto report = RunPipeline(written);
   EXPECT_TRUE(report.ok()) << report.status();
 }
 
@@ -130,13 +120,11 @@ TEST(WrittenModel, CodesOfIndexQueriesAreReadAgain) {
 TEST(WrittenModel, CachesAreWrittenStraight) {
   for (const char* mode : {"none", "fp8_per_token_head", "int8_per_token_head"}) {
     SCOPED_TRACE(mode);
-    auto model = LoadModel(SourcePath("models/gemma3_B18/model.onnx"));
-    ASSERT_TRUE(model.ok()) << model.status();
-    ASSERT_TRUE(RunPipeline(*model, {.options = {{"kv_cache", mode}}}).ok());
-    const auto written = Written(*model, kOldestTarget);
-    ASSERT_TRUE(written.ok()) << written.status();
+    auto model = Must(LoadModel(SourcePath("models/gemma3_B18/model.onnx")));
+    ASSERT_TRUE(RunPipeline(model, {.options = {{"kv_cache", mode}}}).ok());
+    const auto written = Must(Written(model, kOldestTarget));
     int caches = 0;
-    for (const Function& function : written->functions) {
+    for (const Function& function : written.functions) {
       if (function.name != "RopeCacheInsert") continue;
       for (const Value* output : function.body->outputs()) {
         if (output->name().find("cache_out") == std::string::npos) continue;
@@ -151,7 +139,7 @@ TEST(WrittenModel, CachesAreWrittenStraight) {
 }
 
 TEST(WrittenModel, RefusesASecondWriter) {
-  auto model = ParseModel(R"(
+  auto model = Must(ParseModel(R"(
 <ir_version: 10, opset_import: ["" : 24, "pagefuse" : 1]>
 g (float[T, 2, 8] k, float[T, 2, 8] v, float[NB, 4, 2, 8] kc, float[NB, 4, 2, 8] vc, int64[T] slots)
   => (float[NB, 4, 2, 8] kc_out, float[NB, 4, 2, 8] vc_out)
@@ -159,9 +147,8 @@ g (float[T, 2, 8] k, float[T, 2, 8] v, float[NB, 4, 2, 8] kc, float[NB, 4, 2, 8]
   kc_1, vc_1 = pagefuse.PagedCacheInsert (k, v, kc, vc, slots)
   kc_out, vc_out = pagefuse.PagedCacheInsert (k, v, kc_1, vc_1, slots)
 }
-)");
-  ASSERT_TRUE(model.ok()) << model.status();
-  const auto written = Written(*model, kOldestTarget);
+)"));
+  const auto written = Written(model, kOldestTarget);
   ASSERT_FALSE(written.ok());
   EXPECT_NE(written.status().message().find("a file has one writer for each cache"),
             absl::string_view::npos)
@@ -185,8 +172,7 @@ void ExpectRowsForAllCalls(const Model& written) {
     const auto [op, base] = OpOfCall(*node);
     if (op == nullptr) continue;
     ++calls;
-    const auto rows = TypeRows(*op);
-    ASSERT_TRUE(rows.ok()) << rows.status();
+    const auto rows = Must(TypeRows(*op));
     std::vector<DataType> inputs, outputs;
     for (const Value* value : node->inputs()) {
       inputs.push_back(value == nullptr ? DataType::kUndefined : value->dtype());
@@ -194,7 +180,7 @@ void ExpectRowsForAllCalls(const Model& written) {
     for (const Value* value : node->outputs()) {
       outputs.push_back(value == nullptr ? DataType::kUndefined : value->dtype());
     }
-    const TypeRow* row = FindTypeRow(*rows, inputs, outputs);
+    const TypeRow* row = FindTypeRow(rows, inputs, outputs);
     ASSERT_NE(row, nullptr) << PrintNode(*node);
     std::vector<std::string> domains;
     for (size_t body = 0; body < kMaxBodies; ++body) {
@@ -206,12 +192,10 @@ void ExpectRowsForAllCalls(const Model& written) {
 }
 
 TEST_P(WrittenGolden, HasRowsForItsTypes) {
-  const absl::StatusOr<TestCase> test_case = LoadTestCase(GetParam());
-  ASSERT_TRUE(test_case.ok()) << test_case.status();
+  const TestCase test_case = Must(LoadTestCase(GetParam()));
   for (const bool keep_float8 : {false, true}) {
-    const auto written = Written(test_case->model, kOldestTarget, keep_float8);
-    ASSERT_TRUE(written.ok()) << written.status();
-    ExpectRowsForAllCalls(*written);
+    const auto written = Must(Written(test_case.model, kOldestTarget, keep_float8));
+    ExpectRowsForAllCalls(written);
   }
 }
 
@@ -225,27 +209,23 @@ TEST(WrittenModel, HasRowsForItsTypes) {
                                                         {"deepseek_v4_A18", ""},
                                                         {"deepseek_v4p_A18", "fp8"}}) {
     SCOPED_TRACE(name);
-    auto model = LoadModel(SourcePath(StrCat("models/", name, "/model.onnx")));
-    ASSERT_TRUE(model.ok()) << model.status();
+    auto model = Must(LoadModel(SourcePath(StrCat("models/", name, "/model.onnx"))));
     PipelineOptions options;
     if (!mode.empty()) options.options["kv_cache"] = mode;
-    ASSERT_TRUE(RunPipeline(*model, options).ok());
-    const auto written = Written(*model, kOldestTarget);
-    ASSERT_TRUE(written.ok()) << written.status();
-    ExpectRowsForAllCalls(*written);
+    ASSERT_TRUE(RunPipeline(model, options).ok());
+    const auto written = Must(Written(model, kOldestTarget));
+    ExpectRowsForAllCalls(written);
   }
 }
 
 TEST(WrittenModel, KeepsFloat8CachesWhereItIsAsked) {
   const auto test_case =
-      LoadTestCase(SourcePath("tests/golden/PagedCacheInsert/fp8_bf16_d128_b16"));
-  ASSERT_TRUE(test_case.ok()) << test_case.status();
+      Must(LoadTestCase(SourcePath("tests/golden/PagedCacheInsert/fp8_bf16_d128_b16")));
   for (const bool keep_float8 : {false, true}) {
-    const auto written = Written(test_case->model, kOldestTarget, keep_float8);
-    ASSERT_TRUE(written.ok()) << written.status();
+    const auto written = Must(Written(test_case.model, kOldestTarget, keep_float8));
     const DataType expected = keep_float8 ? DataType::kFloat8E4M3FN : DataType::kUint8;
-    EXPECT_EQ(written->graph->FindValue("key_cache")->dtype(), expected);
-    EXPECT_EQ(written->graph->FindValue("key_cache_out")->dtype(), expected);
+    EXPECT_EQ(written.graph->FindValue("key_cache")->dtype(), expected);
+    EXPECT_EQ(written.graph->FindValue("key_cache_out")->dtype(), expected);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "decoders/decoder_feeds.h"
 #include "decoders/judge.h"
 #include "decoders/plan.h"
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,11 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Plan PlanOf(std::string_view choices) {
-  auto plan = Plan::Parse(choices);
-  EXPECT_TRUE(plan.ok()) << plan.status();
-  return plan.ok() ? *plan : Plan(1);
-}
+Plan PlanOf(std::string_view choices) { return Must(Plan::Parse(choices)); }
 
 DecoderCase Decoder(std::string_view choices) {
   auto decoder = ParseDecoderCase(WriteDecoder(PlanOf(choices)));

@@ -8,6 +8,7 @@
 #include "minimise.h"
 #include "model_case.h"
 #include "model_mutator.h"
+#include "must.h"
 #include "paths.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -63,11 +64,8 @@ TEST(Child, TellsFindingsApart) {
 }
 
 std::string ModelOf(const std::string& graph) {
-  auto model = ParseModel("<ir_version: 10, opset_import: [\"\" : 21]> " + graph);
-  EXPECT_TRUE(model.ok()) << model.status();
-  auto bytes = ExportModel(*model);
-  EXPECT_TRUE(bytes.ok()) << bytes.status();
-  return *std::move(bytes);
+  auto model = Must(ParseModel("<ir_version: 10, opset_import: [\"\" : 21]> " + graph));
+  return Must(ExportModel(model));
 }
 
 TEST(Minimise, KeepsWhatFails) {

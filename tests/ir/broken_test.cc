@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "must.h"
 #include "paths.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
@@ -29,11 +30,10 @@ std::vector<fs::path> Files(const fs::path& folder) {
 
 // The bytes of a model, which is protobuf's text format or binary.
 std::string Encode(const fs::path& path) {
-  const absl::StatusOr<std::string> content = ReadFile(path.string());
-  EXPECT_TRUE(content.ok()) << content.status();
-  if (path.extension() == ".onnx") return *content;
+  const std::string content = Must(ReadFile(path.string()));
+  if (path.extension() == ".onnx") return content;
   onnx::ModelProto proto;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(*content, &proto)) << path;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(content, &proto)) << path;
   return proto.SerializeAsString();
 }
 
@@ -42,16 +42,14 @@ class BrokenModel : public testing::TestWithParam<fs::path> {};
 TEST_P(BrokenModel, IsRefusedWithItsMessage) {
   const absl::StatusOr<Model> model =
       ImportModel(Encode(GetParam()), {.base_dir = kFolder.string()});
-  absl::StatusOr<std::string> expected =
-      ReadFile(fs::path(GetParam()).replace_extension(".error").string());
-  ASSERT_TRUE(expected.ok()) << expected.status();
+  std::string expected = Must(ReadFile(fs::path(GetParam()).replace_extension(".error").string()));
   ASSERT_FALSE(model.ok());
   const std::string message(StdView(model.status().message()));
   // An error deep inside names all the places on the way; the file has the last.
   if (GetParam().stem() == "nested_too_deeply") {
-    EXPECT_TRUE((message + "\n").ends_with(*expected)) << message;
+    EXPECT_TRUE((message + "\n").ends_with(expected)) << message;
   } else {
-    EXPECT_EQ(message + "\n", *expected);
+    EXPECT_EQ(message + "\n", expected);
   }
 }
 

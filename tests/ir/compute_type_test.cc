@@ -2,6 +2,7 @@
 #include "pagefuse/ir/compute_type.h"
 
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/model.h"
 #include "pagefuse/ir/str_cat.h"
@@ -11,10 +12,9 @@ namespace pagefuse {
 namespace {
 
 DataType TypeOf(std::string_view graph) {
-  const absl::StatusOr<Model> model =
-      ParseModel(StrCat("<ir_version: 10, opset_import: [\"\" : 24]> ", graph));
-  EXPECT_TRUE(model.ok()) << model.status();
-  return ComputeType(*model->graph);
+  const Model model =
+      Must(ParseModel(StrCat("<ir_version: 10, opset_import: [\"\" : 24]> ", graph)));
+  return ComputeType(*model.graph);
 }
 
 TEST(ComputeType, IsTheCoarsestThatANodeGives) {

@@ -1,6 +1,7 @@
 // Pictures of graphs.
 #include "pagefuse/ir/dot.h"
 
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,9 +14,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::string Dot(std::string_view text) {
-  const auto model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return model.ok() ? PrintDot(*model->graph) : "";
+  const auto model = Must(ParseModel(text));
+  return PrintDot(*model.graph);
 }
 
 TEST(Dot, DrawsInputsNodesAndOutputs) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,9 +44,7 @@ void SaveExample(const fs::path& folder) {
   Value* y = model.graph->AddValue("y", DataType::kFloat);
   model.graph->AddNode("", "Add", {x, w}, {y});
   model.graph->AddOutput(y);
-  const absl::Status saved =
-      SaveModel(model, (folder / "model.onnx").string(), {.external_data_threshold = 1});
-  ASSERT_TRUE(saved.ok()) << saved;
+  Must(SaveModel(model, (folder / "model.onnx").string(), {.external_data_threshold = 1}));
 }
 
 std::string MessageOf(const absl::StatusOr<Model>& model) {
@@ -75,10 +74,8 @@ struct Repository {
 TEST(ExternalData, FollowsTheLinksOfADownloadCache) {
   const TemporaryFolder folder;
   const Repository repository(folder.path());
-  const auto model = LoadModel((repository.snapshot / "model.onnx").string());
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(model->graph->FindValue("w")->initializer()->values<float>(),
-              ElementsAre(1, 2, 3, 4));
+  const auto model = Must(LoadModel((repository.snapshot / "model.onnx").string()));
+  EXPECT_THAT(model.graph->FindValue("w")->initializer()->values<float>(), ElementsAre(1, 2, 3, 4));
 }
 
 TEST(ExternalData, FollowsTheLinksOfAFolderInASnapshot) {
@@ -133,9 +130,8 @@ TEST(ExternalData, SnapshotsWithoutBlobsAreNoRepository) {
 TEST(ExternalData, AMappedFileThatBecameShorterIsFound) {
   const TemporaryFolder folder;
   SaveExample(folder.path());
-  const auto model = LoadModel((folder.path() / "model.onnx").string());
-  ASSERT_TRUE(model.ok()) << model.status();
-  const Buffer& buffer = *model->graph->FindValue("w")->initializer()->buffer();
+  const auto model = Must(LoadModel((folder.path() / "model.onnx").string()));
+  const Buffer& buffer = *model.graph->FindValue("w")->initializer()->buffer();
   EXPECT_TRUE(buffer.CheckIntact().ok());
   const fs::path file = folder.path() / "model.onnx.data";
   fs::resize_file(file, 4);
@@ -148,11 +144,10 @@ TEST(ExternalData, AMappedFileThatBecameShorterIsFound) {
 TEST(ExternalData, AMappedFileThatIsReplacedStaysWhatItWas) {
   const TemporaryFolder folder;
   SaveExample(folder.path());
-  const auto model = LoadModel((folder.path() / "model.onnx").string());
-  ASSERT_TRUE(model.ok()) << model.status();
+  const auto model = Must(LoadModel((folder.path() / "model.onnx").string()));
   std::ofstream(folder.path() / "new") << "short";
   fs::rename(folder.path() / "new", folder.path() / "model.onnx.data");
-  const Tensor& w = *model->graph->FindValue("w")->initializer();
+  const Tensor& w = *model.graph->FindValue("w")->initializer();
   EXPECT_TRUE(w.buffer()->CheckIntact().ok());
   EXPECT_THAT(w.values<float>(), ElementsAre(1, 2, 3, 4));
 }
@@ -160,10 +155,9 @@ TEST(ExternalData, AMappedFileThatIsReplacedStaysWhatItWas) {
 TEST(ExternalData, AFileThatIsReadMayChange) {
   const TemporaryFolder folder;
   SaveExample(folder.path());
-  const auto model = LoadModel((folder.path() / "model.onnx").string(), {.map_files = false});
-  ASSERT_TRUE(model.ok()) << model.status();
+  const auto model = Must(LoadModel((folder.path() / "model.onnx").string(), {.map_files = false}));
   fs::resize_file(folder.path() / "model.onnx.data", 0);
-  const Tensor& w = *model->graph->FindValue("w")->initializer();
+  const Tensor& w = *model.graph->FindValue("w")->initializer();
   EXPECT_TRUE(w.buffer()->CheckIntact().ok());
   EXPECT_THAT(w.values<float>(), ElementsAre(1, 2, 3, 4));
 }

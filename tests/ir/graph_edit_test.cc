@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "must.h"
 #include "random_graph.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -88,11 +89,9 @@ TEST(GraphEdit, SortingOrdersWhatWasShuffled) {
     for (int edit = 0; edit < 150; ++edit) editor.Edit();
     const int64_t nodes = editor.graph().num_nodes();
     Shuffle(editor.graph(), random);
-    const absl::Status sorted = editor.graph().SortTopologically();
-    ASSERT_TRUE(sorted.ok()) << sorted;
+    Must(editor.graph().SortTopologically());
     EXPECT_EQ(editor.graph().num_nodes(), nodes);
-    const absl::Status status = Verify(editor.graph());
-    ASSERT_TRUE(status.ok()) << status;
+    Must(Verify(editor.graph()));
     // A second time nothing moves.
     const std::string text = PrintGraph(editor.graph());
     ASSERT_TRUE(editor.graph().SortTopologically().ok());
@@ -108,9 +107,8 @@ TEST(GraphEdit, TheTextOfARandomGraphReadsTheSame) {
     model.opset_imports[""] = 20;
     model.graph = editor.graph().Clone();
     const std::string text = PrintModel(model);
-    const absl::StatusOr<Model> again = ParseModel(text);
-    ASSERT_TRUE(again.ok()) << again.status();
-    EXPECT_EQ(PrintModel(*again), text);
+    const Model again = Must(ParseModel(text));
+    EXPECT_EQ(PrintModel(again), text);
   }
 }
 
@@ -215,23 +213,22 @@ TEST(GraphEdit, ASubgraphThatOutlivesItsGraphLosesItsInputs) {
 }
 
 TEST(GraphEdit, CloneCopiesEverything) {
-  const absl::StatusOr<Model> model = ParseModel(R"(
+  const Model model = Must(ParseModel(R"(
     <ir_version: 10, opset_import: ["" : 20], doc_string: "m">
     g (float[N] x, float[2] w) => (float[N] y) <doc_string: "a graph", metadata_props: ["a": "b"]>
     <float[2] w = {1, 2}, float t <metadata_props: ["k": "v"]>> {
       ["first"] t = Abs (x) <doc_string: "n", metadata_props: ["k": "v"]>
       y = If (t) <then_branch = inner () => (float z) { z = Add (t, w) }, axes = [1, 2], name = "s">
-    })");
-  ASSERT_TRUE(model.ok()) << model.status();
-  const std::string text = PrintModel(*model);
-  Model clone = model->Clone();
+    })"));
+  const std::string text = PrintModel(model);
+  Model clone = model.Clone();
   EXPECT_EQ(PrintModel(clone), text);
   EXPECT_TRUE(Verify(clone).ok());
   // The copy's edits do not reach the original.
   clone.graph->Rename(clone.graph->FindValue("t"), "other");
   clone.graph->nodes().front()->name = "changed";
-  EXPECT_EQ(PrintModel(*model), text);
-  EXPECT_EQ(model->graph->FindValue("w")->initializer()->data(),
+  EXPECT_EQ(PrintModel(model), text);
+  EXPECT_EQ(model.graph->FindValue("w")->initializer()->data(),
             clone.graph->FindValue("w")->initializer()->data());
 }
 

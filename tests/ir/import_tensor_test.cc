@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "must.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -58,12 +59,10 @@ TEST_P(TypedData, MeansTheSameAsRawData) {
   raw.add_dims(3);
   raw.set_data_type(static_cast<int32_t>(form.type));
   raw.set_raw_data(form.raw);
-  const absl::StatusOr<Tensor> a = ImportTensor(typed.SerializeAsString(), nullptr);
-  const absl::StatusOr<Tensor> b = ImportTensor(raw.SerializeAsString(), nullptr);
-  ASSERT_TRUE(a.ok()) << a.status();
-  ASSERT_TRUE(b.ok()) << b.status();
-  EXPECT_TRUE(a->IdenticalTo(*b));
-  EXPECT_EQ(a->byte_size(), static_cast<int64_t>(form.raw.size()));
+  const Tensor a = Must(ImportTensor(typed.SerializeAsString(), nullptr));
+  const Tensor b = Must(ImportTensor(raw.SerializeAsString(), nullptr));
+  EXPECT_TRUE(a.IdenticalTo(b));
+  EXPECT_EQ(a.byte_size(), static_cast<int64_t>(form.raw.size()));
   // One entry less is an error.
   typed.clear_dims();
   typed.add_dims(5);
@@ -136,19 +135,17 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(ImportTensor, StringsHaveTheirOwnField) {
-  const absl::StatusOr<Tensor> tensor =
-      Import("data_type: 8 dims: 2 string_data: 'a' string_data: 'b\\000c'");
-  ASSERT_TRUE(tensor.ok()) << tensor.status();
-  EXPECT_THAT(tensor->strings(), ElementsAre("a", std::string("b\0c", 3)));
+  const Tensor tensor =
+      Must(Import("data_type: 8 dims: 2 string_data: 'a' string_data: 'b\\000c'"));
+  EXPECT_THAT(tensor.strings(), ElementsAre("a", std::string("b\0c", 3)));
   EXPECT_EQ(Error("data_type: 8 dims: 2 string_data: 'a'"),
             "string_data: expected the strings of [2], got 1");
 }
 
 TEST(ImportTensor, AScalarHasNoDims) {
-  const absl::StatusOr<Tensor> tensor = Import("data_type: 1 float_data: 2.5");
-  ASSERT_TRUE(tensor.ok()) << tensor.status();
-  EXPECT_EQ(tensor->rank(), 0);
-  EXPECT_THAT(tensor->values<float>(), ElementsAre(2.5f));
+  const Tensor tensor = Must(Import("data_type: 1 float_data: 2.5"));
+  EXPECT_EQ(tensor.rank(), 0);
+  EXPECT_THAT(tensor.values<float>(), ElementsAre(2.5f));
 }
 
 TEST(ImportTensor, EmptyTensorsNeedNoField) {
@@ -161,9 +158,8 @@ TEST(ImportTensor, EmptyTensorsNeedNoField) {
 }
 
 TEST(ImportTensor, NotANumberIsANumber) {
-  const absl::StatusOr<Tensor> tensor = Import("data_type: 1 dims: 1 float_data: nan");
-  ASSERT_TRUE(tensor.ok()) << tensor.status();
-  EXPECT_TRUE(std::isnan(tensor->values<float>()[0]));
+  const Tensor tensor = Must(Import("data_type: 1 dims: 1 float_data: nan"));
+  EXPECT_TRUE(std::isnan(tensor.values<float>()[0]));
 }
 
 TEST(ImportTensor, ValuesThatDoNotFitAreNamed) {
@@ -192,31 +188,27 @@ TEST(ImportTensor, LargeRawDataIsAdoptedAndAligned) {
   std::string bytes(4096 * 4, '\0');
   bytes[5] = 1;
   proto.set_raw_data(bytes);
-  const absl::StatusOr<Tensor> tensor = ImportTensor(proto.SerializeAsString(), nullptr);
-  ASSERT_TRUE(tensor.ok()) << tensor.status();
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor->data()) % alignof(double), 0u);
-  EXPECT_EQ(std::bit_cast<int32_t>(tensor->values<float>()[1]), 256);
+  const Tensor tensor = Must(ImportTensor(proto.SerializeAsString(), nullptr));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data()) % alignof(double), 0u);
+  EXPECT_EQ(std::bit_cast<int32_t>(tensor.values<float>()[1]), 256);
 }
 
 TEST(ImportSparse, FlatIndicesAndCoordinatesMeanTheSame) {
-  const absl::StatusOr<Tensor> flat = Sparse(
-      "dims: [2, 3] values { data_type: 1 dims: 2 float_data: [5, 7] }"
-      "indices { data_type: 7 dims: 2 int64_data: [1, 5] }");
-  const absl::StatusOr<Tensor> coordinates = Sparse(
-      "dims: [2, 3] values { data_type: 1 dims: 2 float_data: [5, 7] }"
-      "indices { data_type: 7 dims: [2, 2] int64_data: [0, 1, 1, 2] }");
-  ASSERT_TRUE(flat.ok()) << flat.status();
-  ASSERT_TRUE(coordinates.ok()) << coordinates.status();
-  EXPECT_THAT(flat->values<float>(), ElementsAre(0, 5, 0, 0, 0, 7));
-  EXPECT_TRUE(flat->IdenticalTo(*coordinates));
+  const Tensor flat =
+      Must(Sparse("dims: [2, 3] values { data_type: 1 dims: 2 float_data: [5, 7] }"
+                  "indices { data_type: 7 dims: 2 int64_data: [1, 5] }"));
+  const Tensor coordinates =
+      Must(Sparse("dims: [2, 3] values { data_type: 1 dims: 2 float_data: [5, 7] }"
+                  "indices { data_type: 7 dims: [2, 2] int64_data: [0, 1, 1, 2] }"));
+  EXPECT_THAT(flat.values<float>(), ElementsAre(0, 5, 0, 0, 0, 7));
+  EXPECT_TRUE(flat.IdenticalTo(coordinates));
 }
 
 TEST(ImportSparse, NoEntriesMeanZeros) {
-  const absl::StatusOr<Tensor> tensor =
-      Sparse("dims: 3 values { data_type: 10 dims: 0 } indices { data_type: 7 dims: [0, 1] }");
-  ASSERT_TRUE(tensor.ok()) << tensor.status();
-  EXPECT_EQ(tensor->dims(), std::vector<int64_t>{3});
-  EXPECT_THAT(tensor->values<uint16_t>(), ElementsAre(0, 0, 0));
+  const Tensor tensor = Must(
+      Sparse("dims: 3 values { data_type: 10 dims: 0 } indices { data_type: 7 dims: [0, 1] }"));
+  EXPECT_EQ(tensor.dims(), std::vector<int64_t>{3});
+  EXPECT_THAT(tensor.values<uint16_t>(), ElementsAre(0, 0, 0));
 }
 
 TEST(ImportSparse, WhatIsWrongIsNamed) {

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "must.h"
 #include "paths.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
@@ -91,9 +92,7 @@ onnx::ModelProto WithLaterFields() {
 }
 
 Model Import(const onnx::ModelProto& proto) {
-  absl::StatusOr<Model> model = ImportModel(proto.SerializeAsString(), {});
-  EXPECT_TRUE(model.ok()) << model.status();
-  return model.ok() ? *std::move(model) : Model();
+  return Must(ImportModel(proto.SerializeAsString(), {}));
 }
 
 onnx::ModelProto Export(const Model& model) {
@@ -161,10 +160,9 @@ TEST(ProtoFields, EverythingIsInTheTextToo) {
   onnx::TensorProto& tensor = *proto.mutable_graph()->mutable_initializer(0);
   tensor.clear_doc_string();
   TakeUnknown(tensor, kTensorMetadata);
-  const absl::StatusOr<Model> again = ParseModel(PrintModel(Import(proto)));
-  ASSERT_TRUE(again.ok()) << again.status();
+  const Model again = Must(ParseModel(PrintModel(Import(proto))));
   UseRawData(proto);
-  ExpectSame(proto, Export(*again));
+  ExpectSame(proto, Export(again));
 }
 
 TEST(ProtoFields, DamagedMetadataIsNamed) {
@@ -218,9 +216,8 @@ TEST(Functions, ConstantsOfABodySurviveTheFile) {
   const auto& tensor = std::get<Tensor>(constant->attribute("value")->value);
   EXPECT_TRUE(tensor.IdenticalTo(*two->initializer()));
 
-  const absl::StatusOr<Model> parsed = ParseModel(PrintModel(model));
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_TRUE(Verify(*parsed).ok()) << Verify(*parsed);
+  const Model parsed = Must(ParseModel(PrintModel(model)));
+  EXPECT_TRUE(Verify(parsed).ok()) << Verify(parsed);
 }
 
 TEST(Functions, BodiesNeedNotBeSorted) {
@@ -307,95 +304,81 @@ class SharedData : public testing::Test {
 };
 
 TEST_F(SharedData, EachModelReadsItsPart) {
-  absl::StatusOr<Model> a = LoadModel(Write("a.onnx", 0));
-  const absl::StatusOr<Model> b = LoadModel(Write("b.onnx", 400));
-  ASSERT_TRUE(a.ok()) << a.status();
-  ASSERT_TRUE(b.ok()) << b.status();
-  const Tensor first = *a->graph->FindValue("w")->initializer();
-  const Tensor& second = *b->graph->FindValue("w")->initializer();
+  Model a = Must(LoadModel(Write("a.onnx", 0)));
+  const Model b = Must(LoadModel(Write("b.onnx", 400)));
+  const Tensor first = *a.graph->FindValue("w")->initializer();
+  const Tensor& second = *b.graph->FindValue("w")->initializer();
   EXPECT_FALSE(first.buffer()->writable());
-  *a = Model();  // the tensor keeps the mapping
+  a = Model();  // the tensor keeps the mapping
   EXPECT_EQ(first.values<float>()[15], 15.0f);
   EXPECT_EQ(second.values<float>()[0], 100.0f);
 }
 
 TEST_F(SharedData, AModelMayBeSavedOverItsOwnData) {
   const std::string path = Write("a.onnx", 64);
-  const absl::StatusOr<Model> model = LoadModel(path);
-  ASSERT_TRUE(model.ok()) << model.status();
-  const absl::StatusOr<Model> other = LoadModel(Write("b.onnx", 128));
-  ASSERT_TRUE(other.ok()) << other.status();
+  const Model model = Must(LoadModel(path));
+  const Model other = Must(LoadModel(Write("b.onnx", 128)));
   for (int round = 0; round < 2; ++round) {
-    ASSERT_TRUE(SaveModel(*model, path, {.external_data_threshold = 1}).ok());
-    const absl::StatusOr<Model> again = LoadModel(path);
-    ASSERT_TRUE(again.ok()) << again.status();
-    EXPECT_TRUE(again->graph->FindValue("w")->initializer()->IdenticalTo(
-        *model->graph->FindValue("w")->initializer()));
-    ASSERT_TRUE(SaveModel(*again, path, {.external_data_threshold = 1}).ok());
+    ASSERT_TRUE(SaveModel(model, path, {.external_data_threshold = 1}).ok());
+    const Model again = Must(LoadModel(path));
+    EXPECT_TRUE(again.graph->FindValue("w")->initializer()->IdenticalTo(
+        *model.graph->FindValue("w")->initializer()));
+    ASSERT_TRUE(SaveModel(again, path, {.external_data_threshold = 1}).ok());
   }
-  EXPECT_EQ(model->graph->FindValue("w")->initializer()->values<float>()[0], 16.0f);
-  EXPECT_EQ(other->graph->FindValue("w")->initializer()->values<float>()[0], 32.0f);
+  EXPECT_EQ(model.graph->FindValue("w")->initializer()->values<float>()[0], 16.0f);
+  EXPECT_EQ(other.graph->FindValue("w")->initializer()->values<float>()[0], 32.0f);
 }
 
 TEST_F(SharedData, TensorsThatShareMemoryAreWrittenOnce) {
-  absl::StatusOr<Model> model = LoadModel(Write("a.onnx", 0));
-  ASSERT_TRUE(model.ok()) << model.status();
-  const Tensor w = *model->graph->FindValue("w")->initializer();
-  model->graph->AddInitializer("same", w);
+  Model model = Must(LoadModel(Write("a.onnx", 0)));
+  const Tensor w = *model.graph->FindValue("w")->initializer();
+  model.graph->AddInitializer("same", w);
   const std::string path = (folder_ / "c.onnx").string();
-  ASSERT_TRUE(SaveModel(*model, path, {.external_data_threshold = 1}).ok());
+  ASSERT_TRUE(SaveModel(model, path, {.external_data_threshold = 1}).ok());
   EXPECT_EQ(fs::file_size(path + ".data"), 64u);
-  const absl::StatusOr<Model> again = LoadModel(path);
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->graph->FindValue("w")->initializer()->data(),
-            again->graph->FindValue("same")->initializer()->data());
+  const Model again = Must(LoadModel(path));
+  EXPECT_EQ(again.graph->FindValue("w")->initializer()->data(),
+            again.graph->FindValue("same")->initializer()->data());
 }
 
 TEST_F(SharedData, APipeIsWrittenAndStaysAPipe) {
-  const absl::StatusOr<Model> model = LoadModel(Write("a.onnx", 0));
-  ASSERT_TRUE(model.ok()) << model.status();
+  const Model model = Must(LoadModel(Write("a.onnx", 0)));
   const std::string path = (folder_ / "pipe").string();
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   const int reader = open(path.c_str(), O_RDWR);  // so that neither side waits for the other
   ASSERT_GE(reader, 0);
-  ASSERT_TRUE(SaveModel(*model, path, {.external_data_threshold = 1}).ok());
+  ASSERT_TRUE(SaveModel(model, path, {.external_data_threshold = 1}).ok());
   EXPECT_TRUE(fs::is_fifo(path));
   EXPECT_FALSE(fs::exists(path + ".data"));
   std::string bytes(4096, '\0');
   bytes.resize(std::max<ssize_t>(read(reader, bytes.data(), bytes.size()), 0));
   close(reader);
-  const absl::StatusOr<Model> again = ImportModel(bytes, {});
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_TRUE(again->graph->FindValue("w")->initializer()->IdenticalTo(
-      *model->graph->FindValue("w")->initializer()));
+  const Model again = Must(ImportModel(bytes, {}));
+  EXPECT_TRUE(again.graph->FindValue("w")->initializer()->IdenticalTo(
+      *model.graph->FindValue("w")->initializer()));
 }
 
 TEST_F(SharedData, AFolderThatIsNotThereIsNamed) {
-  const absl::StatusOr<Model> model = LoadModel(Write("a.onnx", 0));
-  ASSERT_TRUE(model.ok()) << model.status();
+  const Model model = Must(LoadModel(Write("a.onnx", 0)));
   const std::string path = (folder_ / "missing" / "c.onnx").string();
-  EXPECT_EQ(StdView(SaveModel(*model, path).message()),
+  EXPECT_EQ(StdView(SaveModel(model, path).message()),
             StrCat("cannot create \"", path, "\": No such file or directory"));
 }
 
 TEST(ProtoFields, AValueThatIsListedAsTwoOutputsSurvives) {
-  const auto text = ReadFile(SourcePath("tests/ir/valid/output_listed_twice.txtpb"));
-  ASSERT_TRUE(text.ok()) << text.status();
-  const onnx::ModelProto proto = FromText(*text);
-  const absl::StatusOr<Model> model = ImportModel(proto.SerializeAsString(), {});
-  ASSERT_TRUE(model.ok()) << model.status();
-  const std::vector<Value*>& outputs = model->graph->outputs();
+  const auto text = Must(ReadFile(SourcePath("tests/ir/valid/output_listed_twice.txtpb")));
+  const onnx::ModelProto proto = FromText(text);
+  const Model model = Must(ImportModel(proto.SerializeAsString(), {}));
+  const std::vector<Value*>& outputs = model.graph->outputs();
   ASSERT_EQ(outputs.size(), 4u);
   EXPECT_EQ(outputs[0], outputs[2]);
-  const absl::StatusOr<std::string> written = ExportModel(*model);
-  ASSERT_TRUE(written.ok()) << written.status();
+  const std::string written = Must(ExportModel(model));
   onnx::ModelProto again;
-  ASSERT_TRUE(again.ParseFromString(*written));
+  ASSERT_TRUE(again.ParseFromString(written));
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equivalent(proto, again))
       << again.DebugString();
-  const absl::StatusOr<Model> read = ParseModel(PrintModel(*model));
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(PrintModel(*read), PrintModel(*model));
+  const Model read = Must(ParseModel(PrintModel(model)));
+  EXPECT_EQ(PrintModel(read), PrintModel(model));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "must.h"
 #include "paths.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -25,10 +26,9 @@ const fs::path kModels = SourcePath("models");
 // Rewrites every tensor in the one form that export uses: raw data inside the message.
 void NormaliseTensors(Message* message, ExternalData& external) {
   if (auto* proto = dynamic_cast<onnx::TensorProto*>(message)) {
-    const absl::StatusOr<Tensor> tensor = TakeTensor(*proto, external);
-    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    const Tensor tensor = Must(TakeTensor(*proto, external));
     ExportContext context;
-    ASSERT_TRUE(ExportTensor(*tensor, "", false, context, proto).ok());
+    ASSERT_TRUE(ExportTensor(tensor, "", false, context, proto).ok());
     return;
   }
   const auto* reflection = message->GetReflection();
@@ -77,56 +77,45 @@ std::vector<fs::path> ModelFiles() {
 class RealModel : public testing::TestWithParam<fs::path> {};
 
 TEST_P(RealModel, SurvivesImportAndExport) {
-  const absl::StatusOr<std::string> bytes = ReadFile(GetParam().string());
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  const std::string bytes = Must(ReadFile(GetParam().string()));
   const std::string folder = GetParam().parent_path().string();
-  const absl::StatusOr<Model> model = ImportModel(*bytes, {.base_dir = folder});
-  ASSERT_TRUE(model.ok()) << model.status();
-  const absl::StatusOr<std::string> written = ExportModel(*model);
-  ASSERT_TRUE(written.ok()) << written.status();
-  ExpectSameModel(ReadNormalised(*bytes, folder), ReadNormalised(*written, folder));
+  const Model model = Must(ImportModel(bytes, {.base_dir = folder}));
+  const std::string written = Must(ExportModel(model));
+  ExpectSameModel(ReadNormalised(bytes, folder), ReadNormalised(written, folder));
 }
 
 TEST_P(RealModel, SurvivesSavingWithExternalData) {
-  const absl::StatusOr<std::string> bytes = ReadFile(GetParam().string());
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  const std::string bytes = Must(ReadFile(GetParam().string()));
   const std::string folder = GetParam().parent_path().string();
-  const absl::StatusOr<Model> model = ImportModel(*bytes, {.base_dir = folder});
-  ASSERT_TRUE(model.ok()) << model.status();
+  const Model model = Must(ImportModel(bytes, {.base_dir = folder}));
   const fs::path saved =
       fs::path(testing::TempDir()) /
       (GetParam().parent_path().filename().string() + GetParam().stem().string());
   fs::create_directories(saved);
   const std::string file = (saved / "m.onnx").string();
-  ASSERT_TRUE(SaveModel(*model, file, {.external_data_threshold = 4096}).ok());
+  ASSERT_TRUE(SaveModel(model, file, {.external_data_threshold = 4096}).ok());
 
-  const absl::StatusOr<std::string> written = ReadFile(file);
-  ASSERT_TRUE(written.ok());
-  const absl::StatusOr<Model> again = ImportModel(*written, {.base_dir = saved.string()});
-  ASSERT_TRUE(again.ok()) << again.status();
-  for (const Value* value : again->graph->initializers()) {
+  const std::string written = Must(ReadFile(file));
+  const Model again = Must(ImportModel(written, {.base_dir = saved.string()}));
+  for (const Value* value : again.graph->initializers()) {
     if (value->initializer()->byte_size() >= 4096) {
       EXPECT_EQ(value->initializer()->buffer_offset() % 4096, 0);
       EXPECT_FALSE(value->initializer()->buffer()->writable());
     }
   }
-  ExpectSameModel(ReadNormalised(*bytes, folder), ReadNormalised(*written, saved.string()));
+  ExpectSameModel(ReadNormalised(bytes, folder), ReadNormalised(written, saved.string()));
   fs::remove_all(saved);
 }
 
 TEST_P(RealModel, SurvivesCloning) {
-  const absl::StatusOr<std::string> bytes = ReadFile(GetParam().string());
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
-  absl::StatusOr<Model> model =
-      ImportModel(*bytes, {.base_dir = GetParam().parent_path().string()});
-  ASSERT_TRUE(model.ok()) << model.status();
-  const absl::StatusOr<std::string> written = ExportModel(*model);
-  const Model clone = model->Clone();
-  *model = Model();
+  const std::string bytes = Must(ReadFile(GetParam().string()));
+  Model model = Must(ImportModel(bytes, {.base_dir = GetParam().parent_path().string()}));
+  const absl::StatusOr<std::string> written = ExportModel(model);
+  const Model clone = model.Clone();
+  model = Model();
   EXPECT_TRUE(Verify(clone).ok());
-  const absl::StatusOr<std::string> cloned = ExportModel(clone);
-  ASSERT_TRUE(cloned.ok()) << cloned.status();
-  EXPECT_TRUE(*written == *cloned);
+  const std::string cloned = Must(ExportModel(clone));
+  EXPECT_TRUE(*written == cloned);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RealModel, testing::ValuesIn(ModelFiles()), [](const auto& info) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,10 +38,9 @@ TEST(Tensor, AllocatedMemoryIsZeroAndAligned) {
 TEST(Tensor, EveryTypeHasItsSize) {
   for (int32_t code = 1; code <= kLastDataType; ++code) {
     const auto type = static_cast<DataType>(code);
-    const absl::StatusOr<Tensor> tensor = Tensor::Allocate(type, {3, 5});
-    ASSERT_TRUE(tensor.ok()) << tensor.status();
-    EXPECT_EQ(tensor->size(), 15);
-    EXPECT_EQ(tensor->byte_size(), (15 * BitWidth(type) + 7) / 8) << DataTypeName(type);
+    const Tensor tensor = Must(Tensor::Allocate(type, {3, 5}));
+    EXPECT_EQ(tensor.size(), 15);
+    EXPECT_EQ(tensor.byte_size(), (15 * BitWidth(type) + 7) / 8) << DataTypeName(type);
     EXPECT_EQ(DataTypeFromName(DataTypeName(type)), type);
     EXPECT_EQ(DataTypeFromCode(code), type);
   }
@@ -113,10 +113,9 @@ TEST(Tensor, AMappedFileIsReadOnlyAndStaysWhileATensorHoldsIt) {
   std::ofstream(path, std::ios::binary) << "abcdefgh";
   Tensor tensor;
   {
-    absl::StatusOr<std::shared_ptr<Buffer>> file = Buffer::MapFile(path);
-    ASSERT_TRUE(file.ok()) << file.status();
-    EXPECT_FALSE((*file)->writable());
-    tensor = *Tensor::View(DataType::kUint8, {4}, *file, 4);
+    std::shared_ptr<Buffer> file = Must(Buffer::MapFile(path));
+    EXPECT_FALSE(file->writable());
+    tensor = *Tensor::View(DataType::kUint8, {4}, file, 4);
   }
   std::filesystem::remove(path);
   EXPECT_THAT(tensor.values<uint8_t>(), ElementsAre('e', 'f', 'g', 'h'));
@@ -135,10 +134,9 @@ TEST(Tensor, WhatCannotBeMappedIsNamed) {
 
 TEST(Tensor, ReshapedKeepsTheBytes) {
   const Tensor tensor = Tensor::Of<int64_t>({2, 3}, {1, 2, 3, 4, 5, 6});
-  const absl::StatusOr<Tensor> flat = tensor.Reshaped({6});
-  ASSERT_TRUE(flat.ok());
-  EXPECT_EQ(flat->data(), tensor.data());
-  EXPECT_FALSE(flat->IdenticalTo(tensor));
+  const Tensor flat = Must(tensor.Reshaped({6}));
+  EXPECT_EQ(flat.data(), tensor.data());
+  EXPECT_FALSE(flat.IdenticalTo(tensor));
   EXPECT_EQ(Message(tensor.Reshaped({4}).status()),
             "expected dims of 6 elements like [2, 3], got [4]");
   EXPECT_FALSE(tensor.Reshaped({-2, -3}).ok());

@@ -26,6 +26,14 @@ std::string BodyError(std::string_view declarations, std::string_view nodes) {
                  "}");
 }
 
+// The message has `what`.
+void Refuses(std::string_view text, const std::string& what) {
+  EXPECT_THAT(ErrorOf(text), HasSubstr(what)) << text;
+}
+void BodyRefuses(std::string_view declarations, std::string_view nodes, const std::string& what) {
+  EXPECT_THAT(BodyError(declarations, nodes), HasSubstr(what)) << declarations << nodes;
+}
+
 TEST(TextError, ShowsTheLineAndMarksTheColumn) {
   EXPECT_EQ(ErrorOf("g (float x) => (float y) {\n  y + Relu (x)\n}"),
             "line 2, column 5: expected \"=\", got \"+\"\n"
@@ -41,209 +49,158 @@ TEST(TextError, ShowsPartOfALongLine) {
 }
 
 TEST(TextError, EscapesWhatCannotBeShown) {
-  EXPECT_THAT(ErrorOf("g \x01"), HasSubstr("expected \"(\", got unexpected character \"\\x01\""));
+  Refuses("g \x01", "expected \"(\", got unexpected character \"\\x01\"");
 }
 
 TEST(TextError, SaysWhatItExpected) {
   EXPECT_THAT(
       ErrorOf(""),
       StartsWith("line 1, column 1: expected the name of a graph, got the end of the text"));
-  EXPECT_THAT(ErrorOf("g"), HasSubstr("expected \"(\", got the end of the text"));
-  EXPECT_THAT(ErrorOf("g () -> ()"), HasSubstr("expected \"=>\", got \"-\""));
-  EXPECT_THAT(ErrorOf("g (float 3) => () {}"),
-              HasSubstr("expected the name of a value, got number 3"));
-  EXPECT_THAT(ErrorOf("g (3) => () {}"), HasSubstr("expected a type or the name of a value"));
-  EXPECT_THAT(ErrorOf("g (float \"\") => () {}"), HasSubstr("expected a name that is not empty"));
-  EXPECT_THAT(ErrorOf("g (map(float) x) => () {}"), HasSubstr("expected \",\", got \")\""));
-  EXPECT_THAT(ErrorOf("g (seq(x) y) => () {}"), HasSubstr("expected an element type, got \"x\""));
-  EXPECT_THAT(BodyError("", "3"), HasSubstr("expected a node or \"}\", got number 3"));
-  EXPECT_THAT(BodyError("", "y = (x)"), HasSubstr("expected the name of an op, got \"(\""));
-  EXPECT_THAT(BodyError("", "y = \"\" (x)"),
-              HasSubstr("expected the name of an op that is not empty"));
-  EXPECT_THAT(BodyError("", "y = Relu x"), HasSubstr("expected \"(\", got \"x\""));
-  EXPECT_THAT(BodyError("", "[] y = Relu (x)"), HasSubstr("expected the name of a node"));
-  EXPECT_THAT(BodyError("", "y = Relu (x"), HasSubstr("expected \")\", got \"}\""));
-  EXPECT_THAT(ErrorOf("g () => () {} h"), HasSubstr("expected \"(\", got the end of the text"));
-  EXPECT_THAT(ErrorOf("g () => () {} () => () {}"), HasSubstr("expected a function with a name"));
+  Refuses("g", "expected \"(\", got the end of the text");
+  Refuses("g () -> ()", "expected \"=>\", got \"-\"");
+  Refuses("g (float 3) => () {}", "expected the name of a value, got number 3");
+  Refuses("g (3) => () {}", "expected a type or the name of a value");
+  Refuses("g (float \"\") => () {}", "expected a name that is not empty");
+  Refuses("g (map(float) x) => () {}", "expected \",\", got \")\"");
+  Refuses("g (seq(x) y) => () {}", "expected an element type, got \"x\"");
+  BodyRefuses("", "3", "expected a node or \"}\", got number 3");
+  BodyRefuses("", "y = (x)", "expected the name of an op, got \"(\"");
+  BodyRefuses("", "y = \"\" (x)", "expected the name of an op that is not empty");
+  BodyRefuses("", "y = Relu x", "expected \"(\", got \"x\"");
+  BodyRefuses("", "[] y = Relu (x)", "expected the name of a node");
+  BodyRefuses("", "y = Relu (x", "expected \")\", got \"}\"");
+  Refuses("g () => () {} h", "expected \"(\", got the end of the text");
+  Refuses("g () => () {} () => () {}", "expected a function with a name");
 }
 
 TEST(TextError, NamesBrokenTokens) {
-  EXPECT_THAT(ErrorOf("g (float x) => () { y = F (\"x) }"), HasSubstr("got unterminated string"));
-  EXPECT_THAT(ErrorOf("\"g\\"), HasSubstr("got unterminated string"));
-  EXPECT_THAT(BodyError("<float w = {1.2.3}>", ""),
-              HasSubstr("expected a number, got malformed number \"1.2.3\""));
-  EXPECT_THAT(BodyError("<float w = {1e}>", ""), HasSubstr("malformed number \"1e\""));
-  EXPECT_THAT(BodyError("<float w = {12ab}>", ""), HasSubstr("malformed number \"12ab\""));
-  EXPECT_THAT(ErrorOf("g (float x) => () { y = F $ (x) }"),
-              HasSubstr("unexpected character \"$\""));
+  Refuses("g (float x) => () { y = F (\"x) }", "got unterminated string");
+  Refuses("\"g\\", "got unterminated string");
+  BodyRefuses("<float w = {1.2.3}>", "", "expected a number, got malformed number \"1.2.3\"");
+  BodyRefuses("<float w = {1e}>", "", "malformed number \"1e\"");
+  BodyRefuses("<float w = {12ab}>", "", "malformed number \"12ab\"");
+  Refuses("g (float x) => () { y = F $ (x) }", "unexpected character \"$\"");
 }
 
 TEST(TextError, ChecksHeaders) {
-  EXPECT_THAT(ErrorOf("<version: 3> g () => () {}"),
-              HasSubstr("expected ir_version, opset_import"));
-  EXPECT_THAT(ErrorOf("<ir_version: 3, ir_version: 4> g () => () {}"),
-              HasSubstr("column 17: \"ir_version\" is given twice"));
-  EXPECT_THAT(ErrorOf("<ir_version: \"3\"> g () => () {}"),
-              HasSubstr("expected an integer, got string \"3\""));
-  EXPECT_THAT(ErrorOf("<ir_version: 9223372036854775808> g () => () {}"),
-              HasSubstr("expected a 64-bit integer"));
-  EXPECT_THAT(ErrorOf("<3: 4> g () => () {}"), HasSubstr("expected a key of the header"));
-  EXPECT_THAT(ErrorOf("<domain: 3> g () => () {}"),
-              HasSubstr("expected a string in double quotes, got number 3"));
-  EXPECT_THAT(ErrorOf("<opset_import: [\"\" : 0]> g () => () {}"),
-              HasSubstr("expected an opset version of 1 or more, got 0"));
-  EXPECT_THAT(ErrorOf("<opset_import: [\"\" : 1, \"\" : 2]> g () => () {}"),
-              HasSubstr("domain \"\" is imported twice"));
-  EXPECT_THAT(ErrorOf("<unknown_fields: \"0g\"> g () => () {}"),
-              HasSubstr("expected an even number of hexadecimal digits"));
-  EXPECT_THAT(ErrorOf("g () => () {} <producer_name: \"a\"> F () => () {}"),
-              HasSubstr("expected domain, overload, opset_import"));
-  EXPECT_THAT(ErrorOf("g () => () <doc_string: \"\", doc_string: \"\"> {}"),
-              HasSubstr("\"doc_string\" is given twice"));
-  EXPECT_THAT(ErrorOf("g () => () <doc_string: \"\", name: \"\"> {}"),
-              HasSubstr("expected doc_string, metadata_props or unknown_fields, got \"name\""));
-  EXPECT_THAT(ErrorOf("g () => () <doc_string: \"\", 3> {}"),
-              HasSubstr("expected doc_string, metadata_props or unknown_fields, got number 3"));
+  Refuses("<version: 3> g () => () {}", "expected ir_version, opset_import");
+  Refuses("<ir_version: 3, ir_version: 4> g () => () {}",
+          "column 17: \"ir_version\" is given twice");
+  Refuses("<ir_version: \"3\"> g () => () {}", "expected an integer, got string \"3\"");
+  Refuses("<ir_version: 9223372036854775808> g () => () {}", "expected a 64-bit integer");
+  Refuses("<3: 4> g () => () {}", "expected a key of the header");
+  Refuses("<domain: 3> g () => () {}", "expected a string in double quotes, got number 3");
+  Refuses("<opset_import: [\"\" : 0]> g () => () {}",
+          "expected an opset version of 1 or more, got 0");
+  Refuses("<opset_import: [\"\" : 1, \"\" : 2]> g () => () {}", "domain \"\" is imported twice");
+  Refuses("<unknown_fields: \"0g\"> g () => () {}",
+          "expected an even number of hexadecimal digits");
+  Refuses("g () => () {} <producer_name: \"a\"> F () => () {}",
+          "expected domain, overload, opset_import");
+  Refuses("g () => () <doc_string: \"\", doc_string: \"\"> {}", "\"doc_string\" is given twice");
+  Refuses("g () => () <doc_string: \"\", name: \"\"> {}",
+          "expected doc_string, metadata_props or unknown_fields, got \"name\"");
+  Refuses("g () => () <doc_string: \"\", 3> {}",
+          "expected doc_string, metadata_props or unknown_fields, got number 3");
 }
 
 TEST(TextError, PointsAtNamesThatAreNotDefined) {
   EXPECT_THAT(BodyError("", "\n y = Relu (z)"),
               StartsWith("line 2, column 12: value \"z\" is not defined here"));
-  EXPECT_THAT(BodyError("", "y = Relu (y)"), HasSubstr("value \"y\" is not defined here"));
-  EXPECT_THAT(BodyError("", "a = Relu (b) b = Relu (x)"),
-              HasSubstr("value \"b\" is not defined here"));
-  EXPECT_THAT(ErrorOf("g () => (float y) {}"),
-              HasSubstr("graph output \"y\" is not defined in this graph"));
-  EXPECT_THAT(BodyError("<float t>", ""), HasSubstr("value \"t\" is not defined in this graph"));
-  EXPECT_THAT(BodyError("", "y = If (x) <b = s () => (float x) {}>"),
-              HasSubstr("graph output \"x\" is not defined in this graph"));
-  EXPECT_THAT(ErrorOf("g (float x) => () {} F () => (y) { y = Relu (x) }"),
-              HasSubstr("value \"x\" is not defined here"));
+  BodyRefuses("", "y = Relu (y)", "value \"y\" is not defined here");
+  BodyRefuses("", "a = Relu (b) b = Relu (x)", "value \"b\" is not defined here");
+  Refuses("g () => (float y) {}", "graph output \"y\" is not defined in this graph");
+  BodyRefuses("<float t>", "", "value \"t\" is not defined in this graph");
+  BodyRefuses("", "y = If (x) <b = s () => (float x) {}>",
+              "graph output \"x\" is not defined in this graph");
+  Refuses("g (float x) => () {} F () => (y) { y = Relu (x) }", "value \"x\" is not defined here");
 }
 
 TEST(TextError, PointsAtNamesThatAreDefinedTwice) {
-  EXPECT_THAT(ErrorOf("g (float x, float x) => () {}"),
-              HasSubstr("column 19: value \"x\" is defined twice"));
-  EXPECT_THAT(BodyError("", "x = Relu (x)"), HasSubstr("value \"x\" is defined twice"));
-  EXPECT_THAT(BodyError("", "y, y = Split (x)"), HasSubstr("value \"y\" is defined twice"));
-  EXPECT_THAT(BodyError("<float w = {1}, float w = {1}>", ""),
-              HasSubstr("value \"w\" is defined twice"));
-  EXPECT_THAT(BodyError("<float w = {1}>", "w = Relu (x)"),
-              HasSubstr("value \"w\" is defined twice"));
-  EXPECT_THAT(BodyError("", "y = F <a = 1, a = 2> (x)"),
-              HasSubstr("attribute \"a\" is given twice"));
-  EXPECT_THAT(BodyError("", "y = F <a = 1> (x) <a = 2>"),
-              HasSubstr("attribute \"a\" is given twice"));
-  EXPECT_THAT(ErrorOf("g () => () {} F <a, a = 1> () => () {}"),
-              HasSubstr("attribute \"a\" is given twice"));
-  EXPECT_THAT(ErrorOf("g () => () {} F () => () {} F () => () {}"),
-              HasSubstr("function \"F\" of domain \"\" is defined twice"));
+  Refuses("g (float x, float x) => () {}", "column 19: value \"x\" is defined twice");
+  BodyRefuses("", "x = Relu (x)", "value \"x\" is defined twice");
+  BodyRefuses("", "y, y = Split (x)", "value \"y\" is defined twice");
+  BodyRefuses("<float w = {1}, float w = {1}>", "", "value \"w\" is defined twice");
+  BodyRefuses("<float w = {1}>", "w = Relu (x)", "value \"w\" is defined twice");
+  BodyRefuses("", "y = F <a = 1, a = 2> (x)", "attribute \"a\" is given twice");
+  BodyRefuses("", "y = F <a = 1> (x) <a = 2>", "attribute \"a\" is given twice");
+  Refuses("g () => () {} F <a, a = 1> () => () {}", "attribute \"a\" is given twice");
+  Refuses("g () => () {} F () => () {} F () => () {}",
+          "function \"F\" of domain \"\" is defined twice");
 }
 
 TEST(TextError, RefusesTypesThatDisagree) {
-  EXPECT_THAT(ErrorOf("g (float x) => (int64 x) {}"),
-              HasSubstr("value \"x\" is declared with two different types"));
-  EXPECT_THAT(ErrorOf("g (seq(float) x) => (float x) {}"), HasSubstr("two different types"));
-  EXPECT_THAT(ErrorOf("g (float x) => (seq(float) x) {}"), HasSubstr("two different types"));
-  EXPECT_THAT(ErrorOf("g (seq(float) x) => (seq(int8) x) {}"), HasSubstr("two different types"));
-  EXPECT_THAT(ErrorOf("g (float[3] x) => () <float[2] x = {1, 2}> {}"),
-              HasSubstr("expected an initializer of shape [3], got [2]"));
+  Refuses("g (float x) => (int64 x) {}", "value \"x\" is declared with two different types");
+  Refuses("g (seq(float) x) => (float x) {}", "two different types");
+  Refuses("g (float x) => (seq(float) x) {}", "two different types");
+  Refuses("g (seq(float) x) => (seq(int8) x) {}", "two different types");
+  Refuses("g (float[3] x) => () <float[2] x = {1, 2}> {}",
+          "expected an initializer of shape [3], got [2]");
 }
 
 TEST(TextError, ChecksElements) {
-  EXPECT_THAT(BodyError("<float[2] w = {1}>", ""), HasSubstr("expected 2 elements, got 1"));
-  EXPECT_THAT(BodyError("<float[2] w = {1, 2, 3}>", ""),
-              HasSubstr("expected 2 elements, got more"));
-  EXPECT_THAT(BodyError("<complex64 w = {1}>", ""), HasSubstr("expected 2 elements, got 1"));
-  EXPECT_THAT(BodyError("<int8 w = {128}>", ""),
-              HasSubstr("expected an element of type int8 in [-128, 127], got 128"));
-  EXPECT_THAT(BodyError("<int8 w = {-129}>", ""), HasSubstr("got -129"));
-  EXPECT_THAT(BodyError("<uint4 w = {16}>", ""),
-              HasSubstr("expected an element of type uint4 in [0, 15], got 16"));
-  EXPECT_THAT(BodyError("<uint8 w = {-1}>", ""), HasSubstr("in [0, 255], got -1"));
-  EXPECT_THAT(BodyError("<bool w = {2}>", ""), HasSubstr("in [0, 1], got 2"));
-  EXPECT_THAT(BodyError("<uint64 w = {18446744073709551616}>", ""),
-              HasSubstr("got 18446744073709551616"));
-  EXPECT_THAT(BodyError("<float16 w = {1.0}>", ""),
-              HasSubstr("expected an integer that holds the bits of a float16, got number 1.0"));
-  EXPECT_THAT(BodyError("<float8e4m3fn w = {256}>", ""),
-              HasSubstr("expected the bits of a float8e4m3fn in [0, 255], got 256"));
-  EXPECT_THAT(BodyError("<int64 w = {1.5}>", ""),
-              HasSubstr("expected an integer of type int64, got number 1.5"));
-  EXPECT_THAT(BodyError("<float w = {1e39}>", ""),
-              HasSubstr("expected a number that fits in a float, got 1e39"));
-  EXPECT_THAT(BodyError("<double w = {-1e309}>", ""),
-              HasSubstr("expected a number that fits in a double, got -1e309"));
-  EXPECT_THAT(BodyError("<float w = {nan(1)}>", ""),
-              HasSubstr("expected the bits of a nan of 4 bytes, got 1"));
-  EXPECT_THAT(BodyError("<float w = {nan(x)}>", ""),
-              HasSubstr("expected the bits of a nan, got \"x\""));
-  EXPECT_THAT(BodyError("<string w = {1}>", ""),
-              HasSubstr("expected a string in double quotes, got number 1"));
+  BodyRefuses("<float[2] w = {1}>", "", "expected 2 elements, got 1");
+  BodyRefuses("<float[2] w = {1, 2, 3}>", "", "expected 2 elements, got more");
+  BodyRefuses("<complex64 w = {1}>", "", "expected 2 elements, got 1");
+  BodyRefuses("<int8 w = {128}>", "", "expected an element of type int8 in [-128, 127], got 128");
+  BodyRefuses("<int8 w = {-129}>", "", "got -129");
+  BodyRefuses("<uint4 w = {16}>", "", "expected an element of type uint4 in [0, 15], got 16");
+  BodyRefuses("<uint8 w = {-1}>", "", "in [0, 255], got -1");
+  BodyRefuses("<bool w = {2}>", "", "in [0, 1], got 2");
+  BodyRefuses("<uint64 w = {18446744073709551616}>", "", "got 18446744073709551616");
+  BodyRefuses("<float16 w = {1.0}>", "",
+              "expected an integer that holds the bits of a float16, got number 1.0");
+  BodyRefuses("<float8e4m3fn w = {256}>", "",
+              "expected the bits of a float8e4m3fn in [0, 255], got 256");
+  BodyRefuses("<int64 w = {1.5}>", "", "expected an integer of type int64, got number 1.5");
+  BodyRefuses("<float w = {1e39}>", "", "expected a number that fits in a float, got 1e39");
+  BodyRefuses("<double w = {-1e309}>", "", "expected a number that fits in a double, got -1e309");
+  BodyRefuses("<float w = {nan(1)}>", "", "expected the bits of a nan of 4 bytes, got 1");
+  BodyRefuses("<float w = {nan(x)}>", "", "expected the bits of a nan, got \"x\"");
+  BodyRefuses("<string w = {1}>", "", "expected a string in double quotes, got number 1");
 }
 
 TEST(TextError, ChecksDimsOfData) {
-  EXPECT_THAT(BodyError("<float[1000000000000] w = {}>", ""),
-              HasSubstr("expected 1000000000000 elements, got 0"));
-  EXPECT_THAT(BodyError("<string[1000000000000] w = {}>", ""),
-              HasSubstr("expected 1000000000000 elements, got 0"));
-  EXPECT_THAT(BodyError("<float[4294967296, 4294967296] w = {}>", ""),
-              HasSubstr("a tensor of dims [4294967296, 4294967296] is too large"));
-  EXPECT_THAT(BodyError("<float[N] w = {}>", ""),
-              HasSubstr("expected a tensor type with numeric dims before data"));
-  EXPECT_THAT(BodyError("<float[-1] w = {}>", ""),
-              HasSubstr("expected a tensor type with numeric dims before data"));
-  EXPECT_THAT(BodyError("<float[] w = {}>", ""),
-              HasSubstr("expected a tensor type with dims before data"));
-  EXPECT_THAT(BodyError("<seq(float) w = {}>", ""),
-              HasSubstr("expected a tensor type before data"));
-  EXPECT_THAT(BodyError("<undefined[1] w = {1}>", ""),
-              HasSubstr("expected a tensor type before data"));
-  EXPECT_THAT(BodyError("<w = {1}>", ""), HasSubstr("initializer \"w\" has no type"));
-  EXPECT_THAT(BodyError("<float w = [\"location\": \"f\"]>", ""),
-              HasSubstr("external data cannot be read from text"));
+  BodyRefuses("<float[1000000000000] w = {}>", "", "expected 1000000000000 elements, got 0");
+  BodyRefuses("<string[1000000000000] w = {}>", "", "expected 1000000000000 elements, got 0");
+  BodyRefuses("<float[4294967296, 4294967296] w = {}>", "",
+              "a tensor of dims [4294967296, 4294967296] is too large");
+  BodyRefuses("<float[N] w = {}>", "", "expected a tensor type with numeric dims before data");
+  BodyRefuses("<float[-1] w = {}>", "", "expected a tensor type with numeric dims before data");
+  BodyRefuses("<float[] w = {}>", "", "expected a tensor type with dims before data");
+  BodyRefuses("<seq(float) w = {}>", "", "expected a tensor type before data");
+  BodyRefuses("<undefined[1] w = {1}>", "", "expected a tensor type before data");
+  BodyRefuses("<w = {1}>", "", "initializer \"w\" has no type");
+  BodyRefuses("<float w = [\"location\": \"f\"]>", "", "external data cannot be read from text");
 }
 
 TEST(TextError, ChecksDims) {
-  EXPECT_THAT(ErrorOf("g (float[a +] x) => () {}"),
-              HasSubstr("expected a dim: a number, a name, \"?\" or an expression of them"));
-  EXPECT_THAT(ErrorOf("g (float[a b] x) => () {}"), HasSubstr("expected \"]\", got \"b\""));
-  EXPECT_THAT(ErrorOf("g (float[a // 0] x) => () {}"), HasSubstr("dim expression divides by zero"));
-  EXPECT_THAT(ErrorOf("g (float[9223372036854775807 + 1] x) => () {}"),
-              HasSubstr("dim expression does not fit in 64 bits"));
-  EXPECT_THAT(ErrorOf("g (float[9223372036854775808] x) => () {}"),
-              HasSubstr("expected a 64-bit integer"));
+  Refuses("g (float[a +] x) => () {}",
+          "expected a dim: a number, a name, \"?\" or an expression of them");
+  Refuses("g (float[a b] x) => () {}", "expected \"]\", got \"b\"");
+  Refuses("g (float[a // 0] x) => () {}", "dim expression divides by zero");
+  Refuses("g (float[9223372036854775807 + 1] x) => () {}",
+          "dim expression does not fit in 64 bits");
+  Refuses("g (float[9223372036854775808] x) => () {}", "expected a 64-bit integer");
 }
 
 TEST(TextError, ChecksAttributes) {
-  EXPECT_THAT(BodyError("", "y = F <3> (x)"), HasSubstr("expected the name of an attribute"));
-  EXPECT_THAT(BodyError("", "y = F <a: real = 1> (x)"),
-              HasSubstr("expected the type of an attribute"));
-  EXPECT_THAT(BodyError("", "y = F <a> (x)"), HasSubstr("expected \"=\", got \">\""));
-  EXPECT_THAT(BodyError("", "y = F <a = > (x)"),
-              HasSubstr("expected the value of an attribute, got \">\""));
-  EXPECT_THAT(BodyError("", "y = F <a: int = 1.5> (x)"),
-              HasSubstr("expected a value of type int, got float"));
-  EXPECT_THAT(BodyError("", "y = F <a: string = 1> (x)"),
-              HasSubstr("expected a value of type string, got int"));
-  EXPECT_THAT(BodyError("", "y = F <a: int = [1]> (x)"),
-              HasSubstr("expected one value of type int, got \"[\""));
-  EXPECT_THAT(BodyError("", "y = F <a: ints = 1> (x)"),
-              HasSubstr("expected \"[\" or \"@\", got number 1"));
-  EXPECT_THAT(BodyError("", "y = F <a = []> (x)"),
-              HasSubstr("an empty list needs a type, as in \"x: ints = []\""));
-  EXPECT_THAT(BodyError("", "y = F <a = [1, \"b\"]> (x)"),
-              HasSubstr("expected an item of type int as before, got string"));
-  EXPECT_THAT(BodyError("", "y = F <a = @3> (x)"),
-              HasSubstr("expected the name of an attribute of the function"));
-  EXPECT_THAT(BodyError("", "y = F <a = 9223372036854775808> (x)"),
-              HasSubstr("expected a 64-bit integer"));
-  EXPECT_THAT(BodyError("", "y = F <a = 1e39> (x)"),
-              HasSubstr("expected a number that fits in a float"));
-  EXPECT_THAT(BodyError("", "y = F <a: proto = \"ff\"> (x)"),
-              HasSubstr("expected a serialised AttributeProto"));
-  EXPECT_THAT(ErrorOf("g (proto(\"ff\") x) => () {}"),
-              HasSubstr("expected a serialised TypeProto"));
+  BodyRefuses("", "y = F <3> (x)", "expected the name of an attribute");
+  BodyRefuses("", "y = F <a: real = 1> (x)", "expected the type of an attribute");
+  BodyRefuses("", "y = F <a> (x)", "expected \"=\", got \">\"");
+  BodyRefuses("", "y = F <a = > (x)", "expected the value of an attribute, got \">\"");
+  BodyRefuses("", "y = F <a: int = 1.5> (x)", "expected a value of type int, got float");
+  BodyRefuses("", "y = F <a: string = 1> (x)", "expected a value of type string, got int");
+  BodyRefuses("", "y = F <a: int = [1]> (x)", "expected one value of type int, got \"[\"");
+  BodyRefuses("", "y = F <a: ints = 1> (x)", "expected \"[\" or \"@\", got number 1");
+  BodyRefuses("", "y = F <a = []> (x)", "an empty list needs a type, as in \"x: ints = []\"");
+  BodyRefuses("", "y = F <a = [1, \"b\"]> (x)",
+              "expected an item of type int as before, got string");
+  BodyRefuses("", "y = F <a = @3> (x)", "expected the name of an attribute of the function");
+  BodyRefuses("", "y = F <a = 9223372036854775808> (x)", "expected a 64-bit integer");
+  BodyRefuses("", "y = F <a = 1e39> (x)", "expected a number that fits in a float");
+  BodyRefuses("", "y = F <a: proto = \"ff\"> (x)", "expected a serialised AttributeProto");
+  Refuses("g (proto(\"ff\") x) => () {}", "expected a serialised TypeProto");
 }
 
 // --- depth ---
@@ -260,7 +217,7 @@ std::string NestedGraphs(int depth) {
 
 TEST(TextError, LimitsDepth) {
   EXPECT_TRUE(ParseModel(NestedGraphs(64)).ok());
-  EXPECT_THAT(ErrorOf(NestedGraphs(65)), HasSubstr("nested deeper than 64 levels"));
+  Refuses(NestedGraphs(65), "nested deeper than 64 levels");
   EXPECT_THAT(ErrorOf("g (" + Repeat("seq(", 100000)), HasSubstr("nested deeper than 64 levels"));
   EXPECT_THAT(ErrorOf("g (float[" + Repeat("(", 100000)),
               HasSubstr("nested deeper than 64 levels"));

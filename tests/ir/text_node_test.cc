@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "must.h"
 #include "paths.h"
 #include "text_check.h"
 #include <gmock/gmock.h>
@@ -123,33 +124,30 @@ TEST(Text, PrintsANodeOnOneLine) {
 // --- functions ---
 
 TEST(Text, ReadsFunctions) {
-  auto function = ParseFunction(R"(
+  auto function = Must(ParseFunction(R"(
     <domain: "pagefuse", overload: "o", opset_import: ["" : 23], doc_string: "d">
     F <alpha, beta: float = 1.0, gamma = [1, 2]> (x, float[N] w) => (y) {
       t = Scale <by: float = @beta> (x)
       y = Mul (t, w)
-    })");
-  ASSERT_TRUE(function.ok()) << function.status();
-  EXPECT_EQ(function->domain, "pagefuse");
-  EXPECT_EQ(function->name, "F");
-  EXPECT_EQ(function->overload, "o");
-  EXPECT_EQ(function->doc_string, "d");
-  EXPECT_EQ(function->opset_imports.at(""), 23);
-  EXPECT_THAT(function->attributes, ElementsAre("alpha"));
-  ASSERT_EQ(function->defaults.size(), 2u);
-  EXPECT_EQ(std::get<float>(function->defaults[0].second.value), 1.0f);
-  EXPECT_EQ(function->body->inputs().size(), 2u);
-  const std::string printed = PrintFunction(*function);
-  auto again = ParseFunction(printed);
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(PrintFunction(*again), printed);
+    })"));
+  EXPECT_EQ(function.domain, "pagefuse");
+  EXPECT_EQ(function.name, "F");
+  EXPECT_EQ(function.overload, "o");
+  EXPECT_EQ(function.doc_string, "d");
+  EXPECT_EQ(function.opset_imports.at(""), 23);
+  EXPECT_THAT(function.attributes, ElementsAre("alpha"));
+  ASSERT_EQ(function.defaults.size(), 2u);
+  EXPECT_EQ(std::get<float>(function.defaults[0].second.value), 1.0f);
+  EXPECT_EQ(function.body->inputs().size(), 2u);
+  const std::string printed = PrintFunction(function);
+  auto again = Must(ParseFunction(printed));
+  EXPECT_EQ(PrintFunction(again), printed);
 }
 
 TEST(Text, TakesAFunctionWithoutHeaderOrName) {
-  auto function = ParseFunction("(x) => (y) { y = Relu (x) }");
-  ASSERT_TRUE(function.ok()) << function.status();
-  EXPECT_EQ(function->name, "");
-  EXPECT_EQ(function->body->num_nodes(), 1);
+  auto function = Must(ParseFunction("(x) => (y) { y = Relu (x) }"));
+  EXPECT_EQ(function.name, "");
+  EXPECT_EQ(function.body->num_nodes(), 1);
 }
 
 TEST(Text, KeepsFunctionsOfAModel) {

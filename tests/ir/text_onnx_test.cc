@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "must.h"
 #include "paths.h"
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -47,12 +48,10 @@ void ExpectReadAsOnnxDoes(const std::string& text) {
   onnx::ModelProto theirs;
   const auto status = onnx::OnnxParser::Parse(theirs, text.c_str());
   ASSERT_TRUE(status.IsOK()) << status.ErrorMessage();
-  const auto ours = ParseModel(text);
-  ASSERT_TRUE(ours.ok()) << ours.status();
+  const auto ours = Must(ParseModel(text));
   // Through our import, so that both write tensors and types the same way.
-  const auto imported = ImportModel(theirs.SerializeAsString(), {});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  ExpectSame(ProtoOf(*imported), ProtoOf(*ours));
+  const auto imported = Must(ImportModel(theirs.SerializeAsString(), {}));
+  ExpectSame(ProtoOf(imported), ProtoOf(ours));
 }
 
 TEST(TextAgainstOnnx, ReadsWholeModels) {
@@ -149,9 +148,8 @@ std::vector<fs::path> OldDecompositions() {
 class DecompositionAgainstOnnx : public File {};
 
 TEST_P(DecompositionAgainstOnnx, IsReadAsOnnxDoes) {
-  const auto text = ReadFile(GetParam().string());
-  ASSERT_TRUE(text.ok()) << text.status();
-  ExpectReadAsOnnxDoes(*text);
+  const auto text = Must(ReadFile(GetParam().string()));
+  ExpectReadAsOnnxDoes(text);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DecompositionAgainstOnnx, ::testing::ValuesIn(OldDecompositions()),
@@ -160,13 +158,11 @@ INSTANTIATE_TEST_SUITE_P(All, DecompositionAgainstOnnx, ::testing::ValuesIn(OldD
 class RealModelAsText : public File {};
 
 TEST_P(RealModelAsText, SurvivesPrintingAndReading) {
-  const auto model = LoadModel(GetParam().string());
-  ASSERT_TRUE(model.ok()) << model.status();
-  const std::string text = PrintModel(*model);
-  const auto again = ParseModel(text);
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_TRUE(PrintModel(*again) == text);
-  ExpectSame(ProtoOf(*model), ProtoOf(*again));
+  const auto model = Must(LoadModel(GetParam().string()));
+  const std::string text = PrintModel(model);
+  const auto again = Must(ParseModel(text));
+  EXPECT_TRUE(PrintModel(again) == text);
+  ExpectSame(ProtoOf(model), ProtoOf(again));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RealModelAsText,

@@ -1,6 +1,7 @@
 // The text form of models, values and initialisers: what it reads, and that it prints what it read.
 #include "pagefuse/ir/text.h"
 
+#include "must.h"
 #include "text_check.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -310,17 +311,15 @@ TEST(PlainText, IsReadAsOtherTextIs) {
     s = Softmax <axis: int = @axis> (x)
     y = If <then_branch = a () => (t) { t = Add (s, one) }, else_branch = b () => (e) { e = Identity (w) }> (w)
   })";
-  const auto plain = ParsePlainFunction(text);
-  const auto full = ParseFunction(text);
-  ASSERT_TRUE(plain.ok()) << plain.status();
-  ASSERT_TRUE(full.ok()) << full.status();
-  const Value& x = *plain->body->inputs()[0];
+  const auto plain = Must(ParsePlainFunction(text));
+  const auto full = Must(ParseFunction(text));
+  const Value& x = *plain.body->inputs()[0];
   EXPECT_EQ(x.dtype(), DataType::kFloat);
-  EXPECT_EQ(x.shape(), full->body->inputs()[0]->shape());
+  EXPECT_EQ(x.shape(), full.body->inputs()[0]->shape());
   const std::string named = " one {";
-  std::string expected = PrintFunction(*full);
+  std::string expected = PrintFunction(full);
   expected.erase(expected.find(named), named.size() - 2);  // names of constants go
-  EXPECT_EQ(PrintFunction(*plain), expected);
+  EXPECT_EQ(PrintFunction(plain), expected);
 }
 
 TEST(PlainText, HasNoTypesButThoseOfTensors) {

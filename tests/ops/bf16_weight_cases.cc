@@ -150,7 +150,7 @@ OpCases GatherBf16Cases() {
   return OpCases("pagefuse.GatherBf16")
       .Add(by_hand)
       .Add(table("rows", {64, 48}, Ints({2, 2}, {47, 0, 16, 15})))
-      .Add(table("part_of_a_block", {33, 17}, As(DataType::kInt32, Ints({2}, {16, -17}))))
+      .Add(table("part_of_a_block", {33, 17}, Int32s({2}, {16, -17})))
       .Add(table("one", {40, 20}, Ints({}, {3})))
       .Add(table("none", {40, 20}, Ints({0}, {})))
       .Rejects(table("past_the_end", {40, 20}, Ints({2}, {0, 20})),

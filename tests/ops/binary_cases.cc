@@ -20,32 +20,28 @@ OpCases Broadcasts(std::string_view op) {
                   {{3, 67}, {67}},
                   {{3, 1}, {3, 67}},
                   {{2, 1, 5}, {4, 1}}})
-      .Rejects({.inputs = {Floats({2}, {1, 2}), Floats({3}, {1, 2, 3})}}, "");
+      .Rejects({Floats({2}, {1, 2}), Floats({3}, {1, 2, 3})}, "");
 }
 
 OpCases Logic(std::string_view op, const std::vector<bool>& expected) {
   return OpCases(op)
-      .Add({.name = "truth_table",
-            .inputs = {Bools({2, 1}, {false, true}), Bools({2}, {false, true})},
-            .outputs = {Bools({2, 2}, expected)}})
+      .Add("truth_table", {Bools({2, 1}, {false, true}), Bools({2}, {false, true})},
+           {Bools({2, 2}, expected)})
       .ShapeSets({{{3, 5}, {5}}});
 }
 
 // The relation of 1 to 2, 2 to 2, 3 to 2 and NaN to 2.
 OpCases Comparison(std::string_view op, const std::vector<bool>& expected) {
   return OpCases(op)
-      .Add({.name = "less_equal_greater_nan",
-            .inputs = {Floats({4}, {1, 2, 3, kNan}), Floats({}, {2})},
-            .outputs = {Bools({4}, expected)}})
+      .Add("less_equal_greater_nan", {Floats({4}, {1, 2, 3, kNan}), Floats({}, {2})},
+           {Bools({4}, expected)})
       .ShapeSets({{{3, 67}, {67}}, {{2, 1}, {1, 3}}});
 }
 
 // On 0b1100 and 0b1010.
 OpCases Bitwise(std::string_view op, int64_t expected) {
   return OpCases(op)
-      .Add({.name = "nibble",
-            .inputs = {Ints({}, {12}), Ints({}, {10})},
-            .outputs = {Ints({}, {expected})}})
+      .Add("nibble", {Ints({}, {12}), Ints({}, {10})}, {Ints({}, {expected})})
       .ShapeSets({{{3, 5}, {5}}});
 }
 
@@ -56,9 +52,8 @@ Tensor Int8s(const std::vector<int64_t>& values) {
 }  // namespace
 
 OpCases AddCases() {
-  return Broadcasts("Add").Add({.name = "int8_wraps",
-                                .inputs = {Int8s({127, -128}), Int8s({1, -1})},
-                                .outputs = {Int8s({-128, 127})}});
+  return Broadcasts("Add").Add("int8_wraps", {Int8s({127, -128}), Int8s({1, -1})},
+                               {Int8s({-128, 127})});
 }
 OpCases SubCases() { return Broadcasts("Sub").Exact({{5, 1}, {2, 3}}, {{3, -2}}); }
 OpCases MulCases() { return Broadcasts("Mul").Exact({{5, -1}, {2, 3}}, {{10, -3}}); }
@@ -67,28 +62,21 @@ OpCases DivCases() {
   return Broadcasts("Div")
       .Types({DataType::kFloat, DataType::kDouble, DataType::kFloat16, DataType::kBfloat16})
       .Exact({{1, -1, 0}, {0, 0, 0}}, {{kInf, -kInf, kNan}})
-      .Add({.name = "integers_truncate",
-            .inputs = {Ints({4}, {7, -7, 7, -7}), Ints({4}, {2, 2, -2, -2})},
-            .outputs = {Ints({4}, {3, -3, -3, 3})}})
-      .Add({.name = "least_by_minus_one",
-            .inputs = {Int8s({-128}), Int8s({-1})},
-            .outputs = {Int8s({-128})}})
-      .Rejects({.inputs = {Ints({1}, {7}), Ints({1}, {0})}}, "an integer divisor must not be");
+      .Add("integers_truncate", {Ints({4}, {7, -7, 7, -7}), Ints({4}, {2, 2, -2, -2})},
+           {Ints({4}, {3, -3, -3, 3})})
+      .Add("least_by_minus_one", {Int8s({-128}), Int8s({-1})}, {Int8s({-128})})
+      .Rejects({Ints({1}, {7}), Ints({1}, {0})}, "an integer divisor must not be");
 }
 
 OpCases ModCases() {
   return OpCases("Mod")
-      .Add({.name = "sign_of_divisor",
-            .inputs = {Ints({4}, {7, -7, 7, -7}), Ints({4}, {3, 3, -3, -3})},
-            .outputs = {Ints({4}, {1, 2, -2, -1})}})
-      .Add({.name = "fmod_has_sign_of_dividend",
-            .inputs = {Ints({4}, {7, -7, 7, -7}), Ints({4}, {3, 3, -3, -3})},
-            .attributes = {{"fmod", int64_t{1}}},
-            .outputs = {Ints({4}, {1, -1, 1, -1})}})
-      .Add({.name = "floats",
-            .inputs = {Floats({4}, {5.5f, -5.5f, 1, -3}), Floats({4}, {2, 2, 0, kInf})},
-            .outputs = {Floats({4}, {1.5f, 0.5f, kNan, kInf})}})
-      .Rejects({.inputs = {Ints({1}, {7}), Ints({1}, {0})}}, "an integer divisor must not be");
+      .Add("sign_of_divisor", {Ints({4}, {7, -7, 7, -7}), Ints({4}, {3, 3, -3, -3})},
+           {Ints({4}, {1, 2, -2, -1})})
+      .Add("fmod_has_sign_of_dividend", {Ints({4}, {7, -7, 7, -7}), Ints({4}, {3, 3, -3, -3})},
+           {Ints({4}, {1, -1, 1, -1})}, {{"fmod", 1}})
+      .Add("floats", {Floats({4}, {5.5f, -5.5f, 1, -3}), Floats({4}, {2, 2, 0, kInf})},
+           {Floats({4}, {1.5f, 0.5f, kNan, kInf})})
+      .Rejects({Ints({1}, {7}), Ints({1}, {0})}, "an integer divisor must not be");
 }
 
 OpCases PowCases() {
@@ -96,27 +84,19 @@ OpCases PowCases() {
   const Tensor special = Floats({7}, {-inf, -2, -0.0f, 0, 0.3f, inf, std::nanf("")});
   const Tensor positive = Random(DataType::kFloat, {150}, Uniform{1e-3, 40}, 1);
   return OpCases("Pow")
-      .Add({.name = "root", .inputs = {special, Floats({}, {0.5f})}})
-      .Add({.name = "inverse", .inputs = {special, Floats({}, {-1})}})
-      .Add({.name = "other", .inputs = {special, Floats({}, {1.7f})}})
-      .Add({.name = "positive_bases", .inputs = {positive, Floats({}, {1.7f})}})
-      .Add({.name = "overflow", .inputs = {positive, Floats({}, {60})}})
-      .Add({.name = "underflow", .inputs = {positive, Floats({}, {-60})}})
-      .Add({.name = "integers",
-            .inputs = {Ints({6}, {2, 3, -1, 1, 5, 0}), Ints({6}, {10, 0, -3, -5, -1, -1})},
-            .outputs = {Ints({6}, {1024, 1, -1, 1, 0, 0})}})
-      .Add({.name = "square",
-            .inputs = {Floats({3}, {-3, 0, 1.5f}), Floats({}, {2})},
-            .outputs = {Floats({3}, {9, 0, 2.25f})}})
-      .Add({.name = "cube",
-            .inputs = {Floats({2}, {-3, 2}), Floats({1}, {3})},
-            .outputs = {Floats({2}, {-27, 8})}})
-      .Add({.name = "root",
-            .inputs = {Floats({2}, {4, -1}), Floats({}, {0.5f})},
-            .outputs = {Floats({2}, {2, kNan})}})
-      .Add({.name = "float_to_int64",
-            .inputs = {Floats({2}, {1.5f, 2}), Ints({2}, {2, -1})},
-            .outputs = {Floats({2}, {2.25f, 0.5f})}});
+      .Add("root", {special, Floats({}, {0.5f})})
+      .Add("inverse", {special, Floats({}, {-1})})
+      .Add("other", {special, Floats({}, {1.7f})})
+      .Add("positive_bases", {positive, Floats({}, {1.7f})})
+      .Add("overflow", {positive, Floats({}, {60})})
+      .Add("underflow", {positive, Floats({}, {-60})})
+      .Add("integers", {Ints({6}, {2, 3, -1, 1, 5, 0}), Ints({6}, {10, 0, -3, -5, -1, -1})},
+           {Ints({6}, {1024, 1, -1, 1, 0, 0})})
+      .Add("square", {Floats({3}, {-3, 0, 1.5f}), Floats({}, {2})}, {Floats({3}, {9, 0, 2.25f})})
+      .Add("cube", {Floats({2}, {-3, 2}), Floats({1}, {3})}, {Floats({2}, {-27, 8})})
+      .Add("root", {Floats({2}, {4, -1}), Floats({}, {0.5f})}, {Floats({2}, {2, kNan})})
+      .Add("float_to_int64", {Floats({2}, {1.5f, 2}), Ints({2}, {2, -1})},
+           {Floats({2}, {2.25f, 0.5f})});
 }
 
 OpCases PReluCases() {
@@ -140,17 +120,11 @@ OpCases BitwiseXorCases() { return Bitwise("BitwiseXor", 6); }
 OpCases BitShiftCases() {
   const std::string left = "LEFT", right = "RIGHT";
   return OpCases("BitShift")
-      .Add({.name = "left",
-            .inputs = {Int8s({3, 1, 1, 5}), Int8s({2, 7, 8, -1})},
-            .attributes = {{"direction", left}},
-            .outputs = {Int8s({12, -128, 0, 0})}})
-      .Add({.name = "right_keeps_the_sign",
-            .inputs = {Int8s({-8, 8, -1, -1}), Int8s({1, 1, 8, -1})},
-            .attributes = {{"direction", right}},
-            .outputs = {Int8s({-4, 4, -1, -1})}})
-      .Rejects(
-          {.inputs = {Int8s({1}), Int8s({1})}, .attributes = {{"direction", std::string("UP")}}},
-          "expected LEFT or RIGHT");
+      .Add("left", {Int8s({3, 1, 1, 5}), Int8s({2, 7, 8, -1})}, {Int8s({12, -128, 0, 0})},
+           {{"direction", left}})
+      .Add("right_keeps_the_sign", {Int8s({-8, 8, -1, -1}), Int8s({1, 1, 8, -1})},
+           {Int8s({-4, 4, -1, -1})}, {{"direction", right}})
+      .Rejects({Int8s({1}), Int8s({1})}, {{"direction", "UP"}}, "expected LEFT or RIGHT");
 }
 
 OpCases MaxCases() {

@@ -8,10 +8,6 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<int64_t>& values) {
-  return As(DataType::kInt32, Ints(std::move(dims), values));
-}
-
 struct State {
   std::string name;
   DataType type = DataType::kFloat;
@@ -80,7 +76,7 @@ OpCase CompressCase(const Compress& c) {
       .attributes = {{"format", c.format},
                      {"compress_ratio", c.ratio},
                      {"overlap", c.overlap},
-                     {"kv_block_size", int64_t{3}},
+                     {"kv_block_size", 3},
                      {"quant_group_size", c.group},
                      {"cos_sin_rows", c.cos_sin_rows},
                      {"hadamard", c.hadamard}}};
@@ -106,9 +102,9 @@ OpCase ByHand() {
           .inputs = {Floats({1, 2, 8}, state), Int32s({1}, {0}), Ints({1}, {1}), Ints({1}, {1}),
                      Int32s({1, 1}, {0}), Floats({4}, {1, 1, 1, 1}), Floats({1, 2}, {1, 0}),
                      Ints({1}, {0}), Codes(DataType::kUint8, {1, 9}, std::vector<uint8_t>(9, 9))},
-          .attributes = {{"format", std::string("indexer_fp8")},
-                         {"compress_ratio", int64_t{2}},
-                         {"kv_block_size", int64_t{1}},
+          .attributes = {{"format", "indexer_fp8"},
+                         {"compress_ratio", 2},
+                         {"kv_block_size", 1},
                          {"eps", 0.0f}},
           .outputs = {Codes(DataType::kUint8, {1, 9},
                             {0x78, 0x78, 0x78, 0x78, 0x00, 0x00, 0x80, 0x3B, 9})}};
@@ -126,7 +122,7 @@ OpCase PlainByHand() {
   op_case.inputs[7] = Ints({2}, {-1, 0});
   op_case.inputs[8] = Floats({1, 1, 4}, {9, 9, 9, 9});
   op_case.attributes[0].second = std::string("none");
-  op_case.attributes.emplace_back("cos_sin_rows", int64_t{1});
+  op_case.attributes.emplace_back("cos_sin_rows", 1);
   op_case.name = "plain_by_hand";
   op_case.outputs = {Floats({1, 1, 4}, {1, 2, -4, 3})};
   return op_case;

@@ -21,20 +21,14 @@ std::shared_ptr<Graph> Body(const std::string& text) {
 
 OpCases IfCases() {
   const auto branches = [] {
-    return std::vector<std::pair<std::string, AttributeValue>>{
+    return AttributeList{
         {"then_branch", Body("g () => (float[1] y) { y = Constant <value_floats = [1.0]> () }")},
         {"else_branch",
          Body("g () => (float[2] y) { y = Constant <value_floats = [2.0, 3.0]> () }")}};
   };
   return OpCases("If")
-      .Add({.name = "then",
-            .inputs = {Bools({}, {true})},
-            .attributes = branches(),
-            .outputs = {Floats({1}, {1})}})
-      .Add({.name = "else",
-            .inputs = {Bools({1}, {false})},
-            .attributes = branches(),
-            .outputs = {Floats({2}, {2, 3})}});
+      .Add("then", {Bools({}, {true})}, {Floats({1}, {1})}, branches())
+      .Add("else", {Bools({1}, {false})}, {Floats({2}, {2, 3})}, branches());
 }
 
 OpCases LoopCases() {
@@ -51,18 +45,13 @@ OpCases LoopCases() {
       again = Identity (go)
     })";
   return OpCases("Loop")
-      .Add({.name = "state_that_grows_until_the_condition_fails",
-            .inputs = {Tensor(), Bools({}, {true}), Floats({1}, {1})},
-            .attributes = {{"body", Body(doubles)}},
-            .outputs = {Floats({8}, {1, 1, 1, 1, 1, 1, 1, 1}), Floats({3, 1}, {1, 2, 4})}})
-      .Add({.name = "a_number_of_times_without_state",
-            .inputs = {Ints({}, {4})},
-            .attributes = {{"body", Body(counts)}},
-            .outputs = {Ints({4}, {0, 1, 4, 9})}})
-      .Add({.name = "never",
-            .inputs = {Ints({}, {4}), Bools({}, {false})},
-            .attributes = {{"body", Body(counts)}},
-            .outputs = {Ints({0}, {})}});
+      .Add("state_that_grows_until_the_condition_fails",
+           {Tensor(), Bools({}, {true}), Floats({1}, {1})},
+           {Floats({8}, {1, 1, 1, 1, 1, 1, 1, 1}), Floats({3, 1}, {1, 2, 4})},
+           {{"body", Body(doubles)}})
+      .Add("a_number_of_times_without_state", {Ints({}, {4})}, {Ints({4}, {0, 1, 4, 9})},
+           {{"body", Body(counts)}})
+      .Add("never", {Ints({}, {4}), Bools({}, {false})}, {Ints({0}, {})}, {{"body", Body(counts)}});
 }
 
 OpCases ScanCases() {
@@ -74,19 +63,16 @@ OpCases ScanCases() {
   const Tensor start = Floats({2}, {0, 0});
   const Tensor x = Floats({3, 2}, {1, 2, 3, 4, 5, 6});
   return OpCases("Scan")
-      .Add({.name = "sums",
-            .inputs = {start, x},
-            .attributes = {{"body", Body(sums)}, {"num_scan_inputs", int64_t{1}}},
-            .outputs = {Floats({2}, {9, 12}), Floats({3, 2}, {1, 2, 4, 6, 9, 12})}})
-      .Add({.name = "axes_and_directions",
-            .inputs = {start, Floats({2, 3}, {1, 2, 3, 10, 20, 30})},
-            .attributes = {{"body", Body(sums)},
-                           {"num_scan_inputs", int64_t{1}},
-                           {"scan_input_axes", std::vector<int64_t>{1}},
-                           {"scan_input_directions", std::vector<int64_t>{1}},
-                           {"scan_output_axes", std::vector<int64_t>{-1}},
-                           {"scan_output_directions", std::vector<int64_t>{1}}},
-            .outputs = {Floats({2}, {6, 60}), Floats({2, 3}, {6, 5, 3, 60, 50, 30})}});
+      .Add("sums", {start, x}, {Floats({2}, {9, 12}), Floats({3, 2}, {1, 2, 4, 6, 9, 12})},
+           {{"body", Body(sums)}, {"num_scan_inputs", 1}})
+      .Add("axes_and_directions", {start, Floats({2, 3}, {1, 2, 3, 10, 20, 30})},
+           {Floats({2}, {6, 60}), Floats({2, 3}, {6, 5, 3, 60, 50, 30})},
+           {{"body", Body(sums)},
+            {"num_scan_inputs", 1},
+            {"scan_input_axes", std::vector<int64_t>{1}},
+            {"scan_input_directions", std::vector<int64_t>{1}},
+            {"scan_output_axes", std::vector<int64_t>{-1}},
+            {"scan_output_directions", std::vector<int64_t>{1}}});
 }
 
 OpCases FlexAttentionCases() {
@@ -96,22 +82,14 @@ OpCases FlexAttentionCases() {
     return Body(std::string("g (float[B, H, L, S] x) => (float[B, H, L, S] y) { ") + op + " }");
   };
   return OpCases("ai.onnx.preview.FlexAttention")
-      .Add({.name = "mean_of_values",
-            .inputs = {q, q, v},
-            .outputs = {Floats({1, 1, 2, 1}, {3, 3})}})
-      .Add({.name = "modified_scores",
-            .inputs = {q, q, v},
-            .attributes = {{"score_mod", graph("o = Constant <value_floats = [0.0, -inf]> () "
-                                               "y = Add (x, o)")}},
-            .outputs = {Floats({1, 1, 2, 1}, {2, 2})}})
-      .Add({.name = "modified_probabilities",
-            .inputs = {q, q, v},
-            .attributes = {{"prob_mod", graph("y = Add (x, x)")}},
-            .outputs = {Floats({1, 1, 2, 1}, {6, 6})}})
-      .Add({.name = "heads_share_keys",
-            .inputs = {Floats({1, 2, 1, 1}, {0, 100}), Floats({1, 1, 2, 1}, {0, 1}), v},
-            .attributes = {{"scale", 1.0f}},
-            .outputs = {Floats({1, 2, 1, 1}, {3, 4})}});
+      .Add("mean_of_values", {q, q, v}, {Floats({1, 1, 2, 1}, {3, 3})})
+      .Add("modified_scores", {q, q, v}, {Floats({1, 1, 2, 1}, {2, 2})},
+           {{"score_mod", graph("o = Constant <value_floats = [0.0, -inf]> () "
+                                "y = Add (x, o)")}})
+      .Add("modified_probabilities", {q, q, v}, {Floats({1, 1, 2, 1}, {6, 6})},
+           {{"prob_mod", graph("y = Add (x, x)")}})
+      .Add("heads_share_keys", {Floats({1, 2, 1, 1}, {0, 100}), Floats({1, 1, 2, 1}, {0, 1}), v},
+           {Floats({1, 2, 1, 1}, {3, 4})}, {{"scale", 1.0f}});
 }
 
 }  // namespace pagefuse::onnx_ops

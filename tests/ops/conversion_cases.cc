@@ -34,14 +34,11 @@ OpCases CastCases() {
                     As(DataType::kFloat16, Floats({1}, {kInf}))))
       .Add(CastCase("e4m3_saturates", Floats({3}, {500, -500, 1}),
                     Codes(DataType::kFloat8E4M3FN, {3}, {0x7E, 0xFE, 0x38})))
-      .Add({.name = "e4m3_overflows",
-            .inputs = {Floats({2}, {500, 448})},
-            .attributes = {{"to", Code(DataType::kFloat8E4M3FN)}, {"saturate", 0}},
-            .outputs = {Codes(DataType::kFloat8E4M3FN, {2}, {0x7F, 0x7E})}})
-      .Add({.name = "e8m0_down",
-            .inputs = {Floats({2}, {3, 4})},
-            .attributes = {{"to", Code(DataType::kFloat8E8M0)}, {"round_mode", "down"}},
-            .outputs = {Codes(DataType::kFloat8E8M0, {2}, {128, 129})}})
+      .Add("e4m3_overflows", {Floats({2}, {500, 448})},
+           {Codes(DataType::kFloat8E4M3FN, {2}, {0x7F, 0x7E})},
+           {{"to", Code(DataType::kFloat8E4M3FN)}, {"saturate", 0}})
+      .Add("e8m0_down", {Floats({2}, {3, 4})}, {Codes(DataType::kFloat8E8M0, {2}, {128, 129})},
+           {{"to", Code(DataType::kFloat8E8M0)}, {"round_mode", "down"}})
       .Add(CastCase("e5m2_to_float", Codes(DataType::kFloat8E5M2, {2}, {0x3C, 0x7C}),
                     Floats({2}, {1, kInf})))
       .Add(CastCase("int4", Floats({3}, {-8, 7, 1}), Codes(DataType::kInt4, {3}, {0x78, 0x01})))
@@ -54,8 +51,8 @@ OpCases CastCases() {
       .Add(CastCase("from_int2", Codes(kInt2, {5}, {0xE4, 0x02}), Ints({5}, {0, 1, -2, -1, -2})))
       .Add(CastCase("uint2_wraps", Floats({5}, {0, 1, 2, 3, -3}), Codes(kUint2, {5}, {0xE4, 0x01})))
       .Add(CastCase("same_type", Ints({2}, {1, 2}), Ints({2}, {1, 2})))
-      .Rejects({.inputs = {Floats({1}, {0})}, .attributes = {{"to", 99}}}, "99 is no type")
-      .Rejects({.inputs = {Floats({1}, {0})}}, "attribute \"to\": is missing");
+      .Rejects({Floats({1}, {0})}, {{"to", 99}}, "99 is no type")
+      .Rejects({Floats({1}, {0})}, "attribute \"to\": is missing");
   for (DataType to : {DataType::kFloat, DataType::kFloat16, DataType::kInt32, DataType::kUint8}) {
     cases.Attributes({{"to", Code(to)}}).Fill(Uniform{0, 100}).Shapes({{3, 701}, {0}});
   }
@@ -64,77 +61,48 @@ OpCases CastCases() {
 
 OpCases CastLikeCases() {
   return OpCases("CastLike")
-      .Add({.name = "to_int32",
-            .inputs = {Floats({2}, {1.5f, -2}), As(DataType::kInt32, Ints({1}, {0}))},
-            .outputs = {As(DataType::kInt32, Ints({2}, {1, -2}))}});
+      .Add("to_int32", {Floats({2}, {1.5f, -2}), Int32s({1}, {0})}, {Int32s({2}, {1, -2})});
 }
 
 OpCases BitCastCases() {
   return OpCases("BitCast")
-      .Add({.name = "float_bits",
-            .inputs = {Floats({2}, {1, -2})},
-            .attributes = {{"to", Code(DataType::kUint32)}},
-            .outputs = {Tensor::Of<uint32_t>({2}, {0x3F800000, 0xC0000000})}})
-      .Add({.name = "codes",
-            .inputs = {Codes(DataType::kUint8, {1}, {0x38})},
-            .attributes = {{"to", Code(DataType::kFloat8E4M3FN)}},
-            .outputs = {Codes(DataType::kFloat8E4M3FN, {1}, {0x38})}})
-      .Rejects({.inputs = {Floats({1}, {1})}, .attributes = {{"to", Code(DataType::kInt64)}}},
+      .Add("float_bits", {Floats({2}, {1, -2})},
+           {Tensor::Of<uint32_t>({2}, {0x3F800000, 0xC0000000})}, {{"to", Code(DataType::kUint32)}})
+      .Add("codes", {Codes(DataType::kUint8, {1}, {0x38})},
+           {Codes(DataType::kFloat8E4M3FN, {1}, {0x38})}, {{"to", Code(DataType::kFloat8E4M3FN)}})
+      .Rejects({Floats({1}, {1})}, {{"to", Code(DataType::kInt64)}},
                "int64 is not as wide as float");
 }
 
 OpCases ConstantCases() {
   return OpCases("Constant")
-      .Add({.name = "value",
-            .attributes = {{"value", Floats({1, 2}, {1, 2})}},
-            .outputs = {Floats({1, 2}, {1, 2})}})
-      .Add({.name = "int", .attributes = {{"value_int", 7}}, .outputs = {Ints({}, {7})}})
-      .Add({.name = "ints",
-            .attributes = {{"value_ints", std::vector<int64_t>{7, 8}}},
-            .outputs = {Ints({2}, {7, 8})}})
-      .Add(
-          {.name = "float", .attributes = {{"value_float", 0.5f}}, .outputs = {Floats({}, {0.5f})}})
-      .Add({.name = "floats",
-            .attributes = {{"value_floats", std::vector<float>{0.5f}}},
-            .outputs = {Floats({1}, {0.5f})}})
-      .Rejects({.num_outputs = 1}, "expected one value attribute");
+      .Add("value", {}, {Floats({1, 2}, {1, 2})}, {{"value", Floats({1, 2}, {1, 2})}})
+      .Add("int", {}, {Ints({}, {7})}, {{"value_int", 7}})
+      .Add("ints", {}, {Ints({2}, {7, 8})}, {{"value_ints", std::vector<int64_t>{7, 8}}})
+      .Add("float", {}, {Floats({}, {0.5f})}, {{"value_float", 0.5f}})
+      .Add("floats", {}, {Floats({1}, {0.5f})}, {{"value_floats", std::vector<float>{0.5f}}})
+      .Rejects(OpCase{.num_outputs = 1}, "expected one value attribute");
 }
 
 OpCases ConstantOfShapeCases() {
   return OpCases("ConstantOfShape")
-      .Add({.name = "zeros", .inputs = {Ints({2}, {2, 1})}, .outputs = {Floats({2, 1}, {0, 0})}})
-      .Add({.name = "ints",
-            .inputs = {Ints({1}, {3})},
-            .attributes = {{"value", Ints({1}, {-4})}},
-            .outputs = {Ints({3}, {-4, -4, -4})}})
-      .Add({.name = "scalar",
-            .inputs = {Ints({0}, {})},
-            .attributes = {{"value", Bools({1}, {true})}},
-            .outputs = {Bools({}, {true})}})
-      .Add({.name = "packed",
-            .inputs = {Ints({1}, {3})},
-            .attributes = {{"value", Codes(DataType::kInt4, {1}, {0x05})}},
-            .outputs = {Codes(DataType::kInt4, {3}, {0x55, 0x05})}})
-      .Rejects({.inputs = {Ints({1}, {-1})}}, "has a negative dim");
+      .Add("zeros", {Ints({2}, {2, 1})}, {Floats({2, 1}, {0, 0})})
+      .Add("ints", {Ints({1}, {3})}, {Ints({3}, {-4, -4, -4})}, {{"value", Ints({1}, {-4})}})
+      .Add("scalar", {Ints({0}, {})}, {Bools({}, {true})}, {{"value", Bools({1}, {true})}})
+      .Add("packed", {Ints({1}, {3})}, {Codes(DataType::kInt4, {3}, {0x55, 0x05})},
+           {{"value", Codes(DataType::kInt4, {1}, {0x05})}})
+      .Rejects({Ints({1}, {-1})}, "has a negative dim");
 }
 
 OpCases RangeCases() {
   return OpCases("Range")
-      .Add({.name = "up",
-            .inputs = {Ints({}, {2}), Ints({}, {9}), Ints({}, {3})},
-            .outputs = {Ints({3}, {2, 5, 8})}})
-      .Add({.name = "down",
-            .inputs = {Ints({}, {3}), Ints({}, {0}), Ints({}, {-2})},
-            .outputs = {Ints({2}, {3, 1})}})
-      .Add({.name = "floats",
-            .inputs = {Floats({}, {0}), Floats({}, {1}), Floats({}, {0.25f})},
-            .outputs = {Floats({4}, {0, 0.25f, 0.5f, 0.75f})}})
-      .Add({.name = "empty",
-            .inputs = {Ints({}, {1}), Ints({}, {1}), Ints({}, {1})},
-            .outputs = {Ints({0}, {})}})
-      .Rejects({.inputs = {Ints({}, {0}), Ints({}, {1}), Ints({}, {0})}}, "delta is 0")
-      .Rejects({.inputs = {Ints({2}, {0, 1}), Ints({}, {1}), Ints({}, {1})}},
-               "expected one element");
+      .Add("up", {Ints({}, {2}), Ints({}, {9}), Ints({}, {3})}, {Ints({3}, {2, 5, 8})})
+      .Add("down", {Ints({}, {3}), Ints({}, {0}), Ints({}, {-2})}, {Ints({2}, {3, 1})})
+      .Add("floats", {Floats({}, {0}), Floats({}, {1}), Floats({}, {0.25f})},
+           {Floats({4}, {0, 0.25f, 0.5f, 0.75f})})
+      .Add("empty", {Ints({}, {1}), Ints({}, {1}), Ints({}, {1})}, {Ints({0}, {})})
+      .Rejects({Ints({}, {0}), Ints({}, {1}), Ints({}, {0})}, "delta is 0")
+      .Rejects({Ints({2}, {0, 1}), Ints({}, {1}), Ints({}, {1})}, "expected one element");
 }
 
 }  // namespace pagefuse::onnx_ops

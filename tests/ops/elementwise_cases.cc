@@ -124,7 +124,7 @@ OpCases ElementwiseCases() {
                "node \"y\" (Add)")
       .Rejects(Wrong("(float16[N, M] x) => (y) { y = Neg (x) }", {x}),
                "expected type float16 as its graph says, got float")
-      .Rejects({.name = "no_graph", .inputs = {x}, .attributes = {{"body", int64_t{1}}}},
+      .Rejects({.name = "no_graph", .inputs = {x}, .attributes = {{"body", 1}}},
                "attribute \"body\": expected a graph");
 }
 

@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/text.h"
 
@@ -12,11 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Model Parse(std::string_view text) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
+Model Parse(std::string_view text) { return Must(ParseModel(text)); }
 
 Tensor Ints(const std::vector<int64_t>& values) {
   return Tensor::Of<int64_t>({static_cast<int64_t>(values.size())}, values);
@@ -30,9 +27,8 @@ TEST(EvaluateModel, RunsNodesInOrder) {
       tail = Slice (x, two, end)
       y = Concat <axis = 0> (tail, x)
     })");
-  const auto outputs = EvaluateModel(model, {{"x", Ints({5, 6, 7})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_THAT((*outputs)[0].values<int64_t>(), ElementsAre(7, 5, 6, 7));
+  const auto outputs = Must(EvaluateModel(model, {{"x", Ints({5, 6, 7})}}));
+  EXPECT_THAT(outputs[0].values<int64_t>(), ElementsAre(7, 5, 6, 7));
 }
 
 TEST(EvaluateModel, RunsModelLocalFunctionsWithAttributes) {
@@ -41,10 +37,9 @@ TEST(EvaluateModel, RunsModelLocalFunctionsWithAttributes) {
     g (float[2, 1] x) => (float[N] y) { y = f.Join <along = 1> (x) }
     <domain: "f", opset_import: ["" : 18]>
     Join <along> (x) => (y) { y = Concat <axis: int = @along> (x, x) })");
-  const auto outputs = EvaluateModel(model, {{"x", Tensor::Of<float>({2, 1}, {1, 2})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_THAT((*outputs)[0].dims(), ElementsAre(2, 2));
-  EXPECT_THAT((*outputs)[0].values<float>(), ElementsAre(1, 1, 2, 2));
+  const auto outputs = Must(EvaluateModel(model, {{"x", Tensor::Of<float>({2, 1}, {1, 2})}}));
+  EXPECT_THAT(outputs[0].dims(), ElementsAre(2, 2));
+  EXPECT_THAT(outputs[0].values<float>(), ElementsAre(1, 1, 2, 2));
 }
 
 TEST(EvaluateModel, ChecksItsFeeds) {
@@ -72,10 +67,9 @@ TEST(EvaluateModel, QuantisesMinusZeroToMinusZero) {
       d = QuantizeLinear (x, scale, zero)
       e = QuantizeLinear (x, scale, none)
     })");
-  const auto outputs = EvaluateModel(model, {{"x", Tensor::Of<float>({2}, {-0.0f, 0.0f})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  const auto outputs = Must(EvaluateModel(model, {{"x", Tensor::Of<float>({2}, {-0.0f, 0.0f})}}));
   const auto byte = [&](int output, int i) {
-    return static_cast<const uint8_t*>((*outputs)[output].data())[i];
+    return static_cast<const uint8_t*>(outputs[output].data())[i];
   };
   for (const int output : {0, 1, 3}) {
     EXPECT_EQ(byte(output, 0), 0x80) << output;

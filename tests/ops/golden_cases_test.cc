@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 #include "simd_targets.h"
 #include "tools/testcase.h"
@@ -26,9 +27,7 @@ ModelRunner RunnerFor(EvaluateOptions options) {
 class GoldenCase : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    absl::StatusOr<TestCase> loaded = LoadTestCase(GetParam());
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
-    case_ = *std::move(loaded);
+    case_ = Must(LoadTestCase(GetParam()));
     const Node& node = *case_.model.graph->nodes().front();
     op_ = OpRegistry::Global().Find(node.domain(), node.op_type(), 1);
     ASSERT_NE(op_, nullptr) << node.op_type();

@@ -8,30 +8,20 @@ namespace {
 
 constexpr int64_t kHeads = 4, kKvHeads = 2, kSize = 16;
 
-Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType::kFloat) {
-  return Random(type, std::move(dims), Normal{0, 1}, seed);
-}
-
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<float>& values) {
-  return As(DataType::kInt32, Floats(std::move(dims), values));
-}
-
-using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
-
 struct Step {
-  int64_t length = 3;               // new tokens
-  int64_t past = 0;                 // rows of the past, 0: none is given
-  std::vector<float> lengths = {};  // tokens of each sequence
+  int64_t length = 3;                 // new tokens
+  int64_t past = 0;                   // rows of the past, 0: none is given
+  std::vector<int32_t> lengths = {};  // tokens of each sequence
   DataType type = DataType::kFloat;
 };
 
 // Two sequences; inputs 7 on are to be set by the case.
-OpCase Case(std::string name, const Step& step, const Attributes& more = {}) {
+OpCase Case(std::string name, const Step& step, const AttributeList& more = {}) {
   OpCase made{.name = std::move(name), .num_outputs = 3};
   const auto batch = static_cast<int64_t>(step.lengths.size());
-  std::vector<float> seqlens;
-  float longest = 0;
-  for (float length : step.lengths) {
+  std::vector<int32_t> seqlens;
+  int32_t longest = 0;
+  for (const int32_t length : step.lengths) {
     seqlens.push_back(length - 1);
     longest = std::max(longest, length);
   }
@@ -50,8 +40,8 @@ OpCase Case(std::string name, const Step& step, const Attributes& more = {}) {
   return made;
 }
 
-OpCase Rotated(std::string name, const Step& step, Attributes more = {}, int64_t half = 8) {
-  more.emplace_back("do_rotary", int64_t{1});
+OpCase Rotated(std::string name, const Step& step, AttributeList more = {}, int64_t half = 8) {
+  more.emplace_back("do_rotary", 1);
   OpCase made = Case(std::move(name), step, more);
   made.inputs[7] = Values({32, half}, 6, step.type);
   made.inputs[8] = Values({32, half}, 7, step.type);
@@ -86,7 +76,7 @@ OpCase ByHand() {
                  Tensor(),
                  Int32s({1}, {1}),
                  Int32s({}, {2})};
-  made.attributes = {{"num_heads", int64_t{1}}, {"kv_num_heads", int64_t{1}}, {"scale", 100.0f}};
+  made.attributes = {{"num_heads", 1}, {"kv_num_heads", 1}, {"scale", 100.0f}};
   // Token 0 sees itself; token 1 scores 0 and 100.
   made.outputs = {Floats({1, 2, 2}, {2, 4, 6, 8}), Floats({1, 1, 2, 2}, {1, 0, 0, 1}),
                   Floats({1, 1, 2, 2}, {2, 4, 6, 8})};
@@ -119,7 +109,7 @@ OpCases& AddVariants(OpCases& cases) {
   OpCase biased = Case("bias", {.length = 2, .past = 4, .lengths = {6, 5}}, {{"softcap", 3.0f}});
   biased.inputs[10] = Values({1, kHeads, 2, 6}, 8);
   OpCase blocks = Case("blocks", {.length = 70, .past = 20, .lengths = {90, 71}},
-                       {{"softcap", 3.0f}, {"local_window_size", int64_t{17}}});
+                       {{"softcap", 3.0f}, {"local_window_size", 17}});
   blocks.inputs[11] = Values({kHeads}, 9);
   cases.Add(blocks);
   OpCase sink = Case("sink", {.length = 1, .past = 4, .lengths = {5, 2}});
@@ -130,9 +120,8 @@ OpCases& AddVariants(OpCases& cases) {
   OpCase shared = Case("past_alone", {.length = 2, .past = 6, .lengths = {6, 4}});
   shared.inputs[1] = Values({2, 0, kKvHeads * kSize}, 2);
   shared.inputs[2] = shared.inputs[1];
-  OpCase windowed =
-      Rotated("windowed_bias", {.length = 2, .past = 5, .lengths = {9, 9}},
-              {{"sliding_window_cache", int64_t{1}}, {"local_window_size", int64_t{4}}});
+  OpCase windowed = Rotated("windowed_bias", {.length = 2, .past = 5, .lengths = {9, 9}},
+                            {{"sliding_window_cache", 1}, {"local_window_size", 4}});
   windowed.inputs[10] = Values({2, 1, 2, 9}, 8);
   return cases.Add(packed).Add(positions).Add(biased).Add(sink).Add(normed).Add(shared).Add(
       windowed);
@@ -147,8 +136,7 @@ OpCase Wrong(std::string name, int input, Tensor tensor) {
 }  // namespace
 
 OpCases GroupQueryAttentionCases() {
-  const Attributes windowed = {{"sliding_window_cache", int64_t{1}},
-                               {"local_window_size", int64_t{4}}};
+  const AttributeList windowed = {{"sliding_window_cache", 1}, {"local_window_size", 4}};
   OpCases cases("com.microsoft.GroupQueryAttention");
   OpCase bytes = Wrong("bytes", 3, Random(DataType::kInt8, {2, kKvHeads, 4, kSize}, Normal{}, 1));
   bytes.inputs[4] = bytes.inputs[3];
@@ -160,12 +148,11 @@ OpCases GroupQueryAttentionCases() {
       .Add(Rotated("decode", {.length = 1, .past = 6, .lengths = {7, 3}}))
       .Add(Rotated("decode_in_a_long_cache", {.length = 1, .past = 12, .lengths = {7, 3}}))
       .Add(Rotated("chunk", {.length = 3, .past = 6, .lengths = {8, 4}},
-                   {{"rotary_interleaved", int64_t{1}}}))
+                   {{"rotary_interleaved", 1}}))
       .Add(Rotated("window", {.length = 3, .past = 6, .lengths = {9, 9}},
-                   {{"local_window_size", int64_t{2}}}, 4))
-      .Add(Case("smooth", {.length = 2, .past = 6, .lengths = {8, 8}},
-                {{"smooth_softmax", int64_t{1}}}))
-      .Add(Case("both_ways", {.length = 3, .lengths = {3, 3}}, {{"causal", int64_t{0}}}))
+                   {{"local_window_size", 2}}, 4))
+      .Add(Case("smooth", {.length = 2, .past = 6, .lengths = {8, 8}}, {{"smooth_softmax", 1}}))
+      .Add(Case("both_ways", {.length = 3, .lengths = {3, 3}}, {{"causal", 0}}))
       .Add(Rotated("windowed_prompt", {.length = 9, .past = 4, .lengths = {9, 5}}, windowed))
       .Add(Rotated("windowed_decode", {.length = 1, .past = 4, .lengths = {11, 3}}, windowed))
       .Add(Rotated("windowed_with_slack", {.length = 2, .past = 6, .lengths = {11, 5}}, windowed))
@@ -185,9 +172,8 @@ OpCases GroupQueryAttentionCases() {
       .Rejects(Wrong("sink", 11, Values({3}, 1)), "expected shape [4]")
       .Rejects(Case("rows", {.length = 1, .past = 2, .lengths = {5, 3}}),
                "has 4 tokens before the new ones")
-      .Rejects(
-          Case("rotary", {.length = 1, .past = 4, .lengths = {5, 3}}, {{"do_rotary", int64_t{1}}}),
-          "needs cos_cache and sin_cache");
+      .Rejects(Case("rotary", {.length = 1, .past = 4, .lengths = {5, 3}}, {{"do_rotary", 1}}),
+               "needs cos_cache and sin_cache");
 }
 
 }  // namespace pagefuse::microsoft_ops

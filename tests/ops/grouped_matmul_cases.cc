@@ -11,7 +11,7 @@ OpCase Case(std::string name, std::vector<int64_t> ids, std::vector<int64_t> wei
   OpCase made{.name = std::move(name)};
   made.inputs = {Random(type, {rows, k}, Normal{0, 1}, 1), Ints({rows}, ids),
                  Random(type, std::move(weights), Normal{0, 1}, 2)};
-  if (trans_b) made.attributes = {{"transB", int64_t{1}}};
+  if (trans_b) made.attributes = {{"transB", 1}};
   return made;
 }
 
@@ -34,10 +34,9 @@ OpCases GroupedMatMulCases() {
   OpCase narrow = Case("narrow", {0, 1}, {3, 16, 5});
   narrow.inputs[1] = As(DataType::kInt32, narrow.inputs[1]);
   return OpCases("pagefuse.GroupedMatMul")
-      .Add({.name = "by_hand",
-            .inputs = {Floats({2, 2}, {1, 2, 3, 4}), Ints({2}, {1, 0}),
-                       Floats({2, 2, 1}, {1, 1, 10, 100})},
-            .outputs = {Floats({2, 1}, {210, 7})}})
+      .Add("by_hand",
+           {Floats({2, 2}, {1, 2, 3, 4}), Ints({2}, {1, 0}), Floats({2, 2, 1}, {1, 1, 10, 100})},
+           {Floats({2, 1}, {210, 7})})
       .Add(Case("few_of_many_experts", ids, {6, 17, 33}))
       .Add(Case("transposed", ids, {6, 33, 17}, true))
       .Add(Case("large_matrices", {1, 1, 0}, {2, 260, 259}, true))
@@ -45,11 +44,9 @@ OpCases GroupedMatMulCases() {
       .Add(Case("more_rows_than_stream", many, {3, 40, 24}))
       .Add(Case("half", ids, {6, 17, 33}, true, DataType::kFloat16))
       .Add(Case("no_rows", {}, {6, 17, 33}))
-      .Add({.name = "shared_by_hand",
-            .inputs = {Floats({1, 2}, {3, 4}), Ints({2}, {1, 0}),
-                       Floats({2, 2, 1}, {1, 1, 10, 100})},
-            .attributes = {{"repeat", int64_t{2}}},
-            .outputs = {Floats({2, 1}, {430, 7})}})
+      .Add("shared_by_hand",
+           {Floats({1, 2}, {3, 4}), Ints({2}, {1, 0}), Floats({2, 2, 1}, {1, 1, 10, 100})},
+           {Floats({2, 1}, {430, 7})}, {{"repeat", 2}})
       .Add(Shared(Case("few", {2, 0, 5, 2, 0, 1}, {6, 17, 33}), 3))
       .Add(Shared(Case("transposed", {2, 0, 5, 2, 0, 1}, {6, 33, 17}, true), 2))
       .Add(Shared(Case("large", {1, 1, 0, 1}, {2, 260, 259}, true), 4))
@@ -63,7 +60,7 @@ OpCases GroupedMatMulCases() {
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 2e-2}, "sums in float, other orders")
       .Rejects(Case("expert", {0, 6}, {6, 17, 33}), "row 1 asks for expert 6 of 6")
       .Rejects(
-          {.inputs = {Floats({1, 2}, {1, 2}), Ints({1}, {0}), Floats({1, 3, 1}, {1, 2, 3})}},
+          {Floats({1, 2}, {1, 2}), Ints({1}, {0}), Floats({1, 3, 1}, {1, 2, 3})},
           "input 2 \"weights\": expected [E, K, N] with K = 2 of \"x\", transB = 0, got [1, 3, 1]");
 }
 
@@ -122,7 +119,7 @@ OpCases GroupedMatMulNBitsCases() {
                  .inputs = {Floats({2, 2}, {10, 1, 4, 2}), Ints({2}, {1, 0}),
                             As(DataType::kUint8, Floats({2, 1, 1, 16}, codes)),
                             Floats({2, 1, 1}, {0.5f, 0.5f})},
-                 .attributes = {{"K", int64_t{2}}, {"N", int64_t{1}}, {"block_size", int64_t{32}}},
+                 .attributes = {{"K", 2}, {"N", 1}, {"block_size", 32}},
                  .outputs = {Floats({2, 1}, {6, -3})}};
   by_hand.constants = {2, 3};
   OpCase narrow = Coded("narrow", ids, {6, 17, 64, 4});

@@ -22,7 +22,7 @@ OpCase ByHand() {
   return {
       .name = "by_hand",
       .inputs = {Floats({1, 3}, {0, 0, 7}), Floats({3}, {1, 1, 1}), Floats({3}, {0, 0, 0})},
-      .attributes = {{"streams", int64_t{1}}, {"rounds", int64_t{1}}, {"epsilon", 0.25f}},
+      .attributes = {{"streams", 1}, {"rounds", 1}, {"epsilon", 0.25f}},
       .outputs = {Floats({1, 1}, {0.75f}), Floats({1, 1}, {1}), Floats({1, 1, 1}, {1.25f / 1.5f})}};
 }
 
@@ -40,10 +40,9 @@ OpCases HyperConnectionMixCases() {
       .Add(CaseOf("no_tokens", {0}, 2, 3))
       .Add(other_numbers)
       .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 1e-6}, "e^x, then quotients round by round")
-      .Rejects({.inputs = {Floats({1, 7}, {0, 0, 0, 0, 0, 0, 0}), Floats({3}, {1, 1, 1}),
-                           Floats({8}, {0, 0, 0, 0, 0, 0, 0, 0})},
-                .attributes = {{"streams", int64_t{2}}, {"rounds", int64_t{1}}}},
-               "input 0 \"logits\"");
+      .Rejects({Floats({1, 7}, {0, 0, 0, 0, 0, 0, 0}), Floats({3}, {1, 1, 1}),
+                Floats({8}, {0, 0, 0, 0, 0, 0, 0, 0})},
+               {{"streams", 2}, {"rounds", 1}}, "input 0 \"logits\"");
 }
 
 }  // namespace pagefuse::pagefuse_ops

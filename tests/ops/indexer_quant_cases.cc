@@ -11,25 +11,6 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<int32_t>& values) {
-  return Tensor::Of<int32_t>(std::move(dims), values);
-}
-
-OpCase With(OpCase op_case, int input, Tensor tensor) {
-  op_case.inputs[input] = std::move(tensor);
-  return op_case;
-}
-
-OpCase WithAttribute(OpCase op_case, const std::string& name, AttributeValue value) {
-  for (auto& [key, old] : op_case.attributes) {
-    if (key != name) continue;
-    old = std::move(value);
-    return op_case;
-  }
-  op_case.attributes.emplace_back(name, std::move(value));
-  return op_case;
-}
-
 // --- IndexerQRopeQuant ---
 
 struct QCase {
@@ -84,21 +65,21 @@ OpCases& AddRejectedQ(OpCases& cases) {
                "input 2 \"cos_sin\": expected [P, R], R <= D with D = 4 of \"q\", got [1, 6]")
       .Rejects(With(good, 3, Floats({1, 2}, {1, 1})),
                "input 3 \"weights\": expected [T, H] with T = 1 of \"positions\", H = 1 of")
-      .Rejects(WithAttribute(good, "rotary_offset", int64_t{3}),
+      .Rejects(WithAttribute(good, "rotary_offset", 3),
                "input 2 \"cos_sin\": expected [P, R], R + rotary_offset <= D with "
                "\"rotary_offset\" = 3, D "
                "= 4 of \"q\", got [2, 2]")
-      .Rejects(WithAttribute(good, "rotary_offset", int64_t{-1}),
+      .Rejects(WithAttribute(good, "rotary_offset", -1),
                "attribute \"rotary_offset\": expected at least 0, got -1")
       .Rejects(WithAttribute(good, "rotary_offset", std::numeric_limits<int64_t>::max()),
                "to 72057594037927936, got 9223372036854775807")
-      .Rejects(WithAttribute(good, "format", std::string("fp6")),
+      .Rejects(WithAttribute(good, "format", "fp6"),
                "attribute \"format\": expected fp8, mxfp4 or none, got \"fp6\"")
-      .Rejects(WithAttribute(good, "fp8_storage", std::string("int8")),
+      .Rejects(WithAttribute(good, "fp8_storage", "int8"),
                "attribute \"fp8_storage\": expected float8e4m3fn or uint8, got")
       .Rejects(scale_output, "output 2 \"q_scale\": is not expected with format = fp8")
       .Rejects(no_scale_output, "output 2 \"q_scale\": is missing with format = mxfp4")
-      .Rejects(WithAttribute(IndexerQ({.name = "", .size = 96}), "hadamard", int64_t{1}),
+      .Rejects(WithAttribute(IndexerQ({.name = "", .size = 96}), "hadamard", 1),
                "input 1 \"q\": expected rows of a power of two with hadamard = 1, got [4, 3, 96]")
       .Rejects(IndexerQ({.name = "", .format = "mxfp4", .size = 112}),
                "input 1 \"q\": expected [T, H, D], D % unit = 0 with unit = 32, got");
@@ -106,7 +87,7 @@ OpCases& AddRejectedQ(OpCases& cases) {
 
 OpCase Rotated(OpCase op_case) {
   op_case.name += "_hadamard";
-  return WithAttribute(std::move(op_case), "hadamard", int64_t{1});
+  return WithAttribute(std::move(op_case), "hadamard", 1);
 }
 
 // A head that stands out in one channel is spread over all: 4 * H / sqrt(4) e_0 = (2, 2, 2, 2).
@@ -114,8 +95,8 @@ OpCase HadamardByHand() {
   return {.name = "hadamard_by_hand",
           .inputs = {Ints({1}, {0}), Floats({1, 1, 4}, {4, 0, 0, 0}), Floats({1, 2}, {1, 0}),
                      Floats({1, 1}, {3})},
-          .attributes = {{"format", std::string("none")},
-                         {"hadamard", int64_t{1}},
+          .attributes = {{"format", "none"},
+                         {"hadamard", 1},
                          {"softmax_scale", 0.5f},
                          {"head_scale", 4.0f}},
           .outputs = {Floats({1, 1, 4}, {2, 2, 2, 2}), Floats({1, 1}, {6})}};
@@ -173,7 +154,7 @@ OpCase KGatherByHand() {
   return {.name = "by_hand",
           .inputs = {Codes(DataType::kUint8, {2, 2, 6}, bytes), Int32s({1, 2}, {1, 0}),
                      Int32s({2}, {0, 3}), Ints({}, {4})},
-          .attributes = {{"quant_block_size", int64_t{2}}, {"fp8_storage", std::string("uint8")}},
+          .attributes = {{"quant_block_size", 2}, {"fp8_storage", "uint8"}},
           .outputs = {Codes(DataType::kUint8, {4, 2}, {13, 14, 15, 16, 1, 2, 0, 0}), scales}};
 }
 
@@ -201,7 +182,7 @@ OpCases& AddRejectedGather(OpCases& cases) {
           With(good, 0, Codes(DataType::kUint8, {2, 2, 7}, std::vector<uint8_t>(28))),
           "input 0 \"kv_cache\": expected [NB, BS, G * (quant_block_size + 4)] or [NB, BS, 1, G * "
           "(quant_block_size + 4)] with \"quant_block_size\" = 2, got [2, 2, 7]")
-      .Rejects(WithAttribute(good, "quant_block_size", int64_t{0}),
+      .Rejects(WithAttribute(good, "quant_block_size", 0),
                "attribute \"quant_block_size\": expected 1 to 2147483647, got 0");
 }
 
@@ -230,17 +211,17 @@ OpCases IndexerQRopeQuantCases() {
                      .heads = 5,
                      .size = 30,
                      .rotated = 30}))
-      .Add(WithAttribute(IndexerQ({.name = "fp8_uint8"}), "fp8_storage", std::string("uint8")))
-      .Add(WithAttribute(WithAttribute(IndexerQ({.name = "fp8_v32"}), "interleaved", int64_t{0}),
+      .Add(WithAttribute(IndexerQ({.name = "fp8_uint8"}), "fp8_storage", "uint8"))
+      .Add(WithAttribute(WithAttribute(IndexerQ({.name = "fp8_v32"}), "interleaved", 0),
                          "rotary_offset", int64_t{0}))
       .Add(WithAttribute(IndexerQ({.name = "fp8_middle", .size = 100, .rotated = 24}),
-                         "rotary_offset", int64_t{40}))
+                         "rotary_offset", 40))
       .Add(IndexerQ({.name = "mxfp4", .format = "mxfp4"}))
       .Add(IndexerQ({.name = "mxfp4_tiny", .format = "mxfp4", .deviation = 1e-38}))
       .Add(IndexerQ(
           {.name = "mxfp4_large", .format = "mxfp4", .size = 96, .rotated = 32, .deviation = 1e37}))
       .Add(WithAttribute(IndexerQ({.name = "mxfp4_half_split", .format = "mxfp4"}), "interleaved",
-                         int64_t{0}))
+                         0))
       .Add(IndexerQ({.name = "none", .format = "none"}))
       .Add(
           IndexerQ({.name = "none_float", .format = "none", .type = kFloat, .weight_type = kFloat}))
@@ -250,7 +231,7 @@ OpCases IndexerQRopeQuantCases() {
                                    .table_type = kBfloat16,
                                    .size = 50,
                                    .rotated = 22}),
-                         "rotary_offset", int64_t{0}))
+                         "rotary_offset", 0))
       .Add(HadamardByHand())
       .Add(Rotated(IndexerQ({.name = "fp8"})))
       .Add(Rotated(IndexerQ({.name = "fp8_float", .type = kFloat, .size = 16, .rotated = 8})))
@@ -269,7 +250,7 @@ OpCases IndexerKQuantInsertCases() {
   const OpCase good = KInsert("ue8m0", kBfloat16, 2);
   OpCase four_dims = good;
   four_dims.inputs[2] = Random(kUint8, {3, 4, 1, 132}, Uniform{0, 255}, 7);
-  OpCase packed = WithAttribute(good, "format", std::string("mxfp4"));
+  OpCase packed = WithAttribute(good, "format", "mxfp4");
   packed.inputs[2] = Random(kUint8, {3, 4, 68}, Uniform{0, 255}, 8);
   packed.name += "_mxfp4";
   return OpCases("pagefuse.IndexerKQuantInsert")
@@ -300,9 +281,9 @@ OpCases IndexerKQuantInsertCases() {
       .Rejects(KInsertOf("mxfp4", 48, 27), "D % unit = 0 with unit = 32, got [6, 48]")
       .Rejects(With(good, 2, Random(kUint8, {3, 4, 130}, Uniform{}, 1)),
                "input 2 \"kv_cache\": expected [NB, BS, row] or [NB, BS, 1, row] with row = 132")
-      .Rejects(WithAttribute(good, "quant_block_size", int64_t{64}),
+      .Rejects(WithAttribute(good, "quant_block_size", 64),
                "input 0 \"k\": expected [T, D], D = group with group = 64, got [6, 128]")
-      .Rejects(WithAttribute(good, "scale_fmt", std::string("int")),
+      .Rejects(WithAttribute(good, "scale_fmt", "int"),
                "attribute \"scale_fmt\": expected ue8m0 or float, got \"int\"");
 }
 
@@ -316,8 +297,8 @@ OpCases IndexerKGatherCases() {
   nothing.inputs[2] = Int32s({4}, {0, 0, 0, 0});
   cases.Add(KGatherByHand())
       .Add(KGather("d128", 132))
-      .Add(WithAttribute(KGather("two_groups", 2 * 36), "quant_block_size", int64_t{32}))
-      .Add(WithAttribute(KGather("uint8", 132), "fp8_storage", std::string("uint8")))
+      .Add(WithAttribute(KGather("two_groups", 2 * 36), "quant_block_size", 32))
+      .Add(WithAttribute(KGather("uint8", 132), "fp8_storage", "uint8"))
       .Add(more_rows)
       .Add(four_dims)
       .Add(nothing);

@@ -9,14 +9,14 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-Tensor Int32s(const std::vector<int32_t>& values) {
+Tensor Int32Row(const std::vector<int32_t>& values) {
   return Tensor::Of<int32_t>({static_cast<int64_t>(values.size())}, values);
 }
 
 OpCase TopKCase(std::string name, Tensor logits, const std::vector<int32_t>& begins,
                 const std::vector<int32_t>& ends, int64_t topk) {
   return {.name = std::move(name),
-          .inputs = {std::move(logits), Int32s(begins), Int32s(ends)},
+          .inputs = {std::move(logits), Int32Row(begins), Int32Row(ends)},
           .attributes = {{"topk", topk}}};
 }
 
@@ -72,10 +72,10 @@ OpCases IndexerTopKCases() {
                     {40, 30}, 64))
       .Add(TopKCase("none", Random(DataType::kFloat, {2, 40}, Normal{}, 4), {0, 10}, {40, 30}, 0))
       .Add(TopKCase("no_rows", Floats({0, 8}, {}), {}, {}, 4))
-      .Rejects(with(1, Int32s({1, -1, 4})), "input 1 \"ks\": expected 0 or more, got -1 at 1")
-      .Rejects(with(2, Int32s({5, 7, 4})), "input 2 \"ke\": expected 0, the range's begin, to 6")
-      .Rejects(with(2, Int32s({0, 6, 4})), "input 2 \"ke\": expected 1, the range's begin, to 6")
-      .Rejects(with(2, Int32s({5, 6})),
+      .Rejects(with(1, Int32Row({1, -1, 4})), "input 1 \"ks\": expected 0 or more, got -1 at 1")
+      .Rejects(with(2, Int32Row({5, 7, 4})), "input 2 \"ke\": expected 0, the range's begin, to 6")
+      .Rejects(with(2, Int32Row({0, 6, 4})), "input 2 \"ke\": expected 1, the range's begin, to 6")
+      .Rejects(with(2, Int32Row({5, 6})),
                "input 2 \"ke\": expected [M] with M = 3 of \"logits\", got [2]")
       .Rejects(negative, "attribute \"topk\": expected 0 to");
 }

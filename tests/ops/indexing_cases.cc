@@ -13,50 +13,34 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 OpCases GatherCases() {
   const Tensor x = Floats({3, 2}, {1, 2, 3, 4, 5, 6});
   return OpCases("Gather")
-      .Add({.name = "rows",
-            .inputs = {x, Ints({2}, {2, -3})},
-            .outputs = {Floats({2, 2}, {5, 6, 1, 2})}})
-      .Add({.name = "scalar_drops_axis",
-            .inputs = {x, Ints({}, {1})},
-            .outputs = {Floats({2}, {3, 4})}})
-      .Add({.name = "columns",
-            .inputs = {x, As(DataType::kInt32, Ints({1, 2}, {1, 1}))},
-            .attributes = {{"axis", 1}},
-            .outputs = {Floats({3, 1, 2}, {2, 2, 4, 4, 6, 6})}})
-      .Add({.name = "none", .inputs = {x, Ints({0}, {})}, .outputs = {Floats({0, 2}, {})}})
-      .Rejects({.inputs = {x, Ints({1}, {3})}}, "index 3 is out of range [-3, 3)")
-      .Rejects({.inputs = {Floats({}, {1}), Ints({1}, {0})}}, "axis 0 is out of range for rank 0");
+      .Add("rows", {x, Ints({2}, {2, -3})}, {Floats({2, 2}, {5, 6, 1, 2})})
+      .Add("scalar_drops_axis", {x, Ints({}, {1})}, {Floats({2}, {3, 4})})
+      .Add("columns", {x, Int32s({1, 2}, {1, 1})}, {Floats({3, 1, 2}, {2, 2, 4, 4, 6, 6})},
+           {{"axis", 1}})
+      .Add("none", {x, Ints({0}, {})}, {Floats({0, 2}, {})})
+      .Rejects({x, Ints({1}, {3})}, "index 3 is out of range [-3, 3)")
+      .Rejects({Floats({}, {1}), Ints({1}, {0})}, "axis 0 is out of range for rank 0");
 }
 
 OpCases GatherElementsCases() {
   const Tensor x = Floats({2, 2}, {1, 2, 3, 4});
   return OpCases("GatherElements")
-      .Add({.name = "columns",
-            .inputs = {x, Ints({2, 2}, {0, 0, 1, -2})},
-            .attributes = {{"axis", 1}},
-            .outputs = {Floats({2, 2}, {1, 1, 4, 3})}})
-      .Add({.name = "fewer_columns",
-            .inputs = {x, Ints({3, 1}, {0, 1, 0})},
-            .outputs = {Floats({3, 1}, {1, 3, 1})}})
-      .Rejects({.inputs = {x, Ints({1, 3}, {0, 0, 0})}}, "reaches over [2, 2] at axis 1")
-      .Rejects({.inputs = {x, Ints({1, 1}, {2})}}, "index 2 is out of range [-2, 2)");
+      .Add("columns", {x, Ints({2, 2}, {0, 0, 1, -2})}, {Floats({2, 2}, {1, 1, 4, 3})},
+           {{"axis", 1}})
+      .Add("fewer_columns", {x, Ints({3, 1}, {0, 1, 0})}, {Floats({3, 1}, {1, 3, 1})})
+      .Rejects({x, Ints({1, 3}, {0, 0, 0})}, "reaches over [2, 2] at axis 1")
+      .Rejects({x, Ints({1, 1}, {2})}, "index 2 is out of range [-2, 2)");
 }
 
 OpCases GatherNDCases() {
   const Tensor x = Floats({2, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 7});
   return OpCases("GatherND")
-      .Add({.name = "elements",
-            .inputs = {x, Ints({2, 3}, {0, 1, 1, 1, -2, 0})},
-            .outputs = {Floats({2}, {3, 4})}})
-      .Add({.name = "slices",
-            .inputs = {x, Ints({1, 2, 1}, {1, 0})},
-            .outputs = {Floats({1, 2, 2, 2}, {4, 5, 6, 7, 0, 1, 2, 3})}})
-      .Add({.name = "batches",
-            .inputs = {x, Ints({2, 1}, {1, 0})},
-            .attributes = {{"batch_dims", 1}},
-            .outputs = {Floats({2, 2}, {2, 3, 4, 5})}})
-      .Rejects({.inputs = {x, Ints({1, 1}, {2})}}, "index 2 is out of range [-2, 2)")
-      .Rejects({.inputs = {x, Ints({1, 4}, {0, 0, 0, 0})}}, "does not index [2, 2, 2]");
+      .Add("elements", {x, Ints({2, 3}, {0, 1, 1, 1, -2, 0})}, {Floats({2}, {3, 4})})
+      .Add("slices", {x, Ints({1, 2, 1}, {1, 0})}, {Floats({1, 2, 2, 2}, {4, 5, 6, 7, 0, 1, 2, 3})})
+      .Add("batches", {x, Ints({2, 1}, {1, 0})}, {Floats({2, 2}, {2, 3, 4, 5})},
+           {{"batch_dims", 1}})
+      .Rejects({x, Ints({1, 1}, {2})}, "index 2 is out of range [-2, 2)")
+      .Rejects({x, Ints({1, 4}, {0, 0, 0, 0})}, "does not index [2, 2, 2]");
 }
 
 OpCases ScatterElementsCases() {
@@ -64,158 +48,102 @@ OpCases ScatterElementsCases() {
   const Tensor indices = Ints({1, 2}, {1, -1});
   const Tensor updates = Floats({1, 2}, {10, 20});
   return OpCases("ScatterElements")
-      .Add({.name = "columns",
-            .inputs = {x, indices, updates},
-            .attributes = {{"axis", 1}},
-            .outputs = {Floats({2, 3}, {1, 10, 20, 4, 5, 6})}})
-      .Add({.name = "rows",
-            .inputs = {x, Ints({1, 2}, {1, 0}), updates},
-            .outputs = {Floats({2, 3}, {1, 20, 3, 10, 5, 6})}})
-      .Add({.name = "add_twice",
-            .inputs = {x, Ints({1, 2}, {0, 0}), updates},
-            .attributes = {{"axis", 1}, {"reduction", "add"}},
-            .outputs = {Floats({2, 3}, {31, 2, 3, 4, 5, 6})}})
-      .Add({.name = "mul",
-            .inputs = {x, indices, updates},
-            .attributes = {{"axis", 1}, {"reduction", "mul"}},
-            .outputs = {Floats({2, 3}, {1, 20, 60, 4, 5, 6})}})
-      .Add({.name = "max_of_halves",
-            .inputs = {As(DataType::kFloat16, x), indices,
-                       As(DataType::kFloat16, Floats({1, 2}, {1, 20}))},
-            .attributes = {{"axis", 1}, {"reduction", "max"}},
-            .outputs = {As(DataType::kFloat16, Floats({2, 3}, {1, 2, 20, 4, 5, 6}))}})
-      .Add({.name = "min",
-            .inputs = {x, indices, Floats({1, 2}, {1, 20})},
-            .attributes = {{"axis", 1}, {"reduction", "min"}},
-            .outputs = {Floats({2, 3}, {1, 1, 3, 4, 5, 6})}})
-      .Rejects({.inputs = {x, Ints({1, 1}, {3}), Floats({1, 1}, {0})}, .attributes = {{"axis", 1}}},
+      .Add("columns", {x, indices, updates}, {Floats({2, 3}, {1, 10, 20, 4, 5, 6})}, {{"axis", 1}})
+      .Add("rows", {x, Ints({1, 2}, {1, 0}), updates}, {Floats({2, 3}, {1, 20, 3, 10, 5, 6})})
+      .Add("add_twice", {x, Ints({1, 2}, {0, 0}), updates}, {Floats({2, 3}, {31, 2, 3, 4, 5, 6})},
+           {{"axis", 1}, {"reduction", "add"}})
+      .Add("mul", {x, indices, updates}, {Floats({2, 3}, {1, 20, 60, 4, 5, 6})},
+           {{"axis", 1}, {"reduction", "mul"}})
+      .Add("max_of_halves",
+           {As(DataType::kFloat16, x), indices, As(DataType::kFloat16, Floats({1, 2}, {1, 20}))},
+           {As(DataType::kFloat16, Floats({2, 3}, {1, 2, 20, 4, 5, 6}))},
+           {{"axis", 1}, {"reduction", "max"}})
+      .Add("min", {x, indices, Floats({1, 2}, {1, 20})}, {Floats({2, 3}, {1, 1, 3, 4, 5, 6})},
+           {{"axis", 1}, {"reduction", "min"}})
+      .Rejects({x, Ints({1, 1}, {3}), Floats({1, 1}, {0})}, {{"axis", 1}},
                "index 3 is out of range [-3, 3)")
-      .Rejects({.inputs = {x, indices, Floats({2, 1}, {0, 0})}},
-               "expected shape [1, 2], got [2, 1]")
-      .Rejects({.inputs = {x, indices, updates}, .attributes = {{"reduction", "mean"}}},
-               "\"mean\" is not known");
+      .Rejects({x, indices, Floats({2, 1}, {0, 0})}, "expected shape [1, 2], got [2, 1]")
+      .Rejects({x, indices, updates}, {{"reduction", "mean"}}, "\"mean\" is not known");
 }
 
 OpCases ScatterNDCases() {
   const Tensor x = Floats({4}, {1, 2, 3, 4});
   return OpCases("ScatterND")
-      .Add({.name = "elements",
-            .inputs = {x, Ints({2, 1}, {3, -3}), Floats({2}, {9, 8})},
-            .outputs = {Floats({4}, {1, 8, 3, 9})}})
-      .Add({.name = "rows",
-            .inputs = {Floats({2, 2}, {1, 2, 3, 4}), Ints({1, 1}, {1}), Floats({1, 2}, {7, 8})},
-            .outputs = {Floats({2, 2}, {1, 2, 7, 8})}})
-      .Add({.name = "last_wins",
-            .inputs = {x, Ints({2, 1}, {0, 0}), Floats({2}, {9, 8})},
-            .outputs = {Floats({4}, {8, 2, 3, 4})}})
-      .Add({.name = "adds",
-            .inputs = {x, Ints({2, 1}, {0, 0}), Floats({2}, {9, 8})},
-            .attributes = {{"reduction", "add"}},
-            .outputs = {Floats({4}, {18, 2, 3, 4})}})
-      .Rejects({.inputs = {x, Ints({1, 1}, {4}), Floats({1}, {0})}},
-               "index 4 is out of range [-4, 4)")
-      .Rejects({.inputs = {x, Ints({1, 1}, {0}), Floats({2}, {0, 0})}},
-               "expected shape [1], got [2]");
+      .Add("elements", {x, Ints({2, 1}, {3, -3}), Floats({2}, {9, 8})}, {Floats({4}, {1, 8, 3, 9})})
+      .Add("rows", {Floats({2, 2}, {1, 2, 3, 4}), Ints({1, 1}, {1}), Floats({1, 2}, {7, 8})},
+           {Floats({2, 2}, {1, 2, 7, 8})})
+      .Add("last_wins", {x, Ints({2, 1}, {0, 0}), Floats({2}, {9, 8})}, {Floats({4}, {8, 2, 3, 4})})
+      .Add("adds", {x, Ints({2, 1}, {0, 0}), Floats({2}, {9, 8})}, {Floats({4}, {18, 2, 3, 4})},
+           {{"reduction", "add"}})
+      .Rejects({x, Ints({1, 1}, {4}), Floats({1}, {0})}, "index 4 is out of range [-4, 4)")
+      .Rejects({x, Ints({1, 1}, {0}), Floats({2}, {0, 0})}, "expected shape [1], got [2]");
 }
 
 OpCases TensorScatterCases() {
   const Tensor cache = Floats({2, 1, 3, 1}, {1, 2, 3, 4, 5, 6});
   const Tensor update = Floats({2, 1, 2, 1}, {10, 11, 12, 13});
   return OpCases("TensorScatter")
-      .Add({.name = "from_the_start",
-            .inputs = {cache, update},
-            .outputs = {Floats({2, 1, 3, 1}, {10, 11, 3, 12, 13, 6})}})
-      .Add({.name = "linear",
-            .inputs = {cache, update, Ints({2}, {1, 0})},
-            .outputs = {Floats({2, 1, 3, 1}, {1, 10, 11, 12, 13, 6})}})
-      .Add({.name = "circular",
-            .inputs = {cache, update, Ints({2}, {2, 0})},
-            .attributes = {{"mode", "circular"}},
-            .outputs = {Floats({2, 1, 3, 1}, {11, 2, 10, 12, 13, 6})}})
-      .Rejects({.inputs = {cache, update, Ints({2}, {2, 0})}}, "index 2 is out of range [0, 2)")
-      .Rejects({.inputs = {cache, update, Ints({2}, {-1, 0})}}, "index -1 is out of range [0, 2)")
-      .Rejects({.inputs = {cache, update}, .attributes = {{"axis", 0}}}, "is the batch axis");
+      .Add("from_the_start", {cache, update}, {Floats({2, 1, 3, 1}, {10, 11, 3, 12, 13, 6})})
+      .Add("linear", {cache, update, Ints({2}, {1, 0})},
+           {Floats({2, 1, 3, 1}, {1, 10, 11, 12, 13, 6})})
+      .Add("circular", {cache, update, Ints({2}, {2, 0})},
+           {Floats({2, 1, 3, 1}, {11, 2, 10, 12, 13, 6})}, {{"mode", "circular"}})
+      .Rejects({cache, update, Ints({2}, {2, 0})}, "index 2 is out of range [0, 2)")
+      .Rejects({cache, update, Ints({2}, {-1, 0})}, "index -1 is out of range [0, 2)")
+      .Rejects({cache, update}, {{"axis", 0}}, "is the batch axis");
 }
 
 OpCases WhereCases() {
   return OpCases("Where")
-      .Add({.name = "broadcasts",
-            .inputs = {Bools({2, 1}, {true, false}), Floats({3}, {1, 2, 3}), Floats({}, {9})},
-            .outputs = {Floats({2, 3}, {1, 2, 3, 9, 9, 9})}})
-      .Add({.name = "ints",
-            .inputs = {Bools({2}, {false, true}), Ints({2}, {1, 2}), Ints({2}, {3, 4})},
-            .outputs = {Ints({2}, {3, 2})}})
+      .Add("broadcasts", {Bools({2, 1}, {true, false}), Floats({3}, {1, 2, 3}), Floats({}, {9})},
+           {Floats({2, 3}, {1, 2, 3, 9, 9, 9})})
+      .Add("ints", {Bools({2}, {false, true}), Ints({2}, {1, 2}), Ints({2}, {3, 4})},
+           {Ints({2}, {3, 2})})
       .ShapeSets({{{4, 5}, {4, 5}, {4, 5}}, {{1, 5}, {4, 1}, {1}}})
-      .Rejects({.inputs = {Bools({2}, {true, true}), Floats({3}, {1, 2, 3}), Floats({}, {0})}},
+      .Rejects({Bools({2}, {true, true}), Floats({3}, {1, 2, 3}), Floats({}, {0})},
                "shapes [2] and [3] do not broadcast");
 }
 
 OpCases NonZeroCases() {
   return OpCases("NonZero")
-      .Add({.name = "matrix",
-            .inputs = {Floats({2, 2}, {0, 1, 2, 0})},
-            .outputs = {Ints({2, 2}, {0, 1, 1, 0})}})
-      .Add({.name = "scalar", .inputs = {Floats({}, {3})}, .outputs = {Ints({0, 1}, {})}})
-      .Add({.name = "none", .inputs = {Bools({2}, {false, false})}, .outputs = {Ints({1, 0}, {})}})
-      .Add({.name = "halves",
-            .inputs = {As(DataType::kFloat16, Floats({3}, {0, 1, -0.0f}))},
-            .outputs = {Ints({1, 1}, {1})}});
+      .Add("matrix", {Floats({2, 2}, {0, 1, 2, 0})}, {Ints({2, 2}, {0, 1, 1, 0})})
+      .Add("scalar", {Floats({}, {3})}, {Ints({0, 1}, {})})
+      .Add("none", {Bools({2}, {false, false})}, {Ints({1, 0}, {})})
+      .Add("halves", {As(DataType::kFloat16, Floats({3}, {0, 1, -0.0f}))}, {Ints({1, 1}, {1})});
 }
 
 OpCases TriluCases() {
   const Tensor x = Floats({2, 3}, {1, 2, 3, 4, 5, 6});
   return OpCases("Trilu")
-      .Add({.name = "upper", .inputs = {x}, .outputs = {Floats({2, 3}, {1, 2, 3, 0, 5, 6})}})
-      .Add({.name = "lower",
-            .inputs = {x},
-            .attributes = {{"upper", 0}},
-            .outputs = {Floats({2, 3}, {1, 0, 0, 4, 5, 0})}})
-      .Add({.name = "above",
-            .inputs = {x, Ints({}, {1})},
-            .outputs = {Floats({2, 3}, {0, 2, 3, 0, 0, 6})}})
-      .Add({.name = "lower_below",
-            .inputs = {x, Ints({}, {-1})},
-            .attributes = {{"upper", 0}},
-            .outputs = {Floats({2, 3}, {0, 0, 0, 4, 0, 0})}})
-      .Add({.name = "far",
-            .inputs = {x, Ints({}, {std::numeric_limits<int64_t>::min()})},
-            .outputs = {x}})
+      .Add("upper", {x}, {Floats({2, 3}, {1, 2, 3, 0, 5, 6})})
+      .Add("lower", {x}, {Floats({2, 3}, {1, 0, 0, 4, 5, 0})}, {{"upper", 0}})
+      .Add("above", {x, Ints({}, {1})}, {Floats({2, 3}, {0, 2, 3, 0, 0, 6})})
+      .Add("lower_below", {x, Ints({}, {-1})}, {Floats({2, 3}, {0, 0, 0, 4, 0, 0})}, {{"upper", 0}})
+      .Add("far", {x, Ints({}, {std::numeric_limits<int64_t>::min()})}, {x})
       .Shapes({{2, 4, 5}, {3, 1}})
-      .Rejects({.inputs = {Floats({3}, {1, 2, 3})}}, "expected rank 2 or more, got shape [3]");
+      .Rejects({Floats({3}, {1, 2, 3})}, "expected rank 2 or more, got shape [3]");
 }
 
 OpCases OneHotCases() {
   const Tensor values = Floats({2}, {0, 5});
   return OpCases("OneHot")
-      .Add({.name = "last_axis",
-            .inputs = {Ints({2}, {1, -1}), Ints({}, {3}), values},
-            .outputs = {Floats({2, 3}, {0, 5, 0, 0, 0, 5})}})
-      .Add({.name = "first_axis",
-            .inputs = {Ints({2}, {0, 7}), Ints({1}, {2}), values},
-            .attributes = {{"axis", 0}},
-            .outputs = {Floats({2, 2}, {5, 0, 0, 0})}})
-      .Rejects({.inputs = {Ints({1}, {0}), Ints({}, {-1}), values}}, "depth is negative")
-      .Rejects({.inputs = {Ints({1}, {0}), Ints({}, {1}), Floats({1}, {0})}},
-               "expected shape [2], got [1]");
+      .Add("last_axis", {Ints({2}, {1, -1}), Ints({}, {3}), values},
+           {Floats({2, 3}, {0, 5, 0, 0, 0, 5})})
+      .Add("first_axis", {Ints({2}, {0, 7}), Ints({1}, {2}), values},
+           {Floats({2, 2}, {5, 0, 0, 0})}, {{"axis", 0}})
+      .Rejects({Ints({1}, {0}), Ints({}, {-1}), values}, "depth is negative")
+      .Rejects({Ints({1}, {0}), Ints({}, {1}), Floats({1}, {0})}, "expected shape [2], got [1]");
 }
 
 OpCases CumSumCases() {
   const Tensor x = Floats({3}, {1, 2, 3});
   const Tensor axis = Ints({}, {0});
   return OpCases("CumSum")
-      .Add({.name = "plain", .inputs = {x, axis}, .outputs = {Floats({3}, {1, 3, 6})}})
-      .Add({.name = "exclusive",
-            .inputs = {x, axis},
-            .attributes = {{"exclusive", 1}},
-            .outputs = {Floats({3}, {0, 1, 3})}})
-      .Add({.name = "reverse",
-            .inputs = {x, axis},
-            .attributes = {{"reverse", 1}},
-            .outputs = {Floats({3}, {6, 5, 3})}})
-      .Add({.name = "inner_axis",
-            .inputs = {Ints({2, 2}, {1, 2, 3, 4}), Ints({}, {-1})},
-            .outputs = {Ints({2, 2}, {1, 3, 3, 7})}})
-      .Rejects({.inputs = {x, Ints({}, {1})}}, "axis 1 is out of range for rank 1");
+      .Add("plain", {x, axis}, {Floats({3}, {1, 3, 6})})
+      .Add("exclusive", {x, axis}, {Floats({3}, {0, 1, 3})}, {{"exclusive", 1}})
+      .Add("reverse", {x, axis}, {Floats({3}, {6, 5, 3})}, {{"reverse", 1}})
+      .Add("inner_axis", {Ints({2, 2}, {1, 2, 3, 4}), Ints({}, {-1})}, {Ints({2, 2}, {1, 3, 3, 7})})
+      .Rejects({x, Ints({}, {1})}, "axis 1 is out of range for rank 1");
 }
 
 // The first k of lines of random numbers with equals, infinities and NaN among them.
@@ -246,23 +174,16 @@ OpCases TopKCases() {
       .Add(RandomTopK({7, 77}, 1, 16, true))
       .Add(RandomTopK({7, 301}, 1, 32, false))
       .Add(RandomTopK({300, 70}, 0, 6, true))
-      .Add({.name = "lower_index_first",
-            .inputs = {x, Ints({1}, {2})},
-            .outputs = {Floats({2, 2}, {4, 4, 5, 0}), Ints({2, 2}, {1, 3, 3, 1})}})
-      .Add({.name = "smallest",
-            .inputs = {x, Ints({1}, {3})},
-            .attributes = {{"largest", 0}},
-            .outputs = {Floats({2, 3}, {1, 3, 4, -2, -1, 0}), Ints({2, 3}, {0, 2, 1, 2, 0, 1})}})
-      .Add({.name = "first_axis",
-            .inputs = {x, Ints({1}, {1})},
-            .attributes = {{"axis", 0}},
-            .outputs = {Floats({1, 4}, {1, 4, 3, 5}), Ints({1, 4}, {0, 0, 0, 1})}})
-      .Add({.name = "none",
-            .inputs = {x, Ints({1}, {0})},
-            .outputs = {Floats({2, 0}, {}), Ints({2, 0}, {})}})
-      .Add({.name = "nan_is_largest",
-            .inputs = {Floats({3}, {1, kNan, 2}), Ints({1}, {2})},
-            .outputs = {Floats({2}, {kNan, 2}), Ints({2}, {1, 2})}})
+      .Add("lower_index_first", {x, Ints({1}, {2})},
+           {Floats({2, 2}, {4, 4, 5, 0}), Ints({2, 2}, {1, 3, 3, 1})})
+      .Add("smallest", {x, Ints({1}, {3})},
+           {Floats({2, 3}, {1, 3, 4, -2, -1, 0}), Ints({2, 3}, {0, 2, 1, 2, 0, 1})},
+           {{"largest", 0}})
+      .Add("first_axis", {x, Ints({1}, {1})},
+           {Floats({1, 4}, {1, 4, 3, 5}), Ints({1, 4}, {0, 0, 0, 1})}, {{"axis", 0}})
+      .Add("none", {x, Ints({1}, {0})}, {Floats({2, 0}, {}), Ints({2, 0}, {})})
+      .Add("nan_is_largest", {Floats({3}, {1, kNan, 2}), Ints({1}, {2})},
+           {Floats({2}, {kNan, 2}), Ints({2}, {1, 2})})
       .Rejects({.inputs = {x, Ints({1}, {5})}, .num_outputs = 2},
                "k is 5, but axis 1 has 4 elements");
 }
@@ -280,8 +201,7 @@ OpCases ArgCases(std::string_view op) {
   for (size_t i = 3 * 70; i < odd.size(); ++i) odd[i] = i % 2 == 0 ? 0.0f : -0.0f;
   OpCases cases(op);
   for (const int64_t last : {0, 1}) {
-    const std::vector<std::pair<std::string, AttributeValue>> attributes = {
-        {"axis", int64_t{1}}, {"select_last_index", last}};
+    const AttributeList attributes = {{"axis", 1}, {"select_last_index", last}};
     const std::string suffix = last != 0 ? "_last" : "_first";
     cases.Add(
         {.name = "few" + suffix, .inputs = {Floats({5, 131}, few)}, .attributes = attributes});
@@ -299,25 +219,17 @@ OpCases ArgCases(std::string_view op) {
 OpCases ArgMaxCases() {
   const Tensor x = Floats({2, 3}, {1, 7, 7, 5, 2, 0});
   return ArgCases("ArgMax")
-      .Add({.name = "first",
-            .inputs = {x},
-            .attributes = {{"axis", 1}},
-            .outputs = {Ints({2, 1}, {1, 0})}})
-      .Add({.name = "last",
-            .inputs = {x},
-            .attributes = {{"axis", -1}, {"keepdims", 0}, {"select_last_index", 1}},
-            .outputs = {Ints({2}, {2, 0})}})
-      .Add({.name = "columns", .inputs = {x}, .outputs = {Ints({1, 3}, {1, 0, 0})}})
-      .Rejects({.inputs = {Floats({0, 2}, {})}}, "axis 0 is empty");
+      .Add("first", {x}, {Ints({2, 1}, {1, 0})}, {{"axis", 1}})
+      .Add("last", {x}, {Ints({2}, {2, 0})},
+           {{"axis", -1}, {"keepdims", 0}, {"select_last_index", 1}})
+      .Add("columns", {x}, {Ints({1, 3}, {1, 0, 0})})
+      .Rejects({Floats({0, 2}, {})}, "axis 0 is empty");
 }
 
 OpCases ArgMinCases() {
   return ArgCases("ArgMin")
-      .Add({.name = "ties", .inputs = {Floats({4}, {2, 1, 3, 1})}, .outputs = {Ints({1}, {1})}})
-      .Add({.name = "last",
-            .inputs = {Floats({4}, {2, 1, 3, 1})},
-            .attributes = {{"select_last_index", 1}},
-            .outputs = {Ints({1}, {3})}});
+      .Add("ties", {Floats({4}, {2, 1, 3, 1})}, {Ints({1}, {1})})
+      .Add("last", {Floats({4}, {2, 1, 3, 1})}, {Ints({1}, {3})}, {{"select_last_index", 1}});
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -2,6 +2,7 @@
 // the graph's inputs.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/ir/onnx_io.h"
@@ -14,17 +15,15 @@ namespace {
 // Loads and infers a model whose declarations of anything but inputs and initialisers were taken
 // away.
 Model Inferred(const std::string& name) {
-  absl::StatusOr<Model> model = LoadModel(SourcePath(StrCat("models/", name, "/model.onnx")));
-  EXPECT_TRUE(model.ok()) << model.status();
-  if (!model.ok()) return Model();
-  for (Value* value : model->graph->values()) {
+  Model model = Must(LoadModel(SourcePath(StrCat("models/", name, "/model.onnx"))));
+  for (Value* value : model.graph->values()) {
     if (value->producer() == nullptr) continue;
     value->set_dtype(DataType::kUndefined);
     value->set_shape(std::nullopt);
   }
-  const absl::Status status = InferShapes(*model);
+  const absl::Status status = InferShapes(model);
   EXPECT_TRUE(status.ok()) << status;
-  return *std::move(model);
+  return model;
 }
 
 void ExpectAllKnown(const Model& model) {

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/text.h"
@@ -45,15 +46,14 @@ class InferTest : public testing::Test {
 };
 
 TEST_F(InferTest, ShapeArithmeticGivesDims) {
-  const absl::Status status = Infer(R"(
+  Must(Infer(R"(
     sx = Shape (x)
     seq = Slice (sx, one, two)
     sp = Shape <start = 1, end = 2> (p)
     scalar = Squeeze (sp, zero)
     i = Gather (sx, start)
     list = Concat <axis = 0> (seq, sp, minus)
-    out = Concat <axis = 0> (list, two))");
-  ASSERT_TRUE(status.ok()) << status;
+    out = Concat <axis = 0> (list, two))"));
   EXPECT_EQ(ContentsOf("seq"), "[seq]");
   EXPECT_EQ(ContentsOf("scalar"), "[past]");
   EXPECT_EQ(ContentsOf("i"), "[batch]");
@@ -62,25 +62,23 @@ TEST_F(InferTest, ShapeArithmeticGivesDims) {
 }
 
 TEST_F(InferTest, RangeFromZeroToASizeHasThatSize) {
-  const absl::Status status = Infer(R"(
+  Must(Infer(R"(
     sx = Shape (x)
     seq = Slice (sx, one, two)
     n = Squeeze (seq)
-    out = Range (start, n, step))");
-  ASSERT_TRUE(status.ok()) << status;
+    out = Range (start, n, step))"));
   EXPECT_EQ(ShapeOf("out"), "[seq]");
 }
 
 TEST_F(InferTest, ReshapeCancelsSymbols) {
-  const absl::Status status = Infer(R"(
+  Must(Infer(R"(
     b = Shape <end = 1> (p)
     heads = Concat <axis = 0> (b, minus, two)
     split = Reshape (p, heads)
     flat = Flatten <axis = 2> (p)
     shape = Shape (p)
     back = Reshape (flat, shape)
-    out = Shape (back))");
-  ASSERT_TRUE(status.ok()) << status;
+    out = Shape (back))"));
   EXPECT_EQ(ShapeOf("split"), "[batch, 4*past, 2]");
   EXPECT_EQ(ShapeOf("back"), "[batch, past, 8]");
 }
@@ -92,18 +90,17 @@ TEST_F(InferTest, SliceOfASymbolIsClamped) {
     big = Constant <value_ints = [9223372036854775807]> ()
     out = Shape (first))");
   EXPECT_FALSE(status.ok());  // "big" is read before it is made
-  const absl::Status again = Infer(R"(
+  Must(Infer(R"(
     big = Constant <value_ints = [9223372036854775807]> ()
     all = Slice (p, zero, big, one)
     first = Slice (p, zero, two, one)
-    out = Shape (first))");
-  ASSERT_TRUE(again.ok()) << again;
+    out = Shape (first))"));
   EXPECT_EQ(ShapeOf("all"), "[batch, past, 8]");
   EXPECT_EQ(ShapeOf("first"), "[batch, min(2, past), 8]");
 }
 
 TEST_F(InferTest, WholeStepsOfALengthAreNotAboveIt) {
-  const absl::Status status = Infer(R"(
+  Must(Infer(R"(
     four = Constant <value_ints = [4]> ()
     three = Constant <value_ints = [3]> ()
     size = Shape <start = 1, end = 2> (p)
@@ -112,36 +109,33 @@ TEST_F(InferTest, WholeStepsOfALengthAreNotAboveIt) {
     less = Mul (count, three)
     part = Slice (p, zero, whole, one)
     other = Slice (p, zero, less, one)
-    out = Shape (part))");
-  ASSERT_TRUE(status.ok()) << status;
+    out = Shape (part))"));
   EXPECT_EQ(ShapeOf("part"), "[batch, 4*(past//4), 8]");
   // That is not above it either, which is not looked for.
   EXPECT_EQ(ShapeOf("other"), "[batch, min(3*(past//4), past), 8]");
 }
 
 TEST_F(InferTest, FunctionsAreInferredForEachCall) {
-  const absl::Status status = Infer(R"(
+  Must(Infer(R"(
     y = f.Twice <along = 0> (x)
     z = f.Twice <along = 1> (x)
     out = Shape (z) }
     <domain: "f", opset_import: ["" : 18]> Twice <along> (v) => (w) {
       w = Concat <axis: int = @along> (v, v)
-    )");
-  ASSERT_TRUE(status.ok()) << status;
+    )"));
   EXPECT_EQ(ShapeOf("y"), "[2*batch, seq]");
   EXPECT_EQ(ShapeOf("z"), "[batch, 2*seq]");
   EXPECT_EQ(ContentsOf("out"), "[batch, 2*seq]");
 }
 
 TEST_F(InferTest, CallsThatAreAlikeDoNotShareSizesThatDependOnData) {
-  const absl::Status status = Infer(R"(
+  Must(Infer(R"(
     a = f.Places (x)
     b = f.Places (x)
     out = Concat <axis = 0> (minus, two) }
     <domain: "f", opset_import: ["" : 18]> Places (v) => (w) {
       w = NonZero (v)
-    )");
-  ASSERT_TRUE(status.ok()) << status;
+    )"));
   const Shape& a = *model_.graph->FindValue("a")->shape();
   const Shape& b = *model_.graph->FindValue("b")->shape();
   EXPECT_EQ(a[0], Dim(2));
@@ -154,15 +148,14 @@ TEST_F(InferTest, CallsThatAreAlikeDoNotShareSizesThatDependOnData) {
 }
 
 TEST_F(InferTest, CallsThatAreAlikeKeepWhatTheirInputsSay) {
-  const absl::Status status = Infer(R"(
+  Must(Infer(R"(
     n = NonZero (x)
     a = f.Same (n)
     b = f.Same (n)
     out = f.Size (zero)
     more = f.Size (two) }
     <domain: "f", opset_import: ["" : 18]> Same (v) => (w) { w = Neg (v) }
-    <domain: "f", opset_import: ["" : 18]> Size (v) => (w) { w = Add (v, v) )");
-  ASSERT_TRUE(status.ok()) << status;
+    <domain: "f", opset_import: ["" : 18]> Size (v) => (w) { w = Add (v, v) )"));
   EXPECT_EQ(ShapeOf("a"), ShapeOf("n"));
   EXPECT_EQ(ShapeOf("b"), ShapeOf("n"));
   EXPECT_EQ(ContentsOf("out"), "[0]");
@@ -184,7 +177,7 @@ TEST(InferShapes, InfersABodyOnceForEachKindOfCall) {
                              return absl::OkStatus();
                            }))
                   .ok());
-  absl::StatusOr<Model> model = ParseModel(R"(
+  Model model = Must(ParseModel(R"(
     <ir_version: 10, opset_import: ["t" : 1, "f" : 1]>
     g (float[n] x, float[2] two) => (float[n] y) {
       a = f.Outer (x)
@@ -197,12 +190,10 @@ TEST(InferShapes, InfersABodyOnceForEachKindOfCall) {
     <domain: "f", opset_import: ["t" : 1, "f" : 1]> Outer <k = 0> (x) => (y) {
       t = f.Inner <k: int = @k> (x)
       y = f.Inner <k: int = @k> (t)
-    })");
-  ASSERT_TRUE(model.ok()) << model.status();
-  const absl::Status status = InferShapes(*model, nullptr, registry);
-  ASSERT_TRUE(status.ok()) << status;
+    })"));
+  Must(InferShapes(model, nullptr, registry));
   EXPECT_EQ(inferred, 3);  // x with k = 0 and 1, two with k = 1
-  EXPECT_EQ(model->graph->FindValue("c")->shape()->ToString(), "[n]");
+  EXPECT_EQ(model.graph->FindValue("c")->shape()->ToString(), "[n]");
 }
 
 // A model whose function F`levels` calls F`levels - 1` twice, and so on.
@@ -218,9 +209,7 @@ Model Bomb(int levels) {
     text += "<domain: \"f\", opset_import: [\"\" : 18, \"f\" : 1]> F" + std::to_string(level) +
             " (a) => (b) { t = " + called + " (a) b = " + called + " (t) }\n";
   }
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+  return Must(ParseModel(text));
 }
 
 TEST(InferShapes, SaysWhichFunctionWouldBeTooManyNodes) {
@@ -258,20 +247,18 @@ TEST_F(InferTest, UnknownOpsKeepWhatIsDeclared) {
 }
 
 TEST(InferShapes, AConstantKnowsBetterThanItsDeclaration) {
-  absl::StatusOr<Model> model = ParseModel(
-      "<ir_version: 10, opset_import: [\"\" : 18]> g (float[2, 3] x) => (float[3, 2] y) "
-      "<int64 s> { s = Constant <value_ints: ints = [3, 2]> ()  y = Reshape (x, s) }");
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_TRUE(InferShapes(*model).ok());
-  EXPECT_EQ(model->graph->FindValue("s")->shape()->ToString(), "[2]");
+  Model model = Must(
+      ParseModel("<ir_version: 10, opset_import: [\"\" : 18]> g (float[2, 3] x) => (float[3, 2] y) "
+                 "<int64 s> { s = Constant <value_ints: ints = [3, 2]> ()  y = Reshape (x, s) }"));
+  ASSERT_TRUE(InferShapes(model).ok());
+  EXPECT_EQ(model.graph->FindValue("s")->shape()->ToString(), "[2]");
 }
 
 TEST(InferShapes, RefusesADeclarationThatCannotBe) {
-  absl::StatusOr<Model> model = ParseModel(
-      "<ir_version: 10, opset_import: [\"\" : 18]> g (float[2, 3] x) => (float[2, 3] y) "
-      "{ y = Transpose (x) }");
-  ASSERT_TRUE(model.ok()) << model.status();
-  const absl::Status status = InferShapes(*model);
+  Model model = Must(
+      ParseModel("<ir_version: 10, opset_import: [\"\" : 18]> g (float[2, 3] x) => (float[2, 3] y) "
+                 "{ y = Transpose (x) }"));
+  const absl::Status status = InferShapes(model);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(std::string(status.message()),
             "node \"y\" (Transpose): output \"y\": declared as [2, 3], inferred as [3, 2]");
@@ -279,16 +266,13 @@ TEST(InferShapes, RefusesADeclarationThatCannotBe) {
 
 // Seen in exports: value_info declares a scalar where the constant has one element.
 TEST_F(InferTest, AConstantHasItsOwnShapeWhateverIsDeclared) {
-  absl::StatusOr<Model> model = ParseModel(R"(
+  model_ = Must(ParseModel(R"(
     <ir_version: 10, opset_import: ["" : 18]>
     g (float[N] x) => (float[N] y) <float c> {
       c = Constant <value_floats = [2.0]> ()
       y = Mul (x, c)
-    })");
-  ASSERT_TRUE(model.ok()) << model.status();
-  model_ = *std::move(model);
-  const absl::Status status = InferShapes(model_, &contents_);
-  ASSERT_TRUE(status.ok()) << status;
+    })"));
+  Must(InferShapes(model_, &contents_));
   EXPECT_EQ(ShapeOf("c"), "[1]");
 }
 
@@ -302,22 +286,20 @@ TEST(InferShapes, RefusesAFlagThatIsNeitherZeroNorOne) {
       {"r = ReduceSum <keepdims = 2> (x)",
        "node \"r\" (ReduceSum): attribute \"keepdims\": expected 0 or 1, got 2"}};
   for (const auto& [node, message] : nodes) {
-    absl::StatusOr<Model> model = ParseModel(
+    Model model = Must(ParseModel(
         std::string("<ir_version: 10, opset_import: [\"\" : 24]> g (float[1, 2, 3, 4] x, "
                     "float[1, 3, 2] t) => (float[] r) { ") +
-        node + " }");
-    ASSERT_TRUE(model.ok()) << model.status();
-    EXPECT_EQ(std::string(InferShapes(*model).message()), message);
+        node + " }"));
+    EXPECT_EQ(std::string(InferShapes(model).message()), message);
   }
 }
 
 TEST(InferShapes, TakesTransposesOfAnyNumberButZero) {
-  absl::StatusOr<Model> model = ParseModel(
+  Model model = Must(ParseModel(
       "<ir_version: 10, opset_import: [\"\" : 24]> g (float[3, 2] a, float[3, 4] b) => (float[] r) "
-      "{ r = Gemm <transA = 2> (a, b) }");
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_TRUE(InferShapes(*model).ok());
-  EXPECT_EQ(model->graph->outputs()[0]->shape()->ToString(), "[2, 4]");
+      "{ r = Gemm <transA = 2> (a, b) }"));
+  ASSERT_TRUE(InferShapes(model).ok());
+  EXPECT_EQ(model.graph->outputs()[0]->shape()->ToString(), "[2, 4]");
 }
 
 }  // namespace

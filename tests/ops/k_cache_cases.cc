@@ -82,15 +82,12 @@ struct Gather {
 OpCase GatherCase(const Gather& gather) {
   const int64_t count = static_cast<int64_t>(gather.lens.size());
   const int64_t columns = count == 0 ? 3 : static_cast<int64_t>(gather.table.size()) / count;
-  const auto ints = [](std::vector<int64_t> dims, const std::vector<int64_t>& values) {
-    return As(DataType::kInt32, Ints(std::move(dims), values));
-  };
   return {.name = gather.name,
           .inputs = {Random(DataType::kBfloat16, {count, gather.rows, 512}, Normal{}, 5),
-                     FilledCache(5, 4, 2881), ints({count}, gather.lens),
-                     ints({count, columns}, gather.table),
-                     gather.gather_lens.empty() ? Tensor() : ints({count}, gather.gather_lens)},
-          .attributes = {{"block_size", int64_t{4}}, {"offset", gather.offset}}};
+                     FilledCache(5, 4, 2881), Int32s({count}, gather.lens),
+                     Int32s({count, columns}, gather.table),
+                     gather.gather_lens.empty() ? Tensor() : Int32s({count}, gather.gather_lens)},
+          .attributes = {{"block_size", 4}, {"offset", gather.offset}}};
 }
 
 }  // namespace
@@ -128,7 +125,7 @@ OpCases KCacheQuantInsertCases() {
 
 OpCases KCacheDequantGatherCases() {
   OpCase one_length = GatherCase({.name = "one_length"});
-  one_length.inputs[2] = As(DataType::kInt32, Ints({1}, {3}));
+  one_length.inputs[2] = Int32s({1}, {3});
   return OpCases("pagefuse.KCacheDequantGather")
       .Add(GatherCase({.name = "whole_sequences"}))
       .Add(GatherCase(

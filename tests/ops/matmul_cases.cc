@@ -17,16 +17,13 @@ namespace onnx_ops {
 
 OpCases MatMulCases() {
   return OpCases("MatMul")
-      .Add({.name = "by_hand",
-            .inputs = {Floats({2, 2}, {1, 2, 3, 4}), Floats({2, 3}, {1, 0, 2, 0, 1, 3})},
-            .outputs = {Floats({2, 3}, {1, 2, 8, 3, 4, 18})}})
+      .Add("by_hand", {Floats({2, 2}, {1, 2, 3, 4}), Floats({2, 3}, {1, 0, 2, 0, 1, 3})},
+           {Floats({2, 3}, {1, 2, 8, 3, 4, 18})})
       .Add({.name = "constant_weight",
             .inputs = {Floats({1, 2}, {1, 2}), Floats({2, 2}, {1, 2, 3, 4})},
             .outputs = {Floats({1, 2}, {7, 10})},
             .constants = {1}})
-      .Add({.name = "vectors",
-            .inputs = {Floats({3}, {1, 2, 3}), Floats({3}, {4, 5, 6})},
-            .outputs = {Floats({}, {32})}})
+      .Add("vectors", {Floats({3}, {1, 2, 3}), Floats({3}, {4, 5, 6})}, {Floats({}, {32})})
       .ShapeSets({{{3, 4}, {4, 5}},
                   {{1, 130}, {130, 33}},
                   {{17, 31}, {31, 64}},
@@ -38,10 +35,9 @@ OpCases MatMulCases() {
                   {{0, 3}, {3, 2}},
                   {{2, 0}, {0, 3}}})
       .Within(DataType::kFloat, kSums, kSumsReason)
-      .Rejects({.inputs = {Floats({2, 2}, {1, 2, 3, 4}), Floats({3, 1}, {1, 2, 3})}},
+      .Rejects({Floats({2, 2}, {1, 2, 3, 4}), Floats({3, 1}, {1, 2, 3})},
                "expected 2 rows to multiply [2, 2] by, got [3, 1]")
-      .Rejects({.inputs = {Floats({}, {1}), Floats({1, 1}, {1})}},
-               "expected a matrix or vector, got shape []");
+      .Rejects({Floats({}, {1}), Floats({1, 1}, {1})}, "expected a matrix or vector, got shape []");
 }
 
 OpCases GemmCases() {
@@ -49,18 +45,16 @@ OpCases GemmCases() {
       .Add({.name = "all_attributes",
             .inputs = {Floats({2, 1}, {1, 2}), Floats({3, 2}, {1, 2, 3, 4, 5, 6}),
                        Floats({3}, {1, 2, 3})},
-            .attributes =
-                {{"transA", int64_t{1}}, {"transB", int64_t{1}}, {"alpha", 2.0f}, {"beta", 0.5f}},
+            .attributes = {{"transA", 1}, {"transB", 1}, {"alpha", 2.0f}, {"beta", 0.5f}},
             .outputs = {Floats({1, 3}, {10.5f, 23, 35.5f})}})
-      .Add({.name = "column_bias",
-            .inputs = {Floats({2, 1}, {1, 2}), Floats({1, 2}, {1, 2}), Floats({2, 1}, {10, 20})},
-            .outputs = {Floats({2, 2}, {11, 12, 22, 24})}})
+      .Add("column_bias",
+           {Floats({2, 1}, {1, 2}), Floats({1, 2}, {1, 2}), Floats({2, 1}, {10, 20})},
+           {Floats({2, 2}, {11, 12, 22, 24})})
       .ShapeSets({{{3, 4}, {4, 5}}, {{17, 65}, {65, 33}}, {{2, 0}, {0, 3}}, {{0, 2}, {2, 3}}})
       .Within(DataType::kFloat, kSums, kSumsReason)
-      .Rejects({.inputs = {Floats({1, 2}, {1, 2}), Floats({2, 1}, {1, 2}), Floats({2}, {1, 2})}},
+      .Rejects({Floats({1, 2}, {1, 2}), Floats({2, 1}, {1, 2}), Floats({2}, {1, 2})},
                "expected a shape that broadcasts to [1, 1], got [2]")
-      .Rejects({.inputs = {Floats({2}, {1, 2}), Floats({2, 1}, {1, 2})}},
-               "expected a matrix, got shape [2]");
+      .Rejects({Floats({2}, {1, 2}), Floats({2, 1}, {1, 2})}, "expected a matrix, got shape [2]");
 }
 
 }  // namespace onnx_ops
@@ -69,28 +63,24 @@ namespace microsoft_ops {
 
 OpCases FusedMatMulCases() {
   return OpCases("com.microsoft.FusedMatMul")
-      .Add({.name = "transposed_and_scaled",
-            .inputs = {Floats({2, 1}, {1, 2}), Floats({3, 2}, {1, 2, 3, 4, 5, 6})},
-            .attributes = {{"transA", int64_t{1}}, {"transB", int64_t{1}}, {"alpha", 0.5f}},
-            .outputs = {Floats({1, 3}, {2.5f, 5.5f, 8.5f})}})
+      .Add("transposed_and_scaled", {Floats({2, 1}, {1, 2}), Floats({3, 2}, {1, 2, 3, 4, 5, 6})},
+           {Floats({1, 3}, {2.5f, 5.5f, 8.5f})}, {{"transA", 1}, {"transB", 1}, {"alpha", 0.5f}})
       .ShapeSets({{{3, 4}, {4, 5}}, {{2, 3, 7}, {7, 5}}})
-      .Attributes({{"transB", int64_t{1}}})
+      .Attributes({{"transB", 1}})
       .ShapeSets({{{17, 65}, {33, 65}},
                   {{2, 3, 7}, {2, 5, 7}},
                   {{1, 130}, {9, 130}},
                   {{2, 3, 64}, {2, 4096, 64}}})
-      .Attributes({{"transA", int64_t{1}}, {"alpha", 0.5f}})
+      .Attributes({{"transA", 1}, {"alpha", 0.5f}})
       .ShapeSets({{{2, 7, 3}, {2, 7, 5}}})
       .Within(DataType::kFloat, kSums, kSumsReason)
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 1e-5},
               "the decomposition rounds before it scales")
       .Within(DataType::kBfloat16, {.rtol = 1.6e-2, .atol = 1e-5},
               "the decomposition rounds before it scales")
-      .Rejects({.inputs = {Floats({2}, {1, 2}), Floats({2, 1}, {1, 2})},
-                .attributes = {{"transA", int64_t{1}}}},
+      .Rejects({Floats({2}, {1, 2}), Floats({2, 1}, {1, 2})}, {{"transA", 1}},
                "expected a matrix to transpose, got a vector")
-      .Rejects({.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1})},
-                .attributes = {{"transBatchB", int64_t{1}}}},
+      .Rejects({Floats({1, 1}, {1}), Floats({1, 1}, {1})}, {{"transBatchB", 1}},
                "attribute \"transBatchB\": is only supported as 0");
 }
 
@@ -101,10 +91,9 @@ namespace pagefuse_ops {
 OpCases GatedLinearCases() {
   OpCases cases("pagefuse.GatedLinear");
   cases
-      .Add({.name = "silu_by_hand",
-            .inputs = {Floats({1, 2}, {1, 2}), Floats({2, 1}, {1, -1}), Floats({2, 1}, {2, 3})},
-            .attributes = {{"activation", std::string("silu")}},
-            .outputs = {Floats({1, 1}, {-2.1515314f})}})  // -1 / (1 + e) * 8
+      .Add("silu_by_hand",
+           {Floats({1, 2}, {1, 2}), Floats({2, 1}, {1, -1}), Floats({2, 1}, {2, 3})},
+           {Floats({1, 1}, {-2.1515314f})}, {{"activation", "silu"}})  // -1 / (1 + e) * 8
       .Fill(Normal{0, 0.3});
   for (const char* activation : {"gelu", "gelu_tanh", "silu"}) {
     cases.Attributes({{"activation", std::string(activation)}})
@@ -112,7 +101,7 @@ OpCases GatedLinearCases() {
                     {{1, 2, 65}, {65, 33}, {65, 33}},
                     {{17, 32}, {32, 16}, {32, 16}},
                     {{0, 3}, {3, 2}, {3, 2}}});
-    cases.Attributes({{"activation", std::string(activation)}, {"transB", int64_t{1}}})
+    cases.Attributes({{"activation", std::string(activation)}, {"transB", 1}})
         .ShapeSets({{{2, 3}, {5, 3}, {5, 3}},
                     {{1, 2, 65}, {33, 65}, {33, 65}},
                     {{17, 32}, {16, 32}, {16, 32}},
@@ -122,7 +111,7 @@ OpCases GatedLinearCases() {
   }
   cases.Add({.name = "limit_by_hand",
              .inputs = {Floats({1, 1}, {1}), Floats({1, 2}, {5, -1}), Floats({1, 2}, {-7, 1})},
-             .attributes = {{"activation", std::string("silu")}, {"limit", 2.0f}},
+             .attributes = {{"activation", "silu"}, {"limit", 2.0f}},
              // 2 / (1 + e^-2) * -2, -1 / (1 + e) * 1
              .outputs = {Floats({1, 2}, {-3.5231884f, -0.26894143f})}});
   return cases.Within(DataType::kFloat, kSums, kSumsReason)
@@ -131,12 +120,11 @@ OpCases GatedLinearCases() {
       .Within(DataType::kBfloat16, {.rtol = 5e-2, .atol = 3e-2},
               "the decomposition rounds both products and the activation")
       .Rejects(
-          {.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 2}, {1, 2})},
-           .attributes = {{"activation", std::string("silu")}}},
+          {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 2}, {1, 2})},
+          {{"activation", "silu"}},
           "input 2 \"w_up\": expected [K, N] with K = 1 of \"x\", N = 1 of \"w_gate\", transB = 0, got [1, 2]")
-      .Rejects({.inputs = {Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 1}, {1})},
-                .attributes = {{"activation", std::string("relu")}}},
-               "expected gelu, gelu_tanh or silu, got \"relu\"");
+      .Rejects({Floats({1, 1}, {1}), Floats({1, 1}, {1}), Floats({1, 1}, {1})},
+               {{"activation", "relu"}}, "expected gelu, gelu_tanh or silu, got \"relu\"");
 }
 
 }  // namespace pagefuse_ops

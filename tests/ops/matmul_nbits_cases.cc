@@ -43,7 +43,7 @@ OpCase Case(std::string name, const Problem& p, Zeros zeros = Zeros::kNone, bool
 OpCase Rounded(std::string name, const Problem& p, Zeros zeros = Zeros::kNone, bool bias = false,
                DataType type = DataType::kFloat) {
   OpCase made = Case(std::move(name), p, zeros, bias, type);
-  made.attributes.push_back({"accuracy_level", int64_t{4}});
+  made.attributes.push_back({"accuracy_level", 4});
   std::vector<float> x(static_cast<size_t>(p.batch * p.m * p.k));
   for (size_t i = 0; i < x.size(); ++i) {
     const auto column = static_cast<int64_t>(i) % p.k;
@@ -58,17 +58,16 @@ OpCase Rounded(std::string name, const Problem& p, Zeros zeros = Zeros::kNone, b
 
 OpCases MatMulNBitsCases() {
   const auto by_hand = [](std::vector<uint8_t> codes) {
-    return OpCase{
-        .name = "by_hand",
-        .inputs = {Floats({1, 2}, {10, 1}), Codes(DataType::kUint8, {1, 1, 8}, codes),
-                   Floats({1, 1}, {0.5f})},
-        .attributes = {{"K", int64_t{2}}, {"N", int64_t{1}}, {"block_size", int64_t{16}}}};
+    return OpCase{.name = "by_hand",
+                  .inputs = {Floats({1, 2}, {10, 1}), Codes(DataType::kUint8, {1, 1, 8}, codes),
+                             Floats({1, 1}, {0.5f})},
+                  .attributes = {{"K", 2}, {"N", 1}, {"block_size", 16}}};
   };
   OpCase exact = by_hand({0xA9, 0, 0, 0, 0, 0, 0, 0});  // 9 - 8 = 1 and 10 - 8 = 2
   exact.outputs = {Floats({1, 1}, {6})};
   OpCase indexed = Case("ordered", {1, 32, 4, 4, 16});
   indexed.inputs.resize(4);
-  indexed.inputs.push_back(As(DataType::kInt32, Floats({32}, std::vector<float>(32, 0))));
+  indexed.inputs.push_back(Int32s({32}, std::vector<float>(32, 0)));
   OpCase narrow = Case("short", {1, 32, 4, 4, 16});
   narrow.inputs[2] = Floats({7}, std::vector<float>(7, 1));
   return OpCases("com.microsoft.MatMulNBits")

@@ -7,14 +7,6 @@
 namespace pagefuse::microsoft_ops {
 namespace {
 
-Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType::kFloat) {
-  return Random(type, std::move(dims), Normal{0, 1}, seed);
-}
-
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<float>& values) {
-  return As(DataType::kInt32, Floats(std::move(dims), values));
-}
-
 // Zeros and ones; every query sees key 0.
 Tensor Bits(std::vector<int64_t> dims, uint32_t seed) {
   std::mt19937 random(seed);
@@ -26,26 +18,18 @@ Tensor Bits(std::vector<int64_t> dims, uint32_t seed) {
   return Int32s(std::move(dims), values);
 }
 
-using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
-
 // Two sequences of 3 tokens, two heads of 4 channels.
-OpCase Case(std::string name, Attributes more = {}, DataType type = DataType::kFloat) {
+OpCase Case(std::string name, AttributeList more = {}, DataType type = DataType::kFloat) {
   OpCase made{.name = std::move(name)};
   made.inputs = {Values({2, 3, 6}, 1, type), Values({6, 24}, 2, type), Values({24}, 3, type)};
   made.inputs.resize(6);
-  made.attributes = {{"num_heads", int64_t{2}}};
+  made.attributes = {{"num_heads", 2}};
   for (auto& attribute : more) made.attributes.push_back(std::move(attribute));
   made.num_outputs = 2;
   return made;
 }
 
-OpCase With(OpCase made, int input, Tensor tensor) {
-  if (static_cast<int>(made.inputs.size()) <= input) made.inputs.resize(input + 1);
-  made.inputs[input] = std::move(tensor);
-  return made;
-}
-
-OpCase WithPast(std::string name, Attributes more = {}) {
+OpCase WithPast(std::string name, AttributeList more = {}) {
   return With(Case(std::move(name), std::move(more)), 4, Values({2, 2, 2, 5, 4}, 4));
 }
 
@@ -54,21 +38,21 @@ constexpr const char* kSums = "float sums against sums in double";
 }  // namespace
 
 OpCases AttentionCases() {
-  const Attributes causal = {{"unidirectional", int64_t{1}}};
+  const AttributeList causal = {{"unidirectional", 1}};
   // One channel; the query is 0, so that both keys weigh the same.
   const OpCase by_hand{
       .name = "by_hand",
       .inputs = {Floats({1, 2, 1}, {2, 4}), Floats({1, 3}, {0, 1, 1})},
-      .attributes = {{"num_heads", int64_t{1}}},
+      .attributes = {{"num_heads", 1}},
       .outputs = {Floats({1, 2, 1}, {3, 3}), Floats({2, 1, 1, 2, 1}, {2, 4, 2, 4})}};
-  const Attributes rotary = {{"unidirectional", int64_t{1}}, {"do_rotary", int64_t{1}}};
+  const AttributeList rotary = {{"unidirectional", 1}, {"do_rotary", 1}};
   // Token 0 stays, token 1 turns by one radian: the query (1, 0) and keys of both tokens (1, 0).
   const float c = std::cos(1.0f), s = std::sin(1.0f);
   const float other = 1 / (1 + std::exp((1 - c) / std::sqrt(2.0f)));  // by a key one place away
   const OpCase rotated_by_hand{.name = "rotated_by_hand",
                                .inputs = {Floats({1, 2, 2}, {1, 0, 1, 2}),
                                           Floats({2, 6}, {1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0})},
-                               .attributes = {{"num_heads", int64_t{1}}, {"do_rotary", int64_t{1}}},
+                               .attributes = {{"num_heads", 1}, {"do_rotary", 1}},
                                .outputs = {Floats({1, 2, 2}, {2 * other, 0, 2 * (1 - other), 0}),
                                            Floats({2, 1, 1, 2, 2}, {1, 0, c, s, 0, 0, 2, 0})}};
   OpCase alone = Case("alone", causal);
@@ -108,9 +92,9 @@ OpCases AttentionCases() {
       .Add(Case("rotary", rotary))
       .Add(With(Case("rotary_without_bias", rotary), 2, Tensor()))
       .Add(WithPast("rotary_with_a_past", rotary))
-      .Add(With(WithPast("rotary_in_part_and_places",
-                         {{"do_rotary", int64_t{1}}, {"rotary_embedding_dim", int64_t{2}}}),
-                3, Bits({2, 1, 10, 10}, 12)))
+      .Add(With(
+          WithPast("rotary_in_part_and_places", {{"do_rotary", 1}, {"rotary_embedding_dim", 2}}), 3,
+          Bits({2, 1, 10, 10}, 12)))
       .Add(With(Case("score_bias"), 5, Values({1, 2, 3, 3}, 5)))
       .Add(With(With(Case("score_bias_and_lengths", causal), 3, Int32s({2}, {2, 3})), 5,
                 Values({2, 1, 3, 3}, 5)))
@@ -118,12 +102,12 @@ OpCases AttentionCases() {
       .Within(DataType::kFloat, {.rtol = 4e-5, .atol = 2e-5}, kSums)
       .Within(DataType::kFloat16, {.rtol = 2e-2, .atol = 2e-2},
               "the decomposition rounds the projection, the kernel does not")
-      .Rejects(Case("heads", {{"num_heads", int64_t{5}}}), "expected 5 heads of one size")
-      .Rejects(Case("rotary", {{"do_rotary", int64_t{1}}, {"rotary_embedding_dim", int64_t{6}}}),
+      .Rejects(Case("heads", {{"num_heads", 5}}), "expected 5 heads of one size")
+      .Rejects(Case("rotary", {{"do_rotary", 1}, {"rotary_embedding_dim", 6}}),
                "expected an even number up to the 4 channels of a head, got 6")
-      .Rejects(Case("rotary", {{"do_rotary", int64_t{1}}, {"rotary_embedding_dim", int64_t{3}}}),
+      .Rejects(Case("rotary", {{"do_rotary", 1}, {"rotary_embedding_dim", 3}}),
                "expected an even number up to the 4 channels of a head, got 3")
-      .Rejects(Case("shared", {{"past_present_share_buffer", int64_t{1}}}), "expected 0, got 1")
+      .Rejects(Case("shared", {{"past_present_share_buffer", 1}}), "expected 0, got 1")
       .Rejects(With(Case("past_length"), 6, Int32s({1}, {0})), "expected none")
       .Rejects(With(Case("bias"), 2, Values({23}, 3)), "expected shape [24]")
       .Rejects(With(Case("mask"), 3, Int32s({3}, {1, 1, 1})), "expected [B] or [2 B]")

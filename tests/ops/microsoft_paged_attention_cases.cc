@@ -9,18 +9,8 @@ namespace {
 
 constexpr int64_t kHeads = 4, kKvHeads = 2, kSize = 16;
 
-Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType::kFloat) {
-  return Random(type, std::move(dims), Normal{0, 1}, seed);
-}
-
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<float>& values) {
-  return As(DataType::kInt32, Floats(std::move(dims), values));
-}
-
-using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
-
 // Sequences of 5 + 3, 0 + 4 and 9 + 0 tokens in blocks of 4, out of order.
-OpCase Case(std::string name, const Attributes& more = {}, DataType type = DataType::kFloat) {
+OpCase Case(std::string name, const AttributeList& more = {}, DataType type = DataType::kFloat) {
   OpCase made{.name = std::move(name), .num_outputs = 3};
   made.inputs.resize(17);
   made.inputs[0] = Values({7, kHeads * kSize}, 1, type);
@@ -36,8 +26,8 @@ OpCase Case(std::string name, const Attributes& more = {}, DataType type = DataT
   return made;
 }
 
-OpCase Rotated(std::string name, Attributes more = {}, DataType type = DataType::kFloat) {
-  more.emplace_back("do_rotary", int64_t{1});
+OpCase Rotated(std::string name, AttributeList more = {}, DataType type = DataType::kFloat) {
+  more.emplace_back("do_rotary", 1);
   OpCase made = Case(std::move(name), more, type);
   made.inputs[8] = Values({16, 6}, 6, type);
   made.inputs[9] = Values({16, 6}, 7, type);
@@ -46,14 +36,13 @@ OpCase Rotated(std::string name, Attributes more = {}, DataType type = DataType:
 
 // One head of 16 channels, of which the first 12 are the value.
 OpCase Latent(std::string name) {
-  OpCase made = Rotated(std::move(name), {{"v_head_size", int64_t{12}},
-                                          {"rotary_offset", int64_t{4}},
-                                          {"kv_cache_layout", std::string("LATENT")},
-                                          {"scale", 0.3f}});
+  OpCase made = Rotated(
+      std::move(name),
+      {{"v_head_size", 12}, {"rotary_offset", 4}, {"kv_cache_layout", "LATENT"}, {"scale", 0.3f}});
   made.inputs[1] = Values({7, kSize}, 2);
   made.inputs[2] = made.inputs[4] = Tensor();
   made.inputs[3] = Values({8, 4, 1, kSize}, 4);
-  made.attributes[1] = {"kv_num_heads", int64_t{1}};
+  made.attributes[1] = {"kv_num_heads", 1};
   made.num_outputs = 2;
   return made;
 }
@@ -85,7 +74,7 @@ OpCase ByHand() {
                  Int32s({2}, {0, 1}),
                  Int32s({1}, {1}),
                  Int32s({1, 1}, {1})};
-  made.attributes = {{"num_heads", int64_t{1}}, {"kv_num_heads", int64_t{1}}, {"scale", 100.0f}};
+  made.attributes = {{"num_heads", 1}, {"kv_num_heads", 1}, {"scale", 100.0f}};
   made.outputs = {Floats({1, 2}, {6, 8}), Floats({2, 2, 1, 2}, {9, 9, 9, 9, 1, 0, 0, 1}),
                   Floats({2, 2, 1, 2}, {9, 9, 9, 9, 2, 4, 6, 8})};
   return made;
@@ -104,13 +93,7 @@ OpCase Ring() {
   made.inputs = {Values({6, 16}, 1),       Values({6, 16}, 2),       Values({6, 16}, 3),
                  Values({2, 2, 1, 16}, 4), Values({2, 2, 1, 16}, 5), Int32s({2}, {0, 6}),
                  Int32s({1}, {0}),         Int32s({1, 3}, {1, 0, 1})};
-  made.attributes = {
-      {"num_heads", int64_t{1}}, {"kv_num_heads", int64_t{1}}, {"local_window_size", int64_t{3}}};
-  return made;
-}
-
-OpCase With(OpCase made, int input, Tensor tensor) {
-  made.inputs[input] = std::move(tensor);
+  made.attributes = {{"num_heads", 1}, {"kv_num_heads", 1}, {"local_window_size", 3}};
   return made;
 }
 
@@ -136,10 +119,9 @@ OpCases PagedAttentionCases() {
       .Add(Ring())
       .Add(Case("plain"))
       .Add(Rotated("rotated"))
-      .Add(Rotated("window", {{"local_window_size", int64_t{3}}}))
-      .Add(Rotated("interleaved",
-                   {{"rotary_interleaved", int64_t{1}}, {"rotary_offset", int64_t{2}}}))
-      .Add(Case("smooth", {{"smooth_softmax", int64_t{1}}}))
+      .Add(Rotated("window", {{"local_window_size", 3}}))
+      .Add(Rotated("interleaved", {{"rotary_interleaved", 1}, {"rotary_offset", 2}}))
+      .Add(Case("smooth", {{"smooth_softmax", 1}}))
       .Add(packed)
       .Add(normed)
       .Add(sink)

@@ -6,10 +6,6 @@ namespace {
 
 constexpr const char* kSumsInFloat = "float sums against sums in double";
 
-Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType::kFloat) {
-  return Random(type, std::move(dims), Normal{0, 1}, seed);
-}
-
 OpCase SkipCase(std::string name, std::vector<Tensor> inputs, int outputs,
                 DataType type = DataType::kFloat) {
   for (Tensor& input : inputs) {
@@ -84,7 +80,7 @@ OpCases FastGeluCases() {
               "the decomposition rounds the sum to half")
       .Within(DataType::kBfloat16, {.rtol = 3e-2, .atol = 2e-2},
               "the decomposition rounds the sum to bfloat16")
-      .Rejects({.inputs = {Floats({2}, {1, 2}), Floats({1}, {1})}}, "expected shape [2]");
+      .Rejects({Floats({2}, {1, 2}), Floats({1}, {1})}, "expected shape [2]");
 }
 
 OpCases QuickGeluCases() {
@@ -105,89 +101,78 @@ OpCases BiasGeluCases() {
               "the decomposition rounds the sum to half")
       .Within(DataType::kBfloat16, {.rtol = 3e-2, .atol = 2e-2},
               "the decomposition rounds the sum to bfloat16")
-      .Rejects({.inputs = {Floats({2}, {1, 2}), Floats({3}, {1, 2, 3})}}, "expected shape [2]");
+      .Rejects({Floats({2}, {1, 2}), Floats({3}, {1, 2, 3})}, "expected shape [2]");
 }
 
 OpCases RotaryEmbeddingCases() {
   const Tensor table = Values({7, 4}, 3), sines = Values({7, 4}, 4);
-  const std::pair<std::string, AttributeValue> two_heads = {"num_heads", int64_t{2}};
+  const std::pair<std::string, AttributeValue> two_heads = {"num_heads", 2};
   return OpCases("com.microsoft.RotaryEmbedding")
-      .Add({.name = "quarter_turn",
-            .inputs = {Floats({1, 1, 1, 4}, {1, 2, 3, 4}), Ints({1}, {1}),
-                       Floats({2, 2}, {9, 9, 0, 1}), Floats({2, 2}, {9, 9, 1, 0})},
-            .outputs = {Floats({1, 1, 1, 4}, {-3, 2, 1, 4})}})
-      .Add({.name = "from_the_first_position",
-            .inputs = {Values({2, 3, 16}, 1), Ints({1}, {4}), table, sines}})
+      .Add("quarter_turn",
+           {Floats({1, 1, 1, 4}, {1, 2, 3, 4}), Ints({1}, {1}), Floats({2, 2}, {9, 9, 0, 1}),
+            Floats({2, 2}, {9, 9, 1, 0})},
+           {Floats({1, 1, 1, 4}, {-3, 2, 1, 4})})
+      .Add("from_the_first_position", {Values({2, 3, 16}, 1), Ints({1}, {4}), table, sines})
       .Add({.name = "positions",
             .inputs = {Values({2, 3, 16}, 1), Ints({2, 3}, {0, 1, 2, 6, 6, 0}), table, sines},
-            .attributes = {{"interleaved", int64_t{1}}, {"scale", 0.5f}}})
+            .attributes = {{"interleaved", 1}, {"scale", 0.5f}}})
       .Add({.name = "a_part_of_the_head",
             .inputs = {Values({2, 2, 3, 11}, 1), Ints({2, 3}, {0, 1, 2, 6, 6, 0}), table, sines},
-            .attributes = {{"rotary_embedding_dim", int64_t{8}}}})
+            .attributes = {{"rotary_embedding_dim", 8}}})
       .Add({.name = "half_a_part",
             .inputs = {Values({2, 3, 24}, 1, DataType::kFloat16), Ints({1}, {0}),
                        As(DataType::kFloat16, table), As(DataType::kFloat16, sines)},
-            .attributes = {two_heads, {"rotary_embedding_dim", int64_t{8}}}})
+            .attributes = {two_heads, {"rotary_embedding_dim", 8}}})
       .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 1e-6}, "the decomposition scales last")
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 2e-3}, "the decomposition rounds twice")
-      .Rejects({.inputs = {Values({1, 1, 16}, 1), Ints({1}, {7}), table, sines}},
+      .Rejects({Values({1, 1, 16}, 1), Ints({1}, {7}), table, sines},
                "position 7 is not in the 7 rows")
-      .Rejects({.inputs = {Values({1, 1, 12}, 1), Ints({1}, {0}), table, sines}},
-               "is no multiple of 8");
+      .Rejects({Values({1, 1, 12}, 1), Ints({1}, {0}), table, sines}, "is no multiple of 8");
 }
 
 OpCases QuantizeLinearCases() {
   return OpCases("com.microsoft.QuantizeLinear")
-      .Add({.name = "halves_go_to_even",
-            .inputs = {Floats({4}, {0.5f, 1.5f, -300, 300}), Floats({}, {1}),
-                       As(DataType::kInt8, Floats({}, {1}))},
-            .outputs = {As(DataType::kInt8, Floats({4}, {1, 3, -128, 127}))}})
-      .Add({.name = "by_column",
-            .inputs = {Floats({2, 2}, {1, 2, 3, 4}), Floats({2}, {1, 0.5f}),
-                       As(DataType::kUint8, Floats({2}, {0, 1}))},
-            .outputs = {As(DataType::kUint8, Floats({2, 2}, {1, 5, 3, 9}))}})
-      .Rejects({.inputs = {Floats({2, 2}, {1, 2, 3, 4}), Floats({3}, {1, 1, 1})}},
-               "expected one scale");
+      .Add("halves_go_to_even",
+           {Floats({4}, {0.5f, 1.5f, -300, 300}), Floats({}, {1}),
+            As(DataType::kInt8, Floats({}, {1}))},
+           {As(DataType::kInt8, Floats({4}, {1, 3, -128, 127}))})
+      .Add("by_column",
+           {Floats({2, 2}, {1, 2, 3, 4}), Floats({2}, {1, 0.5f}),
+            As(DataType::kUint8, Floats({2}, {0, 1}))},
+           {As(DataType::kUint8, Floats({2, 2}, {1, 5, 3, 9}))})
+      .Rejects({Floats({2, 2}, {1, 2, 3, 4}), Floats({3}, {1, 1, 1})}, "expected one scale");
 }
 
 OpCases DequantizeLinearCases() {
   return OpCases("com.microsoft.DequantizeLinear")
-      .Add({.name = "by_row",
-            .inputs = {As(DataType::kInt8, Floats({2, 2}, {1, 2, 3, 4})), Floats({2}, {1, 0.5f}),
-                       As(DataType::kInt8, Floats({2}, {0, 1}))},
-            .attributes = {{"axis", int64_t{0}}},
-            .outputs = {Floats({2, 2}, {1, 2, 1, 1.5f})}})
-      .Rejects(
-          {.inputs = {As(DataType::kInt8, Floats({2, 2}, {1, 2, 3, 4})), Floats({3}, {1, 1, 1})}},
-          "expected one scale");
+      .Add("by_row",
+           {As(DataType::kInt8, Floats({2, 2}, {1, 2, 3, 4})), Floats({2}, {1, 0.5f}),
+            As(DataType::kInt8, Floats({2}, {0, 1}))},
+           {Floats({2, 2}, {1, 2, 1, 1.5f})}, {{"axis", 0}})
+      .Rejects({As(DataType::kInt8, Floats({2, 2}, {1, 2, 3, 4})), Floats({3}, {1, 1, 1})},
+               "expected one scale");
 }
 
 OpCases GatherBlockQuantizedCases() {
   std::vector<uint8_t> bytes(3 * 16);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 37 + 11);
-  const std::vector<std::pair<std::string, AttributeValue>> packed = {{"block_size", int64_t{16}},
-                                                                      {"bits", int64_t{4}}};
-  const std::vector<std::pair<std::string, AttributeValue>> whole = {{"block_size", int64_t{16}},
-                                                                     {"bits", int64_t{8}}};
+  const AttributeList packed = {{"block_size", 16}, {"bits", 4}};
+  const AttributeList whole = {{"block_size", 16}, {"bits", 8}};
   std::vector<uint8_t> one_row(8, 0x98);  // codes 8 and 9 in turn: 0 and 1
   std::vector<float> turns;
   for (int i = 0; i < 16; ++i) turns.push_back(i % 2 == 0 ? 0.0f : 0.5f);
   return OpCases("com.microsoft.GatherBlockQuantized")
-      .Add({.name = "low_bits_first",
-            .inputs = {Codes(DataType::kUint8, {1, 8}, one_row), Ints({1}, {-1}),
-                       Floats({1, 1}, {0.5f})},
-            .attributes = packed,
-            .outputs = {Floats({1, 16}, turns)}})
-      .Add({.name = "zero_points",
-            .inputs = {Codes(DataType::kUint8, {1, 8}, one_row), Ints({1}, {0}),
-                       Floats({1, 1}, {0.5f}), Codes(DataType::kUint8, {1, 1}, {0x08})},
-            .attributes = packed,
-            .outputs = {Floats({1, 16}, turns)}})
-      .Add({.name = "signed",
-            .inputs = {Codes(DataType::kInt4, {1, 16}, std::vector<uint8_t>(8, 0x10)),
-                       Ints({1}, {0}), Floats({1, 1}, {0.5f})},
-            .attributes = packed,
-            .outputs = {Floats({1, 16}, turns)}})
+      .Add("low_bits_first",
+           {Codes(DataType::kUint8, {1, 8}, one_row), Ints({1}, {-1}), Floats({1, 1}, {0.5f})},
+           {Floats({1, 16}, turns)}, packed)
+      .Add("zero_points",
+           {Codes(DataType::kUint8, {1, 8}, one_row), Ints({1}, {0}), Floats({1, 1}, {0.5f}),
+            Codes(DataType::kUint8, {1, 1}, {0x08})},
+           {Floats({1, 16}, turns)}, packed)
+      .Add("signed",
+           {Codes(DataType::kInt4, {1, 16}, std::vector<uint8_t>(8, 0x10)), Ints({1}, {0}),
+            Floats({1, 1}, {0.5f})},
+           {Floats({1, 16}, turns)}, packed)
       .Add({.name = "packed",
             .inputs = {Codes(DataType::kUint8, {3, 16}, bytes), Ints({2, 2}, {2, 0, -3, 1}),
                        Values({3, 2}, 1), Codes(DataType::kUint8, {3, 1}, {0x12, 0x34, 0x56})},
@@ -199,17 +184,12 @@ OpCases GatherBlockQuantizedCases() {
       .Add({.name = "middle",
             .inputs = {Codes(DataType::kUint4, {2, 3, 16}, bytes), Ints({2}, {2, 0}),
                        Values({2, 3, 1}, 1)},
-            .attributes = {{"block_size", int64_t{16}},
-                           {"gather_axis", int64_t{1}},
-                           {"quantize_axis", int64_t{-1}}}})
-      .Rejects({.inputs = {Codes(DataType::kUint8, {1, 8}, one_row), Ints({1}, {1}),
-                           Floats({1, 1}, {0.5f})},
-                .attributes = packed},
-               "index 1 is out of range")
-      .Rejects({.inputs = {Codes(DataType::kUint8, {1, 8}, one_row), Ints({1}, {0}),
-                           Floats({1, 2}, {0.5f, 1})},
-                .attributes = packed},
-               "expected shape [1, 1]");
+            .attributes = {{"block_size", 16}, {"gather_axis", 1}, {"quantize_axis", -1}}})
+      .Rejects({Codes(DataType::kUint8, {1, 8}, one_row), Ints({1}, {1}), Floats({1, 1}, {0.5f})},
+               packed, "index 1 is out of range")
+      .Rejects(
+          {Codes(DataType::kUint8, {1, 8}, one_row), Ints({1}, {0}), Floats({1, 2}, {0.5f, 1})},
+          packed, "expected shape [1, 1]");
 }
 
 }  // namespace pagefuse::microsoft_ops

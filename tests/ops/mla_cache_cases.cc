@@ -70,12 +70,9 @@ struct Gather {
 
 OpCase GatherCase(const Gather& gather) {
   const int64_t count = static_cast<int64_t>(gather.lens.size());
-  const auto ints = [](std::vector<int64_t> dims, const std::vector<int64_t>& values) {
-    return As(DataType::kInt32, Ints(std::move(dims), values));
-  };
   return {.name = gather.name,
-          .inputs = {FilledCache(4, 4), ints({count, 2}, gather.table), ints({count}, gather.lens),
-                     ints({count}, gather.starts)}};
+          .inputs = {FilledCache(4, 4), Int32s({count, 2}, gather.table),
+                     Int32s({count}, gather.lens), Int32s({count}, gather.starts)}};
 }
 
 }  // namespace

@@ -4,27 +4,25 @@
 namespace pagefuse::microsoft_ops {
 namespace {
 
-using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
-
 constexpr int64_t kTokens = 5, kExperts = 4, kHidden = 32, kInter = 16;
 
-Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType::kFloat) {
+Tensor Small(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType::kFloat) {
   return Random(type, std::move(dims), Normal{0, 0.5}, seed);
 }
 
-Attributes Common(const std::string& activation, Attributes more) {
-  Attributes all = {{"k", int64_t{2}}, {"activation_type", activation}};
+AttributeList Common(const std::string& activation, AttributeList more) {
+  AttributeList all = {{"k", 2}, {"activation_type", activation}};
   for (auto& attribute : more) all.push_back(std::move(attribute));
   return all;
 }
 
 OpCase Plain(std::string name, const std::string& activation, int64_t fused = 1,
-             Attributes more = {}, DataType type = DataType::kFloat) {
+             AttributeList more = {}, DataType type = DataType::kFloat) {
   OpCase made{.name = std::move(name)};
-  made.inputs = {Values({kTokens, kHidden}, 1, type), Values({kTokens, kExperts}, 2, type),
-                 Values({kExperts, fused * kInter, kHidden}, 3, type),
-                 Values({kExperts, fused * kInter}, 4, type),
-                 Values({kExperts, kHidden, kInter}, 5, type)};
+  made.inputs = {Small({kTokens, kHidden}, 1, type), Small({kTokens, kExperts}, 2, type),
+                 Small({kExperts, fused * kInter, kHidden}, 3, type),
+                 Small({kExperts, fused * kInter}, 4, type),
+                 Small({kExperts, kHidden, kInter}, 5, type)};
   made.attributes = Common(activation, std::move(more));
   return made;
 }
@@ -42,7 +40,7 @@ struct Width {
 };
 
 OpCase Quantised(std::string name, const std::string& activation, Width width, int64_t fused = 1,
-                 Attributes more = {}) {
+                 AttributeList more = {}) {
   OpCase made{.name = std::move(name)};
   const int64_t n = fused * kInter;
   const auto packed = [&](int64_t k) { return k * width.bits / 8; };
@@ -50,14 +48,14 @@ OpCase Quantised(std::string name, const std::string& activation, Width width, i
     if (width.block == 0) return Scales({kExperts, rows}, seed);
     return Scales({kExperts, rows, k / width.block}, seed);
   };
-  made.inputs = {Values({1, kTokens, kHidden}, 1),
-                 Values({kTokens, kExperts}, 2),
+  made.inputs = {Small({1, kTokens, kHidden}, 1),
+                 Small({kTokens, kExperts}, 2),
                  Bytes({kExperts, n, packed(kHidden)}, 3),
                  scales(n, kHidden, 4),
-                 Values({kExperts, n}, 5),
+                 Small({kExperts, n}, 5),
                  Bytes({kExperts, kHidden, packed(kInter)}, 6),
                  scales(kHidden, kInter, 7),
-                 Values({kExperts, kHidden}, 8)};
+                 Small({kExperts, kHidden}, 8)};
   made.attributes = Common(activation, std::move(more));
   made.attributes.emplace_back("expert_weight_bits", width.bits);
   made.attributes.emplace_back("block_size", width.block);
@@ -76,9 +74,9 @@ OpCases Tolerant(OpCases cases) {
 OpCases MoECases() {
   OpCase third = Plain("fc3", "silu");
   third.inputs.resize(8);
-  third.inputs[5] = Values({kExperts, kHidden}, 6);
-  third.inputs[6] = Values({kExperts, kInter, kHidden}, 7);
-  third.inputs[7] = Values({kExperts, kInter}, 8);
+  third.inputs[5] = Small({kExperts, kHidden}, 6);
+  third.inputs[6] = Small({kExperts, kInter, kHidden}, 7);
+  third.inputs[7] = Small({kExperts, kInter}, 8);
   OpCase gated = third;
   gated.name = "swiglu_of_two";
   gated.attributes[1].second = std::string("swiglu");
@@ -87,20 +85,20 @@ OpCases MoECases() {
       .name = "by_hand",
       .inputs = {Floats({1, 1}, {3}), Floats({1, 2}, {0, 1}), Floats({2, 1, 1}, {9, 2}),
                  Floats({2, 1}, {9, 1}), Floats({2, 1, 1}, {9, 1})},
-      .attributes = {{"normalize_routing_weights", int64_t{1}}},
+      .attributes = {{"normalize_routing_weights", 1}},
       .outputs = {Floats({1, 1}, {7})}};
-  const Attributes fused = {{"swiglu_fusion", int64_t{1}},
-                            {"activation_alpha", 1.702f},
-                            {"activation_beta", 1.0f},
-                            {"swiglu_limit", 0.5f}};
+  const AttributeList fused = {{"swiglu_fusion", 1},
+                               {"activation_alpha", 1.702f},
+                               {"activation_beta", 1.0f},
+                               {"swiglu_limit", 0.5f}};
   OpCase many = Plain("k", "relu");
   many.attributes[0].second = int64_t{5};
   return Tolerant(OpCases("com.microsoft.MoE")
                       .Add(by_hand)
                       .Add(Plain("relu", "relu"))
-                      .Add(Plain("gelu", "gelu", 1, {{"normalize_routing_weights", int64_t{1}}}))
+                      .Add(Plain("gelu", "gelu", 1, {{"normalize_routing_weights", 1}}))
                       .Add(Plain("swiglu_in_turn", "swiglu", 2, fused))
-                      .Add(Plain("swiglu_by_halves", "swiglu", 2, {{"swiglu_fusion", int64_t{2}}}))
+                      .Add(Plain("swiglu_by_halves", "swiglu", 2, {{"swiglu_fusion", 2}}))
                       .Add(third)
                       .Add(gated)
                       .Add(Plain("half", "silu", 1, {}, DataType::kFloat16))
@@ -127,7 +125,7 @@ OpCases QMoECases() {
           .Add(Quantised("rows_of_nibbles", "relu", {4, 0}))
           .Add(Quantised("blocks_of_nibbles", "gelu", {4, 16}))
           .Add(Quantised("rows_of_bytes", "silu", {8, 0}))
-          .Add(Quantised("blocks_of_bytes", "swiglu", {8, 16}, 2, {{"swiglu_fusion", int64_t{1}}}))
+          .Add(Quantised("blocks_of_bytes", "swiglu", {8, 16}, 2, {{"swiglu_fusion", 1}}))
           .Add(zeros)
           .Add(chosen)
           .Add(third)

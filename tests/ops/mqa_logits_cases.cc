@@ -31,15 +31,6 @@ Tensor NormalCodes(std::vector<int64_t> dims, uint64_t seed) {
   return Random(DataType::kFloat8E4M3FN, std::move(dims), Normal{0, 2}, seed);
 }
 
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<int32_t>& values) {
-  return Tensor::Of<int32_t>(std::move(dims), values);
-}
-
-OpCase With(OpCase op_case, int input, Tensor tensor) {
-  op_case.inputs[input] = std::move(tensor);
-  return op_case;
-}
-
 struct Sizes {
   int64_t rows, heads, head_size, keys;
 };
@@ -159,7 +150,7 @@ OpCase Plain(OpCase op_case, DataType query_type, DataType key_type) {
   const std::vector<int64_t> q = op_case.inputs[0].dims(), cache = op_case.inputs[1].dims();
   op_case.inputs[0] = Random(query_type, q, Normal{}, 23);
   op_case.inputs[1] = Random(key_type, {cache[0], cache[1], cache[3] - 4}, Normal{}, 24);
-  op_case.attributes.emplace_back("format", std::string("bf16"));
+  op_case.attributes.emplace_back("format", "bf16");
   return op_case;
 }
 
@@ -181,7 +172,7 @@ OpCase Packed4(OpCase op_case) {
     }
   }
   op_case.inputs[1] = keys;
-  op_case.attributes.emplace_back("format", std::string("mxfp4"));
+  op_case.attributes.emplace_back("format", "mxfp4");
   return op_case;
 }
 
@@ -235,7 +226,7 @@ OpCases PagedMqaLogitsCases() {
   OpCase uint8 = PagedCase("uint8", {21}, {2, 3, 64, 4});
   uint8.inputs[0] = RandomCodes(DataType::kUint8, {1, 2, 3, 64}, 16);
   OpCase not_clean = WithLength(PagedCase("full_not_clean", {24, 24}, {1, 8, 32, 8}), 24);
-  not_clean.attributes = {{"clean_logits", int64_t{0}}};
+  not_clean.attributes = {{"clean_logits", 0}};
   cases.Add(PagedByHand())
       .Add(PagedCase("h64_d128", {100, 33, 0, 64}, {1, 64, 128, 64}))
       .Add(PagedCase("next_n", {40, 2, 17}, {3, 32, 128, 16}))
@@ -381,7 +372,7 @@ OpCases MqaLogitsCases() {
   OpCase scale_column = RandomMqa("scale_column", {2, 8, 32, 17});
   scale_column.inputs[2] = Random(DataType::kFloat, {17, 1}, Uniform{0, 2}, 8);
   OpCase all_seen = RandomMqa("all_seen_not_clean", {1, 5, 48, 33});
-  all_seen.attributes = {{"clean_logits", int64_t{0}}};
+  all_seen.attributes = {{"clean_logits", 0}};
   cases.Add(MqaByHand())
       .Add(RandomMqa("h64_d128", {3, 64, 128, 75}))
       .Add(RandomMqa("many_rows", {70, 4, 32, 40}))

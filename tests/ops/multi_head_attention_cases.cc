@@ -6,34 +6,20 @@
 namespace pagefuse::microsoft_ops {
 namespace {
 
-Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType::kFloat) {
-  return Random(type, std::move(dims), Normal{0, 1}, seed);
-}
-
 // Two heads of 8 and 6 channels; 3 queries, 5 keys.
-OpCase Case(std::string name, std::vector<std::pair<std::string, AttributeValue>> more = {},
-            DataType type = DataType::kFloat) {
+OpCase Case(std::string name, AttributeList more = {}, DataType type = DataType::kFloat) {
   OpCase made{.name = std::move(name)};
   made.inputs = {Values({2, 3, 16}, 1, type), Values({2, 5, 16}, 2, type),
                  Values({2, 5, 12}, 3, type)};
   made.inputs.resize(8);
-  made.attributes = {{"num_heads", int64_t{2}}};
+  made.attributes = {{"num_heads", 2}};
   for (auto& attribute : more) made.attributes.push_back(std::move(attribute));
   made.num_outputs = 3;
   return made;
 }
 
-OpCase With(OpCase made, int input, Tensor tensor) {
-  made.inputs[input] = std::move(tensor);
-  return made;
-}
-
-Tensor Mask(std::vector<int64_t> dims, const std::vector<float>& values) {
-  return As(DataType::kInt32, Floats(std::move(dims), values));
-}
-
 // As many queries as are computed in blocks, and some more.
-OpCase Blocks(std::string name, std::vector<std::pair<std::string, AttributeValue>> more = {}) {
+OpCase Blocks(std::string name, AttributeList more = {}) {
   OpCase made = Case(std::move(name), std::move(more));
   made.inputs[0] = Values({2, 75, 16}, 1);
   made.inputs[1] = Values({2, 90, 16}, 2);
@@ -66,18 +52,18 @@ OpCases MultiHeadAttentionCases() {
   OpCase packed_kv = Case("keys_and_values_in_one");
   packed_kv.inputs[1] = Values({2, 5, 2, 2, 8}, 2);
   packed_kv.inputs[2] = Tensor();
-  OpCase packed = Case("all_in_one", {{"unidirectional", int64_t{1}}});
+  OpCase packed = Case("all_in_one", {{"unidirectional", 1}});
   packed.inputs[0] = Values({2, 3, 2, 3, 8}, 2);
   packed.inputs[1] = packed.inputs[2] = Tensor();
-  OpCase past = Case("past", {{"unidirectional", int64_t{1}}, {"scale", 0.7f}});
+  OpCase past = Case("past", {{"unidirectional", 1}, {"scale", 0.7f}});
   past.inputs[6] = Values({2, 2, 4, 8}, 4);
   past.inputs[7] = Values({2, 2, 4, 6}, 5);
   OpCase both = With(Case("bias_and_mask"), 5, Values({1, 2, 3, 5}, 6));
-  both.inputs[4] = Mask({2, 5}, {1, 1, 1, 0, 0, 1, 0, 1, 1, 1});
+  both.inputs[4] = Int32s({2, 5}, {1, 1, 1, 0, 0, 1, 0, 1, 1, 1});
   const OpCase by_hand{
       .name = "by_hand",
       .inputs = {Floats({1, 1, 1}, {1}), Floats({1, 2, 1}, {0, 0}), Floats({1, 2, 1}, {2, 4})},
-      .attributes = {{"num_heads", int64_t{1}}},
+      .attributes = {{"num_heads", 1}},
       .outputs = {Floats({1, 1, 1}, {3})}};
   return OpCases("com.microsoft.MultiHeadAttention")
       .Add(by_hand)
@@ -87,14 +73,14 @@ OpCases MultiHeadAttentionCases() {
       .Add(InPlace(Case("plain")))
       .Add(InPlace(packed))
       .Add(InPlace(packed_kv))
-      .Add(Blocks("causal_blocks", {{"unidirectional", int64_t{1}}}))
-      .Add(WithNan(Blocks("causal_blocks", {{"unidirectional", int64_t{1}}})))
+      .Add(Blocks("causal_blocks", {{"unidirectional", 1}}))
+      .Add(WithNan(Blocks("causal_blocks", {{"unidirectional", 1}})))
       .Add(With(Blocks("biased_blocks"), 5, Values({1, 2, 75, 90}, 6)))
       .Add(With(Case("projection_bias"), 3, Values({44}, 7)))
-      .Add(With(Case("lengths"), 4, Mask({2}, {2, 5})))
+      .Add(With(Case("lengths"), 4, Int32s({2}, {2, 5})))
       .Add(With(Case("mask_by_query"), 4,
-                Mask({2, 3, 5}, {1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 0,
-                                 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1})))
+                Int32s({2, 3, 5}, {1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1, 1, 0,
+                                   0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1})))
       .Add(With(Case("attention_bias"), 5, Values({2, 1, 3, 5}, 6)))
       .Add(both)
       .Add(heads)
@@ -104,10 +90,10 @@ OpCases MultiHeadAttentionCases() {
       .Add(With(Case("half", {}, DataType::kFloat16), 3, Values({44}, 7, DataType::kFloat16)))
       .Within(DataType::kFloat, {.rtol = 4e-5, .atol = 1e-5}, "float sums against sums in double")
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 1e-3}, "float sums, rounded to half")
-      .Rejects(With(Case("lengths"), 4, Mask({2}, {2, 6})), "expected 0 to 5 keys, got 6")
+      .Rejects(With(Case("lengths"), 4, Int32s({2}, {2, 6})), "expected 0 to 5 keys, got 6")
       .Rejects(With(Case("value"), 2, Tensor()), "do not go together")
       .Rejects(With(Case("bias"), 3, Values({43}, 7)), "expected shape [44]")
-      .Rejects(With(Case("mask"), 4, Mask({2, 4}, std::vector<float>(8, 1))),
+      .Rejects(With(Case("mask"), 4, Int32s({2, 4}, std::vector<float>(8, 1))),
                "expected shape [2, 5]");
 }
 

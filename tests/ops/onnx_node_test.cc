@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "must.h"
 #include "paths.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -61,28 +62,24 @@ class OnnxNodeTest : public testing::TestWithParam<std::string> {
  protected:
   void Run(const std::string& kernel) {
     const fs::path dir = CasesDir() / GetParam();
-    const absl::StatusOr<Model> model = LoadModel((dir / "model.onnx").string());
-    ASSERT_TRUE(model.ok()) << model.status();
+    const Model model = Must(LoadModel((dir / "model.onnx").string()));
     std::map<std::string, Tensor> feeds;
     const fs::path data = dir / "test_data_set_0";
-    for (size_t i = 0; i < model->graph->inputs().size(); ++i) {
+    for (size_t i = 0; i < model.graph->inputs().size(); ++i) {
       const std::string file = (data / ("input_" + std::to_string(i) + ".pb")).string();
       std::string name;
-      absl::StatusOr<Tensor> tensor = LoadTensor(file, &name);
-      ASSERT_TRUE(tensor.ok()) << tensor.status();
-      feeds[model->graph->inputs()[i]->name()] = *std::move(tensor);
+      Tensor tensor = Must(LoadTensor(file, &name));
+      feeds[model.graph->inputs()[i]->name()] = std::move(tensor);
     }
     EvaluateOptions options;
     options.force_kernel = kernel;
-    const absl::StatusOr<std::vector<Tensor>> outputs = EvaluateModel(*model, feeds, options);
-    ASSERT_TRUE(outputs.ok()) << outputs.status();
-    for (size_t i = 0; i < outputs->size(); ++i) {
+    const std::vector<Tensor> outputs = Must(EvaluateModel(model, feeds, options));
+    for (size_t i = 0; i < outputs.size(); ++i) {
       const std::string file = (data / ("output_" + std::to_string(i) + ".pb")).string();
       std::string name;
-      const absl::StatusOr<Tensor> want = LoadTensor(file, &name);
-      ASSERT_TRUE(want.ok()) << want.status();
+      const Tensor want = Must(LoadTensor(file, &name));
       SCOPED_TRACE("output " + std::to_string(i));
-      ExpectClose((*outputs)[i], *want);
+      ExpectClose(outputs[i], want);
     }
   }
 };

@@ -90,6 +90,22 @@ Tensor Random(DataType type, std::vector<int64_t> dims, const Filling& filling, 
   return type == DataType::kFloat ? tensor : As(type, tensor);
 }
 
+Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type) {
+  return Random(type, std::move(dims), Normal{}, seed);
+}
+
+OpCase With(OpCase op_case, size_t input, Tensor tensor) {
+  if (op_case.inputs.size() <= input) op_case.inputs.resize(input + 1);
+  op_case.inputs[input] = std::move(tensor);
+  return op_case;
+}
+
+OpCase WithAttribute(OpCase op_case, std::string_view name, AttributeValue value) {
+  std::erase_if(op_case.attributes, [&](const auto& given) { return given.first == name; });
+  op_case.attributes.emplace_back(name, std::move(value));
+  return op_case;
+}
+
 OpCases::OpCases(const OpCases&) = default;
 OpCases::OpCases(OpCases&&) noexcept = default;
 OpCases& OpCases::operator=(const OpCases&) = default;
@@ -105,6 +121,14 @@ OpCases::OpCases(std::string_view op) {
 OpCases& OpCases::Add(OpCase op_case) {
   cases_.push_back(std::move(op_case));
   return *this;
+}
+
+OpCases& OpCases::Add(std::string_view name, std::vector<Tensor> inputs,
+                      std::vector<Tensor> outputs, AttributeList attributes) {
+  return Add({.name = std::string(name),
+              .inputs = std::move(inputs),
+              .attributes = std::move(attributes),
+              .outputs = std::move(outputs)});
 }
 
 OpCases& OpCases::Exact(const std::vector<std::vector<float>>& inputs,
@@ -141,7 +165,7 @@ OpCases& OpCases::Types(std::vector<DataType> types) {
   return *this;
 }
 
-OpCases& OpCases::Attributes(std::vector<std::pair<std::string, AttributeValue>> attributes) {
+OpCases& OpCases::Attributes(AttributeList attributes) {
   attributes_ = std::move(attributes);
   return *this;
 }

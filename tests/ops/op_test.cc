@@ -5,6 +5,7 @@
 #include <map>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "op_run.h"
 #include "simd_targets.h"
 
@@ -75,9 +76,8 @@ TEST_P(OpTest, ReferenceGivesExpectedOutputs) {
     if (op_case.outputs.empty()) continue;
     SCOPED_TRACE(op_case.name);
     CaseNode call(*op_, table_, op_case);
-    const absl::StatusOr<std::vector<Tensor>> outputs = Reference(call);
-    ASSERT_TRUE(outputs.ok()) << outputs.status();
-    ExpectClose(*outputs, op_case.outputs, table_);
+    const std::vector<Tensor> outputs = Must(Reference(call));
+    ExpectClose(outputs, op_case.outputs, table_);
   }
 }
 
@@ -85,17 +85,15 @@ TEST_P(OpTest, KernelsAgreeWithReference) {
   for (const OpCase& op_case : table_.cases()) {
     SCOPED_TRACE(op_case.name);
     CaseNode call(*op_, table_, op_case);
-    const absl::StatusOr<std::vector<Tensor>> want = Reference(call);
-    ASSERT_TRUE(want.ok()) << want.status();
+    const std::vector<Tensor> want = Must(Reference(call));
     for (const Kernel& kernel : op_->kernels()) {
       if (!Supports(kernel, call, *op_)) continue;
       SCOPED_TRACE(kernel.name);
       const auto check = [&] {
         for (const bool in_place : {false, true}) {
           for (const int64_t misalignment : {0, 1}) {
-            const auto got = RunGuarded(*op_, call, {&kernel, in_place, misalignment});
-            ASSERT_TRUE(got.ok()) << got.status();
-            ExpectClose(*got, *want, table_);
+            const auto got = Must(RunGuarded(*op_, call, {&kernel, in_place, misalignment}));
+            ExpectClose(got, want, table_);
           }
         }
       };
@@ -114,12 +112,10 @@ TEST_P(OpTest, ReferenceAgreesWithDecomposition) {
   for (const OpCase& op_case : table_.cases()) {
     SCOPED_TRACE(op_case.name);
     CaseNode call(*op_, table_, op_case);
-    const absl::StatusOr<std::vector<Tensor>> got = Reference(call);
-    ASSERT_TRUE(got.ok()) << got.status();
-    const absl::StatusOr<std::vector<Tensor>> want =
-        EvaluateNode(call.node(), call.opset(), call.inputs(), {.decompose = true});
-    ASSERT_TRUE(want.ok()) << want.status();
-    ExpectClose(*got, *want, table_);
+    const std::vector<Tensor> got = Must(Reference(call));
+    const std::vector<Tensor> want =
+        Must(EvaluateNode(call.node(), call.opset(), call.inputs(), {.decompose = true}));
+    ExpectClose(got, want, table_);
   }
 }
 
@@ -130,8 +126,7 @@ TEST_P(OpTest, SymbolicShapesAreTheRealOnes) {
   for (const OpCase& op_case : table_.cases()) {
     SCOPED_TRACE(op_case.name);
     CaseNode call(*op_, table_, op_case);
-    const auto real = InferOutputs(*op_, call);
-    ASSERT_TRUE(real.ok()) << real.status();
+    const auto real = Must(InferOutputs(*op_, call));
     std::map<std::string, Dim> numbers;
     std::vector<ShapeContext::Known> known;
     for (const Tensor& input : call.inputs()) {
@@ -148,12 +143,11 @@ TEST_P(OpTest, SymbolicShapesAreTheRealOnes) {
       if (op_->inputs()[i].role == PortRole::kMetadata) known.back().tensor = &input;
     }
     ShapeContext context(call.node(), call.opset(), std::move(known));
-    const absl::Status status = op_->Infer(context);
-    ASSERT_TRUE(status.ok()) << status;
-    for (size_t i = 0; i < real->size(); ++i) {
+    Must(op_->Infer(context));
+    for (size_t i = 0; i < real.size(); ++i) {
       if (!context.outputs()[i].shape) continue;
       const Shape symbolic = context.outputs()[i].shape->Substitute(numbers);
-      const Shape& shape = *(*real)[i].shape;
+      const Shape& shape = *real[i].shape;
       ASSERT_EQ(symbolic.rank(), shape.rank());
       for (int axis = 0; axis < shape.rank(); ++axis) {
         if (!symbolic[axis].is_constant()) continue;

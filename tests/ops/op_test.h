@@ -9,10 +9,9 @@
 //
 //   OpCases GatherCases() {
 //     return OpCases("Gather")
-//         .Add({.name = "picks_rows", .inputs = {Floats({3, 2}, {1, 2, 3, 4, 5, 6}), Ints({2}, {2,
-//         -3})},
-//               .attributes = {{"axis", 0}}, .outputs = {Floats({2, 2}, {5, 6, 1, 2})}})
-//         .Rejects({.inputs = {Floats({2}, {1, 2}), Ints({1}, {2})}}, "index 2 is out of range");
+//         .Add("picks_rows", {Floats({3, 2}, {1, 2, 3, 4, 5, 6}), Ints({2}, {2, -3})},
+//              {Floats({2, 2}, {5, 6, 1, 2})}, {{"axis", 0}})
+//         .Rejects({Floats({2}, {1, 2}), Ints({1}, {2})}, "index 2 is out of range");
 //   }
 //   OpCases SiluMulCases() {
 //     return OpCases("pagefuse.SiluMul")
@@ -45,6 +44,10 @@ namespace pagefuse {
 Tensor Floats(std::vector<int64_t> dims, const std::vector<float>& values);
 Tensor Ints(std::vector<int64_t> dims, const std::vector<int64_t>& values);  // int64
 Tensor Bools(std::vector<int64_t> dims, const std::vector<bool>& values);
+template <typename T = int32_t>
+Tensor Int32s(std::vector<int64_t> dims, const std::vector<T>& values) {
+  return Tensor::Of<int32_t>(std::move(dims), std::vector<int32_t>(values.begin(), values.end()));
+}
 // The values of a float, int or bool tensor in another type, rounded as Cast does it.
 Tensor As(DataType type, const Tensor& tensor);
 // A tensor of that type with these bytes (packed types, codes of 8-bit floats).
@@ -61,6 +64,8 @@ struct Uniform {
 };
 using Filling = std::variant<Normal, Uniform>;
 Tensor Random(DataType type, std::vector<int64_t> dims, const Filling& filling, uint64_t seed);
+// Of mean 0 and deviation 1.
+Tensor Values(std::vector<int64_t> dims, uint64_t seed, DataType type = DataType::kFloat);
 
 // |got - want| <= atol + rtol * |want|; NaN equals NaN, infinities equal themselves.
 struct Tolerance {
@@ -70,15 +75,21 @@ struct Tolerance {
   double share = 0;
 };
 
+using AttributeList = std::vector<std::pair<std::string, AttributeValue>>;
+
 struct OpCase {
   std::string name = {};
   std::vector<Tensor> inputs = {};  // undefined: omitted
-  std::vector<std::pair<std::string, AttributeValue>> attributes = {};
+  AttributeList attributes = {};
   std::vector<Tensor> outputs = {};  // expected; empty: only kernels and decomposition are compared
   std::vector<int> constants = {};   // inputs that are initialisers, for kernels that pack weights
   int num_outputs = 0;               // 0: as many as `outputs`, else all that the op requires
   int64_t opset = 0;                 // of the op's domain; 0: the newest
 };
+
+// The case with another input or attribute, which it need not have had.
+OpCase With(OpCase op_case, size_t input, Tensor tensor);
+OpCase WithAttribute(OpCase op_case, std::string_view name, AttributeValue value);
 
 class OpCases {
  public:
@@ -91,6 +102,8 @@ class OpCases {
   ~OpCases();
 
   OpCases& Add(OpCase op_case);
+  OpCases& Add(std::string_view name, std::vector<Tensor> inputs, std::vector<Tensor> outputs = {},
+               AttributeList attributes = {});
   // Float lists as 1-d inputs and outputs.
   OpCases& Exact(const std::vector<std::vector<float>>& inputs,
                  const std::vector<std::vector<float>>& outputs);
@@ -101,12 +114,19 @@ class OpCases {
   OpCases& ShapeSets(std::vector<std::vector<std::vector<int64_t>>> sets);
   OpCases& Fill(Filling filling);
   OpCases& Types(std::vector<DataType> types);
-  OpCases& Attributes(std::vector<std::pair<std::string, AttributeValue>> attributes);
+  OpCases& Attributes(AttributeList attributes);
   // Another tolerance than the usual one of an output type (see DefaultTolerance), with the reason
   // for it.
   OpCases& Within(DataType type, Tolerance tolerance, std::string_view reason);
   // Inference or the op's checks must refuse these inputs with a message that contains `message`.
   OpCases& Rejects(OpCase op_case, std::string_view message);
+  OpCases& Rejects(std::vector<Tensor> inputs, std::string_view message) {
+    return Rejects(OpCase{.inputs = std::move(inputs)}, message);
+  }
+  OpCases& Rejects(std::vector<Tensor> inputs, AttributeList attributes, std::string_view message) {
+    return Rejects(OpCase{.inputs = std::move(inputs), .attributes = std::move(attributes)},
+                   message);
+  }
 
   const std::string& domain() const { return domain_; }
   const std::string& op() const { return op_; }
@@ -119,7 +139,7 @@ class OpCases {
   struct RandomCases {
     std::vector<std::vector<std::vector<int64_t>>> shapes;  // [case][input]
     bool same_for_all = false;                              // one shape for all inputs
-    std::vector<std::pair<std::string, AttributeValue>> attributes;
+    AttributeList attributes;
   };
   void AppendRandom(const RandomCases& random, std::vector<OpCase>& cases) const;
 
@@ -128,7 +148,7 @@ class OpCases {
   std::vector<RandomCases> random_;
   std::vector<std::pair<OpCase, std::string>> rejected_;
   std::vector<std::pair<DataType, Tolerance>> tolerances_;
-  std::vector<std::pair<std::string, AttributeValue>> attributes_;
+  AttributeList attributes_;
   std::optional<std::vector<DataType>> types_;
   Filling filling_ = Normal{};
 };

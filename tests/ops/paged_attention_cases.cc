@@ -27,25 +27,9 @@ OpCase MeansOfValues() {
   return {.name = "zero_query_gives_means_of_values",
           .inputs = {Floats({3, 1, 2}, {0, 0, 0, 0, 0, 0}),
                      Floats({2, 2, 1, 2}, {1, 1, 1, 1, 1, 1, 1, 1}),
-                     Floats({2, 2, 1, 2}, {7, 8, 9, 9, 1, 2, 3, 4}),
-                     As(DataType::kInt32, Ints({2}, {0, 3})), As(DataType::kInt32, Ints({1}, {3})),
-                     As(DataType::kInt32, Ints({1, 2}, {1, 0}))},
+                     Floats({2, 2, 1, 2}, {7, 8, 9, 9, 1, 2, 3, 4}), Int32s({2}, {0, 3}),
+                     Int32s({1}, {3}), Int32s({1, 2}, {1, 0})},
           .outputs = {Floats({3, 1, 2}, {1, 2, 2, 3, 11.0f / 3, 14.0f / 3})}};
-}
-
-// The case with one input replaced.
-OpCase With(OpCase op_case, int input, Tensor tensor) {
-  op_case.inputs[input] = std::move(tensor);
-  return op_case;
-}
-
-OpCase WithAttribute(OpCase op_case, std::string name, AttributeValue value) {
-  op_case.attributes.emplace_back(std::move(name), std::move(value));
-  return op_case;
-}
-
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<int64_t>& values) {
-  return As(DataType::kInt32, Ints(std::move(dims), values));
 }
 
 OpCases& AddRejected(OpCases& cases) {
@@ -67,20 +51,19 @@ OpCases& AddRejected(OpCases& cases) {
                "input 2 \"value_cache\": expected the shape of \"key_cache\", [2, 2, 1, 2], got")
       .Rejects(With(good, 0, Floats({3, 1, 3}, std::vector<float>(9, 0))),
                "input 1 \"key_cache\": expected [NB, BS, Hk, row] with row = 3, got [2, 2, 1, 2]")
-      .Rejects(WithAttribute(good, "sliding_window", int64_t{-2}),
+      .Rejects(WithAttribute(good, "sliding_window", -2),
                "attribute \"sliding_window\": expected 0 or more")
       .Rejects(WithAttribute(good, "softcap", -1.0f),
                "attribute \"softcap\": expected 0 or more, got -1")
-      .Rejects(WithAttribute(good, "kv_quant_mode", std::string("int3")),
+      .Rejects(WithAttribute(good, "kv_quant_mode", "int3"),
                "attribute \"kv_quant_mode\": expected one of")
-      .Rejects(WithAttribute(good, "kv_quant_mode", std::string("fp8_per_tensor")),
+      .Rejects(WithAttribute(good, "kv_quant_mode", "fp8_per_tensor"),
                "input 1 \"key_cache\": expected type")
-      .Rejects(WithAttribute(WithAttribute(good, "sliding_window", int64_t{3}), "chunk_lookback",
-                             int64_t{3}),
-               "attribute \"chunk_lookback\": expected sliding_window div (chunk_lookback + 1) to "
-               "be at least 1")
-      .Rejects(WithAttribute(good, "output_dtype", int64_t{17}),
-               "input 16 \"output_scale\": is missing");
+      .Rejects(
+          WithAttribute(WithAttribute(good, "sliding_window", 3), "chunk_lookback", int64_t{3}),
+          "attribute \"chunk_lookback\": expected sliding_window div (chunk_lookback + 1) to "
+          "be at least 1")
+      .Rejects(WithAttribute(good, "output_dtype", 17), "input 16 \"output_scale\": is missing");
   OpCase sink = good;
   sink.inputs.resize(12);
   sink.inputs[11] = Floats({2}, {0, 0});

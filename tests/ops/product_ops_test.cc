@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "linear_support.h"
+#include "must.h"
 
 #include "pagefuse/kernels/linalg/activation.h"
 #include "pagefuse/kernels/linalg/cpu_features.h"
@@ -146,9 +147,8 @@ TEST(MatMul, IntegersWrapAndDoublesKeepTheirPrecision) {
   const Call ints(
       "", "MatMul",
       {Tensor::Of<int32_t>({1, 2}, {1 << 30, 3}), Tensor::Of<int32_t>({2, 1}, {4, -5})});
-  const absl::StatusOr<Tensor> y = ints.Run();
-  ASSERT_TRUE(y.ok()) << y.status();
-  EXPECT_EQ(y->values<int32_t>()[0], -15);
+  const Tensor y = Must(ints.Run());
+  EXPECT_EQ(y.values<int32_t>()[0], -15);
   const Call doubles(
       "", "MatMul",
       {Tensor::Of<double>({1, 2}, {1e17, 1}), Tensor::Of<double>({2, 1}, {1e-17, 1e-12})});
@@ -186,10 +186,9 @@ TEST(MatMulBf16, GivesTheDefinedBitsOfBothOrders) {
     SetSizes(call, w);
     for (const Bf16Unit most : {Bf16Unit::kAmx, Bf16Unit::kAvx512, Bf16Unit::kNone}) {
       const ScopedBf16Limit limit(most);
-      const absl::StatusOr<Tensor> y = call.Run();
-      ASSERT_TRUE(y.ok()) << y.status();
-      for (int64_t i = 0; i < y->size(); ++i) {
-        ASSERT_EQ(y->values<float>()[i],
+      const Tensor y = Must(call.Run());
+      for (int64_t i = 0; i < y.size(); ++i) {
+        ASSERT_EQ(y.values<float>()[i],
                   testing::Bf16Dot(a.values<float>().data() + i / 21 * 70, w, i % 21));
       }
     }

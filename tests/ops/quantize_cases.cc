@@ -19,75 +19,58 @@ OpCases QuantizeLinearCases() {
   const Tensor x = Floats({2, 3}, {-1, 0.5f, 1.5f, 300, -300, 2.5f});
   const auto code = [](DataType type) { return static_cast<int64_t>(type); };
   return OpCases("QuantizeLinear")
-      .Add({.name = "columns",
-            .inputs = {Random(DataType::kFloat, {5, 70}, Normal{0, 9}, 1),
+      .Add("columns", {Random(DataType::kFloat, {5, 70}, Normal{0, 9}, 1),
                        Random(DataType::kFloat, {70}, Uniform{0.05, 0.2}, 2),
-                       Random(DataType::kInt8, {70}, Uniform{-9, 9}, 3)}})
-      .Add({.name = "not_numbers",
-            .inputs = {Floats({19}, std::vector<float>(19, std::nanf(""))), Floats({}, {1}),
-                       As(DataType::kUint8, Ints({}, {3}))}})
-      .Add({.name = "uint8_by_default",
-            .inputs = {x, Floats({}, {1})},
-            .outputs = {As(DataType::kUint8, Ints({2, 3}, {0, 0, 2, 255, 0, 2}))}})
-      .Add({.name = "int8_zero_point",
-            .inputs = {x, Floats({}, {1}), As(DataType::kInt8, Ints({}, {1}))},
-            .outputs = {As(DataType::kInt8, Ints({2, 3}, {0, 1, 3, 127, -128, 3}))}})
-      .Add({.name = "axis",
-            .inputs = {x, Floats({2}, {0.5f, 100})},
-            .attributes = {{"axis", int64_t{0}}, {"output_dtype", code(DataType::kInt16)}},
-            .outputs = {As(DataType::kInt16, Ints({2, 3}, {-2, 1, 3, 3, -3, 0}))}})
-      .Add({.name = "blocks",
-            .inputs = {x, Floats({2, 2}, {0.5f, 1, 100, 1})},
-            .attributes = {{"block_size", int64_t{2}}, {"output_dtype", code(DataType::kInt8)}},
-            .outputs = {As(DataType::kInt8, Ints({2, 3}, {-2, 1, 2, 3, -3, 2}))}})
-      .Add({.name = "int4",
-            .inputs = {Floats({3}, {-9, 3, 2.5f}), Floats({}, {1})},
-            .attributes = {{"output_dtype", code(DataType::kInt4)}},
-            .outputs = {Codes(DataType::kInt4, {3}, {0x38, 0x02})}})
-      .Add({.name = "e4m3_saturates",
-            .inputs = {Floats({2}, {500, 1}), Floats({}, {1})},
-            .attributes = {{"output_dtype", code(DataType::kFloat8E4M3FN)}},
-            .outputs = {Codes(DataType::kFloat8E4M3FN, {2}, {0x7E, 0x38})}})
-      .Add({.name = "e5m2_overflows",
-            .inputs = {Floats({2}, {kInf, 1}), Floats({}, {1})},
-            .attributes = {{"output_dtype", code(DataType::kFloat8E5M2)}, {"saturate", int64_t{0}}},
-            .outputs = {Codes(DataType::kFloat8E5M2, {2}, {0x7C, 0x3C})}})
-      .Rejects({.inputs = {x, Floats({2}, {1, 1})}}, "expected one scale");
+                       Random(DataType::kInt8, {70}, Uniform{-9, 9}, 3)})
+      .Add("not_numbers", {Floats({19}, std::vector<float>(19, std::nanf(""))), Floats({}, {1}),
+                           As(DataType::kUint8, Ints({}, {3}))})
+      .Add("uint8_by_default", {x, Floats({}, {1})},
+           {As(DataType::kUint8, Ints({2, 3}, {0, 0, 2, 255, 0, 2}))})
+      .Add("int8_zero_point", {x, Floats({}, {1}), As(DataType::kInt8, Ints({}, {1}))},
+           {As(DataType::kInt8, Ints({2, 3}, {0, 1, 3, 127, -128, 3}))})
+      .Add("axis", {x, Floats({2}, {0.5f, 100})},
+           {As(DataType::kInt16, Ints({2, 3}, {-2, 1, 3, 3, -3, 0}))},
+           {{"axis", 0}, {"output_dtype", code(DataType::kInt16)}})
+      .Add("blocks", {x, Floats({2, 2}, {0.5f, 1, 100, 1})},
+           {As(DataType::kInt8, Ints({2, 3}, {-2, 1, 2, 3, -3, 2}))},
+           {{"block_size", 2}, {"output_dtype", code(DataType::kInt8)}})
+      .Add("int4", {Floats({3}, {-9, 3, 2.5f}), Floats({}, {1})},
+           {Codes(DataType::kInt4, {3}, {0x38, 0x02})}, {{"output_dtype", code(DataType::kInt4)}})
+      .Add("e4m3_saturates", {Floats({2}, {500, 1}), Floats({}, {1})},
+           {Codes(DataType::kFloat8E4M3FN, {2}, {0x7E, 0x38})},
+           {{"output_dtype", code(DataType::kFloat8E4M3FN)}})
+      .Add("e5m2_overflows", {Floats({2}, {kInf, 1}), Floats({}, {1})},
+           {Codes(DataType::kFloat8E5M2, {2}, {0x7C, 0x3C})},
+           {{"output_dtype", code(DataType::kFloat8E5M2)}, {"saturate", 0}})
+      .Rejects({x, Floats({2}, {1, 1})}, "expected one scale");
 }
 
 OpCases DequantizeLinearCases() {
   return OpCases("DequantizeLinear")
-      .Add({.name = "uint8",
-            .inputs = {Bytes(DataType::kUint8, {0, 128, 255}), Floats({}, {2}),
-                       As(DataType::kUint8, Ints({}, {128}))},
-            .outputs = {Floats({3}, {-256, 0, 254})}})
-      .Add({.name = "int4",
-            .inputs = {Codes(DataType::kInt4, {3}, {0x78, 0x01}), Floats({}, {0.5f})},
-            .outputs = {Floats({3}, {-4, 3.5f, 0.5f})}})
-      .Add({.name = "blocks",
-            .inputs = {As(DataType::kInt8, Ints({2, 3}, {1, 2, 3, 4, 5, 6})),
-                       Floats({2, 2}, {1, 10, 100, 1000})},
-            .attributes = {{"block_size", int64_t{2}}},
-            .outputs = {Floats({2, 3}, {1, 2, 30, 400, 500, 6000})}})
-      .Add({.name = "half_from_float_scale",
-            .inputs = {Bytes(DataType::kInt8, {-3}), Floats({}, {0.5f})},
-            .attributes = {{"output_dtype", static_cast<int64_t>(DataType::kFloat16)}},
-            .outputs = {As(DataType::kFloat16, Floats({1}, {-1.5f}))}})
-      .Rejects({.inputs = {Bytes(DataType::kInt8, {1, 2}), Floats({3}, {1, 1, 1})},
-                .attributes = {{"axis", int64_t{0}}}},
+      .Add("uint8",
+           {Bytes(DataType::kUint8, {0, 128, 255}), Floats({}, {2}),
+            As(DataType::kUint8, Ints({}, {128}))},
+           {Floats({3}, {-256, 0, 254})})
+      .Add("int4", {Codes(DataType::kInt4, {3}, {0x78, 0x01}), Floats({}, {0.5f})},
+           {Floats({3}, {-4, 3.5f, 0.5f})})
+      .Add("blocks",
+           {As(DataType::kInt8, Ints({2, 3}, {1, 2, 3, 4, 5, 6})),
+            Floats({2, 2}, {1, 10, 100, 1000})},
+           {Floats({2, 3}, {1, 2, 30, 400, 500, 6000})}, {{"block_size", 2}})
+      .Add("half_from_float_scale", {Bytes(DataType::kInt8, {-3}), Floats({}, {0.5f})},
+           {As(DataType::kFloat16, Floats({1}, {-1.5f}))},
+           {{"output_dtype", static_cast<int64_t>(DataType::kFloat16)}})
+      .Rejects({Bytes(DataType::kInt8, {1, 2}), Floats({3}, {1, 1, 1})}, {{"axis", 0}},
                "expected one scale");
 }
 
 OpCases DynamicQuantizeLinearCases() {
   return OpCases("DynamicQuantizeLinear")
-      .Add({.name = "range",
-            .inputs = {Floats({3}, {-1, 0, 4.1f})},
-            .outputs = {Bytes(DataType::kUint8, {0, 50, 255}), Floats({}, {0.02f}),
-                        As(DataType::kUint8, Ints({}, {50}))}})
-      .Add({.name = "zeros",
-            .inputs = {Floats({2}, {0, 0})},
-            .outputs = {Bytes(DataType::kUint8, {0, 0}), Floats({}, {1}),
-                        As(DataType::kUint8, Ints({}, {0}))}});
+      .Add("range", {Floats({3}, {-1, 0, 4.1f})},
+           {Bytes(DataType::kUint8, {0, 50, 255}), Floats({}, {0.02f}),
+            As(DataType::kUint8, Ints({}, {50}))})
+      .Add("zeros", {Floats({2}, {0, 0})},
+           {Bytes(DataType::kUint8, {0, 0}), Floats({}, {1}), As(DataType::kUint8, Ints({}, {0}))});
 }
 
 enum class Zeros { kNone, kOne, kByLine };
@@ -115,14 +98,12 @@ OpCases MatMulIntegerCases() {
   using enum Zeros;
   const Tensor a = As(DataType::kUint8, Ints({2, 2}, {1, 2, 3, 4}));
   const Tensor b = As(DataType::kInt8, Ints({2, 2}, {5, -6, 7, 8}));
-  const auto expected = [](std::vector<int64_t> values) {
-    return As(DataType::kInt32, Ints({2, 2}, values));
-  };
+  const auto expected = [](std::vector<int64_t> values) { return Int32s({2, 2}, values); };
   return OpCases("MatMulInteger")
-      .Add({.name = "plain", .inputs = {a, b}, .outputs = {expected({19, 10, 43, 14})}})
-      .Add({.name = "zero_points",
-            .inputs = {a, b, As(DataType::kUint8, Ints({}, {1})), Bytes(DataType::kInt8, {5, 0})},
-            .outputs = {expected({2, 8, 6, 12})}})
+      .Add("plain", {a, b}, {expected({19, 10, 43, 14})})
+      .Add("zero_points",
+           {a, b, As(DataType::kUint8, Ints({}, {1})), Bytes(DataType::kInt8, {5, 0})},
+           {expected({2, 8, 6, 12})})
       .Add(IntegerProductOf(kUint8, kInt8, {1, 37, 70}, kNone, kNone))
       .Add(IntegerProductOf(kUint8, kInt8, {5, 64, 300}, kByLine, kByLine))
       .Add(IntegerProductOf(kInt8, kUint8, {17, 33, 35}, kByLine, kByLine))
@@ -133,14 +114,12 @@ OpCases MatMulIntegerCases() {
       .Add(IntegerProductOf(kUint8, kUint8, {19, 70, 33}, kByLine, kOne))
       .Add(IntegerProductOf(kInt8, kUint8, {6, 70, 33}, kNone, kOne))
       .Add(IntegerProductOf(kInt8, kUint8, {3, 70, 33}, kOne, kOne))
-      .Add({.name = "batches",
-            .inputs = {Random(DataType::kUint8, {2, 1, 18, 40}, Uniform{0, 255}, 5),
-                       Random(DataType::kInt8, {3, 40, 20}, Uniform{-128, 127}, 6)}})
-      .Add({.name = "nothing_to_sum",
-            .inputs = {As(DataType::kUint8, Ints({2, 0}, {})),
-                       As(DataType::kInt8, Ints({0, 2}, {}))},
-            .outputs = {expected({0, 0, 0, 0})}})
-      .Rejects({.inputs = {a, As(DataType::kInt8, Ints({3, 1}, {1, 2, 3}))}}, "do not multiply");
+      .Add("batches", {Random(DataType::kUint8, {2, 1, 18, 40}, Uniform{0, 255}, 5),
+                       Random(DataType::kInt8, {3, 40, 20}, Uniform{-128, 127}, 6)})
+      .Add("nothing_to_sum",
+           {As(DataType::kUint8, Ints({2, 0}, {})), As(DataType::kInt8, Ints({0, 2}, {}))},
+           {expected({0, 0, 0, 0})})
+      .Rejects({a, As(DataType::kInt8, Ints({3, 1}, {1, 2, 3}))}, "do not multiply");
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -13,28 +13,20 @@ const float kNan = std::nanf("");
 // Over the last axis, the first, both ends, none, all; `expected` is that of {1, 2, 3} alone.
 OpCases Reduction(std::string_view op, float expected) {
   const Tensor x = Random(DataType::kFloat, {3, 5, 70}, Uniform{0.1, 2}, 7);
-  const std::vector<std::pair<std::string, AttributeValue>> drop = {{"keepdims", int64_t{0}}};
+  const AttributeList drop = {{"keepdims", 0}};
   OpCases cases(op);
-  cases.Add({.name = "all",
-             .inputs = {Floats({3}, {1, 2, 3})},
-             .attributes = drop,
-             .outputs = {Floats({}, {expected})}});
-  cases.Add({.name = "last", .inputs = {x, Ints({1}, {-1})}});
+  cases.Add("all", {Floats({3}, {1, 2, 3})}, {Floats({}, {expected})}, drop);
+  cases.Add("last", {x, Ints({1}, {-1})});
   cases.Add({.name = "first", .inputs = {x, Ints({1}, {0})}, .attributes = drop});
+  cases.Add("long", {Random(DataType::kFloat, {150, 20}, Uniform{0.9, 1.1}, 8), Ints({1}, {0})});
+  cases.Add("middle", {Random(DataType::kFloat, {2, 5, 300}, Uniform{0.1, 2}, 9), Ints({1}, {1})});
+  cases.Add("ends", {x, Ints({2}, {0, 2})});
   cases.Add(
-      {.name = "long",
-       .inputs = {Random(DataType::kFloat, {150, 20}, Uniform{0.9, 1.1}, 8), Ints({1}, {0})}});
-  cases.Add(
-      {.name = "middle",
-       .inputs = {Random(DataType::kFloat, {2, 5, 300}, Uniform{0.1, 2}, 9), Ints({1}, {1})}});
-  cases.Add({.name = "ends", .inputs = {x, Ints({2}, {0, 2})}});
-  cases.Add({.name = "noop",
-             .inputs = {x, Ints({0}, {})},
-             .attributes = {{"noop_with_empty_axes", int64_t{1}}}});
+      {.name = "noop", .inputs = {x, Ints({0}, {})}, .attributes = {{"noop_with_empty_axes", 1}}});
   cases.Add(
       {.name = "attribute", .inputs = {x}, .attributes = {{"axes", std::vector<int64_t>{1, 2}}}});
   cases.Within(DataType::kFloat, {.rtol = 2e-5, .atol = 1e-6}, "float sums against sums in double");
-  cases.Rejects({.inputs = {x, Ints({1}, {3})}}, "axis 3 is out of range");
+  cases.Rejects({x, Ints({1}, {3})}, "axis 3 is out of range");
   return cases;
 }
 
@@ -47,11 +39,10 @@ OpCase Empty(float expected) {
 OpCases Norm(std::string_view op) {
   return OpCases(op)
       .ShapeSets({{{3, 67}, {67}}, {{2, 3, 16}, {16}}, {{0, 8}, {8}}})
-      .Attributes({{"axis", int64_t{1}}, {"epsilon", 0.1f}})
+      .Attributes({{"axis", 1}, {"epsilon", 0.1f}})
       .ShapeSets({{{2, 3, 5}, {3, 5}}, {{2, 3, 5}, {5}}})
       .Within(DataType::kFloat, {.rtol = 2e-5, .atol = 1e-5}, "float sums against sums in double")
-      .Rejects({.inputs = {Floats({2, 2}, {1, 2, 3, 4}), Floats({3}, {1, 2, 3})}},
-               "does not broadcast");
+      .Rejects({Floats({2, 2}, {1, 2, 3, 4}), Floats({3}, {1, 2, 3})}, "does not broadcast");
 }
 
 }  // namespace
@@ -68,11 +59,10 @@ OpCases ReduceLogSumCases() { return Reduction("ReduceLogSum", 1.79175947f).Add(
 OpCases ReduceLogSumExpCases() {
   return Reduction("ReduceLogSumExp", 3.40760596f)
       .Add(Empty(-kInf))
-      .Add({.name = "not_finite",
-            .inputs = {Floats({5, 2}, {-kInf, -kInf, kInf, 1, kNan, 1, kInf, -kInf, 1000, 1000}),
-                       Ints({1}, {1})},
-            .attributes = {{"keepdims", int64_t{0}}},
-            .outputs = {Floats({5}, {-kInf, kInf, kNan, kInf, 1000.69315f})}});
+      .Add("not_finite",
+           {Floats({5, 2}, {-kInf, -kInf, kInf, 1, kNan, 1, kInf, -kInf, 1000, 1000}),
+            Ints({1}, {1})},
+           {Floats({5}, {-kInf, kInf, kNan, kInf, 1000.69315f})}, {{"keepdims", 0}});
 }
 
 OpCases SoftmaxCases() {
@@ -81,32 +71,27 @@ OpCases SoftmaxCases() {
       .Exact({{-kInf, -kInf}}, {{kNan, kNan}})
       .Exact({{1000, 999}}, {{0.73105858f, 0.26894142f}})
       .Shapes({{}, {3, 67}, {2, 1000}, {0, 4}})
-      .Attributes({{"axis", int64_t{0}}})
+      .Attributes({{"axis", 0}})
       .Shapes({{5, 3}, {40, 150}})
-      .Rejects({.inputs = {Floats({1}, {1})}, .attributes = {{"axis", int64_t{1}}}},
-               "out of range");
+      .Rejects({Floats({1}, {1})}, {{"axis", 1}}, "out of range");
 }
 OpCases LogSoftmaxCases() {
   return OpCases("LogSoftmax")
       .Exact({{1000, 999}}, {{-0.31326169f, -1.31326169f}})
       .Shapes({{3, 67}, {2, 1000}})
-      .Attributes({{"axis", int64_t{0}}})
+      .Attributes({{"axis", 0}})
       .Shapes({{5, 3}, {40, 150}});
 }
 OpCases RMSNormalizationCases() {
   return Norm("RMSNormalization")
-      .Add({.name = "by_hand",
-            .inputs = {Floats({1, 2}, {3, 4}), Floats({2}, {1, 2})},
-            .attributes = {{"epsilon", 0.0f}},
-            .outputs = {Floats({1, 2}, {0.84852814f, 2.26274170f})}});
+      .Add("by_hand", {Floats({1, 2}, {3, 4}), Floats({2}, {1, 2})},
+           {Floats({1, 2}, {0.84852814f, 2.26274170f})}, {{"epsilon", 0.0f}});
 }
 OpCases SimplifiedLayerNormalizationCases() { return Norm("SimplifiedLayerNormalization"); }
 OpCases LayerNormalizationCases() {
   return Norm("LayerNormalization")
-      .Add({.name = "by_hand",
-            .inputs = {Floats({1, 2}, {3, 5}), Floats({2}, {1, 2}), Floats({2}, {0, 1})},
-            .attributes = {{"epsilon", 0.0f}},
-            .outputs = {Floats({1, 2}, {-1, 3})}});
+      .Add("by_hand", {Floats({1, 2}, {3, 5}), Floats({2}, {1, 2}), Floats({2}, {0, 1})},
+           {Floats({1, 2}, {-1, 3})}, {{"epsilon", 0.0f}});
 }
 
 }  // namespace pagefuse::onnx_ops

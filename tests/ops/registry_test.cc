@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/verify_ports.h"
@@ -83,10 +84,9 @@ TEST_F(KernelChoiceTest, TakesTheHighestPriorityAndSaysWhyNotABetterOne) {
                  .supports = [](const KernelQuery&) { return absl::UnimplementedError("no amx"); },
                  .run = Succeed});
   op_.AddKernel({.name = "f64", .dtypes = {DataType::kDouble}, .priority = 30, .run = Succeed});
-  const auto choice = Choose();
-  ASSERT_TRUE(choice.ok()) << choice.status();
-  EXPECT_EQ(choice->kernel->name, "hwy");
-  EXPECT_THAT(choice->refusals, ElementsAre("f64: does not compute float", "amx: no amx"));
+  const auto choice = Must(Choose());
+  EXPECT_EQ(choice.kernel->name, "hwy");
+  EXPECT_THAT(choice.refusals, ElementsAre("f64: does not compute float", "amx: no amx"));
 }
 
 TEST_F(KernelChoiceTest, PrefersTheForcedKernel) {
@@ -98,9 +98,8 @@ TEST_F(KernelChoiceTest, PrefersTheForcedKernel) {
 TEST_F(KernelChoiceTest, LeavesTheDecompositionWhereNoKernelFits) {
   op_.AddKernel({.name = "f64", .dtypes = {DataType::kDouble}, .run = Succeed});
   op_.Decomposition("Op (x) => (y) { y = Identity (x) }");
-  const auto choice = Choose();
-  ASSERT_TRUE(choice.ok()) << choice.status();
-  EXPECT_EQ(choice->kernel, nullptr);
+  const auto choice = Must(Choose());
+  EXPECT_EQ(choice.kernel, nullptr);
 }
 
 TEST_F(KernelChoiceTest, RefusesAnOpWithoutKernelAndDecomposition) {
@@ -145,10 +144,10 @@ TEST(OpDef, RejectsBadCalls) {
 
 // The model's one node is `node`, under a version of the standard.
 absl::Status PortsOf(int opset, const std::string& node) {
-  const auto model = ParseModel("<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) +
-                                "]> g (float[2] a, int64[1] i) => (y) { " + node + " }");
-  EXPECT_TRUE(model.ok()) << model.status();
-  return model.ok() ? VerifyPorts(*model) : model.status();
+  const auto model =
+      Must(ParseModel("<ir_version: 10, opset_import: [\"\" : " + std::to_string(opset) +
+                      "]> g (float[2] a, int64[1] i) => (y) { " + node + " }"));
+  return VerifyPorts(model);
 }
 
 TEST(VerifyPorts, NamesWhatIsMissing) {
@@ -175,43 +174,39 @@ TEST(VerifyPorts, LooksIntoGraphsAndFunctions) {
                             "c = Cast <to = 9> (i) y = If <then_branch = t () => (p) { p = Add "
                             "(a) }, else_branch = e () => (q) { q = Neg (a) }> (c)")),
             "node \"p\" (Add): input 1 \"B\" is missing");
-  const auto model = ParseModel(
+  const auto model = Must(ParseModel(
       "<ir_version: 10, opset_import: [\"\" : 18, \"f\" : 1]> g (float[2] a) => (float[2] y) "
       "{ y = Neg (a) }\n"
-      "<domain: \"f\", opset_import: [\"\" : 18]> Uncalled (x) => (y) { y = MatMul (x) }");
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(Message(VerifyPorts(*model)), "node \"y\" (MatMul): input 1 \"B\" is missing");
+      "<domain: \"f\", opset_import: [\"\" : 18]> Uncalled (x) => (y) { y = MatMul (x) }"));
+  EXPECT_EQ(Message(VerifyPorts(model)), "node \"y\" (MatMul): input 1 \"B\" is missing");
 }
 
 TEST(VerifyOps, NamesTheFirstUnknownOp) {
-  const auto model = ParseModel(
-      "<ir_version: 10, opset_import: [\"\" : 18]> g (float[2] a) => (float[2] y) "
-      "{ b = Identity (a) y = Frobnicate (b) }");
-  ASSERT_TRUE(model.ok()) << model.status();
-  const absl::Status status = VerifyOps(*model);
+  const auto model =
+      Must(ParseModel("<ir_version: 10, opset_import: [\"\" : 18]> g (float[2] a) => (float[2] y) "
+                      "{ b = Identity (a) y = Frobnicate (b) }"));
+  const absl::Status status = VerifyOps(model);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(Message(status),
             "node \"y\" (Frobnicate): no op \"Frobnicate\" in domain \"\" at version 18");
 }
 
 TEST(VerifyOps, NamesTheVersionsThatAreKnown) {
-  const auto model = ParseModel(
+  const auto model = Must(ParseModel(
       "<ir_version: 10, opset_import: [\"\" : 10]> g (float[2] a, int64[1] s) => (float[2] y) "
-      "{ y = ScatterND (a, s, a) }");
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(Message(VerifyOps(*model)),
+      "{ y = ScatterND (a, s, a) }"));
+  EXPECT_EQ(Message(VerifyOps(model)),
             "node \"y\" (ScatterND): no op \"ScatterND\" in domain \"\" at version 10; known from "
             "version 11 on");
 }
 
 TEST(VerifyOps, TakesModelLocalFunctions) {
-  const auto model = ParseModel(
+  const auto model = Must(ParseModel(
       "<ir_version: 10, opset_import: [\"\" : 18, \"f\" : 1]> g (float[2] a) => (float[2] y) "
       "{ y = f.Twice (a) }\n"
       "<domain: \"f\", opset_import: [\"\" : 18]> Twice (x) => (y) { y = Concat <axis = 0> (x, x) "
-      "}");
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_TRUE(VerifyOps(*model).ok()) << VerifyOps(*model);
+      "}"));
+  EXPECT_TRUE(VerifyOps(model).ok()) << VerifyOps(model);
 }
 
 }  // namespace

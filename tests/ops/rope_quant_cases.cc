@@ -67,7 +67,7 @@ OpCase QNormCase(const QNorm& o) {
                      Random(DataType::kFloat, {9, o.rotated}, Uniform{-1, 1}, 4),
                      fp8 ? Floats({1}, {0.37f}) : Tensor(), fp8 ? Floats({}, {23.0f}) : Tensor()},
           .attributes = {{"format", o.format},
-                         {"block_size", int64_t{4}},
+                         {"block_size", 4},
                          {"quant_group_size", o.group},
                          {"padded_heads", o.padded_heads},
                          {"fp8_storage", o.storage}}};

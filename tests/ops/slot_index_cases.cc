@@ -9,28 +9,12 @@
 namespace pagefuse::pagefuse_ops {
 namespace {
 
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<int32_t>& values) {
-  return Tensor::Of<int32_t>(std::move(dims), values);
-}
-
 Tensor RandomInt32s(std::vector<int64_t> dims, int32_t least, int32_t most, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<int32_t> uniform(least, most);
   std::vector<int32_t> values(*ElementCount(dims));
   for (int32_t& value : values) value = uniform(random);
   return Int32s(std::move(dims), values);
-}
-
-OpCase With(OpCase op_case, int input, Tensor tensor) {
-  op_case.inputs[input] = std::move(tensor);
-  return op_case;
-}
-
-OpCase WithAttribute(OpCase op_case, const std::string& name, int64_t value) {
-  for (auto& [key, old] : op_case.attributes) {
-    if (key == name) old = value;
-  }
-  return op_case;
 }
 
 constexpr int32_t kMaxInt32 = 2147483647;
@@ -56,7 +40,7 @@ OpCase TopKSlotsByHand() {
       .name = "by_hand",
       .inputs = {Int32s({3, 4}, {5, 0, 3, -1, 2, -1, -1, -1, 9, 1, 0, -1}), Int32s({3}, {0, 1, 0}),
                  Int32s({2, 2}, {7, 3, 5, -1}), Bools({3}, {true, true, false})},
-      .attributes = {{"block_size", int64_t{4}}},
+      .attributes = {{"block_size", 4}},
       .outputs = {Int32s({3, 4}, {13, 28, 31, -1, 22, -1, -1, -1, -1, -1, -1, -1}),
                   Int32s({3}, {3, 1, 0})}};
 }
@@ -83,7 +67,7 @@ OpCase ReqIndexToSlotByHand() {
           .inputs = {Int32s({2}, {1, 0}), Int32s({2, 2}, {-1, -1, 5, 9}),
                      Int32s({2, 4}, {0, 7, 8, -3, 0, 7, 8, -1}), Int32s({2}, {-1, 1}),
                      Int32s({2}, {0, 10})},
-          .attributes = {{"block_size", int64_t{4}}},
+          .attributes = {{"block_size", 4}},
           .outputs = {Int32s({2, 4}, {20, 39, -1, -1, 10, 17, -1, -1}), Int32s({2}, {2, 2})}};
 }
 
@@ -123,9 +107,7 @@ OpCase CombineByHand() {
   return {.name = "by_hand",
           .inputs = {Int32s({2, 3}, {8, 1, 0, 4, 6, 9}), Int32s({2}, {0, 2}), Int32s({1}, {6}),
                      Int32s({1}, {4}), Ints({}, {100}), Ints({}, {20})},
-          .attributes = {{"window_size", int64_t{3}},
-                         {"compress_ratio", int64_t{2}},
-                         {"topk", int64_t{2}}},
+          .attributes = {{"window_size", 3}, {"compress_ratio", 2}, {"topk", 2}},
           .outputs = {Int32s({2, 128}, combined), Int32s({2}, {5, 5})}};
 }
 

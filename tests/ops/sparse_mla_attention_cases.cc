@@ -12,10 +12,6 @@ using testing::SparseMlaCase;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<int64_t>& values) {
-  return As(DataType::kInt32, Ints(std::move(dims), values));
-}
-
 // Rows (1, 0, 5), (0, 1, 7), (2, 2, 9); values are their first two elements.
 Tensor ThreeRows() { return Floats({1, 3, 3}, {1, 0, 5, 0, 1, 7, 2, 2, 9}); }
 
@@ -24,7 +20,7 @@ OpCase ListedMeans() {
   return {.name = "means_of_listed_values",
           .inputs = {Floats({3, 1, 3}, std::vector<float>(9, 0)), ThreeRows(),
                      Int32s({3, 3}, {0, -1, 1, 2, 2, 0, -1, -7, -1})},
-          .attributes = {{"scale", 1.0f}, {"head_dim_v", int64_t{2}}},
+          .attributes = {{"scale", 1.0f}, {"head_dim_v", 2}},
           .outputs = {Floats({3, 1, 2}, {0.5f, 0.5f, 5.0f / 3, 4.0f / 3, 0, 0}),
                       Floats({3, 1}, {std::log(2.0f), std::log(3.0f), kInfinity})}};
 }
@@ -47,21 +43,9 @@ OpCase DenseMeans() {
                      Floats({2, 2, 3}, {2, 2, 9, 8, 8, 8, 1, 0, 5, 0, 1, 7}), Tensor(), Tensor(),
                      Tensor(), Tensor(), Tensor(), Tensor(), Int32s({2, 2}, {1, 0, -1, -1}),
                      Int32s({2}, {3, 0}), Int32s({3}, {0, 2, 3})},
-          .attributes = {{"scale", 1.0f}, {"head_dim_v", int64_t{2}}},
+          .attributes = {{"scale", 1.0f}, {"head_dim_v", 2}},
           .outputs = {Floats({3, 1, 2}, {0.5f, 0.5f, 1, 1, 0, 0}),
                       Floats({3, 1}, {std::log(2.0f), std::log(3.0f), kInfinity})}};
-}
-
-OpCase With(OpCase op_case, size_t input, Tensor tensor) {
-  if (op_case.inputs.size() <= input) op_case.inputs.resize(input + 1);
-  op_case.inputs[input] = std::move(tensor);
-  return op_case;
-}
-
-OpCase WithAttribute(OpCase op_case, std::string name, AttributeValue value) {
-  std::erase_if(op_case.attributes, [&](const auto& a) { return a.first == name; });
-  op_case.attributes.emplace_back(std::move(name), std::move(value));
-  return op_case;
 }
 
 OpCases& AddRejectedPorts(OpCases& cases) {
@@ -86,13 +70,13 @@ OpCases& AddRejectedPorts(OpCases& cases) {
                "input 2 \"indices\": expected [T, K] with T = 3 of \"q\", got [2, 3]")
       .Rejects(With(good, 4, Floats({2}, {0, 0})),
                "input 4 \"attn_sink\": expected [H] with H = 1 of \"q\", got [2]")
-      .Rejects(WithAttribute(good, "head_dim_v", int64_t{4}),
+      .Rejects(WithAttribute(good, "head_dim_v", 4),
                "input 0 \"q\": expected [T, H, D], head_dim_v <= D with \"head_dim_v\" = 4, got")
-      .Rejects(WithAttribute(good, "head_dim_v", int64_t{0}),
+      .Rejects(WithAttribute(good, "head_dim_v", 0),
                "attribute \"head_dim_v\": expected at least 1, got 0")
-      .Rejects(WithAttribute(good, "format", std::string("fp4")),
+      .Rejects(WithAttribute(good, "format", "fp4"),
                "attribute \"format\": expected bf16, fp8_ds_mla or fp8_ue8m0, got \"fp4\"")
-      .Rejects(WithAttribute(good, "format", std::string("fp8_ds_mla")),
+      .Rejects(WithAttribute(good, "format", "fp8_ds_mla"),
                "input 1 \"kv_cache\": expected type uint8 with format = fp8_ds_mla, got float");
 }
 
@@ -109,7 +93,7 @@ OpCases& AddRejectedValues(OpCases& cases) {
                "input 3 \"topk_lens\": expected 0 to 3, got -1 at 2")
       .Rejects(With(ue8m0, 6, Int32s({3, 1}, {0, 112, 0})),
                "input 6 \"extra_indices\": row 112 at [1, 0] is outside [0, 112)")
-      .Rejects(WithAttribute(ue8m0, "block_size", int64_t{17}),
+      .Rejects(WithAttribute(ue8m0, "block_size", 17),
                "input 1 \"kv_cache\": expected [NB, S], S >= block_size * row_bytes with "
                "\"block_size\" = 17, row_bytes = 584")
       .Rejects(

@@ -24,27 +24,6 @@ OpCase MakeCase(std::string name, TurboQuantInputs call, int num_outputs = 1) {
   return op_case;
 }
 
-OpCase With(OpCase op_case, size_t input, Tensor tensor) {
-  if (op_case.inputs.size() <= input) op_case.inputs.resize(input + 1);
-  op_case.inputs[input] = std::move(tensor);
-  return op_case;
-}
-
-OpCase WithAttribute(OpCase op_case, const std::string& name, AttributeValue value) {
-  for (auto& [known, old] : op_case.attributes) {
-    if (known == name) {
-      old = value;
-      return op_case;
-    }
-  }
-  op_case.attributes.emplace_back(name, std::move(value));
-  return op_case;
-}
-
-Tensor Int32s(std::vector<int64_t> dims, const std::vector<int64_t>& values) {
-  return As(DataType::kInt32, Ints(std::move(dims), values));
-}
-
 Tensor Bytes(std::vector<int64_t> dims) {
   return *Tensor::Allocate(DataType::kUint8, std::move(dims));
 }
@@ -62,7 +41,7 @@ OpCase LayoutCase() {
       Ints({1}, {0}),
       Floats({8, 8}, identity),
       Floats({8}, {-0.875f, -0.625f, -0.375f, -0.125f, 0.125f, 0.375f, 0.625f, 0.875f})};
-  op_case.attributes = {{"key_bits", int64_t{3}}, {"value_bits", int64_t{3}}};
+  op_case.attributes = {{"key_bits", 3}, {"value_bits", 3}};
   // Index 0, then seven times the tie at 0, which goes up to 4: 0b100100100100100100100000.
   // Values 0 to 7 in steps of 0.5; scale 0.5, zero -1.
   op_case.outputs = {
@@ -137,14 +116,14 @@ OpCases TurboQuantInsertCases() {
                "input 5 \"centroids\": expected [2^key_bits] with \"key_bits\" = 4, got [8]")
       .Rejects(With(good, 5, Floats({16}, {1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})),
                "input 5 \"centroids\": expected finite numbers that do not fall")
-      .Rejects(WithAttribute(good, "key_bits", int64_t{5}),
+      .Rejects(WithAttribute(good, "key_bits", 5),
                "attribute \"key_bits\": expected 3, 4 or 8, got 5")
-      .Rejects(WithAttribute(good, "value_bits", int64_t{8}),
+      .Rejects(WithAttribute(good, "value_bits", 8),
                "attribute \"value_bits\": expected 3 or 4, got 8");
   const OpCase twelve =
       MakeCase("", InsertInputs({.head_size = 12, .sequences = {{3, 3}}, .rotation = true}));
   cases.Rejects(With(twelve, 4, Tensor()), "input 4 \"rotation\": is missing")
-      .Rejects(WithAttribute(twelve, "value_bits", int64_t{3}),
+      .Rejects(WithAttribute(twelve, "value_bits", 3),
                "input 0 \"key\": expected a head size that is a multiple of 8");
   return cases;
 }
@@ -230,14 +209,14 @@ OpCases TurboQuantAttentionCases() {
                "input 5 \"rotation\": expected [D, D] with D = 16 of \"query\", got [16, 8]")
       .Rejects(With(good, 6, Floats({8}, std::vector<float>(8))),
                "input 6 \"centroids\": expected [2^key_bits] with \"key_bits\" = 4, got [8]")
-      .Rejects(WithAttribute(good, "key_bits", int64_t{2}), "attribute \"key_bits\": expected 3, 4")
+      .Rejects(WithAttribute(good, "key_bits", 2), "attribute \"key_bits\": expected 3, 4")
       .Rejects(With(good, 7, Floats({2}, {0, 0})),
                "input 7 \"head_sink\": expected [Hq] with Hq = 4 of \"query\", got [2]")
-      .Rejects(WithAttribute(good, "sliding_window", int64_t{-1}),
+      .Rejects(WithAttribute(good, "sliding_window", -1),
                "attribute \"sliding_window\": expected at least 0, got -1")
       .Rejects(WithAttribute(good, "softcap", -1.0f),
                "attribute \"softcap\": expected 0 or more, got -1")
-      .Rejects(WithAttribute(good, "norm_correction", int64_t{2}),
+      .Rejects(WithAttribute(good, "norm_correction", 2),
                "attribute \"norm_correction\": expected 0 or 1, got 2");
   return cases;
 }
@@ -255,13 +234,13 @@ OpCases TurboQuantDequantCases() {
                                      .sequences = {{1, 20}},
                                      .rotation = true,
                                      .centroids = true});
-  OpCase shorter = WithAttribute(ragged, "max_seq_len", int64_t{40});
+  OpCase shorter = WithAttribute(ragged, "max_seq_len", 40);
   shorter.name = "positions_of_max_seq_len";
-  OpCase longer = WithAttribute(ragged, "max_seq_len", int64_t{100});
+  OpCase longer = WithAttribute(ragged, "max_seq_len", 100);
   longer.name = "more_positions_than_the_table_has";
-  OpCase back = WithAttribute(given, "inverse_rotate", int64_t{1});
+  OpCase back = WithAttribute(given, "inverse_rotate", 1);
   back.name = "rotated_back_by_a_given_rotation";
-  OpCase hadamard = WithAttribute(ragged, "inverse_rotate", int64_t{1});
+  OpCase hadamard = WithAttribute(ragged, "inverse_rotate", 1);
   hadamard.name = "rotated_back";
   const TurboQuantSpec k8v4 = {.key_bits = 8, .norm_correction = false, .head_size = 80};
   const TurboQuantSpec k3v3 = {.key_bits = 3, .value_bits = 3, .padding = 4};
@@ -283,16 +262,15 @@ OpCases TurboQuantDequantCases() {
       .Rejects(With(good, 2, Int32s({2}, {17, 3})),
                "input 1 \"block_table\": expected at least 2 columns")
       .Rejects(With(good, 2, Int32s({2}, {5, -3})), "input 2 \"seq_lens\": expected 0 or more")
-      .Rejects(WithAttribute(good, "max_seq_len", int64_t{4}),
+      .Rejects(WithAttribute(good, "max_seq_len", 4),
                "input 2 \"seq_lens\": expected at most the 4 positions")
       .Rejects(
-          WithAttribute(good, "head_size", int64_t{18}),
+          WithAttribute(good, "head_size", 18),
           "input 0 \"kv_cache\": expected [NB, BS, Hk, S], S >= slot_bytes with slot_bytes = 24")
-      .Rejects(WithAttribute(good, "head_size", int64_t{-16}),
-               "attribute \"head_size\": expected 1 to")
-      .Rejects(WithAttribute(good, "head_size", int64_t{15}),
+      .Rejects(WithAttribute(good, "head_size", -16), "attribute \"head_size\": expected 1 to")
+      .Rejects(WithAttribute(good, "head_size", 15),
                "attribute \"head_size\": expected a head size that is a multiple of 2")
-      .Rejects(With(WithAttribute(given, "inverse_rotate", int64_t{1}), 3, Tensor()),
+      .Rejects(With(WithAttribute(given, "inverse_rotate", 1), 3, Tensor()),
                "input 3 \"rotation\": is missing");
   return cases;
 }

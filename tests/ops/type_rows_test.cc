@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/body_ops.h"
@@ -190,14 +191,13 @@ class TypeRowsOf : public ::testing::TestWithParam<const OpDef*> {};
 
 // A host has the types of the inputs, and takes the first row of the domain that fits them.
 TEST_P(TypeRowsOf, InputsTellTheOutputsThatInferenceTells) {
-  const auto rows = TypeRows(*GetParam());
-  ASSERT_TRUE(rows.ok()) << rows.status();
+  const auto rows = Must(TypeRows(*GetParam()));
   const std::vector<EveryNode::Seen> nodes = EveryNode(*GetParam()).Run();
   EXPECT_FALSE(nodes.empty()) << "no node of this op was inferred";
   for (const EveryNode::Seen& node : nodes) {
-    const TypeRow* row = FindTypeRow(*rows, node.inputs, node.outputs);
+    const TypeRow* row = FindTypeRow(rows, node.inputs, node.outputs);
     ASSERT_NE(row, nullptr) << node.attributes;
-    const std::vector<TypeRow> domain = OfDomain(*rows, row->said_type);
+    const std::vector<TypeRow> domain = OfDomain(rows, row->said_type);
     const TypeRow* taken = FindTypeRow(domain, node.inputs, {});
     ASSERT_NE(taken, nullptr);
     EXPECT_EQ(taken->outputs, row->outputs) << node.attributes << row->said_type;
@@ -206,16 +206,15 @@ TEST_P(TypeRowsOf, InputsTellTheOutputsThatInferenceTells) {
 
 // ONNX Runtime refuses two rows of which it cannot tell one node's.
 TEST_P(TypeRowsOf, NoTwoRowsOfADomainFitTheSameTypes) {
-  const auto rows = TypeRows(*GetParam());
-  ASSERT_TRUE(rows.ok()) << rows.status();
-  for (size_t i = 0; i < rows->size(); ++i) {
+  const auto rows = Must(TypeRows(*GetParam()));
+  for (size_t i = 0; i < rows.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
-      if ((*rows)[i].said_type != (*rows)[j].said_type) continue;
+      if (rows[i].said_type != rows[j].said_type) continue;
       std::vector<DataType> inputs;
-      for (const auto& type : (*rows)[i].inputs) {
+      for (const auto& type : rows[i].inputs) {
         inputs.push_back(type.value_or(DataType::kUndefined));
       }
-      EXPECT_EQ(FindTypeRow({(*rows)[j]}, inputs, (*rows)[i].outputs), nullptr) << i << " " << j;
+      EXPECT_EQ(FindTypeRow({rows[j]}, inputs, rows[i].outputs), nullptr) << i << " " << j;
     }
   }
 }
@@ -225,15 +224,14 @@ INSTANTIATE_TEST_SUITE_P(Called, TypeRowsOf, ::testing::ValuesIn(CalledOps()),
 
 TEST(TypeRows, AnAttributeThatSaysATypeHasADomain) {
   const OpDef* attention = OpRegistry::Global().Find("pagefuse", "PagedAttention", 1);
-  const auto rows = TypeRows(*attention);
-  ASSERT_TRUE(rows.ok()) << rows.status();
+  const auto rows = Must(TypeRows(*attention));
   std::vector<DataType> inputs(attention->inputs().size());
   inputs[0] = DataType::kFloat16;
-  const TypeRow* natural = FindTypeRow(*rows, inputs, {});
+  const TypeRow* natural = FindTypeRow(rows, inputs, {});
   ASSERT_NE(natural, nullptr);
   EXPECT_EQ(natural->outputs[0], DataType::kFloat16);
   EXPECT_EQ(natural->said_type, "");
-  const TypeRow* said = FindTypeRow(*rows, inputs, {DataType::kFloat});
+  const TypeRow* said = FindTypeRow(rows, inputs, {DataType::kFloat});
   ASSERT_NE(said, nullptr);
   EXPECT_EQ(said->said_type, "float");
 }

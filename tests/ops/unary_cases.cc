@@ -71,11 +71,10 @@ OpCases SwishCases() {
 OpCases GeluCases() {
   return Unary("Gelu")
       .Exact({{0, 1, -1, 10}}, {{0, 0.84134475f, -0.15865525f, 10}})
-      .Attributes({{"approximate", std::string("tanh")}})
+      .Attributes({{"approximate", "tanh"}})
       .Exact({{0, 1, -1, 10}}, {{0, 0.84119199f, -0.15880801f, 10}})
       .Shapes({{3, 67}})
-      .Rejects({.inputs = {Floats({1}, {1})}, .attributes = {{"approximate", std::string("erf")}}},
-               "expected none or tanh");
+      .Rejects({Floats({1}, {1})}, {{"approximate", "erf"}}, "expected none or tanh");
 }
 OpCases TanCases() {
   return Unary("Tan").Fill(Uniform{-1.4, 1.4}).Exact({{0, 1}}, {{0, 1.5574077f}});
@@ -120,46 +119,33 @@ OpCases ShrinkCases() {
   return Unary("Shrink")
       .Attributes({{"bias", 1.5f}, {"lambd", 1.0f}})
       .Exact({{-2, -1, 0, 1, 2}}, {{-0.5f, 0, 0, 0, 0.5f}})
-      .Add({.name = "integers_truncate",
-            .inputs = {Ints({3}, {-4, 1, 4})},
-            .attributes = {{"bias", 1.5f}, {"lambd", 1.5f}},
-            .outputs = {Ints({3}, {-2, 0, 2})}});
+      .Add("integers_truncate", {Ints({3}, {-4, 1, 4})}, {Ints({3}, {-2, 0, 2})},
+           {{"bias", 1.5f}, {"lambd", 1.5f}});
 }
 OpCases BitwiseNotCases() {
-  return OpCases("BitwiseNot")
-      .Add({.name = "ints", .inputs = {Ints({2}, {0, 5})}, .outputs = {Ints({2}, {-1, -6})}});
+  return OpCases("BitwiseNot").Add("ints", {Ints({2}, {0, 5})}, {Ints({2}, {-1, -6})});
 }
 OpCases NotCases() {
-  return OpCases("Not").Add({.name = "both",
-                             .inputs = {Bools({2}, {false, true})},
-                             .outputs = {Bools({2}, {true, false})}});
+  return OpCases("Not").Add("both", {Bools({2}, {false, true})}, {Bools({2}, {true, false})});
 }
 OpCases IsNaNCases() {
-  return OpCases("IsNaN").Add({.name = "kinds",
-                               .inputs = {Floats({4}, {0, kNan, kInf, -kInf})},
-                               .outputs = {Bools({4}, {false, true, false, false})}});
+  return OpCases("IsNaN").Add("kinds", {Floats({4}, {0, kNan, kInf, -kInf})},
+                              {Bools({4}, {false, true, false, false})});
 }
 OpCases IsInfCases() {
   const Tensor x = Floats({4}, {0, kNan, kInf, -kInf});
   return OpCases("IsInf")
-      .Add({.name = "both", .inputs = {x}, .outputs = {Bools({4}, {false, false, true, true})}})
-      .Add({.name = "negative_only",
-            .inputs = {x},
-            .attributes = {{"detect_positive", int64_t{0}}},
-            .outputs = {Bools({4}, {false, false, false, true})}});
+      .Add("both", {x}, {Bools({4}, {false, false, true, true})})
+      .Add("negative_only", {x}, {Bools({4}, {false, false, false, true})},
+           {{"detect_positive", 0}});
 }
 OpCases ClipCases() {
   return OpCases("Clip")
-      .Add({.name = "both",
-            .inputs = {Floats({3}, {-9, 0, 9}), Floats({}, {-1}), Floats({}, {2})},
-            .outputs = {Floats({3}, {-1, 0, 2})}})
-      .Add({.name = "above_only",
-            .inputs = {Ints({2}, {-9, 9}), Tensor(), Ints({}, {2})},
-            .outputs = {Ints({2}, {-9, 2})}})
-      .Add({.name = "crossed",
-            .inputs = {Floats({1}, {0}), Floats({}, {2}), Floats({}, {1})},
-            .outputs = {Floats({1}, {1})}})
-      .Rejects({.inputs = {Floats({1}, {0}), Floats({2}, {1, 2})}}, "expected a scalar");
+      .Add("both", {Floats({3}, {-9, 0, 9}), Floats({}, {-1}), Floats({}, {2})},
+           {Floats({3}, {-1, 0, 2})})
+      .Add("above_only", {Ints({2}, {-9, 9}), Tensor(), Ints({}, {2})}, {Ints({2}, {-9, 2})})
+      .Add("crossed", {Floats({1}, {0}), Floats({}, {2}), Floats({}, {1})}, {Floats({1}, {1})})
+      .Rejects({Floats({1}, {0}), Floats({2}, {1, 2})}, "expected a scalar");
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -18,25 +18,22 @@ OpCases ConvCases() {
   return OpCases("Conv")
       .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 1e-5}, "sums of products cancel")
       .Within(DataType::kFloat16, {.rtol = 2e-3, .atol = 1e-3}, "sums of products cancel")
-      .Add({.name = "padded_line",
-            .inputs = {Floats({1, 1, 3}, {1, 2, 3}), Floats({1, 1, 2}, {10, 1}), Floats({1}, {5})},
-            .attributes = {{"pads", List{1, 0}}},
-            .outputs = {Floats({1, 1, 3}, {6, 17, 28})}})
-      .Add({.name = "same_lower",
-            .inputs = {Floats({1, 1, 3}, {1, 2, 3}), Floats({1, 1, 2}, {10, 1})},
-            .attributes = {{"auto_pad", std::string("SAME_LOWER")}},
-            .outputs = {Floats({1, 1, 3}, {1, 12, 23})}})
+      .Add("padded_line",
+           {Floats({1, 1, 3}, {1, 2, 3}), Floats({1, 1, 2}, {10, 1}), Floats({1}, {5})},
+           {Floats({1, 1, 3}, {6, 17, 28})}, {{"pads", List{1, 0}}})
+      .Add("same_lower", {Floats({1, 1, 3}, {1, 2, 3}), Floats({1, 1, 2}, {10, 1})},
+           {Floats({1, 1, 3}, {1, 12, 23})}, {{"auto_pad", "SAME_LOWER"}})
       .ShapeSets({{{2, 3, 9}, {4, 3, 3}},
                   {{1, 3, 7, 8}, {5, 3, 3, 2}, {5}},
                   {{1, 2, 4, 5, 6}, {3, 2, 2, 1, 3}}})
-      .Attributes({{"group", int64_t{2}},
+      .Attributes({{"group", 2},
                    {"strides", List{2, 1}},
                    {"dilations", List{1, 2}},
                    {"pads", List{1, 2, 0, 1}}})
       .ShapeSets({{{2, 4, 6, 7}, {6, 2, 2, 3}, {6}}})
-      .Rejects({.inputs = {Floats({1, 1, 2}, {1, 2}), Floats({1, 1, 3}, {1, 2, 3})}},
+      .Rejects({Floats({1, 1, 2}, {1, 2}), Floats({1, 1, 3}, {1, 2, 3})},
                "larger than the padded input")
-      .Rejects({.inputs = {Floats({1, 1, 2}, {1, 2}), Floats({1, 2, 1}, {1, 2})}},
+      .Rejects({Floats({1, 1, 2}, {1, 2}), Floats({1, 2, 1}, {1, 2})},
                "expected 1 groups of channels");
 }
 
@@ -76,12 +73,11 @@ OpCases ConvIntegerCases() {
       .Add(ByteWindows({1, 3, 20}, {5, 3, 4}, 1))
       .Add(ByteWindows({2, 4, 9, 7}, {8, 2, 3, 3}, 2, DataType::kInt8))
       .Add(ByteWindows({1, 2, 5, 4, 6}, {2, 1, 2, 3, 2}, 2))
-      .Add({.name = "zero_points",
-            .inputs = {Codes8(DataType::kUint8, {1, 1, 3}, {2, 3, 4}),
-                       Codes8(DataType::kUint8, {2, 1, 2}, {1, 1, 3, 2}),
-                       Codes8(DataType::kUint8, {}, {1}), Codes8(DataType::kUint8, {2}, {0, 2})},
-            .attributes = {{"pads", List{0, 1}}},
-            .outputs = {As(DataType::kInt32, Ints({1, 2, 3}, {3, 5, 3, 1, 2, 3}))}});
+      .Add("zero_points",
+           {Codes8(DataType::kUint8, {1, 1, 3}, {2, 3, 4}),
+            Codes8(DataType::kUint8, {2, 1, 2}, {1, 1, 3, 2}), Codes8(DataType::kUint8, {}, {1}),
+            Codes8(DataType::kUint8, {2}, {0, 2})},
+           {Int32s({1, 2, 3}, {3, 5, 3, 1, 2, 3})}, {{"pads", List{0, 1}}});
 }
 
 OpCases QLinearConvCases() {
@@ -92,30 +88,23 @@ OpCases QLinearConvCases() {
             .inputs = {Codes8(DataType::kUint8, {1, 1, 2}, {5, 255}), Floats({}, {0.5f}),
                        Codes8(DataType::kUint8, {}, {1}), Codes8(DataType::kInt8, {1, 1, 1}, {2}),
                        Floats({1}, {1}), Codes8(DataType::kInt8, {1}, {0}), Floats({}, {2}),
-                       Codes8(DataType::kUint8, {}, {10}), As(DataType::kInt32, Ints({1}, {4}))},
+                       Codes8(DataType::kUint8, {}, {10}), Int32s({1}, {4})},
             // (4 * 2 + 4) * 0.5 / 2 + 10 and (254 * 2 + 4) * 0.25 + 10.
             .outputs = {Codes8(DataType::kUint8, {1, 1, 2}, {13, 138})}});
 }
 
 OpCases AveragePoolCases() {
   return OpCases("AveragePool")
-      .Add({.name = "pads_do_not_count",
-            .inputs = {Floats({1, 1, 3}, {2, 4, 6})},
-            .attributes = {{"kernel_shape", List{2}}, {"pads", List{1, 0}}},
-            .outputs = {Floats({1, 1, 3}, {2, 3, 5})}})
-      .Add({.name = "pads_count",
-            .inputs = {Floats({1, 1, 3}, {2, 4, 6})},
-            .attributes = {{"kernel_shape", List{2}},
-                           {"pads", List{1, 0}},
-                           {"count_include_pad", int64_t{1}}},
-            .outputs = {Floats({1, 1, 3}, {1, 3, 5})}})
-      .Add({.name = "last_window_over_the_end",
-            .inputs = {Floats({1, 1, 4}, {1, 2, 3, 5})},
-            .attributes = {{"kernel_shape", List{3}},
-                           {"strides", List{2}},
-                           {"ceil_mode", int64_t{1}},
-                           {"count_include_pad", int64_t{1}}},
-            .outputs = {Floats({1, 1, 2}, {2, 4})}})
+      .Add("pads_do_not_count", {Floats({1, 1, 3}, {2, 4, 6})}, {Floats({1, 1, 3}, {2, 3, 5})},
+           {{"kernel_shape", List{2}}, {"pads", List{1, 0}}})
+      .Add("pads_count", {Floats({1, 1, 3}, {2, 4, 6})}, {Floats({1, 1, 3}, {1, 3, 5})},
+           {{"kernel_shape", List{2}}, {"pads", List{1, 0}}, {"count_include_pad", 1}})
+      .Add("last_window_over_the_end", {Floats({1, 1, 4}, {1, 2, 3, 5})},
+           {Floats({1, 1, 2}, {2, 4})},
+           {{"kernel_shape", List{3}},
+            {"strides", List{2}},
+            {"ceil_mode", 1},
+            {"count_include_pad", 1}})
       .Attributes({{"kernel_shape", List{2, 3}}, {"strides", List{2, 1}}})
       .Shapes({{2, 3, 5, 7}})
       .Attributes({{"kernel_shape", List{3, 4}},
@@ -126,41 +115,32 @@ OpCases AveragePoolCases() {
       .Attributes({{"kernel_shape", List{2, 2, 3}}, {"pads", List(6, 1)}})
       .Shapes({{1, 2, 3, 4, 20}})
       .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 1e-6}, "float sums against sums in double")
-      .Rejects({.inputs = {Floats({1, 1, 2}, {1, 2})}, .attributes = {{"kernel_shape", List{0}}}},
-               "kernel_shape")
-      .Rejects(
-          {.inputs = {Floats({1, 1, 2}, {1, 2})}, .attributes = {{"kernel_shape", List{1, 1}}}},
-          "expected 1 values");
+      .Rejects({Floats({1, 1, 2}, {1, 2})}, {{"kernel_shape", List{0}}}, "kernel_shape")
+      .Rejects({Floats({1, 1, 2}, {1, 2})}, {{"kernel_shape", List{1, 1}}}, "expected 1 values");
 }
 
 OpCases LpPoolCases() {
   return OpCases("LpPool")
-      .Add({.name = "euclid",
-            .inputs = {Floats({1, 1, 3}, {3, -4, 0})},
-            .attributes = {{"kernel_shape", List{2}}},
-            .outputs = {Floats({1, 1, 2}, {5, 4})}})
-      .Attributes({{"kernel_shape", List{2, 2}}, {"p", int64_t{3}}})
+      .Add("euclid", {Floats({1, 1, 3}, {3, -4, 0})}, {Floats({1, 1, 2}, {5, 4})},
+           {{"kernel_shape", List{2}}})
+      .Attributes({{"kernel_shape", List{2, 2}}, {"p", 3}})
       .Shapes({{1, 2, 3, 4}})
-      .Attributes({{"kernel_shape", List{3, 3}}, {"p", int64_t{1}}, {"pads", List(4, 1)}})
+      .Attributes({{"kernel_shape", List{3, 3}}, {"p", 1}, {"pads", List(4, 1)}})
       .Shapes({{1, 2, 6, 35}})
-      .Attributes({{"kernel_shape", List{3}}, {"p", int64_t{2}}, {"strides", List{3}}})
+      .Attributes({{"kernel_shape", List{3}}, {"p", 2}, {"strides", List{3}}})
       .Shapes({{2, 2, 50}});
 }
 
 OpCases MaxPoolCases() {
   return OpCases("MaxPool")
-      .Add({.name = "with_places",
-            .inputs = {Floats({1, 2, 3}, {1, 3, 3, -1, -2, -1})},
-            .attributes = {{"kernel_shape", List{2}}},
-            .outputs = {Floats({1, 2, 2}, {3, 3, -1, -1}), Ints({1, 2, 2}, {1, 1, 3, 5})}})
-      .Add({.name = "places_by_column",
-            .inputs = {Floats({1, 1, 2, 2}, {1, 5, 2, 3})},
-            .attributes = {{"kernel_shape", List{2, 2}}, {"storage_order", int64_t{1}}},
-            .outputs = {Floats({1, 1, 1, 1}, {5}), Ints({1, 1, 1, 1}, {2})}})
-      .Add({.name = "bytes",
-            .inputs = {Codes8(DataType::kInt8, {1, 1, 2}, {0xFF, 0xFE})},
-            .attributes = {{"kernel_shape", List{2}}},
-            .outputs = {Codes8(DataType::kInt8, {1, 1, 1}, {0xFF})}})
+      .Add("with_places", {Floats({1, 2, 3}, {1, 3, 3, -1, -2, -1})},
+           {Floats({1, 2, 2}, {3, 3, -1, -1}), Ints({1, 2, 2}, {1, 1, 3, 5})},
+           {{"kernel_shape", List{2}}})
+      .Add("places_by_column", {Floats({1, 1, 2, 2}, {1, 5, 2, 3})},
+           {Floats({1, 1, 1, 1}, {5}), Ints({1, 1, 1, 1}, {2})},
+           {{"kernel_shape", List{2, 2}}, {"storage_order", 1}})
+      .Add("bytes", {Codes8(DataType::kInt8, {1, 1, 2}, {0xFF, 0xFE})},
+           {Codes8(DataType::kInt8, {1, 1, 1}, {0xFF})}, {{"kernel_shape", List{2}}})
       .Attributes(
           {{"kernel_shape", List{2, 2}}, {"dilations", List{1, 2}}, {"pads", List{1, 1, 0, 0}}})
       .Shapes({{2, 3, 4, 6}})
@@ -177,23 +157,17 @@ OpCases MaxPoolCases() {
 
 OpCases GlobalAveragePoolCases() {
   return OpCases("GlobalAveragePool")
-      .Add({.name = "planes",
-            .inputs = {Floats({1, 2, 2}, {1, 3, 5, 9})},
-            .outputs = {Floats({1, 2, 1}, {2, 7})}})
+      .Add("planes", {Floats({1, 2, 2}, {1, 3, 5, 9})}, {Floats({1, 2, 1}, {2, 7})})
       .Shapes({{2, 3, 4, 5}});
 }
 OpCases GlobalMaxPoolCases() {
   return OpCases("GlobalMaxPool")
-      .Add({.name = "planes",
-            .inputs = {Floats({1, 2, 2}, {1, 3, -5, -9})},
-            .outputs = {Floats({1, 2, 1}, {3, -5})}})
+      .Add("planes", {Floats({1, 2, 2}, {1, 3, -5, -9})}, {Floats({1, 2, 1}, {3, -5})})
       .Shapes({{2, 3, 4, 5}});
 }
 OpCases GlobalLpPoolCases() {
   return OpCases("GlobalLpPool")
-      .Add({.name = "planes",
-            .inputs = {Floats({1, 1, 2}, {3, -4})},
-            .outputs = {Floats({1, 1, 1}, {5})}})
+      .Add("planes", {Floats({1, 1, 2}, {3, -4})}, {Floats({1, 1, 1}, {5})})
       .Shapes({{2, 3, 4, 5}});
 }
 

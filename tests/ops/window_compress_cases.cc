@@ -29,7 +29,7 @@ OpCase ByHand() {
   return {.name = "by_hand",
           .inputs = {Floats({1, 3, 1}, {4, 8, 100}), Floats({1, 3, 1}, {0, 0, 0}),
                      Floats({2, 1}, {0, log3})},
-          .attributes = {{"ratio", int64_t{2}}},
+          .attributes = {{"ratio", 2}},
           .outputs = {Floats({1, 1, 1}, {7})}};
 }
 
@@ -39,7 +39,7 @@ OpCase OverlapByHand() {
   return {.name = "overlap_by_hand",
           .inputs = {Floats({1, 2, 2}, {10, 30, 20, 40}), Floats({1, 2, 2}, {0, 0, 0, 0}),
                      Floats({1, 2}, {0, 0})},
-          .attributes = {{"ratio", int64_t{1}}, {"overlap", int64_t{1}}},
+          .attributes = {{"ratio", 1}, {"overlap", 1}},
           .outputs = {Floats({1, 2, 1}, {30, 25})}};
 }
 
@@ -59,10 +59,9 @@ OpCases WindowCompressCases() {
       .Add(CaseOf({.name = "no_sequences", .batch = 0}))
       .Within(DataType::kFloat, {.rtol = 1e-5, .atol = 1e-6}, "sums in another order, after e^x")
       .Rejects(short_bias, "input 2 \"bias\"")
-      .Rejects({.inputs = {Floats({1, 2, 3}, {1, 2, 3, 4, 5, 6}),
-                           Floats({1, 2, 3}, {1, 2, 3, 4, 5, 6}), Floats({1, 3}, {1, 2, 3})},
-                .attributes = {{"ratio", int64_t{1}}, {"overlap", int64_t{1}}}},
-               "input 0 \"kv\"");
+      .Rejects({Floats({1, 2, 3}, {1, 2, 3, 4, 5, 6}), Floats({1, 2, 3}, {1, 2, 3, 4, 5, 6}),
+                Floats({1, 3}, {1, 2, 3})},
+               {{"ratio", 1}, {"overlap", 1}}, "input 0 \"kv\"");
 }
 
 }  // namespace pagefuse::pagefuse_ops

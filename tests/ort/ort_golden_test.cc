@@ -10,6 +10,7 @@
 
 #include "foreign.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "ort_libraries.h"
 #include "paths.h"
 #include "tools/ort_host.h"
@@ -52,15 +53,14 @@ absl::StatusOr<std::vector<Tensor>> RunInOrt(const std::string& path, const Way&
 }
 
 void CheckInEveryRelease(const std::string& folder, const Way& way) {
-  absl::StatusOr<TestCase> test_case = LoadTestCase(folder);
-  ASSERT_TRUE(test_case.ok()) << test_case.status();
-  LetNansDiffer(*test_case);
+  TestCase test_case = Must(LoadTestCase(folder));
+  LetNansDiffer(test_case);
   for (const std::string& path : OrtLibraries()) {
     SCOPED_TRACE(path);
     const auto run = [&](const Model& model, const std::map<std::string, Tensor>& feeds) {
       return RunInOrt(path, way, model, feeds);
     };
-    const absl::Status status = CheckTestCase(*test_case, run);
+    const absl::Status status = CheckTestCase(test_case, run);
     EXPECT_TRUE(status.ok()) << status;
   }
 }
@@ -73,9 +73,8 @@ TEST_P(OrtGolden, KernelGivesTheAnswer) {
 
 // Files that keep float8 are for runtimes with the library.
 TEST_P(OrtGolden, KernelTakesFloat8) {
-  const absl::StatusOr<TestCase> test_case = LoadTestCase(GetParam());
-  ASSERT_TRUE(test_case.ok()) << test_case.status();
-  const auto& inputs = test_case->model.graph->inputs();
+  const TestCase test_case = Must(LoadTestCase(GetParam()));
+  const auto& inputs = test_case.model.graph->inputs();
   const auto is_float8 = [](const Value* input) { return IsFloat8(input->dtype()); };
   if (std::none_of(inputs.begin(), inputs.end(), is_float8)) return;
   CheckInEveryRelease(GetParam(), {.custom_ops = CustomOpsLibrary(), .keep_float8 = true});

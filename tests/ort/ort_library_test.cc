@@ -9,6 +9,7 @@
 #include "foreign.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "ort_libraries.h"
 #include "paths.h"
 #include "tools/ort_comparison.h"
@@ -37,20 +38,14 @@ class OrtWithLibrary : public ::testing::TestWithParam<std::string> {
   void SetUp() override {
     file_ = (std::filesystem::temp_directory_path() / StrCat("pagefuse_ort_", getpid(), ".onnx"))
                 .string();
-    auto model = LoadModel(SourcePath("models/gemma3_B18/model.onnx"));
-    ASSERT_TRUE(model.ok()) << model.status();
+    auto model = Must(LoadModel(SourcePath("models/gemma3_B18/model.onnx")));
     PipelineOptions options;
     options.options["kv_cache"] = "int8_per_token_head";
-    ASSERT_TRUE(RunPipeline(*model, options).ok());
-    auto written = Written(*model, 21);
-    ASSERT_TRUE(written.ok()) << written.status();
-    ASSERT_TRUE(SaveModel(*written, file_).ok());
-    auto steps = tools::MakeSteps(*LoadModel(file_));
-    ASSERT_TRUE(steps.ok()) << steps.status();
-    steps_ = *std::move(steps);
-    auto library = OrtLibrary::Load(GetParam());
-    ASSERT_TRUE(library.ok()) << library.status();
-    library_ = *std::move(library);
+    ASSERT_TRUE(RunPipeline(model, options).ok());
+    auto written = Must(Written(model, 21));
+    ASSERT_TRUE(SaveModel(written, file_).ok());
+    steps_ = Must(tools::MakeSteps(*LoadModel(file_)));
+    library_ = Must(OrtLibrary::Load(GetParam()));
     library_->TakeMessages();
   }
   void TearDown() override { std::filesystem::remove(file_); }
@@ -68,21 +63,19 @@ class OrtWithLibrary : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(OrtWithLibrary, ASlotOutOfRangeIsAnErrorThatChangesNothing) {
-  auto session = Open();
-  ASSERT_TRUE(session.ok()) << session.status();
+  auto session = Must(Open());
   tools::OrtStep step = steps_[0];
   constexpr int64_t kNoSlot = 1000000;
   for (auto& [name, tensor] : step.feeds) {
     if (name.rfind("slot_mapping", 0) == 0) tensor.mutable_values<int64_t>().back() = kNoSlot;
   }
-  const auto memory = tools::MemoryOf(step, /*bind=*/true);
-  ASSERT_TRUE(memory.ok()) << memory.status();
-  const auto outputs = (*session)->Run(memory->feeds, step.output_names, memory->bound);
+  const auto memory = Must(tools::MemoryOf(step, /*bind=*/true));
+  const auto outputs = session->Run(memory.feeds, step.output_names, memory.bound);
   EXPECT_THAT(std::string(outputs.status().message()),
               AllOf(HasSubstr("RopeCacheInsert"), HasSubstr("node \""),
                     HasSubstr("input 5 \"slot_mapping\""), HasSubstr(StrCat(kNoSlot))));
   for (const auto& [output, cache] : step.in_place) {
-    EXPECT_TRUE(memory->feeds.at(cache).IdenticalTo(step.feeds.at(cache))) << cache;
+    EXPECT_TRUE(memory.feeds.at(cache).IdenticalTo(step.feeds.at(cache))) << cache;
   }
 }
 
@@ -90,13 +83,12 @@ TEST_P(OrtWithLibrary, ASlotOutOfRangeIsAnErrorThatChangesNothing) {
 TEST_P(OrtWithLibrary, TwoThreadsGetTheSerialResults) {
   constexpr int kRuns = 1000;
   // Threads that spin would take the time of those that work.
-  auto session = Open({{"session.intra_op.allow_spinning", "0"}}, /*threads=*/2);
-  ASSERT_TRUE(session.ok()) << session.status();
+  auto session = Must(Open({{"session.intra_op.allow_spinning", "0"}}, /*threads=*/2));
   // Steps of different sizes, so that a kernel meets both at once.
   std::vector<std::vector<Tensor>> serial;
   for (const tools::OrtStep& step : steps_) {
     const auto memory = tools::MemoryOf(step, true);
-    serial.push_back(*(*session)->Run(memory->feeds, step.output_names, memory->bound));
+    serial.push_back(*session->Run(memory->feeds, step.output_names, memory->bound));
   }
   std::vector<std::string> problems(2);
   const auto run = [&](int thread) {
@@ -104,7 +96,7 @@ TEST_P(OrtWithLibrary, TwoThreadsGetTheSerialResults) {
     const tools::OrtStep& step = steps_[first];
     const auto memory = tools::MemoryOf(step, true);
     for (int i = 0; i < kRuns; ++i) {
-      const auto outputs = (*session)->Run(memory->feeds, step.output_names, memory->bound);
+      const auto outputs = session->Run(memory->feeds, step.output_names, memory->bound);
       if (!outputs.ok()) problems[thread] = std::string(outputs.status().message());
       for (size_t k = 0; outputs.ok() && k < outputs->size(); ++k) {
         if (!(*outputs)[k].IdenticalTo(serial[first][k])) problems[thread] = step.output_names[k];
@@ -130,21 +122,19 @@ size_t Threads() {
 // A session of one thread stays one.
 TEST_P(OrtWithLibrary, TheLibraryStartsNoThreads) {
   const size_t before = Threads();
-  auto session = Open();
-  ASSERT_TRUE(session.ok()) << session.status();
+  auto session = Must(Open());
   for (const tools::OrtStep& step : steps_) {
     const auto memory = tools::MemoryOf(step, true);
-    ASSERT_TRUE((*session)->Run(memory->feeds, step.output_names, memory->bound).ok());
+    ASSERT_TRUE(session->Run(memory->feeds, step.output_names, memory->bound).ok());
   }
   EXPECT_EQ(Threads(), before);
 }
 
 TEST_P(OrtWithLibrary, ForcedKernelsRun) {
-  auto session =
-      Open({{"pagefuse.force_kernel", "PagedAttention=reference"}, {"pagefuse.log", "kernels"}});
-  ASSERT_TRUE(session.ok()) << session.status();
+  auto session = Must(
+      Open({{"pagefuse.force_kernel", "PagedAttention=reference"}, {"pagefuse.log", "kernels"}}));
   const auto memory = tools::MemoryOf(steps_[0], true);
-  ASSERT_TRUE((*session)->Run(memory->feeds, steps_[0].output_names, memory->bound).ok());
+  ASSERT_TRUE(session->Run(memory->feeds, steps_[0].output_names, memory->bound).ok());
   int forced = 0;
   for (const std::string& line : library_->TakeMessages()) {
     if (line.find("(pagefuse.PagedAttention)") == std::string::npos) continue;
@@ -165,41 +155,35 @@ TEST_P(OrtWithLibrary, EntriesThatMeanNothingAreErrors) {
 }
 
 TEST_P(OrtWithLibrary, NothingIsLoggedWhereTheEntrySaysSo) {
-  auto session = Open({{"pagefuse.log", "off"}});
-  ASSERT_TRUE(session.ok()) << session.status();
+  auto session = Must(Open({{"pagefuse.log", "off"}}));
   const auto memory = tools::MemoryOf(steps_[0], /*bind=*/false);
-  ASSERT_TRUE((*session)->Run(memory->feeds, steps_[0].output_names, memory->bound).ok());
+  ASSERT_TRUE(session->Run(memory->feeds, steps_[0].output_names, memory->bound).ok());
   EXPECT_THAT(library_->TakeMessages(), IsEmpty());
 }
 
 TEST_P(OrtWithLibrary, RowsAreWithinTheBudget) {
   constexpr int kMostRows = 1500;
-  auto session = Open();
-  ASSERT_TRUE(session.ok()) << session.status();
-  const auto ops = tools::LookAtCustomOps(CustomOpsLibrary(), {});
-  ASSERT_TRUE(ops.ok()) << ops.status();
-  EXPECT_LE(ops->rows, kMostRows);
-  EXPECT_EQ(ops->names.at("pagefuse").count("PagedAttention"), 1);
-  EXPECT_EQ(ops->names.at("pagefuse.float16").count("PagedAttention"), 1);
-  EXPECT_EQ(ops->names.count("com.microsoft"), 0);
+  Must(Open());
+  const auto ops = Must(tools::LookAtCustomOps(CustomOpsLibrary(), {}));
+  EXPECT_LE(ops.rows, kMostRows);
+  EXPECT_EQ(ops.names.at("pagefuse").count("PagedAttention"), 1);
+  EXPECT_EQ(ops.names.at("pagefuse.float16").count("PagedAttention"), 1);
+  EXPECT_EQ(ops.names.count("com.microsoft"), 0);
 }
 
 // The builder's export over blocks, which no release computes on the CPU.
 TEST_P(OrtWithLibrary, PagedAttentionOfMicrosoftRunsWhereItIsAskedFor) {
   const std::string file = SourcePath("models/gemma3_D_paged/model.onnx");
-  const auto steps = tools::MakeSteps(*LoadModel(file));
-  ASSERT_TRUE(steps.ok()) << steps.status();
+  const auto steps = Must(tools::MakeSteps(*LoadModel(file)));
   OrtSessionOptions options{
       .custom_ops = CustomOpsLibrary(), .config = {{"pagefuse.microsoft_ops", "on"}}, .threads = 1};
-  auto session = OrtSession::Create(library_, file, options);
-  ASSERT_TRUE(session.ok()) << session.status();
+  auto session = Must(OrtSession::Create(library_, file, options));
   tools::OrtComparison comparison;
-  for (const tools::OrtStep& step : *steps) {
+  for (const tools::OrtStep& step : steps) {
     EXPECT_EQ(step.in_place.size(), 12);
     const auto memory = tools::MemoryOf(step, true);
-    const auto outputs = (*session)->Run(memory->feeds, step.output_names, memory->bound);
-    ASSERT_TRUE(outputs.ok()) << outputs.status();
-    ASSERT_TRUE(comparison.Add(step.output_names, step.expected, *outputs).ok());
+    const auto outputs = Must(session->Run(memory->feeds, step.output_names, memory->bound));
+    ASSERT_TRUE(comparison.Add(step.output_names, step.expected, outputs).ok());
   }
   EXPECT_TRUE(comparison.Check().ok()) << comparison.Check();
   EXPECT_THAT(library_->TakeMessages(), IsEmpty());
@@ -211,13 +195,11 @@ TEST_P(OrtWithLibrary, PagedAttentionOfMicrosoftRunsWhereItIsAskedFor) {
 // Where the graph does not import com.microsoft, the release's own optimiser uses that domain all the
 // same: ops of ours in it would hide all others.
 TEST_P(OrtWithLibrary, OpsThatTheReleaseMakesItselfAreKept) {
-  auto model = LoadModel(SourcePath("models/deepseek_v4p_A18/model.onnx"));
-  ASSERT_TRUE(model.ok()) << model.status();
-  ASSERT_TRUE(RunPipeline(*model, {}).ok());
-  auto written = Written(*model, 21);
-  ASSERT_TRUE(written.ok()) << written.status();
-  ASSERT_EQ(written->OpsetVersion("com.microsoft"), 0);
-  ASSERT_TRUE(SaveModel(*written, file_).ok());
+  auto model = Must(LoadModel(SourcePath("models/deepseek_v4p_A18/model.onnx")));
+  ASSERT_TRUE(RunPipeline(model, {}).ok());
+  auto written = Must(Written(model, 21));
+  ASSERT_EQ(written.OpsetVersion("com.microsoft"), 0);
+  ASSERT_TRUE(SaveModel(written, file_).ok());
   const auto session = Open();
   EXPECT_TRUE(session.ok()) << session.status();
   const auto with_microsoft = Open({{"pagefuse.microsoft_ops", "on"}});

@@ -7,6 +7,7 @@
 
 #include "foreign.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "ort_libraries.h"
 #include "paths.h"
 #include "tools/ort_comparison.h"
@@ -33,22 +34,16 @@ class OrtModels : public ::testing::TestWithParam<WrittenCase> {
     file_ =
         (std::filesystem::temp_directory_path() / StrCat("pagefuse_ort_model_", getpid(), ".onnx"))
             .string();
-    auto model = LoadModel(SourcePath(StrCat("models/", GetParam().model, "/model.onnx")));
-    ASSERT_TRUE(model.ok()) << model.status();
+    auto model = Must(LoadModel(SourcePath(StrCat("models/", GetParam().model, "/model.onnx"))));
     PipelineOptions options;
     if (*GetParam().cache != 0) options.options["kv_cache"] = GetParam().cache;
     if (*GetParam().index_keys != 0) options.options["indexer_cache"] = GetParam().index_keys;
     options.options["indexer_hadamard"] = GetParam().hadamard;
-    ASSERT_TRUE(RunPipeline(*model, options).ok());
-    auto written = Written(*model, kOldestTarget);
-    ASSERT_TRUE(written.ok()) << written.status();
-    const absl::Status saved = SaveModel(*written, file_);
-    ASSERT_TRUE(saved.ok()) << saved;
-    auto read = LoadModel(file_);
-    ASSERT_TRUE(read.ok()) << read.status();
-    auto steps = tools::MakeSteps(*std::move(read));
-    ASSERT_TRUE(steps.ok()) << steps.status();
-    steps_ = *std::move(steps);
+    ASSERT_TRUE(RunPipeline(model, options).ok());
+    auto written = Must(Written(model, kOldestTarget));
+    Must(SaveModel(written, file_));
+    auto read = Must(LoadModel(file_));
+    steps_ = Must(tools::MakeSteps(std::move(read)));
   }
   void TearDown() override { std::filesystem::remove(file_); }
   void CheckSteps(const std::string& custom_ops, bool bind);
@@ -69,27 +64,22 @@ class OrtModels : public ::testing::TestWithParam<WrittenCase> {
 void OrtModels::CheckSteps(const std::string& custom_ops, bool bind) {
   for (const std::string& path : OrtLibraries()) {
     SCOPED_TRACE(path);
-    auto library = tools::OrtLibrary::Load(path);
-    ASSERT_TRUE(library.ok()) << library.status();
-    (*library)->TakeMessages();
+    auto library = Must(tools::OrtLibrary::Load(path));
+    library->TakeMessages();
     auto session =
-        tools::OrtSession::Create(*library, file_, {.custom_ops = custom_ops, .threads = 1});
-    ASSERT_TRUE(session.ok()) << session.status();
+        Must(tools::OrtSession::Create(library, file_, {.custom_ops = custom_ops, .threads = 1}));
     tools::OrtComparison comparison;
     for (const tools::OrtStep& step : steps_) {
       ASSERT_FALSE(step.in_place.empty());
-      auto memory = tools::MemoryOf(step, bind);
-      ASSERT_TRUE(memory.ok()) << memory.status();
-      const auto outputs = (*session)->Run(memory->feeds, step.output_names, memory->bound);
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
-      const absl::Status added = comparison.Add(step.output_names, step.expected, *outputs);
-      ASSERT_TRUE(added.ok()) << added;
+      auto memory = Must(tools::MemoryOf(step, bind));
+      const auto outputs = Must(session->Run(memory.feeds, step.output_names, memory.bound));
+      Must(comparison.Add(step.output_names, step.expected, outputs));
     }
     const absl::Status equal = comparison.Check();
     EXPECT_TRUE(equal.ok()) << equal;
     // Each cache that is copied is said once, however many steps copy it.
     const size_t copies = custom_ops.empty() || bind ? 0 : CachesWithRows();
-    EXPECT_EQ((*library)->TakeMessages().size(), copies);
+    EXPECT_EQ(library->TakeMessages().size(), copies);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hosted.h"
+#include "must.h"
 #include "ort_libraries.h"
 #include "paths.h"
 #include "tools/ort_custom_ops.h"
@@ -28,11 +29,9 @@ class OrtThirdParty : public ::testing::TestWithParam<std::string> {
   static void SetUpTestSuite() {
     // The library keeps the table of functions that it got last, so each runtime has one of its own.
     const tools::TemporaryFolder folder;
-    const auto copy = tools::CopyOfLibrary(PAGEFUSE_THIRD_PARTY, folder);
-    ASSERT_TRUE(copy.ok()) << copy.status();
-    const auto ops = OpsOfLibrary(*copy);
-    ASSERT_TRUE(ops.ok()) << ops.status();
-    ASSERT_TRUE(Publish(*ops).ok());
+    const auto copy = Must(tools::CopyOfLibrary(PAGEFUSE_THIRD_PARTY, folder));
+    const auto ops = Must(OpsOfLibrary(copy));
+    ASSERT_TRUE(Publish(ops).ok());
   }
 
   // In the release of the test.
@@ -55,22 +54,19 @@ class OrtThirdParty : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(OrtThirdParty, AllKindsOfOpsGiveTheSame) {
-  auto model = LoadModel(SourcePath("tests/data/third_party.onnxtxt"));
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Must(LoadModel(SourcePath("tests/data/third_party.onnxtxt")));
   for (const int64_t rows : {3, 6, 300}) {
     std::vector<float> x(rows * 6);
     for (size_t i = 0; i < x.size(); ++i) x[i] = 0.25F * static_cast<float>(i % 11) - 1;
     const Feeds feeds = {{"x", Tensor::Of<float>({rows, 6}, x)},
                          {"d", Tensor::Of<double>({rows}, std::vector<double>(rows, 0.5))},
                          {"i", Tensor::Of<int64_t>({rows}, std::vector<int64_t>(rows, rows))}};
-    const auto there = InOrt(*model, feeds);
-    ASSERT_TRUE(there.ok()) << there.status();
+    const auto there = Must(InOrt(model, feeds));
     auto own = LoadModel(SourcePath("tests/data/third_party.onnxtxt"));
-    const auto here = RunModel(*std::move(own), feeds);
-    ASSERT_TRUE(here.ok()) << here.status();
-    ASSERT_EQ(here->size(), there->size());
-    for (size_t i = 0; i < here->size(); ++i) {
-      EXPECT_TRUE((*here)[i].IdenticalTo((*there)[i])) << model->graph->outputs()[i]->name();
+    const auto here = Must(RunModel(*std::move(own), feeds));
+    ASSERT_EQ(here.size(), there.size());
+    for (size_t i = 0; i < here.size(); ++i) {
+      EXPECT_TRUE(here[i].IdenticalTo(there[i])) << model.graph->outputs()[i]->name();
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -24,7 +25,7 @@ struct Computed {
 };
 
 Computed Compute(std::string_view lines) {
-  auto model = ParseModel(StrCat(R"(
+  auto model = Must(ParseModel(StrCat(R"(
     <ir_version: 10, opset_import: ["" : 24]>
     g (float[6, 4, 2, 8] pool, int64[B, 3] table, int64[B] lens, int64[B, 12] places, bool[B, 12] flags) => (y)
     <int64[12] n = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, int64 size = {4}, int64 zero = {0}, int64 three = {3},
@@ -32,10 +33,9 @@ Computed Compute(std::string_view lines) {
      int64[8] threes = {5, 6, 7, 5, 6, 7, 5, 6}>
     {
       )",
-                                 lines, "\n}"));
-  EXPECT_TRUE(model.ok()) << model.status();
+                                      lines, "\n}")));
   Computed computed;
-  computed.model = *std::move(model);
+  computed.model = std::move(model);
   const absl::Status inferred = InferShapes(computed.model, &computed.contents);
   EXPECT_TRUE(inferred.ok()) << inferred;
   computed.y = computed.model.graph->FindValue("y");

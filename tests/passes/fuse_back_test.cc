@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/ir/str_cat.h"
@@ -51,21 +52,19 @@ TEST_P(FuseBack, GivesTheOp) {
   std::ifstream file(SourcePath(StrCat(kFolder, GetParam(), ".txt")));
   std::stringstream text;
   text << file.rdbuf();
-  auto model = ParseModel(text.str());
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Must(ParseModel(text.str()));
   PipelineOptions options;
   options.page = false;
   options.disabled = {"fuse-elementwise"};
   options.explain = {"*"};
-  const auto report = RunPipeline(*model, options);
-  ASSERT_TRUE(report.ok()) << report.status();
+  const auto report = Must(RunPipeline(model, options));
   std::vector<std::string> fused;
-  for (const auto& node : model->graph->nodes()) {
+  for (const auto& node : model.graph->nodes()) {
     if (node->domain() == "pagefuse") fused.push_back(node->op_type());
   }
   const std::string op = GetParam().substr(0, GetParam().find('.'));
   std::string misses;
-  for (const Miss& miss : report->misses) StrAppend(&misses, miss.rule, ": ", miss.condition, "\n");
+  for (const Miss& miss : report.misses) StrAppend(&misses, miss.rule, ": ", miss.condition, "\n");
   EXPECT_EQ(fused, std::vector<std::string>{op}) << misses;
 }
 

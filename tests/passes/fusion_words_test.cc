@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/text.h"
 #include "pagefuse/kernels/numeric/convert.h"
@@ -22,9 +23,7 @@ using ::testing::HasSubstr;
 class Region : public ::testing::Test {
  protected:
   void Parse(const std::string& text) {
-    auto model = ParseModel(text);
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    model_ = Must(ParseModel(text));
     ASSERT_TRUE(InferShapes(model_, &contents_).ok());
     scope_ = {&model_.opset_imports, &contents_, {{"T", 2}}};
   }
@@ -43,36 +42,30 @@ g (float[T, 3] x, float[T, 3] y) => (float[T, 3] z, float[T, 3] w) {
 
 TEST_F(Region, ComputesItsOutputsFromItsPorts) {
   Parse(kSum);
-  const auto region = RegionBetween({At("x"), At("y")}, {At("z")}, scope_);
-  ASSERT_TRUE(region.ok()) << region.status();
-  EXPECT_EQ(region->nodes.size(), 3u);
-  const auto results =
-      EvaluateRegion(*region, scope_,
-                     {Tensor::Of<float>({1, 3}, {1, -2, 3}), Tensor::Of<float>({1, 3}, {1, 1, 1})});
-  ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_THAT((*results)[0].values<float>(), ::testing::ElementsAre(2, 3, 4));
+  const auto region = Must(RegionBetween({At("x"), At("y")}, {At("z")}, scope_));
+  EXPECT_EQ(region.nodes.size(), 3u);
+  const auto results = Must(EvaluateRegion(
+      region, scope_,
+      {Tensor::Of<float>({1, 3}, {1, -2, 3}), Tensor::Of<float>({1, 3}, {1, 1, 1})}));
+  EXPECT_THAT(results[0].values<float>(), ::testing::ElementsAre(2, 3, 4));
 }
 
 TEST_F(Region, ComputesAnOutputFromAnotherOne) {
   Parse(kSum);
-  const auto region = RegionBetween({At("x"), At("y")}, {At("a"), At("z")}, scope_);
-  ASSERT_TRUE(region.ok()) << region.status();
-  const auto results =
-      EvaluateRegion(*region, scope_,
-                     {Tensor::Of<float>({1, 3}, {1, -2, 3}), Tensor::Of<float>({1, 3}, {1, 1, 1})});
-  ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_THAT((*results)[1].values<float>(), ::testing::ElementsAre(2, 3, 4));
+  const auto region = Must(RegionBetween({At("x"), At("y")}, {At("a"), At("z")}, scope_));
+  const auto results = Must(EvaluateRegion(
+      region, scope_,
+      {Tensor::Of<float>({1, 3}, {1, -2, 3}), Tensor::Of<float>({1, 3}, {1, 1, 1})}));
+  EXPECT_THAT(results[1].values<float>(), ::testing::ElementsAre(2, 3, 4));
 }
 
 TEST_F(Region, HasOneInputForAValueThatIsTwoPorts) {
   Parse(kSum);
-  const auto region = RegionBetween({At("x"), At("x"), At("y")}, {At("z")}, scope_);
-  ASSERT_TRUE(region.ok()) << region.status();
+  const auto region = Must(RegionBetween({At("x"), At("x"), At("y")}, {At("z")}, scope_));
   const Tensor x = Tensor::Of<float>({1, 3}, {1, -2, 3});
   const auto results =
-      EvaluateRegion(*region, scope_, {x, x, Tensor::Of<float>({1, 3}, {1, 1, 1})});
-  ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_THAT((*results)[0].values<float>(), ::testing::ElementsAre(2, 3, 4));
+      Must(EvaluateRegion(region, scope_, {x, x, Tensor::Of<float>({1, 3}, {1, 1, 1})}));
+  EXPECT_THAT(results[0].values<float>(), ::testing::ElementsAre(2, 3, 4));
 }
 
 TEST_F(Region, NamesWhatItReadsBesideThePorts) {
@@ -89,10 +82,9 @@ TEST_F(Region, NamesThePortThatItDoesNotRead) {
 
 TEST_F(Region, LetsNobodyElseReadWhatDerivesFromData) {
   Parse(kSum);
-  const auto region = RegionBetween({At("x"), At("y")}, {At("z")}, scope_);
-  ASSERT_TRUE(region.ok());
-  EXPECT_THAT(std::string(CheckReaders(*region, {}).message()), HasSubstr("\"a\" is read by"));
-  EXPECT_TRUE(CheckReaders(*region, {At("x")}).ok());
+  const auto region = Must(RegionBetween({At("x"), At("y")}, {At("z")}, scope_));
+  EXPECT_THAT(std::string(CheckReaders(region, {}).message()), HasSubstr("\"a\" is read by"));
+  EXPECT_TRUE(CheckReaders(region, {At("x")}).ok());
 }
 
 TEST_F(Region, OfElementsIsReadOnlyBehindTheNodesThatAreAskedFor) {
@@ -127,19 +119,15 @@ g (float[T, 3] x, float[T, 4] like) => (float[?, 3] z) {
   n = Shape <start = 0, end = 1> (like)  three = Constant <value_ints = [3]> ()
   sizes = Concat <axis = 0> (n, three)  z = Expand (x, sizes)
 })");
-  const auto region = RegionBetween({At("x")}, {At("z")}, scope_);
-  ASSERT_TRUE(region.ok()) << region.status();
-  const auto results = EvaluateRegion(*region, scope_, {Tensor::Of<float>({1, 3}, {1, 2, 3})});
-  ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_EQ((*results)[0].dims(), (std::vector<int64_t>{2, 3}));
+  const auto region = Must(RegionBetween({At("x")}, {At("z")}, scope_));
+  const auto results = Must(EvaluateRegion(region, scope_, {Tensor::Of<float>({1, 3}, {1, 2, 3})}));
+  EXPECT_EQ(results[0].dims(), (std::vector<int64_t>{2, 3}));
 }
 
 // --- probes ---
 
 std::vector<Tensor> Probe(const std::vector<ProbePort>& ports, const ProbeRound& round) {
-  auto tensors = MakeProbe(ports, round);
-  EXPECT_TRUE(tensors.ok()) << tensors.status();
-  return *tensors;
+  return Must(MakeProbe(ports, round));
 }
 
 TEST(Probe, RowsNearOneHaveFewBitsAndThoseOfAFloatMore) {

@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/ir/onnx_io.h"
@@ -27,10 +28,9 @@ TEST(LayerNumber, IsReadFromNames) {
 
 // The bundled export, with the last activation another one where `changed` is set.
 LayerReport Report(bool changed, PipelineReport& pipeline) {
-  auto model = LoadModel(SourcePath("models/gemma3_B18/model.onnx"));
-  EXPECT_TRUE(model.ok()) << model.status();
+  auto model = Must(LoadModel(SourcePath("models/gemma3_B18/model.onnx")));
   if (changed) {
-    Graph& graph = *model->graph;
+    Graph& graph = *model.graph;
     Node* last = nullptr;
     for (const auto& node : graph.nodes()) {
       if (node->Is("Tanh")) last = node.get();
@@ -39,10 +39,8 @@ LayerReport Report(bool changed, PipelineReport& pipeline) {
     graph.AddNode("", "Softsign", {last->input(0)}, {other}, last);
     graph.ReplaceAllUses(last->output(0), other);
   }
-  auto report = RunPipeline(*model, {.explain = {"*"}, .side_by_side = true});
-  EXPECT_TRUE(report.ok()) << report.status();
-  pipeline = *std::move(report);
-  return ReportLayers(*model, pipeline.unfused);
+  pipeline = Must(RunPipeline(model, {.explain = {"*"}, .side_by_side = true}));
+  return ReportLayers(model, pipeline.unfused);
 }
 
 TEST(LayerReport, TellsLayersThatAreAlike) {
@@ -64,20 +62,19 @@ TEST(LayerReport, TellsTheLayerThatLacksAnOp) {
 }
 
 TEST(Misses, ShowPatternAndGraph) {
-  auto model = ParseModel(R"(
+  auto model = Must(ParseModel(R"(
     <ir_version: 10, opset_import: ["" : 24]>
     g (float[T, 8] x, float[4] w) => (float[T, 8] y) {
       s = Sigmoid (x)
       y = Add (x, s)
-    })");
-  ASSERT_TRUE(model.ok()) << model.status();
+    })"));
   const std::string rule =
       "# rule: mine\n# where: dim(x, -1) == 4\n(x) => (y) { s = Sigmoid (x)  y = Add (x, s) }\n"
       "# ---- after\n(x) => (y) { y = Relu (x) }\n";
-  const auto report = RunPipeline(*model, {.passes = {"mine"},
-                                           .explain = {"mine"},
-                                           .side_by_side = true,
-                                           .rules = {{"mine.rules.txt", rule}}});
+  const auto report = RunPipeline(model, {.passes = {"mine"},
+                                          .explain = {"mine"},
+                                          .side_by_side = true,
+                                          .rules = {{"mine.rules.txt", rule}}});
   // The file and its rule share a name, as passes and rules may.
   ASSERT_TRUE(report.ok()) << report.status();
   ASSERT_EQ(report->misses.size(), 1u);

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/ir/onnx_io.h"
@@ -20,11 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-Model Parse(std::string_view text) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
+Model Parse(std::string_view text) { return Must(ParseModel(text)); }
 
 constexpr std::string_view kBefore = R"(
   <ir_version: 10, opset_import: ["" : 24]>
@@ -62,9 +59,8 @@ TEST(ModelDiff, SeesNoDifferenceInNamesAndOrder) {
 
 // Every value of an export renamed, and its nodes in another order.
 TEST(ModelDiff, SeesNoDifferenceInARenamedExport) {
-  auto before = LoadModel(SourcePath("models/gemma3_B18/model.onnx"));
-  ASSERT_TRUE(before.ok()) << before.status();
-  Model after = before->Clone();
+  auto before = Must(LoadModel(SourcePath("models/gemma3_B18/model.onnx")));
+  Model after = before.Clone();
   Graph& graph = *after.graph;
   int next = 0;
   for (Value* value : graph.values()) graph.Rename(value, StrCat("renamed", next++));
@@ -82,7 +78,7 @@ TEST(ModelDiff, SeesNoDifferenceInARenamedExport) {
   std::stable_sort(nodes.begin(), nodes.end(),
                    [&depth](const Node* a, const Node* b) { return depth[a] < depth[b]; });
   for (Node* node : nodes) graph.MoveBefore(node, nullptr);
-  EXPECT_EQ(ModelDiffText(DiffModels(*before, after)), "same\n");
+  EXPECT_EQ(ModelDiffText(DiffModels(before, after)), "same\n");
 }
 
 TEST(ModelDiff, ShowsTheNodeThatChanged) {
@@ -138,14 +134,13 @@ TEST(ModelDiff, ShowsInputsAndOutputs) {
 
 TEST(ModelDiff, TellsWhatPassesDid) {
   const auto path = SourcePath("models/gemma3_B18/model.onnx");
-  auto before = LoadModel(path);
-  auto after = LoadModel(path);
-  ASSERT_TRUE(before.ok() && after.ok());
-  ASSERT_TRUE(RunPipeline(*before, {.page = false}).ok());
-  ASSERT_TRUE(RunPipeline(*after, {.disabled = {"gated-mlp"}, .page = false}).ok());
-  const std::string text = ModelDiffText(DiffModels(*before, *after));
+  auto before = Must(LoadModel(path));
+  auto after = Must(LoadModel(path));
+  ASSERT_TRUE(RunPipeline(before, {.page = false}).ok());
+  ASSERT_TRUE(RunPipeline(after, {.disabled = {"gated-mlp"}, .page = false}).ok());
+  const std::string text = ModelDiffText(DiffModels(before, after));
   EXPECT_THAT(text, HasSubstr("pagefuse.GatedLinear 6 -> 0"));
-  EXPECT_EQ(DiffModels(*before, *after).hunks.size(), 6u) << text;
+  EXPECT_EQ(DiffModels(before, after).hunks.size(), 6u) << text;
 }
 
 }  // namespace

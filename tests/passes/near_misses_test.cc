@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/text.h"
 #include "pagefuse/passes/pipeline.h"
@@ -73,11 +74,8 @@ TEST(UnmissedLines, SayWhatFiredWhatDidNotRunAndWhatNothingResembled) {
 // --- through the pipeline ---
 
 PipelineReport Explained(const std::string& text, const std::string& rule) {
-  auto model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  auto report = RunPipeline(*model, {.explain = {rule}});
-  EXPECT_TRUE(report.ok()) << report.status();
-  return *std::move(report);
+  auto model = Must(ParseModel(text));
+  return Must(RunPipeline(model, {.explain = {rule}}));
 }
 
 TEST(Explain, TellsAMatchOfTheRootAlone) {

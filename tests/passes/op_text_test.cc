@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -25,9 +26,8 @@ using testing::Pair;
 // The built-in ops and those of the text.
 OpRegistry With(const std::string& text) {
   OpRegistry ops = OpRegistry::Global();
-  auto parsed = ParseOps({"acme.txt", text});
-  EXPECT_TRUE(parsed.ok()) << parsed.status();
-  for (TextOp& op : *parsed) EXPECT_TRUE(ops.Add(std::move(op.def)).ok());
+  auto parsed = Must(ParseOps({"acme.txt", text}));
+  for (TextOp& op : parsed) EXPECT_TRUE(ops.Add(std::move(op.def)).ok());
   return ops;
 }
 
@@ -39,11 +39,7 @@ std::string ErrorOf(const std::string& text) {
   return std::string(StdView(CheckBodies({"acme.txt", text}).message()));
 }
 
-Model Parse(const std::string& text) {
-  auto model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
+Model Parse(const std::string& text) { return Must(ParseModel(text)); }
 
 constexpr char kScale[] = R"(# op: acme.Scale    x * factor, with an optional bias
 # types: T in float, float16
@@ -65,10 +61,9 @@ Scale <factor: float = 1.0, mode> (T[N, D] x, T[D] bias?) => (T[N, D] y) {
 )";
 
 TEST(OpText, DeclaresAnOp) {
-  const auto ops = ParseOps({"acme.txt", kScale});
-  ASSERT_TRUE(ops.ok()) << ops.status();
-  ASSERT_EQ(ops->size(), 1u);
-  const OpDef& op = ops->front().def;
+  const auto ops = Must(ParseOps({"acme.txt", kScale}));
+  ASSERT_EQ(ops.size(), 1u);
+  const OpDef& op = ops.front().def;
   EXPECT_EQ(op.domain(), "acme");
   EXPECT_EQ(op.name(), "Scale");
   EXPECT_EQ(op.since(), 1);
@@ -86,7 +81,7 @@ TEST(OpText, DeclaresAnOp) {
   EXPECT_TRUE(op.attributes()[0].required);  // "mode": without a default
   EXPECT_EQ(std::get<float>(op.attributes()[1].default_value), 1.0f);
   EXPECT_EQ(op.variants().size(), 2u);
-  EXPECT_FALSE(ops->front().elementwise);
+  EXPECT_FALSE(ops.front().elementwise);
 }
 
 TEST(OpText, AnUntypedOpTakesWhatItsBodyGives) {
@@ -154,11 +149,10 @@ TEST(OpText, RunsByItsBody) {
         y = acme.Scale <factor = 2.0, mode = "m"> (x, b)
         z = acme.Scale <mode = "m"> (x)
       })");
-  const auto outputs = EvaluateModel(model, {{"x", Tensor::Of<float>({2, 2}, {1, 2, 3, 4})},
-                                             {"b", Tensor::Of<float>({2}, {10, 20})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_THAT((*outputs)[0].values<float>(), ElementsAre(12, 24, 16, 28));
-  EXPECT_THAT((*outputs)[1].values<float>(), ElementsAre(1, 2, 3, 4));
+  const auto outputs = Must(EvaluateModel(model, {{"x", Tensor::Of<float>({2, 2}, {1, 2, 3, 4})},
+                                                  {"b", Tensor::Of<float>({2}, {10, 20})}}));
+  EXPECT_THAT(outputs[0].values<float>(), ElementsAre(12, 24, 16, 28));
+  EXPECT_THAT(outputs[1].values<float>(), ElementsAre(1, 2, 3, 4));
 }
 
 TEST(OpText, PointsAtTheCharacter) {

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/passes/authoring/pass_case.h"
@@ -40,11 +41,10 @@ bool UpdatesFiles() {
 class PassFile : public testing::TestWithParam<std::string> {};
 
 TEST_P(PassFile, DoesWhatItSays) {
-  const auto test = ReadPassCase((Root() / GetParam()).string());
-  ASSERT_TRUE(test.ok()) << test.status();
-  const CaseResult result = RunPassCase(*test);
+  const auto test = Must(ReadPassCase((Root() / GetParam()).string()));
+  const CaseResult result = RunPassCase(test);
   if (UpdatesFiles() && !result.updated.empty()) {
-    std::ofstream(test->path) << result.updated;
+    std::ofstream(test.path) << result.updated;
     return;
   }
   for (const std::string& failure : result.failures) ADD_FAILURE() << failure;

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/ir/onnx_io.h"
@@ -22,11 +23,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Model Parse(std::string_view text) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
+Model Parse(std::string_view text) { return Must(ParseModel(text)); }
 
 constexpr std::string_view kDoubled = R"(
   <ir_version: 10, opset_import: ["" : 24]>
@@ -38,24 +35,23 @@ constexpr std::string_view kDoubled = R"(
 
 TEST(Pipeline, RunsTheNamedPassesInOrder) {
   Model model = Parse(kDoubled);
-  const auto report = RunPipeline(model, {.passes = {"simplify-shapes", "cse"}, .verify = true});
-  ASSERT_TRUE(report.ok()) << report.status();
-  ASSERT_EQ(report->runs.size(), 2u);
-  EXPECT_EQ(report->runs[0].name, "simplify-shapes");
-  EXPECT_TRUE(report->runs[0].changed);
-  EXPECT_EQ(report->runs[0].verified, "equal");
-  EXPECT_EQ(report->runs[0].nodes_after, 2);
-  EXPECT_FALSE(report->runs[1].changed);
-  EXPECT_EQ(report->counts.at("remove-identity"), 1);
+  const auto report =
+      Must(RunPipeline(model, {.passes = {"simplify-shapes", "cse"}, .verify = true}));
+  ASSERT_EQ(report.runs.size(), 2u);
+  EXPECT_EQ(report.runs[0].name, "simplify-shapes");
+  EXPECT_TRUE(report.runs[0].changed);
+  EXPECT_EQ(report.runs[0].verified, "equal");
+  EXPECT_EQ(report.runs[0].nodes_after, 2);
+  EXPECT_FALSE(report.runs[1].changed);
+  EXPECT_EQ(report.counts.at("remove-identity"), 1);
 }
 
 TEST(Pipeline, SkipsDisabledPasses) {
   Model model = Parse(kDoubled);
-  const auto report = RunPipeline(
-      model, {.passes = {"constant-folding", "simplify-shapes"}, .disabled = {"simplify-shapes"}});
-  ASSERT_TRUE(report.ok()) << report.status();
-  ASSERT_EQ(report->runs.size(), 1u);
-  EXPECT_EQ(report->runs[0].name, "constant-folding");
+  const auto report = Must(RunPipeline(
+      model, {.passes = {"constant-folding", "simplify-shapes"}, .disabled = {"simplify-shapes"}}));
+  ASSERT_EQ(report.runs.size(), 1u);
+  EXPECT_EQ(report.runs[0].name, "constant-folding");
 }
 
 TEST(Pipeline, PrintsTheGraphAfterAPass) {
@@ -144,20 +140,17 @@ TEST(Pipeline, LeavesAReproducerOfAFailure) {
       model, {.passes = {"cse"}, .options = {{"logits", "all"}}, .reproducer_dir = dir});
   ASSERT_FALSE(report.ok());
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("pass \"cse\": "));
-  const auto command = ReadFile(dir + "/cse.sh");
-  ASSERT_TRUE(command.ok()) << command.status();
-  EXPECT_THAT(*command, HasSubstr("opt --passes=cse --option 'logits=all' "));
-  const auto graph = ReadFile(dir + "/cse.onnxtxt");
-  ASSERT_TRUE(graph.ok()) << graph.status();
-  EXPECT_TRUE(ParseModel(*graph).ok());
+  const auto command = Must(ReadFile(dir + "/cse.sh"));
+  EXPECT_THAT(command, HasSubstr("opt --passes=cse --option 'logits=all' "));
+  const auto graph = Must(ReadFile(dir + "/cse.onnxtxt"));
+  EXPECT_TRUE(ParseModel(graph).ok());
 }
 
 TEST(Pipeline, DefaultPipelineChangesNothingTheSecondTime) {
   Model model = Parse(kDoubled);
   ASSERT_TRUE(RunPipeline(model, {.page = false}).ok());
-  const auto again = RunPipeline(model, {.page = false});
-  ASSERT_TRUE(again.ok()) << again.status();
-  for (const PassRun& run : again->runs) EXPECT_FALSE(run.changed) << run.name;
+  const auto again = Must(RunPipeline(model, {.page = false}));
+  for (const PassRun& run : again.runs) EXPECT_FALSE(run.changed) << run.name;
 }
 
 TEST(CompareModels, SeesAnotherNumber) {
@@ -231,15 +224,14 @@ TEST(RandomFeeds, StayInsideWhatTheyIndex) {
       p = Abs (position_ids)
       z = Gather (table, slot_mapping)
     })");
-  const auto feeds = RandomFeeds(model, 0);
-  ASSERT_TRUE(feeds.ok()) << feeds.status();
-  for (int64_t id : feeds->at("ids").values<int64_t>()) {
+  const auto feeds = Must(RandomFeeds(model, 0));
+  for (int64_t id : feeds.at("ids").values<int64_t>()) {
     EXPECT_GE(id, 0);
     EXPECT_LT(id, 5);
   }
-  for (int64_t mask : feeds->at("attention_mask").values<int64_t>()) EXPECT_EQ(mask, 1);
-  EXPECT_THAT(feeds->at("position_ids").values<int64_t>(), ElementsAre(0, 1, 2));
-  const auto slots = feeds->at("slot_mapping").values<int64_t>();
+  for (int64_t mask : feeds.at("attention_mask").values<int64_t>()) EXPECT_EQ(mask, 1);
+  EXPECT_THAT(feeds.at("position_ids").values<int64_t>(), ElementsAre(0, 1, 2));
+  const auto slots = feeds.at("slot_mapping").values<int64_t>();
   EXPECT_EQ(std::set<int64_t>(slots.begin(), slots.end()).size(), 4u);
 }
 
@@ -248,9 +240,8 @@ TEST(PassReference, IsWhatTheDocumentationHolds) {
   if (std::getenv("PAGEFUSE_UPDATE_DOCS") != nullptr) {
     std::ofstream(path) << PassReference();
   }
-  const auto page = ReadFile(path);
-  ASSERT_TRUE(page.ok()) << page.status();
-  EXPECT_EQ(*page, PassReference()) << "docs/passes.md is stale; run with PAGEFUSE_UPDATE_DOCS=1";
+  const auto page = Must(ReadFile(path));
+  EXPECT_EQ(page, PassReference()) << "docs/passes.md is stale; run with PAGEFUSE_UPDATE_DOCS=1";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -23,11 +24,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 using Feeds = std::map<std::string, Tensor>;
 using Sizes = std::map<std::string, int64_t>;
 
-Model Parse(const std::string& text) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status() << "\n" << text;
-  return *std::move(model);
-}
+Model Parse(const std::string& text) { return Must(ParseModel(text)); }
 
 // A model after `passes`, and how often its rules fired.
 struct Rewritten {
@@ -216,14 +213,12 @@ TEST_P(GuardedAttention, GivesZerosWhereScoresAreNotFinite) {
     Feeds feeds = RandomOfSizes(before, {{"S", 12}, {"T", keys}}, random);
     if (one.element >= feeds.at(one.input).size()) continue;
     feeds.at(one.input).mutable_values<float>()[one.element] = one.number;
-    const auto expected = EvaluateModel(before, feeds);
-    ASSERT_TRUE(expected.ok()) << expected.status();
+    const auto expected = Must(EvaluateModel(before, feeds));
     const int64_t row = one.zero_row < 0 ? 5 : one.zero_row;
-    EXPECT_EQ((*expected)[0].values<float>()[row * 4], 0) << "the guard is not what is tested";
+    EXPECT_EQ(expected[0].values<float>()[row * 4], 0) << "the guard is not what is tested";
     for (const char* kernel : {"", "reference"}) {
-      const auto got = EvaluateModel(after.model, feeds, {.force_kernel = kernel});
-      ASSERT_TRUE(got.ok()) << got.status();
-      const absl::Status same = CompareTensors("y", (*expected)[0], (*got)[0], 1e-5);
+      const auto got = Must(EvaluateModel(after.model, feeds, {.force_kernel = kernel}));
+      const absl::Status same = CompareTensors("y", expected[0], got[0], 1e-5);
       EXPECT_TRUE(same.ok()) << same << " with " << keys << " keys, kernel \"" << kernel << "\"";
     }
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "tools/testcase.h"
 
 #include "pagefuse/ops/evaluate.h"
@@ -20,11 +21,7 @@ class RecordedOp : public ::testing::TestWithParam<std::string> {
   }
 
  protected:
-  void SetUp() override {
-    absl::StatusOr<TestCase> loaded = LoadTestCase(GetParam());
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
-    case_ = *std::move(loaded);
-  }
+  void SetUp() override { case_ = Must(LoadTestCase(GetParam())); }
   void Check(const EvaluateOptions& options) const {
     const absl::Status status =
         CheckTestCase(case_, [&](const Model& model, const std::map<std::string, Tensor>& feeds) {

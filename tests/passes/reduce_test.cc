@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/ir/onnx_io.h"
@@ -17,18 +18,15 @@ namespace {
 using testing::HasSubstr;
 
 Model Load(const std::string& name) {
-  auto model = LoadModel(SourcePath("models/" + name + "/model.onnx"));
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+  return Must(LoadModel(SourcePath("models/" + name + "/model.onnx")));
 }
 
 PipelineOptions WithWrongRules(std::vector<std::string> left_out) {
   const std::string path = SourcePath("tests/data/wrong.rules.txt");
-  auto text = ReadFile(path);
-  EXPECT_TRUE(text.ok()) << text.status();
+  auto text = Must(ReadFile(path));
   PipelineOptions options{.page = false};
   options.left_out = std::move(left_out);
-  options.rules = {{path, *text}};
+  options.rules = {{path, text}};
   return options;
 }
 
@@ -43,27 +41,23 @@ class PlantedRule : public testing::TestWithParam<Planted> {};
 TEST_P(PlantedRule, IsFoundAndItsModelMadeSmall) {
   const Model model = Load(GetParam().model);
   const PipelineOptions options = WithWrongRules(GetParam().left_out);
-  const auto judge = OutputJudge(model, options);
-  ASSERT_TRUE(judge.ok()) << judge.status();
-  const auto bisection = Bisect(model, options, *judge);
-  ASSERT_TRUE(bisection.ok()) << bisection.status();
-  ASSERT_TRUE(bisection->bad.has_value());
-  EXPECT_EQ(bisection->bad->rule, GetParam().rule) << BisectionText(*bisection);
+  const auto judge = Must(OutputJudge(model, options));
+  const auto bisection = Must(Bisect(model, options, judge));
+  ASSERT_TRUE(bisection.bad.has_value());
+  EXPECT_EQ(bisection.bad->rule, GetParam().rule) << BisectionText(bisection);
 
   const std::optional<int64_t> number = FirstDifference(model, options);
   ASSERT_TRUE(number.has_value());
-  EXPECT_EQ(*number, bisection->bad->number);
-  const auto later = ModelBefore(model, options, *number);
-  ASSERT_TRUE(later.ok()) << later.status();
-  const auto reduced = Reduce(model, VerifyCheck(options), {.later = &*later});
-  ASSERT_TRUE(reduced.ok()) << reduced.status();
-  EXPECT_EQ(reduced->reason, GetParam().rule);
+  EXPECT_EQ(*number, bisection.bad->number);
+  const auto later = Must(ModelBefore(model, options, *number));
+  const auto reduced = Must(Reduce(model, VerifyCheck(options), {.later = &later}));
+  EXPECT_EQ(reduced.reason, GetParam().rule);
   // One op is enough for each of the rules, and one number.
-  EXPECT_EQ(reduced->after.nodes, 1) << PrintModel(reduced->smallest.model);
-  const Graph& graph = *reduced->smallest.model.graph;
+  EXPECT_EQ(reduced.after.nodes, 1) << PrintModel(reduced.smallest.model);
+  const Graph& graph = *reduced.smallest.model.graph;
   EXPECT_EQ(graph.outputs()[0]->shape()->ToString(), "[batch, sequence, 1]");
-  for (const auto& [name, tensor] : reduced->smallest.feeds.at(0)) EXPECT_EQ(tensor.size(), 1);
-  EXPECT_TRUE(Verify(reduced->smallest.model).ok());
+  for (const auto& [name, tensor] : reduced.smallest.feeds.at(0)) EXPECT_EQ(tensor.size(), 1);
+  EXPECT_TRUE(Verify(reduced.smallest.model).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -82,12 +76,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Bisect, FindsNothingWhereAllIsGood) {
   const Model model = Load("gemma3_B18");
   const PipelineOptions options{.page = false};
-  const auto judge = OutputJudge(model, options);
-  ASSERT_TRUE(judge.ok()) << judge.status();
-  const auto bisection = Bisect(model, options, *judge);
-  ASSERT_TRUE(bisection.ok()) << bisection.status();
-  EXPECT_FALSE(bisection->bad.has_value());
-  EXPECT_THAT(BisectionText(*bisection), HasSubstr(" rewrites; all: equal"));
+  const auto judge = Must(OutputJudge(model, options));
+  const auto bisection = Must(Bisect(model, options, judge));
+  EXPECT_FALSE(bisection.bad.has_value());
+  EXPECT_THAT(BisectionText(bisection), HasSubstr(" rewrites; all: equal"));
 }
 
 // Any judge will do: the first rewrite that leaves a node of some type.
@@ -99,11 +91,10 @@ TEST(Bisect, AsksTheJudge) {
     }
     return std::string();
   };
-  const auto bisection = Bisect(model, {.page = false}, has_norm);
-  ASSERT_TRUE(bisection.ok()) << bisection.status();
-  ASSERT_TRUE(bisection->bad.has_value());
-  EXPECT_EQ(bisection->bad->rule, "rms-norm");
-  EXPECT_THAT(BisectionText(*bisection), HasSubstr("all: has a norm; 1-"));
+  const auto bisection = Must(Bisect(model, {.page = false}, has_norm));
+  ASSERT_TRUE(bisection.bad.has_value());
+  EXPECT_EQ(bisection.bad->rule, "rms-norm");
+  EXPECT_THAT(BisectionText(bisection), HasSubstr("all: has a norm; 1-"));
 }
 
 TEST(Bisect, RefusesAModelThatIsWrongBeforeAnyRewrite) {
@@ -115,11 +106,7 @@ TEST(Bisect, RefusesAModelThatIsWrongBeforeAnyRewrite) {
             "the model is wrong before any rewrite: never good");
 }
 
-Model Parse(std::string_view text) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
+Model Parse(std::string_view text) { return Must(ParseModel(text)); }
 
 // Keeps an op, whatever else goes.
 ReduceCheck Has(std::string op) {
@@ -140,16 +127,15 @@ TEST(Reduce, KeepsOmittedInputsOmittedAndSymbolsBound) {
       y = Neg (b)
       z = Relu (b)
     })");
-  const auto reduced = Reduce(model, Has("Clip"));
-  ASSERT_TRUE(reduced.ok()) << reduced.status();
-  const Graph& graph = *reduced->smallest.model.graph;
+  const auto reduced = Must(Reduce(model, Has("Clip")));
+  const Graph& graph = *reduced.smallest.model.graph;
   ASSERT_EQ(graph.num_nodes(), 1);
   EXPECT_EQ(graph.nodes().front()->input(1), nullptr);
   EXPECT_NE(graph.nodes().front()->input(2), nullptr);
   EXPECT_EQ(graph.inputs()[0]->shape()->ToString(), "[T, 1]");
-  EXPECT_EQ(reduced->after.constant_bytes, 0);
-  ASSERT_EQ(reduced->smallest.feeds.size(), 1u);
-  EXPECT_EQ(reduced->smallest.feeds[0].size(), graph.inputs().size());
+  EXPECT_EQ(reduced.after.constant_bytes, 0);
+  ASSERT_EQ(reduced.smallest.feeds.size(), 1u);
+  EXPECT_EQ(reduced.smallest.feeds[0].size(), graph.inputs().size());
 }
 
 // To one, or two, or half as often as that will do: here rows, tokens and columns.
@@ -166,13 +152,12 @@ TEST(Reduce, MakesDimsSmall) {
         feed != attempt.feeds[0].end() && feed->second.dims()[1] >= 2 && *out[0].constant() >= 10;
     return fails ? std::optional<std::string>("large") : std::nullopt;
   };
-  const auto reduced = Reduce(model, check);
-  ASSERT_TRUE(reduced.ok()) << reduced.status();
-  const Graph& graph = *reduced->smallest.model.graph;
+  const auto reduced = Must(Reduce(model, check));
+  const Graph& graph = *reduced.smallest.model.graph;
   EXPECT_EQ(graph.inputs()[0]->shape()->ToString(), "[10, T]");
   EXPECT_EQ(graph.inputs()[1]->shape()->ToString(), "[T, 1]");
   EXPECT_EQ(graph.outputs()[0]->shape()->ToString(), "[10, 1]");
-  EXPECT_EQ(reduced->smallest.feeds.at(0).at(graph.inputs()[0]->name()).dims(),
+  EXPECT_EQ(reduced.smallest.feeds.at(0).at(graph.inputs()[0]->name()).dims(),
             (std::vector<int64_t>{10, 2}));
 }
 

@@ -4,6 +4,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -17,11 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Model Parse(std::string_view text) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
+Model Parse(std::string_view text) { return Must(ParseModel(text)); }
 
 constexpr std::string_view kMlp = R"(
   <ir_version: 10, opset_import: ["" : 24]>
@@ -51,9 +48,7 @@ TEST(Rule, NewNodesSayWhereTheyComeFrom) {
     SetMetadata(node->metadata, "other", "goes");
   }
   PassContext context;
-  const auto changed = Apply(SiluRule(), model, context);
-  ASSERT_TRUE(changed.ok()) << changed.status();
-  EXPECT_TRUE(*changed);
+  EXPECT_TRUE(Must(Apply(SiluRule(), model, context)));
   EXPECT_EQ(context.counts.at("silu"), 1);
 
   ASSERT_EQ(model.graph->num_nodes(), 1);
@@ -102,9 +97,7 @@ TEST(Rule, AMatchWhoseInputNeedsItsOutputIsLeftAlone) {
     })");
   PassContext context;
   context.explain = true;
-  const auto changed = Apply(PairRule(), model, context);
-  ASSERT_TRUE(changed.ok()) << changed.status();
-  EXPECT_FALSE(*changed);
+  EXPECT_FALSE(Must(Apply(PairRule(), model, context)));
   ASSERT_FALSE(context.misses.empty());
   EXPECT_EQ(context.misses[0].condition, "input \"c\" is computed from an output of the match");
 }
@@ -118,9 +111,7 @@ TEST(Rule, ReadersBetweenTheMatchedNodesMoveBehindTheNewOne) {
       b = Abs (y)
     })");
   PassContext context;
-  const auto changed = Apply(PairRule(), model, context);
-  ASSERT_TRUE(changed.ok()) << changed.status();
-  EXPECT_TRUE(*changed);
+  EXPECT_TRUE(Must(Apply(PairRule(), model, context)));
   EXPECT_TRUE(Verify(model).ok()) << Verify(model);
   EXPECT_EQ(model.graph->nodes().front()->op_type(), "Pair");
 }
@@ -137,9 +128,7 @@ constexpr char kReadInABranch[] = R"(
 TEST(Rule, ReadersInSubgraphsMoveBehindTheNewNode) {
   Model model = Parse(absl::StrReplaceAll(kReadInABranch, {{"@", "y"}}));
   PassContext context;
-  const auto changed = Apply(PairRule(), model, context);
-  ASSERT_TRUE(changed.ok()) << changed.status();
-  EXPECT_TRUE(*changed);
+  EXPECT_TRUE(Must(Apply(PairRule(), model, context)));
   EXPECT_TRUE(Verify(model).ok()) << Verify(model);
   EXPECT_EQ(model.graph->nodes().front()->op_type(), "Pair");
 }
@@ -148,9 +137,7 @@ TEST(Rule, AMatchWhoseInputNeedsItsOutputInASubgraphIsLeftAlone) {
   Model model = Parse(absl::StrReplaceAll(kReadInABranch, {{"@", "c"}}));
   PassContext context;
   context.explain = true;
-  const auto changed = Apply(PairRule(), model, context);
-  ASSERT_TRUE(changed.ok()) << changed.status();
-  EXPECT_FALSE(*changed);
+  EXPECT_FALSE(Must(Apply(PairRule(), model, context)));
   ASSERT_FALSE(context.misses.empty());
   EXPECT_EQ(context.misses[0].condition, "input \"c\" is computed from an output of the match");
 }
@@ -185,8 +172,7 @@ TEST(Rule, DerivedAttributesReachTheReplacement) {
                         })
                         .ReplaceWith("(x) => (y) { y = pagefuse.Scale <by: float = @half> (x) }");
   PassContext context;
-  const auto changed = Apply(rule, model, context);
-  ASSERT_TRUE(changed.ok()) << changed.status();
+  Must(Apply(rule, model, context));
   EXPECT_EQ(model.graph->nodes().front()->FloatAttribute("by", 0).value_or(0), 2.0f);
 }
 
@@ -201,8 +187,7 @@ TEST(Rule, ABuilderMayReturnAnInput) {
                           return std::vector<Value*>{match.value("x")};
                         });
   PassContext context;
-  const auto changed = Apply(rule, model, context);
-  ASSERT_TRUE(changed.ok()) << changed.status();
+  Must(Apply(rule, model, context));
   ASSERT_EQ(model.graph->num_nodes(), 1);
   EXPECT_EQ(model.graph->nodes().front()->op_type(), "Identity");
   EXPECT_EQ(model.graph->outputs()[0]->name(), "y");
@@ -259,14 +244,12 @@ TEST(Rule, ARuleIsNotCompiledWhereTheGraphLacksATypeThatItNeeds) {
   const Rule rule = Rule("broken").MatchText("(x) => (y) { y = }").Needs("Tanh").ReplaceWith("");
   Model model = Parse(kMlp);
   PassContext context;
-  const auto changed = Apply(rule, model, context);
-  ASSERT_TRUE(changed.ok()) << changed.status();
-  EXPECT_FALSE(*changed);
+  EXPECT_FALSE(Must(Apply(rule, model, context)));
 }
 
 TEST(Pattern, NeedsTheTypesOfTheNodesThatNoGraphCanLeaveOut) {
-  const auto pattern = CompilePattern({.name = "p",
-                                       .text = R"(
+  const auto pattern = Must(CompilePattern({.name = "p",
+                                            .text = R"(
     (x, y, shape) => (z) {
       s = Shape (x)
       start = Constant <value_ints = [0]> ()
@@ -279,9 +262,8 @@ TEST(Pattern, NeedsTheTypesOfTheNodesThatNoGraphCanLeaveOut) {
       less = Less (sum, y)
       z = Where (less, sum, bits)
     })",
-                                       .metadata_inputs = {}});
-  ASSERT_TRUE(pattern.ok()) << pattern.status();
-  EXPECT_THAT((*pattern)->needed_types, ElementsAre("Less", "MatMul", "Slice", "Where"));
+                                            .metadata_inputs = {}}));
+  EXPECT_THAT(pattern->needed_types, ElementsAre("Less", "MatMul", "Slice", "Where"));
 }
 
 TEST(Rule, AMirroredNodeIsAsGoodAsTheOneThatThePatternNeeds) {
@@ -295,9 +277,7 @@ TEST(Rule, AMirroredNodeIsAsGoodAsTheOneThatThePatternNeeds) {
       z = Where (more, x, y)
     })");
   PassContext context;
-  const auto changed = Apply(rule, model, context);
-  ASSERT_TRUE(changed.ok()) << changed.status();
-  EXPECT_TRUE(*changed);
+  EXPECT_TRUE(Must(Apply(rule, model, context)));
 }
 
 TEST(Rule, RejectsAnUnknownOp) {

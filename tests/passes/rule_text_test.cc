@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -118,10 +119,9 @@ TEST(RuleText, KeepsNamesApart) {
 }
 
 std::vector<std::string> NamesAround(const std::string& place, std::string_view name) {
-  const auto rules = ReadRuleFiles({{"my.rules.txt", With(place)}});
-  EXPECT_TRUE(rules.ok()) << rules.status();
+  const auto rules = Must(ReadRuleFiles({{"my.rules.txt", With(place)}}));
   std::vector<std::unique_ptr<Pass>> passes = DefaultPipeline();
-  PlaceRules(*rules, passes);
+  PlaceRules(rules, passes);
   for (size_t i = 1; i + 1 < passes.size(); ++i) {
     if (passes[i]->name() != name) continue;
     return {std::string(passes[i - 1]->name()), std::string(passes[i + 1]->name())};
@@ -157,33 +157,29 @@ TEST(RuleText, FilesOfTheTreeParse) {
     if (text.empty()) continue;
     ++files;
     EXPECT_FALSE(pass->description().empty()) << pass->name();
-    const auto rules = ParseRules({StrCat(pass->name(), ".rules.txt"), text});
-    ASSERT_TRUE(rules.ok()) << rules.status();
-    EXPECT_EQ(rules->size(), pass->rules().size());
+    const auto rules = Must(ParseRules({StrCat(pass->name(), ".rules.txt"), text}));
+    EXPECT_EQ(rules.size(), pass->rules().size());
   }
   EXPECT_EQ(files, 10);
 }
 
 TEST(RuleText, DescribesItsRules) {
   const auto rules =
-      ReadRuleFiles({{"my.rules.txt", "# pass: A file.\n\n# What it is,\n# and more.\n" +
-                                          With("# before: rope\n")}});
-  ASSERT_TRUE(rules.ok()) << rules.status();
-  ASSERT_EQ(rules->size(), 1u);
-  EXPECT_EQ((*rules)[0].pass->description(), "A file.");
-  ASSERT_EQ((*rules)[0].pass->rules().size(), 1u);
-  EXPECT_EQ((*rules)[0].pass->rules()[0].description, "What it is, and more");
+      Must(ReadRuleFiles({{"my.rules.txt", "# pass: A file.\n\n# What it is,\n# and more.\n" +
+                                               With("# before: rope\n")}}));
+  ASSERT_EQ(rules.size(), 1u);
+  EXPECT_EQ(rules[0].pass->description(), "A file.");
+  ASSERT_EQ(rules[0].pass->rules().size(), 1u);
+  EXPECT_EQ(rules[0].pass->rules()[0].description, "What it is, and more");
 }
 
 TEST(RuleText, RunsInAPipeline) {
-  absl::StatusOr<Model> model = ParseModel(
-      "<ir_version: 10, opset_import: [\"\" : 24]> g (float[T] x) => (float[T] y) { y = Relu (x) }");
-  ASSERT_TRUE(model.ok()) << model.status();
+  Model model = Must(ParseModel(
+      "<ir_version: 10, opset_import: [\"\" : 24]> g (float[T] x) => (float[T] y) { y = Relu (x) }"));
   const auto report =
-      RunPipeline(*model, {.explain = {"mine"}, .rules = {{"my.rules.txt", With("")}}});
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->counts.at("mine"), 1);
-  EXPECT_EQ(model->graph->nodes().front()->op_type(), "Abs");
+      Must(RunPipeline(model, {.explain = {"mine"}, .rules = {{"my.rules.txt", With("")}}}));
+  EXPECT_EQ(report.counts.at("mine"), 1);
+  EXPECT_EQ(model.graph->nodes().front()->op_type(), "Abs");
 }
 
 // The same conditions in C++.

@@ -2,6 +2,7 @@
 // took before.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/evaluate.h"
@@ -30,9 +31,7 @@ Model LaidOut() {
   Model model = *ParseModel(kTable);
   PassContext context;
   EXPECT_TRUE(InferShapes(model, &context.contents).ok());
-  const auto changed = TablesBySequence()->Run(model, context);
-  EXPECT_TRUE(changed.ok()) << changed.status();
-  EXPECT_TRUE(*changed);
+  EXPECT_TRUE(Must(TablesBySequence()->Run(model, context)));
   return model;
 }
 
@@ -44,30 +43,26 @@ std::map<std::string, Tensor> Feeds(int64_t sequences, std::vector<int64_t> tabl
 }
 
 TEST(TablesBySequenceTest, GivesTheSameRowsForTwoRowsOfTheTableASequence) {
-  const auto results = EvaluateModel(LaidOut(), Feeds(1, {3, 0, 1, 2}));
-  ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_THAT((*results)[0].dims(), ElementsAre(1, 8, 1));
-  EXPECT_THAT((*results)[0].values<float>(), ElementsAre(30, 31, 0, 1, 10, 11, 20, 21));
-  EXPECT_THAT((*results)[1].values<int64_t>(), ElementsAre(8));
+  const auto results = Must(EvaluateModel(LaidOut(), Feeds(1, {3, 0, 1, 2})));
+  EXPECT_THAT(results[0].dims(), ElementsAre(1, 8, 1));
+  EXPECT_THAT(results[0].values<float>(), ElementsAre(30, 31, 0, 1, 10, 11, 20, 21));
+  EXPECT_THAT(results[1].values<int64_t>(), ElementsAre(8));
 }
 
 TEST(TablesBySequenceTest, GivesTheSameRowsForTwoSequencesARowOfTheTable) {
-  const auto results = EvaluateModel(LaidOut(), Feeds(2, {3, 1}));
-  ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_THAT((*results)[0].dims(), ElementsAre(2, 2, 1));
-  EXPECT_THAT((*results)[0].values<float>(), ElementsAre(30, 31, 10, 11));
-  EXPECT_THAT((*results)[1].values<int64_t>(), ElementsAre(2));
+  const auto results = Must(EvaluateModel(LaidOut(), Feeds(2, {3, 1})));
+  EXPECT_THAT(results[0].dims(), ElementsAre(2, 2, 1));
+  EXPECT_THAT(results[0].values<float>(), ElementsAre(30, 31, 10, 11));
+  EXPECT_THAT(results[1].values<int64_t>(), ElementsAre(2));
 }
 
 TEST(TablesBySequenceTest, KeepsWhatTheGraphTakes) {
   const Model model = LaidOut();
   EXPECT_EQ(model.graph->FindValue("table")->shape()->ToString(), "[T, 2]");
   // The same results as before, where the rows of the table divide.
-  const auto before = EvaluateModel(*ParseModel(kTable), Feeds(2, {3, 0, 1, 2}));
-  const auto after = EvaluateModel(model, Feeds(2, {3, 0, 1, 2}));
-  ASSERT_TRUE(before.ok() && after.ok()) << before.status() << after.status();
-  EXPECT_THAT((*after)[0].values<float>(),
-              ::testing::ElementsAreArray((*before)[0].values<float>()));
+  const auto before = Must(EvaluateModel(*ParseModel(kTable), Feeds(2, {3, 0, 1, 2})));
+  const auto after = Must(EvaluateModel(model, Feeds(2, {3, 0, 1, 2})));
+  EXPECT_THAT(after[0].values<float>(), ::testing::ElementsAreArray(before[0].values<float>()));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -28,15 +29,15 @@ std::string Ones(int count) {
 }
 
 Traced Trace(std::string_view lines, std::string_view batch = "B") {
-  auto model = ParseModel(
-      StrCat(R"(
+  auto model =
+      Must(ParseModel(StrCat(R"(
     <ir_version: 10, opset_import: ["" : 24, "com.microsoft" : 1, "pagefuse" : 1]>
     g (int64[)",
-             batch, R"(, S] ids, int64[)", batch, R"(, P + S] mask) => (y)
+                             batch, R"(, S] ids, int64[)", batch, R"(, P + S] mask) => (y)
     <float[5, 8] table = )",
-             Ones(40), ", float[8, 8] w = ", Ones(64), ", float[8] b = ", Ones(8),
-             ", float[1, 40, 1] by_place = ", Ones(40), ", float[9, 8] learned = ", Ones(72),
-             ", float[4, 8, 8] experts = ", Ones(256), R"(,
+                             Ones(40), ", float[8, 8] w = ", Ones(64), ", float[8] b = ", Ones(8),
+                             ", float[1, 40, 1] by_place = ", Ones(40), ", float[9, 8] learned = ",
+                             Ones(72), ", float[4, 8, 8] experts = ", Ones(256), R"(,
      int64 zero = {0}, int64 one = {1}, int64 minus_one = {-1}, int64[1] last = {-1},
      int64[1] first = {0}, int64[1] second = {1}, int64[1] third = {2}, int64[1] end = {9223372036854775807},
      float half = {0.5}, int64[2] flat = {-1, 8}, int64[3] kernel = {8, 8, 1},
@@ -46,9 +47,8 @@ Traced Trace(std::string_view lines, std::string_view batch = "B") {
     {
       x = Gather (table, ids)
       )",
-             lines, "\n}"));
-  EXPECT_TRUE(model.ok()) << model.status();
-  Traced traced{.model = *std::move(model)};
+                             lines, "\n}")));
+  Traced traced{.model = std::move(model)};
   SymbolicContents contents;
   const absl::Status inferred = InferShapes(traced.model, &contents);
   EXPECT_TRUE(inferred.ok()) << inferred;

@@ -1,6 +1,7 @@
 // What the pipeline says of places that no fused op took up.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/text.h"
 #include "pagefuse/passes/explain/near_misses.h"
@@ -15,12 +16,11 @@ using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 std::vector<std::string> Unfused(const std::string& body, PipelineOptions options = {}) {
-  auto model = ParseModel("<ir_version: 10, opset_import: [\"\" : 24, \"pagefuse\" : 1]>\n" + body);
-  EXPECT_TRUE(model.ok()) << model.status();
-  const auto report = RunPipeline(*model, options);
-  EXPECT_TRUE(report.ok()) << report.status();
+  auto model =
+      Must(ParseModel("<ir_version: 10, opset_import: [\"\" : 24, \"pagefuse\" : 1]>\n" + body));
+  const auto report = Must(RunPipeline(model, options));
   std::vector<std::string> texts;
-  for (const UnfusedSite& site : report->unfused) texts.push_back(UnfusedText(site));
+  for (const UnfusedSite& site : report.unfused) texts.push_back(UnfusedText(site));
   return texts;
 }
 

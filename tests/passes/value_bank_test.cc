@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/infer.h"
@@ -17,10 +18,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Model Parse(std::string_view text) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  EXPECT_TRUE(InferShapes(*model).ok());
-  return *std::move(model);
+  Model model = Must(ParseModel(text));
+  EXPECT_TRUE(InferShapes(model).ok());
+  return model;
 }
 
 constexpr std::string_view kChain = R"(
@@ -148,23 +148,22 @@ constexpr std::string_view kRedundant = R"(
 TEST(RewriteLimit, StopsBehindThatRewrite) {
   for (int64_t limit = 0; limit <= 2; ++limit) {
     Model model = Parse(kRedundant);
-    const auto report = RunPipeline(
+    const auto report = Must(RunPipeline(
         model,
-        {.passes = {"simplify-shapes", "cse"}, .rewrite_limit = limit, .log_rewrites = true});
-    ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_EQ(report->rewrites, limit);
-    EXPECT_TRUE(report->stopped);
-    EXPECT_EQ(static_cast<int64_t>(report->log.size()), limit);
+        {.passes = {"simplify-shapes", "cse"}, .rewrite_limit = limit, .log_rewrites = true}));
+    EXPECT_EQ(report.rewrites, limit);
+    EXPECT_TRUE(report.stopped);
+    EXPECT_EQ(static_cast<int64_t>(report.log.size()), limit);
     EXPECT_EQ(model.graph->num_nodes(), 4 - limit);
   }
 }
 
 TEST(RewriteLimit, IsNotReachedByFewerRewrites) {
   Model model = Parse(kRedundant);
-  const auto report = RunPipeline(model, {.passes = {"simplify-shapes"}, .rewrite_limit = 100});
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_FALSE(report->stopped);
-  EXPECT_EQ(report->rewrites, 3);
+  const auto report =
+      Must(RunPipeline(model, {.passes = {"simplify-shapes"}, .rewrite_limit = 100}));
+  EXPECT_FALSE(report.stopped);
+  EXPECT_EQ(report.rewrites, 3);
 }
 
 TEST(VerifySummary, CountsByVerdictAndRule) {

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hosted.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/ir/onnx_io.h"
@@ -27,19 +28,15 @@ using Feeds = std::map<std::string, Tensor>;
 
 const std::vector<OpDef>& ThirdParty() {
   static const auto* const ops = [] {
-    auto made = OpsOfLibrary(PAGEFUSE_THIRD_PARTY);
-    EXPECT_TRUE(made.ok()) << made.status();
-    return new std::vector<OpDef>(*std::move(made));
+    auto made = Must(OpsOfLibrary(PAGEFUSE_THIRD_PARTY));
+    return new std::vector<OpDef>(std::move(made));
   }();
   return *ops;
 }
 
 class CustomOps : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    const absl::Status published = Publish(ThirdParty());
-    ASSERT_TRUE(published.ok()) << published;
-  }
+  static void SetUpTestSuite() { Must(Publish(ThirdParty())); }
 };
 
 const OpDef& Find(std::string_view name) {
@@ -76,14 +73,13 @@ TEST(CustomOpRows, PortsAreDeclared) {
 }
 
 TEST_F(CustomOps, TheFileOfAllKindsRuns) {
-  auto model = LoadModel(SourcePath("tests/data/third_party.onnxtxt"));
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Must(LoadModel(SourcePath("tests/data/third_party.onnxtxt")));
   std::vector<float> x(18);
   for (int i = 0; i < 18; ++i) x[i] = 0.1F * static_cast<float>(i - 6);
-  const auto outputs = RunModel(*std::move(model), {{"x", Tensor::Of<float>({3, 6}, x)},
-                                                    {"d", Tensor::Of<double>({3}, {1, -2, 4})},
-                                                    {"i", Tensor::Of<int64_t>({3}, {7, 8, 9})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  const auto outputs =
+      Must(RunModel(std::move(model), {{"x", Tensor::Of<float>({3, 6}, x)},
+                                       {"d", Tensor::Of<double>({3}, {1, -2, 4})},
+                                       {"i", Tensor::Of<int64_t>({3}, {7, 8, 9})}}));
   std::vector<float> scaled, above;
   std::vector<int64_t> places;
   double total = 0;
@@ -95,7 +91,7 @@ TEST_F(CustomOps, TheFileOfAllKindsRuns) {
     total += above.back();
   }
   total = (total + 3 + 24 + 1) * 6;
-  const std::vector<Tensor>& y = *outputs;
+  const std::vector<Tensor>& y = outputs;
   EXPECT_EQ(Floats(y[0]), scaled);
   EXPECT_THAT(y[1].values<double>(), ElementsAre(-1.5, 3, -6));
   EXPECT_EQ(Floats(y[2]), above);
@@ -113,45 +109,42 @@ TEST_F(CustomOps, TheFileOfAllKindsRuns) {
 TEST_F(CustomOps, ShapesThatTheKernelTellsChangeFromRunToRun) {
   SessionOptions options;
   options.optimise = false;
-  auto session =
+  auto session = Must(
       Session::Create(ThirdPartyModel("(float[N] x) => (float[M] y)",
                                       "  some = third.party.Positive (x)\n  y = Add (some, some)"),
-                      options);
-  ASSERT_TRUE(session.ok()) << session.status();
+                      options));
   for (const int count : {1, 40000, 0, 3, 40001}) {
     std::vector<float> x(count + 5, -1.0F);
     for (int i = 0; i < count; ++i) x[i + 2] = static_cast<float>(i + 1);
-    const auto y = (*session)->Run({{"x", Tensor::Of<float>({static_cast<int64_t>(x.size())}, x)}});
-    ASSERT_TRUE(y.ok()) << y.status();
-    ASSERT_EQ((*y)[0].dims(), std::vector<int64_t>{count});
-    for (int i = 0; i < count; ++i) ASSERT_EQ((*y)[0].values<float>()[i], 2.0F * (i + 1));
+    const auto y =
+        Must(session->Run({{"x", Tensor::Of<float>({static_cast<int64_t>(x.size())}, x)}}));
+    ASSERT_EQ(y[0].dims(), std::vector<int64_t>{count});
+    for (int i = 0; i < count; ++i) ASSERT_EQ(y[0].values<float>()[i], 2.0F * (i + 1));
   }
 }
 
 TEST_F(CustomOps, OutputsGoToMemoryOfTheCallers) {
   SessionOptions options;
   options.optimise = false;
-  auto session = Session::Create(
+  auto session = Must(Session::Create(
       ThirdPartyModel("(float[N] x) => (float[N] y)", "  y = third.party.Scale <factor = 3.0> (x)"),
-      options);
-  ASSERT_TRUE(session.ok()) << session.status();
+      options));
   Tensor y = Tensor::Of<float>({2}, {0, 0});
   const Feeds feeds = {{"x", Tensor::Of<float>({2}, {1, 2})}};
-  ASSERT_TRUE((*session)->Bind("y", y).ok());
-  ASSERT_TRUE((*session)->Run(feeds).ok());
+  ASSERT_TRUE(session->Bind("y", y).ok());
+  ASSERT_TRUE(session->Run(feeds).ok());
   EXPECT_THAT(Floats(y), ElementsAre(3, 6));
-  ASSERT_TRUE((*session)->Bind("y", Tensor::Of<float>({3}, {0, 0, 0})).ok());
-  const auto wrong = (*session)->Run(feeds);
+  ASSERT_TRUE(session->Bind("y", Tensor::Of<float>({3}, {0, 0, 0})).ok());
+  const auto wrong = session->Run(feeds);
   EXPECT_THAT(std::string(wrong.status().message()),
               HasSubstr("bound memory is float[3], expected float[2]"));
 }
 
 TEST_F(CustomOps, AnOutputThatNobodyWantsMayBeLeftOut) {
-  const auto y = RunModel(ThirdPartyModel("(float[N] x) => (int64[M] places)",
-                                          "  some, places = third.party.Positive (x)"),
-                          {{"x", Tensor::Of<float>({3}, {1, -1, 2})}});
-  ASSERT_TRUE(y.ok()) << y.status();
-  EXPECT_THAT((*y)[0].values<int64_t>(), ElementsAre(0, 2));
+  const auto y = Must(RunModel(ThirdPartyModel("(float[N] x) => (int64[M] places)",
+                                               "  some, places = third.party.Positive (x)"),
+                               {{"x", Tensor::Of<float>({3}, {1, -1, 2})}}));
+  EXPECT_THAT(y[0].values<int64_t>(), ElementsAre(0, 2));
 }
 
 TEST_F(CustomOps, ShapesOfTheFunctionReachTheGraph) {
@@ -164,10 +157,9 @@ TEST_F(CustomOps, ShapesOfTheFunctionReachTheGraph) {
 TEST_F(CustomOps, EvaluationOfOneNodeComputesTheSame) {
   const Model model = ThirdPartyModel("(float[N] x) => (float[M] y, int64[M] places)",
                                       "  y, places = third.party.Positive <threshold = 1.0> (x)");
-  const auto outputs = EvaluateModel(model, {{"x", Tensor::Of<float>({4}, {1, 3, 0, 2})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_THAT(Floats((*outputs)[0]), ElementsAre(3, 2));
-  EXPECT_THAT((*outputs)[1].values<int64_t>(), ElementsAre(1, 3));
+  const auto outputs = Must(EvaluateModel(model, {{"x", Tensor::Of<float>({4}, {1, 3, 0, 2})}}));
+  EXPECT_THAT(Floats(outputs[0]), ElementsAre(3, 2));
+  EXPECT_THAT(outputs[1].values<int64_t>(), ElementsAre(1, 3));
 }
 
 // Nothing says that such an op is a function of its inputs.
@@ -177,10 +169,9 @@ TEST_F(CustomOps, TwoEqualNodesStayTwoAndNoneIsComputedAhead) {
                                 "  y = Sub (a, b)\n  one = Constant <value = float {1.0}> ()\n"
                                 "  z = third.party.Scale (one)");
   SessionOptions options;
-  auto session = Session::Create(std::move(model), options);
-  ASSERT_TRUE(session.ok()) << session.status();
+  auto session = Must(Session::Create(std::move(model), options));
   int nodes = 0;
-  for (const auto& node : (*session)->model().graph->nodes())
+  for (const auto& node : session->model().graph->nodes())
     nodes += node->Is("Scale", "third.party");
   EXPECT_EQ(nodes, 3);
 }
@@ -225,11 +216,10 @@ TEST_F(CustomOps, WhatANodeIsCanBeAsked) {
   for (const auto& [what, expected] :
        std::map<std::string, float>{{"inputs", 1}, {"dims", 4}, {"rank", 2}}) {
     const auto y =
-        RunModel(ThirdPartyModel("(float[4, N] x) => (float y)",
-                                 "  y = third.party.Numbers <what = \"" + what + "\"> (x)"),
-                 feeds);
-    ASSERT_TRUE(y.ok()) << y.status();
-    EXPECT_EQ((*y)[0].values<float>()[0], expected) << what;
+        Must(RunModel(ThirdPartyModel("(float[4, N] x) => (float y)",
+                                      "  y = third.party.Numbers <what = \"" + what + "\"> (x)"),
+                      feeds));
+    EXPECT_EQ(y[0].values<float>()[0], expected) << what;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/custom_ops/library.h"
@@ -31,12 +32,10 @@ absl::Status Publish(const std::vector<OpDef>& ops) {
 }
 
 Model ThirdPartyModel(const std::string& ports, const std::string& body) {
-  auto model = ParseModel(StrCat(
+  return Must(ParseModel(StrCat(
       "<ir_version: 10, opset_import: [\"\" : 21, \"third.party\" : 1, \"third.party.c\" : 1, "
       "\"third.party.cxx\" : 1]>\ng ",
-      ports, " {\n", body, "\n}"));
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+      ports, " {\n", body, "\n}")));
 }
 
 absl::StatusOr<std::vector<Tensor>> RunModel(Model model,

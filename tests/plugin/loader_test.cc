@@ -9,16 +9,17 @@
 
 #include <elf.h>
 
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "pagefuse/ir/onnx_io.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/loader/load_plugin.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/authoring/rule_text.h"
-#include "pagefuse/plugin/load_plugin.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {
@@ -51,11 +52,7 @@ std::vector<std::string> KnownOps() {
   return known;
 }
 
-Model Parse(const std::string& text) {
-  auto model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
+Model Parse(const std::string& text) { return Must(ParseModel(text)); }
 
 std::vector<float> Values(const Tensor& tensor) {
   return {tensor.values<float>().begin(), tensor.values<float>().end()};
@@ -74,32 +71,28 @@ std::map<std::string, Tensor> ScaleFeeds() {
 }
 
 TEST(Plugin, AddsAnOpItsKernelAndARule) {
-  const auto plugin = LoadPlugin(Object("acme"), {.try_in_child = true});
-  ASSERT_TRUE(plugin.ok()) << plugin.status();
-  EXPECT_EQ(plugin->name, "acme");
-  EXPECT_EQ(plugin->version, "0.1");
-  EXPECT_EQ(plugin->kind, "plug-in ABI 1.0");
-  ASSERT_EQ(plugin->ops.size(), 1u);
-  EXPECT_EQ(plugin->ops[0].name, "acme.Scale");
-  EXPECT_THAT(plugin->ops[0].kernels, ElementsAre(std::pair<std::string, int>("plain", 10)));
-  EXPECT_TRUE(plugin->ops[0].has_body);
-  ASSERT_EQ(plugin->rules.size(), 1u);
-  EXPECT_EQ(plugin->rules[0].name, "acme-scale");
-  EXPECT_EQ(plugin->rules[0].place, "before: fuse-elementwise");
+  const auto plugin = Must(LoadPlugin(Object("acme"), {.try_in_child = true}));
+  EXPECT_EQ(plugin.name, "acme");
+  EXPECT_EQ(plugin.version, "0.1");
+  EXPECT_EQ(plugin.kind, "plug-in ABI 1.0");
+  ASSERT_EQ(plugin.ops.size(), 1u);
+  EXPECT_EQ(plugin.ops[0].name, "acme.Scale");
+  EXPECT_THAT(plugin.ops[0].kernels, ElementsAre(std::pair<std::string, int>("plain", 10)));
+  EXPECT_TRUE(plugin.ops[0].has_body);
+  ASSERT_EQ(plugin.rules.size(), 1u);
+  EXPECT_EQ(plugin.rules[0].name, "acme-scale");
+  EXPECT_EQ(plugin.rules[0].place, "before: fuse-elementwise");
 }
 
 TEST(Plugin, ItsKernelGivesWhatTheBodyGives) {
   ASSERT_TRUE(LoadPlugin(Object("acme")).ok());
-  auto session = Session::Create(Parse(kScale), {.optimise = false});
-  ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_THAT((*session)->KernelReport(), HasSubstr("(acme.Scale): plain\n"));
-  const auto run = (*session)->Run(ScaleFeeds());
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_THAT(Values((*run)[0]), ElementsAre(12, 24, 36, 18, 30, 42));
-  EXPECT_THAT(Values((*run)[1]), ElementsAre(-1, -2, -3, -4, -5, -6));
-  const auto body = EvaluateModel(Parse(kScale), ScaleFeeds(), {.decompose = true});
-  ASSERT_TRUE(body.ok()) << body.status();
-  for (size_t i = 0; i < body->size(); ++i) EXPECT_TRUE((*body)[i].IdenticalTo((*run)[i])) << i;
+  auto session = Must(Session::Create(Parse(kScale), {.optimise = false}));
+  EXPECT_THAT(session->KernelReport(), HasSubstr("(acme.Scale): plain\n"));
+  const auto run = Must(session->Run(ScaleFeeds()));
+  EXPECT_THAT(Values(run[0]), ElementsAre(12, 24, 36, 18, 30, 42));
+  EXPECT_THAT(Values(run[1]), ElementsAre(-1, -2, -3, -4, -5, -6));
+  const auto body = Must(EvaluateModel(Parse(kScale), ScaleFeeds(), {.decompose = true}));
+  for (size_t i = 0; i < body.size(); ++i) EXPECT_TRUE(body[i].IdenticalTo(run[i])) << i;
 }
 
 TEST(Plugin, ARuleMatchesWhatItsOpMeans) {
@@ -114,9 +107,8 @@ TEST(Plugin, ARuleMatchesWhatItsOpMeans) {
         t = Tanh (x)
         u = Mul (half, t)
       })");
-  const auto report = RunPipeline(model, {.page = false, .verify = true});
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->counts.at("acme-scale"), 2);
+  const auto report = Must(RunPipeline(model, {.page = false, .verify = true}));
+  EXPECT_EQ(report.counts.at("acme-scale"), 2);
   const std::string text = PrintModel(model);
   EXPECT_THAT(text, HasSubstr("y = acme.Scale <factor = 3.0> (x, b)"));
   EXPECT_THAT(text, HasSubstr("u = acme.Scale <factor = 0.5> (t)"));
@@ -126,9 +118,8 @@ TEST(Plugin, TheSameFileTwiceIsLoadedOnce) {
   ASSERT_TRUE(LoadPlugin(Object("acme")).ok());
   const auto before = KnownOps();
   const size_t loaded = LoadedPlugins().size();
-  const auto again = LoadPlugin(StrCat(PAGEFUSE_PLUGIN_OBJECTS, "/../objects/acme.so"));
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->name, "acme");
+  const auto again = Must(LoadPlugin(StrCat(PAGEFUSE_PLUGIN_OBJECTS, "/../objects/acme.so")));
+  EXPECT_EQ(again.name, "acme");
   EXPECT_EQ(LoadedPlugins().size(), loaded);
   EXPECT_EQ(KnownOps(), before);
 }
@@ -202,7 +193,7 @@ TEST(Plugin, AKernelPacksConstantsAndUsesThreads) {
   options.pipeline.page = false;
   options.num_threads = 2;
   options.plugins = {Object("probe")};
-  auto session = Session::Create(Parse(R"(
+  auto session = Must(Session::Create(Parse(R"(
       <ir_version: 10, opset_import: ["" : 24]>
       g (int64[N] rows) => (float[N, 4] y)
       <float[3, 4] table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> {
@@ -210,15 +201,12 @@ TEST(Plugin, AKernelPacksConstantsAndUsesThreads) {
         taken = Gather <axis = 0> (table, rows)
         y = Mul (taken, ten)
       })"),
-                                 options);
-  ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_THAT((*session)->KernelReport(),
+                                      options));
+  EXPECT_THAT(session->KernelReport(),
               HasSubstr("(probe.Gather): packed (other: computes mode other, not plain)\n"));
-  const auto run = (*session)->Run({{"rows", Tensor::Of<int64_t>({2}, {2, 0})}});
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_THAT(Values((*run)[0]), ElementsAre(90, 100, 110, 120, 10, 20, 30, 40));
-  const absl::Status status =
-      (*session)->Run({{"rows", Tensor::Of<int64_t>({2}, {0, 3})}}).status();
+  const auto run = Must(session->Run({{"rows", Tensor::Of<int64_t>({2}, {2, 0})}}));
+  EXPECT_THAT(Values(run[0]), ElementsAre(90, 100, 110, 120, 10, 20, 30, 40));
+  const absl::Status status = session->Run({{"rows", Tensor::Of<int64_t>({2}, {0, 3})}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "node \"y\" (probe.Gather): row 3 of 3");
 }
@@ -234,12 +222,10 @@ TEST(Plugin, AnElementwiseOpRunsInChains) {
       })");
   SessionOptions options;
   options.pipeline.page = false;
-  auto session = Session::Create(model.Clone(), options);
-  ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_THAT((*session)->KernelReport(), HasSubstr("(pagefuse.Elementwise): tiles\n"));
-  const auto run = (*session)->Run({{"x", Tensor::Of<float>({1, 4}, {1, -2, 3, -4})}});
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_THAT(Values((*run)[0]), ElementsAre(-2, -4, -6, -8));
+  auto session = Must(Session::Create(model.Clone(), options));
+  EXPECT_THAT(session->KernelReport(), HasSubstr("(pagefuse.Elementwise): tiles\n"));
+  const auto run = Must(session->Run({{"x", Tensor::Of<float>({1, 4}, {1, -2, 3, -4})}}));
+  EXPECT_THAT(Values(run[0]), ElementsAre(-2, -4, -6, -8));
   // In a file the op is a function, and calls of it are nodes again.
   ASSERT_TRUE(RunPipeline(model, options.pipeline).ok());
   ASSERT_TRUE(RunPipeline(model, {.passes = ExportStage()}).ok());
@@ -256,18 +242,16 @@ TEST(Plugin, AConditionOfItsOwnSaysWhyARuleDoesNotFire) {
         taken = Gather <axis = 0> (table, rows)
         y = Mul (taken, ten)
       })");
-  const auto report = RunPipeline(model, {.page = false, .explain = {"probe-gather"}});
-  ASSERT_TRUE(report.ok()) << report.status();
-  ASSERT_EQ(report->misses.size(), 1u);
-  EXPECT_EQ(report->misses[0].condition, "divides(table, 4): \"table\" is float[1, 3]");
+  const auto report = Must(RunPipeline(model, {.page = false, .explain = {"probe-gather"}}));
+  ASSERT_EQ(report.misses.size(), 1u);
+  EXPECT_EQ(report.misses[0].condition, "divides(table, 4): \"table\" is float[1, 3]");
 }
 
 TEST(Plugin, WhatRunsKeepsItsKernels) {
-  auto session = Session::Create(Parse(R"(
+  auto session = Must(Session::Create(Parse(R"(
       <ir_version: 10, opset_import: ["" : 24]>
       g (float[N] x) => (float[N] y) { y = Relu (x) })"),
-                                 {.optimise = false, .load_passes = false});
-  ASSERT_TRUE(session.ok()) << session.status();
+                                      {.optimise = false, .load_passes = false}));
   const OpDef* before = OpRegistry::Global().Find("", "Relu", 24);
   OpRegistry next = OpRegistry::Global();
   ASSERT_TRUE(next.AddKernel("", "Relu", {.name = "mine", .priority = 1000}).ok());
@@ -275,9 +259,8 @@ TEST(Plugin, WhatRunsKeepsItsKernels) {
   const OpDef* after = OpRegistry::Global().Find("", "Relu", 24);
   EXPECT_NE(before, after);
   EXPECT_EQ(after->kernels().size(), before->kernels().size() + 1);
-  const auto run = (*session)->Run({{"x", Tensor::Of<float>({2}, {-1, 2})}});
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_THAT(Values((*run)[0]), ElementsAre(0, 2));
+  const auto run = Must(session->Run({{"x", Tensor::Of<float>({2}, {-1, 2})}}));
+  EXPECT_THAT(Values(run[0]), ElementsAre(0, 2));
 }
 
 TEST(Plugin, AnOpThatNobodyHasNamesThePlugins) {
@@ -306,19 +289,16 @@ Halve (x) => (y) {
 # ---- after
 (x) => (y) { y = shop.Halve (x) }
 )");
-  const auto plugin = LoadPlugin(path);
-  ASSERT_TRUE(plugin.ok()) << plugin.status();
-  EXPECT_EQ(plugin->name, "shop");
-  EXPECT_EQ(plugin->kind, "text");
-  auto session = Session::Create(Parse(R"(
+  const auto plugin = Must(LoadPlugin(path));
+  EXPECT_EQ(plugin.name, "shop");
+  EXPECT_EQ(plugin.kind, "text");
+  auto session = Must(Session::Create(Parse(R"(
       <ir_version: 10, opset_import: ["" : 24, "shop" : 1]>
       g (float[A, B] x) => (float[A, B] y) { y = shop.Halve (x) })"),
-                                 {.optimise = false});
-  ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_THAT((*session)->KernelReport(), HasSubstr("(shop.Halve): decomposition\n"));
-  const auto run = (*session)->Run({{"x", Tensor::Of<float>({1, 2}, {3, 5})}});
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_THAT(Values((*run)[0]), ElementsAre(1.5, 2.5));
+                                      {.optimise = false}));
+  EXPECT_THAT(session->KernelReport(), HasSubstr("(shop.Halve): decomposition\n"));
+  const auto run = Must(session->Run({{"x", Tensor::Of<float>({1, 2}, {3, 5})}}));
+  EXPECT_THAT(Values(run[0]), ElementsAre(1.5, 2.5));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/registry.h"
@@ -93,8 +94,7 @@ TEST(NodeKernel, WritesInPlaceWhereMemoryIsTheSame) {
   Insert insert(3);
   FakeHost host;
   host.bound = {{0, insert.key_cache.data()}, {1, insert.value_cache.data()}};
-  const absl::Status status = kernel.Run(insert.Args(), host);
-  ASSERT_TRUE(status.ok()) << status;
+  Must(kernel.Run(insert.Args(), host));
   EXPECT_THAT(host.copies, IsEmpty());
   EXPECT_EQ(insert.key_cache[3 * kRow - 1], 1.0F);
   EXPECT_EQ(insert.key_cache[3 * kRow], 7.0F);
@@ -142,8 +142,7 @@ TEST(NodeKernel, RunsOnTwoThreadsAtOnce) {
     for (int i = 0; i < kRuns; ++i) {
       Insert insert(tokens);
       FakeHost host;
-      const absl::Status status = kernel.Run(insert.Args(), host);
-      ASSERT_TRUE(status.ok()) << status;
+      Must(kernel.Run(insert.Args(), host));
       ASSERT_EQ(host.memory(0)[tokens * kRow - 1], 1.0F);
       ASSERT_EQ(host.memory(0)[tokens * kRow], 7.0F);
     }
@@ -180,8 +179,7 @@ TEST(NodeKernel, RunsTheDecompositionOfAnOpWithoutKernels) {
   NodeKernel kernel(*OpRegistry::Global().Find("acme", "Twice", 1), spec);
   std::vector<float> x = {1, 2, 3};
   FakeHost host;
-  const absl::Status status = kernel.Run({{DataType::kFloat, {3}, x.data()}}, host);
-  ASSERT_TRUE(status.ok()) << status;
+  Must(kernel.Run({{DataType::kFloat, {3}, x.data()}}, host));
   EXPECT_THAT(host.kernels, ElementsAre(""));
   EXPECT_THAT(host.memory(0), ElementsAre(2, 4, 6));
 }

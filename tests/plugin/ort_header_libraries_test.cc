@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "hosted.h"
+#include "must.h"
 
 #include "pagefuse/ops/infer.h"
 
@@ -20,18 +21,14 @@ class OrtHeaderLibraries : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     for (const char* path : {PAGEFUSE_THIRD_PARTY_C, PAGEFUSE_THIRD_PARTY_CXX}) {
-      const auto ops = OpsOfLibrary(path);
-      ASSERT_TRUE(ops.ok()) << ops.status();
-      const absl::Status published = Publish(*ops);
-      ASSERT_TRUE(published.ok()) << published;
+      const auto ops = Must(OpsOfLibrary(path));
+      Must(Publish(ops));
     }
   }
 
   static std::vector<Tensor> Run(const std::string& ports, const std::string& body,
                                  const std::map<std::string, Tensor>& feeds) {
-    auto outputs = RunModel(ThirdPartyModel(ports, body), feeds);
-    EXPECT_TRUE(outputs.ok()) << outputs.status();
-    return outputs.ok() ? *std::move(outputs) : std::vector<Tensor>(8);
+    return Must(RunModel(ThirdPartyModel(ports, body), feeds));
   }
 };
 
@@ -80,9 +77,8 @@ TEST_F(OrtHeaderLibraries, ClassesWithShapesAndALog) {
   Model model = ThirdPartyModel("(float[N, 2] x) => (float y)", "  y = third.party.cxx.Mean (x)");
   ASSERT_TRUE(InferShapes(model).ok());
   EXPECT_EQ(model.graph->outputs()[0]->shape()->ToString(), "[]");
-  const auto y = RunModel(std::move(model), {{"x", Tensor::Of<float>({2, 2}, {1, 2, 3, 6})}});
-  ASSERT_TRUE(y.ok()) << y.status();
-  EXPECT_THAT(Floats((*y)[0]), ElementsAre(3));
+  const auto y = Must(RunModel(std::move(model), {{"x", Tensor::Of<float>({2, 2}, {1, 2, 3, 6})}}));
+  EXPECT_THAT(Floats(y[0]), ElementsAre(3));
 }
 
 TEST_F(OrtHeaderLibraries, WhatIsThrownIsAStatus) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,9 +40,8 @@ std::vector<CacheGroup> Groups() {
 TEST(CacheGroups, AreReadAsTheyWereWritten) {
   Model model = Graph();
   WriteCacheGroups(model, Groups());
-  const auto read = ReadCacheGroups(model);
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(*read, Groups());
+  const auto read = Must(ReadCacheGroups(model));
+  EXPECT_EQ(read, Groups());
 }
 
 TEST(CacheGroups, HaveNamesAndBlocksOfTheirOwn) {
@@ -62,12 +62,11 @@ TEST(CacheGroups, OfFilesWithoutKindsAreFullOrWindows) {
   SetMetadata(model.metadata, "pagefuse.cache_groups",
               R"([{"name": "full", "sliding_window": 0, "block_size": 16, "caches": ["rows"]},
                   {"name": "w", "sliding_window": 9, "block_size": 16, "caches": ["window"]}])");
-  const auto groups = ReadCacheGroups(model);
-  ASSERT_TRUE(groups.ok()) << groups.status();
-  EXPECT_EQ((*groups)[0].key(), CacheGroupKey::Full());
-  EXPECT_EQ((*groups)[1].key(), CacheGroupKey::Window(9));
+  const auto groups = Must(ReadCacheGroups(model));
+  EXPECT_EQ(groups[0].key(), CacheGroupKey::Full());
+  EXPECT_EQ(groups[1].key(), CacheGroupKey::Window(9));
   // They are written the same way.
-  WriteCacheGroups(model, *groups);
+  WriteCacheGroups(model, groups);
   const auto text = FindMetadata(model.metadata, "pagefuse.cache_groups");
   EXPECT_EQ(text->find("kind"), std::string_view::npos);
   EXPECT_EQ(text->find("ratio"), std::string_view::npos);
@@ -98,11 +97,10 @@ TEST(CacheGroups, SayWhatIsWrongWithThem) {
 TEST(CacheLayout, BytesAreThoseOfATokenAndThoseOfASequence) {
   Model model = Graph();
   WriteCacheGroups(model, Groups());
-  const auto layout = CacheLayout::FromModel(model);
-  ASSERT_TRUE(layout.ok()) << layout.status();
+  const auto layout = Must(CacheLayout::FromModel(model));
   // A row of 8 and one of 4 floats for 4 tokens, one of 8 for 8.
-  EXPECT_EQ(layout->bytes_per_token(), (8 + 4) * 4 / 4 + 8 * 4 / 8);
-  EXPECT_EQ(layout->bytes_per_sequence(), 32 * 8 * 4 + 8 * 32 * 4 + 8 * 16 * 4);
+  EXPECT_EQ(layout.bytes_per_token(), (8 + 4) * 4 / 4 + 8 * 4 / 8);
+  EXPECT_EQ(layout.bytes_per_sequence(), 32 * 8 * 4 + 8 * 32 * 4 + 8 * 16 * 4);
 }
 
 // 7 bytes a row and 8 of padding.
@@ -115,14 +113,12 @@ g (int64[T] input_ids, uint8[a, 120] rows, uint8[b, 120] window) => (y)
   groups[0].caches = {"rows"};
   groups[1].caches = {"window"};
   WriteCacheGroups(model, groups);
-  const auto layout = CacheLayout::FromModel(model);
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(layout->bytes_per_token(), 2);  // 120 / 64 = 1.9
-  EXPECT_EQ(layout->bytes_per_sequence(), 240);
+  const auto layout = Must(CacheLayout::FromModel(model));
+  EXPECT_EQ(layout.bytes_per_token(), 2);  // 120 / 64 = 1.9
+  EXPECT_EQ(layout.bytes_per_sequence(), 240);
   groups[0].num_blocks = 3;
-  const auto tensors = layout->Allocate(groups);
-  ASSERT_TRUE(tensors.ok()) << tensors.status();
-  EXPECT_EQ(tensors->at("rows").dims(), (std::vector<int64_t>{3, 120}));
+  const auto tensors = Must(layout.Allocate(groups));
+  EXPECT_EQ(tensors.at("rows").dims(), (std::vector<int64_t>{3, 120}));
 }
 
 TEST(CacheLayout, ACacheOfOtherBlocksIsRefused) {
@@ -136,18 +132,17 @@ TEST(CacheLayout, ACacheOfOtherBlocksIsRefused) {
 TEST(CacheLayout, BlocksAreThoseOfRows) {
   Model model = Graph();
   WriteCacheGroups(model, Groups());
-  const auto layout = CacheLayout::FromModel(model);
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  const std::vector<CacheGroup>& groups = layout->groups();
+  const auto layout = Must(CacheLayout::FromModel(model));
+  const std::vector<CacheGroup>& groups = layout.groups();
   // Rows of 4 tokens: 15 of 63 tokens, 16 of 64, none of 3.
-  EXPECT_EQ(layout->BlocksFor(groups[3], {63}, 63), 1);
-  EXPECT_EQ(layout->BlocksFor(groups[3], {68}, 68), 2);
-  EXPECT_EQ(layout->BlocksFor(groups[3], {3, 67}, 67), 1);
+  EXPECT_EQ(layout.BlocksFor(groups[3], {63}, 63), 1);
+  EXPECT_EQ(layout.BlocksFor(groups[3], {68}, 68), 2);
+  EXPECT_EQ(layout.BlocksFor(groups[3], {3, 67}, 67), 1);
   // A window of 32 in steps of 8: 40 rows are 3 blocks, cut at either end.
-  EXPECT_EQ(layout->BlocksFor(groups[0], {1000}, 8), 5);
-  EXPECT_EQ(layout->BlocksFor(groups[0], {1000}, 1000), 63);
+  EXPECT_EQ(layout.BlocksFor(groups[0], {1000}, 8), 5);
+  EXPECT_EQ(layout.BlocksFor(groups[0], {1000}, 1000), 63);
   // A state of 8 rows in blocks of 4.
-  EXPECT_EQ(layout->BlocksFor(groups[1], {1000}, 1), 5);
+  EXPECT_EQ(layout.BlocksFor(groups[1], {1000}, 1), 5);
 }
 
 }  // namespace

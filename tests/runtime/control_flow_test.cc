@@ -1,5 +1,6 @@
 // Graphs in attributes, run by sessions: what they capture, keep and hand on. Compared with plain
 // evaluation.
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,9 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 Model Parse(const std::string& graph) {
-  absl::StatusOr<Model> model = ParseModel("<ir_version: 10, opset_import: [\"\" : 21]> " + graph);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+  return Must(ParseModel("<ir_version: 10, opset_import: [\"\" : 21]> " + graph));
 }
 
 using Feeds = std::map<std::string, Tensor>;
@@ -29,12 +28,10 @@ Tensor Floats(const std::vector<float>& values) {
 // give the same.
 std::vector<Tensor> RunBoth(const std::string& graph, const Feeds& feeds) {
   const Model model = Parse(graph);
-  auto session = Session::Create(model.Clone(), {.optimise = false});
-  EXPECT_TRUE(session.ok()) << session.status();
-  if (!session.ok()) return {};
+  auto session = Must(Session::Create(model.Clone(), {.optimise = false}));
   std::vector<Tensor> outputs;
   for (int run = 0; run < 2; ++run) {
-    auto got = (*session)->Run(feeds);
+    auto got = session->Run(feeds);
     EXPECT_TRUE(got.ok()) << got.status();
     if (got.ok()) outputs = *got;
   }
@@ -138,10 +135,9 @@ TEST(ControlFlow, GraphsRunAsOftenAsALimitSays) {
   constexpr int64_t kEnough = 3 + 9;  // three outer steps with three inner ones each
   for (const int64_t limit : {kEnough, kEnough - 1}) {
     const RunLimits limits = {.max_body_runs = limit};
-    auto session = Session::Create(model.Clone(), {.optimise = false, .limits = limits});
-    ASSERT_TRUE(session.ok()) << session.status();
+    auto session = Must(Session::Create(model.Clone(), {.optimise = false, .limits = limits}));
     for (int run = 0; run < 2; ++run) {  // every run counts anew
-      const absl::Status ran = (*session)->Run(feeds(3)).status();
+      const absl::Status ran = session->Run(feeds(3)).status();
       const absl::Status evaluated = EvaluateModel(model, feeds(3), {.limits = limits}).status();
       EXPECT_EQ(ran, evaluated);
       if (limit == kEnough) {
@@ -154,21 +150,19 @@ TEST(ControlFlow, GraphsRunAsOftenAsALimitSays) {
     }
   }
   // Without a word about limits a loop that never ends does end.
-  auto session = Session::Create(model.Clone(), {.optimise = false});
-  ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_EQ((*session)->Run(feeds(int64_t{1} << 62)).status().code(),
+  auto session = Must(Session::Create(model.Clone(), {.optimise = false}));
+  EXPECT_EQ(session->Run(feeds(int64_t{1} << 62)).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 
 TEST(Session, RefusesTensorsOverTheLimit) {
   const Model model = Parse("g (int64[2] shape, float x) => (y) { y = Expand (x, shape) }");
   const RunLimits limits = {.max_tensor_bytes = 4096};
-  auto session = Session::Create(model.Clone(), {.optimise = false, .limits = limits});
-  ASSERT_TRUE(session.ok()) << session.status();
+  auto session = Must(Session::Create(model.Clone(), {.optimise = false, .limits = limits}));
   const auto run = [&](int64_t rows, int64_t columns) {
     const Feeds feeds = {{"shape", Tensor::Of<int64_t>({2}, {rows, columns})},
                          {"x", Tensor::Scalar(1.0f)}};
-    const absl::Status status = (*session)->Run(feeds).status();
+    const absl::Status status = session->Run(feeds).status();
     EXPECT_EQ(status, EvaluateModel(model, feeds, {.limits = limits}).status());
     return status;
   };

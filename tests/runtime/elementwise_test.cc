@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "must.h"
 #include "written_out_gelu.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,13 +29,9 @@ const std::string kMlp = StrCat(R"(
                                 kWrittenOutGelu, "z = Softmax (y) }");
 
 std::unique_ptr<Session> MakeSession(const std::string& text, SessionOptions options) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  if (!model.ok()) return nullptr;
+  Model model = Must(ParseModel(text));
   options.optimise = false;
-  auto session = Session::Create(*std::move(model), options);
-  EXPECT_TRUE(session.ok()) << session.status();
-  return session.ok() ? *std::move(session) : nullptr;
+  return Must(Session::Create(std::move(model), options));
 }
 
 Tensor Waves(std::vector<int64_t> dims, float step) {
@@ -57,11 +54,9 @@ TEST(Elementwise, ChainsGiveWhatTheirNodesGive) {
   EXPECT_EQ(fused->stats().nodes, 3);
   EXPECT_THAT(fused->KernelReport(), HasSubstr("(pagefuse.Elementwise): tiles"));
   for (const int64_t tokens : {0, 1, 5, 64, 3}) {
-    const auto got = fused->Run(MlpFeeds(tokens));
-    const auto want = as_is->Run(MlpFeeds(tokens));
-    ASSERT_TRUE(got.ok()) << got.status();
-    ASSERT_TRUE(want.ok()) << want.status();
-    EXPECT_TRUE((*got)[0].IdenticalTo((*want)[0])) << tokens << " tokens";
+    const auto got = Must(fused->Run(MlpFeeds(tokens)));
+    const auto want = Must(as_is->Run(MlpFeeds(tokens)));
+    EXPECT_TRUE(got[0].IdenticalTo(want[0])) << tokens << " tokens";
   }
 }
 
@@ -80,10 +75,9 @@ TEST(Elementwise, KernelsThatAreAskedForRunInside) {
   reference.load_passes = false;
   const auto as_is = MakeSession(kMlp, reference);
   ASSERT_TRUE(fused != nullptr && as_is != nullptr);
-  const auto got = fused->Run(MlpFeeds(9));
-  const auto want = as_is->Run(MlpFeeds(9));
-  ASSERT_TRUE(got.ok() && want.ok());
-  EXPECT_TRUE((*got)[0].IdenticalTo((*want)[0]));
+  const auto got = Must(fused->Run(MlpFeeds(9)));
+  const auto want = Must(as_is->Run(MlpFeeds(9)));
+  EXPECT_TRUE(got[0].IdenticalTo(want[0]));
 }
 
 TEST(Elementwise, ChainsWithoutTilesRunTheirGraphs) {
@@ -95,10 +89,9 @@ TEST(Elementwise, ChainsWithoutTilesRunTheirGraphs) {
                                    {});
   ASSERT_NE(session, nullptr);
   EXPECT_THAT(session->KernelReport(), HasSubstr("checks its integers as a whole"));
-  const auto y = session->Run(
-      {{"x", Tensor::Of<int64_t>({2}, {7, 9})}, {"d", Tensor::Of<int64_t>({2}, {2, 3})}});
-  ASSERT_TRUE(y.ok()) << y.status();
-  EXPECT_THAT((*y)[0].values<int64_t>(), testing::ElementsAre(-3, -3));
+  const auto y = Must(session->Run(
+      {{"x", Tensor::Of<int64_t>({2}, {7, 9})}, {"d", Tensor::Of<int64_t>({2}, {2, 3})}}));
+  EXPECT_THAT(y[0].values<int64_t>(), testing::ElementsAre(-3, -3));
   const auto bad = session->Run(
       {{"x", Tensor::Of<int64_t>({2}, {7, 9})}, {"d", Tensor::Of<int64_t>({2}, {2, 0})}});
   EXPECT_THAT(std::string(bad.status().message()),
@@ -113,9 +106,8 @@ TEST(Elementwise, SizesInsideBelongToTheGraphAround) {
     })",
                                    {});
   ASSERT_NE(session, nullptr);
-  const auto y = session->Run({{"x", Waves({1, 3}, 1)}, {"z", Waves({4, 3}, 1)}});
-  ASSERT_TRUE(y.ok()) << y.status();
-  EXPECT_THAT((*y)[0].dims(), testing::ElementsAre(4, 3));
+  const auto y = Must(session->Run({{"x", Waves({1, 3}, 1)}, {"z", Waves({4, 3}, 1)}}));
+  EXPECT_THAT(y[0].dims(), testing::ElementsAre(4, 3));
   EXPECT_FALSE(session->Run({{"x", Waves({2, 3}, 1)}, {"z", Waves({4, 3}, 1)}}).ok());
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <thread>
 
+#include "must.h"
 #include "tiny_decoder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,9 +20,7 @@ using ::testing::HasSubstr;
 
 std::unique_ptr<Engine> MakeEngine(EngineOptions options = {}, int64_t window = 0) {
   options.block_size = 4;
-  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(TinyDecoder(window), options);
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return engine.ok() ? *std::move(engine) : nullptr;
+  return Must(Engine::Create(TinyDecoder(window), options));
 }
 
 std::string CreateError(const EngineOptions& options) {
@@ -46,12 +45,10 @@ std::vector<Request> SixRequests() {
 }
 
 std::vector<std::vector<int64_t>> Tokens(Engine& engine, const std::vector<Request>& requests) {
-  const absl::StatusOr<std::vector<Completion>> completions = engine.Generate(requests);
-  EXPECT_TRUE(completions.ok()) << completions.status();
+  const std::vector<Completion> completions = Must(engine.Generate(requests));
   EXPECT_EQ(engine.cache().blocks_in_use(), 0);
   std::vector<std::vector<int64_t>> tokens;
-  if (!completions.ok()) return tokens;
-  for (const Completion& completion : *completions) tokens.push_back(completion.tokens);
+  for (const Completion& completion : completions) tokens.push_back(completion.tokens);
   return tokens;
 }
 
@@ -161,18 +158,15 @@ TEST(Engine, BadOptionsAreNamed) {
 
 TEST(Engine, AGraphThatIsPagedKeepsItsCache) {
   Model paged = TinyDecoder();
-  const auto report =
-      RunPipeline(paged, {.options = {{"kv_cache", "int8_per_token_head"}, {"block_size", "8"}}});
-  ASSERT_TRUE(report.ok()) << report.status();
+  Must(RunPipeline(paged, {.options = {{"kv_cache", "int8_per_token_head"}, {"block_size", "8"}}}));
   const auto create = [&paged](const EngineOptions& options) {
     return Engine::Create(paged.Clone(), options);
   };
   for (const EngineOptions& options :
        {EngineOptions(), EngineOptions{.kv_cache = "int8_per_token_head", .block_size = 8}}) {
-    const auto engine = create(options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    EXPECT_EQ((*engine)->cache_settings().format, "int8_per_token_head");
-    EXPECT_EQ((*engine)->cache_settings().block_size, 8);
+    const auto engine = Must(create(options));
+    EXPECT_EQ(engine->cache_settings().format, "int8_per_token_head");
+    EXPECT_EQ(engine->cache_settings().block_size, 8);
   }
   EXPECT_EQ(create({.kv_cache = "none"}).status().message(),
             "option kv_cache: \"none\" is asked for, but the paged cache of the graph is "
@@ -183,10 +177,9 @@ TEST(Engine, AGraphThatIsPagedKeepsItsCache) {
 }
 
 TEST(Engine, ACacheThatNobodyAskedForIsThePlainOne) {
-  const auto engine = Engine::Create(TinyDecoder(), {});
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->cache_settings().format, "none");
-  EXPECT_EQ((*engine)->cache_settings().block_size, 16);
+  const auto engine = Must(Engine::Create(TinyDecoder(), {}));
+  EXPECT_EQ(engine->cache_settings().format, "none");
+  EXPECT_EQ(engine->cache_settings().block_size, 16);
 }
 
 TEST(Session, ThreadsAreBounded) {
@@ -213,9 +206,8 @@ TEST(Engine, APromptThatDoesNotFitSaysSo) {
 }
 
 TEST(Engine, LogitsWithoutColumnsHaveNoLargest) {
-  const auto engine = Engine::Create(TinyDecoder(/*window=*/0, /*columns=*/0), {});
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ(GenerateError(**engine, {.prompt = {1, 2}, .max_new_tokens = 3}),
+  const auto engine = Must(Engine::Create(TinyDecoder(/*window=*/0, /*columns=*/0), {}));
+  EXPECT_EQ(GenerateError(*engine, {.prompt = {1, 2}, .max_new_tokens = 3}),
             "engine: logits: expected at least one column, got none");
 }
 
@@ -262,18 +254,17 @@ TEST(Engine, StopTokensEndATextAndForcedOnesReplaceIt) {
 
 TEST(Engine, KeepsARowOfLogitsForEveryToken) {
   const std::unique_ptr<Engine> engine = MakeEngine();
-  const absl::StatusOr<std::vector<Completion>> completions =
-      engine->Generate({{.prompt = {5, 1}, .max_new_tokens = 3, .keep_logits = true},
-                        {.prompt = {2}, .max_new_tokens = 3}});
-  ASSERT_TRUE(completions.ok()) << completions.status();
-  const Completion& kept = (*completions)[0];
+  const std::vector<Completion> completions =
+      Must(engine->Generate({{.prompt = {5, 1}, .max_new_tokens = 3, .keep_logits = true},
+                             {.prompt = {2}, .max_new_tokens = 3}}));
+  const Completion& kept = completions[0];
   ASSERT_EQ(kept.logits.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     ASSERT_EQ(kept.logits[i].size(), static_cast<size_t>(kTinyVocabulary));
     const auto best = std::max_element(kept.logits[i].begin(), kept.logits[i].end());
     EXPECT_EQ(best - kept.logits[i].begin(), kept.tokens[i]);
   }
-  EXPECT_TRUE((*completions)[1].logits.empty());
+  EXPECT_TRUE(completions[1].logits.empty());
 }
 
 TEST(Engine, CountsWhatItDid) {
@@ -311,14 +302,13 @@ TEST(EngineContinue, ComputesOnlyWhatIsNewAndAnswersAsFromTheBeginning) {
     for (int turn = 0; turn < 5; ++turn) {
       const Request request = {.prompt = text, .max_new_tokens = 6};
       const int64_t before = engine->stats().prefill_tokens + engine->stats().decode_tokens;
-      const auto answer = engine->Continue(request, 200);
-      ASSERT_TRUE(answer.ok()) << answer.status();
+      const auto answer = Must(engine->Continue(request, 200));
       const int64_t computed =
           engine->stats().prefill_tokens + engine->stats().decode_tokens - before;
-      EXPECT_EQ(answer->tokens, Tokens(*fresh, {request})[0]) << turn;
+      EXPECT_EQ(answer.tokens, Tokens(*fresh, {request})[0]) << turn;
       // The last token of an answer was not computed, and that of a turn is.
       EXPECT_EQ(computed, turn == 0 ? 7 + 5 : 1 + 2 + 5) << turn;
-      text.insert(text.end(), answer->tokens.begin(), answer->tokens.end());
+      text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
       text.insert(text.end(), {turn % kTinyVocabulary, 3});
     }
   }
@@ -331,9 +321,8 @@ TEST(EngineContinue, GoesBackToTheLastPromptWhereTheAnswerIsNotRepeated) {
   ASSERT_TRUE(engine->Continue(request, 100).ok());
   request.prompt.insert(request.prompt.end(), {2, 2, 2});
   const int64_t before = engine->stats().prefill_tokens;
-  const auto answer = engine->Continue(request, 100);
-  ASSERT_TRUE(answer.ok()) << answer.status();
-  EXPECT_EQ(answer->tokens, Tokens(*fresh, {request})[0]);
+  const auto answer = Must(engine->Continue(request, 100));
+  EXPECT_EQ(answer.tokens, Tokens(*fresh, {request})[0]);
   EXPECT_EQ(engine->stats().prefill_tokens - before, 3);
 }
 
@@ -342,9 +331,8 @@ TEST(EngineContinue, StartsAnewForAnotherTextAndForAGenerateBetween) {
   const std::unique_ptr<Engine> fresh = MakeEngine();
   for (const int64_t first : {1, 2, 1}) {
     const Request request = {.prompt = {first, 5, 6}, .max_new_tokens = 40};
-    const auto answer = engine->Continue(request, 20);
-    ASSERT_TRUE(answer.ok()) << answer.status();
-    EXPECT_EQ(answer->tokens, Tokens(*fresh, {request})[0]);
+    const auto answer = Must(engine->Continue(request, 20));
+    EXPECT_EQ(answer.tokens, Tokens(*fresh, {request})[0]);
     EXPECT_EQ(Tokens(*engine, {request}), Tokens(*fresh, {request}));
   }
   EXPECT_THAT(std::string(StdView(engine->Continue({.prompt = {}}, 10).status().message())),
@@ -375,27 +363,25 @@ TEST(Engine, LogitsThatAreNoNumbersEndTheirRequestAlone) {
   requests[1].prompt[4] = kPoison;
   requests[2].samples = 2;
   requests[2].prompt.back() = kPoison;
-  const auto engine = Engine::Create(PoisonedDecoder(kPoison), {.block_size = 4});
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  const auto completions = (*engine)->Generate(requests);
-  ASSERT_TRUE(completions.ok()) << completions.status();
-  ASSERT_EQ(completions->size(), 5u);
+  const auto engine = Must(Engine::Create(PoisonedDecoder(kPoison), {.block_size = 4}));
+  const auto completions = Must(engine->Generate(requests));
+  ASSERT_EQ(completions.size(), 5u);
   for (const int failed : {1, 2, 3}) {
     SCOPED_TRACE(failed);
-    const Completion& completion = (*completions)[failed];
+    const Completion& completion = completions[failed];
     EXPECT_EQ(completion.finish, FinishReason::kFailed);
     EXPECT_TRUE(completion.tokens.empty());
     EXPECT_EQ(completion.error.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(StdView(completion.error.message())),
                 HasSubstr("new token 0: logits: expected numbers, got NaN"));
   }
-  EXPECT_EQ(FirstError(*completions), (*completions)[1].error);
-  EXPECT_EQ((*engine)->cache().blocks_in_use(), 0);
+  EXPECT_EQ(FirstError(completions), completions[1].error);
+  EXPECT_EQ(engine->cache().blocks_in_use(), 0);
   // The others are what they are alone.
   const std::vector<std::vector<int64_t>> alone =
       OneByOne({requests[0], requests[3]}, /*window=*/0);
-  EXPECT_EQ((*completions)[0].tokens, alone[0]);
-  EXPECT_EQ((*completions)[4].tokens, alone[1]);
+  EXPECT_EQ(completions[0].tokens, alone[0]);
+  EXPECT_EQ(completions[4].tokens, alone[1]);
 }
 
 }  // namespace

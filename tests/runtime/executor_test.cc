@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -125,9 +126,8 @@ std::vector<Tensor> RunWithoutSharing(const Model& model, const Feeds& feeds) {
   for (const auto& node : model.graph->nodes()) {
     std::vector<Tensor> inputs;
     for (const Value* input : node->inputs()) inputs.push_back(*values.at(input).Clone());
-    auto outputs = EvaluateNode(*node, model.OpsetVersion(node->domain()), inputs);
-    EXPECT_TRUE(outputs.ok()) << outputs.status();
-    for (int i = 0; i < node->num_outputs(); ++i) values[node->output(i)] = (*outputs)[i];
+    auto outputs = Must(EvaluateNode(*node, model.OpsetVersion(node->domain()), inputs));
+    for (int i = 0; i < node->num_outputs(); ++i) values[node->output(i)] = outputs[i];
   }
   std::vector<Tensor> outputs;
   for (const Value* output : model.graph->outputs()) outputs.push_back(values.at(output));
@@ -147,12 +147,7 @@ void ExpectSame(const std::vector<Tensor>& got, const std::vector<Tensor>& want)
 }
 
 std::unique_ptr<Session> MakeSession(const std::string& text, bool optimise = false) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status() << "\n" << text;
-  if (!model.ok()) return nullptr;
-  auto session = Session::Create(*std::move(model), {.optimise = optimise});
-  EXPECT_TRUE(session.ok()) << session.status();
-  return session.ok() ? *std::move(session) : nullptr;
+  return Must(Session::Create(Must(ParseModel(text)), {.optimise = optimise}));
 }
 
 TEST(Executor, SharedMemoryChangesNoResult) {
@@ -167,9 +162,8 @@ TEST(Executor, SharedMemoryChangesNoResult) {
       const Feeds feeds = RandomFeeds(n, random);
       Feeds given;
       for (const auto& [name, tensor] : feeds) given[name] = *tensor.Clone();
-      const auto outputs = session->Run(given);
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
-      ExpectSame(*outputs, RunWithoutSharing(session->model(), feeds));
+      const auto outputs = Must(session->Run(given));
+      ExpectSame(outputs, RunWithoutSharing(session->model(), feeds));
       ASSERT_FALSE(HasFatalFailure()) << "seed " << seed << ", N = " << n << "\n" << text;
       for (const auto& [name, tensor] : feeds) ASSERT_TRUE(tensor.IdenticalTo(given[name])) << name;
     }
@@ -285,9 +279,8 @@ TEST(Executor, ACacheThatTheGraphComputesBecomesAnOutput) {
                     "ko, vo = pagefuse.PagedCacheInsert (k, v, negative, vc, slots)");
   for (int round = 0; round < 2; ++round) {
     const Feeds feeds = InsertFeeds();
-    const absl::StatusOr<std::vector<Tensor>> outputs = session->Run(feeds);
-    ASSERT_TRUE(outputs.ok()) << outputs.status();
-    EXPECT_THAT((*outputs)[0].values<float>(), ElementsAre(-1, 5, -3));
+    const std::vector<Tensor> outputs = Must(session->Run(feeds));
+    EXPECT_THAT(outputs[0].values<float>(), ElementsAre(-1, 5, -3));
     EXPECT_THAT(feeds.at("kc").values<float>(), ElementsAre(1, 2, 3));
   }
 }

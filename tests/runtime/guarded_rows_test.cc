@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ir/text.h"
@@ -71,16 +72,13 @@ Model GuardedDecoder() {
   }
   std::string text(kText);
   text.replace(text.find("$tables"), 7, tables);
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+  return Must(ParseModel(text));
 }
 
 std::vector<float> Expected(const Model& model, const std::vector<int64_t>& ids) {
   const Tensor tensor = Tensor::Of<int64_t>({1, static_cast<int64_t>(ids.size())}, ids);
-  const auto outputs = EvaluateModel(model, {{"input_ids", tensor}});
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  const auto logits = (*outputs)[0].values<float>();
+  const auto outputs = Must(EvaluateModel(model, {{"input_ids", tensor}}));
+  const auto logits = outputs[0].values<float>();
   return {logits.begin(), logits.end()};
 }
 
@@ -96,18 +94,16 @@ TEST_P(GuardedRows, ArePagedAsZeros) {
   ASSERT_TRUE(
       std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
 
-  auto paged = PagedModel::Create(model.Clone(), {.all_logits = true});
-  ASSERT_TRUE(paged.ok()) << paged.status();
-  ASSERT_TRUE((*paged)->Reserve({40}, 40).ok());
-  const SequenceId sequence = (*paged)->cache().AddSequence();
+  auto paged = Must(PagedModel::Create(model.Clone(), {.all_logits = true}));
+  ASSERT_TRUE(paged->Reserve({40}, 40).ok());
+  const SequenceId sequence = paged->cache().AddSequence();
   std::vector<float> got;
   for (size_t begin = 0; begin < ids.size(); begin += GetParam()) {
     const size_t end = std::min(begin + GetParam(), ids.size());
     const std::vector<int64_t> step(ids.begin() + static_cast<std::ptrdiff_t>(begin),
                                     ids.begin() + static_cast<std::ptrdiff_t>(end));
-    const auto logits = (*paged)->Step({{sequence, step}});
-    ASSERT_TRUE(logits.ok()) << logits.status();
-    const auto rows = logits->values<float>();
+    const auto logits = Must(paged->Step({{sequence, step}}));
+    const auto rows = logits.values<float>();
     got.insert(got.end(), rows.begin(), rows.end());
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,13 +52,8 @@ std::string UnrolledExperts() {
 }
 
 std::unique_ptr<Session> MakeSession(const std::string& text, bool load_passes) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  if (!model.ok()) return nullptr;
-  auto session =
-      Session::Create(*std::move(model), {.optimise = false, .load_passes = load_passes});
-  EXPECT_TRUE(session.ok()) << session.status();
-  return session.ok() ? *std::move(session) : nullptr;
+  return Must(
+      Session::Create(Must(ParseModel(text)), {.optimise = false, .load_passes = load_passes}));
 }
 
 TEST(LoadPasses, MatricesOfUnrolledExpertsAreNotCopied) {
@@ -71,11 +67,9 @@ TEST(LoadPasses, MatricesOfUnrolledExpertsAreNotCopied) {
     const std::map<std::string, Tensor> feeds = {
         {"x", Tensor::Of<float>({rows, kK}, RandomFloats(rows * kK, 2))},
         {"offsets", Tensor::Of<int64_t>({kExperts + 1}, offsets)}};
-    const auto expected = as_is->Run(feeds);
-    const auto got = loaded->Run(feeds);
-    ASSERT_TRUE(expected.ok()) << expected.status();
-    ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_TRUE((*got)[0].IdenticalTo((*expected)[0]));
+    const auto expected = Must(as_is->Run(feeds));
+    const auto got = Must(loaded->Run(feeds));
+    EXPECT_TRUE(got[0].IdenticalTo(expected[0]));
   }
   EXPECT_GE(as_is->stats().arena_bytes, kMatrixBytes);
   EXPECT_LT(loaded->stats().arena_bytes, kMatrixBytes);
@@ -97,12 +91,10 @@ TEST(LoadPasses, MatricesGatheredForTokensAreNotCopied) {
   const std::map<std::string, Tensor> feeds = {
       {"x", Tensor::Of<float>({kTokens, kK, 1}, RandomFloats(kTokens * kK, 4))},
       {"ids", Tensor::Of<int64_t>({kTokens, 1}, ids)}};
-  const auto expected = as_is->Run(feeds);
-  const auto got = loaded->Run(feeds);
-  ASSERT_TRUE(expected.ok()) << expected.status();
-  ASSERT_TRUE(got.ok()) << got.status();
+  const auto expected = Must(as_is->Run(feeds));
+  const auto got = Must(loaded->Run(feeds));
   // Products of eighths are exact in any order.
-  EXPECT_THAT((*got)[0].values<float>(), testing::ElementsAreArray((*expected)[0].values<float>()));
+  EXPECT_THAT(got[0].values<float>(), testing::ElementsAreArray(expected[0].values<float>()));
   EXPECT_GE(as_is->stats().arena_bytes, kTokens * kMatrixBytes);
   EXPECT_LT(loaded->stats().arena_bytes, kMatrixBytes);
 }
@@ -115,10 +107,9 @@ TEST(LoadPasses, ViewsOfOutputsShareTheirMemory) {
       "  y = Neg (x)\n  column = Unsqueeze (y, axis)\n  z = Neg (column)\n}\n",
       true);
   ASSERT_NE(session, nullptr);
-  const auto outputs = session->Run({{"x", Tensor::Of<float>({3}, {1, 2, 3})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_THAT((*outputs)[0].values<float>(), testing::ElementsAre(-1, -2, -3));
-  EXPECT_THAT((*outputs)[1].values<float>(), testing::ElementsAre(1, 2, 3));
+  const auto outputs = Must(session->Run({{"x", Tensor::Of<float>({3}, {1, 2, 3})}}));
+  EXPECT_THAT(outputs[0].values<float>(), testing::ElementsAre(-1, -2, -3));
+  EXPECT_THAT(outputs[1].values<float>(), testing::ElementsAre(1, 2, 3));
   EXPECT_EQ(session->stats().arena_bytes, 0);
   EXPECT_EQ(session->stats().output_bytes, 2 * 3 * 4);
 }

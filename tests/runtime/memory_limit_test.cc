@@ -1,5 +1,6 @@
 // What a run may take at one time: graphs that grow without end stop with the node that asked for
 // too much, and the session goes on.
+#include "must.h"
 #include "tiny_decoder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,12 +19,9 @@ using Feeds = std::map<std::string, Tensor>;
 constexpr int64_t kMiB = 1 << 20;
 
 std::unique_ptr<Session> MakeSession(const std::string& graph, int64_t max_memory_bytes) {
-  absl::StatusOr<Model> model = ParseModel("<ir_version: 10, opset_import: [\"\" : 21]> " + graph);
-  EXPECT_TRUE(model.ok()) << model.status();
-  auto session =
-      Session::Create(*std::move(model), {.optimise = false, .max_memory_bytes = max_memory_bytes});
-  EXPECT_TRUE(session.ok()) << session.status();
-  return session.ok() ? *std::move(session) : nullptr;
+  return Must(
+      Session::Create(Must(ParseModel("<ir_version: 10, opset_import: [\"\" : 21]> " + graph)),
+                      {.optimise = false, .max_memory_bytes = max_memory_bytes}));
 }
 
 std::string RunError(Session& session, const Feeds& feeds) {
@@ -54,9 +52,8 @@ TEST(MemoryLimit, ASessionThatRanOutRunsAgain) {
   const auto session = MakeSession(kDoubles, 64 * kMiB);
   for (int round = 0; round < 3; ++round) {
     RunError(*session, {{"n", Times(60)}, {"x", Floats(1000)}});
-    const auto outputs = session->Run({{"n", Times(3)}, {"x", Floats(1000)}});
-    ASSERT_TRUE(outputs.ok()) << outputs.status();
-    EXPECT_EQ((*outputs)[0].dims(), std::vector<int64_t>{8000});
+    const auto outputs = Must(session->Run({{"n", Times(3)}, {"x", Floats(1000)}}));
+    EXPECT_EQ(outputs[0].dims(), std::vector<int64_t>{8000});
   }
 }
 
@@ -140,13 +137,12 @@ TEST(MemoryLimit, IsThatOfTheMachineWhereNobodySaysOne) {
 
 TEST(MemoryLimit, TheCacheOfAnEngineCounts) {
   EngineOptions options{.session = {.max_memory_bytes = 1 << 20}, .block_size = 4};
-  const auto engine = Engine::Create(TinyDecoder(), options);
-  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto engine = Must(Engine::Create(TinyDecoder(), options));
   const absl::Status status =
-      (*engine)->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 1000000}}).status();
+      engine->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 1000000}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("the cache: no memory for"));
-  EXPECT_TRUE((*engine)->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 5}}).ok());
+  EXPECT_TRUE(engine->Generate({{.prompt = {1, 2, 3}, .max_new_tokens = 5}}).ok());
 }
 
 }  // namespace

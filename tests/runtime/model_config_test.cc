@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 namespace pagefuse {
 namespace {
@@ -32,39 +33,35 @@ class ModelConfigTest : public ::testing::Test {
 };
 
 TEST_F(ModelConfigTest, KnowsNothingWithoutFiles) {
-  const auto config = Read("onnx/model.onnx");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_FALSE(config->begin_token || config->max_positions);
-  EXPECT_THAT(config->end_tokens, IsEmpty());
+  const auto config = Must(Read("onnx/model.onnx"));
+  EXPECT_FALSE(config.begin_token || config.max_positions);
+  EXPECT_THAT(config.end_tokens, IsEmpty());
 }
 
 TEST_F(ModelConfigTest, ReadsTheFolderAroundTheGraph) {
   Write("config.json", R"({"bos_token_id": 2, "eos_token_id": 1, "max_position_embeddings": 64})");
-  const auto config = Read("onnx/model.onnx");
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->begin_token, 2);
-  EXPECT_THAT(config->end_tokens, ElementsAre(1));
-  EXPECT_EQ(config->max_positions, 64);
-  EXPECT_THAT(config->max_positions_file, HasSubstr("config.json, max_position_embeddings"));
+  const auto config = Must(Read("onnx/model.onnx"));
+  EXPECT_EQ(config.begin_token, 2);
+  EXPECT_THAT(config.end_tokens, ElementsAre(1));
+  EXPECT_EQ(config.max_positions, 64);
+  EXPECT_THAT(config.max_positions_file, HasSubstr("config.json, max_position_embeddings"));
 }
 
 TEST_F(ModelConfigTest, TakesTokensOfTheGenerationFirst) {
   Write("config.json", R"({"eos_token_id": 1, "bos_token_id": null})");
   Write("genai_config.json", R"({"model": {"eos_token_id": 7, "context_length": 32}})");
   Write("generation_config.json", R"({"eos_token_id": [1, 106]})");
-  const auto config = Read();
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_THAT(config->end_tokens, ElementsAre(1, 106));
-  EXPECT_EQ(config->max_positions, 32);
+  const auto config = Must(Read());
+  EXPECT_THAT(config.end_tokens, ElementsAre(1, 106));
+  EXPECT_EQ(config.max_positions, 32);
 }
 
 TEST_F(ModelConfigTest, TakesTheSmallestLimit) {
   Write("config.json",
         R"({"max_position_embeddings": 512, "text_config": {"max_position_embeddings": 128}})");
   Write("genai_config.json", R"({"model": {"context_length": 256}})");
-  const auto config = Read();
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->max_positions, 128);
+  const auto config = Must(Read());
+  EXPECT_EQ(config.max_positions, 128);
 }
 
 TEST_F(ModelConfigTest, NamesFileAndFieldOfWhatItCannotRead) {

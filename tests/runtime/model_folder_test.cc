@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/ir/str_cat.h"
@@ -51,20 +52,19 @@ TEST_F(ModelFolderTest, ReadsHuggingFacesLayout) {
   Write("tokenizer_config.json");
   Write("chat_template.jinja");
   Write("tokenizer.model");
-  const auto model = Open();
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(model->graph, EndsWith("model/onnx/model.onnx"));
-  EXPECT_THAT(model->other_graphs, ElementsAre("onnx/model_q4.onnx"));
-  EXPECT_THAT(model->tokenizer, EndsWith("model/tokenizer.json"));
-  EXPECT_THAT(model->tokenizer_config, EndsWith("tokenizer_config.json"));
-  EXPECT_THAT(model->chat_template, EndsWith("chat_template.jinja"));
-  EXPECT_TRUE(model->has_tokenizer_model);
-  EXPECT_EQ(model->config.max_positions, 64);
-  EXPECT_EQ(model->config.sampling.temperature, 1);
-  EXPECT_EQ(model->config.sampling.top_k, 64);
-  EXPECT_EQ(model->config.sampling.top_p, 0.95);
-  EXPECT_THAT(model->config.end_tokens, ElementsAre(1, 106));
-  EXPECT_THAT(model->config.contradictions, IsEmpty());
+  const auto model = Must(Open());
+  EXPECT_THAT(model.graph, EndsWith("model/onnx/model.onnx"));
+  EXPECT_THAT(model.other_graphs, ElementsAre("onnx/model_q4.onnx"));
+  EXPECT_THAT(model.tokenizer, EndsWith("model/tokenizer.json"));
+  EXPECT_THAT(model.tokenizer_config, EndsWith("tokenizer_config.json"));
+  EXPECT_THAT(model.chat_template, EndsWith("chat_template.jinja"));
+  EXPECT_TRUE(model.has_tokenizer_model);
+  EXPECT_EQ(model.config.max_positions, 64);
+  EXPECT_EQ(model.config.sampling.temperature, 1);
+  EXPECT_EQ(model.config.sampling.top_k, 64);
+  EXPECT_EQ(model.config.sampling.top_p, 0.95);
+  EXPECT_THAT(model.config.end_tokens, ElementsAre(1, 106));
+  EXPECT_THAT(model.config.contradictions, IsEmpty());
   EXPECT_THAT(Open("model_q4.onnx")->graph, EndsWith("onnx/model_q4.onnx"));
   EXPECT_THAT(OpenModelFolder((folder_ / "onnx/model_q4.onnx").string())->tokenizer,
               EndsWith("tokenizer.json"));
@@ -79,16 +79,15 @@ TEST_F(ModelFolderTest, ReadsTheLayoutOfGenAi) {
       "genai_config.json",
       R"({"model": {"context_length": 32, "eos_token_id": [1, 2], "decoder": {"filename": "decoder.onnx"}},
                                 "search": {"do_sample": false}})");
-  const auto model = Open();
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(model->graph, EndsWith("decoder.onnx"));
-  EXPECT_EQ(model->config.max_positions, 32);
-  EXPECT_EQ(model->config.sampling.temperature, 0);
-  ASSERT_EQ(model->config.contradictions.size(), 2u);
+  const auto model = Must(Open());
+  EXPECT_THAT(model.graph, EndsWith("decoder.onnx"));
+  EXPECT_EQ(model.config.max_positions, 32);
+  EXPECT_EQ(model.config.sampling.temperature, 0);
+  ASSERT_EQ(model.config.contradictions.size(), 2u);
   EXPECT_EQ(
-      model->config.contradictions[0],
+      model.config.contradictions[0],
       "eos_token_id is [1, 2] in genai_config.json, and [7] in config.json: the first counts");
-  EXPECT_THAT(model->config.contradictions[1], HasSubstr("positions are 32 in "));
+  EXPECT_THAT(model.config.contradictions[1], HasSubstr("positions are 32 in "));
 }
 
 TEST_F(ModelFolderTest, SaysWhatIsMissing) {
@@ -152,19 +151,17 @@ TEST_F(ModelFolderTest, FollowsLinksOfADownloadCache) {
   for (const char* name : {"model.onnx", "config.json", "tokenizer.json"}) {
     fs::create_symlink("../../blobs/1", snapshot / name);
   }
-  const auto model = OpenModelFolder(snapshot.string());
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(model->tokenizer, EndsWith("snapshots/abc/tokenizer.json"));
+  const auto model = Must(OpenModelFolder(snapshot.string()));
+  EXPECT_THAT(model.tokenizer, EndsWith("snapshots/abc/tokenizer.json"));
 }
 
 TEST_F(ModelFolderTest, OpensTheBundledModel) {
-  const auto model = OpenModelFolder(SourcePath("models/gemma3_recall"));
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(model->graph, EndsWith("gemma3_recall/model.onnx"));
-  EXPECT_THAT(model->other_graphs, ElementsAre("model_with_past.onnx"));
-  EXPECT_FALSE(model->tokenizer.empty() || model->tokenizer_config.empty() ||
-               model->chat_template.empty());
-  EXPECT_THAT(model->config.end_tokens, ElementsAre(3, 10));
+  const auto model = Must(OpenModelFolder(SourcePath("models/gemma3_recall")));
+  EXPECT_THAT(model.graph, EndsWith("gemma3_recall/model.onnx"));
+  EXPECT_THAT(model.other_graphs, ElementsAre("model_with_past.onnx"));
+  EXPECT_FALSE(model.tokenizer.empty() || model.tokenizer_config.empty() ||
+               model.chat_template.empty());
+  EXPECT_THAT(model.config.end_tokens, ElementsAre(3, 10));
 }
 
 }  // namespace

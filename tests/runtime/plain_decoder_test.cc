@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "tiny_decoder.h"
 
 #include "pagefuse/ir/str_cat.h"
@@ -52,9 +53,7 @@ Model WithPast(const std::string& past = "past_key_values.0.key",
                const std::string& present = "present.0.key", const std::string& dims = "B, P, 3") {
   std::string text = WithPastText(past, present, dims);
   text.replace(text.find("int64[1] one = {1}"), 18, "int64[1] one = {1}, int64[1] last = {-1}");
-  auto model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+  return Must(ParseModel(text));
 }
 
 // The tokens by arithmetic: no runtime is asked.
@@ -81,12 +80,9 @@ std::vector<int64_t> Expected(std::vector<int64_t> tokens, int64_t count) {
 }
 
 std::vector<int64_t> Generated(Model model, const std::vector<int64_t>& prompt, int64_t count) {
-  auto decoder = PlainDecoder::Create(std::move(model), {});
-  EXPECT_TRUE(decoder.ok()) << decoder.status();
-  if (!decoder.ok()) return {};
-  const auto completions = (*decoder)->Generate({{.prompt = prompt, .max_new_tokens = count}});
-  EXPECT_TRUE(completions.ok()) << completions.status();
-  return completions.ok() ? (*completions)[0].tokens : std::vector<int64_t>();
+  auto decoder = Must(PlainDecoder::Create(std::move(model), {}));
+  const auto completions = Must(decoder->Generate({{.prompt = prompt, .max_new_tokens = count}}));
+  return completions[0].tokens;
 }
 
 absl::Status Refusal(Model model) { return PlainDecoder::Create(std::move(model), {}).status(); }
@@ -101,24 +97,21 @@ TEST(PlainDecoderTest, GoesOnFromItsPast) {
 }
 
 TEST(PlainDecoderTest, StartsEveryRequestAnew) {
-  auto decoder = PlainDecoder::Create(WithPast(), {});
-  ASSERT_TRUE(decoder.ok()) << decoder.status();
-  const auto completions = (*decoder)->Generate(
-      {{.prompt = {3, 1, 4}, .max_new_tokens = 4}, {.prompt = {2}, .max_new_tokens = 6}});
-  ASSERT_TRUE(completions.ok()) << completions.status();
-  EXPECT_EQ((*completions)[0].tokens, Expected({3, 1, 4}, 4));
-  EXPECT_EQ((*completions)[1].tokens, Expected({2}, 6));
-  EXPECT_EQ((*decoder)->stats().prefill_tokens, 4);
-  EXPECT_EQ((*decoder)->stats().decode_tokens, 8);
+  auto decoder = Must(PlainDecoder::Create(WithPast(), {}));
+  const auto completions = Must(decoder->Generate(
+      {{.prompt = {3, 1, 4}, .max_new_tokens = 4}, {.prompt = {2}, .max_new_tokens = 6}}));
+  EXPECT_EQ(completions[0].tokens, Expected({3, 1, 4}, 4));
+  EXPECT_EQ(completions[1].tokens, Expected({2}, 6));
+  EXPECT_EQ(decoder->stats().prefill_tokens, 4);
+  EXPECT_EQ(decoder->stats().decode_tokens, 8);
 }
 
 TEST(PlainDecoderTest, StopsAtAStopToken) {
   const std::vector<int64_t> all = Expected({3, 1, 4}, 9);
   auto decoder = PlainDecoder::Create(WithoutPast(), {});
-  const auto completions =
-      (*decoder)->Generate({{.prompt = {3, 1, 4}, .max_new_tokens = 9, .stop_tokens = {all[0]}}});
-  ASSERT_TRUE(completions.ok()) << completions.status();
-  EXPECT_EQ((*completions)[0].tokens, std::vector<int64_t>{all[0]});
+  const auto completions = Must(
+      (*decoder)->Generate({{.prompt = {3, 1, 4}, .max_new_tokens = 9, .stop_tokens = {all[0]}}}));
+  EXPECT_EQ(completions[0].tokens, std::vector<int64_t>{all[0]});
 }
 
 TEST(PlainDecoderTest, NamesAPastWithoutAPresent) {
@@ -140,20 +133,17 @@ TEST(PlainDecoderTest, NamesATokenOutsideTheVocabulary) {
 }
 
 TEST(DecoderTest, RunsWhatCannotBePagedAsExported) {
-  auto decoder = Decoder::Create([] { return WithPast(); }, {});
-  ASSERT_TRUE(decoder.ok()) << decoder.status();
-  EXPECT_EQ((*decoder)->engine(), nullptr);
-  EXPECT_THAT((*decoder)->why_not_paged(), HasSubstr("insert-paged-cache"));
-  const auto completions = (*decoder)->Generate({{.prompt = {3, 1, 4}, .max_new_tokens = 4}});
-  ASSERT_TRUE(completions.ok()) << completions.status();
-  EXPECT_EQ((*completions)[0].tokens, Expected({3, 1, 4}, 4));
+  auto decoder = Must(Decoder::Create([] { return WithPast(); }, {}));
+  EXPECT_EQ(decoder->engine(), nullptr);
+  EXPECT_THAT(decoder->why_not_paged(), HasSubstr("insert-paged-cache"));
+  const auto completions = Must(decoder->Generate({{.prompt = {3, 1, 4}, .max_new_tokens = 4}}));
+  EXPECT_EQ(completions[0].tokens, Expected({3, 1, 4}, 4));
 }
 
 TEST(DecoderTest, PagesWhatCanBe) {
-  auto decoder = Decoder::Create([] { return TinyDecoder(); }, {});
-  ASSERT_TRUE(decoder.ok()) << decoder.status();
-  EXPECT_NE((*decoder)->engine(), nullptr);
-  EXPECT_EQ((*decoder)->vocabulary(), kTinyVocabulary);
+  auto decoder = Must(Decoder::Create([] { return TinyDecoder(); }, {}));
+  EXPECT_NE(decoder->engine(), nullptr);
+  EXPECT_EQ(decoder->vocabulary(), kTinyVocabulary);
 }
 
 TEST(DecoderTest, IsRefusedWherePagesAreAskedFor) {

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "tiny_decoder.h"
 
 #include "pagefuse/ir/str_cat.h"
@@ -167,9 +168,8 @@ TEST(Sampler, StagesEqualThePlainReference) {
     const size_t length = reference.prompt + random() % 8;
     while (reference.tokens.size() < length) reference.tokens.push_back(random() % 50);
     Sampler sampler(options, round, 3);
-    const auto sampled = sampler.Next(logits, reference.tokens, reference.prompt, {});
-    ASSERT_TRUE(sampled.ok()) << sampled.status();
-    ASSERT_EQ(sampled->token, reference.Draw(logits, UniformAt(round, 3, length))) << round;
+    const auto sampled = Must(sampler.Next(logits, reference.tokens, reference.prompt, {}));
+    ASSERT_EQ(sampled.token, reference.Draw(logits, UniformAt(round, 3, length))) << round;
   }
 }
 
@@ -219,9 +219,8 @@ TEST(Sampler, DrawsWithTheProbabilitiesOfTheReference) {
     std::vector<int64_t> counts(60), tokens = reference.tokens;
     while (tokens.size() < 3 + kDraws) {
       // The position alone differs: what was drawn is not seen by these options but for repetition.
-      const auto sampled = sampler.Next(logits, tokens, tokens.size(), {});
-      ASSERT_TRUE(sampled.ok());
-      ++counts[sampled->token];
+      const auto sampled = Must(sampler.Next(logits, tokens, tokens.size(), {}));
+      ++counts[sampled.token];
       tokens.push_back(1);
     }
     int freedom = 0;
@@ -238,14 +237,13 @@ TEST(Sampler, TellsLogprobsOfTheLogitsAsTheyCame) {
   options.bias = {{3, 10}};
   Sampler sampler(options, 0, 0);
   const std::vector<float> logits = {1, 2, 0, -1};
-  const auto sampled = sampler.Next(logits, {}, 0, {});
-  ASSERT_TRUE(sampled.ok());
-  EXPECT_EQ(sampled->token, 3);
+  const auto sampled = Must(sampler.Next(logits, {}, 0, {}));
+  EXPECT_EQ(sampled.token, 3);
   const double log_sum = std::log(std::exp(1) + std::exp(2) + 1 + std::exp(-1));
-  EXPECT_NEAR(sampled->logprobs->logprob, -1 - log_sum, 1e-12);
-  ASSERT_EQ(sampled->logprobs->top.size(), 2u);
-  EXPECT_EQ(sampled->logprobs->top[0].first, 1);
-  EXPECT_NEAR(sampled->logprobs->top[1].second, 1 - log_sum, 1e-12);
+  EXPECT_NEAR(sampled.logprobs->logprob, -1 - log_sum, 1e-12);
+  ASSERT_EQ(sampled.logprobs->top.size(), 2u);
+  EXPECT_EQ(sampled.logprobs->top[0].first, 1);
+  EXPECT_NEAR(sampled.logprobs->top[1].second, 1 - log_sum, 1e-12);
 }
 
 TEST(Sampler, TakesTheFirstOfEqualLogitsAndNoForbiddenOne) {
@@ -296,9 +294,7 @@ TEST(Sampler, RefusesOptionsByName) {
 
 std::unique_ptr<Engine> MakeEngine(EngineOptions options = {}) {
   options.block_size = 4;
-  auto engine = Engine::Create(TinyDecoder(), options);
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return *std::move(engine);
+  return Must(Engine::Create(TinyDecoder(), options));
 }
 
 Request SampledRequest(int64_t first, int64_t samples) {
@@ -313,11 +309,10 @@ Request SampledRequest(int64_t first, int64_t samples) {
 }
 
 std::vector<std::vector<int64_t>> TokensOf(Engine& engine, const std::vector<Request>& requests) {
-  const auto completions = engine.Generate(requests);
-  EXPECT_TRUE(completions.ok()) << completions.status();
+  const auto completions = Must(engine.Generate(requests));
   EXPECT_EQ(engine.cache().blocks_in_use(), 0);
   std::vector<std::vector<int64_t>> tokens;
-  for (const Completion& completion : *completions) tokens.push_back(completion.tokens);
+  for (const Completion& completion : completions) tokens.push_back(completion.tokens);
   return tokens;
 }
 
@@ -346,15 +341,15 @@ TEST(SamplerInEngine, ComputesThePromptOfAllSamplesOnce) {
 TEST(SamplerInEngine, EndsWhenTheListenerSaysSo) {
   const auto engine = MakeEngine();
   std::vector<size_t> heard;
-  const auto completions = engine->Generate({SampledRequest(0, 2)}, [&](const NewToken& token) {
-    heard.push_back(token.completion);
-    return token.completion == 1 || heard.size() < 3;
-  });
-  ASSERT_TRUE(completions.ok());
-  EXPECT_EQ((*completions)[0].tokens.size(), 2u);
-  EXPECT_EQ((*completions)[0].finish, FinishReason::kEnded);
-  EXPECT_EQ((*completions)[1].tokens.size(), 12u);
-  EXPECT_EQ((*completions)[1].finish, FinishReason::kLength);
+  const auto completions =
+      Must(engine->Generate({SampledRequest(0, 2)}, [&](const NewToken& token) {
+        heard.push_back(token.completion);
+        return token.completion == 1 || heard.size() < 3;
+      }));
+  EXPECT_EQ(completions[0].tokens.size(), 2u);
+  EXPECT_EQ(completions[0].finish, FinishReason::kEnded);
+  EXPECT_EQ(completions[1].tokens.size(), 12u);
+  EXPECT_EQ(completions[1].finish, FinishReason::kLength);
 }
 
 TEST(SamplerInEngine, ForbidsStopTokensBeforeMinTokens) {

@@ -3,6 +3,7 @@
 #include <ctime>
 #include <string>
 
+#include "must.h"
 #include "scale_graphs.h"
 #include <gtest/gtest.h>
 
@@ -24,16 +25,13 @@ class Scale : public testing::TestWithParam<ScaleGraph> {};
 // Seconds of CPU for a graph as it came and as the pipeline leaves it, and for a run that tells the
 // sizes to the memory plan.
 double Cost(const ScaleGraph& graph, int64_t nodes) {
-  const absl::StatusOr<std::string> bytes = ExportModel(graph.make(nodes));
-  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  const std::string bytes = Must(ExportModel(graph.make(nodes)));
   const double start = CpuSeconds();
-  absl::StatusOr<Model> model = ImportModel(*bytes, {});
-  EXPECT_TRUE(model.ok()) << model.status();
+  Model model = Must(ImportModel(bytes, {}));
   const SessionOptions as_it_came = {.optimise = false, .load_passes = false};
-  const auto plain = Session::Create(model->Clone(), as_it_came);
-  EXPECT_TRUE(plain.ok()) << plain.status();
-  EXPECT_TRUE((*plain)->Run(FeedsOfOnes(*(*plain)->model().graph)).ok());
-  EXPECT_TRUE(Session::Create(*std::move(model)).ok());
+  const auto plain = Must(Session::Create(model.Clone(), as_it_came));
+  EXPECT_TRUE(plain->Run(FeedsOfOnes(*plain->model().graph)).ok());
+  EXPECT_TRUE(Session::Create(std::move(model)).ok());
   return CpuSeconds() - start;
 }
 

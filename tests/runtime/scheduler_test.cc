@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "must.h"
 #include <gtest/gtest.h>
 
 namespace pagefuse {
@@ -226,10 +227,9 @@ TEST(Scheduler, RandomBeginningsEndAll) {
     int steps = 0;
     while (!scheduler.done()) {
       ASSERT_LT(++steps, 2000);
-      const absl::StatusOr<Scheduler::Step> step = scheduler.Next();
-      ASSERT_TRUE(step.ok()) << step.status();
-      ASSERT_FALSE(step->work.empty());
-      for (const Scheduler::Work& work : step->work) {
+      const Scheduler::Step step = Must(scheduler.Next());
+      ASSERT_FALSE(step.work.empty());
+      for (const Scheduler::Work& work : step.work) {
         ASSERT_LE(work.first_token + work.num_tokens, tokens[work.request]);
         if (!work.last) continue;
         if (left[work.request]-- == 0) {
@@ -269,12 +269,11 @@ TEST(Scheduler, RandomLoadsKeepTheLimits) {
     bool oldest_runs = false;
     for (int steps = 0; !scheduler.done(); ++steps) {
       ASSERT_LT(steps, 5000);
-      auto step = scheduler.Next();
-      ASSERT_TRUE(step.ok()) << step.status();
+      auto step = Must(scheduler.Next());
       int64_t tokens = 0;
       bool prefill = false;
       std::set<size_t> seen;
-      for (const Scheduler::Work& work : step->work) {
+      for (const Scheduler::Work& work : step.work) {
         ASSERT_GT(work.num_tokens, 0);
         ASSERT_TRUE(seen.insert(work.request).second);
         tokens += work.num_tokens;
@@ -296,8 +295,8 @@ TEST(Scheduler, RandomLoadsKeepTheLimits) {
         }
       }
       ASSERT_LE(tokens, budget);
-      ASSERT_LE(static_cast<int64_t>(step->work.size()), sequences);
-      ASSERT_EQ(step->metadata.query_start_loc.back(), tokens);
+      ASSERT_LE(static_cast<int64_t>(step.work.size()), sequences);
+      ASSERT_EQ(step.metadata.query_start_loc.back(), tokens);
       for (; oldest < count && known[oldest] < 0; ++oldest) oldest_runs = false;
     }
     preemptions += scheduler.preemptions();
@@ -323,9 +322,8 @@ TEST(Scheduler, RandomLoadsRunEveryTokenInOrderAndLeaveNothing) {
     }
     for (int steps = 0; !scheduler.done(); ++steps) {
       ASSERT_LT(steps, 5000);
-      auto step = scheduler.Next();
-      ASSERT_TRUE(step.ok()) << step.status();
-      for (const Scheduler::Work& work : step->work) {
+      auto step = Must(scheduler.Next());
+      for (const Scheduler::Work& work : step.work) {
         ASSERT_TRUE(work.first_token == computed[work.request] || work.first_token == 0);
         computed[work.request] = work.first_token + work.num_tokens;
         ASSERT_EQ(work.last, computed[work.request] == known[work.request]);

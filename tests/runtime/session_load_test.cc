@@ -2,6 +2,7 @@
 // change, and ops that contradict themselves.
 #include <filesystem>
 
+#include "must.h"
 #include "paths.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,11 +25,7 @@ Tensor Floats(const std::vector<float>& values) {
   return Tensor::Of<float>({static_cast<int64_t>(values.size())}, values);
 }
 
-Model Parse(const std::string& text) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
+Model Parse(const std::string& text) { return Must(ParseModel(text)); }
 
 std::string MessageOf(const absl::Status& status) { return std::string(StdView(status.message())); }
 
@@ -75,9 +72,8 @@ TEST(SessionLoad, GraphsThatFunctionsHandOnCountToo) {
   StrAppend(&text,
             "\n<domain: \"f\", opset_import: [\"\" : 21]> F0 <k> (c) => (y) { y = If "
             "<then_branch: graph = @k, else_branch: graph = @k> (c) }");
-  const absl::StatusOr<Model> model = ParseModel(text);
-  ASSERT_TRUE(model.ok()) << model.status();
-  const absl::Status status = Session::Create(model->Clone(), {.optimise = false}).status();
+  const Model model = Must(ParseModel(text));
+  const absl::Status status = Session::Create(model.Clone(), {.optimise = false}).status();
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(MessageOf(status), HasSubstr("expected at most 262144"));
 }
@@ -124,11 +120,9 @@ TEST(SessionLoad, ValuesOfGraphsInFunctionsDoNotHideThoseOfTheCaller) {
       b = If <then_branch = yes () => (p) { t = Add (a, a) p = Mul (t, a) },
               else_branch = no () => (q) { q = Identity (a) }> (c)
     })");
-  const auto session = Session::Create(std::move(model), {.optimise = false});
-  ASSERT_TRUE(session.ok()) << session.status();
-  const auto outputs = (*session)->Run({{"c", Tensor::Scalar(true)}, {"x", Floats({1, 3})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_THAT((*outputs)[0].values<float>(), ElementsAre(2, 18));
+  const auto session = Must(Session::Create(std::move(model), {.optimise = false}));
+  const auto outputs = Must(session->Run({{"c", Tensor::Scalar(true)}, {"x", Floats({1, 3})}}));
+  EXPECT_THAT(outputs[0].values<float>(), ElementsAre(2, 18));
 }
 
 TEST(SessionLoad, AnInputThatACallLeavesOutIsLeftOutInTheBody) {
@@ -137,11 +131,9 @@ TEST(SessionLoad, AnInputThatACallLeavesOutIsLeftOutInTheBody) {
     <domain: "f", opset_import: ["" : 21]> F (a, b) => (c, b) {
       c = Constant <value_float = 0.0> ()
     })");
-  const auto session = Session::Create(std::move(model), {.optimise = false});
-  ASSERT_TRUE(session.ok()) << session.status();
-  const auto outputs = (*session)->Run({{"x", Floats({-1, 3})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_THAT((*outputs)[0].values<float>(), ElementsAre(0, 3));
+  const auto session = Must(Session::Create(std::move(model), {.optimise = false}));
+  const auto outputs = Must(session->Run({{"x", Floats({-1, 3})}}));
+  EXPECT_THAT(outputs[0].values<float>(), ElementsAre(0, 3));
 }
 
 TEST(SessionLoad, OneValueMayBeTwoOutputs) {
@@ -150,47 +142,42 @@ TEST(SessionLoad, OneValueMayBeTwoOutputs) {
       t = Add (x, x)  y = Neg (t)  z = Abs (y)
     })";
   for (const SessionOptions& options : AllOptions()) {
-    const auto session = Session::Create(Parse(text), options);
-    ASSERT_TRUE(session.ok()) << session.status();
+    const auto session = Must(Session::Create(Parse(text), options));
     for (int run = 0; run < 2; ++run) {
-      const auto outputs = (*session)->Run({{"x", Floats({1, 2})}});
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
-      ASSERT_EQ(outputs->size(), 3u);
-      EXPECT_THAT((*outputs)[0].values<float>(), ElementsAre(-2, -4));
-      EXPECT_THAT((*outputs)[1].values<float>(), ElementsAre(2, 4));
-      EXPECT_THAT((*outputs)[2].values<float>(), ElementsAre(-2, -4));
+      const auto outputs = Must(session->Run({{"x", Floats({1, 2})}}));
+      ASSERT_EQ(outputs.size(), 3u);
+      EXPECT_THAT(outputs[0].values<float>(), ElementsAre(-2, -4));
+      EXPECT_THAT(outputs[1].values<float>(), ElementsAre(2, 4));
+      EXPECT_THAT(outputs[2].values<float>(), ElementsAre(-2, -4));
     }
-    const std::vector<Value*>& listed = (*session)->model().graph->outputs();
+    const std::vector<Value*>& listed = session->model().graph->outputs();
     EXPECT_EQ(listed[0]->name(), "y");
     EXPECT_EQ(listed[2]->name(), "y");
-    const auto written = ExportModel((*session)->model());
-    ASSERT_TRUE(written.ok()) << written.status();
-    EXPECT_TRUE(ImportModel(*written, {}).ok());
+    const auto written = Must(ExportModel(session->model()));
+    EXPECT_TRUE(ImportModel(written, {}).ok());
   }
 }
 
 TEST(SessionLoad, AValueThatIsTwoOutputsIsBoundOnce) {
-  const auto session = Session::Create(Parse(R"(<ir_version: 10, opset_import: ["" : 21]>
-    g (float[2] x) => (float[2] y, float[2] y) { y = Neg (x) })"));
-  ASSERT_TRUE(session.ok()) << session.status();
+  const auto session = Must(Session::Create(Parse(R"(<ir_version: 10, opset_import: ["" : 21]>
+    g (float[2] x) => (float[2] y, float[2] y) { y = Neg (x) })")));
   Tensor memory = Floats({0, 0});
-  ASSERT_TRUE((*session)->Bind("y", memory).ok());
-  ASSERT_TRUE((*session)->Run({{"x", Floats({1, 2})}}).ok());
+  ASSERT_TRUE(session->Bind("y", memory).ok());
+  ASSERT_TRUE(session->Run({{"x", Floats({1, 2})}}).ok());
   EXPECT_THAT(memory.values<float>(), ElementsAre(-1, -2));
 }
 
 TEST(SessionLoad, BodiesMayGiveAValueTwice) {
-  const auto session = Session::Create(Parse(R"(<ir_version: 10, opset_import: ["" : 21]>
+  const auto session = Must(Session::Create(Parse(R"(<ir_version: 10, opset_import: ["" : 21]>
     g (int64 n, float[2] x) => (float[2] y, float[K, 2] steps) <bool yes = {1}> {
       y, steps = Loop <body = b (int64 i, bool c, float[2] s) => (bool c, float[2] s1, float[2] s1) {
         s1 = Add (s, s)
       }> (n, yes, x)
-    })"));
-  ASSERT_TRUE(session.ok()) << session.status();
-  const auto outputs = (*session)->Run({{"n", Tensor::Scalar<int64_t>(2)}, {"x", Floats({1, 2})}});
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_THAT((*outputs)[0].values<float>(), ElementsAre(4, 8));
-  EXPECT_THAT((*outputs)[1].values<float>(), ElementsAre(2, 4, 4, 8));
+    })")));
+  const auto outputs =
+      Must(session->Run({{"n", Tensor::Scalar<int64_t>(2)}, {"x", Floats({1, 2})}}));
+  EXPECT_THAT(outputs[0].values<float>(), ElementsAre(4, 8));
+  EXPECT_THAT(outputs[1].values<float>(), ElementsAre(2, 4, 4, 8));
 }
 
 TEST(SessionLoad, AFileOfWeightsThatBecameShorterStopsRuns) {
@@ -202,23 +189,21 @@ TEST(SessionLoad, AFileOfWeightsThatBecameShorterStopsRuns) {
     g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Add (x, w) })");
   ASSERT_TRUE(SaveModel(model, file, {.external_data_threshold = 1}).ok());
   const SessionOptions plain{.optimise = false};
-  const auto mapped = Session::Load(file, plain);
+  const auto mapped = Must(Session::Load(file, plain));
   SessionOptions reading = plain;
   reading.map_files = false;
-  const auto read = Session::Load(file, reading);
-  ASSERT_TRUE(mapped.ok() && read.ok()) << mapped.status() << read.status();
+  const auto read = Must(Session::Load(file, reading));
   absl::StatusOr<Model> loaded = LoadModel(file);
   const std::map<std::string, Tensor> feeds = {{"x", Floats({0, 0, 0, 0})}};
-  EXPECT_TRUE((*mapped)->Run(feeds).ok());
+  EXPECT_TRUE(mapped->Run(feeds).ok());
   fs::resize_file(file + ".data", 8);
-  const absl::Status status = (*mapped)->Run(feeds).status();
+  const absl::Status status = mapped->Run(feeds).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(MessageOf(status), HasSubstr("was 16 bytes long when it was loaded"));
-  EXPECT_EQ((*mapped)->WarmUp(feeds), status);
+  EXPECT_EQ(mapped->WarmUp(feeds), status);
   EXPECT_EQ(Session::Create(*std::move(loaded), plain).status(), status);
-  const auto outputs = (*read)->Run(feeds);
-  ASSERT_TRUE(outputs.ok()) << outputs.status();
-  EXPECT_THAT((*outputs)[0].values<float>(), ElementsAre(1, 2, 3, 4));
+  const auto outputs = Must(read->Run(feeds));
+  EXPECT_THAT(outputs[0].values<float>(), ElementsAre(1, 2, 3, 4));
   fs::remove_all(folder);
 }
 
@@ -244,9 +229,8 @@ TEST(SessionLoad, ADecompositionThatIsNotWhatWasInferredIsAnError) {
   const Model model = Parse(R"(<ir_version: 10, opset_import: ["load_test" : 1]>
     g (float[N] x) => (float[N] y) { y = load_test.Doubled (x) })");
   const std::map<std::string, Tensor> feeds = {{"x", Floats({1, 2})}};
-  const auto session = Session::Create(model.Clone());
-  ASSERT_TRUE(session.ok()) << session.status();
-  const absl::Status status = (*session)->Run(feeds).status();
+  const auto session = Must(Session::Create(model.Clone()));
+  const absl::Status status = session->Run(feeds).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(MessageOf(status), expected);
   EXPECT_EQ(MessageOf(EvaluateModel(model, feeds).status()), expected);

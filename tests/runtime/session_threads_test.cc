@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/base/thread_pool.h"
 #include "pagefuse/ir/text.h"
@@ -38,18 +39,10 @@ Feeds FeedsOf(int64_t rows, int seed) {
 }
 
 std::unique_ptr<Session> MakeSession(const SessionOptions& options) {
-  absl::StatusOr<Model> model = ParseModel(kModel);
-  EXPECT_TRUE(model.ok()) << model.status();
-  auto session = Session::Create(*std::move(model), options);
-  EXPECT_TRUE(session.ok()) << session.status();
-  return *std::move(session);
+  return Must(Session::Create(Must(ParseModel(kModel)), options));
 }
 
-Tensor RunOnce(Session& session, const Feeds& feeds) {
-  auto outputs = session.Run(feeds);
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  return (*outputs)[0];
-}
+Tensor RunOnce(Session& session, const Feeds& feeds) { return Must(session.Run(feeds))[0]; }
 
 int64_t ThreadsOfThisProcess() {
   int64_t count = 0;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,11 +31,11 @@ Ints Repeated(const std::vector<std::pair<int32_t, int>>& runs) {
 
 SparseBatch Batch(const Ints& query_lens, const Ints& seq_lens, int64_t threshold,
                   int64_t max_model_len) {
-  const auto batch = MakeSparseBatch(
-      StartsOf(query_lens), seq_lens,
-      {.fp8_cache = true, .num_heads = 64, .threshold = threshold, .max_model_len = max_model_len});
-  EXPECT_TRUE(batch.ok()) << batch.status();
-  return batch.ok() ? *batch : SparseBatch();
+  return Must(MakeSparseBatch(StartsOf(query_lens), seq_lens,
+                              {.fp8_cache = true,
+                               .num_heads = 64,
+                               .threshold = threshold,
+                               .max_model_len = max_model_len}));
 }
 
 std::string ErrorOf(const absl::Status& status) { return std::string(status.message()); }
@@ -101,12 +102,11 @@ TEST(SparseBatch, TheModeFollowsCacheAndHeads) {
 }
 
 TEST(SparseBatch, OnlySeparatePrefillsArePlanned) {
-  const auto batch = MakeSparseBatch(Ints{0, 6, 7}, Ints{6, 20},
-                                     {.fp8_cache = true, .num_heads = 16, .max_model_len = 100});
-  ASSERT_TRUE(batch.ok());
-  EXPECT_EQ(batch->mode, SparseMode::kMixed);
-  EXPECT_EQ(batch->split.prefills, 2);
-  EXPECT_THAT(batch->prefills.chunks, IsEmpty());
+  const auto batch = Must(MakeSparseBatch(
+      Ints{0, 6, 7}, Ints{6, 20}, {.fp8_cache = true, .num_heads = 16, .max_model_len = 100}));
+  EXPECT_EQ(batch.mode, SparseMode::kMixed);
+  EXPECT_EQ(batch.split.prefills, 2);
+  EXPECT_THAT(batch.prefills.chunks, IsEmpty());
 }
 
 TEST(SparseBatch, ErrorsNameInputAndRequest) {
@@ -173,24 +173,22 @@ TEST(SparseBatch, RandomPlansFillChunksGreedily) {
 TEST(CompressedPrefills, AChunkIsARectangleOfTheLargestNeeds) {
   const Ints query_lens = {5, 5, 1, 2, 3};
   const Ints seq_lens = {100, 60, 4, 2, 3};
-  const auto plan = PlanCompressedPrefills(
+  const auto plan = Must(PlanCompressedPrefills(
       StartsOf(query_lens), seq_lens,
-      {.window_size = 8, .compress_ratio = 4, .max_model_len = 100, .max_tokens_per_step = 10});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->area, 172);
-  EXPECT_THAT(plan->gather_lens, ElementsAre(12, 12, 4, 2, 3));
-  EXPECT_THAT(plan->chunks, ElementsAre(CompressedPrefillChunk{0, 4, 0, 13, 25, 37},
-                                        CompressedPrefillChunk{4, 5, 13, 16, 0, 3}));
+      {.window_size = 8, .compress_ratio = 4, .max_model_len = 100, .max_tokens_per_step = 10}));
+  EXPECT_EQ(plan.area, 172);
+  EXPECT_THAT(plan.gather_lens, ElementsAre(12, 12, 4, 2, 3));
+  EXPECT_THAT(plan.chunks, ElementsAre(CompressedPrefillChunk{0, 4, 0, 13, 25, 37},
+                                       CompressedPrefillChunk{4, 5, 13, 16, 0, 3}));
 }
 
 TEST(CompressedPrefills, WithoutCompressionOnlyTheWindowIsGathered) {
-  const auto plan =
+  const auto plan = Must(
       PlanCompressedPrefills(Ints{0, 4, 8}, Ints{4, 50},
-                             {.window_size = 128, .max_model_len = 64, .max_tokens_per_step = 8});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->area, 4 * (64 + 128 + 8));
-  EXPECT_THAT(plan->gather_lens, ElementsAre(4, 50));
-  EXPECT_THAT(plan->chunks, ElementsAre(CompressedPrefillChunk{0, 2, 0, 8, 0, 50}));
+                             {.window_size = 128, .max_model_len = 64, .max_tokens_per_step = 8}));
+  EXPECT_EQ(plan.area, 4 * (64 + 128 + 8));
+  EXPECT_THAT(plan.gather_lens, ElementsAre(4, 50));
+  EXPECT_THAT(plan.chunks, ElementsAre(CompressedPrefillChunk{0, 2, 0, 8, 0, 50}));
 }
 
 TEST(CompressedPrefills, ErrorsNameWhatIsWrong) {

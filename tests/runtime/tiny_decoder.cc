@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "must.h"
 #include <gtest/gtest.h>
 
 #include "pagefuse/ir/str_cat.h"
@@ -64,9 +65,7 @@ Model TinyDecoder(int64_t window, int64_t columns) {
     declared += "}";
   }
   text.insert(text.find("{0, 0, 8}>") + 9, declared);
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+  return Must(ParseModel(text));
 }
 
 }  // namespace pagefuse

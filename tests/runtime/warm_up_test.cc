@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "must.h"
 #include "tiny_decoder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,13 +36,10 @@ g (float[T, 1, 8] key, float[T, 1, 8] value, float[S, 1, 8] keys, float[4, 2, 1,
 )";
 
 std::unique_ptr<Session> MakeSession(const std::string& text) {
-  absl::StatusOr<Model> model = ParseModel(text);
-  EXPECT_TRUE(model.ok()) << model.status();
+  Model model = Must(ParseModel(text));
   SessionOptions options;
   options.optimise = false;
-  absl::StatusOr<std::unique_ptr<Session>> session = Session::Create(*std::move(model), options);
-  EXPECT_TRUE(session.ok()) << session.status();
-  return session.ok() ? *std::move(session) : nullptr;
+  return Must(Session::Create(std::move(model), options));
 }
 
 Tensor Filled(std::vector<int64_t> dims, float first) {
@@ -96,10 +94,9 @@ TEST(SessionWarmUp, DoesNotChangeResults) {
   const std::unique_ptr<Session> warm = MakeSession(kCacheGraph);
   ASSERT_TRUE(warm->WarmUp(CacheFeeds()).ok());
   for (int run = 0; run < 2; ++run) {
-    const auto want = cold->Run(CacheFeeds());
-    const auto got = warm->Run(CacheFeeds());
-    ASSERT_TRUE(want.ok() && got.ok());
-    ExpectEqual(*got, *want);
+    const auto want = Must(cold->Run(CacheFeeds()));
+    const auto got = Must(warm->Run(CacheFeeds()));
+    ExpectEqual(got, want);
   }
 }
 
@@ -158,26 +155,23 @@ TEST(EngineWarmUp, DoesNotChangeTokensLogitsOrStats) {
   EngineOptions options;
   options.block_size = 4;
   options.max_tokens_per_step = 8;
-  const auto cold = Engine::Create(TinyDecoder(), options);
-  const auto warm = Engine::Create(TinyDecoder(), options);
-  ASSERT_TRUE(cold.ok() && warm.ok());
-  ASSERT_TRUE((*warm)->WarmUp(requests).ok());
-  EXPECT_EQ((*warm)->cache().blocks_in_use(), 0);
-  EXPECT_EQ((*warm)->stats().steps, 0);
-  const auto want = (*cold)->Generate(requests);
-  const auto got = (*warm)->Generate(requests);
-  ASSERT_TRUE(want.ok() && got.ok());
+  const auto cold = Must(Engine::Create(TinyDecoder(), options));
+  const auto warm = Must(Engine::Create(TinyDecoder(), options));
+  ASSERT_TRUE(warm->WarmUp(requests).ok());
+  EXPECT_EQ(warm->cache().blocks_in_use(), 0);
+  EXPECT_EQ(warm->stats().steps, 0);
+  const auto want = Must(cold->Generate(requests));
+  const auto got = Must(warm->Generate(requests));
   for (size_t i = 0; i < requests.size(); ++i) {
-    EXPECT_EQ((*got)[i].tokens, (*want)[i].tokens);
-    EXPECT_EQ((*got)[i].logits, (*want)[i].logits);
+    EXPECT_EQ(got[i].tokens, want[i].tokens);
+    EXPECT_EQ(got[i].logits, want[i].logits);
   }
-  EXPECT_EQ((*warm)->stats().steps, (*cold)->stats().steps);
+  EXPECT_EQ(warm->stats().steps, cold->stats().steps);
 }
 
 TEST(EngineWarmUp, RefusesWhatGenerateRefuses) {
-  const auto engine = Engine::Create(TinyDecoder(), {});
-  ASSERT_TRUE(engine.ok());
-  EXPECT_THAT(std::string(StdView((*engine)->WarmUp({Request{}}).message())),
+  const auto engine = Must(Engine::Create(TinyDecoder(), {}));
+  EXPECT_THAT(std::string(StdView(engine->WarmUp({Request{}}).message())),
               HasSubstr("the prompt is empty"));
 }
 

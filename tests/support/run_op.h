@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "must.h"
+#include "simd_targets.h"
 
 #include "pagefuse/ir/graph.h"
 #include "pagefuse/ops/evaluate.h"
@@ -39,6 +41,15 @@ inline absl::StatusOr<std::vector<Tensor>> RunOp(const OpCall& call,
   node->name = "n";
   for (const auto& [name, value] : call.attributes) node->SetAttribute(name, {value, "", ""});
   return EvaluateNode(*node, 1, call.inputs, options);
+}
+
+// Runs the op by each kernel on every SIMD target, and `check` on what it puts out.
+template <typename Check>
+void ForEachRun(const OpCall& call, const Check& check) {
+  for (const char* kernel : {"reference", "hwy"}) {
+    SCOPED_TRACE(kernel);
+    ForEachSimdTarget([&] { check(Must(RunOp(call, {.force_kernel = kernel}))); });
+  }
 }
 
 }  // namespace pagefuse::testing

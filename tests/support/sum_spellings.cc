@@ -62,16 +62,21 @@ Value* Einsum(Rewriter& rewriter, std::vector<Value*> inputs, const std::string&
   return result;
 }
 
+// The sum of the products of `factors`, all of one shape.
+bool ReplaceByEinsum(Node& node, const Reduced& reduced, const std::vector<Value*>& factors) {
+  const std::string from = Letters(reduced.rank);
+  std::string to = from;
+  to.erase(static_cast<size_t>(reduced.axis), 1);
+  const std::string terms = factors.size() == 1 ? from : from + "," + from;
+  Rewriter rewriter(node);
+  Value* sums = Einsum(rewriter, factors, terms + "->" + to);
+  if (reduced.keeps) sums = rewriter.Add("Unsqueeze", {sums, rewriter.Ints({reduced.axis})});
+  return rewriter.ReplaceWith(sums);
+}
+
 bool SumAsEinsum(Node& node, Random&) {
   const auto reduced = node.Is("ReduceSum") ? ReadReduction(node) : std::nullopt;
-  if (!reduced) return false;
-  const std::string from = Letters(reduced->rank);
-  std::string to = from;
-  to.erase(static_cast<size_t>(reduced->axis), 1);
-  Rewriter rewriter(node);
-  Value* sums = Einsum(rewriter, {node.input(0)}, from + "->" + to);
-  if (reduced->keeps) sums = rewriter.Add("Unsqueeze", {sums, rewriter.Ints({reduced->axis})});
-  return rewriter.ReplaceWith(sums);
+  return reduced && ReplaceByEinsum(node, *reduced, {node.input(0)});
 }
 
 // Products that are summed, as one Einsum.
@@ -85,14 +90,7 @@ bool SumOfProductsAsEinsum(Node& node, Random&) {
       return false;
     }
   }
-  const std::string from = Letters(reduced->rank);
-  std::string to = from;
-  to.erase(static_cast<size_t>(reduced->axis), 1);
-  Rewriter rewriter(node);
-  Value* sums =
-      Einsum(rewriter, {product->input(0), product->input(1)}, from + "," + from + "->" + to);
-  if (reduced->keeps) sums = rewriter.Add("Unsqueeze", {sums, rewriter.Ints({reduced->axis})});
-  return rewriter.ReplaceWith(sums);
+  return ReplaceByEinsum(node, *reduced, {product->input(0), product->input(1)});
 }
 
 bool IsSquare(const Node* node) {
@@ -174,23 +172,21 @@ bool MatMulAsEinsum(Node& node, Random&) {
       Einsum(rewriter, {node.input(0), node.input(1)}, lead + "ij," + lead + "jk->" + lead + "ik"));
 }
 
-Value* LastTransposed(Rewriter& rewriter, Value* value) {
-  std::vector<int64_t> perm(RankOf(value));
+// `value` of this rank with its last two axes exchanged.
+Value* LastTransposed(Rewriter& rewriter, Value* value, int rank) {
+  std::vector<int64_t> perm(rank);
   std::iota(perm.begin(), perm.end(), 0);
-  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  std::swap(perm[rank - 1], perm[rank - 2]);
   return rewriter.AddInts("Transpose", {value}, "perm", perm);
 }
 
 bool MatMulOfTransposes(Node& node, Random&) {
   if (!IsFloatProduct(node)) return false;
-  const auto rank = static_cast<int64_t>(RankOf(node.input(0)));
-  std::vector<int64_t> perm(rank);
-  std::iota(perm.begin(), perm.end(), 0);
-  std::swap(perm[rank - 1], perm[rank - 2]);
+  const int rank = RankOf(node.input(0));
   Rewriter rewriter(node);
-  Value* turned = rewriter.Add(
-      "MatMul", {LastTransposed(rewriter, node.input(1)), LastTransposed(rewriter, node.input(0))});
-  return rewriter.ReplaceWith(rewriter.AddInts("Transpose", {turned}, "perm", perm));
+  Value* turned = rewriter.Add("MatMul", {LastTransposed(rewriter, node.input(1), rank),
+                                          LastTransposed(rewriter, node.input(0), rank)});
+  return rewriter.ReplaceWith(LastTransposed(rewriter, turned, rank));
 }
 
 bool MatMulAsSum(Node& node, Random&) {
@@ -199,7 +195,7 @@ bool MatMulAsSum(Node& node, Random&) {
   Rewriter rewriter(node);
   Value* rows = rewriter.Add("Unsqueeze", {node.input(0), rewriter.Ints({rank - 1})});
   Value* columns = rewriter.Add(
-      "Unsqueeze", {LastTransposed(rewriter, node.input(1)), rewriter.Ints({rank - 2})});
+      "Unsqueeze", {LastTransposed(rewriter, node.input(1), rank), rewriter.Ints({rank - 2})});
   Value* products = rewriter.Add("Mul", {rows, columns});
   return rewriter.ReplaceWith(
       rewriter.AddInt("ReduceSum", {products, rewriter.Ints({-1})}, "keepdims", 0));
@@ -281,12 +277,9 @@ bool SoftmaxTransposed(Node& node, Random&) {
   if (!node.Is("Softmax") || rank < 2) return false;
   if (NormalAxis(IntOr(node, "axis", -1), rank) != rank - 1) return false;
   Rewriter rewriter(node);
-  std::vector<int64_t> perm(rank);
-  std::iota(perm.begin(), perm.end(), 0);
-  std::swap(perm[rank - 1], perm[rank - 2]);
-  Value* turned = rewriter.AddInts("Transpose", {node.input(0)}, "perm", perm);
+  Value* turned = LastTransposed(rewriter, node.input(0), rank);
   Value* softmax = rewriter.AddInt("Softmax", {turned}, "axis", rank - 2);
-  return rewriter.ReplaceWith(rewriter.AddInts("Transpose", {softmax}, "perm", perm));
+  return rewriter.ReplaceWith(LastTransposed(rewriter, softmax, rank));
 }
 
 constexpr Mutation kMutations[] = {

@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "nlohmann/json.hpp"
 #include "paths.h"
 #include "tests/text/render_now.h"
@@ -37,11 +38,10 @@ std::string TextOf(std::string_view source, const ordered_json& given = ordered_
 
 // The parts of the text that users wrote.
 std::vector<std::string> UserParts(std::string_view source, const ordered_json& given) {
-  const auto rendered = Render(source, given);
-  EXPECT_TRUE(rendered.ok()) << rendered.status();
+  const auto rendered = Must(Render(source, given));
   std::vector<std::string> parts;
-  for (const TextRange& range : rendered->user) {
-    parts.push_back(rendered->text.substr(range.first, range.end - range.first));
+  for (const TextRange& range : rendered.user) {
+    parts.push_back(rendered.text.substr(range.first, range.end - range.first));
   }
   return parts;
 }
@@ -52,10 +52,9 @@ TEST(ChatTemplate, RendersAsJinjaDoes) {
   ASSERT_EQ(expected.size(), 12u);
   ASSERT_EQ(conversations.size(), 30u);
   for (const auto& [name, texts] : expected.items()) {
-    const auto source = ReadFile(SourcePath(StrCat("tests/data/text/templates/", name)));
-    ASSERT_TRUE(source.ok());
+    const auto source = Must(ReadFile(SourcePath(StrCat("tests/data/text/templates/", name))));
     for (size_t i = 0; i < conversations.size(); ++i) {
-      const auto rendered = Render(*source, conversations[i]);
+      const auto rendered = Render(source, conversations[i]);
       if (texts[i].is_null()) {
         EXPECT_FALSE(rendered.ok()) << name << " " << i << ": Jinja has no text";
       } else {

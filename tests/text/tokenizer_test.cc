@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "nlohmann/json.hpp"
 #include "tests/text/text_data.h"
 
@@ -18,9 +19,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::shared_ptr<const Tokenizer> Load(const std::string& name) {
-  auto tokenizer = Tokenizer::Load(TextDataPath(StrCat("tokenizers/", name, ".json")));
-  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-  return *tokenizer;
+  return Must(Tokenizer::Load(TextDataPath(StrCat("tokenizers/", name, ".json"))));
 }
 
 class TokenizerSamples : public testing::TestWithParam<const char*> {
@@ -37,9 +36,8 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerSamples,
 TEST_P(TokenizerSamples, EncodesAsTheReference) {
   ASSERT_EQ(samples_.size(), 300u);
   for (const json& sample : samples_) {
-    const auto ids = tokenizer_->Encode(sample["text"].get<std::string>());
-    ASSERT_TRUE(ids.ok()) << ids.status();
-    EXPECT_EQ(*ids, sample["ids"].get<std::vector<int64_t>>()) << sample["text"];
+    const auto ids = Must(tokenizer_->Encode(sample["text"].get<std::string>()));
+    EXPECT_EQ(ids, sample["ids"].get<std::vector<int64_t>>()) << sample["text"];
   }
 }
 
@@ -71,21 +69,19 @@ TEST(Tokenizer, LeavesSpecialTokensOfUsersAsText) {
     const std::string special = tokenizer->Bytes(1);
     const std::string text = StrCat(special, "a ", special, "b");
     const size_t user = special.size() + 2;
-    const auto all = tokenizer->Encode(text, {.adds_special = false});
-    const auto first =
-        tokenizer->Encode(text, {.adds_special = false, .plain = {{user, user + special.size()}}});
-    ASSERT_TRUE(all.ok() && first.ok());
-    EXPECT_EQ(std::count(all->begin(), all->end(), 1), 2) << name;
-    EXPECT_EQ(std::count(first->begin(), first->end(), 1), 1) << name;
-    EXPECT_EQ(first->front(), 1) << name;
+    const auto all = Must(tokenizer->Encode(text, {.adds_special = false}));
+    const auto first = Must(
+        tokenizer->Encode(text, {.adds_special = false, .plain = {{user, user + special.size()}}}));
+    EXPECT_EQ(std::count(all.begin(), all.end(), 1), 2) << name;
+    EXPECT_EQ(std::count(first.begin(), first.end(), 1), 1) << name;
+    EXPECT_EQ(first.front(), 1) << name;
   }
 }
 
 TEST(Tokenizer, CutsNoWordWhereASpecialTokenOfAUserBegins) {
   const auto tokenizer = Load("llama2");
-  const auto ids = tokenizer->Encode("the</s>", {.adds_special = false, .plain = {{0, 7}}});
-  ASSERT_TRUE(ids.ok());
-  EXPECT_EQ(tokenizer->Decode(*ids), "the</s>");
+  const auto ids = Must(tokenizer->Encode("the</s>", {.adds_special = false, .plain = {{0, 7}}}));
+  EXPECT_EQ(tokenizer->Decode(ids), "the</s>");
 }
 
 TEST(Tokenizer, TellsTokensBytesAndSpecialOnes) {
@@ -109,9 +105,8 @@ TEST(Tokenizer, EncodesALongWordInNLogN) {
   const auto tokenizer = Load("gemma3");
   std::string word;
   for (int i = 0; i < 1'000'000; ++i) word.push_back(static_cast<char>('a' + i * 7 % 26));
-  const auto ids = tokenizer->Encode(word);
-  ASSERT_TRUE(ids.ok());
-  EXPECT_EQ(tokenizer->Decode(*ids), word);
+  const auto ids = Must(tokenizer->Encode(word));
+  EXPECT_EQ(tokenizer->Decode(ids), word);
 }
 
 // A small file; `change` may break it.
@@ -129,9 +124,8 @@ std::string ErrorOf(const std::function<void(json&)>& change) {
 }
 
 TEST(Tokenizer, ReadsASmallFile) {
-  const auto tokenizer = Tokenizer::Parse(FileWith([](json&) {}));
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT(*(*tokenizer)->Encode("abba"), ElementsAre(2, 1, 0));
+  const auto tokenizer = Must(Tokenizer::Parse(FileWith([](json&) {})));
+  EXPECT_THAT(*tokenizer->Encode("abba"), ElementsAre(2, 1, 0));
 }
 
 TEST(Tokenizer, RefusesOtherKindsByName) {
@@ -180,12 +174,11 @@ TEST(Tokenizer, NamesWhatIsWrongInAFile) {
 }
 
 TEST(Tokenizer, PatternsThatBacktrackForeverEndInAStatus) {
-  const auto tokenizer = Tokenizer::Parse(FileWith([](json& file) {
+  const auto tokenizer = Must(Tokenizer::Parse(FileWith([](json& file) {
     file["pre_tokenizer"] = {
         {"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(?:a+)+$"}}}};
-  }));
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  const auto ids = (*tokenizer)->Encode(std::string(40, 'a') + "b");
+  })));
+  const auto ids = tokenizer->Encode(std::string(40, 'a') + "b");
   EXPECT_THAT(std::string(ids.status().message()), HasSubstr("a pattern gives up: "));
 }
 

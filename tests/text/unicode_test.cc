@@ -1,5 +1,6 @@
 // Unicode classes and the patterns that are made of them.
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/text/split_regex.h"
 #include "pagefuse/text/unicode_classes.h"
@@ -13,10 +14,9 @@ std::string Translated(std::string_view pattern) {
 }
 
 std::vector<std::string> Matches(std::string_view pattern, std::string_view text) {
-  const auto regex = SplitRegex::Compile(pattern);
-  EXPECT_TRUE(regex.ok()) << regex.status();
+  const auto regex = Must(SplitRegex::Compile(pattern));
   std::vector<std::string> found;
-  const absl::Status status = regex->ForEachMatch(
+  const absl::Status status = regex.ForEachMatch(
       text, [&](size_t first, size_t end) { found.emplace_back(text.substr(first, end - first)); });
   EXPECT_TRUE(status.ok()) << status;
   return found;

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "tools/testcase.h"
 
 #include "pagefuse/kernels/numeric/small_float.h"
@@ -100,14 +101,13 @@ TEST(CompareTensors, RowsAsSetsIgnoreOrderButNotHoles) {
 }
 
 TEST(ParseCompareRules, ReadsEveryKindAndRefusesOthers) {
-  const auto rules = ParseCompareRules(
+  const auto rules = Must(ParseCompareRules(
       R"({"a": {"rule": "bytes"}, "b": {"rule": "allclose", "rtol": 1e-05, "atol": 0.5, "rel_l2": 0.25},
-          "c": {"rule": "ulp", "max": 2, "max_fraction": 0.5}})");
-  ASSERT_TRUE(rules.ok()) << rules.status();
-  EXPECT_EQ(rules->at("a").kind, CompareRule::Kind::kBytes);
-  EXPECT_EQ(rules->at("b").rtol, 1e-5);
-  EXPECT_EQ(rules->at("b").rel_l2, 0.25);
-  EXPECT_EQ(rules->at("c").max_ulp, 2);
+          "c": {"rule": "ulp", "max": 2, "max_fraction": 0.5}})"));
+  EXPECT_EQ(rules.at("a").kind, CompareRule::Kind::kBytes);
+  EXPECT_EQ(rules.at("b").rtol, 1e-5);
+  EXPECT_EQ(rules.at("b").rel_l2, 0.25);
+  EXPECT_EQ(rules.at("c").max_ulp, 2);
   EXPECT_EQ(ParseCompareRules(R"({"a": {"rule": "near"}})").status().message(),
             "unknown rule of comparison \"near\"");
   EXPECT_FALSE(ParseCompareRules("[").ok());

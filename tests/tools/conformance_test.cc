@@ -1,6 +1,7 @@
 // The conformance page: what is counted for which op.
 #include "tools/conformance.h"
 
+#include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,10 +14,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 Model Parse(const char* graph) {
-  absl::StatusOr<Model> model =
-      ParseModel(std::string("<ir_version: 10, opset_import: [\"\" : 21]> ") + graph);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
+  return Must(ParseModel(std::string("<ir_version: 10, opset_import: [\"\" : 21]> ") + graph));
 }
 
 TEST(Conformance, CountsACaseForEveryOpSubgraphsIncluded) {

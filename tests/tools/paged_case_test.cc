@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/ir/str_cat.h"
@@ -21,10 +22,9 @@ using testing::HasSubstr;
 
 // A bundled decoder with a past, and one of its data sets alone.
 TestCase CaseOf(const std::string& model, int data_set) {
-  absl::StatusOr<TestCase> test_case = LoadTestCase(SourcePath(StrCat("models/", model)));
-  EXPECT_TRUE(test_case.ok()) << test_case.status();
-  test_case->data_sets = {test_case->data_sets[data_set]};
-  return *std::move(test_case);
+  TestCase test_case = Must(LoadTestCase(SourcePath(StrCat("models/", model))));
+  test_case.data_sets = {test_case.data_sets[data_set]};
+  return test_case;
 }
 
 TestCase WithPast() { return CaseOf("gemma3_B18", 2); }
@@ -199,13 +199,12 @@ TEST(PagedCase, PutsPastsOfLatentRowsBesideEachOther) {
 }
 
 TEST(PagedCase, RunsTheTokensOfAnExpandedPastAgain) {
-  absl::StatusOr<TestCase> test_case = LoadTestCase(SourcePath("models/deepseek_v32_B18"));
-  ASSERT_TRUE(test_case.ok()) << test_case.status();
-  ASSERT_EQ(test_case->data_sets.size(), 6u);
-  EXPECT_TRUE(Check(*test_case).ok()) << Check(*test_case);
+  TestCase test_case = Must(LoadTestCase(SourcePath("models/deepseek_v32_B18")));
+  ASSERT_EQ(test_case.data_sets.size(), 6u);
+  EXPECT_TRUE(Check(test_case).ok()) << Check(test_case);
   // A step alone, or one whose past no other gave back, says nothing of the tokens behind it.
-  test_case->data_sets.erase(test_case->data_sets.begin());
-  EXPECT_THAT(Check(*std::move(test_case)).ToString(),
+  test_case.data_sets.erase(test_case.data_sets.begin());
+  EXPECT_THAT(Check(std::move(test_case)).ToString(),
               HasSubstr("test_data_set_2: input \"past_key_values.0.key\": expected "
                         "float[1, 1, 40, 24], got float[1, 4, 40, 24]"));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/loader/load_plugin.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/passes/compare_models.h"
 #include "pagefuse/passes/graph_builder.h"
@@ -13,7 +14,6 @@
 #include "pagefuse/passes/pass.h"
 #include "pagefuse/passes/pipeline.h"
 #include "pagefuse/passes/rule.h"
-#include "pagefuse/plugin/load_plugin.h"
 
 namespace {
 

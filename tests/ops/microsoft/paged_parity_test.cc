@@ -5,6 +5,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ops/evaluate.h"
 
@@ -70,13 +71,11 @@ class Parity {
     }
     if (i_.int8)
       grouped[12] = grouped[13] = paged[14] = paged[15] = Tensor::Of<float>({1}, {0.02f});
-    const auto want = Run("GroupQueryAttention", grouped, AttributesOf());
-    const auto got = Run("PagedAttention", paged, AttributesOf());
-    ASSERT_TRUE(want.ok()) << want.status();
-    ASSERT_TRUE(got.ok()) << got.status();
-    ExpectNear((*got)[0], (*want)[0]);
-    ExpectSameRows((*got)[1], (*want)[1]);
-    ExpectSameRows((*got)[2], (*want)[2]);
+    const auto want = Must(Run("GroupQueryAttention", grouped, AttributesOf()));
+    const auto got = Must(Run("PagedAttention", paged, AttributesOf()));
+    ExpectNear(got[0], want[0]);
+    ExpectSameRows(got[1], want[1]);
+    ExpectSameRows(got[2], want[2]);
   }
 
  private:

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "run_op.h"
-#include "simd_targets.h"
 
 #include "pagefuse/kernels/formats/cache_format.h"
 #include "pagefuse/kernels/numeric/convert.h"
@@ -16,7 +16,6 @@
 namespace pagefuse {
 namespace {
 
-using testing::ForEachSimdTarget;
 using testing::OpCall;
 using testing::RunOp;
 
@@ -137,26 +136,20 @@ class PagedCacheInsertTest : public ::testing::TestWithParam<InsertCase> {};
 TEST_P(PagedCacheInsertTest, PutsTheRowsOfTheFormatIntoTheirSlotsAndNothingElse) {
   const Insert insert = MakeInsert(GetParam());
   const std::vector<Tensor> expected = ExpectedCaches(insert);
-  for (const char* kernel : {"reference", "hwy"}) {
-    SCOPED_TRACE(kernel);
-    ForEachSimdTarget([&] {
-      const auto caches = RunOp(insert.call, {.force_kernel = kernel});
-      ASSERT_TRUE(caches.ok()) << caches.status();
-      for (size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_TRUE((*caches)[i].IdenticalTo(expected[i])) << "output " << i;
-      }
-    });
-  }
+  ForEachRun(insert.call, [&](const std::vector<Tensor>& caches) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(caches[i].IdenticalTo(expected[i])) << "output " << i;
+    }
+  });
 }
 
 TEST_P(PagedCacheInsertTest, LeavesTheCachesAloneWithoutTokens) {
   Insert insert = MakeInsert(GetParam());
   for (const std::vector<int64_t>& slots : {std::vector<int64_t>{}, {-1, -1}}) {
     insert.call.inputs[4] = Tensor::Of<int64_t>({static_cast<int64_t>(slots.size())}, slots);
-    const auto caches = RunOp(insert.call);
-    ASSERT_TRUE(caches.ok()) << caches.status();
-    EXPECT_TRUE((*caches)[0].IdenticalTo(insert.call.inputs[2]));
-    EXPECT_TRUE((*caches)[1].IdenticalTo(insert.call.inputs[3]));
+    const auto caches = Must(RunOp(insert.call));
+    EXPECT_TRUE(caches[0].IdenticalTo(insert.call.inputs[2]));
+    EXPECT_TRUE(caches[1].IdenticalTo(insert.call.inputs[3]));
   }
 }
 
@@ -167,10 +160,9 @@ TEST(PagedCacheInsert, TakesOneFp8ScaleForEachHead) {
   Insert insert =
       MakeInsert({"", KvQuantMode::kFp8PerTensor, DataType::kFloat, DataType::kFloat8E4M3FN});
   insert.call.inputs[5] = Tensor::Of<float>({kHeads}, {0.5f, 2});
-  const auto caches = RunOp(insert.call, {.force_kernel = "hwy"});
-  ASSERT_TRUE(caches.ok()) << caches.status();
+  const auto caches = Must(RunOp(insert.call, {.force_kernel = "hwy"}));
   const float* key = insert.call.inputs[0].values<float>().data();
-  const auto codes = (*caches)[0].values<uint8_t>();
+  const auto codes = caches[0].values<uint8_t>();
   // Token 0 went to slot 11.
   EXPECT_EQ(codes[(11 * kHeads + 0) * 40], EncodeFloat<E4M3FNFormat>(key[0] / 0.5f));
   EXPECT_EQ(codes[(11 * kHeads + 1) * 40], EncodeFloat<E4M3FNFormat>(key[40] / 2));

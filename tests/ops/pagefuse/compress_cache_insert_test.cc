@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "run_op.h"
 #include "simd_targets.h"
 
@@ -138,50 +139,42 @@ TEST_P(Compress, AgreesWithItsTwinInDouble) {
   const GroupedRowFormat format = Format();
   const OpCall call = Call();
   const bool fp8 = format.groups.codes == GroupCodes::kE4M3;
-  for (const char* kernel : {"reference", "hwy"}) {
-    SCOPED_TRACE(kernel);
-    ForEachSimdTarget([&] {
-      auto outputs = RunOp(call, {.force_kernel = kernel});
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
-      Tensor& cache = (*outputs)[0];
-      const CacheRows rows =
-          GroupedRows(format, {1, kWindows, cache.dims()[1]}, cache.mutable_data());
-      for (int64_t w = 0; w < kWindows; ++w) {
-        const std::vector<double> want = Twin(call, w);
-        std::vector<float> got(want.size());
-        DecodeGroupedRow(format, rows.AtSlot(kWindows - 1 - w, 0), got.data());
-        for (int64_t d = 0; d < format.elements(); ++d) {
-          const double cancelled = 1e-5;
-          double bound = std::fabs(want[d]) * 0x1p-8 + cancelled;
-          if (d < format.coded) {
-            double amax = 0;
-            const int64_t g = d / format.group * format.group;
-            for (int64_t i = g; i < g + format.group; ++i)
-              amax = std::max(amax, std::fabs(want[i]));
-            const double largest = fp8 ? 448 : 6;
-            const double scale = std::exp2(std::ceil(std::log2(amax * 1.005 / largest)));
-            bound += std::max(std::fabs(want[d]) * (fp8 ? 0x1p-4 : 0x1p-2),
-                              scale * (fp8 ? 0x1p-10 : 0.25));
-          }
-          ASSERT_NEAR(got[d], want[d], bound) << "window " << w << ", element " << d;
+  ForEachRun(call, [&](std::vector<Tensor> outputs) {
+    Tensor& cache = outputs[0];
+    const CacheRows rows =
+        GroupedRows(format, {1, kWindows, cache.dims()[1]}, cache.mutable_data());
+    for (int64_t w = 0; w < kWindows; ++w) {
+      const std::vector<double> want = Twin(call, w);
+      std::vector<float> got(want.size());
+      DecodeGroupedRow(format, rows.AtSlot(kWindows - 1 - w, 0), got.data());
+      for (int64_t d = 0; d < format.elements(); ++d) {
+        const double cancelled = 1e-5;
+        double bound = std::fabs(want[d]) * 0x1p-8 + cancelled;
+        if (d < format.coded) {
+          double amax = 0;
+          const int64_t g = d / format.group * format.group;
+          for (int64_t i = g; i < g + format.group; ++i) amax = std::max(amax, std::fabs(want[i]));
+          const double largest = fp8 ? 448 : 6;
+          const double scale = std::exp2(std::ceil(std::log2(amax * 1.005 / largest)));
+          bound += std::max(std::fabs(want[d]) * (fp8 ? 0x1p-4 : 0x1p-2),
+                            scale * (fp8 ? 0x1p-10 : 0.25));
         }
+        ASSERT_NEAR(got[d], want[d], bound) << "window " << w << ", element " << d;
       }
-    });
-  }
+    }
+  });
 }
 
 // Floats in another order: scales are the same, and hardly a code differs, by one step.
 TEST_P(Compress, KernelsAgree) {
   const OpCall call = Call();
-  const auto reference = RunOp(call, {.force_kernel = "reference"});
-  ASSERT_TRUE(reference.ok()) << reference.status();
+  const auto reference = Must(RunOp(call, {.force_kernel = "reference"}));
   ForEachSimdTarget([&] {
-    const auto outputs = RunOp(call, {.force_kernel = "hwy"});
-    ASSERT_TRUE(outputs.ok()) << outputs.status();
-    const auto* want = static_cast<const uint8_t*>((*reference)[0].data());
-    const auto* got = static_cast<const uint8_t*>((*outputs)[0].data());
+    const auto outputs = Must(RunOp(call, {.force_kernel = "hwy"}));
+    const auto* want = static_cast<const uint8_t*>(reference[0].data());
+    const auto* got = static_cast<const uint8_t*>(outputs[0].data());
     int64_t differ = 0;
-    for (int64_t i = 0; i < (*reference)[0].byte_size(); ++i) differ += want[i] != got[i];
+    for (int64_t i = 0; i < reference[0].byte_size(); ++i) differ += want[i] != got[i];
     EXPECT_LE(differ, 1);
   });
 }
@@ -199,21 +192,16 @@ using CompressToFloat = Compress;
 
 TEST_P(CompressToFloat, AgreesWithItsTwinInDouble) {
   const OpCall call = Call();
-  for (const char* kernel : {"reference", "hwy"}) {
-    SCOPED_TRACE(kernel);
-    ForEachSimdTarget([&] {
-      const auto outputs = RunOp(call, {.force_kernel = kernel});
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
-      const std::span<const float> got = (*outputs)[0].values<float>();
-      for (int64_t w = 0; w < kWindows; ++w) {
-        const std::vector<double> want = Twin(call, w);
-        const float* row = got.data() + (kWindows - 1 - w) * GetParam().size;
-        for (size_t d = 0; d < want.size(); ++d) {
-          ASSERT_NEAR(row[d], want[d], std::fabs(want[d]) * 2e-6 + 4e-6) << w << ", " << d;
-        }
+  ForEachRun(call, [&](const std::vector<Tensor>& outputs) {
+    const std::span<const float> got = outputs[0].values<float>();
+    for (int64_t w = 0; w < kWindows; ++w) {
+      const std::vector<double> want = Twin(call, w);
+      const float* row = got.data() + (kWindows - 1 - w) * GetParam().size;
+      for (size_t d = 0; d < want.size(); ++d) {
+        ASSERT_NEAR(row[d], want[d], std::fabs(want[d]) * 2e-6 + 4e-6) << w << ", " << d;
       }
-    });
-  }
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, CompressToFloat,
@@ -246,28 +234,23 @@ TEST(QNormRopeKvInsert, FloatAgreesWithItsTwinInDouble) {
     if (!norm) std::for_each(x.begin(), x.end(), [&](double& v) { v *= scale; });
     return x;
   };
-  for (const char* kernel : {"reference", "hwy"}) {
-    SCOPED_TRACE(kernel);
-    ForEachSimdTarget([&] {
-      const auto outputs = RunOp(call, {.force_kernel = kernel});
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
-      const auto check = [&](const float* got, const std::vector<double>& want) {
-        for (int64_t d = 0; d < kSize; ++d) {
-          ASSERT_NEAR(got[d], want[d], std::fabs(want[d]) * 1e-6 + 2e-6) << d;
-        }
-      };
-      for (int64_t row = 0; row < kTokens * kHeads; ++row) {
-        check((*outputs)[0].values<float>().data() + row * kSize,
-              rotated({query.begin() + row * kSize, query.begin() + (row + 1) * kSize},
-                      row / kHeads, true));
+  ForEachRun(call, [&](const std::vector<Tensor>& outputs) {
+    const auto check = [&](const float* got, const std::vector<double>& want) {
+      for (int64_t d = 0; d < kSize; ++d) {
+        ASSERT_NEAR(got[d], want[d], std::fabs(want[d]) * 1e-6 + 2e-6) << d;
       }
-      for (int64_t t = 0; t < kTokens; ++t) {
-        const int64_t slot = call.inputs[3].values<int64_t>()[t];
-        check((*outputs)[1].values<float>().data() + slot * kSize,
-              rotated({kv.begin() + t * kSize, kv.begin() + (t + 1) * kSize}, t, false));
-      }
-    });
-  }
+    };
+    for (int64_t row = 0; row < kTokens * kHeads; ++row) {
+      check(outputs[0].values<float>().data() + row * kSize,
+            rotated({query.begin() + row * kSize, query.begin() + (row + 1) * kSize}, row / kHeads,
+                    true));
+    }
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const int64_t slot = call.inputs[3].values<int64_t>()[t];
+      check(outputs[1].values<float>().data() + slot * kSize,
+            rotated({kv.begin() + t * kSize, kv.begin() + (t + 1) * kSize}, t, false));
+    }
+  });
 }
 
 TEST(QNormRopeKvInsert, QueryAgreesWithItsTwinInDouble) {
@@ -283,23 +266,18 @@ TEST(QNormRopeKvInsert, QueryAgreesWithItsTwinInDouble) {
       2};
   const std::vector<double> query = Doubles(call.inputs[0]);
   const std::vector<double> table = Doubles(call.inputs[5]);
-  for (const char* kernel : {"reference", "hwy"}) {
-    SCOPED_TRACE(kernel);
-    ForEachSimdTarget([&] {
-      const auto outputs = RunOp(call, {.force_kernel = kernel});
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
-      const std::vector<double> got = Doubles((*outputs)[0]);
-      for (int64_t row = 0; row < kTokens * kHeads; ++row) {
-        std::vector<double> want(query.begin() + row * kSize, query.begin() + (row + 1) * kSize);
-        const int64_t position = call.inputs[4].values<int64_t>()[row / kHeads];
-        NormRotate(want, {}, double{1e-3f}, table.data() + position * kRotated, kRotated);
-        for (int64_t d = 0; d < kSize; ++d) {
-          ASSERT_NEAR(got[row * kSize + d], want[d], std::fabs(want[d]) * 0x1.01p-8 + 2e-6)
-              << "row " << row << ", element " << d;
-        }
+  ForEachRun(call, [&](const std::vector<Tensor>& outputs) {
+    const std::vector<double> got = Doubles(outputs[0]);
+    for (int64_t row = 0; row < kTokens * kHeads; ++row) {
+      std::vector<double> want(query.begin() + row * kSize, query.begin() + (row + 1) * kSize);
+      const int64_t position = call.inputs[4].values<int64_t>()[row / kHeads];
+      NormRotate(want, {}, double{1e-3f}, table.data() + position * kRotated, kRotated);
+      for (int64_t d = 0; d < kSize; ++d) {
+        ASSERT_NEAR(got[row * kSize + d], want[d], std::fabs(want[d]) * 0x1.01p-8 + 2e-6)
+            << "row " << row << ", element " << d;
       }
-    });
-  }
+    }
+  });
 }
 
 }  // namespace

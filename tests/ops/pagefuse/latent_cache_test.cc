@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "run_op.h"
 #include "simd_targets.h"
 
@@ -46,9 +47,8 @@ Tensor Zeros(DataType type, std::vector<int64_t> dims) {
 }
 
 Tensor RunOne(const OpCall& call, const std::string& kernel) {
-  const absl::StatusOr<std::vector<Tensor>> outputs = RunOp(call, {.force_kernel = kernel});
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  return outputs.ok() ? outputs->back() : Tensor();
+  const std::vector<Tensor> outputs = Must(RunOp(call, {.force_kernel = kernel}));
+  return outputs.back();
 }
 
 // Tokens 0..8 of one request in blocks of 4; the table names the blocks 2, 0, 1.
@@ -218,13 +218,12 @@ TEST_P(SpoiltRow, TouchesNoOther) {
         EncodeFromFloat(input.dtype(), values.data(), input.size(), input.mutable_data()).ok());
     for (const char* kernel : {"reference", "hwy"}) {
       ForEachSimdTarget([&] {
-        const auto want = RunOp(spoilt.call, {.force_kernel = kernel});
-        const auto got = RunOp(call, {.force_kernel = kernel});
-        ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
-        for (size_t i = 0; i < want->size(); ++i) {
-          const auto* a = static_cast<const uint8_t*>((*want)[i].data());
-          const auto* b = static_cast<const uint8_t*>((*got)[i].data());
-          for (int64_t byte = 0; byte < (*want)[i].byte_size(); ++byte) {
+        const auto want = Must(RunOp(spoilt.call, {.force_kernel = kernel}));
+        const auto got = Must(RunOp(call, {.force_kernel = kernel}));
+        for (size_t i = 0; i < want.size(); ++i) {
+          const auto* a = static_cast<const uint8_t*>(want[i].data());
+          const auto* b = static_cast<const uint8_t*>(got[i].data());
+          for (int64_t byte = 0; byte < want[i].byte_size(); ++byte) {
             const int64_t from = spoilt.row_start[i];
             if (byte >= from && byte < from + spoilt.row_bytes[i]) continue;
             ASSERT_EQ(a[byte], b[byte]) << kernel << ", output " << i << ", byte " << byte;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paged_attention_instance.h"
 #include "simd_targets.h"
 
@@ -40,9 +41,8 @@ PagedAttentionInstance Alone(const PagedAttentionInstance& batch, const PagedAtt
 }
 
 std::string Output(const PagedAttentionInstance& instance, const std::string& kernel = "hwy") {
-  const auto outputs = instance.Run(kernel);
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  return outputs.ok() ? Rows((*outputs)[0], 0, (*outputs)[0].dims()[0]) : "";
+  const auto outputs = Must(instance.Run(kernel));
+  return Rows(outputs[0], 0, outputs[0].dims()[0]);
 }
 
 PagedAttentionSpec BatchSpec(KvQuantMode mode, DataType cache) {
@@ -71,11 +71,10 @@ TEST(PagedAttentionBatch, GivesTheSameBitsAsEachSequenceAlone) {
     spec.query = types.query;
     const PagedAttentionInstance batch(spec);
     ForEachSimdTarget([&] {
-      const auto whole = batch.Run("hwy");
-      ASSERT_TRUE(whole.ok()) << whole.status();
+      const auto whole = Must(batch.Run("hwy"));
       for (int64_t b = 0; b < static_cast<int64_t>(spec.sequences.size()); ++b) {
         const auto starts = batch.inputs[3].values<int32_t>();
-        EXPECT_EQ(Output(Alone(batch, spec, b)), Rows((*whole)[0], starts[b], starts[b + 1])) << b;
+        EXPECT_EQ(Output(Alone(batch, spec, b)), Rows(whole[0], starts[b], starts[b + 1])) << b;
       }
     });
   }
@@ -95,11 +94,10 @@ TEST(PagedAttentionBatch, GivesTheSameBitsOnAnyNumberOfThreads) {
 TEST(PagedAttentionBatch, GivesTheSameBitsForAPromptInChunks) {
   const PagedAttentionSpec spec = BatchSpec(KvQuantMode::kNone, DataType::kFloat);
   const PagedAttentionInstance batch(spec);
-  const auto whole = batch.Run("hwy");
-  ASSERT_TRUE(whole.ok()) << whole.status();
+  const auto whole = Must(batch.Run("hwy"));
   const auto starts = batch.inputs[3].values<int32_t>();
   for (int64_t skip : {1, 24, 50}) {
-    EXPECT_EQ(Output(Alone(batch, spec, 3, skip)), Rows((*whole)[0], starts[3] + skip, starts[4]));
+    EXPECT_EQ(Output(Alone(batch, spec, 3, skip)), Rows(whole[0], starts[3] + skip, starts[4]));
   }
 }
 
@@ -110,8 +108,7 @@ TEST(PagedAttentionBatch, KeepsLaterValuesOutOfEarlierRows) {
   for (float poison :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     PagedAttentionInstance instance(spec);
-    const auto clean = instance.Run("hwy");
-    ASSERT_TRUE(clean.ok()) << clean.status();
+    const auto clean = Must(instance.Run("hwy"));
     const int64_t position = 55;  // of query row 25
     const int64_t block = instance.inputs[5].values<int32_t>()[position / 16];
     for (int cache : {1, 2}) {
@@ -119,11 +116,10 @@ TEST(PagedAttentionBatch, KeepsLaterValuesOutOfEarlierRows) {
           poison;
     }
     ForEachSimdTarget([&] {
-      const auto got = instance.Run("hwy");
-      ASSERT_TRUE(got.ok()) << got.status();
+      const auto got = Must(instance.Run("hwy"));
       const int64_t row = 4 * 64;
-      const Tensor head = *Tensor::View(DataType::kFloat, {25 * row}, (*got)[0].buffer());
-      const Tensor want = *Tensor::View(DataType::kFloat, {25 * row}, (*clean)[0].buffer());
+      const Tensor head = *Tensor::View(DataType::kFloat, {25 * row}, got[0].buffer());
+      const Tensor want = *Tensor::View(DataType::kFloat, {25 * row}, clean[0].buffer());
       EXPECT_LE(WorstError(head, want, 2e-5, 6e-6), 1);
     });
   }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paged_attention_instance.h"
 #include "simd_targets.h"
 
@@ -131,14 +132,12 @@ class RandomBatch : public ::testing::TestWithParam<RandomCase> {};
 TEST_P(RandomBatch, VectorKernelGivesWhatTheReferenceGives) {
   const PagedAttentionInstance instance(GetParam().spec);
   const Tolerance tolerance = ToleranceOf(GetParam().spec);
-  const auto want = instance.Run("reference");
-  ASSERT_TRUE(want.ok()) << want.status();
+  const auto want = Must(instance.Run("reference"));
   ForEachSimdTarget([&] {
-    const auto got = instance.Run("hwy");
-    ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_LE(WorstError((*got)[0], (*want)[0], tolerance.rtol, tolerance.atol), 1);
-    if (got->size() > 1) {
-      EXPECT_LE(WorstError((*got)[1], (*want)[1], 1e-5, 2e-5), 1);
+    const auto got = Must(instance.Run("hwy"));
+    EXPECT_LE(WorstError(got[0], want[0], tolerance.rtol, tolerance.atol), 1);
+    if (got.size() > 1) {
+      EXPECT_LE(WorstError(got[1], want[1], 1e-5, 2e-5), 1);
     }
   });
 }
@@ -146,13 +145,11 @@ TEST_P(RandomBatch, VectorKernelGivesWhatTheReferenceGives) {
 TEST_P(RandomBatch, ReferenceGivesWhatTheDecompositionGives) {
   const PagedAttentionInstance instance(GetParam().spec);
   const Tolerance tolerance = ToleranceOf(GetParam().spec);
-  const auto want = instance.Run("decomposition");
-  ASSERT_TRUE(want.ok()) << want.status();
-  const auto got = instance.Run("reference");
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_LE(WorstError((*got)[0], (*want)[0], tolerance.rtol, tolerance.atol), 1);
-  if (got->size() > 1) {
-    EXPECT_LE(WorstError((*got)[1], (*want)[1], 1e-5, 2e-5), 1);
+  const auto want = Must(instance.Run("decomposition"));
+  const auto got = Must(instance.Run("reference"));
+  EXPECT_LE(WorstError(got[0], want[0], tolerance.rtol, tolerance.atol), 1);
+  if (got.size() > 1) {
+    EXPECT_LE(WorstError(got[1], want[1], 1e-5, 2e-5), 1);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "run_op.h"
 #include "simd_targets.h"
 
@@ -171,42 +172,35 @@ class RopeCacheInsert : public ::testing::TestWithParam<RopeCase> {};
 TEST_P(RopeCacheInsert, AgreesWithItsTwinInDouble) {
   const RopeCase& c = GetParam();
   const Ports ports = MakePorts(c);
-  for (const char* kernel : {"reference", "hwy"}) {
-    SCOPED_TRACE(kernel);
-    ForEachSimdTarget([&] {
-      const auto outputs = RunOp(ports.Call(c), {.force_kernel = kernel});
-      ASSERT_TRUE(outputs.ok()) << outputs.status();
-      const std::vector<double> query = Doubles((*outputs)[0]);
-      const std::vector<double> cache = Doubles((*outputs)[1]);
-      for (int64_t t = 0; t < kTokens; ++t) {
-        for (int64_t head = 0; head < kQueryHeads; ++head) {
-          const auto want = Twin(c, ports, ports.query, ports.q_norm, t, head);
-          for (int64_t d = 0; d < c.head_size; ++d) {
-            ExpectNear(c, query[(t * kQueryHeads + head) * c.head_size + d], want[d], "query");
-          }
-        }
-        const int64_t slot = ports.slots.values<int64_t>()[t];
-        for (int64_t head = 0; head < kHeads && slot >= 0; ++head) {
-          const auto want = Twin(c, ports, ports.key, ports.k_norm, t, head);
-          for (int64_t d = 0; d < c.head_size; ++d) {
-            ExpectNear(c, cache[(slot * kHeads + head) * c.head_size + d], want[d], "key");
-          }
+  ForEachRun(ports.Call(c), [&](const std::vector<Tensor>& outputs) {
+    const std::vector<double> query = Doubles(outputs[0]);
+    const std::vector<double> cache = Doubles(outputs[1]);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      for (int64_t head = 0; head < kQueryHeads; ++head) {
+        const auto want = Twin(c, ports, ports.query, ports.q_norm, t, head);
+        for (int64_t d = 0; d < c.head_size; ++d) {
+          ExpectNear(c, query[(t * kQueryHeads + head) * c.head_size + d], want[d], "query");
         }
       }
-    });
-  }
+      const int64_t slot = ports.slots.values<int64_t>()[t];
+      for (int64_t head = 0; head < kHeads && slot >= 0; ++head) {
+        const auto want = Twin(c, ports, ports.key, ports.k_norm, t, head);
+        for (int64_t d = 0; d < c.head_size; ++d) {
+          ExpectNear(c, cache[(slot * kHeads + head) * c.head_size + d], want[d], "key");
+        }
+      }
+    }
+  });
 }
 
 TEST_P(RopeCacheInsert, KernelsAgreeByteForByteWithoutNorms) {
   RopeCase c = GetParam();
   c.norm = false;
   const OpCall call = MakePorts(c).Call(c);
-  const auto reference = RunOp(call, {.force_kernel = "reference"});
-  ASSERT_TRUE(reference.ok()) << reference.status();
+  const auto reference = Must(RunOp(call, {.force_kernel = "reference"}));
   ForEachSimdTarget([&] {
-    const auto fast = RunOp(call, {.force_kernel = "hwy"});
-    ASSERT_TRUE(fast.ok()) << fast.status();
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE((*fast)[i].IdenticalTo((*reference)[i])) << i;
+    const auto fast = Must(RunOp(call, {.force_kernel = "hwy"}));
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(fast[i].IdenticalTo(reference[i])) << i;
   });
 }
 
@@ -243,14 +237,12 @@ TEST(RopeCacheInsertModes, WithoutRotationItIsPagedCacheInsert) {
                            {in[1], in[2], in[3], in[4], in[5], in[11], in[12], in[13], in[14]},
                            {{"kv_quant_mode", mode}},
                            rope.num_outputs - 1};
-    const auto expected = RunOp(insert, {.force_kernel = "reference"});
-    ASSERT_TRUE(expected.ok()) << expected.status();
+    const auto expected = Must(RunOp(insert, {.force_kernel = "reference"}));
     ForEachSimdTarget([&] {
-      const auto got = RunOp(rope, {.force_kernel = "hwy"});
-      ASSERT_TRUE(got.ok()) << got.status();
-      EXPECT_TRUE((*got)[0].IdenticalTo(ports.query));
-      for (size_t i = 0; i < expected->size(); ++i) {
-        EXPECT_TRUE((*got)[i + 1].IdenticalTo((*expected)[i])) << "cache " << i;
+      const auto got = Must(RunOp(rope, {.force_kernel = "hwy"}));
+      EXPECT_TRUE(got[0].IdenticalTo(ports.query));
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(got[i + 1].IdenticalTo(expected[i])) << "cache " << i;
       }
     });
   }
@@ -260,14 +252,12 @@ TEST(RopeCacheInsertModes, WithoutRotationItIsPagedCacheInsert) {
 TEST(RopeCacheInsertModes, KernelsAndTheUnfusedChainGiveTheSameCodes) {
   const RopeCase c{.name = "", .type = DataType::kBfloat16, .norm = true};
   const OpCall call = QuantisedCall(c, MakePorts(c), "int8_per_token_head");
-  const auto chain = RunOp(call, {.force_kernel = "", .decompose = true});
-  ASSERT_TRUE(chain.ok()) << chain.status();
-  const auto want = (*chain)[1].values<int8_t>();
+  const auto chain = Must(RunOp(call, {.force_kernel = "", .decompose = true}));
+  const auto want = chain[1].values<int8_t>();
   for (const char* kernel : {"reference", "hwy"}) {
     SCOPED_TRACE(kernel);
-    const auto outputs = RunOp(call, {.force_kernel = kernel});
-    ASSERT_TRUE(outputs.ok()) << outputs.status();
-    const auto got = (*outputs)[1].values<int8_t>();
+    const auto outputs = Must(RunOp(call, {.force_kernel = kernel}));
+    const auto got = outputs[1].values<int8_t>();
     int64_t different = 0;
     for (size_t i = 0; i < want.size(); ++i) {
       EXPECT_LE(std::abs(got[i] - want[i]), 1);
@@ -288,14 +278,12 @@ TEST(RopeCacheInsertModes, DropsKeysPastTheTokensOfTheQuery) {
     std::copy_n(rows.values<float>().data(), rows.size(), more.mutable_values<float>().data());
     longer.inputs[input] = more;
   }
-  const auto want = RunOp(ports.Call(c));
-  ASSERT_TRUE(want.ok()) << want.status();
+  const auto want = Must(RunOp(ports.Call(c)));
   for (const EvaluateOptions& options :
        {EvaluateOptions{}, EvaluateOptions{.force_kernel = "reference"},
         EvaluateOptions{.force_kernel = "", .decompose = true}}) {
-    const auto got = RunOp(longer, options);
-    ASSERT_TRUE(got.ok()) << got.status();
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE((*got)[i].IdenticalTo((*want)[i])) << i;
+    const auto got = Must(RunOp(longer, options));
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(got[i].IdenticalTo(want[i])) << i;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "simd_targets.h"
 #include "turboquant_instance.h"
 
@@ -34,9 +35,26 @@ std::string NameOf(const TurboQuantSpec& spec) {
 }
 
 std::vector<Tensor> MustRun(const TurboQuantNode& node, const std::string& kernel) {
-  absl::StatusOr<std::vector<Tensor>> outputs = node.Run(kernel);
-  EXPECT_TRUE(outputs.ok()) << outputs.status();
-  return outputs.ok() ? *std::move(outputs) : std::vector<Tensor>();
+  return Must(node.Run(kernel));
+}
+
+// How far rows and their logarithms of sums may be from what is expected.
+struct Bounds {
+  double row = 2e-5, row_floor = 1.2e-5;
+  double lse = 1e-5, lse_floor = 2e-5;
+};
+
+void ExpectNear(const std::vector<Tensor>& got, const std::vector<Tensor>& want,
+                const Bounds& bounds = {}) {
+  EXPECT_LE(WorstError(got[0], want[0], bounds.row, bounds.row_floor), 1);
+  EXPECT_LE(WorstError(got[1], want[1], bounds.lse, bounds.lse_floor), 1);
+}
+
+// Attention on every SIMD target against the reference.
+void ExpectKernelsAgree(const TurboQuantInputs& call, const Bounds& bounds = {}) {
+  const TurboQuantNode node("TurboQuantAttention", call, 2);
+  const std::vector<Tensor> want = MustRun(node, "reference");
+  ForEachSimdTarget([&] { ExpectNear(MustRun(node, "hwy"), want, bounds); });
 }
 
 TEST(TurboQuantAttention, KernelsAgreeForEveryMixAndHeadSize) {
@@ -48,13 +66,7 @@ TEST(TurboQuantAttention, KernelsAgreeForEveryMixAndHeadSize) {
       spec.padding = size == 192 ? 4 : 0;
       spec.sequences = {{1, 150}, {1, 1}, {3, 70}};
       SCOPED_TRACE(NameOf(spec));
-      const TurboQuantNode node("TurboQuantAttention", AttentionInputs(spec), 2);
-      const std::vector<Tensor> want = MustRun(node, "reference");
-      ForEachSimdTarget([&] {
-        const std::vector<Tensor> got = MustRun(node, "hwy");
-        EXPECT_LE(WorstError(got[0], want[0], 2e-5, 1.2e-5), 1);
-        EXPECT_LE(WorstError(got[1], want[1], 1e-5, 2e-5), 1);
-      });
+      ExpectKernelsAgree(AttentionInputs(spec));
     }
   }
 }
@@ -75,14 +87,8 @@ TEST(TurboQuantAttention, KernelsAgreeOnSixteenBits) {
         spec.padding = size == 256 ? 4 : 0;
         spec.sequences = {{1, 150}, {1, 1}, {1, 1000}, {1, 0}};
         SCOPED_TRACE(StrCat(NameOf(spec), " ", DataTypeName(type)));
-        const TurboQuantNode node("TurboQuantAttention", AttentionInputs(spec), 2);
-        const std::vector<Tensor> want = MustRun(node, "reference");
         const double rounding = type == DataType::kFloat16 ? 0x1p-10 : 0x1p-7;
-        ForEachSimdTarget([&] {
-          const std::vector<Tensor> got = MustRun(node, "hwy");
-          EXPECT_LE(WorstError(got[0], want[0], rounding, kIntegerError), 1);
-          EXPECT_LE(WorstError(got[1], want[1], 1e-5, kIntegerError), 1);
-        });
+        ExpectKernelsAgree(AttentionInputs(spec), {rounding, kIntegerError, 1e-5, kIntegerError});
       }
     }
   }
@@ -103,14 +109,8 @@ TEST(TurboQuantAttention, QueriesOfAnyMagnitude) {
       query[2 * token + i] = Bfloat16(0.0f);
     }
     query[3 * token + 70] = Bfloat16(NAN);  // of head 1
-    const TurboQuantNode node("TurboQuantAttention", call, 2);
-    const std::vector<Tensor> want = MustRun(node, "reference");
-    ForEachSimdTarget([&] {
-      const std::vector<Tensor> got = MustRun(node, "hwy");
-      // Of the scores of the first, twenty times as large.
-      EXPECT_LE(WorstError(got[0], want[0], 0x1p-7, 20 * kIntegerError), 1);
-      EXPECT_LE(WorstError(got[1], want[1], 1e-5, 20 * kIntegerError), 1);
-    });
+    // Of the scores of the first, twenty times as large.
+    ExpectKernelsAgree(call, {0x1p-7, 20 * kIntegerError, 1e-5, 20 * kIntegerError});
   }
 }
 
@@ -133,13 +133,7 @@ TEST(TurboQuantAttention, LargestSums) {
       for (int64_t i = 0; i < static_cast<int64_t>(cache.byte_size()); i += slot) {
         std::fill_n(bytes + i, size * spec.key_bits / 8, uint8_t{0xFF});
       }
-      const TurboQuantNode node("TurboQuantAttention", call, 2);
-      const std::vector<Tensor> want = MustRun(node, "reference");
-      ForEachSimdTarget([&] {
-        const std::vector<Tensor> got = MustRun(node, "hwy");
-        EXPECT_LE(WorstError(got[0], want[0], 0x1p-7, kIntegerError), 1);
-        EXPECT_LE(WorstError(got[1], want[1], 1e-4, kIntegerError), 1);
-      });
+      ExpectKernelsAgree(call, {0x1p-7, kIntegerError, 1e-4, kIntegerError});
     }
   }
 }
@@ -159,16 +153,10 @@ TEST(TurboQuantAttention, KernelsAgreeOnWindowsSoftCapsAndSinks) {
   for (TurboQuantSpec spec : WithRules()) {
     spec.sequences = {{1, 150}, {1, 1}, {5, 70}, {40, 100}, {3, 3}};
     SCOPED_TRACE(NameOf(spec));
-    const TurboQuantNode node("TurboQuantAttention", AttentionInputs(spec), 2);
-    const std::vector<Tensor> want = MustRun(node, "reference");
-    const std::vector<Tensor> written_out = MustRun(node, "decomposition");
-    EXPECT_LE(WorstError(written_out[0], want[0], 2e-5, 1.2e-5), 1);
-    EXPECT_LE(WorstError(written_out[1], want[1], 1e-5, 2e-5), 1);
-    ForEachSimdTarget([&] {
-      const std::vector<Tensor> got = MustRun(node, "hwy");
-      EXPECT_LE(WorstError(got[0], want[0], 2e-5, 1.2e-5), 1);
-      EXPECT_LE(WorstError(got[1], want[1], 1e-5, 2e-5), 1);
-    });
+    const TurboQuantInputs call = AttentionInputs(spec);
+    const TurboQuantNode node("TurboQuantAttention", call, 2);
+    ExpectNear(MustRun(node, "decomposition"), MustRun(node, "reference"));
+    ExpectKernelsAgree(call);
   }
 }
 
@@ -186,9 +174,8 @@ TEST(TurboQuantAttention, WindowSeesTheLastKeysAlone) {
     for (int i = 0; i < 3; ++i) whole.inputs[2].mutable_values<int32_t>()[i] = -1;
     const auto want = MustRun(TurboQuantNode("TurboQuantAttention", last, 2), "reference");
     for (const char* kernel : {"reference", "hwy"}) {
-      const auto got = MustRun(TurboQuantNode("TurboQuantAttention", whole, 2), kernel);
-      EXPECT_LE(WorstError(got[0], want[0], 2e-5, 1.2e-5), 1) << kernel;
-      EXPECT_LE(WorstError(got[1], want[1], 1e-5, 2e-5), 1) << kernel;
+      SCOPED_TRACE(kernel);
+      ExpectNear(MustRun(TurboQuantNode("TurboQuantAttention", whole, 2), kernel), want);
     }
   }
 }
@@ -198,10 +185,7 @@ TEST(TurboQuantAttention, DecompositionAgreesForEveryMix) {
     spec.sequences = {{1, 20}, {2, 9}};
     SCOPED_TRACE(NameOf(spec));
     const TurboQuantNode node("TurboQuantAttention", AttentionInputs(spec), 2);
-    const std::vector<Tensor> want = MustRun(node, "reference");
-    const std::vector<Tensor> got = MustRun(node, "decomposition");
-    EXPECT_LE(WorstError(got[0], want[0], 2e-5, 1.2e-5), 1);
-    EXPECT_LE(WorstError(got[1], want[1], 1e-5, 2e-5), 1);
+    ExpectNear(MustRun(node, "decomposition"), MustRun(node, "reference"));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "must.h"
 
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/registry.h"
@@ -25,12 +26,11 @@ TEST_P(Variants, AreFunctionsOfThePortsWithNamesOfTheirOwn) {
   for (const DecompositionVariant& variant : op->variants()) {
     SCOPED_TRACE(variant.name);
     EXPECT_TRUE(names.insert(variant.name).second) << "the name is taken";
-    const absl::StatusOr<Function> function = ParseFunction(variant.text);
-    ASSERT_TRUE(function.ok()) << function.status();
-    for (const Value* input : function->body->inputs()) {
+    const Function function = Must(ParseFunction(variant.text));
+    for (const Value* input : function.body->inputs()) {
       EXPECT_TRUE(HasPort(op->inputs(), input->name())) << input->name();
     }
-    for (const Value* output : function->body->outputs()) {
+    for (const Value* output : function.body->outputs()) {
       EXPECT_TRUE(HasPort(op->outputs(), output->name())) << output->name();
       EXPECT_NE(output->producer(), nullptr) << output->name();
     }

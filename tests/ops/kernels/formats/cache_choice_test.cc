@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "must.h"
 
 namespace pagefuse {
 namespace {
@@ -10,10 +11,9 @@ using ::testing::HasSubstr;
 
 TEST(CacheChoice, IsFoundByItsNameAndNamesWhatItMakes) {
   for (const CacheChoice& choice : CacheChoices()) {
-    const auto found = FindCacheChoice(choice.name);
-    ASSERT_TRUE(found.ok()) << found.status();
-    EXPECT_EQ(found->mode, choice.mode);
-    EXPECT_EQ(found->turboquant, choice.turboquant);
+    const auto found = Must(FindCacheChoice(choice.name));
+    EXPECT_EQ(found.mode, choice.mode);
+    EXPECT_EQ(found.turboquant, choice.turboquant);
     if (const TurboQuantPreset* preset = choice.turboquant) {
       EXPECT_EQ(NameOfSlots(preset->key_bits, preset->value_bits, preset->norm_correction),
                 choice.name);

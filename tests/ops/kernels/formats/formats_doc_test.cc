@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "must.h"
 #include "paths.h"
 
 #include "pagefuse/kernels/formats/cache_format.h"
@@ -92,9 +93,8 @@ void CheckNumbers(const Example& example, DataType type) {
 }
 
 void CheckRow(const Example& example) {
-  const absl::StatusOr<KvQuantMode> mode = ParseKvQuantMode(example.name);
-  ASSERT_TRUE(mode.ok()) << mode.status();
-  CacheFormat format = *CacheFormat::Make(*mode, RowFormatOf(*mode).types.front());
+  const KvQuantMode mode = Must(ParseKvQuantMode(example.name));
+  CacheFormat format = *CacheFormat::Make(mode, RowFormatOf(mode).types.front());
   const int64_t n = static_cast<int64_t>(example.values.size());
   const std::vector<float> signs(n, 1.0f);
   RowParams params = {.rht_signs = signs.data()};

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "linear_support.h"
+#include "must.h"
 #include "simd_targets.h"
 
 #include "pagefuse/base/thread_pool.h"
@@ -65,10 +66,9 @@ TEST(LinearBf16, GivesTheDefinedBitsForEveryShapeAndImplementation) {
       for (int64_t r = 0; r < 70; ++r) {
         for (int64_t c = 0; c < s.n; ++c) expected.push_back(Bf16Dot(&x[r * (s.k + 3)], w, c));
       }
-      const auto packed = PackedBf16::Pack(w);
-      ASSERT_TRUE(packed.ok());
+      const auto packed = Must(PackedBf16::Pack(w));
       for (int64_t m : kRows) {
-        const std::vector<float> y = Multiply({x.data(), m, s.k + 3}, *packed);
+        const std::vector<float> y = Multiply({x.data(), m, s.k + 3}, packed);
         const std::vector<float> want(expected.begin(), expected.begin() + m * s.n);
         ASSERT_EQ(y, want) << "m " << m << " k " << s.k << " n " << s.n;
       }
@@ -84,12 +84,11 @@ TEST(LinearBf16, RowsDoNotDependOnTheirNumber) {
   constexpr int64_t kM = 1100;
   const std::vector<float> weights = RandomFloats(kK * kN, 5);
   const std::vector<float> x = RandomFloats(kM * kK, 6);
-  const auto packed = PackedBf16::Pack({weights.data(), kK, kN, false});
-  ASSERT_TRUE(packed.ok()) << packed.status();
+  const auto packed = Must(PackedBf16::Pack({weights.data(), kK, kN, false}));
   ForEachSimdTarget([&] {
-    const std::vector<float> all = Multiply({x.data(), kM, kK}, *packed);
+    const std::vector<float> all = Multiply({x.data(), kM, kK}, packed);
     for (int64_t row : {0, 15, 16, 511, 512, 1023, 1024, 1099}) {
-      const std::vector<float> one = Multiply({x.data() + row * kK, 1, kK}, *packed);
+      const std::vector<float> one = Multiply({x.data() + row * kK, 1, kK}, packed);
       const std::vector<float> same(all.begin() + row * kN, all.begin() + (row + 1) * kN);
       EXPECT_EQ(same, one) << row;
     }
@@ -100,13 +99,12 @@ TEST(LinearBf16, RowsDoNotDependOnThreads) {
   ThreadPool alone(1), two(2);
   const std::vector<float> weights = RandomFloats(200 * 150, 3);
   const std::vector<float> x = RandomFloats(50 * 200, 4);
-  const auto packed = PackedBf16::Pack({weights.data(), 200, 150, false});
-  ASSERT_TRUE(packed.ok());
+  const auto packed = Must(PackedBf16::Pack({weights.data(), 200, 150, false}));
   ForEachSimdTarget([&] {
     for (int64_t m : {1, 50}) {
       const auto multiply = [&](ThreadPool& pool) {
         const ScopedWorkerPool scope(&pool);
-        return Multiply({x.data(), m, 200}, *packed);
+        return Multiply({x.data(), m, 200}, packed);
       };
       EXPECT_EQ(multiply(two), multiply(alone));
     }
@@ -114,27 +112,24 @@ TEST(LinearBf16, RowsDoNotDependOnThreads) {
 }
 
 TEST(LinearBf16, EmptyProductsWriteNothingOrZeros) {
-  const auto no_rows = PackedBf16::Pack({nullptr, 0, 3, false});
-  ASSERT_TRUE(no_rows.ok());
-  EXPECT_EQ(Multiply({nullptr, 2, 0}, *no_rows), std::vector<float>(6, 0.0f));
+  const auto no_rows = Must(PackedBf16::Pack({nullptr, 0, 3, false}));
+  EXPECT_EQ(Multiply({nullptr, 2, 0}, no_rows), std::vector<float>(6, 0.0f));
   const float weights[2] = {1, 2};
-  const auto packed = PackedBf16::Pack({weights, 2, 1, false});
-  ASSERT_TRUE(packed.ok());
-  EXPECT_TRUE(Multiply({nullptr, 0, 2}, *packed).empty());
+  const auto packed = Must(PackedBf16::Pack({weights, 2, 1, false}));
+  EXPECT_TRUE(Multiply({nullptr, 0, 2}, packed).empty());
 }
 
 TEST(LinearBf16, NansAndInfinitiesPassThrough) {
   const float inf = std::numeric_limits<float>::infinity();
   const std::vector<float> weights = {1, 1, 1, 1};
-  const auto packed = PackedBf16::Pack({weights.data(), 2, 2, false});
-  ASSERT_TRUE(packed.ok());
+  const auto packed = Must(PackedBf16::Pack({weights.data(), 2, 2, false}));
   ForEachSimdTarget([&] {
     // A NaN whose payload would carry into infinity when rounded.
     const uint32_t bits = 0x7F80FFFF;
     float nan;
     std::memcpy(&nan, &bits, sizeof(nan));
     const std::vector<float> x = {nan, 1, inf, 1, 1, 1};
-    const std::vector<float> y = Multiply({x.data(), 3, 2}, *packed);
+    const std::vector<float> y = Multiply({x.data(), 3, 2}, packed);
     EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]));
     EXPECT_EQ(y[2], inf);
     EXPECT_EQ(y[4], 2.0f);
@@ -152,12 +147,11 @@ TEST(GatedLinearBf16, IsTheProductOfBothPartsForEveryShapeAndImplementation) {
     // Gates of the same size for every k: far out the exponent's rounding shows.
     for (float& v : x) v *= 1.6f / std::sqrt(static_cast<float>(s.k));
     ForEachSimdTarget([&] {
-      const auto packed = PackedBf16::PackGated(gate, up);
-      ASSERT_TRUE(packed.ok());
+      const auto packed = Must(PackedBf16::PackGated(gate, up));
       for (int64_t m : kRows) {
         std::vector<float> y(m * s.n);
         const AlignedBytes scratch = AllocateScratch(LinearBf16ScratchBytes(m, s.k));
-        GatedLinearBf16({x.data(), m, s.k}, *packed, Activation::kGeluTanh, scratch.get(),
+        GatedLinearBf16({x.data(), m, s.k}, packed, Activation::kGeluTanh, scratch.get(),
                         {y.data(), s.n});
         for (int64_t i = 0; i < m * s.n; ++i) {
           const float* row = &x[i / s.n * s.k];
@@ -174,13 +168,12 @@ TEST(PackedBf16, ReleasesEverySourceElementOnce) {
   for (bool transposed : {false, true}) {
     const std::vector<float> weights = RandomFloats(70 * 50, 8);
     std::vector<int> released(weights.size());
-    const auto packed = PackedBf16::Pack({weights.data(), 70, 50, transposed},
-                                         [&](const float* begin, int64_t count) {
-                                           for (int64_t i = 0; i < count; ++i) {
-                                             ++released[begin - weights.data() + i];
-                                           }
-                                         });
-    ASSERT_TRUE(packed.ok());
+    Must(PackedBf16::Pack({weights.data(), 70, 50, transposed},
+                          [&](const float* begin, int64_t count) {
+                            for (int64_t i = 0; i < count; ++i) {
+                              ++released[begin - weights.data() + i];
+                            }
+                          }));
     EXPECT_EQ(released, std::vector<int>(weights.size(), 1));
   }
 }
