@@ -46,8 +46,8 @@ class ReachProof {
       return HoldsBeforeView(*node, from_last);
     }
     if (!IsElementwise(*node)) return false;
-    return std::any_of(node->inputs().begin(), node->inputs().end(),
-                       [&](const Value* input) { return Holds(input, from_last); });
+    return std::ranges::any_of(node->inputs(),
+                               [&](const Value* input) { return Holds(input, from_last); });
   }
 
  private:

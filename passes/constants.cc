@@ -88,7 +88,7 @@ bool ConstantsEqual(const Tensor& pattern, const Tensor& graph) {
 bool IsFilledWith(const Tensor& tensor, double number) {
   const auto numbers = Numbers(tensor, 1 << 16);
   if (!numbers.has_value()) return false;
-  return std::all_of(numbers->begin(), numbers->end(), [number](double x) { return x == number; });
+  return std::ranges::all_of(*numbers, [number](double x) { return x == number; });
 }
 
 }  // namespace pagefuse

@@ -150,10 +150,9 @@ std::vector<const Node*> EraseDead(Node* node, SymbolicContents& contents) {
     Node* next = pending.back();
     pending.pop_back();
     if (gone.contains(next)) continue;
-    const bool dead =
-        std::all_of(next->outputs().begin(), next->outputs().end(), [](const Value* output) {
-          return output == nullptr || (output->uses().empty() && !output->is_output());
-        });
+    const bool dead = std::ranges::all_of(next->outputs(), [](const Value* output) {
+      return output == nullptr || (output->uses().empty() && !output->is_output());
+    });
     if (!dead) continue;
     for (const Value* input : ValuesRead(*next)) {
       if (input->producer() == nullptr || input->graph() != next->graph()) continue;
@@ -209,7 +208,7 @@ std::optional<Tensor> ConstantNodeValue(const Attribute& attribute, std::string_
 }
 
 bool HasAttributeRef(const Node& node) {
-  return std::any_of(node.attributes().begin(), node.attributes().end(), [](const auto& entry) {
+  return std::ranges::any_of(node.attributes(), [](const auto& entry) {
     return std::holds_alternative<AttributeRef>(entry.second.value);
   });
 }

@@ -24,7 +24,7 @@ using Passes = std::vector<std::unique_ptr<Pass>>;
 constexpr std::string_view kAll = "*";
 
 bool Contains(const Names& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 absl::Status CheckAll(std::string_view field, std::string_view what, const Names& given,

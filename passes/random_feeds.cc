@@ -29,9 +29,8 @@ int64_t ValueOf(const Dim& dim, const Sizes& sizes) {
 
 bool HasWord(const std::string& name, std::initializer_list<std::string_view> words) {
   const std::string lower = absl::AsciiStrToLower(name);
-  return std::any_of(words.begin(), words.end(), [&lower](std::string_view word) {
-    return lower.find(word) != std::string::npos;
-  });
+  return std::ranges::any_of(
+      words, [&lower](std::string_view word) { return lower.find(word) != std::string::npos; });
 }
 
 // Past and new tokens together, where the graph has a size that means their sum. A cache may be cut

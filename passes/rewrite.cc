@@ -9,6 +9,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/ops/default_attribute.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/refused.h"
@@ -62,7 +63,7 @@ class Rewrite {
 
  private:
   bool InMatch(const Node* node) const {
-    return std::find(match_.nodes.begin(), match_.nodes.end(), node) != match_.nodes.end();
+    return std::ranges::find(match_.nodes, node) != match_.nodes.end();
   }
 
   // The new nodes stand where the last matched one stood. A reader of an output before that place
@@ -137,8 +138,7 @@ class Rewrite {
   void EraseUnreadConstants() {
     std::erase_if(new_constants_, [this](Value* value) {
       const bool read =
-          !value->uses().empty() ||
-          std::find(new_outputs_.begin(), new_outputs_.end(), value) != new_outputs_.end();
+          !value->uses().empty() || std::ranges::find(new_outputs_, value) != new_outputs_.end();
       if (read) return false;
       scope_.contents->erase(value);
       scope_.graph->EraseValue(value);
@@ -159,13 +159,8 @@ class Rewrite {
     if (reference == nullptr) return &attribute;
     const auto it = match_.attributes.find(reference->name);
     if (it != match_.attributes.end()) return &it->second;
-    if (const OpDef* op = FindOpDef(node, *scope_.opsets)) {
-      for (const AttributeDef& def : op->attributes()) {
-        if (def.name == name && !def.required && def.default_value.index() != 0) {
-          return static_cast<const Attribute*>(nullptr);
-        }
-      }
-    }
+    const OpDef* op = FindOpDef(node, *scope_.opsets);
+    if (op != nullptr && DefaultAttribute(*op, name)) return static_cast<const Attribute*>(nullptr);
     return Refused("\"@", reference->name, "\" is not bound");
   }
 
@@ -202,10 +197,8 @@ class Rewrite {
 
   // Whether a node reads constants of the text alone.
   bool IsComputedByText(const Node& node) const {
-    return node.num_inputs() > 0 &&
-           std::all_of(node.inputs().begin(), node.inputs().end(), [this](const Value* input) {
-             return std::find(new_constants_.begin(), new_constants_.end(), input) !=
-                    new_constants_.end();
+    return node.num_inputs() > 0 && std::ranges::all_of(node.inputs(), [this](const Value* input) {
+             return std::ranges::find(new_constants_, input) != new_constants_.end();
            });
   }
 
@@ -234,8 +227,8 @@ class Rewrite {
       const Value* input = node.input(i);
       if (!input || !IsInteger(input->dtype())) continue;
       const std::vector<DataType> types = TypesOf(*op, op->inputs()[i].type);
-      const auto integer = std::find_if(types.begin(), types.end(), IsInteger);
-      if (integer == types.end() || std::count(types.begin(), types.end(), input->dtype()) > 0) {
+      const auto integer = std::ranges::find_if(types, IsInteger);
+      if (integer == types.end() || std::ranges::count(types, input->dtype()) > 0) {
         continue;
       }
       node.SetInput(i, CastTo(node.input(i), *integer, &node));
@@ -285,7 +278,7 @@ class Rewrite {
   void CollectNew(const Value* value) {
     Node* node = value == nullptr ? nullptr : value->producer();
     if (node == nullptr || node->graph() != scope_.graph || scope_.index->alive(node)) return;
-    if (std::find(new_nodes_.begin(), new_nodes_.end(), node) != new_nodes_.end()) return;
+    if (std::ranges::find(new_nodes_, node) != new_nodes_.end()) return;
     for (const Value* input : node->inputs()) CollectNew(input);
     new_nodes_.push_back(node);
   }

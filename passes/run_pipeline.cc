@@ -26,7 +26,7 @@ namespace pagefuse {
 namespace {
 
 bool Contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 int64_t CountNodes(Model& model) {

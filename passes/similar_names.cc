@@ -49,7 +49,7 @@ std::string SimilarNames(std::string_view name, const std::vector<std::string>& 
     const size_t distance = EditDistance(wanted, lower);
     if (AreAlike(wanted, lower, distance)) alike.emplace_back(distance, StrCat("\"", other, "\""));
   }
-  std::sort(alike.begin(), alike.end());
+  std::ranges::sort(alike);
   alike.erase(std::unique(alike.begin(), alike.end()), alike.end());
   if (alike.size() > kMaxNames) alike.resize(kMaxNames);
   if (alike.empty()) return "";

@@ -49,11 +49,15 @@ class Halving {
  private:
   static constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
 
-  absl::StatusOr<std::string> WrongAt(int64_t limit, int64_t* rewrites) {
-    Model model = model_.Clone();
+  absl::StatusOr<PipelineReport> RunTo(int64_t limit, Model& model) const {
     PipelineOptions options = options_;
     options.rewrite_limit = limit;
-    const auto report = RunPipeline(model, options);
+    return RunPipeline(model, options);
+  }
+
+  absl::StatusOr<std::string> WrongAt(int64_t limit, int64_t* rewrites) {
+    Model model = model_.Clone();
+    const auto report = RunTo(limit, model);
     if (!report.ok()) {
       // How many there were is told by a run that only counts.
       if (rewrites != nullptr) *rewrites = CountBeforeFailure();
@@ -66,19 +70,15 @@ class Halving {
   // The last limit at which the pipeline still runs, and one more.
   int64_t CountBeforeFailure() const {
     int64_t good = 0, bad = 1;
-    const auto runs = [&](int64_t limit, bool& stopped) {
+    const auto stops = [&](int64_t limit) {
       Model model = model_.Clone();
-      PipelineOptions options = options_;
-      options.rewrite_limit = limit;
-      const auto report = RunPipeline(model, options);
-      stopped = report.ok() && report->stopped;
-      return report.ok();
+      const auto report = RunTo(limit, model);
+      return report.ok() && report->stopped;
     };
-    bool stopped = true;
-    while (runs(bad, stopped) && stopped) bad *= 2;
+    while (stops(bad)) bad *= 2;
     while (bad - good > 1) {
       const int64_t middle = good + (bad - good) / 2;
-      (runs(middle, stopped) && stopped ? good : bad) = middle;
+      (stops(middle) ? good : bad) = middle;
     }
     return bad;
   }

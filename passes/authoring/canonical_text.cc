@@ -64,8 +64,7 @@ class Canonicaliser {
     Node* copy = to_->AddNode(node.domain(), node.op_type(), inputs, outputs);
     copy->overload = node.overload;
     auto attributes = node.attributes();
-    std::sort(attributes.begin(), attributes.end(),
-              [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::sort(attributes, [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [name, attribute] : attributes) {
       copy->SetAttribute(name, CopyAttribute(attribute));
     }
@@ -102,8 +101,8 @@ std::string CanonicalText(const Model& model) {
   canonical.opset_imports = model.opset_imports;
   canonical.graph = Canonicaliser(*model.graph).Run();
   canonical.functions = model.functions;
-  std::sort(canonical.functions.begin(), canonical.functions.end(),
-            [](const Function& a, const Function& b) { return a.name < b.name; });
+  std::ranges::sort(canonical.functions,
+                    [](const Function& a, const Function& b) { return a.name < b.name; });
   return PrintModel(canonical, {.max_elements = -1, .value_infos = false});
 }
 
@@ -112,11 +111,11 @@ std::string TextDiff(const std::string& expected, const std::string& got) {
   const std::vector<std::string> b = absl::StrSplit(got, '\n');
   std::string text = "expected:\n";
   for (const std::string& line : a) {
-    StrAppend(&text, std::find(b.begin(), b.end(), line) == b.end() ? "- " : "  ", line, "\n");
+    StrAppend(&text, std::ranges::find(b, line) == b.end() ? "- " : "  ", line, "\n");
   }
   text += "got:\n";
   for (const std::string& line : b) {
-    StrAppend(&text, std::find(a.begin(), a.end(), line) == a.end() ? "+ " : "  ", line, "\n");
+    StrAppend(&text, std::ranges::find(a, line) == a.end() ? "+ " : "  ", line, "\n");
   }
   return text;
 }

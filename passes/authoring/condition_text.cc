@@ -93,9 +93,7 @@ class Parser {
     const Token start = lexer_.Peek();
     if (TakeWord("not")) {
       PF_ASSIGN_OR_RETURN(Expression inner, ParseCondition());
-      Expression negation{.kind = Kind::kNot};
-      negation.operands.push_back(std::move(inner));
-      return negation;
+      return Expression{.kind = Kind::kNot, .operands = {std::move(inner)}};
     }
     PF_ASSIGN_OR_RETURN(Expression left, ParseSum());
     if (TakeWord("in")) return ParseList(std::move(left));
@@ -129,8 +127,7 @@ class Parser {
   // Types, numbers or, before those, functions of values. What stands behind a comma and no comma or
   // end behind it is a condition.
   absl::StatusOr<Expression> ParseList(Expression value) {
-    Expression list{.kind = Kind::kIn};
-    list.operands.push_back(std::move(value));
+    Expression list{.kind = Kind::kIn, .operands = {std::move(value)}};
     while (true) {
       if (lexer_.Peek().kind == TokenKind::kIdentifier && !lexer_.Peek(1).Is("(")) {
         list.operands.push_back(Literal(std::string(Next().text)));
@@ -151,10 +148,7 @@ class Parser {
     PF_ASSIGN_OR_RETURN(Expression value, ParseSum());
     if (!TakeWord("else")) return value;
     PF_ASSIGN_OR_RETURN(Expression other, ParseElse());
-    Expression choice{.kind = Kind::kElse};
-    choice.operands.push_back(std::move(value));
-    choice.operands.push_back(std::move(other));
-    return choice;
+    return Expression{.kind = Kind::kElse, .operands = {std::move(value), std::move(other)}};
   }
 
   absl::StatusOr<Expression> ParseSum() {
@@ -251,10 +245,9 @@ class Parser {
     return {.kind = Kind::kLiteral, .literal = std::move(value)};
   }
   static Expression Operator(std::string op, Expression left, Expression right) {
-    Expression expression{.kind = Kind::kOperator, .name = std::move(op)};
-    expression.operands.push_back(std::move(left));
-    expression.operands.push_back(std::move(right));
-    return expression;
+    return {.kind = Kind::kOperator,
+            .name = std::move(op),
+            .operands = {std::move(left), std::move(right)}};
   }
 
   static std::string ShapeText(const Value* value) {

@@ -98,8 +98,8 @@ ConditionValue SameTypes(const Values& values, int64_t) {
 ConditionValue Call(const ConditionExpression& call, const Match& match) {
   Values values;
   for (const std::string& name : call.values) values.push_back(match.value(name));
-  const bool all = std::none_of(values.begin(), values.end(),
-                                [](const Value* value) { return value == nullptr; });
+  const bool all =
+      std::ranges::none_of(values, [](const Value* value) { return value == nullptr; });
   if (call.name == "present") return all;
   if (!all) return {};
   int64_t number = 0;

@@ -37,8 +37,8 @@ std::pair<std::string, std::string> KeyOf(const std::string& line) {
   const size_t colon = rest.find(':');
   if (colon == absl::string_view::npos) return {};
   const std::string key(rest.substr(0, colon));
-  const bool word = std::all_of(key.begin(), key.end(),
-                                [](char c) { return (c >= 'a' && c <= 'z') || c == '-'; });
+  const bool word =
+      std::ranges::all_of(key, [](char c) { return (c >= 'a' && c <= 'z') || c == '-'; });
   return word ? std::make_pair(key, Trim(rest.substr(colon + 1)))
               : std::pair<std::string, std::string>();
 }
@@ -63,7 +63,7 @@ Expectation::Op ReadOp(const std::string& text, size_t line) {
 
 class Reader {
  public:
-  explicit Reader(Expectation& out) : out_(out), folder_(fs::path(out.path).parent_path()) {}
+  explicit Reader(Expectation& out) : out_(out) {}
 
   absl::Status Read() {
     for (size_t i = 0; i < out_.lines.size(); ++i) {
@@ -80,54 +80,36 @@ class Reader {
  private:
   absl::Status ReadKey(const std::string& key, const std::string& value, size_t line) {
     if (key == "model") {
-      out_.model = (folder_ / value).string();
+      out_.model = PathBeside(out_.path, value);
     } else if (key == "options") {
-      return ReadOptions(value);
+      return ReadOptions(value, out_.options.options);
     } else if (key == "page") {
       out_.options.page = value != "no";
     } else if (key == "rules") {
-      return ReadRules(value);
+      PF_ASSIGN_OR_RETURN(out_.options.rules.emplace_back(), ReadRulesBeside(out_.path, value));
     } else if (key == "plugin") {
-      out_.plugins.push_back((folder_ / value).string());
+      out_.plugins.push_back(PathBeside(out_.path, value));
     } else if (key == "run") {
-      for (absl::string_view name : absl::StrSplit(value, ',')) {
-        out_.options.passes.push_back(Trim(name));
-      }
+      for (std::string& name : ReadNames(value)) out_.options.passes.push_back(std::move(name));
     } else if (Expects(key)) {
       return ReadExpected(key, value, line);
     } else {
-      return absl::InvalidArgumentError(
-          StrCat("there is no key \"", key, "\"", SimilarNames(key, Keys())));
+      return UnknownKey(key);
     }
     return absl::OkStatus();
   }
 
-  absl::Status ReadOptions(const std::string& value) {
-    // A comma alone belongs to a value.
-    for (absl::string_view option : absl::StrSplit(value, ", ")) {
-      const std::string text = Trim(option);
-      const size_t equals = text.find('=');
-      if (equals == std::string::npos) return absl::InvalidArgumentError("expected name=value");
-      out_.options.options[text.substr(0, equals)] = text.substr(equals + 1);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadRules(const std::string& value) {
-    const std::string path = (folder_ / value).string();
-    PF_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
-    out_.options.rules.push_back({path, std::move(text)});
-    return absl::OkStatus();
+  static absl::Status UnknownKey(const std::string& key) {
+    return absl::InvalidArgumentError(
+        StrCat("there is no key \"", key, "\"", SimilarNames(key, Keys())));
   }
 
   absl::Status ReadExpected(const std::string& key, const std::string& value, size_t line) {
     if (value.empty()) return absl::InvalidArgumentError(StrCat("\"", key, "\" says nothing"));
     if (key == "expect") {
-      for (absl::string_view op : absl::StrSplit(value, ',')) {
-        out_.ops.push_back(ReadOp(Trim(op), line));
-      }
+      for (const std::string& op : ReadNames(value)) out_.ops.push_back(ReadOp(op, line));
     } else if (key == "expect-not") {
-      for (absl::string_view op : absl::StrSplit(value, ',')) out_.absent.push_back(Trim(op));
+      for (std::string& op : ReadNames(value)) out_.absent.push_back(std::move(op));
     } else if (key == "expect-node") {
       out_.nodes.push_back(ReadOp(value, line));
     } else if (key == "expect-input") {
@@ -137,8 +119,7 @@ class Reader {
     } else if (key == "nodes") {
       return ReadNodes(value);
     } else {
-      return absl::InvalidArgumentError(
-          StrCat("there is no key \"", key, "\"", SimilarNames(key, Keys())));
+      return UnknownKey(key);
     }
     return absl::OkStatus();
   }
@@ -175,7 +156,6 @@ class Reader {
   }
 
   Expectation& out_;
-  fs::path folder_;
 };
 
 bool MayHold(const fs::path& path) {
@@ -187,8 +167,8 @@ bool MayHold(const fs::path& path) {
 bool IsExpectation(const std::string& text) {
   if (IsPassCase(text)) return false;
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  return std::any_of(lines.begin(), lines.end(),
-                     [](const std::string& line) { return Expects(KeyOf(line).first); });
+  return std::ranges::any_of(lines,
+                             [](const std::string& line) { return Expects(KeyOf(line).first); });
 }
 
 absl::StatusOr<Expectation> ReadExpectation(const std::string& path) {
@@ -216,7 +196,7 @@ absl::StatusOr<std::vector<std::string>> FindExpectations(const std::string& pat
     return absl::NotFoundError(
         StrCat("no pass test and no expectation (.onnxtxt, .expect) below \"", path, "\""));
   }
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   return files;
 }
 

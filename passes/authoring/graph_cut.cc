@@ -15,9 +15,9 @@ bool IsReadInside(const Use& use, const Graph& graph, const Nodes& keep) {
 }
 
 bool IsReadOutside(const Value& value, const Graph& graph, const Nodes& keep) {
-  return value.is_output() ||
-         std::any_of(value.uses().begin(), value.uses().end(),
-                     [&](const Use& use) { return !IsReadInside(use, graph, keep); });
+  return value.is_output() || std::ranges::any_of(value.uses(), [&](const Use& use) {
+           return !IsReadInside(use, graph, keep);
+         });
 }
 
 class Cutter {

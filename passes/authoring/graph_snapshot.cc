@@ -129,7 +129,7 @@ void GraphSnapshot::TakeGone(const Graph& graph, GraphChange& change) {
   for (const auto& [node, seen] : nodes_) {
     if (seen.look != look_) gone.emplace_back(seen.position, node);
   }
-  std::sort(gone.begin(), gone.end());
+  std::ranges::sort(gone);
   bool found = false;
   for (const auto& [position, node] : gone) {
     const Seen& seen = nodes_[node];

@@ -88,8 +88,8 @@ class Differ {
   void DiffOutputs() {
     const auto has = [](const Graph& graph, const std::string& name) {
       const auto& outputs = graph.outputs();
-      return std::any_of(outputs.begin(), outputs.end(),
-                         [&name](const Value* output) { return output->name() == name; });
+      return std::ranges::any_of(outputs,
+                                 [&name](const Value* output) { return output->name() == name; });
     };
     for (const Value* output : before_.outputs()) {
       if (!has(after_, output->name())) diff_.outputs.push_back("- " + PortText(*output));
@@ -147,7 +147,7 @@ class Differ {
     for (const Value* input : node.inputs()) inputs.push_back(value_of(input));
     for (const Value* output : node.outputs()) {
       Value* made = value_of(output);
-      if (made != nullptr && std::count(inputs.begin(), inputs.end(), made) > 0) {
+      if (made != nullptr && std::ranges::count(inputs, made) > 0) {
         made = scratch.AddValue(scratch.UniqueName(output->name()));
       }
       outputs.push_back(made);

@@ -65,7 +65,7 @@ Keys KeysFromBelow(const Graph& graph) {
       for (size_t o = 0; o < graph.outputs().size(); ++o) {
         if (graph.outputs()[o] == output) readers.push_back(Join(~size_t{0}, o));
       }
-      std::sort(readers.begin(), readers.end());
+      std::ranges::sort(readers);
       for (const size_t reader : readers) key = Join(key, reader);
       key = Join(key, i);
     }

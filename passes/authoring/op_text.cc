@@ -43,8 +43,8 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
 }
 
 int IndexOf(const std::vector<TextPort>& ports, std::string_view name) {
-  const auto it = std::find_if(ports.begin(), ports.end(),
-                               [&](const TextPort& port) { return port.name == name; });
+  const auto it =
+      std::ranges::find_if(ports, [&](const TextPort& port) { return port.name == name; });
   return it == ports.end() ? -1 : static_cast<int>(it - ports.begin());
 }
 
@@ -123,8 +123,7 @@ class BodiesReader {
     const Graph& body = *form.function.body;
     for (const Value* input : body.inputs()) {
       const int port = IndexOf(bodies_.head.inputs, input->name());
-      const bool left_out =
-          std::find(form.without.begin(), form.without.end(), port) != form.without.end();
+      const bool left_out = std::ranges::find(form.without, port) != form.without.end();
       if (port >= 0 && !left_out) continue;
       return error_(form.text, StrCat("\"", input->name(), "\" is ",
                                       left_out ? "left out" : "no input of the op"));
@@ -142,8 +141,8 @@ class BodiesReader {
 };
 
 bool LeavesOut(const Form& form, const Node& call) {
-  return std::all_of(form.without.begin(), form.without.end(),
-                     [&call](int input) { return call.input(input) == nullptr; });
+  return std::ranges::all_of(form.without,
+                             [&call](int input) { return call.input(input) == nullptr; });
 }
 
 // One op of a file.
@@ -158,7 +157,7 @@ class Builder {
     PF_ASSIGN_OR_RETURN(const std::string domain, Domain(function));
     TextOp op{.def = OpDef(domain, function.name, /*since=*/1)};
     op.def.Doc(parts_.doc);
-    PF_RETURN_IF_ERROR(AddKeys(op));
+    for (const RuleKey& key : parts_.keys) PF_RETURN_IF_ERROR(AddKey(key, op));
     PF_RETURN_IF_ERROR(AddPorts(op.def));
     PF_RETURN_IF_ERROR(AddAttributes(function, op.def));
     AddBodies(std::move(bodies.forms), op.def);
@@ -187,11 +186,6 @@ class Builder {
                     StrCat("the function below is of domain \"", function.domain, "\""));
     }
     return domain;
-  }
-
-  absl::Status AddKeys(TextOp& op) const {
-    for (const RuleKey& key : parts_.keys) PF_RETURN_IF_ERROR(AddKey(key, op));
-    return absl::OkStatus();
   }
 
   absl::Status AddKey(const RuleKey& key, TextOp& op) const {
@@ -266,10 +260,10 @@ class Builder {
   }
 
   bool IsMetadata(std::string_view name) const {
-    return std::any_of(parts_.keys.begin(), parts_.keys.end(), [&](const RuleKey& key) {
+    return std::ranges::any_of(parts_.keys, [&](const RuleKey& key) {
       if (key.key != "metadata") return false;
       const std::vector<std::string_view> names = Split(key.value, ',');
-      return std::find(names.begin(), names.end(), name) != names.end();
+      return std::ranges::find(names, name) != names.end();
     });
   }
 
@@ -344,11 +338,9 @@ class Builder {
     return std::visit(
         [](const auto& value) -> std::optional<AttributeDef::Default> {
           using T = std::decay_t<decltype(value)>;
-          if constexpr (std::is_constructible_v<AttributeDef::Default, T> &&
-                        (std::is_same_v<T, int64_t> || std::is_same_v<T, float> ||
-                         std::is_same_v<T, std::string> ||
-                         std::is_same_v<T, std::vector<int64_t>> ||
-                         std::is_same_v<T, std::vector<float>>)) {
+          if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, float> ||
+                        std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<int64_t>> ||
+                        std::is_same_v<T, std::vector<float>>) {
             return AttributeDef::Default(value);
           } else {
             return std::nullopt;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 
@@ -17,9 +18,7 @@ namespace {
 constexpr std::string_view kSeparator = "# ---- ";
 
 std::string Trim(std::string_view text) {
-  const size_t start = text.find_first_not_of(" \t\r\n");
-  if (start == std::string_view::npos) return "";
-  return std::string(text.substr(start, text.find_last_not_of(" \t\r\n") - start + 1));
+  return std::string(absl::StripAsciiWhitespace(AbslView(text)));
 }
 
 // What follows `key` on a comment line, if the line has it.
@@ -45,23 +44,14 @@ absl::Status ParseHead(PassCase& test) {
   for (absl::string_view part : absl::StrSplit(test.head, '\n')) {
     const std::string_view line = StdView(part);
     if (Take(line, "# run:", rest)) {
-      for (absl::string_view name : absl::StrSplit(rest, ',')) {
-        test.passes.push_back(Trim(StdView(name)));
-      }
+      const std::vector<std::string> names = ReadNames(rest);
+      test.passes.insert(test.passes.end(), names.begin(), names.end());
     } else if (Take(line, "# options:", rest)) {
-      // A comma alone belongs to a value.
-      for (absl::string_view option : absl::StrSplit(rest, ", ")) {
-        const std::string text = Trim(StdView(option));
-        const size_t equals = text.find('=');
-        if (equals == std::string::npos) return absl::InvalidArgumentError("expected name=value");
-        test.options[text.substr(0, equals)] = text.substr(equals + 1);
-      }
+      PF_RETURN_IF_ERROR(ReadOptions(rest, test.options));
     } else if (Take(line, "# rules:", rest)) {
-      const auto beside = std::filesystem::path(test.path).parent_path() / rest;
-      PF_ASSIGN_OR_RETURN(std::string text, ReadFile(beside.string()));
-      test.rules.push_back({beside.string(), std::move(text)});
+      PF_ASSIGN_OR_RETURN(test.rules.emplace_back(), ReadRulesBeside(test.path, rest));
     } else if (Take(line, "# plugin:", rest)) {
-      test.plugins.push_back((std::filesystem::path(test.path).parent_path() / rest).string());
+      test.plugins.push_back(PathBeside(test.path, rest));
     } else if (Take(line, "# numbers: not compared, ", rest)) {
       test.compare_numbers = false;
     }
@@ -105,6 +95,33 @@ absl::Status ParseTail(PassCase& test, const std::string& line, const std::strin
 }
 
 }  // namespace
+
+absl::Status ReadOptions(const std::string& text, std::map<std::string, std::string>& options) {
+  // A comma alone belongs to a value.
+  for (absl::string_view part : absl::StrSplit(text, ", ")) {
+    const std::string option = Trim(StdView(part));
+    const size_t equals = option.find('=');
+    if (equals == std::string::npos) return absl::InvalidArgumentError("expected name=value");
+    options[option.substr(0, equals)] = option.substr(equals + 1);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> ReadNames(const std::string& text) {
+  std::vector<std::string> names;
+  for (absl::string_view name : absl::StrSplit(text, ',')) names.push_back(Trim(StdView(name)));
+  return names;
+}
+
+std::string PathBeside(const std::string& file, const std::string& name) {
+  return (std::filesystem::path(file).parent_path() / name).string();
+}
+
+absl::StatusOr<RuleFile> ReadRulesBeside(const std::string& file, const std::string& name) {
+  const std::string path = PathBeside(file, name);
+  PF_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
+  return RuleFile{path, std::move(text)};
+}
 
 bool IsPassCase(const std::string& text) {
   return absl::StrContains(text, "\n# ---- ") &&

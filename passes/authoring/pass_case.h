@@ -46,6 +46,15 @@ struct PassCase {
   std::vector<Because> because;
 };
 
+// `name=value, name=value` into options. InvalidArgument for what is none.
+absl::Status ReadOptions(const std::string& text, std::map<std::string, std::string>& options);
+// The names in `one, another`.
+std::vector<std::string> ReadNames(const std::string& text);
+// The path of what a file names, beside it.
+std::string PathBeside(const std::string& file, const std::string& name);
+// The rules there.
+absl::StatusOr<RuleFile> ReadRulesBeside(const std::string& file, const std::string& name);
+
 // True for the text of a pass test: it has a line that starts with `# ---- ` and one `# run:`.
 bool IsPassCase(const std::string& text);
 

@@ -286,6 +286,17 @@ class Reducer {
   Reduction out_;
 };
 
+PipelineOptions Verifying(PipelineOptions options) {
+  options.verify = true;
+  options.keep_going = true;
+  return options;
+}
+
+const Rewrite* FirstThatDiffers(const std::vector<Rewrite>& log) {
+  const auto found = std::ranges::find(log, Rewrite::Numbers::kDiffer, &Rewrite::numbers);
+  return found == log.end() ? nullptr : &*found;
+}
+
 std::string Bytes(int64_t bytes) {
   char text[32];
   if (bytes < 1024) return StrCat(bytes, " bytes");
@@ -307,9 +318,7 @@ absl::StatusOr<Reduction> Reduce(const Model& model, const ReduceCheck& check,
 }
 
 ReduceCheck VerifyCheck(const PipelineOptions& options) {
-  PipelineOptions quiet = options;
-  quiet.verify = true;
-  quiet.keep_going = true;
+  PipelineOptions quiet = Verifying(options);
   quiet.print_to = nullptr;
   quiet.reproducer_dir.clear();
   return [quiet](const ReduceCase& attempt) -> std::optional<std::string> {
@@ -318,10 +327,8 @@ ReduceCheck VerifyCheck(const PipelineOptions& options) {
     Model model = attempt.model.Clone();
     const auto report = RunPipeline(model, here);
     if (!report.ok()) return std::string(StdView(report.status().message()));
-    for (const Rewrite& rewrite : report->log) {
-      if (rewrite.numbers == Rewrite::Numbers::kDiffer) return rewrite.rule;
-    }
-    return std::nullopt;
+    const Rewrite* rewrite = FirstThatDiffers(report->log);
+    return rewrite == nullptr ? std::nullopt : std::optional(rewrite->rule);
   };
 }
 
@@ -335,16 +342,10 @@ absl::StatusOr<Model> ModelBefore(const Model& model, const PipelineOptions& opt
 }
 
 std::optional<int64_t> FirstDifference(const Model& model, const PipelineOptions& options) {
-  PipelineOptions here = options;
-  here.verify = true;
-  here.keep_going = true;
   Model after = model.Clone();
-  const auto report = RunPipeline(after, here);
-  if (!report.ok()) return std::nullopt;
-  for (const Rewrite& rewrite : report->log) {
-    if (rewrite.numbers == Rewrite::Numbers::kDiffer) return rewrite.number;
-  }
-  return std::nullopt;
+  const auto report = RunPipeline(after, Verifying(options));
+  const Rewrite* rewrite = report.ok() ? FirstThatDiffers(report->log) : nullptr;
+  return rewrite == nullptr ? std::nullopt : std::optional(rewrite->number);
 }
 
 std::string ReductionText(const Reduction& reduction) {

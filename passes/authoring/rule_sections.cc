@@ -34,7 +34,7 @@ RuleKey KeyOf(std::string_view line) {
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos) return {};
   const std::string_view key = line.substr(2, colon - 2);
-  const bool word = !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
+  const bool word = !key.empty() && std::ranges::all_of(key, [](char c) {
     return absl::ascii_islower(static_cast<unsigned char>(c)) || c == '-';
   });
   return word ? RuleKey{key, Trim(line.substr(colon + 1))} : RuleKey{};
@@ -186,7 +186,7 @@ class Cutter {
     section.kind = Trim(rest.substr(0, colon));
     const std::string_view names =
         colon == std::string_view::npos ? std::string_view() : Trim(rest.substr(colon + 1));
-    if (std::find(kinds.begin(), kinds.end(), section.kind) == kinds.end()) {
+    if (std::ranges::find(kinds, section.kind) == kinds.end()) {
       return error_(title, StrCat("expected ", absl::StrJoin(kinds, ", "), "; got \"", section.kind,
                                   "\"", SimilarNames(section.kind, kinds)));
     }
@@ -218,7 +218,7 @@ std::string_view PassDescriptionOf(std::string_view text) {
 
 bool IsBlankText(std::string_view text) {
   const std::vector<std::string_view> lines = Lines(text);
-  return std::all_of(lines.begin(), lines.end(), [](std::string_view line) {
+  return std::ranges::all_of(lines, [](std::string_view line) {
     return Trim(line).empty() || Trim(line).starts_with("#");
   });
 }

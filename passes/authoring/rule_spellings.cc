@@ -192,7 +192,7 @@ class Speller {
                              node->num_inputs(), " and ", node->num_outputs()));
       }
       used_[node->op_type()] = true;
-      if (std::find(names.begin(), names.end(), node->op_type()) == names.end()) {
+      if (std::ranges::find(names, node->op_type()) == names.end()) {
         names.push_back(node->op_type());
       }
     }

@@ -31,7 +31,7 @@ const std::vector<std::string>& RuleKeys() {
 }
 
 bool Contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 // One rule of a file.
@@ -387,7 +387,7 @@ void PlaceRules(const std::vector<PlacedPass>& rules, std::vector<std::unique_pt
     };
     auto at = passes.end();
     if (is_before) {
-      at = std::find_if(passes.begin(), passes.end(), has_name);
+      at = std::ranges::find_if(passes, has_name);
     } else {
       const auto last = std::find_if(passes.rbegin(), passes.rend(), has_name);
       if (last != passes.rend()) at = last.base();

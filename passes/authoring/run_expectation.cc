@@ -49,27 +49,23 @@ bool SameAttribute(const Attribute& wanted, const Attribute& got) {
 // Of the op, with at least the attributes of `wanted`.
 bool IsLike(const Node& node, const Node& wanted) {
   if (!node.Is(wanted.op_type(), wanted.domain())) return false;
-  return std::all_of(wanted.attributes().begin(), wanted.attributes().end(),
-                     [&node](const auto& entry) {
-                       const Attribute* got = node.attribute(entry.first);
-                       return got != nullptr && SameAttribute(entry.second, *got);
-                     });
-}
-
-// `float[T, 16]` without blanks, in parts; dims alone may be `?`.
-bool TypeFits(const std::string& wanted, const Value& value) {
-  const std::string type =
-      StrCat(DataTypeName(value.dtype()), value.shape() ? value.shape()->ToString() : "[...]");
-  const std::vector<std::string> a =
-      absl::StrSplit(wanted, absl::ByAnyChar("[], "), absl::SkipEmpty());
-  const std::vector<std::string> b =
-      absl::StrSplit(type, absl::ByAnyChar("[], "), absl::SkipEmpty());
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const std::string& x, const std::string& y) { return x == "?" || x == y; });
+  return std::ranges::all_of(wanted.attributes(), [&node](const auto& entry) {
+    const Attribute* got = node.attribute(entry.first);
+    return got != nullptr && SameAttribute(entry.second, *got);
+  });
 }
 
 std::string TypeOf(const Value& value) {
   return StrCat(DataTypeName(value.dtype()), value.shape() ? value.shape()->ToString() : "[...]");
+}
+
+// `float[T, 16]` without blanks, in parts; dims alone may be `?`.
+bool TypeFits(const std::string& wanted, const Value& value) {
+  const auto parts = [](const std::string& type) -> std::vector<std::string> {
+    return absl::StrSplit(type, absl::ByAnyChar("[], "), absl::SkipEmpty());
+  };
+  return std::ranges::equal(parts(wanted), parts(TypeOf(value)),
+                            [](const auto& x, const auto& y) { return x == "?" || x == y; });
 }
 
 class Runner {
@@ -179,7 +175,7 @@ class Runner {
   absl::Status CheckNumbers(Model& before) {
     const Expectation::Numbers& numbers = *expected_.numbers;
     const auto& outputs = before.graph->outputs();
-    if (std::none_of(outputs.begin(), outputs.end(), [&numbers](const Value* output) {
+    if (std::ranges::none_of(outputs, [&numbers](const Value* output) {
           return output->name() == numbers.output;
         })) {
       Fail(StrCat("numbers: the graph has no output \"", numbers.output, "\""));

@@ -109,7 +109,7 @@ class CaseRun {
 
   void CheckReasons() {
     for (const PassCase::Because& because : test_.because) {
-      const bool found = std::any_of(misses_.begin(), misses_.end(), [&](const Miss& miss) {
+      const bool found = std::ranges::any_of(misses_, [&](const Miss& miss) {
         return miss.rule == because.rule && miss.at == because.at &&
                miss.condition == because.reason;
       });

@@ -81,8 +81,8 @@ std::vector<CaseSize> SizesOf(const ReduceCase& reduced) {
   }
   std::vector<CaseSize> sorted;
   for (auto& [name, size] : sizes) sorted.push_back(std::move(size));
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const CaseSize& a, const CaseSize& b) { return a.size > b.size; });
+  std::ranges::stable_sort(sorted,
+                           [](const CaseSize& a, const CaseSize& b) { return a.size > b.size; });
   return sorted;
 }
 

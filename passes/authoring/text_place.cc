@@ -14,7 +14,7 @@ absl::Status ErrorAt(std::string_view path, std::string_view text, size_t offset
   offset = std::min(offset, text.size());
   const std::string_view before = text.substr(0, offset);
   const size_t start = before.rfind('\n') + 1;  // 0 where there is none
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const auto line = std::ranges::count(before, '\n') + 1;
   const size_t column = offset - start;
   return absl::InvalidArgumentError(StrCat(path, ":", line, ":", column + 1, ": ", message, "\n",
                                            text.substr(start, text.find('\n', start) - start), "\n",

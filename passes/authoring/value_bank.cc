@@ -60,9 +60,9 @@ bool Calls(const Model& model, const Node& node) {
 
 // A reader that the rewrite left as it was, the caller among them.
 bool HasOldReader(const Value& value, const GraphChange& change) {
-  return value.is_output() ||
-         std::any_of(value.uses().begin(), value.uses().end(),
-                     [&change](const Use& use) { return !change.nodes.contains(use.node); });
+  return value.is_output() || std::ranges::any_of(value.uses(), [&change](const Use& use) {
+           return !change.nodes.contains(use.node);
+         });
 }
 
 }  // namespace
@@ -154,11 +154,10 @@ absl::StatusOr<BankDifference> ValueBank::Check(const Model& model, const GraphC
                                                 double tolerance) {
   Attempt attempt{.tolerance = tolerance};
   for (const auto& node : model.graph->nodes()) {
-    const bool runs =
-        change.nodes.contains(node.get()) ||
-        std::any_of(node->inputs().begin(), node->inputs().end(), [&attempt](const Value* input) {
-          return input != nullptr && attempt.moved.contains(input->name());
-        });
+    const bool runs = change.nodes.contains(node.get()) ||
+                      std::ranges::any_of(node->inputs(), [&attempt](const Value* input) {
+                        return input != nullptr && attempt.moved.contains(input->name());
+                      });
     if (!runs) continue;
     PF_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, Evaluate(model, *node, attempt));
     Note(*node, outputs, change, attempt);

@@ -3,6 +3,7 @@
 
 #include "pagefuse/passes/canonicalise/view_rules.h"
 #include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/pattern.h"
 #include "pagefuse/passes/slice_cuts.h"
 
@@ -33,11 +34,8 @@ std::optional<Places> PlacesOf(const Value& indices, int64_t length) {
 }
 
 bool IsReduction(const Node& node) {
-  static constexpr std::string_view kOps[] = {"ReduceSum",      "ReduceMax", "ReduceMin",
-                                              "ReduceMean",     "ReduceL2",  "ReduceProd",
-                                              "ReduceSumSquare"};
-  return std::any_of(std::begin(kOps), std::end(kOps),
-                     [&](std::string_view op) { return node.Is(op); });
+  return IsAnyOf(node, {"ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceL2",
+                        "ReduceProd", "ReduceSumSquare"});
 }
 
 // The shape of the reduction's result if it kept its axes, or if it dropped them.
@@ -115,23 +113,16 @@ bool JoinParts(Node& node, Peephole& peephole) {
 
 bool SplitToSlice(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.input(0));
-  const int part = OnlyOutputRead(node);
-  if (!shape || part < 0) return false;
+  const int read = OnlyOutputRead(node);
+  if (!shape || read < 0) return false;
   const int64_t axis = NormalAxis(IntOr(node, "axis", 0), shape->rank());
-  int64_t begin = 0, end = 0;
-  for (int i = 0; i <= part; ++i) {
-    const Shape* taken = node.output(i) ? ShapeOf(node.output(i)) : nullptr;
-    const auto length = taken ? (*taken)[static_cast<int>(axis)].constant() : std::nullopt;
-    if (!length) return false;
-    begin = end;
-    end += *length;
-  }
-  const auto ints = [&](const char* name, int64_t number) {
-    return AddInts(peephole.graph(), name, {number}, peephole.contents());
-  };
-  Value* slice = peephole.AddNode(
-      node, "Slice", {node.input(0), ints("starts", begin), ints("ends", end), ints("axes", axis)});
-  return ReplaceValue(peephole.graph(), node.output(part), slice);
+  const auto part = PartOf(*node.output(read), axis, peephole.contents());
+  if (!part) return false;
+  Value* slice =
+      peephole.AddNode(node, "Slice",
+                       {part->whole, peephole.Ints("starts", {part->begin}),
+                        peephole.Ints("ends", {part->end}), peephole.Ints("axes", {axis})});
+  return ReplaceValue(peephole.graph(), node.output(read), slice);
 }
 
 bool GatherToSlice(Node& node, Peephole& peephole) {
@@ -142,13 +133,10 @@ bool GatherToSlice(Node& node, Peephole& peephole) {
   const auto length = (*shape)[static_cast<int>(axis)].constant();
   const auto places = length ? PlacesOf(*node.input(1), *length) : std::nullopt;
   if (!places) return false;
-  const auto ints = [&](const char* name, int64_t number) {
-    return AddInts(peephole.graph(), name, {number}, peephole.contents());
-  };
   const int64_t end = places->first + (places->count - 1) * places->step + 1;
-  std::vector<Value*> inputs = {node.input(0), ints("starts", places->first), ints("ends", end),
-                                ints("axes", axis)};
-  if (places->step > 1) inputs.push_back(ints("steps", places->step));
+  std::vector<Value*> inputs = {node.input(0), peephole.Ints("starts", {places->first}),
+                                peephole.Ints("ends", {end}), peephole.Ints("axes", {axis})};
+  if (places->step > 1) inputs.push_back(peephole.Ints("steps", {places->step}));
   return peephole.ReplaceByNode(node, "Slice", std::move(inputs));
 }
 
@@ -163,13 +151,8 @@ bool ViewOfReduction(Node& node, Peephole& peephole) {
   const auto other = ReducedShape(*reduction, *axes, !keeps);
   const Shape* shape = ShapeOf(node.output(0));
   if (!other || !shape || !ProvablyEqual(*shape, *other)) return false;
-  return peephole.ReplaceByNode(
-      node, reduction->op_type(), reduction->inputs(), [&](Node& replaced) {
-        for (const auto& [name, attribute] : reduction->attributes()) {
-          replaced.SetAttribute(name, attribute);
-        }
-        replaced.SetAttribute("keepdims", MakeAttribute(int64_t{keeps ? 0 : 1}));
-      });
+  return peephole.ReplaceByNode(node, reduction->op_type(), reduction->inputs(),
+                                {*reduction, {{"keepdims", keeps ? 0 : 1}}});
 }
 
 }  // namespace pagefuse

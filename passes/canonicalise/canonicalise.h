@@ -28,6 +28,9 @@ std::unique_ptr<Pass> SimplifyProducts();
 std::unique_ptr<Pass> Cse();
 std::unique_ptr<Pass> DeadCode();
 
+// Erases the nodes that nothing uses, those of subgraphs too; true if there were any.
+bool EraseDeadNodes(Graph& graph, SymbolicContents& contents);
+
 // The passes that make sense for a pattern, until nothing changes. Shapes that cannot be inferred
 // stay unknown.
 absl::Status CanonicalisePattern(Model& model);

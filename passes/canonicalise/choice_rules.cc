@@ -1,7 +1,8 @@
-#include "pagefuse/passes/canonicalise/choice_rules.h"
-
+// What exporters write as choices and powers.
 #include <array>
 
+#include "pagefuse/passes/canonicalise/arithmetic_rules.h"
+#include "pagefuse/passes/canonicalise/product_rules.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/ports.h"
 
@@ -10,45 +11,10 @@ namespace {
 
 using ports::Where;
 
-// The number of a constant of one element.
-std::optional<double> NumberOf(const Value* value) {
-  const Tensor* tensor = value ? ConstantOf(value) : nullptr;
-  return tensor ? ScalarNumber(*tensor) : std::nullopt;
-}
-
-bool AreTheSame(const Value* a, const Value* b) {
-  if (a == b) return true;
-  const auto number = NumberOf(a);
-  return number && a->dtype() == b->dtype() && SameShapes(a, b) && number == NumberOf(b);
-}
-
-}  // namespace
-
-bool PowToSqrt(Node& node, Peephole& peephole) {
-  const auto exponent = NumberOf(node.input(1));
-  if (!exponent || !IsFloatingPoint(node.input(0)->dtype())) return false;
-  if (!SameShapes(node.output(0), node.input(0))) return false;
-  if (*exponent == 0.5) return peephole.ReplaceByNode(node, "Sqrt", {node.input(0)});
-  if (*exponent == -1) return peephole.ReplaceByNode(node, "Reciprocal", {node.input(0)});
-  if (*exponent != -0.5) return false;
-  Value* root = peephole.AddNode(node, "Sqrt", {node.input(0)});
-  return peephole.ReplaceByNode(node, "Reciprocal", {root});
-}
-
-bool MaxToAbs(Node& node, Peephole& peephole) {
-  if (node.num_inputs() != 2) return false;
-  for (int side : {0, 1}) {
-    const Node* negated = node.input(side)->producer();
-    if (!negated || !negated->Is("Neg") || negated->input(0) != node.input(1 - side)) continue;
-    return peephole.ReplaceByNode(node, "Abs", {node.input(1 - side)});
-  }
-  return false;
-}
-
-// Floats may be NaN, which is less than nothing and the maximum of everything.
-bool WhereToMax(Node& node, Peephole& peephole) {
+// a < b ? b : a
+bool ChoiceByComparisonToMax(Node& node, Peephole& peephole) {
   const Node* condition = node.input(Where::kCondition)->producer();
-  if (!condition || !IsInteger(node.output(0)->dtype())) return false;
+  if (!condition) return false;
   const bool less = condition->Is("Less") || condition->Is("LessOrEqual");
   const bool greater = condition->Is("Greater") || condition->Is("GreaterOrEqual");
   if (!less && !greater) return false;
@@ -65,6 +31,44 @@ bool WhereToMax(Node& node, Peephole& peephole) {
   return false;
 }
 
+}  // namespace
+
+bool AreTheSame(const Value* a, const Value* b) {
+  if (a == b) return true;
+  const auto number = NumberOf(a);
+  return number && a->dtype() == b->dtype() && SameShapes(a, b) && number == NumberOf(b);
+}
+
+bool PowToSqrt(Node& node, Peephole& peephole) {
+  const auto exponent = NumberOf(node.input(1));
+  if (!exponent || !IsFloatingPoint(node.input(0)->dtype())) return false;
+  if (!SameShapes(node.output(0), node.input(0))) return false;
+  if (*exponent == 0.5) return peephole.ReplaceByNode(node, "Sqrt", {node.input(0)});
+  if (*exponent == -1) return peephole.ReplaceByNode(node, "Reciprocal", {node.input(0)});
+  if (*exponent != -0.5) return false;
+  Value* root = peephole.AddNode(node, "Sqrt", {node.input(0)});
+  return peephole.ReplaceByNode(node, "Reciprocal", {root});
+}
+
+bool MaxToAbs(Node& node, Peephole& peephole) {
+  if (node.num_inputs() != 2) return false;
+  for (int side : {0, 1}) {
+    const Node* negated = ProducerIf(node.input(side), "Neg");
+    if (!negated || negated->input(0) != node.input(1 - side)) continue;
+    return peephole.ReplaceByNode(node, "Abs", {node.input(1 - side)});
+  }
+  return false;
+}
+
+// Floats may be NaN, which is less than nothing and the maximum of everything.
+bool WhereToMax(Node& node, Peephole& peephole) {
+  return IsInteger(node.output(0)->dtype()) && ChoiceByComparisonToMax(node, peephole);
+}
+
+bool ChoiceToMax(Node& node, Peephole& peephole) {
+  return IsFloatingPoint(node.output(0)->dtype()) && ChoiceByComparisonToMax(node, peephole);
+}
+
 bool WhereToCast(Node& node, Peephole& peephole) {
   const DataType type = node.output(0)->dtype();
   const auto chosen = NumberOf(node.input(Where::kTrue));
@@ -74,9 +78,7 @@ bool WhereToCast(Node& node, Peephole& peephole) {
   Value* condition = node.input(Where::kCondition);
   if (!SameShapes(node.output(0), condition)) return false;
   if (opposite) condition = peephole.AddNode(node, "Not", {condition});
-  return peephole.ReplaceByNode(node, "Cast", {condition}, [type](Node& cast) {
-    cast.SetAttribute("to", MakeAttribute(static_cast<int64_t>(type)));
-  });
+  return peephole.ReplaceByNode(node, "Cast", {condition}, {{"to", type}});
 }
 
 }  // namespace pagefuse

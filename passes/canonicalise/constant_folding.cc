@@ -7,6 +7,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
@@ -27,7 +28,7 @@ bool MayFold(const Node& node) {
 }
 
 bool HasReaders(const Node& node) {
-  return std::any_of(node.outputs().begin(), node.outputs().end(), [](const Value* output) {
+  return std::ranges::any_of(node.outputs(), [](const Value* output) {
     return output != nullptr && !output->uses().empty();
   });
 }
@@ -132,27 +133,15 @@ class Folding {
   const OpsetImports& opsets_;
 };
 
-class ConstantFoldingPass : public Pass {
- public:
-  std::string_view name() const override { return "constant-folding"; }
-  std::string_view description() const override {
-    return "Computes nodes whose inputs are constants or whose contents are known, and makes "
-           "initialisers of Constant nodes.";
-  }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    std::vector<GraphScope> scopes = AllGraphs(model);
-    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
-      PF_ASSIGN_OR_RETURN(const bool changed_here, Folding(model, context, *scope).Run());
-      changed = changed || changed_here;
-    }
-    return changed;
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<Pass> ConstantFolding() { return std::make_unique<ConstantFoldingPass>(); }
+std::unique_ptr<Pass> ConstantFolding() {
+  return MakeGraphPass("constant-folding",
+                       "Computes nodes whose inputs are constants or whose contents are known, and "
+                       "makes initialisers of Constant nodes.",
+                       [](Model& model, PassContext& context, const GraphScope& scope) {
+                         return Folding(model, context, scope).Run();
+                       });
+}
 
 }  // namespace pagefuse

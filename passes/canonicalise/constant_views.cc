@@ -8,6 +8,7 @@
 
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/canonicalise/peephole.h"
+#include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
 namespace {
@@ -40,42 +41,20 @@ bool PutView(Node& node, int output, const Tensor& whole, int64_t first, Peephol
   const auto offset = whole.buffer_offset() + static_cast<size_t>(first * (width / 8));
   auto view = Tensor::View(whole.dtype(), *dims, whole.buffer(), offset);
   if (!view.ok() || first + view->size() > whole.size()) return false;
-  Value* constant =
-      AddConstant(peephole.graph(), value->name(), *std::move(view), peephole.contents());
+  Value* constant = peephole.Constant(value->name(), *std::move(view));
   return ReplaceValue(peephole.graph(), value, constant);
-}
-
-// The one number of each constant operand of a Slice along one axis.
-struct Cut {
-  int64_t start = 0, axis = 0, step = 1;
-};
-std::optional<Cut> CutOf(const Node& node, const SymbolicContents& contents) {
-  const auto number = [&](int input) -> std::optional<int64_t> {
-    const Value* value = input < node.num_inputs() ? node.input(input) : nullptr;
-    const auto ints = value == nullptr ? std::nullopt : KnownInts(value, contents);
-    if (!ints.has_value() || ints->size() != 1) return std::nullopt;
-    return ints->front();
-  };
-  const auto present = [&](int input) {
-    return input < node.num_inputs() && node.input(input) != nullptr;
-  };
-  const auto start = number(1);
-  if (!start.has_value() || !number(2).has_value()) return std::nullopt;
-  if ((present(3) && !number(3)) || (present(4) && !number(4))) return std::nullopt;
-  return Cut{*start, number(3).value_or(0), number(4).value_or(1)};
 }
 
 bool ViewOfSlice(Node& node, Peephole& peephole) {
   const Tensor* whole = ConstantOf(node.input(0));
-  if (whole == nullptr) return false;
+  const auto cut = OnlyCut(node, peephole.contents());
+  if (whole == nullptr || !cut || !cut->start.is_constant() || !cut->end.is_constant())
+    return false;
   const Ints& dims = whole->dims();
-  const auto cut = CutOf(node, peephole.contents());
-  if (!cut.has_value() || cut->step != 1) return false;
-  const int64_t axis = NormalAxis(cut->axis, whole->rank());
-  if (!LeadsMemory(dims, axis)) return false;
-  const int64_t size = dims[static_cast<size_t>(axis)];
-  const int64_t start = std::clamp<int64_t>(NormalAxis(cut->start, size), 0, size);
-  return PutView(node, 0, *whole, start * Product(dims, axis + 1, dims.size()), peephole);
+  if (!LeadsMemory(dims, cut->axis)) return false;
+  const int64_t size = dims[cut->axis];
+  const int64_t start = std::clamp<int64_t>(NormalAxis(*cut->start.constant(), size), 0, size);
+  return PutView(node, 0, *whole, start * Product(dims, cut->axis + 1, dims.size()), peephole);
 }
 
 bool ViewOfGather(Node& node, Peephole& peephole) {

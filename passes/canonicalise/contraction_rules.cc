@@ -44,10 +44,9 @@ std::string Without(std::string labels, int place) {
 
 // Rows [.., m, 1, k] times columns [.., 1, n, k], summed along k.
 bool SumOfOuterProducts(Node& node, Peephole& peephole) {
-  const Node* product = node.input(0)->producer();
-  const auto axes =
-      node.num_inputs() > 1 ? KnownInts(node.input(1), peephole.contents()) : std::nullopt;
-  if (!product || !product->Is("Mul") || !axes || axes->size() != 1 || !IsReadOnce(node.input(0)) ||
+  const Node* product = ProducerIf(node.input(0), "Mul");
+  const auto axes = KnownInts(node.input(1), peephole.contents());
+  if (!product || !axes || axes->size() != 1 || !IsReadOnce(node.input(0)) ||
       !IsFloatingPoint(node.output(0)->dtype())) {
     return false;
   }
@@ -68,17 +67,16 @@ bool SumOfOuterProducts(Node& node, Peephole& peephole) {
   std::string labels(rank, 'a');
   std::iota(labels.begin(), labels.end(), 'a');
   const auto squeezed = [&](int side, int axis) {
-    Value* at = AddInts(peephole.graph(), "axis", {axis}, peephole.contents());
+    Value* at = peephole.Ints("axis", {axis});
     return peephole.AddNode(node, "Squeeze", {product->input(side), at});
   };
   const bool keeps = IntOr(node, "keepdims", 1) != 0;
   const std::string equation =
       Without(labels, columns) + "," + Without(labels, rows) + "->" + Without(labels, summed);
-  Value* sum = peephole.AddNode(
-      node, "Einsum", {squeezed(0, columns), squeezed(1, rows)},
-      [&equation](Node& einsum) { einsum.SetAttribute("equation", MakeAttribute(equation)); });
+  Value* sum = peephole.AddNode(node, "Einsum", {squeezed(0, columns), squeezed(1, rows)},
+                                {{"equation", equation}});
   if (!keeps) return peephole.Replace(node, sum);
-  Value* at = AddInts(peephole.graph(), "axis", {summed}, peephole.contents());
+  Value* at = peephole.Ints("axis", {summed});
   return peephole.ReplaceByNode(node, "Unsqueeze", {sum, at});
 }
 
@@ -102,8 +100,7 @@ ScaledOperand ScaledOf(Value* operand) {
   }
   if (!node || !node->Is("Mul") || !IsReadOnce(inner)) return scaled;
   for (int side : {0, 1}) {
-    const Tensor* tensor = ConstantOf(node->input(side));
-    const auto number = tensor && tensor->rank() == 0 ? ScalarNumber(*tensor) : std::nullopt;
+    const auto number = ScalarOf(node->input(side));
     if (!number) continue;
     scaled.value = node->input(1 - side);
     scaled.number = *number;
@@ -116,11 +113,7 @@ ScaledOperand ScaledOf(Value* operand) {
 // The operand before it was scaled, transposed as it was.
 Value* WithoutFactor(Node& node, const ScaledOperand& scaled, Peephole& peephole) {
   if (!scaled.transpose) return scaled.value;
-  return peephole.AddNode(node, "Transpose", {scaled.value}, [&scaled](Node& transpose) {
-    for (const auto& [name, value] : scaled.transpose->attributes()) {
-      transpose.SetAttribute(name, value);
-    }
-  });
+  return peephole.AddNode(node, "Transpose", {scaled.value}, *scaled.transpose);
 }
 
 }  // namespace
@@ -157,29 +150,14 @@ bool FactorOutOfProduct(Node& node, Peephole& peephole) {
 
 namespace {
 
-int64_t ReducedAxis(const Node& reduction, const SymbolicContents& contents) {
-  const Shape* shape = ShapeOf(reduction.input(0));
-  const auto axes =
-      reduction.num_inputs() > 1 ? KnownInts(reduction.input(1), contents) : std::nullopt;
-  const bool one = shape && axes && axes->size() == 1 && IntOr(reduction, "keepdims", 1) != 0;
-  return one ? NormalAxis(axes->front(), shape->rank()) : -1;
+int64_t KeptAxis(const Node& reduction, const SymbolicContents& contents) {
+  return IntOr(reduction, "keepdims", 1) != 0 ? OnlyAxis(reduction, contents) : -1;
 }
 
 bool MakeSoftmax(Node& node, Peephole& peephole, Value* scores, int64_t axis) {
   if (!SameShapes(node.output(0), scores)) return false;
-  return peephole.ReplaceByNode(node, "Softmax", {scores}, [axis](Node& softmax) {
-    softmax.SetAttribute("axis", MakeAttribute(axis));
-  });
+  return peephole.ReplaceByNode(node, "Softmax", {scores}, {{"axis", axis}});
 }
-
-const Node* ProducerIf(const Value* value, std::string_view op) {
-  const Node* node = value ? value->producer() : nullptr;
-  return node && node->Is(op) ? node : nullptr;
-}
-
-}  // namespace
-
-namespace {
 
 // exp (x) or 2^x: what x is, and by what it is scaled to be a power of e.
 struct Power {
@@ -190,8 +168,7 @@ struct Power {
 Power PowerOf(const Value* value) {
   if (const Node* node = ProducerIf(value, "Exp")) return {node, node->input(0), 1};
   const Node* node = ProducerIf(value, "Pow");
-  const Tensor* base = node ? ConstantOf(node->input(0)) : nullptr;
-  if (!base || ScalarNumber(*base) != 2.0) return {};
+  if (!node || NumberOf(node->input(0)) != 2.0) return {};
   return {node, node->input(1), M_LN2};
 }
 
@@ -200,8 +177,7 @@ Value* ScaledScores(Value* scores, double scale, Node& before, Peephole& peephol
   if (scale == 1) return scores;
   const Node* choice = ProducerIf(scores, "Where");
   for (int branch : {1, 2}) {
-    const Tensor* low = choice ? ConstantOf(choice->input(3 - branch)) : nullptr;
-    const auto number = low ? ScalarNumber(*low) : std::nullopt;
+    const auto number = choice ? NumberOf(choice->input(3 - branch)) : std::nullopt;
     if (!number || *number > -1e30) continue;
     std::vector<Value*> inputs(choice->inputs().begin(), choice->inputs().end());
     inputs[branch] = ScaledScores(inputs[branch], scale, before, peephole);
@@ -229,11 +205,11 @@ bool PowersToSoftmax(Node& node, Peephole& peephole) {
     }
     const Node* sum = ProducerIf(divisor, "ReduceSum");
     if (!powers || !sum || sum->input(0) != powers->output(0)) continue;
-    const int64_t axis = ReducedAxis(*sum, peephole.contents());
+    const int64_t axis = KeptAxis(*sum, peephole.contents());
     const Node* less = ProducerIf(power.exponent, "Sub");
     const Node* most = less ? ProducerIf(less->input(1), "ReduceMax") : nullptr;
     if (!most || axis < 0 || most->input(0) != less->input(0) ||
-        ReducedAxis(*most, peephole.contents()) != axis) {
+        KeptAxis(*most, peephole.contents()) != axis) {
       continue;
     }
     if (power.scale != 1 && node.output(0)->dtype() != DataType::kFloat) continue;
@@ -298,9 +274,7 @@ class Untransposer {
       any = true;
     }
     if (!any || !writes_) return any ? value : nullptr;
-    return peephole_.AddNode(node_, node->op_type(), operands, [node](Node& copy) {
-      for (const auto& [name, attribute] : node->attributes()) copy.SetAttribute(name, attribute);
-    });
+    return peephole_.AddNode(node_, node->op_type(), operands, *node);
   }
 
   Node& node_;
@@ -324,9 +298,7 @@ bool ElementwiseBetweenTransposes(Node& node, Peephole& peephole) {
   std::vector<int64_t> both;
   for (int64_t axis : *outer) both.push_back((*dry.perm())[axis]);
   if (std::is_sorted(both.begin(), both.end())) return peephole.Replace(node, turned);
-  return peephole.ReplaceByNode(node, "Transpose", {turned}, [&both](Node& transpose) {
-    transpose.SetAttribute("perm", MakeAttribute(both));
-  });
+  return peephole.ReplaceByNode(node, "Transpose", {turned}, {{"perm", both}});
 }
 
 }  // namespace pagefuse

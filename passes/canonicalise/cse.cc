@@ -15,6 +15,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/foreign_op.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/match_state.h"
 
@@ -115,8 +116,8 @@ class ValueNumbering {
       const auto known = context_.contents.find(output);
       if (known == context_.contents.end() || output->shape()->rank() > 1) continue;
       std::string key = StrCat(DataTypeName(output->dtype()), ":", output->shape()->rank(), ":");
-      const bool all_known = std::all_of(known->second.begin(), known->second.end(),
-                                         [](const Dim& dim) { return dim.known(); });
+      const bool all_known =
+          std::ranges::all_of(known->second, [](const Dim& dim) { return dim.known(); });
       if (!all_known) continue;
       for (const Dim& dim : known->second) StrAppend(&key, dim.ToString(), ",");
       const auto [it, inserted] = contents_.emplace(std::move(key), output);
@@ -148,7 +149,7 @@ class ValueNumbering {
     if (!node.Subgraphs().empty() || (op != nullptr && IsForeign(*op))) return std::nullopt;
     std::string key = StrCat(node.domain(), "\n", node.op_type(), "\n", node.overload, "\n");
     std::vector<const Value*> inputs(node.inputs().begin(), node.inputs().end());
-    if (IsCommutative(node)) std::sort(inputs.begin(), inputs.end());
+    if (IsCommutative(node)) std::ranges::sort(inputs);
     for (const Value* input : inputs) AppendBytes(key, input);
     for (const Value* output : node.outputs()) key += output == nullptr ? '-' : '+';
     std::vector<std::string> attributes;
@@ -158,7 +159,7 @@ class ValueNumbering {
       if (!attribute_key.has_value()) return std::nullopt;
       attributes.push_back(StrCat(name, "=", attribute_key->size(), ":", *attribute_key));
     }
-    std::sort(attributes.begin(), attributes.end());
+    std::ranges::sort(attributes);
     for (const std::string& attribute : attributes) key += attribute;
     return key;
   }
@@ -191,27 +192,15 @@ class ValueNumbering {
   absl::flat_hash_map<std::string, Node*> nodes_;
 };
 
-class CsePass : public Pass {
- public:
-  std::string_view name() const override { return "cse"; }
-  std::string_view description() const override {
-    return "Computes equal things once: equal nodes, equal initialisers, and sizes that are "
-           "provably the same.";
-  }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = false;
-    std::vector<GraphScope> scopes = AllGraphs(model);
-    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
-      PF_ASSIGN_OR_RETURN(const bool changed_here, ValueNumbering(model, context, *scope).Run());
-      changed = changed || changed_here;
-    }
-    return changed;
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<Pass> Cse() { return std::make_unique<CsePass>(); }
+std::unique_ptr<Pass> Cse() {
+  return MakeGraphPass("cse",
+                       "Computes equal things once: equal nodes, equal initialisers, and sizes "
+                       "that are provably the same.",
+                       [](Model& model, PassContext& context, const GraphScope& scope) {
+                         return ValueNumbering(model, context, scope).Run();
+                       });
+}
 
 }  // namespace pagefuse

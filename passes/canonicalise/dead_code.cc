@@ -6,32 +6,13 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
 namespace {
 
-// Readers stand behind what they read, so one backward walk finds all: a node that only dead ones
-// in later graphs read is dead when the walk comes to it, and no node that is still to come is
-// erased.
-bool EraseDeadNodes(Graph& graph, SymbolicContents& contents) {
-  std::vector<Node*> nodes = NodesOf(graph);
-  bool changed = false;
-  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
-    const auto& outputs = (*it)->outputs();
-    const bool dead = std::all_of(outputs.begin(), outputs.end(), [](const Value* output) {
-      return output == nullptr || (output->uses().empty() && !output->is_output());
-    });
-    if (!dead) {
-      for (Graph* inner : (*it)->Subgraphs()) changed = EraseDeadNodes(*inner, contents) || changed;
-      continue;
-    }
-    for (const Value* output : outputs) contents.erase(output);
-    graph.EraseNode(*it);
-    changed = true;
-  }
-  return changed;
-}
+constexpr std::string_view kName = "dead-code";
 
 bool EraseDeadInitializers(Graph& graph, SymbolicContents& contents) {
   bool changed = false;
@@ -67,32 +48,53 @@ bool EraseDeadFunctions(Model& model) {
   return changed;
 }
 
-class DeadCodePass : public Pass {
- public:
-  std::string_view name() const override { return "dead-code"; }
-  std::string_view description() const override {
-    return "Erases nodes, initialisers and functions that nothing uses.";
-  }
+}  // namespace
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = EraseDeadFunctions(model);
-    changed = EraseDeadNodes(*model.graph, context.contents) || changed;
-    for (Function& function : model.functions) {
-      if (function.body == nullptr) continue;
-      changed = EraseDeadNodes(*function.body, context.contents) || changed;
+// Readers stand behind what they read, so one backward walk finds all: a node that only dead ones
+// in later graphs read is dead when the walk comes to it, and no node that is still to come is
+// erased.
+bool EraseDeadNodes(Graph& graph, SymbolicContents& contents) {
+  std::vector<Node*> nodes = NodesOf(graph);
+  bool changed = false;
+  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
+    const auto& outputs = (*it)->outputs();
+    const bool dead = std::ranges::all_of(outputs, [](const Value* output) {
+      return output == nullptr || (output->uses().empty() && !output->is_output());
+    });
+    if (!dead) {
+      for (Graph* inner : (*it)->Subgraphs()) changed = EraseDeadNodes(*inner, contents) || changed;
+      continue;
     }
-    std::vector<GraphScope> scopes = AllGraphs(model);
-    // Inner graphs last read what outer ones hold.
-    for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
-      changed = EraseDeadInitializers(*scope->graph, context.contents) || changed;
-    }
-    if (changed) PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-    return changed;
+    for (const Value* output : outputs) contents.erase(output);
+    graph.EraseNode(*it);
+    changed = true;
   }
-};
+  return changed;
+}
+
+namespace {
+
+absl::StatusOr<bool> EraseDeadCode(Model& model, PassContext& context) {
+  bool changed = EraseDeadFunctions(model);
+  changed = EraseDeadNodes(*model.graph, context.contents) || changed;
+  for (Function& function : model.functions) {
+    if (function.body == nullptr) continue;
+    changed = EraseDeadNodes(*function.body, context.contents) || changed;
+  }
+  std::vector<GraphScope> scopes = AllGraphs(model);
+  // Inner graphs last read what outer ones hold.
+  for (auto scope = scopes.rbegin(); scope != scopes.rend(); ++scope) {
+    changed = EraseDeadInitializers(*scope->graph, context.contents) || changed;
+  }
+  if (changed) PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> DeadCode() { return std::make_unique<DeadCodePass>(); }
+std::unique_ptr<Pass> DeadCode() {
+  return MakePass(kName, "Erases nodes, initialisers and functions that nothing uses.",
+                  EraseDeadCode);
+}
 
 }  // namespace pagefuse

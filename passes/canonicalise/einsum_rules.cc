@@ -58,10 +58,6 @@ class EinsumWriter {
  public:
   EinsumWriter(Node& node, Peephole& peephole) : node_(node), peephole_(peephole) {}
 
-  Value* Ints(const std::vector<int64_t>& numbers) {
-    return AddInts(peephole_.graph(), "axes", numbers, peephole_.contents());
-  }
-
   // The value, whose axes have the labels of `from`, with those of `to` in their order; labels that
   // it has not get an axis of length 1.
   Value* Aligned(Value* value, std::string from, const std::string& to) {
@@ -77,28 +73,21 @@ class EinsumWriter {
     if (own != from) {
       std::vector<int64_t> perm;
       for (char label : own) perm.push_back(static_cast<int64_t>(from.find(label)));
-      value = peephole_.AddNode(node_, "Transpose", {value}, [&perm](Node& transpose) {
-        transpose.SetAttribute("perm", MakeAttribute(perm));
-      });
+      value = peephole_.AddNode(node_, "Transpose", {value}, {{"perm", perm}});
     }
     if (missing.empty()) return value;
-    return peephole_.AddNode(node_, "Unsqueeze", {value, Ints(missing)});
+    return peephole_.AddNode(node_, "Unsqueeze", {value, peephole_.Ints("axes", missing)});
   }
 
   Value* Sum(Value* value, const std::string& labels, const std::string& summed) {
     std::vector<int64_t> axes;
     for (char label : summed) axes.push_back(static_cast<int64_t>(labels.find(label)));
-    return peephole_.AddNode(node_, "ReduceSum", {value, Ints(axes)}, [](Node& sum) {
-      sum.SetAttribute("keepdims", MakeAttribute(int64_t{0}));
-    });
+    return peephole_.AddNode(node_, "ReduceSum", {value, peephole_.Ints("axes", axes)},
+                             {{"keepdims", 0}});
   }
 
   bool Finish(Value* value, const std::string& labels, const std::string& result) {
     return peephole_.Replace(node_, Aligned(value, labels, result));
-  }
-
-  Value* Product(std::string_view op, Value* left, Value* right) {
-    return peephole_.AddNode(node_, op, {left, right});
   }
 
  private:
@@ -162,8 +151,9 @@ bool WriteProduct(Node& node, Peephole& peephole, const Equation& equation) {
     for (const std::string& term : equation.terms) {
       if (term.size() == all.size()) all = term;
     }
-    Value* product = writer.Product("Mul", writer.Aligned(node.input(0), equation.terms[0], all),
-                                    writer.Aligned(node.input(1), equation.terms[1], all));
+    Value* left = writer.Aligned(node.input(0), equation.terms[0], all);
+    Value* right = writer.Aligned(node.input(1), equation.terms[1], all);
+    Value* product = peephole.AddNode(node, "Mul", {left, right});
     if (!labels->summed.empty()) product = writer.Sum(product, all, labels->summed);
     std::erase_if(all, [&](char label) { return Has(labels->summed, label); });
     return writer.Finish(product, all, equation.result);
@@ -181,12 +171,13 @@ bool WriteProduct(Node& node, Peephole& peephole, const Equation& equation) {
   const std::string rows = row.empty() ? "<" : row, columns = column.empty() ? ">" : column;
   Value* left = writer.Aligned(node.input(0), equation.terms[0], batch + rows + labels->summed);
   Value* right = writer.Aligned(node.input(1), equation.terms[1], batch + labels->summed + columns);
-  Value* product = writer.Product("MatMul", left, right);
+  Value* product = peephole.AddNode(node, "MatMul", {left, right});
   std::vector<int64_t> ones;
   const auto last = static_cast<int64_t>(batch.size());
   if (row.empty()) ones.push_back(last);
   if (column.empty()) ones.push_back(last + 1);
-  if (!ones.empty()) product = peephole.AddNode(node, "Squeeze", {product, writer.Ints(ones)});
+  if (!ones.empty())
+    product = peephole.AddNode(node, "Squeeze", {product, peephole.Ints("axes", ones)});
   return writer.Finish(product, batch + row + column, equation.result);
 }
 

@@ -10,12 +10,14 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/canonicalise/write_out.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
 namespace {
 
+constexpr std::string_view kName = "expand-sink-attention";
 constexpr int kQuery = 0, kKey = 1, kValue = 2;
 
 // [B, H, T, D] of the heads [B, G, T, D], each H / G times; null if sizes are not known.
@@ -36,48 +38,38 @@ Value* RepeatedHeads(Graph& graph, Node* node, Value* heads) {
   return repeated;
 }
 
-class ExpandSinkAttention : public Pass {
- public:
-  std::string_view name() const override { return "expand-sink-attention"; }
-  std::string_view description() const override {
-    return "Puts the nodes of attention with sinks back.";
-  }
+absl::Status Expand(Model& model, Node* node, SymbolicContents& contents) {
+  Value* key = node->input(kKey);
+  Value* value = node->input(kValue);
+  Value* keys = RepeatedHeads(*model.graph, node, key);
+  Value* values = value == key ? keys : RepeatedHeads(*model.graph, node, value);
+  if (!keys || !values) return absl::FailedPreconditionError("its heads are not known");
+  node->SetInput(kKey, keys);
+  node->SetInput(kValue, values);
+  return WriteOut(node, model.opset_imports, contents);
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
-    bool changed = false;
-    for (Node* node : NodesOf(*model.graph)) {
-      if (!node->Is("SinkAttention", "pagefuse")) continue;
-      const OpDef* op = FindOpDef(*node, model.opset_imports);
-      const std::string at = NodeLabel(*node);
-      const absl::Status done = op ? Expand(*model.graph, node, *op, context.contents)
-                                   : absl::FailedPreconditionError("its version is not known");
-      if (!done.ok()) {
-        context.AddMiss(name(), at, std::string(StdView(done.message())));
-        continue;
-      }
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-      changed = true;
+absl::StatusOr<bool> ExpandAll(Model& model, PassContext& context) {
+  if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
+  bool changed = false;
+  for (Node* node : NodesOf(*model.graph)) {
+    if (!node->Is("SinkAttention", "pagefuse")) continue;
+    const std::string at = NodeLabel(*node);
+    const absl::Status done = Expand(model, node, context.contents);
+    if (!done.ok()) {
+      context.AddMiss(kName, at, StdView(done.message()));
+      continue;
     }
-    return changed;
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
   }
-
- private:
-  static absl::Status Expand(Graph& graph, Node* node, const OpDef& op,
-                             SymbolicContents& contents) {
-    Value* key = node->input(kKey);
-    Value* value = node->input(kValue);
-    Value* keys = RepeatedHeads(graph, node, key);
-    Value* values = value == key ? keys : RepeatedHeads(graph, node, value);
-    if (!keys || !values) return absl::FailedPreconditionError("its heads are not known");
-    node->SetInput(kKey, keys);
-    node->SetInput(kValue, values);
-    return WriteOut(node, op, contents);
-  }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> WriteOutSinkAttention() { return std::make_unique<ExpandSinkAttention>(); }
+std::unique_ptr<Pass> WriteOutSinkAttention() {
+  return MakePass(kName, "Puts the nodes of attention with sinks back.", ExpandAll);
+}
 
 }  // namespace pagefuse

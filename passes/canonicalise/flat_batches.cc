@@ -48,19 +48,17 @@ class HeadsWriter {
     }
     if (const Node* turn = Turn(flat)) {
       Value* heads = Heads(turn->input(0), like);
-      return heads ? peephole_.AddNode(node_, "Transpose", {heads}, SwapLast) : nullptr;
+      if (!heads) return nullptr;
+      const std::vector<int64_t> swap_last = {0, 1, 3, 2};
+      return peephole_.AddNode(node_, "Transpose", {heads}, {{"perm", swap_last}});
     }
     Value* target = peephole_.AddNode(
-        node_, "Concat", {Dims(const_cast<Value*>(like), 0, 2), Dims(flat, 1, 3)},
-        [](Node& concat) { concat.SetAttribute("axis", MakeAttribute(int64_t{0})); });
+        node_, "Concat", {Dims(const_cast<Value*>(like), 0, 2), Dims(flat, 1, 3)}, {{"axis", 0}});
     return peephole_.AddNode(node_, "Reshape", {flat, target});
   }
 
   Value* Dims(Value* value, int64_t begin, int64_t end) {
-    return peephole_.AddNode(node_, "Shape", {value}, [begin, end](Node& shape) {
-      shape.SetAttribute("start", MakeAttribute(begin));
-      shape.SetAttribute("end", MakeAttribute(end));
-    });
+    return peephole_.AddNode(node_, "Shape", {value}, {{"start", begin}, {"end", end}});
   }
 
  private:
@@ -69,9 +67,6 @@ class HeadsWriter {
     const Node* node = value->producer();
     const auto perm = node && node->Is("Transpose") ? PermutationOf(*node) : std::nullopt;
     return perm && *perm == std::vector<int64_t>{0, 2, 1} ? node : nullptr;
-  }
-  static void SwapLast(Node& transpose) {
-    transpose.SetAttribute("perm", MakeAttribute(std::vector<int64_t>{0, 1, 3, 2}));
   }
 
   Node& node_;
@@ -107,9 +102,7 @@ class HeadsMover {
       if (!operands.back()) return nullptr;
     }
     if (!writes_) return value;
-    return peephole_.AddNode(node_, node->op_type(), operands, [node](Node& copy) {
-      for (const auto& [name, attribute] : node->attributes()) copy.SetAttribute(name, attribute);
-    });
+    return peephole_.AddNode(node_, node->op_type(), operands, *node);
   }
 
   bool any() const { return any_; }
@@ -154,7 +147,7 @@ bool ProductOfFlatBatches(Node& node, Peephole& peephole) {
   Value* product = peephole.AddNode(node, "MatMul", {a, b});
   Value* target = peephole.AddNode(
       node, "Concat", {writer.Dims(node.input(0), 0, 2), writer.Dims(node.input(1), 2, 3)},
-      [](Node& concat) { concat.SetAttribute("axis", MakeAttribute(int64_t{0})); });
+      {{"axis", 0}});
   return peephole.ReplaceByNode(node, "Reshape", {product, target});
 }
 

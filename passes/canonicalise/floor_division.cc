@@ -1,11 +1,10 @@
-#include "pagefuse/passes/canonicalise/floor_division.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "pagefuse/passes/canonicalise/arithmetic_rules.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/words/scalar_region.h"
 
@@ -21,10 +20,10 @@ bool Divides(const Node& node) {
 
 bool IsNeverNegative(const Value* value, const SymbolicContents& contents) {
   const auto known = KnownDims(value, contents);
-  return known && std::all_of(known->begin(), known->end(), [](const Dim& dim) {
+  return known && std::ranges::all_of(*known, [](const Dim& dim) {
            return dim.known() && dim.offset() >= 0 &&
-                  std::all_of(dim.terms().begin(), dim.terms().end(),
-                              [](const Dim::Term& term) { return term.second >= 0; });
+                  std::ranges::all_of(dim.terms(),
+                                      [](const Dim::Term& term) { return term.second >= 0; });
          });
 }
 
@@ -91,8 +90,7 @@ std::optional<int64_t> DivisorOf(const ScalarRegion& region, const OpsetImports&
   const bool integers = type == DataType::kInt64 || type == DataType::kInt32;
   if (!integers || region.result->dtype() != type || region.nodes.size() < kLeastNodes ||
       region.nodes.size() > kMostNodes ||
-      std::none_of(region.nodes.begin(), region.nodes.end(),
-                   [](const Node* node) { return Divides(*node); })) {
+      std::ranges::none_of(region.nodes, [](const Node* node) { return Divides(*node); })) {
     return std::nullopt;
   }
   const std::set<int64_t> constants = ConstantsOf(region);

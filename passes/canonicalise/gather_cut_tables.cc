@@ -18,6 +18,7 @@
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/node_pass.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/slice_cuts.h"
 #include "pagefuse/passes/words/index_form.h"
@@ -38,10 +39,7 @@ struct Cut {
 };
 
 bool IsElementwise(const Node& node) {
-  for (std::string_view op : {"Add", "Sub", "Mul", "Div", "Where", "And", "Or"}) {
-    if (node.Is(op)) return true;
-  }
-  return false;
+  return IsAnyOf(node, {"Add", "Sub", "Mul", "Div", "Where", "And", "Or"});
 }
 
 // Where an axis of the input is behind a view; nullopt if it is not followed.
@@ -82,7 +80,7 @@ Beside OperandsBeside(const Node& node, const AxisOf& rows, const Dim& length,
 bool IsReadByLength(const Value* rows, int axis, const Dim& length,
                     const SymbolicContents& contents) {
   if (rows->is_output() || rows->uses().empty() || !rows->shape()) return false;
-  return std::all_of(rows->uses().begin(), rows->uses().end(), [&](const Use& use) {
+  return std::ranges::all_of(rows->uses(), [&](const Use& use) {
     auto behind = AxisBehind(*use.node, axis, contents);
     if (IsElementwise(*use.node)) {
       const Beside beside = OperandsBeside(*use.node, {rows, axis}, length, contents);
@@ -97,7 +95,7 @@ bool IsReadByLength(const Value* rows, int axis, const Dim& length,
 // True if the slice runs only where the table goes as far as `end`. From another start than the
 // first row, a single row could be left, which would be repeated.
 bool EndsInside(const Cut& cut, const std::vector<Cut>& cuts) {
-  return std::any_of(cuts.begin(), cuts.end(), [&](const Cut& other) {
+  return std::ranges::any_of(cuts, [&](const Cut& other) {
     return other.start.constant() == 0 && other.whole == cut.whole &&
            ProvablyEqual(other.end, cut.end);
   });
@@ -137,24 +135,22 @@ CutTable CutsOf(Node& slice, const SymbolicContents& contents) {
       const bool fits = whole > 1 && step == 1 && end.known() && !end.is_constant() &&
                         ProvablyNotNegative(start) && ProvablyNotNegative(end - start) &&
                         IsReadByLength(slice.output(0), axis, end - start, contents);
-      const bool again = std::any_of(found.cuts.begin(), found.cuts.end(),
-                                     [axis = axis](const Cut& cut) { return cut.axis == axis; });
+      const bool again = std::ranges::any_of(
+          found.cuts, [axis = axis](const Cut& cut) { return cut.axis == axis; });
       if (!fits || again) return {};
       found.cuts.push_back({axis, whole, start, end, each->input(Slice::kStarts),
                             each->input(Slice::kEnds), static_cast<int64_t>(i)});
     }
   }
-  const bool inside = std::all_of(found.cuts.begin(), found.cuts.end(),
-                                  [&](const Cut& cut) { return EndsInside(cut, found.cuts); });
+  const bool inside =
+      std::ranges::all_of(found.cuts, [&](const Cut& cut) { return EndsInside(cut, found.cuts); });
   return inside ? found : CutTable{};
 }
 
 Value* Scalar(GraphBuilder& builder, Value* list, int64_t place) {
   Value* one = builder.Add("Slice", {list, builder.Ints({place}), builder.Ints({place + 1})});
   Value* scalar = builder.Add("Squeeze", {one, builder.Ints({0})});
-  return list->dtype() == DataType::kInt64
-             ? scalar
-             : builder.Add("Cast", {scalar}, "to", static_cast<int64_t>(DataType::kInt64));
+  return list->dtype() == DataType::kInt64 ? scalar : builder.Cast(scalar, DataType::kInt64);
 }
 
 void Replace(Graph& graph, Node* slice, const CutTable& found) {
@@ -163,7 +159,7 @@ void Replace(Graph& graph, Node* slice, const CutTable& found) {
   for (const Cut& cut : found.cuts) {
     Value* places = builder.Add("Range", {Scalar(builder, cut.starts, cut.place),
                                           Scalar(builder, cut.ends, cut.place), builder.Int(1)});
-    rows = builder.Add("Gather", {rows, places}, "axis", int64_t{cut.axis});
+    rows = builder.Add("Gather", {rows, places}, {{"axis", cut.axis}});
   }
   graph.ReplaceAllUses(slice->output(0), rows);
   graph.EraseIfDead(slice);

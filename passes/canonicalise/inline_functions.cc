@@ -12,6 +12,7 @@
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/canonicalise/older_forms.h"
 #include "pagefuse/passes/export/export.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pipeline.h"
 #include "pagefuse/passes/splice_body.h"
@@ -132,20 +133,6 @@ class Inliner {
   int64_t added_ = 0;
 };
 
-class InlineFunctionsPass : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Puts the bodies of model-local functions in place of their calls, unless the call is a "
-           "registered op.";
-  }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    RestorePluginCalls(model);
-    return Inliner(model, context).Run();
-  }
-};
-
 // InvalidArgument naming a call that is left.
 absl::Status CheckNoCalls(const Graph& graph, const FunctionIndex& functions,
                           const OpsetImports& opsets) {
@@ -164,7 +151,15 @@ absl::Status CheckNoCalls(const Graph& graph, const FunctionIndex& functions,
 
 }  // namespace
 
-std::unique_ptr<Pass> InlineFunctions() { return std::make_unique<InlineFunctionsPass>(); }
+std::unique_ptr<Pass> InlineFunctions() {
+  return MakePass(kName,
+                  "Puts the bodies of model-local functions in place of their calls, unless the "
+                  "call is a registered op.",
+                  [](Model& model, PassContext& context) {
+                    RestorePluginCalls(model);
+                    return Inliner(model, context).Run();
+                  });
+}
 
 absl::Status InlineAllFunctions(Model& model) {
   if (model.functions.empty()) return absl::OkStatus();

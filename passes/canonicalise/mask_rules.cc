@@ -10,15 +10,10 @@ namespace {
 
 using ports::Where;
 
-bool IsNumber(const Value* value, double number) {
-  const Tensor* tensor = ConstantOf(value);
-  return tensor && tensor->size() == 1 && IsFilledWith(*tensor, number);
-}
-
 // The condition that is 1 or 0 in the value.
 Value* BoolBehind(const Value* value) {
-  const Node* cast = value ? value->producer() : nullptr;
-  const bool holds = cast && cast->Is("Cast") && cast->input(0)->dtype() == DataType::kBool;
+  const Node* cast = ProducerIf(value, "Cast");
+  const bool holds = cast && cast->input(0)->dtype() == DataType::kBool;
   return holds ? cast->input(0) : nullptr;
 }
 
@@ -37,38 +32,25 @@ struct Choice {
 // A bool as a number chooses 1, which `chosen` leaves open.
 std::optional<Choice> ChoiceBesideZero(const Value* value) {
   if (Value* condition = BoolBehind(value)) return Choice{condition, nullptr, true};
-  const Node* where = value ? value->producer() : nullptr;
-  if (!where || !where->Is("Where")) return std::nullopt;
+  const Node* where = ProducerIf(value, "Where");
+  if (!where) return std::nullopt;
   Value *yes = where->input(Where::kTrue), *no = where->input(Where::kFalse);
-  if (IsNumber(no, 0)) return Choice{where->input(Where::kCondition), yes, true};
-  if (IsNumber(yes, 0)) return Choice{where->input(Where::kCondition), no, false};
+  if (NumberOf(no) == 0) return Choice{where->input(Where::kCondition), yes, true};
+  if (NumberOf(yes) == 0) return Choice{where->input(Where::kCondition), no, false};
   return std::nullopt;
-}
-
-bool AreTheSame(const Value* a, const Value* b) {
-  if (a == b) return true;
-  const Tensor *first = ConstantOf(a), *second = ConstantOf(b);
-  return first && second && first->dtype() == second->dtype() && SameShapes(a, b) &&
-         first->size() == 1 && ScalarNumber(*first) == ScalarNumber(*second);
 }
 
 // 0 or 1.
 Value* ZeroOrOne(Peephole& peephole, DataType type, bool one) {
-  if (type == DataType::kInt32) {
-    return AddConstant(peephole.graph(), "number", Tensor::Scalar<int32_t>(one ? 1 : 0),
-                       peephole.contents());
-  }
-  if (type == DataType::kInt64) {
-    return AddConstant(peephole.graph(), "number", Tensor::Scalar<int64_t>(one ? 1 : 0),
-                       peephole.contents());
-  }
+  if (type == DataType::kInt32) return peephole.Constant("number", Tensor::Scalar<int32_t>(one));
+  if (type == DataType::kInt64) return peephole.Constant("number", Tensor::Scalar<int64_t>(one));
   auto number = Tensor::Allocate(type, {});
   const float value = one ? 1.0f : 0.0f;
   if (!IsFloatingPoint(type) || !number.ok() ||
       !EncodeFromFloat(type, &value, 1, number->mutable_data()).ok()) {
     return nullptr;
   }
-  return AddConstant(peephole.graph(), "number", *std::move(number), peephole.contents());
+  return peephole.Constant("number", *std::move(number));
 }
 
 }  // namespace
@@ -104,31 +86,11 @@ bool SumOfChoices(Node& node, Peephole& peephole) {
 
 bool OneLessBoolToNot(Node& node, Peephole& peephole) {
   Value* condition = BoolBehind(node.input(1));
-  if (!condition || !IsNumber(node.input(0), 1) || !SameShapes(node.output(0), node.input(1))) {
+  if (!condition || NumberOf(node.input(0)) != 1 || !SameShapes(node.output(0), node.input(1))) {
     return false;
   }
   Value* opposite = peephole.AddNode(node, "Not", {condition});
-  return peephole.ReplaceByNode(node, "Cast", {opposite}, [&node](Node& cast) {
-    cast.SetAttribute("to", MakeAttribute(static_cast<int64_t>(node.output(0)->dtype())));
-  });
-}
-
-bool ChoiceToMax(Node& node, Peephole& peephole) {
-  const Node* condition = node.input(Where::kCondition)->producer();
-  if (!condition || !IsFloatingPoint(node.output(0)->dtype())) return false;
-  const bool less = condition->Is("Less") || condition->Is("LessOrEqual");
-  if (!less && !condition->Is("Greater") && !condition->Is("GreaterOrEqual")) return false;
-  for (int first : {Where::kTrue, Where::kFalse}) {
-    const int second = first == Where::kTrue ? Where::kFalse : Where::kTrue;
-    if (!AreTheSame(node.input(first), condition->input(0)) ||
-        !AreTheSame(node.input(second), condition->input(1))) {
-      continue;
-    }
-    const bool least = (first == Where::kTrue) == less;
-    return peephole.ReplaceByNode(node, least ? "Min" : "Max",
-                                  {node.input(first), node.input(second)});
-  }
-  return false;
+  return peephole.ReplaceByNode(node, "Cast", {opposite}, {{"to", node.output(0)->dtype()}});
 }
 
 bool CountOfBools(Node& node, Peephole& peephole) {
@@ -140,22 +102,18 @@ bool CountOfBools(Node& node, Peephole& peephole) {
   }
   Value* condition = BoolBehind(sum->input(0));
   if (!condition) return false;
-  Value* numbers = peephole.AddNode(node, "Cast", {condition}, [&node](Node& cast) {
-    cast.SetAttribute("to", *node.attribute("to"));
-  });
+  Value* numbers = peephole.AddNode(node, "Cast", {condition}, {{"to", *node.attribute("to")}});
   std::vector<Value*> inputs(sum->inputs().begin(), sum->inputs().end());
   inputs[0] = numbers;
-  return peephole.ReplaceByNode(node, "ReduceSum", inputs, [sum](Node& count) {
-    for (const auto& [name, attribute] : sum->attributes()) count.SetAttribute(name, attribute);
-  });
+  return peephole.ReplaceByNode(node, "ReduceSum", inputs, *sum);
 }
 
 bool WhereOfWhere(Node& node, Peephole& peephole) {
   // c ? (d ? x : y) : y, and c ? x : (d ? x : y).
   for (int branch : {Where::kTrue, Where::kFalse}) {
-    const Node* inner = node.input(branch)->producer();
+    const Node* inner = ProducerIf(node.input(branch), "Where");
     const int other = branch == Where::kTrue ? Where::kFalse : Where::kTrue;
-    if (!inner || !inner->Is("Where") || !IsReadOnce(node.input(branch)) ||
+    if (!inner || !IsReadOnce(node.input(branch)) ||
         !AreTheSame(inner->input(other), node.input(other))) {
       continue;
     }
@@ -178,8 +136,8 @@ std::optional<double> FilledWith(const Value* value) {
     }
     return std::nullopt;
   }
-  const Node* filled = value->producer();
-  if (!filled || !filled->Is("ConstantOfShape")) return std::nullopt;
+  const Node* filled = ProducerIf(value, "ConstantOfShape");
+  if (!filled) return std::nullopt;
   const Attribute* attribute = filled->attribute("value");
   if (!attribute) return 0;
   const auto tensor = ConstantNodeValue(*attribute, "value");
@@ -195,9 +153,8 @@ bool ProductWithOnesToExpand(Node& node, Peephole& peephole) {
     if (SameShapes(node.output(0), x)) continue;
     if (FilledWith(filled) != (node.Is("Mul") ? 1 : 0)) continue;
     const Tensor* constant = ConstantOf(filled);
-    Value* dims = constant
-                      ? AddInts(peephole.graph(), "shape", constant->dims(), peephole.contents())
-                      : filled->producer()->input(0);
+    Value* dims =
+        constant ? peephole.Ints("shape", constant->dims()) : filled->producer()->input(0);
     return peephole.Replace(node, peephole.AddNode(node, "Expand", {x, dims}));
   }
   return false;
@@ -235,18 +192,18 @@ bool RepeatToExpand(Node& node, Peephole& peephole) {
   const Shape* shape = ShapeOf(node.input(0));
   const auto repeats = shape ? RepeatsOf(node, *shape, peephole.contents()) : std::nullopt;
   if (!repeats) return false;
-  Value* dims = AddInts(peephole.graph(), "repeats", *repeats, peephole.contents());
+  Value* dims = peephole.Ints("repeats", *repeats);
   return peephole.ReplaceByNode(node, "Expand", {node.input(0), dims});
 }
 
 bool NegationToNeg(Node& node, Peephole& peephole) {
   if (node.Is("Sub")) {
-    return IsNumber(node.input(0), 0) && SameShapes(node.output(0), node.input(1)) &&
+    return NumberOf(node.input(0)) == 0 && SameShapes(node.output(0), node.input(1)) &&
            peephole.ReplaceByNode(node, "Neg", {node.input(1)});
   }
   for (int side : {0, 1}) {
     Value* x = node.input(1 - side);
-    if (!IsNumber(node.input(side), -1) || !SameShapes(node.output(0), x)) continue;
+    if (NumberOf(node.input(side)) != -1 || !SameShapes(node.output(0), x)) continue;
     return peephole.ReplaceByNode(node, "Neg", {x});
   }
   return false;
@@ -261,8 +218,8 @@ Value* OppositeOfNots(Node& before, Peephole& peephole, const Value* condition) 
   if (!either && !(inner && inner->Is("And"))) return nullptr;
   std::vector<Value*> operands;
   for (const Value* input : inner->inputs()) {
-    const Node* opposite = input->producer();
-    if (!opposite || !opposite->Is("Not")) return nullptr;
+    const Node* opposite = ProducerIf(input, "Not");
+    if (!opposite) return nullptr;
     operands.push_back(opposite->input(0));
   }
   return peephole.AddNode(before, either ? "And" : "Or", operands);
@@ -294,7 +251,7 @@ bool BitsToRemainder(Node& node, Peephole& peephole) {
     Tensor divisor = type == DataType::kInt64
                          ? Tensor::Of<int64_t>(mask->dims(), {bits + 1})
                          : Tensor::Of<int32_t>(mask->dims(), {static_cast<int32_t>(bits + 1)});
-    Value* by = AddConstant(peephole.graph(), "divisor", std::move(divisor), peephole.contents());
+    Value* by = peephole.Constant("divisor", std::move(divisor));
     return peephole.ReplaceByNode(node, "Mod", {node.input(1 - side), by});
   }
   return false;
@@ -315,9 +272,9 @@ namespace {
 
 // The length of a list of ones.
 Value* CountOfOnes(const Value* value) {
-  const Node* filled = value ? value->producer() : nullptr;
+  const Node* filled = ProducerIf(value, "ConstantOfShape");
   const Shape* shape = ShapeOf(value);
-  if (!filled || !filled->Is("ConstantOfShape") || !shape || shape->rank() != 1) return nullptr;
+  if (!filled || !shape || shape->rank() != 1) return nullptr;
   const Attribute* number = filled->attribute("value");
   const auto tensor = number ? ConstantNodeValue(*number, "value") : std::nullopt;
   return tensor && IsFilledWith(*tensor, 1) ? filled->input(0) : nullptr;
@@ -329,15 +286,14 @@ bool CountToRange(Node& node, Peephole& peephole) {
   const Node* sum = node.Is("Sub") ? node.input(0)->producer() : &node;
   if (!sum || !sum->Is("CumSum") || node.output(0)->dtype() != DataType::kInt64) return false;
   const bool exclusive = IntOr(*sum, "exclusive", 0) != 0;
-  const bool from_zero = node.Is("Sub") ? !exclusive && IsNumber(node.input(1), 1) : exclusive;
+  const bool from_zero = node.Is("Sub") ? !exclusive && NumberOf(node.input(1)) == 1 : exclusive;
   Value* length =
       from_zero && IntOr(*sum, "reverse", 0) == 0 ? CountOfOnes(sum->input(0)) : nullptr;
   if (!length) return false;
   const auto number = [&](int64_t value) {
-    return AddConstant(peephole.graph(), "number", Tensor::Scalar<int64_t>(value),
-                       peephole.contents());
+    return peephole.Constant("number", Tensor::Scalar<int64_t>(value));
   };
-  Value* axis = AddInts(peephole.graph(), "axis", {0}, peephole.contents());
+  Value* axis = peephole.Ints("axis", {0});
   Value* count = peephole.AddNode(node, "Squeeze", {length, axis});
   return peephole.ReplaceByNode(node, "Range", {number(0), count, number(1)});
 }
@@ -350,11 +306,11 @@ struct Padded {
   int64_t axis = -1, before = 0, behind = 0;
 };
 std::optional<Padded> ReadPad(const Value* value, const SymbolicContents& contents) {
-  const Node* pad = value ? value->producer() : nullptr;
-  if (!pad || !pad->Is("Pad") || StringOr(*pad, "mode", "constant") != "constant") {
+  const Node* pad = ProducerIf(value, "Pad");
+  if (!pad || StringOr(*pad, "mode", "constant") != "constant") {
     return std::nullopt;
   }
-  if (pad->num_inputs() > 2 && pad->input(2) && !IsNumber(pad->input(2), 0)) return std::nullopt;
+  if (pad->num_inputs() > 2 && pad->input(2) && NumberOf(pad->input(2)) != 0) return std::nullopt;
   if (pad->num_inputs() > 3 && pad->input(3)) return std::nullopt;
   const auto pads = KnownInts(pad->input(1), contents);
   if (!pads || pads->size() % 2 != 0) return std::nullopt;
@@ -387,25 +343,22 @@ bool SumOfPadsToConcat(Node& node, Peephole& peephole) {
       Length(*second) != first->behind) {
     return false;
   }
-  return peephole.ReplaceByNode(
-      node, "Concat", {first->value, second->value},
-      [&first](Node& concat) { concat.SetAttribute("axis", MakeAttribute(first->axis)); });
+  return peephole.ReplaceByNode(node, "Concat", {first->value, second->value},
+                                {{"axis", first->axis}});
 }
 
 bool SigmoidToTanh(Node& node, Peephole& peephole) {
-  if (!IsNumber(node.input(1), 1)) return false;
+  if (NumberOf(node.input(1)) != 1) return false;
   // The other factor beside a 2.
   const auto beside_two = [](const Value* value) -> Value* {
-    const Node* product = value->producer();
-    if (!product || !product->Is("Mul")) return nullptr;
+    const Node* product = ProducerIf(value, "Mul");
     for (int side : {0, 1}) {
-      if (IsNumber(product->input(side), 2)) return product->input(1 - side);
+      if (product && NumberOf(product->input(side)) == 2) return product->input(1 - side);
     }
     return nullptr;
   };
-  const Value* sigmoid = beside_two(node.input(0));
-  const Node* inner = sigmoid ? sigmoid->producer() : nullptr;
-  Value* x = inner && inner->Is("Sigmoid") ? beside_two(inner->input(0)) : nullptr;
+  const Node* sigmoid = ProducerIf(beside_two(node.input(0)), "Sigmoid");
+  Value* x = sigmoid ? beside_two(sigmoid->input(0)) : nullptr;
   return x && SameShapes(node.output(0), x) && peephole.ReplaceByNode(node, "Tanh", {x});
 }
 

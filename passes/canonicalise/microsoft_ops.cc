@@ -12,7 +12,9 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/canonicalise/write_out.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/op_types.h"
 
 namespace pagefuse {
 namespace {
@@ -30,45 +32,38 @@ bool IsProductOfHeads(const Node& node) {
 }
 
 bool IsWrittenOut(const Node& node) {
-  constexpr std::string_view kOps[] = {"Attention", "EmbedLayerNormalization", "MultiHeadAttention",
-                                       "RotaryEmbedding"};
-  return std::any_of(std::begin(kOps), std::end(kOps),
-                     [&](std::string_view op) { return node.Is(op, "com.microsoft"); }) ||
+  return IsAnyOf(node,
+                 {"Attention", "EmbedLayerNormalization", "MultiHeadAttention", "RotaryEmbedding"},
+                 "com.microsoft") ||
          IsProductOfHeads(node);
 }
 
-class MicrosoftOps : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Writes out Attention, MultiHeadAttention, RotaryEmbedding, EmbedLayerNormalization and "
-           "products of heads of com.microsoft.";
-  }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    // Decompositions are texts of the canonical opset.
-    if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
-    PF_RETURN_IF_ERROR(InferShapes(model));
-    bool changed = false;
-    for (Node* node : NodesOf(*model.graph)) {
-      if (!IsWrittenOut(*node)) continue;
-      const OpDef* op = FindOpDef(*node, model.opset_imports);
-      const std::string at = node->output(0) ? node->output(0)->name() : node->name;
-      const absl::Status done = op ? WriteOut(node, *op, context.contents)
-                                   : absl::FailedPreconditionError("its version is not known");
-      if (!done.ok()) {
-        context.AddMiss(name(), at, std::string(StdView(done.message())));
-        continue;
-      }
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-      changed = true;
+absl::StatusOr<bool> WriteOutAll(Model& model, PassContext& context) {
+  // Decompositions are texts of the canonical opset.
+  if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
+  PF_RETURN_IF_ERROR(InferShapes(model));
+  bool changed = false;
+  for (Node* node : NodesOf(*model.graph)) {
+    if (!IsWrittenOut(*node)) continue;
+    const std::string at = node->output(0) ? node->output(0)->name() : node->name;
+    const absl::Status done = WriteOut(node, model.opset_imports, context.contents);
+    if (!done.ok()) {
+      context.AddMiss(kName, at, StdView(done.message()));
+      continue;
     }
-    return changed;
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
   }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> WriteOutMicrosoftOps() { return std::make_unique<MicrosoftOps>(); }
+std::unique_ptr<Pass> WriteOutMicrosoftOps() {
+  return MakePass(kName,
+                  "Writes out Attention, MultiHeadAttention, RotaryEmbedding, "
+                  "EmbedLayerNormalization and products of heads of com.microsoft.",
+                  WriteOutAll);
+}
 
 }  // namespace pagefuse

@@ -48,8 +48,7 @@ bool RemoveSlice(Node& node, Peephole& peephole) {
   if (node.input(Slice::kSteps) != nullptr) {
     const auto steps = KnownInts(node.input(Slice::kSteps), peephole.contents());
     if (!steps.has_value()) return false;
-    if (std::any_of(steps->begin(), steps->end(), [](int64_t step) { return step < 0; }))
-      return false;
+    if (std::ranges::any_of(*steps, [](int64_t step) { return step < 0; })) return false;
   }
   return peephole.Replace(node, node.input(0));
 }
@@ -73,9 +72,7 @@ bool SimplifyTranspose(Node& node, Peephole& peephole) {
       both.push_back((*first)[axis]);
     }
     if (IsIdentity(both)) return peephole.Replace(node, inner->input(0));
-    return peephole.ReplaceByNode(node, "Transpose", {inner->input(0)}, [&both](Node& transpose) {
-      transpose.SetAttribute("perm", MakeAttribute(both));
-    });
+    return peephole.ReplaceByNode(node, "Transpose", {inner->input(0)}, {{"perm", both}});
   }
   if (node.attribute("perm") != nullptr) return false;
   node.SetAttribute("perm", MakeAttribute(*perm));  // the default, written out
@@ -113,13 +110,11 @@ bool CanonicalSlice(Node& node, Peephole& peephole) {
                         ConstantOf(node.input(Slice::kEnds)) != nullptr &&
                         ConstantOf(node.input(Slice::kAxes)) != nullptr;
   if (constant && new_starts == *starts && new_ends == *ends && new_axes == *axes) return false;
-  std::vector<Value*> inputs = {
-      node.input(0), AddInts(peephole.graph(), "starts", new_starts, peephole.contents()),
-      AddInts(peephole.graph(), "ends", new_ends, peephole.contents()),
-      AddInts(peephole.graph(), "axes", new_axes, peephole.contents())};
-  const bool unit = !steps.has_value() || std::all_of(steps->begin(), steps->end(),
-                                                      [](int64_t step) { return step == 1; });
-  if (!unit) inputs.push_back(AddInts(peephole.graph(), "steps", *steps, peephole.contents()));
+  std::vector<Value*> inputs = {node.input(0), peephole.Ints("starts", new_starts),
+                                peephole.Ints("ends", new_ends), peephole.Ints("axes", new_axes)};
+  const bool unit =
+      !steps.has_value() || std::ranges::all_of(*steps, [](int64_t step) { return step == 1; });
+  if (!unit) inputs.push_back(peephole.Ints("steps", *steps));
   return peephole.ReplaceByNode(node, "Slice", std::move(inputs));
 }
 

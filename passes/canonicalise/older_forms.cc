@@ -94,7 +94,7 @@ void RaiseFlatRows(Graph& graph, Node* node, SymbolicContents& contents) {
 
 bool MeansTheSame(const Node& node, int64_t from, int64_t to) {
   if (HasFlatRows(node, from) != HasFlatRows(node, to)) return false;
-  return std::none_of(kMoved.begin(), kMoved.end(), [&](const Moved& moved) {
+  return std::ranges::none_of(kMoved, [&](const Moved& moved) {
     return FindMoved(node, moved, from) != nullptr && to >= moved.since;
   });
 }

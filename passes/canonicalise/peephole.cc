@@ -8,6 +8,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/constants.h"
 
 namespace pagefuse {
 namespace {
@@ -83,12 +84,12 @@ class PeepholePass : public Pass {
 bool Peephole::Replace(Node& node, Value* to) { return ReplaceValue(graph_, node.output(0), to); }
 
 Value* Peephole::AddNode(Node& before, std::string_view op_type, std::vector<Value*> inputs,
-                         const std::function<void(Node&)>& fill) {
+                         const Attributes& attributes) {
   std::string base = before.output(0) == nullptr ? std::string("value") : before.output(0)->name();
   Value* output = graph_.AddValue(graph_.UniqueName(base));
   Node* node = graph_.AddNode("", op_type, std::move(inputs), {output}, &before);
   node->metadata = before.metadata;
-  if (fill != nullptr) fill(*node);
+  attributes.SetOn(*node);
   // Inference only adds knowledge here; a node that it refuses is refused again, with its name,
   // when the graph is inferred.
   (void)InferNode(*node, opsets_, contents_);
@@ -96,10 +97,10 @@ Value* Peephole::AddNode(Node& before, std::string_view op_type, std::vector<Val
 }
 
 bool Peephole::ReplaceByNode(Node& node, std::string_view op_type, std::vector<Value*> inputs,
-                             const std::function<void(Node&)>& fill) {
+                             const Attributes& attributes) {
   Value* old = node.output(0);
   if (old->uses().empty() && !old->is_output()) return false;
-  Value* value = AddNode(node, op_type, std::move(inputs), fill);
+  Value* value = AddNode(node, op_type, std::move(inputs), attributes);
   value->producer()->name = node.name;
   value->producer()->doc_string = node.doc_string;
   if (old->dtype() != DataType::kUndefined) value->set_dtype(old->dtype());
@@ -121,6 +122,21 @@ std::unique_ptr<Pass> MakePeepholePass(std::string_view name, std::string_view d
 
 bool SameShapes(const Value* a, const Value* b) {
   return ShapeOf(a) != nullptr && ShapeOf(b) != nullptr && ProvablyEqual(*ShapeOf(a), *ShapeOf(b));
+}
+
+const Node* ProducerIf(const Value* value, std::string_view op) {
+  const Node* node = value ? value->producer() : nullptr;
+  return node && node->Is(op) ? node : nullptr;
+}
+
+std::optional<double> NumberOf(const Value* value) {
+  const Tensor* tensor = ConstantOf(value);
+  return tensor ? ScalarNumber(*tensor) : std::nullopt;
+}
+
+std::optional<double> ScalarOf(const Value* value) {
+  const Tensor* tensor = ConstantOf(value);
+  return tensor && tensor->rank() == 0 ? ScalarNumber(*tensor) : std::nullopt;
 }
 
 }  // namespace pagefuse

@@ -1,15 +1,16 @@
 // Passes that look at one node and its surroundings at a time, and the loop that runs them.
 #pragma once
 
-#include <functional>
-#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/passes/attributes.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/pass.h"
 
@@ -28,12 +29,19 @@ class Peephole {
   // Lets the readers of the node's first output read `to`; true if there were any.
   bool Replace(Node& node, Value* to);
   // Replaces the node by another one with the same first output: a new node whose only output takes
-  // over. Attributes are set by `fill`. The shape and type of the old output pass on.
+  // over. The shape and type of the old output pass on.
   bool ReplaceByNode(Node& node, std::string_view op_type, std::vector<Value*> inputs,
-                     const std::function<void(Node&)>& fill = nullptr);
+                     const Attributes& attributes = {});
   // A node with one output before `before`, typed by inference.
   Value* AddNode(Node& before, std::string_view op_type, std::vector<Value*> inputs,
-                 const std::function<void(Node&)>& fill = nullptr);
+                 const Attributes& attributes = {});
+  // Initialisers, with names made from `base`.
+  Value* Constant(std::string_view base, Tensor tensor) {
+    return AddConstant(graph_, base, std::move(tensor), contents_);
+  }
+  Value* Ints(std::string_view base, const std::vector<int64_t>& values) {
+    return AddInts(graph_, base, values, contents_);
+  }
 
  private:
   Graph& graph_;
@@ -62,5 +70,13 @@ inline const Shape* ShapeOf(const Value* value) {
 
 // True if both shapes are known and provably the same.
 bool SameShapes(const Value* a, const Value* b);
+
+// The node of ai.onnx that computes the value, if it is one of that op; else null.
+const Node* ProducerIf(const Value* value, std::string_view op);
+
+// The number of a constant of one element.
+std::optional<double> NumberOf(const Value* value);
+// The same of a scalar alone.
+std::optional<double> ScalarOf(const Value* value);
 
 }  // namespace pagefuse

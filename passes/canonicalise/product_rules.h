@@ -35,13 +35,17 @@ bool TransposeOfElementwise(Node& node, Peephole& peephole);    // of operands t
 bool ProductOfFlatBatches(Node& node, Peephole& peephole);
 bool ElementwiseOfFlatBatches(Node& node, Peephole& peephole);
 
+// --- choice_rules.cc ---
+bool ChoiceToMax(Node& node, Peephole& peephole);  // a < b ? b : a, of floats that are numbers
+// One value, or constants of one and the same number.
+bool AreTheSame(const Value* a, const Value* b);
+
 // --- mask_rules.cc ---
 bool ProductWithBoolToWhere(Node& node, Peephole& peephole);  // x * c is c ? x : 0
 bool SumOfChoices(Node& node, Peephole& peephole);            // (c ? x : 0) + (c ? 0 : y)
 bool OneLessBoolToNot(Node& node, Peephole& peephole);        // 1 - c
-bool ChoiceToMax(Node& node, Peephole& peephole);   // a < b ? b : a, of floats that are numbers
-bool CountOfBools(Node& node, Peephole& peephole);  // in floats
-bool WhereOfWhere(Node& node, Peephole& peephole);  // c ? (d ? x : y) : y
+bool CountOfBools(Node& node, Peephole& peephole);            // in floats
+bool WhereOfWhere(Node& node, Peephole& peephole);            // c ? (d ? x : y) : y
 bool ProductWithOnesToExpand(Node& node, Peephole& peephole);
 bool RepeatToExpand(Node& node, Peephole& peephole);       // Tile or Gather along axes of length 1
 bool NegationToNeg(Node& node, Peephole& peephole);        // -1 * x, 0 - x
@@ -60,6 +64,8 @@ bool JoinWrites(Node& node, Peephole& peephole);   // rows that are written part
 
 // The permutation of a Transpose; nullopt if it is reversed implicitly and the rank is unknown.
 std::optional<std::vector<int64_t>> PermutationOf(const Node& transpose);
+// The only axis of a reduction, counted from the front; -1 if there are more or it is not known.
+int64_t OnlyAxis(const Node& reduction, const SymbolicContents& contents);
 // Each element of the result is computed from those at its place.
 bool IsElementwiseOp(const Node& node);
 // True where a value is read once, by the node that is looked at.

@@ -14,6 +14,7 @@
 #include "pagefuse/passes/broadcast_proof.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
 #include "pagefuse/passes/canonicalise/older_forms.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/ports.h"
@@ -21,6 +22,7 @@
 namespace pagefuse {
 namespace {
 
+constexpr std::string_view kName = "raise-opset";
 constexpr int64_t kOldest = 9;
 
 // Ops whose form changed before opset 24 in a way that is not rewritten (older_forms.h), and the first
@@ -99,45 +101,39 @@ void Raise(Graph& graph, int64_t opset, SymbolicContents& contents) {
   }
 }
 
-class RaiseOpsetPass : public Pass {
- public:
-  std::string_view name() const override { return "raise-opset"; }
-  std::string_view description() const override {
-    return "Brings models of opset 9 and later to the opset of the canonical vocabulary.";
+bool RaiseGraph(Graph& graph, OpsetImports& opsets, PassContext& context) {
+  const int64_t opset = OpsetOf(opsets, "");
+  if (opset == 0 || opset >= kCanonicalOpset) return false;
+  const std::optional<std::string> obstacle =
+      opset < kOldest
+          ? StrCat("opset: expected ", kOldest, " to ", kCanonicalOpset, ", got ", opset)
+          : Obstacle(graph, opset);
+  if (obstacle.has_value()) {
+    context.AddMiss(kName, graph.name, *obstacle);
+    return false;
   }
+  Raise(graph, opset, context.contents);
+  opsets.erase("ai.onnx");
+  opsets[""] = kCanonicalOpset;
+  return true;
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    bool changed = RaiseGraph(*model.graph, model.opset_imports, context);
-    for (Function& function : model.functions) {
-      if (function.body == nullptr) continue;
-      changed = RaiseGraph(*function.body, function.opset_imports, context) || changed;
-    }
-    if (changed) PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-    return changed;
+absl::StatusOr<bool> RaiseAll(Model& model, PassContext& context) {
+  bool changed = RaiseGraph(*model.graph, model.opset_imports, context);
+  for (Function& function : model.functions) {
+    if (function.body == nullptr) continue;
+    changed = RaiseGraph(*function.body, function.opset_imports, context) || changed;
   }
-
- private:
-  bool RaiseGraph(Graph& graph, OpsetImports& opsets, PassContext& context) const {
-    const int64_t opset = OpsetOf(opsets, "");
-    if (opset == 0 || opset >= kCanonicalOpset) return false;
-    std::optional<std::string> obstacle;
-    if (opset < kOldest) {
-      obstacle = StrCat("opset: expected ", kOldest, " to ", kCanonicalOpset, ", got ", opset);
-    }
-    if (!obstacle.has_value()) obstacle = Obstacle(graph, opset);
-    if (obstacle.has_value()) {
-      context.AddMiss(name(), graph.name, *obstacle);
-      return false;
-    }
-    Raise(graph, opset, context.contents);
-    opsets.erase("ai.onnx");
-    opsets[""] = kCanonicalOpset;
-    return true;
-  }
-};
+  if (changed) PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> RaiseOpset() { return std::make_unique<RaiseOpsetPass>(); }
+std::unique_ptr<Pass> RaiseOpset() {
+  return MakePass(kName,
+                  "Brings models of opset 9 and later to the opset of the canonical vocabulary.",
+                  RaiseAll);
+}
 
 }  // namespace pagefuse

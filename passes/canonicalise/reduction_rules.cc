@@ -7,32 +7,19 @@
 namespace pagefuse {
 namespace {
 
-void KeepAxes(Node& reduction, bool keeps) {
-  reduction.SetAttribute("keepdims", MakeAttribute(int64_t{keeps ? 1 : 0}));
-}
-
-// The only axis of a reduction, counted from the front; -1 if there are more or it is not known.
-int64_t OnlyAxis(const Node& reduction, const SymbolicContents& contents) {
-  const Shape* shape = ShapeOf(reduction.input(0));
-  const Value* axes = reduction.num_inputs() > 1 ? reduction.input(1) : nullptr;
-  const auto read = axes ? KnownInts(axes, contents) : std::nullopt;
-  if (!shape || !read || read->size() != 1) return -1;
-  return NormalAxis(read->front(), shape->rank());
-}
-
-const Node* TransposeBefore(const Value* value) {
-  const Node* node = value ? value->producer() : nullptr;
-  return node && node->Is("Transpose") ? node : nullptr;
-}
-
 Value* Transposed(Node& before, Peephole& peephole, Value* value,
                   const std::vector<int64_t>& perm) {
-  return peephole.AddNode(before, "Transpose", {value}, [&perm](Node& transpose) {
-    transpose.SetAttribute("perm", MakeAttribute(perm));
-  });
+  return peephole.AddNode(before, "Transpose", {value}, {{"perm", perm}});
 }
 
 }  // namespace
+
+int64_t OnlyAxis(const Node& reduction, const SymbolicContents& contents) {
+  const Shape* shape = ShapeOf(reduction.input(0));
+  const auto axes = KnownInts(reduction.input(1), contents);
+  if (!shape || !axes || axes->size() != 1) return -1;
+  return NormalAxis(axes->front(), shape->rank());
+}
 
 std::optional<std::vector<int64_t>> PermutationOf(const Node& transpose) {
   if (transpose.attribute("perm") != nullptr) {
@@ -52,24 +39,20 @@ bool TopOneToMax(Node& node, Peephole& peephole) {
   const Value* places = node.output(1);
   if (places && (!places->uses().empty() || places->is_output())) return false;
   const bool largest = IntOr(node, "largest", 1) != 0;
-  Value* axis = AddInts(peephole.graph(), "axis", {IntOr(node, "axis", -1)}, peephole.contents());
+  Value* axis = peephole.Ints("axis", {IntOr(node, "axis", -1)});
   return peephole.ReplaceByNode(node, largest ? "ReduceMax" : "ReduceMin", {node.input(0), axis});
 }
 
 bool ReductionOfSquares(Node& node, Peephole& peephole) {
-  const bool keeps = IntOr(node, "keepdims", 1) != 0;
   std::vector<Value*> inputs(node.inputs().begin(), node.inputs().end());
   Value* x = inputs[0];
-  const auto fill = [&](Node& sum) {
-    KeepAxes(sum, keeps);
-    if (const Attribute* empty = node.attribute("noop_with_empty_axes")) {
-      sum.SetAttribute("noop_with_empty_axes", *empty);
-    }
-  };
+  Attributes kept = {{"keepdims", IntOr(node, "keepdims", 1) != 0}};
+  const Attribute* empty = node.attribute("noop_with_empty_axes");
+  if (empty) kept.Add("noop_with_empty_axes", *empty);
   inputs[0] = node.Is("ReduceL1") ? peephole.AddNode(node, "Abs", {x})
                                   : peephole.AddNode(node, "Mul", {x, x});
-  if (!node.Is("ReduceL2")) return peephole.ReplaceByNode(node, "ReduceSum", inputs, fill);
-  Value* sum = peephole.AddNode(node, "ReduceSum", inputs, fill);
+  if (!node.Is("ReduceL2")) return peephole.ReplaceByNode(node, "ReduceSum", inputs, kept);
+  Value* sum = peephole.AddNode(node, "ReduceSum", inputs, kept);
   return peephole.ReplaceByNode(node, "Sqrt", {sum});
 }
 
@@ -82,9 +65,9 @@ bool ProductWithOnesToSum(Node& node, Peephole& peephole) {
   if (!IsFilledWith(*column, weight)) return false;
   const bool mean = weight == 1.0f / static_cast<float>(column->dims()[0]);
   if (!mean && weight != 1.0f) return false;
-  Value* axis = AddInts(peephole.graph(), "axis", {shape->rank() - 1}, peephole.contents());
+  Value* axis = peephole.Ints("axis", {shape->rank() - 1});
   return peephole.ReplaceByNode(node, mean ? "ReduceMean" : "ReduceSum", {node.input(0), axis},
-                                [](Node& sum) { KeepAxes(sum, true); });
+                                {{"keepdims", 1}});
 }
 
 namespace {
@@ -115,14 +98,12 @@ bool ProductThatPicks(Node& node, Peephole& peephole) {
   if (matrix->dtype() != DataType::kFloat || matrix->size() > kMostElements) return false;
   const std::vector<int64_t> rows = PickedRows(*matrix);
   if (rows.empty()) return false;
-  Value* at = AddInts(peephole.graph(), "places", rows, peephole.contents());
-  return peephole.ReplaceByNode(node, "Gather", {node.input(0), at}, [shape](Node& gather) {
-    gather.SetAttribute("axis", MakeAttribute(int64_t{shape->rank() - 1}));
-  });
+  Value* at = peephole.Ints("places", rows);
+  return peephole.ReplaceByNode(node, "Gather", {node.input(0), at}, {{"axis", shape->rank() - 1}});
 }
 
 bool ReductionOfTranspose(Node& node, Peephole& peephole) {
-  const Node* transpose = TransposeBefore(node.input(0));
+  const Node* transpose = ProducerIf(node.input(0), "Transpose");
   const auto perm = transpose ? PermutationOf(*transpose) : std::nullopt;
   const int64_t axis = perm ? OnlyAxis(node, peephole.contents()) : -1;
   // What else reads it, as a softmax written out does, reads the same axis.
@@ -131,28 +112,25 @@ bool ReductionOfTranspose(Node& node, Peephole& peephole) {
   }
   const int64_t own = (*perm)[axis];
   if (own + 1 != static_cast<int64_t>(perm->size())) return false;
-  Value* axes = AddInts(peephole.graph(), "axis", {own}, peephole.contents());
-  Value* reduced = peephole.AddNode(node, node.op_type(), {transpose->input(0), axes},
-                                    [](Node& reduction) { KeepAxes(reduction, true); });
+  Value* axes = peephole.Ints("axis", {own});
+  Value* reduced =
+      peephole.AddNode(node, node.op_type(), {transpose->input(0), axes}, {{"keepdims", 1}});
   Value* turned = Transposed(node, peephole, reduced, *perm);
   if (IntOr(node, "keepdims", 1) != 0) return peephole.Replace(node, turned);
-  Value* dropped = AddInts(peephole.graph(), "axis", {axis}, peephole.contents());
+  Value* dropped = peephole.Ints("axis", {axis});
   return peephole.ReplaceByNode(node, "Squeeze", {turned, dropped});
 }
 
 bool SoftmaxOfTranspose(Node& node, Peephole& peephole) {
-  const Node* transpose = TransposeBefore(node.input(0));
+  const Node* transpose = ProducerIf(node.input(0), "Transpose");
   const auto perm = transpose ? PermutationOf(*transpose) : std::nullopt;
   if (!perm || !IsReadOnce(node.input(0))) return false;
   const auto rank = static_cast<int64_t>(perm->size());
   const int64_t axis = NormalAxis(IntOr(node, "axis", -1), rank);
   if (axis + 1 == rank || (*perm)[axis] + 1 != rank) return false;
-  Value* softmax = peephole.AddNode(node, node.op_type(), {transpose->input(0)}, [rank](Node& one) {
-    one.SetAttribute("axis", MakeAttribute(rank - 1));
-  });
-  return peephole.ReplaceByNode(node, "Transpose", {softmax}, [&perm](Node& turned) {
-    turned.SetAttribute("perm", MakeAttribute(*perm));
-  });
+  Value* softmax =
+      peephole.AddNode(node, node.op_type(), {transpose->input(0)}, {{"axis", rank - 1}});
+  return peephole.ReplaceByNode(node, "Transpose", {softmax}, {{"perm", *perm}});
 }
 
 bool TransposedProduct(Node& node, Peephole& peephole) {
@@ -171,7 +149,7 @@ bool TransposedProduct(Node& node, Peephole& peephole) {
   for (const Value* operand : product->inputs()) {
     const Shape* shape = ShapeOf(operand);
     if (!shape || shape->rank() != rank) return false;
-    const Node* before = TransposeBefore(operand);
+    const Node* before = ProducerIf(operand, "Transpose");
     const auto own = before ? PermutationOf(*before) : std::nullopt;
     turned = turned || (own && own->back() + 1 != rank);
   }
@@ -181,9 +159,7 @@ bool TransposedProduct(Node& node, Peephole& peephole) {
   Value* right = Transposed(node, peephole, product->input(0), swap);
   Value* other = peephole.AddNode(node, "MatMul", {left, right});
   std::iter_swap(place(rank - 1), place(rank - 2));
-  return peephole.ReplaceByNode(node, "Transpose", {other}, [&perm](Node& rest) {
-    rest.SetAttribute("perm", MakeAttribute(*perm));
-  });
+  return peephole.ReplaceByNode(node, "Transpose", {other}, {{"perm", *perm}});
 }
 
 }  // namespace pagefuse

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "pagefuse/passes/canonicalise/arithmetic_rules.h"
 #include "pagefuse/passes/canonicalise/canonicalise.h"
-#include "pagefuse/passes/canonicalise/choice_rules.h"
-#include "pagefuse/passes/canonicalise/floor_division.h"
 #include "pagefuse/passes/canonicalise/peephole.h"
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/ports.h"
@@ -16,10 +15,6 @@ namespace {
 bool IsConstant(const Value* value, double number) {
   const Tensor* tensor = ConstantOf(value);
   return tensor != nullptr && IsFilledWith(*tensor, number);
-}
-
-bool IsScalarConstant(const Value* value, double number) {
-  return IsConstant(value, number) && ConstantOf(value)->size() == 1;
 }
 
 // True if the output is `kept` unchanged when the other operand is neutral: same shape (the neutral
@@ -59,17 +54,11 @@ bool ClipToMaxOrMin(Node& node, Peephole& peephole) {
 // 1 / x
 bool DivToReciprocal(Node& node, Peephole& peephole) {
   const Tensor* one = ConstantOf(node.input(0));
-  if (one == nullptr || !IsFloatingPoint(one->dtype()) || !IsScalarConstant(node.input(0), 1)) {
+  if (one == nullptr || !IsFloatingPoint(one->dtype()) || NumberOf(node.input(0)) != 1) {
     return false;
   }
   if (one->rank() > 0 && !SameShapes(node.output(0), node.input(1))) return false;
   return peephole.ReplaceByNode(node, "Reciprocal", {node.input(1)});
-}
-
-// The number of a scalar.
-std::optional<double> BoundOf(const Value* value) {
-  const Tensor* tensor = ConstantOf(value);
-  return tensor && tensor->rank() == 0 ? ScalarNumber(*tensor) : std::nullopt;
 }
 
 // A maximum within a minimum, in either order.
@@ -78,17 +67,17 @@ bool MaxOfMinToClip(Node& node, Peephole& peephole) {
   for (int side : {0, 1}) {
     const Value* inner = node.input(side);
     const Node* bounded = inner->producer();
-    const auto outer = BoundOf(node.input(1 - side));
+    const auto outer = ScalarOf(node.input(1 - side));
     if (!outer || !bounded || !bounded->Is(node.Is("Min") ? "Max" : "Min") ||
         bounded->num_inputs() != 2 || inner->uses().size() != 1 || inner->is_output()) {
       continue;
     }
     for (int other : {0, 1}) {
-      const auto own = BoundOf(bounded->input(1 - other));
-      if (!own || BoundOf(bounded->input(other))) continue;
+      const auto own = ScalarOf(bounded->input(1 - other));
+      if (!own || ScalarOf(bounded->input(other))) continue;
       Value *low = bounded->input(1 - other), *high = node.input(1 - side);
       if (node.Is("Max")) std::swap(low, high);
-      if (*BoundOf(low) > *BoundOf(high)) return false;
+      if (*ScalarOf(low) > *ScalarOf(high)) return false;
       return peephole.ReplaceByNode(node, "Clip", {bounded->input(other), low, high});
     }
   }
@@ -98,11 +87,10 @@ bool MaxOfMinToClip(Node& node, Peephole& peephole) {
 // How many elements each result of a ReduceSum is the sum of; nullopt if that is no known number.
 std::optional<int64_t> SummedElements(const Node& sum, const SymbolicContents& contents) {
   const Shape* shape = ShapeOf(sum.input(0));
-  const Value* axes = sum.num_inputs() > 1 ? sum.input(1) : nullptr;
-  const auto read = axes ? KnownInts(axes, contents) : std::nullopt;
-  if (!shape || !read || read->empty()) return std::nullopt;
+  const auto axes = KnownInts(sum.input(1), contents);
+  if (!shape || !axes || axes->empty()) return std::nullopt;
   int64_t count = 1;
-  for (int64_t axis : *read) {
+  for (int64_t axis : *axes) {
     const int64_t normal = NormalAxis(axis, shape->rank());
     if (normal < 0 || normal >= shape->rank()) return std::nullopt;
     const auto length = (*shape)[static_cast<int>(normal)].constant();
@@ -116,17 +104,15 @@ std::optional<int64_t> SummedElements(const Node& sum, const SymbolicContents& c
 bool SumToMean(Node& node, Peephole& peephole) {
   for (int side : {0, 1}) {
     if (node.Is("Div") && side == 1) break;
-    const Node* sum = node.input(side) ? node.input(side)->producer() : nullptr;
-    if (!sum || !sum->Is("ReduceSum") || !SameShapes(node.output(0), node.input(side))) continue;
+    const Node* sum = ProducerIf(node.input(side), "ReduceSum");
+    if (!sum || !SameShapes(node.output(0), node.input(side))) continue;
     const auto count = SummedElements(*sum, peephole.contents());
     const bool exact = count && (node.Is("Div") || (*count & (*count - 1)) == 0);
     const double factor = exact ? static_cast<double>(*count) : 0;
     if (!exact || !IsFloatingPoint(node.output(0)->dtype())) continue;
-    if (!IsScalarConstant(node.input(1 - side), node.Is("Div") ? factor : 1 / factor)) continue;
-    return peephole.ReplaceByNode(
-        node, "ReduceMean", {sum->input(0), sum->input(1)}, [&](Node& mean) {
-          mean.SetAttribute("keepdims", MakeAttribute(IntOr(*sum, "keepdims", 1)));
-        });
+    if (NumberOf(node.input(1 - side)) != (node.Is("Div") ? factor : 1 / factor)) continue;
+    return peephole.ReplaceByNode(node, "ReduceMean", {sum->input(0), sum->input(1)},
+                                  {{"keepdims", IntOr(*sum, "keepdims", 1)}});
   }
   return false;
 }
@@ -134,8 +120,8 @@ bool SumToMean(Node& node, Peephole& peephole) {
 // a + -b is a - b.
 bool AddOfNegToSub(Node& node, Peephole& peephole) {
   for (int side : {1, 0}) {
-    const Node* negation = node.input(side)->producer();
-    if (!negation || !negation->Is("Neg")) continue;
+    const Node* negation = ProducerIf(node.input(side), "Neg");
+    if (!negation) continue;
     return peephole.ReplaceByNode(node, "Sub", {node.input(1 - side), negation->input(0)});
   }
   return false;
@@ -143,7 +129,7 @@ bool AddOfNegToSub(Node& node, Peephole& peephole) {
 
 // x ^ 2 is x * x.
 bool SquareToMul(Node& node, Peephole& peephole) {
-  if (!IsScalarConstant(node.input(1), 2)) return false;
+  if (NumberOf(node.input(1)) != 2) return false;
   if (ConstantOf(node.input(1))->rank() > 0 && !SameShapes(node.output(0), node.input(0))) {
     return false;
   }
@@ -151,18 +137,17 @@ bool SquareToMul(Node& node, Peephole& peephole) {
 }
 
 bool RemoveDoubleNot(Node& node, Peephole& peephole) {
-  const Node* inner = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
-  if (inner == nullptr || !inner->Is("Not")) return false;
-  return peephole.Replace(node, inner->input(0));
+  const Node* inner = ProducerIf(node.input(0), "Not");
+  return inner != nullptr && peephole.Replace(node, inner->input(0));
 }
 
 // Where(!c, a, b) is Where(c, b, a).
 bool WhereOfNot(Node& node, Peephole& peephole) {
-  const Node* inner = node.input(0) == nullptr ? nullptr : node.input(0)->producer();
-  if (inner == nullptr || !inner->Is("Not")) return false;
-  return peephole.ReplaceByNode(
-      node, "Where",
-      {inner->input(0), node.input(ports::Where::kFalse), node.input(ports::Where::kTrue)});
+  const Node* inner = ProducerIf(node.input(0), "Not");
+  return inner != nullptr &&
+         peephole.ReplaceByNode(
+             node, "Where",
+             {inner->input(0), node.input(ports::Where::kFalse), node.input(ports::Where::kTrue)});
 }
 
 bool WhereOfConstant(Node& node, Peephole& peephole) {
@@ -195,16 +180,14 @@ bool AddsLastAxis(const Node* node, const SymbolicContents& contents) {
 bool GatherNdToGather(Node& node, Peephole& peephole) {
   Value* indices = node.input(1);
   if (indices == nullptr || IntOr(node, "batch_dims", 0) != 0) return false;
-  const auto on_first_axis = [](Node& gather) {
-    gather.SetAttribute("axis", MakeAttribute(int64_t{0}));
-  };
+  const Attributes on_first_axis = {{"axis", 0}};
   Node* producer = indices->producer();
   if (AddsLastAxis(producer, peephole.contents())) {
     return peephole.ReplaceByNode(node, "Gather", {node.input(0), producer->input(0)},
                                   on_first_axis);
   }
   if (!LastDimIsOne(*indices)) return false;
-  Value* axes = AddInts(peephole.graph(), "last_axis", {-1}, peephole.contents());
+  Value* axes = peephole.Ints("last_axis", {-1});
   Value* squeezed = peephole.AddNode(node, "Squeeze", {indices, axes});
   return peephole.ReplaceByNode(node, "Gather", {node.input(0), squeezed}, on_first_axis);
 }
@@ -219,11 +202,9 @@ bool GatherElementsToGather(Node& node, Peephole& peephole) {
                      (*column)[1] == Dim(1) && ProvablyEqual((*column)[0], (*from)[0]) &&
                      ProvablyEqual((*from)[1], (*data)[1]);
   if (!whole) return false;
-  Value* axes = AddInts(peephole.graph(), "last_axis", {1}, peephole.contents());
+  Value* axes = peephole.Ints("last_axis", {1});
   Value* index = peephole.AddNode(node, "Squeeze", {expand->input(0), axes});
-  return peephole.ReplaceByNode(node, "Gather", {node.input(0), index}, [](Node& gather) {
-    gather.SetAttribute("axis", MakeAttribute(int64_t{0}));
-  });
+  return peephole.ReplaceByNode(node, "Gather", {node.input(0), index}, {{"axis", 0}});
 }
 
 // A list as a row, transposed, is the list as a column.
@@ -237,7 +218,7 @@ bool TransposedRowToColumn(Node& node, Peephole& peephole) {
   const auto axes = KnownInts(row->input(1), peephole.contents());
   const bool is_row = axes.has_value() && axes->size() == 1 && NormalAxis(axes->front(), 2) == 0;
   if (!is_row || !perm.ok() || *perm != std::vector<int64_t>{1, 0}) return false;
-  Value* second = AddInts(peephole.graph(), "second_axis", {1}, peephole.contents());
+  Value* second = peephole.Ints("second_axis", {1});
   return peephole.ReplaceByNode(node, "Unsqueeze", {row->input(0), second});
 }
 

@@ -68,19 +68,14 @@ bool MergeCasts(Node& node, Peephole& peephole) {
   Value* source = first->input(0);
   if (source == nullptr || !KeepsAll(source->dtype(), TargetOf(*first))) return false;
   if (source->dtype() == TargetOf(node)) return peephole.Replace(node, source);
-  return peephole.ReplaceByNode(node, "Cast", {source}, [&node](Node& cast) {
-    for (const auto& [name, attribute] : node.attributes()) cast.SetAttribute(name, attribute);
-  });
+  return peephole.ReplaceByNode(node, "Cast", {source}, node);
 }
 
 bool CastLikeToCast(Node& node, Peephole& peephole) {
   const Value* like = node.input(1);
   if (like == nullptr || like->dtype() == DataType::kUndefined) return false;
   const int64_t type = static_cast<int64_t>(like->dtype());
-  return peephole.ReplaceByNode(node, "Cast", {node.input(0)}, [&node, type](Node& cast) {
-    for (const auto& [name, attribute] : node.attributes()) cast.SetAttribute(name, attribute);
-    cast.SetAttribute("to", MakeAttribute(type));
-  });
+  return peephole.ReplaceByNode(node, "Cast", {node.input(0)}, {node, {{"to", type}}});
 }
 
 }  // namespace

@@ -55,12 +55,11 @@ std::optional<Dim> SizeTold(const Node& node, Peephole& peephole) {
   return dim;
 }
 
+Attributes Along(const Place& place) { return {{"start", place.axis}, {"end", place.axis + 1}}; }
+
 // Reads an axis of an input as a list of one.
 Value* AddShape(Node& before, const Place& place, Peephole& peephole) {
-  return peephole.AddNode(before, "Shape", {place.input}, [&place](Node& reader) {
-    reader.SetAttribute("start", MakeAttribute(static_cast<int64_t>(place.axis)));
-    reader.SetAttribute("end", MakeAttribute(static_cast<int64_t>(place.axis) + 1));
-  });
+  return peephole.AddNode(before, "Shape", {place.input}, Along(place));
 }
 
 // The inputs that have the terms of a sum of two dims or more; empty if one of them has none.
@@ -106,7 +105,7 @@ bool AddSizesOfInputs(Node& node, Peephole& peephole) {
     if (!scalar && i + 1 == places.size()) return peephole.ReplaceByNode(node, "Add", {sum, next});
     sum = peephole.AddNode(node, "Add", {sum, next});
   }
-  Value* axes = AddInts(peephole.graph(), "axes", {0}, peephole.contents());
+  Value* axes = peephole.Ints("axes", {0});
   return peephole.ReplaceByNode(node, "Squeeze", {sum, axes});
 }
 
@@ -117,15 +116,11 @@ bool ReadSizeFromInput(Node& node, Peephole& peephole) {
   const std::optional<Place> place = FindDim(peephole.graph(), *dim);
   const bool scalar = ShapeOf(node.output(0))->rank() == 0;
   if (!place.has_value() || ReadsPlace(node, *place, scalar)) return false;
-  const auto one_axis = [&place](Node& reader) {
-    reader.SetAttribute("start", MakeAttribute(static_cast<int64_t>(place->axis)));
-    reader.SetAttribute("end", MakeAttribute(static_cast<int64_t>(place->axis) + 1));
-  };
   // The Shape that feeds its own Squeeze is in the wanted form as soon as the Squeeze is; do not
   // chase it.
-  if (!scalar) return peephole.ReplaceByNode(node, "Shape", {place->input}, one_axis);
+  if (!scalar) return peephole.ReplaceByNode(node, "Shape", {place->input}, Along(*place));
   Value* size = AddShape(node, *place, peephole);
-  Value* axes = AddInts(peephole.graph(), "axes", {0}, peephole.contents());
+  Value* axes = peephole.Ints("axes", {0});
   return peephole.ReplaceByNode(node, "Squeeze", {size, axes});
 }
 
@@ -135,9 +130,9 @@ bool PlacesOfOnes(Node& node, Peephole& peephole) {
   if (OpsetOf(peephole.opsets(), "") < kRangeTakesNumbers || !IsListOfOnes(ones)) return false;
   const auto scalar = [&](int64_t number) {
     Tensor tensor = Tensor::Of<int64_t>({}, {number});
-    return AddConstant(peephole.graph(), "place", std::move(tensor), peephole.contents());
+    return peephole.Constant("place", std::move(tensor));
   };
-  Value* axes = AddInts(peephole.graph(), "axes", {0}, peephole.contents());
+  Value* axes = peephole.Ints("axes", {0});
   Value* count = peephole.AddNode(node, "Squeeze", {ones->input(0), axes});
   Value* range = peephole.AddNode(node, "Range", {scalar(0), count, scalar(1)});
   return peephole.ReplaceByNode(node, "Unsqueeze", {range, axes});

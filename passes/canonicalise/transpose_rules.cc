@@ -179,19 +179,16 @@ class ElementwiseTree {
       if (leaf->second.trailing > 0) return value;
       const Permutation now = Composed(leaf->second.perm, after);
       if (MovesNothing(now)) return leaf->second.source;
-      return peephole.AddNode(before, "Transpose", {leaf->second.source}, [&now](Node& transpose) {
-        transpose.SetAttribute("perm", MakeAttribute(now));
-      });
+      return peephole.AddNode(before, "Transpose", {leaf->second.source}, {{"perm", now}});
     }
     const auto inside = inside_.find(value);
     if (inside == inside_.end()) return value;  // a number
     const Node* node = inside->second;
     std::vector<Value*> operands;
     for (Value* input : node->inputs()) operands.push_back(Write(input, after, before, peephole));
-    return peephole.AddNode(before, node->op_type(), operands, [node](Node& copy) {
-      copy.name = node->name;
-      for (const auto& [name, attribute] : node->attributes()) copy.SetAttribute(name, attribute);
-    });
+    Value* copy = peephole.AddNode(before, node->op_type(), operands, *node);
+    copy->producer()->name = node->name;
+    return copy;
   }
 
   size_t rank_;
@@ -243,9 +240,7 @@ bool TransposeOfElementwise(Node& node, Peephole& peephole) {
   const auto saved = tree.Saved(back);
   if (!saved || *saved - 1 <= 0) return false;
   Value* turned = tree.Write(node.output(0), back, node, peephole);
-  return peephole.ReplaceByNode(node, "Transpose", {turned}, [&common](Node& transpose) {
-    transpose.SetAttribute("perm", MakeAttribute(common));
-  });
+  return peephole.ReplaceByNode(node, "Transpose", {turned}, {{"perm", common}});
 }
 
 }  // namespace pagefuse

@@ -11,16 +11,15 @@
 #include "pagefuse/passes/canonicalise/product_rules.h"
 #include "pagefuse/passes/canonicalise/view_rules.h"
 #include "pagefuse/passes/match_state.h"
+#include "pagefuse/passes/op_types.h"
 
 namespace pagefuse {
 
 bool IsElementwiseOp(const Node& node) {
-  static constexpr std::string_view kOps[] = {
-      "Add",  "Sub",   "Mul",     "Div",   "Max",  "Min",  "Neg", "Exp",        "Log",  "Tanh",
-      "Cast", "Abs",   "Relu",    "Pow",   "Sqrt", "Clip", "Mod", "Reciprocal", "Sign", "Round",
-      "Ceil", "Floor", "Sigmoid", "Where", "And",  "Or",   "Not", "Swish"};
-  return std::any_of(std::begin(kOps), std::end(kOps),
-                     [&](std::string_view op) { return node.Is(op); });
+  return IsAnyOf(node, {"Add",   "Sub",     "Mul",   "Div",        "Max",  "Min",   "Neg",
+                        "Exp",   "Log",     "Tanh",  "Cast",       "Abs",  "Relu",  "Pow",
+                        "Sqrt",  "Clip",    "Mod",   "Reciprocal", "Sign", "Round", "Ceil",
+                        "Floor", "Sigmoid", "Where", "And",        "Or",   "Not",   "Swish"});
 }
 
 namespace {
@@ -63,13 +62,12 @@ class HeadJoiner {
     const Shape* shape = ShapeOf(parts[0]);
     if (!shape) return nullptr;
     const auto rank = static_cast<int64_t>(shape->rank());
-    if (IsElementwiseOp(*first)) return JoinedOperands(parts, axis, rank, rank);
-    if (first->Is("MatMul") && axis < rank - 2) return JoinedOperands(parts, axis, rank, rank);
-    if (first->Is("Softmax") && NormalAxis(IntOr(*first, "axis", -1), rank) != axis) {
-      return JoinedOperands(parts, axis, rank, rank);
-    }
+    const bool along =
+        IsElementwiseOp(*first) || (first->Is("MatMul") && axis < rank - 2) ||
+        (first->Is("Softmax") && NormalAxis(IntOr(*first, "axis", -1), rank) != axis);
+    if (along) return JoinedOperands(parts, axis, rank);
     const auto perm = first->Is("Transpose") ? PermutationOf(*first) : std::nullopt;
-    return perm ? JoinedOperands(parts, (*perm)[axis], rank, rank) : nullptr;
+    return perm ? JoinedOperands(parts, (*perm)[axis], rank) : nullptr;
   }
 
   // All parts of one value in order, or each of them several times.
@@ -97,22 +95,19 @@ class HeadJoiner {
     for (const AxisPart& part : found) {
       for (int64_t i = 0; i < length; ++i) places.push_back(part.begin + i);
     }
-    Value* index = AddInts(peephole_.graph(), "heads", places, peephole_.contents());
-    return peephole_.AddNode(node_, "Gather", {found[0].whole, index}, [axis](Node& gather) {
-      gather.SetAttribute("axis", MakeAttribute(axis));
-    });
+    Value* index = peephole_.Ints("heads", places);
+    return peephole_.AddNode(node_, "Gather", {found[0].whole, index}, {{"axis", axis}});
   }
 
-  // `axis`: of operands of that rank.
-  Value* JoinedOperands(const Parts& parts, int64_t axis, int64_t result_rank, int64_t rank) {
+  // `axis`: of operands of that rank, which is the result's.
+  Value* JoinedOperands(const Parts& parts, int64_t axis, int64_t rank) {
     const Node& first = *parts[0]->producer();
     std::vector<Value*> operands;
     bool any = false;
     for (int i = 0; i < first.num_inputs(); ++i) {
       Value* operand = first.input(i);
-      const bool same = std::all_of(parts.begin(), parts.end(), [&](const Value* part) {
-        return part->producer()->input(i) == operand;
-      });
+      const bool same = std::ranges::all_of(
+          parts, [&](const Value* part) { return part->producer()->input(i) == operand; });
       if (!operand) {
         if (!same) return nullptr;
         operands.push_back(nullptr);
@@ -120,7 +115,7 @@ class HeadJoiner {
       }
       const Shape* shape = ShapeOf(operand);
       if (!shape || (first.Is("Transpose") && shape->rank() != rank)) return nullptr;
-      const int64_t own = axis - (result_rank - shape->rank());
+      const int64_t own = axis - (rank - shape->rank());
       const bool repeats = own < 0 || (*shape)[static_cast<int>(own)] == Dim(1);
       if (same && repeats) {
         operands.push_back(operand);
@@ -140,9 +135,7 @@ class HeadJoiner {
     }
     if (!any) return nullptr;
     if (!writes_) return parts[0];
-    return peephole_.AddNode(node_, first.op_type(), operands, [&first](Node& whole) {
-      for (const auto& [name, attribute] : first.attributes()) whole.SetAttribute(name, attribute);
-    });
+    return peephole_.AddNode(node_, first.op_type(), operands, first);
   }
 
   Node& node_;
@@ -182,9 +175,7 @@ bool JoinWrites(Node& node, Peephole& peephole) {
     return false;
   }
   const int64_t joined = axis - *depth + places->rank() - 1;
-  Value* rows = peephole.AddNode(node, "Concat", updates, [joined](Node& concat) {
-    concat.SetAttribute("axis", MakeAttribute(joined));
-  });
+  Value* rows = peephole.AddNode(node, "Concat", updates, {{"axis", joined}});
   return peephole.ReplaceByNode(node, "ScatterND", {whole, indices, rows});
 }
 
@@ -192,7 +183,7 @@ namespace {
 
 // True if a rotation may have made the parts: rope reads its halves as one value.
 bool MayBeHalves(const Node& concat) {
-  return std::any_of(concat.inputs().begin(), concat.inputs().end(), [](const Value* part) {
+  return std::ranges::any_of(concat.inputs(), [](const Value* part) {
     const Node* producer = part->producer();
     return producer && (producer->Is("Add") || producer->Is("Sub"));
   });
@@ -216,9 +207,7 @@ bool JoinConcats(Node& node, Peephole& peephole) {
     }
   }
   if (parts.size() == node.inputs().size()) return false;
-  return peephole.ReplaceByNode(node, "Concat", parts, [axis](Node& concat) {
-    concat.SetAttribute("axis", MakeAttribute(axis));
-  });
+  return peephole.ReplaceByNode(node, "Concat", parts, {{"axis", axis}});
 }
 
 bool JoinHeads(Node& node, Peephole& peephole) {

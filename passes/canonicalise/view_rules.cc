@@ -28,8 +28,7 @@ std::optional<size_t> MinusOneOf(const Node& node, const SymbolicContents& conte
     return WrittenMinusOne(node, contents);
   }
   const auto at = WrittenMinusOne(*reshape, contents);
-  const auto axes =
-      node.num_inputs() > 1 && node.input(1) ? KnownInts(node.input(1), contents) : std::nullopt;
+  const auto axes = KnownInts(node.input(1), contents);
   if (!at || !axes) return std::nullopt;
   std::vector<bool> ones(shape->rank());
   for (int64_t axis : *axes) {
@@ -86,14 +85,14 @@ bool HasConstant(const Node& node, const std::vector<int64_t>& target) {
 }
 
 bool ReshapeTo(Node& node, Value* source, const std::vector<int64_t>& target, Peephole& peephole) {
-  Value* operand = AddInts(peephole.graph(), "shape", target, peephole.contents());
+  Value* operand = peephole.Ints("shape", target);
   return peephole.ReplaceByNode(node, "Reshape", {source, operand});
 }
 
 bool IsReadByViewsAlone(const Value& value) {
   return !value.is_output() && !value.uses().empty() &&
-         std::all_of(value.uses().begin(), value.uses().end(),
-                     [](const Use& use) { return IsViewNode(*use.node) && use.index == 0; });
+         std::ranges::all_of(
+             value.uses(), [](const Use& use) { return IsViewNode(*use.node) && use.index == 0; });
 }
 
 // The values that the node is a view of, the nearest first.
@@ -164,8 +163,7 @@ std::optional<Realignment> RealignmentOf(const Shape& from, const Shape& to) {
 }
 
 bool Realign(Node& node, Value* source, const Realignment& by, Peephole& peephole) {
-  Value* axes =
-      AddInts(peephole.graph(), "axes", by.out.empty() ? by.in : by.out, peephole.contents());
+  Value* axes = peephole.Ints("axes", by.out.empty() ? by.in : by.out);
   return peephole.ReplaceByNode(node, by.out.empty() ? "Unsqueeze" : "Squeeze", {source, axes});
 }
 

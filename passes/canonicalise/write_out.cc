@@ -4,6 +4,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/text.h"
+#include "pagefuse/ops/default_attribute.h"
 #include "pagefuse/ops/function_body.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/splice_body.h"
@@ -14,13 +15,7 @@ namespace {
 void FillDefaults(Node& node, const OpDef& op) {
   for (const AttributeDef& def : op.attributes()) {
     if (node.attribute(def.name) != nullptr) continue;
-    std::visit(
-        [&](const auto& value) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
-            node.SetAttribute(def.name, MakeAttribute(value));
-          }
-        },
-        def.default_value);
+    if (auto value = DefaultAttribute(op, def.name)) node.SetAttribute(def.name, *value);
   }
 }
 
@@ -45,12 +40,14 @@ BodyPorts PortsByName(const Graph& body, const OpDef& op) {
 
 }  // namespace
 
-absl::Status WriteOut(Node* node, const OpDef& op, SymbolicContents& contents) {
-  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op.Decompose(*node));
+absl::Status WriteOut(Node* node, const OpsetImports& opsets, SymbolicContents& contents) {
+  const OpDef* op = FindOpDef(*node, opsets);
+  if (!op) return absl::FailedPreconditionError("its version is not known");
+  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op->Decompose(*node));
   PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
-  FillDefaults(*node, op);
+  FillDefaults(*node, *op);
   const std::unique_ptr<Graph> body = InstantiateBody(function, *node);
-  PF_RETURN_IF_ERROR(SpliceBody(*body, *node, PortsByName(*body, op), contents));
+  PF_RETURN_IF_ERROR(SpliceBody(*body, *node, PortsByName(*body, *op), contents));
   node->graph()->EraseNode(node);
   return absl::OkStatus();
 }

@@ -3,13 +3,12 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
 
 // Puts the nodes of the op's decomposition, a text of the canonical opset, in place of a node of it.
-// FailedPrecondition if it has none for such a node.
-absl::Status WriteOut(Node* node, const OpDef& op, SymbolicContents& contents);
+// FailedPrecondition if it has none for such a node, or these opsets have no such op.
+absl::Status WriteOut(Node* node, const OpsetImports& opsets, SymbolicContents& contents);
 
 }  // namespace pagefuse

@@ -198,12 +198,12 @@ std::vector<Miss> NearPlaces(const Model& model, const std::vector<Miss>& misses
     const auto nearer = [&miss](const Miss& place) {
       return place.at == miss.at && place.matched_nodes < miss.matched_nodes;
     };
-    if (std::any_of(places.begin(), places.end(), further)) continue;
+    if (std::ranges::any_of(places, further)) continue;
     places.erase(std::remove_if(places.begin(), places.end(), nearer), places.end());
     places.push_back(miss);
   }
-  std::stable_sort(places.begin(), places.end(),
-                   [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
+  std::ranges::stable_sort(
+      places, [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
   return places;
 }
 
@@ -215,8 +215,8 @@ std::vector<std::string> LayerLines(const LayerReport& report) {
   std::vector<std::pair<std::string, std::vector<int>>> kinds;
   for (const auto& [layer, ops] : report.ops) {
     const std::string text = OpsText(ops);
-    auto kind = std::find_if(kinds.begin(), kinds.end(),
-                             [&text](const auto& known) { return known.first == text; });
+    auto kind =
+        std::ranges::find_if(kinds, [&text](const auto& known) { return known.first == text; });
     if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {text, {}});
     kind->second.push_back(layer);
   }

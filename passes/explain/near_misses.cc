@@ -75,8 +75,8 @@ std::vector<Miss> NearestMisses(std::vector<Miss> misses) {
       groups[it->second].places += miss.places;
     }
   }
-  std::stable_sort(groups.begin(), groups.end(),
-                   [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
+  std::ranges::stable_sort(
+      groups, [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
   return groups;
 }
 

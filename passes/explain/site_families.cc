@@ -67,11 +67,9 @@ bool IsIndexerScore(const Node& node) {
 bool IsTurnedHalf(const Node& node) {
   constexpr int kSteps = 3;
   if (!node.Is("Neg")) return false;
-  const auto joins = [](const Node& reader) { return reader.Is("Concat"); };
-  const auto scales = [](const Node& reader) { return reader.Is("Mul"); };
   const auto adds = [](const Node& reader) { return reader.Is("Add") || reader.Is("Sub"); };
-  const Node* turned = Below(node, joins, kViews, kSteps);
-  const Node* crossed = turned != nullptr ? Below(*turned, scales, kViews, kSteps) : nullptr;
+  const Node* turned = Below(node, Is("Concat"), kViews, kSteps);
+  const Node* crossed = turned != nullptr ? Below(*turned, Is("Mul"), kViews, kSteps) : nullptr;
   return crossed != nullptr && Below(*crossed, adds, kViews, kSteps) != nullptr;
 }
 
@@ -92,12 +90,12 @@ bool IsTurnedPair(const Node& node) {
   if (first == nullptr || second == nullptr || !first->Is("Mul") || !second->Is("Mul")) {
     return false;
   }
-  const auto adds = [](const Node& reader) { return reader.Is("Add"); };
   for (const int low : {0, 1}) {
     for (const int high : {0, 1}) {
       const Value* cos = first->input(1 - low);
       const Value* sin = second->input(1 - high);
-      if (HasProduct(first->input(low), sin, adds) && HasProduct(second->input(high), cos, adds)) {
+      if (HasProduct(first->input(low), sin, Is("Add")) &&
+          HasProduct(second->input(high), cos, Is("Add"))) {
         return true;
       }
     }
@@ -109,8 +107,8 @@ bool IsRopeWrittenOut(const Node& node) { return IsTurnedHalf(node) || IsTurnedP
 
 // Of keys that go into a paged cache.
 bool IsRopeBesideInsert(const Node& node) {
-  const auto inserts = [](const Node& reader) { return reader.Is("PagedCacheInsert", "pagefuse"); };
-  return IsOneOf(node, {"RotaryEmbedding"}) && Below(node, inserts, kViews, 4) != nullptr;
+  return IsOneOf(node, {"RotaryEmbedding"}) &&
+         Below(node, Is("PagedCacheInsert", "pagefuse"), kViews, 4) != nullptr;
 }
 
 bool IsSquare(const Node& node) {
@@ -139,10 +137,8 @@ bool IsSwishWrittenOut(const Node& node) {
 // 1 + erf(..) or 1 + tanh(..), times something.
 bool IsGeluWrittenOut(const Node& node) {
   if (!node.Is("Erf") && !node.Is("Tanh")) return false;
-  const auto adds = [](const Node& reader) { return reader.Is("Add"); };
-  const auto scales = [](const Node& reader) { return reader.Is("Mul"); };
-  const Node* sum = Below(node, adds, {"Cast"}, 1);
-  return sum != nullptr && Below(*sum, scales, {"Cast"}, 1) != nullptr;
+  const Node* sum = Below(node, Is("Add"), {"Cast"}, 1);
+  return sum != nullptr && Below(*sum, Is("Mul"), {"Cast"}, 1) != nullptr;
 }
 
 // act(x @ w_gate) * (x @ w_up), or the halves of one product.
@@ -182,8 +178,7 @@ bool IsDequantisingRead(const Node& node) {
   const bool casts = node.Is("Cast") && IsByteType(node.input(0)->dtype()) &&
                      IsFloatingPoint(node.output(0)->dtype());
   if (!casts && !IsOneOf(node, {"DequantizeLinear"})) return false;
-  const auto scales = [](const Node& reader) { return reader.Is("Mul"); };
-  if (casts && Below(node, scales, kViews, 3) == nullptr) return false;
+  if (casts && Below(node, Is("Mul"), kViews, 3) == nullptr) return false;
   return InputAbove(node.input(0), {"Gather", "GatherND", "Reshape", "Transpose", "Slice",
                                     "Unsqueeze", "Squeeze", "Expand", "Concat", "BitCast",
                                     "Identity", "ScatterND", "TensorScatter"}) != nullptr;

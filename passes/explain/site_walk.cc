@@ -7,7 +7,7 @@
 namespace pagefuse {
 
 bool IsOneOf(const Node& node, const OpTypes& types) {
-  return std::find(types.begin(), types.end(), node.op_type()) != types.end();
+  return std::ranges::find(types, node.op_type()) != types.end();
 }
 
 const Node* Above(const Value* value, const NodeTest& passes, const OpTypes& through, int steps) {
@@ -45,7 +45,7 @@ const Value* InputAbove(const Value* value, const OpTypes& through) {
 bool ReachesOutput(const Value* value, const OpTypes& through, int steps) {
   if (value == nullptr) return false;
   if (value->is_output()) return true;
-  return steps > 0 && std::any_of(value->uses().begin(), value->uses().end(), [&](const Use& use) {
+  return steps > 0 && std::ranges::any_of(value->uses(), [&](const Use& use) {
            return IsOneOf(*use.node, through) &&
                   ReachesOutput(use.node->output(0), through, steps - 1);
          });

@@ -13,6 +13,11 @@ namespace pagefuse {
 using OpTypes = std::initializer_list<std::string_view>;
 using NodeTest = std::function<bool(const Node&)>;
 
+// Passes nodes of that op.
+inline NodeTest Is(std::string_view op, std::string_view domain = "") {
+  return [op, domain](const Node& node) { return node.Is(op, domain); };
+}
+
 // Among the op types, whatever the domain.
 bool IsOneOf(const Node& node, const OpTypes& types);
 

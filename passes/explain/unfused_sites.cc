@@ -16,6 +16,7 @@
 #include "pagefuse/passes/explain/near_misses.h"
 #include "pagefuse/passes/explain/site_families.h"
 #include "pagefuse/passes/explain/site_walk.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
@@ -177,25 +178,16 @@ class Finder {
   std::map<std::string, size_t> by_reason_;
 };
 
-class UnfusedSitesPass : public Pass {
- public:
-  explicit UnfusedSitesPass(bool pages) : pages_(pages) {}
-  std::string_view name() const override { return "unfused-sites"; }
-  std::string_view description() const override {
-    return "Tells which attention got no pages, which fusions were to be expected and did not "
-           "fire, and why; changes nothing.";
-  }
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    PF_RETURN_IF_ERROR(Finder(model, context, pages_).Run());
-    return false;
-  }
-
- private:
-  const bool pages_;
-};
-
 }  // namespace
 
-std::unique_ptr<Pass> UnfusedSites(bool pages) { return std::make_unique<UnfusedSitesPass>(pages); }
+std::unique_ptr<Pass> UnfusedSites(bool pages) {
+  return MakePass("unfused-sites",
+                  "Tells which attention got no pages, which fusions were to be expected and did "
+                  "not fire, and why; changes nothing.",
+                  [pages](Model& model, PassContext& context) -> absl::StatusOr<bool> {
+                    PF_RETURN_IF_ERROR(Finder(model, context, pages).Run());
+                    return false;
+                  });
+}
 
 }  // namespace pagefuse

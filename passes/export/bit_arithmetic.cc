@@ -1,5 +1,3 @@
-#include "pagefuse/passes/export/bit_arithmetic.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,8 +9,10 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/passes/export/body_rewrites.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/op_types.h"
 
 namespace pagefuse {
 namespace {
@@ -42,7 +42,7 @@ class Writer {
   }
   Value* Cast(Value* x, DataType type) {
     if (x->dtype() == type) return x;
-    Value* value = b_.Add("Cast", {x}, "to", static_cast<int64_t>(type));
+    Value* value = b_.Cast(x, type);
     value->set_dtype(type);
     return value;
   }
@@ -234,20 +234,17 @@ Value* DecodeFloat8(Writer& w, Value* codes, DataType type) {
 
 // Ops that hand elements on as they are.
 bool MovesElements(const Node& node) {
-  static constexpr std::array kMoving = {
-      "Concat",    "Expand",  "Flatten", "Gather",    "GatherElements", "GatherND",
-      "Identity",  "Reshape", "Slice",   "ScatterND", "Transpose",      "ScatterElements",
-      "Unsqueeze", "Squeeze", "Split",   "Where",     "Shape",          "Size"};
-  return node.domain().empty() &&
-         std::find(kMoving.begin(), kMoving.end(), node.op_type()) != kMoving.end();
+  return IsAnyOf(node, {"Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+                        "Identity", "Reshape", "Slice", "ScatterND", "Transpose", "ScatterElements",
+                        "Unsqueeze", "Squeeze", "Split", "Where", "Shape", "Size"});
 }
 
 bool Touches(const Node& node, DataType type) {
   const auto is_typed = [&](const Value* value) {
     return value != nullptr && value->dtype() == type;
   };
-  return std::any_of(node.inputs().begin(), node.inputs().end(), is_typed) ||
-         std::any_of(node.outputs().begin(), node.outputs().end(), is_typed);
+  return std::ranges::any_of(node.inputs(), is_typed) ||
+         std::ranges::any_of(node.outputs(), is_typed);
 }
 
 absl::Status Refuse(const Node& node, std::string_view why) {

@@ -5,10 +5,13 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/infer.h"
 #include "pagefuse/passes/export/export.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
 namespace {
+
+constexpr std::string_view kName = "byte-caches";
 
 // Bytes say no more what they are: attention over float8 queries is told by an attribute.
 void NameQueryTypes(const Graph& graph) {
@@ -23,38 +26,32 @@ void NameQueryTypes(const Graph& graph) {
   }
 }
 
-class ByteCachesPass : public Pass {
- public:
-  std::string_view name() const override { return "byte-caches"; }
-  std::string_view description() const override {
-    return "Makes float8 caches that enter and leave the graph uint8.";
+absl::StatusOr<bool> MakeBytes(Model& model, PassContext& context) {
+  Graph& graph = *model.graph;
+  std::vector<Value*> caches;
+  for (Value* input : graph.inputs()) {
+    if (input->dtype() == DataType::kFloat8E4M3FN) caches.push_back(input);
   }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    Graph& graph = *model.graph;
-    std::vector<Value*> caches;
-    for (Value* input : graph.inputs()) {
-      if (input->dtype() == DataType::kFloat8E4M3FN) caches.push_back(input);
-    }
-    if (caches.empty()) return false;
-    NameQueryTypes(graph);
-    for (Value* cache : caches) {
-      cache->set_dtype(DataType::kUint8);
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-    }
-    // What the ops make of them is uint8 then too.
-    for (Value* value : graph.values()) {
-      if (value->dtype() == DataType::kFloat8E4M3FN && value->producer() != nullptr) {
-        value->set_dtype(DataType::kUndefined);
-      }
-    }
-    PF_RETURN_IF_ERROR(InferShapes(model));
-    return true;
+  if (caches.empty()) return false;
+  NameQueryTypes(graph);
+  for (Value* cache : caches) {
+    cache->set_dtype(DataType::kUint8);
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
   }
-};
+  // What the ops make of them is uint8 then too.
+  for (Value* value : graph.values()) {
+    if (value->dtype() == DataType::kFloat8E4M3FN && value->producer() != nullptr) {
+      value->set_dtype(DataType::kUndefined);
+    }
+  }
+  PF_RETURN_IF_ERROR(InferShapes(model));
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> ByteCaches() { return std::make_unique<ByteCachesPass>(); }
+std::unique_ptr<Pass> ByteCaches() {
+  return MakePass(kName, "Makes float8 caches that enter and leave the graph uint8.", MakeBytes);
+}
 
 }  // namespace pagefuse

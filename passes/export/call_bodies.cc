@@ -72,8 +72,8 @@ void TypeReferences(Function& function, const Node& call, const OpDef& op) {
 
 template <typename Values>
 Value* FindPort(const Values& formal, std::string_view name) {
-  const auto found = std::find_if(formal.begin(), formal.end(),
-                                  [&](const Value* value) { return value->name() == name; });
+  const auto found =
+      std::ranges::find_if(formal, [&](const Value* value) { return value->name() == name; });
   return found == formal.end() ? nullptr : *found;
 }
 
@@ -243,7 +243,7 @@ absl::StatusOr<std::string> CallBodies::DomainOf(const Node& call, const OpDef& 
   PF_ASSIGN_OR_RETURN(const std::string said_type, SaidType(call, op));
   std::vector<std::string>& texts = texts_[{call.op_type(), said_type}];
   std::string text = TextOf(body);
-  const auto known = std::find(texts.begin(), texts.end(), text);
+  const auto known = std::ranges::find(texts, text);
   const auto index = static_cast<size_t>(known - texts.begin());
   if (known == texts.end()) {
     if (texts.size() == kMaxBodies) {

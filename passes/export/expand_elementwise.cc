@@ -3,11 +3,14 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/passes/export/export.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/splice_body.h"
 
 namespace pagefuse {
 namespace {
+
+constexpr std::string_view kName = "expand-elementwise";
 
 Graph* BodyOf(const Node& node) {
   const Attribute* body = node.attribute("body");
@@ -15,35 +18,29 @@ Graph* BodyOf(const Node& node) {
   return graph == nullptr ? nullptr : graph->get();
 }
 
-class ExpandElementwisePass : public Pass {
- public:
-  std::string_view name() const override { return "expand-elementwise"; }
-  std::string_view description() const override {
-    return "Puts the nodes of fused elementwise chains back.";
-  }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    // First all of them: the graph that a chain is goes with its node.
-    std::vector<Node*> chains;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (const auto& node : scope.graph->nodes()) {
-        if (node->Is("Elementwise", "pagefuse") && BodyOf(*node) != nullptr) {
-          chains.push_back(node.get());
-        }
+absl::StatusOr<bool> Expand(Model& model, PassContext& context) {
+  // First all of them: the graph that a chain is goes with its node.
+  std::vector<Node*> chains;
+  for (const GraphScope& scope : AllGraphs(model)) {
+    for (const auto& node : scope.graph->nodes()) {
+      if (node->Is("Elementwise", "pagefuse") && BodyOf(*node) != nullptr) {
+        chains.push_back(node.get());
       }
     }
-    for (Node* node : chains) {
-      Graph& body = *BodyOf(*node);
-      PF_RETURN_IF_ERROR(SpliceBody(body, *node, PortsInOrder(body), context.contents));
-      node->graph()->EraseNode(node);
-      PF_RETURN_IF_ERROR(context.Rewrote(model, name()));
-    }
-    return !chains.empty();
   }
-};
+  for (Node* node : chains) {
+    Graph& body = *BodyOf(*node);
+    PF_RETURN_IF_ERROR(SpliceBody(body, *node, PortsInOrder(body), context.contents));
+    node->graph()->EraseNode(node);
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+  }
+  return !chains.empty();
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> ExpandElementwise() { return std::make_unique<ExpandElementwisePass>(); }
+std::unique_ptr<Pass> ExpandElementwise() {
+  return MakePass(kName, "Puts the nodes of fused elementwise chains back.", Expand);
+}
 
 }  // namespace pagefuse

@@ -12,16 +12,17 @@
 #include "pagefuse/ir/body_domains.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/evaluate.h"
-#include "pagefuse/passes/export/bit_arithmetic.h"
+#include "pagefuse/passes/export/body_rewrites.h"
 #include "pagefuse/passes/export/call_bodies.h"
 #include "pagefuse/passes/export/export.h"
-#include "pagefuse/passes/export/wider_types.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
 namespace {
 
 constexpr std::string_view kName = "lower-opset";
+constexpr int64_t kBitCastOpset = 26;
 
 // Attributes that older forms of an op do not have.
 struct NewAttribute {
@@ -68,8 +69,7 @@ std::set<Value*> KeptFloat8(const Model& model) {
   };
   for (Value* input : model.graph->inputs()) {
     const auto& uses = input->uses();
-    if (input->dtype() == DataType::kFloat8E4M3FN &&
-        std::all_of(uses.begin(), uses.end(), is_called)) {
+    if (input->dtype() == DataType::kFloat8E4M3FN && std::ranges::all_of(uses, is_called)) {
       kept.insert(input);
     }
   }
@@ -85,133 +85,118 @@ std::set<Value*> KeptFloat8(const Model& model) {
   return kept;
 }
 
-class LowerOpsetPass : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Brings a graph to an opset that other runtimes know: newer ops are calls of functions, "
-           "bits of numbers are computed.";
+// What the bodies give as bytes: other runtimes are told so, and metadata keeps what it is here.
+void NameFloat8(Model& model, const std::set<Value*>& kept) {
+  std::string names;
+  for (Value* value : model.graph->values()) {
+    if (value->dtype() != DataType::kFloat8E4M3FN || value->producer() == nullptr) continue;
+    if (kept.count(value) > 0) continue;
+    StrAppend(&names, names.empty() ? "" : "\n", value->name());
+    value->set_dtype(DataType::kUint8);
   }
-  std::vector<PassOption> options() const override { return {TargetOpsetOption()}; }
+  if (!names.empty()) SetMetadata(model.metadata, kFloat8Values, names);
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    int64_t target = kOldestTarget;
-    const std::string text = context.Option("target_opset", StrCat(target));
-    if (!absl::SimpleAtoi(text, &target) || target < kOldestTarget || target > kNewestOpset) {
-      return absl::InvalidArgumentError(StrCat("target_opset: expected ", kOldestTarget, " to ",
-                                               kNewestOpset, ", got \"", text, "\""));
-    }
-    const int64_t from = OpsetOf(model.opset_imports, "");
-    const bool is_written = FindMetadata(model.metadata, kWrittenFromOpset).has_value();
-    if (is_written || (from <= target && model.functions.empty())) return false;
-    target = std::max(target, Blocked(model, target, context));
-    const std::set<Value*> kept = KeptFloat8(model);
-    PF_RETURN_IF_ERROR(Lower(model, target));
-    for (Value* value : kept) value->set_dtype(DataType::kFloat8E4M3FN);
-    NameFloat8(model, kept);
-    SetMetadata(model.metadata, kWrittenFromOpset, StrCat(from));
-    model.ir_version = std::min(model.ir_version, IrVersionOf(target));
-    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-    return true;
-  }
+// The IR that came with an opset.
+int64_t IrVersionOf(int64_t opset) {
+  if (opset <= 22) return 10;
+  if (opset <= 24) return 11;
+  return opset == 25 ? 12 : 13;
+}
 
- private:
-  // What the bodies give as bytes: other runtimes are told so, and metadata keeps what it is here.
-  static void NameFloat8(Model& model, const std::set<Value*>& kept) {
-    std::string names;
-    for (Value* value : model.graph->values()) {
-      if (value->dtype() != DataType::kFloat8E4M3FN || value->producer() == nullptr) continue;
-      if (kept.count(value) > 0) continue;
-      StrAppend(&names, names.empty() ? "" : "\n", value->name());
-      value->set_dtype(DataType::kUint8);
-    }
-    if (!names.empty()) SetMetadata(model.metadata, kFloat8Values, names);
-  }
-
-  // The IR that came with an opset.
-  static int64_t IrVersionOf(int64_t opset) {
-    if (opset <= 22) return 10;
-    if (opset <= 24) return 11;
-    return opset == 25 ? 12 : 13;
-  }
-
-  // The opset that the newest op without a body needs; 0 if there is none.
-  static int64_t Blocked(Model& model, int64_t target, PassContext& context) {
-    int64_t needed = 0;
-    for (const GraphScope& scope : AllGraphs(model)) {
-      for (const auto& node : scope.graph->nodes()) {
-        if (!IsNewer(*node, *scope.opsets, target)) continue;
-        const OpDef& op = *FindOpDef(*node, *scope.opsets);
-        if (CanLower(*node, op)) continue;
-        needed = std::max(needed, NeededOpset(*node, op));
-        context.AddMiss(kName, NodeLabel(*node),
-                        StrCat(node->Description(), ": has no body for opset ", target,
-                               ", it needs ", NeededOpset(*node, op)));
-      }
-    }
-    return needed;
-  }
-
-  // Bodies of newer ops come to the end of the list, and are lowered in their turn.
-  static absl::Status Lower(Model& model, int64_t target) {
-    CallBodies bodies(model, kNewerOpsDomain);
-    PF_RETURN_IF_ERROR(LowerGraph(*model.graph, model.opset_imports, target, bodies).status());
-    for (size_t i = 0; i < model.functions.size(); ++i) {
-      const std::shared_ptr<Graph> body = model.functions[i].body;
-      OpsetImports opsets = model.functions[i].opset_imports;
-      PF_RETURN_IF_ERROR(LowerGraph(*body, opsets, target, bodies).status());
-      model.functions[i].opset_imports = std::move(opsets);
-      // Types were those of one call.
-      for (Value* value : body->values()) {
-        if (value->initializer() != nullptr) continue;
-        value->set_dtype(DataType::kUndefined);
-        value->set_shape(std::nullopt);
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  static absl::StatusOr<bool> LowerGraph(Graph& graph, OpsetImports& opsets, int64_t target,
-                                         CallBodies& bodies) {
-    if (OpsetOf(opsets, "") <= target) return false;
-    WriteConstantsAsTensors(graph);
-    WidenTypes(graph);
-    if (target < kBitCastOpset) PF_RETURN_IF_ERROR(LowerBits(graph));
-    PF_RETURN_IF_ERROR(CallNewer(graph, opsets, target, bodies));
-    opsets.erase("ai.onnx");
-    opsets[""] = target;
-    return true;
-  }
-
-  // Shape inference of older runtimes takes a list that a Constant of a function holds otherwise for
-  // a tensor without dims.
-  static void WriteConstantsAsTensors(Graph& graph) {
-    for (const auto& node : graph.nodes()) {
-      if (!node->Is("Constant") || node->attributes().size() != 1) continue;
-      const auto& [name, attribute] = node->attributes().front();
-      if (std::holds_alternative<AttributeRef>(attribute.value) || name == "value") continue;
-      std::optional<Tensor> tensor = ConstantNodeValue(attribute, name);
-      if (!tensor.has_value()) continue;
-      node->RemoveAttribute(std::string(name));
-      node->SetAttribute("value", MakeAttribute(*std::move(tensor)));
+// The opset that the newest op without a body needs; 0 if there is none.
+int64_t Blocked(Model& model, int64_t target, PassContext& context) {
+  int64_t needed = 0;
+  for (const GraphScope& scope : AllGraphs(model)) {
+    for (const auto& node : scope.graph->nodes()) {
+      if (!IsNewer(*node, *scope.opsets, target)) continue;
+      const OpDef& op = *FindOpDef(*node, *scope.opsets);
+      if (CanLower(*node, op)) continue;
+      needed = std::max(needed, NeededOpset(*node, op));
+      context.AddMiss(kName, NodeLabel(*node),
+                      StrCat(node->Description(), ": has no body for opset ", target, ", it needs ",
+                             NeededOpset(*node, op)));
     }
   }
+  return needed;
+}
 
-  static absl::Status CallNewer(Graph& graph, OpsetImports& opsets, int64_t target,
-                                CallBodies& bodies) {
-    for (Node* node : NodesOf(graph)) {
-      for (Graph* subgraph : node->Subgraphs()) {
-        PF_RETURN_IF_ERROR(CallNewer(*subgraph, opsets, target, bodies));
-      }
-      if (!IsNewer(*node, opsets, target)) continue;
-      PF_ASSIGN_OR_RETURN(const std::string domain, bodies.Add(node, *FindOpDef(*node, opsets)));
-      opsets[domain] = 1;
-    }
-    return absl::OkStatus();
+// Shape inference of older runtimes takes a list that a Constant of a function holds otherwise for
+// a tensor without dims.
+void WriteConstantsAsTensors(Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    if (!node->Is("Constant") || node->attributes().size() != 1) continue;
+    const auto& [name, attribute] = node->attributes().front();
+    if (std::holds_alternative<AttributeRef>(attribute.value) || name == "value") continue;
+    std::optional<Tensor> tensor = ConstantNodeValue(attribute, name);
+    if (!tensor.has_value()) continue;
+    node->RemoveAttribute(std::string(name));
+    node->SetAttribute("value", MakeAttribute(*std::move(tensor)));
   }
+}
 
-  static constexpr int64_t kBitCastOpset = 26;
-};
+absl::Status CallNewer(Graph& graph, OpsetImports& opsets, int64_t target, CallBodies& bodies) {
+  for (Node* node : NodesOf(graph)) {
+    for (Graph* subgraph : node->Subgraphs()) {
+      PF_RETURN_IF_ERROR(CallNewer(*subgraph, opsets, target, bodies));
+    }
+    if (!IsNewer(*node, opsets, target)) continue;
+    PF_ASSIGN_OR_RETURN(const std::string domain, bodies.Add(node, *FindOpDef(*node, opsets)));
+    opsets[domain] = 1;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LowerGraph(Graph& graph, OpsetImports& opsets, int64_t target, CallBodies& bodies) {
+  if (OpsetOf(opsets, "") <= target) return absl::OkStatus();
+  WriteConstantsAsTensors(graph);
+  WidenTypes(graph);
+  if (target < kBitCastOpset) PF_RETURN_IF_ERROR(LowerBits(graph));
+  PF_RETURN_IF_ERROR(CallNewer(graph, opsets, target, bodies));
+  opsets.erase("ai.onnx");
+  opsets[""] = target;
+  return absl::OkStatus();
+}
+
+// Bodies of newer ops come to the end of the list, and are lowered in their turn.
+absl::Status Lower(Model& model, int64_t target) {
+  CallBodies bodies(model, kNewerOpsDomain);
+  PF_RETURN_IF_ERROR(LowerGraph(*model.graph, model.opset_imports, target, bodies));
+  for (size_t i = 0; i < model.functions.size(); ++i) {
+    const std::shared_ptr<Graph> body = model.functions[i].body;
+    OpsetImports opsets = model.functions[i].opset_imports;
+    PF_RETURN_IF_ERROR(LowerGraph(*body, opsets, target, bodies));
+    model.functions[i].opset_imports = std::move(opsets);
+    // Types were those of one call.
+    for (Value* value : body->values()) {
+      if (value->initializer() != nullptr) continue;
+      value->set_dtype(DataType::kUndefined);
+      value->set_shape(std::nullopt);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> LowerAll(Model& model, PassContext& context) {
+  int64_t target = kOldestTarget;
+  const std::string text = context.Option("target_opset", StrCat(target));
+  if (!absl::SimpleAtoi(text, &target) || target < kOldestTarget || target > kNewestOpset) {
+    return absl::InvalidArgumentError(StrCat("target_opset: expected ", kOldestTarget, " to ",
+                                             kNewestOpset, ", got \"", text, "\""));
+  }
+  const int64_t from = OpsetOf(model.opset_imports, "");
+  const bool is_written = FindMetadata(model.metadata, kWrittenFromOpset).has_value();
+  if (is_written || (from <= target && model.functions.empty())) return false;
+  target = std::max(target, Blocked(model, target, context));
+  const std::set<Value*> kept = KeptFloat8(model);
+  PF_RETURN_IF_ERROR(Lower(model, target));
+  for (Value* value : kept) value->set_dtype(DataType::kFloat8E4M3FN);
+  NameFloat8(model, kept);
+  SetMetadata(model.metadata, kWrittenFromOpset, StrCat(from));
+  model.ir_version = std::min(model.ir_version, IrVersionOf(target));
+  PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+  return true;
+}
 
 // Nodes of all bodies.
 int64_t BodyNodes(const Model& model) {
@@ -222,7 +207,13 @@ int64_t BodyNodes(const Model& model) {
 
 }  // namespace
 
-std::unique_ptr<Pass> LowerOpset() { return std::make_unique<LowerOpsetPass>(); }
+std::unique_ptr<Pass> LowerOpset() {
+  return MakePass(
+      kName,
+      "Brings a graph to an opset that other runtimes know: newer ops are calls of functions, bits "
+      "of numbers are computed.",
+      LowerAll, {TargetOpsetOption()});
+}
 
 std::string WrittenReport(const Model& model) {
   std::map<std::string, int> counts;

@@ -38,7 +38,7 @@ void RestorePluginCalls(Model& model) {
         (*scope.opsets)[domain] = 1;
         continue;
       }
-      all = all && std::none_of(domains.begin(), domains.end(), [node](const std::string& other) {
+      all = all && std::ranges::none_of(domains, [node](const std::string& other) {
               return IsBodyDomain(node->domain(), other);
             });
     }
@@ -46,14 +46,13 @@ void RestorePluginCalls(Model& model) {
   if (!all) return;
   // All are ops again: what says what they mean is not called any more.
   const auto is_body = [&](const std::string& domain) {
-    return std::any_of(domains.begin(), domains.end(),
-                       [&](const std::string& base) { return IsBodyDomain(domain, base); });
+    return std::ranges::any_of(domains,
+                               [&](const std::string& base) { return IsBodyDomain(domain, base); });
   };
   std::erase_if(model.functions,
                 [&](const Function& function) { return is_body(function.domain); });
   std::erase_if(model.opset_imports, [&](const auto& import) {
-    return is_body(import.first) &&
-           std::find(domains.begin(), domains.end(), import.first) == domains.end();
+    return is_body(import.first) && std::ranges::find(domains, import.first) == domains.end();
   });
   std::erase_if(model.metadata, [](const auto& entry) { return entry.first == kBodyDomains; });
 }

@@ -1,5 +1,4 @@
-#include "pagefuse/passes/export/scatter_in_place.h"
-
+#include "pagefuse/passes/export/body_rewrites.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 
@@ -51,9 +50,8 @@ void Rewrite(Graph& body, Node* node, Value* cache) {
   Value* block_size = builder.Add("Slice", {sizes, builder.Ints({1}), builder.Ints({2})});
   Value* block = builder.Add("Div", {slots, block_size});
   Value* offset = builder.Add("Mod", {slots, block_size});
-  Node* place = builder.AddNode("", "Concat", {block, offset}, 1);
-  place->SetAttribute("axis", MakeAttribute(int64_t{-1}));
-  Value* written = builder.Add("ScatterND", {cache, place->output(0), scatter->input(2)});
+  Value* place = builder.Add("Concat", {block, offset}, {{"axis", -1}});
+  Value* written = builder.Add("ScatterND", {cache, place, scatter->input(2)});
   written->set_dtype(node->output(0)->dtype());
   body.ReplaceAllUses(node->output(0), written);
   body.EraseIfDead(node);

@@ -1,8 +1,7 @@
-#include "pagefuse/passes/export/wider_types.h"
-
 #include <optional>
 #include <vector>
 
+#include "pagefuse/passes/export/body_rewrites.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 
@@ -20,7 +19,7 @@ std::optional<DataType> WiderType(const Node& node) {
 
 Value* CastBefore(Graph& graph, Node* anchor, Value* x, DataType type) {
   GraphBuilder builder(graph, anchor, "wide");
-  Value* y = builder.Add("Cast", {x}, "to", static_cast<int64_t>(type));
+  Value* y = builder.Cast(x, type);
   y->set_dtype(type);
   return y;
 }

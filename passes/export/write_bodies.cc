@@ -12,9 +12,10 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/body_domains.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/export/body_rewrites.h"
 #include "pagefuse/passes/export/call_bodies.h"
 #include "pagefuse/passes/export/export.h"
-#include "pagefuse/passes/export/scatter_in_place.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
@@ -100,28 +101,25 @@ class Writer {
   bool changed_ = false;
 };
 
-class WriteBodiesPass : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Writes a model-local function for every distinct body of a fused op or one of a plug-in.";
+absl::StatusOr<bool> WriteAll(Model& model, PassContext& context) {
+  // Written before.
+  for (const Function& function : model.functions) {
+    if (function.domain == kFusedDomain) return false;
   }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    // Written before.
-    for (const Function& function : model.functions) {
-      if (function.domain == kFusedDomain) return false;
-    }
-    if (FindMetadata(model.metadata, kBodyDomains)) return false;
-    PF_ASSIGN_OR_RETURN(const bool changed, Writer(model, context).Run());
-    if (!changed) return false;
-    for (Function& function : model.functions) ScatterInPlace(*function.body);
-    return true;
-  }
-};
+  if (FindMetadata(model.metadata, kBodyDomains)) return false;
+  PF_ASSIGN_OR_RETURN(const bool changed, Writer(model, context).Run());
+  if (!changed) return false;
+  for (Function& function : model.functions) ScatterInPlace(*function.body);
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> WriteBodies() { return std::make_unique<WriteBodiesPass>(); }
+std::unique_ptr<Pass> WriteBodies() {
+  return MakePass(
+      kName,
+      "Writes a model-local function for every distinct body of a fused op or one of a plug-in.",
+      WriteAll);
+}
 
 }  // namespace pagefuse

@@ -1,7 +1,6 @@
 #include "pagefuse/passes/page/alibi_attention.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -10,7 +9,7 @@
 #include "pagefuse/passes/constants.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/page/recognise_again.h"
+#include "pagefuse/passes/page/marked_sites.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_constants.h"
 #include "pagefuse/passes/words/linear_bias.h"
@@ -111,8 +110,7 @@ Value* SlopesByHead(Graph& graph, Node* anchor, const LinearBias& bias) {
     return graph.AddInitializer(graph.UniqueName("alibi_slopes"),
                                 Tensor::Of<float>({heads}, numbers));
   }
-  Value* slopes = builder.Add("Reshape", {bias.slopes, builder.Ints({-1})});
-  slopes = builder.Add("Cast", {slopes}, "to", static_cast<int64_t>(DataType::kFloat));
+  Value* slopes = builder.Cast(builder.Reshape(bias.slopes, {-1}), DataType::kFloat);
   return bias.factor == 1 ? slopes : builder.Add("Mul", {slopes, builder.Float(scaled(1))});
 }
 
@@ -142,34 +140,13 @@ class AlibiLowering {
       if (node->Is("Attention")) TakeFromMask(node);
     }
     for (Node* node : replaced_) graph.EraseIfDead(node);
-    if (named_.empty()) return absl::OkStatus();
-    PF_RETURN_IF_ERROR(RecogniseAgain(model_, contents_));
-    for (const auto& node : graph.nodes()) {
-      const auto it = node->Is("Attention") ? named_.find(node->name) : named_.end();
-      if (it == named_.end()) continue;
-      node->name = it->second.name;
-      sites[node.get()].slopes = it->second.slopes;
-      sites[node.get()].counted = it->second.counted;
-      named_.erase(it);
-    }
-    if (named_.empty()) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        StrCat("node \"", named_.begin()->second.name,
-               "\": sums values by scores with a linear bias, and is no attention without it"));
+    return marked_.Recognise(model_, contents_, sites);
   }
 
  private:
-  // Sites are known again by the name of their last node.
-  struct Named {
-    Value* slopes;
-    const Value* counted;
-    std::string name;
-  };
-
   void Note(Node* last, Node* anchor, const LinearBias& bias) {
-    const std::string mark = StrCat("attention with a linear bias, ", named_.size());
-    named_[mark] = {SlopesByHead(*model_.graph, anchor, bias), bias.padding, last->name};
-    last->name = mark;
+    marked_.Mark(last,
+                 {.slopes = SlopesByHead(*model_.graph, anchor, bias), .counted = bias.padding});
   }
 
   void TakeFromScores(Node* softmax) {
@@ -196,7 +173,7 @@ class AlibiLowering {
 
   Model& model_;
   SymbolicContents& contents_;
-  std::map<std::string, Named> named_;
+  MarkedSites marked_{"scores with a linear bias"};
   std::vector<Node*> replaced_;  // by what stands without the bias; erased behind the walk
 };
 
@@ -206,10 +183,9 @@ absl::Status CheckNoBiasBesideSink(Graph& graph, Node* softmax, const SymbolicCo
   BiasTaker taker(graph, softmax, contents);
   taker.Without(softmax->input(0));
   if (!taker.bias()) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat(
-      softmax->Description(),
-      ": a linear bias beside a sink: the sink is compared with what the biases of all keys have in "
-      "common, which depends on how a prompt is cut into steps"));
+  return Unfit(*softmax,
+               "a linear bias beside a sink: the sink is compared with what the biases of all keys "
+               "have in common, which depends on how a prompt is cut into steps");
 }
 
 absl::Status LowerAlibiAttention(Model& model, SymbolicContents& contents,

@@ -9,6 +9,8 @@
 #include "pagefuse/ops/microsoft/paged_attention.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/graph_ports.h"
+#include "pagefuse/passes/page/grouped_attention.h"
 
 namespace pagefuse {
 namespace {
@@ -29,10 +31,6 @@ constexpr int kPasts = 3, kLengths = 5, kTotal = 6, kPorts = 16;
 constexpr int kOfTheStep[] = {ms::kMspKeyCache, ms::kMspValueCache, ms::kMspCumulative,
                               ms::kMspPast,     ms::kMspBlockTable, ms::kMspSlots,
                               ms::kMspMetadata};
-
-absl::Status Unfit(const Node& node, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
-}
 
 absl::Status CheckNode(const Node& node) {
   if (StringOr(node, "kv_cache_layout", "SEPARATE") != "SEPARATE") {
@@ -124,7 +122,9 @@ class Batching {
       grouped->SetAttribute(name, Graph::CloneAttribute(attribute, &graph_, none));
     }
     Value* rows = builder.Add("Squeeze", {grouped->output(0), builder.Ints({0})});
-    for (int output = 1; output < node->num_outputs(); ++output) DropOutput(node->output(output));
+    for (int output = 1; output < node->num_outputs(); ++output) {
+      if (node->output(output)) RemoveOutput(graph_, node->output(output));
+    }
     graph_.ReplaceAllUses(node->output(0), rows);
     graph_.EraseIfDead(node);
   }
@@ -137,16 +137,10 @@ class Batching {
         *Tensor::Allocate(cache.dtype(), {1, *shape[2].constant(), 0, *shape[3].constant()}));
   }
 
-  void DropOutput(const Value* value) {
-    for (int i = static_cast<int>(graph_.outputs().size()) - 1; value && i >= 0; --i) {
-      if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);
-    }
-  }
-
   absl::Status DropStepInputs() {
     for (int i = static_cast<int>(graph_.inputs().size()) - 1; i >= 0; --i) {
       Value* input = graph_.inputs()[i];
-      if (std::count(step_inputs_.begin(), step_inputs_.end(), input) == 0) continue;
+      if (std::ranges::count(step_inputs_, input) == 0) continue;
       if (!input->uses().empty()) {
         return Unfit(*input->uses()[0].node,
                      StrCat("reads \"", input->name(), "\", which is of the packed step"));
@@ -162,8 +156,7 @@ class Batching {
     for (Value* input : inputs) {
       if (!IsInteger(input->dtype()) || !IsByToken(input, 1)) continue;
       const std::string name = input->name();
-      const auto place = std::find(graph_.inputs().begin(), graph_.inputs().end(), input);
-      graph_.RemoveInput(static_cast<int>(place - graph_.inputs().begin()));
+      RemoveInput(graph_, input);
       graph_.Rename(input, graph_.UniqueName(name + ".packed"));
       Value* batched = graph_.AddInput(name, input->dtype(), Shape{Dim(1), tokens_});
       Node* first = graph_.nodes().empty() ? nullptr : graph_.nodes().front().get();

@@ -63,7 +63,7 @@ absl::StatusOr<CachePlan> CachePlan::Parse(std::string_view formats, std::string
 }
 
 CacheChoice CachePlan::FormatOf(const CacheLayer& layer) const {
-  const bool skipped = std::any_of(skipped_.begin(), skipped_.end(), [&](int64_t skip) {
+  const bool skipped = std::ranges::any_of(skipped_, [&](int64_t skip) {
     return skip == layer.index || skip == layer.index - layer.count;
   });
   if (skipped) return *FindCacheChoice("none");

@@ -15,19 +15,14 @@ namespace {
 
 using ports::Attention;
 
-constexpr auto kInt32 = static_cast<int64_t>(DataType::kInt32);
-constexpr auto kFloat = static_cast<int64_t>(DataType::kFloat);
-
 class CompressedBuilder {
  public:
   CompressedBuilder(GraphBuilder& builder, const CompressedStep& step)
       : builder_(builder), step_(step) {}
 
   Value* InsertRow(const Value* row, int64_t size, Value* cache) {
-    Node* insert = builder_.AddNode(
-        "pagefuse", "MlaCacheInsert",
-        {Rows(const_cast<Value*>(row), {size}), nullptr, step_.window.slot_mapping, cache}, 1);
-    return insert->output(0);
+    Value* rows = builder_.Reshape(const_cast<Value*>(row), {-1, size});
+    return builder_.AddOurs("MlaCacheInsert", {rows, nullptr, step_.window.slot_mapping, cache});
   }
 
   // The slots of the tokens that a window of `window` shows.
@@ -42,26 +37,23 @@ class CompressedBuilder {
   // The cache of windows with those that the step closes; `state` becomes that with its tokens.
   Value* Compress(const CompressedRows& rows, const GroupInputs& kept, Value*& state,
                   Value* cache) {
-    Value* kv = Rows(AsFloat(rows.kv), {rows.width()});
-    Value* gate = Rows(AsFloat(rows.gate), {rows.width()});
-    Node* keep = builder_.AddNode(
-        "pagefuse", "CompressorStateInsert",
-        {kv, gate, AsFloat(rows.bias), step_.positions, kept.slot_mapping, state}, 1);
-    keep->SetAttribute("compress_ratio", MakeAttribute(rows.ratio));
-    state = keep->output(0);
+    Value* kv = builder_.Reshape(AsFloat(rows.kv), {-1, rows.width()});
+    Value* gate = builder_.Reshape(AsFloat(rows.gate), {-1, rows.width()});
+    state =
+        builder_.AddOurs("CompressorStateInsert",
+                         {kv, gate, AsFloat(rows.bias), step_.positions, kept.slot_mapping, state},
+                         {{"compress_ratio", rows.ratio}});
     Value* begin = Times(Quotient(step_.positions, rows.ratio), rows.ratio);
-    Node* compress = builder_.AddNode(
-        "pagefuse", "CompressCacheInsert",
+    return builder_.AddOurs(
+        "CompressCacheInsert",
         {state, step_.owners->sequence, step_.positions, kept.slot_mapping, kept.block_table,
          AsFloat(rows.norm_weight), CosSinRows(builder_, rows.angles, begin),
          step_.compressed.slot_mapping, cache},
-        1);
-    compress->SetAttribute("format", MakeAttribute(std::string("none")));
-    compress->SetAttribute("compress_ratio", MakeAttribute(rows.ratio));
-    compress->SetAttribute("overlap", MakeAttribute(int64_t{rows.overlap}));
-    compress->SetAttribute("eps", MakeAttribute(rows.epsilon));
-    compress->SetAttribute("cos_sin_rows", MakeAttribute(int64_t{1}));
-    return compress->output(0);
+        {{"format", "none"},
+         {"compress_ratio", rows.ratio},
+         {"overlap", rows.overlap},
+         {"eps", rows.epsilon},
+         {"cos_sin_rows", 1}});
   }
 
   // The slots of all windows that are closed.
@@ -78,30 +70,22 @@ class CompressedBuilder {
   // The slots of the windows that an indexer chooses.
   Value* ChosenSlots(const WindowChoice& choice, Value* index_cache) {
     const int64_t ratio = choice.keys.ratio;
-    Node* scores =
-        builder_.AddNode("pagefuse", "PagedMqaLogits",
-                         {Rows(choice.query, {choice.heads, choice.keys.size}), index_cache,
-                          Rows(AsFloat(choice.weights), {choice.heads}), step_.seq_lens,
-                          step_.compressed.block_table, nullptr, step_.query_start_loc},
-                         1);
-    scores->SetAttribute("format", MakeAttribute(std::string("bf16")));
-    scores->SetAttribute("ratio", MakeAttribute(ratio));
-    Node* topk = builder_.AddNode("pagefuse", "IndexerTopK",
-                                  {scores->output(0), step_.owners->none, Closed(ratio)}, 1);
-    topk->SetAttribute("topk", MakeAttribute(choice.most));
-    return SlotsOf(step_.compressed, topk->output(0));
+    Value* query = builder_.Reshape(choice.query, {-1, choice.heads, choice.keys.size});
+    Value* weights = builder_.Reshape(AsFloat(choice.weights), {-1, choice.heads});
+    Value* scores = builder_.AddOurs("PagedMqaLogits",
+                                     {query, index_cache, weights, step_.seq_lens,
+                                      step_.compressed.block_table, nullptr, step_.query_start_loc},
+                                     {{"format", "bf16"}, {"ratio", ratio}});
+    Value* chosen = builder_.AddOurs("IndexerTopK", {scores, step_.owners->none, Closed(ratio)},
+                                     {{"topk", choice.most}});
+    return SlotsOf(step_.compressed, chosen);
   }
 
  private:
-  Value* Rows(Value* value, std::vector<int64_t> dims) {
-    dims.insert(dims.begin(), -1);
-    return builder_.Add("Reshape", {value, builder_.Ints(std::move(dims))});
-  }
   Value* AsFloat(Value* value) {
-    if (value->dtype() == DataType::kFloat) return value;
-    return builder_.Add("Cast", {value}, "to", kFloat);
+    return value->dtype() == DataType::kFloat ? value : builder_.Cast(value, DataType::kFloat);
   }
-  Value* Narrow(Value* value) { return builder_.Add("Cast", {value}, "to", kInt32); }
+  Value* Narrow(Value* value) { return builder_.Cast(value, DataType::kInt32); }
   Value* Times(Value* value, int64_t factor) {
     return builder_.Add("Mul", {value, builder_.Int(factor)});
   }
@@ -115,8 +99,8 @@ class CompressedBuilder {
   }
   Value* SlotsOf(const GroupInputs& group, Value* rows) {
     Node* slots = builder_.AddNode("pagefuse", "ReqIndexToSlot",
-                                   {step_.owners->sequence, group.block_table, rows}, 2);
-    slots->SetAttribute("block_size", MakeAttribute(group.block_size));
+                                   {step_.owners->sequence, group.block_table, rows}, 2,
+                                   {{"block_size", group.block_size}});
     return slots->output(0);
   }
 
@@ -149,10 +133,8 @@ Node* AttendCompressed(GraphBuilder& builder, const Node& attention, const Compr
     }
   }
   while (!ports.back()) ports.pop_back();
-  Node* sparse = builder.AddNode("pagefuse", "SparseMlaAttention", std::move(ports), 1);
-  sparse->SetAttribute("scale", *attention.attribute("scale"));
-  sparse->SetAttribute("head_dim_v", MakeAttribute(site.size));
-  return sparse;
+  return builder.AddNode("pagefuse", "SparseMlaAttention", std::move(ports), 1,
+                         {{"scale", *attention.attribute("scale")}, {"head_dim_v", site.size}});
 }
 
 }  // namespace pagefuse

@@ -214,14 +214,12 @@ absl::StatusOr<CompressedRows> ReadCompressedRows(ElementReader& reader, const C
 }
 
 Value* CosSinRows(GraphBuilder& builder, const RotaryAngles& angles, Value* places) {
-  Value* numbers =
-      builder.Add("Cast", {places}, "to", static_cast<int64_t>(angles.frequencies->dtype()));
+  Value* numbers = builder.Cast(places, angles.frequencies->dtype());
   Value* column = builder.Add("Unsqueeze", {numbers, builder.Ints({1})});
-  Value* frequencies =
-      builder.Add("Reshape", {angles.frequencies, builder.Ints({1, angles.pairs})});
+  Value* frequencies = builder.Reshape(angles.frequencies, {1, angles.pairs});
   Value* angle = builder.Add("Mul", {column, frequencies});
   Value* row = builder.Add("Concat", {builder.Add("Cos", {angle}), builder.Add("Sin", {angle})},
-                           "axis", int64_t{1});
+                           {{"axis", 1}});
   if (angles.factor == 1) return row;
   return builder.Add("Mul", {row, builder.Float(angles.factor)});
 }

@@ -10,16 +10,13 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/page/sink_attention.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/factors.h"
 
 namespace pagefuse {
 namespace {
-
-absl::Status Unfit(const Node& node, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
-}
 
 // What the softmax with a sink is over, taken apart.
 struct Scores {
@@ -61,8 +58,7 @@ class SiteReader {
     if (segments.size() > 1) PF_RETURN_IF_ERROR(ReadCompressed(scores, segments[1]));
     PF_ASSIGN_OR_RETURN(site_.sinks, SinksByHead(graph_, sink_, contents_));
     if (sink_.sinks->dtype() != DataType::kFloat) {
-      site_.sinks =
-          builder_.Add("Cast", {site_.sinks}, "to", static_cast<int64_t>(DataType::kFloat));
+      site_.sinks = builder_.Cast(site_.sinks, DataType::kFloat);
     }
     return BuildNode(scores, segments[0]);
   }
@@ -110,10 +106,10 @@ class SiteReader {
     if (!values->shape() || values->shape()->rank() != 4) return absl::NotFoundError("values");
     const Element value =
         reader_.Source({values, {b_, whole.at[1], IndexForm::Of(t_), IndexForm::Of(d_)}});
-    const bool by_head = whole.at[1].atom() &&
-                         std::any_of(value.at.begin(), value.at.end(), [&](const IndexForm& index) {
-                           return index.Mentions(whole.at[1].atom()->key);
-                         });
+    const bool by_head =
+        whole.at[1].atom() && std::ranges::any_of(value.at, [&](const IndexForm& index) {
+          return index.Mentions(whole.at[1].atom()->key);
+        });
     if (value.Key() != scores.key.Key() || by_head) {
       return absl::NotFoundError("keys and values are not the same rows for all heads");
     }
@@ -233,12 +229,11 @@ class SiteReader {
                         : arranger.GatheredPart(part, {batch, {}, {rows.axis}, {d_}});
     if (!row.ok()) return Refused(StdView(row.status().message()));
     states_.insert(states_.end(), {part.value, rows.key.value});
-    Node* attention = builder_.AddNode("", "Attention", {query_, *row, *row}, 1);
+    Node* attention = builder_.AddNode(
+        "", "Attention", {query_, *row, *row}, 1,
+        {{"is_causal", 1}, {"left_window_size", window_ - 1}, {"scale", scores.scale}});
     attention->name = sink_.sum->name;
     attention->metadata = sink_.sum->metadata;
-    attention->SetAttribute("is_causal", MakeAttribute(int64_t{1}));
-    attention->SetAttribute("left_window_size", MakeAttribute(window_ - 1));
-    attention->SetAttribute("scale", MakeAttribute(scores.scale));
     node_ = attention;
     return absl::OkStatus();
   }
@@ -265,18 +260,16 @@ bool IsPartOf(const Value* value, const States& states) {
   const Node* node = value->producer();
   if (!node) return false;
   if (node->Is("Concat")) {
-    return std::all_of(node->inputs().begin(), node->inputs().end(),
-                       [&](const Value* input) { return IsPartOf(input, states); });
+    return std::ranges::all_of(node->inputs(),
+                               [&](const Value* input) { return IsPartOf(input, states); });
   }
   if (node->Is("Add")) {
     return (node->input(1)->IsConstant() && IsPartOf(node->input(0), states)) ||
            (node->input(0)->IsConstant() && IsPartOf(node->input(1), states));
   }
-  for (std::string_view op : {"Slice", "Gather", "Split", "Identity", "Reshape", "Squeeze",
-                              "Unsqueeze", "Transpose", "Expand"}) {
-    if (node->Is(op)) return IsPartOf(node->input(0), states);
-  }
-  return false;
+  return IsAnyOf(*node, {"Slice", "Gather", "Split", "Identity", "Reshape", "Squeeze", "Unsqueeze",
+                         "Transpose", "Expand"}) &&
+         IsPartOf(node->input(0), states);
 }
 
 // Nothing sums by the softmax any longer. What it was computed from stays: sites have a use for it.

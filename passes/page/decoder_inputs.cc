@@ -6,6 +6,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/page/paged_inputs.h"
 #include "pagefuse/passes/ports.h"
 
@@ -18,18 +19,13 @@ bool IsIndexMatrix(const Value* value) {
 }
 
 bool IsView(const Node* node) {
-  for (std::string_view op : {"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand"}) {
-    if (node->Is(op)) return true;
-  }
-  return false;
+  return IsAnyOf(*node, {"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand"});
 }
 
 // Arithmetic that may stand between positions and the angles they become.
 bool LeadsToAngles(const Node* node) {
-  for (std::string_view op : {"Mul", "Div", "MatMul", "Einsum", "Transpose", "Concat", "Add"}) {
-    if (node->Is(op)) return true;
-  }
-  return IsView(node) || node->Is("FusedMatMul", "com.microsoft");
+  return IsAnyOf(*node, {"Mul", "Div", "MatMul", "Einsum", "Transpose", "Concat", "Add"}) ||
+         IsView(node) || node->Is("FusedMatMul", "com.microsoft");
 }
 
 // What an input is read for, behind views and casts.
@@ -61,20 +57,20 @@ bool IsAngleReader(const Use& use) {
 
 // True if rows of a table are what queries and keys are rotated by.
 bool AreAngles(const Value* rows) {
-  return std::any_of(rows->uses().begin(), rows->uses().end(), [](const Use& use) {
+  return std::ranges::any_of(rows->uses(), [](const Use& use) {
     if (use.node->Is("RotaryEmbedding")) return use.index == 1 || use.index == 2;
-    const bool moved = IsView(use.node) || use.node->Is("Slice") || use.node->Is("Split") ||
-                       use.node->Is("Concat") || use.node->Is("Transpose");
+    const bool moved =
+        IsView(use.node) || IsAnyOf(*use.node, {"Slice", "Split", "Concat", "Transpose"});
     if (!moved) return false;
     const auto& outputs = use.node->outputs();
-    return std::any_of(outputs.begin(), outputs.end(),
-                       [](const Value* output) { return output && AreAngles(output); });
+    return std::ranges::any_of(outputs,
+                               [](const Value* output) { return output && AreAngles(output); });
   });
 }
 
 // True if rows of a table are added to something and do nothing else.
 bool AreAdded(const Value* rows) {
-  return std::all_of(rows->uses().begin(), rows->uses().end(), [](const Use& use) {
+  return std::ranges::all_of(rows->uses(), [](const Use& use) {
     return use.node->Is("Add") || use.node->Is("Sum") ||
            (IsView(use.node) && AreAdded(use.node->output(0)));
   });
@@ -121,8 +117,8 @@ struct Candidate {
 
 // The table is the matrix behind the logits too.
 bool IsTied(const Candidate& candidate) {
-  return std::any_of(candidate.reading.tables.begin(), candidate.reading.tables.end(),
-                     [](const Value* table) { return table->uses().size() > 1; });
+  return std::ranges::any_of(candidate.reading.tables,
+                             [](const Value* table) { return table->uses().size() > 1; });
 }
 
 bool IndexesTheVocabulary(const Graph& graph, const Candidate& candidate) {
@@ -190,7 +186,7 @@ absl::Status CheckSizes(const DecoderInputs& found) {
 
 // True if the graph turns something into angles: positions are known without a table of them.
 bool HasAngles(const Graph& graph) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const auto& node) {
+  return std::ranges::any_of(graph.nodes(), [](const auto& node) {
     return node->Is("Cos") || node->Is("Sin") || node->Is("RotaryEmbedding");
   });
 }
@@ -201,8 +197,7 @@ bool AreSegments(const Graph& graph, const Value* input, const Reading& reading)
   constexpr int64_t kMostTypes = 16;
   const bool named = IsNamed(input, "token_type") || IsNamed(input, "segment");
   if (!named || reading.tables.empty() || reading.computed_with || !reading.added) return false;
-  return HasAngles(graph) ||
-         std::all_of(reading.tables.begin(), reading.tables.end(), [](const Value* table) {
+  return HasAngles(graph) || std::ranges::all_of(reading.tables, [](const Value* table) {
            return table->initializer()->dims()[0] <= kMostTypes;
          });
 }
@@ -241,7 +236,7 @@ absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
   found.padding = padding;
   std::vector<Candidate> candidates;
   for (Value* input : graph.inputs()) {
-    if (input == padding || std::count(pasts.begin(), pasts.end(), input) > 0) continue;
+    if (input == padding || std::ranges::count(pasts, input) > 0) continue;
     if (input->initializer()) continue;
     Candidate candidate{.input = input, .reading = ReadingOf(input)};
     if (!IsIndexMatrix(input)) {

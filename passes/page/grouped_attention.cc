@@ -8,6 +8,7 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/graph_ports.h"
 #include "pagefuse/passes/page/token_index.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"
@@ -16,10 +17,6 @@ namespace pagefuse {
 namespace {
 
 using Gqa = ports::GroupQueryAttention;
-
-absl::Status Unfit(const Node& node, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
-}
 
 float FloatOr(const Node& node, std::string_view name, float otherwise) {
   const auto value = node.FloatAttribute(name, otherwise);
@@ -128,11 +125,7 @@ class Lowering {
   absl::Status Check(const Node& node) const {
     PF_RETURN_IF_ERROR(CheckLengths(node, contents_));
     if (IntOr(node, "causal", 1) != 1) return Unfit(node, "is not causal");
-    for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
-      const Value* value = node.output(present);
-      if (value && !value->uses().empty())
-        return Unfit(node, "its present is read inside the graph");
-    }
+    PF_RETURN_IF_ERROR(CheckPresentsUnread(node));
     const auto& shape = node.input(Gqa::kQuery)->shape();
     if (!shape || shape->rank() != 3 || !shape->back(0).is_constant()) {
       return Unfit(node, "its query must be [B, S, H * D] with known size");
@@ -149,8 +142,7 @@ class Lowering {
 
   // [B, S, n * D] as [B, n, S, D].
   static Value* Heads(GraphBuilder& builder, Value* rows, int64_t heads, int64_t head_size) {
-    Value* split = builder.Add("Reshape", {rows, builder.Ints({0, 0, heads, head_size})});
-    return builder.Add("Transpose", {split}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+    return builder.SwapHeadsAndTokens(builder.Reshape(rows, {0, 0, heads, head_size}));
   }
 
   Value* PositionIds(const Node& node) {
@@ -165,10 +157,8 @@ class Lowering {
 
   Value* Normed(GraphBuilder& builder, const Node& node, Value* heads, Gqa::In weight) {
     if (!node.input(weight)) return heads;
-    Node* norm = builder.AddNode("", "RMSNormalization", {heads, node.input(weight)}, 1);
-    norm->SetAttribute("axis", MakeAttribute(int64_t{-1}));
-    norm->SetAttribute("epsilon", MakeAttribute(FloatOr(node, "qk_norm_epsilon", 1e-6f)));
-    return norm->output(0);
+    return builder.Add("RMSNormalization", {heads, node.input(weight)},
+                       {{"axis", -1}, {"epsilon", FloatOr(node, "qk_norm_epsilon", 1e-6f)}});
   }
 
   Value* Rotated(GraphBuilder& builder, const Node& node, Value* heads) {
@@ -176,13 +166,12 @@ class Lowering {
     Value* ids = PositionIds(node);
     Value* cos = builder.Add("Gather", {node.input(Gqa::kCos), ids});
     Value* sin = builder.Add("Gather", {node.input(Gqa::kSin), ids});
-    Node* rotated = builder.AddNode("", "RotaryEmbedding", {heads, cos, sin}, 1);
-    rotated->SetAttribute("interleaved", MakeAttribute(IntOr(node, "rotary_interleaved", 0)));
+    Attributes attributes = {{"interleaved", IntOr(node, "rotary_interleaved", 0)}};
     const auto& table = node.input(Gqa::kCos)->shape();
     if (table && table->back(0).constant()) {
-      rotated->SetAttribute("rotary_embedding_dim", MakeAttribute(*table->back(0).constant() * 2));
+      attributes.Add("rotary_embedding_dim", *table->back(0).constant() * 2);
     }
-    return rotated->output(0);
+    return builder.Add("RotaryEmbedding", {heads, cos, sin}, attributes);
   }
 
   // What a cache of 8 or 4 bits with `scale` gives back. An empty past says the type, which is that
@@ -193,10 +182,8 @@ class Lowering {
     if (past && past->dtype() == DataType::kFloat8E4M3FN) {
       Value* quotient = builder.Add("Div", {heads, node.input(scale)});
       Value* kept = builder.Add("Clip", {quotient, builder.Float(-448), builder.Float(448)});
-      Value* codes =
-          builder.Add("Cast", {kept}, "to", static_cast<int64_t>(DataType::kFloat8E4M3FN));
-      Value* back = builder.Add("Cast", {codes}, "to",
-                                static_cast<int64_t>(node.input(Gqa::kQuery)->dtype()));
+      Value* codes = builder.Cast(kept, DataType::kFloat8E4M3FN);
+      Value* back = builder.Cast(codes, node.input(Gqa::kQuery)->dtype());
       return builder.Add("Mul", {back, node.input(scale)});
     }
     const float most = IntOr(node, "kv_cache_bit_width", 8) == 4 ? 7.0f : 127.0f;
@@ -213,10 +200,8 @@ class Lowering {
     const int64_t size = columns / (heads + (node->input(Gqa::kKey) ? 0 : 2 * kv_heads));
     Value* rows[3] = {node->input(Gqa::kQuery), node->input(Gqa::kKey), node->input(Gqa::kValue)};
     if (!rows[1]) {
-      Node* split = builder.AddNode(
-          "", "Split", {rows[0], builder.Ints({heads * size, kv_heads * size, kv_heads * size})},
-          3);
-      split->SetAttribute("axis", MakeAttribute(int64_t{-1}));
+      Value* sizes = builder.Ints({heads * size, kv_heads * size, kv_heads * size});
+      Node* split = builder.AddNode("", "Split", {rows[0], sizes}, 3, {{"axis", -1}});
       for (int i = 0; i < 3; ++i) rows[i] = split->output(i);
     }
     Value* query = Heads(builder, rows[0], heads, size);
@@ -228,41 +213,34 @@ class Lowering {
     value = Rounded(builder, *node, value, Gqa::kValueScale);
     // What is paged reads it where the attention stands.
     Value* sinks = Sinks(builder, *node, heads);
-    Node* attention = builder.AddNode("", "Attention", {query, key, value}, 1);
-    SetAttributes(*node, windows_.at(node), attention);
+    Node* attention = builder.AddNode("", "Attention", {query, key, value}, 1,
+                                      AttributesOf(*node, windows_.at(node)));
+    attention->name = node->name;
+    attention->metadata = node->metadata;
     sites_[attention] = {.sinks = sinks};
-    Value* back =
-        builder.Add("Transpose", {attention->output(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
-    Value* joined = builder.Add("Reshape", {back, builder.Ints({0, 0, heads * size})});
-    DropPresents(node);
+    Value* back = builder.SwapHeadsAndTokens(attention->output(0));
+    Value* joined = builder.Reshape(back, {0, 0, heads * size});
+    for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
+      if (node->output(present)) RemoveOutput(graph_, node->output(present));
+    }
     graph_.ReplaceAllUses(node->output(0), joined);
     graph_.EraseIfDead(node);
   }
 
-  static void SetAttributes(const Node& node, int64_t window, Node* attention) {
-    attention->name = node.name;
-    attention->metadata = node.metadata;
-    attention->SetAttribute("is_causal", MakeAttribute(int64_t{1}));
+  static Attributes AttributesOf(const Node& node, int64_t window) {
+    Attributes attributes = {{"is_causal", 1}};
     const float scale = FloatOr(node, "scale", 0);
     const float cap = FloatOr(node, "softcap", 0);
-    if (scale != 0) attention->SetAttribute("scale", MakeAttribute(scale));
-    if (cap != 0) attention->SetAttribute("softcap", MakeAttribute(cap));
-    if (window > 0) attention->SetAttribute("left_window_size", MakeAttribute(window - 1));
+    if (scale != 0) attributes.Add("scale", scale);
+    if (cap != 0) attributes.Add("softcap", cap);
+    if (window > 0) attributes.Add("left_window_size", window - 1);
+    return attributes;
   }
 
   static Value* Sinks(GraphBuilder& builder, const Node& node, int64_t heads) {
     if (node.input(Gqa::kSink)) return node.input(Gqa::kSink);
     if (IntOr(node, "smooth_softmax", 0) == 0) return nullptr;
     return builder.Add("Expand", {builder.Float(0), builder.Ints({heads})});
-  }
-
-  void DropPresents(const Node* node) {
-    for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
-      const Value* value = node->output(present);
-      for (int i = static_cast<int>(graph_.outputs().size()) - 1; value && i >= 0; --i) {
-        if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);
-      }
-    }
   }
 
   Graph& graph_;
@@ -273,6 +251,20 @@ class Lowering {
 };
 
 }  // namespace
+
+absl::Status Unfit(const Node& node, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
+}
+
+absl::Status CheckPresentsUnread(const Node& node) {
+  static_assert(int{Gqa::kPresentKey} == int{ports::Attention::kPresentKey} &&
+                int{Gqa::kPresentValue} == int{ports::Attention::kPresentValue});
+  for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
+    const Value* value = node.output(present);
+    if (value && !value->uses().empty()) return Unfit(node, "its present is read inside the graph");
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<GroupedAttentionSites> LowerGroupedAttention(Model& model,
                                                             const SymbolicContents& contents) {

@@ -2,7 +2,10 @@
 // can be paged.
 #pragma once
 
+#include <string_view>
+
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/model.h"
@@ -16,6 +19,11 @@ struct GroupedAttentionExtras {
   Value* slopes = nullptr;  // [H]: of a linear bias; null: none
   const Value* counted = nullptr;  // the mask whose ones count the keys of the bias
 };
+// FailedPrecondition naming a node that cannot be paged as it is.
+absl::Status Unfit(const Node& node, std::string_view why);
+// Unfit if the graph reads a present of an attention, or of one that stands for it.
+absl::Status CheckPresentsUnread(const Node& node);
+
 // By the Attention nodes that took the place of the op.
 using GroupedAttentionSites = absl::flat_hash_map<const Node*, GroupedAttentionExtras>;
 

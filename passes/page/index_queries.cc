@@ -15,6 +15,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/page/page.h"
@@ -157,8 +158,8 @@ class IndexQueryReader {
       before[axis] = before[axis] - IndexForm::Of(r) - IndexForm(offset_);
       whole.at[axis] = before[axis] + IndexForm::Of(d_);
     }
-    if (!found || std::any_of(before.begin(), before.end(),
-                              [&](const IndexForm& at) { return at.Mentions(r->key); })) {
+    if (!found ||
+        std::ranges::any_of(before, [&](const IndexForm& at) { return at.Mentions(r->key); })) {
       return Unlike(whole.value->name(), "channels in a row", whole.Key());
     }
     if (rotated_ == size_) return whole;
@@ -213,53 +214,47 @@ class IndexQueryReader {
   const Node* rope_ = nullptr;
 };
 
-class FuseIndexQueriesPass : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Fuses the rotation of an indexer's queries with the factors of its weights.";
-  }
+absl::Status Rewrite(Graph& graph, Node& logits, const SymbolicContents& contents) {
+  Value* q = logits.input(kQueries);
+  if (!HasOneReader(*q))
+    return Unlike(q->name(), "no reader but the scores", ReadersAndCallerText(*q));
+  GraphBuilder builder(graph, &logits, logits.output(0)->name());
+  PF_ASSIGN_OR_RETURN(const IndexQuery query, IndexQueryReader(builder, contents, logits).Read());
+  Node* fused = builder.AddNode(
+      "pagefuse", "IndexerQRopeQuant",
+      {RowNumbers(builder, query.rows), query.rows, query.cos_sin, query.weights}, 2,
+      {{"format", "none"},
+       {"interleaved", query.interleaved},
+       {"rotary_offset", query.offset},
+       {"softmax_scale", query.softmax_scale},
+       {"head_scale", query.head_scale}});
+  logits.SetInput(kQueries, fused->output(0));
+  logits.SetInput(kWeights, fused->output(1));
+  return absl::OkStatus();
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const SymbolicContents& contents = context.contents;
-    Graph& graph = *model.graph;
-    bool changed = false;
-    for (Node* logits : NodesOf(graph)) {
-      if (!logits->Is("PagedMqaLogits", "pagefuse")) continue;
-      const auto rewritten = Rewrite(graph, *logits, contents);
-      if (rewritten.ok()) {
-        PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
-        changed = true;
-      } else if (!absl::IsNotFound(rewritten)) {
-        context.AddMiss(kName, NodeLabel(*logits), StdView(rewritten.message()));
-      }
+absl::StatusOr<bool> RewriteAll(Model& model, PassContext& context) {
+  const SymbolicContents& contents = context.contents;
+  bool changed = false;
+  for (Node* logits : NodesOf(*model.graph)) {
+    if (!logits->Is("PagedMqaLogits", "pagefuse")) continue;
+    const auto rewritten = Rewrite(*model.graph, *logits, contents);
+    if (rewritten.ok()) {
+      PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+      changed = true;
+    } else if (!absl::IsNotFound(rewritten)) {
+      context.AddMiss(kName, NodeLabel(*logits), StdView(rewritten.message()));
     }
-    return changed;
   }
-
- private:
-  static absl::Status Rewrite(Graph& graph, Node& logits, const SymbolicContents& contents) {
-    Value* q = logits.input(kQueries);
-    if (!HasOneReader(*q))
-      return Unlike(q->name(), "no reader but the scores", ReadersAndCallerText(*q));
-    GraphBuilder builder(graph, &logits, logits.output(0)->name());
-    PF_ASSIGN_OR_RETURN(const IndexQuery query, IndexQueryReader(builder, contents, logits).Read());
-    Node* fused = builder.AddNode(
-        "pagefuse", "IndexerQRopeQuant",
-        {RowNumbers(builder, query.rows), query.rows, query.cos_sin, query.weights}, 2);
-    fused->SetAttribute("format", MakeAttribute(std::string("none")));
-    fused->SetAttribute("interleaved", MakeAttribute(int64_t{query.interleaved}));
-    fused->SetAttribute("rotary_offset", MakeAttribute(query.offset));
-    fused->SetAttribute("softmax_scale", MakeAttribute(query.softmax_scale));
-    fused->SetAttribute("head_scale", MakeAttribute(query.head_scale));
-    logits.SetInput(kQueries, fused->output(0));
-    logits.SetInput(kWeights, fused->output(1));
-    return absl::OkStatus();
-  }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> FuseIndexQueries() { return std::make_unique<FuseIndexQueriesPass>(); }
+std::unique_ptr<Pass> FuseIndexQueries() {
+  return MakePass(kName,
+                  "Fuses the rotation of an indexer's queries with the factors of its weights.",
+                  RewriteAll);
+}
 
 }  // namespace pagefuse

@@ -24,7 +24,11 @@
 #include "pagefuse/ir/shape.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+#include "pagefuse/passes/canonicalise/canonicalise.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_ports.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/page/alibi_attention.h"
 #include "pagefuse/passes/page/batched_tokens.h"
 #include "pagefuse/passes/page/cache_groups.h"
@@ -47,6 +51,7 @@ namespace {
 
 using ports::Attention;
 
+constexpr char kName[] = "insert-paged-cache";
 constexpr int kHeadSink = kPagedAttentionIn["head_sink"];
 constexpr int kAlibiSlopes = kPagedAttentionIn["alibi_slopes"];
 
@@ -62,13 +67,6 @@ struct Site {
   const LatentSite* latent = nullptr;          // null: keys and values of heads
   const CompressedSite* compressed = nullptr;  // likewise
 };
-
-Attribute Of(int64_t value) { return {.value = value, .doc_string = {}, .unknown_fields = {}}; }
-Attribute Of(float value) { return {.value = value, .doc_string = {}, .unknown_fields = {}}; }
-
-absl::Status Unfit(const Node& node, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
-}
 
 absl::Status ReadHeads(Site& site) {
   const Node& node = *site.node;
@@ -179,9 +177,9 @@ class PagedCacheInserter {
     }
     DropPresents();
     PF_RETURN_IF_ERROR(DropSizedInputs(graph_, inputs));
-    EraseDeadNodes();
+    EraseDeadNodes(graph_, contents_);
     FinishLogits(graph_, logits);
-    ForgetShapes();
+    ForgetShapes(graph_);
     WriteGroups();
     if (!inputs.zero_inputs.empty()) {
       SetMetadata(model_.metadata, "pagefuse.zero_inputs",
@@ -198,27 +196,23 @@ class PagedCacheInserter {
     Value* slot_mapping = nullptr;
   };
 
+  absl::Status Infer() {
+    contents_.clear();
+    return InferShapes(model_, &contents_);
+  }
+
   // Every attention of the graph, in the form of Attention.
   absl::Status FindSites() {
-    PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
+    PF_RETURN_IF_ERROR(Infer());
     PF_ASSIGN_OR_RETURN(const bool batched, BatchPackedTokens(model_));
-    if (batched) {
-      contents_.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
-    }
+    if (batched) PF_RETURN_IF_ERROR(Infer());
     PF_ASSIGN_OR_RETURN(GroupedAttentionSites grouped, LowerGroupedAttention(model_, contents_));
-    if (!grouped.empty()) {
-      contents_.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
-    }
+    if (!grouped.empty()) PF_RETURN_IF_ERROR(Infer());
     PF_ASSIGN_OR_RETURN(compressed_sites_, LowerCompressedAttention(model_, contents_));
     PF_RETURN_IF_ERROR(LowerSinkAttention(model_, contents_, grouped));
     PF_RETURN_IF_ERROR(LowerAlibiAttention(model_, contents_, grouped));
     PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_, contents_));
-    if (!latent_sites_.empty()) {
-      contents_.clear();
-      PF_RETURN_IF_ERROR(InferShapes(model_, &contents_));
-    }
+    if (!latent_sites_.empty()) PF_RETURN_IF_ERROR(Infer());
     for (const auto& node : graph_.nodes()) {
       if (!node->Is("Attention")) continue;
       const auto latent = latent_sites_.find(node.get());
@@ -263,7 +257,7 @@ class PagedCacheInserter {
           Value* value = site.node->input(past);
           Value* input = value ? PastInputOf(value) : nullptr;
           // Keys and values may be parts of one.
-          if (input && std::count(pasts.begin(), pasts.end(), input) == 0) pasts.push_back(input);
+          if (input && std::ranges::count(pasts, input) == 0) pasts.push_back(input);
         }
       }
       if (site.padding) padding = const_cast<Value*>(site.padding);
@@ -283,9 +277,9 @@ class PagedCacheInserter {
     const Node* attends = nullptr;
     for (const auto& node : graph_.nodes()) {
       if (node->Is("PagedAttention", "pagefuse")) return false;
-      if (!attends && (node->Is("Softmax") || node->Is("GroupQueryAttention", "com.microsoft") ||
-                       node->Is("MultiHeadAttention", "com.microsoft") ||
-                       node->Is("Attention", "com.microsoft"))) {
+      if (!attends && (node->Is("Softmax") ||
+                       IsAnyOf(*node, {"GroupQueryAttention", "MultiHeadAttention", "Attention"},
+                               "com.microsoft"))) {
         attends = node.get();
       }
     }
@@ -415,8 +409,7 @@ class PagedCacheInserter {
     Value* rows = attention->output(0);
     const std::optional<RowGuard> guard = FindRowGuard(*node->output(0));
     if (guard) rows = GuardedRows(builder, *guard, rows);
-    rows = builder.Add("Reshape", {rows, builder.Ints({1, -1, heads, size})});
-    Value* result = builder.Add("Transpose", {rows}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+    Value* result = builder.SwapHeadsAndTokens(builder.Reshape(rows, {1, -1, heads, size}));
     graph_.ReplaceAllUses(guard ? guard->result : node->output(0), result);
     return absl::OkStatus();
   }
@@ -517,64 +510,37 @@ class PagedCacheInserter {
         PackedHeads(builder, node.input(Attention::kQuery), site.query_heads, site.head_size);
     const Node* insert = InsertOf(builder, site, layer);
     const Group& group = GroupOf(site);
+    PF_ASSIGN_OR_RETURN(const Attributes attributes, AttributesOf(site));
     Node* attention = builder.AddNode("pagefuse", "PagedAttention",
                                       {query, insert->output(0), insert->output(1),
                                        query_start_loc_, seq_lens_, group.block_table},
-                                      1);
+                                      1, attributes);
     if (site.sinks) attention->SetInput(kHeadSink, site.sinks);
     if (site.slopes) attention->SetInput(kAlibiSlopes, site.slopes);
-    PF_RETURN_IF_ERROR(SetAttributes(site, attention));
     return attention;
   }
 
-  static absl::Status SetAttributes(const Site& site, Node* attention) {
+  static absl::StatusOr<Attributes> AttributesOf(const Site& site) {
     const float default_scale = 1.0f / std::sqrt(static_cast<float>(site.head_size));
     PF_ASSIGN_OR_RETURN(float scale, site.node->FloatAttribute("scale", default_scale));
     PF_ASSIGN_OR_RETURN(float softcap, site.node->FloatAttribute("softcap", 0.0f));
-    attention->SetAttribute("scale", Of(scale));
-    attention->SetAttribute("is_causal", Of(int64_t{1}));
-    if (site.window > 0) attention->SetAttribute("sliding_window", Of(site.window));
-    if (softcap != 0) attention->SetAttribute("softcap", Of(softcap));
-    return absl::OkStatus();
+    Attributes attributes = {{"scale", scale}, {"is_causal", 1}};
+    if (site.window > 0) attributes.Add("sliding_window", site.window);
+    if (softcap != 0) attributes.Add("softcap", softcap);
+    return attributes;
   }
 
   // The old presents are outputs no longer; the updated caches are.
   void DropPresents() {
     for (const Site& site : sites_) {
       for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
-        if (Value* value = site.node->output(present)) DropOutput(PresentOutputOf(value).output);
+        Value* value = site.node->output(present);
+        const Value* output = value ? PresentOutputOf(value).output : nullptr;
+        if (output) RemoveOutput(graph_, output);
       }
     }
-    EraseDeadNodes();
+    EraseDeadNodes(graph_, contents_);
     for (Value* output : cache_outputs_) graph_.AddOutput(output);
-  }
-
-  void DropOutput(const Value* output) {
-    for (int i = static_cast<int>(graph_.outputs().size()) - 1; output && i >= 0; --i) {
-      if (graph_.outputs()[i] == output) graph_.RemoveOutput(i);
-    }
-  }
-
-  void EraseDeadNodes() {
-    std::vector<Node*> nodes;
-    for (const auto& node : graph_.nodes()) nodes.push_back(node.get());
-    // From the end: a reader goes before its producer, so that no pointer dangles.
-    for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
-      const auto& outputs = (*it)->outputs();
-      const bool dead = std::all_of(outputs.begin(), outputs.end(), [](const Value* value) {
-        return !value || (value->uses().empty() && !value->is_output());
-      });
-      if (dead) graph_.EraseNode(*it);
-    }
-  }
-
-  // Shapes in terms of batch and past no longer hold.
-  void ForgetShapes() {
-    for (const auto& node : graph_.nodes()) {
-      for (Value* output : node->outputs()) {
-        if (output) output->set_shape(std::nullopt);
-      }
-    }
   }
 
   void WriteGroups() {
@@ -599,45 +565,32 @@ class PagedCacheInserter {
   std::vector<Value*> cache_outputs_;
 };
 
-class InsertPagedCachePass : public Pass {
- public:
-  std::string_view name() const override { return "insert-paged-cache"; }
-  std::string_view description() const override {
-    return "Packs the step's tokens and puts a paged cache under every Attention.";
+absl::StatusOr<bool> Insert(Model& model, PassContext& context) {
+  const std::string text = context.Option("block_size", "16");
+  int64_t block_size = 0;
+  if (!absl::SimpleAtoi(text, &block_size) || block_size < 1 || block_size > kMaxBlockSize) {
+    return absl::InvalidArgumentError(
+        StrCat(kName, ": block_size: expected 1 to ", kMaxBlockSize, ", got \"", text, "\""));
   }
-  std::vector<PassOption> options() const override {
-    return {{.name = "block_size", .description = "tokens a block of the cache, 16 by default"}};
+  // Work on a copy, so that a graph that cannot be paged stays as it was.
+  Model copy = model.Clone();
+  auto changed = PagedCacheInserter(copy, block_size).Run();
+  if (absl::IsFailedPrecondition(changed.status())) {
+    context.AddMiss(kName, "graph", StdView(changed.status().message()));
+    return false;
   }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    int64_t block_size = 0;
-    if (!absl::SimpleAtoi(AbslView(context.Option("block_size", "16")), &block_size) ||
-        block_size < 1 || block_size > kMaxBlockSize) {
-      return absl::InvalidArgumentError(StrCat("insert-paged-cache: block_size: expected 1 to ",
-                                               kMaxBlockSize, ", got \"",
-                                               context.Option("block_size", "16"), "\""));
-    }
-    // Work on a copy, so that a graph that cannot be paged stays as it was.
-    Model copy = model.Clone();
-    auto changed = PagedCacheInserter(copy, block_size).Run();
-    if (!changed.ok()) {
-      if (changed.status().code() != absl::StatusCode::kFailedPrecondition) return changed.status();
-      context.misses.push_back({.rule = std::string(name()),
-                                .at = "graph",
-                                .condition = std::string(StdView(changed.status().message())),
-                                .matched_nodes = 1});
-      return false;
-    }
-    if (*changed) {
-      model = std::move(copy);
-      ++context.counts[std::string(name())];
-    }
-    return changed;
+  if (changed.ok() && *changed) {
+    model = std::move(copy);
+    ++context.counts[kName];
   }
-};
+  return changed;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> InsertPagedCache() { return std::make_unique<InsertPagedCachePass>(); }
+std::unique_ptr<Pass> InsertPagedCache() {
+  return MakePass(kName, "Packs the step's tokens and puts a paged cache under every Attention.",
+                  Insert, {{"block_size", "tokens a block of the cache, 16 by default"}});
+}
 
 }  // namespace pagefuse

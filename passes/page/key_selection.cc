@@ -182,7 +182,7 @@ class SelectionReader {
       if (!conditions.ok()) return std::nullopt;
       std::vector<std::string> result;
       for (const IndexForm& condition : *conditions) result.push_back(condition.Key());
-      std::sort(result.begin(), result.end());
+      std::ranges::sort(result);
       return result;
     };
     const auto of_a = keys(a);
@@ -218,8 +218,9 @@ class SelectionReader {
   }
 
   static bool Mentions(const Element& element, const AtomPtr& atom) {
-    return atom && std::any_of(element.at.begin(), element.at.end(),
-                               [&](const IndexForm& index) { return index.Mentions(atom->key); });
+    return atom && std::ranges::any_of(element.at, [&](const IndexForm& index) {
+             return index.Mentions(atom->key);
+           });
   }
 
   absl::StatusOr<Value*> Weights(Arranger& arranger, const LogitsSite& site) {

@@ -4,6 +4,7 @@
 
 #include "pagefuse/ops/registry.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/slice_cuts.h"
 
 namespace pagefuse {
@@ -30,7 +31,7 @@ bool IsLastIndex(const Node& node, const TokenDependence& index, const Dim& leng
   }
   if (index.role == TokenRole::kIndex) {
     const auto& c = index.index.coefficients;
-    return std::all_of(c.begin(), c.end(), [](int64_t step) { return step == 0; }) &&
+    return std::ranges::all_of(c, [](int64_t step) { return step == 0; }) &&
            IsLast(index.index.constant, length);
   }
   const Tensor* tensor = ConstantOf(node.input(1));
@@ -48,18 +49,17 @@ bool HasFeaturesOnly(const Value* value) {
 }
 
 bool NormalisesLastAxis(const Node& node) {
-  const bool norm = node.Is("RMSNormalization") || node.Is("LayerNormalization") ||
-                    node.Is("SimplifiedLayerNormalization") || node.Is("Softmax") ||
-                    node.Is("LogSoftmax");
+  const bool norm = IsAnyOf(node, {"RMSNormalization", "LayerNormalization",
+                                   "SimplifiedLayerNormalization", "Softmax", "LogSoftmax"});
   const int64_t axis = IntOr(node, "axis", -1);
   const auto& shape = node.input(0)->shape();
   return norm && shape && NormalAxis(axis, shape->rank()) == shape->rank() - 1;
 }
 
 bool MultipliesRows(const Node& node) {
-  if (node.Is("MatMulNBits", "com.microsoft") || node.Is("GatedLinear", "pagefuse") ||
-      node.Is("GatedLinearNBits", "pagefuse") || node.Is("GatedLinearBf16", "pagefuse") ||
-      node.Is("MatMulBf16", "pagefuse")) {
+  if (node.Is("MatMulNBits", "com.microsoft") ||
+      IsAnyOf(node, {"GatedLinear", "GatedLinearNBits", "GatedLinearBf16", "MatMulBf16"},
+              "pagefuse")) {
     return true;
   }
   const bool fused = node.Is("FusedMatMul", "com.microsoft") && IntOr(node, "transA", 0) == 0;
@@ -73,8 +73,7 @@ bool IsElementwise(const Node& node) {
 }
 
 bool IsViewOp(const Node& node) {
-  return node.Is("Reshape") || node.Is("Squeeze") || node.Is("Unsqueeze") || node.Is("Flatten") ||
-         node.Is("Gather");
+  return IsAnyOf(node, {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Gather"});
 }
 
 // [B, N] and [B, 1, N] alike. (Inference may not know the 1 behind a Slice.)
@@ -121,7 +120,7 @@ LastRowUse UseOfLastRows(const Node& node, const std::vector<bool>& last) {
     }
     return LastRowUse::kRowByRow;
   }
-  if (std::count(last.begin(), last.end(), true) != 1 || !last[0]) return LastRowUse::kOther;
+  if (std::ranges::count(last, true) != 1 || !last[0]) return LastRowUse::kOther;
   if (NormalisesLastAxis(node) || MultipliesRows(node)) return LastRowUse::kRowByRow;
   return IsViewOp(node) && IsSameRows(*from, *to) ? LastRowUse::kView : LastRowUse::kOther;
 }

@@ -9,6 +9,8 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/graph_ports.h"
+#include "pagefuse/passes/page/grouped_attention.h"
 #include "pagefuse/passes/page/packed_heads.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/readers_text.h"
@@ -19,14 +21,6 @@ namespace pagefuse {
 namespace {
 
 using ports::Attention;
-
-constexpr auto kFloat = static_cast<int64_t>(DataType::kFloat);
-constexpr auto kInt32 = static_cast<int64_t>(DataType::kInt32);
-constexpr auto kInt64 = static_cast<int64_t>(DataType::kInt64);
-
-absl::Status Unfit(const Node& node, std::string_view why) {
-  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
-}
 
 // Rows along the last axis but one; those of earlier steps, if there are any.
 struct Joined {
@@ -78,8 +72,8 @@ class Lowering {
     for (Value* past : {latent.past, k_pe.past}) {
       if (past) site.pasts.push_back(past);
     }
-    DropOutput(found.latent);
-    DropOutput(found.k_pe);
+    RemoveOutput(graph_, found.latent);
+    RemoveOutput(graph_, found.k_pe);
     return Build(node, found, latent, k_pe, std::move(site));
   }
 
@@ -87,12 +81,7 @@ class Lowering {
 
  private:
   static absl::Status Check(const Node& node) {
-    for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
-      const Value* value = node.output(present);
-      if (value && !value->uses().empty()) {
-        return Unfit(node, "its present is read inside the graph");
-      }
-    }
+    PF_RETURN_IF_ERROR(CheckPresentsUnread(node));
     if (node.output(Attention::kScores)) return Unfit(node, "its scores are read");
     return absl::OkStatus();
   }
@@ -124,7 +113,7 @@ class Lowering {
     if (!selection.ok()) return Unfit(*node, StdView(selection.status().message()));
     node->SetInput(Attention::kMask, selection->mask);
     if (selection->past) site.pasts.push_back(selection->past);
-    if (selection->keys) DropOutput(selection->keys);
+    if (selection->keys) RemoveOutput(graph_, selection->keys);
     site.selection = *std::move(selection);
     return absl::OkStatus();
   }
@@ -148,12 +137,6 @@ class Lowering {
     return absl::OkStatus();
   }
 
-  void DropOutput(const Value* value) {
-    for (int i = static_cast<int>(graph_.outputs().size()) - 1; i >= 0; --i) {
-      if (graph_.outputs()[i] == value) graph_.RemoveOutput(i);
-    }
-  }
-
   absl::Status Build(Node* node, const LatentAttention& found, const Joined& latent,
                      const Joined& k_pe, LatentSite site) {
     GraphBuilder builder(graph_, node, node->output(0)->name());
@@ -161,23 +144,20 @@ class Lowering {
                         AbsorbExpansion(graph_, builder, *node, found));
     const auto& [query, w_uv] = operands;
     Value* value = WithHeadAxis(builder, latent.fresh);
-    Value* key = builder.Add("Concat", {value, k_pe.fresh}, "axis", int64_t{-1});
+    Value* key = builder.Add("Concat", {value, k_pe.fresh}, {{"axis", -1}});
     std::vector<Value*> inputs = {query, key, value, node->input(Attention::kMask)};
     if (latent.past) {
       Value* past = WithHeadAxis(builder, latent.past);
-      inputs.push_back(builder.Add("Concat", {past, k_pe.past}, "axis", int64_t{-1}));
+      inputs.push_back(builder.Add("Concat", {past, k_pe.past}, {{"axis", -1}}));
       inputs.push_back(past);
     }
-    Node* absorbed = builder.AddNode("", "Attention", std::move(inputs), 1);
+    Node* absorbed = builder.AddNode("", "Attention", std::move(inputs), 1, *node);
     absorbed->name = node->name;
     absorbed->metadata = node->metadata;
-    for (const auto& [name, attribute] : node->attributes()) {
-      absorbed->SetAttribute(name, attribute);
-    }
     sites_.emplace(absorbed, std::move(site));
     graph_.ReplaceAllUses(node->output(0), builder.Add("MatMul", {absorbed->output(0), w_uv}));
     for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
-      if (node->output(present)) DropOutput(node->output(present));
+      if (node->output(present)) RemoveOutput(graph_, node->output(present));
     }
     graph_.EraseNode(node);
     return absl::OkStatus();
@@ -215,7 +195,7 @@ TokenOwners FindTokenOwners(GraphBuilder& builder, Value* slot_mapping, Value* s
                             Value* query_start_loc) {
   Value* zero = builder.Int(0);
   Value* one = builder.Int(1);
-  const auto wide = [&](Value* value) { return builder.Add("Cast", {value}, "to", kInt64); };
+  const auto wide = [&](Value* value) { return builder.Cast(value, DataType::kInt64); };
   Value* count = builder.Add("Shape", {slot_mapping});
   Value* token = builder.Add("Range", {zero, builder.Add("Squeeze", {count}), one});
   Value* most = builder.Ints({std::numeric_limits<int32_t>::max()});
@@ -224,12 +204,11 @@ TokenOwners FindTokenOwners(GraphBuilder& builder, Value* slot_mapping, Value* s
   Value* behind =
       builder.Add("GreaterOrEqual", {builder.Add("Unsqueeze", {token, builder.Ints({1})}),
                                      builder.Add("Unsqueeze", {ends, builder.Ints({0})})});
-  Value* sequence =
-      builder.Add("ReduceSum", {wide(behind), builder.Ints({1})}, "keepdims", int64_t{0});
+  Value* sequence = builder.Add("ReduceSum", {wide(behind), builder.Ints({1})}, {{"keepdims", 0}});
   Value* length = builder.Add("Gather", {wide(seq_lens), sequence});
   Value* to_end = builder.Add("Sub", {builder.Add("Gather", {ends, sequence}), token});
   Value* visible = builder.Add("Add", {builder.Add("Sub", {length, to_end}), one});
-  const auto narrow = [&](Value* value) { return builder.Add("Cast", {value}, "to", kInt32); };
+  const auto narrow = [&](Value* value) { return builder.Cast(value, DataType::kInt32); };
   return {.sequence = narrow(sequence),
           .visible = narrow(visible),
           .none = narrow(builder.Add("Mul", {sequence, zero}))};
@@ -245,51 +224,39 @@ struct ChosenRows {
 
 ChosenRows ChooseRows(GraphBuilder& builder, const KeySelection& selection,
                       const LatentCacheInputs& inputs) {
-  const auto rows = [&](Value* value, std::vector<int64_t> dims) {
-    dims.insert(dims.begin(), -1);
-    return builder.Add("Reshape", {value, builder.Ints(std::move(dims))});
-  };
-  Node* insert = builder.AddNode(
-      "pagefuse", "MlaCacheInsert",
-      {rows(selection.key, {selection.size}), nullptr, inputs.slot_mapping, inputs.index_cache}, 1);
-  Value* weights = rows(selection.weights, {selection.heads});
-  if (weights->dtype() != DataType::kFloat) {
-    weights = builder.Add("Cast", {weights}, "to", kFloat);
-  }
-  Node* scores = builder.AddNode(
-      "pagefuse", "PagedMqaLogits",
-      {rows(selection.query, {selection.heads, selection.size}), insert->output(0), weights,
-       inputs.seq_lens, inputs.block_table, nullptr, inputs.query_start_loc},
-      1);
-  scores->SetAttribute("format", MakeAttribute(std::string("bf16")));
+  Value* keys = builder.Reshape(selection.key, {-1, selection.size});
+  Value* cache =
+      builder.AddOurs("MlaCacheInsert", {keys, nullptr, inputs.slot_mapping, inputs.index_cache});
+  Value* weights = builder.Reshape(selection.weights, {-1, selection.heads});
+  if (weights->dtype() != DataType::kFloat) weights = builder.Cast(weights, DataType::kFloat);
+  Value* query = builder.Reshape(selection.query, {-1, selection.heads, selection.size});
+  Value* scores = builder.AddOurs(
+      "PagedMqaLogits",
+      {query, cache, weights, inputs.seq_lens, inputs.block_table, nullptr, inputs.query_start_loc},
+      {{"format", "bf16"}});
   const TokenOwners& owners = *inputs.owners;
-  Node* topk = builder.AddNode("pagefuse", "IndexerTopK",
-                               {scores->output(0), owners.none, owners.visible}, 1);
-  topk->SetAttribute("topk", MakeAttribute(selection.most));
-  Node* slots = builder.AddNode("pagefuse", "ReqIndexToSlot",
-                                {owners.sequence, inputs.block_table, topk->output(0)}, 2);
-  slots->SetAttribute("block_size", MakeAttribute(inputs.block_size));
-  return {.slots = slots->output(0), .index_cache = insert->output(0)};
+  Value* chosen = builder.AddOurs("IndexerTopK", {scores, owners.none, owners.visible},
+                                  {{"topk", selection.most}});
+  Node* slots =
+      builder.AddNode("pagefuse", "ReqIndexToSlot", {owners.sequence, inputs.block_table, chosen},
+                      2, {{"block_size", inputs.block_size}});
+  return {.slots = slots->output(0), .index_cache = cache};
 }
 
 }  // namespace
 
 LatentRows AttendLatentRows(GraphBuilder& builder, const Node& attention, const LatentSite& site,
                             const LatentCacheInputs& inputs, float scale) {
-  const auto rows = [&](Value* value, int64_t size) {
-    return builder.Add("Reshape", {value, builder.Ints({-1, size})});
-  };
-  Node* insert =
-      builder.AddNode("pagefuse", "MlaCacheInsert",
-                      {rows(site.latent, site.latent_size), rows(site.k_pe, site.rope_size),
-                       inputs.slot_mapping, inputs.cache},
-                      1);
+  Value* latent = builder.Reshape(site.latent, {-1, site.latent_size});
+  Value* k_pe = builder.Reshape(site.k_pe, {-1, site.rope_size});
+  Value* cache =
+      builder.AddOurs("MlaCacheInsert", {latent, k_pe, inputs.slot_mapping, inputs.cache});
   Value* query =
       PackedHeads(builder, attention.input(Attention::kQuery), site.heads, site.row_size());
   std::vector<Value*> ports(kSparseMlaIn["query_start_loc"] + 1);
   ports[kSparseMlaIn["q"]] = query;
-  ports[kSparseMlaIn["kv_cache"]] = insert->output(0);
-  LatentRows result{.cache = insert->output(0)};
+  ports[kSparseMlaIn["kv_cache"]] = cache;
+  LatentRows result{.cache = cache};
   if (site.selection) {
     const ChosenRows chosen = ChooseRows(builder, *site.selection, inputs);
     ports[kSparseMlaIn["indices"]] = chosen.slots;
@@ -300,9 +267,8 @@ LatentRows AttendLatentRows(GraphBuilder& builder, const Node& attention, const 
     ports[kSparseMlaIn["query_start_loc"]] = inputs.query_start_loc;
   }
   while (!ports.back()) ports.pop_back();
-  result.attention = builder.AddNode("pagefuse", "SparseMlaAttention", std::move(ports), 1);
-  result.attention->SetAttribute("scale", MakeAttribute(scale));
-  result.attention->SetAttribute("head_dim_v", MakeAttribute(site.latent_size));
+  result.attention = builder.AddNode("pagefuse", "SparseMlaAttention", std::move(ports), 1,
+                                     {{"scale", scale}, {"head_dim_v", site.latent_size}});
   return result;
 }
 

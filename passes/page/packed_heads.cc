@@ -32,24 +32,20 @@ const Node* NormBehindViews(const Value* value, int64_t size) {
   return shape && shape->back(0).constant() == size ? node : nullptr;
 }
 
-void CopyAttributes(const Node* from, Node* to) {
-  for (const auto& [name, attribute] : from->attributes()) to->SetAttribute(name, attribute);
-  to->name = from->name;
-  to->metadata = from->metadata;
-}
-
 }  // namespace
 
 Value* PackedHeads(GraphBuilder& builder, Value* value, int64_t heads, int64_t head_size) {
   const Node* node = value->producer();
-  auto rows = [&](Value* source) {
-    return builder.Add("Reshape", {source, builder.Ints({-1, heads, head_size})});
+  auto rows = [&](Value* source) { return builder.Reshape(source, {-1, heads, head_size}); };
+  // With the name and the attributes of a node and one of them otherwise.
+  auto like = [&](const Node* old, std::vector<Value*> inputs, const NamedAttribute& attribute) {
+    Node* copy = builder.AddNode("", old->op_type(), std::move(inputs), 1, {*old, {attribute}});
+    copy->name = old->name;
+    copy->metadata = old->metadata;
+    return copy->output(0);
   };
   auto normed = [&](const Node* norm, Value* packed) {
-    Node* copy = builder.AddNode("", "RMSNormalization", {packed, norm->input(1)}, 1);
-    CopyAttributes(norm, copy);
-    copy->SetAttribute("axis", {.value = int64_t{-1}, .doc_string = {}, .unknown_fields = {}});
-    return copy->output(0);
+    return like(norm, {packed, norm->input(1)}, {"axis", -1});
   };
   if (node && SwapsHeadsAndTokens(node)) {
     const Node* norm = NormBehindViews(node->input(0), head_size);
@@ -62,17 +58,13 @@ Value* PackedHeads(GraphBuilder& builder, Value* value, int64_t heads, int64_t h
   // apart here.
   if (node && node->Is("RotaryEmbedding") && !node->input(ports::RotaryEmbedding::kPositions)) {
     Value* packed = PackedHeads(builder, node->input(0), heads, head_size);
-    Value* flat = builder.Add("Reshape", {packed, builder.Ints({1, -1, heads * head_size})});
-    Node* rope = builder.AddNode("", "RotaryEmbedding",
-                                 {flat, node->input(ports::RotaryEmbedding::kCos),
-                                  node->input(ports::RotaryEmbedding::kSin)},
-                                 1);
-    CopyAttributes(node, rope);
-    rope->SetAttribute("num_heads", {.value = heads, .doc_string = {}, .unknown_fields = {}});
-    return rows(rope->output(0));
+    Value* flat = builder.Reshape(packed, {1, -1, heads * head_size});
+    return rows(like(node,
+                     {flat, node->input(ports::RotaryEmbedding::kCos),
+                      node->input(ports::RotaryEmbedding::kSin)},
+                     {"num_heads", heads}));
   }
-  if (heads == 1) return rows(value);
-  return rows(builder.Add("Transpose", {value}, "perm", std::vector<int64_t>{0, 2, 1, 3}));
+  return rows(heads == 1 ? value : builder.SwapHeadsAndTokens(value));
 }
 
 }  // namespace pagefuse

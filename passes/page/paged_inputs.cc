@@ -7,14 +7,10 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_ports.h"
 
 namespace pagefuse {
 namespace {
-
-int InputIndex(const Graph& graph, const Value* value) {
-  const auto& inputs = graph.inputs();
-  return static_cast<int>(std::find(inputs.begin(), inputs.end(), value) - inputs.begin());
-}
 
 bool IsStepName(std::string_view name) {
   for (std::string_view whole : {"input_ids", "positions", "query_start_loc", "seq_lens"}) {
@@ -32,16 +28,13 @@ Node* FirstNode(const Graph& graph) {
 
 // The packed input takes the name; the old value becomes its view as a batch of one.
 Value* PackInput(Graph& graph, Value* old, std::string name) {
-  graph.RemoveInput(InputIndex(graph, old));
+  RemoveInput(graph, old);
   graph.Rename(old, graph.UniqueName(name + ".batched"));
   Value* packed =
       graph.AddInput(graph.UniqueName(name), DataType::kInt64, Shape{Dim::Symbol("num_tokens")});
   Node* first = FirstNode(graph);
   GraphBuilder builder(graph, first, name);
-  Value* typed = packed;
-  if (old->dtype() != DataType::kInt64) {
-    typed = builder.Add("Cast", {packed}, "to", static_cast<int64_t>(old->dtype()));
-  }
+  Value* typed = old->dtype() == DataType::kInt64 ? packed : builder.Cast(packed, old->dtype());
   graph.AddNode("", "Unsqueeze", {typed, builder.Ints({0})}, {old}, first);
   old->set_shape(Shape{Dim(1), Dim::Symbol("num_tokens")});
   return packed;
@@ -84,8 +77,7 @@ absl::Status ReplaceSizes(Graph& graph, Node* node, const DecoderInputs& inputs)
       parts.push_back(builder.Ints({*number}));
       continue;
     }
-    Value* shape = builder.Add("Shape", {inputs.tokens}, "start", 1);
-    parts.push_back(shape);
+    parts.push_back(builder.Add("Shape", {inputs.tokens}, {{"start", 1}}));
   }
   Value* all = parts.size() == 1 ? parts[0] : builder.Add("Concat", parts, "axis", 0);
   graph.ReplaceAllUses(node->output(0), all);
@@ -143,12 +135,10 @@ void ReplacePlace(Graph& graph, const TokenTrace::Place& place, Value* positions
     repeats[axis] = (*value->shape())[axis].constant().value_or(1);
   }
   moved = builder.Add("Reshape", {moved, builder.Ints(view)});
-  if (std::count(repeats.begin(), repeats.end(), 1) != value->shape()->rank()) {
+  if (std::ranges::count(repeats, 1) != value->shape()->rank()) {
     moved = builder.Add("Expand", {moved, builder.Ints(repeats)});
   }
-  if (value->dtype() != DataType::kInt64) {
-    moved = builder.Add("Cast", {moved}, "to", static_cast<int64_t>(value->dtype()));
-  }
+  if (value->dtype() != DataType::kInt64) moved = builder.Cast(moved, value->dtype());
   graph.ReplaceAllUses(value, moved);
 }
 
@@ -160,7 +150,7 @@ void ReplacePlaces(Graph& graph, const TokenTrace& trace, Value* positions) {
     GraphBuilder builder(graph, cut.slice, "place");
     Value* rows =
         builder.Add("Gather", {cut.slice->input(0), Moved(builder, positions, 1, cut.offset)},
-                    "axis", static_cast<int64_t>(cut.axis));
+                    {{"axis", cut.axis}});
     graph.ReplaceAllUses(cut.slice->output(0), rows);
   }
 }
@@ -182,7 +172,7 @@ absl::Status DropSizedInputs(Graph& graph, const DecoderInputs& inputs) {
       return absl::FailedPreconditionError(
           StrCat("input \"", value->name(), "\" is a graph output too: it cannot go"));
     }
-    graph.RemoveInput(InputIndex(graph, value));
+    RemoveInput(graph, value);
     graph.EraseValue(value);
   }
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_ports.h"
 
 namespace pagefuse {
 namespace {
@@ -45,8 +46,7 @@ absl::StatusOr<DecoderLogits> FindLogits(const Graph& graph, const DecoderInputs
     std::vector<const Value*> candidates;
     const auto vocabulary = Vocabulary(inputs);
     for (const Value* output : graph.outputs()) {
-      const bool known =
-          std::find(candidates.begin(), candidates.end(), output) != candidates.end();
+      const bool known = std::ranges::find(candidates, output) != candidates.end();
       if (vocabulary && Columns(output) == vocabulary && !known) candidates.push_back(output);
     }
     if (candidates.size() != 1) {
@@ -85,15 +85,11 @@ void FinishLogits(Graph& graph, const DecoderLogits& logits) {
   Value* finished = rows;
   if (!logits.row_matrix) {
     const int64_t columns = *rows->shape()->back(0).constant();
-    finished = builder.Add("Reshape", {finished, builder.Ints({1, -1, columns})});
+    finished = builder.Reshape(finished, {1, -1, columns});
   }
-  if (rows->dtype() != DataType::kFloat) {
-    finished = builder.Add("Cast", {finished}, "to", static_cast<int64_t>(DataType::kFloat));
-  }
+  if (rows->dtype() != DataType::kFloat) finished = builder.Cast(finished, DataType::kFloat);
   if (finished != rows) {
-    for (int i = 0; i < static_cast<int>(graph.outputs().size()); ++i) {
-      if (graph.outputs()[i] == rows) graph.ReplaceOutput(i, finished);
-    }
+    ReplaceOutput(graph, rows, finished);
     graph.Rename(rows, graph.UniqueName(logits.name + ".rows"));
     finished->set_dtype(DataType::kFloat);
   }

@@ -7,11 +7,16 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/graph_ports.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/page/page.h"
 
 namespace pagefuse {
 namespace {
+
+constexpr char kName[] = "select-logits";
 
 // The same for every token: no constant, or one whose last axis but one has size 1, if it has that.
 bool IsSharedConstant(const Value* value) {
@@ -43,11 +48,8 @@ bool ComputesRowsOfFirst(const Node* node) {
 // Nodes that compute each token's row from that row alone, with everything else constant: the input
 // that carries the rows, or null.
 Value* TokenwiseInput(const Node* node) {
-  static constexpr std::string_view kUnary[] = {"Tanh", "Cast", "Identity", "Neg"};
-  for (std::string_view op : kUnary) {
-    if (node->Is(op)) return node->input(0);
-  }
-  if (node->Is("Mul") || node->Is("Div") || node->Is("Add") || node->Is("Sub")) {
+  if (IsAnyOf(*node, {"Tanh", "Cast", "Identity", "Neg"})) return node->input(0);
+  if (IsAnyOf(*node, {"Mul", "Div", "Add", "Sub"})) {
     if (IsSharedConstant(node->input(1))) return node->input(0);
     return IsSharedConstant(node->input(0)) ? node->input(1) : nullptr;
   }
@@ -55,82 +57,64 @@ Value* TokenwiseInput(const Node* node) {
                                                                                : nullptr;
 }
 
-class SelectLogitsPass : public Pass {
- public:
-  std::string_view name() const override { return "select-logits"; }
-  std::string_view description() const override {
-    return "Computes logits for the last token of each sequence only.";
-  }
-  std::vector<PassOption> options() const override {
-    return {{"logits", "rows of logits that are computed, last by default", {"last", "all"}}};
-  }
+bool IsRowMatrix(const Value* value) {
+  return value->shape() && value->shape()->rank() == 3 && (*value->shape())[0].constant() == 1;
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    Graph& graph = *model.graph;
-    Value* starts = graph.FindValue("query_start_loc");
-    Value* logits = graph.FindValue("logits");
-    if (!starts || !starts->is_input() || context.Option("logits", "last") == "all") return false;
-    if (!logits || !logits->is_output() || !IsRowMatrix(logits) || !logits->uses().empty())
-      return false;
-    Value* rows = logits;
-    while (Node* node = rows->producer()) {
-      Value* before = TokenwiseInput(node);
-      // A row that something else reads too is where the selection has to stand.
-      const bool shared = rows != logits && (rows->uses().size() > 1 || rows->is_output());
-      if (!before || shared || !IsRowMatrix(before)) break;
-      rows = before;
-    }
-    if (rows == logits) return false;
-    Insert(graph, rows, logits, starts);
-    ++context.counts[std::string(name())];
-    return true;
-  }
+// The reader of `rows` on the way to the logits.
+Node* FirstReaderTowards(const Value* rows, const Value* logits) {
+  Node* node = logits->producer();
+  while (TokenwiseInput(node) != rows) node = TokenwiseInput(node)->producer();
+  return node;
+}
 
- private:
-  static bool IsRowMatrix(const Value* value) {
-    return value->shape() && value->shape()->rank() == 3 && (*value->shape())[0].constant() == 1;
-  }
+void Insert(Graph& graph, Value* rows, Value* logits, Value* starts) {
+  Node* first = FirstReaderTowards(rows, logits);
+  GraphBuilder builder(graph, first, "select");
+  Value* ends = builder.Add(
+      "Slice", {starts, builder.Ints({1}), builder.Ints({INT64_MAX}), builder.Ints({0})});
+  Value* wide = builder.Cast(ends, DataType::kInt64);
+  Value* last = builder.Add("Sub", {wide, builder.Int(1)});
+  Value* selected = builder.Add("Gather", {rows, last}, {{"axis", 1}});
+  first->SetInput(first->input(0) == rows ? 0 : 1, selected);
+  // [1, B, V] to [B, V], under the old name.
+  GraphBuilder tail(graph, nullptr, "select");
+  const std::string name = logits->name();
+  graph.Rename(logits, graph.UniqueName(name + ".rows"));
+  Value* flat = tail.Add("Squeeze", {logits, tail.Ints({0})});
+  graph.Rename(flat, name);
+  flat->set_dtype(logits->dtype());
+  ReplaceOutput(graph, logits, flat);
+  ForgetShapes(graph);
+}
 
-  static void Insert(Graph& graph, Value* rows, Value* logits, Value* starts) {
-    Node* first = FirstReaderTowards(rows, logits);
-    GraphBuilder builder(graph, first, "select");
-    Value* ends = builder.Add(
-        "Slice", {starts, builder.Ints({1}), builder.Ints({INT64_MAX}), builder.Ints({0})});
-    Value* wide = builder.Add("Cast", {ends}, "to", static_cast<int64_t>(DataType::kInt64));
-    Value* last = builder.Add("Sub", {wide, builder.Int(1)});
-    Value* selected = builder.Add("Gather", {rows, last}, "axis", 1);
-    first->SetInput(IndexOf(first, rows), selected);
-    // [1, B, V] to [B, V], under the old name.
-    GraphBuilder tail(graph, nullptr, "select");
-    const std::string name = logits->name();
-    graph.Rename(logits, graph.UniqueName(name + ".rows"));
-    Value* flat = tail.Add("Squeeze", {logits, tail.Ints({0})});
-    graph.Rename(flat, name);
-    flat->set_dtype(logits->dtype());
-    for (int i = 0; i < static_cast<int>(graph.outputs().size()); ++i) {
-      if (graph.outputs()[i] == logits) graph.ReplaceOutput(i, flat);
-    }
-    for (const auto& node : graph.nodes()) {
-      for (Value* output : node->outputs()) {
-        if (output) output->set_shape(std::nullopt);
-      }
-    }
+absl::StatusOr<bool> Select(Model& model, PassContext& context) {
+  Graph& graph = *model.graph;
+  Value* starts = graph.FindValue("query_start_loc");
+  Value* logits = graph.FindValue("logits");
+  if (!starts || !starts->is_input() || context.Option("logits", "last") == "all") return false;
+  if (!logits || !logits->is_output() || !IsRowMatrix(logits) || !logits->uses().empty())
+    return false;
+  Value* rows = logits;
+  while (Node* node = rows->producer()) {
+    Value* before = TokenwiseInput(node);
+    // A row that something else reads too is where the selection has to stand.
+    const bool shared = rows != logits && (rows->uses().size() > 1 || rows->is_output());
+    if (!before || shared || !IsRowMatrix(before)) break;
+    rows = before;
   }
-
-  // The reader of `rows` on the way to the logits.
-  static Node* FirstReaderTowards(const Value* rows, const Value* logits) {
-    Node* node = logits->producer();
-    while (TokenwiseInput(node) != rows) node = TokenwiseInput(node)->producer();
-    return node;
-  }
-
-  static int IndexOf(const Node* node, const Value* value) {
-    return node->input(0) == value ? 0 : 1;
-  }
-};
+  if (rows == logits) return false;
+  Insert(graph, rows, logits, starts);
+  ++context.counts[kName];
+  return true;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> SelectLogits() { return std::make_unique<SelectLogitsPass>(); }
+std::unique_ptr<Pass> SelectLogits() {
+  return MakePass(
+      kName, "Computes logits for the last token of each sequence only.", Select,
+      {{"logits", "rows of logits that are computed, last by default", {"last", "all"}}});
+}
 
 }  // namespace pagefuse

@@ -30,8 +30,7 @@ IndexExpression Uniform(const Dim& value, int rank) {
 }
 
 bool IsUniform(const IndexExpression& index) {
-  return std::all_of(index.coefficients.begin(), index.coefficients.end(),
-                     [](int64_t c) { return c == 0; });
+  return std::ranges::all_of(index.coefficients, [](int64_t c) { return c == 0; });
 }
 
 std::optional<int64_t> NumberOf(const IndexExpression* index) {
@@ -42,9 +41,8 @@ std::optional<int64_t> NumberOf(const IndexExpression* index) {
 std::optional<int64_t> LeastOf(const IndexExpression& index) {
   const auto negative = [](int64_t c) { return c < 0; };
   const auto& terms = index.constant.terms();
-  if (!index.constant.known() ||
-      std::any_of(index.coefficients.begin(), index.coefficients.end(), negative) ||
-      std::any_of(terms.begin(), terms.end(), [](const auto& term) { return term.second < 0; })) {
+  if (!index.constant.known() || std::ranges::any_of(index.coefficients, negative) ||
+      std::ranges::any_of(terms, [](const auto& term) { return term.second < 0; })) {
     return std::nullopt;
   }
   return index.constant.offset();
@@ -188,7 +186,7 @@ std::optional<Dim> FromFront(const Dim& bound, const Dim& length) {
   const auto& terms = bound.terms();
   const auto all = [&](auto&& fits) {
     return bound.known() && fits(bound.offset()) &&
-           std::all_of(terms.begin(), terms.end(), [&](const auto& t) { return fits(t.second); });
+           std::ranges::all_of(terms, [&](const auto& t) { return fits(t.second); });
   };
   if (all([](int64_t c) { return c >= 0; })) return bound;
   if (all([](int64_t c) { return c <= 0; })) return length + bound;

@@ -1,8 +1,6 @@
 // Gathers and scatters: they may index features, not tokens.
 #include <algorithm>
 
-#include "absl/container/flat_hash_map.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/token_rules.h"
@@ -96,19 +94,18 @@ absl::StatusOr<TokenAxes> OneHotRule(const RowsNode& node) {
 
 }  // namespace
 
-TokenRule FindIndexingRule(std::string_view op) {
-  static const auto& rules = *new absl::flat_hash_map<std::string_view, TokenRule>{
-      {"Gather", GatherRule},
-      {"GatherBlockQuantized", GatherBlockQuantizedRule},
-      {"GatherBf16", GatherBf16Rule},
-      {"GatherElements", ElementsRule},
-      {"ScatterElements", ElementsRule},
-      {"GatherND", GatherNdRule},
-      {"ScatterND", ScatterNdRule},
-      {"OneHot", OneHotRule},
+const TokenRules& IndexingRules() {
+  static const auto& rules = *new TokenRules{
+      {".Gather", GatherRule},
+      {".GatherElements", ElementsRule},
+      {".GatherND", GatherNdRule},
+      {".OneHot", OneHotRule},
+      {".ScatterElements", ElementsRule},
+      {".ScatterND", ScatterNdRule},
+      {"com.microsoft.GatherBlockQuantized", GatherBlockQuantizedRule},
+      {"pagefuse.GatherBf16", GatherBf16Rule},
   };
-  const auto it = rules.find(op);
-  return it == rules.end() ? nullptr : it->second;
+  return rules;
 }
 
 }  // namespace pagefuse

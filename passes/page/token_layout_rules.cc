@@ -1,8 +1,6 @@
 // Views, slices and joins over the token axis.
 #include <algorithm>
 
-#include "absl/container/flat_hash_map.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/token_rules.h"
@@ -79,8 +77,7 @@ absl::StatusOr<TokenAxes> TransposeRule(const RowsNode& node) {
     return node.Mixes("its permutation does not fit");
   }
   const auto moved = [&](int axis) {
-    return axis < 0 ? -1
-                    : static_cast<int>(std::find(perm->begin(), perm->end(), axis) - perm->begin());
+    return axis < 0 ? -1 : static_cast<int>(std::ranges::find(*perm, axis) - perm->begin());
   };
   return TokenAxes{moved(node.axes(0).batch), moved(node.axes(0).token), node.axes(0).per_token};
 }
@@ -131,8 +128,8 @@ absl::StatusOr<TokenAxes> SplitRule(const RowsNode& node) {
 absl::StatusOr<TokenAxes> SliceRule(const RowsNode& node) {
   PF_RETURN_IF_ERROR(node.CheckFixedFrom(1));
   const auto steps = node.Ints(4);
-  const bool forward = !node.has(4) || (steps && std::all_of(steps->begin(), steps->end(),
-                                                             [](int64_t s) { return s > 0; }));
+  const bool forward =
+      !node.has(4) || (steps && std::ranges::all_of(*steps, [](int64_t s) { return s > 0; }));
   const TokenAxes axes = node.axes(0);
   for (int axis : {axes.batch, axes.token}) {
     if (axis < 0) continue;
@@ -221,15 +218,14 @@ std::optional<TokenAxes> AxesOfView(const Shape& from, const Shape& to, TokenAxe
   return TokenAxes{joined.axis, joined.axis, joined.per_token};
 }
 
-TokenRule FindLayoutRule(std::string_view op) {
-  static const auto& rules = *new absl::flat_hash_map<std::string_view, TokenRule>{
-      {"Reshape", ViewRule},   {"Flatten", ViewRule},  {"Squeeze", ViewRule},
-      {"Unsqueeze", ViewRule}, {"Expand", ExpandRule}, {"Transpose", TransposeRule},
-      {"Concat", ConcatRule},  {"Split", SplitRule},   {"Slice", SliceRule},
-      {"Pad", PadRule},        {"Tile", TileRule},
+const TokenRules& LayoutRules() {
+  static const auto& rules = *new TokenRules{
+      {".Reshape", ViewRule},   {".Flatten", ViewRule},  {".Squeeze", ViewRule},
+      {".Unsqueeze", ViewRule}, {".Expand", ExpandRule}, {".Transpose", TransposeRule},
+      {".Concat", ConcatRule},  {".Split", SplitRule},   {".Slice", SliceRule},
+      {".Pad", PadRule},        {".Tile", TileRule},
   };
-  const auto it = rules.find(op);
-  return it == rules.end() ? nullptr : it->second;
+  return rules;
 }
 
 }  // namespace pagefuse

@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/page/token_rules.h"
@@ -177,8 +175,8 @@ absl::StatusOr<TokenAxes> EinsumRule(const RowsNode& node) {
 
 }  // namespace
 
-TokenRule FindProductRule(std::string_view op, std::string_view domain) {
-  static const auto& rules = *new absl::flat_hash_map<std::string, TokenRule>{
+const TokenRules& ProductRules() {
+  static const auto& rules = *new TokenRules{
       {".MatMul", MatMulRule},
       {".MatMulInteger", MatMulRule},
       {".Gemm", GemmRule},
@@ -196,8 +194,7 @@ TokenRule FindProductRule(std::string_view op, std::string_view domain) {
       {"pagefuse.HyperConnectionMix", RowsTimesFixedRule},
       {"pagefuse.MatMulBf16", RowsTimesFixedRule},
   };
-  const auto it = rules.find(StrCat(domain, ".", op));
-  return it == rules.end() ? nullptr : it->second;
+  return rules;
 }
 
 }  // namespace pagefuse

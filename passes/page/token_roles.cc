@@ -6,6 +6,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/page/last_rows.h"
 #include "pagefuse/passes/page/token_index.h"
 #include "pagefuse/passes/page/token_rules.h"
@@ -22,11 +23,8 @@ absl::Status Stopped(const Node& node, std::string_view why) {
 
 // Sizes say how a view, a repetition or a cut is made; everywhere else they are numbers.
 bool TakesSizes(const Node& node, int input) {
-  static constexpr std::string_view kOps[] = {"Reshape", "Expand", "Slice",
-                                              "Tile",    "Pad",    "ConstantOfShape"};
-  const bool listed = std::any_of(std::begin(kOps), std::end(kOps),
-                                  [&](std::string_view op) { return node.Is(op); });
-  return listed && (input > 0 || node.Is("ConstantOfShape"));
+  return node.Is("ConstantOfShape") ||
+         (input > 0 && IsAnyOf(node, {"Reshape", "Expand", "Slice", "Tile", "Pad"}));
 }
 
 class Tracer {
@@ -62,8 +60,8 @@ class Tracer {
   }
   bool IsKnown(const Value* value) const {
     const auto it = contents_.find(value);
-    return it != contents_.end() && std::all_of(it->second.begin(), it->second.end(),
-                                                [](const Dim& dim) { return dim.known(); });
+    return it != contents_.end() &&
+           std::ranges::all_of(it->second, [](const Dim& dim) { return dim.known(); });
   }
 
   // The nodes that outputs depend on once the sites are paged, sizes aside.
@@ -94,17 +92,16 @@ class Tracer {
     if (const auto it = trace_.values.find(value); it != trace_.values.end()) return it->second;
     if (IsKnown(value)) {
       const bool numbers = Shape(contents_.at(value)).constant().has_value();
-      return TokenDependence{
-          .role = numbers ? TokenRole::kFixed : TokenRole::kSizes, .axes = {}, .index = {}};
+      return TokenDependence{.role = numbers ? TokenRole::kFixed : TokenRole::kSizes};
     }
     if (value == sources_.padding) {
-      return TokenDependence{
-          .role = TokenRole::kIndex, .axes = {}, .index = {.constant = 1, .coefficients = {0, 0}}};
+      return TokenDependence{.role = TokenRole::kIndex,
+                             .index = {.constant = 1, .coefficients = {0, 0}}};
     }
     const auto& rows = sources_.rows;
-    if (std::find(rows.begin(), rows.end(), value) != rows.end()) {
+    if (std::ranges::find(rows, value) != rows.end()) {
       const bool one = sources_.batch.constant() == 1;
-      return TokenDependence{.role = TokenRole::kRows, .axes = {one ? -1 : 0, 1}, .index = {}};
+      return TokenDependence{.role = TokenRole::kRows, .axes = {one ? -1 : 0, 1}};
     }
     return Stopped(reader, StrCat("reads \"", value->name(), "\", which is ",
                                   value->is_input() ? "an input of no known meaning"
@@ -157,32 +154,30 @@ class Tracer {
   absl::StatusOr<TokenDependence> Depends(const Node& node,
                                           const std::vector<TokenDependence>& inputs) {
     const auto any = [&](TokenRole role) {
-      return std::any_of(inputs.begin(), inputs.end(),
-                         [&](const TokenDependence& input) { return input.role == role; });
+      return std::ranges::any_of(inputs,
+                                 [&](const TokenDependence& input) { return input.role == role; });
     };
     if (any(TokenRole::kLastRows)) return LastRows(node, inputs);
     if (any(TokenRole::kRows)) return Rows(node, inputs);
     const bool moves = any(TokenRole::kIndex) || any(TokenRole::kSizes) || any(TokenRole::kGrid);
     if (!moves) return SizesOf(node);
     if (auto index = ReadIndex(node, inputs)) {
-      return TokenDependence{.role = TokenRole::kIndex, .axes = {}, .index = *std::move(index)};
+      return TokenDependence{.role = TokenRole::kIndex, .index = *std::move(index)};
     }
     if (any(TokenRole::kGrid)) return Grid();
     if (const auto cut = CutOfTable(node, inputs)) {
       trace_.cuts.push_back(*cut);
-      return TokenDependence{
-          .role = TokenRole::kRows, .axes = {.batch = -1, .token = cut->axis}, .index = {}};
+      return TokenDependence{.role = TokenRole::kRows, .axes = {.batch = -1, .token = cut->axis}};
     }
     if (any(TokenRole::kIndex)) return RowsOrGrid(node, inputs);
     if (node.Is("ConstantOfShape") || node.Is("Expand")) return Spread(node);
-    return TokenDependence{.role = TokenRole::kSizes, .axes = {}, .index = {}};
+    return TokenDependence{.role = TokenRole::kSizes};
   }
 
   // Of a node that reads no more than sizes of its inputs, if that.
   absl::StatusOr<TokenDependence> SizesOf(const Node& node) const {
     const bool sizes = node.Is("Shape") || node.Is("Size");
-    return TokenDependence{
-        .role = sizes ? TokenRole::kSizes : TokenRole::kFixed, .axes = {}, .index = {}};
+    return TokenDependence{.role = sizes ? TokenRole::kSizes : TokenRole::kFixed};
   }
 
   std::optional<IndexExpression> ReadIndex(const Node& node,
@@ -225,8 +220,8 @@ class Tracer {
   // The same number everywhere: an axis as long as batch or sequence runs over them.
   absl::StatusOr<TokenDependence> Spread(const Node& node) {
     PF_ASSIGN_OR_RETURN(const TokenAxes axes, AxesByLength(node, node.output(0), -1));
-    return TokenDependence{
-        .role = axes.none() ? TokenRole::kFixed : TokenRole::kRows, .axes = axes, .index = {}};
+    return TokenDependence{.role = axes.none() ? TokenRole::kFixed : TokenRole::kRows,
+                           .axes = axes};
   }
 
   // Which axes of a value run over batch and tokens, told by their length; `token` is known.
@@ -274,8 +269,8 @@ class Tracer {
                                   offset.ToString(), " of tokens"));
     }
     PF_ASSIGN_OR_RETURN(const TokenAxes axes, AxesByLength(node, value, token));
-    const bool noted = std::any_of(trace_.places.begin(), trace_.places.end(),
-                                   [&](const auto& place) { return place.value == value; });
+    const bool noted =
+        std::ranges::any_of(trace_.places, [&](const auto& place) { return place.value == value; });
     if (token >= 0 && !noted) {
       trace_.places.push_back(
           {.value = value, .axis = token, .step = step, .offset = *offset.constant()});
@@ -310,7 +305,7 @@ class Tracer {
     if (inputs[0].role == TokenRole::kRows &&
         SelectsLastRows(node, inputs[0].axes, index, sources_, contents_)) {
       trace_.selections.push_back(const_cast<Node*>(&node));
-      return TokenDependence{.role = TokenRole::kLastRows, .axes = {}, .index = {}};
+      return TokenDependence{.role = TokenRole::kLastRows};
     }
     std::vector<TokenAxes> axes;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -332,10 +327,10 @@ class Tracer {
     if (!rule) return Stopped(node, "is not known to work on each token alone");
     PF_ASSIGN_OR_RETURN(const TokenAxes result,
                         rule(RowsNode(node, std::move(axes), sources_, contents_)));
-    return TokenDependence{.role = TokenRole::kRows, .axes = result, .index = {}};
+    return TokenDependence{.role = TokenRole::kRows, .axes = result};
   }
 
-  static TokenDependence Grid() { return {.role = TokenRole::kGrid, .axes = {}, .index = {}}; }
+  static TokenDependence Grid() { return {.role = TokenRole::kGrid}; }
 
   // Without any row of a token: a function of positions, or of more than them.
   absl::StatusOr<TokenDependence> RowsOrGrid(const Node& node,
@@ -363,7 +358,7 @@ class Tracer {
       return Stopped(node, "does something else than row by row work to rows of last tokens");
     }
     if (use == LastRowUse::kView) trace_.last_row_views.push_back(const_cast<Node*>(&node));
-    return TokenDependence{.role = TokenRole::kLastRows, .axes = {}, .index = {}};
+    return TokenDependence{.role = TokenRole::kLastRows};
   }
 
   absl::Status CheckOutput(const Value* output) const {

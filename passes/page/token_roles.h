@@ -40,8 +40,8 @@ enum class TokenRole {
 
 struct TokenDependence {
   TokenRole role = TokenRole::kFixed;
-  TokenAxes axes;         // of kRows
-  IndexExpression index;  // of kIndex
+  TokenAxes axes = {};         // of kRows
+  IndexExpression index = {};  // of kIndex
 };
 
 // What the tracing starts from.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
-
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/registry.h"
@@ -164,42 +162,36 @@ absl::StatusOr<TokenAxes> AttentionRule(const RowsNode& node) {
   return node.Mixes("it is no paged site");
 }
 
-const absl::flat_hash_map<std::string_view, TokenRule>& OnnxRules() {
-  static const auto& rules = *new absl::flat_hash_map<std::string_view, TokenRule>{
-      {"CastLike", CastLikeRule},
-      {"Softmax", AlongAxisRule},
-      {"LogSoftmax", AlongAxisRule},
-      {"Hardmax", AlongAxisRule},
-      {"LpNormalization", AlongAxisRule},
-      {"TopK", AlongAxisRule},
-      {"CumSum", CumulativeRule},
-      {"CumProd", CumulativeRule},
-      {"LayerNormalization", NormRule},
-      {"RMSNormalization", NormRule},
-      {"SimplifiedLayerNormalization", NormRule},
-      {"ArgMax", ArgRule},
-      {"ArgMin", ArgRule},
-      {"QuantizeLinear", QuantiseRule},
-      {"DequantizeLinear", QuantiseRule},
-      {"RotaryEmbedding", OnnxRotaryRule},
-      {"Attention", AttentionRule},
-      {"Dropout", FirstInputRule},
-      {"Identity", FirstInputRule},
-  };
-  return rules;
-}
-
-const absl::flat_hash_map<std::string_view, TokenRule>& MicrosoftRules() {
-  static const auto& rules = *new absl::flat_hash_map<std::string_view, TokenRule>{
-      {"SkipLayerNormalization", SkipNormRule},
-      {"SkipSimplifiedLayerNormalization", SkipNormRule},
-      {"RotaryEmbedding", MicrosoftRotaryRule},
-      {"QuantizeLinear", QuantiseRule},
-      {"DequantizeLinear", QuantiseRule},
-      {"BiasGelu", ElementwiseRule},
-      {"FastGelu", ElementwiseRule},
-      {"Gelu", ElementwiseRule},
-      {"QuickGelu", ElementwiseRule},
+const TokenRules& OtherRules() {
+  static const auto& rules = *new TokenRules{
+      {".CastLike", CastLikeRule},
+      {".Softmax", AlongAxisRule},
+      {".LogSoftmax", AlongAxisRule},
+      {".Hardmax", AlongAxisRule},
+      {".LpNormalization", AlongAxisRule},
+      {".TopK", AlongAxisRule},
+      {".CumSum", CumulativeRule},
+      {".CumProd", CumulativeRule},
+      {".LayerNormalization", NormRule},
+      {".RMSNormalization", NormRule},
+      {".SimplifiedLayerNormalization", NormRule},
+      {".ArgMax", ArgRule},
+      {".ArgMin", ArgRule},
+      {".QuantizeLinear", QuantiseRule},
+      {".DequantizeLinear", QuantiseRule},
+      {".RotaryEmbedding", OnnxRotaryRule},
+      {".Attention", AttentionRule},
+      {".Dropout", FirstInputRule},
+      {".Identity", FirstInputRule},
+      {"com.microsoft.SkipLayerNormalization", SkipNormRule},
+      {"com.microsoft.SkipSimplifiedLayerNormalization", SkipNormRule},
+      {"com.microsoft.RotaryEmbedding", MicrosoftRotaryRule},
+      {"com.microsoft.QuantizeLinear", QuantiseRule},
+      {"com.microsoft.DequantizeLinear", QuantiseRule},
+      {"com.microsoft.BiasGelu", ElementwiseRule},
+      {"com.microsoft.FastGelu", ElementwiseRule},
+      {"com.microsoft.Gelu", ElementwiseRule},
+      {"com.microsoft.QuickGelu", ElementwiseRule},
   };
   return rules;
 }
@@ -276,19 +268,13 @@ absl::StatusOr<TokenAxes> RowsNode::Broadcast(int first, int last) const {
 }
 
 TokenRule FindTokenRule(const Node& node) {
-  const std::string_view op = node.op_type();
-  if (TokenRule rule = FindProductRule(op, node.domain())) return rule;
-  if (node.domain() == "com.microsoft") {
-    if (op == "GatherBlockQuantized") return FindIndexingRule(op);
-    const auto it = MicrosoftRules().find(op);
-    return it == MicrosoftRules().end() ? nullptr : it->second;
+  const std::string& op = node.op_type();
+  const std::string key = StrCat(node.domain(), ".", op);
+  for (const auto* rules : {&ProductRules(), &LayoutRules(), &IndexingRules(), &OtherRules()}) {
+    if (const auto it = rules->find(key); it != rules->end()) return it->second;
   }
-  if (node.Is("GatherBf16", "pagefuse")) return FindIndexingRule(op);
   if (!node.domain().empty()) return nullptr;
-  if (TokenRule rule = FindLayoutRule(op)) return rule;
-  if (TokenRule rule = FindIndexingRule(op)) return rule;
   if (op.starts_with("Reduce")) return ReduceRule;
-  if (const auto it = OnnxRules().find(op); it != OnnxRules().end()) return it->second;
   const OpDef* def = OpRegistry::Global().Find("", op, INT64_MAX);
   return def && def->is_elementwise() ? ElementwiseRule : nullptr;
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
 #include "pagefuse/passes/page/token_roles.h"
@@ -61,10 +63,11 @@ using TokenRule = absl::StatusOr<TokenAxes> (*)(const RowsNode& node);
 // Null for an op that is not known to work on each token alone.
 TokenRule FindTokenRule(const Node& node);
 
-// The rules by family; null if the op is of another.
-TokenRule FindLayoutRule(std::string_view op);    // views, slices, joins
-TokenRule FindIndexingRule(std::string_view op);  // gathers and scatters
-TokenRule FindProductRule(std::string_view op, std::string_view domain);
+// The rules by family: those of ".Gather" and "com.microsoft.MoE".
+using TokenRules = absl::flat_hash_map<std::string, TokenRule>;
+const TokenRules& LayoutRules();    // views, slices, joins
+const TokenRules& IndexingRules();  // gathers and scatters
+const TokenRules& ProductRules();
 
 // Where the axes over tokens are after a view of `from` as `to`, with `sequence` tokens a sequence;
 // nullopt if it cuts them, or joins them with others.

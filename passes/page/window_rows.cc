@@ -115,30 +115,27 @@ absl::StatusOr<std::vector<Value*>> Fused(const Match& match, Graph& graph, Node
   const Node& norm = *NormOf(match);
   const int64_t heads = *(*norm.input(0)->shape())[1].constant();
   const int64_t size = *norm.input(0)->shape()->back(0).constant();
-  Value* tokens =
-      builder.Add("Transpose", {norm.input(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
-  Value* query = builder.Add("Reshape", {tokens, builder.Ints({-1, heads, size})});
-  Value* row = builder.Add("Reshape", {HalvesOf(match, "kv").whole, builder.Ints({-1, size})});
+  Value* tokens = builder.SwapHeadsAndTokens(norm.input(0));
+  Value* query = builder.Reshape(tokens, {-1, heads, size});
+  Value* row = builder.Reshape(HalvesOf(match, "kv").whole, {-1, size});
   Value* slots = match.value("slots");
   Value* cos_sin = CosSinRows(builder, TableRows(builder, match.value("cos")),
                               TableRows(builder, match.value("sin")));
+  PF_ASSIGN_OR_RETURN(const float epsilon, norm.FloatAttribute("epsilon", 1e-5f));
   Node* insert = builder.AddNode(
       "pagefuse", "QNormRopeKvInsert",
-      {query, row, match.value("kv_cache"), slots, RowNumbers(builder, slots), cos_sin}, 2);
-  PF_ASSIGN_OR_RETURN(const float epsilon, norm.FloatAttribute("epsilon", 1e-5f));
-  insert->SetAttribute("format", MakeAttribute(std::string("none")));
-  insert->SetAttribute("eps", MakeAttribute(epsilon));
+      {query, row, match.value("kv_cache"), slots, RowNumbers(builder, slots), cos_sin}, 2,
+      {{"format", "none"}, {"eps", epsilon}});
   std::vector<Value*> inputs = {insert->output(0), insert->output(1)};
   for (const char* name : {"indices", "topk_lens", "attn_sink", "extra_kv_cache", "extra_indices",
                            "extra_topk_lens"}) {
     inputs.push_back(match.value(name));
   }
   while (!inputs.back()) inputs.pop_back();
-  Node* attention = builder.AddNode("pagefuse", "SparseMlaAttention", inputs, 1);
-  for (const char* name : {"scale", "head_dim_v"}) {
-    attention->SetAttribute(name, match.attributes.find(name)->second);
-  }
-  return std::vector<Value*>{attention->output(0), insert->output(1)};
+  Value* attention = builder.AddOurs("SparseMlaAttention", inputs,
+                                     {{"scale", match.attributes.find("scale")->second},
+                                      {"head_dim_v", match.attributes.find("head_dim_v")->second}});
+  return std::vector<Value*>{attention, insert->output(1)};
 }
 
 Rule WindowRowsRule() {
@@ -157,13 +154,11 @@ Rule WindowRowsRule() {
 }  // namespace
 
 std::unique_ptr<Pass> FuseWindowRows() {
-  std::vector<Rule> rules;
-  rules.push_back(WindowRowsRule());
   return MakeRulePass(
       "fuse-window-rows",
       "Fuses norm and rotation of queries with rotation and insert of the rows of a "
       "window.",
-      std::move(rules));
+      {WindowRowsRule()});
 }
 
 }  // namespace pagefuse

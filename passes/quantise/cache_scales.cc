@@ -9,6 +9,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
+#include "pagefuse/passes/op_types.h"
 
 namespace pagefuse {
 namespace {
@@ -33,8 +34,7 @@ absl::StatusOr<std::vector<float>> ReadScales(const PassContext& context,
 
 // Elements are moved at most.
 bool IsView(const Node& node) {
-  return node.Is("Reshape") || node.Is("Transpose") || node.Is("Unsqueeze") || node.Is("Squeeze") ||
-         node.Is("Flatten") || node.Is("Identity");
+  return IsAnyOf(node, {"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Identity"});
 }
 
 const Node* BehindViews(const Value* rows) {

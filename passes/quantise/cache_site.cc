@@ -71,7 +71,7 @@ std::vector<Node*> ReadersOf(const Node& insert) {
   std::vector<Node*> readers;
   for (int i : kCacheOuts) {
     for (const Use& use : insert.output(i)->uses()) {
-      if (std::find(readers.begin(), readers.end(), use.node) == readers.end()) {
+      if (std::ranges::find(readers, use.node) == readers.end()) {
         readers.push_back(use.node);
       }
     }

@@ -11,6 +11,7 @@
 #include "pagefuse/kernels/formats/grouped_row.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/quantise/window_cache.h"
 
 namespace pagefuse {
@@ -29,7 +30,7 @@ std::string SizeText(const Value* rows) {
 
 Value* Rounded(GraphBuilder& builder, Value* rows) {
   if (!rows || rows->dtype() == DataType::kBfloat16) return rows;
-  Value* rounded = builder.Add("Cast", {rows}, "to", static_cast<int64_t>(DataType::kBfloat16));
+  Value* rounded = builder.Cast(rows, DataType::kBfloat16);
   rounded->set_dtype(DataType::kBfloat16);
   return rounded;
 }
@@ -97,28 +98,22 @@ void StoreLatentRows(Graph& graph, const CacheSite& site) {
     return RetypeRowCache(*insert, kPorts, DataType::kBfloat16);
   }
   RetypeRowCache(*insert, kPorts, DataType::kUint8, {BlockSizeOf(*insert), rows.TokenBytes()});
-  const Attribute format = MakeAttribute(std::string("fp8_ds_mla"));
-  const bool published = rows == Fp8DsMlaRow();
-  insert->SetAttribute("format", format);
-  if (!published) insert->SetAttribute("quant_group_size", MakeAttribute(rows.group));
-  for (const Use& use : insert->output(0)->uses()) {
-    use.node->SetAttribute("format", format);
-    if (published) continue;
-    use.node->SetAttribute("rope_size", MakeAttribute(rows.plain));
-    use.node->SetAttribute("quant_group_size", MakeAttribute(rows.group));
+  Attributes written = {{"format", "fp8_ds_mla"}}, read = written;
+  if (rows != Fp8DsMlaRow()) {
+    written.Add("quant_group_size", rows.group);
+    read.Add("rope_size", rows.plain);
+    read.Add("quant_group_size", rows.group);
   }
+  written.SetOn(*insert);
+  for (const Use& use : insert->output(0)->uses()) read.SetOn(*use.node);
 }
 
 bool WritesIndexKeys(const Node& insert) {
-  if (!insert.Is("MlaCacheInsert", "pagefuse") && !insert.Is("IndexerKQuantInsert", "pagefuse") &&
-      !insert.Is("CompressCacheInsert", "pagefuse")) {
-    return false;
-  }
-  const std::vector<Use>& uses = insert.output(0)->uses();
-  return std::any_of(uses.begin(), uses.end(), [](const Use& use) {
-    return use.node->Is("PagedMqaLogits", "pagefuse") ||
-           use.node->Is("PagedIndexerTopK", "pagefuse");
-  });
+  return IsAnyOf(insert, {"MlaCacheInsert", "IndexerKQuantInsert", "CompressCacheInsert"},
+                 "pagefuse") &&
+         std::ranges::any_of(insert.output(0)->uses(), [](const Use& use) {
+           return IsAnyOf(*use.node, {"PagedMqaLogits", "PagedIndexerTopK"}, "pagefuse");
+         });
 }
 
 const Node* RowsChosenBy(const Node& index_insert) {
@@ -126,8 +121,8 @@ const Node* RowsChosenBy(const Node& index_insert) {
   const Node* node = &index_insert;
   for (int i = 0; i < kSteps; ++i) {
     const auto uses = node->output(0)->uses();
-    const auto next = std::find_if(uses.begin(), uses.end(),
-                                   [](const Use& use) { return use.node->domain() == "pagefuse"; });
+    const auto next =
+        std::ranges::find_if(uses, [](const Use& use) { return use.node->domain() == "pagefuse"; });
     if (next == uses.end()) return nullptr;
     node = next->node;
     if (node->Is("SparseMlaAttention", "pagefuse")) return node->input(kReadCache)->producer();
@@ -175,8 +170,7 @@ void StoreIndexQueries(const CacheSite& site, Node& logits) {
   const Value& codes = *queries->output(0);
   if (packed || !site.codes_queries || codes.uses().size() != 1 || codes.is_output()) return;
   // As bytes, like those of the cache: files of older opsets have no other.
-  queries->SetAttribute("format", MakeAttribute(std::string("fp8")));
-  queries->SetAttribute("fp8_storage", MakeAttribute(std::string("uint8")));
+  Attributes{{"format", "fp8"}, {"fp8_storage", "uint8"}}.SetOn(*queries);
   queries->output(0)->set_dtype(DataType::kUint8);
 }
 
@@ -202,19 +196,18 @@ void StoreIndexKeys(Graph& graph, const CacheSite& site) {
     insert->SetInput(kRows, keys);
     return RetypeRowCache(*insert, kPorts, DataType::kBfloat16);
   }
-  const bool packed = site.choice.grouped_bits == 4;
   RetypeRowCache(*insert, kPorts, DataType::kUint8, {BlockSizeOf(*insert), rows.TokenBytes()});
-  Node* quantised = builder.AddNode("pagefuse", "IndexerKQuantInsert",
-                                    {keys, insert->input(kSlots), insert->input(kCache)}, 1);
-  Value* out = quantised->output(0);
+  Attributes attributes;
+  if (site.choice.grouped_bits == 4) {
+    attributes.Add("format", "mxfp4");
+  } else if (rows != IndexerFp8Row(kPublishedKey, kPublishedKey)) {
+    attributes.Add("quant_block_size", rows.coded);
+  }
+  if (site.hadamard) attributes.Add("hadamard", 1);
+  Value* out = builder.AddOurs("IndexerKQuantInsert",
+                               {keys, insert->input(kSlots), insert->input(kCache)}, attributes);
   out->set_dtype(DataType::kUint8);
   out->set_shape(insert->output(0)->shape());
-  if (packed) {
-    quantised->SetAttribute("format", MakeAttribute(std::string("mxfp4")));
-  } else if (rows != IndexerFp8Row(kPublishedKey, kPublishedKey)) {
-    quantised->SetAttribute("quant_block_size", MakeAttribute(rows.coded));
-  }
-  if (site.hadamard) quantised->SetAttribute("hadamard", MakeAttribute(int64_t{1}));
   for (const Use& use : insert->output(0)->uses()) StoreIndexQueries(site, *use.node);
   graph.ReplaceAllUses(insert->output(0), out);
   graph.EraseNode(insert);

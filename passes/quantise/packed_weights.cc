@@ -8,15 +8,11 @@
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/linalg/packed_bf16.h"
 #include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
 
 namespace pagefuse {
 namespace {
 
 using pagefuse_ops::Bf16Sizes;
-
-constexpr char kDomain[] = "pagefuse";
 
 Bf16Sizes SizesOf(const WeightMatrix& matrix) { return {.k = matrix.k(), .n = matrix.n()}; }
 
@@ -54,17 +50,6 @@ absl::StatusOr<Tensor> Pack(const WeightSite& site) {
   return packed;
 }
 
-void SetSizes(Node& node, const WeightMatrix& matrix) {
-  node.SetAttribute("K", MakeAttribute(matrix.k()));
-  node.SetAttribute("N", MakeAttribute(matrix.n()));
-}
-
-void CopyAttributes(const Node& from, std::initializer_list<std::string_view> names, Node& to) {
-  for (const std::string_view name : names) {
-    if (from.attribute(name)) to.SetAttribute(name, *from.attribute(name));
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<Value*> PackedWeights::Of(const WeightSite& site) {
@@ -81,25 +66,19 @@ absl::StatusOr<Value*> PackedWeights::Of(const WeightSite& site) {
 }
 
 Node* PutPacked(Graph& graph, const WeightSite& site, Value* packed) {
-  Node* old = site.node;
-  GraphBuilder builder(graph, old, old->output(0)->name());
-  Node* made = nullptr;
-  if (site.is_table) {
-    made = builder.AddNode(kDomain, "GatherBf16", {packed, old->input(1)}, 1);
-  } else if (site.is_grouped) {
-    made = builder.AddNode(kDomain, "GroupedMatMulBf16", {old->input(0), old->input(1), packed}, 1);
-    CopyAttributes(*old, {"repeat"}, *made);
-  } else if (site.is_gated()) {
-    made = builder.AddNode(kDomain, "GatedLinearBf16", {old->input(0), packed}, 1);
-    CopyAttributes(*old, {"activation", "limit"}, *made);
-  } else {
-    std::vector<Value*> inputs = {old->input(0), packed};
-    if (site.bias != nullptr) inputs.push_back(site.bias);
-    made = builder.AddNode(kDomain, "MatMulBf16", inputs, 1);
+  const Node& old = *site.node;
+  const WeightMatrix& matrix = site.weights[0].matrix;
+  const Attributes sizes = {{"K", matrix.k()}, {"N", matrix.n()}};
+  if (site.is_table) return PutOver(graph, site, {"GatherBf16"}, {packed, old.input(1)}, sizes);
+  if (site.is_grouped) {
+    return PutOver(graph, site, {"GroupedMatMulBf16"}, {old.input(0), old.input(1), packed}, sizes);
   }
-  SetSizes(*made, site.weights[0].matrix);
-  TakePlaceOf(*old, *made);
-  return made;
+  if (site.is_gated()) {
+    return PutOver(graph, site, {"GatedLinearBf16"}, {old.input(0), packed}, sizes);
+  }
+  std::vector<Value*> inputs = {old.input(0), packed};
+  if (site.bias != nullptr) inputs.push_back(site.bias);
+  return PutOver(graph, site, {"MatMulBf16"}, std::move(inputs), sizes);
 }
 
 }  // namespace pagefuse

@@ -8,6 +8,8 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/ops/pagefuse/cache/paged_cache_insert.h"
+#include "pagefuse/passes/function_pass.h"
+#include "pagefuse/passes/op_types.h"
 #include "pagefuse/passes/page/cache_plan.h"
 #include "pagefuse/passes/quantise/cache_scales.h"
 #include "pagefuse/passes/quantise/cache_site.h"
@@ -19,6 +21,8 @@
 
 namespace pagefuse {
 namespace {
+
+constexpr char kName[] = "quantise-kv-cache";
 
 // Values of options, the default first.
 constexpr std::array<std::string_view, 2> kIndexQueries = {"fp8", "none"};
@@ -35,8 +39,8 @@ bool WritesSharedRows(const Node& node) {
 }
 
 bool WritesRows(const Node& node) {
-  return node.Is("PagedCacheInsert", "pagefuse") || node.Is("RopeCacheInsert", "pagefuse") ||
-         node.Is("TurboQuantInsert", "pagefuse") || WritesSharedRows(node);
+  return IsAnyOf(node, {"PagedCacheInsert", "RopeCacheInsert", "TurboQuantInsert"}, "pagefuse") ||
+         WritesSharedRows(node);
 }
 
 // Nodes that write what a layer keeps of its tokens, in order.
@@ -117,7 +121,7 @@ absl::StatusOr<std::vector<CacheSite>> FindIndexSites(const Graph& graph,
   for (const auto& node : graph.nodes()) {
     if (!WritesIndexKeys(*node)) continue;
     any = true;
-    const auto layer = std::find(layers.begin(), layers.end(), RowsChosenBy(*node));
+    const auto layer = std::ranges::find(layers, RowsChosenBy(*node));
     const CacheSite site{
         .insert = node.get(),
         .layer = {.index = layer - layers.begin(), .count = static_cast<int64_t>(layers.size())},
@@ -143,88 +147,77 @@ std::vector<std::string> RowNames() {
   return names;
 }
 
-class QuantiseKvCachePass : public Pass {
- public:
-  std::string_view name() const override { return "quantise-kv-cache"; }
-  std::string_view description() const override {
-    return "Stores cached keys and values in another format, with its scales.";
-  }
-  std::vector<PassOption> options() const override {
-    return {
-        {"kv_cache", "format of cached keys and values or latent rows, none by default",
-         RowNames()},
-        {"indexer_cache", "format of the index keys by which rows are chosen, none by default",
-         NamesOf(IndexChoices())},
-        {"indexer_query",
-         "format of index queries beside index keys of fp8, fp8 by default, as published kernels "
-         "have it",
-         {kIndexQueries.begin(), kIndexQueries.end()}},
-        {"indexer_hadamard",
-         "rotation of index queries and keys by a Hadamard matrix before they become codes, off by "
-         "default",
-         {kOffOn.begin(), kOffOn.end()}},
-        {.name = "kv_cache_skip_layers",
-         .description = "layers that keep the type of keys and values, with commas; negative ones "
-                        "from the last, -1; none by default"},
-        {.name = "k_scale",
-         .description = "scale of keys in fp8_per_tensor, or one a layer with commas; by default "
-                        "that of the export, which may round so itself, else 1"},
-        {.name = "v_scale", .description = "the same of values"}};
-  }
+void Store(Graph& graph, const CacheSite& site, const KvScales& scales, CacheNames& names) {
+  if (WritesSharedRows(*site.insert)) return StoreLatentRows(graph, site);
+  if (site.choice.turboquant) return StoreSlots(graph, site, names);
+  StoreRows(graph, site, scales, names);
+}
 
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const auto plan = CachePlan::Parse(context.Option("kv_cache", "none"),
-                                       context.Option("kv_cache_skip_layers", ""));
-    if (!plan.ok()) return OfPass(plan.status());
-    const auto index = IndexOptions::Read(context);
-    if (!index.ok()) return OfPass(index.status());
-    if (plan->changes_nothing() && index->keys.changes_nothing()) return false;
-    PF_ASSIGN_OR_RETURN(const ScaleOptions options, ScaleOptions::Read(context));
-    PF_ASSIGN_OR_RETURN(const std::vector<CacheSite> index_sites,
-                        FindIndexSites(*model.graph, *index));
-    PF_ASSIGN_OR_RETURN(const std::vector<CacheSite> sites, FindSites(*model.graph, *plan));
-    for (const CacheSite& site : index_sites) PF_RETURN_IF_ERROR(CheckIndexKeys(site));
-    PF_ASSIGN_OR_RETURN(const std::vector<KvScales> scales, Check(sites, options));
-    CacheNames names;
-    for (size_t i = 0; i < sites.size(); ++i) Store(*model.graph, sites[i], scales[i], names);
-    for (const CacheSite& site : index_sites) StoreIndexKeys(*model.graph, site);
-    PF_RETURN_IF_ERROR(RenameInGroups(model, names));
-    const size_t count = sites.size() + index_sites.size();
-    if (count > 0) context.counts[std::string(this->name())] += static_cast<int>(count);
-    return count > 0;
-  }
-
- private:
-  static void Store(Graph& graph, const CacheSite& site, const KvScales& scales,
-                    CacheNames& names) {
-    if (WritesSharedRows(*site.insert)) return StoreLatentRows(graph, site);
-    if (site.choice.turboquant) return StoreSlots(graph, site, names);
-    StoreRows(graph, site, scales, names);
-  }
-
-  // The scales of the sites, all of which can be stored as they are to be.
-  static absl::StatusOr<std::vector<KvScales>> Check(const std::vector<CacheSite>& sites,
-                                                     const ScaleOptions& options) {
-    std::vector<KvScales> scales;
-    for (const CacheSite& site : sites) {
-      if (WritesSharedRows(*site.insert)) {
-        PF_RETURN_IF_ERROR(CheckLatentRows(site));
-        scales.emplace_back();
-        continue;
-      }
-      if (site.choice.grouped()) {
-        return SiteError(site, *site.insert, "expected latent rows, got keys and values of heads");
-      }
-      PF_RETURN_IF_ERROR(CheckCache(*site.insert));
-      PF_RETURN_IF_ERROR(site.choice.turboquant ? CheckSlots(site) : CheckRows(site));
-      PF_ASSIGN_OR_RETURN(scales.emplace_back(), options.Of(site));
+// The scales of the sites, all of which can be stored as they are to be.
+absl::StatusOr<std::vector<KvScales>> Check(const std::vector<CacheSite>& sites,
+                                            const ScaleOptions& options) {
+  std::vector<KvScales> scales;
+  for (const CacheSite& site : sites) {
+    if (WritesSharedRows(*site.insert)) {
+      PF_RETURN_IF_ERROR(CheckLatentRows(site));
+      scales.emplace_back();
+      continue;
     }
-    return scales;
+    if (site.choice.grouped()) {
+      return SiteError(site, *site.insert, "expected latent rows, got keys and values of heads");
+    }
+    PF_RETURN_IF_ERROR(CheckCache(*site.insert));
+    PF_RETURN_IF_ERROR(site.choice.turboquant ? CheckSlots(site) : CheckRows(site));
+    PF_ASSIGN_OR_RETURN(scales.emplace_back(), options.Of(site));
   }
-};
+  return scales;
+}
+
+absl::StatusOr<bool> Quantise(Model& model, PassContext& context) {
+  const auto plan = CachePlan::Parse(context.Option("kv_cache", "none"),
+                                     context.Option("kv_cache_skip_layers", ""));
+  if (!plan.ok()) return OfPass(plan.status());
+  const auto index = IndexOptions::Read(context);
+  if (!index.ok()) return OfPass(index.status());
+  if (plan->changes_nothing() && index->keys.changes_nothing()) return false;
+  PF_ASSIGN_OR_RETURN(const ScaleOptions options, ScaleOptions::Read(context));
+  PF_ASSIGN_OR_RETURN(const std::vector<CacheSite> index_sites,
+                      FindIndexSites(*model.graph, *index));
+  PF_ASSIGN_OR_RETURN(const std::vector<CacheSite> sites, FindSites(*model.graph, *plan));
+  for (const CacheSite& site : index_sites) PF_RETURN_IF_ERROR(CheckIndexKeys(site));
+  PF_ASSIGN_OR_RETURN(const std::vector<KvScales> scales, Check(sites, options));
+  CacheNames names;
+  for (size_t i = 0; i < sites.size(); ++i) Store(*model.graph, sites[i], scales[i], names);
+  for (const CacheSite& site : index_sites) StoreIndexKeys(*model.graph, site);
+  PF_RETURN_IF_ERROR(RenameInGroups(model, names));
+  const size_t count = sites.size() + index_sites.size();
+  if (count > 0) context.counts[kName] += static_cast<int>(count);
+  return count > 0;
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> QuantiseKvCache() { return std::make_unique<QuantiseKvCachePass>(); }
+std::unique_ptr<Pass> QuantiseKvCache() {
+  return MakePass(
+      kName, "Stores cached keys and values in another format, with its scales.", Quantise,
+      {{"kv_cache", "format of cached keys and values or latent rows, none by default", RowNames()},
+       {"indexer_cache", "format of the index keys by which rows are chosen, none by default",
+        NamesOf(IndexChoices())},
+       {"indexer_query",
+        "format of index queries beside index keys of fp8, fp8 by default, as published kernels "
+        "have it",
+        {kIndexQueries.begin(), kIndexQueries.end()}},
+       {"indexer_hadamard",
+        "rotation of index queries and keys by a Hadamard matrix before they become codes, off by "
+        "default",
+        {kOffOn.begin(), kOffOn.end()}},
+       {"kv_cache_skip_layers",
+        "layers that keep the type of keys and values, with commas; negative ones from the last, "
+        "-1; none by default"},
+       {"k_scale",
+        "scale of keys in fp8_per_tensor, or one a layer with commas; by default that of the "
+        "export, which may round so itself, else 1"},
+       {"v_scale", "the same of values"}});
+}
 
 }  // namespace pagefuse

@@ -26,6 +26,7 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/kernels/formats/weight_choice.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/quantise/packed_weights.h"
 #include "pagefuse/passes/quantise/quantise.h"
@@ -208,35 +209,30 @@ class Rewriter {
   bool changed_ = false;
 };
 
-class QuantiseWeightsPass : public Pass {
- public:
-  std::string_view name() const override { return kName; }
-  std::string_view description() const override {
-    return "Stores constant matrices of products, of experts, and tables as bfloat16 or codes of 4 "
-           "or 8 bits.";
+absl::StatusOr<bool> Quantise(Model& model, PassContext& context) {
+  const auto choice = FindWeightChoice(context.Option("weights", "float32"));
+  if (!choice.ok()) {
+    return absl::InvalidArgumentError(StrCat(kName, ": ", choice.status().message()));
   }
-  std::vector<PassOption> options() const override {
-    std::vector<std::string> choices;
-    for (const WeightChoice& choice : WeightChoices()) choices.emplace_back(choice.name);
-    return {{"weights", "format of weights, float32 by default", choices},
-            {.name = "weights_exclude",
-             .description = "names of nodes, their outputs or weights that stay as they are, with "
-                            "commas; * stands for any letters, ? for one",
-             .is_text = true}};
-  }
-
-  absl::StatusOr<bool> Run(Model& model, PassContext& context) const override {
-    const auto choice = FindWeightChoice(context.Option("weights", "float32"));
-    if (!choice.ok()) {
-      return absl::InvalidArgumentError(StrCat(kName, ": ", choice.status().message()));
-    }
-    if (choice->bits == 0) return false;
-    return Rewriter(model, context, choice->bits).Run();
-  }
-};
+  if (choice->bits == 0) return false;
+  return Rewriter(model, context, choice->bits).Run();
+}
 
 }  // namespace
 
-std::unique_ptr<Pass> QuantiseWeights() { return std::make_unique<QuantiseWeightsPass>(); }
+std::unique_ptr<Pass> QuantiseWeights() {
+  std::vector<std::string> choices;
+  for (const WeightChoice& choice : WeightChoices()) choices.emplace_back(choice.name);
+  return MakePass(
+      kName,
+      "Stores constant matrices of products, of experts, and tables as bfloat16 or codes of 4 or 8 "
+      "bits.",
+      Quantise,
+      {{"weights", "format of weights, float32 by default", choices},
+       {.name = "weights_exclude",
+        .description = "names of nodes, their outputs or weights that stay as they are, with "
+                       "commas; * stands for any letters, ? for one",
+        .is_text = true}});
+}
 
 }  // namespace pagefuse

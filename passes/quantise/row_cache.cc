@@ -44,10 +44,8 @@ class RowQuantiser {
     GraphBuilder builder(graph_, insert_, insert_->output(kCacheOuts[0])->name());
     const std::vector<Value*> inputs = Inputs(builder);
     const int outputs = format_.has_row_scales() ? kInsertOut.size() : kScaleCacheOuts[0];
-    Node* quantised = builder.AddNode("pagefuse", "PagedCacheInsert", inputs, outputs);
-    for (const auto& [name, attribute] : insert_->attributes())
-      quantised->SetAttribute(name, attribute);
-    quantised->SetAttribute("kv_quant_mode", MakeAttribute(Mode()));
+    Node* quantised = builder.AddNode("pagefuse", "PagedCacheInsert", inputs, outputs,
+                                      {*insert_, {{"kv_quant_mode", Mode()}}});
     Replace(quantised);
     for (int i = 0; i < (format_.has_row_scales() ? 2 : 0); ++i) {
       Value* scales = quantised->output(kScaleCacheOuts[i]);

@@ -10,6 +10,7 @@
 #include "pagefuse/ops/pagefuse/turboquant/turboquant_attention.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/graph_ports.h"
 
 namespace pagefuse {
 namespace {
@@ -105,19 +106,6 @@ std::string JoinedName(const std::string& key_name) {
   return key_name.substr(0, key_name.size() - kSuffix.size());
 }
 
-void EraseInput(Graph& graph, Value* input) {
-  const auto& inputs = graph.inputs();
-  const auto at = std::find(inputs.begin(), inputs.end(), input);
-  graph.RemoveInput(static_cast<int>(at - inputs.begin()));
-  graph.EraseValue(input);
-}
-
-void RemoveOutput(Graph& graph, const Value* output) {
-  for (int i = static_cast<int>(graph.outputs().size()) - 1; i >= 0; --i) {
-    if (graph.outputs()[i] == output) graph.RemoveOutput(i);
-  }
-}
-
 class SlotStorer {
  public:
   SlotStorer(Graph& graph, const CacheSite& site, CacheNames& names)
@@ -130,20 +118,19 @@ class SlotStorer {
     Value* slots = Slots();
     names_[values->name()] = {};
     GraphBuilder builder(graph_, insert_, JoinedName(insert_->output(kKeyCacheOut)->name()));
-    Node* stored =
-        builder.AddNode("pagefuse", "TurboQuantInsert",
+    Value* out =
+        builder.AddOurs("TurboQuantInsert",
                         {insert_->input(kInsertIn["key"]), insert_->input(kInsertIn["value"]),
                          slots, insert_->input(kInsertIn["slot_mapping"])},
-                        1);
-    SetBits(stored);
-    Value* out = stored->output(0);
+                        Bits());
     out->set_dtype(DataType::kUint8);
     out->set_shape(*slots->shape());
     for (Node* reader : ReadersOf(*insert_)) Attend(reader, out);
     RemoveOutput(graph_, insert_->output(kValueCacheOut));
     graph_.ReplaceAllUses(insert_->output(kKeyCacheOut), out);
     graph_.EraseNode(insert_);
-    EraseInput(graph_, values);
+    RemoveInput(graph_, values);
+    graph_.EraseValue(values);
     Shorten(out);
   }
 
@@ -166,9 +153,8 @@ class SlotStorer {
     if (name != value->name()) graph_.Rename(value, graph_.UniqueName(name));
   }
 
-  void SetBits(Node* node) const {
-    node->SetAttribute("key_bits", MakeAttribute(int64_t{preset_.key_bits}));
-    node->SetAttribute("value_bits", MakeAttribute(int64_t{preset_.value_bits}));
+  Attributes Bits() const {
+    return {{"key_bits", preset_.key_bits}, {"value_bits", preset_.value_bits}};
   }
 
   void Attend(Node* reader, Value* slots) {
@@ -181,22 +167,17 @@ class SlotStorer {
     inputs[kSlotsIn["query_start_loc"]] = reader->input(kAttentionIn["query_start_loc"]);
     inputs[kSlotsIn["head_sink"]] = reader->input(kAttentionIn["head_sink"]);
     while (inputs.back() == nullptr) inputs.pop_back();
-    Node* attention = builder.AddNode("pagefuse", "TurboQuantAttention", inputs,
-                                      static_cast<int>(reader->outputs().size()));
-    SetBits(attention);
-    if (preset_.norm_correction) {
-      attention->SetAttribute("norm_correction", MakeAttribute(int64_t{1}));
-    }
+    Attributes attributes = Bits();
+    if (preset_.norm_correction) attributes.Add("norm_correction", 1);
     for (const char* name : {"scale", "sliding_window", "softcap", "num_kv_splits_hint"}) {
-      if (const Attribute* attribute = reader->attribute(name)) {
-        attention->SetAttribute(name, *attribute);
-      }
+      if (const Attribute* attribute = reader->attribute(name)) attributes.Add(name, *attribute);
     }
+    Node* attention = builder.AddNode("pagefuse", "TurboQuantAttention", inputs,
+                                      reader->num_outputs(), attributes);
     attention->name = reader->name;
     attention->metadata = reader->metadata;
-    for (size_t i = 0; i < reader->outputs().size(); ++i) {
-      graph_.ReplaceAllUses(reader->output(static_cast<int>(i)),
-                            attention->output(static_cast<int>(i)));
+    for (int i = 0; i < reader->num_outputs(); ++i) {
+      graph_.ReplaceAllUses(reader->output(i), attention->output(i));
     }
     graph_.EraseNode(reader);
   }

@@ -100,7 +100,7 @@ absl::StatusOr<WeightCodes> QuantiseMatrix(const WeightMatrix& matrix, int bits)
   std::vector<float> scales(static_cast<size_t>(to.scales.size()));
   Quantiser(matrix, bits, to, scales).Run();
   ReleasePages(*tensor.buffer(), tensor.data(), static_cast<size_t>(tensor.byte_size()));
-  if (std::any_of(scales.begin(), scales.end(), [](float s) { return std::isnan(s); })) {
+  if (std::ranges::any_of(scales, [](float s) { return std::isnan(s); })) {
     return absl::InvalidArgumentError("expected numbers, got NaN or infinity");
   }
   PF_RETURN_IF_ERROR(

@@ -211,20 +211,6 @@ constexpr SiteOp kSiteOps[] = {
     {"", "Gather", TableSite},  {"pagefuse", "GroupedMatMul", GroupedSite},
 };
 
-void SetInts(Node& node, std::vector<std::pair<const char*, int64_t>> attributes) {
-  for (const auto& [name, value] : attributes) node.SetAttribute(name, MakeAttribute(value));
-}
-
-// What products with codes have in common.
-void SetSizes(Node& node, const WeightMatrix& matrix, int bits) {
-  constexpr int64_t kInt8Activations = 4;
-  SetInts(node, {{"K", matrix.k()},
-                 {"N", matrix.n()},
-                 {"bits", bits},
-                 {"block_size", kWeightBlock},
-                 {"accuracy_level", kInt8Activations}});
-}
-
 // The table's rows are those of a product's codes: both read the same memory.
 Value* TableOf(Graph& graph, const WeightSite& site, Value* codes, int bits) {
   const WeightMatrix& matrix = site.weights[0].matrix;
@@ -245,46 +231,46 @@ absl::StatusOr<WeightSite> WeightSiteOf(Node* node, int bits) {
   return WeightSite{};
 }
 
-void TakePlaceOf(const Node& old, Node& made) {
-  made.name = old.name;
-  made.metadata = old.metadata;
-  made.output(0)->set_dtype(old.output(0)->dtype());
-  if (old.output(0)->shape()) made.output(0)->set_shape(*old.output(0)->shape());
+Node* PutOver(Graph& graph, const WeightSite& site, const StoredOp& op, std::vector<Value*> inputs,
+              const Attributes& attributes) {
+  Node* old = site.node;
+  GraphBuilder builder(graph, old, old->output(0)->name());
+  Node* made = builder.AddNode(op.domain, op.op, std::move(inputs), 1);
+  for (std::string_view name : {"repeat", "activation", "limit"}) {
+    const bool kept = name == "repeat" ? site.is_grouped : site.is_gated();
+    if (kept && old->attribute(name)) made->SetAttribute(name, *old->attribute(name));
+  }
+  attributes.SetOn(*made);
+  made->name = old->name;
+  made->metadata = old->metadata;
+  made->output(0)->set_dtype(old->output(0)->dtype());
+  if (old->output(0)->shape()) made->output(0)->set_shape(*old->output(0)->shape());
+  return made;
 }
 
 Node* PutCodes(Graph& graph, const WeightSite& site, const std::vector<CodeValues>& codes,
                int bits) {
-  Node* old = site.node;
-  GraphBuilder builder(graph, old, old->output(0)->name());
-  Node* made = nullptr;
+  constexpr int64_t kInt8Activations = 4;
+  const Node& old = *site.node;
   if (site.is_table) {
     Value* table = TableOf(graph, site, codes[0].codes, bits);
-    made = builder.AddNode(kMicrosoft, "GatherBlockQuantized",
-                           {table, old->input(1), codes[0].scales}, 1);
-    SetInts(
-        *made,
+    return PutOver(
+        graph, site, {"GatherBlockQuantized", kMicrosoft}, {table, old.input(1), codes[0].scales},
         {{"gather_axis", 0}, {"quantize_axis", 1}, {"block_size", kWeightBlock}, {"bits", bits}});
-  } else if (site.is_grouped) {
-    made = builder.AddNode("pagefuse", "GroupedMatMulNBits",
-                           {old->input(0), old->input(1), codes[0].codes, codes[0].scales}, 1);
-    if (old->attribute("repeat")) made->SetAttribute("repeat", *old->attribute("repeat"));
-    SetSizes(*made, site.weights[0].matrix, bits);
-  } else if (site.is_gated()) {
-    made = builder.AddNode(
-        "pagefuse", "GatedLinearNBits",
-        {old->input(0), codes[0].codes, codes[0].scales, codes[1].codes, codes[1].scales}, 1);
-    for (std::string_view name : {"activation", "limit"}) {
-      if (old->attribute(name)) made->SetAttribute(name, *old->attribute(name));
-    }
-    SetSizes(*made, site.weights[0].matrix, bits);
-  } else {
-    std::vector<Value*> inputs = {old->input(0), codes[0].codes, codes[0].scales};
-    if (site.bias != nullptr) inputs.insert(inputs.end(), {nullptr, nullptr, site.bias});
-    made = builder.AddNode(kMicrosoft, "MatMulNBits", inputs, 1);
-    SetSizes(*made, site.weights[0].matrix, bits);
   }
-  TakePlaceOf(*old, *made);
-  return made;
+  const WeightMatrix& matrix = site.weights[0].matrix;
+  const Attributes sizes = {{"K", matrix.k()},
+                            {"N", matrix.n()},
+                            {"bits", bits},
+                            {"block_size", kWeightBlock},
+                            {"accuracy_level", kInt8Activations}};
+  std::vector<Value*> inputs = {old.input(0)};
+  if (site.is_grouped) inputs.push_back(old.input(1));
+  for (const CodeValues& one : codes) inputs.insert(inputs.end(), {one.codes, one.scales});
+  if (site.is_grouped) return PutOver(graph, site, {"GroupedMatMulNBits"}, inputs, sizes);
+  if (site.is_gated()) return PutOver(graph, site, {"GatedLinearNBits"}, inputs, sizes);
+  if (site.bias != nullptr) inputs.insert(inputs.end(), {nullptr, nullptr, site.bias});
+  return PutOver(graph, site, {"MatMulNBits", kMicrosoft}, inputs, sizes);
 }
 
 }  // namespace pagefuse

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/ir/graph.h"
+#include "pagefuse/passes/attributes.h"
 #include "pagefuse/passes/quantise/weight_codes.h"
 
 namespace pagefuse {
@@ -34,8 +35,15 @@ struct WeightSite {
 // found for one whose weights stay as they are.
 absl::StatusOr<WeightSite> WeightSiteOf(Node* node, int bits);
 
-// Gives `made` the name, the metadata, and the output's type and shape of the node that it replaces.
-void TakePlaceOf(const Node& old, Node& made);
+// An op over stored weights.
+struct StoredOp {
+  std::string_view op;
+  std::string_view domain = "pagefuse";
+};
+// Puts it in place of the site's node, with what that says of its activation or its rows, then with
+// `attributes`; returns it. It has the name, the metadata, and the output's type and shape.
+Node* PutOver(Graph& graph, const WeightSite& site, const StoredOp& op, std::vector<Value*> inputs,
+              const Attributes& attributes);
 
 // Codes and scales in a graph.
 struct CodeValues {

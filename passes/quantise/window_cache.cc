@@ -9,6 +9,7 @@
 #include "pagefuse/ops/pagefuse/cache/compress_cache_insert.h"
 #include "pagefuse/ops/pagefuse/cache/qnorm_rope_kv_insert.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
+#include "pagefuse/passes/attributes.h"
 #include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/quantise/latent_cache.h"
 
@@ -44,18 +45,15 @@ GroupedRowFormat RowFormatOf(const Node& insert) {
 }
 
 // The attributes that tell codes of rows; those of published sizes are the defaults.
-void SetGroups(Node& node, const GroupedRowFormat& rows) {
-  if (rows.group != Fp8Ue8m0Row().group) {
-    node.SetAttribute("quant_group_size", MakeAttribute(rows.group));
-  }
+void SetCodes(Node& node, Attributes attributes, const GroupedRowFormat& rows) {
+  if (rows.group != Fp8Ue8m0Row().group) attributes.Add("quant_group_size", rows.group);
+  attributes.SetOn(node);
 }
 
 void StoreCodes(Node& insert, const CachePorts& ports, std::string_view block_size_name,
                 const GroupedRowFormat& rows) {
   const int64_t block_size = BlockSizeOf(insert, ports);
-  insert.SetAttribute("format", MakeAttribute(std::string("fp8_ue8m0")));
-  insert.SetAttribute(std::string(block_size_name), MakeAttribute(block_size));
-  SetGroups(insert, rows);
+  SetCodes(insert, {{"format", "fp8_ue8m0"}, {block_size_name, block_size}}, rows);
   RetypeRowCache(insert, ports, DataType::kUint8, {GroupedBlockBytes(rows, block_size)});
 }
 
@@ -66,12 +64,9 @@ void StoreNumbers(Node& insert, const CachePorts& ports) {
 
 // Once for each attention: the window has its codes already.
 void ReadCodes(Node& attention, int64_t block_size, const GroupedRowFormat& rows) {
-  attention.SetAttribute("format", MakeAttribute(std::string("fp8_ue8m0")));
-  attention.SetAttribute("block_size", MakeAttribute(block_size));
-  if (rows.plain != Fp8Ue8m0Row().plain) {
-    attention.SetAttribute("rope_size", MakeAttribute(rows.plain));
-  }
-  SetGroups(attention, rows);
+  Attributes codes = {{"format", "fp8_ue8m0"}, {"block_size", block_size}};
+  if (rows.plain != Fp8Ue8m0Row().plain) codes.Add("rope_size", rows.plain);
+  SetCodes(attention, codes, rows);
   Node* insert = CompressedRowsOf(attention);
   if (!insert) return;
   attention.SetAttribute("extra_block_size", MakeAttribute(BlockSizeOf(*insert, kCompressed)));
@@ -109,7 +104,7 @@ bool WritesCompressedRows(const Node& insert) {
 
 bool ReadsCompressedRows(const Node& insert) {
   const std::vector<Use>& uses = insert.output(kWindow.out)->uses();
-  return std::any_of(uses.begin(), uses.end(), [](const Use& use) {
+  return std::ranges::any_of(uses, [](const Use& use) {
     return use.node->Is(kAttention.op, "pagefuse") && use.node->input(kAttentionToMore.port);
   });
 }
@@ -164,11 +159,11 @@ void StoreCompressedKeys(const CacheSite& site) {
   const bool packed = site.choice.grouped_bits == 4;
   const GroupedRowFormat rows = IndexFormatFor(site, LastDim(*insert.input(kCcIn["rms_weight"])));
   const int64_t block_size = BlockSizeOf(insert, kCompressed);
-  insert.SetAttribute("format",
-                      MakeAttribute(std::string(packed ? "indexer_mxfp4" : "indexer_fp8")));
-  insert.SetAttribute("kv_block_size", MakeAttribute(block_size));
+  Attributes codes = {{"format", packed ? "indexer_mxfp4" : "indexer_fp8"},
+                      {"kv_block_size", block_size}};
+  if (site.hadamard) codes.Add("hadamard", 1);
+  codes.SetOn(insert);
   RetypeRowCache(insert, kCompressed, DataType::kUint8, {block_size, rows.TokenBytes()});
-  if (site.hadamard) insert.SetAttribute("hadamard", MakeAttribute(int64_t{1}));
   for (const Use& use : insert.output(kCompressed.out)->uses()) StoreIndexQueries(site, *use.node);
 }
 

@@ -1,7 +1,5 @@
 // Bits by arithmetic against the bits themselves: every number of 8 and 16 bits, and of 32 bits
 // those of every exponent, borders, ties and the special ones.
-#include "pagefuse/passes/export/bit_arithmetic.h"
-
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -16,6 +14,7 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/infer.h"
+#include "pagefuse/passes/export/body_rewrites.h"
 
 namespace pagefuse {
 namespace {

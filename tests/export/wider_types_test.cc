@@ -1,6 +1,4 @@
 // What is computed in a wider type is what it was.
-#include "pagefuse/passes/export/wider_types.h"
-
 #include <cstring>
 
 #include "gtest/gtest.h"
@@ -10,6 +8,7 @@
 #include "pagefuse/ir/text.h"
 #include "pagefuse/ops/evaluate.h"
 #include "pagefuse/ops/infer.h"
+#include "pagefuse/passes/export/body_rewrites.h"
 
 namespace pagefuse {
 namespace {
