@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/node_pass.h"
 
 namespace pagefuse {
 namespace {
@@ -29,11 +30,30 @@ class FunctionPass : public Pass {
   std::vector<PassOption> options_;
 };
 
+class FunctionNodePass : public NodePass {
+ public:
+  FunctionNodePass(std::string_view name, std::string_view description, NodeFunction rewrite)
+      : NodePass(std::string(name), std::string(description)), rewrite_(std::move(rewrite)) {}
+
+ private:
+  absl::StatusOr<bool> Rewrite(Graph& graph, Node* node,
+                               const SymbolicContents& contents) const override {
+    return rewrite_(graph, node, contents);
+  }
+
+  NodeFunction rewrite_;
+};
+
 }  // namespace
 
 std::unique_ptr<Pass> MakePass(std::string_view name, std::string_view description,
                                PassFunction run, std::vector<PassOption> options) {
   return std::make_unique<FunctionPass>(name, description, std::move(run), std::move(options));
+}
+
+std::unique_ptr<Pass> MakeNodePass(std::string_view name, std::string_view description,
+                                   NodeFunction rewrite) {
+  return std::make_unique<FunctionNodePass>(name, description, std::move(rewrite));
 }
 
 std::unique_ptr<Pass> MakeGraphPass(std::string_view name, std::string_view description,

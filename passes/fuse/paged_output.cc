@@ -12,10 +12,10 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/readers_text.h"
 

@@ -6,10 +6,10 @@
 // Rows are read by element: row t of the copies is row t / R of x, however it is written.
 
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/words/arrange.h"
 #include "pagefuse/passes/words/element.h"
 

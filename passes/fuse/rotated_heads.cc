@@ -6,10 +6,10 @@
 //
 // The views cost nothing, and tidying takes them away where nothing fuses.
 
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/fuse/fuse.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/pattern.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/readers_text.h"

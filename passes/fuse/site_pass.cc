@@ -5,7 +5,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/pass_function.h"
+#include "pagefuse/passes/function_pass.h"
 
 namespace pagefuse {
 

@@ -10,9 +10,9 @@
 //
 // Products move, so that numbers differ by rounding.
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/latent_attention.h"
 #include "pagefuse/passes/recognise/recognise.h"

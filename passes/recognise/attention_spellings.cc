@@ -14,9 +14,9 @@
 #include <optional>
 #include <vector>
 
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/joined_products.h"
 #include "pagefuse/passes/recognise/mask_analysis.h"

@@ -7,9 +7,9 @@
 // Rows are read by element: row t of the copies is row t / R of x, however its index is computed.
 #include <optional>
 
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/words/element.h"
 

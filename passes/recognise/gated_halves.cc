@@ -15,9 +15,9 @@
 #include "pagefuse/ir/absent_data.h"
 #include "pagefuse/ir/str_cat.h"
 #include "pagefuse/passes/canonicalise/view_rules.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/recognise.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "pagefuse/passes/canonicalise/product_rules.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/recognise/sorted_rows.h"
 #include "pagefuse/passes/slice_cuts.h"

@@ -16,9 +16,9 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/refused.h"
 #include "pagefuse/passes/words/element.h"

@@ -7,8 +7,8 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ir/str_cat.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/words/known_functions.h"
 #include "pagefuse/passes/words/scalar_region.h"
 #include "pagefuse/passes/words/words.h"

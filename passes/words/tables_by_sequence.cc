@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/function_pass.h"
 #include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pass_function.h"
 #include "pagefuse/passes/words/words.h"
 
 namespace pagefuse {
