@@ -230,11 +230,11 @@ HWY_INLINE void EncodeUsualGroups(const GroupFormat&, const From*, const GroupRu
 
 // As EncodeGroup for each of the groups of x, of any type that LoadToFloat takes, whose codes
 // follow one another. No pointer needs alignment; writes exactly the bytes of the codes, and
-// scales[0, groups.count). Not inlined: many kernels call it, once a row, and it is long.
+// scales[0, groups.count).
 template <typename From>
-HWY_NOINLINE void EncodeGroupsVectors(const GroupFormat& format, const From* HWY_RESTRICT x,
-                                      const GroupRun& groups, uint8_t* HWY_RESTRICT codes,
-                                      float* HWY_RESTRICT scales) {
+HWY_INLINE void EncodeGroupsVectors(const GroupFormat& format, const From* HWY_RESTRICT x,
+                                    const GroupRun& groups, uint8_t* HWY_RESTRICT codes,
+                                    float* HWY_RESTRICT scales) {
   const size_t code_bytes =
       static_cast<size_t>(format.CodeBytes(static_cast<int64_t>(groups.size)));
   for (size_t first = 0; first < groups.count; first += kGroupsAtOnce) {

@@ -159,10 +159,10 @@ struct RopeRow {
   }
 };
 
-// NormRotateRow of rows InVectors(), in one go. Not inlined: it is called once a row, and long.
+// NormRotateRow of rows InVectors(), in one go.
 template <RowNorm norm, typename From, typename To>
-HWY_NOINLINE void NormRotateVectors(const RopeRow& row, float norm_factor,
-                                    const From* HWY_RESTRICT from, To* HWY_RESTRICT to) {
+HWY_INLINE void NormRotateVectors(const RopeRow& row, float norm_factor,
+                                  const From* HWY_RESTRICT from, To* HWY_RESTRICT to) {
   const hn::ScalableTag<float> df;
   const size_t lanes = hn::Lanes(df);
   [[maybe_unused]] const auto factor = hn::Set(df, norm_factor);
