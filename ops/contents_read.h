@@ -1,6 +1,7 @@
 // Which contents an inference asks for: besides types and shapes, what its answer depends on.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace pagefuse {

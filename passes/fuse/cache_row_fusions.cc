@@ -86,6 +86,18 @@ absl::StatusOr<bool> FuseKCacheQuantInsert(FusionSearch& search, Value* output) 
   return false;
 }
 
+// The op with either kind of scales, as the rows are or transformed.
+std::vector<std::string> IndexerKCalls(bool transforms) {
+  std::vector<std::string> calls;
+  for (const char* scales : {"ue8m0", "float"}) {
+    for (int hadamard = 0; hadamard <= (transforms ? 1 : 0); ++hadamard) {
+      calls.push_back(StrCat("IndexerKQuantInsert <quant_block_size = 128, scale_fmt = \"", scales,
+                             hadamard != 0 ? "\", hadamard = 1" : "\"", "> (rows, slots, cache)"));
+    }
+  }
+  return calls;
+}
+
 absl::StatusOr<bool> FuseIndexerKQuantInsert(FusionSearch& search, Value* output) {
   if (output->dtype() != DataType::kUint8 || !IsWrittenCache(*output)) return false;
   constexpr int64_t kElements = 128, kTokenBytes = 132;
@@ -105,13 +117,9 @@ absl::StatusOr<bool> FuseIndexerKQuantInsert(FusionSearch& search, Value* output
     const auto texts = [&](const BoundPorts& ports, const SlotForm& form, const std::string& formal,
                            bool transforms) {
       std::vector<std::string> result;
-      for (const char* scales : {"ue8m0", "float"}) {
-        for (int hadamard = 0; hadamard <= (transforms ? 1 : 0); ++hadamard) {
-          result.push_back(WriteText(
-              formal, form, view, RowsText("rows", "k", ports, form, {kElements}),
-              StrCat("IndexerKQuantInsert <quant_block_size = 128, scale_fmt = \"", scales,
-                     hadamard != 0 ? "\", hadamard = 1" : "\"", "> (rows, slots, cache)")));
-        }
+      for (const std::string& call : IndexerKCalls(transforms)) {
+        result.push_back(
+            WriteText(formal, form, view, RowsText("rows", "k", ports, form, {kElements}), call));
       }
       return result;
     };

@@ -25,6 +25,20 @@ absl::StatusOr<bool> FuseFirst(std::string_view name, const std::vector<Node*>& 
   return false;
 }
 
+// The same once in each graph of the model.
+absl::StatusOr<bool> FuseOnceEach(std::string_view name, const SitePlaces& places,
+                                  const SiteFusion& fuse, Model& model, PassContext& context) {
+  bool any = false;
+  for (const GraphScope& scope : AllGraphs(model)) {
+    PF_ASSIGN_OR_RETURN(const bool fused,
+                        FuseFirst(name, places(*scope.graph), fuse, scope, context));
+    if (!fused) continue;
+    PF_RETURN_IF_ERROR(context.Rewrote(model, name));
+    any = true;
+  }
+  return any;
+}
+
 }  // namespace
 
 std::unique_ptr<Pass> MakeSitePass(std::string_view name, std::string_view description,
@@ -34,14 +48,8 @@ std::unique_ptr<Pass> MakeSitePass(std::string_view name, std::string_view descr
     bool changed = false;
     bool again = true;
     while (again) {
-      again = false;
-      for (const GraphScope& scope : AllGraphs(model)) {
-        PF_ASSIGN_OR_RETURN(const bool fused,
-                            FuseFirst(name, places(*scope.graph), fuse, scope, context));
-        if (!fused) continue;
-        PF_RETURN_IF_ERROR(context.Rewrote(model, name));
-        changed = again = true;
-      }
+      PF_ASSIGN_OR_RETURN(again, FuseOnceEach(name, places, fuse, model, context));
+      changed = changed || again;
     }
     return changed;
   };

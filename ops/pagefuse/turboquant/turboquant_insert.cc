@@ -48,7 +48,7 @@ absl::StatusOr<std::pair<TurboQuantInsertCall, std::vector<SlotWrite>>> MakeCall
   call.value = args.input(kIn["value"]).as<const uint8_t>();
   call.heads = key.dim(1);
   call.slots = TurboQuantSlots(args.output(0));
-  return std::pair(std::move(call), SlotWrites(args.input(kIn["slot_mapping"])));
+  return std::pair(call, SlotWrites(args.input(kIn["slot_mapping"])));
 }
 
 // What decides the nodes besides the bits.
