@@ -25,7 +25,7 @@ class InLoop {
 
 // Parts handed over: to hand one over costs about as much as moving kMinWorkerBytes, and a worker
 // that is held up holds up the others by one part at most.
-constexpr int64_t kMinWorkerBytes = 32 << 10;
+constexpr int64_t kMinWorkerBytes = 64 << 10;
 constexpr int64_t kMinPartBytes = 16 << 10;
 constexpr int64_t kPartsAWorker = 4;
 // A thread that sleeps comes some tens of microseconds after it was called, when its caller has moved
