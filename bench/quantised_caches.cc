@@ -41,9 +41,9 @@ constexpr Mode kModes[] = {{"bf16", "bf16", "bfloat16"},
 
 struct Folder {
   std::string path;
-  std::vector<int64_t> tokens;  // prompt and greedy, but the last
-  std::vector<int64_t> greedy;
-  nlohmann::json recorded;
+  std::vector<int64_t> tokens = {};  // prompt and greedy, but the last
+  std::vector<int64_t> greedy = {};
+  nlohmann::json recorded = {};
 };
 
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
@@ -68,7 +68,7 @@ absl::StatusOr<Folder> ReadFolder(const std::string& path) {
 
 // Logits of all positions, and what they cost.
 struct Result {
-  Tensor logits;  // [1, T, V]
+  Tensor logits = {};  // [1, T, V]
   int64_t bytes = 0;
   bool has_index_keys = false;
 };

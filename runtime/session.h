@@ -48,7 +48,7 @@ struct SessionOptions {
   WorkerPool* workers = nullptr;
   std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
   bool profile = false;
-  // Files of ops, rules and kernels that are loaded first (plugin/load_plugin.h), for the process.
+  // Files of ops, rules and kernels that are loaded first (loader/load_plugin.h), for the process.
   std::vector<std::string> plugins = {};
 };
 

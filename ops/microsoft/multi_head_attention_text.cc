@@ -26,7 +26,7 @@ int RankAt(const Node& node, int i) {
 struct Call {
   MhaForm form;
   int64_t heads = 0;
-  Dim queries, fresh;                 // lengths
+  Dim queries = {}, fresh = {};       // lengths
   int64_t qk_size = -1, v_size = -1;  // of a head; -1: not known
 };
 

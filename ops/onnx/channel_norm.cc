@@ -94,7 +94,7 @@ struct GroupNorm {
   Planes planes;
   int64_t groups = 1;
   double epsilon = 0;
-  Doubles scale, bias;
+  Doubles scale = {}, bias = {};
 };
 
 template <typename T>

@@ -89,7 +89,8 @@ Swish (X) => (Y) {
   y = Mul (x, gate)
   Y = CastLike (y, X)
 })",
-                                  {{"$wide", is_double ? "Identity" : "Cast <to: int = 1>"}})};
+                                  {{"$wide", is_double ? "Identity" : "Cast <to: int = 1>"}}),
+      .attributes = {}};
 }
 
 absl::StatusOr<DecompositionVariant> RmsNormBody(const Node& node) {
@@ -104,7 +105,8 @@ absl::StatusOr<DecompositionVariant> RmsNormBody(const Node& node) {
   // Statistics of double are double, whatever stash_type says.
   const bool is_double = node.input(0) != nullptr && node.input(0)->dtype() == DataType::kDouble;
   const char* wide = is_double ? "Identity" : "Cast <to: int = @stash_type>";
-  DecompositionVariant variant = {.name = "rows"};
+  DecompositionVariant variant;
+  variant.name = "rows";
   variant.text = absl::StrReplaceAll(R"(
 RMSNormalization (X, scale) => (Y) {
   wide = $wide (X)
@@ -141,7 +143,7 @@ absl::StatusOr<DecompositionVariant> RotaryBody(const Node& node) {
              "  y = CastLike (whole, X)\n",
              rank == 3 ? "  sizes = Shape (X)\n  Y = Reshape (y, sizes)\n}"
                        : "  Y = Transpose <perm: ints = [0, 2, 1, 3]> (y)\n}");
-  return DecompositionVariant{.name = "rows", .text = text};
+  return DecompositionVariant{.name = "rows", .text = text, .attributes = {}};
 }
 
 }  // namespace pagefuse::onnx_ops

@@ -24,7 +24,7 @@ class Canonicaliser {
       : from_(from), to_(std::make_shared<Graph>(parent)), map_(std::move(outer)) {}
 
   std::shared_ptr<Graph> Run() {
-    to_->name = "g";
+    to_->name = std::string(1, 'g');
     for (const Value* input : from_.inputs()) {
       map_[input] = to_->AddInput(input->name(), input->dtype(), input->shape());
       if (input->initializer() != nullptr) to_->SetInitializer(map_[input], *input->initializer());

@@ -26,7 +26,7 @@ struct WindowChoice {
   Value* weights = nullptr;  // [B, S, H]
   int64_t heads = 0;
   int64_t most = 0;  // windows chosen for a token, or all if there are fewer
-  CompressedRows keys;
+  CompressedRows keys = {};
 };
 
 // What tells a mask's element apart.

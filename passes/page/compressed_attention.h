@@ -17,9 +17,9 @@ struct GroupInputs {
 };
 
 struct CompressedStep {
-  GroupInputs window, state, compressed;
-  GroupInputs index_state;     // of a choice among windows
-  Value* positions = nullptr;  // int64 [T]
+  GroupInputs window = {}, state = {}, compressed = {};
+  GroupInputs index_state = {};  // of a choice among windows
+  Value* positions = nullptr;    // int64 [T]
   Value* seq_lens = nullptr;
   Value* query_start_loc = nullptr;
   const TokenOwners* owners = nullptr;

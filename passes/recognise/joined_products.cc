@@ -89,16 +89,6 @@ bool FollowEachOther(ElementReader& reader, Value* first, int axis, Value* secon
   return true;
 }
 
-// As long as each other but along the axis.
-bool AreAlike(const Value* first, const Value* second, int axis) {
-  const auto &a = first->shape(), &b = second->shape();
-  if (!a || !b || a->rank() != b->rank()) return false;
-  for (int i = 0; i < a->rank(); ++i) {
-    if (i != axis && !ProvablyEqual((*a)[i], (*b)[i])) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 bool JoinProducts(Graph& graph, Node* add, const SymbolicContents& contents) {

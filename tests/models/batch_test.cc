@@ -243,8 +243,7 @@ TEST(Engine, BadRequestsAreNamed) {
 }
 
 TEST(Engine, UnknownCacheFormatsAreRefusedWithTheKnownOnes) {
-  EngineOptions options;
-  options.kv_cache = "fp4";
+  const EngineOptions options{.kv_cache = "fp4"};
   auto engine = Engine::Create(LoadBundled("gemma3_B18"), options);
   EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(engine.status().message().find("fp8_per_token_head"), absl::string_view::npos);

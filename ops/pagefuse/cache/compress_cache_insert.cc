@@ -185,6 +185,8 @@ absl::Status CheckBlockBytes(ShapeContext& c) {
 
 }  // namespace
 
+bool CompressAttributes::is_plain() const { return format == "none" || format == "bf16"; }
+
 absl::StatusOr<GroupedRowFormat> CompressAttributes::RowFormat(int64_t size,
                                                                int64_t rotated) const {
   constexpr int64_t kFp4Group = 32;

@@ -45,7 +45,7 @@ struct CompressAttributes {
   float eps = kCcEpsilon;
 
   // Rows of numbers, without codes.
-  bool is_plain() const { return format == "none" || format == "bf16"; }
+  bool is_plain() const;
   bool holds_index_keys() const { return format == "indexer_fp8" || format == "indexer_mxfp4"; }
   // The format of a compressed row of `size` elements, the last `rotated` of which are rotated; a
   // format of codes. InvalidArgument where it has none for them.
