@@ -25,7 +25,7 @@
 #include "peaks.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

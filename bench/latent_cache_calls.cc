@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 
 namespace pagefuse {
 namespace {

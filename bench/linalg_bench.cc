@@ -16,9 +16,9 @@
 #include "peaks.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/linalg/linear_bf16.h"
-#include "pagefuse/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16.h"
+#include "pagefuse/ops/kernels/linalg/linear_f32.h"
 
 namespace pagefuse {
 namespace {

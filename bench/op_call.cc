@@ -6,9 +6,9 @@
 
 #include "peaks.h"
 
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
 namespace {

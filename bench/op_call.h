@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/ir/tensor.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ir/tensor/tensor.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse {
 

@@ -11,11 +11,11 @@
 
 #include "CLI/CLI.hpp"
 #include "peaks.h"
-#include "tools/ort_host.h"
-#include "tools/ort_steps.h"
+#include "tools/ort/ort_host.h"
+#include "tools/ort/ort_steps.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/kernels/formats/row_codec.h"
+#include "pagefuse/ops/kernels/formats/row_codec.h"
 
 namespace pagefuse {
 namespace {

@@ -15,9 +15,9 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/tensor.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/linalg/x86_intrinsics.h"
+#include "pagefuse/ir/tensor/tensor.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/x86_intrinsics.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "peaks.cc"

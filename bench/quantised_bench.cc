@@ -13,11 +13,11 @@
 
 #include "peaks.h"
 
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/linalg/expert_groups.h"
-#include "pagefuse/kernels/linalg/linear_f32.h"
-#include "pagefuse/kernels/linalg/nbits.h"
-#include "pagefuse/kernels/linalg/nbits_int8.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/expert_groups.h"
+#include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 
 namespace pagefuse {
 namespace {

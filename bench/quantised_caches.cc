@@ -17,8 +17,8 @@
 #include "nlohmann/json.hpp"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/paged_model.h"
 
 namespace pagefuse {

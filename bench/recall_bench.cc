@@ -17,8 +17,8 @@
 #include "CLI/CLI.hpp"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/kernels/formats/cache_choice.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/kernels/formats/cache_choice.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/session.h"
 

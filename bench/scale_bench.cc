@@ -14,7 +14,7 @@
 #include "scale_graphs.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

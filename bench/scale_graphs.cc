@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {

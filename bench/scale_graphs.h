@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/graph/model.h"
 
 namespace pagefuse {
 

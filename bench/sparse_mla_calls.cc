@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 
 namespace pagefuse {

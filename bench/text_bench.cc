@@ -6,8 +6,8 @@
 #include <iostream>
 #include <string>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/text/tokenizer.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/text/tokenizer/tokenizer.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "peaks.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/formats/weight_choice.h"
+#include "pagefuse/ops/kernels/formats/weight_choice.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse {

@@ -2,21 +2,25 @@ include(PagefusePrecompiled)
 
 # pf_library(<layer> SOURCES ... PUBLIC_HEADERS ... DEPS ... PRIVATE_DEPS ...)
 #
-# Makes the static library pagefuse::<layer>. Its headers are found as "pagefuse/<layer>/x.h" through an include
+# Makes the static library pagefuse::<layer>. The file X of the checkout is included as "pagefuse/X", through an include
 # root of the layer's own (build/include/<layer>), so that a layer which does not list another one among its
 # dependencies cannot include its headers. PUBLIC_HEADERS are installed, all other headers are private.
 function(pf_library layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS")
   set(target pagefuse_${layer})
   set(root ${PROJECT_BINARY_DIR}/include/${layer})
-  file(MAKE_DIRECTORY ${root}/pagefuse)
-  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/pagefuse/${layer} SYMBOLIC)
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
+  cmake_path(GET folder PARENT_PATH parent)
+  # What an earlier configuration linked may lie elsewhere by now.
+  file(REMOVE_RECURSE ${root})
+  file(MAKE_DIRECTORY ${root}/pagefuse/${parent})
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/pagefuse/${folder} SYMBOLIC)
 
   add_library(${target} STATIC ${arg_SOURCES})
   add_library(pagefuse::${layer} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${layer} POSITION_INDEPENDENT_CODE ON
                         VERIFY_INTERFACE_HEADER_SETS ON)
-  list(TRANSFORM arg_PUBLIC_HEADERS PREPEND ${root}/pagefuse/${layer}/)
+  list(TRANSFORM arg_PUBLIC_HEADERS PREPEND ${root}/pagefuse/${folder}/)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${root} FILES ${arg_PUBLIC_HEADERS})
   target_link_libraries(${target} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
   pf_compile_options(${target})

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/pass.h"
 
 namespace pagefuse {

@@ -1,7 +1,7 @@
 #include "pagefuse/passes/node_pass.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 
 namespace pagefuse {
 

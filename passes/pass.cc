@@ -12,8 +12,8 @@ std::string PassContext::Option(std::string_view name, std::string_view default_
   return it == options.end() ? std::string(default_value) : it->second;
 }
 
-void PassContext::AddMiss(std::string_view rule, std::string_view at, std::string_view condition,
-                          int matched_nodes) {
+void PassContext::AddMissedMatch(std::string_view rule, std::string_view at,
+                                 std::string_view condition, int matched_nodes) {
   misses.push_back({std::string(rule), std::string(at), std::string(condition), matched_nodes});
 }
 

@@ -13,34 +13,34 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/model.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/graph_index.h"
+#include "pagefuse/ir/graph/model.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/edit/graph_index.h"
 
 namespace pagefuse {
 
 // One place where a rule (or a pass) looked closely and did not fire.
-struct Miss {
+struct MissedMatch {
   std::string rule;
   std::string at;         // value or node that the pattern was anchored at
   std::string condition;  // the first thing that failed: `"silu" is a graph output`
   int matched_nodes = 0;  // how far the match got; the explanation shows the nearest ones first
   int places = 1;         // that failed alike, this one among them (explain.h)
-  // Of a rule's pattern: its spelling, its nodes, and with PassContext::side_by_side each of them as
+  // Of a rule's pattern: its form, its nodes, and with PassContext::side_by_side each of them as
   // text, beside the node of the graph that it is (empty where the match did not get).
-  std::string spelling = {};
+  std::string variant = {};
   int pattern_nodes = 0;
   std::vector<std::pair<std::string, std::string>> side_by_side = {};
 };
 
 // A place that is of a family of fusions by what it is made of, and that no fused op took up.
-struct UnfusedSite {
+struct UnfusedPlace {
   std::string family;                    // "attention without pages"
   std::string node;                      // Node::Description() of the first place
   int places = 1;                        // where it is left for the same reason
   std::string rule = {};                 // the nearest one; empty: nothing resembles it
   std::string reason = {};               // the first condition that failed
-  Miss nearest = {};                     // of the rule, where it is one
+  MissedMatch nearest = {};              // of the rule, where it is one
   std::vector<std::string> values = {};  // what the places compute
 };
 
@@ -59,8 +59,8 @@ struct PassContext {
   // always.
   bool explain = false;
   bool side_by_side = false;  // misses show pattern and graph
-  std::vector<Miss> misses;
-  std::vector<UnfusedSite> unfused;
+  std::vector<MissedMatch> misses;
+  std::vector<UnfusedPlace> unfused;
   // Set where somebody asks and nothing is to happen: rules try the matches whose anchor these
   // nodes compute, and rewrite none.
   const absl::flat_hash_set<const Node*>* asked_at = nullptr;
@@ -77,8 +77,8 @@ struct PassContext {
 
   std::string Option(std::string_view name, std::string_view default_value) const;
   // Notes that a pass looked at a place and left it alone.
-  void AddMiss(std::string_view rule, std::string_view at, std::string_view condition,
-               int matched_nodes = 1);
+  void AddMissedMatch(std::string_view rule, std::string_view at, std::string_view condition,
+                      int matched_nodes = 1);
   // Counts a rewrite and calls `after_rewrite`.
   absl::Status Rewrote(const Model& model, std::string_view rule);
 };

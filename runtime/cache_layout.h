@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/graph/model.h"
 #include "pagefuse/runtime/paged_cache.h"
 
 namespace pagefuse {

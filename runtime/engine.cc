@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/engine_impl.h"
 #include "pagefuse/runtime/prefix_index.h"
 

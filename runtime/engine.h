@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/passes/page/cache_settings.h"
+#include "pagefuse/ops/cache/cache_settings.h"
 #include "pagefuse/runtime/paged_cache.h"
 #include "pagefuse/runtime/request.h"
 #include "pagefuse/runtime/session.h"

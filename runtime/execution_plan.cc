@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
 namespace {
@@ -55,7 +55,7 @@ class Planner {
     for (Value* output : node.outputs()) step.outputs.push_back(output ? Index(output) : -1);
     step.shares_input.assign(step.outputs.size(), -1);
     step.must_alias.assign(step.outputs.size(), false);
-    if (step.kernel == nullptr) step.body_op = FindBodyOp(node.domain(), node.op_type());
+    if (step.kernel == nullptr) step.body_op = step.op->bodies();
     if (step.body_op != nullptr) PF_RETURN_IF_ERROR(PlanBodies(step));
     plan_.steps.push_back(std::move(step));
     return absl::OkStatus();

@@ -12,11 +12,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/model.h"
-#include "pagefuse/ops/body_ops.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/placing_kernel.h"
+#include "pagefuse/ir/graph/model.h"
+#include "pagefuse/ops/schema/body_op.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/placing_kernel.h"
 #include "pagefuse/runtime/memory_plan.h"
 
 namespace pagefuse {

@@ -8,9 +8,9 @@
 #include "absl/strings/match.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/output_bytes.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/schema/output_bytes.h"
 
 namespace pagefuse {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/run_limits.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/evaluate/run_limits.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/shape_context.h"
 #include "pagefuse/runtime/execution_plan.h"
 #include "pagefuse/runtime/step_call.h"
 
@@ -28,7 +28,7 @@ struct StepTiming {
 // Keeps the arena between runs: sizes grow to the largest seen and the plan of offsets is made anew
 // when they do. Keeps large outputs too, and gives their memory to the next run once nobody else
 // holds them: memory that is new costs as much as a product, page by page. What it takes counts
-// against the thread's budget (ir/memory_budget.h), ResourceExhausted naming the node where that is
+// against the thread's budget (ir/tensor/memory_budget.h), ResourceExhausted naming the node where that is
 // used up. Not thread-safe.
 class Executor {
  public:

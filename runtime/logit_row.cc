@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "pagefuse/kernels/rows/rows_hwy.h"
+#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 
 namespace pagefuse {
 

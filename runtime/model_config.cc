@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/config_json.h"
 
 namespace pagefuse {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/contained_path.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/contained_path.h"
 #include "pagefuse/runtime/config_json.h"
 
 namespace pagefuse {

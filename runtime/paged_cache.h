@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/tensor.h"
-#include "pagefuse/passes/page/cache_groups.h"
+#include "pagefuse/ir/tensor/tensor.h"
+#include "pagefuse/ops/cache/cache_groups.h"
 #include "pagefuse/runtime/block_pool.h"
 
 namespace pagefuse {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {
@@ -17,9 +17,9 @@ constexpr const char* kLogits = "logits";
 std::string ReasonNotPaged(const PipelineReport& report) {
   std::string reason;
   if (!report.why_not_paged.empty()) reason = ": " + report.why_not_paged;
-  for (const UnfusedSite& site : report.unfused) {
-    if (site.family != "attention written out" || site.rule.empty()) continue;
-    return StrCat(reason, "; nearest is ", site.rule, ": ", site.reason);
+  for (const UnfusedPlace& place : report.unfused) {
+    if (place.family != "attention written out" || place.rule.empty()) continue;
+    return StrCat(reason, "; nearest is ", place.rule, ": ", place.reason);
   }
   return reason;
 }

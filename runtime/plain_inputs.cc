@@ -7,9 +7,9 @@
 #include "absl/strings/str_replace.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/page/paged_inputs.h"
-#include "pagefuse/passes/ports.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/edit/ports.h"
+#include "pagefuse/passes/paging/paged_inputs.h"
 
 namespace pagefuse {
 namespace {

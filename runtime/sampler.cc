@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/random.h"
 
 namespace pagefuse {

@@ -12,12 +12,12 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/thread_pool.h"
-#include "pagefuse/ir/memory_budget.h"
-#include "pagefuse/ir/model.h"
-#include "pagefuse/kernels/formats/weight_choice.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/run_limits.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/graph/model.h"
+#include "pagefuse/ir/tensor/memory_budget.h"
+#include "pagefuse/ops/evaluate/run_limits.h"
+#include "pagefuse/ops/kernels/formats/weight_choice.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 
@@ -38,7 +38,7 @@ struct SessionOptions {
   // would need more ends in ResourceExhausted naming the node. 0: four fifths of what the machine,
   // or the control group that the process is in, has, less what the process holds already.
   int64_t max_memory_bytes = 0;
-  // Load: files of weights are mapped, and must keep their length meanwhile (ir/onnx_io.h); false:
+  // Load: files of weights are mapped, and must keep their length meanwhile (ir/onnx/onnx_io.h); false:
   // they are read into memory.
   bool map_files = true;
   // Threads that work on one run, its caller included: 1 starts none. 0 leaves it to the thread

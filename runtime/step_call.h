@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "pagefuse/ops/contents_read.h"
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/schema/contents_read.h"
+#include "pagefuse/ops/schema/kernel.h"
 #include "pagefuse/runtime/execution_plan.h"
 
 namespace pagefuse {

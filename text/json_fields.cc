@@ -1,6 +1,6 @@
 #include "pagefuse/text/json_fields.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {

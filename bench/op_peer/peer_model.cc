@@ -9,8 +9,8 @@
 #include "runtime_body.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/function_body.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/schema/function_body.h"
 
 namespace pagefuse {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "op_call.h"
 
-#include "pagefuse/ir/model.h"
-#include "pagefuse/ir/tensor.h"
+#include "pagefuse/ir/graph/model.h"
+#include "pagefuse/ir/tensor/tensor.h"
 
 namespace pagefuse {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/ir/graph.h"
+#include "pagefuse/ir/graph/graph.h"
 
 namespace pagefuse {
 

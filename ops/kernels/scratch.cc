@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/scratch.h"
+#include "pagefuse/ops/kernels/scratch.h"
 
 #include <algorithm>
 #include <cstdint>

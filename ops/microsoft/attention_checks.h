@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/shape_context.h"
 
 namespace pagefuse::microsoft_ops {
 

@@ -1,7 +1,7 @@
 #include "pagefuse/ops/microsoft/attention_lines.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/graph.h"
+#include "pagefuse/ir/graph/graph.h"
 
 namespace pagefuse::microsoft_ops {
 

@@ -4,7 +4,7 @@
 #include "absl/strings/str_format.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/microsoft/attention.h"
 #include "pagefuse/ops/microsoft/attention_lines.h"
 

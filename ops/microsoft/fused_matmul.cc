@@ -6,7 +6,7 @@
 
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/ops/onnx/product.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

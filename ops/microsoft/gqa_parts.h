@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/formats/scaled_rows.h"
+#include "pagefuse/ops/kernels/formats/scaled_rows.h"
 #include "pagefuse/ops/microsoft/group_query_attention.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"

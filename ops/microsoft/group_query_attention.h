@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/formats/scaled_rows.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/formats/scaled_rows.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::microsoft_ops {
 

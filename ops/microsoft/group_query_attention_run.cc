@@ -4,7 +4,7 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/attention/dense_attention.h"
+#include "pagefuse/ops/kernels/attention/dense_attention.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/group_query_attention.h"
 #include "pagefuse/ops/microsoft/head_rows.h"

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/rows/rows_hwy.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
 
 namespace pagefuse::microsoft_ops {

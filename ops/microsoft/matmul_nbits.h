@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/schema/shape_context.h"
 
 namespace pagefuse::microsoft_ops {
 

@@ -8,11 +8,11 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/linalg/activation.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/rows/elementwise_hwy.h"
-#include "pagefuse/kernels/rows/rows_hwy.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/linalg/activation.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
+#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
 
 namespace pagefuse::microsoft_ops {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/linalg/expert_groups.h"
+#include "pagefuse/ops/kernels/linalg/expert_groups.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 
 namespace pagefuse::microsoft_ops {

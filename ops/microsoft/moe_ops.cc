@@ -2,13 +2,13 @@
 #include <string>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/linalg/linear_f32.h"
-#include "pagefuse/kernels/linalg/nbits.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
 #include "pagefuse/ops/microsoft/moe.h"
-#include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/attention/dense_attention.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/attention/dense_attention.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/microsoft/multi_head_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
 #include "pagefuse/ops/onnx/element.h"

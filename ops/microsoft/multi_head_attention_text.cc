@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/microsoft/attention_lines.h"
 #include "pagefuse/ops/microsoft/multi_head_attention.h"
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/formats/scaled_rows.h"
+#include "pagefuse/ops/kernels/formats/scaled_rows.h"
 #include "pagefuse/ops/microsoft/group_query_attention.h"
 
 namespace pagefuse::microsoft_ops {

@@ -3,11 +3,11 @@
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/microsoft/attention_checks.h"
 #include "pagefuse/ops/microsoft/paged_attention.h"
 #include "pagefuse/ops/microsoft/tensor_values.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::microsoft_ops {
 namespace {

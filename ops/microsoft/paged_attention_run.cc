@@ -8,8 +8,8 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/attention/dense_attention.h"
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/attention/dense_attention.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/microsoft/gqa_parts.h"
 #include "pagefuse/ops/microsoft/head_rows.h"
 #include "pagefuse/ops/microsoft/paged_attention.h"

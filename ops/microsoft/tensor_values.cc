@@ -1,8 +1,8 @@
 #include "pagefuse/ops/microsoft/tensor_values.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::microsoft_ops {
 

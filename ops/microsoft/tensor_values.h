@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/schema/kernel.h"
 
 namespace pagefuse::microsoft_ops {
 

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/attention/dense_attention.h"
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/kernels/attention/dense_attention.h"
+#include "pagefuse/ops/schema/kernel.h"
 
 namespace pagefuse::onnx_ops {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/attention/dense_attention.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/attention/dense_attention.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/attention.h"
 
 namespace pagefuse::onnx_ops {

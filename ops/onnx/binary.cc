@@ -6,8 +6,8 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/rows/elementwise_hwy.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"
 #include "pagefuse/ops/onnx/scalar_math.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
 
 namespace pagefuse::onnx_ops {

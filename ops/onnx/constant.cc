@@ -7,8 +7,8 @@
 
 #include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
-#include "pagefuse/kernels/numeric/packed_elements.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
 
 namespace pagefuse::onnx_ops {

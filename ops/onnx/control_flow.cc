@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/onnx/body_op.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/onnx/bodies.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -141,10 +141,9 @@ absl::StatusOr<std::vector<Tensor>> RunLoop(const Node& node, const std::vector<
 
 }  // namespace
 
-BodyOp IfBodies() { return {RunIf, BindNothing}; }
-
 OpDef IfDef() {
   return OpDef("", "If", 1)
+      .Bodies({RunIf, BindNothing})
       .Doc("The outputs of one of two graphs, which read what they need from around the node.")
       .Input("cond", "bool", "[]")
       .Output("outputs", "V", "as the graphs say", PortKind::kVariadic)
@@ -154,10 +153,9 @@ OpDef IfDef() {
       .InferShapes(InferIf);
 }
 
-BodyOp LoopBodies() { return {RunLoop, BindLoop}; }
-
 OpDef LoopDef() {
   return OpDef("", "Loop", 1)
+      .Bodies({RunLoop, BindLoop})
       .Doc(
           "Runs a graph M times, or until its condition is false: (step, cond, state...) to (cond, "
           "state..., scanned...). The last state is the output, and what was scanned, stacked.")

@@ -7,8 +7,8 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/ops/kernel.h"
 #include "pagefuse/ops/onnx/window.h"
+#include "pagefuse/ops/schema/kernel.h"
 
 namespace pagefuse::onnx_ops {
 

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/schema/kernel.h"
 
 namespace pagefuse::onnx_ops {
 

@@ -3,8 +3,8 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/kernels/rows/elementwise_hwy.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::onnx_ops {
 

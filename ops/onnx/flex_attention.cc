@@ -8,11 +8,11 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/ops/onnx/body_op.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/onnx/bodies.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -175,10 +175,9 @@ absl::StatusOr<std::vector<Tensor>> RunFlex(const Node& node, const std::vector<
 
 }  // namespace
 
-BodyOp FlexAttentionBodies() { return {RunFlex, BindFlex}; }
-
 OpDef FlexAttentionDef() {
   return OpDef("ai.onnx.preview", "FlexAttention", 1)
+      .Bodies({RunFlex, BindFlex})
       .Doc(
           "prob_mod(softmax(score_mod(scale Q K^T))) V. The graphs see all scores, [B, Hq, L, S], "
           "in the type of the softmax.")

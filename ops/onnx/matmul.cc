@@ -1,6 +1,6 @@
 // MatMul: numpy's matrix product with broadcast leading dims.
 #include "pagefuse/ops/onnx/product.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::onnx_ops {
 

@@ -8,12 +8,12 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/linalg/integer_product.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/linalg/integer_product.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/product.h"
-#include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/base/packed_types.h"
-#include "pagefuse/kernels/numeric/packing.h"
-#include "pagefuse/kernels/numeric/small_float.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::onnx_ops {
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

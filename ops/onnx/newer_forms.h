@@ -4,8 +4,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::onnx_ops {
 

@@ -7,13 +7,13 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
-#include "pagefuse/kernels/rows/rows_hwy.h"
-#include "pagefuse/kernels/rows/top_k.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/rows/rows_hwy.h"
+#include "pagefuse/ops/kernels/rows/top_k.h"
 #include "pagefuse/ops/onnx/lines.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "pagefuse/base/packed_types.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/numeric/packed_elements.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/packed_elements.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

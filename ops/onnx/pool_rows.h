@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "pagefuse/kernels/rows/elementwise_hwy.h"
+#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/onnx/window.h"
 
 namespace pagefuse::onnx_ops {

@@ -9,10 +9,10 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/linear_f32.h"
-#include "pagefuse/kernels/linalg/onednn.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/onednn.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse {
 namespace {

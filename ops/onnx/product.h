@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/numeric/small_float.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/shape_context.h"
 
 namespace pagefuse {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::onnx_ops {
 

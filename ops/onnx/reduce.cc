@@ -12,12 +12,12 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/rows/elementwise_hwy.h"
-#include "pagefuse/kernels/rows/rows_hwy.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
+#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/reduce_math.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

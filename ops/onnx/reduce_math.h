@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/scalar_math.h"
 
 namespace pagefuse::onnx_ops {

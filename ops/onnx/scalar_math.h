@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
 
 namespace pagefuse::onnx_ops {
 

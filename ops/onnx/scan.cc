@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/onnx/body_op.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/onnx/bodies.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {
@@ -169,10 +169,9 @@ absl::StatusOr<std::vector<Tensor>> RunScan(const Node& node, const std::vector<
 
 }  // namespace
 
-BodyOp ScanBodies() { return {RunScan, BindScan}; }
-
 OpDef ScanDef() {
   return OpDef("", "Scan", 9)
+      .Bodies({RunScan, BindScan})
       .Doc(
           "Runs a graph for each index of an axis of the scanned inputs: (state..., slices...) to "
           "(state..., slices...). The outputs are the last state, then the slices, stacked.")

@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/onnx/strided_loop.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/infer/symbolic_arithmetic.h"
 #include "pagefuse/ops/onnx/movement.h"
-#include "pagefuse/ops/symbolic_arithmetic.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

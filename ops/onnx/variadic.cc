@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/rows/elementwise_hwy.h"
+#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 #include "pagefuse/ops/onnx/broadcast.h"
 #include "pagefuse/ops/onnx/element.h"
 #include "pagefuse/ops/onnx/elementwise.h"

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::onnx_ops {
 

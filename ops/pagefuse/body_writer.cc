@@ -10,8 +10,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/formats/hadamard.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/formats/hadamard.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -21,9 +21,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/kernels/rows/rope_row.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/rows/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -5,8 +5,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 
 namespace pagefuse::pagefuse_ops {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/inserts/slot_writes.h"
-#include "pagefuse/kernels/numeric/index_array.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/kernels/inserts/slot_writes.h"
+#include "pagefuse/ops/kernels/numeric/index_array.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/shape_context.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/schema/shape_context.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -1,6 +1,6 @@
 #include "pagefuse/ops/pagefuse/packed_batch.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 
 namespace pagefuse {

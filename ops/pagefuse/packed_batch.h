@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/port.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/port.h"
 
 namespace pagefuse {
 

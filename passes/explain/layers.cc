@@ -11,8 +11,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/explain/site_families.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/explain/fusion_families.h"
 
 namespace pagefuse {
 namespace {
@@ -61,13 +61,13 @@ int NamedLayer(const Node& node) {
 
 class Reader {
  public:
-  Reader(const Model& model, const std::vector<UnfusedSite>& unfused)
+  Reader(const Model& model, const std::vector<UnfusedPlace>& unfused)
       : graph_(*model.graph), unfused_(unfused) {}
 
   LayerReport Run() {
-    for (const UnfusedSite& site : unfused_) {
-      if (!absl::StartsWith(site.family, "attention")) continue;
-      written_out_.insert(site.values.begin(), site.values.end());
+    for (const UnfusedPlace& place : unfused_) {
+      if (!absl::StartsWith(place.family, "attention")) continue;
+      written_out_.insert(place.values.begin(), place.values.end());
     }
     NumberNodes();
     for (const auto& node : graph_.nodes()) {
@@ -111,14 +111,14 @@ class Reader {
   }
 
   void AddLeftovers() {
-    absl::flat_hash_map<std::string, const UnfusedSite*> sites;
-    for (const UnfusedSite& site : unfused_) {
-      for (const std::string& value : site.values) sites[value] = &site;
+    absl::flat_hash_map<std::string, const UnfusedPlace*> places;
+    for (const UnfusedPlace& place : unfused_) {
+      for (const std::string& value : place.values) places[value] = &place;
     }
     for (const auto& node : graph_.nodes()) {
       const Value* output = node->output(0);
-      const auto found = output == nullptr ? sites.end() : sites.find(output->name());
-      if (found == sites.end()) continue;
+      const auto found = output == nullptr ? places.end() : places.find(output->name());
+      if (found == places.end()) continue;
       report_.leftovers.push_back(
           {report_.nodes.at(node.get()), output->name(), node->op_type(), *found->second});
     }
@@ -144,7 +144,7 @@ class Reader {
   }
 
   const Graph& graph_;
-  const std::vector<UnfusedSite>& unfused_;
+  const std::vector<UnfusedPlace>& unfused_;
   absl::flat_hash_set<std::string> written_out_;
   LayerReport report_;
 };
@@ -182,32 +182,33 @@ int LayerNumber(const std::string& name) {
   return -1;
 }
 
-std::vector<Miss> NearPlaces(const Model& model, const std::vector<Miss>& misses) {
+std::vector<MissedMatch> NearPlaces(const Model& model, const std::vector<MissedMatch>& misses) {
   // A root alone may be that of anything.
   constexpr int kLeastMatched = 2;
-  std::vector<Miss> places;
-  for (const Miss& miss : misses) {
+  std::vector<MissedMatch> places;
+  for (const MissedMatch& miss : misses) {
     const bool reads = miss.pattern_nodes == 0 && absl::StartsWith(miss.rule, "fuse-") &&
                        miss.rule != "fuse-elementwise" && miss.matched_nodes >= kLeastMatched;
     const Value* value = reads ? model.graph->FindValue(miss.at) : nullptr;
     if (value == nullptr || value->producer() == nullptr || IsFused(*value->producer())) continue;
     // Several rules may have come as near.
-    const auto further = [&miss](const Miss& place) {
+    const auto further = [&miss](const MissedMatch& place) {
       return place.at == miss.at && place.matched_nodes > miss.matched_nodes;
     };
-    const auto nearer = [&miss](const Miss& place) {
+    const auto nearer = [&miss](const MissedMatch& place) {
       return place.at == miss.at && place.matched_nodes < miss.matched_nodes;
     };
     if (std::ranges::any_of(places, further)) continue;
     places.erase(std::remove_if(places.begin(), places.end(), nearer), places.end());
     places.push_back(miss);
   }
-  std::ranges::stable_sort(
-      places, [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
+  std::ranges::stable_sort(places, [](const MissedMatch& a, const MissedMatch& b) {
+    return a.matched_nodes > b.matched_nodes;
+  });
   return places;
 }
 
-LayerReport ReportLayers(const Model& model, const std::vector<UnfusedSite>& unfused) {
+LayerReport ReportLayers(const Model& model, const std::vector<UnfusedPlace>& unfused) {
   return Reader(model, unfused).Run();
 }
 

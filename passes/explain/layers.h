@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/graph/model.h"
 #include "pagefuse/passes/pass.h"
 
 namespace pagefuse {
@@ -17,7 +17,7 @@ struct Leftover {
   int layer = -1;     // none: -1
   std::string value;  // that its node computes
   std::string op;     // of the node
-  UnfusedSite site;
+  UnfusedPlace place;
 };
 
 struct LayerReport {
@@ -34,15 +34,15 @@ struct LayerReport {
 };
 
 // Layers are told by the caches that their ops have, by names such as layers.3.mlp, else by the
-// attention op before or behind a node. `unfused` is what the pass unfused-sites told of the model.
-LayerReport ReportLayers(const Model& model, const std::vector<UnfusedSite>& unfused);
+// attention op before or behind a node. `unfused` is what the pass unfused-places told of the model.
+LayerReport ReportLayers(const Model& model, const std::vector<UnfusedPlace>& unfused);
 
 // `layers 0-2, 4-25  RopeCacheInsert, PagedAttention, GatedLinear`, a line for each kind of layer.
 std::vector<std::string> LayerLines(const LayerReport& report);
 
 // Of the misses of passes that read a place by what it computes, the nearest of each place that is
 // still there and that no op took up since; nearest first.
-std::vector<Miss> NearPlaces(const Model& model, const std::vector<Miss>& misses);
+std::vector<MissedMatch> NearPlaces(const Model& model, const std::vector<MissedMatch>& misses);
 
 // The number in `layers.3.mlp`, `kv_cache.3.key`, `model/layers_3/x`; -1 if there is none.
 int LayerNumber(const std::string& name);

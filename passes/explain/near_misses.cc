@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {
@@ -20,17 +20,17 @@ bool IsJoint(char c) { return c == '_' || c == '.' || c == '-'; }
 
 // What misses that are alike share. Where the root alone fits, what else is there is of little
 // interest.
-std::string WhatFailed(const Miss& miss) {
+std::string WhatFailed(const MissedMatch& miss) {
   std::string_view condition = miss.condition;
   if (miss.matched_nodes <= 1) condition = condition.substr(0, condition.find(", got "));
   return WithoutNumbers(condition);
 }
 
 // One miss a rule and place.
-std::vector<Miss> OnePerPlace(std::vector<Miss> misses) {
+std::vector<MissedMatch> OnePerPlace(std::vector<MissedMatch> misses) {
   absl::flat_hash_map<std::pair<std::string, std::string>, size_t> places;
-  std::vector<Miss> nearest;
-  for (Miss& miss : misses) {
+  std::vector<MissedMatch> nearest;
+  for (MissedMatch& miss : misses) {
     const auto [it, added] = places.try_emplace({miss.rule, miss.at}, nearest.size());
     if (added) {
       nearest.push_back(std::move(miss));
@@ -63,10 +63,10 @@ std::string WithoutNumbers(std::string_view condition) {
   return text;
 }
 
-std::vector<Miss> NearestMisses(std::vector<Miss> misses) {
-  std::vector<Miss> groups;
+std::vector<MissedMatch> NearestMisses(std::vector<MissedMatch> misses) {
+  std::vector<MissedMatch> groups;
   absl::flat_hash_map<std::string, size_t> alike;
-  for (Miss& miss : OnePerPlace(std::move(misses))) {
+  for (MissedMatch& miss : OnePerPlace(std::move(misses))) {
     const std::string key = StrCat(miss.rule, "\n", miss.matched_nodes, "\n", WhatFailed(miss));
     const auto [it, added] = alike.try_emplace(key, groups.size());
     if (added) {
@@ -75,12 +75,13 @@ std::vector<Miss> NearestMisses(std::vector<Miss> misses) {
       groups[it->second].places += miss.places;
     }
   }
-  std::ranges::stable_sort(
-      groups, [](const Miss& a, const Miss& b) { return a.matched_nodes > b.matched_nodes; });
+  std::ranges::stable_sort(groups, [](const MissedMatch& a, const MissedMatch& b) {
+    return a.matched_nodes > b.matched_nodes;
+  });
   return groups;
 }
 
-std::string MissText(const Miss& miss) {
+std::string MissText(const MissedMatch& miss) {
   const int others = miss.places - 1;
   std::string like;
   if (others > 0) like = StrCat(" and ", others, others == 1 ? " place" : " places", " like it");
@@ -88,18 +89,18 @@ std::string MissText(const Miss& miss) {
                 miss.matched_nodes == 1 ? " node" : " nodes", " matched): ", miss.condition);
 }
 
-std::string UnfusedText(const UnfusedSite& site) {
-  std::string text = StrCat(site.family, " at ", site.node);
-  if (site.places > 1) StrAppend(&text, ", ", site.places, " of them");
-  if (site.rule.empty()) return text + "; no rule resembles it";
-  StrAppend(&text, "; nearest is ", site.rule, ": ", site.reason);
+std::string UnfusedText(const UnfusedPlace& place) {
+  std::string text = StrCat(place.family, " at ", place.node);
+  if (place.places > 1) StrAppend(&text, ", ", place.places, " of them");
+  if (place.rule.empty()) return text + "; no rule resembles it";
+  StrAppend(&text, "; nearest is ", place.rule, ": ", place.reason);
   return text;
 }
 
 std::vector<std::string> UnmissedLines(const std::vector<AskedRule>& rules,
-                                       const std::vector<Miss>& misses, bool briefly) {
+                                       const std::vector<MissedMatch>& misses, bool briefly) {
   std::set<std::string> missed;
-  for (const Miss& miss : misses) missed.insert(miss.rule);
+  for (const MissedMatch& miss : misses) missed.insert(miss.rule);
   std::vector<std::string> lines, unlike, idle;
   for (const AskedRule& rule : rules) {
     if (missed.contains(rule.name)) continue;

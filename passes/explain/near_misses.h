@@ -12,15 +12,15 @@ namespace pagefuse {
 
 // Of each rule and place the miss that got furthest; of those that differ in nothing but the
 // numbers in names, or, where the root alone fits, in what was found, the first, which counts the
-// others (Miss::places). Nearest first.
-std::vector<Miss> NearestMisses(std::vector<Miss> misses);
+// others (MissedMatch::places). Nearest first.
+std::vector<MissedMatch> NearestMisses(std::vector<MissedMatch> misses);
 
 // `attention at "y" and 3 places like it (5 nodes matched): "x": expected Softmax, got Relu`
-std::string MissText(const Miss& miss);
+std::string MissText(const MissedMatch& miss);
 
 // `attention without pages at node "y" (Softmax), 4 of them; nearest is attention: "x": expected
 // Softmax, got Relu`
-std::string UnfusedText(const UnfusedSite& site);
+std::string UnfusedText(const UnfusedPlace& place);
 
 // `condition` without what tells the layers of one model apart: the numbers in quoted names.
 std::string WithoutNumbers(std::string_view condition);
@@ -36,6 +36,6 @@ struct AskedRule {
 // Lines for the rules of which there is no miss: how often it fired, that it did not run, or, in
 // one line for all of them, that nothing resembled it. With `briefly` those that fired get none.
 std::vector<std::string> UnmissedLines(const std::vector<AskedRule>& rules,
-                                       const std::vector<Miss>& misses, bool briefly);
+                                       const std::vector<MissedMatch>& misses, bool briefly);
 
 }  // namespace pagefuse

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/passes/broadcast_proof.h"
+#include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
+#include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/fuse/fuse.h"
-#include "pagefuse/passes/fuse/paged_attention_ports.h"
-#include "pagefuse/passes/refused.h"
-#include "pagefuse/passes/rule.h"
+#include "pagefuse/passes/fuse/indexed/paged_attention_ports.h"
+#include "pagefuse/passes/rewrite/rule.h"
 
 namespace pagefuse {
 namespace {
@@ -32,8 +32,9 @@ Condition HaveOneBatch() {
             const AxisOf lengths = {match.value("seq_lens"), 0};
             PF_RETURN_IF_ERROR(CheckFirstTokens(*starts.value));
             if (ProvablyEqual(starts.dim(), lengths.dim() + Dim(1))) return absl::OkStatus();
-            return Refused(*starts.value, ": expected one more than the ", lengths.dim().ToString(),
-                           " of ", *lengths.value, ", got ", starts.dim().ToString());
+            return MatchFailure(*starts.value, ": expected one more than the ",
+                                lengths.dim().ToString(), " of ", *lengths.value, ", got ",
+                                starts.dim().ToString());
           }};
 }
 

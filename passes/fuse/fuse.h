@@ -8,10 +8,14 @@
 namespace pagefuse {
 
 // Before FuseRopeQuant.
-std::unique_ptr<Pass> SeeRotatedHeads();
+std::unique_ptr<Pass> RotatedHeads();
 std::unique_ptr<Pass> FuseRopeQuant();
 std::unique_ptr<Pass> FuseCacheInsert();
 std::unique_ptr<Pass> FusePagedAttention();
+// Query, rotation and insert of rows that a window keeps, in one op.
+std::unique_ptr<Pass> FuseWindowRows();
+// Rotation of an indexer's queries and the factors of its weights, in one op.
+std::unique_ptr<Pass> FuseIndexQueries();
 std::unique_ptr<Pass> FusePagedOutput();
 std::unique_ptr<Pass> FuseSparseMla();
 std::unique_ptr<Pass> FuseTurboQuantAttention();
@@ -21,7 +25,7 @@ std::unique_ptr<Pass> FuseIndexerTopK();
 std::unique_ptr<Pass> FuseTopKSlots();
 std::unique_ptr<Pass> FuseDequantAttention();
 std::unique_ptr<Pass> FuseSinkAttention();
-std::unique_ptr<Pass> FuseByResults();
+std::unique_ptr<Pass> FuseEquivalent();
 std::unique_ptr<Pass> FuseElementwise();
 std::unique_ptr<Pass> FuseRepeatedRows();
 

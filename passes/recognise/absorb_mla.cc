@@ -10,13 +10,13 @@
 //
 // Products move, so that numbers differ by rounding.
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/latent_attention.h"
 #include "pagefuse/passes/recognise/recognise.h"
-#include "pagefuse/passes/refused.h"
 
 namespace pagefuse {
 namespace {
@@ -25,22 +25,22 @@ using ports::Attention;
 
 constexpr std::string_view kName = "absorb-mla";
 
-absl::StatusOr<LatentAttention> FindSite(const Node& attention) {
+absl::StatusOr<LatentAttention> FindUse(const Node& attention) {
   if (attention.input(Attention::kPastKey) || attention.num_outputs() != 1) {
-    return Refused("attention has a past, or further outputs");
+    return MatchFailure("attention has a past, or further outputs");
   }
   return FindLatentAttention(attention);
 }
 
 // The absorbed form before `attention`; what its result becomes.
-absl::StatusOr<Value*> Absorbed(Graph& graph, Node* attention, const LatentAttention& site) {
+absl::StatusOr<Value*> Absorbed(Graph& graph, Node* attention, const LatentAttention& match) {
   GraphBuilder builder(graph, attention, attention->output(0)->name());
   PF_ASSIGN_OR_RETURN(const AbsorbedOperands operands,
-                      AbsorbExpansion(graph, builder, *attention, site));
+                      AbsorbExpansion(graph, builder, *attention, match));
   const auto& [query, w_uv] = operands;
-  Value* latent = site.latent;
+  Value* latent = match.latent;
   if (latent->shape()->rank() == 3) latent = builder.Add("Unsqueeze", {latent, builder.Ints({1})});
-  Value* key = builder.Add("Concat", {latent, site.k_pe}, "axis", int64_t{-1});
+  Value* key = builder.Add("Concat", {latent, match.k_pe}, "axis", int64_t{-1});
   Node* absorbed =
       builder.AddNode("", "Attention", {query, key, latent, attention->input(Attention::kMask)}, 1);
   absorbed->name = attention->name;
@@ -55,14 +55,14 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
   bool changed = false;
   for (Node* node : NodesOf(graph)) {
     if (!node->Is("Attention")) continue;
-    const absl::StatusOr<LatentAttention> site =
-        on ? FindSite(*node) : Refused("option absorb_mla is not on");
-    if (!site.ok()) {
-      context.AddMiss(kName, NodeLabel(*node), std::string(site.status().message()));
+    const absl::StatusOr<LatentAttention> match =
+        on ? FindUse(*node) : MatchFailure("option absorb_mla is not on");
+    if (!match.ok()) {
+      context.AddMissedMatch(kName, NodeLabel(*node), std::string(match.status().message()));
       continue;
     }
     changed = true;
-    PF_ASSIGN_OR_RETURN(Value * y, Absorbed(graph, node, *site));
+    PF_ASSIGN_OR_RETURN(Value * y, Absorbed(graph, node, *match));
     graph.ReplaceAllUses(node->output(0), y);
     graph.EraseIfDead(node);
     PF_RETURN_IF_ERROR(context.Rewrote(model, kName));

@@ -21,15 +21,15 @@
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/broadcast_proof.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/recognise/mask_analysis.h"
-#include "pagefuse/passes/recognise/mask_constants.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
+#include "pagefuse/passes/analysis/indexing/index_expr.h"
+#include "pagefuse/passes/analysis/masks/mask_analysis.h"
+#include "pagefuse/passes/analysis/masks/mask_constants.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/recognise/recognise.h"
-#include "pagefuse/passes/refused.h"
-#include "pagefuse/passes/rule.h"
-#include "pagefuse/passes/words/index_form.h"
+#include "pagefuse/passes/rewrite/rule.h"
 
 namespace pagefuse {
 namespace {
@@ -95,7 +95,7 @@ std::optional<float> BoundNumber(const Match& match, std::string_view name) {
   return number ? std::optional<float>(*number) : std::nullopt;
 }
 
-// The Attention op scales q k^T by `scale`; whatever was not scaled in the spelling counts as 1.
+// The Attention op scales q k^T by `scale`; whatever was not scaled in the form counts as 1.
 absl::Status DeriveScale(Match& match) {
   const auto number = [&](std::string_view name) {
     return BoundNumber(match, name).value_or(1.0f);
@@ -113,7 +113,7 @@ Condition HasHeads() {
             for (std::string_view name : {"q", "k", "v"}) {
               const Value* value = match.value(name);
               if (!value->shape() || value->shape()->rank() != 4) {
-                return Refused("\"", name, "\" is not [B, H, S, D]");
+                return MatchFailure("\"", name, "\" is not [B, H, S, D]");
               }
             }
             return absl::OkStatus();
@@ -142,7 +142,7 @@ Condition MaskFitsScores() {
   return {"mask repeats to [B, H, S, L]", [](const Match& match) -> absl::Status {
             const Value* mask = match.value("mask");
             if (!mask->shape() || mask->shape()->rank() > 4) {
-              return Refused("\"mask\" has an unfit rank");
+              return MatchFailure("\"mask\" has an unfit rank");
             }
             const int rank = mask->shape()->rank();
             for (int axis = std::max(0, 4 - rank); axis <= kLength; ++axis) {
@@ -214,10 +214,10 @@ absl::Status Hides(const Match& match, Masking masking) {
   const auto low = BoundNumber(match, "low");
   if (!low || *low <= -1e30f) return absl::OkStatus();
   if (!HidesKey(*low)) {
-    return Refused("a score of ", *low, " hides no key");
+    return MatchFailure("a score of ", *low, " hides no key");
   }
   if (ShowsEveryQueryAKey(match, masking)) return absl::OkStatus();
-  return Refused("a score of ", *low, " hides no key from a query that may see none");
+  return MatchFailure("a score of ", *low, " hides no key from a query that may see none");
 }
 
 Rule AttentionRule(const std::string& name, Masking masking) {

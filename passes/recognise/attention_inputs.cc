@@ -13,15 +13,15 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/broadcast_proof.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/attention/stacked_caches.h"
+#include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/ports.h"
 #include "pagefuse/passes/recognise/recognise.h"
-#include "pagefuse/passes/refused.h"
-#include "pagefuse/passes/words/stacked_caches.h"
 
 namespace pagefuse {
 namespace {
@@ -111,18 +111,18 @@ absl::StatusOr<Joined> JoinedCache(const Value& all, int port) {
   if (const auto present = PresentOf(all); present && present->past) return *present;
   Node* concat = all.producer();
   if (!concat || !concat->Is("Concat") || concat->num_inputs() != 2) {
-    return Refused(all, " is not a past and new rows, joined");
+    return MatchFailure(all, " is not a past and new rows, joined");
   }
   const int64_t axis = IntOr(*concat, "axis", 0);
-  if (axis != 2 && axis != -2) return Refused(all, " is not joined along axis 2");
+  if (axis != 2 && axis != -2) return MatchFailure(all, " is not joined along axis 2");
   Value* past = concat->input(0);
   if (PastInputOf(past) == nullptr) {
-    return Refused(*past, " is no input [B, H, P, D], and no part of one [2, B, H, P, D]");
+    return MatchFailure(*past, " is no input [B, H, P, D], and no part of one [2, B, H, P, D]");
   }
   for (const Use& use : all.uses()) {
     const bool attends = use.node->Is("Attention") && use.index == port;
     if (!attends && StackedOutputOf(use) == nullptr) {
-      return Refused(all, " is read by ", *use.node, " too");
+      return MatchFailure(all, " is read by ", *use.node, " too");
     }
   }
   return Joined{concat, past, concat->input(1)};
@@ -139,17 +139,19 @@ absl::Status CheckCountsNoPositions(const Node& attention) {
     const int64_t none = std::string_view(name) == "is_causal" ? 0 : -1;
     const int64_t value = IntOr(attention, name, none);
     if (value == none) continue;
-    return Refused(attention, ": expected ", name, " = ", none, " over joined keys, got ", value);
+    return MatchFailure(attention, ": expected ", name, " = ", none, " over joined keys, got ",
+                        value);
   }
   if (!attention.input(Attention::kKeyLengths)) return absl::OkStatus();
-  return Refused(*attention.input(Attention::kKeyLengths), " gives lengths of the joined keys");
+  return MatchFailure(*attention.input(Attention::kKeyLengths),
+                      " gives lengths of the joined keys");
 }
 
 absl::StatusOr<Cache> FindCache(const Node& attention) {
   if (attention.input(Attention::kPastKey))
-    return Refused(*attention.input(Attention::kPastKey), " is a past already");
+    return MatchFailure(*attention.input(Attention::kPastKey), " is a past already");
   if (attention.num_outputs() > 1) {
-    return Refused(attention, " has further outputs");
+    return MatchFailure(attention, " has further outputs");
   }
   Cache cache;
   PF_ASSIGN_OR_RETURN(cache.key, JoinedCache(*attention.input(Attention::kKey), Attention::kKey));
@@ -157,11 +159,11 @@ absl::StatusOr<Cache> FindCache(const Node& attention) {
                       JoinedCache(*attention.input(Attention::kValue), Attention::kValue));
   // Attention has a cache of keys and one of values: a tensor that is both has no two pasts.
   if ((cache.key.concat == nullptr) != (cache.value.concat == nullptr)) {
-    return Refused(*attention.input(Attention::kKey),
-                   " is shared, or its values are, but not both");
+    return MatchFailure(*attention.input(Attention::kKey),
+                        " is shared, or its values are, but not both");
   }
   if (cache.key.concat && cache.key.concat == cache.value.concat) {
-    return Refused(*attention.input(Attention::kKey), " is keys and values");
+    return MatchFailure(*attention.input(Attention::kKey), " is keys and values");
   }
   PF_RETURN_IF_ERROR(CheckCountsNoPositions(attention));
   PF_RETURN_IF_ERROR(CheckSameLength({cache.value.past, 2}, {cache.key.past, 2}));
@@ -239,7 +241,7 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
     if (cache.ok()) {
       TakeCache(graph, node, *cache);
     } else {
-      context.AddMiss(kName, node->output(0)->name(), StdView(cache.status().message()));
+      context.AddMissedMatch(kName, node->output(0)->name(), StdView(cache.status().message()));
     }
     if (!shared && !cache.ok()) continue;
     changed = true;

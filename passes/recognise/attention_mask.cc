@@ -13,13 +13,13 @@
 #include <algorithm>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/broadcast_proof.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/indexing/broadcast_proof.h"
+#include "pagefuse/passes/analysis/masks/mask_analysis.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/ports.h"
-#include "pagefuse/passes/recognise/mask_analysis.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {

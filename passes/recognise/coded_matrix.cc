@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/nbits.h"
-#include "pagefuse/kernels/numeric/small_float.h"
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
 #include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
-#include "pagefuse/passes/canonicalise/canonicalise.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
 
 namespace pagefuse {
 namespace {

@@ -7,11 +7,11 @@
 // Rows are read by element: row t of the copies is row t / R of x, however its index is computed.
 #include <optional>
 
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/recognise.h"
-#include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 namespace {
@@ -26,13 +26,13 @@ bool GathersRows(const Node& node) {
 
 // How often each row stands in the index; nullopt if it is no such index.
 std::optional<int64_t> Repeats(Value* index, const SymbolicContents& contents) {
-  ElementReader reader(contents);
+  IndexingAnalysis reader(contents);
   const absl::StatusOr<Element> whole = reader.Whole(index);
   if (!whole.ok() || whole->at.size() != 1) return std::nullopt;
-  const AtomPtr place = whole->at[0].atom();
-  const AtomPtr quotient = reader.ReadIndex(*whole).atom();
-  const bool divides = place && quotient && quotient->kind == IndexAtom::Kind::kDiv &&
-                       quotient->args[0].Key() == IndexForm::Of(place).Key();
+  const IndexSymbolPtr place = whole->at[0].symbol();
+  const IndexSymbolPtr quotient = reader.ReadIndex(*whole).symbol();
+  const bool divides = place && quotient && quotient->kind == IndexSymbol::Kind::kDiv &&
+                       quotient->args[0].Key() == IndexExpr::Of(place).Key();
   const auto repeat = divides ? quotient->divisor.constant() : std::nullopt;
   return repeat && *repeat > 1 ? repeat : std::nullopt;
 }

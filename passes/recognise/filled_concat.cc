@@ -10,12 +10,12 @@
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/analysis/indexing/index_expression.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/ports.h"
+#include "pagefuse/passes/edit/readers_text.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/ports.h"
-#include "pagefuse/passes/readers_text.h"
-#include "pagefuse/passes/recognise/index_expression.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
@@ -164,7 +164,7 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
   for (Node* node : scatters) {
     std::string why;
     const std::optional<Filled> filled = FindFilled(*node, context.contents, why);
-    if (!why.empty()) context.AddMiss(kName, NodeLabel(*node), why, 2);
+    if (!why.empty()) context.AddMissedMatch(kName, NodeLabel(*node), why, 2);
     if (!filled) continue;
     changed = true;
     Replace(graph, node, *filled);

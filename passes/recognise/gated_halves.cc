@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/absent_data.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/canonicalise/view_rules.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/absent_tensor.h"
+#include "pagefuse/passes/edit/axes.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/readers_text.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {

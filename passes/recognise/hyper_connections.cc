@@ -17,16 +17,16 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/canonicalise/view_rules.h"
-#include "pagefuse/passes/constants.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+#include "pagefuse/passes/edit/axes.h"
+#include "pagefuse/passes/edit/constants.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/edit/readers_text.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/recognise.h"
-#include "pagefuse/passes/refused.h"
-#include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 namespace {
@@ -226,12 +226,13 @@ class MixingReader {
     const Node* softmax = OnlyReader(scores, "Softmax");
     const int rank = scores.shape() ? scores.shape()->rank() : 0;
     if (!softmax || NormalAxis(IntOr(*softmax, "axis", -1), rank) != rank - 1) {
-      return Refused("the mixing matrix is no softmax of rows");
+      return MatchFailure("the mixing matrix is no softmax of rows");
     }
     const Node* sum = OnlyReader(*softmax->output(0), "Add");
     const auto epsilon = sum ? NumberBeside(*sum, *softmax->output(0)) : std::nullopt;
     if (!epsilon || *epsilon != mixing_.pre.number) {
-      return Refused("the softmax is not added to ", mixing_.pre.number, ", as what is read by is");
+      return MatchFailure("the softmax is not added to ", mixing_.pre.number,
+                          ", as what is read by is");
     }
     // Over rows first, then over columns and rows.
     Value* matrix = Balanced(*sum->output(0), 1, *epsilon, contents_);
@@ -242,7 +243,7 @@ class MixingReader {
       matrix = by_rows ? Balanced(*by_rows, 1, *epsilon, contents_) : nullptr;
     }
     if (mixing_.rounds > 0) return absl::OkStatus();
-    return Refused("the mixing matrix is not divided by the sums of columns");
+    return MatchFailure("the mixing matrix is not divided by the sums of columns");
   }
 
   const Cut& cut_;
@@ -290,7 +291,7 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
     const absl::StatusOr<Mixing> mixing = MixingReader(cut, contents).Read();
     if (absl::IsNotFound(mixing.status())) continue;
     if (!mixing.ok()) {
-      context.AddMiss(kName, NodeLabel(*cut.first), StdView(mixing.status().message()), 4);
+      context.AddMissedMatch(kName, NodeLabel(*cut.first), StdView(mixing.status().message()), 4);
       continue;
     }
     Replace(graph, cut, *mixing);

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/words/element.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 
 namespace pagefuse {
 namespace {
@@ -18,7 +18,7 @@ struct Summed {
 };
 
 // The axis of an operand that runs with `along` alone; -1 if none does.
-int AxisAlong(const Element& operand, const AtomPtr& along) {
+int AxisAlong(const Element& operand, const IndexSymbolPtr& along) {
   for (size_t axis = 0; axis < operand.at.size(); ++axis) {
     if (operand.at[axis].Key() == along->key) return static_cast<int>(axis);
   }
@@ -70,11 +70,11 @@ std::string Pattern(const Summed& product) {
 
 // Elements of one operand of both products, followed to one tensor: the second's lie right behind
 // those of the first along its axis.
-bool FollowEachOther(ElementReader& reader, Value* first, int axis, Value* second) {
+bool FollowEachOther(IndexingAnalysis& reader, Value* first, int axis, Value* second) {
   auto a = reader.Whole(first);
   if (!a.ok() || second->shape()->rank() != first->shape()->rank()) return false;
   const Dim length = (*first->shape())[axis];
-  const AtomPtr along = a->at[axis].atom();
+  const IndexSymbolPtr along = a->at[axis].symbol();
   if (!along || !length.known()) return false;
   Element b{second, a->at};
   const Element from = reader.Source(*a), behind = reader.Source(b);
@@ -82,8 +82,8 @@ bool FollowEachOther(ElementReader& reader, Value* first, int axis, Value* secon
   const int place = AxisAlong(from, along);
   if (place < 0) return false;
   for (size_t i = 0; i < from.at.size(); ++i) {
-    const IndexForm distance = behind.at[i] - from.at[i];
-    const IndexForm expected = static_cast<int>(i) == place ? IndexForm(length) : IndexForm();
+    const IndexExpr distance = behind.at[i] - from.at[i];
+    const IndexExpr expected = static_cast<int>(i) == place ? IndexExpr(length) : IndexExpr();
     if (distance.Key() != expected.Key()) return false;
   }
   return true;
@@ -98,7 +98,7 @@ bool JoinProducts(Graph& graph, Node* add, const SymbolicContents& contents) {
     if (!a || !b || Pattern(*a) != Pattern(*b) || a->node->op_type() != b->node->op_type()) {
       return false;
     }
-    ElementReader reader(contents);
+    IndexingAnalysis reader(contents);
     Value* rows = a->node->input(1);
     if (!rows->shape() || !b->node->input(1)->shape() || a->axes[0] != b->axes[0] ||
         a->axes[1] != b->axes[1] || !FollowEachOther(reader, rows, a->axes[1], b->node->input(1))) {

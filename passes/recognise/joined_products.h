@@ -1,7 +1,7 @@
 // Scores of rows that are read in two parts.
 #pragma once
 
-#include "pagefuse/ops/infer.h"
+#include "pagefuse/ops/infer/infer.h"
 
 namespace pagefuse {
 

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/readers_text.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/readers_text.h"
 #include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {

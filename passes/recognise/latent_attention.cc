@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/ports.h"
-#include "pagefuse/passes/readers_text.h"
+#include "pagefuse/passes/analysis/attention/last_axis_part.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/match_failure.h"
+#include "pagefuse/passes/edit/ports.h"
+#include "pagefuse/passes/edit/readers_text.h"
 #include "pagefuse/passes/recognise/coded_matrix.h"
-#include "pagefuse/passes/refused.h"
-#include "pagefuse/passes/words/last_axis_part.h"
 
 namespace pagefuse {
 namespace {
@@ -102,13 +102,13 @@ Parts SplitInTwo(GraphBuilder& builder, Value* x, std::vector<int64_t> sizes, in
 }
 
 // The parts that the query was joined of, if they are the right ones.
-Parts QueryParts(GraphBuilder& builder, const Node& attention, const LatentAttention& site) {
+Parts QueryParts(GraphBuilder& builder, const Node& attention, const LatentAttention& match) {
   Value* q = attention.input(Attention::kQuery);
   const Node* joined = LastAxisPair(q);
-  if (joined != nullptr && ConstantDim(joined->input(0), 3) == site.nope) {
+  if (joined != nullptr && ConstantDim(joined->input(0), 3) == match.nope) {
     return {joined->input(0), joined->input(1)};
   }
-  return SplitInTwo(builder, q, {site.nope, site.rope}, 3);
+  return SplitInTwo(builder, q, {match.nope, match.rope}, 3);
 }
 
 }  // namespace
@@ -121,38 +121,39 @@ absl::StatusOr<LatentAttention> FindLatentAttention(const Node& attention) {
   if (k == v) return absl::NotFoundError("keys are values");
   for (const Value* expanded : {k, v}) {
     if (HasOneReader(*expanded)) continue;
-    return Refused("expanded ", expanded == k ? "keys" : "values", " ", *expanded,
-                   ": expected no reader but ", attention, ", got ",
-                   ReadersAndCallerText(*expanded));
+    return MatchFailure("expanded ", expanded == k ? "keys" : "values", " ", *expanded,
+                        ": expected no reader but ", attention, ", got ",
+                        ReadersAndCallerText(*expanded));
   }
   if (attention.input(Attention::kKeyLengths) != nullptr)
-    return Refused("attention has its own key lengths");
+    return MatchFailure("attention has its own key lengths");
   const Node* expand = joined->input(1)->producer();
   if (expand == nullptr || !expand->Is("Expand") || ConstantDim(expand->input(0), 1) != 1 ||
       !HasRank4(expand->input(0))) {
-    return Refused("the second part of the keys is no expanded head");
+    return MatchFailure("the second part of the keys is no expanded head");
   }
   const std::optional<LastAxisHalves> parts = FindHalves(joined->input(0), v);
   if (!parts) {
-    return Refused("keys and values are not the two parts of one tensor");
+    return MatchFailure("keys and values are not the two parts of one tensor");
   }
   const std::optional<Expansion> expansion = FindExpansion(parts->whole);
-  if (!expansion) return Refused("keys and values are no product with a constant matrix");
+  if (!expansion) return MatchFailure("keys and values are no product with a constant matrix");
   const std::optional<int64_t> rope = ConstantDim(expand->input(0), 3);
   const std::optional<int64_t> query_heads = ConstantDim(attention.input(Attention::kQuery), 1);
   const std::optional<int64_t> heads = ConstantDim(parts->whole, 1);
   if (!rope || query_heads != heads || !HasRank4(attention.input(Attention::kQuery))) {
-    return Refused("query and keys have other numbers of heads");
+    return MatchFailure("query and keys have other numbers of heads");
   }
   // Concat does not broadcast, as the Expand that goes away may have done along other axes too.
   const Shape& shared = *expand->input(0)->shape();
   const Shape& rows = *parts->whole->shape();
   if (!ProvablyEqual(shared[0], rows[0]) || !ProvablyEqual(shared[2], rows[2]) ||
       ConstantDim(k, 3) != parts->first + *rope) {
-    return Refused("the expanded head is not as long as the latent rows, or not of their batch");
+    return MatchFailure(
+        "the expanded head is not as long as the latent rows, or not of their batch");
   }
   // Another row size would be another default.
-  if (attention.attribute("scale") == nullptr) return Refused("attention has no scale");
+  if (attention.attribute("scale") == nullptr) return MatchFailure("attention has no scale");
   return LatentAttention{.latent = expansion->latent,
                          .expansion = expansion->product,
                          .k_pe = expand->input(0),
@@ -167,21 +168,21 @@ namespace {
 
 // The matrix of the expansion by heads, [H, P + V, L].
 absl::StatusOr<Value*> MatricesOfHeads(Graph& graph, GraphBuilder& builder,
-                                       const LatentAttention& site) {
-  const int64_t width = site.nope + site.value;
-  if (!IsProductWithCodes(*site.expansion)) {
-    Value* matrix = site.expansion->input(1);
+                                       const LatentAttention& match) {
+  const int64_t width = match.nope + match.value;
+  if (!IsProductWithCodes(*match.expansion)) {
+    Value* matrix = match.expansion->input(1);
     if (IsDequantisedConstant(*matrix)) {
       PF_ASSIGN_OR_RETURN(Tensor floats, DequantisedConstant(*matrix));
       matrix = graph.AddInitializer(graph.UniqueName(matrix->name()), std::move(floats));
     }
     Value* matrices =
-        builder.Add("Reshape", {matrix, builder.Ints({site.latent_size, site.heads, width})});
+        builder.Add("Reshape", {matrix, builder.Ints({match.latent_size, match.heads, width})});
     return builder.Add("Transpose", {matrices}, "perm", std::vector<int64_t>{1, 2, 0});
   }
-  PF_ASSIGN_OR_RETURN(const Tensor decoded, DecodedMatrix(*site.expansion));
-  PF_ASSIGN_OR_RETURN(Tensor matrices, decoded.Reshaped({site.heads, width, site.latent_size}));
-  const std::string name = graph.UniqueName(site.expansion->input(1)->name() + ".float");
+  PF_ASSIGN_OR_RETURN(const Tensor decoded, DecodedMatrix(*match.expansion));
+  PF_ASSIGN_OR_RETURN(Tensor matrices, decoded.Reshaped({match.heads, width, match.latent_size}));
+  const std::string name = graph.UniqueName(match.expansion->input(1)->name() + ".float");
   return graph.AddInitializer(name, std::move(matrices));
 }
 
@@ -189,11 +190,11 @@ absl::StatusOr<Value*> MatricesOfHeads(Graph& graph, GraphBuilder& builder,
 
 absl::StatusOr<AbsorbedOperands> AbsorbExpansion(Graph& graph, GraphBuilder& builder,
                                                  const Node& attention,
-                                                 const LatentAttention& site) {
+                                                 const LatentAttention& match) {
   // [H, P + V, L] -> [H, P, L] and [H, V, L]
-  PF_ASSIGN_OR_RETURN(Value * heads, MatricesOfHeads(graph, builder, site));
-  const Parts weights = SplitInTwo(builder, heads, {site.nope, site.value}, 1);
-  const Parts query = QueryParts(builder, attention, site);
+  PF_ASSIGN_OR_RETURN(Value * heads, MatricesOfHeads(graph, builder, match));
+  const Parts weights = SplitInTwo(builder, heads, {match.nope, match.value}, 1);
+  const Parts query = QueryParts(builder, attention, match);
   Value* latent_query = builder.Add("MatMul", {query.first, weights.first});
   return AbsorbedOperands{
       .query = builder.Add("Concat", {latent_query, query.second}, "axis", int64_t{-1}),

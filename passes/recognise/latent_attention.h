@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/passes/edit/graph_builder.h"
 
 namespace pagefuse {
 
@@ -34,6 +34,6 @@ struct AbsorbedOperands {
 // Codes of the expansion become floats, since it moves to both sides of attention.
 absl::StatusOr<AbsorbedOperands> AbsorbExpansion(Graph& graph, GraphBuilder& builder,
                                                  const Node& attention,
-                                                 const LatentAttention& site);
+                                                 const LatentAttention& match);
 
 }  // namespace pagefuse

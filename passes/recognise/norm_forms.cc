@@ -3,10 +3,10 @@
 #include <variant>
 #include <vector>
 
-#include "pagefuse/passes/constants.h"
+#include "pagefuse/passes/edit/constants.h"
+#include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/recognise/recognise.h"
-#include "pagefuse/passes/refused.h"
-#include "pagefuse/passes/rule.h"
+#include "pagefuse/passes/rewrite/rule.h"
 
 namespace pagefuse {
 namespace {
@@ -15,7 +15,7 @@ Condition IsUnit() {
   return {"the norm has no weight of its own", [](const Match& match) -> absl::Status {
             const Tensor* unit = match.constant("unit");
             if (unit && IsFilledWith(*unit, 1)) return absl::OkStatus();
-            return Refused("the norm has a weight already");
+            return MatchFailure("the norm has a weight already");
           }};
 }
 
@@ -28,7 +28,7 @@ Condition KeepsChannels() {
             if (rank > 1 && perm.back() == rank - 1 && (axis == -1 || axis == rank - 1)) {
               return absl::OkStatus();
             }
-            return Refused("the transposed axes are those of the norm");
+            return MatchFailure("the transposed axes are those of the norm");
           }};
 }
 

@@ -1,4 +1,4 @@
-// The passes of stage recognise: exporters' spellings become the ONNX 23 to 25 vocabulary.
+// The passes of stage recognise: exporters' forms become the ONNX 23 to 25 vocabulary.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,18 @@ inline PassOption AbsorbMlaOption() {
   return {"absorb_mla", "attention over latent rows themselves, off by default", {"off", "on"}};
 }
 
+// Elementwise functions of one tensor, recognised by what they compute (known_functions.h): codes
+// of number formats, and what codes stand for.
+std::unique_ptr<Pass> RecogniseScalarFunctions();
+// Block tables laid out by the sequences that read them.
+std::unique_ptr<Pass> TablesBySequence();
 std::unique_ptr<Pass> RecogniseRopeByElement();
 std::unique_ptr<Pass> RecogniseWindowCompress();
 std::unique_ptr<Pass> RecogniseHyperConnections();
 std::unique_ptr<Pass> RecogniseLastAxesTranspose();
 std::unique_ptr<Pass> RecogniseNormForms();
 std::unique_ptr<Pass> RecogniseFilledConcat();
-std::unique_ptr<Pass> RecogniseAttentionSpellings();
+std::unique_ptr<Pass> RecogniseAttentionForms();
 std::unique_ptr<Pass> RecogniseAttention();
 // Does nothing without the option absorb_mla=on: paging absorbs without it.
 std::unique_ptr<Pass> AbsorbMla();
@@ -27,6 +32,6 @@ std::unique_ptr<Pass> RecogniseAttentionMask();
 std::unique_ptr<Pass> RecogniseGatedHalves();
 std::unique_ptr<Pass> RecogniseCopiedRows();
 std::unique_ptr<Pass> RecogniseSortedExperts();
-std::unique_ptr<Pass> UnsortRows();
+std::unique_ptr<Pass> UnsortedRows();
 
 }  // namespace pagefuse

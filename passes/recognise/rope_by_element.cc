@@ -19,13 +19,13 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/attention/rotation_reader.h"
+#include "pagefuse/passes/analysis/indexing/replacement.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/recognise.h"
-#include "pagefuse/passes/recognise/rotation_reader.h"
-#include "pagefuse/passes/words/replacement.h"
 
 namespace pagefuse {
 namespace {
@@ -108,7 +108,7 @@ absl::StatusOr<bool> Replace(Graph& graph, Node* node, const Rotation& rotation,
   const auto sin = reader.ArrangedTable(builder, rotation.sin);
   for (const auto* part : {&x, &cos, &sin}) {
     if (part->ok()) continue;
-    context.AddMiss(kName, NodeLabel(*node), StdView(part->status().message()), 3);
+    context.AddMissedMatch(kName, NodeLabel(*node), StdView(part->status().message()), 3);
     replacement.Undo();
     return false;
   }

@@ -14,14 +14,14 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/passes/canonicalise/product_rules.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/slice_cuts.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/match_state.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/recognise/sorted_rows.h"
-#include "pagefuse/passes/slice_cuts.h"
+#include "pagefuse/passes/rewrite/match_state.h"
+#include "pagefuse/passes/simplify/products/product_rules.h"
 
 namespace pagefuse {
 namespace {

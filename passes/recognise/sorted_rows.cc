@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 
 namespace pagefuse {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/ops/infer.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/infer/infer.h"
 
 namespace pagefuse {
 

@@ -8,12 +8,12 @@
 #include <map>
 #include <vector>
 
-#include "pagefuse/passes/canonicalise/product_rules.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/slice_cuts.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
 #include "pagefuse/passes/recognise/recognise.h"
 #include "pagefuse/passes/recognise/sorted_rows.h"
-#include "pagefuse/passes/slice_cuts.h"
+#include "pagefuse/passes/simplify/products/product_rules.h"
 
 namespace pagefuse {
 namespace {
@@ -146,7 +146,7 @@ absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& c
 
 }  // namespace
 
-std::unique_ptr<Pass> UnsortRows() {
+std::unique_ptr<Pass> UnsortedRows() {
   return MakeNodePass("unsorted-rows", "Leaves rows where they are that are sorted and put back.",
                       Rewrite);
 }

@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/match_failure.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/graph_builder.h"
-#include "pagefuse/passes/graph_edit.h"
 #include "pagefuse/passes/recognise/recognise.h"
-#include "pagefuse/passes/refused.h"
-#include "pagefuse/passes/words/element.h"
 
 namespace pagefuse {
 namespace {
@@ -89,22 +89,23 @@ class WindowReader {
     found_ = {};
     const absl::Status overlapping = ReadOverlapping(*rows / 2);
     if (overlapping.ok()) return found_;
-    return Refused(StdView(overlapping.message()), ", if windows overlap; if not, ",
-                   StdView(apart.message()));
+    return MatchFailure(StdView(overlapping.message()), ", if windows overlap; if not, ",
+                        StdView(apart.message()));
   }
 
  private:
   absl::Status Unlike(std::string_view expected, std::string_view got) const {
-    return Refused("the windows summed in ", *sum_.scores, ": expected ", expected, ", got ", got);
+    return MatchFailure("the windows summed in ", *sum_.scores, ": expected ", expected, ", got ",
+                        got);
   }
 
-  Element At(Value* value, const IndexForm& window, const IndexForm& row) {
+  Element At(Value* value, const IndexExpr& window, const IndexExpr& row) {
     return reader_.Source({value, {b_, window, row, d_}});
   }
 
   absl::Status ReadApart(int64_t ratio) {
     found_.ratio = ratio;
-    const IndexForm i = IndexForm::Of(reader_.NewAxis(Dim(ratio)));
+    const IndexExpr i = IndexExpr::Of(reader_.NewAxis(Dim(ratio)));
     PF_RETURN_IF_ERROR(ReadRows(w_, i, w_.Times(Dim(ratio)) + i, {.row = i, .column = d_}));
     return CheckSizes(size_);
   }
@@ -112,12 +113,12 @@ class WindowReader {
   absl::Status ReadOverlapping(int64_t ratio) {
     found_.ratio = ratio;
     found_.overlap = true;
-    const IndexForm i = IndexForm::Of(reader_.NewAxis(Dim(ratio)));
-    const IndexForm before = IndexForm::Of(reader_.NewAxis(count_ - Dim(1)));
-    const IndexForm later = before + IndexForm(1);
-    const Place own = {.row = i, .column = d_ + IndexForm(size_)};
-    PF_RETURN_IF_ERROR(ReadRows(IndexForm(), i + IndexForm(ratio), i, own));
-    PF_RETURN_IF_ERROR(ReadRows(later, i + IndexForm(ratio), later.Times(Dim(ratio)) + i, own));
+    const IndexExpr i = IndexExpr::Of(reader_.NewAxis(Dim(ratio)));
+    const IndexExpr before = IndexExpr::Of(reader_.NewAxis(count_ - Dim(1)));
+    const IndexExpr later = before + IndexExpr(1);
+    const Place own = {.row = i, .column = d_ + IndexExpr(size_)};
+    PF_RETURN_IF_ERROR(ReadRows(IndexExpr(), i + IndexExpr(ratio), i, own));
+    PF_RETURN_IF_ERROR(ReadRows(later, i + IndexExpr(ratio), later.Times(Dim(ratio)) + i, own));
     PF_RETURN_IF_ERROR(ReadRows(later, i, before.Times(Dim(ratio)) + i, {.row = i, .column = d_}));
     PF_RETURN_IF_ERROR(CheckFirst(i));
     return CheckSizes(2 * size_);
@@ -125,10 +126,10 @@ class WindowReader {
 
   // Where in the bias a score's summand lies; the column is also that of the rows.
   struct Place {
-    IndexForm row, column;
+    IndexExpr row, column;
   };
   // Row `i` of window `window` is row `token` of kv and gate.
-  absl::Status ReadRows(const IndexForm& window, const IndexForm& i, const IndexForm& token,
+  absl::Status ReadRows(const IndexExpr& window, const IndexExpr& i, const IndexExpr& token,
                         const Place& place) {
     const Element score = At(sum_.scores, window, i);
     if (!score.From("Add")) return Unlike("scores that are a sum", Text(score));
@@ -149,7 +150,7 @@ class WindowReader {
     return TakeValue(bias, found_.bias);
   }
 
-  absl::Status Take(const Element& row, const IndexForm& token, const IndexForm& column,
+  absl::Status Take(const Element& row, const IndexExpr& token, const IndexExpr& column,
                     Value*& taken) {
     const bool fits = row.at.size() == 3 && row.at[0].Key() == b_.Key() &&
                       row.at[1].Key() == token.Key() && row.at[2].Key() == column.Key();
@@ -169,14 +170,14 @@ class WindowReader {
   }
 
   // The first window has no rows before its own.
-  absl::Status CheckFirst(const IndexForm& i) {
-    const Element score = At(sum_.scores, IndexForm(), i);
+  absl::Status CheckFirst(const IndexExpr& i) {
+    const Element score = At(sum_.scores, IndexExpr(), i);
     const auto low = reader_.Number(score);
     if (!low || !HidesScore(*low)) {
       return Unlike("a number that hides the rows before the first window",
                     low ? StrCat(*low) : Text(score));
     }
-    const Element value = At(sum_.values, IndexForm(), i);
+    const Element value = At(sum_.values, IndexExpr(), i);
     const auto number = reader_.Number(value);
     if (number && std::isfinite(*number)) return absl::OkStatus();
     return Unlike("finite numbers before the first window", Text(value));
@@ -206,8 +207,8 @@ class WindowReader {
   }
 
   const WeightedSum& sum_;
-  ElementReader reader_;
-  IndexForm b_, w_, d_;
+  IndexingAnalysis reader_;
+  IndexExpr b_, w_, d_;
   Dim count_;
   int64_t size_ = 0;
   Windows found_;
@@ -239,7 +240,7 @@ absl::StatusOr<bool> Run(Model& model, PassContext& context) {
     if (!weighted) continue;
     const absl::StatusOr<Windows> windows = WindowReader(*weighted, contents).Read();
     if (!windows.ok()) {
-      context.AddMiss(kName, NodeLabel(*sum), StdView(windows.status().message()), 3);
+      context.AddMissedMatch(kName, NodeLabel(*sum), StdView(windows.status().message()), 3);
       continue;
     }
     Replace(graph, sum, *windows);

@@ -1,4 +1,4 @@
-#include "pagefuse/custom_ops/answers.h"
+#include "pagefuse/plugin/custom_ops/answers.h"
 
 #include <utility>
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/custom_ops/objects.h"
+#include "pagefuse/plugin/custom_ops/objects.h"
 
 namespace pagefuse::ort {
 

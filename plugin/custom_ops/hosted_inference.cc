@@ -1,4 +1,4 @@
-#include "pagefuse/custom_ops/hosted_inference.h"
+#include "pagefuse/plugin/custom_ops/hosted_inference.h"
 
 #include <map>
 #include <optional>
@@ -8,10 +8,10 @@
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/custom_ops/library_call.h"
-#include "pagefuse/custom_ops/node_types.h"
-#include "pagefuse/custom_ops/objects.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/plugin/custom_ops/library_call.h"
+#include "pagefuse/plugin/custom_ops/node_types.h"
+#include "pagefuse/plugin/custom_ops/objects.h"
 
 namespace pagefuse::ort {
 namespace {

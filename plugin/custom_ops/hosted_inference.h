@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/custom_ops/row.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/schema/shape_context.h"
+#include "pagefuse/plugin/custom_ops/row.h"
 
 namespace pagefuse::ort {
 

@@ -1,15 +1,15 @@
-#include "pagefuse/custom_ops/hosted_kernel.h"
+#include "pagefuse/plugin/custom_ops/hosted_kernel.h"
 
 #include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/custom_ops/hosted_inference.h"
-#include "pagefuse/custom_ops/library_call.h"
-#include "pagefuse/custom_ops/objects.h"
-#include "pagefuse/custom_ops/table.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/placing_kernel.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/schema/placing_kernel.h"
+#include "pagefuse/plugin/custom_ops/hosted_inference.h"
+#include "pagefuse/plugin/custom_ops/library_call.h"
+#include "pagefuse/plugin/custom_ops/objects.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "pagefuse/custom_ops/row.h"
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/plugin/custom_ops/row.h"
 
 namespace pagefuse::ort {
 

@@ -1,14 +1,14 @@
-#include "pagefuse/custom_ops/hosted_op.h"
+#include "pagefuse/plugin/custom_ops/hosted_op.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/custom_ops/hosted_inference.h"
-#include "pagefuse/custom_ops/hosted_kernel.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/foreign_op.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/schema/foreign_op.h"
+#include "pagefuse/plugin/custom_ops/hosted_inference.h"
+#include "pagefuse/plugin/custom_ops/hosted_kernel.h"
 
 namespace pagefuse::ort {
 namespace {

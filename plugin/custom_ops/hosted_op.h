@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/custom_ops/row.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/plugin/custom_ops/row.h"
 
 namespace pagefuse::ort {
 

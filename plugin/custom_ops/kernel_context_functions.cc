@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/custom_ops/answers.h"
-#include "pagefuse/custom_ops/table.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/tensor.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/tensor.h"
+#include "pagefuse/plugin/custom_ops/answers.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

@@ -3,9 +3,9 @@
 #include <utility>
 #include <variant>
 
-#include "pagefuse/custom_ops/answers.h"
-#include "pagefuse/custom_ops/node_types.h"
-#include "pagefuse/custom_ops/table.h"
+#include "pagefuse/plugin/custom_ops/answers.h"
+#include "pagefuse/plugin/custom_ops/node_types.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

@@ -1,14 +1,14 @@
-#include "pagefuse/custom_ops/library.h"
+#include "pagefuse/plugin/custom_ops/library.h"
 
 #include <map>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/custom_ops/hosted_op.h"
-#include "pagefuse/custom_ops/library_call.h"
-#include "pagefuse/custom_ops/row.h"
-#include "pagefuse/custom_ops/table.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/plugin/custom_ops/hosted_op.h"
+#include "pagefuse/plugin/custom_ops/library_call.h"
+#include "pagefuse/plugin/custom_ops/row.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse {
 namespace {

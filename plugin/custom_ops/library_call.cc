@@ -1,9 +1,9 @@
-#include "pagefuse/custom_ops/library_call.h"
+#include "pagefuse/plugin/custom_ops/library_call.h"
 
 #include <memory>
 
-#include "pagefuse/custom_ops/table.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "pagefuse/custom_ops/answers.h"
-#include "pagefuse/custom_ops/table.h"
+#include "pagefuse/plugin/custom_ops/answers.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/custom_ops/node_types.h"
+#include "pagefuse/plugin/custom_ops/node_types.h"
 
 #include <string>
 

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "pagefuse/custom_ops/objects.h"
-#include "pagefuse/ir/shape.h"
+#include "pagefuse/ir/tensor/shape.h"
+#include "pagefuse/plugin/custom_ops/objects.h"
 
 namespace pagefuse::ort {
 

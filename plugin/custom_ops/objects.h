@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "plugin/ort_abi.h"
+#include "plugin/ort/ort_abi.h"
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/placing_kernel.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/placing_kernel.h"
 
 namespace pagefuse::ort {
 

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "pagefuse/custom_ops/answers.h"
-#include "pagefuse/custom_ops/table.h"
+#include "pagefuse/plugin/custom_ops/answers.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

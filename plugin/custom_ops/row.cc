@@ -1,12 +1,12 @@
-#include "pagefuse/custom_ops/row.h"
+#include "pagefuse/plugin/custom_ops/row.h"
 
 #include <string_view>
 
 #include "absl/strings/str_join.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/custom_ops/table.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "plugin/ort_abi.h"
+#include "plugin/ort/ort_abi.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/ops/port.h"
+#include "pagefuse/ops/schema/port.h"
 
 namespace pagefuse::ort {
 

@@ -1,8 +1,8 @@
 // Statuses, and what the host says of itself.
 #include <memory>
 
-#include "pagefuse/custom_ops/answers.h"
-#include "pagefuse/custom_ops/table.h"
+#include "pagefuse/plugin/custom_ops/answers.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

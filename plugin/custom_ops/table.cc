@@ -1,4 +1,4 @@
-#include "pagefuse/custom_ops/table.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 #include <array>
 #include <cstdio>
@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "pagefuse/custom_ops/answers.h"
-#include "pagefuse/custom_ops/library_call.h"
+#include "pagefuse/plugin/custom_ops/answers.h"
+#include "pagefuse/plugin/custom_ops/library_call.h"
 
 namespace pagefuse::ort {
 namespace {
@@ -20,7 +20,7 @@ struct Place {
 constexpr Place kFunctions[] = {
 #define PF_STATUS(name) {#name, true},
 #define PF_OTHER(name) {#name, false},
-#include "pagefuse/custom_ops/slots.inc"
+#include "pagefuse/plugin/custom_ops/slots.inc"
 #undef PF_STATUS
 #undef PF_OTHER
 };

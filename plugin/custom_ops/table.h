@@ -3,7 +3,7 @@
 // library_call.h remembers.
 #pragma once
 
-#include "plugin/ort_abi.h"
+#include "plugin/ort/ort_abi.h"
 
 namespace pagefuse::ort {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/custom_ops/answers.h"
-#include "pagefuse/custom_ops/table.h"
-#include "pagefuse/ir/shape.h"
+#include "pagefuse/ir/tensor/shape.h"
+#include "pagefuse/plugin/custom_ops/answers.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/custom_ops/answers.h"
-#include "pagefuse/custom_ops/table.h"
-#include "pagefuse/ir/tensor.h"
+#include "pagefuse/ir/tensor/tensor.h"
+#include "pagefuse/plugin/custom_ops/answers.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

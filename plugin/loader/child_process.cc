@@ -1,4 +1,4 @@
-#include "pagefuse/loader/child_process.h"
+#include "pagefuse/plugin/loader/child_process.h"
 
 #include <cerrno>
 #include <csignal>
@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {

@@ -1,15 +1,14 @@
-#include "pagefuse/loader/commit_plugin.h"
+#include "pagefuse/plugin/loader/commit_plugin.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/body_ops.h"
-#include "pagefuse/ops/registry.h"
-#include "pagefuse/passes/authoring/op_text.h"
-#include "pagefuse/passes/authoring/rule_text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/passes/pipeline/placed_rules.h"
+#include "pagefuse/passes/rewrite/text/op_text.h"
 
 namespace pagefuse {
 namespace {
@@ -97,7 +96,7 @@ class Commit {
     const auto [domain, name] = Parts(added.op);
     const OpDef* op = ops_.Find(domain, name, kAnyVersion);
     if (op == nullptr) return error("there is no such op");
-    if (FindBodyOp(domain, name) != nullptr) return error("the op runs graphs, not kernels");
+    if (op->bodies() != nullptr) return error("the op runs graphs, not kernels");
     if (op->is_elementwise() && added.kernel.prepare) {
       return error("kernels of elementwise ops prepare nothing");
     }

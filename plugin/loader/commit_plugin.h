@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/loader/load_plugin.h"
-#include "pagefuse/loader/plugin_contents.h"
+#include "pagefuse/plugin/loader/load_plugin.h"
+#include "pagefuse/plugin/loader/plugin_contents.h"
 
 namespace pagefuse {
 

@@ -1,4 +1,4 @@
-#include "pagefuse/loader/custom_ops_plugin.h"
+#include "pagefuse/plugin/loader/custom_ops_plugin.h"
 
 #include <filesystem>
 #include <string_view>
@@ -10,8 +10,8 @@
 #include "absl/strings/strip.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/custom_ops/library.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/plugin/custom_ops/library.h"
 
 namespace pagefuse {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/loader/elf_file.h"
-#include "pagefuse/loader/plugin_contents.h"
+#include "pagefuse/plugin/loader/elf_file.h"
+#include "pagefuse/plugin/loader/plugin_contents.h"
 
 namespace pagefuse {
 

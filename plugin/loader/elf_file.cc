@@ -1,11 +1,11 @@
-#include "pagefuse/loader/elf_file.h"
+#include "pagefuse/plugin/loader/elf_file.h"
 
 #include <cstring>
 #include <fstream>
 
 #include <elf.h>
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/loader/host_table.h"
+#include "pagefuse/plugin/loader/host_table.h"
 
 #include <cstdarg>
 #include <cstdio>
@@ -11,8 +11,8 @@
 
 #include "pagefuse/base/data_type.h"
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/loader/node_view.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/plugin/loader/node_view.h"
 
 namespace pagefuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/loader/load_plugin.h"
+#include "pagefuse/plugin/loader/load_plugin.h"
 
 #include <filesystem>
 #include <mutex>
@@ -7,14 +7,14 @@
 #include "absl/strings/match.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/loader/child_process.h"
-#include "pagefuse/loader/commit_plugin.h"
-#include "pagefuse/loader/custom_ops_plugin.h"
-#include "pagefuse/loader/elf_file.h"
-#include "pagefuse/loader/native_plugin.h"
-#include "pagefuse/loader/text_plugin.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/plugin/loader/child_process.h"
+#include "pagefuse/plugin/loader/commit_plugin.h"
+#include "pagefuse/plugin/loader/custom_ops_plugin.h"
+#include "pagefuse/plugin/loader/elf_file.h"
+#include "pagefuse/plugin/loader/native_plugin.h"
+#include "pagefuse/plugin/loader/text_plugin.h"
 
 namespace pagefuse {
 namespace {

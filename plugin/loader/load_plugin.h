@@ -1,6 +1,6 @@
 // Plug-ins: files that add ops, kernels, rules and conditions to this process.
 //
-// A plug-in is a text of ops and rules (passes/authoring/op_text.h, rule_text.h) or a shared object
+// A plug-in is a text of ops and rules (passes/rewrite/text/op_text.h, rule_text.h) or a shared object
 // that says what is in it (pagefuse/plugin.h). Loading one is all or nothing: it is read, checked as a
 // whole, and only then seen by others. Sessions that run keep the ops and kernels that they have; what
 // is loaded stays.

@@ -1,4 +1,4 @@
-#include "pagefuse/loader/native_kernel.h"
+#include "pagefuse/plugin/loader/native_kernel.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,9 +9,9 @@
 #include "absl/strings/ascii.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/loader/host_table.h"
-#include "pagefuse/loader/node_view.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/plugin/loader/host_table.h"
+#include "pagefuse/plugin/loader/node_view.h"
 
 namespace pagefuse {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/passes/authoring/condition_value.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/passes/rewrite/condition_value.h"
 #include "pagefuse/plugin.h"
 
 namespace pagefuse {

@@ -1,4 +1,4 @@
-#include "pagefuse/loader/native_plugin.h"
+#include "pagefuse/plugin/loader/native_plugin.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,10 +11,10 @@
 #include "absl/strings/strip.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/loader/host_table.h"
-#include "pagefuse/loader/native_kernel.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/plugin.h"
+#include "pagefuse/plugin/loader/host_table.h"
+#include "pagefuse/plugin/loader/native_kernel.h"
 
 namespace pagefuse {
 namespace {

@@ -1,11 +1,11 @@
-#include "pagefuse/loader/node_view.h"
+#include "pagefuse/plugin/loader/node_view.h"
 
 #include <optional>
 #include <utility>
 
-#include "pagefuse/ir/absent_data.h"
-#include "pagefuse/ops/default_attribute.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/ir/tensor/absent_tensor.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/default_attribute.h"
 
 namespace pagefuse {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/container/inlined_vector.h"
 
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/schema/kernel.h"
 #include "pagefuse/plugin.h"
 
 struct pf_node {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/ops/op_def.h"
-#include "pagefuse/passes/authoring/condition_value.h"
-#include "pagefuse/passes/authoring/rewrite.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/passes/rewrite/condition_value.h"
+#include "pagefuse/passes/rewrite/text/rewrite.h"
 
 namespace pagefuse {
 

@@ -1,11 +1,11 @@
-#include "pagefuse/loader/text_plugin.h"
+#include "pagefuse/plugin/loader/text_plugin.h"
 
 #include <utility>
 
 #include "absl/strings/match.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/authoring/rule_text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/rewrite/text/rule_text.h"
 
 namespace pagefuse {
 namespace {

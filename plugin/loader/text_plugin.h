@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/loader/plugin_contents.h"
+#include "pagefuse/plugin/loader/plugin_contents.h"
 
 namespace pagefuse {
 

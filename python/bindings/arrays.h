@@ -3,7 +3,7 @@
 
 #include "pybind11/pybind11.h"
 
-#include "pagefuse/ir/tensor.h"
+#include "pagefuse/ir/tensor/tensor.h"
 
 namespace pagefuse::python {
 

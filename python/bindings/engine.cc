@@ -15,7 +15,7 @@
 #include "pybind11/functional.h"
 #include "pybind11/stl.h"
 
-#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/decoder.h"
 #include "pagefuse/runtime/model_folder.h"
 

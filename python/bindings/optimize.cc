@@ -10,12 +10,12 @@
 #include "pybind11/stl.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/loader/load_plugin.h"
-#include "pagefuse/passes/authoring/rule_text.h"
-#include "pagefuse/passes/export/export.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/lower/lower.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
+#include "pagefuse/passes/pipeline/placed_rules.h"
+#include "pagefuse/plugin/loader/load_plugin.h"
 
 namespace pagefuse::python {
 namespace {
@@ -61,13 +61,13 @@ absl::StatusOr<Result> Optimize(const std::string& path, const Arguments& argume
 
 py::dict ReportOf(const Result& result) {
   py::list unfused;
-  for (const UnfusedSite& site : result.report.unfused) {
+  for (const UnfusedPlace& place : result.report.unfused) {
     py::dict entry;
-    entry["family"] = site.family;
-    entry["node"] = site.node;
-    entry["places"] = site.places;
-    entry["rule"] = site.rule;
-    entry["reason"] = site.reason;
+    entry["family"] = place.family;
+    entry["node"] = place.node;
+    entry["places"] = place.places;
+    entry["rule"] = place.rule;
+    entry["reason"] = place.reason;
     unfused.append(entry);
   }
   py::dict report;

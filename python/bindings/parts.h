@@ -7,7 +7,7 @@
 
 #include "pybind11/pybind11.h"
 
-#include "pagefuse/passes/authoring/rewrite.h"
+#include "pagefuse/passes/rewrite/text/rewrite.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse::python {

@@ -1,4 +1,4 @@
-#include "pagefuse/text/tokenizer.h"
+#include "pagefuse/text/tokenizer/tokenizer.h"
 
 #include <memory>
 #include <string>

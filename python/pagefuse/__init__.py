@@ -31,7 +31,7 @@ __all__ = [
     "Session",
     "Tensor",
     "Tokenizer",
-    "UnfusedSite",
+    "UnfusedPlace",
     "load_plugin",
     "optimize",
     "ort_library_path",
@@ -46,7 +46,7 @@ Path_ = Union[str, "os.PathLike[str]"]
 
 
 @dataclass(frozen=True)
-class UnfusedSite:
+class UnfusedPlace:
     """A place that no fused op took up, and why."""
 
     family: str
@@ -69,7 +69,7 @@ class Report:
     """How often each rule and pass rewrote something."""
     why_not_paged: str
     """Node and condition; empty if all is paged or nobody wanted it."""
-    unfused: list[UnfusedSite]
+    unfused: list[UnfusedPlace]
     written: str
     """Bodies and opset of the file that was written."""
     text: str
@@ -110,7 +110,7 @@ def optimize(
         function_bodies=function_bodies,
         target_opset=target_opset,
     )
-    report["unfused"] = [UnfusedSite(**site) for site in report["unfused"]]
+    report["unfused"] = [UnfusedPlace(**place) for place in report["unfused"]]
     return Report(**report)
 
 

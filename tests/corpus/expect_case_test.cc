@@ -1,6 +1,6 @@
 // Every case of the fusion corpus: it fuses to what it must, or is left alone, and its numbers
 // stay.
-#include "tools/expect_case.h"
+#include "tools/check/expect_case.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "must.h"
 #include "paths.h"
-#include "tools/testcase.h"
+#include "tools/check/testcase.h"
 
 namespace pagefuse {
 namespace {

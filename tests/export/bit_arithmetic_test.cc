@@ -10,11 +10,11 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/export/body_rewrites.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/lower/body_rewrites.h"
 
 namespace pagefuse {
 namespace {

@@ -7,8 +7,8 @@
 #include "paths.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
 #include "pagefuse/passes/explain/near_misses.h"
 
 namespace pagefuse {

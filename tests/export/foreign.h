@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/testcase.h"
+#include "tools/check/testcase.h"
 
-#include "pagefuse/ir/model.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/graph/model.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 

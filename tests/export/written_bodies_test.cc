@@ -12,17 +12,17 @@
 #include "gtest/gtest.h"
 #include "must.h"
 #include "paths.h"
-#include "tools/testcase.h"
+#include "tools/check/testcase.h"
 
-#include "pagefuse/ir/body_domains.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/registry.h"
-#include "pagefuse/ops/type_rows.h"
-#include "pagefuse/passes/export/export.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/graph/body_domains.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/type_rows.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/lower/lower.h"
 
 namespace pagefuse {
 namespace {

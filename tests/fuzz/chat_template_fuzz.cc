@@ -8,7 +8,7 @@
 #include "nlohmann/json.hpp"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/text/chat_template.h"
+#include "pagefuse/text/template/chat_template.h"
 #include "pagefuse/text/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
 
 namespace pagefuse::fuzz {
 namespace {

@@ -7,8 +7,8 @@
 #include "paths.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/verify.h"
+#include "pagefuse/ir/graph/verify.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace pagefuse;  // NOLINT(google-build-using-namespace)

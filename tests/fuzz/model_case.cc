@@ -9,12 +9,12 @@
 #include "value_mutator.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ir/verify.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/compare_models.h"
+#include "pagefuse/ir/graph/verify.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/verify/compare_models.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse::fuzz {

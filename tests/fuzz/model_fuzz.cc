@@ -35,7 +35,7 @@
 #include "model_mutator.h"
 #include "paths.h"
 
-#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 
 namespace pagefuse::fuzz {
 namespace {

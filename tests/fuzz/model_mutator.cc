@@ -8,7 +8,7 @@
 #include "value_mutator.h"
 #include "wrap_node.h"
 
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse::fuzz {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/passes/authoring/op_text.h"
+#include "pagefuse/passes/rewrite/text/op_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const pagefuse::RuleFile file = {"fuzz.txt",

@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ops/infer.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/infer/infer.h"
 
 namespace pagefuse::fuzz {
 namespace {

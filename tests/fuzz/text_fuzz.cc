@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/text/text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

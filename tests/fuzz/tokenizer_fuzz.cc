@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/text/tokenizer.h"
+#include "pagefuse/text/tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);

@@ -1,12 +1,12 @@
 // Which type a graph computes in.
-#include "pagefuse/ir/compute_type.h"
+#include "pagefuse/ir/graph/compute_type.h"
 
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/model.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/graph/model.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {

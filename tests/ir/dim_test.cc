@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/dim_expression.h"
-#include "pagefuse/ir/shape.h"
+#include "pagefuse/ir/tensor/dim_expression.h"
+#include "pagefuse/ir/tensor/shape.h"
 
 namespace pagefuse {
 namespace {

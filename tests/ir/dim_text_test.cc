@@ -1,7 +1,7 @@
 // Texts of dims: which are expressions, and which are names.
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/shape.h"
+#include "pagefuse/ir/tensor/shape.h"
 
 namespace pagefuse {
 namespace {

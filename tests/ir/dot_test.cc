@@ -1,11 +1,11 @@
 // Pictures of graphs.
-#include "pagefuse/ir/dot.h"
+#include "pagefuse/ir/graph/dot.h"
 
 #include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {

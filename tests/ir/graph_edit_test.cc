@@ -9,9 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ir/verify.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/graph/verify.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {

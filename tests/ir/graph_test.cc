@@ -1,10 +1,10 @@
-#include "pagefuse/ir/graph.h"
+#include "pagefuse/ir/graph/graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/verify.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/graph/verify.h"
 
 namespace pagefuse {
 namespace {

@@ -1,5 +1,5 @@
 // TensorProto in all its forms: typed fields of every element type, raw data, sparse tensors.
-#include "pagefuse/ir/import_tensor.h"
+#include "pagefuse/ir/onnx/import_tensor.h"
 
 #include <bit>
 #include <cmath>
@@ -10,8 +10,8 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 
 namespace pagefuse {
 namespace {

@@ -1,5 +1,5 @@
 // What counts against a budget of memory, and how much memory there is.
-#include "pagefuse/ir/memory_budget.h"
+#include "pagefuse/ir/tensor/memory_budget.h"
 
 #include <filesystem>
 #include <fstream>
@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/machine_memory.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/tensor.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/machine_memory.h"
+#include "pagefuse/ir/tensor/tensor.h"
 
 namespace pagefuse {
 namespace {

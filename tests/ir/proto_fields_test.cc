@@ -15,11 +15,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ir/verify.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/graph/verify.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/onnx/onnx_proto.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {

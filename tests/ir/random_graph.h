@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "pagefuse/ir/graph.h"
+#include "pagefuse/ir/graph/graph.h"
 
 namespace pagefuse {
 

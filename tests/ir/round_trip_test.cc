@@ -8,11 +8,11 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/export_graph.h"
-#include "pagefuse/ir/import_tensor.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/onnx_proto.h"
-#include "pagefuse/ir/verify.h"
+#include "pagefuse/ir/graph/verify.h"
+#include "pagefuse/ir/onnx/export_graph.h"
+#include "pagefuse/ir/onnx/import_tensor.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/onnx/onnx_proto.h"
 
 namespace pagefuse {
 namespace {

@@ -1,5 +1,5 @@
 // Tensors over memory that is owned, borrowed or mapped.
-#include "pagefuse/ir/tensor.h"
+#include "pagefuse/ir/tensor/tensor.h"
 
 #include <cstdint>
 #include <cstring>
@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "pagefuse/base/packed_types.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {

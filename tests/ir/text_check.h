@@ -7,7 +7,7 @@
 #include "must.h"
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 

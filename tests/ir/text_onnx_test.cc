@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 #include <onnx/defs/parser.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {

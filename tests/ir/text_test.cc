@@ -1,5 +1,5 @@
 // The text form of models, values and initialisers: what it reads, and that it prints what it read.
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/text/text.h"
 
 #include "must.h"
 #include "text_check.h"
@@ -7,9 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "pagefuse/base/packed_types.h"
-#include "pagefuse/ir/absent_data.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/verify.h"
+#include "pagefuse/ir/graph/absent_data.h"
+#include "pagefuse/ir/graph/verify.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/tensor/absent_tensor.h"
 
 namespace pagefuse {
 namespace {
@@ -123,7 +124,7 @@ g (seq(float[N]) a, optional(seq(int8)) b, map(string, float[]) c, sparse_tensor
       "=> () {\n}\n");
 }
 
-TEST(Text, KeepsTheSpellingOfDims) {
+TEST(Text, KeepsTheVariantOfDims) {
   ExpectFixedPoint(R"(<ir_version: 10, opset_import: []>
 g (float["seq + past", -1] x) => () {
 }

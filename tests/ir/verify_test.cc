@@ -1,9 +1,9 @@
 // Graphs that are broken by hand, and what Verify says of them.
-#include "pagefuse/ir/verify.h"
+#include "pagefuse/ir/graph/verify.h"
 
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {

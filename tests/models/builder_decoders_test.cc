@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "tests/models/model_data.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/plain_decoder.h"
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/session.h"
 
@@ -210,7 +210,7 @@ TEST(ExpertExport, MultipliesByExpertsWithoutCopiesOfThem) {
     const DataSet data = LoadDataSet("deepseek_v3_A18", set);
     const auto results = session->Run(data.inputs, {"logits"});
     ASSERT_TRUE(results.ok()) << results.status();
-    // What a padded position attends to depends on the spelling: see the mask rule.
+    // What a padded position attends to depends on the form: see the mask rule.
     const auto kept = [&](const Tensor& logits) {
       std::vector<float> all = FloatsOf(logits);
       const auto mask = data.inputs.at("attention_mask").values<int64_t>();

@@ -5,8 +5,8 @@
 #include "tests/models/model_data.h"
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
 #include "pagefuse/runtime/cache_ranges.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/paged_model.h"
@@ -55,7 +55,7 @@ std::string Answer(Engine& engine) {
 
 constexpr char kAnswer[] = "86 nails.\n";
 
-// With every spelling of past, positions and masks that exports of the family have.
+// With every form of past, positions and masks that exports of the family have.
 class TurboQuantSlots : public testing::TestWithParam<std::tuple<const char*, TurboQuantPreset>> {};
 INSTANTIATE_TEST_SUITE_P(Presets, TurboQuantSlots,
                          testing::Combine(testing::Values("gemma3_A18", "gemma3_A23", "gemma3_B18",

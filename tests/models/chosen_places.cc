@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/session.h"
 

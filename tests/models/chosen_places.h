@@ -9,7 +9,7 @@
 
 #include "tests/models/model_data.h"
 
-#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/graph/model.h"
 
 namespace pagefuse {
 

@@ -15,9 +15,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/session.h"

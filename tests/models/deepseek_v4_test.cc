@@ -10,8 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/session.h"
@@ -231,7 +231,7 @@ TEST(DeepseekV4, AStepOfOneTokenTellsWhyItsAttentionGotNoPages) {
   ASSERT_TRUE(report.ok()) << report.status();
   const auto told = std::find_if(
       report->unfused.begin(), report->unfused.end(),
-      [](const UnfusedSite& site) { return site.family == "attention without pages"; });
+      [](const UnfusedPlace& place) { return place.family == "attention without pages"; });
   ASSERT_NE(told, report->unfused.end());
   EXPECT_EQ(told->places, 4);
   EXPECT_EQ(told->rule, "insert-paged-cache");

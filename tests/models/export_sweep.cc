@@ -1,5 +1,5 @@
-// Exports under other spellings: what each ends in must be what the export ends in.
-//   export_sweep FOLDER|MODEL.. [--spellings | --idioms] [--mutation NAME] [--seeds N] [--share X]
+// Exports under other forms: what each ends in must be what the export ends in.
+//   export_sweep FOLDER|MODEL.. [--forms | --idioms] [--mutation NAME] [--seeds N] [--share X]
 //                [--part I N] [--save FILE]
 // A line for each graph that ends in other fused ops, which --save writes, the last of them; then
 // a table of exports and mutations, and how many graphs are paged and end alike.
@@ -12,9 +12,9 @@
 #include "graph_mutations.h"
 #include "tests/models/fused_ops.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/infer.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/infer/infer.h"
 
 namespace pagefuse {
 namespace {
@@ -22,7 +22,7 @@ namespace {
 struct Arguments {
   std::vector<std::string> models;
   std::string mutation, save;
-  bool spellings = false, idioms = false;  // both by default
+  bool variants = false, idioms = false;  // both by default
   int seeds = 1;
   double share = 0.5;
   int part = 0, parts = 1;  // every so many mutations one
@@ -85,9 +85,9 @@ class Sweep {
  private:
   std::vector<testing::Mutation> Mutations() const {
     std::vector<testing::Mutation> all;
-    const bool some = arguments_.spellings || arguments_.idioms;
-    if (arguments_.spellings || !some) {
-      all.insert(all.end(), testing::Spellings().begin(), testing::Spellings().end());
+    const bool some = arguments_.variants || arguments_.idioms;
+    if (arguments_.variants || !some) {
+      all.insert(all.end(), testing::Variants().begin(), testing::Variants().end());
     }
     if (arguments_.idioms || !some) {
       all.insert(all.end(), testing::Idioms().begin(), testing::Idioms().end());
@@ -130,8 +130,8 @@ int Main(int argc, char** argv) {
     const bool has_value = i + 1 < argc;
     if (name == "--idioms") {
       arguments.idioms = true;
-    } else if (name == "--spellings") {
-      arguments.spellings = true;
+    } else if (name == "--forms") {
+      arguments.variants = true;
     } else if (name == "--mutation" && has_value) {
       arguments.mutation = argv[++i];
     } else if (name == "--save" && has_value) {

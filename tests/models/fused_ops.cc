@@ -1,7 +1,7 @@
 #include "tests/models/fused_ops.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 

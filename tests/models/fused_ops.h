@@ -1,4 +1,4 @@
-// What a graph ends in, as tests of spellings compare it.
+// What a graph ends in, as tests of forms compare it.
 #pragma once
 
 #include <map>
@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/graph/model.h"
 
 namespace pagefuse {
 

@@ -5,8 +5,8 @@
 #include "tests/models/model_data.h"
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/kernels/formats/cache_choice.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/kernels/formats/cache_choice.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/paged_model.h"
 #include "pagefuse/runtime/session.h"

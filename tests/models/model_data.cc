@@ -10,8 +10,8 @@
 #include "paths.h"
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 

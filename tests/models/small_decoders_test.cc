@@ -7,8 +7,8 @@
 #include "paths.h"
 #include "tests/models/model_data.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/plain_decoder.h"
 

@@ -1,4 +1,4 @@
-// Formats of weights from end to end: every spelling of an export, in memory and saved.
+// Formats of weights from end to end: every form of an export, in memory and saved.
 #include <filesystem>
 #include <string>
 #include <tuple>
@@ -6,10 +6,10 @@
 #include "tests/models/model_data.h"
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/kernels/formats/weight_choice.h"
-#include "pagefuse/passes/graph_edit.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/kernels/formats/weight_choice.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse {

@@ -8,8 +8,8 @@
 #include "nlohmann/json.hpp"
 #include "paths.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse {

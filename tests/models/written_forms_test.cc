@@ -9,10 +9,10 @@
 #include "gtest/gtest.h"
 #include "tests/models/model_data.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/passes/page/cache_settings.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/cache/cache_settings.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse {
@@ -22,9 +22,9 @@ namespace {
 enum class Stages {
   kAll,
   kNoPages,                // --no-page
-  kCanonicaliseAlone,      // --passes
+  kCanonicalizeAlone,      // --passes
   kRecogniseAlone,         // what runs up to recognition
-  kWithoutCanonicalise,    // --disable-pass, --no-page
+  kWithoutCanonicalize,    // --disable-pass, --no-page
   kWithoutRecognise,       // likewise
   kWithoutPage,            // --disable-pass alone
   kWithoutFuse,            // likewise
@@ -45,10 +45,10 @@ constexpr Form kForms[] = {
     {"no_pages", Stages::kNoPages, Written::kBodies},
     {"no_pages_ops", Stages::kNoPages, Written::kOps},
     {"no_pages_text", Stages::kNoPages, Written::kText},
-    {"canonicalise", Stages::kCanonicaliseAlone, Written::kBodies},
+    {"canonicalize", Stages::kCanonicalizeAlone, Written::kBodies},
     {"recognise", Stages::kRecogniseAlone, Written::kBodies},
     {"recognise_ops", Stages::kRecogniseAlone, Written::kOps},
-    {"without_canonicalise", Stages::kWithoutCanonicalise, Written::kOps},
+    {"without_canonicalize", Stages::kWithoutCanonicalize, Written::kOps},
     {"without_recognise", Stages::kWithoutRecognise, Written::kOps},
     {"without_page", Stages::kWithoutPage, Written::kOps},
     {"without_fuse", Stages::kWithoutFuse, Written::kBodies},
@@ -58,7 +58,7 @@ constexpr Form kForms[] = {
 
 std::vector<std::string> PipelineNames() {
   std::vector<std::string> names;
-  for (const auto& pass : DefaultPipeline()) names.emplace_back(pass->name());
+  for (const auto& pass : DecoderPipeline()) names.emplace_back(pass->name());
   return names;
 }
 
@@ -93,13 +93,13 @@ PipelineOptions OptionsOf(Stages stages) {
     case Stages::kNoPages:
       options.page = false;
       break;
-    case Stages::kCanonicaliseAlone:
+    case Stages::kCanonicalizeAlone:
       options.passes = Between(kFirst, kRecognise);
       break;
     case Stages::kRecogniseAlone:
       options.passes = Between(kFirst, kPage);
       break;
-    case Stages::kWithoutCanonicalise:
+    case Stages::kWithoutCanonicalize:
       options.page = false;
       options.disabled = Between(kFirst, kRecognise);
       break;

@@ -3,7 +3,7 @@
 
 #include "op_test.h"
 
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -5,7 +5,7 @@
 #include "op_test.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

@@ -2,9 +2,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse {
 namespace {

@@ -1,5 +1,5 @@
 // The generated reference page.
-#include "pagefuse/ops/docs.h"
+#include "pagefuse/ops/registry/docs.h"
 
 #include <cstdlib>
 #include <fstream>

@@ -7,8 +7,8 @@
 #include "written_out_gelu.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -1,11 +1,11 @@
 // Evaluation of nodes, functions and models.
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {

@@ -8,10 +8,10 @@
 #include "must.h"
 #include "paths.h"
 #include "simd_targets.h"
-#include "tools/testcase.h"
+#include "tools/check/testcase.h"
 
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
 namespace {

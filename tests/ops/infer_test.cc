@@ -1,5 +1,5 @@
 // Symbolic shape inference over graphs.
-#include "pagefuse/ops/infer.h"
+#include "pagefuse/ops/infer/infer.h"
 
 #include <string>
 
@@ -7,8 +7,8 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {

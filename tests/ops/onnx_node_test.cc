@@ -13,9 +13,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -6,10 +6,10 @@
 #include "gtest/gtest.h"
 #include "op_test.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/numeric/packing.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
 namespace {

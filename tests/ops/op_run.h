@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "op_test.h"
 
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
 

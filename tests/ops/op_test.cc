@@ -9,8 +9,8 @@
 #include "op_run.h"
 #include "simd_targets.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
 
 namespace pagefuse {
 
@@ -18,7 +18,7 @@ namespace pagefuse {
   namespace family##_ops { \
     OpCases op##Cases();   \
   }
-#include "pagefuse/ops/ops.inc"
+#include "pagefuse/ops/registry/ops.inc"
 #undef PF_OP
 
 namespace {
@@ -31,7 +31,7 @@ void PrintTo(const OpParam& param, std::ostream* os) { *os << param.name; }
 
 constexpr OpParam kOps[] = {
 #define PF_OP(family, op) {#family "_" #op, family##_ops::op##Cases},
-#include "pagefuse/ops/ops.inc"
+#include "pagefuse/ops/registry/ops.inc"
 #undef PF_OP
 };
 

@@ -35,8 +35,8 @@
 #include <variant>
 #include <vector>
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/ir/tensor.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ir/tensor/tensor.h"
 
 namespace pagefuse {
 

@@ -10,11 +10,11 @@
 #include "linear_support.h"
 #include "must.h"
 
-#include "pagefuse/kernels/linalg/activation.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/linalg/packed_bf16.h"
-#include "pagefuse/kernels/numeric/small_float.h"
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/kernels/linalg/activation.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/packed_bf16.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 namespace {

@@ -1,5 +1,5 @@
 // Op lookup, schema checks and kernel choice.
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/registry/registry.h"
 
 #include <set>
 #include <string>
@@ -8,8 +8,8 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/verify_ports.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/infer/verify_ports.h"
 
 namespace pagefuse {
 namespace {

@@ -1,5 +1,5 @@
 // The rows of types that hosts choose by, against inference.
-#include "pagefuse/ops/type_rows.h"
+#include "pagefuse/ops/schema/type_rows.h"
 
 #include <algorithm>
 #include <functional>
@@ -12,10 +12,9 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/body_ops.h"
-#include "pagefuse/ops/registry.h"
-#include "pagefuse/ops/signature.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/signature.h"
 
 namespace pagefuse {
 namespace {
@@ -25,7 +24,7 @@ std::vector<const OpDef*> CalledOps() {
   constexpr int kOldestWrittenOpset = 21;
   std::vector<const OpDef*> ops;
   for (const OpDef* op : OpRegistry::Global().ops()) {
-    const bool has_graphs = FindBodyOp(op->domain(), op->name()) != nullptr;
+    const bool has_graphs = op->bodies() != nullptr;
     const bool is_newer =
         op->domain().empty() && op->since() > kOldestWrittenOpset && op->has_decomposition();
     if ((op->domain() == "pagefuse" && !has_graphs) || is_newer) ops.push_back(op);

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "ort_libraries.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 

@@ -13,13 +13,13 @@
 #include "must.h"
 #include "ort_libraries.h"
 #include "paths.h"
-#include "tools/ort_host.h"
-#include "tools/testcase.h"
+#include "tools/check/testcase.h"
+#include "tools/ort/ort_host.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/passes/export/export.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/passes/lower/lower.h"
 
 namespace pagefuse {
 namespace {

@@ -12,13 +12,13 @@
 #include "must.h"
 #include "ort_libraries.h"
 #include "paths.h"
-#include "tools/ort_comparison.h"
-#include "tools/ort_custom_ops.h"
-#include "tools/ort_host.h"
-#include "tools/ort_steps.h"
+#include "tools/ort/ort_comparison.h"
+#include "tools/ort/ort_custom_ops.h"
+#include "tools/ort/ort_host.h"
+#include "tools/ort/ort_steps.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 
 namespace pagefuse {
 namespace {

@@ -12,12 +12,12 @@
 #include "must.h"
 #include "ort_libraries.h"
 #include "paths.h"
-#include "tools/ort_custom_ops.h"
-#include "tools/ort_host.h"
-#include "tools/temporary_folder.h"
+#include "tools/cli/temporary_folder.h"
+#include "tools/ort/ort_custom_ops.h"
+#include "tools/ort/ort_host.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 
 namespace pagefuse {
 namespace {

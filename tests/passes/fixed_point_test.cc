@@ -1,4 +1,4 @@
-// What is canonicalised and recognised is in its final form: no pass of those stages undoes another's
+// What is canonicalized and recognised is in its final form: no pass of those stages undoes another's
 // word. Over the bundled models, the corpus and the inputs of all pass tests.
 #include <algorithm>
 #include <filesystem>
@@ -8,12 +8,12 @@
 #include "gtest/gtest.h"
 #include "paths.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/passes/authoring/canonical_text.h"
-#include "pagefuse/passes/authoring/pass_case.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/debug/canonical_text.h"
+#include "pagefuse/passes/debug/pass_case.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 namespace {
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 // Up to paging, and without what the last of them left behind.
 std::vector<std::string> CanonicalStages() {
   std::vector<std::string> names;
-  for (const auto& pass : DefaultPipeline()) {
+  for (const auto& pass : DecoderPipeline()) {
     if (pass->name() == "insert-paged-cache") break;
     names.emplace_back(pass->name());
   }

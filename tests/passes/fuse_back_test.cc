@@ -8,9 +8,9 @@
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 namespace {
@@ -28,7 +28,7 @@ bool IsFusedByResults(const std::string& op) {
   return std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps);
 }
 
-// The ops whose sites are read by element.
+// The ops whose matches are read by element.
 bool IsReadByElement(const std::string& op) {
   static constexpr std::string_view kOps[] = {"MqaLogits", "PagedAttention", "PagedMqaLogits",
                                               "SparseMlaAttention", "TurboQuantAttention"};
@@ -64,7 +64,8 @@ TEST_P(FuseBack, GivesTheOp) {
   }
   const std::string op = GetParam().substr(0, GetParam().find('.'));
   std::string misses;
-  for (const Miss& miss : report.misses) StrAppend(&misses, miss.rule, ": ", miss.condition, "\n");
+  for (const MissedMatch& miss : report.misses)
+    StrAppend(&misses, miss.rule, ": ", miss.condition, "\n");
   EXPECT_EQ(fused, std::vector<std::string>{op}) << misses;
 }
 

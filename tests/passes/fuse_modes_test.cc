@@ -2,7 +2,7 @@
 #include "fusion_case.h"
 #include "gtest/gtest.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {
@@ -105,7 +105,7 @@ TEST_P(FuseModes, GivesTheCall) {
   const auto outcome = RunFusion(*one, one->plain);
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   std::string misses;
-  for (const Miss& miss : outcome->misses) {
+  for (const MissedMatch& miss : outcome->misses) {
     if (miss.rule.starts_with("fuse-"))
       StrAppend(&misses, miss.rule, " at ", miss.at, ": ", miss.condition, "\n");
   }

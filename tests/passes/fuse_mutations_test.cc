@@ -1,5 +1,5 @@
 // Fusions find what is computed, however it is written: the decomposition of every op that the
-// passes fuse, and the graphs of the fusion corpus, as they are and in another spelling.
+// passes fuse, and the graphs of the fusion corpus, as they are and in another form.
 // mutation_sweep runs more of the same, and what is computed otherwise.
 #include <algorithm>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "paths.h"
 #include "text_case.h"
-#include "tools/testcase.h"
+#include "tools/check/testcase.h"
 
 namespace pagefuse {
 namespace {
@@ -18,7 +18,7 @@ using testing::Idioms;
 using testing::Mutate;
 using testing::Mutation;
 using testing::Random;
-using testing::Spellings;
+using testing::Variants;
 
 // A case and where it lies.
 struct Source {
@@ -85,9 +85,9 @@ class FuseMutations : public ::testing::TestWithParam<Source> {
 
 TEST_P(FuseMutations, FuseWhatIsWrittenOut) { ExpectFused(case_.plain); }
 
-TEST_P(FuseMutations, FuseOtherSpellings) {
+TEST_P(FuseMutations, FuseOtherVariants) {
   Random random(seed_);
-  const auto mutated = Mutated(Spellings(), random, /*share=*/0.5);
+  const auto mutated = Mutated(Variants(), random, /*share=*/0.5);
   ASSERT_TRUE(mutated.has_value());
   SCOPED_TRACE(mutated->first);
   ExpectFused(mutated->second);

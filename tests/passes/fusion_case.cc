@@ -6,16 +6,17 @@
 #include <filesystem>
 
 #include "absl/strings/str_split.h"
-#include "tools/expect_case.h"
+#include "tools/check/expect_case.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/shape_language.h"
-#include "pagefuse/passes/compare_models.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/schema/shape_language.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/normalise/normalise.h"
+#include "pagefuse/passes/verify/compare_models.h"
 
 namespace pagefuse {
 namespace {
@@ -211,7 +212,7 @@ absl::StatusOr<Tensor> Scaled(const Tensor& tensor, float factor) {
   return scaled;
 }
 
-std::string NearestMisses(const std::vector<Miss>& misses) {
+std::string NearestMisses(const std::vector<MissedMatch>& misses) {
   constexpr size_t kMost = 3;
   std::string text;
   for (size_t i = 0; i < misses.size() && i < kMost; ++i) {
@@ -294,7 +295,8 @@ absl::StatusOr<FusionCase> LoadCorpusCase(const std::string& folder) {
   return result;
 }
 
-absl::StatusOr<std::vector<Miss>> MissesOf(const FusionCase& fusion_case, const Model& plain) {
+absl::StatusOr<std::vector<MissedMatch>> MissesOf(const FusionCase& fusion_case,
+                                                  const Model& plain) {
   Model model = plain.Clone();
   PipelineOptions options = fusion_case.options;
   options.explain = {"*"};

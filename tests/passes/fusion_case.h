@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/model.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/graph/model.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 
@@ -44,15 +44,16 @@ absl::StatusOr<FusionCase> LoadCorpusCase(const std::string& folder);
 
 // What became of one graph.
 struct FusionOutcome {
-  Model model;                    // after the passes
-  absl::Status fusion;            // as the case wants it, with the nearest misses
-  std::vector<Miss> misses = {};  // where it is not
+  Model model;                           // after the passes
+  absl::Status fusion;                   // as the case wants it, with the nearest misses
+  std::vector<MissedMatch> misses = {};  // where it is not
 };
 
 // Runs the passes on a copy of the graph.
 absl::StatusOr<FusionOutcome> RunFusion(const FusionCase& fusion_case, const Model& plain);
 // What did not fire on it, and why: a run that explains takes longer.
-absl::StatusOr<std::vector<Miss>> MissesOf(const FusionCase& fusion_case, const Model& plain);
+absl::StatusOr<std::vector<MissedMatch>> MissesOf(const FusionCase& fusion_case,
+                                                  const Model& plain);
 
 // Both graphs on every one of `feeds`. Unimplemented where the second cannot be run.
 absl::Status SameNumbers(const FusionCase& fusion_case, const std::vector<Feeds>& feeds,

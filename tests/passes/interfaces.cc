@@ -4,9 +4,9 @@
 #include <cstring>
 #include <functional>
 
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 
 namespace pagefuse {
 namespace {

@@ -6,9 +6,9 @@
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 namespace {
@@ -78,7 +78,7 @@ TEST(Misses, ShowPatternAndGraph) {
   // The file and its rule share a name, as passes and rules may.
   ASSERT_TRUE(report.ok()) << report.status();
   ASSERT_EQ(report->misses.size(), 1u);
-  const Miss& miss = report->misses[0];
+  const MissedMatch& miss = report->misses[0];
   EXPECT_EQ(miss.condition, "dim(x, -1) == 4: 8 and 4");
   EXPECT_EQ(miss.matched_nodes, 2);
   EXPECT_EQ(miss.pattern_nodes, 2);

@@ -1,5 +1,5 @@
 // What two graphs do differently, and nothing else, is told.
-#include "pagefuse/passes/authoring/model_diff.h"
+#include "pagefuse/passes/debug/model_diff.h"
 
 #include <algorithm>
 #include <map>
@@ -9,10 +9,10 @@
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 namespace {

@@ -1,6 +1,6 @@
-// Recall of fusions under other spellings, and what becomes of graphs whose meaning is another:
+// Recall of fusions under other forms, and what becomes of graphs whose meaning is another:
 //   mutation_sweep [--golden] [--texts] [--corpus DIR] [--only TEXT] [--mutation NAME] [--seeds N]
-//                  [--spellings | --idioms | --interfaces | --breakages] [--mix N] [--part I N] [--print]
+//                  [--forms | --idioms | --interfaces | --breakages] [--mix N] [--part I N] [--print]
 //                  [--explain RULE]
 // A line for each graph that is not as it should be, tables by op and mutation, and how many of all.
 #include <algorithm>
@@ -20,13 +20,13 @@
 #include "interfaces.h"
 #include "paths.h"
 #include "text_case.h"
-#include "tools/expect_case.h"
-#include "tools/testcase.h"
+#include "tools/check/expect_case.h"
+#include "tools/check/testcase.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {
@@ -36,13 +36,13 @@ using testing::Random;
 
 struct Arguments {
   bool golden = false;
-  bool texts = false;                                          // tests/data/other_exporters
-  bool spellings = false, idioms = false, interfaces = false;  // all of these by default
+  bool texts = false;                                         // tests/data/other_exporters
+  bool variants = false, idioms = false, interfaces = false;  // all of these by default
   bool breakages = false;
   bool print = false;
   std::string corpus, only, mutation, explain;
   int seeds = 1;
-  int mix = 0;              // so many spellings at once, instead of one
+  int mix = 0;              // so many forms at once, instead of one
   int part = 0, parts = 1;  // every so many cases one
 };
 
@@ -151,7 +151,7 @@ class Sweep {
 
  private:
   bool Wants(bool kind) const {
-    const bool some = arguments_.spellings || arguments_.idioms || arguments_.interfaces;
+    const bool some = arguments_.variants || arguments_.idioms || arguments_.interfaces;
     return !arguments_.breakages && (kind || !some);
   }
 
@@ -161,7 +161,7 @@ class Sweep {
       all.insert(all.end(), some.begin(), some.end());
     };
     if (arguments_.breakages) add(testing::Breakages());
-    if (Wants(arguments_.spellings)) add(testing::Spellings());
+    if (Wants(arguments_.variants)) add(testing::Variants());
     if (Wants(arguments_.idioms)) add(testing::Idioms());
     return all;
   }
@@ -202,7 +202,7 @@ class Sweep {
     Print(mutated, outcome->model);
   }
 
-  // Several spellings one after the other, as another exporter has habits of its own.
+  // Several forms one after the other, as another exporter has habits of its own.
   void Mix(const FusionCase& one, int seed) {
     const std::vector<Mutation> mutations = Mutations();
     Random random(seed + 1);
@@ -268,8 +268,8 @@ class Sweep {
   }
 
   // The conditions that a rule failed, one a place.
-  void Explain(const std::vector<Miss>& misses) const {
-    for (const Miss& miss : misses) {
+  void Explain(const std::vector<MissedMatch>& misses) const {
+    for (const MissedMatch& miss : misses) {
       if (miss.rule != arguments_.explain) continue;
       std::printf("%s at \"%s\" (%d nodes): %s\n", miss.rule.c_str(), miss.at.c_str(),
                   miss.matched_nodes, miss.condition.c_str());
@@ -302,7 +302,7 @@ Arguments Read(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--golden") arguments.golden = true;
     if (name == "--texts") arguments.texts = true;
-    if (name == "--spellings") arguments.spellings = true;
+    if (name == "--forms") arguments.variants = true;
     if (name == "--idioms") arguments.idioms = true;
     if (name == "--interfaces") arguments.interfaces = true;
     if (name == "--breakages") arguments.breakages = true;

@@ -5,8 +5,8 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/text.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 namespace {
@@ -15,9 +15,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::vector<std::string> Texts(std::vector<Miss> misses) {
+std::vector<std::string> Texts(std::vector<MissedMatch> misses) {
   std::vector<std::string> texts;
-  for (const Miss& miss : NearestMisses(std::move(misses))) texts.push_back(MissText(miss));
+  for (const MissedMatch& miss : NearestMisses(std::move(misses))) texts.push_back(MissText(miss));
   return texts;
 }
 
@@ -63,7 +63,7 @@ TEST(UnmissedLines, SayWhatFiredWhatDidNotRunAndWhatNothingResembled) {
                                         {.name = "c", .ran = true},
                                         {.name = "d"},
                                         {.name = "e", .ran = true}};
-  const std::vector<Miss> misses = {{"e", "y", "no Cos", 1}};
+  const std::vector<MissedMatch> misses = {{"e", "y", "no Cos", 1}};
   EXPECT_THAT(UnmissedLines(asked, misses, /*briefly=*/false),
               ElementsAre("a fired 3 times, and nothing else resembled it",
                           "nothing in the graph resembled b, c", "did not run: d"));

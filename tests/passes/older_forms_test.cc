@@ -8,7 +8,7 @@
 #include "paths.h"
 #include "recorded_op.h"
 
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 namespace pagefuse {
 namespace {

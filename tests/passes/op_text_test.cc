@@ -1,5 +1,5 @@
 // Ops as text: what they declare, what they infer and compute, and what is said of texts that are wrong.
-#include "pagefuse/passes/authoring/op_text.h"
+#include "pagefuse/passes/rewrite/text/op_text.h"
 
 #include <map>
 #include <string>
@@ -10,11 +10,11 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
 namespace {

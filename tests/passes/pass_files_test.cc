@@ -1,4 +1,4 @@
-// One test for every tests/passes/<folder>/<name>.onnxtxt: see passes/authoring/pass_case.h for the format.
+// One test for every tests/passes/<folder>/<name>.onnxtxt: see passes/debug/pass_case.h for the format.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -7,7 +7,7 @@
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/passes/authoring/pass_case.h"
+#include "pagefuse/passes/debug/pass_case.h"
 
 namespace pagefuse {
 namespace {

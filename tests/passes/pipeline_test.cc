@@ -1,5 +1,5 @@
 // The runner: what it reports, dumps and refuses.
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -11,11 +11,11 @@
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/passes/compare_models.h"
-#include "pagefuse/passes/similar_names.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/edit/similar_names.h"
+#include "pagefuse/passes/verify/compare_models.h"
 
 namespace pagefuse {
 namespace {

@@ -1,11 +1,11 @@
-#include "pagefuse/passes/ports.h"
+#include "pagefuse/passes/edit/ports.h"
 
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
 namespace {

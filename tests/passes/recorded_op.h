@@ -7,9 +7,9 @@
 
 #include "gtest/gtest.h"
 #include "must.h"
-#include "tools/testcase.h"
+#include "tools/check/testcase.h"
 
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
 
 namespace pagefuse {
 

@@ -1,16 +1,16 @@
 // The first bad rewrite by halving, and models that fail made small.
-#include "pagefuse/passes/authoring/reduce.h"
+#include "pagefuse/passes/debug/reduce.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ir/verify.h"
-#include "pagefuse/passes/authoring/bisect.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/graph/verify.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/debug/bisect.h"
 
 namespace pagefuse {
 namespace {

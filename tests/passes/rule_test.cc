@@ -1,16 +1,16 @@
 // What files of before and after cannot say: provenance, errors in rules, convergence.
-#include "pagefuse/passes/rule.h"
+#include "pagefuse/passes/rewrite/rule.h"
 
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ir/verify.h"
-#include "pagefuse/passes/pattern.h"
-#include "pagefuse/passes/pipeline.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/graph/verify.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
+#include "pagefuse/passes/rewrite/pattern.h"
 
 namespace pagefuse {
 namespace {

@@ -1,15 +1,16 @@
 // What files of rules say that are wrong, and where their rules run. What they can say is in tests/rules.
-#include "pagefuse/passes/authoring/rule_text.h"
+#include "pagefuse/passes/rewrite/text/rule_text.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/passes/authoring/embedded_rules.h"
-#include "pagefuse/passes/pipeline.h"
-#include "pagefuse/passes/rule.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
+#include "pagefuse/passes/pipeline/placed_rules.h"
+#include "pagefuse/passes/rewrite/rule.h"
+#include "pagefuse/passes/rewrite/text/embedded_rules.h"
 
 namespace pagefuse {
 namespace {
@@ -88,7 +89,7 @@ TEST(RuleText, MissesWhatARuleNeeds) {
   EXPECT_THAT(ErrorOf(With("# let: half = 1\n")), HasSubstr(":2:8: expected \"@\", got \"half\""));
 }
 
-TEST(RuleText, LimitsSpellings) {
+TEST(RuleText, LimitsVariants) {
   std::string text = "# rule: mine\n(x) => (y) {";
   std::string value = "x";
   for (char name = 'a'; name < 'j'; ++name) {
@@ -104,7 +105,7 @@ TEST(RuleText, LimitsSpellings) {
     }
   }
   EXPECT_THAT(ErrorOf(text + "# ---- after\n(x) => (y) { y = Relu (x) }\n"),
-              HasSubstr("my.rules.txt:2:1: more than 256 spellings"));
+              HasSubstr("my.rules.txt:2:1: more than 256 forms"));
 }
 
 TEST(RuleText, KeepsNamesApart) {
@@ -120,7 +121,7 @@ TEST(RuleText, KeepsNamesApart) {
 
 std::vector<std::string> NamesAround(const std::string& place, std::string_view name) {
   const auto rules = Must(ReadRuleFiles({{"my.rules.txt", With(place)}}));
-  std::vector<std::unique_ptr<Pass>> passes = DefaultPipeline();
+  std::vector<std::unique_ptr<Pass>> passes = DecoderPipeline();
   PlaceRules(rules, passes);
   for (size_t i = 1; i + 1 < passes.size(); ++i) {
     if (passes[i]->name() != name) continue;
@@ -132,7 +133,7 @@ std::vector<std::string> NamesAround(const std::string& place, std::string_view 
 TEST(RuleText, StandsWhereItSays) {
   EXPECT_THAT(NamesAround("", "my"), ElementsAre("gated-mlp", "insert-paged-cache"));
   EXPECT_THAT(NamesAround("# before: attention\n", "my"),
-              ElementsAre("attention-spellings", "attention"));
+              ElementsAre("attention-forms", "attention"));
   EXPECT_THAT(NamesAround("# after: swish\n", "my"), ElementsAre("swish", "activation"));
 }
 
@@ -146,7 +147,7 @@ TEST(RuleText, SharesParts) {
   EXPECT_THAT(ErrorOf(part + part +
                       "# rule: mine\n(x) => (y) { y = either.Square (x) }\n# ---- after\n"
                       "(x) => (y) { y = Abs (x) }\n"),
-              HasSubstr("two spellings are called \"mul\""));
+              HasSubstr("two forms are called \"mul\""));
 }
 
 // A file of the tree that does not parse would end the program where its pass first runs.

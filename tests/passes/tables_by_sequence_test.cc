@@ -4,9 +4,9 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/passes/words/words.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/passes/recognise/recognise.h"
 
 namespace pagefuse {
 namespace {

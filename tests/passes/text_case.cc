@@ -15,14 +15,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "paths.h"
-#include "tools/expect_case.h"
+#include "tools/check/expect_case.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/compare_models.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/passes/verify/compare_models.h"
 
 namespace pagefuse {
 namespace {

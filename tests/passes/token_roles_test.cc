@@ -1,5 +1,5 @@
-// Which nodes may stand between the paged sites of a decoder, and what each that may not is told.
-#include "pagefuse/passes/page/token_roles.h"
+// Which nodes may stand between the paged matches of a decoder, and what each that may not is told.
+#include "pagefuse/passes/analysis/tokens/token_roles.h"
 
 #include <string>
 
@@ -7,8 +7,8 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {
@@ -233,7 +233,7 @@ TEST_P(TokenRolesCounted, ReadsPositions) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Spellings, TokenRolesCounted,
+    Variants, TokenRolesCounted,
     testing::Values(
         Counted{"a_range_behind_the_past", "at = Range (s_old, s_all, one)", 1, 0},
         Counted{"a_range_and_the_past", "r = Range (zero, s_new, one)  at = Add (r, s_old)", 1, 0},
@@ -282,7 +282,7 @@ TEST_P(TokenRolesPicked, FollowsRowsOfLastTokens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Spellings, TokenRolesPicked,
+    Variants, TokenRolesPicked,
     testing::Values(
         Picked{"by_a_gather", "l = Gather <axis = 1> (x, minus_one)  y = MatMul (l, w)"},
         Picked{"by_a_gather_that_keeps_the_axis",

@@ -1,15 +1,15 @@
 // Rewrites by number and place, and their numbers on values that were kept.
-#include "pagefuse/passes/authoring/value_bank.h"
+#include "pagefuse/passes/verify/value_bank.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/authoring/rewrite_watch.h"
-#include "pagefuse/passes/pipeline.h"
-#include "pagefuse/passes/rule.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
+#include "pagefuse/passes/rewrite/rule.h"
+#include "pagefuse/passes/verify/rewrite_watch.h"
 
 namespace pagefuse {
 namespace {

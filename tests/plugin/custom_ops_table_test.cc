@@ -5,8 +5,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "pagefuse/custom_ops/library_call.h"
-#include "pagefuse/custom_ops/table.h"
+#include "pagefuse/plugin/custom_ops/library_call.h"
+#include "pagefuse/plugin/custom_ops/table.h"
 
 namespace pagefuse::ort {
 namespace {

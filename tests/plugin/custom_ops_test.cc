@@ -12,9 +12,9 @@
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/infer.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/infer/infer.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

@@ -9,10 +9,10 @@
 #include "must.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/custom_ops/library.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/plugin/custom_ops/library.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

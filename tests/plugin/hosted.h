@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/model.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ir/graph/model.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse {
 

@@ -13,13 +13,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/loader/load_plugin.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/registry.h"
-#include "pagefuse/passes/authoring/rule_text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/passes/pipeline/placed_rules.h"
+#include "pagefuse/plugin/loader/load_plugin.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

@@ -1,5 +1,5 @@
 // A node as a host runs it, without a host.
-#include "plugin/node_kernel.h"
+#include "plugin/ort/node_kernel.h"
 
 #include <cstring>
 #include <map>
@@ -11,8 +11,8 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse::ort {
 namespace {

@@ -8,7 +8,7 @@
 #include "hosted.h"
 #include "must.h"
 
-#include "pagefuse/ops/infer.h"
+#include "pagefuse/ops/infer/infer.h"
 
 namespace pagefuse {
 namespace {

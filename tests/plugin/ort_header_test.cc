@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "onnxruntime_c_api.h"
-#include "plugin/ort_abi.h"
+#include "plugin/ort/ort_abi.h"
 
 namespace pagefuse::ort {
 namespace {

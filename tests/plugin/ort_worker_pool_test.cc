@@ -1,5 +1,5 @@
 // Loops on the threads of a host, without a host.
-#include "plugin/ort_worker_pool.h"
+#include "plugin/ort/ort_worker_pool.h"
 
 #include <atomic>
 #include <thread>

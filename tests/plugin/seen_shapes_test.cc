@@ -1,5 +1,5 @@
 // What the shapes of a node's calls have in common.
-#include "plugin/seen_shapes.h"
+#include "plugin/ort/seen_shapes.h"
 
 #include <optional>
 #include <string>

@@ -261,9 +261,9 @@ class OptimizeTest(unittest.TestCase):
     def test_shows_the_graph_and_says_what_is_left(self):
         report = pagefuse.optimize(MODELS / "gemma3_B18" / "model.onnx", disabled=["insert-paged-cache"])
         self.assertIn("RMSNormalization", report.text)
-        site = report.unfused[0]
-        self.assertEqual((site.family, site.places), ("attention without pages", 6))
-        self.assertTrue(site.node)
+        place = report.unfused[0]
+        self.assertEqual((place.family, place.places), ("attention without pages", 6))
+        self.assertTrue(place.node)
 
     def test_registered_rules_fire(self):
         rule = """# Doubles are shifts here.

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {

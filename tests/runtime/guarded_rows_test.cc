@@ -8,10 +8,10 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/passes/compare_models.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/passes/verify/compare_models.h"
 #include "pagefuse/runtime/paged_model.h"
 
 namespace pagefuse {

@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/machine_memory.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/machine_memory.h"
+#include "pagefuse/ir/text/text.h"
 #include "pagefuse/runtime/engine.h"
 
 namespace pagefuse {

@@ -9,7 +9,7 @@
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {

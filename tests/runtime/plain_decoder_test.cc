@@ -6,8 +6,8 @@
 #include "must.h"
 #include "tiny_decoder.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
 #include "pagefuse/runtime/decoder.h"
 
 namespace pagefuse {

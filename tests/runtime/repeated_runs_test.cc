@@ -7,10 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/contents_read.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/ops/schema/contents_read.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

@@ -11,7 +11,7 @@
 #include "must.h"
 #include "tiny_decoder.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/random.h"
 

@@ -7,7 +7,7 @@
 #include "scale_graphs.h"
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

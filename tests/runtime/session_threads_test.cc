@@ -8,7 +8,7 @@
 #include "must.h"
 
 #include "pagefuse/base/thread_pool.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/text/text.h"
 #include "pagefuse/runtime/session.h"
 
 namespace pagefuse {

@@ -5,8 +5,8 @@
 #include "must.h"
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse {
 namespace {

@@ -2,7 +2,7 @@
 // vocabulary matrix. Its tokens depend on everything before them.
 #pragma once
 
-#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/graph/model.h"
 
 namespace pagefuse {
 

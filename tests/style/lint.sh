@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # lint.sh BUILD [--changed BASE]: what ./dev lint does. clang-format and clang-tidy over all sources, or over those that differ
-# from the commit BASE.
+# from the commit BASE; the order of rooms over all.
 set -euo pipefail
 build=$1
 here=$(dirname "$0")
@@ -17,4 +17,5 @@ failed=0
 mapfile -t names <<<"$files"
 "$here/check_format.sh" clang-format "${names[@]}" || failed=1
 "$here/check_tidy.sh" clang-tidy "$build" <<<"$files" || failed=1
+python3 "$here/check_rooms.py" || failed=1
 exit $failed

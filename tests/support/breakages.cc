@@ -4,7 +4,7 @@
 
 #include "mutation_parts.h"
 
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 
 namespace pagefuse::testing {
 namespace {

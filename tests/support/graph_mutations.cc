@@ -6,8 +6,8 @@
 #include "mutation_parts.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 
 namespace pagefuse::testing {
 namespace {
@@ -20,15 +20,15 @@ std::vector<Mutation> Joined(std::initializer_list<std::span<const Mutation>> pa
 
 }  // namespace
 
-std::span<const Mutation> Spellings() {
-  static const auto& all = *new std::vector<Mutation>(
-      Joined({ViewSpellings(), ArithmeticSpellings(), IndexSpellings()}));
+std::span<const Mutation> Variants() {
+  static const auto& all =
+      *new std::vector<Mutation>(Joined({ViewVariants(), ArithmeticVariants(), IndexVariants()}));
   return all;
 }
 
 std::span<const Mutation> Idioms() {
   static const auto& all = *new std::vector<Mutation>(
-      Joined({SumSpellings(), NumberSpellings(), PlaceSpellings(), WriteSpellings()}));
+      Joined({SumVariants(), NumberVariants(), PlaceVariants(), WriteVariants()}));
   return all;
 }
 

@@ -1,4 +1,4 @@
-// Ways to write a graph otherwise: the same function in another spelling, or another function by
+// Ways to write a graph otherwise: the same function in another form, or another function by
 // one step. What passes recognise by meaning must survive the first and refuse the second.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/graph/model.h"
 
 namespace pagefuse::testing {
 
@@ -24,8 +24,8 @@ struct Mutation {
   RewriteNode rewrite;
 };
 
-// Other spellings of the same function.
-std::span<const Mutation> Spellings();
+// Other forms of the same function.
+std::span<const Mutation> Variants();
 // The same, by other ops: a sum as a product with ones, a remainder by its bits. Sums round apart.
 std::span<const Mutation> Idioms();
 // Another function, mostly: a node may be where it makes no difference.

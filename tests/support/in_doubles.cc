@@ -3,9 +3,9 @@
 #include "mutation_parts.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 
 namespace pagefuse::testing {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/graph/model.h"
 
 namespace pagefuse::testing {
 

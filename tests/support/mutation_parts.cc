@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/passes/constants.h"
-#include "pagefuse/passes/graph_edit.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/passes/edit/constants.h"
+#include "pagefuse/passes/edit/graph_edit.h"
 
 namespace pagefuse::testing {
 

@@ -10,8 +10,8 @@
 
 #include "graph_mutations.h"
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/ir/tensor.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ir/tensor/tensor.h"
 
 namespace pagefuse::testing {
 
@@ -64,12 +64,12 @@ class Rewriter {
 bool Rename(Node& node, std::string_view op);
 
 // The mutations, by file.
-std::span<const Mutation> ViewSpellings();
-std::span<const Mutation> ArithmeticSpellings();
-std::span<const Mutation> IndexSpellings();
-std::span<const Mutation> SumSpellings();
-std::span<const Mutation> NumberSpellings();
-std::span<const Mutation> PlaceSpellings();
-std::span<const Mutation> WriteSpellings();
+std::span<const Mutation> ViewVariants();
+std::span<const Mutation> ArithmeticVariants();
+std::span<const Mutation> IndexVariants();
+std::span<const Mutation> SumVariants();
+std::span<const Mutation> NumberVariants();
+std::span<const Mutation> PlaceVariants();
+std::span<const Mutation> WriteVariants();
 
 }  // namespace pagefuse::testing

@@ -10,8 +10,8 @@
 #include "must.h"
 #include "simd_targets.h"
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
 
 namespace pagefuse::testing {
 

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "hwy/targets.h"
 
-#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
 
 namespace pagefuse::testing {
 

@@ -1,5 +1,5 @@
 // Chat templates against what Jinja makes of them, and their limits.
-#include "pagefuse/text/chat_template.h"
+#include "pagefuse/text/template/chat_template.h"
 
 #include <filesystem>
 #include <fstream>
@@ -12,8 +12,8 @@
 #include "paths.h"
 #include "tests/text/render_now.h"
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 
 namespace pagefuse {
 namespace {

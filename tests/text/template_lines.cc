@@ -7,7 +7,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/text/render_now.h"
 
-#include "pagefuse/text/chat_template.h"
+#include "pagefuse/text/template/chat_template.h"
 
 int main(int argc, char** argv) {
   if (argc < 2) return 1;

@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 
-#include "pagefuse/text/tokenizer.h"
+#include "pagefuse/text/tokenizer/tokenizer.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Tokenizers against what another implementation gave, and files that are refused.
-#include "pagefuse/text/tokenizer.h"
+#include "pagefuse/text/tokenizer/tokenizer.h"
 
 #include <fstream>
 
@@ -9,7 +9,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/text/text_data.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse {
 namespace {

@@ -2,8 +2,8 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/text/split_regex.h"
-#include "pagefuse/text/unicode_classes.h"
+#include "pagefuse/text/tokenizer/split_regex.h"
+#include "pagefuse/text/tokenizer/unicode_classes.h"
 
 namespace pagefuse {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-#include "pagefuse/text/stop_match.h"
+#include "pagefuse/text/model/stop_match.h"
 
 namespace pagefuse {
 namespace {

@@ -1,13 +1,13 @@
 // By which rule the outputs of a case are compared, and what is left out.
-#include "tools/case_outputs.h"
+#include "tools/check/case_outputs.h"
 
 #include <cmath>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "pagefuse/ir/text.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -95,7 +95,7 @@ expect 1 'there is no rule or pass "rms-nrom"; similar names: "rms-norm"' explai
 expect 1 'there is no layer 9; the graph has 6' explain $model --layer 9
 expect 0 '"leftovers": \[\]' explain $model --json
 expect 0 '^rms-norm fired 37 times' explain $model --rule rms-norm
-expect 0 '^ReduceMean "mean": RMSNorm written out; rms-norm \(spelling "pow sqrt-div"\) 6 of 6 nodes$' explain tests/data/norm.onnxtxt \
+expect 0 '^ReduceMean "mean": RMSNorm written out; rms-norm \(form "pow sqrt-div"\) 6 of 6 nodes$' explain tests/data/norm.onnxtxt \
   --no-page --disable-rule rms-norm-unweighted
 grep -q "^  failed: rank(weight) == 1: 2 and 1$" "$out/printed" || fail "no condition that failed"
 grep -qE '^    y = Mul \(normed, weight\) +y = Mul \(normed, w\)$' "$out/printed" || fail "no pattern beside graph"

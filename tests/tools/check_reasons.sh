@@ -23,7 +23,7 @@ expect 0 '^  attention without pages  .*x6  first node .*; nearest is insert-pag
 expect 0 '"rule": "insert-paged-cache"' inspect --json "$defects/A_conv.onnx"
 expect 0 '^pagefuse: NOT PAGED: .*\(Conv\)' generate "$defects/A_conv.onnx" --prompt-ids 1,2 --max-new-tokens 1
 unlike '^pagefuse: not fused: attention'
-expect 0 '^pagefuse: not paged: .*\(Conv\)' opt "$defects/A_conv.onnx" --disable-pass unfused-sites
+expect 0 '^pagefuse: not paged: .*\(Conv\)' opt "$defects/A_conv.onnx" --disable-pass unfused-places
 
 # An attention that no rule takes: the nearest, and what it met.
 odd=$out/odd.onnxtxt

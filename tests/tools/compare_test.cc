@@ -1,4 +1,4 @@
-#include "tools/compare.h"
+#include "tools/check/compare.h"
 
 #include <limits>
 #include <vector>
@@ -6,9 +6,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "must.h"
-#include "tools/testcase.h"
+#include "tools/check/testcase.h"
 
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 namespace {

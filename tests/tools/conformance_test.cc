@@ -1,11 +1,11 @@
 // The conformance page: what is counted for which op.
-#include "tools/conformance.h"
+#include "tools/check/conformance.h"
 
 #include "must.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pagefuse/ir/text.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse::tools {
 namespace {

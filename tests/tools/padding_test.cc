@@ -1,5 +1,5 @@
 // Rows of padding are taken out of a comparison, and nothing else is.
-#include "pagefuse/ops/padding.h"
+#include "pagefuse/ops/evaluate/padding.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // A decoder's data through the paged path: what is compared, and that no data whatever is more than
 // refused.
-#include "tools/paged_case.h"
+#include "tools/check/paged_case.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,8 +11,8 @@
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

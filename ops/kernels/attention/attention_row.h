@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "pagefuse/kernels/rows/rows_hwy.h"
+#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 
 namespace pagefuse::onnx_ops {
 

@@ -3,7 +3,7 @@
 #pragma GCC optimize("fp-contract=fast")
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/attention/attention_row_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/attention/attention_row_hwy.cc"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,8 +12,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/attention_row.h"
-#include "pagefuse/kernels/rows/elementwise_hwy.h"
+#include "pagefuse/ops/kernels/attention/attention_row.h"
+#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::onnx_ops {

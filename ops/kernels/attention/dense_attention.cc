@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/attention/dense_attention.h"
+#include "pagefuse/ops/kernels/attention/dense_attention.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/attention/attention_row.h"
-#include "pagefuse/kernels/linalg/onednn.h"
-#include "pagefuse/kernels/rows/elementwise_hwy.h"
+#include "pagefuse/ops/kernels/attention/attention_row.h"
+#include "pagefuse/ops/kernels/linalg/onednn.h"
+#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

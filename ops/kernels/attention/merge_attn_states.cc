@@ -1,11 +1,11 @@
-#include "pagefuse/kernels/attention/merge_attn_states.h"
+#include "pagefuse/ops/kernels/attention/merge_attn_states.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 

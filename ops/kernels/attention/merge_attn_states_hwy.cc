@@ -1,11 +1,11 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/attention/merge_attn_states_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/attention/merge_attn_states_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/attention/merge_attn_states.h"
-#include "pagefuse/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/attention/merge_attn_states.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

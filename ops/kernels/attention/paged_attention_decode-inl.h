@@ -9,9 +9,9 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/kernels/formats/row_codec-inl.h"
-#include "pagefuse/kernels/numeric/fold_lanes-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/formats/row_codec-inl.h"
+#include "pagefuse/ops/kernels/numeric/fold_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

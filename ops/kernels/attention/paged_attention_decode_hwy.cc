@@ -6,14 +6,14 @@
 
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/attention/paged_attention_decode_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/attention/paged_attention_decode_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_decode.h"
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/kernels/attention/paged_attention_segment-inl.h"
-#include "pagefuse/kernels/formats/for_format-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_decode.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_segment-inl.h"
+#include "pagefuse/ops/kernels/formats/for_format-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -1,5 +1,5 @@
 // The vector kernel's plan: sequences into tasks, tasks onto threads, partial results into rows.
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 
 #include <algorithm>
 

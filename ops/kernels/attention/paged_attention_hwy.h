@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "pagefuse/kernels/attention/paged_attention_problem.h"
-#include "pagefuse/kernels/attention/partial_rows.h"
-#include "pagefuse/kernels/scratch.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_problem.h"
+#include "pagefuse/ops/kernels/attention/partial_rows.h"
+#include "pagefuse/ops/kernels/scratch.h"
 
 namespace pagefuse {
 

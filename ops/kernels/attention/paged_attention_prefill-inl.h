@@ -11,11 +11,11 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/kernels/attention/paged_attention_prefill.h"
-#include "pagefuse/kernels/attention/paged_attention_softmax-inl.h"
-#include "pagefuse/kernels/formats/for_format-inl.h"
-#include "pagefuse/kernels/formats/turboquant-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_prefill.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_softmax-inl.h"
+#include "pagefuse/ops/kernels/formats/for_format-inl.h"
+#include "pagefuse/ops/kernels/formats/turboquant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 
 namespace pagefuse {
 

@@ -15,15 +15,15 @@
 #pragma GCC optimize("fp-contract=fast")
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/attention/paged_attention_prefill_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/attention/paged_attention_prefill_hwy.cc"
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/kernels/attention/paged_attention_prefill-inl.h"
-#include "pagefuse/kernels/attention/paged_attention_prefill.h"
-#include "pagefuse/kernels/attention/paged_attention_softmax-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_prefill-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_prefill.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/attention/paged_attention_problem.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_problem.h"
 
 namespace pagefuse {
 

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
 
 namespace pagefuse {
 

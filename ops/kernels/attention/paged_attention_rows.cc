@@ -4,9 +4,9 @@
 #include <limits>
 #include <vector>
 
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/turboquant/turboquant.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

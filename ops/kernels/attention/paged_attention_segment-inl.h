@@ -19,12 +19,12 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_decode-inl.h"
-#include "pagefuse/kernels/attention/paged_attention_decode.h"
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/kernels/attention/paged_attention_softmax-inl.h"
-#include "pagefuse/kernels/attention/paged_attention_words-inl.h"
-#include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_decode-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_decode.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_softmax-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_words-inl.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -13,7 +13,7 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -21,9 +21,9 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_decode-inl.h"
-#include "pagefuse/kernels/formats/words-inl.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_decode-inl.h"
+#include "pagefuse/ops/kernels/formats/words-inl.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/attention/partial_rows.h"
+#include "pagefuse/ops/kernels/attention/partial_rows.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/kernels/formats/row_codec.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/formats/row_codec.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 namespace pagefuse {
 namespace {

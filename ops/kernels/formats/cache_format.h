@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/formats/row_format.h"
+#include "pagefuse/ops/kernels/formats/row_format.h"
 
 namespace pagefuse {
 

@@ -13,9 +13,9 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/words-inl.h"
-#include "pagefuse/kernels/numeric/byte_tables-inl.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/formats/words-inl.h"
+#include "pagefuse/ops/kernels/numeric/byte_tables-inl.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

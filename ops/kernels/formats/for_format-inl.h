@@ -8,11 +8,11 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/fp8_per_tensor-inl.h"
-#include "pagefuse/kernels/formats/fp8_per_token_head-inl.h"
-#include "pagefuse/kernels/formats/int4_per_token_head-inl.h"
-#include "pagefuse/kernels/formats/int8_per_token_head-inl.h"
-#include "pagefuse/kernels/formats/none-inl.h"
+#include "pagefuse/ops/kernels/formats/fp8_per_tensor-inl.h"
+#include "pagefuse/ops/kernels/formats/fp8_per_token_head-inl.h"
+#include "pagefuse/ops/kernels/formats/int4_per_token_head-inl.h"
+#include "pagefuse/ops/kernels/formats/int8_per_token_head-inl.h"
+#include "pagefuse/ops/kernels/formats/none-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

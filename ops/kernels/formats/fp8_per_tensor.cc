@@ -1,6 +1,6 @@
 // "fp8_per_tensor": e4m3fn codes of x / scale, one scale for the tensor or a head.
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 namespace {

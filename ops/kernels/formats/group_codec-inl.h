@@ -11,10 +11,10 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/group_format.h"
-#include "pagefuse/kernels/formats/pack_codes-inl.h"
-#include "pagefuse/kernels/numeric/convert-inl.h"
-#include "pagefuse/kernels/numeric/extremes-inl.h"
+#include "pagefuse/ops/kernels/formats/group_format.h"
+#include "pagefuse/ops/kernels/formats/pack_codes-inl.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/numeric/extremes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -19,10 +19,10 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/e2m1_words-inl.h"
-#include "pagefuse/kernels/formats/group_codec-inl.h"
-#include "pagefuse/kernels/formats/pack_codes-inl.h"
-#include "pagefuse/kernels/numeric/extremes-inl.h"
+#include "pagefuse/ops/kernels/formats/e2m1_words-inl.h"
+#include "pagefuse/ops/kernels/formats/group_codec-inl.h"
+#include "pagefuse/ops/kernels/formats/pack_codes-inl.h"
+#include "pagefuse/ops/kernels/numeric/extremes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

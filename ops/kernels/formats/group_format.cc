@@ -1,8 +1,8 @@
-#include "pagefuse/kernels/formats/group_format.h"
+#include "pagefuse/ops/kernels/formats/group_format.h"
 
 #include <cmath>
 
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 

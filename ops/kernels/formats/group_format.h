@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "pagefuse/kernels/formats/row_codec.h"
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/formats/row_codec.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 namespace pagefuse {
 

@@ -22,11 +22,11 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/group_codec-inl.h"
-#include "pagefuse/kernels/formats/group_encode-inl.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/kernels/formats/row_codec-inl.h"
-#include "pagefuse/kernels/numeric/round_through-inl.h"
+#include "pagefuse/ops/kernels/formats/group_codec-inl.h"
+#include "pagefuse/ops/kernels/formats/group_encode-inl.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/row_codec-inl.h"
+#include "pagefuse/ops/kernels/numeric/round_through-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

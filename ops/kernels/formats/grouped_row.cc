@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 
 #include <cstring>
 #include <numeric>

@@ -13,9 +13,9 @@
 
 #include <cstdint>
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/formats/group_format.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/group_format.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 

@@ -13,8 +13,8 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/e4m3_words-inl.h"
-#include "pagefuse/kernels/formats/grouped_row-inl.h"
+#include "pagefuse/ops/kernels/formats/e4m3_words-inl.h"
+#include "pagefuse/ops/kernels/formats/grouped_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

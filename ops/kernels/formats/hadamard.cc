@@ -1,8 +1,8 @@
-#include "pagefuse/kernels/formats/hadamard.h"
+#include "pagefuse/ops/kernels/formats/hadamard.h"
 
 #include <cmath>
 
-#include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
 
 namespace pagefuse {
 

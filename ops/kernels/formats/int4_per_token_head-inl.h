@@ -12,14 +12,14 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/pack_codes-inl.h"
-#include "pagefuse/kernels/formats/row_codec-inl.h"
-#include "pagefuse/kernels/formats/row_codec.h"
-#include "pagefuse/kernels/formats/words-inl.h"
-#include "pagefuse/kernels/numeric/extremes-inl.h"
-#include "pagefuse/kernels/numeric/hadamard-inl.h"
-#include "pagefuse/kernels/numeric/packing.h"
-#include "pagefuse/kernels/numeric/round_through-inl.h"
+#include "pagefuse/ops/kernels/formats/pack_codes-inl.h"
+#include "pagefuse/ops/kernels/formats/row_codec-inl.h"
+#include "pagefuse/ops/kernels/formats/row_codec.h"
+#include "pagefuse/ops/kernels/formats/words-inl.h"
+#include "pagefuse/ops/kernels/numeric/extremes-inl.h"
+#include "pagefuse/ops/kernels/numeric/hadamard-inl.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/round_through-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

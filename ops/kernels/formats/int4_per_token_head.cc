@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/formats/row_codec.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/row_codec.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 namespace pagefuse {
 namespace {

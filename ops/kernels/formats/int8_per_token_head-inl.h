@@ -11,10 +11,10 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/row_codec-inl.h"
-#include "pagefuse/kernels/formats/row_codec.h"
-#include "pagefuse/kernels/formats/words-inl.h"
-#include "pagefuse/kernels/numeric/extremes-inl.h"
+#include "pagefuse/ops/kernels/formats/row_codec-inl.h"
+#include "pagefuse/ops/kernels/formats/row_codec.h"
+#include "pagefuse/ops/kernels/formats/words-inl.h"
+#include "pagefuse/ops/kernels/numeric/extremes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/formats/row_codec.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/row_codec.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
 
 namespace pagefuse {
 namespace {

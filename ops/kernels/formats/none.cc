@@ -1,6 +1,6 @@
 // "none": any float type, the row as it is.
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -14,9 +14,9 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/numeric/convert-inl.h"
-#include "pagefuse/kernels/numeric/lane_bytes-inl.h"
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/numeric/lane_bytes-inl.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

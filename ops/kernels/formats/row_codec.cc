@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/formats/row_codec.h"
+#include "pagefuse/ops/kernels/formats/row_codec.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
 
 namespace pagefuse {
 

@@ -1,12 +1,12 @@
-#include "pagefuse/kernels/formats/scaled_rows.h"
+#include "pagefuse/ops/kernels/formats/scaled_rows.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 namespace pagefuse {
 namespace {

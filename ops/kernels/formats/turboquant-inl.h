@@ -15,10 +15,10 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/e4m3_words-inl.h"
-#include "pagefuse/kernels/formats/turboquant_codec-inl.h"
-#include "pagefuse/kernels/formats/words-inl.h"
-#include "pagefuse/kernels/numeric/byte_tables-inl.h"
+#include "pagefuse/ops/kernels/formats/e4m3_words-inl.h"
+#include "pagefuse/ops/kernels/formats/turboquant_codec-inl.h"
+#include "pagefuse/ops/kernels/formats/words-inl.h"
+#include "pagefuse/ops/kernels/numeric/byte_tables-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

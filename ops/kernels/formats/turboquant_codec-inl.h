@@ -17,8 +17,8 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/row_codec-inl.h"
-#include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/formats/row_codec-inl.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

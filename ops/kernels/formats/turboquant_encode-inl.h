@@ -17,14 +17,14 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/hadamard.h"
-#include "pagefuse/kernels/formats/pack_codes-inl.h"
-#include "pagefuse/kernels/formats/turboquant_codec-inl.h"
-#include "pagefuse/kernels/formats/turboquant_format.h"
-#include "pagefuse/kernels/numeric/extremes-inl.h"
-#include "pagefuse/kernels/numeric/fold_lanes-inl.h"
-#include "pagefuse/kernels/numeric/hadamard-inl.h"
-#include "pagefuse/kernels/numeric/sums-inl.h"
+#include "pagefuse/ops/kernels/formats/hadamard.h"
+#include "pagefuse/ops/kernels/formats/pack_codes-inl.h"
+#include "pagefuse/ops/kernels/formats/turboquant_codec-inl.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/numeric/extremes-inl.h"
+#include "pagefuse/ops/kernels/numeric/fold_lanes-inl.h"
+#include "pagefuse/ops/kernels/numeric/hadamard-inl.h"
+#include "pagefuse/ops/kernels/numeric/sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
 
 #include <algorithm>
 #include <array>
@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "pagefuse/kernels/formats/hadamard.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/formats/hadamard.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 namespace {

@@ -24,7 +24,7 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 namespace pagefuse {
 
@@ -85,6 +85,8 @@ std::vector<float> Midpoints(std::span<const float> centroids);
 
 // y = P x, x and y of `head_size` elements that do not overlap.
 void RotateTurboQuant(const float* rotation, const float* x, int64_t head_size, float* y);
+// The same, vectorised.
+void RotateTurboQuantHwy(const float* rotation, const float* x, int64_t head_size, float* y);
 
 // Below these norms and scales would divide by zero; under the root of the norm correction.
 inline constexpr float kTurboQuantNormFloor = 1e-8f;

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/formats/weight_choice.h"
+#include "pagefuse/ops/kernels/formats/weight_choice.h"
 
 #include "absl/strings/str_cat.h"
 

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/indexer/combine_topk_window.h"
+#include "pagefuse/ops/kernels/indexer/combine_topk_window.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -1,9 +1,9 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/indexer/combine_topk_window_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/indexer/combine_topk_window_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/indexer/combine_topk_window.h"
+#include "pagefuse/ops/kernels/indexer/combine_topk_window.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

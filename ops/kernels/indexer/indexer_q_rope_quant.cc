@@ -1,10 +1,10 @@
-#include "pagefuse/kernels/indexer/indexer_q_rope_quant.h"
+#include "pagefuse/ops/kernels/indexer/indexer_q_rope_quant.h"
 
 #include <span>
 #include <vector>
 
-#include "pagefuse/kernels/formats/hadamard.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/formats/hadamard.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

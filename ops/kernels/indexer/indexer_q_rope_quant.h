@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "pagefuse/kernels/formats/group_format.h"
-#include "pagefuse/kernels/numeric/index_array.h"
-#include "pagefuse/kernels/rows/rope_row.h"
+#include "pagefuse/ops/kernels/formats/group_format.h"
+#include "pagefuse/ops/kernels/numeric/index_array.h"
+#include "pagefuse/ops/kernels/rows/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
 

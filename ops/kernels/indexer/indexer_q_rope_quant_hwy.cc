@@ -1,6 +1,6 @@
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/indexer/indexer_q_rope_quant_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/indexer/indexer_q_rope_quant_hwy.cc"
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -9,11 +9,11 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/grouped_row-inl.h"
-#include "pagefuse/kernels/indexer/indexer_q_rope_quant.h"
-#include "pagefuse/kernels/numeric/hadamard-inl.h"
-#include "pagefuse/kernels/numeric/round_through-inl.h"
-#include "pagefuse/kernels/rows/rope_row-inl.h"
+#include "pagefuse/ops/kernels/formats/grouped_row-inl.h"
+#include "pagefuse/ops/kernels/indexer/indexer_q_rope_quant.h"
+#include "pagefuse/ops/kernels/numeric/hadamard-inl.h"
+#include "pagefuse/ops/kernels/numeric/round_through-inl.h"
+#include "pagefuse/ops/kernels/rows/rope_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

@@ -1,5 +1,5 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/indexer/indexer_topk_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/indexer/indexer_topk_hwy.cc"
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -7,8 +7,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/indexer/indexer_topk.h"
-#include "pagefuse/kernels/numeric/compress_to-inl.h"
+#include "pagefuse/ops/kernels/indexer/indexer_topk.h"
+#include "pagefuse/ops/kernels/numeric/compress_to-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "pagefuse/kernels/indexer/indexer_topk.h"
+#include "pagefuse/ops/kernels/indexer/indexer_topk.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/indexer/key_choice.h"
+#include "pagefuse/ops/kernels/indexer/key_choice.h"
 
 #include <algorithm>
 

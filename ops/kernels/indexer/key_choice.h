@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "pagefuse/kernels/indexer/indexer_topk.h"
-#include "pagefuse/kernels/indexer/mqa_logits.h"
+#include "pagefuse/ops/kernels/indexer/indexer_topk.h"
+#include "pagefuse/ops/kernels/indexer/mqa_logits.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/indexer/mqa_engine.h"
+#include "pagefuse/ops/kernels/indexer/mqa_engine.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "pagefuse/kernels/indexer/mqa_logits.h"
+#include "pagefuse/ops/kernels/indexer/mqa_logits.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/kernels/scratch.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/scratch.h"
 
 namespace pagefuse::pagefuse_ops {
 

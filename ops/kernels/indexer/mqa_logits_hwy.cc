@@ -1,15 +1,15 @@
 // Index scores in vectors of float: heads in lanes, some keys at a time.
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/indexer/mqa_logits_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/indexer/mqa_logits_hwy.cc"
 #include <algorithm>
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/grouped_row-inl.h"
-#include "pagefuse/kernels/indexer/mqa_engine.h"
-#include "pagefuse/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/formats/grouped_row-inl.h"
+#include "pagefuse/ops/kernels/indexer/mqa_engine.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
 
 #ifndef PAGEFUSE_KERNELS_INDEXER_MQA_HEADS_BY_DIM
 #define PAGEFUSE_KERNELS_INDEXER_MQA_HEADS_BY_DIM

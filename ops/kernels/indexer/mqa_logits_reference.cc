@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/indexer/mqa_logits.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/indexer/mqa_logits.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/indexer/mqa_engine.h"
-#include "pagefuse/kernels/linalg/amx_tiles.h"
-#include "pagefuse/kernels/linalg/bf16_dots.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/numeric/e4m3_bf16.h"
+#include "pagefuse/ops/kernels/indexer/mqa_engine.h"
+#include "pagefuse/ops/kernels/linalg/amx_tiles.h"
+#include "pagefuse/ops/kernels/linalg/bf16_dots.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/numeric/e4m3_bf16.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/indexer/slot_lookup.h"
+#include "pagefuse/ops/kernels/indexer/slot_lookup.h"
 
 #include <bit>
 

@@ -1,11 +1,11 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/indexer/slot_lookup_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/indexer/slot_lookup_hwy.cc"
 #include <algorithm>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/indexer/slot_lookup.h"
+#include "pagefuse/ops/kernels/indexer/slot_lookup.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

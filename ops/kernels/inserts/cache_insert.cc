@@ -1,8 +1,8 @@
-#include "pagefuse/kernels/inserts/cache_insert.h"
+#include "pagefuse/ops/kernels/inserts/cache_insert.h"
 
 #include <algorithm>
 
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 

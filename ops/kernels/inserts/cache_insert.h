@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/inserts/slot_writes.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/inserts/slot_writes.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -1,6 +1,6 @@
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/inserts/cache_insert_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/inserts/cache_insert_hwy.cc"
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -10,8 +10,8 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/for_format-inl.h"
-#include "pagefuse/kernels/inserts/cache_insert.h"
+#include "pagefuse/ops/kernels/formats/for_format-inl.h"
+#include "pagefuse/ops/kernels/inserts/cache_insert.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

@@ -1,11 +1,11 @@
-#include "pagefuse/kernels/inserts/compress_cache_insert.h"
+#include "pagefuse/ops/kernels/inserts/compress_cache_insert.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "pagefuse/kernels/formats/hadamard.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/formats/hadamard.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/kernels/inserts/slot_writes.h"
-#include "pagefuse/kernels/rows/rope_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/inserts/slot_writes.h"
+#include "pagefuse/ops/kernels/rows/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -1,12 +1,12 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/inserts/compressor_state_insert_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/inserts/compressor_state_insert_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/inserts/compressor_state_insert.h"
-#include "pagefuse/kernels/numeric/convert-inl.h"
-#include "pagefuse/kernels/rows/rope_row-inl.h"
+#include "pagefuse/ops/kernels/inserts/compressor_state_insert.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/rows/rope_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

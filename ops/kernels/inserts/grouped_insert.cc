@@ -1,9 +1,9 @@
-#include "pagefuse/kernels/inserts/grouped_insert.h"
+#include "pagefuse/ops/kernels/inserts/grouped_insert.h"
 
 #include <cstring>
 
-#include "pagefuse/kernels/formats/hadamard.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/formats/hadamard.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/kernels/inserts/slot_writes.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/inserts/slot_writes.h"
 
 namespace pagefuse::pagefuse_ops {
 

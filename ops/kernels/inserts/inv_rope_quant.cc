@@ -1,8 +1,8 @@
-#include "pagefuse/kernels/inserts/inv_rope_quant.h"
+#include "pagefuse/ops/kernels/inserts/inv_rope_quant.h"
 
 #include <vector>
 
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 

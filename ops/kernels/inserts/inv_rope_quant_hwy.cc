@@ -1,15 +1,15 @@
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/inserts/inv_rope_quant_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/inserts/inv_rope_quant_hwy.cc"
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/group_encode-inl.h"
-#include "pagefuse/kernels/inserts/inv_rope_quant.h"
-#include "pagefuse/kernels/rows/rope_row-inl.h"
+#include "pagefuse/ops/kernels/formats/group_encode-inl.h"
+#include "pagefuse/ops/kernels/inserts/inv_rope_quant.h"
+#include "pagefuse/ops/kernels/rows/rope_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

@@ -1,8 +1,8 @@
-#include "pagefuse/kernels/inserts/qnorm_rope_kv_insert.h"
+#include "pagefuse/ops/kernels/inserts/qnorm_rope_kv_insert.h"
 
 #include <cstring>
 
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

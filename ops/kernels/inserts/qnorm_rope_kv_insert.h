@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/kernels/numeric/index_array.h"
-#include "pagefuse/kernels/rows/rope_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/numeric/index_array.h"
+#include "pagefuse/ops/kernels/rows/rope_row.h"
 
 namespace pagefuse::pagefuse_ops {
 

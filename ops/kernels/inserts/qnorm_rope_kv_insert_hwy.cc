@@ -1,6 +1,6 @@
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/inserts/qnorm_rope_kv_insert_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/inserts/qnorm_rope_kv_insert_hwy.cc"
 #include <cstring>
 #include <vector>
 
@@ -8,9 +8,9 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/grouped_row-inl.h"
-#include "pagefuse/kernels/inserts/qnorm_rope_kv_insert.h"
-#include "pagefuse/kernels/rows/rope_row-inl.h"
+#include "pagefuse/ops/kernels/formats/grouped_row-inl.h"
+#include "pagefuse/ops/kernels/inserts/qnorm_rope_kv_insert.h"
+#include "pagefuse/ops/kernels/rows/rope_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

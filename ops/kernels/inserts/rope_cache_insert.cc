@@ -1,6 +1,6 @@
-#include "pagefuse/kernels/inserts/rope_cache_insert.h"
+#include "pagefuse/ops/kernels/inserts/rope_cache_insert.h"
 
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

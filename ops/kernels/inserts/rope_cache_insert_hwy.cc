@@ -1,6 +1,6 @@
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/inserts/rope_cache_insert_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/inserts/rope_cache_insert_hwy.cc"
 #include <algorithm>
 #include <vector>
 
@@ -8,9 +8,9 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/for_format-inl.h"
-#include "pagefuse/kernels/inserts/rope_cache_insert.h"
-#include "pagefuse/kernels/rows/rope_row-inl.h"
+#include "pagefuse/ops/kernels/formats/for_format-inl.h"
+#include "pagefuse/ops/kernels/inserts/rope_cache_insert.h"
+#include "pagefuse/ops/kernels/rows/rope_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/inserts/slot_writes.h"
+#include "pagefuse/ops/kernels/inserts/slot_writes.h"
 
 #include <algorithm>
 #include <bit>

@@ -9,8 +9,8 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/formats/grouped_row-inl.h"
-#include "pagefuse/kernels/latent/sparse_mla_attention_hwy.h"
+#include "pagefuse/ops/kernels/formats/grouped_row-inl.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_hwy.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

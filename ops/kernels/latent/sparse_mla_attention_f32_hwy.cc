@@ -6,14 +6,14 @@
 #include <vector>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/latent/sparse_mla_attention_f32_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/latent/sparse_mla_attention_f32_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_softmax-inl.h"
-#include "pagefuse/kernels/latent/latent_rows-inl.h"
-#include "pagefuse/kernels/latent/sparse_mla_attention_hwy.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_softmax-inl.h"
+#include "pagefuse/ops/kernels/latent/latent_rows-inl.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_hwy.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 #ifndef PAGEFUSE_KERNELS_LATENT_SPARSE_MLA_F32_ONCE_
 #define PAGEFUSE_KERNELS_LATENT_SPARSE_MLA_F32_ONCE_

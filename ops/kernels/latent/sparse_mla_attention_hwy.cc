@@ -1,6 +1,6 @@
 // The vector kernels' plan: tokens into groups, lists into segments, tasks onto threads, partial
 // results into rows.
-#include "pagefuse/kernels/latent/sparse_mla_attention_hwy.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_hwy.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
 
 namespace pagefuse {
 namespace {

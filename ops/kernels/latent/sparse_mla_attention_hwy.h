@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <span>
 
-#include "pagefuse/kernels/attention/partial_rows.h"
-#include "pagefuse/kernels/latent/sparse_mla_attention_problem.h"
-#include "pagefuse/kernels/scratch.h"
+#include "pagefuse/ops/kernels/attention/partial_rows.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_problem.h"
+#include "pagefuse/ops/kernels/scratch.h"
 
 namespace pagefuse {
 

@@ -15,12 +15,12 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_prefill-inl.h"
-#include "pagefuse/kernels/attention/paged_attention_softmax-inl.h"
-#include "pagefuse/kernels/formats/grouped_words-inl.h"
-#include "pagefuse/kernels/latent/latent_rows-inl.h"
-#include "pagefuse/kernels/latent/sparse_mla_attention_tiles.h"
-#include "pagefuse/kernels/linalg/bf16_rows.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_prefill-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_softmax-inl.h"
+#include "pagefuse/ops/kernels/formats/grouped_words-inl.h"
+#include "pagefuse/ops/kernels/latent/latent_rows-inl.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_tiles.h"
+#include "pagefuse/ops/kernels/linalg/bf16_rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/latent/sparse_mla_attention_problem.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_problem.h"
 
 namespace pagefuse {
 

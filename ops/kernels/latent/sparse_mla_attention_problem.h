@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 
 namespace pagefuse {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/latent/sparse_mla_attention_problem.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_problem.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

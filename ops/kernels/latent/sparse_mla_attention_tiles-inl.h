@@ -13,10 +13,10 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_prefill-inl.h"
-#include "pagefuse/kernels/attention/paged_attention_softmax-inl.h"
-#include "pagefuse/kernels/latent/latent_rows-inl.h"
-#include "pagefuse/kernels/latent/sparse_mla_attention_tiles.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_prefill-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_softmax-inl.h"
+#include "pagefuse/ops/kernels/latent/latent_rows-inl.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_tiles.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "pagefuse/kernels/latent/sparse_mla_attention_hwy.h"
-#include "pagefuse/kernels/linalg/bf16_rows.h"
-#include "pagefuse/kernels/linalg/bf16_tiles.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_hwy.h"
+#include "pagefuse/ops/kernels/linalg/bf16_rows.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
 
 namespace pagefuse {
 

@@ -5,17 +5,17 @@
 
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/latent/sparse_mla_attention_tiles_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/latent/sparse_mla_attention_tiles_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/latent/sparse_mla_attention_hwy.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_hwy.h"
 
 // The pieces assume lanes in blocks of four; units for bfloat16 come with AVX-512.
 #if HWY_TARGET != HWY_SCALAR
-#include "pagefuse/kernels/latent/sparse_mla_attention_operands-inl.h"
-#include "pagefuse/kernels/latent/sparse_mla_attention_tiles-inl.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_operands-inl.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_tiles-inl.h"
 #endif
 
 HWY_BEFORE_NAMESPACE();

@@ -1,11 +1,11 @@
-#include "pagefuse/kernels/linalg/activation.h"
+#include "pagefuse/ops/kernels/linalg/activation.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/linalg/activation.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/activation.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 // After highway.h: it is compiled once for each target.

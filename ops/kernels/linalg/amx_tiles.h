@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "pagefuse/kernels/linalg/bf16_tiles.h"
-#include "pagefuse/kernels/linalg/x86_intrinsics.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
+#include "pagefuse/ops/kernels/linalg/x86_intrinsics.h"
 
 namespace pagefuse::amx {
 

@@ -1,7 +1,7 @@
-#include "pagefuse/kernels/linalg/bf16_rows.h"
+#include "pagefuse/ops/kernels/linalg/bf16_rows.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/bf16_dots.h"
+#include "pagefuse/ops/kernels/linalg/bf16_dots.h"
 
 namespace pagefuse {
 

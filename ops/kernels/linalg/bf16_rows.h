@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "pagefuse/kernels/linalg/bf16_tiles.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
 
 namespace pagefuse {
 

@@ -1,11 +1,11 @@
-#include "pagefuse/kernels/linalg/bf16_tiles.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
 
 #include <algorithm>
 #include <initializer_list>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/bf16_tiles_kernels.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles_kernels.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
 
 namespace pagefuse {
 

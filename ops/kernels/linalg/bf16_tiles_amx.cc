@@ -1,5 +1,5 @@
-#include "pagefuse/kernels/linalg/amx_tiles.h"
-#include "pagefuse/kernels/linalg/bf16_tiles_kernels.h"
+#include "pagefuse/ops/kernels/linalg/amx_tiles.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles_kernels.h"
 
 namespace pagefuse {
 

@@ -1,7 +1,7 @@
 // The implementations of bf16_tiles.h, one for each unit.
 #pragma once
 
-#include "pagefuse/kernels/linalg/bf16_tiles.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
 
 namespace pagefuse {
 

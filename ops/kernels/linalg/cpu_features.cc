@@ -1,11 +1,11 @@
-#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #include "dnnl.h"
 
-#include "pagefuse/kernels/numeric/bfloat16_unit.h"
+#include "pagefuse/ops/kernels/numeric/bfloat16_unit.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>

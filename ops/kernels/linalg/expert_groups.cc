@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/expert_groups.h"
+#include "pagefuse/ops/kernels/linalg/expert_groups.h"
 
 #include <algorithm>
 #include <cstddef>

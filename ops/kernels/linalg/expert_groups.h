@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/kernels/linalg/matrix.h"
-#include "pagefuse/kernels/scratch.h"
+#include "pagefuse/ops/kernels/linalg/matrix.h"
+#include "pagefuse/ops/kernels/scratch.h"
 
 namespace pagefuse {
 

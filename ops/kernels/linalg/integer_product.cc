@@ -1,13 +1,13 @@
-#include "pagefuse/kernels/linalg/integer_product.h"
+#include "pagefuse/ops/kernels/linalg/integer_product.h"
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/linalg/integer_product_hwy.h"
-#include "pagefuse/kernels/linalg/onednn.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/integer_product_hwy.h"
+#include "pagefuse/ops/kernels/linalg/onednn.h"
 
 namespace pagefuse {
 namespace {

@@ -1,6 +1,6 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/linalg/integer_product_hwy.cc"
-#include "pagefuse/kernels/linalg/integer_product_hwy.h"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/integer_product_hwy.cc"
+#include "pagefuse/ops/kernels/linalg/integer_product_hwy.h"
 
 #include <algorithm>
 #include <cmath>

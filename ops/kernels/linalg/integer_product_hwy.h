@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "pagefuse/kernels/linalg/integer_product.h"
+#include "pagefuse/ops/kernels/linalg/integer_product.h"
 
 namespace pagefuse {
 

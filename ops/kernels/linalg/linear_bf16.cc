@@ -1,13 +1,13 @@
-#include "pagefuse/kernels/linalg/linear_bf16.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 
 #include <algorithm>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/bf16_tiles.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/linalg/linear_bf16_kernels.h"
-#include "pagefuse/kernels/linalg/pack_hwy.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16_kernels.h"
+#include "pagefuse/ops/kernels/linalg/pack_hwy.h"
 
 namespace pagefuse {
 namespace {

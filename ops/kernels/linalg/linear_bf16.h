@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "pagefuse/kernels/linalg/activation.h"
-#include "pagefuse/kernels/linalg/packed_bf16.h"
+#include "pagefuse/ops/kernels/linalg/activation.h"
+#include "pagefuse/ops/kernels/linalg/packed_bf16.h"
 
 namespace pagefuse {
 

@@ -3,9 +3,9 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/amx_tiles.h"
-#include "pagefuse/kernels/linalg/bf16_tiles_kernels.h"
-#include "pagefuse/kernels/linalg/linear_bf16_write.h"
+#include "pagefuse/ops/kernels/linalg/amx_tiles.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles_kernels.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16_write.h"
 
 namespace pagefuse {
 

@@ -2,8 +2,8 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/bf16_dots.h"
-#include "pagefuse/kernels/linalg/linear_bf16_write.h"
+#include "pagefuse/ops/kernels/linalg/bf16_dots.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16_write.h"
 
 namespace pagefuse {
 

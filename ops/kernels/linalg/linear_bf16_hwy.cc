@@ -2,10 +2,10 @@
 #include <cstring>
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/linalg/linear_bf16_kernels.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/linalg/linear_bf16_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/linear_bf16_hwy.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 

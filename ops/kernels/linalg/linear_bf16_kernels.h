@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "pagefuse/kernels/linalg/linear_bf16.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 
 namespace pagefuse {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pagefuse/kernels/linalg/bf16_tiles.h"
-#include "pagefuse/kernels/linalg/linear_bf16_kernels.h"
-#include "pagefuse/kernels/linalg/x86_intrinsics.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16_kernels.h"
+#include "pagefuse/ops/kernels/linalg/x86_intrinsics.h"
 
 namespace pagefuse {
 

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/linear_f32.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,8 +6,8 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/onednn.h"
-#include "pagefuse/kernels/linalg/stream_f32_hwy.h"
+#include "pagefuse/ops/kernels/linalg/onednn.h"
+#include "pagefuse/ops/kernels/linalg/stream_f32_hwy.h"
 
 namespace pagefuse {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/kernels/linalg/activation.h"
-#include "pagefuse/kernels/linalg/matrix.h"
+#include "pagefuse/ops/kernels/linalg/activation.h"
+#include "pagefuse/ops/kernels/linalg/matrix.h"
 
 namespace pagefuse {
 

@@ -1,18 +1,18 @@
-#include "pagefuse/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
 
 #include <algorithm>
 #include <atomic>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/linalg/linear_bf16.h"
-#include "pagefuse/kernels/linalg/nbits_hwy.h"
-#include "pagefuse/kernels/linalg/onednn.h"
-#include "pagefuse/kernels/linalg/packed_bf16.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/numeric/packing.h"
-#include "pagefuse/kernels/rows/rows_hwy.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16.h"
+#include "pagefuse/ops/kernels/linalg/nbits_hwy.h"
+#include "pagefuse/ops/kernels/linalg/onednn.h"
+#include "pagefuse/ops/kernels/linalg/packed_bf16.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 
 namespace pagefuse {
 namespace {

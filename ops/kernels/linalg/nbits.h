@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/kernels/linalg/matrix.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/linalg/matrix.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 

@@ -2,12 +2,12 @@
 // target can.
 #pragma GCC optimize("fp-contract=fast")
 
-#include "pagefuse/kernels/linalg/nbits_hwy.h"
+#include "pagefuse/ops/kernels/linalg/nbits_hwy.h"
 
 #include <algorithm>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/linalg/nbits_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/nbits_hwy.cc"
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"

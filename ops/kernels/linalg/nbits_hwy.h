@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "pagefuse/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
 
 namespace pagefuse {
 

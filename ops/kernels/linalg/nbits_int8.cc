@@ -1,12 +1,12 @@
-#include "pagefuse/kernels/linalg/nbits_int8.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/linalg/nbits_int8_amx.h"
-#include "pagefuse/kernels/linalg/nbits_int8_hwy.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8_amx.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8_hwy.h"
 
 namespace pagefuse {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "pagefuse/kernels/linalg/activation.h"
-#include "pagefuse/kernels/linalg/matrix.h"
-#include "pagefuse/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/activation.h"
+#include "pagefuse/ops/kernels/linalg/matrix.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
 
 namespace pagefuse {
 

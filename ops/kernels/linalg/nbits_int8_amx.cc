@@ -1,9 +1,9 @@
-#include "pagefuse/kernels/linalg/nbits_int8_amx.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8_amx.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "pagefuse/kernels/linalg/amx_tiles.h"
+#include "pagefuse/ops/kernels/linalg/amx_tiles.h"
 
 namespace pagefuse {
 

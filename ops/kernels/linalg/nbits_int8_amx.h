@@ -1,7 +1,7 @@
 // Many rows of x by a few of W in tiles of AMX-INT8; needs HasAmxInt8().
 #pragma once
 
-#include "pagefuse/kernels/linalg/nbits_int8_hwy.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8_hwy.h"
 
 namespace pagefuse {
 

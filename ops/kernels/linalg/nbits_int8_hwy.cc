@@ -1,5 +1,5 @@
 #define HWY_WANT_AVX3_DL  // VNNI
-#include "pagefuse/kernels/linalg/nbits_int8_hwy.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8_hwy.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,12 +8,12 @@
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/linalg/nbits_int8_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/nbits_int8_hwy.cc"
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "pagefuse/kernels/linalg/nbits.h"
-#include "pagefuse/kernels/linalg/nbits_int8.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 
 namespace pagefuse {
 

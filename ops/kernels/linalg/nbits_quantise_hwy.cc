@@ -1,11 +1,11 @@
 #include <cmath>
 #include <limits>
 
-#include "pagefuse/kernels/linalg/nbits_quantise.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/linalg/nbits_quantise.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/linalg/nbits_quantise_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/nbits_quantise_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/onednn.h"
+#include "pagefuse/ops/kernels/linalg/onednn.h"
 
 #include <algorithm>
 #include <atomic>

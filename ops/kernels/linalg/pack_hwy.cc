@@ -1,10 +1,10 @@
-#include "pagefuse/kernels/linalg/pack_hwy.h"
+#include "pagefuse/ops/kernels/linalg/pack_hwy.h"
 
 #include <algorithm>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/linalg/pack_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/pack_hwy.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/packed_bf16.h"
+#include "pagefuse/ops/kernels/linalg/packed_bf16.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/pack_hwy.h"
+#include "pagefuse/ops/kernels/linalg/pack_hwy.h"
 
 namespace pagefuse {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/linalg/matrix.h"
+#include "pagefuse/ops/kernels/linalg/matrix.h"
 
 namespace pagefuse {
 

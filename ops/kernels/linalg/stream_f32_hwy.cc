@@ -1,9 +1,9 @@
-#include "pagefuse/kernels/linalg/stream_f32_hwy.h"
+#include "pagefuse/ops/kernels/linalg/stream_f32_hwy.h"
 
 #include <algorithm>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/linalg/stream_f32_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/linalg/stream_f32_hwy.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "pagefuse/kernels/linalg/matrix.h"
+#include "pagefuse/ops/kernels/linalg/matrix.h"
 
 namespace pagefuse {
 

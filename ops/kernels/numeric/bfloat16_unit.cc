@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/numeric/bfloat16_unit.h"
+#include "pagefuse/ops/kernels/numeric/bfloat16_unit.h"
 
 #include <cstdint>
 

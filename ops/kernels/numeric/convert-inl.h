@@ -15,10 +15,10 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/numeric/bfloat16_unit.h"
-#include "pagefuse/kernels/numeric/byte_tables-inl.h"
-#include "pagefuse/kernels/numeric/lane_bytes-inl.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/numeric/bfloat16_unit.h"
+#include "pagefuse/ops/kernels/numeric/byte_tables-inl.h"
+#include "pagefuse/ops/kernels/numeric/lane_bytes-inl.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

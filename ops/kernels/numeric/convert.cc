@@ -1,7 +1,7 @@
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/numeric/convert.cc"
-#include "pagefuse/kernels/numeric/convert.h"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/numeric/convert.cc"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,10 +11,10 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/packed_types.h"
-#include "pagefuse/kernels/numeric/convert-inl.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
-#include "pagefuse/kernels/numeric/packed_elements.h"
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/numeric/packed_elements.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 

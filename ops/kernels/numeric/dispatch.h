@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 

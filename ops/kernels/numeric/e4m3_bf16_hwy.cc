@@ -1,12 +1,12 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/numeric/e4m3_bf16_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/numeric/e4m3_bf16_hwy.cc"
 #include <algorithm>
 #include <cstring>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/numeric/e4m3_bf16.h"
+#include "pagefuse/ops/kernels/numeric/e4m3_bf16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -14,8 +14,8 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/numeric/convert-inl.h"
-#include "pagefuse/kernels/numeric/fold_lanes-inl.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/numeric/fold_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

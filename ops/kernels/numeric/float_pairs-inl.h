@@ -12,7 +12,7 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

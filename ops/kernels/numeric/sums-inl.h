@@ -12,8 +12,8 @@
 
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/numeric/convert-inl.h"
-#include "pagefuse/kernels/numeric/float_pairs-inl.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/numeric/float_pairs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

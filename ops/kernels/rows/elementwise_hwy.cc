@@ -3,15 +3,15 @@
 #pragma GCC optimize("fp-contract=fast")
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/rows/elementwise_hwy.cc"
-#include "pagefuse/kernels/rows/elementwise_hwy.h"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/rows/elementwise_hwy.cc"
+#include "pagefuse/ops/kernels/rows/elementwise_hwy.h"
 
 #include <cmath>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/rows/math-inl.h"
+#include "pagefuse/ops/kernels/rows/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::onnx_ops {

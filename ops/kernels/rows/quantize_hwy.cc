@@ -1,6 +1,6 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/rows/quantize_hwy.cc"
-#include "pagefuse/kernels/rows/quantize_hwy.h"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/rows/quantize_hwy.cc"
+#include "pagefuse/ops/kernels/rows/quantize_hwy.h"
 
 #include <algorithm>
 #include <cmath>

@@ -13,10 +13,10 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/numeric/convert-inl.h"
-#include "pagefuse/kernels/numeric/float_pairs-inl.h"
-#include "pagefuse/kernels/numeric/sums-inl.h"
-#include "pagefuse/kernels/rows/rope_row.h"
+#include "pagefuse/ops/kernels/numeric/convert-inl.h"
+#include "pagefuse/ops/kernels/numeric/float_pairs-inl.h"
+#include "pagefuse/ops/kernels/numeric/sums-inl.h"
+#include "pagefuse/ops/kernels/rows/rope_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::pagefuse_ops {

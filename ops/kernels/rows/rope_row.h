@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -3,8 +3,8 @@
 #pragma GCC optimize("fp-contract=fast")
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/rows/rows_hwy.cc"
-#include "pagefuse/kernels/rows/rows_hwy.h"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/rows/rows_hwy.cc"
+#include "pagefuse/ops/kernels/rows/rows_hwy.h"
 
 #include <cmath>
 #include <limits>
@@ -12,7 +12,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/rows/math-inl.h"
+#include "pagefuse/ops/kernels/rows/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::onnx_ops {

@@ -1,11 +1,11 @@
-#include "pagefuse/kernels/rows/top_k.h"
+#include "pagefuse/ops/kernels/rows/top_k.h"
 
 #include <algorithm>
 #include <functional>
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/rows/rows_hwy.h"
-#include "pagefuse/kernels/rows/top_k_hwy.h"
+#include "pagefuse/ops/kernels/rows/rows_hwy.h"
+#include "pagefuse/ops/kernels/rows/top_k_hwy.h"
 
 namespace pagefuse::onnx_ops {
 namespace {

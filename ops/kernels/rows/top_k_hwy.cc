@@ -1,6 +1,6 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/rows/top_k_hwy.cc"
-#include "pagefuse/kernels/rows/top_k_hwy.h"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/rows/top_k_hwy.cc"
+#include "pagefuse/ops/kernels/rows/top_k_hwy.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/numeric/compress_to-inl.h"
+#include "pagefuse/ops/kernels/numeric/compress_to-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse::onnx_ops {

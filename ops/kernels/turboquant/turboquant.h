@@ -4,16 +4,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "pagefuse/kernels/attention/paged_attention_problem.h"
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/formats/turboquant_format.h"
-#include "pagefuse/kernels/inserts/slot_writes.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_problem.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/inserts/slot_writes.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
-
-// RotateTurboQuant, vectorised.
-void RotateTurboQuantHwy(const float* rotation, const float* x, int64_t head_size, float* y);
 
 // One TurboQuantInsert with checked arguments.
 struct TurboQuantInsertCall {

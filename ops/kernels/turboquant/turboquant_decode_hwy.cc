@@ -1,13 +1,13 @@
 // One query token against a segment of its sequence's keys in TurboQuant slots.
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/turboquant/turboquant_decode_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/turboquant/turboquant_decode_hwy.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/kernels/attention/paged_attention_segment-inl.h"
-#include "pagefuse/kernels/formats/turboquant-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_segment-inl.h"
+#include "pagefuse/ops/kernels/formats/turboquant-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "pagefuse/kernels/formats/hadamard.h"
-#include "pagefuse/kernels/turboquant/turboquant.h"
+#include "pagefuse/ops/kernels/formats/hadamard.h"
+#include "pagefuse/ops/kernels/turboquant/turboquant.h"
 
 namespace pagefuse {
 namespace {

@@ -3,7 +3,7 @@
 #pragma GCC optimize("fp-contract=fast")
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/turboquant/turboquant_dequant_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/turboquant/turboquant_dequant_hwy.cc"
 #include <algorithm>
 #include <vector>
 
@@ -11,10 +11,10 @@
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/hadamard.h"
-#include "pagefuse/kernels/formats/turboquant-inl.h"
-#include "pagefuse/kernels/numeric/hadamard-inl.h"
-#include "pagefuse/kernels/turboquant/turboquant.h"
+#include "pagefuse/ops/kernels/formats/hadamard.h"
+#include "pagefuse/ops/kernels/formats/turboquant-inl.h"
+#include "pagefuse/ops/kernels/numeric/hadamard-inl.h"
+#include "pagefuse/ops/kernels/turboquant/turboquant.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

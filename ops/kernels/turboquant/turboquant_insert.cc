@@ -1,5 +1,5 @@
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/turboquant/turboquant.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/turboquant/turboquant.h"
 
 namespace pagefuse {
 

@@ -1,22 +1,18 @@
 #define HWY_WANT_AVX3_DL  // byte_tables-inl.h
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pagefuse/kernels/turboquant/turboquant_insert_hwy.cc"
+#define HWY_TARGET_INCLUDE "pagefuse/ops/kernels/turboquant/turboquant_insert_hwy.cc"
 #include <vector>
 
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
 #include "pagefuse/base/parallel.h"
-#include "pagefuse/kernels/formats/turboquant_encode-inl.h"
-#include "pagefuse/kernels/turboquant/turboquant.h"
+#include "pagefuse/ops/kernels/formats/turboquant_encode-inl.h"
+#include "pagefuse/ops/kernels/turboquant/turboquant.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {
 namespace HWY_NAMESPACE {
-
-void Rotate(const float* rotation, const float* x, int64_t head_size, float* y) {
-  RotateTurboRow(rotation, x, static_cast<size_t>(head_size), y);
-}
 
 // Encodes the rows [begin, end) of writes x heads, counted token by token.
 template <typename From>
@@ -60,12 +56,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace pagefuse {
 
-HWY_EXPORT(Rotate);
 HWY_EXPORT(EncodeSlots);
-
-void RotateTurboQuantHwy(const float* rotation, const float* x, int64_t head_size, float* y) {
-  HWY_DYNAMIC_DISPATCH(Rotate)(rotation, x, head_size, y);
-}
 
 void InsertTurboQuantHwy(const TurboQuantInsertCall& call,
                          const std::vector<pagefuse_ops::SlotWrite>& writes) {

@@ -1,6 +1,6 @@
 // MergeAttnStates: joins two attention results over disjoint key sets by their log-sum-exps. Equals
 // vLLM's merge_attn_states (FlashInfer, arXiv 2501.01005, section 2.2).
-#include "pagefuse/kernels/attention/merge_attn_states.h"
+#include "pagefuse/ops/kernels/attention/merge_attn_states.h"
 
 #include <string>
 #include <utility>
@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/run_call.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

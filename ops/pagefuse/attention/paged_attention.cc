@@ -3,10 +3,10 @@
 #include <string_view>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/builtin_ops.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_call.h"
 #include "pagefuse/ops/pagefuse/cache/cache_ports.h"
+#include "pagefuse/ops/registry/builtin_ops.h"
 
 namespace pagefuse {
 namespace {

@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/attention/paged_attention_problem.h"
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_problem.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse {
 

@@ -3,7 +3,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/packed_batch_text.h"
 
 namespace pagefuse {
@@ -127,11 +127,11 @@ std::string PagedAttentionBody::Scores() {
   const std::string kt = Add("Transpose <perm = [0, 1, 3, 2]> (k)");
   std::string s = Add(StrCat("MatMul (", q, ", ", kt, ")"));
   std::string scale;
-  if (o_.spelling.scale.empty()) {
+  if (o_.form.scale.empty()) {
     const std::string size = Add("Cast <to = 1> (d)");
     scale = Add(StrCat("Reciprocal (", Add(StrCat("Sqrt (", size, ")")), ")"));
   } else {
-    scale = Float("scale", o_.spelling.scale);
+    scale = Float("scale", o_.form.scale);
   }
   if (transforms()) {
     const std::string size = Add("Cast <to = 1> (d)");
@@ -144,7 +144,7 @@ std::string PagedAttentionBody::Scores() {
   }
   s = Add(StrCat("Mul (", s, ", ", scale, ")"));
   if (o_.attributes.softcap > 0) {
-    const std::string cap = Float("cap", o_.spelling.softcap);
+    const std::string cap = Float("cap", o_.form.softcap);
     s = Add(StrCat("Div (", s, ", ", cap, ")"));
     s = Add(StrCat("Tanh (", s, ")"));
     s = Add(StrCat("Mul (", s, ", ", cap, ")"));

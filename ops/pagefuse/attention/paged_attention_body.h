@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+#include "pagefuse/ops/pagefuse/attention/turboquant_body.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
-#include "pagefuse/ops/pagefuse/turboquant/turboquant_body.h"
 
 namespace pagefuse {
 
@@ -20,7 +20,7 @@ class PagedAttentionBody {
  public:
   // How attributes are written: numbers, or "@name" for a matcher to bind. An empty scale is
   // 1/sqrt(D), computed.
-  struct Spelling {
+  struct Form {
     std::string scale, sliding_window, softcap;
   };
   struct Options {
@@ -33,7 +33,7 @@ class PagedAttentionBody {
     DataType sink_type = DataType::kFloat;
     bool has_sink = false, has_alibi = false, has_qq_bias = false, has_ranges = false;
     bool has_causal_flags = false, has_output_scale = false, has_lse = false;
-    Spelling spelling;
+    Form form;
     // TurboQuantAttention instead: its ports, and causal rows.
     std::optional<pagefuse_ops::TurboQuantBody> turboquant;
     bool has_query_start_loc = true;

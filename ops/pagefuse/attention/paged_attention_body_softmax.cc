@@ -1,6 +1,6 @@
 // The second half of the body: mask, bias, softmax, values, outputs.
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
 
 namespace pagefuse {
@@ -25,7 +25,7 @@ std::string PagedAttentionBody::Window(std::string visible) {
   }
   if (a.sliding_window == 0) return visible;
   const std::string window =
-      Constant("window", StrCat("value_int: int = ", o_.spelling.sliding_window));
+      Constant("window", StrCat("value_int: int = ", o_.form.sliding_window));
   Set("dist", "Sub (p, j)");
   visible = Add(Call("And", visible, Add(Call("Less", "dist", window))));
   if (a.is_causal && !o_.has_causal_flags) return visible;

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 
 namespace pagefuse {

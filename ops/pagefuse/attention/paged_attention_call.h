@@ -4,9 +4,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/attention/paged_attention_problem.h"
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_problem.h"
 #include "pagefuse/ops/pagefuse/packed_batch.h"
+#include "pagefuse/ops/schema/kernel.h"
 
 namespace pagefuse {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
 
@@ -14,12 +14,12 @@ namespace pagefuse {
 namespace {
 
 // Attributes written as numbers, for a node whose values are known.
-PagedAttentionBody::Spelling SpellAttributes(const PagedAttentionAttributes& a) {
-  PagedAttentionBody::Spelling spelling;
-  if (a.scale) spelling.scale = absl::StrFormat("%.9g", *a.scale);
-  spelling.sliding_window = StrCat(a.sliding_window);
-  spelling.softcap = absl::StrFormat("%.9g", a.softcap);
-  return spelling;
+PagedAttentionBody::Form SpellAttributes(const PagedAttentionAttributes& a) {
+  PagedAttentionBody::Form form;
+  if (a.scale) form.scale = absl::StrFormat("%.9g", *a.scale);
+  form.sliding_window = StrCat(a.sliding_window);
+  form.softcap = absl::StrFormat("%.9g", a.softcap);
+  return form;
 }
 
 // The structures that fusion rules look for: cache format x window x soft cap x sink, causal, in one
@@ -40,8 +40,7 @@ DecompositionVariant MakeVariant(const Structure& s) {
   options.stored_cache_type = s.format.element;
   options.has_sink = s.sink;
   options.sink_type = DataType::kFloat;
-  options.spelling = {
-      .scale = "@scale", .sliding_window = "@sliding_window", .softcap = "@softcap"};
+  options.form = {.scale = "@scale", .sliding_window = "@sliding_window", .softcap = "@softcap"};
 
   DecompositionVariant variant;
   variant.name = StrCat(s.format.name(), "_", DataTypeName(s.type), s.window ? "_window" : "",
@@ -78,7 +77,7 @@ absl::StatusOr<DecompositionVariant> DecomposePagedAttention(const Node& node) {
   o.has_output_scale = node.input(kPagedAttentionIn["output_scale"]) != nullptr;
   o.output_type = attributes.OutputType(o.query_type, o.has_output_scale);
   o.has_lse = node.output(1) != nullptr;
-  o.spelling = SpellAttributes(attributes);
+  o.form = SpellAttributes(attributes);
 
   DecompositionVariant variant;
   variant.name = std::string(attributes.format.name());

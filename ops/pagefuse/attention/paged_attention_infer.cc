@@ -1,6 +1,6 @@
 // What attributes of PagedAttention say of types and of ports that must be given.
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/cache/cache_ports.h"
 

@@ -1,7 +1,7 @@
 // Checks of PagedAttention's input values, before any kernel runs.
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_call.h"
 #include "pagefuse/ops/pagefuse/checks.h"

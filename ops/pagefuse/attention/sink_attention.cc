@@ -3,11 +3,11 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/attention/dense_attention.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/attention/dense_attention.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/run_call.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

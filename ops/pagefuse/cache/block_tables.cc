@@ -1,6 +1,6 @@
 #include "pagefuse/ops/pagefuse/cache/block_tables.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -6,9 +6,9 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/schema/kernel.h"
 
 namespace pagefuse::pagefuse_ops {
 

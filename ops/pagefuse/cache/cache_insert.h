@@ -4,13 +4,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/inserts/cache_insert.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/inserts/cache_insert.h"
 #include "pagefuse/ops/pagefuse/cache/cache_ports.h"
 #include "pagefuse/ops/pagefuse/checks.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/shape_context.h"
 
 namespace pagefuse::pagefuse_ops {
 

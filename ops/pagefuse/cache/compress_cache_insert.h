@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/kernels/inserts/compress_cache_insert.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/inserts/compress_cache_insert.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 

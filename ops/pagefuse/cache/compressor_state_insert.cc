@@ -1,17 +1,17 @@
 // CompressorStateInsert: stores the step's keys and scores, the scores with the position embedding
 // of their window added, as compressor state. Equals vLLM's save_partial_states.
-#include "pagefuse/kernels/inserts/compressor_state_insert.h"
+#include "pagefuse/ops/kernels/inserts/compressor_state_insert.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/run_call.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -1,16 +1,16 @@
 // InvRopeQuant: undoes the rotation of the attention output and quantises it in groups for the
 // grouped output projection. Equals vLLM's fused_inv_rope_fp8_quant.
-#include "pagefuse/kernels/inserts/inv_rope_quant.h"
+#include "pagefuse/ops/kernels/inserts/inv_rope_quant.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

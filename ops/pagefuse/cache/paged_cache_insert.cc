@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert_body.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -1,7 +1,7 @@
 // The ports of PagedCacheInsert.
 #pragma once
 
-#include "pagefuse/ops/port.h"
+#include "pagefuse/ops/schema/port.h"
 
 namespace pagefuse {
 

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/inserts/qnorm_rope_kv_insert.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/inserts/qnorm_rope_kv_insert.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -1,16 +1,16 @@
 // RopeCacheInsert: per-head RMS norm of query and key (optional), RoPE, and the insert of key and
 // value into the paged cache, in one pass over the step's tokens. By definition the composition of
 // RMSNormalization, RotaryEmbedding and PagedCacheInsert, computed in float and rounded once.
-#include "pagefuse/kernels/inserts/rope_cache_insert.h"
+#include "pagefuse/ops/kernels/inserts/rope_cache_insert.h"
 
 #include <string>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/ops/onnx/element.h"
-#include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/rope_cache_insert_body.h"
 #include "pagefuse/ops/pagefuse/run_call.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/cache/cache_insert.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -42,7 +42,7 @@ inline constexpr float kRopeEpsilon = 1e-6f;
 absl::StatusOr<DecompositionVariant> RopeCacheInsertBody(const Node& node);
 
 // The structures of float graphs: with and without norms and positions, in each mode. Graphs of
-// 16-bit types round between norm, rotation and insert, so their spelling is not this op's.
+// 16-bit types round between norm, rotation and insert, so their form is not this op's.
 std::vector<DecompositionVariant> RopeCacheInsertVariants();
 
 }  // namespace pagefuse::pagefuse_ops

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/onnx/body_op.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/onnx/bodies.h"
 #include "pagefuse/ops/onnx/movement.h"
 #include "pagefuse/ops/pagefuse/elementwise/elementwise_chain.h"
 
@@ -96,10 +96,9 @@ absl::StatusOr<std::vector<Tensor>> RunGraph(const Node& node, const std::vector
 
 }  // namespace
 
-BodyOp ElementwiseBodies() { return {RunGraph, Bind}; }
-
 OpDef ElementwiseDef() {
   return OpDef("pagefuse", "Elementwise", /*since=*/1)
+      .Bodies({RunGraph, Bind})
       .Doc(
           "A chain of elementwise ops of ai.onnx that runs in one pass over memory, tile by tile, "
           "each node by its own kernel.")

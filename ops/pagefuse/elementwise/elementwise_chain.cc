@@ -8,10 +8,10 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/evaluate.h"
-#include "pagefuse/ops/onnx/body_op.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/onnx/bodies.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -8,16 +8,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/ops/body_ops.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/shape_context.h"
 
 namespace pagefuse::pagefuse_ops {
-
-// What the op means: its graph, run on the inputs.
-BodyOp ElementwiseBodies();
 
 // The graph that is a node's attribute "body", and the ops of its nodes in order.
 struct ChainGraph {

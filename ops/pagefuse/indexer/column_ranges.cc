@@ -1,6 +1,6 @@
 #include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 
 namespace pagefuse::pagefuse_ops {

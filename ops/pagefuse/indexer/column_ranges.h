@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/ops/kernel.h"
+#include "pagefuse/ops/schema/kernel.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -1,15 +1,15 @@
 // CombineTopKWindow: rows of the prefill workspace that each token attends to, compressed rows
 // first, then its sliding window. Equals vLLM's combine_topk_swa_indices (DeepSeek-V4).
-#include "pagefuse/kernels/indexer/combine_topk_window.h"
+#include "pagefuse/ops/kernels/indexer/combine_topk_window.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -1,6 +1,6 @@
 #include "pagefuse/ops/pagefuse/indexer/indexer_k_gather_body.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 
 namespace pagefuse::pagefuse_ops {

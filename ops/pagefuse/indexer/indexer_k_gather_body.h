@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 
 namespace pagefuse::pagefuse_ops {
 
@@ -15,7 +15,7 @@ struct IndexerKGatherBody {
   bool has_num_rows = false;
   bool uint8_codes = false;
   // Rows past the last request read slot 0, and not what the table holds behind its end: the
-  // spelling that is right for every table. Rules look for the one without.
+  // form that is right for every table. Rules look for the one without.
   bool guarded = false;
 
   std::string Name() const;

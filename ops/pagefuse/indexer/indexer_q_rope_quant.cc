@@ -1,17 +1,17 @@
 // IndexerQRopeQuant: rotates and quantises the indexer's query and folds the scales into the head
 // weights. Equals vLLM's fused_indexer_q_rope_quant (DeepSeek-V4; with half-split pairs, V3.2).
-#include "pagefuse/kernels/indexer/indexer_q_rope_quant.h"
+#include "pagefuse/ops/kernels/indexer/indexer_q_rope_quant.h"
 
 #include <string>
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/hadamard_attribute.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_q_rope_quant_body.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

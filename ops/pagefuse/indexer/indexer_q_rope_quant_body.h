@@ -5,9 +5,9 @@
 #include <string>
 
 #include "pagefuse/base/data_type.h"
-#include "pagefuse/kernels/formats/group_format.h"
-#include "pagefuse/kernels/rows/rope_row.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/formats/group_format.h"
+#include "pagefuse/ops/kernels/rows/rope_row.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -62,7 +62,7 @@ absl::StatusOr<MqaLogitsProblem> MakeProblem(const KernelArgs& args) {
 }
 
 // What decides the nodes of the decomposition.
-struct Spelling {
+struct Form {
   bool uint8_q = false;  // codes under another type
   bool uint8_k = false;
   bool scale_column = false;  // k_scale is [N, 1]
@@ -101,19 +101,17 @@ std::string ValueNodes(const std::string& from, const std::string& to, bool is_u
                 to, "_codes)\n");
 }
 
-DecompositionVariant MakeVariant(const Spelling& spelling) {
+DecompositionVariant MakeVariant(const Form& form) {
   DecompositionVariant variant;
-  variant.name =
-      StrCat("fp8", spelling.uint8_q ? "_uint8_q" : "", spelling.uint8_k ? "_uint8_k" : "",
-             spelling.scale_column ? "_scale_column" : "");
-  variant.text = StrCat("MqaLogits (q, k, k_scale, weights, ks, ke) => (logits) {\n",
-                        "  l_1 = Constant <value_ints: ints = [1]> ()\n",
-                        ValueNodes("q", "queries", spelling.uint8_q),
-                        ValueNodes("k", "keys", spelling.uint8_k), kProductNodes,
-                        spelling.scale_column
-                            ? "  scale = Squeeze (k_scale, l_1)\n  scaled = Mul (dots, scale)\n"
-                            : "  scaled = Mul (dots, k_scale)\n",
-                        kSumNodes);
+  variant.name = StrCat("fp8", form.uint8_q ? "_uint8_q" : "", form.uint8_k ? "_uint8_k" : "",
+                        form.scale_column ? "_scale_column" : "");
+  variant.text = StrCat(
+      "MqaLogits (q, k, k_scale, weights, ks, ke) => (logits) {\n",
+      "  l_1 = Constant <value_ints: ints = [1]> ()\n", ValueNodes("q", "queries", form.uint8_q),
+      ValueNodes("k", "keys", form.uint8_k), kProductNodes,
+      form.scale_column ? "  scale = Squeeze (k_scale, l_1)\n  scaled = Mul (dots, scale)\n"
+                        : "  scaled = Mul (dots, k_scale)\n",
+      kSumNodes);
   variant.attributes.emplace_back("clean_logits", Attribute{int64_t{1}, "", ""});
   return variant;
 }

@@ -5,10 +5,10 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/indexer/key_choice.h"
-#include "pagefuse/kernels/indexer/mqa_logits.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/indexer/key_choice.h"
+#include "pagefuse/ops/kernels/indexer/mqa_logits.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 

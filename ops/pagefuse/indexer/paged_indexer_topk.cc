@@ -4,14 +4,14 @@
 #include <limits>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/indexer/key_choice.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/indexer/key_choice.h"
 #include "pagefuse/ops/pagefuse/body_writer.h"
 #include "pagefuse/ops/pagefuse/indexer/column_ranges.h"
 #include "pagefuse/ops/pagefuse/indexer/indexer_topk.h"
 #include "pagefuse/ops/pagefuse/indexer/mqa_logits.h"
 #include "pagefuse/ops/pagefuse/indexer/paged_scores.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

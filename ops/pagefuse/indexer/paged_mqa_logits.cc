@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/indexer/mqa_logits.h"
 #include "pagefuse/ops/pagefuse/indexer/paged_scores.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

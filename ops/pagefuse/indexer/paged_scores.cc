@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/packed_batch.h"
 

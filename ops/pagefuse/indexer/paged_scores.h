@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/indexer/mqa_logits.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/indexer/mqa_logits.h"
 #include "pagefuse/ops/pagefuse/indexer/paged_mqa_logits_body.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 

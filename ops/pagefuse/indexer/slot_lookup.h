@@ -5,9 +5,9 @@
 
 #include "absl/status/status.h"
 
-#include "pagefuse/kernels/indexer/slot_lookup.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/indexer/slot_lookup.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ops/builtin_ops.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/registry/builtin_ops.h"
 
 namespace pagefuse {
 namespace {

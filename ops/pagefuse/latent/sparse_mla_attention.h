@@ -29,8 +29,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse {
 

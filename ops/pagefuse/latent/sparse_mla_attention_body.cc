@@ -1,6 +1,6 @@
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention_body.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/packed_batch_text.h"
 
 namespace pagefuse {

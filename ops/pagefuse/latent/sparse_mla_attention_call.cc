@@ -1,7 +1,7 @@
 // A call of SparseMlaAttention, from its arguments to what kernels take, and the checks of values.
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/latent/sparse_mla_attention_hwy.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/latent/sparse_mla_attention_hwy.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 #include "pagefuse/ops/pagefuse/packed_batch.h"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention.h"
 #include "pagefuse/ops/pagefuse/latent/sparse_mla_attention_body.h"
 

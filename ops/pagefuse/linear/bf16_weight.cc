@@ -6,9 +6,9 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/resident_pages.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/resident_pages.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/linalg/packed_bf16.h"
-#include "pagefuse/ops/kernel.h"
-#include "pagefuse/ops/shape_context.h"
+#include "pagefuse/ops/kernels/linalg/packed_bf16.h"
+#include "pagefuse/ops/schema/kernel.h"
+#include "pagefuse/ops/schema/shape_context.h"
 
 namespace pagefuse::pagefuse_ops {
 

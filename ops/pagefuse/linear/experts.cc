@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 
 namespace pagefuse::pagefuse_ops {

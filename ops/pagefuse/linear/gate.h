@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/ir/graph.h"
-#include "pagefuse/kernels/linalg/activation.h"
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/kernels/linalg/activation.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -4,12 +4,12 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/activation.h"
-#include "pagefuse/kernels/linalg/linear_f32.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/linalg/activation.h"
+#include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/product.h"
-#include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/linear/gate.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

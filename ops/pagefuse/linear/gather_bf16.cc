@@ -5,12 +5,12 @@
 
 #include "pagefuse/base/parallel.h"
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/small_float.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 #include "pagefuse/ops/pagefuse/checks.h"
 #include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -6,12 +6,12 @@
 #include "absl/strings/str_cat.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/linalg/expert_groups.h"
-#include "pagefuse/kernels/linalg/linear_f32.h"
-#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/linalg/expert_groups.h"
+#include "pagefuse/ops/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
 #include "pagefuse/ops/onnx/product.h"
-#include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/linear/experts.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/linalg/expert_groups.h"
-#include "pagefuse/kernels/linalg/nbits_int8.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/linalg/expert_groups.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 #include "pagefuse/ops/microsoft/matmul_nbits.h"
-#include "pagefuse/ops/op_def.h"
 #include "pagefuse/ops/pagefuse/linear/experts.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

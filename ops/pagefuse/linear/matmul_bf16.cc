@@ -1,10 +1,10 @@
 // MatMulBf16: rows times a constant matrix of bfloat16 that lies as kernels read it.
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/linalg/linear_bf16.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 #include "pagefuse/ops/pagefuse/linear/bf16_weight.h"
-#include "pagefuse/ops/shape_checks.h"
+#include "pagefuse/ops/schema/op_def.h"
+#include "pagefuse/ops/schema/shape_checks.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

@@ -11,10 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/formats/turboquant_format.h"
-#include "pagefuse/ops/op_def.h"
-#include "pagefuse/ops/pagefuse/turboquant/turboquant_body.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/pagefuse/attention/turboquant_body.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 

@@ -12,12 +12,12 @@
 #include "absl/strings/str_format.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/attention/paged_attention_hwy.h"
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_hwy.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_body.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention_call.h"
 #include "pagefuse/ops/pagefuse/turboquant/turboquant.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {
@@ -139,15 +139,15 @@ absl::StatusOr<DecompositionVariant> Decompose(const Node& node) {
   options.has_query_start_loc = node.input(kIn["query_start_loc"]) != nullptr;
   options.has_lse = node.output(1) != nullptr;
   PF_ASSIGN_OR_RETURN(static_cast<AttentionRules&>(options.attributes), ReadRules(node));
-  options.spelling.sliding_window = StrCat(options.attributes.sliding_window);
-  options.spelling.softcap = absl::StrFormat("%.9g", options.attributes.softcap);
+  options.form.sliding_window = StrCat(options.attributes.sliding_window);
+  options.form.softcap = absl::StrFormat("%.9g", options.attributes.softcap);
   if (const Value* sink = node.input(kIn["head_sink"])) {
     options.has_sink = true;
     options.sink_type = sink->dtype();
   }
   if (node.attribute("scale") != nullptr) {
     PF_ASSIGN_OR_RETURN(const float scale, node.FloatAttribute("scale", 0));
-    options.spelling.scale = absl::StrFormat("%.9g", scale);
+    options.form.scale = absl::StrFormat("%.9g", scale);
   }
   return MakeVariant(options, TurboQuantVariantName(*options.turboquant));
 }
@@ -161,7 +161,7 @@ std::vector<DecompositionVariant> Variants() {
         options.turboquant = body;
         options.query_type = options.compute_type = options.output_type = type;
         options.has_query_start_loc = has_starts;
-        options.spelling.scale = "@scale";
+        options.form.scale = "@scale";
         variants.push_back(
             MakeVariant(options, StrCat(TurboQuantVariantName(body), "_", DataTypeName(type),
                                         has_starts ? "" : "_decode")));

@@ -1,7 +1,7 @@
 // TurboQuantAttention's ports, for whoever makes a node of it.
 #pragma once
 
-#include "pagefuse/ops/op_def.h"
+#include "pagefuse/ops/schema/op_def.h"
 
 namespace pagefuse {
 

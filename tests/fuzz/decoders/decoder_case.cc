@@ -5,8 +5,8 @@
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/ir/text.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/text/text.h"
 
 namespace pagefuse::fuzz {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "plan.h"
 
-#include "pagefuse/ir/model.h"
+#include "pagefuse/ir/graph/model.h"
 
 namespace pagefuse::fuzz {
 

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "decoder_case.h"
 
-#include "pagefuse/ir/tensor.h"
+#include "pagefuse/ir/tensor/tensor.h"
 
 namespace pagefuse::fuzz {
 

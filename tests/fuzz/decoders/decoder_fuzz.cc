@@ -8,7 +8,7 @@
 #include "judge_in_child.h"
 #include "verdict_table.h"
 
-#include "pagefuse/ir/onnx_io.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
 
 namespace pagefuse::fuzz {
 namespace {

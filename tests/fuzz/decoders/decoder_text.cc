@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::fuzz {
 namespace {

@@ -9,7 +9,7 @@
 #include "decoder_feeds.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 #include "pagefuse/runtime/engine.h"
 #include "pagefuse/runtime/session.h"
 

@@ -1,7 +1,7 @@
 // The end of random decoders: which rows become logits, and in what form.
 #include "decoder_text.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::fuzz {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::fuzz {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_join.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::fuzz {
 namespace {

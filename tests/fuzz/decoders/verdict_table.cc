@@ -9,7 +9,7 @@
 #include "decoder_case.h"
 #include "judge_in_child.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::fuzz {
 namespace {

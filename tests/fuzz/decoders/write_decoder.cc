@@ -7,7 +7,7 @@
 #include "decoder_text.h"
 #include "mixing.h"
 
-#include "pagefuse/ir/str_cat.h"
+#include "pagefuse/base/str_cat.h"
 
 namespace pagefuse::fuzz {
 namespace {

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "pagefuse/ir/onnx_io.h"
-#include "pagefuse/loader/load_plugin.h"
-#include "pagefuse/ops/infer.h"
-#include "pagefuse/passes/compare_models.h"
-#include "pagefuse/passes/graph_builder.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/node_pass.h"
 #include "pagefuse/passes/pass.h"
-#include "pagefuse/passes/pipeline.h"
-#include "pagefuse/passes/rule.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
+#include "pagefuse/passes/rewrite/rule.h"
+#include "pagefuse/passes/verify/compare_models.h"
+#include "pagefuse/plugin/loader/load_plugin.h"
 
 namespace {
 

@@ -7,12 +7,12 @@ if [ -z "$command" ]; then echo "no source of pagefuse_kernels in $1/compile_com
 cd "$1" || exit 1
 
 compile() {  # the lines of a source
-  printf '%s\n' '#include "pagefuse/kernels/scratch.h"' "$@" 'void* F(pagefuse::Scratch& s) { return s.Get(64); }' |
+  printf '%s\n' '#include "pagefuse/ops/kernels/scratch.h"' "$@" 'void* F(pagefuse::Scratch& s) { return s.Get(64); }' |
     $command -fsyntax-only -x c++ - 2>&1
 }
 
 if ! errors=$(compile); then echo "a kernel without such an include does not compile: $errors" >&2; exit 1; fi
-for header in ir/graph.h ops/kernel.h ops/kernels/scratch.h passes/pass.h runtime/session.h; do
+for header in ir/graph/graph.h ops/schema/kernel.h ops/kernels/scratch.h passes/pass.h runtime/session.h; do
   if errors=$(compile "#include \"pagefuse/$header\""); then
     echo "a kernel with pagefuse/$header compiles" >&2
     exit 1

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
 
 namespace pagefuse {
 namespace {

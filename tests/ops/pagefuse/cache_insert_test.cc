@@ -10,8 +10,8 @@
 #include "must.h"
 #include "run_op.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

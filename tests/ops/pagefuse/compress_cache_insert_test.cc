@@ -10,8 +10,8 @@
 #include "run_op.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

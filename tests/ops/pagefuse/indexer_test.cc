@@ -15,13 +15,13 @@
 #include "simd_targets.h"
 
 #include "pagefuse/base/thread_pool.h"
-#include "pagefuse/kernels/indexer/indexer_topk.h"
-#include "pagefuse/kernels/indexer/key_choice.h"
-#include "pagefuse/kernels/indexer/mqa_logits.h"
-#include "pagefuse/kernels/indexer/slot_lookup.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/numeric/e4m3_bf16.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/indexer/indexer_topk.h"
+#include "pagefuse/ops/kernels/indexer/key_choice.h"
+#include "pagefuse/ops/kernels/indexer/mqa_logits.h"
+#include "pagefuse/ops/kernels/indexer/slot_lookup.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/numeric/e4m3_bf16.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse::pagefuse_ops {
 namespace {

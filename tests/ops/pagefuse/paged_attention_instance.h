@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/ops/evaluate.h"
+#include "pagefuse/ops/evaluate/evaluate.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
 
 namespace pagefuse::testing {
 

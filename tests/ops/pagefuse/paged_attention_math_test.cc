@@ -9,7 +9,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 
-#include "pagefuse/kernels/attention/paged_attention_softmax-inl.h"
+#include "pagefuse/ops/kernels/attention/paged_attention_softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

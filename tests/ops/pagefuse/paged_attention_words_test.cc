@@ -9,8 +9,8 @@
 #include "paged_attention_instance.h"
 #include "simd_targets.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse::testing {
 namespace {

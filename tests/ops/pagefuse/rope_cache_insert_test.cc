@@ -9,7 +9,7 @@
 #include "run_op.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse {
 namespace {

@@ -9,7 +9,7 @@
 #include "simd_targets.h"
 
 #include "pagefuse/base/thread_pool.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 #include "pagefuse/sparse_mla_instance.h"
 
 namespace pagefuse::testing {

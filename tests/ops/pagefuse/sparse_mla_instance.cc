@@ -9,8 +9,8 @@
 #include <set>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/formats/grouped_row.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "pagefuse/base/status_macros.h"
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 namespace pagefuse::testing {
 namespace {

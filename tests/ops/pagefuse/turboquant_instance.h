@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "paged_attention_instance.h"
 
-#include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
 
 namespace pagefuse::testing {
 

@@ -10,8 +10,8 @@
 #include "simd_targets.h"
 #include "turboquant_instance.h"
 
-#include "pagefuse/ir/str_cat.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse::testing {
 namespace {

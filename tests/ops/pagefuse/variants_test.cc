@@ -1,4 +1,4 @@
-// The spellings that fusion rules look for are functions of the ports of their op.
+// The forms that fusion rules look for are functions of the ports of their op.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -6,8 +6,8 @@
 #include "gtest/gtest.h"
 #include "must.h"
 
-#include "pagefuse/ir/text.h"
-#include "pagefuse/ops/registry.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/registry/registry.h"
 
 namespace pagefuse {
 namespace {

@@ -18,7 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "plugin/ort_abi.h"
+#include "plugin/ort/ort_abi.h"
 
 namespace {
 

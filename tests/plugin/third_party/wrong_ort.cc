@@ -1,5 +1,5 @@
 // Libraries of custom ops that are wrong, each in the way that a macro WRONG_... names.
-#include "plugin/ort_abi.h"
+#include "plugin/ort/ort_abi.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/formats/cache_choice.h"
+#include "pagefuse/ops/kernels/formats/cache_choice.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
 
 #include <cctype>
 #include <cmath>
@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "paths.h"
 
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 namespace {

@@ -10,10 +10,10 @@
 #include "must.h"
 #include "paths.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/formats/group_format.h"
-#include "pagefuse/kernels/numeric/convert.h"
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/group_format.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 namespace pagefuse {
 namespace {

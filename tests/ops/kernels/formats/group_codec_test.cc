@@ -8,13 +8,13 @@
 #include "gtest/gtest.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "formats/group_codec_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "pagefuse/kernels/formats/grouped_row-inl.h"
+#include "pagefuse/ops/kernels/formats/grouped_row-inl.h"
 
 #ifndef PAGEFUSE_TESTS_GROUPS_
 #define PAGEFUSE_TESTS_GROUPS_

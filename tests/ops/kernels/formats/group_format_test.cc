@@ -1,6 +1,6 @@
 // Scales of groups against exact arithmetic, rows against bytes worked out by hand, and where rows
 // lie in a block.
-#include "pagefuse/kernels/formats/group_format.h"
+#include "pagefuse/ops/kernels/formats/group_format.h"
 
 #include <cmath>
 #include <limits>
@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-#include "pagefuse/kernels/formats/grouped_row.h"
+#include "pagefuse/ops/kernels/formats/grouped_row.h"
 
 namespace pagefuse {
 namespace {

@@ -5,13 +5,13 @@
 #include "gtest/gtest.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "formats/pack_codes_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "pagefuse/kernels/formats/pack_codes-inl.h"
+#include "pagefuse/ops/kernels/formats/pack_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

@@ -7,13 +7,13 @@
 #include "gtest/gtest.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "formats/row_codec_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "pagefuse/kernels/formats/for_format-inl.h"
+#include "pagefuse/ops/kernels/formats/for_format-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

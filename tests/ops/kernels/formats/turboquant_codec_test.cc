@@ -6,14 +6,14 @@
 #include "gtest/gtest.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "formats/turboquant_codec_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "pagefuse/kernels/formats/turboquant_codec-inl.h"
-#include "pagefuse/kernels/formats/turboquant_encode-inl.h"
+#include "pagefuse/ops/kernels/formats/turboquant_codec-inl.h"
+#include "pagefuse/ops/kernels/formats/turboquant_encode-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

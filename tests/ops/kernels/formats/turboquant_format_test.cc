@@ -1,5 +1,5 @@
 // TurboQuant slots: the quantiser's levels, the layout, and what every code means.
-#include "pagefuse/kernels/formats/turboquant_format.h"
+#include "pagefuse/ops/kernels/formats/turboquant_format.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,8 @@
 
 #include "gtest/gtest.h"
 
-#include "pagefuse/kernels/numeric/packing.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/bf16_rows.h"
+#include "pagefuse/ops/kernels/linalg/bf16_rows.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
 
 namespace pagefuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/bf16_tiles.h"
+#include "pagefuse/ops/kernels/linalg/bf16_tiles.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
 
 namespace pagefuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/linear_bf16.h"
+#include "pagefuse/ops/kernels/linalg/linear_bf16.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 #include "simd_targets.h"
 
 #include "pagefuse/base/thread_pool.h"
-#include "pagefuse/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
 
 namespace pagefuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/linear_f32.h"
+#include "pagefuse/ops/kernels/linalg/linear_f32.h"
 
 #include <cfloat>
 #include <cmath>

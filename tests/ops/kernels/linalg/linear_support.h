@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "pagefuse/kernels/linalg/cpu_features.h"
-#include "pagefuse/kernels/linalg/matrix.h"
+#include "pagefuse/ops/kernels/linalg/cpu_features.h"
+#include "pagefuse/ops/kernels/linalg/matrix.h"
 
 namespace pagefuse::testing {
 

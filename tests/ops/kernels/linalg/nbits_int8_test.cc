@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/nbits_int8.h"
+#include "pagefuse/ops/kernels/linalg/nbits_int8.h"
 
 #include <algorithm>
 #include <cfloat>

@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/linalg/nbits_quantise.h"
+#include "pagefuse/ops/kernels/linalg/nbits_quantise.h"
 
 #include <cmath>
 #include <limits>
@@ -8,7 +8,7 @@
 #include "linear_support.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/linalg/nbits.h"
+#include "pagefuse/ops/kernels/linalg/nbits.h"
 
 namespace pagefuse {
 namespace {

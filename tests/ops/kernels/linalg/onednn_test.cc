@@ -1,5 +1,5 @@
 // oneDNN's products in tiles, and that its own threads never come into being.
-#include "pagefuse/kernels/linalg/onednn.h"
+#include "pagefuse/ops/kernels/linalg/onednn.h"
 
 #include <cstdlib>
 #include <filesystem>

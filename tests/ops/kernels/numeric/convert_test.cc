@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/numeric/convert.h"
+#include "pagefuse/ops/kernels/numeric/convert.h"
 
 #include <cmath>
 #include <cstring>
@@ -9,8 +9,8 @@
 #include "gtest/gtest.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/numeric/dispatch.h"
-#include "pagefuse/kernels/numeric/packing.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/numeric/packing.h"
 
 namespace pagefuse {
 namespace {

@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "simd_targets.h"
 
-#include "pagefuse/kernels/formats/cache_format.h"
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/formats/cache_format.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 namespace pagefuse {
 
@@ -24,9 +24,9 @@ using LargestOfFour = std::array<std::array<uint32_t, 4>, 2>;
 #define HWY_TARGET_INCLUDE "numeric/rows_test.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
-#include "pagefuse/kernels/numeric/extremes-inl.h"
-#include "pagefuse/kernels/numeric/hadamard-inl.h"
-#include "pagefuse/kernels/numeric/round_through-inl.h"
+#include "pagefuse/ops/kernels/numeric/extremes-inl.h"
+#include "pagefuse/ops/kernels/numeric/hadamard-inl.h"
+#include "pagefuse/ops/kernels/numeric/round_through-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pagefuse {

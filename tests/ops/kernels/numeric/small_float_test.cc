@@ -1,4 +1,4 @@
-#include "pagefuse/kernels/numeric/small_float.h"
+#include "pagefuse/ops/kernels/numeric/small_float.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-#include "pagefuse/kernels/numeric/dispatch.h"
+#include "pagefuse/ops/kernels/numeric/dispatch.h"
 
 namespace pagefuse {
 namespace {

@@ -1,0 +1,16 @@
+// Declares the function behind every line of ops.inc: PF_OP(onnx, MatMul) is OpDef
+// onnx_ops::MatMulDef().
+#pragma once
+
+#include "pagefuse/ops/schema/op_def.h"
+
+namespace pagefuse {
+
+#define PF_OP(family, op)  \
+  namespace family##_ops { \
+    OpDef op##Def();       \
+  }
+#include "pagefuse/ops/registry/ops.inc"
+#undef PF_OP
+
+}  // namespace pagefuse

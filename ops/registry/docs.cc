@@ -1,0 +1,168 @@
+#include "pagefuse/ops/registry/docs.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+
+#include "pagefuse/base/str_cat.h"
+
+namespace pagefuse {
+namespace {
+
+std::string DomainName(const std::string& domain) { return domain.empty() ? "ai.onnx" : domain; }
+
+// Text inside a table cell.
+std::string Cell(const std::string& text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
+
+std::string UseText(const Port& port) {
+  if (port.kind == PortKind::kVariadic) return "one or more";
+  if (port.kind == PortKind::kRequired) return "";
+  if (!port.only_if.empty() && port.only_if == port.required_if) {
+    return StrCat("exactly if `", port.only_if, "`");
+  }
+  std::string text = "optional";
+  if (!port.required_if.empty()) StrAppend(&text, "; required if `", port.required_if, "`");
+  if (!port.only_if.empty()) StrAppend(&text, "; only if `", port.only_if, "`");
+  return text;
+}
+
+// "`[P, R], R % 2 = 0`: R/2 cosines, then R/2 sines"
+std::string ShapeText(const Port& port) {
+  if (port.shape.empty()) return "";
+  const size_t colon = port.is_checked ? port.shape.find(':') : std::string::npos;
+  if (colon == std::string::npos) return StrCat("`", Cell(port.shape), "`");
+  return StrCat("`", Cell(port.shape.substr(0, colon)), "`", Cell(port.shape.substr(colon)));
+}
+
+void AppendPorts(const char* title, const std::vector<Port>& ports, std::string& page) {
+  if (ports.empty()) return;
+  StrAppend(&page, "\n| ", title, " | type | shape | |\n|---|---|---|---|\n");
+  for (const Port& port : ports) {
+    StrAppend(&page, "| `", port.name, "` | ", port.type, " | ", ShapeText(port), " | ",
+              UseText(port), " |\n");
+  }
+}
+
+std::string DefaultText(const AttributeDef& attribute) {
+  if (attribute.required) return "required";
+  return std::visit(
+      [](const auto& value) -> std::string {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, std::monostate>) {
+          return "none";
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          return StrCat("\"", value, "\"");
+        } else if constexpr (std::is_arithmetic_v<T>) {
+          return StrCat(value);
+        } else {
+          return StrCat("[", absl::StrJoin(value, ", "), "]");
+        }
+      },
+      attribute.default_value);
+}
+
+void AppendAttributes(const OpDef& op, std::string& page) {
+  if (op.attributes().empty()) return;
+  StrAppend(&page, "\n| attribute | default | |\n|---|---|---|\n");
+  for (const AttributeDef& attribute : op.attributes()) {
+    // Of a flag the text says what 1 means.
+    const bool is_flag = attribute.least == 0 && attribute.most == 1 && !attribute.doc.empty();
+    const std::string allowed = is_flag ? "" : AllowedValues(attribute);
+    const char* separator = allowed.empty() || attribute.doc.empty() ? "" : "; ";
+    StrAppend(&page, "| `", attribute.name, "` | ", DefaultText(attribute), " | ", allowed,
+              separator, Cell(attribute.doc), " |\n");
+  }
+}
+
+void AppendLets(const OpDef& op, std::string& page) {
+  for (const SizeDef& let : op.lets()) {
+    const char* quote = let.compute ? "" : "`";
+    StrAppend(&page, "\n`", let.name, "`: ", quote, let.text, quote, ".\n");
+  }
+}
+
+std::string TypeList(const std::vector<DataType>& types) {
+  return absl::StrJoin(types, ", ",
+                       [](std::string* out, DataType type) { StrAppend(out, DataTypeName(type)); });
+}
+
+// "`reference`, `hwy` (float, bfloat16)"
+std::string KernelList(const OpDef& op) {
+  return absl::StrJoin(op.kernels(), ", ", [](std::string* out, const Kernel& kernel) {
+    StrAppend(out, "`", kernel.name, "`");
+    if (!kernel.dtypes.empty()) StrAppend(out, " (", TypeList(kernel.dtypes), ")");
+  });
+}
+
+std::string PairList(const char* text, const std::vector<std::pair<int, int>>& pairs,
+                     const OpDef& op) {
+  std::string result;
+  for (const auto& [output, input] : pairs) {
+    StrAppend(&result, result.empty() ? "" : " ", "`", op.outputs()[output].name, "` ", text, " `",
+              op.inputs()[input].name, "`.");
+  }
+  return result.empty() ? result : StrCat("\n", result, "\n");
+}
+
+// Longer decompositions are read where they are defined.
+constexpr int64_t kMaxLines = 40;
+
+void AppendDecompositions(const OpDef& op, std::string& page) {
+  const std::vector<DecompositionVariant> variants = op.variants();
+  if (variants.empty()) {
+    if (op.has_decomposition())
+      StrAppend(&page, "\nHas a decomposition for every choice of attributes.\n");
+    return;
+  }
+  for (const DecompositionVariant& variant : variants) {
+    const std::string name = variant.name.empty() ? "" : StrCat(" (", variant.name, ")");
+    const std::string text(absl::StripAsciiWhitespace(variant.text));
+    const auto lines = std::count(text.begin(), text.end(), '\n') + 1;
+    if (lines > kMaxLines) {
+      StrAppend(&page, "\nDecomposition", name, ": ", lines, " lines of standard ops.\n");
+      continue;
+    }
+    StrAppend(&page, "\nDecomposition", name, ":\n\n```\n", text, "\n```\n");
+  }
+}
+
+void AppendOp(const OpDef& op, std::string& page) {
+  StrAppend(&page, "\n### ", op.name(), "\n\n");
+  if (!op.doc().empty()) StrAppend(&page, op.doc(), " ");
+  StrAppend(&page, "Since version ", op.since(), ".\n");
+  AppendPorts("input", op.inputs(), page);
+  AppendPorts("output", op.outputs(), page);
+  AppendAttributes(op, page);
+  AppendLets(op, page);
+  for (const auto& [variable, types] : op.types()) {
+    StrAppend(&page, "\n", variable, ": ", TypeList(types), ".\n");
+  }
+  StrAppend(&page, PairList("is a view of", op.views(), op),
+            PairList("may be written over", op.in_place(), op),
+            PairList("is the memory of", op.aliases(), op));
+  if (!op.kernels().empty()) StrAppend(&page, "\nKernels: ", KernelList(op), ".\n");
+  AppendDecompositions(op, page);
+}
+
+}  // namespace
+
+std::string OpsReference(const OpRegistry& registry) {
+  std::string page =
+      "# Ops\n\nGenerated from the definitions in `ops/`; a test fails when this page is stale, "
+      "and rewrites it with "
+      "`PAGEFUSE_UPDATE_TESTS=1`.\n";
+  std::string domain = "-";
+  for (const OpDef* op : registry.ops()) {
+    if (op->domain() != domain) {
+      domain = op->domain();
+      StrAppend(&page, "\n## ", DomainName(domain), "\n");
+    }
+    AppendOp(*op, page);
+  }
+  return page;
+}
+
+}  // namespace pagefuse

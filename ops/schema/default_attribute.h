@@ -1,0 +1,15 @@
+// What a node has where it says nothing.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/schema/op_def.h"
+
+namespace pagefuse {
+
+// The default of an op's attribute; nothing if it has none, or the op has no such attribute.
+std::optional<Attribute> DefaultAttribute(const OpDef& op, std::string_view name);
+
+}  // namespace pagefuse

@@ -1,0 +1,95 @@
+// Kernels: how an op is computed on a device, and what a kernel sees when it runs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/ops/kernels/scratch.h"
+
+namespace pagefuse {
+
+enum class Device { kCpu, kCuda };
+
+// A tensor at run time: dense, row-major, memory owned by the executor or the caller. Data is null
+// for an omitted tensor, and may be null for one without elements.
+struct TensorArg {
+  DataType dtype = DataType::kUndefined;
+  std::vector<int64_t> dims;
+  void* data = nullptr;
+
+  bool present() const { return dtype != DataType::kUndefined; }
+  int64_t size() const;
+  int64_t dim(int axis) const {
+    return dims[axis < 0 ? axis + static_cast<int>(dims.size()) : axis];
+  }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+// What a kernel prepared once for its node: packed weights, tables, a oneDNN primitive. Used by one
+// run at a time.
+class KernelState {
+ public:
+  virtual ~KernelState() = default;
+  // Bytes of copies it made of constants.
+  virtual int64_t packed_bytes() const { return 0; }
+};
+
+// Arguments of one kernel call. Outputs have the inferred shapes and are allocated; contents
+// unspecified. An output that aliases an input (KV caches) has the same data pointer; an in-place
+// output may have.
+struct KernelArgs {
+  const Node* node = nullptr;
+  int64_t opset = 0;
+  std::vector<TensorArg> inputs;
+  std::vector<TensorArg> outputs;
+  KernelState* state = nullptr;
+  Scratch* scratch = nullptr;
+
+  // An absent tensor for indices past the end.
+  const TensorArg& input(int i) const;
+  const TensorArg& output(int i) const;
+};
+
+// What is known of a node before any run.
+struct KernelQuery {
+  const Node* node = nullptr;
+  int64_t opset = 0;
+  // Session option, for kernels that choose others: op name -> kernel name. May be null.
+  const std::map<std::string, std::string>* force_kernel = nullptr;
+};
+
+// Everything that `prepare` may read: constants among the inputs (null where an input is not
+// constant).
+struct PrepareArgs {
+  KernelQuery query;
+  std::vector<const Tensor*> constants;
+};
+
+struct Kernel {
+  std::string name;  // "reference", "hwy", "dnnl"
+  Device device = Device::kCpu;
+  // Types of the op's first type variable that it computes; empty: all that the schema allows.
+  std::vector<DataType> dtypes = {};
+  // Among the kernels that support a node the highest priority wins; "reference" has 0.
+  int priority = 0;
+  // OK, or the reason why not ("head_dim 72 is not a multiple of 16"). Null: always OK.
+  std::function<absl::Status(const KernelQuery&)> supports = {};
+  // Called once a session, before the first run. May be null.
+  std::function<absl::StatusOr<std::unique_ptr<KernelState>>(const PrepareArgs&)> prepare = {};
+  // Computes the outputs. Shapes, types and values were checked (OpDef::InferShapes,
+  // OpDef::Validate) before.
+  std::function<absl::Status(KernelArgs&)> run = {};
+};
+
+}  // namespace pagefuse

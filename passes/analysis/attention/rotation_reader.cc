@@ -1,0 +1,242 @@
+#include "pagefuse/passes/analysis/attention/rotation_reader.h"
+
+#include <algorithm>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ops/registry/registry.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr int kRank = 4;
+constexpr int kChannels = 3;
+
+bool IsElementwise(const Node* node) {
+  if (!node || !node->domain().empty()) return false;
+  const OpDef* op = OpRegistry::Global().Find("", node->op_type(), INT64_MAX);
+  return op && op->is_elementwise();
+}
+
+}  // namespace
+
+RotationReader::RotationReader(const Shape& shape, const SymbolicContents& contents)
+    : shape_(shape), reader_(contents) {
+  for (int axis = 0; axis < kChannels; ++axis) {
+    at_.push_back(shape[axis] == Dim(1) ? IndexExpr()
+                                        : IndexExpr::Of(reader_.NewAxis(shape[axis])));
+  }
+  pair_ = reader_.NewAxis(Dim(*shape.back(0).constant() / 2));
+  channel_ = reader_.NewAxis(shape.back(0));
+  // An axis of length 1 is read at 0.
+  if (pair_->extent != Dim(1)) {
+    pair_at_ = IndexExpr::Of(pair_);
+    pairs_ = {pair_};
+  }
+}
+
+AxisSymbols RotationReader::Axis(int axis) const {
+  const IndexSymbolPtr symbol = at_[axis].symbol();
+  return symbol ? AxisSymbols{symbol} : AxisSymbols{};
+}
+
+// Where the first or the second channel of the pair stands.
+IndexExpr RotationReader::Channel(int of_pair) const {
+  return interleaved_ ? pair_at_.Times(Dim(2)) + IndexExpr(of_pair)
+                      : pair_at_ + IndexExpr(of_pair * *pair_->extent.constant());
+}
+
+// The element of a value that is broadcast to the shape.
+Element RotationReader::At(Value* value, int of_pair) {
+  const auto& shape = value->shape();
+  Element element{value, {}};
+  if (!shape || shape->rank() > kRank) return element;
+  std::vector<IndexExpr> at = at_;
+  at.push_back(Channel(of_pair));
+  element.at.assign(at.end() - shape->rank(), at.end());
+  for (int axis = 0; axis < shape->rank(); ++axis) {
+    if ((*shape)[axis] == Dim(1)) element.at[axis] = IndexExpr();
+  }
+  return reader_.Source(element);
+}
+
+std::optional<Rotation> RotationReader::ReadTerms(const RotationTerms& terms) {
+  const bool fits = terms.x->shape() && ProvablyEqual(*terms.x->shape(), shape_) &&
+                    terms.turned->shape() && ProvablyEqual(*terms.turned->shape(), shape_);
+  if (!fits) return std::nullopt;
+  for (const bool interleaved : {true, false}) {
+    interleaved_ = interleaved;
+    if (!IsTurned(terms)) continue;
+    const auto cos = ReadTable(At(terms.cos, 0), At(terms.cos, 1));
+    const auto sin = ReadTable(At(terms.sin, 0), At(terms.sin, 1));
+    if (!cos || !sin || cos->tokens != sin->tokens) return std::nullopt;
+    std::vector<IndexExpr> at = at_;
+    at.push_back(IndexExpr::Of(channel_));
+    return Rotation{{terms.x, at}, *cos, *sin, interleaved};
+  }
+  return std::nullopt;
+}
+
+// (-x[hi], x[lo])
+bool RotationReader::IsTurned(const RotationTerms& terms) {
+  const Element first = At(terms.turned, 0), second = At(terms.turned, 1);
+  return first.From("Neg") && second.Key() == At(terms.x, 0).Key() &&
+         reader_.Operand(first, 0).Key() == At(terms.x, 1).Key();
+}
+
+// Whether both are computed of the same numbers by the same elementwise nodes.
+bool RotationReader::AreSame(const Element& a, const Element& b) {
+  if (a.Key() == b.Key()) return true;
+  const Node* node = a.producer();
+  if (a.value != b.value || !IsElementwise(node)) return false;
+  for (int i = 0; i < node->num_inputs(); ++i) {
+    if (!AreSame(reader_.Operand(a, i), reader_.Operand(b, i))) return false;
+  }
+  return true;
+}
+
+// The same number for both channels of a pair and all heads.
+std::optional<RotationTable> RotationReader::ReadTable(const Element& first,
+                                                       const Element& second) {
+  if (first.at.empty() || !AreSame(first, second)) return std::nullopt;
+  const auto mentions = [&](int axis) {
+    const IndexSymbolPtr symbol = at_[axis].symbol();
+    return symbol && first.Mentions(symbol);
+  };
+  if (mentions(1) && mentions(2)) return std::nullopt;
+  return RotationTable{first, at_[0].symbol() != nullptr && !mentions(0), mentions(1) ? 1 : 2};
+}
+
+// A product, in both orders of its factors.
+std::vector<RotationReader::Product> RotationReader::ProductsOf(const Element& element) {
+  if (!element.From("Mul")) return {};
+  const Element a = reader_.Operand(element, 0), b = reader_.Operand(element, 1);
+  const auto operand = [&](int i) {
+    Value* value = element.producer()->input(i);
+    const int rank = value->shape() ? value->shape()->rank() : -1;
+    // One that is repeated is no row of its own.
+    const bool whole = rank == static_cast<int>(element.at.size());
+    return Element{value, whole ? element.at : std::vector<IndexExpr>{}};
+  };
+  return {{a, b, operand(0)}, {b, a, operand(1)}};
+}
+
+std::optional<Rotation> RotationReader::ReadPairs(Value* y) {
+  // One pair: which channel is which does not show.
+  if (pairs_.empty()) return std::nullopt;
+  for (const bool interleaved : {true, false}) {
+    interleaved_ = interleaved;
+    const Element first = At(y, 0), second = At(y, 1);
+    if (!first.From("Sub") || !second.From("Add")) continue;
+    if (const auto rotation = ReadProducts(first, second)) return rotation;
+  }
+  return std::nullopt;
+}
+
+// Whether the sum is b * c + a * s, in any order, of straight a * c and crossed b * s.
+bool RotationReader::IsCrossedSum(const Element& sum, const Product& straight,
+                                  const Product& crossed) {
+  const auto is = [](const Product& product, const Element& number, const Element& factor) {
+    return product.number.Key() == number.Key() && product.factor.Key() == factor.Key();
+  };
+  for (int side : {0, 1}) {
+    bool first = false, second = false;
+    for (const Product& product : ProductsOf(reader_.Operand(sum, side))) {
+      first = first || is(product, crossed.number, straight.factor);
+    }
+    for (const Product& product : ProductsOf(reader_.Operand(sum, 1 - side))) {
+      second = second || is(product, straight.number, crossed.factor);
+    }
+    if (first && second) return true;
+  }
+  return false;
+}
+
+std::optional<Rotation> RotationReader::ReadProducts(const Element& first, const Element& second) {
+  for (const Product& straight : ProductsOf(reader_.Operand(first, 0))) {
+    for (const Product& crossed : ProductsOf(reader_.Operand(first, 1))) {
+      if (!IsCrossedSum(second, straight, crossed)) continue;
+      const auto x = WholeOf(straight, crossed);
+      const auto cos = ReadTable(straight.factor, straight.factor);
+      const auto sin = ReadTable(crossed.factor, crossed.factor);
+      if (!x || !cos || !sin || cos->tokens != sin->tokens) continue;
+      return Rotation{*x, *cos, *sin, interleaved_};
+    }
+  }
+  return std::nullopt;
+}
+
+// Values of the shape of y that an operand is the first or second channel of, from it upwards.
+std::vector<Value*> RotationReader::RowsBehind(Element operand, int of_pair) {
+  constexpr int kSteps = 8;
+  std::vector<Value*> rows;
+  for (int step = 0; step < kSteps && !operand.at.empty(); ++step) {
+    bool in_place = operand.value->shape() && ProvablyEqual(*operand.value->shape(), shape_) &&
+                    operand.at.back().Key() == Channel(of_pair).Key();
+    for (int axis = 0; in_place && axis < kChannels; ++axis) {
+      in_place = operand.at[axis].Key() == at_[axis].Key();
+    }
+    if (in_place) rows.push_back(operand.value);
+    const Element next = reader_.OneStep(operand);
+    if (next.Key() == operand.Key()) break;
+    operand = next;
+  }
+  return rows;
+}
+
+// The tensor of which these are the two channels of a pair, as pairs lie in y.
+std::optional<Element> RotationReader::WholeOf(const Product& first, const Product& second) {
+  const std::vector<Value*> of_second = RowsBehind(second.operand, 1);
+  for (Value* rows : RowsBehind(first.operand, 0)) {
+    if (std::find(of_second.begin(), of_second.end(), rows) == of_second.end()) continue;
+    std::vector<IndexExpr> at = at_;
+    at.push_back(IndexExpr::Of(channel_));
+    return Element{rows, at};
+  }
+  return WholeSource(first.number, second.number);
+}
+
+// The same of where both come from, if an arrangement of it is what y has.
+std::optional<Element> RotationReader::WholeSource(const Element& first, const Element& second) {
+  if (first.value != second.value || first.at.size() != second.at.size()) return std::nullopt;
+  Element whole = first;
+  int axes = 0;
+  for (size_t i = 0; i < whole.at.size(); ++i) {
+    if (!first.at[i].Mentions(pair_->key)) {
+      if (first.at[i].Key() != second.at[i].Key()) return std::nullopt;
+      continue;
+    }
+    ++axes;
+    const IndexExpr step = Channel(1) - Channel(0);
+    if ((second.at[i] - first.at[i]).Key() != step.Key()) return std::nullopt;
+    whole.at[i] = first.at[i] - Channel(0) + IndexExpr::Of(channel_);
+    if (whole.at[i].Mentions(pair_->key)) return std::nullopt;
+  }
+  const auto& shape = whole.value->shape();
+  for (size_t i = 0; axes == 1 && i < whole.at.size(); ++i) {
+    if (!shape || !DigitsOf(whole.at[i], (*shape)[static_cast<int>(i)]).ok()) return std::nullopt;
+  }
+  return axes == 1 ? std::optional(whole) : std::nullopt;
+}
+
+absl::StatusOr<Value*> RotationReader::ArrangedTable(GraphBuilder& builder,
+                                                     const RotationTable& table) {
+  Layout arranger(builder, {table.row.value});
+  const AxisSymbols tokens = Axis(table.tokens);
+  if (!table.shared) return arranger.GatheredPart(table.row, {Axis(0), tokens, pairs_});
+  PF_ASSIGN_OR_RETURN(Value * once, arranger.GatheredPart(table.row, {{}, tokens, pairs_}));
+  return once;
+}
+
+absl::StatusOr<Value*> RotationReader::ArrangedRows(GraphBuilder& builder,
+                                                    const Rotation& rotation) {
+  const Element& x = rotation.x;
+  const bool as_it_is = x.value->shape() && ProvablyEqual(*x.value->shape(), shape_);
+  if (as_it_is && x.at.back().Key() == IndexExpr::Of(channel_).Key()) return x.value;
+  Layout arranger(builder, {x.value});
+  PF_ASSIGN_OR_RETURN(Value * rows,
+                      arranger.GatheredPart(x, {Axis(0), Axis(1), Axis(2), AxisSymbols{channel_}}));
+  if (!rows->shape()) rows->set_shape(shape_);
+  return rows;
+}
+
+}  // namespace pagefuse

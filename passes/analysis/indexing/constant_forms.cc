@@ -1,0 +1,79 @@
+#include "pagefuse/passes/analysis/indexing/constant_forms.h"
+
+#include <cmath>
+
+#include "pagefuse/passes/edit/constants.h"
+
+namespace pagefuse {
+namespace {
+
+// `tensor[i0, i1, ..] = c + k0 * i0 + k1 * i1 ..` at `at`.
+std::optional<IndexExpr> AffineConstant(const Tensor& tensor, const std::vector<IndexExpr>& at) {
+  const auto numbers = Numbers(tensor);
+  if (!numbers || numbers->empty() || static_cast<int>(at.size()) != tensor.rank()) {
+    return std::nullopt;
+  }
+  const auto whole = [](double number) { return number == std::floor(number); };
+  if (!whole(numbers->front())) return std::nullopt;
+  const int rank = tensor.rank();
+  std::vector<int64_t> strides(rank, 1);
+  for (int axis = rank - 2; axis >= 0; --axis) {
+    strides[axis] = strides[axis + 1] * tensor.dims()[axis + 1];
+  }
+  std::vector<double> steps(rank, 0);
+  for (int axis = 0; axis < rank; ++axis) {
+    if (tensor.dims()[axis] > 1) steps[axis] = (*numbers)[strides[axis]] - numbers->front();
+    if (!whole(steps[axis])) return std::nullopt;
+  }
+  for (size_t i = 0; i < numbers->size(); ++i) {
+    double expected = numbers->front();
+    for (int axis = 0; axis < rank; ++axis) {
+      const int64_t index = static_cast<int64_t>(i) / strides[axis] % tensor.dims()[axis];
+      expected += steps[axis] * static_cast<double>(index);
+    }
+    if (expected != (*numbers)[i]) return std::nullopt;
+  }
+  IndexExpr form(static_cast<int64_t>(numbers->front()));
+  for (int axis = 0; axis < rank; ++axis) {
+    form = form + at[axis].Times(Dim(static_cast<int64_t>(steps[axis])));
+  }
+  return form;
+}
+
+// `tensor[i] = c + k (i / d)`, rounded down, or `c + k (i mod d)`.
+std::optional<IndexExpr> DigitConstant(const Tensor& tensor, const std::vector<IndexExpr>& at) {
+  if (tensor.rank() != 1 || at.size() != 1 || !IsInteger(tensor.dtype())) return std::nullopt;
+  const auto numbers = IntegerValues(tensor);
+  if (!numbers.ok() || numbers->empty()) return std::nullopt;
+  const int64_t first = numbers->front();
+  const auto count = static_cast<int64_t>(numbers->size());
+  int64_t factor = 1;
+  const auto all = [&](const auto& digit) {
+    for (int64_t i = 0; i < count; ++i) {
+      if ((*numbers)[i] != first + factor * digit(i)) return false;
+    }
+    return true;
+  };
+  // The quotient steps where it first differs, the remainder falls where it first repeats.
+  int64_t step = 1, period = 1;
+  while (step < count && (*numbers)[step] == first) ++step;
+  while (period < count && (*numbers)[period] != first) ++period;
+  if (step < count) factor = (*numbers)[step] - first;
+  if (all([step](int64_t i) { return i / step; })) {
+    return DivMod(at[0], Dim(step)).first.Times(Dim(factor)) + IndexExpr(first);
+  }
+  if (all([period](int64_t i) { return i % period; })) {
+    return DivMod(at[0], Dim(period)).second.Times(Dim(factor)) + IndexExpr(first);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<IndexExpr> ReadConstantTensor(const Tensor& tensor,
+                                            const std::vector<IndexExpr>& at) {
+  const auto affine = AffineConstant(tensor, at);
+  return affine ? affine : DigitConstant(tensor, at);
+}
+
+}  // namespace pagefuse

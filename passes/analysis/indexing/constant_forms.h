@@ -1,0 +1,15 @@
+// Constant tensors of integers as index forms: counted, in steps, or their quotients and remainders.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/passes/analysis/indexing/index_expr.h"
+
+namespace pagefuse {
+
+// tensor[at...]; nullopt if it is no such form.
+std::optional<IndexExpr> ReadConstantTensor(const Tensor& tensor, const std::vector<IndexExpr>& at);
+
+}  // namespace pagefuse

@@ -1,0 +1,417 @@
+// Integers read as index forms.
+#include <algorithm>
+#include <cmath>
+
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/indexing/constant_forms.h"
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+#include "pagefuse/passes/edit/constants.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/ports.h"
+
+namespace pagefuse {
+namespace {
+
+bool AllHold(const Conditions& conditions) {
+  return std::all_of(conditions.begin(), conditions.end(), [](const IndexExpr& condition) {
+    return ProvablyNotNegative(condition.Lower());
+  });
+}
+
+bool SomeFails(const Conditions& conditions) {
+  return std::any_of(conditions.begin(), conditions.end(), [](const IndexExpr& condition) {
+    return ProvablyNotNegative(condition.Upper() * Dim(-1) - Dim(1));
+  });
+}
+
+// 1 where the conditions hold, else 0.
+IndexExpr TruthOf(const Conditions& conditions) {
+  if (AllHold(conditions)) return IndexExpr(1);
+  if (SomeFails(conditions)) return IndexExpr(0);
+  return IndexExpr::Of(MakeTruth(conditions));
+}
+
+// True if the conditions hold only for a negative x of which `form` has a quotient: exporters take
+// one off where that rounds to zero and something is left over. Indices are not negative where they
+// are divided.
+bool CorrectsQuotient(const IndexExpr& form, const Conditions& conditions) {
+  for (const auto& [key, term] : form.terms()) {
+    const IndexSymbol& quotient = *term.first;
+    if (quotient.kind != IndexSymbol::Kind::kDiv) continue;
+    const IndexExpr& x = quotient.args[0];
+    const IndexExpr rest = DivMod(x, quotient.divisor).second;
+    bool not_above = false, left_over = false;
+    for (const IndexExpr& condition : conditions) {
+      const auto least = (condition + x).number();
+      if (least && *least < 0) return true;
+      not_above = not_above || least == 0;
+      left_over = left_over || (condition - rest).number() == -1;
+    }
+    // 0 leaves nothing over.
+    if (not_above && left_over) return true;
+  }
+  return false;
+}
+
+// x mod a power of two.
+bool IsLowBits(const IndexExpr& low, const IndexExpr& x) {
+  const IndexSymbolPtr rest = low.symbol();
+  const bool of_x = rest && rest->kind == IndexSymbol::Kind::kMod && rest->args[0].Key() == x.Key();
+  const auto divisor = of_x ? rest->divisor.constant() : std::nullopt;
+  return divisor && (*divisor & (*divisor - 1)) == 0;
+}
+
+// The running sum of a number that is the same everywhere.
+std::optional<IndexExpr> CountedUp(IndexingAnalysis& reader, const Element& element) {
+  const Node& node = *element.producer();
+  const auto axes = KnownInts(node.input(1), reader.contents());
+  const auto step = reader.Number(reader.Operand(element, 0));
+  if (!axes || axes->size() != 1 || !step || *step != std::floor(*step)) return std::nullopt;
+  const auto axis = NormalAxis(axes->front(), static_cast<int64_t>(element.at.size()));
+  IndexExpr place = element.at[axis];
+  if (IntOr(node, "reverse", 0) != 0) {
+    const auto& shape = element.value->shape();
+    if (!shape) return std::nullopt;
+    place = IndexExpr((*shape)[static_cast<int>(axis)] - Dim(1)) - place;
+  }
+  if (IntOr(node, "exclusive", 0) == 0) place = place + IndexExpr(1);
+  return place.Times(Dim(static_cast<int64_t>(*step)));
+}
+
+}  // namespace
+
+void IndexingAnalysis::Assume(const Conditions& conditions) {
+  for (const IndexExpr& condition : conditions) assumed_.insert(condition.Key());
+}
+
+bool IndexingAnalysis::Assumed(const Conditions& conditions) const {
+  return std::all_of(conditions.begin(), conditions.end(), [&](const IndexExpr& condition) {
+    return assumed_.contains(condition.Key());
+  });
+}
+
+IndexExpr IndexingAnalysis::Greater(const IndexExpr& a, const IndexExpr& b) const {
+  if (Assumed({a - b})) return a;
+  if (Assumed({b - a})) return b;
+  // The quotient of what is not negative is not.
+  const IndexSymbolPtr quotient = (a - b).symbol();
+  if (quotient && quotient->kind == IndexSymbol::Kind::kDiv && Assumed({quotient->args[0]}))
+    return a;
+  return MaxOf(a, b);
+}
+
+IndexExpr IndexingAnalysis::ReadIndex(const Element& unresolved) {
+  const Element element = Source(unresolved);
+  if (auto constant = ReadConstant(element)) return *constant;
+  if (element.producer() != nullptr) {
+    if (auto form = ReadArithmetic(element)) return *form;
+  }
+  return IndexExpr::Of(MakeLoad(element.value, element.at));
+}
+
+std::optional<IndexExpr> IndexingAnalysis::ReadConstant(const Element& element) {
+  if (const Tensor* tensor = ConstantOf(element.value)) {
+    return ReadConstantTensor(*tensor, element.at);
+  }
+  const auto dims = KnownDims(element.value, contents_);
+  if (!dims) return std::nullopt;
+  if (dims->size() == 1) return IndexExpr(dims->front());
+  if (element.at.size() != 1) return std::nullopt;
+  const auto place = element.at[0].number();
+  if (!place || *place < 0 || *place >= static_cast<int64_t>(dims->size())) return std::nullopt;
+  return IndexExpr((*dims)[*place]);
+}
+
+std::optional<IndexExpr> IndexingAnalysis::ReadCast(const Element& element) {
+  const DataType from = element.producer()->input(0)->dtype();
+  if (from == DataType::kBool) {
+    const auto conditions = ReadConditions(Operand(element, 0));
+    if (!conditions.ok()) return std::nullopt;
+    return Assumed(*conditions) ? IndexExpr(1) : TruthOf(*conditions);
+  }
+  // Whole numbers stay what they are in the floats that exporters count in.
+  if (IsFloatingPoint(from) && !IsFloatingPoint(element.value->dtype()) &&
+      !Operand(element, 0).From("Floor")) {
+    return std::nullopt;
+  }
+  return OperandIndex(element, 0);
+}
+
+std::optional<IndexExpr> IndexingAnalysis::ReadArithmetic(const Element& element) {
+  const Node& node = *element.producer();
+  if (node.Is("Add")) return OperandIndex(element, 0) + OperandIndex(element, 1);
+  if (node.Is("Sub")) {
+    const IndexExpr a = OperandIndex(element, 0), b = OperandIndex(element, 1);
+    const IndexSymbolPtr truth = b.symbol();
+    if (truth && truth->kind == IndexSymbol::Kind::kTruth && CorrectsQuotient(a, truth->args))
+      return a;
+    return a - b;
+  }
+  if (node.Is("Neg")) return OperandIndex(element, 0).Times(Dim(-1));
+  if (node.Is("Mul")) {
+    const IndexExpr a = OperandIndex(element, 0);
+    const IndexExpr b = OperandIndex(element, 1);
+    if (b.is_constant()) return a.Times(b.constant());
+    if (a.is_constant()) return b.Times(a.constant());
+    return std::nullopt;
+  }
+  if (node.Is("Cast")) return ReadCast(element);
+  if (node.Is("Max") || node.Is("Min")) {
+    IndexExpr form = OperandIndex(element, 0);
+    for (int i = 1; i < node.num_inputs(); ++i) {
+      const IndexExpr other = OperandIndex(element, i);
+      form = node.Is("Max") ? Greater(form, other) : MinOf(form, other);
+    }
+    return form;
+  }
+  if (node.Is("Clip")) {
+    IndexExpr form = OperandIndex(element, 0);
+    if (node.input(ports::Clip::kLow))
+      form = Greater(form, OperandIndex(element, ports::Clip::kLow));
+    if (node.input(ports::Clip::kHigh))
+      form = MinOf(form, OperandIndex(element, ports::Clip::kHigh));
+    return form;
+  }
+  if (node.Is("Relu")) return Greater(OperandIndex(element, 0), IndexExpr(0));
+  if (node.Is("Div") || node.Is("Mod") || node.Is("Floor")) return ReadQuotient(element);
+  if (node.Is("BitShift") || node.Is("BitwiseAnd")) return ReadBits(element);
+  if (node.Is("BitwiseXor")) {
+    // Low bits of x from x.
+    const IndexExpr x = OperandIndex(element, 0), low = OperandIndex(element, 1);
+    return IsLowBits(low, x) ? std::optional(x - low) : std::nullopt;
+  }
+  if (node.Is("BitwiseOr")) return ReadJoinedBits(element);
+  if (node.Is("Where")) return ReadChoice(element);
+  if (node.Is("Range")) return ReadRange(element);
+  if (node.Is("CumSum")) return CountedUp(*this, element);
+  if (node.Is("ReduceSum")) return ReadCount(element);
+  return std::nullopt;
+}
+
+// Indices are not negative where they are divided: Div, which rounds to zero, rounds down.
+std::optional<IndexExpr> IndexingAnalysis::ReadQuotient(const Element& element) {
+  Element quotient = element;
+  const bool floor = element.From("Floor");
+  if (floor) {
+    Visit(*element.producer());
+    quotient = Operand(element, 0);
+    if (quotient.From("Mul")) return ReadShare(quotient);
+    if (!quotient.From("Div")) return std::nullopt;
+  }
+  if (!floor && IsFloatingPoint(element.value->dtype())) return std::nullopt;
+  const IndexExpr divisor = OperandIndex(quotient, 1);
+  const auto number = divisor.number();
+  if (!divisor.is_constant() || (number && *number <= 0)) return std::nullopt;
+  const auto [whole, rest] = DivMod(OperandIndex(quotient, 0), divisor.constant());
+  return element.From("Mod") ? rest : whole;
+}
+
+// x times a number whose inverse is whole, rounded down.
+std::optional<IndexExpr> IndexingAnalysis::ReadShare(const Element& product) {
+  for (int side : {0, 1}) {
+    const auto factor = Number(Operand(product, side));
+    const double inverse = factor && *factor > 0 ? 1 / *factor : 0;
+    if (inverse < 1 || inverse != std::floor(inverse) || inverse > (1 << 20)) continue;
+    return DivMod(OperandIndex(product, 1 - side), Dim(static_cast<int64_t>(inverse))).first;
+  }
+  return std::nullopt;
+}
+
+std::optional<IndexExpr> IndexingAnalysis::ReadBits(const Element& element) {
+  const Node& node = *element.producer();
+  IndexExpr x = OperandIndex(element, 0);
+  IndexExpr bits = OperandIndex(element, 1);
+  if (node.Is("BitwiseAnd") && x.number()) std::swap(x, bits);
+  const auto number = bits.number();
+  if (!number || *number < 0) return std::nullopt;
+  // All but some low bits of 32.
+  const int64_t low = (int64_t{1} << 32) - 1 - *number;
+  if (node.Is("BitwiseAnd") && element.value->dtype() == DataType::kUint32 && low >= 0 &&
+      (low & (low + 1)) == 0) {
+    return x - DivMod(x, Dim(low + 1)).second;
+  }
+  if (*number > 62) return std::nullopt;
+  if (node.Is("BitShift")) {
+    const Dim factor(int64_t{1} << *number);
+    return StringOr(node, "direction", "") == "LEFT" ? x.Times(factor) : DivMod(x, factor).first;
+  }
+  // Below a power of two.
+  if ((*number & (*number + 1)) != 0) return std::nullopt;
+  return DivMod(x, Dim(*number + 1)).second;
+}
+
+// a | b is a + b where no bit is in both.
+std::optional<IndexExpr> IndexingAnalysis::ReadJoinedBits(const Element& element) {
+  const IndexExpr a = OperandIndex(element, 0);
+  const IndexExpr b = OperandIndex(element, 1);
+  const auto above = [](const IndexExpr& high, const IndexExpr& low) {
+    const auto most = low.Upper().constant();
+    if (!most || !ProvablyNotNegative(low.Lower())) return false;
+    int64_t step = 1;
+    while (step <= *most) step *= 2;
+    return DivMod(high, Dim(step)).second.number() == 0;
+  };
+  if (above(a, b) || above(b, a)) return a + b;
+  return std::nullopt;
+}
+
+// Where(x >= 0, x, 0) is Max(x, 0); Where(x < 0, x + size, x) counts negative indices from the end
+// as Gather does.
+std::optional<IndexExpr> IndexingAnalysis::ReadChoice(const Element& element) {
+  const auto conditions = ReadConditions(Operand(element, 0));
+  if (!conditions.ok()) return std::nullopt;
+  const IndexExpr chosen = OperandIndex(element, 1);
+  const IndexExpr other = OperandIndex(element, 2);
+  if (AllHold(*conditions) || Assumed(*conditions) || chosen.Key() == other.Key()) return chosen;
+  if (SomeFails(*conditions) || CorrectsQuotient(other, *conditions)) return other;
+  if (conditions->size() != 1) return std::nullopt;
+  const IndexExpr& condition = conditions->front();
+  const std::string difference = (chosen - other).Key();
+  if (difference == condition.Key()) return MaxOf(chosen, other);
+  if (difference == condition.Times(Dim(-1)).Key()) return MinOf(chosen, other);
+  // x < 0 is -x - 1 >= 0.
+  const bool wraps =
+      (condition + other).Key() == IndexExpr(-1).Key() && (chosen - other).is_constant();
+  if (wraps) return other;
+  return std::nullopt;
+}
+
+std::optional<IndexExpr> IndexingAnalysis::ReadRange(const Element& element) {
+  if (element.at.size() != 1) return std::nullopt;
+  const Node& node = *element.producer();
+  Visit(*element.producer());
+  const IndexExpr step = ReadIndex({node.input(ports::Range::kDelta), {}});
+  if (!step.is_constant()) return std::nullopt;
+  return ReadIndex({node.input(ports::Range::kStart), {}}) + element.at[0].Times(step.constant());
+}
+
+Element Reduced::At(const Element& result, const IndexExpr& place) const {
+  Element element{value, result.at};
+  if (IntOr(*result.producer(), "keepdims", 1) != 0) {
+    element.at[axis] = place;
+  } else {
+    element.at.insert(element.at.begin() + axis, place);
+  }
+  return element;
+}
+
+std::optional<Reduced> ReducedBy(const Node& node, const SymbolicContents& contents) {
+  const auto axes = KnownInts(node.input(1), contents);
+  const auto& shape = node.input(0)->shape();
+  if (!axes || axes->size() != 1 || !shape) return std::nullopt;
+  const int axis = static_cast<int>(NormalAxis(axes->front(), shape->rank()));
+  return Reduced{node.input(0), axis, (*shape)[axis]};
+}
+
+IndexSymbolPtr IndexingAnalysis::ReadCounted(const Element& element) {
+  const auto reduced = ReducedBy(*element.producer(), contents_);
+  if (!reduced) return nullptr;
+  const IndexSymbolPtr counted = MakeAxis(StrCat("n", depth_), reduced->length);
+  ++depth_;
+  const IndexExpr summand = ReadIndex(reduced->At(element, IndexExpr::Of(counted)));
+  --depth_;
+  const IndexSymbolPtr truth = summand.symbol();
+  if (!truth || truth->extent != Dim(2)) return nullptr;
+  Visit(*element.producer());
+  const bool is_truth = truth->kind == IndexSymbol::Kind::kTruth;
+  return MakeCount(counted, is_truth ? truth->args : Conditions{summand - IndexExpr(1)});
+}
+
+namespace {
+
+// What an axis counts whose places are compared with a number that does not depend on them: as many
+// as are below it. Nullopt if that may be fewer than none or more than all.
+std::optional<IndexExpr> ClosedCount(const IndexSymbol& count) {
+  if (count.args.size() != 2) return std::nullopt;
+  const IndexSymbolPtr axis = count.args[0].symbol();
+  const IndexExpr below = count.args[1] + IndexExpr::Of(axis) + IndexExpr(1);
+  const bool bounded =
+      !below.Mentions(axis->key) && below.ProvablyIn(Dim(0), axis->extent + Dim(1));
+  return bounded ? std::optional<IndexExpr>(below) : std::nullopt;
+}
+
+}  // namespace
+
+// The sum of a condition along one axis, or of the few numbers of a short one.
+std::optional<IndexExpr> IndexingAnalysis::ReadCount(const Element& element) {
+  const IndexSymbolPtr count = ReadCounted(element);
+  if (!count) return ReadShortSum(element);
+  const std::optional<IndexExpr> closed = ClosedCount(*count);
+  return closed ? *closed : IndexExpr::Of(count);
+}
+
+std::optional<IndexExpr> IndexingAnalysis::ReadShortSum(const Element& element) {
+  constexpr int64_t kMost = 4;
+  const auto reduced = ReducedBy(*element.producer(), contents_);
+  const auto length = reduced ? reduced->length.constant() : std::nullopt;
+  if (!length || *length > kMost) return std::nullopt;
+  Visit(*element.producer());
+  IndexExpr sum;
+  for (int64_t place = 0; place < *length; ++place) {
+    sum = sum + ReadIndex(reduced->At(element, IndexExpr(place)));
+  }
+  return sum;
+}
+
+IndexExpr IndexingAnalysis::ReadAt(const IndexExpr& form, const IndexSymbolPtr& axis,
+                                   const IndexExpr& place) {
+  IndexExpr result(form.constant());
+  for (const auto& [key, term] : form.terms()) {
+    const IndexSymbolPtr& symbol = term.first;
+    IndexExpr here = IndexExpr::Of(symbol);
+    if (symbol->key == axis->key) {
+      here = place;
+    } else if (here.Mentions(axis->key)) {
+      std::vector<IndexExpr> args;
+      for (const IndexExpr& arg : symbol->args) args.push_back(ReadAt(arg, axis, place));
+      using Kind = IndexSymbol::Kind;
+      switch (symbol->kind) {
+        case Kind::kLoad:
+          here = ReadIndex({symbol->tensor, std::move(args)});
+          break;
+        case Kind::kDiv:
+          here = DivMod(args[0], symbol->divisor).first;
+          break;
+        case Kind::kMod:
+          here = DivMod(args[0], symbol->divisor).second;
+          break;
+        case Kind::kMax:
+          here = MaxOf(args[0], args[1]);
+          break;
+        case Kind::kMin:
+          here = MinOf(args[0], args[1]);
+          break;
+        default:
+          break;
+      }
+    }
+    result = result + here.Times(term.second);
+  }
+  return result;
+}
+
+std::optional<double> IndexingAnalysis::Number(const Element& unresolved) {
+  const Element element = Source(unresolved);
+  if (const Tensor* tensor = ConstantOf(element.value)) {
+    if (const auto one = ScalarNumber(*tensor)) return one;
+    const auto numbers = Numbers(*tensor, 1 << 20);
+    if (numbers && !numbers->empty() && IsFilledWith(*tensor, numbers->front())) {
+      return numbers->front();
+    }
+    return std::nullopt;
+  }
+  if (element.From("Cast")) return Number(Operand(element, 0));
+  if (element.From("Neg")) {
+    const auto negated = Number(Operand(element, 0));
+    return negated ? std::optional<double>(-*negated) : std::nullopt;
+  }
+  if (element.From("ConstantOfShape")) {
+    const Attribute* value = element.producer()->attribute("value");
+    const Tensor* tensor = value ? std::get_if<Tensor>(&value->value) : nullptr;
+    Visit(*element.producer());
+    return tensor ? ScalarNumber(*tensor) : std::optional<double>(0);
+  }
+  return std::nullopt;
+}
+
+}  // namespace pagefuse

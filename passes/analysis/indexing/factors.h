@@ -1,0 +1,32 @@
+// Products of elements, taken apart: scales may stand anywhere among the factors.
+#pragma once
+
+#include <vector>
+
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+
+namespace pagefuse {
+
+struct Factors {
+  double number = 1;
+  std::vector<Element> others;  // no products, casts of floats or quantised numbers themselves
+};
+
+// Whether a cast of floats rounds none of them; true for a cast of integers.
+bool KeepsNumbers(const Node& cast);
+
+enum class Casts { kFollow, kKeep };
+
+// The factors of an element: of Mul, Div by a number, DequantizeLinear without zero point, Neg.
+// Casts to a float type that round nothing are followed unless told otherwise.
+Factors FactorsOf(IndexingAnalysis& reader, const Element& element, Casts casts = Casts::kFollow);
+
+// A sum over one axis of products: MatMul, or Einsum of two factors.
+struct Product {
+  Element left;
+  Element right;
+  IndexSymbolPtr summed;
+};
+std::optional<Product> ProductOf(IndexingAnalysis& reader, const Element& element);
+
+}  // namespace pagefuse

@@ -1,0 +1,12 @@
+// Index forms as tensors of a graph.
+#pragma once
+
+#include "pagefuse/passes/analysis/indexing/layout.h"
+
+namespace pagefuse {
+
+// int64 values of `form` along `axis`, a vector. FailedPrecondition if it depends on other axes.
+absl::StatusOr<Value*> IndexVector(GraphBuilder& builder, Layout& arranger, const IndexExpr& form,
+                                   const IndexSymbolPtr& axis);
+
+}  // namespace pagefuse

@@ -1,0 +1,21 @@
+// Codes of a few bits that lie packed in bytes, one behind the other, the lowest bits first.
+#pragma once
+
+#include <optional>
+
+#include "pagefuse/passes/analysis/indexing/indexing_analysis.h"
+
+namespace pagefuse {
+
+struct PackedCodes {
+  Element byte;     // one of a group's bytes
+  IndexExpr first;  // the address of the first byte of all
+  int bits = 0;
+};
+
+// What the integer `code`, read along an axis, unpacks: 3 or 4 bits of bytes that follow each other,
+// in whatever arithmetic. Compared on bytes.
+std::optional<PackedCodes> PackedCodesOf(IndexingAnalysis& reader, const IndexExpr& code,
+                                         const IndexSymbolPtr& along);
+
+}  // namespace pagefuse

@@ -1,0 +1,33 @@
+// Comparing constants by what they mean: numbers, not bytes.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "pagefuse/ir/tensor/tensor.h"
+
+namespace pagefuse {
+
+// The elements as doubles; nullopt for strings, packed and complex types, and tensors of more than
+// `max_size` elements.
+std::optional<std::vector<double>> Numbers(const Tensor& tensor, int64_t max_size = 4096);
+
+// The number if the tensor has one element.
+std::optional<double> ScalarNumber(const Tensor& tensor);
+
+// Equal to float rounding: 1e-6 relative, NaN equals NaN. `precision` is the relative step of the
+// coarser type.
+bool NumbersEqual(double a, double b, double precision = 1e-6);
+
+// True if the graph constant says the same as the pattern constant: both one element (0-d and
+// 1-element alike) or the same dims, of the same kind (integers of any width, floats of any width,
+// bool), elements equal to the rounding of the narrower float type.
+bool ConstantsEqual(const Tensor& pattern, const Tensor& graph);
+
+// As ConstantsEqual, integers and floats alike (the exponent of Pow may be either).
+bool ConstantNumbersEqual(const Tensor& pattern, const Tensor& graph);
+
+// True if all elements are `number`.
+bool IsFilledWith(const Tensor& tensor, double number);
+
+}  // namespace pagefuse

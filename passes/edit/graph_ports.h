@@ -1,0 +1,18 @@
+// What comes into a graph and goes out of it, taken away or exchanged.
+#pragma once
+
+#include "pagefuse/ir/graph/graph.h"
+
+namespace pagefuse {
+
+// The value is no input any longer. It stays.
+void RemoveInput(Graph& graph, const Value* input);
+// The same of an output, however often it is one; of none if it is null.
+void RemoveOutput(Graph& graph, const Value* output);
+// Another value is output wherever `from` is.
+void ReplaceOutput(Graph& graph, const Value* from, Value* to);
+
+// For shapes in terms of sizes that no longer hold: those of all that nodes compute.
+void ForgetShapes(Graph& graph);
+
+}  // namespace pagefuse

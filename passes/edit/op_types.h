@@ -1,0 +1,22 @@
+// Nodes by the type of their op.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "pagefuse/ir/graph/graph.h"
+
+namespace pagefuse {
+
+// The opset of the vocabulary that graphs are brought to: it has RMSNormalization, RotaryEmbedding,
+// Attention, TensorScatter, Swish.
+inline constexpr int64_t kCanonicalOpset = 24;
+
+// Whether the node is of one of these ops of a domain, by default ai.onnx.
+inline bool IsAnyOf(const Node& node, std::initializer_list<std::string_view> ops,
+                    std::string_view domain = "") {
+  return node.domain() == domain && std::ranges::find(ops, node.op_type()) != ops.end();
+}
+
+}  // namespace pagefuse

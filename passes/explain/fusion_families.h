@@ -1,0 +1,30 @@
+// What a place in a graph is by what it is made of: attention, a rotary embedding, a write into a
+// cache. A place that became a fused op is made of that op, and of no family any more.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "pagefuse/ir/graph/graph.h"
+#include "pagefuse/passes/pass.h"
+
+namespace pagefuse {
+
+struct FusionFamily {
+  std::string_view name;  // "gated MLP"
+  bool (*holds)(const Node& node);
+  // Passes of rules that could take it up, to be asked again.
+  std::vector<std::unique_ptr<Pass> (*)()> ask;
+  // Passes that note themselves why they left a place alone.
+  std::vector<std::string_view> noted = {};
+};
+
+std::span<const FusionFamily> FusionFamilies();
+
+// Attention as one op, recognised or exported as such: whether it has pages is not for a rule to
+// say.
+bool IsAttentionOp(const Node& node);
+
+}  // namespace pagefuse

@@ -1,0 +1,23 @@
+// A region and the texts that may replace it on the same numbers. Private to fusion_search.cc.
+#pragma once
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/passes/fuse/equivalent/fusion_search.h"
+
+namespace pagefuse {
+
+// Where symbols are all of one size, and where each has another.
+struct ComparedScopes {
+  RegionScope alike;
+  std::vector<RegionScope> apart;
+};
+
+// The first of the draft's texts that gives what the region gives, at every magnitude and at all
+// sizes, and that takes every slot that the region takes. FailedPrecondition with the first
+// difference of the text that came furthest.
+absl::StatusOr<FoundText> FindSameText(const ComputedRegion& region, const ComparedScopes& scopes,
+                                       const std::vector<FusionPort>& specs,
+                                       const std::vector<OutputSpec>& outputs, const Draft& draft);
+
+}  // namespace pagefuse

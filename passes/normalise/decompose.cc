@@ -1,0 +1,55 @@
+#include "pagefuse/passes/normalise/decompose.h"
+
+#include <string_view>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/ir/text/text.h"
+#include "pagefuse/ops/schema/default_attribute.h"
+#include "pagefuse/ops/schema/function_body.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/splice_body.h"
+
+namespace pagefuse {
+namespace {
+
+void FillDefaults(Node& node, const OpDef& op) {
+  for (const AttributeDef& def : op.attributes()) {
+    if (node.attribute(def.name) != nullptr) continue;
+    if (auto value = DefaultAttribute(op, def.name)) node.SetAttribute(def.name, *value);
+  }
+}
+
+int PlaceOf(const std::vector<Port>& ports, std::string_view name) {
+  for (size_t i = 0; i < ports.size(); ++i) {
+    if (ports[i].name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// A body lists the ports that it uses, by name.
+BodyPorts PortsByName(const Graph& body, const OpDef& op) {
+  BodyPorts ports;
+  for (const Value* input : body.inputs()) {
+    ports.inputs.push_back(PlaceOf(op.inputs(), input->name()));
+  }
+  for (const Value* output : body.outputs()) {
+    ports.outputs.push_back(PlaceOf(op.outputs(), output->name()));
+  }
+  return ports;
+}
+
+}  // namespace
+
+absl::Status Decompose(Node* node, const OpsetImports& opsets, SymbolicContents& contents) {
+  const OpDef* op = FindOpDef(*node, opsets);
+  if (!op) return absl::FailedPreconditionError("its version is not known");
+  PF_ASSIGN_OR_RETURN(const DecompositionVariant variant, op->Decompose(*node));
+  PF_ASSIGN_OR_RETURN(Function function, ParseFunction(variant.text));
+  FillDefaults(*node, *op);
+  const std::unique_ptr<Graph> body = InstantiateBody(function, *node);
+  PF_RETURN_IF_ERROR(SpliceBody(*body, *node, PortsByName(*body, *op), contents));
+  node->graph()->EraseNode(node);
+  return absl::OkStatus();
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,69 @@
+// decompose-microsoft-ops: ops of com.microsoft that hold an attention, or the embedding before it, are
+// written out in standard ops, as their decompositions say, so that what reads graphs by meaning
+// sees projection, heads, masks and caches.
+//
+//   y, present = com.microsoft.Attention <num_heads = H> (x, w, b, mask_index, past)
+//     =>  q, k, v = heads of the three parts of x w + b
+//         y, .. = Attention (q, k, v, Where (mask_index, 0, -10000), past[0], past[1])
+#include <algorithm>
+#include <string>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/op_types.h"
+#include "pagefuse/passes/function_pass.h"
+#include "pagefuse/passes/normalise/decompose.h"
+#include "pagefuse/passes/normalise/normalise.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr std::string_view kName = "decompose-microsoft-ops";
+
+// Products of heads: of matrices that are no weights.
+bool IsProductOfHeads(const Node& node) {
+  if (!node.Is("FusedMatMul", "com.microsoft")) return false;
+  for (int side : {0, 1}) {
+    const Value* factor = node.input(side);
+    if (factor->IsConstant() || !factor->shape() || factor->shape()->rank() != 4) return false;
+  }
+  return true;
+}
+
+bool IsWrittenOut(const Node& node) {
+  return IsAnyOf(node,
+                 {"Attention", "EmbedLayerNormalization", "MultiHeadAttention", "RotaryEmbedding"},
+                 "com.microsoft") ||
+         IsProductOfHeads(node);
+}
+
+absl::StatusOr<bool> WriteOutAll(Model& model, PassContext& context) {
+  // Decompositions are texts of the canonical opset.
+  if (OpsetOf(model.opset_imports, "") < kCanonicalOpset) return false;
+  PF_RETURN_IF_ERROR(InferShapes(model));
+  bool changed = false;
+  for (Node* node : NodesOf(*model.graph)) {
+    if (!IsWrittenOut(*node)) continue;
+    const std::string at = node->output(0) ? node->output(0)->name() : node->name;
+    const absl::Status done = Decompose(node, model.opset_imports, context.contents);
+    if (!done.ok()) {
+      context.AddMissedMatch(kName, at, StdView(done.message()));
+      continue;
+    }
+    PF_RETURN_IF_ERROR(context.Rewrote(model, kName));
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> DecomposeMicrosoftOps() {
+  return MakePass(kName,
+                  "Writes out Attention, MultiHeadAttention, RotaryEmbedding, "
+                  "EmbedLayerNormalization and products of heads of com.microsoft.",
+                  WriteOutAll);
+}
+
+}  // namespace pagefuse

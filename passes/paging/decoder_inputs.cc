@@ -1,0 +1,262 @@
+// Tells the inputs of a decoder apart by what the graph does with them.
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/edit/op_types.h"
+#include "pagefuse/passes/edit/ports.h"
+#include "pagefuse/passes/paging/paged_inputs.h"
+
+namespace pagefuse {
+namespace {
+
+bool IsIndexMatrix(const Value* value) {
+  const bool counts = IsInteger(value->dtype()) || value->dtype() == DataType::kBool;
+  return counts && value->shape() && value->shape()->rank() == 2;
+}
+
+bool IsView(const Node* node) {
+  return IsAnyOf(*node, {"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Expand"});
+}
+
+// Arithmetic that may stand between positions and the angles they become.
+bool LeadsToAngles(const Node* node) {
+  return IsAnyOf(*node, {"Mul", "Div", "MatMul", "Einsum", "Transpose", "Concat", "Add"}) ||
+         IsView(node) || node->Is("FusedMatMul", "com.microsoft");
+}
+
+// What an input is read for, behind views and casts.
+struct Reading {
+  std::vector<const Value*> tables;  // constant matrices that it indexes by row
+  bool angles = false;               // becomes cos and sin, or chooses rows of them
+  bool counted = false;              // is summed along a row, as masks are
+  bool computed_with = false;        // is more than an index of tables
+  bool added = true;                 // the rows of tables are added to something alone
+  bool more_than_sizes = false;
+};
+
+const Value* TableIndexedBy(const Use& use) {
+  const Node* node = use.node;
+  const bool gather = node->Is("Gather") || node->Is("GatherBlockQuantized", "com.microsoft") ||
+                      node->Is("GatherBf16", "pagefuse");
+  if (!gather || use.index != 1) return nullptr;
+  const Value* table = node->input(0);
+  return table->IsConstant() && table->initializer()->rank() == 2 ? table : nullptr;
+}
+
+bool IsAngleReader(const Use& use) {
+  return use.node->Is("Cos") || use.node->Is("Sin") ||
+         (use.node->Is("RotaryEmbedding") && use.index == 3) ||
+         (use.node->Is("GroupQueryAttention", "com.microsoft") &&
+          use.index == ports::GroupQueryAttention::kPositionIds) ||
+         (use.node->Is("RotaryEmbedding", "com.microsoft") && use.index == 1);
+}
+
+// True if rows of a table are what queries and keys are rotated by.
+bool AreAngles(const Value* rows) {
+  return std::ranges::any_of(rows->uses(), [](const Use& use) {
+    if (use.node->Is("RotaryEmbedding")) return use.index == 1 || use.index == 2;
+    const bool moved =
+        IsView(use.node) || IsAnyOf(*use.node, {"Slice", "Split", "Concat", "Transpose"});
+    if (!moved) return false;
+    const auto& outputs = use.node->outputs();
+    return std::ranges::any_of(outputs,
+                               [](const Value* output) { return output && AreAngles(output); });
+  });
+}
+
+// True if rows of a table are added to something and do nothing else.
+bool AreAdded(const Value* rows) {
+  return std::ranges::all_of(rows->uses(), [](const Use& use) {
+    return use.node->Is("Add") || use.node->Is("Sum") ||
+           (IsView(use.node) && AreAdded(use.node->output(0)));
+  });
+}
+
+// Notes what a reader of the input does with it.
+void NoteUse(const Use& use, bool only_views, Reading& reading) {
+  reading.more_than_sizes = true;
+  if (const Value* table = only_views ? TableIndexedBy(use) : nullptr) {
+    reading.tables.push_back(table);
+    reading.angles |= AreAngles(use.node->output(0));
+    reading.added &= AreAdded(use.node->output(0));
+  } else if (!only_views || !IsView(use.node)) {
+    reading.computed_with = true;
+  }
+  reading.angles |= IsAngleReader(use);
+  reading.counted |= only_views && (use.node->Is("CumSum") || use.node->Is("ReduceSum"));
+}
+
+Reading ReadingOf(const Value* input) {
+  Reading reading;
+  absl::flat_hash_set<const Value*> seen = {input};
+  std::vector<std::pair<const Value*, bool>> open = {{input, true}};  // value, views only so far
+  while (!open.empty()) {
+    const auto [value, only_views] = open.back();
+    open.pop_back();
+    for (const Use& use : value->uses()) {
+      if (use.node->Is("Shape") || use.node->Is("Size")) continue;
+      NoteUse(use, only_views, reading);
+      if (!LeadsToAngles(use.node)) continue;
+      for (const Value* output : use.node->outputs()) {
+        if (!output || !seen.insert(output).second) continue;
+        open.emplace_back(output, only_views && IsView(use.node));
+      }
+    }
+  }
+  return reading;
+}
+
+struct Candidate {
+  Value* input = nullptr;
+  Reading reading;
+};
+
+// The table is the matrix behind the logits too.
+bool IsTied(const Candidate& candidate) {
+  return std::ranges::any_of(candidate.reading.tables,
+                             [](const Value* table) { return table->uses().size() > 1; });
+}
+
+bool IndexesTheVocabulary(const Graph& graph, const Candidate& candidate) {
+  for (const Value* output : graph.outputs()) {
+    if (!output->shape() || output->shape()->empty()) continue;
+    for (const Value* table : candidate.reading.tables) {
+      const auto words = output->shape()->back(0).constant();
+      if (words && *words == table->initializer()->dims()[0]) return true;
+    }
+  }
+  return false;
+}
+
+bool IsNamed(const Value* input, std::string_view part) {
+  return absl::StrContains(input->name(), AbslView(part));
+}
+
+// Keeps those that pass, if any does.
+template <typename Test>
+void Narrow(std::vector<const Candidate*>& candidates, Test passes) {
+  std::vector<const Candidate*> kept;
+  for (const Candidate* candidate : candidates) {
+    if (passes(*candidate)) kept.push_back(candidate);
+  }
+  if (!kept.empty()) candidates = std::move(kept);
+}
+
+// Of the inputs that index tables, the one whose table holds the vocabulary. Names decide only
+// between tables that are alike.
+absl::StatusOr<Value*> FindTokens(const Graph& graph, const std::vector<Candidate>& all) {
+  std::vector<const Candidate*> candidates;
+  for (const Candidate& candidate : all) {
+    if (!candidate.reading.tables.empty()) candidates.push_back(&candidate);
+  }
+  if (candidates.empty()) {
+    return absl::FailedPreconditionError("no input indexes an embedding table");
+  }
+  Narrow(candidates, [&](const Candidate& c) { return IndexesTheVocabulary(graph, c); });
+  Narrow(candidates, IsTied);
+  Narrow(candidates, [](const Candidate& c) { return IsNamed(c.input, "input_ids"); });
+  if (candidates.size() == 1) return candidates[0]->input;
+  return absl::FailedPreconditionError(StrCat("inputs \"", candidates[0]->input->name(),
+                                              "\" and \"", candidates[1]->input->name(),
+                                              "\" may both be token ids"));
+}
+
+absl::Status CheckSizes(const DecoderInputs& found) {
+  if (auto batch = found.batch.constant(); batch && *batch != 1) {
+    return absl::FailedPreconditionError(StrCat("the batch of \"", found.tokens->name(),
+                                                "\" is fixed to ", *batch,
+                                                "; packed tokens are a batch of one"));
+  }
+  if (ProvablyEqual(found.batch, found.sequence)) {
+    return absl::FailedPreconditionError(
+        StrCat("\"", found.tokens->name(), "\" is declared with as many sequences as tokens, ",
+               found.batch.ToString(), ": its axes cannot be told apart"));
+  }
+  if (auto length = found.sequence.constant()) {
+    return absl::FailedPreconditionError(StrCat("the length of \"", found.tokens->name(),
+                                                "\" is fixed to ", *length,
+                                                "; a step has any number of tokens"));
+  }
+  return absl::OkStatus();
+}
+
+// True if the graph turns something into angles: positions are known without a table of them.
+bool HasAngles(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const auto& node) {
+    return node->Is("Cos") || node->Is("Sin") || node->Is("RotaryEmbedding");
+  });
+}
+
+// Token types choose rows of a table that are added, and are nothing else: what is computed with may be positions
+// under any name, and so may what chooses among many rows of a graph without other positions.
+bool AreSegments(const Graph& graph, const Value* input, const Reading& reading) {
+  constexpr int64_t kMostTypes = 16;
+  const bool named = IsNamed(input, "token_type") || IsNamed(input, "segment");
+  if (!named || reading.tables.empty() || reading.computed_with || !reading.added) return false;
+  return HasAngles(graph) || std::ranges::all_of(reading.tables, [](const Value* table) {
+           return table->initializer()->dims()[0] <= kMostTypes;
+         });
+}
+
+absl::Status Assign(const Graph& graph, const Candidate& candidate, DecoderInputs& found) {
+  Value* input = candidate.input;
+  const Reading& reading = candidate.reading;
+  const bool of_tokens = ProvablyEqual((*input->shape())[1], found.sequence);
+  if (!reading.more_than_sizes) {
+    found.unread.push_back(input);
+  } else if (of_tokens &&
+             (reading.angles || (!reading.tables.empty() && IsNamed(input, "position")))) {
+    if (found.positions) {
+      return absl::FailedPreconditionError(StrCat("inputs \"", found.positions->name(), "\" and \"",
+                                                  input->name(), "\" may both be positions"));
+    }
+    found.positions = input;
+  } else if (of_tokens && AreSegments(graph, input, reading)) {
+    found.segments.push_back(input);
+  } else if (!found.padding && reading.counted) {
+    found.padding = input;
+  } else {
+    return absl::FailedPreconditionError(
+        StrCat("input \"", input->name(), "\" is neither token ids, positions, mask nor past: ",
+               input->uses().front().node->Description(), " reads it"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DecoderInputs> FindDecoderInputs(const Graph& graph,
+                                                const std::vector<Value*>& pasts, Value* padding) {
+  DecoderInputs found;
+  found.pasts = pasts;
+  found.padding = padding;
+  std::vector<Candidate> candidates;
+  for (Value* input : graph.inputs()) {
+    if (input == padding || std::ranges::count(pasts, input) > 0) continue;
+    if (input->initializer()) continue;
+    Candidate candidate{.input = input, .reading = ReadingOf(input)};
+    if (!IsIndexMatrix(input)) {
+      if (!candidate.reading.more_than_sizes && input->shape()) {
+        found.unread.push_back(input);
+        continue;
+      }
+      return absl::FailedPreconditionError(
+          StrCat("input \"", input->name(), "\" is neither token ids, positions, mask nor past"));
+    }
+    candidates.push_back(std::move(candidate));
+  }
+  PF_ASSIGN_OR_RETURN(found.tokens, FindTokens(graph, candidates));
+  found.batch = (*found.tokens->shape())[0];
+  found.sequence = (*found.tokens->shape())[1];
+  PF_RETURN_IF_ERROR(CheckSizes(found));
+  for (const Candidate& candidate : candidates) {
+    if (candidate.input != found.tokens) PF_RETURN_IF_ERROR(Assign(graph, candidate, found));
+  }
+  return found;
+}
+
+}  // namespace pagefuse

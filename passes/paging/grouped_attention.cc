@@ -1,0 +1,274 @@
+#include "pagefuse/passes/paging/grouped_attention.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/passes/analysis/masks/mask_analysis.h"
+#include "pagefuse/passes/analysis/tokens/token_index.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/graph_ports.h"
+#include "pagefuse/passes/edit/ports.h"
+
+namespace pagefuse {
+namespace {
+
+using Gqa = ports::GroupQueryAttention;
+
+float FloatOr(const Node& node, std::string_view name, float otherwise) {
+  const auto value = node.FloatAttribute(name, otherwise);
+  return value.ok() ? *value : otherwise;
+}
+
+// The input [B, T] that lengths are counted from, or null.
+const Value* CountedInput(const Value* value) {
+  constexpr int kLongestChain = 16;
+  for (int i = 0; i < kLongestChain && value; ++i) {
+    if (value->is_input()) return value;
+    const Node* node = value->producer();
+    value = node && node->num_inputs() > 0 ? node->input(0) : nullptr;
+  }
+  return nullptr;
+}
+
+// Lengths count the ones of a mask less one, and the total is the mask's length; or both are inputs
+// that nothing else reads.
+absl::Status CheckLengths(const Node& node, const SymbolicContents& contents) {
+  const Value* lengths = node.input(Gqa::kLengths);
+  const Value* total = node.input(Gqa::kTotal);
+  if (!lengths || !total) return Unfit(node, "its lengths are missing");
+  if (lengths->is_input() && total->is_input()) return absl::OkStatus();
+  const Value* mask = CountedInput(lengths);
+  if (!mask || !mask->shape() || mask->shape()->rank() != 2) {
+    return Unfit(node, StrCat("\"", lengths->name(), "\" is not counted from a mask [B, T]"));
+  }
+  const Dim length = (*mask->shape())[1];
+  const auto counted = IndexOfMask(lengths, mask, contents);
+  if (!counted || !ProvablyEqual(counted->constant, length - Dim(1))) {
+    return Unfit(node, StrCat("\"", lengths->name(), "\": expected the ones of \"", mask->name(),
+                              "\" in each row, less one"));
+  }
+  const auto known = KnownDims(total, contents);
+  if (!known || known->size() != 1 || !ProvablyEqual((*known)[0], length)) {
+    return Unfit(node, StrCat("\"", total->name(), "\": expected the length ", length.ToString(),
+                              " of \"", mask->name(), "\""));
+  }
+  return absl::OkStatus();
+}
+
+// The window of a node under what its bias hides, 0 for none. The bias may hide keys behind a query,
+// keys a fixed distance before it, and the padding that lengths are counted from: all that the node
+// hides itself, or by its window. Anything else would be left out of the scores.
+absl::StatusOr<int64_t> WindowUnderBias(const Node& node, const SymbolicContents& contents) {
+  const int64_t own = std::max<int64_t>(IntOr(node, "local_window_size", -1), 0);
+  const Value* bias = node.input(Gqa::kBias);
+  if (!bias) return own;
+  const auto unfit = [&](std::string_view why) {
+    return Unfit(node, StrCat("attention_bias \"", bias->name(), "\": ", why));
+  };
+  const absl::StatusOr<MaskForm> form = AnalyseMask(bias, contents);
+  if (!form.ok()) {
+    return unfit(StrCat("expected a mask of padding and distance, got a bias on scores; ",
+                        StdView(form.status().message())));
+  }
+  const Value* counted = CountedInput(node.input(Gqa::kLengths));
+  if (form->padding && form->padding != counted) {
+    return unfit(StrCat("expected padding of \"", counted ? counted->name() : "",
+                        "\", which lengths are counted from, got \"", form->padding->name(), "\""));
+  }
+  if (!form->upper && !form->lower) return own;
+  const auto total = KnownDims(node.input(Gqa::kTotal), contents);
+  const auto& query = node.input(Gqa::kQuery)->shape();
+  if (!total || total->size() != 1 || !query || query->rank() != 3) {
+    return unfit("expected a total length that is known, for limits by distance");
+  }
+  const Dim& length = (*query)[1];
+  if (!ProvablyEqual(form->queries, length) || !ProvablyEqual(form->keys, (*total)[0])) {
+    return unfit(StrCat("expected limits over ", length.ToString(), " queries and ",
+                        (*total)[0].ToString(), " keys, got ", form->queries.ToString(), " and ",
+                        form->keys.ToString()));
+  }
+  // Query 0 is key total - length.
+  const Dim own_key = (*total)[0] - length;
+  if (form->upper && !ProvablyEqual(*form->upper, own_key)) {
+    return unfit(StrCat("expected keys up to i + ", own_key.ToString(), ", got i + ",
+                        form->upper->ToString()));
+  }
+  if (!form->lower) return own;
+  const auto width = (own_key - *form->lower + Dim(1)).constant();
+  if (!width || *width < 1) return unfit("its window has no constant positive width");
+  return own > 0 ? std::min(own, *width) : *width;
+}
+
+class Lowering {
+ public:
+  Lowering(Model& model, const SymbolicContents& contents)
+      : graph_(*model.graph), contents_(contents) {}
+
+  absl::StatusOr<GroupedAttentionMatches> Run() {
+    std::vector<Node*> nodes;
+    for (const auto& node : graph_.nodes()) {
+      if (node->Is("GroupQueryAttention", "com.microsoft")) nodes.push_back(node.get());
+    }
+    for (Node* node : nodes) {
+      PF_RETURN_IF_ERROR(Check(*node));
+      PF_ASSIGN_OR_RETURN(windows_[node], WindowUnderBias(*node, contents_));
+    }
+    for (Node* node : nodes) Lower(node);
+    return std::move(matches_);
+  }
+
+ private:
+  absl::Status Check(const Node& node) const {
+    PF_RETURN_IF_ERROR(CheckLengths(node, contents_));
+    if (IntOr(node, "causal", 1) != 1) return Unfit(node, "is not causal");
+    PF_RETURN_IF_ERROR(CheckPresentsUnread(node));
+    const auto& shape = node.input(Gqa::kQuery)->shape();
+    if (!shape || shape->rank() != 3 || !shape->back(0).is_constant()) {
+      return Unfit(node, "its query must be [B, S, H * D] with known size");
+    }
+    const int64_t heads = IntOr(node, "num_heads", 0);
+    const int64_t parts = heads + (node.input(Gqa::kKey) ? 0 : 2 * IntOr(node, "kv_num_heads", 0));
+    if (heads < 1 || IntOr(node, "kv_num_heads", 0) < 1 ||
+        *shape->back(0).constant() % parts != 0) {
+      return Unfit(node, StrCat("its query has ", shape->back(0).ToString(), " columns for ", parts,
+                                " heads"));
+    }
+    return absl::OkStatus();
+  }
+
+  // [B, S, n * D] as [B, n, S, D].
+  static Value* Heads(GraphBuilder& builder, Value* rows, int64_t heads, int64_t head_size) {
+    return builder.SwapHeadsAndTokens(builder.Reshape(rows, {0, 0, heads, head_size}));
+  }
+
+  Value* PositionIds(const Node& node) {
+    if (node.input(Gqa::kPositionIds)) return node.input(Gqa::kPositionIds);
+    if (!positions_) {
+      const Shape& rows = *node.input(Gqa::kQuery)->shape();
+      positions_ = graph_.AddInput(graph_.UniqueName("position_ids"), DataType::kInt64,
+                                   Shape{rows[0], rows[1]});
+    }
+    return positions_;
+  }
+
+  Value* Normed(GraphBuilder& builder, const Node& node, Value* heads, Gqa::In weight) {
+    if (!node.input(weight)) return heads;
+    return builder.Add("RMSNormalization", {heads, node.input(weight)},
+                       {{"axis", -1}, {"epsilon", FloatOr(node, "qk_norm_epsilon", 1e-6f)}});
+  }
+
+  Value* Rotated(GraphBuilder& builder, const Node& node, Value* heads) {
+    if (IntOr(node, "do_rotary", 0) == 0) return heads;
+    Value* ids = PositionIds(node);
+    Value* cos = builder.Add("Gather", {node.input(Gqa::kCos), ids});
+    Value* sin = builder.Add("Gather", {node.input(Gqa::kSin), ids});
+    Attributes attributes = {{"interleaved", IntOr(node, "rotary_interleaved", 0)}};
+    const auto& table = node.input(Gqa::kCos)->shape();
+    if (table && table->back(0).constant()) {
+      attributes.Add("rotary_embedding_dim", *table->back(0).constant() * 2);
+    }
+    return builder.Add("RotaryEmbedding", {heads, cos, sin}, attributes);
+  }
+
+  // What a cache of 8 or 4 bits with `scale` gives back. An empty past says the type, which is that
+  // of codes otherwise.
+  Value* Rounded(GraphBuilder& builder, const Node& node, Value* heads, Gqa::In scale) {
+    if (!node.input(scale)) return heads;
+    const Value* past = node.input(Gqa::kPastKey);
+    if (past && past->dtype() == DataType::kFloat8E4M3FN) {
+      Value* quotient = builder.Add("Div", {heads, node.input(scale)});
+      Value* kept = builder.Add("Clip", {quotient, builder.Float(-448), builder.Float(448)});
+      Value* codes = builder.Cast(kept, DataType::kFloat8E4M3FN);
+      Value* back = builder.Cast(codes, node.input(Gqa::kQuery)->dtype());
+      return builder.Add("Mul", {back, node.input(scale)});
+    }
+    const float most = IntOr(node, "kv_cache_bit_width", 8) == 4 ? 7.0f : 127.0f;
+    Value* codes = builder.Add("Round", {builder.Add("Div", {heads, node.input(scale)})});
+    Value* kept = builder.Add("Clip", {codes, builder.Float(-most - 1), builder.Float(most)});
+    return builder.Add("Mul", {kept, node.input(scale)});
+  }
+
+  void Lower(Node* node) {
+    GraphBuilder builder(graph_, node, node->output(0)->name());
+    const int64_t heads = IntOr(*node, "num_heads", 0);
+    const int64_t kv_heads = IntOr(*node, "kv_num_heads", 0);
+    const int64_t columns = *node->input(Gqa::kQuery)->shape()->back(0).constant();
+    const int64_t size = columns / (heads + (node->input(Gqa::kKey) ? 0 : 2 * kv_heads));
+    Value* rows[3] = {node->input(Gqa::kQuery), node->input(Gqa::kKey), node->input(Gqa::kValue)};
+    if (!rows[1]) {
+      Value* sizes = builder.Ints({heads * size, kv_heads * size, kv_heads * size});
+      Node* split = builder.AddNode("", "Split", {rows[0], sizes}, 3, {{"axis", -1}});
+      for (int i = 0; i < 3; ++i) rows[i] = split->output(i);
+    }
+    Value* query = Heads(builder, rows[0], heads, size);
+    Value* key = Heads(builder, rows[1], kv_heads, size);
+    Value* value = Heads(builder, rows[2], kv_heads, size);
+    query = Rotated(builder, *node, Normed(builder, *node, query, Gqa::kQueryNorm));
+    key = Rotated(builder, *node, Normed(builder, *node, key, Gqa::kKeyNorm));
+    key = Rounded(builder, *node, key, Gqa::kKeyScale);
+    value = Rounded(builder, *node, value, Gqa::kValueScale);
+    // What is paged reads it where the attention stands.
+    Value* sinks = Sinks(builder, *node, heads);
+    Node* attention = builder.AddNode("", "Attention", {query, key, value}, 1,
+                                      AttributesOf(*node, windows_.at(node)));
+    attention->name = node->name;
+    attention->metadata = node->metadata;
+    matches_[attention] = {.sinks = sinks};
+    Value* back = builder.SwapHeadsAndTokens(attention->output(0));
+    Value* joined = builder.Reshape(back, {0, 0, heads * size});
+    for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
+      if (node->output(present)) RemoveOutput(graph_, node->output(present));
+    }
+    graph_.ReplaceAllUses(node->output(0), joined);
+    graph_.EraseIfDead(node);
+  }
+
+  static Attributes AttributesOf(const Node& node, int64_t window) {
+    Attributes attributes = {{"is_causal", 1}};
+    const float scale = FloatOr(node, "scale", 0);
+    const float cap = FloatOr(node, "softcap", 0);
+    if (scale != 0) attributes.Add("scale", scale);
+    if (cap != 0) attributes.Add("softcap", cap);
+    if (window > 0) attributes.Add("left_window_size", window - 1);
+    return attributes;
+  }
+
+  static Value* Sinks(GraphBuilder& builder, const Node& node, int64_t heads) {
+    if (node.input(Gqa::kSink)) return node.input(Gqa::kSink);
+    if (IntOr(node, "smooth_softmax", 0) == 0) return nullptr;
+    return builder.Add("Expand", {builder.Float(0), builder.Ints({heads})});
+  }
+
+  Graph& graph_;
+  const SymbolicContents& contents_;
+  GroupedAttentionMatches matches_;
+  Value* positions_ = nullptr;
+  absl::flat_hash_map<const Node*, int64_t> windows_;  // keys that a query sees, 0: all
+};
+
+}  // namespace
+
+absl::Status Unfit(const Node& node, std::string_view why) {
+  return absl::FailedPreconditionError(StrCat(node.Description(), ": ", why));
+}
+
+absl::Status CheckPresentsUnread(const Node& node) {
+  static_assert(int{Gqa::kPresentKey} == int{ports::Attention::kPresentKey} &&
+                int{Gqa::kPresentValue} == int{ports::Attention::kPresentValue});
+  for (int present : {Gqa::kPresentKey, Gqa::kPresentValue}) {
+    const Value* value = node.output(present);
+    if (value && !value->uses().empty()) return Unfit(node, "its present is read inside the graph");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GroupedAttentionMatches> LowerGroupedAttention(Model& model,
+                                                              const SymbolicContents& contents) {
+  return Lowering(model, contents).Run();
+}
+
+}  // namespace pagefuse

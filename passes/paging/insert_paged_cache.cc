@@ -1,0 +1,596 @@
+// insert-paged-cache: every Attention node reads and writes a paged cache, and the step's tokens
+// are packed.
+//
+//   y, present_k?, present_v? = Attention <is_causal = 1, left_window_size = W - 1>
+//                                         (q, k, v, padding?, past_k?, past_v?)
+//     =>  kv_cache_out = PagedCacheInsert (k, v, kv_cache, slot_mapping.window_W)
+//         y = PagedAttention <sliding_window = W>
+//                            (q, kv_cache_out, query_start_loc, seq_lens, block_table.window_W)
+//
+// Works on graphs with past/present tensors and on graphs without any cache. The batch becomes one
+// row of packed tokens; padding masks disappear, since nothing is padded. Either every Attention
+// node is rewritten or none, and only if the rest of the graph provably works on each token alone
+// (token_roles.h). Positions that the graph counts itself are those of the packed step afterwards,
+// and where it picks the rows of last tokens, all rows go on (select-logits picks them).
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "absl/strings/numbers.h"
+#include "nlohmann/json.hpp"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/shape.h"
+#include "pagefuse/ops/cache/cache_groups.h"
+#include "pagefuse/ops/pagefuse/attention/paged_attention.h"
+#include "pagefuse/passes/analysis/attention/stacked_caches.h"
+#include "pagefuse/passes/analysis/masks/mask_analysis.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_ports.h"
+#include "pagefuse/passes/edit/op_types.h"
+#include "pagefuse/passes/edit/ports.h"
+#include "pagefuse/passes/function_pass.h"
+#include "pagefuse/passes/paging/alibi_attention.h"
+#include "pagefuse/passes/paging/batched_tokens.h"
+#include "pagefuse/passes/paging/compressed_attention.h"
+#include "pagefuse/passes/paging/compressed_matches.h"
+#include "pagefuse/passes/paging/grouped_attention.h"
+#include "pagefuse/passes/paging/latent_matches.h"
+#include "pagefuse/passes/paging/nan_guard.h"
+#include "pagefuse/passes/paging/packed_heads.h"
+#include "pagefuse/passes/paging/paged_inputs.h"
+#include "pagefuse/passes/paging/paged_logits.h"
+#include "pagefuse/passes/paging/paging.h"
+#include "pagefuse/passes/paging/sink_attention.h"
+#include "pagefuse/passes/simplify/simplify.h"
+
+namespace pagefuse {
+namespace {
+
+using ports::Attention;
+
+constexpr char kName[] = "insert-paged-cache";
+constexpr int kHeadSink = kPagedAttentionIn["head_sink"];
+constexpr int kAlibiSlopes = kPagedAttentionIn["alibi_slopes"];
+
+// An Attention node that can be paged.
+struct AttentionUse {
+  Node* node = nullptr;
+  DataType dtype = DataType::kUndefined;  // of keys and values
+  int64_t window = 0;
+  int64_t query_heads = 0, kv_heads = 0, head_size = 0;
+  const Value* padding = nullptr;
+  Value* sinks = nullptr;
+  Value* slopes = nullptr;                      // of a linear bias
+  const LatentMatch* latent = nullptr;          // null: keys and values of heads
+  const CompressedMatch* compressed = nullptr;  // likewise
+};
+
+absl::Status ReadHeads(AttentionUse& use) {
+  const Node& node = *use.node;
+  for (int i : {Attention::kQuery, Attention::kKey, Attention::kValue}) {
+    const Value* value = node.input(i);
+    if (!value || !value->shape() || value->shape()->rank() != 4 ||
+        !(*value->shape())[1].is_constant() || !(*value->shape())[3].is_constant()) {
+      return Unfit(node, "query, key and value must be [B, H, S, D] with known H and D");
+    }
+  }
+  use.dtype = node.input(Attention::kKey)->dtype();
+  use.query_heads = *(*node.input(Attention::kQuery)->shape())[1].constant();
+  use.kv_heads = *(*node.input(Attention::kKey)->shape())[1].constant();
+  use.head_size = *(*node.input(Attention::kKey)->shape())[3].constant();
+  const int64_t value_size = *(*node.input(Attention::kValue)->shape())[3].constant();
+  if (value_size != use.head_size) {
+    return Unfit(node, StrCat("keys and values differ in head size: expected ", use.head_size,
+                              " as of keys, got ", value_size));
+  }
+  const Dim& query_length = (*node.input(Attention::kQuery)->shape())[2];
+  if (!ProvablyEqual(query_length, (*node.input(Attention::kKey)->shape())[2])) {
+    return Unfit(node,
+                 StrCat("new keys are not as many as queries: expected ", query_length.ToString(),
+                        ", got ", (*node.input(Attention::kKey)->shape())[2].ToString()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPast(const AttentionUse& use) {
+  const Node& node = *use.node;
+  for (int past : {Attention::kPastKey, Attention::kPastValue}) {
+    Value* value = node.input(past);
+    if (value && !use.latent && PastInputOf(value) == nullptr) {
+      return Unfit(node, "its past is no input of the graph, nor a part of one");
+    }
+  }
+  if (node.input(Attention::kKeyLengths)) return Unfit(node, "has its own key lengths");
+  for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
+    Value* value = node.output(present);
+    if (value && !PresentOutputOf(value).all) {
+      return Unfit(node, "its present is read inside the graph");
+    }
+  }
+  if (node.output(Attention::kScores)) return Unfit(node, "its scores are read");
+  return absl::OkStatus();
+}
+
+// What SparseMlaAttention has not.
+absl::Status CheckLatent(const AttentionUse& use) {
+  if (!use.latent) return absl::OkStatus();
+  if (use.window > 0) return Unfit(*use.node, "has a window over latent rows");
+  PF_ASSIGN_OR_RETURN(const float softcap, use.node->FloatAttribute("softcap", 0.0f));
+  if (softcap != 0) return Unfit(*use.node, "has a soft cap over latent rows");
+  return absl::OkStatus();
+}
+
+// `latent`: null where the node attends to heads of keys and values.
+absl::StatusOr<AttentionUse> ReadMatch(Node* node, const LatentMatch* latent,
+                                       const SymbolicContents& contents) {
+  AttentionUse use{.node = node, .dtype = node->input(Attention::kKey)->dtype(), .latent = latent};
+  if (!latent) PF_RETURN_IF_ERROR(ReadHeads(use));
+  PF_ASSIGN_OR_RETURN(int64_t causal, node->IntAttribute("is_causal", 0));
+  const Value* mask = node->input(Attention::kMask);
+  if (causal != 1) {
+    const absl::Status understood = mask ? AnalyseMask(mask, contents).status() : absl::OkStatus();
+    return Unfit(*node, understood.ok() ? "is not causal" : StdView(understood.message()));
+  }
+  PF_ASSIGN_OR_RETURN(int64_t left, node->IntAttribute("left_window_size", -1));
+  PF_ASSIGN_OR_RETURN(int64_t right, node->IntAttribute("right_window_size", -1));
+  if (right > 0) return Unfit(*node, "looks ahead");
+  const bool has_window = left >= 0 && left < kMaxElements;
+  use.window = has_window ? left + 1 : 0;
+  use.padding = mask ? PaddingInputOf(mask) : nullptr;
+  if (mask && !use.padding) {
+    const absl::StatusOr<MaskForm> form = AnalyseMask(mask, contents);
+    if (!form.ok()) return Unfit(*node, StdView(form.status().message()));
+    if (form->upper || form->lower) return Unfit(*node, "has a mask beside its padding");
+    use.padding = form->padding;
+  }
+  PF_RETURN_IF_ERROR(ReadPast(use));
+  PF_RETURN_IF_ERROR(CheckLatent(use));
+  return use;
+}
+
+class PagedCacheInserter {
+ public:
+  PagedCacheInserter(Model& model, int64_t block_size)
+      : model_(model), graph_(*model.graph), block_size_(block_size) {}
+
+  // OK with `changed` false if there is no Attention; FailedPrecondition, nothing changed, if one
+  // cannot be paged.
+  absl::StatusOr<bool> Run() {
+    PF_RETURN_IF_ERROR(FindSites());
+    if (uses_.empty()) return NoSite();
+    PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindInputs());
+    PF_ASSIGN_OR_RETURN(const TokenTrace trace, Trace(inputs));
+    FreeStepNames(graph_);
+    PF_ASSIGN_OR_RETURN(const DecoderLogits logits, FindLogits(graph_, inputs, trace));
+    const bool needs_positions =
+        !trace.places.empty() || !trace.cuts.empty() || !compressed_sites_.empty();
+    positions_ = PackTokenInputs(graph_, inputs, needs_positions);
+    ReplacePlaces(graph_, trace, positions_);
+    PassOnAllRows(graph_, trace);
+    AddStepInputs();
+    AddTokenOwners();
+    for (size_t layer = 0; layer < uses_.size(); ++layer) {
+      PF_RETURN_IF_ERROR(Rewrite(uses_[layer], static_cast<int>(layer)));
+    }
+    DropPresents();
+    PF_RETURN_IF_ERROR(DropSizedInputs(graph_, inputs));
+    EraseDeadNodes(graph_, contents_);
+    FinishLogits(graph_, logits);
+    ForgetShapes(graph_);
+    WriteGroups();
+    if (!inputs.zero_inputs.empty()) {
+      SetMetadata(model_.metadata, "pagefuse.zero_inputs",
+                  nlohmann::json(inputs.zero_inputs).dump());
+    }
+    model_.opset_imports["pagefuse"] = 1;
+    return true;
+  }
+
+ private:
+  struct Group {
+    CacheGroup layers;
+    Value* block_table = nullptr;
+    Value* slot_mapping = nullptr;
+  };
+
+  absl::Status Infer() {
+    contents_.clear();
+    return InferShapes(model_, &contents_);
+  }
+
+  // Every attention of the graph, in the form of Attention.
+  absl::Status FindSites() {
+    PF_RETURN_IF_ERROR(Infer());
+    PF_ASSIGN_OR_RETURN(const bool batched, BatchPackedTokens(model_));
+    if (batched) PF_RETURN_IF_ERROR(Infer());
+    PF_ASSIGN_OR_RETURN(GroupedAttentionMatches grouped, LowerGroupedAttention(model_, contents_));
+    if (!grouped.empty()) PF_RETURN_IF_ERROR(Infer());
+    PF_ASSIGN_OR_RETURN(compressed_sites_, LowerCompressedAttention(model_, contents_));
+    PF_RETURN_IF_ERROR(LowerSinkAttention(model_, contents_, grouped));
+    PF_RETURN_IF_ERROR(LowerAlibiAttention(model_, contents_, grouped));
+    PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_, contents_));
+    if (!latent_sites_.empty()) PF_RETURN_IF_ERROR(Infer());
+    for (const auto& node : graph_.nodes()) {
+      if (!node->Is("Attention")) continue;
+      const auto latent = latent_sites_.find(node.get());
+      const LatentMatch* rows = latent == latent_sites_.end() ? nullptr : &latent->second;
+      PF_ASSIGN_OR_RETURN(AttentionUse use, ReadMatch(node.get(), rows, contents_));
+      if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
+        use.sinks = extras->second.sinks;
+        PF_RETURN_IF_ERROR(ReadLinearBias(extras->second, use));
+      }
+      if (const auto compressed = compressed_sites_.find(node.get());
+          compressed != compressed_sites_.end()) {
+        use.compressed = &compressed->second;
+        use.padding = compressed->second.padding;
+      }
+      uses_.push_back(use);
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status ReadLinearBias(const GroupedAttentionExtras& extras, AttentionUse& use) {
+    if (!extras.slopes) return absl::OkStatus();
+    if (use.latent) return Unfit(*use.node, "has a linear bias over latent rows");
+    // A sink sees what all keys have in common, which the bias was read without.
+    if (use.sinks) return Unfit(*use.node, "has a sink beside a linear bias");
+    if (!use.padding) use.padding = extras.counted;
+    if (extras.counted && extras.counted != use.padding) {
+      return Unfit(*use.node, StrCat("counts keys by \"", extras.counted->name(),
+                                     "\", which is not its padding mask"));
+    }
+    use.slopes = extras.slopes;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<DecoderInputs> FindInputs() {
+    std::vector<Value*> pasts;
+    Value* padding = nullptr;
+    for (const AttentionUse& use : uses_) {
+      if (use.latent) {
+        pasts.insert(pasts.end(), use.latent->pasts.begin(), use.latent->pasts.end());
+      } else {
+        for (int past : {Attention::kPastKey, Attention::kPastValue}) {
+          Value* value = use.node->input(past);
+          Value* input = value ? PastInputOf(value) : nullptr;
+          // Keys and values may be parts of one.
+          if (input && std::ranges::count(pasts, input) == 0) pasts.push_back(input);
+        }
+      }
+      if (use.padding) padding = const_cast<Value*>(use.padding);
+    }
+    PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindDecoderInputs(graph_, pasts, padding));
+    for (const AttentionUse& use : uses_) {
+      const Value* positions = use.compressed ? use.compressed->positions : nullptr;
+      if (!positions || positions == inputs.positions) continue;
+      return Unfit(*use.node, StrCat("closes windows by \"", positions->name(),
+                                     "\", which is no position of tokens"));
+    }
+    return inputs;
+  }
+
+  // OK for a graph that is paged, or that does not attend.
+  absl::StatusOr<bool> NoSite() const {
+    const Node* attends = nullptr;
+    for (const auto& node : graph_.nodes()) {
+      if (node->Is("PagedAttention", "pagefuse")) return false;
+      if (!attends && (node->Is("Softmax") ||
+                       IsAnyOf(*node, {"GroupQueryAttention", "MultiHeadAttention", "Attention"},
+                               "com.microsoft"))) {
+        attends = node.get();
+      }
+    }
+    if (attends) return Unfit(*attends, "belongs to no recognised Attention");
+    return false;
+  }
+
+  absl::StatusOr<TokenTrace> Trace(const DecoderInputs& inputs) const {
+    TokenSources sources;
+    sources.batch = inputs.batch;
+    sources.sequence = inputs.sequence;
+    sources.padding = inputs.padding;
+    sources.rows.push_back(inputs.tokens);
+    if (inputs.positions) sources.rows.push_back(inputs.positions);
+    sources.rows.insert(sources.rows.end(), inputs.segments.begin(), inputs.segments.end());
+    for (const AttentionUse& use : uses_) {
+      sources.matches.insert(use.node);
+      if (use.compressed) sources.beside[use.node] = RowsBeside(*use.compressed);
+      if (!use.latent || !use.latent->selection) continue;
+      const KeySelection& chosen = *use.latent->selection;
+      sources.beside[use.node] = {chosen.query, chosen.weights, chosen.key};
+    }
+    if (const Value* past = uses_[0].node->input(Attention::kPastKey))
+      sources.past = (*past->shape())[2];
+    return TraceTokens(graph_, sources, contents_);
+  }
+
+  static std::vector<const Value*> RowsBeside(const CompressedMatch& use) {
+    std::vector<const Value*> rows;
+    if (use.rows) rows = {use.rows->kv, use.rows->gate};
+    if (use.choice) {
+      rows.insert(rows.end(), {use.choice->query, use.choice->weights, use.choice->keys.kv,
+                               use.choice->keys.gate});
+    }
+    return rows;
+  }
+
+  static CacheGroupKey KeyOf(const AttentionUse& use) {
+    return use.window == 0 ? CacheGroupKey::Full() : CacheGroupKey::Window(use.window);
+  }
+
+  Group& GroupOf(const AttentionUse& use) { return groups_.at(KeyOf(use)); }
+
+  Value* AddStepInput(const std::string& name, DataType dtype, Shape shape) {
+    return graph_.AddInput(graph_.UniqueName(name), dtype, std::move(shape));
+  }
+
+  void AddStepInputs() {
+    const Dim sequences = Dim::Symbol("num_sequences");
+    query_start_loc_ = AddStepInput("query_start_loc", DataType::kInt32, Shape{sequences + Dim(1)});
+    seq_lens_ = AddStepInput("seq_lens", DataType::kInt32, Shape{sequences});
+    for (const AttentionUse& use : uses_) {
+      for (const CacheGroupKey& key : KeysOf(use)) AddGroup(key);
+    }
+  }
+
+  // The use's own group, and those of what it compresses.
+  static std::vector<CacheGroupKey> KeysOf(const AttentionUse& use) {
+    std::vector<CacheGroupKey> keys = {KeyOf(use)};
+    if (!use.compressed || !use.compressed->rows) return keys;
+    const CompressedRows& rows = *use.compressed->rows;
+    keys.push_back(StateKey(rows));
+    if (use.compressed->choice) keys.push_back(StateKey(use.compressed->choice->keys));
+    keys.push_back(CacheGroupKey::Compressed(rows.ratio));
+    return keys;
+  }
+
+  static CacheGroupKey StateKey(const CompressedRows& rows) {
+    return CacheGroupKey::State(rows.ratio, rows.overlap);
+  }
+
+  void AddGroup(const CacheGroupKey& key) {
+    if (groups_.contains(key)) return;
+    Group& group = groups_[key];
+    group.layers = MakeCacheGroup(key, block_size_);
+    const std::string& name = group.layers.name;
+    group.block_table =
+        AddStepInput("block_table." + name, DataType::kInt32,
+                     Shape{Dim::Symbol("num_sequences"), Dim::Symbol("max_blocks." + name)});
+    group.slot_mapping =
+        AddStepInput("slot_mapping." + name, DataType::kInt64, Shape{Dim::Symbol("num_tokens")});
+  }
+
+  // Read by the uses that choose among their rows, before the first of which they are computed.
+  void AddTokenOwners() {
+    for (const AttentionUse& use : uses_) {
+      if (!use.compressed && (!use.latent || !use.latent->selection)) continue;
+      GraphBuilder builder(graph_, use.node, "tokens");
+      owners_ = FindTokenOwners(builder, GroupOf(use).slot_mapping, seq_lens_, query_start_loc_);
+      return;
+    }
+  }
+
+  Value* AddCache(const AttentionUse& use, const std::string& name, std::vector<Dim> row) {
+    return AddCache(KeyOf(use), use.dtype, name, std::move(row));
+  }
+
+  Value* AddCache(const CacheGroupKey& key, DataType dtype, const std::string& name,
+                  std::vector<Dim> row) {
+    CacheGroup& layers = groups_.at(key).layers;
+    row.insert(row.begin(), {Dim::Symbol("num_blocks." + layers.name), Dim(layers.block_size)});
+    Value* cache = graph_.AddInput(graph_.UniqueName(name), dtype, Shape(std::move(row)));
+    layers.caches.push_back(cache->name());
+    return cache;
+  }
+
+  void AddCacheOutput(Value* value, int layer, std::string_view part) {
+    graph_.Rename(value, graph_.UniqueName(StrCat("kv_cache_out.", layer, ".", part)));
+    cache_outputs_.push_back(value);
+  }
+
+  absl::Status Rewrite(const AttentionUse& use, int layer) {
+    Node* node = use.node;
+    GraphBuilder builder(graph_, node, StrCat("layers.", layer));
+    Node* attention = nullptr;
+    if (use.latent) {
+      PF_ASSIGN_OR_RETURN(attention, AttendLatent(builder, use, layer));
+    } else if (use.compressed) {
+      attention = AttendRows(builder, use, layer);
+    } else {
+      PF_ASSIGN_OR_RETURN(attention, AttendHeads(builder, use, layer));
+    }
+    attention->name = node->name;
+    attention->metadata = node->metadata;
+    const int64_t heads = use.latent ? use.latent->heads : use.query_heads;
+    const int64_t size = use.latent ? use.latent->latent_size : use.head_size;
+    Value* rows = attention->output(0);
+    const std::optional<NanGuard> guard = FindNanGuard(*node->output(0));
+    if (guard) rows = GuardedRows(builder, *guard, rows);
+    Value* result = builder.SwapHeadsAndTokens(builder.Reshape(rows, {1, -1, heads, size}));
+    graph_.ReplaceAllUses(guard ? guard->result : node->output(0), result);
+    return absl::OkStatus();
+  }
+
+  GroupInputs InputsOf(const CacheGroupKey& key) const {
+    const Group& group = groups_.at(key);
+    return {group.block_table, group.slot_mapping, group.layers.block_size};
+  }
+
+  // Over a window, and over what is compressed.
+  Node* AttendRows(GraphBuilder& builder, const AttentionUse& use, int layer) {
+    const CompressedMatch& compressed = *use.compressed;
+    CompressedStep step{.window = InputsOf(KeyOf(use)),
+                        .positions = positions_,
+                        .seq_lens = seq_lens_,
+                        .query_start_loc = query_start_loc_,
+                        .owners = &owners_};
+    const auto part = [&](std::string_view name) { return StrCat("kv_cache.", layer, ".", name); };
+    CompressedCaches caches;
+    caches.row = AddCache(use, part("row"), {Dim(compressed.size)});
+    if (compressed.rows) {
+      const CompressedRows& rows = *compressed.rows;
+      const CacheGroupKey windows = CacheGroupKey::Compressed(rows.ratio);
+      step.state = InputsOf(StateKey(rows));
+      step.compressed = InputsOf(windows);
+      caches.state = AddCache(StateKey(rows), DataType::kFloat, part("compressor_state"),
+                              {Dim(2 * rows.width())});
+      caches.compressed = AddCache(windows, use.dtype, part("compressed"), {Dim(rows.size)});
+    }
+    if (compressed.choice) {
+      const CompressedRows& keys = compressed.choice->keys;
+      step.index_state = InputsOf(StateKey(keys));
+      caches.index_state = AddCache(StateKey(keys), DataType::kFloat, part("indexer_state"),
+                                    {Dim(2 * keys.width())});
+      caches.compressed_index = AddCache(CacheGroupKey::Compressed(keys.ratio), use.dtype,
+                                         part("compressed_index"), {Dim(keys.size)});
+    }
+    Node* attention = AttendCompressed(builder, *use.node, compressed, step, caches);
+    const std::pair<Value*, std::string_view> updated[] = {
+        {caches.row, "row"},
+        {caches.state, "compressor_state"},
+        {caches.compressed, "compressed"},
+        {caches.index_state, "indexer_state"},
+        {caches.compressed_index, "compressed_index"}};
+    for (const auto& [cache, name] : updated) {
+      if (cache) AddCacheOutput(cache, layer, name);
+    }
+    return attention;
+  }
+
+  absl::StatusOr<Node*> AttendLatent(GraphBuilder& builder, const AttentionUse& use, int layer) {
+    if (!use.node->attribute("scale")) return Unfit(*use.node, "has no scale");
+    PF_ASSIGN_OR_RETURN(const float scale, use.node->FloatAttribute("scale", 0.0f));
+    Value* cache =
+        AddCache(use, StrCat("kv_cache.", layer, ".latent"), {Dim(use.latent->row_size())});
+    Value* index_cache = nullptr;
+    if (use.latent->selection) {
+      index_cache = AddCache(use, StrCat("kv_cache.", layer, ".index_key"),
+                             {Dim(use.latent->selection->size)});
+    }
+    const Group& group = GroupOf(use);
+    const LatentRows rows = AttendLatentRows(builder, *use.node, *use.latent,
+                                             {.cache = cache,
+                                              .index_cache = index_cache,
+                                              .block_size = block_size_,
+                                              .slot_mapping = group.slot_mapping,
+                                              .block_table = group.block_table,
+                                              .seq_lens = seq_lens_,
+                                              .query_start_loc = query_start_loc_,
+                                              .owners = &owners_},
+                                             scale);
+    AddCacheOutput(rows.cache, layer, "latent");
+    if (rows.index_cache) AddCacheOutput(rows.index_cache, layer, "index_key");
+    return rows.attention;
+  }
+
+  // Layers that share keys and values share their cache: the first of them writes it.
+  const Node* InsertOf(GraphBuilder& builder, const AttentionUse& use, int layer) {
+    Value* heads[] = {use.node->input(Attention::kKey), use.node->input(Attention::kValue)};
+    const Node*& insert = inserts_[{heads[0], heads[1], use.window}];
+    if (insert) return insert;
+    Value* key = PackedHeads(builder, heads[0], use.kv_heads, use.head_size);
+    Value* value = PackedHeads(builder, heads[1], use.kv_heads, use.head_size);
+    const std::vector<Dim> row = {Dim(use.kv_heads), Dim(use.head_size)};
+    Value* key_cache = AddCache(use, StrCat("kv_cache.", layer, ".key"), row);
+    Value* value_cache = AddCache(use, StrCat("kv_cache.", layer, ".value"), row);
+    Node* node =
+        builder.AddNode("pagefuse", "PagedCacheInsert",
+                        {key, value, key_cache, value_cache, GroupOf(use).slot_mapping}, 2);
+    AddCacheOutput(node->output(0), layer, "key");
+    AddCacheOutput(node->output(1), layer, "value");
+    return insert = node;
+  }
+
+  absl::StatusOr<Node*> AttendHeads(GraphBuilder& builder, const AttentionUse& use, int layer) {
+    const Node& node = *use.node;
+    Value* query =
+        PackedHeads(builder, node.input(Attention::kQuery), use.query_heads, use.head_size);
+    const Node* insert = InsertOf(builder, use, layer);
+    const Group& group = GroupOf(use);
+    PF_ASSIGN_OR_RETURN(const Attributes attributes, AttributesOf(use));
+    Node* attention = builder.AddNode("pagefuse", "PagedAttention",
+                                      {query, insert->output(0), insert->output(1),
+                                       query_start_loc_, seq_lens_, group.block_table},
+                                      1, attributes);
+    if (use.sinks) attention->SetInput(kHeadSink, use.sinks);
+    if (use.slopes) attention->SetInput(kAlibiSlopes, use.slopes);
+    return attention;
+  }
+
+  static absl::StatusOr<Attributes> AttributesOf(const AttentionUse& use) {
+    const float default_scale = 1.0f / std::sqrt(static_cast<float>(use.head_size));
+    PF_ASSIGN_OR_RETURN(float scale, use.node->FloatAttribute("scale", default_scale));
+    PF_ASSIGN_OR_RETURN(float softcap, use.node->FloatAttribute("softcap", 0.0f));
+    Attributes attributes = {{"scale", scale}, {"is_causal", 1}};
+    if (use.window > 0) attributes.Add("sliding_window", use.window);
+    if (softcap != 0) attributes.Add("softcap", softcap);
+    return attributes;
+  }
+
+  // The old presents are outputs no longer; the updated caches are.
+  void DropPresents() {
+    for (const AttentionUse& use : uses_) {
+      for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
+        Value* value = use.node->output(present);
+        const Value* output = value ? PresentOutputOf(value).output : nullptr;
+        if (output) RemoveOutput(graph_, output);
+      }
+    }
+    EraseDeadNodes(graph_, contents_);
+    for (Value* output : cache_outputs_) graph_.AddOutput(output);
+  }
+
+  void WriteGroups() {
+    std::vector<CacheGroup> groups;
+    for (const auto& [key, group] : groups_) groups.push_back(group.layers);
+    WriteCacheGroups(model_, groups);
+  }
+
+  Model& model_;
+  Graph& graph_;
+  int64_t block_size_;
+  SymbolicContents contents_;
+  std::vector<AttentionUse> uses_;
+  LatentMatches latent_sites_;
+  CompressedMatches compressed_sites_;
+  std::map<std::tuple<const Value*, const Value*, int64_t>, const Node*> inserts_;
+  std::map<CacheGroupKey, Group> groups_;
+  TokenOwners owners_;
+  Value* positions_ = nullptr;
+  Value* query_start_loc_ = nullptr;
+  Value* seq_lens_ = nullptr;
+  std::vector<Value*> cache_outputs_;
+};
+
+absl::StatusOr<bool> Insert(Model& model, PassContext& context) {
+  const std::string text = context.Option("block_size", "16");
+  int64_t block_size = 0;
+  if (!absl::SimpleAtoi(text, &block_size) || block_size < 1 || block_size > kMaxBlockSize) {
+    return absl::InvalidArgumentError(
+        StrCat(kName, ": block_size: expected 1 to ", kMaxBlockSize, ", got \"", text, "\""));
+  }
+  // Work on a copy, so that a graph that cannot be paged stays as it was.
+  Model copy = model.Clone();
+  auto changed = PagedCacheInserter(copy, block_size).Run();
+  if (absl::IsFailedPrecondition(changed.status())) {
+    context.AddMissedMatch(kName, "graph", StdView(changed.status().message()));
+    return false;
+  }
+  if (changed.ok() && *changed) {
+    model = std::move(copy);
+    ++context.counts[kName];
+  }
+  return changed;
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> InsertPagedCache() {
+  return MakePass(kName, "Packs the step's tokens and puts a paged cache under every Attention.",
+                  Insert, {{"block_size", "tokens a block of the cache, 16 by default"}});
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,238 @@
+// quantise-weights: constant matrices of products and tables become bfloat16, or codes of 4 or 8 bits
+// in blocks of 32, symmetric. What a product sums over runs along the blocks:
+//
+//   y = MatMul (x, w)              =>  y = com.microsoft.MatMulNBits (x, codes, scales)
+//   y = pagefuse.GatedLinear (..)  =>  y = pagefuse.GatedLinearNBits (..)
+//   y = pagefuse.GroupedMatMul (..) => y = pagefuse.GroupedMatMulNBits (..), expert by expert
+//   y = Gather (table, ids)        =>  y = com.microsoft.GatherBlockQuantized (codes, ids, scales)
+//
+// As bfloat16, in the order in which products read them, so that a file's memory is what kernels run
+// on: pagefuse.MatMulBf16, GatedLinearBf16, GroupedMatMulBf16 and GatherBf16.
+//
+// A matrix that several nodes read is stored once: the table of embeddings and a tied head share
+// their memory.
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fnmatch.h>
+
+#include "absl/strings/str_split.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/kernels/formats/weight_choice.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/similar_names.h"
+#include "pagefuse/passes/function_pass.h"
+#include "pagefuse/passes/quantise/quantise.h"
+#include "pagefuse/passes/quantise/weights/packed_weights.h"
+#include "pagefuse/passes/quantise/weights/weight_matches.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr char kName[] = "quantise-weights";
+
+// Patterns of names, and which of them some name had.
+class Exclusions {
+ public:
+  explicit Exclusions(const std::string& patterns) {
+    for (absl::string_view pattern : absl::StrSplit(patterns, ',', absl::SkipEmpty())) {
+      patterns_.emplace_back(pattern);
+    }
+  }
+
+  // The pattern that the node, its output or one of its weights has; null if there is none.
+  const std::string* Find(const WeightMatch& site) {
+    std::vector<std::string> names = {site.node->name, site.node->output(0)->name()};
+    for (const WeightUse& weight : site.weights) names.push_back(weight.value->name());
+    return Find(names);
+  }
+  const std::string* Find(const std::vector<std::string>& names) {
+    const std::string* found = nullptr;
+    for (const std::string& name : names) {
+      if (!name.empty()) known_.insert(name);
+      for (const std::string& pattern : patterns_) {
+        if (fnmatch(pattern.c_str(), name.c_str(), 0) != 0) continue;
+        used_.insert(pattern);
+        found = &pattern;
+      }
+    }
+    return found;
+  }
+
+  // InvalidArgument naming a pattern that nothing had.
+  absl::Status CheckUsed() const {
+    for (const std::string& pattern : patterns_) {
+      if (used_.contains(pattern)) continue;
+      return absl::InvalidArgumentError(
+          StrCat(kName, ": weights_exclude: no product or table is called \"", pattern, "\"",
+                 SimilarNames(pattern, {known_.begin(), known_.end()})));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<std::string> patterns_;
+  std::set<std::string> used_, known_;
+};
+
+class Rewriter {
+ public:
+  Rewriter(Model& model, PassContext& context, int bits)
+      : model_(model),
+        context_(context),
+        bits_(bits),
+        excluded_(context.Option("weights_exclude", "")) {}
+
+  absl::StatusOr<bool> Run() {
+    for (const GraphScope& scope : AllGraphs(model_)) {
+      codes_.clear();
+      packed_.emplace(*scope.graph);
+      for (Node* node : NodesOf(*scope.graph)) PF_RETURN_IF_ERROR(Visit(scope, node));
+    }
+    PF_RETURN_IF_ERROR(excluded_.CheckUsed());
+    return changed_;
+  }
+
+ private:
+  absl::Status Visit(const GraphScope& scope, Node* node) {
+    if (bits_ == kBf16Bits && RoundsInFloat(*node)) return RoundActivations(node);
+    const absl::StatusOr<WeightMatch> site = WeightMatchOf(node, bits_);
+    if (!site.ok()) {
+      context_.AddMissedMatch(kName, NodeLabel(*node), StdView(site.status().message()));
+      return absl::OkStatus();
+    }
+    if (site->weights.empty()) return absl::OkStatus();
+    if (const std::string* pattern = excluded_.Find(*site)) {
+      context_.AddMissedMatch(kName, NodeLabel(*node), StrCat("\"", *pattern, "\" is excluded"));
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<Node*> made =
+        bits_ == kBf16Bits ? Packed(*scope.graph, *site) : Coded(*scope.graph, *site);
+    if (!made.ok()) {
+      return absl::Status(made.status().code(),
+                          StrCat(kName, ": ", node->Description(), ": ", made.status().message()));
+    }
+    std::vector<std::string> names;
+    for (const WeightUse& weight : site->weights) names.push_back(weight.value->name());
+    Replace(scope, *made, node);
+    for (const std::string& name : names) EraseUnused(scope, name);
+    return context_.Rewrote(model_, kName);
+  }
+
+  absl::StatusOr<Node*> Packed(Graph& graph, const WeightMatch& site) {
+    PF_ASSIGN_OR_RETURN(Value * packed, packed_->Of(site));
+    return PutPacked(graph, site, packed);
+  }
+
+  absl::StatusOr<Node*> Coded(Graph& graph, const WeightMatch& site) {
+    std::vector<CodeValues> codes;
+    for (const WeightUse& weight : site.weights) {
+      const auto stored = CodesOf(graph, weight);
+      if (!stored.ok()) {
+        return absl::Status(stored.status().code(), StrCat("weight \"", weight.value->name(),
+                                                           "\": ", stored.status().message()));
+      }
+      codes.push_back(*stored);
+    }
+    return PutCodes(graph, site, codes, bits_);
+  }
+
+  // Products with codes keep those: where they leave the activations' precision open, many rows are
+  // multiplied as bfloat16.
+  static bool RoundsInFloat(const Node& node) {
+    return node.Is("MatMulNBits", "com.microsoft") && IntOr(node, "accuracy_level", 0) == 0;
+  }
+
+  absl::Status RoundActivations(Node* node) {
+    constexpr int64_t kBfloat16Level = 3;
+    std::vector<std::string> names = {node->name, node->output(0)->name(), node->input(1)->name()};
+    if (const std::string* pattern = excluded_.Find(names)) {
+      context_.AddMissedMatch(kName, NodeLabel(*node), StrCat("\"", *pattern, "\" is excluded"));
+      return absl::OkStatus();
+    }
+    node->SetAttribute("accuracy_level", MakeAttribute(kBfloat16Level));
+    changed_ = true;
+    return context_.Rewrote(model_, kName);
+  }
+
+  // Those of the matrix, stored once.
+  absl::StatusOr<CodeValues> CodesOf(Graph& graph, const WeightUse& weight) {
+    const WeightMatrix& matrix = weight.matrix;
+    Stored& stored = codes_[{matrix.tensor->data(), matrix.columns_sum}];
+    CodeValues& known = stored.values;
+    if (known.codes != nullptr) return known;
+    stored.matrix = *matrix.tensor;
+    PF_ASSIGN_OR_RETURN(WeightCodes made, QuantiseMatrix(matrix, bits_));
+    const std::string& name = weight.value->name();
+    known.codes =
+        graph.AddInitializer(graph.UniqueName(StrCat(name, ".int", bits_)), std::move(made.codes));
+    known.scales =
+        graph.AddInitializer(graph.UniqueName(StrCat(name, ".scales")), std::move(made.scales));
+    return known;
+  }
+
+  void Replace(const GraphScope& scope, Node* made, Node* old) {
+    int64_t& version = (*scope.opsets)[std::string(made->domain())];
+    if (version == 0) version = 1;
+    ReplaceValue(*scope.graph, old->output(0), made->output(0));
+    EraseDead(old, context_.contents);
+    changed_ = true;
+  }
+
+  // A matrix that nothing reads any more would be saved with its codes.
+  void EraseUnused(const GraphScope& scope, const std::string& name) {
+    Value* value = scope.graph->FindValue(name);
+    if (value == nullptr || !value->uses().empty() || value->is_output()) return;
+    context_.contents.erase(value);
+    scope.graph->EraseValue(value);
+  }
+
+  struct Stored {
+    CodeValues values;
+    Tensor matrix;  // keeps the memory, which it is known by
+  };
+
+  Model& model_;
+  PassContext& context_;
+  const int bits_;
+  Exclusions excluded_;
+  // By memory, and which way it is summed.
+  std::map<std::pair<const void*, bool>, Stored> codes_;
+  std::optional<PackedWeights> packed_;
+  bool changed_ = false;
+};
+
+absl::StatusOr<bool> Quantise(Model& model, PassContext& context) {
+  const auto choice = FindWeightChoice(context.Option("weights", "float32"));
+  if (!choice.ok()) {
+    return absl::InvalidArgumentError(StrCat(kName, ": ", choice.status().message()));
+  }
+  if (choice->bits == 0) return false;
+  return Rewriter(model, context, choice->bits).Run();
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> QuantiseWeights() {
+  std::vector<std::string> choices;
+  for (const WeightChoice& choice : WeightChoices()) choices.emplace_back(choice.name);
+  return MakePass(
+      kName,
+      "Stores constant matrices of products, of experts, and tables as bfloat16 or codes of 4 or 8 "
+      "bits.",
+      Quantise,
+      {{"weights", "format of weights, float32 by default", choices},
+       {.name = "weights_exclude",
+        .description = "names of nodes, their outputs or weights that stay as they are, with "
+                       "commas; * stands for any letters, ? for one",
+        .is_text = true}});
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,276 @@
+#include "pagefuse/passes/quantise/weights/weight_matches.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/tensor/absent_tensor.h"
+#include "pagefuse/ops/kernels/formats/weight_choice.h"
+#include "pagefuse/ops/kernels/linalg/nbits_quantise.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/node_walk.h"
+
+namespace pagefuse {
+namespace {
+
+constexpr char kMicrosoft[] = "com.microsoft";
+
+absl::Status Kept(std::string_view why) { return absl::FailedPreconditionError(AbslView(why)); }
+
+constexpr int kMatrix = 2, kStack = 3;
+
+// The matrix that a product takes on its right, [K, N], or [N, K] where `transposed`; with an axis
+// of experts in front where `rank` is that of a stack. A Transpose of a constant is looked through.
+absl::StatusOr<WeightUse> MatrixOf(const Value* value, bool transposed, int rank = kMatrix) {
+  const Node* producer = value->producer();
+  if (producer != nullptr && producer->Is("Transpose")) {
+    const std::vector<int64_t> turned =
+        rank == kStack ? std::vector<int64_t>{0, 2, 1} : std::vector<int64_t>{1, 0};
+    const auto perm = producer->IntsAttribute("perm", {1, 0});
+    if (perm.ok() && *perm == turned) {
+      return MatrixOf(producer->input(0), !transposed, rank);
+    }
+  }
+  const Tensor* tensor = ConstantOf(value);
+  WeightUse use{.value = value};
+  if (tensor == nullptr) return use;
+  const auto expected = [&](std::string_view what, std::string_view found) {
+    return Kept(StrCat("weight \"", value->name(), "\": expected ", what, ", got ", found));
+  };
+  if (tensor->rank() != rank) {
+    return expected(rank == kStack ? "a stack of matrices" : "a matrix",
+                    StrCat("rank ", tensor->rank()));
+  }
+  const DataType type = tensor->dtype();
+  if (type != DataType::kFloat && type != DataType::kFloat16 && type != DataType::kBfloat16) {
+    return expected("float, float16 or bfloat16", DataTypeName(type));
+  }
+  const WeightMatrix matrix{.tensor = tensor, .columns_sum = transposed};
+  // A shorter sum has little more codes than scales.
+  constexpr int64_t kLeastTerms = kWeightBlock / 2;
+  if (matrix.k() < kLeastTerms) {
+    return expected(StrCat("a sum of ", kLeastTerms, " terms at least"), StrCat(matrix.k()));
+  }
+  if (matrix.n() == 0 || matrix.count() == 0) return expected("columns", "none");
+  if (IsAbsent(*tensor)) return expected("data", "a model without its file of weights");
+  use.matrix = matrix;
+  return use;
+}
+
+bool IsComputed(const WeightUse& use) { return use.matrix.tensor == nullptr; }
+
+absl::Status ExpectFloat(const WeightUse& weight) {
+  const DataType type = weight.matrix.tensor->dtype();
+  if (type == DataType::kFloat) return absl::OkStatus();
+  return Kept(
+      StrCat("weight \"", weight.value->name(), "\": expected float, got ", DataTypeName(type)));
+}
+
+absl::Status ExpectNumber(const Node& node, const char* attribute, float number) {
+  const auto value = node.FloatAttribute(attribute, number);
+  if (value.ok() && *value == number) return absl::OkStatus();
+  return Kept(StrCat(attribute, ": expected ", number, ", got ", value.value_or(0)));
+}
+
+absl::Status ExpectZero(const Node& node, const char* attribute) {
+  if (IntOr(node, attribute, 0) == 0) return absl::OkStatus();
+  return Kept(StrCat(attribute, ": expected 0, got ", IntOr(node, attribute, 0)));
+}
+
+absl::StatusOr<WeightMatch> ProductSite(Node* node, bool transposed) {
+  PF_ASSIGN_OR_RETURN(WeightUse weight, MatrixOf(node->input(1), transposed));
+  if (IsComputed(weight)) return WeightMatch{};
+  PF_RETURN_IF_ERROR(ExpectZero(*node, "transA"));
+  PF_RETURN_IF_ERROR(ExpectNumber(*node, "alpha", 1));
+  return WeightMatch{.node = node, .weights = {weight}};
+}
+
+absl::StatusOr<WeightMatch> MatMulSite(Node* node) { return ProductSite(node, false); }
+
+absl::StatusOr<WeightMatch> FusedMatMulSite(Node* node) {
+  PF_ASSIGN_OR_RETURN(WeightMatch site, ProductSite(node, IntOr(*node, "transB", 0) != 0));
+  if (site.weights.empty()) return site;
+  for (const char* attribute : {"transBatchA", "transBatchB"}) {
+    PF_RETURN_IF_ERROR(ExpectZero(*node, attribute));
+  }
+  return site;
+}
+
+absl::StatusOr<WeightMatch> GemmSite(Node* node) {
+  PF_ASSIGN_OR_RETURN(WeightMatch site, ProductSite(node, IntOr(*node, "transB", 0) != 0));
+  site.bias = node->input(2);
+  if (site.weights.empty() || site.bias == nullptr) return site;
+  PF_RETURN_IF_ERROR(ExpectNumber(*node, "beta", 1));
+  const Shape columns({Dim(site.weights[0].matrix.n())});
+  const auto& shape = site.bias->shape();
+  if (shape && shape->rank() == 1 && ProvablyEqual((*shape)[0], columns[0])) return site;
+  return Kept(StrCat("bias \"", site.bias->name(), "\": expected ", columns.ToString(), ", got ",
+                     shape ? shape->ToString() : "an unknown shape"));
+}
+
+// Experts are quantised each by itself: blocks run along what their products sum over.
+absl::StatusOr<WeightMatch> GroupedSite(Node* node) {
+  PF_ASSIGN_OR_RETURN(const WeightUse weight,
+                      MatrixOf(node->input(2), IntOr(*node, "transB", 0) != 0, kStack));
+  if (IsComputed(weight)) return WeightMatch{};
+  PF_RETURN_IF_ERROR(ExpectFloat(weight));
+  return WeightMatch{.node = node, .weights = {weight}, .is_grouped = true};
+}
+
+absl::StatusOr<WeightMatch> GatedSite(Node* node) {
+  WeightMatch site{.node = node};
+  for (const int input : {1, 2}) {
+    PF_ASSIGN_OR_RETURN(const WeightUse weight,
+                        MatrixOf(node->input(input), IntOr(*node, "transB", 0) != 0));
+    if (IsComputed(weight)) return WeightMatch{};
+    PF_RETURN_IF_ERROR(ExpectFloat(weight));
+    site.weights.push_back(weight);
+  }
+  return site;
+}
+
+// True if rows of the look-up have a part in the value, or nothing but constants has.
+bool ComesFrom(const Value* value, const Node& gather) {
+  if (ConstantOf(value) != nullptr) return true;
+  absl::flat_hash_set<const Node*> seen;
+  std::vector<const Node*> above = {value->producer()};
+  while (!above.empty()) {
+    const Node* node = above.back();
+    above.pop_back();
+    if (node == &gather) return true;
+    if (node == nullptr || !seen.insert(node).second) continue;
+    for (const Value* input : node->inputs()) {
+      if (input != nullptr) above.push_back(input->producer());
+    }
+  }
+  return false;
+}
+
+// Cosines and sines: ops that rotate take them, or something that they have no part in is
+// multiplied by them. Embeddings have a part in all that they are multiplied by.
+bool HoldsAngles(const Node& gather) {
+  constexpr int kSteps = 6;
+  const auto rotates = [&gather](const Node& reader) {
+    if (reader.Is("RotaryEmbedding") || reader.Is("RotaryEmbedding", kMicrosoft)) return true;
+    if (reader.domain() == "pagefuse") {
+      return reader.op_type().find("Rope") != std::string::npos ||
+             reader.op_type().find("Insert") != std::string::npos;
+    }
+    return reader.Is("Mul") &&
+           (!ComesFrom(reader.input(0), gather) || !ComesFrom(reader.input(1), gather));
+  };
+  return Below(gather, rotates,
+               {"Reshape", "Unsqueeze", "Squeeze", "Cast", "Split", "Slice", "Concat", "Identity",
+                "Transpose", "Expand"},
+               kSteps) != nullptr;
+}
+
+absl::StatusOr<WeightMatch> TableSite(Node* node) {
+  const Tensor* tensor = ConstantOf(node->input(0));
+  const bool is_table = tensor != nullptr && tensor->rank() == 2 &&
+                        IsFloatingPoint(tensor->dtype()) &&
+                        NormalAxis(IntOr(*node, "axis", 0), 2) == 0;
+  if (!is_table) return WeightMatch{};
+  PF_ASSIGN_OR_RETURN(const WeightUse table, MatrixOf(node->input(0), true));
+  if (HoldsAngles(*node)) {
+    return Kept(StrCat("table \"", table.value->name(),
+                       "\": expected embeddings, got factors of a rotation"));
+  }
+  return WeightMatch{.node = node, .weights = {table}, .is_table = true};
+}
+
+// Rows of codes in a table are whole bytes and blocks only of widths that blocks divide.
+absl::Status CheckBlocks(const WeightMatch& site) {
+  const WeightUse& table = site.weights[0];
+  if (!site.is_table || table.matrix.k() % kWeightBlock == 0) return absl::OkStatus();
+  return Kept(StrCat("table \"", table.value->name(), "\": expected rows of a multiple of ",
+                     kWeightBlock, " numbers, got ", table.matrix.k()));
+}
+
+// Products of half types keep their type.
+absl::Status CheckPackable(const WeightMatch& site) {
+  for (const WeightUse& weight : site.weights) {
+    PF_RETURN_IF_ERROR(ExpectFloat(weight));
+  }
+  return absl::OkStatus();
+}
+
+struct SiteOp {
+  const char* domain;
+  const char* op;
+  absl::StatusOr<WeightMatch> (*site)(Node*);
+};
+constexpr SiteOp kSiteOps[] = {
+    {"", "MatMul", MatMulSite}, {kMicrosoft, "FusedMatMul", FusedMatMulSite},
+    {"", "Gemm", GemmSite},     {"pagefuse", "GatedLinear", GatedSite},
+    {"", "Gather", TableSite},  {"pagefuse", "GroupedMatMul", GroupedSite},
+};
+
+// The table's rows are those of a product's codes: both read the same memory.
+Value* TableOf(Graph& graph, const WeightMatch& site, Value* codes, int bits) {
+  const WeightMatrix& matrix = site.weights[0].matrix;
+  auto rows = codes->initializer()->Reshaped({matrix.n(), matrix.k() * bits / 8});
+  return graph.AddInitializer(graph.UniqueName(codes->name() + ".rows"), *std::move(rows));
+}
+
+}  // namespace
+
+absl::StatusOr<WeightMatch> WeightMatchOf(Node* node, int bits) {
+  for (const SiteOp& op : kSiteOps) {
+    if (!node->Is(op.op, op.domain)) continue;
+    PF_ASSIGN_OR_RETURN(WeightMatch site, op.site(node));
+    if (site.weights.empty()) return site;
+    PF_RETURN_IF_ERROR(bits == kBf16Bits ? CheckPackable(site) : CheckBlocks(site));
+    return site;
+  }
+  return WeightMatch{};
+}
+
+Node* PutOver(Graph& graph, const WeightMatch& site, const StoredOp& op, std::vector<Value*> inputs,
+              const Attributes& attributes) {
+  Node* old = site.node;
+  GraphBuilder builder(graph, old, old->output(0)->name());
+  Node* made = builder.AddNode(op.domain, op.op, std::move(inputs), 1);
+  for (std::string_view name : {"repeat", "activation", "limit"}) {
+    const bool kept = name == "repeat" ? site.is_grouped : site.is_gated();
+    if (kept && old->attribute(name)) made->SetAttribute(name, *old->attribute(name));
+  }
+  attributes.SetOn(*made);
+  made->name = old->name;
+  made->metadata = old->metadata;
+  made->output(0)->set_dtype(old->output(0)->dtype());
+  if (old->output(0)->shape()) made->output(0)->set_shape(*old->output(0)->shape());
+  return made;
+}
+
+Node* PutCodes(Graph& graph, const WeightMatch& site, const std::vector<CodeValues>& codes,
+               int bits) {
+  constexpr int64_t kInt8Activations = 4;
+  const Node& old = *site.node;
+  if (site.is_table) {
+    Value* table = TableOf(graph, site, codes[0].codes, bits);
+    return PutOver(
+        graph, site, {"GatherBlockQuantized", kMicrosoft}, {table, old.input(1), codes[0].scales},
+        {{"gather_axis", 0}, {"quantize_axis", 1}, {"block_size", kWeightBlock}, {"bits", bits}});
+  }
+  const WeightMatrix& matrix = site.weights[0].matrix;
+  const Attributes sizes = {{"K", matrix.k()},
+                            {"N", matrix.n()},
+                            {"bits", bits},
+                            {"block_size", kWeightBlock},
+                            {"accuracy_level", kInt8Activations}};
+  std::vector<Value*> inputs = {old.input(0)};
+  if (site.is_grouped) inputs.push_back(old.input(1));
+  for (const CodeValues& one : codes) inputs.insert(inputs.end(), {one.codes, one.scales});
+  if (site.is_grouped) return PutOver(graph, site, {"GroupedMatMulNBits"}, inputs, sizes);
+  if (site.is_gated()) return PutOver(graph, site, {"GatedLinearNBits"}, inputs, sizes);
+  if (site.bias != nullptr) inputs.insert(inputs.end(), {nullptr, nullptr, site.bias});
+  return PutOver(graph, site, {"MatMulNBits", kMicrosoft}, inputs, sizes);
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,170 @@
+// attention-forms: attention that exporters write a little differently takes the form that the
+// rules of attention know.
+//
+//   Softmax (scores + causal + padding)      =>  Softmax (scores + (causal + padding))
+//   Softmax (Where (causal, scores, low) + padding)
+//     =>  Softmax (scores + (Where (causal, 0, low) + padding))
+//   scores * causal - 1e4 * (1 - causal)     =>  Where (causal, scores, -1e4)
+//   a . k[:m] + b . k[m:]                    =>  [a, b] . k
+//   Attention <q_num_heads = H> (q [B, S, H * D], k, v)
+//     =>  Attention over [B, H, S, D], with Reshape and Transpose before and behind
+//
+// The first two hold where both are masks (mask_analysis.h): what they add is 0, or hides a key
+// whatever is added to it. The third holds for a mask of 0 and 1.
+#include <optional>
+#include <vector>
+
+#include "pagefuse/passes/analysis/masks/mask_analysis.h"
+#include "pagefuse/passes/analysis/masks/mask_constants.h"
+#include "pagefuse/passes/edit/graph_builder.h"
+#include "pagefuse/passes/edit/graph_edit.h"
+#include "pagefuse/passes/edit/ports.h"
+#include "pagefuse/passes/function_pass.h"
+#include "pagefuse/passes/recognise/joined_products.h"
+#include "pagefuse/passes/recognise/recognise.h"
+
+namespace pagefuse {
+namespace {
+
+using ports::Attention;
+
+bool IsMask(const Value* value, const SymbolicContents& contents) {
+  return value->dtype() != DataType::kBool && AnalyseMask(value, contents).ok();
+}
+
+// Scores under a mask: an Add of both, or a Where whose condition is the mask, with a number for
+// hidden keys.
+struct Masked {
+  Value* scores = nullptr;
+  Value* mask = nullptr;
+  Value* low = nullptr;  // null: added
+};
+
+std::optional<Masked> MaskedBy(const Node* add, const SymbolicContents& contents) {
+  if (!add || !add->Is("Add")) return std::nullopt;
+  for (int side : {1, 0}) {
+    if (IsMask(add->input(side), contents)) return Masked{add->input(1 - side), add->input(side)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Masked> ChosenBy(const Node* where, const SymbolicContents& contents) {
+  if (!where || !where->Is("Where")) return std::nullopt;
+  const auto low = MaskNumber(where->input(ports::Where::kFalse));
+  const bool chooses =
+      low && HidesKey(*low) && AnalyseMask(where->input(ports::Where::kCondition), contents).ok();
+  if (!chooses) return std::nullopt;
+  return Masked{where->input(ports::Where::kTrue), where->input(ports::Where::kCondition),
+                where->input(ports::Where::kFalse)};
+}
+
+bool JoinMasks(Graph& graph, Node* softmax, const SymbolicContents& contents) {
+  if (!softmax->Is("Softmax")) return false;
+  Node* last = softmax->input(0)->producer();
+  const auto outer = MaskedBy(last, contents);
+  if (!outer || outer->scores->uses().size() != 1 || outer->scores->is_output()) return false;
+  auto inner = MaskedBy(outer->scores->producer(), contents);
+  if (!inner) inner = ChosenBy(outer->scores->producer(), contents);
+  if (!inner) return false;
+  GraphBuilder builder(graph, last, last->output(0)->name());
+  Value* added = inner->mask;
+  if (inner->low) added = builder.Add("Where", {inner->mask, builder.Float(0), inner->low});
+  Value* mask = builder.Add("Add", {added, outer->mask});
+  graph.ReplaceAllUses(last->output(0), builder.Add("Add", {inner->scores, mask}));
+  graph.EraseIfDead(last);
+  return true;
+}
+
+// The operand beside `known`; null if the node is another op or has not that operand.
+Value* OtherOperand(const Node* node, std::string_view op, const Value* known) {
+  if (!node || !node->Is(op)) return nullptr;
+  if (node->input(0) == known) return node->input(1);
+  return node->input(1) == known ? node->input(0) : nullptr;
+}
+
+// Where a node is `low` * (1 - mask): the mask, which is 0 or 1, and the number. Null mask if it is
+// another.
+Masked HiddenPart(const Node* product) {
+  if (!product || !product->Is("Mul")) return {};
+  for (int side : {0, 1}) {
+    const Node* rest = product->input(side)->producer();
+    if (!rest || !rest->Is("Sub") || MaskNumber(rest->input(0)) != 1.0) continue;
+    if (!MaskNumber(product->input(1 - side)) || !IsZeroOrOne(rest->input(1))) continue;
+    return {nullptr, rest->input(1), product->input(1 - side)};
+  }
+  return {};
+}
+
+bool ChooseByMask(Graph& graph, Node* difference) {
+  if (!difference->Is("Sub")) return false;
+  const Masked hidden = HiddenPart(difference->input(1)->producer());
+  if (!hidden.mask || !HidesKey(-*MaskNumber(hidden.low))) return false;
+  Value* scores = OtherOperand(difference->input(0)->producer(), "Mul", hidden.mask);
+  if (!scores || scores->dtype() != DataType::kFloat) return false;
+  GraphBuilder builder(graph, difference, difference->output(0)->name());
+  Value* visible = builder.Add("Cast", {hidden.mask}, "to", static_cast<int64_t>(DataType::kBool));
+  Value* low = builder.Float(static_cast<float>(-*MaskNumber(hidden.low)));
+  graph.ReplaceAllUses(difference->output(0), builder.Add("Where", {visible, scores, low}));
+  graph.EraseIfDead(difference);
+  return true;
+}
+
+// Columns of one head; nullopt if they are not known.
+std::optional<int64_t> HeadSize(const Value* rows, int64_t heads) {
+  if (!rows || !rows->shape() || rows->shape()->rank() != 3 || heads < 1) return std::nullopt;
+  const auto columns = rows->shape()->back(0).constant();
+  if (!columns || *columns % heads != 0) return std::nullopt;
+  return *columns / heads;
+}
+
+Value* Heads(GraphBuilder& builder, Value* rows, int64_t heads, int64_t size) {
+  Value* split = builder.Add("Reshape", {rows, builder.Ints({0, 0, heads, size})});
+  return builder.Add("Transpose", {split}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+}
+
+bool SplitHeads(Graph& graph, Node* node) {
+  if (!node->Is("Attention")) return false;
+  const int64_t heads = IntOr(*node, "q_num_heads", 0);
+  const int64_t kv_heads = IntOr(*node, "kv_num_heads", 0);
+  const auto query = HeadSize(node->input(Attention::kQuery), heads);
+  const auto key = HeadSize(node->input(Attention::kKey), kv_heads);
+  const auto value = HeadSize(node->input(Attention::kValue), kv_heads);
+  if (!query || !key || !value) return false;
+  GraphBuilder builder(graph, node, node->output(0)->name());
+  std::vector<Value*> inputs = node->inputs();
+  inputs[0] = Heads(builder, inputs[0], heads, *query);
+  inputs[1] = Heads(builder, inputs[1], kv_heads, *key);
+  inputs[2] = Heads(builder, inputs[2], kv_heads, *value);
+  Node* split = builder.AddNode("", "Attention", inputs, node->num_outputs());
+  split->name = node->name;
+  split->metadata = node->metadata;
+  for (const auto& [name, attribute] : node->attributes()) {
+    if (name != "q_num_heads" && name != "kv_num_heads") split->SetAttribute(name, attribute);
+  }
+  Value* back =
+      builder.Add("Transpose", {split->output(0)}, "perm", std::vector<int64_t>{0, 2, 1, 3});
+  graph.ReplaceAllUses(node->output(0),
+                       builder.Add("Reshape", {back, builder.Ints({0, 0, heads * *value})}));
+  for (int output = 1; output < node->num_outputs(); ++output) {
+    if (node->output(output)) graph.ReplaceAllUses(node->output(output), split->output(output));
+  }
+  graph.EraseIfDead(node);
+  return true;
+}
+
+absl::StatusOr<bool> Rewrite(Graph& graph, Node* node, const SymbolicContents& contents) {
+  return ChooseByMask(graph, node) || JoinMasks(graph, node, contents) ||
+         JoinProducts(graph, node, contents) || SplitHeads(graph, node);
+}
+
+}  // namespace
+
+std::unique_ptr<Pass> RecogniseAttentionForms() {
+  return MakeNodePass(
+      "attention-forms",
+      "Joins masks that are applied one by one and products over parts of rows; splits rows of "
+      "heads before Attention.",
+      Rewrite);
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,23 @@
+// The passes that bring a graph into one form: constants folded, views joined, sums in one order, equal values computed once.
+#pragma once
+
+#include <memory>
+
+#include "pagefuse/passes/pass.h"
+
+namespace pagefuse {
+
+std::unique_ptr<Pass> ConstantFolding();
+std::unique_ptr<Pass> ConstantViews();
+std::unique_ptr<Pass> GatherCutRows();
+std::unique_ptr<Pass> SimplifyCasts();
+std::unique_ptr<Pass> SimplifyShapes();
+std::unique_ptr<Pass> SimplifyArithmetic();
+std::unique_ptr<Pass> SimplifyProducts();
+std::unique_ptr<Pass> Cse();
+std::unique_ptr<Pass> DeadCode();
+
+// Erases the nodes that nothing uses, those of subgraphs too; true if there were any.
+bool EraseDeadNodes(Graph& graph, SymbolicContents& contents);
+
+}  // namespace pagefuse

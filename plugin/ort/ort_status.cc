@@ -1,0 +1,22 @@
+#include "plugin/ort/ort_status.h"
+
+namespace pagefuse::ort {
+
+Status* ToOrtStatus(Api* api, const absl::Status& status) {
+  if (status.ok()) return nullptr;
+  ErrorCode code = ErrorCode::kFail;
+  if (absl::IsInvalidArgument(status) || absl::IsOutOfRange(status)) {
+    code = ErrorCode::kInvalidArgument;
+  }
+  if (absl::IsUnimplemented(status)) code = ErrorCode::kNotImplemented;
+  return kCreateStatus(api, code, std::string(status.message()).c_str());
+}
+
+absl::Status FromOrtStatus(Api* api, Status* status) {
+  if (status == nullptr) return absl::OkStatus();
+  const std::string message = kGetErrorMessage(api, status);
+  kReleaseStatus(api, status);
+  return absl::InternalError(message);
+}
+
+}  // namespace pagefuse::ort

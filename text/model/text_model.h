@@ -1,0 +1,55 @@
+// What a model's folder says of text: its tokenizer, its chat template, and the tokens that both name.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+#include "pagefuse/text/template/chat_template.h"
+#include "pagefuse/text/tokenizer/tokenizer.h"
+
+namespace pagefuse {
+
+// Paths; all but the first may be empty.
+struct TextFiles {
+  std::string tokenizer;  // tokenizer.json
+  std::string
+      tokenizer_config;  // tokenizer_config.json: special tokens, and where there is no other, the template
+  std::string chat_template;  // chat_template.jinja, which goes before it
+};
+
+// Thread-safe.
+class TextModel {
+ public:
+  // Errors name file and key.
+  static absl::StatusOr<std::shared_ptr<const TextModel>> Load(const TextFiles& files);
+
+  const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
+  bool has_chat_template() const { return chat_template_ != nullptr; }
+
+  // A text as a prompt: with the tokens around it that the files ask for. Names of special tokens in
+  // it are those tokens.
+  absl::StatusOr<std::vector<int64_t>> EncodePrompt(std::string_view text) const;
+  // A conversation: `given` has "messages", and what else the template looks at. Names of special
+  // tokens in it are text. FailedPrecondition without a template.
+  absl::StatusOr<std::vector<int64_t>> EncodeChat(const nlohmann::ordered_json& given,
+                                                  std::time_t now) const;
+
+ private:
+  TextModel() = default;
+  absl::Status ReadConfig(const nlohmann::json& config);
+  absl::Status ReadTemplate(const TextFiles& files, const nlohmann::json& config);
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const ChatTemplate> chat_template_;
+  nlohmann::ordered_json own_ = nlohmann::ordered_json::object();  // bos_token, ...
+  bool begins_ = false;  // every prompt begins with bos_token
+};
+
+}  // namespace pagefuse

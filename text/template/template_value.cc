@@ -1,0 +1,386 @@
+#include "pagefuse/text/template/template_value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/text/utf8.h"
+
+namespace pagefuse::chat_template {
+namespace {
+
+// repr() of a float: the shortest digits that read back, with an exponent below 1e-4 and from 1e16.
+std::string FloatText(double number) {
+  if (std::isnan(number)) return "nan";
+  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
+  const double size = std::abs(number);
+  char buffer[64];
+  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
+  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), number,
+                                 plain ? std::chars_format::fixed : std::chars_format::scientific);
+  std::string text(buffer, end.ptr);
+  if (plain && text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+char Escape(char c) {
+  static constexpr std::string_view kPlain = "\n\r\t\b\f", kLetters = "nrtbf";
+  const size_t place = kPlain.find(c);
+  return place == std::string_view::npos ? '\0' : kLetters[place];
+}
+
+// repr() of a string: single quotes unless only those occur in it.
+std::string TextRepr(std::string_view text) {
+  const bool single = text.find('\'') != std::string_view::npos;
+  const char quote = single && text.find('"') == std::string_view::npos ? '"' : '\'';
+  std::string out(1, quote);
+  for (char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == quote || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n' || c == '\r' || c == '\t') {
+      out += '\\';
+      out += Escape(c);
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += absl::StrFormat("\\x%02x", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + quote;
+}
+
+void AppendUtf16(char32_t point, std::string& out) {
+  if (point < 0x10000) {
+    out += absl::StrFormat("\\u%04x", static_cast<unsigned>(point));
+    return;
+  }
+  point -= 0x10000;
+  out += absl::StrFormat("\\u%04x\\u%04x", static_cast<unsigned>(0xD800 | point >> 10),
+                         static_cast<unsigned>(0xDC00 | (point & 0x3FF)));
+}
+
+std::string JsonTextOf(std::string_view text, bool ascii) {
+  std::string out = "\"";
+  for (size_t at = 0; at < text.size();) {
+    const size_t first = at;
+    const char32_t point = NextCodePoint(text, at);
+    const char escape = point < 0x80 ? Escape(static_cast<char>(point)) : '\0';
+    if (point == '"' || point == '\\') {
+      out += '\\';
+      out += static_cast<char>(point);
+    } else if (escape != '\0') {
+      out += '\\';
+      out += escape;
+    } else if (point < 0x20 || (ascii && point >= 0x7F && point != 0x7F)) {
+      AppendUtf16(point, out);
+    } else {
+      out += text.substr(first, at - first);
+    }
+  }
+  return out + "\"";
+}
+
+// What the text of a list or dict is made of.
+class Printer {
+ public:
+  explicit Printer(const Value::JsonOptions* json) : json_(json) {}
+
+  absl::Status Print(const Value& value) {
+    if (const MarkedText* text = value.text()) {
+      Append(*text);
+      return absl::OkStatus();
+    }
+    if (value.list()) return PrintList(value);
+    if (const Dict* dict = value.dict()) return PrintDict(*dict);
+    return PrintSimple(value);
+  }
+
+  MarkedText Take() { return user_ ? MarkedText::OfUser(std::move(out_)) : MarkedText(out_); }
+
+ private:
+  void Append(const MarkedText& text) {
+    user_ = user_ || !text.user().empty();
+    out_ += json_ ? JsonTextOf(text.bytes(), json_->ascii) : TextRepr(text.bytes());
+  }
+
+  absl::Status PrintSimple(const Value& value) {
+    if (value.is_none()) {
+      out_ += json_ ? "null" : "None";
+    } else if (const bool* flag = value.flag()) {
+      out_ += json_ ? (*flag ? "true" : "false") : (*flag ? "True" : "False");
+    } else if (value.is_float()) {
+      out_ += FloatText(*value.number());
+    } else if (const auto integer = value.integer()) {
+      StrAppend(&out_, *integer);
+    } else {
+      return absl::InvalidArgumentError(
+          StrCat(value.KindName(), " cannot be ", json_ ? "JSON" : "printed"));
+    }
+    return absl::OkStatus();
+  }
+
+  void Separate(bool first) {
+    if (!first) out_ += json_ ? json_->item_separator : ", ";
+    Indent();
+  }
+  void Indent() {
+    if (json_ && json_->indent) out_.append(1, '\n').append(depth_ * *json_->indent, ' ');
+  }
+  absl::Status Enter() {
+    ++depth_;
+    return json_ && json_->indent && depth_ * *json_->indent > 10000
+               ? absl::InvalidArgumentError("tojson: indented too far")
+               : absl::OkStatus();
+  }
+
+  absl::Status PrintList(const Value& value) {
+    const List& list = *value.list();
+    const bool tuple = value.is_tuple() && json_ == nullptr;
+    out_ += tuple ? '(' : '[';
+    PF_RETURN_IF_ERROR(Enter());
+    for (size_t i = 0; i < list.size(); ++i) {
+      Separate(i == 0);
+      PF_RETURN_IF_ERROR(Print(list[i]));
+    }
+    --depth_;
+    if (!list.empty()) Indent();
+    if (tuple && list.size() == 1) out_ += ',';
+    out_ += tuple ? ')' : ']';
+    return absl::OkStatus();
+  }
+
+  absl::Status PrintDict(const Dict& dict) {
+    std::vector<const std::pair<MarkedText, Value>*> items;
+    for (const auto& item : dict) items.push_back(&item);
+    if (json_ && json_->sorted) {
+      std::stable_sort(items.begin(), items.end(), [](const auto* a, const auto* b) {
+        return a->first.bytes() < b->first.bytes();
+      });
+    }
+    out_ += '{';
+    PF_RETURN_IF_ERROR(Enter());
+    for (size_t i = 0; i < items.size(); ++i) {
+      Separate(i == 0);
+      Append(items[i]->first);
+      out_ += json_ ? json_->key_separator : ": ";
+      PF_RETURN_IF_ERROR(Print(items[i]->second));
+    }
+    --depth_;
+    if (!items.empty()) Indent();
+    out_ += '}';
+    return absl::OkStatus();
+  }
+
+  const Value::JsonOptions* json_;  // null: as repr()
+  std::string out_;
+  bool user_ = false;
+  int64_t depth_ = 0;
+};
+
+}  // namespace
+
+const Value* Arguments::Find(size_t place, std::string_view name) const {
+  if (place < positional.size()) return &positional[place];
+  for (const auto& [other, value] : named) {
+    if (other == name) return &value;
+  }
+  return nullptr;
+}
+
+absl::Status Arguments::Check(size_t most, std::initializer_list<std::string_view> names) const {
+  if (positional.size() > most) {
+    return absl::InvalidArgumentError(
+        StrCat("expected ", most, " arguments at most, got ", positional.size()));
+  }
+  for (const auto& [name, value] : named) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      return absl::InvalidArgumentError(StrCat("no argument is called \"", name, "\""));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Value> Value::OfNested(std::variant<List, Dict> items, int depth, bool tuple) {
+  if (depth > kMaxDepth) {
+    return absl::ResourceExhaustedError(StrCat("values nested more than ", kMaxDepth, " deep"));
+  }
+  Value value;
+  value.data_ = std::make_shared<const Nested>(Nested{std::move(items), depth, tuple});
+  return value;
+}
+
+int Value::DepthOf(const List& list) {
+  int deepest = 0;
+  for (const Value& item : list) deepest = std::max(deepest, item.depth());
+  return deepest + 1;
+}
+
+absl::StatusOr<Value> Value::Of(List list) {
+  const int depth = DepthOf(list);
+  return OfNested(std::move(list), depth);
+}
+
+absl::StatusOr<Value> Value::Tuple(List list) {
+  const int depth = DepthOf(list);
+  return OfNested(std::move(list), depth, /*tuple=*/true);
+}
+
+absl::StatusOr<Value> Value::Of(Dict dict) {
+  int deepest = 0;
+  for (const auto& [key, value] : dict) deepest = std::max(deepest, value.depth());
+  return OfNested(std::move(dict), deepest + 1);
+}
+
+int Value::depth() const {
+  const Nested* nested = Shared<Nested>();
+  return nested ? nested->depth : 0;
+}
+
+absl::StatusOr<Value> Value::FromJson(const nlohmann::ordered_json& json, bool user) {
+  const auto text = [user](std::string bytes) {
+    return user ? MarkedText::OfUser(std::move(bytes)) : MarkedText(std::move(bytes));
+  };
+  if (json.is_null()) return Value(None());
+  if (json.is_boolean()) return Value(json.get<bool>());
+  if (json.is_string()) return Value(text(ReplaceBrokenUtf8(json.get<std::string>())));
+  if (json.is_number_float()) return Value(json.get<double>());
+  if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX) {
+    return Value(json.get<double>());
+  }
+  if (json.is_number()) return Value(json.get<int64_t>());
+  if (json.is_array()) {
+    List list;
+    for (const auto& item : json) {
+      PF_ASSIGN_OR_RETURN(list.emplace_back(), FromJson(item, user));
+    }
+    return Of(std::move(list));
+  }
+  Dict dict;
+  for (const auto& [key, item] : json.items()) {
+    PF_ASSIGN_OR_RETURN(Value value, FromJson(item, user));
+    dict.emplace_back(text(ReplaceBrokenUtf8(key)), std::move(value));
+  }
+  return Of(std::move(dict));
+}
+
+std::optional<int64_t> Value::integer() const {
+  if (const bool* flag = std::get_if<bool>(&data_)) return *flag;
+  const auto* number = std::get_if<int64_t>(&data_);
+  return number ? std::optional(*number) : std::nullopt;
+}
+
+std::optional<double> Value::number() const {
+  if (const auto* real = std::get_if<double>(&data_)) return *real;
+  const auto whole = integer();
+  return whole ? std::optional(static_cast<double>(*whole)) : std::nullopt;
+}
+
+const List* Value::list() const {
+  const Nested* nested = Shared<Nested>();
+  return nested ? std::get_if<List>(&nested->items) : nullptr;
+}
+
+const Dict* Value::dict() const {
+  const Nested* nested = Shared<Nested>();
+  return nested ? std::get_if<Dict>(&nested->items) : nullptr;
+}
+
+bool Value::is_tuple() const {
+  const Nested* nested = Shared<Nested>();
+  return nested && nested->tuple;
+}
+
+Namespace* Value::name_space() const {
+  auto* const* pointer = std::get_if<Namespace*>(&data_);
+  return pointer ? *pointer : nullptr;
+}
+
+const Macro* Value::macro() const {
+  const auto* pointer = std::get_if<const Macro*>(&data_);
+  return pointer ? *pointer : nullptr;
+}
+
+bool Value::IsTrue() const {
+  if (const auto real = number()) return *real != 0;
+  if (const MarkedText* text = this->text()) return text->size() > 0;
+  if (const List* list = this->list()) return !list->empty();
+  if (const Dict* dict = this->dict()) return !dict->empty();
+  return !is_undefined() && !is_none();
+}
+
+std::string Value::KindName() const {
+  static constexpr const char* kNames[] = {
+      "an undefined value", "none",           "a boolean",   "an integer", "a float",
+      "a string",           "a list or dict", "a namespace", "a macro",    "a function"};
+  if (list()) return "a list";
+  if (dict()) return "a dict";
+  return kNames[data_.index()];
+}
+
+absl::StatusOr<MarkedText> Value::Print() const {
+  if (const MarkedText* text = this->text()) return *text;
+  if (is_undefined()) return MarkedText();
+  Printer printer(nullptr);
+  PF_RETURN_IF_ERROR(printer.Print(*this));
+  return printer.Take();
+}
+
+absl::StatusOr<MarkedText> Value::ToJson(const JsonOptions& options) const {
+  Printer printer(&options);
+  PF_RETURN_IF_ERROR(printer.Print(*this));
+  return printer.Take();
+}
+
+bool Equal(const Value& a, const Value& b) {
+  if (a.number() && b.number()) {
+    return a.integer() && b.integer() ? *a.integer() == *b.integer() : *a.number() == *b.number();
+  }
+  if (a.text() && b.text()) return a.text()->bytes() == b.text()->bytes();
+  if (a.list() && b.list()) {
+    return a.is_tuple() == b.is_tuple() && std::equal(a.list()->begin(), a.list()->end(),
+                                                      b.list()->begin(), b.list()->end(), Equal);
+  }
+  if (a.dict() && b.dict()) {
+    return a.dict()->size() == b.dict()->size() &&
+           std::all_of(a.dict()->begin(), a.dict()->end(), [&](const auto& item) {
+             const Value* other = Lookup(*b.dict(), item.first.bytes());
+             return other && Equal(item.second, *other);
+           });
+  }
+  if (a.name_space() || b.name_space()) return a.name_space() == b.name_space();
+  if (a.macro() || b.macro()) return a.macro() == b.macro();
+  if (a.function() || b.function()) return a.function() == b.function();
+  return (a.is_none() && b.is_none()) || (a.is_undefined() && b.is_undefined());
+}
+
+std::optional<int> Compare(const Value& a, const Value& b) {
+  if (a.number() && b.number()) {
+    const double x = *a.number(), y = *b.number();
+    if (a.integer() && b.integer())
+      return (*a.integer() > *b.integer()) - (*a.integer() < *b.integer());
+    return std::isnan(x) || std::isnan(y) ? std::nullopt : std::optional((x > y) - (x < y));
+  }
+  if (a.text() && b.text()) return a.text()->bytes().compare(b.text()->bytes());
+  if (!a.list() || !b.list()) return std::nullopt;
+  for (size_t i = 0; i < a.list()->size() && i < b.list()->size(); ++i) {
+    const Value &x = (*a.list())[i], &y = (*b.list())[i];
+    if (!Equal(x, y)) return Compare(x, y);
+  }
+  return static_cast<int>(a.list()->size() > b.list()->size()) -
+         static_cast<int>(a.list()->size() < b.list()->size());
+}
+
+const Value* Lookup(const Dict& dict, std::string_view key) {
+  for (const auto& [name, value] : dict) {
+    if (name.bytes() == key) return &value;
+  }
+  return nullptr;
+}
+
+}  // namespace pagefuse::chat_template

@@ -1,0 +1,140 @@
+// The values of chat templates, as Python has them: what is printed, what is true, what is equal.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+#include "pagefuse/text/template/marked_text.h"
+
+namespace pagefuse::chat_template {
+
+class Value;
+using List = std::vector<Value>;
+// In the order of insertion.
+using Dict = std::vector<std::pair<MarkedText, Value>>;
+
+struct Undefined {
+  std::string what;  // of which nothing is known
+};
+struct None {};
+struct Namespace;  // namespace(): the only value that changes; the evaluator owns it
+struct Macro;      // of the template
+
+// What a call is given.
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+
+  // Argument `place`, or the one called `name`; null if it is not given.
+  const Value* Find(size_t place, std::string_view name) const;
+  // InvalidArgument unless there are at most so many, and no names but these.
+  absl::Status Check(size_t most, std::initializer_list<std::string_view> names = {}) const;
+};
+
+class Evaluator;
+// A function of the library, or a method with its object.
+struct Function {
+  std::string name;
+  std::function<absl::StatusOr<Value>(Evaluator&, const Arguments&)> call;
+};
+
+// Cheap to copy: texts, lists and dicts are shared and never change.
+class Value {
+ public:
+  Value() : data_(Undefined{}) {}
+  explicit Value(Undefined undefined) : data_(std::move(undefined)) {}
+  explicit Value(None none) : data_(none) {}
+  explicit Value(bool flag) : data_(flag) {}
+  explicit Value(int64_t number) : data_(number) {}
+  explicit Value(double number) : data_(number) {}
+  explicit Value(MarkedText text) : data_(std::make_shared<const MarkedText>(std::move(text))) {}
+  explicit Value(std::string text) : Value(MarkedText(std::move(text))) {}
+  explicit Value(Namespace* object) : data_(object) {}
+  explicit Value(const Macro* macro) : data_(macro) {}
+  explicit Value(Function function)
+      : data_(std::make_shared<const Function>(std::move(function))) {}
+
+  // Nesting deeper than this is refused: lists of lists of ... could not be freed or printed.
+  static constexpr int kMaxDepth = 100;
+  static absl::StatusOr<Value> Of(List list);
+  static absl::StatusOr<Value> Tuple(List list);  // a list that prints as (1, 2)
+  static absl::StatusOr<Value> Of(Dict dict);
+  // Texts are the user's if `user`.
+  static absl::StatusOr<Value> FromJson(const nlohmann::ordered_json& json, bool user);
+
+  bool is_undefined() const { return std::holds_alternative<Undefined>(data_); }
+  bool is_none() const { return std::holds_alternative<None>(data_); }
+  bool is_number() const { return number().has_value(); }
+  bool is_float() const { return std::holds_alternative<double>(data_); }
+
+  // Null or nothing for values of another kind.
+  const Undefined* undefined() const { return std::get_if<Undefined>(&data_); }
+  const bool* flag() const { return std::get_if<bool>(&data_); }
+  std::optional<int64_t> integer() const;  // true is 1
+  std::optional<double> number() const;
+  const MarkedText* text() const { return Shared<MarkedText>(); }
+  const List* list() const;  // of a tuple, too
+  bool is_tuple() const;
+  const Dict* dict() const;
+  Namespace* name_space() const;
+  const Macro* macro() const;
+  const Function* function() const { return Shared<Function>(); }
+
+  // What `{% if %}` takes it for.
+  bool IsTrue() const;
+  // "a list", for errors.
+  std::string KindName() const;
+  // As str() and, in lists and dicts, repr() print it. Nothing for what has no text.
+  absl::StatusOr<MarkedText> Print() const;
+  // As json.dumps(..., ensure_ascii=False).
+  struct JsonOptions {
+    std::optional<int64_t> indent = {};
+    std::string item_separator = ", ", key_separator = ": ";
+    bool ascii = false, sorted = false;
+  };
+  absl::StatusOr<MarkedText> ToJson(const JsonOptions& options) const;
+
+ private:
+  struct Nested {
+    std::variant<List, Dict> items;
+    int depth = 1;
+    bool tuple = false;
+  };
+  template <typename T>
+  const T* Shared() const {
+    const auto* pointer = std::get_if<std::shared_ptr<const T>>(&data_);
+    return pointer ? pointer->get() : nullptr;
+  }
+  static absl::StatusOr<Value> OfNested(std::variant<List, Dict> items, int depth,
+                                        bool tuple = false);
+  static int DepthOf(const List& list);
+  int depth() const;
+
+  std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const MarkedText>,
+               std::shared_ptr<const Nested>, Namespace*, const Macro*,
+               std::shared_ptr<const Function>>
+      data_;
+};
+
+struct Namespace {
+  std::vector<std::pair<std::string, Value>> members;
+};
+
+bool Equal(const Value& a, const Value& b);
+// Below 0, 0 or above 0; nothing for values that have no order.
+std::optional<int> Compare(const Value& a, const Value& b);
+// The value of a key; null if there is none.
+const Value* Lookup(const Dict& dict, std::string_view key);
+
+}  // namespace pagefuse::chat_template

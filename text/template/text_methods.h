@@ -1,0 +1,32 @@
+// What chat templates do to texts: as methods, and as the filters that are the same.
+#pragma once
+
+#include <map>
+#include <string_view>
+
+#include "pagefuse/text/template/template_eval.h"
+
+namespace pagefuse::chat_template {
+
+using TextMethod = absl::StatusOr<Value> (*)(Evaluator&, const Value&, const Arguments&);
+
+// strip, split, replace, ... by name; their object is a text.
+const std::map<std::string_view, TextMethod>& TextMethods();
+
+// The pairs of a dict, as lists of two.
+absl::StatusOr<Value> DictPairs(Evaluator& evaluator, const Dict& dict);
+
+// An argument that is a text, an integer; InvalidArgument if it is something else. `otherwise` if it is
+// not given or none.
+absl::StatusOr<MarkedText> TextArgument(const Arguments& arguments, size_t place,
+                                        std::string_view name,
+                                        std::optional<MarkedText> otherwise = std::nullopt);
+absl::StatusOr<int64_t> IntegerArgument(const Arguments& arguments, size_t place,
+                                        std::string_view name, int64_t otherwise);
+
+// `text` without white space, or the characters in `chars`, at its ends.
+MarkedText Stripped(const MarkedText& text, const MarkedText* chars, bool left, bool right);
+absl::StatusOr<Value> ReplaceText(Evaluator& evaluator, const MarkedText& text,
+                                  const Arguments& arguments);
+
+}  // namespace pagefuse::chat_template

@@ -1,0 +1,49 @@
+// What splits a text into words before byte pairs are merged: no merge crosses the border of a word.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/text/tokenizer/text_pattern.h"
+
+namespace pagefuse {
+
+class PreTokenizer {
+ public:
+  // "pre_tokenizer" of tokenizer.json; null leaves a text whole.
+  static absl::StatusOr<PreTokenizer> FromJson(const nlohmann::json& json);
+
+  // The words of a piece of text (UTF-8, not empty). `first`: the piece begins the text.
+  absl::StatusOr<std::vector<std::string>> Split(std::string_view piece, bool first) const;
+
+ private:
+  enum class Behavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWithNext, kContiguous };
+  enum class Prefix { kNever, kFirst, kAlways };
+  struct Step {
+    enum Kind { kSplit, kByteLevel, kMetaspace };
+    Kind kind = kSplit;
+    bool splits = true;
+    TextPattern pattern;
+    Behavior behavior = Behavior::kIsolated;
+    bool invert = false;
+    std::string replacement;  // kMetaspace: stands for a space
+    Prefix prefix = Prefix::kNever;
+  };
+  struct Word {
+    std::string text;
+    bool first;  // begins the text
+  };
+  static absl::StatusOr<Step> ReadStep(const JsonFields& part);
+  static absl::Status ReadSplit(const JsonFields& part, Step& step);
+  static absl::Status ReadByteLevel(const JsonFields& part, Step& step);
+  static absl::Status ReadMetaspace(const JsonFields& part, Step& step);
+  static absl::Status SplitWord(const Step& step, const Word& word, std::vector<Word>& out);
+  static void Prefixed(const Step& step, Word& word);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace pagefuse

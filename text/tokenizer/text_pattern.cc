@@ -1,0 +1,55 @@
+#include "pagefuse/text/tokenizer/text_pattern.h"
+
+#include <utility>
+
+#include "pagefuse/base/str_cat.h"
+
+namespace pagefuse {
+
+absl::StatusOr<TextPattern> TextPattern::FromJson(const JsonFields& pattern) {
+  if (pattern.Has("String")) {
+    PF_ASSIGN_OR_RETURN(std::string text, pattern.Text("String"));
+    return String(std::move(text));
+  }
+  PF_ASSIGN_OR_RETURN(const std::string regex, pattern.Text("Regex"));
+  auto compiled = Regex(regex);
+  if (compiled.ok()) return compiled;
+  return absl::Status(compiled.status().code(),
+                      StrCat(pattern.place(), ": ", StdView(compiled.status().message())));
+}
+
+absl::StatusOr<TextPattern> TextPattern::Regex(std::string_view regex) {
+  TextPattern pattern;
+  PF_ASSIGN_OR_RETURN(pattern.regex_, SplitRegex::Compile(regex));
+  return pattern;
+}
+
+TextPattern TextPattern::String(std::string text) {
+  TextPattern pattern;
+  pattern.string_ = std::move(text);
+  return pattern;
+}
+
+absl::Status TextPattern::ForEachMatch(std::string_view text,
+                                       const std::function<void(size_t, size_t)>& found) const {
+  if (regex_) return regex_->ForEachMatch(text, found);
+  if (string_.empty()) return absl::OkStatus();
+  for (size_t at = text.find(string_); at != std::string_view::npos;) {
+    found(at, at + string_.size());
+    at = text.find(string_, at + string_.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> TextPattern::ReplaceAll(std::string_view text,
+                                                    std::string_view content) const {
+  std::string out;
+  size_t copied = 0;
+  PF_RETURN_IF_ERROR(ForEachMatch(text, [&](size_t first, size_t end) {
+    out.append(text, copied, first - copied).append(content);
+    copied = end;
+  }));
+  return std::move(out.append(text, copied));
+}
+
+}  // namespace pagefuse

@@ -1,0 +1,86 @@
+// pagefuse diff: what two graphs do differently.
+#include <iostream>
+#include <memory>
+
+#include "tools/cli/output.h"
+#include "tools/cli/subcommand.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/debug/model_diff.h"
+#include "pagefuse/passes/pipeline/pipeline.h"
+#include "pagefuse/passes/verify/compare_models.h"
+
+namespace pagefuse::tools {
+namespace {
+
+struct Flags {
+  std::string before, after;
+  bool numbers = false, json = false;
+};
+
+using Json = nlohmann::ordered_json;
+
+Json ToJson(const ModelDiff& diff) {
+  Json ops = Json::object(), hunks = Json::array(), constants = Json::array();
+  for (const auto& [op, counts] : diff.ops) ops[op] = {counts.first, counts.second};
+  for (const ModelDiff::Hunk& hunk : diff.hunks) {
+    hunks.push_back({{"layer", hunk.layer},
+                     {"from", hunk.from},
+                     {"removed", hunk.removed},
+                     {"added", hunk.added}});
+  }
+  for (const ModelDiff::Constant& constant : diff.constants) {
+    Json entry = {{"name", constant.name}};
+    if (constant.largest) entry["largest"] = *constant.largest;
+    constants.push_back(std::move(entry));
+  }
+  return {{"same", diff.same()},     {"ops", ops},     {"inputs", diff.inputs},
+          {"outputs", diff.outputs}, {"hunks", hunks}, {"constants", constants}};
+}
+
+// What both give on the same made-up inputs.
+std::string CompareNumbers(Model& before, Model& after) {
+  for (Model* model : {&before, &after}) {
+    const absl::Status inferred = InferShapes(*model);
+    if (!inferred.ok()) return StrCat("not compared: ", StdView(inferred.message()));
+  }
+  const auto compared = CompareOnRandomInputs(before, after);
+  if (!compared.ok()) return std::string(StdView(compared.status().message()));
+  return *compared == kVerifiedEqual ? *compared : StrCat("not compared: ", *compared);
+}
+
+absl::StatusOr<int> Run(const Flags& flags) {
+  PF_ASSIGN_OR_RETURN(Model before, ReadModel(flags.before, {.allow_missing_data = true}));
+  PF_ASSIGN_OR_RETURN(Model after, ReadModel(flags.after, {.allow_missing_data = true}));
+  const ModelDiff diff = DiffModels(before, after);
+  const std::string numbers = flags.numbers ? CompareNumbers(before, after) : "";
+  if (flags.json) {
+    Json json = ToJson(diff);
+    if (flags.numbers) json["numbers"] = numbers;
+    std::cout << JsonText(json, 2) << "\n";
+  } else {
+    std::cout << ModelDiffText(diff);
+    if (flags.numbers) std::cout << "numbers: " << numbers << "\n";
+  }
+  const bool same = diff.same() && (!flags.numbers || numbers == kVerifiedEqual);
+  return same ? kDone : kWrongInput;
+}
+
+}  // namespace
+
+void AddDiffCommand(Command app, Outcome& outcome) {
+  auto flags = std::make_shared<Flags>();
+  Command command =
+      AddSubcommand(app, outcome, {"diff", "shows what two graphs do differently"}, flags, Run);
+  command.AddText("before", flags->before, "ONNX model, protobuf or text").Required();
+  command.AddText("after", flags->after, "ONNX model, protobuf or text").Required();
+  command.AddFlag("--numbers", flags->numbers, "run both on the same made-up inputs");
+  command.AddFlag("--json", flags->json, "machine-readable output");
+  command.Footer(
+      "Names of values and the order of nodes do not count; inputs and outputs belong together by "
+      "their names. Status 0 if\nnothing differs, 1 if something does.");
+}
+
+}  // namespace pagefuse::tools

@@ -1,0 +1,18 @@
+// A report as one page that needs nothing from outside.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tools/author/report_data.h"
+
+namespace pagefuse::tools {
+
+std::string EscapeHtml(std::string_view text);
+
+// HTML with `data` (report_data.h) embedded as JSON in the element "report". Graphs of more nodes
+// than kMostListed are not listed.
+std::string ReportPage(const ReportSource& source, const ReportJson& data);
+inline constexpr int64_t kMostListed = 3000;
+
+}  // namespace pagefuse::tools

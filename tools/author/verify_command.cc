@@ -1,0 +1,115 @@
+// pagefuse verify: numbers before and after every rewrite of the pipeline.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <set>
+
+#include "tools/author/pipeline_flags.h"
+#include "tools/check/paging_check.h"
+#include "tools/cli/subcommand.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+
+namespace pagefuse::tools {
+namespace {
+
+struct Flags {
+  std::string model;
+  PipelineFlags pipeline;
+  SampleFlags samples;
+};
+
+// The first difference of each rule, and everything that was not compared.
+void PrintPlaces(const PipelineReport& report) {
+  std::set<std::string> told;
+  for (const Rewrite& rewrite : report.log) {
+    if (rewrite.numbers != Rewrite::Numbers::kDiffer || !told.insert(rewrite.rule).second) continue;
+    std::cout << RewriteName(rewrite, report.rewrites) << ": " << rewrite.detail << "\n";
+  }
+  for (const std::string& line : NotComparedLines(report.log)) std::cout << line << "\n";
+}
+
+bool Differs(const PipelineReport& report) {
+  for (const Rewrite& rewrite : report.log) {
+    if (rewrite.numbers == Rewrite::Numbers::kDiffer) return true;
+  }
+  return false;
+}
+
+bool ComparedAny(const PipelineReport& report) {
+  return report.log.empty() ||
+         std::any_of(report.log.begin(), report.log.end(), [](const Rewrite& rewrite) {
+           return rewrite.numbers != Rewrite::Numbers::kNotCompared;
+         });
+}
+
+// Whether the inputs of the graph became others on the way.
+bool ChangedInterface(const Model& before, const Model& after) {
+  return before.graph->inputs().size() != after.graph->inputs().size();
+}
+
+// Prints what became of the logits; false if they differ.
+absl::StatusOr<bool> PrintPaging(const Model& model, const PipelineOptions& options) {
+  const absl::StatusOr<int> steps = CheckPaging(model, options);
+  const absl::Status& status = steps.status();
+  if (status.ok()) {
+    std::cout << "paging: logits of 2 sequences, " << *steps << (*steps == 1 ? " step" : " steps")
+              << " equal\n";
+    return true;
+  }
+  if (absl::IsUnimplemented(status)) {
+    std::cout << "paging: not compared: " << StdView(status.message()) << "\n";
+    return true;
+  }
+  if (!absl::IsInvalidArgument(status)) return status;
+  std::cout << "paging: " << StdView(status.message()) << "\n";
+  return false;
+}
+
+absl::StatusOr<int> Run(const Flags& flags) {
+  using Clock = std::chrono::steady_clock;
+  PF_ASSIGN_OR_RETURN(PipelineOptions options, ReadPipelineFlags(flags.pipeline));
+  PF_ASSIGN_OR_RETURN(Model model, ReadModel(flags.model, {.allow_missing_data = true}));
+  PF_RETURN_IF_ERROR(ReadSampleFlags(flags.samples, model, options));
+  options.verify = true;
+  options.keep_going = true;
+  const Model before = model.Clone();
+  const auto start = Clock::now();
+  PF_ASSIGN_OR_RETURN(const PipelineReport report, RunPipeline(model, options));
+  const std::chrono::duration<double> seconds = Clock::now() - start;
+  PrintPlaces(report);
+  std::printf("%s; %.1f s\n", VerifySummary(report.log).c_str(), seconds.count());
+  std::fflush(stdout);
+  if (flags.samples.data.empty() && !ComparedAny(report)) {
+    std::cout << "made-up inputs do not fit the graph: --data DIR takes those of a test case\n";
+  }
+  bool equal = !Differs(report);
+  if (ChangedInterface(before, model)) {
+    PF_ASSIGN_OR_RETURN(const bool same, PrintPaging(before, options));
+    equal = equal && same;
+  }
+  return equal ? kDone : kWrongInput;
+}
+
+}  // namespace
+
+void AddVerifyCommand(Command app, Outcome& outcome) {
+  auto flags = std::make_shared<Flags>();
+  Command command = AddSubcommand(
+      app, outcome, {"verify", "compares numbers before and after every rewrite of the passes"},
+      flags, Run);
+  AddModelArgument(command, flags->model);
+  AddPipelineFlags(command, flags->pipeline);
+  AddSampleFlags(command, flags->samples);
+  command.Footer(
+      "What a rewrite made is evaluated on the values of one run of the model, and has to give what "
+      "was there before, up to 2e-4\n(float), 2e-3 (float16), 1.6e-2 (bfloat16) relative and "
+      "absolute. Where paging changes inputs and outputs, two sequences\nof different lengths run "
+      "through both graphs instead. Weights that are not there are made up. Status 1 if anything "
+      "differs.");
+}
+
+}  // namespace pagefuse::tools

@@ -1,0 +1,78 @@
+#include "tools/cli/cache_flags.h"
+
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/cache/cache_plan.h"
+#include "pagefuse/ops/kernels/formats/cache_choice.h"
+
+namespace pagefuse::tools {
+namespace {
+
+// The number of each layer with commas, as the options k_scale and v_scale take it.
+absl::StatusOr<std::string> ScaleList(const nlohmann::json& layers, const char* name) {
+  std::vector<std::string> scales;
+  for (const nlohmann::json& layer : layers) {
+    const auto scale = layer.is_object() ? layer.find(name) : layer.end();
+    if (!layer.is_object() || scale == layer.end() || !scale->is_number()) {
+      return absl::InvalidArgumentError(StrCat("layer ", scales.size(), ": expected a number \"",
+                                               name, "\", got ", layer.dump()));
+    }
+    scales.push_back(absl::StrFormat("%.9g", scale->get<double>()));
+  }
+  return absl::StrJoin(scales, ",");
+}
+
+absl::Status ParseScales(const std::string& text, std::map<std::string, std::string>& options) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto layers = json.is_object() ? json.find("layers") : json.end();
+  if (!json.is_object() || layers == json.end() || !layers->is_array() || layers->empty()) {
+    return absl::InvalidArgumentError("expected a JSON object with a list \"layers\"");
+  }
+  for (const char* name : {"k_scale", "v_scale"}) {
+    PF_ASSIGN_OR_RETURN(options[name], ScaleList(*layers, name));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<Option> AddCacheFlags(Command command, CacheFlags& flags) {
+  return {
+      command.AddText("--kv-cache", flags.format,
+                      StrCat(CacheChoiceNames(), "; or ", kCacheByWindow,
+                             "; a model that is paged already keeps its own [none]")),
+      command.AddText("--kv-cache-skip-layers", flags.skip_layers,
+                      "layers whose cache keeps the type of keys and values, with commas; negative "
+                      "ones from the last, -1"),
+      command.AddText("--kv-cache-scales", flags.scales,
+                      "scales for fp8_per_tensor, a file of `pagefuse calibrate`"),
+      command.AddText(
+          "--indexer-cache", flags.index_format,
+          StrCat("index keys by which rows are chosen: ", IndexChoiceNames(), " [none]"))};
+}
+
+absl::Status ReadCacheFlags(const CacheFlags& flags, std::map<std::string, std::string>& options) {
+  if (!flags.format && (flags.skip_layers || !flags.scales.empty())) {
+    return absl::InvalidArgumentError(
+        StrCat(flags.skip_layers ? "--kv-cache-skip-layers" : "--kv-cache-scales",
+               ": says nothing without --kv-cache"));
+  }
+  if (flags.format) options["kv_cache"] = *flags.format;
+  if (flags.index_format) options["indexer_cache"] = *flags.index_format;
+  if (flags.skip_layers) options["kv_cache_skip_layers"] = *flags.skip_layers;
+  if (flags.scales.empty()) return absl::OkStatus();
+  PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.scales));
+  const absl::Status parsed = ParseScales(text, options);
+  if (parsed.ok()) return parsed;
+  return absl::Status(parsed.code(), StrCat("--kv-cache-scales: \"", flags.scales,
+                                            "\": ", StdView(parsed.message())));
+}
+
+}  // namespace pagefuse::tools

@@ -1,0 +1,78 @@
+#include "tools/cli/prompts.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+
+namespace pagefuse::tools {
+
+absl::StatusOr<std::vector<int64_t>> ParseIds(const std::string& text) {
+  std::vector<int64_t> ids;
+  for (absl::string_view part :
+       absl::StrSplit(text, absl::ByAnyChar(", \t\r\n"), absl::SkipEmpty())) {
+    int64_t id = 0;
+    if (!absl::SimpleAtoi(part, &id)) {
+      return absl::InvalidArgumentError(
+          StrCat("\"", StdView(part), "\" is no token id; expected numbers with commas"));
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadIds(const std::string& text) {
+  if (!text.starts_with('@')) return ParseIds(text);
+  const std::string path = text.substr(1);
+  PF_ASSIGN_OR_RETURN(const std::string contents, ReadFile(path));
+  absl::StatusOr<std::vector<int64_t>> ids = ParseIds(contents);
+  if (ids.ok()) return ids;
+  return absl::InvalidArgumentError(StrCat("\"", path, "\": ", StdView(ids.status().message())));
+}
+
+std::vector<int64_t> EncodeBytes(const std::string& text, std::optional<int64_t> begin) {
+  std::vector<int64_t> ids;
+  if (begin) ids.push_back(*begin);
+  for (unsigned char byte : text) ids.push_back(byte);
+  return ids;
+}
+
+std::string DecodeBytes(const std::vector<int64_t>& tokens) {
+  std::string text;
+  for (int64_t token : tokens) {
+    if (token >= 0 && token < 256) text.push_back(static_cast<char>(token));
+  }
+  return text;
+}
+
+absl::Status CheckBytes(int64_t vocabulary) {
+  if (vocabulary == 256) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("expected token ids: text is for byte vocabularies of 256 tokens, and this model has ",
+             vocabulary));
+}
+
+absl::StatusOr<std::vector<std::vector<int64_t>>> ReadPrompts(const std::string& path,
+                                                              const ModelConfig& config,
+                                                              int64_t vocabulary) {
+  PF_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  std::vector<std::vector<int64_t>> prompts;
+  for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    if (line.find_first_not_of("0123456789, ") == absl::string_view::npos) {
+      PF_ASSIGN_OR_RETURN(prompts.emplace_back(), ParseIds(std::string(line)));
+      continue;
+    }
+    const absl::Status bytes = CheckBytes(vocabulary);
+    if (!bytes.ok()) {
+      return absl::InvalidArgumentError(
+          StrCat("\"", path, "\": ", StdView(bytes.message()), ", got \"", StdView(line), "\""));
+    }
+    prompts.push_back(EncodeBytes(std::string(line), config.begin_token));
+  }
+  if (!prompts.empty()) return prompts;
+  return absl::InvalidArgumentError(StrCat("\"", path, "\": expected a prompt a line, got none"));
+}
+
+}  // namespace pagefuse::tools

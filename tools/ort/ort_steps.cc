@@ -1,0 +1,148 @@
+#include "tools/ort/ort_steps.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "tools/ort/builder_steps.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ops/cache/cache_settings.h"
+#include "pagefuse/ops/registry/registry.h"
+#include "pagefuse/passes/verify/compare_models.h"
+#include "pagefuse/runtime/paged_model.h"
+#include "pagefuse/runtime/session.h"
+
+namespace pagefuse::tools {
+namespace {
+
+absl::StatusOr<std::map<std::string, Tensor>> Copies(const std::map<std::string, Tensor>& tensors) {
+  std::map<std::string, Tensor> copies;
+  for (const auto& [name, tensor] : tensors) {
+    PF_ASSIGN_OR_RETURN(copies[name], tensor.Clone());
+  }
+  return copies;
+}
+
+std::vector<std::string> OutputNames(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Value* output : graph.outputs()) names.push_back(output->name());
+  return names;
+}
+
+// By output of the graph the input that it is, written to: caches.
+std::map<std::string, std::string> WrittenCaches(const Model& model) {
+  std::map<std::string, std::string> written;
+  for (const Value* output : model.graph->outputs()) {
+    const Node* writer = output->producer();
+    if (writer == nullptr) continue;
+    const OpDef* op = OpRegistry::Global().Find(writer->domain(), writer->op_type(),
+                                                model.OpsetVersion(writer->domain()));
+    if (op == nullptr) continue;
+    for (const auto& [out, in] : op->aliases()) {
+      const Value* cache = writer->input(in);
+      if (writer->output(out) != output || cache == nullptr || !cache->is_input()) continue;
+      written[output->name()] = cache->name();
+    }
+  }
+  return written;
+}
+
+absl::StatusOr<OrtStep> RunStep(PagedModel& model, const std::vector<int64_t>& tokens,
+                                const StepMetadata& step, int repeats) {
+  std::map<std::string, Tensor> feeds = model.cache_tensors();
+  model.layout().AddStepFeeds(tokens, step, feeds);
+  return RecordStep(model.session(), feeds, repeats);
+}
+
+absl::StatusOr<std::vector<OrtStep>> PagedSteps(Model model, const StepOptions& options) {
+  PagedModelOptions paging;
+  paging.session.num_threads = options.threads;
+  PF_ASSIGN_OR_RETURN(auto paged, PagedModel::Create(std::move(model), paging));
+  std::vector<int64_t> lengths;
+  std::vector<StepEntry> entries;
+  int64_t tokens = 0;
+  for (const int64_t prompt : kStepPrompts) {
+    lengths.push_back(prompt + kDecodeSteps);
+    tokens += prompt;
+  }
+  const int64_t token_bytes = std::max<int64_t>(paged->layout().bytes_per_token(), 1);
+  PF_RETURN_IF_ERROR(paged->Reserve(lengths, tokens, options.cache_bytes / token_bytes));
+  for (const int64_t prompt : kStepPrompts)
+    entries.push_back({paged->cache().AddSequence(), prompt});
+  std::vector<OrtStep> steps;
+  for (int i = 0; i <= kDecodeSteps; ++i) {
+    PF_ASSIGN_OR_RETURN(const StepMetadata step, paged->cache().Append(entries));
+    PF_ASSIGN_OR_RETURN(OrtStep made, RunStep(*paged, StepTokens(tokens, paged->vocabulary()), step,
+                                              options.repeats));
+    steps.push_back(std::move(made));
+    tokens = 0;
+    for (StepEntry& entry : entries) tokens += entry.num_tokens = 1;
+  }
+  return steps;
+}
+
+absl::StatusOr<std::vector<OrtStep>> RandomStep(Model model, const StepOptions& options) {
+  PF_ASSIGN_OR_RETURN(const auto feeds, RandomFeeds(model, 0));
+  PF_ASSIGN_OR_RETURN(auto session, Session::Create(std::move(model), PlainSession(options)));
+  PF_ASSIGN_OR_RETURN(OrtStep made, RecordStep(*session, feeds, options.repeats));
+  return std::vector<OrtStep>{std::move(made)};
+}
+
+}  // namespace
+
+std::vector<int64_t> StepTokens(int64_t count, int64_t vocabulary) {
+  std::vector<int64_t> tokens(count);
+  for (int64_t i = 0; i < count; ++i) tokens[i] = (i * 7 + 3) % vocabulary;
+  return tokens;
+}
+
+SessionOptions PlainSession(const StepOptions& options) {
+  SessionOptions session;
+  session.optimise = false;
+  session.num_threads = options.threads;
+  return session;
+}
+
+absl::StatusOr<OrtStep> RecordStep(Session& session, const std::map<std::string, Tensor>& feeds,
+                                   int repeats) {
+  OrtStep step;
+  step.output_names = OutputNames(*session.model().graph);
+  step.in_place = WrittenCaches(session.model());
+  PF_ASSIGN_OR_RETURN(step.feeds, Copies(feeds));
+  PF_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, session.Run(feeds));
+  for (const Tensor& output : outputs) {
+    PF_ASSIGN_OR_RETURN(Tensor copy, output.Clone());
+    step.expected.push_back(std::move(copy));
+  }
+  step.microseconds = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < repeats; ++i) {
+    PF_ASSIGN_OR_RETURN(const auto memory, Copies(step.feeds));
+    const auto start = std::chrono::steady_clock::now();
+    PF_RETURN_IF_ERROR(session.Run(memory).status());
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+    step.microseconds = std::min(step.microseconds, time.count());
+  }
+  return step;
+}
+
+absl::StatusOr<std::vector<OrtStep>> MakeSteps(Model model, const StepOptions& options) {
+  if (CacheSettingsOf(model)) return PagedSteps(std::move(model), options);
+  if (IsPagedBuilderExport(model)) return BuilderSteps(std::move(model), options);
+  return RandomStep(std::move(model), options);
+}
+
+absl::StatusOr<StepMemory> MemoryOf(const OrtStep& step, bool bind) {
+  StepMemory memory;
+  memory.feeds = step.feeds;
+  for (const auto& [output, input] : step.in_place) {
+    PF_ASSIGN_OR_RETURN(memory.feeds[input], step.feeds.at(input).Clone());
+    if (bind) memory.bound[output] = memory.feeds[input];
+  }
+  return memory;
+}
+
+}  // namespace pagefuse::tools

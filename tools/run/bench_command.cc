@@ -1,0 +1,255 @@
+// pagefuse bench: how fast a model reads prompts and generates, for lists of lengths, batches and cache formats.
+#include <algorithm>
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/time/clock.h"
+#include "tools/cli/command.h"
+#include "tools/cli/progress_line.h"
+#include "tools/run/bench_table.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/runtime/decoder.h"
+#include "pagefuse/runtime/model_folder.h"
+
+namespace pagefuse::tools {
+namespace {
+
+struct Flags {
+  std::string model, graph, format = "text";
+  std::vector<std::string> prompts = {"512"}, generated = {"128"}, depths = {"0"}, batches = {"1"};
+  std::vector<std::string> caches, weights = {"float32"};
+  int64_t repetitions = 5;
+  EngineOptions engine;
+  SessionFlags session;
+};
+
+struct Plan {
+  std::vector<int64_t> prompts, generated, depths, batches;
+  std::vector<WeightChoice> weights;
+};
+
+absl::StatusOr<std::vector<int64_t>> Numbers(const char* flag,
+                                             const std::vector<std::string>& texts, int64_t least) {
+  std::vector<int64_t> numbers;
+  for (const std::string& text : texts) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(text, &number) || number < least || number > kMaxInt32) {
+      return absl::InvalidArgumentError(
+          StrCat(flag, ": expected ", least, " to ", kMaxInt32, ", got \"", text, "\""));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+// Lengths, of which 0 says that nothing of the kind is measured.
+absl::StatusOr<std::vector<int64_t>> Lengths(const char* flag,
+                                             const std::vector<std::string>& texts) {
+  PF_ASSIGN_OR_RETURN(std::vector<int64_t> lengths, Numbers(flag, texts, 0));
+  std::erase(lengths, 0);
+  return lengths;
+}
+
+int64_t Largest(const std::vector<int64_t>& numbers) {
+  return numbers.empty() ? 0 : *std::max_element(numbers.begin(), numbers.end());
+}
+
+absl::Status FitsPositions(int64_t length, const ModelConfig& config) {
+  if (!config.max_positions || length < *config.max_positions) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(length, " tokens: expected less than ",
+                                           *config.max_positions, ", the positions of the model (",
+                                           config.max_positions_file, ")"));
+}
+
+// Everything that can be wrong is told before the model is read.
+absl::StatusOr<Plan> MakePlan(const Flags& flags, const ModelConfig& config) {
+  Plan plan;
+  PF_ASSIGN_OR_RETURN(plan.prompts, Lengths("--prompt-tokens", flags.prompts));
+  PF_ASSIGN_OR_RETURN(plan.generated, Lengths("--new-tokens", flags.generated));
+  PF_ASSIGN_OR_RETURN(plan.depths, Numbers("--depth", flags.depths, 0));
+  PF_ASSIGN_OR_RETURN(plan.batches, Numbers("--batch", flags.batches, 1));
+  for (const std::string& name : flags.weights) {
+    std::map<std::string, std::string> options;
+    PF_ASSIGN_OR_RETURN(
+        plan.weights.emplace_back(),
+        ReadWeightFlags({.format = name, .exclude = flags.session.weights.exclude}, options));
+  }
+  PF_RETURN_IF_ERROR(BenchTable({}, flags.format).status());
+  PF_RETURN_IF_ERROR(FitsPositions(Largest(plan.prompts), config));
+  if (!plan.generated.empty()) {
+    PF_RETURN_IF_ERROR(FitsPositions(Largest(plan.depths) + Largest(plan.generated), config));
+  }
+  return plan;
+}
+
+// Ids that differ, so that no two sequences look at the same rows.
+std::vector<Request> Requests(int64_t batch, int64_t prompt, int64_t new_tokens,
+                              int64_t vocabulary) {
+  std::vector<Request> requests(batch);
+  uint64_t draw = 1;
+  for (Request& request : requests) {
+    for (int64_t i = 0; i < prompt; ++i) {
+      draw = draw * 6364136223846793005u + 1442695040888963407u;
+      request.prompt.push_back(
+          static_cast<int64_t>((draw >> 33) % std::max<int64_t>(vocabulary, 2)));
+    }
+    request.max_new_tokens = new_tokens;
+  }
+  return requests;
+}
+
+class Bench {
+ public:
+  Bench(const Flags& flags, Decoder& decoder, BenchRow row)
+      : flags_(flags), decoder_(decoder), row_(std::move(row)) {}
+
+  absl::Status Run(const Plan& plan, std::vector<BenchRow>& rows) {
+    for (int64_t batch : plan.batches) {
+      row_.batch = batch;
+      for (int64_t length : plan.prompts) {
+        PF_RETURN_IF_ERROR(Prompt(length, rows));
+      }
+      for (int64_t length : plan.generated) {
+        for (int64_t depth : plan.depths) PF_RETURN_IF_ERROR(Generated(length, depth, rows));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t vocabulary() const { return decoder_.vocabulary(); }
+
+  absl::Status Prompt(int64_t length, std::vector<BenchRow>& rows) {
+    BenchRow row = row_;
+    row.test = StrCat("prompt ", length);
+    row.tokens = length;
+    return Measure(Requests(row_.batch, length, 1, vocabulary()), std::move(row), rows);
+  }
+
+  // Behind a prompt of `depth` tokens, which is not timed. Without one the single token that has to be there
+  // is, as it costs what the others do.
+  absl::Status Generated(int64_t length, int64_t depth, std::vector<BenchRow>& rows) {
+    BenchRow row = row_;
+    row.test = depth > 0 ? StrCat("generate ", length, " at ", depth) : StrCat("generate ", length);
+    row.generates = true;
+    row.tokens = length;
+    row.depth = depth;
+    // The step that reads the prompt gives the first of the new tokens.
+    const int64_t new_tokens = depth > 0 ? length + 1 : length;
+    return Measure(Requests(row_.batch, std::max<int64_t>(depth, 1), new_tokens, vocabulary()),
+                   std::move(row), rows);
+  }
+
+  // What was computed, by the time of the steps alone.
+  absl::StatusOr<double> TokensPerSecond(const std::vector<Request>& requests, bool behind_prompt) {
+    const EngineStats before = decoder_.stats();
+    PF_ASSIGN_OR_RETURN(const std::vector<Completion> completions, decoder_.Generate(requests));
+    PF_RETURN_IF_ERROR(FirstError(completions));
+    const EngineStats after = decoder_.stats();
+    int64_t tokens = after.decode_tokens - before.decode_tokens;
+    double seconds = after.decode_seconds - before.decode_seconds;
+    if (!behind_prompt) {
+      tokens += after.prefill_tokens - before.prefill_tokens;
+      seconds += after.prefill_seconds - before.prefill_seconds;
+    }
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
+  }
+
+  absl::Status Measure(const std::vector<Request>& requests, BenchRow row,
+                       std::vector<BenchRow>& rows) {
+    ProgressLine progress;
+    progress.Show(StrCat(row.weights, ", ", row.cache, ", batch ", row.batch, ", ", row.test));
+    PF_RETURN_IF_ERROR(decoder_.WarmUp(requests));
+    for (int64_t i = 0; i < flags_.repetitions; ++i) {
+      PF_ASSIGN_OR_RETURN(row.tokens_per_second.emplace_back(),
+                          TokensPerSecond(requests, row.depth > 0));
+    }
+    rows.push_back(std::move(row));
+    return absl::OkStatus();
+  }
+
+  const Flags& flags_;
+  Decoder& decoder_;
+  BenchRow row_;
+};
+
+// The formats that were asked for; one without a name is the graph's own.
+std::vector<std::optional<std::string>> Caches(const Flags& flags) {
+  if (flags.caches.empty()) return {std::nullopt};
+  return {flags.caches.begin(), flags.caches.end()};
+}
+
+// All that is measured with one format of weights and one of the cache.
+absl::Status RunOne(const Flags& flags, const ModelFolder& folder, const Plan& plan,
+                    std::vector<BenchRow>& rows) {
+  const absl::Time start = absl::Now();
+  const auto load = [&] { return ReadModel(folder.graph); };
+  PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine));
+  const Engine* engine = decoder->engine();
+  if (engine == nullptr) std::cerr << "pagefuse: NOT PAGED: " << decoder->why_not_paged() << "\n";
+  BenchRow row;
+  row.model = flags.model;
+  row.weights = flags.session.weights.format;
+  row.cache = engine ? engine->cache_settings().format : "not paged";
+  row.load_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  return Bench(flags, *decoder, row).Run(plan, rows);
+}
+
+absl::Status RunBench(Flags flags) {
+  PF_ASSIGN_OR_RETURN(const ModelFolder folder, OpenModelFolder(flags.model, flags.graph));
+  PF_ASSIGN_OR_RETURN(const Plan plan, MakePlan(flags, folder.config));
+  flags.engine.max_sequences = std::max(flags.engine.max_sequences, Largest(plan.batches));
+  flags.engine.share_prefixes = false;  // every prompt is computed
+  std::vector<BenchRow> rows;
+  for (const WeightChoice& weights : plan.weights) {
+    flags.session.weights.format = weights.name;
+    PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
+    for (const auto& cache : Caches(flags)) {
+      flags.engine.kv_cache = cache;
+      PF_RETURN_IF_ERROR(RunOne(flags, folder, plan, rows));
+    }
+  }
+  PF_ASSIGN_OR_RETURN(const std::string table, BenchTable(rows, flags.format));
+  std::cout << table;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddBenchCommand(Command app, Outcome& outcome) {
+  auto flags = std::make_shared<Flags>();
+  Command command = app.AddCommand("bench", "measures how fast a model reads prompts and generates",
+                                   [flags, &outcome] { outcome.status = RunBench(*flags); });
+  command.AddText("model", flags->model, "a model's folder, or the graph of a decoder").Required();
+  command.AddText("--graph", flags->graph, "which of several graphs of a folder");
+  command
+      .AddList("-p,--prompt-tokens", flags->prompts, "lengths of prompts, with commas; 0 for none")
+      .ShowsDefault();
+  command
+      .AddList("-n,--new-tokens", flags->generated, "tokens to generate, with commas; 0 for none")
+      .ShowsDefault();
+  command
+      .AddList("-d,--depth", flags->depths,
+               "tokens of context to generate behind, which are not timed, with commas")
+      .ShowsDefault();
+  command.AddList("-b,--batch", flags->batches, "sequences at once, with commas").ShowsDefault();
+  command.AddList("--kv-cache", flags->caches,
+                  "formats of the cache, with commas; the graph's own if left out");
+  command
+      .AddNumber("-r,--repetitions", flags->repetitions, {1, 1000},
+                 "runs of each, behind one that warms up")
+      .ShowsDefault();
+  command.AddText("--format", flags->format, "text, md, csv or json").ShowsDefault();
+  command
+      .AddNumber("--max-tokens-per-step", flags->engine.max_tokens_per_step, {1, kMaxInt32},
+                 "token budget of a step; longer prompts are prefilled in chunks")
+      .ShowsDefault();
+  AddWeightsList(command, flags->weights, flags->session.weights);
+  AddRunFlags(command, flags->session);
+}
+
+}  // namespace pagefuse::tools

@@ -1,0 +1,77 @@
+// What the parts of `pagefuse generate` share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "tools/cli/answers.h"
+#include "tools/cli/cache_flags.h"
+#include "tools/cli/command.h"
+#include "tools/run/profile.h"
+
+#include "pagefuse/runtime/decoder.h"
+#include "pagefuse/runtime/model_folder.h"
+#include "pagefuse/text/model/text_model.h"
+
+namespace pagefuse::tools {
+
+struct SamplingFlags {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<double> repetition_penalty, frequency_penalty, presence_penalty;
+  std::optional<int64_t> top_k, seed, logprobs;
+};
+void AddSamplingFlags(Command command, SamplingFlags& flags);
+// The model's own way, with what the flags say. InvalidArgument naming the flag.
+absl::StatusOr<SamplingOptions> MakeSampling(const SamplingFlags& flags, SamplingOptions sampling);
+
+struct GenerateFlags {
+  std::string model, graph;
+  std::vector<std::string> prompt_ids, prompts, stops;
+  std::string prompt_file, system, chat_template;
+  std::optional<std::string> forced_ids;
+  std::string logits_out;  // a file
+  std::optional<int64_t> max_new_tokens;
+  int64_t samples = 1;
+  SamplingFlags sampling;
+  EngineOptions engine;
+  CacheFlags cache;
+  SessionFlags session;
+  ProfileFlags profiling;
+  bool chat = false, json = false, stream = false;
+  bool logit_error = false, warm_up = false, require_paged = false, ignore_end = false;
+  bool no_shared_prefixes = false;
+};
+
+// The model's folder and its texts; the tokenizer is null where ids are all there is.
+struct GenerateSetup {
+  ModelFolder folder;
+  std::shared_ptr<const TextModel> texts;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  SamplingOptions sampling;
+};
+
+// New tokens behind a prompt: as many as asked for, else `usual`, or as many as the model has places for.
+// InvalidArgument where it has none.
+absl::StatusOr<int64_t> NewTokens(const GenerateFlags& flags, const ModelConfig& config,
+                                  size_t prompt, int64_t usual);
+// A request for the prompt with what the flags say.
+Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
+                    std::vector<int64_t> prompt);
+
+// Talks over the terminal, or with the lines of a pipe, until the input ends.
+absl::Status Chat(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder);
+
+// The completions and the figures as one object.
+nlohmann::ordered_json GenerateReport(const GenerateFlags& flags, const Decoder& decoder,
+                                      const std::vector<Request>& requests,
+                                      const std::vector<Completion>& completions,
+                                      const Answers& answers);
+// Speeds, cache and graph.
+nlohmann::ordered_json GenerateFigures(const GenerateFlags& flags, const Decoder& decoder);
+// The same for people, on the error stream.
+void PrintFigures(const Decoder& decoder, const nlohmann::ordered_json& figures);
+
+}  // namespace pagefuse::tools

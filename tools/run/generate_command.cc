@@ -1,0 +1,441 @@
+// pagefuse generate: prompts in, text or tokens out, through the fused graph.
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "tools/cli/output.h"
+#include "tools/cli/progress_line.h"
+#include "tools/cli/prompts.h"
+#include "tools/run/generate.h"
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/ir/onnx/onnx_io.h"
+#include "pagefuse/ops/cache/cache_groups.h"
+
+namespace pagefuse::tools {
+
+absl::StatusOr<int64_t> NewTokens(const GenerateFlags& flags, const ModelConfig& config,
+                                  size_t prompt, int64_t usual) {
+  const int64_t wanted = flags.max_new_tokens.value_or(usual);
+  if (!config.max_positions) return wanted;
+  const int64_t room = *config.max_positions - static_cast<int64_t>(prompt);
+  if (room >= wanted) return wanted;
+  if (room > 0 && !flags.max_new_tokens) return room;
+  return absl::InvalidArgumentError(StrCat(
+      "a prompt of ", prompt, " tokens and ", wanted, " new ones: expected ", *config.max_positions,
+      " at most, the positions of the model (", config.max_positions_file, ")"));
+}
+
+Request MakeRequest(const GenerateFlags& flags, const GenerateSetup& setup,
+                    std::vector<int64_t> prompt) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.samples = flags.samples;
+  request.sampling = setup.sampling;
+  request.keep_logits = flags.logit_error || !flags.logits_out.empty();
+  if (!flags.ignore_end) request.stop_tokens = setup.folder.config.end_tokens;
+  return request;
+}
+
+namespace {
+
+constexpr int64_t kUsualTokens = 32;
+
+// Texts of the model, if it has any to be had without the graph.
+absl::StatusOr<GenerateSetup> OpenSetup(const GenerateFlags& flags) {
+  GenerateSetup setup;
+  if (flags.model == "-") {
+    setup.folder.graph = flags.model;  // a model from standard input has no files beside it
+  } else {
+    PF_ASSIGN_OR_RETURN(setup.folder, OpenModelFolder(flags.model, flags.graph));
+  }
+  for (const std::string& line : setup.folder.config.contradictions) {
+    std::cerr << "pagefuse: " << line << "\n";
+  }
+  PF_ASSIGN_OR_RETURN(setup.sampling, MakeSampling(flags.sampling, setup.folder.config.sampling));
+  if (setup.folder.tokenizer.empty()) return setup;
+  const TextFiles files = {.tokenizer = setup.folder.tokenizer,
+                           .tokenizer_config = setup.folder.tokenizer_config,
+                           .chat_template = flags.chat_template.empty() ? setup.folder.chat_template
+                                                                        : flags.chat_template};
+  PF_ASSIGN_OR_RETURN(setup.texts, TextModel::Load(files));
+  setup.tokenizer = setup.texts->tokenizer();
+  return setup;
+}
+
+// A vocabulary of 256 tokens without a tokenizer is one of bytes.
+absl::Status TakeBytes(int64_t vocabulary, GenerateSetup& setup) {
+  if (setup.tokenizer || vocabulary != 256) return absl::OkStatus();
+  PF_ASSIGN_OR_RETURN(setup.tokenizer, Tokenizer::OfBytes());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> PromptTexts(const GenerateFlags& flags) {
+  std::vector<std::string> texts = flags.prompts;
+  if (!flags.prompt_file.empty()) {
+    PF_ASSIGN_OR_RETURN(std::string text, ReadFile(flags.prompt_file));
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+absl::StatusOr<std::vector<int64_t>> EncodeText(const GenerateFlags& flags,
+                                                const GenerateSetup& setup,
+                                                const std::string& text) {
+  if (!setup.texts) return EncodeBytes(text, setup.folder.config.begin_token);
+  if (flags.system.empty()) return setup.texts->EncodePrompt(text);
+  const nlohmann::ordered_json messages = {{{"role", "system"}, {"content", flags.system}},
+                                           {{"role", "user"}, {"content", text}}};
+  return setup.texts->EncodeChat({{"messages", messages}, {"add_generation_prompt", true}},
+                                 std::time(nullptr));
+}
+
+absl::Status NoText(const GenerateSetup& setup, int64_t vocabulary) {
+  return absl::InvalidArgumentError(StrCat(
+      "--prompt takes text where there is a tokenizer.json, or for byte vocabularies (256 tokens); this "
+      "model has ",
+      vocabulary,
+      setup.folder.has_tokenizer_model ? " and a tokenizer.model, which is not read" : "",
+      ": use --prompt-ids"));
+}
+
+// The one prompt is followed by these tokens, whatever the model prefers.
+absl::Status ForceTokens(const std::string& text, std::vector<Request>& requests) {
+  auto ids = ReadIds(text);
+  if (!ids.ok()) {
+    return absl::InvalidArgumentError(StrCat("--forced-ids: ", StdView(ids.status().message())));
+  }
+  if (requests.size() != 1) {
+    return absl::InvalidArgumentError(
+        StrCat("--forced-ids: expected one prompt, got ", requests.size()));
+  }
+  requests[0].forced = *std::move(ids);
+  requests[0].stop_tokens.clear();
+  return absl::OkStatus();
+}
+
+// All prompts. Texts need a tokenizer.
+absl::StatusOr<std::vector<Request>> MakeRequests(const GenerateFlags& flags,
+                                                  const GenerateSetup& setup, int64_t vocabulary) {
+  std::vector<Request> requests;
+  for (const std::string& text : flags.prompt_ids) {
+    auto ids = ReadIds(text);
+    if (!ids.ok()) {
+      return absl::InvalidArgumentError(StrCat("--prompt-ids: ", StdView(ids.status().message())));
+    }
+    requests.push_back(MakeRequest(flags, setup, *std::move(ids)));
+  }
+  PF_ASSIGN_OR_RETURN(const std::vector<std::string> texts, PromptTexts(flags));
+  if (!texts.empty() && !setup.tokenizer) return NoText(setup, vocabulary);
+  for (const std::string& text : texts) {
+    PF_ASSIGN_OR_RETURN(std::vector<int64_t> ids, EncodeText(flags, setup, text));
+    requests.push_back(MakeRequest(flags, setup, std::move(ids)));
+  }
+  if (requests.empty()) {
+    return absl::InvalidArgumentError("no prompt: use --prompt, --prompt-ids or --chat");
+  }
+  if (flags.forced_ids) PF_RETURN_IF_ERROR(ForceTokens(*flags.forced_ids, requests));
+  for (Request& request : requests) {
+    const auto forced = static_cast<int64_t>(request.forced.size());
+    PF_ASSIGN_OR_RETURN(request.max_new_tokens,
+                        NewTokens(flags, setup.folder.config, request.prompt.size(),
+                                  forced > 0 ? forced : kUsualTokens));
+  }
+  return requests;
+}
+
+// The rows of logits by which each new token was chosen, [steps, vocabulary].
+absl::Status WriteLogits(const Completion& completion, const std::string& path) {
+  std::vector<float> values;
+  for (const std::vector<float>& row : completion.logits) {
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  const auto steps = static_cast<int64_t>(completion.logits.size());
+  const int64_t vocabulary = steps == 0 ? 0 : static_cast<int64_t>(completion.logits[0].size());
+  return SaveTensor(Tensor::Of<float>({steps, vocabulary}, values), "logits", path);
+}
+
+// Largest difference of logits against an unquantised cache and the weights of the file, fed the
+// same tokens.
+absl::StatusOr<double> LogitError(Model model, const EngineOptions& options,
+                                  std::vector<Request> requests,
+                                  const std::vector<Completion>& completions) {
+  EngineOptions reference_options = options;
+  reference_options.kv_cache = "none";
+  reference_options.session.pipeline.options.erase("indexer_cache");
+  UseWeights({}, reference_options.session);
+  reference_options.on_step = nullptr;
+  PF_ASSIGN_OR_RETURN(auto reference, Engine::Create(std::move(model), reference_options));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].forced.empty()) requests[i].forced = completions[i].tokens;
+  }
+  for (Request& request : requests) request.stop_tokens.clear();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].max_new_tokens = static_cast<int64_t>(completions[i].tokens.size());
+  }
+  PF_ASSIGN_OR_RETURN(std::vector<Completion> expected, reference->Generate(requests));
+  double error = 0;
+  for (size_t i = 0; i < completions.size(); ++i) {
+    for (size_t t = 0; t < completions[i].logits.size(); ++t) {
+      for (size_t v = 0; v < completions[i].logits[t].size(); ++v) {
+        error = std::max<double>(error,
+                                 std::abs(completions[i].logits[t][v] - expected[i].logits[t][v]));
+      }
+    }
+  }
+  return error;
+}
+
+void Warn(const Decoder& decoder) {
+  std::cerr << "pagefuse: NOT PAGED: " << decoder.why_not_paged()
+            << "; generating with the graph as "
+            << "it was exported, one sequence at a time, "
+            << (decoder.plain()->keeps_past() ? "over its own past"
+                                              : "from the first token again for every new one")
+            << " (--require-paged makes this an error)\n";
+}
+
+absl::Status CheckFlags(const GenerateFlags& flags) {
+  const auto refuse = [](const char* what) { return absl::InvalidArgumentError(what); };
+  const bool prompts =
+      !flags.prompts.empty() || !flags.prompt_ids.empty() || !flags.prompt_file.empty();
+  if (flags.chat && prompts)
+    return refuse("--chat takes its questions from the input, not from --prompt");
+  if (flags.chat && (flags.json || flags.samples > 1 || flags.logit_error)) {
+    return refuse("--chat goes with none of --json, --n and --logit-error");
+  }
+  if (flags.logit_error && flags.samples > 1) return refuse("--logit-error goes with one sample");
+  if (flags.chat && (flags.forced_ids || !flags.logits_out.empty())) {
+    return refuse("--chat goes with neither --forced-ids nor --logits-out");
+  }
+  if (flags.forced_ids && flags.max_new_tokens) {
+    return refuse("--forced-ids says how many tokens there are, which --max-new-tokens does too");
+  }
+  constexpr size_t kMaxStops = 16;
+  if (flags.stops.size() > kMaxStops) return refuse("--stop: expected 16 texts at most");
+  if (flags.stream && !flags.json)
+    return refuse("--stream: with --json, a line a token; text streams anyway");
+  if (flags.sampling.logprobs && !flags.json) return refuse("--logprobs: with --json");
+  return absl::OkStatus();
+}
+
+// Which prompts are read, on the terminal, while the first of their tokens are computed.
+class PrefillProgress {
+ public:
+  void Begin(const std::vector<Request>& requests) {
+    for (const Request& request : requests) total_ += static_cast<int64_t>(request.prompt.size());
+  }
+  void Add(const EngineStep& step) {
+    done_ += step.decode ? 0 : step.tokens;
+    if (step.decode || done_ >= total_) return line_.Clear();
+    line_.Show(StrCat("reading ", done_, " of ", total_, " tokens"));
+  }
+
+ private:
+  ProgressLine line_;
+  int64_t total_ = 0, done_ = 0;
+};
+
+// Answers that did not come as they were made.
+void PrintAnswers(const Answers& answers, const std::vector<Completion>& completions) {
+  const bool several = completions.size() > 1;
+  for (size_t i = 0; i < completions.size(); ++i) {
+    if (several) std::cout << "[" << i << "] ";
+    if (answers.has_text() && several) std::cout << answers.text(i);
+    if (answers.has_text() && !answers.text(i).ends_with('\n')) std::cout << "\n";
+    auto& tokens = answers.has_text() ? std::cerr : std::cout;
+    tokens << "tokens: " << JsonText(nlohmann::ordered_json(completions[i].tokens)) << "\n";
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Decoder>> LoadDecoder(const GenerateFlags& flags,
+                                                     const std::string& graph,
+                                                     std::optional<Model>& kept) {
+  ProgressLine progress;
+  progress.Show(StrCat("loading ", graph));
+  const auto load = [&]() -> absl::StatusOr<Model> {
+    if (kept) return kept->Clone();
+    PF_ASSIGN_OR_RETURN(Model model, ReadModel(graph));
+    // Standard input is read once.
+    if (flags.logit_error || graph == "-") kept = model.Clone();
+    return model;
+  };
+  PF_ASSIGN_OR_RETURN(auto decoder, Decoder::Create(load, flags.engine, flags.require_paged));
+  progress.Clear();
+  if (decoder->plain()) Warn(*decoder);
+  PrintUnfused(decoder->session().report(), /*attention=*/decoder->engine() != nullptr);
+  return decoder;
+}
+
+absl::Status Complete(const GenerateFlags& flags, const GenerateSetup& setup, Decoder& decoder,
+                      const std::vector<Request>& requests, std::optional<Model> kept) {
+  size_t count = 0;
+  for (const Request& request : requests) count += request.samples;
+  if (!flags.logits_out.empty() && count != 1) {
+    return absl::InvalidArgumentError(StrCat("--logits-out: expected one answer, got ", count));
+  }
+  const auto output = flags.json
+                          ? (flags.stream ? Answers::Output::kJson : Answers::Output::kNothing)
+                          : (count == 1 ? Answers::Output::kText : Answers::Output::kNothing);
+  Answers answers(count, setup.tokenizer, flags.stops, output);
+  if (flags.warm_up) PF_RETURN_IF_ERROR(decoder.WarmUp(requests));
+  PF_ASSIGN_OR_RETURN(
+      const std::vector<Completion> completions,
+      decoder.Generate(requests, [&](const NewToken& token) { return answers.Take(token); }));
+  answers.Finish();
+  // What was asked of the logits needs all of them.
+  if (flags.logit_error || !flags.logits_out.empty()) PF_RETURN_IF_ERROR(FirstError(completions));
+  if (!flags.logits_out.empty()) PF_RETURN_IF_ERROR(WriteLogits(completions[0], flags.logits_out));
+  nlohmann::ordered_json json = GenerateReport(flags, decoder, requests, completions, answers);
+  if (flags.logit_error) {
+    PF_ASSIGN_OR_RETURN(json["max_logit_error"],
+                        LogitError(*std::move(kept), flags.engine, requests, completions));
+  }
+  if (flags.json) {
+    std::cout << JsonText(json) << "\n";
+    return FirstError(completions);
+  }
+  PrintAnswers(answers, completions);
+  std::cout << std::flush;
+  PrintFigures(decoder, json);
+  return FirstError(completions);
+}
+
+absl::Status Generate(GenerateFlags flags) {
+  PF_RETURN_IF_ERROR(CheckFlags(flags));
+  PF_ASSIGN_OR_RETURN(flags.engine.session, MakeSessionOptions(flags.session));
+  PF_RETURN_IF_ERROR(ReadCacheFlags(flags.cache, flags.engine.session.pipeline.options));
+  flags.engine.kv_cache = flags.cache.format;
+  flags.engine.share_prefixes = !flags.no_shared_prefixes;
+  ProfileLog log;
+  PrefillProgress progress;
+  flags.engine.session.profile = flags.profiling.wanted();
+  flags.engine.on_step = [&](const EngineStep& step) {
+    progress.Add(step);
+    if (flags.profiling.wanted()) {
+      log.Add(*step.session, step.decode ? "decode" : "prefill", step.start);
+    }
+  };
+  PF_ASSIGN_OR_RETURN(GenerateSetup setup, OpenSetup(flags));
+  if (flags.chat && (!setup.texts || !setup.texts->has_chat_template())) {
+    return absl::InvalidArgumentError(
+        "--chat: expected a folder with tokenizer.json and a chat template (chat_template.jinja, or in "
+        "tokenizer_config.json, or --chat-template)");
+  }
+  // What is wrong with prompts is told before the graph is read, where it can be.
+  std::vector<Request> requests;
+  const bool early = !flags.chat && setup.texts != nullptr;
+  if (early) {
+    PF_ASSIGN_OR_RETURN(requests, MakeRequests(flags, setup, setup.tokenizer->size()));
+  }
+  std::optional<Model> kept;  // what is kept has its weights in memory
+  PF_ASSIGN_OR_RETURN(auto decoder, LoadDecoder(flags, setup.folder.graph, kept));
+  if (decoder->plain() && flags.logit_error) {
+    return absl::InvalidArgumentError(
+        "--logit-error compares with an unquantised paged cache, and the graph could not be paged");
+  }
+  PF_RETURN_IF_ERROR(TakeBytes(decoder->vocabulary(), setup));
+  if (!early && !flags.chat) {
+    PF_ASSIGN_OR_RETURN(requests, MakeRequests(flags, setup, decoder->vocabulary()));
+  }
+  if (flags.chat) {
+    PF_RETURN_IF_ERROR(Chat(flags, setup, *decoder));
+  } else {
+    progress.Begin(requests);
+    PF_RETURN_IF_ERROR(Complete(flags, setup, *decoder, requests, std::move(kept)));
+  }
+  return log.Write(flags.profiling);
+}
+
+// What is read.
+void AddPromptFlags(Command command, GenerateFlags& flags) {
+  command
+      .AddText(
+          "model", flags.model,
+          "a model's folder (Hugging Face's layout, or ONNX Runtime GenAI's), or the graph of a decoder; - for "
+          "standard input")
+      .Required();
+  command.AddText("--graph", flags.graph,
+                  "which of several graphs of a folder; model.onnx if there is one");
+  command.AddTexts(
+      "--prompt-ids", flags.prompt_ids,
+      "token ids with commas, or @FILE of them; several times for several prompts in one batch");
+  command.AddTexts(
+      "--prompt", flags.prompts,
+      "text, for models with a tokenizer.json and byte vocabularies; several times for several in one batch");
+  command.AddText("--prompt-file", flags.prompt_file, "a file with the text");
+  command.AddFlag(
+      "--chat", flags.chat,
+      "a conversation: questions from the terminal or line by line from a pipe, by the chat template");
+  command.AddText(
+      "--system", flags.system,
+      "what the model is told first; with --prompt, that is a question by the chat template");
+  command.AddText("--chat-template", flags.chat_template, "a file with another chat template");
+}
+
+// What is answered, and where it ends.
+void AddAnswerFlags(Command command, GenerateFlags& flags) {
+  command.AddNumber("--max-new-tokens", flags.max_new_tokens, {0, kMaxInt32},
+                    "tokens to generate at most; 32, or as many as the model has positions for");
+  command.AddFlag("--ignore-end", flags.ignore_end,
+                  "go on after the end-of-sequence tokens that config.json, "
+                  "generation_config.json or genai_config.json name");
+  command.AddFlag("--require-paged", flags.require_paged,
+                  "a graph that cannot be paged is an error; otherwise it runs as exported");
+  command.AddTexts("--stop", flags.stops,
+                   "text that ends an answer and is not part of it; up to 16 times");
+  AddSamplingFlags(command, flags.sampling);
+  command.AddNumber("--n", flags.samples, {1, 16}, "answers to each prompt, which is computed once")
+      .ShowsDefault();
+  command.AddFlag("--no-shared-prefixes", flags.no_shared_prefixes,
+                  "compute all of each prompt, also what it has in common with others");
+  command.AddFlag("--warm-up", flags.warm_up,
+                  "prime memory and tables first, so that the first step costs what later ones do");
+  command.AddFlag("--logit-error", flags.logit_error,
+                  "also run with an unquantised cache and the weights of the file, and tell the "
+                  "largest difference of logits");
+  command.AddText("--forced-ids", flags.forced_ids,
+                  "token ids with commas that follow the prompt whatever the model prefers; the "
+                  "tokens told are those that it prefers");
+  command.AddText("--logits-out", flags.logits_out,
+                  "a file for the logits by which the new tokens were chosen, a TensorProto "
+                  "float[steps, vocabulary]");
+  command.AddFlag("--json", flags.json, "one JSON object");
+  command.AddFlag("--stream", flags.stream, "with --json: a line for each token before it");
+}
+
+void AddEngineFlags(Command command, GenerateFlags& flags) {
+  AddCacheFlags(command, flags.cache);
+  command.AddNumber(
+      "--block-size", flags.engine.block_size, {1, kMaxBlockSize},
+      "tokens a block of the cache; a model that is paged already keeps its own [16]");
+  command
+      .AddNumber("--max-tokens-per-step", flags.engine.max_tokens_per_step, {1, kMaxInt32},
+                 "token budget of a step; longer prompts are prefilled in chunks")
+      .ShowsDefault();
+  command
+      .AddNumber("--max-sequences", flags.engine.max_sequences, {1, kMaxInt32},
+                 "sequences that run at once")
+      .ShowsDefault();
+  command
+      .AddNumber("--cache-tokens", flags.engine.cache_tokens, {0, kMaxInt32},
+                 "tokens that the cache holds in all; 0 for what the prompts need")
+      .ShowsDefault();
+}
+
+}  // namespace
+
+void AddGenerateCommand(Command app, Outcome& outcome) {
+  auto flags = std::make_shared<GenerateFlags>();
+  Command command = app.AddCommand("generate", "generates text or tokens through the fused graph",
+                                   [flags, &outcome] { outcome.status = Generate(*flags); });
+  AddPromptFlags(command, *flags);
+  AddAnswerFlags(command, *flags);
+  AddEngineFlags(command, *flags);
+  AddSessionFlags(command, flags->session);
+  AddLoadFlags(command, flags->session);
+  AddProfileFlags(command, flags->profiling);
+}
+
+}  // namespace pagefuse::tools
