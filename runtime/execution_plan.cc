@@ -17,7 +17,9 @@ class Planner {
  public:
   // `is_body`: the graph is an attribute of a node, and its inputs must not be written.
   Planner(const Model& model, const PlanOptions& options, bool is_body = false)
-      : model_(model), options_(options), is_body_(is_body) {}
+      : model_(model), options_(options), is_body_(is_body) {
+    plan_.allocator = options.allocator;
+  }
 
   absl::StatusOr<ExecutionPlan> Run(const Graph& graph, const std::vector<Value*>& captures) {
     for (Value* input : graph.inputs()) plan_.inputs.push_back(Index(input));
@@ -42,7 +44,10 @@ class Planner {
     PlannedStep step;
     step.node = &node;
     step.opset = model_.OpsetVersion(node.domain());
-    KernelQuery query{.node = &node, .opset = step.opset, .force_kernel = &options_.force_kernel};
+    KernelQuery query{.node = &node,
+                      .opset = step.opset,
+                      .force_kernel = &options_.force_kernel,
+                      .device = options_.device};
     auto force = options_.force_kernel.find(node.op_type());
     PF_ASSIGN_OR_RETURN(
         KernelChoice choice,
@@ -78,7 +83,7 @@ class Planner {
 
   absl::Status Prepare(const KernelQuery& query, PlannedStep& step) {
     if (!step.kernel || !step.kernel->prepare) return absl::OkStatus();
-    PrepareArgs args{.query = query, .constants = {}};
+    PrepareArgs args{.query = query, .constants = {}, .allocator = options_.allocator};
     for (Value* input : query.node->inputs()) {
       args.constants.push_back(input && input->IsConstant() ? input->initializer() : nullptr);
     }

@@ -66,6 +66,7 @@ struct PlannedStep {
 };
 
 struct ExecutionPlan {
+  Allocator* allocator = &HostAllocator();  // of all memory that its kernels take
   std::vector<PlannedValue> values;
   std::vector<PlannedStep> steps;
   std::vector<Storage> storages;
@@ -74,7 +75,9 @@ struct ExecutionPlan {
 };
 
 struct PlanOptions {
-  std::map<std::string, std::string> force_kernel;  // op name -> kernel name
+  std::map<std::string, std::string> force_kernel = {};  // op name -> kernel name
+  Device device = Device::kCpu;                          // whose kernels are taken
+  Allocator* allocator = &HostAllocator();               // of the device's memory
 };
 
 // Plans the model's main graph, whose types and shapes are inferred. Unimplemented naming the first

@@ -1,6 +1,5 @@
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -20,63 +19,22 @@
 namespace pagefuse {
 namespace {
 
-constexpr size_t kAlignment = 64;
-// From here on memory comes from mmap: zero pages cost nothing until they are written.
-constexpr size_t kMapThreshold = size_t{1} << 20;
-// From here on in huge pages where the system has them: blocks of a cache are read in any order, and
-// weights once a token; with pages of 4 KiB looking up their addresses takes longer than reading them.
-constexpr size_t kHugePage = size_t{2} << 20;
-
-class HeapBuffer : public Buffer {
+class AllocatedBuffer : public Buffer {
  public:
-  HeapBuffer(std::byte* data, size_t size, MemoryShare share)
-      : Buffer(data, size, /*writable=*/true), share_(std::move(share)) {}
-  ~HeapBuffer() override { std::free(data()); }
+  AllocatedBuffer(AllocatedMemory memory, size_t size, MemoryShare share)
+      : Buffer(memory.get(), size, /*writable=*/true),
+        share_(std::move(share)),
+        memory_(std::move(memory)) {}
 
  private:
   MemoryShare share_;
-};
-
-// Anonymous memory.
-class PageBuffer : public Buffer {
- public:
-  PageBuffer(std::byte* data, size_t size, MemoryShare share)
-      : Buffer(data, size, /*writable=*/true), share_(std::move(share)) {}
-  ~PageBuffer() override { munmap(data(), size()); }
-
- private:
-  MemoryShare share_;
+  AllocatedMemory memory_;
 };
 
 class BorrowedBuffer : public Buffer {
  public:
   BorrowedBuffer(std::byte* data, size_t size, bool writable) : Buffer(data, size, writable) {}
 };
-
-// Zero pages from mmap, whole huge pages where there is room for one; null without memory.
-void* MapPages(size_t bytes) {
-  const auto map = [](size_t size) {
-    return mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  };
-  if (bytes < kHugePage) {
-    void* data = map(bytes);
-    return data == MAP_FAILED ? nullptr : data;
-  }
-  // More than is asked for, of which the first and last part go back: then it starts at a huge page.
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  const size_t whole = (bytes + page - 1) / page * page;
-  void* mapped = map(whole + kHugePage);
-  if (mapped == MAP_FAILED) return nullptr;
-  auto* first = static_cast<std::byte*>(mapped);
-  const size_t skipped = (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage;
-  if (skipped > 0) munmap(first, skipped);
-  if (skipped < kHugePage) munmap(first + skipped + whole, kHugePage - skipped);
-#if defined(MADV_HUGEPAGE)
-  // The last, partial one would make bytes resident that hold nothing. Failure costs time, nothing else.
-  (void)madvise(first + skipped, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
-#endif
-  return first + skipped;
-}
 
 // Closes a file descriptor at the end of a scope.
 class FileDescriptor {
@@ -137,22 +95,15 @@ absl::Status OutOfMemory(size_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Allocate(size_t bytes) {
-  if (bytes > static_cast<size_t>(std::numeric_limits<int64_t>::max()) - kAlignment) {
-    return OutOfMemory(bytes);
-  }
+absl::StatusOr<std::shared_ptr<Buffer>> Buffer::Allocate(size_t bytes, Allocator& allocator) {
+  // Allocators round up.
+  constexpr auto kMostBytes = static_cast<size_t>(std::numeric_limits<int64_t>::max()) - 64;
+  if (bytes > kMostBytes) return OutOfMemory(bytes);
   MemoryShare share;
   PF_RETURN_IF_ERROR(share.Take(static_cast<int64_t>(bytes)));
-  if (bytes >= kMapThreshold) {
-    void* data = MapPages(bytes);
-    if (data == nullptr) return OutOfMemory(bytes);
-    return std::make_shared<PageBuffer>(static_cast<std::byte*>(data), bytes, std::move(share));
-  }
-  const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) return OutOfMemory(bytes);
-  std::memset(data, 0, rounded);
-  return std::make_shared<HeapBuffer>(static_cast<std::byte*>(data), bytes, std::move(share));
+  AllocatedMemory memory = AllocateFrom(allocator, bytes);
+  if (memory == nullptr) return OutOfMemory(bytes);
+  return std::make_shared<AllocatedBuffer>(std::move(memory), bytes, std::move(share));
 }
 
 std::shared_ptr<Buffer> Buffer::Borrow(void* data, size_t bytes) {

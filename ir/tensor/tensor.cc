@@ -89,7 +89,8 @@ Tensor& Tensor::operator=(const Tensor&) = default;
 Tensor& Tensor::operator=(Tensor&&) noexcept = default;
 Tensor::~Tensor() = default;
 
-absl::StatusOr<Tensor> Tensor::Allocate(DataType type, std::vector<int64_t> dims) {
+absl::StatusOr<Tensor> Tensor::Allocate(DataType type, std::vector<int64_t> dims,
+                                        Allocator& allocator) {
   if (type == DataType::kString) {
     PF_ASSIGN_OR_RETURN(const int64_t count, CheckedCount(type, dims));
     // A string takes 32 bytes even when it is empty, hence the limit.
@@ -99,7 +100,7 @@ absl::StatusOr<Tensor> Tensor::Allocate(DataType type, std::vector<int64_t> dims
     return Strings(std::move(dims), std::vector<std::string>(count));
   }
   PF_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(type, dims));
-  PF_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer, Buffer::Allocate(bytes));
+  PF_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer, Buffer::Allocate(bytes, allocator));
   return View(type, std::move(dims), std::move(buffer));
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "pagefuse/base/allocator.h"
 #include "pagefuse/base/data_type.h"
 #include "pagefuse/ir/tensor/shape.h"
 
@@ -28,7 +29,8 @@ class Buffer {
 
   // Zero-filled memory aligned to 64 bytes. ResourceExhausted if there is none, or none is left of
   // the thread's budget (memory_budget.h).
-  static absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes);
+  static absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t bytes,
+                                                          Allocator& allocator = HostAllocator());
   // Memory of the caller's, which must outlive every tensor on it.
   static std::shared_ptr<Buffer> Borrow(void* data, size_t bytes);
   static std::shared_ptr<Buffer> BorrowConst(const void* data, size_t bytes);
@@ -62,7 +64,8 @@ class Tensor {
   Tensor& operator=(Tensor&&) noexcept;
   ~Tensor();
   // Zero-filled, owned.
-  static absl::StatusOr<Tensor> Allocate(DataType type, std::vector<int64_t> dims);
+  static absl::StatusOr<Tensor> Allocate(DataType type, std::vector<int64_t> dims,
+                                         Allocator& allocator = HostAllocator());
   // A tensor over bytes [offset, offset + ByteSize) of `buffer`. InvalidArgument if they do not lie
   // inside.
   static absl::StatusOr<Tensor> View(DataType type, std::vector<int64_t> dims,

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <vector>
+
+#include "pagefuse/base/allocator.h"
 
 namespace pagefuse {
 
@@ -11,13 +12,14 @@ namespace pagefuse {
 // executor.
 class Scratch {
  public:
+  explicit Scratch(Allocator& allocator = HostAllocator()) : allocator_(&allocator) {}
   // `bytes` of memory aligned to 64, contents unspecified; valid until the next call of Get with
-  // the same `slot`.
+  // the same `slot`. Throws std::bad_alloc, as `new` does.
   void* Get(size_t bytes, int slot = 0);
 
  private:
-  std::vector<std::unique_ptr<std::byte[]>> blocks_;
-  std::vector<size_t> sizes_;
+  Allocator* allocator_;
+  std::vector<AllocatedMemory> blocks_;
 };
 
 }  // namespace pagefuse

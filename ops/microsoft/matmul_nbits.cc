@@ -87,11 +87,11 @@ class NBitsState : public KernelState {
   }
 };
 
-absl::StatusOr<Tensor> FloatCopy(const Tensor* tensor) {
+absl::StatusOr<Tensor> FloatCopy(const Tensor* tensor, Allocator& allocator) {
   const bool needed = tensor != nullptr && tensor->dtype() != DataType::kFloat &&
                       tensor->dtype() != DataType::kUint8;
   if (!needed) return Tensor();
-  PF_ASSIGN_OR_RETURN(Tensor copy, Tensor::Allocate(DataType::kFloat, tensor->dims()));
+  PF_ASSIGN_OR_RETURN(Tensor copy, Tensor::Allocate(DataType::kFloat, tensor->dims(), allocator));
   PF_RETURN_IF_ERROR(DecodeToFloat(tensor->dtype(), tensor->data(), tensor->size(),
                                    static_cast<float*>(copy.mutable_data())));
   return copy;
@@ -104,9 +104,9 @@ absl::StatusOr<std::unique_ptr<KernelState>> Prepare(const PrepareArgs& args) {
   if (level == kBfloat16Level) {
     state->precision = NBitsPrecision::kBfloat16;
   }
-  PF_ASSIGN_OR_RETURN(state->scales, FloatCopy(args.constants[kScales]));
+  PF_ASSIGN_OR_RETURN(state->scales, FloatCopy(args.constants[kScales], *args.allocator));
   if (static_cast<int>(args.constants.size()) > kZeros) {
-    PF_ASSIGN_OR_RETURN(state->zeros, FloatCopy(args.constants[kZeros]));
+    PF_ASSIGN_OR_RETURN(state->zeros, FloatCopy(args.constants[kZeros], *args.allocator));
   }
   return state;
 }

@@ -92,7 +92,7 @@ std::string TypeList(const std::vector<DataType>& types) {
 // "`reference`, `hwy` (float, bfloat16)"
 std::string KernelList(const OpDef& op) {
   return absl::StrJoin(op.kernels(), ", ", [](std::string* out, const Kernel& kernel) {
-    StrAppend(out, "`", kernel.name, "`");
+    StrAppend(out, "`", kernel.Description(), "`");
     if (!kernel.dtypes.empty()) StrAppend(out, " (", TypeList(kernel.dtypes), ")");
   });
 }

@@ -43,7 +43,10 @@ DataType KernelType(const OpDef& op, const Node& node) {
 }
 
 absl::Status Supports(const Kernel& kernel, const KernelQuery& query, DataType type) {
-  if (kernel.device != Device::kCpu) return absl::UnimplementedError("not a kernel for the cpu");
+  if (kernel.device != query.device) {
+    return absl::UnimplementedError(
+        absl::StrCat("does not run on ", std::string(DeviceName(query.device))));
+  }
   const bool has_type =
       kernel.dtypes.empty() || type == DataType::kUndefined ||
       std::find(kernel.dtypes.begin(), kernel.dtypes.end(), type) != kernel.dtypes.end();
@@ -263,7 +266,7 @@ absl::StatusOr<KernelChoice> ChooseKernel(const KernelQuery& query, std::string_
       choice.kernel = kernel;
       return choice;
     }
-    choice.refusals.push_back(absl::StrCat(kernel->name, ": ", supported.message()));
+    choice.refusals.push_back(absl::StrCat(kernel->Description(), ": ", supported.message()));
   }
   if (choice.op->has_decomposition() || choice.op->bodies()) return choice;
   std::string reasons;

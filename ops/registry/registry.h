@@ -67,7 +67,7 @@ class ScopedOpRegistry {
 // The check that `pagefuse check` makes before it runs anything.
 absl::Status VerifyOps(const Model& model, const OpRegistry& registry = OpRegistry::Global());
 
-// The kernel for a node, with the reasons why better ones were refused. Null kernel: run the
+// The kernel for a node on a device, with the reasons why better ones were refused. Null kernel: run the
 // decomposition (or Unimplemented if there is none).
 struct KernelChoice {
   const OpDef* op = nullptr;

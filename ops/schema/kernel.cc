@@ -1,6 +1,15 @@
 #include "pagefuse/ops/schema/kernel.h"
 
+#include "pagefuse/base/str_cat.h"
+
 namespace pagefuse {
+
+std::string_view DeviceName(Device device) { return device == Device::kCpu ? "cpu" : "cuda"; }
+
+std::string Kernel::Description() const {
+  if (device == Device::kCpu) return name;
+  return StrCat(name, " on ", DeviceName(device));
+}
 
 int64_t TensorArg::size() const {
   int64_t count = 1;

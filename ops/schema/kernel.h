@@ -6,17 +6,22 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pagefuse/base/allocator.h"
 #include "pagefuse/ir/graph/graph.h"
 #include "pagefuse/ops/kernels/scratch.h"
 
 namespace pagefuse {
 
 enum class Device { kCpu, kCuda };
+
+// "cpu", "cuda"
+std::string_view DeviceName(Device device);
 
 // A tensor at run time: dense, row-major, memory owned by the executor or the caller. Data is null
 // for an omitted tensor, and may be null for one without elements.
@@ -67,6 +72,8 @@ struct KernelQuery {
   int64_t opset = 0;
   // Session option, for kernels that choose others: op name -> kernel name. May be null.
   const std::map<std::string, std::string>* force_kernel = nullptr;
+  // That the kernel is to run on.
+  Device device = Device::kCpu;
 };
 
 // Everything that `prepare` may read: constants among the inputs (null where an input is not
@@ -74,6 +81,8 @@ struct KernelQuery {
 struct PrepareArgs {
   KernelQuery query;
   std::vector<const Tensor*> constants;
+  // Of the device: for what is kept of the constants.
+  Allocator* allocator = &HostAllocator();
 };
 
 struct Kernel {
@@ -90,6 +99,9 @@ struct Kernel {
   // Computes the outputs. Shapes, types and values were checked (OpDef::InferShapes,
   // OpDef::Validate) before.
   std::function<absl::Status(KernelArgs&)> run = {};
+
+  // Its name, and its device where that is not the CPU: "hwy", "decode on cuda".
+  std::string Description() const;
 };
 
 }  // namespace pagefuse

@@ -26,130 +26,28 @@
 #include "pagefuse/ops/cache/cache_groups.h"
 #include "pagefuse/ops/pagefuse/attention/paged_attention.h"
 #include "pagefuse/passes/analysis/attention/stacked_caches.h"
-#include "pagefuse/passes/analysis/masks/mask_analysis.h"
 #include "pagefuse/passes/edit/graph_builder.h"
 #include "pagefuse/passes/edit/graph_ports.h"
-#include "pagefuse/passes/edit/op_types.h"
 #include "pagefuse/passes/edit/ports.h"
 #include "pagefuse/passes/function_pass.h"
-#include "pagefuse/passes/paging/alibi_attention.h"
-#include "pagefuse/passes/paging/batched_tokens.h"
 #include "pagefuse/passes/paging/compressed_attention.h"
-#include "pagefuse/passes/paging/compressed_matches.h"
 #include "pagefuse/passes/paging/grouped_attention.h"
-#include "pagefuse/passes/paging/latent_matches.h"
 #include "pagefuse/passes/paging/nan_guard.h"
 #include "pagefuse/passes/paging/packed_heads.h"
-#include "pagefuse/passes/paging/paged_inputs.h"
+#include "pagefuse/passes/paging/paged_attention_uses.h"
 #include "pagefuse/passes/paging/paged_logits.h"
 #include "pagefuse/passes/paging/paging.h"
-#include "pagefuse/passes/paging/sink_attention.h"
 #include "pagefuse/passes/simplify/simplify.h"
 
 namespace pagefuse {
 namespace {
 
 using ports::Attention;
+using AttentionUse = PagedAttentionSite;
 
 constexpr char kName[] = "insert-paged-cache";
 constexpr int kHeadSink = kPagedAttentionIn["head_sink"];
 constexpr int kAlibiSlopes = kPagedAttentionIn["alibi_slopes"];
-
-// An Attention node that can be paged.
-struct AttentionUse {
-  Node* node = nullptr;
-  DataType dtype = DataType::kUndefined;  // of keys and values
-  int64_t window = 0;
-  int64_t query_heads = 0, kv_heads = 0, head_size = 0;
-  const Value* padding = nullptr;
-  Value* sinks = nullptr;
-  Value* slopes = nullptr;                      // of a linear bias
-  const LatentMatch* latent = nullptr;          // null: keys and values of heads
-  const CompressedMatch* compressed = nullptr;  // likewise
-};
-
-absl::Status ReadHeads(AttentionUse& use) {
-  const Node& node = *use.node;
-  for (int i : {Attention::kQuery, Attention::kKey, Attention::kValue}) {
-    const Value* value = node.input(i);
-    if (!value || !value->shape() || value->shape()->rank() != 4 ||
-        !(*value->shape())[1].is_constant() || !(*value->shape())[3].is_constant()) {
-      return Unfit(node, "query, key and value must be [B, H, S, D] with known H and D");
-    }
-  }
-  use.dtype = node.input(Attention::kKey)->dtype();
-  use.query_heads = *(*node.input(Attention::kQuery)->shape())[1].constant();
-  use.kv_heads = *(*node.input(Attention::kKey)->shape())[1].constant();
-  use.head_size = *(*node.input(Attention::kKey)->shape())[3].constant();
-  const int64_t value_size = *(*node.input(Attention::kValue)->shape())[3].constant();
-  if (value_size != use.head_size) {
-    return Unfit(node, StrCat("keys and values differ in head size: expected ", use.head_size,
-                              " as of keys, got ", value_size));
-  }
-  const Dim& query_length = (*node.input(Attention::kQuery)->shape())[2];
-  if (!ProvablyEqual(query_length, (*node.input(Attention::kKey)->shape())[2])) {
-    return Unfit(node,
-                 StrCat("new keys are not as many as queries: expected ", query_length.ToString(),
-                        ", got ", (*node.input(Attention::kKey)->shape())[2].ToString()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadPast(const AttentionUse& use) {
-  const Node& node = *use.node;
-  for (int past : {Attention::kPastKey, Attention::kPastValue}) {
-    Value* value = node.input(past);
-    if (value && !use.latent && PastInputOf(value) == nullptr) {
-      return Unfit(node, "its past is no input of the graph, nor a part of one");
-    }
-  }
-  if (node.input(Attention::kKeyLengths)) return Unfit(node, "has its own key lengths");
-  for (int present : {Attention::kPresentKey, Attention::kPresentValue}) {
-    Value* value = node.output(present);
-    if (value && !PresentOutputOf(value).all) {
-      return Unfit(node, "its present is read inside the graph");
-    }
-  }
-  if (node.output(Attention::kScores)) return Unfit(node, "its scores are read");
-  return absl::OkStatus();
-}
-
-// What SparseMlaAttention has not.
-absl::Status CheckLatent(const AttentionUse& use) {
-  if (!use.latent) return absl::OkStatus();
-  if (use.window > 0) return Unfit(*use.node, "has a window over latent rows");
-  PF_ASSIGN_OR_RETURN(const float softcap, use.node->FloatAttribute("softcap", 0.0f));
-  if (softcap != 0) return Unfit(*use.node, "has a soft cap over latent rows");
-  return absl::OkStatus();
-}
-
-// `latent`: null where the node attends to heads of keys and values.
-absl::StatusOr<AttentionUse> ReadMatch(Node* node, const LatentMatch* latent,
-                                       const SymbolicContents& contents) {
-  AttentionUse use{.node = node, .dtype = node->input(Attention::kKey)->dtype(), .latent = latent};
-  if (!latent) PF_RETURN_IF_ERROR(ReadHeads(use));
-  PF_ASSIGN_OR_RETURN(int64_t causal, node->IntAttribute("is_causal", 0));
-  const Value* mask = node->input(Attention::kMask);
-  if (causal != 1) {
-    const absl::Status understood = mask ? AnalyseMask(mask, contents).status() : absl::OkStatus();
-    return Unfit(*node, understood.ok() ? "is not causal" : StdView(understood.message()));
-  }
-  PF_ASSIGN_OR_RETURN(int64_t left, node->IntAttribute("left_window_size", -1));
-  PF_ASSIGN_OR_RETURN(int64_t right, node->IntAttribute("right_window_size", -1));
-  if (right > 0) return Unfit(*node, "looks ahead");
-  const bool has_window = left >= 0 && left < kMaxElements;
-  use.window = has_window ? left + 1 : 0;
-  use.padding = mask ? PaddingInputOf(mask) : nullptr;
-  if (mask && !use.padding) {
-    const absl::StatusOr<MaskForm> form = AnalyseMask(mask, contents);
-    if (!form.ok()) return Unfit(*node, StdView(form.status().message()));
-    if (form->upper || form->lower) return Unfit(*node, "has a mask beside its padding");
-    use.padding = form->padding;
-  }
-  PF_RETURN_IF_ERROR(ReadPast(use));
-  PF_RETURN_IF_ERROR(CheckLatent(use));
-  return use;
-}
 
 class PagedCacheInserter {
  public:
@@ -159,14 +57,16 @@ class PagedCacheInserter {
   // OK with `changed` false if there is no Attention; FailedPrecondition, nothing changed, if one
   // cannot be paged.
   absl::StatusOr<bool> Run() {
-    PF_RETURN_IF_ERROR(FindSites());
-    if (uses_.empty()) return NoSite();
-    PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindInputs());
-    PF_ASSIGN_OR_RETURN(const TokenTrace trace, Trace(inputs));
+    PF_ASSIGN_OR_RETURN(uses_, FindPagedAttention(model_, contents_));
+    if (uses_.empty()) return false;
+    PF_ASSIGN_OR_RETURN(DecoderInputs inputs, DecoderInputsOf(graph_, uses_));
+    PF_ASSIGN_OR_RETURN(const TokenTrace trace, TraceTokensOf(graph_, uses_, inputs, contents_));
     FreeStepNames(graph_);
     PF_ASSIGN_OR_RETURN(const DecoderLogits logits, FindLogits(graph_, inputs, trace));
-    const bool needs_positions =
-        !trace.places.empty() || !trace.cuts.empty() || !compressed_sites_.empty();
+    const bool needs_positions = !trace.places.empty() || !trace.cuts.empty() ||
+                                 std::ranges::any_of(uses_, [](const AttentionUse& use) {
+                                   return use.compressed.has_value();
+                                 });
     positions_ = PackTokenInputs(graph_, inputs, needs_positions);
     ReplacePlaces(graph_, trace, positions_);
     PassOnAllRows(graph_, trace);
@@ -195,127 +95,6 @@ class PagedCacheInserter {
     Value* block_table = nullptr;
     Value* slot_mapping = nullptr;
   };
-
-  absl::Status Infer() {
-    contents_.clear();
-    return InferShapes(model_, &contents_);
-  }
-
-  // Every attention of the graph, in the form of Attention.
-  absl::Status FindSites() {
-    PF_RETURN_IF_ERROR(Infer());
-    PF_ASSIGN_OR_RETURN(const bool batched, BatchPackedTokens(model_));
-    if (batched) PF_RETURN_IF_ERROR(Infer());
-    PF_ASSIGN_OR_RETURN(GroupedAttentionMatches grouped, LowerGroupedAttention(model_, contents_));
-    if (!grouped.empty()) PF_RETURN_IF_ERROR(Infer());
-    PF_ASSIGN_OR_RETURN(compressed_sites_, LowerCompressedAttention(model_, contents_));
-    PF_RETURN_IF_ERROR(LowerSinkAttention(model_, contents_, grouped));
-    PF_RETURN_IF_ERROR(LowerAlibiAttention(model_, contents_, grouped));
-    PF_ASSIGN_OR_RETURN(latent_sites_, LowerLatentAttention(model_, contents_));
-    if (!latent_sites_.empty()) PF_RETURN_IF_ERROR(Infer());
-    for (const auto& node : graph_.nodes()) {
-      if (!node->Is("Attention")) continue;
-      const auto latent = latent_sites_.find(node.get());
-      const LatentMatch* rows = latent == latent_sites_.end() ? nullptr : &latent->second;
-      PF_ASSIGN_OR_RETURN(AttentionUse use, ReadMatch(node.get(), rows, contents_));
-      if (const auto extras = grouped.find(node.get()); extras != grouped.end()) {
-        use.sinks = extras->second.sinks;
-        PF_RETURN_IF_ERROR(ReadLinearBias(extras->second, use));
-      }
-      if (const auto compressed = compressed_sites_.find(node.get());
-          compressed != compressed_sites_.end()) {
-        use.compressed = &compressed->second;
-        use.padding = compressed->second.padding;
-      }
-      uses_.push_back(use);
-    }
-    return absl::OkStatus();
-  }
-
-  static absl::Status ReadLinearBias(const GroupedAttentionExtras& extras, AttentionUse& use) {
-    if (!extras.slopes) return absl::OkStatus();
-    if (use.latent) return Unfit(*use.node, "has a linear bias over latent rows");
-    // A sink sees what all keys have in common, which the bias was read without.
-    if (use.sinks) return Unfit(*use.node, "has a sink beside a linear bias");
-    if (!use.padding) use.padding = extras.counted;
-    if (extras.counted && extras.counted != use.padding) {
-      return Unfit(*use.node, StrCat("counts keys by \"", extras.counted->name(),
-                                     "\", which is not its padding mask"));
-    }
-    use.slopes = extras.slopes;
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<DecoderInputs> FindInputs() {
-    std::vector<Value*> pasts;
-    Value* padding = nullptr;
-    for (const AttentionUse& use : uses_) {
-      if (use.latent) {
-        pasts.insert(pasts.end(), use.latent->pasts.begin(), use.latent->pasts.end());
-      } else {
-        for (int past : {Attention::kPastKey, Attention::kPastValue}) {
-          Value* value = use.node->input(past);
-          Value* input = value ? PastInputOf(value) : nullptr;
-          // Keys and values may be parts of one.
-          if (input && std::ranges::count(pasts, input) == 0) pasts.push_back(input);
-        }
-      }
-      if (use.padding) padding = const_cast<Value*>(use.padding);
-    }
-    PF_ASSIGN_OR_RETURN(DecoderInputs inputs, FindDecoderInputs(graph_, pasts, padding));
-    for (const AttentionUse& use : uses_) {
-      const Value* positions = use.compressed ? use.compressed->positions : nullptr;
-      if (!positions || positions == inputs.positions) continue;
-      return Unfit(*use.node, StrCat("closes windows by \"", positions->name(),
-                                     "\", which is no position of tokens"));
-    }
-    return inputs;
-  }
-
-  // OK for a graph that is paged, or that does not attend.
-  absl::StatusOr<bool> NoSite() const {
-    const Node* attends = nullptr;
-    for (const auto& node : graph_.nodes()) {
-      if (node->Is("PagedAttention", "pagefuse")) return false;
-      if (!attends && (node->Is("Softmax") ||
-                       IsAnyOf(*node, {"GroupQueryAttention", "MultiHeadAttention", "Attention"},
-                               "com.microsoft"))) {
-        attends = node.get();
-      }
-    }
-    if (attends) return Unfit(*attends, "belongs to no recognised Attention");
-    return false;
-  }
-
-  absl::StatusOr<TokenTrace> Trace(const DecoderInputs& inputs) const {
-    TokenSources sources;
-    sources.batch = inputs.batch;
-    sources.sequence = inputs.sequence;
-    sources.padding = inputs.padding;
-    sources.rows.push_back(inputs.tokens);
-    if (inputs.positions) sources.rows.push_back(inputs.positions);
-    sources.rows.insert(sources.rows.end(), inputs.segments.begin(), inputs.segments.end());
-    for (const AttentionUse& use : uses_) {
-      sources.matches.insert(use.node);
-      if (use.compressed) sources.beside[use.node] = RowsBeside(*use.compressed);
-      if (!use.latent || !use.latent->selection) continue;
-      const KeySelection& chosen = *use.latent->selection;
-      sources.beside[use.node] = {chosen.query, chosen.weights, chosen.key};
-    }
-    if (const Value* past = uses_[0].node->input(Attention::kPastKey))
-      sources.past = (*past->shape())[2];
-    return TraceTokens(graph_, sources, contents_);
-  }
-
-  static std::vector<const Value*> RowsBeside(const CompressedMatch& use) {
-    std::vector<const Value*> rows;
-    if (use.rows) rows = {use.rows->kv, use.rows->gate};
-    if (use.choice) {
-      rows.insert(rows.end(), {use.choice->query, use.choice->weights, use.choice->keys.kv,
-                               use.choice->keys.gate});
-    }
-    return rows;
-  }
 
   static CacheGroupKey KeyOf(const AttentionUse& use) {
     return use.window == 0 ? CacheGroupKey::Full() : CacheGroupKey::Window(use.window);
@@ -554,8 +333,6 @@ class PagedCacheInserter {
   int64_t block_size_;
   SymbolicContents contents_;
   std::vector<AttentionUse> uses_;
-  LatentMatches latent_sites_;
-  CompressedMatches compressed_sites_;
   std::map<std::tuple<const Value*, const Value*, int64_t>, const Node*> inserts_;
   std::map<CacheGroupKey, Group> groups_;
   TokenOwners owners_;

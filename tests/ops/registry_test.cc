@@ -102,6 +102,18 @@ TEST_F(KernelChoiceTest, LeavesTheDecompositionWhereNoKernelFits) {
   EXPECT_EQ(choice.kernel, nullptr);
 }
 
+TEST_F(KernelChoiceTest, TakesKernelsOfTheDeviceThatIsAskedForAlone) {
+  op_.AddKernel({.name = "reference", .run = Succeed});
+  op_.AddKernel({.name = "grid", .device = Device::kCuda, .priority = 10, .run = Succeed});
+  const auto on_cpu = Must(Choose());
+  EXPECT_EQ(on_cpu.kernel->Description(), "reference");
+  EXPECT_THAT(on_cpu.refusals, ElementsAre("grid on cuda: does not run on cpu"));
+  KernelQuery query{node_, 1};
+  query.device = Device::kCuda;
+  EXPECT_EQ(Must(ChooseKernel(query, "", registry_)).kernel->Description(), "grid on cuda");
+  EXPECT_EQ(Must(ChooseKernel(query, "reference", registry_)).kernel->name, "grid");
+}
+
 TEST_F(KernelChoiceTest, RefusesAnOpWithoutKernelAndDecomposition) {
   op_.AddKernel({.name = "f64", .dtypes = {DataType::kDouble}, .run = Succeed});
   EXPECT_EQ(Message(Choose().status()),

@@ -41,7 +41,8 @@ class Evaluator {
   // InvalidArgument naming the line, or with what the template raised; ResourceExhausted.
   absl::StatusOr<MarkedText> Run(const Body& body);
 
-  // For functions, filters and tests.
+  // For functions, filters and tests: counts an operation, and one more for as many bytes made.
+  static constexpr size_t kBytesAnOperation = 64;
   absl::Status Charge(size_t made);
   absl::StatusOr<Value> Text(MarkedText text);                    // charged
   absl::Status Append(MarkedText& text, const MarkedText& more);  // charged

@@ -20,7 +20,7 @@ struct Flags {
 std::string KernelNames(const OpDef& op) {
   std::string names;
   for (const Kernel& kernel : op.kernels())
-    StrAppend(&names, names.empty() ? "" : ", ", kernel.name);
+    StrAppend(&names, names.empty() ? "" : ", ", kernel.Description());
   if (op.has_decomposition()) StrAppend(&names, names.empty() ? "" : ", ", "decomposition");
   return names;
 }

@@ -45,6 +45,8 @@ struct GenerateFlags {
   bool no_shared_prefixes = false;
 };
 
+void AddGenerateFlags(Command command, GenerateFlags& flags);
+
 // The model's folder and its texts; the tokenizer is null where ids are all there is.
 struct GenerateSetup {
   ModelFolder folder;

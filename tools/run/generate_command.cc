@@ -11,7 +11,6 @@
 #include "pagefuse/base/status_macros.h"
 #include "pagefuse/base/str_cat.h"
 #include "pagefuse/ir/onnx/onnx_io.h"
-#include "pagefuse/ops/cache/cache_groups.h"
 
 namespace pagefuse::tools {
 
@@ -348,94 +347,13 @@ absl::Status Generate(GenerateFlags flags) {
   return log.Write(flags.profiling);
 }
 
-// What is read.
-void AddPromptFlags(Command command, GenerateFlags& flags) {
-  command
-      .AddText(
-          "model", flags.model,
-          "a model's folder (Hugging Face's layout, or ONNX Runtime GenAI's), or the graph of a decoder; - for "
-          "standard input")
-      .Required();
-  command.AddText("--graph", flags.graph,
-                  "which of several graphs of a folder; model.onnx if there is one");
-  command.AddTexts(
-      "--prompt-ids", flags.prompt_ids,
-      "token ids with commas, or @FILE of them; several times for several prompts in one batch");
-  command.AddTexts(
-      "--prompt", flags.prompts,
-      "text, for models with a tokenizer.json and byte vocabularies; several times for several in one batch");
-  command.AddText("--prompt-file", flags.prompt_file, "a file with the text");
-  command.AddFlag(
-      "--chat", flags.chat,
-      "a conversation: questions from the terminal or line by line from a pipe, by the chat template");
-  command.AddText(
-      "--system", flags.system,
-      "what the model is told first; with --prompt, that is a question by the chat template");
-  command.AddText("--chat-template", flags.chat_template, "a file with another chat template");
-}
-
-// What is answered, and where it ends.
-void AddAnswerFlags(Command command, GenerateFlags& flags) {
-  command.AddNumber("--max-new-tokens", flags.max_new_tokens, {0, kMaxInt32},
-                    "tokens to generate at most; 32, or as many as the model has positions for");
-  command.AddFlag("--ignore-end", flags.ignore_end,
-                  "go on after the end-of-sequence tokens that config.json, "
-                  "generation_config.json or genai_config.json name");
-  command.AddFlag("--require-paged", flags.require_paged,
-                  "a graph that cannot be paged is an error; otherwise it runs as exported");
-  command.AddTexts("--stop", flags.stops,
-                   "text that ends an answer and is not part of it; up to 16 times");
-  AddSamplingFlags(command, flags.sampling);
-  command.AddNumber("--n", flags.samples, {1, 16}, "answers to each prompt, which is computed once")
-      .ShowsDefault();
-  command.AddFlag("--no-shared-prefixes", flags.no_shared_prefixes,
-                  "compute all of each prompt, also what it has in common with others");
-  command.AddFlag("--warm-up", flags.warm_up,
-                  "prime memory and tables first, so that the first step costs what later ones do");
-  command.AddFlag("--logit-error", flags.logit_error,
-                  "also run with an unquantised cache and the weights of the file, and tell the "
-                  "largest difference of logits");
-  command.AddText("--forced-ids", flags.forced_ids,
-                  "token ids with commas that follow the prompt whatever the model prefers; the "
-                  "tokens told are those that it prefers");
-  command.AddText("--logits-out", flags.logits_out,
-                  "a file for the logits by which the new tokens were chosen, a TensorProto "
-                  "float[steps, vocabulary]");
-  command.AddFlag("--json", flags.json, "one JSON object");
-  command.AddFlag("--stream", flags.stream, "with --json: a line for each token before it");
-}
-
-void AddEngineFlags(Command command, GenerateFlags& flags) {
-  AddCacheFlags(command, flags.cache);
-  command.AddNumber(
-      "--block-size", flags.engine.block_size, {1, kMaxBlockSize},
-      "tokens a block of the cache; a model that is paged already keeps its own [16]");
-  command
-      .AddNumber("--max-tokens-per-step", flags.engine.max_tokens_per_step, {1, kMaxInt32},
-                 "token budget of a step; longer prompts are prefilled in chunks")
-      .ShowsDefault();
-  command
-      .AddNumber("--max-sequences", flags.engine.max_sequences, {1, kMaxInt32},
-                 "sequences that run at once")
-      .ShowsDefault();
-  command
-      .AddNumber("--cache-tokens", flags.engine.cache_tokens, {0, kMaxInt32},
-                 "tokens that the cache holds in all; 0 for what the prompts need")
-      .ShowsDefault();
-}
-
 }  // namespace
 
 void AddGenerateCommand(Command app, Outcome& outcome) {
   auto flags = std::make_shared<GenerateFlags>();
   Command command = app.AddCommand("generate", "generates text or tokens through the fused graph",
                                    [flags, &outcome] { outcome.status = Generate(*flags); });
-  AddPromptFlags(command, *flags);
-  AddAnswerFlags(command, *flags);
-  AddEngineFlags(command, *flags);
-  AddSessionFlags(command, flags->session);
-  AddLoadFlags(command, flags->session);
-  AddProfileFlags(command, flags->profiling);
+  AddGenerateFlags(command, *flags);
 }
 
 }  // namespace pagefuse::tools

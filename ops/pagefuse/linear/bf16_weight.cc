@@ -82,7 +82,8 @@ absl::StatusOr<std::unique_ptr<KernelState>> PrepareBf16Weight(const PrepareArgs
   if (weight == nullptr || weight->byte_size() < kLeastBytes || !IsMappedFile(*weight->buffer())) {
     return nullptr;
   }
-  PF_ASSIGN_OR_RETURN(Tensor copy, Tensor::Allocate(weight->dtype(), weight->dims()));
+  PF_ASSIGN_OR_RETURN(Tensor copy,
+                      Tensor::Allocate(weight->dtype(), weight->dims(), *args.allocator));
   const auto* from = static_cast<const std::byte*>(weight->data());
   auto* to = static_cast<std::byte*>(copy.mutable_data());
   ParallelFor(weight->byte_size(), 1, [&](int64_t begin, int64_t end) {

@@ -1,0 +1,36 @@
+// Where the memory of kernels comes from: outputs, scratch memory, and what they prepare of
+// constants.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace pagefuse {
+
+// The memory of one device. Thread-safe, and outlives what it gave.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  // Zero-filled memory aligned to 64 bytes; null if there is none.
+  virtual std::byte* Allocate(size_t bytes) = 0;
+  // Takes back what Allocate gave for as many bytes.
+  virtual void Free(std::byte* data, size_t bytes) = 0;
+};
+
+// The memory of the program's own machine: large blocks in huge pages where the system has them.
+Allocator& HostAllocator();
+
+// Memory that goes back to its allocator at the end.
+struct ReturnToAllocator {
+  Allocator* allocator = nullptr;
+  size_t bytes = 0;
+  void operator()(std::byte* data) const { allocator->Free(data, bytes); }
+};
+using AllocatedMemory = std::unique_ptr<std::byte, ReturnToAllocator>;
+
+// Null if there is no memory.
+inline AllocatedMemory AllocateFrom(Allocator& allocator, size_t bytes) {
+  return {allocator.Allocate(bytes), {&allocator, bytes}};
+}
+
+}  // namespace pagefuse

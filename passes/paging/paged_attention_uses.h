@@ -1,0 +1,47 @@
+// The attention of a decoder as insert-paged-cache reads it, before it changes what attends.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pagefuse/ir/graph/model.h"
+#include "pagefuse/ops/infer/infer.h"
+#include "pagefuse/passes/analysis/tokens/token_roles.h"
+#include "pagefuse/passes/paging/compressed_matches.h"
+#include "pagefuse/passes/paging/latent_matches.h"
+#include "pagefuse/passes/paging/paged_inputs.h"
+
+namespace pagefuse {
+
+// An Attention node that can be paged.
+struct PagedAttentionSite {
+  Node* node = nullptr;
+  DataType dtype = DataType::kUndefined;  // of keys and values
+  int64_t window = 0;
+  int64_t query_heads = 0, kv_heads = 0, head_size = 0;
+  const Value* padding = nullptr;
+  Value* sinks = nullptr;
+  Value* slopes = nullptr;                                   // of a linear bias
+  std::optional<LatentMatch> latent = std::nullopt;          // none: keys and values of heads
+  std::optional<CompressedMatch> compressed = std::nullopt;  // likewise
+};
+
+// Every attention of the graph, which is brought into the form of Attention; none in a graph that is
+// paged, or that does not attend. Infers the shapes and contents of the graph as it is then.
+// FailedPrecondition naming a node that cannot be paged.
+absl::StatusOr<std::vector<PagedAttentionSite>> FindPagedAttention(Model& model,
+                                                                   SymbolicContents& contents);
+
+// The inputs of a graph with these matches, and how its values depend on its tokens. Errors as
+// FindDecoderInputs and TraceTokens.
+absl::StatusOr<DecoderInputs> DecoderInputsOf(const Graph& graph,
+                                              const std::vector<PagedAttentionSite>& matches);
+absl::StatusOr<TokenTrace> TraceTokensOf(const Graph& graph,
+                                         const std::vector<PagedAttentionSite>& matches,
+                                         const DecoderInputs& inputs,
+                                         const SymbolicContents& contents);
+
+}  // namespace pagefuse

@@ -1,0 +1,95 @@
+// What templates read of values: members, elements, items.
+#include <algorithm>
+
+#include "pagefuse/base/status_macros.h"
+#include "pagefuse/base/str_cat.h"
+#include "pagefuse/text/template/template_eval.h"
+#include "pagefuse/text/template/template_text.h"
+
+namespace pagefuse::chat_template {
+namespace {
+
+absl::Status Wrong(std::string_view what) { return absl::InvalidArgumentError(AbslView(what)); }
+
+}  // namespace
+
+absl::StatusOr<Value> Evaluator::Attribute(const Value& object, const std::string& name) {
+  if (const Undefined* undefined = object.undefined()) return Wrong(undefined->what);
+  if (const Namespace* space = object.name_space()) {
+    for (const auto& [member, value] : space->members) {
+      if (member == name) return value;
+    }
+  }
+  Value method = FindMethod(object, name);
+  if (!method.is_undefined()) return method;
+  if (const Dict* dict = object.dict()) {
+    PF_RETURN_IF_ERROR(Charge(dict->size()));
+    if (const Value* found = Lookup(*dict, name)) return *found;
+  }
+  return Value(Undefined{StrCat(object.KindName(), " has no attribute \"", name, "\"")});
+}
+
+absl::StatusOr<Value> Evaluator::Item(const Value& object, const Value& key) {
+  if (const Undefined* undefined = object.undefined()) return Wrong(undefined->what);
+  if (const MarkedText* name = key.text()) {
+    const Dict* dict = object.dict();
+    if (dict) PF_RETURN_IF_ERROR(Charge(dict->size()));
+    const Value* found = dict ? Lookup(*dict, name->bytes()) : nullptr;
+    return found ? *found : Attribute(object, name->bytes());
+  }
+  const auto place = key.integer();
+  const MarkedText* text = object.text();
+  if (place && (object.list() || text)) {
+    const auto size =
+        static_cast<int64_t>(text ? CharacterCount(text->bytes()) : object.list()->size());
+    if (text) PF_RETURN_IF_ERROR(Charge(text->size()));
+    const int64_t at = *place < 0 ? *place + size : *place;
+    if (at < 0 || at >= size)
+      return Value(Undefined{StrCat(object.KindName(), " has no element ", *place)});
+    if (!text) return (*object.list())[at];
+    const std::vector<size_t> starts = CharacterStarts(text->bytes());
+    return Value(text->Substr(starts[at], starts[at + 1]));
+  }
+  return Value(Undefined{StrCat(object.KindName(), " has no such element")});
+}
+
+absl::StatusOr<List> Evaluator::Items(const Value& value) {
+  if (value.is_undefined()) return List();
+  if (const List* list = value.list()) {
+    PF_RETURN_IF_ERROR(Charge(list->size()));
+    return *list;
+  }
+  List items;
+  if (const Dict* dict = value.dict()) {
+    PF_RETURN_IF_ERROR(Charge(dict->size() * kBytesAnOperation));
+    for (const auto& [key, item] : *dict) items.emplace_back(key);
+    return items;
+  }
+  const MarkedText* text = value.text();
+  if (text == nullptr) return Wrong(StrCat(value.KindName(), " has no items"));
+  PF_RETURN_IF_ERROR(Charge(text->size()));
+  const std::vector<size_t> starts = CharacterStarts(text->bytes());
+  for (size_t i = 0; i + 1 < starts.size(); ++i) {
+    PF_RETURN_IF_ERROR(Charge(0));
+    items.emplace_back(text->Substr(starts[i], starts[i + 1]));
+  }
+  return items;
+}
+
+absl::StatusOr<bool> Evaluator::Contains(const Value& container, const Value& item) {
+  if (const MarkedText* text = container.text()) {
+    if (!item.text()) return Wrong(StrCat("in a string: expected a string, got ", item.KindName()));
+    PF_RETURN_IF_ERROR(Charge(text->size()));
+    return text->bytes().find(item.text()->bytes()) != std::string::npos;
+  }
+  if (const Dict* dict = container.dict()) {
+    PF_RETURN_IF_ERROR(Charge(dict->size()));
+    return item.text() && Lookup(*dict, item.text()->bytes());
+  }
+  PF_ASSIGN_OR_RETURN(const List items, Items(container));
+  PF_RETURN_IF_ERROR(Charge(items.size() * kBytesAnOperation));
+  return std::any_of(items.begin(), items.end(),
+                     [&](const Value& other) { return Equal(other, item); });
+}
+
+}  // namespace pagefuse::chat_template
