@@ -3,7 +3,7 @@
 #
 #   bench/output_hashes.sh BUILD_DIR > FILE        then the same for another build, and diff
 #
-# BUILD_DIR has pagefuse. Cases are folders with model.onnx and test_data_set_*. Each runs as it is and with --fuse, with float32 and
+# BUILD_DIR has pagefuse, and the cases unpacked in test_data. Cases are folders with model.onnx and test_data_set_*. Each runs as it is and with --fuse, with float32 and
 # with bfloat16 weights, on THREADS threads (2); decoders also generate 24 tokens with each cache. A refusal is hashed as its message.
 set -eu
 [ $# -eq 1 ] || { echo "usage: output_hashes.sh BUILD_DIR" >&2; exit 1; }
@@ -28,7 +28,7 @@ run() {
   fi
 }
 
-find tests/golden tests/onnx_node models -type d -name 'test_data_set_*' | sort | while read -r data; do
+find "$build"/test_data/golden "$build"/test_data/onnx_node "$build"/test_data/models -type d -name 'test_data_set_*' | sort | while read -r data; do
   model=$(dirname "$data")/model.onnx
   if [ ! -f "$model" ]; then continue; fi
   inputs=
@@ -37,7 +37,7 @@ find tests/golden tests/onnx_node models -type d -name 'test_data_set_*' | sort 
   done
   for options in "" "--fuse" "--weights bfloat16" "--fuse --weights bfloat16"; do
     # shellcheck disable=SC2086
-    run "$data" "$model" "$inputs" $options
+    run "${data#"$build"/test_data/}" "$model" "$inputs" $options
   done
 done
 

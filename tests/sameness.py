@@ -22,15 +22,13 @@ CACHES = ['none', 'fp8_per_token_head', 'int8_per_token_head', 'int4_per_token_h
 LIMIT = 60
 RULE = re.compile(rb'"pkg\.pagefuse\.rule": "[^"]*"')  # which rule made a node is told, not part of the graph
 
-# A group: where its graphs may lie (the checkout, or unpacked in the build folder), and what is made of them.
+# A group: where its graphs lie (in the checkout, or unpacked in the build folder), and what is made of them.
 DECODERS, PARTS, CASES = 'decoders', 'parts', 'cases'
 GROUPS = {
-    'models': (['models'], DECODERS), 'deepseek': (['{data}/deepseek'], DECODERS), 'gpt2': (['{data}/gpt2'], DECODERS),
-    'decoders': (['tests/data/decoders', '{data}/decoders'], DECODERS), 'went_wrong': (['{data}/defects', '{data}/went_wrong'], DECODERS),
-    'corpus': (['{data}/corpus'], PARTS), 'other_exporters': (['tests/data/other_exporters', '{data}/other_exporters'], PARTS),
-    'passes': (['tests/passes'], PARTS), 'golden': (['tests/golden', '{data}/golden'], CASES),
-    'microsoft_ops': (['tests/microsoft_ops', '{data}/microsoft_ops'], CASES),
-    'older_opsets': (['tests/older_opsets', '{data}/older_opsets'], CASES), 'onnx_node': (['tests/onnx_node', '{data}/onnx_node'], CASES),
+    'models': ('models', DECODERS), 'deepseek': ('{data}/deepseek', DECODERS), 'gpt2': ('{data}/gpt2', DECODERS),
+    'decoders': ('tests/data/decoders', DECODERS), 'went_wrong': ('{data}/went_wrong', DECODERS), 'corpus': ('{data}/corpus', PARTS),
+    'other_exporters': ('tests/data/other_exporters', PARTS), 'passes': ('tests/passes', PARTS), 'golden': ('{data}/golden', CASES),
+    'microsoft_ops': ('{data}/microsoft_ops', CASES), 'older_opsets': ('{data}/older_opsets', CASES), 'onnx_node': ('{data}/onnx_node', CASES),
 }
 QUICK = ('models', 'corpus')
 
@@ -51,17 +49,16 @@ def variants(kind, quick):
 def graphs(build, only, quick, exports):
     """(group, kind, name, path), each graph once, by name"""
     groups = {group: g for group, g in GROUPS.items() if not quick or group in QUICK}
-    groups |= {os.path.basename(os.path.normpath(folder)): ([folder], DECODERS) for folder in exports}
-    for group, (places, kind) in groups.items():
+    groups |= {os.path.basename(os.path.normpath(folder)): (folder, DECODERS) for folder in exports}
+    for group, (place, kind) in groups.items():
         found = {}
-        for place in places:
-            root = place.format(data=os.path.join(build, 'test_data'))
-            for folder, _, names in os.walk(root):
-                for name in names:
-                    if not name.endswith(('.onnx', '.onnxtxt')): continue
-                    path = os.path.join(folder, name)
-                    key = os.path.relpath(path, root).removesuffix('/model.onnx').removesuffix('.onnx')
-                    found.setdefault(key, path)
+        root = place.format(data=os.path.join(build, 'test_data'))
+        for folder, _, names in os.walk(root):
+            for name in names:
+                if not name.endswith(('.onnx', '.onnxtxt')): continue
+                path = os.path.join(folder, name)
+                key = os.path.relpath(path, root).removesuffix('/model.onnx').removesuffix('.onnx')
+                found.setdefault(key, path)
         for key in sorted(found):
             if only in f'{group}/{key}': yield group, kind, key, found[key]
 

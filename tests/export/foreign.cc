@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<Tensor>> FromBytes(std::vector<Tensor> outputs, const
 }
 
 std::vector<std::string> GoldenFoldersWithAnswers() {
-  std::vector<std::string> folders = FindTestCases(SourcePath("tests/golden"));
+  std::vector<std::string> folders = FindTestCases(TestDataPath("golden"));
   std::erase_if(folders,
                 [](const std::string& path) { return path.find("/err_") != std::string::npos; });
   return folders;

@@ -220,7 +220,7 @@ TEST(WrittenModel, HasRowsForItsTypes) {
 
 TEST(WrittenModel, KeepsFloat8CachesWhereItIsAsked) {
   const auto test_case =
-      Must(LoadTestCase(SourcePath("tests/golden/PagedCacheInsert/fp8_bf16_d128_b16")));
+      Must(LoadTestCase(TestDataPath("golden/PagedCacheInsert/fp8_bf16_d128_b16")));
   for (const bool keep_float8 : {false, true}) {
     const auto written = Must(Written(test_case.model, kOldestTarget, keep_float8));
     const DataType expected = keep_float8 ? DataType::kFloat8E4M3FN : DataType::kUint8;

@@ -51,17 +51,20 @@ std::map<std::string, Tensor> LoadTensors(const std::string& dir, const std::str
   }
 }
 
+std::string DataSetDir(const std::string& model, int index) {
+  return TestDataPath("models/" + model + "/test_data_set_" + std::to_string(index));
+}
+
 }  // namespace
 
 DataSet LoadDataSet(const std::string& model, int index) {
-  const std::string dir = ModelDir(model) + "/test_data_set_" + std::to_string(index);
+  const std::string dir = DataSetDir(model, index);
   return {LoadTensors(dir, "input_"), LoadTensors(dir, "output_")};
 }
 
 int CountDataSets(const std::string& model) {
   int count = 0;
-  while (std::filesystem::exists(ModelDir(model) + "/test_data_set_" + std::to_string(count)))
-    ++count;
+  while (std::filesystem::exists(DataSetDir(model, count))) ++count;
   return count;
 }
 

@@ -20,7 +20,7 @@ Model LoadBundled(const std::string& name, const std::string& file = "model.onnx
 // The export as passes with their default options leave it, a copy of what was made once: for tests of what runs a graph.
 Model PagedBundled(const std::string& name);
 
-// One test_data_set_N folder: tensors by name.
+// One test_data_set_N folder of models/<name>/test_data.tar.xz: tensors by name.
 struct DataSet {
   std::map<std::string, Tensor> inputs;
   std::map<std::string, Tensor> outputs;

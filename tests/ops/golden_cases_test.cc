@@ -16,7 +16,7 @@
 namespace pagefuse {
 namespace {
 
-std::vector<std::string> GoldenFolders() { return FindTestCases(SourcePath("tests/golden")); }
+std::vector<std::string> GoldenFolders() { return FindTestCases(TestDataPath("golden")); }
 
 ModelRunner RunnerFor(EvaluateOptions options) {
   return [options](const Model& model, const std::map<std::string, Tensor>& feeds) {

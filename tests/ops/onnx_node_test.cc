@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 fs::path CasesDir() {
   // Another folder of cases may be named, to run the whole suite of the standard.
   const char* other = std::getenv("PAGEFUSE_ONNX_NODE_CASES");
-  return other != nullptr ? fs::path(other) : fs::path(SourcePath("tests/onnx_node"));
+  return other != nullptr ? fs::path(other) : fs::path(TestDataPath("onnx_node"));
 }
 
 std::vector<std::string> CaseNames() {

@@ -13,7 +13,7 @@
 namespace pagefuse {
 namespace {
 
-std::vector<std::string> Folders() { return FindTestCases(SourcePath("tests/microsoft_ops")); }
+std::vector<std::string> Folders() { return FindTestCases(TestDataPath("microsoft_ops")); }
 
 class MicrosoftOp : public RecordedOp {};
 

@@ -38,7 +38,7 @@ void PrintTo(const Source& source, std::ostream* os) { *os << source.name(); }
 
 std::vector<Source> Sources() {
   std::vector<Source> sources;
-  for (const std::string& folder : FindTestCases(SourcePath("tests/golden"))) {
+  for (const std::string& folder : FindTestCases(TestDataPath("golden"))) {
     const bool refused = folder.find("/err_") != std::string::npos;
     if (!refused) sources.push_back({folder, true});
   }

@@ -334,7 +334,7 @@ int Main(int argc, char** argv) {
     std::printf("%s: %s\n", folder.c_str(), std::string(one.status().message()).c_str());
   };
   if (arguments.golden) {
-    for (const std::string& folder : FindTestCases(SourcePath("tests/golden"))) {
+    for (const std::string& folder : FindTestCases(TestDataPath("golden"))) {
       if (folder.find("/err_") != std::string::npos) continue;
       for (const bool symbols : {false, true}) {
         run(folder, [symbols](const auto& path) { return LoadDecompositionCase(path, symbols); });

@@ -13,7 +13,7 @@
 namespace pagefuse {
 namespace {
 
-std::vector<std::string> Folders() { return FindTestCases(SourcePath("tests/older_opsets")); }
+std::vector<std::string> Folders() { return FindTestCases(TestDataPath("older_opsets")); }
 
 class OlderForm : public RecordedOp {};
 

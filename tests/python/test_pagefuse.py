@@ -1,6 +1,7 @@
-"""The package over real exports; run in the top folder, by `ctest -L python`."""
+"""The package over real exports; run in the top folder, by `ctest -L python`, which says in PAGEFUSE_TEST_DATA where data is unpacked."""
 
 import json
+import os
 import tempfile
 import unittest
 from pathlib import Path
@@ -88,7 +89,7 @@ class SessionTest(unittest.TestCase):
             return pagefuse.Session(write_model(folder, ADD.replace("TYPE", dtype).replace("OP", op)))
 
     def test_export_gives_its_reference_outputs(self):
-        folder = MODELS / "gemma3_A18"
+        folder = Path(os.environ["PAGEFUSE_TEST_DATA"]) / "models" / "gemma3_A18"
         data = sorted(folder.glob("test_data_set_*"))[0]
         session = pagefuse.Session(folder / "model.onnx", optimise=False)
         feeds = {

@@ -1,8 +1,8 @@
-// Writes tests/data/tokenizers: of each real tokenizer 300 strings with their ids, and the tokenizer itself with what these strings
-// can need. A merge whose result is part of none of them never happens, so that the rest of the vocabulary may go.
+// Writes what tests/data/text/tokenizers.tar.xz holds: of each real tokenizer 300 strings with their ids, and the tokenizer itself with what
+// these strings can need. A merge whose result is part of none of them never happens, so that the rest of the vocabulary may go.
 //
 //   (packages as in exact.mjs)
-//   node tests/text/make_samples.mjs FOLDER OUT && tar -C OUT -cJf tests/data/tokenizers.tar.xz tokenizers
+//   node tests/text/make_samples.mjs FOLDER OUT && tests/pack.sh tests/data/text/tokenizers.tar.xz OUT tokenizers
 import {mkdirSync, readFileSync, writeFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {resolve} from 'node:path';

@@ -5,12 +5,13 @@
 #include <string>
 
 #include "nlohmann/json.hpp"
+#include "paths.h"
 
 namespace pagefuse {
 
-// A file of tests/data/text, or of an archive there.
+// A file of an archive of tests/data/text.
 inline std::string TextDataPath(const std::string& relative) {
-  return PAGEFUSE_TEXT_DATA_DIR "/" + relative;
+  return TestDataPath("text/").append(relative);
 }
 inline nlohmann::json ReadTextData(const std::string& relative) {
   std::ifstream file(TextDataPath(relative));

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_authoring.sh PAGEFUSE: the tools for pass authors, on bundled exports. Run in the top folder.
+# check_authoring.sh PAGEFUSE DATA: the tools for pass authors, on bundled exports. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 model=models/gemma3_B18/model.onnx
@@ -20,7 +20,7 @@ expect 0 '^[0-9]+ rewrites: [0-9]+ equal, 0 differ, 0 not compared; [0-9.]+ s$' 
 expect 0 '^paging: logits of 2 sequences, 3 steps equal$' verify $model
 expect 0 '^paging: logits of 2 sequences, 1 step equal$' verify models/deepseek_v3_A18/model.onnx
 expect 0 ' equal, 0 differ, 0 not compared' verify $model --no-page --samples 3
-expect 0 ' equal, 0 differ, 0 not compared' verify $model --no-page --data models/gemma3_B18
+expect 0 ' equal, 0 differ, 0 not compared' verify $model --no-page --data "$2/models/gemma3_B18"
 # Every rewrite but those that change inputs or outputs, of exports of any kind: caches of GroupQueryAttention that are as long as a
 # window, windows of 128 tokens. Sequences stand one after the other where padding counts, or cannot be told.
 for one in gemma3_D_fp32:3 gemma3_D_windowed:1 deepseek_v4p_A18:1; do

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# check_cases.sh PAGEFUSE DEFECTS: what `check` says of cases that are not as they should be. DEFECTS holds the models of
-# data/went_wrong. Run in the top folder.
+# check_cases.sh PAGEFUSE DATA: what `check` says of cases that are not as they should be. DATA is where test data is unpacked.
+# Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
-defects=$2
+defects=$2/went_wrong models=$2/models
 
 # case_of NAME [FILE...]: a copy of a case of a bundled decoder in $out/NAME with these files of its first data set alone.
 case_of() {
   mkdir -p "$out/$1/test_data_set_0"
-  cp models/gemma3_A18/model.onnx models/gemma3_A18/config.json "$out/$1/"
+  cp "$models/gemma3_A18/model.onnx" "$models/gemma3_A18/config.json" "$out/$1/"
   local file
-  for file in "${@:2}"; do cp models/gemma3_A18/test_data_set_0/$file.pb "$out/$1/test_data_set_0/"; done
+  for file in "${@:2}"; do cp "$models/gemma3_A18/test_data_set_0/$file.pb" "$out/$1/test_data_set_0/"; done
 }
 inputs=(input_0 input_1 input_2)
 
@@ -37,5 +37,5 @@ for i in 1 2 3 4 5 6 7; do
   grep -q '^0 passed, 0 failed, 1 skipped$' "$out/printed" || fail "check_fuse_$i is not counted as skipped"
 done
 
-# The bundled decoders, as the README calls them.
-expect 0 '^3 passed, 0 failed, 0 skipped$' check --fuse models/gemma3_A18 models/gemma3_B18 models/gemma3_A23
+# Bundled decoders.
+expect 0 '^3 passed, 0 failed, 0 skipped$' check --fuse "$models/gemma3_A18" "$models/gemma3_B18" "$models/gemma3_A23"

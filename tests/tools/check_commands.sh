@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# check_commands.sh PAGEFUSE: every command as a user calls it, on bundled exports. Run in the top folder.
+# check_commands.sh PAGEFUSE DATA: every command as a user calls it, on bundled exports. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 model=models/gemma3_A18/model.onnx
+case=$2/models/gemma3_A18
 
 expect 0 '^pagefuse [0-9]+\.[0-9]+\.[0-9]+$' --version
 expect 0 '^nodes: 695$' inspect $model
@@ -18,10 +19,10 @@ expect 0 '^verify: [0-9]+ rewrites: [0-9]+ equal, 0 differ, 2 not compared$' opt
 expect 0 '^digraph ' opt $model --emit dot
 expect 0 '' opt $model -o "$out/fused.onnx"
 expect 0 '^  pagefuse.PagedAttention: 6$' inspect "$out/fused.onnx"
-expect 0 '^logits: float\[' run $model -i models/gemma3_A18/test_data_set_0/input_0.pb \
-  -i models/gemma3_A18/test_data_set_0/input_1.pb -i models/gemma3_A18/test_data_set_0/input_2.pb
-expect 0 '^1 passed, 0 failed, 0 skipped$' check models/gemma3_A18
-expect 1 '^0 passed, 1 failed, 0 skipped$' check models/gemma3_A18 --rtol 0 --atol 1e-12
+expect 0 '^logits: float\[' run $model -i "$case/test_data_set_0/input_0.pb" \
+  -i "$case/test_data_set_0/input_1.pb" -i "$case/test_data_set_0/input_2.pb"
+expect 0 '^1 passed, 0 failed, 0 skipped$' check "$case"
+expect 1 '^0 passed, 1 failed, 0 skipped$' check "$case" --rtol 0 --atol 1e-12
 expect 0 '"tokens":\[37,80,233,43,43,233,120,208\]' generate $model --max-new-tokens 8 --kv-cache none --json --prompt-ids \
   65,59,23,234,218,152,35,130,160,194,21,65,186,48,84,119,19,230,74,132,195,238,194,46,206,125,75,223,113,135,44,223,207,170,207,120,59,145,74,110
 expect 0 '^pagefuse.PagedAttention since 1: reference, hwy' ops PagedAttention

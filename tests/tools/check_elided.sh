@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_elided.sh PAGEFUSE: a graph that was printed without its large tensors says so, reads back, goes through the
-# passes, and does not run. Run in the top folder.
+# check_elided.sh PAGEFUSE DATA: a graph that was printed without its large tensors says so, reads back, goes through the
+# passes, and does not run. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 model=models/gemma3_A18/model.onnx
@@ -13,7 +13,7 @@ expect 0 '^runnable: initializer .* and [0-9]+ others: the data was left out' in
 expect 0 '^  y|PagedAttention' opt "$out/plain.onnxtxt"
 expect 0 'RopeCacheInsert' opt "$out/plain.onnxtxt" --stats
 [ "$(grep -ac '= pagefuse.PagedAttention' "$out/printed")" -eq 6 ] || fail "not every layer is paged without data"
-expect 1 'the data was left out' run "$out/plain.onnxtxt" -i models/gemma3_A18/test_data_set_0/input_0.pb
+expect 1 'the data was left out' run "$out/plain.onnxtxt" -i "$2/models/gemma3_A18/test_data_set_0/input_0.pb"
 expect 1 'the data was left out' generate "$out/plain.onnxtxt" --prompt-ids 1
 expect 1 'the data was left out' opt "$out/plain.onnxtxt" -o "$out/plain.onnx"
 [ ! -e "$out/plain.onnx" ] || fail "a model without data was written"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_names.sh PAGEFUSE: names that are not there are refused, with similar ones where there are any; lists take one
-# value each, so that the model behind them is the model. Run in the top folder.
+# check_names.sh PAGEFUSE DATA: names that are not there are refused, with similar ones where there are any; lists take one
+# value each, so that the model behind them is the model. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 model=$out/doubled.onnxtxt
@@ -58,7 +58,7 @@ for flag in --disable-pass=cse --kernel=MatMul=reference "--input=x=$out/x.pb"; 
   expect 0 '^y: float' run "${flag%%=*}" "${flag#*=}" --input "x=$out/x.pb" "$model"
 done
 for flag in --disable-pass=cse --kernel=MatMul=reference; do
-  expect 0 '^1 passed' check "${flag%%=*}" "${flag#*=}" models/gemma3_A18
+  expect 0 '^1 passed' check "${flag%%=*}" "${flag#*=}" "$2/models/gemma3_A18"
   expect 0 '^tokens: ' generate "${flag%%=*}" "${flag#*=}" models/gemma3_A18/model.onnx --prompt-ids 1,2 --max-new-tokens 1
 done
 expect 0 '^# after simplify-shapes$' opt --print-after simplify-shapes,cse "$model"

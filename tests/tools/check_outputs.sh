@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# check_outputs.sh PAGEFUSE DEFECTS: what cannot be written is said, whatever command writes it; JSON is UTF-8 whatever a
-# model calls its values. DEFECTS holds the models of data/went_wrong. Run in the top folder.
+# check_outputs.sh PAGEFUSE DATA: what cannot be written is said, whatever command writes it; JSON is UTF-8 whatever a
+# model calls its values. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
-defects=$2
+defects=$2/went_wrong
 model=$out/doubled.onnxtxt
 cat >"$model" <<'END'
 <ir_version: 10, opset_import: ["" : 24]>
@@ -24,7 +24,7 @@ for place in "$out/file/inside" "$out/folder"; do
   expect 1 "cannot (write|create) \"$place\": " run "$model" -i "$out/x.pb" --trace "$place"
   expect 1 "cannot (write|create) \"$place\": " generate models/gemma3_A18/model.onnx --prompt-ids 1 --max-new-tokens 1 \
     --trace "$place"
-  expect 1 "cannot (write|create) \"$place\": " check models/gemma3_A18 --report "$place"
+  expect 1 "cannot (write|create) \"$place\": " check "$2/models/gemma3_A18" --report "$place"
 done
 expect 1 "cannot make the folder \"$out/file/inside\": " run "$model" -i "$out/x.pb" -o "$out/file/inside"
 expect 1 "cannot make the folder \"$out/file\": " run "$model" -i "$out/x.pb" -o "$out/file"
@@ -78,7 +78,7 @@ END
 expect 0 '"nodes"' inspect --json "$out/names.onnxtxt"
 is_json "$out/printed"
 expect 0 '^functions: ' inspect "$out/names.onnxtxt"
-cp -r models/gemma3_A18 "$out/$bad"
+cp -r "$2/models/gemma3_A18" "$out/$bad"
 expect 0 '"passed": 1' check --json "$out/$bad"
 is_json "$out/printed"
 prompt=$(sed -n 's/.*"prompt": \[\(.*\)\],.*/\1/p' tests/data/went_wrong/expect.json | tr -d ' ')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_paged.sh PAGEFUSE DEFECTS: a graph that is paged already keeps its cache, and says so to whoever asks for another one.
-# Run in the top folder.
+# check_paged.sh PAGEFUSE DATA: a graph that is paged already keeps its cache, and says so to whoever asks for another one.
+# DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 model=models/gemma3_A18/model.onnx
@@ -43,4 +43,4 @@ expect 1 '--kv-cache excludes --no-page|--no-page excludes --kv-cache' opt $mode
 expect 1 '--block-size excludes --no-page|--no-page excludes --block-size' opt $model --no-page --block-size 8
 
 # Why a graph is not paged is said unasked.
-expect 0 '^pagefuse: not fused: attention without pages at .*; nearest is insert-paged-cache: node .*Conv' opt "$2/A_conv.onnx"
+expect 0 '^pagefuse: not fused: attention without pages at .*; nearest is insert-paged-cache: node .*Conv' opt "$2/went_wrong/A_conv.onnx"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# check_reasons.sh PAGEFUSE DEFECTS: what got no pages and what did not fuse is said unasked, in a line for each reason, by
-# every command that fuses; --explain says the rest. DEFECTS holds the models of data/went_wrong. Run in the top folder.
+# check_reasons.sh PAGEFUSE DATA: what got no pages and what did not fuse is said unasked, in a line for each reason, by
+# every command that fuses; --explain says the rest. DATA is where test data is unpacked. Run in the top folder.
 set -euo pipefail
 . "$(dirname "$0")/expect.sh"
-defects=$2
+defects=$2/went_wrong
 paged=models/gemma3_A18/model.onnx
 
 # A graph that fuses whole leaves nothing to be said.
@@ -71,7 +71,7 @@ expect 0 '^runnable: .*"interleaved": expected 0 or 1, got 2' inspect "$wrong"
 
 # Every near miss of the corpus: a rule of an op that it nearly is, and the condition that failed.
 negatives=0
-for case in "$(dirname "$pagefuse")"/test_data/corpus/*_neg_*/; do
+for case in "$2"/corpus/*_neg_*/; do
   ops=$(python3 -c 'import json, sys; print("\n".join(json.load(open(sys.argv[1])).get("near_miss_of", [])))' "$case/expect.json")
   [ -n "$ops" ] || continue
   negatives=$((negatives + 1))

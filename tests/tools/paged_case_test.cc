@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 // A bundled decoder with a past, and one of its data sets alone.
 TestCase CaseOf(const std::string& model, int data_set) {
-  TestCase test_case = Must(LoadTestCase(SourcePath(StrCat("models/", model))));
+  TestCase test_case = Must(LoadTestCase(TestDataPath(StrCat("models/", model))));
   test_case.data_sets = {test_case.data_sets[data_set]};
   return test_case;
 }
@@ -199,7 +199,7 @@ TEST(PagedCase, PutsPastsOfLatentRowsBesideEachOther) {
 }
 
 TEST(PagedCase, RunsTheTokensOfAnExpandedPastAgain) {
-  TestCase test_case = Must(LoadTestCase(SourcePath("models/deepseek_v32_B18")));
+  TestCase test_case = Must(LoadTestCase(TestDataPath("models/deepseek_v32_B18")));
   ASSERT_EQ(test_case.data_sets.size(), 6u);
   EXPECT_TRUE(Check(test_case).ok()) << Check(test_case);
   // A step alone, or one whose past no other gave back, says nothing of the tokens behind it.
